@@ -1,0 +1,142 @@
+//! Who computes it: the kernel trait, and what goes in and comes out.
+
+use crate::model::Accumulator;
+use crate::op::{Op, Params};
+use crate::recipe::Recipe;
+use crate::{Error, Format, QTensor, Result, Tensor};
+
+/// One operand as the kernel reads it.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    High(Tensor),
+    Quantized(QTensor),
+}
+
+impl Operand {
+    pub fn rows(&self) -> usize {
+        match self {
+            Operand::High(t) => t.rows(),
+            Operand::Quantized(q) => q.rows(),
+        }
+    }
+    pub fn cols(&self) -> usize {
+        match self {
+            Operand::High(t) => t.cols(),
+            Operand::Quantized(q) => q.cols(),
+        }
+    }
+    /// The values the kernel saw, in f64.
+    pub fn to_f64(&self) -> ndarray::Array2<f64> {
+        match self {
+            Operand::High(t) => t.to_f64(),
+            Operand::Quantized(q) => q.dequantize(),
+        }
+    }
+}
+
+/// The operands of an op; the roles of `a` and `b` are those of [`crate::op::Args64`].
+#[derive(Clone, Debug)]
+pub struct Operands {
+    /// multi_cast_transpose has several; every other op one.
+    pub a: Vec<Operand>,
+    pub b: Option<Operand>,
+    pub bias: Option<Tensor>,
+    pub gamma: Option<Tensor>,
+    pub beta: Option<Tensor>,
+    pub offs: Option<Vec<usize>>,
+}
+
+/// What the kernel has to write.
+#[derive(Clone, Debug)]
+pub enum OutSpec {
+    /// A high-precision result.
+    High(Format),
+    /// FP8 with one scale per tensor, given (delayed scaling): `q = Q(v · scale)`, amax and scale_inv written. One scale for
+    /// each of `Operands::a`. `None` is the null pointer: 1.
+    Scaled { format: Format, scale: Vec<Option<f32>> },
+    /// The kernel chooses the scales itself by this recipe (current, block, MX, NVFP4, int8 per token, …).
+    Recipe(Recipe),
+}
+
+/// One launch.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub op: Op,
+    pub params: Params,
+    pub operands: Operands,
+    pub out: OutSpec,
+    /// Products only.
+    pub accumulator: Option<Accumulator>,
+}
+
+/// A result matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    High(Tensor),
+    Quantized(QTensor),
+}
+
+/// One output tensor with what the kernel writes beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub d: Data,
+    /// The transposed copy (cast_transpose family): same codes, same scale_inv.
+    pub transpose: Option<QTensor>,
+    pub amax: Option<f32>,
+}
+
+/// Everything a kernel wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// One part for each of `Operands::a`.
+    pub parts: Vec<Part>,
+    pub dbias: Option<Tensor>,
+    /// Norms: f32 row means and reciprocal standard deviations.
+    pub mean: Option<Vec<f32>>,
+    pub rsigma: Option<Vec<f32>>,
+}
+
+/// Who runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    Cpu,
+    Cuda,
+    Vendor,
+    External,
+}
+
+/// What a kernel is.
+pub struct KernelSpec {
+    /// `cpu/cast`, `cuda/fp8_gemm`, …
+    pub name: &'static str,
+    pub backend: Backend,
+    pub ops: &'static [Op],
+    pub help: &'static str,
+    /// Where its numerics are written down.
+    pub source: &'static str,
+}
+
+/// A kernel: something that turns a job into bits.
+pub trait Kernel: Sync {
+    fn spec(&self) -> &KernelSpec;
+    /// Whether it can run this job; [`Error::Unsupported`] with the reason if not.
+    fn check(&self, job: &Job) -> Result<()>;
+    /// Runs it.
+    fn run(&self, job: &Job) -> Result<Output>;
+    /// What its arithmetic must return, to the bit, computed by the obvious definition; `None` where it is not predictable
+    /// (libm in activations and norms).
+    fn predict(&self, job: &Job) -> Result<Option<Output>>;
+}
+
+/// The kernel that runs `job` on `backend`: the first that accepts it. Errors with every refusal when none does.
+pub fn find(kernels: &[&'static dyn Kernel], job: &Job, backend: Backend) -> Result<&'static dyn Kernel> {
+    let mut reasons = Vec::new();
+    for kernel in kernels.iter().filter(|k| k.spec().backend == backend && k.spec().ops.contains(&job.op)) {
+        match kernel.check(job) {
+            Ok(()) => return Ok(*kernel),
+            Err(e) => reasons.push(format!("{}: {e}", kernel.spec().name)),
+        }
+    }
+    let why = if reasons.is_empty() { format!("no kernel for {}", job.op.name()) } else { reasons.join("; ") };
+    Err(Error::unsupported(format!("backend {backend:?}"), why))
+}

@@ -1,0 +1,144 @@
+//! What is computed, defined in f64. An op knows no kernel; its definition is the obvious loop, with exact sums where f64
+//! could round visibly.
+
+use crate::{Error, Result};
+use ndarray::Array2;
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    Cast,
+    CastTranspose,
+    MultiCastTranspose,
+    Dequantize,
+    CastTransposeDbias,
+    /// v = g · act'(x), and dbias = Σ_rows v.
+    CastTransposeDbiasDact,
+    /// Gradient of a gated activation, both halves, cast and transposed.
+    DgatedCastTranspose,
+    Activation,
+    ActivationGrad,
+    /// act(a) · b with the input row [a | b].
+    Gated,
+    Layernorm,
+    Rmsnorm,
+    /// D[M,N] = A[M,K] · B[N,K]ᵀ (+ bias[N]); FP8, W4A8 and mixed-input products alike.
+    Gemm,
+    /// Row group e of A[M,K] times B[e][N,K]ᵀ; `offs` are cumulative end rows.
+    GroupedGemm,
+    /// grad_A: row group e of dY[M,N] times B[e]: the grouped product with B[e] as [K,N].
+    GroupedGemmDgrad,
+    /// grad_B: for each group Σ over its tokens, dY[tokens,N]ᵀ · A[tokens,K] → [E·N, K].
+    GroupedGemmWgrad,
+}
+
+/// The activation of an op that has one (`spec §3.1` formulas).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    Gelu,
+    Silu,
+    Relu,
+    Qgelu,
+    Srelu,
+}
+
+/// Names as sweeps, bundles and reports spell them.
+pub const OPS: &[(Op, &str, &str)] = &[
+    (Op::Cast, "cast", "quantize one tensor"),
+    (Op::CastTranspose, "cast_transpose", "quantize, and the transposed codes"),
+    (Op::MultiCastTranspose, "multi_cast_transpose", "cast_transpose of several tensors in one call"),
+    (Op::Dequantize, "dequantize", "codes and scale_inv to values"),
+    (Op::CastTransposeDbias, "cast_transpose_dbias", "cast_transpose with the column sums"),
+    (Op::CastTransposeDbiasDact, "cast_transpose_dbias_dact", "g·act'(x), cast_transpose, column sums"),
+    (Op::DgatedCastTranspose, "dgated_cast_transpose", "gradient of a gated activation, cast_transpose"),
+    (Op::Activation, "activation", "act(x)"),
+    (Op::ActivationGrad, "activation_grad", "g·act'(x)"),
+    (Op::Gated, "gated", "act(a)·b"),
+    (Op::Layernorm, "layernorm", "LayerNorm forward"),
+    (Op::Rmsnorm, "rmsnorm", "RMSNorm forward"),
+    (Op::Gemm, "gemm", "A·Bᵀ + bias: FP8, W4A8, mixed input"),
+    (Op::GroupedGemm, "grouped_gemm", "per-group A·B[e]ᵀ by offs"),
+    (Op::GroupedGemmDgrad, "grouped_gemm_dgrad", "grad_A of the grouped product"),
+    (Op::GroupedGemmWgrad, "grouped_gemm_wgrad", "grad_B of the grouped product"),
+];
+
+/// Names of the activations.
+pub const ACTS: &[(Act, &str)] =
+    &[(Act::Gelu, "gelu"), (Act::Silu, "silu"), (Act::Relu, "relu"), (Act::Qgelu, "qgelu"), (Act::Srelu, "srelu")];
+
+impl Op {
+    pub fn name(self) -> &'static str {
+        OPS[self as usize].1
+    }
+}
+impl std::str::FromStr for Op {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        let known = || OPS.iter().map(|o| o.1);
+        OPS.iter().find(|o| o.1 == s).map(|o| o.0).ok_or_else(|| Error::unknown("op", s, known()))
+    }
+}
+impl Act {
+    pub fn name(self) -> &'static str {
+        ACTS[self as usize].1
+    }
+}
+impl std::str::FromStr for Act {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        let known = || ACTS.iter().map(|o| o.1);
+        ACTS.iter().find(|o| o.1 == s).map(|o| o.0).ok_or_else(|| Error::unknown("activation", s, known()))
+    }
+}
+
+/// The scalars of an op.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Params {
+    pub act: Option<Act>,
+    /// Norms: added to the variance.
+    pub eps: f32,
+    /// Norms: gamma is stored minus one.
+    pub zero_centered_gamma: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self { act: None, eps: 1e-5, zero_centered_gamma: false }
+    }
+}
+
+/// The arguments of an op in f64: unquantized for `exact`, dequantized for `ideal`.
+///
+/// | op | a | b |
+/// |---|---|---|
+/// | cast … dequantize | x `[M,N]` | – |
+/// | activation_grad, cast_transpose_dbias_dact | gradient g `[M,N]` | forward input x `[M,N]` |
+/// | dgated_cast_transpose | gradient g `[M,H]` | forward input `[M,2H]` |
+/// | activation; gated | x `[M,N]`; `[M,2H]` | – |
+/// | norms | x `[M,N]` | – (gamma, beta `[N]`) |
+/// | gemm | A `[M,K]` | B `[N,K]` |
+/// | grouped_gemm | A `[M,K]` | B `[E·N,K]` |
+/// | grouped_gemm_dgrad | dY `[M,N]` | B transposed per expert, `[E·K,N]` |
+/// | grouped_gemm_wgrad | dYᵀ `[N,M]` | Aᵀ `[K,M]` |
+#[derive(Clone, Debug, Default)]
+pub struct Args64 {
+    pub a: Array2<f64>,
+    pub b: Option<Array2<f64>>,
+    pub bias: Option<Vec<f64>>,
+    pub gamma: Option<Vec<f64>>,
+    pub beta: Option<Vec<f64>>,
+    /// Cumulative end rows of the groups (grouped ops).
+    pub offs: Option<Vec<usize>>,
+}
+
+/// What an op defines, in f64. Rows a grouped op does not write (≥ the last of `offs`) are zero.
+#[derive(Clone, Debug)]
+pub struct Defined {
+    pub d: Array2<f64>,
+    /// Σ_k |a||b| of each element of a product (with |bias|): what error bounds are scaled by.
+    pub magnitude: Option<Array2<f64>>,
+    pub dbias: Option<Vec<f64>>,
+    /// Norms: row means and reciprocal standard deviations.
+    pub mean: Option<Vec<f64>>,
+    pub rsigma: Option<Vec<f64>>,
+}

@@ -1,0 +1,221 @@
+//! What a scale means: granularity, the quantized tensor, dequantize.
+
+use crate::{Error, Format, Result};
+use ndarray::Array2;
+
+/// Which elements of a `rows × cols` matrix share a scale. Columns run along K. The last tile may be short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Granularity {
+    /// One scale for all.
+    Tensor,
+    /// One scale a row.
+    Row,
+    /// 1×G along K.
+    Group(usize),
+    /// R×C tiles; a column-wise copy of a 1×128 recipe is `Block { rows: 128, cols: 1 }`.
+    Block { rows: usize, cols: usize },
+}
+
+impl Granularity {
+    /// Tile size in a `rows × cols` matrix.
+    pub fn tile(self, rows: usize, cols: usize) -> (usize, usize) {
+        match self {
+            Granularity::Tensor => (rows.max(1), cols.max(1)),
+            Granularity::Row => (1, cols.max(1)),
+            Granularity::Group(g) => (1, g),
+            Granularity::Block { rows, cols } => (rows, cols),
+        }
+    }
+    /// Shape of the scale tensor: `(⌈rows/R⌉, ⌈cols/C⌉)`, at least 1×1 for `Tensor`.
+    pub fn grid(self, rows: usize, cols: usize) -> (usize, usize) {
+        let (r, c) = self.tile(rows, cols);
+        match self {
+            Granularity::Tensor => (1, 1),
+            Granularity::Row => (rows, 1),
+            _ => (rows.div_ceil(r), cols.div_ceil(c)),
+        }
+    }
+}
+
+impl std::fmt::Display for Granularity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Granularity::Tensor => f.pad("tensor"),
+            Granularity::Row => f.pad("row"),
+            Granularity::Group(g) => f.pad(&format!("group:{g}")),
+            Granularity::Block { rows, cols } => f.pad(&format!("block:{rows}x{cols}")),
+        }
+    }
+}
+
+impl std::str::FromStr for Granularity {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        let bad = || Error::value("granularity", s, "tensor, row, group:G or block:RxC with G, R, C > 0");
+        let number = |s: &str| s.parse::<usize>().ok().filter(|n| *n > 0).ok_or_else(bad);
+        match s.split_once(':') {
+            None if s == "tensor" => Ok(Granularity::Tensor),
+            None if s == "row" => Ok(Granularity::Row),
+            Some(("group", g)) => Ok(Granularity::Group(number(g)?)),
+            Some(("block", rc)) => {
+                let (r, c) = rc.split_once('x').ok_or_else(bad)?;
+                Ok(Granularity::Block { rows: number(r)?, cols: number(c)? })
+            }
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// The zero points of a quantized tensor, one for each scale.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Zero {
+    None,
+    /// `x̂ = (code − z) · scale_inv`.
+    Integer(Vec<i32>),
+    /// `x̂ = (code − mid) · scale_inv + z`, z in real units; mid is 8 for tinygemm's uint4, else 0.
+    Additive {
+        zero: Vec<f32>,
+        mid: i32,
+    },
+}
+
+/// A quantized `rows × cols` matrix: codes, one a byte (never packed; packing is a storage step of its own), and the scale_inv that
+/// belongs to them. Fields are private: what exists has passed the checks of [`QTensor::new`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct QTensor {
+    format: Format,
+    rows: usize,
+    cols: usize,
+    codes: Vec<u8>,
+    granularity: Granularity,
+    scale_format: Format,
+    scale_inv: Vec<f32>,
+    zero: Zero,
+    global_scale_inv: Option<f32>,
+}
+
+/// What [`QTensor::new`] takes; see there.
+#[derive(Clone, Debug)]
+pub struct QTensorParts {
+    pub format: Format,
+    pub rows: usize,
+    pub cols: usize,
+    /// Row-major, one code a byte, in the low bits (int8 and int4 as two's complement).
+    pub codes: Vec<u8>,
+    pub granularity: Granularity,
+    /// f32, f16, bf16, e8m0 or e4m3; `scale_inv` holds values this format has.
+    pub scale_format: Format,
+    /// Row-major over [`Granularity::grid`].
+    pub scale_inv: Vec<f32>,
+    pub zero: Zero,
+    /// A second level over the whole tensor (NVFP4).
+    pub global_scale_inv: Option<f32>,
+}
+
+impl QTensor {
+    /// Checks lengths against shape and granularity, codes against the width of the format. Scales may be NaN, Inf or
+    /// zero: a kernel may have written them, and comparison has to see them.
+    pub fn new(p: QTensorParts) -> Result<Self> {
+        let QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv } = p;
+        if format.bits() > 8 {
+            return Err(Error::value("quantized format", format, "a format of at most 8 bits"));
+        }
+        if rows.checked_mul(cols) != Some(codes.len()) {
+            return Err(Error::shape("codes", format!("{} codes", codes.len()), format!("{rows}×{cols}")));
+        }
+        if let Some(c) = codes.iter().find(|c| u32::from(**c) >= 1 << format.bits()) {
+            return Err(Error::value(format!("{format} code"), format!("{c:#x}"), format!("a code of {} bits", format.bits())));
+        }
+        let (gr, gc) = granularity.grid(rows, cols);
+        let zeros = match &zero {
+            Zero::None => gr * gc,
+            Zero::Integer(z) => z.len(),
+            Zero::Additive { zero, .. } => zero.len(),
+        };
+        for (what, len) in [("scale_inv", scale_inv.len()), ("zero_point", zeros)] {
+            if len != gr * gc {
+                let want = format!("{gr}×{gc} for {granularity} of {rows}×{cols}");
+                return Err(Error::shape(what, format!("{len} values"), want));
+            }
+        }
+        Ok(Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv })
+    }
+    /// The parts, to be changed and checked again.
+    pub fn into_parts(self) -> QTensorParts {
+        let Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv } = self;
+        QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv }
+    }
+    pub fn format(&self) -> Format {
+        self.format
+    }
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+    pub fn codes(&self) -> &[u8] {
+        &self.codes
+    }
+    pub fn granularity(&self) -> Granularity {
+        self.granularity
+    }
+    pub fn scale_format(&self) -> Format {
+        self.scale_format
+    }
+    pub fn scale_inv(&self) -> &[f32] {
+        &self.scale_inv
+    }
+    pub fn zero(&self) -> &Zero {
+        &self.zero
+    }
+    pub fn global_scale_inv(&self) -> Option<f32> {
+        self.global_scale_inv
+    }
+    /// Index into `scale_inv` of element (i, j).
+    pub fn scale_index(&self, i: usize, j: usize) -> usize {
+        let (r, c) = self.granularity.tile(self.rows, self.cols);
+        let (_, grid_cols) = self.granularity.grid(self.rows, self.cols);
+        (i / r) * grid_cols + j / c
+    }
+    /// The value of element (i, j) in f64: `decode(code) · scale_inv · global_scale_inv`, with the zero point as [`Zero`]
+    /// says. At most one product of two 24-bit significands and a small code: exact in f64 without a global scale.
+    pub fn value(&self, i: usize, j: usize) -> f64 {
+        let s = self.scale_index(i, j);
+        let code = self.format.decode(u32::from(self.codes[i * self.cols + j]));
+        let scale_inv = f64::from(self.scale_inv[s]) * self.global_scale_inv.map_or(1.0, f64::from);
+        match &self.zero {
+            Zero::None => code * scale_inv,
+            Zero::Integer(z) => (code - f64::from(z[s])) * scale_inv,
+            Zero::Additive { zero, mid } => (code - f64::from(*mid)) * scale_inv + f64::from(zero[s]),
+        }
+    }
+    /// All values in f64, element by element as [`QTensor::value`]: the definition of dequantize.
+    pub fn dequantize(&self) -> Array2<f64> {
+        Array2::from_shape_fn((self.rows, self.cols), |(i, j)| self.value(i, j))
+    }
+    /// `cols × rows` with code (i,j) at (j,i) and the scale grid transposed with it.
+    pub fn transposed(&self) -> Result<QTensor> {
+        fn turn<T: Copy>(v: &[T], rows: usize, cols: usize) -> Vec<T> {
+            (0..cols).flat_map(|j| (0..rows).map(move |i| v[i * cols + j])).collect()
+        }
+        let (r, c) = self.granularity.tile(self.rows, self.cols);
+        let (gr, gc) = self.granularity.grid(self.rows, self.cols);
+        QTensor::new(QTensorParts {
+            rows: self.cols,
+            cols: self.rows,
+            codes: turn(&self.codes, self.rows, self.cols),
+            granularity: match self.granularity {
+                Granularity::Tensor => Granularity::Tensor,
+                _ => Granularity::Block { rows: c, cols: r },
+            },
+            scale_inv: turn(&self.scale_inv, gr, gc),
+            zero: match &self.zero {
+                Zero::None => Zero::None,
+                Zero::Integer(z) => Zero::Integer(turn(z, gr, gc)),
+                Zero::Additive { zero, mid } => Zero::Additive { zero: turn(zero, gr, gc), mid: *mid },
+            },
+            ..self.clone().into_parts()
+        })
+    }
+}

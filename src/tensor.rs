@@ -1,0 +1,105 @@
+//! High-precision matrices: f16, bf16 or f32 values held as f32.
+
+use crate::{Error, Format, Overflow, Result, Rounding};
+use ndarray::{Array2, ArrayView2};
+
+/// A row-major matrix `rows × cols` whose elements are exactly representable in `dtype` (f16, bf16 or f32) and are held as
+/// f32. A vector is `1 × n`. A grouped operand `[E,N,K]` is `E·N × K`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    dtype: Format,
+    rows: usize,
+    cols: usize,
+    data: Vec<f32>,
+}
+
+impl Tensor {
+    /// Takes values that `dtype` holds exactly. Errors: a dtype other than f16, bf16, f32; a length other than
+    /// `rows·cols`; a value that `dtype` would round (NaN is allowed).
+    pub fn new(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Result<Self> {
+        Self::check(dtype, rows, cols, data.len())?;
+        if let Some(x) = data.iter().find(|x| !x.is_nan() && round_to(dtype, **x) != **x) {
+            return Err(Error::value("tensor element", x, format!("a value that {dtype} holds exactly")));
+        }
+        Ok(Self { dtype, rows, cols, data })
+    }
+
+    /// Rounds each value to `dtype` (nearest even, IEEE overflow to Inf).
+    pub fn rounded(dtype: Format, rows: usize, cols: usize, mut data: Vec<f32>) -> Result<Self> {
+        Self::check(dtype, rows, cols, data.len())?;
+        data.iter_mut().for_each(|x| *x = round_to(dtype, *x));
+        Ok(Self { dtype, rows, cols, data })
+    }
+
+    fn check(dtype: Format, rows: usize, cols: usize, len: usize) -> Result<()> {
+        if !matches!(dtype, Format::F16 | Format::Bf16 | Format::F32) {
+            return Err(Error::value("tensor dtype", dtype, "f16, bf16 or f32"));
+        }
+        match rows.checked_mul(cols) {
+            Some(n) if n == len => Ok(()),
+            _ => Err(Error::shape("tensor", format!("{len} elements"), format!("{rows}×{cols}"))),
+        }
+    }
+
+    pub fn dtype(&self) -> Format {
+        self.dtype
+    }
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+    /// All elements, row by row.
+    pub fn data(&self) -> &[f32] {
+        &self.data
+    }
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.data[i * self.cols..(i + 1) * self.cols]
+    }
+    /// The f32 elements as a matrix view.
+    pub fn view(&self) -> ArrayView2<'_, f32> {
+        ArrayView2::from_shape((self.rows, self.cols), &self.data).expect("length checked on construction")
+    }
+    /// The elements in f64 (exact).
+    pub fn to_f64(&self) -> Array2<f64> {
+        self.view().mapv(f64::from)
+    }
+    /// `cols × rows` with element (i,j) at (j,i).
+    pub fn transposed(&self) -> Tensor {
+        let mut data = Vec::with_capacity(self.data.len());
+        for j in 0..self.cols {
+            data.extend((0..self.rows).map(|i| self.data[i * self.cols + j]));
+        }
+        Tensor { dtype: self.dtype, rows: self.cols, cols: self.rows, data }
+    }
+    /// The same values in another dtype (nearest even).
+    pub fn cast(&self, dtype: Format) -> Result<Tensor> {
+        Tensor::rounded(dtype, self.rows, self.cols, self.data.clone())
+    }
+    /// Rows `from..to` as a tensor of their own.
+    pub fn rows_range(&self, from: usize, to: usize) -> Tensor {
+        let data = self.data[from * self.cols..to * self.cols].to_vec();
+        Tensor { dtype: self.dtype, rows: to - from, cols: self.cols, data }
+    }
+    /// The stored bits, little endian, row by row: what a digest is taken of.
+    pub fn bits(&self) -> Vec<u8> {
+        match self.dtype {
+            Format::F32 => self.data.iter().flat_map(|x| x.to_bits().to_le_bytes()).collect(),
+            dtype => self
+                .data
+                .iter()
+                .flat_map(|&x| (dtype.encode(f64::from(x), Rounding::NearestEven, Overflow::Native) as u16).to_le_bytes())
+                .collect(),
+        }
+    }
+}
+
+/// `x` rounded to f16, bf16 or f32 (nearest even, IEEE overflow), by the `half` crate; other formats are returned unchanged.
+pub fn round_to(dtype: Format, x: f32) -> f32 {
+    match dtype {
+        Format::F16 => half::f16::from_f32(x).to_f32(),
+        Format::Bf16 => half::bf16::from_f32(x).to_f32(),
+        _ => x,
+    }
+}
