@@ -1,5 +1,7 @@
 //! Who computes it: the kernel trait, and what goes in and comes out.
 
+pub mod cpu;
+
 use crate::model::Accumulator;
 use crate::op::{Op, Params};
 use crate::recipe::Recipe;

@@ -1,6 +1,10 @@
 //! What is computed, defined in f64. An op knows no kernel; its definition is the obvious loop, with exact sums where f64
 //! could round visibly.
 
+pub mod activation;
+pub mod elementwise;
+pub mod norm;
+
 use crate::{Error, Result};
 use ndarray::Array2;
 
@@ -141,4 +145,30 @@ pub struct Defined {
     /// Norms: row means and reciprocal standard deviations.
     pub mean: Option<Vec<f64>>,
     pub rsigma: Option<Vec<f64>>,
+}
+
+impl Defined {
+    /// A result with nothing beside it.
+    pub fn plain(d: Array2<f64>) -> Self {
+        Self { d, magnitude: None, dbias: None, mean: None, rsigma: None }
+    }
+}
+
+/// What `op` defines for `args` in f64: each arm calls the op's own definition. A multi_cast_transpose is defined tensor by
+/// tensor. Errors: a missing operand, shapes that do not fit, an activation op without an activation.
+pub fn define(op: Op, params: &Params, args: &Args64) -> Result<Defined> {
+    match op {
+        Op::Cast | Op::CastTranspose | Op::MultiCastTranspose | Op::Dequantize => Ok(elementwise::identity(args)),
+        Op::CastTransposeDbias => Ok(elementwise::identity_dbias(args)),
+        Op::CastTransposeDbiasDact => activation::grad_dbias(params, args),
+        Op::DgatedCastTranspose => activation::gated_grad(params, args),
+        Op::Activation => activation::forward(params, args),
+        Op::ActivationGrad => activation::grad(params, args),
+        Op::Gated => activation::gated(params, args),
+        Op::Layernorm => norm::layernorm(params, args),
+        Op::Rmsnorm => norm::rmsnorm(params, args),
+        Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad => {
+            Err(Error::unsupported(op.name(), "its f64 definition has not landed"))
+        }
+    }
 }
