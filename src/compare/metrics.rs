@@ -1,0 +1,332 @@
+//! What an error is summarised by: one registry, one struct, one function.
+
+use super::OutFormat;
+use crate::{Error, Result};
+
+/// Which way a metric gets worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worse {
+    Larger,
+    Smaller,
+    AwayFromZero,
+    /// A fact, not a quality.
+    Neither,
+}
+
+/// One entry of [`METRICS`].
+pub struct Metric {
+    /// CSV columns are `<error>_<name>` with error one of quantization, kernel, total.
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub help: &'static str,
+    pub worse: Worse,
+    pub get: fn(&ErrorStats) -> f64,
+}
+
+/// The statistics of one of the three errors, `actual − reference`, over the elements of a result.
+///
+/// - Sums, extremes and quantiles are over the *finite pairs* (both values finite). A pair with a NaN or an Inf counts as a
+///   match only when both are NaN or both the same Inf; every other one is in `nonfinite_mismatches`, which nothing hides.
+/// - Relative error is `|e| / |reference|`: ∞ where only the reference is zero; pairs where both are zero are left out of
+///   its quantiles (they would pull them down in sparse data).
+/// - Quantiles are nearest-rank: the ⌈p·n⌉-th smallest, so each is an error that occurred.
+/// - One ULP is the output format's spacing at the reference, times |scale_inv| for a quantized output.
+/// - An empty sample gives 0 (cosine 1, SQNR ∞); `finite` says that it was empty.
+/// - Sums are taken over a fixed binary tree: the same bits with any number of threads.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct ErrorStats {
+    pub count: usize,
+    pub finite: usize,
+    pub nonfinite_mismatches: usize,
+    pub max_abs: f64,
+    pub mean_abs: f64,
+    pub max_rel: f64,
+    pub p50_rel: f64,
+    pub p99_rel: f64,
+    pub p999_rel: f64,
+    pub rmse: f64,
+    pub mean_signed: f64,
+    pub mean_z: f64,
+    pub rel_frobenius: f64,
+    pub sqnr_db: f64,
+    pub cosine: f64,
+    pub max_ulp: f64,
+    pub p50_ulp: f64,
+    pub p99_ulp: f64,
+    pub p999_ulp: f64,
+    pub saturated: usize,
+    pub flushed: usize,
+    /// Row-major index of the largest absolute error; of the first non-finite mismatch where there is one.
+    pub worst: Option<usize>,
+}
+
+macro_rules! metric {
+    ($name:ident, $unit:literal, $worse:ident, $help:literal) => {
+        Metric { name: stringify!($name), unit: $unit, help: $help, worse: Worse::$worse, get: |s| s.$name as f64 }
+    };
+}
+
+/// Every metric, in the order of CSV columns and tables.
+pub const METRICS: &[Metric] = &[
+    metric!(count, "elements", Neither, "elements compared"),
+    metric!(finite, "elements", Neither, "pairs in which both values are finite; the statistics are over these"),
+    metric!(nonfinite_mismatches, "elements", Larger, "NaN or Inf on one side only, or different on both"),
+    metric!(max_abs, "value", Larger, "largest |actual − reference|"),
+    metric!(mean_abs, "value", Larger, "mean |actual − reference|"),
+    metric!(max_rel, "1", Larger, "largest |actual − reference| / |reference|; inf where only the reference is zero"),
+    metric!(p50_rel, "1", Larger, "median relative error, pairs of zeros left out"),
+    metric!(p99_rel, "1", Larger, "99th percentile of the relative error"),
+    metric!(p999_rel, "1", Larger, "99.9th percentile of the relative error"),
+    metric!(rmse, "value", Larger, "root of the mean squared error"),
+    metric!(mean_signed, "value", AwayFromZero, "mean of actual − reference: a bias"),
+    metric!(mean_z, "standard errors", AwayFromZero, "signed mean over its standard error; beyond ±4 the bias is real"),
+    metric!(rel_frobenius, "1", Larger, "‖actual − reference‖ / ‖reference‖ (Frobenius)"),
+    metric!(sqnr_db, "dB", Smaller, "20·log10(‖reference‖ / ‖actual − reference‖)"),
+    metric!(cosine, "1", Smaller, "cosine between actual and reference as vectors"),
+    metric!(max_ulp, "ulp", Larger, "largest error in spacings of the output format at the reference"),
+    metric!(p50_ulp, "ulp", Larger, "median error in spacings of the output format"),
+    metric!(p99_ulp, "ulp", Larger, "99th percentile in spacings of the output format"),
+    metric!(p999_ulp, "ulp", Larger, "99.9th percentile in spacings of the output format"),
+    metric!(saturated, "elements", Neither, "actual values at an end of the output format's range, or beyond (Inf)"),
+    metric!(flushed, "elements", Larger, "actual zeros where the reference is not zero"),
+];
+
+impl ErrorStats {
+    /// Statistics of `actual − reference`. Errors when the lengths differ.
+    pub fn between(reference: &[f64], actual: &[f64], out: &OutFormat) -> Result<Self> {
+        if reference.len() != actual.len() {
+            let (found, expected) =
+                (format!("{} actual values", actual.len()), format!("{} as in the reference", reference.len()));
+            return Err(Error::shape("error statistics", found, expected));
+        }
+        let (mut relative, mut ulps) = (Vec::with_capacity(actual.len()), Vec::with_capacity(actual.len()));
+        let (mut finite, mut mismatches, mut saturated, mut flushed) = (0, 0, 0, 0);
+        let (mut max_abs, mut worst, mut first_mismatch) = (0.0, None, None);
+        for (index, (&r, &a)) in reference.iter().zip(actual).enumerate() {
+            saturated += usize::from(out.is_saturated(index, a));
+            if !(r.is_finite() && a.is_finite()) {
+                if !(r == a || (r.is_nan() && a.is_nan())) {
+                    mismatches += 1;
+                    first_mismatch = first_mismatch.or(Some(index));
+                }
+                continue;
+            }
+            finite += 1;
+            let e = (a - r).abs();
+            flushed += usize::from(a == 0.0 && r != 0.0);
+            if e > max_abs {
+                (max_abs, worst) = (e, Some(index));
+            }
+            if r != 0.0 || a != 0.0 {
+                relative.push(e / r.abs());
+            }
+            // e / spacing; an unusable spacing (scale_inv 0, NaN) leaves only "equal" and "not equal".
+            let ulp = e / out.spacing(index, r);
+            ulps.push(if e == 0.0 {
+                0.0
+            } else if ulp.is_nan() {
+                f64::INFINITY
+            } else {
+                ulp
+            });
+        }
+        let s = tree_sum(reference.len(), &|i| Sums::of(reference[i], actual[i]));
+        let n = finite as f64;
+        let per_element = |sum: f64| if finite == 0 { 0.0 } else { sum / n };
+        let mean_signed = per_element(s.signed);
+        let spread = tree_sum(reference.len(), &|i| Sums::of_deviation(reference[i], actual[i], mean_signed)).square;
+        let standard_error = (spread / (n - 1.0) / n).sqrt();
+        let [p50_rel, p99_rel, p999_rel, max_rel] = quantiles(&mut relative);
+        let [p50_ulp, p99_ulp, p999_ulp, max_ulp] = quantiles(&mut ulps);
+        Ok(Self {
+            count: actual.len(),
+            finite,
+            nonfinite_mismatches: mismatches,
+            max_abs,
+            mean_abs: per_element(s.abs),
+            max_rel,
+            p50_rel,
+            p99_rel,
+            p999_rel,
+            rmse: per_element(s.square).sqrt(),
+            mean_signed,
+            // One element has no standard error: 0.
+            mean_z: if mean_signed == 0.0 || finite < 2 { 0.0 } else { mean_signed / standard_error },
+            rel_frobenius: if s.square == 0.0 { 0.0 } else { (s.square / s.reference).sqrt() },
+            sqnr_db: if s.square == 0.0 { f64::INFINITY } else { 10.0 * (s.reference / s.square).log10() },
+            cosine: match (s.reference == 0.0, s.actual == 0.0) {
+                (true, true) => 1.0,
+                (false, false) => s.dot / (s.reference.sqrt() * s.actual.sqrt()),
+                _ => 0.0,
+            },
+            max_ulp,
+            p50_ulp,
+            p99_ulp,
+            p999_ulp,
+            saturated,
+            flushed,
+            worst: first_mismatch.or(worst),
+        })
+    }
+}
+
+/// The sums over finite pairs.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sums {
+    abs: f64,
+    pub(super) square: f64,
+    signed: f64,
+    pub(super) reference: f64,
+    pub(super) actual: f64,
+    pub(super) dot: f64,
+}
+
+impl Sums {
+    pub(super) fn of(r: f64, a: f64) -> Self {
+        if !(r.is_finite() && a.is_finite()) {
+            return Self::default();
+        }
+        let e = a - r;
+        Self { abs: e.abs(), square: e * e, signed: e, reference: r * r, actual: a * a, dot: r * a }
+    }
+    fn of_deviation(r: f64, a: f64, mean: f64) -> Self {
+        if !(r.is_finite() && a.is_finite()) {
+            return Self::default();
+        }
+        let e = a - r - mean;
+        Self { square: e * e, ..Self::default() }
+    }
+    fn plus(self, o: Self) -> Self {
+        Self {
+            abs: self.abs + o.abs,
+            square: self.square + o.square,
+            signed: self.signed + o.signed,
+            reference: self.reference + o.reference,
+            actual: self.actual + o.actual,
+            dot: self.dot + o.dot,
+        }
+    }
+}
+
+/// Σ over a fixed binary tree with leaves of 256 terms in order; the halves of a large node may run on two threads.
+/// Its rounding error grows with log2(n): Higham, *Accuracy and Stability of Numerical Algorithms*, §4.2.
+pub(super) fn tree_sum(n: usize, term: &(dyn Fn(usize) -> Sums + Sync)) -> Sums {
+    fn node(low: usize, high: usize, term: &(dyn Fn(usize) -> Sums + Sync)) -> Sums {
+        if high - low <= 256 {
+            return (low..high).fold(Sums::default(), |s, i| s.plus(term(i)));
+        }
+        let middle = low + (high - low) / 2;
+        let (left, right) = if high - low > 1 << 16 {
+            rayon::join(|| node(low, middle, term), || node(middle, high, term))
+        } else {
+            (node(low, middle, term), node(middle, high, term))
+        };
+        left.plus(right)
+    }
+    node(0, n, term)
+}
+
+/// Nearest-rank quantiles 0.5, 0.99, 0.999 and the maximum; zeros for an empty sample.
+fn quantiles(sample: &mut [f64]) -> [f64; 4] {
+    let mut result = [0.0; 4];
+    let mut from = 0;
+    for (per_mille, slot) in [500, 990, 999, 1000].into_iter().zip(&mut result) {
+        let Some(last) = (sample.len() * per_mille).div_ceil(1000).checked_sub(1) else { break };
+        // What a previous selection left below its rank is not larger: search only above it.
+        let (_, found, _) = sample[from..].select_nth_unstable_by(last - from, f64::total_cmp);
+        *slot = *found;
+        from = last;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+
+    fn stats(reference: &[f64], actual: &[f64]) -> ErrorStats {
+        ErrorStats::between(reference, actual, &OutFormat::high(Format::Bf16)).unwrap()
+    }
+
+    #[test]
+    fn hand_case() {
+        let s = stats(&[1.0, -2.0, 0.0, 4.0], &[1.0, -2.5, 0.0, 3.0]);
+        assert_eq!((s.count, s.finite, s.nonfinite_mismatches, s.worst), (4, 4, 0, Some(3)));
+        assert_eq!((s.max_abs, s.mean_abs, s.max_rel, s.p50_rel), (1.0, 0.375, 0.25, 0.25));
+        assert_eq!(s.rmse, (1.25f64 / 4.0).sqrt());
+        assert_eq!(s.mean_signed, -0.375);
+        let sd = ((0.375f64.powi(2) * 2.0 + 0.125f64.powi(2) + 0.625f64.powi(2)) / 3.0).sqrt();
+        assert!((s.mean_z - -0.375 / (sd / 2.0)).abs() < 1e-12);
+        assert_eq!(s.rel_frobenius, (1.25f64 / 21.0).sqrt());
+        assert!((s.sqnr_db - 10.0 * (21.0f64 / 1.25).log10()).abs() < 1e-12);
+        assert!((s.cosine - 18.0 / (21.0f64 * 16.25).sqrt()).abs() < 1e-12);
+        // bf16 spacing at 4 is 2^-5, at 2 it is 2^-6.
+        assert_eq!((s.max_ulp, s.p50_ulp), (32.0, 0.0));
+    }
+
+    #[test]
+    fn nan_and_inf_are_counted_and_never_match_a_number() {
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        let s = stats(&[nan, inf, 1.0, 1.0, inf, nan, 2.0], &[nan, inf, nan, inf, -inf, 0.0, 2.0]);
+        assert_eq!((s.finite, s.nonfinite_mismatches, s.worst), (1, 4, Some(2)));
+        assert_eq!(s.max_abs, 0.0);
+    }
+
+    #[test]
+    fn zero_references_zero_outputs_and_empty_samples() {
+        let s = stats(&[0.0, 0.0, 1.0], &[0.0, 0.5, 0.0]);
+        assert_eq!((s.max_rel, s.p50_rel, s.flushed), (f64::INFINITY, 1.0, 1));
+        let zero = stats(&[0.0; 3], &[0.0; 3]);
+        assert_eq!((zero.max_rel, zero.cosine, zero.sqnr_db, zero.mean_z), (0.0, 1.0, f64::INFINITY, 0.0));
+        let lost = stats(&[0.0; 2], &[1.0, 1.0]);
+        assert_eq!(
+            (lost.cosine, lost.sqnr_db, lost.rel_frobenius, lost.mean_z),
+            (0.0, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY)
+        );
+        assert_eq!(stats(&[], &[]).count, 0);
+        assert!(ErrorStats::between(&[1.0], &[], &OutFormat::high(Format::F32)).is_err());
+    }
+
+    #[test]
+    fn quantiles_are_nearest_rank() {
+        // A permutation of 1..=2000 (1999 is odd and coprime to 2000 → multiply-mod walks all).
+        let mut v: Vec<f64> = (0..2000u32).map(|i| f64::from(i * 1999 % 2000 + 1)).collect();
+        let sorted = {
+            let mut s = v.clone();
+            s.sort_by(f64::total_cmp);
+            s
+        };
+        assert_eq!(sorted[0], 1.0);
+        assert_eq!(quantiles(&mut v), [1000.0, 1980.0, 1998.0, 2000.0]);
+        assert_eq!(quantiles(&mut [7.0]), [7.0; 4]);
+    }
+
+    #[test]
+    fn saturation_flush_and_ulp_of_scaled_fp8() {
+        let out = OutFormat::scaled(Format::E4m3, 2.0, 0.5);
+        let s = ErrorStats::between(&[300.0, 1.0, 0.0005], &[224.0, 1.125, 0.0], &out).unwrap();
+        assert_eq!((s.saturated, s.flushed), (1, 1));
+        // 1.0 is code value 2: spacing 0.25 · 0.5 = 0.125: one ulp.
+        assert_eq!(s.p50_ulp, 1.0);
+    }
+
+    #[test]
+    fn the_same_bits_with_any_number_of_threads() {
+        let r: Vec<f64> = (0..300_000).map(|i| (f64::from(i) * 0.7).sin() * 1e3).collect();
+        let a: Vec<f64> = r.iter().map(|x| f64::from(*x as f32)).collect();
+        let run = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| stats(&r, &a));
+        assert_eq!(run(1), run(3));
+    }
+
+    #[test]
+    fn registry_names_are_unique_and_every_field_is_registered() {
+        let s = stats(&[1.0, 2.0], &[1.5, 2.0]);
+        let fields = serde_json::to_value(&s).unwrap();
+        let fields: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).filter(|k| *k != "worst").collect();
+        let mut names: Vec<&str> = METRICS.iter().map(|m| m.name).collect();
+        names.sort_unstable();
+        assert_eq!(names, fields);
+        assert_eq!((METRICS[3].get)(&s), 0.5);
+    }
+}

@@ -1,0 +1,196 @@
+//! How the elements of a result are stored: the grid of values, its spacing, its rounding.
+
+use crate::format::{Format, Overflow, Rounding};
+use crate::quant::{QTensor, Zero};
+
+/// The storage of a result, as errors are measured in it and as values are rounded into it.
+///
+/// An element is `value = (code − offset) · unit`. High-precision results have unit 1 and offset 0; a quantized one has
+/// `unit = scale_inv · global_scale_inv` of its tile, and an offset where zero points exist. Elements are addressed by
+/// their row-major index.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutFormat {
+    format: Format,
+    overflow: Overflow,
+    /// None: unit 1, scale 1, offset 0.
+    grid: Option<Grid>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Grid {
+    /// Elements a row of the result.
+    cols: usize,
+    /// Rows and columns of a tile, and tiles a row of the grid.
+    tile: (usize, usize),
+    grid_cols: usize,
+    /// What a value is multiplied by (in f32) before encoding; one a tile.
+    scale: Vec<f32>,
+    /// scale_inv · global_scale_inv; one a tile.
+    unit: Vec<f64>,
+    /// The zero point in units of codes; one a tile, or empty.
+    offset: Vec<f64>,
+}
+
+impl OutFormat {
+    /// Stored as it is, in f16, bf16, f32 (or any other format) with its own overflow (Inf or NaN).
+    pub fn high(format: Format) -> Self {
+        Self { format, overflow: Overflow::Native, grid: None }
+    }
+
+    /// `q = Q(RN32(v · scale))`, saturating, read as `decode(q) · scale_inv`: one scale for the whole tensor.
+    pub fn scaled(format: Format, scale: f32, scale_inv: f32) -> Self {
+        let whole = (usize::MAX, usize::MAX);
+        let grid = Grid {
+            cols: usize::MAX,
+            tile: whole,
+            grid_cols: 1,
+            scale: vec![scale],
+            unit: vec![f64::from(scale_inv)],
+            offset: Vec::new(),
+        };
+        Self { format, overflow: Overflow::Saturate, grid: Some(grid) }
+    }
+
+    /// The storage of `q`, with the quantization scales that made it; without them, RN32(1/scale_inv) is taken.
+    pub fn quantized(q: &QTensor, scale: Option<&[f32]>) -> Self {
+        let global = q.global_scale_inv().map_or(1.0, f64::from);
+        let unit: Vec<f64> = q.scale_inv().iter().map(|s| f64::from(*s) * global).collect();
+        let scale = scale.map_or_else(|| unit.iter().map(|u| (1.0 / u) as f32).collect(), <[f32]>::to_vec);
+        let offset = match q.zero() {
+            Zero::None => Vec::new(),
+            Zero::Integer(z) => z.iter().map(|z| f64::from(*z)).collect(),
+            Zero::Additive { zero, mid } => zero.iter().zip(&unit).map(|(z, u)| f64::from(*mid) - f64::from(*z) / u).collect(),
+        };
+        let grid = Grid {
+            cols: q.cols().max(1),
+            tile: q.granularity().tile(q.rows(), q.cols()),
+            grid_cols: q.granularity().grid(q.rows(), q.cols()).1,
+            scale,
+            unit,
+            offset,
+        };
+        Self { format: q.format(), overflow: Overflow::Saturate, grid: Some(grid) }
+    }
+
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    fn tile(&self, index: usize) -> Option<(&Grid, usize)> {
+        let grid = self.grid.as_ref()?;
+        let (i, j) = (index / grid.cols, index % grid.cols);
+        Some((grid, (i / grid.tile.0) * grid.grid_cols + j / grid.tile.1))
+    }
+
+    /// (scale, unit, offset) of an element.
+    fn affine(&self, index: usize) -> (f64, f64, f64) {
+        match self.tile(index) {
+            None => (1.0, 1.0, 0.0),
+            Some((g, t)) => (f64::from(g.scale[t]), g.unit[t], g.offset.get(t).copied().unwrap_or(0.0)),
+        }
+    }
+
+    /// The distance between neighbouring values of the grid at `x`: `Format::ulp(x / unit) · |unit|`.
+    pub fn spacing(&self, index: usize, x: f64) -> f64 {
+        let (_, unit, _) = self.affine(index);
+        self.format.ulp(x / unit) * unit.abs()
+    }
+
+    /// Whether `value` lies at an end of the format's range, or beyond it (Inf).
+    pub fn is_saturated(&self, index: usize, value: f64) -> bool {
+        let (_, unit, offset) = self.affine(index);
+        let code = value / unit + offset;
+        // Half a step of tolerance: value / unit is rounded.
+        let slack = 0.25 * self.format.ulp(self.format.max_finite());
+        code >= self.format.max_finite() - slack || code <= self.format.min_finite() + slack.min(0.25)
+    }
+
+    /// `x` rounded into the storage and read back. High precision: `RN(x)`. Quantized: `decode(Q(RN32(x·scale)))·unit`,
+    /// saturating. Every step is monotone, so the image of an interval is bounded by the images of its ends, also where
+    /// the f64 product `x·scale` rounds.
+    pub fn round(&self, index: usize, x: f64) -> f64 {
+        let (scale, unit, offset) = self.affine(index);
+        let y = if self.grid.is_some() { f64::from((x * scale) as f32) } else { x };
+        let code = self.format.encode(if offset == 0.0 { y } else { y + offset }, Rounding::NearestEven, self.overflow);
+        (self.format.decode(code) - offset) * unit
+    }
+
+    /// The open interval of reals that round to `value`, a value of the grid: the half-way points to its neighbours, ±∞
+    /// beyond the ends when overflow saturates. To a relative 2^-23: `RN32(x·scale)` moves the edges by that much.
+    pub fn cell(&self, index: usize, value: f64) -> (f64, f64) {
+        let (scale, unit, offset) = self.affine(index);
+        let code = value / unit + offset;
+        if !code.is_finite() {
+            return (value, value);
+        }
+        let back = |y: f64| if self.grid.is_some() { (y - offset) / scale } else { y };
+        let (low, high) = (back(code - 0.5 * self.gap(-code)), back(code + 0.5 * self.gap(code)));
+        if low <= high { (low, high) } else { (high, low) }
+    }
+
+    /// Distance from `code` to the next value above it; infinite at the top when overflow saturates.
+    fn gap(&self, code: f64) -> f64 {
+        let f = self.format;
+        if code >= f.max_finite() && (self.overflow == Overflow::Saturate || f.is_integer()) {
+            return f64::INFINITY;
+        }
+        let ulp = f.ulp(code);
+        // Below a power of two the neighbours toward zero are half as far apart.
+        let halved =
+            code < 0.0 && !f.is_integer() && ulp > f.ulp(0.0) && code.abs() / ulp == (2f64).powi(f.spec().mantissa as i32);
+        if halved { 0.5 * ulp } else { ulp }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_and_spacing_of_scaled_fp8() {
+        let out = OutFormat::scaled(Format::E4m3, 4.0, 0.25);
+        assert_eq!(out.round(7, 1.0), 1.0);
+        assert_eq!(out.round(7, 1.0 + 0.05), 1.0);
+        assert_eq!(out.round(7, 1e9), 112.0);
+        assert_eq!(out.spacing(0, 1.0), 0.125);
+        assert_eq!(out.cell(0, 1.0), (1.0 - 0.03125, 1.0625));
+        assert_eq!(out.cell(0, -1.0), (-1.0625, -1.0 + 0.03125));
+        assert_eq!(out.cell(0, 112.0).1, f64::INFINITY);
+        assert!(out.is_saturated(0, -112.0) && !out.is_saturated(0, 104.0));
+    }
+
+    #[test]
+    fn cells_of_high_precision_are_the_half_way_points() {
+        for f in [Format::F16, Format::Bf16, Format::F32] {
+            let out = OutFormat::high(f);
+            for x in [1.0, -1.0, 1.5, -3.0, 0.0, f.ulp(0.0), -7.0 * f.ulp(0.0), 0.25, f.max_finite()] {
+                let (low, high) = out.cell(0, x);
+                let inside = |t: f64| x + (t - x) * 0.999;
+                let outside = |t: f64| x + (t - x) * 1.001;
+                assert_eq!((out.round(0, inside(low)), out.round(0, inside(high))), (x, x), "{f} {x}");
+                assert!(out.round(0, outside(low)) < x && out.round(0, outside(high)) > x, "{f} {x}");
+            }
+        }
+    }
+
+    #[test]
+    fn quantized_grid_addresses_tiles() {
+        use crate::quant::{Granularity, QTensorParts};
+        let q = QTensor::new(QTensorParts {
+            format: Format::Int8,
+            rows: 2,
+            cols: 5,
+            codes: vec![0; 10],
+            granularity: Granularity::Group(2),
+            scale_format: Format::F32,
+            scale_inv: vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
+            zero: Zero::Integer(vec![0, 0, 0, 0, 0, 3]),
+            global_scale_inv: None,
+        })
+        .unwrap();
+        let out = OutFormat::quantized(&q, None);
+        assert_eq!((out.spacing(3, 0.0), out.spacing(9, 0.0)), (2.0, 32.0));
+        assert_eq!(out.round(9, 1e9), (127.0 - 3.0) * 32.0);
+        assert!(out.is_saturated(9, (127.0 - 3.0) * 32.0) && !out.is_saturated(9, (126.0 - 3.0) * 32.0));
+    }
+}
