@@ -1,5 +1,10 @@
 //! Device models: the arithmetic of the hardware, bit for bit, each as the obvious sequence of rounded operations.
 
+pub mod act;
+pub mod elementwise;
+pub mod libm;
+pub mod norm;
+
 /// The inner accumulation of a product.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Inner {

@@ -1,0 +1,272 @@
+//! What a kernel that casts must return: the rounding order of TransformerEngine's kernels with FP8 output, element by
+//! element, in f32 and with the slow codec.
+//!
+//! v = f(inputs) in f32; amax = max(amax, |v|) from 0, before scaling and rounding, NaN dropped (`fmaxf`);
+//! code = Q(RN32(v·scale)) with saturation; scale_inv = RN32(1/scale); a null scale is 1. A high-precision output is v rounded
+//! to its format. A recipe quantizes v rounded to the input's dtype. dbias sums the unrounded v.
+//!
+//! An empty tensor still gets its scale_inv and amax 0: TransformerEngine launches nothing there and leaves both undefined.
+
+use super::{act, norm};
+use crate::kernel::{Data, Job, Operand, OutSpec, Output, Part};
+use crate::op::{Act, Op};
+use crate::quant::QTensorParts;
+use crate::recipe::{Quantized, RECIPES, Recipe};
+use crate::tensor::round_to;
+use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+
+/// Rows of a band of the column sums: each band is summed in order from +0, then the bands in order from +0, all in f32.
+pub const DBIAS_BAND: usize = 64;
+
+/// The high-precision tensor of an operand.
+pub fn high<'a>(operand: &'a Operand, what: &str) -> Result<&'a Tensor> {
+    match operand {
+        Operand::High(t) => Ok(t),
+        Operand::Quantized(q) => Err(Error::unsupported(what, format!("it reads f16, bf16 or f32, not {}", q.format()))),
+    }
+}
+
+/// The activation of an op that needs one.
+pub fn activation(job: &Job) -> Result<Act> {
+    job.params
+        .act
+        .ok_or_else(|| Error::value(format!("activation of {}", job.op.name()), "none", "gelu, silu, relu, qgelu or srelu"))
+}
+
+/// Whether the job is whole: the operands its op needs, shapes that fit, an output its op can have.
+pub fn check(job: &Job) -> Result<()> {
+    use Op::*;
+    let (op, o) = (job.op.name(), &job.operands);
+    let parts = o.a.len();
+    if parts == 0 || (parts > 1 && job.op != MultiCastTranspose) {
+        return Err(Error::shape(format!("operand a of {op}"), format!("{parts} tensors"), "1 tensor"));
+    }
+    let (rows, cols) = (o.a[0].rows(), o.a[0].cols());
+    if job.op == Dequantize {
+        let Operand::Quantized(_) = &o.a[0] else {
+            return Err(Error::unsupported(op, "its operand is not quantized"));
+        };
+        let OutSpec::High(_) = job.out else {
+            return Err(Error::unsupported(op, "it writes f16, bf16 or f32 only"));
+        };
+        return Ok(());
+    }
+    for a in &o.a {
+        high(a, op)?;
+    }
+    let b_cols = match job.op {
+        CastTransposeDbiasDact | ActivationGrad => Some(cols),
+        DgatedCastTranspose => Some(2 * cols),
+        _ => None,
+    };
+    if let Some(want) = b_cols {
+        let b = o.b.as_ref().ok_or_else(|| Error::shape(format!("forward input of {op}"), "none", format!("{rows}×{want}")))?;
+        high(b, op)?;
+        if (b.rows(), b.cols()) != (rows, want) {
+            let found = format!("{}×{}", b.rows(), b.cols());
+            return Err(Error::shape(format!("forward input of {op}"), found, format!("{rows}×{want}")));
+        }
+    }
+    match job.op {
+        CastTransposeDbiasDact | DgatedCastTranspose | Activation | ActivationGrad => drop(activation(job)?),
+        Gated if cols % 2 != 0 => {
+            return Err(Error::shape("gated input", format!("{cols} columns"), "an even number: [a | b]"));
+        }
+        Gated => drop(activation(job)?),
+        Layernorm | Rmsnorm => {
+            let gamma = o.gamma.as_ref().ok_or_else(|| Error::shape("gamma", "none", format!("{cols} values")))?;
+            for (what, t) in [("gamma", Some(gamma)), ("beta", o.beta.as_ref())] {
+                if let Some(t) = t.filter(|t| t.data().len() != cols) {
+                    return Err(Error::shape(what, format!("{} values", t.data().len()), format!("{cols} values")));
+                }
+            }
+        }
+        Cast | CastTranspose | MultiCastTranspose | CastTransposeDbias => {}
+        _ => return Err(Error::unsupported(op, "it is not an elementwise op")),
+    }
+    match &job.out {
+        OutSpec::High(f) if !f.is_high() => Err(Error::value("high-precision output", f, "f16, bf16 or f32")),
+        OutSpec::High(_)
+            if matches!(job.op, CastTranspose | MultiCastTranspose | CastTransposeDbias | CastTransposeDbiasDact) =>
+        {
+            Err(Error::unsupported(op, "its transposed copy is a quantized one; use a scaled or recipe output"))
+        }
+        OutSpec::Scaled { format, .. } if !format.is_fp8() => Err(Error::value("scaled output", format, "an fp8 format")),
+        OutSpec::Scaled { scale, .. } if scale.len() != parts => {
+            Err(Error::shape("scale", format!("{} scales", scale.len()), format!("{parts}, one a tensor")))
+        }
+        OutSpec::Recipe(r) => recipe_spec(r).map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn recipe_spec(recipe: &Recipe) -> Result<&'static crate::recipe::RecipeSpec> {
+    let known = || RECIPES.iter().map(|r| r.name);
+    RECIPES.iter().find(|r| r.name == recipe.name).ok_or_else(|| Error::unknown("recipe", recipe.name, known()))
+}
+
+/// `x` quantized by `recipe` as its source does.
+pub fn quantize(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    (recipe_spec(recipe)?.quantize)(recipe, x)
+}
+
+/// The dtype of operand a: what dbias is written in and what v is rounded to before a recipe.
+pub fn input_dtype(job: &Job) -> Format {
+    match &job.operands.a[0] {
+        Operand::High(t) => t.dtype(),
+        Operand::Quantized(_) => Format::F32,
+    }
+}
+
+/// v of part `part` in f32, `rows × cols` row-major, and for norms the row statistics (mean, rsigma).
+fn values(job: &Job, part: usize) -> Result<(usize, usize, Vec<f32>, Vec<(f32, f32)>)> {
+    let a = high(&job.operands.a[part], job.op.name())?;
+    let (rows, cols) = (a.rows(), a.cols());
+    let b = job.operands.b.as_ref().map(|b| high(b, job.op.name())).transpose()?;
+    let b = |i: usize, j: usize| b.map_or(0.0, |b| b.row(i)[j]);
+    let f = |job: &Job| activation(job);
+    let (mut v, mut stats) = (Vec::new(), Vec::new());
+    let out_cols = match job.op {
+        Op::Gated => cols / 2,
+        Op::DgatedCastTranspose => 2 * cols,
+        _ => cols,
+    };
+    for i in 0..rows {
+        let x = a.row(i);
+        let (mean, rsigma) = match job.op {
+            Op::Layernorm => norm::layernorm_stats(x, job.params.eps),
+            Op::Rmsnorm => (0.0, norm::rmsnorm_rsigma(x, job.params.eps)),
+            _ => (0.0, 0.0),
+        };
+        stats.push((mean, rsigma));
+        let weight =
+            |j: usize| job.operands.gamma.as_ref().map_or(0.0, |g| norm::weight(g.data()[j], job.params.zero_centered_gamma));
+        let beta = |j: usize| job.operands.beta.as_ref().map_or(0.0, |b| b.data()[j]);
+        for j in 0..out_cols {
+            v.push(match job.op {
+                Op::Activation => act::act(f(job)?, x[j]),
+                Op::ActivationGrad | Op::CastTransposeDbiasDact => act::act_slope(f(job)?, b(i, j)) * x[j],
+                Op::Gated => act::act(f(job)?, x[j]) * x[out_cols + j],
+                Op::DgatedCastTranspose if j < cols => act::act_slope(f(job)?, b(i, j)) * x[j] * b(i, cols + j),
+                Op::DgatedCastTranspose => x[j - cols] * act::act(f(job)?, b(i, j - cols)),
+                Op::Layernorm => norm::layernorm_value(x[j], mean, rsigma, weight(j), beta(j)),
+                Op::Rmsnorm => norm::rmsnorm_value(x[j], rsigma, weight(j)),
+                _ => x[j],
+            });
+        }
+    }
+    Ok((rows, out_cols, v, stats))
+}
+
+/// The largest magnitude, NaN dropped; 0 of nothing.
+pub fn amax(v: &[f32]) -> f32 {
+    v.iter().fold(0.0, |m: f32, v| m.max(v.abs()))
+}
+
+/// Whether the transposed copy of a recipe has the codes of the first (one scale a tensor, or square tiles); if not it is
+/// quantized again from high precision along the other axis, as TransformerEngine does.
+pub fn shares_codes(q: &QTensor) -> bool {
+    match q.granularity() {
+        Granularity::Tensor => true,
+        Granularity::Block { rows, cols } => rows == cols,
+        _ => false,
+    }
+}
+
+fn part(job: &Job, index: usize, rows: usize, cols: usize, v: Vec<f32>) -> Result<Part> {
+    let transposes = matches!(
+        job.op,
+        Op::CastTranspose
+            | Op::MultiCastTranspose
+            | Op::CastTransposeDbias
+            | Op::CastTransposeDbiasDact
+            | Op::DgatedCastTranspose
+    );
+    match &job.out {
+        OutSpec::High(format) => {
+            Ok(Part { d: Data::High(Tensor::rounded(*format, rows, cols, v)?), transpose: None, amax: None })
+        }
+        OutSpec::Scaled { format, scale } => {
+            let scale = scale[index].unwrap_or(1.0);
+            let code = |v: &f32| format.encode(f64::from(v * scale), Rounding::NearestEven, Overflow::Saturate) as u8;
+            let q = QTensor::new(QTensorParts {
+                format: *format,
+                rows,
+                cols,
+                codes: v.iter().map(code).collect(),
+                granularity: Granularity::Tensor,
+                scale_format: Format::F32,
+                scale_inv: vec![1.0 / scale],
+                zero: Zero::None,
+                global_scale_inv: None,
+            })?;
+            let transpose = if transposes { Some(q.transposed()?) } else { None };
+            Ok(Part { d: Data::Quantized(q), transpose, amax: Some(amax(&v)) })
+        }
+        OutSpec::Recipe(recipe) => {
+            let x = Tensor::rounded(input_dtype(job), rows, cols, v)?;
+            let quantized = quantize(recipe, &x)?;
+            let transpose = match transposes {
+                true if shares_codes(&quantized.q) => Some(quantized.q.transposed()?),
+                true => Some(quantize(recipe, &x.transposed())?.q),
+                false => None,
+            };
+            let amax = (quantized.q.granularity() == Granularity::Tensor).then(|| amax(&quantized.amax));
+            Ok(Part { d: Data::Quantized(quantized.q), transpose, amax })
+        }
+    }
+}
+
+/// The column sums of v in f32, in bands of [`DBIAS_BAND`] rows.
+pub fn column_sums(v: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+    let mut total = vec![0.0f32; cols];
+    for band in (0..rows).step_by(DBIAS_BAND) {
+        for (j, total) in total.iter_mut().enumerate() {
+            let mut sum = 0.0f32;
+            for i in band..rows.min(band + DBIAS_BAND) {
+                sum += v[i * cols + j];
+            }
+            *total += sum;
+        }
+    }
+    total
+}
+
+/// One dequantized element: RN(RN32(t·σ)) with t the exact code minus an integer zero; σ = RN32(scale_inv·global). An
+/// additive zero is added after that rounding and rounded again (torchao works in the output dtype).
+fn dequantized(q: &QTensor, i: usize, j: usize, out: Format) -> f32 {
+    let s = q.scale_index(i, j);
+    let code = q.format().decode(u32::from(q.codes()[i * q.cols() + j])) as f32;
+    let sigma = q.scale_inv()[s] * q.global_scale_inv().unwrap_or(1.0);
+    match q.zero() {
+        Zero::None => round_to(out, code * sigma),
+        Zero::Integer(z) => round_to(out, (code as i32).wrapping_sub(z[s]) as f32 * sigma),
+        Zero::Additive { zero, mid } => round_to(out, round_to(out, (code - *mid as f32) * sigma) + zero[s]),
+    }
+}
+
+/// Everything the kernel must write for `job`. Activations and norms are the f32 evaluation with [`super::libm`]; a kernel
+/// with another libm or summation order is judged by [`super::boundary`] instead.
+pub fn predict(job: &Job) -> Result<Output> {
+    check(job)?;
+    if let (Op::Dequantize, Operand::Quantized(q), OutSpec::High(format)) = (job.op, &job.operands.a[0], &job.out) {
+        let v = (0..q.rows()).flat_map(|i| (0..q.cols()).map(move |j| dequantized(q, i, j, *format))).collect();
+        let d = Data::High(Tensor::rounded(*format, q.rows(), q.cols(), v)?);
+        return Ok(Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None });
+    }
+    let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
+    for index in 0..job.operands.a.len() {
+        let (rows, cols, v, stats) = values(job, index)?;
+        if matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact) {
+            out.dbias = Some(Tensor::rounded(input_dtype(job), 1, cols, column_sums(&v, rows, cols))?);
+        }
+        if matches!(job.op, Op::Layernorm) {
+            out.mean = Some(stats.iter().map(|s| s.0).collect());
+        }
+        if matches!(job.op, Op::Layernorm | Op::Rmsnorm) {
+            out.rsigma = Some(stats.iter().map(|s| s.1).collect());
+        }
+        out.parts.push(part(job, index, rows, cols, v)?);
+    }
+    Ok(out)
+}
