@@ -1,6 +1,9 @@
 //! Activations as the origin computes them: TransformerEngine's `common/util/math.h`, each operation of the C expression one
 //! rounded f32 operation in the order of the language, no contraction; [`libm`] for e^x and tanh.
 
+// The literals are the source's own.
+#![allow(clippy::excessive_precision)]
+
 use super::libm;
 use crate::op::Act;
 
@@ -35,7 +38,7 @@ pub fn act_slope(act: Act, x: f32) -> f32 {
     match act {
         Act::Gelu => {
             let t = libm::tanh(0.79788456 * x * (1.0 + 0.044715 * x * x));
-            0.5 * x * ((1.0 - t * t) * (0.79788456 + 0.107_032_224 * x * x)) + 0.5 * (1.0 + t)
+            0.5 * x * ((1.0 - t * t) * (0.79788456 + 0.1070322243 * x * x)) + 0.5 * (1.0 + t)
         }
         Act::Silu => x * sigmoid_slope(x) + sigmoid(x),
         Act::Qgelu => 1.702 * x * sigmoid_slope(1.702 * x) + sigmoid(1.702 * x),

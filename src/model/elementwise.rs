@@ -68,11 +68,15 @@ pub fn check(job: &Job) -> Result<()> {
         }
     }
     match job.op {
-        CastTransposeDbiasDact | DgatedCastTranspose | Activation | ActivationGrad => drop(activation(job)?),
+        CastTransposeDbiasDact | DgatedCastTranspose | Activation | ActivationGrad => {
+            activation(job)?;
+        }
         Gated if cols % 2 != 0 => {
             return Err(Error::shape("gated input", format!("{cols} columns"), "an even number: [a | b]"));
         }
-        Gated => drop(activation(job)?),
+        Gated => {
+            activation(job)?;
+        }
         Layernorm | Rmsnorm => {
             let gamma = o.gamma.as_ref().ok_or_else(|| Error::shape("gamma", "none", format!("{cols} values")))?;
             for (what, t) in [("gamma", Some(gamma)), ("beta", o.beta.as_ref())] {
@@ -118,8 +122,17 @@ pub fn input_dtype(job: &Job) -> Format {
     }
 }
 
-/// v of part `part` in f32, `rows × cols` row-major, and for norms the row statistics (mean, rsigma).
-fn values(job: &Job, part: usize) -> Result<(usize, usize, Vec<f32>, Vec<(f32, f32)>)> {
+/// v of one part in f32.
+struct Values {
+    rows: usize,
+    cols: usize,
+    /// Row-major.
+    v: Vec<f32>,
+    /// Norms: (mean, rsigma) of each row.
+    stats: Vec<(f32, f32)>,
+}
+
+fn values(job: &Job, part: usize) -> Result<Values> {
     let a = high(&job.operands.a[part], job.op.name())?;
     let (rows, cols) = (a.rows(), a.cols());
     let b = job.operands.b.as_ref().map(|b| high(b, job.op.name())).transpose()?;
@@ -155,7 +168,7 @@ fn values(job: &Job, part: usize) -> Result<(usize, usize, Vec<f32>, Vec<(f32, f
             });
         }
     }
-    Ok((rows, out_cols, v, stats))
+    Ok(Values { rows, cols: out_cols, v, stats })
 }
 
 /// The largest magnitude, NaN dropped; 0 of nothing.
@@ -256,7 +269,7 @@ pub fn predict(job: &Job) -> Result<Output> {
     }
     let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
     for index in 0..job.operands.a.len() {
-        let (rows, cols, v, stats) = values(job, index)?;
+        let Values { rows, cols, v, stats } = values(job, index)?;
         if matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact) {
             out.dbias = Some(Tensor::rounded(input_dtype(job), 1, cols, column_sums(&v, rows, cols))?);
         }

@@ -1,0 +1,60 @@
+//! Codes and scale_inv to values.
+
+use super::cast::check_for;
+use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, Operand, OutSpec, Output, Part};
+use crate::model::elementwise::predict;
+use crate::op::Op;
+use crate::tensor::round_to;
+use crate::{Error, Result, Tensor, Zero};
+use rayon::prelude::*;
+
+pub struct Dequantize;
+
+static SPEC: KernelSpec = KernelSpec {
+    name: "cpu/dequantize",
+    backend: Backend::Cpu,
+    ops: &[Op::Dequantize],
+    help: "codes and scale_inv to f16, bf16 or f32",
+    source: "TransformerEngine common/util/cast.cu; torchao quantization/quant_primitives.py",
+};
+
+impl Kernel for Dequantize {
+    fn spec(&self) -> &KernelSpec {
+        &SPEC
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        check_for(&SPEC, job)
+    }
+    fn run(&self, job: &Job) -> Result<Output> {
+        self.check(job)?;
+        let (Operand::Quantized(q), OutSpec::High(out)) = (&job.operands.a[0], &job.out) else {
+            return Err(Error::unsupported(SPEC.name, "it reads codes and writes values"));
+        };
+        let (rows, cols) = (q.rows(), q.cols());
+        // 256 values at most: the decode of every code, once.
+        let table: Vec<f32> = (0..1u32 << q.format().bits()).map(|code| q.format().decode(code) as f32).collect();
+        let global = q.global_scale_inv().unwrap_or(1.0);
+        let (tile_rows, tile_cols) = q.granularity().tile(rows, cols);
+        let (_, grid_cols) = q.granularity().grid(rows, cols);
+        let mut v = vec![0.0f32; rows * cols];
+        v.par_chunks_mut(cols.max(1)).zip(q.codes().par_chunks(cols.max(1))).enumerate().for_each(|(i, (v, codes))| {
+            for (t, (v, codes)) in v.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
+                let s = (i / tile_rows) * grid_cols + t;
+                let sigma = q.scale_inv()[s] * global;
+                for (v, code) in v.iter_mut().zip(codes) {
+                    let code = table[usize::from(*code)];
+                    *v = match q.zero() {
+                        Zero::None => code * sigma,
+                        Zero::Integer(z) => (code as i32).wrapping_sub(z[s]) as f32 * sigma,
+                        Zero::Additive { zero, mid } => round_to(*out, (code - *mid as f32) * sigma) + zero[s],
+                    };
+                }
+            }
+        });
+        let d = Data::High(Tensor::rounded(*out, rows, cols, v)?);
+        Ok(Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None })
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        predict(job).map(Some)
+    }
+}

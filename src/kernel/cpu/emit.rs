@@ -1,0 +1,149 @@
+//! What every elementwise kernel does with its f32 values: rows computed in parallel bands, amax, codes, scale_inv, the
+//! transposed copy and the column sums in one pass over the data.
+
+use crate::kernel::{Data, Job, OutSpec, Output, Part};
+use crate::model::elementwise::{DBIAS_BAND, amax, input_dtype, quantize, shares_codes};
+use crate::op::Op;
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use rayon::prelude::*;
+
+/// Fills a buffer with the values of a row.
+pub type RowFn<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;
+
+/// The `rows × cols` values of one part, row by row on demand.
+pub struct Rows<'a> {
+    pub rows: usize,
+    pub cols: usize,
+    pub fill: Box<RowFn<'a>>,
+}
+
+/// f32 to codes of `format` after a multiplication with `scale`.
+fn encode(format: Format, scale: f32, v: &[f32], codes: &mut [u8]) {
+    for (code, v) in codes.iter_mut().zip(v) {
+        *code = format.encode(f64::from(v * scale), Rounding::NearestEven, Overflow::Saturate) as u8;
+    }
+}
+
+/// Splits `out` (row-major, `cols` wide) into bands of [`DBIAS_BAND`] rows and runs `work(first row, band)` on all cores.
+fn bands<T: Send, R: Send>(out: &mut [T], cols: usize, work: impl Fn(usize, &mut [T]) -> R + Sync) -> Vec<R> {
+    if out.is_empty() {
+        return Vec::new();
+    }
+    out.par_chunks_mut(DBIAS_BAND * cols).enumerate().map(|(band, out)| work(band * DBIAS_BAND, out)).collect()
+}
+
+/// Adds a row to the column sums of its band.
+fn add_row(sums: &mut [f32], row: &[f32]) {
+    sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += v);
+}
+
+/// One part and, if asked for, its column sums in f32.
+fn part(job: &Job, index: usize, values: &Rows, sums: bool, transpose: bool) -> Result<(Part, Option<Vec<f32>>)> {
+    let (rows, cols) = (values.rows, values.cols);
+    let empty = || if sums { vec![0.0f32; cols] } else { Vec::new() };
+    let total = |bands: &[Vec<f32>]| {
+        let mut total = empty();
+        bands.iter().for_each(|band| add_row(&mut total, band));
+        sums.then_some(total)
+    };
+    if let OutSpec::Scaled { format, scale } = &job.out {
+        let scale = scale[index].unwrap_or(1.0);
+        let mut codes = vec![0u8; rows * cols];
+        let done = bands(&mut codes, cols, |first, codes| {
+            let (mut row, mut band, mut largest) = (vec![0.0f32; cols], empty(), 0.0f32);
+            for (i, codes) in codes.chunks_mut(cols).enumerate() {
+                (values.fill)(first + i, &mut row);
+                largest = largest.max(amax(&row));
+                encode(*format, scale, &row, codes);
+                if sums {
+                    add_row(&mut band, &row);
+                }
+            }
+            (largest, band)
+        });
+        let (largest, band_sums): (Vec<f32>, Vec<Vec<f32>>) = done.into_iter().unzip();
+        let parts = QTensorParts {
+            format: *format,
+            rows,
+            cols,
+            codes,
+            granularity: Granularity::Tensor,
+            scale_format: Format::F32,
+            scale_inv: vec![1.0 / scale],
+            zero: Zero::None,
+            global_scale_inv: None,
+        };
+        let transpose = match transpose {
+            true => Some(QTensor::new(QTensorParts {
+                rows: cols,
+                cols: rows,
+                codes: turn(&parts.codes, rows, cols),
+                ..parts.clone()
+            })?),
+            false => None,
+        };
+        let d = Data::Quantized(QTensor::new(parts)?);
+        return Ok((Part { d, transpose, amax: Some(amax(&largest)) }, total(&band_sums)));
+    }
+    let mut v = vec![0.0f32; rows * cols];
+    let band_sums = bands(&mut v, cols, |first, v| {
+        let mut band = empty();
+        for (i, row) in v.chunks_mut(cols).enumerate() {
+            (values.fill)(first + i, row);
+            if sums {
+                add_row(&mut band, row);
+            }
+        }
+        band
+    });
+    let sums = total(&band_sums);
+    let part = match &job.out {
+        OutSpec::Recipe(recipe) => {
+            let x = Tensor::rounded(input_dtype(job), rows, cols, v)?;
+            let quantized = quantize(recipe, &x)?;
+            let transpose = match transpose {
+                true if shares_codes(&quantized.q) => Some(quantized.q.transposed()?),
+                true => Some(quantize(recipe, &x.transposed())?.q),
+                false => None,
+            };
+            let amax = (quantized.q.granularity() == Granularity::Tensor).then(|| amax(&quantized.amax));
+            Part { d: Data::Quantized(quantized.q), transpose, amax }
+        }
+        OutSpec::High(format) => Part { d: Data::High(Tensor::rounded(*format, rows, cols, v)?), transpose: None, amax: None },
+        OutSpec::Scaled { .. } => unreachable!("returned above"),
+    };
+    Ok((part, sums))
+}
+
+/// `rows × cols` codes transposed in tiles that stay in the cache.
+fn turn(codes: &[u8], rows: usize, cols: usize) -> Vec<u8> {
+    const TILE: usize = 64;
+    let mut turned = vec![0u8; codes.len()];
+    if codes.is_empty() {
+        return turned;
+    }
+    turned.par_chunks_mut(TILE * rows).enumerate().for_each(|(band, out)| {
+        for i0 in (0..rows).step_by(TILE) {
+            for (j, out) in out.chunks_mut(rows).enumerate() {
+                for i in i0..rows.min(i0 + TILE) {
+                    out[i] = codes[i * cols + band * TILE + j];
+                }
+            }
+        }
+    });
+    turned
+}
+
+/// The whole output of a job from the rows of each part.
+pub fn output(job: &Job, parts: &[Rows]) -> Result<Output> {
+    let sums = matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact);
+    let transpose = sums || matches!(job.op, Op::CastTranspose | Op::MultiCastTranspose | Op::DgatedCastTranspose);
+    let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
+    for (index, values) in parts.iter().enumerate() {
+        let (part, sums) = part(job, index, values, sums, transpose)?;
+        out.dbias = sums.map(|s| Tensor::rounded(input_dtype(job), 1, values.cols, s)).transpose()?;
+        out.parts.push(part);
+    }
+    Ok(out)
+}

@@ -1,0 +1,226 @@
+//! The elementwise kernels against their models (bit for bit), against a search of the code tables, and against f64.
+
+use super::KERNELS;
+use crate::input::{Distribution, generate};
+use crate::kernel::{Backend, Data, Job, Operand, Operands, OutSpec, Output, find};
+use crate::model::elementwise::predict;
+use crate::op::{ACTS, Act, Op, Params};
+use crate::{Format, QTensor, Tensor};
+
+const E4M3: Format = Format::E4m3;
+
+pub fn scaled(format: Format, scale: f32) -> OutSpec {
+    OutSpec::Scaled { format, scale: vec![Some(scale)] }
+}
+
+/// A job of `op` on synthetic operands: x (or g) `m × n`, forward input, gamma and beta as the op needs them.
+pub fn job(
+    op: Op,
+    act: Option<Act>,
+    out: OutSpec,
+    dist: Distribution,
+    dtype: Format,
+    (m, n): (usize, usize),
+    seed: u64,
+) -> Job {
+    let tensor = |rows, cols, stream| generate(dist, dtype, rows, cols, seed, stream).unwrap();
+    let normal = |cols, stream| generate(Distribution::NormalIid, dtype, 1, cols, seed, stream).unwrap();
+    let b = match op {
+        Op::ActivationGrad | Op::CastTransposeDbiasDact => Some(tensor(m, n, 1)),
+        Op::DgatedCastTranspose => Some(tensor(m, 2 * n, 1)),
+        _ => None,
+    };
+    let norm = matches!(op, Op::Layernorm | Op::Rmsnorm);
+    let operands = Operands {
+        a: vec![Operand::High(tensor(m, if op == Op::Gated { 2 * n } else { n }, 0))],
+        b: b.map(Operand::High),
+        bias: None,
+        gamma: norm.then(|| normal(n, 2)),
+        beta: (op == Op::Layernorm).then(|| normal(n, 3)),
+        offs: None,
+    };
+    Job {
+        op,
+        params: Params { act, zero_centered_gamma: seed % 2 == 1, ..Params::default() },
+        operands,
+        out,
+        accumulator: None,
+    }
+}
+
+pub fn run(job: &Job) -> Output {
+    find(KERNELS, job, Backend::Cpu).unwrap().run(job).unwrap()
+}
+
+/// Every elementwise op with each of its activations.
+pub fn ops() -> Vec<(Op, Option<Act>)> {
+    let mut all: Vec<(Op, Option<Act>)> =
+        [Op::Cast, Op::CastTranspose, Op::MultiCastTranspose, Op::CastTransposeDbias, Op::Layernorm, Op::Rmsnorm]
+            .map(|op| (op, None))
+            .to_vec();
+    for op in [Op::Activation, Op::ActivationGrad, Op::Gated, Op::CastTransposeDbiasDact, Op::DgatedCastTranspose] {
+        all.extend(ACTS.iter().map(|a| (op, Some(a.0))));
+    }
+    all
+}
+
+pub const DISTRIBUTIONS: [Distribution; 6] = [
+    Distribution::Normal,
+    Distribution::Ties(E4M3),
+    Distribution::Saturating(E4M3),
+    Distribution::SignedZero,
+    Distribution::NonFinite,
+    Distribution::Zeros,
+];
+
+/// NaN codes and NaN values as a class, everything else to the bit.
+pub fn same(a: &Output, b: &Output) -> Result<(), String> {
+    let f32s = |what: &str, a: &[f32], b: &[f32]| -> Result<(), String> {
+        let bad = a.iter().zip(b).position(|(a, b)| a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan()));
+        match bad {
+            Some(i) => Err(format!("{what}[{i}]: {} and {}", a[i], b[i])),
+            None if a.len() != b.len() => Err(format!("{what}: lengths {} and {}", a.len(), b.len())),
+            None => Ok(()),
+        }
+    };
+    let codes = |what: &str, a: &QTensor, b: &QTensor| -> Result<(), String> {
+        if (a.rows(), a.cols(), a.format(), a.granularity()) != (b.rows(), b.cols(), b.format(), b.granularity()) {
+            return Err(format!("{what}: shapes differ"));
+        }
+        f32s(&format!("{what} scale_inv"), a.scale_inv(), b.scale_inv())?;
+        let nan = |c: u8| a.format().decode(u32::from(c)).is_nan();
+        match a.codes().iter().zip(b.codes()).position(|(x, y)| x != y && !(nan(*x) && nan(*y))) {
+            Some(i) => Err(format!("{what} code[{i}]: {:#x} and {:#x}", a.codes()[i], b.codes()[i])),
+            None => Ok(()),
+        }
+    };
+    for (p, q) in a.parts.iter().zip(&b.parts) {
+        match (&p.d, &q.d) {
+            (Data::High(x), Data::High(y)) if x.dtype() == y.dtype() => f32s("d", x.data(), y.data())?,
+            (Data::Quantized(x), Data::Quantized(y)) => codes("d", x, y)?,
+            _ => return Err("kinds of output differ".into()),
+        }
+        match (&p.transpose, &q.transpose) {
+            (Some(x), Some(y)) => codes("transpose", x, y)?,
+            (None, None) => {}
+            _ => return Err("only one has a transposed copy".into()),
+        }
+        f32s("amax", &p.amax.into_iter().collect::<Vec<_>>(), &q.amax.into_iter().collect::<Vec<_>>())?;
+    }
+    let dbias = |o: &Output| o.dbias.as_ref().map_or(vec![], |d| d.data().to_vec());
+    f32s("dbias", &dbias(a), &dbias(b))?;
+    f32s("mean", a.mean.as_deref().unwrap_or(&[]), b.mean.as_deref().unwrap_or(&[]))?;
+    f32s("rsigma", a.rsigma.as_deref().unwrap_or(&[]), b.rsigma.as_deref().unwrap_or(&[]))
+}
+
+#[test]
+fn every_kernel_equals_its_model_bit_for_bit() {
+    for (op, act) in ops() {
+        for dist in DISTRIBUTIONS {
+            for (dtype, out) in [
+                (Format::Bf16, scaled(E4M3, 1.7)),
+                (Format::F32, scaled(Format::E5m2, 3e-3)),
+                (Format::F16, OutSpec::Scaled { format: E4M3, scale: vec![None] }),
+                (Format::F16, OutSpec::High(Format::F16)),
+                (Format::Bf16, OutSpec::High(Format::F32)),
+            ] {
+                for (m, n) in [(130, 7), (1, 67), (0, 5), (3, 0)] {
+                    let job = job(op, act, out.clone(), dist, dtype, (m, n), 11);
+                    let Ok(kernel) = find(KERNELS, &job, Backend::Cpu) else {
+                        assert!(matches!(out, OutSpec::High(_)), "{op:?} has no kernel for {out:?}");
+                        continue;
+                    };
+                    let context = || format!("{op:?} {act:?} {dist} {dtype} {out:?} {m}×{n}");
+                    let model = predict(&job).unwrap();
+                    same(&kernel.run(&job).unwrap(), &model).unwrap_or_else(|e| panic!("{}: {e}", context()));
+                    if let Some(predicted) = kernel.predict(&job).unwrap() {
+                        same(&predicted, &model).unwrap_or_else(|e| panic!("{}: {e}", context()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The code nearest to `x` by search over all codes: ties to the even code, saturation beyond the largest.
+fn nearest_code(format: Format, x: f64) -> f64 {
+    if x.is_nan() {
+        return x;
+    }
+    let finite = (0..256u32).filter(|c| format.decode(*c).is_finite());
+    let distance = |c: u32| (format.decode(c) - x.clamp(-1e9, 1e9)).abs();
+    let best = finite.min_by(|a, b| distance(*a).total_cmp(&distance(*b)).then((a & 1).cmp(&(b & 1)))).unwrap();
+    format.decode(best)
+}
+
+#[test]
+fn a_cast_is_the_nearest_code_with_amax_and_the_reciprocal_scale() {
+    for (format, scale) in
+        [(E4M3, 1.0f32), (E4M3, 3.7), (Format::E5m2, 0.11), (Format::E4m3Fnuz, 1.0), (Format::E5m2Fnuz, 19.0)]
+    {
+        for dist in DISTRIBUTIONS {
+            let job = job(Op::CastTranspose, None, scaled(format, scale), dist, Format::F32, (9, 21), 5);
+            let out = run(&job);
+            let (Data::Quantized(q), Operand::High(x)) = (&out.parts[0].d, &job.operands.a[0]) else { panic!() };
+            let turned = out.parts[0].transpose.as_ref().unwrap();
+            let mut amax = 0.0;
+            for i in 0..9 {
+                for j in 0..21 {
+                    let v = x.row(i)[j];
+                    let want = nearest_code(format, f64::from(v * scale));
+                    let got = format.decode(u32::from(q.codes()[i * 21 + j]));
+                    assert!(got == want || (got.is_nan() && want.is_nan()), "{format} {dist}: {v}·{scale} → {got}, not {want}");
+                    assert_eq!(turned.codes()[j * 9 + i], q.codes()[i * 21 + j], "{format} {dist} ({i},{j})");
+                    if v.abs() > amax {
+                        amax = v.abs();
+                    }
+                }
+            }
+            assert_eq!(out.parts[0].amax, Some(amax));
+            assert_eq!((q.scale_inv(), turned.scale_inv()), (&[1.0 / scale][..], &[1.0 / scale][..]));
+        }
+    }
+}
+
+#[test]
+fn special_values_of_the_contract() {
+    let tensor = |v: &[f32]| Operand::High(Tensor::new(Format::F32, 1, v.len(), v.to_vec()).unwrap());
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let mut job = job(Op::Cast, None, scaled(E4M3, 2.0), Distribution::Zeros, Format::F32, (1, 1), 0);
+    job.operands.a = vec![tensor(&[nan, -inf, inf, -0.0, 1e-9, 224.0, 233.0, -1e30])];
+    let out = run(&job);
+    let Data::Quantized(q) = &out.parts[0].d else { panic!() };
+    assert_eq!(q.codes(), [0x7f, 0xfe, 0x7e, 0x80, 0, 0x7e, 0x7e, 0xfe]);
+    assert_eq!((out.parts[0].amax, q.scale_inv()), (Some(inf), &[0.5f32][..]));
+    // A NaN alone never reaches amax; FLT_MAX has a subnormal reciprocal.
+    job.operands.a = vec![tensor(&[nan])];
+    job.out = scaled(E4M3, f32::MAX);
+    let out = run(&job);
+    let Data::Quantized(q) = &out.parts[0].d else { panic!() };
+    assert_eq!((out.parts[0].amax, q.scale_inv()[0].to_bits()), (Some(0.0), 0x0020_0000));
+    // relu and srelu turn NaN into zero.
+    for act in [Act::Relu, Act::Srelu] {
+        job.op = Op::Activation;
+        job.params.act = Some(act);
+        job.operands.a = vec![tensor(&[nan, -inf, inf, -2.0, 3.0])];
+        job.out = OutSpec::High(Format::F32);
+        let out = run(&job);
+        let Data::High(d) = &out.parts[0].d else { panic!() };
+        assert_eq!(d.data(), [0.0, 0.0, inf, 0.0, if act == Act::Relu { 3.0 } else { 9.0 }]);
+    }
+}
+
+#[test]
+fn several_tensors_have_scales_of_their_own() {
+    let mut job = job(Op::MultiCastTranspose, None, scaled(E4M3, 1.0), Distribution::Normal, Format::Bf16, (1, 256), 3);
+    for (m, n) in [(43, 1), (43, 256), (0, 4)] {
+        job.operands.a.push(Operand::High(generate(Distribution::Normal, Format::Bf16, m, n, 9, 0).unwrap()));
+    }
+    job.out = OutSpec::Scaled { format: E4M3, scale: vec![Some(1.0), Some(2.0), None, Some(5.0)] };
+    let out = run(&job);
+    same(&out, &predict(&job).unwrap()).unwrap();
+    let inv: Vec<f32> = out.parts.iter().map(|p| p.transpose.as_ref().unwrap().scale_inv()[0]).collect();
+    assert_eq!(inv, [1.0, 0.5, 1.0, 0.2]);
+    job.out = scaled(E4M3, 1.0);
+    assert!(find(KERNELS, &job, Backend::Cpu).is_err(), "one scale for four tensors must be refused");
+}
