@@ -173,7 +173,7 @@ impl ErrorStats {
 /// The sums over finite pairs.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sums {
-    abs: f64,
+    pub(super) abs: f64,
     pub(super) square: f64,
     signed: f64,
     pub(super) reference: f64,

@@ -6,11 +6,17 @@
 //! exact, ideal, actual, OutFormat ──► ErrorStats (three)           metrics: METRICS
 //! ```
 
+mod bound;
+#[cfg(test)]
+mod bound_tests;
 mod digest;
+pub mod gates;
 mod metrics;
 mod out;
+pub mod probable;
 mod verdict;
 
+pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, WeightRounding};
 pub use digest::Digest;
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;

@@ -96,6 +96,15 @@ impl OutFormat {
         self.format.ulp(x / unit) * unit.abs()
     }
 
+    /// Smallest and largest finite value of an element, where overflow saturates; (−∞, ∞) where it does not.
+    pub fn range(&self, index: usize) -> (f64, f64) {
+        if self.overflow == Overflow::Native {
+            return (f64::NEG_INFINITY, f64::INFINITY);
+        }
+        let (_, unit, offset) = self.affine(index);
+        ((self.format.min_finite() - offset) * unit, (self.format.max_finite() - offset) * unit)
+    }
+
     /// Whether `value` lies at an end of the format's range, or beyond it (Inf).
     pub fn is_saturated(&self, index: usize, value: f64) -> bool {
         let (_, unit, offset) = self.affine(index);
