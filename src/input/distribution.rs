@@ -221,7 +221,7 @@ impl Maker {
             Distribution::OutlierChannels => tame() * self.channel_gain(j),
             Distribution::Shifted => tame() + 2.0 * (unit(row.0[2]) + unit(group.0[2]) - 1.0),
             Distribution::Sparse => {
-                if w[3] % 10 == 0 {
+                if w[3].is_multiple_of(10) {
                     tame()
                 } else {
                     0.0
@@ -280,7 +280,7 @@ impl Maker {
         let chosen = i % 4 == 1 || self.rows == 1;
         let step = self.cols.div_ceil(4);
         let distance = (j + self.cols - row.position(self.cols)) % self.cols;
-        (chosen && distance % step == 0)
+        (chosen && distance.is_multiple_of(step))
             .then(|| [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].get(distance / step).copied())
             .flatten()
     }
@@ -291,7 +291,7 @@ fn tie(f: Format, draw: Draw, anchor: bool) -> f64 {
     let w = draw.0;
     let sign = if f.spec().signed { draw.sign() } else { 1.0 };
     if anchor {
-        return if f.spec().signed || w[1] % 2 == 0 { sign * f.max_finite() } else { f.min_finite() };
+        return if f.spec().signed || w[1].is_multiple_of(2) { sign * f.max_finite() } else { f.min_finite() };
     }
     let code = w[0] % f.max_code();
     sign * (f.decode(code) + f.decode(code + 1)) * 0.5
@@ -364,8 +364,8 @@ mod tests {
             let gap = |(i, x): (usize, &f32)| (phi.cdf(f64::from(*x)) - (i as f64 + 0.5) / n as f64).abs();
             x.iter().enumerate().map(gap).fold(0.0, f64::max)
         };
-        let rejected = (0..20).filter(|seed| !(distance(*seed) < 1.36 / (n as f64).sqrt())).count();
-        assert!(rejected <= 3, "{rejected} of 20 rejected");
+        let accepted = (0..20).filter(|seed| distance(*seed) < 1.36 / (n as f64).sqrt()).count();
+        assert!(accepted >= 17, "{accepted} of 20 accepted");
     }
 
     #[test]

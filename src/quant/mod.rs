@@ -1,6 +1,7 @@
 //! What a scale means: granularity, the quantized tensor, dequantize.
 
-use crate::{Error, Format, Result};
+use crate::format::fast::Decoder;
+use crate::{Error, Format, Overflow, Result, Rounding};
 use ndarray::Array2;
 
 /// Which elements of a `rows × cols` matrix share a scale. Columns run along K. The last tile may be short.
@@ -113,12 +114,16 @@ pub struct QTensorParts {
 }
 
 impl QTensor {
-    /// Checks lengths against shape and granularity, codes against the width of the format. Scales may be NaN, Inf or
-    /// zero: a kernel may have written them, and comparison has to see them.
+    /// Checks the granularity (no tile of zero rows or columns), lengths against shape and granularity, codes against the width
+    /// of the format, scales against their format. Scales may be NaN, Inf (where their format has it), zero or negative: a
+    /// kernel may have written them, and comparison has to see them.
     pub fn new(p: QTensorParts) -> Result<Self> {
         let QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv } = p;
         if format.bits() > 8 {
             return Err(Error::value("quantized format", format, "a format of at most 8 bits"));
+        }
+        if matches!(granularity.tile(rows, cols), (0, _) | (_, 0)) {
+            return Err(Error::value("granularity", granularity, "tiles of at least one row and one column"));
         }
         if rows.checked_mul(cols) != Some(codes.len()) {
             return Err(Error::shape("codes", format!("{} codes", codes.len()), format!("{rows}×{cols}")));
@@ -138,6 +143,7 @@ impl QTensor {
                 return Err(Error::shape(what, format!("{len} values"), want));
             }
         }
+        check_scales(scale_format, &scale_inv)?;
         Ok(Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv })
     }
     /// The parts, to be changed and checked again.
@@ -194,6 +200,40 @@ impl QTensor {
     pub fn dequantize(&self) -> Array2<f64> {
         Array2::from_shape_fn((self.rows, self.cols), |(i, j)| self.value(i, j))
     }
+    /// [`QTensor::dequantize`], bit for bit, a tile's row at a time: what sweeps call.
+    pub fn dequantize_fast(&self) -> Array2<f64> {
+        self.dequantize_with(|x| x)
+    }
+    /// Each value of [`QTensor::dequantize`] rounded once to f32. Without zero point and global scale that is
+    /// RN32(decode(code) · scale_inv).
+    pub fn dequantize_f32(&self) -> Array2<f32> {
+        self.dequantize_with(|x| x as f32)
+    }
+    fn dequantize_with<T: Clone>(&self, finish: impl Fn(f64) -> T) -> Array2<T> {
+        let decoder = Decoder::new(self.format).expect("at most 8 bits: checked on construction");
+        let (tile_rows, tile_cols) = self.granularity.tile(self.rows, self.cols);
+        let (_, grid_cols) = self.granularity.grid(self.rows, self.cols);
+        let global = self.global_scale_inv.map_or(1.0, f64::from);
+        let mut values = Vec::with_capacity(self.codes.len());
+        for (i, row) in self.codes.chunks_exact(self.cols.max(1)).enumerate() {
+            for (tile, codes) in row.chunks(tile_cols).enumerate() {
+                let s = (i / tile_rows) * grid_cols + tile;
+                let scale_inv = f64::from(self.scale_inv[s]) * global;
+                match &self.zero {
+                    Zero::None => values.extend(codes.iter().map(|c| finish(decoder.decode_f64(*c) * scale_inv))),
+                    Zero::Integer(z) => {
+                        let minus = f64::from(z[s]);
+                        values.extend(codes.iter().map(|c| finish((decoder.decode_f64(*c) - minus) * scale_inv)));
+                    }
+                    Zero::Additive { zero, mid } => {
+                        let (minus, plus) = (f64::from(*mid), f64::from(zero[s]));
+                        values.extend(codes.iter().map(|c| finish((decoder.decode_f64(*c) - minus) * scale_inv + plus)));
+                    }
+                }
+            }
+        }
+        Array2::from_shape_vec((self.rows, self.cols), values).expect("one value a code")
+    }
     /// `cols × rows` with code (i,j) at (j,i) and the scale grid transposed with it.
     pub fn transposed(&self) -> Result<QTensor> {
         fn turn<T: Copy>(v: &[T], rows: usize, cols: usize) -> Vec<T> {
@@ -219,3 +259,21 @@ impl QTensor {
         })
     }
 }
+
+/// Errors: a scale format other than f32, f16, bf16, e8m0, e4m3; a scale that the format would round (NaN is allowed).
+fn check_scales(format: Format, scale_inv: &[f32]) -> Result<()> {
+    let held = match format {
+        Format::F32 => return Ok(()),
+        Format::F16 | Format::Bf16 | Format::E8m0 | Format::E4m3 => {
+            |f: Format, x: f64| f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native)) == x
+        }
+        _ => return Err(Error::value("scale format", format, "f32, f16, bf16, e8m0 or e4m3")),
+    };
+    match scale_inv.iter().find(|x| !x.is_nan() && !held(format, f64::from(**x))) {
+        Some(x) => Err(Error::value("scale_inv", format!("{x:e}"), format!("a value that {format} holds exactly"))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
