@@ -253,7 +253,7 @@ impl Bound {
         let (low, high) = (self.out.round(index, d - radius), self.out.round(index, d + radius));
         if low <= high { (low, high) } else { (high, low) }
     }
-    fn accepts(&self, index: usize, radius: f64, actual: f64) -> bool {
+    pub(super) fn accepts(&self, index: usize, radius: f64, actual: f64) -> bool {
         let (low, high) = self.interval(index, radius);
         if low.is_nan() { actual.is_nan() } else { low <= actual && actual <= high }
     }

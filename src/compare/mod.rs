@@ -3,7 +3,12 @@
 //! `compare` knows arrays, formats and the bounds of arithmetic; it knows no kernel. All of it is deterministic.
 //!
 //! ```text
-//! exact, ideal, actual, OutFormat ──► ErrorStats (three)           metrics: METRICS
+//! exact, ideal, actual, OutFormat ──► ErrorStats (three)          metrics: METRICS
+//! arithmetic, Σ|a||b|, ideal      ──► Bound ──► Judged            bound, probable
+//! amax, scale_inv, dbias, …       ──► Check                       side
+//! Bound, actual, scales, zeros    ──► Power, NoPower              power
+//! all of it                       ──► Comparison { verdict, … }   verdict: judge
+//! reference, actual               ──► what others would say       gates: GATES
 //! ```
 
 mod bound;
@@ -13,11 +18,17 @@ mod digest;
 pub mod gates;
 mod metrics;
 mod out;
+mod power;
+#[cfg(test)]
+mod power_tests;
 pub mod probable;
+mod side;
 mod verdict;
 
 pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, WeightRounding};
 pub use digest::Digest;
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
-pub use verdict::Verdict;
+pub use power::{NoPower, Power, PowerInput, Scales, ZeroPoints};
+pub use side::{Check, amax_interval};
+pub use verdict::{Comparison, Evidence, Mismatches, Verdict, judge};

@@ -76,6 +76,11 @@ impl OutFormat {
         self.format
     }
 
+    /// Whether the output is codes with scales.
+    pub fn is_quantized(&self) -> bool {
+        self.grid.is_some()
+    }
+
     fn tile(&self, index: usize) -> Option<(&Grid, usize)> {
         let grid = self.grid.as_ref()?;
         let (i, j) = (index / grid.cols, index % grid.cols);

@@ -1,4 +1,9 @@
-//! The verdict of a case.
+//! The judgement of a case: three errors, one bound, one verdict, one sentence that says where and how much.
+
+use super::{Bound, Check, ErrorStats, Judged, Power, PowerInput, Scales, ZeroPoints};
+use crate::quant::QTensor;
+use crate::tensor::Tensor;
+use crate::{Error, Result};
 
 /// What a case's outcome is called, in CSV, JSON and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -45,5 +50,195 @@ impl std::str::FromStr for Verdict {
     fn from_str(s: &str) -> crate::Result<Self> {
         let known = || Verdict::ALL.map(Verdict::as_str);
         Verdict::ALL.into_iter().find(|v| v.as_str() == s).ok_or_else(|| crate::Error::unknown("verdict", s, known()))
+    }
+}
+
+/// Results that differ from the device model's bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mismatches {
+    pub count: usize,
+    /// Row-major index of the first, and the model's value there.
+    pub first: Option<(usize, f64)>,
+}
+
+impl Mismatches {
+    /// Elements of `actual` whose stored bits are not those of `model`, NaNs as a class. Errors when shapes or dtypes differ.
+    pub fn of_tensors(model: &Tensor, actual: &Tensor) -> Result<Self> {
+        let shape = |t: &Tensor| format!("{} {}×{}", t.dtype(), t.rows(), t.cols());
+        if shape(model) != shape(actual) {
+            return Err(Error::shape("result against the device model", shape(actual), shape(model)));
+        }
+        let (m, a) = (model.data(), actual.data());
+        Ok(Self::of(m.len(), |i| m[i].to_bits() != a[i].to_bits() && !(m[i].is_nan() && a[i].is_nan()), |i| f64::from(m[i])))
+    }
+
+    /// Codes that are not those of `model`, NaN codes as a class. Scales are judged as side outputs. Errors when shapes or formats
+    /// differ.
+    pub fn of_codes(model: &QTensor, actual: &QTensor) -> Result<Self> {
+        let shape = |q: &QTensor| format!("{} {}×{}", q.format(), q.rows(), q.cols());
+        if shape(model) != shape(actual) {
+            return Err(Error::shape("codes against the device model", shape(actual), shape(model)));
+        }
+        let (m, a) = (model.codes(), actual.codes());
+        let nan = |code: u8| model.format().decode(u32::from(code)).is_nan();
+        let value = |i: usize| model.value(i / model.cols(), i % model.cols());
+        Ok(Self::of(m.len(), |i| m[i] != a[i] && !(nan(m[i]) && nan(a[i])), value))
+    }
+
+    fn of(n: usize, differs: impl Fn(usize) -> bool, value: impl Fn(usize) -> f64) -> Self {
+        let count = (0..n).filter(|i| differs(*i)).count();
+        Self { count, first: (0..n).find(|i| differs(*i)).map(|i| (i, value(i))) }
+    }
+}
+
+/// Everything that is known of one case when it is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// Columns of the result.
+    pub cols: usize,
+    /// f64 on the unquantized inputs; absent where only quantized operands exist.
+    pub exact: Option<&'a [f64]>,
+    /// The allowed kernel error about the unrounded ideal.
+    pub bound: &'a Bound,
+    /// The values of what the kernel wrote, in its own scale_inv.
+    pub actual: &'a [f64],
+    /// Against the device model, where there is one.
+    pub mismatches: Option<Mismatches>,
+    /// amax, scale_inv, dbias, transposed copies, norm statistics.
+    pub checks: &'a [Check],
+    /// Whether the output has only one correct code an element: casts, dequantize, or a device model.
+    pub bit_exact: bool,
+    /// Length of the sum, for products; groups along K with a scale of their own.
+    pub k: Option<usize>,
+    pub groups: usize,
+    /// Scales and zero points whose faults this op can have.
+    pub scales: &'a [Scales<'a>],
+    pub zero_points: &'a [ZeroPoints<'a>],
+}
+
+/// A judged case.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// ideal − exact; absent without exact.
+    pub quantization: Option<ErrorStats>,
+    /// actual − ideal.
+    pub kernel: ErrorStats,
+    /// actual − exact; absent without exact.
+    pub total: Option<ErrorStats>,
+    pub mismatches: Option<usize>,
+    /// Largest error over the certain, and the probable, bound: see [`Judged`].
+    pub bound_ratio_certain: f64,
+    pub bound_ratio_probable: f64,
+    /// Row and column of the largest ratio.
+    pub worst: Option<(usize, usize)>,
+    pub judged: Judged,
+    pub power: Power,
+    pub verdict: Verdict,
+    /// Where, what was found, what was expected; empty for a plain pass.
+    pub reason: String,
+}
+
+/// Judges a case.
+///
+/// | verdict | when |
+/// |---|---|
+/// | fail | an element outside its certain bound, a bit that is not the model's, or a side output that is wrong |
+/// | suspect | else, an element or a side output outside its probable bound |
+/// | no_power | else, the data hide the op's faults |
+/// | pass | else |
+///
+/// In the errors, `ideal` is the unrounded f64 result of a high-precision output and the value of the correctly rounded code of
+/// a quantized one. Errors when lengths differ.
+pub fn judge(e: &Evidence) -> Result<Comparison> {
+    let out = e.bound.out();
+    let judged = e.bound.judge(e.actual)?;
+    let rounded: Vec<f64>;
+    let ideal = if out.is_quantized() {
+        rounded = e.bound.rounded_ideal();
+        &rounded[..]
+    } else {
+        e.bound.ideal()
+    };
+    let against_exact = |what: &[f64]| e.exact.map(|exact| ErrorStats::between(exact, what, out)).transpose();
+    let (quantization, total) = (against_exact(ideal)?, against_exact(e.actual)?);
+    let kernel = ErrorStats::between(ideal, e.actual, out)?;
+    let power = Power::of(&PowerInput {
+        cols: e.cols,
+        bound: e.bound,
+        actual: e.actual,
+        bit_exact: e.bit_exact,
+        k: e.k,
+        groups: e.groups,
+        scales: e.scales,
+        zero_points: e.zero_points,
+    });
+    let (verdict, reason) = decide(e, &judged, &power);
+    Ok(Comparison {
+        quantization,
+        kernel,
+        total,
+        mismatches: e.mismatches.map(|m| m.count),
+        bound_ratio_certain: judged.ratio_certain,
+        bound_ratio_probable: judged.ratio_probable,
+        worst: judged.worst.map(|i| place(e, i)),
+        judged,
+        power,
+        verdict,
+        reason,
+    })
+}
+
+fn place(e: &Evidence, index: usize) -> (usize, usize) {
+    (index / e.cols.max(1), index % e.cols.max(1))
+}
+
+fn decide(e: &Evidence, judged: &Judged, power: &Power) -> (Verdict, String) {
+    let element = |i: usize, radius: &[f64], outside: usize, which: &str| {
+        let ((row, col), (low, high)) = (place(e, i), e.bound.allowed(i));
+        let (found, ideal, n) = (e.actual[i], e.bound.ideal()[i], e.actual.len());
+        format!(
+            "({row}, {col}): found {found:e}, ideal {ideal:e}, {which} bound ±{:e}, allowed [{low:e}, {high:e}]; {outside} of {n} \
+             elements outside",
+            radius[i]
+        )
+    };
+    let side = |c: &Check, outside: usize| {
+        let at = c.first.map_or(String::new(), |(i, found, (low, high))| {
+            format!(
+                "[{i}]: found {found:e}, allowed {}",
+                if low == high { format!("{low:e}") } else { format!("[{low:e}, {high:e}]") }
+            )
+        });
+        format!("{}{at}; {outside} of {} wrong", c.name, c.count)
+    };
+    let mut failures = Vec::new();
+    if let Some(i) = judged.first_violation {
+        failures.push(element(i, e.bound.certain(), judged.violations, "certain"));
+    }
+    if let Some(Mismatches { count, first: Some((i, model)) }) = e.mismatches {
+        let ((row, col), n) = (place(e, i), e.actual.len());
+        let found = e.actual.get(i).copied().unwrap_or(f64::NAN);
+        failures
+            .push(format!("({row}, {col}): found {found:e}, device model {model:e}; {count} of {n} elements differ in bits"));
+    }
+    failures.extend(e.checks.iter().filter(|c| !c.passes()).map(|c| side(c, c.violations)));
+    if !failures.is_empty() {
+        return (Verdict::Fail, failures.join("; "));
+    }
+    let mut doubts = Vec::new();
+    if let Some(i) = judged.first_improbable {
+        let text = element(i, e.bound.probable(), judged.improbable, "probable");
+        doubts.push(format!("{text} (a correct kernel does this once in {:.0e} tensors)", 1.0 / e.bound.delta()));
+    }
+    doubts.extend(e.checks.iter().filter(|c| c.improbable > 0).map(|c| side(c, c.improbable)));
+    if !doubts.is_empty() {
+        return (Verdict::Suspect, doubts.join("; "));
+    }
+    match &power.no_power {
+        Some(np) => (Verdict::NoPower, format!("{}; would need: {}", np.reason, np.remedy)),
+        None if judged.unjudged > 0 => {
+            (Verdict::Pass, format!("{} elements not judged: an intermediate may overflow f32", judged.unjudged))
+        }
+        None => (Verdict::Pass, String::new()),
     }
 }

@@ -1,0 +1,301 @@
+//! What a pass is worth: the smallest faults that the bound and the data of this very run were certain to catch, found without
+//! running anything again; and the decision that a case could not have failed.
+//!
+//! For each element the kernel's value before output rounding, t, lies in `[d − β, d + β]` and in the cell of reals that round
+//! to what was written. A fault that moves t to t + Δ is certain to be caught at that element when t + Δ leaves the cell of
+//! the outermost allowed value for every such t. The Δ needed upward and downward is all that the statements below are made of.
+
+use super::{Bound, OutFormat};
+
+/// The scales of one operand, or of the output, of a case.
+#[derive(Clone, Copy, Debug)]
+pub struct Scales<'a> {
+    /// `a.scale_inv`, `b.scale_inv`, `out.scale`, …
+    pub name: &'a str,
+    pub values: &'a [f32],
+}
+
+/// Integer or additive zero points of an operand, one for each of its `lines` (rows of b: columns of the result; rows of a: rows of the
+/// result) and `groups` along K.
+#[derive(Clone, Copy, Debug)]
+pub struct ZeroPoints<'a> {
+    pub name: &'a str,
+    /// `[lines, groups]`.
+    pub values: &'a [f64],
+    /// What one step of the zero point changes in the operand's value: scale_inv for integer ones. `[lines, groups]`.
+    pub step: &'a [f64],
+    /// `Σ_{k∈g}` of the other operand's values. `[other lines, groups]`.
+    pub sums: &'a [f64],
+    pub groups: usize,
+    /// Whether lines are columns of the result (zero points of b) or rows (of a).
+    pub columns: bool,
+}
+
+/// What the power of a verdict is derived from.
+#[derive(Clone, Copy, Debug)]
+pub struct PowerInput<'a> {
+    /// Columns of the result.
+    pub cols: usize,
+    pub bound: &'a Bound,
+    pub actual: &'a [f64],
+    /// Judged bit for bit: a device model exists, or the output is exact.
+    pub bit_exact: bool,
+    /// Length of the sum, for products.
+    pub k: Option<usize>,
+    /// Groups along K with a scale of their own (1: none).
+    pub groups: usize,
+    /// Those whose faults the op can have.
+    pub scales: &'a [Scales<'a>],
+    pub zero_points: &'a [ZeroPoints<'a>],
+}
+
+/// Why a case could not have failed, and what data would do.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct NoPower {
+    pub reason: String,
+    pub remedy: String,
+}
+
+/// The smallest faults that were certain to be caught. ∞ (or a share of 1) says: none.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Power {
+    /// A gain of at least this on every element (≥ 1).
+    pub gain: f64,
+    /// A gain of at least this on any one row, or column, that is not all zero.
+    pub row_gain: f64,
+    pub column_gain: f64,
+    /// A gain of at least this on a K-group that holds 1/groups of the energy: `1 + √(dropped_share · groups)`.
+    pub group_gain: f64,
+    /// Any change whose energy is at least this share of the output's: were every element's change below what it needs,
+    /// the energy of the change would be below the sum of their squares. Over elements that a bound can judge.
+    pub dropped_share: f64,
+    /// That share of K: a dropped K block of independent products this long.
+    pub dropped_k: Option<f64>,
+    /// The share of all zero points of which a shift by one, up or down, is caught.
+    pub zero_shift_share: Option<f64>,
+    /// One-step flips of more than this share of the output codes: the elements whose bound allows two codes can hide one.
+    pub code_flip_rate: f64,
+    /// Whether an output of zeros would have failed; one of the opposite sign would have too, since an interval that holds a
+    /// and −a holds 0.
+    pub zeros_caught: bool,
+    /// Set when the data hide the op's faults.
+    pub no_power: Option<NoPower>,
+}
+
+/// Where t may be and which change of it is certain to be seen.
+#[derive(Clone, Copy)]
+struct Element {
+    /// Range of t.
+    low: f64,
+    high: f64,
+    /// First value above, and below, all that round to something allowed; infinite where nothing is seen.
+    above: f64,
+    below: f64,
+}
+
+impl Element {
+    fn of(input: &PowerInput, index: usize) -> Self {
+        let (bound, a) = (input.bound, input.actual[index]);
+        let (d, radius) = (bound.ideal()[index], bound.certain()[index]);
+        let blind = Element { low: d, high: d, above: f64::INFINITY, below: f64::NEG_INFINITY };
+        if !(d.is_finite() && a.is_finite() && radius.is_finite()) {
+            return blind;
+        }
+        let (first, last) = if input.bit_exact { (a, a) } else { bound.allowed(index) };
+        let (cell_low, cell_high) = bound.out().cell(index, a);
+        let (low, high) = ((d - radius).max(cell_low), (d + radius).min(cell_high));
+        // A wrong result may lie outside both.
+        let (low, high) = if low <= high { (low, high) } else { (low.min(high).min(d), high.max(low).max(d)) };
+        // Cells are known to a relative 2^-23.
+        let outward = |x: f64, sign: f64| x + sign * x.abs() * f64::from(f32::EPSILON);
+        let (above, below) = (bound.out().cell(index, last).1, bound.out().cell(index, first).0);
+        Element { low, high, above: outward(above, 1.0), below: outward(below, -1.0) }
+    }
+    /// Smallest Δ > 0 certain to be seen, upward and downward.
+    fn needs(&self) -> (f64, f64) {
+        (self.above - self.low, self.high - self.below)
+    }
+    /// Smallest gain > 1 certain to be seen.
+    fn gain(&self) -> f64 {
+        if self.low > 0.0 {
+            self.above / self.low
+        } else if self.high < 0.0 {
+            self.below / self.high
+        } else {
+            f64::INFINITY
+        }
+    }
+}
+
+impl Power {
+    /// The power of one run; see the module. `actual` and the bound must have the same length.
+    pub fn of(input: &PowerInput) -> Self {
+        let (bound, n, cols) = (input.bound, input.actual.len(), input.cols.max(1));
+        let elements: Vec<Element> = (0..n).map(|i| Element::of(input, i)).collect();
+        let gains: Vec<f64> = elements.iter().map(Element::gain).collect();
+        let gain = gains.iter().copied().fold(f64::INFINITY, f64::min);
+        // The worst line that has a value at all; of each line the best element.
+        let worst_line = |lines: usize, line: &dyn Fn(usize) -> usize| {
+            let (mut best, mut nonzero) = (vec![f64::INFINITY; lines], vec![false; lines]);
+            for i in 0..n {
+                best[line(i)] = best[line(i)].min(gains[i]);
+                nonzero[line(i)] |= bound.ideal()[i] != 0.0;
+            }
+            best.into_iter()
+                .zip(nonzero)
+                .filter(|l| l.1)
+                .map(|l| l.0)
+                .fold(None, |w: Option<f64>, g| Some(w.map_or(g, |w| w.max(g))))
+        };
+        let row_gain = worst_line(n.div_ceil(cols), &|i| i / cols).unwrap_or(f64::INFINITY);
+        let column_gain = worst_line(cols, &|i| i % cols).unwrap_or(f64::INFINITY);
+
+        let (mut needed, mut energy) = (0.0, 0.0);
+        for (e, d) in elements.iter().zip(bound.ideal()) {
+            let (up, down) = e.needs();
+            if up.is_finite() && down.is_finite() {
+                needed += up.max(down).powi(2);
+                energy += d * d;
+            }
+        }
+        let dropped_share = if energy > 0.0 { (needed / energy).min(1.0) } else { 1.0 };
+        let hidden = (0..n).filter(|&i| !input.bit_exact && hides_a_flip(bound, i)).count();
+        let zero_is_wrong = |i: usize| match input.bit_exact {
+            true => input.actual[i] != 0.0,
+            false => !bound.accepts(i, bound.certain()[i], 0.0),
+        };
+        let mut power = Self {
+            gain,
+            row_gain,
+            column_gain,
+            group_gain: 1.0 + (dropped_share * input.groups.max(1) as f64).sqrt(),
+            dropped_share,
+            dropped_k: input.k.map(|k| dropped_share * k as f64),
+            zero_shift_share: zero_shift_share(input, &elements),
+            code_flip_rate: ((hidden + 1) as f64 / n.max(1) as f64).min(1.0),
+            zeros_caught: (0..n).any(|i| bound.ideal()[i].is_finite() && zero_is_wrong(i)),
+            no_power: None,
+        };
+        power.no_power = power.blindness(input);
+        power
+    }
+
+    /// The first reason, if any, why the op's faults cannot show.
+    fn blindness(&self, input: &PowerInput) -> Option<NoPower> {
+        let because = |reason: String, remedy: &str| Some(NoPower { reason, remedy: remedy.to_string() });
+        let (bound, n) = (input.bound, input.actual.len());
+        let ideal = bound.ideal();
+        if n == 0 {
+            return because("the output has no element".into(), "a shape without a zero");
+        }
+        if !ideal.iter().any(|d| d.is_finite()) {
+            return because("every ideal value is NaN or Inf".into(), "finite operands and scales");
+        }
+        if ideal.iter().all(|d| !d.is_finite() || *d == 0.0) {
+            return because(
+                "every output is zero: no gain, sign, index or layout fault changes it".into(),
+                "operands that are not zero",
+            );
+        }
+        if (0..n).all(|i| !ideal[i].is_finite() || bound.certain()[i] == f64::INFINITY) {
+            return because("an intermediate of every element may overflow f32".into(), "smaller operands or scales");
+        }
+        let clipped = |out: &OutFormat, i: usize| {
+            let (low, high) = out.range(i);
+            ideal[i] == 0.0 || !ideal[i].is_finite() || ideal[i] <= low.min(high) || ideal[i] >= low.max(high)
+        };
+        if (0..n).all(|i| clipped(bound.out(), i)) {
+            return because(
+                "every output saturates: the clip hides gains and scales".into(),
+                "a smaller output scale or smaller operands",
+            );
+        }
+        if !self.zeros_caught {
+            let reason = "an output of zeros would pass: the allowed error is larger than the signal".to_string();
+            return because(reason, "operands whose products do not cancel, or a more precise accumulator or output");
+        }
+        if self.gain == f64::INFINITY {
+            return because("no element could show a gain of any size".into(), "operands whose products do not cancel");
+        }
+        input
+            .scales
+            .iter()
+            .find_map(|s| scale_blindness(s, self.gain))
+            .or_else(|| input.zero_points.iter().find_map(zero_blindness))
+    }
+}
+
+/// Whether a neighbouring code, above or below what was written, would have been allowed too.
+fn hides_a_flip(bound: &Bound, index: usize) -> bool {
+    let (low, high) = bound.allowed(index);
+    // NaN against NaN is equal here: it must be NaN, and nothing else is allowed.
+    low < high
+}
+
+fn zero_shift_share(input: &PowerInput, elements: &[Element]) -> Option<f64> {
+    let (mut caught, mut count) = (0usize, 0usize);
+    let (rows, cols) = (input.actual.len().checked_div(input.cols)?, input.cols);
+    for z in input.zero_points {
+        let (lines, others) = if z.columns { (cols, rows) } else { (rows, cols) };
+        assert_eq!(
+            (z.values.len(), z.sums.len()),
+            (lines * z.groups, others * z.groups),
+            "{}: one zero point a line and group",
+            z.name
+        );
+        for line in 0..lines {
+            for g in 0..z.groups {
+                let seen = |sign: f64| {
+                    (0..others).any(|other| {
+                        let delta = sign * z.step[line * z.groups + g] * z.sums[other * z.groups + g];
+                        let index = if z.columns { other * cols + line } else { line * cols + other };
+                        let (up, down) = elements[index].needs();
+                        delta >= up || -delta >= down
+                    })
+                };
+                count += 1;
+                caught += usize::from(seen(1.0) && seen(-1.0));
+            }
+        }
+    }
+    (count > 0).then(|| caught as f64 / count as f64)
+}
+
+/// Scales that hide the faults of scales: one that is 1 to within the smallest gain seen, or many that are equal to within it.
+fn scale_blindness(s: &Scales, gain: f64) -> Option<NoPower> {
+    let name = s.name;
+    let usable = || s.values.iter().map(|v| f64::from(v.abs())).filter(|v| v.is_finite() && *v > 0.0);
+    let (smallest, largest) = (usable().fold(f64::INFINITY, f64::min), usable().fold(0.0, f64::max));
+    if s.values.is_empty() {
+        return None;
+    }
+    if largest == 0.0 {
+        let reason = format!("{name}: no scale is a positive number");
+        return Some(NoPower { reason, remedy: "operands whose amax is neither zero nor infinite".into() });
+    }
+    if smallest.max(1.0 / smallest).max(largest).max(1.0 / largest) < gain {
+        let reason =
+            format!("{name} is 1: a scale that is omitted, doubled or inverted changes nothing that is seen (gain ×{gain:.6})");
+        return Some(NoPower { reason, remedy: "scales that are not 1".into() });
+    }
+    if s.values.len() > 1 && largest / smallest < gain {
+        let (n, spread) = (s.values.len(), largest / smallest);
+        let reason =
+            format!("{name}: {n} scales within ×{spread:.6} of each other: a wrong index is not seen (gain ×{gain:.6})");
+        return Some(NoPower { reason, remedy: "rows, groups or blocks of different amax".into() });
+    }
+    None
+}
+
+fn zero_blindness(z: &ZeroPoints) -> Option<NoPower> {
+    let first = z.values.first()?;
+    if z.values.iter().all(|v| *v == 0.0) {
+        let reason = format!("{}: every zero point is 0: a missing correction changes nothing", z.name);
+        return Some(NoPower { reason, remedy: "data whose range is not symmetric about zero".into() });
+    }
+    if z.values.len() > 1 && z.values.iter().all(|v| v == first) {
+        let reason = format!("{}: all {} zero points are {first}: a wrong index changes nothing", z.name, z.values.len());
+        return Some(NoPower { reason, remedy: "groups whose ranges differ".into() });
+    }
+    None
+}

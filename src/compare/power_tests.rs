@@ -1,0 +1,242 @@
+//! What power promises is caught, and what cannot fail is called so; verdicts and their reasons.
+
+use super::*;
+use crate::Format;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const COLS: usize = 7;
+
+/// A healthy result: ideals of both signs over three decades, values before rounding inside their radii.
+struct Healthy {
+    before: Vec<f64>,
+    bound: Bound,
+    actual: Vec<f64>,
+}
+
+impl Healthy {
+    fn new(rng: &mut StdRng, rows: usize, relative: f64, out: &OutFormat) -> Self {
+        let n = rows * COLS;
+        let ideal: Vec<f64> =
+            (0..n).map(|_| 10f64.powf(rng.random_range(-1.0..2.0)) * if rng.random() { 1.0 } else { -1.0 }).collect();
+        let radius: Vec<f64> = ideal.iter().map(|d| d.abs() * relative * rng.random_range(0.5..1.0)).collect();
+        let before: Vec<f64> = ideal.iter().zip(&radius).map(|(d, r)| d + r * rng.random_range(-1.0..1.0)).collect();
+        let actual = before.iter().enumerate().map(|(i, t)| out.round(i, *t)).collect();
+        let bound = Bound::from_radii(ideal, radius.clone(), radius, out).unwrap();
+        Self { before, bound, actual }
+    }
+    fn input<'a>(&'a self, scales: &'a [Scales<'a>], zero_points: &'a [ZeroPoints<'a>]) -> PowerInput<'a> {
+        let (bound, actual) = (&self.bound, &self.actual[..]);
+        PowerInput { cols: COLS, bound, actual, bit_exact: false, k: Some(100), groups: 4, scales, zero_points }
+    }
+    /// Whether the bound refuses what a fault makes of the values before rounding.
+    fn catches(&self, fault: impl Fn(usize, f64) -> f64) -> bool {
+        let out = self.bound.out();
+        let wrong: Vec<f64> = self.before.iter().enumerate().map(|(i, t)| out.round(i, fault(i, *t))).collect();
+        self.bound.judge(&wrong).unwrap().violations > 0
+    }
+}
+
+fn outputs() -> [OutFormat; 4] {
+    [
+        OutFormat::high(Format::F32),
+        OutFormat::high(Format::Bf16),
+        OutFormat::scaled(Format::E4m3, 3.3, 1.0 / 3.3),
+        OutFormat::scaled(Format::E5m2, 0.7, 1.0 / 0.7),
+    ]
+}
+
+#[test]
+fn what_power_promises_is_caught() {
+    let mut rng = StdRng::seed_from_u64(11);
+    for trial in 0..120 {
+        let out = &outputs()[trial % 4];
+        let h = Healthy::new(&mut rng, 9, [1e-6, 1e-3, 0.1][trial / 4 % 3], out);
+        assert_eq!(h.bound.judge(&h.actual).unwrap().violations, 0);
+        let p = Power::of(&h.input(&[], &[]));
+        assert_eq!(p.no_power, None);
+        assert!(p.gain > 1.0 && p.gain <= p.row_gain && p.gain <= p.column_gain, "{p:?}");
+        assert!(h.catches(|_, t| t * p.gain * (1.0 + 1e-9)), "gain {p:?}");
+        for line in 0..9 {
+            assert!(p.row_gain.is_infinite() || h.catches(|i, t| if i / COLS == line { t * p.row_gain * 1.000001 } else { t }));
+        }
+        for line in 0..COLS {
+            assert!(
+                p.column_gain.is_infinite()
+                    || h.catches(|i, t| if i % COLS == line { t * p.column_gain * 1.000001 } else { t })
+            );
+        }
+        // Noise of the energy that is promised, spread as evenly as it can hide.
+        if p.dropped_share < 1.0 {
+            let signs: Vec<f64> = (0..h.before.len()).map(|_| if rng.random() { 1.0 } else { -1.0 }).collect();
+            let energy: f64 = h.bound.ideal().iter().map(|d| d * d).sum();
+            let each = (1.0001 * p.dropped_share * energy / h.before.len() as f64).sqrt();
+            assert!(h.catches(|i, t| t + signs[i] * each), "share {p:?}");
+        }
+        assert!(p.zeros_caught && h.catches(|_, _| 0.0) && h.catches(|_, t| -t));
+        // The finer the bound, the smaller the gain: no slack beyond it and two spacings.
+        let spacing = 2f64.powi(-(out.format().spec().mantissa as i32));
+        let relative = [1e-6, 1e-3, 0.1][trial / 4 % 3];
+        assert!(p.gain - 1.0 < 4.0 * relative + 2.0 * spacing, "{p:?}");
+    }
+}
+
+#[test]
+fn code_flips_and_bit_exact_power() {
+    let mut rng = StdRng::seed_from_u64(12);
+    let out = OutFormat::high(Format::Bf16);
+    let h = Healthy::new(&mut rng, 40, 1e-3, &out);
+    let p = Power::of(&h.input(&[], &[]));
+    let n = h.actual.len();
+    assert!(p.code_flip_rate > 1.0 / n as f64 && p.code_flip_rate < 1.0, "{p:?}");
+    // As many flips as promised, put first where they could hide.
+    let count = (p.code_flip_rate * n as f64).round() as usize;
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by_key(|i| h.bound.allowed(*i).0 == h.bound.allowed(*i).1);
+    for sign in [1.0, -1.0] {
+        let mut wrong = h.actual.clone();
+        order[..count].iter().for_each(|i| wrong[*i] += sign * out.spacing(*i, wrong[*i]));
+        assert!(h.bound.judge(&wrong).unwrap().violations > 0);
+    }
+    let exact = Power::of(&PowerInput { bit_exact: true, ..h.input(&[], &[]) });
+    assert_eq!(exact.code_flip_rate, 1.0 / n as f64);
+    assert!(exact.gain <= p.gain && exact.dropped_share <= p.dropped_share);
+}
+
+#[test]
+fn shifted_zero_points_are_caught_where_promised() {
+    let mut rng = StdRng::seed_from_u64(13);
+    let (rows, groups) = (6, 3);
+    let h = Healthy::new(&mut rng, rows, 1e-3, &OutFormat::high(Format::F16));
+    // Steps from far below the bound to far above it.
+    let step: Vec<f64> = (0..COLS * groups).map(|i| 10f64.powi(i as i32 % 7 - 6)).collect();
+    let sums: Vec<f64> = (0..rows * groups).map(|_| rng.random_range(-8.0..8.0)).collect();
+    let values: Vec<f64> = (0..COLS * groups).map(|i| (i % 5) as f64).collect();
+    let z = ZeroPoints { name: "b.zero_point", values: &values, step: &step, sums: &sums, groups, columns: true };
+    let share = Power::of(&h.input(&[], &[z])).zero_shift_share.unwrap();
+    let shift = |line: usize, g: usize, sign: f64| {
+        h.catches(|i, t| if i % COLS == line { t + sign * step[line * groups + g] * sums[(i / COLS) * groups + g] } else { t })
+    };
+    let lines = || (0..COLS).flat_map(|l| (0..groups).map(move |g| (l, g)));
+    let caught = lines().filter(|(l, g)| shift(*l, *g, 1.0) && shift(*l, *g, -1.0)).count() as f64 / (COLS * groups) as f64;
+    assert!(share > 0.2 && share < 0.9 && share <= caught, "promised {share}, caught {caught}");
+}
+
+#[test]
+fn data_that_hide_faults_have_no_power() {
+    let mut rng = StdRng::seed_from_u64(14);
+    let f32_out = OutFormat::high(Format::F32);
+    let h = Healthy::new(&mut rng, 4, 1e-4, &f32_out);
+    let reason = |p: Power| p.no_power.map(|n| format!("{} / {}", n.reason, n.remedy)).unwrap_or_default();
+    let of = |ideal: Vec<f64>, radius: f64, out: &OutFormat| {
+        let n = ideal.len();
+        let bound = Bound::from_radii(ideal, vec![radius; n], vec![radius; n], out).unwrap();
+        let actual = bound.rounded_ideal();
+        reason(Power::of(&PowerInput { bound: &bound, actual: &actual, ..h.input(&[], &[]) }))
+    };
+    let e4m3 = OutFormat::scaled(Format::E4m3, 1.0, 1.0);
+    let starts = |text: String, with: &str| assert!(text.starts_with(with), "`{text}` should start with `{with}`");
+    starts(of(vec![], 0.0, &f32_out), "the output has no element");
+    starts(of(vec![f64::NAN, f64::INFINITY], 0.0, &f32_out), "every ideal value is NaN or Inf");
+    starts(of(vec![0.0; 5], 0.0, &f32_out), "every output is zero");
+    starts(of(vec![1.0; 5], f64::INFINITY, &f32_out), "an intermediate of every element");
+    starts(of(vec![500.0, -1e4, 0.0], 1.0, &e4m3), "every output saturates");
+    starts(of(vec![1.0, -2.0], 5.0, &f32_out), "an output of zeros would pass");
+    assert_eq!(of(vec![1.0, -2.0], 0.1, &f32_out), "");
+
+    let scales = |values: &[f32]| reason(Power::of(&h.input(&[Scales { name: "a.scale_inv", values }], &[])));
+    starts(scales(&[1.0]), "a.scale_inv is 1");
+    starts(scales(&[1.0, 1.0, 1.0]), "a.scale_inv is 1");
+    starts(scales(&[0.3, 0.3, 0.3]), "a.scale_inv: 3 scales within ×1.0");
+    starts(scales(&[0.3, 0.3f32.next_up()]), "a.scale_inv: 2 scales within");
+    starts(scales(&[0.0, f32::NAN]), "a.scale_inv: no scale is a positive number");
+    assert_eq!(scales(&[0.3]), "");
+    assert_eq!(scales(&[0.3, 0.5]), "");
+
+    let zeros = |values: &[f64]| {
+        let (step, sums) = (vec![1.0; COLS], vec![1.0; 4]);
+        let z = ZeroPoints { name: "b.zero_point", values, step: &step, sums: &sums, groups: 1, columns: true };
+        reason(Power::of(&h.input(&[], &[z])))
+    };
+    starts(zeros(&[0.0; COLS]), "b.zero_point: every zero point is 0");
+    starts(zeros(&[8.0; COLS]), "b.zero_point: all 7 zero points are 8");
+    assert_eq!(zeros(&[8.0, 7.0, 8.0, 8.0, 8.0, 8.0, 8.0]), "");
+}
+
+#[test]
+fn verdicts_and_their_reasons() {
+    let mut rng = StdRng::seed_from_u64(15);
+    let h = Healthy::new(&mut rng, 5, 1e-4, &OutFormat::high(Format::F32));
+    let judge_with = |actual: &[f64], mismatches: Option<Mismatches>, checks: &[Check], scales: &[Scales], bound: &Bound| {
+        judge(&Evidence {
+            cols: COLS,
+            exact: Some(h.bound.ideal()),
+            bound,
+            actual,
+            mismatches,
+            checks,
+            bit_exact: false,
+            k: None,
+            groups: 1,
+            scales,
+            zero_points: &[],
+        })
+        .unwrap()
+    };
+    let c = judge_with(&h.actual, None, &[], &[], &h.bound);
+    assert_eq!((c.verdict, c.reason.as_str(), c.mismatches), (Verdict::Pass, "", None));
+    assert!(c.quantization.unwrap().max_abs == 0.0 && c.kernel == c.total.unwrap() && c.kernel.max_abs > 0.0);
+
+    let at = 2 * COLS + 3;
+    for (wrong, word) in [(f64::NAN, "found NaN"), (h.actual[at] * 1.01, "found "), (0.0, "found 0e0")] {
+        let mut actual = h.actual.clone();
+        actual[at] = wrong;
+        let c = judge_with(&actual, None, &[], &[], &h.bound);
+        assert_eq!((c.verdict, c.worst), (Verdict::Fail, Some((2, 3))));
+        assert!(
+            c.reason.starts_with(&format!("(2, 3): {word}")) && c.reason.contains("1 of 35 elements outside"),
+            "{}",
+            c.reason
+        );
+        assert!(c.bound_ratio_certain > 1.0);
+    }
+
+    // Inside the certain bound, outside the probable one.
+    let tight: Vec<f64> = h.bound.certain().iter().map(|r| r * 1e-3).collect();
+    let bound = Bound::from_radii(h.bound.ideal().to_vec(), h.bound.certain().to_vec(), tight, h.bound.out()).unwrap();
+    let c = judge_with(&h.actual, None, &[], &[], &bound);
+    assert_eq!(c.verdict, Verdict::Suspect);
+    assert!(
+        c.reason.contains("probable bound") && c.bound_ratio_probable > 1.0 && c.bound_ratio_certain <= 1.0,
+        "{}",
+        c.reason
+    );
+
+    let c = judge_with(&h.actual, Some(Mismatches { count: 2, first: Some((8, 1.5)) }), &[], &[], &h.bound);
+    assert_eq!((c.verdict, c.mismatches), (Verdict::Fail, Some(2)));
+    assert!(c.reason.starts_with("(1, 1): found") && c.reason.contains("device model 1.5e0; 2 of 35"), "{}", c.reason);
+    let c = judge_with(&h.actual, Some(Mismatches { count: 0, first: None }), &[], &[], &h.bound);
+    assert_eq!(c.verdict, Verdict::Pass);
+
+    let amax = Check::within("amax", &[(2.0, 2.5)], &[3.0]).unwrap();
+    let c = judge_with(&h.actual, None, &[amax], &[], &h.bound);
+    assert_eq!((c.verdict, c.reason.as_str()), (Verdict::Fail, "amax[0]: found 3e0, allowed [2e0, 2.5e0]; 1 of 1 wrong"));
+
+    let one = [Scales { name: "out.scale", values: &[1.0] }];
+    let c = judge_with(&h.actual, None, &[], &one, &h.bound);
+    assert_eq!(c.verdict, Verdict::NoPower);
+    assert!(c.reason.starts_with("out.scale is 1") && c.reason.ends_with("would need: scales that are not 1"), "{}", c.reason);
+
+    assert!(Verdict::ALL.iter().all(|v| v.as_str().parse::<Verdict>().unwrap() == *v));
+    assert!("passed".parse::<Verdict>().unwrap_err().to_string().contains("pass, suspect"));
+}
+
+#[test]
+fn mismatches_compare_bits_and_nan_as_a_class() {
+    use crate::Tensor;
+    let t = |data: &[f32]| Tensor::new(Format::F32, 1, data.len(), data.to_vec()).unwrap();
+    let nan = f32::from_bits(0x7fff_ffff);
+    let m = Mismatches::of_tensors(&t(&[0.0, f32::NAN, 1.0]), &t(&[-0.0, nan, 1.0])).unwrap();
+    assert_eq!(m, Mismatches { count: 1, first: Some((0, 0.0)) });
+    assert!(Mismatches::of_tensors(&t(&[0.0]), &t(&[0.0, 1.0])).is_err());
+}
