@@ -1,7 +1,9 @@
 //! Device models: the arithmetic of the hardware, bit for bit, each as the obvious sequence of rounded operations.
 
 pub mod act;
+pub mod boundary;
 pub mod elementwise;
+pub mod interval;
 pub mod libm;
 pub mod norm;
 

@@ -1,0 +1,289 @@
+//! The boundary rule: which values an activation or a norm may have before its output is rounded, derived from the f32
+//! operations of its formula.
+//!
+//! A device's `tanhf`, `expf` and `rsqrtf` are documented to a number of ulps, the compiler may contract a·b+c into one FMA,
+//! and a row sum has an order of its own, so these kernels have no single right answer. Each has an interval: the formula of
+//! [`super::act`] or [`super::norm`] evaluated in [`Interval`] arithmetic. An output code is allowed iff rounding some value
+//! of the interval gives it; nearest-even rounding is monotone, so the codes of the two ends bound it, and a code differs
+//! from the ideal one only where the interval reaches over a rounding boundary.
+//!
+//! # Sums
+//!
+//! A sum of n terms t in which no addition chain is longer than d has |computed − Σt| ≤ γ_d·Σ|t|, γ_d = d·u/(1−d·u), u = 2⁻²⁴
+//! (Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd edition, §4.2). For a row x of n elements with rn in
+//! \[1/n, RN32(1/n)\]:
+//!
+//! ```text
+//! μ̂   ∈ (Σx ± γ_d·Σ|x|)·rn                                 Δ = the farthest μ̂ is from the mean μ
+//! m̂2  ∈ [(1−γ_{d+3})·m2, (1+γ_{d+3})·(m2 + n·Δ²)] ± n·2⁻¹⁴⁹    m2 = Σ(x−μ)²; Σ(x−μ̂)² = m2 + n·(μ̂−μ)² since Σ(x−μ) = 0;
+//!                                                           three roundings a term: x−μ̂ (twice in its square), the square
+//! LayerNorm  r̂s ∈ rsqrt(m̂2·rn + ε),   v ∈ g·(r̂s·(x−μ̂)) + β
+//! RMSNorm    r̂s ∈ rsqrt(m̂2·rn + μ̂² + ε) or rsqrt(Σx²·(1±γ_{d+1})·rn + ε), v ∈ g·(r̂s·x): by mean and variance, or direct
+//! dbias      Σv ∈ Σ\[v\] ± γ_d·Σ|v|, rounded to the input's dtype
+//! ```
+//!
+//! Where Σ|x| or a product may leave the range of f32, the interval is everything: nothing can be said there.
+
+use super::elementwise::{DBIAS_BAND, activation, check, high, input_dtype};
+use super::interval::{Interval, U};
+use super::norm;
+use crate::kernel::{Job, OutSpec};
+use crate::op::elementwise::exact_sum;
+use crate::op::{Act, Op};
+use crate::{Result, Tensor};
+use rayon::prelude::*;
+
+/// The longest chain of additions in a kernel's sums.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Depths {
+    /// Over a row, in norms.
+    pub row: usize,
+    /// Over a column, in dbias.
+    pub column: usize,
+}
+
+impl Depths {
+    /// Any order of summation: n − 1 additions of n terms, and one to a zero.
+    pub fn any_order(job: &Job) -> Self {
+        Self { row: job.operands.a[0].cols(), column: job.operands.a[0].rows() }
+    }
+    /// The CPU kernels: [`norm::lane_sum`], and bands of [`DBIAS_BAND`] rows.
+    pub fn cpu(job: &Job) -> Self {
+        let rows = job.operands.a[0].rows();
+        Self { row: norm::depth(job.operands.a[0].cols()), column: rows.min(DBIAS_BAND) + rows.div_ceil(DBIAS_BAND) }
+    }
+}
+
+/// What a correct kernel may compute for a job.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// v of every element of each part, row-major, before the output's scaling and rounding. For a recipe output v is already
+    /// rounded to the input's dtype.
+    pub values: Vec<Vec<Interval>>,
+    /// amax of each part.
+    pub amax: Vec<Interval>,
+    pub dbias: Option<Vec<Interval>>,
+    pub mean: Option<Vec<Interval>>,
+    pub rsigma: Option<Vec<Interval>>,
+}
+
+/// γ_k = k·u/(1−k·u); infinite from k = 1/u on.
+pub fn gamma(k: usize) -> f64 {
+    let ku = k as f64 * U;
+    if ku < 1.0 { ku / (1.0 - ku) } else { f64::INFINITY }
+}
+
+/// Whether a chain of d additions of terms with Σ|t| = `total` may leave the range of f32.
+fn may_overflow(total: f64, d: usize) -> bool {
+    let reach = total * (1.0 + gamma(d));
+    reach.is_nan() || reach >= f64::from(f32::MAX)
+}
+
+/// The largest distance of the interval from `ideal`: the radius in which a value before rounding is allowed. Infinite where
+/// NaN or anything is possible; 0 where the ideal is not finite (NaN has to be NaN, Inf has to be Inf).
+pub fn radius(interval: Interval, ideal: f64) -> f64 {
+    match (ideal.is_finite(), interval.nan || interval.is_empty()) {
+        (false, _) => 0.0,
+        (true, true) => f64::INFINITY,
+        (true, false) => (interval.hi - ideal).max(ideal - interval.lo).max(0.0),
+    }
+}
+
+/// A decimal literal of the source as an f32 holds it, or before it was rounded.
+fn literal(x: f64) -> Interval {
+    let rounded = f64::from(x as f32);
+    Interval::new(x.min(rounded), x.max(rounded))
+}
+fn exactly(x: f32) -> Interval {
+    Interval::point(f64::from(x))
+}
+
+fn sigmoid(x: Interval) -> Interval {
+    let one = Interval::point(1.0);
+    let s = one / (one + (-x).exp());
+    // Division of 1 by at least 1.
+    Interval { lo: s.lo.max(0.0), hi: s.hi.min(1.0), nan: s.nan }
+}
+fn sigmoid_slope(x: Interval) -> Interval {
+    let s = sigmoid(x);
+    s * (Interval::point(1.0) - s)
+}
+
+/// act(x), operation by operation as in [`super::act::act`].
+pub fn act(act: Act, x: f32) -> Interval {
+    let (half, v) = (Interval::point(0.5), exactly(x));
+    match act {
+        Act::Gelu => v * (half + half * (v * (literal(0.79788456) + literal(0.03567741) * v * v)).tanh()),
+        Act::Silu => v * sigmoid(v),
+        Act::Qgelu => v * sigmoid(literal(1.702) * v),
+        Act::Relu => v.relu(),
+        Act::Srelu if x > 0.0 => v * v,
+        Act::Srelu => Interval::point(0.0),
+    }
+}
+
+/// act'(x), operation by operation as in [`super::act::act_slope`].
+pub fn act_slope(act: Act, x: f32) -> Interval {
+    let (half, one, v) = (Interval::point(0.5), Interval::point(1.0), exactly(x));
+    match act {
+        Act::Gelu => {
+            let t = (literal(0.79788456) * v * (one + literal(0.044715) * v * v)).tanh();
+            half * v * ((one - t * t) * (literal(0.79788456) + literal(0.1070322243) * v * v)) + half * (one + t)
+        }
+        Act::Silu => v * sigmoid_slope(v) + sigmoid(v),
+        Act::Qgelu => literal(1.702) * v * sigmoid_slope(literal(1.702) * v) + sigmoid(literal(1.702) * v),
+        Act::Relu => Interval::point(f64::from(x > 0.0)),
+        Act::Srelu => (Interval::point(2.0) * v).relu(),
+    }
+}
+
+/// Mean and rsigma of a row.
+struct Stats {
+    mean: Interval,
+    rsigma: Interval,
+}
+
+/// The row statistics of a norm; see the module.
+fn stats(op: Op, x: &[f32], eps: f32, d: usize) -> Stats {
+    let sum_of = |f: &dyn Fn(f64) -> f64| exact_sum(x.iter().map(|x| f(f64::from(*x))));
+    let total = sum_of(&f64::abs);
+    if x.iter().any(|x| x.is_nan()) || (op == Op::Layernorm && !total.is_finite()) {
+        // A NaN reaches every sum; x − μ̂ with an infinite μ̂ is NaN or infinite, the sum of squares NaN, and so rsigma.
+        let mean = Interval { nan: true, ..Interval::point(sum_of(&|x| x)) };
+        return Stats { mean, rsigma: Interval::NAN };
+    }
+    if may_overflow(total, d) {
+        return Stats { mean: Interval::ANY, rsigma: Interval::ANY };
+    }
+    let n = x.len() as f64;
+    let rn = literal(1.0 / n);
+    let sum = sum_of(&|x| x);
+    let mean = Interval::new(sum - gamma(d) * total, sum + gamma(d) * total) * rn;
+    let mu = sum / n;
+    let delta = (mean.hi - mu).max(mu - mean.lo);
+    let m2 = sum_of(&|x| (x - mu) * (x - mu));
+    let underflow = n * f64::from(f32::from_bits(1));
+    let g = gamma(d + 3);
+    let m2 = Interval::new(m2 * (1.0 - g) - underflow, (m2 + n * delta * delta) * (1.0 + g) + underflow);
+    // A sum of squares that may reach the largest f32 may be infinite.
+    let open = |i: Interval| if i.hi >= f64::from(f32::MAX) { Interval { hi: f64::INFINITY, ..i } } else { i };
+    let variance = open(m2) * rn;
+    let eps = exactly(eps);
+    let square = match op {
+        Op::Layernorm => variance + eps,
+        _ => {
+            let squares = sum_of(&|x| x * x);
+            let g = gamma(d + 1);
+            let direct = Interval::new(squares * (1.0 - g) - underflow, squares * (1.0 + g) + underflow);
+            (variance + mean.square() + eps).hull(open(direct) * rn + eps)
+        }
+    };
+    Stats { mean, rsigma: square.rsqrt() }
+}
+
+/// v of one part, and the row statistics of norms.
+fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<Stats>)> {
+    let a = high(&job.operands.a[index], job.op.name())?;
+    let b = job.operands.b.as_ref().map(|b| high(b, job.op.name())).transpose()?;
+    let f = job.params.act;
+    let needs = !matches!(job.op, Op::Cast | Op::CastTranspose | Op::MultiCastTranspose | Op::CastTransposeDbias);
+    if needs && !matches!(job.op, Op::Layernorm | Op::Rmsnorm) {
+        activation(job)?;
+    }
+    let f = f.unwrap_or(Act::Relu);
+    let (rows, cols) = (a.rows(), a.cols());
+    let stats: Vec<Stats> = match job.op {
+        Op::Layernorm | Op::Rmsnorm => {
+            (0..rows).into_par_iter().map(|i| stats(job.op, a.row(i), job.params.eps, depths.row)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let data = |t: &Option<Tensor>, j: usize| t.as_ref().map(|t| exactly(t.data()[j]));
+    let weight = |j: usize| {
+        let g = data(&job.operands.gamma, j).unwrap_or(Interval::point(1.0));
+        if job.params.zero_centered_gamma { g + Interval::point(1.0) } else { g }
+    };
+    let out_cols = match job.op {
+        Op::Gated => cols / 2,
+        Op::DgatedCastTranspose => 2 * cols,
+        _ => cols,
+    };
+    let mut v = vec![Interval::NAN; rows * out_cols];
+    v.par_chunks_mut(out_cols.max(1)).enumerate().for_each(|(i, v)| {
+        let (x, b) = (a.row(i), b.map_or(&[][..], |b| b.row(i)));
+        for (j, v) in v.iter_mut().enumerate() {
+            *v = match job.op {
+                Op::Activation => act(f, x[j]),
+                Op::ActivationGrad | Op::CastTransposeDbiasDact => act_slope(f, b[j]) * exactly(x[j]),
+                Op::Gated => act(f, x[j]) * exactly(x[out_cols + j]),
+                Op::DgatedCastTranspose if j < cols => act_slope(f, b[j]) * exactly(x[j]) * exactly(b[cols + j]),
+                Op::DgatedCastTranspose => exactly(x[j - cols]) * act(f, b[j - cols]),
+                Op::Layernorm => {
+                    let y = weight(j) * (stats[i].rsigma * (exactly(x[j]) - stats[i].mean));
+                    data(&job.operands.beta, j).map_or(y, |beta| y + beta)
+                }
+                Op::Rmsnorm => weight(j) * (stats[i].rsigma * exactly(x[j])),
+                _ => exactly(x[j]),
+            };
+        }
+    });
+    Ok((v, stats))
+}
+
+/// The largest magnitude of values in these intervals, NaN dropped, from 0.
+fn amax(v: &[Interval]) -> Interval {
+    v.iter().filter(|v| !v.is_empty()).fold(Interval::point(0.0), |all, v| {
+        let m = v.magnitude();
+        // One that may be NaN may be dropped.
+        Interval::new(if m.nan { all.lo } else { all.lo.max(m.lo) }, all.hi.max(m.hi))
+    })
+}
+
+/// Σ over rows of column j: the sum of the intervals and γ_d·Σ|v| around it.
+fn column_sum(v: &[Interval], j: usize, cols: usize, d: usize) -> Interval {
+    let column = || v.iter().skip(j).step_by(cols.max(1));
+    if column().any(|v| v.is_empty()) {
+        return Interval::NAN;
+    }
+    if column().any(|v| v.nan || (v.lo.is_infinite() != v.hi.is_infinite())) {
+        return Interval::ANY;
+    }
+    if column().any(|v| v.lo.is_infinite()) {
+        return Interval::point(column().map(|v| v.lo).filter(|v| v.is_infinite()).sum());
+    }
+    let total: f64 = exact_sum(column().map(|v| v.magnitude().hi));
+    if may_overflow(total, d) {
+        return Interval::ANY;
+    }
+    let (lo, hi) = (exact_sum(column().map(|v| v.lo)), exact_sum(column().map(|v| v.hi)));
+    Interval::new(lo - gamma(d) * total, hi + gamma(d) * total)
+}
+
+/// The intervals of every output of an elementwise job with high-precision operands. Errors as [`check`].
+pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
+    check(job)?;
+    let mut all = Bounds { values: Vec::new(), amax: Vec::new(), dbias: None, mean: None, rsigma: None };
+    for index in 0..job.operands.a.len() {
+        let (mut v, stats) = part(job, index, depths)?;
+        if matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact) {
+            let cols = job.operands.a[index].cols();
+            let sum = |j| column_sum(&v, j, cols, depths.column).rounded(input_dtype(job));
+            all.dbias = Some((0..cols).into_par_iter().map(sum).collect());
+        }
+        if job.op == Op::Layernorm {
+            all.mean = Some(stats.iter().map(|s| s.mean).collect());
+        }
+        if matches!(job.op, Op::Layernorm | Op::Rmsnorm) {
+            all.rsigma = Some(stats.iter().map(|s| s.rsigma).collect());
+        }
+        if let OutSpec::Recipe(_) = job.out {
+            v.par_iter_mut().for_each(|v| *v = v.rounded(input_dtype(job)));
+        }
+        all.amax.push(amax(&v));
+        all.values.push(v);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests;

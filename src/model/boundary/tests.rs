@@ -1,0 +1,193 @@
+//! The intervals hold the f64 definition and the CPU kernels, and little else.
+
+use super::*;
+use crate::input::{Distribution, generate};
+use crate::kernel::{Backend, Data, Operand, Operands, OutSpec, cpu, find};
+use crate::model::elementwise::predict;
+use crate::op::{ACTS, Args64, Defined, Params, define};
+use crate::{Format, Tensor};
+
+const ONE_INPUT: [Op; 3] = [Op::Activation, Op::Layernorm, Op::Rmsnorm];
+
+fn job(op: Op, act: Option<Act>, dist: Distribution, (m, n): (usize, usize), seed: u64, out: OutSpec) -> Job {
+    let dtype = if seed.is_multiple_of(2) { Format::Bf16 } else { Format::F32 };
+    let make = |dist, rows, cols, stream| generate(dist, dtype, rows, cols, seed, stream).unwrap();
+    let b_cols = if op == Op::DgatedCastTranspose { 2 * n } else { n };
+    let normal = |stream| make(Distribution::NormalIid, 1, n, stream);
+    let operands = Operands {
+        a: vec![Operand::High(make(dist, m, if op == Op::Gated { 2 * n } else { n }, 0))],
+        b: (!ONE_INPUT.contains(&op) && op != Op::Gated).then(|| Operand::High(make(dist, m, b_cols, 1))),
+        bias: None,
+        gamma: Some(normal(2)),
+        beta: (op == Op::Layernorm).then(|| normal(3)),
+        offs: None,
+    };
+    let params = Params { act, zero_centered_gamma: seed % 3 == 1, ..Params::default() };
+    Job { op, params, operands, out, accumulator: None }
+}
+
+fn defined(job: &Job) -> Defined {
+    let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+    let o = &job.operands;
+    let args = Args64 {
+        a: o.a[0].to_f64(),
+        b: o.b.as_ref().map(Operand::to_f64),
+        gamma: vector(&o.gamma),
+        beta: vector(&o.beta),
+        ..Args64::default()
+    };
+    define(job.op, &job.params, &args).unwrap()
+}
+
+fn every_op() -> Vec<(Op, Option<Act>)> {
+    let mut all = vec![(Op::Layernorm, None), (Op::Rmsnorm, None)];
+    for op in [Op::Activation, Op::ActivationGrad, Op::Gated, Op::CastTransposeDbiasDact, Op::DgatedCastTranspose] {
+        all.extend(ACTS.iter().map(|a| (op, Some(a.0))));
+    }
+    all
+}
+
+fn scaled(scale: f32) -> OutSpec {
+    OutSpec::Scaled { format: Format::E4m3, scale: vec![Some(scale)] }
+}
+
+fn output(job: &Job) -> crate::kernel::Output {
+    find(cpu::KERNELS, job, Backend::Cpu).unwrap().run(job).unwrap()
+}
+
+fn f32s(what: &str, bounds: &Option<Vec<Interval>>, ideal: Option<&[f64]>, actual: &[f32]) -> f64 {
+    let mut worst = 0.0f64;
+    for (i, (b, x)) in bounds.as_ref().unwrap().iter().zip(actual).enumerate() {
+        let ideal = ideal.map_or(f64::from(*x), |d| d[i]);
+        let used = b.used(ideal, f64::from(*x));
+        assert!(used <= 1.0, "{what}[{i}]: {x} is outside {b:?} around {ideal}");
+        worst = worst.max(used);
+    }
+    worst
+}
+
+/// v itself (f32 output where the op has one), amax, dbias and row statistics, over many seeds.
+#[test]
+fn correct_kernels_stay_inside_and_use_the_room() {
+    for (op, act) in every_op() {
+        let (mut worst, mut sum, mut worst_side, mut unjudged, mut count) = (0.0f64, 0.0, 0.0f64, 0, 0);
+        for seed in 0..30 {
+            let dist = match seed % 5 {
+                0 => Distribution::Normal,
+                1 => Distribution::StudentT,
+                2 => Distribution::OutlierChannels,
+                3 => Distribution::Shifted,
+                _ => Distribution::SignedZero,
+            };
+            let casts = matches!(op, Op::CastTransposeDbiasDact | Op::DgatedCastTranspose);
+            let shape = [(3, 97), (7, 640), (133, 11)][seed as usize % 3];
+            let job = job(op, act, dist, shape, seed, if casts { scaled(1.0) } else { OutSpec::High(Format::F32) });
+            let (bounds, ideal, out) = (bounds(&job, Depths::cpu(&job)).unwrap(), defined(&job), output(&job));
+            for (i, (b, d)) in bounds.values[0].iter().zip(&ideal.d).enumerate() {
+                let context = || format!("{op:?} {act:?} {dist} seed {seed} element {i}");
+                assert!(b.allows(*d), "{}: the definition {d} is outside {b:?}", context());
+                count += 1;
+                unjudged += usize::from(radius(*b, *d).is_infinite());
+                if let Data::High(v) = &out.parts[0].d {
+                    let used = b.used(*d, f64::from(v.data()[i]));
+                    assert!(used <= 1.0, "{}: {} is outside {b:?} around {d}", context(), v.data()[i]);
+                    // Near zero the room is a few subnormal quanta: using all of it says nothing.
+                    if d.abs() > 1e-6 {
+                        (worst, sum) = (worst.max(used), sum + used);
+                    }
+                }
+            }
+            if let Some(amax) = out.parts[0].amax {
+                assert!(bounds.amax[0].allows(f64::from(amax)), "{op:?} {act:?}: amax {amax} outside {:?}", bounds.amax[0]);
+            }
+            if let Some(dbias) = &out.dbias {
+                worst_side = worst_side.max(f32s("dbias", &bounds.dbias, ideal.dbias.as_deref(), dbias.data()));
+            }
+            if let Some(mean) = &out.mean {
+                worst_side = worst_side.max(f32s("mean", &bounds.mean, ideal.mean.as_deref(), mean));
+            }
+            if let Some(rsigma) = &out.rsigma {
+                worst_side = worst_side.max(f32s("rsigma", &bounds.rsigma, ideal.rsigma.as_deref(), rsigma));
+            }
+        }
+        println!(
+            "{op:?} {act:?}: largest use of the room {worst:.3}, of side outputs {worst_side:.3}, unjudged {unjudged}/{count}"
+        );
+        assert_eq!(unjudged, 0, "{op:?} {act:?}");
+        let exact = matches!(act, Some(Act::Relu)) && matches!(op, Op::Activation | Op::ActivationGrad);
+        let casts = matches!(op, Op::CastTransposeDbiasDact | Op::DgatedCastTranspose);
+        assert!(exact || casts || (worst > 0.05 && mean > 0.005), "{op:?} {act:?}: the bound is vacuous ({worst}, {mean})");
+    }
+}
+
+/// With FP8 output: every code of the kernel is that of an end of the interval or between, and few elements have a choice.
+#[test]
+fn fp8_codes_have_a_choice_only_at_rounding_boundaries() {
+    for (op, act) in every_op() {
+        let (mut choice, mut count, mut used_choice) = (0usize, 0usize, 0usize);
+        for seed in 0..12 {
+            let scale = [0.37, 1.0, 21.0][seed as usize % 3];
+            let job = job(op, act, Distribution::Normal, (9, 300), seed, scaled(scale));
+            let (bounds, out) = (bounds(&job, Depths::cpu(&job)).unwrap(), output(&job));
+            let Data::Quantized(q) = &out.parts[0].d else { panic!("not quantized") };
+            let exact = predict(&job).unwrap();
+            assert_eq!(exact.parts[0], out.parts[0]);
+            for (i, b) in bounds.values[0].iter().enumerate() {
+                let allowed = b.quantized(Format::E4m3, scale, 1.0 / scale);
+                let actual = q.value(i / q.cols(), i % q.cols());
+                assert!(allowed.allows(actual), "{op:?} {act:?} seed {seed} element {i}: {actual} outside {allowed:?}");
+                count += 1;
+                choice += usize::from(allowed.lo != allowed.hi);
+                used_choice += usize::from(allowed.lo != allowed.hi && actual == allowed.lo);
+            }
+        }
+        let share = choice as f64 / count as f64;
+        println!("{op:?} {act:?}: {choice} of {count} codes have a choice, {used_choice} take the lower one");
+        assert!(share < 0.005, "{op:?} {act:?}: {share}");
+    }
+}
+
+/// A kernel that is off by a few f32 ulps more than its formula allows is caught in f32 output.
+#[test]
+fn small_faults_are_outside() {
+    for (op, act, gain) in [
+        (Op::Activation, Some(Act::Silu), 1.0 + 16.0 * U),
+        (Op::Activation, Some(Act::Relu), 1.0 + 2.0 * U),
+        (Op::Layernorm, None, 1.0 + 400.0 * U),
+        (Op::Rmsnorm, None, 1.0 + 100.0 * U),
+    ] {
+        let job = job(op, act, Distribution::Normal, (8, 256), 4, OutSpec::High(Format::F32));
+        let bounds = bounds(&job, Depths::cpu(&job)).unwrap();
+        let Data::High(v) = &output(&job).parts[0].d.clone() else { panic!() };
+        let outside = |gain: f64| {
+            bounds.values[0].iter().zip(v.data()).filter(|(b, v)| !b.allows(f64::from((f64::from(**v) * gain) as f32))).count()
+        };
+        println!("{op:?} {act:?}: {} of {} outside with a gain of 1 + {:.0}u", outside(gain), v.data().len(), (gain - 1.0) / U);
+        assert!(outside(1.0) == 0 && outside(gain) > 0, "{op:?} {act:?}");
+    }
+}
+
+/// Non-finite inputs: whatever class of result the formula has in f64 and in f32, the interval admits it, and it never
+/// admits NaN for ordinary numbers.
+#[test]
+fn non_finite_inputs() {
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-45, -1e-38, 3e38, -3e38, 1e20, -1e20, 88.8, -88.8];
+    for (a, _) in ACTS {
+        for x in special {
+            let (forward, slope) = (act(*a, x), act_slope(*a, x));
+            for (got, interval) in [(super::super::act::act(*a, x), forward), (super::super::act::act_slope(*a, x), slope)] {
+                assert!(interval.allows(f64::from(got)), "{a:?}({x}): {got} is outside {interval:?}");
+            }
+            assert!(!forward.nan || !x.is_finite(), "{a:?}({x}) may not be NaN: {forward:?}");
+        }
+    }
+    for op in [Op::Layernorm, Op::Rmsnorm] {
+        let job = job(op, None, Distribution::NonFinite, (9, 40), 1, OutSpec::High(Format::F32));
+        let (bounds, ideal, out) = (bounds(&job, Depths::cpu(&job)).unwrap(), defined(&job), output(&job));
+        let Data::High(v) = &out.parts[0].d else { panic!() };
+        for (i, b) in bounds.values[0].iter().enumerate() {
+            let (d, v) = (ideal.d[(i / 40, i % 40)], f64::from(v.data()[i]));
+            assert!(b.allows(v) && b.allows(d), "{op:?} element {i}: {v}, {d} outside {b:?}");
+        }
+    }
+}
