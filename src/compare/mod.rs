@@ -29,6 +29,6 @@ pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, WeightRounding};
 pub use digest::Digest;
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
-pub use power::{NoPower, Power, PowerInput, Scales, ZeroPoints};
+pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};
 pub use side::{Check, amax_interval};
 pub use verdict::{Comparison, Evidence, Mismatches, Verdict, judge};

@@ -7,12 +7,23 @@
 
 use super::{Bound, OutFormat};
 
+/// Which elements of the result a scale multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spans {
+    /// One scale a row, a column.
+    Rows,
+    Columns,
+    /// All of it, or a share of each sum (K-groups, blocks).
+    Other,
+}
+
 /// The scales of one operand, or of the output, of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales<'a> {
     /// `a.scale_inv`, `b.scale_inv`, `out.scale`, …
     pub name: &'a str,
     pub values: &'a [f32],
+    pub spans: Spans,
 }
 
 /// Integer or additive zero points of an operand, one for each of its `lines` (rows of b: columns of the result; rows of a: rows of the
@@ -71,6 +82,8 @@ pub struct Power {
     pub dropped_share: f64,
     /// That share of K: a dropped K block of independent products this long.
     pub dropped_k: Option<f64>,
+    /// The share of pairs of neighbouring rows, and columns, whose swapped scales are caught; absent without scales a line.
+    pub swap_share: Option<f64>,
     /// The share of all zero points of which a shift by one, up or down, is caught.
     pub zero_shift_share: Option<f64>,
     /// One-step flips of more than this share of the output codes: the elements whose bound allows two codes can hide one.
@@ -134,21 +147,17 @@ impl Power {
         let elements: Vec<Element> = (0..n).map(|i| Element::of(input, i)).collect();
         let gains: Vec<f64> = elements.iter().map(Element::gain).collect();
         let gain = gains.iter().copied().fold(f64::INFINITY, f64::min);
-        // The worst line that has a value at all; of each line the best element.
-        let worst_line = |lines: usize, line: &dyn Fn(usize) -> usize| {
-            let (mut best, mut nonzero) = (vec![f64::INFINITY; lines], vec![false; lines]);
-            for i in 0..n {
-                best[line(i)] = best[line(i)].min(gains[i]);
-                nonzero[line(i)] |= bound.ideal()[i] != 0.0;
+        // The smallest gain seen in each line; none in a line of zeros, which no gain changes.
+        let lines = |count: usize, line: &dyn Fn(usize) -> usize| {
+            let mut best: Vec<Option<f64>> = vec![None; count];
+            for i in (0..n).filter(|i| bound.ideal()[*i] != 0.0) {
+                let slot = &mut best[line(i)];
+                *slot = Some(slot.map_or(gains[i], |g| g.min(gains[i])));
             }
-            best.into_iter()
-                .zip(nonzero)
-                .filter(|l| l.1)
-                .map(|l| l.0)
-                .fold(None, |w: Option<f64>, g| Some(w.map_or(g, |w| w.max(g))))
+            best
         };
-        let row_gain = worst_line(n.div_ceil(cols), &|i| i / cols).unwrap_or(f64::INFINITY);
-        let column_gain = worst_line(cols, &|i| i % cols).unwrap_or(f64::INFINITY);
+        let (rows, columns) = (lines(n.div_ceil(cols), &|i| i / cols), lines(cols, &|i| i % cols));
+        let worst = |lines: &[Option<f64>]| lines.iter().flatten().copied().reduce(f64::max).unwrap_or(f64::INFINITY);
 
         let (mut needed, mut energy) = (0.0, 0.0);
         for (e, d) in elements.iter().zip(bound.ideal()) {
@@ -166,11 +175,12 @@ impl Power {
         };
         let mut power = Self {
             gain,
-            row_gain,
-            column_gain,
+            row_gain: worst(&rows),
+            column_gain: worst(&columns),
             group_gain: 1.0 + (dropped_share * input.groups.max(1) as f64).sqrt(),
             dropped_share,
             dropped_k: input.k.map(|k| dropped_share * k as f64),
+            swap_share: swap_share(input.scales, &rows, &columns),
             zero_shift_share: zero_shift_share(input, &elements),
             code_flip_rate: ((hidden + 1) as f64 / n.max(1) as f64).min(1.0),
             zeros_caught: (0..n).any(|i| bound.ideal()[i].is_finite() && zero_is_wrong(i)),
@@ -230,6 +240,25 @@ fn hides_a_flip(bound: &Bound, index: usize) -> bool {
     let (low, high) = bound.allowed(index);
     // NaN against NaN is equal here: it must be NaN, and nothing else is allowed.
     low < high
+}
+
+/// A swap of the scales r and s of two lines is a gain of s/r on one and of r/s on the other; the larger of them is looked for.
+fn swap_share(scales: &[Scales], rows: &[Option<f64>], columns: &[Option<f64>]) -> Option<f64> {
+    let (mut caught, mut count) = (0usize, 0usize);
+    for s in scales {
+        let gains = match s.spans {
+            Spans::Rows => rows,
+            Spans::Columns => columns,
+            Spans::Other => continue,
+        };
+        for (scales, gains) in s.values.windows(2).zip(gains.windows(2)) {
+            let ratio = f64::from(scales[1].abs()) / f64::from(scales[0].abs());
+            let (ratio, gain) = if ratio >= 1.0 { (ratio, gains[0]) } else { (1.0 / ratio, gains[1]) };
+            count += 1;
+            caught += usize::from(gain.is_some_and(|g| ratio >= g));
+        }
+    }
+    (count > 0).then(|| caught as f64 / count as f64)
 }
 
 fn zero_shift_share(input: &PowerInput, elements: &[Element]) -> Option<f64> {

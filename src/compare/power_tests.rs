@@ -104,6 +104,30 @@ fn code_flips_and_bit_exact_power() {
 }
 
 #[test]
+fn swapped_scales_are_caught_where_promised() {
+    let mut rng = StdRng::seed_from_u64(16);
+    let h = Healthy::new(&mut rng, 30, 1e-3, &OutFormat::high(Format::Bf16));
+    // From hardly different to a factor of two.
+    let values: Vec<f32> = (0..30).map(|i| 0.3 * (1.0 + 10f32.powi(-(i % 7)) * (1.0 + i as f32 * 0.01))).collect();
+    let share =
+        Power::of(&h.input(&[Scales { name: "a.scale_inv", values: &values, spans: Spans::Rows }], &[])).swap_share.unwrap();
+    let swap = |r: usize| {
+        let ratio = f64::from(values[r + 1]) / f64::from(values[r]);
+        h.catches(|i, t| {
+            if i / COLS == r {
+                t * ratio
+            } else if i / COLS == r + 1 {
+                t / ratio
+            } else {
+                t
+            }
+        })
+    };
+    let caught = (0..29).filter(|r| swap(*r)).count() as f64 / 29.0;
+    assert!(share > 0.4 && share < 0.95 && share <= caught, "promised {share}, caught {caught}");
+}
+
+#[test]
 fn shifted_zero_points_are_caught_where_promised() {
     let mut rng = StdRng::seed_from_u64(13);
     let (rows, groups) = (6, 3);
@@ -144,7 +168,8 @@ fn data_that_hide_faults_have_no_power() {
     starts(of(vec![1.0, -2.0], 5.0, &f32_out), "an output of zeros would pass");
     assert_eq!(of(vec![1.0, -2.0], 0.1, &f32_out), "");
 
-    let scales = |values: &[f32]| reason(Power::of(&h.input(&[Scales { name: "a.scale_inv", values }], &[])));
+    let scales =
+        |values: &[f32]| reason(Power::of(&h.input(&[Scales { name: "a.scale_inv", values, spans: Spans::Other }], &[])));
     starts(scales(&[1.0]), "a.scale_inv is 1");
     starts(scales(&[1.0, 1.0, 1.0]), "a.scale_inv is 1");
     starts(scales(&[0.3, 0.3, 0.3]), "a.scale_inv: 3 scales within ×1.0");
@@ -222,7 +247,7 @@ fn verdicts_and_their_reasons() {
     let c = judge_with(&h.actual, None, &[amax], &[], &h.bound);
     assert_eq!((c.verdict, c.reason.as_str()), (Verdict::Fail, "amax[0]: found 3e0, allowed [2e0, 2.5e0]; 1 of 1 wrong"));
 
-    let one = [Scales { name: "out.scale", values: &[1.0] }];
+    let one = [Scales { name: "out.scale", values: &[1.0], spans: Spans::Other }];
     let c = judge_with(&h.actual, None, &[], &one, &h.bound);
     assert_eq!(c.verdict, Verdict::NoPower);
     assert!(c.reason.starts_with("out.scale is 1") && c.reason.ends_with("would need: scales that are not 1"), "{}", c.reason);
