@@ -1,10 +1,35 @@
-//! How a scale is chosen: RECIPES, one file a family. Each recipe follows its source to the bit; what it returns carries
+//! How a scale is chosen: [`RECIPES`], one file a family. Each recipe follows its source to the bit; what it returns carries
 //! its own scale_inv.
+//!
+//! Every recipe quantizes along the rows of its input (K is the column axis). The column-wise copy that a source makes
+//! (1×32 and 32×1, 1×128 and 128×1) is `quantize` of the transposed tensor, as the sources quantize both copies from high
+//! precision.
+//!
+//! A last tile that K or the rows leave short is a tile of its own: the same as the zero padding of the sources wherever
+//! zero is neutral (all symmetric recipes, and asymmetric ones that preserve zero). Sources that refuse it (torchao asserts
+//! divisibility) have no result to differ from.
+//!
+//! NaN codes are the canonical ones of [`Format::encode`]; the sources differ between versions and devices in a NaN's sign
+//! and payload, so compare NaN as a class. A NaN cast to an integer is 0, as x86 gives it (`cvttss2si`, then truncation).
 
-use crate::{Format, QTensor, Result, Tensor};
+pub mod affine;
+pub mod current;
+pub mod deepseek;
+pub mod delayed;
+pub mod float8;
+pub mod hqq;
+pub mod int8_token;
+pub mod mx;
+pub mod nvfp4;
+mod registry;
+mod tiles;
+
+pub use registry::RECIPES;
+
+use crate::{Error, Format, QTensor, Result, Tensor};
 
 /// A recipe by name with its free parameters, written `name[:format][:gN]`, such as `affine_sym:int4:g128` or
-/// `mx_floor:e2m1`. Parsing (`FromStr`) fills the defaults and refuses what the recipe does not have.
+/// `mx_floor:e2m1`; `gK` is the whole row. Parsing (`FromStr`) fills the defaults and refuses what the recipe does not have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// Entry in [`RECIPES`].
@@ -26,6 +51,7 @@ pub struct Quantized {
 }
 
 /// One entry of [`RECIPES`].
+#[derive(Debug)]
 pub struct RecipeSpec {
     pub name: &'static str,
     /// te_delayed, te_current, te_block, mx, nvfp4, float8, deepseek, affine, int8_token, …
@@ -37,9 +63,82 @@ pub struct RecipeSpec {
     pub formats: &'static [Format],
     /// Whether `gN` may be given.
     pub free_group: bool,
+    /// The group size that parsing fills in; `None` is the whole row.
+    pub default_group: Option<usize>,
     /// Quantizes along the rows of `x` (K is the column axis). A column-wise copy is `quantize(x.transposed())`.
+    /// Errors: no elements, a format or group the recipe does not have.
     pub quantize: fn(&Recipe, &Tensor) -> Result<Quantized>,
 }
 
-/// Every recipe.
-pub const RECIPES: &[RecipeSpec] = &[];
+impl Recipe {
+    /// The entry of [`RECIPES`] with this name. Errors: an unknown name.
+    pub fn spec(&self) -> Result<&'static RecipeSpec> {
+        find(self.name)
+    }
+    /// Quantizes `x`; see [`RecipeSpec::quantize`].
+    pub fn quantize(&self, x: &Tensor) -> Result<Quantized> {
+        (self.spec()?.quantize)(self, x)
+    }
+    fn bad_format(&self, format: Format) -> Error {
+        let allowed = find(self.name).map(|s| s.formats).unwrap_or(&[]);
+        let allowed = allowed.iter().map(|f| f.name()).collect::<Vec<_>>().join(", ");
+        Error::unsupported(format!("recipe {}", self.name), format!("it has no format {format}; allowed: {allowed}"))
+    }
+}
+
+fn find(name: &str) -> Result<&'static RecipeSpec> {
+    let known = || RECIPES.iter().map(|r| r.name);
+    RECIPES.iter().find(|r| r.name == name).ok_or_else(|| Error::unknown("recipe", name, known()))
+}
+
+impl std::fmt::Display for Recipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let spec = find(self.name).ok();
+        let mut text = self.name.to_string();
+        if spec.is_none_or(|s| s.formats.first() != Some(&self.format)) {
+            text += &format!(":{}", self.format);
+        }
+        match self.group {
+            group if spec.is_some_and(|s| s.default_group == group) => {}
+            Some(g) => text += &format!(":g{g}"),
+            None => text += ":gK",
+        }
+        f.pad(&text)
+    }
+}
+
+impl std::str::FromStr for Recipe {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parts = text.split(':');
+        let spec = find(parts.next().unwrap_or(""))?;
+        let default_format = *spec.formats.first().ok_or_else(|| Error::unsupported(spec.name, "it has no format"))?;
+        let mut recipe = Recipe { name: spec.name, format: default_format, group: spec.default_group };
+        let (mut has_format, mut has_group) = (false, false);
+        for part in parts {
+            let group = match part.strip_prefix('g') {
+                Some("K") => Some(None),
+                Some(n) => n.parse::<usize>().ok().filter(|n| *n > 0 && n.to_string().len() == part.len() - 1).map(Some),
+                None => None,
+            };
+            match group {
+                Some(_) if has_group => return Err(Error::value("recipe", text, "at most one group size")),
+                Some(_) if !spec.free_group => {
+                    return Err(Error::unsupported(format!("recipe {}", spec.name), "its group size is fixed"));
+                }
+                Some(g) => (recipe.group, has_group) = (g, true),
+                None if has_format || has_group || part.starts_with('g') => {
+                    return Err(Error::value("recipe", text, "name[:format][:gN] with N > 0, or gK for the whole row"));
+                }
+                None => {
+                    let format: Format = part.parse()?;
+                    if !spec.formats.contains(&format) {
+                        return Err(recipe.bad_format(format));
+                    }
+                    (recipe.format, has_format) = (format, true);
+                }
+            }
+        }
+        Ok(recipe)
+    }
+}

@@ -1,0 +1,91 @@
+//! TransformerEngine current scaling, per tensor and blockwise: one function from amax to scale.
+//!
+//! Source: TransformerEngine, `transformer_engine/common/recipe/recipe_common.cuh` and `current_scaling.cu` (per tensor),
+//! `common/transpose/quantize_transpose_{vector,square}_blockwise.cu` (1×128, 128×128).
+
+use super::tiles::{self, Nan};
+use super::{Quantized, Recipe};
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
+
+/// The scale of an amax:
+///
+/// ```text
+/// amax < eps: amax = eps                     (a NaN stays)
+/// amax is Inf, NaN or 0: s = 1               (no power-of-two step)
+/// else s = RN32(M / amax); Inf becomes `infinite`; pow2 clears the 23 mantissa bits (rounds toward 0)
+/// ```
+pub fn scale_of_amax(amax: f32, max_finite: f32, eps: f32, infinite: f32, pow2: bool) -> f32 {
+    let amax = if amax < eps { eps } else { amax };
+    if !amax.is_finite() || amax == 0.0 {
+        return 1.0;
+    }
+    let scale = max_finite / amax;
+    let scale = if scale.is_infinite() { infinite } else { scale };
+    if pow2 { f32::from_bits(scale.to_bits() & !0x007f_ffff) } else { scale }
+}
+
+/// Scales are `scale_of_amax` of each tile, q = Q(RN32(x·s)) saturating, scale_inv = RN32(1/s) (`__frcp_rn`).
+fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, infinite: f32, pow2: bool) -> Result<Quantized> {
+    tiles::check_input(recipe, x)?;
+    let format = recipe.format;
+    let amax = tiles::amax(x, granularity, Nan::Ignored);
+    let max = format.max_finite() as f32;
+    let scale: Vec<f32> = amax.iter().map(|a| scale_of_amax(*a, max, 0.0, infinite, pow2)).collect();
+    quantize_with_scale(format, x, granularity, scale, amax)
+}
+
+/// The cast that all TransformerEngine FP8 recipes share: q = Q(RN32(x·s)) saturating, scale_inv = RN32(1/s).
+pub(super) fn quantize_with_scale(
+    format: Format,
+    x: &Tensor,
+    granularity: Granularity,
+    scale: Vec<f32>,
+    amax: Vec<f32>,
+) -> Result<Quantized> {
+    let codes = tiles::encode(x, granularity, |tile, part, codes| {
+        tiles::encode_scaled(format, Overflow::Saturate, part, scale[tile], codes);
+    });
+    let q = QTensor::new(QTensorParts {
+        format,
+        rows: x.rows(),
+        cols: x.cols(),
+        codes,
+        granularity,
+        scale_format: Format::F32,
+        scale_inv: scale.iter().map(|s| 1.0 / s).collect(),
+        zero: Zero::None,
+        global_scale_inv: None,
+    })?;
+    Ok(Quantized { q, scale: Some(scale), amax })
+}
+
+/// The largest finite value of the input's dtype: what blockwise recipes put for an infinite scale.
+fn dtype_max(x: &Tensor) -> f32 {
+    x.dtype().max_finite() as f32
+}
+
+/// Per tensor; an infinite scale (subnormal amax) becomes FLT_MAX.
+pub fn te_current(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Tensor, f32::MAX, false)
+}
+/// Per tensor, scale rounded down to a power of two (NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES).
+pub fn te_current_pow2(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Tensor, f32::MAX, true)
+}
+/// 1×128, power-of-two scales; an infinite scale becomes the largest of the input's dtype, then a power of two.
+pub fn te_block_1x128(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Group(128), dtype_max(x), true)
+}
+/// 1×128, f32 scales (NVTE_FP8_BLOCK_SCALING_FP32_SCALES).
+pub fn te_block_1x128_fp32(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Group(128), dtype_max(x), false)
+}
+/// 128×128, power-of-two scales; shared with the transpose.
+pub fn te_block_128x128(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Block { rows: 128, cols: 128 }, dtype_max(x), true)
+}
+/// 128×128, f32 scales.
+pub fn te_block_128x128_fp32(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Block { rows: 128, cols: 128 }, dtype_max(x), false)
+}

@@ -1,0 +1,61 @@
+//! DeepSeek-style FP8: 1×128 activations, 128×128 weights.
+//!
+//! Source: DeepGEMM, `deep_gemm/utils/math.py` (`per_token_cast_to_fp8`, `per_block_cast_to_fp8`, `ceil_to_ue8m0`).
+
+use super::tiles::{self, Nan};
+use super::{Quantized, Recipe};
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
+
+/// The next power of two by bits: exponent + (mantissa ≠ 0), clamped to 1 … 254. Inf and NaN give 2^127.
+pub fn ceil_to_ue8m0(x: f32) -> f32 {
+    let bits = x.to_bits() & 0x7fff_ffff;
+    let exponent = (bits >> 23) + u32::from(bits & 0x7f_ffff != 0);
+    f32::from_bits(exponent.clamp(1, 254) << 23)
+}
+
+/// `A = max(amax, 1e-4)` (NaN propagates), `scale_inv = RN32(A / 448)`, optionally rounded up to a power of two,
+/// `q = e4m3(RN32(x · RN32(1/scale_inv)))` by the cast that does not saturate (nothing finite needs it: at most 448.00003).
+fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, ue8m0: bool) -> Result<Quantized> {
+    tiles::check_input(recipe, x)?;
+    let amax = tiles::amax(x, granularity, Nan::Propagates);
+    let max = recipe.format.max_finite() as f32;
+    let scale_inv: Vec<f32> = amax
+        .iter()
+        .map(|a| if *a < 1e-4 { 1e-4 } else { *a } / max)
+        .map(|s| if ue8m0 { ceil_to_ue8m0(s) } else { s })
+        .collect();
+    let scale: Vec<f32> = scale_inv.iter().map(|s| 1.0 / s).collect();
+    let codes = tiles::encode(x, granularity, |tile, part, codes| {
+        tiles::encode_scaled(recipe.format, Overflow::Native, part, scale[tile], codes);
+    });
+    let q = QTensor::new(QTensorParts {
+        format: recipe.format,
+        rows: x.rows(),
+        cols: x.cols(),
+        codes,
+        granularity,
+        scale_format: if ue8m0 { Format::E8m0 } else { Format::F32 },
+        scale_inv,
+        zero: Zero::None,
+        global_scale_inv: None,
+    })?;
+    Ok(Quantized { q, scale: Some(scale), amax })
+}
+
+/// 1×128, f32 scales.
+pub fn deepseek_1x128(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Group(128), false)
+}
+/// 1×128, power-of-two scales.
+pub fn deepseek_1x128_ue8m0(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Group(128), true)
+}
+/// 128×128, f32 scales.
+pub fn deepseek_128x128(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Block { rows: 128, cols: 128 }, false)
+}
+/// 128×128, power-of-two scales.
+pub fn deepseek_128x128_ue8m0(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Block { rows: 128, cols: 128 }, true)
+}

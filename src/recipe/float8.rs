@@ -1,0 +1,106 @@
+//! torchao float8: training casts (tensorwise, rowwise) and inference.
+//!
+//! Sources: torchao, `torchao/float8/float8_utils.py`, `torchao/float8/config.py` (recipes),
+//! `torchao/quantization/quant_primitives.py` (`_choose_scale_float8`, `_quantize_affine_float8`).
+
+use super::tiles::{self, Nan};
+use super::{Quantized, Recipe};
+use crate::quant::QTensorParts;
+use crate::tensor::round_to;
+use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+
+/// `s = RN32(M / max(f64(amax), 1e-12))`; the division is in f64, a NaN stays NaN. `amax_to_scale` of torchao.
+pub fn scale_of_amax(amax: f32, format: Format, pow2: bool) -> f32 {
+    let amax = f64::from(amax);
+    let clamped = if amax < 1e-12 { 1e-12 } else { amax };
+    let scale = (format.max_finite() / clamped) as f32;
+    if pow2 { round_down_to_power_of_two(scale) } else { scale }
+}
+
+/// `exp2(floor(log2(s)))` in f32 with a correctly rounded log2: 0 stays 0, NaN stays NaN. For the last few f32 below 2^k
+/// (the more the larger |k|) log2 rounds to k itself, so the result is 2^k, above s, as in the source.
+pub fn round_down_to_power_of_two(s: f32) -> f32 {
+    // NaN fails both comparisons with itself and 0.
+    if s == 0.0 || !s.is_finite() {
+        return s;
+    }
+    let s = f64::from(s);
+    let floor = ((s.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    let above = floor + 1;
+    // s = 2^above · (1 − u); log2 s = above − u·log2(e)·(1 + u/2 + …), where only a tiny u can reach `above`.
+    let u = 1.0 - s / crate::format::exp2i(above);
+    let log2 = f64::from(above) - u * std::f64::consts::LOG2_E * (1.0 + u / 2.0);
+    let reaches = u < 1e-4 && log2 as f32 == above as f32;
+    tiles::exp2(if reaches { above } else { floor })
+}
+
+fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, pow2: bool) -> Result<Quantized> {
+    tiles::check_input(recipe, x)?;
+    let amax = tiles::amax(x, granularity, Nan::Propagates);
+    let scale: Vec<f32> = amax.iter().map(|a| scale_of_amax(*a, recipe.format, pow2)).collect();
+    let codes = tiles::encode(x, granularity, |tile, part, codes| {
+        tiles::encode_scaled(recipe.format, Overflow::Saturate, part, scale[tile], codes);
+    });
+    let scale_inv = scale.iter().map(|s| 1.0 / s).collect();
+    finish(recipe, x, granularity, codes, scale_inv, Some(scale), amax)
+}
+
+fn finish(
+    recipe: &Recipe,
+    x: &Tensor,
+    granularity: Granularity,
+    codes: Vec<u8>,
+    scale_inv: Vec<f32>,
+    scale: Option<Vec<f32>>,
+    amax: Vec<f32>,
+) -> Result<Quantized> {
+    let q = QTensor::new(QTensorParts {
+        format: recipe.format,
+        rows: x.rows(),
+        cols: x.cols(),
+        codes,
+        granularity,
+        scale_format: Format::F32,
+        scale_inv,
+        zero: Zero::None,
+        global_scale_inv: None,
+    })?;
+    Ok(Quantized { q, scale, amax })
+}
+
+/// One scale, f32, `q = saturated(RN32(x·s))`, scale_inv = RN32(1/s).
+pub fn float8_tensorwise(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Tensor, false)
+}
+/// One scale a row, rounded down to a power of two.
+pub fn float8_rowwise(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Row, true)
+}
+/// One scale a row, f32: `rowwise_with_gw_hp` as of v0.11 (later versions round to powers of two: `float8_rowwise`).
+pub fn float8_rowwise_gw_hp(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, Granularity::Row, false)
+}
+
+/// `scale_inv = RN_dtype(amax / M)`, no eps; `q = saturated(RN32(f32(x) / scale_inv))`, a division. Zero amax gives 0/0, NaN.
+fn inference(recipe: &Recipe, x: &Tensor, granularity: Granularity) -> Result<Quantized> {
+    tiles::check_input(recipe, x)?;
+    let amax = tiles::amax(x, granularity, Nan::Propagates);
+    let max = recipe.format.max_finite() as f32;
+    let scale_inv: Vec<f32> = amax.iter().map(|a| round_to(x.dtype(), a / max)).collect();
+    let codes = tiles::encode(x, granularity, |tile, part, codes| {
+        for (code, v) in codes.iter_mut().zip(part) {
+            let scaled = f64::from(v / scale_inv[tile]);
+            *code = recipe.format.encode(scaled, Rounding::NearestEven, Overflow::Saturate) as u8;
+        }
+    });
+    finish(recipe, x, granularity, codes, scale_inv, None, amax)
+}
+
+/// torchao inference, per tensor.
+pub fn float8_inference(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    inference(recipe, x, Granularity::Tensor)
+}
+/// torchao inference, per row.
+pub fn float8_inference_row(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    inference(recipe, x, Granularity::Row)
+}
