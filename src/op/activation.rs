@@ -119,3 +119,208 @@ pub fn gated_grad(params: &Params, args: &Args64) -> Result<Defined> {
     });
     Ok(Defined::plain(d))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// x, then gelu, gelu', silu, silu', qgelu, qgelu' of the formulas above in decimal arithmetic of 600 digits (Python's
+    /// `decimal`), rounded to f64.
+    const TABLE: &[(f64, [f64; 6])] = &[
+        (
+            -20.0,
+            [
+                -3.375350412969288e-261,
+                -2.942434654134533e-259,
+                -4.122307236380407e-08,
+                -3.9161918660646786e-08,
+                -3.2934102413993715e-14,
+                -5.440713718791753e-14,
+            ],
+        ),
+        (
+            -8.0,
+            [
+                -3.1077770464467286e-21,
+                -4.714784733164822e-20,
+                -0.002682801043731825,
+                -0.0023465512355853157,
+                -9.766428865730378e-06,
+                -1.5401638028495305e-05,
+            ],
+        ),
+        (
+            -5.5,
+            [
+                -5.927636640228249e-09,
+                -4.676552903116259e-08,
+                -0.0223857574374287,
+                -0.01822450660588759,
+                -0.00047303654130853026,
+                -0.0007190323047791782,
+            ],
+        ),
+        (
+            -3.0,
+            [
+                -0.0036373917336512624,
+                -0.011584166696075333,
+                -0.14227761953270035,
+                -0.08810410601516962,
+                -0.018071309707785966,
+                -0.02454832390565235,
+            ],
+        ),
+        (
+            -1.0,
+            [
+                -0.1588080091082937,
+                -0.08296408365484395,
+                -0.2689414213699951,
+                0.07232948812851327,
+                -0.1542042340671787,
+                -0.06777960655633405,
+            ],
+        ),
+        (
+            -0.5,
+            [
+                -0.15428599021080008,
+                0.13263009676098644,
+                -0.18877033439907273,
+                0.2600388126973482,
+                -0.1496115633936199,
+                0.12077808803458573,
+            ],
+        ),
+        (
+            -0.0009765625,
+            [
+                -0.0004879007890546074,
+                0.4992208161082969,
+                -0.0004880428314398462,
+                0.4995117188276102,
+                -0.0004878754616717886,
+                0.4991689456951462,
+            ],
+        ),
+        (0.0, [0.0, 0.5, 0.0, 0.5, 0.0, 0.5]),
+        (
+            0.0009765625,
+            [
+                0.0004886617109453926,
+                0.5007791838917031,
+                0.0004885196685601537,
+                0.5004882811723897,
+                0.0004886870383282114,
+                0.5008310543048539,
+            ],
+        ),
+        (
+            0.5,
+            [
+                0.3457140097891999,
+                0.8673699032390135,
+                0.3112296656009273,
+                0.7399611873026518,
+                0.35038843660638014,
+                0.8792219119654142,
+            ],
+        ),
+        (
+            1.0,
+            [
+                0.8411919908917063,
+                1.082964083654844,
+                0.7310585786300049,
+                0.9276705118714867,
+                0.8457957659328212,
+                1.067779606556334,
+            ],
+        ),
+        (
+            2.75,
+            [
+                2.7422768564893776,
+                1.0219489216973672,
+                2.584761712021479,
+                1.095223022599396,
+                2.724729832290826,
+                1.0334254497278468,
+            ],
+        ),
+        (
+            6.0,
+            [
+                5.9999999999156035,
+                1.0000000007709975,
+                5.985164261060191,
+                1.0123264325915255,
+                5.999779646450213,
+                1.0003383023764771,
+            ],
+        ),
+        (30.0, [30.0, 1.0, 29.999999999997193, 1.0000000000027136, 30.0, 1.0]),
+    ];
+
+    #[test]
+    fn smooth_activations_equal_decimal_arithmetic() {
+        let mut worst = 0.0f64;
+        for (x, want) in TABLE {
+            let got = [Act::Gelu, Act::Silu, Act::Qgelu].map(|a| [act(a, *x), act_slope(a, *x)]);
+            for (got, want) in got.concat().iter().zip(want) {
+                let err = if got == want { 0.0 } else { ((got - want) / want).abs() };
+                // 1e-14 is 45 ulp: the argument of the sigmoid reaches -750, and an error of its ulp is one of 750 ulp there.
+                assert!(err <= 1e-14 * x.abs().max(1.0), "at {x}: {got}, not {want}");
+                worst = worst.max(err);
+            }
+        }
+        println!("largest relative error {worst:e}");
+        assert!(worst > 0.0);
+    }
+
+    #[test]
+    fn relu_and_srelu_by_hand() {
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        for (x, relu, slope, srelu, srelu_slope) in [
+            (-inf, 0.0, 0.0, 0.0, 0.0),
+            (-2.0, 0.0, 0.0, 0.0, 0.0),
+            (0.0, 0.0, 0.0, 0.0, 0.0),
+            (1.5, 1.5, 1.0, 2.25, 3.0),
+            (inf, inf, 1.0, inf, inf),
+            (nan, 0.0, 0.0, 0.0, 0.0),
+        ] {
+            assert_eq!((act(Act::Relu, x), act_slope(Act::Relu, x)), (relu, slope), "{x}");
+            assert_eq!((act(Act::Srelu, x), act_slope(Act::Srelu, x)), (srelu, srelu_slope), "{x}");
+        }
+    }
+
+    /// The derivatives are those of the forward formulas: exactly so for silu and qgelu, up to the digits of the source's
+    /// literals for gelu (0.1070322243 ≈ 3·0.79788456·0.044715, and 0.03567741 ≈ 0.79788456·0.044715).
+    #[test]
+    fn derivatives_agree_with_difference_quotients() {
+        for a in [Act::Gelu, Act::Silu, Act::Qgelu, Act::Srelu] {
+            for i in -60..60 {
+                let (x, h) = (f64::from(i) / 8.0 + 0.03, 1e-5);
+                let quotient = (act(a, x + h) - act(a, x - h)) / (2.0 * h);
+                assert!((quotient - act_slope(a, x)).abs() < 2e-7, "{a:?} at {x}: {quotient}, {}", act_slope(a, x));
+            }
+        }
+    }
+
+    #[test]
+    fn gated_forms_by_hand() {
+        let params = Params { act: Some(Act::Srelu), ..Params::default() };
+        // x | gate: act(3)·5 = 45, act(−1)·7 = 0
+        let x = ndarray::array![[3.0, -1.0, 5.0, 7.0]];
+        let forward = gated(&params, &Args64 { a: x.clone(), ..Args64::default() }).unwrap();
+        assert_eq!(forward.d, ndarray::array![[45.0, 0.0]]);
+        // g = (2, 4): act'(3)·2·5 = 60, 0 | 2·act(3) = 18, 4·0
+        let args = Args64 { a: ndarray::array![[2.0, 4.0]], b: Some(x), ..Args64::default() };
+        assert_eq!(gated_grad(&params, &args).unwrap().d, ndarray::array![[60.0, 0.0, 18.0, 0.0]]);
+        let narrow = Args64 { b: Some(ndarray::array![[1.0, 2.0]]), ..args.clone() };
+        assert!(gated_grad(&params, &narrow).is_err() && gated_grad(&Params::default(), &args).is_err());
+        let odd = Args64 { a: ndarray::array![[1.0, 2.0, 3.0]], ..Args64::default() };
+        assert!(gated(&params, &odd).is_err());
+    }
+}

@@ -1,6 +1,7 @@
 //! Codes and scale_inv to values.
 
 use super::cast::check_for;
+use crate::format::fast::Decoder;
 use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, Operand, OutSpec, Output, Part};
 use crate::model::elementwise::predict;
 use crate::op::Op;
@@ -31,8 +32,7 @@ impl Kernel for Dequantize {
             return Err(Error::unsupported(SPEC.name, "it reads codes and writes values"));
         };
         let (rows, cols) = (q.rows(), q.cols());
-        // 256 values at most: the decode of every code, once.
-        let table: Vec<f32> = (0..1u32 << q.format().bits()).map(|code| q.format().decode(code) as f32).collect();
+        let decoder = Decoder::new(q.format())?;
         let global = q.global_scale_inv().unwrap_or(1.0);
         let (tile_rows, tile_cols) = q.granularity().tile(rows, cols);
         let (_, grid_cols) = q.granularity().grid(rows, cols);
@@ -42,7 +42,7 @@ impl Kernel for Dequantize {
                 let s = (i / tile_rows) * grid_cols + t;
                 let sigma = q.scale_inv()[s] * global;
                 for (v, code) in v.iter_mut().zip(codes) {
-                    let code = table[usize::from(*code)];
+                    let code = decoder.decode(*code);
                     *v = match q.zero() {
                         Zero::None => code * sigma,
                         Zero::Integer(z) => (code as i32).wrapping_sub(z[s]) as f32 * sigma,

@@ -1,11 +1,12 @@
 //! What every elementwise kernel does with its f32 values: rows computed in parallel bands, amax, codes, scale_inv, the
 //! transposed copy and the column sums in one pass over the data.
 
+use crate::format::fast::Encoder;
 use crate::kernel::{Data, Job, OutSpec, Output, Part};
 use crate::model::elementwise::{DBIAS_BAND, amax, input_dtype, quantize, shares_codes};
 use crate::op::Op;
 use crate::quant::QTensorParts;
-use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
 use rayon::prelude::*;
 
 /// Fills a buffer with the values of a row.
@@ -16,13 +17,6 @@ pub struct Rows<'a> {
     pub rows: usize,
     pub cols: usize,
     pub fill: Box<RowFn<'a>>,
-}
-
-/// f32 to codes of `format` after a multiplication with `scale`.
-fn encode(format: Format, scale: f32, v: &[f32], codes: &mut [u8]) {
-    for (code, v) in codes.iter_mut().zip(v) {
-        *code = format.encode(f64::from(v * scale), Rounding::NearestEven, Overflow::Saturate) as u8;
-    }
 }
 
 /// Splits `out` (row-major, `cols` wide) into bands of [`DBIAS_BAND`] rows and runs `work(first row, band)` on all cores.
@@ -49,13 +43,14 @@ fn part(job: &Job, index: usize, values: &Rows, sums: bool, transpose: bool) -> 
     };
     if let OutSpec::Scaled { format, scale } = &job.out {
         let scale = scale[index].unwrap_or(1.0);
+        let encoder = Encoder::new(*format, Overflow::Saturate)?;
         let mut codes = vec![0u8; rows * cols];
         let done = bands(&mut codes, cols, |first, codes| {
             let (mut row, mut band, mut largest) = (vec![0.0f32; cols], empty(), 0.0f32);
             for (i, codes) in codes.chunks_mut(cols).enumerate() {
                 (values.fill)(first + i, &mut row);
                 largest = largest.max(amax(&row));
-                encode(*format, scale, &row, codes);
+                encoder.encode_slice(&row, scale, codes).expect("a row of codes for a row of values");
                 if sums {
                     add_row(&mut band, &row);
                 }

@@ -3,9 +3,12 @@
 use super::KERNELS;
 use crate::input::{Distribution, generate};
 use crate::kernel::{Backend, Data, Job, Operand, Operands, OutSpec, Output, find};
+use crate::model::boundary::gamma;
 use crate::model::elementwise::predict;
-use crate::op::{ACTS, Act, Op, Params};
-use crate::{Format, QTensor, Tensor};
+use crate::model::interval::U;
+use crate::op::{ACTS, Act, Args64, Defined, Op, Params, define};
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity, QTensor, Tensor, Zero};
 
 const E4M3: Format = Format::E4m3;
 
@@ -223,4 +226,129 @@ fn several_tensors_have_scales_of_their_own() {
     assert_eq!(inv, [1.0, 0.5, 1.0, 0.2]);
     job.out = scaled(E4M3, 1.0);
     assert!(find(KERNELS, &job, Backend::Cpu).is_err(), "one scale for four tensors must be refused");
+}
+
+/// The f64 definition of a job's first part.
+fn defined(job: &Job) -> Defined {
+    let o = &job.operands;
+    let args = Args64 { a: o.a[0].to_f64(), b: o.b.as_ref().map(Operand::to_f64), ..Args64::default() };
+    define(job.op, &job.params, &args).unwrap()
+}
+
+/// Column sums against exact ones, within the error of the documented order: 64 additions and one for each band.
+#[test]
+fn dbias_is_the_column_sum() {
+    for (dtype, unit) in [(Format::F32, 0.0), (Format::Bf16, 2f64.powi(-8)), (Format::F16, 2f64.powi(-11))] {
+        for (m, n) in [(1, 33), (64, 5), (1000, 17), (2333, 1)] {
+            let job = job(Op::CastTransposeDbias, None, scaled(E4M3, 1.0), Distribution::StudentT, dtype, (m, n), 8);
+            let (out, want) = (run(&job), defined(&job));
+            let dbias = out.dbias.unwrap();
+            assert_eq!((dbias.dtype(), dbias.rows(), dbias.cols()), (dtype, 1, n));
+            for (j, (got, want_sum)) in dbias.data().iter().zip(want.dbias.unwrap()).enumerate() {
+                let total: f64 = want.d.column(j).iter().map(|v| v.abs()).sum();
+                let sum = gamma(m.min(64) + m.div_ceil(64)) * total;
+                let bound = sum + unit * (want_sum.abs() + sum);
+                assert!((f64::from(*got) - want_sum).abs() <= bound, "{dtype} {m}×{n} column {j}: {got}, {want_sum}");
+            }
+        }
+    }
+}
+
+/// Ragged shapes of TransformerEngine's tests, and that bands and tiles leave no element out.
+#[test]
+fn ragged_shapes() {
+    for (m, n) in [(1, 3221), (2333, 1), (1481, 677), (64, 64), (65, 63), (129, 257)] {
+        let job = job(Op::CastTransposeDbias, None, scaled(Format::E5m2, 0.7), Distribution::Normal, Format::Bf16, (m, n), 2);
+        let out = run(&job);
+        same(&out, &predict(&job).unwrap()).unwrap_or_else(|e| panic!("{m}×{n}: {e}"));
+    }
+}
+
+/// Every kind of quantized tensor a dequantize kernel may meet, with distinct scales and zeros.
+fn quantized(format: Format, granularity: Granularity, zero: u8, global: Option<f32>) -> QTensor {
+    let (rows, cols) = (37, 75);
+    let stream = crate::input::philox::Stream::new(1, 0);
+    let word = |purpose, i| stream.words(purpose, i as u64)[0];
+    let (gr, gc) = granularity.grid(rows, cols);
+    let mask = ((1u32 << format.bits()) - 1) as u8;
+    QTensor::new(QTensorParts {
+        format,
+        rows,
+        cols,
+        codes: (0..rows * cols).map(|i| word(0, i) as u8 & mask).collect(),
+        granularity,
+        scale_format: Format::F32,
+        scale_inv: (0..gr * gc).map(|i| f32::from_bits(0x3d00_0000 + (word(1, i) >> 6))).collect(),
+        zero: match zero {
+            0 => Zero::None,
+            1 => Zero::Integer((0..gr * gc).map(|i| word(2, i) as i32 % 16).collect()),
+            _ => Zero::Additive { zero: (0..gr * gc).map(|i| (word(3, i) % 1000) as f32 / 64.0 - 8.0).collect(), mid: 8 },
+        },
+        global_scale_inv: global,
+    })
+    .unwrap()
+}
+
+#[test]
+fn dequantize_equals_its_model_and_its_definition() {
+    let granularities =
+        [Granularity::Tensor, Granularity::Row, Granularity::Group(32), Granularity::Block { rows: 16, cols: 20 }];
+    for spec in crate::format::FORMATS.iter().filter(|s| s.bits <= 8) {
+        for granularity in granularities {
+            for (zero, global) in [(0, None), (0, Some(0.013)), (1, None), (2, None)] {
+                if zero > 0 && !spec.integer {
+                    continue;
+                }
+                for out in [Format::F32, Format::Bf16, Format::F16] {
+                    let q = quantized(spec.format, granularity, zero, global);
+                    let mut job = job(Op::Cast, None, OutSpec::High(out), Distribution::Zeros, Format::F32, (1, 1), 0);
+                    job.op = Op::Dequantize;
+                    job.operands.a = vec![Operand::Quantized(q.clone())];
+                    let got = run(&job);
+                    let context = || format!("{} {granularity} zero {zero} {global:?} → {out}", spec.name);
+                    same(&got, &predict(&job).unwrap()).unwrap_or_else(|e| panic!("{}: {e}", context()));
+                    let Data::High(d) = &got.parts[0].d else { panic!() };
+                    let u = 0.5 * out.ulp(1.0) + 3.0 * U;
+                    for (i, (v, want)) in d.data().iter().zip(&defined(&job).d).enumerate() {
+                        if want.abs() > out.max_finite() || want.is_nan() {
+                            assert!(!v.is_finite(), "{}: {v}, {want}", context());
+                            continue;
+                        }
+                        // Two roundings to the output's format when a zero is added, to the larger of the terms.
+                        let size = want.abs() + if zero == 2 { (want.abs() + 16.0) * 1.1 } else { 0.0 };
+                        let bound = u * size + out.decode(1);
+                        assert!((f64::from(*v) - want).abs() <= bound, "{} element {i}: {v}, {want}", context());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn impossible_jobs_are_refused_with_a_reason() {
+    let good = job(Op::ActivationGrad, Some(Act::Gelu), scaled(E4M3, 1.0), Distribution::Normal, Format::Bf16, (4, 6), 0);
+    assert!(find(KERNELS, &good, Backend::Cpu).is_ok());
+    let other = Operand::High(generate(Distribution::Normal, Format::Bf16, 4, 5, 0, 0).unwrap());
+    let q = Operand::Quantized(quantized(E4M3, Granularity::Tensor, 0, None));
+    let bad: Vec<(&str, Job)> = vec![
+        ("forward input", Job { operands: Operands { b: None, ..good.operands.clone() }, ..good.clone() }),
+        ("4×6", Job { operands: Operands { b: Some(other), ..good.operands.clone() }, ..good.clone() }),
+        ("f16, bf16 or f32", Job { operands: Operands { a: vec![q], ..good.operands.clone() }, ..good.clone() }),
+        ("1 tensor", Job { operands: Operands { a: vec![], ..good.operands.clone() }, ..good.clone() }),
+        ("activation", Job { params: Params::default(), ..good.clone() }),
+        ("fp8", Job { out: scaled(Format::Int8, 1.0), ..good.clone() }),
+        ("f16, bf16 or f32", Job { out: OutSpec::High(E4M3), ..good.clone() }),
+        ("transposed", Job { op: Op::CastTranspose, out: OutSpec::High(Format::F32), ..good.clone() }),
+        ("gamma", Job { op: Op::Layernorm, ..good.clone() }),
+        ("not quantized", Job { op: Op::Dequantize, out: OutSpec::High(Format::F32), ..good.clone() }),
+        ("even", job(Op::Cast, None, scaled(E4M3, 1.0), Distribution::Normal, Format::F32, (2, 3), 0)),
+    ];
+    for (reason, mut job) in bad {
+        if reason == "even" {
+            (job.op, job.params.act) = (Op::Gated, Some(Act::Silu));
+        }
+        let error = find(KERNELS, &job, Backend::Cpu).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(error.contains(reason), "{reason}: {error:?}");
+    }
 }
