@@ -46,3 +46,40 @@ fn avx512<L: Lane>(lane: L, src: &[f32], scale: f32, codes: &mut [u8]) {
 fn avx2<L: Lane>(lane: L, src: &[f32], scale: f32, codes: &mut [u8]) {
     portable(lane, src, scale, codes);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::FORMATS;
+    use crate::format::fast::Encoder;
+    use crate::{Format, Overflow};
+
+    /// The loop is one source, compiled up to three times: each compilation this machine can run gives the same codes.
+    #[test]
+    fn every_vector_unit_gives_the_same_codes() {
+        let src: Vec<f32> = (0..=u32::MAX).step_by(100_003).map(f32::from_bits).collect();
+        for format in FORMATS.iter().filter(|f| f.bits <= 8).map(|f| f.format) {
+            let Encoder(kind) = Encoder::new(format, Overflow::Native).unwrap();
+            match kind {
+                Kind::Float(lane) => check(lane, format, &src),
+                Kind::Integer(lane) => check(lane, format, &src),
+                Kind::Exponent(lane) => check(lane, format, &src),
+            }
+        }
+    }
+
+    fn check<L: Lane>(lane: L, format: Format, src: &[f32]) {
+        let mut want = vec![0; src.len()];
+        portable(lane, src, 0.75, &mut want);
+        let mut found = vec![0; src.len()];
+        dispatch(lane, src, 0.75, &mut found);
+        assert_eq!(found, want, "{format}: the widest");
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            found.fill(0);
+            // SAFETY: AVX2 was just found.
+            unsafe { avx2(lane, src, 0.75, &mut found) };
+            assert_eq!(found, want, "{format}: AVX2");
+        }
+    }
+}

@@ -156,12 +156,12 @@ pub fn generate(dist: Distribution, dtype: Format, rows: usize, cols: usize, see
     let len = rows.checked_mul(cols).ok_or_else(|| Error::shape("tensor", format!("{rows}×{cols}"), "a size that fits"))?;
     let max = dtype.max_finite();
     let make = Maker { dist, stream: Stream::new(seed, stream), rows, cols };
-    let groups: Vec<Draw> = (0..cols.div_ceil(GROUP)).map(|g| make.draw(COLUMNS, g)).collect();
+    let columns: Vec<Place> = (0..cols).map(|j| make.column(j)).collect();
     let mut data = vec![0f32; len];
     data.par_chunks_mut(cols.max(1)).enumerate().for_each(|(i, row)| {
-        let row_draw = make.draw(ROW, i);
+        let place = Place::new(make.draw(ROW, i));
         for (j, x) in row.iter_mut().enumerate() {
-            let v = make.value(i, j, row_draw, groups[j / GROUP]);
+            let v = make.value(i, j, place, columns[j]);
             *x = if v.is_finite() { v.clamp(-max, max) as f32 } else { v as f32 };
         }
     });
@@ -173,10 +173,6 @@ pub fn generate(dist: Distribution, dtype: Format, rows: usize, cols: usize, see
 struct Draw([u32; 4]);
 
 impl Draw {
-    /// A factor in (½, 2); a row's times a group's is the gain of an element.
-    fn gain(self) -> f64 {
-        exp((2.0 * unit(self.0[0]) - 1.0) * std::f64::consts::LN_2)
-    }
     /// 1, ½ or ¼.
     fn binary_gain(self) -> f64 {
         exp2i(-((self.0[0] % 3) as i32))
@@ -186,6 +182,20 @@ impl Draw {
     }
     fn sign(self) -> f64 {
         if self.0[3] >> 31 == 0 { 1.0 } else { -1.0 }
+    }
+}
+
+/// What a row, or a column with its group, contributes to each of its elements.
+#[derive(Clone, Copy)]
+struct Place {
+    draw: Draw,
+    /// A factor in (½, 2); a row's times a column's is the gain of an element.
+    gain: f64,
+}
+
+impl Place {
+    fn new(draw: Draw) -> Self {
+        Self { draw, gain: exp((2.0 * unit(draw.0[0]) - 1.0) * std::f64::consts::LN_2) }
     }
 }
 
@@ -200,25 +210,33 @@ impl Maker {
     fn draw(&self, purpose: u32, index: usize) -> Draw {
         Draw(self.stream.words(purpose, index as u64))
     }
-    /// Element (i, j), given what its row and its group of columns drew.
-    fn value(&self, i: usize, j: usize, row: Draw, group: Draw) -> f64 {
+    /// Column j: what its group drew, and the gain of an outlier channel.
+    fn column(&self, j: usize) -> Place {
+        let mut place = Place::new(self.draw(COLUMNS, j / GROUP));
+        if self.dist == Distribution::OutlierChannels {
+            place.gain *= self.channel_gain(j);
+        }
+        place
+    }
+    /// Element (i, j), given its row's and its column's part.
+    fn value(&self, i: usize, j: usize, row: Place, column: Place) -> f64 {
         let draw = self.draw(ELEMENT, i * self.cols + j);
         let w = draw.0;
-        let gain = || row.gain() * group.gain();
-        let tame = || normal(w[0]) * gain();
+        let gain = row.gain * column.gain;
+        let tame = || normal(w[0]) * gain;
+        let (row, group) = (row.draw, column.draw);
         let first = j - j % GROUP;
         // One place of each row and group holds the largest value.
         let anchor = j - first == (row.position(GROUP) + group.position(GROUP)) % GROUP.min(self.cols - first);
         match self.dist {
-            Distribution::Normal => tame(),
+            Distribution::Normal | Distribution::OutlierChannels => tame(),
             Distribution::NormalIid => normal(w[0]),
-            Distribution::Uniform => (2.0 * unit(w[0]) - 1.0) * gain(),
-            Distribution::LogNormal => draw.sign() * exp(normal(w[0])) * gain(),
+            Distribution::Uniform => (2.0 * unit(w[0]) - 1.0) * gain,
+            Distribution::LogNormal => draw.sign() * exp(normal(w[0])) * gain,
             Distribution::StudentT => {
                 let [z, a, b, c] = w.map(normal);
-                z / ((a * a + b * b + c * c) / 3.0).sqrt() * gain()
+                z / ((a * a + b * b + c * c) / 3.0).sqrt() * gain
             }
-            Distribution::OutlierChannels => tame() * self.channel_gain(j),
             Distribution::Shifted => tame() + 2.0 * (unit(row.0[2]) + unit(group.0[2]) - 1.0),
             Distribution::Sparse => {
                 if w[3].is_multiple_of(10) {

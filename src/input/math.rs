@@ -30,9 +30,20 @@ pub fn ln(x: f64) -> f64 {
 pub fn exp(x: f64) -> f64 {
     let k = (x * std::f64::consts::LOG2_E + 0.5).floor();
     let r = (x - k * LN2_HIGH) - k * LN2_LOW;
-    let series = (1..=13).rev().fold(1.0, |sum, n| 1.0 + sum * r / f64::from(n));
-    series * exp2i(k as i32)
+    polynomial(&INVERSE_FACTORIALS, r) * exp2i(k as i32)
 }
+
+/// 1/n!, n = 0 … 13 (n! is exact in f64, so each is rounded once).
+const INVERSE_FACTORIALS: [f64; 14] = {
+    let mut c = [1.0; 14];
+    let (mut n, mut factorial) = (1, 1.0);
+    while n < 14 {
+        factorial *= n as f64;
+        c[n] = 1.0 / factorial;
+        n += 1;
+    }
+    c
+};
 
 /// Σ c\[i\]·x^i by Horner's rule.
 fn polynomial(c: &[f64], x: f64) -> f64 {

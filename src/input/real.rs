@@ -39,19 +39,19 @@ impl std::str::FromStr for RealTensor {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
         let bad = || Error::value("real tensor", s, "minilm:<tensor> or <file>.safetensors#<tensor>, then perhaps @row,col");
-        let (name, row, col) = match s.rsplit_once('@') {
-            None => (s, 0, 0),
-            Some((name, at)) => {
-                let (row, col) = at.split_once(',').ok_or_else(bad)?;
-                (name, row.parse().map_err(|_| bad())?, col.parse().map_err(|_| bad())?)
+        let (file, rest) = match s.split_once('#') {
+            Some((path, rest)) => (Place::File(path.into()), rest),
+            None => {
+                let (prefix, rest) = s.split_once(':').ok_or_else(bad)?;
+                let c = COLLECTIONS.iter().find(|c| c.0 == prefix).ok_or_else(bad)?;
+                (Place::Collection(c.0, c.1), rest)
             }
         };
-        let (file, tensor) = match name.split_once('#') {
-            Some((path, tensor)) => (Place::File(path.into()), tensor),
-            None => {
-                let (prefix, tensor) = name.split_once(':').ok_or_else(bad)?;
-                let c = COLLECTIONS.iter().find(|c| c.0 == prefix).ok_or_else(bad)?;
-                (Place::Collection(c.0, c.1), tensor)
+        let (tensor, row, col) = match rest.rsplit_once('@') {
+            None => (rest, 0, 0),
+            Some((tensor, at)) => {
+                let (row, col) = at.split_once(',').ok_or_else(bad)?;
+                (tensor, row.parse().map_err(|_| bad())?, col.parse().map_err(|_| bad())?)
             }
         };
         if tensor.is_empty() || file == Place::File("".into()) {
@@ -125,8 +125,10 @@ impl RealTensor {
         let map = map(&path)?;
         let file = parse(&path, &map)?;
         let view = file.tensor(&self.tensor).map_err(|_| {
-            let names = file.names();
-            Error::unknown("tensor", &self.tensor, sorted(&names)).in_file(&path)
+            let mut names = file.names();
+            names.sort_unstable();
+            let (path, found) = (path.clone(), format!("no tensor `{}`", self.tensor));
+            Error::BadFile { path, found, expected: format!("one of {}", names.join(", ")) }
         })?;
         let (rows, cols) = match view.shape() {
             [] => (1, 1),
@@ -137,18 +139,6 @@ impl RealTensor {
         }
         f(view.data(), rows, cols, view.dtype())
     }
-}
-
-impl Error {
-    fn in_file(self, path: &Path) -> Self {
-        Error::BadFile { path: path.to_path_buf(), found: self.to_string(), expected: "one of the tensors in it".into() }
-    }
-}
-
-fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
-    let mut names = names.to_vec();
-    names.sort_unstable();
-    names
 }
 
 /// Names, dtypes and shapes of a safetensors file, by name.
@@ -241,7 +231,7 @@ mod tests {
         assert_eq!(real.to_string().parse::<RealTensor>().unwrap(), real);
         assert_eq!(source(&f, "t").window(Format::Bf16, 2, 3).unwrap().data(), &[0., 1., 2., 3., 4., 5.]);
         let missing = source(&f, "u").window(Format::F32, 1, 1).unwrap_err().to_string();
-        assert!(missing.contains("unknown tensor `u`; known: t"), "{missing}");
+        assert!(missing.contains("found no tensor `u`, expected one of t"), "{missing}");
     }
 
     #[test]
@@ -296,6 +286,16 @@ mod tests {
         assert!(message(&empty).contains("a tensor with elements"));
         let vector = with_header(r#"{"t":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}"#, &[0; 16]);
         assert!(message(&vector).contains("a vector 1×4"));
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for name in ["minilm:a.b", "minilm:a@3,0", "a@2/m.safetensors#t", "C:/m.safetensors#t:u@0,7"] {
+            let source: Source = name.parse().unwrap();
+            assert!(matches!(source, Source::Real(_)), "{name}");
+            assert_eq!(source.to_string(), name);
+        }
+        assert_eq!("ties:e2m1".parse::<Source>().unwrap(), Source::Synthetic(crate::input::Distribution::Ties(Format::E2m1)));
     }
 
     #[test]
