@@ -12,6 +12,38 @@ use crate::{Error, Format, QTensor, Result, Tensor};
 pub enum Operand {
     High(Tensor),
     Quantized(QTensor),
+    /// grouped_gemm_wgrad: the columns (tokens) of each group quantized by themselves, `[rows, tokens of the group]` each.
+    Groups(Vec<QTensor>),
+    /// High-precision, quantized by the kernel itself.
+    Dynamic(Dynamic),
+}
+
+/// An operand that the kernel quantizes by a recipe before it multiplies.
+#[derive(Clone, Debug)]
+pub struct Dynamic {
+    x: Tensor,
+    recipe: Recipe,
+    q: QTensor,
+}
+
+impl Dynamic {
+    /// Errors: the recipe's.
+    pub fn new(x: Tensor, recipe: Recipe) -> Result<Self> {
+        let q = recipe.quantize(&x)?.q;
+        Ok(Self { x, recipe, q })
+    }
+    /// What the kernel reads.
+    pub fn x(&self) -> &Tensor {
+        &self.x
+    }
+    /// What the kernel quantizes it by.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+    /// What that must give.
+    pub fn q(&self) -> &QTensor {
+        &self.q
+    }
 }
 
 impl Operand {
@@ -19,19 +51,33 @@ impl Operand {
         match self {
             Operand::High(t) => t.rows(),
             Operand::Quantized(q) => q.rows(),
+            Operand::Groups(groups) => groups.first().map_or(0, QTensor::rows),
+            Operand::Dynamic(d) => d.x.rows(),
         }
     }
     pub fn cols(&self) -> usize {
         match self {
             Operand::High(t) => t.cols(),
             Operand::Quantized(q) => q.cols(),
+            Operand::Groups(groups) => groups.iter().map(QTensor::cols).sum(),
+            Operand::Dynamic(d) => d.x.cols(),
         }
     }
-    /// The values the kernel saw, in f64.
+    /// The values that are multiplied, in f64.
     pub fn to_f64(&self) -> ndarray::Array2<f64> {
         match self {
             Operand::High(t) => t.to_f64(),
             Operand::Quantized(q) => q.dequantize(),
+            Operand::Groups(groups) => {
+                let mut all = ndarray::Array2::zeros((self.rows(), self.cols()));
+                let mut from = 0;
+                for q in groups {
+                    all.slice_mut(ndarray::s![.., from..from + q.cols()]).assign(&q.dequantize());
+                    from += q.cols();
+                }
+                all
+            }
+            Operand::Dynamic(d) => d.q.dequantize(),
         }
     }
 }

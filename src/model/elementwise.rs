@@ -23,6 +23,7 @@ pub fn high<'a>(operand: &'a Operand, what: &str) -> Result<&'a Tensor> {
     match operand {
         Operand::High(t) => Ok(t),
         Operand::Quantized(q) => Err(Error::unsupported(what, format!("it reads f16, bf16 or f32, not {}", q.format()))),
+        Operand::Groups(_) | Operand::Dynamic(_) => Err(Error::unsupported(what, "such an operand belongs to a product")),
     }
 }
 
@@ -118,7 +119,7 @@ pub fn quantize(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
 pub fn input_dtype(job: &Job) -> Format {
     match &job.operands.a[0] {
         Operand::High(t) => t.dtype(),
-        Operand::Quantized(_) => Format::F32,
+        _ => Format::F32,
     }
 }
 

@@ -3,6 +3,8 @@
 
 pub mod activation;
 pub mod elementwise;
+pub mod gemm;
+pub mod grouped;
 pub mod norm;
 
 use crate::{Error, Result};
@@ -167,8 +169,8 @@ pub fn define(op: Op, params: &Params, args: &Args64) -> Result<Defined> {
         Op::Gated => activation::gated(params, args),
         Op::Layernorm => norm::layernorm(params, args),
         Op::Rmsnorm => norm::rmsnorm(params, args),
-        Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad => {
-            Err(Error::unsupported(op.name(), "its f64 definition has not landed"))
-        }
+        Op::Gemm => gemm::gemm(args),
+        Op::GroupedGemm | Op::GroupedGemmDgrad => grouped::by_rows(args),
+        Op::GroupedGemmWgrad => grouped::by_columns(args),
     }
 }

@@ -1,0 +1,172 @@
+//! The table of device models: which block step each tensor-core instruction takes, by operand format.
+//!
+//! Parameters: W products a step, F fraction bits kept below the largest exponent, and the rounding of the result
+//! ([`super::mma`] has the algorithm). Checked on hardware where `evidence` says so: Khattak and Mikaitis, "Accurate Models of
+//! NVIDIA Tensor Cores" (arXiv 2512.07004) with their 5000 published vectors a row ("vectors"); an H200 run of 1.1 million
+//! outputs an instruction ("H200"); Microsoft's MMA-Sim (arXiv 2511.10909).
+
+use super::mma::{Dest, Step};
+use crate::{Error, Format, Result};
+
+/// How an instruction accumulates products of one pair of formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// The block step, chained over consecutive k.
+    Step(Step),
+    /// fp8 `mma.sync` that ptxas lowers to f16 instructions ([`super::lowered`]), with this step for the halves.
+    Lowered(Step),
+}
+
+/// One instruction of one architecture.
+#[derive(Debug)]
+pub struct DeviceModel {
+    /// As sweeps, bundles and reports spell it; `_f16` ends the names of the f16 accumulators.
+    pub name: &'static str,
+    pub help: &'static str,
+    pub evidence: &'static str,
+    /// The first row whose formats hold both operands applies.
+    rows: &'static [(&'static [Format], Unit)],
+}
+
+const FP8: &[Format] = &[Format::E4m3, Format::E5m2];
+const NARROW: &[Format] = &[Format::E4m3, Format::E5m2, Format::E2m3, Format::E3m2, Format::E2m1];
+const HALF: &[Format] = &[Format::F16];
+const BHALF: &[Format] = &[Format::Bf16];
+const TF32: &[Format] = &[Format::Tf32];
+
+const fn f32_step(w: usize, f: u32, fraction: u32) -> Unit {
+    Unit::Step(Step { w, f, dest: Dest::F32 { fraction } })
+}
+const fn f16_step(w: usize, f: u32) -> Unit {
+    Unit::Step(Step { w, f, dest: Dest::F16 })
+}
+
+/// Every device model.
+pub const MODELS: &[DeviceModel] = &[
+    DeviceModel {
+        name: "volta_mma",
+        help: "V100 mma m8n8k4, f32 accumulator",
+        evidence: "vectors; MMA-Sim; Fasi et al. 2021",
+        rows: &[(HALF, f32_step(4, 23, 23))],
+    },
+    DeviceModel {
+        name: "volta_mma_f16",
+        help: "V100 mma m8n8k4, f16 accumulator",
+        evidence: "vectors; MMA-Sim",
+        rows: &[(HALF, f16_step(4, 23))],
+    },
+    DeviceModel {
+        name: "turing_mma",
+        help: "T4 mma m16n8k8, f32 accumulator",
+        evidence: "MMA-Sim",
+        rows: &[(HALF, f32_step(8, 24, 23))],
+    },
+    DeviceModel {
+        name: "turing_mma_f16",
+        help: "T4 mma m16n8k8, f16 accumulator",
+        evidence: "MMA-Sim",
+        rows: &[(HALF, f16_step(8, 24))],
+    },
+    DeviceModel {
+        name: "ampere_mma",
+        help: "A100 mma.sync (k16 is two steps), f32 accumulator",
+        evidence: "vectors; MMA-Sim",
+        rows: &[(HALF, f32_step(8, 24, 23)), (BHALF, f32_step(8, 24, 23)), (TF32, f32_step(4, 24, 23))],
+    },
+    DeviceModel {
+        name: "ampere_mma_f16",
+        help: "A100 mma.sync, f16 accumulator",
+        evidence: "vectors; MMA-Sim",
+        rows: &[(HALF, f16_step(8, 24))],
+    },
+    DeviceModel {
+        name: "ada_mma",
+        help: "Ada mma.sync (fp8: QMMA m16n8k32 as two halves), f32 accumulator",
+        evidence: "vectors",
+        rows: &[
+            (FP8, f32_step(16, 13, 13)),
+            (HALF, f32_step(8, 24, 23)),
+            (BHALF, f32_step(8, 24, 23)),
+            (TF32, f32_step(4, 24, 23)),
+        ],
+    },
+    DeviceModel {
+        name: "ada_mma_f16",
+        help: "Ada mma.sync, f16 accumulator",
+        evidence: "vectors",
+        rows: &[(FP8, f16_step(16, 13)), (HALF, f16_step(8, 24))],
+    },
+    DeviceModel {
+        name: "hopper_wgmma",
+        help: "Hopper wgmma (fp8: QGMMA m64nNk32), f32 accumulator",
+        evidence: "H200",
+        rows: &[
+            (FP8, f32_step(32, 13, 13)),
+            (HALF, f32_step(16, 25, 23)),
+            (BHALF, f32_step(16, 25, 23)),
+            (TF32, f32_step(8, 25, 23)),
+        ],
+    },
+    DeviceModel {
+        name: "hopper_wgmma_f16",
+        help: "Hopper wgmma, f16 accumulator",
+        evidence: "H200",
+        rows: &[(FP8, f16_step(32, 13)), (HALF, f16_step(16, 25))],
+    },
+    DeviceModel {
+        name: "hopper_mma",
+        help: "Hopper mma.sync (fp8 m16n8k32 is lowered to f16), f32 accumulator; sm_100 lowers fp8 the same way",
+        evidence: "H200; SASS",
+        rows: &[
+            (FP8, Unit::Lowered(Step { w: 16, f: 25, dest: Dest::F32 { fraction: 23 } })),
+            (HALF, f32_step(16, 25, 23)),
+            (BHALF, f32_step(16, 25, 23)),
+            (TF32, f32_step(8, 25, 23)),
+        ],
+    },
+    DeviceModel {
+        name: "hopper_mma_f16",
+        help: "Hopper mma.sync, f16 accumulator (fp8 differs on hardware where an intermediate overflows f16)",
+        evidence: "H200; vectors",
+        rows: &[(FP8, Unit::Lowered(Step { w: 16, f: 25, dest: Dest::F16 })), (HALF, f16_step(16, 25))],
+    },
+    DeviceModel {
+        name: "blackwell_tcgen05",
+        help: "B200 tcgen05.mma without block scales, f32 accumulator",
+        evidence: "MMA-Sim",
+        rows: &[
+            (NARROW, f32_step(32, 25, 23)),
+            (HALF, f32_step(16, 25, 23)),
+            (BHALF, f32_step(16, 25, 23)),
+            (TF32, f32_step(8, 25, 23)),
+        ],
+    },
+    DeviceModel {
+        name: "blackwell_mma",
+        help: "RTX Blackwell (sm_120) mma.sync: QMMA k32, HMMA k16, f32 accumulator",
+        evidence: "MMA-Sim; native QMMA seen in SASS",
+        rows: &[
+            (NARROW, f32_step(32, 25, 23)),
+            (HALF, f32_step(16, 25, 23)),
+            (BHALF, f32_step(16, 25, 23)),
+            (TF32, f32_step(8, 25, 23)),
+        ],
+    },
+];
+
+/// The model of a name. Errors with the known ones.
+pub fn find(name: &str) -> Result<&'static DeviceModel> {
+    let known = || MODELS.iter().map(|m| m.name);
+    MODELS.iter().find(|m| m.name == name).ok_or_else(|| Error::unknown("device model", name, known()))
+}
+
+impl DeviceModel {
+    /// What it does with products of `a` and `b`. Errors for formats the instruction does not take.
+    pub fn unit(&self, a: Format, b: Format) -> Result<Unit> {
+        let row = self.rows.iter().find(|(formats, _)| formats.contains(&a) && formats.contains(&b));
+        row.map(|(_, unit)| *unit).ok_or_else(|| {
+            let known: Vec<_> = self.rows.iter().flat_map(|(f, _)| f.iter().map(|f| f.name())).collect();
+            Error::unsupported(self.name, format!("it has no {a} × {b} instruction; it takes {}", known.join(", ")))
+        })
+    }
+}

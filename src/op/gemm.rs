@@ -1,0 +1,189 @@
+//! D = A·Bᵀ + bias in f64, and the magnitudes that error bounds are scaled by.
+
+use super::elementwise::exact_sum;
+use super::{Args64, Defined};
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2};
+use rayon::prelude::*;
+
+/// Partial sums of a dot product: lane l holds Σ over k ≡ l mod LANES, so that the order of additions, and with it every
+/// bit of the result, is the same on every machine.
+const LANES: usize = 16;
+
+/// `d[i,j] = Σ_k a[i,k]·b[j,k] + bias[j]` with `magnitude[i,j] = Σ_k |a||b| + |bias|`. `[M,K] × [N,K] → [M,N]`
+///
+/// A plain f64 sum is off by at most `(K+4)·2^-53·magnitude`. Where that could reach 2^-10 of an f32 spacing of the result,
+/// `(K+4)·2^-53·magnitude > 2^-34·|d|` (the terms cancel), the element is summed exactly and rounded to f64 once.
+/// Errors: no b, shapes that do not fit.
+pub fn gemm(args: &Args64) -> Result<Defined> {
+    let b = operand_b(args)?;
+    let (n, k) = b.dim();
+    if args.a.ncols() != k {
+        return Err(Error::shape("operand b of gemm", format!("{n}×{k}"), format!("N×{}, K as in a", args.a.ncols())));
+    }
+    let bias = args.bias.as_deref();
+    if let Some(bias) = bias.filter(|bias| bias.len() != n) {
+        return Err(Error::shape("bias of gemm", format!("{} values", bias.len()), format!("{n}, one a column")));
+    }
+    let (d, magnitude) = product(args.a.view(), b.view(), bias);
+    Ok(Defined { magnitude: Some(magnitude), ..Defined::plain(d) })
+}
+
+/// Operand b, which every product needs.
+pub fn operand_b(args: &Args64) -> Result<&Array2<f64>> {
+    args.b.as_ref().ok_or_else(|| Error::shape("operand b of a product", "none", "N×K"))
+}
+
+/// The sums and the magnitudes of a·bᵀ + bias.
+pub fn product(a: ArrayView2<f64>, b: ArrayView2<f64>, bias: Option<&[f64]>) -> (Array2<f64>, Array2<f64>) {
+    let (m, n) = (a.nrows(), b.nrows());
+    let (a, b) = (a.as_standard_layout(), b.as_standard_layout());
+    let row = |x: &ArrayView2<f64>, i: usize| -> Vec<f64> { x.row(i).to_vec() };
+    let (a, b) = (a.view(), b.view());
+    let mut both = Array2::from_elem((m, n), (0.0, 0.0));
+    if let Some(both) = both.as_slice_mut().filter(|x| !x.is_empty()) {
+        both.par_chunks_mut(n).enumerate().for_each(|(i, out)| {
+            let a = row(&a, i);
+            for (j, out) in out.iter_mut().enumerate() {
+                let b = b.row(j);
+                let b = b.as_slice().expect("standard layout");
+                *out = element(&a, b, bias.map_or(0.0, |bias| bias[j]));
+            }
+        });
+    }
+    (both.mapv(|x| x.0), both.mapv(|x| x.1))
+}
+
+/// One element and its magnitude.
+fn element(a: &[f64], b: &[f64], bias: f64) -> (f64, f64) {
+    let (sum, magnitude) = dot(a, b);
+    let (d, magnitude) = (sum + bias, magnitude + bias.abs());
+    let error = (a.len() as f64 + 4.0) * f64::EPSILON / 2.0 * magnitude;
+    if error > 2f64.powi(-34) * d.abs() && magnitude.is_finite() {
+        return (exact_dot(a, b, bias), magnitude);
+    }
+    (d, magnitude)
+}
+
+/// Σ a·b and Σ |a·b|, without FMA, each lane in order, the lanes added pairwise.
+fn dot(a: &[f64], b: &[f64]) -> (f64, f64) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f")]
+        fn wide(a: &[f64], b: &[f64]) -> (f64, f64) {
+            lanes(a, b)
+        }
+        #[target_feature(enable = "avx2")]
+        fn middle(a: &[f64], b: &[f64]) -> (f64, f64) {
+            lanes(a, b)
+        }
+        // SAFETY: the processor has the features (asked just before); the functions are ordinary Rust compiled with them.
+        if is_x86_feature_detected!("avx512f") {
+            return unsafe { wide(a, b) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            return unsafe { middle(a, b) };
+        }
+    }
+    lanes(a, b)
+}
+
+#[inline(always)]
+fn lanes(a: &[f64], b: &[f64]) -> (f64, f64) {
+    let (mut sum, mut size) = ([0.0f64; LANES], [0.0f64; LANES]);
+    let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let (rest_a, rest_b) = (a.remainder(), b.remainder());
+    for (a, b) in a.zip(b) {
+        for l in 0..LANES {
+            let p = a[l] * b[l];
+            sum[l] += p;
+            size[l] += p.abs();
+        }
+    }
+    for (l, (a, b)) in rest_a.iter().zip(rest_b).enumerate() {
+        sum[l] += a * b;
+        size[l] += (a * b).abs();
+    }
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for l in 0..width {
+            sum[l] += sum[l + width];
+            size[l] += size[l + width];
+        }
+    }
+    (sum[0], size[0])
+}
+
+/// Σ a·b + bias, every product split into two f64 (`fma` gives what its rounding lost), summed exactly.
+fn exact_dot(a: &[f64], b: &[f64], bias: f64) -> f64 {
+    let products = a.iter().zip(b).flat_map(|(a, b)| {
+        let p = a * b;
+        // A product that is not finite has no lost part.
+        [p, if p.is_finite() { a.mul_add(*b, -p) } else { 0.0 }]
+    });
+    exact_sum(products.chain([bias]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    fn args(a: Array2<f64>, b: Array2<f64>, bias: Option<Vec<f64>>) -> Args64 {
+        Args64 { a, b: Some(b), bias, ..Args64::default() }
+    }
+
+    #[test]
+    fn by_hand() {
+        let a = array![[1.0, 2.0, -3.0], [0.5, 0.0, 4.0]];
+        let b = array![[1.0, 1.0, 1.0], [2.0, -1.0, 0.25]];
+        let d = gemm(&args(a, b, Some(vec![10.0, -20.0]))).unwrap();
+        assert_eq!(d.d, array![[10.0, -20.75], [14.5, -18.0]]);
+        assert_eq!(d.magnitude.unwrap(), array![[16.0, 24.75], [14.5, 22.0]]);
+    }
+
+    #[test]
+    fn cancelling_sums_are_exact() {
+        // 1 + 2^-52 squared is 1 + 2^-51 + 2^-104: the last bit is lost by the product's rounding.
+        let x = 1.0 + 2f64.powi(-52);
+        let a = array![[x, 1.0, 1.0, 1e16, 1.0, -1e16]];
+        let b = array![[x, -1.0, -(2f64.powi(-51)), 1.0, 0.0, 1.0]];
+        let d = gemm(&args(a, b, None)).unwrap();
+        assert_eq!(d.d[(0, 0)], 2f64.powi(-104));
+    }
+
+    #[test]
+    fn every_length_and_the_order_of_lanes() {
+        for k in [0, 1, 15, 16, 17, 33, 100] {
+            let a = Array2::from_shape_fn((3, k), |(i, j)| (i * k + j) as f64 - 20.0);
+            let b = Array2::from_shape_fn((2, k), |(i, j)| ((i + 3) * j % 7) as f64 - 3.0);
+            let d = gemm(&args(a.clone(), b.clone(), None)).unwrap();
+            assert_eq!(d.d, a.dot(&b.t()), "K = {k}");
+        }
+    }
+
+    #[test]
+    fn compilations_agree() {
+        let x: Vec<f64> = (0..1003).map(|i| (f64::from(i) * 0.7).sin()).collect();
+        let y: Vec<f64> = (0..1003).map(|i| (f64::from(i) * 0.3).cos()).collect();
+        assert_eq!(dot(&x, &y), lanes(&x, &y));
+        let exact = exact_dot(&x, &y, 0.0);
+        assert!((dot(&x, &y).0 - exact).abs() < 1007.0 * f64::EPSILON / 2.0 * dot(&x, &y).1);
+    }
+
+    #[test]
+    fn non_finite_values_pass_through() {
+        let d = gemm(&args(array![[1.0, f64::NAN], [f64::INFINITY, 1.0]], array![[1.0, 1.0], [0.0, 1.0]], None)).unwrap();
+        assert!(d.d[(0, 0)].is_nan() && d.d[(0, 1)].is_nan());
+        assert!(d.d[(1, 0)] == f64::INFINITY && d.d[(1, 1)].is_nan());
+    }
+
+    #[test]
+    fn shapes_are_checked() {
+        let zeros = |m, n| Array2::zeros((m, n));
+        assert!(gemm(&Args64 { a: zeros(2, 3), ..Args64::default() }).unwrap_err().to_string().contains("operand b"));
+        assert!(gemm(&args(zeros(2, 3), zeros(2, 4), None)).unwrap_err().to_string().contains("2×4"));
+        assert!(gemm(&args(zeros(2, 3), zeros(2, 3), Some(vec![0.0]))).unwrap_err().to_string().contains("bias"));
+    }
+}
