@@ -200,14 +200,15 @@ impl Bound {
         Self { ideal, certain: zeros.clone(), probable: zeros, delta: 0.0, out: out.clone() }
     }
 
-    /// Radii from elsewhere (activations and norms: the boundary rule). Errors when lengths differ or a radius is negative.
+    /// Radii from elsewhere (activations and norms: the boundary rule). Errors when lengths
+    /// differ or not 0 ≤ probable ≤ certain.
     pub fn from_radii(ideal: Vec<f64>, certain: Vec<f64>, probable: Vec<f64>, out: &OutFormat) -> Result<Self> {
         if certain.len() != ideal.len() || probable.len() != ideal.len() {
             let found = format!("{} certain and {} probable radii", certain.len(), probable.len());
             return Err(Error::shape("bound", found, format!("{} as the ideal", ideal.len())));
         }
-        if let Some(r) = certain.iter().chain(&probable).find(|r| !(**r >= 0.0)) {
-            return Err(Error::value("radius of a bound", r, "a number ≥ 0"));
+        if let Some((c, p)) = certain.iter().zip(&probable).find(|(c, p)| !(0.0 <= **p && **p <= **c)) {
+            return Err(Error::value("radii of a bound", format!("certain {c}, probable {p}"), "0 ≤ probable ≤ certain"));
         }
         Ok(Self { ideal, certain, probable, delta: DELTA, out: out.clone() })
     }
@@ -253,7 +254,7 @@ impl Bound {
         let (low, high) = (self.out.round(index, d - radius), self.out.round(index, d + radius));
         if low <= high { (low, high) } else { (high, low) }
     }
-    pub(super) fn accepts(&self, index: usize, radius: f64, actual: f64) -> bool {
+    fn accepts(&self, index: usize, radius: f64, actual: f64) -> bool {
         let (low, high) = self.interval(index, radius);
         if low.is_nan() { actual.is_nan() } else { low <= actual && actual <= high }
     }
@@ -289,12 +290,13 @@ impl Bound {
                 j.unjudged += 1;
                 continue;
             }
-            let accepted = self.accepts(index, certain, a);
+            // The probable interval is inside the certain one.
+            let likely = self.accepts(index, probable, a);
+            let accepted = likely || (probable < certain && self.accepts(index, certain, a));
             if !accepted {
                 j.violations += 1;
                 j.first_violation = j.first_violation.or(Some(index));
             }
-            let likely = accepted && (certain == probable || self.accepts(index, probable, a));
             if !likely {
                 j.improbable += 1;
                 j.first_improbable = j.first_improbable.or(Some(index));

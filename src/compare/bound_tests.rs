@@ -327,6 +327,32 @@ fn group_scales_and_rounded_weights_stay_inside() {
 }
 
 #[test]
+fn each_rounding_of_the_chain_is_accounted_for() {
+    let exact = Accumulation { relative_certain: 0.0, relative_probable_sd: 0.0, absolute: 0.0 };
+    // Group sums are small integers, exact; only y = fma(P_g, s_g, y) rounds, 64 times.
+    let mut rng = StdRng::seed_from_u64(9);
+    let (groups, out) = (64, OutFormat::high(Format::F32));
+    let mut worst = 0.0f64;
+    for _ in 0..300 {
+        let terms: Vec<(f32, f32)> =
+            (0..groups).map(|_| (rng.random_range(1..4000) as f32, rng.random_range(0.1f32..1.0))).collect();
+        let ideal: f64 = terms.iter().map(|(p, s)| f64::from(*p) * f64::from(*s)).sum();
+        let y = terms.iter().fold(0.0f32, |y, (p, s)| p.mul_add(*s, y));
+        let p = ProductArithmetic { groups, ..ProductArithmetic::plain(exact, 32 * groups) };
+        let j = Bound::product(&p, 1, &[ideal], &[ideal], &out).unwrap().judge(&[f64::from(y)]).unwrap();
+        assert_eq!((j.violations, j.improbable), (0, 0));
+        worst = worst.max(j.ratio_certain);
+    }
+    println!("64 group additions alone: max ratio to certain {worst:.3}");
+    assert!(worst > 0.05);
+    // t = 1 + 2^-8 is a tie of bf16; t + 2^-40 is above it, but RN32 of it is the tie again.
+    let (t, bias) = (1.0 + 2f64.powi(-8), 2f64.powi(-40));
+    let p = ProductArithmetic { bias: Some(&[bias]), ..ProductArithmetic::plain(exact, 1) };
+    let bound = Bound::product(&p, 1, &[t + bias], &[t + bias], &OutFormat::high(Format::Bf16)).unwrap();
+    assert_eq!(bound.allowed(0), (1.0, 1.0 + 2f64.powi(-7)));
+}
+
+#[test]
 fn exact_output_allows_one_code_and_nan_is_never_a_number() {
     for out in outputs() {
         let x: Vec<f64> = (0..200).map(|i| f64::from((f64::from(i) * 0.731).sin() as f32) * 90.0).collect();

@@ -6,6 +6,7 @@
 //! the outermost allowed value for every such t. The Δ needed upward and downward is all that the statements below are made of.
 
 use super::{Bound, OutFormat};
+use rayon::prelude::*;
 
 /// Which elements of the result a scale multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,15 +105,20 @@ struct Element {
     /// First value above, and below, all that round to something allowed; infinite where nothing is seen.
     above: f64,
     below: f64,
+    /// Whether a second code, and zero, would have been allowed.
+    hides_a_flip: bool,
+    allows_zero: bool,
 }
 
 impl Element {
     fn of(input: &PowerInput, index: usize) -> Self {
         let (bound, a) = (input.bound, input.actual[index]);
         let (d, radius) = (bound.ideal()[index], bound.certain()[index]);
-        let blind = Element { low: d, high: d, above: f64::INFINITY, below: f64::NEG_INFINITY };
         if !(d.is_finite() && a.is_finite() && radius.is_finite()) {
-            return blind;
+            let (above, below) = (f64::INFINITY, f64::NEG_INFINITY);
+            // Where NaN or Inf has to be nothing else is allowed.
+            let anything = d.is_finite() && radius == f64::INFINITY;
+            return Element { low: d, high: d, above, below, hides_a_flip: anything, allows_zero: true };
         }
         let (first, last) = if input.bit_exact { (a, a) } else { bound.allowed(index) };
         let (cell_low, cell_high) = bound.out().cell(index, a);
@@ -122,7 +128,14 @@ impl Element {
         // Cells are known to a relative 2^-23.
         let outward = |x: f64, sign: f64| x + sign * x.abs() * f64::from(f32::EPSILON);
         let (above, below) = (bound.out().cell(index, last).1, bound.out().cell(index, first).0);
-        Element { low, high, above: outward(above, 1.0), below: outward(below, -1.0) }
+        Element {
+            low,
+            high,
+            above: outward(above, 1.0),
+            below: outward(below, -1.0),
+            hides_a_flip: first < last,
+            allows_zero: first <= 0.0 && 0.0 <= last,
+        }
     }
     /// Smallest Δ > 0 certain to be seen, upward and downward.
     fn needs(&self) -> (f64, f64) {
@@ -144,7 +157,7 @@ impl Power {
     /// The power of one run; see the module. `actual` and the bound must have the same length.
     pub fn of(input: &PowerInput) -> Self {
         let (bound, n, cols) = (input.bound, input.actual.len(), input.cols.max(1));
-        let elements: Vec<Element> = (0..n).map(|i| Element::of(input, i)).collect();
+        let elements: Vec<Element> = (0..n).into_par_iter().map(|i| Element::of(input, i)).collect();
         let gains: Vec<f64> = elements.iter().map(Element::gain).collect();
         let gain = gains.iter().copied().fold(f64::INFINITY, f64::min);
         // The smallest gain seen in each line; none in a line of zeros, which no gain changes.
@@ -168,11 +181,7 @@ impl Power {
             }
         }
         let dropped_share = if energy > 0.0 { (needed / energy).min(1.0) } else { 1.0 };
-        let hidden = (0..n).filter(|&i| !input.bit_exact && hides_a_flip(bound, i)).count();
-        let zero_is_wrong = |i: usize| match input.bit_exact {
-            true => input.actual[i] != 0.0,
-            false => !bound.accepts(i, bound.certain()[i], 0.0),
-        };
+        let hidden = elements.iter().filter(|e| e.hides_a_flip).count();
         let mut power = Self {
             gain,
             row_gain: worst(&rows),
@@ -183,7 +192,7 @@ impl Power {
             swap_share: swap_share(input.scales, &rows, &columns),
             zero_shift_share: zero_shift_share(input, &elements),
             code_flip_rate: ((hidden + 1) as f64 / n.max(1) as f64).min(1.0),
-            zeros_caught: (0..n).any(|i| bound.ideal()[i].is_finite() && zero_is_wrong(i)),
+            zeros_caught: elements.iter().any(|e| !e.allows_zero),
             no_power: None,
         };
         power.no_power = power.blindness(input);
@@ -233,13 +242,6 @@ impl Power {
             .find_map(|s| scale_blindness(s, self.gain))
             .or_else(|| input.zero_points.iter().find_map(zero_blindness))
     }
-}
-
-/// Whether a neighbouring code, above or below what was written, would have been allowed too.
-fn hides_a_flip(bound: &Bound, index: usize) -> bool {
-    let (low, high) = bound.allowed(index);
-    // NaN against NaN is equal here: it must be NaN, and nothing else is allowed.
-    low < high
 }
 
 /// A swap of the scales r and s of two lines is a gain of s/r on one and of r/s on the other; the larger of them is looked for.

@@ -49,6 +49,7 @@ fn outputs() -> [OutFormat; 4] {
 #[test]
 fn what_power_promises_is_caught() {
     let mut rng = StdRng::seed_from_u64(11);
+    let mut shares = 0;
     for trial in 0..120 {
         let out = &outputs()[trial % 4];
         let h = Healthy::new(&mut rng, 9, [1e-6, 1e-3, 0.1][trial / 4 % 3], out);
@@ -66,12 +67,18 @@ fn what_power_promises_is_caught() {
                     || h.catches(|i, t| if i % COLS == line { t * p.column_gain * 1.000001 } else { t })
             );
         }
-        // Noise of the energy that is promised, spread as evenly as it can hide.
-        if p.dropped_share < 1.0 {
-            let signs: Vec<f64> = (0..h.before.len()).map(|_| if rng.random() { 1.0 } else { -1.0 }).collect();
-            let energy: f64 = h.bound.ideal().iter().map(|d| d * d).sum();
-            let each = (1.0001 * p.dropped_share * energy / h.before.len() as f64).sqrt();
-            assert!(h.catches(|i, t| t + signs[i] * each), "share {p:?}");
+        // The most energy that could hide: every element moved as far as its output stays allowed.
+        let most = |i: usize| {
+            let (low, high) = h.bound.allowed(i);
+            let (up, down) = (out.cell(i, high).1 - h.before[i], h.before[i] - out.cell(i, low).0);
+            0.999 * if up > down { up } else { -down }
+        };
+        if (0..h.before.len()).all(|i| most(i).is_finite()) {
+            assert!(!h.catches(|i, t| t + most(i)), "hidden {p:?}");
+            let energy = |x: &dyn Fn(usize) -> f64| (0..h.before.len()).map(|i| x(i) * x(i)).sum::<f64>();
+            let hidden = energy(&most) / energy(&|i| h.bound.ideal()[i]);
+            assert!(hidden <= p.dropped_share && p.dropped_share < 8.0 * hidden, "{hidden} hides, {p:?}");
+            shares += 1;
         }
         assert!(p.zeros_caught && h.catches(|_, _| 0.0) && h.catches(|_, t| -t));
         // The finer the bound, the smaller the gain: no slack beyond it and two spacings.
@@ -79,6 +86,7 @@ fn what_power_promises_is_caught() {
         let relative = [1e-6, 1e-3, 0.1][trial / 4 % 3];
         assert!(p.gain - 1.0 < 4.0 * relative + 2.0 * spacing, "{p:?}");
     }
+    assert!(shares > 60);
 }
 
 #[test]
