@@ -60,15 +60,41 @@ pub struct ProductArithmetic<'a> {
     /// The bias of each column, added in f32.
     pub bias: Option<&'a [f64]>,
     pub weight_rounding: Option<WeightRounding<'a>>,
-    /// Smallest and largest product of the factors (scales) still to be applied to an accumulated sum: `(1, 1)` without. The largest
-    /// scales what underflow loses; the smallest says how large the unscaled sum was, for overflow.
+    /// Smallest and largest product of the factors (scales) applied to an accumulated sum; `(1, 1)` without. The largest scales what
+    /// underflow loses; the smallest says how large the unscaled sum was, for overflow. See [`ProductArithmetic::scaled_by`].
     pub descale: (f64, f64),
+    /// No f32 intermediate is larger than this, from the ranges of the formats; ∞ when nothing is known.
+    pub largest_intermediate: f64,
 }
 
 impl ProductArithmetic<'_> {
     /// An accumulation of K products and nothing else.
     pub fn plain(accumulation: Accumulation, k: usize) -> Self {
-        Self { accumulation, k, scale_roundings: 0, groups: 1, bias: None, weight_rounding: None, descale: (1.0, 1.0) }
+        Self {
+            accumulation,
+            k,
+            scale_roundings: 0,
+            groups: 1,
+            bias: None,
+            weight_rounding: None,
+            descale: (1.0, 1.0),
+            largest_intermediate: f64::INFINITY,
+        }
+    }
+
+    /// Fills `descale` and `largest_intermediate`: the sum is of products of codes of `fa` and `fb`, then multiplied by one
+    /// value of each of `scales` (scale_inv of a, of b, …). Zeros and what is not finite are left out of the extremes.
+    pub fn scaled_by(self, fa: Format, fb: Format, scales: &[&[f32]]) -> Self {
+        let reach = |f: Format| f.max_finite().max(-f.min_finite());
+        let mut descale = (1.0, 1.0);
+        let mut largest_intermediate = self.k as f64 * reach(fa) * reach(fb);
+        for s in scales {
+            let usable = || s.iter().map(|x| f64::from(x.abs())).filter(|x| x.is_finite() && *x > 0.0);
+            let Some(largest) = usable().reduce(f64::max) else { continue };
+            descale = (descale.0 * usable().fold(f64::INFINITY, f64::min), descale.1 * largest);
+            largest_intermediate *= largest.max(1.0);
+        }
+        Self { descale, largest_intermediate, ..self }
     }
 
     /// (certain, sub-Gaussian deviation, absolute part) of element (i, j).
@@ -118,7 +144,7 @@ impl ProductArithmetic<'_> {
             variance += (U32 * size).powi(2);
         }
         // An intermediate beyond f32 may be Inf although the result is not: nothing is known of such an element.
-        let intermediate = (magnitude + certain) * (1.0 / self.descale.0.abs()).max(1.0);
+        let intermediate = ((magnitude + certain) * (1.0 / self.descale.0.abs()).max(1.0)).min(self.largest_intermediate);
         if !(intermediate < f64::from(f32::MAX)) {
             return (f64::INFINITY, f64::INFINITY, 0.0);
         }

@@ -108,7 +108,11 @@ impl Product {
         let p = ProductArithmetic {
             scale_roundings: 2,
             bias: Some(&bias),
-            ..ProductArithmetic::plain(accumulation(inner, self.k), self.k)
+            ..ProductArithmetic::plain(accumulation(inner, self.k), self.k).scaled_by(
+                Format::E4m3,
+                Format::E4m3,
+                &[&self.scale_a, &self.scale_b],
+            )
         };
         Bound::product(&p, self.n, &ideal, &magnitude, out).unwrap()
     }
@@ -383,8 +387,13 @@ fn non_finite_ideals_and_overflow() {
     assert_eq!(bound.judge(&[448.0, 448.0, nan]).unwrap().violations, 0);
     assert_eq!(bound.judge(&[416.0, -448.0, 448.0]).unwrap().violations, 3);
     assert!(Bound::from_radii(vec![0.0], vec![nan], vec![0.0], &out).is_err());
-    // Partial sums that may overflow f32: nothing is known, and that is said.
+    // A row of zeros has a tiny scale; formats of 8 bits cannot overflow f32 all the same.
     let p = ProductArithmetic::plain(accumulation(Inner::Sequential, 4), 4);
+    let tiny = p.clone().scaled_by(Format::E4m3, Format::E4m3, &[&[1e-30, 0.1, 0.0], &[1e-30, 0.1, f32::NAN]]);
+    assert!((tiny.descale.0 / 1e-60 - 1.0).abs() < 1e-6 && (tiny.descale.1 / 0.01 - 1.0).abs() < 1e-6);
+    assert_eq!(tiny.largest_intermediate, 4.0 * 448.0 * 448.0);
+    assert_eq!(Bound::product(&tiny, 1, &[1.0], &[1.0], &out).unwrap().judge(&[1.0]).unwrap().unjudged, 0);
+    // Partial sums that may overflow f32: nothing is known, and that is said.
     let bound = Bound::product(&p, 1, &[0.0], &[1e39], &out).unwrap();
     assert_eq!(bound.judge(&[inf]).unwrap().unjudged, 1);
 }
