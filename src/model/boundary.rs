@@ -30,7 +30,8 @@ use super::norm;
 use crate::kernel::{Job, OutSpec};
 use crate::op::elementwise::exact_sum;
 use crate::op::{Act, Op};
-use crate::{Result, Tensor};
+use crate::recipe::Recipe;
+use crate::{Format, Result, Tensor, Zero};
 use rayon::prelude::*;
 
 /// The longest chain of additions in a kernel's sums.
@@ -62,6 +63,9 @@ pub struct Bounds {
     pub values: Vec<Vec<Interval>>,
     /// amax of each part.
     pub amax: Vec<Interval>,
+    /// scale_inv of each part over its grid: the reciprocal of a given scale; what a recipe may choose for the values, `None`
+    /// where that is not known (see [`recipe_scales`]); `None` for a high-precision output.
+    pub scale_inv: Vec<Option<Vec<Interval>>>,
     pub dbias: Option<Vec<Interval>>,
     pub mean: Option<Vec<Interval>>,
     pub rsigma: Option<Vec<Interval>>,
@@ -259,10 +263,30 @@ fn column_sum(v: &[Interval], j: usize, cols: usize, d: usize) -> Interval {
     Interval::new(lo - gamma(d) * total, hi + gamma(d) * total)
 }
 
+/// What `recipe` may choose as scale_inv for values in these intervals, over its grid: the scales of the smallest and of the
+/// largest magnitudes bound it, for every rule that is monotone in a tile's amax. `None` where NaN is possible, for recipes
+/// with zero points (they follow minimum and maximum), and for two-level recipes whose global scale is not settled.
+/// Errors: those of the recipe.
+pub fn recipe_scales(recipe: &Recipe, dtype: Format, rows: usize, v: &[Interval]) -> Result<Option<Vec<Interval>>> {
+    if v.iter().any(|v| v.nan != v.is_empty()) || v.is_empty() {
+        return Ok(None);
+    }
+    let quantized = |end: &dyn Fn(Interval) -> f64| {
+        let data = v.iter().map(|v| if v.is_empty() { f32::NAN } else { end(v.magnitude()) as f32 }).collect();
+        recipe.quantize(&Tensor::rounded(dtype, rows, v.len() / rows, data)?)
+    };
+    let (small, large) = (quantized(&|m| m.lo)?.q, quantized(&|m| m.hi)?.q);
+    if *small.zero() != Zero::None || small.global_scale_inv() != large.global_scale_inv() {
+        return Ok(None);
+    }
+    let both = small.scale_inv().iter().zip(large.scale_inv());
+    Ok(Some(both.map(|(a, b)| exactly(*a).hull(exactly(*b))).collect()))
+}
+
 /// The intervals of every output of an elementwise job with high-precision operands. Errors as [`check`].
 pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
     check(job)?;
-    let mut all = Bounds { values: Vec::new(), amax: Vec::new(), dbias: None, mean: None, rsigma: None };
+    let mut all = Bounds { values: Vec::new(), amax: Vec::new(), scale_inv: Vec::new(), dbias: None, mean: None, rsigma: None };
     for index in 0..job.operands.a.len() {
         let (mut v, stats) = part(job, index, depths)?;
         if matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact) {
@@ -276,9 +300,15 @@ pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
         if matches!(job.op, Op::Layernorm | Op::Rmsnorm) {
             all.rsigma = Some(stats.iter().map(|s| s.rsigma).collect());
         }
-        if let OutSpec::Recipe(_) = job.out {
-            v.par_iter_mut().for_each(|v| *v = v.rounded(input_dtype(job)));
-        }
+        all.scale_inv.push(match &job.out {
+            OutSpec::High(_) => None,
+            OutSpec::Scaled { scale, .. } => Some(vec![exactly(1.0 / scale[index].unwrap_or(1.0))]),
+            OutSpec::Recipe(recipe) => {
+                v.par_iter_mut().for_each(|v| *v = v.rounded(input_dtype(job)));
+                let rows = job.operands.a[index].rows();
+                recipe_scales(recipe, input_dtype(job), rows, &v)?
+            }
+        });
         all.amax.push(amax(&v));
         all.values.push(v);
     }

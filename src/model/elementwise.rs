@@ -11,7 +11,6 @@ use super::{act, norm};
 use crate::kernel::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::op::{Act, Op};
 use crate::quant::QTensorParts;
-use crate::recipe::{Quantized, RECIPES, Recipe};
 use crate::tensor::round_to;
 use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 
@@ -100,19 +99,9 @@ pub fn check(job: &Job) -> Result<()> {
         OutSpec::Scaled { scale, .. } if scale.len() != parts => {
             Err(Error::shape("scale", format!("{} scales", scale.len()), format!("{parts}, one a tensor")))
         }
-        OutSpec::Recipe(r) => recipe_spec(r).map(drop),
+        OutSpec::Recipe(r) => r.spec().map(drop),
         _ => Ok(()),
     }
-}
-
-fn recipe_spec(recipe: &Recipe) -> Result<&'static crate::recipe::RecipeSpec> {
-    let known = || RECIPES.iter().map(|r| r.name);
-    RECIPES.iter().find(|r| r.name == recipe.name).ok_or_else(|| Error::unknown("recipe", recipe.name, known()))
-}
-
-/// `x` quantized by `recipe` as its source does.
-pub fn quantize(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    (recipe_spec(recipe)?.quantize)(recipe, x)
 }
 
 /// The dtype of operand a: what dbias is written in and what v is rounded to before a recipe.
@@ -219,10 +208,10 @@ fn part(job: &Job, index: usize, rows: usize, cols: usize, v: Vec<f32>) -> Resul
         }
         OutSpec::Recipe(recipe) => {
             let x = Tensor::rounded(input_dtype(job), rows, cols, v)?;
-            let quantized = quantize(recipe, &x)?;
+            let quantized = recipe.quantize(&x)?;
             let transpose = match transposes {
                 true if shares_codes(&quantized.q) => Some(quantized.q.transposed()?),
-                true => Some(quantize(recipe, &x.transposed())?.q),
+                true => Some(recipe.quantize(&x.transposed())?.q),
                 false => None,
             };
             let amax = (quantized.q.granularity() == Granularity::Tensor).then(|| amax(&quantized.amax));

@@ -1,9 +1,10 @@
 //! What every elementwise kernel does with its f32 values: rows computed in parallel bands, amax, codes, scale_inv, the
 //! transposed copy and the column sums in one pass over the data.
 
+use super::bands;
 use crate::format::fast::Encoder;
 use crate::kernel::{Data, Job, OutSpec, Output, Part};
-use crate::model::elementwise::{DBIAS_BAND, amax, input_dtype, quantize, shares_codes};
+use crate::model::elementwise::{DBIAS_BAND, amax, input_dtype, shares_codes};
 use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
@@ -20,7 +21,7 @@ pub struct Rows<'a> {
 }
 
 /// Splits `out` (row-major, `cols` wide) into bands of [`DBIAS_BAND`] rows and runs `work(first row, band)` on all cores.
-fn bands<T: Send, R: Send>(out: &mut [T], cols: usize, work: impl Fn(usize, &mut [T]) -> R + Sync) -> Vec<R> {
+fn by_band<T: Send, R: Send>(out: &mut [T], cols: usize, work: impl Fn(usize, &mut [T]) -> R + Sync) -> Vec<R> {
     if out.is_empty() {
         return Vec::new();
     }
@@ -45,7 +46,7 @@ fn part(job: &Job, index: usize, values: &Rows, sums: bool, transpose: bool) -> 
         let scale = scale[index].unwrap_or(1.0);
         let encoder = Encoder::new(*format, Overflow::Saturate)?;
         let mut codes = vec![0u8; rows * cols];
-        let done = bands(&mut codes, cols, |first, codes| {
+        let done = by_band(&mut codes, cols, |first, codes| {
             let (mut row, mut band, mut largest) = (vec![0.0f32; cols], empty(), 0.0f32);
             for (i, codes) in codes.chunks_mut(cols).enumerate() {
                 (values.fill)(first + i, &mut row);
@@ -82,7 +83,7 @@ fn part(job: &Job, index: usize, values: &Rows, sums: bool, transpose: bool) -> 
         return Ok((Part { d, transpose, amax: Some(amax(&largest)) }, total(&band_sums)));
     }
     let mut v = vec![0.0f32; rows * cols];
-    let band_sums = bands(&mut v, cols, |first, v| {
+    let band_sums = by_band(&mut v, cols, |first, v| {
         let mut band = empty();
         for (i, row) in v.chunks_mut(cols).enumerate() {
             (values.fill)(first + i, row);
@@ -96,10 +97,10 @@ fn part(job: &Job, index: usize, values: &Rows, sums: bool, transpose: bool) -> 
     let part = match &job.out {
         OutSpec::Recipe(recipe) => {
             let x = Tensor::rounded(input_dtype(job), rows, cols, v)?;
-            let quantized = quantize(recipe, &x)?;
+            let quantized = bands::quantize(recipe, &x)?;
             let transpose = match transpose {
                 true if shares_codes(&quantized.q) => Some(quantized.q.transposed()?),
-                true => Some(quantize(recipe, &x.transposed())?.q),
+                true => Some(bands::quantize(recipe, &x.transposed())?.q),
                 false => None,
             };
             let amax = (quantized.q.granularity() == Granularity::Tensor).then(|| amax(&quantized.amax));

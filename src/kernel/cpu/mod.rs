@@ -2,6 +2,7 @@
 //! obvious definition under [`crate::model`] where one exists.
 
 pub mod activation;
+mod bands;
 pub mod cast;
 pub mod cast_transpose;
 pub mod dequantize;

@@ -145,6 +145,37 @@ fn every_kernel_equals_its_model_bit_for_bit() {
     }
 }
 
+#[test]
+fn recipe_outputs_equal_the_model_and_quantize_values_in_the_input_dtype() {
+    for (op, act) in ops().into_iter().filter(|o| matches!(o.1, None | Some(Act::Gelu))) {
+        for (name, shares) in [
+            ("te_current:e5m2", true),
+            ("te_delayed", true),
+            ("te_mxfp8", false),
+            ("te_mxfp8_32x32", true),
+            ("te_block_1x128", false),
+            ("te_block_128x128_fp32", true),
+            ("te_nvfp4", false),
+            ("float8_rowwise", false),
+            ("int8_token_sym", false),
+            ("affine_asym:int4:g32", false),
+        ] {
+            let out = OutSpec::Recipe(name.parse().unwrap());
+            let job = job(op, act, out, Distribution::Normal, Format::Bf16, (140, 70), 6);
+            let (got, model) = (run(&job), predict(&job).unwrap());
+            same(&got, &model).unwrap_or_else(|e| panic!("{op:?} {act:?} {name}: {e}"));
+            let Data::Quantized(q) = &got.parts[0].d else { panic!() };
+            let Some(turned) = &got.parts[0].transpose else { continue };
+            assert_eq!(turned.transposed().unwrap().codes() == q.codes(), shares, "{op:?} {act:?} {name}");
+            if op == Op::CastTranspose {
+                let Operand::High(x) = &job.operands.a[0] else { panic!() };
+                let again = name.parse::<crate::recipe::Recipe>().unwrap().quantize(&x.transposed()).unwrap();
+                assert!(turned.codes() == again.q.codes() || name == "te_delayed", "{name}: the transposed copy");
+            }
+        }
+    }
+}
+
 /// The code nearest to `x` by search over all codes: ties to the even code, saturation beyond the largest.
 fn nearest_code(format: Format, x: f64) -> f64 {
     if x.is_nan() {

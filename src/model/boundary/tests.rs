@@ -146,6 +146,34 @@ fn fp8_codes_have_a_choice_only_at_rounding_boundaries() {
     }
 }
 
+/// Recipe outputs: the scale that the kernel chose is one that the values allow, and with 16-bit inputs it is nearly always
+/// the only one.
+#[test]
+fn recipes_of_activations_have_known_scales() {
+    for (op, act) in every_op() {
+        for name in ["te_mxfp8", "te_block_1x128", "te_current", "float8_rowwise", "mx_floor", "te_nvfp4", "int8_token_asym"] {
+            let (mut open, mut count) = (0, 0);
+            for seed in [0, 2] {
+                let out = OutSpec::Recipe(name.parse().unwrap());
+                let job = job(op, act, Distribution::Normal, (40, 200), seed, out);
+                let (bounds, out) = (bounds(&job, Depths::cpu(&job)).unwrap(), output(&job));
+                let Data::Quantized(q) = &out.parts[0].d else { panic!("not quantized") };
+                let Some(scales) = &bounds.scale_inv[0] else {
+                    assert!(name == "int8_token_asym" || name == "te_nvfp4", "{op:?} {act:?} {name}: no scales");
+                    continue;
+                };
+                assert_eq!(scales.len(), q.scale_inv().len());
+                for (i, (s, found)) in scales.iter().zip(q.scale_inv()).enumerate() {
+                    assert!(s.allows(f64::from(*found)), "{op:?} {act:?} {name} scale_inv[{i}]: {found} outside {s:?}");
+                    open += usize::from(!s.is_point());
+                    count += 1;
+                }
+            }
+            assert!(open * 50 <= count, "{op:?} {act:?} {name}: {open} of {count} scales are not settled");
+        }
+    }
+}
+
 /// A kernel that is off by a few f32 ulps more than its formula allows is caught in f32 output.
 #[test]
 fn small_faults_are_outside() {

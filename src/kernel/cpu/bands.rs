@@ -1,0 +1,83 @@
+//! A recipe on all cores: bands of rows quantized apart and put together, where the recipe's scales look no farther.
+
+use crate::quant::QTensorParts;
+use crate::recipe::{Quantized, Recipe};
+use crate::{Error, Granularity, QTensor, Result, Tensor, Zero};
+use rayon::prelude::*;
+
+/// Rows of a band: a multiple of every recipe's tile height.
+const BAND: usize = 128;
+
+/// Whether rows outside a band of [`BAND`] have no say in this result.
+fn stands_alone(q: &QTensor) -> bool {
+    let tiles = match q.granularity() {
+        Granularity::Tensor => false,
+        Granularity::Row | Granularity::Group(_) => true,
+        Granularity::Block { rows, .. } => BAND.is_multiple_of(rows),
+    };
+    tiles && q.global_scale_inv().is_none()
+}
+
+/// `recipe.quantize(x)`, to the bit. (hqq stops its iteration by the error of the whole tensor, so it is never split.)
+pub fn quantize(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    if x.rows() <= BAND || recipe.name == "hqq" {
+        return recipe.quantize(x);
+    }
+    let first = recipe.quantize(&x.rows_range(0, BAND))?;
+    if !stands_alone(&first.q) {
+        return recipe.quantize(x);
+    }
+    let starts: Vec<usize> = (BAND..x.rows()).step_by(BAND).collect();
+    let band = |from: &usize| recipe.quantize(&x.rows_range(*from, x.rows().min(from + BAND)));
+    let rest = starts.par_iter().map(band).collect::<Result<Vec<_>>>()?;
+    let Quantized { q, mut scale, mut amax } = first;
+    let mut parts = q.into_parts();
+    for band in rest {
+        let more = band.q.into_parts();
+        parts.rows += more.rows;
+        parts.codes.extend(more.codes);
+        parts.scale_inv.extend(more.scale_inv);
+        append(&mut parts, more.zero)?;
+        if let (Some(all), Some(more)) = (&mut scale, band.scale) {
+            all.extend(more);
+        }
+        amax.extend(band.amax);
+    }
+    Ok(Quantized { q: QTensor::new(parts)?, scale, amax })
+}
+
+fn append(parts: &mut QTensorParts, more: Zero) -> Result<()> {
+    match (&mut parts.zero, more) {
+        (Zero::None, Zero::None) => Ok(()),
+        (Zero::Integer(all), Zero::Integer(more)) => {
+            all.extend(more);
+            Ok(())
+        }
+        (Zero::Additive { zero: all, .. }, Zero::Additive { zero: more, .. }) => {
+            all.extend(more);
+            Ok(())
+        }
+        (a, b) => Err(Error::value("zero points of a band", format!("{b:?}"), format!("the kind of the first band, {a:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+    use crate::input::{Distribution, generate};
+    use crate::recipe::RECIPES;
+
+    #[test]
+    fn bands_change_no_bit_of_any_recipe() {
+        for dtype in [Format::Bf16, Format::F32] {
+            for spec in RECIPES {
+                let recipe: Recipe = spec.name.parse().unwrap();
+                let x = generate(Distribution::Shifted, dtype, 300, 150, 7, 0).unwrap();
+                let (whole, banded) = (recipe.quantize(&x).unwrap(), quantize(&recipe, &x).unwrap());
+                assert!(whole.q == banded.q, "{recipe} {dtype}: codes, scales or zeros differ");
+                assert_eq!((whole.scale, whole.amax), (banded.scale, banded.amax), "{recipe} {dtype}");
+            }
+        }
+    }
+}
