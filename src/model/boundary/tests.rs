@@ -119,6 +119,24 @@ fn correct_kernels_stay_inside_and_use_the_room() {
     }
 }
 
+/// Rows of ±a: 128 equal squares a lane, whose partial sums all round the same way for some a. The error comes near enough to
+/// γ_d that the bound cannot be much smaller.
+#[test]
+fn biased_row_sums_use_the_depth() {
+    let mut worst = 0.0f64;
+    for i in 0..200 {
+        let a = 1.0 + i as f32 / 256.0 + 1.0 / 1024.0;
+        let row: Vec<f32> = (0..32 * 128).map(|j| if j % 2 == 0 { a } else { -a }).collect();
+        let mut job = job(Op::Layernorm, None, Distribution::Zeros, (1, row.len()), 1, OutSpec::High(Format::F32));
+        job.operands.a = vec![Operand::High(Tensor::new(Format::F32, 1, row.len(), row).unwrap())];
+        let bounds = bounds(&job, Depths::cpu(&job)).unwrap();
+        let (ideal, out) = (defined(&job), output(&job));
+        worst = worst.max(f32s("rsigma", &bounds.rsigma, ideal.rsigma.as_deref(), &out.rsigma.unwrap()));
+    }
+    println!("rsigma of biased rows: {worst:.3} of the room");
+    assert!(worst > 0.1);
+}
+
 /// With FP8 output: every code of the kernel is that of an end of the interval or between, and few elements have a choice.
 #[test]
 fn fp8_codes_have_a_choice_only_at_rounding_boundaries() {
