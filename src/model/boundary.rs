@@ -151,6 +151,9 @@ struct Stats {
 fn stats(op: Op, x: &[f32], eps: f32, d: usize) -> Stats {
     let sum_of = |f: &dyn Fn(f64) -> f64| exact_sum(x.iter().map(|x| f(f64::from(*x))));
     let total = sum_of(&f64::abs);
+    if x.is_empty() {
+        return Stats { mean: Interval::NAN, rsigma: Interval::NAN };
+    }
     if x.iter().any(|x| x.is_nan()) || (op == Op::Layernorm && !total.is_finite()) {
         // A NaN reaches every sum; x − μ̂ with an infinite μ̂ is NaN or infinite, the sum of squares NaN, and so rsigma.
         let mean = Interval { nan: true, ..Interval::point(sum_of(&|x| x)) };

@@ -245,6 +245,16 @@ fn special_values_of_the_contract() {
 }
 
 #[test]
+fn odd_scales_are_taken_as_they_are() {
+    for scale in [0.0, -3.0, f32::INFINITY, f32::NAN, f32::MAX, 1e-40, -0.0] {
+        for dist in DISTRIBUTIONS {
+            let job = job(Op::CastTransposeDbias, None, scaled(E4M3, scale), dist, Format::F32, (9, 33), 4);
+            same(&run(&job), &predict(&job).unwrap()).unwrap_or_else(|e| panic!("{scale} {dist}: {e}"));
+        }
+    }
+}
+
+#[test]
 fn several_tensors_have_scales_of_their_own() {
     let mut job = job(Op::MultiCastTranspose, None, scaled(E4M3, 1.0), Distribution::Normal, Format::Bf16, (1, 256), 3);
     for (m, n) in [(43, 1), (43, 256), (0, 4)] {

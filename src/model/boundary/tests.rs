@@ -236,3 +236,40 @@ fn non_finite_inputs() {
         }
     }
 }
+
+/// Every distribution, edge cases included, and empty tensors: the definition and the kernel are inside, in values, codes
+/// and side outputs, whatever the scale.
+#[test]
+fn edge_data_stay_inside() {
+    let dists = crate::input::DISTRIBUTIONS.iter().map(|d| d.distribution);
+    let scales = [1.0, 0.0, -3.0, f32::INFINITY, f32::NAN, f32::MAX, 1e-40];
+    for (i, dist) in dists.enumerate() {
+        for (op, act) in every_op() {
+            for (shape, scale) in [((5, 130), 0.4), ((2, 33), scales[i % scales.len()]), ((0, 4), 1.0), ((2, 0), 1.0)] {
+                let job = job(op, act, dist, shape, i as u64, scaled(scale));
+                let (bounds, ideal, out) = (bounds(&job, Depths::cpu(&job)).unwrap(), defined(&job), output(&job));
+                let context = || format!("{op:?} {act:?} {dist} {shape:?} scale {scale}");
+                let Data::Quantized(q) = &out.parts[0].d else { panic!("not quantized") };
+                assert_eq!(bounds.values[0].len(), q.codes().len(), "{}", context());
+                for (i, (b, d)) in bounds.values[0].iter().zip(&ideal.d).enumerate() {
+                    assert!(b.allows(*d), "{} element {i}: the definition {d} is outside {b:?}", context());
+                    let allowed = b.quantized(Format::E4m3, scale, 1.0 / scale);
+                    let actual = q.value(i / q.cols(), i % q.cols());
+                    assert!(allowed.allows(actual), "{} element {i}: {actual} is outside {allowed:?} of {b:?}", context());
+                }
+                assert!(bounds.amax[0].allows(f64::from(out.parts[0].amax.unwrap())), "{}", context());
+                assert!(bounds.scale_inv[0].as_ref().unwrap()[0].allows(f64::from(q.scale_inv()[0])), "{}", context());
+                let sides = [
+                    (&bounds.dbias, out.dbias.map(|d| d.data().to_vec())),
+                    (&bounds.mean, out.mean),
+                    (&bounds.rsigma, out.rsigma),
+                ];
+                for (bound, found) in sides.iter().filter_map(|(b, f)| f.as_ref().map(|f| (b.as_ref().unwrap(), f))) {
+                    for (j, (b, x)) in bound.iter().zip(found).enumerate() {
+                        assert!(b.allows(f64::from(*x)), "{} side output {j}: {x} is outside {b:?}", context());
+                    }
+                }
+            }
+        }
+    }
+}
