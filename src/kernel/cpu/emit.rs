@@ -33,69 +33,72 @@ fn add_row(sums: &mut [f32], row: &[f32]) {
     sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += v);
 }
 
-/// One part and, if asked for, its column sums in f32.
-fn part(job: &Job, index: usize, values: &Rows, sums: bool, transpose: bool) -> Result<(Part, Option<Vec<f32>>)> {
+/// The column sums of all bands, in order.
+fn total(bands: &[Vec<f32>], cols: usize) -> Vec<f32> {
+    let mut total = vec![0.0f32; cols];
+    bands.iter().for_each(|band| add_row(&mut total, band));
+    total
+}
+
+/// Codes by a given scale, amax and the column sums of v, without ever holding v.
+fn scaled(values: &Rows, format: Format, scale: f32, transpose: bool) -> Result<(Part, Vec<f32>)> {
     let (rows, cols) = (values.rows, values.cols);
-    let empty = || if sums { vec![0.0f32; cols] } else { Vec::new() };
-    let total = |bands: &[Vec<f32>]| {
-        let mut total = empty();
-        bands.iter().for_each(|band| add_row(&mut total, band));
-        sums.then_some(total)
-    };
-    if let OutSpec::Scaled { format, scale } = &job.out {
-        let scale = scale[index].unwrap_or(1.0);
-        let encoder = Encoder::new(*format, Overflow::Saturate)?;
-        let mut codes = vec![0u8; rows * cols];
-        let done = by_band(&mut codes, cols, |first, codes| {
-            let (mut row, mut band, mut largest) = (vec![0.0f32; cols], empty(), 0.0f32);
-            for (i, codes) in codes.chunks_mut(cols).enumerate() {
-                (values.fill)(first + i, &mut row);
-                largest = largest.max(amax(&row));
-                encoder.encode_slice(&row, scale, codes).expect("a row of codes for a row of values");
-                if sums {
-                    add_row(&mut band, &row);
-                }
-            }
-            (largest, band)
-        });
-        let (largest, band_sums): (Vec<f32>, Vec<Vec<f32>>) = done.into_iter().unzip();
-        let parts = QTensorParts {
-            format: *format,
-            rows,
-            cols,
-            codes,
-            granularity: Granularity::Tensor,
-            scale_format: Format::F32,
-            scale_inv: vec![1.0 / scale],
-            zero: Zero::None,
-            global_scale_inv: None,
-        };
-        let transpose = match transpose {
-            true => Some(QTensor::new(QTensorParts {
-                rows: cols,
-                cols: rows,
-                codes: turn(&parts.codes, rows, cols),
-                ..parts.clone()
-            })?),
-            false => None,
-        };
-        let d = Data::Quantized(QTensor::new(parts)?);
-        return Ok((Part { d, transpose, amax: Some(amax(&largest)) }, total(&band_sums)));
-    }
-    let mut v = vec![0.0f32; rows * cols];
-    let band_sums = by_band(&mut v, cols, |first, v| {
-        let mut band = empty();
-        for (i, row) in v.chunks_mut(cols).enumerate() {
-            (values.fill)(first + i, row);
-            if sums {
-                add_row(&mut band, row);
-            }
+    let encoder = Encoder::new(format, Overflow::Saturate)?;
+    let mut codes = vec![0u8; rows * cols];
+    let done = by_band(&mut codes, cols, |first, codes| {
+        let (mut row, mut sums, mut largest) = (vec![0.0f32; cols], vec![0.0f32; cols], 0.0f32);
+        for (i, codes) in codes.chunks_mut(cols).enumerate() {
+            (values.fill)(first + i, &mut row);
+            largest = largest.max(amax(&row));
+            encoder.encode_slice(&row, scale, codes).expect("a row of codes for a row of values");
+            add_row(&mut sums, &row);
         }
-        band
+        (largest, sums)
     });
-    let sums = total(&band_sums);
-    let part = match &job.out {
+    let (largest, sums): (Vec<f32>, Vec<Vec<f32>>) = done.into_iter().unzip();
+    let parts = QTensorParts {
+        format,
+        rows,
+        cols,
+        codes,
+        granularity: Granularity::Tensor,
+        scale_format: Format::F32,
+        scale_inv: vec![1.0 / scale],
+        zero: Zero::None,
+        global_scale_inv: None,
+    };
+    let turned = |p: &QTensorParts| QTensorParts { rows: cols, cols: rows, codes: turn(&p.codes, rows, cols), ..p.clone() };
+    let transpose = transpose.then(|| QTensor::new(turned(&parts))).transpose()?;
+    let d = Data::Quantized(QTensor::new(parts)?);
+    Ok((Part { d, transpose, amax: Some(amax(&largest)) }, total(&sums, cols)))
+}
+
+/// All of v, and its column sums.
+fn whole(values: &Rows) -> (Vec<f32>, Vec<f32>) {
+    let mut v = vec![0.0f32; values.rows * values.cols];
+    let sums = by_band(&mut v, values.cols, |first, v| {
+        let mut sums = vec![0.0f32; values.cols];
+        for (i, row) in v.chunks_mut(values.cols).enumerate() {
+            (values.fill)(first + i, row);
+            add_row(&mut sums, row);
+        }
+        sums
+    });
+    (v, total(&sums, values.cols))
+}
+
+/// One part and the column sums of its v.
+fn part(job: &Job, index: usize, values: &Rows, transpose: bool) -> Result<(Part, Vec<f32>)> {
+    let (rows, cols) = (values.rows, values.cols);
+    match &job.out {
+        OutSpec::Scaled { format, scale } => scaled(values, *format, scale[index].unwrap_or(1.0), transpose),
+        OutSpec::High(format) => {
+            let (v, sums) = whole(values);
+            let d = Data::High(Tensor::rounded(*format, rows, cols, v)?);
+            Ok((Part { d, transpose: None, amax: None }, sums))
+        }
         OutSpec::Recipe(recipe) => {
+            let (v, sums) = whole(values);
             let x = Tensor::rounded(input_dtype(job), rows, cols, v)?;
             let quantized = bands::quantize(recipe, &x)?;
             let transpose = match transpose {
@@ -104,12 +107,9 @@ fn part(job: &Job, index: usize, values: &Rows, sums: bool, transpose: bool) -> 
                 false => None,
             };
             let amax = (quantized.q.granularity() == Granularity::Tensor).then(|| amax(&quantized.amax));
-            Part { d: Data::Quantized(quantized.q), transpose, amax }
+            Ok((Part { d: Data::Quantized(quantized.q), transpose, amax }, sums))
         }
-        OutSpec::High(format) => Part { d: Data::High(Tensor::rounded(*format, rows, cols, v)?), transpose: None, amax: None },
-        OutSpec::Scaled { .. } => unreachable!("returned above"),
-    };
-    Ok((part, sums))
+    }
 }
 
 /// `rows × cols` codes transposed in tiles that stay in the cache.
@@ -133,12 +133,14 @@ fn turn(codes: &[u8], rows: usize, cols: usize) -> Vec<u8> {
 
 /// The whole output of a job from the rows of each part.
 pub fn output(job: &Job, parts: &[Rows]) -> Result<Output> {
-    let sums = matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact);
-    let transpose = sums || matches!(job.op, Op::CastTranspose | Op::MultiCastTranspose | Op::DgatedCastTranspose);
+    let dbias = matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact);
+    let transpose = dbias || matches!(job.op, Op::CastTranspose | Op::MultiCastTranspose | Op::DgatedCastTranspose);
     let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
     for (index, values) in parts.iter().enumerate() {
-        let (part, sums) = part(job, index, values, sums, transpose)?;
-        out.dbias = sums.map(|s| Tensor::rounded(input_dtype(job), 1, values.cols, s)).transpose()?;
+        let (part, sums) = part(job, index, values, transpose)?;
+        if dbias {
+            out.dbias = Some(Tensor::rounded(input_dtype(job), 1, values.cols, sums)?);
+        }
         out.parts.push(part);
     }
     Ok(out)
