@@ -100,7 +100,8 @@ pub(super) fn quantize(
         let reciprocal = round_to(rule.scale_dtype, 1.0 / scale);
         for (code, v) in codes.iter_mut().zip(part) {
             let steps = round_to(op, v * reciprocal).round_ties_even();
-            *code = integer_code(recipe.format, round_to(op, steps + zero as f32), rule.qmin, rule.qmax);
+            // The sum is rounded too: up to 256 it is exact in every dtype, and beyond it clips either way.
+            *code = integer_code(recipe.format, steps + zero as f32, rule.qmin, rule.qmax);
         }
     });
     let zero = match with_zero {

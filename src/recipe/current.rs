@@ -43,9 +43,7 @@ pub(super) fn quantize_with_scale(
     scale: Vec<f32>,
     amax: Vec<f32>,
 ) -> Result<Quantized> {
-    let codes = tiles::encode(x, granularity, |tile, part, codes| {
-        tiles::encode_scaled(format, Overflow::Saturate, part, scale[tile], codes);
-    });
+    let codes = tiles::encode_scaled(format, Overflow::Saturate, x, granularity, &scale, None)?;
     let q = QTensor::new(QTensorParts {
         format,
         rows: x.rows(),

@@ -26,9 +26,7 @@ fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, ue8m0: bool) 
         .map(|s| if ue8m0 { ceil_to_ue8m0(s) } else { s })
         .collect();
     let scale: Vec<f32> = scale_inv.iter().map(|s| 1.0 / s).collect();
-    let codes = tiles::encode(x, granularity, |tile, part, codes| {
-        tiles::encode_scaled(recipe.format, Overflow::Native, part, scale[tile], codes);
-    });
+    let codes = tiles::encode_scaled(recipe.format, Overflow::Native, x, granularity, &scale, None)?;
     let q = QTensor::new(QTensorParts {
         format: recipe.format,
         rows: x.rows(),

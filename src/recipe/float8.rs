@@ -5,9 +5,10 @@
 
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
+use crate::format::fast::Encoder;
 use crate::quant::QTensorParts;
 use crate::tensor::round_to;
-use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
 
 /// `s = RN32(M / max(f64(amax), 1e-12))`; the division is in f64, a NaN stays NaN. `amax_to_scale` of torchao.
 pub fn scale_of_amax(amax: f32, format: Format, pow2: bool) -> f32 {
@@ -38,9 +39,7 @@ fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, pow2: bool) -
     tiles::check_input(recipe, x)?;
     let amax = tiles::amax(x, granularity, Nan::Propagates);
     let scale: Vec<f32> = amax.iter().map(|a| scale_of_amax(*a, recipe.format, pow2)).collect();
-    let codes = tiles::encode(x, granularity, |tile, part, codes| {
-        tiles::encode_scaled(recipe.format, Overflow::Saturate, part, scale[tile], codes);
-    });
+    let codes = tiles::encode_scaled(recipe.format, Overflow::Saturate, x, granularity, &scale, None)?;
     let scale_inv = scale.iter().map(|s| 1.0 / s).collect();
     finish(recipe, x, granularity, codes, scale_inv, Some(scale), amax)
 }
@@ -87,11 +86,9 @@ fn inference(recipe: &Recipe, x: &Tensor, granularity: Granularity) -> Result<Qu
     let amax = tiles::amax(x, granularity, Nan::Propagates);
     let max = recipe.format.max_finite() as f32;
     let scale_inv: Vec<f32> = amax.iter().map(|a| round_to(x.dtype(), a / max)).collect();
+    let encoder = Encoder::new(recipe.format, Overflow::Saturate)?;
     let codes = tiles::encode(x, granularity, |tile, part, codes| {
-        for (code, v) in codes.iter_mut().zip(part) {
-            let scaled = f64::from(v / scale_inv[tile]);
-            *code = recipe.format.encode(scaled, Rounding::NearestEven, Overflow::Saturate) as u8;
-        }
+        codes.iter_mut().zip(part).for_each(|(code, v)| *code = encoder.encode(v / scale_inv[tile]));
     });
     finish(recipe, x, granularity, codes, scale_inv, None, amax)
 }

@@ -70,10 +70,12 @@ fn code(w: f32, s: f32, z: f32) -> f32 {
 
 /// `sign(x)·max(|x| − |x|^(p−1)/β, 0)` with p = 0.7; 0 at 0.
 fn shrink(x: f32, beta: f32) -> f32 {
-    if x == 0.0 {
+    let threshold = 1.0 / beta;
+    // Also without the power, which is at least 1 below 1: most residuals end here.
+    if x.abs() <= threshold.min(1.0) {
         return 0.0;
     }
-    let kept = x.abs() - (1.0 / beta) * pow_minus_3_tenths(x.abs());
+    let kept = x.abs() - threshold * pow_minus_3_tenths(x.abs());
     if kept > 0.0 { kept.copysign(x) } else { 0.0 }
 }
 

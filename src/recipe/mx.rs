@@ -29,16 +29,7 @@ fn finish(
     nan_code: Option<u8>,
 ) -> Result<Quantized> {
     let (scale, scale_inv) = scales(bytes);
-    let codes = tiles::encode(x, granularity, |tile, part, codes| {
-        tiles::encode_scaled(recipe.format, Overflow::Saturate, part, scale[tile], codes);
-        if let Some(nan_code) = nan_code {
-            for (code, v) in codes.iter_mut().zip(part) {
-                if (v * scale[tile]).is_nan() {
-                    *code = nan_code;
-                }
-            }
-        }
-    });
+    let codes = tiles::encode_scaled(recipe.format, Overflow::Saturate, x, granularity, &scale, nan_code)?;
     let q = QTensor::new(QTensorParts {
         format: recipe.format,
         rows: x.rows(),
