@@ -270,6 +270,9 @@ impl Bound {
     }
     fn interval(&self, index: usize, radius: f64) -> (f64, f64) {
         let d = self.ideal[index];
+        if d.is_nan() {
+            return (f64::NAN, f64::NAN);
+        }
         if !d.is_finite() {
             let r = self.out.round(index, d);
             return (r, r);
@@ -288,7 +291,8 @@ impl Bound {
     fn ratio(&self, index: usize, radius: f64, actual: f64, accepted: bool) -> f64 {
         let d = self.ideal[index];
         let (bottom, top) = self.out.range(index);
-        let clipped = d.clamp(bottom.min(top), top.max(bottom));
+        // A scale_inv that is NaN has no range.
+        let clipped = if bottom.is_nan() { d } else { d.clamp(bottom.min(top), top.max(bottom)) };
         let half = 0.5 * self.out.spacing(index, d.abs() + radius);
         let ratio = (actual - clipped).abs() / (radius + half);
         match accepted {
@@ -298,6 +302,19 @@ impl Bound {
             false if ratio.is_nan() => f64::INFINITY,
             false => ratio.max(1.0 + f64::EPSILON),
         }
+    }
+
+    /// `|actual − ideal| / (β + half a spacing)` of every element: what error maps show. Errors when lengths differ.
+    pub fn ratios(&self, actual: &[f64]) -> Result<Vec<f64>> {
+        if actual.len() != self.ideal.len() {
+            return Err(Error::shape(
+                "result",
+                format!("{} values", actual.len()),
+                format!("{} as its bound", self.ideal.len()),
+            ));
+        }
+        let ratio = |(i, a): (usize, &f64)| self.ratio(i, self.certain[i], *a, self.accepts(i, self.certain[i], *a));
+        Ok(actual.iter().enumerate().map(ratio).collect())
     }
 
     /// Judges a result. Errors when its length is not the bound's.

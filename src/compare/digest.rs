@@ -4,6 +4,11 @@ use crate::quant::{QTensor, Zero};
 use crate::tensor::Tensor;
 use sha2::{Digest as _, Sha256};
 
+/// SHA-256 of bytes, in lower-case hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// A digest under construction. Everything is fed little endian, each part after its kind, format and shape, so that parts
 /// cannot run into each other.
 #[derive(Clone, Default)]

@@ -26,7 +26,7 @@ mod side;
 mod verdict;
 
 pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, WeightRounding};
-pub use digest::Digest;
+pub use digest::{Digest, sha256};
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
 pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};

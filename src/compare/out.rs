@@ -5,14 +5,14 @@ use crate::quant::{QTensor, Zero};
 
 /// The storage of a result, as errors are measured in it and as values are rounded into it.
 ///
-/// An element is `value = (code − offset) · unit`. High-precision results have unit 1 and offset 0; a quantized one has
-/// `unit = scale_inv · global_scale_inv` of its tile, and an offset where zero points exist. Elements are addressed by
+/// An element is `value = (code − mid) · unit + zero`. High-precision results have unit 1, mid and zero 0; a quantized one has
+/// `unit = scale_inv · global_scale_inv` of its tile, an integer zero point as mid, an additive one as zero. Elements are addressed by
 /// their row-major index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutFormat {
     format: Format,
     overflow: Overflow,
-    /// None: unit 1, scale 1, offset 0.
+    /// None: unit 1, scale 1, mid and zero 0.
     grid: Option<Grid>,
 }
 
@@ -27,8 +27,10 @@ struct Grid {
     scale: Vec<f32>,
     /// scale_inv · global_scale_inv; one a tile.
     unit: Vec<f64>,
-    /// The zero point in units of codes; one a tile, or empty.
-    offset: Vec<f64>,
+    /// The integer zero point; one a tile, or empty.
+    mid: Vec<f64>,
+    /// The additive zero point; one a tile, or empty.
+    zero: Vec<f64>,
 }
 
 impl OutFormat {
@@ -46,7 +48,8 @@ impl OutFormat {
             grid_cols: 1,
             scale: vec![scale],
             unit: vec![f64::from(scale_inv)],
-            offset: Vec::new(),
+            mid: Vec::new(),
+            zero: Vec::new(),
         };
         Self { format, overflow: Overflow::Saturate, grid: Some(grid) }
     }
@@ -56,10 +59,10 @@ impl OutFormat {
         let global = q.global_scale_inv().map_or(1.0, f64::from);
         let unit: Vec<f64> = q.scale_inv().iter().map(|s| f64::from(*s) * global).collect();
         let scale = scale.map_or_else(|| unit.iter().map(|u| (1.0 / u) as f32).collect(), <[f32]>::to_vec);
-        let offset = match q.zero() {
-            Zero::None => Vec::new(),
-            Zero::Integer(z) => z.iter().map(|z| f64::from(*z)).collect(),
-            Zero::Additive { zero, mid } => zero.iter().zip(&unit).map(|(z, u)| f64::from(*mid) - f64::from(*z) / u).collect(),
+        let (mid, zero) = match q.zero() {
+            Zero::None => (Vec::new(), Vec::new()),
+            Zero::Integer(z) => (z.iter().map(|z| f64::from(*z)).collect(), Vec::new()),
+            Zero::Additive { zero, mid } => (vec![f64::from(*mid); zero.len()], zero.iter().map(|z| f64::from(*z)).collect()),
         };
         let grid = Grid {
             cols: q.cols().max(1),
@@ -67,7 +70,8 @@ impl OutFormat {
             grid_cols: q.granularity().grid(q.rows(), q.cols()).1,
             scale,
             unit,
-            offset,
+            mid,
+            zero,
         };
         Self { format: q.format(), overflow: Overflow::Saturate, grid: Some(grid) }
     }
@@ -87,17 +91,20 @@ impl OutFormat {
         Some((grid, (i / grid.tile.0) * grid.grid_cols + j / grid.tile.1))
     }
 
-    /// (scale, unit, offset) of an element.
-    fn affine(&self, index: usize) -> (f64, f64, f64) {
+    /// (scale, unit, mid, zero) of an element.
+    fn affine(&self, index: usize) -> (f64, f64, f64, f64) {
         match self.tile(index) {
-            None => (1.0, 1.0, 0.0),
-            Some((g, t)) => (f64::from(g.scale[t]), g.unit[t], g.offset.get(t).copied().unwrap_or(0.0)),
+            None => (1.0, 1.0, 0.0, 0.0),
+            Some((g, t)) => {
+                let of = |v: &[f64]| v.get(t).copied().unwrap_or(0.0);
+                (f64::from(g.scale[t]), g.unit[t], of(&g.mid), of(&g.zero))
+            }
         }
     }
 
     /// The distance between neighbouring values of the grid at `x`: `Format::ulp(x / unit) · |unit|`.
     pub fn spacing(&self, index: usize, x: f64) -> f64 {
-        let (_, unit, _) = self.affine(index);
+        let (_, unit, ..) = self.affine(index);
         self.format.ulp(x / unit) * unit.abs()
     }
 
@@ -106,14 +113,14 @@ impl OutFormat {
         if self.overflow == Overflow::Native {
             return (f64::NEG_INFINITY, f64::INFINITY);
         }
-        let (_, unit, offset) = self.affine(index);
-        ((self.format.min_finite() - offset) * unit, (self.format.max_finite() - offset) * unit)
+        let (_, unit, mid, zero) = self.affine(index);
+        ((self.format.min_finite() - mid) * unit + zero, (self.format.max_finite() - mid) * unit + zero)
     }
 
     /// Whether `value` lies at an end of the format's range, or beyond it (Inf).
     pub fn is_saturated(&self, index: usize, value: f64) -> bool {
-        let (_, unit, offset) = self.affine(index);
-        let code = value / unit + offset;
+        let (_, unit, mid, zero) = self.affine(index);
+        let code = (value - zero) / unit + mid;
         // Half a step of tolerance: value / unit is rounded.
         let slack = 0.25 * self.format.ulp(self.format.max_finite());
         code >= self.format.max_finite() - slack || code <= self.format.min_finite() + slack.min(0.25)
@@ -123,21 +130,21 @@ impl OutFormat {
     /// saturating. Every step is monotone, so the image of an interval is bounded by the images of its ends, also where
     /// the f64 product `x·scale` rounds.
     pub fn round(&self, index: usize, x: f64) -> f64 {
-        let (scale, unit, offset) = self.affine(index);
-        let y = if self.grid.is_some() { f64::from((x * scale) as f32) } else { x };
-        let code = self.format.encode(if offset == 0.0 { y } else { y + offset }, Rounding::NearestEven, self.overflow);
-        (self.format.decode(code) - offset) * unit
+        let (scale, unit, mid, zero) = self.affine(index);
+        let y = if self.grid.is_some() { f64::from(((x - zero) * scale) as f32) } else { x };
+        let code = self.format.encode(if mid == 0.0 { y } else { y + mid }, Rounding::NearestEven, self.overflow);
+        (self.format.decode(code) - mid) * unit + zero
     }
 
     /// The open interval of reals that round to `value`, a value of the grid: the half-way points to its neighbours, ±∞
     /// beyond the ends when overflow saturates. To a relative 2^-23: `RN32(x·scale)` moves the edges by that much.
     pub fn cell(&self, index: usize, value: f64) -> (f64, f64) {
-        let (scale, unit, offset) = self.affine(index);
-        let code = value / unit + offset;
+        let (scale, unit, mid, zero) = self.affine(index);
+        let code = (value - zero) / unit + mid;
         if !code.is_finite() {
             return (value, value);
         }
-        let back = |y: f64| if self.grid.is_some() { (y - offset) / scale } else { y };
+        let back = |y: f64| if self.grid.is_some() { (y - mid) / scale + zero } else { y };
         let (low, high) = (back(code - 0.5 * self.gap(-code)), back(code + 0.5 * self.gap(code)));
         if low <= high { (low, high) } else { (high, low) }
     }
