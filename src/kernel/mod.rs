@@ -1,6 +1,8 @@
 //! Who computes it: the kernel trait, and what goes in and comes out.
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 
 use crate::model::Accumulator;
 use crate::op::{Op, Params};
@@ -187,4 +189,15 @@ pub fn find(kernels: &[&'static dyn Kernel], job: &Job, backend: Backend) -> Res
     }
     let why = if reasons.is_empty() { format!("no kernel for {}", job.op.name()) } else { reasons.join("; ") };
     Err(Error::unsupported(format!("backend {backend:?}"), why))
+}
+
+impl Backend {
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Cpu => "cpu",
+            Backend::Cuda => "cuda",
+            Backend::Vendor => "vendor",
+            Backend::External => "external",
+        }
+    }
 }

@@ -1,0 +1,219 @@
+//! Source to machine code: NVRTC, with a cache on disk.
+
+use super::source::{HEADERS, Source};
+use crate::{Error, Result};
+use cudarc::nvrtc::sys;
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// What NVRTC made of one source.
+pub struct Compiled {
+    /// Machine code for the one architecture asked for.
+    pub cubin: Vec<u8>,
+    /// The compiler's log: warnings, and the registers, shared memory and spills of each kernel.
+    pub log: String,
+    /// Came from the cache.
+    pub cached: bool,
+}
+
+/// Registers, shared memory and spills of one kernel, as ptxas reports them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resources {
+    pub kernel: String,
+    pub registers: u32,
+    /// Static shared memory, bytes.
+    pub shared: u32,
+    /// Spill stores and loads, bytes.
+    pub spills: u32,
+}
+
+/// Options every kernel is compiled with. No fast-math: kernels say where they fuse; `-v` puts the resources into the log.
+const OPTIONS: &[&str] =
+    &["--std=c++17", "--fmad=true", "-lineinfo", "--ptxas-options=-v", "--device-as-default-execution-space"];
+
+/// Loads NVRTC once: from `QASSAY_NVRTC` (a folder), from `.tools/nvrtc` where `make test` puts it, or from the system.
+/// Errors with what was tried.
+pub fn load() -> Result<()> {
+    static LOADED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let loaded = LOADED.get_or_init(|| {
+        let given = std::env::var_os("QASSAY_NVRTC").map(PathBuf::from);
+        let local =
+            [".tools/nvrtc/nvidia/cu13/lib".into(), Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/nvrtc/nvidia/cu13/lib")];
+        for folder in given.iter().cloned().chain(local) {
+            // The builtins first: NVRTC looks for them by name and finds what is already loaded.
+            for (file, required) in [("libnvrtc-builtins.so.13.0", false), ("libnvrtc.so.13", true)] {
+                // SAFETY: NVIDIA's libraries run no code on loading that this program relies on; the handle is leaked, so
+                // nothing loaded from it can dangle.
+                match unsafe { libloading::Library::new(folder.join(file)) } {
+                    Ok(library) => std::mem::forget(library),
+                    Err(e) if required && given.as_ref() == Some(&folder) => return Err(format!("QASSAY_NVRTC: {e}")),
+                    Err(_) => {}
+                }
+            }
+        }
+        // SAFETY: asks the dynamic loader whether a library of that name can be opened.
+        match unsafe { sys::is_culib_present() } {
+            true => Ok(()),
+            false => Err("libnvrtc is not on this machine".into()),
+        }
+    });
+    loaded.clone().map_err(|why| {
+        let remedy =
+            "install CUDA 13.0, or `make setup` for NVRTC from PyPI, or set QASSAY_NVRTC to the folder of libnvrtc.so.13";
+        Error::unsupported("NVRTC", format!("{why}; {remedy}"))
+    })
+}
+
+/// NVRTC's version, `13.0`.
+pub fn version() -> Result<String> {
+    load()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: NVRTC is loaded; it writes two ints.
+    check(unsafe { sys::nvrtcVersion(&mut major, &mut minor) }, "nvrtcVersion")?;
+    Ok(format!("{major}.{minor}"))
+}
+
+/// Compiles `source` for `arch` (`sm_90a`) with the shared headers and `defines` (`-DNAME=VALUE`), or takes it from the
+/// cache, whose key is the SHA-256 of sources, options and NVRTC's version.
+///
+/// Errors: NVRTC is missing; the source does not compile (the log, with file and line).
+pub fn compile(source: &Source, arch: &str, defines: &[String]) -> Result<Compiled> {
+    let mut options: Vec<String> = OPTIONS.iter().map(ToString::to_string).collect();
+    options.push(format!("--gpu-architecture={arch}"));
+    options.extend_from_slice(defines);
+    let mut identity = format!("{}\n{}\n", version()?, options.join("\n"));
+    for part in std::iter::once(source).chain(HEADERS) {
+        identity += &format!("{} {}\n{}\n", part.name, part.text.len(), part.text);
+    }
+    let entry = cache().map(|folder| folder.join(crate::compare::sha256(identity.as_bytes())));
+    if let Some((cubin, log)) = entry.as_deref().and_then(read_entry) {
+        return Ok(Compiled { cubin, log, cached: true });
+    }
+    let (cubin, log) = invoke(source, &options)?;
+    if let Some(entry) = entry {
+        write_entry(&entry, &cubin, &log);
+    }
+    Ok(Compiled { cubin, log, cached: false })
+}
+
+/// `QASSAY_CACHE`, else `qassay` in the user's cache folder.
+fn cache() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let folder = set("QASSAY_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache"))).map(|c| c.join("qassay")))?;
+    std::fs::create_dir_all(&folder).ok()?;
+    Some(folder)
+}
+
+fn read_entry(entry: &Path) -> Option<(Vec<u8>, String)> {
+    let (cubin, log) =
+        (std::fs::read(entry.with_extension("cubin")).ok()?, std::fs::read_to_string(entry.with_extension("log")).ok()?);
+    // Every cubin is an ELF file; anything else was damaged and is made again.
+    cubin.starts_with(b"\x7fELF").then_some((cubin, log))
+}
+
+/// Writes beside and renames, so that a reader never sees half an entry. A cache that cannot be written is no error.
+fn write_entry(entry: &Path, cubin: &[u8], log: &str) {
+    let place = |extension: &str, bytes: &[u8]| -> std::io::Result<()> {
+        let partial = entry.with_extension(format!("{extension}.{}", std::process::id()));
+        std::fs::write(&partial, bytes)?;
+        std::fs::rename(partial, entry.with_extension(extension))
+    };
+    if let Err(e) = place("log", log.as_bytes()).and_then(|()| place("cubin", cubin)) {
+        tracing::warn!("{}: {e}; compiled kernels are not kept", entry.display());
+    }
+}
+
+fn check(result: sys::nvrtcResult, what: &str) -> Result<()> {
+    match result {
+        sys::nvrtcResult::NVRTC_SUCCESS => Ok(()),
+        other => Err(Error::unsupported("NVRTC", format!("{what} returned {other:?}"))),
+    }
+}
+
+/// A program that is destroyed with its owner.
+struct Program(sys::nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: created by nvrtcCreateProgram, destroyed once.
+        unsafe { sys::nvrtcDestroyProgram(&mut self.0) };
+    }
+}
+
+fn invoke(source: &Source, options: &[String]) -> Result<(Vec<u8>, String)> {
+    let c = |s: &str| CString::new(s).map_err(|_| Error::value("source or option", "a NUL byte", "text"));
+    let (text, name) = (c(source.text)?, c(source.name)?);
+    let headers = HEADERS.iter().map(|h| c(h.text)).collect::<Result<Vec<_>>>()?;
+    let names = HEADERS.iter().map(|h| c(h.name)).collect::<Result<Vec<_>>>()?;
+    let options = options.iter().map(|o| c(o)).collect::<Result<Vec<_>>>()?;
+    let pointers = |v: &[CString]| v.iter().map(|s| s.as_ptr()).collect::<Vec<_>>();
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: all pointers are to NUL-terminated strings that outlive the calls; counts match the arrays.
+    unsafe {
+        let created = sys::nvrtcCreateProgram(
+            &mut raw,
+            text.as_ptr(),
+            name.as_ptr(),
+            headers.len() as i32,
+            pointers(&headers).as_ptr(),
+            pointers(&names).as_ptr(),
+        );
+        check(created, "nvrtcCreateProgram")?;
+        let program = Program(raw);
+        let result = sys::nvrtcCompileProgram(program.0, options.len() as i32, pointers(&options).as_ptr());
+        let mut size = 0;
+        check(sys::nvrtcGetProgramLogSize(program.0, &mut size), "nvrtcGetProgramLogSize")?;
+        let mut log = vec![0u8; size.max(1)];
+        check(sys::nvrtcGetProgramLog(program.0, log.as_mut_ptr().cast()), "nvrtcGetProgramLog")?;
+        let log = CStr::from_bytes_until_nul(&log).map_or(String::new(), |l| l.to_string_lossy().into_owned());
+        if result != sys::nvrtcResult::NVRTC_SUCCESS {
+            return Err(Error::unsupported(
+                format!("kernels/{}", source.name),
+                format!("it does not compile ({result:?}):\n{}", log.trim_end()),
+            ));
+        }
+        check(sys::nvrtcGetCUBINSize(program.0, &mut size), "nvrtcGetCUBINSize")?;
+        let mut cubin = vec![0u8; size];
+        check(sys::nvrtcGetCUBIN(program.0, cubin.as_mut_ptr().cast()), "nvrtcGetCUBIN")?;
+        Ok((cubin, log))
+    }
+}
+
+/// The resources of each kernel in a log, as `ptxas -v` words them.
+pub fn resources(log: &str) -> Vec<Resources> {
+    let number_before = |line: &str, what: &str| -> u32 {
+        let before = line.split(what).next().filter(|b| b.len() < line.len());
+        before.and_then(|b| b.split_whitespace().last()?.trim_start_matches('+').parse().ok()).unwrap_or(0)
+    };
+    let mut found: Vec<Resources> = Vec::new();
+    for line in log.lines() {
+        if let Some(name) = line.split("Compiling entry function '").nth(1).and_then(|r| r.split('\'').next()) {
+            found.push(Resources { kernel: name.into(), registers: 0, shared: 0, spills: 0 });
+        }
+        if let Some(last) = found.last_mut() {
+            last.spills += number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads");
+            if line.contains("Used ") && line.contains(" registers") {
+                last.registers = number_before(line, " registers");
+                last.shared = number_before(line, " bytes smem");
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_read_from_the_log() {
+        let log = "ptxas info    : 0 bytes gmem\n\
+            ptxas info    : Compiling entry function 'cast' for 'sm_90a'\n\
+            ptxas info    : Function properties for cast\n    0 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads\n\
+            ptxas info    : Used 40 registers, used 1 barriers, 1056 bytes smem, 400 bytes cmem[0]\n";
+        let expected = Resources { kernel: "cast".into(), registers: 40, shared: 1056, spills: 20 };
+        assert_eq!(resources(log), [expected]);
+    }
+}
