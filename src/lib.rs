@@ -52,6 +52,8 @@
 //! `decode(code) · scale_inv`, `(code − zero_point) · scale_inv` (integer zero) or `code · scale_inv + zero_point`
 //! (additive zero). Sizes are elements unless a name says bytes or bits.
 
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod compare;
 pub mod error;
 pub mod format;
@@ -61,6 +63,8 @@ pub mod model;
 pub mod op;
 pub mod quant;
 pub mod recipe;
+pub mod report;
+pub mod sweep;
 pub mod tensor;
 
 pub use error::{Error, Result};

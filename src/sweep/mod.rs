@@ -1,1 +1,82 @@
-//! (room being furnished)
+//! From a TOML file to cases: what is to be run.
+//!
+//! `data/sweeps/*.toml → Sweep → Case`; [`case`] is one point, [`file`] the format of the file, [`expand`] the product of
+//! its axes. [`build`] turns a case into a job, [`assay`] a job into a row, [`run`] a sweep into a folder.
+
+pub mod assay;
+pub mod build;
+pub mod case;
+pub mod coverage;
+pub mod evidence;
+pub mod expand;
+pub mod file;
+pub mod maps;
+pub mod product;
+pub mod provenance;
+pub mod row;
+pub mod run;
+
+pub use case::Case;
+
+use crate::compare::sha256;
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// An expanded sweep.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// File stem: the name on the command line.
+    pub name: String,
+    /// What the sweep is for, in the file's own words.
+    pub about: String,
+    /// SHA-256 of the file, for provenance.
+    pub digest: String,
+    pub cases: Vec<Case>,
+}
+
+impl Sweep {
+    /// Reads and expands `data/sweeps/NAME.toml`, or the file at `name` when it ends in `.toml`. `seed` is added to every
+    /// case's seed.
+    pub fn load(name: &str, seed: u64) -> Result<Sweep> {
+        let path = if name.ends_with(".toml") {
+            PathBuf::from(name)
+        } else {
+            crate::input::data_path("sweeps")?.join(format!("{name}.toml"))
+        };
+        if !path.exists() {
+            let known = names()?;
+            return Err(Error::unknown("sweep", name, known.iter().map(|(n, _)| n.as_str())));
+        }
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check the path and its permissions"))?;
+        Sweep::parse(&path, &text, seed)
+    }
+
+    /// Expands a sweep from its text; `path` names it in errors.
+    pub fn parse(path: &Path, text: &str, seed: u64) -> Result<Sweep> {
+        let file = file::SweepFile::parse(path, text)?;
+        let name = path.file_stem().map_or_else(|| "sweep".into(), |s| s.to_string_lossy().into_owned());
+        let mut cases = expand::expand(path, text, &file, seed)?;
+        for (index, case) in cases.iter_mut().enumerate() {
+            case.index = index;
+            case.sweep.clone_from(&name);
+        }
+        Ok(Sweep { name, about: file.about.trim().to_string(), digest: sha256(text.as_bytes()), cases })
+    }
+}
+
+/// The sweeps in `data/sweeps`, with the first line of what each is for.
+pub fn names() -> Result<Vec<(String, String)>> {
+    let dir = crate::input::data_path("sweeps")?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(&dir).map_err(|e| Error::io(&dir, e, "the sweeps live there"))? {
+        let path = entry.map_err(|e| Error::io(&dir, e, "the sweeps live there"))?.path();
+        if path.extension().is_some_and(|e| e == "toml") {
+            let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check its permissions"))?;
+            let about = file::SweepFile::parse(&path, &text)?.about;
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            found.push((stem, about.trim().lines().next().unwrap_or_default().to_string()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,236 @@
+//! A case's operands and job: `Case → Inputs → Operands`.
+
+use super::case::{Case, OperandRecipe, OutKind, ZeroMode};
+use crate::input::Source;
+use crate::kernel::{Dynamic, Job, Operand, Operands, OutSpec};
+use crate::op::{self, Args64, Defined, Op, Params};
+use crate::quant::{QTensor, QTensorParts, Zero};
+use crate::recipe::Recipe;
+use crate::tensor::round_to;
+use crate::{Error, Format, Result, Tensor};
+
+/// The unquantized operands, each role as [`Args64`] says.
+pub struct Inputs {
+    /// One tensor, or the parts of a multi_cast_transpose, or the groups of a grouped wgrad.
+    pub a: Vec<Tensor>,
+    pub b: Vec<Tensor>,
+    pub bias: Option<Tensor>,
+    pub gamma: Option<Tensor>,
+    pub beta: Option<Tensor>,
+    pub offs: Option<Vec<usize>>,
+}
+
+/// What is handed to the kernel and what it is compared with.
+pub struct Built {
+    pub job: Job,
+    /// The op on the unquantized values, one for each part.
+    pub exact: Vec<Defined>,
+    /// The op on the values the kernel sees.
+    pub ideal: Vec<Defined>,
+    /// The quantized operands with the values they came from.
+    pub quantized: Vec<(QTensor, Tensor)>,
+    /// What a cast is given.
+    pub source: Option<Tensor>,
+}
+
+/// Streams of the generator: which random numbers are whose.
+mod stream {
+    pub const A: u32 = 0;
+    pub const B: u32 = 1;
+    pub const BIAS: u32 = 2;
+    pub const GAMMA: u32 = 3;
+    pub const BETA: u32 = 4;
+    /// Parts of a multi_cast_transpose: this plus the part.
+    pub const PARTS: u32 = 16;
+}
+
+/// Draws the case's values.
+pub fn inputs(case: &Case) -> Result<Inputs> {
+    let draw = |source: &Source, rows, cols, stream| source.tensor(case.dtype, rows, cols, case.seed, stream);
+    let (m, n, k, e) = (case.total_rows(), case.n, case.k, case.rows.len());
+    let mut inputs = Inputs { a: Vec::new(), b: Vec::new(), bias: None, gamma: None, beta: None, offs: None };
+    match case.op {
+        Op::MultiCastTranspose => {
+            for (i, rows) in case.rows.iter().enumerate() {
+                inputs.a.push(draw(&case.dist_a, *rows, n, stream::PARTS + i as u32)?);
+            }
+        }
+        Op::Gated => inputs.a.push(draw(&case.dist_a, m, 2 * n, stream::A)?),
+        Op::DgatedCastTranspose => {
+            inputs.a.push(draw(&case.dist_a, m, n, stream::A)?);
+            inputs.b.push(draw(&case.dist_b, m, 2 * n, stream::B)?);
+        }
+        Op::ActivationGrad | Op::CastTransposeDbiasDact => {
+            inputs.a.push(draw(&case.dist_a, m, n, stream::A)?);
+            inputs.b.push(draw(&case.dist_b, m, n, stream::B)?);
+        }
+        Op::Layernorm | Op::Rmsnorm => {
+            inputs.a.push(draw(&case.dist_a, m, n, stream::A)?);
+            inputs.gamma = Some(gamma(case, n)?);
+            inputs.beta = (case.op == Op::Layernorm).then(|| vector(case, "norm_beta", n, stream::BETA)).transpose()?;
+        }
+        Op::Gemm => {
+            inputs.a.push(draw(&case.dist_a, m, k, stream::A)?);
+            inputs.b.push(shift(draw(&case.dist_b, n, k, stream::B)?, case.offset)?);
+            inputs.bias = case.bias.then(|| vector(case, "bias", n, stream::BIAS)).transpose()?;
+        }
+        Op::GroupedGemm => {
+            inputs.a.push(draw(&case.dist_a, m, k, stream::A)?);
+            inputs.b.push(draw(&case.dist_b, e * n, k, stream::B)?);
+        }
+        // dY[M,N] times B[e] as [K,N]: `n` and `k` name the forward product's.
+        Op::GroupedGemmDgrad => {
+            inputs.a.push(draw(&case.dist_a, m, n, stream::A)?);
+            inputs.b.push(draw(&case.dist_b, e * k, n, stream::B)?);
+        }
+        // dYᵀ[N,tokens] and Aᵀ[K,tokens] of each group: its tokens are the inner dimension.
+        Op::GroupedGemmWgrad => {
+            let (dy, x) = (draw(&case.dist_a, m, n, stream::A)?, draw(&case.dist_b, m, k, stream::B)?);
+            inputs.a.push(dy.transposed());
+            inputs.b.push(x.transposed());
+        }
+        _ => inputs.a.push(shift(draw(&case.dist_a, m, n, stream::A)?, case.offset)?),
+    }
+    if e > 0 && case.op != Op::MultiCastTranspose {
+        let ends = case.rows.iter().scan(0, |end, rows| {
+            *end += rows;
+            Some(*end)
+        });
+        inputs.offs = Some(ends.collect());
+    }
+    Ok(inputs)
+}
+
+/// Adds `offset` root mean squares to every element.
+fn shift(t: Tensor, offset: f64) -> Result<Tensor> {
+    if offset == 0.0 {
+        return Ok(t);
+    }
+    let squares: f64 = t.data().iter().filter(|x| x.is_finite()).map(|x| f64::from(*x) * f64::from(*x)).sum();
+    let by = offset * (squares / t.data().len().max(1) as f64).sqrt();
+    let data = t.data().iter().map(|x| (f64::from(*x) + by) as f32).collect();
+    Tensor::rounded(t.dtype(), t.rows(), t.cols(), data)
+}
+
+/// A bias, gamma or beta: the real one that belongs to a real operand, else a draw.
+fn vector(case: &Case, what: &str, n: usize, stream: u32) -> Result<Tensor> {
+    let name = case.dist_b.to_string();
+    let real = match what {
+        "bias" => name.strip_suffix("_weight").map(|s| format!("{s}_bias")),
+        _ => name.strip_suffix("norm_input").map(|s| format!("{s}{what}")),
+    };
+    let source: Source = match real.filter(|_| matches!(case.dist_b, Source::Real(_))) {
+        Some(name) => name.parse()?,
+        None => "normal".parse()?,
+    };
+    source.tensor(case.dtype, 1, n, case.seed, stream)
+}
+
+/// Gamma around one (around zero where it is stored minus one), so that no weight is special.
+fn gamma(case: &Case, n: usize) -> Result<Tensor> {
+    let drawn = vector(case, "norm_gamma", n, stream::GAMMA)?;
+    let (scale, shift) = match (&case.dist_b, case.zero_centered_gamma) {
+        (Source::Real(_), false) => (1.0, 0.0),
+        (Source::Real(_), true) => (1.0, -1.0),
+        (_, false) => (0.25, 1.0),
+        (_, true) => (0.25, 0.0),
+    };
+    let data = drawn.data().iter().map(|x| x * scale + shift).collect();
+    Tensor::rounded(drawn.dtype(), 1, n, data)
+}
+
+/// Integer zero points as additive ones: z′ = RN16(−z · scale_inv), the form of the mixed-input kernels (spec §3.6).
+fn additive(q: QTensor) -> Result<QTensor> {
+    let Zero::Integer(z) = q.zero().clone() else {
+        return Err(Error::unsupported("additive zero points", format!("{} has no integer zero points", q.format())));
+    };
+    let zero = z.iter().zip(q.scale_inv()).map(|(z, s)| round_to(Format::F16, -(*z as f32) * s)).collect();
+    QTensor::new(QTensorParts { zero: Zero::Additive { zero, mid: 0 }, ..q.into_parts() })
+}
+
+/// The columns (tokens) of each group quantized by themselves, so that no scale depends on another group's tokens (spec §3.5). An empty
+/// group has no codes; its scales are those of zeros.
+fn by_groups(recipe: &Recipe, x: &Tensor, offs: &[usize]) -> Result<Operand> {
+    let mut from = 0;
+    let mut groups = Vec::with_capacity(offs.len());
+    for &to in offs {
+        let width = (to - from).max(1);
+        let columns = |i: usize| if to == from { vec![0.0] } else { x.row(i)[from..to].to_vec() };
+        let group = Tensor::new(x.dtype(), x.rows(), width, (0..x.rows()).flat_map(columns).collect())?;
+        let q = recipe.quantize(&group)?.q;
+        let empty = |q: QTensor| QTensor::new(QTensorParts { cols: 0, codes: Vec::new(), ..q.into_parts() });
+        groups.push(if to == from { empty(q)? } else { q });
+        from = to;
+    }
+    Ok(Operand::Groups(groups))
+}
+
+/// Draws, quantizes, defines.
+pub fn build(case: &Case) -> Result<Built> {
+    let x = inputs(case)?;
+    let params = Params { act: case.act, zero_centered_gamma: case.zero_centered_gamma, ..Params::default() };
+    let mut quantized = Vec::new();
+    let mut operand = |recipe: &OperandRecipe, x: &Tensor, zero: ZeroMode| -> Result<Operand> {
+        match recipe {
+            OperandRecipe::None => Ok(Operand::High(x.clone())),
+            OperandRecipe::Fused(r) => {
+                let d = Dynamic::new(x.clone(), r.clone())?;
+                quantized.push((d.q().clone(), x.clone()));
+                Ok(Operand::Dynamic(d))
+            }
+            OperandRecipe::Quantized(r) => {
+                let q = r.quantize(x)?.q;
+                let q = if zero == ZeroMode::Additive { additive(q)? } else { q };
+                quantized.push((q.clone(), x.clone()));
+                Ok(Operand::Quantized(q))
+            }
+        }
+    };
+    let wgrad = x.offs.as_ref().filter(|_| case.op == Op::GroupedGemmWgrad);
+    let mut side = |recipe: &OperandRecipe, tensors: &[Tensor], zero: ZeroMode| -> Result<Vec<Operand>> {
+        match (wgrad, recipe) {
+            (Some(offs), OperandRecipe::Quantized(r)) => tensors.iter().map(|t| by_groups(r, t, offs)).collect(),
+            _ => tensors.iter().map(|t| operand(recipe, t, zero)).collect(),
+        }
+    };
+    let (a, b) = (side(&case.a, &x.a, ZeroMode::Recipe)?, side(&case.b, &x.b, case.zero)?);
+    let defined = |a: ndarray::Array2<f64>, b: Option<ndarray::Array2<f64>>| {
+        let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+        let args = Args64 { a, b, bias: vector(&x.bias), gamma: vector(&x.gamma), beta: vector(&x.beta), offs: x.offs.clone() };
+        op::define(case.op, &params, &args)
+    };
+    let second = |v: &[Operand]| v.first().map(Operand::to_f64);
+    let exact = x.a.iter().map(|t| defined(t.to_f64(), x.b.first().map(Tensor::to_f64))).collect::<Result<Vec<_>>>()?;
+    let ideal = match case.is_product() || case.op == Op::Dequantize {
+        true => a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>()?,
+        false => exact.clone(),
+    };
+    let out = out_spec(case, &ideal)?;
+    let source = if matches!(case.op, Op::Cast | Op::CastTranspose) { x.a.first().cloned() } else { None };
+    let operands = Operands { a, b: b.into_iter().next(), bias: x.bias, gamma: x.gamma, beta: x.beta, offs: x.offs };
+    Ok(Built {
+        job: Job { op: case.op, params, operands, out, accumulator: case.accumulator },
+        exact,
+        ideal,
+        quantized,
+        source,
+    })
+}
+
+/// What the kernel is to write. A given scale comes from a past step, as in delayed scaling: the largest magnitude of this
+/// step times 1.0734, or half of it for data that is to saturate; never a power of two.
+fn out_spec(case: &Case, ideal: &[Defined]) -> Result<OutSpec> {
+    Ok(match &case.out {
+        OutKind::High(f) => OutSpec::High(*f),
+        OutKind::Recipe(r) => OutSpec::Recipe(r.clone()),
+        OutKind::Scaled { format, null } => {
+            let past = if case.dist_a.to_string().starts_with("saturating") { 0.5 } else { 1.0734 };
+            let scale = |d: &Defined| {
+                let amax = d.d.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+                let scale = (format.max_finite() / (amax * past)) as f32;
+                if *null { None } else { Some(if scale.is_finite() { scale } else { 1.37 }) }
+            };
+            OutSpec::Scaled { format: *format, scale: ideal.iter().map(scale).collect() }
+        }
+    })
+}

@@ -1,0 +1,214 @@
+//! What a kernel wrote beside what it should have written: the evidence of each part, judged.
+
+use super::build::Built;
+use super::product;
+use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Scales, amax_interval};
+use crate::kernel::{Backend, Data, Job, Operand, OutSpec, Output, Part};
+use crate::model::boundary::{self, Depths};
+use crate::model::interval::Interval;
+use crate::op::{Defined, Op};
+use crate::{Error, Result, Zero};
+
+/// One part, judged.
+pub struct Judgement {
+    pub cols: usize,
+    pub bound: Bound,
+    pub actual: Vec<f64>,
+    pub comparison: Comparison,
+}
+
+/// Judges every part of `output`. `model` is what the device model returns for the same job, where there is one.
+pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Output>) -> Result<Vec<Judgement>> {
+    if output.parts.len() != built.ideal.len() {
+        return Err(Error::shape("output of the kernel", format!("{} parts", output.parts.len()), built.ideal.len()));
+    }
+    let job = &built.job;
+    let product = matches!(job.op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad);
+    let bounds = if product || job.op == Op::Dequantize {
+        None
+    } else {
+        let depths = if backend == Backend::Cpu { Depths::cpu(job) } else { Depths::any_order(job) };
+        Some(boundary::bounds(job, depths)?)
+    };
+    let mut judgements = Vec::new();
+    for (i, part) in output.parts.iter().enumerate() {
+        let predicted = model.map(|m| &m.parts[i]);
+        let (exact, ideal) = (&built.exact[i], &built.ideal[i]);
+        let out = out_format(job, i, part);
+        let bound = match (&bounds, predicted.map(|p| &p.d)) {
+            // The recipe's own definition gives the one right code of every element.
+            (Some(_), Some(Data::Quantized(q))) if matches!(job.out, OutSpec::Recipe(_)) => {
+                let zeros = vec![0.0; q.codes().len()];
+                Bound::from_radii(q.dequantize().into_iter().collect(), zeros.clone(), zeros, &out)?
+            }
+            (Some(b), _) => of_intervals(ideal, &b.values[i], &out, matches!(job.out, OutSpec::Recipe(_)))?,
+            (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out)?,
+            (None, _) => product::bound(job, ideal, &out)?,
+        };
+        let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]))?;
+        if i == 0 {
+            checks.extend(whole_checks(output, bounds.as_ref())?);
+        }
+        let mismatches = predicted.map(|p| mismatches(p, part)).transpose()?;
+        let actual = values(&part.d);
+        let exact_values: Vec<f64> = exact.d.iter().copied().collect();
+        let cols = ideal.d.ncols();
+        let scales = if product { product::scales(job) } else { Vec::new() };
+        let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
+        let comparison = compare::judge(&Evidence {
+            cols,
+            exact: Some(&exact_values),
+            bound: &bound,
+            actual: &actual,
+            mismatches,
+            checks: &checks,
+            bit_exact: predicted.is_some(),
+            k: product.then(|| product::inner(job)),
+            groups: if product { product::groups(job) } else { 1 },
+            scales: &scales,
+            zero_points: &[],
+        })?;
+        judgements.push(Judgement { cols, bound, actual, comparison });
+    }
+    Ok(judgements)
+}
+
+/// The values of a result, in its own scale_inv.
+pub fn values(d: &Data) -> Vec<f64> {
+    match d {
+        Data::High(t) => t.data().iter().map(|x| f64::from(*x)).collect(),
+        Data::Quantized(q) => q.dequantize().into_iter().collect(),
+    }
+}
+
+/// How a part is stored.
+fn out_format(job: &Job, i: usize, part: &Part) -> OutFormat {
+    match (&job.out, &part.d) {
+        (OutSpec::High(f), _) => OutFormat::high(*f),
+        (OutSpec::Scaled { format, scale }, _) => {
+            let scale = scale[i].unwrap_or(1.0);
+            OutFormat::scaled(*format, scale, 1.0 / scale)
+        }
+        (OutSpec::Recipe(_), Data::Quantized(q)) => OutFormat::quantized(q, None),
+        (OutSpec::Recipe(r), Data::High(_)) => OutFormat::high(r.format),
+    }
+}
+
+/// Radii from the intervals of the boundary rule. A recipe's own scaling adds two f32 roundings: at most 2^-22 of the value.
+fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, recipe: bool) -> Result<Bound> {
+    let ideal: Vec<f64> = ideal.d.iter().copied().collect();
+    let scaling = |d: f64| if recipe && d.is_finite() { d.abs() * 2f64.powi(-22) } else { 0.0 };
+    let radii: Vec<f64> = intervals.iter().zip(&ideal).map(|(v, d)| boundary::radius(*v, *d) + scaling(*d)).collect();
+    Bound::from_radii(ideal, radii.clone(), radii, out)
+}
+
+/// Dequantize rounds once; with a second level first RN32(scale_inv · global_scale_inv); with an additive zero point the product
+/// first, to half a spacing of the output.
+fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
+    let ideal: Vec<f64> = ideal.d.iter().copied().collect();
+    let (Operand::Quantized(q), OutSpec::High(format)) = (&job.operands.a[0], &job.out) else {
+        return Err(Error::unsupported("dequantize", "it reads codes and writes values"));
+    };
+    let u = 2f64.powi(-24);
+    let radius = |i: usize, d: f64| match q.zero() {
+        Zero::Additive { zero, .. } => {
+            let product = d - f64::from(zero[q.scale_index(i / q.cols(), i % q.cols())]);
+            0.5 * format.ulp(product) + (d.abs() + format.ulp(product)) * u
+        }
+        _ if q.global_scale_inv().is_some() => d.abs() * u * (2.0 + u),
+        _ => 0.0,
+    };
+    if q.global_scale_inv().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
+        return Ok(Bound::exact_output(&ideal, out));
+    }
+    let radii: Vec<f64> = ideal.iter().enumerate().map(|(i, d)| if d.is_finite() { radius(i, *d) } else { 0.0 }).collect();
+    Bound::from_radii(ideal, radii.clone(), radii, out)
+}
+
+fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
+    match (&model.d, &actual.d) {
+        (Data::High(m), Data::High(a)) => Mismatches::of_tensors(m, a),
+        (Data::Quantized(m), Data::Quantized(a)) => Mismatches::of_codes(m, a),
+        _ => Err(Error::unsupported("comparison", "the kernel and its model wrote different kinds of results")),
+    }
+}
+
+/// scale_inv, amax and the transposed copy.
+fn side_checks(
+    job: &Job,
+    i: usize,
+    part: &Part,
+    model: Option<&Part>,
+    bound: &Bound,
+    amax: Option<Interval>,
+) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    if let (OutSpec::Scaled { scale, .. }, Data::Quantized(q)) = (&job.out, &part.d) {
+        checks.push(Check::exact("scale_inv", &[1.0 / scale[i].unwrap_or(1.0)], q.scale_inv())?);
+        let allowed = amax.map_or_else(|| amax_interval(bound), |a| (a.lo, a.hi));
+        if let Some(amax) = part.amax {
+            checks.push(Check::within("amax", &[allowed], &[f64::from(amax)])?);
+        }
+    }
+    if let (Some(Data::Quantized(m)), Data::Quantized(q)) = (model.map(|m| &m.d), &part.d) {
+        checks.push(Check::exact("scale_inv", m.scale_inv(), q.scale_inv())?);
+        if let (Zero::Integer(m), Zero::Integer(q)) = (m.zero(), q.zero()) {
+            let float = |z: &[i32]| z.iter().map(|z| *z as f32).collect::<Vec<_>>();
+            checks.push(Check::exact("zero_point", &float(m), &float(q))?);
+        }
+        if let (Zero::Additive { zero: m, .. }, Zero::Additive { zero: q, .. }) = (m.zero(), q.zero()) {
+            checks.push(Check::exact("zero_point", m, q)?);
+        }
+    }
+    if let (Some(t), Data::Quantized(q)) = (&part.transpose, &part.d) {
+        let again = t.transposed()?;
+        // A transposed copy with scales along the other axis is quantized anew; its codes are the model's business.
+        if again.scale_inv() == q.scale_inv() {
+            checks.push(Check::codes("transpose", q.codes(), again.codes())?);
+        }
+        if let Some(m) = model.and_then(|m| m.transpose.as_ref()) {
+            checks.push(Check::codes("transpose", m.codes(), t.codes())?);
+            checks.push(Check::exact("transpose.scale_inv", m.scale_inv(), t.scale_inv())?);
+        }
+    }
+    Ok(checks)
+}
+
+/// dbias, mean and rsigma.
+fn whole_checks(output: &Output, bounds: Option<&boundary::Bounds>) -> Result<Vec<Check>> {
+    let Some(bounds) = bounds else { return Ok(Vec::new()) };
+    let mut checks = Vec::new();
+    let within = |name, intervals: &[Interval], found: &[f32]| {
+        let allowed: Vec<(f64, f64)> =
+            intervals.iter().map(|i| if i.nan { (f64::NEG_INFINITY, f64::INFINITY) } else { (i.lo, i.hi) }).collect();
+        let judged =
+            allowed.iter().zip(found).filter(|((lo, hi), f)| !(f.is_nan() && *lo == f64::NEG_INFINITY && *hi == f64::INFINITY));
+        let (allowed, found): (Vec<(f64, f64)>, Vec<f64>) = judged.map(|(a, f)| (*a, f64::from(*f))).unzip();
+        Check::within(name, &allowed, &found)
+    };
+    if let (Some(i), Some(t)) = (&bounds.dbias, &output.dbias) {
+        checks.push(within("dbias", i, t.data())?);
+    }
+    if let (Some(i), Some(v)) = (&bounds.mean, &output.mean) {
+        checks.push(within("mean", i, v)?);
+    }
+    if let (Some(i), Some(v)) = (&bounds.rsigma, &output.rsigma) {
+        checks.push(within("rsigma", i, v)?);
+    }
+    Ok(checks)
+}
+
+/// Counts of |actual − unrounded ideal| in spacings of the output: 0, (0,¼], (¼,½], (½,1], (1,2], (2,4], (4,8], more, not finite.
+pub fn ulp_histogram(j: &Judgement) -> [usize; 9] {
+    let mut bins = [0; 9];
+    for (i, (d, a)) in j.bound.ideal().iter().zip(&j.actual).enumerate() {
+        let ulps = (a - d).abs() / j.bound.out().spacing(i, *d);
+        let bin = match ulps {
+            _ if d == a || (d.is_nan() && a.is_nan()) => 0,
+            u if u.is_nan() || u.is_infinite() => 8,
+            u => [0.25, 0.5, 1.0, 2.0, 4.0, 8.0].iter().position(|edge| u <= *edge).map_or(7, |p| p + 1),
+        };
+        bins[bin] += 1;
+    }
+    bins
+}

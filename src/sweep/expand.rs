@@ -1,0 +1,176 @@
+//! The product of a table's axes. A name that does not exist is an error with its line; a combination that cannot be run is
+//! kept as a case with the reason, so that it is listed as skipped and never dropped.
+
+use super::case::{Case, OperandRecipe, OutKind, ZeroMode};
+use super::file::{CaseTable, Names, SweepFile, line_of};
+use crate::input::Source;
+use crate::op::{Act, Op};
+use crate::{Error, Format, Result};
+use std::path::Path;
+use std::str::FromStr;
+
+/// What errors say where they are.
+struct Place<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Place<'_> {
+    /// Parses every name of an axis, or the default when the axis is absent.
+    fn axis<T>(&self, key: &str, names: &Names, default: &[&str], parse: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
+        if names.is_empty() {
+            return default.iter().map(|s| parse(s)).collect();
+        }
+        let at = |n: &toml::Spanned<String>, e: Error| Error::BadLine {
+            path: self.path.to_path_buf(),
+            line: line_of(self.text, n.span().start),
+            what: format!("{key}: {e}"),
+        };
+        names.iter().map(|n| parse(n.get_ref()).map_err(|e| at(n, e))).collect()
+    }
+}
+
+/// `A+B`, or one for both. A `+` inside a real tensor's name is not possible: tensor names have none.
+fn pair<T: Clone>(s: &str, parse: impl Fn(&str) -> Result<T>) -> Result<(T, T)> {
+    match s.split_once('+') {
+        Some((a, b)) => Ok((parse(a)?, parse(b)?)),
+        None => parse(s).map(|x| (x.clone(), x)),
+    }
+}
+
+/// `MxNxK`, `MxN` or `NxK` for `op`, as (m, n, k).
+fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
+    let want = match op {
+        Op::Gemm => "MxNxK",
+        Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad => "NxK",
+        _ => "MxN",
+    };
+    let bad = || Error::value(format!("shape of {}", op.name()), s, format!("{want} with whole numbers"));
+    let sizes: Vec<usize> = s.split('x').map(|n| n.parse().map_err(|_| bad())).collect::<Result<_>>()?;
+    match (want, sizes.as_slice()) {
+        ("MxNxK", [m, n, k]) => Ok((*m, *n, *k)),
+        ("NxK", [n, k]) => Ok((0, *n, *k)),
+        ("MxN", [m, n]) => Ok((*m, *n, 0)),
+        _ => Err(bad()),
+    }
+}
+
+fn row_list(s: &str) -> Result<Vec<usize>> {
+    let bad = || Error::value("rows", s, "row counts separated by commas, such as 16,0,33");
+    s.split(',').map(|n| n.trim().parse().map_err(|_| bad())).collect()
+}
+
+/// Ops that have an activation.
+fn has_act(op: Op) -> bool {
+    matches!(op, Op::Activation | Op::ActivationGrad | Op::Gated | Op::CastTransposeDbiasDact | Op::DgatedCastTranspose)
+}
+
+/// All cases of a file, in the order of its tables and lists; `seed` is added to each case's draw number.
+pub fn expand(path: &Path, text: &str, file: &SweepFile, seed: u64) -> Result<Vec<Case>> {
+    let place = Place { path, text };
+    let mut cases = Vec::new();
+    for table in &file.cases {
+        for op in place.axis("op", &table.op, &[], Op::from_str)? {
+            table_cases(&place, table, op, seed, &mut cases)?;
+        }
+    }
+    let mut seen = std::collections::HashMap::new();
+    for case in &cases {
+        if let Some(first) = seen.insert(case.id(), &case.family) {
+            let what = format!("tables `{first}` and `{}` both hold the case {}; remove one", case.family, case.id());
+            return Err(Error::BadLine { path: path.to_path_buf(), line: 1, what });
+        }
+    }
+    Ok(cases)
+}
+
+fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<Case>) -> Result<()> {
+    let product = matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad);
+    let grouped = product && op != Op::Gemm;
+    let acts = match has_act(op) {
+        true => place.axis("act", &t.act, &["gelu", "silu", "relu", "qgelu", "srelu"], |s| Act::from_str(s).map(Some))?,
+        false => vec![None],
+    };
+    let shapes = place.axis("shape", &t.shape, &[], |s| shape(op, s))?;
+    let rows = match grouped || op == Op::MultiCastTranspose {
+        true => place.axis("rows", &t.rows, &["16,48,32"], row_list)?,
+        false => vec![Vec::new()],
+    };
+    let recipes = match product || op == Op::Dequantize {
+        true => place.axis("recipe", &t.recipe, &["te_current"], |s| pair(s, OperandRecipe::from_str))?,
+        false => vec![(OperandRecipe::None, OperandRecipe::None)],
+    };
+    let dtypes = place.axis("dtype", &t.dtype, &["bf16"], |s| match s.parse::<Format>()? {
+        f if f.is_high() => Ok(f),
+        f => Err(Error::value("dtype", f, "f16, bf16 or f32")),
+    })?;
+    let dists = place.axis("dist", &t.dist, &["normal"], |s| pair(s, Source::from_str))?;
+    let outs = place.axis("out", &t.out, &["bf16"], OutKind::from_str)?;
+    let accumulators = match product {
+        true => place.axis("accumulator", &t.accumulator, &["f32_sequential"], |s| s.parse().map(Some))?,
+        false => vec![None],
+    };
+    let zeros = place.axis("zero", &t.zero, &["recipe"], |s| match s {
+        "recipe" => Ok(ZeroMode::Recipe),
+        "additive" => Ok(ZeroMode::Additive),
+        _ => Err(Error::value("zero", s, "recipe or additive")),
+    })?;
+    let or = |v: &Vec<bool>| if v.is_empty() { vec![false] } else { v.clone() };
+    let offsets = if t.offset.is_empty() { vec![0.0] } else { t.offset.clone() };
+    let (biases, gammas) = (or(&t.bias), or(&t.zero_centered_gamma));
+    let what = itertools::iproduct!(&acts, &shapes, &rows, &recipes, &accumulators);
+    let data = itertools::iproduct!(&dists, &dtypes, &outs, &offsets, &biases, &zeros, &gammas, 0..t.seeds);
+    for ((act, shape, rows, recipe, accumulator), (dist, dtype, out, offset, bias, zero, gamma, draw)) in
+        itertools::iproduct!(what, data)
+    {
+        let mut case = Case {
+            index: 0,
+            sweep: String::new(),
+            family: t.name.clone(),
+            op,
+            act: *act,
+            m: shape.0,
+            n: shape.1,
+            k: shape.2,
+            rows: rows.clone(),
+            a: recipe.0.clone(),
+            b: recipe.1.clone(),
+            dtype: *dtype,
+            dist_a: dist.0.clone(),
+            dist_b: dist.1.clone(),
+            offset: *offset,
+            bias: *bias,
+            out: out.clone(),
+            accumulator: *accumulator,
+            zero: *zero,
+            zero_centered_gamma: *gamma,
+            seed: seed + draw,
+            edge: t.edge,
+            skip: None,
+        };
+        case.skip = impossible(&case);
+        cases.push(case);
+    }
+    Ok(())
+}
+
+/// Why the combination cannot be run by any kernel, if so.
+fn impossible(c: &Case) -> Option<String> {
+    let norm = matches!(c.op, Op::Layernorm | Op::Rmsnorm);
+    if c.bias && !c.is_product() {
+        return Some(format!("{} has no bias", c.op.name()));
+    }
+    if c.zero_centered_gamma && !norm {
+        return Some(format!("{} has no gamma", c.op.name()));
+    }
+    if c.bias && c.op != Op::Gemm {
+        return Some("grouped products have no bias upstream".into());
+    }
+    if c.is_product() && matches!(c.out, OutKind::Recipe(_)) {
+        return Some("a product writes a high-precision or a scaled result; quantize it with a cast".into());
+    }
+    if c.op == Op::Dequantize && !matches!(c.out, OutKind::High(_)) {
+        return Some("dequantize writes a high-precision result".into());
+    }
+    None
+}

@@ -1,0 +1,104 @@
+//! The format of a sweep file.
+//!
+//! ```toml
+//! about = "what this sweep is for"
+//!
+//! [[cases]]                     # every combination of the lists below
+//! name = "fp8-linear"
+//! op = ["gemm"]
+//! shape = ["48x80x384"]         # MxNxK; MxN for ops of one matrix; NxK for grouped ops
+//! recipe = ["te_current", "te_block_1x128+te_block_128x128"]   # one for both operands, or A+B
+//! dist = ["normal", "minilm:layer0.ffn_in_input+minilm:layer0.ffn_in_weight"]
+//! accumulator = ["hopper_wgmma@128"]
+//! ```
+//!
+//! Every key but `name` and `op` has a default; an unknown key is an error with its line.
+
+use crate::{Error, Result};
+use serde::Deserialize;
+use std::path::Path;
+use toml::Spanned;
+
+/// A list of names, each with its place in the file.
+pub type Names = Vec<Spanned<String>>;
+
+/// A sweep file as written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SweepFile {
+    /// What the sweep is for.
+    pub about: String,
+    pub cases: Vec<CaseTable>,
+}
+
+/// One `[[cases]]` table: the axes of a product.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseTable {
+    /// Shown in the report as the family of its cases.
+    pub name: String,
+    /// Ops by name.
+    pub op: Names,
+    /// Activations, for ops that have one.
+    #[serde(default)]
+    pub act: Names,
+    /// `MxNxK` for gemm, `MxN` for ops of one matrix (gated: the result is M×N), `NxK` for grouped ops, whose M is the
+    /// sum of the group.
+    pub shape: Names,
+    /// Rows of each group, comma-separated: grouped ops, and the parts of multi_cast_transpose.
+    #[serde(default)]
+    pub rows: Names,
+    /// Operand recipes of a product: `R` for both, `A+B`; `none` leaves an operand unquantized, `fused:R` lets the kernel
+    /// quantize it.
+    #[serde(default)]
+    pub recipe: Names,
+    /// Dtype of the unquantized values: f16, bf16, f32.
+    #[serde(default)]
+    pub dtype: Names,
+    /// Distribution of the operands, or a real tensor: one for both, `A+B`.
+    #[serde(default)]
+    pub dist: Names,
+    /// Added to B (to x for ops of one matrix), in units of its standard deviation: what zero points are for.
+    #[serde(default)]
+    pub offset: Vec<f64>,
+    /// Products: add a bias.
+    #[serde(default)]
+    pub bias: Vec<bool>,
+    /// Result: f16, bf16, f32; `scaled:e4m3` (FP8 with a given scale), `scaled:e4m3:null` (null scale); or a recipe.
+    #[serde(default)]
+    pub out: Names,
+    /// Products: how they accumulate.
+    #[serde(default)]
+    pub accumulator: Names,
+    /// `recipe` as the recipe has it, `additive` to turn integer zero points into −z·scale_inv in f16.
+    #[serde(default)]
+    pub zero: Names,
+    /// Norms.
+    #[serde(default)]
+    pub zero_centered_gamma: Vec<bool>,
+    /// Draws of each combination.
+    #[serde(default = "one")]
+    pub seeds: u64,
+    /// These cases may lack power (zeros, constants): they do not raise the exit status.
+    #[serde(default)]
+    pub edge: bool,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl SweepFile {
+    /// Parses `text`; errors carry `path`, the line, the key and what is allowed.
+    pub fn parse(path: &Path, text: &str) -> Result<SweepFile> {
+        toml::from_str(text).map_err(|e: toml::de::Error| {
+            let line = e.span().map_or(1, |s| line_of(text, s.start));
+            Error::BadLine { path: path.to_path_buf(), line, what: e.message().to_string() }
+        })
+    }
+}
+
+/// 1-based line of byte `at`.
+pub fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1
+}

@@ -1,0 +1,119 @@
+//! Where the error lives: tile maps of the cases that came nearest to their bound, kept in `maps.csv`.
+
+use super::row::{Row, number};
+use super::{Sweep, assay};
+use crate::kernel::{Backend, Kernel};
+use crate::{Error, Result};
+use std::path::Path;
+
+/// Largest error over its bound in each tile of a case's result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ErrorMap {
+    /// Name of the case.
+    pub case: String,
+    /// Why it was chosen.
+    pub why: String,
+    /// Elements a cell stands for.
+    pub tile_rows: usize,
+    pub tile_cols: usize,
+    pub cells: Vec<Vec<f64>>,
+}
+
+impl ErrorMap {
+    /// Reduces `ratios` (row-major, `rows × cols`) to at most 48×48 cells, each the largest of its tile; a NaN stays NaN.
+    pub fn new(case: String, why: String, rows: usize, cols: usize, ratios: &[f64]) -> ErrorMap {
+        const MOST: usize = 48;
+        let (tile_rows, tile_cols) = (rows.div_ceil(MOST).max(1), cols.div_ceil(MOST).max(1));
+        let mut cells = vec![vec![0.0f64; cols.div_ceil(tile_cols)]; rows.div_ceil(tile_rows)];
+        for (index, ratio) in ratios.iter().enumerate() {
+            let cell = &mut cells[index / cols / tile_rows][index % cols / tile_cols];
+            if !(*ratio <= *cell) && !cell.is_nan() {
+                *cell = *ratio;
+            }
+        }
+        ErrorMap { case, why, tile_rows, tile_cols, cells }
+    }
+}
+
+/// How many cases are drawn.
+const DRAWN: usize = 6;
+
+/// Runs the worst cases again, failures first, then those nearest to their bound (one a family), and returns their maps.
+/// Cases that did not run are left out.
+pub fn worst(sweeps: &[Sweep], rows: &[Row], kernels: &[&'static dyn Kernel], backend: Backend) -> Vec<ErrorMap> {
+    let mut order: Vec<&Row> = rows.iter().filter(|r| r.num("bound_ratio").is_some_and(|x| x > 0.0)).collect();
+    let key = |r: &Row| (r.get("verdict") == "fail", r.num("bound_ratio").unwrap_or(0.0));
+    order.sort_by(|a, b| key(b).partial_cmp(&key(a)).unwrap_or(std::cmp::Ordering::Equal));
+    let (mut families, mut maps) = (Vec::new(), Vec::new());
+    for row in order {
+        let kind = (row.get("family"), row.get("op"));
+        if families.contains(&kind) {
+            continue;
+        }
+        families.push(kind);
+        let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| c.sweep == row.get("sweep") && c.id() == row.get("case"));
+        let why = format!(
+            "{}, at {} of the bound",
+            row.get("verdict"),
+            number((row.num("bound_ratio").unwrap_or(0.0) * 1000.0).round() / 1000.0)
+        );
+        maps.extend(case.and_then(|c| assay::error_map(c, kernels, backend, why).ok()));
+        if maps.len() == DRAWN {
+            break;
+        }
+    }
+    maps
+}
+
+const FILE: &str = "maps.csv";
+
+/// Writes `maps.csv` into the folder of a run.
+pub fn write(out: &Path, maps: &[ErrorMap]) -> Result<()> {
+    let path = out.join(FILE);
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let fail = |e: csv::Error| Error::io(&path, e.into(), "make room; the rows are complete");
+    writer.write_record(["case", "why", "tile_rows", "tile_cols", "i", "j", "error_over_bound"]).map_err(fail)?;
+    for map in maps {
+        for (i, row) in map.cells.iter().enumerate() {
+            for (j, cell) in row.iter().enumerate() {
+                let (tr, tc) = (map.tile_rows.to_string(), map.tile_cols.to_string());
+                writer
+                    .write_record([&map.case, &map.why, &tr, &tc, &i.to_string(), &j.to_string(), &number(*cell)])
+                    .map_err(fail)?;
+            }
+        }
+    }
+    let bytes = writer.into_inner().expect("writing to memory");
+    std::fs::write(&path, bytes).map_err(|e| Error::io(&path, e, "make room; the rows are complete"))
+}
+
+/// Reads `maps.csv`; none where the run has none.
+pub fn read(out: &Path) -> Result<Vec<ErrorMap>> {
+    let path = out.join(FILE);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let bad = |found: String| Error::BadFile { path: path.clone(), found, expected: "the maps of a run, row by row".into() };
+    let mut reader = csv::Reader::from_path(&path).map_err(|e| bad(e.to_string()))?;
+    let mut maps: Vec<ErrorMap> = Vec::new();
+    for record in reader.records() {
+        let r = record.map_err(|e| bad(e.to_string()))?;
+        let field = |i: usize| r.get(i).ok_or_else(|| bad(format!("a line of {} fields", r.len())));
+        let size = |i: usize| field(i)?.parse::<usize>().map_err(|e| bad(format!("`{}` ({e})", &r[i])));
+        if maps.last().is_none_or(|m| m.case != r[0]) {
+            let (case, why) = (field(0)?.to_string(), field(1)?.to_string());
+            maps.push(ErrorMap { case, why, tile_rows: size(2)?, tile_cols: size(3)?, cells: Vec::new() });
+        }
+        let cells = &mut maps.last_mut().expect("pushed above").cells;
+        let (i, j) = (size(4)?, size(5)?);
+        if i == cells.len() {
+            cells.push(Vec::new());
+        }
+        let value = field(6)?.parse().map_err(|_| bad(format!("`{}`", &r[6])))?;
+        match cells.get_mut(i) {
+            Some(row) if row.len() == j => row.push(value),
+            _ => return Err(bad(format!("cell {i},{j} out of order"))),
+        }
+    }
+    Ok(maps)
+}

@@ -1,0 +1,134 @@
+//! The allowed error of a product, from the job alone: which roundings its kernel makes, in which order (spec §3).
+
+use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, WeightRounding};
+use crate::kernel::{Job, Operand, OutSpec};
+use crate::model::accumulation_bound;
+use crate::op::{Defined, Op};
+use crate::{Error, Format, QTensor, Result, Zero};
+use ndarray::Array2;
+
+/// The bound of every element of D.
+pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
+    let missing = || Error::unsupported(job.op.name(), "a product needs operand b, an accumulator and a magnitude");
+    let (a, b) = (&job.operands.a[0], job.operands.b.as_ref().ok_or_else(missing)?);
+    let accumulator = job.accumulator.as_ref().ok_or_else(missing)?;
+    let magnitude: Vec<f64> = ideal.magnitude.as_ref().ok_or_else(missing)?.iter().copied().collect();
+    let (k, groups) = (inner(job), groups(job));
+    let chunk = k.div_ceil(groups.max(1)).max(1);
+    let bias: Option<Vec<f64>> = job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+    let plain =
+        |accumulation: Accumulation| ProductArithmetic { bias: bias.as_deref(), ..ProductArithmetic::plain(accumulation, k) };
+    let d: Vec<f64> = ideal.d.iter().copied().collect();
+    let cols = ideal.d.ncols();
+    match (weights(a), weights(b)) {
+        // Codes times codes: the scales meet the accumulated sum, of each block where they change along K. int32 sums are
+        // exact and rounded once on their way to f32.
+        (Some(qa), Some(qb)) if qa[0].format().is_integer() == qb[0].format().is_integer() => {
+            let (fa, fb) = (qa[0].format(), qb[0].format());
+            let exact = fa.is_integer();
+            let accumulation = match exact {
+                true => Accumulation { relative_certain: 0.0, relative_probable_sd: 0.0, absolute: 0.0 },
+                false => accumulation_bound(accumulator, chunk, fa, fb)?,
+            };
+            let global = qa.iter().chain(&qb).filter(|q| q.global_scale_inv().is_some()).count() as u32;
+            let scales: Vec<&[f32]> = qa.iter().chain(&qb).map(|q| q.scale_inv()).collect();
+            let p = ProductArithmetic { groups, scale_roundings: 2 + u32::from(exact) + global, ..plain(accumulation) };
+            // The range from formats and scales holds for one scale of each side at a time: the extremes of all groups together.
+            let p = if qa.len() == 1 { p.scaled_by(fa, fb, &scales) } else { p };
+            Bound::product(&p, cols, &d, &magnitude, out)
+        }
+        // Values times codes: the weight is dequantized to the 16-bit type of the values, and that is what is multiplied.
+        (values, Some(qb)) => {
+            let format = match a {
+                Operand::High(t) => t.dtype(),
+                _ => Format::F16,
+            };
+            let accumulation = accumulation_bound(accumulator, k, format, format)?;
+            let values: Array2<f64> = values.map_or_else(|| a.to_f64(), |qa| decoded(qa[0]));
+            let row_abs: Vec<f64> = values.rows().into_iter().map(|r| r.iter().map(|x| x.abs()).sum()).collect();
+            let before_zero = match qb[0].zero() {
+                Zero::Additive { .. } => Some(before_zero(&values, qb[0])),
+                _ => None,
+            };
+            let weight_rounding = Some(WeightRounding { format, row_abs: &row_abs, before_zero: before_zero.as_deref() });
+            let p = ProductArithmetic {
+                weight_rounding,
+                scale_roundings: 2 * u32::from(weights(a).is_some()),
+                ..plain(accumulation)
+            };
+            Bound::product(&p, cols, &d, &magnitude, out)
+        }
+        _ => {
+            let (fa, fb) = (dtype(a), dtype(b));
+            Bound::product(&plain(accumulation_bound(accumulator, k, fa, fb)?), cols, &d, &magnitude, out)
+        }
+    }
+}
+
+/// The codes an operand is read as; `None` for values.
+fn weights(operand: &Operand) -> Option<Vec<&QTensor>> {
+    match operand {
+        Operand::High(_) => None,
+        Operand::Quantized(q) => Some(vec![q]),
+        Operand::Groups(groups) => Some(groups.iter().collect()),
+        Operand::Dynamic(d) => Some(vec![d.q()]),
+    }
+}
+
+fn dtype(operand: &Operand) -> Format {
+    match operand {
+        Operand::High(t) => t.dtype(),
+        _ => Format::F32,
+    }
+}
+
+/// Codes without their scales: what is multiplied before the epilogue.
+fn decoded(q: &QTensor) -> Array2<f64> {
+    Array2::from_shape_fn((q.rows(), q.cols()), |(i, j)| q.format().decode(u32::from(q.codes()[i * q.cols() + j])))
+}
+
+/// `Σ_k |a_ik|·|(q_jk − mid)·s_jk|`: what the first of two weight roundings acts on.
+fn before_zero(a: &Array2<f64>, q: &QTensor) -> Vec<f64> {
+    let Zero::Additive { zero, .. } = q.zero() else { return Vec::new() };
+    let w = Array2::from_shape_fn((q.rows(), q.cols()), |(j, k)| (q.value(j, k) - f64::from(zero[q.scale_index(j, k)])).abs());
+    a.mapv(f64::abs).dot(&w.t()).into_iter().collect()
+}
+
+/// Length of the longest sum.
+pub fn inner(job: &Job) -> usize {
+    match (&job.operands.offs, job.op) {
+        (Some(offs), Op::GroupedGemmWgrad) => {
+            let starts = std::iter::once(&0).chain(offs);
+            offs.iter().zip(starts).map(|(end, start)| end - start).max().unwrap_or(0)
+        }
+        _ => job.operands.a[0].cols(),
+    }
+}
+
+/// Blocks along K inside which every scale is constant.
+pub fn groups(job: &Job) -> usize {
+    let k = inner(job);
+    let width = |o: &Operand| match weights(o) {
+        Some(q) if !matches!(o, Operand::Groups(_)) => q[0].granularity().tile(q[0].rows(), q[0].cols()).1,
+        _ => k,
+    };
+    let narrow = std::iter::once(&job.operands.a[0]).chain(&job.operands.b).map(width).min().unwrap_or(k);
+    k.div_ceil(narrow.max(1)).max(1)
+}
+
+/// The scales whose faults a product can have: name, values, and what they span.
+pub fn scales(job: &Job) -> Vec<(&'static str, Vec<f32>, Spans)> {
+    let mut all = Vec::new();
+    let sides =
+        [("a.scale_inv", Some(&job.operands.a[0]), Spans::Rows), ("b.scale_inv", job.operands.b.as_ref(), Spans::Columns)];
+    for (name, operand, along) in sides {
+        let Some(q) = operand.and_then(weights) else { continue };
+        let by_row = q.len() == 1 && job.op == Op::Gemm && q[0].scale_inv().len() == q[0].rows();
+        let values = q.iter().flat_map(|q| q.scale_inv()).copied().collect();
+        all.push((name, values, if by_row { along } else { Spans::Other }));
+    }
+    if let OutSpec::Scaled { scale, .. } = &job.out {
+        all.push(("out.scale", scale.iter().map(|s| s.unwrap_or(1.0)).collect(), Spans::Other));
+    }
+    all
+}

@@ -1,0 +1,59 @@
+//! What a run was: enough to make it again.
+
+use super::Sweep;
+use super::run::{Options, Outcome};
+use crate::{Error, Result};
+use std::path::Path;
+use std::process::Command;
+
+/// Writes `provenance.txt`, one `key: value` a line.
+pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome, seconds: f64) -> Result<()> {
+    let mut lines = vec![
+        format!("qassay: {}", env!("CARGO_PKG_VERSION")),
+        format!("revision: {}", revision()),
+        format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")),
+        format!("backend: {}", options.backend.name()),
+        format!("device: {}", cpu()),
+        format!(
+            "threads: {}",
+            if options.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { options.jobs }
+        ),
+        format!("seed: {}", options.seed),
+    ];
+    for sweep in sweeps {
+        lines.push(format!("sweep: {} sha256 {} ({} cases)", sweep.name, sweep.digest, sweep.cases.len()));
+    }
+    for (name, file, _) in crate::input::real::COLLECTIONS {
+        let path = crate::input::data_path(file)?;
+        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e, "check its permissions"))?;
+        lines.push(format!("real data: {name} sha256 {}", crate::compare::sha256(&bytes)));
+    }
+    lines.push(format!(
+        "cases: {} of {}{}",
+        outcome.rows.len(),
+        outcome.planned,
+        if outcome.interrupted { " (stopped)" } else { "" }
+    ));
+    lines.push(format!("seconds: {seconds:.1}"));
+    let path = out.join("provenance.txt");
+    std::fs::write(&path, lines.join("\n") + "\n").map_err(|e| Error::io(&path, e, "make room; the rows are complete"))
+}
+
+/// The git revision of the source tree, with `+` when it has changes; `unknown` outside a checkout.
+fn revision() -> String {
+    let git = |args: &[&str]| {
+        let out = Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(args).output().ok()?;
+        out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string())
+    };
+    match (git(&["rev-parse", "--short=12", "HEAD"]), git(&["status", "--porcelain", "--untracked-files=no"])) {
+        (Some(head), Some(changes)) => head + if changes.is_empty() { "" } else { "+" },
+        _ => "unknown".into(),
+    }
+}
+
+/// The processor's name, where the system tells it.
+pub fn cpu() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split(": ").nth(1));
+    model.map_or_else(|| std::env::consts::ARCH.to_string(), |m| format!("{m} ({})", std::env::consts::ARCH))
+}

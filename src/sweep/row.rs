@@ -1,0 +1,151 @@
+//! One case's line in `rows.csv`.
+
+use crate::compare::METRICS;
+use crate::{Error, Result};
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// One column of `rows.csv`.
+#[derive(Clone, Debug)]
+pub struct Column {
+    pub name: String,
+    /// Empty for names and counts.
+    pub unit: &'static str,
+    pub help: String,
+}
+
+/// The columns before the metrics.
+const COORDINATES: &[(&str, &str, &str)] = &[
+    ("sweep", "", "sweep the case belongs to"),
+    ("family", "", "table of the sweep file"),
+    ("case", "", "name of the case: all its coordinates"),
+    ("op", "", "what is computed"),
+    ("act", "", "activation"),
+    ("kernel", "", "who computed it"),
+    ("backend", "", "cpu, cuda, vendor or external"),
+    ("device", "", "device it ran on"),
+    ("recipe_a", "", "how A (or the result of a cast) was quantized"),
+    ("recipe_b", "", "how B was quantized"),
+    ("format", "", "format of the narrowest quantized tensor"),
+    ("granularity", "", "which elements of it share a scale"),
+    ("group", "elements", "elements of K that share a scale; 0 is the whole row or tensor"),
+    ("zero", "", "zero points: none, integer, additive"),
+    ("offset", "rms", "added to B, in units of its root mean square"),
+    ("accumulator", "", "how the product was accumulated"),
+    ("m", "elements", "rows of the result"),
+    ("n", "elements", "columns of the result"),
+    ("k", "elements", "inner dimension; 0 where there is none"),
+    ("rows", "", "rows of each group or part"),
+    ("dtype", "", "dtype of the unquantized values"),
+    ("out", "", "what the kernel wrote"),
+    ("dist_a", "", "where A comes from"),
+    ("dist_b", "", "where B comes from"),
+    ("real", "", "true where A is a real tensor"),
+    ("bias", "", "true with a bias"),
+    ("seed", "", "draw"),
+    ("edge", "", "true where the sweep allows the case to lack power"),
+    ("verdict", "", "pass, suspect, fail, no_power, error, skipped"),
+    ("reason", "", "why, with the place"),
+    ("mismatches", "elements", "elements whose bits differ from the device model; empty where there is none"),
+    ("bound_ratio", "1", "largest error over its certain bound; at most 1 for a correct kernel"),
+    ("probable_ratio", "1", "largest error over its probable bound"),
+    ("power_gain", "1", "smallest uniform gain that the verdict would have caught"),
+    ("power_group_gain", "1", "smallest gain of one scale's elements that it would have caught"),
+    ("power_flip_rate", "1", "smallest share of codes off by one step that it would have caught"),
+    ("sha256", "", "digest of the output bits"),
+    ("ulp_histogram", "elements", "kernel error in output ulps, binned: 0|(0,.25]|(.25,.5]|(.5,1]|(1,2]|(2,4]|(4,8]|>8|nan"),
+    ("codes", "", "which codes of the quantized operands occur: 256 bits, hex, code 0 first"),
+    ("ties", "elements", "operand elements that were exactly between two codes"),
+    ("subnormals", "elements", "operand codes that are subnormal"),
+    ("saturations", "elements", "operand codes at the largest finite magnitude"),
+];
+
+/// The three errors, as column prefixes.
+pub const ERRORS: [(&str, &str); 3] = [
+    ("quant", "quantization error (ideal − exact)"),
+    ("kernel", "kernel error (actual − ideal)"),
+    ("total", "total error (actual − exact)"),
+];
+
+/// Every column of `rows.csv`, in order: coordinates, verdict, then each metric of each error.
+pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
+    let mut all: Vec<Column> =
+        COORDINATES.iter().map(|(n, u, h)| Column { name: (*n).into(), unit: u, help: (*h).into() }).collect();
+    for (prefix, what) in ERRORS {
+        all.extend(METRICS.iter().map(|m| Column {
+            name: format!("{prefix}_{}", m.name),
+            unit: m.unit,
+            help: format!("{}: {}", what, m.help),
+        }));
+    }
+    all.push(Column { name: "command".into(), unit: "", help: "the one command that reproduces this row".into() });
+    all
+});
+
+/// Position of a column.
+pub fn column(name: &str) -> Option<usize> {
+    static INDEX: LazyLock<std::collections::HashMap<String, usize>> =
+        LazyLock::new(|| COLUMNS.iter().enumerate().map(|(i, c)| (c.name.clone(), i)).collect());
+    INDEX.get(name).copied()
+}
+
+/// One line of `rows.csv`: a value for every column, empty where it does not apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    values: Vec<String>,
+}
+
+impl Default for Row {
+    fn default() -> Self {
+        Row { values: vec![String::new(); COLUMNS.len()] }
+    }
+}
+
+impl Row {
+    /// Sets a column. Panics on a name that is not in [`COLUMNS`]: a mistake in this crate.
+    pub fn set(&mut self, name: &str, value: impl ToString) {
+        let i = column(name).unwrap_or_else(|| panic!("no column {name}"));
+        self.values[i] = value.to_string();
+    }
+    /// Sets a number in the shortest decimal form that reads back to the same f64.
+    pub fn set_number(&mut self, name: &str, value: f64) {
+        self.set(name, number(value));
+    }
+    /// The text of a column; empty for a name that does not exist.
+    pub fn get(&self, name: &str) -> &str {
+        column(name).map_or("", |i| &self.values[i])
+    }
+    /// The number of a column, where there is one.
+    pub fn num(&self, name: &str) -> Option<f64> {
+        self.get(name).parse().ok()
+    }
+    pub fn values(&self) -> &[String] {
+        &self.values
+    }
+}
+
+/// Shortest decimal that reads back to the same f64; exponent form outside 1e-4 … 1e7.
+pub fn number(x: f64) -> String {
+    if x == 0.0 || (1e-4..1e7).contains(&x.abs()) || !x.is_finite() { format!("{x}") } else { format!("{x:e}") }
+}
+
+/// Reads a `rows.csv` written by this version. A last line without its newline (a torn write) is dropped.
+pub fn read(path: &Path) -> Result<Vec<Row>> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e, "name the folder of a run"))?;
+    let bad = |found: String, expected: String| Error::BadFile { path: path.to_path_buf(), found, expected };
+    let whole = &text[..text.rfind('\n').map_or(0, |i| i + 1)];
+    let mut reader = csv::ReaderBuilder::new().from_reader(whole.as_bytes());
+    let header: Vec<String> =
+        reader.headers().map_err(|e| bad(e.to_string(), "a CSV header".into()))?.iter().map(String::from).collect();
+    if !header.iter().eq(COLUMNS.iter().map(|c| &c.name)) {
+        let odd = header.iter().find(|h| column(h).is_none());
+        let found = odd.map_or(format!("{} columns", header.len()), |h| format!("column `{h}`"));
+        return Err(bad(found, format!("the {} columns of this version of qassay; run the sweep again", COLUMNS.len())));
+    }
+    let mut rows = Vec::new();
+    for (i, record) in reader.records().enumerate() {
+        let record = record.map_err(|e| bad(format!("line {}: {e}", i + 2), "a complete row".into()))?;
+        rows.push(Row { values: record.iter().map(String::from).collect() });
+    }
+    Ok(rows)
+}
