@@ -1,1 +1,71 @@
-//! (room being furnished)
+//! Rows → figures, page, summary. Draws and words what the rows hold; computes no statistic.
+
+mod figures;
+mod page;
+pub mod plot;
+mod summary;
+
+use crate::sweep::maps::{self, ErrorMap};
+use crate::sweep::row::{COLUMNS, Row, number};
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+
+pub use figures::Figure;
+pub use summary::terminal as terminal_summary;
+
+/// Writes `index.html`, `summary.md` and `figures/` (each figure as SVG and its data as CSV) into the folder of a run, from
+/// its rows and what else is there (`maps.csv`, `provenance.txt`). Returns the page's path.
+pub fn write(out: &Path, rows: &[Row]) -> Result<PathBuf> {
+    let maps: Vec<ErrorMap> = maps::read(out)?;
+    let provenance = std::fs::read_to_string(out.join("provenance.txt")).unwrap_or_default();
+    let figures = figures::all(rows, &maps);
+    let save = |name: &str, text: &str| -> Result<PathBuf> {
+        let path = out.join(name);
+        std::fs::write(&path, text)
+            .map_err(|e| Error::io(&path, e, "make room, then `qassay report` this folder; the rows are complete"))?;
+        Ok(path)
+    };
+    let folder = out.join("figures");
+    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e, "make room, then `qassay report` this folder"))?;
+    for figure in &figures {
+        for (i, (_, svg)) in figure.charts.iter().enumerate() {
+            let part = if figure.charts.len() > 1 { format!("-{}", i + 1) } else { String::new() };
+            save(&format!("figures/{}{part}.svg", figure.id), &plot::standalone(svg))?;
+        }
+        save(&format!("figures/{}.csv", figure.id), &figure.data)?;
+    }
+    save("summary.md", &summary::markdown(rows, &figures, &provenance))?;
+    save("index.html", &page::html(rows, &figures, &provenance))
+}
+
+/// A row as one JSON object: numbers as numbers, empty columns left out, a non-finite number as its name.
+pub fn json(row: &Row) -> serde_json::Value {
+    let value = |name: &str, unit: &str| -> serde_json::Value {
+        let text = row.get(name);
+        match (unit.is_empty(), text.parse::<f64>()) {
+            (false, Ok(x)) if x.is_finite() => serde_json::json!(x),
+            _ => text.into(),
+        }
+    };
+    let filled = COLUMNS.iter().filter(|c| !row.get(&c.name).is_empty());
+    serde_json::Value::Object(filled.map(|c| (c.name.clone(), value(&c.name, c.unit))).collect())
+}
+
+/// [`json`] on one line.
+pub fn json_line(row: &Row) -> String {
+    json(row).to_string()
+}
+
+/// A number as people read it: four significant digits.
+pub(crate) fn short(x: f64) -> String {
+    if x == 0.0 || !x.is_finite() {
+        return number(x);
+    }
+    let digits = (3 - x.abs().log10().floor() as i32).clamp(0, 6) as usize;
+    if (1e-3..1e6).contains(&x.abs()) {
+        let text = format!("{x:.digits$}");
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
+    } else {
+        format!("{x:.2e}")
+    }
+}
