@@ -1,1 +1,108 @@
-//! (room being furnished)
+//! The command line: one verb a file. Only this room prints, and only it uses anyhow.
+
+mod bench;
+#[cfg(feature = "cuda")]
+mod compile;
+#[cfg(feature = "cuda")]
+mod devices;
+mod list;
+mod report;
+mod run;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Exit statuses, the same for every verb.
+pub mod status {
+    /// Everything passed.
+    pub const PASSED: u8 = 0;
+    /// A verdict failed, or a case ended in an error.
+    pub const FAILED: u8 = 1;
+    /// Usage or input.
+    pub const USAGE: u8 = 2;
+    /// Nothing failed, but a case that is no edge case had no power.
+    pub const NO_POWER: u8 = 3;
+    /// Stopped by Ctrl-C.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+/// Assays quantized GPU kernels to the last bit.
+///
+/// A sweep (data/sweeps/*.toml) expands to cases. Each case is computed four times: exactly on the unquantized values, in
+/// f64 on the bits the kernel saw, by the device model, and by the kernel. What the format costs and what the kernel costs
+/// are told apart, and the kernel's share is judged by a bound derived from its arithmetic.
+#[derive(Parser)]
+#[command(name = "qassay", version, max_term_width = 110)]
+#[command(after_help = "Exit status: 0 all passed; 1 a verdict failed; 2 usage or input; 3 nothing failed but a case had no \
+power; 130 stopped by Ctrl-C.\n\nFirst steps:\n  qassay run smoke          a few seconds\n  qassay run                the \
+standard sweep, with a report\n  qassay list recipes       what can be named in a sweep")]
+struct Cli {
+    /// Show what the library logs (also QASSAY_LOG=debug).
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Run(run::Args),
+    Report(report::Args),
+    List(list::Args),
+    Bench(bench::Args),
+    #[cfg(feature = "cuda")]
+    Devices(devices::Args),
+    #[cfg(feature = "cuda")]
+    Compile(compile::Args),
+    /// Print a shell's completion script to standard output.
+    Completions {
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Parses the command line, runs the verb, and gives the exit status.
+pub fn main() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // A closed pipe is not an error of ours.
+            let _ = e.print();
+            return if e.use_stderr() { status::USAGE } else { status::PASSED };
+        }
+    };
+    log(cli.verbose);
+    let result = match cli.verb {
+        Verb::Run(args) => run::run(args),
+        Verb::Report(args) => report::run(args),
+        Verb::List(args) => list::run(args),
+        Verb::Bench(args) => bench::run(args),
+        #[cfg(feature = "cuda")]
+        Verb::Devices(args) => devices::run(args),
+        #[cfg(feature = "cuda")]
+        Verb::Compile(args) => compile::run(args),
+        Verb::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "qassay", &mut script);
+            print(&String::from_utf8_lossy(&script));
+            Ok(status::PASSED)
+        }
+    };
+    result.unwrap_or_else(|e| {
+        eprintln!("qassay: {e:#}");
+        status::USAGE
+    })
+}
+
+fn log(verbose: u8) {
+    let level = ["warn", "info", "debug", "trace"][usize::from(verbose).min(3)];
+    let filter = tracing_subscriber::EnvFilter::try_from_env("QASSAY_LOG").unwrap_or_else(|_| level.into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}
+
+/// Writes to standard output; a reader that went away (`| head`) ends the program quietly.
+fn print(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,153 @@
+//! `qassay list`: what can be named.
+
+use super::{print, status};
+use anyhow::Result;
+
+/// List formats, recipes, ops, kernels, metrics, distributions, sweeps or models.
+#[derive(clap::Args)]
+pub struct Args {
+    what: What,
+    /// As a JSON array of objects.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum What {
+    Formats,
+    Recipes,
+    Ops,
+    Kernels,
+    Metrics,
+    Distributions,
+    Sweeps,
+    Models,
+    Gates,
+    Columns,
+}
+
+pub fn run(args: Args) -> Result<u8> {
+    let (header, rows) = table(args.what)?;
+    if args.json {
+        let objects: Vec<_> = rows
+            .iter()
+            .map(|r| {
+                serde_json::Value::Object(header.iter().zip(r).map(|(h, v)| ((*h).to_string(), v.as_str().into())).collect())
+            })
+            .collect();
+        print(&(serde_json::to_string_pretty(&objects)? + "\n"));
+    } else {
+        print(&aligned(&header, &rows));
+    }
+    Ok(status::PASSED)
+}
+
+type Table = (Vec<&'static str>, Vec<Vec<String>>);
+
+fn table(what: What) -> Result<Table> {
+    let s = |x: &dyn ToString| x.to_string();
+    Ok(match what {
+        What::Formats => (
+            vec!["name", "bits", "max", "min normal", "min subnormal", "what"],
+            crate::format::FORMATS
+                .iter()
+                .map(|f| {
+                    let float = |x: f64| if f.integer { String::new() } else { crate::sweep::row::number(x) };
+                    let normal = 2f64.powi(f.format.min_exponent());
+                    let sub = 2f64.powi(f.format.min_exponent() - f.mantissa as i32);
+                    vec![
+                        s(&f.name),
+                        s(&f.bits),
+                        crate::sweep::row::number(f.format.max_finite()),
+                        float(normal),
+                        float(sub),
+                        s(&f.help),
+                    ]
+                })
+                .collect(),
+        ),
+        What::Recipes => (
+            vec!["name", "formats", "group", "what", "source"],
+            crate::recipe::RECIPES
+                .iter()
+                .map(|r| {
+                    let formats: Vec<&str> = r.formats.iter().map(|f| f.name()).collect();
+                    vec![s(&r.name), formats.join(" "), s(&if r.free_group { "gN" } else { "" }), s(&r.help), s(&r.source)]
+                })
+                .collect(),
+        ),
+        What::Ops => (vec!["name", "what"], crate::op::OPS.iter().map(|(_, n, h)| vec![s(n), s(h)]).collect()),
+        What::Kernels => (
+            vec!["name", "ops", "what", "source"],
+            crate::kernel::cpu::KERNELS
+                .iter()
+                .map(|k| {
+                    let ops: Vec<&str> = k.spec().ops.iter().map(|o| o.name()).collect();
+                    vec![s(&k.spec().name), ops.join(" "), s(&k.spec().help), s(&k.spec().source)]
+                })
+                .collect(),
+        ),
+        What::Metrics => (
+            vec!["name", "unit", "what"],
+            crate::compare::METRICS.iter().map(|m| vec![s(&m.name), s(&m.unit), s(&m.help)]).collect(),
+        ),
+        What::Distributions => (
+            vec!["name", "edge", "what"],
+            crate::input::DISTRIBUTIONS
+                .iter()
+                .map(|d| vec![s(&d.name), s(&if d.edge { "edge" } else { "" }), s(&d.help)])
+                .chain(real_tensors()?)
+                .collect(),
+        ),
+        What::Sweeps => (
+            vec!["name", "cases", "what"],
+            crate::sweep::names()?
+                .into_iter()
+                .map(|(name, about)| Ok(vec![name.clone(), s(&crate::sweep::Sweep::load(&name, 0)?.cases.len()), about]))
+                .collect::<crate::Result<_>>()?,
+        ),
+        What::Models => (
+            vec!["name", "what", "evidence"],
+            crate::model::table::MODELS.iter().map(|m| vec![s(&m.name), s(&m.help), s(&m.evidence)]).collect(),
+        ),
+        What::Gates => (
+            vec!["name", "rule", "source"],
+            crate::compare::gates::GATES.iter().map(|g| vec![s(&g.name), s(&g.help), s(&g.source)]).collect(),
+        ),
+        What::Columns => (
+            vec!["name", "unit", "what"],
+            crate::sweep::row::COLUMNS.iter().map(|c| vec![c.name.clone(), s(&c.unit), c.help.clone()]).collect(),
+        ),
+    })
+}
+
+/// The tensors of the collections in data/real.
+fn real_tensors() -> Result<Vec<Vec<String>>> {
+    let mut rows = Vec::new();
+    for (prefix, file, _) in crate::input::real::COLLECTIONS {
+        for (name, dtype, shape) in crate::input::real::tensors(&crate::input::data_path(file)?)? {
+            let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
+            rows.push(vec![
+                format!("{prefix}:{name}"),
+                String::new(),
+                format!("real tensor, {} {}", shape.join("×"), dtype.to_lowercase()),
+            ]);
+        }
+    }
+    Ok(rows)
+}
+
+/// Columns padded to their widest cell, the last one free.
+fn aligned(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |j: usize| rows.iter().map(|r| r[j].chars().count()).chain([header[j].len()]).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let text: String = cells.zip(&widths).map(|(c, w)| format!("{c:<w$}  ")).collect();
+        text.trim_end().to_string() + "\n"
+    };
+    let mut text = line(&mut header.iter().copied());
+    for row in rows {
+        text += &line(&mut row.iter().map(String::as_str));
+    }
+    text
+}
