@@ -1,0 +1,41 @@
+# The commands people type. `make help` lists them.
+.PHONY: help report test setup fmt clippy unit program bench clean
+
+help:
+	@echo "make report   run the standard sweep and write its report"
+	@echo "make test     set up what is needed, then run everything that CI runs"
+	@echo "make bench    time the codecs on this machine"
+	@echo "make clean    remove build outputs, reports and the local environment"
+
+report:
+	cargo run --release -- run
+
+# One step a line, so that the first that fails is the last thing printed.
+test: setup fmt clippy unit program
+
+setup:
+	scripts/setup.sh
+
+fmt:
+	cargo fmt --check
+
+clippy:
+	cargo clippy --all-targets -- -D warnings
+	cargo clippy --lib --no-default-features -- -D warnings
+
+# Unit and doc tests with overflow checks.
+unit:
+	cargo test --lib --bins
+	cargo test --doc
+
+# Whole-program and exhaustive tests, on the program that people run.
+program:
+	cargo test --release --test '*'
+
+bench:
+	cargo run --release -- bench codec
+
+clean:
+	cargo clean
+	rm -rf .venv .tools
+	find reports -mindepth 1 -maxdepth 1 ! -name README.md ! -name example -exec rm -rf {} +

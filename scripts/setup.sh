@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Sets up what the tests need beyond Rust; what is there already is kept. Says what it does.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# A browser for the report's test. Without root or apt the test says that it was skipped.
+if ! command -v chromium >/dev/null 2>&1; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "setup: installing chromium with apt-get"
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 ||
+      echo "setup: apt-get could not install chromium; the browser test will be skipped"
+  else
+    echo "setup: no chromium, and no root with apt-get to install it; the browser test will be skipped"
+  fi
+fi
+echo "setup: done"

@@ -1,0 +1,189 @@
+//! The program as people meet it: the main job, wrong arguments, bad files, full and read-only folders, Ctrl-C.
+
+mod common;
+
+use common::qassay;
+use predicates::prelude::*;
+use predicates::str::contains;
+use std::path::Path;
+
+fn sweep(dir: &Path, text: &str) -> std::path::PathBuf {
+    let path = dir.join("mine.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+const ONE: &str = "about = \"one\"\n[[cases]]\nname = \"one\"\nop = [\"cast\"]\nshape = [\"8x64\"]\nout = [\"te_current\"]\n";
+
+#[test]
+fn smoke_passes_and_leaves_a_whole_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    qassay().args(["run", "smoke", "--quiet", "--out"]).arg(&out).assert().success().stdout(contains("report: "));
+    for file in
+        ["rows.csv", "provenance.txt", "summary.md", "index.html", "figures/sqnr_by_recipe.svg", "figures/sqnr_by_recipe.csv"]
+    {
+        let size = std::fs::metadata(out.join(file)).unwrap_or_else(|e| panic!("{file}: {e}")).len();
+        assert!(size > 100, "{file} holds {size} bytes");
+    }
+    let rows = std::fs::read_to_string(out.join("rows.csv")).unwrap();
+    assert!(rows.lines().count() > 20);
+    // The report can be made again from the rows alone, and is the same.
+    let page = std::fs::read(out.join("index.html")).unwrap();
+    qassay().arg("report").arg(&out).assert().success();
+    assert!(page == std::fs::read(out.join("index.html")).unwrap(), "`report` made another page than `run`");
+}
+
+#[test]
+fn the_same_rows_with_one_thread_and_with_two_and_by_each_rows_own_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = |name: &str, jobs: &str| {
+        let out = dir.path().join(name);
+        qassay().args(["run", "smoke", "--quiet", "--jobs", jobs, "--seed", "5", "--out"]).arg(&out).assert().success();
+        std::fs::read_to_string(out.join("rows.csv")).unwrap()
+    };
+    let (one, two) = (rows("one", "1"), rows("two", "2"));
+    assert!(one == two, "rows.csv depends on the number of threads");
+    let mut reader = csv::Reader::from_reader(one.as_bytes());
+    let header = reader.headers().unwrap().clone();
+    let at = |name: &str| header.iter().position(|h| h == name).unwrap();
+    let (command, sha) = (at("command"), at("sha256"));
+    for (i, row) in reader.records().map(Result::unwrap).filter(|r| !r[sha].is_empty()).enumerate().step_by(7) {
+        let words: Vec<&str> = row[command].split('\'').collect();
+        let [head, case, ..] = words[..] else { panic!("{}", &row[command]) };
+        let out = dir.path().join(format!("again-{i}"));
+        let arguments = head.trim_start_matches("qassay ").split_whitespace();
+        qassay().args(arguments).arg(case).args(["--quiet", "--out"]).arg(&out).assert().success();
+        let again = std::fs::read_to_string(out.join("rows.csv")).unwrap();
+        let mut reader = csv::Reader::from_reader(again.as_bytes());
+        let found: Vec<_> = reader.records().map(Result::unwrap).collect();
+        assert_eq!(found, [row], "the row's command made another row");
+    }
+}
+
+#[test]
+fn json_is_one_object_a_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = qassay().args(["run", "smoke", "--json", "--out"]).arg(dir.path().join("run")).assert().success();
+    let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+    for line in text.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(row["case"].is_string() && row["verdict"].is_string(), "{line}");
+    }
+    assert!(text.lines().count() > 20);
+}
+
+#[test]
+fn mistakes_in_a_sweep_name_file_line_and_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text, line, says) in [
+        ("about = 1", "mine.toml:1", "string"),
+        ("about = \"x\"\ncases = [", "mine.toml:2", ""),
+        (&ONE.replace("shape", "shapes"), "mine.toml:5", "unknown field `shapes`"),
+        (&ONE.replace("\"cast\"", "\"cats\""), "mine.toml:4", "unknown op `cats`; known: cast"),
+        (&ONE.replace("8x64", "8by64"), "mine.toml:5", "MxN"),
+        (&ONE.replace("te_current", "te_curent"), "mine.toml:6", "unknown recipe `te_curent`"),
+        (&format!("{ONE}dist = [\"norml\"]\n"), "mine.toml:7", "unknown distribution `norml`"),
+        (&format!("{ONE}{}", ONE.strip_prefix("about = \"one\"\n").unwrap()), "mine.toml", "both hold the case"),
+    ] {
+        let path = sweep(dir.path(), text);
+        let out = qassay().arg("run").arg(&path).arg("--out").arg(dir.path().join("never")).assert().code(2);
+        out.stderr(contains(line).and(contains(says)));
+        assert!(!dir.path().join("never").exists(), "a refused sweep left a folder");
+    }
+    qassay().args(["run", "standrad"]).assert().code(2).stderr(contains("known: full, origins, smoke, standard"));
+    qassay().args(["run", "smoke", "--case", "nothing"]).assert().code(2).stderr(contains("no case of smoke matches"));
+    qassay().args(["run", "no/such/file.toml"]).assert().code(2);
+    qassay().args(["rum"]).assert().code(2);
+}
+
+#[test]
+fn impossible_combinations_are_listed_as_skipped() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = sweep(dir.path(), &ONE.replace("name", "bias = [true]\nname"));
+    let out = dir.path().join("run");
+    qassay().arg("run").arg(&path).arg("--quiet").arg("--out").arg(&out).assert().success();
+    assert!(std::fs::read_to_string(out.join("rows.csv")).unwrap().contains("skipped,cast has no bias"));
+}
+
+#[test]
+fn a_second_run_into_a_folder_is_refused_and_the_first_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = sweep(dir.path(), ONE);
+    let run = || {
+        let mut command = qassay();
+        command.arg("run").arg(&path).arg("--quiet").arg("--out").arg(dir.path().join("run"));
+        command
+    };
+    run().assert().success();
+    let before = std::fs::read(dir.path().join("run/rows.csv")).unwrap();
+    run().assert().code(2).stderr(contains("the folder holds a run"));
+    assert_eq!(before, std::fs::read(dir.path().join("run/rows.csv")).unwrap());
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_an_error_with_a_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "not a folder").unwrap();
+    qassay().args(["run", "smoke", "--quiet", "--out"]).arg(file.join("run")).assert().code(2).stderr(contains("--out"));
+    // A device without room: every write fails.
+    let full = dir.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::os::unix::fs::symlink("/dev/full", full.join("provenance.txt")).unwrap();
+    qassay().args(["run", "smoke", "--quiet", "--out"]).arg(&full).assert().code(2).stderr(contains("make room"));
+    assert!(std::fs::read_to_string(full.join("rows.csv")).unwrap().lines().count() > 20, "the rows were lost");
+}
+
+#[test]
+fn damaged_rows_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    qassay().arg("report").arg(dir.path()).assert().code(2).stderr(contains("name the folder of a run"));
+    std::fs::write(dir.path().join("rows.csv"), "a,b\n1,2\n").unwrap();
+    qassay().arg("report").arg(dir.path()).assert().code(2).stderr(contains("found column `a`"));
+    std::fs::write(dir.path().join("rows.csv"), [0u8, 159, 146, 150]).unwrap();
+    qassay().arg("report").arg(dir.path()).assert().code(2).stderr(contains("rows.csv"));
+}
+
+#[test]
+fn ctrl_c_leaves_complete_rows_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("qassay"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["run", "standard", "--quiet", "--out"])
+        .arg(&out)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let rows = out.join("rows.csv");
+    while std::fs::read_to_string(&rows).map_or(0, |t| t.lines().count()) < 5 {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before it could be stopped");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(130));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("cases are complete in"));
+    let text = std::fs::read_to_string(&rows).unwrap();
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    assert!(reader.records().all(|r| r.is_ok()), "a row is not complete");
+}
+
+#[test]
+fn every_list_is_filled_and_is_json_too() {
+    for what in ["formats", "recipes", "ops", "kernels", "metrics", "distributions", "sweeps", "models", "gates", "columns"] {
+        let text = qassay().args(["list", what]).assert().success().get_output().stdout.clone();
+        assert!(String::from_utf8(text).unwrap().lines().count() > 3, "{what}");
+        let json = qassay().args(["list", what, "--json"]).assert().success().get_output().stdout.clone();
+        let all: Vec<serde_json::Value> = serde_json::from_slice(&json).unwrap();
+        assert!(all.iter().all(|o| o["name"].is_string()), "{what}");
+    }
+}
+
+#[test]
+fn completions_and_help() {
+    qassay().args(["completions", "bash"]).assert().success().stdout(contains("_qassay"));
+    qassay().args(["run", "--help"]).assert().success().stdout(contains("Examples:"));
+}
