@@ -31,15 +31,15 @@ fn generate(kind: &str, dtype: Format, rows: usize, cols: usize, seed: u32) -> T
     };
     let unit = |w: u32| (f64::from(w >> 8) - 8_388_608.0) / 8_388_608.0;
     let value = |i: usize| match kind {
-        "bits" if dtype == Format::F32 => return f32::from_bits(word()),
-        "bits" => return dtype.decode(word() >> 16) as f32,
+        "bits" if dtype == Format::F32 => f32::from_bits(word()),
+        "bits" => dtype.decode(word() >> 16) as f32,
         "sum" => (unit(word()) + unit(word()) + unit(word())) as f32,
         "wide" => {
             let v = unit(word());
             (v * 2f64.powi(((word() >> 8) % 13) as i32 - 6)) as f32
         }
         "skewed" => (unit(word()) + 1.5) as f32,
-        "zeros" => match (unit(word()), (i % cols) / 16 % 3 == 0) {
+        "zeros" => match (unit(word()), (i % cols / 16).is_multiple_of(3)) {
             (v, false) => v as f32,
             (v, true) => 0f32.copysign(if v < 0.0 { -1.0 } else { 1.0 }),
         },
