@@ -1,0 +1,206 @@
+// From f32 accumulators to outputs, for every FP8 GEMM: scales, bias, rounding, FP8 output with amax.
+//
+// Options (-D), the same words in every GEMM file:
+//   A_E5M2, B_E5M2  0 e4m3 (default), 1 e5m2
+//   OUT             0 bf16 (default), 1 f16, 2 f32, 3 e4m3, 4 e5m2
+//   SCALE           0 per tensor (default), 1 per row of A and row of B, 2 A 1x128 and B 128x128, 3 A 1x128 and B 1x128
+//   ORDER           blocks only: 0 y = fma(RN32(P*sa), sb, y) (Transformer Engine, default), 1 y = fma(RN32(sa*sb), P, y) (DeepGEMM)
+//   PROMOTE         0 one accumulator chain over K (default), 1 every 128 of K a fresh chain, added by RN32; SCALE >= 2 implies it
+//   BIAS            0 none (default), 1 bf16[N], 2 f32[N]
+//
+// v per output element, acc the f32 accumulator (numerics.md 2.3, 3.5, tensorcore.md 1):
+//   SCALE 0: RN32(acc * RN32(sa*sb));  SCALE 1: RN32(sb[n] * RN32(sa[m]*acc));  SCALE 2, 3: acc (scaled block by block)
+//   then, with BIAS, v = RN32(v + f32(bias[n])).
+// bf16, f16, f32: d = RN(v). FP8: amax = max |v| (NaN ignored), d = Qsat(RN32(v*scale_d)), scale_inv_d = RN32(1/scale_d).
+#pragma once
+#include "common/gemm_types.cuh"
+
+#ifndef OUT
+#define OUT 0
+#endif
+#ifndef SCALE
+#define SCALE 0
+#endif
+#ifndef ORDER
+#define ORDER 0
+#endif
+#ifndef PROMOTE
+#define PROMOTE 0
+#endif
+#ifndef BIAS
+#define BIAS 0
+#endif
+#define BLOCK_SCALED (SCALE >= 2)
+#define PROMOTED (PROMOTE || BLOCK_SCALED)
+#define FP8_OUT (OUT >= 3)
+
+constexpr int OUT_BYTES = OUT == 2 ? 4 : FP8_OUT ? 1 : 2;
+
+/// Where the results go and what scales them; all pointers in global memory.
+struct Epilogue {
+    void* d;               // row-major, `ldd` elements a row
+    const float* scale_a;  // scale_inv of A: [1], or [M] by row, or 1x128: element (m, k/128) at (k/128)*sa_k + m
+    const float* scale_b;  // scale_inv of B: [1], or [N] by row, or 1x128: (n, k/128) at (k/128)*sb_k + n, or 128x128:
+                           // (n/128, k/128) at (n/128)*sb_row + (k/128)*sb_k
+    const void* bias;      // [N] bf16 or f32; unused without BIAS
+    const float* scale_d;  // [1], FP8 output only
+    float* amax_d;         // [1], FP8 output only: raised to max |v| if that is larger; the host sets it to 0 before
+    float* scale_inv_d;    // [1], FP8 output only
+    int ldd, sa_k, sb_row, sb_k;
+};
+
+/// One output tile: where its operands start and which part of it exists.
+struct Work {
+    int a_row, b_row;  // first rows of the operands
+    int k0, k1;        // range of K, k0 a multiple of 16; k0 == k1: the outputs are +0
+    int head;          // how many codes from k0 on belong to another group and count as zero
+    int rows, cols;    // how many rows and columns of the tile exist (may be <= 0)
+    int sa0, sb0;      // first row of the scales (SCALE >= 1)
+    long long d0;      // element offset of the tile's corner in D
+};
+
+/// v of one accumulator; `sa` is RN32(sa*sb) for SCALE 0.
+__device__ __forceinline__ float scaled(float acc, float sa, float sb, float bias) {
+    float v = acc;
+    if (SCALE == 0) v = __fmul_rn(acc, sa);
+    if (SCALE == 1) v = __fmul_rn(sb, __fmul_rn(sa, acc));
+    if (BIAS) v = __fadd_rn(v, bias);
+    return v;
+}
+
+/// Adds the partial sum of one 128-block of K to the running sum.
+__device__ __forceinline__ float promoted(float y, float partial, float sa, float sb) {
+    if (!BLOCK_SCALED) return __fadd_rn(y, partial);
+    if (ORDER == 0) return __fmaf_rn(__fmul_rn(partial, sa), sb, y);
+    return __fmaf_rn(__fmul_rn(sa, sb), partial, y);
+}
+
+__device__ __forceinline__ float bias_at(const Epilogue& e, int n) {
+    if (BIAS == 1) return bf16_to_f32(((const u16*)e.bias)[n]);
+    if (BIAS == 2) return ((const float*)e.bias)[n];
+    return 0.0f;
+}
+
+/// Two neighbouring 16-bit or 8-bit outputs; `scale_d` is used for FP8 only.
+__device__ __forceinline__ u32 pack_pair(float lo, float hi, float scale_d) {
+    if (OUT == 0) return pack_bf16(lo, hi);
+    if (OUT == 1) return pack_f16(lo, hi);
+    if (OUT == 3) return pack_e4m3(__fmul_rn(lo, scale_d), __fmul_rn(hi, scale_d));
+    return pack_e5m2(__fmul_rn(lo, scale_d), __fmul_rn(hi, scale_d));
+}
+
+/// Writes one output by itself (edges, and the naive kernels).
+__device__ __forceinline__ void store_one(const Epilogue& e, long long index, float v, float scale_d) {
+    if (OUT == 2) {
+        ((float*)e.d)[index] = v;
+    } else {
+        u32 bits = pack_pair(v, 0.0f, scale_d);
+        if (OUT_BYTES == 2) ((u16*)e.d)[index] = (u16)bits;
+        if (OUT_BYTES == 1) ((u8*)e.d)[index] = (u8)bits;
+    }
+}
+
+/// The warp's largest |v| joins amax_d; exact and independent of order, since non-negative floats order as integers.
+__device__ __forceinline__ void raise_amax(const Epilogue& e, float amax) {
+    for (int step = 16; step; step /= 2) amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, step));
+    if ((threadIdx.x & 31) == 0) atomicMax((int*)e.amax_d, __float_as_int(amax));
+}
+
+/// One thread of the grid calls this once.
+__device__ __forceinline__ void write_scale_inv(const Epilogue& e) { *e.scale_inv_d = __frcp_rn(*e.scale_d); }
+
+/// Scales, rounds and writes a warp's 16 rows (from row `row0` of the tile) of N columns, `acc` in wgmma's layout, by way of
+/// 2048 bytes of shared memory at `buffer`, so that whole 128-byte pieces of rows are written.
+template <int N>
+__device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epilogue& e, const Work& w, int row0, u32 buffer) {
+    constexpr int PITCH = 128, PIECES = 8;                             // bytes, and 16-byte pieces, of a row in the buffer
+    constexpr int COLS = PITCH / OUT_BYTES, EACH = COLS / PIECES;  // columns a pass, elements of a piece
+    const int lane = threadIdx.x & 31, r0 = lane / 4, r1 = r0 + 8;
+    if (row0 >= w.rows) return;
+
+    const bool empty = w.k0 == w.k1;
+    const float scale_d = FP8_OUT ? __ldg(e.scale_d) : 0.0f;
+    float sa[2] = {1.0f, 1.0f}, amax = 0.0f;
+    if (SCALE == 0) sa[0] = sa[1] = __fmul_rn(__ldg(e.scale_a), __ldg(e.scale_b));
+    if (SCALE == 1) {
+        sa[0] = row0 + r0 < w.rows ? __ldg(e.scale_a + w.sa0 + row0 + r0) : 0.0f;
+        sa[1] = row0 + r1 < w.rows ? __ldg(e.scale_a + w.sa0 + row0 + r1) : 0.0f;
+    }
+    const bool whole = (e.ldd * OUT_BYTES) % 16 == 0 && ((u64)e.d & 15) == 0;
+
+#pragma unroll
+    for (int pass = 0; pass < N / COLS; pass++) {
+        u32 pair[2][2];  // 16-bit outputs of columns group j, j + 1: rows r0, r1
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++) {
+            const int col = pass * COLS + 8 * j + 2 * (lane % 4);
+            float v[2][2];
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const bool exists = col + c < w.cols;
+                const float sb = SCALE == 1 && exists ? __ldg(e.scale_b + w.sb0 + col + c) : 0.0f;
+                const float bias = BIAS && exists ? bias_at(e, w.b_row + col + c) : 0.0f;
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const float x = acc[(pass * COLS / 8 + j) * 4 + 2 * h + c];
+                    v[h][c] = empty ? 0.0f : scaled(x, sa[h], sb, bias);
+                    if (FP8_OUT && exists && row0 + r0 + 8 * h < w.rows) amax = fmaxf(amax, fabsf(v[h][c]));
+                }
+            }
+            if (OUT == 2) {
+                const int piece = 2 * j + (lane % 4) / 2;
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int r = r0 + 8 * h;
+                    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(buffer + r * PITCH + ((piece ^ (r & 7)) * 16) + (lane & 1) * 8),
+                                 "f"(v[h][0]), "f"(v[h][1])
+                                 : "memory");
+                }
+            } else if (OUT_BYTES == 2) {
+                pair[j & 1][0] = pack_pair(v[0][0], v[0][1], scale_d);
+                pair[j & 1][1] = pack_pair(v[1][0], v[1][1], scale_d);
+                if (j & 1) {
+                    const int r = lane % 16, piece = j - 1 + lane / 16;
+                    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                                     buffer + r * PITCH + ((piece ^ (r & 7)) * 16)),
+                                 "r"(pair[0][0]), "r"(pair[0][1]), "r"(pair[1][0]), "r"(pair[1][1])
+                                 : "memory");
+                }
+            } else {
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int r = r0 + 8 * h;
+                    asm volatile("st.shared.u16 [%0], %1;" ::"r"(buffer + r * PITCH + (((j / 2) ^ (r & 7)) * 16) + (j & 1) * 8 + (lane % 4) * 2),
+                                 "h"((u16)pack_pair(v[h][0], v[h][1], scale_d))
+                                 : "memory");
+                }
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 16 * PIECES / 32; i++) {
+            const int r = (i * 32 + lane) / PIECES, piece = (i * 32 + lane) % PIECES, col = pass * COLS + piece * EACH;
+            uint4 bits;
+            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                         : "r"(buffer + r * PITCH + ((piece ^ (r & 7)) * 16)));
+            u8* at = (u8*)e.d + (w.d0 + (long long)(row0 + r) * e.ldd + col) * OUT_BYTES;
+            if (row0 + r >= w.rows) continue;
+            if (whole && col + EACH <= w.cols) {
+                *(uint4*)at = bits;
+            } else {
+                const u32 word[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+                for (int x = 0; x < EACH; x++) {
+                    const u32 part = word[x * OUT_BYTES / 4] >> (8 * (x * OUT_BYTES % 4));
+                    if (col + x >= w.cols) break;
+                    if (OUT_BYTES == 4) ((u32*)at)[x] = part;
+                    if (OUT_BYTES == 2) ((u16*)at)[x] = (u16)part;
+                    if (OUT_BYTES == 1) at[x] = (u8)part;
+                }
+            }
+        }
+        __syncwarp();
+    }
+    if (FP8_OUT) raise_amax(e, amax);
+}

@@ -1,0 +1,114 @@
+// FP8 GEMM by wgmma (sm_90a): D[M,N] = epilogue( A[M,K] · B[N,K]^T ), e4m3 or e5m2 codes, f32 accumulation on the tensor cores.
+//
+// What is computed, to the bit: common/fp8_epilogue.cuh (scales, bias, rounding, FP8 output with amax and scale_inv) over
+// common/fp8_pipeline.cuh (accumulation), with their -D options. `fp8_gemm_naive` is the definition: integer arithmetic only,
+// no tensor core; fp8_gemm must equal it on every bit (NaN outputs: as a class where the output is f16 or bf16).
+//
+// contract fp8_gemm                                   (sm_90a only; absent elsewhere)
+//   block 384; dynamic shared memory 232448; cluster compiled in (BLOCKS = CLUSTER ? 2 : 1); grid min(multiprocessors rounded down to the
+//   cluster size, BLOCKS * tiles), tiles = CLUSTER == 1 ? ceil(M/256)*ceil(N/TILE_N) : CLUSTER == 2 ?
+//   ceil(M/128)*ceil(N/(2*TILE_N)) : ceil(M/128)*ceil(N/TILE_N)
+//   args 0 map_a, 1 map_b   CUtensorMap by value: UINT8, dims {K, M}, strides {lda}, box {128, CLUSTER == 2 ? 64 : 128};
+//                           dims {K, N}, strides {ldb}, box {128, CLUSTER == 1 ? TILE_N/2 : TILE_N}; SWIZZLE_128B, zero fill
+//        2 d                void*, [M, ldd] row-major, aligned to its element; 16-byte stores where d and ldd*size are multiples of 16
+//        3 scale_a, 4 scale_b  const float*, scale_inv of A and B: fp8_epilogue.cuh
+//        5 bias             const void* [N] or null (BIAS 0)
+//        6 scale_d, 7 amax_d, 8 scale_inv_d   float* [1] each, FP8 output only, else null; amax_d starts at 0
+//        9 m, 10 n, 11 k, 12 ldd   int
+//        13 sa_k, 14 sb_row, 15 sb_k   int, element strides of block scales (fp8_epilogue.cuh), else 0. cuBLAS's layouts:
+//                           1x128: sa_k = round_up(M, 4), sb_k = round_up(N, 4); 128x128: sb_row = round_up(ceil(K/128), 4), sb_k = 1
+//        16 band            int >= 1, tile rows (of a cluster) that are walked together; 8 keeps both operands' slices in L2
+//   refuse on the host: M, N or K < 1; lda, ldb or a base of A or B not a multiple of 16 (TMA), so K % 16 != 0 when packed;
+//   ldd < N; M or N > 2^31 - 512; a null scale; 1x128 scales whose base is not 16-byte aligned or whose stride is not a multiple of 4 or
+//   < M (N); both operands e5m2 (cuBLASLt refuses it too: results would be legal here).
+//
+// contract fp8_gemm_naive                             (any architecture)
+//   block {32, 8}; grid {ceil(N/32), ceil(M/8)}; no shared memory; args: a u8* [M, lda], b u8* [N, ldb], then 2..15 as above with
+//   lda, ldb inserted after k: a, b, d, scale_a, scale_b, bias, scale_d, amax_d, scale_inv_d, m, n, k, lda, ldb, ldd, sa_k, sb_row,
+//   sb_k. -DMMA_SYNC=1: the accumulation of fp8_gemm_mma.cu on sm_90 instead.
+#include "common/fp8_epilogue.cuh"
+#include "common/fp8_model.cuh"
+
+#ifndef MMA_SYNC
+#define MMA_SYNC 0
+#endif
+#ifndef A_E5M2
+#define A_E5M2 0
+#endif
+#ifndef B_E5M2
+#define B_E5M2 0
+#endif
+
+extern "C" __global__ void fp8_gemm_naive(const u8* a, const u8* b, void* d, const float* scale_a, const float* scale_b, const void* bias,
+                                          const float* scale_d, float* amax_d, float* scale_inv_d, int m, int n, int k, int lda, int ldb,
+                                          int ldd, int sa_k, int sb_row, int sb_k) {
+    const int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
+    const Epilogue e{d, scale_a, scale_b, bias, scale_d, amax_d, scale_inv_d, ldd, sa_k, sb_row, sb_k};
+    if (FP8_OUT && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && threadIdx.y == 0) *scale_inv_d = 1.0f / *scale_d;
+    if (row >= m || col >= n) return;
+
+    float sum = 0.0f, chain = 0.0f;
+    for (int k0 = 0; k0 < k; k0 += 32) {
+        u8 x[32], y[32];
+        for (int i = 0; i < 32; i++) {
+            x[i] = k0 + i < k ? a[(long long)row * lda + k0 + i] : 0;
+            y[i] = k0 + i < k ? b[(long long)col * ldb + k0 + i] : 0;
+        }
+        chain = fp8_instruction(x, y, chain, A_E5M2, B_E5M2, MMA_SYNC);
+        if (PROMOTED && ((k0 + 32) % 128 == 0 || k0 + 32 >= k)) {
+            const int block = k0 / 128;
+            if (BLOCK_SCALED) {
+                const float sa = scale_a[(long long)block * sa_k + row];
+                const float sb = scale_b[(long long)block * sb_k + (SCALE == 2 ? (long long)(col / 128) * sb_row : col)];
+                if (ORDER == 0) sum = __fmaf_rn(__fmul_rn(chain, sa), sb, sum);
+                else sum = __fmaf_rn(__fmul_rn(sa, sb), chain, sum);
+            } else {
+                sum = __fadd_rn(sum, chain);
+            }
+            chain = 0.0f;
+        }
+    }
+    float v = PROMOTED ? sum : chain;
+    if (SCALE == 0) v = __fmul_rn(v, __fmul_rn(scale_a[0], scale_b[0]));
+    if (SCALE == 1) v = __fmul_rn(scale_b[col], __fmul_rn(scale_a[row], v));
+    if (BIAS) v = __fadd_rn(v, bias_at(e, col));
+    if (FP8_OUT && v == v) atomicMax((int*)amax_d, __float_as_int(fabsf(v)));
+    store_one(e, (long long)row * ldd + col, v, FP8_OUT ? *scale_d : 0.0f);
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "common/fp8_pipeline.cuh"
+
+/// All tiles of one product.
+struct Dense {
+    static constexpr bool RAGGED_K = false;
+    int m, n, k, ldd, band;
+
+    __device__ __forceinline__ void prepare(u8*) {}
+    __device__ __forceinline__ bool get(int i, int rank, Work& w) const {
+        const int mt = ceil_div(m, CLUSTER == 1 ? 2 * TILE_M : TILE_M), nt = ceil_div(n, CLUSTER == 2 ? 2 * TILE_N : TILE_N);
+        if (i >= mt * nt) return false;
+        int tm, tn;
+        banded(i, mt, nt, band, tm, tn);
+        if (CLUSTER == 1) tm = 2 * tm + rank;
+        if (CLUSTER == 2) tn = 2 * tn + rank;
+        w.a_row = w.sa0 = tm * TILE_M;
+        w.b_row = w.sb0 = tn * TILE_N;
+        w.k0 = 0;
+        w.k1 = k;
+        w.head = 0;
+        w.rows = m - w.a_row;
+        w.cols = n - w.b_row;
+        w.d0 = (long long)w.a_row * ldd + w.b_row;
+        return true;
+    }
+};
+
+extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(384, 1)
+    fp8_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, void* d, const float* scale_a,
+             const float* scale_b, const void* bias, const float* scale_d, float* amax_d, float* scale_inv_d, int m, int n, int k, int ldd,
+             int sa_k, int sb_row, int sb_k, int band) {
+    const Epilogue e{d, scale_a, scale_b, bias, scale_d, amax_d, scale_inv_d, ldd, sa_k, sb_row, sb_k};
+    fp8_gemm_body(map_a, map_b, e, Dense{m, n, k, ldd, band});
+}
+#endif
