@@ -7,7 +7,7 @@ use crate::sweep::{Sweep, run as runner};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Run sweeps and write reports/<run>/ with rows.csv, provenance.txt, summary.md, figures/ and index.html.
 #[derive(clap::Args)]
@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result<u8> {
     .context("could not install the Ctrl-C handler")?;
 
     let bar = progress_bar(planned as u64, args.quiet || args.json);
-    let started = std::time::Instant::now();
+    let (started, shown) = (std::time::Instant::now(), AtomicUsize::new(0));
     let options = Options {
         out: out.clone(),
         jobs: args.jobs,
@@ -81,7 +81,8 @@ pub fn run(args: Args) -> Result<u8> {
     };
     let outcome = runner::run(&sweeps, &options, &|row| {
         bar.inc(1);
-        if matches!(row.get("verdict"), "fail" | "error") {
+        // The first few at once; all of them are in the summary and in rows.csv.
+        if matches!(row.get("verdict"), "fail" | "error") && shown.fetch_add(1, Ordering::Relaxed) < 5 {
             bar.suspend(|| eprintln!("{:<8} {}\n         {}", row.get("verdict"), row.get("case"), row.get("reason")));
         }
         if args.json {

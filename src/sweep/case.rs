@@ -40,6 +40,7 @@ pub enum ZeroMode {
 pub struct Case {
     /// Position in its sweep.
     pub index: usize,
+    /// The sweep as the command line takes it: a name, or a path to a file.
     pub sweep: String,
     /// `name` of its table in the sweep file.
     pub family: String,

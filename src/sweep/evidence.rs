@@ -5,6 +5,7 @@ use super::product;
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Scales, amax_interval};
 use crate::kernel::{Backend, Data, Job, Operand, OutSpec, Output, Part};
 use crate::model::boundary::{self, Depths};
+use crate::model::elementwise::input_dtype;
 use crate::model::interval::Interval;
 use crate::op::{Defined, Op};
 use crate::{Error, Result, Zero};
@@ -41,11 +42,17 @@ pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Ou
                 let zeros = vec![0.0; q.codes().len()];
                 Bound::from_radii(q.dequantize().into_iter().collect(), zeros.clone(), zeros, &out)?
             }
-            (Some(b), _) => of_intervals(ideal, &b.values[i], &out, matches!(job.out, OutSpec::Recipe(_)))?,
+            (Some(b), _) => of_intervals(ideal, &b.values[i], &out, scaling(job))?,
             (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out)?,
             (None, _) => product::bound(job, ideal, &out)?,
         };
         let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]))?;
+        if let (OutSpec::Recipe(recipe), Some(b), None, Data::Quantized(q)) = (&job.out, &bounds, predicted, &part.d) {
+            let dtype = input_dtype(job);
+            if let Some(allowed) = boundary::recipe_scales(recipe, dtype, q.rows(), &b.values[i])? {
+                checks.push(within("scale_inv", &allowed, q.scale_inv())?);
+            }
+        }
         if i == 0 {
             checks.extend(whole_checks(output, bounds.as_ref())?);
         }
@@ -94,11 +101,23 @@ fn out_format(job: &Job, i: usize, part: &Part) -> OutFormat {
     }
 }
 
-/// Radii from the intervals of the boundary rule. A recipe's own scaling adds two f32 roundings: at most 2^-22 of the value.
-fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, recipe: bool) -> Result<Bound> {
+/// What a recipe's own scaling of a value may lose, relative to it: the reciprocal of the scale and the product, each rounded in
+/// f32, or in the input's dtype where the recipe computes in it (spec §2.8).
+fn scaling(job: &Job) -> f64 {
+    let OutSpec::Recipe(recipe) = &job.out else { return 0.0 };
+    let in_dtype = recipe.spec().is_ok_and(|s| s.family.starts_with("affine") || s.family.starts_with("int8"));
+    let u = if in_dtype { 0.5 * input_dtype(job).ulp(1.0) } else { 2f64.powi(-24) };
+    // Two roundings to nearest, and the f32 reciprocal of scale_inv that the bound rounds with itself.
+    2.0 * u + u * u + 2f64.powi(-23)
+}
+
+/// Radii from the intervals of the boundary rule, and `scaling` of each value.
+fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, scaling: f64) -> Result<Bound> {
     let ideal: Vec<f64> = ideal.d.iter().copied().collect();
-    let scaling = |d: f64| if recipe && d.is_finite() { d.abs() * 2f64.powi(-22) } else { 0.0 };
-    let radii: Vec<f64> = intervals.iter().zip(&ideal).map(|(v, d)| boundary::radius(*v, *d) + scaling(*d)).collect();
+    // In steps of the code, so of the largest value that the step may come from.
+    let largest =
+        |v: &Interval, d: f64| if d.is_finite() && scaling > 0.0 { v.magnitude().hi.max(d.abs()) * scaling } else { 0.0 };
+    let radii: Vec<f64> = intervals.iter().zip(&ideal).map(|(v, d)| boundary::radius(*v, *d) + largest(v, *d)).collect();
     Bound::from_radii(ideal, radii.clone(), radii, out)
 }
 
@@ -174,18 +193,17 @@ fn side_checks(
     Ok(checks)
 }
 
+/// Every value inside its interval; where anything is possible nothing is judged.
+fn within(name: &'static str, intervals: &[Interval], found: &[f32]) -> Result<Check> {
+    let known = intervals.iter().zip(found).filter(|(i, f)| !(i.nan && f.is_nan()));
+    let (allowed, found): (Vec<(f64, f64)>, Vec<f64>) = known.map(|(i, f)| ((i.lo, i.hi), f64::from(*f))).unzip();
+    Check::within(name, &allowed, &found)
+}
+
 /// dbias, mean and rsigma.
 fn whole_checks(output: &Output, bounds: Option<&boundary::Bounds>) -> Result<Vec<Check>> {
     let Some(bounds) = bounds else { return Ok(Vec::new()) };
     let mut checks = Vec::new();
-    let within = |name, intervals: &[Interval], found: &[f32]| {
-        let allowed: Vec<(f64, f64)> =
-            intervals.iter().map(|i| if i.nan { (f64::NEG_INFINITY, f64::INFINITY) } else { (i.lo, i.hi) }).collect();
-        let judged =
-            allowed.iter().zip(found).filter(|((lo, hi), f)| !(f.is_nan() && *lo == f64::NEG_INFINITY && *hi == f64::INFINITY));
-        let (allowed, found): (Vec<(f64, f64)>, Vec<f64>) = judged.map(|(a, f)| (*a, f64::from(*f))).unzip();
-        Check::within(name, &allowed, &found)
-    };
     if let (Some(i), Some(t)) = (&bounds.dbias, &output.dbias) {
         checks.push(within("dbias", i, t.data())?);
     }

@@ -38,6 +38,9 @@ fn pair<T: Clone>(s: &str, parse: impl Fn(&str) -> Result<T>) -> Result<(T, T)> 
     }
 }
 
+/// Multiply-adds (elements where there is no K) of the largest case that is accepted.
+const MOST_OPERATIONS: usize = 1 << 44;
+
 /// `MxNxK`, `MxN` or `NxK` for `op`, as (m, n, k).
 fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
     let want = match op {
@@ -47,6 +50,11 @@ fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
     };
     let bad = || Error::value(format!("shape of {}", op.name()), s, format!("{want} with whole numbers"));
     let sizes: Vec<usize> = s.split('x').map(|n| n.parse().map_err(|_| bad())).collect::<Result<_>>()?;
+    // What no machine holds, before anything is multiplied by it.
+    if sizes.iter().try_fold(1usize, |product, n| product.checked_mul((*n).max(1))).is_none_or(|n| n > MOST_OPERATIONS) {
+        let most = format!("{want} whose product is at most 2^44");
+        return Err(Error::value(format!("shape of {}", op.name()), s, most));
+    }
     match (want, sizes.as_slice()) {
         ("MxNxK", [m, n, k]) => Ok((*m, *n, *k)),
         ("NxK", [n, k]) => Ok((0, *n, *k)),

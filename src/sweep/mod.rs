@@ -48,7 +48,10 @@ impl Sweep {
             return Err(Error::unknown("sweep", name, known.iter().map(|(n, _)| n.as_str())));
         }
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check the path and its permissions"))?;
-        Sweep::parse(&path, &text, seed)
+        let mut sweep = Sweep::parse(&path, &text, seed)?;
+        // As the command line takes it, so that a row's command works for a file anywhere.
+        sweep.cases.iter_mut().for_each(|c| c.sweep = name.to_string());
+        Ok(sweep)
     }
 
     /// Expands a sweep from its text; `path` names it in errors.
