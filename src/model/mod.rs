@@ -10,6 +10,8 @@ pub mod libm;
 pub mod lowered;
 pub mod mma;
 pub mod norm;
+#[cfg(test)]
+mod products_tests;
 pub mod table;
 
 pub use bound::accumulation_bound;
