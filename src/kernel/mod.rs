@@ -5,9 +5,11 @@ pub mod cpu;
 pub mod cuda;
 
 use crate::model::Accumulator;
+use crate::op::grouped::check_offs;
 use crate::op::{Op, Params};
+use crate::quant::QTensorParts;
 use crate::recipe::Recipe;
-use crate::{Error, Format, QTensor, Result, Tensor};
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 
 /// One operand as the kernel reads it.
 #[derive(Clone, Debug)]
@@ -49,6 +51,31 @@ impl Dynamic {
 }
 
 impl Operand {
+    /// Quantizes the columns `offs[e−1]..offs[e]` of each group by themselves (grouped_gemm_wgrad: dYᵀ and Aᵀ, one scale a row and
+    /// group). An empty group has no codes and scale_inv 1. Errors: `offs` that do not ascend or exceed the columns; the recipe's.
+    pub fn by_groups(x: &Tensor, offs: &[usize], recipe: &Recipe) -> Result<Self> {
+        let mut from = 0;
+        let group = |to: &usize| {
+            let columns = from..*to;
+            from = *to;
+            if columns.is_empty() {
+                return QTensor::new(QTensorParts {
+                    format: recipe.format,
+                    rows: x.rows(),
+                    cols: 0,
+                    codes: Vec::new(),
+                    granularity: Granularity::Row,
+                    scale_format: Format::F32,
+                    scale_inv: vec![1.0; x.rows()],
+                    zero: Zero::None,
+                    global_scale_inv: None,
+                });
+            }
+            let data: Vec<f32> = (0..x.rows()).flat_map(|i| &x.row(i)[columns.clone()]).copied().collect();
+            Ok(recipe.quantize(&Tensor::new(x.dtype(), x.rows(), columns.len(), data)?)?.q)
+        };
+        check_offs(Some(offs), x.cols())?.iter().map(group).collect::<Result<_>>().map(Operand::Groups)
+    }
     pub fn rows(&self) -> usize {
         match self {
             Operand::High(t) => t.rows(),

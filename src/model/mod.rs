@@ -4,12 +4,15 @@ pub mod accumulate;
 pub mod act;
 pub mod bound;
 pub mod boundary;
+pub mod bulk;
 pub mod elementwise;
+pub mod gemm;
 pub mod interval;
 pub mod libm;
 pub mod lowered;
 pub mod mma;
 pub mod norm;
+pub mod product;
 #[cfg(test)]
 mod products_tests;
 pub mod table;

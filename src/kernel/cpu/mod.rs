@@ -7,12 +7,28 @@ pub mod cast;
 pub mod cast_transpose;
 pub mod dequantize;
 mod emit;
+pub mod fp8_gemm;
+pub mod grouped_gemm;
+pub mod mixed_gemm;
 pub mod norm;
+mod product;
+#[cfg(test)]
+mod product_tests;
 #[cfg(test)]
 mod tests;
+pub mod w4a8;
 
 use crate::kernel::Kernel;
 
 /// Every CPU kernel, one entry a line.
-pub const KERNELS: &[&dyn Kernel] =
-    &[&cast::Cast, &cast_transpose::CastTranspose, &activation::Activation, &norm::Norm, &dequantize::Dequantize];
+pub const KERNELS: &[&dyn Kernel] = &[
+    &cast::Cast,
+    &cast_transpose::CastTranspose,
+    &activation::Activation,
+    &norm::Norm,
+    &dequantize::Dequantize,
+    &fp8_gemm::Fp8Gemm,
+    &w4a8::W4a8,
+    &mixed_gemm::MixedGemm,
+    &grouped_gemm::GroupedGemm,
+];

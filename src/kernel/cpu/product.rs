@@ -1,0 +1,88 @@
+//! What every product kernel does: tiles of outputs on all cores, sums by [`crate::model::bulk`], scales and zero points in f32.
+
+use crate::Result;
+use crate::kernel::{Job, Output};
+use crate::model::bulk;
+use crate::model::gemm::{Epilogue, corrected, store};
+use crate::model::product::{Kind, Plan, Problem, Side};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Rows and columns of a tile: its sums stay in the cache while the factors pass by.
+const TILE: usize = 128;
+
+/// Runs a product job. Errors: those of [`Plan::of`].
+pub fn run(job: &Job) -> Result<Output> {
+    let plan = Plan::of(job)?;
+    let mut values = vec![0.0f32; plan.rows * plan.cols];
+    for p in plan.problems().filter(|p| p.a.k > 0) {
+        let from = p.out_row * plan.cols;
+        let rows = &mut values[from..from + p.a_rows.len() * plan.cols];
+        if rows.is_empty() {
+            continue;
+        }
+        // Bands of rows are cut so that all cores have work, tiles so that they fit the cache.
+        let band = p.a_rows.len().div_ceil(rayon::current_num_threads()).clamp(1, TILE);
+        rows.par_chunks_mut(band * plan.cols).enumerate().try_for_each(|(i, out)| {
+            let first = p.a_rows.start + i * band;
+            let rows = first..p.a_rows.end.min(first + band);
+            for cols in (p.b_rows.start..p.b_rows.end).step_by(TILE).map(|j| j..p.b_rows.end.min(j + TILE)) {
+                let tile = tile(&plan, &p, rows.clone(), cols.clone())?;
+                let at = cols.start - p.b_rows.start;
+                for (out, tile) in out.chunks_mut(plan.cols).zip(tile.chunks(cols.len())) {
+                    out[at..at + cols.len()].copy_from_slice(tile);
+                }
+            }
+            Ok::<(), crate::Error>(())
+        })?;
+    }
+    store(job, &plan, values)
+}
+
+/// The values of one tile before the output rounding.
+fn tile(plan: &Plan, p: &Problem, rows: Range<usize>, cols: Range<usize>) -> Result<Vec<f32>> {
+    let epilogue = Epilogue::of(plan, p);
+    let n = cols.len();
+    let (mut y, mut sums) = (vec![0.0f32; rows.len() * n], vec![0.0f32; rows.len() * n]);
+    for k in p.blocks() {
+        match plan.kind {
+            Kind::Integer => integers(p, rows.clone(), cols.clone(), k.clone(), &mut sums),
+            _ => bulk::tile(&plan.accumulator, p.a, rows.clone(), p.b, cols.clone(), k.clone(), &mut sums)?,
+        }
+        let s_b: Vec<f32> = cols.clone().map(|j| p.b.scale_inv(j, k.start)).collect();
+        for (i, (y, sums)) in rows.clone().zip(y.chunks_mut(n).zip(sums.chunks(n))) {
+            let s_a = p.a.scale_inv(i, k.start);
+            for ((y, sum), s_b) in y.iter_mut().zip(sums).zip(&s_b) {
+                *y = epilogue.add(*y, *sum, s_a, *s_b);
+            }
+        }
+    }
+    for (i, y) in rows.zip(y.chunks_mut(n)) {
+        let s_a = p.a.scale_inv(i, 0);
+        for (j, y) in cols.clone().zip(y) {
+            *y = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[j - p.b_rows.start]));
+        }
+    }
+    Ok(y)
+}
+
+/// Integer products of one block with the terms of the zero points, rounded to f32.
+fn integers(p: &Problem, rows: Range<usize>, cols: Range<usize>, k: Range<usize>, out: &mut [f32]) {
+    let load = |s: &Side, row: usize| -> Vec<i32> { s.factors(row, k.clone()).iter().map(|x| *x as i32).collect() };
+    let total = |x: &[i32]| x.iter().fold(0i32, |sum, x| sum.wrapping_add(*x));
+    let b: Vec<(Vec<i32>, i32, i32)> = cols
+        .map(|j| {
+            let w = load(p.b, j);
+            let sum = total(&w);
+            (w, sum, p.b.zero(j, k.start))
+        })
+        .collect();
+    for (i, out) in rows.zip(out.chunks_mut(b.len().max(1))) {
+        let x = load(p.a, i);
+        let (sum_x, zx) = (total(&x), p.a.zero(i, k.start));
+        for ((w, sum_w, zw), out) in b.iter().zip(out) {
+            let sum = x.iter().zip(w).fold(0i32, |sum, (x, w)| sum.wrapping_add(x.wrapping_mul(*w)));
+            *out = corrected(sum, sum_x, *sum_w, k.len(), zx, *zw) as f32;
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Many sums of products at once, equal bit for bit to [`super::accumulate`].
+//!
+//! A tile of outputs is computed with a vector lane an output column, k ascending. The code is ordinary Rust over arrays of
+//! lanes, compiled three times (AVX-512, AVX2, whatever the target has) and chosen at run time.
+//!
+//! Rows that hold a NaN or an Inf are rare: their elements take the obvious path.
+
+mod narrow;
+#[cfg(test)]
+mod tests;
+
+use super::accumulate::accumulate;
+use super::mma::{Dest, Step};
+use super::product::Side;
+use super::table::{self, Unit};
+use super::{Accumulator, Inner};
+use crate::{Format, Result};
+use std::ops::Range;
+
+/// Output columns computed together.
+pub const LANES: usize = 32;
+
+/// Compiles `$name(args)` of `$body` for AVX-512, AVX2 and the plain target, and calls the best the processor has.
+macro_rules! compiled {
+    ($(#[$doc:meta])* pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) => $body:path;) => {
+        $(#[$doc])*
+        pub fn $name($($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512cd,fma,bmi2")]
+                fn wide($($arg: $ty),*) {
+                    $body($($arg),*)
+                }
+                #[target_feature(enable = "avx2,fma,bmi2")]
+                fn middle($($arg: $ty),*) {
+                    $body($($arg),*)
+                }
+                let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("bmi2");
+                let avx512 = is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512cd");
+                // SAFETY: the processor has the features, as asked just before; the bodies are safe Rust.
+                if avx2 && avx512 {
+                    return unsafe { wide($($arg),*) };
+                }
+                if avx2 {
+                    return unsafe { middle($($arg),*) };
+                }
+            }
+            $body($($arg),*)
+        }
+    };
+}
+pub(crate) use compiled;
+
+/// The sums over `k` of rows `rows` of `a` and rows `cols` of `b`, row-major into `out` (`rows.len() × cols.len()`): element by element
+/// [`accumulate`]. Errors: formats that the accumulator does not take.
+pub fn tile(
+    acc: &Accumulator,
+    a: &Side,
+    rows: Range<usize>,
+    b: &Side,
+    cols: Range<usize>,
+    k: Range<usize>,
+    out: &mut [f32],
+) -> Result<()> {
+    acc.check(a.format, b.format)?;
+    let load = |s: &Side, rows: &Range<usize>| Matrix::load(s, rows.clone(), k.clone());
+    let (a, b) = (load(a, &rows), load(b, &cols));
+    sums(acc, &a, &b, out)
+}
+
+/// Factors of some rows over some k, row-major.
+pub struct Matrix {
+    pub format: Format,
+    pub rows: usize,
+    pub k: usize,
+    pub values: Vec<f32>,
+}
+
+impl Matrix {
+    fn load(s: &Side, rows: Range<usize>, k: Range<usize>) -> Self {
+        let mut values = vec![0.0; rows.len() * k.len()];
+        for (row, out) in rows.clone().zip(values.chunks_mut(k.len().max(1))) {
+            s.fill(row, k.clone(), out);
+        }
+        Self { format: s.format, rows: rows.len(), k: k.len(), values }
+    }
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.values[i * self.k..(i + 1) * self.k]
+    }
+    fn special_rows(&self) -> Vec<bool> {
+        (0..self.rows).map(|i| self.row(i).iter().any(|x| !x.is_finite())).collect()
+    }
+}
+
+fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Result<()> {
+    let promote = acc.promote_every.unwrap_or(a.k).min(a.k).max(1);
+    let plain = match fast(acc, a.format, b.format)? {
+        Some(Fast::Narrow(w)) => {
+            narrow::sums(w, promote, a, b, out);
+            true
+        }
+        None => false,
+    };
+    let (special_a, special_b) = (a.special_rows(), b.special_rows());
+    for (i, out) in out.chunks_mut(b.rows.max(1)).enumerate() {
+        for (j, out) in out.iter_mut().enumerate() {
+            if !plain || special_a[i] || special_b[j] {
+                *out = accumulate(acc, a.format, b.format, a.row(i), b.row(j))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+enum Fast {
+    /// fp8 through T(W, 13, 13 RZ).
+    Narrow(usize),
+}
+
+fn fast(acc: &Accumulator, fa: Format, fb: Format) -> Result<Option<Fast>> {
+    let Inner::Mma(m) = acc.inner else {
+        return Ok(None);
+    };
+    Ok(match table::find(m.name)?.unit(fa, fb)? {
+        Unit::Step(Step { w, f: 13, dest: Dest::F32 { fraction: 13 } }) => Some(Fast::Narrow(w)),
+        _ => None,
+    })
+}

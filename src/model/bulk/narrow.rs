@@ -1,0 +1,150 @@
+//! fp8 through T(W, 13, 13 RZ), 32 outputs at a time in 16-bit lanes.
+//!
+//! A factor is an integer significand s ≤ 15 with 3 fraction bits and an exponent e, so a product is s_a·s_b ≤ 225 with 6 of them. In
+//! units of its own quantum 2^(e−13) it is s_a·s_b·2^7 < 2^15: it fits a 16-bit lane, and truncation to the block's quantum is a shift
+//! right by emax − e. The accumulator c is always a value the step has made: at most 14 significant bits, exponent from −41, so it is never
+//! subnormal. A block's sum is below 33·2^15: exact in f32, whose low 10 bits are then cleared (13 fraction bits, toward
+//! zero).
+
+use super::{LANES, Matrix, compiled};
+use crate::Format;
+
+/// Exponent given to zero factors: with any partner below every product of nonzero ones (−28), so it never is the maximum of
+/// a block that has a nonzero term.
+const ZERO: i16 = -64;
+
+/// A matrix taken apart: significand times `unit` (≥ 0), sign (±1), exponent.
+pub struct Parts {
+    significand: Vec<i16>,
+    sign: Vec<i16>,
+    exponent: Vec<i16>,
+}
+
+fn split(x: f32, format: Format) -> (i16, i16, i16) {
+    let bits = x.to_bits();
+    let sign = if bits >> 31 == 1 { -1 } else { 1 };
+    let magnitude = bits & 0x7fff_ffff;
+    if magnitude == 0 || magnitude >= 0x7f80_0000 {
+        return (0, sign, ZERO);
+    }
+    // fp8 values are normal in f32; their subnormals keep the smallest exponent and a significand below 8.
+    let own = (magnitude >> 23) as i32 - 127;
+    let exponent = own.max(format.min_exponent());
+    let significand = (magnitude & 0x7f_ffff | 0x80_0000) >> (20 + exponent - own);
+    (significand as i16, sign, exponent as i16)
+}
+
+impl Parts {
+    fn zeros(n: usize) -> Self {
+        Self { significand: vec![0; n], sign: vec![1; n], exponent: vec![ZERO; n] }
+    }
+    fn put(&mut self, at: usize, x: f32, format: Format, unit: i16) {
+        let (significand, sign, exponent) = split(x, format);
+        self.significand[at] = significand * unit;
+        self.sign[at] = sign;
+        self.exponent[at] = exponent;
+    }
+}
+
+/// The sums of all rows of `a` with all rows of `b`, promoted every `promote` (K for none). Special values count as zero.
+pub fn sums(w: usize, promote: usize, a: &Matrix, b: &Matrix, out: &mut [f32]) {
+    // A block step never crosses a promotion: the steps of one chunk, each padded to W with zeros.
+    let mut steps = Vec::new();
+    for from in (0..a.k).step_by(promote) {
+        let to = a.k.min(from + promote);
+        steps.extend((from..to).step_by(w).map(|k| (k..to.min(k + w), k == from)));
+    }
+    let mut left = Parts::zeros(a.rows * w);
+    let mut right = Parts::zeros(w * LANES);
+    let (padded, tiles) = (b.rows.next_multiple_of(LANES), b.rows.div_ceil(LANES));
+    let mut chain = vec![0.0f32; a.rows * padded];
+    let mut main = vec![0.0f32; a.rows * padded];
+    for (k, first) in steps {
+        if first {
+            main.iter_mut().zip(&chain).for_each(|(main, c)| *main += c);
+            chain.fill(0.0);
+        }
+        left.significand.fill(0);
+        left.exponent.fill(ZERO);
+        for i in 0..a.rows {
+            for (l, x) in a.row(i)[k.clone()].iter().enumerate() {
+                left.put(i * w + l, *x, a.format, 1 << 7);
+            }
+        }
+        for t in 0..tiles {
+            right.significand.fill(0);
+            right.exponent.fill(ZERO);
+            for j in 0..LANES.min(b.rows - t * LANES) {
+                for (l, x) in b.row(t * LANES + j)[k.clone()].iter().enumerate() {
+                    right.put(l * LANES + j, *x, b.format, 1);
+                }
+            }
+            block(w, &left, &right, padded, &mut chain[t * LANES..]);
+        }
+    }
+    for (i, out) in out.chunks_mut(b.rows.max(1)).enumerate() {
+        for (j, out) in out.iter_mut().enumerate() {
+            // Without promotion main is +0, and so is a chain's zero.
+            *out = main[i * padded + j] + chain[i * padded + j];
+        }
+    }
+}
+
+compiled! {
+    /// One block step of every row of `left` with the 32 columns of `right`; `chain` starts at the tile's first column, its
+    /// rows `stride` apart.
+    pub fn block(w: usize, left: &Parts, right: &Parts, stride: usize, chain: &mut [f32]) => block_body;
+}
+
+#[inline(always)]
+fn block_body(w: usize, left: &Parts, right: &Parts, stride: usize, chain: &mut [f32]) {
+    for (i, c) in chain.chunks_mut(stride).enumerate().take(left.significand.len() / w) {
+        let row = i * w..(i + 1) * w;
+        let c: &mut [f32; LANES] = (&mut c[..LANES]).try_into().expect("a tile is LANES wide");
+        step(&left.significand[row.clone()], &left.sign[row.clone()], &left.exponent[row], right, c);
+    }
+}
+
+#[inline(always)]
+fn step(significand: &[i16], sign: &[i16], exponent: &[i16], right: &Parts, c: &mut [f32; LANES]) {
+    let lanes = |v: &[i16], k: usize| -> [i16; LANES] { v[k * LANES..(k + 1) * LANES].try_into().expect("LANES") };
+    // The accumulator as a term: sign, 14-bit significand with 13 fraction bits, exponent (zero: −127, significand 0).
+    let mut emax = [0i16; LANES];
+    for l in 0..LANES {
+        emax[l] = ((c[l].to_bits() >> 23 & 0xff) as i16) - 127;
+    }
+    let c_exponent = emax;
+    for (k, e) in exponent.iter().enumerate() {
+        let other = lanes(&right.exponent, k);
+        for l in 0..LANES {
+            emax[l] = emax[l].max(e + other[l]);
+        }
+    }
+    let mut sum = [0i32; LANES];
+    for l in 0..LANES {
+        let bits = c[l].to_bits();
+        let nonzero = i32::from(bits & 0x7f80_0000 != 0);
+        let magnitude = ((bits & 0x7f_ffff | 0x80_0000) >> 10) as i32 * nonzero;
+        let shifted = magnitude >> (emax[l] - c_exponent[l]).clamp(0, 31);
+        sum[l] = if bits >> 31 == 1 { -shifted } else { shifted };
+    }
+    for (k, ((s, g), e)) in significand.iter().zip(sign).zip(exponent).enumerate() {
+        let (other, other_sign, other_exponent) =
+            (lanes(&right.significand, k), lanes(&right.sign, k), lanes(&right.exponent, k));
+        let mut term = [0i16; LANES];
+        for l in 0..LANES {
+            let magnitude = (s * other[l]) as u16;
+            let shift = ((emax[l] - e - other_exponent[l]) as u16).min(15);
+            term[l] = (magnitude >> shift) as i16 * (g * other_sign[l]);
+        }
+        for l in 0..LANES {
+            sum[l] += i32::from(term[l]);
+        }
+    }
+    for l in 0..LANES {
+        // |sum| < 2^21 is exact in f32; clearing 10 bits leaves 13 fraction bits. A real emax is at least −41; below, the sum is 0.
+        let kept = f32::from_bits((sum[l] as f32).to_bits() & !0x3ff);
+        let unit = f32::from_bits(((i32::from(emax[l]).max(-100) - 13 + 127) as u32) << 23);
+        c[l] = kept * unit;
+    }
+}

@@ -1,0 +1,84 @@
+//! Bulk sums against the obvious ones, bit for bit.
+
+use super::{Matrix, sums};
+use crate::Format;
+use crate::input::philox::Stream;
+use crate::model::Accumulator;
+use crate::model::accumulate::accumulate;
+use Format::{E4m3, E5m2};
+
+/// Where random factors come from.
+#[derive(Clone, Copy, Debug)]
+enum Data {
+    /// Every finite code as likely as any other: sums over the whole range of exponents.
+    Codes,
+    /// Codes of one sign and few exponents: long carries, accumulators that dominate.
+    Positive,
+    /// Few nonzero factors, many subnormal.
+    Sparse,
+    /// Pairs that cancel.
+    Cancelling,
+    /// Every code, NaN and Inf too.
+    Special,
+}
+
+fn matrix(format: Format, rows: usize, k: usize, data: Data, seed: u64) -> Matrix {
+    let stream = Stream::new(seed, 5);
+    let mut values: Vec<f32> = Vec::with_capacity(rows * k);
+    for i in 0..rows * k {
+        let [w, v, ..] = stream.words(0, i as u64);
+        let mut code = w >> 5 & ((1 << format.bits().min(16)) - 1);
+        let sign = 1 << (format.bits().min(16) - 1);
+        match data {
+            Data::Positive => code = format.encode(1.0, crate::Rounding::NearestEven, crate::Overflow::Native) & !sign | v & 3,
+            Data::Sparse if v % 4 != 0 => code &= sign | (v >> 8 & 1) * 7,
+            Data::Sparse | Data::Codes | Data::Special => {}
+            Data::Cancelling if i % 2 == 1 => {
+                values.push(-values[i - 1]);
+                continue;
+            }
+            Data::Cancelling => {}
+        }
+        let x = format.decode(code) as f32;
+        let rare = matches!(data, Data::Special) && (v >> 8) % 50 == 0;
+        values.push(if x.is_finite() || rare { x } else { 0.0 });
+    }
+    Matrix { format, rows, k, values }
+}
+
+fn agree(acc: &str, fa: Format, fb: Format, (m, n, k): (usize, usize, usize), data: Data, seed: u64) {
+    let acc: Accumulator = acc.parse().unwrap();
+    let (a, b) = (
+        matrix(fa, m, k, data, seed),
+        matrix(fb, n, k, if matches!(data, Data::Cancelling) { Data::Positive } else { data }, seed + 1),
+    );
+    let mut out = vec![f32::NAN; m * n];
+    sums(&acc, &a, &b, &mut out).unwrap();
+    for i in 0..m {
+        for j in 0..n {
+            let want = accumulate(&acc, fa, fb, a.row(i), b.row(j)).unwrap();
+            let got = out[i * n + j];
+            assert_eq!(
+                got.to_bits(),
+                want.to_bits(),
+                "{acc} {fa}×{fb} {data:?} ({i},{j}) of {m}×{n}×{k}: {got:e} not {want:e}"
+            );
+        }
+    }
+}
+
+const ALL: [Data; 5] = [Data::Codes, Data::Positive, Data::Sparse, Data::Cancelling, Data::Special];
+
+#[test]
+fn fp8_through_13_bits() {
+    for (s, data) in ALL.into_iter().enumerate() {
+        for (fa, fb) in [(E4m3, E4m3), (E5m2, E4m3), (E5m2, E5m2)] {
+            for acc in ["hopper_wgmma", "hopper_wgmma@128", "hopper_wgmma@48", "ada_mma", "ada_mma@32"] {
+                agree(acc, fa, fb, (5, 35, 200), data, 10 * s as u64);
+            }
+        }
+        for k in [0, 1, 15, 16, 31, 32, 33, 97, 1024] {
+            agree("hopper_wgmma", E4m3, E4m3, (3, 33, k), data, 100 + k as u64);
+        }
+    }
+}

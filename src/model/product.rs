@@ -1,0 +1,397 @@
+//! A product job taken apart: which factors are multiplied, where their scales change, which rows meet.
+
+use super::Accumulator;
+use crate::kernel::{Job, Operand, OutSpec};
+use crate::op::Op;
+use crate::op::grouped::check_offs;
+use crate::tensor::round_to;
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// What kind of product the operands make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Narrow floats on both sides, scales applied to f32 sums: FP8, MX, NVFP4.
+    Scaled,
+    /// int8 × int8, int4 or uint4 in integers: W4A8.
+    Integer,
+    /// Integer weights dequantized to f16 or bf16 before they are multiplied.
+    Mixed,
+}
+
+/// One operand of a product.
+#[derive(Clone, Debug)]
+pub struct Side<'a> {
+    /// Format of the factors.
+    pub format: Format,
+    pub rows: usize,
+    pub k: usize,
+    source: Source<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum Source<'a> {
+    /// Factors are decoded codes; scales come later. The table holds the value of every code.
+    Codes(Cow<'a, QTensor>, Box<[f32; 256]>),
+    /// Factors themselves, row-major, and what is left to be multiplied with sums.
+    Values(Cow<'a, [f32]>, Option<Cow<'a, QTensor>>),
+}
+
+impl<'a> Side<'a> {
+    fn codes(q: Cow<'a, QTensor>) -> Self {
+        let mut table = Box::new([0.0; 256]);
+        for (code, value) in table.iter_mut().enumerate() {
+            *value = q.format().decode(code as u32) as f32;
+        }
+        Self { format: q.format(), rows: q.rows(), k: q.cols(), source: Source::Codes(q, table) }
+    }
+    fn values(format: Format, t: &'a Tensor) -> Self {
+        Self { format, rows: t.rows(), k: t.cols(), source: Source::Values(Cow::Borrowed(t.data()), None) }
+    }
+    /// Factors `k` of a row.
+    pub fn fill(&self, row: usize, k: Range<usize>, out: &mut [f32]) {
+        let at = row * self.k + k.start..row * self.k + k.end;
+        match &self.source {
+            Source::Codes(q, table) => {
+                out.iter_mut().zip(&q.codes()[at]).for_each(|(out, code)| *out = table[usize::from(*code)]);
+            }
+            Source::Values(v, _) => out.copy_from_slice(&v[at]),
+        }
+    }
+    /// Factors `k` of a row.
+    pub fn factors(&self, row: usize, k: Range<usize>) -> Vec<f32> {
+        let mut out = vec![0.0; k.len()];
+        self.fill(row, k, &mut out);
+        out
+    }
+    /// The tensor whose scales are still to be applied to sums.
+    pub fn scales(&self) -> Option<&QTensor> {
+        match &self.source {
+            Source::Codes(q, _) => Some(q),
+            Source::Values(_, q) => q.as_deref(),
+        }
+    }
+    /// The scale_inv of an element, 1 where none is left.
+    pub fn scale_inv(&self, row: usize, k: usize) -> f32 {
+        self.scales().map_or(1.0, |q| q.scale_inv()[q.scale_index(row, k)])
+    }
+    /// The integer zero point of an element.
+    pub fn zero(&self, row: usize, k: usize) -> i32 {
+        match self.scales().map(|q| (q, q.zero())) {
+            Some((q, Zero::Integer(z))) => z[q.scale_index(row, k)],
+            _ => 0,
+        }
+    }
+    /// Over how many k one scale reaches.
+    fn reach(&self) -> usize {
+        match self.scales().map(QTensor::granularity) {
+            Some(Granularity::Group(g)) => g,
+            Some(Granularity::Block { cols, .. }) => cols,
+            _ => usize::MAX,
+        }
+    }
+    /// Scales that change along K (or could: a group as long as K counts).
+    pub fn has_blocks(&self) -> bool {
+        matches!(self.scales().map(QTensor::granularity), Some(Granularity::Group(_) | Granularity::Block { .. }))
+    }
+    /// One scale for the whole tensor, or none.
+    pub fn is_whole(&self) -> bool {
+        self.scales().is_none_or(|q| q.granularity() == Granularity::Tensor)
+    }
+    /// Blocks that span rows.
+    pub fn is_two_dimensional(&self) -> bool {
+        matches!(self.scales().map(QTensor::granularity), Some(Granularity::Block { rows, .. }) if rows > 1)
+    }
+}
+
+/// One dense product inside a job: rows `a` of A times rows `b` of B; its first row in the output.
+#[derive(Clone, Debug)]
+pub struct Problem<'s> {
+    pub a: &'s Side<'s>,
+    pub b: &'s Side<'s>,
+    pub a_rows: Range<usize>,
+    pub b_rows: Range<usize>,
+    pub out_row: usize,
+}
+
+impl Problem<'_> {
+    /// Where along K a scale changes: consecutive ranges over which both operands have one scale a row. One, or more.
+    pub fn blocks(&self) -> Vec<Range<usize>> {
+        let (k, reach_a, reach_b) = (self.a.k, self.a.reach(), self.b.reach());
+        let next = |from: usize, reach: usize| if reach >= k { k } else { (from / reach + 1) * reach };
+        let mut blocks = Vec::new();
+        let mut from = 0;
+        while from < k {
+            let to = next(from, reach_a).min(next(from, reach_b)).min(k);
+            blocks.push(from..to);
+            from = to;
+        }
+        blocks
+    }
+}
+
+/// A job of products, checked.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    pub kind: Kind,
+    pub accumulator: Accumulator,
+    a: Vec<Side<'a>>,
+    b: Vec<Side<'a>>,
+    /// Groups: (side, rows of a, rows of b, first output row).
+    parts: Vec<(usize, Range<usize>, Range<usize>, usize)>,
+    /// Rows and columns of the output.
+    pub rows: usize,
+    pub cols: usize,
+    pub bias: Option<&'a [f32]>,
+}
+
+fn dims(q: &Side) -> String {
+    format!("{}×{}", q.rows, q.k)
+}
+
+impl<'a> Plan<'a> {
+    /// Takes a job apart. Errors: operands missing, of shapes that do not fit or in a combination no kernel takes; scales or zero
+    /// points that the kind has no place for; `offs` that do not ascend; an accumulator that does not take the formats; an
+    /// output that cannot be.
+    pub fn of(job: &'a Job) -> Result<Self> {
+        let (op, o) = (job.op.name(), &job.operands);
+        let (a, b) = match (&o.a[..], &o.b) {
+            ([a], Some(b)) => (a, b),
+            (a, b) => {
+                let found = format!("{} and {}", a.len(), usize::from(b.is_some()));
+                return Err(Error::shape(format!("operands a and b of {op}"), found, "one of each"));
+            }
+        };
+        let (kind, a, b) = sides(op, a, b)?;
+        let grouped = !matches!(job.op, Op::Gemm);
+        if grouped && (kind != Kind::Scaled || o.bias.is_some()) {
+            return Err(Error::unsupported(op, "grouped products are of narrow floats, without bias"));
+        }
+        let mut plan = Self {
+            kind,
+            accumulator: accumulator(kind, job, &a[0], &b[0])?,
+            a,
+            b,
+            parts: Vec::new(),
+            rows: 0,
+            cols: 0,
+            bias: o.bias.as_ref().map(Tensor::data),
+        };
+        plan.lay_out(job)?;
+        for (a, b) in plan.a.iter().zip(&plan.b) {
+            if a.k != b.k {
+                return Err(Error::shape(format!("operand b of {op}"), dims(b), format!("K = {} as in a", a.k)));
+            }
+        }
+        if plan.a[0].k == 0 && job.op != Op::GroupedGemmWgrad {
+            return Err(Error::shape(format!("operand a of {op}"), dims(&plan.a[0]), "K of at least 1"));
+        }
+        if let Some(bias) = plan.bias.filter(|bias| bias.len() != plan.cols) {
+            let found = format!("{} values", bias.len());
+            return Err(Error::shape(format!("bias of {op}"), found, format!("{}, one a column", plan.cols)));
+        }
+        match &job.out {
+            OutSpec::High(f) if f.is_high() => {}
+            OutSpec::High(f) => return Err(Error::value("high-precision output", f, "f16, bf16 or f32")),
+            OutSpec::Scaled { format, scale } if kind == Kind::Scaled && !grouped => {
+                if !format.is_fp8() || scale.len() != 1 {
+                    let found = format!("{format} with {} scales", scale.len());
+                    return Err(Error::value("scaled output", found, "an fp8 format with one scale"));
+                }
+            }
+            _ => return Err(Error::unsupported(op, "it writes f16, bf16 or f32, or (fp8_gemm) FP8 by a given scale")),
+        }
+        Ok(plan)
+    }
+
+    /// Shape of the output and which rows meet.
+    fn lay_out(&mut self, job: &Job) -> Result<()> {
+        let op = job.op.name();
+        let offs = job.operands.offs.as_deref();
+        let (a, b) = (&self.a[0], &self.b[0]);
+        match job.op {
+            Op::Gemm => {
+                (self.rows, self.cols) = (a.rows, b.rows);
+                self.parts.push((0, 0..a.rows, 0..b.rows, 0));
+            }
+            Op::GroupedGemm | Op::GroupedGemmDgrad => {
+                let offs = check_offs(offs, a.rows)?;
+                let n = b.rows / offs.len();
+                if n * offs.len() != b.rows {
+                    let expected = format!("{}·N × {}", offs.len(), a.k);
+                    return Err(Error::shape(format!("operand b of {op}"), dims(b), expected));
+                }
+                let spans = |s: &Side| s.scales().map_or(1, |q| q.granularity().tile(q.rows(), q.cols()).0);
+                if !a.is_whole() && spans(a) > 1 {
+                    return Err(Error::unsupported(op, "a block of a's scales that spans rows can span groups"));
+                }
+                if !b.is_whole() && n % spans(b) != 0 {
+                    let why = format!("blocks of {} rows span experts of {n} rows", spans(b));
+                    return Err(Error::unsupported(op, why));
+                }
+                (self.rows, self.cols) = (a.rows, n);
+                let mut from = 0;
+                for (e, &to) in offs.iter().enumerate() {
+                    self.parts.push((0, from..to, e * n..(e + 1) * n, from));
+                    from = to;
+                }
+            }
+            Op::GroupedGemmWgrad => {
+                let total: usize = self.a.iter().map(|g| g.k).sum();
+                let offs = check_offs(offs, total)?;
+                let ends = |sides: &[Side]| -> Vec<usize> {
+                    let end = |sum: &mut usize, s: &Side| {
+                        *sum += s.k;
+                        Some(*sum)
+                    };
+                    sides.iter().scan(0, end).collect()
+                };
+                for (what, sides) in [("a", &self.a), ("b", &self.b)] {
+                    if ends(sides) != offs {
+                        let found = format!("groups that end at {:?}", ends(sides));
+                        return Err(Error::shape(format!("operand {what} of {op}"), found, format!("{offs:?}, the offs")));
+                    }
+                    if sides.iter().any(|s| s.rows != sides[0].rows || s.format != sides[0].format) {
+                        let found = "groups of different rows or formats";
+                        return Err(Error::shape(format!("operand {what} of {op}"), found, "the same in all"));
+                    }
+                }
+                (self.rows, self.cols) = (offs.len() * a.rows, b.rows);
+                self.parts.extend((0..offs.len()).map(|e| (e, 0..a.rows, 0..b.rows, e * a.rows)));
+            }
+            _ => return Err(Error::unsupported(op, "it is not a product")),
+        }
+        Ok(())
+    }
+
+    /// The dense products.
+    pub fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
+        self.parts.iter().map(|(side, a_rows, b_rows, out_row)| Problem {
+            a: &self.a[*side],
+            b: &self.b[*side],
+            a_rows: a_rows.clone(),
+            b_rows: b_rows.clone(),
+            out_row: *out_row,
+        })
+    }
+}
+
+fn accumulator(kind: Kind, job: &Job, a: &Side, b: &Side) -> Result<Accumulator> {
+    let int32 = Accumulator::new(super::Inner::Int32);
+    let acc = match (kind, job.accumulator) {
+        (Kind::Integer, None) => int32,
+        (Kind::Integer, Some(acc)) if acc.inner != super::Inner::Int32 => {
+            return Err(Error::unsupported("an integer product", format!("it accumulates in int32, not {acc}")));
+        }
+        (_, Some(acc)) => acc,
+        (_, None) => return Err(Error::value("accumulator of a product", "none", "one of Accumulator::names()")),
+    };
+    acc.check(a.format, b.format)?;
+    Ok(acc)
+}
+
+/// Kind and operands, weights dequantized where the kind does that.
+fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side<'a>>, Vec<Side<'a>>)> {
+    let narrow = |q: &QTensor| !q.format().is_integer() && q.format() != Format::E8m0;
+    let borrow = |q: &'a QTensor| Side::codes(Cow::Borrowed(q));
+    let refuse = |why: String| Err(Error::unsupported(op, why));
+    match (a, b) {
+        (Operand::Groups(a), Operand::Groups(b)) if !a.is_empty() && a.len() == b.len() && a.iter().chain(b).all(narrow) => {
+            a.iter().chain(b).try_for_each(no_zero_points)?;
+            Ok((Kind::Scaled, a.iter().map(borrow).collect(), b.iter().map(borrow).collect()))
+        }
+        (Operand::Quantized(a), Operand::Quantized(b)) if narrow(a) && narrow(b) => {
+            [a, b].into_iter().try_for_each(no_zero_points)?;
+            Ok((Kind::Scaled, vec![borrow(a)], vec![borrow(b)]))
+        }
+        (Operand::Quantized(_) | Operand::Dynamic(_), Operand::Quantized(w)) if w.format().is_integer() => {
+            let x = match a {
+                Operand::Dynamic(d) => Cow::Owned(d.recipe().quantize(d.x())?.q),
+                Operand::Quantized(q) => Cow::Borrowed(q),
+                _ => unreachable!("matched above"),
+            };
+            if x.format().is_fp8() {
+                return mixed(op, Some(x), None, w);
+            }
+            if x.format() != Format::Int8 {
+                return refuse(format!(
+                    "activations are int8, f16, bf16, e4m3 or e5m2 with integer weights, not {}",
+                    x.format()
+                ));
+            }
+            if !matches!(x.granularity(), Granularity::Tensor | Granularity::Row) {
+                return refuse(format!("int8 activations have one scale a row, not {}", x.granularity()));
+            }
+            if [&*x, w].iter().any(|q| matches!(q.zero(), Zero::Additive { .. }) || q.global_scale_inv().is_some()) {
+                return refuse("an integer product has integer zero points and one level of scales".into());
+            }
+            Ok((Kind::Integer, vec![Side::codes(x)], vec![borrow(w)]))
+        }
+        (Operand::High(x), Operand::Quantized(w)) if w.format().is_integer() => mixed(op, None, Some(x), w),
+        _ => refuse("no kernel multiplies these operands: give two narrow floats, or integer weights".into()),
+    }
+}
+
+fn no_zero_points(q: &QTensor) -> Result<()> {
+    match q.zero() {
+        Zero::None => Ok(()),
+        _ => Err(Error::unsupported("a product of narrow floats", "it has no zero points")),
+    }
+}
+
+/// Activations in f16 or bf16, or FP8 widened to f16 (exact), times weights dequantized to that format.
+fn mixed<'a>(
+    op: &str,
+    narrow: Option<Cow<'a, QTensor>>,
+    high: Option<&'a Tensor>,
+    w: &QTensor,
+) -> Result<(Kind, Vec<Side<'a>>, Vec<Side<'a>>)> {
+    let a = match (narrow, high) {
+        (Some(q), _) => {
+            no_zero_points(&q)?;
+            if !matches!(q.granularity(), Granularity::Tensor | Granularity::Row) || q.global_scale_inv().is_some() {
+                return Err(Error::unsupported(op, "fp8 activations have one scale, or one a row, with integer weights"));
+            }
+            if !matches!(q.format(), Format::E4m3 | Format::E5m2) {
+                return Err(Error::unsupported(op, format!("{} activations with integer weights", q.format())));
+            }
+            let values: Vec<f32> = q.codes().iter().map(|c| q.format().decode(u32::from(*c)) as f32).collect();
+            let source = Source::Values(Cow::Owned(values), Some(q.clone()));
+            Side { format: Format::F16, rows: q.rows(), k: q.cols(), source }
+        }
+        (None, Some(t)) if matches!(t.dtype(), Format::F16 | Format::Bf16) => Side::values(t.dtype(), t),
+        (_, t) => {
+            let found = t.map_or("none".into(), |t| t.dtype().to_string());
+            return Err(Error::value(format!("activations of {op} with integer weights"), found, "f16 or bf16"));
+        }
+    };
+    let weights = dequantized_weights(w, a.format);
+    let b = Side { format: a.format, rows: w.rows(), k: w.cols(), source: Source::Values(Cow::Owned(weights), None) };
+    Ok((Kind::Mixed, vec![a], vec![b]))
+}
+
+/// Weights as the tensor core reads them, in `to` (f16 or bf16). With T the scales' own type (f16, bf16, else f32):
+///
+/// ```text
+/// none, integer zero:  RN_to( RN_T((code − z)·scale_inv) )
+/// additive zero:       RN_to( RN_T( RN_T((code − mid)·scale_inv) + zero ) )
+/// ```
+///
+/// so one rounding when the scales have the type of the product, two with an additive zero. Source: CUTLASS
+/// `mixed_input_utils.hpp` (`a·scale + zero`, multiplied and added in the scales' type, then converted).
+pub fn dequantized_weights(w: &QTensor, to: Format) -> Vec<f32> {
+    let t = w.scale_format();
+    let element = |i: usize, j: usize| {
+        let s = w.scale_index(i, j);
+        let code = w.format().decode(u32::from(w.codes()[i * w.cols() + j])) as f32;
+        let scale = w.scale_inv()[s] * w.global_scale_inv().unwrap_or(1.0);
+        let value = match w.zero() {
+            Zero::None => round_to(t, code * scale),
+            Zero::Integer(z) => round_to(t, (code - z[s] as f32) * scale),
+            Zero::Additive { zero, mid } => round_to(t, round_to(t, (code - *mid as f32) * scale) + zero[s]),
+        };
+        round_to(to, value)
+    };
+    (0..w.rows()).flat_map(|i| (0..w.cols()).map(move |j| element(i, j))).collect()
+}
