@@ -109,22 +109,39 @@ __device__ __forceinline__ void raise_amax(const Epilogue& e, float amax) {
 /// One thread of the grid calls this once.
 __device__ __forceinline__ void write_scale_inv(const Epilogue& e) { *e.scale_inv_d = __frcp_rn(*e.scale_d); }
 
-/// Scales, rounds and writes a warp's 16 rows (from row `row0` of the tile) of N columns, `acc` in wgmma's layout, by way of
-/// 2048 bytes of shared memory at `buffer`, so that whole 128-byte pieces of rows are written.
+/// What a warp's epilogue needs from global memory, fetched before the tile's sum so that nothing waits for it afterwards.
 template <int N>
-__device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epilogue& e, const Work& w, int row0, u32 buffer) {
+struct Scales {
+    float sa[2];                          // SCALE 0: RN32(sa*sb) twice; SCALE 1: of rows lane/4 and lane/4 + 8
+    float sb[SCALE == 1 ? N / 32 : 1];    // SCALE 1: of columns lane, lane + 32, ...
+
+    __device__ __forceinline__ void fetch(const Epilogue& e, const Work& w, int row0) {
+        if (SCALE != 1) return;
+        const int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int h = 0; h < 2; h++) sa[h] = row0 + lane / 4 + 8 * h < w.rows ? __ldg(e.scale_a + w.sa0 + row0 + lane / 4 + 8 * h) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < N / 32; i++) sb[i] = 32 * i + lane < w.cols ? __ldg(e.scale_b + w.sb0 + 32 * i + lane) : 0.0f;
+    }
+};
+
+/// Scales, rounds and writes a warp's 16 rows (from row `row0` of the tile) of N columns, `acc` in wgmma's layout, by way of
+/// 2048 bytes of shared memory at `buffer`, so that whole 128-byte pieces of rows are written; `columns`: 4*N
+/// bytes of shared memory for the column scales (SCALE 1).
+template <int N>
+__device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epilogue& e, const Work& w, const Scales<N>& scales, float scale_d,
+                                           int row0, u32 buffer, u32 columns) {
     constexpr int PITCH = 128, PIECES = 8;                             // bytes, and 16-byte pieces, of a row in the buffer
     constexpr int COLS = PITCH / OUT_BYTES, EACH = COLS / PIECES;  // columns a pass, elements of a piece
-    const int lane = threadIdx.x & 31, r0 = lane / 4, r1 = r0 + 8;
+    const int lane = threadIdx.x & 31, r0 = lane / 4;
     if (row0 >= w.rows) return;
 
     const bool empty = w.k0 == w.k1;
-    const float scale_d = FP8_OUT ? __ldg(e.scale_d) : 0.0f;
-    float sa[2] = {1.0f, 1.0f}, amax = 0.0f;
-    if (SCALE == 0) sa[0] = sa[1] = __fmul_rn(__ldg(e.scale_a), __ldg(e.scale_b));
+    float amax = 0.0f;
     if (SCALE == 1) {
-        sa[0] = row0 + r0 < w.rows ? __ldg(e.scale_a + w.sa0 + row0 + r0) : 0.0f;
-        sa[1] = row0 + r1 < w.rows ? __ldg(e.scale_a + w.sa0 + row0 + r1) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < N / 32; i++) asm volatile("st.shared.f32 [%0], %1;" ::"r"(columns + (32 * i + lane) * 4), "f"(scales.sb[i]) : "memory");
+        __syncwarp();
     }
     const bool whole = (e.ldd * OUT_BYTES) % 16 == 0 && ((u64)e.d & 15) == 0;
 
@@ -134,16 +151,16 @@ __device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epil
 #pragma unroll
         for (int j = 0; j < COLS / 8; j++) {
             const int col = pass * COLS + 8 * j + 2 * (lane % 4);
-            float v[2][2];
+            float v[2][2], sb[2] = {0.0f, 0.0f};
+            if (SCALE == 1) asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(sb[0]), "=f"(sb[1]) : "r"(columns + col * 4));
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 const bool exists = col + c < w.cols;
-                const float sb = SCALE == 1 && exists ? __ldg(e.scale_b + w.sb0 + col + c) : 0.0f;
                 const float bias = BIAS && exists ? bias_at(e, w.b_row + col + c) : 0.0f;
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const float x = acc[(pass * COLS / 8 + j) * 4 + 2 * h + c];
-                    v[h][c] = empty ? 0.0f : scaled(x, sa[h], sb, bias);
+                    v[h][c] = empty ? 0.0f : scaled(x, scales.sa[h], sb[c], bias);
                     if (FP8_OUT && exists && row0 + r0 + 8 * h < w.rows) amax = fmaxf(amax, fabsf(v[h][c]));
                 }
             }

@@ -24,17 +24,17 @@
 #ifndef CLUSTER
 #define CLUSTER 1
 #endif
-#ifndef TURNS
-#define TURNS 0
-#endif
 
 constexpr int TILE_M = 128, TILE_K = 128;
 constexpr int BLOCKS = CLUSTER ? 2 : 1;  // blocks of a cluster
+// Both warpgroups promote at once, or in turns: pays where promotion is long (measured: notes-gemm.md).
+constexpr bool TURNS = BLOCK_SCALED && (SCALE == 3 || ORDER == 0);
 constexpr int STAGES = TILE_N == 256 ? 4 : 6;
 constexpr u32 A_BYTES = TILE_M * TILE_K, B_BYTES = TILE_N * TILE_K, STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr u32 SCALES_A_BYTES = TILE_M * 4, SCALES_BYTES = SCALES_A_BYTES + TILE_N * 4;  // a stage's 1x128 scales
+constexpr u32 SCALES_A_BYTES = TILE_M * 4, SCALES_BYTES = BLOCK_SCALED ? SCALES_A_BYTES + TILE_N * 4 : 0;  // a stage's 1x128 scales
+constexpr u32 COLUMNS_BYTES = SCALE == 1 ? 8 * TILE_N * 4 : 0;  // every warp's column scales
 constexpr u32 EPILOGUE_BYTES = 8 * 2048, BARRIER_BYTES = 128, SCHEDULE_BYTES = 4096;
-static_assert(STAGES * (STAGE_BYTES + SCALES_BYTES) + EPILOGUE_BYTES + BARRIER_BYTES + SCHEDULE_BYTES + 1024 <= 232448, "shared memory");
+static_assert(STAGES * (STAGE_BYTES + SCALES_BYTES) + EPILOGUE_BYTES + COLUMNS_BYTES + BARRIER_BYTES + SCHEDULE_BYTES + 1024 <= 232448, "shared memory");
 static_assert(STAGES * 16 <= BARRIER_BYTES, "barriers");
 
 /// Which tile of an mt x nt grid is number `i`: bands of `band` tile rows, columns within a band, rows within a column.
@@ -78,7 +78,7 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
     extern __shared__ u8 raw[];
     const u32 stages = (smem_address(raw) + 1023) & ~1023u;
     const u32 scales = stages + STAGES * STAGE_BYTES, epilogue = scales + STAGES * SCALES_BYTES;
-    const u32 full = epilogue + EPILOGUE_BYTES, vacant = full + 8 * STAGES;
+    const u32 columns = epilogue + EPILOGUE_BYTES, full = columns + COLUMNS_BYTES, vacant = full + 8 * STAGES;
     const int lane = threadIdx.x % 32, group = threadIdx.x / 128;
     const u32 rank = CLUSTER ? cluster_rank() : 0;
     const int worker = blockIdx.x / BLOCKS, workers = gridDim.x / BLOCKS;
@@ -133,102 +133,100 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         const int row0 = (threadIdx.x / 32 - 4) * 16;
+        Scales<TILE_N> tile_scales;
+        tile_scales.sa[0] = tile_scales.sa[1] = SCALE == 0 ? __fmul_rn(__ldg(e.scale_a), __ldg(e.scale_b)) : 0.0f;
+        const float scale_d = FP8_OUT ? __ldg(e.scale_d) : 0.0f;
         const u32 buffer = epilogue + (threadIdx.x / 32 - 4) * 2048;
         auto release = [&](int s) {
+            if (BLOCK_SCALED) __syncwarp();  // every lane has read the stage's scales
             if (CLUSTER && lane < BLOCKS) mbarrier_arrive_at(vacant + 8 * s, lane);
             if (!CLUSTER && lane == 0) mbarrier_arrive(vacant + 8 * s);
         };
-        if (PROMOTED && TURNS && group == 2) named_barrier_arrive(2, 256);
+        if (TURNS && group == 2) named_barrier_arrive(2, 256);
         for (int i = worker; schedule.get(i, rank, w); i += workers) {
             float acc[TILE_N / 2];
-#if PROMOTED
-#pragma unroll
-            for (int x = 0; x < TILE_N / 2; x++) acc[x] = 0.0f;
-            float next_sb[TILE_N / 128];  // 128x128 scales, fetched a step ahead
-            auto fetch_sb = [&](int k) {
-#pragma unroll
-                for (int half = 0; half < TILE_N / 128; half++)
-                    next_sb[half] = SCALE == 2 && k < w.k1 && half * 128 < w.cols
-                                        ? __ldg(e.scale_b + (long long)(w.sb0 / 128 + half) * e.sb_row + (long long)(k / TILE_K) * e.sb_k)
-                                        : 0.0f;
-            };
-            fetch_sb(w.k0);
-            for (int k = w.k0; k < w.k1; k += TILE_K) {
-                float sb[TILE_N / 128], sa[2] = {0.0f, 0.0f};
-#pragma unroll
-                for (int half = 0; half < TILE_N / 128; half++) sb[half] = next_sb[half];
-                fetch_sb(k + TILE_K);
-                mbarrier_wait(full + 8 * slot, parity);
-                const u32 stage = stages + slot * STAGE_BYTES, stage_scales = scales + slot * SCALES_BYTES;
-                if (Schedule::RAGGED_K && (w.k1 - k < TILE_K || (k == w.k0 && w.head))) keep_codes(stage, k == w.k0 ? w.head : 0, w.k1 - k);
-                if (BLOCK_SCALED) {
-                    sa[0] = load_shared(stage_scales + (row0 + lane / 4) * 4);
-                    sa[1] = load_shared(stage_scales + (row0 + lane / 4 + 8) * 4);
-                }
-                const u64 a = wgmma_descriptor(stage + (group - 1) * 64 * 128), b = wgmma_descriptor(stage + A_BYTES);
-#pragma unroll
-                for (int half = 0; half < TILE_N / 128; half++) {
-                    float partial[64];
-                    if (TURNS) named_barrier(1 + group, 256);
+            tile_scales.fetch(e, w, row0);
+            if constexpr (!PROMOTED) {
+                int previous = -1;
+                for (int k = w.k0; k < w.k1; k += TILE_K) {
+                    mbarrier_wait(full + 8 * slot, parity);
+                    const u32 stage = stages + slot * STAGE_BYTES;
+                    if (Schedule::RAGGED_K && (w.k1 - k < TILE_K || (k == w.k0 && w.head))) keep_codes(stage, k == w.k0 ? w.head : 0, w.k1 - k);
+                    const u64 a = wgmma_descriptor(stage + (group - 1) * 64 * 128), b = wgmma_descriptor(stage + A_BYTES);
                     wgmma_fence();
 #pragma unroll
                     for (int kk = 0; kk < 4; kk++) {
-                        wgmma_64x128x32(partial, a + 2 * kk, b + half * (128 * 128 / 16) + 2 * kk, kk > 0);
-                        if (TURNS == 2 && kk == 2) wgmma_commit();
+#if TILE_N == 256
+                        wgmma_64x256x32(acc, a + 2 * kk, b + 2 * kk, kk > 0 || k > w.k0);
+#else
+                        wgmma_64x128x32(acc, a + 2 * kk, b + 2 * kk, kk > 0 || k > w.k0);
+#endif
                     }
                     wgmma_commit();
-                    if (TURNS == 2) wgmma_wait<1>();
-                    if (TURNS) named_barrier_arrive(4 - group, 256);
-                    wgmma_wait<0>();
-                    keep_in_registers(partial);
-                    if (SCALE != 3 && half == TILE_N / 128 - 1) release(slot);
-#pragma unroll
-                    for (int j = 0; j < 16; j++) {
-                        float s[2] = {sb[half], sb[half]};
-                        if (SCALE == 3)
-                            asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                                         : "=f"(s[0]), "=f"(s[1])
-                                         : "r"(stage_scales + SCALES_A_BYTES + (half * 128 + 8 * j + 2 * (lane % 4)) * 4));
-#pragma unroll
-                        for (int x = 0; x < 4; x++)
-                            acc[half * 64 + 4 * j + x] = promoted(acc[half * 64 + 4 * j + x], partial[4 * j + x], sa[x / 2], s[x % 2]);
-                    }
-                    if (SCALE == 3 && half == TILE_N / 128 - 1) {
-                        __syncwarp();
-                        release(slot);
-                    }
+                    wgmma_wait<1>();
+                    if (previous >= 0) release(previous);
+                    previous = slot;
+                    advance();
                 }
-                advance();
-            }
-#else
-            int previous = -1;
-            for (int k = w.k0; k < w.k1; k += TILE_K) {
-                mbarrier_wait(full + 8 * slot, parity);
-                const u32 stage = stages + slot * STAGE_BYTES;
-                if (Schedule::RAGGED_K && (w.k1 - k < TILE_K || (k == w.k0 && w.head))) keep_codes(stage, k == w.k0 ? w.head : 0, w.k1 - k);
-                const u64 a = wgmma_descriptor(stage + (group - 1) * 64 * 128), b = wgmma_descriptor(stage + A_BYTES);
-                wgmma_fence();
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++) {
-#if TILE_N == 256
-                    wgmma_64x256x32(acc, a + 2 * kk, b + 2 * kk, kk > 0 || k > w.k0);
-#else
-                    wgmma_64x128x32(acc, a + 2 * kk, b + 2 * kk, kk > 0 || k > w.k0);
-#endif
-                }
-                wgmma_commit();
-                wgmma_wait<1>();
+                wgmma_wait<0>();
+                keep_in_registers(acc);
                 if (previous >= 0) release(previous);
-                previous = slot;
-                advance();
+            } else {
+#pragma unroll
+                for (int x = 0; x < TILE_N / 2; x++) acc[x] = 0.0f;
+                float next_sb[TILE_N / 128];  // 128x128 scales, fetched a step ahead
+                auto fetch_sb = [&](int k) {
+#pragma unroll
+                    for (int half = 0; half < TILE_N / 128; half++)
+                        next_sb[half] = SCALE == 2 && k < w.k1 && half * 128 < w.cols
+                                            ? __ldg(e.scale_b + (long long)(w.sb0 / 128 + half) * e.sb_row + (long long)(k / TILE_K) * e.sb_k)
+                                            : 0.0f;
+                };
+                fetch_sb(w.k0);
+                for (int k = w.k0; k < w.k1; k += TILE_K) {
+                    float sb[TILE_N / 128], sa[2] = {0.0f, 0.0f};
+#pragma unroll
+                    for (int half = 0; half < TILE_N / 128; half++) sb[half] = next_sb[half];
+                    fetch_sb(k + TILE_K);
+                    mbarrier_wait(full + 8 * slot, parity);
+                    const u32 stage = stages + slot * STAGE_BYTES, stage_scales = scales + slot * SCALES_BYTES;
+                    if (Schedule::RAGGED_K && (w.k1 - k < TILE_K || (k == w.k0 && w.head))) keep_codes(stage, k == w.k0 ? w.head : 0, w.k1 - k);
+                    if (BLOCK_SCALED) {
+                        sa[0] = load_shared(stage_scales + (row0 + lane / 4) * 4);
+                        sa[1] = load_shared(stage_scales + (row0 + lane / 4 + 8) * 4);
+                    }
+                    const u64 a = wgmma_descriptor(stage + (group - 1) * 64 * 128), b = wgmma_descriptor(stage + A_BYTES);
+#pragma unroll
+                    for (int half = 0; half < TILE_N / 128; half++) {
+                        float partial[64];
+                        if (TURNS) named_barrier(1 + group, 256);
+                        wgmma_fence();
+#pragma unroll
+                        for (int kk = 0; kk < 4; kk++) wgmma_64x128x32(partial, a + 2 * kk, b + half * (128 * 128 / 16) + 2 * kk, kk > 0);
+                        wgmma_commit();
+                        if (TURNS) named_barrier_arrive(4 - group, 256);
+                        wgmma_wait<0>();
+                        keep_in_registers(partial);
+                        if (SCALE != 3 && half == TILE_N / 128 - 1) release(slot);
+#pragma unroll
+                        for (int j = 0; j < 16; j++) {
+                            float s[2] = {sb[half], sb[half]};
+                            if (SCALE == 3)
+                                asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                                             : "=f"(s[0]), "=f"(s[1])
+                                             : "r"(stage_scales + SCALES_A_BYTES + (half * 128 + 8 * j + 2 * (lane % 4)) * 4));
+#pragma unroll
+                            for (int x = 0; x < 4; x++)
+                                acc[half * 64 + 4 * j + x] = promoted(acc[half * 64 + 4 * j + x], partial[4 * j + x], sa[x / 2], s[x % 2]);
+                        }
+                        if (SCALE == 3 && half == TILE_N / 128 - 1) release(slot);
+                    }
+                    advance();
+                }
             }
-            wgmma_wait<0>();
-            keep_in_registers(acc);
-            if (previous >= 0) release(previous);
-#endif
-            store_rows<TILE_N>(acc, e, w, row0, buffer);
+            store_rows<TILE_N>(acc, e, w, tile_scales, scale_d, row0, buffer, columns + (threadIdx.x / 32 - 4) * (COLUMNS_BYTES / 8));
         }
-        if (PROMOTED && TURNS && group == 1) named_barrier(2, 256);
+        if (TURNS && group == 1) named_barrier(2, 256);
     }
     // A block's shared memory must outlive its neighbour's copies and arrivals into it.
     __syncwarp();
