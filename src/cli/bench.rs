@@ -13,11 +13,14 @@ pub struct Args {
 enum What {
     /// Bulk encode and decode of every format, one core.
     Codec,
+    /// Device models in bulk on all cores, beside their definition.
+    Model,
 }
 
 pub fn run(args: Args) -> Result<u8> {
     match args.what {
         What::Codec => print(&crate::format::bench::table(&crate::format::bench::bench_codec()?)),
+        What::Model => print(&crate::model::bench::table(&crate::model::bench::bench_model()?)),
     }
     Ok(status::PASSED)
 }

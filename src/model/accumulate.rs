@@ -68,10 +68,10 @@ pub fn int32(a: &[f32], b: &[f32]) -> i32 {
     a.iter().zip(b).fold(0i32, |sum, (a, b)| sum.wrapping_add((*a as i32).wrapping_mul(*b as i32)))
 }
 
-/// The lowest bit of [`exact`]'s integer is 2^LOWEST: products of two f32 subnormals end at 2^-298.
-const LOWEST: i32 = -320;
-/// 32-bit digits up to 2^-320+32·21 = 2^352, beyond f32's largest product times 2^63 terms.
-const DIGITS: usize = 21;
+/// The lowest bit of [`exact`]'s integer is 2^LOWEST: a product of two f32 subnormals is 2^-298, with 52 zero bits below it in f64.
+const LOWEST: i32 = -352;
+/// 32-bit digits up to 2^(−352 + 32·22) = 2^352, beyond f32's largest product times 2^63 terms.
+const DIGITS: usize = 22;
 
 /// The exact sum, rounded once to f32 (nearest even, Inf beyond its range; a sum of zero is +0): a fixed-point integer wide enough
 /// for every product of f32 numbers.

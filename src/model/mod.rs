@@ -2,6 +2,7 @@
 
 pub mod accumulate;
 pub mod act;
+pub mod bench;
 pub mod bound;
 pub mod boundary;
 pub mod bulk;

@@ -39,14 +39,16 @@ enum Source<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn codes(q: Cow<'a, QTensor>) -> Self {
+    /// Factors that are decoded codes.
+    pub fn codes(q: Cow<'a, QTensor>) -> Self {
         let mut table = Box::new([0.0; 256]);
         for (code, value) in table.iter_mut().enumerate() {
             *value = q.format().decode(code as u32) as f32;
         }
         Self { format: q.format(), rows: q.rows(), k: q.cols(), source: Source::Codes(q, table) }
     }
-    fn values(format: Format, t: &'a Tensor) -> Self {
+    /// Factors of a high-precision tensor, read as `format`.
+    pub fn values(format: Format, t: &'a Tensor) -> Self {
         Self { format, rows: t.rows(), k: t.cols(), source: Source::Values(Cow::Borrowed(t.data()), None) }
     }
     /// Factors `k` of a row.

@@ -81,7 +81,8 @@ fn integers(p: &Problem, rows: Range<usize>, cols: Range<usize>, k: Range<usize>
         let x = load(p.a, i);
         let (sum_x, zx) = (total(&x), p.a.zero(i, k.start));
         for ((w, sum_w, zw), out) in b.iter().zip(out) {
-            let sum = x.iter().zip(w).fold(0i32, |sum, (x, w)| sum.wrapping_add(x.wrapping_mul(*w)));
+            let mut sum = 0;
+            bulk::int32(&x, w, &mut sum);
             *out = corrected(sum, sum_x, *sum_w, k.len(), zx, *zw) as f32;
         }
     }

@@ -5,11 +5,14 @@
 //!
 //! Rows that hold a NaN or an Inf are rare: their elements take the obvious path.
 
+mod chain;
+mod ieee;
 mod narrow;
 #[cfg(test)]
 mod tests;
+mod wide;
 
-use super::accumulate::accumulate;
+use super::accumulate::{accumulate, nan_of};
 use super::mma::{Dest, Step};
 use super::product::Side;
 use super::table::{self, Unit};
@@ -22,9 +25,9 @@ pub const LANES: usize = 32;
 
 /// Compiles `$name(args)` of `$body` for AVX-512, AVX2 and the plain target, and calls the best the processor has.
 macro_rules! compiled {
-    ($(#[$doc:meta])* pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) => $body:path;) => {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) => $body:path;) => {
         $(#[$doc])*
-        pub fn $name($($arg: $ty),*) {
+        $vis fn $name($($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512cd,fma,bmi2")]
@@ -72,6 +75,15 @@ pub fn tile(
     sums(acc, &a, &b, out)
 }
 
+compiled! {
+    /// Σ x·w modulo 2³².
+    pub fn int32(x: &[i32], w: &[i32], sum: &mut i32) => int32_body;
+}
+#[inline(always)]
+fn int32_body(x: &[i32], w: &[i32], sum: &mut i32) {
+    *sum = x.iter().zip(w).fold(0, |sum, (x, w)| sum.wrapping_add(x.wrapping_mul(*w)));
+}
+
 /// Factors of some rows over some k, row-major.
 pub struct Matrix {
     pub format: Format,
@@ -98,35 +110,42 @@ impl Matrix {
 
 fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Result<()> {
     let promote = acc.promote_every.unwrap_or(a.k).min(a.k).max(1);
-    let plain = match fast(acc, a.format, b.format)? {
-        Some(Fast::Narrow(w)) => {
-            narrow::sums(w, promote, a, b, out);
+    let done = match acc.inner {
+        Inner::F32Sequential => {
+            ieee::sequential(promote, a, b, out);
             true
         }
-        None => false,
+        Inner::F32Pairwise => {
+            ieee::pairwise(promote, a, b, out);
+            true
+        }
+        Inner::Exact => ieee::exact(promote, a, b, out),
+        Inner::Int32 => false,
+        Inner::Mma(m) => {
+            match table::find(m.name)?.unit(a.format, b.format)? {
+                Unit::Step(Step { w, f: 13, dest: Dest::F32 { fraction: 13 } }) => {
+                    chain::sums(&mut narrow::Narrow::new(w, a.format, b.format), promote, a, b, out);
+                }
+                Unit::Step(step) => chain::sums(&mut wide::Wide::new(step, a.format, b.format), promote, a, b, out),
+                Unit::Lowered(half) => chain::sums(&mut wide::Wide::lowered(half), promote, a, b, out),
+            }
+            true
+        }
     };
+    // A NaN that finite factors made (Inf − Inf after overflow) has the canonical bits; special factors take the obvious path.
+    let nan = nan_of(acc, a.format, b.format)?;
     let (special_a, special_b) = (a.special_rows(), b.special_rows());
     for (i, out) in out.chunks_mut(b.rows.max(1)).enumerate() {
         for (j, out) in out.iter_mut().enumerate() {
-            if !plain || special_a[i] || special_b[j] {
+            if !done || special_a[i] || special_b[j] {
                 *out = accumulate(acc, a.format, b.format, a.row(i), b.row(j))?;
+            } else if out.is_nan() {
+                *out = nan;
+            } else if acc.promote_every.is_some() {
+                // The main accumulator starts at +0, also where one chunk is all.
+                *out += 0.0;
             }
         }
     }
     Ok(())
-}
-
-enum Fast {
-    /// fp8 through T(W, 13, 13 RZ).
-    Narrow(usize),
-}
-
-fn fast(acc: &Accumulator, fa: Format, fb: Format) -> Result<Option<Fast>> {
-    let Inner::Mma(m) = acc.inner else {
-        return Ok(None);
-    };
-    Ok(match table::find(m.name)?.unit(fa, fb)? {
-        Unit::Step(Step { w, f: 13, dest: Dest::F32 { fraction: 13 } }) => Some(Fast::Narrow(w)),
-        _ => None,
-    })
 }

@@ -6,18 +6,34 @@
 //! subnormal. A block's sum is below 33·2^15: exact in f32, whose low 10 bits are then cleared (13 fraction bits, toward
 //! zero).
 
-use super::{LANES, Matrix, compiled};
+use super::chain::BlockStep;
+use super::{LANES, compiled};
 use crate::Format;
 
 /// Exponent given to zero factors: with any partner below every product of nonzero ones (−28), so it never is the maximum of
 /// a block that has a nonzero term.
 const ZERO: i16 = -64;
 
-/// A matrix taken apart: significand times `unit` (≥ 0), sign (±1), exponent.
+/// Factors taken apart: significand (A's times 2^7), sign (±1), exponent.
+#[derive(Default)]
 pub struct Parts {
     significand: Vec<i16>,
     sign: Vec<i16>,
     exponent: Vec<i16>,
+}
+
+/// The block step of fp8 formats with W products.
+pub struct Narrow {
+    w: usize,
+    formats: (Format, Format),
+    a: Parts,
+    b: Parts,
+}
+
+impl Narrow {
+    pub fn new(w: usize, fa: Format, fb: Format) -> Self {
+        Self { w, formats: (fa, fb), a: Parts::default(), b: Parts::default() }
+    }
 }
 
 fn split(x: f32, format: Format) -> (i16, i16, i16) {
@@ -35,8 +51,12 @@ fn split(x: f32, format: Format) -> (i16, i16, i16) {
 }
 
 impl Parts {
-    fn zeros(n: usize) -> Self {
-        Self { significand: vec![0; n], sign: vec![1; n], exponent: vec![ZERO; n] }
+    fn reserve(&mut self, n: usize) {
+        (self.significand, self.sign, self.exponent) = (vec![0; n], vec![1; n], vec![ZERO; n]);
+    }
+    fn clear(&mut self) {
+        self.significand.fill(0);
+        self.exponent.fill(ZERO);
     }
     fn put(&mut self, at: usize, x: f32, format: Format, unit: i16) {
         let (significand, sign, exponent) = split(x, format);
@@ -46,47 +66,28 @@ impl Parts {
     }
 }
 
-/// The sums of all rows of `a` with all rows of `b`, promoted every `promote` (K for none). Special values count as zero.
-pub fn sums(w: usize, promote: usize, a: &Matrix, b: &Matrix, out: &mut [f32]) {
-    // A block step never crosses a promotion: the steps of one chunk, each padded to W with zeros.
-    let mut steps = Vec::new();
-    for from in (0..a.k).step_by(promote) {
-        let to = a.k.min(from + promote);
-        steps.extend((from..to).step_by(w).map(|k| (k..to.min(k + w), k == from)));
+impl BlockStep for Narrow {
+    fn width(&self) -> usize {
+        self.w
     }
-    let mut left = Parts::zeros(a.rows * w);
-    let mut right = Parts::zeros(w * LANES);
-    let (padded, tiles) = (b.rows.next_multiple_of(LANES), b.rows.div_ceil(LANES));
-    let mut chain = vec![0.0f32; a.rows * padded];
-    let mut main = vec![0.0f32; a.rows * padded];
-    for (k, first) in steps {
-        if first {
-            main.iter_mut().zip(&chain).for_each(|(main, c)| *main += c);
-            chain.fill(0.0);
-        }
-        left.significand.fill(0);
-        left.exponent.fill(ZERO);
-        for i in 0..a.rows {
-            for (l, x) in a.row(i)[k.clone()].iter().enumerate() {
-                left.put(i * w + l, *x, a.format, 1 << 7);
-            }
-        }
-        for t in 0..tiles {
-            right.significand.fill(0);
-            right.exponent.fill(ZERO);
-            for j in 0..LANES.min(b.rows - t * LANES) {
-                for (l, x) in b.row(t * LANES + j)[k.clone()].iter().enumerate() {
-                    right.put(l * LANES + j, *x, b.format, 1);
-                }
-            }
-            block(w, &left, &right, padded, &mut chain[t * LANES..]);
-        }
+    fn reserve(&mut self, rows: usize) {
+        self.a.reserve(rows * self.w);
+        self.b.reserve(self.w * LANES);
     }
-    for (i, out) in out.chunks_mut(b.rows.max(1)).enumerate() {
-        for (j, out) in out.iter_mut().enumerate() {
-            // Without promotion main is +0, and so is a chain's zero.
-            *out = main[i * padded + j] + chain[i * padded + j];
-        }
+    fn clear_a(&mut self) {
+        self.a.clear();
+    }
+    fn clear_b(&mut self) {
+        self.b.clear();
+    }
+    fn put_a(&mut self, at: usize, x: f32) {
+        self.a.put(at, x, self.formats.0, 1 << 7);
+    }
+    fn put_b(&mut self, at: usize, x: f32) {
+        self.b.put(at, x, self.formats.1, 1);
+    }
+    fn run(&self, stride: usize, chain: &mut [f32]) {
+        block(self.w, &self.a, &self.b, stride, chain);
     }
 }
 

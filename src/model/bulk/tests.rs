@@ -82,3 +82,37 @@ fn fp8_through_13_bits() {
         }
     }
 }
+
+#[test]
+fn every_device_model_and_format() {
+    use Format::{Bf16, E2m1, E3m2, F16, Tf32};
+    for m in crate::model::table::MODELS {
+        for (fa, fb) in [(E4m3, E4m3), (E5m2, E4m3), (E5m2, E5m2), (F16, F16), (Bf16, Bf16), (Tf32, Tf32), (E2m1, E3m2)] {
+            if m.unit(fa, fb).is_err() {
+                continue;
+            }
+            for (s, data) in ALL.into_iter().enumerate() {
+                agree(m.name, fa, fb, (3, 33, 150), data, 200 + s as u64);
+                agree(&format!("{}@40", m.name), fa, fb, (2, 5, 100), data, 300 + s as u64);
+            }
+            for k in [0, 1, 7, 17, 33] {
+                agree(m.name, fa, fb, (2, 3, k), Data::Codes, 400 + k as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn ieee_and_exact_sums() {
+    use Format::{Bf16, F16, F32, Int4, Int8};
+    for acc in ["exact", "f32_sequential", "f32_pairwise", "exact@64", "f32_sequential@64", "f32_pairwise@30"] {
+        for (fa, fb) in [(E4m3, E5m2), (F16, F16), (Bf16, Bf16), (F32, F32), (Int8, Int4)] {
+            for (s, data) in ALL.into_iter().enumerate() {
+                agree(acc, fa, fb, (3, 35, 150), data, 500 + s as u64);
+            }
+            for k in [0, 1, 2, 3, 30, 31, 33, 64, 127] {
+                agree(acc, fa, fb, (2, 3, k), Data::Codes, 600 + k as u64);
+            }
+        }
+    }
+}
