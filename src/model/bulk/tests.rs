@@ -31,7 +31,7 @@ fn matrix(format: Format, rows: usize, k: usize, data: Data, seed: u64) -> Matri
         let sign = 1 << (format.bits().min(16) - 1);
         match data {
             Data::Positive => code = format.encode(1.0, crate::Rounding::NearestEven, crate::Overflow::Native) & !sign | v & 3,
-            Data::Sparse if v % 4 != 0 => code &= sign | (v >> 8 & 1) * 7,
+            Data::Sparse if v % 4 != 0 => code &= sign | ((v >> 8 & 1) * 7),
             Data::Sparse | Data::Codes | Data::Special => {}
             Data::Cancelling if i % 2 == 1 => {
                 values.push(-values[i - 1]);

@@ -170,7 +170,7 @@ fn step(shape: Shape, a: &Parts, row: std::ops::Range<usize>, b: &Parts, from: u
         let (other, other_sign, other_exponent) = (lanes(&b.significand, k), lanes(&b.sign, k), lanes(&b.exponent, k));
         let mut term = [0i32; LANES];
         for l in 0..LANES {
-            let magnitude = s * other[l] << up;
+            let magnitude = (s * other[l]) << up;
             let sign = g ^ other_sign[l];
             term[l] = ((magnitude >> (emax[l] - e - other_exponent[l]).clamp(0, 31)) ^ sign) - sign;
         }
