@@ -4,6 +4,8 @@ pub mod accumulate;
 pub mod act;
 pub mod bench;
 pub mod bound;
+#[cfg(test)]
+mod bound_tests;
 pub mod boundary;
 pub mod bulk;
 pub mod elementwise;

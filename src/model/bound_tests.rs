@@ -1,0 +1,107 @@
+//! Accumulation bounds: never crossed by the models, and not idle.
+
+use super::accumulate::accumulate;
+use super::accumulation_bound;
+use super::products_tests::values;
+use super::table::MODELS;
+use super::{Accumulator, Inner, MmaModel};
+use crate::compare::probable::{DELTA, lambda};
+use crate::format::Format::{self, Bf16, E4m3, E5m2, F16, F32};
+
+/// (largest error over the certain bound, over the probable one) of sums of k products.
+fn ratios(acc: &Accumulator, f: Format, k: usize, data: impl Fn(u32) -> (Vec<f32>, Vec<f32>)) -> (f64, f64) {
+    let bound = accumulation_bound(acc, k, f, f).unwrap();
+    let (mut certain, mut probable) = (0.0f64, 0.0f64);
+    for seed in 0..12 {
+        let (a, b) = data(seed);
+        // The exact sum in f64: near enough where bounds start at 2^-24.
+        let products = || a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b));
+        let s: f64 = products().map(f64::abs).sum();
+        let error = (f64::from(accumulate(acc, f, f, &a, &b).unwrap()) - products().sum::<f64>()).abs();
+        let slack = 1e-14 * s;
+        certain = certain.max((error - slack) / (bound.relative_certain * s + bound.absolute));
+        probable = probable.max((error - slack) / (lambda(12, DELTA) * bound.relative_probable_sd * s + bound.absolute));
+    }
+    (certain, probable)
+}
+
+fn all() -> Vec<(Accumulator, Format)> {
+    let mut all = Vec::new();
+    for f in [E4m3, E5m2, F16, Bf16] {
+        for inner in [Inner::Exact, Inner::F32Sequential, Inner::F32Pairwise] {
+            all.push((Accumulator::new(inner), f));
+        }
+        for m in MODELS.iter().filter(|m| m.unit(f, f).is_ok()) {
+            all.push((Accumulator::new(Inner::Mma(MmaModel { name: m.name })), f));
+        }
+    }
+    let promoted: Vec<_> = all.iter().map(|(a, f)| (Accumulator { promote_every: Some(128), ..*a }, *f)).collect();
+    all.into_iter().chain(promoted).collect()
+}
+
+#[test]
+fn random_and_adverse_sums_stay_inside() {
+    for (acc, f) in all() {
+        for k in [16, 100, 512] {
+            let normal = |s: u32| (values(f, k, 4.0, 2 * s), values(f, k, 4.0, 2 * s + 1));
+            // One sign: every truncation leans the same way.
+            let positive = |s: u32| -> (Vec<f32>, Vec<f32>) {
+                let (a, b) = normal(s);
+                (a.iter().map(|x| x.abs()).collect(), b.iter().map(|x| x.abs()).collect())
+            };
+            // A large first product, then small ones that fall below its quantum.
+            let dominated = |s: u32| {
+                let (mut a, mut b) = positive(s);
+                a.iter_mut().zip(&mut b).for_each(|(a, b)| (*a, *b) = (0.25, 0.0625));
+                (a[0], b[0]) = (14.0, 12.0);
+                (a, b)
+            };
+            let mut best = 0.0f64;
+            // The probable bound takes roundings as independent, which a sum that stagnates on equal terms is made to break.
+            for (data, random) in [(&normal as &dyn Fn(u32) -> _, true), (&positive, true), (&dominated, false)] {
+                let (certain, probable) = ratios(&acc, f, k, data);
+                assert!(
+                    certain <= 1.0 && (probable <= 1.0 || !random),
+                    "{acc} {f} K={k}: {certain} of the certain, {probable} of the probable"
+                );
+                best = best.max(certain);
+            }
+            // fp8 sums of this length are exact in 24 bits or more; elsewhere something has to be lost.
+            let loses = acc.to_string().contains("wgmma") || acc.to_string().contains("ada") || !f.is_fp8();
+            assert!(best > 0.002 || !loses || k == 16, "{acc} {f} K={k}: {best}: the bound says nothing");
+            if k == 512 {
+                println!("{acc} {f}: largest error {best:.3} of the certain bound");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_certain_bound_of_wgmma_is_nearly_reached() {
+    // One product of exponent 13, then products just below its quantum 2^0: each is lost.
+    let k = 320;
+    let (mut a, mut b) = (vec![0.5f32; k], vec![1.875f32; k]);
+    (a[0], b[0]) = (128.0, 64.0);
+    let acc: Accumulator = "hopper_wgmma".parse().unwrap();
+    let bound = accumulation_bound(&acc, k, E4m3, E4m3).unwrap();
+    let s: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a * b)).sum();
+    let lost = s - f64::from(accumulate(&acc, E4m3, E4m3, &a, &b).unwrap());
+    let ratio = lost / (bound.relative_certain * s + bound.absolute);
+    assert!(lost == 319.0 * 0.9375 && ratio > 0.8 && ratio <= 1.0, "lost {lost}, ratio {ratio}");
+}
+
+#[test]
+fn closed_forms() {
+    let b = |acc: &str, k, f| accumulation_bound(&acc.parse().unwrap(), k, f, f).unwrap();
+    let u = 2f64.powi(-24);
+    assert_eq!(b("exact", 1000, E4m3).relative_certain, u);
+    assert!((b("f32_sequential", 1001, E4m3).relative_certain / (1000.0 * u) - 1.0).abs() < 1e-4);
+    assert!((b("f32_sequential", 1001, F32).relative_certain / (1001.0 * u) - 1.0).abs() < 1e-4);
+    assert!((b("f32_pairwise", 1000, E4m3).relative_certain / (10.0 * u) - 1.0).abs() < 1e-4);
+    let (one, chunk) = (b("hopper_wgmma", 1024, E4m3), b("hopper_wgmma", 128, E4m3));
+    assert!((one.relative_certain - (1023.0 + 32.0) / 8192.0).abs() < 1e-12);
+    let promoted = b("hopper_wgmma@128", 1024, E4m3);
+    assert!(promoted.relative_certain > chunk.relative_certain && promoted.relative_certain < chunk.relative_certain + 8.0 * u);
+    assert_eq!(b("int32", 1000, Format::Int8).relative_certain, 0.0);
+    assert!(b("hopper_wgmma", 1 << 20, E4m3).relative_certain <= 2.0, "nothing is lost twice");
+}
