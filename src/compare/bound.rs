@@ -27,21 +27,24 @@ pub struct Accumulation {
     pub absolute: f64,
 }
 
-/// Mixed-input products: the dequantized weight is rounded to a 16-bit type before it is multiplied.
+/// Mixed-input products: the dequantized weight is rounded to a 16-bit type before it is multiplied: computed in the type T of its
+/// scales, then converted to the type of the product.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightRounding<'a> {
-    /// f16 or bf16.
+    /// T: f16, bf16 or f32.
+    pub scales: Format,
+    /// Type of the factors: f16 or bf16; another rounding where it is not T.
     pub format: Format,
     /// `Σ_k |a_ik|` of each row: what a rounding among subnormals is multiplied by.
     pub row_abs: &'a [f64],
-    /// With an additive zero, the weight is `RN16(RN16(q·s) + z)`: `Σ_k |a_ik|·|q_jk·s_jk|` of each element.
+    /// With an additive zero, the weight is `RN_T(RN_T(q·s) + z)`: `Σ_k |a_ik|·|q_jk·s_jk|` of each element.
     pub before_zero: Option<&'a [f64]>,
 }
 
 /// The arithmetic of a product's kernel, in the order in which it rounds.
 ///
 /// ```text
-/// ŵ   = RN16(q·s) [, RN16(ŵ + z)]                 weight_rounding
+/// ŵ   = RN_T(q·s) [, RN_T(ŵ + z)], RN16(ŵ)        weight_rounding
 /// P_g = Σ_{k∈g} a·ŵ                               accumulation, once for each of `groups` partial sums
 /// t   = RN32(P_g·σ) …                             scale_roundings f32 multiplications of every partial sum
 /// y   = RN32(y + t) or fma                        groups > 1: one f32 addition a group
@@ -115,14 +118,16 @@ impl ProductArithmetic<'_> {
         // Weights.
         let (mut weight, mut weight_sd) = (0.0, 0.0);
         if let Some(w) = &self.weight_rounding {
-            let u = 0.5 * w.format.ulp(1.0);
-            let subnormal = 0.5 * w.format.ulp(0.0) * w.row_abs[row];
-            let (first, second) = match w.before_zero {
-                None => (u * s, 0.0),
-                Some(q) => (u * q[index], u * (s + u * q[index] + subnormal)),
-            };
-            weight = first + second + subnormal;
-            weight_sd = first + second + subnormal;
+            // One rounding of values whose magnitudes sum to `size`.
+            let rounding = |f: Format, size: f64| 0.5 * (f.ulp(1.0) * size + f.ulp(0.0) * w.row_abs[row]);
+            weight = rounding(w.scales, w.before_zero.map_or(s, |q| q[index]));
+            if w.before_zero.is_some() {
+                weight += rounding(w.scales, s + weight);
+            }
+            if w.format != w.scales {
+                weight += rounding(w.format, s + weight);
+            }
+            weight_sd = weight;
         }
         // Accumulation, on the rounded weights.
         let mut certain = weight + a.relative_certain * (s + weight);
@@ -188,8 +193,9 @@ impl Bound {
     /// With S = magnitude − |bias|, u = 2^-24, T = |ideal − bias| without groups and S with them, n = scale_roundings + (groups if > 1):
     ///
     /// ```text
-    /// E_w = u_w·S + ulp_w(0)/2·Σ|a|                                   weights: u_w = 2^-11 (f16), 2^-8 (bf16)
-    ///       (+ zero: u_w·Q + u_w·(S + u_w·Q + …), Q = Σ|a||q·s|)
+    /// E_w = R_T(S)                                                weights: R_f(X) = u_f·X + ulp_f(0)/2·Σ|a|, u = 2^-11 (f16), 2^-8 (bf16)
+    ///       or, with a zero, R_T(Q) + R_T(S + R_T(Q)), Q = Σ|a||q·s|
+    ///       + R_16(S + …) where T is not the type of the product
     /// E_a = E_w + relative_certain·(S + E_w)
     /// E_s = E_a + γ_n·(T + E_a)
     /// β   = E_s + u·(|ideal| + E_s) [bias] + absolute                 absolute: underflow, and (K+4)·2^-53·S for the reference

@@ -290,7 +290,7 @@ fn group_scales_and_rounded_weights_stay_inside() {
             .collect();
         let before_zero = with_zero.then_some(&before[..]);
         let p = ProductArithmetic {
-            weight_rounding: Some(WeightRounding { format: Format::F16, row_abs: &row_abs, before_zero }),
+            weight_rounding: Some(WeightRounding { scales: Format::F16, format: Format::F16, row_abs: &row_abs, before_zero }),
             ..ProductArithmetic::plain(accumulation(Inner::Sequential, k), k)
         };
         let j = Bound::product(&p, n, &ideal, &magnitude, out).unwrap().judge(&actual).unwrap();

@@ -228,6 +228,8 @@ fn out_spec(case: &Case, ideal: &[Defined]) -> Result<OutSpec> {
             let scale = |d: &Defined| {
                 let amax = d.d.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
                 let scale = (format.max_finite() / (amax * past)) as f32;
+                // A scale near one would hide that it is omitted.
+                let scale = if (0.8..1.25).contains(&scale) { scale * 0.6871 } else { scale };
                 if *null { None } else { Some(if scale.is_finite() { scale } else { 1.37 }) }
             };
             OutSpec::Scaled { format: *format, scale: ideal.iter().map(scale).collect() }

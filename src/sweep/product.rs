@@ -38,22 +38,23 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
             Bound::product(&p, cols, &d, &magnitude, out)
         }
         // Values times codes: the weight is dequantized to the 16-bit type of the values, and that is what is multiplied.
-        (values, Some(qb)) => {
+        (codes, Some(qb)) => {
             let format = match a {
                 Operand::High(t) => t.dtype(),
                 _ => Format::F16,
             };
             let accumulation = accumulation_bound(accumulator, k, format, format)?;
-            let values: Array2<f64> = values.map_or_else(|| a.to_f64(), |qa| decoded(qa[0]));
+            let values = a.to_f64();
             let row_abs: Vec<f64> = values.rows().into_iter().map(|r| r.iter().map(|x| x.abs()).sum()).collect();
             let before_zero = match qb[0].zero() {
                 Zero::Additive { .. } => Some(before_zero(&values, qb[0])),
                 _ => None,
             };
-            let weight_rounding = Some(WeightRounding { format, row_abs: &row_abs, before_zero: before_zero.as_deref() });
+            let scales = qb[0].scale_format();
+            let weight_rounding = Some(WeightRounding { scales, format, row_abs: &row_abs, before_zero: before_zero.as_deref() });
             let p = ProductArithmetic {
                 weight_rounding,
-                scale_roundings: 2 * u32::from(weights(a).is_some()),
+                scale_roundings: 2 * u32::from(codes.is_some()),
                 ..plain(accumulation)
             };
             Bound::product(&p, cols, &d, &magnitude, out)
@@ -80,11 +81,6 @@ fn dtype(operand: &Operand) -> Format {
         Operand::High(t) => t.dtype(),
         _ => Format::F32,
     }
-}
-
-/// Codes without their scales: what is multiplied before the epilogue.
-fn decoded(q: &QTensor) -> Array2<f64> {
-    Array2::from_shape_fn((q.rows(), q.cols()), |(i, j)| q.format().decode(u32::from(q.codes()[i * q.cols() + j])))
 }
 
 /// `Σ_k |a_ik|·|(q_jk − mid)·s_jk|`: what the first of two weight roundings acts on.
