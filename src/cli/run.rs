@@ -3,7 +3,7 @@
 use super::{print, status};
 use crate::kernel::Backend;
 use crate::sweep::run::{Options, Outcome};
-use crate::sweep::{Sweep, run as runner};
+use crate::sweep::{Sweep, maps, run as runner};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::PathBuf;
@@ -93,6 +93,7 @@ pub fn run(args: Args) -> Result<u8> {
     let seconds = started.elapsed().as_secs_f64();
 
     crate::sweep::provenance::write(&out, &sweeps, &options, &outcome, seconds)?;
+    maps::write(&out, &maps::worst(&sweeps, &outcome.rows, options.kernels, options.backend))?;
     let page = crate::report::write(&out, &outcome.rows)?;
     if !args.json {
         print(&crate::report::terminal_summary(&outcome, seconds));

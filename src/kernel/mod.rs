@@ -211,11 +211,12 @@ pub fn find(kernels: &[&'static dyn Kernel], job: &Job, backend: Backend) -> Res
     for kernel in kernels.iter().filter(|k| k.spec().backend == backend && k.spec().ops.contains(&job.op)) {
         match kernel.check(job) {
             Ok(()) => return Ok(*kernel),
+            Err(Error::Unsupported { what, why }) if what == kernel.spec().name => reasons.push(format!("{what}: {why}")),
             Err(e) => reasons.push(format!("{}: {e}", kernel.spec().name)),
         }
     }
     let why = if reasons.is_empty() { format!("no kernel for {}", job.op.name()) } else { reasons.join("; ") };
-    Err(Error::unsupported(format!("backend {backend:?}"), why))
+    Err(Error::unsupported(format!("backend {}", backend.name()), why))
 }
 
 impl Backend {

@@ -51,12 +51,10 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
                 _ => None,
             };
             let scales = qb[0].scale_format();
-            let weight_rounding = Some(WeightRounding { scales, format, row_abs: &row_abs, before_zero: before_zero.as_deref() });
-            let p = ProductArithmetic {
-                weight_rounding,
-                scale_roundings: 2 * u32::from(codes.is_some()),
-                ..plain(accumulation)
-            };
+            let weight_rounding =
+                Some(WeightRounding { scales, format, row_abs: &row_abs, before_zero: before_zero.as_deref() });
+            let p =
+                ProductArithmetic { weight_rounding, scale_roundings: 2 * u32::from(codes.is_some()), ..plain(accumulation) };
             Bound::product(&p, cols, &d, &magnitude, out)
         }
         _ => {
