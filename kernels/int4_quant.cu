@@ -1,0 +1,406 @@
+// Integer quantizers, 4-bit packing, dequantize: torchao's affine arithmetic (numerics.md 2.8), bits equal to the CPU recipes.
+// RN_T rounds to type T (0 f16, 1 bf16, 2 f32); every operation below is in f32 and then rounded to T, as torch does. Ties to even.
+//
+// Options (-D): IN, SCALE, OUT types 0 f16, 1 bf16, 2 f32;  FORMAT 0 int4, 1 uint4, 2 int8, 3 e4m3, 4 e5m2 (3, 4: dequantize only);
+//   HIGH_FIRST 0/1;  MODE (int8_token), MAPPING (affine_group), ZERO and MID (dequantize), as follows.
+//
+// int8_token(const void* x, s8* codes, void* scale, s32* zero, int rows, int K): one scale a row. grid rows, block THREADS (256)
+//   MODE 0, 1  amax = max |x| (NaN stays); scale = max(RN_IN(amax/127), RN_IN(1e-5)); q = clamp(round(RN_op(x * RN_s(1/scale))), -127, 127)
+//     MODE 0 s = IN, scale is written in IN (..._reduced_range_quant_cutlass; f16 rows with amax below 1.94e-3 have an infinite reciprocal:
+//     zeros give NaN, code 0, the rest +-127); MODE 1 s = f32, scale is written in f32, op = f32
+//   MODE 2     mn = min(min x, 0), mx = max(max x, 0); scale = max(RN_IN(RN_IN(mx - mn)/255), ulp_IN(1)), written in f32;
+//              zero = clamp(RN_IN(-128 - round(RN_IN(mn/scale))), -128, 127); q = clamp(round(x * (1/scale)) + zero, -128, 127) in f64
+//   K % 8 == 0, 16-byte aligned x, 8-byte aligned codes. CHUNKS * 8 * THREADS numbers of a row stay in registers, the rest is read twice.
+// affine_group(const void* x, u8* codes, void* scale, void* zero, int rows, int K, int group): scales [rows, ceil(K/group)]; LANES threads a
+//   group (a power of two <= 32; min(32, group/8) is good). grid ceil(rows*groups*LANES/256), block 256. K % 8 == 0, group % 8 == 0.
+//   codes packed two a byte, row-major [rows, K/2] (FORMAT 2: [rows, K]); scale in IN (MAPPING 3: bf16); zero s8, written for MAPPING 2 and
+//   for FORMAT 1 (MAPPING 3: bf16); a null zero is skipped. qmin..qmax is the format's range (-8..7, 0..15, -128..127).
+//   MAPPING 0  scale = RN(max(-mn, mx) / ((qmax-qmin)/2)), z = (qmax+qmin+1)/2   1  smin = RN(mn/qmin), smax = RN(mx/qmax), the larger; same z
+//           2  scale = RN(RN(mx-mn)/(qmax-qmin)), z = clamp(RN(qmin - round(RN(mn/scale))), qmin, qmax);  all: scale = max(scale, RN(2^-23))
+//              q = clamp(RN(round(RN(x * RN(1/scale))) + z), qmin, qmax), z = 0 for FORMAT 0, 2 in 0, 1
+//           3  (tinygemm, FORMAT 1) s = max(RN(RN(max-min)/15), RN(1e-6)), scale = RNbf(s), zero = RNbf(RN(min + RN(s*8))),
+//              low = RNbf(zero - RNbf(scale*8)), q = clamp(round(RN_op(RN_op(x - low)/scale)), 0, 15), op bf16 if IN is, else f32
+// pack4(const u8* codes, u8* packed, n bytes out), unpack4(const u8* packed, u8* codes, n bytes in): grid ceil(n/256), block 256.
+// dequantize(const u8* codes, const void* scale, const void* zero, void* out, int rows, int K, int group_shift, int groups): grid
+//   ceil(rows*K/8/256), block 256; scale (and zero) [rows, groups] of type SCALE; group = k >> group_shift (30: one a row); K % 8 == 0,
+//   groups of at least 8. ZERO 0 RN_OUT(RN32(q * s)); 1 RN_OUT(RN32(RN_OUT(RN32((q-MID) * s)) + z)), z of type SCALE; 2, 3
+//   RN_OUT(RN32((q-z) * s)), z s8 or s32.
+// *_naive: the same arguments; a thread per row (int8_token), group (affine_group) or number (dequantize), block 256: the definitions.
+// NaN in a group makes its scale NaN and its codes 0 (zero points 0).
+#include "common/int4.cuh"
+#include "common/token.cuh"
+
+#ifndef IN
+#define IN 1
+#endif
+#ifndef SCALE
+#define SCALE 1
+#endif
+#ifndef OUT
+#define OUT 1
+#endif
+#ifndef FORMAT
+#define FORMAT 0
+#endif
+#ifndef HIGH_FIRST
+#define HIGH_FIRST 0
+#endif
+#ifndef MODE
+#define MODE 0
+#endif
+#ifndef MAPPING
+#define MAPPING 0
+#endif
+#ifndef ZERO
+#define ZERO 0
+#endif
+#ifndef MID
+#define MID 0
+#endif
+#ifndef THREADS
+#define THREADS 256
+#endif
+#ifndef CHUNKS
+#define CHUNKS 4
+#endif
+#ifndef LANES
+#define LANES 16
+#endif
+
+constexpr int QMIN = FORMAT == 1 ? 0 : FORMAT == 2 ? -128 : -8, QMAX = FORMAT == 1 ? 15 : FORMAT == 2 ? 127 : 7;
+__device__ __forceinline__ float rn(float x) { return round_to<IN>(x); }
+__device__ __forceinline__ float quiet_nan() { return __uint_as_float(0x7fffffffu); }
+
+/// Eight neighbouring numbers.
+struct Eight {
+    uint4 a, b;  // b: f32 only
+    __device__ __forceinline__ void load(const void* x, long long at) {
+        const uint4* p = (const uint4*)((const u8*)x + at * (IN == 2 ? 4 : 2));
+        a = load_stream(p);
+        if (IN == 2) b = load_stream(p + 1);
+    }
+    __device__ __forceinline__ float at(int i) const {
+        const u32 w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+        if (IN == 2) return __uint_as_float(w[i]);
+        return i & 1 ? high_half<IN>(w[i / 2]) : low_half<IN>(w[i / 2]);
+    }
+};
+
+/// Smallest, largest and largest magnitude (as bits, NaN above all).
+struct Range {
+    float low, high;
+    u32 size;
+    __device__ __forceinline__ static Range none() { return {__uint_as_float(0x7f800000u), __uint_as_float(0xff800000u), 0}; }
+    __device__ __forceinline__ void take(float x) {
+        low = fminf(low, x);
+        high = fmaxf(high, x);
+        size = ::max(size, __float_as_uint(x) & 0x7fffffffu);
+    }
+    __device__ __forceinline__ void join(const Range& o) {
+        low = fminf(low, o.low);
+        high = fmaxf(high, o.high);
+        size = ::max(size, o.size);
+    }
+    __device__ __forceinline__ Range across(int step) const {
+        Range o;
+        o.low = __shfl_xor_sync(~0u, low, step);
+        o.high = __shfl_xor_sync(~0u, high, step);
+        o.size = __shfl_xor_sync(~0u, size, step);
+        return o;
+    }
+    __device__ __forceinline__ bool nan() const { return size > 0x7f800000u; }
+    __device__ __forceinline__ float min() const { return nan() ? quiet_nan() : low; }
+    __device__ __forceinline__ float max() const { return nan() ? quiet_nan() : high; }
+};
+
+__device__ __forceinline__ float at_most_zero(float x) { return x > 0.0f ? 0.0f : x; }
+__device__ __forceinline__ float at_least_zero(float x) { return x < 0.0f ? 0.0f : x; }
+/// As an integer, NaN 0.
+__device__ __forceinline__ int integer(float x, float low, float high) { return x != x ? 0 : (int)fminf(fmaxf(x, low), high); }
+
+// ---- int8 per token
+
+struct Token {
+    float scale, inverse;
+    double inverse64;
+    int zero;
+};
+__device__ __forceinline__ Token choose_token(const Range& r) {
+    Token t;
+    t.zero = 0;
+    t.inverse64 = 0.0;
+    if (MODE < 2) {
+        t.scale = token_scale<IN>(r.nan() ? quiet_nan() : __uint_as_float(r.size));
+        t.inverse = round_to<MODE == 0 ? IN : 2>(__fdiv_rn(1.0f, t.scale));
+    } else {
+        const float mn = at_most_zero(r.min()), mx = at_least_zero(r.max());
+        const float eps = __uint_as_float((u32)(127 - (IN == 0 ? 10 : IN == 1 ? 7 : 23)) << 23);
+        const float scale = rn(__fdiv_rn(rn(__fadd_rn(mx, -mn)), 255.0f));
+        t.scale = scale < eps ? eps : scale;
+        t.zero = integer(rn(__fadd_rn(-128.0f, -rintf(rn(__fdiv_rn(mn, t.scale))))), -128.0f, 127.0f);
+        t.inverse = 0.0f;
+        t.inverse64 = __drcp_rn((double)t.scale);
+    }
+    return t;
+}
+__device__ __forceinline__ u32 code_of(float x, const Token& t) {
+    if (MODE < 2) return token_code<IN, MODE == 0 ? IN : 2>(x, t.inverse);
+    const double steps = rint(__dmul_rn((double)x, t.inverse64)) + (double)t.zero;
+    return steps != steps ? 0 : (u32)(int)fmin(fmax(steps, -128.0), 127.0);
+}
+__device__ __forceinline__ void store_token(const Token& t, void* scale, s32* zero, int row) {
+    store_as<MODE == 0 ? IN : 2>(scale, row, t.scale);
+    if (MODE == 2) zero[row] = t.zero;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) int8_token(const void* x, s8* codes, void* scale, s32* zero, int rows, int k) {
+    __shared__ Range warps[THREADS / 32];
+    const long long first = (long long)blockIdx.x * k;
+    const int chunks = k / 8;
+    Eight held[CHUNKS];
+    Range r = Range::none();
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+        if (c * THREADS + threadIdx.x < chunks) held[c].load(x, first + 8ll * (c * THREADS + threadIdx.x));
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+        if (c * THREADS + threadIdx.x < chunks)
+#pragma unroll
+            for (int i = 0; i < 8; i++) r.take(held[c].at(i));
+    for (int c = CHUNKS * THREADS + threadIdx.x; c < chunks; c += THREADS) {
+        Eight v;
+        v.load(x, first + 8ll * c);
+#pragma unroll
+        for (int i = 0; i < 8; i++) r.take(v.at(i));
+    }
+#pragma unroll
+    for (int step = 16; step; step /= 2) r.join(r.across(step));
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = r;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < THREADS / 32; w++) r.join(warps[w]);
+    const Token t = choose_token(r);
+    if (threadIdx.x == 0) store_token(t, scale, zero, blockIdx.x);
+
+    auto write = [&](const Eight& v, int c) {
+        u32 q[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) q[i] = code_of(v.at(i), t);
+        *(uint2*)(codes + first + 8ll * c) = make_uint2(low_bytes(q[0], q[1], q[2], q[3]), low_bytes(q[4], q[5], q[6], q[7]));
+    };
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+        if (c * THREADS + threadIdx.x < chunks) write(held[c], c * THREADS + threadIdx.x);
+    for (int c = CHUNKS * THREADS + threadIdx.x; c < chunks; c += THREADS) {
+        Eight v;
+        v.load(x, first + 8ll * c);
+        write(v, c);
+    }
+}
+
+extern "C" __global__ void int8_token_naive(const void* x, s8* codes, void* scale, s32* zero, int rows, int k) {
+    const int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    Range r = Range::none();
+    for (int i = 0; i < k; i++) r.take(load_as<IN>(x, (long long)row * k + i));
+    const Token t = choose_token(r);
+    store_token(t, scale, zero, row);
+    for (int i = 0; i < k; i++) {
+        const float v = load_as<IN>(x, (long long)row * k + i);
+        int q;
+        if (MODE < 2) q = integer(rintf(round_to<MODE == 0 ? IN : 2>(v * t.inverse)), -127.0f, 127.0f);
+        else q = (int)(s8)code_of(v, t);
+        codes[(long long)row * k + i] = (s8)q;
+    }
+}
+
+// ---- groups of weights
+
+struct Affine {
+    float scale, inverse, low, zero_real;
+    int zero;
+};
+__device__ __forceinline__ Affine choose_affine(const Range& r) {
+    Affine p;
+    p.inverse = p.low = p.zero_real = 0.0f;
+    p.zero = (QMAX + QMIN + 1) / 2;
+    if (MAPPING == 3) {
+        const float raw = rn(__fdiv_rn(rn(__fadd_rn(r.max(), -r.min())), 15.0f)), eps = rn(1e-6f), s = raw < eps ? eps : raw;
+        p.scale = round_to<1>(s);
+        p.zero_real = round_to<1>(rn(__fadd_rn(r.min(), rn(__fmul_rn(s, 8.0f)))));
+        p.low = round_to<1>(__fadd_rn(p.zero_real, -round_to<1>(__fmul_rn(p.scale, 8.0f))));
+        return p;
+    }
+    const float mn = at_most_zero(r.min()), mx = at_least_zero(r.max()), eps = rn(__uint_as_float(104u << 23));
+    float s;
+    if (MAPPING == 0) s = rn(__fdiv_rn(r.nan() ? quiet_nan() : fmaxf(-mn, mx), (QMAX - QMIN) / 2.0f));
+    else if (MAPPING == 2) s = rn(__fdiv_rn(rn(__fadd_rn(mx, -mn)), (float)(QMAX - QMIN)));
+    else {
+        const float from_min = rn(__fdiv_rn(mn, (float)QMIN)), from_max = rn(__fdiv_rn(mx, (float)QMAX));
+        s = from_min > from_max ? from_min : from_max;
+    }
+    p.scale = s < eps ? eps : s;
+    p.inverse = rn(__fdiv_rn(1.0f, p.scale));
+    if (MAPPING == 2) p.zero = integer(rn(__fadd_rn((float)QMIN, -rintf(rn(__fdiv_rn(mn, p.scale))))), QMIN, QMAX);
+    return p;
+}
+__device__ __forceinline__ u32 code_of(float x, const Affine& p) {
+    constexpr int op = IN == 1 ? 1 : 2;
+    const float steps = MAPPING == 3 ? rintf(round_to<op>(__fdiv_rn(round_to<op>(__fadd_rn(x, -p.low)), p.scale)))
+                                     : rn(__fadd_rn(rintf(rn(__fmul_rn(x, p.inverse))), (float)p.zero));
+    return (u32)integer(steps, QMIN, QMAX) & (FORMAT == 2 ? 255 : 15);
+}
+__device__ __forceinline__ void store_affine(const Affine& p, void* scale, void* zero, long long group) {
+    store_as<MAPPING == 3 ? 1 : IN>(scale, group, p.scale);
+    if (!zero) return;
+    if (MAPPING == 3) store_as<1>(zero, group, p.zero_real);
+    else if (MAPPING == 2 || FORMAT == 1) ((s8*)zero)[group] = (s8)p.zero;
+}
+
+extern "C" __global__ void __launch_bounds__(256) affine_group(const void* x, u8* codes, void* scale, void* zero, int rows, int k, int group) {
+    const int groups = (k + group - 1) / group;
+    const long long segment = ((long long)blockIdx.x * 256 + threadIdx.x) / LANES;
+    const bool exists = segment < (long long)rows * groups;
+    const int lane = threadIdx.x % LANES, begin = (int)(segment % groups) * group / 8;
+    const int end = exists ? min(k, (int)(segment % groups + 1) * group) / 8 : begin;
+    const long long first = segment / groups * k;
+    Range r = Range::none();
+    Eight v;
+    for (int c = begin + lane; c < end; c += LANES) {
+        v.load(x, first + 8ll * c);
+#pragma unroll
+        for (int i = 0; i < 8; i++) r.take(v.at(i));
+    }
+#pragma unroll
+    for (int step = LANES / 2; step; step /= 2) r.join(r.across(step));
+    if (!exists) return;
+    const Affine p = choose_affine(r);
+    if (lane == 0) store_affine(p, scale, zero, segment);
+    for (int c = begin + lane; c < end; c += LANES) {
+        if (end - begin > LANES) v.load(x, first + 8ll * c);
+        u32 q[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) q[i] = code_of(v.at(i), p);
+        if (FORMAT == 2) {
+            *(uint2*)(codes + first + 8ll * c) = make_uint2(low_bytes(q[0], q[1], q[2], q[3]), low_bytes(q[4], q[5], q[6], q[7]));
+        } else {
+            u32 word = 0;
+#pragma unroll
+            for (int i = 0; i < 8; i++) word |= q[i] << (4 * (HIGH_FIRST ? i ^ 1 : i));
+            *(u32*)(codes + first / 2 + 4ll * c) = word;
+        }
+    }
+}
+
+extern "C" __global__ void affine_group_naive(const void* x, u8* codes, void* scale, void* zero, int rows, int k, int group) {
+    const int groups = (k + group - 1) / group;
+    const long long segment = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (segment >= (long long)rows * groups) return;
+    const long long row = segment / groups * k;
+    const int begin = (int)(segment % groups) * group, end = min(k, begin + group);
+    Range r = Range::none();
+    for (int i = begin; i < end; i++) r.take(load_as<IN>(x, row + i));
+    const Affine p = choose_affine(r);
+    store_affine(p, scale, zero, segment);
+    for (int i = begin; i < end; i += FORMAT == 2 ? 1 : 2) {
+        const u32 a = code_of(load_as<IN>(x, row + i), p);
+        if (FORMAT == 2) {
+            codes[row + i] = (u8)a;
+        } else {
+            const u32 b = code_of(load_as<IN>(x, row + i + 1), p);
+            codes[(row + i) / 2] = (u8)(HIGH_FIRST ? a << 4 | b : b << 4 | a);
+        }
+    }
+}
+
+// ---- packing
+
+extern "C" __global__ void pack4(const u8* codes, u8* packed, long long n) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const u32 a = codes[2 * i] & 15, b = codes[2 * i + 1] & 15;
+    packed[i] = (u8)(HIGH_FIRST ? a << 4 | b : b << 4 | a);
+}
+extern "C" __global__ void unpack4(const u8* packed, u8* codes, long long n) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    codes[2 * i] = (u8)nibble_at<false, HIGH_FIRST>(packed, 2 * i);
+    codes[2 * i + 1] = (u8)nibble_at<false, HIGH_FIRST>(packed, 2 * i + 1);
+}
+
+// ---- dequantize
+
+__device__ __forceinline__ float value_of(float code, float s, const void* zero, long long group) {
+    if (ZERO == 1) return __fadd_rn(round_to<OUT>(__fmul_rn(code - MID, s)), load_as<SCALE>(zero, group));
+    if (ZERO == 2) code -= (float)((const s8*)zero)[group];
+    if (ZERO == 3) code -= (float)((const s32*)zero)[group];
+    return __fmul_rn(code, s);
+}
+/// Two FP8 codes to f16, exactly, by the hardware.
+__device__ __forceinline__ u32 fp8_pair(u16 codes) {
+    u32 d;
+    if (FORMAT == 3) asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(d) : "h"(codes));
+    else asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(d) : "h"(codes));
+    return d;
+}
+
+extern "C" __global__ void __launch_bounds__(256) dequantize(const u8* codes, const void* scale, const void* zero, void* out, int rows, int k,
+                                                             int group_shift, int groups) {
+    const long long i = 8 * ((long long)blockIdx.x * 256 + threadIdx.x);
+    if (i >= (long long)rows * k) return;
+    const long long group = i / k * groups + (int)(i % k >> group_shift);
+    const float s = load_as<SCALE>(scale, group);
+    float v[8];
+    if (FORMAT < 2) {
+        const u32 word = __ldg((const u32*)(codes + i / 2));
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            const int n = word >> (4 * (HIGH_FIRST ? e ^ 1 : e)) & 15;
+            v[e] = (float)(FORMAT == 0 ? (n ^ 8) - 8 : n);
+        }
+    } else {
+        const uint2 w = __ldg((const uint2*)(codes + i));
+#pragma unroll
+        for (int e = 0; e < 8; e += 2) {
+            const u16 two = (u16)((e < 4 ? w.x : w.y) >> (8 * (e % 4)));
+            if (FORMAT == 2) {
+                v[e] = (float)(s8)(two & 255);
+                v[e + 1] = (float)(s8)(two >> 8);
+            } else {
+                const u32 pair = fp8_pair(two);
+                v[e] = low_half<0>(pair);
+                v[e + 1] = high_half<0>(pair);
+            }
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < 8; e++) v[e] = value_of(v[e], s, zero, group);
+    if (OUT == 2) {
+        ((float4*)out)[i / 4] = make_float4(v[0], v[1], v[2], v[3]);
+        ((float4*)out)[i / 4 + 1] = make_float4(v[4], v[5], v[6], v[7]);
+    } else {
+        u32 w[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            w[e] = OUT == 0 ? f32_to_f16(v[2 * e]) | (u32)f32_to_f16(v[2 * e + 1]) << 16 : f32_to_bf16(v[2 * e]) | (u32)f32_to_bf16(v[2 * e + 1]) << 16;
+        ((uint4*)out)[i / 8] = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+/// An FP8 code by its definition.
+__device__ inline float fp8_value(u8 code) {
+    const int mantissa = FORMAT == 3 ? 3 : 2, bias = FORMAT == 3 ? 7 : 15;
+    const int field = (code & 127) >> mantissa, fraction = code & ((1 << mantissa) - 1);
+    float v = (float)(field ? fraction | 1 << mantissa : fraction);
+    if (FORMAT == 3 ? (code & 127) == 127 : field == 31) v = fraction && field == (FORMAT == 3 ? 15 : 31) ? quiet_nan() : __uint_as_float(0x7f800000u);
+    else v *= __uint_as_float((u32)(max(field, 1) - bias - mantissa + 127) << 23);
+    return code & 128 ? -v : v;
+}
+extern "C" __global__ void dequantize_naive(const u8* codes, const void* scale, const void* zero, void* out, int rows, int k, int group_shift,
+                                            int groups) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= (long long)rows * k) return;
+    const long long group = i / k * groups + (int)(i % k >> group_shift);
+    const float code = FORMAT < 2 ? (float)nibble_at<FORMAT == 0, HIGH_FIRST>(codes, i) : FORMAT == 2 ? (float)(s8)codes[i] : fp8_value(codes[i]);
+    store_as<OUT>(out, i, value_of(code, load_as<SCALE>(scale, group), zero, group));
+}
