@@ -4,28 +4,37 @@
 // common/fp8_pipeline.cuh (accumulation), with their -D options. `fp8_gemm_naive` is the definition: integer arithmetic only,
 // no tensor core; fp8_gemm must equal it on every bit (NaN outputs: as a class where the output is f16 or bf16).
 //
-// contract fp8_gemm                                   (sm_90a only; absent elsewhere)
-//   block 384; dynamic shared memory 232448; cluster compiled in (BLOCKS = CLUSTER ? 2 : 1); grid min(multiprocessors rounded down to the
-//   cluster size, BLOCKS * tiles), tiles = CLUSTER == 1 ? ceil(M/256)*ceil(N/TILE_N) : CLUSTER == 2 ?
-//   ceil(M/128)*ceil(N/(2*TILE_N)) : ceil(M/128)*ceil(N/TILE_N)
-//   args 0 map_a, 1 map_b   CUtensorMap by value: UINT8, dims {K, M}, strides {lda}, box {128, CLUSTER == 2 ? 64 : 128};
-//                           dims {K, N}, strides {ldb}, box {128, CLUSTER == 1 ? TILE_N/2 : TILE_N}; SWIZZLE_128B, zero fill
-//        2 d                void*, [M, ldd] row-major, aligned to its element; 16-byte stores where d and ldd*size are multiples of 16
-//        3 scale_a, 4 scale_b  const float*, scale_inv of A and B: fp8_epilogue.cuh
-//        5 bias             const void* [N] or null (BIAS 0)
-//        6 scale_d, 7 amax_d, 8 scale_inv_d   float* [1] each, FP8 output only, else null; amax_d starts at 0
-//        9 m, 10 n, 11 k, 12 ldd   int
-//        13 sa_k, 14 sb_row, 15 sb_k   int, element strides of block scales (fp8_epilogue.cuh), else 0. cuBLAS's layouts:
-//                           1x128: sa_k = round_up(M, 4), sb_k = round_up(N, 4); 128x128: sb_row = round_up(ceil(K/128), 4), sb_k = 1
-//        16 band            int >= 1, tile rows (of a cluster) that are walked together; 8 keeps both operands' slices in L2
-//   refuse on the host: M, N or K < 1; lda, ldb or a base of A or B not a multiple of 16 (TMA), so K % 16 != 0 when packed;
-//   ldd < N; M or N > 2^31 - 512; a null scale; 1x128 scales whose base is not 16-byte aligned or whose stride is not a multiple of 4 or
-//   < M (N); both operands e5m2 (cuBLASLt refuses it too: results would be legal here).
+// contract fp8_gemm
+//   arch   sm_90a (absent elsewhere)
+//   block  384
+//   smem   232448 dynamic
+//   grid   min(P, BLOCKS * tiles), P = multiprocessors rounded down to a multiple of BLOCKS = CLUSTER ? 2 : 1 (the cluster is compiled in);
+//          tiles = CLUSTER 0: ceil(M/128) * ceil(N/TILE_N), 1: ceil(M/256) * ceil(N/TILE_N), 2: ceil(M/128) * ceil(N/(2*TILE_N))
+//   choose TILE_N 256, CLUSTER 1, band 16; TILE_N 128, CLUSTER 0 where ceil(M/128) * ceil(N/256) < multiprocessors
+//   arg 0  map_a        CUtensorMap by value: UINT8, dims {K, M}, strides {lda}, box {128, CLUSTER == 2 ? 64 : 128}, SWIZZLE_128B,
+//                       interleave none, L2 promotion 256B, out of bounds zero
+//   arg 1  map_b        CUtensorMap by value: the same, dims {K, N}, strides {ldb}, box {128, CLUSTER == 1 ? TILE_N/2 : TILE_N}
+//   arg 2  d            void*, [M, ldd] row-major, aligned to its element; 16-byte stores where d and ldd*size are multiples of 16
+//   arg 3  scale_a      const float*: scale_inv of A, layout in common/fp8_epilogue.cuh
+//   arg 4  scale_b      const float*: scale_inv of B
+//   arg 5  bias         const void*, [N] bf16 or f32; null with BIAS 0
+//   arg 6  scale_d      const float*, [1], FP8 output, else null
+//   arg 7  amax_d       float*, [1], FP8 output, else null; the host sets 0 (or the running amax) before
+//   arg 8  scale_inv_d  float*, [1], FP8 output, else null; written
+//   arg 9  m int; arg 10 n int; arg 11 k int; arg 12 ldd int (elements)
+//   arg 13 sa_k int; arg 14 sb_row int; arg 15 sb_k int: element strides of block scales, else 0. cuBLAS's layouts: 1x128: sa_k =
+//          round_up(M, 4), sb_k = round_up(N, 4); 128x128: sb_row = round_up(ceil(K/128), 4), sb_k = 1
+//   arg 16 band         int >= 1: rows of tiles (of a cluster) walked together, so that both operands' slices stay in L2
+//   refuse M, N or K < 1 or > 2^31 - 512; a base of A or B, lda or ldb that is no multiple of 16 (TMA), so K % 16 when packed; ldd < N;
+//          a null scale; 1x128 scales with a base that is no multiple of 16 bytes or a stride that is < M (N) or no multiple of 4
 //
-// contract fp8_gemm_naive                             (any architecture)
-//   block {32, 8}; grid {ceil(N/32), ceil(M/8)}; no shared memory; args: a u8* [M, lda], b u8* [N, ldb], then 2..15 as above with
-//   lda, ldb inserted after k: a, b, d, scale_a, scale_b, bias, scale_d, amax_d, scale_inv_d, m, n, k, lda, ldb, ldd, sa_k, sb_row,
-//   sb_k. -DMMA_SYNC=1: the accumulation of fp8_gemm_mma.cu on sm_90 instead.
+// contract fp8_gemm_naive
+//   arch   any
+//   block  {32, 8}
+//   smem   0
+//   grid   {ceil(N/32), ceil(M/8)}
+//   args   a u8* [M, lda], b u8* [N, ldb], d, scale_a, scale_b, bias, scale_d, amax_d, scale_inv_d, m, n, k, lda, ldb, ldd, sa_k, sb_row,
+//          sb_k: as above, pitches in bytes. -DMMA_SYNC=1: the accumulation of fp8_gemm_mma.cu on sm_90 instead.
 #include "common/fp8_epilogue.cuh"
 #include "common/fp8_model.cuh"
 

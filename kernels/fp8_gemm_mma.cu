@@ -8,12 +8,14 @@
 // One chain over K from +0; with PROMOTE (or block scales) one chain per 128 of K, added as in `promoted`.
 // The definition is fp8_gemm_naive in fp8_gemm.cu with -DMMA_SYNC=1 (sm_90).
 //
-// contract fp8_gemm_mma                               (sm_89 and later)
-//   block 256; dynamic shared memory 98304; grid ceil(M/128) * ceil(N/128), one tile a block
-//   args a u8* [M, lda], b u8* [N, ldb], d void* [M, ldd], scale_a, scale_b const float*, bias const void*, scale_d, amax_d,
-//        scale_inv_d float*, m, n, k, lda, ldb, ldd, sa_k, sb_row, sb_k, band int   (as in fp8_gemm.cu)
-//   refuse on the host: M, N or K < 1; K, lda, ldb or a base of A or B not a multiple of 16; d not aligned to two elements; ldd < N;
-//   a null scale.
+// contract fp8_gemm_mma
+//   arch   sm_89 and later
+//   block  256
+//   smem   98304 dynamic
+//   grid   ceil(M/128) * ceil(N/128)
+//   args   a u8* [M, lda], b u8* [N, ldb], d, scale_a, scale_b, bias, scale_d, amax_d, scale_inv_d, m, n, k, lda, ldb, ldd, sa_k, sb_row,
+//          sb_k, band (int): as in fp8_gemm.cu, pitches of A and B in bytes
+//   refuse M, N or K < 1; K, lda, ldb or a base of A or B that is no multiple of 16; d not aligned to two elements; ldd < N; a null scale
 #include "common/fp8_epilogue.cuh"
 
 #ifndef A_E5M2

@@ -16,19 +16,35 @@
 //   acc: the chain of common/fp8_pipeline.cuh, k counted from 0, or (tokens) from the group's start rounded down to a multiple of
 //   16, zeros before the start; PROMOTE as there (PyTorch: 0).
 //
-// Options: OUT 0..2, PROMOTE, A_E5M2, B_E5M2, TILE_N, CLUSTER (2 wastes less than 1 on ragged groups); SCALE is 1.
+// Options: OUT 0..2, PROMOTE, A_E5M2, B_E5M2, TILE_N, CLUSTER (common/fp8_pipeline.cuh); SCALE is 1.
 //
-// contract grouped_gemm_rows, grouped_gemm_tokens     (sm_90a only; absent elsewhere)
-//   block 384; dynamic shared memory 232448; cluster compiled in (BLOCKS = CLUSTER ? 2 : 1); grid: multiprocessors rounded down to the cluster size
-//   args 0 map_a, 1 map_b   CUtensorMap by value, as fp8_gemm's: rows: dims {K, Mtot} and {K, E*N}; tokens: dims {Ttot, M} and
-//                           {Ttot, N}; boxes {128, CLUSTER == 2 ? 64 : 128} and {128, CLUSTER == 1 ? TILE_N/2 : TILE_N}
-//        2 d void*; 3 scale_a, 4 scale_b const float*; 5 offs const int* [E]; 6 groups int (1..1024 = E)
-//        7 m int (rows: unused, 0; tokens: M), 8 n int, 9 k int (rows: K; tokens: unused, 0), 10 band int >= 1
-//   refuse on the host: E < 1 or > 1024; N % 8 != 0 for speed only (any N is right); a pitch or base that is no multiple of 16.
+// contract grouped_gemm_rows, grouped_gemm_tokens
+//   arch   sm_90a (absent elsewhere)
+//   block  384
+//   smem   232448 dynamic
+//   grid   multiprocessors, rounded down to a multiple of CLUSTER ? 2 : 1 (the cluster is compiled in)
+//   choose TILE_N 256, CLUSTER 2, band 8; TILE_N 128, CLUSTER 0 where E * ceil(Mtot/E/128) * ceil(N/256) < multiprocessors
+//   arg 0  map_a    CUtensorMap by value: UINT8, dims rows: {K, Mtot}, tokens: {Ttot, M}; strides {row pitch in bytes}; box {128, CLUSTER
+//                   == 2 ? 64 : 128}, SWIZZLE_128B, interleave none, L2 promotion 256B, out of bounds zero
+//   arg 1  map_b    CUtensorMap by value: the same, dims rows: {K, E*N}, tokens: {Ttot, N}; box {128, CLUSTER == 1 ? TILE_N/2 : TILE_N}
+//   arg 2  d        void*, packed, aligned to its element; 16-byte stores where d and N*size are multiples of 16
+//   arg 3  scale_a  const float*; arg 4 scale_b const float*
+//   arg 5  offs     const int*, [E] in device memory
+//   arg 6  groups   int, E
+//   arg 7  m        int, tokens: M; rows: unused, 0
+//   arg 8  n        int
+//   arg 9  k        int, rows: K; tokens: unused, 0
+//   arg 10 band     int >= 1, as in fp8_gemm.cu
+//   refuse E < 1 or > 1024; a base or a pitch that is no multiple of 16 (TMA), so K % 16 (rows) and Ttot's pitch % 16 (tokens); a null
+//          scale or offs. Any N and any group boundary is right.
 //
-// contract grouped_gemm_rows_naive, grouped_gemm_tokens_naive   (any architecture): the definitions
-//   block {32, 8}; grid {ceil(N/32), ceil(Mtot/8)}, or {ceil(N/32), ceil(M/8), E}; args: a, b (u8*), d, scale_a, scale_b, offs,
-//   groups, m, n, k, pitch: rows: m = Mtot, pitch unused; tokens: k = Ttot unused, pitch = bytes between rows of A and of B.
+// contract grouped_gemm_rows_naive, grouped_gemm_tokens_naive   (the definitions)
+//   arch   any
+//   block  {32, 8}
+//   smem   0
+//   grid   rows: {ceil(N/32), ceil(Mtot/8)}; tokens: {ceil(N/32), ceil(M/8), E}
+//   args   a u8*, b u8*, d, scale_a, scale_b, offs, groups, m, n, k, pitch (all int): rows: m = Mtot, pitch unused; tokens: k unused,
+//          pitch = bytes between rows of A and of B
 #define SCALE 1
 #include "common/fp8_epilogue.cuh"
 #include "common/fp8_model.cuh"

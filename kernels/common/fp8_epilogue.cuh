@@ -126,10 +126,10 @@ struct Scales {
 };
 
 /// Scales, rounds and writes a warp's 16 rows (from row `row0` of the tile) of N columns, `acc` in wgmma's layout, by way of
-/// 2048 bytes of shared memory at `buffer`, so that whole 128-byte pieces of rows are written; `columns`: 4*N
-/// bytes of shared memory for the column scales (SCALE 1).
+/// 2048 bytes of shared memory at `buffer`, so that whole 128-byte pieces of rows are written. `amax` rises to the largest |v|
+/// (FP8 output). `columns`: 4*N bytes of shared memory for the column scales (SCALE 1).
 template <int N>
-__device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epilogue& e, const Work& w, const Scales<N>& scales, float scale_d,
+__device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epilogue& e, const Work& w, const Scales<N>& scales, float scale_d, float& amax,
                                            int row0, u32 buffer, u32 columns) {
     constexpr int PITCH = 128, PIECES = 8;                             // bytes, and 16-byte pieces, of a row in the buffer
     constexpr int COLS = PITCH / OUT_BYTES, EACH = COLS / PIECES;  // columns a pass, elements of a piece
@@ -137,7 +137,6 @@ __device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epil
     if (row0 >= w.rows) return;
 
     const bool empty = w.k0 == w.k1;
-    float amax = 0.0f;
     if (SCALE == 1) {
 #pragma unroll
         for (int i = 0; i < N / 32; i++) asm volatile("st.shared.f32 [%0], %1;" ::"r"(columns + (32 * i + lane) * 4), "f"(scales.sb[i]) : "memory");
@@ -219,5 +218,4 @@ __device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epil
         }
         __syncwarp();
     }
-    if (FP8_OUT) raise_amax(e, amax);
 }

@@ -88,7 +88,7 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
         tma_prefetch(&map_b);
         for (int s = 0; s < STAGES; s++) {
             mbarrier_init(full + 8 * s, 1);
-            mbarrier_init(vacant + 8 * s, 8 * BLOCKS);
+            mbarrier_init(vacant + 8 * s, BLOCK_SCALED ? 256 + 8 * (BLOCKS - 1) : 8 * BLOCKS);
         }
         mbarrier_init_fence();
         if (FP8_OUT && blockIdx.x == 0) write_scale_inv(e);
@@ -137,10 +137,15 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
         tile_scales.sa[0] = tile_scales.sa[1] = SCALE == 0 ? __fmul_rn(__ldg(e.scale_a), __ldg(e.scale_b)) : 0.0f;
         const float scale_d = FP8_OUT ? __ldg(e.scale_d) : 0.0f;
         const u32 buffer = epilogue + (threadIdx.x / 32 - 4) * 2048;
+        float amax = 0.0f;
         auto release = [&](int s) {
-            if (BLOCK_SCALED) __syncwarp();  // every lane has read the stage's scales
-            if (CLUSTER && lane < BLOCKS) mbarrier_arrive_at(vacant + 8 * s, lane);
-            if (!CLUSTER && lane == 0) mbarrier_arrive(vacant + 8 * s);
+            if (BLOCK_SCALED) {  // every lane has read the stage's scales: every lane says so
+                mbarrier_arrive(vacant + 8 * s);
+                if (CLUSTER && lane == 0) mbarrier_arrive_at(vacant + 8 * s, rank ^ 1);
+            } else {
+                if (CLUSTER && lane < BLOCKS) mbarrier_arrive_at(vacant + 8 * s, lane);
+                if (!CLUSTER && lane == 0) mbarrier_arrive(vacant + 8 * s);
+            }
         };
         if (TURNS && group == 2) named_barrier_arrive(2, 256);
         for (int i = worker; schedule.get(i, rank, w); i += workers) {
@@ -224,9 +229,10 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
                     advance();
                 }
             }
-            store_rows<TILE_N>(acc, e, w, tile_scales, scale_d, row0, buffer, columns + (threadIdx.x / 32 - 4) * (COLUMNS_BYTES / 8));
+            store_rows<TILE_N>(acc, e, w, tile_scales, scale_d, amax, row0, buffer, columns + (threadIdx.x / 32 - 4) * (COLUMNS_BYTES / 8));
         }
         if (TURNS && group == 1) named_barrier(2, 256);
+        if (FP8_OUT) raise_amax(e, amax);
     }
     // A block's shared memory must outlive its neighbour's copies and arrivals into it.
     __syncwarp();
