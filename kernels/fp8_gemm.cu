@@ -79,7 +79,8 @@ extern "C" __global__ void fp8_gemm_naive(const u8* a, const u8* b, void* d, con
     }
     float v = PROMOTED ? sum : chain;
     if (SCALE == 0) v = __fmul_rn(v, __fmul_rn(scale_a[0], scale_b[0]));
-    if (SCALE == 1) v = __fmul_rn(scale_b[col], __fmul_rn(scale_a[row], v));
+    if (SCALE == 1 && ORDER == 0) v = __fmul_rn(scale_b[col], __fmul_rn(scale_a[row], v));
+    if (SCALE == 1 && ORDER == 1) v = __fmul_rn(scale_a[row], __fmul_rn(scale_b[col], v));
     if (BIAS) v = __fadd_rn(v, bias_at(e, col));
     if (FP8_OUT && v == v) atomicMax((int*)amax_d, __float_as_int(fabsf(v)));
     store_one(e, (long long)row * ldd + col, v, FP8_OUT ? *scale_d : 0.0f);

@@ -55,8 +55,8 @@
 #ifndef B_E5M2
 #define B_E5M2 0
 #endif
-#if FP8_OUT || BIAS
-#error "grouped_gemm.cu: OUT must be 0 (bf16), 1 (f16) or 2 (f32), BIAS must be 0"
+#if FP8_OUT || BIAS || ORDER
+#error "grouped_gemm.cu: OUT must be 0 (bf16), 1 (f16) or 2 (f32), BIAS and ORDER must be 0"
 #endif
 
 /// The dot product over codes head..k-1 as the pipeline accumulates it.

@@ -4,12 +4,14 @@
 //   A_E5M2, B_E5M2  0 e4m3 (default), 1 e5m2
 //   OUT             0 bf16 (default), 1 f16, 2 f32, 3 e4m3, 4 e5m2
 //   SCALE           0 per tensor (default), 1 per row of A and row of B, 2 A 1x128 and B 128x128, 3 A 1x128 and B 1x128
-//   ORDER           blocks only: 0 y = fma(RN32(P*sa), sb, y) (Transformer Engine, default), 1 y = fma(RN32(sa*sb), P, y) (DeepGEMM)
+//   ORDER           SCALE 1: 0 RN32(sb * RN32(sa*acc)) (PyTorch grouped, default), 1 RN32(sa * RN32(sb*acc)) (torch._scaled_mm by row)
+//                   SCALE 2, 3: 0 y = fma(RN32(P*sa), sb, y) (Transformer Engine, default), 1 y = fma(RN32(sa*sb), P, y) (DeepGEMM).
+//                   cuBLASLt 13 on an H200: SCALE 2 is ORDER 1, SCALE 3 is ORDER 0, every bit (notes-gemm.md)
 //   PROMOTE         0 one accumulator chain over K (default), 1 every 128 of K a fresh chain, added by RN32; SCALE >= 2 implies it
 //   BIAS            0 none (default), 1 bf16[N], 2 f32[N]
 //
 // v per output element, acc the f32 accumulator (numerics.md 2.3, 3.5, tensorcore.md 1):
-//   SCALE 0: RN32(acc * RN32(sa*sb));  SCALE 1: RN32(sb[n] * RN32(sa[m]*acc));  SCALE 2, 3: acc (scaled block by block)
+//   SCALE 0: RN32(acc * RN32(sa*sb));  SCALE 1: as ORDER says;  SCALE 2, 3: acc (scaled block by block)
 //   then, with BIAS, v = RN32(v + f32(bias[n])).
 // bf16, f16, f32: d = RN(v). FP8: amax = max |v| (NaN ignored), d = Qsat(RN32(v*scale_d)), scale_inv_d = RN32(1/scale_d).
 #pragma once
@@ -63,7 +65,7 @@ struct Work {
 __device__ __forceinline__ float scaled(float acc, float sa, float sb, float bias) {
     float v = acc;
     if (SCALE == 0) v = __fmul_rn(acc, sa);
-    if (SCALE == 1) v = __fmul_rn(sb, __fmul_rn(sa, acc));
+    if (SCALE == 1) v = ORDER == 0 ? __fmul_rn(sb, __fmul_rn(sa, acc)) : __fmul_rn(sa, __fmul_rn(sb, acc));
     if (BIAS) v = __fadd_rn(v, bias);
     return v;
 }
