@@ -23,7 +23,7 @@
 //   block  384
 //   smem   232448 dynamic
 //   grid   multiprocessors, rounded down to a multiple of CLUSTER ? 2 : 1 (the cluster is compiled in)
-//   choose TILE_N 256, CLUSTER 2, band 8; TILE_N 128, CLUSTER 0 where E * ceil(Mtot/E/128) * ceil(N/256) < multiprocessors
+//   choose TILE_N 256, CLUSTER 0, band 8; TILE_N 128, CLUSTER 0 where E * ceil(Mtot/E/128) * ceil(N/256) < multiprocessors
 //   arg 0  map_a    CUtensorMap by value: UINT8, dims rows: {K, Mtot}, tokens: {Ttot, M}; strides {row pitch in bytes}; box {128, CLUSTER
 //                   == 2 ? 64 : 128}, SWIZZLE_128B, interleave none, L2 promotion 256B, out of bounds zero
 //   arg 1  map_b    CUtensorMap by value: the same, dims rows: {K, E*N}, tokens: {Ttot, N}; box {128, CLUSTER == 1 ? TILE_N/2 : TILE_N}
