@@ -1,5 +1,5 @@
 # The commands people type. `make help` lists them.
-.PHONY: help report test setup fmt clippy unit program bench clean
+.PHONY: help report test setup fmt clippy unit kernels program bench clean
 
 help:
 	@echo "make report   run the standard sweep and write its report"
@@ -11,7 +11,7 @@ report:
 	cargo run --release -- run
 
 # One step a line, so that the first that fails is the last thing printed.
-test: setup fmt clippy unit program
+test: setup fmt clippy unit kernels program
 
 setup:
 	scripts/setup.sh
@@ -27,6 +27,10 @@ clippy:
 unit:
 	cargo test --lib --bins
 	cargo test --doc
+
+# Every CUDA kernel to machine code, with no GPU.
+kernels:
+	cargo run --release --quiet -- compile --arch sm_89,sm_90a,sm_100a
 
 # Whole-program and exhaustive tests, on the program that people run.
 program:

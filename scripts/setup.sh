@@ -13,4 +13,12 @@ if ! command -v chromium >/dev/null 2>&1; then
     echo "setup: no chromium, and no root with apt-get to install it; the browser test will be skipped"
   fi
 fi
+# NVRTC, to compile the CUDA kernels without a GPU or CUDA: two shared libraries from PyPI. 13.0 is pinned: newer ones emit what a CUDA 13.0
+# driver rejects.
+nvrtc=.tools/nvrtc
+if [ ! -e "$nvrtc/nvidia/cu13/lib/libnvrtc.so.13" ]; then
+  echo "setup: installing NVRTC 13.0 from PyPI"
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target "$nvrtc" nvidia-cuda-nvrtc==13.0.88 ||
+    echo "setup: pip could not install NVRTC; the kernels' compilation will fail"
+fi
 echo "setup: done"
