@@ -1,6 +1,7 @@
 //! The figures of a run, each with what to see in it and its data.
 
-use super::plot::{self, Axis, Scale, Series};
+use super::plot::{self, Axis, Map, Scale, Series};
+use super::{grouped, short};
 use crate::format::FORMATS;
 use crate::sweep::maps::ErrorMap;
 use crate::sweep::row::{Row, number};
@@ -11,7 +12,7 @@ pub struct Figure {
     /// File name.
     pub id: &'static str,
     pub title: &'static str,
-    /// One or two sentences: what to see.
+    /// A few sentences: what to see. True for the rows that are drawn.
     pub see: String,
     /// Subtitle and SVG of each chart.
     pub charts: Vec<(String, String)>,
@@ -39,19 +40,38 @@ pub fn all(rows: &[Row], maps: &[ErrorMap]) -> Vec<Figure> {
     .collect()
 }
 
-/// Casts by a recipe: (recipe, source, SQNR, whether the source is a real tensor).
-fn cast_sqnr<'a>(rows: &[&'a Row]) -> Vec<(&'a str, &'a str, f64, bool)> {
+/// A recipe with its format, which the name leaves out where it is the recipe's default.
+fn recipe(row: &Row) -> String {
+    let (name, format) = (row.get("recipe_a"), row.get("format"));
+    let known = format.is_empty() || name.split([':', '_']).any(|p| p == format);
+    let (head, tail) = name.split_at(name.find(':').unwrap_or(name.len()));
+    if known { name.to_string() } else { format!("{head}:{format}{tail}") }
+}
+
+/// A recipe with its format and without its group.
+fn base(row: &Row) -> String {
+    let name = recipe(row);
+    let kept = name.split(':').filter(|p| p.strip_prefix('g').is_none_or(|n| n.parse::<usize>().is_err()));
+    kept.collect::<Vec<_>>().join(":")
+}
+
+/// What a recipe costs on a source of data.
+struct Point<'a> {
+    recipe: String,
+    format: &'a str,
+    source: &'a str,
+    sqnr: f64,
+    real: bool,
+}
+
+/// Casts by a recipe.
+fn casts<'a>(rows: &[&'a Row]) -> Vec<Point<'a>> {
     let casts = rows.iter().filter(|r| r.get("op") == "cast" && r.get("family") == "recipes" && !r.get("recipe_a").is_empty());
-    casts
-        .filter_map(|r| {
-            Some((
-                r.get("recipe_a"),
-                r.get("dist_a"),
-                r.num("quant_sqnr_db").filter(|x| x.is_finite())?,
-                r.get("real") == "true",
-            ))
-        })
-        .collect()
+    let point = |r: &&'a Row| {
+        let sqnr = r.num("quant_sqnr_db").filter(|x| x.is_finite())?;
+        Some(Point { recipe: recipe(r), format: r.get("format"), source: r.get("dist_a"), sqnr, real: r.get("real") == "true" })
+    };
+    casts.filter_map(point).collect()
 }
 
 fn csv<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
@@ -61,61 +81,100 @@ fn csv<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]
     String::from_utf8(writer.into_inner().expect("writing to memory")).expect("text was written")
 }
 
+/// Change of SQNR at which a cell's colour is full, in dB.
+const FULL_DB: f64 = 6.0;
+
 fn recipes(rows: &[&Row]) -> Option<Figure> {
-    let points = cast_sqnr(rows);
-    let mut names: Vec<&str> = Vec::new();
-    let mut sources: Vec<&str> = Vec::new();
-    for (r, d, ..) in &points {
-        if !names.contains(r) {
-            names.push(r);
+    let mut points = casts(rows);
+    let bits = |format: &str| FORMATS.iter().find(|f| f.name == format).map_or(0, |f| f.bits);
+    // Wide formats first; within a width formats and recipes in the order of the sweep.
+    points.sort_by_key(|p| {
+        (std::cmp::Reverse(bits(p.format)), FORMATS.iter().position(|f| f.name == p.format), p.format.to_string())
+    });
+    let mut names: Vec<(String, &str)> = Vec::new();
+    let mut sources: Vec<(bool, &str)> = Vec::new();
+    for p in &points {
+        if !names.iter().any(|n| n.0 == p.recipe) {
+            names.push((p.recipe.clone(), p.format));
         }
-        if !sources.contains(d) {
-            sources.push(d);
+        if !sources.contains(&(p.real, p.source)) {
+            sources.push((p.real, p.source));
         }
     }
-    let at: BTreeMap<(&str, &str), f64> = points.iter().rev().map(|(r, d, x, _)| ((*r, *d), *x)).collect();
-    let cells: Vec<Vec<Option<f64>>> =
-        names.iter().map(|r| sources.iter().map(|d| at.get(&(*r, *d)).copied()).collect()).collect();
-    let text = |v: &[&str]| v.iter().map(ToString::to_string).collect::<Vec<_>>();
+    sources.sort_by_key(|s| s.0);
+    let at: BTreeMap<(&str, &str), f64> = points.iter().map(|p| ((p.recipe.as_str(), p.source), p.sqnr)).collect();
+    let row = |name: &str| -> Vec<Option<(f64, f64)>> {
+        let normal = at.get(&(name, "normal"));
+        let cell = |source: &str| at.get(&(name, source)).map(|v| (*v, normal.map_or(0.0, |n| v - n)));
+        sources.iter().map(|s| cell(s.1)).collect()
+    };
+    let cells: Vec<_> = names.iter().map(|n| row(&n.0)).collect();
+    let columns: Vec<String> = sources.iter().map(|s| s.1.to_string()).collect();
+    let labels: Vec<String> = names.iter().map(|n| n.0.clone()).collect();
+    let mut worst: Vec<(&str, f64)> = Vec::new();
+    for ((_, format), row) in names.iter().zip(&cells) {
+        let loss = row.iter().flatten().map(|c| -c.1).fold(0.0, f64::max);
+        match worst.iter_mut().find(|w| w.0 == *format) {
+            Some(w) => w.1 = w.1.max(loss),
+            None => worst.push((format, loss)),
+        }
+    }
+    let losses: Vec<String> = worst.iter().map(|(format, loss)| format!("{format} {loss:.1} dB")).collect();
+    let heads: Vec<bool> = (0..names.len()).map(|i| i == 0 || names[i].1 != names[i - 1].1).collect();
     (!points.is_empty()).then(|| Figure {
         id: "sqnr_by_recipe",
         title: "Quantization error of every recipe on every distribution",
-        see: "SQNR in dB of the dequantized cast against the unquantized values; higher is better. Read along a row: a recipe \
-              whose number falls from left to right does not survive outliers. Empty cells are not finite."
-            .into(),
-        charts: vec![(String::new(), plot::table(&text(&sources), &text(&names), &cells, "SQNR, dB"))],
+        see: format!(
+            "SQNR in dB of the dequantized cast against the unquantized values; higher is better, 6 dB is half the error. The colour \
+             is the change against the same recipe on normal data: orange is a recipe that this data breaks. Largest loss by \
+             format: {}.",
+            losses.join(", ")
+        ),
+        charts: vec![(
+            String::new(),
+            plot::table(&columns, &labels, &heads, &cells, FULL_DB, "dB against the same recipe on normal data"),
+        )],
         data: csv(
-            ["recipe", "source", "sqnr_db"],
-            points.iter().map(|(r, d, x, _)| [r.to_string(), d.to_string(), number(*x)]),
+            ["recipe", "format", "source", "real", "sqnr_db"],
+            points.iter().map(|p| {
+                [p.recipe.clone(), p.format.into(), p.source.into(), p.real.to_string(), number(p.sqnr)]
+            }),
         ),
     })
 }
 
 fn real(rows: &[&Row]) -> Option<Figure> {
-    let points = cast_sqnr(rows);
-    let normal: BTreeMap<&str, f64> = points.iter().filter(|p| p.1 == "normal").map(|p| (p.0, p.2)).collect();
+    let points = casts(rows);
+    let normal: BTreeMap<&str, f64> =
+        points.iter().filter(|p| p.source == "normal").map(|p| (p.recipe.as_str(), p.sqnr)).collect();
     let mut series: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for (recipe, source, sqnr, _) in points.iter().filter(|p| p.3) {
-        if let Some(x) = normal.get(recipe) {
-            series.entry(source).or_default().push((*x, *sqnr));
+    let mut worst: Option<(f64, &Point)> = None;
+    for p in points.iter().filter(|p| p.real) {
+        let Some(x) = normal.get(p.recipe.as_str()) else { continue };
+        series.entry(p.source).or_default().push((*x, p.sqnr));
+        if worst.is_none_or(|w| p.sqnr - x < w.0) {
+            worst = Some((p.sqnr - x, p));
         }
     }
-    let (lo, hi) = normal.values().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-    let mut drawn: Vec<Series> = series.iter().map(|(n, p)| Series { name: n.to_string(), points: p.clone() }).collect();
-    drawn.push(Series {
-        name: "equal to normal data".into(),
-        points: (0..=60).map(|i| lo + (hi - lo) * f64::from(i) / 60.0).map(|v| (v, v)).collect(),
-    });
-    let rows = points
-        .iter()
-        .filter(|p| p.3)
-        .map(|(r, d, x, _)| [r.to_string(), d.to_string(), normal.get(r).map_or(String::new(), |n| number(*n)), number(*x)]);
-    (!series.is_empty()).then(|| Figure {
+    let (loss, point) = worst?;
+    let drawn: Vec<Series> = series.iter().map(|(n, p)| Series { name: n.to_string(), points: p.clone() }).collect();
+    let row = |p: &Point| {
+        let n = normal.get(p.recipe.as_str()).map_or(String::new(), |n| number(*n));
+        [p.recipe.clone(), p.source.to_string(), n, number(p.sqnr)]
+    };
+    let count = series.values().flatten().count();
+    let below = series.values().flatten().filter(|(x, y)| y < &(x - 1.0)).count();
+    Some(Figure {
         id: "real_against_synthetic",
         title: "Real tensors against normal data",
-        see: "Each point is a recipe: SQNR on normal data across, on a real tensor of MiniLM upwards. Points below the dotted diagonal are \
-              recipes that synthetic data flatters."
-            .into(),
+        see: format!(
+            "Each point is a recipe on a tensor: SQNR on normal data across, on the real tensor upwards. Points below the \
+             dashed line are recipes that normal data flatters: {below} of {count} lie more than 1 dB below, the farthest is {} on \
+             {} ({} dB).",
+            point.recipe,
+            point.source,
+            short(loss)
+        ),
         charts: vec![(
             String::new(),
             plot::xy(
@@ -123,17 +182,18 @@ fn real(rows: &[&Row]) -> Option<Figure> {
                 &Axis { label: "SQNR on the real tensor, dB", scale: Scale::Linear },
                 &drawn,
                 false,
+                Some("equal on both"),
             ),
         )],
-        data: csv(["recipe", "tensor", "sqnr_normal_db", "sqnr_db"], rows),
+        data: csv(["recipe", "tensor", "sqnr_normal_db", "sqnr_db"], points.iter().filter(|p| p.real).map(row)),
     })
 }
 
 /// Lines of `y` over `x` for the rows of a family, one a value of `name`.
-fn family(rows: &[&Row], family: &str, name: impl Fn(&Row) -> String, x: &str, y: &str) -> Vec<Series> {
+fn family(rows: &[&Row], family: &str, name: impl Fn(&Row) -> String, x: &str, y: impl Fn(&Row) -> Option<f64>) -> Vec<Series> {
     let mut series: Vec<Series> = Vec::new();
     for row in rows.iter().filter(|r| r.get("family") == family) {
-        let (Some(px), Some(py)) = (row.num(x), row.num(y).filter(|v| v.is_finite())) else { continue };
+        let (Some(px), Some(py)) = (row.num(x), y(row).filter(|v| v.is_finite())) else { continue };
         let name = name(row);
         let i = series.iter().position(|s| s.name == name).unwrap_or_else(|| {
             series.push(Series { name, points: Vec::new() });
@@ -152,20 +212,26 @@ fn lines(x: &str, y: &str, series: &[Series]) -> String {
     csv(["series", x, y], series.iter().flat_map(|s| s.points.iter().map(|(a, b)| [s.name.clone(), number(*a), number(*b)])))
 }
 
-/// The recipe's name without its group.
-fn base(recipe: &str) -> String {
-    recipe.split(':').filter(|p| !(p.starts_with('g') && p[1..].parse::<usize>().is_ok())).collect::<Vec<_>>().join(":")
+/// First and last point of each line.
+fn ends(series: &[Series]) -> impl Iterator<Item = (&str, (f64, f64), (f64, f64))> {
+    series.iter().filter_map(|s| Some((s.name.as_str(), *s.points.first()?, *s.points.last()?)))
 }
 
 fn groups(rows: &[&Row]) -> Option<Figure> {
-    let name = |r: &Row| format!("{}, {}", base(r.get("recipe_a")), r.get("dist_a").rsplit(':').next().unwrap_or_default());
-    let series = family(rows, "groups", name, "group", "quant_sqnr_db");
-    (!series.is_empty()).then(|| Figure {
+    let name = |r: &Row| format!("{}, {}", base(r), r.get("dist_a").rsplit(':').next().unwrap_or_default());
+    // 0 stands for the whole row.
+    let series = family(rows, "groups", name, "group", |r| r.num("quant_sqnr_db"));
+    let gains: Vec<f64> = ends(&series).map(|(_, first, last)| first.1 - last.1).collect();
+    let (least, most) = gains.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), g| (l.min(*g), h.max(*g)));
+    let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
+    Some(Figure {
         id: "error_by_group",
         title: "Quantization error against group size",
-        see: "What a smaller group buys: SQNR against the number of elements along K that share a scale. Where the real \
-              weights fall faster than normal data, outliers decide."
-            .into(),
+        see: format!(
+            "What a smaller group buys: SQNR against the number of elements along K that share a scale. Going from {to} to \
+             {from} elements gains {least:.1} to {most:.1} dB. Real weights stand beside normal data: where their line falls faster, \
+             outliers decide."
+        ),
         charts: vec![(
             String::new(),
             plot::xy(
@@ -173,6 +239,7 @@ fn groups(rows: &[&Row]) -> Option<Figure> {
                 &Axis { label: "SQNR, dB", scale: Scale::Linear },
                 &series,
                 true,
+                None,
             ),
         )],
         data: lines("group", "sqnr_db", &series),
@@ -180,41 +247,81 @@ fn groups(rows: &[&Row]) -> Option<Figure> {
 }
 
 fn offsets(rows: &[&Row]) -> Option<Figure> {
-    let series = family(rows, "offsets", |r| r.get("recipe_a").to_string(), "offset", "quant_sqnr_db");
+    let rms: BTreeMap<&str, f64> = rows
+        .iter()
+        .filter(|r| r.get("family") == "offsets" && r.num("offset") == Some(0.0))
+        .filter_map(|r| Some((r.get("recipe_a"), r.num("quant_rmse")? / r.num("quant_rel_frobenius")?)))
+        .collect();
+    let error = |r: &Row| Some(100.0 * r.num("quant_rmse")? / rms.get(r.get("recipe_a"))?);
+    let series = family(rows, "offsets", recipe, "offset", error);
+    let none = |name: &str| {
+        let zero = rows.iter().find(|r| r.get("family") == "offsets" && recipe(r) == name).map_or("", |r| r.get("zero"));
+        zero == "none"
+    };
+    let growth = |without: bool| -> String {
+        let kind = ends(&series).filter(|(n, ..)| none(n) == without);
+        kind.map(|(n, first, last)| format!("{n} ×{:.1}", last.1 / first.1)).collect::<Vec<_>>().join(", ")
+    };
     (!series.is_empty()).then(|| Figure {
         id: "error_by_zero_point",
         title: "Quantization error against the data's offset, by kind of zero point",
-        see: "The data is shifted by a multiple of its root mean square. Symmetric recipes lose what the shift wastes of their range; \
-              a zero point gets it back."
-            .into(),
+        see: format!(
+            "The data is shifted by a multiple of its root mean square; the error is in per cent of the root mean square before \
+             the shift. From the first offset to the last, recipes without a zero point grow because the shift uses up their range: \
+             {}; with a zero point, integer or additive (tinygemm): {}.",
+            growth(true),
+            growth(false)
+        ),
         charts: vec![(
             String::new(),
             plot::xy(
-                &Axis { label: "offset, multiples of the root mean square", scale: Scale::Linear },
-                &Axis { label: "SQNR, dB", scale: Scale::Linear },
+                &Axis { label: "offset, multiples of the data's root mean square", scale: Scale::Linear },
+                &Axis { label: "RMS error, % of the data's root mean square", scale: Scale::Log2 },
                 &series,
                 true,
+                None,
             ),
         )],
-        data: lines("offset", "sqnr_db", &series),
+        data: lines("offset", "rms_error_percent", &series),
     })
 }
 
+/// The format a row's kernel wrote.
+fn written(row: &Row) -> &str {
+    let out = row.get("out");
+    match out.strip_prefix("scaled:") {
+        Some(format) => format.split(':').next().unwrap_or(format),
+        None if row.get("recipe_a") == out => "codes of a recipe",
+        None => out,
+    }
+}
+
 fn shares(rows: &[&Row]) -> Option<Figure> {
-    let mut series: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for row in rows {
+    let mut points: Vec<(&Row, f64, f64)> = Vec::new();
+    let mut exact = 0;
+    for row in rows.iter().filter(|r| r.get("edge") != "true") {
         let positive = |name: &str| row.num(name).filter(|x| x.is_finite() && *x > 0.0);
+        exact += usize::from(row.num("kernel_rel_frobenius") == Some(0.0));
         if let (Some(q), Some(k)) = (positive("quant_rel_frobenius"), positive("kernel_rel_frobenius")) {
-            series.entry(row.get("op")).or_default().push((q, k));
+            points.push((row, q, k));
         }
     }
-    let series: Vec<Series> = series.into_iter().map(|(n, points)| Series { name: n.into(), points }).collect();
+    let mut series: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for (row, q, k) in &points {
+        series.entry(format!("writes {}", written(row))).or_default().push((*q, *k));
+    }
+    let above = points.iter().filter(|p| p.2 > p.1).count();
+    let series: Vec<Series> = series.into_iter().map(|(name, points)| Series { name, points }).collect();
     (!series.is_empty()).then(|| Figure {
         id: "quantization_and_kernel",
         title: "How much is the format's, how much is the kernel's",
-        see: "Every case with both errors: the format's share across, the kernel's upwards (relative Frobenius norms). Cases near the \
-              bottom are kernels that add nothing to what the format costs; cases with no kernel error at all are not drawn."
-            .into(),
+        see: format!(
+            "Each point is a case with both errors, as relative Frobenius norms: what quantizing the inputs costs across, what the \
+             kernel adds upwards. Above the dashed line the kernel costs more than the format: {above} of {} cases. What the kernel \
+             adds goes by the format it writes and by its accumulator. {exact} cases with no kernel error at all and edge cases are \
+             not drawn; the CSV names every case.",
+            points.len()
+        ),
         charts: vec![(
             String::new(),
             plot::xy(
@@ -222,58 +329,73 @@ fn shares(rows: &[&Row]) -> Option<Figure> {
                 &Axis { label: "kernel error, relative Frobenius", scale: Scale::Log10 },
                 &series,
                 false,
+                Some("equal shares"),
             ),
         )],
-        data: lines("quantization", "kernel", &series),
+        data: csv(
+            ["case", "writes", "quantization", "kernel"],
+            points.iter().map(|(r, q, k)| [r.get("case").into(), written(r).into(), number(*q), number(*k)]),
+        ),
     })
 }
 
 /// Bins of the largest error over its bound.
-const BINS: [(&str, f64); 6] = [
-    ("0, exact", 0.0),
-    ("up to 0.1", 0.1),
-    ("0.1 to 0.3", 0.3),
-    ("0.3 to 0.6", 0.6),
-    ("0.6 to 1", 1.0),
+const BINS: [(&str, f64); 7] = [
+    ("0: exact", 0.0),
+    ("to 0.1", 0.1),
+    ("to 0.3", 0.3),
+    ("to 0.6", 0.6),
+    ("to 0.9", 0.9),
+    ("to 1", 1.0),
     ("over 1: a bug", f64::INFINITY),
 ];
+
+/// Op, and how a product was accumulated.
+fn kernel(row: &Row) -> String {
+    [row.get("op"), row.get("accumulator")].into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
+}
 
 fn bounds(rows: &[&Row]) -> Option<Figure> {
     let mut counts: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for row in rows {
         let Some(ratio) = row.num("bound_ratio") else { continue };
-        let name = if row.get("accumulator").is_empty() {
-            row.get("op").to_string()
-        } else {
-            format!("{}, {}", row.get("op"), row.get("accumulator"))
-        };
         let bin = BINS.iter().position(|b| ratio <= b.1).unwrap_or(BINS.len() - 1);
-        counts.entry(name).or_insert_with(|| vec![0.0; BINS.len()])[bin] += 1.0;
+        counts.entry(kernel(row)).or_insert_with(|| vec![0.0; BINS.len()])[bin] += 1.0;
     }
-    let labels: Vec<String> = counts.keys().cloned().collect();
+    let labels: Vec<String> = counts.iter().map(|(n, v)| format!("{n} ({})", v.iter().sum::<f64>())).collect();
     let values: Vec<Vec<f64>> = counts.values().cloned().collect();
     let names: Vec<&str> = BINS.iter().map(|b| b.0).collect();
+    let over: f64 = values.iter().map(|v| v[BINS.len() - 1]).sum();
     let data =
         counts.iter().flat_map(|(l, v)| v.iter().zip(names.clone()).map(|(n, b)| [l.clone(), b.to_string(), number(*n)]));
     (!labels.is_empty()).then(|| Figure {
         id: "error_over_bound",
         title: "Largest kernel error over its certain bound",
-        see: "Cases by how near their worst element came to the bound derived from the arithmetic. Over 1 is proof of a bug; all at 0 \
-              would mean a bound that says nothing."
-            .into(),
-        charts: vec![(String::new(), plot::stacked(&labels, &names, &values, "cases"))],
+        see: format!(
+            "Cases by how near their worst element came to the bound derived from the arithmetic. Over 1 proves a bug: {over} cases. \
+             Near 1 the bound is tight, as where one rounding to the output is all there is; far below 1 it has room that a small \
+             bug could hide in. The number of cases stands behind each name."
+        ),
+        charts: vec![(String::new(), plot::shares(&labels, &names, &values, "share of cases, by largest error / bound"))],
         data: csv(["kernel", "ratio", "cases"], data),
     })
 }
 
 fn accumulators(rows: &[&Row]) -> Option<Figure> {
-    let series = family(rows, "accumulators", |r| r.get("accumulator").to_string(), "k", "kernel_rel_frobenius");
-    (!series.is_empty()).then(|| Figure {
+    let name = |r: &Row| r.get("accumulator").to_string();
+    let series = family(rows, "accumulators", name, "k", |r| r.num("kernel_rel_frobenius"));
+    let format = rows.iter().filter(|r| r.get("family") == "accumulators").find_map(|r| r.num("quant_rel_frobenius"))?;
+    let growth: Vec<String> = ends(&series).map(|(n, first, last)| format!("{n} ×{:.1}", last.1 / first.1)).collect();
+    let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
+    Some(Figure {
         id: "error_by_k",
         title: "Kernel error against K, by accumulator",
-        see: "The same FP8 operands summed in different ways. The 13-bit accumulator of Hopper's FP8 tensor cores loses precision \
-              with K unless partial sums are promoted to f32."
-            .into(),
+        see: format!(
+            "The same FP8 operands summed in different ways, written as f32. Growth from K = {from} to {to}: {}. `@128` promotes \
+             the partial sums to f32 every 128 elements. For scale: quantizing these operands costs {}.",
+            growth.join(", "),
+            short(format)
+        ),
         charts: vec![(
             String::new(),
             plot::xy(
@@ -281,6 +403,7 @@ fn accumulators(rows: &[&Row]) -> Option<Figure> {
                 &Axis { label: "kernel error, relative Frobenius", scale: Scale::Log10 },
                 &series,
                 true,
+                None,
             ),
         )],
         data: lines("k", "kernel_rel_frobenius", &series),
@@ -288,37 +411,56 @@ fn accumulators(rows: &[&Row]) -> Option<Figure> {
 }
 
 /// Bins of the `ulp_histogram` column.
-pub const ULP_BINS: [&str; 9] = ["0", "(0, ¼]", "(¼, ½]", "(½, 1]", "(1, 2]", "(2, 4]", "(4, 8]", "> 8", "not finite"];
+pub const ULP_BINS: [&str; 9] = ["0", "to ¼", "to ½", "to 1", "to 2", "to 4", "to 8", "more", "not finite"];
 
 fn ulps(rows: &[&Row]) -> Option<Figure> {
     let mut sums: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for row in rows {
+    for row in rows.iter().filter(|r| r.get("edge") != "true") {
         let bins: Vec<f64> = row.get("ulp_histogram").split('|').filter_map(|n| n.parse().ok()).collect();
         if bins.len() == ULP_BINS.len() {
-            let sum =
-                sums.entry(format!("{} > {}", row.get("op"), row.get("out"))).or_insert_with(|| vec![0.0; ULP_BINS.len()]);
+            let sum = sums.entry(format!("{} → {}", kernel(row), written(row))).or_insert_with(|| vec![0.0; ULP_BINS.len()]);
             sum.iter_mut().zip(bins).for_each(|(s, b)| *s += b);
         }
     }
-    let percent = |v: &Vec<f64>| v.iter().map(|n| 100.0 * n / v.iter().sum::<f64>().max(1.0)).collect::<Vec<_>>();
+    sums.retain(|_, v| v.iter().sum::<f64>() > 0.0);
     let labels: Vec<String> = sums.keys().cloned().collect();
-    let values: Vec<Vec<f64>> = sums.values().map(percent).collect();
+    let values: Vec<Vec<f64>> = sums.values().cloned().collect();
+    let all: f64 = values.iter().flatten().sum();
+    let within: f64 = values.iter().flat_map(|v| &v[..3]).sum();
     let data = sums.iter().flat_map(|(l, v)| v.iter().zip(ULP_BINS).map(|(n, b)| [l.clone(), b.to_string(), number(*n)]));
     (!labels.is_empty()).then(|| Figure {
         id: "ulp_histograms",
         title: "Kernel error in units of the output's last place",
-        see: "Share of all elements by how far the kernel is from the f64 result on the same bits. A correctly rounded result is within ½."
-            .into(),
-        charts: vec![(String::new(), plot::stacked(&labels, &ULP_BINS, &values, "share of elements, %"))],
-        data: csv(["op_and_output", "ulps", "elements"], data),
+        see: format!(
+            "Share of all elements by how far the kernel is from the unrounded f64 result on the same bits, for each kernel and the format \
+             it writes. One correct rounding is within ½: {:.2} % of {} elements are. Elements beyond ½ saturated, were rounded more than once or \
+             summed inexactly. Edge cases are left out.",
+            100.0 * within / all.max(1.0),
+            grouped(all)
+        ),
+        charts: vec![(String::new(), plot::shares(&labels, &ULP_BINS, &values, "share of elements, by error in ulp"))],
+        data: csv(["kernel_and_output", "ulps", "elements"], data),
     })
 }
 
 fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
     let chart = |m: &ErrorMap| {
-        let x = format!("columns, {} a cell", m.tile_cols);
-        let y = format!("rows, {} a cell", m.tile_rows);
-        (format!("{} ({})", m.case, m.why), plot::map(&m.cells, &x, &y, "error / bound"))
+        let cols = m.cells.first().map_or(0, Vec::len);
+        let every = |n: usize, each: usize, i: usize| i.is_multiple_of(n.div_ceil(6).max(1)).then(|| (i * each).to_string());
+        let cells: Vec<Vec<Option<f64>>> = m.cells.iter().map(|r| r.iter().copied().map(Some).collect()).collect();
+        let name = |what: &str, each: usize| if each == 1 { what.to_string() } else { format!("{what}, {each} a cell") };
+        let svg = plot::map(
+            &cells,
+            &Map {
+                x: (&name("column", m.tile_cols), &|j| every(cols, m.tile_cols, j)),
+                y: (&name("row", m.tile_rows), &|i| every(m.cells.len(), m.tile_rows, i)),
+                unit: "error / bound",
+                most: 1.0,
+                cell: (330 / cols.max(m.cells.len()).max(1)).clamp(4, 24) as i32,
+                mark: &|_, _| None,
+            },
+        );
+        (format!("{}: {}", m.case, m.why), svg)
     };
     let data = maps.iter().flat_map(|m| {
         m.cells.iter().enumerate().flat_map(move |(i, row)| {
@@ -327,9 +469,9 @@ fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
     });
     (!maps.is_empty()).then(|| Figure {
         id: "error_maps",
-        title: "Where the error lives: the cases nearest to their bound",
-        see: "Largest kernel error over its bound in each tile of the result. Stripes or blocks would point at a scale, a group or a tile; \
-              a correct kernel looks like noise."
+        title: "Where the error lives: failures first, then the case of each op that came nearest to its bound",
+        see: "Largest kernel error over its bound in each tile of the result; red is over the bound or not a number. Rounding looks like \
+              noise. Stripes and blocks, above all with a sharp edge, point at a scale, a group or a tile."
             .into(),
         charts: maps.iter().map(chart).collect(),
         data: csv(["case", "tile_row", "tile_col", "error_over_bound"], data),
@@ -337,42 +479,70 @@ fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
 }
 
 fn coverage(rows: &[&Row]) -> Option<Figure> {
-    let (mut charts, mut data) = (Vec::new(), Vec::new());
+    let (mut charts, mut data, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
     for spec in FORMATS.iter().filter(|f| f.bits <= 8) {
         let of: Vec<&&Row> = rows.iter().filter(|r| r.get("format") == spec.name && !r.get("codes").is_empty()).collect();
-        let codes = 1usize << spec.bits;
-        let mut counts = vec![0.0; codes];
-        for row in &of {
-            let bytes = row.get("codes").as_bytes();
-            for (code, count) in counts.iter_mut().enumerate() {
-                let nibble = (bytes.get(code / 4).copied().unwrap_or(b'0') as char).to_digit(16).unwrap_or(0);
-                *count += f64::from(nibble >> (3 - code % 4) & 1);
-            }
-        }
         if of.is_empty() {
             continue;
         }
-        let width = if codes > 64 { 16 } else { 8.min(codes) };
-        let sum = |name: &str| of.iter().filter_map(|r| r.num(name)).sum::<f64>();
-        let reached = counts.iter().filter(|c| **c > 0.0).count();
+        let mut counts = vec![0.0; 1 << spec.bits];
+        for row in &of {
+            let digits: Vec<u32> = row.get("codes").chars().filter_map(|c| c.to_digit(16)).collect();
+            for (code, count) in counts.iter_mut().enumerate() {
+                *count += f64::from(digits.get(code / 4).unwrap_or(&0) >> (3 - code % 4) & 1);
+            }
+        }
+        let mark = |code: usize| match spec.format.decode(code as u32) {
+            v if v.is_nan() => Some("N"),
+            v if v.is_infinite() => Some("∞"),
+            _ => None,
+        };
+        let special = (0..counts.len()).filter(|c| mark(*c).is_some()).count();
+        let reached = |special: bool| (0..counts.len()).filter(|c| counts[*c] > 0.0 && mark(*c).is_some() == special).count();
+        let finite = counts.len() - special;
+        if reached(false) < finite {
+            unreached.push(format!("{} of {}", finite - reached(false), spec.name));
+        }
+        let sum = |name: &str| grouped(of.iter().filter_map(|r| r.num(name)).sum());
+        let specials =
+            if special > 0 { format!(" and {} of {special} NaN and Inf codes", reached(true)) } else { String::new() };
+        let subnormals = if spec.integer { String::new() } else { format!(", {} subnormal", sum("subnormals")) };
         let title = format!(
-            "{}: {reached} of {codes} codes in {} cases; {} ties, {} subnormals, {} saturated elements",
+            "{}: {} of {finite} finite codes{specials} in {} cases; elements: {} ties{subnormals}, {} at an end of the range",
             spec.name,
+            reached(false),
             of.len(),
             sum("ties"),
-            sum("subnormals"),
             sum("saturations")
         );
-        let cells: Vec<Vec<f64>> = counts.chunks(width).map(<[f64]>::to_vec).collect();
-        charts.push((title, plot::map(&cells, &format!("code mod {width}"), &format!("code div {width}"), "cases")));
+        let percent = |n: f64| (n > 0.0).then(|| 100.0 * n / of.len() as f64);
+        let cells: Vec<Vec<Option<f64>>> = counts.chunks(16).map(|row| row.iter().map(|n| percent(*n)).collect()).collect();
+        let svg = plot::map(
+            &cells,
+            &Map {
+                x: ("low four bits of the code", &|j| Some(format!("{j:X}"))),
+                y: (if counts.len() > 16 { "high bits" } else { "" }, &|i| (counts.len() > 16).then(|| format!("{i:X}"))),
+                unit: "% of cases",
+                most: 100.0,
+                cell: 22,
+                mark: &|i, j| mark(16 * i + j),
+            },
+        );
+        charts.push((title, svg));
         data.extend(counts.iter().enumerate().map(|(c, n)| [spec.name.to_string(), c.to_string(), number(*n)]));
     }
+    let missing = if unreached.is_empty() {
+        "Every finite code of every format occurs.".to_string()
+    } else {
+        format!("Finite codes no case reached: {}.", unreached.join(", "))
+    };
     (!charts.is_empty()).then(|| Figure {
         id: "code_coverage",
         title: "Which codes the run reached",
-        see: "Cases in which each code of a format occurs among the quantized tensors. A dark hole is a code no case has exercised; \
-              NaN codes are reached only by edge cases."
-            .into(),
+        see: format!(
+            "Share of cases in which each code occurs in the case's narrowest quantized tensor (an operand, or the result of a cast). An \
+             empty outline is a code that no case has exercised; N is NaN, ∞ infinity. {missing}"
+        ),
         charts,
         data: csv(["format", "code", "cases"], data.into_iter()),
     })

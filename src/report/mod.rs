@@ -56,6 +56,13 @@ pub fn json_line(row: &Row) -> String {
     json(row).to_string()
 }
 
+/// A count with its thousands apart: 1 234 567.
+pub(crate) fn grouped(x: f64) -> String {
+    let digits = format!("{x:.0}");
+    let parts: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|p| std::str::from_utf8(p).expect("digits")).collect();
+    parts.join("\u{202f}")
+}
+
 /// A number as people read it: four significant digits.
 pub(crate) fn short(x: f64) -> String {
     if x == 0.0 || !x.is_finite() {

@@ -1,6 +1,6 @@
 //! `index.html`: one file, no network, everything escaped by maud.
 
-use super::{Figure, json};
+use super::{Figure, json, summary};
 use crate::sweep::row::{COLUMNS, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -26,7 +26,7 @@ const MOST: usize = 20_000;
 
 pub fn html(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
     let shown = &rows[..rows.len().min(MOST)];
-    let data: Vec<serde_json::Value> = shown.iter().map(json).collect();
+    let data: Vec<serde_json::Value> = shown.iter().map(compact).collect();
     let columns: Vec<_> = COLUMNS
         .iter()
         .map(|c| serde_json::json!({"name": c.name, "unit": c.unit, "help": c.help, "shown": SHOWN.contains(&c.name.as_str())}))
@@ -44,26 +44,30 @@ pub fn html(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
             body {
                 header {
                     h1 { "qassay report" }
-                    p { "Four results of every case, three errors between them: what the format costs (quantization error), what the \
-                         kernel costs (kernel error, judged against a bound derived from its arithmetic), and what a network sees (total)." }
+                    p { "Every case is computed four times and has three errors: what the format costs (quantization error), what the \
+                         kernel adds (kernel error, judged against a bound derived from its arithmetic), and what a network sees (total)." }
                     (verdicts(rows))
+                    p { (rows.len()) " cases: " (summary::agreement(rows)) "." }
                 }
-                nav { @for f in figures { a href=(format!("#{}", f.id)) { (f.title) } } a href="#cases" { "All cases" } }
+                (attention(rows))
+                nav { @for f in figures { a href=(format!("#{}", f.id)) { (f.title) } } a href="#cases" { "All cases" } a href="#provenance" { "Provenance" } }
                 main {
                     @for f in figures { (figure(f)) }
                     section #cases {
                         h2 { "All cases" }
-                        p.see { "Click a heading to sort, a row for its details and the command that reproduces it."
+                        p.see { "Click a heading to sort, a row for its details and the command that reproduces it (or Tab and Enter). The \
+                                 filter takes words that must occur, and conditions on columns: " code { "gemm int4" } ", "
+                            code { "verdict=fail" } ", " code { "bound_ratio>0.9 out=f16" } "."
                             @if rows.len() > MOST { " The first " (MOST) " of " (rows.len()) " rows are here; all are in rows.csv." } }
                         div.tools {
-                            input #filter type="search" placeholder="filter: words that must occur, e.g. gemm te_block fail" aria-label="filter";
-                            span #count {}
+                            input #filter type="search" placeholder="filter, e.g. gemm int4 bound_ratio>0.9" aria-label="filter";
+                            span #count aria-live="polite" {}
                         }
                         div.wide { table #rows { thead {} tbody {} } }
                         button #more type="button" { "Show more" }
                         noscript { p { "The table needs JavaScript; the same rows are in rows.csv." } }
                     }
-                    section { h2 { "Provenance" } pre { (provenance) } }
+                    section #provenance { h2 { "Provenance" } pre { (provenance) } }
                 }
                 dialog #details { form method="dialog" { button { "Close" } } div {} }
                 script #data type="application/json" { (PreEscaped(embed(&serde_json::json!({"columns": columns, "rows": data})))) }
@@ -72,6 +76,17 @@ pub fn html(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
         }
     };
     page.into_string()
+}
+
+/// A row as an array in the order of the columns: six digits of each number; the case's name left out of its command.
+fn compact(row: &Row) -> serde_json::Value {
+    let object = json(row);
+    let value = |name: &str| match &object[name] {
+        serde_json::Value::Number(n) => n.as_f64().map_or(0.0, |x| format!("{x:.5e}").parse().unwrap_or(x)).into(),
+        serde_json::Value::String(s) if name == "command" => s.replace(row.get("case"), "\u{1}").into(),
+        other => other.clone(),
+    };
+    COLUMNS.iter().map(|c| value(&c.name)).collect()
 }
 
 /// JSON that cannot close its script element.
@@ -84,7 +99,32 @@ fn verdicts(rows: &[Row]) -> Markup {
         ul.verdicts {
             @for v in ["pass", "suspect", "fail", "no_power", "error", "skipped"] {
                 @let n = rows.iter().filter(|r| r.get("verdict") == v).count();
-                @if n > 0 { li class=(v) { b { (n) } " " (v.replace('_', " ")) } }
+                @if n > 0 {
+                    li { a class=(v) href="#cases" data-filter=(format!("verdict={v}")) { b { (n) } " " (v.replace('_', " ")) } }
+                }
+            }
+        }
+    }
+}
+
+/// What failed or says little, with the command that shows it again.
+fn attention(rows: &[Row]) -> Markup {
+    const SHOWN: usize = 12;
+    let all = summary::attention(rows);
+    html! {
+        @if !all.is_empty() {
+            section #attention {
+                h2 { "To look at" }
+                ul {
+                    @for a in all.iter().take(SHOWN) {
+                        li {
+                            b class=(a.row.get("verdict")) { (a.row.get("verdict").replace('_', " ")) } " " (a.row.get("reason"))
+                            @if a.count > 1 { " (" (a.count) " cases like this in table " code { (a.row.get("family")) } ")" }
+                            pre { (a.row.get("command")) }
+                        }
+                    }
+                }
+                @if all.len() > SHOWN { p { (all.len() - SHOWN) " more kinds are in summary.md." } }
             }
         }
     }

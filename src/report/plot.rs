@@ -1,14 +1,18 @@
-//! Charts as SVG text: heat maps, lines, scatter, stacked bars. Draws what it is given and computes nothing but positions.
+//! Charts as SVG text: tables, lines, scatter, stacked bars, maps. Draws what it is given and computes nothing but positions.
 //!
 //! Lines and letters are drawn in one sentinel colour that [`finish`] turns into `currentColor`, so that a chart inside a
-//! page follows its light or dark mode.
+//! page follows its light or dark mode. Sizes are CSS pixels.
 
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::colors::colormaps::ViridisRGB;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Text and axes; becomes `currentColor`.
 const INK: RGBColor = RGBColor(1, 1, 1);
+
+/// What must not be: over a bound, not finite.
+const BAD: RGBColor = RGBColor(0xe0, 0x31, 0x31);
 
 /// Series colours, legible on white and on dark grey (Tableau 10).
 const PALETTE: [RGBColor; 10] = [
@@ -49,7 +53,8 @@ type Root<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// Draws into a fresh SVG of `size` pixels. Drawing into a string does not fail; a failure would be a mistake of this file.
-fn draw(size: (u32, u32), paint: impl FnOnce(&Root) -> Drawn) -> String {
+fn draw(size: (i32, i32), paint: impl FnOnce(&Root) -> Drawn) -> String {
+    let size = (size.0 as u32, size.1 as u32);
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -59,19 +64,48 @@ fn draw(size: (u32, u32), paint: impl FnOnce(&Root) -> Drawn) -> String {
     finish(&svg, size)
 }
 
-/// Makes the sentinel follow the page and the size follow the window.
+/// Makes the sentinel follow the page, and the size the window: a chart shrinks to 640 px, below that it scrolls.
 fn finish(svg: &str, (w, h): (u32, u32)) -> String {
     svg.replace("#010101", "currentColor").replacen(
         &format!("width=\"{w}\" height=\"{h}\""),
-        &format!("width=\"{w}\" style=\"max-width:100%;height:auto\" role=\"img\""),
+        &format!("width=\"{w}\" style=\"max-width:100%;min-width:{}px;height:auto\" role=\"img\"", w.min(640)),
         1,
     )
 }
 
-fn ink(size: u32) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&INK)
+/// A chart as a file of its own: dark ink on white.
+pub fn standalone(svg: &str) -> String {
+    let end = svg.find("\" role=").expect("made by finish");
+    let start = svg[..end].rfind("style=\"").expect("made by finish") + 7;
+    format!("{}color:#222;background:#fff{}", &svg[..start], &svg[end..])
 }
 
+/// Letters `px` high. Plotters writes a size divided by 1.24.
+fn font(px: i32) -> TextStyle<'static> {
+    ("sans-serif", f64::from(px) * 1.24).into_font().color(&INK)
+}
+
+/// About as wide as `text` is in letters `px` high; a little more, so that nothing is clipped.
+fn wide(text: &str, px: i32) -> i32 {
+    (text.chars().count() as f64 * f64::from(px) * 0.6).ceil() as i32
+}
+
+/// The widest of some texts.
+fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, px: i32) -> i32 {
+    texts.into_iter().map(|t| wide(t, px)).max().unwrap_or(0)
+}
+
+fn at(h: HPos, v: VPos) -> Pos {
+    Pos::new(h, v)
+}
+
+/// Writes `text` at a point.
+fn say(root: &Root, text: &str, point: (i32, i32), style: TextStyle) -> Drawn {
+    root.draw(&Text::new(text.to_string(), point, style))?;
+    Ok(())
+}
+
+/// Position of a value along an axis.
 fn forward(x: f64, scale: Scale) -> f64 {
     match scale {
         Scale::Linear => x,
@@ -80,19 +114,18 @@ fn forward(x: f64, scale: Scale) -> f64 {
     }
 }
 
-/// The tick of an axis whose positions are already transformed.
+/// The label at a position that [`forward`] gave.
 fn tick(x: f64, scale: Scale) -> String {
     match scale {
         Scale::Linear if x != 0.0 && x.abs() < 0.01 => format!("{x:.0e}"),
         Scale::Linear => format!("{}", (x * 1000.0).round() / 1000.0),
         Scale::Log2 => format!("{}", x.exp2().round()),
-        Scale::Log10 if x.fract() == 0.0 && (-3.0..4.0).contains(&x) => format!("{}", 10f64.powf(x)),
-        Scale::Log10 if x.fract() == 0.0 => format!("1e{x}"),
-        Scale::Log10 => format!("{:.0e}", 10f64.powf(x)),
+        Scale::Log10 if (-3.0..4.0).contains(&x.round()) => format!("{}", 10f64.powf(x.round())),
+        Scale::Log10 => format!("1e{}", x.round()),
     }
 }
 
-/// The span of the transformed values, a little wider; whole decades on a log axis.
+/// The span of the transformed values, a little wider; whole decades on a decimal log axis.
 fn span(values: impl Iterator<Item = f64>, scale: Scale) -> (f64, f64) {
     let (lo, hi) = values.filter(|v| v.is_finite()).fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     match (lo <= hi, scale) {
@@ -105,89 +138,159 @@ fn span(values: impl Iterator<Item = f64>, scale: Scale) -> (f64, f64) {
     }
 }
 
-/// Points, joined by lines when `joined`. A legend stands right of the plot. Values a log axis cannot hold (≤ 0) are left out.
-pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool) -> String {
-    let size = (900, 420.max(60 + 18 * series.len() as u32));
+/// Where an axis over `lo … hi` has its ticks: steps of 1, 2 or 5 times a power of ten; whole powers on a log axis.
+fn ticks(lo: f64, hi: f64, scale: Scale) -> Vec<f64> {
+    let raw = (hi - lo) / 7.0;
+    let decade = 10f64.powf(raw.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * decade).find(|s| *s >= raw).unwrap_or(1.0);
+    let step = if scale == Scale::Linear { step } else { step.ceil().max(1.0) };
+    let first = (lo / step).ceil() as i64;
+    (first..).map(|i| i as f64 * step).take_while(|v| *v <= hi + step * 1e-9).collect()
+}
+
+/// Ticks where the data is, as far as they do not touch: the first and the last, and those between with `room` before them.
+fn data_ticks(values: impl Iterator<Item = f64>, room: f64) -> Vec<f64> {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_by(f64::total_cmp);
+    let Some(last) = all.last().copied() else { return Vec::new() };
+    let mut kept: Vec<f64> = Vec::new();
+    for v in all {
+        if v == last || kept.last().is_none_or(|k| v - k >= room) && last - v >= room {
+            kept.push(v);
+        }
+    }
+    kept.dedup();
+    kept
+}
+
+/// An axis of transformed values with its ticks where they are wanted.
+struct Ruler {
+    lo: f64,
+    hi: f64,
+    ticks: Vec<f64>,
+    scale: Scale,
+}
+
+impl Ranged for Ruler {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        limit.0 + (f64::from(limit.1 - limit.0) * (value - self.lo) / (self.hi - self.lo)).round() as i32
+    }
+    fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<f64> {
+        self.ticks.clone()
+    }
+    fn range(&self) -> std::ops::Range<f64> {
+        self.lo..self.hi
+    }
+}
+
+impl ValueFormatter<f64> for Ruler {
+    fn format_ext(&self, value: &f64) -> String {
+        tick(*value, self.scale)
+    }
+}
+
+/// Points, or lines with their points when `joined`. The legend stands right of the plot, lines in the order of their ends.
+/// `diagonal` names the line of equal values, where there is to be one. Values that a log axis cannot hold (≤ 0) are left out.
+pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<&str>) -> String {
+    let placed = |s: &Series| -> Vec<(f64, f64)> {
+        let all = s.points.iter().map(|(a, b)| (forward(*a, x.scale), forward(*b, y.scale)));
+        all.filter(|(a, b)| a.is_finite() && b.is_finite()).collect()
+    };
+    let mut drawn: Vec<(&str, Vec<(f64, f64)>)> = series.iter().map(|s| (s.name.as_str(), placed(s))).collect();
+    if joined {
+        let end = |p: &[(f64, f64)]| p.last().map_or(f64::NEG_INFINITY, |p| p.1);
+        drawn.sort_by(|a, b| end(&b.1).total_cmp(&end(&a.1)));
+    }
+    let (x0, x1) = span(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.0)), x.scale);
+    let (y0, y1) = span(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.1)), y.scale);
+    let x_ticks = if joined {
+        data_ticks(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.0)), (x1 - x0) / 18.0)
+    } else {
+        ticks(x0, x1, x.scale)
+    };
+    let names: Vec<&str> = drawn.iter().map(|s| s.0).collect();
+    let size = (680 + 40 + widest(names.iter().copied().chain(diagonal), 13), 420.max(60 + 20 * (names.len() as i32 + 1)));
     draw(size, |root| {
-        let points = |s: &Series| -> Vec<(f64, f64)> {
-            let all = s.points.iter().map(|(a, b)| (forward(*a, x.scale), forward(*b, y.scale)));
-            all.filter(|(a, b)| a.is_finite() && b.is_finite()).collect()
-        };
-        let all: Vec<(f64, f64)> = series.iter().flat_map(&points).collect();
-        let (x0, x1) = span(all.iter().map(|p| p.0), x.scale);
-        let (y0, y1) = span(all.iter().map(|p| p.1), y.scale);
         let (plot, legend) = root.split_horizontally(680);
+        let xr = Ruler { lo: x0, hi: x1, ticks: x_ticks, scale: x.scale };
+        let yr = Ruler { lo: y0, hi: y1, ticks: ticks(y0, y1, y.scale), scale: y.scale };
         let mut chart =
-            ChartBuilder::on(&plot).margin(8).x_label_area_size(44).y_label_area_size(72).build_cartesian_2d(x0..x1, y0..y1)?;
-        let ticks = |lo: f64, hi: f64, scale| if scale == Scale::Linear { 7 } else { ((hi - lo) as usize + 1).clamp(2, 12) };
+            ChartBuilder::on(&plot).margin(10).x_label_area_size(48).y_label_area_size(70).build_cartesian_2d(xr, yr)?;
         chart
             .configure_mesh()
             .axis_style(INK.mix(0.6))
-            .bold_line_style(INK.mix(0.12))
+            .bold_line_style(INK.mix(0.14))
             .light_line_style(TRANSPARENT)
-            .label_style(ink(13))
-            .axis_desc_style(ink(14))
+            .label_style(font(12))
+            .axis_desc_style(font(13))
             .x_desc(x.label)
             .y_desc(y.label)
-            .x_labels(ticks(x0, x1, x.scale))
-            .y_labels(ticks(y0, y1, y.scale))
-            .x_label_formatter(&|v| tick(*v, x.scale))
-            .y_label_formatter(&|v| tick(*v, y.scale))
             .draw()?;
-        for (i, s) in series.iter().enumerate() {
+        if diagonal.is_some() {
+            let (lo, hi) = (x0.max(y0), x1.min(y1));
+            chart.draw_series(DashedLineSeries::new([(lo, lo), (hi, hi)], 6, 4, INK.mix(0.7).stroke_width(1)))?;
+        }
+        for (i, (_, points)) in drawn.iter().enumerate() {
             let color = PALETTE[i % PALETTE.len()];
-            let points = points(s);
             if joined {
                 chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
             }
-            let alpha = if joined { 1.0 } else { 0.55 };
+            let color = color.mix(if joined { 1.0 } else { 0.7 });
             // The second ten series are hollow, so that no two look alike.
-            let style = if i < PALETTE.len() { color.mix(alpha).filled() } else { color.mix(alpha).stroke_width(1) };
-            chart.draw_series(points.iter().map(|p| Circle::new(*p, if joined { 4 } else { 3 }, style)))?;
+            let style = if i < PALETTE.len() { color.filled() } else { color.stroke_width(2) };
+            chart.draw_series(points.iter().map(|p| Circle::new(*p, 4, style)))?;
         }
-        key(&legend, series.iter().map(|s| s.name.as_str()))
+        for (i, name) in names.iter().enumerate() {
+            let (top, color) = (18 + 20 * i as i32, PALETTE[i % PALETTE.len()]);
+            let style = if i < PALETTE.len() { color.filled() } else { color.stroke_width(2) };
+            legend.draw(&Circle::new((12, top), 5, style))?;
+            say(&legend, name, (24, top), font(13).pos(at(HPos::Left, VPos::Center)))?;
+        }
+        if let Some(name) = diagonal {
+            let top = 18 + 20 * names.len() as i32;
+            legend.draw(&PathElement::new(vec![(4, top), (11, top)], INK.mix(0.7)))?;
+            legend.draw(&PathElement::new(vec![(14, top), (21, top)], INK.mix(0.7)))?;
+            say(&legend, name, (24, top), font(13).pos(at(HPos::Left, VPos::Center)))?;
+        }
+        Ok(())
     })
 }
 
-/// Names beside their colours, top to bottom.
-fn key<'a>(area: &Root, names: impl Iterator<Item = &'a str>) -> Drawn {
-    for (i, name) in names.enumerate() {
-        let (top, color) = (14 + 18 * i as i32, PALETTE[i % PALETTE.len()]);
-        let style = if i < PALETTE.len() { color.filled() } else { color.stroke_width(1) };
-        area.draw(&Circle::new((10, top), 5, style))?;
-        area.draw(&Text::new(name.to_string(), (22, top), ink(13).pos(Pos::new(HPos::Left, VPos::Center))))?;
-    }
-    Ok(())
-}
-
-/// Horizontal bars, each a stack of shares that sum to its total; one bar a label.
-pub fn stacked(labels: &[String], parts: &[&str], values: &[Vec<f64>], x_label: &str) -> String {
-    let size = (900, 70 + 22 * labels.len() as u32);
-    draw(size, |root| {
-        let (left, right, bottom) = (250, 690, 30 + 22 * labels.len() as i32);
-        let most = values.iter().map(|v| v.iter().sum::<f64>()).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-        let at = |v: f64| left + ((right - left) as f64 * v / most) as i32;
+/// Horizontal bars of 100 %, one a label, each split into parts that go from dark to light; the last part is one that must not
+/// be, and red. `values[i][j]` is how many of label i are in part j. A legend stands above.
+pub fn shares(labels: &[String], parts: &[&str], values: &[Vec<f64>], x_label: &str) -> String {
+    let (left, right, top) = (16 + widest(labels.iter().map(String::as_str), 13), 860, 34);
+    let bottom = top + 22 * labels.len() as i32;
+    let color = |j: usize| if j + 1 == parts.len() { BAD } else { shade(0.12 + 0.88 * j as f64 / (parts.len() - 2) as f64) };
+    draw((right + 24, bottom + 46), |root| {
+        let mut x = left;
+        for (j, part) in parts.iter().enumerate() {
+            root.draw(&Rectangle::new([(x, 8), (x + 13, 21)], color(j).filled()))?;
+            say(root, part, (x + 18, 15), font(12).pos(at(HPos::Left, VPos::Center)))?;
+            x += 32 + wide(part, 12);
+        }
+        let across = |share: f64| left + (f64::from(right - left) * share).round() as i32;
         for (i, (label, row)) in labels.iter().zip(values).enumerate() {
-            let top = 8 + 22 * i as i32;
-            root.draw(&Text::new(label.clone(), (left - 8, top + 9), ink(13).pos(Pos::new(HPos::Right, VPos::Center))))?;
+            let y = top + 22 * i as i32;
+            say(root, label, (left - 8, y + 9), font(13).pos(at(HPos::Right, VPos::Center)))?;
+            let all: f64 = row.iter().sum();
             let mut sum = 0.0;
             for (j, v) in row.iter().enumerate().filter(|(_, v)| **v > 0.0) {
-                root.draw(&Rectangle::new(
-                    [(at(sum), top), (at(sum + v).max(at(sum) + 1), top + 17)],
-                    PALETTE[j % PALETTE.len()].filled(),
-                ))?;
+                let (from, to) = (across(sum / all), across((sum + v) / all));
+                // However few they are, they are seen.
+                let from = from.min(right - 2);
+                root.draw(&Rectangle::new([(from, y), (to.max(from + 2), y + 18)], color(j).filled()))?;
                 sum += v;
             }
         }
         root.draw(&PathElement::new(vec![(left, bottom), (right, bottom)], INK.mix(0.6)))?;
         for i in 0..=4 {
-            let v = most * f64::from(i) / 4.0;
-            let text = Text::new(tick(v, Scale::Linear), (at(v), bottom + 5), ink(12).pos(Pos::new(HPos::Center, VPos::Top)));
-            root.draw(&text)?;
+            let share = f64::from(i) / 4.0;
+            say(root, &format!("{} %", 100.0 * share), (across(share), bottom + 6), font(12).pos(at(HPos::Center, VPos::Top)))?;
         }
-        let middle = ((left + right) / 2, bottom + 22);
-        root.draw(&Text::new(x_label.to_string(), middle, ink(13).pos(Pos::new(HPos::Center, VPos::Top))))?;
-        key(&root.clone().shrink((705, 0), (195, size.1)), parts.iter().copied())
+        say(root, x_label, ((left + right) / 2, bottom + 26), font(13).pos(at(HPos::Center, VPos::Top)))
     })
 }
 
@@ -197,77 +300,115 @@ fn shade(share: f64) -> RGBColor {
     RGBColor(c.0, c.1, c.2)
 }
 
+/// Orange below zero, blue above, nothing at zero; full at ±`most`.
+fn diverging(x: f64, most: f64) -> RGBAColor {
+    let color = if x < 0.0 { RGBColor(0xf2, 0x7a, 0x1a) } else { RGBColor(0x3b, 0x82, 0xd6) };
+    color.mix((x.abs() / most).min(1.0) * 0.8)
+}
+
+/// A table of numbers. Each cell is `(number, change)`: the number is written, the change colours the cell, full at ±`most`.
+/// `None` is a missing cell. `unit` says what the colour means. Rows where `heads` is true have a line above.
+pub fn table(
+    columns: &[String],
+    rows: &[String],
+    heads: &[bool],
+    cells: &[Vec<Option<(f64, f64)>>],
+    most: f64,
+    unit: &str,
+) -> String {
+    let left = 16 + widest(rows.iter().map(String::as_str), 13);
+    let (top, cw, ch) = (24 + widest(columns.iter().map(String::as_str), 12), 56, 21);
+    let (right, bottom) = (left + cw * columns.len() as i32, top + ch * rows.len() as i32);
+    let size = ((right + 16).max(left + 260 + wide(unit, 12)), bottom + 44);
+    draw(size, |root| {
+        for (j, name) in columns.iter().enumerate() {
+            let style = font(12).transform(FontTransform::Rotate270).pos(at(HPos::Left, VPos::Center));
+            say(root, name, (left + cw * j as i32 + cw / 2, top - 6), style)?;
+        }
+        for (i, name) in rows.iter().enumerate() {
+            let y = top + ch * i as i32;
+            if heads[i] {
+                root.draw(&PathElement::new(vec![(8, y - 1), (right, y - 1)], INK.mix(0.5)))?;
+            }
+            say(root, name, (left - 8, y + ch / 2), font(13).pos(at(HPos::Right, VPos::Center)))?;
+            for (j, cell) in cells[i].iter().enumerate() {
+                let x = left + cw * j as i32;
+                let Some((v, change)) = cell.filter(|c| c.0.is_finite()) else { continue };
+                root.draw(&Rectangle::new([(x, y), (x + cw - 1, y + ch - 1)], diverging(change, most).filled()))?;
+                say(root, &format!("{v:.1}"), (x + cw / 2, y + ch / 2), font(12).pos(at(HPos::Center, VPos::Center)))?;
+            }
+        }
+        let y = bottom + 14;
+        say(root, &format!("−{most}"), (left + 26, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
+        for i in 0..40 {
+            let change = most * (f64::from(i) - 19.5) / 19.5;
+            let x = left + 32 + 3 * i;
+            root.draw(&Rectangle::new([(x, y), (x + 3, y + 14)], diverging(change, most).filled()))?;
+        }
+        say(root, &format!("+{most}  {unit}"), (left + 158, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
+    })
+}
+
+/// How a map is labelled and coloured.
+pub struct Map<'a> {
+    /// Rows and columns: what they are, and the label of each that gets one.
+    pub x: (&'a str, &'a dyn Fn(usize) -> Option<String>),
+    pub y: (&'a str, &'a dyn Fn(usize) -> Option<String>),
+    /// What a colour is; `0 … most` is dark to light, above and NaN red.
+    pub unit: &'a str,
+    pub most: f64,
+    /// Pixels of a cell.
+    pub cell: i32,
+    /// A letter in a cell.
+    pub mark: &'a dyn Fn(usize, usize) -> Option<&'static str>,
+}
+
+/// A map of `cells[i][j]`; `None` is an empty cell with an outline.
+pub fn map(cells: &[Vec<Option<f64>>], m: &Map) -> String {
+    let (rows, cols) = (cells.len() as i32, cells.first().map_or(0, Vec::len) as i32);
+    let label = |i: i32, f: &dyn Fn(usize) -> Option<String>| f(i as usize).unwrap_or_default();
+    let left = 30 + (0..rows).map(|i| wide(&label(i, m.y.1), 11)).max().unwrap_or(0);
+    let (top, right) = (8, left + m.cell * cols);
+    let bottom = top + m.cell * rows;
+    let size = ((right + 24 + wide(m.unit, 11).max(60)).max(left + wide(m.x.0, 12) + 8), (bottom + 42).max(130));
+    draw(size, |root| {
+        for (i, row) in cells.iter().enumerate() {
+            let y = top + m.cell * i as i32;
+            say(root, &label(i as i32, m.y.1), (left - 5, y + m.cell / 2), font(11).pos(at(HPos::Right, VPos::Center)))?;
+            for (j, v) in row.iter().enumerate() {
+                let x = left + m.cell * j as i32;
+                let color = v.map(|v| if v <= m.most { shade(v / m.most) } else { BAD });
+                match color {
+                    Some(c) => root.draw(&Rectangle::new([(x, y), (x + m.cell, y + m.cell)], c.filled()))?,
+                    None => root.draw(&Rectangle::new([(x + 2, y + 2), (x + m.cell - 2, y + m.cell - 2)], INK.mix(0.6)))?,
+                }
+                if let Some(mark) = (m.mark)(i, j) {
+                    let ink = color.map_or(INK, on);
+                    let style = font(11).color(&ink).pos(at(HPos::Center, VPos::Center));
+                    say(root, mark, (x + m.cell / 2, y + m.cell / 2), style)?;
+                }
+            }
+        }
+        for j in 0..cols {
+            let x = left + m.cell * j + m.cell / 2;
+            say(root, &label(j, m.x.1), (x, bottom + 5), font(11).pos(at(HPos::Center, VPos::Top)))?;
+        }
+        say(root, m.x.0, ((left + right) / 2, bottom + 22), font(12).pos(at(HPos::Center, VPos::Top)))?;
+        let side = font(12).transform(FontTransform::Rotate270).pos(at(HPos::Center, VPos::Top));
+        say(root, m.y.0, (4, (top + bottom) / 2), side)?;
+        let x = right + 14;
+        for i in 0..60 {
+            let color = shade(1.0 - f64::from(i) / 59.0);
+            root.draw(&Rectangle::new([(x, top + 18 + i), (x + 12, top + 19 + i)], color.filled()))?;
+        }
+        say(root, m.unit, (x, top + 5), font(11).pos(at(HPos::Left, VPos::Center)))?;
+        say(root, &tick(m.most, Scale::Linear), (x + 17, top + 22), font(11).pos(at(HPos::Left, VPos::Center)))?;
+        say(root, "0", (x + 17, top + 75), font(11).pos(at(HPos::Left, VPos::Center)))
+    })
+}
+
 /// Black or white, whichever reads better on `c`.
 fn on(c: RGBColor) -> RGBColor {
     let luminance = 0.299 * f64::from(c.0) + 0.587 * f64::from(c.1) + 0.114 * f64::from(c.2);
     if luminance > 140.0 { BLACK } else { WHITE }
-}
-
-/// A table of coloured cells with their numbers; `None` is an empty cell. `unit` stands under the colour bar.
-pub fn table(columns: &[String], rows: &[String], cells: &[Vec<Option<f64>>], unit: &str) -> String {
-    let (left, top, cw, ch) = (210, 120, 58, 20);
-    let size = ((left + cw * columns.len() as i32 + 90).max(480) as u32, (top + ch * rows.len() as i32 + 12).max(200) as u32);
-    let (lo, hi) = span(cells.iter().flatten().flatten().copied(), Scale::Linear);
-    let share = |v: f64| (v - lo) / (hi - lo);
-    draw(size, |root| {
-        for (j, name) in columns.iter().enumerate() {
-            let style = ink(12).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Left, VPos::Center));
-            root.draw(&Text::new(name.clone(), (left + cw * j as i32 + cw / 2, top - 6), style))?;
-        }
-        for (i, name) in rows.iter().enumerate() {
-            let y = top + ch * i as i32;
-            root.draw(&Text::new(name.clone(), (left - 8, y + ch / 2), ink(13).pos(Pos::new(HPos::Right, VPos::Center))))?;
-            for (j, cell) in cells[i].iter().enumerate() {
-                let x = left + cw * j as i32;
-                let Some(v) = cell.filter(|v| v.is_finite()) else { continue };
-                let color = shade(share(v));
-                root.draw(&Rectangle::new([(x, y), (x + cw - 2, y + ch - 2)], color.filled()))?;
-                let style = ("sans-serif", 12).into_font().color(&on(color)).pos(Pos::new(HPos::Center, VPos::Center));
-                root.draw(&Text::new(format!("{v:.1}"), (x + cw / 2, y + ch / 2), style))?;
-            }
-        }
-        bar(root, (left + cw * columns.len() as i32 + 14, top), (lo, hi), unit)
-    })
-}
-
-/// The colour bar of a heat map.
-fn bar(root: &Root, (x, y): (i32, i32), (lo, hi): (f64, f64), unit: &str) -> Drawn {
-    for i in 0..60 {
-        let color = shade(1.0 - f64::from(i) / 59.0);
-        root.draw(&Rectangle::new([(x, y + i), (x + 12, y + i + 1)], color.filled()))?;
-    }
-    let text = |s: String, y| Text::new(s, (x + 16, y), ink(11).pos(Pos::new(HPos::Left, VPos::Center)));
-    root.draw(&text(tick(hi, Scale::Linear), y + 2))?;
-    root.draw(&text(tick(lo, Scale::Linear), y + 58))?;
-    root.draw(&Text::new(unit.to_string(), (x, y - 12), ink(11).pos(Pos::new(HPos::Left, VPos::Center))))?;
-    Ok(())
-}
-
-/// A map without numbers: `cells[i][j]` over rows and columns of something; the axes name what they are.
-pub fn map(cells: &[Vec<f64>], x_label: &str, y_label: &str, unit: &str) -> String {
-    let (rows, cols) = (cells.len().max(1) as i32, cells.first().map_or(1, Vec::len).max(1) as i32);
-    let cell = (420 / cols.max(rows)).clamp(3, 26);
-    let (left, top) = (34, 26);
-    let size = ((left + cell * cols + 110) as u32, (top + cell * rows + 34).max(130) as u32);
-    let (lo, hi) = span(cells.iter().flatten().copied(), Scale::Linear);
-    let lo = lo.max(0.0);
-    draw(size, |root| {
-        for (i, row) in cells.iter().enumerate() {
-            for (j, v) in row.iter().enumerate() {
-                let (x, y) = (left + cell * j as i32, top + cell * i as i32);
-                let color = if v.is_finite() { shade((v - lo) / (hi - lo)) } else { RED };
-                root.draw(&Rectangle::new([(x, y), (x + cell, y + cell)], color.filled()))?;
-            }
-        }
-        let below = (left + cell * cols / 2, top + cell * rows + 8);
-        root.draw(&Text::new(x_label.to_string(), below, ink(13).pos(Pos::new(HPos::Center, VPos::Top))))?;
-        let side = ink(13).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Bottom));
-        root.draw(&Text::new(y_label.to_string(), (left - 8, top + cell * rows / 2), side))?;
-        bar(root, (left + cell * cols + 14, top), (lo, hi), unit)
-    })
-}
-
-/// A chart as a file of its own: dark ink on white.
-pub fn standalone(svg: &str) -> String {
-    svg.replacen("style=\"max-width:100%;height:auto\"", "style=\"color:#222;background:#fff\"", 1)
 }

@@ -36,27 +36,29 @@ impl ErrorMap {
 }
 
 /// How many cases are drawn.
-const DRAWN: usize = 6;
+const DRAWN: usize = 8;
 
-/// Runs the worst cases again, failures first, then those nearest to their bound (one a family), and returns their maps.
-/// Cases that did not run are left out.
+/// Runs the worst cases again and returns their maps: failures first (one a table), then the case of each op that came nearest
+/// to its bound, products before the rest, whose errors have more to tell. Cases that did not run are left out.
 pub fn worst(sweeps: &[Sweep], rows: &[Row], kernels: &[&'static dyn Kernel], backend: Backend) -> Vec<ErrorMap> {
-    let mut order: Vec<&Row> = rows.iter().filter(|r| r.num("bound_ratio").is_some_and(|x| x > 0.0)).collect();
-    let key = |r: &Row| (r.get("verdict") == "fail", r.num("bound_ratio").unwrap_or(0.0));
-    order.sort_by(|a, b| key(b).partial_cmp(&key(a)).unwrap_or(std::cmp::Ordering::Equal));
-    let (mut families, mut maps) = (Vec::new(), Vec::new());
+    let mut order: Vec<&Row> = rows.iter().filter(|r| r.num("bound_ratio").is_some_and(|x| !(x <= 0.0))).collect();
+    let failed = |r: &Row| r.get("verdict") == "fail";
+    // A NaN is the largest.
+    let key = |r: &Row| (failed(r), !r.get("accumulator").is_empty(), r.num("bound_ratio").unwrap_or(0.0));
+    order.sort_by(|a, b| {
+        let (a, b) = (key(a), key(b));
+        (b.0, b.1).cmp(&(a.0, a.1)).then(b.2.total_cmp(&a.2))
+    });
+    let (mut kinds, mut maps) = (Vec::new(), Vec::new());
     for row in order {
-        let kind = (row.get("family"), row.get("op"));
-        if families.contains(&kind) {
+        let kind = (failed(row), if failed(row) { row.get("family") } else { row.get("op") });
+        if kinds.contains(&kind) {
             continue;
         }
-        families.push(kind);
+        kinds.push(kind);
         let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| c.sweep == row.get("sweep") && c.id() == row.get("case"));
-        let why = format!(
-            "{}, at {} of the bound",
-            row.get("verdict"),
-            number((row.num("bound_ratio").unwrap_or(0.0) * 1000.0).round() / 1000.0)
-        );
+        let ratio = (row.num("bound_ratio").unwrap_or(0.0) * 1000.0).round() / 1000.0;
+        let why = format!("{}, at {} of the bound", row.get("verdict"), number(ratio));
         maps.extend(case.and_then(|c| assay::error_map(c, kernels, backend, why).ok()));
         if maps.len() == DRAWN {
             break;
