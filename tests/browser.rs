@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::process::Command;
 
 /// What a reader does, written into the page's title; any uncaught error ends there too.
@@ -11,57 +12,119 @@ const said = [];
 window.addEventListener("error", (e) => said.push("error: " + e.message));
 window.addEventListener("load", () => {
   const body = document.querySelector("#rows tbody"), head = document.querySelector("#rows thead tr");
+  const filter = document.getElementById("filter"), details = document.getElementById("details");
+  const key = (element, key) => element.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+  const only = (text) => { filter.value = text; filter.dispatchEvent(new Event("input")); return [...body.rows]; };
+  const column = (name) => [...head.cells].findIndex((c) => c.textContent === name);
+  const numbers = (at) => [...body.rows].map((r) => r.cells[at].textContent).filter((x) => x !== "").map(Number);
   said.push("rows " + body.rows.length);
-  const filter = document.getElementById("filter");
-  filter.value = "gemm"; filter.oninput();
-  const ops = [...body.rows].map((r) => r.cells[1].textContent);
-  said.push("filtered " + (ops.length > 0 && ops.every((o) => o.includes("gemm"))));
-  filter.value = ""; filter.oninput();
-  const at = [...head.cells].findIndex((c) => c.textContent.startsWith("bound ratio"));
-  head.cells[at].click(); head.cells[at].click();
-  const ratios = [...body.rows].map((r) => Number(r.cells[at].textContent)).filter((x) => !Number.isNaN(x));
-  said.push("sorted " + (ratios.length > 1 && ratios.every((x, i) => i === 0 || ratios[i - 1] >= x)));
-  body.rows[0].click();
-  const details = document.getElementById("details");
-  said.push("details " + (details.open && details.textContent.includes("qassay run")));
+  const gemms = only("gemm");
+  said.push("filtered " + (gemms.length > 0 && gemms.every((r) => r.cells[column("op")].textContent.includes("gemm"))));
+  const near = only("op=cast bound_ratio<0.5");
+  said.push("conditions " + (near.length > 0 && near.every((r) => r.cells[column("op")].textContent === "cast" && Number(r.cells[column("bound ratio")].textContent) < 0.5)));
+  document.querySelector("[data-filter='verdict=pass']").click();
+  said.push("verdicts " + (body.rows.length > 0 && [...body.rows].every((r) => r.cells[0].textContent === "pass")));
+  only("");
+  const at = column("bound ratio");
+  head.cells[at].click();
+  const down = numbers(at);
+  key(head.cells[at], "Enter");
+  const up = numbers(at);
+  said.push("sorted " + (down.length > 1 && down.every((x, i) => i === 0 || down[i - 1] >= x) && up.every((x, i) => i === 0 || up[i - 1] <= x) && down[0] > up[0]));
+  key(body.rows[0], "ArrowDown");
+  said.push("arrows " + (document.activeElement === body.rows[1]));
+  key(body.rows[1], "Enter");
+  said.push("details " + (details.open && /^qassay run \S+ --case '[^']+'$/m.test(details.querySelector("pre").textContent)));
+  said.push("injected " + (window.injected === undefined && document.querySelectorAll("b.injected").length === 0));
+  said.push("network " + performance.getEntriesByType("resource").length);
   said.push("figures " + document.querySelectorAll("figure svg").length);
   document.title = said.join("; ");
 });
 </script>"##;
 
+/// A reader opens `page`: what the script above says.
+fn read(dir: &Path, page: &str) -> String {
+    let probe = dir.join("probe.html");
+    std::fs::write(&probe, page.replacen("<head>", &format!("<head>{USE}"), 1)).unwrap();
+    let quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"];
+    let out = Command::new("chromium")
+        .args(quiet)
+        .args(["--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .arg(format!("file://{}", probe.display()))
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&out.stdout);
+    dom.split("<title>").nth(1).and_then(|t| t.split("</title>").next()).unwrap_or("no title").to_string()
+}
+
+fn no_browser() -> bool {
+    let missing = Command::new("chromium").arg("--version").output().is_err();
+    if missing {
+        eprintln!("SKIPPED: no chromium on this machine; scripts/setup.sh installs it where apt-get can");
+    }
+    missing
+}
+
+fn check(title: &str) {
+    assert!(!title.contains("error"), "{title}");
+    for done in [
+        "filtered true",
+        "conditions true",
+        "verdicts true",
+        "sorted true",
+        "arrows true",
+        "details true",
+        "injected true",
+        "network 0",
+    ] {
+        assert!(title.contains(done), "`{done}` is not in `{title}`");
+    }
+}
+
 #[test]
 fn the_report_works_in_a_browser() {
-    if Command::new("chromium").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: no chromium on this machine; scripts/setup.sh installs it where apt-get can");
+    if no_browser() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     common::qassay().args(["run", "smoke", "--quiet", "--out"]).arg(&run).assert().success();
     let page = std::fs::read_to_string(run.join("index.html")).unwrap();
-    let probe = dir.path().join("probe.html");
-    std::fs::write(&probe, page.replacen("<head>", &format!("<head>{USE}"), 1)).unwrap();
-    let out = Command::new("chromium")
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-        ])
-        .args(["--disable-component-update", "--disable-sync", "--virtual-time-budget=5000", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
-        .arg(format!("file://{}", probe.display()))
-        .output()
-        .unwrap();
-    let dom = String::from_utf8_lossy(&out.stdout);
-    let title = dom.split("<title>").nth(1).and_then(|t| t.split("</title>").next()).unwrap_or("no title");
-    assert!(!title.contains("error"), "{title}");
-    for done in ["filtered true", "sorted true", "details true"] {
-        assert!(title.contains(done), "`{done}` is not in `{title}`");
-    }
+    assert!(!page.contains("http://") && !page.contains("https://"), "the page must not name a host");
+    let title = read(dir.path(), &page);
+    check(&title);
     let figures: usize = title.split("figures ").nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
     assert!(figures >= 8, "{title}");
-    assert!(!page.contains("http://") && !page.contains("https://"), "the page must not name a host");
+}
+
+/// Names that users give are text, wherever they stand: in the page, its data, its figures.
+#[test]
+fn names_are_escaped() {
+    if no_browser() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    common::qassay().args(["run", "smoke", "--quiet", "--out"]).arg(&run).assert().success();
+    let evil = "</script><script>window.injected = 1</script><b class='injected'>";
+    let rows = std::fs::read_to_string(run.join("rows.csv")).unwrap();
+    let mut reader = csv::Reader::from_reader(rows.as_bytes());
+    let header = reader.headers().unwrap().clone();
+    let mut writer = csv::Writer::from_path(run.join("rows.csv")).unwrap();
+    writer.write_record(&header).unwrap();
+    for record in reader.records().map(Result::unwrap) {
+        let value = |(name, v): (&str, &str)| match name {
+            "reason" | "accumulator" | "dist_a" => format!("{v}{evil}"),
+            // One that needs attention, so that its words stand above the table too.
+            "verdict" if record.get(3) == Some("dequantize") => "fail".into(),
+            _ => v.to_string(),
+        };
+        writer.write_record(header.iter().zip(&record).map(value)).unwrap();
+    }
+    writer.flush().unwrap();
+    common::qassay().arg("report").arg(&run).assert().success();
+    let page = std::fs::read_to_string(run.join("index.html")).unwrap();
+    assert!(page.contains("injected"), "the names are not in the page");
+    check(&read(dir.path(), &page));
 }

@@ -469,9 +469,10 @@ fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
     });
     (!maps.is_empty()).then(|| Figure {
         id: "error_maps",
-        title: "Where the error lives: failures first, then the case of each op that came nearest to its bound",
-        see: "Largest kernel error over its bound in each tile of the result; red is over the bound or not a number. Rounding looks like \
-              noise. Stripes and blocks, above all with a sharp edge, point at a scale, a group or a tile."
+        title: "Where the error lives: the worst cases",
+        see: "Largest kernel error over its bound in each tile of the result, for failures and for the case of each op that came nearest \
+              to its bound. Red is over the bound or not a number. Rounding looks like noise, and what is exact is dark (an empty group, \
+              say). Other stripes and blocks with a sharp edge point at a scale, a group or a tile."
             .into(),
         charts: maps.iter().map(chart).collect(),
         data: csv(["case", "tile_row", "tile_col", "error_over_bound"], data),

@@ -4,7 +4,7 @@ use super::{Figure, json, summary};
 use crate::sweep::row::{COLUMNS, Row};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Columns of the table; the rest is in a row's details.
+/// Columns of the table, in this order; the rest is in a row's details.
 const SHOWN: [&str; 13] = [
     "verdict",
     "op",
@@ -29,7 +29,7 @@ pub fn html(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
     let data: Vec<serde_json::Value> = shown.iter().map(compact).collect();
     let columns: Vec<_> = COLUMNS
         .iter()
-        .map(|c| serde_json::json!({"name": c.name, "unit": c.unit, "help": c.help, "shown": SHOWN.contains(&c.name.as_str())}))
+        .map(|c| serde_json::json!({"name": c.name, "unit": c.unit, "help": c.help, "shown": SHOWN.iter().position(|s| *s == c.name)}))
         .collect();
     let page = html! {
         (DOCTYPE)

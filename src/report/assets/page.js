@@ -7,7 +7,7 @@
     row.command = (row.command ?? "").replaceAll("\u0001", row.case);
     return row;
   });
-  const shown = columns.filter((c) => c.shown), names = new Set(columns.map((c) => c.name));
+  const shown = columns.filter((c) => c.shown !== null).sort((a, b) => a.shown - b.shown), names = new Set(columns.map((c) => c.name));
   const table = document.getElementById("rows"), body = table.tBodies[0], filter = document.getElementById("filter");
   const more = document.getElementById("more"), count = document.getElementById("count"), details = document.getElementById("details");
   const texts = columns.filter((c) => c.unit === "" && c.name !== "codes" && c.name !== "command").map((c) => c.name);
