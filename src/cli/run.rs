@@ -92,8 +92,6 @@ pub fn run(args: Args) -> Result<u8> {
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
 
-    let maps = crate::sweep::maps::worst(&sweeps, &outcome.rows, options.kernels, options.backend);
-    crate::sweep::maps::write(&out, &maps)?;
     crate::sweep::provenance::write(&out, &sweeps, &options, &outcome, seconds)?;
     maps::write(&out, &maps::worst(&sweeps, &outcome.rows, options.kernels, options.backend))?;
     let page = crate::report::write(&out, &outcome.rows)?;
