@@ -64,9 +64,12 @@ fn draw(size: (i32, i32), paint: impl FnOnce(&Root) -> Drawn) -> String {
     finish(&svg, size)
 }
 
+/// A file of its own needs it, a chart inside a page does not.
+const NAMESPACE: &str = " xmlns=\"http://www.w3.org/2000/svg\"";
+
 /// Makes the sentinel follow the page, and the size the window: a chart shrinks to 640 px, below that it scrolls.
 fn finish(svg: &str, (w, h): (u32, u32)) -> String {
-    svg.replace("#010101", "currentColor").replacen(
+    svg.replace(NAMESPACE, "").replace("#010101", "currentColor").replacen(
         &format!("width=\"{w}\" height=\"{h}\""),
         &format!("width=\"{w}\" style=\"max-width:100%;min-width:{}px;height:auto\" role=\"img\"", w.min(640)),
         1,
@@ -77,7 +80,7 @@ fn finish(svg: &str, (w, h): (u32, u32)) -> String {
 pub fn standalone(svg: &str) -> String {
     let end = svg.find("\" role=").expect("made by finish");
     let start = svg[..end].rfind("style=\"").expect("made by finish") + 7;
-    format!("{}color:#222;background:#fff{}", &svg[..start], &svg[end..])
+    format!("{}color:#222;background:#fff{}", &svg[..start], &svg[end..]).replacen("<svg", &format!("<svg{NAMESPACE}"), 1)
 }
 
 /// Letters `px` high. Plotters writes a size divided by 1.24.
