@@ -16,7 +16,9 @@
 //   HIGH_FIRST 0/1 (packing);  TILED 0: weights as they are, [M, K/2] (int8: [M, K]) row-major, 1: as mixed_reorder writes them;
 //   NT 8-column tiles a CTA (1, 2, 4, 8), MT 16-row tiles a warp (1, 2), WARPS_M, WARPS_K warps, SPLIT CTAs of a cluster along K
 //   (1, 2, 4, 8; 1 below sm_90), DEPTH blocks of weights in flight (4; int8 2), STAGE blocks of X in shared memory
-//   (a multiple of DEPTH that divides 8 WARPS_M); ONE_STAGE 1 if P <= STAGE (the host's promise; saves registers).
+//   (a multiple of DEPTH that divides 8 WARPS_M); ONE_STAGE 1 if P <= STAGE (the host's promise; saves registers);
+//   GROUP 64 or 128: scales by whole loads, for ZERO 0, ONE_STAGE 1, P == DEPTH == STAGE == 4, K % 512 == 0, that group size, scale_group 1,
+//   scale_row a multiple of 8 (64) or 4 (128) and a 16-byte aligned scale; UNROLL of the inner loop (1, 2, 4: only speed).
 //
 // mixed_gemm(const u8* w, const u16* scale, const void* zero, const u16* x, const u16* bias, u16* d, int M, int N, int K,
 //            int group_shift, long long scale_row, long long scale_group, long long d_row, long long d_col)
@@ -24,7 +26,7 @@
 //   x     [N, K] row-major, 16-byte aligned;  bias [M] or null;  d: element (m, n) at m*d_row + n*d_col
 //   group_shift  log2 G, G a power of two >= 32, or 30 for one group a row; groups a row = ceil(K / G)
 //   grid  (SPLIT * ceil(M / ROWS), ceil(N / (8 NT)), 1), ROWS = 16 MT WARPS_M;  block 32 WARPS_M WARPS_K
-//   shared memory (dynamic): WARPS_K*STAGE*(NT*2048 + ROWS*(ZERO ? 16 : 8)) + SPLIT*WARPS_K*ceil(ROWS/SPLIT)*NT*32 bytes. No workspace.
+//   shared memory (dynamic): WARPS_K*STAGE*(NT*2048 + ROWS*(GROUP ? 0 : ZERO ? 16 : 8)) + SPLIT*WARPS_K*ceil(ROWS/SPLIT)*NT*32 bytes. No workspace.
 //   The host refuses: K % 32 != 0, K == 0, misaligned pointers, null scale, a null zero unless ZERO is 0, zero points beyond -100..100
 //   for bf16 with 4-bit weights (they would not be exact). All sums in a NaN or Inf follow tensorcore.md.
 // mixed_naive: the same arguments, a thread per output (grid ceil(M*N/256), block 256): the definition, in integer arithmetic.
@@ -72,6 +74,9 @@
 #ifndef STAGE
 #define STAGE DEPTH
 #endif
+#ifndef GROUP
+#define GROUP 0
+#endif
 #ifndef UNROLL
 #define UNROLL 1
 #endif
@@ -94,7 +99,9 @@ constexpr int ROWS = 16 * MT * WARPS_M, COLS = 8 * NT;      // of a CTA
 constexpr int THREADS = 32 * WARPS_M * WARPS_K;
 constexpr int OWNED = (ROWS + SPLIT - 1) / SPLIT;           // rows whose sums a CTA of the cluster finishes
 constexpr int SLICES = SPLIT * WARPS_K;
-constexpr int STAGE_BYTES = WARPS_K * STAGE * NT * 2048, STAGE_SCALE_BYTES = WARPS_K * STAGE * ROWS * (ZERO ? 16 : 8);
+constexpr bool DIRECT = GROUP != 0;
+static_assert(!DIRECT || (ZERO == 0 && ONE_STAGE && STAGE == 4 && DEPTH == 4 && (GROUP == 64 || GROUP == 128)), "what GROUP needs");
+constexpr int STAGE_BYTES = WARPS_K * STAGE * NT * 2048, STAGE_SCALE_BYTES = DIRECT ? 0 : WARPS_K * STAGE * ROWS * (ZERO ? 16 : 8);
 
 struct Problem {
     const u8* w;
@@ -206,34 +213,42 @@ __device__ __forceinline__ void store_scales(u8* scales, const u32 (&v)[SCALES])
     }
 }
 
+/// The scales of a row's slice of 4 blocks by one load, GROUP 64 (16 bytes) or 128 (8 bytes), instead of through shared memory.
+struct Direct {
+    uint4 words;
+};
+__device__ __forceinline__ void load_direct(Direct (&v)[2 * MT], const Problem& a, int row, int first_block, int lane) {
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+        const u16* at = a.scale + (row + 8 * r) * a.scale_row + first_block * (BLOCK / (GROUP ? GROUP : 64));
+        v[r].words = make_uint4(0, 0, 0, 0);
+        if (row + 8 * r >= a.m || BLOCK * first_block >= a.k) continue;
+        if (GROUP == 64) v[r].words = load_stream(at);
+        else asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v[r].words.x), "=r"(v[r].words.y) : "l"(at));
+    }
+}
+/// The scale of block i of the slice, in the lower half.
+__device__ __forceinline__ u32 direct_scale(const Direct& v, int i, int lane) {
+    const int word = GROUP == 64 ? i : i / 2;
+    const u32 both = word == 0 ? v.words.x : word == 1 ? v.words.y : word == 2 ? v.words.z : v.words.w;
+    return (GROUP == 64 ? lane & 2 : i & 1) ? both >> 16 : both;
+}
+
 /// Copies X of `STAGE` blocks of each of the CTA's slices to where lanes find 16 bytes, the eight k of steps 2p and 2p + 1, in one
-/// place: piece (slice, block, p, tile) at ((slice*STAGE + block)*4 + p)*NT + tile, lane (column % 8)*4 + t.
-constexpr int X_PIECES = WARPS_K * STAGE * 16 * COLS;
-__device__ __forceinline__ u32 x_place(int i) {
-    // Neighbouring threads read neighbouring 16 bytes of a row: 16 of them a block.
-    const int chunk = i % 16, column = i / 16 % COLS, block = i / (16 * COLS);
-    return (((block * 4 + chunk % 4) * NT + column / 8) * 32 + column % 8 * 4 + chunk / 4) * 16;
-}
+/// place: piece (slice, block, p, tile) at ((slice*STAGE + block)*4 + p)*NT + tile, lane (column % 8)*4 + t. A warp copies two columns
+/// of a block at a time: neighbouring lanes read neighbouring 16 bytes.
 __device__ __forceinline__ void copy_x(u32 to, const Problem& a, int first_slice, int per_slice, int stage) {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < X_PIECES; i += THREADS) {
-        const int column = i / 16 % COLS, block = i / (16 * COLS);
+    constexpr int UNITS = WARPS_K * STAGE * COLS / 2, WARPS = THREADS / 32;
+    const int chunk = threadIdx.x % 16, odd = threadIdx.x / 16 % 2, p = chunk % 4, t = chunk / 4;
+#pragma unroll
+    for (int j = 0; j < (UNITS + WARPS - 1) / WARPS; j++) {
+        const int unit = j * WARPS + threadIdx.x / 32, column = unit % (COLS / 2) * 2 + odd, block = unit / (COLS / 2);
+        if (UNITS % WARPS && unit >= UNITS) break;
         const int b = block_at(first_slice, block / STAGE, per_slice, stage, block % STAGE);
-        const int k = BLOCK * b + 8 * (i % 16), n = blockIdx.y * COLS + column;
+        const int k = BLOCK * b + 8 * chunk, n = blockIdx.y * COLS + column;
         const bool exists = b >= 0 && k < a.k && n < a.n;
-        copy16(to + x_place(i), exists ? a.x + (long long)n * a.k + k : a.x, exists ? 16 : 0);
-    }
-}
-/// For nibbles, the eight become 0 4 1 5 2 6 3 7, as the weights come out of their words; each thread does what it copied.
-__device__ __forceinline__ void permute_x(u8* smem) {
-    copies_done();
-    if constexpr (WEIGHT != 2) {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < X_PIECES; i += THREADS) {
-        uint4* at = (uint4*)(smem + x_place(i));
-        const uint4 v = *at;
-        *at = make_uint4(__byte_perm(v.x, v.z, 0x5410), __byte_perm(v.x, v.z, 0x7632), __byte_perm(v.y, v.w, 0x5410), __byte_perm(v.y, v.w, 0x7632));
-    }
+        copy16(to + (((block * 4 + p) * NT + column / 8) * 32 + column % 8 * 4 + t) * 16, exists ? a.x + (long long)n * a.k + k : a.x,
+               exists ? 16 : 0);
     }
 }
 
@@ -257,10 +272,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
     // The loads needed first go first: scales, X, then DEPTH blocks of weights.
     float acc[MT][NT][4] = {};
     Piece ring[DEPTH][2 * MT];
+    Direct direct[2 * MT];
     for (int stage = 0; stage * STAGE < (ONE_STAGE ? STAGE : per_slice); stage++) {
         if (stage) __syncthreads();
         u32 v[SCALES];
-        load_scales(v, a, cta_row, rank * WARPS_K, per_slice, stage);
+        if (DIRECT) load_direct(direct, a, row, first, lane);
+        else load_scales(v, a, cta_row, rank * WARPS_K, per_slice, stage);
         copy_x(shared_address(smem), a, rank * WARPS_K, per_slice, stage);
         if (stage == 0)
 #pragma unroll
@@ -268,8 +285,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
                 if (i < count)
 #pragma unroll
                     for (int r = 0; r < 2 * MT; r++) load_piece(ring[i][r], a, row + 8 * r, first + i, blocks, lane);
-        store_scales(scales, v);
-        permute_x(smem);
+        if (!DIRECT) store_scales(scales, v);
+        copies_done();
         __syncthreads();
         for (int turn = 0; turn < STAGE / DEPTH; turn++)
 #pragma unroll
@@ -281,7 +298,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
 #pragma unroll
                 for (int r = 0; r < 2 * MT; r++) {
                     const int at = ((warp_k * STAGE + turn * DEPTH + i) * ROWS + tile_row + 8 * r) * 4 + lane;
-                    scale[r] = ZERO ? ((const u32*)scales)[at] : ((const u16*)scales)[at];
+                    if (DIRECT) scale[r] = direct_scale(direct[r], i, lane);
+                    else scale[r] = ZERO ? ((const u32*)scales)[at] : ((const u16*)scales)[at];
                 }
 #pragma unroll UNROLL
                 for (int p = 0; p < 4; p++) {
@@ -293,7 +311,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
                     }
 #pragma unroll
                     for (int c = 0; c < NT; c++) {
-                        const uint4 b = *(const uint4*)(xs + (p * NT + c) * 512);
+                        uint4 b = *(const uint4*)(xs + (p * NT + c) * 512);
+                        // Nibbles come out of their words as k = 0 4, 1 5, 2 6, 3 7.
+                        if (WEIGHT != 2)
+                            b = make_uint4(__byte_perm(b.x, b.z, 0x5410), __byte_perm(b.x, b.z, 0x7632), __byte_perm(b.y, b.w, 0x5410),
+                                           __byte_perm(b.y, b.w, 0x7632));
 #pragma unroll
                         for (int t = 0; t < MT; t++)
                             mma16(acc[t][c], even[t][0], odd[t][0], even[t][1], odd[t][1], b.x, b.y);

@@ -20,7 +20,7 @@
 //   null; d [M,N] row-major. group_shift: log2 of the group size, a power of two >= 32, or 30 for one group; groups = ceil(K / G).
 //   grid (ceil(N / FEATURES), ceil(M / TOKENS)), FEATURES = 16 MT WARPS_F, TOKENS = 8 NT WARPS_T; block 32 WARPS_F WARPS_T WARPS_K
 //   shared memory (dynamic): WARPS_K TOKENS (128 STAGE + 16) + 4 (FEATURES + 4) TOKENS (GROUPED && WARPS_K > 1 ? groups : WARPS_K)
-//     + FEATURES groups (WZERO ? 8 : 4) + 8 TOKENS bytes. No workspace.
+//     + FEATURES groups (WZERO ? 8 : 4) + 8 TOKENS + 4 FEATURES bytes. No workspace.
 //   The host refuses: K % 32 != 0; K > 131040; misaligned pointers; groups of 32 or 64 without SMALL or with WARPS_K > 1; with GROUPED and
 //   WARPS_K > 1, a slice of K (ceil(ceil(K/128) / WARPS_K) blocks of 128) that is not whole groups; |zero points| beyond what is said;
 //   |xz| > 128; null xs (unless FUSED) or ws.
@@ -171,7 +171,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
     s32* part = (s32*)(smem + X_BYTES);                                      // [parts][TOKENS][PART_PITCH]
     float* wscale = (float*)(part + PART_PITCH * TOKENS * parts);            // [groups][FEATURES]
     u32* wminus = (u32*)(wscale + FEATURES * groups);                        // [groups][FEATURES], in each byte (see nibbles_to_s8)
-    float2* token = (float2*)(wminus + (WZERO ? FEATURES * groups : 0));     // [TOKENS]: scale, reciprocal
+    float2* token = (float2*)(wminus + (WZERO ? FEATURES * groups : 0));     // [TOKENS]: scale, reciprocal (FUSED)
+    float* c_bias = (float*)(token + TOKENS);                                // [FEATURES]
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4;
     const int f0 = warp % WARPS_F * (16 * MT), t0 = warp / WARPS_F % WARPS_T * (8 * NT), slice = warp / (WARPS_F * WARPS_T);
     const int row = blockIdx.x * FEATURES + f0 + lane / 4;
@@ -189,9 +190,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
         wscale[g * FEATURES + f] = j < n ? load_as<SCALE>(ws, (long long)j * groups + g) : 0.0f;
         if (WZERO) wminus[g * FEATURES + f] = (j < n ? wz[(long long)j * groups + g] + (UNSIGNED ? 0 : 8) : 0) * 0x01010101u;
     }
+    for (int i = threadIdx.x; i < FEATURES; i += THREADS) c_bias[i] = bias && blockIdx.x * FEATURES + i < n ? load_as<OUT>(bias, blockIdx.x * FEATURES + i) : 0.0f;
     if constexpr (FUSED) {
         choose_token_scales(a, token);
         __syncthreads();
+    } else {
+        for (int i = threadIdx.x; i < TOKENS; i += THREADS) token[i].x = blockIdx.y * TOKENS + i < m ? load_as<SCALE>(xs, blockIdx.y * TOKENS + i) : 0.0f;
     }
 
     s32 acc[MT][NT][4] = {}, ones[MT][4] = {};  // ones: the sums of weights alone, in every column
@@ -250,6 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
 #pragma unroll
                     for (int odd = 0; odd < 2; odd++) {
                         const int j = 2 * half + odd, kk = BLOCK * (first + block) + (SMALL ? 32 * j : 0), g = GROUPED ? kk >> group_shift : 0;
+                        if (SMALL && kk >= k) break;
                         u32 first8[2 * MT], second8[2 * MT];
 #pragma unroll
                         for (int r = 0; r < 2 * MT; r++) {
@@ -303,10 +308,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
     }
     if (!GROUPED || CHAIN) write_part(slice);
     __syncthreads();
+#pragma unroll 4
     for (int i = threadIdx.x; i < TOKENS * FEATURES; i += THREADS) {
         const int f = i % FEATURES, at = i / FEATURES, j = blockIdx.x * FEATURES + f, token_m = blockIdx.y * TOKENS + at;
         if (j >= n || token_m >= m) continue;
-        const float x_scale = FUSED ? token[at].x : load_as<SCALE>(xs, token_m);
+        const float x_scale = token[at].x;
         const s32* sums = part + at * PART_PITCH + f;
         float v = 0.0f;
         if (CHAIN) {
@@ -320,8 +326,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
             for (int p = 0; p < WARPS_K; p++) sum += sums[p * TOKENS * PART_PITCH];
             v = __fmul_rn(__fmul_rn((float)sum, x_scale), wscale[f]);
         }
-        v = __fadd_rn(v, bias ? load_as<OUT>(bias, j) : 0.0f);
-        store_as<OUT>(d, (long long)token_m * n + j, v);
+        store_as<OUT>(d, (long long)token_m * n + j, __fadd_rn(v, c_bias[f]));
     }
 }
 
