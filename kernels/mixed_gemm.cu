@@ -29,6 +29,8 @@
 //   shared memory (dynamic): WARPS_K*STAGE*(NT*2048 + ROWS*(GROUP ? 0 : ZERO ? 16 : 8)) + SPLIT*WARPS_K*ceil(ROWS/SPLIT)*NT*32 bytes. No workspace.
 //   The host refuses: K % 32 != 0, K == 0, misaligned pointers, null scale, a null zero unless ZERO is 0, zero points beyond -100..100
 //   for bf16 with 4-bit weights (they would not be exact). All sums in a NaN or Inf follow tensorcore.md.
+//   For 3584 x 16 x 8192, G = 64: TILED 1, GROUP 64, ONE_STAGE 1, UNROLL 4, MT 2, WARPS_M 8, WARPS_K 2, SPLIT 8 (14 clusters of 8). An H200
+//   holds 15 clusters of 8 or 31 of 4 such CTAs at once, not 16 and 32.
 // mixed_naive: the same arguments, a thread per output (grid ceil(M*N/256), block 256): the definition, in integer arithmetic.
 // mixed_reorder(w, out, M, K): thread per 16 bytes of out, grid ceil(n/256), block 256, n = ceil(M/16)*ceil(K/128)*64 (int8: *128).
 //   out is n*16 bytes. Values are only moved: a piece holds row 16 i + 8 h + g, k = 128 b + 32 t .. + 31 (int8: part p of two, .. + 15),
@@ -269,22 +271,22 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
     const int count = max(0, min(per_slice, blocks - first));
     const int row = cta_row + tile_row + lane / 4;
 
-    // The loads needed first go first: scales, X, then DEPTH blocks of weights.
+    // The weights come from furthest away: their loads go first.
     float acc[MT][NT][4] = {};
     Piece ring[DEPTH][2 * MT];
     Direct direct[2 * MT];
     for (int stage = 0; stage * STAGE < (ONE_STAGE ? STAGE : per_slice); stage++) {
         if (stage) __syncthreads();
-        u32 v[SCALES];
-        if (DIRECT) load_direct(direct, a, row, first, lane);
-        else load_scales(v, a, cta_row, rank * WARPS_K, per_slice, stage);
-        copy_x(shared_address(smem), a, rank * WARPS_K, per_slice, stage);
         if (stage == 0)
 #pragma unroll
             for (int i = 0; i < DEPTH; i++)
                 if (i < count)
 #pragma unroll
                     for (int r = 0; r < 2 * MT; r++) load_piece(ring[i][r], a, row + 8 * r, first + i, blocks, lane);
+        u32 v[SCALES];
+        if (DIRECT) load_direct(direct, a, row, first, lane);
+        else load_scales(v, a, cta_row, rank * WARPS_K, per_slice, stage);
+        copy_x(shared_address(smem), a, rank * WARPS_K, per_slice, stage);
         if (!DIRECT) store_scales(scales, v);
         copies_done();
         __syncthreads();
