@@ -40,11 +40,11 @@
 //!
 //! ```text
 //! data/sweeps/*.toml → Sweep → Case → Inputs → Operands → exact, ideal, model, actual
-//!    → Comparison → Verdict → Row → reports/<run>/rows.csv → report
+//!    → Comparison → Verdict → Row → reports/<run>/rows.csv → baseline check, report
 //! ```
 //!
 //! One function an arrow; nothing later in the line reaches back. Imports run
-//! `format ← quant ← recipe ← op ← {model, kernel} ← sweep ← report ← cli`; `input` and `compare` stand beside `op`.
+//! `format ← quant ← recipe ← op ← {model, kernel} ← sweep ← baseline ← report ← cli`; `input` and `compare` stand beside `op`.
 //!
 //! # Conventions
 //!
@@ -52,6 +52,7 @@
 //! `decode(code) · scale_inv`, `(code − zero_point) · scale_inv` (integer zero) or `code · scale_inv + zero_point`
 //! (additive zero). Sizes are elements unless a name says bytes or bits.
 
+pub mod baseline;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod compare;

@@ -1,11 +1,17 @@
 //! The command line: one verb a file. Only this room prints, and only it uses anyhow.
 
+mod accept;
 mod bench;
+mod check;
 #[cfg(feature = "cuda")]
 mod compile;
 #[cfg(feature = "cuda")]
 mod devices;
+mod diff;
+mod history;
 mod list;
+mod merge;
+mod plan;
 mod report;
 mod run;
 
@@ -21,6 +27,8 @@ pub mod status {
     pub const USAGE: u8 = 2;
     /// Nothing failed, but a case that is no edge case had no power.
     pub const NO_POWER: u8 = 3;
+    /// Nothing failed, but the time ran out before every case was run.
+    pub const INCOMPLETE: u8 = 4;
     /// Stopped by Ctrl-C.
     pub const INTERRUPTED: u8 = 130;
 }
@@ -33,7 +41,7 @@ pub mod status {
 #[derive(Parser)]
 #[command(name = "qassay", version, max_term_width = 110)]
 #[command(after_help = "Exit status: 0 all passed; 1 a verdict failed; 2 usage or input; 3 nothing failed but a case had no \
-power; 130 stopped by Ctrl-C.\n\nFirst steps:\n  qassay run smoke          a few seconds\n  qassay run                the \
+power; 4 the time budget ended before the cases; 130 stopped by Ctrl-C.\n\nFirst steps:\n  qassay run smoke          a few seconds\n  qassay run                the \
 standard sweep, with a report\n  qassay list recipes       what can be named in a sweep")]
 struct Cli {
     /// Show what the library logs (also QASSAY_LOG=debug).
@@ -47,6 +55,12 @@ struct Cli {
 enum Verb {
     Run(run::Args),
     Report(report::Args),
+    Check(check::Args),
+    Accept(accept::Args),
+    Diff(diff::Args),
+    History(history::Args),
+    Plan(plan::Args),
+    Merge(merge::Args),
     List(list::Args),
     Bench(bench::Args),
     #[cfg(feature = "cuda")]
@@ -73,6 +87,12 @@ pub fn main() -> u8 {
     let result = match cli.verb {
         Verb::Run(args) => run::run(args),
         Verb::Report(args) => report::run(args),
+        Verb::Check(args) => check::run(args),
+        Verb::Accept(args) => accept::run(args),
+        Verb::Diff(args) => diff::run(args),
+        Verb::History(args) => history::run(args),
+        Verb::Plan(args) => plan::run(args),
+        Verb::Merge(args) => merge::run(args),
         Verb::List(args) => list::run(args),
         Verb::Bench(args) => bench::run(args),
         #[cfg(feature = "cuda")]

@@ -2,12 +2,16 @@
 
 use super::{print, status};
 use crate::kernel::Backend;
+use crate::sweep::facts::Facts;
+use crate::sweep::plan::Selection;
 use crate::sweep::run::{Options, Outcome};
-use crate::sweep::{Sweep, maps, run as runner};
+use crate::sweep::shard::Shard;
+use crate::sweep::{Sweep, maps, provenance, run as runner};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Run sweeps and write reports/<run>/ with rows.csv, provenance.txt, summary.md, figures/ and index.html.
 #[derive(clap::Args)]
@@ -29,9 +33,28 @@ pub struct Args {
     /// Worker threads; 0 is one a core.
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
-    /// Folder to write; refused when it holds a run.
+    /// Folder to write; refused when it holds a run, unless --resume.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Go on with the run in the folder: nothing complete is computed again. Refused when the sweep, the seed, the selection, the
+    /// inputs or the program changed.
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Run the i-th of n parts of about equal cost; `qassay merge` joins them.
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Stop after the first case that fails or ends in an error.
+    #[arg(long)]
+    fail_fast: bool,
+    /// Run a case that ended in an error again, this often.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    retry: u32,
+    /// Begin no case after this time (90s, 10m, 2h); exit status 4 when cases are left.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    budget: Option<Duration>,
+    /// A case that takes longer (90s, 10m) is an error. Its thread cannot be ended and keeps a core until the program ends.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
     /// Print one JSON object a row on standard output instead of the summary.
     #[arg(long)]
     json: bool,
@@ -44,16 +67,16 @@ pub struct Args {
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub fn run(args: Args) -> Result<u8> {
-    let mut sweeps = args.sweep.iter().map(|s| Sweep::load(s, args.seed)).collect::<crate::Result<Vec<_>>>()?;
-    for sweep in &mut sweeps {
-        sweep.cases.retain(|c| {
-            let id = c.id();
-            args.filter.iter().all(|f| id.contains(f.as_str()) || c.family.contains(f.as_str()))
-                && args.case.as_ref().is_none_or(|c| *c == id)
-        });
-    }
+    let selection = Selection {
+        sweeps: args.sweep.clone(),
+        filter: args.filter.clone(),
+        case: args.case.clone(),
+        seed: args.seed,
+        shard: args.shard,
+    };
+    let sweeps = selection.load()?;
     let planned: usize = sweeps.iter().map(|s| s.cases.len()).sum();
-    if planned == 0 {
+    if planned == 0 && args.shard.is_none() {
         bail!(
             "no case of {} matches; `qassay run {}` without --filter and --case runs all of them",
             args.sweep.join(", "),
@@ -73,11 +96,17 @@ pub fn run(args: Args) -> Result<u8> {
     let (started, shown) = (std::time::Instant::now(), AtomicUsize::new(0));
     let options = Options {
         out: out.clone(),
+        resume: args.resume,
+        facts: Facts::of(&selection, &sweeps, Backend::Cpu, &provenance::cpu())?,
         jobs: args.jobs,
         backend: Backend::Cpu,
         kernels: crate::kernel::cpu::KERNELS,
         seed: args.seed,
         stop: &STOP,
+        fail_fast: args.fail_fast,
+        retry: args.retry,
+        budget: args.budget,
+        timeout: args.timeout,
     };
     let outcome = runner::run(&sweeps, &options, &|row| {
         bar.inc(1);
@@ -92,14 +121,16 @@ pub fn run(args: Args) -> Result<u8> {
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
 
-    crate::sweep::provenance::write(&out, &sweeps, &options, &outcome, seconds)?;
+    provenance::write_times(&out, &outcome)?;
+    provenance::write(&out, &sweeps, &options, &outcome, seconds)?;
     maps::write(&out, &maps::worst(&sweeps, &outcome.rows, options.kernels, options.backend))?;
     let page = crate::report::write(&out, &outcome.rows)?;
     if !args.json {
         print(&crate::report::terminal_summary(&outcome, seconds));
     }
     if outcome.interrupted {
-        eprintln!("stopped: {} of {} cases are complete in {}", outcome.rows.len(), outcome.planned, out.display());
+        let out = out.display();
+        eprintln!("stopped: {} of {} cases are complete in {out}; --resume goes on", outcome.rows.len(), outcome.planned);
     }
     let line = format!("report: {}\n", page.display());
     if args.json {
@@ -114,6 +145,7 @@ fn exit(outcome: &Outcome) -> u8 {
     match outcome.exit_status() {
         _ if STOP.load(Ordering::Relaxed) => status::INTERRUPTED,
         1 => status::FAILED,
+        _ if outcome.interrupted => status::INCOMPLETE,
         3 => status::NO_POWER,
         _ => status::PASSED,
     }
@@ -126,11 +158,29 @@ fn default_folder(sweeps: &[Sweep]) -> PathBuf {
     (1..).map(|n| PathBuf::from("reports").join(format!("{stem}-{n}"))).find(|p| !p.exists()).expect("a free number exists")
 }
 
-fn progress_bar(len: u64, hidden: bool) -> ProgressBar {
+pub fn progress_bar(len: u64, hidden: bool) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(
         Some(len),
         if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() },
     );
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} cases  {per_sec}  {eta} left").expect("a valid template");
     bar.with_style(style)
+}
+
+/// `90s`, `10m`, `2h`; a number alone is seconds.
+fn duration(s: &str) -> Result<Duration, String> {
+    let (number, unit) = s.split_at(s.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(s.len()));
+    let unit = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => f64::NAN,
+    };
+    let seconds = number.trim().parse::<f64>().unwrap_or(f64::NAN) * unit;
+    if seconds > 0.0 && seconds < 1e9 {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("expected a time such as 90s, 10m or 2h".into())
+    }
 }

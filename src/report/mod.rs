@@ -1,5 +1,6 @@
 //! Rows → figures, page, summary. Draws and words what the rows hold; computes no statistic.
 
+pub mod drift;
 mod figures;
 mod page;
 pub mod plot;

@@ -9,12 +9,17 @@ pub mod case;
 pub mod coverage;
 pub mod evidence;
 pub mod expand;
+pub mod facts;
 pub mod file;
+pub mod journal;
+pub mod lock;
 pub mod maps;
+pub mod plan;
 pub mod product;
 pub mod provenance;
 pub mod row;
 pub mod run;
+pub mod shard;
 
 pub use case::Case;
 

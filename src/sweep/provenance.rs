@@ -35,12 +35,25 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
         if outcome.interrupted { " (stopped)" } else { "" }
     ));
     lines.push(format!("seconds: {seconds:.1}"));
+    if outcome.resumed > 0 {
+        lines.push(format!("resumed: after {} cases", outcome.resumed));
+    }
     let path = out.join("provenance.txt");
     std::fs::write(&path, lines.join("\n") + "\n").map_err(|e| Error::io(&path, e, "make room; the rows are complete"))
 }
 
+/// Writes `times.csv`: the seconds of each case that was run now, one thread beside `threads` others.
+pub fn write_times(out: &Path, outcome: &Outcome) -> Result<()> {
+    let mut text = super::journal::line(&["case", "seconds"]);
+    for (case, seconds) in &outcome.times {
+        text.extend(super::journal::line(&[case.as_str(), &format!("{seconds:.6}")]));
+    }
+    let path = out.join("times.csv");
+    std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room; the rows are complete"))
+}
+
 /// The git revision of the source tree, with `+` when it has changes; `unknown` outside a checkout.
-fn revision() -> String {
+pub fn revision() -> String {
     let git = |args: &[&str]| {
         let out = Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(args).output().ok()?;
         out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string())

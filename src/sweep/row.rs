@@ -119,6 +119,11 @@ impl Row {
     pub fn num(&self, name: &str) -> Option<f64> {
         self.get(name).parse().ok()
     }
+    /// A row of these values. Panics unless there is one for each column.
+    pub(crate) fn from_values(values: Vec<String>) -> Row {
+        assert_eq!(values.len(), COLUMNS.len());
+        Row { values }
+    }
     pub fn values(&self) -> &[String] {
         &self.values
     }

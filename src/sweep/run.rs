@@ -1,28 +1,42 @@
 //! One execution of sweeps into a folder: `rows.csv` written as it goes, in the order of the cases.
 
-use super::row::{COLUMNS, Row};
-use super::{Case, Sweep, assay};
+use super::facts::Facts;
+use super::journal::Journal;
+use super::row::Row;
+use super::{Case, Sweep, assay, plan};
+use crate::Result;
 use crate::kernel::{Backend, Kernel};
-use crate::{Error, Result};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 /// How to run.
 pub struct Options<'a> {
-    /// Folder to write; must not hold a run already.
+    /// Folder to write; must not hold a run already, unless `resume`.
     pub out: PathBuf,
+    /// Go on with the run that is in the folder.
+    pub resume: bool,
+    /// What decides the bits of the run.
+    pub facts: Facts,
     /// Worker threads; 0 is one a core.
     pub jobs: usize,
     pub backend: Backend,
-    pub kernels: &'a [&'static dyn Kernel],
+    pub kernels: &'static [&'static dyn Kernel],
     /// Words of the command line that select what runs: reproduced in each row's command.
     pub seed: u64,
     /// Set to stop after the cases in progress.
     pub stop: &'a AtomicBool,
+    /// Stop after the first row that is `fail` or `error`.
+    pub fail_fast: bool,
+    /// How often a case that ended in an error is run again.
+    pub retry: u32,
+    /// Begin no case after this much time.
+    pub budget: Option<Duration>,
+    /// A case that takes longer becomes an `error` row. Threads cannot be ended from outside: the case's thread is left behind, keeps
+    /// its core and memory until it ends or the program does, and what it returns is dropped.
+    pub timeout: Option<Duration>,
 }
 
 /// What came of a run.
@@ -32,6 +46,10 @@ pub struct Outcome {
     pub planned: usize,
     /// Stopped before the end.
     pub interrupted: bool,
+    /// Rows that were there already.
+    pub resumed: usize,
+    /// Name of each case that was run now, and the seconds it took.
+    pub times: Vec<(String, f64)>,
 }
 
 impl Outcome {
@@ -51,31 +69,35 @@ impl Outcome {
     }
 }
 
-/// Runs every case and appends its row to `<out>/rows.csv` in case order, each line complete before it is written.
-/// `progress` is called with each finished row. Errors: the folder holds a run already, or cannot be written. A case that
-/// fails to run is a row with verdict `error`, and the rest goes on.
+/// Runs every case that has no row in `<out>/rows.csv` yet and appends its row, in case order. `progress` is called with each
+/// finished row, first with those that were there. Errors: those of [`Journal::open`], or the folder cannot be written. A case
+/// that fails to run is a row with verdict `error`, and the rest goes on.
 pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)) -> Result<Outcome> {
     let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).collect();
-    let mut file = Rows::create(&options.out)?;
+    let (mut journal, mut rows) = Journal::open(&options.out, &options.facts, &cases, options.resume)?;
+    rows.iter().for_each(progress);
+    let (resumed, started) = (rows.len(), Instant::now());
+    let spent = || options.budget.is_some_and(|b| started.elapsed() >= b);
     let jobs = if options.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { options.jobs };
-    let (next, halted) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let (sender, receiver) = mpsc::sync_channel::<(usize, Row)>(jobs);
+    let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(stops(options, rows.last())));
+    let (sender, receiver) = mpsc::sync_channel::<(usize, Row, f64)>(jobs);
     let gate = Gate::new(MEMORY_IN_FLIGHT);
-    let mut rows = Vec::with_capacity(cases.len());
+    let mut times = Vec::new();
     let result: Result<()> = std::thread::scope(|scope| {
         for _ in 0..jobs {
             let sender = sender.clone();
             scope.spawn(|| {
                 let sender = sender;
-                loop {
+                while !options.stop.load(Ordering::Relaxed) && !halted.load(Ordering::Relaxed) && !spent() {
                     let i = next.fetch_add(1, Ordering::Relaxed);
-                    if i >= cases.len() || options.stop.load(Ordering::Relaxed) || halted.load(Ordering::Relaxed) {
+                    if i >= cases.len() {
                         return;
                     }
-                    let weight = gate.enter(bytes(cases[i]));
-                    let row = assay::assay(cases[i], options.kernels, options.backend, options.seed);
+                    let weight = gate.enter(plan::bytes(cases[i]));
+                    let begun = Instant::now();
+                    let row = one(cases[i], options);
                     gate.leave(weight);
-                    if sender.send((i, row)).is_err() {
+                    if sender.send((i, row, begun.elapsed().as_secs_f64())).is_err() {
                         return;
                     }
                 }
@@ -83,35 +105,73 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
         }
         drop(sender);
         // Cases finish in any order; rows are written in theirs.
-        let (mut waiting, mut written) = (BTreeMap::new(), 0);
-        for (i, row) in receiver {
-            waiting.insert(i, row);
-            while let Some(row) = waiting.remove(&written) {
-                if let Err(e) = file.append(&row) {
+        let mut waiting = BTreeMap::new();
+        for (i, row, seconds) in receiver {
+            waiting.insert(i, (row, seconds));
+            while let Some((row, seconds)) = waiting.remove(&rows.len()) {
+                if let Err(e) = journal.append(&row) {
                     halted.store(true, Ordering::Relaxed);
                     return Err(e);
                 }
                 progress(&row);
+                times.push((row.get("case").to_string(), seconds));
+                let last = stops(options, Some(&row));
                 rows.push(row);
-                written += 1;
+                if last {
+                    halted.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
             }
         }
         Ok(())
     });
-    file.finish()?;
+    journal.sync()?;
     result?;
-    Ok(Outcome { interrupted: rows.len() < cases.len(), planned: cases.len(), rows })
+    Ok(Outcome { interrupted: rows.len() < cases.len(), planned: cases.len(), rows, resumed, times })
+}
+
+/// Whether the run ends with this row.
+fn stops(options: &Options, last: Option<&Row>) -> bool {
+    options.fail_fast && last.is_some_and(|r| matches!(r.get("verdict"), "fail" | "error"))
+}
+
+/// The row of a case, run again while it ends in an error and may be.
+fn one(case: &Case, options: &Options) -> Row {
+    let attempt = || match options.timeout {
+        None => assay::assay(case, options.kernels, options.backend, options.seed),
+        Some(limit) => within(limit, case, options),
+    };
+    let mut row = attempt();
+    for n in 0..options.retry {
+        if row.get("verdict") != "error" {
+            break;
+        }
+        tracing::warn!("{}: {}; attempt {} of {}", row.get("case"), row.get("reason"), n + 2, options.retry + 1);
+        row = attempt();
+    }
+    row
+}
+
+/// The row of a case from a thread of its own, or an `error` row when it takes longer than `limit`.
+fn within(limit: Duration, case: &Case, options: &Options) -> Row {
+    let (kernels, backend, seed) = (options.kernels, options.backend, options.seed);
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let owned = case.clone();
+    std::thread::spawn(move || {
+        // Nobody waits for it any more when it is late.
+        let _ = sender.send(assay::assay(&owned, kernels, backend, seed));
+    });
+    receiver.recv_timeout(limit).unwrap_or_else(|_| {
+        let skipped = Case { skip: Some(String::new()), ..case.clone() };
+        let mut row = assay::assay(&skipped, kernels, backend, seed);
+        row.set("verdict", crate::compare::Verdict::Error);
+        row.set("reason", format!("took longer than --timeout {}s", limit.as_secs_f64()));
+        row
+    })
 }
 
 /// Cases together may hold this much; a larger one runs alone.
 const MEMORY_IN_FLIGHT: u64 = 4 << 30;
-
-/// An upper estimate of what a case holds: the operands in f32, f64 and codes, the results in f64 several times.
-fn bytes(case: &Case) -> u64 {
-    let (m, n, k) = (case.total_rows() as u64, case.n as u64, case.k.max(1) as u64);
-    let experts = case.rows.len().max(1) as u64;
-    if case.is_product() { 40 * (m * k + experts * n * k) + 120 * m * n.max(1) } else { 160 * m * n }
-}
 
 /// Lets cases in while their memory fits.
 struct Gate {
@@ -136,43 +196,5 @@ impl Gate {
     fn leave(&self, weight: u64) {
         *self.held.lock().expect("no panic while held") -= weight;
         self.freed.notify_all();
-    }
-}
-
-/// `rows.csv` being written.
-struct Rows {
-    path: PathBuf,
-    file: BufWriter<File>,
-}
-
-const REMEDY: &str = "choose a folder that can be written and has room with --out; complete rows are kept";
-
-impl Rows {
-    fn create(out: &Path) -> Result<Rows> {
-        std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, REMEDY))?;
-        let path = out.join("rows.csv");
-        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::AlreadyExists => {
-                Error::io(&path, e, "the folder holds a run; name another with --out, or remove it")
-            }
-            _ => Error::io(&path, e, REMEDY),
-        })?;
-        let mut rows = Rows { path, file: BufWriter::new(file) };
-        let header: Vec<&str> = COLUMNS.iter().map(|c| c.name.as_str()).collect();
-        rows.line(&header)?;
-        Ok(rows)
-    }
-    fn append(&mut self, row: &Row) -> Result<()> {
-        self.line(row.values())
-    }
-    fn line<S: AsRef<[u8]>>(&mut self, fields: &[S]) -> Result<()> {
-        let mut writer = csv::WriterBuilder::new().from_writer(Vec::new());
-        let io = |e: csv::Error| Error::io(&self.path, e.into(), REMEDY);
-        writer.write_record(fields).map_err(io)?;
-        let line = writer.into_inner().map_err(|e| Error::io(&self.path, e.into_error(), REMEDY))?;
-        self.file.write_all(&line).and_then(|()| self.file.flush()).map_err(|e| Error::io(&self.path, e, REMEDY))
-    }
-    fn finish(&mut self) -> Result<()> {
-        self.file.flush().and_then(|()| self.file.get_ref().sync_all()).map_err(|e| Error::io(&self.path, e, REMEDY))
     }
 }

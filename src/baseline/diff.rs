@@ -1,0 +1,310 @@
+//! Two sides, case by case.
+
+use super::{Record, Side, ks};
+use crate::sweep::facts::Facts;
+use std::collections::HashMap;
+
+/// What became of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Every bit of the output and the verdict.
+    Identical,
+    /// The verdict and the error's distribution are as they were, the bits are not.
+    OtherBits,
+    /// The error's distribution or the verdict moved the right way.
+    Better,
+    /// … or the wrong way.
+    Worse,
+    /// Not in the baseline.
+    New,
+    /// Only in the baseline.
+    Missing,
+    /// No kernel ran it now, though one did.
+    NowSkipped,
+    /// No kernel ran it, then or now.
+    Skipped,
+}
+
+impl Change {
+    pub const ALL: [Change; 8] = [
+        Change::Identical,
+        Change::OtherBits,
+        Change::Better,
+        Change::Worse,
+        Change::New,
+        Change::Missing,
+        Change::NowSkipped,
+        Change::Skipped,
+    ];
+    pub fn name(self) -> &'static str {
+        match self {
+            Change::Identical => "identical",
+            Change::OtherBits => "other_bits",
+            Change::Better => "better",
+            Change::Worse => "worse",
+            Change::New => "new",
+            Change::Missing => "missing",
+            Change::NowSkipped => "now_skipped",
+            Change::Skipped => "skipped",
+        }
+    }
+    /// Fails a check. Only an identical case passes; one that was skipped before and is now neither passes nor fails.
+    pub fn fails(self) -> bool {
+        !matches!(self, Change::Identical | Change::Skipped)
+    }
+}
+
+/// A column before and after.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moved {
+    pub column: &'static str,
+    pub before: f64,
+    pub after: f64,
+}
+
+/// One case of the comparison.
+#[derive(Clone, Debug)]
+pub struct Drift {
+    pub sweep: String,
+    pub case: String,
+    pub kernel: String,
+    pub op: String,
+    pub change: Change,
+    /// Verdicts, empty where there is none.
+    pub before: String,
+    pub after: String,
+    /// The metric that moved, where one did.
+    pub moved: Option<Moved>,
+    /// Probability of error distributions as far apart as these, were they one.
+    pub p: Option<f64>,
+    /// An error beyond the certain bound, which holds for every order of summation: no reordering explains it.
+    pub beyond_order: bool,
+    /// The whole of it in words.
+    pub words: String,
+}
+
+/// Two sides compared.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    pub drifts: Vec<Drift>,
+    /// Facts that differ: name, before, after.
+    pub facts: Vec<(String, String, String)>,
+}
+
+impl Comparison {
+    pub fn count(&self, change: Change) -> usize {
+        self.drifts.iter().filter(|d| d.change == change).count()
+    }
+    pub fn fails(&self) -> bool {
+        self.drifts.iter().any(|d| d.change.fails())
+    }
+    /// Puts another sweep's comparison after this one.
+    pub fn extend(&mut self, other: Comparison) {
+        self.drifts.extend(other.drifts);
+        self.facts.extend(other.facts.into_iter().filter(|f| !self.facts.contains(f)).collect::<Vec<_>>());
+    }
+}
+
+/// Distributions this unlikely to be one are two: a false alarm in a thousand cases whose bits changed.
+const SIGNIFICANCE: f64 = 1e-3;
+
+/// The metrics that may move, in the order in which they are looked at, and whether larger is worse.
+const WATCHED: [(&str, bool); 5] = [
+    ("bound_ratio", true),
+    ("kernel_rel_frobenius", true),
+    ("kernel_max_ulp", true),
+    ("quant_sqnr_db", false),
+    ("total_rel_frobenius", true),
+];
+
+/// Compares `after` with `before`, in the order of `after`, then what is missing. A case that is twice on a side is compared once.
+pub fn compare(before: &Side, after: &Side) -> Comparison {
+    let mut known: HashMap<&str, &Record> = before.records.iter().map(|r| (r.get("case"), r)).collect();
+    let mut drifts: Vec<Drift> =
+        after.records.iter().map(|r| one(&after.sweep, known.remove(r.get("case")), Some(r))).collect();
+    let missing = before.records.iter().filter(|r| known.contains_key(r.get("case")));
+    drifts.extend(missing.map(|r| one(&after.sweep, Some(r), None)));
+    let own = |(a, b, c): (&str, &str, &str)| (a.to_string(), b.to_string(), c.to_string());
+    let facts = named(&before.facts, &after.facts).into_iter().map(own).collect();
+    Comparison { drifts, facts }
+}
+
+/// The facts that differ and may have changed a bit; the revision only beside a program that differs.
+fn named<'a>(before: &'a Facts, after: &'a Facts) -> Vec<(&'a str, &'a str, &'a str)> {
+    let mut facts = before.differences(after, &["sweeps", "accepted at revision"]);
+    if facts.iter().any(|f| f.0 == "program") {
+        facts.push(("revision", before.get("revision"), after.get("revision")));
+    }
+    facts
+}
+
+fn one(sweep: &str, before: Option<&Record>, after: Option<&Record>) -> Drift {
+    let either = after.or(before).expect("a case of one side");
+    let text = |r: Option<&Record>, c: &str| r.map_or(String::new(), |r| r.get(c).to_string());
+    let mut drift = Drift {
+        sweep: sweep.to_string(),
+        case: either.get("case").to_string(),
+        kernel: either.get("kernel").to_string(),
+        op: either.get("op").to_string(),
+        change: Change::Identical,
+        before: text(before, "verdict"),
+        after: text(after, "verdict"),
+        moved: None,
+        p: None,
+        beyond_order: false,
+        words: String::new(),
+    };
+    (drift.change, drift.words) = match (before, after) {
+        (None, _) => (Change::New, "not in the baseline; accept it when it is right".to_string()),
+        (_, None) => (Change::Missing, "in the baseline, and not run now".to_string()),
+        (Some(b), Some(a)) if a.get("verdict") == "skipped" => {
+            let was = b.get("verdict") == "skipped";
+            let change = if was { Change::Skipped } else { Change::NowSkipped };
+            (change, if was { String::new() } else { format!("no kernel ran it; {} before", b.get("verdict")) })
+        }
+        (Some(b), Some(a)) if b == a => (Change::Identical, String::new()),
+        (Some(b), Some(a)) => changed(b, a, &mut drift),
+    };
+    drift
+}
+
+/// A case that ran on both sides and is not the same.
+fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, String) {
+    let same = |c: &str| before.get(c) == after.get(c);
+    let moved = WATCHED.iter().find(|(c, _)| !same(c));
+    let number = |r: &Record, c: &str| r.num(c).unwrap_or(f64::NAN);
+    drift.moved = moved.map(|(c, _)| Moved { column: c, before: number(before, c), after: number(after, c) });
+    drift.p = ks::p_value(&before.histogram(), &after.histogram());
+    drift.beyond_order = !(number(after, "bound_ratio") <= 1.0);
+
+    let mut words = Vec::new();
+    if !same("verdict") {
+        words.push(format!("verdict {} → {}", before.get("verdict"), after.get("verdict")));
+    }
+    if let Some(m) = &drift.moved {
+        words.push(format!("{} {} → {}", m.column, m.before, m.after));
+    }
+    words.push(bits(before, after));
+    let other = drift.p.is_some_and(|p| !(p >= SIGNIFICANCE));
+    if let Some(p) = drift.p {
+        words.push(format!("{} error distribution (KS p = {p:.2e})", if other { "another" } else { "the same" }));
+    }
+    words.push(
+        if drift.beyond_order {
+            "beyond the certain bound: no order of summation explains it"
+        } else {
+            "within the certain bound, as another order of summation or rounding would be"
+        }
+        .to_string(),
+    );
+    // The quantization error is of the operands alone: it moves only with the recipe or the input.
+    words.push(
+        match (same("quant_sqnr_db"), same("kernel")) {
+            (false, _) => "the quantized operands changed: recipe or input",
+            (true, false) => "another kernel ran it",
+            (true, true) => "the operands are as they were: the kernel or its reference changed",
+        }
+        .to_string(),
+    );
+
+    let rank = |r: &Record| ["pass", "no_power", "suspect", "fail", "error"].iter().position(|v| *v == r.get("verdict"));
+    let worse = match rank(after).cmp(&rank(before)) {
+        std::cmp::Ordering::Greater => Some(true),
+        std::cmp::Ordering::Less => Some(false),
+        std::cmp::Ordering::Equal if other || drift.beyond_order || !same("quant_sqnr_db") => {
+            // NaN and a missing number are worse.
+            drift.moved.as_ref().map(|m| {
+                let larger_is_worse = WATCHED.iter().any(|(c, l)| *c == m.column && *l);
+                let (worst, best) = if larger_is_worse { (m.after, m.before) } else { (m.before, m.after) };
+                !(worst <= best)
+            })
+        }
+        std::cmp::Ordering::Equal => None,
+    };
+    let change = match worse {
+        Some(true) => Change::Worse,
+        Some(false) => Change::Better,
+        None => Change::OtherBits,
+    };
+    (change, words.join("; "))
+}
+
+/// How many bits differ, as far as digests tell.
+fn bits(before: &Record, after: &Record) -> String {
+    if before.get("sha256") == after.get("sha256") {
+        return "the output's bits are the same".into();
+    }
+    match (before.num("mismatches"), after.num("mismatches")) {
+        (Some(0.0), Some(n)) if n > 0.0 => format!("{n} elements differ: the baseline equals the device model"),
+        (Some(n), Some(0.0)) if n > 0.0 => format!("{n} elements differ: the run equals the device model"),
+        _ => "other bits; how many, digests cannot tell".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::COLUMNS;
+    use super::*;
+
+    fn record(set: &[(&str, &str)]) -> Record {
+        let base = [
+            ("case", "c"),
+            ("kernel", "k"),
+            ("verdict", "pass"),
+            ("sha256", "aa"),
+            ("bound_ratio", "0.5"),
+            ("quant_sqnr_db", "30"),
+            ("kernel_rel_frobenius", "0.001"),
+            ("ulp_histogram", "1000|1000|0"),
+        ];
+        let value = |c: &str| set.iter().chain(&base).find(|(n, _)| *n == c).map_or(String::new(), |(_, v)| v.to_string());
+        Record { values: COLUMNS.iter().map(|c| value(c)).collect() }
+    }
+
+    fn of(before: Option<Record>, after: Option<Record>) -> Drift {
+        let side = |r: Option<Record>| Side { sweep: "s".into(), records: r.into_iter().collect(), facts: Facts::default() };
+        compare(&side(before), &side(after)).drifts.remove(0)
+    }
+
+    #[test]
+    fn every_change_is_told_and_only_identity_passes() {
+        use Change::*;
+        let plain = || Some(record(&[]));
+        let with = |set: &[(&str, &str)]| Some(record(set));
+        for (before, after, expected) in [
+            (plain(), plain(), Identical),
+            (None, plain(), New),
+            (plain(), None, Missing),
+            (plain(), with(&[("verdict", "skipped")]), NowSkipped),
+            (with(&[("verdict", "skipped")]), with(&[("verdict", "skipped")]), Skipped),
+            (
+                plain(),
+                with(&[("sha256", "bb"), ("kernel_rel_frobenius", "0.00101"), ("ulp_histogram", "1001|999|0")]),
+                OtherBits,
+            ),
+            (plain(), with(&[("sha256", "bb"), ("bound_ratio", "0.9"), ("ulp_histogram", "100|1000|900")]), Worse),
+            (plain(), with(&[("sha256", "bb"), ("bound_ratio", "0.1"), ("ulp_histogram", "2000|0|0")]), Better),
+            (plain(), with(&[("sha256", "bb"), ("verdict", "fail"), ("bound_ratio", "0.4")]), Worse),
+            (with(&[("verdict", "fail"), ("bound_ratio", "2")]), with(&[("sha256", "bb")]), Better),
+            (plain(), with(&[("sha256", "bb"), ("bound_ratio", "NaN")]), Worse),
+            (plain(), with(&[("sha256", "bb"), ("bound_ratio", "1.5")]), Worse),
+            (plain(), with(&[("sha256", "bb"), ("quant_sqnr_db", "29")]), Worse),
+            (plain(), with(&[("sha256", "bb"), ("quant_sqnr_db", "31")]), Better),
+            (plain(), with(&[("kernel", "other")]), OtherBits),
+        ] {
+            let drift = of(before, after);
+            assert_eq!(drift.change, expected, "{}", drift.words);
+            assert_eq!(drift.change.fails(), !matches!(expected, Identical | Skipped));
+        }
+    }
+
+    #[test]
+    fn the_words_say_how_many_bits_and_whose_fault_it_may_be() {
+        let modelled = record(&[("mismatches", "0")]);
+        let drift = of(Some(modelled.clone()), Some(record(&[("mismatches", "7"), ("sha256", "bb")])));
+        assert!(drift.words.contains("7 elements differ: the baseline equals the device model"), "{}", drift.words);
+        assert!(drift.words.contains("the kernel or its reference changed"), "{}", drift.words);
+        let drift = of(Some(record(&[])), Some(record(&[("sha256", "bb"), ("quant_sqnr_db", "3")])));
+        assert!(drift.words.contains("digests cannot tell") && drift.words.contains("recipe or input"), "{}", drift.words);
+    }
+}

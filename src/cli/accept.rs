@@ -1,0 +1,30 @@
+//! `qassay accept`: the only act that changes a baseline.
+
+use super::{print, status};
+use crate::baseline;
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// Record a run as the truth that `qassay check` compares with, in data/baselines/<backend-device>/.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder of a complete run of whole sweeps.
+    run: PathBuf,
+    /// Folder of baselines; data/baselines unless given.
+    #[arg(long, value_name = "DIR")]
+    baselines: Option<PathBuf>,
+}
+
+pub fn run(args: Args) -> Result<u8> {
+    let folder = args.baselines.map_or_else(baseline::folder, Ok)?;
+    for path in baseline::accept(&args.run, &folder)? {
+        print(&format!("accepted: {}\n", path.display()));
+    }
+    for side in baseline::of_run(&args.run)? {
+        let failing = side.records.iter().filter(|r| r.get("verdict") == "fail").count();
+        if failing > 0 {
+            eprintln!("{}: {failing} cases with the verdict fail are recorded as they are", side.sweep);
+        }
+    }
+    Ok(status::PASSED)
+}

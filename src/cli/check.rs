@@ -1,0 +1,92 @@
+//! `qassay check`: run the sweeps of the baselines again and compare. Never writes to the baselines.
+
+use super::diff::{self, Outputs};
+use crate::baseline;
+use crate::kernel::Backend;
+use crate::sweep::facts::Facts;
+use crate::sweep::plan::Selection;
+use crate::sweep::provenance;
+use crate::sweep::run::{self as runner, Options};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// Run sweeps again and compare with their accepted baselines. Exit status 0 when every case is identical, 1 otherwise.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  qassay check\n  qassay check standard --junit drift.xml --markdown drift.md\n\nWhat is new, \
+missing, better or has other bits does not pass either: when it is right, `qassay accept` the run."
+)]
+pub struct Args {
+    /// Sweeps by name or path; every sweep that has a baseline unless given.
+    sweep: Vec<String>,
+    /// Folder of baselines; data/baselines unless given.
+    #[arg(long, value_name = "DIR")]
+    baselines: Option<PathBuf>,
+    /// Keep the run in this folder; otherwise it is removed.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Worker threads; 0 is one a core.
+    #[arg(long, short, default_value_t = 0)]
+    jobs: usize,
+    /// No progress bar.
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+pub fn run(args: Args) -> Result<u8> {
+    let backend = Backend::Cpu;
+    let device = provenance::cpu();
+    let mut facts = Facts::default();
+    facts.0.insert("backend".into(), backend.name().into());
+    facts.0.insert("device".into(), device.clone());
+    let folder = args.baselines.map_or_else(baseline::folder, Ok)?.join(baseline::device_folder(&facts));
+    let names = if args.sweep.is_empty() { accepted(&folder)? } else { args.sweep };
+    let before = names.iter().map(|n| baseline::read(&folder, &baseline::name(n))).collect::<crate::Result<Vec<_>>>()?;
+
+    let selection = Selection { sweeps: names, ..Selection::default() };
+    let sweeps = selection.load()?;
+    let planned: usize = sweeps.iter().map(|s| s.cases.len()).sum();
+    let kept = args.out.is_some();
+    let out = args.out.unwrap_or_else(|| std::env::temp_dir().join(format!("qassay-check-{}", std::process::id())));
+    let bar = super::run::progress_bar(planned as u64, args.quiet);
+    let options = Options {
+        out: out.clone(),
+        resume: false,
+        facts: Facts::of(&selection, &sweeps, backend, &device)?,
+        jobs: args.jobs,
+        backend,
+        kernels: crate::kernel::cpu::KERNELS,
+        seed: 0,
+        stop: &NEVER,
+        fail_fast: false,
+        retry: 0,
+        budget: None,
+        timeout: None,
+    };
+    let done = runner::run(&sweeps, &options, &|_| bar.inc(1)).map_err(anyhow::Error::from);
+    bar.finish_and_clear();
+    let after = done.and_then(|_| Ok(baseline::of_run(&out)?));
+    if !kept {
+        std::fs::remove_dir_all(&out).with_context(|| format!("{}: could not be removed", out.display()))?;
+    }
+    diff::show(&diff::sides(&before, &after?), &args.outputs)
+}
+
+/// The sweeps that have a baseline in `folder`.
+fn accepted(folder: &Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(folder)
+        .with_context(|| format!("{}: no baseline; `qassay run` a sweep and `qassay accept` the run", folder.display()))?;
+    let paths = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let stems = paths.iter().filter(|p| p.extension().is_some_and(|e| e == "csv")).filter_map(|p| p.file_stem());
+    let mut names: Vec<String> = stems.map(|s| s.to_string_lossy().into_owned()).collect();
+    names.sort();
+    if names.is_empty() {
+        bail!("{}: no baseline; `qassay run` a sweep and `qassay accept` the run", folder.display());
+    }
+    Ok(names)
+}

@@ -1,0 +1,77 @@
+//! What a command line selects, and what it will cost, before anything runs.
+
+use super::shard::{self, Shard};
+use super::{Case, Sweep};
+use crate::Result;
+use crate::op::Op;
+
+/// The words of a command line that select cases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Names or paths of sweeps.
+    pub sweeps: Vec<String>,
+    /// Texts that must all occur in the case's name or in the name of its family.
+    pub filter: Vec<String>,
+    /// The one case of exactly this name.
+    pub case: Option<String>,
+    /// Added to every case's draw.
+    pub seed: u64,
+    /// The part of the cases that is run.
+    pub shard: Option<Shard>,
+}
+
+impl Selection {
+    /// The sweeps with the cases that are selected, in their order. Errors: those of [`Sweep::load`].
+    pub fn load(&self) -> Result<Vec<Sweep>> {
+        let mut sweeps = self.sweeps.iter().map(|s| Sweep::load(s, self.seed)).collect::<Result<Vec<_>>>()?;
+        for sweep in &mut sweeps {
+            sweep.cases.retain(|c| {
+                let id = c.id();
+                self.filter.iter().all(|f| id.contains(f.as_str()) || c.family.contains(f.as_str()))
+                    && self.case.as_ref().is_none_or(|c| *c == id)
+            });
+        }
+        if let Some(shard) = self.shard {
+            let costs: Vec<f64> = sweeps.iter().flat_map(|s| &s.cases).map(seconds).collect();
+            let mut parts = shard::split(&costs, shard.count).into_iter();
+            for sweep in &mut sweeps {
+                sweep.cases.retain(|_| parts.next() == Some(shard.index));
+            }
+        }
+        Ok(sweeps)
+    }
+}
+
+/// Seconds that a case takes one core, about: what shards are balanced by. A case has a fixed cost, one for each element that is
+/// drawn, quantized, compared and digested, and one for each multiply-add of the reference, the kernel and the bound.
+pub fn seconds(case: &Case) -> f64 {
+    if case.skip.is_some() {
+        return FIXED;
+    }
+    let (m, n, k) = (case.total_rows() as f64, case.n as f64, case.k as f64);
+    let experts = case.rows.len().max(1) as f64;
+    if case.is_product() {
+        let operands = m * k.max(1.0) + experts * n * k.max(1.0);
+        FIXED + operands * PER_OPERAND + m * n * PER_RESULT + case.operations() as f64 * PER_MULTIPLY_ADD
+    } else {
+        let each = match case.op {
+            Op::Dequantize => PER_OPERAND,
+            _ => PER_ELEMENT,
+        };
+        FIXED + m * n * each
+    }
+}
+
+// Measured on one core of a server of 2023; `qassay plan --measured RUN` holds them against a run.
+const FIXED: f64 = 1e-4;
+const PER_OPERAND: f64 = 1e-7;
+const PER_ELEMENT: f64 = 4e-7;
+const PER_RESULT: f64 = 4e-7;
+const PER_MULTIPLY_ADD: f64 = 6e-9;
+
+/// Bytes that a case holds at most, about: the operands in f32, f64 and codes, the results in f64 several times.
+pub fn bytes(case: &Case) -> u64 {
+    let (m, n, k) = (case.total_rows() as u64, case.n as u64, case.k.max(1) as u64);
+    let experts = case.rows.len().max(1) as u64;
+    if case.is_product() { 40 * (m * k + experts * n * k) + 120 * m * n.max(1) } else { 160 * m * n }
+}

@@ -1,0 +1,118 @@
+//! The drift gate: accept, check, diff, and their outputs.
+
+mod common;
+
+use common::qassay;
+use predicates::str::contains;
+use std::path::Path;
+
+fn run(out: &Path, more: &[&str]) {
+    qassay().args(["run", "smoke", "--quiet", "--out"]).arg(out).args(more).assert().success();
+}
+
+/// Every file below a folder with its bytes.
+fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        if entry.is_dir() {
+            found.extend(files(&entry));
+        } else {
+            found.push((entry.clone(), std::fs::read(&entry).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn what_was_accepted_passes_and_every_change_of_it_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let (run_folder, baselines) = (dir.path().join("run"), dir.path().join("baselines"));
+    run(&run_folder, &[]);
+    let check = || {
+        let mut command = qassay();
+        command.args(["check", "smoke", "--quiet", "--baselines"]).arg(&baselines);
+        command
+    };
+    check().assert().code(2).stderr(contains("there is no baseline of this sweep"));
+    qassay().arg("accept").arg(&run_folder).arg("--baselines").arg(&baselines).assert().success();
+    let csv = baselines.join("cpu/smoke.csv");
+    let accepted = std::fs::read_to_string(&csv).unwrap();
+    assert!(accepted.lines().next().unwrap().starts_with("case,op,kernel,device,verdict,sha256"));
+    let before = files(&baselines);
+    check().assert().success().stdout(contains("no drift"));
+
+    // What a changed kernel, a new case, a case that is gone and a damaged file look like from here.
+    let mut lines: Vec<String> = accepted.lines().map(String::from).collect();
+    let ran = lines.iter().position(|l| l.contains(",pass,")).unwrap();
+    let case = lines[ran].split(',').next().unwrap().to_string();
+    let whole = lines.clone();
+    let mut expect = |lines: &[String], says: &str| {
+        std::fs::write(&csv, lines.join("\n") + "\n").unwrap();
+        let held = files(&baselines);
+        check().assert().code(1).stdout(contains(says)).stdout(contains(&case));
+        assert!(held == files(&baselines), "check wrote to the baseline");
+    };
+    let fields: Vec<&str> = whole[ran].split(',').collect();
+    let sha = fields.iter().find(|f| f.len() == 64 && f.chars().all(|c| c.is_ascii_hexdigit())).unwrap().to_string();
+    lines[ran] = whole[ran].replace(&sha, &"0".repeat(64));
+    expect(&lines, "other bits");
+    lines[ran] = whole[ran].replace(",pass,", ",fail,");
+    expect(&lines, "verdict fail → pass");
+    lines.remove(ran);
+    expect(&lines, "new");
+    lines = whole.clone();
+    lines.push(whole[ran].replacen(&case, &format!("{case}/gone"), 1));
+    expect(&lines, "missing");
+    std::fs::write(&csv, "case,sha256\nx,y\n").unwrap();
+    check().assert().code(2).stderr(contains("found the columns case,sha256"));
+    std::fs::write(&csv, accepted).unwrap();
+    assert!(before == files(&baselines));
+}
+
+#[test]
+fn a_part_of_a_run_is_no_truth() {
+    let dir = tempfile::tempdir().unwrap();
+    let baselines = dir.path().join("baselines");
+    let refused = |out: &str, says: &str| {
+        let mut command = qassay();
+        command.arg("accept").arg(dir.path().join(out)).arg("--baselines").arg(&baselines);
+        command.assert().code(2).stderr(contains(says));
+        assert!(!baselines.exists());
+    };
+    run(&dir.path().join("filtered"), &["--filter", "cast"]);
+    refused("filtered", "without --filter");
+    run(&dir.path().join("shard"), &["--shard", "1/2"]);
+    refused("shard", "without --filter, --case and --shard");
+    let whole = dir.path().join("cut");
+    run(&whole, &[]);
+    let rows = std::fs::read_to_string(whole.join("rows.csv")).unwrap();
+    let cut = rows[..rows.len() - 1].rfind('\n').unwrap() + 1;
+    std::fs::write(whole.join("rows.csv"), &rows[..cut]).unwrap();
+    refused("cut", "a complete run");
+    refused("nothing", "name the folder of a run");
+}
+
+#[test]
+fn two_runs_differ_where_their_data_does_and_every_output_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    run(&path("a"), &[]);
+    run(&path("b"), &["--filter", "cast"]);
+    qassay().arg("diff").args([path("a"), path("a")]).assert().success().stdout(contains("no drift"));
+    let mut command = qassay();
+    command.arg("diff").args([path("a"), path("b")]);
+    for (flag, file) in [("--markdown", "d.md"), ("--junit", "d.xml"), ("--jsonl", "d.jsonl"), ("--html", "d.html")] {
+        command.arg(flag).arg(path(file));
+    }
+    command.assert().code(1).stdout(contains("missing")).stdout(contains("filter: [] → [\"cast\"]"));
+    let text = |file: &str| std::fs::read_to_string(path(file)).unwrap();
+    let rows = |run: &str| csv::Reader::from_path(path(run).join("rows.csv")).unwrap().records().count();
+    let (all, some) = (rows("a"), rows("b"));
+    assert!(some < all);
+    assert_eq!(text("d.jsonl").lines().count(), all);
+    assert_eq!(text("d.jsonl").matches("\"change\":\"missing\"").count(), all - some);
+    assert!(text("d.xml").contains(&format!("<testsuites name=\"qassay\" tests=\"{all}\" failures=\"{}\"", all - some)));
+    assert_eq!(text("d.xml").matches("<failure ").count(), all - some);
+    assert!(text("d.md").contains("| missing |") && text("d.html").contains("<td>missing</td>"));
+}
