@@ -47,7 +47,7 @@ fn what_was_accepted_passes_and_every_change_of_it_fails() {
     let ran = lines.iter().position(|l| l.contains(",pass,")).unwrap();
     let case = lines[ran].split(',').next().unwrap().to_string();
     let whole = lines.clone();
-    let mut expect = |lines: &[String], says: &str| {
+    let expect = |lines: &[String], says: &str| {
         std::fs::write(&csv, lines.join("\n") + "\n").unwrap();
         let held = files(&baselines);
         check().assert().code(1).stdout(contains(says)).stdout(contains(&case));

@@ -87,7 +87,7 @@ fn killed_at_a_hundred_moments_the_run_ends_with_the_files_of_an_unbroken_one() 
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(unbroken.mul_f64(share * 0.4).min(Duration::from_millis(400)));
+        std::thread::sleep(unbroken.mul_f64(share * 0.25).min(Duration::from_millis(400)));
         let ended = child.try_wait().unwrap().is_some();
         child.kill().unwrap();
         let said = child.wait_with_output().unwrap();

@@ -19,7 +19,7 @@ fn three_shards_joined_are_the_single_run_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let sweeps = ["smoke", "origins"];
-    let selection = ["--filter", "cast", "--seed", "3"];
+    let selection = ["--filter", "cast/", "--seed", "3"];
     run(&sweeps, &path("single"), &selection);
     let shards: Vec<PathBuf> = (1..=3).map(|i| path(&format!("shard{i}"))).collect();
     for (i, out) in shards.iter().enumerate() {
