@@ -1,5 +1,5 @@
 # The commands people type. `make help` lists them.
-.PHONY: help report test setup fmt clippy unit kernels program bench clean
+.PHONY: help report test setup fmt clippy unit kernels program check bench clean
 
 help:
 	@echo "make report   run the standard sweep and write its report"
@@ -11,7 +11,7 @@ report:
 	cargo run --release -- run
 
 # One step a line, so that the first that fails is the last thing printed.
-test: setup fmt clippy unit kernels program
+test: setup fmt clippy unit kernels program check
 
 setup:
 	scripts/setup.sh
@@ -35,6 +35,10 @@ kernels:
 # Whole-program and exhaustive tests, on the program that people run.
 program:
 	cargo test --release --test '*'
+
+# Every case of the sweeps that have a baseline, to the bit; never writes to it.
+check:
+	cargo run --release -- check
 
 bench:
 	cargo run --release -- bench codec

@@ -3,7 +3,6 @@
 use super::shard::{self, Shard};
 use super::{Case, Sweep};
 use crate::Result;
-use crate::op::Op;
 
 /// The words of a command line that select cases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,32 +41,31 @@ impl Selection {
     }
 }
 
-/// Seconds that a case takes one core, about: what shards are balanced by. A case has a fixed cost, one for each element that is
-/// drawn, quantized, compared and digested, and one for each multiply-add of the reference, the kernel and the bound.
+/// Seconds that a case takes one core, about: what shards are balanced by. A fixed cost, one for each element that is drawn,
+/// quantized, compared and digested, and for products one for each multiply-add of the reference, the bound and the kernel: a
+/// tensor core's block step is emulated, which costs more than a sum in f32 or int32.
 pub fn seconds(case: &Case) -> f64 {
+    let (m, n, k) = (case.total_rows() as f64, case.n as f64, case.k as f64);
     if case.skip.is_some() {
         return FIXED;
     }
-    let (m, n, k) = (case.total_rows() as f64, case.n as f64, case.k as f64);
-    let experts = case.rows.len().max(1) as f64;
-    if case.is_product() {
-        let operands = m * k.max(1.0) + experts * n * k.max(1.0);
-        FIXED + operands * PER_OPERAND + m * n * PER_RESULT + case.operations() as f64 * PER_MULTIPLY_ADD
-    } else {
-        let each = match case.op {
-            Op::Dequantize => PER_OPERAND,
-            _ => PER_ELEMENT,
-        };
-        FIXED + m * n * each
+    if !case.is_product() {
+        return FIXED + m * n * PER_ELEMENT;
     }
+    let plain = case.accumulator.is_none_or(|a| ["f32", "int32", "exact"].iter().any(|p| a.to_string().starts_with(p)));
+    let operands = (m + case.rows.len().max(1) as f64 * n) * k;
+    let each = if plain { PER_PLAIN_STEP } else { PER_BLOCK_STEP };
+    FIXED + operands * PER_OPERAND + m * n * PER_RESULT + m * n * k * each
 }
 
-// Measured on one core of a server of 2023; `qassay plan --measured RUN` holds them against a run.
+// Seconds; least squares of the logarithms over `standard` on one core of a server that others used too. `qassay plan
+// --measured RUN` holds them against a run.
 const FIXED: f64 = 1e-4;
-const PER_OPERAND: f64 = 1e-7;
-const PER_ELEMENT: f64 = 4e-7;
-const PER_RESULT: f64 = 4e-7;
-const PER_MULTIPLY_ADD: f64 = 6e-9;
+const PER_ELEMENT: f64 = 9e-7;
+const PER_OPERAND: f64 = 9e-8;
+const PER_RESULT: f64 = 8e-7;
+const PER_BLOCK_STEP: f64 = 4.4e-8;
+const PER_PLAIN_STEP: f64 = 2.4e-9;
 
 /// Bytes that a case holds at most, about: the operands in f32, f64 and codes, the results in f64 several times.
 pub fn bytes(case: &Case) -> u64 {
