@@ -3,8 +3,9 @@
 use super::{print, status};
 use anyhow::Result;
 
-/// List formats, recipes, ops, kernels, metrics, distributions, sweeps or models.
+/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, models; gates and columns of rows.csv.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  qassay list recipes\n  qassay list columns --json")]
 pub struct Args {
     what: What,
     /// As a JSON array of objects.

@@ -7,6 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 /// Columns of the table, in this order; the rest is in a row's details.
 const SHOWN: [&str; 13] = [
     "verdict",
+    "bound_ratio",
     "op",
     "recipe_a",
     "recipe_b",
@@ -18,7 +19,6 @@ const SHOWN: [&str; 13] = [
     "out",
     "quant_sqnr_db",
     "kernel_max_ulp",
-    "bound_ratio",
 ];
 
 /// More rows than this are left to `rows.csv`: a page has to open.

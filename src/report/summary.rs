@@ -49,7 +49,7 @@ pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
     found.into_iter().map(|f| f.1).collect()
 }
 
-/// How the kernels and the device models agree, and how near the kernels came to their bounds: two sentences.
+/// How the kernels and the device models agree, how near the kernels came to their bounds, what no verdict can be had of.
 pub fn agreement(rows: &[Row]) -> String {
     let modelled: Vec<&Row> = rows.iter().filter(|r| r.num("mismatches").is_some()).collect();
     let elements: f64 = modelled.iter().filter_map(|r| r.num("kernel_count")).sum();
@@ -70,9 +70,11 @@ pub fn agreement(rows: &[Row]) -> String {
     let bounds = match largest(rows.iter(), "bound_ratio") {
         None => "no case has a bound".to_string(),
         Some(_) if over > 0 => format!("{over} cases are over their certain bound"),
-        Some((_, x)) => format!("no error is over its certain bound (largest {} of it)", short(x)),
+        Some((_, x)) => format!("no error is over its certain bound (largest error/bound {})", short(x)),
     };
-    format!("{models}; {bounds}")
+    let edges = rows.iter().filter(|r| r.get("verdict") == "no_power" && r.get("edge") == "true").count();
+    let edges = if edges > 0 { format!("; {edges} edge cases have no power, as the sweep allows") } else { String::new() };
+    format!("{models}; {bounds}{edges}")
 }
 
 /// What a kernel engineer needs after a run: counts, how near the bounds, what failed and how to see it again.
