@@ -5,6 +5,8 @@ mod figures;
 mod page;
 pub mod plot;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use crate::sweep::maps::{self, ErrorMap};
 use crate::sweep::row::{COLUMNS, Row, number};

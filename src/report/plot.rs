@@ -264,11 +264,13 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
 /// Horizontal bars of 100 %, one a label, each split into parts that go from dark to light; the last part is one that must not
 /// be, and red. `values[i][j]` is how many of label i are in part j. A legend stands above.
 pub fn shares(labels: &[String], parts: &[&str], values: &[Vec<f64>], x_label: &str) -> String {
-    let (left, right, top) = (16 + widest(labels.iter().map(String::as_str), 13), 860, 34);
+    let legend: i32 = parts.iter().map(|part| 32 + wide(part, 12)).sum();
+    let left = 16 + widest(labels.iter().map(String::as_str), 13);
+    let (right, top) = (860.max(left + 400).max(legend), 34);
     let bottom = top + 22 * labels.len() as i32;
     let color = |j: usize| if j + 1 == parts.len() { BAD } else { shade(0.12 + 0.88 * j as f64 / (parts.len() - 2) as f64) };
     draw((right + 24, bottom + 46), |root| {
-        let mut x = left;
+        let mut x = left.min(right + 16 - legend);
         for (j, part) in parts.iter().enumerate() {
             root.draw(&Rectangle::new([(x, 8), (x + 13, 21)], color(j).filled()))?;
             say(root, part, (x + 18, 15), font(12).pos(at(HPos::Left, VPos::Center)))?;

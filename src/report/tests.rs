@@ -1,0 +1,142 @@
+//! The report from rows made by hand.
+
+use super::{figures, grouped, plot, short, summary};
+use crate::sweep::maps::{self, ErrorMap};
+use crate::sweep::row::Row;
+
+fn row(fields: &[(&str, &str)]) -> Row {
+    let mut row = Row::default();
+    fields.iter().for_each(|(name, value)| row.set(name, value));
+    row
+}
+
+/// One row of every kind that a figure draws, with long names.
+fn drawn() -> Vec<Row> {
+    let long = "a_collection_of_tensors:layer11.attention_output_projection_weight";
+    let mut rows = Vec::new();
+    for (dist, real, sqnr) in [("normal", "false", "31.5"), (long, "true", "25.1")] {
+        let one = [("sha256", "x"), ("op", "cast"), ("dist_a", dist), ("real", real), ("quant_sqnr_db", sqnr)];
+        for recipe in ["te_current", "a_recipe_with_a_name_that_is_rather_long:g128"] {
+            let mut r = row(&one);
+            [("family", "recipes"), ("recipe_a", recipe), ("format", "int8"), ("codes", &"f0".repeat(32))]
+                .iter()
+                .for_each(|(n, v)| r.set(n, v));
+            rows.push(r);
+        }
+        for group in ["32", "1536"] {
+            let mut r = row(&one);
+            [("family", "groups"), ("recipe_a", "affine_sym"), ("format", "int8"), ("group", group)]
+                .iter()
+                .for_each(|(n, v)| r.set(n, v));
+            rows.push(r);
+        }
+    }
+    for (offset, rmse) in [("0", "0.1"), ("4", "0.4")] {
+        let fields =
+            [("sha256", "x"), ("family", "offsets"), ("recipe_a", "affine_asym"), ("format", "int4"), ("zero", "integer")];
+        let mut r = row(&fields);
+        [("offset", offset), ("quant_rmse", rmse), ("quant_rel_frobenius", "0.05")].iter().for_each(|(n, v)| r.set(n, v));
+        rows.push(r);
+    }
+    for (k, error) in [("128", "1e-7"), ("8192", "3e-3")] {
+        let mut r =
+            row(&[("sha256", "x"), ("family", "accumulators"), ("op", "grouped_gemm_wgrad"), ("out", "scaled:e4m3"), ("k", k)]);
+        let more = [("accumulator", "blackwell_tcgen05@128"), ("kernel_rel_frobenius", error), ("quant_rel_frobenius", "0.03")];
+        more.iter().for_each(|(n, v)| r.set(n, v));
+        [("bound_ratio", "NaN"), ("ulp_histogram", "1|2|3|4|5|6|7|8|9")].iter().for_each(|(n, v)| r.set(n, v));
+        rows.push(r);
+    }
+    rows
+}
+
+fn attribute<'a>(tag: &'a str, name: &str) -> &'a str {
+    let value = tag.split(&format!(" {name}=\"")).nth(1).unwrap_or_else(|| panic!("no {name} in {tag}"));
+    value.split('"').next().unwrap()
+}
+
+/// Every word of every chart lies inside its picture, letters taken as half as wide as high, however long the names.
+#[test]
+fn no_label_is_clipped() {
+    let map = ErrorMap {
+        case: "c".into(),
+        why: "w".into(),
+        tile_rows: 1000,
+        tile_cols: 1,
+        cells: vec![vec![0.0, 0.5, f64::NAN], vec![1.0, 2.0, 0.1]],
+    };
+    let figures = figures::all(&drawn(), &[map]);
+    assert_eq!(figures.len(), 10, "{:?}", figures.iter().map(|f| f.id).collect::<Vec<_>>());
+    for figure in figures {
+        assert!(figure.data.lines().count() > 1, "{} has no data", figure.id);
+        for (_, svg) in &figure.charts {
+            let size: Vec<f64> = attribute(svg, "viewBox").split(' ').map(|n| n.parse().unwrap()).collect();
+            for text in svg.split("<text ").skip(1) {
+                let tag = format!(" {}", text.split('>').next().unwrap());
+                let words = text.split('>').nth(1).unwrap().split('<').next().unwrap().trim();
+                let number = |name: &str| attribute(&tag, name).parse::<f64>().unwrap();
+                let long = words.chars().count() as f64 * number("font-size") * 0.5;
+                let before = match attribute(&tag, "text-anchor") {
+                    "start" => 0.0,
+                    "middle" => 0.5,
+                    _ => 1.0,
+                };
+                // Rotated text runs upwards.
+                let (along, end) =
+                    if tag.contains("rotate") { (size[3] - number("y"), size[3]) } else { (number("x"), size[2]) };
+                let (from, to) = (along - before * long, along + (1.0 - before) * long);
+                assert!(from >= 0.0 && to <= end, "{}: `{words}` from {from} to {to} of {end}", figure.id);
+            }
+            assert!(plot::standalone(svg).contains("xmlns="), "a file of its own needs a namespace");
+        }
+    }
+}
+
+#[test]
+fn what_needs_attention_comes_worst_first_and_alike_together() {
+    let case = |verdict, reason, edge| {
+        row(&[("verdict", verdict), ("reason", reason), ("edge", edge), ("family", "f"), ("op", "gemm"), ("case", reason)])
+    };
+    let rows = [
+        case("no_power", "gain 1.5", "false"),
+        case("pass", "", "false"),
+        case("no_power", "gain 2.5e-3", "true"),
+        case("fail", "(0, 1): found 2", "false"),
+        case("no_power", "gain 7", "false"),
+        case("fail", "(3, 4): found -5", "false"),
+        case("fail", "amax differs", "false"),
+    ];
+    let found: Vec<(&str, usize)> = summary::attention(&rows).iter().map(|a| (a.row.get("case"), a.count)).collect();
+    assert_eq!(found, [("(0, 1): found 2", 2), ("amax differs", 1), ("gain 1.5", 2)]);
+}
+
+#[test]
+fn agreement_counts_elements_and_never_lets_a_nan_pass() {
+    let mut rows = vec![row(&[("mismatches", "0"), ("kernel_count", "1500"), ("bound_ratio", "0.5")])];
+    assert!(summary::agreement(&rows).starts_with("all 1\u{202f}500 elements of 1 modelled cases"));
+    assert!(summary::agreement(&rows).contains("largest error/bound 0.5"));
+    rows.push(row(&[("mismatches", "3"), ("kernel_count", "10"), ("bound_ratio", "NaN")]));
+    assert!(summary::agreement(&rows).starts_with("3 of 1\u{202f}510 elements in 1 of 2 modelled cases differ"));
+    assert!(summary::agreement(&rows).contains("1 cases are over their certain bound"));
+}
+
+#[test]
+fn numbers_as_people_read_them() {
+    let cases = [(0.0, "0"), (1.0, "1"), (0.012345, "0.01235"), (1234.6, "1235"), (1e-7, "1.00e-7"), (f64::NAN, "NaN")];
+    assert!(cases.iter().all(|(x, text)| short(*x) == *text), "{:?}", cases.map(|c| short(c.0)));
+    assert_eq!([0.0, 999.0, 1000.0, 12345678.0].map(grouped), ["0", "999", "1\u{202f}000", "12\u{202f}345\u{202f}678"]);
+}
+
+#[test]
+fn maps_keep_the_worst_of_a_tile_and_are_read_as_written() {
+    let mut ratios = vec![0.25; 100 * 60];
+    ratios[3 * 60 + 1] = 0.75;
+    ratios[4 * 60] = f64::NAN;
+    ratios[5 * 60] = 0.9;
+    let map = ErrorMap::new("c".into(), "w".into(), 100, 60, &ratios);
+    assert_eq!((map.tile_rows, map.tile_cols, map.cells.len(), map.cells[0].len()), (3, 2, 34, 30));
+    assert!(map.cells[0][0] == 0.25 && map.cells[1][0].is_nan() && map.cells[1][1] == 0.25);
+    let dir = tempfile::tempdir().unwrap();
+    maps::write(dir.path(), std::slice::from_ref(&map)).unwrap();
+    let again = maps::read(dir.path()).unwrap();
+    assert_eq!(format!("{again:?}"), format!("{:?}", [map]));
+}
