@@ -462,9 +462,9 @@ fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
         );
         (format!("{}: {}", m.case, m.why), svg)
     };
-    let data = maps.iter().flat_map(|m| {
+    let data = maps.iter().enumerate().flat_map(|(n, m)| {
         m.cells.iter().enumerate().flat_map(move |(i, row)| {
-            row.iter().enumerate().map(move |(j, v)| [m.case.clone(), i.to_string(), j.to_string(), number(*v)])
+            row.iter().enumerate().map(move |(j, v)| [(n + 1).to_string(), i.to_string(), j.to_string(), number(*v)])
         })
     });
     (!maps.is_empty()).then(|| Figure {
@@ -475,7 +475,7 @@ fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
               say). Other stripes and blocks with a sharp edge point at a scale, a group or a tile."
             .into(),
         charts: maps.iter().map(chart).collect(),
-        data: csv(["case", "tile_row", "tile_col", "error_over_bound"], data),
+        data: csv(["map", "tile_row", "tile_col", "error_over_bound"], data),
     })
 }
 

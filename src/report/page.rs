@@ -78,11 +78,13 @@ pub fn html(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
     page.into_string()
 }
 
-/// A row as an array in the order of the columns: six digits of each number; the case's name left out of its command.
+/// A row as an array in the order of the columns: five digits of each number; the case's name left out of its command, the
+/// codes out of all.
 fn compact(row: &Row) -> serde_json::Value {
     let object = json(row);
     let value = |name: &str| match &object[name] {
-        serde_json::Value::Number(n) => n.as_f64().map_or(0.0, |x| format!("{x:.5e}").parse().unwrap_or(x)).into(),
+        _ if name == "codes" => serde_json::Value::Null,
+        serde_json::Value::Number(n) => n.as_f64().map_or(0.0, |x| format!("{x:.4e}").parse().unwrap_or(x)).into(),
         serde_json::Value::String(s) if name == "command" => s.replace(row.get("case"), "\u{1}").into(),
         other => other.clone(),
     };

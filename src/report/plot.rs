@@ -69,7 +69,11 @@ const NAMESPACE: &str = " xmlns=\"http://www.w3.org/2000/svg\"";
 
 /// Makes the sentinel follow the page, and the size the window: a chart shrinks to 640 px, below that it scrolls.
 fn finish(svg: &str, (w, h): (u32, u32)) -> String {
-    svg.replace(NAMESPACE, "").replace("#010101", "currentColor").replacen(
+    // What SVG takes for granted is left out: a map has a thousand cells.
+    let svg = [NAMESPACE, " opacity=\"1\"", " stroke=\"none\" stroke-width=\"1\"", " stroke=\"none\""]
+        .iter()
+        .fold(svg.to_string(), |svg, granted| svg.replace(granted, ""));
+    svg.replace("#010101", "currentColor").replacen(
         &format!("width=\"{w}\" height=\"{h}\""),
         &format!("width=\"{w}\" style=\"max-width:100%;min-width:{}px;height:auto\" role=\"img\"", w.min(640)),
         1,

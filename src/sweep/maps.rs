@@ -20,9 +20,9 @@ pub struct ErrorMap {
 }
 
 impl ErrorMap {
-    /// Reduces `ratios` (row-major, `rows × cols`) to at most 48×48 cells, each the largest of its tile; a NaN stays NaN.
+    /// Reduces `ratios` (row-major, `rows × cols`) to at most 32×32 cells, each the largest of its tile; a NaN stays NaN.
     pub fn new(case: String, why: String, rows: usize, cols: usize, ratios: &[f64]) -> ErrorMap {
-        const MOST: usize = 48;
+        const MOST: usize = 32;
         let (tile_rows, tile_cols) = (rows.div_ceil(MOST).max(1), cols.div_ceil(MOST).max(1));
         let mut cells = vec![vec![0.0f64; cols.div_ceil(tile_cols)]; rows.div_ceil(tile_rows)];
         for (index, ratio) in ratios.iter().enumerate() {
@@ -31,6 +31,9 @@ impl ErrorMap {
                 *cell = *ratio;
             }
         }
+        // Four digits are more than a colour can show; upwards, so that what is over 1 stays over it.
+        let shown = |v: &mut f64| *v = (*v * 1e4).ceil() / 1e4;
+        cells.iter_mut().flatten().for_each(shown);
         ErrorMap { case, why, tile_rows, tile_cols, cells }
     }
 }
@@ -79,20 +82,20 @@ pub fn worst(sweeps: &[Sweep], rows: &[Row], kernels: &[&'static dyn Kernel], ba
 
 const FILE: &str = "maps.csv";
 
+/// One line a row of tiles; its cells between `|`.
+const HEADER: [&str; 6] = ["case", "why", "tile_rows", "tile_cols", "tile_row", "errors_over_bound"];
+
 /// Writes `maps.csv` into the folder of a run.
 pub fn write(out: &Path, maps: &[ErrorMap]) -> Result<()> {
     let path = out.join(FILE);
     let mut writer = csv::Writer::from_writer(Vec::new());
     let fail = |e: csv::Error| Error::io(&path, e.into(), "make room; the rows are complete");
-    writer.write_record(["case", "why", "tile_rows", "tile_cols", "i", "j", "error_over_bound"]).map_err(fail)?;
+    writer.write_record(HEADER).map_err(fail)?;
     for map in maps {
         for (i, row) in map.cells.iter().enumerate() {
-            for (j, cell) in row.iter().enumerate() {
-                let (tr, tc) = (map.tile_rows.to_string(), map.tile_cols.to_string());
-                writer
-                    .write_record([&map.case, &map.why, &tr, &tc, &i.to_string(), &j.to_string(), &number(*cell)])
-                    .map_err(fail)?;
-            }
+            let (tr, tc, i) = (map.tile_rows.to_string(), map.tile_cols.to_string(), i.to_string());
+            let cells: Vec<String> = row.iter().map(|c| number(*c)).collect();
+            writer.write_record([&map.case, &map.why, &tr, &tc, &i, &cells.join("|")]).map_err(fail)?;
         }
     }
     let bytes = writer.into_inner().expect("writing to memory");
@@ -112,19 +115,14 @@ pub fn read(out: &Path) -> Result<Vec<ErrorMap>> {
         let r = record.map_err(|e| bad(e.to_string()))?;
         let field = |i: usize| r.get(i).ok_or_else(|| bad(format!("a line of {} fields", r.len())));
         let size = |i: usize| field(i)?.parse::<usize>().map_err(|e| bad(format!("`{}` ({e})", &r[i])));
-        if maps.last().is_none_or(|m| m.case != r[0]) {
+        if size(4)? == 0 {
             let (case, why) = (field(0)?.to_string(), field(1)?.to_string());
             maps.push(ErrorMap { case, why, tile_rows: size(2)?, tile_cols: size(3)?, cells: Vec::new() });
         }
-        let cells = &mut maps.last_mut().expect("pushed above").cells;
-        let (i, j) = (size(4)?, size(5)?);
-        if i == cells.len() {
-            cells.push(Vec::new());
-        }
-        let value = field(6)?.parse().map_err(|_| bad(format!("`{}`", &r[6])))?;
-        match cells.get_mut(i) {
-            Some(row) if row.len() == j => row.push(value),
-            _ => return Err(bad(format!("cell {i},{j} out of order"))),
+        let row: Result<Vec<f64>> = field(5)?.split('|').map(|v| v.parse().map_err(|_| bad(format!("`{v}`")))).collect();
+        match maps.last_mut() {
+            Some(m) if m.case == r[0] && m.cells.len() == size(4)? => m.cells.push(row?),
+            _ => return Err(bad(format!("row {} of `{}` out of order", &r[4], &r[0]))),
         }
     }
     Ok(maps)
