@@ -379,7 +379,9 @@ pub fn map(cells: &[Vec<Option<f64>>], m: &Map) -> String {
     let left = 30 + (0..rows).map(|i| wide(&label(i, m.y.1), 11)).max().unwrap_or(0);
     let (top, right) = (8, left + m.cell * cols);
     let bottom = top + m.cell * rows;
-    let size = ((right + 24 + wide(m.unit, 11).max(60)).max(left + wide(m.x.0, 12) + 8), (bottom + 42).max(130));
+    let half = wide(m.y.0, 12) / 2 + 4;
+    let across = (right + 24 + wide(m.unit, 11).max(60)).max(left + wide(m.x.0, 12) + 8);
+    let size = (across, (bottom + 42).max(130).max(2 * half));
     draw(size, |root| {
         for (i, row) in cells.iter().enumerate() {
             let y = top + m.cell * i as i32;
@@ -402,9 +404,14 @@ pub fn map(cells: &[Vec<Option<f64>>], m: &Map) -> String {
             let x = left + m.cell * j + m.cell / 2;
             say(root, &label(j, m.x.1), (x, bottom + 5), font(11).pos(at(HPos::Center, VPos::Top)))?;
         }
-        say(root, m.x.0, ((left + right) / 2, bottom + 22), font(12).pos(at(HPos::Center, VPos::Top)))?;
+        say(
+            root,
+            m.x.0,
+            (((left + right) / 2).max(wide(m.x.0, 12) / 2 + 4), bottom + 22),
+            font(12).pos(at(HPos::Center, VPos::Top)),
+        )?;
         let side = font(12).transform(FontTransform::Rotate270).pos(at(HPos::Center, VPos::Top));
-        say(root, m.y.0, (4, (top + bottom) / 2), side)?;
+        say(root, m.y.0, (4, ((top + bottom) / 2).max(half)), side)?;
         let x = right + 14;
         for i in 0..60 {
             let color = shade(1.0 - f64::from(i) / 59.0);
