@@ -10,8 +10,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// A file could not be read or written.
-    #[error("{path}: {source}; {remedy}")]
-    Io { path: PathBuf, source: std::io::Error, remedy: &'static str },
+    #[error("{path}: {cause}; {remedy}")]
+    Io { path: PathBuf, cause: std::io::Error, remedy: &'static str },
     /// A file's content is not what its format promises.
     #[error("{path}: found {found}, expected {expected}")]
     BadFile { path: PathBuf, found: String, expected: String },
@@ -50,7 +50,7 @@ impl Error {
         Error::Unknown { kind, name: name.to_string(), known: known.into_iter().collect::<Vec<_>>().join(", ") }
     }
     /// An input or output failure on `path`.
-    pub fn io(path: impl Into<PathBuf>, source: std::io::Error, remedy: &'static str) -> Self {
-        Error::Io { path: path.into(), source, remedy }
+    pub fn io(path: impl Into<PathBuf>, cause: std::io::Error, remedy: &'static str) -> Self {
+        Error::Io { path: path.into(), cause, remedy }
     }
 }

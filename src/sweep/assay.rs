@@ -103,9 +103,20 @@ fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     row.set("seed", case.seed);
     row.set("edge", case.edge);
     let seed = if seed == 0 { String::new() } else { format!(" --seed {seed}") };
-    row.set("command", format!("qassay run {}{seed} --case '{id}'", case.sweep));
+    row.set("command", format!("qassay run {}{seed} --case {}", shell_word(&case.sweep), shell_quoted(&id)));
     row.set("case", id);
     row
+}
+
+/// `s` in single quotes for a POSIX shell.
+fn shell_quoted(s: &str) -> String {
+    format!("'{}'", s.replace('\'', r"'\''"))
+}
+
+/// Quoted only where a shell would read it otherwise.
+fn shell_word(s: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+,:@%".contains(c);
+    if !s.is_empty() && s.chars().all(plain) { s.to_string() } else { shell_quoted(s) }
 }
 
 fn fill(row: &mut Row, assayed: &Assayed) {

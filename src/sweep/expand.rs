@@ -40,6 +40,8 @@ fn pair<T: Clone>(s: &str, parse: impl Fn(&str) -> Result<T>) -> Result<(T, T)> 
 
 /// Multiply-adds (elements where there is no K) of the largest case that is accepted.
 const MOST_OPERATIONS: usize = 1 << 44;
+/// Elements of the largest matrix that is accepted: in f64, with what a case holds of it, what a large machine has.
+const MOST_ELEMENTS: usize = 1 << 31;
 
 /// `MxNxK`, `MxN` or `NxK` for `op`, as (m, n, k).
 fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
@@ -54,6 +56,14 @@ fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
     if sizes.iter().try_fold(1usize, |product, n| product.checked_mul((*n).max(1))).is_none_or(|n| n > MOST_OPERATIONS) {
         let most = format!("{want} whose product is at most 2^44");
         return Err(Error::value(format!("shape of {}", op.name()), s, most));
+    }
+    if let Some(pair) = sizes
+        .windows(2)
+        .chain([&[sizes[0], sizes[sizes.len() - 1]][..]])
+        .find(|p| p.iter().product::<usize>() > MOST_ELEMENTS && sizes.len() > 1)
+    {
+        let found = format!("{s}, a matrix of {}x{}", pair[0], pair[1]);
+        return Err(Error::value(format!("shape of {}", op.name()), found, "matrices of at most 2^31 elements"));
     }
     match (want, sizes.as_slice()) {
         ("MxNxK", [m, n, k]) => Ok((*m, *n, *k)),
@@ -78,6 +88,16 @@ pub fn expand(path: &Path, text: &str, file: &SweepFile, seed: u64) -> Result<Ve
     let place = Place { path, text };
     let mut cases = Vec::new();
     for table in &file.cases {
+        let bad = |what: String| Err(Error::BadLine { path: path.to_path_buf(), line: table.line(text), what });
+        if table.op.is_empty() || table.shape.is_empty() || table.seeds == 0 {
+            return bad(format!(
+                "table `{}` has no case: op and shape need a name each, seeds at least 1",
+                table.name.get_ref()
+            ));
+        }
+        if let Some(offset) = table.offset.iter().find(|o| !o.is_finite()) {
+            return bad(format!("offset of table `{}`: found {offset}, expected finite numbers", table.name.get_ref()));
+        }
         for op in place.axis("op", &table.op, &[], Op::from_str)? {
             table_cases(&place, table, op, seed, &mut cases)?;
         }
@@ -134,7 +154,7 @@ fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<
         let mut case = Case {
             index: 0,
             sweep: String::new(),
-            family: t.name.clone(),
+            family: t.name.get_ref().clone(),
             op,
             act: *act,
             m: shape.0,

@@ -36,7 +36,7 @@ pub struct SweepFile {
 #[serde(deny_unknown_fields)]
 pub struct CaseTable {
     /// Shown in the report as the family of its cases.
-    pub name: String,
+    pub name: Spanned<String>,
     /// Ops by name.
     pub op: Names,
     /// Activations, for ops that have one.
@@ -86,6 +86,13 @@ pub struct CaseTable {
 
 fn one() -> u64 {
     1
+}
+
+impl CaseTable {
+    /// Line of its name in `text`, the file it was read from.
+    pub fn line(&self, text: &str) -> usize {
+        line_of(text, self.name.span().start)
+    }
 }
 
 impl SweepFile {
