@@ -22,6 +22,7 @@ fmt:
 clippy:
 	cargo clippy --all-targets -- -D warnings
 	cargo clippy --lib --no-default-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
 
 # Unit and doc tests with overflow checks.
 unit:
