@@ -2,6 +2,7 @@
 
 pub mod drift;
 mod figures;
+mod grids;
 mod page;
 pub mod plot;
 mod summary;
