@@ -191,7 +191,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(whole.len() as u64, ends[rows.len()]);
         // Around the end of each row, and every 31st byte.
-        let near = |cut: usize| cut % 31 == 0 || ends.iter().any(|e| (*e as usize).abs_diff(cut) <= 3);
+        let near = |cut: usize| cut.is_multiple_of(31) || ends.iter().any(|e| (*e as usize).abs_diff(cut) <= 3);
         for cut in (0..=whole.len()).filter(|c| near(*c)) {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let kept = ends.iter().filter(|e| **e <= cut as u64).count().saturating_sub(1);
