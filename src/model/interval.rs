@@ -104,11 +104,11 @@ impl Interval {
         let m = self.magnitude();
         Self::around([m.lo * m.lo, m.hi * m.hi], m.nan)
     }
-    /// e^x within [`LIBM_ULPS`], or a subnormal quantum of that many.
+    /// e^x within `LIBM_ULPS`, or a subnormal quantum of that many.
     pub fn exp(self) -> Self {
         self.function(f64::exp)
     }
-    /// tanh x within [`LIBM_ULPS`] and never beyond ±1; from |x| = 10 on, where 1 − |tanh x| < u/8, ±1 or the exact value.
+    /// tanh x within `LIBM_ULPS` and never beyond ±1; from |x| = 10 on, where 1 − |tanh x| < u/8, ±1 or the exact value.
     pub fn tanh(self) -> Self {
         let t = self.function(f64::tanh);
         if t.is_empty() {
@@ -130,7 +130,7 @@ impl Interval {
     fn not_below(self, least: f64) -> Self {
         if least == 0.0 { Self { lo: self.lo.max(0.0), ..self } } else { self }
     }
-    /// 1/√x of x ≥ 0 within [`LIBM_ULPS`]; negative x (a computed sum of squares is none) counts as 0.
+    /// 1/√x of x ≥ 0 within `LIBM_ULPS`; negative x (a computed sum of squares is none) counts as 0.
     pub fn rsqrt(self) -> Self {
         if self.is_empty() {
             return self;

@@ -28,13 +28,13 @@ pub enum Op {
     Gated,
     Layernorm,
     Rmsnorm,
-    /// D[M,N] = A[M,K] · B[N,K]ᵀ (+ bias[N]); FP8, W4A8 and mixed-input products alike.
+    /// `D[M,N] = A[M,K] · B[N,K]ᵀ (+ bias[N])`; FP8, W4A8 and mixed-input products alike.
     Gemm,
-    /// Row group e of A[M,K] times B[e][N,K]ᵀ; `offs` are cumulative end rows.
+    /// Row group e of `A[M,K]` times `B[e][N,K]ᵀ`; `offs` are cumulative end rows.
     GroupedGemm,
-    /// grad_A: row group e of dY[M,N] times B[e]: the grouped product with B[e] as [K,N].
+    /// grad_A: row group e of `dY[M,N]` times `B[e]`: the grouped product with `B[e]` as `[K,N]`.
     GroupedGemmDgrad,
-    /// grad_B: for each group Σ over its tokens, dY[tokens,N]ᵀ · A[tokens,K] → [E·N, K].
+    /// grad_B: for each group Σ over its tokens, `dY[tokens,N]ᵀ · A[tokens,K] → [E·N, K]`.
     GroupedGemmWgrad,
 }
 

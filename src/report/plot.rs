@@ -1,6 +1,6 @@
 //! Charts as SVG text: tables, lines, scatter, stacked bars, maps. Draws what it is given and computes nothing but positions.
 //!
-//! Lines and letters are drawn in one sentinel colour that [`finish`] turns into `currentColor`, so that a chart inside a
+//! Lines and letters are drawn in one sentinel colour that `finish` turns into `currentColor`, so that a chart inside a
 //! page follows its light or dark mode. Sizes are CSS pixels.
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};

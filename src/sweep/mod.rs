@@ -1,6 +1,6 @@
 //! From a TOML file to cases: what is to be run.
 //!
-//! `data/sweeps/*.toml → Sweep → Case`; [`case`] is one point, [`file`] the format of the file, [`expand`] the product of
+//! `data/sweeps/*.toml → Sweep → Case`; [`case`] is one point, [`mod@file`] the format of the file, [`expand`] the product of
 //! its axes. [`build`] turns a case into a job, [`assay`] a job into a row, [`run`] a sweep into a folder.
 
 pub mod assay;
