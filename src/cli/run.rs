@@ -1,7 +1,7 @@
 //! `qassay run`: a sweep into a folder, with a progress bar, a summary and a report.
 
 use super::{print, status};
-use crate::kernel::Backend;
+use crate::kernel::{Backend, Kernel};
 use crate::sweep::facts::Facts;
 use crate::sweep::plan::Selection;
 use crate::sweep::run::{Options, Outcome};
@@ -30,6 +30,9 @@ pub struct Args {
     /// Added to the draw number of every case: other random data.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Whose kernels run: cpu, or cuda (needs a GPU; cases that no CUDA kernel takes are skipped with the reason).
+    #[arg(long, value_enum, default_value_t = Who::Cpu)]
+    backend: Who,
     /// Worker threads; 0 is one a core.
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
@@ -63,10 +66,33 @@ pub struct Args {
     quiet: bool,
 }
 
+/// The backends that can be chosen.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Who {
+    Cpu,
+    #[cfg(feature = "cuda")]
+    Cuda,
+}
+
+impl Who {
+    /// Backend, its kernels, and the device's name. Errors: there is no GPU.
+    fn choose(self) -> crate::Result<(Backend, &'static [&'static dyn Kernel], String)> {
+        match self {
+            Who::Cpu => Ok((Backend::Cpu, crate::kernel::cpu::KERNELS, provenance::cpu())),
+            #[cfg(feature = "cuda")]
+            Who::Cuda => {
+                let name = crate::kernel::cuda::launch::gpu()?.info.name.clone();
+                Ok((Backend::Cuda, crate::kernel::cuda::KERNELS, name))
+            }
+        }
+    }
+}
+
 /// Set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub fn run(args: Args) -> Result<u8> {
+    let (backend, kernels, device) = args.backend.choose()?;
     let selection = Selection {
         sweeps: args.sweep.clone(),
         filter: args.filter.clone(),
@@ -97,10 +123,10 @@ pub fn run(args: Args) -> Result<u8> {
     let options = Options {
         out: out.clone(),
         resume: args.resume,
-        facts: Facts::of(&selection, &sweeps, Backend::Cpu, &provenance::cpu())?,
+        facts: Facts::of(&selection, &sweeps, backend, &device)?,
         jobs: args.jobs,
-        backend: Backend::Cpu,
-        kernels: crate::kernel::cpu::KERNELS,
+        backend,
+        kernels,
         seed: args.seed,
         stop: &STOP,
         fail_fast: args.fail_fast,

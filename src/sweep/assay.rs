@@ -103,7 +103,8 @@ fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     row.set("seed", case.seed);
     row.set("edge", case.edge);
     let seed = if seed == 0 { String::new() } else { format!(" --seed {seed}") };
-    row.set("command", format!("qassay run {}{seed} --case {}", shell_word(&case.sweep), shell_quoted(&id)));
+    let who = if backend == Backend::Cpu { String::new() } else { format!(" --backend {}", backend.name()) };
+    row.set("command", format!("qassay run {}{who}{seed} --case {}", shell_word(&case.sweep), shell_quoted(&id)));
     row.set("case", id);
     row
 }

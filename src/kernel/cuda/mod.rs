@@ -3,5 +3,13 @@
 //! Everything is loaded at run time: the same binary runs where there is no GPU and no CUDA, and says what is missing.
 
 pub mod device;
+pub mod fp8_gemm;
+pub mod launch;
 pub mod nvrtc;
+pub mod output;
 pub mod source;
+
+use crate::kernel::Kernel;
+
+/// Every CUDA kernel, one entry a line.
+pub const KERNELS: &[&dyn Kernel] = &[&fp8_gemm::Fp8Gemm, &fp8_gemm::GroupedGemm];

@@ -1,0 +1,359 @@
+//! FP8 GEMM and grouped GEMM by wgmma: `kernels/fp8_gemm.cu`, `kernels/grouped_gemm.cu` (contracts there).
+
+use super::launch::{Arg, Buffer, Gpu, Launch, gpu, tensor_map};
+use super::output::{download, element_bytes};
+use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
+use crate::model::product::{Kind, Plan};
+use crate::model::{Inner, ScaleOrder, gemm};
+use crate::op::Op;
+use crate::quant::QTensorParts;
+use crate::{Error, Format, Granularity, QTensor, Result};
+use std::borrow::Cow;
+
+const BLOCK: (u32, u32, u32) = (384, 1, 1);
+const SHARED: u32 = 232_448;
+
+pub struct Fp8Gemm;
+pub struct GroupedGemm;
+
+static DENSE: KernelSpec = KernelSpec {
+    name: "cuda/fp8_gemm",
+    backend: Backend::Cuda,
+    ops: &[Op::Gemm],
+    help: "e4m3, e5m2 by wgmma: tensor, row, 1x128 and 128x128 scales, bias, FP8 output with amax",
+    source: "kernels/fp8_gemm.cu",
+};
+
+static GROUPED: KernelSpec = KernelSpec {
+    name: "cuda/grouped_gemm",
+    backend: Backend::Cuda,
+    ops: &[Op::GroupedGemm, Op::GroupedGemmDgrad, Op::GroupedGemmWgrad],
+    help: "e4m3, e5m2 by wgmma: groups of rows or of K from offs on the device, row scales",
+    source: "kernels/grouped_gemm.cu",
+};
+
+/// How an operand's scales lie, in the words of `common/fp8_epilogue.cuh`.
+#[derive(Clone, Copy, PartialEq)]
+enum Scales {
+    Tensor,
+    Row,
+    Line,
+    Square,
+}
+
+fn scales(q: &QTensor) -> Result<Scales> {
+    if q.global_scale_inv().is_some() {
+        return Err(Error::unsupported("cuda FP8 GEMM", "it has one level of scales"));
+    }
+    match q.granularity() {
+        Granularity::Tensor => Ok(Scales::Tensor),
+        Granularity::Row => Ok(Scales::Row),
+        Granularity::Group(128) | Granularity::Block { rows: 1, cols: 128 } => Ok(Scales::Line),
+        Granularity::Block { rows: 128, cols: 128 } => Ok(Scales::Square),
+        other => {
+            Err(Error::unsupported("cuda FP8 GEMM", format!("it takes tensor, row, 1x128 and 128x128 scales, not {other}")))
+        }
+    }
+}
+
+/// What both kernels refuse, and their common options.
+fn common(spec: &KernelSpec, job: &Job) -> Result<Vec<String>> {
+    let refuse = |why: String| Err(Error::unsupported(spec.name, why));
+    let plan = Plan::of(job)?;
+    let p = plan.problems().next().ok_or_else(|| Error::unsupported(spec.name, "no group"))?;
+    let narrow = |f: Format| matches!(f, Format::E4m3 | Format::E5m2);
+    if plan.kind != Kind::Scaled || !narrow(p.a.format) || !narrow(p.b.format) {
+        return refuse("it multiplies e4m3 and e5m2".into());
+    }
+    let promote = match (plan.accumulator.inner, plan.accumulator.promote_every) {
+        (Inner::Mma(m), every @ (None | Some(128))) if m.name == "hopper_wgmma" => every.is_some(),
+        _ => return refuse(format!("it accumulates as hopper_wgmma or hopper_wgmma@128, not {}", plan.accumulator)),
+    };
+    if plan.rows == 0 || plan.cols == 0 {
+        return refuse("an empty operand has no tensor map".into());
+    }
+    let out = match &job.out {
+        OutSpec::High(Format::Bf16) => 0,
+        OutSpec::High(Format::F16) => 1,
+        OutSpec::High(Format::F32) => 2,
+        OutSpec::Scaled { scale, .. } if scale[0].is_none() => return refuse("scale_d is null: FP8 outputs need one".into()),
+        OutSpec::Scaled { format: Format::E4m3, .. } => 3,
+        OutSpec::Scaled { format: Format::E5m2, .. } => 4,
+        _ => return refuse("it writes bf16, f16, f32, e4m3 or e5m2".into()),
+    };
+    let e5m2 = |f| i32::from(f == Format::E5m2);
+    Ok(vec![
+        format!("-DA_E5M2={}", e5m2(p.a.format)),
+        format!("-DB_E5M2={}", e5m2(p.b.format)),
+        format!("-DOUT={out}"),
+        format!("-DPROMOTE={}", i32::from(promote)),
+    ])
+}
+
+fn packed(spec: &KernelSpec, k: usize) -> Result<()> {
+    match k % 16 {
+        0 => Ok(()),
+        _ => Err(Error::unsupported(
+            spec.name,
+            format!("K = {k} is not a multiple of 16: TMA reads rows that start at 16 bytes"),
+        )),
+    }
+}
+
+fn quantized<'a>(spec: &KernelSpec, o: Option<&'a Operand>) -> Result<&'a QTensor> {
+    match o {
+        Some(Operand::Quantized(q)) => Ok(q),
+        _ => Err(Error::unsupported(spec.name, "operands are quantized tensors")),
+    }
+}
+
+/// The mode of the scales (SCALE), and for 128x128 blocks which operand has them.
+fn mode(a: &QTensor, b: &QTensor) -> Result<i32> {
+    match (scales(a)?, scales(b)?) {
+        (Scales::Tensor, Scales::Tensor) => Ok(0),
+        (Scales::Tensor | Scales::Row, Scales::Tensor | Scales::Row) => Ok(1),
+        (Scales::Line, Scales::Square) => Ok(2),
+        (Scales::Line, Scales::Line) => Ok(3),
+        _ => Err(Error::unsupported("cuda/fp8_gemm", "block scales are 1x128 of A with 1x128 or 128x128 of B")),
+    }
+}
+
+/// Scales as the kernel reads them, with the strides (row, k).
+fn lay_out(q: &QTensor, mode: i32) -> (Vec<f32>, i32, i32) {
+    let s = q.scale_inv();
+    let blocks = q.cols().div_ceil(128);
+    match q.granularity() {
+        Granularity::Tensor if mode == 1 => (vec![s[0]; q.rows()], 0, 0),
+        Granularity::Tensor | Granularity::Row => (s.to_vec(), 0, 0),
+        Granularity::Block { rows: 128, .. } => {
+            let pitch = blocks.next_multiple_of(4);
+            let mut out = vec![f32::NAN; q.rows().div_ceil(128) * pitch];
+            s.chunks(blocks).enumerate().for_each(|(i, row)| out[i * pitch..i * pitch + blocks].copy_from_slice(row));
+            (out, pitch as i32, 1)
+        }
+        _ => {
+            let pitch = q.rows().next_multiple_of(4);
+            let mut out = vec![f32::NAN; blocks * pitch];
+            for i in 0..q.rows() {
+                (0..blocks).for_each(|b| out[b * pitch + i] = s[i * blocks + b]);
+            }
+            (out, 0, pitch as i32)
+        }
+    }
+}
+
+fn needs_hopper(gpu: &Gpu, spec: &KernelSpec) -> Result<()> {
+    match gpu.info.capability {
+        (9, 0) => Ok(()),
+        (major, minor) => {
+            Err(Error::unsupported(spec.name, format!("wgmma needs compute capability 9.0, this is {major}.{minor}")))
+        }
+    }
+}
+
+impl Kernel for Fp8Gemm {
+    fn spec(&self) -> &KernelSpec {
+        &DENSE
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        common(&DENSE, job)?;
+        let (a, b) = (quantized(&DENSE, job.operands.a.first())?, quantized(&DENSE, job.operands.b.as_ref())?);
+        mode(a, b)?;
+        packed(&DENSE, a.cols())
+    }
+    fn run(&self, job: &Job) -> Result<Output> {
+        self.check(job)?;
+        let gpu = gpu()?;
+        needs_hopper(gpu, &DENSE)?;
+        let (a, b) = (quantized(&DENSE, job.operands.a.first())?, quantized(&DENSE, job.operands.b.as_ref())?);
+        let (m, n, k, mode) = (a.rows(), b.rows(), a.cols(), mode(a, b)?);
+        let multiprocessors = gpu.info.multiprocessors;
+        let (tile_n, cluster) = if m.div_ceil(128) * n.div_ceil(256) < multiprocessors { (128, 0) } else { (256, 1) };
+        let (blocks, tiles) = match cluster {
+            0 => (1, m.div_ceil(128) * n.div_ceil(tile_n)),
+            _ => (2, m.div_ceil(256) * n.div_ceil(tile_n)),
+        };
+        let order = i32::from(mode >= 2 && job.accumulator.is_some_and(|a| a.scale_order == ScaleOrder::ScalesFirst));
+        let mut defines = common(&DENSE, job)?;
+        defines.extend([
+            format!("-DSCALE={mode}"),
+            format!("-DORDER={order}"),
+            format!("-DBIAS={}", if job.operands.bias.is_some() { 2 } else { 0 }),
+            format!("-DTILE_N={tile_n}"),
+            format!("-DCLUSTER={cluster}"),
+        ]);
+        let ((sa, _, sa_k), (sb, sb_row, sb_k)) = (lay_out(a, mode), lay_out(b, mode));
+        let (codes_a, codes_b) = (gpu.upload(a.codes())?, gpu.upload(b.codes())?);
+        let (sa, sb) = (gpu.upload_f32(&sa)?, gpu.upload_f32(&sb)?);
+        let bias = job.operands.bias.as_ref().map(|bias| gpu.upload_f32(bias.data())).transpose()?;
+        let scaled = match &job.out {
+            OutSpec::Scaled { scale, .. } => {
+                let scale = scale[0].ok_or_else(|| Error::unsupported(DENSE.name, "scale_d is null"))?;
+                Some((gpu.upload_f32(&[scale])?, gpu.upload_f32(&[0.0])?, gpu.output(4)?))
+            }
+            _ => None,
+        };
+        let size = element_bytes(&job.out);
+        let d = gpu.output(m * n * size)?;
+        let pointer = |b: Option<&Buffer>| Arg::Pointer(b.map_or(0, Buffer::pointer));
+        let box_b = if cluster == 1 { tile_n / 2 } else { tile_n };
+        let mut args = [
+            tensor_map(&codes_a, m, k, k, 128)?,
+            tensor_map(&codes_b, n, k, k, box_b as u32)?,
+            d.arg(),
+            sa.arg(),
+            sb.arg(),
+            pointer(bias.as_ref()),
+            pointer(scaled.as_ref().map(|s| &s.0)),
+            pointer(scaled.as_ref().map(|s| &s.1)),
+            pointer(scaled.as_ref().map(|s| &s.2)),
+            Arg::Int(m as i32),
+            Arg::Int(n as i32),
+            Arg::Int(k as i32),
+            Arg::Int(n as i32),
+            Arg::Int(sa_k),
+            Arg::Int(sb_row),
+            Arg::Int(sb_k),
+            Arg::Int(16),
+        ];
+        let grid = (multiprocessors / blocks * blocks).min(blocks * tiles) as u32;
+        let launch = Launch {
+            source: "fp8_gemm.cu",
+            defines: &defines,
+            entry: "fp8_gemm",
+            grid: (grid, 1, 1),
+            block: BLOCK,
+            shared: SHARED,
+        };
+        // SAFETY: the arguments are contract fp8_gemm's, in its order; buffers have the sizes of m, n, k.
+        unsafe { gpu.launch(&launch, &mut args)? };
+        download(gpu, job, m, n, &d, scaled.as_ref().map(|s| (&s.1, &s.2)))
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        self.check(job)?;
+        gemm::predict(job).map(Some)
+    }
+}
+
+/// Operands of a grouped product side by side, as the kernel reads them.
+struct Packed<'a> {
+    codes: Cow<'a, [u8]>,
+    rows: usize,
+    cols: usize,
+    pitch: usize,
+    scale_inv: Vec<f32>,
+}
+
+fn pack<'a>(o: Option<&'a Operand>) -> Result<Packed<'a>> {
+    let line = |q: &QTensor| match scales(q)? {
+        Scales::Tensor | Scales::Row => Ok(lay_out(q, 1).0),
+        _ => Err(Error::unsupported(GROUPED.name, "it takes tensor and row scales")),
+    };
+    match o {
+        Some(Operand::Quantized(q)) => {
+            let (rows, cols) = (q.rows(), q.cols());
+            Ok(Packed { codes: Cow::Borrowed(q.codes()), rows, cols, pitch: cols, scale_inv: line(q)? })
+        }
+        Some(Operand::Groups(groups)) if !groups.is_empty() => {
+            let (rows, cols) = (groups[0].rows(), groups.iter().map(QTensor::cols).sum::<usize>());
+            let pitch = cols.next_multiple_of(16);
+            let (mut codes, mut at, mut scale_inv) = (vec![0u8; rows * pitch], 0, Vec::new());
+            for q in groups {
+                for (i, row) in q.codes().chunks(q.cols().max(1)).enumerate() {
+                    codes[i * pitch + at..i * pitch + at + q.cols()].copy_from_slice(row);
+                }
+                at += q.cols();
+                scale_inv.extend(line(q)?);
+            }
+            Ok(Packed { codes: Cow::Owned(codes), rows, cols, pitch, scale_inv })
+        }
+        _ => Err(Error::unsupported(GROUPED.name, "operands are quantized tensors, or groups of them")),
+    }
+}
+
+impl Kernel for GroupedGemm {
+    fn spec(&self) -> &KernelSpec {
+        &GROUPED
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        common(&GROUPED, job)?;
+        let (a, _) = (pack(job.operands.a.first())?, pack(job.operands.b.as_ref())?);
+        packed(&GROUPED, a.pitch)?;
+        match job.operands.offs.as_ref().map(Vec::len) {
+            Some(1..=1024) if a.cols > 0 => Ok(()),
+            groups => Err(Error::unsupported(
+                GROUPED.name,
+                format!("{groups:?} groups, K = {}: it takes 1 to 1024, K of at least 1", a.cols),
+            )),
+        }
+    }
+    fn run(&self, job: &Job) -> Result<Output> {
+        self.check(job)?;
+        let gpu = gpu()?;
+        needs_hopper(gpu, &GROUPED)?;
+        let (a, b) = (pack(job.operands.a.first())?, pack(job.operands.b.as_ref())?);
+        let offs: Vec<i32> = job.operands.offs.iter().flatten().map(|o| *o as i32).collect();
+        let (groups, tokens) = (offs.len(), job.op == Op::GroupedGemmWgrad);
+        let (rows, n) = if tokens { (groups * a.rows, b.rows) } else { (a.rows, b.rows / groups) };
+        let tiles = groups * (rows.div_ceil(groups)).div_ceil(128) * n.div_ceil(256);
+        let tile_n = if tiles < gpu.info.multiprocessors { 128 } else { 256 };
+        let mut defines = common(&GROUPED, job)?;
+        defines.extend([format!("-DTILE_N={tile_n}"), "-DCLUSTER=0".into()]);
+        let (codes_a, codes_b) = (gpu.upload(&a.codes)?, gpu.upload(&b.codes)?);
+        let (sa, sb, offs) = (gpu.upload_f32(&a.scale_inv)?, gpu.upload_f32(&b.scale_inv)?, gpu.upload_i32(&offs)?);
+        let d = gpu.output(rows * n * element_bytes(&job.out))?;
+        let mut args = [
+            tensor_map(&codes_a, a.rows, a.cols, a.pitch, 128)?,
+            tensor_map(&codes_b, b.rows, b.cols, b.pitch, tile_n)?,
+            d.arg(),
+            sa.arg(),
+            sb.arg(),
+            offs.arg(),
+            Arg::Int(groups as i32),
+            Arg::Int(if tokens { a.rows as i32 } else { 0 }),
+            Arg::Int(n as i32),
+            Arg::Int(if tokens { 0 } else { a.cols as i32 }),
+            Arg::Int(8),
+        ];
+        let launch = Launch {
+            source: "grouped_gemm.cu",
+            defines: &defines,
+            entry: if tokens { "grouped_gemm_tokens" } else { "grouped_gemm_rows" },
+            grid: (gpu.info.multiprocessors as u32, 1, 1),
+            block: BLOCK,
+            shared: SHARED,
+        };
+        // SAFETY: the arguments are the contract's, in its order; offs end within the rows (tokens), as Plan::of checked.
+        unsafe { gpu.launch(&launch, &mut args)? };
+        download(gpu, job, rows, n, &d, None)
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        self.check(job)?;
+        gemm::predict(&aligned(job)?).map(Some)
+    }
+}
+
+/// The job whose groups along K begin where the kernel's do: at the last multiple of 16, with zeros before their first token. Zeros
+/// change no sum but move the blocks of 32 that are added at once.
+fn aligned(job: &Job) -> Result<Job> {
+    let mut job = job.clone();
+    let operands = &mut job.operands;
+    if let (Some(Operand::Groups(a)), Some(Operand::Groups(b)), Some(offs)) =
+        (operands.a.first_mut(), operands.b.as_mut(), operands.offs.as_mut())
+    {
+        let (mut begin, mut end) = (0, 0);
+        for ((a, b), off) in a.iter_mut().zip(b).zip(offs) {
+            let head = if *off > begin { begin % 16 } else { 0 };
+            begin = *off;
+            for q in [&mut *a, b] {
+                let (cols, parts) = (q.cols(), q.clone().into_parts());
+                let row = |i: usize| std::iter::repeat_n(0, head).chain(q.codes()[i * cols..(i + 1) * cols].iter().copied());
+                let codes = (0..q.rows()).flat_map(row).collect();
+                *q = QTensor::new(QTensorParts { cols: cols + head, codes, ..parts })?;
+            }
+            end += a.cols();
+            *off = end;
+        }
+    }
+    Ok(job)
+}

@@ -1,0 +1,264 @@
+//! Launching: modules compiled once, device buffers with guard bands, arguments, and errors that name the kernel.
+
+use super::source::{SOURCES, Source};
+use super::{device, nvrtc};
+use crate::{Error, Result};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Bytes before and after every output that a kernel must leave alone.
+const GUARD: usize = 1024;
+const GUARD_BYTE: u8 = 0xa5;
+/// What outputs hold before: NaN in every float format. No kernel writes a NaN with all bits set (hardware gives 7f…).
+const POISON: u8 = 0xff;
+
+/// The GPU of this process, with the kernels it has loaded.
+pub struct Gpu {
+    context: Arc<CudaContext>,
+    pub info: device::DeviceInfo,
+    /// `CUfunction` by source, options and entry. Functions live as long as the process.
+    functions: Mutex<HashMap<String, usize>>,
+    /// One launch at a time: an error belongs to the kernel that was running.
+    turn: Mutex<()>,
+}
+
+/// The first visible GPU (`CUDA_VISIBLE_DEVICES` chooses), opened once. Errors: what is missing.
+pub fn gpu() -> Result<&'static Gpu> {
+    static GPU: OnceLock<std::result::Result<Gpu, String>> = OnceLock::new();
+    let opened = GPU.get_or_init(|| {
+        let open = || -> Result<Gpu> {
+            let context = device::open(0)?;
+            let info = device::info(&context)?;
+            Ok(Gpu { context, info, functions: Mutex::default(), turn: Mutex::default() })
+        };
+        open().map_err(|e| e.to_string())
+    });
+    opened.as_ref().map_err(|why| Error::unsupported("backend cuda", why.clone()))
+}
+
+/// An argument of a kernel.
+pub enum Arg {
+    Pointer(u64),
+    Int(i32),
+    Long(i64),
+    Map(Box<sys::CUtensorMap>),
+}
+
+/// How to start a kernel of `kernels/<source>`.
+pub struct Launch<'a> {
+    pub source: &'a str,
+    /// `-DNAME=VALUE`.
+    pub defines: &'a [String],
+    pub entry: &'a str,
+    pub grid: (u32, u32, u32),
+    pub block: (u32, u32, u32),
+    /// Dynamic shared memory, bytes.
+    pub shared: u32,
+}
+
+fn failed(what: &str, e: DriverError) -> Error {
+    let name = e.error_name().map_or_else(|_| format!("{:?}", e.0), |n| n.to_string_lossy().into_owned());
+    Error::value(what, name, "CUDA_SUCCESS; a context does not recover from a fault inside a kernel")
+}
+
+impl Gpu {
+    /// Makes the context current on this thread.
+    fn enter(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(|e| failed("cuCtxSetCurrent", e))
+    }
+
+    fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
+        let key = format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry);
+        let mut functions = self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(f) = functions.get(&key) {
+            return Ok(*f as sys::CUfunction);
+        }
+        let known = || SOURCES.iter().map(|s| s.name);
+        let source: &Source = SOURCES
+            .iter()
+            .find(|s| s.name == launch.source)
+            .ok_or_else(|| Error::unknown("CUDA source", launch.source, known()))?;
+        let cubin = nvrtc::compile(source, &self.info.arch(), launch.defines)?.cubin;
+        let entry = CString::new(launch.entry).expect("names of kernels hold no NUL");
+        // SAFETY: the image is a whole cubin made for this device and read during the call only; the module is never unloaded, so
+        // its functions stay valid.
+        let f = unsafe {
+            let module = result::module::load_data(cubin.as_ptr().cast()).map_err(|e| failed(&key, e))?;
+            let f = result::module::get_function(module, entry).map_err(|e| failed(&key, e))?;
+            let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            result::function::set_function_attribute(f, attribute, launch.shared as i32).map_err(|e| failed(&key, e))?;
+            f
+        };
+        functions.insert(key, f as usize);
+        Ok(f)
+    }
+
+    /// Runs a kernel and waits for it. Errors: it does not compile, cannot start (resources), or faults (illegal address, …).
+    ///
+    /// # Safety
+    /// The arguments must be those of the entry's contract: types, order, and buffers as large as it says.
+    pub unsafe fn launch(&self, launch: &Launch, args: &mut [Arg]) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.enter()?;
+        let f = self.function(launch)?;
+        let pointer = |arg: &mut Arg| -> *mut c_void {
+            match arg {
+                Arg::Pointer(p) => (p as *mut u64).cast(),
+                Arg::Int(i) => (i as *mut i32).cast(),
+                Arg::Long(i) => (i as *mut i64).cast(),
+                Arg::Map(map) => (&mut **map as *mut sys::CUtensorMap).cast(),
+            }
+        };
+        let mut pointers: Vec<*mut c_void> = args.iter_mut().map(pointer).collect();
+        let what = format!("kernel {} of kernels/{}", launch.entry, launch.source);
+        // SAFETY: the driver copies the arguments during the call; they are the contract's by this function's own condition.
+        unsafe {
+            result::launch_kernel(f, launch.grid, launch.block, launch.shared, std::ptr::null_mut(), &mut pointers)
+                .map_err(|e| failed(&format!("start of {what}"), e))?;
+        }
+        result::ctx::synchronize().map_err(|e| failed(&what, e))
+    }
+
+    /// A buffer that holds `bytes`. Errors: out of memory.
+    pub fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
+        let buffer = self.allocate(bytes.len(), 0)?;
+        if !bytes.is_empty() {
+            // SAFETY: the allocation holds at least this many bytes.
+            unsafe { result::memcpy_htod_sync(buffer.pointer(), bytes) }.map_err(|e| failed("cuMemcpyHtoD", e))?;
+        }
+        Ok(buffer)
+    }
+
+    /// f32 values on the device.
+    pub fn upload_f32(&self, values: &[f32]) -> Result<Buffer> {
+        self.upload(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
+    /// i32 values on the device.
+    pub fn upload_i32(&self, values: &[i32]) -> Result<Buffer> {
+        self.upload(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
+    /// A poisoned output of `bytes`.
+    pub fn output(&self, bytes: usize) -> Result<Buffer> {
+        self.allocate(bytes, POISON)
+    }
+
+    fn allocate(&self, bytes: usize, fill: u8) -> Result<Buffer> {
+        self.enter()?;
+        // SAFETY: plain allocation; both fills stay inside it.
+        unsafe {
+            let what = format!("allocation of {bytes} bytes on {}", self.info.name);
+            let base = result::malloc_sync(bytes + 2 * GUARD).map_err(|e| failed(&what, e))?;
+            let buffer = Buffer { base, bytes };
+            result::memset_d8_sync(base, GUARD_BYTE, bytes + 2 * GUARD).map_err(|e| failed("cuMemset", e))?;
+            if bytes > 0 {
+                result::memset_d8_sync(buffer.pointer(), fill, bytes).map_err(|e| failed("cuMemset", e))?;
+            }
+            Ok(buffer)
+        }
+    }
+
+    /// What a kernel wrote, elements of `size` bytes. Errors: an element was never written, or something beside the buffer was.
+    pub fn download(&self, what: &str, buffer: &Buffer, size: usize) -> Result<Vec<u8>> {
+        self.enter()?;
+        let mut all = vec![0u8; buffer.bytes + 2 * GUARD];
+        // SAFETY: the allocation has exactly this length.
+        unsafe { result::memcpy_dtoh_sync(&mut all, buffer.base) }.map_err(|e| failed("cuMemcpyDtoH", e))?;
+        inspect(what, &all, size).map(<[u8]>::to_vec)
+    }
+}
+
+/// The interior of a guarded buffer. Errors: a guard byte changed; an element is still poison.
+fn inspect<'a>(what: &str, all: &'a [u8], size: usize) -> Result<&'a [u8]> {
+    let (before, rest) = all.split_at(GUARD);
+    let (inside, after) = rest.split_at(rest.len() - GUARD);
+    if let Some(i) = before.iter().rposition(|b| *b != GUARD_BYTE) {
+        return Err(Error::value(what, format!("a write {} bytes before its start", GUARD - i), "writes inside only"));
+    }
+    if let Some(i) = after.iter().position(|b| *b != GUARD_BYTE) {
+        return Err(Error::value(what, format!("a write {i} bytes past its end"), "writes inside only"));
+    }
+    let unwritten = |e: &[u8]| e.iter().all(|b| *b == POISON);
+    match inside.chunks(size).position(unwritten) {
+        Some(i) => Err(Error::value(what, format!("element {i} was never written"), "every element written")),
+        None => Ok(inside),
+    }
+}
+
+/// Device memory between guard bands, freed when dropped.
+pub struct Buffer {
+    base: u64,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Address of the first byte: a multiple of 256.
+    pub fn pointer(&self) -> u64 {
+        self.base + GUARD as u64
+    }
+    pub fn arg(&self) -> Arg {
+        Arg::Pointer(self.pointer())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the address came from cuMemAlloc and is freed once. After a fault the context refuses; the process ends then.
+        let _ = unsafe { result::free_sync(self.base) };
+    }
+}
+
+/// A tensor map of a row-major matrix of bytes for TMA: `rows` rows of `cols`, `pitch` bytes apart, read in boxes of 128 columns and
+/// `box_rows` rows, swizzled by 128 bytes, zeros outside. Errors: a base or pitch that is no multiple of 16.
+pub fn tensor_map(buffer: &Buffer, rows: usize, cols: usize, pitch: usize, box_rows: u32) -> Result<Arg> {
+    if pitch % 16 != 0 || pitch < cols {
+        return Err(Error::value("row pitch", pitch, "a multiple of 16 bytes that holds a row: TMA's rule"));
+    }
+    let mut map = Box::new(sys::CUtensorMap { opaque: [0; 16] });
+    // SAFETY: all arrays have the rank's length; the map is written during the call; the address is the buffer's.
+    let status = unsafe {
+        sys::cuTensorMapEncodeTiled(
+            &mut *map,
+            sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            2,
+            buffer.pointer() as *mut c_void,
+            [cols as u64, rows as u64].as_ptr(),
+            [pitch as u64].as_ptr(),
+            [128, box_rows].as_ptr(),
+            [1, 1].as_ptr(),
+            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    };
+    status.result().map_err(|e| failed("cuTensorMapEncodeTiled", e))?;
+    Ok(Arg::Map(map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guarded(inside: &[u8]) -> Vec<u8> {
+        [&[GUARD_BYTE; GUARD][..], inside, &[GUARD_BYTE; GUARD]].concat()
+    }
+
+    #[test]
+    fn stray_and_missing_writes_are_seen() {
+        assert_eq!(inspect("d", &guarded(&[1, 0xff, 3, 4]), 2).unwrap(), [1, 0xff, 3, 4]);
+        let missing = inspect("d", &guarded(&[1, 2, 0xff, 0xff]), 2).unwrap_err().to_string();
+        assert!(missing.contains("element 1 was never written"), "{missing}");
+        let mut stray = guarded(&[1, 2]);
+        stray[GUARD + 2 + 5] = 0;
+        let past = inspect("d", &stray, 2).unwrap_err().to_string();
+        assert!(past.contains("5 bytes past its end"), "{past}");
+        let mut stray = guarded(&[1, 2]);
+        stray[GUARD - 3] = 0;
+        let before = inspect("d", &stray, 2).unwrap_err().to_string();
+        assert!(before.contains("3 bytes before its start"), "{before}");
+    }
+}

@@ -1,0 +1,61 @@
+//! From device bytes to outputs.
+
+use super::launch::{Buffer, Gpu};
+use crate::kernel::{Data, Job, OutSpec, Output, Part};
+use crate::quant::QTensorParts;
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+
+/// Bytes of an element of the result.
+pub fn element_bytes(out: &OutSpec) -> usize {
+    match out {
+        OutSpec::High(f) => f.bits() as usize / 8,
+        _ => 1,
+    }
+}
+
+/// Bytes of f16, bf16 or f32 elements as a tensor.
+pub fn tensor(dtype: Format, rows: usize, cols: usize, bytes: &[u8]) -> Result<Tensor> {
+    let half = |f: fn(u16) -> f32| bytes.chunks_exact(2).map(|b| f(u16::from_le_bytes([b[0], b[1]]))).collect();
+    let data: Vec<f32> = match dtype {
+        Format::F16 => half(|b| half::f16::from_bits(b).to_f32()),
+        Format::Bf16 => half(|b| half::bf16::from_bits(b).to_f32()),
+        _ => floats(bytes),
+    };
+    Tensor::new(dtype, rows, cols, data)
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+/// The result of a product, `rows × cols`; for FP8 with the buffers of amax and scale_inv.
+pub fn download(
+    gpu: &Gpu,
+    job: &Job,
+    rows: usize,
+    cols: usize,
+    d: &Buffer,
+    side: Option<(&Buffer, &Buffer)>,
+) -> Result<Output> {
+    let bytes = gpu.download("output d", d, element_bytes(&job.out))?;
+    let part = match (&job.out, side) {
+        (OutSpec::High(format), _) => Part { d: Data::High(tensor(*format, rows, cols, &bytes)?), transpose: None, amax: None },
+        (OutSpec::Scaled { format, .. }, Some((amax, scale_inv))) => {
+            let amax = floats(&gpu.download("amax", amax, 4)?)[0];
+            let q = QTensor::new(QTensorParts {
+                format: *format,
+                rows,
+                cols,
+                codes: bytes,
+                granularity: Granularity::Tensor,
+                scale_format: Format::F32,
+                scale_inv: floats(&gpu.download("scale_inv", scale_inv, 4)?),
+                zero: Zero::None,
+                global_scale_inv: None,
+            })?;
+            Part { d: Data::Quantized(q), transpose: None, amax: Some(amax) }
+        }
+        _ => return Err(Error::unsupported("cuda product", "it writes f16, bf16, f32 or FP8 by a given scale")),
+    };
+    Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+}
