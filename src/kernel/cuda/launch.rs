@@ -214,7 +214,7 @@ impl Drop for Buffer {
 /// A tensor map of a row-major matrix of bytes for TMA: `rows` rows of `cols`, `pitch` bytes apart, read in boxes of 128 columns and
 /// `box_rows` rows, swizzled by 128 bytes, zeros outside. Errors: a base or pitch that is no multiple of 16.
 pub fn tensor_map(buffer: &Buffer, rows: usize, cols: usize, pitch: usize, box_rows: u32) -> Result<Arg> {
-    if pitch % 16 != 0 || pitch < cols {
+    if !pitch.is_multiple_of(16) || pitch < cols {
         return Err(Error::value("row pitch", pitch, "a multiple of 16 bytes that holds a row: TMA's rule"));
     }
     let mut map = Box::new(sys::CUtensorMap { opaque: [0; 16] });
