@@ -13,7 +13,7 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
         format!("revision: {}", revision()),
         format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")),
         format!("backend: {}", options.backend.name()),
-        format!("device: {}", cpu()),
+        format!("device: {}", options.facts.get("device")),
         format!(
             "threads: {}",
             if options.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { options.jobs }
