@@ -14,10 +14,11 @@ macro_rules! embed {
 
 /// Every `.cu` under `kernels/`.
 pub const SOURCES: &[Source] =
-    embed!["fp8_gemm.cu", "fp8_gemm_mma.cu", "grouped_gemm.cu", "int4_quant.cu", "mixed_gemm.cu", "w4a8.cu",];
+    embed!["cast.cu", "fp8_gemm.cu", "fp8_gemm_mma.cu", "grouped_gemm.cu", "int4_quant.cu", "mixed_gemm.cu", "w4a8.cu",];
 
 /// Every header under `kernels/common/`, by the name that `#include` uses.
 pub const HEADERS: &[Source] = embed![
+    "common/fp8_cast.cuh",
     "common/fp8_epilogue.cuh",
     "common/fp8_model.cuh",
     "common/fp8_pipeline.cuh",
@@ -25,6 +26,7 @@ pub const HEADERS: &[Source] = embed![
     "common/int4.cuh",
     "common/intmma.cuh",
     "common/mbarrier.cuh",
+    "common/scale_rule.cuh",
     "common/tma.cuh",
     "common/token.cuh",
     "common/wgmma.cuh",
