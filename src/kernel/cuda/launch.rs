@@ -22,6 +22,8 @@ pub struct Gpu {
     functions: Mutex<HashMap<String, usize>>,
     /// One launch at a time: an error belongs to the kernel that was running.
     turn: Mutex<()>,
+    /// `CUstream` of what is enqueued: not the default one, which cannot be captured.
+    stream: usize,
 }
 
 /// The first visible GPU (`CUDA_VISIBLE_DEVICES` chooses), opened once. Errors: what is missing.
@@ -31,7 +33,10 @@ pub fn gpu() -> Result<&'static Gpu> {
         let open = || -> Result<Gpu> {
             let context = device::open(0)?;
             let info = device::info(&context)?;
-            Ok(Gpu { context, info, functions: Mutex::default(), turn: Mutex::default() })
+            context.bind_to_thread().map_err(|e| failed("cuCtxSetCurrent", e))?;
+            let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+            let stream = stream.map_err(|e| failed("cuStreamCreate", e))? as usize;
+            Ok(Gpu { context, info, functions: Mutex::default(), turn: Mutex::default(), stream })
         };
         open().map_err(|e| e.to_string())
     });
@@ -58,7 +63,8 @@ pub struct Launch<'a> {
     pub shared: u32,
 }
 
-fn failed(what: &str, e: DriverError) -> Error {
+/// An error of the driver while doing `what`.
+pub(super) fn failed(what: &str, e: DriverError) -> Error {
     let name = e.error_name().map_or_else(|_| format!("{:?}", e.0), |n| n.to_string_lossy().into_owned());
     Error::value(what, name, "CUDA_SUCCESS; a context does not recover from a fault inside a kernel")
 }
@@ -101,6 +107,46 @@ impl Gpu {
     /// The arguments must be those of the entry's contract: types, order, and buffers as large as it says.
     pub unsafe fn launch(&self, launch: &Launch, args: &mut [Arg]) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // SAFETY: this function's own condition.
+        unsafe { self.start(launch, args, std::ptr::null_mut())? };
+        self.synchronize(&format!("kernel {} of kernels/{}", launch.entry, launch.source))
+    }
+
+    /// Starts a kernel on [`Self::stream`] and does not wait: what [`super::timed`] times. Errors: it does not compile or cannot
+    /// start; a fault shows at the next [`Self::synchronize`].
+    ///
+    /// # Safety
+    /// As [`Self::launch`]; the buffers must live until the stream has come past the kernel.
+    pub unsafe fn enqueue(&self, launch: &Launch, args: &mut [Arg]) -> Result<()> {
+        // SAFETY: this function's own condition.
+        unsafe { self.start(launch, args, self.stream()) }
+    }
+
+    /// Starts a copy of a whole buffer on [`Self::stream`]. Errors: lengths differ; the driver's.
+    pub fn enqueue_copy(&self, to: &Buffer, from: &Buffer) -> Result<()> {
+        if to.bytes != from.bytes {
+            return Err(Error::value("bytes to copy", from.bytes, to.bytes));
+        }
+        self.enter()?;
+        // SAFETY: both buffers have this length.
+        unsafe { result::memcpy_dtod_async(to.pointer(), from.pointer(), to.bytes, self.stream()) }
+            .map_err(|e| failed("cuMemcpyDtoDAsync", e))
+    }
+
+    /// The stream of [`Self::enqueue`]; it does not wait for the default stream, nor that for it.
+    pub fn stream(&self) -> sys::CUstream {
+        self.stream as sys::CUstream
+    }
+
+    /// Waits for everything started. Errors: a fault of what ran, reported as `what`'s.
+    pub fn synchronize(&self, what: &str) -> Result<()> {
+        self.enter()?;
+        result::ctx::synchronize().map_err(|e| failed(what, e))
+    }
+
+    /// # Safety
+    /// The arguments must be the contract's.
+    unsafe fn start(&self, launch: &Launch, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
         self.enter()?;
         let f = self.function(launch)?;
         let pointer = |arg: &mut Arg| -> *mut c_void {
@@ -112,13 +158,9 @@ impl Gpu {
             }
         };
         let mut pointers: Vec<*mut c_void> = args.iter_mut().map(pointer).collect();
-        let what = format!("kernel {} of kernels/{}", launch.entry, launch.source);
         // SAFETY: the driver copies the arguments during the call; they are the contract's by this function's own condition.
-        unsafe {
-            result::launch_kernel(f, launch.grid, launch.block, launch.shared, std::ptr::null_mut(), &mut pointers)
-                .map_err(|e| failed(&format!("start of {what}"), e))?;
-        }
-        result::ctx::synchronize().map_err(|e| failed(&what, e))
+        unsafe { result::launch_kernel(f, launch.grid, launch.block, launch.shared, stream, &mut pointers) }
+            .map_err(|e| failed(&format!("start of kernel {} of kernels/{}", launch.entry, launch.source), e))
     }
 
     /// A buffer that holds `bytes`. Errors: out of memory.

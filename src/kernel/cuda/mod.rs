@@ -8,6 +8,7 @@ pub mod launch;
 pub mod nvrtc;
 pub mod output;
 pub mod source;
+pub mod timed;
 
 use crate::kernel::Kernel;
 
