@@ -57,6 +57,7 @@ pub mod baseline;
 pub mod cli;
 pub mod compare;
 pub mod error;
+pub mod fault;
 pub mod format;
 pub mod input;
 pub mod kernel;

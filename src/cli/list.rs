@@ -3,7 +3,7 @@
 use super::{print, status};
 use anyhow::Result;
 
-/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, models; gates and columns of rows.csv.
+/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, models, faults; gates and columns of rows.csv.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay list recipes\n  qassay list columns --json")]
 pub struct Args {
@@ -23,6 +23,7 @@ enum What {
     Distributions,
     Sweeps,
     Models,
+    Faults,
     Gates,
     Columns,
 }
@@ -111,6 +112,7 @@ fn table(what: What) -> Result<Table> {
             vec!["name", "what", "evidence"],
             crate::model::table::MODELS.iter().map(|m| vec![s(&m.name), s(&m.help), s(&m.evidence)]).collect(),
         ),
+        What::Faults => (vec!["class", "variant", "what", "applies to", "bugs"], faults()?),
         What::Gates => (
             vec!["name", "rule", "source"],
             crate::compare::gates::GATES.iter().map(|g| vec![s(&g.name), s(&g.help), s(&g.source)]).collect(),
@@ -120,6 +122,24 @@ fn table(what: What) -> Result<Table> {
             crate::sweep::row::COLUMNS.iter().map(|c| vec![c.name.clone(), s(&c.unit), c.help.clone()]).collect(),
         ),
     })
+}
+
+/// Every fault with the real bugs of its class: how many, and the ids in data/bugs.csv of three.
+fn faults() -> Result<Vec<Vec<String>>> {
+    let bugs = crate::fault::class::bugs()?;
+    let row = |f: &crate::fault::Fault| {
+        let of_class: Vec<&str> = bugs.iter().filter(|b| b.fault_class == f.class.name()).map(|b| b.id.as_str()).collect();
+        let some = of_class.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+        let class = f.class.spec();
+        vec![
+            class.name.to_string(),
+            f.variant.to_string(),
+            f.help.to_string(),
+            class.applies.to_string(),
+            format!("{}: {some}", of_class.len()),
+        ]
+    };
+    Ok(crate::fault::faults().map(row).collect())
 }
 
 /// The tensors of the collections in data/real.

@@ -1,0 +1,130 @@
+//! Known ways for a quantized kernel to be wrong, as one catalogue: the same object injects a fault and recognises it.
+//!
+//! ```text
+//! Fault + Setting ──► inject: what a kernel with the fault writes for a job     change, inject
+//!                 └─► expect: the interval every element then has to lie in     expect
+//! Evidence ──► Diagnosis: which fault, in which setting, explains what was written  diagnose
+//! ```
+//!
+//! A kernel goes wrong at one of five places, the variants of [`How`]: what it reads, how it sums, how it encodes, where it
+//! writes, and what it writes beside its result. The classes and their order are those of [`CLASSES`]; the bugs behind them are
+//! in `data/bugs.csv`.
+
+pub mod class;
+pub mod edit;
+pub mod evidence;
+pub mod scale;
+
+pub use class::{CLASSES, Class, ClassSpec};
+pub use evidence::{Evidence, History};
+
+use crate::kernel::{Job, Output};
+use std::ops::Range;
+
+/// The parameters of a fault that are found rather than named: which group, which step of the history, how much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    pub at: usize,
+    pub by: f64,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { at: 0, by: 1.0 }
+    }
+}
+
+/// An element on its way into the output format.
+#[derive(Clone, Copy, Debug)]
+pub struct Element {
+    /// v, before the output's scale.
+    pub v: f64,
+    /// RN32(v·scale) (plus an integer zero point): what is rounded to a code. v itself for a high-precision output.
+    pub y: f64,
+    pub format: crate::Format,
+    pub row: usize,
+    pub col: usize,
+    /// Whether codes carry a scale.
+    pub scaled: bool,
+}
+
+/// Where an element of the result comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Row and column of the right result.
+    From(usize, usize),
+    Zero,
+    /// Whatever the buffer held: a NaN where the format has one.
+    Unwritten,
+}
+
+/// One step of a sum over K in pieces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    pub k: Range<usize>,
+    /// The B that is multiplied with this slice of A, when it is another one.
+    pub other: Option<Range<usize>>,
+}
+
+/// Where in the kernel the fault is, and what it does there. `None` says that the fault does not apply to the job.
+#[derive(Clone, Copy)]
+pub enum How {
+    /// It reads something else than it was given.
+    Reads(fn(&Job, Setting) -> Option<Job>),
+    /// It sums the slices of K (products) in another way: which slices, and how the next partial sum joins the others.
+    Sums { pieces: fn(&Job, Setting) -> Option<Vec<Piece>>, join: fn(f64, f64, Setting) -> f64 },
+    /// It rounds or scales the result in another way: the code of an element. `None`: no such code in this format.
+    Encodes(fn(&Job, &Element, Setting) -> Option<u32>),
+    /// It writes elements to the wrong place, or not at all: the source of element (row, col) of a `rows × cols` result.
+    Places(fn(&Job, Shape, Setting) -> Option<Moves>),
+    /// What stands beside the result is wrong: amax, scale_inv, the transposed copy, dbias, mean, rsigma.
+    Beside(fn(&Job, &mut Output, Setting) -> Option<()>),
+}
+
+/// Rows and columns of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub rows: usize,
+    pub cols: usize,
+}
+
+/// The source of every element.
+pub type Moves = Box<dyn Fn(usize, usize) -> Source + Send + Sync>;
+
+/// A known way to be wrong.
+pub struct Fault {
+    pub class: Class,
+    /// Which operand, axis, format, rule: the rest of its name.
+    pub variant: &'static str,
+    /// What the kernel does, in one line.
+    pub help: &'static str,
+    pub how: How,
+    /// The settings the fault can have on a job; injection takes one of them, diagnosis tries all, or those of `fit`.
+    pub settings: fn(&Job) -> Vec<Setting>,
+}
+
+impl Fault {
+    /// `class:variant`, such as `scale_omitted:a`.
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.class.name(), self.variant)
+    }
+}
+
+/// Every fault, family by family.
+pub const FAULTS: &[&[Fault]] = &[scale::FAULTS];
+
+/// Every fault, in the order of the catalogue.
+pub fn faults() -> impl Iterator<Item = &'static Fault> {
+    FAULTS.iter().flat_map(|family| family.iter())
+}
+
+/// The one setting of a fault without parameters.
+pub fn plain(_: &Job) -> Vec<Setting> {
+    vec![Setting::default()]
+}
+
+/// The fault of this name. Errors: an unknown name.
+pub fn find(name: &str) -> crate::Result<&'static Fault> {
+    let known: Vec<String> = faults().map(Fault::name).collect();
+    faults().find(|f| f.name() == name).ok_or_else(|| crate::Error::unknown("fault", name, known.iter().map(String::as_str)))
+}

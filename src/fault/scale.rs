@@ -1,0 +1,240 @@
+//! Faults of scales as they are applied: omitted, doubled, inverted, stale, rounded again, taken from elsewhere.
+
+use super::edit::{Side, edit, grid, map_scales, reindex_scales};
+use super::{Class, Fault, How, Setting, plain};
+use crate::format::{Overflow, Rounding};
+use crate::kernel::Job;
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity};
+
+/// A fault of the scales of one operand: every scale of it by a rule.
+macro_rules! by_scale {
+    ($class:ident, $variant:literal, $side:ident, $help:literal, $rule:expr) => {
+        Fault {
+            class: Class::$class,
+            variant: $variant,
+            help: $help,
+            how: How::Reads(|job, s| edit(job, Side::$side, |p| map_scales(p, |_, _, x| $rule(x, s)))),
+            settings: plain,
+        }
+    };
+}
+
+/// A fault of the place a scale of one operand is read from.
+macro_rules! by_index {
+    ($class:ident, $variant:literal, $side:ident, $needs:expr, $help:literal, $from:expr) => {
+        Fault {
+            class: Class::$class,
+            variant: $variant,
+            help: $help,
+            how: How::Reads(|job, _| {
+                edit(job, Side::$side, |p| {
+                    let (rows, cols) = grid(p);
+                    $needs(rows, cols).then_some(())?;
+                    reindex_scales(p, |r, c| $from(r, c, rows, cols))
+                })
+            }),
+            settings: plain,
+        }
+    };
+}
+
+/// More than one scale along K; along the rows.
+fn along_k(_: usize, cols: usize) -> bool {
+    cols > 1
+}
+fn along_rows(rows: usize, _: usize) -> bool {
+    rows > 1
+}
+
+fn one(_: f32, _: Setting) -> f32 {
+    1.0
+}
+fn twice(x: f32, _: Setting) -> f32 {
+    x * x
+}
+fn inverted(x: f32, _: Setting) -> f32 {
+    1.0 / x
+}
+/// 2^⌈log2 x⌉, 2^⌊log2 x⌋ of a positive scale.
+fn pow2(x: f32, up: bool) -> f32 {
+    if !(x > 0.0 && x.is_finite()) {
+        return x;
+    }
+    let floor = f64::from(x).log2().floor().exp2() as f32;
+    if up && floor < x { floor * 2.0 } else { floor }
+}
+fn pow2_up(x: f32, _: Setting) -> f32 {
+    pow2(x, true)
+}
+fn pow2_down(x: f32, _: Setting) -> f32 {
+    pow2(x, false)
+}
+fn pow2_nearest(x: f32, _: Setting) -> f32 {
+    let (low, high) = (pow2(x, false), pow2(x, true));
+    if x / low < std::f32::consts::SQRT_2 { low } else { high }
+}
+fn as_bf16(x: f32, _: Setting) -> f32 {
+    store(Format::Bf16, x, Rounding::NearestEven)
+}
+fn as_bf16_truncated(x: f32, _: Setting) -> f32 {
+    store(Format::Bf16, x, Rounding::TowardZero)
+}
+fn as_f16(x: f32, _: Setting) -> f32 {
+    store(Format::F16, x, Rounding::NearestEven)
+}
+fn store(format: Format, x: f32, rounding: Rounding) -> f32 {
+    format.decode(format.encode(f64::from(x), rounding, Overflow::Saturate)) as f32
+}
+fn gained(x: f32, s: Setting) -> f32 {
+    (f64::from(x) * s.by) as f32
+}
+
+/// Gains of scales between steps: no powers of two.
+pub fn gains(_: &Job) -> Vec<Setting> {
+    [1.3125, 0.7421, 1.0937].into_iter().enumerate().map(|(at, by)| Setting { at, by }).collect()
+}
+
+/// The second level of scales of an operand.
+fn global(job: &Job, side: Side, rule: fn(f32) -> f32) -> Option<Job> {
+    edit(job, side, |p| {
+        let old = p.global_scale_inv?;
+        p.global_scale_inv = Some(rule(old));
+        (p.global_scale_inv != Some(old)).then_some(())
+    })
+}
+
+macro_rules! of_global {
+    ($class:ident, $variant:literal, $side:ident, $help:literal, $rule:expr) => {
+        Fault {
+            class: Class::$class,
+            variant: $variant,
+            help: $help,
+            how: How::Reads(|job, _| global(job, Side::$side, $rule)),
+            settings: plain,
+        }
+    };
+}
+
+#[rustfmt::skip]
+pub const FAULTS: &[Fault] = &[
+    by_scale!(ScaleOmitted, "a", A, "the scales of a are never applied", one),
+    by_scale!(ScaleOmitted, "b", B, "the scales of b are never applied", one),
+    of_global!(ScaleOmitted, "a.global", A, "the second-level scale of a is never applied", |_| 1.0),
+    of_global!(ScaleOmitted, "b.global", B, "the second-level scale of b is never applied", |_| 1.0),
+    by_scale!(ScaleDoubledInverted, "a.twice", A, "the scales of a are applied twice", twice),
+    by_scale!(ScaleDoubledInverted, "b.twice", B, "the scales of b are applied twice", twice),
+    by_scale!(ScaleDoubledInverted, "a.inverted", A, "the reciprocals of a's scales are applied", inverted),
+    by_scale!(ScaleDoubledInverted, "b.inverted", B, "the reciprocals of b's scales are applied", inverted),
+    of_global!(ScaleDoubledInverted, "a.global_twice", A, "the second-level scale of a is applied twice", |x| x * x),
+    of_global!(ScaleDoubledInverted, "b.global_inverted", B, "the reciprocal of b's second-level scale is applied", |x| 1.0 / x),
+    Fault { settings: gains, ..by_scale!(StaleState, "a.scale_inv", A, "the scales of a are of an earlier step", gained) },
+    Fault { settings: gains, ..by_scale!(StaleState, "b.scale_inv", B, "the scales of b are of an earlier step", gained) },
+    by_scale!(ScaleRerounded, "a.pow2_up", A, "the scales of a are rounded up to powers of two", pow2_up),
+    by_scale!(ScaleRerounded, "b.pow2_up", B, "the scales of b are rounded up to powers of two", pow2_up),
+    by_scale!(ScaleRerounded, "a.pow2_down", A, "the scales of a are rounded down to powers of two", pow2_down),
+    by_scale!(ScaleRerounded, "b.pow2_down", B, "the scales of b are rounded down to powers of two", pow2_down),
+    by_scale!(ScaleRerounded, "a.pow2_nearest", A, "the scales of a are rounded to the nearest power of two", pow2_nearest),
+    by_scale!(ScaleRerounded, "b.pow2_nearest", B, "the scales of b are rounded to the nearest power of two", pow2_nearest),
+    by_scale!(ScaleRerounded, "a.bf16", A, "the scales of a are rounded to bf16", as_bf16),
+    by_scale!(ScaleRerounded, "b.bf16", B, "the scales of b are rounded to bf16", as_bf16),
+    by_scale!(ScaleRerounded, "b.bf16_truncated", B, "the scales of b are cut to bf16", as_bf16_truncated),
+    by_scale!(ScaleRerounded, "b.f16", B, "the scales of b are rounded to f16", as_f16),
+    by_index!(ScaleShared, "a.first_row", A, along_rows, "the scales of a's first row are used for every row", |_, c, _, _| (0, c)),
+    by_index!(ScaleShared, "b.first_row", B, along_rows, "the scales of b's first row are used for every row", |_, c, _, _| (0, c)),
+    by_index!(ScaleShared, "a.last_row", A, along_rows, "the scales of a's last row are used for every row", |_, c, rows, _| (rows - 1, c)),
+    by_index!(ScaleShared, "b.first_half", B, along_rows, "the scales of b's first half are used for the second (gate and up)",
+        |r, c, rows: usize, _| (if r >= rows.div_ceil(2) { r - rows.div_ceil(2) } else { r }, c)),
+    by_index!(ScaleShared, "b.pairs", B, along_rows, "two neighbouring rows of b share the first one's scale", |r, c, _, _| (r / 2 * 2, c)),
+    by_index!(ScaleIndex, "a.not_advancing", A, along_k, "the first K group's scale of a is used for all", |r, _, _, _| (r, 0)),
+    by_index!(ScaleIndex, "b.not_advancing", B, along_k, "the first K group's scale of b is used for all", |r, _, _, _| (r, 0)),
+    by_index!(ScaleIndex, "a.next", A, along_k, "a's scale is that of the next K group", |r, c, _, cols| (r, (c + 1) % cols)),
+    by_index!(ScaleIndex, "b.next", B, along_k, "b's scale is that of the next K group", |r, c, _, cols| (r, (c + 1) % cols)),
+    by_index!(ScaleIndex, "b.previous", B, along_k, "b's scale is that of the K group before", |r, c: usize, _, _| (r, c.saturating_sub(1))),
+    by_index!(ScaleIndex, "a.half_speed", A, along_k, "a's scale index advances at half its speed", |r, c, _, _| (r, c / 2)),
+    by_index!(ScaleIndex, "b.half_speed", B, along_k, "b's scale index advances at half its speed", |r, c, _, _| (r, c / 2)),
+    by_index!(ScaleIndex, "b.double_speed", B, along_k, "b's scale index advances at twice its speed", |r, c, _, cols: usize| (r, (2 * c).min(cols - 1))),
+    by_index!(ScaleIndex, "b.split_restarts", B, along_k, "the second half of K starts again at b's first scale",
+        |r, c, _, cols: usize| (r, c % cols.div_ceil(2))),
+    by_index!(ScaleIndex, "a.reversed", A, along_k, "a's scales are read from the end of K", |r, c, _, cols| (r, cols - 1 - c)),
+    Fault { class: Class::ScaleLayout, variant: "a.transposed", help: "the grid of a's scales is read in column-major order",
+        how: How::Reads(|job, _| edit(job, Side::A, transposed)), settings: plain },
+    Fault { class: Class::ScaleLayout, variant: "b.transposed", help: "the grid of b's scales is read in column-major order",
+        how: How::Reads(|job, _| edit(job, Side::B, transposed)), settings: plain },
+    Fault { class: Class::ScaleLayout, variant: "a.swizzled", help: "swizzled 128×4 scales of a are read as if they were not",
+        how: How::Reads(|job, _| edit(job, Side::A, swizzled)), settings: plain },
+    Fault { class: Class::ScaleLayout, variant: "b.swizzled", help: "swizzled 128×4 scales of b are read as if they were not",
+        how: How::Reads(|job, _| edit(job, Side::B, swizzled)), settings: plain },
+    Fault { class: Class::ScaleLayout, variant: "b.other_axis", help: "b's scales are taken by the other index: row scales along K",
+        how: How::Reads(|job, _| edit(job, Side::B, other_axis)), settings: plain },
+    Fault { class: Class::ScaleLayout, variant: "a.row_padding", help: "rows of a's scales are read without the padding to four that they have",
+        how: How::Reads(|job, _| edit(job, Side::A, unpadded)), settings: plain },
+    Fault { class: Class::ScaleLayout, variant: "swapped", help: "the scales of a and b are exchanged",
+        how: How::Reads(swapped), settings: plain },
+];
+
+/// Several scales in both directions, as a flat buffer in the other order.
+fn transposed(p: &mut QTensorParts) -> Option<()> {
+    let (rows, cols) = grid(p);
+    (rows > 1 && cols > 1).then_some(())?;
+    reindex_scales(p, |r, c| {
+        let flat = r * cols + c;
+        (flat % rows, flat / rows)
+    })
+}
+
+/// The 128×4 tiles of cuBLAS' scale layout: element (r, c) of a tile stands at 16·(r mod 32) + 4·(r div 32) + c.
+fn swizzled(p: &mut QTensorParts) -> Option<()> {
+    let (rows, cols) = grid(p);
+    (rows > 1 && cols > 1).then_some(())?;
+    let padded = cols.div_ceil(4) * 4;
+    reindex_scales(p, |r, c| {
+        let tile = (r / 128) * (padded / 4) + c / 4;
+        let flat = tile * 512 + 16 * (r % 32) + 4 * ((r % 128) / 32) + c % 4;
+        let flat = flat % (rows * cols);
+        (flat / cols, flat % cols)
+    })
+}
+
+/// One scale a row, taken by the column: scale[k mod rows].
+fn other_axis(p: &mut QTensorParts) -> Option<()> {
+    let (rows, cols) = grid(p);
+    (rows > 1 && cols == 1 && p.cols > 1 && matches!(p.zero, crate::Zero::None)).then_some(())?;
+    let old = p.scale_inv.clone();
+    p.granularity = Granularity::Block { rows: p.rows, cols: 1 };
+    p.scale_inv = (0..p.cols).map(|k| old[k % rows]).collect();
+    Some(())
+}
+
+/// Rows that were padded to a multiple of four scales, read without the padding: row r starts 4·⌈cols/4⌉ − cols too early.
+fn unpadded(p: &mut QTensorParts) -> Option<()> {
+    let (rows, cols) = grid(p);
+    let padded = cols.div_ceil(4) * 4;
+    (rows > 1 && padded != cols).then_some(())?;
+    reindex_scales(p, |r, c| {
+        let flat = r * cols + c;
+        (flat / padded, (flat % padded).min(cols - 1))
+    })
+}
+
+/// a's scales for b and b's for a, each taken modulo what there is.
+fn swapped(job: &Job, _: Setting) -> Option<Job> {
+    let mut of = Vec::new();
+    let first = edit(job, Side::A, |p| {
+        of.extend_from_slice(&p.scale_inv);
+        Some(())
+    })?;
+    let mut other = Vec::new();
+    edit(&first, Side::B, |p| {
+        other.extend_from_slice(&p.scale_inv);
+        Some(())
+    })?;
+    let take = |p: &mut QTensorParts, from: &[f32]| {
+        let before = p.scale_inv.clone();
+        (!from.is_empty()).then_some(())?;
+        p.scale_inv.iter_mut().enumerate().for_each(|(i, s)| *s = from[i % from.len()]);
+        (before != p.scale_inv).then_some(())
+    };
+    let a = edit(job, Side::A, |p| take(p, &other))?;
+    edit(&a, Side::B, |p| take(p, &of))
+}
