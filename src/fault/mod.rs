@@ -13,7 +13,9 @@
 pub mod class;
 pub mod edit;
 pub mod evidence;
+pub mod inject;
 pub mod scale;
+pub mod sums;
 
 pub use class::{CLASSES, Class, ClassSpec};
 pub use evidence::{Evidence, History};
@@ -58,21 +60,14 @@ pub enum Source {
     Unwritten,
 }
 
-/// One step of a sum over K in pieces.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
-    pub k: Range<usize>,
-    /// The B that is multiplied with this slice of A, when it is another one.
-    pub other: Option<Range<usize>>,
-}
-
 /// Where in the kernel the fault is, and what it does there. `None` says that the fault does not apply to the job.
 #[derive(Clone, Copy)]
 pub enum How {
     /// It reads something else than it was given.
     Reads(fn(&Job, Setting) -> Option<Job>),
-    /// It sums the slices of K (products) in another way: which slices, and how the next partial sum joins the others.
-    Sums { pieces: fn(&Job, Setting) -> Option<Vec<Piece>>, join: fn(f64, f64, Setting) -> f64 },
+    /// It sums the slices of K (products) in another way: which slices, and how the next partial sum joins the others; `ulp` is the
+    /// relative step of the type they are joined in, 0 for f32.
+    Sums { pieces: Pieces, join: fn(f64, f64, Setting) -> f64, ulp: f64 },
     /// It rounds or scales the result in another way: the code of an element. `None`: no such code in this format.
     Encodes(fn(&Job, &Element, Setting) -> Option<u32>),
     /// It writes elements to the wrong place, or not at all: the source of element (row, col) of a `rows × cols` result.
@@ -87,6 +82,9 @@ pub struct Shape {
     pub rows: usize,
     pub cols: usize,
 }
+
+/// Slices of K.
+pub type Pieces = fn(&Job, Setting) -> Option<Vec<Range<usize>>>;
 
 /// The source of every element.
 pub type Moves = Box<dyn Fn(usize, usize) -> Source + Send + Sync>;
@@ -111,7 +109,7 @@ impl Fault {
 }
 
 /// Every fault, family by family.
-pub const FAULTS: &[&[Fault]] = &[scale::FAULTS];
+pub const FAULTS: &[&[Fault]] = &[scale::FAULTS, sums::FAULTS];
 
 /// Every fault, in the order of the catalogue.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {

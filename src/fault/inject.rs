@@ -1,0 +1,310 @@
+//! What a kernel with faults writes: the right CPU kernel on a changed job, with its sums joined, its result encoded and its
+//! elements placed as the faults say.
+
+use super::sums::{self, Joined};
+use super::{Element, Fault, How, Moves, Setting, Shape, Source};
+use crate::kernel::cpu::KERNELS;
+use crate::kernel::{self, Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output};
+use crate::model::elementwise::{input_dtype, shares_codes};
+use crate::model::gemm::store;
+use crate::model::product::Plan;
+use crate::op::Op;
+use crate::tensor::round_to;
+use crate::{Format, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+
+/// A fault in one of its settings.
+pub type Set = (&'static Fault, Setting);
+
+/// Whether the op multiplies two operands.
+pub fn is_product(op: Op) -> bool {
+    matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad)
+}
+
+/// What the right CPU kernel writes. Errors: no kernel takes the job.
+pub fn right(job: &Job) -> Result<Output> {
+    kernel::find(KERNELS, job, Backend::Cpu)?.run(job)
+}
+
+/// The job as faulty kernels read it. `None`: one of the faults does not apply.
+pub fn read(job: &Job, faults: &[Set]) -> Option<Job> {
+    let mut job = job.clone();
+    for (fault, setting) in faults {
+        if let How::Reads(change) = fault.how {
+            job = change(&job, *setting)?;
+        }
+    }
+    Some(job)
+}
+
+/// What a kernel with these faults writes for the job; with none, the right result. `Ok(None)` when a fault does not apply: the
+/// job has nothing it could go wrong with. Errors: the right kernel's.
+pub fn inject(job: &Job, faults: &[Set]) -> Result<Option<Output>> {
+    let Some(changed) = read(job, faults) else { return Ok(None) };
+    // A changed job that no kernel takes is one that the fault cannot happen to.
+    let Ok(kernel) = kernel::find(KERNELS, &changed, Backend::Cpu) else { return Ok(None) };
+    let mut joined = None;
+    for (fault, setting) in faults {
+        if let How::Sums { pieces, join, .. } = fault.how {
+            let Some(pieces) = pieces(&changed, *setting) else { return Ok(None) };
+            joined = sums::joined(&changed, &pieces, &|acc, x| join(acc, x, *setting))?;
+            if joined.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+    let mut output = match &joined {
+        Some(Joined { values }) => store(&changed, &Plan::of(&changed)?, values.clone())?,
+        None => kernel.run(&changed)?,
+    };
+    for (fault, setting) in faults {
+        if let How::Encodes(code) = fault.how {
+            let before = match &joined {
+                Some(Joined { values }) => vec![values.clone()],
+                None => match unrounded(&changed)? {
+                    Some(values) => values,
+                    None => return Ok(None),
+                },
+            };
+            let changed_any = recode(&changed, &mut output, &before, &|e| code(&changed, e, *setting));
+            if changed_any.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+    for (fault, setting) in faults {
+        if let How::Places(places) = fault.how {
+            for part in &mut output.parts {
+                let (rows, cols) = shape_of(&part.d);
+                let Some(moves) = places(&changed, Shape { rows, cols }, *setting) else { return Ok(None) };
+                part.d = moved(&part.d, &moves)?;
+            }
+        }
+    }
+    for (fault, setting) in faults {
+        if let How::Beside(change) = fault.how
+            && change(&changed, &mut output, *setting).is_none()
+        {
+            return Ok(None);
+        }
+    }
+    Ok(Some(output))
+}
+
+/// Rows and columns of a result.
+pub fn shape_of(d: &Data) -> (usize, usize) {
+    match d {
+        Data::High(t) => (t.rows(), t.cols()),
+        Data::Quantized(q) => (q.rows(), q.cols()),
+    }
+}
+
+/// v of every part in f32: the same job with an f32 result. `None` where that cannot be asked for.
+pub fn unrounded(job: &Job) -> Result<Option<Vec<Vec<f32>>>> {
+    let op = match job.op {
+        Op::CastTranspose | Op::MultiCastTranspose | Op::CastTransposeDbias => Op::Cast,
+        Op::CastTransposeDbiasDact => Op::ActivationGrad,
+        Op::Dequantize => return Ok(None),
+        op => op,
+    };
+    let mut parts = Vec::new();
+    for a in &job.operands.a {
+        let mut one = job.clone();
+        (one.op, one.out) = (op, OutSpec::High(Format::F32));
+        one.operands.a = vec![a.clone()];
+        let Ok(kernel) = kernel::find(KERNELS, &one, Backend::Cpu) else { return Ok(None) };
+        for part in kernel.run(&one)?.parts {
+            match part.d {
+                Data::High(t) => parts.push(t.data().to_vec()),
+                Data::Quantized(_) => return Ok(None),
+            }
+        }
+    }
+    Ok(Some(parts))
+}
+
+/// How an output encodes: what its v is multiplied by, added to, and how it overflows.
+pub struct Encoding<'a> {
+    pub format: Format,
+    pub overflow: Overflow,
+    out: &'a OutSpec,
+    q: Option<&'a QTensor>,
+    part: usize,
+    input: Format,
+}
+
+impl<'a> Encoding<'a> {
+    /// Of one part of a job's output, whose scales are those of `d`.
+    pub fn of(job: &'a Job, part: usize, d: &'a Data) -> Self {
+        let (format, overflow, q) = match d {
+            Data::High(t) => (t.dtype(), Overflow::Native, None),
+            Data::Quantized(q) => (q.format(), Overflow::Saturate, Some(q)),
+        };
+        let input = if is_product(job.op) { Format::F32 } else { input_dtype(job) };
+        Self { format, overflow, out: &job.out, q, part, input }
+    }
+
+    /// The element on its way: v and what is rounded.
+    pub fn element(&self, v: f64, row: usize, col: usize) -> Element {
+        let y = match (self.out, self.q) {
+            (OutSpec::Scaled { scale, .. }, _) => f64::from(v as f32 * scale[self.part].unwrap_or(1.0)),
+            (OutSpec::Recipe(_), Some(q)) => {
+                let s = q.scale_index(row, col);
+                let unit = f64::from(q.scale_inv()[s]) * q.global_scale_inv().map_or(1.0, f64::from);
+                let v = f64::from(round_to(self.input, v as f32));
+                match q.zero() {
+                    Zero::None => v / unit,
+                    Zero::Integer(z) => v / unit + f64::from(z[s]),
+                    Zero::Additive { zero, mid } => (v - f64::from(zero[s])) / unit + f64::from(*mid),
+                }
+            }
+            _ => v,
+        };
+        Element { v, y, format: self.format, row, col, scaled: self.q.is_some() }
+    }
+
+    /// The code of a right kernel.
+    pub fn right(&self, e: &Element) -> u32 {
+        self.format.encode(e.y, Rounding::NearestEven, self.overflow)
+    }
+
+    /// The value that a code of element (row, col) stands for.
+    pub fn value(&self, code: u32, row: usize, col: usize) -> f64 {
+        match self.q {
+            None => self.format.decode(code),
+            Some(q) => {
+                let s = q.scale_index(row, col);
+                let unit = f64::from(q.scale_inv()[s]) * q.global_scale_inv().map_or(1.0, f64::from);
+                let x = self.format.decode(code);
+                match q.zero() {
+                    Zero::None => x * unit,
+                    Zero::Integer(z) => (x - f64::from(z[s])) * unit,
+                    Zero::Additive { zero, mid } => (x - f64::from(*mid)) * unit + f64::from(zero[s]),
+                }
+            }
+        }
+    }
+}
+
+/// Encodes every element again; where the fault's code is the right one the element stays. `None` when the fault has no code for
+/// the format.
+fn recode(job: &Job, output: &mut Output, before: &[Vec<f32>], code: &dyn Fn(&Element) -> Option<u32>) -> Option<()> {
+    for (i, (part, v)) in output.parts.iter_mut().zip(before).enumerate() {
+        let (_, cols) = shape_of(&part.d);
+        let cols = cols.max(1);
+        let encoding = Encoding::of(job, i, &part.d);
+        let mut codes = Vec::with_capacity(v.len());
+        for (index, v) in v.iter().enumerate() {
+            let e = encoding.element(f64::from(*v), index / cols, index % cols);
+            let (wrong, right) = (code(&e)?, encoding.right(&e));
+            codes.push((wrong != right).then_some(wrong));
+        }
+        let d = match &part.d {
+            Data::High(t) => {
+                let dtype = t.dtype();
+                let kept = t.data().iter().zip(&codes).map(|(x, c)| c.map_or(*x, |c| dtype.decode(c) as f32)).collect();
+                Data::High(Tensor::new(dtype, t.rows(), t.cols(), kept).ok()?)
+            }
+            Data::Quantized(q) => {
+                let mut parts = q.clone().into_parts();
+                parts.codes.iter_mut().zip(&codes).for_each(|(x, c)| *x = c.map_or(*x, |c| c as u8));
+                Data::Quantized(QTensor::new(parts).ok()?)
+            }
+        };
+        part.d = d;
+        if let (Some(_), Data::Quantized(q)) = (&part.transpose, &part.d)
+            && shares_codes(q)
+        {
+            part.transpose = Some(q.transposed().ok()?);
+        }
+    }
+    Some(())
+}
+
+/// What a buffer holds that nobody wrote: a NaN where the format has one, else all ones.
+pub fn canary(format: Format) -> u32 {
+    format.nan_code().unwrap_or((1 << format.bits()) - 1)
+}
+
+/// A result with its elements taken from where `moves` says. Scales stay where they are.
+pub fn moved(d: &Data, moves: &Moves) -> Result<Data> {
+    let (rows, cols) = shape_of(d);
+    let sources = || (0..rows * cols).map(|i| moves(i / cols, i % cols));
+    Ok(match d {
+        Data::High(t) => {
+            let data = sources().map(|s| match s {
+                Source::From(i, j) => t.data()[i * cols + j],
+                Source::Zero => 0.0,
+                Source::Unwritten => f32::NAN,
+            });
+            Data::High(Tensor::new(t.dtype(), rows, cols, data.collect())?)
+        }
+        Data::Quantized(q) => {
+            let codes = sources().map(|s| match s {
+                Source::From(i, j) => q.codes()[i * cols + j],
+                Source::Zero => 0,
+                Source::Unwritten => canary(q.format()) as u8,
+            });
+            let codes = codes.collect();
+            Data::Quantized(QTensor::new(crate::quant::QTensorParts { codes, ..q.clone().into_parts() })?)
+        }
+    })
+}
+
+/// A CPU kernel with faults: what the power of verdicts is measured on.
+pub struct Faulty {
+    faults: Vec<Set>,
+    /// Whether its caller may know the right bits.
+    modelled: bool,
+}
+
+impl Faulty {
+    /// Any CPU kernel with these faults; `modelled` says whether `predict` tells the right bits.
+    pub fn new(faults: Vec<Set>, modelled: bool) -> Self {
+        Self { faults, modelled }
+    }
+}
+
+const OPS: &[Op] = &[
+    Op::Cast,
+    Op::CastTranspose,
+    Op::MultiCastTranspose,
+    Op::Dequantize,
+    Op::CastTransposeDbias,
+    Op::CastTransposeDbiasDact,
+    Op::DgatedCastTranspose,
+    Op::Activation,
+    Op::ActivationGrad,
+    Op::Gated,
+    Op::Layernorm,
+    Op::Rmsnorm,
+    Op::Gemm,
+    Op::GroupedGemm,
+    Op::GroupedGemmDgrad,
+    Op::GroupedGemmWgrad,
+];
+
+static SPEC: KernelSpec = KernelSpec {
+    name: "cpu/faulty",
+    backend: Backend::Cpu,
+    ops: OPS,
+    help: "a CPU kernel with faults of the catalogue",
+    source: "src/fault",
+};
+
+impl Kernel for Faulty {
+    fn spec(&self) -> &KernelSpec {
+        &SPEC
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        kernel::find(KERNELS, job, Backend::Cpu)?.check(job)
+    }
+    /// Errors: those of the right kernel; unsupported when a fault does not apply to the job.
+    fn run(&self, job: &Job) -> Result<Output> {
+        let name = || self.faults.iter().map(|(f, _)| f.name()).collect::<Vec<_>>().join(" + ");
+        inject(job, &self.faults)?
+            .ok_or_else(|| crate::Error::unsupported(format!("fault {}", name()), "the job has nothing it could happen to"))
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        if self.modelled { kernel::find(KERNELS, job, Backend::Cpu)?.predict(job) } else { Ok(None) }
+    }
+}
