@@ -122,11 +122,15 @@ fn k_of(job: &Job) -> Option<usize> {
     (is_product(job.op) && job.op != Op::GroupedGemmWgrad && inner(job) > 0).then(|| inner(job))
 }
 
+/// One slice.
+fn only(k: Range<usize>) -> Vec<Range<usize>> {
+    std::iter::once(k).collect()
+}
 /// Everything but the last `K mod tile`, where there is such a rest and something before it.
 fn without_tail(job: &Job, tile: usize) -> Option<Vec<Range<usize>>> {
     let k = k_of(job)?;
     let rest = k % tile;
-    (rest > 0 && k > tile).then(|| vec![0..k - rest])
+    (rest > 0 && k > tile).then(|| only(0..k - rest))
 }
 /// All of K, then the last `K mod tile` again.
 fn tail_twice(job: &Job, tile: usize) -> Option<Vec<Range<usize>>> {
@@ -186,14 +190,14 @@ pub const FAULTS: &[Fault] = &[
     sums!(KTail, "dropped.256", "the last K mod 256 are left out", |j, _| without_tail(j, 256), add, 0.0, plain),
     sums!(KTail, "twice.64", "the last K mod 64 are counted twice", |j, _| tail_twice(j, 64), add, 0.0, plain),
     sums!(KTail, "twice.128", "the last K mod 128 are counted twice", |j, _| tail_twice(j, 128), add, 0.0, plain),
-    sums!(KTail, "last_element", "the last element of K is left out", |j, _| k_of(j).filter(|k| *k > 1).map(|k| vec![0..k - 1]), add, 0.0, plain),
-    sums!(KTail, "last_16", "the last 16 of K are left out", |j, _| k_of(j).filter(|k| *k > 16).map(|k| vec![0..k - 16]), add, 0.0, plain),
+    sums!(KTail, "last_element", "the last element of K is left out", |j, _| k_of(j).filter(|k| *k > 1).map(|k| only(0..k - 1)), add, 0.0, plain),
+    sums!(KTail, "last_16", "the last 16 of K are left out", |j, _| k_of(j).filter(|k| *k > 16).map(|k| only(0..k - 16)), add, 0.0, plain),
     sums!(AccState, "last_slice_only.32", "the accumulator is cleared every 32 of K: the last slice is left", |j, _| slices(j, 32).filter(|_| k_of(j).is_some()), last, 0.0, plain),
     sums!(AccState, "last_slice_only.64", "the accumulator is cleared every 64 of K: the last slice is left", |j, _| slices(j, 64).filter(|_| k_of(j).is_some()), last, 0.0, plain),
     sums!(AccState, "last_slice_only.128", "the accumulator is cleared every 128 of K: the last slice is left", |j, _| slices(j, 128).filter(|_| k_of(j).is_some()), last, 0.0, plain),
-    sums!(AccState, "first_slice_only.64", "only the first 64 of K are summed", |j, _| k_of(j).filter(|k| *k > 64).map(|_| vec![0..64]), add, 0.0, plain),
-    sums!(AccState, "first_slice_only.128", "only the first 128 of K are summed", |j, _| k_of(j).filter(|k| *k > 128).map(|_| vec![0..128]), add, 0.0, plain),
-    sums!(AccState, "half_lost", "the second half of K, a split's partial sum, is lost", |j, _| halves(j).map(|h| vec![h[0].clone()]), add, 0.0, plain),
+    sums!(AccState, "first_slice_only.64", "only the first 64 of K are summed", |j, _| k_of(j).filter(|k| *k > 64).map(|_| only(0..64)), add, 0.0, plain),
+    sums!(AccState, "first_slice_only.128", "only the first 128 of K are summed", |j, _| k_of(j).filter(|k| *k > 128).map(|_| only(0..128)), add, 0.0, plain),
+    sums!(AccState, "half_lost", "the second half of K, a split's partial sum, is lost", |j, _| halves(j).map(|h| only(h[0].clone())), add, 0.0, plain),
     sums!(AccState, "slice_lost.64", "one slice of 64 of K is lost", |j, s| without(j, 64, s.at), add, 0.0, |j| which(j, 64)),
     sums!(AccState, "slice_twice.64", "one slice of 64 of K is counted twice", |j, s| repeated(j, 64, s.at), add, 0.0, |j| which(j, 64)),
     sums!(AccState, "slice_lost.16", "one slice of 16 of K is lost", |j, s| without(j, 16, s.at), add, 0.0, |j| which(j, 16)),
