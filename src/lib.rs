@@ -53,6 +53,7 @@
 //! (additive zero). Sizes are elements unless a name says bytes or bits.
 
 pub mod baseline;
+pub mod bundle;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod compare;

@@ -1,0 +1,212 @@
+//! The bytes of a bundle: a safetensors file with its metadata and tensors, and each tensor's elements as codes, values, scales or
+//! integers.
+
+use crate::format::pack::{NibbleOrder, unpack4};
+use crate::{Error, Format, Result};
+use half::{bf16, f16};
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A safetensors file in memory: no larger than the file, whatever its header claims.
+#[derive(Debug)]
+pub struct File {
+    pub path: PathBuf,
+    pub metadata: BTreeMap<String, String>,
+    tensors: BTreeMap<String, Raw>,
+}
+
+/// One tensor as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Raw {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+impl File {
+    /// Reads a file. Errors: it cannot be read, or is no whole safetensors file.
+    pub fn read(path: &Path) -> Result<File> {
+        let bytes = std::fs::read(path).map_err(|e| Error::io(path, e, "give the path of a bundle, a safetensors file"))?;
+        File::parse(path, &bytes)
+    }
+
+    /// Parses bytes; `path` names them in errors. The header is checked against the bytes: lengths, offsets, shapes.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<File> {
+        let bad = |found: String| Error::BadFile {
+            path: path.to_path_buf(),
+            found,
+            expected: "a whole safetensors file: 8 bytes of header length, the header, the data".into(),
+        };
+        let broken = |e| bad(format!("{e} in {} bytes", bytes.len()));
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(broken)?;
+        let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+        let views = SafeTensors::deserialize(bytes).map_err(broken)?;
+        let mut tensors = BTreeMap::new();
+        for (name, view) in views.iter() {
+            let raw = Raw { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: view.data().to_vec() };
+            tensors.insert(name.to_string(), raw);
+        }
+        Ok(File { path: path.to_path_buf(), metadata, tensors })
+    }
+
+    /// The names of its tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+    pub fn get(&self, name: &str) -> Option<&Raw> {
+        self.tensors.get(name)
+    }
+
+    pub(super) fn bad(&self, found: String, expected: String) -> Error {
+        Error::BadFile { path: self.path.clone(), found, expected }
+    }
+    pub(super) fn bad_tensor(&self, name: &str, found: impl std::fmt::Display, expected: impl Into<String>) -> Error {
+        self.bad(format!("tensor `{name}` of {found}"), expected.into())
+    }
+    fn bad_dtype(&self, name: &str, raw: &Raw, expected: &str) -> Error {
+        self.bad_tensor(name, format!("dtype {:?}", raw.dtype), expected)
+    }
+
+    /// A tensor of exactly this shape, where it is there. Errors: another shape.
+    pub(super) fn shaped(&self, name: &str, shape: &[usize], why: &str) -> Result<Option<&Raw>> {
+        match self.get(name) {
+            Some(raw) if raw.shape != shape => {
+                Err(self.bad_tensor(name, format!("shape {:?}", raw.shape), format!("{shape:?}: {why}")))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Values of an f16, bf16 or f32 tensor.
+    pub(super) fn values(&self, name: &str, raw: &Raw) -> Result<(Format, Vec<f32>)> {
+        match floats(raw) {
+            Some(found) => Ok(found),
+            None => Err(self.bad_dtype(name, raw, "dtype F16, BF16 or F32: values before quantization")),
+        }
+    }
+
+    /// The format a tensor's dtype stands for, as codes or as values.
+    pub(super) fn format_of(raw: &Raw) -> Option<Format> {
+        Some(match raw.dtype {
+            Dtype::F32 => Format::F32,
+            Dtype::F16 => Format::F16,
+            Dtype::BF16 => Format::Bf16,
+            Dtype::F8_E4M3 => Format::E4m3,
+            Dtype::F8_E5M2 => Format::E5m2,
+            Dtype::F8_E4M3FNUZ => Format::E4m3Fnuz,
+            Dtype::F8_E5M2FNUZ => Format::E5m2Fnuz,
+            Dtype::F8_E8M0 => Format::E8m0,
+            Dtype::I8 => Format::Int8,
+            _ => return None,
+        })
+    }
+
+    /// Codes of `format`, one a byte, in the low bits. Errors: a dtype that cannot hold them, a code beyond the format's width.
+    pub(super) fn codes(&self, name: &str, raw: &Raw, format: Format, packing: Option<NibbleOrder>) -> Result<Vec<u8>> {
+        if let Some(order) = packing {
+            if format.bits() != 4 {
+                let found = format!("format {format} with packing {}", order.name());
+                return Err(self.bad_tensor(name, found, "packing of a 4-bit format: e2m1, int4, uint4"));
+            }
+            return match raw.dtype {
+                Dtype::U8 => Ok(unpack4(&raw.bytes, order)),
+                _ => Err(self.bad_dtype(name, raw, "dtype U8: two 4-bit codes a byte")),
+            };
+        }
+        let own = File::format_of(raw);
+        let codes: Vec<u8> = match (raw.dtype, format) {
+            (Dtype::I8, Format::Int8) => raw.bytes.clone(),
+            (Dtype::I8, Format::Int4) => match raw.bytes.iter().find(|b| !(-8..8).contains(&(**b as i8))) {
+                Some(b) => return Err(self.bad_tensor(name, format!("int4 code {}", *b as i8), "codes -8 to 7")),
+                None => raw.bytes.iter().map(|b| b & 15).collect(),
+            },
+            (Dtype::U8, f) if f.bits() <= 8 => raw.bytes.clone(),
+            (_, f) if f.bits() == 8 && own == Some(f) => raw.bytes.clone(),
+            _ => {
+                let own = match format {
+                    Format::E4m3 => "F8_E4M3 or U8",
+                    Format::E5m2 => "F8_E5M2 or U8",
+                    Format::E4m3Fnuz => "F8_E4M3FNUZ or U8",
+                    Format::E5m2Fnuz => "F8_E5M2FNUZ or U8",
+                    Format::Int8 | Format::Int4 => "I8 or U8",
+                    _ => "U8",
+                };
+                return Err(self.bad_dtype(name, raw, &format!("dtype {own}: codes of {format}, one a byte")));
+            }
+        };
+        match codes.iter().find(|c| u32::from(**c) >= 1 << format.bits()) {
+            Some(c) => Err(self.bad_tensor(name, format!("code {c:#x}"), format!("{format} codes of {} bits", format.bits()))),
+            None => Ok(codes),
+        }
+    }
+
+    /// Scales with the format they are stored in: the metadata's, else the dtype's. Errors: a dtype that contradicts it.
+    pub(super) fn scales(&self, name: &str, raw: &Raw, format: Option<Format>) -> Result<(Format, Vec<f32>)> {
+        let own = File::format_of(raw)
+            .filter(|f| matches!(f, Format::F32 | Format::F16 | Format::Bf16 | Format::E8m0 | Format::E4m3));
+        let format = match (format, own, raw.dtype) {
+            (Some(f), Some(own), _) if f == own => f,
+            (Some(f @ (Format::E8m0 | Format::E4m3)), None, Dtype::U8) => f,
+            (None, Some(own), _) => own,
+            (Some(f), ..) => {
+                let dtype = match f {
+                    Format::F16 => "F16",
+                    Format::Bf16 => "BF16",
+                    Format::E8m0 => "F8_E8M0 or U8",
+                    Format::E4m3 => "F8_E4M3 or U8",
+                    _ => "F32",
+                };
+                return Err(self.bad_dtype(name, raw, &format!("dtype {dtype}: scales of format {f}")));
+            }
+            (None, None, _) => {
+                return Err(self.bad_dtype(name, raw, "dtype F32, F16, BF16, F8_E8M0 or F8_E4M3, or U8 with a `scale_format`"));
+            }
+        };
+        let values = floats(raw).map(|f| f.1);
+        Ok((format, values.unwrap_or_else(|| raw.bytes.iter().map(|c| format.decode(u32::from(*c)) as f32).collect())))
+    }
+
+    /// Integers of an integer dtype. Errors: another dtype, a value beyond 32 bits.
+    pub(super) fn integers(&self, name: &str, raw: &Raw, dtypes: &[Dtype]) -> Result<Vec<i32>> {
+        let b = &raw.bytes;
+        let wide: Vec<i64> = match raw.dtype {
+            d if !dtypes.contains(&d) => {
+                let names = dtypes.iter().map(|d| format!("{d:?}")).collect::<Vec<_>>().join(", ");
+                return Err(self.bad_dtype(name, raw, &format!("dtype {names}")));
+            }
+            Dtype::U8 => b.iter().map(|x| i64::from(*x)).collect(),
+            Dtype::I8 => b.iter().map(|x| i64::from(*x as i8)).collect(),
+            Dtype::I16 => chunks(b, i16::from_le_bytes).map(i64::from).collect(),
+            Dtype::I32 => chunks(b, i32::from_le_bytes).map(i64::from).collect(),
+            _ => chunks(b, i64::from_le_bytes).collect(),
+        };
+        let narrow = |x: i64| i32::try_from(x).map_err(|_| self.bad_tensor(name, format!("value {x}"), "integers of 32 bits"));
+        wide.into_iter().map(narrow).collect()
+    }
+
+    /// A float tensor of one element.
+    pub(super) fn scalar(&self, name: &str) -> Result<Option<f32>> {
+        let Some(raw) = self.shaped(name, &[1], "one value")? else { return Ok(None) };
+        match floats(raw) {
+            Some((Format::F32, v)) => Ok(Some(v[0])),
+            _ => Err(self.bad_dtype(name, raw, "dtype F32")),
+        }
+    }
+}
+
+fn chunks<'a, const N: usize, T: 'a>(bytes: &'a [u8], of: fn([u8; N]) -> T) -> impl Iterator<Item = T> + 'a {
+    bytes.chunks_exact(N).map(move |c| of(c.try_into().expect("N bytes")))
+}
+
+fn floats(raw: &Raw) -> Option<(Format, Vec<f32>)> {
+    Some(match raw.dtype {
+        Dtype::F32 => (Format::F32, chunks(&raw.bytes, f32::from_le_bytes).collect()),
+        Dtype::F16 => (Format::F16, chunks(&raw.bytes, |b| f16::from_le_bytes(b).to_f32()).collect()),
+        Dtype::BF16 => (Format::Bf16, chunks(&raw.bytes, |b| bf16::from_le_bytes(b).to_f32()).collect()),
+        _ => return None,
+    })
+}

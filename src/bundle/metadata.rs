@@ -1,0 +1,231 @@
+//! The metadata of a bundle: every key, its values and defaults.
+
+use super::File;
+use crate::format::pack::NibbleOrder;
+use crate::model::Accumulator;
+use crate::op::{Act, Op, Params};
+use crate::recipe::Recipe;
+use crate::{Format, Granularity, Result};
+use std::str::FromStr;
+
+/// Ops a bundle can hold. `activation` with a gated `fn` is [`Op::Gated`]; `cast` with `out.transpose` is [`Op::CastTranspose`].
+pub const OPS: [Op; 8] =
+    [Op::Cast, Op::Dequantize, Op::Activation, Op::Layernorm, Op::Rmsnorm, Op::Gemm, Op::GroupedGemm, Op::GroupedGemmWgrad];
+
+const FORMATS: [Format; 13] = [
+    Format::F32,
+    Format::F16,
+    Format::Bf16,
+    Format::E4m3,
+    Format::E5m2,
+    Format::E4m3Fnuz,
+    Format::E5m2Fnuz,
+    Format::E2m1,
+    Format::E2m3,
+    Format::E3m2,
+    Format::Int8,
+    Format::Int4,
+    Format::Uint4,
+];
+const SCALE_FORMATS: [Format; 5] = [Format::F32, Format::F16, Format::Bf16, Format::E8m0, Format::E4m3];
+
+/// `fn`: name, activation, gated.
+pub const FUNCTIONS: [(&str, Act, bool); 10] = [
+    ("gelu", Act::Gelu, false),
+    ("silu", Act::Silu, false),
+    ("relu", Act::Relu, false),
+    ("qgelu", Act::Qgelu, false),
+    ("srelu", Act::Srelu, false),
+    ("geglu", Act::Gelu, true),
+    ("swiglu", Act::Silu, true),
+    ("reglu", Act::Relu, true),
+    ("qgeglu", Act::Qgelu, true),
+    ("sreglu", Act::Srelu, true),
+];
+
+/// Keys of the whole bundle, and of each of `a`, `b`, `out`.
+pub const KEYS: [&str; 11] = [
+    "qassay.bundle",
+    "op",
+    "recipe",
+    "fn",
+    "eps",
+    "zero_centered_gamma",
+    "device_model",
+    "promote_every",
+    "kernel",
+    "device",
+    "note",
+];
+pub const OPERAND_KEYS: [&str; 5] = ["format", "granularity", "scale_format", "packing", "zero"];
+
+/// What zero points mean: `X.zero`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroKind {
+    None,
+    Integer,
+    Additive,
+}
+
+/// What the metadata say of `a`, `b` or `out`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// `None`: from the dtype of the tensor.
+    pub format: Option<Format>,
+    pub granularity: Granularity,
+    /// `None`: from the dtype of the tensor.
+    pub scale_format: Option<Format>,
+    /// `None`: one code a byte.
+    pub packing: Option<NibbleOrder>,
+    pub zero: ZeroKind,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Spec { format: None, granularity: Granularity::Tensor, scale_format: None, packing: None, zero: ZeroKind::None }
+    }
+}
+
+/// All metadata of a bundle.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    pub op: Op,
+    pub params: Params,
+    pub a: Spec,
+    pub b: Spec,
+    pub out: Spec,
+    /// Of operand a (of the result, where the op quantizes it) and of operand b. `recipe` is one name for all, or `A+B` with
+    /// `none` for an operand that has none.
+    pub recipe: Option<(Option<Recipe>, Option<Recipe>)>,
+    /// `device_model` as it was given, without promotion.
+    pub model: Option<Accumulator>,
+    pub promote_every: Option<usize>,
+    pub kernel: Option<String>,
+    pub device: Option<String>,
+    pub note: Option<String>,
+}
+
+impl Meta {
+    /// Reads the metadata of a file. Errors name the file, the key, what was found and what was expected: a key that is not
+    /// known, a value that a known key does not have, `qassay.bundle` or `op` missing, an activation without `fn`.
+    pub fn of(file: &File) -> Result<Meta> {
+        let known = |key: &str| {
+            let operand = key.split_once('.').is_some_and(|(x, k)| ["a", "b", "out"].contains(&x) && OPERAND_KEYS.contains(&k));
+            KEYS.contains(&key) || operand
+        };
+        if let Some(key) = file.metadata.keys().find(|k| !known(k)) {
+            let operands = OPERAND_KEYS.map(|k| format!("X.{k}")).join(", ");
+            return Err(file.bad(
+                format!("metadata key `{key}`"),
+                format!("one of {}, {operands} with X one of a, b, out", KEYS.join(", ")),
+            ));
+        }
+        match file.metadata.get("qassay.bundle").map(String::as_str) {
+            Some("1") => {}
+            Some(v) => return Err(file.bad_key("qassay.bundle", v, "1")),
+            None => return Err(file.bad("no metadata key `qassay.bundle`".into(), "`1`: the version of the contract".into())),
+        }
+        let names = || OPS.map(Op::name).join(", ");
+        let op = match file.metadata.get("op") {
+            None => return Err(file.bad("no metadata key `op`".into(), format!("one of {}", names()))),
+            Some(v) => {
+                OPS.into_iter().find(|o| o.name() == v).ok_or_else(|| file.bad_key("op", v, format!("one of {}", names())))?
+            }
+        };
+        let function = file.choice("fn", &FUNCTIONS.map(|f| (f.0, (f.1, f.2))))?;
+        let params = Params {
+            act: function.filter(|_| op == Op::Activation).map(|f| f.0),
+            eps: file.parsed("eps", "a number of at least 0", |e: &f32| e.is_finite() && *e >= 0.0)?.unwrap_or(1e-5),
+            zero_centered_gamma: file.choice("zero_centered_gamma", &[("true", true), ("false", false)])?.unwrap_or(false),
+        };
+        let op = match (op, function) {
+            (Op::Activation, None) => {
+                let known = FUNCTIONS.map(|f| f.0).join(", ");
+                return Err(file.bad("no metadata key `fn`, which activation needs".into(), format!("one of {known}")));
+            }
+            (Op::Activation, Some((_, true))) => Op::Gated,
+            (Op::Layernorm | Op::Rmsnorm | Op::Activation, _) => op,
+            (_, Some(_)) => {
+                return Err(file.bad(format!("metadata key `fn` for op {}", op.name()), "it for op activation only".into()));
+            }
+            _ => op,
+        };
+        let text = |key: &str| file.metadata.get(key).cloned();
+        let model = text("device_model").map(|v| {
+            let one = v.parse::<Accumulator>().ok().filter(|a| a.promote_every.is_none());
+            one.ok_or_else(|| {
+                let known = Accumulator::names().collect::<Vec<_>>().join(", ");
+                file.bad_key("device_model", &v, format!("one of {known} (promotion is `promote_every`)"))
+            })
+        });
+        Ok(Meta {
+            op,
+            params,
+            a: spec(file, "a")?,
+            b: spec(file, "b")?,
+            out: spec(file, "out")?,
+            recipe: text("recipe").map(|v| recipes(file, &v)).transpose()?,
+            model: model.transpose()?,
+            promote_every: file.parsed("promote_every", "a number of K elements, at least 1", |n: &usize| *n > 0)?,
+            kernel: text("kernel"),
+            device: text("device"),
+            note: text("note"),
+        })
+    }
+}
+
+/// The keys of one operand.
+pub fn spec(file: &File, x: &str) -> Result<Spec> {
+    let key = |k: &str| format!("{x}.{k}");
+    let by_name = |formats: &[Format]| formats.iter().map(|f| (f.name(), *f)).collect::<Vec<_>>();
+    let packings = [("none", None), ("low_first", Some(NibbleOrder::LowFirst)), ("high_first", Some(NibbleOrder::HighFirst))];
+    let zeros = [("none", ZeroKind::None), ("integer", ZeroKind::Integer), ("additive", ZeroKind::Additive)];
+    let granularity = match file.metadata.get(&key("granularity")) {
+        None => Granularity::Tensor,
+        Some(v) => Granularity::from_str(v).map_err(|_| {
+            file.bad_key(&key("granularity"), v, "tensor, row, group:G or block:RxC with G, R, C of at least 1")
+        })?,
+    };
+    Ok(Spec {
+        format: file.choice(&key("format"), &by_name(&FORMATS))?,
+        granularity,
+        scale_format: file.choice(&key("scale_format"), &by_name(&SCALE_FORMATS))?,
+        packing: file.choice(&key("packing"), &packings)?.unwrap_or(None),
+        zero: file.choice(&key("zero"), &zeros)?.unwrap_or(ZeroKind::None),
+    })
+}
+
+fn recipes(file: &File, text: &str) -> Result<(Option<Recipe>, Option<Recipe>)> {
+    let one = |s: &str| match s {
+        "none" => Ok(None),
+        s => s
+            .parse::<Recipe>()
+            .map(Some)
+            .map_err(|e| file.bad_key("recipe", text, format!("a recipe, or two joined by `+` ({e})"))),
+    };
+    match text.split_once('+') {
+        Some((a, b)) => Ok((one(a)?, one(b)?)),
+        None => Ok((one(text)?, one(text)?)),
+    }
+}
+
+impl File {
+    /// The value of a key that has a list of names.
+    pub(super) fn choice<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
+        let Some(value) = self.metadata.get(key) else { return Ok(None) };
+        match names.iter().find(|n| n.0 == value) {
+            Some(n) => Ok(Some(n.1)),
+            None => {
+                Err(self.bad_key(key, value, format!("one of {}", names.iter().map(|n| n.0).collect::<Vec<_>>().join(", "))))
+            }
+        }
+    }
+    /// The value of a key that is a number.
+    fn parsed<T: FromStr>(&self, key: &str, expected: &str, good: impl Fn(&T) -> bool) -> Result<Option<T>> {
+        let Some(value) = self.metadata.get(key) else { return Ok(None) };
+        value.parse::<T>().ok().filter(good).map(Some).ok_or_else(|| self.bad_key(key, value, expected))
+    }
+    pub(super) fn bad_key(&self, key: &str, value: &str, expected: impl Into<String>) -> crate::Error {
+        self.bad(format!("metadata `{key}` = `{value}`"), expected.into())
+    }
+}

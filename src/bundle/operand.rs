@@ -1,0 +1,284 @@
+//! An operand, or a quantized result, of a bundle: codes with their scales and zero points, the unquantized values, earlier scales.
+
+use super::File;
+use super::file::Raw;
+use super::metadata::{Spec, ZeroKind};
+use crate::op::grouped::check_offs;
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
+use safetensors::Dtype;
+
+/// How the elements of an operand lie in its tensors.
+#[derive(Clone, Copy, Debug)]
+pub enum Layout<'a> {
+    /// `[rows, K]`.
+    Plain,
+    /// `[E, N, K]` with a leading `E` axis on the scales: `b` of a grouped product.
+    Experts(usize),
+    /// `[rows, tokens]` whose groups of columns are quantized by themselves, with a leading `E` axis on the scales: both operands of
+    /// grouped_gemm_wgrad.
+    Columns(&'a [usize]),
+}
+
+/// Quantized values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Codes {
+    Whole(QTensor),
+    /// The columns of each group.
+    Groups(Vec<QTensor>),
+}
+
+/// Operand `a` or `b`.
+#[derive(Clone, Debug, Default)]
+pub struct Side {
+    /// Unquantized; `E·N × K` with experts.
+    pub high: Option<Tensor>,
+    pub codes: Option<Codes>,
+    /// Earlier values of scale_inv, newest first.
+    pub history: Vec<f32>,
+}
+
+impl Side {
+    /// Rows (of all experts) and columns.
+    pub fn shape(&self) -> Option<(usize, usize)> {
+        match (&self.high, &self.codes) {
+            (Some(t), _) => Some((t.rows(), t.cols())),
+            (None, Some(Codes::Whole(q))) => Some((q.rows(), q.cols())),
+            (None, Some(Codes::Groups(g))) => Some((g.first()?.rows(), g.iter().map(QTensor::cols).sum())),
+            (None, None) => None,
+        }
+    }
+    /// The codes where they are one tensor.
+    pub fn whole(&self) -> Option<&QTensor> {
+        match &self.codes {
+            Some(Codes::Whole(q)) => Some(q),
+            _ => None,
+        }
+    }
+}
+
+/// Shape in elements of a tensor of codes (`packed`: last axis halved) or of values.
+fn dims(file: &File, name: &str, raw: &Raw, layout: Layout, packed: bool) -> Result<(usize, usize)> {
+    let want = match layout {
+        Layout::Experts(e) => format!("[{e}, N, K]"),
+        Layout::Columns(_) => "[rows, tokens]".into(),
+        Layout::Plain => "[rows, K]".into(),
+    };
+    let bad = || file.bad_tensor(name, format!("shape {:?}", raw.shape), format!("{want}, no size 0"));
+    if raw.shape.contains(&0) {
+        return Err(bad());
+    }
+    let (rows, cols) = match (layout, &raw.shape[..]) {
+        (Layout::Experts(e), [lead, n, k]) if *lead == e => (lead * n, *k),
+        (Layout::Plain | Layout::Columns(_), [rows, cols]) => (*rows, *cols),
+        _ => return Err(bad()),
+    };
+    let cols = if packed { 2 * cols } else { cols };
+    if let Layout::Columns(offs) = layout {
+        check_offs(Some(offs), cols)?;
+    }
+    Ok((rows, cols))
+}
+
+/// Reads operand `x`. `None` where neither its values nor its codes are there.
+pub fn side(file: &File, x: &str, spec: &Spec, layout: Layout) -> Result<Option<Side>> {
+    let (codes_name, history_name) = (format!("{x}.codes"), format!("{x}.scale_history"));
+    if !file.has(x) && !file.has(&codes_name) {
+        return Ok(None);
+    }
+    if !file.has(&codes_name) {
+        without_codes(file, x, spec)?;
+    }
+    let high = match file.get(x) {
+        None => None,
+        Some(raw) => {
+            let (rows, cols) = dims(file, x, raw, layout, false)?;
+            let (dtype, data) = file.values(x, raw)?;
+            if let Some(format) = spec.format.filter(|f| *f != dtype && !file.has(&codes_name)) {
+                return Err(file.bad_tensor(x, format!("dtype {:?}", raw.dtype), format!("values of `{x}.format` = {format}")));
+            }
+            Some(Tensor::new(dtype, rows, cols, data)?)
+        }
+    };
+    let history = match file.get(&history_name) {
+        None => Vec::new(),
+        Some(raw) if raw.shape.len() != 1 => {
+            return Err(file.bad_tensor(&history_name, format!("shape {:?}", raw.shape), "[T], newest first"));
+        }
+        Some(raw) => file.scales(&history_name, raw, None)?.1,
+    };
+    let codes = match file.get(&codes_name) {
+        Some(raw) => {
+            let (rows, cols) = dims(file, &codes_name, raw, layout, spec.packing.is_some())?;
+            if let Some(t) = high.as_ref().filter(|t| (t.rows(), t.cols()) != (rows, cols)) {
+                let expected = format!("{}×{} as `{x}` has", t.rows(), t.cols());
+                return Err(file.bad_tensor(&codes_name, format!("{rows}×{cols} elements"), expected));
+            }
+            Some(quantized(file, x, &codes_name, raw, spec, layout, (rows, cols))?)
+        }
+        None => None,
+    };
+    Ok(Some(Side { high, codes, history }))
+}
+
+/// What belongs to codes must not be there without them.
+pub fn without_codes(file: &File, x: &str, spec: &Spec) -> Result<()> {
+    let expected = || format!("it beside `{x}.codes` only");
+    for part in ["scale_inv", "zero_point", "global_scale_inv"] {
+        let name = format!("{x}.{part}");
+        if file.has(&name) {
+            return Err(file.bad(format!("tensor `{name}` without `{x}.codes`"), expected()));
+        }
+    }
+    let plain = Spec { format: spec.format, ..Spec::default() };
+    match *spec == plain {
+        true => Ok(()),
+        false => {
+            let key = if spec.granularity != plain.granularity {
+                "granularity"
+            } else if spec.scale_format.is_some() {
+                "scale_format"
+            } else if spec.packing.is_some() {
+                "packing"
+            } else {
+                "zero"
+            };
+            Err(file.bad(format!("metadata `{x}.{key}` without `{x}.codes`"), expected()))
+        }
+    }
+}
+
+/// Format of codes: the metadata's, else the dtype's.
+pub fn code_format(file: &File, x: &str, name: &str, raw: &Raw, spec: &Spec) -> Result<Format> {
+    match spec.format.or_else(|| File::format_of(raw)) {
+        Some(f) if f.bits() <= 8 => Ok(f),
+        Some(f) => Err(file.bad_tensor(name, format!("format {f}"), "a format of at most 8 bits")),
+        None => {
+            let expected = format!("metadata `{x}.format`: the dtype does not say which codes these are");
+            Err(file.bad_tensor(name, format!("dtype {:?}", raw.dtype), expected))
+        }
+    }
+}
+
+/// The codes at `name` with the scales and zero points of operand `x`.
+pub fn quantized(
+    file: &File,
+    x: &str,
+    name: &str,
+    raw: &Raw,
+    spec: &Spec,
+    layout: Layout,
+    (rows, cols): (usize, usize),
+) -> Result<Codes> {
+    let format = code_format(file, x, name, raw, spec)?;
+    let codes = file.codes(name, raw, format, spec.packing)?;
+    let granularity = spec.granularity;
+    let scale_name = format!("{x}.scale_inv");
+    let (scale_shape, tiles) = scale_shape(file, x, granularity, layout, rows, cols)?;
+    let why = format!(
+        "{granularity} of {rows}×{cols}{}",
+        if matches!(layout, Layout::Plain) { "" } else { ", a leading axis of groups" }
+    );
+    let Some(scales) = file.shaped(&scale_name, &scale_shape, &why)? else {
+        return Err(file.bad(
+            format!("no tensor `{scale_name}`"),
+            format!("one of shape {scale_shape:?}: what `{name}` are multiplied by"),
+        ));
+    };
+    let (scale_format, scale_inv) = file.scales(&scale_name, scales, spec.scale_format)?;
+    let zero_name = format!("{x}.zero_point");
+    let zero = match (spec.zero, file.shaped(&zero_name, &scale_shape, "as scale_inv")?) {
+        (ZeroKind::None, None) => Zero::None,
+        (ZeroKind::None, Some(_)) => {
+            return Err(
+                file.bad(format!("tensor `{zero_name}` with `{x}.zero` = none"), "`integer` or `additive` there".into())
+            );
+        }
+        (_, None) => {
+            return Err(
+                file.bad(format!("no tensor `{zero_name}`"), format!("one of shape {scale_shape:?}: `{x}.zero` says so"))
+            );
+        }
+        (ZeroKind::Integer, Some(z)) => {
+            Zero::Integer(file.integers(&zero_name, z, &[Dtype::I32, Dtype::I8, Dtype::U8, Dtype::I16, Dtype::I64])?)
+        }
+        (ZeroKind::Additive, Some(z)) => Zero::Additive { zero: file.scales(&zero_name, z, None)?.1, mid: 0 },
+    };
+    let global_scale_inv = file.scalar(&format!("{x}.global_scale_inv"))?;
+    let parts = QTensorParts { format, rows, cols, codes, granularity: tiles, scale_format, scale_inv, zero, global_scale_inv };
+    match layout {
+        Layout::Columns(offs) => by_columns(parts, offs).map(Codes::Groups),
+        _ => QTensor::new(parts).map(Codes::Whole),
+    }
+}
+
+/// The shape of scale_inv, and the granularity of all rows together (experts are stacked).
+fn scale_shape(
+    file: &File,
+    x: &str,
+    granularity: Granularity,
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+) -> Result<(Vec<usize>, Granularity)> {
+    let key = format!("{x}.granularity");
+    match layout {
+        Layout::Plain => Ok(match granularity {
+            Granularity::Tensor => (vec![1], granularity),
+            Granularity::Row => (vec![rows], granularity),
+            _ => {
+                let (r, c) = granularity.grid(rows, cols);
+                (vec![r, c], granularity)
+            }
+        }),
+        Layout::Experts(e) => {
+            let n = rows / e;
+            Ok(match granularity {
+                Granularity::Tensor => (vec![e, 1], Granularity::Block { rows: n, cols }),
+                Granularity::Row => (vec![e, n], granularity),
+                Granularity::Group(g) => (vec![e, n, cols.div_ceil(g)], granularity),
+                Granularity::Block { rows: r, cols: c } => {
+                    let whole = if r >= n { n } else { r };
+                    if !n.is_multiple_of(whole) {
+                        let expected = format!("blocks whose rows divide the {n} rows of each of {e} experts");
+                        return Err(file.bad_key(&key, &granularity.to_string(), expected));
+                    }
+                    (vec![e, n.div_ceil(r), cols.div_ceil(c)], Granularity::Block { rows: whole, cols: c })
+                }
+            })
+        }
+        Layout::Columns(offs) => match granularity {
+            Granularity::Tensor => Ok((vec![offs.len(), 1], granularity)),
+            Granularity::Row => Ok((vec![offs.len(), rows], granularity)),
+            _ => Err(file.bad_key(
+                &key,
+                &granularity.to_string(),
+                "tensor or row: one set of scales for the columns of each group",
+            )),
+        },
+    }
+}
+
+/// The columns of each group as a tensor of their own. Columns that no group owns are left out.
+fn by_columns(p: QTensorParts, offs: &[usize]) -> Result<Vec<QTensor>> {
+    let per_group = p.scale_inv.len() / offs.len();
+    let mut from = 0;
+    let group = |(e, to): (usize, &usize)| {
+        let columns = from..*to;
+        from = *to;
+        let codes = (0..p.rows).flat_map(|i| &p.codes[i * p.cols..(i + 1) * p.cols][columns.clone()]).copied().collect();
+        let mine = e * per_group..(e + 1) * per_group;
+        QTensor::new(QTensorParts {
+            cols: columns.len(),
+            codes,
+            scale_inv: p.scale_inv[mine.clone()].to_vec(),
+            zero: match &p.zero {
+                Zero::None => Zero::None,
+                Zero::Integer(z) => Zero::Integer(z[mine].to_vec()),
+                Zero::Additive { zero, mid } => Zero::Additive { zero: zero[mine].to_vec(), mid: *mid },
+            },
+            ..p.clone()
+        })
+    };
+    offs.iter().enumerate().map(group).collect()
+}
