@@ -13,8 +13,16 @@ macro_rules! embed {
 }
 
 /// Every `.cu` under `kernels/`.
-pub const SOURCES: &[Source] =
-    embed!["cast.cu", "fp8_gemm.cu", "fp8_gemm_mma.cu", "grouped_gemm.cu", "int4_quant.cu", "mixed_gemm.cu", "w4a8.cu",];
+pub const SOURCES: &[Source] = embed![
+    "cast.cu",
+    "cast_transpose.cu",
+    "fp8_gemm.cu",
+    "fp8_gemm_mma.cu",
+    "grouped_gemm.cu",
+    "int4_quant.cu",
+    "mixed_gemm.cu",
+    "w4a8.cu",
+];
 
 /// Every header under `kernels/common/`, by the name that `#include` uses.
 pub const HEADERS: &[Source] = embed![
@@ -27,6 +35,7 @@ pub const HEADERS: &[Source] = embed![
     "common/intmma.cuh",
     "common/mbarrier.cuh",
     "common/scale_rule.cuh",
+    "common/tile.cuh",
     "common/tma.cuh",
     "common/token.cuh",
     "common/wgmma.cuh",
