@@ -3,6 +3,7 @@
 //! Everything is loaded at run time: the same binary runs where there is no GPU and no CUDA, and says what is missing.
 
 pub mod cast;
+pub mod cast_block;
 pub mod cast_transpose;
 pub mod device;
 pub mod elements;
@@ -16,4 +17,5 @@ pub mod timed;
 use crate::kernel::Kernel;
 
 /// Every CUDA kernel, one entry a line.
-pub const KERNELS: &[&dyn Kernel] = &[&cast::Cast, &cast_transpose::CastTranspose, &fp8_gemm::Fp8Gemm, &fp8_gemm::GroupedGemm];
+pub const KERNELS: &[&dyn Kernel] =
+    &[&cast::Cast, &cast_block::CastBlock, &cast_transpose::CastTranspose, &fp8_gemm::Fp8Gemm, &fp8_gemm::GroupedGemm];

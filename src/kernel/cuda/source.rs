@@ -15,6 +15,8 @@ macro_rules! embed {
 /// Every `.cu` under `kernels/`.
 pub const SOURCES: &[Source] = embed![
     "cast.cu",
+    "cast_block.cu",
+    "cast_row.cu",
     "cast_transpose.cu",
     "fp8_gemm.cu",
     "fp8_gemm_mma.cu",

@@ -1,0 +1,162 @@
+//! FP8 casts with a scale a row, 1×128 or 128×128, and their transposed copies: `kernels/cast_row.cu`, `kernels/cast_block.cu`
+//! (contracts there).
+
+use super::cast::{Rule, defines};
+use super::elements::{f32s, fp8, upload};
+use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use crate::kernel::cpu::cast::check_for;
+use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output, Part, cpu};
+use crate::model::elementwise;
+use crate::op::Op;
+use crate::quant::QTensorParts;
+use crate::recipe::Recipe;
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+
+pub struct CastBlock;
+
+static SPEC: KernelSpec = KernelSpec {
+    name: "cuda/cast_block",
+    backend: Backend::Cuda,
+    ops: &[Op::Cast, Op::CastTranspose],
+    help: "f16, bf16, f32 to e4m3, e5m2 by row, 1x128 and 128x128 scales (TransformerEngine, torchao, DeepGEMM)",
+    source: "kernels/cast_row.cu, kernels/cast_block.cu",
+};
+
+/// Which elements share a scale.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Blocks {
+    Row,
+    Line,
+    Square,
+}
+
+/// Name, blocks, RULE and POW2 of `common/scale_rule.cuh`.
+const RECIPES: &[(&str, Blocks, i32, i32)] = &[
+    ("float8_rowwise", Blocks::Row, 2, 1),
+    ("float8_rowwise_gw_hp", Blocks::Row, 2, 0),
+    ("float8_inference_row", Blocks::Row, 3, 0),
+    ("te_block_1x128", Blocks::Line, 1, 1),
+    ("te_block_1x128_fp32", Blocks::Line, 1, 0),
+    ("te_block_128x128", Blocks::Square, 1, 1),
+    ("te_block_128x128_fp32", Blocks::Square, 1, 0),
+    ("deepseek_1x128", Blocks::Line, 4, 0),
+    ("deepseek_1x128_ue8m0", Blocks::Line, 4, 1),
+    ("deepseek_128x128", Blocks::Square, 4, 0),
+    ("deepseek_128x128_ue8m0", Blocks::Square, 4, 1),
+];
+
+fn known(out: &OutSpec) -> Result<(&Recipe, Blocks, Rule)> {
+    let found = match out {
+        OutSpec::Recipe(r) => RECIPES.iter().find(|k| k.0 == r.name).map(|k| (r, k.1, Rule { rule: k.2, pow2: k.3 })),
+        _ => None,
+    };
+    let names = || RECIPES.iter().map(|k| k.0).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))
+}
+
+/// What a launch writes.
+struct Written {
+    codes: Buffer,
+    scale_inv: Buffer,
+    /// Transposed codes, and their scale_inv where they have their own.
+    turned: Option<(Buffer, Option<Buffer>)>,
+}
+
+fn launch(gpu: &Gpu, x: &Tensor, recipe: &Recipe, blocks: Blocks, rule: Rule, transpose: bool) -> Result<Written> {
+    let (rows, cols) = (x.rows(), x.cols());
+    let (down, across) = (rows.div_ceil(128), cols.div_ceil(128));
+    let scales = match blocks {
+        Blocks::Row => rows,
+        Blocks::Line => rows * across,
+        Blocks::Square => down * across,
+    };
+    let (elements, codes, scale_inv) = (upload(gpu, x)?, gpu.output(rows * cols)?, gpu.output(scales * 4)?);
+    let mut defines = defines(SPEC.name, x.dtype(), recipe.format, rule)?;
+    defines.push("-DBLOCKS=1".into());
+    let size = [Arg::Int(rows as i32), Arg::Int(cols as i32)];
+    let mut args = vec![elements.arg(), codes.arg()];
+    let (source, entry, grid, mut turned) = if blocks == Blocks::Square || transpose {
+        let square = blocks == Blocks::Square;
+        let whole = rows.is_multiple_of(16) && cols.is_multiple_of(8);
+        defines.extend([format!("-DSQUARE={}", i32::from(square)), format!("-DWHOLE={}", i32::from(whole))]);
+        let turned = transpose.then(|| gpu.output(rows * cols)).transpose()?;
+        let inverse = (transpose && !square).then(|| gpu.output(cols * down * 4)).transpose()?;
+        let pointer = |b: Option<&Buffer>| Arg::Pointer(b.map_or(0, Buffer::pointer));
+        args.extend([pointer(turned.as_ref()), scale_inv.arg(), pointer(inverse.as_ref())]);
+        args.extend(size);
+        ("cast_block.cu", "cast_block", down * across, turned.map(|t| (t, inverse)))
+    } else {
+        args.push(scale_inv.arg());
+        args.extend(size);
+        if blocks == Blocks::Row {
+            let chunks = cols.div_ceil(8 * 256).next_power_of_two().min(4);
+            defines.push(format!("-DCHUNKS={chunks}"));
+            ("cast_row.cu", "cast_row", rows, None)
+        } else {
+            args.extend([Arg::Int(across as i32), Arg::Int(1)]);
+            ("cast_row.cu", "cast_line", scales.div_ceil(16 * 4), None)
+        }
+    };
+    let launch = Launch { source, defines: &defines, entry, grid: (grid as u32, 1, 1), block: (256, 1, 1), shared: 0 };
+    // SAFETY: the arguments are the entry's contract's, in its order; buffers have the sizes of rows, cols and their blocks.
+    unsafe { gpu.launch(&launch, &mut args)? };
+    Ok(Written { codes, scale_inv, turned: turned.take() })
+}
+
+impl Kernel for CastBlock {
+    fn spec(&self) -> &KernelSpec {
+        &SPEC
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        check_for(&SPEC, job)?;
+        let (recipe, blocks, _) = known(&job.out)?;
+        fp8(SPEC.name, recipe.format)?;
+        let a = &job.operands.a[0];
+        if a.rows() == 0 || a.cols() == 0 {
+            return Err(Error::unsupported(SPEC.name, format!("nothing has no amax: {}×{}", a.rows(), a.cols())));
+        }
+        if blocks == Blocks::Row && job.op == Op::CastTranspose {
+            let why = "the transposed copy's scales are of whole columns: cast the transposed tensor";
+            return Err(Error::unsupported(SPEC.name, why));
+        }
+        Ok(())
+    }
+    fn run(&self, job: &Job) -> Result<Output> {
+        self.check(job)?;
+        let gpu = gpu()?;
+        let (recipe, blocks, rule) = known(&job.out)?;
+        let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
+        let written = launch(gpu, x, recipe, blocks, rule, job.op == Op::CastTranspose)?;
+        let scale_format = if rule == (Rule { rule: 4, pow2: 1 }) { Format::E8m0 } else { Format::F32 };
+        let granularity = match blocks {
+            Blocks::Row => Granularity::Row,
+            Blocks::Line => Granularity::Group(128),
+            Blocks::Square => Granularity::Block { rows: 128, cols: 128 },
+        };
+        let q = |rows, cols, codes, scale_inv| {
+            let (format, zero, global_scale_inv) = (recipe.format, Zero::None, None);
+            let parts =
+                QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv };
+            QTensor::new(parts)
+        };
+        let (rows, cols, codes) = (x.rows(), x.cols(), gpu.download("codes", &written.codes, 1)?);
+        let d = q(rows, cols, codes, f32s(gpu, "scale_inv", &written.scale_inv)?)?;
+        let turned = |(turned, inverse): &(Buffer, Option<Buffer>)| {
+            let scale_inv = match inverse {
+                Some(inverse) => f32s(gpu, "scale_inv of the transposed copy", inverse)?,
+                None => d.transposed()?.scale_inv().to_vec(),
+            };
+            q(cols, rows, gpu.download("transposed codes", turned, 1)?, scale_inv)
+        };
+        let transpose = written.turned.as_ref().map(turned).transpose()?;
+        let part = Part { d: Data::Quantized(d), transpose, amax: None };
+        Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        self.check(job)?;
+        match job.op {
+            Op::Cast => cpu::cast::Cast.run(job).map(Some),
+            _ => cpu::cast_transpose::CastTranspose.run(job).map(Some),
+        }
+    }
+}
