@@ -1,0 +1,268 @@
+// Microscaling: a scale of 8 bits for 32 (MX) or 16 (NVFP4) neighbours, of the rows and, in a transposed copy, of the columns.
+//
+// Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2, 2 e2m1, 3 e2m3, 4 e3m2;  WHOLE (common/tile.cuh);
+//   SQUARE 0 (default), 1: one scale for 32x32 (MODE 5: 16x16), shared by both copies;  MODE, M the format's largest value, a the
+//   group's amax (0, 5: NaN dropped; else it stays), q = Qsat(RN32(x * s)):
+//   0  Transformer Engine MXFP8 (numerics.md 2.4): byte = e8m0 of RN32(a * RN32(1/M)) rounded up, Inf 254; s = 2^(127-byte)
+//   1 to 4  torchao MX (2.7) FLOOR, CEIL, EVEN, RCEIL: byte of a's exponent, not finite 255;  s = 2^(127-byte), 255 NaN
+//   5  Transformer Engine NVFP4 (2.5): S = min(RN32(2688/A), FLT_MAX), A the tensor's amax; 1 where A = 0 or S = 0; D = RN32(1/S);
+//      byte = e4m3 of b = min(RN32(a * RN32(S * RN32(1/6))), FLT_MAX); s = min(RN32(1 / RN32(b*D)), FLT_MAX); global_scale_inv = D
+//   6  torchao NVFP4: t = RN32(A/2688); b = e4m3 of clamp(RN32(RN32(a/6)/t), 2^-6, 448); s = RN32(RN32(1/t)/b); global_scale_inv = t
+//   A NaN product of a format without NaN: +max in mode 5, else what torchao's bit path leaves of x86's NaN.
+// A cut group is a group of its own. e2m1 is packed two a byte, the even column in the low half, a row in ceil(cols/2) bytes (the high
+// half of a last odd one is zero); the others one a byte.
+//
+// cast_mx(const void* x, u8* codes, u8* turned, u8* scale, u8* turned_scale, const float* amax, float* global_scale_inv, int rows, int
+//   cols): codes [rows, cols], turned [cols, rows] or null; G the group: scale [rows, ceil(cols/G)], turned_scale [cols, ceil(rows/G)];
+//   SQUARE: scale [ceil(rows/G), ceil(cols/G)] alone. amax[1] (tensor_amax of cast.cu) and global_scale_inv[1]: modes 5, 6.
+//   grid ceil(rows/128)*ceil(cols/128), block 256.
+// cast_mx_naive: the same arguments, a thread a block of GxG, grid ceil(ceil(rows/G)*ceil(cols/G)/128), block 128: the definition.
+// x and turned 16-byte, codes 8-byte aligned; rows, cols > 0.
+#include "common/narrow.cuh"
+#include "common/tile.cuh"
+
+#ifndef IN
+#define IN 1
+#endif
+#ifndef FORMAT
+#define FORMAT 0
+#endif
+#ifndef SQUARE
+#define SQUARE 0
+#endif
+#ifndef MODE
+#define MODE 0
+#endif
+constexpr bool NAN_WINS = MODE != 0 && MODE != 5, NVFP4 = MODE >= 5, PACKED = FORMAT == 2;
+constexpr int GROUP = NVFP4 ? 16 : 32, WORDS = sizeof(Eight<IN>) / 4, TILES = IN == 2 ? 1 : 2, WARPS = TILE_THREADS / 32;
+typedef Largest<IN, NAN_WINS> Amax;
+
+/// What the whole tensor decides.
+struct Global {
+    float inverse, factor;  // global_scale_inv; mode 5: RN32(S * RN32(1/6))
+};
+__device__ __forceinline__ Global global_of(const float* amax) {
+    if (!NVFP4) return {1.0f, 1.0f};
+    if (MODE == 6) return {__fdiv_rn(*amax, 2688.0f), 0.0f};
+    float s = fminf(__fdiv_rn(2688.0f, *amax), __uint_as_float(FLT_MAX_BITS));
+    if (*amax == 0.0f || s == 0.0f) s = 1.0f;
+    return {__frcp_rn(s), __fmul_rn(s, 1.0f / 6.0f)};
+}
+
+/// A group's scale: what elements are multiplied by, and the byte in memory.
+struct GroupScale {
+    float scale;
+    u32 byte;
+};
+__device__ __forceinline__ GroupScale scale_of(float amax, const Global& global) {
+    constexpr float M = max_of(FORMAT);
+    const float limit = __uint_as_float(FLT_MAX_BITS);
+    if (MODE == 5) {
+        const u32 byte = fp8_pair<0>(fminf(__fmul_rn(amax, global.factor), limit), 0.0f) & 0xff;
+        return {fminf(__frcp_rn(__fmul_rn(e4m3_value(byte), global.inverse)), limit), byte};
+    }
+    if (MODE == 6) {
+        const float b = __fdiv_rn(__fdiv_rn(amax, 6.0f), global.inverse);
+        const u32 byte = fp8_pair<0>(b < 0.015625f ? 0.015625f : b > 448.0f ? 448.0f : b, 0.0f) & 0xff;
+        return {__fdiv_rn(__frcp_rn(global.inverse), e4m3_value(byte)), byte};
+    }
+    u32 byte;
+    if (MODE == 0) {
+        byte = e8m0_up(__fmul_rn(amax, 1.0f / M));
+    } else if (MODE == 4) {
+        const u32 bits = __float_as_uint(__fmul_rn(amax, 1.0f / M)), exponent = bits >> 23, fraction = bits & 0x7fffffu;
+        byte = bits >= INFINITE ? 255 : exponent + (exponent == 0 ? fraction > 0x400000u : fraction != 0);
+    } else {
+        u32 bits = __float_as_uint(amax);
+        if (MODE == 3 && bits <= INFINITE) bits = (bits + (1u << (22 - mantissa_of(FORMAT)))) & 0xff800000u;
+        const int e = (int)(bits >> 23) + (MODE == 2 && (bits & 0x7fffffu)) - emax_of(FORMAT);
+        byte = bits >= INFINITE ? 255 : (u32)max(0, min(255, e));
+    }
+    return {e8m0_reciprocal(byte), byte};
+}
+
+__device__ __forceinline__ u32 code_of(float v, float scale) {
+    const float p = __fmul_rn(v, scale);
+    if (FORMAT >= 2 && MODE != 5 && p != p) return FORMAT == 2 ? 0x3 : FORMAT == 3 ? 0xc : 0xe;
+    return any_code<FORMAT>(p);
+}
+/// Codes of eight elements, one a byte; `scale(j)` of each.
+template <typename S>
+__device__ __forceinline__ uint2 codes_of(const Eight<IN>& v, const S& scale) {
+    if (FORMAT <= 1) {
+        float p[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) p[j] = __fmul_rn(v[j], scale(j));
+        constexpr int F = FORMAT == 1;
+        return make_uint2(fp8_four<F>(p[0], p[1], p[2], p[3]), fp8_four<F>(p[4], p[5], p[6], p[7]));
+    }
+    u32 word[2] = {0, 0};
+#pragma unroll
+    for (int j = 0; j < 8; j++) word[j / 4] |= code_of(v[j], scale(j)) << (8 * (j % 4));
+    return make_uint2(word[0], word[1]);
+}
+
+/// Four codes of 4 bits, one a byte, to two bytes.
+__device__ __forceinline__ u32 pack_nibbles(u32 w) { return __byte_perm(w | w >> 4, 0, 0x4420); }
+/// The first `count` of eight e2m1 codes, one a byte, as nibbles from `at`, a byte at a time.
+__device__ __forceinline__ void store_nibbles(u8* at, uint2 eight, int count) {
+    const u32 bytes = pack_nibbles(eight.x) | pack_nibbles(eight.y) << 16;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (2 * i + 1 < count) at[i] = (u8)(bytes >> (8 * i));
+        else if (2 * i < count) at[i] = (u8)(bytes >> (8 * i)) & 0xf;
+    }
+}
+
+/// Two nibbles a byte: store_tile and store_turned for e2m1.
+__device__ __forceinline__ void store_tile_packed(u8* d, const uint2 (&codes)[8], const TilePlace& p) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (!p.has(i)) continue;
+        u8* at = d + (long long)(p.row() + i) * ceil_div(p.cols, 2) + p.col() / 2;
+        if (p.whole()) *(u32*)at = pack_nibbles(codes[i].x) | pack_nibbles(codes[i].y) << 16;
+        else store_nibbles(at, codes[i], p.cols - p.col());
+    }
+}
+__device__ __forceinline__ void store_turned_packed(u8* turned, const u8* shared, const TilePlace& p) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int column = 16 * i + threadIdx.x / 16, piece = threadIdx.x % 16, row = p.row0 + 8 * piece;
+        if (p.col0 + column >= p.cols) continue;
+        const uint2 v = *(const uint2*)(shared + column * TILE + (piece ^ (column / 8)) * 8);
+        u8* at = turned + (long long)(p.col0 + column) * ceil_div(p.rows, 2) + row / 2;
+        if (!WHOLE) store_nibbles(at, v, p.rows - row);
+        else if (row < p.rows) *(u32*)at = pack_nibbles(v.x) | pack_nibbles(v.y) << 16;
+    }
+}
+
+struct Shared {
+    alignas(16) u8 turned[TILE_BYTES];
+    u32 columns[WARPS][16][WORDS];     // largest of a warp's 16 rows, as Largest packs them
+    float scale[TILE / GROUP][TILE];   // of the columns of each group of rows
+};
+
+/// The largest of the groups' columns of the other warp with rows of the same groups: for groups of 32.
+__device__ __forceinline__ void share_columns(Amax (&column)[WORDS], Shared& shared) {
+    const int warp = threadIdx.x / 32, tx = threadIdx.x % 16;
+    if (threadIdx.x % 32 < 16) {
+#pragma unroll
+        for (int k = 0; k < WORDS; k++) shared.columns[warp][tx][k] = column[k].pair;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < WORDS; k++) column[k].take(shared.columns[GROUP == 32 ? warp ^ 1 : warp][tx][k]);
+}
+
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
+    cast_mx(const void* x, u8* codes, u8* turned, u8* scale, u8* turned_scale, const float* amax, float* global_scale_inv, int rows, int cols) {
+    __shared__ Shared shared;
+    const int across = ceil_div(cols, TILE), tile = blockIdx.x, lanes = GROUP / 8;
+    const TilePlace p = {rows, cols, tile / across * TILE, tile % across * TILE};
+    const int row_groups = ceil_div(cols, GROUP), column_groups = ceil_div(rows, GROUP);
+    Eight<IN> v[8];
+    uint2 q[8];
+    load_tile(v, x, p);
+    const Global global = global_of(amax);
+    if (NVFP4 && tile == 0 && threadIdx.x == 0) *global_scale_inv = global.inverse;
+
+    Amax column[WORDS];
+    if (SQUARE || turned) {
+#pragma unroll
+        for (int k = 0; k < WORDS; k++) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) column[k].take(v[i].word[k]);
+            column[k].take(__shfl_xor_sync(~0u, column[k].pair, 16));
+        }
+        share_columns(column, shared);
+    }
+    if (SQUARE) {
+        Amax largest;
+#pragma unroll
+        for (int k = 0; k < WORDS; k++) largest.take(column[k].pair);
+#pragma unroll
+        for (int step = lanes / 2; step; step /= 2) largest.take(__shfl_xor_sync(~0u, largest.pair, step));
+        const GroupScale s = scale_of(__uint_as_float(largest.bits()), global);
+#pragma unroll
+        for (int i = 0; i < 8; i++) q[i] = codes_of(v[i], [&](int) { return s.scale; });
+        if (p.row() % GROUP == 0 && p.col() % GROUP == 0 && p.row() < rows && p.col() < cols)
+            scale[(long long)(p.row() / GROUP) * row_groups + p.col() / GROUP] = (u8)s.byte;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            Amax largest;
+            largest.take(v[i]);
+#pragma unroll
+            for (int step = lanes / 2; step; step /= 2) largest.take(__shfl_xor_sync(~0u, largest.pair, step));
+            const GroupScale s = scale_of(__uint_as_float(largest.bits()), global);
+            q[i] = codes_of(v[i], [&](int) { return s.scale; });
+            if (p.col() % GROUP == 0 && p.row() + i < rows && p.col() < cols) scale[(long long)(p.row() + i) * row_groups + p.col() / GROUP] = (u8)s.byte;
+        }
+    }
+    if (PACKED) store_tile_packed(codes, q, p);
+    else store_tile(codes, q, p);
+    if (!turned) return;
+
+    if (!SQUARE) {
+        // A thread's group of rows: the first of them computes the scales of its eight columns for all.
+        const int group = threadIdx.x / 16 * 8 / GROUP;
+        if (p.row() % GROUP == 0) {
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                Amax one;
+                one.pair = IN == 2 ? column[j % WORDS].pair : j & 1 ? column[j / 2].pair >> 16 : column[j / 2].pair & 0xffff;
+                const GroupScale s = scale_of(__uint_as_float(one.bits()), global);
+                shared.scale[group][8 * (threadIdx.x % 16) + j] = s.scale;
+                if (p.row() < rows && p.col() + j < cols) turned_scale[(long long)(p.col() + j) * column_groups + p.row() / GROUP] = (u8)s.byte;
+            }
+        }
+        __syncthreads();
+        float own[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) own[j] = shared.scale[group][8 * (threadIdx.x % 16) + j];
+#pragma unroll
+        for (int i = 0; i < 8; i++) q[i] = codes_of(v[i], [&](int j) { return own[j]; });
+    }
+    put_turned(shared.turned, q);
+    __syncthreads();
+    if (PACKED) store_turned_packed(turned, shared.turned, p);
+    else store_turned(turned, shared.turned, p);
+}
+
+/// Code `i` of a row of `length` into memory; a byte of two is written by the thread that has its even code, so neighbours are handed over.
+__device__ void put_naive(u8* codes, long long row, int length, int i, u32 code, u32 next) {
+    if (!PACKED) codes[row * length + i] = (u8)code;
+    else if (i % 2 == 0) codes[row * ceil_div(length, 2) + i / 2] = (u8)(code | (i + 1 < length ? next << 4 : 0));
+}
+
+extern "C" __global__ void cast_mx_naive(const void* x, u8* codes, u8* turned, u8* scale, u8* turned_scale, const float* amax, float* global_scale_inv,
+                                         int rows, int cols) {
+    const int across = ceil_div(cols, GROUP), down = ceil_div(rows, GROUP), block = blockIdx.x * blockDim.x + threadIdx.x;
+    const int r0 = block / across * GROUP, c0 = block % across * GROUP, r1 = min(rows, r0 + GROUP), c1 = min(cols, c0 + GROUP);
+    if (r0 >= rows) return;
+    const Global global = global_of(amax);
+    if (NVFP4 && block == 0) *global_scale_inv = global.inverse;
+    const auto at = [&](int r, int c) { return r < rows && c < cols ? element<IN>(x, (long long)r * cols + c) : 0.0f; };
+    const auto largest = [&](int ra, int rb, int ca, int cb) {
+        u32 bits = 0;
+        for (int r = ra; r < rb; r++) {
+            for (int c = ca; c < cb; c++) {
+                const float v = at(r, c);
+                if (NAN_WINS || v == v) bits = max(bits, __float_as_uint(v) & MAGNITUDE);
+            }
+        }
+        return scale_of(__uint_as_float(bits), global);
+    };
+    const GroupScale square = largest(r0, r1, c0, c1);
+    if (SQUARE) scale[block] = (u8)square.byte;
+    for (int r = r0; r < r1; r++) {
+        const GroupScale s = SQUARE ? square : largest(r, r + 1, c0, c1);
+        if (!SQUARE) scale[(long long)r * across + c0 / GROUP] = (u8)s.byte;
+        for (int c = c0; c < c1; c++) put_naive(codes, r, cols, c, code_of(at(r, c), s.scale), code_of(at(r, c + 1), s.scale));
+    }
+    for (int c = c0; turned && c < c1; c++) {
+        const GroupScale s = SQUARE ? square : largest(r0, r1, c, c + 1);
+        if (!SQUARE) turned_scale[(long long)c * down + r0 / GROUP] = (u8)s.byte;
+        for (int r = r0; r < r1; r++) put_naive(turned, c, rows, r, code_of(at(r, c), s.scale), code_of(at(r + 1, c), s.scale));
+    }
+}

@@ -1,0 +1,54 @@
+// Codes of formats that sm_90 has no conversion to, and scales in e8m0 and e4m3, by integer arithmetic.
+// Formats: 0 e4m3, 1 e5m2 (hardware), 2 e2m1, 3 e2m3, 4 e3m2.
+#pragma once
+#include "common/fp8_cast.cuh"
+
+/// Of a format: bits of mantissa, exponent bias, largest finite value.
+__host__ __device__ constexpr int mantissa_of(int f) { return f == 0 ? 3 : f == 1 ? 2 : f == 2 ? 1 : f == 3 ? 3 : 2; }
+__host__ __device__ constexpr int bias_of(int f) { return f == 0 ? 7 : f == 1 ? 15 : f == 4 ? 3 : 1; }
+__host__ __device__ constexpr float max_of(int f) { return f == 0 ? 448.0f : f == 1 ? 57344.0f : f == 2 ? 6.0f : f == 3 ? 7.5f : 28.0f; }
+/// Exponent of the largest value.
+__host__ __device__ constexpr int emax_of(int f) { return f == 0 ? 8 : f == 1 ? 15 : f == 4 ? 4 : 2; }
+
+/// e2m1, e2m3, e3m2 of v, nearest even, saturating, NaN to +max (they have none). With m bits of mantissa the code of a normal value is
+/// the f32's exponent and upper mantissa after rounding, less the difference of the biases; below the smallest normal, adding a power of
+/// two whose unit is the subnormal gap rounds to it.
+template <int F>
+__device__ __forceinline__ u32 narrow_code(float v) {
+    constexpr int M = mantissa_of(F), SHIFT = 23 - M, BIAS = bias_of(F);
+    const u32 word = __float_as_uint(v);
+    const float a = fminf(fabsf(v), max_of(F));  // of a NaN: max
+    const u32 bits = __float_as_uint(a);
+    const u32 normal = ((bits + ((1u << (SHIFT - 1)) - 1) + ((bits >> SHIFT) & 1)) >> SHIFT) - ((127u - BIAS) << M);
+    constexpr u32 MAGIC = (u32)(127 + 1 - BIAS - M + 23) << 23;
+    const u32 subnormal = __float_as_uint(__fadd_rn(a, __uint_as_float(MAGIC))) - MAGIC;
+    const u32 code = a < __uint_as_float((u32)(128 - BIAS) << 23) ? subnormal : normal;
+    const u32 sign = v == v ? (word >> 31) << (F == 2 ? 3 : 5) : 0;
+    return code | sign;
+}
+
+/// A code of any of the formats in the low byte.
+template <int F>
+__device__ __forceinline__ u32 any_code(float v) {
+    return F <= 1 ? fp8_pair<F == 0 ? 0 : 1>(v, 0.0f) & 0xff : narrow_code<F>(v);
+}
+
+/// e8m0 rounded up: the byte of the smallest power of two that is at least v >= 0; Inf 254, NaN 255, zero 0 (cvt.rp.satfinite.ue8m0).
+__device__ __forceinline__ u32 e8m0_up(float v) {
+    const u32 bits = __float_as_uint(v);
+    if (v != v) return 255;
+    const u32 exponent = bits >> 23, fraction = bits & 0x7fffffu;
+    const u32 up = exponent == 0 ? fraction > 0x400000u : fraction != 0;
+    return min(exponent + up, 254u);
+}
+/// The value of an e8m0 byte.
+__device__ __forceinline__ float e8m0_value(u32 byte) { return __uint_as_float(byte == 255 ? MAGNITUDE : byte == 0 ? 0x400000u : byte << 23); }
+/// 2^(127 - byte), the reciprocal.
+__device__ __forceinline__ float e8m0_reciprocal(u32 byte) { return e8m0_value(byte == 255 ? 255 : 254 - byte); }
+
+/// The value of an e4m3 code.
+__device__ __forceinline__ float e4m3_value(u32 code) {
+    u32 pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((u16)code));
+    return f16_to_f32((u16)pair);
+}
