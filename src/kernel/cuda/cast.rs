@@ -70,6 +70,10 @@ impl Side {
         let scale = Arg::Pointer(self.scale.as_ref().map_or(0, Buffer::pointer));
         [scale, self.amax.arg(), self.scale_inv.arg()]
     }
+    /// global_scale_inv, which stands in the place of scale_inv.
+    pub fn global(&self, gpu: &Gpu) -> Result<f32> {
+        Ok(f32s(gpu, "global_scale_inv", &self.scale_inv)?[0])
+    }
     /// What the kernel wrote: amax (a NaN is not reported: 0), scale_inv.
     pub fn download(&self, gpu: &Gpu) -> Result<(f32, f32)> {
         let amax = elementwise::amax(&f32s(gpu, "amax", &self.amax)?);

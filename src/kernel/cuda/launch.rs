@@ -185,7 +185,13 @@ impl Gpu {
 
     /// A poisoned output of `bytes`.
     pub fn output(&self, bytes: usize) -> Result<Buffer> {
-        self.allocate(bytes, POISON)
+        self.filled(bytes, POISON)
+    }
+
+    /// An output of `bytes` that holds `fill` before: of two runs that differ in it, what differs was never written. For outputs of
+    /// which every bit pattern is a result ([`Gpu::download_any`]).
+    pub fn filled(&self, bytes: usize, fill: u8) -> Result<Buffer> {
+        self.allocate(bytes, fill)
     }
 
     fn allocate(&self, bytes: usize, fill: u8) -> Result<Buffer> {
@@ -205,16 +211,26 @@ impl Gpu {
 
     /// What a kernel wrote, elements of `size` bytes. Errors: an element was never written, or something beside the buffer was.
     pub fn download(&self, what: &str, buffer: &Buffer, size: usize) -> Result<Vec<u8>> {
+        inspect(what, &self.fetch(buffer)?, size).map(<[u8]>::to_vec)
+    }
+
+    /// What a kernel wrote where all bits set is a result. Errors: something beside the buffer was written.
+    pub fn download_any(&self, what: &str, buffer: &Buffer) -> Result<Vec<u8>> {
+        interior(what, &self.fetch(buffer)?).map(<[u8]>::to_vec)
+    }
+
+    /// A buffer with its guard bands.
+    fn fetch(&self, buffer: &Buffer) -> Result<Vec<u8>> {
         self.enter()?;
         let mut all = vec![0u8; buffer.bytes + 2 * GUARD];
         // SAFETY: the allocation has exactly this length.
         unsafe { result::memcpy_dtoh_sync(&mut all, buffer.base) }.map_err(|e| failed("cuMemcpyDtoH", e))?;
-        inspect(what, &all, size).map(<[u8]>::to_vec)
+        Ok(all)
     }
 }
 
-/// The interior of a guarded buffer. Errors: a guard byte changed; an element is still poison.
-fn inspect<'a>(what: &str, all: &'a [u8], size: usize) -> Result<&'a [u8]> {
+/// The interior of a guarded buffer. Errors: a guard byte changed.
+fn interior<'a>(what: &str, all: &'a [u8]) -> Result<&'a [u8]> {
     let (before, rest) = all.split_at(GUARD);
     let (inside, after) = rest.split_at(rest.len() - GUARD);
     if let Some(i) = before.iter().rposition(|b| *b != GUARD_BYTE) {
@@ -223,6 +239,12 @@ fn inspect<'a>(what: &str, all: &'a [u8], size: usize) -> Result<&'a [u8]> {
     if let Some(i) = after.iter().position(|b| *b != GUARD_BYTE) {
         return Err(Error::value(what, format!("a write {i} bytes past its end"), "writes inside only"));
     }
+    Ok(inside)
+}
+
+/// The interior of a guarded buffer of elements of `size` bytes. Errors: a guard byte changed; an element is still poison.
+fn inspect<'a>(what: &str, all: &'a [u8], size: usize) -> Result<&'a [u8]> {
+    let inside = interior(what, all)?;
     let unwritten = |e: &[u8]| e.iter().all(|b| *b == POISON);
     match inside.chunks(size).position(unwritten) {
         Some(i) => Err(Error::value(what, format!("element {i} was never written"), "every element written")),

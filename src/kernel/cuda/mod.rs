@@ -4,6 +4,7 @@
 
 pub mod cast;
 pub mod cast_block;
+pub mod cast_mx;
 pub mod cast_transpose;
 pub mod device;
 pub mod elements;
@@ -17,5 +18,11 @@ pub mod timed;
 use crate::kernel::Kernel;
 
 /// Every CUDA kernel, one entry a line.
-pub const KERNELS: &[&dyn Kernel] =
-    &[&cast::Cast, &cast_block::CastBlock, &cast_transpose::CastTranspose, &fp8_gemm::Fp8Gemm, &fp8_gemm::GroupedGemm];
+pub const KERNELS: &[&dyn Kernel] = &[
+    &cast::Cast,
+    &cast_block::CastBlock,
+    &cast_mx::CastMx,
+    &cast_transpose::CastTranspose,
+    &fp8_gemm::Fp8Gemm,
+    &fp8_gemm::GroupedGemm,
+];

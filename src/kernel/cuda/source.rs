@@ -16,6 +16,7 @@ macro_rules! embed {
 pub const SOURCES: &[Source] = embed![
     "cast.cu",
     "cast_block.cu",
+    "cast_mx.cu",
     "cast_row.cu",
     "cast_transpose.cu",
     "fp8_gemm.cu",
@@ -36,6 +37,7 @@ pub const HEADERS: &[Source] = embed![
     "common/int4.cuh",
     "common/intmma.cuh",
     "common/mbarrier.cuh",
+    "common/narrow.cuh",
     "common/scale_rule.cuh",
     "common/tile.cuh",
     "common/tma.cuh",

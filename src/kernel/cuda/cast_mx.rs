@@ -1,0 +1,213 @@
+//! Microscaling casts, MX and NVFP4, and their transposed copies: `kernels/cast_mx.cu` (contract there).
+
+use super::cast::{Rule, Side, defines, tensor_amax};
+use super::elements::{dtype, upload};
+use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use crate::format::pack::{NibbleOrder, unpack4};
+use crate::kernel::cpu::cast::check_for;
+use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output, Part, cpu};
+use crate::model::elementwise;
+use crate::op::Op;
+use crate::quant::QTensorParts;
+use crate::recipe::Recipe;
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+
+pub struct CastMx;
+
+static SPEC: KernelSpec = KernelSpec {
+    name: "cuda/cast_mx",
+    backend: Backend::Cuda,
+    ops: &[Op::Cast, Op::CastTranspose],
+    help: "f16, bf16, f32 to MXFP8, MXFP6, MXFP4 and NVFP4, by rows and columns (TransformerEngine, torchao)",
+    source: "kernels/cast_mx.cu",
+};
+
+/// Name, MODE, SQUARE of `cast_mx.cu`.
+const RECIPES: &[(&str, i32, bool)] = &[
+    ("te_mxfp8", 0, false),
+    ("te_mxfp8_32x32", 0, true),
+    ("mx_floor", 1, false),
+    ("mx_ceil", 2, false),
+    ("mx_even", 3, false),
+    ("mx_rceil", 4, false),
+    ("te_nvfp4", 5, false),
+    ("te_nvfp4_16x16", 5, true),
+    ("ao_nvfp4", 6, false),
+];
+
+/// A recipe as the kernel knows it.
+#[derive(Clone, Copy)]
+struct Plan<'a> {
+    recipe: &'a Recipe,
+    mode: i32,
+    square: bool,
+    /// FORMAT.
+    format: i32,
+}
+
+impl<'a> Plan<'a> {
+    fn of(out: &'a OutSpec) -> Result<Self> {
+        let found = match out {
+            OutSpec::Recipe(r) => RECIPES.iter().find(|k| k.0 == r.name).map(|k| (r, k)),
+            _ => None,
+        };
+        let names = || RECIPES.iter().map(|k| k.0).collect::<Vec<_>>().join(", ");
+        let (recipe, known) = found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))?;
+        let formats = [Format::E4m3, Format::E5m2, Format::E2m1, Format::E2m3, Format::E3m2];
+        let format = formats.iter().position(|f| *f == recipe.format);
+        let format = format.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has no {}", recipe.format)))?;
+        Ok(Plan { recipe, mode: known.1, square: known.2, format: format as i32 })
+    }
+    fn nvfp4(&self) -> bool {
+        self.mode >= 5
+    }
+    /// Elements that share a scale along a row (and, in square tiles, along a column).
+    fn group(&self) -> usize {
+        if self.nvfp4() { 16 } else { 32 }
+    }
+    fn granularity(&self) -> Granularity {
+        let group = self.group();
+        if self.square { Granularity::Block { rows: group, cols: group } } else { Granularity::Group(group) }
+    }
+    /// Bytes of a row of codes.
+    fn pitch(&self, cols: usize) -> usize {
+        if self.recipe.format == Format::E2m1 { cols.div_ceil(2) } else { cols }
+    }
+    /// The values of scale bytes.
+    fn scale_inv(&self, bytes: &[u8]) -> Vec<f32> {
+        bytes.iter().map(|b| self.scale_format().decode(u32::from(*b)) as f32).collect()
+    }
+    fn scale_format(&self) -> Format {
+        if self.nvfp4() { Format::E4m3 } else { Format::E8m0 }
+    }
+}
+
+/// Codes of e2m1, one a byte, of rows of `cols`, from rows of ⌈cols/2⌉ bytes. Errors: the half of a byte beyond the last column is
+/// not zero.
+fn unpack(bytes: &[u8], cols: usize) -> Result<Vec<u8>> {
+    let mut codes = Vec::with_capacity(bytes.len() * 2);
+    for row in bytes.chunks(cols.div_ceil(2)) {
+        codes.extend(unpack4(row, NibbleOrder::LowFirst));
+        if cols % 2 == 1 && codes.pop() != Some(0) {
+            return Err(Error::value("the last half byte of a row of e2m1", "not zero", "zero: it holds no element"));
+        }
+    }
+    Ok(codes)
+}
+
+/// Bytes of one launch: codes, scale, transposed codes and their scale (empty where there are none).
+#[derive(PartialEq)]
+struct Written([Vec<u8>; 4]);
+
+/// Launches with outputs that hold `fill` before.
+fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool, side: &Side, fill: u8) -> Result<Written> {
+    let (rows, cols, group) = (x.rows(), x.cols(), plan.group());
+    let (down, across) = (rows.div_ceil(group), cols.div_ceil(group));
+    let own = transpose && !plan.square;
+    let sizes = [
+        rows * plan.pitch(cols),
+        if plan.square { down * across } else { rows * across },
+        if transpose { cols * plan.pitch(rows) } else { 0 },
+        if own { cols * down } else { 0 },
+    ];
+    let buffers = sizes.iter().map(|bytes| gpu.filled(*bytes, fill)).collect::<Result<Vec<_>>>()?;
+    let pointer = |i: usize| Arg::Pointer(if sizes[i] == 0 { 0 } else { buffers[i].pointer() });
+    let whole = rows.is_multiple_of(16) && cols.is_multiple_of(8);
+    let defines = [
+        format!("-DIN={}", dtype(x.dtype())),
+        format!("-DFORMAT={}", plan.format),
+        format!("-DMODE={}", plan.mode),
+        format!("-DSQUARE={}", i32::from(plan.square)),
+        format!("-DWHOLE={}", i32::from(whole)),
+    ];
+    let grid = rows.div_ceil(128) * cols.div_ceil(128);
+    let launch = Launch {
+        source: "cast_mx.cu",
+        defines: &defines,
+        entry: "cast_mx",
+        grid: (grid as u32, 1, 1),
+        block: (256, 1, 1),
+        shared: 0,
+    };
+    let [_, amax, global] = side.args();
+    let size = [Arg::Int(rows as i32), Arg::Int(cols as i32)];
+    let mut args = vec![elements.arg(), pointer(0), pointer(2), pointer(1), pointer(3), amax, global];
+    args.extend(size);
+    // SAFETY: the arguments are contract cast_mx's, in its order; buffers have the sizes of rows, cols and the groups.
+    unsafe { gpu.launch(&launch, &mut args)? };
+    let names = ["codes", "scale", "transposed codes", "scale of the transposed copy"];
+    let bytes = names.iter().zip(&buffers).map(|(name, b)| gpu.download_any(name, b)).collect::<Result<Vec<_>>>()?;
+    Ok(Written(bytes.try_into().map_err(|_| Error::shape("outputs of cast_mx", "another number", "4"))?))
+}
+
+impl Kernel for CastMx {
+    fn spec(&self) -> &KernelSpec {
+        &SPEC
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        check_for(&SPEC, job)?;
+        let plan = Plan::of(&job.out)?;
+        let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
+        if x.rows() == 0 || x.cols() == 0 {
+            return Err(Error::unsupported(SPEC.name, format!("nothing has no amax: {}×{}", x.rows(), x.cols())));
+        }
+        if plan.recipe.spec()?.source.starts_with("torchao") && x.dtype() == Format::F16 {
+            return Err(Error::unsupported(SPEC.name, format!("{} takes bf16 and f32 only", plan.recipe)));
+        }
+        Ok(())
+    }
+    fn run(&self, job: &Job) -> Result<Output> {
+        self.check(job)?;
+        let gpu = gpu()?;
+        let (plan, transpose) = (Plan::of(&job.out)?, job.op == Op::CastTranspose);
+        let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
+        let (rows, cols) = (x.rows(), x.cols());
+        let (elements, side) = (upload(gpu, x)?, Side::new(gpu, &job.out, 0)?);
+        if plan.nvfp4() {
+            let rule = Rule { rule: if plan.mode == 6 { 2 } else { 1 }, pow2: 0 };
+            tensor_amax(gpu, &defines(SPEC.name, x.dtype(), Format::E4m3, rule)?, &elements, &side, rows * cols)?;
+        }
+        // Every bit pattern of a packed byte or of an e8m0 scale is a result: what differs between two fillings was never written.
+        let written = launch(gpu, x, &elements, &plan, transpose, &side, 0xff)?;
+        if written != launch(gpu, x, &elements, &plan, transpose, &side, 0)? {
+            return Err(Error::value("outputs of cast_mx", "bytes that keep what was there before", "every byte written"));
+        }
+        let global_scale_inv = if plan.nvfp4() { Some(side.global(gpu)?) } else { None };
+        let q = |rows, cols, codes: &[u8], scale_inv| {
+            let codes = if plan.recipe.format == Format::E2m1 { unpack(codes, cols)? } else { codes.to_vec() };
+            let (format, granularity, scale_format) = (plan.recipe.format, plan.granularity(), plan.scale_format());
+            let zero = Zero::None;
+            let parts =
+                QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv };
+            QTensor::new(parts)
+        };
+        let Written([codes, scale, turned, turned_scale]) = &written;
+        let d = q(rows, cols, codes, plan.scale_inv(scale))?;
+        let transpose = match (transpose, plan.square) {
+            (false, _) => None,
+            (true, true) => Some(q(cols, rows, turned, d.transposed()?.scale_inv().to_vec())?),
+            (true, false) => Some(q(cols, rows, turned, plan.scale_inv(turned_scale))?),
+        };
+        let part = Part { d: Data::Quantized(d), transpose, amax: None };
+        Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        self.check(job)?;
+        match job.op {
+            Op::Cast => cpu::cast::Cast.run(job).map(Some),
+            _ => cpu::cast_transpose::CastTranspose.run(job).map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nibbles_are_unpacked_row_by_row() {
+        assert_eq!(unpack(&[0x21, 0x43], 4).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(unpack(&[0x21, 0x03, 0x65, 0x07], 3).unwrap(), [1, 2, 3, 5, 6, 7]);
+        assert!(unpack(&[0x21, 0x43], 3).is_err());
+    }
+}
