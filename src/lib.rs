@@ -63,7 +63,10 @@ pub mod format;
 pub mod input;
 pub mod kernel;
 pub mod model;
+#[cfg(feature = "notebook")]
+pub mod notebook;
 pub mod op;
+pub mod prelude;
 pub mod quant;
 pub mod recipe;
 pub mod report;

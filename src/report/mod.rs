@@ -42,6 +42,11 @@ pub fn write(out: &Path, rows: &[Row]) -> Result<PathBuf> {
     save("index.html", &page::html(rows, &figures, &provenance))
 }
 
+/// Every figure that these rows can fill, without error maps.
+pub fn figures(rows: &[Row]) -> Vec<Figure> {
+    figures::all(rows, &[])
+}
+
 /// A row as one JSON object: numbers as numbers, empty columns left out, a non-finite number as its name.
 pub fn json(row: &Row) -> serde_json::Value {
     let value = |name: &str, unit: &str| -> serde_json::Value {

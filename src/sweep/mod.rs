@@ -1,10 +1,11 @@
 //! From a TOML file to cases: what is to be run.
 //!
 //! `data/sweeps/*.toml → Sweep → Case`; [`case`] is one point, [`mod@file`] the format of the file, [`expand`] the product of
-//! its axes. [`build`] turns a case into a job, [`assay`] a job into a row, [`run`] a sweep into a folder.
+//! its axes. [`builder`] the same from code. [`build`] turns a case into a job, [`assay`] a job into a row, [`run`] a sweep into a folder.
 
 pub mod assay;
 pub mod build;
+pub mod builder;
 pub mod case;
 pub mod coverage;
 pub mod evidence;

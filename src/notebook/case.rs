@@ -1,0 +1,74 @@
+//! A case that ran: verdict, power, error map.
+
+use super::{Chart, Show, Table, badge, raw};
+use crate::compare::Verdict;
+use crate::report::short;
+use crate::sweep::assay::Assayed;
+use crate::sweep::evidence::Judgement;
+use crate::sweep::maps::ErrorMap;
+use maud::html;
+
+impl Assayed {
+    /// The three errors beside each other.
+    pub fn errors(&self) -> Table {
+        let c = &self.judgements[0].comparison;
+        let row = |m: &crate::compare::Metric| {
+            let of = |s: Option<&crate::compare::ErrorStats>| s.map_or("·".to_string(), |s| short((m.get)(s)));
+            vec![m.name.to_string(), of(c.quantization.as_ref()), of(Some(&c.kernel)), of(c.total.as_ref()), m.unit.to_string()]
+        };
+        let wanted = ["rmse", "max_abs", "rel_frobenius", "sqnr_db", "max_ulp", "mean_z", "saturated", "flushed"];
+        let rows = crate::compare::METRICS.iter().filter(|m| wanted.contains(&m.name)).map(row);
+        Table::new("three errors", ["metric", "quantization", "kernel", "total", "unit"], rows)
+    }
+    /// Largest error over its bound in each tile of the result's first part.
+    pub fn map(&self) -> Chart {
+        let j = &self.judgements[0];
+        let ratios = j.bound.ratios(&j.actual).unwrap_or_else(|_| vec![f64::NAN; j.actual.len()]);
+        let map = ErrorMap::new(String::new(), String::new(), j.actual.len() / j.cols.max(1), j.cols, &ratios);
+        let cells: Vec<Vec<Option<f64>>> = map.cells.iter().map(|r| r.iter().map(|v| Some(*v)).collect()).collect();
+        let (x, y) = (format!("column / {}", map.tile_cols), format!("row / {}", map.tile_rows));
+        Chart::map("kernel error over its bound", &x, &y, "error / bound", 1.0, &cells)
+    }
+    /// The verdict in words.
+    pub fn explain(&self) -> String {
+        let j = &self.judgements[0];
+        let c = &j.comparison;
+        let model = match c.mismatches {
+            Some(0) => format!("all {} elements equal the device model's bits", j.actual.len()),
+            Some(n) => format!("{n} of {} elements differ from the device model", j.actual.len()),
+            None => "no device model: judged by the bound alone".into(),
+        };
+        let why = if c.reason.is_empty() { String::new() } else { format!(" {}.", c.reason) };
+        let power = match (&c.power.no_power, c.verdict) {
+            (Some(p), _) => format!("It could not have failed: {}; would need {}.", p.reason, p.remedy),
+            (None, Verdict::Fail) => String::new(),
+            _ => format!("It would have caught a gain of {} and {} of the codes off by one.", short(c.power.gain), short(c.power.code_flip_rate)),
+        };
+        format!("{}: {}; largest error {} of its certain bound.{why} {power}", c.verdict, model, short(c.bound_ratio_certain))
+    }
+}
+
+impl Show for Assayed {
+    fn html(&self) -> String {
+        let j = &self.judgements[0];
+        let page = html! {
+            p.title { (badge(j.comparison.verdict.as_str())) " " (self.kernel) }
+            p { (self.explain()) }
+            (raw(&self.errors().html())) (raw(&j.comparison.power.html())) (raw(&self.map().html()))
+        };
+        page.into_string()
+    }
+    fn plain(&self) -> String {
+        format!("{}\n{}\n{}\n{}", self.kernel, self.explain(), self.errors().plain(), self.judgements[0].comparison.power.plain())
+    }
+}
+
+impl Show for Judgement {
+    fn html(&self) -> String {
+        let c = &self.comparison;
+        html! { p { (badge(c.verdict.as_str())) " " (c.reason) } (raw(&c.kernel.html())) (raw(&c.power.html())) }.into_string()
+    }
+    fn plain(&self) -> String {
+        format!("{} {}\n{}", self.comparison.verdict, self.comparison.reason, self.comparison.kernel.plain())
+    }
+}

@@ -1,0 +1,167 @@
+//! Rows as a sortable table, and the pictures people ask of them.
+
+use super::{Chart, Show, Table, badge};
+use crate::report::plot::Scale;
+use crate::report::{self, short};
+use crate::sweep::builder::Rows;
+use crate::sweep::row::{Row, column};
+use crate::{Error, Result};
+use maud::html;
+
+/// Columns shown where they differ between rows, after the verdict.
+const SHOWN: [&str; 21] = [
+    "op", "act", "recipe_a", "recipe_b", "group", "granularity", "accumulator", "m", "n", "k", "rows", "dtype", "out", "dist_a", "offset", "bias",
+    "quant_sqnr_db", "kernel_sqnr_db", "bound_ratio", "mismatches", "power_gain",
+];
+
+/// Rows of a table before it is cut.
+const MOST: usize = 60;
+
+fn cell(row: &Row, name: &str) -> String {
+    match row.num(name) {
+        Some(x) => short(x),
+        None => row.get(name).to_string(),
+    }
+}
+
+impl Rows {
+    /// The columns that say something: measurements, and coordinates that differ.
+    fn columns(&self) -> Vec<&'static str> {
+        let measured = |n: &str| n.contains("sqnr") || ["bound_ratio", "mismatches", "power_gain"].contains(&n);
+        let differs = |n: &str| self.iter().any(|r| r.get(n) != self[0].get(n));
+        let some = |n: &str| self.iter().any(|r| !r.get(n).is_empty());
+        SHOWN.into_iter().filter(|n| if measured(n) { some(n) } else { differs(n) }).collect()
+    }
+    /// A table of these columns. Errors: a column that does not exist.
+    pub fn table(&self, columns: &[&str]) -> Result<Table> {
+        if let Some(odd) = columns.iter().find(|c| column(c).is_none()) {
+            return Err(Error::unknown("column", odd, crate::sweep::row::COLUMNS.iter().map(|c| c.name.as_str())));
+        }
+        let rows = self.iter().map(|r| columns.iter().map(|c| cell(r, c)).collect::<Vec<_>>());
+        Ok(Table::new("", columns.iter().map(|c| c.replace('_', " ")), rows))
+    }
+    /// `y` over `x`, a line for each value of `name`. A logarithmic axis for counts, decibels linear. Errors: an unknown column; no
+    /// row has both numbers.
+    pub fn plot(&self, x: &str, y: &str, name: &str) -> Result<Chart> {
+        for c in [x, y, name] {
+            if column(c).is_none() {
+                return Err(Error::unknown("column", c, crate::sweep::row::COLUMNS.iter().map(|c| c.name.as_str())));
+            }
+        }
+        let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+        for row in self.iter() {
+            let (Some(px), Some(py)) = (row.num(x), row.num(y)) else { continue };
+            if !py.is_finite() {
+                continue;
+            }
+            let label = row.get(name);
+            match series.iter_mut().find(|s| s.0 == label) {
+                Some(s) => s.1.push((px, py)),
+                None => series.push((label.to_string(), vec![(px, py)])),
+            }
+        }
+        if series.is_empty() {
+            return Err(Error::value(format!("plot of {y} over {x}"), "no row with both", "rows that were judged; look at the reasons"));
+        }
+        series.iter_mut().for_each(|s| s.1.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        let unit = |c: &str| {
+            let spec = crate::sweep::row::COLUMNS.iter().find(|k| k.name == c).expect("known column");
+            let label = c.replace('_', " ");
+            if spec.unit.is_empty() || spec.unit == "1" { label } else { format!("{label}, {}", spec.unit) }
+        };
+        let scale = |c: &str| match c {
+            "m" | "n" | "k" | "group" => Scale::Log2,
+            c if c.ends_with("_db") || c == "offset" || c.ends_with("cosine") || c == "bound_ratio" => Scale::Linear,
+            _ => Scale::Log10,
+        };
+        let title = format!("{} over {}, by {}", y.replace('_', " "), x.replace('_', " "), name.replace('_', " "));
+        Ok(Chart::lines(&title, (&unit(x), scale(x)), (&unit(y), scale(y)), series))
+    }
+    /// What the recipes cost: SQNR of the quantization error of every recipe on every source, as a map in dB.
+    pub fn plot_sqnr(&self) -> Result<Chart> {
+        let recipe = |r: &Row| match (r.get("recipe_a"), r.get("recipe_b")) {
+            (a, b) if b.is_empty() || a == b => a.to_string(),
+            (a, b) => format!("{}+{b}", if a.is_empty() { "none" } else { a }),
+        };
+        let (mut names, mut sources): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        let mut at = std::collections::BTreeMap::new();
+        for row in self.iter() {
+            let Some(db) = row.num("quant_sqnr_db").filter(|x| x.is_finite()) else { continue };
+            let (name, source) = (recipe(row), row.get("dist_a").to_string());
+            if !names.contains(&name) {
+                names.push(name.clone());
+            }
+            if !sources.contains(&source) {
+                sources.push(source.clone());
+            }
+            let cell: &mut Vec<f64> = at.entry((name, source)).or_default();
+            cell.push(db);
+        }
+        if names.is_empty() {
+            return Err(Error::value("plot of SQNR", "no row with a quantization error", "rows that were judged; look at the reasons"));
+        }
+        let mean = |v: &Vec<f64>| v.iter().sum::<f64>() / v.len() as f64;
+        let cells: Vec<Vec<Option<(f64, f64)>>> = names
+            .iter()
+            .map(|n| {
+                let first = at.get(&(n.clone(), sources[0].clone())).map(mean);
+                let cell = |s: &String| at.get(&(n.clone(), s.clone())).map(|v| (mean(v), mean(v) - first.unwrap_or(mean(v))));
+                sources.iter().map(cell).collect()
+            })
+            .collect();
+        let unit = format!("dB against {}", sources[0]);
+        Ok(Chart::table("SQNR of the quantized values, dB: higher is better, 6 dB is half the error", &sources, &names, &cells, 6.0, &unit))
+    }
+    /// The figures of the report that these rows can fill.
+    pub fn figures(&self) -> Vec<Chart> {
+        report::figures(self).into_iter().map(Chart::from).collect()
+    }
+    /// What the worst row says: verdict, reason, power, and the command that shows it again.
+    pub fn explain(&self) -> Result<String> {
+        let worst = self.worst(1);
+        let row = worst.first().ok_or_else(|| Error::value("rows", "none", "at least one row to explain"))?;
+        let words = match row.get("verdict") {
+            "error" | "skipped" => format!("{}: {}", row.get("verdict"), row.get("reason")),
+            _ => worst.detail(0)?.explain(),
+        };
+        Ok(format!("{}\n{words}", row.get("case")))
+    }
+}
+
+impl Show for Rows {
+    fn html(&self) -> String {
+        if self.is_empty() {
+            return "<p>no rows</p>".into();
+        }
+        let columns = self.columns();
+        let troubled = self.iter().any(|r| !r.get("reason").is_empty());
+        let page = html! {
+            p.title { @for v in ["pass", "suspect", "fail", "no_power", "error", "skipped"] {
+                @let n = self.with(v).len();
+                @if n > 0 { (badge(v)) " " (n) " " }
+            } }
+            table.sortable {
+                thead { tr {
+                    th tabindex="0" onclick=(super::SORT) { "verdict" }
+                    @for c in &columns { th tabindex="0" onclick=(super::SORT) { (c.replace('_', " ")) } }
+                    @if troubled { th { "reason" } }
+                } }
+                tbody { @for row in self.iter().take(MOST) { tr title=(row.get("case")) {
+                    td { (badge(row.get("verdict"))) }
+                    @for c in &columns { td.number[row.num(c).is_some()] { (cell(row, c)) } }
+                    @if troubled { td.reason { (row.get("reason")) } }
+                } } }
+            }
+            @if self.len() > MOST { p.see { "the first " (MOST) " of " (self.len()) " rows; filter or worst(n) for others" } }
+        };
+        page.into_string()
+    }
+    fn plain(&self) -> String {
+        if self.is_empty() {
+            return "no rows".into();
+        }
+        let columns: Vec<&str> = ["verdict"].into_iter().chain(self.columns()).collect();
+        let shown = self.filter(|r| !r.get("case").is_empty());
+        shown.table(&columns).expect("columns of ours").plain()
+    }
+}
