@@ -1,5 +1,6 @@
 //! What a notebook needs: `use qassay::prelude::*;`
 
+pub use crate::baseline::diff::Change;
 pub use crate::compare::gates::GATES;
 pub use crate::compare::{ErrorStats, METRICS, Power, Verdict};
 pub use crate::input::{DISTRIBUTIONS, Source, generate};

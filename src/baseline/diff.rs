@@ -2,6 +2,7 @@
 
 use super::{Record, Side, ks};
 use crate::sweep::facts::Facts;
+use crate::sweep::row::Row;
 use std::collections::HashMap;
 
 /// What became of a case.
@@ -73,6 +74,8 @@ pub struct Drift {
     /// Verdicts, empty where there is none.
     pub before: String,
     pub after: String,
+    /// SHA-256 of what the run returned, where its bits are not the baseline's.
+    pub digest: String,
     /// The metric that moved, where one did.
     pub moved: Option<Moved>,
     /// Probability of error distributions as far apart as these, were they one.
@@ -129,6 +132,16 @@ pub fn compare(before: &Side, after: &Side) -> Comparison {
     Comparison { drifts, facts }
 }
 
+/// Compares rows in memory, such as a notebook's: the sweep is `name`, and no facts are known.
+pub fn of_rows(name: &str, before: &[Row], after: &[Row]) -> Comparison {
+    let side = |rows: &[Row]| Side {
+        sweep: name.to_string(),
+        records: rows.iter().map(Record::of).collect(),
+        facts: crate::sweep::facts::Facts::default(),
+    };
+    compare(&side(before), &side(after))
+}
+
 /// The facts that differ and may have changed a bit; the revision only beside a program that differs.
 fn named<'a>(before: &'a Facts, after: &'a Facts) -> Vec<(&'a str, &'a str, &'a str)> {
     let mut facts = before.differences(after, &["sweeps", "accepted at revision"]);
@@ -149,6 +162,7 @@ fn one(sweep: &str, before: Option<&Record>, after: Option<&Record>) -> Drift {
         change: Change::Identical,
         before: text(before, "verdict"),
         after: text(after, "verdict"),
+        digest: if text(before, "sha256") == text(after, "sha256") { String::new() } else { text(after, "sha256") },
         moved: None,
         p: None,
         beyond_order: false,

@@ -5,6 +5,7 @@
 
 pub mod diff;
 pub mod ks;
+pub mod order;
 
 use crate::sweep::facts::Facts;
 use crate::sweep::row::{self, Row};

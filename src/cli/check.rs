@@ -1,11 +1,12 @@
 //! `qassay check`: run the sweeps of the baselines again and compare. Never writes to the baselines.
 
 use super::diff::{self, Outputs};
+use crate::baseline::diff::{Change, Comparison, Drift};
 use crate::baseline;
 use crate::kernel::Backend;
 use crate::sweep::facts::Facts;
 use crate::sweep::plan::Selection;
-use crate::sweep::provenance;
+use crate::sweep::{Sweep, provenance};
 use crate::sweep::run::{self as runner, Options};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -74,7 +75,25 @@ pub fn run(args: Args) -> Result<u8> {
     if !kept {
         std::fs::remove_dir_all(&out).with_context(|| format!("{}: could not be removed", out.display()))?;
     }
-    diff::show(&diff::sides(&before, &after?), &args.outputs)
+    let mut comparison = diff::sides(&before, &after?);
+    name_orders(&mut comparison, &sweeps, &before);
+    diff::show(&comparison, &args.outputs)
+}
+
+/// Drifts whose order of summation is looked for: each takes some twenty runs of its case.
+const NAMED: usize = 8;
+
+/// Says which accumulator would have made the new bits, where one does.
+fn name_orders(comparison: &mut Comparison, sweeps: &[Sweep], before: &[baseline::Side]) {
+    let changed = |d: &&mut Drift| matches!(d.change, Change::OtherBits | Change::Better | Change::Worse) && !d.digest.is_empty();
+    for drift in comparison.drifts.iter_mut().filter(changed).take(NAMED) {
+        let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| baseline::name(&c.sweep) == drift.sweep && c.id() == drift.case);
+        let records = before.iter().filter(|s| s.sweep == drift.sweep).flat_map(|s| &s.records);
+        let old = records.into_iter().find(|r| r.get("case") == drift.case).map_or("", |r| r.get("sha256"));
+        if let Some(words) = case.and_then(|c| baseline::order::explain(c, old, &drift.digest)) {
+            drift.words += &format!("; {words}");
+        }
+    }
 }
 
 /// The sweeps that have a baseline in `folder`.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Print a metric over the accepted baselines: its largest value of each kernel, a column for each commit that changed it.
+/// Print, and draw, a metric over the accepted baselines: its largest value of each kernel, a column for each commit that changed it.
 #[derive(clap::Args)]
 pub struct Args {
     /// The sweep.
@@ -22,6 +22,9 @@ pub struct Args {
     /// The last commits to show.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 8)]
     last: usize,
+    /// Also draw it, as an SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<u8> {
@@ -39,6 +42,10 @@ pub fn run(args: Args) -> Result<u8> {
     }
     if columns.is_empty() {
         bail!("{}: no commit of {file} in its git log; commit what `qassay accept` wrote", folder.display());
+    }
+    if let Some(path) = &args.svg {
+        let svg = crate::report::history(&args.metric, &columns);
+        std::fs::write(path, svg).with_context(|| format!("{}: could not be written", path.display()))?;
     }
     print(&table(&args.metric, &columns));
     Ok(status::PASSED)

@@ -1,6 +1,7 @@
 //! Rows as a sortable table, and the pictures people ask of them.
 
 use super::{Chart, Show, Table, badge};
+use crate::baseline::diff::{self, Change, Comparison, Drift};
 use crate::report::plot::Scale;
 use crate::report::{self, short};
 use crate::sweep::builder::Rows;
@@ -125,6 +126,36 @@ impl Rows {
             _ => worst.detail(0)?.explain(),
         };
         Ok(format!("{}\n{words}", row.get("case")))
+    }
+}
+
+/// What changed between two runs of the same cases.
+impl Show for Comparison {
+    fn html(&self) -> String {
+        self.table().html()
+    }
+    fn plain(&self) -> String {
+        self.table().plain()
+    }
+}
+
+impl Comparison {
+    fn table(&self) -> Table {
+        let counts: Vec<String> = Change::ALL
+            .iter()
+            .filter(|c| self.count(**c) > 0)
+            .map(|c| format!("{} {}", self.count(*c), c.name().replace('_', " ")))
+            .collect();
+        let changed = self.drifts.iter().filter(|d| d.change != Change::Identical);
+        let row = |d: &Drift| vec![d.case.clone(), d.change.name().replace('_', " "), d.words.clone()];
+        Table::new(counts.join(", "), ["case", "change", "what"], changed.map(row))
+    }
+}
+
+impl Rows {
+    /// These rows against earlier ones of the same cases.
+    pub fn drift(&self, before: &Rows) -> Comparison {
+        diff::of_rows("notebook", before, self)
     }
 }
 

@@ -198,6 +198,7 @@ mod tests {
             change,
             before: "pass".into(),
             after: "fail".into(),
+            digest: String::new(),
             moved: None,
             p: Some(0.5),
             beyond_order: true,

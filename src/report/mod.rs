@@ -12,6 +12,7 @@ mod tests;
 use crate::sweep::maps::{self, ErrorMap};
 use crate::sweep::row::{COLUMNS, Row, number};
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use figures::Figure;
@@ -45,6 +46,22 @@ pub fn write(out: &Path, rows: &[Row]) -> Result<PathBuf> {
 /// Every figure that these rows can fill, without error maps.
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     figures::all(rows, &[])
+}
+
+/// A metric over accepted baselines as a file of its own: one line a kernel, one point a commit, oldest first. `columns` are
+/// (commit, largest value of each kernel).
+pub fn history(metric: &str, columns: &[(String, BTreeMap<String, f64>)]) -> String {
+    let mut series: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for (i, (_, kernels)) in columns.iter().enumerate() {
+        kernels.iter().for_each(|(kernel, x)| series.entry(kernel).or_default().push(((i + 1) as f64, *x)));
+    }
+    let series: Vec<plot::Series> =
+        series.into_iter().map(|(name, points)| plot::Series { name: name.to_string(), points }).collect();
+    let commits: Vec<&str> = columns.iter().map(|c| c.0.as_str()).collect();
+    let x = format!("accepted baselines, {} to {}", commits.first().unwrap_or(&""), commits.last().unwrap_or(&""));
+    let y = format!("largest {}", metric.replace('_', " "));
+    let (x, y) = (plot::Axis { label: &x, scale: plot::Scale::Linear }, plot::Axis { label: &y, scale: plot::Scale::Linear });
+    plot::standalone(&plot::xy(&x, &y, &series, true, None))
 }
 
 /// A row as one JSON object: numbers as numbers, empty columns left out, a non-finite number as its name.

@@ -176,8 +176,8 @@ fn narrowest(row: &mut Row, assayed: &Assayed) {
     row.set("saturations", coverage.saturations);
 }
 
-/// Of everything the kernel wrote.
-fn digest(output: &Output) -> String {
+/// SHA-256 of everything the kernel wrote.
+pub fn digest(output: &Output) -> String {
     let mut digest = Digest::new();
     for part in &output.parts {
         digest = match &part.d {
