@@ -20,13 +20,13 @@ fmt:
 	cargo fmt --check
 
 clippy:
-	cargo clippy --all-targets -- -D warnings
+	cargo clippy --all-targets --features notebook -- -D warnings
 	cargo clippy --lib --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
 
 # Unit and doc tests with overflow checks.
 unit:
-	cargo test --lib --bins
+	cargo test --lib --bins --features notebook
 	cargo test --doc
 
 # Every CUDA kernel to machine code, with no GPU.

@@ -21,19 +21,10 @@ if [ ! -e "$nvrtc/nvidia/cu13/lib/libnvrtc.so.13" ]; then
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target "$nvrtc" nvidia-cuda-nvrtc==13.0.88 ||
     echo "setup: pip could not install NVRTC; the kernels' compilation will fail"
 fi
-# Python: what executes the notebooks, and numpy for the bundle helper. The pins are in requirements.txt; a change of it installs again.
+# Python with numpy, for the bundle helper and its candidates. The pins are in requirements.txt; a change of it installs again.
 if ! cmp -s scripts/requirements.txt .venv/requirements.txt; then
   echo "setup: making .venv from scripts/requirements.txt"
   python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check -r scripts/requirements.txt &&
     cp scripts/requirements.txt .venv/requirements.txt || echo "setup: pip could not fill .venv; what needs Python will fail"
-fi
-# The Rust kernel of Jupyter: ten minutes of compiling, once.
-if [ ! -x .tools/evcxr/bin/evcxr_jupyter ]; then
-  echo "setup: compiling evcxr_jupyter 0.22.0"
-  cargo install --quiet --locked --version 0.22.0 --root .tools/evcxr --target-dir .tools/evcxr-build evcxr_jupyter &&
-    rm -rf .tools/evcxr-build || echo "setup: cargo could not install evcxr_jupyter; the notebooks will fail"
-fi
-if [ -x .tools/evcxr/bin/evcxr_jupyter ] && [ ! -e .tools/jupyter/kernels/rust/kernel.json ]; then
-  JUPYTER_PATH="$PWD/.tools/jupyter" JUPYTER_DATA_DIR="$PWD/.tools/jupyter" .tools/evcxr/bin/evcxr_jupyter --install >/dev/null
 fi
 echo "setup: done"

@@ -62,11 +62,16 @@ mod tests {
 
     #[test]
     fn the_order_is_named_and_a_strange_digest_is_not() {
-        let rows = |a: &str| Sweep::new(Op::Gemm).shapes(["8x16x256"]).accumulators([a.to_string()]).outs(["f32"]).quiet().run().unwrap();
+        let rows = |a: &str| {
+            Sweep::new(Op::Gemm).shapes(["8x16x256"]).accumulators([a.to_string()]).outs(["f32"]).quiet().run().unwrap()
+        };
         let (before, after) = (rows("f32_sequential"), rows("hopper_wgmma@128"));
         let case = before.case(0).unwrap();
         let words = explain(case, before[0].get("sha256"), after[0].get("sha256")).unwrap();
-        assert!(words.contains("accumulator hopper_wgmma@128, ") && words.contains("of 128 elements from those of f32_sequential"), "{words}");
+        assert!(
+            words.contains("accumulator hopper_wgmma@128, ") && words.contains("of 128 elements from those of f32_sequential"),
+            "{words}"
+        );
         assert_eq!(explain(case, before[0].get("sha256"), "00"), None);
     }
 }

@@ -1,13 +1,13 @@
 //! `qassay check`: run the sweeps of the baselines again and compare. Never writes to the baselines.
 
 use super::diff::{self, Outputs};
-use crate::baseline::diff::{Change, Comparison, Drift};
 use crate::baseline;
+use crate::baseline::diff::{Change, Comparison, Drift};
 use crate::kernel::Backend;
 use crate::sweep::facts::Facts;
 use crate::sweep::plan::Selection;
-use crate::sweep::{Sweep, provenance};
 use crate::sweep::run::{self as runner, Options};
+use crate::sweep::{Sweep, provenance};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -85,9 +85,11 @@ const NAMED: usize = 8;
 
 /// Says which accumulator would have made the new bits, where one does.
 fn name_orders(comparison: &mut Comparison, sweeps: &[Sweep], before: &[baseline::Side]) {
-    let changed = |d: &&mut Drift| matches!(d.change, Change::OtherBits | Change::Better | Change::Worse) && !d.digest.is_empty();
+    let changed =
+        |d: &&mut Drift| matches!(d.change, Change::OtherBits | Change::Better | Change::Worse) && !d.digest.is_empty();
     for drift in comparison.drifts.iter_mut().filter(changed).take(NAMED) {
-        let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| baseline::name(&c.sweep) == drift.sweep && c.id() == drift.case);
+        let case =
+            sweeps.iter().flat_map(|s| &s.cases).find(|c| baseline::name(&c.sweep) == drift.sweep && c.id() == drift.case);
         let records = before.iter().filter(|s| s.sweep == drift.sweep).flat_map(|s| &s.records);
         let old = records.into_iter().find(|r| r.get("case") == drift.case).map_or("", |r| r.get("sha256"));
         if let Some(words) = case.and_then(|c| baseline::order::explain(c, old, &drift.digest)) {

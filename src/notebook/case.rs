@@ -42,7 +42,11 @@ impl Assayed {
         let power = match (&c.power.no_power, c.verdict) {
             (Some(p), _) => format!("It could not have failed: {}; would need {}.", p.reason, p.remedy),
             (None, Verdict::Fail) => String::new(),
-            _ => format!("It would have caught a gain of {} and {} of the codes off by one.", short(c.power.gain), short(c.power.code_flip_rate)),
+            _ => format!(
+                "It would have caught a gain of {} and {} of the codes off by one.",
+                short(c.power.gain),
+                short(c.power.code_flip_rate)
+            ),
         };
         format!("{}: {}; largest error {} of its certain bound.{why} {power}", c.verdict, model, short(c.bound_ratio_certain))
     }
@@ -59,7 +63,13 @@ impl Show for Assayed {
         page.into_string()
     }
     fn plain(&self) -> String {
-        format!("{}\n{}\n{}\n{}", self.kernel, self.explain(), self.errors().plain(), self.judgements[0].comparison.power.plain())
+        format!(
+            "{}\n{}\n{}\n{}",
+            self.kernel,
+            self.explain(),
+            self.errors().plain(),
+            self.judgements[0].comparison.power.plain()
+        )
     }
 }
 

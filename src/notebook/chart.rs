@@ -63,7 +63,12 @@ impl Chart {
         let number = |v: &Option<f64>| v.map_or("·".to_string(), short);
         let data: Vec<String> = cells.iter().map(|r| r.iter().map(number).collect::<Vec<_>>().join(" ")).collect();
         let charts = vec![(String::new(), plot::map(cells, &map))];
-        Chart { title: title.into(), see: format!("colour: {unit}, 0 to {}; red is above it", short(most)), charts, data: data.join("\n") }
+        Chart {
+            title: title.into(),
+            see: format!("colour: {unit}, 0 to {}; red is above it", short(most)),
+            charts,
+            data: data.join("\n"),
+        }
     }
     /// A table whose cells are `(number, change)`: the number is written, the change colours, full at ±`most`.
     pub fn table(

@@ -24,7 +24,8 @@ impl Claims {
     }
     /// `{"verdict": …, "claims": [{"claim": …, "holds": …}]}`
     pub fn json(&self) -> String {
-        let claims: Vec<_> = self.claims.iter().map(|(claim, holds)| serde_json::json!({"claim": claim, "holds": holds})).collect();
+        let claims: Vec<_> =
+            self.claims.iter().map(|(claim, holds)| serde_json::json!({"claim": claim, "holds": holds})).collect();
         serde_json::json!({"verdict": self.verdict(), "claims": claims}).to_string()
     }
 }

@@ -73,7 +73,14 @@ impl Show for Tensor {
         let x = self.data();
         let amax = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         let first: Vec<String> = x.iter().take(6).map(|v| short(f64::from(*v))).collect();
-        format!("{} tensor {}×{}, amax {}, begins {} …", self.dtype(), self.rows(), self.cols(), short(f64::from(amax)), first.join(" "))
+        format!(
+            "{} tensor {}×{}, amax {}, begins {} …",
+            self.dtype(),
+            self.rows(),
+            self.cols(),
+            short(f64::from(amax)),
+            first.join(" ")
+        )
     }
 }
 
@@ -131,7 +138,8 @@ impl Show for ErrorStats {
 
 impl ErrorStats {
     fn table(&self) -> Table {
-        let row = |m: &crate::compare::Metric| vec![m.name.to_string(), short((m.get)(self)), m.unit.to_string(), m.help.to_string()];
+        let row =
+            |m: &crate::compare::Metric| vec![m.name.to_string(), short((m.get)(self)), m.unit.to_string(), m.help.to_string()];
         Table::new("error", ["metric", "value", "unit", "what it is"], METRICS.iter().map(row))
     }
 }
@@ -157,7 +165,11 @@ impl Power {
             ("dropped K", maybe(self.dropped_k), "elements of K"),
             ("codes off by one", short(self.code_flip_rate), "share of the elements"),
         ];
-        Table::new("what this verdict would have caught", ["fault", "from", "meaning"], rows.map(|(a, b, c)| vec![a.to_string(), b, c.to_string()]))
+        Table::new(
+            "what this verdict would have caught",
+            ["fault", "from", "meaning"],
+            rows.map(|(a, b, c)| vec![a.to_string(), b, c.to_string()]),
+        )
     }
 }
 

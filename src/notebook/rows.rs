@@ -11,8 +11,27 @@ use maud::html;
 
 /// Columns shown where they differ between rows, after the verdict.
 const SHOWN: [&str; 21] = [
-    "op", "act", "recipe_a", "recipe_b", "group", "granularity", "accumulator", "m", "n", "k", "rows", "dtype", "out", "dist_a", "offset", "bias",
-    "quant_sqnr_db", "kernel_sqnr_db", "bound_ratio", "mismatches", "power_gain",
+    "op",
+    "act",
+    "recipe_a",
+    "recipe_b",
+    "group",
+    "granularity",
+    "accumulator",
+    "m",
+    "n",
+    "k",
+    "rows",
+    "dtype",
+    "out",
+    "dist_a",
+    "offset",
+    "bias",
+    "quant_sqnr_db",
+    "kernel_sqnr_db",
+    "bound_ratio",
+    "mismatches",
+    "power_gain",
 ];
 
 /// Rows of a table before it is cut.
@@ -62,7 +81,11 @@ impl Rows {
             }
         }
         if series.is_empty() {
-            return Err(Error::value(format!("plot of {y} over {x}"), "no row with both", "rows that were judged; look at the reasons"));
+            return Err(Error::value(
+                format!("plot of {y} over {x}"),
+                "no row with both",
+                "rows that were judged; look at the reasons",
+            ));
         }
         series.iter_mut().for_each(|s| s.1.sort_by(|a, b| a.0.total_cmp(&b.0)));
         let unit = |c: &str| {
@@ -99,7 +122,11 @@ impl Rows {
             cell.push(db);
         }
         if names.is_empty() {
-            return Err(Error::value("plot of SQNR", "no row with a quantization error", "rows that were judged; look at the reasons"));
+            return Err(Error::value(
+                "plot of SQNR",
+                "no row with a quantization error",
+                "rows that were judged; look at the reasons",
+            ));
         }
         let mean = |v: &Vec<f64>| v.iter().sum::<f64>() / v.len() as f64;
         let cells: Vec<Vec<Option<(f64, f64)>>> = names
@@ -111,7 +138,14 @@ impl Rows {
             })
             .collect();
         let unit = format!("dB against {}", sources[0]);
-        Ok(Chart::table("SQNR of the quantized values, dB: higher is better, 6 dB is half the error", &sources, &names, &cells, 6.0, &unit))
+        Ok(Chart::table(
+            "SQNR of the quantized values, dB: higher is better, 6 dB is half the error",
+            &sources,
+            &names,
+            &cells,
+            6.0,
+            &unit,
+        ))
     }
     /// The figures of the report that these rows can fill.
     pub fn figures(&self) -> Vec<Chart> {

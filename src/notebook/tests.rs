@@ -4,7 +4,13 @@ use crate::prelude::*;
 /// Every representation is there and says the same thing.
 #[test]
 fn rows_show_a_table_that_sorts() {
-    let rows = Sweep::new(Op::Cast).recipes(["te_current", "affine_sym:int4"]).groups([32, 64]).shapes(["16x128"]).quiet().run().unwrap();
+    let rows = Sweep::new(Op::Cast)
+        .recipes(["te_current", "affine_sym:int4"])
+        .groups([32, 64])
+        .shapes(["16x128"])
+        .quiet()
+        .run()
+        .unwrap();
     assert_eq!(rows.len(), 3);
     let html = rows.html();
     assert!(html.contains("aria-sort") && html.matches("<tr").count() == 4, "{html}");

@@ -139,7 +139,8 @@ impl Builder {
         if !real::COLLECTIONS.iter().any(|c| c.0 == name) {
             return self.dists([name]);
         }
-        let all = ["layer0", "layer5"].into_iter().flat_map(|l| ["ffn_in", "ffn_out"].into_iter().flat_map(move |p| linear(l, p)));
+        let all =
+            ["layer0", "layer5"].into_iter().flat_map(|l| ["ffn_in", "ffn_out"].into_iter().flat_map(move |p| linear(l, p)));
         let all: Vec<String> = all.collect();
         self.dists(all)
     }
@@ -213,7 +214,9 @@ impl Builder {
     pub fn cases(&self) -> Result<Vec<Case>> {
         let text = self.toml()?;
         let bare = |e: Error| match e {
-            Error::BadLine { what, .. } => Error::value(format!("sweep of {}", self.op.name()), what, "the words of `qassay list`"),
+            Error::BadLine { what, .. } => {
+                Error::value(format!("sweep of {}", self.op.name()), what, "the words of `qassay list`")
+            }
             other => other,
         };
         Sweep::parse(Path::new("notebook"), &text, 0).map(|s| s.cases).map_err(bare)
@@ -348,7 +351,11 @@ mod tests {
             .unwrap();
         let recipes: Vec<String> = cases.iter().map(|c| c.b.to_string()).collect();
         assert_eq!(cases.len(), 3 * 4);
-        assert!(recipes[0].contains("g32") && recipes[4].contains("g64") && recipes[8] == "te_current:e4m3" || recipes[8] == "te_current", "{recipes:?}");
+        assert!(
+            recipes[0].contains("g32") && recipes[4].contains("g64") && recipes[8] == "te_current:e4m3"
+                || recipes[8] == "te_current",
+            "{recipes:?}"
+        );
     }
 
     #[test]
