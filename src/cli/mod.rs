@@ -12,8 +12,10 @@ mod history;
 mod list;
 mod merge;
 mod plan;
+mod progress;
 mod report;
 mod run;
+mod submit;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -61,6 +63,8 @@ enum Verb {
     History(history::Args),
     Plan(plan::Args),
     Merge(merge::Args),
+    Submit(submit::Args),
+    Status(progress::Args),
     List(list::Args),
     Bench(bench::Args),
     #[cfg(feature = "cuda")]
@@ -93,6 +97,8 @@ pub fn main() -> u8 {
         Verb::History(args) => history::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Merge(args) => merge::run(args),
+        Verb::Submit(args) => submit::run(args),
+        Verb::Status(args) => progress::run(args),
         Verb::List(args) => list::run(args),
         Verb::Bench(args) => bench::run(args),
         #[cfg(feature = "cuda")]

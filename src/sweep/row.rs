@@ -134,6 +134,21 @@ pub fn number(x: f64) -> String {
     if x == 0.0 || (1e-4..1e7).contains(&x.abs()) || !x.is_finite() { format!("{x}") } else { format!("{x:e}") }
 }
 
+/// Complete rows of a `rows.csv`, in bounded memory. Errors: it cannot be read, or is no CSV.
+pub fn count(path: &Path) -> Result<usize> {
+    let bad =
+        |e: csv::Error| Error::BadFile { path: path.to_path_buf(), found: e.to_string(), expected: "rows of a run".into() };
+    let mut reader = csv::Reader::from_path(path).map_err(bad)?;
+    let columns = reader.headers().map_err(bad)?.len();
+    let mut record = csv::StringRecord::new();
+    let mut n = 0;
+    // A row that is being written is short, or the last of an unterminated file.
+    while reader.read_record(&mut record).unwrap_or(false) && record.len() == columns {
+        n += 1;
+    }
+    Ok(n)
+}
+
 /// Reads a `rows.csv` written by this version. A last line without its newline (a torn write) is dropped.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e, "name the folder of a run"))?;
