@@ -67,7 +67,7 @@ pub fn run(args: Args) -> Result<u8> {
         fail_fast: false,
         retry: 0,
         budget: None,
-        timeout: None,
+        workers: None,
     };
     let done = runner::run(&sweeps, &options, &|_| bar.inc(1)).map_err(anyhow::Error::from);
     bar.finish_and_clear();

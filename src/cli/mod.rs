@@ -13,9 +13,12 @@ mod list;
 mod merge;
 mod plan;
 mod progress;
+#[cfg(feature = "cuda")]
+mod record;
 mod report;
 mod run;
 mod submit;
+mod worker;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -65,8 +68,12 @@ enum Verb {
     Merge(merge::Args),
     Submit(submit::Args),
     Status(progress::Args),
+    #[cfg(feature = "cuda")]
+    Record(record::Args),
     List(list::Args),
     Bench(bench::Args),
+    #[command(hide = true)]
+    Worker(worker::Args),
     #[cfg(feature = "cuda")]
     Devices(devices::Args),
     #[cfg(feature = "cuda")]
@@ -99,8 +106,11 @@ pub fn main() -> u8 {
         Verb::Merge(args) => merge::run(args),
         Verb::Submit(args) => submit::run(args),
         Verb::Status(args) => progress::run(args),
+        #[cfg(feature = "cuda")]
+        Verb::Record(args) => record::run(args),
         Verb::List(args) => list::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Worker(args) => worker::run(args),
         #[cfg(feature = "cuda")]
         Verb::Devices(args) => devices::run(args),
         #[cfg(feature = "cuda")]

@@ -6,6 +6,7 @@ use crate::sweep::facts::Facts;
 use crate::sweep::plan::Selection;
 use crate::sweep::run::{Options, Outcome};
 use crate::sweep::shard::Shard;
+use crate::sweep::worker::{self, Workers};
 use crate::sweep::{Sweep, maps, provenance, run as runner};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -33,7 +34,7 @@ pub struct Args {
     /// Whose kernels run: cpu, or cuda (needs a GPU; cases that no CUDA kernel takes are skipped with the reason).
     #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
-    /// Worker threads; 0 is one a core.
+    /// Cases at a time; 0 is one a core.
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
     /// Folder to write; refused when it holds a run, unless --resume.
@@ -55,9 +56,16 @@ pub struct Args {
     /// Begin no case after this time (90s, 10m, 2h); exit status 4 when cases are left.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
-    /// A case that takes longer (90s, 10m) is an error. Its thread cannot be ended and keeps a core until the program ends.
+    /// A case that takes longer (90s, 10m) is an error; cases then run in processes of their own, as they do on a GPU, where 10m
+    /// is the limit unless given.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
+    /// A case that needs more address space (800M, 4G) is an error: each process may have this much. CPU only.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    /// Run on these GPUs, as `qassay devices` numbers them.
+    #[arg(long, value_name = "I,J,…", value_delimiter = ',')]
+    devices: Vec<usize>,
     /// Print one JSON object a row on standard output instead of the summary.
     #[arg(long)]
     json: bool,
@@ -68,7 +76,7 @@ pub struct Args {
 
 /// The backends that can be chosen.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Who {
+pub enum Who {
     Cpu,
     #[cfg(feature = "cuda")]
     Cuda,
@@ -76,7 +84,7 @@ enum Who {
 
 impl Who {
     /// Backend, its kernels, and the device's name. Errors: there is no GPU.
-    fn choose(self) -> crate::Result<(Backend, &'static [&'static dyn Kernel], String)> {
+    pub fn choose(self) -> crate::Result<(Backend, &'static [&'static dyn Kernel], String)> {
         match self {
             Who::Cpu => Ok((Backend::Cpu, crate::kernel::cpu::KERNELS, provenance::cpu())),
             #[cfg(feature = "cuda")]
@@ -91,7 +99,60 @@ impl Who {
 /// Set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
+impl Args {
+    /// What runs the cases in processes of their own: on a GPU always, on the CPU where a limit of time or memory is given.
+    fn workers(&self, backend: Backend) -> Result<Option<Workers>> {
+        let gpu = backend != Backend::Cpu;
+        if gpu && self.memory.is_some() {
+            bail!("--memory: found backend {}, expected cpu: CUDA reserves address space that it never uses", backend.name());
+        }
+        if !gpu && self.timeout.is_none() && self.memory.is_none() {
+            return Ok(None);
+        }
+        let program = std::env::current_exe().context("the program's own path is not known")?;
+        let mut arguments =
+            ["worker", "--backend", backend.name(), "--seed", &self.seed.to_string()].map(String::from).to_vec();
+        arguments.extend(self.memory.map(|bytes| format!("--memory={bytes}")));
+        arguments.push("--".into());
+        arguments.extend(self.sweep.iter().cloned());
+        // Numbers count the GPUs that are visible here.
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+        let visible: Vec<&str> = visible.split(',').filter(|d| !d.is_empty()).collect();
+        let device = |i: &usize| visible.get(*i).map_or(i.to_string(), |d| d.trim().to_string());
+        let devices = self.devices.iter().map(device).collect();
+        let timeout = self.timeout.or(gpu.then_some(GPU_TIMEOUT));
+        Ok(Some(Workers { program, arguments, devices, timeout }))
+    }
+
+    /// Errors: the CPU has no such numbers; a GPU that is not there; GPUs of different kinds, whose rows would not be one device's.
+    fn check_devices(&self) -> Result<()> {
+        let Some(first) = self.devices.first() else { return Ok(()) };
+        if matches!(self.backend, Who::Cpu) {
+            bail!("--devices: found backend cpu, expected a backend that runs on GPUs, such as --backend cuda");
+        }
+        #[cfg(feature = "cuda")]
+        Self::take_devices(&self.devices, *first)?;
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn take_devices(devices: &[usize], first: usize) -> Result<()> {
+        let all = crate::kernel::cuda::device::devices()?;
+        let names = devices.iter().map(|i| all.get(*i).map(|d| &d.name));
+        let names = names.collect::<Option<Vec<_>>>().with_context(|| format!("--devices: expected 0 to {}", all.len() - 1))?;
+        if let Some(other) = names.iter().find(|n| *n != &names[0]) {
+            bail!("--devices: found {} and {other}, expected GPUs of one kind: run each kind by itself", names[0]);
+        }
+        crate::kernel::cuda::launch::choose(first);
+        Ok(())
+    }
+}
+
+/// Limit of a case on a GPU where none is given: a hang there has no other end.
+const GPU_TIMEOUT: Duration = Duration::from_secs(600);
+
 pub fn run(args: Args) -> Result<u8> {
+    args.check_devices()?;
     let (backend, kernels, device) = args.backend.choose()?;
     let selection = Selection {
         sweeps: args.sweep.clone(),
@@ -112,6 +173,7 @@ pub fn run(args: Args) -> Result<u8> {
     let out = args.out.clone().unwrap_or_else(|| default_folder(&sweeps));
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::Relaxed) {
+            worker::kill_all();
             std::process::exit(i32::from(status::INTERRUPTED));
         }
         eprintln!("\nstopping after the cases in progress; Ctrl-C again to stop at once");
@@ -132,7 +194,7 @@ pub fn run(args: Args) -> Result<u8> {
         fail_fast: args.fail_fast,
         retry: args.retry,
         budget: args.budget,
-        timeout: args.timeout,
+        workers: args.workers(backend)?,
     };
     let outcome = runner::run(&sweeps, &options, &|row| {
         bar.inc(1);
@@ -191,6 +253,14 @@ pub fn progress_bar(len: u64, hidden: bool) -> ProgressBar {
     );
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} cases  {per_sec}  {eta} left").expect("a valid template");
     bar.with_style(style)
+}
+
+/// `800M`, `4G`; a number alone is bytes.
+fn size(s: &str) -> Result<u64, String> {
+    let (number, unit) = s.split_at(s.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(s.len()));
+    let shift = ["", "K", "M", "G", "T"].iter().position(|u| *u == unit).map(|i| 10 * i as u32);
+    let bytes = shift.and_then(|shift| number.trim().parse::<u64>().ok()?.checked_mul(1 << shift));
+    bytes.filter(|b| *b > 0).ok_or_else(|| "expected a size such as 800M or 4G".into())
 }
 
 /// `90s`, `10m`, `2h`; a number alone is seconds.

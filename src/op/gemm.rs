@@ -5,6 +5,7 @@ use super::{Args64, Defined};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
+use std::sync::OnceLock;
 
 /// Partial sums of a dot product: lane l holds Σ over k ≡ l mod LANES, so that the order of additions, and with it every
 /// bit of the result, is the same on every machine.
@@ -34,10 +35,31 @@ pub fn operand_b(args: &Args64) -> Result<&Array2<f64>> {
     args.b.as_ref().ok_or_else(|| Error::shape("operand b of a product", "none", "N×K"))
 }
 
+/// The sums and the magnitudes of row-major a (m × k), b (n × k) and a bias, sizes (m, n, k): with the bits of [`element`] but for sums
+/// that it makes exactly.
+pub type Accelerator = fn(&[f64], &[f64], Option<&[f64]>, (usize, usize, usize)) -> Result<(Vec<f64>, Vec<f64>)>;
+
+static ACCELERATOR: OnceLock<Accelerator> = OnceLock::new();
+
+/// Has large products computed by `accelerator` from now on; the first one given stays.
+pub fn accelerate(accelerator: Accelerator) {
+    let _ = ACCELERATOR.set(accelerator);
+}
+
+/// Multiply-adds from which an accelerator is worth its copies.
+const LARGE: usize = 1 << 30;
+
 /// The sums and the magnitudes of a·bᵀ + bias.
 pub fn product(a: ArrayView2<f64>, b: ArrayView2<f64>, bias: Option<&[f64]>) -> (Array2<f64>, Array2<f64>) {
-    let (m, n) = (a.nrows(), b.nrows());
+    let (m, n, k) = (a.nrows(), b.nrows(), a.ncols());
     let (a, b) = (a.as_standard_layout(), b.as_standard_layout());
+    let accelerator = ACCELERATOR.get().filter(|_| m * n * k >= LARGE);
+    if let (Some(accelerator), Some(x), Some(y)) = (accelerator, a.as_slice(), b.as_slice()) {
+        match accelerator(x, y, bias, (m, n, k)) {
+            Ok(both) => return mended(x, y, bias, (m, n, k), both),
+            Err(e) => tracing::warn!("the f64 product is computed on the CPU: {e}"),
+        }
+    }
     let row = |x: &ArrayView2<f64>, i: usize| -> Vec<f64> { x.row(i).to_vec() };
     let (a, b) = (a.view(), b.view());
     let mut both = Array2::from_elem((m, n), (0.0, 0.0));
@@ -54,12 +76,36 @@ pub fn product(a: ArrayView2<f64>, b: ArrayView2<f64>, bias: Option<&[f64]>) -> 
     (both.mapv(|x| x.0), both.mapv(|x| x.1))
 }
 
+/// What an accelerator returned, with the elements that cancel summed exactly.
+fn mended(
+    a: &[f64],
+    b: &[f64],
+    bias: Option<&[f64]>,
+    (m, n, k): (usize, usize, usize),
+    (mut d, magnitude): (Vec<f64>, Vec<f64>),
+) -> (Array2<f64>, Array2<f64>) {
+    d.par_chunks_mut(n).zip(magnitude.par_chunks(n)).zip(a.par_chunks(k)).for_each(|((d, magnitude), a)| {
+        for (j, (d, magnitude)) in d.iter_mut().zip(magnitude).enumerate() {
+            if cancels(*d, *magnitude, k) {
+                *d = exact_dot(a, &b[j * k..(j + 1) * k], bias.map_or(0.0, |bias| bias[j]));
+            }
+        }
+    });
+    let shaped = |v| Array2::from_shape_vec((m, n), v).expect("an accelerator returns m × n");
+    (shaped(d), shaped(magnitude))
+}
+
+/// Whether the rounding of a plain sum of `k` products could show in an f32 of the result.
+fn cancels(d: f64, magnitude: f64, k: usize) -> bool {
+    let error = (k as f64 + 4.0) * f64::EPSILON / 2.0 * magnitude;
+    error > 2f64.powi(-34) * d.abs() && magnitude.is_finite()
+}
+
 /// One element and its magnitude.
 fn element(a: &[f64], b: &[f64], bias: f64) -> (f64, f64) {
     let (sum, magnitude) = dot(a, b);
     let (d, magnitude) = (sum + bias, magnitude + bias.abs());
-    let error = (a.len() as f64 + 4.0) * f64::EPSILON / 2.0 * magnitude;
-    if error > 2f64.powi(-34) * d.abs() && magnitude.is_finite() {
+    if cancels(d, magnitude, a.len()) {
         return (exact_dot(a, b, bias), magnitude);
     }
     (d, magnitude)

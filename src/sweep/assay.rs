@@ -56,6 +56,14 @@ pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, see
     row
 }
 
+/// The row of a case that was begun and gave no result: `error`, with the reason.
+pub fn unfinished(case: &Case, backend: Backend, seed: u64, reason: String) -> Row {
+    let mut row = coordinates(case, backend, seed);
+    row.set("verdict", Verdict::Error);
+    row.set("reason", reason);
+    row
+}
+
 /// Where the error of a case lives; its part with the largest error over bound.
 pub fn error_map(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, why: String) -> Result<ErrorMap> {
     let assayed = run(case, kernels, backend)?;

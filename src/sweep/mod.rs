@@ -18,9 +18,11 @@ pub mod maps;
 pub mod plan;
 pub mod product;
 pub mod provenance;
+pub mod record;
 pub mod row;
 pub mod run;
 pub mod shard;
+pub mod worker;
 
 pub use case::Case;
 

@@ -14,10 +14,7 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
         format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")),
         format!("backend: {}", options.backend.name()),
         format!("device: {}", options.facts.get("device")),
-        format!(
-            "threads: {}",
-            if options.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { options.jobs }
-        ),
+        format!("{}: {}", if options.workers.is_some() { "processes" } else { "threads" }, options.jobs()),
         format!("seed: {}", options.seed),
     ];
     for sweep in sweeps {

@@ -3,6 +3,7 @@
 use super::facts::Facts;
 use super::journal::Journal;
 use super::row::Row;
+use super::worker::{Seat, Workers};
 use super::{Case, Sweep, assay, plan};
 use crate::Result;
 use crate::kernel::{Backend, Kernel};
@@ -20,7 +21,7 @@ pub struct Options<'a> {
     pub resume: bool,
     /// What decides the bits of the run.
     pub facts: Facts,
-    /// Worker threads; 0 is one a core.
+    /// Cases at a time; 0 is one a core, and at least one for each GPU of `workers`.
     pub jobs: usize,
     pub backend: Backend,
     pub kernels: &'static [&'static dyn Kernel],
@@ -34,9 +35,16 @@ pub struct Options<'a> {
     pub retry: u32,
     /// Begin no case after this much time.
     pub budget: Option<Duration>,
-    /// A case that takes longer becomes an `error` row. Threads cannot be ended from outside: the case's thread is left behind, keeps
-    /// its core and memory until it ends or the program does, and what it returns is dropped.
-    pub timeout: Option<Duration>,
+    /// Run the cases in processes of their own, `jobs` of them; in threads of this one otherwise.
+    pub workers: Option<Workers>,
+}
+
+impl Options<'_> {
+    /// Cases that run at a time.
+    pub fn jobs(&self) -> usize {
+        let jobs = if self.jobs == 0 { cores() } else { self.jobs };
+        jobs.max(self.workers.as_ref().map_or(0, |w| w.devices.len()))
+    }
 }
 
 /// What came of a run.
@@ -78,16 +86,17 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     rows.iter().for_each(progress);
     let (resumed, started) = (rows.len(), Instant::now());
     let spent = || options.budget.is_some_and(|b| started.elapsed() >= b);
-    let jobs = if options.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { options.jobs };
+    let jobs = options.jobs();
     let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(stops(options, rows.last())));
     let (sender, receiver) = mpsc::sync_channel::<(usize, Row, f64)>(jobs);
     let gate = Gate::new(MEMORY_IN_FLIGHT);
     let mut times = Vec::new();
     let result: Result<()> = std::thread::scope(|scope| {
-        for _ in 0..jobs {
+        for index in 0..jobs {
             let sender = sender.clone();
-            scope.spawn(|| {
-                let sender = sender;
+            let (next, halted, gate, cases, spent) = (&next, &halted, &gate, &cases, &spent);
+            scope.spawn(move || {
+                let mut seat = options.workers.as_ref().map(|w| Seat::new(w, index, cores() / jobs));
                 while !options.stop.load(Ordering::Relaxed) && !halted.load(Ordering::Relaxed) && !spent() {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     if i >= cases.len() {
@@ -95,7 +104,7 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
                     }
                     let weight = gate.enter(plan::bytes(cases[i]));
                     let begun = Instant::now();
-                    let row = one(cases[i], options);
+                    let row = one(cases[i], options, seat.as_mut());
                     gate.leave(weight);
                     if sender.send((i, row, begun.elapsed().as_secs_f64())).is_err() {
                         return;
@@ -136,10 +145,10 @@ fn stops(options: &Options, last: Option<&Row>) -> bool {
 }
 
 /// The row of a case, run again while it ends in an error and may be.
-fn one(case: &Case, options: &Options) -> Row {
-    let attempt = || match options.timeout {
+fn one(case: &Case, options: &Options, mut seat: Option<&mut Seat>) -> Row {
+    let mut attempt = || match &mut seat {
         None => assay::assay(case, options.kernels, options.backend, options.seed),
-        Some(limit) => within(limit, case, options),
+        Some(seat) => seat.row(case, options.backend, options.seed),
     };
     let mut row = attempt();
     for n in 0..options.retry {
@@ -152,22 +161,8 @@ fn one(case: &Case, options: &Options) -> Row {
     row
 }
 
-/// The row of a case from a thread of its own, or an `error` row when it takes longer than `limit`.
-fn within(limit: Duration, case: &Case, options: &Options) -> Row {
-    let (kernels, backend, seed) = (options.kernels, options.backend, options.seed);
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let owned = case.clone();
-    std::thread::spawn(move || {
-        // Nobody waits for it any more when it is late.
-        let _ = sender.send(assay::assay(&owned, kernels, backend, seed));
-    });
-    receiver.recv_timeout(limit).unwrap_or_else(|_| {
-        let skipped = Case { skip: Some(String::new()), ..case.clone() };
-        let mut row = assay::assay(&skipped, kernels, backend, seed);
-        row.set("verdict", crate::compare::Verdict::Error);
-        row.set("reason", format!("took longer than --timeout {}s", limit.as_secs_f64()));
-        row
-    })
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Cases together may hold this much; a larger one runs alone.

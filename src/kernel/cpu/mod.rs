@@ -11,7 +11,7 @@ pub mod fp8_gemm;
 pub mod grouped_gemm;
 pub mod mixed_gemm;
 pub mod norm;
-mod product;
+pub(crate) mod product;
 #[cfg(test)]
 mod product_tests;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! FP8 GEMM and grouped GEMM by wgmma: `kernels/fp8_gemm.cu`, `kernels/grouped_gemm.cu` (contracts there).
 
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu, tensor_map};
+use super::model;
 use super::output::{download, element_bytes};
 use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
 use crate::model::product::{Kind, Plan};
@@ -151,6 +152,18 @@ fn needs_hopper(gpu: &Gpu, spec: &KernelSpec) -> Result<()> {
     }
 }
 
+/// What must come back: by the obvious definition, or for large products in bulk, which is tested against it: on the GPU where there is one.
+fn predict(job: &Job) -> Result<Option<Output>> {
+    let plan = Plan::of(job)?;
+    let products: u64 = plan.problems().map(|p| (p.a_rows.len() * p.b_rows.len() * p.a.k) as u64).sum();
+    let predicted = match products {
+        0..model::LARGE => gemm::predict(job),
+        _ if gpu().is_ok() => model::predict(job),
+        _ => crate::kernel::cpu::product::run(job),
+    };
+    predicted.map(Some)
+}
+
 impl Kernel for Fp8Gemm {
     fn spec(&self) -> &KernelSpec {
         &DENSE
@@ -231,7 +244,7 @@ impl Kernel for Fp8Gemm {
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
-        gemm::predict(job).map(Some)
+        predict(job)
     }
 }
 

@@ -26,12 +26,19 @@ pub struct Gpu {
     stream: usize,
 }
 
-/// The first visible GPU (`CUDA_VISIBLE_DEVICES` chooses), opened once. Errors: what is missing.
+/// The GPU that [`gpu`] will open; without effect once it has. Workers see one GPU only and leave it at the first.
+pub fn choose(ordinal: usize) {
+    ORDINAL.store(ordinal, std::sync::atomic::Ordering::Relaxed);
+}
+
+static ORDINAL: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+/// The chosen GPU, the first visible one (`CUDA_VISIBLE_DEVICES`) unless chosen, opened once. Errors: what is missing.
 pub fn gpu() -> Result<&'static Gpu> {
     static GPU: OnceLock<std::result::Result<Gpu, String>> = OnceLock::new();
     let opened = GPU.get_or_init(|| {
         let open = || -> Result<Gpu> {
-            let context = device::open(0)?;
+            let context = device::open(ORDINAL.load(std::sync::atomic::Ordering::Relaxed))?;
             let info = device::info(&context)?;
             context.bind_to_thread().map_err(|e| failed("cuCtxSetCurrent", e))?;
             let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
@@ -262,6 +269,10 @@ impl Buffer {
     /// Address of the first byte: a multiple of 256.
     pub fn pointer(&self) -> u64 {
         self.base + GUARD as u64
+    }
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
     pub fn arg(&self) -> Arg {
         Arg::Pointer(self.pointer())

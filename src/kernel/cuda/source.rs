@@ -21,9 +21,11 @@ pub const SOURCES: &[Source] = embed![
     "cast_transpose.cu",
     "fp8_gemm.cu",
     "fp8_gemm_mma.cu",
+    "gemm_f64.cu",
     "grouped_gemm.cu",
     "int4_quant.cu",
     "mixed_gemm.cu",
+    "model_wgmma.cu",
     "w4a8.cu",
 ];
 

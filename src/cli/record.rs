@@ -1,0 +1,35 @@
+//! `qassay record`: keep what a GPU returned, so that a machine without one can replay it.
+
+use super::run::Who;
+use super::{print, status};
+use crate::sweep::record;
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// Keep a run of a GPU as a record that `make test` replays on the CPU: digests of all its cases, outputs of some small ones.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  qassay run cuda --backend cuda --out reports/h200 && qassay record reports/h200\n\nSmall cases \
+are run again for their outputs, so it takes the same GPU. What failed or ended in an error is not recorded: exit status 1."
+)]
+pub struct Args {
+    /// Folder of a complete run.
+    run: PathBuf,
+    /// Whose run it is.
+    #[arg(long, value_enum, default_value = "cuda")]
+    backend: Who,
+    /// Folder to write; data/golden/h200 unless given.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(args: Args) -> Result<u8> {
+    let (backend, kernels, _) = args.backend.choose()?;
+    let out = args.out.map_or_else(|| crate::input::data_path("golden").map(|p| p.join("h200")), Ok)?;
+    let recorded = record::record(&args.run, &out, kernels, backend)?;
+    print(&format!("recorded: {} digests, {} outputs in {}\n", recorded.digests, recorded.outputs, out.display()));
+    for case in &recorded.refused {
+        eprintln!("not recorded: {case}");
+    }
+    Ok(if recorded.refused.is_empty() { status::PASSED } else { status::FAILED })
+}

@@ -1,0 +1,33 @@
+//! `qassay worker`: computes the cases that `qassay run` asks it for, one a line. Not for people.
+
+use super::run::Who;
+use super::status;
+use crate::sweep::plan::Selection;
+use crate::sweep::worker;
+use anyhow::Result;
+
+/// Answer requests of a run: a line `["sweep","case"]` on standard input, the row as a JSON array on standard output.
+#[derive(clap::Args)]
+pub struct Args {
+    sweep: Vec<String>,
+    #[arg(long, value_enum)]
+    backend: Who,
+    #[arg(long)]
+    seed: u64,
+    /// Bytes of address space.
+    #[arg(long)]
+    memory: Option<u64>,
+}
+
+pub fn run(args: Args) -> Result<u8> {
+    worker::confine(args.memory)?;
+    let (backend, kernels, device) = args.backend.choose()?;
+    #[cfg(feature = "cuda")]
+    if backend != crate::kernel::Backend::Cpu {
+        crate::op::gemm::accelerate(crate::kernel::cuda::gemm_f64::product);
+    }
+    let sweeps = Selection { sweeps: args.sweep, seed: args.seed, ..Selection::default() }.load()?;
+    let (requests, answers) = (std::io::stdin().lock(), std::io::stdout().lock());
+    worker::serve(&sweeps, kernels, backend, &device, args.seed, requests, answers)?;
+    Ok(status::PASSED)
+}
