@@ -9,25 +9,32 @@
 //   (fma.rm) adds floor(p / q)*q exactly; acc starts at 1.5*2^23 q, and |sum| < 33*2^15 q never leaves that interval.
 // the count: q divides p iff l_a + l_b >= log2 q, l the exponent of a factor's lowest set bit. Four products at a time, a byte each:
 //   x_a + x_b + (128 - log2 q + biases) has bit 7 set iff exact; ~that & (sign_a ^ sign_b) marks what dp4a counts.
-// Rows with a NaN or an infinity take the naive way.
+// Rows with a NaN or an infinity take the naive way. The maximum of a block's exponents is found while the block before it is summed: the
+// first keeps the integer units busy, the second the f32 units.
 //
 // -DA_E5M2, -DB_E5M2: formats (else e4m3). -DPROMOTE=1: d = RN(d + chain) each 128 of K, from +0, the chain from +0.
 //
-// contract model_wgmma
-//   arch   any (sm_90 has the packed 16-bit maximum)
-//   block  MODEL_THREADS = 32*WARPS_M*WARPS_N
-//   smem   MODEL_SHARED = 2*(ROWS + COLUMNS)*256 + 2048 dynamic, ROWS = 32*WARPS_M, COLUMNS = 32*WARPS_N
-//   grid   {ceil(N/COLUMNS), ceil(M/ROWS)}
-//   arg 0  a  const u8*, [M, pitch_a] codes; arg 1  b  const u8*, [N, pitch_b] codes, both aligned to 8
-//   arg 2  d  float*, [M, N]
-//   arg 3  special  u8*, [M + N], zeroed before: scratch, 1 where a row of a (of b) is not finite
-//   arg 4  m; arg 5 n; arg 6 k; arg 7 pitch_a; arg 8 pitch_b  int: codes from one row to the next
-//   refuse a K or a pitch that is no multiple of 8 (a load has 8 codes); a pitch < K; M, N or K < 1 or > 2^31 - 512
+// contract model_planes  (once for A, once for B with -DSIDE_B=1, before model_wgmma)
+//   arch   any
+//   block  128
+//   grid   {tiles, ceil(K/32)}, tiles = ceil(M/ROWS)*WARPS_M (of b: ceil(N/COLUMNS)*WARPS_N), ROWS = 32*WARPS_M, COLUMNS = 32*WARPS_N
+//   args   codes const u8* [lines, pitch]; planes u8* [ceil(K/32), tiles, 8192] aligned to 16; special u8* [lines], zeroed before: 1 where a
+//          line is not finite; lines, k, pitch int
 //
-// contract model_special: block 256, grid M + N; args a, b, special, m, n, k, pitch_a, pitch_b: writes `special`. Runs before model_wgmma.
-// contract model_wgmma_naive: block {32, 8}, grid {ceil(N/32), ceil(M/8)}; args a, b, d, m, n, k, pitch_a, pitch_b. Any K and pitch.
+// contract model_wgmma
+//   arch   sm_90 or later (bulk copies; the packed 16-bit maximum)
+//   block  32*WARPS_M*WARPS_N
+//   smem   MODEL_SHARED = STAGES*(WARPS_M + WARPS_N)*8192 + 128 dynamic
+//   grid   {ceil(N/COLUMNS), ceil(M/ROWS)}
+//   args   planes of a, planes of b: const u8*; special of a, of b: const u8*; a, b: const u8*, the codes; d float* [M, N] aligned to 16;
+//          m, n, k, pitch_a, pitch_b int
+//   refuse M, N or K < 1 or > 2^31 - 512; a pitch < K
+//
+// contract model_wgmma_naive: block {32, 8}, grid {ceil(N/32), ceil(M/8)}; args a, b, d, m, n, k, pitch_a, pitch_b.
 // contract model_mismatches: block 256, any grid; args x const u32*, y const u32*, count u64, found u64* zeroed before: adds how many differ.
 #include "common/fp8_model.cuh"
+#include "common/mbarrier.cuh"
+#include "common/tma.cuh"
 
 #ifndef A_E5M2
 #define A_E5M2 0
@@ -42,13 +49,16 @@
 #define WARPS_M 4
 #endif
 #ifndef WARPS_N
-#define WARPS_N 3
+#define WARPS_N 2
 #endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1
+#ifndef SIDE_B
+#define SIDE_B 0
+#endif
+#ifndef STAGES
+#define STAGES 4
 #endif
 
-constexpr int ROWS = 32 * WARPS_M, COLUMNS = 32 * WARPS_N, LINES = ROWS + COLUMNS, THREADS = 32 * WARPS_M * WARPS_N;
+constexpr int ROWS = 32 * WARPS_M, COLUMNS = 32 * WARPS_N, THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int TM = 4, TN = 8;  // outputs of a thread
 constexpr u32 BYTES = 0x01010101;
 
@@ -73,15 +83,6 @@ __device__ __noinline__ float obvious(const u8* a, const u8* b, int k) {
 extern "C" __global__ void model_wgmma_naive(const u8* a, const u8* b, float* d, int m, int n, int k, int pitch_a, int pitch_b) {
     const int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
     if (row < m && col < n) d[(long long)row * n + col] = obvious(a + (long long)row * pitch_a, b + (long long)col * pitch_b, k);
-}
-
-extern "C" __global__ void model_special(const u8* a, const u8* b, u8* special, int m, int n, int k, int pitch_a, int pitch_b) {
-    const bool of_a = (int)blockIdx.x < m;
-    const u8* line = of_a ? a + (long long)blockIdx.x * pitch_a : b + (long long)(blockIdx.x - m) * pitch_b;
-    for (int i = threadIdx.x; i < k; i += blockDim.x) {
-        const Decoded x = decode_fp8(line[i], of_a ? A_E5M2 : B_E5M2);
-        if (x.nan || x.infinite) special[blockIdx.x] = 1;
-    }
 }
 
 extern "C" __global__ void model_mismatches(const u32* x, const u32* y, u64 count, u64* found) {
@@ -115,14 +116,9 @@ __device__ __forceinline__ float value(u32 code, bool e5m2) {
 
 /// max of both 16-bit halves of a + b and c; no half of a + b overflows.
 __device__ __forceinline__ u32 add_max(u32 a, u32 b, u32 c) {
-#if __CUDA_ARCH__ >= 900
     u32 r;
     asm("{ .reg .b32 t; add.s16x2 t, %1, %2; max.s16x2 %0, t, %3; }" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
-#else
-    const u32 s = a + b;
-    return max(s >> 16, c >> 16) << 16 | max(s & 0xffff, c & 0xffff);
-#endif
 }
 
 __device__ __forceinline__ u32 dp4a(u32 a, u32 b, u32 c) {
@@ -131,61 +127,41 @@ __device__ __forceinline__ u32 dp4a(u32 a, u32 b, u32 c) {
     return r;
 }
 
-/// A block of 32 k of all lines (rows of a, then rows of b) in shared memory, k outermost: neighbours in a warp read neighbouring words.
-struct Stage {
-    float values[32][LINES];
-    u32 exponents[16][LINES];  // two k, the lower in the low half
-    u32 lowest[8][LINES];      // four k, a byte each
-    u32 signs[8][LINES];
+/// A block of 32 k of 32 lines (rows of a, or of b), k outermost: neighbours in a warp read neighbouring words.
+struct Tile {
+    float values[32][32];
+    u32 exponents[16][32];  // two k, the lower in the low half
+    u32 lowest[8][32];      // four k, a byte each
+    u32 signs[8][32];
 };
+static_assert(sizeof(Tile) == 8192, "what the host allocates");
 
-constexpr int OCTETS = LINES * 4;  // loads of 8 codes a block
-constexpr int LOADS = (OCTETS + THREADS - 1) / THREADS;
-
-struct Operands {
-    const u8 *a, *b;
-    int m, n, k, pitch_a, pitch_b, row0, col0;
-};
-
-/// This thread's codes of the block at k0; zeros outside.
-__device__ __forceinline__ void fetch(const Operands& o, int k0, uint2 (&codes)[LOADS]) {
-#pragma unroll
-    for (int i = 0; i < LOADS; i++) {
-        const int unit = threadIdx.x + i * THREADS, line = unit % LINES, k = k0 + unit / LINES * 8;
-        const bool of_a = line < ROWS;
-        const int row = of_a ? o.row0 + line : o.col0 + line - ROWS;
-        codes[i] = make_uint2(0, 0);
-        if (unit < OCTETS && k < o.k && row < (of_a ? o.m : o.n))
-            codes[i] = *(const uint2*)(of_a ? o.a + (long long)row * o.pitch_a + k : o.b + (long long)row * o.pitch_b + k);
+extern "C" __global__ void model_planes(const u8* codes, Tile* planes, u8* special, int lines, int k, int pitch) {
+    constexpr bool e5m2 = SIDE_B ? B_E5M2 : A_E5M2;
+    const int at = threadIdx.x % 32, octet = threadIdx.x / 32, line = blockIdx.x * 32 + at;
+    Tile& tile = planes[(long long)blockIdx.y * gridDim.x + blockIdx.x];
+    u32 lowest[2] = {0, 0}, signs[2] = {0, 0}, before = 0;
+    bool finite = true;
+    for (int i = 0; i < 8; i++) {
+        const int at_k = blockIdx.y * 32 + octet * 8 + i;
+        const u8 code = line < lines && at_k < k ? codes[(long long)line * pitch + at_k] : 0;
+        const Decoded x = decode_fp8(code, e5m2);
+        finite &= !x.nan && !x.infinite;
+        const u32 f = facts(code, e5m2, SIDE_B ? EXPONENT_B : EXPONENT_A);
+        tile.values[octet * 8 + i][at] = value(code, e5m2);
+        if (i % 2) tile.exponents[octet * 4 + i / 2][at] = before | (f & 0xffff0000);
+        before = f >> 16;
+        lowest[i / 4] |= (f & 63) << 8 * (i % 4);
+        signs[i / 4] |= (f & 128) << 8 * (i % 4);
     }
+    for (int half = 0; half < 2; half++) {
+        tile.lowest[octet * 2 + half][at] = lowest[half];
+        tile.signs[octet * 2 + half][at] = signs[half];
+    }
+    if (!finite) special[line] = 1;
 }
 
-__device__ __forceinline__ void place(Stage& stage, const u32* table, const uint2 (&codes)[LOADS]) {
-#pragma unroll
-    for (int i = 0; i < LOADS; i++) {
-        const int unit = threadIdx.x + i * THREADS, line = unit % LINES, octet = unit / LINES;
-        if (unit >= OCTETS) break;
-        const bool of_a = line < ROWS, e5m2 = of_a ? A_E5M2 : B_E5M2;
-        const u32* facts = table + (of_a ? 0 : 256);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const u32 four = half ? codes[i].y : codes[i].x;
-            u32 f[4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const u32 code = four >> 8 * j & 0xff;
-                f[j] = facts[code];
-                stage.values[octet * 8 + half * 4 + j][line] = value(code, e5m2);
-            }
-            stage.exponents[octet * 4 + half * 2][line] = __byte_perm(f[0], f[1], 0x7632);
-            stage.exponents[octet * 4 + half * 2 + 1][line] = __byte_perm(f[2], f[3], 0x7632);
-            const u32 bytes = __byte_perm(__byte_perm(f[0], f[1], 0x0040), __byte_perm(f[2], f[3], 0x0040), 0x5410);
-            stage.lowest[octet * 2 + half][line] = bytes & 63 * BYTES;
-            stage.signs[octet * 2 + half][line] = bytes & 128 * BYTES;
-        }
-    }
-}
-
+#if __CUDA_ARCH__ >= 900
 template <typename T>
 __device__ __forceinline__ void read4(const T* from, T (&to)[4]) {
     const uint4 v = *(const uint4*)from;
@@ -203,53 +179,52 @@ __device__ __forceinline__ void read8(const T* from, T (&to)[8]) {
     for (int i = 0; i < 4; i++) to[i] = lo[i], to[i + 4] = hi[i];
 }
 
-/// One block step of the thread's outputs: rows row..row+3 of the tile, columns col..col+3 and col+16..col+19.
-__device__ __forceinline__ void step(const Stage& s, int row, int col, float (&c)[TM][TN]) {
-    u32 top[TM][TN];
+/// Takes two k more into the maxima of a block's exponents, both halves apart.
+__device__ __forceinline__ void highest(const Tile& a, const Tile& b, int pair, int row, int col, u32 (&top)[TM][TN]) {
+    u32 x[TM], y[TN];
+    read4(&a.exponents[pair][row], x);
+    read8(&b.exponents[pair][col], y);
 #pragma unroll
     for (int i = 0; i < TM; i++)
 #pragma unroll
-        for (int j = 0; j < TN; j++) top[i][j] = __float_as_uint(c[i][j]) << 1 >> 24;
-#pragma unroll
-    for (int k = 0; k < 16; k++) {
-        u32 a[TM], b[TN];
-        read4(&s.exponents[k][row], a);
-        read8(&s.exponents[k][ROWS + col], b);
-#pragma unroll
-        for (int i = 0; i < TM; i++)
-#pragma unroll
-            for (int j = 0; j < TN; j++) top[i][j] = add_max(a[i], b[j], top[i][j]);
-    }
+        for (int j = 0; j < TN; j++) top[i][j] = add_max(x[i], y[j], top[i][j]);
+}
+
+/// One block step of the thread's outputs, rows row..row+3 of tile a by columns col..col+3 and col+16..col+19 of tile b. `top` has the
+/// maxima of this block's exponents and leaves with the next one's.
+__device__ __forceinline__ void step(const Tile& a, const Tile& b, const Tile& next_a, const Tile& next_b, int row, int col,
+                                     float (&c)[TM][TN], u32 (&top)[TM][TN]) {
     u32 exact[TM][TN], count[TM][TN];
 #pragma unroll
     for (int i = 0; i < TM; i++)
 #pragma unroll
         for (int j = 0; j < TN; j++) {
-            const u32 field = max(top[i][j] & 0xffff, top[i][j] >> 16);
+            const u32 field = max(max(top[i][j] & 0xffff, top[i][j] >> 16), __float_as_uint(c[i][j]) << 1 >> 24);
             // The constant term 1.5 * 2^23 q with the sign of c takes c's lower bits away, toward zero.
             const u32 magic = (field << 23) + (10 << 23 | 0x400000);
             const float toward = __uint_as_float(magic | (__float_as_uint(c[i][j]) & 0x80000000));
             c[i][j] = __fadd_rn(__fsub_rn(__fadd_rz(c[i][j], toward), toward), __uint_as_float(magic));
             exact[i][j] = __byte_perm(min(max(EXACT - (int)field, 65), 128), 0, 0x0000);
-            count[i][j] = 0;
+            count[i][j] = top[i][j] = 0;
         }
 #pragma unroll
     for (int four = 0; four < 8; four++) {
 #pragma unroll
         for (int k = four * 4; k < four * 4 + 4; k++) {
-            float a[TM], b[TN];
-            read4(&s.values[k][row], a);
-            read8(&s.values[k][ROWS + col], b);
+            float x[TM], y[TN];
+            read4(&a.values[k][row], x);
+            read8(&b.values[k][col], y);
 #pragma unroll
             for (int i = 0; i < TM; i++)
 #pragma unroll
-                for (int j = 0; j < TN; j++) c[i][j] = __fmaf_rd(a[i], b[j], c[i][j]);
+                for (int j = 0; j < TN; j++) c[i][j] = __fmaf_rd(x[i], y[j], c[i][j]);
+            if (k % 2) highest(next_a, next_b, k / 2, row, col, top);
         }
         u32 xa[TM], sa[TM], xb[TN], sb[TN];
-        read4(&s.lowest[four][row], xa);
-        read4(&s.signs[four][row], sa);
-        read8(&s.lowest[four][ROWS + col], xb);
-        read8(&s.signs[four][ROWS + col], sb);
+        read4(&a.lowest[four][row], xa);
+        read4(&a.signs[four][row], sa);
+        read8(&b.lowest[four][col], xb);
+        read8(&b.signs[four][col], sb);
 #pragma unroll
         for (int i = 0; i < TM; i++)
 #pragma unroll
@@ -268,57 +243,88 @@ __device__ __forceinline__ void step(const Stage& s, int row, int col, float (&c
         }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    model_wgmma(const u8* a, const u8* b, float* d, const u8* special, int m, int n, int k, int pitch_a, int pitch_b) {
-    extern __shared__ __align__(16) u8 shared[];
-    Stage* stages = (Stage*)shared;
-    u32* table = (u32*)(shared + 2 * sizeof(Stage));
-    for (int i = threadIdx.x; i < 512; i += THREADS)
-        table[i] = i < 256 ? facts(i, A_E5M2, EXPONENT_A) : facts(i - 256, B_E5M2, EXPONENT_B);
+/// Writes four finished chains, or adds them to what is there (the f32 additions of promotion, from +0), and zeroes them.
+__device__ __forceinline__ void store4(float* at, int inside, bool wide, bool first, float* c) {
+    if (wide && inside >= 4) {
+        float4 sum = make_float4(c[0], c[1], c[2], c[3]);
+        if (PROMOTE) {
+            const float4 before = first ? make_float4(0, 0, 0, 0) : *(const float4*)at;
+            sum = make_float4(__fadd_rn(before.x, c[0]), __fadd_rn(before.y, c[1]), __fadd_rn(before.z, c[2]), __fadd_rn(before.w, c[3]));
+        }
+        *(float4*)at = sum;
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (j < inside) at[j] = PROMOTE ? __fadd_rn(first ? 0.0f : at[j], c[j]) : c[j];
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) c[j] = 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    model_wgmma(const Tile* planes_a, const Tile* planes_b, const u8* special_a, const u8* special_b, const u8* a, const u8* b, float* d, int m,
+                int n, int k, int pitch_a, int pitch_b) {
+    extern __shared__ __align__(128) u8 shared[];
+    constexpr int TILES = WARPS_M + WARPS_N;  // of a stage: a's, then b's
+    Tile* stages = (Tile*)shared;
+    const u32 full = smem_address(shared + STAGES * TILES * sizeof(Tile)), empty = full + STAGES * 8;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
+    const int row = lane / 4 * 4, col = lane % 4 * 4, blocks = ceil_div(k, 32);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            mbarrier_init(full + i * 8, 1);
+            mbarrier_init(empty + i * 8, WARPS_M * WARPS_N);
+        }
+        mbarrier_init_fence();
+    }
     __syncthreads();
+    const auto load = [&](int i) {
+        const u32 bar = full + i % STAGES * 8;
+        Tile* to = stages + i % STAGES * TILES;
+        mbarrier_wait(empty + i % STAGES * 8, (i / STAGES & 1) ^ 1);
+        mbarrier_expect(bar, TILES * sizeof(Tile));
+        bulk_load(smem_address(to), planes_a + ((long long)i * gridDim.y + blockIdx.y) * WARPS_M, WARPS_M * sizeof(Tile), bar);
+        bulk_load(smem_address(to + WARPS_M), planes_b + ((long long)i * gridDim.x + blockIdx.x) * WARPS_N, WARPS_N * sizeof(Tile), bar);
+    };
+    const auto ready = [&](int i) { mbarrier_wait(full + i % STAGES * 8, i / STAGES & 1); };
+    const auto tile = [&](int i, int at) -> const Tile& { return stages[i % STAGES * TILES + at]; };
 
-    const Operands o{a, b, m, n, k, pitch_a, pitch_b, (int)blockIdx.y * ROWS, (int)blockIdx.x * COLUMNS};
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp / WARPS_N * 32 + lane / 4 * 4, col = warp % WARPS_N * 32 + lane % 4 * 4;
-    float c[TM][TN];
-#pragma unroll
-    for (int i = 0; i < TM; i++)
-#pragma unroll
-        for (int j = 0; j < TN; j++) c[i][j] = 0.0f;
-
-    // Writes the finished chains, or adds them to what is there (as the f32 additions of promotion do).
+    float c[TM][TN] = {};
+    const int row0 = blockIdx.y * ROWS + warp_m * 32 + row, col0 = blockIdx.x * COLUMNS + warp_n * 32 + col;
     const auto store = [&](bool first) {
 #pragma unroll
         for (int i = 0; i < TM; i++)
 #pragma unroll
-            for (int j = 0; j < TN; j++) {
-                const int r = o.row0 + row + i, q = o.col0 + col + j % 4 + j / 4 * 16;
-                if (r < m && q < n) {
-                    float* at = d + (long long)r * n + q;
-                    *at = PROMOTE ? __fadd_rn(first ? 0.0f : *at, c[i][j]) : c[i][j];
-                }
-                c[i][j] = 0.0f;
+            for (int half = 0; half < 2; half++) {
+                const int r = row0 + i, q = col0 + half * 16;
+                store4(d + (long long)r * n + q, r < m ? n - q : 0, n % 4 == 0, first, &c[i][half * 4]);
             }
     };
 
-    uint2 codes[LOADS];
-    fetch(o, 0, codes);
-    place(stages[0], table, codes);
-    __syncthreads();
-    const int blocks = ceil_div(k, 32);
+    if (threadIdx.x == 0)
+        for (int i = 0; i < STAGES - 2 && i < blocks; i++) load(i);
+    u32 top[TM][TN] = {};
+    ready(0);
+#pragma unroll
+    for (int pair = 0; pair < 16; pair++) highest(tile(0, warp_m), tile(0, WARPS_M + warp_n), pair, row, col, top);
     for (int i = 0; i < blocks; i++) {
-        if (i + 1 < blocks) fetch(o, (i + 1) * 32, codes);
-        step(stages[i & 1], row, col, c);
+        // The stage of a block that every warp has left two steps ago.
+        if (threadIdx.x == 0 && i + STAGES - 2 < blocks) load(i + STAGES - 2);
+        __syncwarp();
+        const int next = min(i + 1, blocks - 1);
+        ready(next);
+        step(tile(i, warp_m), tile(i, WARPS_M + warp_n), tile(next, warp_m), tile(next, WARPS_M + warp_n), row, col, c, top);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(empty + i % STAGES * 8);
         if (PROMOTE && (i % 4 == 3 || i + 1 == blocks)) store(i < 4);
-        if (i + 1 < blocks) place(stages[(i + 1) & 1], table, codes);
-        __syncthreads();
     }
     if (!PROMOTE) store(true);
 
     for (int i = 0; i < TM; i++)
         for (int j = 0; j < TN; j++) {
-            const int r = o.row0 + row + i, q = o.col0 + col + j % 4 + j / 4 * 16;
-            if (r < m && q < n && (special[r] || special[m + q]))
+            const int r = row0 + i, q = col0 + j % 4 + j / 4 * 16;
+            if (r < m && q < n && (special_a[r] || special_b[q]))
                 d[(long long)r * n + q] = obvious(a + (long long)r * pitch_a, b + (long long)q * pitch_b, k);
         }
 }
+#endif

@@ -10,16 +10,17 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Warps of a block along M and N: 128 × 96 outputs.
-const WARPS: (usize, usize) = (4, 3);
-const ROWS: usize = 32 * WARPS.0;
-const COLUMNS: usize = 32 * WARPS.1;
-const SHARED: u32 = 2 * (ROWS + COLUMNS) as u32 * 256 + 2048;
+/// Warps of a block along M and N: 128 × 64 outputs; stages of shared memory.
+const WARPS: (usize, usize) = (4, 2);
+const STAGES: usize = 4;
+/// Bytes of the planes of 32 lines by 32 k.
+const TILE: usize = 8192;
+const SHARED: u32 = (STAGES * (WARPS.0 + WARPS.1) * TILE + 128) as u32;
 
 /// Products from which the GPU's model is used instead of the obvious one.
 pub const LARGE: u64 = 1 << 28;
 
-/// FP8 codes on the device: `rows` rows, `pitch` apart, a multiple of 8.
+/// FP8 codes on the device: `rows` rows, `pitch` apart.
 pub struct Codes {
     pub buffer: Buffer,
     pub format: Format,
@@ -36,115 +37,97 @@ impl Codes {
                 format!("it multiplies e4m3 and e5m2, not {format}"),
             ));
         }
-        if rows == 0 || !pitch.is_multiple_of(8) || codes.len() != rows * pitch {
+        if rows == 0 || codes.len() != rows * pitch {
             let found = format!("{} codes in {rows} rows of {pitch}", codes.len());
-            return Err(Error::shape("codes of the model", found, "rows × pitch codes, pitch a multiple of 8"));
+            return Err(Error::shape("codes of the model", found, "rows × pitch codes, at least one row"));
         }
         Ok(Codes { buffer: gpu.upload(codes)?, format, rows, pitch })
     }
 }
 
-fn defines(a: Format, b: Format, promoted: bool) -> Vec<String> {
-    let flag = |name: &str, on: bool| format!("-D{name}={}", i32::from(on));
-    vec![
-        flag("A_E5M2", a == Format::E5m2),
-        flag("B_E5M2", b == Format::E5m2),
-        flag("PROMOTE", promoted),
-        format!("-DWARPS_M={}", WARPS.0),
-        format!("-DWARPS_N={}", WARPS.1),
-    ]
+/// One side taken apart as the kernel reads it.
+struct Planes {
+    planes: Buffer,
+    special: Buffer,
 }
 
-/// What a launch of the model needs beside the operands.
+/// The sums of the first `k` codes of every row of `a` and `b`: promoted every 128, or not at all.
 pub struct Sums {
+    a: Codes,
+    b: Codes,
+    k: usize,
+    planes: [Planes; 2],
     /// f32, `[a.rows, b.rows]`.
     pub d: Buffer,
-    special: Buffer,
     defines: Vec<String>,
-    k: usize,
 }
 
 impl Sums {
-    /// Room for the sums over the first `k` codes of every row, promoted every 128 or not at all. Errors: K that is no multiple of 8
-    /// or longer than a row; a NaN or Inf scan that cannot run; out of memory.
-    pub fn new(gpu: &Gpu, a: &Codes, b: &Codes, k: usize, promoted: bool) -> Result<Sums> {
-        if k == 0 || !k.is_multiple_of(8) || k > a.pitch.min(b.pitch) {
-            return Err(Error::value("K of the model", k, "a multiple of 8 from 8 to the row's length"));
+    /// Takes the operands apart and makes room for the sums. Errors: a K that no row has; the launches'; out of memory.
+    pub fn new(gpu: &Gpu, a: Codes, b: Codes, k: usize, promoted: bool) -> Result<Self> {
+        if k == 0 || k > a.pitch.min(b.pitch) {
+            return Err(Error::value("K of the model", k, format!("1 to {}, the length of a row", a.pitch.min(b.pitch))));
         }
-        let special = gpu.upload(&vec![0u8; a.rows + b.rows])?;
+        let flag = |name: &str, on: bool| format!("-D{name}={}", i32::from(on));
+        let mut defines = vec![
+            flag("A_E5M2", a.format == Format::E5m2),
+            flag("B_E5M2", b.format == Format::E5m2),
+            format!("-DWARPS_M={}", WARPS.0),
+            format!("-DWARPS_N={}", WARPS.1),
+            format!("-DSTAGES={STAGES}"),
+        ];
+        let planes = [planes(gpu, &a, k, WARPS.0, &defines, 0)?, planes(gpu, &b, k, WARPS.1, &defines, 1)?];
+        defines.push(flag("PROMOTE", promoted));
         let d = gpu.output(a.rows * b.rows * 4)?;
-        let sums = Sums { d, special, defines: defines(a.format, b.format, promoted), k };
-        let launch = Launch {
-            source: "model_wgmma.cu",
-            defines: &sums.defines,
-            entry: "model_special",
-            grid: ((a.rows + b.rows) as u32, 1, 1),
-            block: (256, 1, 1),
-            shared: 0,
-        };
-        let mut args = sums.arguments(a, b, 0);
-        args.remove(2);
-        // SAFETY: the arguments are contract model_special's; the scratch has a byte for each row of both.
-        unsafe { gpu.launch(&launch, &mut args)? };
-        Ok(sums)
+        Ok(Sums { a, b, k, planes, d, defines })
     }
 
-    /// a, b, d, special, m, n, k, pitches; codes from column `from` on.
-    fn arguments(&self, a: &Codes, b: &Codes, from: usize) -> Vec<Arg> {
-        let int = |n: usize| Arg::Int(n as i32);
-        vec![
-            Arg::Pointer(a.buffer.pointer() + from as u64),
-            Arg::Pointer(b.buffer.pointer() + from as u64),
-            self.d.arg(),
-            self.special.arg(),
-            int(a.rows),
-            int(b.rows),
-            int(self.k),
-            int(a.pitch),
-            int(b.pitch),
-        ]
-    }
-
-    /// Computes the sums of columns `from..from + k`, and waits. Errors: the launch's.
-    pub fn run(&self, gpu: &Gpu, a: &Codes, b: &Codes, from: usize) -> Result<()> {
-        assert!(from.is_multiple_of(8) && from + self.k <= a.pitch.min(b.pitch));
-        // SAFETY: contract model_wgmma: sizes are those of the operands this was made for, all pitches and columns multiples of 8.
-        unsafe { gpu.launch(&self.launch(a, b), &mut self.arguments(a, b, from)) }
+    /// Computes the sums, and waits. Errors: the launch's.
+    pub fn run(&self, gpu: &Gpu) -> Result<()> {
+        // SAFETY: contract model_wgmma: everything was made for these sizes.
+        unsafe { gpu.launch(&self.launch(), &mut self.arguments()) }
     }
 
     /// Starts the same and does not wait.
     ///
     /// # Safety
-    /// The operands are those this was made for, and they and this live until it ran.
-    pub unsafe fn enqueue(&self, gpu: &Gpu, a: &Codes, b: &Codes) -> Result<()> {
+    /// This lives until it ran.
+    pub unsafe fn enqueue(&self, gpu: &Gpu) -> Result<()> {
         // SAFETY: as in `run`.
-        unsafe { gpu.enqueue(&self.launch(a, b), &mut self.arguments(a, b, 0)) }
+        unsafe { gpu.enqueue(&self.launch(), &mut self.arguments()) }
     }
 
-    fn launch(&self, a: &Codes, b: &Codes) -> Launch<'_> {
+    fn arguments(&self) -> Vec<Arg> {
+        let [a, b] = &self.planes;
+        let mut args = vec![a.planes.arg(), b.planes.arg(), a.special.arg(), b.special.arg()];
+        args.extend(self.plain_arguments());
+        args
+    }
+
+    /// a, b, d, m, n, k, pitches.
+    fn plain_arguments(&self) -> Vec<Arg> {
+        let sizes = [self.a.rows, self.b.rows, self.k, self.a.pitch, self.b.pitch].map(|n| Arg::Int(n as i32));
+        [self.a.buffer.arg(), self.b.buffer.arg(), self.d.arg()].into_iter().chain(sizes).collect()
+    }
+
+    fn launch(&self) -> Launch<'_> {
+        let blocks = |rows: usize, warps: usize| rows.div_ceil(32 * warps) as u32;
         Launch {
-            source: "model_wgmma.cu",
+            source: SOURCE,
             defines: &self.defines,
             entry: "model_wgmma",
-            grid: (b.rows.div_ceil(COLUMNS) as u32, a.rows.div_ceil(ROWS) as u32, 1),
+            grid: (blocks(self.b.rows, WARPS.1), blocks(self.a.rows, WARPS.0), 1),
             block: (32 * (WARPS.0 * WARPS.1) as u32, 1, 1),
             shared: SHARED,
         }
     }
 
     /// Computes the sums by the definition, one thread an output. Errors: the launch's.
-    pub fn run_naive(&self, gpu: &Gpu, a: &Codes, b: &Codes) -> Result<()> {
-        let launch = Launch {
-            entry: "model_wgmma_naive",
-            grid: (b.rows.div_ceil(32) as u32, a.rows.div_ceil(8) as u32, 1),
-            block: (32, 8, 1),
-            shared: 0,
-            ..self.launch(a, b)
-        };
-        let mut args = self.arguments(a, b, 0);
-        args.remove(3);
+    pub fn run_naive(&self, gpu: &Gpu) -> Result<()> {
+        let grid = (self.b.rows.div_ceil(32) as u32, self.a.rows.div_ceil(8) as u32, 1);
+        let launch = Launch { entry: "model_wgmma_naive", grid, block: (32, 8, 1), shared: 0, ..self.launch() };
         // SAFETY: the arguments are contract model_wgmma_naive's.
-        unsafe { gpu.launch(&launch, &mut args) }
+        unsafe { gpu.launch(&launch, &mut self.plain_arguments()) }
     }
 
     /// The sums, row-major.
@@ -154,21 +137,36 @@ impl Sums {
     }
 }
 
+const SOURCE: &str = "model_wgmma.cu";
+
+fn planes(gpu: &Gpu, side: &Codes, k: usize, warps: usize, defines: &[String], of_b: i32) -> Result<Planes> {
+    let tiles = side.rows.div_ceil(32 * warps) * warps;
+    let planes = gpu.output(tiles * k.div_ceil(32) * TILE)?;
+    let special = gpu.upload(&vec![0u8; side.rows])?;
+    let defines: Vec<String> = defines.iter().cloned().chain([format!("-DSIDE_B={of_b}")]).collect();
+    let launch = Launch {
+        source: SOURCE,
+        defines: &defines,
+        entry: "model_planes",
+        grid: (tiles as u32, k.div_ceil(32) as u32, 1),
+        block: (128, 1, 1),
+        shared: 0,
+    };
+    let sizes = [side.rows, k, side.pitch].map(|n| Arg::Int(n as i32));
+    let mut args: Vec<Arg> = [side.buffer.arg(), planes.arg(), special.arg()].into_iter().chain(sizes).collect();
+    // SAFETY: the arguments are contract model_planes's: tiles of 32 lines and 32 k, a byte of scratch for each line.
+    unsafe { gpu.launch(&launch, &mut args)? };
+    Ok(Planes { planes, special })
+}
+
 /// How many 4-byte elements of two buffers differ. Errors: lengths that differ or no multiple of 4; the launch's.
 pub fn mismatches(gpu: &Gpu, x: &Buffer, y: &Buffer) -> Result<u64> {
     if x.bytes() != y.bytes() || !x.bytes().is_multiple_of(4) {
         return Err(Error::shape("buffers to compare", format!("{} and {} bytes", x.bytes(), y.bytes()), "as many, in words"));
     }
     let found = gpu.upload(&[0u8; 8])?;
-    let defines = defines(Format::E4m3, Format::E4m3, false);
-    let launch = Launch {
-        source: "model_wgmma.cu",
-        defines: &defines,
-        entry: "model_mismatches",
-        grid: (4096, 1, 1),
-        block: (256, 1, 1),
-        shared: 0,
-    };
+    let launch =
+        Launch { source: SOURCE, defines: &[], entry: "model_mismatches", grid: (4096, 1, 1), block: (256, 1, 1), shared: 0 };
     let mut args = [x.arg(), y.arg(), Arg::Long((x.bytes() / 4) as i64), found.arg()];
     // SAFETY: the arguments are contract model_mismatches's; both buffers hold this many words.
     unsafe { gpu.launch(&launch, &mut args)? };
@@ -207,8 +205,8 @@ fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32])
     let epilogue = Epilogue::of(plan, p);
     for k in p.blocks() {
         let (a, b) = (codes(gpu, p.a, &p.a_rows, &k)?, codes(gpu, p.b, &p.b_rows, &k)?);
-        let sums = Sums::new(gpu, &a, &b, k.len().next_multiple_of(8), promoted)?;
-        sums.run(gpu, &a, &b, 0)?;
+        let sums = Sums::new(gpu, a, b, k.len(), promoted)?;
+        sums.run(gpu)?;
         let sums = sums.download(gpu)?;
         let s_b: Vec<f32> = p.b_rows.clone().map(|j| p.b.scale_inv(j, k.start)).collect();
         let rows = out.par_chunks_mut(plan.cols).zip(sums.par_chunks(p.b_rows.len())).zip(p.a_rows.clone());
@@ -228,18 +226,15 @@ fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32])
     Ok(())
 }
 
-/// Columns `k` of some rows on the device, padded with zeros to a multiple of 8.
+/// Columns `k` of some rows on the device.
 fn codes(gpu: &Gpu, side: &Side, rows: &Range<usize>, k: &Range<usize>) -> Result<Codes> {
     let q = side.scales().ok_or_else(|| Error::unsupported("the model of wgmma on the GPU", "it multiplies codes"))?;
-    let (cols, pitch) = (q.cols(), k.len().next_multiple_of(8));
-    let codes: Cow<[u8]> = if pitch == cols {
+    let cols = q.cols();
+    let codes: Cow<[u8]> = if k.len() == cols {
         Cow::Borrowed(&q.codes()[rows.start * cols..rows.end * cols])
     } else {
-        let mut padded = vec![0u8; rows.len() * pitch];
-        for (out, i) in padded.chunks_mut(pitch).zip(rows.clone()) {
-            out[..k.len()].copy_from_slice(&q.codes()[i * cols + k.start..i * cols + k.end]);
-        }
-        Cow::Owned(padded)
+        let row = |i: usize| q.codes()[i * cols + k.start..i * cols + k.end].iter().copied();
+        Cow::Owned(rows.clone().flat_map(row).collect())
     };
-    Codes::upload(gpu, q.format(), &codes, rows.len(), pitch)
+    Codes::upload(gpu, q.format(), &codes, rows.len(), k.len())
 }

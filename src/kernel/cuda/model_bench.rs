@@ -65,20 +65,20 @@ fn row(n: usize, accumulator: &str) -> Result<ModelRow> {
         }
     };
     let (a, b) = (Codes::upload(gpu, format, &a, n, n)?, Codes::upload(gpu, format, &b, n, n)?);
-    let sums = Sums::new(gpu, &a, &b, n, accumulator.ends_with("@128"))?;
-    sums.run(gpu, &a, &b, 0)?;
-    let against_wgmma = mismatches(gpu, &sums.d, &returned)?;
-    let against_definition = if n == SIZES[0] {
-        let definition = Sums::new(gpu, &a, &b, n, accumulator.ends_with("@128"))?;
-        definition.run_naive(gpu, &a, &b)?;
-        Some(mismatches(gpu, &sums.d, &definition.d)?)
+    let sums = Sums::new(gpu, a, b, n, accumulator.ends_with("@128"))?;
+    let definition = if n == SIZES[0] {
+        sums.run_naive(gpu)?;
+        Some(gpu.upload(&gpu.download("sums by the definition", &sums.d, 4)?)?)
     } else {
         None
     };
+    sums.run(gpu)?;
+    let against_wgmma = mismatches(gpu, &sums.d, &returned)?;
+    let against_definition = definition.map(|d| mismatches(gpu, &sums.d, &d)).transpose()?;
     let name = format!("{accumulator} {format}");
     let launch = move |_| {
-        // SAFETY: these operands; the closure owns all of it, and it is dropped after the stream was waited for.
-        unsafe { sums.enqueue(gpu, &a, &b) }
+        // SAFETY: the closure owns it, and is dropped after the stream was waited for.
+        unsafe { sums.enqueue(gpu) }
     };
     let products = (n as u64).pow(3);
     let mut timed = Timed {
