@@ -13,6 +13,7 @@ use std::borrow::Cow;
 
 const BLOCK: (u32, u32, u32) = (384, 1, 1);
 const SHARED: u32 = 232_448;
+const WGMMA: &[&str] = &["hopper_wgmma"];
 
 pub struct Fp8Gemm;
 pub struct GroupedGemm;
@@ -57,8 +58,8 @@ fn scales(q: &QTensor) -> Result<Scales> {
     }
 }
 
-/// What both kernels refuse, and their common options.
-fn common(spec: &KernelSpec, job: &Job) -> Result<Vec<String>> {
+/// What the FP8 GEMMs refuse, and their common options. `instructions`: the accumulators of the kernel's tensor-core instruction, by device.
+pub(super) fn common(spec: &KernelSpec, job: &Job, instructions: &[&str]) -> Result<Vec<String>> {
     let refuse = |why: String| Err(Error::unsupported(spec.name, why));
     let plan = Plan::of(job)?;
     let p = plan.problems().next().ok_or_else(|| Error::unsupported(spec.name, "no group"))?;
@@ -67,8 +68,11 @@ fn common(spec: &KernelSpec, job: &Job) -> Result<Vec<String>> {
         return refuse("it multiplies e4m3 and e5m2".into());
     }
     let promote = match (plan.accumulator.inner, plan.accumulator.promote_every) {
-        (Inner::Mma(m), every @ (None | Some(128))) if m.name == "hopper_wgmma" => every.is_some(),
-        _ => return refuse(format!("it accumulates as hopper_wgmma or hopper_wgmma@128, not {}", plan.accumulator)),
+        (Inner::Mma(m), every @ (None | Some(128))) if instructions.contains(&m.name) => every.is_some(),
+        _ => {
+            let known = instructions.join(" or ");
+            return refuse(format!("it accumulates as {known}, or the same with @128, not {}", plan.accumulator));
+        }
     };
     if plan.rows == 0 || plan.cols == 0 {
         return refuse("an empty operand has no tensor map".into());
@@ -91,7 +95,7 @@ fn common(spec: &KernelSpec, job: &Job) -> Result<Vec<String>> {
     ])
 }
 
-fn packed(spec: &KernelSpec, k: usize) -> Result<()> {
+pub(super) fn packed(spec: &KernelSpec, k: usize) -> Result<()> {
     match k % 16 {
         0 => Ok(()),
         _ => Err(Error::unsupported(
@@ -101,7 +105,7 @@ fn packed(spec: &KernelSpec, k: usize) -> Result<()> {
     }
 }
 
-fn quantized<'a>(spec: &KernelSpec, o: Option<&'a Operand>) -> Result<&'a QTensor> {
+pub(super) fn quantized<'a>(spec: &KernelSpec, o: Option<&'a Operand>) -> Result<&'a QTensor> {
     match o {
         Some(Operand::Quantized(q)) => Ok(q),
         _ => Err(Error::unsupported(spec.name, "operands are quantized tensors")),
@@ -109,7 +113,7 @@ fn quantized<'a>(spec: &KernelSpec, o: Option<&'a Operand>) -> Result<&'a QTenso
 }
 
 /// The mode of the scales (SCALE), and for 128x128 blocks which operand has them.
-fn mode(a: &QTensor, b: &QTensor) -> Result<i32> {
+pub(super) fn mode(a: &QTensor, b: &QTensor) -> Result<i32> {
     match (scales(a)?, scales(b)?) {
         (Scales::Tensor, Scales::Tensor) => Ok(0),
         (Scales::Tensor | Scales::Row, Scales::Tensor | Scales::Row) => Ok(1),
@@ -120,7 +124,7 @@ fn mode(a: &QTensor, b: &QTensor) -> Result<i32> {
 }
 
 /// Scales as the kernel reads them, with the strides (row, k).
-fn lay_out(q: &QTensor, mode: i32) -> (Vec<f32>, i32, i32) {
+pub(super) fn lay_out(q: &QTensor, mode: i32) -> (Vec<f32>, i32, i32) {
     let s = q.scale_inv();
     let blocks = q.cols().div_ceil(128);
     match q.granularity() {
@@ -169,7 +173,7 @@ impl Kernel for Fp8Gemm {
         &DENSE
     }
     fn check(&self, job: &Job) -> Result<()> {
-        common(&DENSE, job)?;
+        common(&DENSE, job, WGMMA)?;
         let (a, b) = (quantized(&DENSE, job.operands.a.first())?, quantized(&DENSE, job.operands.b.as_ref())?);
         mode(a, b)?;
         packed(&DENSE, a.cols())
@@ -187,7 +191,7 @@ impl Kernel for Fp8Gemm {
             _ => (2, m.div_ceil(256) * n.div_ceil(tile_n)),
         };
         let order = i32::from(mode >= 2 && job.accumulator.is_some_and(|a| a.scale_order == ScaleOrder::ScalesFirst));
-        let mut defines = common(&DENSE, job)?;
+        let mut defines = common(&DENSE, job, WGMMA)?;
         defines.extend([
             format!("-DSCALE={mode}"),
             format!("-DORDER={order}"),
@@ -289,7 +293,7 @@ impl Kernel for GroupedGemm {
         &GROUPED
     }
     fn check(&self, job: &Job) -> Result<()> {
-        common(&GROUPED, job)?;
+        common(&GROUPED, job, WGMMA)?;
         let (a, _) = (pack(job.operands.a.first())?, pack(job.operands.b.as_ref())?);
         packed(&GROUPED, a.pitch)?;
         match job.operands.offs.as_ref().map(Vec::len) {
@@ -310,7 +314,7 @@ impl Kernel for GroupedGemm {
         let (rows, n) = if tokens { (groups * a.rows, b.rows) } else { (a.rows, b.rows / groups) };
         let tiles = groups * (rows.div_ceil(groups)).div_ceil(128) * n.div_ceil(256);
         let tile_n = if tiles < gpu.info.multiprocessors { 128 } else { 256 };
-        let mut defines = common(&GROUPED, job)?;
+        let mut defines = common(&GROUPED, job, WGMMA)?;
         defines.extend([format!("-DTILE_N={tile_n}"), "-DCLUSTER=0".into()]);
         let (codes_a, codes_b) = (gpu.upload(&a.codes)?, gpu.upload(&b.codes)?);
         let (sa, sb, offs) = (gpu.upload_f32(&a.scale_inv)?, gpu.upload_f32(&b.scale_inv)?, gpu.upload_i32(&offs)?);

@@ -9,14 +9,18 @@ pub mod cast_transpose;
 pub mod device;
 pub mod elements;
 pub mod fp8_gemm;
+pub mod fp8_gemm_mma;
 pub mod gemm_f64;
+pub mod int4_quant;
 pub mod launch;
+pub mod mixed_gemm;
 pub mod model;
 pub mod model_bench;
 pub mod nvrtc;
 pub mod output;
 pub mod source;
 pub mod timed;
+pub mod w4a8;
 
 use crate::kernel::Kernel;
 
@@ -28,4 +32,8 @@ pub const KERNELS: &[&dyn Kernel] = &[
     &cast_transpose::CastTranspose,
     &fp8_gemm::Fp8Gemm,
     &fp8_gemm::GroupedGemm,
+    &fp8_gemm_mma::Fp8GemmMma,
+    &int4_quant::Int4Quant,
+    &mixed_gemm::MixedGemm,
+    &w4a8::W4a8,
 ];

@@ -24,6 +24,26 @@ pub fn tensor(dtype: Format, rows: usize, cols: usize, bytes: &[u8]) -> Result<T
     Tensor::new(dtype, rows, cols, data)
 }
 
+/// The name of a type in the words of the integer kernels' options: f16 0, bf16 1, f32 2. Errors: any other.
+pub fn type_option(kernel: &str, what: &str, f: Format) -> Result<i32> {
+    match f {
+        Format::F16 => Ok(0),
+        Format::Bf16 => Ok(1),
+        Format::F32 => Ok(2),
+        _ => Err(Error::unsupported(kernel, format!("{what} in {f}: it takes f16, bf16 and f32"))),
+    }
+}
+
+/// Values as elements of `dtype` (f16, bf16, f32). Errors: a value that this type does not have, by the name of `what`.
+pub fn elements(kernel: &str, what: &str, dtype: Format, values: &[f32]) -> Result<Vec<u8>> {
+    let t = Tensor::rounded(dtype, 1, values.len(), values.to_vec())?;
+    let changed = |(a, b): &(&f32, &f32)| a.to_bits() != b.to_bits() && !a.is_nan();
+    match values.iter().zip(t.data()).find(changed) {
+        Some((v, _)) => Err(Error::unsupported(kernel, format!("{what} in {dtype}: {v} is not a number of this type"))),
+        None => Ok(t.bits()),
+    }
+}
+
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }

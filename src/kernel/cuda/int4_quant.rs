@@ -1,0 +1,381 @@
+//! Integer quantizers and dequantize: `kernels/int4_quant.cu` (contract there). 4-bit codes are packed and unpacked on the device.
+
+use super::elements::upload;
+use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::output::{elements, tensor, type_option};
+use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, Operand, OutSpec, Output, Part};
+use crate::model::elementwise::{self, high};
+use crate::op::Op;
+use crate::quant::QTensorParts;
+use crate::recipe::Recipe;
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+
+pub struct Int4Quant;
+
+static SPEC: KernelSpec = KernelSpec {
+    name: "cuda/int4_quant",
+    backend: Backend::Cuda,
+    ops: &[Op::Cast, Op::Dequantize],
+    help: "int8 by token, int4, uint4 and int8 by group, packed; dequantize of integers and FP8",
+    source: "kernels/int4_quant.cu",
+};
+
+const THREADS: usize = 256;
+
+fn refuse<T>(why: impl Into<String>) -> Result<T> {
+    Err(Error::unsupported(SPEC.name, why))
+}
+
+/// How `int8_token` quantizes one row (MODE of the contract).
+pub(super) struct Token {
+    mode: i32,
+    /// Type of the scale.
+    pub scale: Format,
+}
+
+impl Token {
+    /// Errors: a recipe that is not int8 by token.
+    pub fn of(recipe: &Recipe, dtype: Format) -> Result<Self> {
+        let (mode, scale) = match (recipe.name, dtype) {
+            ("int8_token_asym", _) => (2, Format::F32),
+            ("int8_token_reduced_cutlass", _) | ("int8_token_reduced", Format::Bf16 | Format::F32) => (0, dtype),
+            ("int8_token_sym" | "int8_token_reduced", _) => (1, Format::F32),
+            _ => return refuse(format!("{} is not int8 by token", recipe.name)),
+        };
+        Ok(Self { mode, scale })
+    }
+}
+
+/// How `affine_group` quantizes (MAPPING of the contract).
+fn mapping(recipe: &Recipe) -> Option<i32> {
+    match recipe.name {
+        "affine_sym" => Some(0),
+        "affine_symnc" => Some(1),
+        "affine_asym" => Some(2),
+        "tinygemm" => Some(3),
+        _ => None,
+    }
+}
+
+fn format_option(f: Format) -> Result<i32> {
+    match f {
+        Format::Int4 => Ok(0),
+        Format::Uint4 => Ok(1),
+        Format::Int8 => Ok(2),
+        Format::E4m3 => Ok(3),
+        Format::E5m2 => Ok(4),
+        _ => refuse(format!("codes in {f}: it reads and writes int4, uint4, int8, and reads e4m3 and e5m2")),
+    }
+}
+
+fn eight(what: &str, n: usize) -> Result<()> {
+    match n % 8 {
+        0 => Ok(()),
+        _ => refuse(format!("{what} of {n} is not a multiple of 8: a thread has 8 numbers of one group, read by 16 bytes")),
+    }
+}
+
+/// Outputs of which every byte is a result (codes, zero points): two buffers that differ before the kernel is launched into each.
+fn twins(gpu: &Gpu, bytes: usize) -> Result<[Buffer; 2]> {
+    Ok([gpu.filled(bytes, 0xff)?, gpu.filled(bytes, 0)?])
+}
+
+/// What the kernel wrote to both. Errors: a byte that differs; a write outside.
+fn download_twins(gpu: &Gpu, what: &str, twins: &[Buffer; 2]) -> Result<Vec<u8>> {
+    let (first, second) = (gpu.download_any(what, &twins[0])?, gpu.download_any(what, &twins[1])?);
+    match first.iter().zip(&second).position(|(a, b)| a != b) {
+        Some(i) => {
+            let found = format!("byte {i} was never written, or differs between two launches");
+            Err(Error::value(what, found, "every byte written, the same in every launch"))
+        }
+        None => Ok(first),
+    }
+}
+
+/// Starts one entry of the file with a block of 256 threads for every 256 of `threads`. SAFETY of the caller: the contract's arguments.
+unsafe fn launch(gpu: &Gpu, entry: &str, defines: &[String], threads: usize, args: &mut [Arg]) -> Result<()> {
+    let grid = (threads.div_ceil(THREADS) as u32, 1, 1);
+    let block = (THREADS as u32, 1, 1);
+    // SAFETY: the caller's.
+    unsafe { gpu.launch(&Launch { source: "int4_quant.cu", defines, entry, grid, block, shared: 0 }, args) }
+}
+
+/// Codes of two a byte from `n` bytes of one code each, or the reverse, on the device.
+fn repack(gpu: &Gpu, entry: &str, from: &Buffer, to: &Buffer, packed_bytes: usize) -> Result<()> {
+    let mut args = [from.arg(), to.arg(), Arg::Long(packed_bytes as i64)];
+    // SAFETY: contract pack4, unpack4: one buffer has this many bytes, the other twice as many.
+    unsafe { launch(gpu, entry, &[], packed_bytes, &mut args) }
+}
+
+/// The rows of a tensor quantized by token, left on the device.
+pub(super) struct Tokens {
+    pub codes: Buffer,
+    pub scale: Buffer,
+    pub scale_format: Format,
+    /// i32, int8_token_asym only.
+    pub zero: Option<Buffer>,
+}
+
+/// Quantizes the rows of `from`, which holds `x`, into buffers of rows × K codes, rows scales, and for int8_token_asym rows zero points.
+fn tokens_into(
+    gpu: &Gpu,
+    token: &Token,
+    x: &Tensor,
+    from: &Buffer,
+    codes: &Buffer,
+    scale: &Buffer,
+    zero: Option<&Buffer>,
+) -> Result<()> {
+    let defines = [format!("-DIN={}", type_option(SPEC.name, "input", x.dtype())?), format!("-DMODE={}", token.mode)];
+    let mut args = [
+        from.arg(),
+        codes.arg(),
+        scale.arg(),
+        Arg::Pointer(zero.map_or(0, Buffer::pointer)),
+        Arg::Int(x.rows() as i32),
+        Arg::Int(x.cols() as i32),
+    ];
+    // SAFETY: contract int8_token: a block a row, K a multiple of 8 (check), buffers of rows × K and rows.
+    unsafe { launch(gpu, "int8_token", &defines, x.rows() * THREADS, &mut args) }
+}
+
+impl Token {
+    fn scale_bytes(&self, rows: usize) -> usize {
+        rows * self.scale.bits() as usize / 8
+    }
+    fn has_zero(&self) -> bool {
+        self.mode == 2
+    }
+}
+
+/// Quantizes `x` by an int8 token recipe. Errors: another recipe; K that is no multiple of 8.
+pub(super) fn quantize_tokens(gpu: &Gpu, recipe: &Recipe, x: &Tensor) -> Result<Tokens> {
+    eight("K", x.cols())?;
+    let token = Token::of(recipe, x.dtype())?;
+    let (from, codes) = (upload(gpu, x)?, gpu.output(x.rows() * x.cols())?);
+    let scale = gpu.output(token.scale_bytes(x.rows()))?;
+    let zero = if token.has_zero() { Some(gpu.output(x.rows() * 4)?) } else { None };
+    tokens_into(gpu, &token, x, &from, &codes, &scale, zero.as_ref())?;
+    Ok(Tokens { codes, scale, scale_format: token.scale, zero })
+}
+
+fn int32s(bytes: &[u8]) -> Vec<i32> {
+    bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+fn token_cast(gpu: &Gpu, recipe: &Recipe, x: &Tensor) -> Result<QTensor> {
+    let (rows, cols, token) = (x.rows(), x.cols(), Token::of(recipe, x.dtype())?);
+    let (from, codes) = (upload(gpu, x)?, twins(gpu, rows * cols)?);
+    let scale = gpu.output(token.scale_bytes(rows))?;
+    let zeros = if token.has_zero() { Some(twins(gpu, rows * 4)?) } else { None };
+    for twin in 0..2 {
+        tokens_into(gpu, &token, x, &from, &codes[twin], &scale, zeros.as_ref().map(|z| &z[twin]))?;
+    }
+    let scale = gpu.download("scale", &scale, token.scale.bits() as usize / 8)?;
+    let zero = match zeros {
+        Some(zeros) => Zero::Integer(int32s(&download_twins(gpu, "zero points", &zeros)?)),
+        None => Zero::None,
+    };
+    QTensor::new(QTensorParts {
+        format: recipe.format,
+        rows,
+        cols,
+        codes: download_twins(gpu, "codes", &codes)?,
+        granularity: Granularity::Row,
+        scale_format: token.scale,
+        scale_inv: tensor(token.scale, 1, rows, &scale)?.data().to_vec(),
+        zero,
+        global_scale_inv: None,
+    })
+}
+
+fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QTensor> {
+    let (rows, cols) = (x.rows(), x.cols());
+    let (group, four) = (recipe.group.unwrap_or(cols).min(cols), recipe.format.bits() == 4);
+    let groups = cols.div_ceil(group);
+    let scale_format = if mapping == 3 { Format::Bf16 } else { x.dtype() };
+    let lanes = (group / 8).next_power_of_two().min(32);
+    let defines = [
+        format!("-DIN={}", type_option(SPEC.name, "input", x.dtype())?),
+        format!("-DFORMAT={}", format_option(recipe.format)?),
+        format!("-DMAPPING={mapping}"),
+        format!("-DLANES={lanes}"),
+    ];
+    let from = upload(gpu, x)?;
+    let scale = gpu.output(rows * groups * scale_format.bits() as usize / 8)?;
+    let codes = twins(gpu, if four { rows * cols / 2 } else { rows * cols })?;
+    let zeros = match (mapping, recipe.format) {
+        (3, _) => Some(twins(gpu, rows * groups * 2)?),
+        (2, _) | (_, Format::Uint4) => Some(twins(gpu, rows * groups)?),
+        _ => None,
+    };
+    for twin in 0..2 {
+        let mut args = [
+            from.arg(),
+            codes[twin].arg(),
+            scale.arg(),
+            Arg::Pointer(zeros.as_ref().map_or(0, |z| z[twin].pointer())),
+            Arg::Int(rows as i32),
+            Arg::Int(cols as i32),
+            Arg::Int(group as i32),
+        ];
+        // SAFETY: contract affine_group: K and the group are multiples of 8 (check), buffers of rows × K and rows × groups.
+        unsafe { launch(gpu, "affine_group", &defines, rows * groups * lanes, &mut args)? };
+    }
+    let scale = gpu.download("scale", &scale, scale_format.bits() as usize / 8)?;
+    let zero = match zeros.map(|z| download_twins(gpu, "zero points", &z)).transpose()? {
+        Some(bytes) if mapping == 3 => {
+            Zero::Additive { zero: tensor(Format::Bf16, 1, rows * groups, &bytes)?.data().to_vec(), mid: 8 }
+        }
+        Some(bytes) => Zero::Integer(bytes.iter().map(|b| i32::from(*b as i8)).collect()),
+        None => Zero::None,
+    };
+    let codes = if four {
+        let packed = gpu.upload(&download_twins(gpu, "packed codes", &codes)?)?;
+        let unpacked = gpu.output(rows * cols)?;
+        repack(gpu, "unpack4", &packed, &unpacked, rows * cols / 2)?;
+        gpu.download("codes", &unpacked, 1)?
+    } else {
+        download_twins(gpu, "codes", &codes)?
+    };
+    QTensor::new(QTensorParts {
+        format: recipe.format,
+        rows,
+        cols,
+        codes,
+        granularity: recipe.group.map_or(Granularity::Row, Granularity::Group),
+        scale_format,
+        scale_inv: tensor(scale_format, 1, rows * groups, &scale)?.data().to_vec(),
+        zero,
+        global_scale_inv: None,
+    })
+}
+
+/// The group of a tensor to be dequantized: its size's logarithm (30: one a row).
+fn group_shift(q: &QTensor) -> Result<u32> {
+    match q.granularity() {
+        Granularity::Tensor | Granularity::Row => Ok(30),
+        Granularity::Group(g) if g >= q.cols() => Ok(30),
+        Granularity::Group(g) | Granularity::Block { rows: 1, cols: g } if g.is_power_of_two() && g >= 8 => {
+            Ok(g.trailing_zeros())
+        }
+        other => refuse(format!("scales by {other}: it takes rows and groups of a power of two from 8")),
+    }
+}
+
+/// Zero points of `dequantize`: its option ZERO, MID, and the bytes.
+fn zero_points(q: &QTensor, index: &[usize]) -> Result<(i32, i32, Vec<u8>)> {
+    match q.zero() {
+        Zero::None => Ok((0, 0, Vec::new())),
+        Zero::Integer(z) if z.iter().all(|z| (-128..128).contains(z)) => {
+            Ok((2, 0, index.iter().map(|i| z[*i] as i8 as u8).collect()))
+        }
+        Zero::Integer(z) => Ok((3, 0, index.iter().flat_map(|i| z[*i].to_le_bytes()).collect())),
+        Zero::Additive { zero, mid } => {
+            let zero: Vec<f32> = index.iter().map(|i| zero[*i]).collect();
+            Ok((1, *mid, elements(SPEC.name, "additive zero points", q.scale_format(), &zero)?))
+        }
+    }
+}
+
+fn dequantize(gpu: &Gpu, q: &QTensor, out: Format) -> Result<Tensor> {
+    let (rows, cols, shift) = (q.rows(), q.cols(), group_shift(q)?);
+    let group = if shift == 30 { cols } else { 1 << shift };
+    let groups = cols.div_ceil(group);
+    // One scale a row and group, also where the tensor has one for all.
+    let index: Vec<usize> = (0..rows).flat_map(|i| (0..groups).map(move |g| q.scale_index(i, g * group))).collect();
+    let scale: Vec<f32> = index.iter().map(|i| q.scale_inv()[*i]).collect();
+    let scale = gpu.upload(&elements(SPEC.name, "scales", q.scale_format(), &scale)?)?;
+    let (zero, mid, bytes) = zero_points(q, &index)?;
+    let bytes = gpu.upload(&bytes)?;
+    let codes = gpu.upload(q.codes())?;
+    let codes = if q.format().bits() == 4 {
+        let packed = gpu.upload(&vec![0; rows * cols / 2])?;
+        repack(gpu, "pack4", &codes, &packed, rows * cols / 2)?;
+        packed
+    } else {
+        codes
+    };
+    let defines = [
+        format!("-DFORMAT={}", format_option(q.format())?),
+        format!("-DSCALE={}", type_option(SPEC.name, "scales", q.scale_format())?),
+        format!("-DOUT={}", type_option(SPEC.name, "output", out)?),
+        format!("-DZERO={zero}"),
+        format!("-DMID={mid}"),
+    ];
+    let size = out.bits() as usize / 8;
+    let d = gpu.output(rows * cols * size)?;
+    let mut args = [
+        codes.arg(),
+        scale.arg(),
+        bytes.arg(),
+        d.arg(),
+        Arg::Int(rows as i32),
+        Arg::Int(cols as i32),
+        Arg::Int(shift as i32),
+        Arg::Int(groups as i32),
+    ];
+    // SAFETY: contract dequantize: K is a multiple of 8 (check), scales and zero points are [rows, groups].
+    unsafe { launch(gpu, "dequantize", &defines, rows * cols / 8, &mut args)? };
+    tensor(out, rows, cols, &gpu.download("output d", &d, size)?)
+}
+
+impl Kernel for Int4Quant {
+    fn spec(&self) -> &KernelSpec {
+        &SPEC
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        if !SPEC.ops.contains(&job.op) {
+            return refuse(format!("it has no {}", job.op.name()));
+        }
+        elementwise::check(job)?;
+        match (&job.operands.a[0], &job.out) {
+            (Operand::Quantized(q), OutSpec::High(_)) => {
+                format_option(q.format())?;
+                group_shift(q)?;
+                type_option(SPEC.name, "scales", q.scale_format())?;
+                eight("K", q.cols())?;
+                if q.global_scale_inv().is_some() {
+                    return refuse("it has one level of scales");
+                }
+                match q.rows() * q.cols() {
+                    0 => refuse("an empty operand starts no block"),
+                    _ => Ok(()),
+                }
+            }
+            (Operand::High(x), OutSpec::Recipe(recipe)) => {
+                let group = recipe.group.unwrap_or(x.cols());
+                if mapping(recipe).is_none() {
+                    Token::of(recipe, x.dtype())?;
+                }
+                eight("K", x.cols())?;
+                eight("group", group.min(x.cols()))?;
+                match x.rows() * x.cols() {
+                    0 => refuse("an empty operand starts no block"),
+                    _ => Ok(()),
+                }
+            }
+            _ => refuse("it quantizes by int8_token and affine recipes, and dequantizes"),
+        }
+    }
+    fn run(&self, job: &Job) -> Result<Output> {
+        self.check(job)?;
+        let gpu = gpu()?;
+        let d = match (&job.operands.a[0], &job.out) {
+            (Operand::Quantized(q), OutSpec::High(out)) => Data::High(dequantize(gpu, q, *out)?),
+            (operand, OutSpec::Recipe(recipe)) => {
+                let x = high(operand, SPEC.name)?;
+                Data::Quantized(match mapping(recipe) {
+                    Some(mapping) => group_cast(gpu, recipe, mapping, x)?,
+                    None => token_cast(gpu, recipe, x)?,
+                })
+            }
+            _ => return refuse("it quantizes by int8_token and affine recipes, and dequantizes"),
+        };
+        Ok(Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None })
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        self.check(job)?;
+        elementwise::predict(job).map(Some)
+    }
+}
