@@ -12,7 +12,8 @@
 //              zero = clamp(RN_IN(-128 - round(RN_IN(mn/scale))), -128, 127); q = clamp(round(x * (1/scale)) + zero, -128, 127) in f64
 //   K % 8 == 0, 16-byte aligned x, 8-byte aligned codes. CHUNKS * 8 * THREADS numbers of a row stay in registers, the rest is read twice.
 // affine_group(const void* x, u8* codes, void* scale, void* zero, int rows, int K, int group): scales [rows, ceil(K/group)]; LANES threads a
-//   group (a power of two <= 32; min(32, group/8) is good). grid ceil(rows*groups*LANES/256), block 256. K % 8 == 0, group % 8 == 0.
+//   group (a power of two <= 32), each of which keeps HELD (even) times 8 numbers in registers and reads the rest twice: LANES = group/32,
+//   HELD 4 is good. grid ceil(rows*groups*LANES/256), block 256. K % 8 == 0, group % 8 == 0, rows*groups*LANES < 2^32.
 //   codes packed two a byte, row-major [rows, K/2] (FORMAT 2: [rows, K]); scale in IN (MAPPING 3: bf16); zero s8, written for MAPPING 2 and
 //   for FORMAT 1 (MAPPING 3: bf16); a null zero is skipped. qmin..qmax is the format's range (-8..7, 0..15, -128..127).
 //   MAPPING 0  scale = RN(max(-mn, mx) / ((qmax-qmin)/2)), z = (qmax+qmin+1)/2   1  smin = RN(mn/qmin), smax = RN(mx/qmax), the larger; same z
@@ -64,7 +65,10 @@
 #define CHUNKS 4
 #endif
 #ifndef LANES
-#define LANES 16
+#define LANES 4
+#endif
+#ifndef HELD
+#define HELD 4
 #endif
 
 constexpr int QMIN = FORMAT == 1 ? 0 : FORMAT == 2 ? -128 : -8, QMAX = FORMAT == 1 ? 15 : FORMAT == 2 ? 127 : 7;
@@ -78,6 +82,12 @@ struct Eight {
         const uint4* p = (const uint4*)((const u8*)x + at * (IN == 2 ? 4 : 2));
         a = load_stream(p);
         if (IN == 2) b = load_stream(p + 1);
+    }
+    /// By way of L1: a neighbour in the same 32 bytes is read by the next instruction.
+    __device__ __forceinline__ void load_near(const void* x, long long at) {
+        const uint4* p = (const uint4*)((const u8*)x + at * (IN == 2 ? 4 : 2));
+        a = __ldg(p);
+        if (IN == 2) b = __ldg(p + 1);
     }
     __device__ __forceinline__ float at(int i) const {
         const u32 w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
@@ -257,38 +267,143 @@ __device__ __forceinline__ void store_affine(const Affine& p, void* scale, void*
     else if (MAPPING == 2 || FORMAT == 1) ((s8*)zero)[group] = (s8)p.zero;
 }
 
-extern "C" __global__ void __launch_bounds__(256) affine_group(const void* x, u8* codes, void* scale, void* zero, int rows, int k, int group) {
-    const int groups = (k + group - 1) / group;
-    const long long segment = ((long long)blockIdx.x * 256 + threadIdx.x) / LANES;
-    const bool exists = segment < (long long)rows * groups;
-    const int lane = threadIdx.x % LANES, begin = (int)(segment % groups) * group / 8;
-    const int end = exists ? min(k, (int)(segment % groups + 1) * group) / 8 : begin;
-    const long long first = segment / groups * k;
-    Range r = Range::none();
-    Eight v;
-    for (int c = begin + lane; c < end; c += LANES) {
-        v.load(x, first + 8ll * c);
-#pragma unroll
-        for (int i = 0; i < 8; i++) r.take(v.at(i));
+/// Two neighbouring 16-bit numbers: the smaller and the larger of each half, NaN if either is.
+__device__ __forceinline__ u32 min_two(u32 a, u32 b) {
+    u32 d;
+    if (IN == 0) asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    else asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+__device__ __forceinline__ u32 max_two(u32 a, u32 b) {
+    u32 d;
+    if (IN == 0) asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    else asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+__device__ __forceinline__ u32 fma_two(u32 a, u32 b, u32 c) { return IN == 0 ? fma_f16(a, b, c) : fma_bf16(a, b, c); }
+__device__ __forceinline__ u32 both(float x) { return twice(IN == 0 ? f32_to_f16(x) : f32_to_bf16(x)); }
+
+/// What a lane gathers of its group: of 16-bit numbers two at a time. The magnitude is all that MAPPING 0 needs.
+struct Gathered {
+    u32 low, high, size;
+    Range whole;  // f32
+    __device__ __forceinline__ void start(u32 first) {
+        low = high = first;
+        size = 0;
+        whole = Range::none();
     }
+    __device__ __forceinline__ void take(const Eight& v) {
+        if (IN == 2) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) whole.take(v.at(i));
+            return;
+        }
+        const u32 w[4] = {v.a.x, v.a.y, v.a.z, v.a.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (MAPPING == 0) {
+                size = max_pair(size, w[i] & 0x7fff7fffu);
+            } else {
+                low = min_two(low, w[i]);
+                high = max_two(high, w[i]);
+            }
+        }
+    }
+    __device__ __forceinline__ Range range() const {
+        if (IN == 2) return whole;
+        Range r;
+        if (MAPPING == 0) {
+            const u32 most = ::max(size & 0xffff, size >> 16);
+            r.high = low_half<IN>(most);
+            r.low = -r.high;
+            r.size = __float_as_uint(r.high);
+            return r;
+        }
+        const u32 a = min_two(low, low >> 16), b = max_two(high, high >> 16);
+        r.low = low_half<IN>(a);
+        r.high = low_half<IN>(b);
+        r.size = ::max(__float_as_uint(r.low) & 0x7fffffffu, __float_as_uint(r.high) & 0x7fffffffu);
+        return r;
+    }
+};
+
+/// Codes of eight numbers: packed (word.x), or a byte each.
+__device__ __forceinline__ uint2 code_eight(const Eight& v, const Affine& p) {
+    u32 q[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) q[i] = code_of(v.at(i), p);
+    if (FORMAT == 2) return make_uint2(low_bytes(q[0], q[1], q[2], q[3]), low_bytes(q[4], q[5], q[6], q[7]));
+    u32 word = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) word |= q[i] << (4 * (HIGH_FIRST ? i ^ 1 : i));
+    return make_uint2(word, 0);
+}
+
+/// The same for 16-bit numbers and 4-bit codes where nothing is NaN or Inf and the reciprocal is neither 0 nor Inf: the product rounded
+/// to IN is clamped to [QMIN - zero, QMAX - zero], which are integers, so rounding afterwards gives the same; 1.5 * 2^m + p (m = 10 or 7
+/// fraction bits) has the integer nearest to p, ties to even, in its low bits.
+__device__ __forceinline__ u32 code_eight_16(const Eight& v, u32 inverse, u32 least, u32 most, u32 zero) {
+    const u32 w[4] = {v.a.x, v.a.y, v.a.z, v.a.w}, magic = IN == 0 ? 0x66006600u : 0x43404340u;
+    u32 t[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const u32 clamped = min_two(max_two(fma_two(w[i], inverse, MINUS_ZERO), least), most);
+        t[i] = (fma_two(clamped, IN == 0 ? F16_ONE : BF16_ONE, magic) + zero) & 0x000f000fu;
+    }
+    // Codes 0, 2 at bits 0, 8 and 1, 3 at bits 16, 24; then the upper half under the lower.
+    const u32 a = t[0] | t[1] << 8, b = t[2] | t[3] << 8;
+    const u32 c = HIGH_FIRST ? a << 4 | a >> 16 : a | a >> 12, d = HIGH_FIRST ? b << 4 | b >> 16 : b | b >> 12;
+    return __byte_perm(c, d, 0x5410);
+}
+
+extern "C" __global__ void __launch_bounds__(256) affine_group(const void* x, u8* codes, void* scale, void* zero, int rows, int k, int group) {
+    const u32 groups = (u32)(k + group - 1) / (u32)group, segment = (blockIdx.x * 256 + threadIdx.x) / LANES, row = segment / groups;
+    const bool exists = row < (u32)rows;
+    const int in_row = (int)(segment - row * groups), lane = threadIdx.x % LANES;
+    const int begin = in_row * (group / 8), end = exists ? min(k / 8, begin + group / 8) : begin;
+    const long long first = (long long)row * k;
+    // Chunks of eight, in pairs: a lane has begin + 2 lane, + 1, then 2 LANES further on.
+    auto chunk = [&](int i) { return begin + i / 2 * (2 * LANES) + 2 * lane + i % 2; };
+    Eight held[HELD];
+    Gathered gathered;
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+        if (chunk(i) < end) held[i].load_near(x, first + 8ll * chunk(i));
+    // Any number of the group to start from.
+    gathered.start(MAPPING != 0 && IN != 2 && exists ? ((const u16*)x)[first + 8ll * begin] * 0x10001u : 0);
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+        if (chunk(i) < end) gathered.take(held[i]);
+    for (int i = HELD; chunk(i) < end || chunk(i & ~1) < end; i++) {
+        if (chunk(i) >= end) continue;
+        Eight v;
+        v.load_near(x, first + 8ll * chunk(i));
+        gathered.take(v);
+    }
+    Range r = gathered.range();
 #pragma unroll
     for (int step = LANES / 2; step; step /= 2) r.join(r.across(step));
     if (!exists) return;
     const Affine p = choose_affine(r);
     if (lane == 0) store_affine(p, scale, zero, segment);
-    for (int c = begin + lane; c < end; c += LANES) {
-        if (end - begin > LANES) v.load(x, first + 8ll * c);
-        u32 q[8];
+    const bool usual = IN != 2 && FORMAT != 2 && MAPPING != 3 && r.size < 0x7f800000u && p.inverse > 0.0f && p.inverse < __uint_as_float(0x7f800000u);
+    const int z = p.zero;
+    const u32 inverse = both(p.inverse), least = both((float)(QMIN - z)), most = both((float)(QMAX - z)), zeros = twice((u16)z) & 0x000f000fu;
+    auto write = [&](const Eight& v, int c) {
+        uint2 word = make_uint2(0, 0);
+        if (usual) word.x = code_eight_16(v, inverse, least, most, zeros);
+        else word = code_eight(v, p);
+        if (FORMAT == 2) *(uint2*)(codes + first + 8ll * c) = word;
+        else *(u32*)(codes + first / 2 + 4ll * c) = word.x;
+    };
 #pragma unroll
-        for (int i = 0; i < 8; i++) q[i] = code_of(v.at(i), p);
-        if (FORMAT == 2) {
-            *(uint2*)(codes + first + 8ll * c) = make_uint2(low_bytes(q[0], q[1], q[2], q[3]), low_bytes(q[4], q[5], q[6], q[7]));
-        } else {
-            u32 word = 0;
-#pragma unroll
-            for (int i = 0; i < 8; i++) word |= q[i] << (4 * (HIGH_FIRST ? i ^ 1 : i));
-            *(u32*)(codes + first / 2 + 4ll * c) = word;
-        }
+    for (int i = 0; i < HELD; i++)
+        if (chunk(i) < end) write(held[i], chunk(i));
+    for (int i = HELD; chunk(i) < end || chunk(i & ~1) < end; i++) {
+        if (chunk(i) >= end) continue;
+        Eight v;
+        v.load_near(x, first + 8ll * chunk(i));
+        write(v, chunk(i));
     }
 }
 

@@ -35,23 +35,8 @@
 // mixed_reorder(w, out, M, K): thread per 16 bytes of out, grid ceil(n/256), block 256, n = ceil(M/16)*ceil(K/128)*64 (int8: *128).
 //   out is n*16 bytes. Values are only moved: a piece holds row 16 i + 8 h + g, k = 128 b + 32 t .. + 31 (int8: part p of two, .. + 15),
 //   at ((i * blocks + b) * 2 + h) * 32 + 4 g + t (int8: (... * 2 + p) * 32 + ...); rows beyond M and k beyond K are zero.
-#include "common/int4.cuh"
+#include "common/mixed.cuh"
 
-#ifndef WEIGHT
-#define WEIGHT 0
-#endif
-#ifndef ACT
-#define ACT 0
-#endif
-#ifndef ZERO
-#define ZERO 0
-#endif
-#ifndef MID
-#define MID 0
-#endif
-#ifndef HIGH_FIRST
-#define HIGH_FIRST 0
-#endif
 #ifndef TILED
 #define TILED 0
 #endif
@@ -135,25 +120,13 @@ __device__ __forceinline__ void load_piece(Piece& p, const Problem& a, int row, 
     }
 }
 
-__device__ __forceinline__ u32 fma16(u32 x, u32 y, u32 z) { return ACT == 0 ? fma_f16(x, y, z) : fma_bf16(x, y, z); }
-__device__ __forceinline__ u32 integer16(int i) { return twice(ACT == 0 ? f32_to_f16((float)i) : f32_to_bf16((float)i)); }
-__device__ __forceinline__ void mma16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    if (ACT == 0) mma_f16(c, a0, a1, a2, a3, b0, b1);
-    else mma_bf16(c, a0, a1, a2, a3, b0, b1);
-}
-/// RN(q*s), and + z.
-__device__ __forceinline__ u32 scaled(u32 q, u32 s, u32 z) {
-    const u32 w = fma16(q, s, MINUS_ZERO);
-    return ZERO == 1 ? fma16(w, ACT == 0 ? F16_ONE : BF16_ONE, z) : w;
-}
-
 /// The weights of steps 2p and 2p + 1 (pairs first and second of step 2p, then of 2p + 1) from the piece's first words, which are then
 /// shifted out. `scale` as store_scales wrote it.
 __device__ __forceinline__ void dequantize(u32 (&w)[4], Piece& p, u32 scale) {
-    const u32 s = __byte_perm(scale, 0, 0x1010), z = __byte_perm(scale, 0, 0x3232);
-    const int minus = ZERO == 2 ? (s32)scale >> 16 : ZERO == 1 ? MID : 0;
     uint4& c = p.codes[0];
     if constexpr (WEIGHT == 2) {
+        const u32 s = __byte_perm(scale, 0, 0x1010), z = __byte_perm(scale, 0, 0x3232);
+        const int minus = minus_of(scale);
         const u32 two[2] = {c.x, c.y};
         const u32 sub = ACT == 0 ? integer16(-1152 - minus) : __float_as_uint(-8388736.0f - (float)minus);
 #pragma unroll
@@ -167,11 +140,7 @@ __device__ __forceinline__ void dequantize(u32 (&w)[4], Piece& p, u32 scale) {
         c = make_uint4(c.z, c.w, next.x, next.y);
         next = make_uint4(next.z, next.w, 0, 0);
     } else {
-        const int offset = WEIGHT == 0 ? 8 : 0;
-        u32 q[4];
-        nibbles_to_16bit<ACT == 1, WEIGHT == 0>(q, c.x, integer16(-(ACT == 0 ? 1024 : 128) - offset - minus), integer16(-64 - offset - minus));
-#pragma unroll
-        for (int h = 0; h < 4; h++) w[h] = scaled(q[h ^ HIGH_FIRST], s, z);
+        word_to_weights(w, c.x, scale);
         c = make_uint4(c.y, c.z, c.w, 0);
     }
 }

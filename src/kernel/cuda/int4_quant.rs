@@ -189,17 +189,24 @@ fn token_cast(gpu: &Gpu, recipe: &Recipe, x: &Tensor) -> Result<QTensor> {
     })
 }
 
+/// Threads of a group, and how many times 8 numbers each keeps (LANES, HELD of the contract).
+fn lanes(group: usize) -> (usize, usize) {
+    let lanes = (group / 32).next_power_of_two().min(32);
+    (lanes, (group / 8).div_ceil(lanes).next_multiple_of(2).min(8))
+}
+
 fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QTensor> {
     let (rows, cols) = (x.rows(), x.cols());
     let (group, four) = (recipe.group.unwrap_or(cols).min(cols), recipe.format.bits() == 4);
     let groups = cols.div_ceil(group);
     let scale_format = if mapping == 3 { Format::Bf16 } else { x.dtype() };
-    let lanes = (group / 8).next_power_of_two().min(32);
+    let (lanes, held) = lanes(group);
     let defines = [
         format!("-DIN={}", type_option(SPEC.name, "input", x.dtype())?),
         format!("-DFORMAT={}", format_option(recipe.format)?),
         format!("-DMAPPING={mapping}"),
         format!("-DLANES={lanes}"),
+        format!("-DHELD={held}"),
     ];
     let from = upload(gpu, x)?;
     let scale = gpu.output(rows * groups * scale_format.bits() as usize / 8)?;
@@ -350,6 +357,10 @@ impl Kernel for Int4Quant {
                 }
                 eight("K", x.cols())?;
                 eight("group", group.min(x.cols()))?;
+                let (groups, lanes) = (x.cols().div_ceil(group.min(x.cols()).max(1)), lanes(group.min(x.cols())).0);
+                if x.rows().saturating_mul(groups).saturating_mul(lanes) >= 1 << 32 {
+                    return refuse(format!("{} rows of {groups} groups: threads are counted in 32 bits", x.rows()));
+                }
                 match x.rows() * x.cols() {
                     0 => refuse("an empty operand starts no block"),
                     _ => Ok(()),

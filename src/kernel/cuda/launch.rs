@@ -76,6 +76,13 @@ pub(super) fn failed(what: &str, e: DriverError) -> Error {
     Error::value(what, name, "CUDA_SUCCESS; a context does not recover from a fault inside a kernel")
 }
 
+/// Lets the next launch of `f` have so much dynamic shared memory: it is not the same in every launch.
+fn allow(f: sys::CUfunction, shared: u32) -> std::result::Result<sys::CUfunction, DriverError> {
+    let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    // SAFETY: functions are never unloaded.
+    unsafe { result::function::set_function_attribute(f, attribute, shared as i32) }.map(|()| f)
+}
+
 impl Gpu {
     /// Makes the context current on this thread.
     fn enter(&self) -> Result<()> {
@@ -86,7 +93,7 @@ impl Gpu {
         let key = format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry);
         let mut functions = self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(f) = functions.get(&key) {
-            return Ok(*f as sys::CUfunction);
+            return allow(*f as sys::CUfunction, launch.shared).map_err(|e| failed(&key, e));
         }
         let known = || SOURCES.iter().map(|s| s.name);
         let source: &Source = SOURCES
@@ -100,9 +107,7 @@ impl Gpu {
         let f = unsafe {
             let module = result::module::load_data(cubin.as_ptr().cast()).map_err(|e| failed(&key, e))?;
             let f = result::module::get_function(module, entry).map_err(|e| failed(&key, e))?;
-            let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            result::function::set_function_attribute(f, attribute, launch.shared as i32).map_err(|e| failed(&key, e))?;
-            f
+            allow(f, launch.shared).map_err(|e| failed(&key, e))?
         };
         functions.insert(key, f as usize);
         Ok(f)

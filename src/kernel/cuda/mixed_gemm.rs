@@ -89,6 +89,14 @@ impl Shape {
     fn blocks(&self) -> usize {
         self.k.div_ceil(BLOCK)
     }
+    /// mixed_stream, where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 32 at most.
+    fn stream(&self, weight: Format) -> Option<Stream> {
+        let slices = self.blocks().div_ceil(4);
+        let cut = self.per_slice == 4 || self.blocks() <= self.per_slice.min(4);
+        let split = slices.div_ceil(Stream::WARPS_K).next_power_of_two();
+        let nt = if self.n <= 8 { 1 } else { 2 };
+        (weight.bits() == 4 && self.n <= 16 && cut && split <= 8).then_some(Stream { nt, split })
+    }
     /// A tile that cuts K as the accumulator says. Errors: none does.
     fn tile(&self, weight: Format) -> Result<Tile> {
         let depth = if weight == Format::Int8 { 2 } else { 4 };
@@ -174,7 +182,7 @@ fn shape(job: &Job) -> Result<Shape> {
     Ok(Shape { m, n, k, per_slice, group_shift, groups, zero: zero_option(w, act)? })
 }
 
-/// One launch with the weights as they are, or tiled.
+/// The operands on the device, the weights as they are and tiled.
 struct Inputs {
     plain: Buffer,
     tiled: Buffer,
@@ -182,6 +190,12 @@ struct Inputs {
     zero: Buffer,
     x: Buffer,
     bias: Option<Buffer>,
+}
+
+impl Inputs {
+    fn bias(&self) -> Arg {
+        Arg::Pointer(self.bias.as_ref().map_or(0, Buffer::pointer))
+    }
 }
 
 fn upload(gpu: &Gpu, job: &Job, s: &Shape, defines: &[String]) -> Result<Inputs> {
@@ -216,8 +230,8 @@ fn upload(gpu: &Gpu, job: &Job, s: &Shape, defines: &[String]) -> Result<Inputs>
     Ok(Inputs { plain, tiled, scale, zero: gpu.upload(&zero)?, x: upload_tensor(gpu, x)?, bias })
 }
 
-/// Options of the contract but TILED.
-fn options(job: &Job, s: &Shape, t: &Tile) -> Result<Vec<String>> {
+/// Options that say what the operands are.
+fn formats(job: &Job, s: &Shape) -> Result<Vec<String>> {
     let w = weights(job)?;
     let weight = match w.format() {
         Format::Int4 => 0,
@@ -225,25 +239,27 @@ fn options(job: &Job, s: &Shape, t: &Tile) -> Result<Vec<String>> {
         _ => 2,
     };
     let mid = if let Zero::Additive { mid, .. } = w.zero() { *mid } else { 0 };
+    let act = type_option(SPEC.name, "activations", w.scale_format())?;
+    Ok([("WEIGHT", weight), ("ACT", act), ("ZERO", s.zero), ("MID", mid)]
+        .map(|(name, value)| format!("-D{name}={value}"))
+        .to_vec())
+}
+
+/// Options of the contract but TILED.
+fn options(job: &Job, s: &Shape, t: &Tile) -> Result<Vec<String>> {
     let group = if t.direct(s) { 1 << s.group_shift } else { 0 };
-    Ok([
-        ("WEIGHT", weight),
-        ("ACT", type_option(SPEC.name, "activations", w.scale_format())?),
-        ("ZERO", s.zero),
-        ("MID", mid),
-        ("NT", t.nt as i32),
-        ("MT", t.mt as i32),
-        ("WARPS_M", t.warps_m as i32),
-        ("WARPS_K", t.warps_k as i32),
-        ("SPLIT", t.split as i32),
-        ("DEPTH", t.depth as i32),
-        ("ONE_STAGE", i32::from(s.per_slice <= t.depth)),
+    let cut = [
+        ("NT", t.nt),
+        ("MT", t.mt),
+        ("WARPS_M", t.warps_m),
+        ("WARPS_K", t.warps_k),
+        ("SPLIT", t.split),
+        ("DEPTH", t.depth),
+        ("ONE_STAGE", usize::from(s.per_slice <= t.depth)),
         ("GROUP", group),
         ("UNROLL", 4),
-    ]
-    .iter()
-    .map(|(name, value)| format!("-D{name}={value}"))
-    .collect())
+    ];
+    Ok(formats(job, s)?.into_iter().chain(cut.map(|(name, value)| format!("-D{name}={value}"))).collect())
 }
 
 impl Kernel for MixedGemm {
@@ -262,45 +278,14 @@ impl Kernel for MixedGemm {
         }
         let s = shape(job)?;
         let t = s.tile(weights(job)?.format())?;
-        let options = options(job, &s, &t)?;
-        let inputs = upload(gpu, job, &s, &options)?;
-        let mut results = Vec::new();
-        for tiled in [false, true] {
-            let mut defines = options.clone();
-            defines.push(format!("-DTILED={}", i32::from(tiled)));
-            let d = gpu.output(s.m * s.n * 2)?;
-            let mut args = [
-                if tiled { inputs.tiled.arg() } else { inputs.plain.arg() },
-                inputs.scale.arg(),
-                inputs.zero.arg(),
-                inputs.x.arg(),
-                Arg::Pointer(inputs.bias.as_ref().map_or(0, Buffer::pointer)),
-                d.arg(),
-                Arg::Int(s.m as i32),
-                Arg::Int(s.n as i32),
-                Arg::Int(s.k as i32),
-                Arg::Int(s.group_shift as i32),
-                Arg::Long(s.groups as i64),
-                Arg::Long(1),
-                Arg::Long(1),
-                Arg::Long(s.m as i64),
-            ];
-            let launch = Launch {
-                source: "mixed_gemm.cu",
-                defines: &defines,
-                entry: "mixed_gemm",
-                grid: ((t.split * s.m.div_ceil(t.rows())) as u32, s.n.div_ceil(8 * t.nt) as u32, 1),
-                block: ((32 * t.warps_m * t.warps_k) as u32, 1, 1),
-                shared: t.shared(&s) as u32,
-            };
-            // SAFETY: the arguments are contract mixed_gemm's, in its order; buffers have the sizes of m, n, k and groups; check()
-            // refused what the contract says the host refuses, buffers are aligned to 256 bytes.
-            unsafe { gpu.launch(&launch, &mut args)? };
-            results.push(download(gpu, job, s.n, s.m, &d, None)?);
+        let inputs = upload(gpu, job, &s, &formats(job, &s)?)?;
+        let mut results = vec![whole(gpu, job, &s, &t, &inputs, false)?, whole(gpu, job, &s, &t, &inputs, true)?];
+        if let Some(stream) = s.stream(weights(job)?.format()) {
+            results.push(streamed(gpu, job, &s, stream, &inputs)?);
         }
-        match <[Output; 2]>::try_from(results) {
-            Ok([plain, tiled]) if plain == tiled => Ok(plain),
-            _ => Err(Error::value(SPEC.name, "other bits from tiled than from plain weights", "the same from both layouts")),
+        match results.iter().all(|r| *r == results[0]) {
+            true => Ok(results.swap_remove(0)),
+            false => Err(Error::value(SPEC.name, "other bits from tiled or streamed weights", "the same from every layout")),
         }
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
@@ -319,6 +304,96 @@ impl Kernel for MixedGemm {
             .collect::<Result<_>>()?;
         let biased = values.iter().enumerate().map(|(i, v)| canonical(plan.bias.map_or(*v, |bias| v + bias[i % s.m])));
         gemm::store(job, &plan, biased.collect()).map(Some)
+    }
+}
+
+/// One launch of mixed_gemm, with the weights as they are or tiled.
+fn whole(gpu: &Gpu, job: &Job, s: &Shape, t: &Tile, inputs: &Inputs, tiled: bool) -> Result<Output> {
+    let mut defines = options(job, s, t)?;
+    defines.push(format!("-DTILED={}", i32::from(tiled)));
+    let d = gpu.output(s.m * s.n * 2)?;
+    let mut args = [
+        if tiled { inputs.tiled.arg() } else { inputs.plain.arg() },
+        inputs.scale.arg(),
+        inputs.zero.arg(),
+        inputs.x.arg(),
+        inputs.bias(),
+        d.arg(),
+        Arg::Int(s.m as i32),
+        Arg::Int(s.n as i32),
+        Arg::Int(s.k as i32),
+        Arg::Int(s.group_shift as i32),
+        Arg::Long(s.groups as i64),
+        Arg::Long(1),
+        Arg::Long(1),
+        Arg::Long(s.m as i64),
+    ];
+    let launch = Launch {
+        source: "mixed_gemm.cu",
+        defines: &defines,
+        entry: "mixed_gemm",
+        grid: ((t.split * s.m.div_ceil(t.rows())) as u32, s.n.div_ceil(8 * t.nt) as u32, 1),
+        block: ((32 * t.warps_m * t.warps_k) as u32, 1, 1),
+        shared: t.shared(s) as u32,
+    };
+    // SAFETY: the arguments are contract mixed_gemm's, in its order; buffers have the sizes of m, n, k and groups; check() refused what
+    // the contract says the host refuses, buffers are aligned to 256 bytes.
+    unsafe { gpu.launch(&launch, &mut args)? };
+    download(gpu, job, s.n, s.m, &d, None)
+}
+
+/// One launch of mixed_stream.
+fn streamed(gpu: &Gpu, job: &Job, s: &Shape, stream: Stream, inputs: &Inputs) -> Result<Output> {
+    let defines = stream.options(job, s)?;
+    let d = gpu.output(s.m * s.n * 2)?;
+    let mut args = [
+        inputs.tiled.arg(),
+        inputs.scale.arg(),
+        inputs.zero.arg(),
+        inputs.x.arg(),
+        inputs.bias(),
+        d.arg(),
+        Arg::Int(s.m as i32),
+        Arg::Int(s.n as i32),
+        Arg::Int(s.k as i32),
+        Arg::Int(s.group_shift as i32),
+        Arg::Long(s.groups as i64),
+        Arg::Long(1),
+        Arg::Long(s.m as i64),
+    ];
+    // SAFETY: the arguments are contract mixed_stream's, in its order; the rest as for mixed_gemm.
+    unsafe { gpu.launch(&stream.launch(s, &defines), &mut args)? };
+    download(gpu, job, s.n, s.m, &d, None)
+}
+
+/// How a cluster of mixed_stream is cut (words of its contract).
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    nt: usize,
+    split: usize,
+}
+
+impl Stream {
+    const WARPS_M: usize = 4;
+    const WARPS_K: usize = 4;
+
+    fn options(self, job: &Job, s: &Shape) -> Result<Vec<String>> {
+        let mut all = formats(job, s)?;
+        all.extend([format!("-DNT={}", self.nt), format!("-DSPLIT={}", self.split)]);
+        all.extend([format!("-DWARPS_M={}", Self::WARPS_M), format!("-DWARPS_K={}", Self::WARPS_K)]);
+        Ok(all)
+    }
+    fn launch<'a>(self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
+        let rows = 32 * Self::WARPS_M;
+        Launch {
+            source: "mixed_stream.cu",
+            defines,
+            entry: "mixed_stream",
+            grid: ((self.split * s.m.div_ceil(rows)) as u32, 1, 1),
+            block: ((32 * Self::WARPS_M * Self::WARPS_K) as u32, 1, 1),
+            shared: (Self::WARPS_K * (rows * 256 + self.nt * 8192 + rows * self.nt * 32) + 16 * Self::WARPS_M * Self::WARPS_K)
+                as u32,
+        }
     }
 }
 

@@ -25,6 +25,7 @@ pub const SOURCES: &[Source] = embed![
     "grouped_gemm.cu",
     "int4_quant.cu",
     "mixed_gemm.cu",
+    "mixed_stream.cu",
     "model_wgmma.cu",
     "w4a8.cu",
 ];
@@ -39,6 +40,7 @@ pub const HEADERS: &[Source] = embed![
     "common/int4.cuh",
     "common/intmma.cuh",
     "common/mbarrier.cuh",
+    "common/mixed.cuh",
     "common/narrow.cuh",
     "common/scale_rule.cuh",
     "common/tile.cuh",
