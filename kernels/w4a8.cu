@@ -113,7 +113,7 @@ __device__ __forceinline__ uint4 load_weights(const Problem& a, int row, int blo
     return v;
 }
 
-/// Codes of X (asynchronous copies), or numbers quantized on the way, of one stage: token n of slice s at (s*TOKENS + n)*PITCH, zero beyond M and K.
+/// Codes of X, or numbers quantized on the way, of one stage: token n of slice s at (s*TOKENS + n)*PITCH, zero beyond M and K.
 __device__ __forceinline__ void stage_x(u8* smem, const Problem& a, int slice_blocks, int stage, const float2* token) {
     constexpr int CHUNKS = 8 * STAGE;
     for (int i = threadIdx.x; i < WARPS_K * TOKENS * CHUNKS; i += THREADS) {
@@ -136,6 +136,7 @@ __device__ __forceinline__ void stage_x(u8* smem, const Problem& a, int slice_bl
             copy16(shared_address(to), exists ? (const u8*)a.x + at : (const u8*)a.x, exists ? 16 : 0);
         }
     }
+    if (!FUSED) copies_done();
 }
 
 /// Scale and its reciprocal of each of the CTA's tokens; a warp a token.
@@ -184,33 +185,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
         if (i < count)
 #pragma unroll
             for (int r = 0; r < 2 * MT; r++) ring[i][r] = load_weights(a, row + 8 * r, first + i, lane);
-    // Everything the CTA reads first is asked for before anything is waited for: X by asynchronous copies, then a thread's first
-    // scale, zero point, bias and token scale.
-    if (!FUSED) stage_x(smem, a, slice_blocks, 0, token);
-    auto feature_of = [&](int i) { return blockIdx.x * FEATURES + i; };
-    auto scale_at = [&](int i) { return i < FEATURES * groups && feature_of(i / groups) < n ? load_as<SCALE>(ws, (long long)blockIdx.x * FEATURES * groups + i) : 0.0f; };
-    auto minus_at = [&](int i) {
-        return WZERO && i < FEATURES * groups && feature_of(i / groups) < n ? wz[(long long)blockIdx.x * FEATURES * groups + i] + (UNSIGNED ? 0 : 8) : 0;
-    };
-    auto bias_at = [&](int i) { return bias && i < FEATURES && feature_of(i) < n ? load_as<OUT>(bias, feature_of(i)) : 0.0f; };
-    auto token_at = [&](int i) { return !FUSED && i < TOKENS && blockIdx.y * TOKENS + i < m ? load_as<SCALE>(xs, blockIdx.y * TOKENS + i) : 0.0f; };
-    const int self = threadIdx.x;
-    const float scale0 = scale_at(self), scale1 = scale_at(self + THREADS), bias0 = bias_at(self), token0 = token_at(self);
-    const int minus0 = minus_at(self), minus1 = minus_at(self + THREADS);
-    auto put_scale = [&](int i, float scale, int minus) {
-        const int at = i % groups * FEATURES + i / groups;
-        wscale[at] = scale;
-        if (WZERO) wminus[at] = minus * 0x01010101u;
-    };
-    if (self < FEATURES * groups) put_scale(self, scale0, minus0);
-    if (self + THREADS < FEATURES * groups) put_scale(self + THREADS, scale1, minus1);
-    for (int i = self + 2 * THREADS; i < FEATURES * groups; i += THREADS) put_scale(i, scale_at(i), minus_at(i));
-    for (int i = self; i < FEATURES; i += THREADS) c_bias[i] = i == self ? bias0 : bias_at(i);
+    for (int i = threadIdx.x; i < FEATURES * groups; i += THREADS) {
+        const int g = i % groups, f = i / groups, j = blockIdx.x * FEATURES + f;
+        wscale[g * FEATURES + f] = j < n ? load_as<SCALE>(ws, (long long)j * groups + g) : 0.0f;
+        if (WZERO) wminus[g * FEATURES + f] = (j < n ? wz[(long long)j * groups + g] + (UNSIGNED ? 0 : 8) : 0) * 0x01010101u;
+    }
+    for (int i = threadIdx.x; i < FEATURES; i += THREADS) c_bias[i] = bias && blockIdx.x * FEATURES + i < n ? load_as<OUT>(bias, blockIdx.x * FEATURES + i) : 0.0f;
     if constexpr (FUSED) {
         choose_token_scales(a, token);
         __syncthreads();
     } else {
-        for (int i = self; i < TOKENS; i += THREADS) token[i].x = i == self ? token0 : token_at(i);
+        for (int i = threadIdx.x; i < TOKENS; i += THREADS) token[i].x = blockIdx.y * TOKENS + i < m ? load_as<SCALE>(xs, blockIdx.y * TOKENS + i) : 0.0f;
     }
 
     s32 acc[MT][NT][4] = {}, ones[MT][4] = {};  // ones: the sums of weights alone, in every column
@@ -245,8 +230,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
 
     for (int stage = 0; stage * STAGE < slice_blocks; stage++) {
         if (stage) __syncthreads();
-        if (FUSED || stage) stage_x(smem, a, slice_blocks, stage, token);
-        if (!FUSED) copies_done();
+        stage_x(smem, a, slice_blocks, stage, token);
         __syncthreads();
         for (int turn = 0; turn < STAGE / DEPTH; turn++)
 #pragma unroll
