@@ -69,6 +69,7 @@ __device__ __forceinline__ u32 load_scale(const u16* scale, const void* zero, lo
     return ZERO ? s | (u32)z << 16 : s;
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // clusters and bulk copies
 extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREADS, 1)
     mixed_stream(const uint4* w, const u16* scale, const void* zero, const u16* x, const u16* bias, u16* d, int m, int n, int k, int group_shift,
                  long long scale_row, long long d_row, long long d_col) {
@@ -176,3 +177,4 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
         store_as<ACT>(d, r * d_row + c * d_col, v);
     }
 }
+#endif

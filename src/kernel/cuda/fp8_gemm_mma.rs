@@ -32,7 +32,7 @@ fn check(job: &Job) -> Result<Vec<String>> {
 
 /// Errors: the job's accumulator is that of another device.
 fn fits_device(gpu: &Gpu, accumulator: Option<Accumulator>) -> Result<()> {
-    let capability = (gpu.info.capability.0 as i32, gpu.info.capability.1 as i32);
+    let capability = gpu.info.capability;
     let here = INSTRUCTIONS.iter().find(|i| i.0 == capability).map(|i| i.1);
     match (accumulator.map(|a| a.inner), here) {
         (Some(Inner::Mma(m)), Some(here)) if m.name == here => Ok(()),
