@@ -40,7 +40,7 @@ pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, see
         row.set("reason", reason);
     };
     if let Some(reason) = &case.skip {
-        ended(&mut row, Verdict::Skipped, reason.clone());
+        ended(&mut row, Verdict::Skipped, reason.to_string());
         return row;
     }
     match catch_unwind(AssertUnwindSafe(|| run(case, kernels, backend))) {
@@ -94,7 +94,7 @@ fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     row.set("act", case.act.map_or("", |a| a.name()));
     row.set("backend", backend.name());
     let recipe = |r: &OperandRecipe| if *r == OperandRecipe::None { String::new() } else { r.to_string() };
-    row.set("recipe_a", if let OutKind::Recipe(r) = &case.out { r.to_string() } else { recipe(&case.a) });
+    row.set("recipe_a", if let OutKind::Recipe(r) = &*case.out { r.to_string() } else { recipe(&case.a) });
     row.set("recipe_b", recipe(&case.b));
     row.set_number("offset", case.offset);
     row.set("accumulator", case.accumulator.map_or(String::new(), |a| a.to_string()));
@@ -106,7 +106,7 @@ fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     row.set("out", case.out.to_string());
     row.set("dist_a", &case.dist_a);
     row.set("dist_b", &case.dist_b);
-    row.set("real", matches!(case.dist_a, Source::Real(_)));
+    row.set("real", matches!(*case.dist_a, Source::Real(_)));
     row.set("bias", case.bias);
     row.set("seed", case.seed);
     row.set("edge", case.edge);

@@ -119,7 +119,7 @@ fn vector(case: &Case, what: &str, n: usize, stream: u32) -> Result<Tensor> {
         "bias" => name.strip_suffix("_weight").map(|s| format!("{s}_bias")),
         _ => name.strip_suffix("norm_input").map(|s| format!("{s}{what}")),
     };
-    let source: Source = match real.filter(|_| matches!(case.dist_b, Source::Real(_))) {
+    let source: Source = match real.filter(|_| matches!(*case.dist_b, Source::Real(_))) {
         Some(name) => name.parse()?,
         None => "normal".parse()?,
     };
@@ -129,7 +129,7 @@ fn vector(case: &Case, what: &str, n: usize, stream: u32) -> Result<Tensor> {
 /// Gamma around one (around zero where it is stored minus one), so that no weight is special.
 fn gamma(case: &Case, n: usize) -> Result<Tensor> {
     let drawn = vector(case, "norm_gamma", n, stream::GAMMA)?;
-    let (scale, shift) = match (&case.dist_b, case.zero_centered_gamma) {
+    let (scale, shift) = match (&*case.dist_b, case.zero_centered_gamma) {
         (Source::Real(_), false) => (1.0, 0.0),
         (Source::Real(_), true) => (1.0, -1.0),
         (_, false) => (0.25, 1.0),
@@ -220,7 +220,7 @@ pub fn build(case: &Case) -> Result<Built> {
 /// What the kernel is to write. A given scale comes from a past step, as in delayed scaling: the largest magnitude of this
 /// step times 1.0734, or half of it for data that is to saturate; never a power of two.
 fn out_spec(case: &Case, ideal: &[Defined]) -> Result<OutSpec> {
-    Ok(match &case.out {
+    Ok(match &*case.out {
         OutKind::High(f) => OutSpec::High(*f),
         OutKind::Recipe(r) => OutSpec::Recipe(r.clone()),
         OutKind::Scaled { format, null } => {

@@ -5,6 +5,7 @@ use crate::model::Accumulator;
 use crate::op::{Act, Op};
 use crate::recipe::Recipe;
 use crate::{Error, Format, Result};
+use std::sync::Arc;
 
 /// How an operand reaches the kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,15 +36,16 @@ pub enum ZeroMode {
     Additive,
 }
 
-/// One point: everything that decides its bits. Its [`id`](Case::id) names it in rows, filters and baselines.
+/// One point: everything that decides its bits. Its [`id`](Case::id) names it in rows, filters and baselines. What the cases of a
+/// table share they share in memory: a sweep may have millions.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Position in its sweep.
     pub index: usize,
     /// The sweep as the command line takes it: a name, or a path to a file.
-    pub sweep: String,
+    pub sweep: Arc<str>,
     /// `name` of its table in the sweep file.
-    pub family: String,
+    pub family: Arc<str>,
     pub op: Op,
     pub act: Option<Act>,
     /// Rows of A (0 where `rows` says), columns of the result, inner dimension (0 for ops of one matrix).
@@ -51,22 +53,22 @@ pub struct Case {
     pub n: usize,
     pub k: usize,
     /// Rows of each group or part.
-    pub rows: Vec<usize>,
-    pub a: OperandRecipe,
-    pub b: OperandRecipe,
+    pub rows: Arc<[usize]>,
+    pub a: Arc<OperandRecipe>,
+    pub b: Arc<OperandRecipe>,
     pub dtype: Format,
-    pub dist_a: Source,
-    pub dist_b: Source,
+    pub dist_a: Arc<Source>,
+    pub dist_b: Arc<Source>,
     pub offset: f64,
     pub bias: bool,
-    pub out: OutKind,
+    pub out: Arc<OutKind>,
     pub accumulator: Option<Accumulator>,
     pub zero: ZeroMode,
     pub zero_centered_gamma: bool,
     pub seed: u64,
     pub edge: bool,
     /// Why no kernel can run it, known from the combination alone.
-    pub skip: Option<String>,
+    pub skip: Option<Arc<str>>,
 }
 
 impl Case {

@@ -8,6 +8,7 @@ use crate::op::{Act, Op};
 use crate::{Error, Format, Result};
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// What errors say where they are.
 struct Place<'a> {
@@ -42,6 +43,12 @@ fn pair<T: Clone>(s: &str, parse: impl Fn(&str) -> Result<T>) -> Result<(T, T)> 
 const MOST_OPERATIONS: usize = 1 << 44;
 /// Elements of the largest matrix that is accepted: in f64, with what a case holds of it, what a large machine has.
 const MOST_ELEMENTS: usize = 1 << 31;
+
+/// 128 bits of the SHA-256 of a name.
+fn fingerprint(name: &str) -> u128 {
+    let digest = <sha2::Sha256 as sha2::Digest>::digest(name.as_bytes());
+    u128::from_le_bytes(digest[..16].try_into().expect("sixteen bytes"))
+}
 
 /// `MxNxK`, `MxN` or `NxK` for `op`, as (m, n, k).
 fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
@@ -102,10 +109,11 @@ pub fn expand(path: &Path, text: &str, file: &SweepFile, seed: u64) -> Result<Ve
             table_cases(&place, table, op, seed, &mut cases)?;
         }
     }
+    // Digests of the names: a million names would take more memory than their cases.
     let mut seen = std::collections::HashMap::new();
-    for case in &cases {
-        if let Some(first) = seen.insert(case.id(), &case.family) {
-            let what = format!("tables `{first}` and `{}` both hold the case {}; remove one", case.family, case.id());
+    for (i, case) in cases.iter().enumerate() {
+        if let Some(first) = seen.insert(fingerprint(&case.id()), i as u32).map(|first| &cases[first as usize]) {
+            let what = format!("tables `{}` and `{}` both hold the case {}; remove one", first.family, case.family, case.id());
             return Err(Error::BadLine { path: path.to_path_buf(), line: 1, what });
         }
     }
@@ -143,6 +151,11 @@ fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<
         "additive" => Ok(ZeroMode::Additive),
         _ => Err(Error::value("zero", s, "recipe or additive")),
     })?;
+    let rows: Vec<Arc<[usize]>> = rows.into_iter().map(Arc::from).collect();
+    let recipes: Vec<_> = recipes.into_iter().map(|(a, b)| (Arc::new(a), Arc::new(b))).collect();
+    let dists: Vec<_> = dists.into_iter().map(|(a, b)| (Arc::new(a), Arc::new(b))).collect();
+    let outs: Vec<_> = outs.into_iter().map(Arc::new).collect();
+    let (name, family): (Arc<str>, Arc<str>) = ("".into(), t.name.get_ref().as_str().into());
     let or = |v: &Vec<bool>| if v.is_empty() { vec![false] } else { v.clone() };
     let offsets = if t.offset.is_empty() { vec![0.0] } else { t.offset.clone() };
     let (biases, gammas) = (or(&t.bias), or(&t.zero_centered_gamma));
@@ -153,8 +166,8 @@ fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<
     {
         let mut case = Case {
             index: 0,
-            sweep: String::new(),
-            family: t.name.get_ref().clone(),
+            sweep: name.clone(),
+            family: family.clone(),
             op,
             act: *act,
             m: shape.0,
@@ -176,7 +189,7 @@ fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<
             edge: t.edge,
             skip: None,
         };
-        case.skip = impossible(&case);
+        case.skip = impossible(&case).map(Arc::from);
         cases.push(case);
     }
     Ok(())
@@ -194,10 +207,10 @@ fn impossible(c: &Case) -> Option<String> {
     if c.bias && c.op != Op::Gemm {
         return Some("grouped products have no bias upstream".into());
     }
-    if c.is_product() && matches!(c.out, OutKind::Recipe(_)) {
+    if c.is_product() && matches!(*c.out, OutKind::Recipe(_)) {
         return Some("a product writes a high-precision or a scaled result; quantize it with a cast".into());
     }
-    if c.op == Op::Dequantize && !matches!(c.out, OutKind::High(_)) {
+    if c.op == Op::Dequantize && !matches!(*c.out, OutKind::High(_)) {
         return Some("dequantize writes a high-precision result".into());
     }
     None

@@ -5,6 +5,7 @@ use super::plan::Selection;
 use super::{Sweep, provenance};
 use crate::kernel::Backend;
 use crate::{Error, Result};
+use sha2::Digest;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -41,8 +42,12 @@ impl Facts {
             let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e, "check its permissions"))?;
             set(&format!("input {name}"), crate::compare::sha256(&bytes));
         }
-        let ids: Vec<String> = sweeps.iter().flat_map(|s| &s.cases).map(|c| format!("{}\t{}\n", c.sweep, c.id())).collect();
-        set("cases", format!("{} sha256 {}", ids.len(), crate::compare::sha256(ids.concat().as_bytes())));
+        let (mut names, mut count) = (sha2::Sha256::new(), 0);
+        for case in sweeps.iter().flat_map(|s| &s.cases) {
+            names.update(format!("{}\t{}\n", case.sweep, case.id()));
+            count += 1;
+        }
+        set("cases", format!("{count} sha256 {:x}", names.finalize()));
         Ok(Facts(facts))
     }
 

@@ -144,7 +144,7 @@ fn recover(file: &File, cases: &[&Case]) -> (Vec<Row>, u64) {
         } else {
             let row = Row::from_values(record.iter().map(String::from).collect());
             let case = cases[index - 1];
-            if row.get("sweep") != case.sweep || row.get("case") != case.id() || row.get("verdict").is_empty() {
+            if *row.get("sweep") != *case.sweep || row.get("case") != case.id() || row.get("verdict").is_empty() {
                 break;
             }
             rows.push(row);

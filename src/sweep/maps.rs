@@ -70,7 +70,7 @@ pub fn worst(sweeps: &[Sweep], rows: &[Row], kernels: &[&'static dyn Kernel], ba
             continue;
         }
         kinds.push(kind);
-        let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| c.sweep == row.get("sweep") && c.id() == row.get("case"));
+        let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| *c.sweep == *row.get("sweep") && c.id() == row.get("case"));
         let why = format!("{}, at {} of the bound", row.get("verdict"), number((ratio(row) * 1000.0).round() / 1000.0));
         maps.extend(case.and_then(|c| assay::error_map(c, kernels, backend, why).ok()));
         if maps.len() == DRAWN {

@@ -29,6 +29,7 @@ pub use case::Case;
 use crate::compare::sha256;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// An expanded sweep.
 #[derive(Clone, Debug)]
@@ -58,7 +59,8 @@ impl Sweep {
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check the path and its permissions"))?;
         let mut sweep = Sweep::parse(&path, &text, seed)?;
         // As the command line takes it, so that a row's command works for a file anywhere.
-        sweep.cases.iter_mut().for_each(|c| c.sweep = name.to_string());
+        let name: Arc<str> = name.into();
+        sweep.cases.iter_mut().for_each(|c| c.sweep = name.clone());
         Ok(sweep)
     }
 
@@ -67,9 +69,10 @@ impl Sweep {
         let file = file::SweepFile::parse(path, text)?;
         let name = path.file_stem().map_or_else(|| "sweep".into(), |s| s.to_string_lossy().into_owned());
         let mut cases = expand::expand(path, text, &file, seed)?;
+        let shared: Arc<str> = name.as_str().into();
         for (index, case) in cases.iter_mut().enumerate() {
             case.index = index;
-            case.sweep.clone_from(&name);
+            case.sweep = shared.clone();
         }
         Ok(Sweep { name, about: file.about.trim().to_string(), digest: sha256(text.as_bytes()), cases })
     }

@@ -115,7 +115,7 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
     }
     let mut rows = Vec::with_capacity(found.len());
     for (i, case) in sweeps.iter().flat_map(|s| &s.cases).enumerate() {
-        match found.remove(&(case.sweep.clone(), case.id())) {
+        match found.remove(&(case.sweep.to_string(), case.id())) {
             Some((row, _)) => rows.push(row),
             None => {
                 let costs: Vec<f64> = sweeps.iter().flat_map(|s| &s.cases).map(super::plan::seconds).collect();
