@@ -1,7 +1,6 @@
 //! `qassay merge`: the shards of a run, joined.
 
 use super::{print, status};
-use crate::sweep::run::Outcome;
 use crate::sweep::{maps, shard};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
@@ -30,12 +29,10 @@ pub fn run(args: Args) -> Result<u8> {
     let path = args.out.join("provenance.txt");
     std::fs::write(&path, provenance).with_context(|| format!("{}: could not be written", path.display()))?;
     let backend = crate::kernel::Backend::Cpu;
-    maps::write(&args.out, &maps::worst(&merged.sweeps, &merged.rows, crate::kernel::cpu::KERNELS, backend))?;
-    let page = crate::report::write(&args.out, &merged.rows)?;
-    print(&format!("{} rows of {} shards\nreport: {}\n", merged.rows.len(), args.run.len(), page.display()));
-    let planned = merged.rows.len();
-    let outcome = Outcome { rows: merged.rows, planned, interrupted: false, resumed: 0, times: Vec::new() };
-    Ok(match outcome.exit_status() {
+    maps::write(&args.out, &maps::worst(&merged.sweeps, merged.kept.rows(), crate::kernel::cpu::KERNELS, backend))?;
+    let page = crate::report::write(&args.out, &merged.kept)?;
+    print(&format!("{} rows of {} shards\nreport: {}\n", merged.kept.totals.rows, args.run.len(), page.display()));
+    Ok(match merged.kept.totals.exit_status() {
         1 => status::FAILED,
         3 => status::NO_POWER,
         _ => status::PASSED,

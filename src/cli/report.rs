@@ -12,8 +12,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let rows = crate::sweep::row::read(&args.run.join("rows.csv"))?;
-    let page = crate::report::write(&args.run, &rows)?;
+    let kept = crate::sweep::totals::Kept::read(&args.run.join("rows.csv"))?;
+    let page = crate::report::write(&args.run, &kept)?;
     print(&format!("report: {}\n", page.display()));
     Ok(status::PASSED)
 }

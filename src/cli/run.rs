@@ -209,16 +209,16 @@ pub fn run(args: Args) -> Result<u8> {
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
 
-    provenance::write_times(&out, &outcome)?;
+    provenance::write_times(&out, &sweeps, &outcome)?;
     provenance::write(&out, &sweeps, &options, &outcome, seconds)?;
-    maps::write(&out, &maps::worst(&sweeps, &outcome.rows, options.kernels, options.backend))?;
-    let page = crate::report::write(&out, &outcome.rows)?;
+    maps::write(&out, &maps::worst(&sweeps, outcome.kept.rows(), options.kernels, options.backend))?;
+    let page = crate::report::write(&out, &outcome.kept)?;
     if !args.json {
         print(&crate::report::terminal_summary(&outcome, seconds));
     }
     if outcome.interrupted {
         let out = out.display();
-        eprintln!("stopped: {} of {} cases are complete in {out}; --resume goes on", outcome.rows.len(), outcome.planned);
+        eprintln!("stopped: {} of {} cases are complete in {out}; --resume goes on", outcome.kept.totals.rows, outcome.planned);
     }
     let line = format!("report: {}\n", page.display());
     if args.json {
@@ -230,7 +230,7 @@ pub fn run(args: Args) -> Result<u8> {
 }
 
 fn exit(outcome: &Outcome) -> u8 {
-    match outcome.exit_status() {
+    match outcome.kept.totals.exit_status() {
         _ if STOP.load(Ordering::Relaxed) => status::INTERRUPTED,
         1 => status::FAILED,
         _ if outcome.interrupted => status::INCOMPLETE,

@@ -11,6 +11,7 @@ mod tests;
 
 use crate::sweep::maps::{self, ErrorMap};
 use crate::sweep::row::{COLUMNS, Row, number};
+use crate::sweep::totals::Kept;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,10 +21,10 @@ pub use summary::terminal as terminal_summary;
 
 /// Writes `index.html`, `summary.md` and `figures/` (each figure as SVG and its data as CSV) into the folder of a run, from
 /// its rows and what else is there (`maps.csv`, `provenance.txt`). Returns the page's path.
-pub fn write(out: &Path, rows: &[Row]) -> Result<PathBuf> {
+pub fn write(out: &Path, kept: &Kept) -> Result<PathBuf> {
     let maps: Vec<ErrorMap> = maps::read(out)?;
     let provenance = std::fs::read_to_string(out.join("provenance.txt")).unwrap_or_default();
-    let figures = figures::all(rows, &maps);
+    let figures = figures::all(kept.rows(), &maps);
     let save = |name: &str, text: &str| -> Result<PathBuf> {
         let path = out.join(name);
         std::fs::write(&path, text)
@@ -39,8 +40,8 @@ pub fn write(out: &Path, rows: &[Row]) -> Result<PathBuf> {
         }
         save(&format!("figures/{}.csv", figure.id), &figure.data)?;
     }
-    save("summary.md", &summary::markdown(rows, &figures, &provenance))?;
-    save("index.html", &page::html(rows, &figures, &provenance))
+    save("summary.md", &summary::markdown(kept, &figures, &provenance))?;
+    save("index.html", &page::html(kept, &figures, &provenance))
 }
 
 /// Every figure that these rows can fill, without error maps.

@@ -2,6 +2,7 @@
 
 use super::{Figure, json, summary};
 use crate::sweep::row::{COLUMNS, Row};
+use crate::sweep::totals::{Kept, Totals};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Columns of the table, in this order; the rest is in a row's details.
@@ -21,12 +22,9 @@ const SHOWN: [&str; 13] = [
     "kernel_max_ulp",
 ];
 
-/// More rows than this are left to `rows.csv`: a page has to open.
-const MOST: usize = 20_000;
-
-pub fn html(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
-    let shown = &rows[..rows.len().min(MOST)];
-    let data: Vec<serde_json::Value> = shown.iter().map(compact).collect();
+pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
+    let (rows, totals) = (kept.rows(), &kept.totals);
+    let data: Vec<serde_json::Value> = rows.iter().map(compact).collect();
     let columns: Vec<_> = COLUMNS
         .iter()
         .map(|c| serde_json::json!({"name": c.name, "unit": c.unit, "help": c.help, "shown": SHOWN.iter().position(|s| *s == c.name)}))
@@ -46,8 +44,8 @@ pub fn html(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
                     h1 { "qassay report" }
                     p { "Every case is computed four times and has three errors: what the format costs (quantization error), what the \
                          kernel adds (kernel error, judged against a bound derived from its arithmetic), and what a network sees (total)." }
-                    (verdicts(rows))
-                    p { (rows.len()) " cases: " (summary::agreement(rows)) "." }
+                    (verdicts(totals))
+                    p { (totals.rows) " cases: " (summary::agreement(totals)) "." }
                 }
                 (attention(rows))
                 nav { @for f in figures { a href=(format!("#{}", f.id)) { (f.title) } } a href="#cases" { "All cases" } a href="#provenance" { "Provenance" } }
@@ -58,7 +56,7 @@ pub fn html(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
                         p.see { "Click a heading to sort, a row for its details and the command that reproduces it (or Tab and Enter). The \
                                  filter takes words that must occur, and conditions on columns: " code { "gemm int4" } ", "
                             code { "verdict=fail" } ", " code { "bound_ratio>0.9 out=f16" } "."
-                            @if rows.len() > MOST { " The first " (MOST) " of " (rows.len()) " rows are here; all are in rows.csv." } }
+                            @if !kept.is_whole() { " Here and in the figures are " (rows.len()) " of " (totals.rows) " rows, in equal steps and with what is no pass; all are in rows.csv." } }
                         div.tools {
                             input #filter type="search" placeholder="filter, e.g. gemm int4 bound_ratio>0.9" aria-label="filter";
                             span #count aria-live="polite" {}
@@ -96,11 +94,11 @@ fn embed(value: &serde_json::Value) -> String {
     value.to_string().replace('<', "\\u003c")
 }
 
-fn verdicts(rows: &[Row]) -> Markup {
+fn verdicts(totals: &Totals) -> Markup {
     html! {
         ul.verdicts {
             @for v in ["pass", "suspect", "fail", "no_power", "error", "skipped"] {
-                @let n = rows.iter().filter(|r| r.get("verdict") == v).count();
+                @let n = totals.count(v);
                 @if n > 0 {
                     li { a class=(v) href="#cases" data-filter=(format!("verdict={v}")) { b { (n) } " " (v.replace('_', " ")) } }
                 }

@@ -3,28 +3,9 @@
 use super::{Figure, grouped, short};
 use crate::sweep::row::Row;
 use crate::sweep::run::Outcome;
-use std::collections::BTreeMap;
+use crate::sweep::totals::{Kept, Totals};
 
 const VERDICTS: [&str; 6] = ["pass", "suspect", "fail", "no_power", "error", "skipped"];
-
-/// Verdicts of each op, in the order of the rows.
-fn by_op(rows: &[Row]) -> Vec<(&str, BTreeMap<&str, usize>)> {
-    let mut ops: Vec<(&str, BTreeMap<&str, usize>)> = Vec::new();
-    for row in rows {
-        let op = row.get("op");
-        let i = ops.iter().position(|o| o.0 == op).unwrap_or_else(|| {
-            ops.push((op, BTreeMap::new()));
-            ops.len() - 1
-        });
-        *ops[i].1.entry(row.get("verdict")).or_default() += 1;
-    }
-    ops
-}
-
-/// Largest value of a column over some rows, with the row.
-fn largest<'a>(rows: impl Iterator<Item = &'a Row>, column: &str) -> Option<(&'a Row, f64)> {
-    rows.filter_map(|r| Some((r, r.num(column).filter(|x| x.is_finite())?))).max_by(|a, b| a.1.total_cmp(&b.1))
-}
 
 /// Cases that need somebody's attention, alike ones together.
 pub struct Attention<'a> {
@@ -50,45 +31,40 @@ pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
 }
 
 /// How the kernels and the device models agree, how near the kernels came to their bounds, what no verdict can be had of.
-pub fn agreement(rows: &[Row]) -> String {
-    let modelled: Vec<&Row> = rows.iter().filter(|r| r.num("mismatches").is_some()).collect();
-    let elements: f64 = modelled.iter().filter_map(|r| r.num("kernel_count")).sum();
-    let wrong: f64 = modelled.iter().filter_map(|r| r.num("mismatches")).sum();
-    let cases = modelled.iter().filter(|r| r.num("mismatches") != Some(0.0)).count();
-    let models = match modelled.len() {
+pub fn agreement(t: &Totals) -> String {
+    let models = match t.modelled {
         0 => "no case has a device model".to_string(),
-        n if wrong == 0.0 => {
-            format!("all {} elements of {n} modelled cases are their device model's, bit for bit", grouped(elements))
+        n if t.wrong == 0.0 => {
+            format!("all {} elements of {n} modelled cases are their device model's, bit for bit", grouped(t.elements))
         }
         n => format!(
-            "{} of {} elements in {cases} of {n} modelled cases differ from their device model",
-            grouped(wrong),
-            grouped(elements)
+            "{} of {} elements in {} of {n} modelled cases differ from their device model",
+            grouped(t.wrong),
+            grouped(t.elements),
+            t.wrong_cases
         ),
     };
-    let over = rows.iter().filter(|r| r.num("bound_ratio").is_some_and(|x| !(x <= 1.0))).count();
-    let bounds = match largest(rows.iter(), "bound_ratio") {
-        None => "no case has a bound".to_string(),
-        Some(_) if over > 0 => format!("{over} cases are over their certain bound"),
-        Some((_, x)) => format!("no error is over its certain bound (largest error/bound {})", short(x)),
+    let bounds = match t.worst() {
+        None if t.over == 0 => "no case has a bound".to_string(),
+        _ if t.over > 0 => format!("{} cases are over their certain bound", t.over),
+        worst => format!("no error is over its certain bound (largest error/bound {})", short(worst.unwrap_or(0.0))),
     };
-    let edges = rows.iter().filter(|r| r.get("verdict") == "no_power" && r.get("edge") == "true").count();
+    let edges = t.edges;
     let edges = if edges > 0 { format!("; {edges} edge cases have no power, as the sweep allows") } else { String::new() };
     format!("{models}; {bounds}{edges}")
 }
 
 /// What a kernel engineer needs after a run: counts, how near the bounds, what failed and how to see it again.
 pub fn terminal(outcome: &Outcome, seconds: f64) -> String {
-    let rows = &outcome.rows;
+    let totals = &outcome.kept.totals;
     let mut text = format!("{:<28}{}\n", "op", VERDICTS.map(|v| format!("{v:>9}")).concat() + "  worst error/bound");
-    for (op, counts) in by_op(rows) {
-        let cells = VERDICTS.map(|v| counts.get(v).map_or(format!("{:>9}", "·"), |n| format!("{n:>9}"))).concat();
-        let worst = largest(rows.iter().filter(|r| r.get("op") == op), "bound_ratio").map_or(String::new(), |w| short(w.1));
-        text += &format!("{op:<28}{cells}  {worst}\n");
+    for op in &totals.ops {
+        let cells = VERDICTS.map(|v| op.verdicts.get(v).map_or(format!("{:>9}", "·"), |n| format!("{n:>9}"))).concat();
+        text += &format!("{:<28}{cells}  {}\n", op.op, op.worst.map_or(String::new(), short));
     }
-    text += &format!("\n{} cases in {seconds:.1} s: {}\n", rows.len(), agreement(rows));
+    text += &format!("\n{} cases in {seconds:.1} s: {}\n", totals.rows, agreement(totals));
     const SHOWN: usize = 8;
-    let all = attention(rows);
+    let all = attention(outcome.kept.rows());
     for a in all.iter().take(SHOWN) {
         text += &format!("\n{:<9}{}\n", a.row.get("verdict"), a.row.get("reason"));
         text += &format!("{:9}{}\n", "", a.row.get("command"));
@@ -103,20 +79,19 @@ pub fn terminal(outcome: &Outcome, seconds: f64) -> String {
 }
 
 /// `summary.md`.
-pub fn markdown(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
+pub fn markdown(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
     let mut text = format!(
         "# qassay run\n\n{} cases: {}.\n\n| op | {} | worst error/bound |\n|---|{}---:|\n",
-        rows.len(),
-        agreement(rows),
+        kept.totals.rows,
+        agreement(&kept.totals),
         VERDICTS.join(" | "),
         "---:|".repeat(VERDICTS.len())
     );
-    for (op, counts) in by_op(rows) {
-        let cells = VERDICTS.map(|v| counts.get(v).map_or(String::new(), ToString::to_string)).join(" | ");
-        let worst = largest(rows.iter().filter(|r| r.get("op") == op), "bound_ratio").map_or(String::new(), |w| short(w.1));
-        text += &format!("| {op} | {cells} | {worst} |\n");
+    for op in &kept.totals.ops {
+        let cells = VERDICTS.map(|v| op.verdicts.get(v).map_or(String::new(), ToString::to_string)).join(" | ");
+        text += &format!("| {} | {cells} | {} |\n", op.op, op.worst.map_or(String::new(), short));
     }
-    let all = attention(rows);
+    let all = attention(kept.rows());
     if !all.is_empty() {
         text += "\n## To look at\n\n";
     }
@@ -128,15 +103,16 @@ pub fn markdown(rows: &[Row], figures: &[Figure], provenance: &str) -> String {
         };
         text += &format!("- **{}** {}{like}\n  `{}`\n", a.row.get("verdict"), a.row.get("reason"), a.row.get("command"));
     }
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    rows.iter().filter(|r| r.get("verdict") == "skipped").for_each(|r| *reasons.entry(r.get("reason")).or_default() += 1);
-    if !reasons.is_empty() {
+    if !kept.totals.skipped.is_empty() {
         text += "\n## Skipped\n\n";
-        for (reason, n) in reasons {
+        for (reason, n) in &kept.totals.skipped {
             text += &format!("- {n} × {reason}\n");
         }
     }
     text += "\n## Figures\n";
+    if !kept.is_whole() {
+        text += &format!("\nOf {} rows, in equal steps; the counts above are of all.\n", kept.rows().len());
+    }
     for f in figures {
         text += &format!("\n### {}\n\n{}\n\n", f.title, f.see);
         for (i, (title, _)) in f.charts.iter().enumerate() {

@@ -31,9 +31,16 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the folder `out` for the run that `facts` describe, and returns the rows it holds already: none without `resume`.
+    /// Opens the folder `out` for the run that `facts` describe, hands the rows it holds already to `take` (none without `resume`) and
+    /// returns how many they are.
     /// Errors: another run is going on in it; it holds a run and `resume` is false; it holds a run of other facts (named).
-    pub fn open(out: &Path, facts: &Facts, cases: &[&Case], resume: bool) -> Result<(Journal, Vec<Row>)> {
+    pub fn open(
+        out: &Path,
+        facts: &Facts,
+        cases: &[&Case],
+        resume: bool,
+        take: impl FnMut(Row),
+    ) -> Result<(Journal, usize)> {
         std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, REMEDY))?;
         let path = out.join("rows.csv");
         let header = out.join("run.json");
@@ -62,14 +69,14 @@ impl Journal {
         }
         let io = |e| Error::io(&path, e, REMEDY);
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
-        let (rows, complete) = recover(&file, cases);
+        let (rows, complete) = recover(&file, cases, take);
         let length = file.metadata().map_err(io)?.len();
         if complete < length {
             let bytes = length - complete;
             tracing::warn!(
                 "{}: {} rows are complete; a torn one after them ({bytes} bytes) is dropped",
                 path.display(),
-                rows.len()
+                rows
             );
         }
         file.set_len(complete).and_then(|()| file.seek(SeekFrom::Start(complete))).map_err(io)?;
@@ -115,11 +122,11 @@ pub fn line<S: AsRef<[u8]>>(fields: &[S]) -> Vec<u8> {
     writer.into_inner().expect("a vector takes every record")
 }
 
-/// The rows at the beginning of the file that are whole and are `cases` in their order, and where the last of them ends (0 where
+/// Hands over the rows at the beginning of the file that are whole and are `cases` in their order; how many, and where the last of them ends (0 where
 /// not even the header is whole).
-fn recover(file: &File, cases: &[&Case]) -> (Vec<Row>, u64) {
+fn recover(file: &File, cases: &[&Case], mut take: impl FnMut(Row)) -> (usize, u64) {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(BufReader::new(file));
-    let (mut rows, mut complete) = (Vec::new(), 0);
+    let (mut rows, mut complete) = (0, 0);
     let mut record = csv::StringRecord::new();
     let ends_line = |at: u64| {
         let (mut file, mut byte) = (file, [0]);
@@ -147,7 +154,8 @@ fn recover(file: &File, cases: &[&Case]) -> (Vec<Row>, u64) {
             if *row.get("sweep") != *case.sweep || row.get("case") != case.id() || row.get("verdict").is_empty() {
                 break;
             }
-            rows.push(row);
+            take(row);
+            rows += 1;
         }
         complete = end;
     }
@@ -179,8 +187,8 @@ mod tests {
         let rows = rows(&sweep);
         let facts = Facts::default();
         let dir = tempfile::tempdir().unwrap();
-        let (mut journal, none) = Journal::open(dir.path(), &facts, &cases, false).unwrap();
-        assert!(none.is_empty());
+        let (mut journal, none) = Journal::open(dir.path(), &facts, &cases, false, |_| ()).unwrap();
+        assert_eq!(none, 0);
         let mut ends = vec![journal.complete];
         for row in &rows {
             journal.append(row).unwrap();
@@ -195,8 +203,9 @@ mod tests {
         for cut in (0..=whole.len()).filter(|c| near(*c)) {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let kept = ends.iter().filter(|e| **e <= cut as u64).count().saturating_sub(1);
-            let (mut journal, found) = Journal::open(dir.path(), &facts, &cases, true).unwrap();
-            assert!(found == rows[..kept], "cut at {cut}: {} rows", found.len());
+            let mut found = Vec::new();
+            let (mut journal, count) = Journal::open(dir.path(), &facts, &cases, true, |r| found.push(r)).unwrap();
+            assert!(found == rows[..kept] && count == kept, "cut at {cut}: {} rows", found.len());
             rows[kept..].iter().for_each(|r| journal.append(r).unwrap());
             drop(journal);
             assert!(std::fs::read(&path).unwrap() == whole, "cut at {cut}");
@@ -215,7 +224,8 @@ mod tests {
         Facts::default().write_file(&dir.path().join("run.json")).unwrap();
         for bad in [vec![0; 4096], line(rows[2].values()), line(rows[0].values()), vec![0xff, b'\n'], b"\"".to_vec()] {
             std::fs::write(&path, [good.clone(), bad].concat()).unwrap();
-            let (_, found) = Journal::open(dir.path(), &Facts::default(), &cases, true).unwrap();
+            let mut found = Vec::new();
+            Journal::open(dir.path(), &Facts::default(), &cases, true, |r| found.push(r)).unwrap();
             assert!(found == rows[..1]);
             assert!(std::fs::read(&path).unwrap() == good);
         }

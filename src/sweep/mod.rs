@@ -22,6 +22,7 @@ pub mod record;
 pub mod row;
 pub mod run;
 pub mod shard;
+pub mod totals;
 pub mod worker;
 
 pub use case::Case;

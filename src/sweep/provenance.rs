@@ -3,6 +3,8 @@
 use super::Sweep;
 use super::run::{Options, Outcome};
 use crate::{Error, Result};
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -27,7 +29,7 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
     }
     lines.push(format!(
         "cases: {} of {}{}",
-        outcome.rows.len(),
+        outcome.kept.totals.rows,
         outcome.planned,
         if outcome.interrupted { " (stopped)" } else { "" }
     ));
@@ -40,13 +42,16 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
 }
 
 /// Writes `times.csv`: the seconds of each case that was run now, one thread beside `threads` others.
-pub fn write_times(out: &Path, outcome: &Outcome) -> Result<()> {
-    let mut text = super::journal::line(&["case", "seconds"]);
-    for (case, seconds) in &outcome.times {
-        text.extend(super::journal::line(&[case.as_str(), &format!("{seconds:.6}")]));
-    }
+pub fn write_times(out: &Path, sweeps: &[Sweep], outcome: &Outcome) -> Result<()> {
     let path = out.join("times.csv");
-    std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room; the rows are complete"))
+    let io = |e| Error::io(&path, e, "make room; the rows are complete");
+    let mut file = BufWriter::new(File::create(&path).map_err(io)?);
+    file.write_all(&super::journal::line(&["case", "seconds"])).map_err(io)?;
+    let cases = sweeps.iter().flat_map(|s| &s.cases).skip(outcome.resumed);
+    for (case, seconds) in cases.zip(&outcome.times) {
+        file.write_all(&super::journal::line(&[case.id(), format!("{seconds:.6}")])).map_err(io)?;
+    }
+    file.flush().map_err(io)
 }
 
 /// The git revision of the source tree, with `+` when it has changes; `unknown` outside a checkout.

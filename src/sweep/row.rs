@@ -2,7 +2,9 @@
 
 use crate::compare::METRICS;
 use crate::{Error, Result};
-use std::path::Path;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 /// One column of `rows.csv`.
@@ -136,36 +138,87 @@ pub fn number(x: f64) -> String {
 
 /// Complete rows of a `rows.csv`, in bounded memory. Errors: it cannot be read, or is no CSV.
 pub fn count(path: &Path) -> Result<usize> {
-    let bad =
-        |e: csv::Error| Error::BadFile { path: path.to_path_buf(), found: e.to_string(), expected: "rows of a run".into() };
-    let mut reader = csv::Reader::from_path(path).map_err(bad)?;
-    let columns = reader.headers().map_err(bad)?.len();
-    let mut record = csv::StringRecord::new();
+    let mut rows = Rows::open(path)?;
     let mut n = 0;
-    // A row that is being written is short, or the last of an unterminated file.
-    while reader.read_record(&mut record).unwrap_or(false) && record.len() == columns {
+    while rows.reader.read_record(&mut rows.record).unwrap_or(false) {
         n += 1;
     }
     Ok(n)
 }
 
-/// Reads a `rows.csv` written by this version. A last line without its newline (a torn write) is dropped.
+/// Hands every complete row of a `rows.csv` written by this version to `take`, in order and in bounded memory. A last line without
+/// its newline (a torn write) is dropped. Errors: it cannot be read; other columns; a row that is not whole.
+pub fn each(path: &Path, mut take: impl FnMut(Row)) -> Result<()> {
+    let mut rows = Rows::open(path)?;
+    while let Some(row) = rows.next()? {
+        take(row);
+    }
+    Ok(())
+}
+
+/// Every complete row of a `rows.csv`: [`each`], collected.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e, "name the folder of a run"))?;
-    let bad = |found: String, expected: String| Error::BadFile { path: path.to_path_buf(), found, expected };
-    let whole = &text[..text.rfind('\n').map_or(0, |i| i + 1)];
-    let mut reader = csv::ReaderBuilder::new().from_reader(whole.as_bytes());
-    let header: Vec<String> =
-        reader.headers().map_err(|e| bad(e.to_string(), "a CSV header".into()))?.iter().map(String::from).collect();
-    if !header.iter().eq(COLUMNS.iter().map(|c| &c.name)) {
-        let odd = header.iter().find(|h| column(h).is_none());
-        let found = odd.map_or(format!("{} columns", header.len()), |h| format!("column `{h}`"));
-        return Err(bad(found, format!("the {} columns of this version of qassay; run the sweep again", COLUMNS.len())));
-    }
     let mut rows = Vec::new();
-    for (i, record) in reader.records().enumerate() {
-        let record = record.map_err(|e| bad(format!("line {}: {e}", i + 2), "a complete row".into()))?;
-        rows.push(Row { values: record.iter().map(String::from).collect() });
-    }
+    each(path, |row| rows.push(row))?;
     Ok(rows)
+}
+
+/// A `rows.csv` being read row by row.
+pub struct Rows {
+    path: PathBuf,
+    reader: csv::Reader<std::io::Take<File>>,
+    record: csv::StringRecord,
+    line: usize,
+}
+
+impl Rows {
+    /// Errors: it cannot be read, or its columns are not those of this version.
+    pub fn open(path: &Path) -> Result<Rows> {
+        let io = |e| Error::io(path, e, "name the folder of a run");
+        let bad = |found: String, expected: String| Error::BadFile { path: path.to_path_buf(), found, expected };
+        let mut file = File::open(path).map_err(io)?;
+        let whole = whole_lines(&mut file).map_err(io)?;
+        let mut reader = csv::ReaderBuilder::new().from_reader(file.take(whole));
+        let header: Vec<String> =
+            reader.headers().map_err(|e| bad(e.to_string(), "a CSV header".into()))?.iter().map(String::from).collect();
+        if !header.iter().eq(COLUMNS.iter().map(|c| &c.name)) {
+            let odd = header.iter().find(|h| column(h).is_none());
+            let found = odd.map_or(format!("{} columns", header.len()), |h| format!("column `{h}`"));
+            return Err(bad(found, format!("the {} columns of this version of qassay; run the sweep again", COLUMNS.len())));
+        }
+        Ok(Rows { path: path.to_path_buf(), reader, record: csv::StringRecord::new(), line: 1 })
+    }
+    /// The next row. Errors: it is not whole.
+    #[allow(clippy::should_implement_trait)] // An iterator of results would go on after a broken line.
+    pub fn next(&mut self) -> Result<Option<Row>> {
+        self.line += 1;
+        match self.reader.read_record(&mut self.record) {
+            Ok(true) => Ok(Some(Row { values: self.record.iter().map(String::from).collect() })),
+            Ok(false) => Ok(None),
+            Err(e) => Err(Error::BadFile {
+                path: self.path.clone(),
+                found: format!("line {}: {e}", self.line),
+                expected: "a complete row".into(),
+            }),
+        }
+    }
+}
+
+/// Bytes up to the last newline; leaves the file at its beginning.
+fn whole_lines(file: &mut File) -> std::io::Result<u64> {
+    let mut end = file.metadata()?.len();
+    let mut block = [0; 4096];
+    while end > 0 {
+        let begin = end.saturating_sub(block.len() as u64);
+        let part = &mut block[..(end - begin) as usize];
+        file.seek(SeekFrom::Start(begin))?;
+        file.read_exact(part)?;
+        if let Some(i) = part.iter().rposition(|b| *b == b'\n') {
+            end = begin + i as u64 + 1;
+            break;
+        }
+        end = begin;
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok(end)
 }

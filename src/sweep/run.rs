@@ -3,7 +3,11 @@
 use super::facts::Facts;
 use super::journal::Journal;
 use super::row::Row;
+<<<<<<< HEAD
 use super::worker::{Seat, Workers};
+=======
+use super::totals::Kept;
+>>>>>>> 0bfd698 (A run is added up row by row and keeps a sample of a large one; merge reads its shards side by side)
 use super::{Case, Sweep, assay, plan};
 use crate::Result;
 use crate::kernel::{Backend, Kernel};
@@ -49,32 +53,16 @@ impl Options<'_> {
 
 /// What came of a run.
 pub struct Outcome {
-    pub rows: Vec<Row>,
+    /// Rows there were already, and those of now.
+    pub kept: Kept,
     /// Cases that were to be run.
     pub planned: usize,
     /// Stopped before the end.
     pub interrupted: bool,
     /// Rows that were there already.
     pub resumed: usize,
-    /// Name of each case that was run now, and the seconds it took.
-    pub times: Vec<(String, f64)>,
-}
-
-impl Outcome {
-    pub fn count(&self, verdict: &str) -> usize {
-        self.rows.iter().filter(|r| r.get("verdict") == verdict).count()
-    }
-    /// 0 all passed, 1 a verdict failed (or a case ended in an error), 3 nothing failed but a case that is no edge case had
-    /// no power.
-    pub fn exit_status(&self) -> i32 {
-        if self.count("fail") + self.count("error") > 0 {
-            1
-        } else if self.rows.iter().any(|r| r.get("verdict") == "no_power" && r.get("edge") != "true") {
-            3
-        } else {
-            0
-        }
-    }
+    /// Seconds that each case took that was run now: those after the first `resumed`.
+    pub times: Vec<f64>,
 }
 
 /// Runs every case that has no row in `<out>/rows.csv` yet and appends its row, in case order. `progress` is called with each
@@ -82,12 +70,21 @@ impl Outcome {
 /// that fails to run is a row with verdict `error`, and the rest goes on.
 pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)) -> Result<Outcome> {
     let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).collect();
-    let (mut journal, mut rows) = Journal::open(&options.out, &options.facts, &cases, options.resume)?;
-    rows.iter().for_each(progress);
-    let (resumed, started) = (rows.len(), Instant::now());
+    let (mut kept, mut halt) = (Kept::new(cases.len()), false);
+    let (mut journal, resumed) = Journal::open(&options.out, &options.facts, &cases, options.resume, |row| {
+        progress(&row);
+        halt = stops(options, &row);
+        kept.add(row);
+    })?;
+    let started = Instant::now();
     let spent = || options.budget.is_some_and(|b| started.elapsed() >= b);
+<<<<<<< HEAD
     let jobs = options.jobs();
     let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(stops(options, rows.last())));
+=======
+    let jobs = if options.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { options.jobs };
+    let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(halt));
+>>>>>>> 0bfd698 (A run is added up row by row and keeps a sample of a large one; merge reads its shards side by side)
     let (sender, receiver) = mpsc::sync_channel::<(usize, Row, f64)>(jobs);
     let gate = Gate::new(MEMORY_IN_FLIGHT);
     let mut times = Vec::new();
@@ -117,15 +114,15 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
         let mut waiting = BTreeMap::new();
         for (i, row, seconds) in receiver {
             waiting.insert(i, (row, seconds));
-            while let Some((row, seconds)) = waiting.remove(&rows.len()) {
+            while let Some((row, seconds)) = waiting.remove(&kept.totals.rows) {
                 if let Err(e) = journal.append(&row) {
                     halted.store(true, Ordering::Relaxed);
                     return Err(e);
                 }
                 progress(&row);
-                times.push((row.get("case").to_string(), seconds));
-                let last = stops(options, Some(&row));
-                rows.push(row);
+                times.push(seconds);
+                let last = stops(options, &row);
+                kept.add(row);
                 if last {
                     halted.store(true, Ordering::Relaxed);
                     return Ok(());
@@ -136,12 +133,12 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     });
     journal.sync()?;
     result?;
-    Ok(Outcome { interrupted: rows.len() < cases.len(), planned: cases.len(), rows, resumed, times })
+    Ok(Outcome { interrupted: kept.totals.rows < cases.len(), planned: cases.len(), kept, resumed, times })
 }
 
 /// Whether the run ends with this row.
-fn stops(options: &Options, last: Option<&Row>) -> bool {
-    options.fail_fast && last.is_some_and(|r| matches!(r.get("verdict"), "fail" | "error"))
+fn stops(options: &Options, last: &Row) -> bool {
+    options.fail_fast && matches!(last.get("verdict"), "fail" | "error")
 }
 
 /// The row of a case, run again while it ends in an error and may be.

@@ -2,7 +2,8 @@
 
 use super::facts::{self, Facts};
 use super::plan::Selection;
-use super::row::{COLUMNS, Row};
+use super::row::COLUMNS;
+use super::totals::Kept;
 use super::{Sweep, journal, row};
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -51,7 +52,7 @@ pub fn split(costs: &[f64], count: usize) -> Vec<usize> {
 
 /// A merged run.
 pub struct Merged {
-    pub rows: Vec<Row>,
+    pub kept: Kept,
     pub sweeps: Vec<Sweep>,
     pub facts: Facts,
 }
@@ -103,48 +104,69 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
         }
     }
 
-    let mut found: HashMap<(String, String), (Row, &Path)> = HashMap::new();
-    for run in runs {
-        for row in row::read(&run.join("rows.csv"))? {
-            let key = (row.get("sweep").to_string(), row.get("case").to_string());
-            let name = key.1.clone();
-            if let Some((_, other)) = found.insert(key, (row, run)) {
-                return Err(bad(run, format!("case {name}, which is also in {}", other.display()), "each case in one shard"));
-            }
-        }
+    // Each shard has its rows in the order of the cases: the next row of a case's shard is the case's.
+    let costs: Vec<f64> = sweeps.iter().flat_map(|s| &s.cases).map(super::plan::seconds).collect();
+    let parts = split(&costs, count);
+    let mut readers: Vec<(&Path, row::Rows)> = Vec::with_capacity(count);
+    for i in 1..=count {
+        let run = shards[&i];
+        readers.push((run, row::Rows::open(&run.join("rows.csv"))?));
     }
-    let mut rows = Vec::with_capacity(found.len());
-    for (i, case) in sweeps.iter().flat_map(|s| &s.cases).enumerate() {
-        match found.remove(&(case.sweep.to_string(), case.id())) {
-            Some((row, _)) => rows.push(row),
-            None => {
-                let costs: Vec<f64> = sweeps.iter().flat_map(|s| &s.cases).map(super::plan::seconds).collect();
-                let shard = split(&costs, count)[i];
-                let run = shards.get(&shard).copied().unwrap_or(first);
-                return Err(bad(run, format!("no row of case {}", case.id()), "a complete shard; go on with --resume"));
-            }
-        }
+    std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, "choose a folder that can be written with --out"))?;
+    let path = out.join("rows.csv");
+    let io = |e| Error::io(&path, e, "name a new folder with --out");
+    let part = out.join("rows.csv.part");
+    if path.exists() {
+        return Err(io(std::io::ErrorKind::AlreadyExists.into()));
     }
-    if let Some(((_, case), (_, run))) = found.into_iter().next() {
-        return Err(bad(run, format!("case {case}"), "only cases of its sweeps"));
+    let joined = join(&sweeps, &parts, &mut readers, &part);
+    if joined.is_err() {
+        // What is incomplete is no run.
+        let _ = std::fs::remove_file(&part);
     }
+    let kept = joined?;
+    std::fs::rename(&part, &path).map_err(io)?;
 
     let mut facts = facts;
     facts.0.insert("shard".into(), String::new());
     let whole = Facts::of(&selection, &sweeps, crate::kernel::Backend::Cpu, "")?;
     facts.0.insert("cases".into(), whole.get("cases").into());
-    std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, "choose a folder that can be written with --out"))?;
-    let path = out.join("rows.csv");
-    let io = |e| Error::io(&path, e, "name a new folder with --out");
-    let mut file = std::io::BufWriter::new(std::fs::File::create_new(&path).map_err(io)?);
+    facts.write_file(&out.join("run.json"))?;
+    Ok(Merged { kept, sweeps, facts })
+}
+
+/// Writes the rows of all cases to `part`, each from the shard in `parts`. Errors: a shard whose next row is of another case, or that has
+/// a row too many.
+fn join(sweeps: &[Sweep], parts: &[usize], readers: &mut [(&Path, row::Rows)], part: &Path) -> Result<Kept> {
+    let bad = |path: &Path, found: String, expected: &str| Error::BadFile {
+        path: path.to_path_buf(),
+        found,
+        expected: expected.to_string(),
+    };
+    let io = |e| Error::io(part, e, "make room, or name another folder with --out");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(part).map_err(io)?);
     let names: Vec<&str> = COLUMNS.iter().map(|c| c.name.as_str()).collect();
     file.write_all(&journal::line(&names)).map_err(io)?;
-    for row in &rows {
+    let mut kept = Kept::new(parts.len());
+    for (case, shard) in sweeps.iter().flat_map(|s| &s.cases).zip(parts) {
+        let (run, rows) = &mut readers[shard - 1];
+        let Some(row) = rows.next()? else {
+            return Err(bad(run, format!("no row of case {}", case.id()), "a complete shard; go on with --resume"));
+        };
+        if *row.get("sweep") != *case.sweep || row.get("case") != case.id() {
+            let found = format!("case {}", row.get("case"));
+            return Err(bad(run, found, &format!("the row of case {}: each case of its shard once, in order", case.id())));
+        }
         file.write_all(&journal::line(row.values())).map_err(io)?;
+        kept.add(row);
+    }
+    for (run, rows) in readers {
+        if let Some(row) = rows.next()? {
+            return Err(bad(run, format!("case {}", row.get("case")), "only cases of its shard"));
+        }
     }
     file.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)?;
-    facts.write_file(&out.join("run.json"))?;
-    Ok(Merged { rows, sweeps, facts })
+    Ok(kept)
 }
 
 #[cfg(test)]
