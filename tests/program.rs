@@ -102,7 +102,7 @@ fn impossible_combinations_are_listed_as_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let path = sweep(dir.path(), &ONE.replace("name", "bias = [true]\nname"));
     let out = dir.path().join("run");
-    qassay().arg("run").arg(&path).arg("--quiet").arg("--out").arg(&out).assert().success();
+    qassay().arg("run").arg(&path).arg("--quiet").arg("--out").arg(&out).assert().code(3);
     assert!(std::fs::read_to_string(out.join("rows.csv")).unwrap().contains("skipped,cast has no bias"));
 }
 

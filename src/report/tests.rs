@@ -1,9 +1,9 @@
 //! The report from rows made by hand.
 
 use super::{figures, grouped, plot, short, summary};
-use crate::sweep::totals::Totals;
 use crate::sweep::maps::{self, ErrorMap};
 use crate::sweep::row::Row;
+use crate::sweep::totals::Totals;
 
 fn row(fields: &[(&str, &str)]) -> Row {
     let mut row = Row::default();

@@ -34,13 +34,7 @@ impl Journal {
     /// Opens the folder `out` for the run that `facts` describe, hands the rows it holds already to `take` (none without `resume`) and
     /// returns how many they are.
     /// Errors: another run is going on in it; it holds a run and `resume` is false; it holds a run of other facts (named).
-    pub fn open(
-        out: &Path,
-        facts: &Facts,
-        cases: &[&Case],
-        resume: bool,
-        take: impl FnMut(Row),
-    ) -> Result<(Journal, usize)> {
+    pub fn open(out: &Path, facts: &Facts, cases: &[&Case], resume: bool, take: impl FnMut(Row)) -> Result<(Journal, usize)> {
         std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, REMEDY))?;
         let path = out.join("rows.csv");
         let header = out.join("run.json");
@@ -73,11 +67,7 @@ impl Journal {
         let length = file.metadata().map_err(io)?.len();
         if complete < length {
             let bytes = length - complete;
-            tracing::warn!(
-                "{}: {} rows are complete; a torn one after them ({bytes} bytes) is dropped",
-                path.display(),
-                rows
-            );
+            tracing::warn!("{}: {} rows are complete; a torn one after them ({bytes} bytes) is dropped", path.display(), rows);
         }
         file.set_len(complete).and_then(|()| file.seek(SeekFrom::Start(complete))).map_err(io)?;
         let mut journal = Journal { path, file, complete, synced: Instant::now(), _lock: lock };

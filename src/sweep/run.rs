@@ -3,11 +3,8 @@
 use super::facts::Facts;
 use super::journal::Journal;
 use super::row::Row;
-<<<<<<< HEAD
-use super::worker::{Seat, Workers};
-=======
 use super::totals::Kept;
->>>>>>> 0bfd698 (A run is added up row by row and keeps a sample of a large one; merge reads its shards side by side)
+use super::worker::{Seat, Workers};
 use super::{Case, Sweep, assay, plan};
 use crate::Result;
 use crate::kernel::{Backend, Kernel};
@@ -78,13 +75,8 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     })?;
     let started = Instant::now();
     let spent = || options.budget.is_some_and(|b| started.elapsed() >= b);
-<<<<<<< HEAD
-    let jobs = options.jobs();
-    let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(stops(options, rows.last())));
-=======
-    let jobs = if options.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { options.jobs };
     let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(halt));
->>>>>>> 0bfd698 (A run is added up row by row and keeps a sample of a large one; merge reads its shards side by side)
+    let jobs = options.jobs();
     let (sender, receiver) = mpsc::sync_channel::<(usize, Row, f64)>(jobs);
     let gate = Gate::new(MEMORY_IN_FLIGHT);
     let mut times = Vec::new();

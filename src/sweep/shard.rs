@@ -112,6 +112,7 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
         let run = shards[&i];
         readers.push((run, row::Rows::open(&run.join("rows.csv"))?));
     }
+    let made = !out.exists();
     std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, "choose a folder that can be written with --out"))?;
     let path = out.join("rows.csv");
     let io = |e| Error::io(&path, e, "name a new folder with --out");
@@ -123,6 +124,7 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
     if joined.is_err() {
         // What is incomplete is no run.
         let _ = std::fs::remove_file(&part);
+        let _ = made && std::fs::remove_dir(out).is_ok();
     }
     let kept = joined?;
     std::fs::rename(&part, &path).map_err(io)?;
@@ -162,7 +164,7 @@ fn join(sweeps: &[Sweep], parts: &[usize], readers: &mut [(&Path, row::Rows)], p
     }
     for (run, rows) in readers {
         if let Some(row) = rows.next()? {
-            return Err(bad(run, format!("case {}", row.get("case")), "only cases of its shard"));
+            return Err(bad(run, format!("case {}", row.get("case")), "each case in one shard"));
         }
     }
     file.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)?;

@@ -61,7 +61,7 @@ impl<'a> Seat<'a> {
         }
         let process = self.process.as_mut().expect("started above");
         process.said.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let line = serde_json::to_string(&[&case.sweep, &case.id()]).expect("texts are JSON") + "\n";
+        let line = serde_json::to_string(&[&*case.sweep, &case.id()]).expect("texts are JSON") + "\n";
         // A worker that died before is found out by its answer that never comes.
         let _ = process.requests.write_all(line.as_bytes()).and_then(|()| process.requests.flush());
         let limit = self.workers.timeout;
@@ -189,7 +189,7 @@ pub fn serve(
     mut answers: impl Write,
 ) -> Result<()> {
     let cases: HashMap<(String, String), &Case> =
-        sweeps.iter().flat_map(|s| &s.cases).map(|c| ((c.sweep.clone(), c.id()), c)).collect();
+        sweeps.iter().flat_map(|s| &s.cases).map(|c| ((c.sweep.to_string(), c.id()), c)).collect();
     let io = |e| Error::io("standard input and output", e, "a worker talks with the run that started it");
     answers.write_all(b"[]\n").and_then(|()| answers.flush()).map_err(io)?;
     for line in requests.lines() {
@@ -247,7 +247,7 @@ mod tests {
     fn a_worker_answers_with_the_row_of_the_case() {
         let sweeps = Selection { sweeps: vec!["smoke".into()], ..Selection::default() }.load().unwrap();
         let case = &sweeps[0].cases[0];
-        let request = serde_json::to_string(&[&case.sweep, &case.id()]).unwrap();
+        let request = serde_json::to_string(&[&*case.sweep, &case.id()]).unwrap();
         let mut answer = Vec::new();
         serve(&sweeps, KERNELS, Backend::Cpu, "", 0, request.as_bytes(), &mut answer).unwrap();
         let row = String::from_utf8(answer).unwrap().strip_prefix("[]\n").map(String::from).unwrap();
