@@ -8,6 +8,7 @@ mod compile;
 #[cfg(feature = "cuda")]
 mod devices;
 mod diff;
+mod exhaust;
 mod history;
 mod list;
 mod merge;
@@ -71,6 +72,7 @@ enum Verb {
     #[cfg(feature = "cuda")]
     Record(record::Args),
     List(list::Args),
+    Exhaust(exhaust::Args),
     Bench(bench::Args),
     #[command(hide = true)]
     Worker(worker::Args),
@@ -109,6 +111,7 @@ pub fn main() -> u8 {
         #[cfg(feature = "cuda")]
         Verb::Record(args) => record::run(args),
         Verb::List(args) => list::run(args),
+        Verb::Exhaust(args) => exhaust::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Worker(args) => worker::run(args),
         #[cfg(feature = "cuda")]

@@ -3,6 +3,7 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod exhaust;
 
 use crate::model::Accumulator;
 use crate::op::grouped::check_offs;

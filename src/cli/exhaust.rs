@@ -1,0 +1,66 @@
+//! `qassay exhaust`: every cast on every pattern.
+
+use super::run::Who;
+use super::{print, status};
+use crate::kernel::exhaust::{self, Line};
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+/// Run every cast on all f16 and bf16 values, on the boundaries between codes ±2 units of f32, and on random data, against its
+/// definition, bit for bit. Exit status 1 when a bit differs.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  qassay exhaust\n  qassay exhaust --backend cuda --elements 200000000")]
+pub struct Args {
+    /// Whose kernels run.
+    #[arg(long, value_enum, default_value_t = Who::Cpu)]
+    backend: Who,
+    /// Random elements in total, about.
+    #[arg(long, default_value_t = 10_000_000)]
+    elements: usize,
+    /// A line for each kernel, output, dtype and input instead of one a kernel and input.
+    #[arg(long)]
+    all: bool,
+}
+
+pub fn run(args: Args) -> Result<u8> {
+    let (backend, kernels, device) = args.backend.choose()?;
+    let show = |l: &Line| {
+        format!(
+            "{:<20} {:<20} {:<24} {:<5} {:<10} {:>11} {:>11}\n",
+            l.kernel,
+            l.op.name(),
+            l.out,
+            l.dtype,
+            l.input,
+            l.elements,
+            l.mismatches
+        )
+    };
+    print(&format!("{device}\n"));
+    let lines = exhaust::run(kernels, backend, exhaust::OPS, args.elements, |line| {
+        if args.all || line.mismatches > 0 {
+            print(&show(line));
+        }
+    })?;
+    let mut sums: BTreeMap<_, [usize; 4]> = BTreeMap::new();
+    for line in &lines {
+        let key = (line.kernel, line.op.name(), line.dtype.to_string(), line.input);
+        let sum = sums.entry(key).or_default();
+        for (sum, n) in sum.iter_mut().zip([1, line.elements, line.compared, line.mismatches]) {
+            *sum += n;
+        }
+    }
+    let mut table = format!(
+        "\n{:<20} {:<20} {:<5} {:<10} {:>7} {:>11} {:>11} {:>10}\n",
+        "kernel", "op", "dtype", "input", "outputs", "elements", "compared", "mismatches"
+    );
+    for ((kernel, op, dtype, input), [outputs, elements, compared, wrong]) in &sums {
+        table +=
+            &format!("{kernel:<20} {op:<20} {dtype:<5} {input:<10} {outputs:>7} {elements:>11} {compared:>11} {wrong:>10}\n");
+    }
+    let total = |f: fn(&Line) -> usize| lines.iter().map(f).sum::<usize>();
+    let wrong = total(|l| l.mismatches);
+    table += &format!("{} elements, {} results compared, {wrong} mismatches\n", total(|l| l.elements), total(|l| l.compared));
+    print(&table);
+    Ok(if wrong > 0 { status::FAILED } else { status::PASSED })
+}
