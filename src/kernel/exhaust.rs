@@ -184,11 +184,13 @@ pub fn run(
                 let a = vec![Operand::High(x)];
                 let operands = Operands { a, b: None, bias: None, gamma: None, beta: None, offs: None };
                 let job = Job { op, params: Params::default(), operands, out: out.clone(), accumulator: None };
-                let kernel = match find(kernels, &job, backend) {
-                    Err(Error::Unsupported { .. }) => break,
-                    found => found?,
+                let predicted = find(kernels, &job, backend).and_then(|k| Ok((k, k.predict(&job)?)));
+                let (kernel, want) = match predicted {
+                    // No kernel takes it, or the recipe has no such dtype.
+                    Err(Error::Unsupported { .. }) | Ok((_, None)) => break,
+                    Ok((kernel, Some(want))) => (kernel, want),
+                    Err(e) => return Err(e),
                 };
-                let Some(want) = kernel.predict(&job)? else { break };
                 let (compared, mismatches) = compare(&want, &kernel.run(&job)?);
                 let out = name.clone();
                 let line = Line { kernel: kernel.spec().name, op, out, dtype, input, elements, compared, mismatches };
