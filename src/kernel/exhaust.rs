@@ -15,6 +15,7 @@ use crate::input::{Distribution, generate};
 use crate::op::{Op, Params};
 use crate::tensor::round_to;
 use crate::{Error, Format, QTensor, Result, Tensor};
+use rayon::prelude::*;
 
 /// What came of one kernel, output, dtype and input.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,34 +173,36 @@ pub fn run(
     backend: Backend,
     ops: &[Op],
     elements: usize,
-    mut done: impl FnMut(&Line),
+    done: impl Fn(&Line) + Sync,
 ) -> Result<Vec<Line>> {
-    let (outs, mut lines) = (outs()?, Vec::new());
+    let outs = outs()?;
     let dtypes = [Format::F16, Format::Bf16, Format::F32];
     let each = elements / (outs.len() * dtypes.len() * ops.len().max(1));
-    for (op, dtype) in itertools::iproduct!(ops.iter().copied(), dtypes) {
-        for (i, (name, out)) in outs.iter().enumerate() {
-            for (input, x) in inputs(dtype, out, each, i as u64)? {
-                let elements = x.data().len();
-                let a = vec![Operand::High(x)];
-                let operands = Operands { a, b: None, bias: None, gamma: None, beta: None, offs: None };
-                let job = Job { op, params: Params::default(), operands, out: out.clone(), accumulator: None };
-                let predicted = find(kernels, &job, backend).and_then(|k| Ok((k, k.predict(&job)?)));
-                let (kernel, want) = match predicted {
-                    // No kernel takes it, or the recipe has no such dtype.
-                    Err(Error::Unsupported { .. }) | Ok((_, None)) => break,
-                    Ok((kernel, Some(want))) => (kernel, want),
-                    Err(e) => return Err(e),
-                };
-                let (compared, mismatches) = compare(&want, &kernel.run(&job)?);
-                let out = name.clone();
-                let line = Line { kernel: kernel.spec().name, op, out, dtype, input, elements, compared, mismatches };
-                done(&line);
-                lines.push(line);
-            }
+    let combinations: Vec<_> = itertools::iproduct!(ops.iter().copied(), dtypes, outs.iter().enumerate()).collect();
+    let combination = |(op, dtype, (seed, (name, out))): &(Op, Format, (usize, &(String, OutSpec)))| -> Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        for (input, x) in inputs(*dtype, out, each, *seed as u64)? {
+            let elements = x.data().len();
+            let a = vec![Operand::High(x)];
+            let operands = Operands { a, b: None, bias: None, gamma: None, beta: None, offs: None };
+            let job = Job { op: *op, params: Params::default(), operands, out: out.clone(), accumulator: None };
+            let predicted = find(kernels, &job, backend).and_then(|k| Ok((k, k.predict(&job)?)));
+            let (kernel, want) = match predicted {
+                // No kernel takes it, or the recipe has no such dtype.
+                Err(Error::Unsupported { .. }) | Ok((_, None)) => break,
+                Ok((kernel, Some(want))) => (kernel, want),
+                Err(e) => return Err(e),
+            };
+            let (compared, mismatches) = compare(&want, &kernel.run(&job)?);
+            let (out, dtype) = (name.clone(), *dtype);
+            let line = Line { kernel: kernel.spec().name, op: *op, out, dtype, input, elements, compared, mismatches };
+            done(&line);
+            lines.push(line);
         }
-    }
-    Ok(lines)
+        Ok(lines)
+    };
+    let lines: Vec<Vec<Line>> = combinations.par_iter().map(combination).collect::<Result<_>>()?;
+    Ok(lines.into_iter().flatten().collect())
 }
 
 /// How many codes, scales, amaxes and column sums were compared, and how many differ; every NaN is the same. A part that one side
@@ -259,11 +262,8 @@ mod tests {
 
     #[test]
     fn cpu_casts_equal_their_definition_on_every_pattern() {
-        let mut inputs = std::collections::BTreeSet::new();
-        let lines = run(cpu::KERNELS, Backend::Cpu, &[Op::Cast], 0, |line| {
-            inputs.insert(line.input);
-        })
-        .unwrap();
+        let lines = run(cpu::KERNELS, Backend::Cpu, &[Op::Cast], 0, |_| ()).unwrap();
+        let inputs: std::collections::BTreeSet<_> = lines.iter().map(|l| l.input).collect();
         assert_eq!(inputs.into_iter().collect::<Vec<_>>(), ["bits", "boundaries", "finite", "normal", "patterns"]);
         let wrong: Vec<_> = lines.iter().filter(|l| l.mismatches > 0).collect();
         assert!(wrong.is_empty(), "{wrong:?}");

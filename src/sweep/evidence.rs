@@ -8,7 +8,7 @@ use crate::model::boundary::{self, Depths};
 use crate::model::elementwise::input_dtype;
 use crate::model::interval::Interval;
 use crate::op::{Defined, Op};
-use crate::{Error, Result, Zero};
+use crate::{Error, Overflow::Saturate, QTensor, Result, Rounding::NearestEven, Zero};
 
 /// One part, judged.
 pub struct Judgement {
@@ -152,6 +152,14 @@ fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
     }
 }
 
+/// The codes, every NaN the canonical one: NaN is compared as a class.
+fn canonical(q: &QTensor) -> Vec<u8> {
+    let format = q.format();
+    let code = |c: u32| if format.decode(c).is_nan() { format.encode(f64::NAN, NearestEven, Saturate) as u8 } else { c as u8 };
+    let table: Vec<u8> = (0..256).map(code).collect();
+    q.codes().iter().map(|c| table[usize::from(*c)]).collect()
+}
+
 /// scale_inv, amax and the transposed copy.
 fn side_checks(
     job: &Job,
@@ -183,10 +191,10 @@ fn side_checks(
         let again = t.transposed()?;
         // A transposed copy with scales along the other axis is quantized anew; its codes are the model's business.
         if again.scale_inv() == q.scale_inv() {
-            checks.push(Check::codes("transpose", q.codes(), again.codes())?);
+            checks.push(Check::codes("transpose", &canonical(q), &canonical(&again))?);
         }
         if let Some(m) = model.and_then(|m| m.transpose.as_ref()) {
-            checks.push(Check::codes("transpose", m.codes(), t.codes())?);
+            checks.push(Check::codes("transpose", &canonical(m), &canonical(t))?);
             checks.push(Check::exact("transpose.scale_inv", m.scale_inv(), t.scale_inv())?);
         }
     }

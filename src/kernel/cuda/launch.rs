@@ -89,10 +89,11 @@ impl Gpu {
         self.context.bind_to_thread().map_err(|e| failed("cuCtxSetCurrent", e))
     }
 
+    /// Compiled and loaded at its first use, several at a time; two threads that need the same one at once both make it.
     fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
         let key = format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry);
-        let mut functions = self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(f) = functions.get(&key) {
+        let functions = || self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(f) = functions().get(&key) {
             return allow(*f as sys::CUfunction, launch.shared).map_err(|e| failed(&key, e));
         }
         let known = || SOURCES.iter().map(|s| s.name);
@@ -109,7 +110,7 @@ impl Gpu {
             let f = result::module::get_function(module, entry).map_err(|e| failed(&key, e))?;
             allow(f, launch.shared).map_err(|e| failed(&key, e))?
         };
-        functions.insert(key, f as usize);
+        functions().insert(key, f as usize);
         Ok(f)
     }
 
@@ -118,6 +119,9 @@ impl Gpu {
     /// # Safety
     /// The arguments must be those of the entry's contract: types, order, and buffers as large as it says.
     pub unsafe fn launch(&self, launch: &Launch, args: &mut [Arg]) -> Result<()> {
+        self.enter()?;
+        // Compiled before its turn, so that others run meanwhile.
+        self.function(launch)?;
         let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // SAFETY: this function's own condition.
         unsafe { self.start(launch, args, std::ptr::null_mut())? };
