@@ -297,7 +297,10 @@ mod tests {
         let Data::Quantized(q) = &output.parts[0].d else { return };
         let mut parts = q.clone().into_parts();
         f(&mut parts);
-        output.parts[0].d = Data::Quantized(QTensor::new(parts).unwrap());
+        // A scale of e8m0 or e4m3 has no such neighbour.
+        if let Ok(q) = QTensor::new(parts) {
+            output.parts[0].d = Data::Quantized(q);
+        }
     }
 
     #[test]
