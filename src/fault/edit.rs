@@ -21,11 +21,10 @@ pub fn operand(job: &Job, side: Side) -> Option<&Operand> {
 
 /// The quantized tensor of a side; the first group of a grouped one.
 pub fn quantized(job: &Job, side: Side) -> Option<&QTensor> {
-    match operand(job, side)? {
-        Operand::High(_) => None,
+    match operand(job, side)?.given() {
+        Operand::High(_) | Operand::Dynamic(_) => None,
         Operand::Quantized(q) => Some(q),
         Operand::Groups(groups) => groups.first(),
-        Operand::Dynamic(d) => Some(d.q()),
     }
 }
 
@@ -48,10 +47,9 @@ pub fn edit(job: &Job, side: Side, mut change: impl FnMut(&mut QTensorParts) -> 
         store_scales(&mut parts);
         QTensor::new(parts).ok()
     };
-    let changed = match operand(job, side)? {
-        Operand::High(_) => return None,
+    let changed = match operand(job, side)?.given() {
+        Operand::High(_) | Operand::Dynamic(_) => return None,
         Operand::Quantized(q) => Operand::Quantized(one(q)?),
-        Operand::Dynamic(d) => Operand::Quantized(one(d.q())?),
         Operand::Groups(groups) => Operand::Groups(groups.iter().map(one).collect::<Option<_>>()?),
     };
     Some(replaced(job, side, changed))

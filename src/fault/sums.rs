@@ -19,14 +19,14 @@ pub struct Joined {
 
 /// The job with operand a zero outside `k` (columns of a; of all groups one after the other). `None`: no code of a stands for zero.
 pub fn masked(job: &Job, k: &Range<usize>) -> Option<Job> {
-    let a = match operand(job, Side::A)? {
+    let a = match operand(job, Side::A)?.given() {
         Operand::High(t) => {
             let cols = t.cols();
             let data = t.data().iter().enumerate().map(|(i, x)| if k.contains(&(i % cols)) { *x } else { 0.0 }).collect();
             Operand::High(Tensor::new(t.dtype(), t.rows(), cols, data).ok()?)
         }
         Operand::Quantized(q) => Operand::Quantized(mask(q, k, 0)?),
-        Operand::Dynamic(d) => Operand::Quantized(mask(d.q(), k, 0)?),
+        Operand::Dynamic(_) => return None,
         Operand::Groups(groups) => {
             let mut from = 0;
             let mut all = Vec::new();

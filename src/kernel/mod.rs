@@ -10,7 +10,7 @@ use crate::op::grouped::check_offs;
 use crate::op::{Op, Params};
 use crate::quant::QTensorParts;
 use crate::recipe::Recipe;
-use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+use crate::{Error, Format, QTensor, Result, Tensor};
 
 /// One operand as the kernel reads it.
 #[derive(Clone, Debug)]
@@ -28,14 +28,19 @@ pub enum Operand {
 pub struct Dynamic {
     x: Tensor,
     recipe: Recipe,
-    q: QTensor,
+    quantized: Box<Operand>,
 }
 
 impl Dynamic {
     /// Errors: the recipe's.
     pub fn new(x: Tensor, recipe: Recipe) -> Result<Self> {
-        let q = recipe.quantize(&x)?.q;
-        Ok(Self { x, recipe, q })
+        let quantized = Box::new(Operand::Quantized(recipe.quantize(&x)?.q));
+        Ok(Self { x, recipe, quantized })
+    }
+    /// The columns of each group by themselves: [`Operand::by_groups`], whose errors it has.
+    pub fn by_groups(x: Tensor, offs: &[usize], recipe: Recipe) -> Result<Self> {
+        let quantized = Box::new(Operand::by_groups(&x, offs, &recipe)?);
+        Ok(Self { x, recipe, quantized })
     }
     /// What the kernel reads.
     pub fn x(&self) -> &Tensor {
@@ -45,37 +50,37 @@ impl Dynamic {
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
-    /// What that must give.
-    pub fn q(&self) -> &QTensor {
-        &self.q
+    /// What that must give: codes of the whole, or of each group.
+    pub fn quantized(&self) -> &Operand {
+        &self.quantized
     }
 }
 
 impl Operand {
     /// Quantizes the columns `offs[e−1]..offs[e]` of each group by themselves (grouped_gemm_wgrad: dYᵀ and Aᵀ, one scale a row and
-    /// group). An empty group has no codes and scale_inv 1. Errors: `offs` that do not ascend or exceed the columns; the recipe's.
+    /// group; spec §3.5). An empty group has no codes; its scales are those of zeros. Errors: `offs` that do not ascend or exceed the
+    /// columns; the recipe's.
     pub fn by_groups(x: &Tensor, offs: &[usize], recipe: &Recipe) -> Result<Self> {
         let mut from = 0;
         let group = |to: &usize| {
             let columns = from..*to;
             from = *to;
-            if columns.is_empty() {
-                return QTensor::new(QTensorParts {
-                    format: recipe.format,
-                    rows: x.rows(),
-                    cols: 0,
-                    codes: Vec::new(),
-                    granularity: Granularity::Row,
-                    scale_format: Format::F32,
-                    scale_inv: vec![1.0; x.rows()],
-                    zero: Zero::None,
-                    global_scale_inv: None,
-                });
+            let of = |i: usize| if columns.is_empty() { vec![0.0] } else { x.row(i)[columns.clone()].to_vec() };
+            let group = Tensor::new(x.dtype(), x.rows(), columns.len().max(1), (0..x.rows()).flat_map(of).collect())?;
+            let q = recipe.quantize(&group)?.q;
+            match columns.is_empty() {
+                true => QTensor::new(QTensorParts { cols: 0, codes: Vec::new(), ..q.into_parts() }),
+                false => Ok(q),
             }
-            let data: Vec<f32> = (0..x.rows()).flat_map(|i| &x.row(i)[columns.clone()]).copied().collect();
-            Ok(recipe.quantize(&Tensor::new(x.dtype(), x.rows(), columns.len(), data)?)?.q)
         };
         check_offs(Some(offs), x.cols())?.iter().map(group).collect::<Result<_>>().map(Operand::Groups)
+    }
+    /// The operand as it is multiplied: a dynamic one quantized.
+    pub fn given(&self) -> &Operand {
+        match self {
+            Operand::Dynamic(d) => d.quantized(),
+            other => other,
+        }
     }
     pub fn rows(&self) -> usize {
         match self {
@@ -107,7 +112,7 @@ impl Operand {
                 }
                 all
             }
-            Operand::Dynamic(d) => d.q.dequantize(),
+            Operand::Dynamic(d) => d.quantized.to_f64(),
         }
     }
 }

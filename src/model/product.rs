@@ -298,7 +298,12 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
     let narrow = |q: &QTensor| !q.format().is_integer() && q.format() != Format::E8m0;
     let borrow = |q: &'a QTensor| Side::codes(Cow::Borrowed(q));
     let refuse = |why: String| Err(Error::unsupported(op, why));
-    match (a, b) {
+    // What a kernel quantizes itself into narrow floats is multiplied as such.
+    let floats = |o: &'a Operand| match o {
+        Operand::Dynamic(d) if d.recipe().format.is_fp8() => d.quantized(),
+        other => other,
+    };
+    match (floats(a), floats(b)) {
         (Operand::Groups(a), Operand::Groups(b)) if !a.is_empty() && a.len() == b.len() && a.iter().chain(b).all(narrow) => {
             a.iter().chain(b).try_for_each(no_zero_points)?;
             Ok((Kind::Scaled, a.iter().map(borrow).collect(), b.iter().map(borrow).collect()))

@@ -145,6 +145,7 @@ fn fill(row: &mut Row, assayed: &Assayed) {
     row.set_number("power_gain", c.power.gain);
     row.set_number("power_group_gain", c.power.group_gain);
     row.set_number("power_flip_rate", c.power.code_flip_rate);
+    row.set_number("differing", differing(&assayed.judgements));
     row.set("sha256", digest(&assayed.output));
     row.set("ulp_histogram", evidence::ulp_histogram(part).map(|n| n.to_string()).join("|"));
     narrowest(row, assayed);
@@ -182,6 +183,16 @@ fn narrowest(row: &mut Row, assayed: &Assayed) {
     row.set("ties", coverage.ties);
     row.set("subnormals", coverage.subnormals);
     row.set("saturations", coverage.saturations);
+}
+
+/// How many of all parts' elements are not the ideal rounded to the output, of all.
+fn differing(judgements: &[Judgement]) -> f64 {
+    let differ = |j: &Judgement| {
+        let pairs = j.bound.rounded_ideal().into_iter().zip(&j.actual);
+        pairs.filter(|(d, a)| d != *a && !(d.is_nan() && a.is_nan())).count()
+    };
+    let all: usize = judgements.iter().map(|j| j.actual.len()).sum();
+    judgements.iter().map(differ).sum::<usize>() as f64 / all.max(1) as f64
 }
 
 /// SHA-256 of everything the kernel wrote.

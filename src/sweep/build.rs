@@ -5,7 +5,6 @@ use crate::input::Source;
 use crate::kernel::{Dynamic, Job, Operand, Operands, OutSpec};
 use crate::op::{self, Args64, Defined, Op, Params};
 use crate::quant::{QTensor, QTensorParts, Zero};
-use crate::recipe::Recipe;
 use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
 
@@ -148,23 +147,6 @@ fn additive(q: QTensor) -> Result<QTensor> {
     QTensor::new(QTensorParts { zero: Zero::Additive { zero, mid: 0 }, ..q.into_parts() })
 }
 
-/// The columns (tokens) of each group quantized by themselves, so that no scale depends on another group's tokens (spec §3.5). An empty
-/// group has no codes; its scales are those of zeros.
-fn by_groups(recipe: &Recipe, x: &Tensor, offs: &[usize]) -> Result<Operand> {
-    let mut from = 0;
-    let mut groups = Vec::with_capacity(offs.len());
-    for &to in offs {
-        let width = (to - from).max(1);
-        let columns = |i: usize| if to == from { vec![0.0] } else { x.row(i)[from..to].to_vec() };
-        let group = Tensor::new(x.dtype(), x.rows(), width, (0..x.rows()).flat_map(columns).collect())?;
-        let q = recipe.quantize(&group)?.q;
-        let empty = |q: QTensor| QTensor::new(QTensorParts { cols: 0, codes: Vec::new(), ..q.into_parts() });
-        groups.push(if to == from { empty(q)? } else { q });
-        from = to;
-    }
-    Ok(Operand::Groups(groups))
-}
-
 /// Draws, quantizes, defines.
 pub fn build(case: &Case) -> Result<Built> {
     let x = inputs(case)?;
@@ -175,7 +157,9 @@ pub fn build(case: &Case) -> Result<Built> {
             OperandRecipe::None => Ok(Operand::High(x.clone())),
             OperandRecipe::Fused(r) => {
                 let d = Dynamic::new(x.clone(), r.clone())?;
-                quantized.push((d.q().clone(), x.clone()));
+                if let Operand::Quantized(q) = d.quantized() {
+                    quantized.push((q.clone(), x.clone()));
+                }
                 Ok(Operand::Dynamic(d))
             }
             OperandRecipe::Quantized(r) => {
@@ -189,7 +173,11 @@ pub fn build(case: &Case) -> Result<Built> {
     let wgrad = x.offs.as_ref().filter(|_| case.op == Op::GroupedGemmWgrad);
     let mut side = |recipe: &OperandRecipe, tensors: &[Tensor], zero: ZeroMode| -> Result<Vec<Operand>> {
         match (wgrad, recipe) {
-            (Some(offs), OperandRecipe::Quantized(r)) => tensors.iter().map(|t| by_groups(r, t, offs)).collect(),
+            (Some(offs), OperandRecipe::Quantized(r)) => tensors.iter().map(|t| Operand::by_groups(t, offs, r)).collect(),
+            (Some(offs), OperandRecipe::Fused(r)) => {
+                let dynamic = |t: &Tensor| Dynamic::by_groups(t.clone(), offs, r.clone()).map(Operand::Dynamic);
+                tensors.iter().map(dynamic).collect()
+            }
             _ => tensors.iter().map(|t| operand(recipe, t, zero)).collect(),
         }
     };

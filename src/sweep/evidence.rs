@@ -55,6 +55,9 @@ pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Ou
         }
         if i == 0 {
             checks.extend(whole_checks(output, bounds.as_ref())?);
+            if let (Some(m), Some(t)) = (model.and_then(|m| m.dbias.as_ref()), &output.dbias) {
+                checks.push(Check::exact("dbias", m.data(), t.data())?);
+            }
         }
         let mismatches = predicted.map(|p| mismatches(p, part)).transpose()?;
         let actual = values(&part.d);
@@ -176,6 +179,9 @@ fn side_checks(
         if let Some(amax) = part.amax {
             checks.push(Check::within("amax", &[allowed], &[f64::from(amax)])?);
         }
+    }
+    if let (Some(m), Some(amax)) = (model.and_then(|m| m.amax), part.amax) {
+        checks.push(Check::exact("amax", &[m], &[amax])?);
     }
     if let (Some(Data::Quantized(m)), Data::Quantized(q)) = (model.map(|m| &m.d), &part.d) {
         checks.push(Check::exact("scale_inv", m.scale_inv(), q.scale_inv())?);

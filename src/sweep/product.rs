@@ -70,7 +70,7 @@ fn weights(operand: &Operand) -> Option<Vec<&QTensor>> {
         Operand::High(_) => None,
         Operand::Quantized(q) => Some(vec![q]),
         Operand::Groups(groups) => Some(groups.iter().collect()),
-        Operand::Dynamic(d) => Some(vec![d.q()]),
+        Operand::Dynamic(d) => weights(d.quantized()),
     }
 }
 
@@ -103,7 +103,7 @@ pub fn inner(job: &Job) -> usize {
 pub fn groups(job: &Job) -> usize {
     let k = inner(job);
     let width = |o: &Operand| match weights(o) {
-        Some(q) if !matches!(o, Operand::Groups(_)) => q[0].granularity().tile(q[0].rows(), q[0].cols()).1,
+        Some(q) if job.op != Op::GroupedGemmWgrad => q[0].granularity().tile(q[0].rows(), q[0].cols()).1,
         _ => k,
     };
     let narrow = std::iter::once(&job.operands.a[0]).chain(&job.operands.b).map(width).min().unwrap_or(k);

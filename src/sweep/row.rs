@@ -54,6 +54,7 @@ const COORDINATES: &[(&str, &str, &str)] = &[
     ("power_gain", "1", "smallest uniform gain that the verdict would have caught"),
     ("power_group_gain", "1", "smallest gain of one scale's elements that it would have caught"),
     ("power_flip_rate", "1", "smallest share of codes off by one step that it would have caught"),
+    ("differing", "1", "share of the result's elements that are not the correctly rounded ideal, NaN as a class"),
     ("sha256", "", "digest of the output bits"),
     ("ulp_histogram", "elements", "kernel error in output ulps, binned: 0|(0,.25]|(.25,.5]|(.5,1]|(1,2]|(2,4]|(4,8]|>8|nan"),
     ("codes", "", "which codes of the quantized operands occur: 256 bits, hex, code 0 first"),

@@ -397,3 +397,21 @@ fn refusals_name_the_rule_and_the_reason() {
     j.operands.offs = Some(vec![8, 20]);
     refused(&j, "[9, 20]");
 }
+
+#[test]
+fn dynamic_groups_are_quantized_by_themselves() {
+    let offs = [7, 7, 20];
+    let recipe: Recipe = "float8_rowwise:e4m3".parse().unwrap();
+    let outside = grouped(Op::GroupedGemmWgrad, "float8_rowwise:e4m3", 32, 48, &offs, 20, "hopper_wgmma");
+    let mut inside = outside.clone();
+    let x = |rows, s| random(Distribution::Normal, Bf16, rows, 20, s);
+    let dynamic = |x: Tensor| Operand::Dynamic(Dynamic::by_groups(x, &offs, recipe.clone()).unwrap());
+    inside.operands.a = vec![dynamic(x(32, 1))];
+    assert_eq!(agree(&inside, "a dynamic"), run(&outside));
+    inside.operands.b = Some(dynamic(x(48, 2)));
+    assert_eq!(agree(&inside, "both dynamic"), run(&outside));
+    assert_eq!(inside.operands.a[0].to_f64(), outside.operands.a[0].to_f64());
+    // Scales of the whole row are not those of its groups.
+    inside.operands.b = Some(Operand::Dynamic(Dynamic::new(x(48, 2), recipe.clone()).unwrap()));
+    assert!(kernel(&inside).err().unwrap().to_string().contains("grouped_gemm_wgrad"));
+}

@@ -1,5 +1,6 @@
 //! FP8 GEMM and grouped GEMM by wgmma: `kernels/fp8_gemm.cu`, `kernels/grouped_gemm.cu` (contracts there).
 
+use super::group_scales;
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu, tensor_map};
 use super::model;
 use super::output::{download, element_bytes};
@@ -284,7 +285,32 @@ fn pack<'a>(o: Option<&'a Operand>) -> Result<Packed<'a>> {
             }
             Ok(Packed { codes: Cow::Owned(codes), rows, cols, pitch, scale_inv })
         }
+        Some(Operand::Dynamic(d)) => {
+            group_scales::check(d.x(), d.recipe())?;
+            pack(Some(d.quantized()))
+        }
         _ => Err(Error::unsupported(GROUPED.name, "operands are quantized tensors, or groups of them")),
+    }
+}
+
+/// An operand on the device. A dynamic one is quantized there: tokens of a group together by `offs` (grad_B: dY from `[tokens, N]` as
+/// training has it, Aᵀ from its rows), else whole rows.
+fn load(gpu: &Gpu, job: &Job, o: Option<&Operand>, offs: &Buffer) -> Result<group_scales::Quantized> {
+    let groups = job.operands.offs.as_ref().map_or(0, Vec::len);
+    match o {
+        Some(Operand::Dynamic(d)) if job.op != Op::GroupedGemmWgrad => {
+            let whole = gpu.upload_i32(&[d.x().cols() as i32])?;
+            group_scales::quantize_rows(gpu, d.x(), d.recipe(), &whole, 1)
+        }
+        Some(Operand::Dynamic(d)) if job.operands.a.first().is_some_and(|a| std::ptr::eq(a, o.expect("matched"))) => {
+            group_scales::quantize_columns(gpu, &d.x().transposed(), d.recipe(), offs, groups)
+        }
+        Some(Operand::Dynamic(d)) => group_scales::quantize_rows(gpu, d.x(), d.recipe(), offs, groups),
+        _ => {
+            let p = pack(o)?;
+            let (codes, scale_inv) = (gpu.upload(&p.codes)?, gpu.upload_f32(&p.scale_inv)?);
+            Ok(group_scales::Quantized { codes, scale_inv, rows: p.rows, cols: p.cols, pitch: p.pitch })
+        }
     }
 }
 
@@ -308,23 +334,22 @@ impl Kernel for GroupedGemm {
         self.check(job)?;
         let gpu = gpu()?;
         needs_hopper(gpu, &GROUPED)?;
-        let (a, b) = (pack(job.operands.a.first())?, pack(job.operands.b.as_ref())?);
         let offs: Vec<i32> = job.operands.offs.iter().flatten().map(|o| *o as i32).collect();
-        let (groups, tokens) = (offs.len(), job.op == Op::GroupedGemmWgrad);
+        let (groups, tokens, offs) = (offs.len(), job.op == Op::GroupedGemmWgrad, gpu.upload_i32(&offs)?);
+        let a = load(gpu, job, job.operands.a.first(), &offs)?;
+        let b = load(gpu, job, job.operands.b.as_ref(), &offs)?;
         let (rows, n) = if tokens { (groups * a.rows, b.rows) } else { (a.rows, b.rows / groups) };
         let tiles = groups * (rows.div_ceil(groups)).div_ceil(128) * n.div_ceil(256);
         let tile_n = if tiles < gpu.info.multiprocessors { 128 } else { 256 };
         let mut defines = common(&GROUPED, job, WGMMA)?;
         defines.extend([format!("-DTILE_N={tile_n}"), "-DCLUSTER=0".into()]);
-        let (codes_a, codes_b) = (gpu.upload(&a.codes)?, gpu.upload(&b.codes)?);
-        let (sa, sb, offs) = (gpu.upload_f32(&a.scale_inv)?, gpu.upload_f32(&b.scale_inv)?, gpu.upload_i32(&offs)?);
         let d = gpu.output(rows * n * element_bytes(&job.out))?;
         let mut args = [
-            tensor_map(&codes_a, a.rows, a.cols, a.pitch, 128)?,
-            tensor_map(&codes_b, b.rows, b.cols, b.pitch, tile_n)?,
+            tensor_map(&a.codes, a.rows, a.cols, a.pitch, 128)?,
+            tensor_map(&b.codes, b.rows, b.cols, b.pitch, tile_n)?,
             d.arg(),
-            sa.arg(),
-            sb.arg(),
+            a.scale_inv.arg(),
+            b.scale_inv.arg(),
             offs.arg(),
             Arg::Int(groups as i32),
             Arg::Int(if tokens { a.rows as i32 } else { 0 }),
@@ -355,6 +380,9 @@ impl Kernel for GroupedGemm {
 fn aligned(job: &Job) -> Result<Job> {
     let mut job = job.clone();
     let operands = &mut job.operands;
+    for o in operands.a.iter_mut().chain(&mut operands.b) {
+        *o = o.given().clone();
+    }
     if let (Some(Operand::Groups(a)), Some(Operand::Groups(b)), Some(offs)) =
         (operands.a.first_mut(), operands.b.as_mut(), operands.offs.as_mut())
     {

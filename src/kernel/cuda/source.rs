@@ -14,24 +14,30 @@ macro_rules! embed {
 
 /// Every `.cu` under `kernels/`.
 pub const SOURCES: &[Source] = embed![
+    "activation.cu",
     "cast.cu",
     "cast_block.cu",
     "cast_mx.cu",
     "cast_row.cu",
     "cast_transpose.cu",
+    "dact.cu",
     "fp8_gemm.cu",
     "fp8_gemm_mma.cu",
     "gemm_f64.cu",
+    "group_scales.cu",
     "grouped_gemm.cu",
     "int4_quant.cu",
     "mixed_gemm.cu",
     "mixed_stream.cu",
     "model_wgmma.cu",
+    "norm.cu",
     "w4a8.cu",
 ];
 
 /// Every header under `kernels/common/`, by the name that `#include` uses.
 pub const HEADERS: &[Source] = embed![
+    "common/act.cuh",
+    "common/elements.cuh",
     "common/fp8_cast.cuh",
     "common/fp8_epilogue.cuh",
     "common/fp8_model.cuh",
@@ -46,6 +52,7 @@ pub const HEADERS: &[Source] = embed![
     "common/tile.cuh",
     "common/tma.cuh",
     "common/token.cuh",
+    "common/turned.cuh",
     "common/wgmma.cuh",
 ];
 

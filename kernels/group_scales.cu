@@ -1,0 +1,190 @@
+// Row and column scales of each group of tokens from `offs` on the device, and FP8 codes by them (numerics.md 3.5): what feeds
+// grouped_gemm.cu, with nothing for the host to wait for.
+//
+// Options (-D): IN 0 f16, 1 bf16, 2 f32;  FORMAT 0 e4m3, 1 e5m2;  RULE, POW2 of common/scale_rule.cuh (2: torchao float8);
+//   WIDE columns a thread: 4 (cols % 4 == 0) or 1.
+//
+// offs (int32[groups], device): cumulative END tokens; group e holds tokens offs[e-1] .. offs[e]-1 (offs[-1] = 0), none where it does not
+// grow; offs[groups-1] <= tokens. A scale is that of amax = max |x| (NaN wins) over the group's tokens of one row, of zeros where there are
+// none; code = Qsat(RN32(x * scale)), scale_inv = RN32(1 / scale).
+//
+// group_rows(const void* x, u8* codes, float* scale_inv, const int* offs, int groups, int rows, int tokens, int pitch)
+//   x [rows, tokens], tokens contiguous (one group over K: the row-wise cast of the forward product); codes [rows, pitch]; scale_inv
+//   [groups, rows]. Codes of tokens past the last group are not written. grid (rows, groups), block 128.
+//
+// The same from x [tokens, cols] as training has it, with transposed codes [cols, pitch] and scale_inv [groups, cols], in three launches:
+// group_columns_amax(const void* x, float* amax, const int* offs, int groups, int tokens, int cols)
+//   raises amax[groups, cols], which the host sets to 0. grid (ceil(cols/(128*WIDE)), ceil(tokens/64)), block 128.
+// group_columns_scale(float* amax, float* scale_inv, int n)
+//   replaces amax by the scale, writes scale_inv, of n = groups*cols. grid ceil(n/128), block 128.
+// group_columns(const void* x, u8* codes, const float* scale, const int* offs, int groups, int tokens, int cols, int pitch)
+//   codes past the last group are 0 up to the next multiple of 16 tokens. grid (ceil(cols/(128*WIDE)), ceil(tokens/64)), block 128.
+//
+// group_rows_naive, group_columns_naive(x, codes, scale_inv, offs, groups, tokens, cols, pitch): a thread a row (column) and group, grid
+//   (ceil(n/128), groups), block 128: the definitions.
+// Refuse: pitch < tokens or no multiple of 16; bases that are no multiples of 16; 2^31 elements or more; groups < 1.
+#ifndef RULE
+#define RULE 2
+#endif
+#include "common/scale_rule.cuh"
+#include "common/turned.cuh"
+
+#ifndef IN
+#define IN 1
+#endif
+#ifndef FORMAT
+#define FORMAT 0
+#endif
+#ifndef WIDE
+#define WIDE 4
+#endif
+constexpr int THREADS = 128, BAND = 64;
+
+__device__ __forceinline__ int group_start(const int* offs, int e) { return e ? offs[e - 1] : 0; }
+/// The group of token t: the first whose end is past it; `groups` if none is.
+__device__ __forceinline__ int group_of(const int* offs, int groups, int t) {
+    int low = 0, high = groups;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (offs[middle] > t) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+/// The eight at token `t` (a multiple of 8) of a row that begins at `start`, those outside from..to as zeros.
+__device__ __forceinline__ Eight<IN> fetch(const void* x, long long start, int t, int from, int to, int tokens) {
+    Eight<IN> v;
+    if (t >= from && t + 8 <= to && tokens % 8 == 0) {
+        v.load(x, start + t);
+        return v;
+    }
+    v.zero();
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (t + i < from || t + i >= to) continue;
+        if (IN == 2) v.word[i % (IN == 2 ? 8 : 4)] = ((const u32*)x)[start + t + i];
+        else v.word[i / 2] |= (u32)((const u16*)x)[start + t + i] << (16 * (i & 1));
+    }
+    return v;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    group_rows(const void* x, u8* codes, float* scale_inv, const int* offs, int groups, int rows, int tokens, int pitch) {
+    __shared__ u32 shared[THREADS / 32];
+    __shared__ Scale chosen;
+    const int row = blockIdx.x, e = blockIdx.y, from = group_start(offs, e), to = offs[e];
+    const long long start = (long long)row * tokens;
+    const int first = from / 8 * 8 + 8 * threadIdx.x;
+    Largest<IN, true> largest;
+    for (int t = first; t < to; t += 8 * THREADS) largest.take(fetch(x, start, t, from, to, tokens));
+    const u32 amax = block_max(largest.bits(), shared);
+    if (threadIdx.x == 0) {
+        chosen = scale_of<IN, FORMAT>(__uint_as_float(amax));
+        scale_inv[(long long)e * rows + row] = chosen.inverse;
+    }
+    __syncthreads();
+    const Scale s = chosen;
+    u8* const out = codes + (long long)row * pitch;
+    for (int t = first; t < to; t += 8 * THREADS) {
+        const uint2 eight = s.codes<FORMAT>(fetch(x, start, t, from, to, tokens));
+        if (t >= from && t + 8 <= to) {
+            store8(out + t, eight);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                if (t + i >= from && t + i < to) out[t + i] = (u8)((i < 4 ? eight.x : eight.y) >> (8 * (i % 4)));
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    group_columns_amax(const void* x, float* amax, const int* offs, int groups, int tokens, int cols) {
+    const int column = WIDE * (blockIdx.x * THREADS + threadIdx.x), begin = blockIdx.y * BAND, last = min(tokens, begin + BAND);
+    if (column >= cols) return;
+    for (int e = group_of(offs, groups, begin); e < groups && group_start(offs, e) < last; e++) {
+        const int from = max(begin, group_start(offs, e)), to = min(last, offs[e]);
+        u32 largest[WIDE] = {};
+        for (int t0 = from; t0 < to; t0 += STEP) {
+            Few<IN, WIDE> v[STEP];
+#pragma unroll
+            for (int r = 0; r < STEP; r++) v[r].load(x, (long long)min(t0 + r, to - 1) * cols + column);  // the last again changes nothing
+#pragma unroll
+            for (int r = 0; r < STEP; r++) {
+#pragma unroll
+                for (int c = 0; c < WIDE; c++) largest[c] = max(largest[c], __float_as_uint(v[r][c]) & MAGNITUDE);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < WIDE; c++) {
+            if (from < to) atomicMax((u32*)amax + (long long)e * cols + column + c, largest[c]);
+        }
+    }
+}
+
+extern "C" __global__ void group_columns_scale(float* amax, float* scale_inv, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const Scale s = scale_of<IN, FORMAT>(amax[i]);
+    amax[i] = s.scale;
+    scale_inv[i] = s.inverse;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    group_columns(const void* x, u8* codes, const float* scale, const int* offs, int groups, int tokens, int cols, int pitch) {
+    const int column = WIDE * (blockIdx.x * THREADS + threadIdx.x), begin = blockIdx.y * BAND;
+    if (column >= cols) return;
+    int e = group_of(offs, groups, begin), end = begin;
+    float s[WIDE] = {};
+    for (int t0 = begin; t0 < min(tokens, begin + BAND); t0 += STEP) {
+        Few<IN, WIDE> v[STEP];
+#pragma unroll
+        for (int r = 0; r < STEP; r++) v[r].load(x, (long long)min(t0 + r, tokens - 1) * cols + column);
+        Turned<WIDE> turned;
+#pragma unroll
+        for (int r0 = 0; r0 < STEP; r0 += 4) {
+            u32 four[4];
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                const int t = t0 + r0 + r;
+                if (t >= end) {  // the same for all threads
+                    while (e < groups && offs[e] <= t) e++;
+                    end = e < groups ? offs[e] : 0x7fffffff;
+#pragma unroll
+                    for (int c = 0; c < WIDE; c++) s[c] = e < groups ? scale[(long long)e * cols + column + c] : 0.0f;
+                }
+                float p[WIDE];
+#pragma unroll
+                for (int c = 0; c < WIDE; c++) p[c] = __fmul_rn(v[r0 + r][c], s[c]);
+                four[r] = e < groups ? codes_of<FORMAT>(p, 1.0f) : 0;
+            }
+            turned.take(r0 / 4, four);
+        }
+        turned.store(codes, column, t0, STEP, pitch);
+    }
+}
+
+extern "C" __global__ void group_rows_naive(const void* x, u8* codes, float* scale_inv, const int* offs, int groups, int rows, int tokens, int pitch) {
+    const int row = blockIdx.x * blockDim.x + threadIdx.x, e = blockIdx.y;
+    if (row >= rows) return;
+    u32 amax = 0;
+    for (int t = group_start(offs, e); t < offs[e]; t++) amax = max(amax, __float_as_uint(element<IN>(x, (long long)row * tokens + t)) & MAGNITUDE);
+    const Scale s = scale_of<IN, FORMAT>(__uint_as_float(amax));
+    scale_inv[(long long)e * rows + row] = s.inverse;
+    for (int t = group_start(offs, e); t < offs[e]; t++) {
+        codes[(long long)row * pitch + t] = (u8)fp8_pair<FORMAT>(s.scaled(element<IN>(x, (long long)row * tokens + t)), 0.0f);
+    }
+}
+
+extern "C" __global__ void group_columns_naive(const void* x, u8* codes, float* scale_inv, const int* offs, int groups, int tokens, int cols, int pitch) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, e = blockIdx.y;
+    if (column >= cols) return;
+    u32 amax = 0;
+    for (int t = group_start(offs, e); t < offs[e]; t++) amax = max(amax, __float_as_uint(element<IN>(x, (long long)t * cols + column)) & MAGNITUDE);
+    const Scale s = scale_of<IN, FORMAT>(__uint_as_float(amax));
+    scale_inv[(long long)e * cols + column] = s.inverse;
+    for (int t = group_start(offs, e); t < offs[e]; t++) {
+        codes[(long long)column * pitch + t] = (u8)fp8_pair<FORMAT>(s.scaled(element<IN>(x, (long long)t * cols + column)), 0.0f);
+    }
+}

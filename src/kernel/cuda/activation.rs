@@ -1,0 +1,123 @@
+//! Activations, their gradients and the gated forms: `kernels/activation.cu` (contract there).
+
+use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::operand::{Fp8Side, one_dtype, out_code, pointer, type_code, upload};
+use super::output::{download, element_bytes};
+use super::timed::{Timed, normals, rotation, uploads};
+use crate::kernel::cpu::activation::is_exact;
+use crate::kernel::{Backend, Job, Kernel, KernelSpec, OutSpec, Output};
+use crate::model::elementwise::{activation, check, predict};
+use crate::op::{Act, Op};
+use crate::{Error, Format, Result};
+
+const THREADS: usize = 256;
+/// Eights of elements that a thread takes.
+const EACH: usize = 2;
+
+pub struct Activation;
+
+static SPEC: KernelSpec = KernelSpec {
+    name: "cuda/activation",
+    backend: Backend::Cuda,
+    ops: &[Op::Activation, Op::ActivationGrad, Op::Gated],
+    help: "act(x), g·act'(x), act(a)·b for gelu, silu, relu, qgelu, srelu; FP8 output with amax and scale_inv, or f16, bf16, f32",
+    source: "kernels/activation.cu",
+};
+
+/// Refuses an op that `spec` does not have, a job that is not whole, and what no elementwise kernel here takes.
+pub fn check_for(spec: &KernelSpec, job: &Job) -> Result<()> {
+    if !spec.ops.contains(&job.op) {
+        return Err(Error::unsupported(spec.name, format!("it has no {}", job.op.name())));
+    }
+    check(job)?;
+    type_code(spec.name, one_dtype(spec.name, job, &[job.operands.gamma.as_ref(), job.operands.beta.as_ref()])?)?;
+    out_code(spec.name, &job.out)?;
+    let o = &job.operands;
+    let largest = o.b.iter().chain(&o.a).map(|t| t.rows() * t.cols()).max().unwrap_or(0);
+    if largest > i32::MAX as usize {
+        return Err(Error::unsupported(spec.name, format!("{largest} elements: it counts up to 2^31 - 1")));
+    }
+    Ok(())
+}
+
+/// The options of an op (0 act, 1 gradient, 2 gated). Errors: a type the kernel does not read.
+fn options(op: usize, act: Act, dtype: Format, out: i32) -> Result<[String; 5]> {
+    Ok([
+        format!("-DOP={op}"),
+        format!("-DACT={}", act as i32),
+        format!("-DIN={}", type_code(SPEC.name, dtype)?),
+        format!("-DOUT={out}"),
+        format!("-DEACH={EACH}"),
+    ])
+}
+
+/// One launch over an output of `rows × cols`.
+fn launch(defines: &[String], rows: usize, cols: usize) -> Launch<'_> {
+    let blocks = (rows * cols.div_ceil(8)).div_ceil(THREADS * EACH).max(1);
+    Launch {
+        source: "activation.cu",
+        defines,
+        entry: "activation",
+        grid: (blocks as u32, 1, 1),
+        block: (THREADS as u32, 1, 1),
+        shared: 0,
+    }
+}
+
+/// act(a)·b of bf16 rows \[a | b\] to e4m3 by a given scale, with amax and scale_inv: `rows × cols` of output. Errors: out of memory.
+pub fn timed(gpu: &'static Gpu, act: Act, rows: usize, cols: usize) -> Result<Timed> {
+    let defines = options(2, act, Format::Bf16, 3)?;
+    let bytes = 5 * (rows * cols) as u64;
+    let copies = rotation(gpu, bytes);
+    let x = uploads(gpu, &normals(Format::Bf16, 2 * rows * cols, 1)?, copies)?;
+    let d = (0..copies).map(|_| gpu.output(rows * cols)).collect::<Result<Vec<Buffer>>>()?;
+    let side = Fp8Side::of(gpu, &OutSpec::Scaled { format: Format::E4m3, scale: vec![Some(16.0)] })?;
+    let run = move |i: usize| {
+        let [scale, amax, scale_inv] = Fp8Side::args(side.as_ref());
+        let (m, n) = (Arg::Long(rows as i64), Arg::Long(cols as i64));
+        let mut args = [x[i % copies].arg(), pointer(None), d[i % copies].arg(), scale, amax, scale_inv, m, n];
+        // SAFETY: the arguments are the contract's, in its order; the buffers live in this closure.
+        unsafe { gpu.enqueue(&launch(&defines, rows, cols), &mut args) }
+    };
+    let name = format!("gated {} bf16>e4m3", act.name());
+    Ok(Timed { name, shape: format!("{rows}x{cols}"), bytes, ops: 0, copies, launch: Box::new(run) })
+}
+
+impl Kernel for Activation {
+    fn spec(&self) -> &KernelSpec {
+        &SPEC
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        check_for(&SPEC, job)
+    }
+    fn run(&self, job: &Job) -> Result<Output> {
+        self.check(job)?;
+        let gpu = gpu()?;
+        let a = &job.operands.a[0];
+        // Without a gate the matrix is one row.
+        let (rows, cols, width) = match job.op {
+            Op::Gated => (a.rows(), a.cols() / 2, a.cols() / 2),
+            _ => (1, a.rows() * a.cols(), a.cols()),
+        };
+        let op = [Op::Activation, Op::ActivationGrad, Op::Gated].iter().position(|op| *op == job.op).unwrap_or(0);
+        let defines = options(op, activation(job)?, one_dtype(SPEC.name, job, &[])?, out_code(SPEC.name, &job.out)?)?;
+        let first = upload(gpu, a)?;
+        let second = job.operands.b.as_ref().map(|x| upload(gpu, x)).transpose()?;
+        // The forward input is x; a gradient's operand a is g.
+        let (x, g) = match &second {
+            Some(x) => (x, Some(&first)),
+            None => (&first, None),
+        };
+        let side = Fp8Side::of(gpu, &job.out)?;
+        let d = gpu.output(rows * cols * element_bytes(&job.out))?;
+        let [scale, amax, scale_inv] = Fp8Side::args(side.as_ref());
+        let mut args = [x.arg(), pointer(g), d.arg(), scale, amax, scale_inv, Arg::Long(rows as i64), Arg::Long(cols as i64)];
+        // SAFETY: the arguments are the contract's, in its order; buffers hold rows x cols of their types.
+        unsafe { gpu.launch(&launch(&defines, rows, cols), &mut args)? };
+        download(gpu, job, a.rows(), width, &d, side.as_ref().map(|s| (&s.amax, &s.scale_inv)))
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        self.check(job)?;
+        is_exact(job.params.act).then(|| predict(job)).transpose()
+    }
+}

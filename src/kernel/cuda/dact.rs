@@ -1,0 +1,96 @@
+//! Gradients of activations and gated activations, cast and transposed: `kernels/dact.cu` (contract there).
+
+use super::activation::check_for;
+use super::launch::{Arg, Launch, gpu};
+use super::operand::{Fp8Side, one_dtype, out_code, type_code, upload};
+use super::output::{download, tensor};
+use crate::kernel::cpu::activation::is_exact;
+use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output};
+use crate::model::elementwise::{DBIAS_BAND, activation, predict};
+use crate::op::Op;
+use crate::quant::QTensorParts;
+use crate::{Error, QTensor, Result};
+
+const THREADS: usize = 128;
+
+pub struct Dact;
+
+static SPEC: KernelSpec = KernelSpec {
+    name: "cuda/dact",
+    backend: Backend::Cuda,
+    ops: &[Op::CastTransposeDbiasDact, Op::DgatedCastTranspose],
+    help: "g·act'(x) with its column sums, and the gradient of a gated activation: FP8 codes and the transposed copy",
+    source: "kernels/dact.cu",
+};
+
+/// Columns a thread has: four where rows begin at multiples of four.
+pub fn wide(cols: usize) -> usize {
+    if cols.is_multiple_of(4) { 4 } else { 1 }
+}
+
+impl Kernel for Dact {
+    fn spec(&self) -> &KernelSpec {
+        &SPEC
+    }
+    fn check(&self, job: &Job) -> Result<()> {
+        check_for(&SPEC, job)?;
+        match job.out {
+            OutSpec::Scaled { .. } => Ok(()),
+            _ => Err(Error::unsupported(SPEC.name, "it writes FP8 by a given scale")),
+        }
+    }
+    fn run(&self, job: &Job) -> Result<Output> {
+        self.check(job)?;
+        let gpu = gpu()?;
+        let (g, x) = (&job.operands.a[0], job.operands.b.as_ref().expect("checked"));
+        let (rows, cols, width, gated) = (g.rows(), g.cols(), x.cols(), job.op == Op::DgatedCastTranspose);
+        let dtype = one_dtype(SPEC.name, job, &[])?;
+        let wide = wide(cols);
+        let defines = [
+            format!("-DOP={}", i32::from(gated)),
+            format!("-DACT={}", activation(job)? as i32),
+            format!("-DIN={}", type_code(SPEC.name, dtype)?),
+            format!("-DFORMAT={}", out_code(SPEC.name, &job.out)? - 3),
+            format!("-DWIDE={wide}"),
+        ];
+        let side = Fp8Side::of(gpu, &job.out)?.expect("a scaled output");
+        let bands = rows.div_ceil(DBIAS_BAND);
+        let (g, x) = (upload(gpu, g)?, upload(gpu, x)?);
+        let (d, t) = (gpu.output(rows * width)?, gpu.output(rows * width)?);
+        let sums = gpu.output(if gated { 0 } else { 4 * bands * cols })?;
+        let [scale, amax, scale_inv] = Fp8Side::args(Some(&side));
+        let (m, n) = (Arg::Int(rows as i32), Arg::Int(cols as i32));
+        let mut args = [g.arg(), x.arg(), d.arg(), t.arg(), scale, amax, scale_inv, sums.arg(), m, n];
+        let launch = |entry, grid| Launch {
+            source: "dact.cu",
+            defines: &defines,
+            entry,
+            grid,
+            block: (THREADS as u32, 1, 1),
+            shared: 0,
+        };
+        let grid = (cols.div_ceil(wide * THREADS).max(1) as u32, bands.max(1) as u32, 1);
+        // SAFETY: the arguments are the contract's, in its order; buffers hold what it says of rows and cols.
+        unsafe { gpu.launch(&launch("dact", grid), &mut args)? };
+        let mut out = download(gpu, job, rows, width, &d, Some((&side.amax, &side.scale_inv)))?;
+        let part = &mut out.parts[0];
+        if let Data::Quantized(q) = &part.d {
+            let codes = gpu.download("transposed copy", &t, 1)?;
+            let turned = QTensorParts { rows: width, cols: rows, codes, ..q.clone().into_parts() };
+            part.transpose = Some(QTensor::new(turned)?);
+        }
+        if !gated {
+            let dbias = gpu.output(cols * dtype.bits() as usize / 8)?;
+            let mut args = [sums.arg(), dbias.arg(), Arg::Int(bands as i32), Arg::Int(cols as i32)];
+            let grid = (cols.div_ceil(THREADS).max(1) as u32, 1, 1);
+            // SAFETY: as above.
+            unsafe { gpu.launch(&launch("dbias", grid), &mut args)? };
+            out.dbias = Some(tensor(dtype, 1, cols, &gpu.download("dbias", &dbias, dtype.bits() as usize / 8)?)?);
+        }
+        Ok(out)
+    }
+    fn predict(&self, job: &Job) -> Result<Option<Output>> {
+        self.check(job)?;
+        is_exact(job.params.act).then(|| predict(job)).transpose()
+    }
+}
