@@ -50,7 +50,7 @@ impl Split {
             _ => (1024, if wide { 2 } else { 4 }, false, 1),
         };
         let each = eights.div_ceil(lanes).clamp(1, most);
-        let ragged = match (cols == 8 * lanes * each, cols % 8 == 0) {
+        let ragged = match (cols == 8 * lanes * each, cols.is_multiple_of(8)) {
             (true, _) => 0,
             (_, true) => 1,
             _ => 2,
@@ -196,7 +196,7 @@ mod tests {
                     assert!(held >= cols || (s.ragged > 0 && s.stages == 0), "{cols} {dtype}: {s:?}");
                     assert_eq!(s.ragged == 0, held == cols, "{cols} {dtype}: {s:?}");
                     assert!(s.stages * s.resident * Split::row_bytes(dtype, cols) <= SHARED, "{cols} {dtype}: {s:?}");
-                    assert!(cols % 8 == 0 || s.stages == 0, "the copy engine copies 16 bytes: {cols} {dtype}: {s:?}");
+                    assert!(cols.is_multiple_of(8) || s.stages == 0, "the copy engine copies 16 bytes: {cols} {dtype}: {s:?}");
                     assert_eq!(Split::of(op, dtype, cols, false), Split { stages: 0, ..s });
                 }
             }
