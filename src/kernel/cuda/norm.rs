@@ -37,16 +37,16 @@ struct Split {
 }
 
 /// Shared memory that all blocks of a multiprocessor divide, bytes.
-const SHARED: usize = 208 << 10;
+const SHARED: usize = 160 << 10;
 
 impl Split {
     /// `copy_engine`: sm_90 or later.
-    fn of(op: Op, dtype: Format, cols: usize, copy_engine: bool) -> Self {
+    fn of(dtype: Format, cols: usize, copy_engine: bool) -> Self {
         let eights = cols.div_ceil(8);
         let wide = dtype == Format::F32;
         let (lanes, most, prefetch, resident) = match eights {
             0..=128 => (32, 4, true, 2),
-            129..=1024 => (256, 4, true, if wide || op == Op::Layernorm { 2 } else { 3 }),
+            129..=1024 => (256, 4, true, if wide { 2 } else { 3 }),
             _ => (1024, if wide { 2 } else { 4 }, false, 1),
         };
         let each = eights.div_ceil(lanes).clamp(1, most);
@@ -56,7 +56,7 @@ impl Split {
             _ => 2,
         };
         let fits = copy_engine && lanes > 32 && ragged < 2 && cols <= 8 * lanes * each;
-        let stages = if fits { (SHARED / resident / Self::row_bytes(dtype, cols)).min(4) } else { 0 };
+        let stages = if fits { (SHARED / resident / Self::row_bytes(dtype, cols)).min(3) } else { 0 };
         Self { lanes, each, prefetch, resident, ragged, stages: if stages < 2 { 0 } else { stages } }
     }
     fn row_bytes(dtype: Format, cols: usize) -> usize {
@@ -96,7 +96,7 @@ fn launch<'a>(gpu: &Gpu, defines: &'a [String], split: Split, rows: usize, row_b
 
 /// LayerNorm or RMSNorm of bf16 to e4m3 by a given scale, with amax, scale_inv and the row statistics. Errors: out of memory.
 pub fn timed(gpu: &'static Gpu, op: Op, rows: usize, cols: usize) -> Result<Timed> {
-    let split = Split::of(op, Format::Bf16, cols, gpu.info.capability.0 >= 9);
+    let split = Split::of(Format::Bf16, cols, gpu.info.capability.0 >= 9);
     let defines = options(op, Format::Bf16, 3, false, split)?;
     let bytes = (3 * rows * cols + 8 * rows + 4 * cols) as u64;
     let copies = rotation(gpu, bytes);
@@ -145,7 +145,7 @@ impl Kernel for Norm {
         let (a, o) = (&job.operands.a[0], &job.operands);
         let (rows, cols, layernorm) = (a.rows(), a.cols(), job.op == Op::Layernorm);
         let dtype = one_dtype(SPEC.name, job, &[])?;
-        let split = Split::of(job.op, dtype, cols, gpu.info.capability.0 >= 9);
+        let split = Split::of(dtype, cols, gpu.info.capability.0 >= 9);
         let defines = options(job.op, dtype, out_code(SPEC.name, &job.out)?, job.params.zero_centered_gamma, split)?;
         let x = upload(gpu, a)?;
         let vector = |t: Option<&crate::Tensor>| t.map(|t| elements::upload(gpu, t)).transpose();
@@ -190,18 +190,16 @@ mod tests {
     fn rows_are_held_where_they_fit() {
         for cols in [1, 7, 208, 1024, 1025, 2304, 8192, 17389, 32768, 40000, 65536] {
             for dtype in [Format::Bf16, Format::F32] {
-                for op in [Op::Layernorm, Op::Rmsnorm] {
-                    let s = Split::of(op, dtype, cols, true);
-                    let held = 8 * s.lanes * s.each;
-                    assert!(held >= cols || (s.ragged > 0 && s.stages == 0), "{cols} {dtype}: {s:?}");
-                    assert_eq!(s.ragged == 0, held == cols, "{cols} {dtype}: {s:?}");
-                    assert!(s.stages * s.resident * Split::row_bytes(dtype, cols) <= SHARED, "{cols} {dtype}: {s:?}");
-                    assert!(cols.is_multiple_of(8) || s.stages == 0, "the copy engine copies 16 bytes: {cols} {dtype}: {s:?}");
-                    assert_eq!(Split::of(op, dtype, cols, false), Split { stages: 0, ..s });
-                }
+                let s = Split::of(dtype, cols, true);
+                let held = 8 * s.lanes * s.each;
+                assert!(held >= cols || (s.ragged > 0 && s.stages == 0), "{cols} {dtype}: {s:?}");
+                assert_eq!(s.ragged == 0, held == cols, "{cols} {dtype}: {s:?}");
+                assert!(s.stages * s.resident * Split::row_bytes(dtype, cols) <= SHARED, "{cols} {dtype}: {s:?}");
+                assert!(cols.is_multiple_of(8) || s.stages == 0, "the copy engine copies 16 bytes: {cols} {dtype}: {s:?}");
+                assert_eq!(Split::of(dtype, cols, false), Split { stages: 0, ..s });
             }
         }
-        let s = Split::of(Op::Rmsnorm, Format::Bf16, 8192, true);
-        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (256, 4, 3, 0, 4));
+        let s = Split::of(Format::Bf16, 8192, true);
+        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (256, 4, 3, 0, 3));
     }
 }

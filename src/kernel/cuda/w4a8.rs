@@ -299,8 +299,8 @@ impl Kernel for W4a8 {
         // SAFETY: the arguments are contract w4a8's, in its order; buffers have the sizes of m, n, k and groups; check() refused
         // what the contract says the host refuses, buffers are aligned to 256 bytes.
         unsafe { gpu.launch(&launch, &mut args)? };
-        if let (Some(scale), Operand::Dynamic(dynamic)) = (&scale_out, &job.operands.a[0]) {
-            same_scales(&gpu.download("xs_out", scale, 4)?, dynamic.q().scale_inv())?;
+        if let (Some(scale), Operand::Quantized(q)) = (&scale_out, job.operands.a[0].given()) {
+            same_scales(&gpu.download("xs_out", scale, 4)?, q.scale_inv())?;
         }
         download(gpu, job, s.m, s.n, &d, None)
     }
