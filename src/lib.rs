@@ -53,6 +53,8 @@
 //! (additive zero). Sizes are elements unless a name says bytes or bits.
 
 pub mod baseline;
+#[cfg(feature = "cuda")]
+pub mod bench;
 pub mod bundle;
 #[cfg(feature = "cli")]
 pub mod cli;

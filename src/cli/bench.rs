@@ -3,14 +3,26 @@
 use super::run::Who;
 use super::{print, status};
 use anyhow::Result;
+use std::path::PathBuf;
 
-/// Measure the codecs beside a memory copy.
+/// Measure the GPU kernels beside a copy and cuBLASLt; or the codecs, or the device models on the CPU.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  qassay bench                          every GPU kernel, ours and cuBLASLt, into reports/bench-<n>/\n  \
+qassay bench --filter 'fp8 gemm'      some of them\n  qassay bench codec                    no GPU needed"
+)]
 pub struct Args {
-    what: What,
-    /// Where the models run: cpu, or cuda for the model of wgmma on the GPU.
-    #[arg(long, value_enum, default_value_t = Who::Cpu)]
-    backend: Who,
+    /// Without it: the GPU's kernels.
+    what: Option<What>,
+    /// Whose GPU kernels: cuda (ours), vendor (cuBLASLt); both by default. With `model`: cuda for the model of wgmma on the GPU.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    backend: Vec<Who>,
+    /// Only groups whose name contains this text.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+    /// Folder to write bench.csv, provenance.txt, roofline.svg, shares.svg and index.html into; reports/bench-<n> by default.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -23,12 +35,47 @@ enum What {
 
 pub fn run(args: Args) -> Result<u8> {
     match args.what {
-        What::Codec => print(&crate::format::bench::table(&crate::format::bench::bench_codec()?)),
+        Some(What::Codec) => print(&crate::format::bench::table(&crate::format::bench::bench_codec()?)),
         #[cfg(feature = "cuda")]
-        What::Model if matches!(args.backend, Who::Cuda) => {
+        Some(What::Model) if args.backend.iter().any(|b| matches!(b, Who::Cuda)) => {
             print(&crate::kernel::cuda::model_bench::table(&crate::kernel::cuda::model_bench::bench_model()?))
         }
-        What::Model => print(&crate::model::bench::table(&crate::model::bench::bench_model()?)),
+        Some(What::Model) => print(&crate::model::bench::table(&crate::model::bench::bench_model()?)),
+        None => gpu(&args)?,
     }
     Ok(status::PASSED)
+}
+
+#[cfg(feature = "cuda")]
+fn gpu(args: &Args) -> Result<()> {
+    use crate::bench;
+    use crate::kernel::Backend;
+    let who = |w: &Who| match w {
+        Who::Cpu => {
+            anyhow::bail!("CPU kernels are not timed; `qassay bench codec` and `qassay bench model` time what runs on the CPU")
+        }
+        Who::Cuda => Ok(Backend::Cuda),
+        Who::Vendor => Ok(Backend::Vendor),
+    };
+    let mut backends = args.backend.iter().map(who).collect::<Result<Vec<Backend>>>()?;
+    if backends.is_empty() {
+        backends = vec![Backend::Cuda, Backend::Vendor];
+    }
+    let gpu = crate::kernel::cuda::launch::gpu()?;
+    let measured = bench::run(gpu, &backends, &args.filter, &|row| {
+        eprintln!("{:<60} {:<7} {:>10.2} µs", row.group, row.backend, row.time.median * 1e6);
+    })?;
+    let out = args.out.clone().unwrap_or_else(|| {
+        let folder = |n| PathBuf::from("reports").join(format!("bench-{n}"));
+        (1..).map(folder).find(|p| !p.exists()).expect("a free number exists")
+    });
+    let page = crate::report::bench::write(&out, &measured)?;
+    print(&bench::terminal(&measured));
+    print(&format!("report: {}\n", page.display()));
+    Ok(())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(_args: &Args) -> Result<()> {
+    anyhow::bail!("this program was built without the feature cuda; `qassay bench codec` and `qassay bench model` need no GPU")
 }

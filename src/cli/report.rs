@@ -9,11 +9,16 @@ use std::path::PathBuf;
 pub struct Args {
     /// Folder of the run.
     run: PathBuf,
+    /// Folder of a run by another backend: adds a figure that compares the bits; may be given several times.
+    #[arg(long, value_name = "DIR")]
+    with: Vec<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let kept = crate::sweep::totals::Kept::read(&args.run.join("rows.csv"))?;
-    let page = crate::report::write(&args.run, &kept)?;
+    let read = |run: &PathBuf| crate::sweep::totals::Kept::read(&run.join("rows.csv"));
+    let kept = read(&args.run)?;
+    let others = args.with.iter().map(|run| Ok(read(run)?.rows().to_vec())).collect::<crate::Result<Vec<_>>>()?.concat();
+    let page = crate::report::write_beside(&args.run, &kept, &others)?;
     print(&format!("report: {}\n", page.display()));
     Ok(status::PASSED)
 }

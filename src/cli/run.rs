@@ -31,7 +31,8 @@ pub struct Args {
     /// Added to the draw number of every case: other random data.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Whose kernels run: cpu, or cuda (needs a GPU; cases that no CUDA kernel takes are skipped with the reason).
+    /// Whose kernels run: cpu; cuda: ours on a GPU; vendor: cuBLASLt on a GPU. Cases that no kernel of it takes are skipped with the
+    /// reason.
     #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
     /// Cases at a time; 0 is one a core.
@@ -80,6 +81,8 @@ pub enum Who {
     Cpu,
     #[cfg(feature = "cuda")]
     Cuda,
+    #[cfg(feature = "cuda")]
+    Vendor,
 }
 
 impl Who {
@@ -91,6 +94,12 @@ impl Who {
             Who::Cuda => {
                 let name = crate::kernel::cuda::launch::gpu()?.info.name.clone();
                 Ok((Backend::Cuda, crate::kernel::cuda::KERNELS, name))
+            }
+            #[cfg(feature = "cuda")]
+            Who::Vendor => {
+                let library = crate::kernel::vendor::lt::library()?.version;
+                let name = format!("{}, cuBLASLt {library}", crate::kernel::cuda::launch::gpu()?.info.name);
+                Ok((Backend::Vendor, crate::kernel::vendor::KERNELS, name))
             }
         }
     }

@@ -4,6 +4,8 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod exhaust;
+#[cfg(feature = "cuda")]
+pub mod vendor;
 
 use crate::model::Accumulator;
 use crate::op::grouped::check_offs;
@@ -209,6 +211,10 @@ pub trait Kernel: Sync {
     /// What its arithmetic must return, to the bit, computed by the obvious definition; `None` where it is not predictable
     /// (libm in activations and norms).
     fn predict(&self, job: &Job) -> Result<Option<Output>>;
+    /// Which of a library's algorithms runs this job; `None` where there is only one.
+    fn algorithm(&self, _job: &Job) -> Result<Option<String>> {
+        Ok(None)
+    }
 }
 
 /// The kernel that runs `job` on `backend`: the first that accepts it. Errors with every refusal when none does.

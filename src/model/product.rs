@@ -16,7 +16,7 @@ pub enum Kind {
     Scaled,
     /// int8 × int8, int4 or uint4 in integers: W4A8.
     Integer,
-    /// Integer weights dequantized to f16 or bf16 before they are multiplied.
+    /// f16 or bf16 on both sides; integer weights are dequantized to it before they are multiplied.
     Mixed,
 }
 
@@ -336,7 +336,12 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
             Ok((Kind::Integer, vec![Side::codes(x)], vec![borrow(w)]))
         }
         (Operand::High(x), Operand::Quantized(w)) if w.format().is_integer() => mixed(op, None, Some(x), w),
-        _ => refuse("no kernel multiplies these operands: give two narrow floats, or integer weights".into()),
+        (Operand::High(x), Operand::High(w)) if x.dtype() == w.dtype() && matches!(x.dtype(), Format::F16 | Format::Bf16) => {
+            Ok((Kind::Mixed, vec![Side::values(x.dtype(), x)], vec![Side::values(w.dtype(), w)]))
+        }
+        _ => {
+            refuse("no kernel multiplies these operands: give two narrow floats, two of f16 or bf16, or integer weights".into())
+        }
     }
 }
 

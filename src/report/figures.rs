@@ -1,7 +1,7 @@
 //! The figures of a run, each with what to see in it and its data.
 
 use super::plot::{self, Axis, Scale, Series};
-use super::{grids, grouped, short};
+use super::{backends, grids, grouped, short};
 use crate::format::FORMATS;
 use crate::sweep::maps::ErrorMap;
 use crate::sweep::row::{Row, number};
@@ -20,9 +20,11 @@ pub struct Figure {
     pub data: String,
 }
 
-/// Every figure that these rows can fill.
-pub fn all(rows: &[Row], maps: &[ErrorMap]) -> Vec<Figure> {
-    let judged: Vec<&Row> = rows.iter().filter(|r| !r.get("sha256").is_empty()).collect();
+/// Every figure that these rows can fill; `others` are rows of other backends' runs, compared with these.
+pub fn all(rows: &[Row], others: &[Row], maps: &[ErrorMap]) -> Vec<Figure> {
+    let judged = |r: &&Row| !r.get("sha256").is_empty();
+    let everyone: Vec<&Row> = rows.iter().chain(others).filter(judged).collect();
+    let judged: Vec<&Row> = rows.iter().filter(judged).collect();
     [
         recipes(&judged),
         real(&judged),
@@ -32,6 +34,7 @@ pub fn all(rows: &[Row], maps: &[ErrorMap]) -> Vec<Figure> {
         bounds(&judged),
         accumulators(&judged),
         ulps(&judged),
+        backends::figure(&everyone),
         grids::error_maps(maps),
         grids::coverage(&judged),
     ]

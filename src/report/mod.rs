@@ -1,10 +1,15 @@
 //! Rows → figures, page, summary. Draws and words what the rows hold; computes no statistic.
 
+mod backends;
+#[cfg(feature = "cuda")]
+pub mod bench;
 pub mod drift;
 mod figures;
 mod grids;
 mod page;
 pub mod plot;
+#[cfg(feature = "cuda")]
+mod roofline;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -22,9 +27,14 @@ pub use summary::terminal as terminal_summary;
 /// Writes `index.html`, `summary.md` and `figures/` (each figure as SVG and its data as CSV) into the folder of a run, from
 /// its rows and what else is there (`maps.csv`, `provenance.txt`). Returns the page's path.
 pub fn write(out: &Path, kept: &Kept) -> Result<PathBuf> {
+    write_beside(out, kept, &[])
+}
+
+/// As [`write`], with a figure that compares the rows with those of runs by other backends.
+pub fn write_beside(out: &Path, kept: &Kept, others: &[Row]) -> Result<PathBuf> {
     let maps: Vec<ErrorMap> = maps::read(out)?;
     let provenance = std::fs::read_to_string(out.join("provenance.txt")).unwrap_or_default();
-    let figures = figures::all(kept.rows(), &maps);
+    let figures = figures::all(kept.rows(), others, &maps);
     let save = |name: &str, text: &str| -> Result<PathBuf> {
         let path = out.join(name);
         std::fs::write(&path, text)
@@ -46,7 +56,7 @@ pub fn write(out: &Path, kept: &Kept) -> Result<PathBuf> {
 
 /// Every figure that these rows can fill, without error maps.
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
-    figures::all(rows, &[])
+    figures::all(rows, &[], &[])
 }
 
 /// A metric over accepted baselines as a file of its own: one line a kernel, one point a commit, oldest first. `columns` are

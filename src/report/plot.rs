@@ -9,13 +9,13 @@ use plotters::style::colors::colormaps::ViridisRGB;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Text and axes; becomes `currentColor`.
-const INK: RGBColor = RGBColor(1, 1, 1);
+pub(super) const INK: RGBColor = RGBColor(1, 1, 1);
 
 /// What must not be: over a bound, not finite.
 const BAD: RGBColor = RGBColor(0xe0, 0x31, 0x31);
 
 /// Series colours, legible on white and on dark grey (Tableau 10).
-const PALETTE: [RGBColor; 10] = [
+pub(super) const PALETTE: [RGBColor; 10] = [
     RGBColor(0x4e, 0x79, 0xa7),
     RGBColor(0xf2, 0x8e, 0x2b),
     RGBColor(0xe1, 0x57, 0x59),
@@ -49,11 +49,11 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-type Root<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+pub(super) type Root<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// Draws into a fresh SVG of `size` pixels. Drawing into a string does not fail; a failure would be a mistake of this file.
-fn draw(size: (i32, i32), paint: impl FnOnce(&Root) -> Drawn) -> String {
+pub(super) fn draw(size: (i32, i32), paint: impl FnOnce(&Root) -> Drawn) -> String {
     let size = (size.0 as u32, size.1 as u32);
     let mut svg = String::new();
     {
@@ -88,26 +88,26 @@ pub fn standalone(svg: &str) -> String {
 }
 
 /// Letters `px` high. Plotters writes a size divided by 1.24.
-fn font(px: i32) -> TextStyle<'static> {
+pub(super) fn font(px: i32) -> TextStyle<'static> {
     ("sans-serif", f64::from(px) * 1.24).into_font().color(&INK)
 }
 
 /// About as wide as `text` is in letters `px` high; a little more, so that nothing is clipped.
-fn wide(text: &str, px: i32) -> i32 {
+pub(super) fn wide(text: &str, px: i32) -> i32 {
     (text.chars().count() as f64 * f64::from(px) * 0.6).ceil() as i32
 }
 
 /// The widest of some texts.
-fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, px: i32) -> i32 {
+pub(super) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, px: i32) -> i32 {
     texts.into_iter().map(|t| wide(t, px)).max().unwrap_or(0)
 }
 
-fn at(h: HPos, v: VPos) -> Pos {
+pub(super) fn at(h: HPos, v: VPos) -> Pos {
     Pos::new(h, v)
 }
 
 /// Writes `text` at a point.
-fn say(root: &Root, text: &str, point: (i32, i32), style: TextStyle) -> Drawn {
+pub(super) fn say(root: &Root, text: &str, point: (i32, i32), style: TextStyle) -> Drawn {
     root.draw(&Text::new(text.to_string(), point, style))?;
     Ok(())
 }
@@ -133,7 +133,7 @@ fn tick(x: f64, scale: Scale) -> String {
 }
 
 /// The span of the transformed values, a little wider; whole decades on a decimal log axis.
-fn span(values: impl Iterator<Item = f64>, scale: Scale) -> (f64, f64) {
+pub(super) fn span(values: impl Iterator<Item = f64>, scale: Scale) -> (f64, f64) {
     let (lo, hi) = values.filter(|v| v.is_finite()).fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     match (lo <= hi, scale) {
         (false, _) => (0.0, 1.0),
@@ -146,7 +146,7 @@ fn span(values: impl Iterator<Item = f64>, scale: Scale) -> (f64, f64) {
 }
 
 /// Where an axis over `lo … hi` has its ticks: steps of 1, 2 or 5 times a power of ten; whole powers on a log axis.
-fn ticks(lo: f64, hi: f64, scale: Scale) -> Vec<f64> {
+pub(super) fn ticks(lo: f64, hi: f64, scale: Scale) -> Vec<f64> {
     let raw = (hi - lo) / 7.0;
     let decade = 10f64.powf(raw.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * decade).find(|s| *s >= raw).unwrap_or(1.0);
@@ -171,11 +171,11 @@ fn data_ticks(values: impl Iterator<Item = f64>, room: f64) -> Vec<f64> {
 }
 
 /// An axis of transformed values with its ticks where they are wanted.
-struct Ruler {
-    lo: f64,
-    hi: f64,
-    ticks: Vec<f64>,
-    scale: Scale,
+pub(super) struct Ruler {
+    pub lo: f64,
+    pub hi: f64,
+    pub ticks: Vec<f64>,
+    pub scale: Scale,
 }
 
 impl Ranged for Ruler {

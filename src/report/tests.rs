@@ -50,6 +50,36 @@ fn drawn() -> Vec<Row> {
     rows
 }
 
+/// The same case by three backends; the vendor's with K split.
+fn others() -> Vec<Row> {
+    let of = |backend: &str, sha256: &str, algorithm: &str| {
+        let work = [("case", "c"), ("op", "gemm"), ("recipe_a", "te_current"), ("recipe_b", "te_current")];
+        let mut r = row(&work);
+        [("accumulator", "hopper_wgmma"), ("backend", backend), ("sha256", sha256), ("algorithm", algorithm)]
+            .iter()
+            .for_each(|(n, v)| r.set(n, v));
+        r
+    };
+    vec![of("cpu", "a", ""), of("cuda", "a", ""), of("vendor", "b", "id=66 split_k=4")]
+}
+
+#[test]
+fn backends_are_compared_case_by_case() {
+    let rows = others();
+    let figure = super::backends::figure(&rows.iter().collect::<Vec<_>>()).unwrap();
+    assert_eq!(
+        figure.data.lines().collect::<Vec<_>>(),
+        [
+            "pair,work,same_bits,other_bits_split,other_bits",
+            "cpu = cuda,\"gemm te_current, hopper_wgmma\",1,0,0",
+            "cpu = vendor,\"gemm te_current, hopper_wgmma\",0,1,0",
+            "cuda = vendor,\"gemm te_current, hopper_wgmma\",0,1,0",
+        ]
+    );
+    assert!(figure.see.contains("cpu = cuda in 1 of 1 cases"), "{}", figure.see);
+    assert!(super::backends::figure(&rows[..1].iter().collect::<Vec<_>>()).is_none());
+}
+
 fn attribute<'a>(tag: &'a str, name: &str) -> &'a str {
     let value = tag.split(&format!(" {name}=\"")).nth(1).unwrap_or_else(|| panic!("no {name} in {tag}"));
     value.split('"').next().unwrap()
@@ -65,8 +95,8 @@ fn no_label_is_clipped() {
         tile_cols: 1,
         cells: vec![vec![0.0, 0.5, f64::NAN], vec![1.0, 2.0, 0.1]],
     };
-    let figures = figures::all(&drawn(), &[map]);
-    assert_eq!(figures.len(), 10, "{:?}", figures.iter().map(|f| f.id).collect::<Vec<_>>());
+    let figures = figures::all(&drawn(), &others(), &[map]);
+    assert_eq!(figures.len(), 11, "{:?}", figures.iter().map(|f| f.id).collect::<Vec<_>>());
     for figure in figures {
         assert!(figure.data.lines().count() > 1, "{} has no data", figure.id);
         for (_, svg) in &figure.charts {

@@ -17,6 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub struct Assayed {
     pub built: Built,
     pub kernel: &'static str,
+    /// See [`Kernel::algorithm`].
+    pub algorithm: Option<String>,
     pub output: Output,
     /// One for each part of the output.
     pub judgements: Vec<Judgement>,
@@ -26,10 +28,11 @@ pub struct Assayed {
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
     let built = build::build(case)?;
     let kernel = kernel::find(kernels, &built.job, backend)?;
+    let algorithm = kernel.algorithm(&built.job)?;
     let output = kernel.run(&built.job)?;
     let model = kernel.predict(&built.job)?;
     let judgements = evidence::judge(&built, backend, &output, model.as_ref())?;
-    Ok(Assayed { built, kernel: kernel.spec().name, output, judgements })
+    Ok(Assayed { built, kernel: kernel.spec().name, algorithm, output, judgements })
 }
 
 /// The row of a case. A combination that no kernel takes is `skipped`, an error or a panic is `error`: the sweep goes on.
@@ -132,6 +135,7 @@ fn fill(row: &mut Row, assayed: &Assayed) {
     let part = worst(&assayed.judgements);
     let c = &part.comparison;
     row.set("kernel", assayed.kernel);
+    row.set("algorithm", assayed.algorithm.as_deref().unwrap_or_default());
     row.set("device", if assayed.kernel.starts_with("cpu/") { "cpu" } else { "" });
     row.set("verdict", c.verdict);
     let which = assayed.judgements.iter().position(|j| std::ptr::eq(j, part)).unwrap_or(0);

@@ -24,6 +24,7 @@ const COORDINATES: &[(&str, &str, &str)] = &[
     ("op", "", "what is computed"),
     ("act", "", "activation"),
     ("kernel", "", "who computed it"),
+    ("algorithm", "", "which of a library's algorithms ran, in its own numbers; empty for other backends"),
     ("backend", "", "cpu, cuda, vendor or external"),
     ("device", "", "device it ran on"),
     ("recipe_a", "", "how A (or the result of a cast) was quantized"),

@@ -263,6 +263,11 @@ fn a_dynamic_activation_is_quantized_inside() {
 
 #[test]
 fn mixed_products_equal_the_definition() {
+    for dtype in [F16, Bf16] {
+        let (a, b) = (random(Distribution::Normal, dtype, 18, 192, 1), random(Distribution::Normal, dtype, 35, 192, 2));
+        let j = job(Op::Gemm, Operand::High(a), Operand::High(b), "hopper_wgmma@64");
+        near(&j, &agree(&j, dtype.name()), 2e-3, dtype.name());
+    }
     let weights =
         ["affine_sym:int4:g64", "affine_asym:uint4:g32", "tinygemm:uint4:g128", "affine_symnc:int8:g64", "affine_asym:int8"];
     for w in weights {
@@ -385,7 +390,9 @@ fn refusals_name_the_rule_and_the_reason() {
     refused(&job(Op::Gemm, int8(64), int4(8, 64), "exact"), "int32");
     let f16 = |k| Operand::High(random(Distribution::Normal, F16, 4, k, 1));
     refused(&job(Op::Gemm, f16(48), int4(8, 48), "exact"), "K = 48 is not a multiple of 32");
-    refused(&job(Op::Gemm, f16(64), f16(64), "exact"), "no kernel multiplies");
+    refused(&job(Op::Gemm, f16(44), f16(44), "exact"), "K = 44 is not a multiple of 8");
+    let bf16 = Operand::High(random(Distribution::Normal, Bf16, 4, 64, 1));
+    refused(&job(Op::Gemm, f16(64), bf16, "exact"), "no kernel multiplies");
     refused(&job(Op::Gemm, Operand::High(random(Distribution::Normal, F32, 4, 64, 1)), int4(8, 64), "exact"), "f16 or bf16");
     for (offs, says) in [(vec![9, 4], "4 after 9"), (vec![9, 60], "60 after 9"), (vec![], "none"), (vec![1, 2, 3, 4, 5], "5·N")]
     {

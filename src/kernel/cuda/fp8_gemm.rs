@@ -12,8 +12,8 @@ use crate::quant::QTensorParts;
 use crate::{Error, Format, Granularity, QTensor, Result};
 use std::borrow::Cow;
 
-const BLOCK: (u32, u32, u32) = (384, 1, 1);
-const SHARED: u32 = 232_448;
+pub(super) const BLOCK: (u32, u32, u32) = (384, 1, 1);
+pub(super) const SHARED: u32 = 232_448;
 const WGMMA: &[&str] = &["hopper_wgmma"];
 
 pub struct Fp8Gemm;
@@ -125,7 +125,7 @@ pub(super) fn mode(a: &QTensor, b: &QTensor) -> Result<i32> {
 }
 
 /// Scales as the kernel reads them, with the strides (row, k).
-pub(super) fn lay_out(q: &QTensor, mode: i32) -> (Vec<f32>, i32, i32) {
+pub(crate) fn lay_out(q: &QTensor, mode: i32) -> (Vec<f32>, i32, i32) {
     let s = q.scale_inv();
     let blocks = q.cols().div_ceil(128);
     match q.granularity() {
@@ -169,6 +169,37 @@ fn predict(job: &Job) -> Result<Option<Output>> {
     predicted.map(Some)
 }
 
+/// Tiles of the dense kernel, as its contract chooses them.
+#[derive(Clone, Copy)]
+pub(super) struct Tiles {
+    tile_n: u32,
+    cluster: u32,
+    pub grid: u32,
+}
+
+impl Tiles {
+    pub fn of(m: usize, n: usize, multiprocessors: usize) -> Self {
+        let few = m.div_ceil(128) * n.div_ceil(256) < multiprocessors;
+        let (tile_n, cluster, blocks) = if few { (128, 0, 1) } else { (256, 1, 2) };
+        let tiles = m.div_ceil(128 * blocks) * n.div_ceil(tile_n);
+        let grid = (multiprocessors / blocks * blocks).min(blocks * tiles) as u32;
+        Self { tile_n: tile_n as u32, cluster, grid }
+    }
+    pub fn defines(self) -> [String; 2] {
+        [format!("-DTILE_N={}", self.tile_n), format!("-DCLUSTER={}", self.cluster)]
+    }
+    /// Rows of B that one box of its tensor map holds.
+    pub fn box_b(self) -> u32 {
+        if self.cluster == 1 { self.tile_n / 2 } else { self.tile_n }
+    }
+}
+
+/// Columns of a tile of the grouped kernel, as its contract chooses them.
+pub(super) fn grouped_tile(groups: usize, rows: usize, n: usize, multiprocessors: usize) -> u32 {
+    let tiles = groups * (rows.div_ceil(groups)).div_ceil(128) * n.div_ceil(256);
+    if tiles < multiprocessors { 128 } else { 256 }
+}
+
 impl Kernel for Fp8Gemm {
     fn spec(&self) -> &KernelSpec {
         &DENSE
@@ -185,21 +216,15 @@ impl Kernel for Fp8Gemm {
         needs_hopper(gpu, &DENSE)?;
         let (a, b) = (quantized(&DENSE, job.operands.a.first())?, quantized(&DENSE, job.operands.b.as_ref())?);
         let (m, n, k, mode) = (a.rows(), b.rows(), a.cols(), mode(a, b)?);
-        let multiprocessors = gpu.info.multiprocessors;
-        let (tile_n, cluster) = if m.div_ceil(128) * n.div_ceil(256) < multiprocessors { (128, 0) } else { (256, 1) };
-        let (blocks, tiles) = match cluster {
-            0 => (1, m.div_ceil(128) * n.div_ceil(tile_n)),
-            _ => (2, m.div_ceil(256) * n.div_ceil(tile_n)),
-        };
+        let tiles = Tiles::of(m, n, gpu.info.multiprocessors);
         let order = i32::from(mode >= 2 && job.accumulator.is_some_and(|a| a.scale_order == ScaleOrder::ScalesFirst));
         let mut defines = common(&DENSE, job, WGMMA)?;
         defines.extend([
             format!("-DSCALE={mode}"),
             format!("-DORDER={order}"),
             format!("-DBIAS={}", if job.operands.bias.is_some() { 2 } else { 0 }),
-            format!("-DTILE_N={tile_n}"),
-            format!("-DCLUSTER={cluster}"),
         ]);
+        defines.extend(tiles.defines());
         let ((sa, _, sa_k), (sb, sb_row, sb_k)) = (lay_out(a, mode), lay_out(b, mode));
         let (codes_a, codes_b) = (gpu.upload(a.codes())?, gpu.upload(b.codes())?);
         let (sa, sb) = (gpu.upload_f32(&sa)?, gpu.upload_f32(&sb)?);
@@ -214,10 +239,9 @@ impl Kernel for Fp8Gemm {
         let size = element_bytes(&job.out);
         let d = gpu.output(m * n * size)?;
         let pointer = |b: Option<&Buffer>| Arg::Pointer(b.map_or(0, Buffer::pointer));
-        let box_b = if cluster == 1 { tile_n / 2 } else { tile_n };
         let mut args = [
             tensor_map(&codes_a, m, k, k, 128)?,
-            tensor_map(&codes_b, n, k, k, box_b as u32)?,
+            tensor_map(&codes_b, n, k, k, tiles.box_b())?,
             d.arg(),
             sa.arg(),
             sb.arg(),
@@ -234,12 +258,11 @@ impl Kernel for Fp8Gemm {
             Arg::Int(sb_k),
             Arg::Int(16),
         ];
-        let grid = (multiprocessors / blocks * blocks).min(blocks * tiles) as u32;
         let launch = Launch {
             source: "fp8_gemm.cu",
             defines: &defines,
             entry: "fp8_gemm",
-            grid: (grid, 1, 1),
+            grid: (tiles.grid, 1, 1),
             block: BLOCK,
             shared: SHARED,
         };
@@ -339,8 +362,7 @@ impl Kernel for GroupedGemm {
         let a = load(gpu, job, job.operands.a.first(), &offs)?;
         let b = load(gpu, job, job.operands.b.as_ref(), &offs)?;
         let (rows, n) = if tokens { (groups * a.rows, b.rows) } else { (a.rows, b.rows / groups) };
-        let tiles = groups * (rows.div_ceil(groups)).div_ceil(128) * n.div_ceil(256);
-        let tile_n = if tiles < gpu.info.multiprocessors { 128 } else { 256 };
+        let tile_n = grouped_tile(groups, rows, n, gpu.info.multiprocessors);
         let mut defines = common(&GROUPED, job, WGMMA)?;
         defines.extend([format!("-DTILE_N={tile_n}"), "-DCLUSTER=0".into()]);
         let d = gpu.output(rows * n * element_bytes(&job.out))?;

@@ -122,10 +122,18 @@ impl Gpu {
         self.enter()?;
         // Compiled before its turn, so that others run meanwhile.
         self.function(launch)?;
-        let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let what = format!("kernel {} of kernels/{}", launch.entry, launch.source);
         // SAFETY: this function's own condition.
-        unsafe { self.start(launch, args, std::ptr::null_mut())? };
-        self.synchronize(&format!("kernel {} of kernels/{}", launch.entry, launch.source))
+        self.exclusive(&what, || unsafe { self.start(launch, args, std::ptr::null_mut()) })
+    }
+
+    /// Runs what `start` starts on the default stream and waits for it, nothing else of this process meanwhile. Errors: `start`'s; a
+    /// fault of what ran, reported as `what`'s.
+    pub fn exclusive(&self, what: &str, start: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.enter()?;
+        start()?;
+        self.synchronize(what)
     }
 
     /// Starts a kernel on [`Self::stream`] and does not wait: what [`super::timed`] times. Errors: it does not compile or cannot
@@ -147,6 +155,12 @@ impl Gpu {
         // SAFETY: both buffers have this length.
         unsafe { result::memcpy_dtod_async(to.pointer(), from.pointer(), to.bytes, self.stream()) }
             .map_err(|e| failed("cuMemcpyDtoDAsync", e))
+    }
+
+    /// The highest clock of the multiprocessors, Hz. Errors: the driver's.
+    pub fn clock(&self) -> Result<f64> {
+        let khz = self.context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+        khz.map(|khz| f64::from(khz) * 1e3).map_err(|e| failed("cuDeviceGetAttribute", e))
     }
 
     /// The stream of [`Self::enqueue`]; it does not wait for the default stream, nor that for it.

@@ -12,6 +12,7 @@ pub mod device;
 pub mod elements;
 pub mod fp8_gemm;
 pub mod fp8_gemm_mma;
+pub mod fp8_timed;
 pub mod gemm_f64;
 pub mod group_scales;
 pub mod int4_quant;

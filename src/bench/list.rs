@@ -1,0 +1,55 @@
+//! What is timed: issue by issue the shapes that matter, ours and the vendor's side by side.
+
+use crate::Result;
+use crate::kernel::Backend;
+use crate::kernel::cuda::fp8_timed;
+use crate::kernel::cuda::launch::Gpu;
+use crate::kernel::cuda::timed::Timed;
+use crate::kernel::vendor::timed as vendor;
+
+/// Which rate bounds a kernel's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Fp8,
+    Int8,
+    F16,
+}
+
+/// One line of the bench.
+pub struct Entry {
+    /// Entries of a group do the same work.
+    pub group: &'static str,
+    pub backend: Backend,
+    /// `None`: its bytes alone count.
+    pub unit: Option<Unit>,
+    pub timed: fn(&'static Gpu) -> Result<Timed>,
+}
+
+const fn ours(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
+    Entry { group, backend: Backend::Cuda, unit: Some(unit), timed }
+}
+
+const fn library(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
+    Entry { group, backend: Backend::Vendor, unit: Some(unit), timed }
+}
+
+const FP8_4096: &str = "fp8 gemm, per tensor, 4096x4096x4096";
+const FP8_8192: &str = "fp8 gemm, per tensor, 8192x8192x8192";
+const GROUPED_16: &str = "fp8 grouped gemm, row-wise, 16 groups, 16384x8192x5120";
+const GROUPED_8: &str = "fp8 grouped gemm, row-wise, 8 groups, 1024x4096x2048";
+
+/// Everything that is timed, in the order of the table.
+pub const ENTRIES: &[Entry] = &[
+    ours(FP8_4096, Unit::Fp8, |g| fp8_timed::gemm(g, 4096, 4096, 4096, false)),
+    ours(FP8_4096, Unit::Fp8, |g| fp8_timed::gemm(g, 4096, 4096, 4096, true)),
+    library(FP8_4096, Unit::Fp8, |g| vendor::fp8(g, 4096, 4096, 4096, true)),
+    library(FP8_4096, Unit::Fp8, |g| vendor::fp8(g, 4096, 4096, 4096, false)),
+    ours(FP8_8192, Unit::Fp8, |g| fp8_timed::gemm(g, 8192, 8192, 8192, false)),
+    ours(FP8_8192, Unit::Fp8, |g| fp8_timed::gemm(g, 8192, 8192, 8192, true)),
+    library(FP8_8192, Unit::Fp8, |g| vendor::fp8(g, 8192, 8192, 8192, true)),
+    library(FP8_8192, Unit::Fp8, |g| vendor::fp8(g, 8192, 8192, 8192, false)),
+    ours(GROUPED_16, Unit::Fp8, |g| fp8_timed::grouped(g, 16, 16384, 8192, 5120)),
+    library(GROUPED_16, Unit::Fp8, |g| vendor::fp8_groups(g, 16, 16384, 8192, 5120)),
+    ours(GROUPED_8, Unit::Fp8, |g| fp8_timed::grouped(g, 8, 1024, 4096, 2048)),
+    library(GROUPED_8, Unit::Fp8, |g| vendor::fp8_groups(g, 8, 1024, 4096, 2048)),
+];

@@ -1,0 +1,165 @@
+//! The folder of a GPU bench: `bench.csv`, `provenance.txt`, `roofline.svg`, `shares.svg`, `index.html`.
+
+use super::plot::{self, Series};
+use super::roofline::{Bar, Ceiling, bars, roofline};
+use crate::bench::{self, Measured, Row};
+use crate::{Error, Result};
+use maud::{DOCTYPE, PreEscaped, html};
+use std::path::{Path, PathBuf};
+
+/// Writes the folder; returns the page's path. Errors: it cannot be written.
+pub fn write(out: &Path, measured: &Measured) -> Result<PathBuf> {
+    let folder = |e| Error::io(out, e, "make room, or choose another folder with --out");
+    std::fs::create_dir_all(out).map_err(folder)?;
+    let save = |name: &str, text: &str| -> Result<PathBuf> {
+        let path = out.join(name);
+        std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room, or choose another folder with --out"))?;
+        Ok(path)
+    };
+    let (roof, shares) = (roof(measured), shares(measured));
+    save("bench.csv", &bench::csv(measured))?;
+    save("provenance.txt", &measured.provenance)?;
+    save("roofline.svg", &plot::standalone(&roof))?;
+    save("shares.svg", &plot::standalone(&shares))?;
+    save("index.html", &page(measured, &roof, &shares))
+}
+
+/// What a point or bar is drawn as.
+fn kind(row: &Row) -> usize {
+    usize::from(row.backend == "vendor") + 2 * usize::from(row.backend == "copy")
+}
+
+const KINDS: [&str; 3] = ["ours", "vendor", "copy"];
+
+fn timed(measured: &Measured) -> impl Iterator<Item = &Row> {
+    measured.rows.iter().filter(|r| r.time.median.is_finite())
+}
+
+fn roof(measured: &Measured) -> String {
+    let point = |r: &Row| (r.ops as f64 / r.bytes as f64, r.rate() * 1e-12);
+    let of = |k: usize| timed(measured).filter(move |r| r.ops > 0 && kind(r) == k).map(point).collect();
+    let series: Vec<Series> = (0..2).map(|k| Series { name: KINDS[k].into(), points: of(k) }).collect();
+    let mut ceilings: Vec<Ceiling> = Vec::new();
+    for (unit, rate) in &measured.peaks {
+        let (name, rate) = (format!("{unit:?}"), rate * 1e-12);
+        match ceilings.iter_mut().find(|c| c.rate == rate) {
+            Some(c) => c.name = format!("{}, {name}", c.name),
+            None => ceilings.push(Ceiling { name, rate }),
+        }
+    }
+    roofline(measured.copy * 1e-12, &ceilings, &series)
+}
+
+fn shares(measured: &Measured) -> String {
+    let mut group = "";
+    let mut all = Vec::new();
+    for row in timed(measured) {
+        let head = (row.group != group).then(|| row.group.clone());
+        group = &row.group;
+        let share = row.share().unwrap_or_else(|| row.bandwidth() / measured.copy);
+        let note = match row.ops {
+            0 => format!("{:.2} TB/s", row.bandwidth() * 1e-12),
+            _ => format!(
+                "{:.2} µs, {:.0} TFLOP/s, {:.2} TB/s",
+                row.time.median * 1e6,
+                row.rate() * 1e-12,
+                row.bandwidth() * 1e-12
+            ),
+        };
+        all.push(Bar { label: row.kernel.clone(), share, kind: kind(row), note, head });
+    }
+    bars(&all, &KINDS, "share of the limit: the larger of bytes / copy and operations / peak, over time")
+}
+
+fn page(measured: &Measured, roof: &str, shares: &str) -> String {
+    let text = |x: Option<f64>, unit: &str, digits: usize| x.map_or(String::new(), |x| format!("{x:.digits$}{unit}"));
+    let see_roof = format!(
+        "Each point is a product: operations a byte across, speed upwards. The slope is the copy's {:.2} TB/s, measured in this run; the \
+         flat lines are the tensor cores at the highest clock. Under the slope bytes decide, under a flat line operations.",
+        measured.copy * 1e-12
+    );
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "qassay bench" }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(include_str!("assets/page.css"))) }
+            }
+            body {
+                header { h1 { "qassay bench" } p { "Median over rounds; inputs rotate past the L2; every number is from one run." } }
+                main {
+                    section #shares { h2 { "How near each kernel is to its limit" } div.charts { figure { (PreEscaped(shares)) } } }
+                    section #roofline { h2 { "Roofline" } p.see { (see_roof) } div.charts { figure { (PreEscaped(roof)) } } }
+                    section #table {
+                        h2 { "All numbers" }
+                        div.wide { table {
+                            thead { tr { @for h in ["group", "kernel", "shape", "µs", "TB/s", "TFLOP/s", "share of limit", "times the vendor's speed"] { th { (h) } } } }
+                            tbody { @for r in &measured.rows { tr {
+                                td { (r.group) } td { (r.kernel) @if let Some(e) = &r.error { "not timed: " (e) } } td { (r.shape) }
+                                @let there = |x: f64| Some(x).filter(|x| x.is_finite() && *x > 0.0);
+                                td.number { (text(there(r.time.median * 1e6), "", 2)) }
+                                td.number { (text(there(r.bandwidth() * 1e-12), "", 2)) }
+                                td.number { (text(there(r.rate() * 1e-12), "", 0)) }
+                                td.number { (text(r.share().map(|s| 100.0 * s), " %", 0)) }
+                                td.number { (text(r.against_vendor(), "", 2)) }
+                            } } }
+                        } }
+                    }
+                    section #provenance { h2 { "Provenance" } pre { (measured.provenance) } }
+                }
+            }
+        }
+    }
+    .into_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Unit;
+    use crate::kernel::cuda::timed::Time;
+
+    fn row(group: &str, backend: &'static str, ops: u64, median: f64, limit: Option<f64>) -> Row {
+        Row {
+            group: group.into(),
+            backend,
+            kernel: format!("a kernel with a long name of {backend}"),
+            shape: "8192x8192".into(),
+            bytes: 200_000_000,
+            ops,
+            time: Time { median, min: median, max: median, launches: 9 },
+            limit,
+            vendor: None,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn the_folder_holds_table_figures_and_page_with_every_row() {
+        let mut rows = vec![
+            row("copy", "copy", 0, 48e-6, None),
+            row("cast", "cuda", 0, 50e-6, Some(48e-6)),
+            row("gemm", "cuda", 1_099_511_627_776, 700e-6, Some(520e-6)),
+            row("gemm", "vendor", 1_099_511_627_776, 720e-6, Some(520e-6)),
+        ];
+        rows.push(Row { error: Some("no <library>".into()), ..row("gemm", "vendor", 0, f64::NAN, None) });
+        let peaks = vec![(Unit::Fp8, 2.1e15), (Unit::Int8, 2.1e15), (Unit::F16, 1.05e15)];
+        let measured = Measured { rows, copy: 4.2e12, peaks, provenance: "device: a GPU\n".into() };
+        let dir = tempfile::tempdir().unwrap();
+        let page = write(dir.path(), &measured).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("bench.csv").lines().count(), 6);
+        assert!(read("provenance.txt").contains("a GPU"));
+        let html = std::fs::read_to_string(page).unwrap();
+        assert!(html.contains("no &lt;library&gt;") && html.contains("device: a GPU") && html.contains("1571"), "{html}");
+        let roof = read("roofline.svg");
+        assert!(roof.contains("copy 4.20 TB/s") && roof.contains("Fp8, Int8 2100") && roof.contains("F16 1050"), "{roof}");
+        // Two products, two in the legend.
+        assert_eq!(roof.matches("<circle").count(), 4);
+        // One bar a timed row, three in the legend.
+        assert_eq!(read("shares.svg").matches("<rect").count(), 7);
+    }
+}

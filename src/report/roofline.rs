@@ -1,0 +1,120 @@
+//! Two charts of speed: the roofline, and each kernel's share of its limit.
+
+use super::plot::{Axis, Drawn, INK, PALETTE, Root, Ruler, Scale, Series, at, draw, font, say, span, ticks, wide, widest};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
+
+/// A ceiling of operations a second.
+pub struct Ceiling {
+    pub name: String,
+    /// TFLOP/s.
+    pub rate: f64,
+}
+
+/// Points (operations a byte, TFLOP/s) under the roof: the slope of `bandwidth` (TB/s) and the flat ceilings. Both axes logarithmic.
+pub fn roofline(bandwidth: f64, ceilings: &[Ceiling], series: &[Series]) -> String {
+    let points = || series.iter().flat_map(|s| &s.points);
+    let knees = || ceilings.iter().map(|c| c.rate / bandwidth);
+    let (x0, x1) = span(points().map(|p| p.0).chain(knees()).map(f64::log10), Scale::Log10);
+    let (y0, y1) = span(points().map(|p| p.1).chain(ceilings.iter().map(|c| c.rate)).map(f64::log10), Scale::Log10);
+    let (x, y) = (Axis { label: "operations a byte of device memory", scale: Scale::Log10 }, "TFLOP/s");
+    let names: Vec<&str> = series.iter().map(|s| s.name.as_str()).collect();
+    let size = (680 + 40 + widest(names.iter().copied(), 13), 440.max(60 + 20 * names.len() as i32));
+    draw(size, |root| {
+        let (plot, legend) = root.split_horizontally(680);
+        let xr = Ruler { lo: x0, hi: x1, ticks: ticks(x0, x1, Scale::Log10), scale: Scale::Log10 };
+        let yr = Ruler { lo: y0, hi: y1, ticks: ticks(y0, y1, Scale::Log10), scale: Scale::Log10 };
+        let mut chart =
+            ChartBuilder::on(&plot).margin(10).x_label_area_size(48).y_label_area_size(70).build_cartesian_2d(xr, yr)?;
+        chart
+            .configure_mesh()
+            .axis_style(INK.mix(0.6))
+            .bold_line_style(INK.mix(0.14))
+            .light_line_style(TRANSPARENT)
+            .label_style(font(12))
+            .axis_desc_style(font(13))
+            .x_desc(x.label)
+            .y_desc(y)
+            .draw()?;
+        // The slope stops at the highest ceiling, or at the edge.
+        let top = ceilings.iter().map(|c| c.rate.log10()).fold(f64::NEG_INFINITY, f64::max).min(y1);
+        let top = if top.is_finite() { top } else { y1 };
+        let slope = bandwidth.log10();
+        let (from, to) = (x0.max(y0 - slope), (top - slope).min(x1));
+        chart.draw_series(LineSeries::new([(from, from + slope), (to, to + slope)], INK.mix(0.7).stroke_width(2)))?;
+        let middle = from + (to - from) * 0.35;
+        let place = chart.backend_coord(&(middle, middle + slope));
+        let style = font(12).pos(at(HPos::Right, VPos::Bottom));
+        say(root, &format!("copy {bandwidth:.2} TB/s"), (place.0 - 6, place.1 - 4), style)?;
+        for c in ceilings {
+            let (level, knee) = (c.rate.log10(), (c.rate / bandwidth).log10());
+            chart.draw_series(LineSeries::new([(knee, level), (x1, level)], INK.mix(0.7).stroke_width(2)))?;
+            let place = chart.backend_coord(&(x1, level));
+            let text = format!("{} {:.0}", c.name, c.rate);
+            say(root, &text, (place.0 - 4, place.1 - 4), font(12).pos(at(HPos::Right, VPos::Bottom)))?;
+        }
+        for (i, s) in series.iter().enumerate() {
+            let color = PALETTE[i % PALETTE.len()];
+            let style = if i < PALETTE.len() { color.mix(0.85).filled() } else { color.stroke_width(2) };
+            chart.draw_series(s.points.iter().map(|p| Circle::new((p.0.log10(), p.1.log10()), 5, style)))?;
+            let line = 18 + 20 * i as i32;
+            legend.draw(&Circle::new((12, line), 5, style))?;
+            say(&legend, &s.name, (24, line), font(13).pos(at(HPos::Left, VPos::Center)))?;
+        }
+        Ok(())
+    })
+}
+
+/// One bar.
+pub struct Bar {
+    pub label: String,
+    /// 1 is the limit.
+    pub share: f64,
+    /// Colour and legend: an index into the kinds.
+    pub kind: usize,
+    /// Written behind the bar.
+    pub note: String,
+    /// The first of its group: a gap and the group's name stand above.
+    pub head: Option<String>,
+}
+
+/// Horizontal bars of a share of a limit, the limit a line.
+pub fn bars(bars: &[Bar], kinds: &[&str], x_label: &str) -> String {
+    let left = 16 + widest(bars.iter().map(|b| b.label.as_str()), 13);
+    let notes = widest(bars.iter().map(|b| b.note.as_str()), 12) + 12;
+    let most = bars.iter().map(|b| b.share).filter(|s| s.is_finite()).fold(1.0, f64::max);
+    let (length, top) = (460, 34);
+    let heads = bars.iter().filter(|b| b.head.is_some()).count() as i32;
+    let bottom = top + 20 * bars.len() as i32 + 26 * heads;
+    let across = |share: f64| left + (f64::from(length) * share / most).round() as i32;
+    let size = (left + length + notes + 16, bottom + 46);
+    let paint = |root: &Root| -> Drawn {
+        let mut x = left;
+        for (i, kind) in kinds.iter().enumerate() {
+            root.draw(&Rectangle::new([(x, 8), (x + 13, 21)], PALETTE[i].filled()))?;
+            say(root, kind, (x + 18, 15), font(12).pos(at(HPos::Left, VPos::Center)))?;
+            x += 34 + wide(kind, 12);
+        }
+        let mut y = top;
+        for bar in bars {
+            if let Some(head) = &bar.head {
+                say(root, head, (8, y + 15), font(13).pos(at(HPos::Left, VPos::Center)))?;
+                y += 26;
+            }
+            say(root, &bar.label, (left - 8, y + 8), font(13).pos(at(HPos::Right, VPos::Center)))?;
+            let end = across(bar.share.max(0.0)).max(left + 2);
+            root.draw(&Rectangle::new([(left, y), (end, y + 16)], PALETTE[bar.kind].filled()))?;
+            say(root, &bar.note, (end + 6, y + 8), font(12).pos(at(HPos::Left, VPos::Center)))?;
+            y += 20;
+        }
+        root.draw(&PathElement::new(vec![(left, bottom), (across(most), bottom)], INK.mix(0.6)))?;
+        root.draw(&PathElement::new(vec![(across(1.0), top), (across(1.0), bottom)], INK.mix(0.5)))?;
+        for i in 0..=4 {
+            let share = f64::from(i) / 4.0;
+            let style = font(12).pos(at(HPos::Center, VPos::Top));
+            say(root, &format!("{} %", 100.0 * share), (across(share), bottom + 6), style)?;
+        }
+        say(root, x_label, (left + length / 2, bottom + 26), font(13).pos(at(HPos::Center, VPos::Top)))
+    };
+    draw(size, paint)
+}

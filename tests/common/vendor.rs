@@ -1,0 +1,119 @@
+//! Products whose operands come from SplitMix64 of (seed, stream, index), for what cuBLASLt returned on an H200.
+
+use qassay::kernel::{Data, Job, Operand, Operands, OutSpec, Output};
+use qassay::op::{Op, Params};
+use qassay::quant::{Granularity, QTensorParts, Zero};
+use qassay::{Format, QTensor, Tensor};
+
+/// One product: a line of `data/golden/h200/vendor.csv`.
+#[derive(Clone, Debug)]
+pub struct Product {
+    pub a: String,
+    pub b: String,
+    /// none, tensor, row, 1x128, 1x128_128x128, 128x128_1x128.
+    pub scale: String,
+    pub fast: bool,
+    pub out: String,
+    pub bias: bool,
+    pub n: usize,
+    pub k: usize,
+    pub seed: u64,
+}
+
+fn word(seed: u64, stream: u64, i: u64) -> u64 {
+    let base = seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(stream.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let mut z = base.wrapping_add((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A significand of 17 bits, an exponent in −3..=3.
+fn positive(seed: u64, stream: u64, i: usize) -> f32 {
+    let w = word(seed, stream, i as u64);
+    let exponent = ((w >> 32) % 7) as i32 - 3;
+    (f64::from(65536 + (w & 0xffff) as u32) / 65536.0 * f64::from(exponent).exp2()) as f32
+}
+
+fn signed(seed: u64, stream: u64, i: usize) -> f32 {
+    let x = positive(seed, stream, i);
+    if word(seed, stream + 100, i as u64) & 1 == 1 { -x } else { x }
+}
+
+impl Product {
+    fn format(&self, side: u64) -> Format {
+        if side == 0 { self.a.parse().unwrap() } else { self.b.parse().unwrap() }
+    }
+    /// The first `rows` rows of operand `side` (0: a, 1: b).
+    fn operand(&self, side: u64, rows: usize) -> Operand {
+        let (k, seed, format) = (self.k, self.seed, self.format(side));
+        if format.is_high() {
+            let data = (0..rows * k).map(|i| signed(seed, side, i)).collect();
+            return Operand::High(Tensor::rounded(format, rows, k, data).unwrap());
+        }
+        let granularity = match (self.scale.as_str(), side) {
+            ("tensor", _) => Granularity::Tensor,
+            ("row", _) => Granularity::Row,
+            ("1x128_128x128", 1) | ("128x128_1x128", 0) => Granularity::Block { rows: 128, cols: 128 },
+            _ => Granularity::Group(128),
+        };
+        let code = |i: usize| {
+            let x = (word(seed, side, i as u64) >> 56) as u8;
+            match format {
+                Format::Int8 => x,
+                Format::E5m2 => x & 0x8f | 0x30,
+                _ => (x & 0x9f) | 0x20,
+            }
+        };
+        let (grid_rows, grid_cols) = granularity.grid(rows, k);
+        let parts = QTensorParts {
+            format,
+            rows,
+            cols: k,
+            codes: (0..rows * k).map(code).collect(),
+            granularity,
+            scale_format: Format::F32,
+            scale_inv: (0..grid_rows * grid_cols).map(|i| positive(seed, 2 + side, i)).collect(),
+            zero: Zero::None,
+            global_scale_inv: None,
+        };
+        Operand::Quantized(QTensor::new(parts).unwrap())
+    }
+    /// The job of the first `rows` rows.
+    pub fn job(&self, rows: usize) -> Job {
+        let out: Format = self.out.parse().unwrap();
+        let (n, seed) = (self.n, self.seed);
+        let bias_format = if out.is_high() { out } else { Format::Bf16 };
+        let bias = self.bias.then(|| (0..n).map(|i| signed(seed, 4, i)).collect());
+        let accumulator = match (self.format(0), self.fast) {
+            (Format::Int8, _) => "int32",
+            (f, false) if f.is_fp8() => "hopper_wgmma@128",
+            _ => "hopper_wgmma",
+        };
+        Job {
+            op: Op::Gemm,
+            params: Params::default(),
+            operands: Operands {
+                a: vec![self.operand(0, rows)],
+                b: Some(self.operand(1, n)),
+                bias: bias.map(|b| Tensor::rounded(bias_format, 1, n, b).unwrap()),
+                gamma: None,
+                beta: None,
+                offs: None,
+            },
+            out: match out.is_fp8() {
+                true => OutSpec::Scaled { format: out, scale: vec![Some(positive(seed, 6, 0) / 512.0)] },
+                false => OutSpec::High(out),
+            },
+            accumulator: Some(accumulator.parse().unwrap()),
+        }
+    }
+}
+
+/// Bits of the first `rows` rows of an output.
+pub fn bits(output: &Output, rows: usize) -> Vec<u8> {
+    match &output.parts[0].d {
+        Data::High(t) => t.rows_range(0, rows).bits(),
+        Data::Quantized(q) => q.codes()[..rows * q.cols()].to_vec(),
+    }
+}
