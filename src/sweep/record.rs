@@ -8,7 +8,7 @@ use super::facts::Facts;
 use super::plan::Selection;
 use super::{Case, assay, build, evidence, journal, row};
 use crate::compare::Verdict;
-use crate::kernel::{Backend, Data, Kernel, Output};
+use crate::kernel::{Backend, Data, Job, Kernel, Output};
 use crate::quant::QTensorParts;
 use crate::{Error, Format, QTensor, Result, Tensor, Zero};
 use rayon::prelude::*;
@@ -16,10 +16,12 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-const COLUMNS: [&str; 6] = ["sweep", "case", "kernel", "verdict", "mismatches", "sha256"];
-const DIGESTS: &str = "cases.csv";
-const OUTPUTS: &str = "cases.safetensors";
-const PROVENANCE: &str = "cases.json";
+const COLUMNS: [&str; 7] = ["sweep", "case", "kernel", "algorithm", "verdict", "mismatches", "sha256"];
+
+/// The files of a backend's record: digests, outputs, facts of the run.
+fn files(folder: &Path, backend: Backend) -> [PathBuf; 3] {
+    ["csv", "safetensors", "json"].map(|extension| folder.join(format!("cases-{}.{extension}", backend.name())))
+}
 
 /// Elements of the largest output that is kept, and bytes of all of them.
 const SMALL: usize = 4096;
@@ -79,15 +81,14 @@ pub fn record(run: &Path, out: &Path, kernels: &[&'static dyn Kernel], backend: 
             kept.extend(arrays.into_iter().map(|(part, dtype, shape, bytes)| (name(part), dtype, shape, bytes)));
         }
     }
-    write(out, &digests, &kept, &facts)?;
+    write(out, backend, &digests, &kept, &facts)?;
     let refused = refused.iter().map(|r| format!("{} {}: {}", r.get("verdict"), r.get("case"), r.get("reason"))).collect();
     Ok(Recorded { digests: sound.len(), outputs, refused })
 }
 
-fn write(out: &Path, digests: &[u8], kept: &[Array], facts: &Facts) -> Result<()> {
-    let place = |name: &str, bytes: &[u8]| {
-        let path = out.join(name);
-        std::fs::write(&path, bytes).map_err(|e| Error::io(&path, e, "name a folder that can be written with --out"))
+fn write(out: &Path, backend: Backend, digests: &[u8], kept: &[Array], facts: &Facts) -> Result<()> {
+    let place = |path: &Path, bytes: &[u8]| {
+        std::fs::write(path, bytes).map_err(|e| Error::io(path, e, "name a folder that can be written with --out"))
     };
     std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, "name a folder that can be written with --out"))?;
     let odd = |e: safetensors::SafeTensorError| Error::value("outputs to keep", e, "tensors whose bytes fit their shapes");
@@ -95,9 +96,10 @@ fn write(out: &Path, digests: &[u8], kept: &[Array], facts: &Facts) -> Result<()
     for (name, dtype, shape, bytes) in kept {
         views.push((name.clone(), TensorView::new(*dtype, shape.clone(), bytes).map_err(odd)?));
     }
-    place(DIGESTS, digests)?;
-    place(OUTPUTS, &safetensors::serialize(views, None).map_err(odd)?)?;
-    facts.write_file(&out.join(PROVENANCE))
+    let [csv, outputs, json] = files(out, backend);
+    place(&csv, digests)?;
+    place(&outputs, &safetensors::serialize(views, None).map_err(odd)?)?;
+    facts.write_file(&json)
 }
 
 fn key(sweep: &str, case: &str) -> (String, String) {
@@ -194,6 +196,16 @@ fn restore<'a>(like: &Output, get: impl Fn(&str) -> Option<&'a [u8]>) -> Result<
     Ok(Some(output))
 }
 
+/// What the kernel must return; a library's by the algorithm that ran there, which this machine cannot ask for.
+fn predict(kernel: &dyn Kernel, job: &Job, algorithm: &str) -> Result<Option<Output>> {
+    #[cfg(feature = "cuda")]
+    if !algorithm.is_empty() {
+        return crate::kernel::vendor::model::predict(job, &algorithm.parse()?);
+    }
+    debug_assert!(algorithm.is_empty(), "no library without the feature cuda");
+    kernel.predict(job)
+}
+
 /// What a replayed case showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replay {
@@ -207,27 +219,30 @@ pub enum Replay {
     DigestOnly,
 }
 
-/// Replays the record in `folder` with the kernels of any backend, in its order: case, kernel, what came of it. Errors: files that are
+/// Replays the record of `backend` in `folder` by its `kernels`' predictions, in its order: case, kernel, what came of it. Errors: files that are
 /// missing or damaged; a case that its sweep no longer has.
-pub fn replay(folder: &Path, kernels: &[&'static dyn Kernel]) -> Result<Vec<(String, String, Replay)>> {
-    let path: PathBuf = folder.join(DIGESTS);
+pub fn replay(
+    folder: &Path,
+    backend: Backend,
+    kernels: &[&'static dyn Kernel],
+) -> Result<Vec<(String, String, Replay)>> {
+    let [path, outputs, json] = files(folder, backend);
     let bad =
         |found: String| Error::BadFile { path: path.clone(), found, expected: "a record of this version's sweeps".into() };
-    let facts = Facts::read_file(&folder.join(PROVENANCE))?;
+    let facts = Facts::read_file(&json)?;
     let cases = cases(&facts.list("sweeps"), facts.get("seed"))?;
-    let outputs = folder.join(OUTPUTS);
     let bytes = std::fs::read(&outputs).map_err(|e| Error::io(&outputs, e, "`qassay record` writes it"))?;
     let kept = SafeTensors::deserialize(&bytes).map_err(|e| bad(e.to_string()))?;
     let mut reader = csv::Reader::from_path(&path).map_err(|e| bad(e.to_string()))?;
     let records: Vec<csv::StringRecord> = reader.records().collect::<csv::Result<_>>().map_err(|e| bad(e.to_string()))?;
     let one = |r: &csv::StringRecord| -> Result<(String, String, Replay)> {
-        let [Some(sweep), Some(id), Some(name), _, _, Some(sha256)] = [0, 1, 2, 3, 4, 5].map(|i| r.get(i)) else {
+        let [Some(sweep), Some(id), Some(name), Some(algorithm), Some(sha256)] = [0, 1, 2, 3, 6].map(|i| r.get(i)) else {
             return Err(bad(format!("a line of {} fields", r.len())));
         };
         let case = cases.get(&key(sweep, id)).ok_or_else(|| bad(format!("the case {id}")))?;
         let kernel = kernels.iter().find(|k| k.spec().name == name).ok_or_else(|| bad(format!("the kernel {name}")))?;
         let built = build::build(case)?;
-        let replayed = match kernel.predict(&built.job)? {
+        let replayed = match predict(*kernel, &built.job, algorithm)? {
             Some(model) if assay::digest(&model) == sha256 => Replay::Predicted,
             Some(_) => Replay::Differs,
             None => {
