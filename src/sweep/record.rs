@@ -221,11 +221,7 @@ pub enum Replay {
 
 /// Replays the record of `backend` in `folder` by its `kernels`' predictions, in its order: case, kernel, what came of it. Errors: files that are
 /// missing or damaged; a case that its sweep no longer has.
-pub fn replay(
-    folder: &Path,
-    backend: Backend,
-    kernels: &[&'static dyn Kernel],
-) -> Result<Vec<(String, String, Replay)>> {
+pub fn replay(folder: &Path, backend: Backend, kernels: &[&'static dyn Kernel]) -> Result<Vec<(String, String, Replay)>> {
     let [path, outputs, json] = files(folder, backend);
     let bad =
         |found: String| Error::BadFile { path: path.clone(), found, expected: "a record of this version's sweeps".into() };
