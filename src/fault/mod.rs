@@ -10,10 +10,16 @@
 //! writes, and what it writes beside its result. The classes and their order are those of [`CLASSES`]; the bugs behind them are
 //! in `data/bugs.csv`.
 
+pub mod beside;
 pub mod class;
+pub mod codes;
 pub mod edit;
+pub mod encode;
 pub mod evidence;
+pub mod group;
 pub mod inject;
+pub mod place;
+pub mod requant;
 pub mod scale;
 pub mod sums;
 
@@ -109,7 +115,16 @@ impl Fault {
 }
 
 /// Every fault, family by family.
-pub const FAULTS: &[&[Fault]] = &[scale::FAULTS, sums::FAULTS];
+pub const FAULTS: &[&[Fault]] = &[
+    scale::FAULTS,
+    codes::FAULTS,
+    requant::FAULTS,
+    encode::FAULTS,
+    sums::FAULTS,
+    place::FAULTS,
+    group::FAULTS,
+    beside::FAULTS,
+];
 
 /// Every fault, in the order of the catalogue.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {

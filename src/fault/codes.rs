@@ -1,0 +1,255 @@
+//! Faults of what is read: codes, scales and zero points taken for another format, decoded wrongly, or in another order.
+
+use super::edit::{Side, edit, grid, map_scales};
+use super::{Class, Fault, How, Setting, plain};
+use crate::format::{Overflow, Rounding};
+use crate::kernel::Job;
+use crate::quant::QTensorParts;
+use crate::{Format, Zero};
+
+macro_rules! reads {
+    ($class:ident, $variant:literal, $help:literal, $change:expr) => {
+        Fault { class: Class::$class, variant: $variant, help: $help, how: How::Reads($change), settings: plain }
+    };
+}
+
+/// A change of the quantized tensor of one operand.
+macro_rules! of {
+    ($class:ident, $variant:literal, $side:ident, $help:literal, $change:expr) => {
+        reads!($class, $variant, $help, |job, _| edit(job, Side::$side, $change))
+    };
+}
+
+#[rustfmt::skip]
+pub const FAULTS: &[Fault] = &[
+    of!(BitsReinterpreted, "a.sibling", A, "codes of a are read as the sibling format (e4m3 e5m2, int4 uint4, e2m3 e3m2)", sibling),
+    of!(BitsReinterpreted, "b.sibling", B, "codes of b are read as the sibling format (e4m3 e5m2, int4 uint4, e2m3 e3m2)", sibling),
+    of!(BitsReinterpreted, "a.fnuz", A, "FP8 codes of a are read as fnuz: half of every value", fnuz),
+    of!(BitsReinterpreted, "b.fnuz", B, "FP8 codes of b are read as fnuz: half of every value", fnuz),
+    of!(BitsReinterpreted, "a.scale_bytes", A, "8-bit scales of a are read as the other 8-bit scale format", scale_bytes),
+    of!(BitsReinterpreted, "b.scale_bytes", B, "8-bit scales of b are read as the other 8-bit scale format", scale_bytes),
+    of!(BitsReinterpreted, "b.scale_halves", B, "16-bit scales of b are read as the other 16-bit format", scale_halves),
+    of!(BitsReinterpreted, "a.scale_halves", A, "16-bit scales of a are read as the other 16-bit format", scale_halves),
+    of!(BitsReinterpreted, "a.zero_unsigned", A, "zero points of a are read without their sign", |p| zeros(p, |z, _| z & 0xff)),
+    of!(BitsReinterpreted, "b.zero_unsigned", B, "zero points of b are read without their sign", |p| zeros(p, |z, f| z & ((1 << f.bits()) - 1))),
+    of!(CodecEdge, "a.subnormal_flushed", A, "subnormal codes of a decode to zero", |p| codes(p, flushed)),
+    of!(CodecEdge, "b.subnormal_flushed", B, "subnormal codes of b decode to zero", |p| codes(p, flushed)),
+    of!(CodecEdge, "a.subnormal_as_normal", A, "subnormal codes of a decode with a hidden one", |p| codes(p, as_normal)),
+    of!(CodecEdge, "b.subnormal_as_normal", B, "subnormal codes of b decode with a hidden one", |p| codes(p, as_normal)),
+    of!(CodecEdge, "a.top_binade", A, "the top binade of a decodes to its smallest value", |p| codes(p, top_binade)),
+    of!(CodecEdge, "b.top_binade", B, "the top binade of b decodes to its smallest value", |p| codes(p, top_binade)),
+    of!(CodecEdge, "b.smallest_integer", B, "the smallest integer code of b decodes to its neighbour", |p| codes(p, smallest_integer)),
+    of!(CodecEdge, "a.smallest_integer", A, "the smallest integer code of a decodes to its neighbour", |p| codes(p, smallest_integer)),
+    of!(PackPermute, "a.pairs", A, "the two codes of each pair along K of a are exchanged (nibble order)", |p| along_k(p, 2, |k| k ^ 1)),
+    of!(PackPermute, "b.pairs", B, "the two codes of each pair along K of b are exchanged (nibble order)", |p| along_k(p, 2, |k| k ^ 1)),
+    of!(PackPermute, "b.interleaved_8", B, "codes of b in eights: evens, then odds", |p| along_k(p, 8, |k| (k % 4) * 2 + k / 4)),
+    of!(PackPermute, "a.interleaved_8", A, "codes of a in eights: evens, then odds", |p| along_k(p, 8, |k| (k % 4) * 2 + k / 4)),
+    of!(PackPermute, "b.deinterleaved_8", B, "codes of b in eights: halves alternate", |p| along_k(p, 8, |k| (k % 2) * 4 + k / 2)),
+    of!(PackPermute, "b.fours_16", B, "codes of b in sixteens: a 4×4 block transposed", |p| along_k(p, 16, |k| (k % 4) * 4 + k / 4)),
+    of!(PackPermute, "b.halves_64", B, "the two halves of every 64 codes of b are exchanged", |p| along_k(p, 64, |k| k ^ 32)),
+    of!(PackPermute, "b.rows_8", B, "rows of b in eights: halves alternate", |p| across_rows(p, 8, |r| (r % 2) * 4 + r / 2)),
+    of!(PackPermute, "b.stale_bits", B, "the bits of the code before are left in every second code of b", stale_bits),
+    of!(ZpOffset, "a.plus_one", A, "zero points of a are one too large", |p| zeros(p, |z, _| z + 1)),
+    of!(ZpOffset, "b.plus_one", B, "zero points of b are one too large", |p| zeros(p, |z, _| z + 1)),
+    of!(ZpOffset, "a.minus_one", A, "zero points of a are one too small", |p| zeros(p, |z, _| z - 1)),
+    of!(ZpOffset, "b.minus_one", B, "zero points of b are one too small", |p| zeros(p, |z, _| z - 1)),
+    of!(ZpOffset, "b.eight", B, "zero points of b are of the other sign convention: 8 more or less", |p| zeros(p, |z, f| if f == Format::Uint4 { z - 8 } else { z + 8 })),
+    of!(ZpOffset, "a.half_range", A, "zero points of a are of the other sign convention: 128 more", |p| zeros(p, |z, f| if f == Format::Int8 { z + 128 } else { z })),
+    of!(ZpOffset, "b.zero_underflows", B, "a zero point of zero, stored minus one, wraps to 15", |p| zeros(p, |z, f| if z == 0 { (1 << f.bits()) - 1 } else { z })),
+    of!(ZpCorrection, "a.omitted", A, "the term of a's zero points is missing", |p| zeros(p, |_, _| 0)),
+    of!(ZpCorrection, "b.omitted", B, "the term of b's zero points is missing", |p| zeros(p, |_, _| 0)),
+    of!(ZpCorrection, "a.negated", A, "the term of a's zero points has the wrong sign", |p| zeros(p, |z, _| -z)),
+    of!(ZpCorrection, "b.negated", B, "the term of b's zero points has the wrong sign", |p| zeros(p, |z, _| -z)),
+    of!(ZpCorrection, "b.default", B, "the middle of the range instead of b's zero points", |p| zeros(p, |_, f| if f == Format::Uint4 { 8 } else { 0 })),
+    of!(ZpCorrection, "b.first_group", B, "the first group's zero point of b for all groups of a row", shared_zero),
+    reads!(ZpCorrection, "both.omitted", "the terms of both zero points are missing",
+        |job, _| edit(&edit(job, Side::A, |p| zeros(p, |_, _| 0))?, Side::B, |p| zeros(p, |_, _| 0))),
+    reads!(KTail, "a.overread", "the last 16 of K of a are those of the next row's start", |job, _| edit(job, Side::A, overread)),
+    reads!(AccState, "a.reused.64", "the first 64 of K of a are used again for every 64", reused),
+    reads!(RoundOrder, "b.weights_in_f32", "weights are dequantized in f32, not in their scales' type", weights_in_f32),
+];
+
+/// The sibling of a format with as many bits.
+pub fn sibling_of(f: Format) -> Option<Format> {
+    Some(match f {
+        Format::E4m3 => Format::E5m2,
+        Format::E5m2 => Format::E4m3,
+        Format::E4m3Fnuz => Format::E5m2Fnuz,
+        Format::E5m2Fnuz => Format::E4m3Fnuz,
+        Format::Int4 => Format::Uint4,
+        Format::Uint4 => Format::Int4,
+        Format::E2m3 => Format::E3m2,
+        Format::E3m2 => Format::E2m3,
+        _ => return None,
+    })
+}
+
+fn sibling(p: &mut QTensorParts) -> Option<()> {
+    p.format = sibling_of(p.format)?;
+    Some(())
+}
+
+/// A fnuz exponent bias is one more than that of the OCP format: every finite value is read at half.
+fn fnuz(p: &mut QTensorParts) -> Option<()> {
+    matches!(p.format, Format::E4m3 | Format::E5m2).then_some(())?;
+    map_scales(p, |_, _, s| s * 0.5)
+}
+
+fn read_scales_as(p: &mut QTensorParts, from: Format, to: Format) -> Option<()> {
+    (p.scale_format == from).then_some(())?;
+    p.scale_format = Format::F32;
+    map_scales(p, |_, _, s| {
+        let x = to.decode(from.encode(f64::from(s), Rounding::NearestEven, Overflow::Saturate));
+        if x.is_finite() { x as f32 } else { 0.0 }
+    })
+}
+fn scale_bytes(p: &mut QTensorParts) -> Option<()> {
+    match p.scale_format {
+        Format::E8m0 => read_scales_as(p, Format::E8m0, Format::E4m3),
+        Format::E4m3 => read_scales_as(p, Format::E4m3, Format::E8m0),
+        _ => None,
+    }
+}
+fn scale_halves(p: &mut QTensorParts) -> Option<()> {
+    match p.scale_format {
+        Format::F16 => read_scales_as(p, Format::F16, Format::Bf16),
+        Format::Bf16 => read_scales_as(p, Format::Bf16, Format::F16),
+        _ => None,
+    }
+}
+
+/// Replaces codes by `f(format, code)`. Refuses when nothing changes.
+fn codes(p: &mut QTensorParts, f: fn(Format, u32) -> u32) -> Option<()> {
+    let before = p.codes.clone();
+    let format = p.format;
+    p.codes.iter_mut().for_each(|c| *c = f(format, u32::from(*c)) as u8);
+    (before != p.codes).then_some(())
+}
+fn is_subnormal(f: Format, code: u32) -> bool {
+    let magnitude = code & !f.sign_bit();
+    !f.is_integer() && magnitude > 0 && magnitude < 1 << f.spec().mantissa
+}
+/// Subnormal codes as zeros of their sign.
+pub fn flushed(f: Format, code: u32) -> u32 {
+    if is_subnormal(f, code) { code & f.sign_bit() } else { code }
+}
+fn as_normal(f: Format, code: u32) -> u32 {
+    if is_subnormal(f, code) { code | 1 << f.spec().mantissa } else { code }
+}
+/// Codes of the binade of the largest value as the smallest of it.
+pub fn top_binade(f: Format, code: u32) -> u32 {
+    if f.is_integer() {
+        return code;
+    }
+    let (sign, magnitude) = (code & f.sign_bit(), code & !f.sign_bit());
+    let first = f.max_code() >> f.spec().mantissa << f.spec().mantissa;
+    if magnitude > first && magnitude <= f.max_code() { sign | first } else { code }
+}
+fn smallest_integer(f: Format, code: u32) -> u32 {
+    if f.is_integer() && f.decode(code) == f.min_finite() { (code + 1) & ((1 << f.bits()) - 1) } else { code }
+}
+
+/// Codes of each row taken within every `period` from `from(place)`; a short last period stays. Refuses when nothing changes.
+fn along_k(p: &mut QTensorParts, period: usize, from: fn(usize) -> usize) -> Option<()> {
+    let before = p.codes.clone();
+    let cols = p.cols;
+    (cols >= period).then_some(())?;
+    for (row, old) in p.codes.chunks_mut(cols).zip(before.chunks(cols)) {
+        for (new, old) in row.chunks_exact_mut(period).zip(old.chunks_exact(period)) {
+            (0..period).for_each(|k| new[k] = old[from(k)]);
+        }
+    }
+    (before != p.codes).then_some(())
+}
+/// Rows of codes taken within every `period` from `from(place)`; scales stay.
+fn across_rows(p: &mut QTensorParts, period: usize, from: fn(usize) -> usize) -> Option<()> {
+    let before = p.codes.clone();
+    let cols = p.cols;
+    for r in 0..p.rows / period * period {
+        let source = r / period * period + from(r % period);
+        p.codes[r * cols..(r + 1) * cols].copy_from_slice(&before[source * cols..(source + 1) * cols]);
+    }
+    (before != p.codes).then_some(())
+}
+fn stale_bits(p: &mut QTensorParts) -> Option<()> {
+    (p.format.bits() == 4).then_some(())?;
+    let before = p.codes.clone();
+    let cols = p.cols.max(1);
+    for (i, c) in p.codes.iter_mut().enumerate() {
+        if i % cols % 2 == 1 {
+            *c |= before[i - 1];
+        }
+    }
+    (before != p.codes).then_some(())
+}
+
+/// Replaces each zero point by `f(z, format)`; an additive one as if it were `−z / scale_inv` steps. Refuses when nothing changes.
+fn zeros(p: &mut QTensorParts, f: fn(i32, Format) -> i32) -> Option<()> {
+    let (before, format) = (p.zero.clone(), p.format);
+    match &mut p.zero {
+        Zero::None => return None,
+        Zero::Integer(z) => z.iter_mut().for_each(|z| *z = f(*z, format)),
+        Zero::Additive { zero, .. } => {
+            for (z, s) in zero.iter_mut().zip(&p.scale_inv) {
+                let steps = f64::from(-*z / *s);
+                let whole = steps.round();
+                let moved = f64::from(f(whole as i32, format));
+                if moved != whole {
+                    // Relative to where it was; a term that is gone is gone.
+                    let steps = if moved == 0.0 {
+                        0.0
+                    } else if moved == -whole {
+                        -steps
+                    } else {
+                        steps + moved - whole
+                    };
+                    let t = if p.scale_format == Format::F32 { Format::F32 } else { p.scale_format };
+                    *z = t.decode(t.encode(-steps * f64::from(*s), Rounding::NearestEven, Overflow::Saturate)) as f32;
+                }
+            }
+        }
+    }
+    (before != p.zero).then_some(())
+}
+fn shared_zero(p: &mut QTensorParts) -> Option<()> {
+    let (_, cols) = grid(p);
+    (cols > 1).then_some(())?;
+    let before = p.zero.clone();
+    match &mut p.zero {
+        Zero::None => return None,
+        Zero::Integer(z) => (0..z.len()).for_each(|i| z[i] = z[i / cols * cols]),
+        Zero::Additive { zero: z, .. } => (0..z.len()).for_each(|i| z[i] = z[i / cols * cols]),
+    }
+    (before != p.zero).then_some(())
+}
+
+fn overread(p: &mut QTensorParts) -> Option<()> {
+    (p.cols > 32 && p.rows > 1 && matches!(p.zero, Zero::None)).then_some(())?;
+    let before = p.codes.clone();
+    for r in 0..p.rows {
+        let next = (r + 1) % p.rows * p.cols;
+        let tail = (r + 1) * p.cols - 16;
+        p.codes[tail..tail + 16].copy_from_slice(&before[next..next + 16]);
+    }
+    (before != p.codes).then_some(())
+}
+
+/// Every K tile reads the codes of the first.
+fn reused(job: &Job, _: Setting) -> Option<Job> {
+    super::inject::is_product(job.op).then_some(())?;
+    edit(job, Side::A, |p| {
+        (p.cols > 64).then_some(())?;
+        let before = p.codes.clone();
+        let cols = p.cols;
+        p.codes.iter_mut().enumerate().for_each(|(i, c)| *c = before[i / cols * cols + i % cols % 64]);
+        (before != p.codes).then_some(())
+    })
+}
+
+fn weights_in_f32(job: &Job, _: Setting) -> Option<Job> {
+    edit(job, Side::B, |p| {
+        (p.format.is_integer() && matches!(p.scale_format, Format::Bf16 | Format::F16)).then_some(())?;
+        p.scale_format = Format::F32;
+        Some(())
+    })
+}
