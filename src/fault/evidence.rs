@@ -2,6 +2,7 @@
 
 use crate::Tensor;
 use crate::kernel::{Backend, Job, Output};
+use crate::sweep::evidence::Judgement;
 
 /// Scales that were used at earlier steps, newest first: with them a stale one can be named.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +26,8 @@ pub struct Evidence<'a> {
     pub model: Option<&'a Output>,
     /// Who ran it: the CPU kernels sum in a known order, others in any.
     pub backend: Backend,
+    /// What [`judge`](crate::sweep::evidence::judge) said of each part: its bound and its values.
+    pub judged: &'a [Judgement],
     /// The unquantized operands, where they are known: a kernel that skips quantization is recognised by them.
     pub exact_a: Option<&'a Tensor>,
     pub exact_b: Option<&'a Tensor>,
@@ -32,8 +35,8 @@ pub struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// Nothing known but the launch.
-    pub fn new(job: &'a Job, output: &'a Output, backend: Backend) -> Self {
-        Self { job, output, model: None, backend, exact_a: None, exact_b: None, history: None }
+    /// Nothing known but the launch and its judgement.
+    pub fn new(job: &'a Job, output: &'a Output, backend: Backend, judged: &'a [Judgement]) -> Self {
+        Self { job, output, model: None, backend, judged, exact_a: None, exact_b: None, history: None }
     }
 }

@@ -39,50 +39,56 @@ pub fn read(job: &Job, faults: &[Set]) -> Option<Job> {
 /// What a kernel with these faults writes for the job; with none, the right result. `Ok(None)` when a fault does not apply: the
 /// job has nothing it could go wrong with. Errors: the right kernel's.
 pub fn inject(job: &Job, faults: &[Set]) -> Result<Option<Output>> {
-    let Some(changed) = read(job, faults) else { return Ok(None) };
-    // A changed job that no kernel takes is one that the fault cannot happen to.
-    let Ok(kernel) = kernel::find(KERNELS, &changed, Backend::Cpu) else { return Ok(None) };
+    match read(job, faults) {
+        // A changed job that no kernel takes is one that the fault cannot happen to.
+        Some(changed) if kernel::find(KERNELS, &changed, Backend::Cpu).is_ok() => written(&changed, faults),
+        _ => Ok(None),
+    }
+}
+
+/// What is written by a kernel that reads `changed`: [`inject`] after [`read`].
+pub fn written(changed: &Job, faults: &[Set]) -> Result<Option<Output>> {
     let mut joined = None;
     for (fault, setting) in faults {
         if let How::Sums { pieces, join, .. } = fault.how {
-            let Some(pieces) = pieces(&changed, *setting) else { return Ok(None) };
-            joined = sums::joined(&changed, &pieces, &|acc, x| join(acc, x, *setting))?;
+            let Some(pieces) = pieces(changed, *setting) else { return Ok(None) };
+            joined = sums::joined(changed, &pieces, &|acc, x| join(acc, x, *setting))?;
             if joined.is_none() {
                 return Ok(None);
             }
         }
     }
     let mut output = match &joined {
-        Some(Joined { values }) => store(&changed, &Plan::of(&changed)?, values.clone())?,
-        None => kernel.run(&changed)?,
+        Some(Joined { values }) => store(changed, &Plan::of(changed)?, values.clone())?,
+        None => right(changed)?,
     };
     for (fault, setting) in faults {
-        if let How::Encodes(code) = fault.how {
-            let before = match &joined {
-                Some(Joined { values }) => vec![values.clone()],
-                None => match unrounded(&changed)? {
-                    Some(values) => values,
-                    None => return Ok(None),
-                },
-            };
-            let changed_any = recode(&changed, &mut output, &before, &|e| code(&changed, e, *setting));
-            if changed_any.is_none() {
-                return Ok(None);
+        let applied = match fault.how {
+            How::Encodes(code) => {
+                let before = match &joined {
+                    Some(Joined { values }) => Some(vec![values.clone()]),
+                    None => unrounded(changed)?,
+                };
+                before.and_then(|v| recode(changed, &mut output, &v, &|e| code(changed, e, *setting)))
             }
+            _ => Some(()),
+        };
+        if applied.is_none() {
+            return Ok(None);
         }
     }
     for (fault, setting) in faults {
         if let How::Places(places) = fault.how {
             for part in &mut output.parts {
                 let (rows, cols) = shape_of(&part.d);
-                let Some(moves) = places(&changed, Shape { rows, cols }, *setting) else { return Ok(None) };
+                let Some(moves) = places(changed, Shape { rows, cols }, *setting) else { return Ok(None) };
                 part.d = moved(&part.d, &moves)?;
             }
         }
     }
     for (fault, setting) in faults {
         if let How::Beside(change) = fault.how
-            && change(&changed, &mut output, *setting).is_none()
+            && change(changed, &mut output, *setting).is_none()
         {
             return Ok(None);
         }

@@ -13,17 +13,23 @@
 pub mod beside;
 pub mod class;
 pub mod codes;
+pub mod diagnose;
 pub mod edit;
 pub mod encode;
 pub mod evidence;
 pub mod group;
 pub mod inject;
+pub mod locate;
 pub mod place;
+pub mod predict;
 pub mod requant;
 pub mod scale;
+pub mod settings;
+pub mod subset;
 pub mod sums;
 
 pub use class::{CLASSES, Class, ClassSpec};
+pub use diagnose::{Diagnosis, Finding, diagnose};
 pub use evidence::{Evidence, History};
 
 use crate::kernel::{Job, Output};

@@ -1,0 +1,184 @@
+//! Which fault explains what was written: the catalogue searched, the best answer and its runner-up, or "unknown" with where the error
+//! lives.
+
+use super::inject::Set;
+use super::locate::{self, Location};
+use super::predict::{Fit, Scene};
+use super::settings::{self, Gains};
+use super::{Class, Evidence, How, faults};
+use crate::Result;
+use rayon::prelude::*;
+use std::time::{Duration, Instant};
+
+/// One explanation.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Finding {
+    /// `class:variant`; of a compound both, joined by ` + `.
+    pub fault: String,
+    #[serde(skip)]
+    pub class: Class,
+    pub variant: &'static str,
+    /// `a`, `b` or `out`.
+    pub operand: &'static str,
+    /// The share of the error's energy that it explains.
+    pub explains: f64,
+    /// What the kernel does, and the parameters that fit.
+    pub detail: String,
+    /// What to look at in the kernel.
+    pub look: &'static str,
+    /// Whether what remains is rounding.
+    pub accepted: bool,
+    /// Whether nothing remains.
+    pub exact: bool,
+    /// Numbers fitted to the result.
+    pub freedom: usize,
+}
+
+/// The answer for one result.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Diagnosis {
+    /// What was found, best first; empty when nothing in the catalogue explains the error to rounding.
+    pub findings: Vec<Finding>,
+    /// The best of what does not suffice, when nothing does; else the next best explanation.
+    pub runner_up: Option<Finding>,
+    /// Other faults that would have written exactly the same here.
+    pub same_result: Vec<String>,
+    /// Where the error lives.
+    pub location: Location,
+}
+
+impl Diagnosis {
+    /// One line: fault, parameters, share, runner-up, what to look at; or "unknown" and where.
+    pub fn line(&self) -> String {
+        let Some(best) = self.findings.first() else {
+            let near = self.runner_up.as_ref().filter(|r| r.explains > 0.5);
+            let near = near.map_or(String::new(), |r| format!("; nearest: {} explains {:.1} %", r.fault, 100.0 * r.explains));
+            return format!("unknown: {}{near}", self.location.words);
+        };
+        let next =
+            self.runner_up.as_ref().map_or(String::new(), |r| format!("; next: {} {:.1} %", r.fault, 100.0 * r.explains));
+        let also = if self.same_result.is_empty() {
+            String::new()
+        } else {
+            format!("; the same here: {}", self.same_result.join(", "))
+        };
+        format!("{} ({}; {:.2} %{next}{also}; look at {})", best.fault, best.detail, 100.0 * best.explains, best.look)
+    }
+}
+
+/// A fault tried.
+struct Tried {
+    set: Vec<Set>,
+    fit: Fit,
+    freedom: usize,
+}
+
+impl Tried {
+    /// Larger is better: accepted first, then nothing left, then few numbers fitted, then what it explains.
+    fn key(&self) -> (bool, bool, std::cmp::Reverse<usize>, f64) {
+        let f = &self.fit;
+        (
+            f.accepted(),
+            f.accepted() && f.exact,
+            std::cmp::Reverse(if f.accepted() { self.freedom } else { 0 }),
+            f.share - f.misses * 1e-3,
+        )
+    }
+}
+
+fn better(a: &Tried, b: &Tried) -> std::cmp::Ordering {
+    let ((a0, a1, a2, a3), (b0, b1, b2, b3)) = (a.key(), b.key());
+    b0.cmp(&a0).then(b1.cmp(&a1)).then(b2.cmp(&a2)).then(b3.total_cmp(&a3))
+}
+
+/// Searches the catalogue for `limit` at most. `Ok(None)`: nothing to explain, the result is right to rounding.
+///
+/// Every fault that applies is tried in every setting that the result suggests; when none leaves only rounding, the best few are
+/// tried together with every other. Errors: the right kernel's on the job.
+pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>> {
+    let started = Instant::now();
+    let scene = Scene::new(evidence)?;
+    let clean = scene.clean_fit();
+    if clean.exact || (evidence.model.is_none() && clean.accepted()) {
+        return Ok(None);
+    }
+    let gains = Gains::of(&scene);
+    let late = |share: f64| started.elapsed() > limit.mul_f64(share);
+    let try_set = |set: Vec<Set>, fitted: bool| -> Option<Tried> {
+        let parameters =
+            |(f, s): &Set| usize::from(s.by != 1.0) + usize::from(super::place::is_placed(f)) + usize::from(s.at > 0);
+        let freedom = set.iter().map(parameters).sum::<usize>() + usize::from(fitted) + 2 * (set.len() - 1);
+        scene.fit(&set, fitted).map(|fit| Tried { set, fit, freedom })
+    };
+    let singles: Vec<(Set, bool)> =
+        faults().flat_map(|f| settings::of(f, &scene, &gains).into_iter().map(move |(s, fitted)| ((f, s), fitted))).collect();
+    let mut tried: Vec<Tried> =
+        singles.par_iter().filter(|_| !late(0.6)).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
+    tried.sort_by(better);
+    if !tried.first().is_some_and(|t| t.fit.accepted()) {
+        let mut pairs = Vec::new();
+        for first in tried.iter().filter(|t| t.fit.share > 0.1).take(6) {
+            for (second, _) in singles.iter().filter(|(s, fitted)| !fitted && s.0.class != Class::VacuousOracle) {
+                if !std::ptr::eq(first.set[0].0, second.0) && compatible(first.set[0], *second) {
+                    pairs.push(vec![first.set[0], *second]);
+                }
+            }
+        }
+        let more: Vec<Tried> = pairs.into_par_iter().filter(|_| !late(1.0)).filter_map(|set| try_set(set, false)).collect();
+        tried.extend(more);
+        tried.sort_by(better);
+    }
+    let describe = |t: &Tried| finding(t, &scene);
+    let accepted = tried.first().is_some_and(|t| t.fit.accepted());
+    let same = |t: &&Tried| accepted && t.fit.exact && tried[0].fit.exact && t.set.len() == tried[0].set.len();
+    let same_result = tried.iter().skip(1).filter(same).map(|t| describe(t).fault).collect();
+    let other = tried.iter().skip(usize::from(accepted)).find(|t| !(accepted && t.fit.exact && tried[0].fit.exact));
+    Ok(Some(Diagnosis {
+        findings: tried.iter().take(1).filter(|t| t.fit.accepted()).map(describe).collect(),
+        runner_up: other.filter(|t| t.fit.share > 0.0).map(describe),
+        same_result,
+        location: locate::locate(&scene),
+    }))
+}
+
+/// Two faults that do not undo each other: one of each place in the kernel, or both of what is read.
+fn compatible(a: Set, b: Set) -> bool {
+    match (a.0.how, b.0.how) {
+        (How::Reads(_), How::Reads(_)) => operand(a.0.variant) != operand(b.0.variant) || a.0.class != b.0.class,
+        (x, y) => std::mem::discriminant(&x) != std::mem::discriminant(&y),
+    }
+}
+
+/// Which operand a variant is about.
+fn operand(variant: &str) -> &'static str {
+    match variant.split('.').next() {
+        Some("a") => "a",
+        Some("b") => "b",
+        _ => "out",
+    }
+}
+
+fn finding(t: &Tried, scene: &Scene) -> Finding {
+    let (first, _) = t.set[0];
+    let names: Vec<String> = t.set.iter().map(|(f, _)| f.name()).collect();
+    let details: Vec<String> = t
+        .set
+        .iter()
+        .map(|(f, s)| match settings::words(f, scene, *s) {
+            w if w.is_empty() => f.help.to_string(),
+            w => format!("{}, {w}", f.help),
+        })
+        .collect();
+    Finding {
+        fault: names.join(" + "),
+        class: first.class,
+        variant: first.variant,
+        operand: operand(first.variant),
+        explains: t.fit.share,
+        detail: details.join("; and "),
+        look: first.class.spec().look,
+        accepted: t.fit.accepted(),
+        exact: t.fit.exact,
+        freedom: t.freedom,
+    }
+}

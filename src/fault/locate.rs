@@ -1,0 +1,138 @@
+//! Where an error lives: rows, columns, tiles, slices of K, magnitudes and signs. Words for the reason, numbers for figures.
+
+use super::edit::{Side, operand};
+use super::inject::is_product;
+use super::predict::Scene;
+use crate::kernel::Operand;
+use crate::op::Op;
+
+/// Where an error lives.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Location {
+    /// In a sentence.
+    pub words: String,
+    /// The share of wrong elements in each of up to 64 bands of rows, and of columns.
+    pub rows: Vec<f64>,
+    pub cols: Vec<f64>,
+    /// Squared correlation of the error with the partial sum of each slice of K (products).
+    pub k: Vec<f64>,
+    /// The share of wrong elements by magnitude of the right value: eighths of the elements, smallest first.
+    pub magnitudes: Vec<f64>,
+    /// The mean sign of (actual − right)·right of the wrong elements: −1 all too small, 1 all too large.
+    pub outward: f64,
+}
+
+/// Slices of K that are told apart.
+const SLICES: usize = 16;
+
+/// Where the first part of the result is wrong: outside its bound, or (where all are inside) not as rounded.
+pub fn locate(scene: &Scene) -> Location {
+    let Some(j) = scene.evidence.judged.first() else { return Location::default() };
+    let (n, cols) = (j.actual.len(), j.cols.max(1));
+    let ideal = j.bound.ideal();
+    let Ok(ratios) = j.bound.ratios(&j.actual) else { return Location::default() };
+    let mut wrong: Vec<usize> = (0..n).filter(|i| !(ratios[*i] <= 1.0)).collect();
+    let outside = !wrong.is_empty();
+    if !outside {
+        wrong = (0..n).filter(|i| j.actual[*i] != j.bound.out().round(*i, ideal[*i])).collect();
+    }
+    if wrong.is_empty() {
+        return Location { words: "the result is right; what stands beside it is not".into(), ..Location::default() };
+    }
+    let rows = n / cols;
+    let share = |count: usize, line: &dyn Fn(usize) -> usize| -> Vec<f64> {
+        let bands = count.clamp(1, 64);
+        let mut v = vec![0.0; bands];
+        wrong.iter().for_each(|i| v[line(*i) * bands / count.max(1)] += 1.0);
+        let size = n as f64 / bands as f64;
+        v.into_iter().map(|x: f64| (x / size).min(1.0)).collect()
+    };
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|a, b| ideal[*a].abs().total_cmp(&ideal[*b].abs()));
+    let mut is_wrong = vec![false; n];
+    wrong.iter().for_each(|i| is_wrong[*i] = true);
+    let magnitudes: Vec<f64> = (0..8)
+        .map(|e| {
+            let part = &order[e * n / 8..(e + 1) * n / 8];
+            part.iter().filter(|i| is_wrong[**i]).count() as f64 / part.len().max(1) as f64
+        })
+        .collect();
+    let signs = wrong.iter().map(|i| (j.actual[*i] - ideal[*i]) * ideal[*i]).filter(|x| !x.is_nan() && *x != 0.0);
+    let (count, sum) = signs.fold((0usize, 0.0), |(c, s), x| (c + 1, s + x.signum()));
+    let outward = if count > 0 { sum / count as f64 } else { 0.0 };
+    let mut location = Location {
+        words: String::new(),
+        rows: share(rows, &|i| i / cols),
+        cols: share(cols, &|i| i % cols),
+        k: by_slice(scene, &j.actual, ideal).unwrap_or_default(),
+        magnitudes,
+        outward,
+    };
+    location.words = words(&location, &wrong, rows, cols, &j.actual, outside);
+    location
+}
+
+fn words(l: &Location, wrong: &[usize], rows: usize, cols: usize, actual: &[f64], outside: bool) -> String {
+    let n = rows * cols;
+    let (first, last) = (
+        |v: &dyn Fn(usize) -> usize| wrong.iter().map(|i| v(*i)).min().unwrap_or(0),
+        |v: &dyn Fn(usize) -> usize| wrong.iter().map(|i| v(*i)).max().unwrap_or(0),
+    );
+    let (r0, r1, c0, c1) = (first(&|i| i / cols), last(&|i| i / cols), first(&|i| i % cols), last(&|i| i % cols));
+    let what = if outside { "outside the bound" } else { "not as rounded" };
+    let mut text = vec![format!("{} of {n} elements {what}", wrong.len())];
+    let within = (r1 - r0 + 1) * (c1 - c0 + 1);
+    if within < n {
+        let dense = wrong.len() as f64 / within as f64;
+        text.push(format!("all in rows {r0}…{r1}, columns {c0}…{c1} ({:.0} % of that rectangle)", 100.0 * dense));
+    } else {
+        text.push(format!("spread over all rows and columns ({:.2} %)", 100.0 * wrong.len() as f64 / n as f64));
+    }
+    let nan = wrong.iter().filter(|i| !actual[**i].is_finite()).count();
+    if nan > 0 {
+        text.push(format!("{nan} of them NaN or Inf"));
+    }
+    if let Some((slice, r2)) = l.k.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, r2)| *r2 > 0.5) {
+        text.push(format!("{:.0} % of the error is the partial sum of slice {slice} of {} of K", 100.0 * r2, l.k.len()));
+    }
+    let (small, large) = (l.magnitudes[0], l.magnitudes[7]);
+    if large > 4.0 * small + 0.01 {
+        text.push("mostly large values".into());
+    } else if small > 4.0 * large + 0.01 {
+        text.push("mostly small values".into());
+    }
+    if l.outward.abs() > 0.9 {
+        text.push(if l.outward > 0.0 { "too large in magnitude" } else { "too small in magnitude" }.into());
+    }
+    text.join(", ")
+}
+
+/// Squared correlation of the error with the partial sums of slices of K, over the sampled elements.
+fn by_slice(scene: &Scene, actual: &[f64], ideal: &[f64]) -> Option<Vec<f64>> {
+    let job = scene.evidence.job;
+    (is_product(job.op) && job.op == Op::Gemm).then_some(())?;
+    let (a, b) = (operand(job, Side::A)?, operand(job, Side::B)?);
+    matches!(a, Operand::High(_) | Operand::Quantized(_) | Operand::Dynamic(_)).then_some(())?;
+    let k = a.cols();
+    let (a, b) = (a.to_f64(), b.to_f64());
+    let cols = scene.shape.cols;
+    let slices = SLICES.min(k);
+    let mut sums = vec![(0.0f64, 0.0f64); slices];
+    let mut energy = 0.0;
+    for i in &scene.sample.rows {
+        for j in &scene.sample.cols {
+            let e = actual[i * cols + j] - ideal[i * cols + j];
+            if !e.is_finite() {
+                continue;
+            }
+            energy += e * e;
+            for (s, (dot, size)) in sums.iter_mut().enumerate() {
+                let range = ndarray::s![s * k / slices..(s + 1) * k / slices];
+                let p = a.row(*i).slice(range).dot(&b.row(*j).slice(range));
+                *dot += p * e;
+                *size += p * p;
+            }
+        }
+    }
+    Some(sums.into_iter().map(|(dot, size)| if size * energy > 0.0 { dot * dot / (size * energy) } else { 0.0 }).collect())
+}

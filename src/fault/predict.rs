@@ -1,0 +1,314 @@
+//! What a fault would have written beside what was written: how much of the error it explains, and whether rounding is all that
+//! remains.
+
+use super::inject::{Set, canary, is_product, read, shape_of, unrounded, written};
+use super::subset::{self, Sample};
+use super::{Evidence, How, Shape, Source};
+use crate::kernel::{Data, Job, Output};
+use crate::op::{self, Args64};
+use crate::sweep::evidence::values;
+use crate::{Result, Tensor};
+
+/// Errors count in steps of the output, up to this many.
+const CAP: f64 = 1e4;
+
+/// How well a prediction fits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fit {
+    /// Share of the error's energy that is gone when the prediction is right.
+    pub share: f64,
+    /// Elements, and values beside the result, that rounding cannot explain.
+    pub outside: usize,
+    /// Share of elements that differ from the prediction, and the share that rounding lets differ.
+    pub misses: f64,
+    pub allowed: f64,
+    /// Everything equals the prediction.
+    pub exact: bool,
+}
+
+impl Fit {
+    /// Whether what remains is rounding.
+    pub fn accepted(&self) -> bool {
+        self.outside == 0 && self.misses <= self.allowed
+    }
+}
+
+/// One vector of what was written, with what may differ.
+struct Component {
+    name: &'static str,
+    values: Vec<f64>,
+}
+
+/// Everything that stays the same while faults are tried.
+pub struct Scene<'a> {
+    pub evidence: Evidence<'a>,
+    pub sample: Sample,
+    pub shape: Shape,
+    actual: Vec<Component>,
+    clean: Vec<Component>,
+    /// Largest bound of the right result over the magnitude of its sum (products).
+    relative: f64,
+    /// Bound, and step of the output, of every sampled element of all parts.
+    radius: Vec<f64>,
+    spacing: Vec<f64>,
+}
+
+/// Multiply-adds of a product that is computed whole for each fault.
+const SMALL: usize = 4 << 20;
+
+impl<'a> Scene<'a> {
+    /// Errors: those of the right kernel on the job.
+    pub fn new(evidence: Evidence<'a>) -> Result<Self> {
+        let job = evidence.job;
+        let (rows, cols) = evidence.output.parts.first().map_or((0, 0), |p| shape_of(&p.d));
+        let product = is_product(job.op);
+        let mut sample = Sample::whole(rows, cols);
+        if product && rows * cols * crate::sweep::product::inner(job) > SMALL {
+            let ratios = evidence.judged[0].bound.ratios(&evidence.judged[0].actual)?;
+            let mut worst: Vec<usize> = (0..ratios.len()).filter(|i| !(ratios[*i] <= 1.0)).collect();
+            worst.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));
+            let must: Vec<(usize, usize)> = worst.iter().take(16).map(|i| (i / cols, i % cols)).collect();
+            let some = Sample::of(rows, cols, 48, &must);
+            if subset::product(job, &some).is_some() {
+                sample = some;
+            }
+        }
+        let mut scene = Self {
+            evidence,
+            shape: Shape { rows, cols },
+            actual: Vec::new(),
+            clean: Vec::new(),
+            relative: 0.0,
+            radius: Vec::new(),
+            spacing: Vec::new(),
+            sample,
+        };
+        let (mut relative, magnitude) = (0.0f64, if product { scene.magnitude(job)? } else { Vec::new() });
+        for (part, j) in evidence.judged.iter().enumerate() {
+            let indices: Vec<usize> =
+                if part == 0 { scene.sample.indices(cols).collect() } else { (0..j.actual.len()).collect() };
+            for (n, i) in indices.into_iter().enumerate() {
+                let (r, d) = (j.bound.certain()[i], j.bound.ideal()[i]);
+                scene.radius.push(r);
+                scene.spacing.push(j.bound.out().spacing(i, d));
+                if let Some(m) = magnitude.get(n).filter(|m| **m > 0.0 && r.is_finite()) {
+                    relative = relative.max(r / m);
+                }
+            }
+        }
+        scene.relative = relative;
+        scene.actual = scene.components(evidence.output, true);
+        // A result no fault explains is still compared with what a right kernel of ours writes.
+        let clean = scene.written(&[])?.unwrap_or_else(|| evidence.output.clone());
+        scene.clean = scene.components(&clean, false);
+        Ok(scene)
+    }
+
+    /// Σ|a||b| of every sampled element of a product of this job.
+    fn magnitude(&self, job: &Job) -> Result<Vec<f64>> {
+        let Some(part) = subset::product(job, &self.sample) else { return Ok(Vec::new()) };
+        let o = &part.operands;
+        let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x).abs()).collect());
+        let args = Args64 {
+            a: o.a[0].to_f64().mapv(f64::abs),
+            b: o.b.as_ref().map(|b| b.to_f64().mapv(f64::abs)),
+            bias: vector(&o.bias),
+            offs: o.offs.clone(),
+            ..Args64::default()
+        };
+        Ok(op::define(job.op, &job.params, &args)?.d.into_iter().collect())
+    }
+
+    /// What a kernel with these faults writes, of the sampled elements.
+    fn written(&self, faults: &[Set]) -> Result<Option<Output>> {
+        let Some(changed) = read(self.evidence.job, faults) else { return Ok(None) };
+        let Some(part) = subset::product(&changed, &self.sample).or_else(|| self.sample.whole.then_some(changed)) else {
+            return Ok(None);
+        };
+        written(&part, faults)
+    }
+
+    /// The vectors of an output: `sampled` says that it is the whole one, to be taken at the sample.
+    fn components(&self, o: &Output, take: bool) -> Vec<Component> {
+        let mut all = Vec::new();
+        let mut add = |name, values: Vec<f64>| all.push(Component { name, values });
+        let wide = |v: &[f32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
+        let mut d = Vec::new();
+        for (i, part) in o.parts.iter().enumerate() {
+            let v = values(&part.d);
+            match take && i == 0 && !self.sample.whole {
+                true => d.extend(self.sample.indices(self.shape.cols).map(|i| v[i])),
+                false => d.extend(v),
+            }
+        }
+        add("d", d);
+        for part in &o.parts {
+            if let Data::Quantized(q) = &part.d {
+                add("scale_inv", wide(q.scale_inv()));
+            }
+            // amax of a sample is not that of the whole.
+            if let Some(a) = part.amax.filter(|_| self.sample.whole) {
+                add("amax", vec![f64::from(a)]);
+            }
+            if let Some(t) = &part.transpose {
+                add("transpose", t.codes().iter().map(|c| f64::from(*c)).collect());
+                add("transpose.scale_inv", wide(t.scale_inv()));
+            }
+        }
+        for (name, v) in [("mean", &o.mean), ("rsigma", &o.rsigma)] {
+            if let Some(v) = v {
+                add(name, wide(v));
+            }
+        }
+        if let Some(t) = &o.dbias {
+            add("dbias", wide(t.data()));
+        }
+        all
+    }
+
+    /// Whether the right result is what was written, to rounding.
+    pub fn clean_fit(&self) -> Fit {
+        self.compare(&self.clean, &self.radius, false)
+    }
+
+    /// How well these faults explain what was written. `None`: one does not apply, or changes nothing here. `fitted` says that a
+    /// number in their settings was taken from the result, so that a rounding may fall the other way.
+    pub fn fit(&self, faults: &[Set], fitted: bool) -> Option<Fit> {
+        let places = faults.iter().any(|(f, _)| matches!(f.how, How::Places(_)));
+        let (predicted, radius) = if places && !self.sample.whole {
+            if faults.len() > 1 {
+                return None;
+            }
+            (self.moved(faults[0])?, self.radius.clone())
+        } else {
+            let output = self.written(faults).ok()??;
+            let radius = match is_product(self.evidence.job.op) && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
+                // The bound grows with what is summed.
+                true => self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative).collect(),
+                false => self.radius.clone(),
+            };
+            (self.components(&output, false), self.joined_radius(faults, radius))
+        };
+        if same(&predicted, &self.clean) {
+            return None;
+        }
+        Some(self.compare(&predicted, &radius, fitted))
+    }
+
+    /// Partial sums kept in a narrow type may each fall the other way.
+    fn joined_radius(&self, faults: &[Set], mut radius: Vec<f64>) -> Vec<f64> {
+        for (fault, _) in faults {
+            if let How::Sums { ulp, .. } = fault.how
+                && self.evidence.model.is_none()
+            {
+                let ideal = &self.clean[0].values;
+                radius.iter_mut().zip(ideal).for_each(|(r, d)| *r += ulp * d.abs() + *r);
+            }
+        }
+        radius
+    }
+
+    /// A result whose elements are moved, from the right values of all of it.
+    fn moved(&self, (fault, setting): Set) -> Option<Vec<Component>> {
+        let How::Places(places) = fault.how else { return None };
+        let moves = places(self.evidence.job, self.shape, setting)?;
+        let j = &self.evidence.judged[0];
+        let (cols, out) = (self.shape.cols, j.bound.out());
+        let value = |i: usize| match moves(i / cols, i % cols) {
+            Source::From(r, c) => out.round(r * cols + c, j.bound.ideal()[r * cols + c]),
+            Source::Zero => 0.0,
+            Source::Unwritten => out.format().decode(canary(out.format())),
+        };
+        let mut all: Vec<Component> = self.clean.iter().map(|c| Component { name: c.name, values: c.values.clone() }).collect();
+        all[0].values = self.sample.indices(cols).map(value).collect();
+        Some(all)
+    }
+
+    fn compare(&self, predicted: &[Component], radius: &[f64], fitted: bool) -> Fit {
+        let mut fit = Fit { share: 0.0, outside: 0, misses: 0.0, allowed: 0.0, exact: true };
+        let (mut wrong, mut explained, mut elements, mut missed) = (0usize, 0.0, 0usize, 0usize);
+        for (a, (p, clean)) in self.actual.iter().zip(predicted.iter().zip(&self.clean)) {
+            if a.name != p.name || a.values.len() != p.values.len() {
+                fit.outside += a.values.len().max(1);
+                fit.exact = false;
+                continue;
+            }
+            let main = a.name == "d";
+            // Beside the result: exact, to f32 rounding where the result is not.
+            let loose = radius.iter().any(|r| *r > 0.0);
+            let tolerance = |i: usize| match main {
+                true => (radius[i], self.spacing[i]),
+                false if loose || fitted => (0.0, 1e-5 * p.values[i].abs()),
+                false => (0.0, 0.0),
+            };
+            let (mut before, mut after) = (0.0, 0.0);
+            for i in 0..a.values.len() {
+                let (x, y) = (a.values[i], p.values[i]);
+                let (r, step) = tolerance(i);
+                let unit = if r + step > 0.0 { r + step } else { 1e-6 * clean.values[i].abs().max(1e-30) };
+                before += error(x, clean.values[i], unit);
+                after += error(x, y, unit);
+                let equal = x == y || (x.is_nan() && y.is_nan());
+                let slack = if r > 0.0 || fitted || !main { step } else { 0.0 };
+                let near = equal || r == f64::INFINITY || (x - y).abs() <= 2.0 * r + slack * (1.0 + 1e-9);
+                fit.outside += usize::from(!near);
+                fit.exact &= equal;
+                if main {
+                    elements += 1;
+                    missed += usize::from(!equal);
+                    let flips = if step > 0.0 && r.is_finite() { (4.0 * r / step).min(1.0) } else { 1.0 };
+                    fit.allowed += if fitted { flips.max(0.02) } else { flips };
+                }
+            }
+            if before > 0.0 {
+                wrong += 1;
+                explained += 1.0 - after / before;
+            } else if after > 0.0 {
+                wrong += 1;
+            }
+        }
+        fit.share = if wrong > 0 { explained / wrong as f64 } else { 1.0 };
+        let n = elements.max(1) as f64;
+        fit.misses = missed as f64 / n;
+        fit.allowed = fit.allowed / n + 2.0 / n + 0.002 * f64::from(u8::from(fit.allowed > 0.0));
+        fit
+    }
+
+    /// v of the right kernel, where it can be asked for: what gains are fitted on.
+    pub fn unrounded(&self) -> Option<Vec<f64>> {
+        let v = unrounded(self.evidence.job).ok()??.into_iter().next()?;
+        Some(v.into_iter().map(f64::from).collect())
+    }
+
+    /// The wrong element that is farthest from right, by row and column of the first part.
+    pub fn worst(&self) -> Option<(usize, usize)> {
+        let (a, c) = (&self.actual[0].values, &self.clean[0].values);
+        let n = self.sample.rows.len() * self.sample.cols.len();
+        let errors = (0..n.min(a.len())).map(|i| error(a[i], c[i], self.spacing[i].max(1e-30)));
+        let (i, e) = errors.enumerate().max_by(|x, y| x.1.total_cmp(&y.1))?;
+        (e > 0.0).then(|| (self.sample.rows[i / self.sample.cols.len()], self.sample.cols[i % self.sample.cols.len()]))
+    }
+
+    /// What was written and what is right of a vector beside the result.
+    pub fn beside(&self, name: &str) -> Option<(&[f64], &[f64])> {
+        let i = self.actual.iter().position(|c| c.name == name)?;
+        Some((&self.actual[i].values, &self.clean.get(i)?.values))
+    }
+}
+
+/// A squared error in units, capped; what is not a number where a number belongs counts in full.
+fn error(a: f64, p: f64, unit: f64) -> f64 {
+    if a == p || (a.is_nan() && p.is_nan()) {
+        return 0.0;
+    }
+    let e = (a - p).abs() / unit;
+    if e <= CAP { e * e } else { CAP * CAP }
+}
+
+fn same(a: &[Component], b: &[Component]) -> bool {
+    let equal = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.values.len() == b.values.len() && a.values.iter().zip(&b.values).all(|(x, y)| equal(x, y)))
+}
