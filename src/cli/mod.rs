@@ -13,6 +13,7 @@ mod history;
 mod list;
 mod merge;
 mod plan;
+mod power;
 mod progress;
 #[cfg(feature = "cuda")]
 mod record;
@@ -66,6 +67,7 @@ enum Verb {
     Diff(diff::Args),
     History(history::Args),
     Plan(plan::Args),
+    Power(power::Args),
     Merge(merge::Args),
     Submit(submit::Args),
     Status(progress::Args),
@@ -105,6 +107,7 @@ pub fn main() -> u8 {
         Verb::Diff(args) => diff::run(args),
         Verb::History(args) => history::run(args),
         Verb::Plan(args) => plan::run(args),
+        Verb::Power(args) => power::run(args),
         Verb::Merge(args) => merge::run(args),
         Verb::Submit(args) => submit::run(args),
         Verb::Status(args) => progress::run(args),

@@ -21,12 +21,14 @@ pub mod group;
 pub mod inject;
 pub mod locate;
 pub mod place;
+pub mod power;
 pub mod predict;
 pub mod requant;
 pub mod scale;
 pub mod settings;
 pub mod subset;
 pub mod sums;
+pub mod tally;
 
 pub use class::{CLASSES, Class, ClassSpec};
 pub use diagnose::{Diagnosis, Finding, diagnose};

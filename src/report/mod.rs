@@ -10,6 +10,7 @@ mod page;
 pub mod plot;
 #[cfg(feature = "cuda")]
 mod roofline;
+pub mod power;
 mod summary;
 #[cfg(test)]
 mod tests;

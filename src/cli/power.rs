@@ -1,0 +1,210 @@
+//! `qassay power`: what a pass is worth, measured with wrong kernels.
+
+use super::{print, status};
+use crate::compare::Verdict;
+use crate::fault::power::{self, Ground};
+use crate::fault::tally::{self, Tallies};
+use crate::report::power as figures;
+use crate::sweep::Case;
+use crate::sweep::plan::Selection;
+use anyhow::{Context, Result, bail};
+use rayon::prelude::*;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Inject every fault of the catalogue into the CPU kernels on every case of a sweep, and report what is caught, by what, and what
+/// is not, beside what the gates of other projects catch on the same outputs.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  qassay power --sample 200\n  qassay power smoke --diagnose\n  qassay power --clean 20000")]
+pub struct Args {
+    /// Sweeps by name or path.
+    #[arg(default_value = "standard")]
+    sweep: Vec<String>,
+    /// Only cases whose name contains this text; all must match.
+    #[arg(long, value_name = "TEXT")]
+    filter: Vec<String>,
+    /// At most about this many cases, the same ones every time: a share of each table of the sweep, at least one.
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Added to every case's seed.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Also ask for a diagnosis of every fault that is caught, and count what it names rightly.
+    #[arg(long)]
+    diagnose: bool,
+    /// Judge this many clean cases over fresh seeds instead, and count the alarms.
+    #[arg(long, value_name = "N")]
+    clean: Option<usize>,
+    /// The folder for power.csv, summary.md and the figures.
+    #[arg(long, value_name = "DIR", default_value = "reports/power")]
+    out: PathBuf,
+}
+
+pub fn run(args: Args) -> Result<u8> {
+    let selection = |seed| Selection { sweeps: args.sweep.clone(), filter: args.filter.clone(), seed, ..Selection::default() };
+    if let Some(n) = args.clean {
+        return clean(n, args.seed, &selection);
+    }
+    let sweeps = selection(args.seed).load()?;
+    let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).filter(|c| c.skip.is_none()).collect();
+    let cases = sampled(cases, args.sample);
+    if cases.is_empty() {
+        bail!("no case is selected: name a sweep, or a --filter that one of its cases contains");
+    }
+    let limit = args.diagnose.then_some(Duration::from_secs(20));
+    let (started, tallies, blind) = (Instant::now(), Mutex::new(Tallies::default()), Mutex::new(0usize));
+    let notes = Mutex::new(Vec::new());
+    cases.par_iter().try_for_each(|case| -> Result<()> {
+        let ground = match Ground::of(case) {
+            Ok(ground) => ground,
+            Err(crate::Error::Unsupported { .. }) => return Ok(()),
+            Err(e) => return Err(e).with_context(|| case.id()),
+        };
+        if ground.verdict != Verdict::Pass {
+            *blind.lock().expect("no panic while held") += 1;
+            return Ok(());
+        }
+        let kills = power::kills(&ground, case.index, limit).with_context(|| case.id())?;
+        let mut lines = notes.lock().expect("no panic while held");
+        for k in &kills {
+            if let Some(n) = k.named.as_ref().filter(|n| !n.variant_right) {
+                lines.push([case.id(), k.fault.name(), n.line.clone()]);
+            }
+        }
+        tallies.lock().expect("no panic while held").add(case.op, &kills);
+        Ok(())
+    })?;
+    let tallies = tallies.into_inner().expect("no panic while held");
+    let blind = blind.into_inner().expect("no panic while held");
+    let text = summary(&tallies, cases.len(), blind, started.elapsed().as_secs_f64());
+    write(&args.out, &tallies, &notes.into_inner().expect("no panic while held"), &text, args.diagnose)?;
+    print(&format!("{text}\nreport: {}\n", args.out.join("summary.md").display()));
+    Ok(status::PASSED)
+}
+
+/// A share of each family of cases, evenly.
+fn sampled(cases: Vec<&Case>, most: Option<usize>) -> Vec<&Case> {
+    let Some(most) = most.filter(|n| *n < cases.len()) else { return cases };
+    let all = cases.len();
+    cases
+        .chunk_by(|a, b| a.family == b.family)
+        .flat_map(|family| {
+            let n = (most * family.len()).div_ceil(all).clamp(1, family.len());
+            // An odd step keeps the axes of the table from falling together.
+            (0..n).map(move |i| family[(i * family.len() / n + i) % family.len()])
+        })
+        .collect()
+}
+
+fn percent(part: usize, whole: usize) -> String {
+    if whole == 0 { "none".into() } else { format!("{:.2} % ({part} of {whole})", 100.0 * part as f64 / whole as f64) }
+}
+
+fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
+    let changed = t.sum(|t| t.changed);
+    let mut text = String::new();
+    let mut line = |s: String| {
+        let _ = writeln!(text, "{s}");
+    };
+    line(format!(
+        "{} faults of {} classes in {cases} cases ({blind} of them without power or not passing: left out), {seconds:.0} s",
+        t.0.iter().filter(|t| t.changed > 0).count(),
+        t.kills().1.values().filter(|n| **n > 0).count()
+    ));
+    line(format!("injected and changed a bit: {changed}"));
+    line(format!("caught by the device model's bits: {}", percent(t.sum(|t| t.by_model), changed)));
+    line(format!("caught by the bound and side checks alone: {}", percent(t.sum(|t| t.by_bound), changed)));
+    for (i, gate) in crate::compare::gates::GATES.iter().enumerate() {
+        line(format!("caught by {:<20} {}", gate.name, percent(t.sum(|t| t.by_gate[i]), changed)));
+    }
+    let never = |f: &dyn Fn(&tally::Tally) -> Vec<&'static str>| {
+        t.0.iter()
+            .map(|t| (t, f(t)))
+            .filter(|(_, ops)| !ops.is_empty())
+            .map(|(t, ops)| format!("  {} in {}", t.fault.name(), ops.join(", ")))
+            .collect::<Vec<_>>()
+    };
+    for (what, list) in [
+        ("the device model's bits", never(&|t| t.ops.difference(&t.ops_by_model).copied().collect())),
+        ("the bound alone", never(&|t| t.ops.difference(&t.ops_by_bound).copied().collect())),
+    ] {
+        line(format!("never caught by {what} in any case of an op: {}", if list.is_empty() { "none".into() } else { list.len().to_string() }));
+        list.into_iter().for_each(&mut line);
+    }
+    let asked = t.sum(|t| t.asked);
+    if asked > 0 {
+        line(format!("named in class: {}", percent(t.sum(|t| t.class_right), asked)));
+        line(format!("named in variant: {}", percent(t.sum(|t| t.variant_right), asked)));
+    }
+    text
+}
+
+fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, diagnosed: bool) -> Result<()> {
+    let folder = out.join("figures");
+    std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
+    let mut csv = csv::Writer::from_path(out.join("power.csv"))?;
+    let header = ["class", "variant", "changed", "device_model", "bound", "asked", "class_right", "variant_right", "named"];
+    let gates: Vec<&str> = crate::compare::gates::GATES.iter().map(|g| g.name).collect();
+    csv.write_record(header.iter().copied().chain(gates))?;
+    for t in &t.0 {
+        let named: Vec<String> = t.named.iter().map(|(n, c)| format!("{n}={c}")).collect();
+        let numbers = [t.changed, t.by_model, t.by_bound, t.asked, t.class_right, t.variant_right].map(|n| n.to_string());
+        let fields = [t.fault.class.name().to_string(), t.fault.variant.to_string()].into_iter().chain(numbers);
+        csv.write_record(fields.chain([named.join(" ")]).chain(t.by_gate.iter().map(ToString::to_string)))?;
+    }
+    csv.flush()?;
+    let mut misnamed = csv::Writer::from_path(out.join("misnamed.csv"))?;
+    misnamed.write_record(["case", "fault", "diagnosis"])?;
+    notes.iter().try_for_each(|n| misnamed.write_record(n))?;
+    misnamed.flush()?;
+    let (counts, totals) = t.kills();
+    let matrix = |columns: &[String], counts: &_, totals: &_| figures::Matrix::of(&tally::answers(), columns, counts, totals);
+    let mut all = vec![figures::kills(&matrix(&tally::judges(), &counts, &totals))];
+    if diagnosed {
+        let (counts, totals) = t.confusion();
+        all.push(figures::confusion(&matrix(&tally::answers(), &counts, &totals)));
+    }
+    let mut page = format!("# Power of verdicts\n\n```text\n{text}```\n");
+    for figure in &all {
+        std::fs::write(folder.join(format!("{}.svg", figure.id)), crate::report::plot::standalone(&figure.charts[0].1))?;
+        std::fs::write(folder.join(format!("{}.csv", figure.id)), &figure.data)?;
+        let _ = write!(page, "\n## {}\n\n{}\n\n![{}](figures/{}.svg)\n", figure.title, figure.see, figure.title, figure.id);
+    }
+    std::fs::write(out.join("summary.md"), page)?;
+    Ok(())
+}
+
+/// Clean cases of seed after seed until there are `n`.
+fn clean(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection) -> Result<u8> {
+    let (started, mut judged, mut alarms) = (Instant::now(), 0, Vec::new());
+    let mut fresh = seed.max(1);
+    while judged < n {
+        let sweeps = selection(fresh).load()?;
+        let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).filter(|c| c.skip.is_none()).take(n - judged).collect();
+        let verdicts: Vec<Option<(String, Verdict)>> = cases
+            .par_iter()
+            .map(|c| match Ground::of(c) {
+                Ok(g) => Ok(Some((c.id(), g.verdict))),
+                Err(crate::Error::Unsupported { .. }) => Ok(None),
+                Err(e) => Err(e).with_context(|| c.id()),
+            })
+            .collect::<Result<_>>()?;
+        let before = judged;
+        for (id, verdict) in verdicts.into_iter().flatten() {
+            judged += 1;
+            if matches!(verdict, Verdict::Fail | Verdict::Suspect) {
+                alarms.push(format!("{verdict}: seed {fresh}, {id}"));
+            }
+        }
+        if judged == before {
+            bail!("no case of the selection can be run");
+        }
+        fresh += 1;
+    }
+    let mut text = format!("{} alarms in {judged} clean cases over {} seeds, {:.0} s\n", alarms.len(), fresh - seed.max(1), started.elapsed().as_secs_f64());
+    alarms.iter().for_each(|a| text += &format!("  {a}\n"));
+    print(&text);
+    Ok(if alarms.is_empty() { status::PASSED } else { status::FAILED })
+}
