@@ -44,7 +44,7 @@
 //! ```
 //!
 //! One function an arrow; nothing later in the line reaches back. Imports run
-//! `format ← quant ← recipe ← op ← {model, kernel} ← sweep ← baseline ← report ← cli`; `input` and `compare` stand beside `op`.
+//! `format ← quant ← recipe ← op ← {model, kernel} ← {fault, sweep} ← baseline ← report ← cli`; `input` and `compare` stand beside `op`.
 //!
 //! # Conventions
 //!

@@ -1,7 +1,10 @@
 //! The catalogue against itself: what is injected is caught, and named, on shapes and seeds of its own.
 
+use qassay::Tensor;
+use qassay::compare::Verdict;
 use qassay::fault::{self, power};
-use qassay::sweep::Sweep;
+use qassay::kernel::{Backend, Data};
+use qassay::sweep::{Sweep, evidence};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,108 +13,130 @@ fn cases(table: &str, seed: u64) -> Vec<qassay::sweep::Case> {
     Sweep::parse(Path::new("faults.toml"), &text, seed).unwrap_or_else(|e| panic!("{table}: {e}")).cases
 }
 
+/// Shapes, seeds and recipes that nobody looked at while the catalogue was written.
 const SWEEP: &str = r#"
 [[cases]]
 name = "fp8"
 op = ["gemm"]
-shape = ["35x42x400"]
-recipe = ["te_current", "te_block_1x128_fp32+te_block_128x128_fp32", "float8_inference_row"]
+shape = ["19x22x208"]
+recipe = ["float8_inference_row"]
 accumulator = ["f32_sequential"]
 bias = [true]
-out = ["bf16", "scaled:e4m3"]
+out = ["scaled:e4m3"]
+
+[[cases]]
+name = "blocks"
+op = ["gemm"]
+shape = ["18x21x288"]
+recipe = ["deepseek_1x128+deepseek_1x128"]
+accumulator = ["f32_pairwise"]
+out = ["f32"]
 
 [[cases]]
 name = "w4a8"
 op = ["gemm"]
-shape = ["21x40x416"]
+shape = ["18x24x160"]
 dtype = ["f16"]
-recipe = ["int8_token_asym+affine_asym:int4:g64"]
+recipe = ["int8_token_asym+affine_asym:int4:g32"]
 accumulator = ["int32"]
-out = ["f16"]
-
-[[cases]]
-name = "mixed"
-op = ["gemm"]
-shape = ["21x40x416"]
-dtype = ["f16"]
-recipe = ["none+affine_asym:uint4:g64"]
-accumulator = ["f32_sequential"]
 out = ["f16"]
 
 [[cases]]
 name = "grouped"
 op = ["grouped_gemm"]
-shape = ["48x80"]
-rows = ["16,0,33,15"]
-recipe = ["float8_rowwise"]
+shape = ["32x48"]
+rows = ["17,0,9"]
+recipe = ["float8_rowwise_gw_hp"]
 accumulator = ["f32_sequential"]
 
 [[cases]]
 name = "cast"
-op = ["cast", "cast_transpose"]
-shape = ["37x130"]
-out = ["scaled:e4m3"]
+op = ["cast_transpose"]
+shape = ["29x70"]
+out = ["scaled:e5m2"]
 
 [[cases]]
 name = "recipes"
 op = ["cast"]
-shape = ["37x384"]
-out = ["te_current", "te_block_1x128_fp32", "affine_sym:int4:g32", "mx_floor:e4m3"]
+shape = ["19x256"]
+out = ["te_block_1x128_fp32", "affine_symnc:int4:g32"]
 
 [[cases]]
 name = "norms"
 op = ["layernorm"]
-shape = ["19x300"]
+shape = ["19x100"]
 dtype = ["f32"]
-out = ["bf16", "scaled:e4m3"]
-
-[[cases]]
-name = "dequantize"
-op = ["dequantize"]
-shape = ["33x384"]
-recipe = ["affine_asym:int4:g64", "te_block_1x128"]
-out = ["bf16"]
-
-[[cases]]
-name = "activations"
-op = ["gated"]
-shape = ["33x129"]
-dtype = ["bf16"]
-out = ["scaled:e4m3", "bf16"]
+out = ["scaled:e4m3"]
 "#;
 
 #[test]
-fn report() {
-    let (mut caught, mut bound, mut all, mut class, mut variant, mut asked) = (0, 0, 0, 0, 0, 0);
-    for case in cases(SWEEP, 1) {
+fn injected_faults_are_caught_and_named() {
+    let (mut changed, mut class, mut variant, mut asked) = (0, 0, 0, 0);
+    let mut wrong = Vec::new();
+    for case in cases(SWEEP, 4711) {
         let ground = power::Ground::of(&case).unwrap();
-        println!("== {} {}", case.id(), ground.verdict);
-        let started = std::time::Instant::now();
-        for k in power::kills(&ground, case.index, Some(Duration::from_secs(20))).unwrap() {
-            all += 1;
-            caught += usize::from(k.by_model);
-            bound += usize::from(k.by_bound);
-            if !k.by_model {
-                println!("MISSED {}", k.fault.name());
-            }
-            if let Some(n) = k.named {
-                asked += 1;
-                class += usize::from(n.class_right);
-                variant += usize::from(n.variant_right);
-                if !n.variant_right {
-                    println!(
-                        "{} {} [{:.1}s bound {}] -> {}",
-                        if n.class_right { "variant" } else { "CLASS" },
-                        k.fault.name(),
-                        n.seconds,
-                        k.by_bound,
-                        n.line
-                    );
-                }
+        assert_eq!(ground.verdict, Verdict::Pass, "{}", case.id());
+        for k in power::kills(&ground, case.index, Some(Duration::from_secs(60))).unwrap() {
+            changed += 1;
+            assert!(k.by_model, "{}: {} is not caught by the device model's bits", case.id(), k.fault.name());
+            let n = k.named.expect("a fault that is caught is diagnosed");
+            asked += 1;
+            class += usize::from(n.class_right);
+            variant += usize::from(n.variant_right);
+            if !n.variant_right {
+                wrong.push(format!("{}: {} ({:.1} s) -> {}", case.id(), k.fault.name(), n.seconds, n.line));
             }
         }
-        println!("{:.1} s", started.elapsed().as_secs_f64());
     }
-    println!("{all} changed; {caught} by model, {bound} by bound; of {asked}: class {class}, variant {variant}");
-    assert!(fault::faults().count() >= 120);
+    let text = wrong.join("\n");
+    println!("{changed} changed a bit; of {asked}, {class} named in class, {variant} in variant\n{text}");
+    assert!(changed > 300, "only {changed} faults changed a bit");
+    assert!(class * 100 >= 95 * asked, "{class} of {asked} named in class:\n{text}");
+    assert!(variant * 100 >= 90 * asked, "{variant} of {asked} named in variant:\n{text}");
+}
+
+#[test]
+fn the_catalogue_is_whole() {
+    let names: Vec<String> = fault::faults().map(fault::Fault::name).collect();
+    assert!(names.len() >= 120, "{} faults", names.len());
+    let unique: std::collections::HashSet<&String> = names.iter().collect();
+    assert_eq!(unique.len(), names.len(), "a name twice");
+    for class in fault::CLASSES.iter().filter(|c| c.name != "vacuous_oracle") {
+        assert!(fault::faults().any(|f| f.class == class.class), "{} has no fault", class.name);
+    }
+    for name in &names {
+        assert_eq!(fault::find(name).unwrap().name(), *name);
+    }
+    assert!(fault::find("scale_omited:a").is_err());
+}
+
+#[test]
+fn two_faults_at_once_are_taken_apart() {
+    let case = cases(SWEEP, 99).remove(1);
+    let ground = power::Ground::of(&case).unwrap();
+    let plain = fault::Setting::default();
+    let both = [(fault::find("scale_index:b.next").unwrap(), plain), (fault::find("addressing:rows_in_pairs").unwrap(), plain)];
+    let output = fault::inject::inject(&ground.built.job, &both).unwrap().unwrap();
+    let judged = evidence::judge(&ground.built, Backend::Cpu, &output, None).unwrap();
+    let evidence = fault::Evidence::new(&ground.built.job, &output, Backend::Cpu, &judged);
+    let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
+    let best = &d.findings.first().unwrap_or_else(|| panic!("{}", d.line())).fault;
+    assert!(best.contains("scale_index:b.next") && best.contains("addressing:rows_in_pairs"), "{}", d.line());
+}
+
+#[test]
+fn what_no_fault_explains_is_unknown_and_located() {
+    let case = cases(SWEEP, 99).remove(1);
+    let ground = power::Ground::of(&case).unwrap();
+    let mut output = ground.right.clone();
+    let Data::High(t) = &output.parts[0].d else { panic!("an f32 result") };
+    // Rows 5…8 by a rule nobody has.
+    let data = t.data().iter().enumerate().map(|(i, x)| if (5..9).contains(&(i / 21)) { x * x + 0.37 * i as f32 } else { *x });
+    let changed = Tensor::new(t.dtype(), t.rows(), t.cols(), data.collect()).unwrap();
+    output.parts[0].d = Data::High(changed);
+    let judged = evidence::judge(&ground.built, Backend::Cpu, &output, None).unwrap();
+    let evidence = fault::Evidence::new(&ground.built.job, &output, Backend::Cpu, &judged);
+    let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
+    assert!(d.findings.is_empty(), "{}", d.line());
+    assert!(d.line().starts_with("unknown") && d.line().contains("rows 5…8"), "{}", d.line());
 }

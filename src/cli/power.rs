@@ -130,7 +130,10 @@ fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
         ("the device model's bits", never(&|t| t.ops.difference(&t.ops_by_model).copied().collect())),
         ("the bound alone", never(&|t| t.ops.difference(&t.ops_by_bound).copied().collect())),
     ] {
-        line(format!("never caught by {what} in any case of an op: {}", if list.is_empty() { "none".into() } else { list.len().to_string() }));
+        line(format!(
+            "never caught by {what} in any case of an op: {}",
+            if list.is_empty() { "none".into() } else { list.len().to_string() }
+        ));
         list.into_iter().for_each(&mut line);
     }
     let asked = t.sum(|t| t.asked);
@@ -203,7 +206,12 @@ fn clean(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection) -> Result<u8
         }
         fresh += 1;
     }
-    let mut text = format!("{} alarms in {judged} clean cases over {} seeds, {:.0} s\n", alarms.len(), fresh - seed.max(1), started.elapsed().as_secs_f64());
+    let mut text = format!(
+        "{} alarms in {judged} clean cases over {} seeds, {:.0} s\n",
+        alarms.len(),
+        fresh - seed.max(1),
+        started.elapsed().as_secs_f64()
+    );
     alarms.iter().for_each(|a| text += &format!("  {a}\n"));
     print(&text);
     Ok(if alarms.is_empty() { status::PASSED } else { status::FAILED })

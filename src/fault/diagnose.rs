@@ -7,6 +7,7 @@ use super::predict::{Fit, Scene};
 use super::settings::{self, Gains};
 use super::{Class, Evidence, How, faults};
 use crate::Result;
+use crate::compare::Verdict;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -99,7 +100,8 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     let started = Instant::now();
     let scene = Scene::new(evidence)?;
     let clean = scene.clean_fit();
-    if clean.exact || (evidence.model.is_none() && clean.accepted()) {
+    let failed = evidence.judged.iter().any(|j| j.comparison.verdict == Verdict::Fail);
+    if clean.exact || (!failed && evidence.model.is_none() && clean.is_rounding()) {
         return Ok(None);
     }
     let gains = Gains::of(&scene);

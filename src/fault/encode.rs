@@ -100,7 +100,8 @@ fn by_fraction(e: &Element, up: impl Fn(f64, &Element) -> bool) -> u32 {
     let high = match e.format.is_integer() {
         true => e.format.encode(below + e.y.signum(), Rounding::NearestEven, Overflow::Saturate),
         false => {
-            (low & !e.format.sign_bit()).min(e.format.max_code() - 1) + 1 | if e.y < 0.0 { e.format.sign_bit() } else { 0 }
+            let sign = if e.y < 0.0 { e.format.sign_bit() } else { 0 };
+            ((low & !e.format.sign_bit()).min(e.format.max_code() - 1) + 1) | sign
         }
     };
     let above = e.format.decode(high);

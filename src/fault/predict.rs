@@ -27,8 +27,12 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Whether what remains is rounding.
+    /// Whether what remains is rounding, and most of the error is explained.
     pub fn accepted(&self) -> bool {
+        self.is_rounding() && self.share >= 0.75
+    }
+    /// Whether what remains is rounding.
+    pub fn is_rounding(&self) -> bool {
         self.outside == 0 && self.misses <= self.allowed
     }
 }
@@ -48,9 +52,9 @@ pub struct Scene<'a> {
     clean: Vec<Component>,
     /// Largest bound of the right result over the magnitude of its sum (products).
     relative: f64,
-    /// Bound, and step of the output, of every sampled element of all parts.
+    /// Bound of every sampled element of all parts, and which part and element it is.
     radius: Vec<f64>,
-    spacing: Vec<f64>,
+    places: Vec<(usize, usize)>,
 }
 
 /// Multiply-adds of a product that is computed whole for each fault.
@@ -80,7 +84,7 @@ impl<'a> Scene<'a> {
             clean: Vec::new(),
             relative: 0.0,
             radius: Vec::new(),
-            spacing: Vec::new(),
+            places: Vec::new(),
             sample,
         };
         let (mut relative, magnitude) = (0.0f64, if product { scene.magnitude(job)? } else { Vec::new() });
@@ -88,9 +92,9 @@ impl<'a> Scene<'a> {
             let indices: Vec<usize> =
                 if part == 0 { scene.sample.indices(cols).collect() } else { (0..j.actual.len()).collect() };
             for (n, i) in indices.into_iter().enumerate() {
-                let (r, d) = (j.bound.certain()[i], j.bound.ideal()[i]);
+                let r = j.bound.certain()[i];
                 scene.radius.push(r);
-                scene.spacing.push(j.bound.out().spacing(i, d));
+                scene.places.push((part, i));
                 if let Some(m) = magnitude.get(n).filter(|m| **m > 0.0 && r.is_finite()) {
                     relative = relative.max(r / m);
                 }
@@ -166,6 +170,13 @@ impl<'a> Scene<'a> {
         all
     }
 
+    /// The step of the output at a value of sampled element `n`.
+    fn spacing(&self, n: usize, x: f64) -> f64 {
+        let (part, i) = self.places[n];
+        let step = self.evidence.judged[part].bound.out().spacing(i, x);
+        if step.is_finite() { step } else { 0.0 }
+    }
+
     /// Whether the right result is what was written, to rounding.
     pub fn clean_fit(&self) -> Fit {
         self.compare(&self.clean, &self.radius, false)
@@ -202,7 +213,7 @@ impl<'a> Scene<'a> {
                 && self.evidence.model.is_none()
             {
                 let ideal = &self.clean[0].values;
-                radius.iter_mut().zip(ideal).for_each(|(r, d)| *r += ulp * d.abs() + *r);
+                radius.iter_mut().zip(ideal).for_each(|(r, d)| *r = 2.0 * *r + ulp * d.abs());
             }
         }
         radius
@@ -237,7 +248,7 @@ impl<'a> Scene<'a> {
             // Beside the result: exact, to f32 rounding where the result is not.
             let loose = radius.iter().any(|r| *r > 0.0);
             let tolerance = |i: usize| match main {
-                true => (radius[i], self.spacing[i]),
+                true => (radius[i], self.spacing(i, p.values[i]).max(self.spacing(i, a.values[i]))),
                 false if loose || fitted => (0.0, 1e-5 * p.values[i].abs()),
                 false => (0.0, 0.0),
             };
@@ -284,7 +295,7 @@ impl<'a> Scene<'a> {
     pub fn worst(&self) -> Option<(usize, usize)> {
         let (a, c) = (&self.actual[0].values, &self.clean[0].values);
         let n = self.sample.rows.len() * self.sample.cols.len();
-        let errors = (0..n.min(a.len())).map(|i| error(a[i], c[i], self.spacing[i].max(1e-30)));
+        let errors = (0..n.min(a.len())).map(|i| error(a[i], c[i], self.spacing(i, c[i]).max(1e-30)));
         let (i, e) = errors.enumerate().max_by(|x, y| x.1.total_cmp(&y.1))?;
         (e > 0.0).then(|| (self.sample.rows[i / self.sample.cols.len()], self.sample.cols[i % self.sample.cols.len()]))
     }

@@ -143,18 +143,15 @@ fn slices(job: &Job, width: usize) -> Option<Vec<Range<usize>>> {
     let k = if job.op == Op::GroupedGemmWgrad { operand(job, Side::A)?.cols() } else { k_of(job)? };
     (k > width).then(|| (0..k).step_by(width).map(|from| from..k.min(from + width)).collect())
 }
-/// Slices of a k-step, without slice `at`.
+/// All of K but slice `at` of `width`.
 fn without(job: &Job, width: usize, at: usize) -> Option<Vec<Range<usize>>> {
-    let mut all = slices(job, width).filter(|_| k_of(job).is_some())?;
-    (at < all.len() && all.len() > 1).then(|| all.remove(at))?;
-    Some(all)
+    let k = k_of(job).filter(|k| (at + 1) * width <= *k && *k > width)?;
+    Some([0..at * width, (at + 1) * width..k].into_iter().filter(|r| !r.is_empty()).collect())
 }
-/// Slice `at` once more.
+/// All of K, and slice `at` of `width` once more.
 fn repeated(job: &Job, width: usize, at: usize) -> Option<Vec<Range<usize>>> {
-    let mut all = slices(job, width).filter(|_| k_of(job).is_some())?;
-    let again = all.get(at)?.clone();
-    all.push(again);
-    Some(all)
+    let k = k_of(job).filter(|k| (at + 1) * width <= *k && *k > width)?;
+    Some(vec![0..k, at * width..(at + 1) * width])
 }
 /// Which slice of `width`: at most sixteen of them, evenly.
 fn which(job: &Job, width: usize) -> Vec<Setting> {

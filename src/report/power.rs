@@ -14,7 +14,12 @@ pub struct Matrix {
 
 impl Matrix {
     /// From (row, column, weight) counts and the total of each row. Rows without a total are left out.
-    pub fn of(rows: &[String], columns: &[String], counts: &BTreeMap<(String, String), usize>, totals: &BTreeMap<String, usize>) -> Self {
+    pub fn of(
+        rows: &[String],
+        columns: &[String],
+        counts: &BTreeMap<(String, String), usize>,
+        totals: &BTreeMap<String, usize>,
+    ) -> Self {
         let rows: Vec<String> = rows.iter().filter(|r| totals.get(*r).is_some_and(|n| *n > 0)).cloned().collect();
         let cell = |r: &String, c: &String| {
             let n = counts.get(&(r.clone(), c.clone())).copied().unwrap_or(0);

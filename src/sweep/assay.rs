@@ -7,11 +7,13 @@ use super::evidence::{self, Judgement};
 use super::maps::ErrorMap;
 use super::row::{ERRORS, Row};
 use crate::compare::{Digest, ErrorStats, METRICS, Verdict};
+use crate::fault::{self, Diagnosis};
 use crate::input::Source;
 use crate::kernel::{self, Backend, Data, Kernel, Output};
 use crate::quant::{Granularity, Zero};
 use crate::{Error, QTensor, Result, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// A case that ran.
 pub struct Assayed {
@@ -19,10 +21,30 @@ pub struct Assayed {
     pub kernel: &'static str,
     /// See [`Kernel::algorithm`].
     pub algorithm: Option<String>,
+    pub backend: Backend,
     pub output: Output,
+    /// What the device model returns, where there is one.
+    pub model: Option<Output>,
     /// One for each part of the output.
     pub judgements: Vec<Judgement>,
 }
+
+impl Assayed {
+    /// What [`diagnose`](crate::fault::diagnose) makes of a failure; `None` when nothing failed.
+    pub fn diagnosis(&self) -> Result<Option<Diagnosis>> {
+        if self.judgements.iter().all(|j| j.comparison.verdict != Verdict::Fail) {
+            return Ok(None);
+        }
+        let evidence = fault::Evidence {
+            model: self.model.as_ref(),
+            ..fault::Evidence::new(&self.built.job, &self.output, self.backend, &self.judgements)
+        };
+        fault::diagnose(evidence, DIAGNOSIS)
+    }
+}
+
+/// A diagnosis takes at most about this long.
+pub const DIAGNOSIS: Duration = Duration::from_secs(20);
 
 /// Builds the case, runs the kernel of `backend` that takes it, and judges what it returned.
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
@@ -32,7 +54,7 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
     let output = kernel.run(&built.job)?;
     let model = kernel.predict(&built.job)?;
     let judgements = evidence::judge(&built, backend, &output, model.as_ref())?;
-    Ok(Assayed { built, kernel: kernel.spec().name, algorithm, output, judgements })
+    Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, judgements })
 }
 
 /// The row of a case. A combination that no kernel takes is `skipped`, an error or a panic is `error`: the sweep goes on.
@@ -47,7 +69,10 @@ pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, see
         return row;
     }
     match catch_unwind(AssertUnwindSafe(|| run(case, kernels, backend))) {
-        Ok(Ok(assayed)) => fill(&mut row, &assayed),
+        Ok(Ok(assayed)) => {
+            fill(&mut row, &assayed);
+            explain(&mut row, &assayed);
+        }
         Ok(Err(e @ Error::Unsupported { .. })) => ended(&mut row, Verdict::Skipped, e.to_string()),
         Ok(Err(e)) => ended(&mut row, Verdict::Error, e.to_string()),
         Err(panic) => {
@@ -129,6 +154,16 @@ fn shell_quoted(s: &str) -> String {
 fn shell_word(s: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+,:@%".contains(c);
     if !s.is_empty() && s.chars().all(plain) { s.to_string() } else { shell_quoted(s) }
+}
+
+/// Appends the diagnosis of a failure to its reason.
+fn explain(row: &mut Row, assayed: &Assayed) {
+    // A diagnosis that fails, or panics, costs the row nothing.
+    let found = catch_unwind(AssertUnwindSafe(|| assayed.diagnosis())).ok().and_then(|d| d.ok()).flatten();
+    if let Some(d) = found {
+        let reason = format!("{}; diagnosis: {}", row.get("reason"), d.line());
+        row.set("reason", reason);
+    }
 }
 
 fn fill(row: &mut Row, assayed: &Assayed) {
