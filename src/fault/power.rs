@@ -25,7 +25,7 @@ impl Ground {
     /// Builds and runs a case with the right kernel. Errors: the case's; unsupported when no kernel takes it.
     pub fn of(case: &Case) -> Result<Self> {
         if let Some(why) = &case.skip {
-            return Err(Error::unsupported(case.id(), why.clone()));
+            return Err(Error::unsupported(case.id(), why.to_string()));
         }
         let built = build::build(case)?;
         let kernel = kernel::find(KERNELS, &built.job, Backend::Cpu)?;

@@ -72,13 +72,13 @@ fn rows_of_codes(q: &QTensor, rows: &[usize]) -> Option<QTensor> {
 }
 
 fn rows_of(operand: &Operand, rows: &[usize]) -> Option<Operand> {
-    Some(match operand {
+    Some(match operand.given() {
         Operand::High(t) => {
             let data = rows.iter().flat_map(|i| t.row(*i)).copied().collect();
             Operand::High(Tensor::new(t.dtype(), rows.len(), t.cols(), data).ok()?)
         }
         Operand::Quantized(q) => Operand::Quantized(rows_of_codes(q, rows)?),
-        Operand::Dynamic(d) => Operand::Quantized(rows_of_codes(d.q(), rows)?),
+        Operand::Dynamic(_) => return None,
         Operand::Groups(groups) => Operand::Groups(groups.iter().map(|q| rows_of_codes(q, rows)).collect::<Option<_>>()?),
     })
 }

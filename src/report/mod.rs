@@ -8,9 +8,9 @@ mod figures;
 mod grids;
 mod page;
 pub mod plot;
+pub mod power;
 #[cfg(feature = "cuda")]
 mod roofline;
-pub mod power;
 mod summary;
 #[cfg(test)]
 mod tests;
