@@ -39,6 +39,8 @@ fn pair<T: Clone>(s: &str, parse: impl Fn(&str) -> Result<T>) -> Result<(T, T)> 
     }
 }
 
+/// Cases of the largest sweep that is accepted: 4 GB of them.
+const MOST_CASES: usize = 1 << 24;
 /// Multiply-adds (elements where there is no K) of the largest case that is accepted.
 const MOST_OPERATIONS: usize = 1 << 44;
 /// Elements of the largest matrix that is accepted: in f64, with what a case holds of it, what a large machine has.
@@ -159,6 +161,14 @@ fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<
     let or = |v: &Vec<bool>| if v.is_empty() { vec![false] } else { v.clone() };
     let offsets = if t.offset.is_empty() { vec![0.0] } else { t.offset.clone() };
     let (biases, gammas) = (or(&t.bias), or(&t.zero_centered_gamma));
+    let axes = [acts.len(), shapes.len(), rows.len(), recipes.len(), accumulators.len(), dists.len(), dtypes.len(), outs.len()];
+    let more = [offsets.len(), biases.len(), zeros.len(), gammas.len(), usize::try_from(t.seeds).unwrap_or(usize::MAX)];
+    let count = axes.into_iter().chain(more).fold(1usize, usize::saturating_mul);
+    if count > MOST_CASES - cases.len() {
+        let found = if count == usize::MAX { "more cases than can be counted".into() } else { format!("{count} cases") };
+        let what = format!("table `{}`: found {found}, expected at most {MOST_CASES} in a sweep; split it", t.name.get_ref());
+        return Err(Error::BadLine { path: place.path.to_path_buf(), line: t.line(place.text), what });
+    }
     let what = itertools::iproduct!(&acts, &shapes, &rows, &recipes, &accumulators);
     let data = itertools::iproduct!(&dists, &dtypes, &outs, &offsets, &biases, &zeros, &gammas, 0..t.seeds);
     for ((act, shape, rows, recipe, accumulator), (dist, dtype, out, offset, bias, zero, gamma, draw)) in

@@ -1,0 +1,192 @@
+//! Every reader takes hostile files: no panic, no unbounded memory. Files that were right are cut, flipped, spliced and stuffed with what
+//! parsers fear, and read. `QASSAY_FUZZ` is how many files each reader gets; a few thousand unless it says otherwise.
+
+use qassay::baseline;
+use qassay::input::real;
+use qassay::sweep::facts::Facts;
+use qassay::sweep::{Sweep, maps, row};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts what is allocated, and fails an allocation that would take more than any reader of a small file may.
+struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+const MOST: usize = 512 << 20;
+
+// SAFETY: hands every request to the system allocator, or refuses it with null, as the contract allows.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size() > MOST {
+            HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's own layout.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: came from `alloc` above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A small generator: the same files in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+    }
+}
+
+/// What parsers fear.
+const FEARED: [&[u8]; 20] = [
+    b"\xff\xff\xff\xff\xff\xff\xff\x7f",
+    b"\0\0\0\0\0\0\0\0",
+    b"18446744073709551615",
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"\"",
+    b"\n",
+    b"\r",
+    b",",
+    b"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+    b"{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":",
+    b"\xef\xbb\xbf",
+    b"\xc3\x28",
+    b"4294967296",
+    b"seeds = 99999999999",
+    b"65536x65536x65536",
+    b"x",
+    b"|",
+    b"\xe2\x80\xae",
+];
+
+/// `whole` with one to eight changes.
+fn spoiled(whole: &[u8], dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    for _ in 0..=dice.below(8) {
+        let at = dice.below(bytes.len() + 1);
+        match dice.below(7) {
+            0 => bytes.truncate(at),
+            1 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
+            2 if at < bytes.len() => bytes[at] = dice.below(256) as u8,
+            3 => {
+                let feared = FEARED[dice.below(FEARED.len())];
+                bytes.splice(at..at, feared.iter().copied());
+            }
+            4 => {
+                let feared = FEARED[dice.below(FEARED.len())];
+                let end = (at + feared.len()).min(bytes.len());
+                bytes.splice(at..end, feared.iter().copied());
+            }
+            5 => {
+                let (from, n) = (dice.below(bytes.len() + 1), dice.below(200));
+                let part = bytes[from..(from + n).min(bytes.len())].to_vec();
+                bytes.splice(at..at, part);
+            }
+            _ => {
+                let end = (at + dice.below(100)).min(bytes.len());
+                bytes.drain(at..end);
+            }
+        }
+    }
+    bytes
+}
+
+/// Gives `read` spoiled copies of `whole` as a file named `name`; returns how many it accepted.
+fn feed(name: &str, whole: &[u8], read: impl Fn(&Path) -> bool) -> usize {
+    let n: usize = std::env::var("QASSAY_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    std::fs::write(&path, whole).unwrap();
+    assert!(read(&path), "{name}: the file as it was is refused");
+    let (mut dice, mut accepted) = (Dice(whole.len() as u64), 0);
+    for i in 0..n {
+        let bytes = spoiled(whole, &mut dice);
+        std::fs::write(&path, &bytes).unwrap();
+        match catch_unwind(AssertUnwindSafe(|| read(&path))) {
+            Ok(ok) => accepted += usize::from(ok),
+            Err(_) => panic!("{name}: file {i} panicked its reader: {:?}", String::from_utf8_lossy(&bytes)),
+        }
+    }
+    eprintln!("{name}: {n} files, {accepted} accepted");
+    accepted
+}
+
+fn data(relative: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(relative)
+}
+
+/// The first lines of a file.
+fn head(path: &Path, lines: usize) -> Vec<u8> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.split_inclusive('\n').take(lines).collect::<String>().into_bytes()
+}
+
+#[test]
+fn sweep_files() {
+    let whole = std::fs::read(data("sweeps/smoke.toml")).unwrap();
+    feed("sweep.toml", &whole, |p| Sweep::load(&p.display().to_string(), 0).is_ok());
+}
+
+#[test]
+fn rows_of_a_run() {
+    let whole = head(&Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/example/rows.csv"), 12);
+    feed("rows.csv", &whole, |p| row::read(p).is_ok() & row::count(p).is_ok());
+}
+
+#[test]
+fn baselines() {
+    let whole = head(&data("baselines/cpu/standard.csv"), 30);
+    feed("standard.csv", &whole, |p| {
+        std::fs::read_to_string(p).is_ok_and(|text| match baseline::parse(p, &text) {
+            Ok(records) => {
+                records.iter().for_each(|r| drop(r.histogram()));
+                true
+            }
+            Err(_) => false,
+        })
+    });
+    let facts = std::fs::read(data("baselines/cpu/standard.json")).unwrap();
+    feed("run.json", &facts, |p| Facts::read_file(p).is_ok());
+}
+
+#[test]
+fn maps_of_a_run() {
+    let whole =
+        b"case,why,tile_rows,tile_cols,tile_row,errors_over_bound\nc,w,4,2,0,0.5|0.25\nc,w,4,2,1,NaN|1e3\nd,w,1,1,0,0\n";
+    feed("maps.csv", whole, |p| maps::read(p.parent().unwrap()).is_ok());
+}
+
+/// A header that claims more than the file has, names twice, offsets backwards.
+#[test]
+fn tensors_of_a_model() {
+    let header = br#"{"__metadata__":{"a":"b"},"w":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]},"v":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}}"#;
+    let mut whole = (header.len() as u64).to_le_bytes().to_vec();
+    whole.extend(header);
+    whole.extend([0x3c; 20]);
+    feed("model.safetensors", &whole, |p| {
+        let listed = real::tensors(p).is_ok();
+        let tensor: Result<real::RealTensor, _> = format!("{}#w@1,1", p.display()).parse();
+        listed && tensor.is_ok_and(|t| t.window(qassay::Format::F32, 4, 5).is_ok())
+    });
+}
+
+#[test]
+fn a_sweep_of_too_many_cases_is_refused_before_it_is_made() {
+    let text = "about = \"x\"\n[[cases]]\nname = \"t\"\nop = [\"cast\"]\nshape = [\"1x1\"]\nseeds = 99999999999\n";
+    let e = Sweep::parse(Path::new("x.toml"), text, 0).unwrap_err().to_string();
+    assert!(e.starts_with("x.toml:3: table `t`: found 99999999999 cases, expected at most"), "{e}");
+}
