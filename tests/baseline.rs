@@ -116,3 +116,30 @@ fn two_runs_differ_where_their_data_does_and_every_output_says_so() {
     assert_eq!(text("d.xml").matches("<failure ").count(), all - some);
     assert!(text("d.md").contains("| missing |") && text("d.html").contains("<td>missing</td>"));
 }
+
+/// Five small changes of real kernels, each as one edit would make it: the gate sees every one, and says what it is where it can.
+#[test]
+fn changes_of_real_kernels_are_caught() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, baselines) = (dir.path().join("run"), dir.path().join("baselines"));
+    run(&folder, &[]);
+    qassay().arg("accept").arg(&folder).arg("--baselines").arg(&baselines).assert().success();
+    let check = |change: &str| {
+        let mut command = qassay();
+        command.args(["check", "smoke", "--quiet", "--baselines"]).arg(&baselines).args(["--inject", change]);
+        command
+    };
+    let changes = [
+        ("round_order:b.weights_in_f32", "a rounding that was dropped", "fp"),
+        ("scale_rerounded:b.bf16", "scales kept in bf16", "gemm"),
+        ("accumulator=f32_pairwise", "another order of summation", "accumulator f32_pairwise"),
+        ("rounding:out.toward_zero", "truncation for round to nearest", "worse"),
+        ("stale_state:transpose", "a transposed copy of an earlier step", "cast_transpose"),
+    ];
+    for (change, what, says) in changes {
+        let made = check(change).output().unwrap();
+        let text = String::from_utf8_lossy(&made.stdout).into_owned();
+        assert!(made.status.code() == Some(1) && text.contains(says), "{what} ({change}): {text}");
+    }
+    check("rounding:out.sideways").assert().code(2).stderr(contains("unknown fault"));
+}

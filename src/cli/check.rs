@@ -1,13 +1,14 @@
 //! `qassay check`: run the sweeps of the baselines again and compare. Never writes to the baselines.
 
 use super::diff::{self, Outputs};
+use super::run::Who;
 use crate::baseline;
 use crate::baseline::diff::{Change, Comparison, Drift};
-use crate::kernel::Backend;
+use crate::fault::injected::{self, Alteration};
+use crate::sweep::Sweep;
 use crate::sweep::facts::Facts;
 use crate::sweep::plan::Selection;
 use crate::sweep::run::{self as runner, Options};
-use crate::sweep::{Sweep, provenance};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -27,9 +28,16 @@ pub struct Args {
     /// Keep the run in this folder; otherwise it is removed.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Whose kernels run; a GPU's results are compared with the baseline of its own kind.
+    #[arg(long, value_enum, default_value_t = Who::Cpu)]
+    backend: Who,
     /// Worker threads; 0 is one a core.
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
+    /// Try the gate: run with this fault in every kernel it can happen to (`qassay list faults`), or with `accumulator=NAME`. Every case
+    /// should then be a drift or be none of the fault's.
+    #[arg(long, value_name = "FAULT")]
+    inject: Option<Alteration>,
     /// No progress bar.
     #[arg(long, short)]
     quiet: bool,
@@ -40,8 +48,7 @@ pub struct Args {
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 pub fn run(args: Args) -> Result<u8> {
-    let backend = Backend::Cpu;
-    let device = provenance::cpu();
+    let (backend, kernels, device) = args.backend.choose()?;
     let mut facts = Facts::default();
     facts.0.insert("backend".into(), backend.name().into());
     facts.0.insert("device".into(), device.clone());
@@ -61,7 +68,7 @@ pub fn run(args: Args) -> Result<u8> {
         facts: Facts::of(&selection, &sweeps, backend, &device)?,
         jobs: args.jobs,
         backend,
-        kernels: crate::kernel::cpu::KERNELS,
+        kernels: args.inject.map_or(kernels, |a| injected::altered(kernels, a)),
         seed: 0,
         stop: &NEVER,
         fail_fast: false,

@@ -15,7 +15,7 @@ pub struct History {
 }
 
 /// One launch, what it was given and what it wrote: all that diagnosis looks at. Whoever has it (a sweep, a bundle, a process)
-/// can ask [`diagnose`](super::diagnose).
+/// can ask [`diagnose`](mod@super::diagnose).
 #[derive(Clone, Copy)]
 pub struct Evidence<'a> {
     /// Op, parameters, operands, output format; for products the accumulator that the bound is derived from.

@@ -19,6 +19,7 @@ pub mod encode;
 pub mod evidence;
 pub mod group;
 pub mod inject;
+pub mod injected;
 pub mod locate;
 pub mod place;
 pub mod power;

@@ -31,7 +31,7 @@ pub fn write(out: &Path, kept: &Kept) -> Result<PathBuf> {
     write_beside(out, kept, &[])
 }
 
-/// As [`write`], with a figure that compares the rows with those of runs by other backends.
+/// As [`write()`], with a figure that compares the rows with those of runs by other backends.
 pub fn write_beside(out: &Path, kept: &Kept, others: &[Row]) -> Result<PathBuf> {
     let maps: Vec<ErrorMap> = maps::read(out)?;
     let provenance = std::fs::read_to_string(out.join("provenance.txt")).unwrap_or_default();

@@ -30,7 +30,7 @@ pub struct Assayed {
 }
 
 impl Assayed {
-    /// What [`diagnose`](crate::fault::diagnose) makes of a failure; `None` when nothing failed.
+    /// What [`diagnose`](mod@crate::fault::diagnose) makes of a failure; `None` when nothing failed.
     pub fn diagnosis(&self) -> Result<Option<Diagnosis>> {
         if self.judgements.iter().all(|j| j.comparison.verdict != Verdict::Fail) {
             return Ok(None);
