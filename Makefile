@@ -22,7 +22,7 @@ fmt:
 clippy:
 	cargo clippy --all-targets --features notebook -- -D warnings
 	cargo clippy --lib --no-default-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --quiet
 
 # Unit and doc tests with overflow checks.
 unit:
