@@ -2,7 +2,7 @@
 // grouped_gemm.cu, with nothing for the host to wait for.
 //
 // Options (-D): IN 0 f16, 1 bf16, 2 f32;  FORMAT 0 e4m3, 1 e5m2;  RULE, POW2 of common/scale_rule.cuh (2: torchao float8);
-//   WIDE columns a thread: 4 (cols % 4 == 0) or 1.
+//   WHOLE of common/tile.cuh (rows: tokens).
 //
 // offs (int32[groups], device): cumulative END tokens; group e holds tokens offs[e-1] .. offs[e]-1 (offs[-1] = 0), none where it does not
 // grow; offs[groups-1] <= tokens. A scale is that of amax = max |x| (NaN wins) over the group's tokens of one row, of zeros where there are
@@ -14,11 +14,11 @@
 //
 // The same from x [tokens, cols] as training has it, with transposed codes [cols, pitch] and scale_inv [groups, cols], in three launches:
 // group_columns_amax(const void* x, float* amax, const int* offs, int groups, int tokens, int cols)
-//   raises amax[groups, cols], which the host sets to 0. grid (ceil(cols/(128*WIDE)), ceil(tokens/64)), block 128.
+//   raises amax[groups, cols], which the host sets to 0. grid (ceil(cols/1024), ceil(tokens/32)), block 128.
 // group_columns_scale(float* amax, float* scale_inv, int n)
 //   replaces amax by the scale, writes scale_inv, of n = groups*cols. grid ceil(n/128), block 128.
 // group_columns(const void* x, u8* codes, const float* scale, const int* offs, int groups, int tokens, int cols, int pitch)
-//   codes past the last group are 0 up to the next multiple of 16 tokens. grid (ceil(cols/(128*WIDE)), ceil(tokens/64)), block 128.
+//   codes past the last group are 0, up to the pitch. grid ceil(tokens/128) * ceil(cols/128), block 256.
 //
 // group_rows_naive, group_columns_naive(x, codes, scale_inv, offs, groups, tokens, cols, pitch): a thread a row (column) and group, grid
 //   (ceil(n/128), groups), block 128: the definitions.
@@ -27,7 +27,7 @@
 #define RULE 2
 #endif
 #include "common/scale_rule.cuh"
-#include "common/turned.cuh"
+#include "common/tile.cuh"
 
 #ifndef IN
 #define IN 1
@@ -35,10 +35,7 @@
 #ifndef FORMAT
 #define FORMAT 0
 #endif
-#ifndef WIDE
-#define WIDE 4
-#endif
-constexpr int THREADS = 128, BAND = 64;
+constexpr int THREADS = 128, BAND = 32;
 
 __device__ __forceinline__ int group_start(const int* offs, int e) { return e ? offs[e - 1] : 0; }
 /// The group of token t: the first whose end is past it; `groups` if none is.
@@ -101,24 +98,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     group_columns_amax(const void* x, float* amax, const int* offs, int groups, int tokens, int cols) {
-    const int column = WIDE * (blockIdx.x * THREADS + threadIdx.x), begin = blockIdx.y * BAND, last = min(tokens, begin + BAND);
-    if (column >= cols) return;
+    const int column = 8 * (blockIdx.x * THREADS + threadIdx.x), count = min(cols - column, 8), begin = blockIdx.y * BAND, last = min(tokens, begin + BAND);
+    if (count <= 0) return;
     for (int e = group_of(offs, groups, begin); e < groups && group_start(offs, e) < last; e++) {
         const int from = max(begin, group_start(offs, e)), to = min(last, offs[e]);
-        u32 largest[WIDE] = {};
-        for (int t0 = from; t0 < to; t0 += STEP) {
-            Few<IN, WIDE> v[STEP];
+        u32 largest[8] = {};
+        for (int t0 = from; t0 < to; t0 += 8) {
+            Eight<IN> v[8];
 #pragma unroll
-            for (int r = 0; r < STEP; r++) v[r].load(x, (long long)min(t0 + r, to - 1) * cols + column);  // the last again changes nothing
-#pragma unroll
-            for (int r = 0; r < STEP; r++) {
-#pragma unroll
-                for (int c = 0; c < WIDE; c++) largest[c] = max(largest[c], __float_as_uint(v[r][c]) & MAGNITUDE);
+            for (int r = 0; r < 8; r++) {
+                const long long at = (long long)min(t0 + r, to - 1) * cols + column;  // past the end: the last again changes nothing
+                if (cols % 8 == 0) v[r].load(x, at);
+                else v[r].load_some(x, at, count);
             }
+#pragma unroll
+            for (int i = 0; i < 64; i++) largest[i % 8] = max(largest[i % 8], __float_as_uint(v[i / 8][i % 8]) & MAGNITUDE);
         }
 #pragma unroll
-        for (int c = 0; c < WIDE; c++) {
-            if (from < to) atomicMax((u32*)amax + (long long)e * cols + column + c, largest[c]);
+        for (int c = 0; c < 8; c++) {
+            if (from < to && c < count) atomicMax((u32*)amax + (long long)e * cols + column + c, largest[c]);
         }
     }
 }
@@ -131,38 +129,34 @@ extern "C" __global__ void group_columns_scale(float* amax, float* scale_inv, in
     scale_inv[i] = s.inverse;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(TILE_THREADS)
     group_columns(const void* x, u8* codes, const float* scale, const int* offs, int groups, int tokens, int cols, int pitch) {
-    const int column = WIDE * (blockIdx.x * THREADS + threadIdx.x), begin = blockIdx.y * BAND;
-    if (column >= cols) return;
-    int e = group_of(offs, groups, begin), end = begin;
-    float s[WIDE] = {};
-    for (int t0 = begin; t0 < min(tokens, begin + BAND); t0 += STEP) {
-        Few<IN, WIDE> v[STEP];
+    __shared__ alignas(16) u8 turned[TILE_BYTES];
+    const int across = ceil_div(cols, TILE), row0 = (int)blockIdx.x / across * TILE, col0 = (int)blockIdx.x % across * TILE;
+    const TilePlace p = {tokens, cols, row0, col0};
+    Eight<IN> v[8];
+    load_tile(v, x, p);
+    int e = group_of(offs, groups, p.row()), end = p.row();
+    float s[8] = {};
+    uint2 out[8];
 #pragma unroll
-        for (int r = 0; r < STEP; r++) v[r].load(x, (long long)min(t0 + r, tokens - 1) * cols + column);
-        Turned<WIDE> turned;
+    for (int i = 0; i < 8; i++) {
+        const int t = p.row() + i;
+        if (t >= end) {
+            while (e < groups && offs[e] <= t) e++;
+            end = e < groups ? offs[e] : 0x7fffffff;
 #pragma unroll
-        for (int r0 = 0; r0 < STEP; r0 += 4) {
-            u32 four[4];
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
-                const int t = t0 + r0 + r;
-                if (t >= end) {  // the same for all threads
-                    while (e < groups && offs[e] <= t) e++;
-                    end = e < groups ? offs[e] : 0x7fffffff;
-#pragma unroll
-                    for (int c = 0; c < WIDE; c++) s[c] = e < groups ? scale[(long long)e * cols + column + c] : 0.0f;
-                }
-                float p[WIDE];
-#pragma unroll
-                for (int c = 0; c < WIDE; c++) p[c] = __fmul_rn(v[r0 + r][c], s[c]);
-                four[r] = e < groups ? codes_of<FORMAT>(p, 1.0f) : 0;
-            }
-            turned.take(r0 / 4, four);
+            for (int c = 0; c < 8; c++) s[c] = e < groups && p.col() + c < cols ? __ldg(scale + (long long)e * cols + p.col() + c) : 0.0f;
         }
-        turned.store(codes, column, t0, STEP, pitch);
+        float y[8];
+#pragma unroll
+        for (int c = 0; c < 8; c++) y[c] = __fmul_rn(v[i][c], s[c]);
+        out[i] = make_uint2(fp8_four<FORMAT>(y[0], y[1], y[2], y[3]), fp8_four<FORMAT>(y[4], y[5], y[6], y[7]));
+        if (e == groups) out[i] = make_uint2(0, 0);
     }
+    put_turned(turned, out);
+    __syncthreads();
+    store_turned(codes, turned, {pitch, cols, row0, col0});
 }
 
 extern "C" __global__ void group_rows_naive(const void* x, u8* codes, float* scale_inv, const int* offs, int groups, int rows, int tokens, int pitch) {

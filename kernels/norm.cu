@@ -2,6 +2,7 @@
 //
 // Options (-D): OP 0 LayerNorm, 1 RMSNorm;  IN type of x, gamma, beta, OUT, as common/elements.cuh;  ONE 1: the weight is RN32(gamma + 1);
 //   LANES threads a row (32, or 256 up to 1024), EACH eights a thread held in registers, RESIDENT blocks a multiprocessor;
+//   KEEP 1: gamma and beta of those eights too;
 //   RAGGED 0: cols is 8*LANES*EACH, 1: a multiple of 8, 2: any;  STAGES 0: rows are read into registers (PREFETCH 1: the next row before
 //   this one is used); 1 to 8 (sm_90, LANES over 32, RAGGED 0 or 1, cols <= 8*LANES*EACH): rows are copied ahead into as many places of
 //   shared memory by the copy engine.
@@ -46,6 +47,9 @@
 #endif
 #ifndef RESIDENT
 #define RESIDENT 3
+#endif
+#ifndef KEEP
+#define KEEP 0
 #endif
 #ifndef RAGGED
 #define RAGGED 0
@@ -172,18 +176,23 @@ struct Ring {
     }
 };
 
+/// Weights of eight columns.
+struct Weights {
+    Eight<IN> gamma, beta;
+    __device__ __forceinline__ void fetch(int e, int cols, const void* g, const void* b) {
+        const Place column = place(0, e, cols);
+        gamma = fetch_kept(column, g);
+        if (OP == 0 && b) beta = fetch_kept(column, b);
+        else beta.zero();
+    }
+};
+
 /// One eight of the result; |v| joins `largest`.
-__device__ __forceinline__ void write(const Place& p, int e, int cols, const Eight<IN>& x, const void* gamma, const void* beta, void* d, float mean,
-                                      float rsigma, float scale, float& largest) {
+__device__ __forceinline__ void write(const Place& p, const Eight<IN>& x, const Weights& w, void* d, float mean, float rsigma, float scale, float& largest) {
     if (p.count <= 0) return;
-    const Place column = place(0, e, cols);
-    const Eight<IN> g = fetch_kept(column, gamma);
-    Eight<IN> b;
-    if (OP == 0 && beta) b = fetch_kept(column, beta);
-    else b.zero();
     float v[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = OP == 1 || RAGGED < 2 || i < p.count ? normalized(x[i], mean, rsigma, weight(g[i]), b[i]) : 0.0f;
+    for (int i = 0; i < 8; i++) v[i] = OP == 1 || RAGGED < 2 || i < p.count ? normalized(x[i], mean, rsigma, weight(w.gamma[i]), w.beta[i]) : 0.0f;
     if (OUT >= 3) largest = larger_of(largest, v);
     p.store<OUT>(d, v, scale);
 }
@@ -205,6 +214,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     if (STAGES) ring.start(threadIdx.x == 0, x, row, stride, rows);
     Eight<IN> next[EACH];
     if (!STAGES && PREFETCH && row < rows) fetch_row(next, (long long)row * cols, lane, cols, x);
+    Weights kept[KEEP ? EACH : 1];
+    if (KEEP) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) kept[KEEP ? i : 0].fetch(i * LANES + lane, cols, gamma, beta);
+    }
     for (; row < rows; row += stride) {
         const long long start = (long long)row * cols;
         Eight<IN> held[EACH];
@@ -238,11 +252,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             const int e = i * LANES + lane;
-            write(place(start, e, cols), e, cols, held[i], gamma, beta, d, mean, rsigma, s, largest);
+            if (!KEEP) kept[0].fetch(e, cols, gamma, beta);
+            write(place(start, e, cols), held[i], kept[KEEP ? i : 0], d, mean, rsigma, s, largest);
         }
         for (int e = EACH * LANES + lane; RAGGED && !STAGES && e < width; e += LANES) {
             const Place p = place(start, e, cols);
-            write(p, e, cols, fetch(p, x), gamma, beta, d, mean, rsigma, s, largest);
+            Weights w;
+            w.fetch(e, cols, gamma, beta);
+            write(p, fetch(p, x), w, d, mean, rsigma, s, largest);
         }
     }
     if (OUT >= 3) raise_amax(amax, __float_as_uint(largest), words);

@@ -11,7 +11,7 @@ use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Error, QTensor, Result};
 
-const THREADS: usize = 128;
+const TILE: usize = 128;
 
 pub struct Dact;
 
@@ -23,9 +23,14 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/dact.cu",
 };
 
-/// Columns a thread has: four where rows begin at multiples of four.
-pub fn wide(cols: usize) -> usize {
-    if cols.is_multiple_of(4) { 4 } else { 1 }
+/// WHOLE of `common/tile.cuh`: whether no piece of a tile is cut.
+pub fn whole(rows: usize, cols: usize) -> i32 {
+    i32::from(rows.is_multiple_of(16) && cols.is_multiple_of(8))
+}
+
+/// Tiles of a matrix, at least one.
+pub fn tiles(rows: usize, cols: usize) -> usize {
+    (rows.div_ceil(TILE) * cols.div_ceil(TILE)).max(1)
 }
 
 impl Kernel for Dact {
@@ -45,13 +50,12 @@ impl Kernel for Dact {
         let (g, x) = (&job.operands.a[0], job.operands.b.as_ref().expect("checked"));
         let (rows, cols, width, gated) = (g.rows(), g.cols(), x.cols(), job.op == Op::DgatedCastTranspose);
         let dtype = one_dtype(SPEC.name, job, &[])?;
-        let wide = wide(cols);
         let defines = [
             format!("-DOP={}", i32::from(gated)),
             format!("-DACT={}", activation(job)? as i32),
             format!("-DIN={}", type_code(SPEC.name, dtype)?),
             format!("-DFORMAT={}", out_code(SPEC.name, &job.out)? - 3),
-            format!("-DWIDE={wide}"),
+            format!("-DWHOLE={}", whole(rows, cols)),
         ];
         let side = Fp8Side::of(gpu, &job.out)?.expect("a scaled output");
         let bands = rows.div_ceil(DBIAS_BAND);
@@ -61,17 +65,16 @@ impl Kernel for Dact {
         let [scale, amax, scale_inv] = Fp8Side::args(Some(&side));
         let (m, n) = (Arg::Int(rows as i32), Arg::Int(cols as i32));
         let mut args = [g.arg(), x.arg(), d.arg(), t.arg(), scale, amax, scale_inv, sums.arg(), m, n];
-        let launch = |entry, grid| Launch {
+        let launch = |entry, blocks: usize, threads: usize| Launch {
             source: "dact.cu",
             defines: &defines,
             entry,
-            grid,
-            block: (THREADS as u32, 1, 1),
+            grid: (blocks as u32, 1, 1),
+            block: (threads as u32, 1, 1),
             shared: 0,
         };
-        let grid = (cols.div_ceil(wide * THREADS).max(1) as u32, bands.max(1) as u32, 1);
         // SAFETY: the arguments are the contract's, in its order; buffers hold what it says of rows and cols.
-        unsafe { gpu.launch(&launch("dact", grid), &mut args)? };
+        unsafe { gpu.launch(&launch("dact", tiles(rows, cols), 2 * TILE), &mut args)? };
         let mut out = download(gpu, job, rows, width, &d, Some((&side.amax, &side.scale_inv)))?;
         let part = &mut out.parts[0];
         if let Data::Quantized(q) = &part.d {
@@ -82,9 +85,8 @@ impl Kernel for Dact {
         if !gated {
             let dbias = gpu.output(cols * dtype.bits() as usize / 8)?;
             let mut args = [sums.arg(), dbias.arg(), Arg::Int(bands as i32), Arg::Int(cols as i32)];
-            let grid = (cols.div_ceil(THREADS).max(1) as u32, 1, 1);
             // SAFETY: as above.
-            unsafe { gpu.launch(&launch("dbias", grid), &mut args)? };
+            unsafe { gpu.launch(&launch("dbias", cols.div_ceil(TILE).max(1), TILE), &mut args)? };
             out.dbias = Some(tensor(dtype, 1, cols, &gpu.download("dbias", &dbias, dtype.bits() as usize / 8)?)?);
         }
         Ok(out)

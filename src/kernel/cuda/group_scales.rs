@@ -1,6 +1,6 @@
 //! Operands of grouped products quantized on the device by `offs` there: `kernels/group_scales.cu` (contract there).
 
-use super::dact::wide;
+use super::dact::{tiles, whole};
 use super::elements;
 use super::launch::{Arg, Buffer, Gpu, Launch};
 use super::operand::type_code;
@@ -52,13 +52,13 @@ pub fn check(x: &Tensor, recipe: &Recipe) -> Result<()> {
     defines(x, recipe).map(drop)
 }
 
-fn run(gpu: &Gpu, defines: &[String], entry: &str, grid: (usize, usize), args: &mut [Arg]) -> Result<()> {
+fn run(gpu: &Gpu, defines: &[String], entry: &str, grid: (usize, usize), block: usize, args: &mut [Arg]) -> Result<()> {
     let launch = Launch {
         source: "group_scales.cu",
         defines,
         entry,
         grid: (grid.0.max(1) as u32, grid.1.max(1) as u32, 1),
-        block: (THREADS as u32, 1, 1),
+        block: (block as u32, 1, 1),
         shared: 0,
     };
     // SAFETY: every caller below passes the arguments of the entry's contract, of buffers with the sizes it says.
@@ -73,27 +73,33 @@ pub fn quantize_rows(gpu: &Gpu, x: &Tensor, recipe: &Recipe, offs: &Buffer, grou
     let (codes, scale_inv) = (gpu.output(rows * pitch)?, gpu.output(4 * groups * rows)?);
     let ints = [groups, rows, tokens, pitch].map(|n| Arg::Int(n as i32));
     let mut args: Vec<Arg> = [input.arg(), codes.arg(), scale_inv.arg(), offs.arg()].into_iter().chain(ints).collect();
-    run(gpu, &defines, "group_rows", (rows, groups), &mut args)?;
+    run(gpu, &defines, "group_rows", (rows, groups), THREADS, &mut args)?;
     Ok(Quantized { codes, scale_inv, rows, cols: tokens, pitch })
 }
 
 /// As [`quantize_rows`] of the transpose: `x` is `[tokens, cols]`, as a training step has it; the codes are `[cols, tokens]`.
 pub fn quantize_columns(gpu: &Gpu, x: &Tensor, recipe: &Recipe, offs: &Buffer, groups: usize) -> Result<Quantized> {
     let mut defines = defines(x, recipe)?;
-    defines.push(format!("-DWIDE={}", wide(x.cols())));
+    defines.push(format!("-DWHOLE={}", whole(x.rows(), x.cols())));
     let (tokens, cols, pitch) = (x.rows(), x.cols(), x.rows().next_multiple_of(16));
     let input = elements::upload(gpu, x)?;
     let scale = gpu.upload_f32(&vec![0.0; groups * cols])?;
     let (codes, scale_inv) = (gpu.output(cols * pitch)?, gpu.output(4 * groups * cols)?);
-    let tiles = (cols.div_ceil(wide(cols) * THREADS), tokens.div_ceil(64));
     let int = |n: usize| Arg::Int(n as i32);
     let sizes = || [int(groups), int(tokens), int(cols)];
     let [e, t, c] = sizes();
-    run(gpu, &defines, "group_columns_amax", tiles, &mut [input.arg(), scale.arg(), offs.arg(), e, t, c])?;
+    run(
+        gpu,
+        &defines,
+        "group_columns_amax",
+        (cols.div_ceil(8 * THREADS), tokens.div_ceil(32)),
+        THREADS,
+        &mut [input.arg(), scale.arg(), offs.arg(), e, t, c],
+    )?;
     let n = groups * cols;
-    run(gpu, &defines, "group_columns_scale", (n.div_ceil(THREADS), 1), &mut [scale.arg(), scale_inv.arg(), int(n)])?;
+    run(gpu, &defines, "group_columns_scale", (n.div_ceil(THREADS), 1), THREADS, &mut [scale.arg(), scale_inv.arg(), int(n)])?;
     let [e, t, c] = sizes();
     let mut args = [input.arg(), codes.arg(), scale.arg(), offs.arg(), e, t, c, int(pitch)];
-    run(gpu, &defines, "group_columns", tiles, &mut args)?;
+    run(gpu, &defines, "group_columns", (tiles(tokens, cols), 1), 2 * THREADS, &mut args)?;
     Ok(Quantized { codes, scale_inv, rows: cols, cols: tokens, pitch })
 }

@@ -34,6 +34,8 @@ struct Split {
     ragged: usize,
     /// Rows on their way through shared memory; 0: straight to registers.
     stages: usize,
+    /// gamma and beta stay in registers.
+    keep: bool,
 }
 
 /// Shared memory that all blocks of a multiprocessor divide, bytes.
@@ -57,7 +59,8 @@ impl Split {
         };
         let fits = copy_engine && lanes > 32 && ragged < 2 && cols <= 8 * lanes * each;
         let stages = if fits { (SHARED / resident / Self::row_bytes(dtype, cols)).min(3) } else { 0 };
-        Self { lanes, each, prefetch, resident, ragged, stages: if stages < 2 { 0 } else { stages } }
+        let stages = if stages < 2 { 0 } else { stages };
+        Self { lanes, each, prefetch, resident, ragged, stages, keep: false }
     }
     fn row_bytes(dtype: Format, cols: usize) -> usize {
         cols * dtype.bits() as usize / 8
@@ -67,7 +70,7 @@ impl Split {
     }
 }
 
-fn options(op: Op, dtype: Format, out: i32, zero_centered: bool, split: Split) -> Result<[String; 10]> {
+fn options(op: Op, dtype: Format, out: i32, zero_centered: bool, split: Split) -> Result<[String; 11]> {
     Ok([
         format!("-DOP={}", i32::from(op == Op::Rmsnorm)),
         format!("-DIN={}", type_code(SPEC.name, dtype)?),
@@ -79,6 +82,7 @@ fn options(op: Op, dtype: Format, out: i32, zero_centered: bool, split: Split) -
         format!("-DRESIDENT={}", split.resident),
         format!("-DRAGGED={}", split.ragged),
         format!("-DSTAGES={}", split.stages),
+        format!("-DKEEP={}", i32::from(split.keep)),
     ])
 }
 

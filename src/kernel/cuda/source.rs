@@ -52,7 +52,6 @@ pub const HEADERS: &[Source] = embed![
     "common/tile.cuh",
     "common/tma.cuh",
     "common/token.cuh",
-    "common/turned.cuh",
     "common/wgmma.cuh",
 ];
 
