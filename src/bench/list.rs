@@ -2,10 +2,11 @@
 
 use crate::Result;
 use crate::kernel::Backend;
-use crate::kernel::cuda::fp8_timed;
 use crate::kernel::cuda::launch::Gpu;
 use crate::kernel::cuda::timed::Timed;
+use crate::kernel::cuda::{activation, dact, fp8_timed, norm};
 use crate::kernel::vendor::timed as vendor;
+use crate::op::{Act, Op};
 
 /// Which rate bounds a kernel's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,11 @@ const fn library(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Res
     Entry { group, backend: Backend::Vendor, unit: Some(unit), timed }
 }
 
+/// Ours, whose bytes alone count.
+const fn moves(group: &'static str, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
+    Entry { group, backend: Backend::Cuda, unit: None, timed }
+}
+
 const FP8_4096: &str = "fp8 gemm, per tensor, 4096x4096x4096";
 const FP8_8192: &str = "fp8 gemm, per tensor, 8192x8192x8192";
 const GROUPED_16: &str = "fp8 grouped gemm, row-wise, 16 groups, 16384x8192x5120";
@@ -52,4 +58,10 @@ pub const ENTRIES: &[Entry] = &[
     library(GROUPED_16, Unit::Fp8, |g| vendor::fp8_groups(g, 16, 16384, 8192, 5120)),
     ours(GROUPED_8, Unit::Fp8, |g| fp8_timed::grouped(g, 8, 1024, 4096, 2048)),
     library(GROUPED_8, Unit::Fp8, |g| vendor::fp8_groups(g, 8, 1024, 4096, 2048)),
+    moves("swiglu to fp8, 8192x8192", |g| activation::timed(g, Act::Silu, 8192, 8192)),
+    moves("geglu to fp8, 8192x8192", |g| activation::timed(g, Act::Gelu, 8192, 8192)),
+    moves("rmsnorm to fp8, 8192x8192", |g| norm::timed(g, Op::Rmsnorm, 8192, 8192)),
+    moves("layernorm to fp8, 8192x8192", |g| norm::timed(g, Op::Layernorm, 8192, 8192)),
+    moves("cast_transpose_dbias_dgelu, 8192x8192", |g| dact::timed(g, Act::Gelu, false, 8192, 8192)),
+    moves("dswiglu_cast_transpose, 8192x8192", |g| dact::timed(g, Act::Silu, true, 8192, 8192)),
 ];

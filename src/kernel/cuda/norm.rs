@@ -38,7 +38,7 @@ struct Split {
     keep: bool,
 }
 
-/// Shared memory that all blocks of a multiprocessor divide, bytes.
+/// Shared memory that all blocks of a multiprocessor divide, bytes. The rest is L1.
 const SHARED: usize = 160 << 10;
 
 impl Split {
@@ -46,10 +46,11 @@ impl Split {
     fn of(dtype: Format, cols: usize, copy_engine: bool) -> Self {
         let eights = cols.div_ceil(8);
         let wide = dtype == Format::F32;
-        let (lanes, most, prefetch, resident) = match eights {
-            0..=128 => (32, 4, true, 2),
-            129..=1024 => (256, 4, true, if wide { 2 } else { 3 }),
-            _ => (1024, if wide { 2 } else { 4 }, false, 1),
+        let (lanes, most, resident) = match eights {
+            0..=128 => (32, 4, 2),
+            129..=512 => (256, 2, if wide { 2 } else { 3 }),
+            513..=1024 => (512, 2, if wide { 1 } else { 2 }),
+            _ => (1024, if wide { 2 } else { 4 }, 1),
         };
         let each = eights.div_ceil(lanes).clamp(1, most);
         let ragged = match (cols == 8 * lanes * each, cols.is_multiple_of(8)) {
@@ -58,9 +59,9 @@ impl Split {
             _ => 2,
         };
         let fits = copy_engine && lanes > 32 && ragged < 2 && cols <= 8 * lanes * each;
-        let stages = if fits { (SHARED / resident / Self::row_bytes(dtype, cols)).min(3) } else { 0 };
+        let stages = if fits { (SHARED / resident / Self::row_bytes(dtype, cols)).min(2) } else { 0 };
         let stages = if stages < 2 { 0 } else { stages };
-        Self { lanes, each, prefetch, resident, ragged, stages, keep: false }
+        Self { lanes, each, prefetch: lanes < 1024, resident, ragged, stages, keep: stages > 0 && each <= 2 }
     }
     fn row_bytes(dtype: Format, cols: usize) -> usize {
         cols * dtype.bits() as usize / 8
@@ -200,10 +201,10 @@ mod tests {
                 assert_eq!(s.ragged == 0, held == cols, "{cols} {dtype}: {s:?}");
                 assert!(s.stages * s.resident * Split::row_bytes(dtype, cols) <= SHARED, "{cols} {dtype}: {s:?}");
                 assert!(cols.is_multiple_of(8) || s.stages == 0, "the copy engine copies 16 bytes: {cols} {dtype}: {s:?}");
-                assert_eq!(Split::of(dtype, cols, false), Split { stages: 0, ..s });
+                assert_eq!(Split::of(dtype, cols, false), Split { stages: 0, keep: false, ..s });
             }
         }
         let s = Split::of(Format::Bf16, 8192, true);
-        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (256, 4, 3, 0, 3));
+        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (512, 2, 2, 0, 2));
     }
 }
