@@ -9,11 +9,15 @@
 //   ceil(cols/128)], turned_inv[cols, ceil(rows/128)]. grid ceil(rows/128)*ceil(cols/128), block 256.
 // cast_block_naive: the same arguments, a thread a block of 128x128, grid ceil(blocks/32), block 32: the definition.
 // x 16-byte, codes 8-byte, turned 16-byte aligned; rows, cols > 0.
+#include "common/eight_rows.cuh"
 #include "common/scale_rule.cuh"
 #include "common/tile.cuh"
 
 #ifndef IN
 #define IN 1
+#endif
+#ifndef TILES
+#define TILES (IN == 2 ? 1 : 2)  // blocks an SM, at least
 #endif
 #ifndef FORMAT
 #define FORMAT 0
@@ -22,7 +26,7 @@
 #define SQUARE 1
 #endif
 constexpr bool NAN_WINS = RULE >= 2;
-constexpr int WORDS = sizeof(Eight<IN>) / 4, TILES = IN == 2 ? 1 : 2;
+constexpr int WORDS = sizeof(Eight<IN>) / 4;
 typedef Largest<IN, NAN_WINS> Amax;
 
 struct Shared {
@@ -35,17 +39,17 @@ struct Shared {
 
 /// Codes of the thread's rows, each by the scale of its 128 columns.
 __device__ __forceinline__ void row_codes(uint2 (&codes)[8], const Eight<IN> (&v)[8], const TilePlace& p, float* scale_inv) {
+    typedef EightRows<16> Rows;
+    Amax largest[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        Amax largest;
-        largest.take(v[i]);
+    for (int i = 0; i < 8; i++) largest[i].take(v[i]);
+    Rows::reduce(largest);
+    const Scale mine = scale_of<IN, FORMAT>(__uint_as_float(largest[0].bits()));
+    const int row = p.row() + Rows::first();
+    if (Rows::writes() && row < p.rows) scale_inv[(long long)row * ceil_div(p.cols, TILE) + p.col0 / TILE] = mine.inverse;
+    const float scale[1] = {mine.scale};
 #pragma unroll
-        for (int step = 8; step; step /= 2) largest.take(__shfl_xor_sync(~0u, largest.pair, step));
-        const Scale s = scale_of<IN, FORMAT>(__uint_as_float(largest.bits()));
-        codes[i] = s.codes<FORMAT>(v[i]);
-        const int row = p.row() + i;
-        if (threadIdx.x % 16 == 0 && row < p.rows) scale_inv[(long long)row * ceil_div(p.cols, TILE) + p.col0 / TILE] = s.inverse;
-    }
+    for (int i = 0; i < 8; i++) codes[i] = Scale{Rows::of(scale, i), 0.0f}.codes<FORMAT>(v[i]);
 }
 
 /// Codes of the thread's rows by the scales of their columns.

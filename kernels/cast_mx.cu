@@ -18,11 +18,15 @@
 //   grid ceil(rows/128)*ceil(cols/128), block 256.
 // cast_mx_naive: the same arguments, a thread a block of GxG, grid ceil(ceil(rows/G)*ceil(cols/G)/128), block 128: the definition.
 // x and turned 16-byte, codes 8-byte aligned; rows, cols > 0.
+#include "common/eight_rows.cuh"
 #include "common/narrow.cuh"
 #include "common/tile.cuh"
 
 #ifndef IN
 #define IN 1
+#endif
+#ifndef TILES
+#define TILES (IN == 2 ? 1 : 2)  // blocks an SM, at least
 #endif
 #ifndef FORMAT
 #define FORMAT 0
@@ -34,7 +38,7 @@
 #define MODE 0
 #endif
 constexpr bool NAN_WINS = MODE != 0 && MODE != 5, NVFP4 = MODE >= 5, PACKED = FORMAT == 2;
-constexpr int GROUP = NVFP4 ? 16 : 32, WORDS = sizeof(Eight<IN>) / 4, TILES = IN == 2 ? 1 : 2, WARPS = TILE_THREADS / 32;
+constexpr int GROUP = NVFP4 ? 16 : 32, WORDS = sizeof(Eight<IN>) / 4, WARPS = TILE_THREADS / 32;
 typedef Largest<IN, NAN_WINS> Amax;
 
 /// What the whole tensor decides.
@@ -95,6 +99,17 @@ __device__ __forceinline__ uint2 codes_of(const Eight<IN>& v, const S& scale) {
         for (int j = 0; j < 8; j++) p[j] = __fmul_rn(v[j], scale(j));
         constexpr int F = FORMAT == 1;
         return make_uint2(fp8_four<F>(p[0], p[1], p[2], p[3]), fp8_four<F>(p[4], p[5], p[6], p[7]));
+    }
+    // Only a scale that is not finite makes NaN of elements that are not (mode 5 has none, and its NaN is +max).
+    bool finite = true;
+#pragma unroll
+    for (int j = 0; j < 8; j++) finite &= MODE == 5 || scale(j) < __uint_as_float(INFINITE);
+    if (finite) {
+        float p[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) p[j] = __fmul_rn(v[j], scale(j));
+        typedef Narrow<FORMAT <= 1 ? 2 : FORMAT> N;
+        return make_uint2(N::four(p[0], p[1], p[2], p[3]), N::four(p[4], p[5], p[6], p[7]));
     }
     u32 word[2] = {0, 0};
 #pragma unroll
@@ -157,7 +172,8 @@ __device__ __forceinline__ void share_columns(Amax (&column)[WORDS], Shared& sha
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     cast_mx(const void* x, u8* codes, u8* turned, u8* scale, u8* turned_scale, const float* amax, float* global_scale_inv, int rows, int cols) {
     __shared__ Shared shared;
-    const int across = ceil_div(cols, TILE), tile = blockIdx.x, lanes = GROUP / 8;
+    const int across = ceil_div(cols, TILE), tile = blockIdx.x;
+    constexpr int lanes = GROUP / 8;
     const TilePlace p = {rows, cols, tile / across * TILE, tile % across * TILE};
     const int row_groups = ceil_div(cols, GROUP), column_groups = ceil_div(rows, GROUP);
     Eight<IN> v[8];
@@ -188,15 +204,23 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
         if (p.row() % GROUP == 0 && p.col() % GROUP == 0 && p.row() < rows && p.col() < cols)
             scale[(long long)(p.row() / GROUP) * row_groups + p.col() / GROUP] = (u8)s.byte;
     } else {
+        typedef EightRows<lanes> Rows;
+        Amax largest[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) largest[i].take(v[i]);
+        Rows::reduce(largest);
+        float mine[Rows::KEEP];
+#pragma unroll
+        for (int i = 0; i < Rows::KEEP; i++) {
+            const GroupScale s = scale_of(__uint_as_float(largest[i].bits()), global);
+            const int row = p.row() + Rows::first() + i, group = p.col() / GROUP;
+            mine[i] = s.scale;
+            if (row < rows && group < row_groups) scale[(long long)row * row_groups + group] = (u8)s.byte;
+        }
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            Amax largest;
-            largest.take(v[i]);
-#pragma unroll
-            for (int step = lanes / 2; step; step /= 2) largest.take(__shfl_xor_sync(~0u, largest.pair, step));
-            const GroupScale s = scale_of(__uint_as_float(largest.bits()), global);
-            q[i] = codes_of(v[i], [&](int) { return s.scale; });
-            if (p.col() % GROUP == 0 && p.row() + i < rows && p.col() < cols) scale[(long long)(p.row() + i) * row_groups + p.col() / GROUP] = (u8)s.byte;
+            const float s = Rows::of(mine, i);
+            q[i] = codes_of(v[i], [&](int) { return s; });
         }
     }
     if (PACKED) store_tile_packed(codes, q, p);
@@ -204,16 +228,21 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     if (!turned) return;
 
     if (!SQUARE) {
-        // A thread's group of rows: the first of them computes the scales of its eight columns for all.
-        const int group = threadIdx.x / 16 * 8 / GROUP;
-        if (p.row() % GROUP == 0) {
+        // The threads of a group of rows compute the scales of its columns together, EACH of the eight a thread.
+        constexpr int EACH = 8 / lanes, PACKED_IN = IN == 2 ? 1 : 2;
+        const int group = threadIdx.x / 16 / lanes, part = threadIdx.x / 16 % lanes, c = EACH * part;
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                Amax one;
-                one.pair = IN == 2 ? column[j % WORDS].pair : j & 1 ? column[j / 2].pair >> 16 : column[j / 2].pair & 0xffff;
-                const GroupScale s = scale_of(__uint_as_float(one.bits()), global);
-                shared.scale[group][8 * (threadIdx.x % 16) + j] = s.scale;
-                if (p.row() < rows && p.col() + j < cols) turned_scale[(long long)(p.col() + j) * column_groups + p.row() / GROUP] = (u8)s.byte;
+        for (int j = 0; j < EACH; j++) {
+            Amax one;
+#pragma unroll
+            for (int k = 0; k < lanes; k++) {
+                if (part == k) one.pair = column[(EACH * k + j) / PACKED_IN].pair;
+            }
+            if (IN != 2) one.pair = j & 1 ? one.pair >> 16 : one.pair & 0xffff;
+            const GroupScale s = scale_of(__uint_as_float(one.bits()), global);
+            shared.scale[group][8 * (threadIdx.x % 16) + c + j] = s.scale;
+            if (p.row() / GROUP < column_groups && p.col() + c + j < cols) {
+                turned_scale[(long long)(p.col() + c + j) * column_groups + p.row() / GROUP] = (u8)s.byte;
             }
         }
         __syncthreads();

@@ -8,10 +8,11 @@
 // cast_row(const void* x, u8* codes, float* scale_inv, int rows, int cols): scale_inv[rows]. grid rows, block 256. CHUNKS (-D, 4) times
 //   2048 elements of a row stay in registers, the rest of a longer row is read twice.
 // cast_line(const void* x, u8* codes, float* scale_inv, int rows, int cols, int pitch_row, int pitch_group): scale_inv of row r, group g
-//   at r*pitch_row + g*pitch_group (row-major: ceil(cols/128), 1; as cuBLAS reads them: 1, rows rounded up to 4). EACH (-D, 4) groups
-//   for 16 lanes. grid ceil(rows*ceil(cols/128) / (16*EACH)), block 256.
+//   at r*pitch_row + g*pitch_group (row-major: ceil(cols/128), 1; as cuBLAS reads them: 1, rows rounded up to 4). 8 groups
+//   for 16 lanes. grid ceil(rows*ceil(cols/128) / 128), block 256.
 // cast_row_naive, cast_line_naive: the same arguments, a thread a row (group), grid ceil(count/256), block 256: the definitions.
 // x 16-byte, codes 8-byte aligned; rows, cols > 0; groups below 2^31. Columns that are no multiple of 8 are read one by one.
+#include "common/eight_rows.cuh"
 #include "common/scale_rule.cuh"
 
 #ifndef IN
@@ -22,9 +23,6 @@
 #endif
 #ifndef CHUNKS
 #define CHUNKS 4
-#endif
-#ifndef EACH
-#define EACH 4
 #endif
 constexpr int THREADS = 256, GROUP = 128, LANES = GROUP / 8;
 constexpr bool NAN_WINS = RULE >= 2;
@@ -80,27 +78,32 @@ extern "C" __global__ void __launch_bounds__(THREADS) cast_row(const void* x, u8
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     cast_line(const void* x, u8* codes, float* scale_inv, int rows, int cols, int pitch_row, int pitch_group) {
-    const int groups = ceil_div(cols, GROUP), count = rows * groups, lane = threadIdx.x % LANES;
-    const int first = (int)blockIdx.x * EACH * (THREADS / LANES) + (int)threadIdx.x / LANES;
-    Eight<IN> v[EACH];
-    int row[EACH], group[EACH];
+    typedef EightRows<LANES> Rows;
+    constexpr int STEP = THREADS / LANES;
+    const int groups = ceil_div(cols, GROUP), count = rows * groups, first = (int)blockIdx.x * 8 * STEP + (int)threadIdx.x / LANES;
+    // Group i of the thread is `first + i*STEP`: the eights of a step are neighbours.
+    const auto start = [&](int at) { return (long long)(at / groups) * cols; };
+    const auto column = [&](int at) { return at % groups * GROUP + 8 * (int)(threadIdx.x % LANES); };
+    Eight<IN> v[8];
+    Largest<IN, NAN_WINS> largest[8];
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const int at = first + i * (THREADS / LANES);
-        row[i] = at / groups, group[i] = at % groups;
-        if (at < count) load_eight(v[i], x, (long long)row[i] * cols, group[i] * GROUP + 8 * lane, cols);
+    for (int i = 0; i < 8; i++) {
+        const int at = first + i * STEP;
+        if (at < count) load_eight(v[i], x, start(at), column(at), cols);
         else v[i].zero();
     }
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        Largest<IN, NAN_WINS> largest;
-        largest.take(v[i]);
+    for (int i = 0; i < 8; i++) largest[i].take(v[i]);
+    Rows::reduce(largest);
+    const Scale mine = scale_of<IN, FORMAT>(__uint_as_float(largest[0].bits()));
+    const int own = first + Rows::first() * STEP;
+    if (Rows::writes() && own < count) scale_inv[(long long)(own / groups) * pitch_row + (long long)(own % groups) * pitch_group] = mine.inverse;
+    const float scale[1] = {RULE == 3 ? mine.inverse : mine.scale};
 #pragma unroll
-        for (int step = LANES / 2; step; step /= 2) largest.take(__shfl_xor_sync(~0u, largest.pair, step));
-        const Scale s = scale_of<IN, FORMAT>(__uint_as_float(largest.bits()));
-        if (first + i * (THREADS / LANES) >= count) continue;
-        store_eight(codes, s.codes<FORMAT>(v[i]), (long long)row[i] * cols, group[i] * GROUP + 8 * lane, cols);
-        if (lane == 0) scale_inv[(long long)row[i] * pitch_row + (long long)group[i] * pitch_group] = s.inverse;
+    for (int i = 0; i < 8; i++) {
+        const int at = first + i * STEP;
+        const float s = Rows::of(scale, i);
+        if (at < count) store_eight(codes, Scale{s, s}.codes<FORMAT>(v[i]), start(at), column(at), cols);
     }
 }
 

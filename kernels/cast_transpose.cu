@@ -47,7 +47,7 @@ struct Shared {
     Scale scale;
 };
 
-/// One tile of `m`; `v` keeps its elements.
+/// One tile of `m` by way of `v`.
 __device__ __forceinline__ void cast_tile(const Matrix& m, const TilePlace& p, Eight<IN> (&v)[8], Shared& shared) {
     load_tile(v, m.x, p);
     if (threadIdx.x == 0) {
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) multi_cast_tra
     cast_tile(m, place(m, blockIdx.x - m.first), v, shared);
 }
 
-extern "C" __global__ void __launch_bounds__(TILE_THREADS) cast_transpose_dbias(ONE_MATRIX, float* sums) {
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) cast_transpose_dbias(ONE_MATRIX, float* sums) {
     __shared__ Shared shared;
     __shared__ float handed[2 * TILE];
     const Matrix m = THE_MATRIX;
@@ -114,6 +114,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS) cast_transpose_dbias(
     Eight<IN> v[8];
     const TilePlace p = place(m, blockIdx.x);
     cast_tile(m, p, v, shared);
+    load_tile(v, m.x, p);  // again, out of the L1: kept, they would cost a block an SM
     band_sums(sums, handed, p, [&](int i, int j) { return v[i][j]; });
 }
 
@@ -121,7 +122,7 @@ extern "C" __global__ void dbias_total(const float* sums, void* dbias, int bands
     const int c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= cols) return;
     float total = 0.0f;
-#pragma unroll 16
+#pragma unroll 32
     for (int b = 0; b < bands; b++) total = __fadd_rn(total, sums[(long long)b * cols + c]);
     store_element<IN>(dbias, c, total);
 }

@@ -10,27 +10,29 @@ __host__ __device__ constexpr float max_of(int f) { return f == 0 ? 448.0f : f =
 /// Exponent of the largest value.
 __host__ __device__ constexpr int emax_of(int f) { return f == 0 ? 8 : f == 1 ? 15 : f == 4 ? 4 : 2; }
 
-/// e2m1, e2m3, e3m2 of v, nearest even, saturating, NaN to +max (they have none). With m bits of mantissa the code of a normal value is
-/// the f32's exponent and upper mantissa after rounding, less the difference of the biases; below the smallest normal, adding a power of
-/// two whose unit is the subnormal gap rounds to it.
+/// e2m1, e2m3, e3m2 of a product p, nearest even, saturating; NaN (which a product has without sign) to +max. With m bits of mantissa
+/// and e the exponent of p, at least the smallest normal's, adding 2^(e - m + 23) rounds |p| to n steps of 2^(e-m), and
+/// (e - emin) * 2^m + n is the code: the first term is that number's own exponent, shifted. Left out is OFFSET, for the sum of several.
 template <int F>
-__device__ __forceinline__ u32 narrow_code(float v) {
-    constexpr int M = mantissa_of(F), SHIFT = 23 - M, BIAS = bias_of(F);
-    const u32 word = __float_as_uint(v);
-    const float a = fminf(fabsf(v), max_of(F));  // of a NaN: max
-    const u32 bits = __float_as_uint(a);
-    const u32 normal = ((bits + ((1u << (SHIFT - 1)) - 1) + ((bits >> SHIFT) & 1)) >> SHIFT) - ((127u - BIAS) << M);
-    constexpr u32 MAGIC = (u32)(127 + 1 - BIAS - M + 23) << 23;
-    const u32 subnormal = __float_as_uint(__fadd_rn(a, __uint_as_float(MAGIC))) - MAGIC;
-    const u32 code = a < __uint_as_float((u32)(128 - BIAS) << 23) ? subnormal : normal;
-    const u32 sign = v == v ? (word >> 31) << (F == 2 ? 3 : 5) : 0;
-    return code | sign;
-}
+struct Narrow {
+    static constexpr int M = mantissa_of(F), SHIFT = 23 - M, SIGN = F == 2 ? 3 : 5;
+    static constexpr u32 OFFSET = (u32)(150 - M + 1 - bias_of(F)) << M;
+    __device__ __forceinline__ static u32 code(float p) {
+        const float a = fminf(fabsf(p), max_of(F));
+        const u32 magic = (__float_as_uint(fmaxf(a, __uint_as_float((u32)(128 - bias_of(F)) << 23))) & INFINITE) + ((u32)SHIFT << 23);
+        const u32 steps = __float_as_uint(__fadd_rn(a, __uint_as_float(magic))) - magic;
+        return steps + (magic >> SHIFT) + ((__float_as_uint(p) >> 31) << SIGN);
+    }
+    /// Four codes, one a byte.
+    __device__ __forceinline__ static u32 four(float a, float b, float c, float d) {
+        return code(a) + (code(b) << 8) + (code(c) << 16) + (code(d) << 24) - OFFSET * 0x01010101u;
+    }
+};
 
 /// A code of any of the formats in the low byte.
 template <int F>
 __device__ __forceinline__ u32 any_code(float v) {
-    return F <= 1 ? fp8_pair<F == 0 ? 0 : 1>(v, 0.0f) & 0xff : narrow_code<F>(v);
+    return F <= 1 ? fp8_pair<F == 0 ? 0 : 1>(v, 0.0f) & 0xff : Narrow<F>::code(v) - Narrow<F>::OFFSET;
 }
 
 /// e8m0 rounded up: the byte of the smallest power of two that is at least v >= 0; Inf 254, NaN 255, zero 0 (cvt.rp.satfinite.ue8m0).

@@ -94,7 +94,7 @@ fn launch(gpu: &Gpu, x: &Tensor, recipe: &Recipe, blocks: Blocks, rule: Rule, tr
             ("cast_row.cu", "cast_row", rows, None)
         } else {
             args.extend([Arg::Int(across as i32), Arg::Int(1)]);
-            ("cast_row.cu", "cast_line", scales.div_ceil(16 * 4), None)
+            ("cast_row.cu", "cast_line", scales.div_ceil(128), None)
         }
     };
     let launch = Launch { source, defines: &defines, entry, grid: (grid as u32, 1, 1), block: (256, 1, 1), shared: 0 };

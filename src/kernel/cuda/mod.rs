@@ -6,6 +6,7 @@ pub mod activation;
 pub mod cast;
 pub mod cast_block;
 pub mod cast_mx;
+pub mod cast_timed;
 pub mod cast_transpose;
 pub mod dact;
 pub mod device;
