@@ -5,7 +5,7 @@
 //   `turned`: both copies are quantized from x, as Transformer Engine does. A cut block is a block of its own.
 //
 // cast_block(const void* x, u8* codes, u8* turned, float* scale_inv, float* turned_inv, int rows, int cols): codes [rows, cols], turned
-//   [cols, rows] or null. SQUARE 1: scale_inv[ceil(rows/128), ceil(cols/128)], turned_inv unused. SQUARE 0: scale_inv[rows,
+//   [cols, rows] or null (casts alone). SQUARE 1: scale_inv[ceil(rows/128), ceil(cols/128)], turned_inv unused. SQUARE 0: scale_inv[rows,
 //   ceil(cols/128)], turned_inv[cols, ceil(rows/128)]. grid ceil(rows/128)*ceil(cols/128), block 256.
 // cast_block_naive: the same arguments, a thread a block of 128x128, grid ceil(blocks/32), block 32: the definition.
 // x 16-byte, codes 8-byte, turned 16-byte aligned; rows, cols > 0.
@@ -16,14 +16,14 @@
 #ifndef IN
 #define IN 1
 #endif
-#ifndef TILES
-#define TILES (IN == 2 ? 1 : 2)  // blocks an SM, at least
-#endif
 #ifndef FORMAT
 #define FORMAT 0
 #endif
 #ifndef SQUARE
 #define SQUARE 1
+#endif
+#ifndef TILES
+#define TILES (IN == 2 ? 1 : SQUARE ? 3 : 2)  // blocks an SM, at least
 #endif
 constexpr bool NAN_WINS = RULE >= 2;
 constexpr int WORDS = sizeof(Eight<IN>) / 4;

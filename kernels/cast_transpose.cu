@@ -26,7 +26,7 @@
 #define FORMAT 0
 #endif
 #ifndef TILES
-#define TILES (IN == 2 ? 2 : 3)  // blocks an SM, at least
+#define TILES (IN == 2 || !WHOLE ? 2 : 3)  // blocks an SM, at least
 #endif
 
 struct Matrix {

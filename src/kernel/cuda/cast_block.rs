@@ -73,9 +73,12 @@ fn launch(gpu: &Gpu, x: &Tensor, recipe: &Recipe, blocks: Blocks, rule: Rule, tr
     let (elements, codes, scale_inv) = (upload(gpu, x)?, gpu.output(rows * cols)?, gpu.output(scales * 4)?);
     let mut defines = defines(SPEC.name, x.dtype(), recipe.format, rule)?;
     defines.push("-DBLOCKS=1".into());
-    let size = [Arg::Int(rows as i32), Arg::Int(cols as i32)];
     let mut args = vec![elements.arg(), codes.arg()];
-    let (source, entry, grid, mut turned) = if blocks == Blocks::Square || transpose {
+    let (source, entry, grid, turned) = if blocks == Blocks::Row {
+        args.push(scale_inv.arg());
+        defines.push(format!("-DCHUNKS={}", cols.div_ceil(8 * 256).next_power_of_two().min(4)));
+        ("cast_row.cu", "cast_row", rows, None)
+    } else {
         let square = blocks == Blocks::Square;
         let whole = rows.is_multiple_of(16) && cols.is_multiple_of(8);
         defines.extend([format!("-DSQUARE={}", i32::from(square)), format!("-DWHOLE={}", i32::from(whole))]);
@@ -83,24 +86,13 @@ fn launch(gpu: &Gpu, x: &Tensor, recipe: &Recipe, blocks: Blocks, rule: Rule, tr
         let inverse = (transpose && !square).then(|| gpu.output(cols * down * 4)).transpose()?;
         let pointer = |b: Option<&Buffer>| Arg::Pointer(b.map_or(0, Buffer::pointer));
         args.extend([pointer(turned.as_ref()), scale_inv.arg(), pointer(inverse.as_ref())]);
-        args.extend(size);
         ("cast_block.cu", "cast_block", down * across, turned.map(|t| (t, inverse)))
-    } else {
-        args.push(scale_inv.arg());
-        args.extend(size);
-        if blocks == Blocks::Row {
-            let chunks = cols.div_ceil(8 * 256).next_power_of_two().min(4);
-            defines.push(format!("-DCHUNKS={chunks}"));
-            ("cast_row.cu", "cast_row", rows, None)
-        } else {
-            args.extend([Arg::Int(across as i32), Arg::Int(1)]);
-            ("cast_row.cu", "cast_line", scales.div_ceil(128), None)
-        }
     };
+    args.extend([Arg::Int(rows as i32), Arg::Int(cols as i32)]);
     let launch = Launch { source, defines: &defines, entry, grid: (grid as u32, 1, 1), block: (256, 1, 1), shared: 0 };
     // SAFETY: the arguments are the entry's contract's, in its order; buffers have the sizes of rows, cols and their blocks.
     unsafe { gpu.launch(&launch, &mut args)? };
-    Ok(Written { codes, scale_inv, turned: turned.take() })
+    Ok(Written { codes, scale_inv, turned })
 }
 
 impl Kernel for CastBlock {

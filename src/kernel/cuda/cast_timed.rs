@@ -14,9 +14,10 @@ pub const CASTS: &[(&str, Make)] = &[
     ("cast_transpose", transpose),
     ("cast_transpose_dbias", dbias),
     ("cast row-wise", row),
-    ("cast 1x128", line),
-    ("cast 128x128", |gpu, rows, cols| block(gpu, rows, cols, true)),
-    ("cast_transpose 1x128", |gpu, rows, cols| block(gpu, rows, cols, false)),
+    ("cast 1x128", |gpu, rows, cols| block(gpu, rows, cols, false, false)),
+    ("cast_transpose 1x128", |gpu, rows, cols| block(gpu, rows, cols, false, true)),
+    ("cast 128x128", |gpu, rows, cols| block(gpu, rows, cols, true, false)),
+    ("cast_transpose 128x128", |gpu, rows, cols| block(gpu, rows, cols, true, true)),
     ("cast MXFP8", |gpu, rows, cols| mx(gpu, rows, cols, 0, false)),
     ("cast_transpose MXFP8", |gpu, rows, cols| mx(gpu, rows, cols, 0, true)),
     ("cast NVFP4", |gpu, rows, cols| mx(gpu, rows, cols, 2, false)),
@@ -163,28 +164,23 @@ pub fn row(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
     })
 }
 
-/// bf16 to e4m3 with a power-of-two scale for 1×128 (Transformer Engine).
-pub fn line(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
-    let groups = cols.div_ceil(128);
-    let cast = step("cast_row.cu", "cast_line", (rows * groups).div_ceil(128), &["-DRULE=1", "-DPOW2=1", "-DBLOCKS=1"]);
-    let outs = [rows * cols, 4 * rows * groups];
-    rotated(gpu, "cast 1x128 bf16>e4m3", (rows, cols), &outs, 2 * rows * cols + outs[0] + outs[1], move |s| {
-        let [m, n] = sizes(rows, cols);
-        let mut args = [s.x.arg(), s.outs[0].arg(), s.outs[1].arg(), m, n, Arg::Int(groups as i32), Arg::Int(1)];
-        // SAFETY: contract cast_line's arguments; buffers have the sizes of rows and cols.
-        unsafe { cast.enqueue(gpu, &mut args) }
-    })
-}
-
-/// bf16 to e4m3 with a power-of-two scale for 128×128, or for 1×128 of both directions with the transposed copy.
-pub fn block(gpu: &'static Gpu, rows: usize, cols: usize, square: bool) -> Result<Timed> {
+/// bf16 to e4m3 with a power-of-two scale for 128×128 or for 1×128 (Transformer Engine), with the transposed copy if asked for.
+pub fn block(gpu: &'static Gpu, rows: usize, cols: usize, square: bool, transpose: bool) -> Result<Timed> {
     let (n, down, across) = (rows * cols, rows.div_ceil(128), cols.div_ceil(128));
     let shape = if square { "-DSQUARE=1" } else { "-DSQUARE=0" };
     let defines = ["-DRULE=1", "-DPOW2=1", "-DBLOCKS=1", shape, whole(rows, cols)];
     let cast = step("cast_block.cu", "cast_block", tiles(rows, cols), &defines);
-    let name = if square { "cast 128x128 bf16>e4m3" } else { "cast_transpose 1x128 bf16>e4m3" };
-    let outs = if square { vec![n, 4 * down * across] } else { vec![n, 4 * rows * across, n, 4 * cols * down] };
-    rotated(gpu, name, (rows, cols), &outs, 2 * n + outs.iter().sum::<usize>(), move |s| {
+    let what = if transpose { "cast_transpose" } else { "cast" };
+    let name = format!("{what} {} bf16>e4m3", if square { "128x128" } else { "1x128" });
+    let mut outs = vec![n, if square { 4 * down * across } else { 4 * rows * across }];
+    outs.extend([n, 4 * cols * down].iter().take(if !transpose {
+        0
+    } else if square {
+        1
+    } else {
+        2
+    }));
+    rotated(gpu, &name, (rows, cols), &outs, 2 * n + outs.iter().sum::<usize>(), move |s| {
         let [m, n] = sizes(rows, cols);
         let pointer = |i: usize| Arg::Pointer(s.outs.get(i).map_or(0, Buffer::pointer));
         // SAFETY: contract cast_block's arguments; buffers have the sizes of rows, cols and their blocks.

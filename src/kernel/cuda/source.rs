@@ -38,6 +38,7 @@ pub const SOURCES: &[Source] = embed![
 pub const HEADERS: &[Source] = embed![
     "common/act.cuh",
     "common/elements.cuh",
+    "common/eight_rows.cuh",
     "common/fp8_cast.cuh",
     "common/fp8_epilogue.cuh",
     "common/fp8_model.cuh",
