@@ -47,8 +47,9 @@ struct Shared {
     Scale scale;
 };
 
-/// One tile of `m` by way of `v`.
-__device__ __forceinline__ void cast_tile(const Matrix& m, const TilePlace& p, Eight<IN> (&v)[8], Shared& shared) {
+/// One tile of `m`.
+__device__ __forceinline__ void cast_tile(const Matrix& m, const TilePlace& p, Shared& shared) {
+    Eight<IN> v[8];
     load_tile(v, m.x, p);
     if (threadIdx.x == 0) {
         shared.scale = scale_for(m);
@@ -89,8 +90,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) cast_transpose
     __shared__ Shared shared;
     const Matrix m = THE_MATRIX;
     if (noop && *noop == 1.0f) return;
-    Eight<IN> v[8];
-    cast_tile(m, place(m, blockIdx.x), v, shared);
+    cast_tile(m, place(m, blockIdx.x), shared);
 }
 
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) multi_cast_transpose(const Matrix* list, int count) {
@@ -102,20 +102,19 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) multi_cast_tra
         else to = middle;
     }
     const Matrix m = list[from];
-    Eight<IN> v[8];
-    cast_tile(m, place(m, blockIdx.x - m.first), v, shared);
+    cast_tile(m, place(m, blockIdx.x - m.first), shared);
 }
 
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) cast_transpose_dbias(ONE_MATRIX, float* sums) {
-    __shared__ Shared shared;
-    __shared__ float handed[2 * TILE];
+    __shared__ union {
+        Shared cast;
+        alignas(16) u8 rows[SUM_BYTES];
+    } shared;
     const Matrix m = THE_MATRIX;
     if (noop && *noop == 1.0f) return;
-    Eight<IN> v[8];
     const TilePlace p = place(m, blockIdx.x);
-    cast_tile(m, p, v, shared);
-    load_tile(v, m.x, p);  // again, out of the L1: kept, they would cost a block an SM
-    band_sums(sums, handed, p, [&](int i, int j) { return v[i][j]; });
+    cast_tile(m, p, shared.cast);
+    band_sums<IN>(sums, shared.rows, m.x, p);
 }
 
 extern "C" __global__ void dbias_total(const float* sums, void* dbias, int bands, int cols) {

@@ -90,33 +90,38 @@ __device__ __forceinline__ void store_turned(u8* turned, const u8* shared, const
     }
 }
 
-/// Sums of columns over bands of 64 rows, each in order from +0 in f32: band b, column c of the matrix to `sums[b * cols + c]`.
-/// `value(i, j)` is row i, column j of the thread's elements (zero outside of the matrix); `shared` holds 2 * TILE floats. All threads
-/// call it. Within a band the sum is handed from 16 rows (a warp) to the next 16.
-template <typename V>
-__device__ __forceinline__ void band_sums(float* sums, float* shared, const TilePlace& p, const V& value) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, band = warp / 4;
-    float* handed = shared + band * TILE + 8 * (lane % 16);
-    for (int step = 0; step < 4; step++) {
-        if (warp % 4 == step) {
-            float sum[8];
+/// Bytes of shared memory of band_sums.
+constexpr int SUM_BYTES = 32768;
+
+/// Sums of the tile's columns over bands of 64 rows, each in order from +0 in f32: band b, column c of the matrix to
+/// `sums[b * cols + c]`. The elements are read again, out of the L1 where a cast has just been there, and laid into `shared`
+/// (SUM_BYTES, 16-byte aligned), so that a thread has a column of a band to itself. All threads call it.
+template <int T>
+__device__ __forceinline__ void band_sums(float* sums, u8* shared, const void* x, const TilePlace& p) {
+    constexpr int ROWS = SUM_BYTES / (TILE * bytes_of(T));  // at a time: 128 or 64
+    const int column = threadIdx.x % TILE, band = threadIdx.x / TILE;
+    for (int from = 0; from < TILE; from += ROWS) {
+        __syncthreads();
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                sum[j] = step ? handed[j] : 0.0f;
-                if (lane < 16) {
+        for (int i = 0; i < ROWS / 16; i++) {
+            const int row = threadIdx.x / 16 + 16 * i;
+            const TilePlace at = {p.rows, p.cols, p.row0 + from + row - 8 * ((int)threadIdx.x / 16), p.col0};
+            Eight<T> v;
+            if (at.row() >= p.rows || at.col() >= p.cols) v.zero();
+            else if (at.whole()) v.load(x, (long long)at.row() * p.cols + at.col());
+            else v.load_some(x, (long long)at.row() * p.cols + at.col(), p.cols - at.col());
 #pragma unroll
-                    for (int i = 0; i < 8; i++) sum[j] = __fadd_rn(sum[j], value(i, j));
-                }
-                sum[j] = __shfl_sync(~0u, sum[j], lane % 16);
-                if (lane >= 16) {
-#pragma unroll
-                    for (int i = 0; i < 8; i++) sum[j] = __fadd_rn(sum[j], value(i, j));
-                    handed[j] = sum[j];
-                }
+            for (int k = 0; k < bytes_of(T) / 2; k++) {
+                const uint4 words = make_uint4(v.word[4 * k], v.word[4 * k + 1], v.word[4 * k + 2], v.word[4 * k + 3]);
+                *(uint4*)(shared + (row * TILE + 8 * (threadIdx.x % 16)) * bytes_of(T) + 16 * k) = words;
             }
         }
         __syncthreads();
+        const int row0 = p.row0 + from + 64 * band;
+        if (64 * band >= ROWS || row0 >= p.rows || p.col0 + column >= p.cols) continue;
+        float sum = 0.0f;
+#pragma unroll 16
+        for (int i = 0; i < 64; i++) sum = __fadd_rn(sum, element<T>(shared, (64 * band + i) * TILE + column));
+        sums[(long long)(row0 / 64) * p.cols + p.col0 + column] = sum;
     }
-    const int c = threadIdx.x % TILE, b = threadIdx.x / TILE;
-    if (p.col0 + c < p.cols && p.row0 + 64 * b < p.rows) sums[(long long)(p.row0 / 64 + b) * p.cols + p.col0 + c] = shared[threadIdx.x];
 }

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::kernel::Backend;
 use crate::kernel::cuda::launch::Gpu;
 use crate::kernel::cuda::timed::Timed;
-use crate::kernel::cuda::{activation, dact, fp8_timed, norm};
+use crate::kernel::cuda::{activation, cast_timed, dact, fp8_timed, norm};
 use crate::kernel::vendor::timed as vendor;
 use crate::op::{Act, Op};
 
@@ -34,7 +34,7 @@ const fn library(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Res
     Entry { group, backend: Backend::Vendor, unit: Some(unit), timed }
 }
 
-/// Ours, whose bytes alone count.
+/// A kernel that moves bytes.
 const fn moves(group: &'static str, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
     Entry { group, backend: Backend::Cuda, unit: None, timed }
 }
@@ -64,4 +64,16 @@ pub const ENTRIES: &[Entry] = &[
     moves("layernorm to fp8, 8192x8192", |g| norm::timed(g, Op::Layernorm, 8192, 8192)),
     moves("cast_transpose_dbias_dgelu, 8192x8192", |g| dact::timed(g, Act::Gelu, false, 8192, 8192)),
     moves("dswiglu_cast_transpose, 8192x8192", |g| dact::timed(g, Act::Silu, true, 8192, 8192)),
+    moves("cast, delayed, 8192x8192", |g| cast_timed::delayed(g, 8192, 8192)),
+    moves("cast, current, 8192x8192", |g| cast_timed::current(g, 8192, 8192)),
+    moves("cast_transpose, delayed, 8192x8192", |g| cast_timed::transpose(g, 8192, 8192)),
+    moves("cast_transpose_dbias, delayed, 8192x8192", |g| cast_timed::dbias(g, 8192, 8192)),
+    moves("cast, row-wise, 8192x8192", |g| cast_timed::row(g, 8192, 8192)),
+    moves("cast, 1x128, 8192x8192", |g| cast_timed::block(g, 8192, 8192, false, false)),
+    moves("cast_transpose, 1x128, 8192x8192", |g| cast_timed::block(g, 8192, 8192, false, true)),
+    moves("cast, 128x128, 8192x8192", |g| cast_timed::block(g, 8192, 8192, true, false)),
+    moves("cast_transpose, 128x128, 8192x8192", |g| cast_timed::block(g, 8192, 8192, true, true)),
+    moves("cast, MXFP8, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, 0, false)),
+    moves("cast_transpose, MXFP8, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, 0, true)),
+    moves("cast, NVFP4, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, 2, false)),
 ];

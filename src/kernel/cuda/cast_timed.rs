@@ -4,25 +4,6 @@ use super::launch::{Arg, Buffer, Gpu, Launch};
 use super::timed::{Timed, normals, rotation, uploads};
 use crate::{Format, Result};
 
-/// A cast that can be timed, `rows × cols` of bf16.
-pub type Make = fn(&'static Gpu, usize, usize) -> Result<Timed>;
-
-/// Every one, by name.
-pub const CASTS: &[(&str, Make)] = &[
-    ("cast delayed", delayed),
-    ("cast current", current),
-    ("cast_transpose", transpose),
-    ("cast_transpose_dbias", dbias),
-    ("cast row-wise", row),
-    ("cast 1x128", |gpu, rows, cols| block(gpu, rows, cols, false, false)),
-    ("cast_transpose 1x128", |gpu, rows, cols| block(gpu, rows, cols, false, true)),
-    ("cast 128x128", |gpu, rows, cols| block(gpu, rows, cols, true, false)),
-    ("cast_transpose 128x128", |gpu, rows, cols| block(gpu, rows, cols, true, true)),
-    ("cast MXFP8", |gpu, rows, cols| mx(gpu, rows, cols, 0, false)),
-    ("cast_transpose MXFP8", |gpu, rows, cols| mx(gpu, rows, cols, 0, true)),
-    ("cast NVFP4", |gpu, rows, cols| mx(gpu, rows, cols, 2, false)),
-];
-
 /// One launch of a call: its source, options, entry and blocks (of 256 threads but where given).
 struct Step {
     source: &'static str,
