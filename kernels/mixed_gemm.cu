@@ -36,6 +36,7 @@
 //   out is n*16 bytes. Values are only moved: a piece holds row 16 i + 8 h + g, k = 128 b + 32 t .. + 31 (int8: part p of two, .. + 15),
 //   at ((i * blocks + b) * 2 + h) * 32 + 4 g + t (int8: (... * 2 + p) * 32 + ...); rows beyond M and k beyond K are zero.
 #include "common/mixed.cuh"
+#include "common/mma_step.cuh"
 
 #ifndef TILED
 #define TILED 0
@@ -140,7 +141,7 @@ __device__ __forceinline__ void dequantize(u32 (&w)[4], Piece& p, u32 scale) {
         c = make_uint4(c.z, c.w, next.x, next.y);
         next = make_uint4(next.z, next.w, 0, 0);
     } else {
-        word_to_weights(w, c.x, scale);
+        word_to_weights<HIGH_FIRST>(w, c.x, scale);
         c = make_uint4(c.y, c.z, c.w, 0);
     }
 }
@@ -342,61 +343,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
     }
 }
 
-/// |x| as significand * 2^exponent, for f16 or bf16 bits; subnormals are not renormalised.
-struct Exact {
-    long long significand;
-    int exponent;  // of the lowest bit
-    bool negative, infinite, nan;
-};
-__device__ inline Exact decode16(u16 x) {
-    const int mantissa = ACT == 0 ? 10 : 7, bias = ACT == 0 ? 15 : 127, top = ACT == 0 ? 31 : 255;
-    const int field = (x & 0x7fff) >> mantissa, fraction = x & ((1 << mantissa) - 1);
-    return {field ? fraction | 1 << mantissa : fraction, max(field, 1) - bias - mantissa, (x & 0x8000) != 0, field == top && !fraction,
-            field == top && fraction};
-}
-
-/// T(16, 25, 23 RZ): all terms truncated to a multiple of 2^(emax - 25), added exactly, the sum truncated to f32.
-__device__ inline float mma_step(const u16* w, const u16* x, float c) {
-    const int unit = ACT == 0 ? 20 : 14;  // fraction bits of a product
-    const u32 bits = __float_as_uint(c);
-    const int c_exponent = max((int)(bits >> 23 & 255), 1) - 127;
-    const long long c_significand = bits & 0x7f800000 ? (bits & 0x7fffff) | 0x800000 : bits & 0x7fffff;
-    bool nan = c != c, plus = bits == 0x7f800000u, minus = bits == 0xff800000u;
-    long long significand[16];
-    int exponent[16], emax = c_significand ? max(c_exponent, -133) : -133;
-    for (int i = 0; i < 16; i++) {
-        const Exact p = decode16(w[i]), q = decode16(x[i]);
-        significand[i] = exponent[i] = 0;
-        const bool negative = p.negative != q.negative;
-        if (p.nan || q.nan || (p.infinite && !q.infinite && !q.significand) || (q.infinite && !p.infinite && !p.significand)) nan = true;
-        else if (p.infinite || q.infinite) (negative ? minus : plus) = true;
-        else {
-            significand[i] = p.significand * q.significand * (negative ? -1 : 1);
-            exponent[i] = p.exponent + q.exponent + unit;
-            if (significand[i]) emax = max(emax, exponent[i]);
-        }
-    }
-    if (nan || (plus && minus)) return __uint_as_float(0x7fffffffu);
-    if (plus || minus) return __uint_as_float(plus ? 0x7f800000u : 0xff800000u);
-    long long sum = 0;  // units of 2^(emax - 25)
-    for (int i = 0; i <= 16; i++) {
-        const long long s = i < 16 ? significand[i] : (bits >> 31 ? -c_significand : c_significand);
-        const int left = i < 16 ? exponent[i] - emax + 25 - unit : c_exponent - emax + 25 - 23;
-        const long long size = s < 0 ? -s : s, part = left >= 0 ? size << left : left > -63 ? size >> -left : 0;
-        sum += s < 0 ? -part : part;
-    }
-    if (!sum) return 0.0f;
-    const long long size = sum < 0 ? -sum : sum;
-    const int top = 63 - __clzll(size), e = top + emax - 25;
-    u32 result;
-    if (e > 127) result = 0x7f800000u;
-    else if (e < -126) {
-        const int right = -149 - (emax - 25);
-        result = (u32)(right > 0 ? size >> right : size << -right);
-    } else result = ((u32)(e + 127) << 23) | ((u32)(top > 23 ? size >> (top - 23) : size << (23 - top)) & 0x7fffff);
-    return __uint_as_float(result | (sum < 0 ? 0x80000000u : 0));
-}
-
 /// Code (m, k).
 __device__ inline int code_at(const Problem& a, int m, int k) {
     const u8* row = a.w + m * row_bytes(a.k);
@@ -428,14 +374,7 @@ extern "C" __global__ void mixed_naive(const u8* w, const u16* scale, const void
                     const int kk = BLOCK * b + 32 * (e / 4) + (WEIGHT == 2 ? 4 * j + in : 8 * (j / 2) + 2 * (j % 2) + (in & 1) + 4 * (in >> 1));
                     ws[e] = xs[e] = 0;
                     if (kk >= k) continue;
-                    const long long at = r * scale_row + (kk >> group_shift) * scale_group;
-                    const float s = load_as<ACT>(scale, at);
-                    const int code = code_at(a, r, kk);
-                    float y;
-                    if (ZERO == 2) y = round_to<ACT>((float)(code - ((const s8*)zero)[at]) * s);
-                    else if (ZERO == 1) y = round_to<ACT>(round_to<ACT>((float)(code - MID) * s) + load_as<ACT>(zero, at));
-                    else y = round_to<ACT>((float)code * s);
-                    ws[e] = ACT == 0 ? f32_to_f16(y) : f32_to_bf16(y);
+                    ws[e] = weight_of(code_at(a, r, kk), scale, zero, r * scale_row + (kk >> group_shift) * scale_group);
                     xs[e] = x[(long long)c * k + kk];
                 }
                 sum = mma_step(ws, xs, sum);

@@ -33,12 +33,14 @@ __device__ __forceinline__ u32 scaled(u32 q, u32 s, u32 z) {
 /// What is taken off the codes: an integer zero point is the upper half of `scale`.
 __device__ __forceinline__ int minus_of(u32 scale) { return ZERO == 2 ? (s32)scale >> 16 : ZERO == 1 ? MID : 0; }
 
-/// The weights of a word of eight 4-bit codes, pairs (0, 4), (1, 5), (2, 6), (3, 7). `scale`: the scale, in the upper half the zero point.
+/// The weights of a word of eight 4-bit codes, pairs (0, 4), (1, 5), (2, 6), (3, 7) of its nibbles, or with SWAPPED of codes packed high
+/// first. `scale`: the scale, in the upper half the zero point.
+template <bool SWAPPED>
 __device__ __forceinline__ void word_to_weights(u32 (&w)[4], u32 word, u32 scale) {
     const u32 s = __byte_perm(scale, 0, 0x1010), z = __byte_perm(scale, 0, 0x3232);
     const int offset = (WEIGHT == 0 ? 8 : 0) + minus_of(scale);
     u32 q[4];
     nibbles_to_16bit<ACT == 1, WEIGHT == 0>(q, word, integer16(-(ACT == 0 ? 1024 : 128) - offset), integer16(-64 - offset));
 #pragma unroll
-    for (int h = 0; h < 4; h++) w[h] = scaled(q[h ^ HIGH_FIRST], s, z);
+    for (int h = 0; h < 4; h++) w[h] = scaled(q[h ^ SWAPPED], s, z);
 }

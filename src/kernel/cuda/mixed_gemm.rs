@@ -1,4 +1,5 @@
-//! Mixed-input GEMM: `kernels/mixed_gemm.cu` (contract there): integer weights dequantized to f16 or bf16 in registers.
+//! Mixed-input GEMM: integer weights dequantized to f16 or bf16 in registers. `kernels/mixed_stream.cu` takes at most 16 tokens, 4-bit weights
+//! and slices of 512, `kernels/mixed_gemm.cu` the rest (contracts there).
 //!
 //! The accumulator says how K is cut: `hopper_mma` is one chain over K, `hopper_mma@N` (N a multiple of 128) a chain for every N of K,
 //! added in f32 in ascending order. Inside a block of 128 the kernel takes k in the order of [`step_order`], which the prediction
@@ -34,11 +35,12 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::unsupported(SPEC.name, why))
 }
 
-/// In which order a block's 128 k are multiplied, 16 a tensor-core step: what a lane finds in one word of codes.
-fn step_order(weight: Format) -> Vec<usize> {
-    let k = |j: usize, t: usize, i: usize| match weight {
-        Format::Int8 => 32 * t + 4 * j + i,
-        _ => 32 * t + 8 * (j / 2) + 2 * (j % 2) + (i & 1) + 4 * (i >> 1),
+/// In which order a block's 128 k are multiplied, 16 a tensor-core step: what a lane finds in one word of codes. `neighbours`: int8 codes, and
+/// weights that were reordered to be streamed.
+fn step_order(neighbours: bool) -> Vec<usize> {
+    let k = |j: usize, t: usize, i: usize| match neighbours {
+        true => 32 * t + 4 * j + i,
+        false => 32 * t + 8 * (j / 2) + 2 * (j % 2) + (i & 1) + 4 * (i >> 1),
     };
     (0..8).flat_map(|j| (0..4).flat_map(move |t| (0..4).map(move |i| k(j, t, i)))).collect()
 }
@@ -89,7 +91,7 @@ impl Shape {
     fn blocks(&self) -> usize {
         self.k.div_ceil(BLOCK)
     }
-    /// mixed_stream, where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 32 at most.
+    /// mixed_stream, where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 16 at most.
     fn stream(&self, weight: Format) -> Option<Stream> {
         let slices = self.blocks().div_ceil(4);
         let cut = self.per_slice == 4 || self.blocks() <= self.per_slice.min(4);
@@ -198,7 +200,8 @@ impl Inputs {
     }
 }
 
-fn upload(gpu: &Gpu, job: &Job, s: &Shape, defines: &[String]) -> Result<Inputs> {
+/// `kernel`: whose reordering the weights take.
+fn upload(gpu: &Gpu, job: &Job, s: &Shape, kernel: &str) -> Result<Inputs> {
     let (w, Operand::High(x)) = (weights(job)?, &job.operands.a[0]) else {
         return refuse("activations are f16 or bf16, not quantized");
     };
@@ -207,15 +210,14 @@ fn upload(gpu: &Gpu, job: &Job, s: &Shape, defines: &[String]) -> Result<Inputs>
     let pieces = s.m.div_ceil(16) * s.blocks() * if w.format() == Format::Int8 { 128 } else { 64 };
     let tiled = gpu.output(pieces * 16)?;
     let mut args = [plain.arg(), tiled.arg(), Arg::Int(s.m as i32), Arg::Int(s.k as i32)];
-    let launch = Launch {
-        source: "mixed_gemm.cu",
-        defines,
-        entry: "mixed_reorder",
-        grid: (pieces.div_ceil(256) as u32, 1, 1),
-        block: (256, 1, 1),
-        shared: 0,
+    let (source, entry) = match kernel {
+        "mixed_stream" => ("mixed_stream.cu", "mixed_stream_reorder"),
+        _ => ("mixed_gemm.cu", "mixed_reorder"),
     };
-    // SAFETY: contract mixed_reorder: `tiled` has 16 bytes a piece.
+    let defines = formats(job, s)?;
+    let launch =
+        Launch { source, defines: &defines, entry, grid: (pieces.div_ceil(256) as u32, 1, 1), block: (256, 1, 1), shared: 0 };
+    // SAFETY: contracts mixed_reorder, mixed_stream_reorder: `tiled` has 16 bytes a piece.
     unsafe { gpu.launch(&launch, &mut args)? };
     let zero = match w.zero() {
         Zero::None => Vec::new(),
@@ -276,16 +278,16 @@ impl Kernel for MixedGemm {
             let (major, minor) = gpu.info.capability;
             return refuse(format!("hopper_mma is compute capability 9.x, this is {major}.{minor}"));
         }
-        let s = shape(job)?;
-        let t = s.tile(weights(job)?.format())?;
-        let inputs = upload(gpu, job, &s, &formats(job, &s)?)?;
-        let mut results = vec![whole(gpu, job, &s, &t, &inputs, false)?, whole(gpu, job, &s, &t, &inputs, true)?];
-        if let Some(stream) = s.stream(weights(job)?.format()) {
-            results.push(streamed(gpu, job, &s, stream, &inputs)?);
+        let (s, weight) = (shape(job)?, weights(job)?.format());
+        if let Some(stream) = s.stream(weight) {
+            let inputs = upload(gpu, job, &s, "mixed_stream")?;
+            return streamed(gpu, job, &s, stream, &inputs);
         }
-        match results.iter().all(|r| *r == results[0]) {
-            true => Ok(results.swap_remove(0)),
-            false => Err(Error::value(SPEC.name, "other bits from tiled or streamed weights", "the same from every layout")),
+        let (t, inputs) = (s.tile(weight)?, upload(gpu, job, &s, "mixed_gemm")?);
+        let (plain, tiled) = (whole(gpu, job, &s, &t, &inputs, false)?, whole(gpu, job, &s, &t, &inputs, true)?);
+        match plain == tiled {
+            true => Ok(plain),
+            false => Err(Error::value(SPEC.name, "other bits from tiled weights", "the same from both layouts")),
         }
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
@@ -293,7 +295,8 @@ impl Kernel for MixedGemm {
         let plan = Plan::of(job)?;
         let s = shape(job)?;
         let p = plan.problems().next().ok_or_else(|| Error::unsupported(SPEC.name, "nothing to multiply"))?;
-        let order = step_order(weights(job)?.format());
+        let weight = weights(job)?.format();
+        let order = step_order(weight == Format::Int8 || s.stream(weight).is_some());
         let accumulator = Accumulator { promote_every: Some(s.per_slice * BLOCK), ..plan.accumulator };
         let (x, w) = (in_step_order(p.a, &order), in_step_order(p.b, &order));
         let k = s.blocks() * BLOCK;
@@ -374,8 +377,8 @@ struct Stream {
 }
 
 impl Stream {
-    const WARPS_M: usize = 4;
-    const WARPS_K: usize = 4;
+    const WARPS_M: usize = 8;
+    const WARPS_K: usize = 2;
 
     fn options(self, job: &Job, s: &Shape) -> Result<Vec<String>> {
         let mut all = formats(job, s)?;
@@ -415,14 +418,14 @@ mod tests {
 
     #[test]
     fn every_k_of_a_block_is_multiplied_once() {
-        for weight in [Format::Int4, Format::Int8] {
-            let mut order = step_order(weight);
+        for neighbours in [false, true] {
+            let mut order = step_order(neighbours);
             assert_ne!(order, (0..BLOCK).collect::<Vec<_>>());
             order.sort_unstable();
-            assert_eq!(order, (0..BLOCK).collect::<Vec<_>>(), "{weight}");
+            assert_eq!(order, (0..BLOCK).collect::<Vec<_>>(), "{neighbours}");
         }
-        assert_eq!(step_order(Format::Int4)[..8], [0, 1, 4, 5, 32, 33, 36, 37]);
-        assert_eq!(step_order(Format::Int8)[..8], [0, 1, 2, 3, 32, 33, 34, 35]);
+        assert_eq!(step_order(false)[..8], [0, 1, 4, 5, 32, 33, 36, 37]);
+        assert_eq!(step_order(true)[..8], [0, 1, 2, 3, 32, 33, 34, 35]);
     }
 
     #[test]

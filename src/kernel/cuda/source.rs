@@ -48,6 +48,7 @@ pub const HEADERS: &[Source] = embed![
     "common/intmma.cuh",
     "common/mbarrier.cuh",
     "common/mixed.cuh",
+    "common/mma_step.cuh",
     "common/narrow.cuh",
     "common/scale_rule.cuh",
     "common/tile.cuh",
