@@ -7,6 +7,7 @@
 
 use super::elements::upload as upload_tensor;
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::mixed_stream::Stream;
 use super::output::{download, elements, type_option};
 use crate::format::pack::{NibbleOrder, pack4};
 use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
@@ -46,19 +47,19 @@ fn step_order(neighbours: bool) -> Vec<usize> {
 }
 
 /// The sizes of a job and how its K is cut.
-struct Shape {
+pub(super) struct Shape {
     /// Features: rows of W.
-    m: usize,
+    pub m: usize,
     /// Tokens: rows of X.
-    n: usize,
-    k: usize,
+    pub n: usize,
+    pub k: usize,
     /// Blocks of K in a slice.
-    per_slice: usize,
+    pub per_slice: usize,
     /// log2 of the group size, 30 for one group a row.
-    group_shift: u32,
-    groups: usize,
+    pub group_shift: u32,
+    pub groups: usize,
     /// ZERO of the contract.
-    zero: i32,
+    pub zero: i32,
 }
 
 /// How one CTA is cut (words of the contract).
@@ -88,16 +89,8 @@ impl Tile {
 }
 
 impl Shape {
-    fn blocks(&self) -> usize {
+    pub fn blocks(&self) -> usize {
         self.k.div_ceil(BLOCK)
-    }
-    /// mixed_stream, where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 16 at most.
-    fn stream(&self, weight: Format) -> Option<Stream> {
-        let slices = self.blocks().div_ceil(4);
-        let cut = self.per_slice == 4 || self.blocks() <= self.per_slice.min(4);
-        let split = slices.div_ceil(Stream::WARPS_K).next_power_of_two();
-        let nt = if self.n <= 8 { 1 } else { 2 };
-        (weight.bits() == 4 && self.n <= 16 && cut && split <= 8).then_some(Stream { nt, split })
     }
     /// A tile that cuts K as the accumulator says. Errors: none does.
     fn tile(&self, weight: Format) -> Result<Tile> {
@@ -184,41 +177,26 @@ fn shape(job: &Job) -> Result<Shape> {
     Ok(Shape { m, n, k, per_slice, group_shift, groups, zero: zero_option(w, act)? })
 }
 
-/// The operands on the device, the weights as they are and tiled.
-struct Inputs {
-    plain: Buffer,
-    tiled: Buffer,
-    scale: Buffer,
-    zero: Buffer,
-    x: Buffer,
+/// The operands on the device, the weights packed and as they are.
+pub(super) struct Inputs {
+    pub w: Buffer,
+    pub scale: Buffer,
+    pub zero: Buffer,
+    pub x: Buffer,
     bias: Option<Buffer>,
 }
 
 impl Inputs {
-    fn bias(&self) -> Arg {
+    pub fn bias(&self) -> Arg {
         Arg::Pointer(self.bias.as_ref().map_or(0, Buffer::pointer))
     }
 }
 
-/// `kernel`: whose reordering the weights take.
-fn upload(gpu: &Gpu, job: &Job, s: &Shape, kernel: &str) -> Result<Inputs> {
+pub(super) fn upload(gpu: &Gpu, job: &Job) -> Result<Inputs> {
     let (w, Operand::High(x)) = (weights(job)?, &job.operands.a[0]) else {
         return refuse("activations are f16 or bf16, not quantized");
     };
     let packed = if w.format() == Format::Int8 { w.codes().to_vec() } else { pack4(w.codes(), NibbleOrder::LowFirst)? };
-    let plain = gpu.upload(&packed)?;
-    let pieces = s.m.div_ceil(16) * s.blocks() * if w.format() == Format::Int8 { 128 } else { 64 };
-    let tiled = gpu.output(pieces * 16)?;
-    let mut args = [plain.arg(), tiled.arg(), Arg::Int(s.m as i32), Arg::Int(s.k as i32)];
-    let (source, entry) = match kernel {
-        "mixed_stream" => ("mixed_stream.cu", "mixed_stream_reorder"),
-        _ => ("mixed_gemm.cu", "mixed_reorder"),
-    };
-    let defines = formats(job, s)?;
-    let launch =
-        Launch { source, defines: &defines, entry, grid: (pieces.div_ceil(256) as u32, 1, 1), block: (256, 1, 1), shared: 0 };
-    // SAFETY: contracts mixed_reorder, mixed_stream_reorder: `tiled` has 16 bytes a piece.
-    unsafe { gpu.launch(&launch, &mut args)? };
     let zero = match w.zero() {
         Zero::None => Vec::new(),
         Zero::Integer(z) => z.iter().map(|z| *z as i8 as u8).collect(),
@@ -229,11 +207,29 @@ fn upload(gpu: &Gpu, job: &Job, s: &Shape, kernel: &str) -> Result<Inputs> {
         None => None,
     };
     let scale = gpu.upload(&elements(SPEC.name, "scales", x.dtype(), w.scale_inv())?)?;
-    Ok(Inputs { plain, tiled, scale, zero: gpu.upload(&zero)?, x: upload_tensor(gpu, x)?, bias })
+    Ok(Inputs { w: gpu.upload(&packed)?, scale, zero: gpu.upload(&zero)?, x: upload_tensor(gpu, x)?, bias })
+}
+
+/// The weights as mixed_gemm's TILED reads them.
+fn tile(gpu: &Gpu, job: &Job, s: &Shape, inputs: &Inputs) -> Result<Buffer> {
+    let pieces = s.m.div_ceil(16) * s.blocks() * if weights(job)?.format() == Format::Int8 { 128 } else { 64 };
+    let (tiled, defines) = (gpu.output(pieces * 16)?, formats(job, s)?);
+    let mut args = [inputs.w.arg(), tiled.arg(), Arg::Int(s.m as i32), Arg::Int(s.k as i32)];
+    let launch = Launch {
+        source: "mixed_gemm.cu",
+        defines: &defines,
+        entry: "mixed_reorder",
+        grid: (pieces.div_ceil(256) as u32, 1, 1),
+        block: (256, 1, 1),
+        shared: 0,
+    };
+    // SAFETY: contract mixed_reorder: `tiled` has 16 bytes a piece.
+    unsafe { gpu.launch(&launch, &mut args)? };
+    Ok(tiled)
 }
 
 /// Options that say what the operands are.
-fn formats(job: &Job, s: &Shape) -> Result<Vec<String>> {
+pub(super) fn formats(job: &Job, s: &Shape) -> Result<Vec<String>> {
     let w = weights(job)?;
     let weight = match w.format() {
         Format::Int4 => 0,
@@ -279,12 +275,13 @@ impl Kernel for MixedGemm {
             return refuse(format!("hopper_mma is compute capability 9.x, this is {major}.{minor}"));
         }
         let (s, weight) = (shape(job)?, weights(job)?.format());
-        if let Some(stream) = s.stream(weight) {
-            let inputs = upload(gpu, job, &s, "mixed_stream")?;
-            return streamed(gpu, job, &s, stream, &inputs);
+        let inputs = upload(gpu, job)?;
+        if let Some(stream) = Stream::of(&s, weight) {
+            return stream.run(gpu, job, &s, &inputs);
         }
-        let (t, inputs) = (s.tile(weight)?, upload(gpu, job, &s, "mixed_gemm")?);
-        let (plain, tiled) = (whole(gpu, job, &s, &t, &inputs, false)?, whole(gpu, job, &s, &t, &inputs, true)?);
+        let (t, reordered) = (s.tile(weight)?, tile(gpu, job, &s, &inputs)?);
+        let plain = whole(gpu, job, &s, &t, &inputs, None)?;
+        let tiled = whole(gpu, job, &s, &t, &inputs, Some(&reordered))?;
         match plain == tiled {
             true => Ok(plain),
             false => Err(Error::value(SPEC.name, "other bits from tiled weights", "the same from both layouts")),
@@ -296,7 +293,7 @@ impl Kernel for MixedGemm {
         let s = shape(job)?;
         let p = plan.problems().next().ok_or_else(|| Error::unsupported(SPEC.name, "nothing to multiply"))?;
         let weight = weights(job)?.format();
-        let order = step_order(weight == Format::Int8 || s.stream(weight).is_some());
+        let order = step_order(weight == Format::Int8 || Stream::of(&s, weight).is_some());
         let accumulator = Accumulator { promote_every: Some(s.per_slice * BLOCK), ..plan.accumulator };
         let (x, w) = (in_step_order(p.a, &order), in_step_order(p.b, &order));
         let k = s.blocks() * BLOCK;
@@ -311,12 +308,12 @@ impl Kernel for MixedGemm {
 }
 
 /// One launch of mixed_gemm, with the weights as they are or tiled.
-fn whole(gpu: &Gpu, job: &Job, s: &Shape, t: &Tile, inputs: &Inputs, tiled: bool) -> Result<Output> {
+fn whole(gpu: &Gpu, job: &Job, s: &Shape, t: &Tile, inputs: &Inputs, tiled: Option<&Buffer>) -> Result<Output> {
     let mut defines = options(job, s, t)?;
-    defines.push(format!("-DTILED={}", i32::from(tiled)));
+    defines.push(format!("-DTILED={}", i32::from(tiled.is_some())));
     let d = gpu.output(s.m * s.n * 2)?;
     let mut args = [
-        if tiled { inputs.tiled.arg() } else { inputs.plain.arg() },
+        tiled.unwrap_or(&inputs.w).arg(),
         inputs.scale.arg(),
         inputs.zero.arg(),
         inputs.x.arg(),
@@ -343,61 +340,6 @@ fn whole(gpu: &Gpu, job: &Job, s: &Shape, t: &Tile, inputs: &Inputs, tiled: bool
     // the contract says the host refuses, buffers are aligned to 256 bytes.
     unsafe { gpu.launch(&launch, &mut args)? };
     download(gpu, job, s.n, s.m, &d, None)
-}
-
-/// One launch of mixed_stream.
-fn streamed(gpu: &Gpu, job: &Job, s: &Shape, stream: Stream, inputs: &Inputs) -> Result<Output> {
-    let defines = stream.options(job, s)?;
-    let d = gpu.output(s.m * s.n * 2)?;
-    let mut args = [
-        inputs.tiled.arg(),
-        inputs.scale.arg(),
-        inputs.zero.arg(),
-        inputs.x.arg(),
-        inputs.bias(),
-        d.arg(),
-        Arg::Int(s.m as i32),
-        Arg::Int(s.n as i32),
-        Arg::Int(s.k as i32),
-        Arg::Int(s.group_shift as i32),
-        Arg::Long(s.groups as i64),
-        Arg::Long(1),
-        Arg::Long(s.m as i64),
-    ];
-    // SAFETY: the arguments are contract mixed_stream's, in its order; the rest as for mixed_gemm.
-    unsafe { gpu.launch(&stream.launch(s, &defines), &mut args)? };
-    download(gpu, job, s.n, s.m, &d, None)
-}
-
-/// How a cluster of mixed_stream is cut (words of its contract).
-#[derive(Clone, Copy, Debug)]
-struct Stream {
-    nt: usize,
-    split: usize,
-}
-
-impl Stream {
-    const WARPS_M: usize = 8;
-    const WARPS_K: usize = 2;
-
-    fn options(self, job: &Job, s: &Shape) -> Result<Vec<String>> {
-        let mut all = formats(job, s)?;
-        all.extend([format!("-DNT={}", self.nt), format!("-DSPLIT={}", self.split)]);
-        all.extend([format!("-DWARPS_M={}", Self::WARPS_M), format!("-DWARPS_K={}", Self::WARPS_K)]);
-        Ok(all)
-    }
-    fn launch<'a>(self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
-        let rows = 32 * Self::WARPS_M;
-        Launch {
-            source: "mixed_stream.cu",
-            defines,
-            entry: "mixed_stream",
-            grid: ((self.split * s.m.div_ceil(rows)) as u32, 1, 1),
-            block: ((32 * Self::WARPS_M * Self::WARPS_K) as u32, 1, 1),
-            shared: (Self::WARPS_K * (rows * 256 + self.nt * 8192 + rows * self.nt * 32) + 16 * Self::WARPS_M * Self::WARPS_K)
-                as u32,
-        }
-    }
 }
 
 /// The rows of a side, each padded with zeros to whole blocks, the k of a block in the order they are multiplied in.

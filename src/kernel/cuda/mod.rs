@@ -19,6 +19,7 @@ pub mod group_scales;
 pub mod int4_quant;
 pub mod launch;
 pub mod mixed_gemm;
+pub mod mixed_stream;
 pub mod model;
 pub mod model_bench;
 pub mod norm;
