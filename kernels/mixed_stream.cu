@@ -7,24 +7,26 @@
 // v = RN32(sum + f32(bias[m])) if bias is given, D = RN(v). The order of N never matters.
 //
 // A cluster of SPLIT CTAs holds ROWS rows of W: CTA r has slices r*WARPS_K .. of K, warp (i, j) its 32 rows i of slice j. All weights of a
-// CTA fit its shared memory: nothing is waited for before everything is asked for. One more warp asks for the weights, scales and codes of a
-// warp together: a thread that asks for more than memory delivers waits, so no other thread does it. Sums of slices meet in the CTA that
+// CTA fit its shared memory: nothing is waited for before everything is asked for. One more warp asks for the weights, half of
+// those of UNIT warps at a time, when X has been asked for: a thread that asks for more than memory delivers waits, so no other thread does it, and
+// few large copies are faster than many. Sums of slices meet in the CTA that
 // owns the row, counted by its barrier, and are added in slice order.
 //
 // Options (-D): WEIGHT 0, 1; ACT, ZERO, MID, HIGH_FIRST as in mixed_gemm.cu;  SHIFT log2 of the group size, 5 to 9 (9: 512 and more);
-//   NT 8-token tiles (1, 2);  WARPS_M, WARPS_K;  SPLIT (1, 2, 4, 8);  PIECES (1, 2, 4) that a warp's weights come in.
+//   NT 8-token tiles (1, 2);  WARPS_M, WARPS_K;  SPLIT (1, 2, 4, 8);  UNIT (divides WARPS_M).
 //
 // contract mixed_stream(const u8* w, const u16* x, const u16* bias, u16* d, int M, int N, int K, long long d_row, long long d_col)
 //   arch   sm_90 and later
 //   w      as mixed_stream_reorder writes it;  x [N, K] row-major, 16-byte aligned;  bias [M] or null;  d: element (m, n) at m*d_row + n*d_col
 //   grid   (SPLIT * ceil(M / ROWS)), ROWS = 32 WARPS_M;  block 32 (WARPS_M WARPS_K + 1)
-//   smem   WARPS_K*(WARPS_M*CHUNK + NT*8192 + ROWS*NT*32) + 8*PIECES*WARPS_M*WARPS_K + 8 dynamic, CHUNK = 8192 + (ZERO ? 128 : 64)*(512 >> SHIFT)
+//   smem   WARPS_K*(WARPS_M*CHUNK + NT*8192 + ROWS*NT*32) + 16*WARPS_M*WARPS_K/UNIT + 8 dynamic, CHUNK = 8192 + (ZERO ? 128 : 64)*(512 >> SHIFT)
 //   refuse N > 8 NT; ceil(K/512) > SPLIT*WARPS_K; and what mixed_gemm.cu refuses
 // mixed_stream_reorder(w, scale, zero, out, M, K, group_shift, scale_row): thread per 16 bytes of out, grid ceil(n/256), block 256,
-//   n = ceil(M/32)*ceil(K/512)*CHUNK/16. scale (and zero): element (m, group) at m*scale_row + group; group_shift up to 30. Chunk (i, s), rows
-//   32 i .. and k 512 s .., at (i*ceil(K/512) + s)*CHUNK: first the scales, u16 [32][512 >> SHIFT], then, if ZERO, the zero points as 16 bits in
-//   the same order, then the codes: 16 bytes of row 8 r + g, k = 128 b + 32 t .. + 31 at ((b*4 + r)*32 + 4 g + t)*16, in every word code j as
-//   nibble j / 2 + 4 (j % 2): nibbles that come out of it together, i and i + 4, are neighbours in X. Beyond M and K all is zero.
+//   n = ceil(M/(32 UNIT))*ceil(K/512)*UNIT*CHUNK/16. scale (and zero): element (m, group) at m*scale_row + group; group_shift up to 30. Unit (i, s),
+//   UNIT times 32 rows and k 512 s .., is at (i*ceil(K/512) + s)*UNIT*CHUNK: of each 32 rows the scales, u16 [32][512 >> SHIFT], if ZERO the zero
+//   points as 16 bits in the same order, and the codes of blocks 0 and 1; then of each 32 rows the codes of blocks 2 and 3. Codes of a block:
+//   16 bytes of row 8 r + g, k = 32 t .. + 31 at (r*32 + 4 g + t)*16, in every word code j as nibble j / 2 + 4 (j % 2): nibbles that come out of it
+//   together, i and i + 4, are neighbours in X. Beyond M and K all is zero.
 // mixed_stream_naive(w, scale, zero, x, bias, d, M, N, K, group_shift, scale_row, d_row, d_col): w as it was, a thread per output (grid
 //   ceil(M*N/256), block 256): the definition, in integer arithmetic.
 #include "common/mbarrier.cuh"
@@ -44,8 +46,8 @@
 #ifndef SPLIT
 #define SPLIT 8
 #endif
-#ifndef PIECES
-#define PIECES 2
+#ifndef UNIT
+#define UNIT 2
 #endif
 #ifndef SHIFT
 #define SHIFT 6
@@ -56,7 +58,8 @@ constexpr int BLOCK = 128, SLICE = 4;                       // k of a block, blo
 constexpr int ROWS = 32 * WARPS_M, COLS = 8 * NT, WARPS = WARPS_M * WARPS_K, THREADS = 32 * (WARPS + 1);
 constexpr int SLICES = SPLIT * WARPS_K, OWNED = ROWS / SPLIT;
 constexpr int ENTRIES = 512 >> SHIFT, SCALE_BYTES = (ZERO ? 128 : 64) * ENTRIES;
-constexpr int BLOCK_BYTES = 2048, WARP_BYTES = SCALE_BYTES + SLICE * BLOCK_BYTES;  // weights of 32 rows
+constexpr int HALF_BYTES = 4096, FIRST_BYTES = SCALE_BYTES + HALF_BYTES, WARP_BYTES = FIRST_BYTES + HALF_BYTES;  // weights of 32 rows
+constexpr int UNITS_M = WARPS_M / UNIT, UNITS = UNITS_M * WARPS_K, UNIT_BYTES = UNIT * WARP_BYTES;
 constexpr int W_BYTES = WARPS * WARP_BYTES, X_BYTES = WARPS_K * SLICE * NT * 2048;
 constexpr int SUM_BYTES = SLICES * OWNED * COLS * 4;
 static_assert(ROWS % SPLIT == 0 && SUM_BYTES == WARPS_K * ROWS * NT * 32, "whole rows of sums");
@@ -87,16 +90,15 @@ __device__ __forceinline__ void copy_x(u32 to, const u16* x, int n, int k, int f
     }
 }
 
-/// The weights of the CTA, asked for by one thread: the first piece of every warp, then the second.
-__device__ __forceinline__ void ask_for_weights(const u8* w, u32 base, u32 bars, int first_group, int groups, int first_slice, int slices) {
-    constexpr int CODES = SLICE * BLOCK_BYTES / PIECES;
+/// The weights of the CTA, asked for by one thread: the first half of every unit, then the second.
+__device__ __forceinline__ void ask_for_weights(const u8* w, u32 base, u32 bars, int first_row, int rows, int first_slice, int slices) {
 #pragma unroll 1
-    for (int i = 0; i < PIECES * WARPS; i++) {
-        const int piece = i / WARPS, warp = i % WARPS, group = first_group + warp % WARPS_M, slice = first_slice + warp / WARPS_M;
-        if (group >= groups || slice >= slices) continue;
-        const int from = piece ? SCALE_BYTES + piece * CODES : 0, bytes = SCALE_BYTES + (piece + 1) * CODES - from;
+    for (int i = 0; i < 2 * UNITS; i++) {
+        const int second = i / UNITS, unit = i % UNITS, row = first_row + unit % UNITS_M, slice = first_slice + unit / UNITS_M;
+        if (row >= rows || slice >= slices) continue;
+        const int from = second * (UNIT * FIRST_BYTES), bytes = UNIT * (second ? HALF_BYTES : FIRST_BYTES);
         mbarrier_expect(bars + 8 * i, bytes);
-        bulk_load(base + warp * WARP_BYTES + from, w + ((long long)group * slices + slice) * WARP_BYTES + from, bytes, bars + 8 * i);
+        bulk_load(base + unit * UNIT_BYTES + from, w + ((long long)row * slices + slice) * UNIT_BYTES + from, bytes, bars + 8 * i);
     }
 }
 
@@ -105,7 +107,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
     mixed_stream(const u8* w, const u16* x, const u16* bias, u16* d, int m, int n, int k, long long d_row, long long d_col) {
     extern __shared__ __align__(128) u8 smem[];
     float* sums = (float*)(smem + W_BYTES + X_BYTES);       // [SLICES][OWNED][COLS]
-    const u32 base = shared_address(smem), bars = base + W_BYTES + X_BYTES + SUM_BYTES, all_sums = bars + 8 * PIECES * WARPS;
+    const u32 base = shared_address(smem), bars = base + W_BYTES + X_BYTES + SUM_BYTES, all_sums = bars + 16 * UNITS;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = blockIdx.x % SPLIT;
     const int warp_k = warp / WARPS_M, warp_m = warp % WARPS_M, cta_row = blockIdx.x / SPLIT * ROWS, warp_row = cta_row + 32 * warp_m;
     const int blocks = (k + BLOCK - 1) / BLOCK, slice = rank * WARPS_K + warp_k, first = slice * SLICE;
@@ -115,16 +117,18 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
     if (asks) {
         if (lane == 0) {
 #pragma unroll 1
-            for (int i = 0; i <= PIECES * WARPS; i++) mbarrier_init(bars + 8 * i, 1);
+            for (int i = 0; i <= 2 * UNITS; i++) mbarrier_init(bars + 8 * i, 1);
             mbarrier_init_fence();
             mbarrier_expect(all_sums, SUM_BYTES);
         }
         __syncwarp();
         named_barrier_arrive(1, THREADS);
-        if (lane == 0) ask_for_weights(w, base, bars, cta_row / 32, (m + 31) / 32, rank * WARPS_K, (blocks + SLICE - 1) / SLICE);
+        named_barrier(2, THREADS);
+        if (lane == 0) ask_for_weights(w, base, bars, cta_row / (32 * UNIT), (m + 32 * UNIT - 1) / (32 * UNIT), rank * WARPS_K, (blocks + SLICE - 1) / SLICE);
         __syncwarp();
     } else {
         copy_x(base + W_BYTES, x, n, k, rank * WARPS_K * SLICE);
+        named_barrier_arrive(2, THREADS);
         copies_done();
         named_barrier(1, THREADS);
     }
@@ -134,15 +138,17 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
 #pragma unroll
     for (int i = 0; i < SLICE; i++) {
         if (i >= count) break;
-        if (i % (SLICE / PIECES) == 0) mbarrier_wait(bars + 8 * (i / (SLICE / PIECES) * WARPS + warp), 0);
-        const u8* chunk = smem + warp * WARP_BYTES;
+        const int unit = warp_k * UNITS_M + warp_m / UNIT, member = warp_m % UNIT;
+        if (i % 2 == 0) mbarrier_wait(bars + 8 * (i / 2 * UNITS + unit), 0);
+        const u8* first_half = smem + unit * UNIT_BYTES + member * FIRST_BYTES;
+        const u8* half = i < 2 ? first_half + SCALE_BYTES : smem + unit * UNIT_BYTES + UNIT * FIRST_BYTES + member * HALF_BYTES;
         const bool exists = BLOCK * (first + i) + 32 * (lane % 4) < k;
         uint4 codes[4];  // of rows g, g + 8, g + 16, g + 24
         u32 scales[4];
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            codes[r] = *(const uint4*)(chunk + SCALE_BYTES + i * BLOCK_BYTES + r * 512 + lane * 16);
-            const u16* at = (const u16*)chunk + (8 * r + lane / 4) * ENTRIES + ((BLOCK * i + 32 * (lane % 4)) >> SHIFT);
+            codes[r] = *(const uint4*)(half + i % 2 * 2048 + r * 512 + lane * 16);
+            const u16* at = (const u16*)first_half + (8 * r + lane / 4) * ENTRIES + ((BLOCK * i + 32 * (lane % 4)) >> SHIFT);
             scales[r] = exists ? ZERO ? at[0] | (u32)at[32 * ENTRIES] << 16 : at[0] : 0;
         }
         const u8* xs = smem + W_BYTES + ((warp_k * SLICE + i) * 4 * NT * 32 + lane) * 16;
@@ -190,20 +196,23 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
 
 extern "C" __global__ void mixed_stream_reorder(const u8* w, const u16* scale, const void* zero, uint4* out, int m, int k, int group_shift, long long scale_row) {
     const int slices = (k + BLOCK * SLICE - 1) / (BLOCK * SLICE);
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, chunk = i / (WARP_BYTES / 16);
-    if (chunk >= (long long)((m + 31) / 32) * slices) return;
-    const int in_chunk = (int)(i % (WARP_BYTES / 16)) - SCALE_BYTES / 16, row0 = (int)(chunk / slices) * 32, k0 = (int)(chunk % slices) * SLICE * BLOCK;
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, unit = i / (UNIT_BYTES / 16);
+    if (unit >= (long long)((m + 32 * UNIT - 1) / (32 * UNIT)) * slices) return;
+    const int at_byte = (int)(i % (UNIT_BYTES / 16)) * 16, second = at_byte >= UNIT * FIRST_BYTES, in_half = at_byte - second * (UNIT * FIRST_BYTES);
+    const int part = second ? HALF_BYTES : FIRST_BYTES, member = in_half / part, in_part = in_half % part - (second ? 0 : SCALE_BYTES);
+    const int row0 = ((int)(unit / slices) * UNIT + member) * 32, k0 = (int)(unit % slices) * SLICE * BLOCK;
     u32 words[4] = {};
-    if (in_chunk < 0) {
+    if (in_part < 0) {
         for (int j = 0; j < 8; j++) {
-            const int entry = (in_chunk + SCALE_BYTES / 16) * 8 + j, row = row0 + entry / ENTRIES % 32, kk = k0 + (entry % ENTRIES << SHIFT);
+            const int entry = (in_part + SCALE_BYTES) / 2 + j, row = row0 + entry / ENTRIES % 32, kk = k0 + (entry % ENTRIES << SHIFT);
             if (row >= m || kk >= k) continue;
             const long long at = row * scale_row + (kk >> group_shift);
             const u16 v = entry < 32 * ENTRIES ? scale[at] : ZERO == 1 ? ((const u16*)zero)[at] : (u16)(short)((const s8*)zero)[at];
             words[j / 2] |= (u32)v << (16 * (j % 2));
         }
     } else {
-        const int lane = in_chunk % 32, r = in_chunk / 32 % 4, row = row0 + 8 * r + lane / 4, kk = k0 + in_chunk / 128 * BLOCK + 32 * (lane % 4);
+        const int piece = in_part / 16, lane = piece % 32, row = row0 + 8 * (piece / 32 % 4) + lane / 4;
+        const int kk = k0 + (2 * second + piece / 128) * BLOCK + 32 * (lane % 4);
         for (int j = 0; j < 32 && row < m && kk < k; j++)
             words[j / 8] |= (u32)nibble_at<false, HIGH_FIRST>(w + (long long)row * (k / 2), kk + j) << (4 * (j % 8 / 2 + 4 * (j % 2)));
     }

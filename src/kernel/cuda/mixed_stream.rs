@@ -21,7 +21,7 @@ pub(super) struct Stream {
 impl Stream {
     const WARPS_M: usize = 8;
     const WARPS_K: usize = 2;
-    const PIECES: usize = 2;
+    const UNIT: usize = 2;
 
     /// Where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 16 at most.
     pub fn of(s: &Shape, weight: Format) -> Option<Self> {
@@ -38,7 +38,7 @@ impl Stream {
     }
     /// Bytes of the reordered weights.
     fn bytes(&self, s: &Shape) -> usize {
-        s.m.div_ceil(32) * s.blocks().div_ceil(4) * self.chunk()
+        s.m.div_ceil(32 * Self::UNIT) * s.blocks().div_ceil(4) * Self::UNIT * self.chunk()
     }
     fn options(&self, formats: Vec<String>) -> Vec<String> {
         let cut = [
@@ -47,13 +47,13 @@ impl Stream {
             ("SHIFT", self.shift as usize),
             ("WARPS_M", Self::WARPS_M),
             ("WARPS_K", Self::WARPS_K),
-            ("PIECES", Self::PIECES),
+            ("UNIT", Self::UNIT),
         ];
         formats.into_iter().chain(cut.map(|(name, value)| format!("-D{name}={value}"))).collect()
     }
     fn launch<'a>(&self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
         let (rows, warps) = (32 * Self::WARPS_M, Self::WARPS_M * Self::WARPS_K);
-        let shared = warps * self.chunk() + Self::WARPS_K * self.nt * (8192 + rows * 32) + 8 * Self::PIECES * warps + 8;
+        let shared = warps * self.chunk() + Self::WARPS_K * self.nt * (8192 + rows * 32) + 16 * warps / Self::UNIT + 8;
         Launch {
             source: "mixed_stream.cu",
             defines,
