@@ -1,10 +1,11 @@
-//! What is timed: issue by issue the shapes that matter, ours and the vendor's side by side.
+//! What is timed: the shapes that matter, ours and the vendor's side by side.
 
+use crate::Format;
 use crate::Result;
 use crate::kernel::Backend;
 use crate::kernel::cuda::launch::Gpu;
 use crate::kernel::cuda::timed::Timed;
-use crate::kernel::cuda::{activation, cast_timed, dact, fp8_timed, norm};
+use crate::kernel::cuda::{activation, cast_timed, dact, fp8_timed, mixed_stream, norm};
 use crate::kernel::vendor::timed as vendor;
 use crate::op::{Act, Op};
 
@@ -14,6 +15,16 @@ pub enum Unit {
     Fp8,
     Int8,
     F16,
+}
+
+impl Unit {
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Fp8 => "FP8",
+            Unit::Int8 => "int8",
+            Unit::F16 => "f16",
+        }
+    }
 }
 
 /// One line of the bench.
@@ -30,15 +41,16 @@ const fn ours(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Result
     Entry { group, backend: Backend::Cuda, unit: Some(unit), timed }
 }
 
-const fn library(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
-    Entry { group, backend: Backend::Vendor, unit: Some(unit), timed }
-}
-
-/// A kernel that moves bytes.
+/// A kernel whose bytes alone count.
 const fn moves(group: &'static str, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
     Entry { group, backend: Backend::Cuda, unit: None, timed }
 }
 
+const fn library(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
+    Entry { group, backend: Backend::Vendor, unit: Some(unit), timed }
+}
+
+const MIXED: &str = "mixed int4 x f16, g=64, 3584x16x8192";
 const FP8_4096: &str = "fp8 gemm, per tensor, 4096x4096x4096";
 const FP8_8192: &str = "fp8 gemm, per tensor, 8192x8192x8192";
 const GROUPED_16: &str = "fp8 grouped gemm, row-wise, 16 groups, 16384x8192x5120";
@@ -46,6 +58,9 @@ const GROUPED_8: &str = "fp8 grouped gemm, row-wise, 8 groups, 1024x4096x2048";
 
 /// Everything that is timed, in the order of the table.
 pub const ENTRIES: &[Entry] = &[
+    ours(MIXED, Unit::F16, |g| mixed_stream::timed(g, 16, 3584, 8192)),
+    library(MIXED, Unit::F16, |g| vendor::half(g, 16, 3584, 8192, Format::F16)),
+    library(MIXED, Unit::Fp8, |g| vendor::fp8(g, 16, 3584, 8192, true)),
     ours(FP8_4096, Unit::Fp8, |g| fp8_timed::gemm(g, 4096, 4096, 4096, false)),
     ours(FP8_4096, Unit::Fp8, |g| fp8_timed::gemm(g, 4096, 4096, 4096, true)),
     library(FP8_4096, Unit::Fp8, |g| vendor::fp8(g, 4096, 4096, 4096, true)),

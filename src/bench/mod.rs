@@ -16,8 +16,8 @@ use crate::kernel::cuda::timed::{self, Time, Timed};
 use crate::kernel::vendor::lt::library;
 use crate::{Error, Result};
 
-/// Bytes of the copies whose larger bandwidth is the limit: what an 8192×8192 bf16 cast reads, and 1 GiB.
-const COPIES: [usize; 2] = [128 << 20, 1 << 30];
+/// Bytes of the copies whose larger bandwidth is the limit: what an 8192×8192 bf16 cast reads, and twice that.
+const COPIES: [usize; 2] = [128 << 20, 256 << 20];
 
 /// One line: a kernel at a shape.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ fn provenance(gpu: &Gpu, copy: f64, peaks: &[(Unit, f64)]) -> String {
         format!("copy: {:.1} GB/s, read and written, the limit of bytes", copy * 1e-9),
     ];
     for (unit, rate) in peaks {
-        lines.push(format!("peak {unit:?}: {:.0} TFLOP/s at the highest clock, the limit of operations", rate * 1e-12));
+        lines.push(format!("peak {}: {:.0} TFLOP/s at the highest clock, the limit of operations", unit.name(), rate * 1e-12));
     }
     lines.join("\n") + "\n"
 }

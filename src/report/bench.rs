@@ -41,7 +41,7 @@ fn roof(measured: &Measured) -> String {
     let series: Vec<Series> = (0..2).map(|k| Series { name: KINDS[k].into(), points: of(k) }).collect();
     let mut ceilings: Vec<Ceiling> = Vec::new();
     for (unit, rate) in &measured.peaks {
-        let (name, rate) = (format!("{unit:?}"), rate * 1e-12);
+        let (name, rate) = (unit.name().to_string(), rate * 1e-12);
         match ceilings.iter_mut().find(|c| c.rate == rate) {
             Some(c) => c.name = format!("{}, {name}", c.name),
             None => ceilings.push(Ceiling { name, rate }),
@@ -156,7 +156,10 @@ mod tests {
         let html = std::fs::read_to_string(page).unwrap();
         assert!(html.contains("no &lt;library&gt;") && html.contains("device: a GPU") && html.contains("1571"), "{html}");
         let roof = read("roofline.svg");
-        assert!(roof.contains("copy 4.20 TB/s") && roof.contains("Fp8, Int8 2100") && roof.contains("F16 1050"), "{roof}");
+        assert!(
+            roof.contains("copy 4.20 TB/s") && roof.contains("FP8, int8 2100 TFLOP/s") && roof.contains("f16 1050"),
+            "{roof}"
+        );
         // Two products, two in the legend.
         assert_eq!(roof.matches("<circle").count(), 4);
         // One bar a timed row, three in the legend.

@@ -44,13 +44,13 @@ pub fn roofline(bandwidth: f64, ceilings: &[Ceiling], series: &[Series]) -> Stri
         chart.draw_series(LineSeries::new([(from, from + slope), (to, to + slope)], INK.mix(0.7).stroke_width(2)))?;
         let middle = from + (to - from) * 0.35;
         let place = chart.backend_coord(&(middle, middle + slope));
-        let style = font(12).pos(at(HPos::Right, VPos::Bottom));
-        say(root, &format!("copy {bandwidth:.2} TB/s"), (place.0 - 6, place.1 - 4), style)?;
+        let style = font(12).pos(at(HPos::Left, VPos::Top));
+        say(root, &format!("copy {bandwidth:.2} TB/s"), (place.0 + 8, place.1 + 4), style)?;
         for c in ceilings {
             let (level, knee) = (c.rate.log10(), (c.rate / bandwidth).log10());
             chart.draw_series(LineSeries::new([(knee, level), (x1, level)], INK.mix(0.7).stroke_width(2)))?;
             let place = chart.backend_coord(&(x1, level));
-            let text = format!("{} {:.0}", c.name, c.rate);
+            let text = format!("{} {:.0} TFLOP/s", c.name, c.rate);
             say(root, &text, (place.0 - 4, place.1 - 4), font(12).pos(at(HPos::Right, VPos::Bottom)))?;
         }
         for (i, s) in series.iter().enumerate() {

@@ -4,6 +4,7 @@ use qassay::kernel::{Data, Job, Operand, Operands, OutSpec, Output};
 use qassay::op::{Op, Params};
 use qassay::quant::{Granularity, QTensorParts, Zero};
 use qassay::{Format, QTensor, Tensor};
+use std::collections::HashMap;
 
 /// One product: a line of `data/golden/h200/vendor.csv`.
 #[derive(Clone, Debug)]
@@ -41,6 +42,22 @@ fn signed(seed: u64, stream: u64, i: usize) -> f32 {
 }
 
 impl Product {
+    /// From a line's fields.
+    pub fn of(fields: &HashMap<String, String>) -> Self {
+        let text = |name: &str| fields[name].clone();
+        let number = |name: &str| fields[name].parse::<usize>().unwrap();
+        Self {
+            a: text("a"),
+            b: text("b"),
+            scale: text("scale"),
+            fast: fields["fast"] == "true",
+            out: text("out"),
+            bias: fields["bias"] == "true",
+            n: number("n"),
+            k: number("k"),
+            seed: number("seed") as u64,
+        }
+    }
     fn format(&self, side: u64) -> Format {
         if side == 0 { self.a.parse().unwrap() } else { self.b.parse().unwrap() }
     }

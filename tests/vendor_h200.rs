@@ -1,0 +1,72 @@
+//! What cuBLASLt returned on an H200, replayed on the CPU: the digests of `data/golden/h200/vendor.csv` against the model of the algorithm
+//! that the library chose. Release builds only: the models compute billions of products.
+#![cfg(all(not(debug_assertions), feature = "cuda"))]
+
+#[path = "common/vendor.rs"]
+mod vendor;
+
+use qassay::kernel::vendor::lt::Algorithm;
+use qassay::kernel::vendor::model::predict;
+use std::collections::HashMap;
+use std::path::Path;
+
+struct Record {
+    fields: HashMap<String, String>,
+}
+
+impl Record {
+    fn text(&self, name: &str) -> &str {
+        &self.fields[name]
+    }
+    fn size(&self, name: &str) -> usize {
+        self.text(name).parse().unwrap()
+    }
+    fn algorithm(&self) -> Algorithm {
+        self.text("algorithm").parse().unwrap()
+    }
+    /// Whether the model of `algorithm` returns what the H200 did, amax included.
+    fn is_predicted(&self, algorithm: &Algorithm) -> bool {
+        let (product, rows) = (vendor::Product::of(&self.fields), self.size("rows"));
+        let Some(output) = predict(&product.job(rows), algorithm).unwrap() else { return false };
+        let amax = output.parts[0].amax.map_or(String::new(), |a| format!("{:08x}", a.to_bits()));
+        qassay::compare::sha256(&vendor::bits(&output, rows)) == self.text("sha256") && amax == self.text("amax")
+    }
+}
+
+fn records() -> Vec<Record> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/golden/h200/vendor.csv");
+    let mut reader = csv::Reader::from_path(path).unwrap();
+    reader.deserialize().map(|r| Record { fields: r.unwrap() }).collect()
+}
+
+#[test]
+fn every_recorded_product_of_the_library_is_predicted_to_the_bit() {
+    let (mut outputs, mut split) = (0, 0);
+    let mut odd = Vec::new();
+    let records = records();
+    for r in &records {
+        outputs += r.size("rows") * r.size("n");
+        split += usize::from(r.algorithm().split_k > 1);
+        if !r.is_predicted(&r.algorithm()) {
+            odd.push(format!("{:?}", r.fields));
+        }
+    }
+    println!("{} products, {outputs} outputs, {split} of them with K split", records.len());
+    assert!(odd.is_empty(), "{} of {}: {odd:#?}", odd.len(), records.len());
+    assert!(records.len() > 200 && split > 60 && outputs > 500_000, "{} products, {split} split, {outputs}", records.len());
+}
+
+#[test]
+fn another_split_of_k_does_not_predict_them() {
+    // The check can fail: the chosen split is in the bits.
+    let records = records();
+    let float = |r: &&Record| r.algorithm().split_k > 2 && r.text("a") != "int8" && r.text("out") == "f32";
+    let some: Vec<&Record> = records.iter().filter(float).take(6).collect();
+    assert!(some.len() >= 3);
+    for r in some {
+        let algorithm = r.algorithm();
+        for other in [1, algorithm.split_k - 1, algorithm.split_k + 1] {
+            assert!(!r.is_predicted(&Algorithm { split_k: other, ..algorithm.clone() }), "{other} splits: {:?}", r.fields);
+        }
+    }
+}
