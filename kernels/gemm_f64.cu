@@ -14,6 +14,14 @@
 //          m, n, k int
 //   refuse M, N or K < 1 or > 2^31 - 512
 //
+// contract gemm_f64_cancelled  (after gemm_f64)
+//   Elements whose plain sum's rounding could show in an f32 of the result, (K + 4)*2^-53*magnitude > 2^-34*|d|, again: every product split
+//   in two by fma, added in pairs of doubles (Dekker), rounded once. The pair is off by less than K*2^-104*magnitude, so d is the rounded
+//   exact sum as the CPU's is, but where that lies so near to the middle of two doubles.
+//   block  256
+//   grid   any
+//   args   as gemm_f64
+//
 // contract gemm_f64_naive: block {32, 8}, grid {ceil(N/32), ceil(M/8)}; args as gemm_f64.
 #include "common/gemm_types.cuh"
 
@@ -88,4 +96,44 @@ extern "C" __global__ void __launch_bounds__(256)
                 magnitude[(long long)r * n + q] = __dadd_rn(size[i][j], fabs(c));
             }
         }
+}
+
+/// An unevaluated sum of two doubles, the second at most half a spacing of the first.
+struct Pair {
+    double high, low;
+};
+
+/// high + low = a + b exactly.
+__device__ __forceinline__ Pair two_sum(double a, double b) {
+    const double high = __dadd_rn(a, b), part = __dsub_rn(high, a);
+    return {high, __dadd_rn(__dsub_rn(a, __dsub_rn(high, part)), __dsub_rn(b, part))};
+}
+
+__device__ __forceinline__ Pair add_pairs(Pair a, Pair b) {
+    Pair s = two_sum(a.high, b.high);
+    const Pair t = two_sum(a.low, b.low);
+    s = two_sum(s.high, __dadd_rn(s.low, t.high));
+    return two_sum(s.high, __dadd_rn(s.low, t.low));
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    gemm_f64_cancelled(const double* a, const double* b, const double* bias, double* d, const double* magnitude, int m, int n, int k) {
+    const int lane = threadIdx.x % 32;
+    const long long warps = (long long)gridDim.x * 8;
+    for (long long at = (long long)blockIdx.x * 8 + threadIdx.x / 32; at < (long long)m * n; at += warps) {
+        const double size = magnitude[at];
+        const double error = __dmul_rn(__dmul_rn(__dadd_rn((double)k, 4.0), 1.0 / (1ll << 53)), size);
+        if (!(error > __dmul_rn(1.0 / (1ll << 34), fabs(d[at]))) || size - size != 0.0) continue;
+        const double *x = a + at / n * k, *y = b + at % n * k;
+        Pair sum{0.0, 0.0};
+        for (int i = lane; i < k; i += 32) {
+            const double p = __dmul_rn(x[i], y[i]);
+            sum = add_pairs(sum, {p, __fma_rn(x[i], y[i], -p)});
+        }
+        for (int width = 16; width; width /= 2) {
+            const Pair other{__shfl_down_sync(~0u, sum.high, width), __shfl_down_sync(~0u, sum.low, width)};
+            sum = add_pairs(sum, other);
+        }
+        if (lane == 0) d[at] = add_pairs(sum, {bias ? bias[at % n] : 0.0, 0.0}).high;
+    }
 }
