@@ -187,6 +187,32 @@ mod tests {
     }
 
     #[test]
+    fn an_accelerator_with_one_other_bit_is_found_out() {
+        let (m, n, k) = (9, 33, 50);
+        let values =
+            |count: usize, seed: usize| (0..count).map(|i| ((i * 37 + seed) % 101) as f64 - 50.25).collect::<Vec<f64>>();
+        let (a, b) = (
+            Array2::from_shape_vec((m, k), values(m * k, 1)).unwrap(),
+            Array2::from_shape_vec((n, k), values(n * k, 2)).unwrap(),
+        );
+        let (d, magnitude) = product(a.view(), b.view(), None);
+        let check = |d: &Array2<f64>, magnitude: &Array2<f64>| {
+            let (d, magnitude) = (d.as_slice().unwrap(), magnitude.as_slice().unwrap());
+            agrees(a.as_slice().unwrap(), b.as_slice().unwrap(), None, (m, n, k), (d, magnitude))
+        };
+        assert!(check(&d, &magnitude));
+        // The first, an inner and the last row are looked at.
+        for row in [0, 2, 8] {
+            let mut other = d.clone();
+            other[[row, 7]] = other[[row, 7]].next_up();
+            assert!(!check(&other, &magnitude), "row {row}");
+            let mut other = magnitude.clone();
+            other[[row, 32]] = other[[row, 32]].next_down();
+            assert!(!check(&d, &other), "row {row}");
+        }
+    }
+
+    #[test]
     fn by_hand() {
         let a = array![[1.0, 2.0, -3.0], [0.5, 0.0, 4.0]];
         let b = array![[1.0, 1.0, 1.0], [2.0, -1.0, 0.25]];
