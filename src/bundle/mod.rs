@@ -5,9 +5,16 @@
 //!
 #![doc = include_str!("../../data/bundles/README.md")]
 
+pub mod answer;
+pub mod arithmetic;
+pub mod assay;
+#[cfg(test)]
+mod assay_tests;
+pub mod case;
 pub mod file;
 pub mod metadata;
 pub mod operand;
+pub mod recipes;
 #[cfg(test)]
 mod tests;
 mod write;

@@ -27,6 +27,10 @@ impl Writer {
         self.metadata.insert(key.into(), value.to_string());
         self
     }
+    /// The metadata so far.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
     /// Sets a tensor as it is.
     pub fn raw(&mut self, name: &str, dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> &mut Writer {
         self.tensors.insert(name.into(), (dtype, shape.to_vec(), bytes));

@@ -1,6 +1,7 @@
 //! The command line: one verb a file. Only this room prints, and only it uses anyhow.
 
 mod accept;
+mod assay;
 mod bench;
 mod check;
 #[cfg(feature = "cuda")]
@@ -9,6 +10,7 @@ mod compile;
 mod devices;
 mod diff;
 mod exhaust;
+mod external;
 mod history;
 mod list;
 mod merge;
@@ -61,6 +63,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     Run(run::Args),
+    Assay(assay::Args),
     Report(report::Args),
     Check(check::Args),
     Accept(accept::Args),
@@ -101,6 +104,7 @@ pub fn main() -> u8 {
     log(cli.verbose);
     let result = match cli.verb {
         Verb::Run(args) => run::run(args),
+        Verb::Assay(args) => assay::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Accept(args) => accept::run(args),

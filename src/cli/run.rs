@@ -1,6 +1,8 @@
 //! `qassay run`: a sweep into a folder, with a progress bar, a summary and a report.
 
+use super::external::Chosen;
 use super::{print, status};
+use crate::kernel::external::process;
 use crate::kernel::{Backend, Kernel};
 use crate::sweep::facts::Facts;
 use crate::sweep::plan::Selection;
@@ -35,6 +37,8 @@ pub struct Args {
     /// reason.
     #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
+    #[command(flatten)]
+    external: super::external::External,
     /// Cases at a time; 0 is one a core.
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
@@ -162,7 +166,11 @@ const GPU_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub fn run(args: Args) -> Result<u8> {
     args.check_devices()?;
-    let (backend, kernels, device) = args.backend.choose()?;
+    let external = args.external.choose(args.timeout)?;
+    let (backend, kernels, device) = match &external {
+        Some(e) => (Chosen::BACKEND, e.kernels, e.device.clone()),
+        None => args.backend.choose()?,
+    };
     let selection = Selection {
         sweeps: args.sweep.clone(),
         filter: args.filter.clone(),
@@ -183,6 +191,7 @@ pub fn run(args: Args) -> Result<u8> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::Relaxed) {
             worker::kill_all();
+            process::kill_all();
             std::process::exit(i32::from(status::INTERRUPTED));
         }
         eprintln!("\nstopping after the cases in progress; Ctrl-C again to stop at once");
@@ -195,7 +204,7 @@ pub fn run(args: Args) -> Result<u8> {
         out: out.clone(),
         resume: args.resume,
         facts: Facts::of(&selection, &sweeps, backend, &device)?,
-        jobs: args.jobs,
+        jobs: if external.is_some() { args.jobs.max(1) } else { args.jobs },
         backend,
         kernels,
         seed: args.seed,
@@ -203,7 +212,7 @@ pub fn run(args: Args) -> Result<u8> {
         fail_fast: args.fail_fast,
         retry: args.retry,
         budget: args.budget,
-        workers: args.workers(backend)?,
+        workers: if external.is_some() { None } else { args.workers(backend)? },
     };
     let outcome = runner::run(&sweeps, &options, &|row| {
         bar.inc(1);
@@ -221,6 +230,9 @@ pub fn run(args: Args) -> Result<u8> {
     provenance::write_times(&out, &sweeps, &outcome)?;
     provenance::write(&out, &sweeps, &options, &outcome, seconds)?;
     maps::write(&out, &maps::worst(&sweeps, outcome.kept.rows(), options.kernels, options.backend))?;
+    if let Some(external) = &external {
+        external.close();
+    }
     let page = crate::report::write(&out, &outcome.kept)?;
     if !args.json {
         print(&crate::report::terminal_summary(&outcome, seconds));

@@ -4,6 +4,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod exhaust;
+pub mod external;
 #[cfg(feature = "cuda")]
 pub mod vendor;
 
@@ -201,6 +202,18 @@ pub struct KernelSpec {
     pub source: &'static str,
 }
 
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub output: Output,
+    /// What the kernel's arithmetic must return, where that is known.
+    pub model: Option<Output>,
+    /// How a product was accumulated.
+    pub accumulator: Option<Accumulator>,
+    /// See [`Kernel::algorithm`].
+    pub algorithm: Option<String>,
+}
+
 /// A kernel: something that turns a job into bits.
 pub trait Kernel: Sync {
     fn spec(&self) -> &KernelSpec;
@@ -214,6 +227,15 @@ pub trait Kernel: Sync {
     /// Which of a library's algorithms runs this job; `None` where there is only one.
     fn algorithm(&self, _job: &Job) -> Result<Option<String>> {
         Ok(None)
+    }
+    /// Runs it and says by what it is to be judged: the job's accumulator and its own prediction, unless only its run can say.
+    fn answer(&self, job: &Job) -> Result<Answer> {
+        let (algorithm, output) = (self.algorithm(job)?, self.run(job)?);
+        Ok(Answer { output, model: self.predict(job)?, accumulator: job.accumulator, algorithm })
+    }
+    /// The words of the command line that choose it, where the backend's name does not.
+    fn words(&self) -> Option<String> {
+        None
     }
 }
 

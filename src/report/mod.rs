@@ -76,6 +76,12 @@ pub fn history(metric: &str, columns: &[(String, BTreeMap<String, f64>)]) -> Str
     plot::standalone(&plot::xy(&x, &y, &series, true, None))
 }
 
+/// The page of rows as one file: what `qassay assay --html` writes.
+pub fn page(rows: Vec<Row>, maps: &[ErrorMap], provenance: &str) -> String {
+    let kept = Kept::from_iter(rows);
+    page::html(&kept, &figures::all(kept.rows(), &[], maps), provenance)
+}
+
 /// A row as one JSON object: numbers as numbers, empty columns left out, a non-finite number as its name.
 pub fn json(row: &Row) -> serde_json::Value {
     let value = |name: &str, unit: &str| -> serde_json::Value {

@@ -9,7 +9,7 @@ use super::row::{ERRORS, Row};
 use crate::compare::{Digest, ErrorStats, METRICS, Verdict};
 use crate::fault::{self, Diagnosis};
 use crate::input::Source;
-use crate::kernel::{self, Backend, Data, Kernel, Output};
+use crate::kernel::{self, Answer, Backend, Data, Kernel, Output};
 use crate::quant::{Granularity, Zero};
 use crate::{Error, QTensor, Result, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,11 +48,10 @@ pub const DIAGNOSIS: Duration = Duration::from_secs(20);
 
 /// Builds the case, runs the kernel of `backend` that takes it, and judges what it returned.
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
-    let built = build::build(case)?;
+    let mut built = build::build(case)?;
     let kernel = kernel::find(kernels, &built.job, backend)?;
-    let algorithm = kernel.algorithm(&built.job)?;
-    let output = kernel.run(&built.job)?;
-    let model = kernel.predict(&built.job)?;
+    let Answer { output, model, accumulator, algorithm } = kernel.answer(&built.job)?;
+    built.job.accumulator = accumulator;
     let judgements = evidence::judge(&built, backend, &output, model.as_ref())?;
     Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, judgements })
 }
@@ -60,6 +59,10 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
 /// The row of a case. A combination that no kernel takes is `skipped`, an error or a panic is `error`: the sweep goes on.
 pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Row {
     let mut row = coordinates(case, backend, seed);
+    if let Some(words) = kernels.iter().find_map(|k| k.words()) {
+        let command = row.get("command").replacen(&format!("--backend {}", backend.name()), &words, 1);
+        row.set("command", command);
+    }
     let ended = |row: &mut Row, verdict: Verdict, reason: String| {
         row.set("verdict", verdict);
         row.set("reason", reason);
@@ -101,7 +104,7 @@ pub fn error_map(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend,
 }
 
 /// The part whose verdict is the worst, then whose error is nearest to its bound.
-fn worst(judgements: &[Judgement]) -> &Judgement {
+pub(crate) fn worst(judgements: &[Judgement]) -> &Judgement {
     let rank = |j: &Judgement| match j.comparison.verdict {
         Verdict::Fail => 3,
         Verdict::Suspect => 2,
@@ -151,7 +154,7 @@ fn shell_quoted(s: &str) -> String {
 }
 
 /// Quoted only where a shell would read it otherwise.
-fn shell_word(s: &str) -> String {
+pub(crate) fn shell_word(s: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+,:@%".contains(c);
     if !s.is_empty() && s.chars().all(plain) { s.to_string() } else { shell_quoted(s) }
 }
@@ -166,7 +169,8 @@ fn explain(row: &mut Row, assayed: &Assayed) {
     }
 }
 
-fn fill(row: &mut Row, assayed: &Assayed) {
+/// Verdict, statistics and coverage of what ran.
+pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
     let part = worst(&assayed.judgements);
     let c = &part.comparison;
     row.set("kernel", assayed.kernel);

@@ -22,7 +22,7 @@ pub struct Inputs {
 /// What is handed to the kernel and what it is compared with.
 pub struct Built {
     pub job: Job,
-    /// The op on the unquantized values, one for each part.
+    /// The op on the unquantized values, one for each part; empty where those are not known (a bundle of codes).
     pub exact: Vec<Defined>,
     /// The op on the values the kernel sees.
     pub ideal: Vec<Defined>,

@@ -34,7 +34,7 @@ pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Ou
     let mut judgements = Vec::new();
     for (i, part) in output.parts.iter().enumerate() {
         let predicted = model.map(|m| &m.parts[i]);
-        let (exact, ideal) = (&built.exact[i], &built.ideal[i]);
+        let ideal = &built.ideal[i];
         let out = out_format(job, i, part);
         let bound = match (&bounds, predicted.map(|p| &p.d)) {
             // The recipe's own definition gives the one right code of every element.
@@ -61,13 +61,13 @@ pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Ou
         }
         let mismatches = predicted.map(|p| mismatches(p, part)).transpose()?;
         let actual = values(&part.d);
-        let exact_values: Vec<f64> = exact.d.iter().copied().collect();
+        let exact: Option<Vec<f64>> = built.exact.get(i).map(|e| e.d.iter().copied().collect());
         let cols = ideal.d.ncols();
         let scales = if product { product::scales(job) } else { Vec::new() };
         let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
         let comparison = compare::judge(&Evidence {
             cols,
-            exact: Some(&exact_values),
+            exact: exact.as_deref(),
             bound: &bound,
             actual: &actual,
             mismatches,

@@ -1,0 +1,162 @@
+//! What `qassay assay` says: as text, as a JSON line, as a row and a map of a report.
+
+use super::Bundle;
+use super::assay::Answer;
+use crate::compare::{ErrorStats, Verdict};
+use crate::fault::diagnose::Finding;
+use crate::report::short;
+use crate::sweep::assay::fill;
+use crate::sweep::maps::ErrorMap;
+use crate::sweep::row::Row;
+use serde_json::{Value, json};
+
+/// The verdict as the contract has it: pass, fail or no_power. What is outside the probable bound only is a pass with its reason.
+pub fn verdict(answer: &Answer) -> Verdict {
+    match answer.verdict {
+        Verdict::Suspect => Verdict::Pass,
+        v => v,
+    }
+}
+
+/// The JSON line of the contract, with `reason`, `model` and `mismatches` beside it. A number that is not finite is null.
+pub fn json(bundle: &Bundle, answer: &Answer) -> Value {
+    let c = answer.comparison();
+    let stats = |s: Option<&ErrorStats>| s.map_or(Value::Null, |s| serde_json::to_value(s).unwrap_or(Value::Null));
+    json!({
+        "file": bundle.path.display().to_string(),
+        "verdict": verdict(answer).as_str(),
+        "diagnosis": diagnosis(answer),
+        "errors": {
+            "kernel": stats(Some(&c.kernel)),
+            "quantization": stats(c.quantization.as_ref()),
+            "total": stats(c.total.as_ref()),
+        },
+        "bound_ratio": c.bound_ratio_certain,
+        "power": serde_json::to_value(&c.power).unwrap_or(Value::Null),
+        "reason": answer.reason,
+        "model": answer.model,
+        "mismatches": c.mismatches,
+    })
+}
+
+/// Findings, best first; empty where nothing in the catalogue explains the error.
+fn diagnosis(answer: &Answer) -> Value {
+    let findings = answer.diagnosis.iter().flat_map(|d| &d.findings);
+    let one = |f: &Finding| {
+        json!({
+            "fault": f.class.name(),
+            "variant": f.fault,
+            "operand": f.operand,
+            "explains": f.explains,
+            "detail": f.detail,
+            "look": f.look,
+        })
+    };
+    Value::Array(findings.map(one).collect())
+}
+
+/// Several lines for a terminal.
+pub fn text(bundle: &Bundle, answer: &Answer) -> String {
+    let c = answer.comparison();
+    let mut text = format!("{:<9}{}\n", verdict(answer).as_str(), bundle.path.display());
+    let mut line = |name: &str, what: String| text += &format!("  {name:<13}{what}\n");
+    if !answer.reason.is_empty() {
+        line("reason", answer.reason.clone());
+    }
+    if let Some(d) = &answer.diagnosis {
+        line("diagnosis", d.line());
+    }
+    line("op", describe(bundle, answer));
+    line("model", answer.model.clone());
+    if let Some(n) = c.mismatches {
+        line("mismatches", format!("{n} of {} elements differ from the model's bits", c.kernel.count));
+    }
+    line("error/bound", short(c.bound_ratio_certain));
+    for (name, stats) in [("quantization", c.quantization.as_ref()), ("kernel", Some(&c.kernel)), ("total", c.total.as_ref())] {
+        match stats {
+            Some(s) => line(
+                name,
+                format!(
+                    "SQNR {} dB, relative error {} (Frobenius), largest {} ({} ulp)",
+                    short(s.sqnr_db),
+                    short(s.rel_frobenius),
+                    short(s.max_abs),
+                    short(s.max_ulp)
+                ),
+            ),
+            None => line(name, "not known: the unquantized operands are not in the bundle".into()),
+        }
+    }
+    line("power", power(answer));
+    text
+}
+
+fn describe(bundle: &Bundle, answer: &Answer) -> String {
+    let job = &answer.assayed.built.job;
+    let shape = |rows: usize, cols: usize| format!("{rows}×{cols}");
+    let mut words = vec![job.op.name().to_string()];
+    words.extend(job.params.act.map(|a| a.name().to_string()));
+    let operands = job.operands.a.iter().chain(&job.operands.b).map(|o| shape(o.rows(), o.cols()));
+    words.push(operands.collect::<Vec<_>>().join(" by "));
+    words.extend(bundle.meta.kernel.as_ref().map(|k| format!("by {k}")));
+    words.extend(bundle.meta.device.as_ref().map(|d| format!("on {d}")));
+    words.join(" ")
+}
+
+/// The smallest faults that would have been caught.
+fn power(answer: &Answer) -> String {
+    let p = &answer.comparison().power;
+    let times = |x: f64| if x.is_finite() { format!("×{x:.6}") } else { "none".to_string() };
+    let mut words = vec![
+        format!("catches a gain of {}", times(p.gain)),
+        format!(
+            "of one row {}, one column {}, one scale's group {}",
+            times(p.row_gain),
+            times(p.column_gain),
+            times(p.group_gain)
+        ),
+    ];
+    words.extend(p.dropped_k.map(|k| format!("{} of K dropped", short(k))));
+    words.push(format!("{} % of codes off by one", short(100.0 * p.code_flip_rate)));
+    words.join("; ")
+}
+
+/// A row of a report.
+pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
+    let job = &answer.assayed.built.job;
+    let mut row = Row::default();
+    row.set("sweep", "bundles");
+    row.set("family", bundle.meta.kernel.as_deref().unwrap_or("external"));
+    row.set("case", bundle.path.display());
+    row.set("op", job.op.name());
+    row.set("act", job.params.act.map_or("", |a| a.name()));
+    row.set("backend", "external");
+    if let Some((a, b)) = &bundle.meta.recipe {
+        row.set("recipe_a", a.as_ref().map_or(String::new(), ToString::to_string));
+        row.set("recipe_b", b.as_ref().filter(|_| job.operands.b.is_some()).map_or(String::new(), ToString::to_string));
+    }
+    row.set("accumulator", job.accumulator.map_or(String::new(), |a| a.to_string()));
+    let bound = &answer.judgement().bound;
+    row.set("m", bound.ideal().len() / answer.judgement().cols.max(1));
+    row.set("n", answer.judgement().cols);
+    row.set("k", if job.operands.b.is_some() { job.operands.a[0].cols() } else { 0 });
+    row.set("out", bound.out().format());
+    row.set("bias", job.operands.bias.is_some());
+    row.set("dist_a", "bundle");
+    row.set("command", format!("qassay assay {}", crate::sweep::assay::shell_word(&bundle.path.display().to_string())));
+    fill(&mut row, &answer.assayed);
+    row.set("verdict", verdict(answer));
+    let diagnosis = answer.diagnosis.as_ref().map_or(String::new(), |d| format!("; diagnosis: {}", d.line()));
+    row.set("reason", answer.reason.clone() + &diagnosis);
+    row.set("kernel", bundle.meta.kernel.as_deref().unwrap_or("external"));
+    row.set("device", bundle.meta.device.as_deref().unwrap_or(""));
+    row
+}
+
+/// Where the error lives. Errors: none that a judged bundle has.
+pub fn map(bundle: &Bundle, answer: &Answer) -> crate::Result<ErrorMap> {
+    let part = answer.judgement();
+    let ratios = part.bound.ratios(&part.actual)?;
+    let why = if answer.reason.is_empty() { verdict(answer).to_string() } else { answer.reason.clone() };
+    Ok(ErrorMap::new(bundle.path.display().to_string(), why, part.actual.len() / part.cols.max(1), part.cols, &ratios))
+}

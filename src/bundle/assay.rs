@@ -1,0 +1,362 @@
+//! A bundle judged: its operands against the recipe, its result against the device model or the derived bound.
+
+use super::arithmetic::{Arithmetic, Variant, variants};
+use super::operand::{Codes, Side};
+use super::{Bundle, Meta, Out, recipes};
+use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
+use crate::fault::{self, Diagnosis, History};
+use crate::kernel::{Backend, Data, Job, Operand, Operands, OutSpec, Output, Part, cpu, find};
+use crate::model::{Accumulator, Inner};
+use crate::op::{self, Args64, Defined, Op};
+use crate::recipe::Recipe;
+use crate::sweep::assay::{Assayed, DIAGNOSIS, worst};
+use crate::sweep::build::Built;
+use crate::sweep::evidence::{self, Judgement};
+use crate::{Error, QTensor, Result, Tensor, Zero};
+use ndarray::Array2;
+
+/// What was found.
+pub struct Answer {
+    pub verdict: Verdict,
+    /// Where, what was found, what was expected; empty for a plain pass.
+    pub reason: String,
+    /// Which arithmetic the result was held to, and why that one.
+    pub model: String,
+    pub assayed: Assayed,
+    /// Of a failure.
+    pub diagnosis: Option<Diagnosis>,
+}
+
+impl Answer {
+    /// The part that decided.
+    pub fn comparison(&self) -> &Comparison {
+        &self.judgement().comparison
+    }
+    pub fn judgement(&self) -> &Judgement {
+        worst(&self.assayed.judgements)
+    }
+}
+
+/// Assays a bundle, with a diagnosis where it fails. Errors: an operand combination that has no definition, a declared model that does
+/// not take the formats.
+pub fn assay(bundle: &Bundle) -> Result<Answer> {
+    let mut built = build(bundle)?;
+    let output = output(bundle)?;
+    let wrong = recipes::operands(bundle)?;
+    let Judged { output, model, judgements, text } = judge(bundle, &mut built, output)?;
+    let algorithm = Some(text.clone());
+    let assayed = Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, judgements };
+    let part = worst(&assayed.judgements);
+    let mut reason = part.comparison.reason.clone();
+    let mut verdict = part.comparison.verdict;
+    let mut diagnosis = diagnose(bundle, &assayed)?;
+    if let Some(first) = wrong.first() {
+        verdict = Verdict::Fail;
+        let output = if part.comparison.verdict == Verdict::Fail { format!("; {reason}") } else { String::new() };
+        reason = wrong.iter().map(|w| w.text.as_str()).collect::<Vec<_>>().join("; ") + &output;
+        // What is wrong with an operand comes before what its product makes of it.
+        diagnosis = recipes::diagnose(first)?.or(diagnosis);
+    }
+    Ok(Answer { verdict, reason, model: text, assayed, diagnosis })
+}
+
+/// What explains a result that failed.
+fn diagnose(bundle: &Bundle, assayed: &Assayed) -> Result<Option<Diagnosis>> {
+    if assayed.judgements.iter().all(|j| j.comparison.verdict != Verdict::Fail) {
+        return Ok(None);
+    }
+    let history = History { a: bundle.a.history.clone(), b: bundle.b.history.clone(), out: Vec::new() };
+    let evidence = fault::Evidence {
+        model: assayed.model.as_ref(),
+        exact_a: bundle.a.high.as_ref(),
+        exact_b: bundle.b.high.as_ref(),
+        history: Some(&history),
+        ..fault::Evidence::new(&assayed.built.job, &assayed.output, assayed.backend, &assayed.judgements)
+    };
+    fault::diagnose(evidence, DIAGNOSIS)
+}
+
+/// The operand as a kernel reads it.
+fn operand(side: &Side, recipe: Option<&Recipe>) -> Result<Operand> {
+    match (&side.codes, &side.high) {
+        (Some(Codes::Whole(q)), _) => Ok(Operand::Quantized(recipes::about(q, recipe.map_or(0, recipes::middle))?)),
+        (Some(Codes::Groups(g)), _) => Ok(Operand::Groups(g.clone())),
+        (None, Some(t)) => Ok(Operand::High(t.clone())),
+        (None, None) => Err(Error::shape("operand", "none", "values or codes")),
+    }
+}
+
+/// The values of an operand in f64.
+fn values(operand: &Operand) -> Array2<f64> {
+    match operand {
+        Operand::Quantized(q) => q.dequantize_fast(),
+        other => other.to_f64(),
+    }
+}
+
+pub(crate) fn is_product(op: Op) -> bool {
+    matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad)
+}
+
+/// Job and references of a bundle.
+pub fn build(bundle: &Bundle) -> Result<Built> {
+    let meta = &bundle.meta;
+    let quantizes = !is_product(meta.op) && meta.op != Op::Dequantize;
+    let recipe = |second: bool| meta.recipe.as_ref().and_then(|r| if second { r.1.as_ref() } else { r.0.as_ref() });
+    let a = operand(&bundle.a, recipe(false))?;
+    let b = is_product(meta.op).then(|| operand(&bundle.b, recipe(true))).transpose()?;
+    if let (Operand::Quantized(q), Some(Operand::High(t))) = (&a, &b) {
+        let what = format!("{}: a product of codes a ({}) and values b ({})", bundle.path.display(), q.format(), t.dtype());
+        return Err(Error::unsupported(what, "give b.codes, or exchange the operands: weights are the codes"));
+    }
+    if let (Some(qa), Some(qb)) = (bundle.a.whole(), bundle.b.whole())
+        && qa.format().is_integer()
+        && !qb.format().is_integer()
+    {
+        let what = format!("{}: a product of {} and {}", bundle.path.display(), qa.format(), qb.format());
+        return Err(Error::unsupported(what, "exchange the operands: integer weights are b"));
+    }
+    let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+    let define = |a: Array2<f64>, b: Option<Array2<f64>>| {
+        let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
+        op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone() })
+    };
+    let high = |s: &Side| s.high.as_ref().map(Tensor::to_f64);
+    let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), is_product(meta.op)) {
+        (Some(a), None, false) => vec![define(a, None)?],
+        (Some(a), Some(b), true) => vec![define(a, Some(b))?],
+        _ => Vec::new(),
+    };
+    let ideal = match quantizes {
+        true => exact.clone(),
+        false => vec![define(values(&a), b.as_ref().map(values))?],
+    };
+    let mut quantized = Vec::new();
+    for side in [&bundle.a, &bundle.b] {
+        if let (Some(q), Some(t)) = (side.whole(), &side.high) {
+            quantized.push((q.clone(), t.clone()));
+        }
+    }
+    let source = if matches!(meta.op, Op::Cast | Op::CastTranspose) { bundle.a.high.clone() } else { None };
+    let operands = Operands {
+        a: vec![a],
+        b,
+        bias: bundle.bias.clone(),
+        gamma: bundle.gamma.clone(),
+        beta: bundle.beta.clone(),
+        offs: bundle.offs.clone(),
+    };
+    let job = Job { op: meta.op, params: meta.params, operands, out: out_spec(bundle), accumulator: None };
+    Ok(Built { job, exact, ideal, quantized, source })
+}
+
+/// How the result was to be stored.
+fn out_spec(bundle: &Bundle) -> OutSpec {
+    match (&bundle.out.d, result_recipe(bundle)) {
+        (Data::High(t), _) => OutSpec::High(t.dtype()),
+        (Data::Quantized(_), Some(recipe)) => OutSpec::Recipe(recipe.clone()),
+        (Data::Quantized(q), None) => OutSpec::Scaled { format: q.format(), scale: vec![Some(scale(&bundle.out, q))] },
+    }
+}
+
+/// The recipe of a quantized result. A delayed recipe's scales come from earlier steps: they are taken as they are.
+fn result_recipe(bundle: &Bundle) -> Option<&crate::recipe::Recipe> {
+    let recipe = bundle.meta.recipe.as_ref()?.0.as_ref()?;
+    (!is_product(bundle.meta.op) && recipe.name != "te_delayed").then_some(recipe)
+}
+
+/// What values were multiplied by: as stored, else the f32 whose reciprocal is scale_inv, where there is one.
+fn scale(out: &Out, q: &QTensor) -> f32 {
+    let inverse = q.scale_inv().first().copied().unwrap_or(1.0);
+    let near = 1.0 / inverse;
+    let beside = [near, f32::from_bits(near.to_bits().wrapping_add(1)), f32::from_bits(near.to_bits().wrapping_sub(1))];
+    out.scale.unwrap_or_else(|| beside.into_iter().find(|s| 1.0 / s == inverse).unwrap_or(near))
+}
+
+/// The result as a kernel's.
+fn output(bundle: &Bundle) -> Result<Output> {
+    let Out { d, amax, transpose, .. } = &bundle.out;
+    let transpose = match (d, transpose) {
+        (Data::Quantized(q), Some(codes)) => {
+            let parts = q.clone().into_parts();
+            Some(QTensor::new(crate::quant::QTensorParts { rows: q.cols(), cols: q.rows(), codes: codes.clone(), ..parts })?)
+        }
+        _ => None,
+    };
+    let part = Part { d: d.clone(), transpose, amax: *amax };
+    Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+}
+
+/// A judged result: as it was compared, with the model's bits where there are some, and by which arithmetic.
+struct Judged {
+    output: Output,
+    model: Option<Output>,
+    judgements: Vec<Judgement>,
+    text: String,
+}
+
+/// Judges the result, and says by which arithmetic.
+fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
+    let by = |built: &Built, output: Output, model: Option<Output>, text: String| {
+        let judgements = evidence::judge(built, Backend::External, &output, model.as_ref())?;
+        Ok(Judged { output, model, judgements, text })
+    };
+    match (bundle.meta.op, &bundle.out.d) {
+        (op, _) if is_product(op) => {
+            let Settled { accumulator, model, text } = settle(&bundle.meta, &built.job, &output)?;
+            built.job.accumulator = Some(accumulator);
+            by(built, output, model, text)
+        }
+        (Op::Cast | Op::CastTranspose, Data::Quantized(q)) if bundle.out.scale.is_none() && result_recipe(bundle).is_none() => {
+            let x = bundle.a.high.as_ref().ok_or_else(|| Error::shape("operand a", "none", "values"))?;
+            let judged = given_scales(x, q, built.exact.first(), bundle.out.transpose.as_deref())?;
+            let text = "each code is that of a / out.scale_inv, rounded once".into();
+            Ok(Judged { output, model: None, judgements: vec![judged], text })
+        }
+        (Op::Cast | Op::CastTranspose | Op::Dequantize, _) => {
+            let what = match &built.job.out {
+                OutSpec::Recipe(r) => format!("recipe {r}, to the bit"),
+                OutSpec::Scaled { .. } => "codes of RN32(a·scale), saturating, to the bit".into(),
+                OutSpec::High(_) => "RN of RN32(code·scale_inv), to the bit".to_string(),
+            };
+            let Some(model) = only_answer(&built.job)? else {
+                let text = "code·scale_inv and its sum with the zero point, each rounded to the output's format or not".into();
+                return by(built, output, None, text);
+            };
+            let output = about_the_models_code(&output, &model)?;
+            by(built, output, Some(model), what)
+        }
+        _ => by(built, output, None, "f32 evaluation of the formula in any order, libm within its documented error".into()),
+    }
+}
+
+/// A cast by scales that are taken as they are: each code is the nearest to `x / scale_inv`, but for the roundings of the reciprocal and
+/// of the product.
+pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose: Option<&[u8]>) -> Result<Judgement> {
+    let out = OutFormat::quantized(q, None);
+    let ideal: Vec<f64> = x.data().iter().map(|x| f64::from(*x)).collect();
+    // RN32(1/scale_inv), RN32 of the product, and the reciprocal of scale_inv that the bound itself rounds.
+    let u = 2f64.powi(-24);
+    let radii: Vec<f64> =
+        ideal.iter().map(|d| if d.is_finite() { d.abs() * (2.0 * u + u * u + 2f64.powi(-23)) } else { 0.0 }).collect();
+    let bound = Bound::from_radii(ideal, radii.clone(), radii, &out)?;
+    let actual = evidence::values(&Data::Quantized(q.clone()));
+    let mut checks = Vec::new();
+    if let Some(codes) = transpose {
+        let turned = q.transposed()?;
+        checks.push(Check::codes("transpose", turned.codes(), codes)?);
+    }
+    let exact: Option<Vec<f64>> = exact.map(|e| e.d.iter().copied().collect());
+    let comparison = compare::judge(&Evidence {
+        cols: x.cols(),
+        exact: exact.as_deref(),
+        bound: &bound,
+        actual: &actual,
+        mismatches: None,
+        checks: &checks,
+        bit_exact: false,
+        k: None,
+        groups: 1,
+        scales: &[],
+        zero_points: &[],
+    })?;
+    Ok(Judgement { cols: x.cols(), bound, actual, comparison })
+}
+
+/// What everybody has to return for a job that leaves no choice: a cast, a dequantization. Errors: those of the CPU kernel.
+pub fn only_answer(job: &Job) -> Result<Option<Output>> {
+    let sums = matches!(&job.operands.a[0], Operand::Quantized(q) if matches!(q.zero(), Zero::Additive { .. }));
+    match job.op {
+        Op::Cast | Op::CastTranspose => find(cpu::KERNELS, job, Backend::Cpu)?.run(job).map(Some),
+        Op::Dequantize if !sums => find(cpu::KERNELS, job, Backend::Cpu)?.run(job).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// A result whose additive zero points are about the same code as the model's.
+pub fn about_the_models_code(output: &Output, model: &Output) -> Result<Output> {
+    let mut output = output.clone();
+    if let (Data::Quantized(q), Data::Quantized(m)) = (&output.parts[0].d, &model.parts[0].d)
+        && let Zero::Additive { mid, .. } = m.zero()
+    {
+        output.parts[0].d = Data::Quantized(recipes::about(q, *mid)?);
+    }
+    Ok(output)
+}
+
+/// Which arithmetic a product's result is held to.
+pub struct Settled {
+    /// What the bound is derived from.
+    pub accumulator: Accumulator,
+    /// The bits the result has to have, where a model says.
+    pub model: Option<Output>,
+    pub text: String,
+}
+
+/// Finds the arithmetic among those that the metadata leave possible: the first whose bits the result has, else the nearest. Errors: a
+/// declared model that does not take the operands' formats.
+pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
+    let arithmetic = Arithmetic::of(meta, job)?;
+    let first = arithmetic.candidates[0];
+    if !arithmetic.bits {
+        return Ok(Settled { accumulator: first, model: None, text: format!("{first}: {}", arithmetic.why) });
+    }
+    let mut best: Option<(usize, Variant)> = None;
+    let mut without = String::new();
+    for candidate in &arithmetic.candidates {
+        let found = variants(job, *candidate, &mut |v| {
+            let count = mismatches(&v.output, output)?;
+            if best.as_ref().is_none_or(|b| count < b.0) {
+                best = Some((count, v));
+            }
+            Ok(count == 0)
+        });
+        match found {
+            Ok(true) => break,
+            Ok(false) => {}
+            // Operands that no kernel of ours takes have a bound, but no bits.
+            Err(Error::Unsupported { why, .. }) => without = why,
+            Err(e) => return Err(e),
+        }
+    }
+    let Some((count, v)) = best else {
+        let text = format!("{first}: {}; its bits are not modelled for these operands ({without})", arithmetic.why);
+        return Ok(Settled { accumulator: first, model: None, text });
+    };
+    // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
+    if count > 0 && meta.model.is_none() && within_f32(job, output)? {
+        let text = format!("f32 in any order: within its bound, which is tighter than {first} ({})", arithmetic.why);
+        return Ok(Settled { accumulator: any_order(), model: None, text });
+    }
+    let tried = arithmetic.candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let text = match count {
+        0 => format!("{}: {}, to the bit", v.name, arithmetic.why),
+        _ => format!("{}: {}; the nearest of {tried} with every order of the scales", v.name, arithmetic.why),
+    };
+    Ok(Settled { accumulator: v.accumulator, model: Some(v.output), text })
+}
+
+fn any_order() -> Accumulator {
+    Accumulator::new(Inner::F32Sequential)
+}
+
+/// Whether a product's result is within the bound of f32 sums in any order.
+fn within_f32(job: &Job, output: &Output) -> Result<bool> {
+    let o = &job.operands;
+    let (a, b) = (o.a.first().map(values).unwrap_or_default(), o.b.as_ref().map(values));
+    let bias = o.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+    let ideal = op::define(job.op, &job.params, &Args64 { a, b, bias, offs: o.offs.clone(), ..Args64::default() })?;
+    let job = Job { accumulator: Some(any_order()), ..job.clone() };
+    let built = Built { job, exact: Vec::new(), ideal: vec![ideal], quantized: Vec::new(), source: None };
+    let judged = evidence::judge(&built, Backend::External, output, None)?;
+    Ok(judged.iter().all(|j| j.comparison.judged.improbable == 0 && j.comparison.verdict != Verdict::Fail))
+}
+
+fn mismatches(model: &Output, actual: &Output) -> Result<usize> {
+    let count = match (&model.parts[0].d, &actual.parts[0].d) {
+        (Data::High(m), Data::High(a)) => Mismatches::of_tensors(m, a)?,
+        (Data::Quantized(m), Data::Quantized(a)) => Mismatches::of_codes(m, a)?,
+        _ => return Err(Error::unsupported("comparison", "values against codes")),
+    };
+    Ok(count.count)
+}

@@ -1,0 +1,258 @@
+//! Bundles of the CPU kernels' results pass, and the same results with a bug fail, with the words that say what.
+
+use super::case::{input, output};
+use super::{Bundle, Writer, answer, assay::assay};
+use crate::compare::Verdict;
+use crate::kernel::{Backend, OutSpec, cpu, find};
+use crate::sweep::{Sweep, build};
+use crate::{Format, Result};
+use std::path::Path;
+
+fn read(w: &Writer) -> Result<Bundle> {
+    Bundle::parse(Path::new("x.safetensors"), &w.to_bytes()?)
+}
+
+/// The bundles of a sweep's cases with what the CPU kernels return, declared as they are; with their names.
+fn bundles(sweep: &str) -> Vec<(String, Writer)> {
+    let text = format!("about = \"x\"\n{sweep}");
+    let sweep = Sweep::parse(Path::new("x.toml"), &text, 0).unwrap();
+    let mut made = Vec::new();
+    for case in sweep.cases.iter().filter(|c| c.skip.is_none()) {
+        let built = build::build(case).unwrap();
+        let Ok(mut w) = input(&built.job) else { continue };
+        let Ok(kernel) = find(cpu::KERNELS, &built.job, Backend::Cpu) else { continue };
+        output(&mut w, &built.job, &kernel.run(&built.job).unwrap()).unwrap();
+        if let Some(a) = built.job.accumulator {
+            w.meta("device_model", a.inner);
+            a.promote_every.map(|n| w.meta("promote_every", n).clone());
+        }
+        // Which code its zero points are about is the recipe's.
+        if case.a.to_string() == "tinygemm" {
+            w.meta("recipe", "tinygemm");
+        } else if case.b.to_string() == "tinygemm" {
+            w.meta("recipe", "none+tinygemm");
+        }
+        if let OutSpec::Recipe(_) = built.job.out {
+            w.without("out.amax");
+        }
+        made.push((case.id(), w));
+    }
+    made
+}
+
+/// Verdict and reason.
+fn verdict(w: &Writer) -> (Verdict, String) {
+    let found = assay(&read(w).unwrap()).unwrap();
+    (answer::verdict(&found), found.reason)
+}
+
+const EVERY_OP: &str = r#"
+[[cases]]
+name = "casts"
+op = ["cast"]
+shape = ["9x160"]
+out = ["te_current", "te_block_1x128", "te_mxfp8", "te_nvfp4", "mx_floor:e2m1", "affine_asym:int4:g32", "int8_token_asym", "tinygemm", "scaled:e5m2"]
+[[cases]]
+name = "dequantize"
+op = ["dequantize"]
+shape = ["9x160"]
+recipe = ["te_nvfp4", "affine_asym:int8:g64", "tinygemm", "te_block_128x128_fp32"]
+out = ["bf16", "f32"]
+[[cases]]
+name = "elementwise"
+op = ["activation", "gated", "layernorm", "rmsnorm"]
+act = ["gelu", "srelu"]
+shape = ["9x66"]
+out = ["scaled:e4m3", "bf16"]
+[[cases]]
+name = "gemm"
+op = ["gemm"]
+shape = ["9x17x288"]
+recipe = ["te_current", "float8_rowwise", "te_block_1x128_fp32+te_block_128x128_fp32", "te_mxfp8", "te_nvfp4"]
+accumulator = ["f32_sequential", "hopper_wgmma@128"]
+bias = [false, true]
+out = ["bf16", "scaled:e4m3"]
+[[cases]]
+name = "w4a8"
+op = ["gemm"]
+shape = ["9x24x256"]
+dtype = ["f16"]
+recipe = ["int8_token_sym+affine_sym:int4", "int8_token_asym+affine_asym:int4:g64"]
+accumulator = ["int32"]
+out = ["f16"]
+[[cases]]
+name = "mixed"
+op = ["gemm"]
+shape = ["9x24x256"]
+dtype = ["bf16"]
+recipe = ["none+affine_asym:uint4:g64", "none+tinygemm"]
+accumulator = ["f32_sequential"]
+out = ["bf16"]
+[[cases]]
+name = "grouped"
+op = ["grouped_gemm", "grouped_gemm_dgrad", "grouped_gemm_wgrad"]
+shape = ["32x48"]
+rows = ["16,0,33"]
+recipe = ["float8_rowwise"]
+accumulator = ["hopper_wgmma"]
+"#;
+
+#[test]
+fn healthy_results_of_every_op_pass() {
+    let made = bundles(EVERY_OP);
+    assert!(made.len() >= 50, "{}", made.len());
+    let wrong: Vec<String> = (made.iter().map(|(id, w)| (id, verdict(w))))
+        .filter(|(id, v)| v.0 != Verdict::Pass && !(v.0 == Verdict::NoPower && v.1.contains("zero point")) || id.is_empty())
+        .map(|(id, v)| format!("{id}: {}: {}", v.0, v.1))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// One element of the result changed by a factor of two, or its code by one: every op notices.
+#[test]
+fn one_wrong_element_fails_every_op() {
+    for (id, mut w) in bundles(EVERY_OP) {
+        let file = super::File::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+        let name = if file.has("out") { "out" } else { "out.codes" };
+        let raw = file.get(name).unwrap().clone();
+        let mut bytes = raw.bytes;
+        // The last byte of the largest value, so that no bound hides it: the exponent.
+        let at = bytes.len() / 3 / 4 * 4;
+        let width = bytes.len() / raw.shape.iter().product::<usize>();
+        let at = (at / width + 1) * width - 1;
+        bytes[at] ^= if width == 1 { 1 } else { 0x40 };
+        w.raw(name, raw.dtype, &raw.shape, bytes);
+        let (found, reason) = verdict(&w);
+        assert!(found == Verdict::Fail && !reason.is_empty(), "{id}: {found}: {reason}");
+    }
+}
+
+fn gemm(accumulator: &str, out: &str) -> Writer {
+    let text = format!(
+        "[[cases]]\nname = \"x\"\nop = [\"gemm\"]\nshape = [\"17x33x512\"]\nrecipe = [\"float8_rowwise_gw_hp\"]\naccumulator = [\"{accumulator}\"]\nout = [\"{out}\"]\n"
+    );
+    bundles(&text).remove(0).1
+}
+
+#[test]
+fn the_model_is_the_declared_one_or_the_devices_and_the_answer_says_which() {
+    let said = |w: &Writer| {
+        let found = assay(&read(w).unwrap()).unwrap();
+        (answer::verdict(&found), found.model.clone(), found.comparison().mismatches)
+    };
+    let mut w = gemm("hopper_wgmma@128", "f32");
+    let (v, model, n) = said(&w);
+    assert_eq!((v, n), (Verdict::Pass, Some(0)));
+    assert!(model.contains("hopper_wgmma@128") && model.contains("declared"), "{model}");
+    // Promotion is not declared: a chain without it has other bits.
+    w.without("promote_every");
+    assert_eq!(said(&w).0, Verdict::Fail);
+    // From the device: with promotion or without, whichever it was.
+    w.without("device_model").meta("device", "NVIDIA H200");
+    let (v, model, n) = said(&w);
+    assert_eq!((v, n), (Verdict::Pass, Some(0)));
+    assert!(model.starts_with("hopper_wgmma@128") && model.contains("assumed from the device `NVIDIA H200`"), "{model}");
+    // On an unknown device: the tight bound of f32, which 13 fraction bits leave.
+    w.meta("device", "a device");
+    let (v, model, n) = said(&w);
+    assert_eq!((v, n), (Verdict::Fail, None));
+    assert!(model.contains("f32 in any order") && model.contains("device `a device`"), "{model}");
+    let mut w = gemm("f32_pairwise", "f32");
+    w.without("device_model");
+    let (v, model, n) = said(&w);
+    assert_eq!((v, n), (Verdict::Pass, None), "{model}");
+    assert!(model.contains("no `device`"), "{model}");
+    // What the device cannot have done is nobody's.
+    w.meta("device", "NVIDIA H200");
+    assert_eq!(said(&w).0, Verdict::Fail);
+}
+
+#[test]
+fn a_model_that_does_not_take_the_formats_is_an_error() {
+    let mut w = gemm("f32_sequential", "f32");
+    w.meta("device_model", "volta_mma");
+    let e = assay(&read(&w).unwrap()).err().unwrap().to_string();
+    assert!(e.contains("volta_mma") && e.contains("e4m3"), "{e}");
+}
+
+#[test]
+fn operands_are_held_to_the_recipe() {
+    let text = "about = \"x\"\n[[cases]]\nname = \"x\"\nop = [\"gemm\"]\nshape = [\"17x33x512\"]\nrecipe = [\"te_block_1x128_fp32\"]\n\
+                accumulator = [\"f32_sequential\"]\nout = [\"f32\"]\n";
+    let sweep = Sweep::parse(Path::new("x.toml"), text, 0).unwrap();
+    let built = build::build(&sweep.cases[0]).unwrap();
+    let made = |change: &dyn Fn(&mut crate::quant::QTensorParts)| {
+        let mut job = built.job.clone();
+        let crate::kernel::Operand::Quantized(q) = &job.operands.a[0] else { unreachable!() };
+        let mut parts = q.clone().into_parts();
+        change(&mut parts);
+        job.operands.a[0] = crate::kernel::Operand::Quantized(crate::QTensor::new(parts).unwrap());
+        let mut w = input(&job).unwrap();
+        w.values("a", &[17, 512], &built.quantized[0].1).values("b", &[33, 512], &built.quantized[1].1);
+        output(&mut w, &job, &find(cpu::KERNELS, &job, Backend::Cpu).unwrap().run(&job).unwrap()).unwrap();
+        w.meta("recipe", "te_block_1x128_fp32").meta("device_model", "f32_sequential");
+        verdict(&w)
+    };
+    assert_eq!(made(&|_| {}), (Verdict::Pass, String::new()));
+    // The product is right for what it read; what it read is not what the recipe makes.
+    let (v, reason) = made(&|p| p.codes[600] ^= 1);
+    assert!(v == Verdict::Fail && reason.contains("a is not te_block_1x128_fp32: code at (1, 88)"), "{reason}");
+    let (v, reason) = made(&|p| p.scale_inv[5] *= 1.5);
+    assert!(v == Verdict::Fail && reason.contains("a is not te_block_1x128_fp32: scale_inv at (1, 1)"), "{reason}");
+}
+
+#[test]
+fn a_cast_by_scales_that_are_given_is_judged_by_them() {
+    let mut w = bundles(
+        "[[cases]]\nname = \"x\"\nop = [\"cast\"]\nshape = [\"9x160\"]\nout = [\"te_block_1x128_fp32\", \"scaled:e4m3\"]\n",
+    );
+    for (id, w) in &mut w {
+        w.without("recipe").without("out.scale");
+        assert_eq!(verdict(w).0, Verdict::Pass, "{id}");
+        let file = super::File::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+        let mut raw = file.get("out.codes").unwrap().clone();
+        raw.bytes[77] ^= 1;
+        w.raw("out.codes", raw.dtype, &raw.shape, raw.bytes);
+        let (v, reason) = verdict(w);
+        assert!(v == Verdict::Fail && reason.contains("(0, 77)"), "{id}: {reason}");
+    }
+}
+
+#[test]
+fn the_json_line_is_the_contracts() {
+    let w = gemm("f32_sequential", "f32");
+    let bundle = read(&w).unwrap();
+    let line = answer::json(&bundle, &assay(&bundle).unwrap());
+    let keys: Vec<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
+    for key in ["file", "verdict", "diagnosis", "errors", "bound_ratio", "power"] {
+        assert!(keys.contains(&key), "{keys:?}");
+    }
+    assert_eq!((line["verdict"].as_str(), line["file"].as_str()), (Some("pass"), Some("x.safetensors")));
+    assert!(line["errors"]["kernel"]["max_abs"].is_number() && line["errors"]["quantization"].is_null());
+    assert!(line["power"]["gain"].as_f64().unwrap() > 1.0 && line["bound_ratio"].as_f64().unwrap() <= 1.0);
+    assert!(!line.to_string().contains('\n'));
+}
+
+#[test]
+fn data_that_hide_faults_have_no_power() {
+    let mut w = gemm("f32_sequential", "f32");
+    w.raw("a.codes", safetensors::Dtype::F8_E4M3, &[17, 512], vec![0; 17 * 512]).f32s("out", &[17, 33], &[0.0; 17 * 33]);
+    let (v, reason) = verdict(&w);
+    assert!(v == Verdict::NoPower && reason.contains("every output is zero"), "{reason}");
+    let mut w = gemm("f32_sequential", "f32");
+    w.f32s("a.scale_inv", &[17], &[1.0; 17]);
+    assert!(matches!(verdict(&w).0, Verdict::Fail), "the result belongs to other scales");
+}
+
+#[test]
+fn products_the_wrong_way_round_are_refused() {
+    let q = gemm("f32_sequential", "f32");
+    let mut w = q.clone();
+    for name in ["b.codes", "b.scale_inv", "b.granularity", "b.scale_format", "b.format", "b.packing", "device_model"] {
+        w.without(name);
+    }
+    let t = crate::Tensor::rounded(Format::F16, 33, 512, vec![1.0; 33 * 512]).unwrap();
+    w.values("b", &[33, 512], &t);
+    let e = assay(&read(&w).unwrap()).err().unwrap().to_string();
+    assert!(e.contains("x.safetensors") && e.contains("exchange the operands"), "{e}");
+}

@@ -1,0 +1,111 @@
+//! A kernel's job as a bundle without a result, and a result as a bundle's: how cases reach kernels that are programs of their own.
+
+use super::Writer;
+use super::metadata::FUNCTIONS;
+use super::operand::{Codes, Side};
+use crate::kernel::{Data, Job, Operand, OutSpec, Output};
+use crate::op::{Act, Op};
+use crate::{Error, Granularity, Result};
+
+/// The op as a bundle calls it. Errors: an op that bundles do not hold.
+fn op_name(op: Op) -> Result<&'static str> {
+    match op {
+        Op::Gated => Ok("activation"),
+        // dY[M,N] times B[e][K,N]: the same product with other names.
+        Op::GroupedGemmDgrad => Ok("grouped_gemm"),
+        Op::Cast
+        | Op::Dequantize
+        | Op::Activation
+        | Op::Layernorm
+        | Op::Rmsnorm
+        | Op::Gemm
+        | Op::GroupedGemm
+        | Op::GroupedGemmWgrad => Ok(op.name()),
+        _ => Err(Error::unsupported("a bundle", format!("it has no op {}", op.name()))),
+    }
+}
+
+/// `fn` of an activation.
+fn function(act: Act, gated: bool) -> &'static str {
+    FUNCTIONS.iter().find(|f| (f.1, f.2) == (act, gated)).map_or("gelu", |f| f.0)
+}
+
+/// What a kernel is given: operands, metadata, `out.format`, and `out.scale` where the result is FP8 by a given scale. Errors: a job that
+/// a bundle cannot say: an op it does not hold, an operand that the kernel quantizes itself.
+pub fn input(job: &Job) -> Result<Writer> {
+    let mut w = Writer::new(op_name(job.op)?);
+    if let Some(act) = job.params.act {
+        w.meta("fn", function(act, job.op == Op::Gated));
+    }
+    if matches!(job.op, Op::Layernorm | Op::Rmsnorm) {
+        w.meta("eps", job.params.eps).meta("zero_centered_gamma", job.params.zero_centered_gamma);
+    }
+    let experts = match job.op {
+        Op::GroupedGemm | Op::GroupedGemmDgrad => job.operands.offs.as_ref().map(Vec::len),
+        _ => None,
+    };
+    let o = &job.operands;
+    for (x, operand, experts) in [("a", o.a.first(), None), ("b", o.b.as_ref(), experts)] {
+        let side = match operand {
+            None => continue,
+            Some(Operand::High(t)) => Side { high: Some(t.clone()), ..Side::default() },
+            Some(Operand::Quantized(q)) => Side { codes: Some(Codes::Whole(q.clone())), ..Side::default() },
+            Some(Operand::Groups(g)) => Side { codes: Some(Codes::Groups(g.clone())), ..Side::default() },
+            Some(Operand::Dynamic(d)) => {
+                let why = format!("its operand {x} is quantized by the kernel itself ({})", d.recipe());
+                return Err(Error::unsupported("a bundle", why));
+            }
+        };
+        w.side(x, &side, experts, None)?;
+    }
+    for (name, t) in [("bias", &o.bias), ("gamma", &o.gamma), ("beta", &o.beta)] {
+        if let Some(t) = t {
+            w.values(name, &[t.data().len()], t);
+        }
+    }
+    if let Some(offs) = &o.offs {
+        let ends: Vec<i32> = offs.iter().map(|e| *e as i32).collect();
+        w.i32s("offs", &[ends.len()], &ends);
+    }
+    match &job.out {
+        OutSpec::High(f) => w.meta("out.format", f),
+        OutSpec::Scaled { format, scale } => w.meta("out.format", format).f32s("out.scale", &[1], &[scale[0].unwrap_or(1.0)]),
+        OutSpec::Recipe(r) => w.meta("recipe", r).meta("out.format", r.format),
+    };
+    Ok(w)
+}
+
+/// The shape of the result.
+pub fn out_shape(job: &Job) -> Vec<usize> {
+    let rows = job.operands.a.first().map_or(0, Operand::rows);
+    let cols = job.operands.a.first().map_or(0, Operand::cols);
+    let b_rows = job.operands.b.as_ref().map_or(0, Operand::rows);
+    let groups = job.operands.offs.as_ref().map_or(1, Vec::len).max(1);
+    match job.op {
+        Op::Gemm => vec![rows, b_rows],
+        Op::GroupedGemm | Op::GroupedGemmDgrad => vec![rows, b_rows / groups],
+        Op::GroupedGemmWgrad => vec![groups, rows, b_rows],
+        Op::Gated => vec![rows, cols / 2],
+        _ => vec![rows, cols],
+    }
+}
+
+/// Adds a result to the bundle of its job. Errors: zero points that do not fold into a bundle's.
+pub fn output(w: &mut Writer, job: &Job, output: &Output) -> Result<()> {
+    let part = &output.parts[0];
+    match &part.d {
+        Data::High(t) => {
+            w.values("out", &out_shape(job), t);
+        }
+        Data::Quantized(q) => {
+            w.codes("out", q, None, None)?;
+            if let (Some(t), Granularity::Tensor) = (&part.transpose, q.granularity()) {
+                w.raw("out.transpose", safetensors::Dtype::U8, &[t.rows(), t.cols()], t.codes().to_vec());
+            }
+            if let Some(amax) = part.amax.filter(|_| matches!(job.out, OutSpec::Scaled { .. })) {
+                w.f32s("out.amax", &[1], &[amax]);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The operands of a bundle against the recipe it names.
+
+use super::Bundle;
+use super::assay::{given_scales, is_product};
+use super::operand::{Codes, Side};
+use crate::fault::{self, Diagnosis};
+use crate::kernel::{Backend, Data, Job, Operand, Operands, OutSpec, Output, Part, cpu, find};
+use crate::op::{Defined, Op, Params};
+use crate::quant::QTensorParts;
+use crate::recipe::{Recipe, check};
+use crate::sweep::assay::DIAGNOSIS;
+use crate::sweep::build::Built;
+use crate::sweep::evidence;
+use crate::{Granularity, QTensor, Result, Tensor, Zero};
+
+/// An operand that is not what its recipe makes.
+pub struct Wrong {
+    /// `a` or `b`.
+    pub operand: &'static str,
+    pub text: String,
+    recipe: Recipe,
+    x: Tensor,
+    q: QTensor,
+}
+
+/// What is wrong with the codes, scales and zero points of the operands: one entry for each kind of finding. Operands whose unquantized
+/// values are not in the bundle cannot be checked.
+pub fn operands(bundle: &Bundle) -> Result<Vec<Wrong>> {
+    let Some((a, b)) = &bundle.meta.recipe else { return Ok(Vec::new()) };
+    if !is_product(bundle.meta.op) && bundle.meta.op != Op::Dequantize {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for (operand, side, recipe) in [("a", &bundle.a, a), ("b", &bundle.b, b)] {
+        let Some(recipe) = recipe else { continue };
+        let offs = bundle.offs.as_deref().unwrap_or_default();
+        let experts = (operand == "b" && bundle.meta.op == Op::GroupedGemm).then_some(bundle.meta.b.granularity);
+        for (place, x, q) in pieces(side, offs, experts)? {
+            for finding in one(recipe, &x, &q)? {
+                let text = format!("{operand}{place} is not {recipe}: {finding}");
+                found.push(Wrong { operand, text, recipe: recipe.clone(), x: x.clone(), q: q.clone() });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What explains an operand that is wrong, as the result of a cast by its recipe.
+pub fn diagnose(wrong: &Wrong) -> Result<Option<Diagnosis>> {
+    let Wrong { operand, recipe, x, q, .. } = wrong;
+    let operands = Operands { a: vec![Operand::High(x.clone())], b: None, bias: None, gamma: None, beta: None, offs: None };
+    let out = OutSpec::Recipe(recipe.clone());
+    let job = Job { op: Op::Cast, params: Params::default(), operands, out, accumulator: None };
+    let part = Part { d: Data::Quantized(about(q, middle(recipe))?), transpose: None, amax: None };
+    let output = Output { parts: vec![part], dbias: None, mean: None, rsigma: None };
+    let exact = vec![Defined::plain(x.to_f64())];
+    let built = Built { job, exact: exact.clone(), ideal: exact, quantized: Vec::new(), source: None };
+    // Another granularity than the recipe's cannot be compared element by element.
+    let Ok(model) = find(cpu::KERNELS, &built.job, Backend::Cpu)?.run(&built.job) else { return Ok(None) };
+    let Ok(judged) = evidence::judge(&built, Backend::External, &output, Some(&model)) else { return Ok(None) };
+    let evidence =
+        fault::Evidence { model: Some(&model), ..fault::Evidence::new(&built.job, &output, Backend::External, &judged) };
+    let mut found = fault::diagnose(evidence, DIAGNOSIS)?;
+    for finding in found.iter_mut().flat_map(|d| &mut d.findings) {
+        finding.operand = operand;
+    }
+    Ok(found)
+}
+
+/// Findings of one tensor.
+fn one(recipe: &Recipe, x: &Tensor, q: &QTensor) -> Result<Vec<String>> {
+    if recipe.name == "te_delayed" {
+        // Its scale comes from earlier steps: the codes must be those of the scale that is there.
+        let judged = given_scales(x, q, None, None)?.comparison;
+        return Ok(if judged.judged.violations > 0 { vec![judged.reason] } else { Vec::new() });
+    }
+    let expected = recipe.quantize(x)?.q;
+    let q = &about(q, middle(recipe))?;
+    if expected == *q {
+        return Ok(Vec::new());
+    }
+    // The second formulation says where and what, and knows what a source leaves open.
+    Ok(check::verify(recipe, x, q).iter().map(ToString::to_string).collect())
+}
+
+/// The tensors that were quantized by themselves: all, each expert, the columns of each group.
+fn pieces(side: &Side, offs: &[usize], experts: Option<Granularity>) -> Result<Vec<(String, Tensor, QTensor)>> {
+    match (&side.high, &side.codes) {
+        (Some(x), Some(Codes::Whole(q))) if experts.is_some() => {
+            let granularity = experts.unwrap_or(Granularity::Tensor);
+            let n = x.rows() / offs.len();
+            let expert = |e: usize| Ok((format!("[{e}]"), x.rows_range(e * n, (e + 1) * n), rows(q, e * n, n, granularity)?));
+            (0..offs.len()).map(expert).collect()
+        }
+        (Some(x), Some(Codes::Whole(q))) => Ok(vec![(String::new(), x.clone(), q.clone())]),
+        (Some(x), Some(Codes::Groups(groups))) => {
+            let starts = std::iter::once(0).chain(offs.iter().copied());
+            let group = |(e, (from, q)): (usize, (usize, &QTensor))| {
+                let data = (0..x.rows()).flat_map(|i| &x.row(i)[from..from + q.cols()]).copied().collect();
+                Ok((format!("[group {e}]"), Tensor::new(x.dtype(), x.rows(), q.cols(), data)?, q.clone()))
+            };
+            // An empty group has nothing that was quantized.
+            starts.zip(groups).enumerate().filter(|(_, (_, q))| q.cols() > 0).map(group).collect()
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Rows `from..from + n` of a tensor whose tiles do not reach over them, with the granularity that they have by themselves.
+fn rows(q: &QTensor, from: usize, n: usize, granularity: Granularity) -> Result<QTensor> {
+    let (tile_rows, _) = q.granularity().tile(q.rows(), q.cols());
+    let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
+    let tiles = from / tile_rows * grid_cols..(from + n).div_ceil(tile_rows) * grid_cols;
+    QTensor::new(QTensorParts {
+        rows: n,
+        codes: q.codes()[from * q.cols()..(from + n) * q.cols()].to_vec(),
+        granularity,
+        scale_inv: q.scale_inv()[tiles.clone()].to_vec(),
+        zero: match q.zero() {
+            Zero::None => Zero::None,
+            Zero::Integer(z) => Zero::Integer(z[tiles].to_vec()),
+            Zero::Additive { zero, mid } => Zero::Additive { zero: zero[tiles].to_vec(), mid: *mid },
+        },
+        ..q.clone().into_parts()
+    })
+}
+
+/// The code about which a recipe has its additive zero points.
+pub fn middle(recipe: &Recipe) -> i32 {
+    if matches!(recipe.name, "tinygemm" | "hqq") { 8 } else { 0 }
+}
+
+/// Additive zero points about code `mid`: a bundle has them about 0. `code·s + z` is `(code − mid)·s + (z + mid·s)`.
+pub fn about(q: &QTensor, mid: i32) -> Result<QTensor> {
+    match q.zero() {
+        Zero::Additive { zero, mid: 0 } if mid != 0 => {
+            let moved = |(z, s): (&f32, &f32)| (f64::from(*z) + f64::from(mid) * f64::from(*s)) as f32;
+            let zero = zero.iter().zip(q.scale_inv()).map(moved).collect();
+            QTensor::new(QTensorParts { zero: Zero::Additive { zero, mid }, ..q.clone().into_parts() })
+        }
+        _ => Ok(q.clone()),
+    }
+}

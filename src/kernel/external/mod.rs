@@ -1,0 +1,4 @@
+//! Kernels from outside: a process that answers cases.
+
+pub mod candidate;
+pub mod process;

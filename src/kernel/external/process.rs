@@ -1,0 +1,169 @@
+//! A child process that is asked line by line: started in a process group of its own, killed with it.
+//!
+//! What it prints is read into memory that is bounded: a line of more than [`LONGEST`] bytes ends it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Bytes of a line; more is no answer.
+pub const LONGEST: u64 = 1 << 20;
+
+/// A running child. Dropped, it is killed with its process group.
+pub struct Process {
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<String>,
+    /// The last line on its standard error since it was asked: what a traceback ends with.
+    said: Arc<Mutex<String>>,
+    listener: Option<std::thread::JoinHandle<()>>,
+    /// Waited for: its number may be another process's by now.
+    reaped: bool,
+}
+
+/// Process groups of the children that live.
+static GROUPS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Kills every child with its process group: for a program that ends at once.
+pub fn kill_all() {
+    let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    groups.iter().for_each(|group| kill_group(*group));
+}
+
+fn kill_group(group: u32) {
+    // SAFETY: a plain system call; the group is one that this process made and has not waited for yet.
+    unsafe { libc::kill(-(group as libc::pid_t), libc::SIGKILL) };
+}
+
+impl Process {
+    /// Starts it with its three streams piped. Errors: the system's.
+    pub fn start(command: &mut Command) -> std::io::Result<Self> {
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        GROUPS.lock().unwrap_or_else(PoisonError::into_inner).push(child.id());
+        let (requests, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        // Few lines wait: a child that prints without end has to wait for its reader.
+        let (sender, answers) = mpsc::sync_channel(4);
+        std::thread::spawn(move || {
+            let mut output = BufReader::new(output.expect("piped"));
+            while let Some(line) = line(&mut output) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let said = Arc::new(Mutex::new(String::new()));
+        let heard = Arc::clone(&said);
+        let listener = std::thread::spawn(move || {
+            let mut errors = BufReader::new(errors.expect("piped"));
+            while let Some(line) = line(&mut errors) {
+                tracing::info!("child: {line}");
+                if !line.trim().is_empty() {
+                    *heard.lock().unwrap_or_else(PoisonError::into_inner) = line;
+                }
+            }
+        });
+        Ok(Self { child, requests: requests.expect("piped"), answers, said, listener: Some(listener), reaped: false })
+    }
+
+    /// Writes a line and waits for one. Errors: how it ended, or that it was late; it is of no more use then.
+    pub fn ask(&mut self, request: &str, limit: Duration) -> Result<String, String> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // One that ended before is found out by its answer that never comes.
+        let _ = self.requests.write_all(format!("{request}\n").as_bytes()).and_then(|()| self.requests.flush());
+        self.answers.recv_timeout(limit).map_err(|e| match e {
+            RecvTimeoutError::Timeout => format!("it took longer than {}s and was killed", limit.as_secs_f64()),
+            RecvTimeoutError::Disconnected => self.ending(),
+        })
+    }
+
+    /// How it ended that closed its output.
+    fn ending(&mut self) -> String {
+        // What closed its output ends soon; what does not is killed when it is dropped.
+        let status = (0..500).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            self.child.try_wait().ok().flatten()
+        });
+        let Some(status) = status else { return "it closed its output, or printed a line without end, and was killed".into() };
+        // What it started may live on; the group does until the last of it ends.
+        kill_group(self.child.id());
+        self.reaped = true;
+        let status = status.to_string();
+        if let Some(listener) = self.listener.take() {
+            // Ends with the pipe; a panic there has nothing more to say.
+            let _ = listener.join();
+        }
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let hint = if status.contains("SIGKILL") { " (the system does that when memory runs out)" } else { "" };
+        let said = if said.is_empty() { String::new() } else { format!(": {}", said.chars().take(300).collect::<String>()) };
+        format!("it ended, {status}{hint}{said}")
+    }
+}
+
+/// The next line without its end; `None` at the end of the stream, or where a line is too long.
+fn line(stream: &mut impl BufRead) -> Option<String> {
+    let mut bytes = Vec::new();
+    let read = stream.take(LONGEST).read_until(b'\n', &mut bytes).ok()?;
+    if read == 0 || (bytes.last() != Some(&b'\n') && read as u64 == LONGEST) {
+        return None;
+    }
+    Some(String::from_utf8_lossy(&bytes).trim_end_matches(['\n', '\r']).to_string())
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.retain(|g| *g != self.child.id());
+        if !self.reaped {
+            kill_group(self.child.id());
+            let _ = self.child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        Process::start(Command::new("sh").args(["-c", script])).unwrap()
+    }
+    const SOON: Duration = Duration::from_millis(300);
+    const LATE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn lines_are_answered_until_it_ends_and_the_end_says_why() {
+        let mut p = shell("read a; echo got $a; read b; echo no such kernel >&2; exit 3");
+        assert_eq!(p.ask("one", LATE).unwrap(), "got one");
+        let e = p.ask("two", LATE).unwrap_err();
+        assert!(e.contains("exit status: 3") && e.contains("no such kernel"), "{e}");
+    }
+
+    #[test]
+    fn what_is_late_is_killed_with_all_it_started() {
+        let mut p = shell("sleep 100 & echo $!; read a; wait");
+        let child: i32 = p.answers.recv_timeout(LATE).unwrap().parse().unwrap();
+        let e = p.ask("x", SOON).unwrap_err();
+        assert!(e.contains("took longer than 0.3s"), "{e}");
+        drop(p);
+        // SAFETY: signal 0 only asks whether the process is there. Orphans of the group are reaped by init, so ask for a while.
+        let gone = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z")
+        });
+        assert!(gone, "{child}");
+    }
+
+    #[test]
+    fn output_without_end_takes_no_memory_without_end() {
+        let mut p = shell("read a; yes | tr -d '\\n'");
+        let e = p.ask("x", LATE).unwrap_err();
+        assert!(e.contains("a line without end"), "{e}");
+        let mut p = shell("read a; yes");
+        assert_eq!(p.ask("x", LATE).unwrap(), "y");
+    }
+}
