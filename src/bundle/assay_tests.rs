@@ -256,3 +256,27 @@ fn products_the_wrong_way_round_are_refused() {
     let e = assay(&read(&w).unwrap()).err().unwrap().to_string();
     assert!(e.contains("x.safetensors") && e.contains("exchange the operands"), "{e}");
 }
+
+/// What torch wrote on an H200 (data/bundles/make.py): healthy bundles pass to the bit, those with a bug fail.
+#[test]
+fn bundles_of_a_gpu_are_told_apart() {
+    let folder = crate::input::data_path("bundles").unwrap();
+    let names = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
+    let bundles: Vec<_> = names.filter(|p| p.extension().is_some_and(|e| e == "safetensors")).collect();
+    assert!(bundles.len() >= 14, "{}", bundles.len());
+    for path in bundles {
+        let bundle = Bundle::read(&path).unwrap();
+        let found = assay(&bundle).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let (verdict, mismatches) = (answer::verdict(&found), found.comparison().mismatches);
+        match name.strip_prefix("bug_") {
+            Some(_) => assert_eq!(verdict, Verdict::Fail, "{name}: {}", found.model),
+            None => {
+                assert_eq!(verdict, Verdict::Pass, "{name}: {}: {}", found.model, found.reason);
+                // Blocks summed in f32 by torch have no model of their bits.
+                assert_eq!(mismatches, (name != "block_f32").then_some(0), "{name}: {}", found.model);
+            }
+        }
+        println!("{name}: {verdict} {} {:?}", found.model, found.diagnosis.map(|d| d.line()));
+    }
+}
