@@ -72,6 +72,7 @@ pub mod prelude;
 pub mod quant;
 pub mod recipe;
 pub mod report;
+pub mod scenario;
 pub mod sweep;
 pub mod tensor;
 

@@ -4,6 +4,7 @@ use super::{print, status};
 use anyhow::Result;
 
 /// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, models, faults; gates and columns of rows.csv.
+/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, scenarios, models; gates and columns of rows.csv.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay list recipes\n  qassay list columns --json")]
 pub struct Args {
@@ -22,6 +23,7 @@ enum What {
     Metrics,
     Distributions,
     Sweeps,
+    Scenarios,
     Models,
     Faults,
     Gates,
@@ -106,6 +108,17 @@ fn table(what: What) -> Result<Table> {
             crate::sweep::names()?
                 .into_iter()
                 .map(|(name, about)| Ok(vec![name.clone(), s(&crate::sweep::Sweep::load(&name, 0)?.cases.len()), about]))
+                .collect::<crate::Result<_>>()?,
+        ),
+        What::Scenarios => (
+            vec!["name", "row", "class", "steps", "what"],
+            crate::scenario::names()?
+                .into_iter()
+                .map(|name| {
+                    let x = crate::scenario::Scenario::load(&name)?;
+                    let about = x.about.lines().next().unwrap_or_default().to_string();
+                    Ok(vec![name, s(&x.row), s(&x.class.name()), s(&x.steps), about])
+                })
                 .collect::<crate::Result<_>>()?,
         ),
         What::Models => (

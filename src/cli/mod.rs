@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod submit;
 mod worker;
+mod stale;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -76,6 +77,7 @@ enum Verb {
     Status(progress::Args),
     #[cfg(feature = "cuda")]
     Record(record::Args),
+    Stale(stale::Args),
     List(list::Args),
     Exhaust(exhaust::Args),
     Bench(bench::Args),
@@ -117,6 +119,7 @@ pub fn main() -> u8 {
         Verb::Status(args) => progress::run(args),
         #[cfg(feature = "cuda")]
         Verb::Record(args) => record::run(args),
+        Verb::Stale(args) => stale::run(args),
         Verb::List(args) => list::run(args),
         Verb::Exhaust(args) => exhaust::run(args),
         Verb::Bench(args) => bench::run(args),

@@ -82,6 +82,10 @@ impl RealTensor {
             Place::File(path) => Ok(path.clone()),
         }
     }
+    /// The window that begins this many rows and columns further on.
+    pub fn moved(&self, rows: usize, cols: usize) -> Self {
+        Self { row: self.row + rows, col: self.col + cols, ..self.clone() }
+    }
     /// Rows and columns of the stored tensor: a vector of n is 1×n, leading dimensions are rows.
     pub fn shape(&self) -> Result<(usize, usize)> {
         self.read(|_, rows, cols, _| Ok((rows, cols)))
