@@ -478,5 +478,7 @@ fn law(place: &Place, t: &LawTable, events: &[Event], known: &Known) -> Result<L
         r,
         text,
         codes,
+        first: t.first.unwrap_or(0),
+        last: t.last.unwrap_or(usize::MAX),
     })
 }

@@ -3,7 +3,7 @@
 //! ```toml
 //! about = "what goes wrong"
 //! row = 1                       # of the catalogue in data/scenarios/README.md; 0 for one of your own
-//! class = "staleness"           # staleness, saturation, contract, layout, healthy
+//! class = "staleness"           # staleness, bytes, saturation, contract, healthy
 //! upstream = "where it happened"
 //! steps = 10
 //!
@@ -183,6 +183,9 @@ pub struct LawTable {
     pub r: Option<Name>,
     /// The bytes are those that this state made in this version: `w@0`.
     pub codes: Option<Name>,
+    /// Only at these steps.
+    pub first: Option<usize>,
+    pub last: Option<usize>,
 }
 
 fn one() -> f64 {

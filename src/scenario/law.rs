@@ -12,7 +12,7 @@ use super::state::Buffer;
 use super::{Class, Policy};
 use crate::compare::Bound;
 use crate::sweep::product::bound;
-use crate::{Format, QTensor, Result};
+use crate::{Error, QTensor, Result};
 use ndarray::Array2;
 
 /// One `[[law]]`.
@@ -28,6 +28,17 @@ pub struct Law {
     pub text: String,
     /// The bytes are those of this state in this version.
     pub codes: Option<(String, usize)>,
+    pub first: usize,
+    pub last: usize,
+}
+
+impl Law {
+    fn is_of(&self, policy: Policy, step: usize, product: &str, operand: usize) -> bool {
+        self.operand == operand
+            && self.product == product
+            && self.policies.contains(&policy)
+            && (self.first..=self.last).contains(&step)
+    }
 }
 
 /// What is predicted besides r.
@@ -116,7 +127,7 @@ impl Scales for At<'_> {
 pub fn judge(machine: &Machine, outcome: &Outcome) -> Result<ProductVerdict> {
     let law = |i: usize| {
         let mut laws = machine.scenario.laws.iter();
-        laws.find(|l| l.operand == i && l.product == outcome.product && l.policies.contains(&machine.policy))
+        laws.find(|l| l.is_of(machine.policy, machine.step, &outcome.product, i))
     };
     let (a, values_a) = side(machine, outcome, 0, law(0))?;
     let (b, values_b) = side(machine, outcome, 1, law(1))?;
@@ -177,14 +188,14 @@ fn side(machine: &Machine, outcome: &Outcome, i: usize, law: Option<&Law>) -> Re
     let buffer = &side.buffer;
     let r = law.map_or(Ok(Vector::Tiles(vec![1.0])), |l| l.r.eval(&At { machine, buffer }))?;
     // Under a law of bytes the codes are those; without one, what was meant (with a law of r: what is there).
-    let (bytes, made): (QTensor, Vec<f64>) = match law.and_then(|l| l.codes.as_ref()) {
+    let bytes: QTensor = match law.and_then(|l| l.codes.as_ref()) {
         Some((state, version)) => {
-            let slot = machine.slot(state)?;
-            let q = slot.bytes.get(version).cloned().unwrap_or_else(|| buffer.q.clone());
-            (if buffer.turned && q.rows() != buffer.q.rows() { q.transposed()? } else { q }, buffer.made.clone())
+            let missing = || Error::value("law", format!("{state}@{version}"), "a version in which the state made bytes");
+            let q = machine.slot(state)?.bytes.get(version).ok_or_else(missing)?;
+            if buffer.of.is_some() { q.transposed()? } else { q.clone() }
         }
-        None if law.is_none() => (side.intended.clone(), buffer.made.clone()),
-        None => (buffer.q.clone(), buffer.made.clone()),
+        None if law.is_none() => side.intended.clone(),
+        None => buffer.q.clone(),
     };
     let predicted =
         Array2::from_shape_fn((bytes.rows(), bytes.cols()), |(x, y)| bytes.value(x, y) * r.at(bytes.scale_index(x, y), x));
@@ -208,7 +219,7 @@ fn side(machine: &Machine, outcome: &Outcome, i: usize, law: Option<&Law>) -> Re
             let (found_r, want) = (buffer.made[tile] * found * global, r.at(tile, x));
             range = (range.0.min(found_r), range.1.max(found_r));
             let close = (found_r / want - 1.0).abs() <= ROUNDING || found_r == want || (found_r.is_nan() && want.is_nan());
-            if !close && law.is_none_or(|l| l.codes.is_none()) && made[tile] != 0.0 {
+            if !close {
                 fail(format!("{}: tile {tile} is read with r = {found_r:e}, the law says {want:e}", side.name));
             }
             let far = if found_r.is_finite() && found_r > 0.0 { found_r.ln().abs() } else { f64::INFINITY };
@@ -308,23 +319,22 @@ impl Lost {
     }
 }
 
-/// Elements off by more than half a spacing of the first grid and of the second, and elements that are off by more than half a spacing
-/// of the second alone. The first grid is that of the same format with one scale a row from the same values: its spacing is at
-/// most the format's relative spacing of the value.
+/// Elements off by more than half a spacing of the first grid at x and half a spacing of the second at what the first made of it; and
+/// elements that are off by more than the second alone would allow.
 fn twice(buffer: &Buffer) -> (usize, usize) {
+    let Some(first) = &buffer.first else { return (buffer.q.codes().len(), 0) };
     let q = &buffer.q;
-    let format: Format = q.format();
+    let half = |b: &Buffer, row: usize, col: usize, x: f64| {
+        let unit = 1.0 / b.made[b.q.scale_index(row, col)];
+        b.q.format().ulp(x / unit) * unit / 2.0
+    };
     let (mut beyond, mut more) = (0, 0);
     for i in 0..q.codes().len() {
         let (row, col) = (i / q.cols(), i % q.cols());
-        let x = f64::from(buffer.x.data()[i]);
-        let s = buffer.made[q.scale_index(row, col)];
-        let half = format.ulp(x * s) / s / 2.0;
-        // A value on the first grid may be a spacing larger than x, where the spacing doubles.
+        let (x, once) = (f64::from(buffer.x.data()[i]), first.q.value(row, col));
         let error = (q.value(row, col) - x).abs();
-        let slack = 1e-6 * x.abs();
-        more += usize::from(!(error <= half + slack));
-        beyond += usize::from(!(error <= half * 2.0 + x.abs() * format.ulp(1.0) + format.ulp(0.0) / s + slack));
+        more += usize::from(!(error <= half(buffer, row, col, x)));
+        beyond += usize::from(!(error <= half(first, row, col, x) + half(buffer, row, col, once)));
     }
     (beyond, more)
 }

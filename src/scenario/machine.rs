@@ -7,7 +7,7 @@ use super::{Act, How, Part, Policy, Product, ProductKind, Read, Scenario};
 use crate::kernel::{Backend, Kernel};
 use crate::quant::QTensorParts;
 use crate::recipe::delayed::State;
-use crate::{Error, Granularity, QTensor, Result, Tensor};
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor};
 use std::collections::BTreeMap;
 
 /// A checkpoint.
@@ -107,7 +107,7 @@ impl<'a> Machine<'a> {
                 let policy = self.policy;
                 let slot = self.slot_mut(state)?;
                 let version = slot.version();
-                let mut buffer = if *null {
+                let buffer = if *null {
                     let valid = slot.quantize_with(&x, 1.0)?;
                     let made = if policy == Policy::Packaged { None } else { Some(nothing(&valid)?) };
                     let intended = valid.q.clone();
@@ -116,7 +116,6 @@ impl<'a> Machine<'a> {
                 } else {
                     Buffer::new(slot.quantize(&x, *groups)?, x, state, version, *transposed)
                 };
-                buffer.turned |= *experts > 1;
                 self.buffers.insert(into.clone(), buffer);
             }
             Act::Recompute { tensor, state, into } => {
@@ -145,14 +144,16 @@ impl<'a> Machine<'a> {
                 self.buffers.insert(buffer.clone(), held);
             }
             Act::Requantize { from, state, into, transposed } => {
-                let from = self.buffer(from)?;
-                let (q, x) = (from.q.dequantize_f32(), from.x.clone());
-                let again = Tensor::rounded(x.dtype(), q.nrows(), q.ncols(), q.into_iter().collect())?;
-                let (again, x) = if *transposed { (again.transposed(), x.transposed()) } else { (again, x) };
+                let source = self.buffer(from)?;
+                let first = if *transposed { transposed_copy(from, source)? } else { source.clone() };
+                let values = first.q.dequantize_f32();
+                let again = Tensor::new(Format::F32, values.nrows(), values.ncols(), values.into_iter().collect())?;
                 let slot = self.slot_mut(state)?;
                 let version = slot.version();
                 let made = slot.quantize(&again, 1)?;
-                self.buffers.insert(into.clone(), Buffer::new(made, x, state, version, *transposed));
+                let x = first.x.clone();
+                let buffer = Buffer::new(made, x, state, version, *transposed);
+                self.buffers.insert(into.clone(), Buffer { first: Some(Box::new(first)), ..buffer });
             }
             Act::Product(p) => return self.product(p).map(Some),
             Act::Update { state, fused, reduced, keep } => {
@@ -190,13 +191,7 @@ impl<'a> Machine<'a> {
             }
             Act::Restore { from, parts, history } => self.restore(from, parts, *history)?,
             Act::Transpose { from, into } => {
-                let source = self.buffer(from)?;
-                let (q, x) = (source.q.transposed()?, source.x.transposed());
-                let mut copy = Buffer { x, turned: true, of: Some(from.clone()), ..source.clone() };
-                let (rows, cols) = source.q.granularity().grid(source.q.rows(), source.q.cols());
-                copy.made = (0..cols).flat_map(|j| (0..rows).map(move |i| i * cols + j)).map(|i| source.made[i]).collect();
-                copy.packaged = q.scale_inv().to_vec();
-                copy.q = q;
+                let copy = transposed_copy(from, self.buffer(from)?)?;
                 self.buffers.insert(into.clone(), copy);
             }
             Act::Capture { state, tensor, into } => {
@@ -306,7 +301,7 @@ impl<'a> Machine<'a> {
             slot.delayed.observe(outcome.amax);
             let (version, scale) = (slot.version(), f64::from(slot.delayed.scale));
             let values = outcome.exact.d.iter().map(|x| *x as f32).collect();
-            let x = Tensor::new(crate::Format::F32, q.rows(), q.cols(), values)?;
+            let x = Tensor::new(Format::F32, q.rows(), q.cols(), values)?;
             let made = Made { q: q.clone(), scale: vec![scale] };
             self.buffers.insert(into.clone(), Buffer::new(made, x, state, version, false));
         }
@@ -322,6 +317,16 @@ fn turned(x: &Tensor, transposed: bool, experts: usize) -> Result<Tensor> {
     let n = x.rows() / experts.max(1);
     let data = (0..experts.max(1)).flat_map(|e| x.rows_range(e * n, (e + 1) * n).transposed().data().to_vec()).collect();
     Tensor::new(x.dtype(), experts.max(1) * x.cols(), n, data)
+}
+
+/// The bytes of `source`, a buffer named `name`, row for column; its scale_inv with them.
+fn transposed_copy(name: &str, source: &Buffer) -> Result<Buffer> {
+    let (rows, cols) = source.q.granularity().grid(source.q.rows(), source.q.cols());
+    let q = source.q.transposed()?;
+    let packaged = q.scale_inv().to_vec();
+    let made = (0..cols).flat_map(|j| (0..rows).map(move |i| i * cols + j)).map(|i| source.made[i]).collect();
+    let x = source.x.transposed();
+    Ok(Buffer { q, made, packaged, x, turned: true, of: Some(name.to_string()), ..source.clone() })
 }
 
 /// What a kernel wrote that took a null scale for 0: zeros, beside the scale_inv 1 of the recipe.

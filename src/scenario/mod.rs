@@ -8,6 +8,7 @@
 //! events act on, [`machine`] the events, [`product`] the products, [`expr`] and [`law`] what is predicted, [`record`] what is
 //! written, [`run`] the replay of many; [`audit`] asks of any codes and scale_inv whether they belong together.
 
+pub mod audit;
 pub mod check;
 pub mod data;
 pub mod expr;
@@ -66,6 +67,8 @@ impl std::str::FromStr for Policy {
 pub enum Class {
     /// scale_inv and bytes are of different times or owners.
     Staleness,
+    /// The bytes are of another time; their scale_inv may be right.
+    Bytes,
     /// scale_inv belongs to the bytes, the scale does not fit the data.
     Saturation,
     /// What a call promises: null pointers, no-ops, formats.
@@ -75,8 +78,9 @@ pub enum Class {
 }
 
 impl Class {
-    pub const ALL: [(Class, &'static str); 4] = [
+    pub const ALL: [(Class, &'static str); 5] = [
         (Class::Staleness, "staleness"),
+        (Class::Bytes, "bytes"),
         (Class::Saturation, "saturation"),
         (Class::Contract, "contract"),
         (Class::Healthy, "healthy"),

@@ -157,6 +157,8 @@ pub struct Buffer {
     pub of: Option<String>,
     /// What the bytes should have been, where an event broke its promise.
     pub intended: Option<QTensor>,
+    /// What was quantized first, where this was quantized from it; in the same orientation.
+    pub first: Option<Box<Buffer>>,
 }
 
 impl Buffer {
@@ -173,6 +175,7 @@ impl Buffer {
             turned,
             of: None,
             intended: None,
+            first: None,
         }
     }
 
