@@ -3,8 +3,8 @@
 use super::{print, status};
 use anyhow::Result;
 
-/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, models, faults; gates and columns of rows.csv.
-/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, scenarios, models; gates and columns of rows.csv.
+/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, scenarios, models, faults; gates and columns
+/// of rows.csv.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay list recipes\n  qassay list columns --json")]
 pub struct Args {

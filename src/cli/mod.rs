@@ -24,6 +24,7 @@ mod run;
 mod submit;
 mod worker;
 mod stale;
+mod submit;
 
 use clap::{CommandFactory, Parser, Subcommand};
 

@@ -10,6 +10,7 @@ use crate::sweep::run::{Options, Outcome};
 use crate::sweep::shard::Shard;
 use crate::sweep::worker::{self, Workers};
 use crate::sweep::{Sweep, maps, provenance, run as runner};
+use crate::sweep::{maps, provenance, run as runner};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::PathBuf;
@@ -187,7 +188,10 @@ pub fn run(args: Args) -> Result<u8> {
             args.sweep[0]
         );
     }
-    let out = args.out.clone().unwrap_or_else(|| default_folder(&sweeps));
+    let out = args.out.clone().unwrap_or_else(|| {
+        let names: Vec<&str> = sweeps.iter().map(|s| s.name.as_str()).collect();
+        default_folder(&names.join("+"))
+    });
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::Relaxed) {
             worker::kill_all();
@@ -260,10 +264,8 @@ fn exit(outcome: &Outcome) -> u8 {
     }
 }
 
-/// `reports/<sweeps>-<n>`, the first n that is free.
-fn default_folder(sweeps: &[Sweep]) -> PathBuf {
-    let names: Vec<&str> = sweeps.iter().map(|s| s.name.as_str()).collect();
-    let stem = names.join("+");
+/// `reports/<stem>-<n>`, the first n that is free.
+pub fn default_folder(stem: &str) -> PathBuf {
     (1..).map(|n| PathBuf::from("reports").join(format!("{stem}-{n}"))).find(|p| !p.exists()).expect("a free number exists")
 }
 

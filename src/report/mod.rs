@@ -11,9 +11,11 @@ pub mod plot;
 pub mod power;
 #[cfg(feature = "cuda")]
 mod roofline;
+pub mod stale;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 use crate::sweep::maps::{self, ErrorMap};
 use crate::sweep::row::{COLUMNS, Row, number};

@@ -52,6 +52,16 @@ pub struct Series {
 pub(super) type Root<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
 
+/// The ink, as dense as given.
+pub(super) fn ink(density: f64) -> RGBAColor {
+    INK.mix(density)
+}
+
+/// The colour of the i-th series.
+pub(super) fn palette(i: usize) -> RGBColor {
+    PALETTE[i % PALETTE.len()]
+}
+
 /// Draws into a fresh SVG of `size` pixels. Drawing into a string does not fail; a failure would be a mistake of this file.
 pub(super) fn draw(size: (i32, i32), paint: impl FnOnce(&Root) -> Drawn) -> String {
     let size = (size.0 as u32, size.1 as u32);

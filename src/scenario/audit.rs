@@ -11,8 +11,12 @@
 //! belong together, and the earlier scale_inv whose reciprocal is inside are the ones that may have made the codes. An empty
 //! intersection says that no one scale made these codes from these values: other bytes, or scales in another order.
 
+use crate::bundle::{Bundle, Codes};
+use crate::kernel::Data;
+use crate::op::Op;
 use crate::quant::Zero;
 use crate::{Error, Format, QTensor, Result, Tensor};
+use std::path::Path;
 
 /// What is said of a tensor, or of the elements that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +81,80 @@ pub struct Audit {
     pub flushed: usize,
     /// What each element loses by the stored scale_inv: value as read − value as made (0 where nothing is known).
     pub lost: Vec<f64>,
+}
+
+impl Audit {
+    /// The answer in one line.
+    pub fn words(&self) -> String {
+        let worst = |t: &&Tile| if t.finding == Finding::Belongs { 0.0 } else { 1.0 + t.r_middle().ln().abs() };
+        let Some(t) = self.tiles.iter().max_by(|a, b| worst(a).total_cmp(&worst(b))) else { return "no elements".into() };
+        let count = |f: Finding| self.tiles.iter().filter(|t| t.finding == f).count();
+        let (low, high) = t.r();
+        let steps = |places: &[usize]| places.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let mut text = match self.finding {
+            Finding::Belongs => format!("codes and scale_inv belong together (r between {low:.6} and {high:.6})"),
+            Finding::Stale => format!(
+                "stale: {} of {} scales are not those of their codes; r between {low:.6} and {high:.6} at the worst",
+                count(Finding::Stale),
+                self.tiles.len()
+            ),
+            Finding::OtherValues => format!(
+                "{} of {} scales: no one scale makes these codes from these values (other bytes, or another order)",
+                count(Finding::OtherValues),
+                self.tiles.len()
+            ),
+        };
+        if !self.made_by.is_empty() && self.finding != Finding::Belongs {
+            text += &format!("; the codes were made by the scale {} steps ago", steps(&self.made_by));
+        }
+        if !self.read_from.is_empty() {
+            text += &format!("; the stored scale_inv is that of {} steps ago", steps(&self.read_from));
+        }
+        if let Some(order) = &self.order {
+            text += &format!("; they fit in another order: {order}");
+        }
+        let most = self.lost.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        if most > 0.0 || most.is_nan() {
+            text += &format!("; an element is off by up to {most:.4e}");
+        }
+        if self.clipped + self.flushed > 0 {
+            text += &format!("; {} elements are clipped, {} became zero", self.clipped, self.flushed);
+        }
+        text
+    }
+}
+
+/// Audits every quantized tensor of a bundle whose values it has, by name: operands a and b, and the result of a cast. Errors: those of
+/// [`Bundle::read`]; nothing in it can be audited.
+pub fn bundle(path: &Path) -> Result<Vec<(String, Audit)>> {
+    let b = Bundle::read(path)?;
+    let mut all = Vec::new();
+    for (name, side) in [("a", &b.a), ("b", &b.b)] {
+        match (&side.high, &side.codes) {
+            (Some(x), Some(Codes::Whole(q))) => all.push((name.to_string(), audit(q, x, &side.history)?)),
+            (Some(x), Some(Codes::Groups(groups))) => {
+                let mut from = 0;
+                for (e, q) in groups.iter().enumerate().filter(|g| g.1.cols() > 0) {
+                    let columns: Vec<f32> = (0..x.rows()).flat_map(|i| &x.row(i)[from..from + q.cols()]).copied().collect();
+                    from += q.cols();
+                    let x = Tensor::new(x.dtype(), x.rows(), q.cols(), columns)?;
+                    all.push((format!("{name}, group {e}"), audit(q, &x, &side.history)?));
+                }
+            }
+            _ => {}
+        }
+    }
+    if let (Op::Cast | Op::CastTranspose, Some(x), Data::Quantized(q)) = (b.meta.op, &b.a.high, &b.out.d) {
+        all.push(("out".into(), audit(q, x, &b.a.history)?));
+    }
+    if all.is_empty() {
+        return Err(Error::BadFile {
+            path: path.into(),
+            found: "no codes beside the values they stand for".into(),
+            expected: "a and a.codes (or b), or a cast with a and out.codes: an audit compares codes with values".into(),
+        });
+    }
+    Ok(all)
 }
 
 /// A product and a reciprocal rounded in f32, and recipes that divide where others multiply.

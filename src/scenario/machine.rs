@@ -2,9 +2,10 @@
 
 use super::data::Moving;
 use super::product::{self, Outcome};
+use super::run::With;
 use super::state::{Buffer, Made, Slot};
 use super::{Act, How, Part, Policy, Product, ProductKind, Read, Scenario};
-use crate::kernel::{Backend, Kernel};
+use crate::kernel::Backend;
 use crate::quant::QTensorParts;
 use crate::recipe::delayed::State;
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor};
@@ -22,9 +23,7 @@ pub struct Machine<'a> {
     pub scenario: &'a Scenario,
     pub policy: Policy,
     pub step: usize,
-    seed: u64,
-    backend: Backend,
-    kernels: &'a [&'static dyn Kernel],
+    with: With<'a>,
     slots: BTreeMap<&'a str, Slot>,
     buffers: BTreeMap<String, Buffer>,
     amaxes: BTreeMap<String, f32>,
@@ -35,21 +34,13 @@ pub struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    pub fn new(
-        scenario: &'a Scenario,
-        policy: Policy,
-        seed: u64,
-        backend: Backend,
-        kernels: &'a [&'static dyn Kernel],
-    ) -> Result<Self> {
+    pub fn new(scenario: &'a Scenario, policy: Policy, with: With<'a>) -> Result<Self> {
         let slots = scenario.states.iter().map(|s| Ok((s.name.as_str(), Slot::new(s)?))).collect::<Result<_>>()?;
         Ok(Self {
             scenario,
             policy,
             step: 0,
-            seed,
-            backend,
-            kernels,
+            with,
             slots,
             buffers: BTreeMap::new(),
             amaxes: BTreeMap::new(),
@@ -78,7 +69,7 @@ impl<'a> Machine<'a> {
     }
 
     pub fn backend(&self) -> Backend {
-        self.backend
+        self.with.backend
     }
     pub fn slot(&self, name: &str) -> Result<&Slot> {
         self.slots.get(name).ok_or_else(|| Error::unknown("state", name, self.slots.keys().copied()))
@@ -97,7 +88,7 @@ impl<'a> Machine<'a> {
         let spec: &Moving =
             self.scenario.tensors.iter().find(|t| t.name == name).ok_or_else(|| Error::unknown("tensor", name, known()))?;
         let changes = self.changes.get(name).map_or(&[][..], Vec::as_slice);
-        spec.at(if spec.weight { changes.len() } else { self.step }, self.seed, changes)
+        spec.at(if spec.weight { changes.len() } else { self.step }, self.with.seed, changes)
     }
 
     fn act(&mut self, act: &'a Act) -> Result<Option<Outcome>> {
@@ -294,7 +285,7 @@ impl<'a> Machine<'a> {
             })
         };
         let sides = [side(&p.a, found_a)?, side(&p.b, found_b)?];
-        let outcome = product::run(p, sides, self.scenario.accumulator, out, self.backend, self.kernels)?;
+        let outcome = product::run(p, sides, self.scenario.accumulator, out, self.with.backend, self.with.kernels)?;
         if let (Some(into), Some(q)) = (&p.into, &outcome.quantized) {
             let state = p.out_state.as_deref().unwrap_or_default();
             let slot = self.slot_mut(state)?;

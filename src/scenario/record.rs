@@ -4,12 +4,12 @@ use super::law::ProductVerdict;
 use super::machine::Machine;
 use super::product::Outcome;
 use super::{Act, Event, Scenario};
+use crate::Result;
 use crate::compare::gates::GATES;
 use crate::compare::{ErrorStats, METRICS};
+use crate::sweep::journal::Line;
 use crate::sweep::row::{Column, ERRORS, number};
-use crate::{Error, Result};
 use ndarray::Array2;
-use std::path::Path;
 use std::sync::LazyLock;
 
 /// The columns before the metrics.
@@ -97,7 +97,16 @@ impl Record {
     pub fn is(&self, name: &str) -> bool {
         self.get(name) == "true"
     }
-    pub fn values(&self) -> &[String] {
+}
+
+impl Line for Record {
+    fn columns() -> Vec<&'static str> {
+        COLUMNS.iter().map(|c| c.name.as_str()).collect()
+    }
+    fn of(values: Vec<String>) -> Self {
+        Record { values }
+    }
+    fn values(&self) -> &[String] {
         &self.values
     }
 }
@@ -200,20 +209,4 @@ pub fn marks(scenario: &Scenario, step: usize) -> Vec<String> {
         })
     };
     scenario.events.iter().filter(|e| e.when.holds(step)).filter_map(word).collect()
-}
-
-/// Reads a `rows.csv` of this version.
-pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let bad = |found: String, expected: &str| Error::BadFile { path: path.into(), found, expected: expected.into() };
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e, "name the folder of a run of `qassay stale`"))?;
-    let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
-    let header = reader.headers().map_err(|e| bad(e.to_string(), "a CSV header"))?;
-    if !header.iter().eq(COLUMNS.iter().map(|c| c.name.as_str())) {
-        return Err(bad("other columns".into(), "those of this version of qassay; run the scenarios again"));
-    }
-    let record = |r: csv::Result<csv::StringRecord>| {
-        let r = r.map_err(|e| bad(e.to_string(), "complete rows"))?;
-        Ok(Record { values: r.iter().map(String::from).collect() })
-    };
-    reader.records().map(record).collect()
 }

@@ -1,12 +1,17 @@
-//! The replay of scenarios under policies.
+//! The replay of scenarios under policies, into the folder of a run.
 
-use super::law::{judge, must_be_exact};
+use super::law::{Law, judge, must_be_exact};
 use super::machine::Machine;
 use super::record::{Record, records};
-use super::{Policy, Scenario};
-use crate::Result;
+use super::{Act, Policy, Scenario};
 use crate::kernel::{Backend, Kernel};
+use crate::sweep::facts::{self, Facts};
+use crate::sweep::journal::Journal;
+use crate::sweep::provenance;
+use crate::{Error, Result};
 use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// One scenario under one policy.
 #[derive(Clone, Debug)]
@@ -15,17 +20,15 @@ pub struct Replay {
     pub row: u32,
     pub class: &'static str,
     pub policy: Policy,
-    pub steps: usize,
     pub records: Vec<Record>,
-    /// Rows that are not as their law says.
-    pub broken: usize,
     /// Why the whole is wrong, where no single row is: a staleness that never shows, a packaged one that does.
     pub why: Option<String>,
 }
 
 impl Replay {
+    /// Every row is as its law says, and so is the whole.
     pub fn holds(&self) -> bool {
-        self.broken == 0 && self.why.is_none()
+        self.why.is_none() && self.records.iter().all(|r| r.is("holds"))
     }
     /// The first step at which it shows.
     pub fn first_shown(&self) -> Option<usize> {
@@ -34,9 +37,9 @@ impl Replay {
     /// The row whose r is farthest from 1, if any is.
     pub fn worst(&self) -> Option<&Record> {
         let far = |r: &Record| r.num("r_measured").map_or(0.0, |r| if r > 0.0 { r.ln().abs() } else { f64::INFINITY });
-        self.records.iter().filter(|r| r.get("r_measured") != "1").max_by(|a, b| far(a).total_cmp(&far(b)))
+        self.records.iter().filter(|r| r.is("shows")).max_by(|a, b| far(a).total_cmp(&far(b)))
     }
-    /// Gates (of [`crate::compare::gates::GATES`]) that notice at any step, by a column of names.
+    /// Gates that notice at any step, by a column of names.
     pub fn noticed(&self, column: &str) -> Vec<&str> {
         let mut names: Vec<&str> = self.records.iter().flat_map(|r| r.get(column).split_whitespace()).collect();
         names.sort_unstable();
@@ -48,15 +51,17 @@ impl Replay {
     }
 }
 
+/// Who computes, and from which draw.
+#[derive(Clone, Copy)]
+pub struct With<'a> {
+    pub seed: u64,
+    pub backend: Backend,
+    pub kernels: &'a [&'static dyn Kernel],
+}
+
 /// Runs one scenario under one policy. Errors: those of its events, with their lines.
-pub fn replay(
-    scenario: &Scenario,
-    policy: Policy,
-    seed: u64,
-    backend: Backend,
-    kernels: &[&'static dyn Kernel],
-) -> Result<Replay> {
-    let mut machine = Machine::new(scenario, policy, seed, backend, kernels)?;
+pub fn replay(scenario: &Scenario, policy: Policy, with: With) -> Result<Replay> {
+    let mut machine = Machine::new(scenario, policy, with)?;
     let mut rows = Vec::new();
     let mut differs = 0;
     for _ in 0..scenario.steps {
@@ -67,42 +72,117 @@ pub fn replay(
             Ok(())
         })?;
     }
-    let broken = rows.iter().filter(|r| !r.is("holds")).count();
-    let stale = |l: &super::law::Law| l.policies.contains(&policy);
-    let shows = rows.iter().any(|r| r.is("shows"));
+    let predicts = |l: &Law| l.policies.contains(&policy);
     let why = if must_be_exact(scenario.class, policy) && differs > 0 {
         Some(format!("{differs} products differ from the healthy ones, although the {policy} policy protects this class"))
-    } else if scenario.laws.iter().any(stale) && !shows {
+    } else if scenario.laws.iter().any(predicts) && !rows.iter().any(|r: &Record| r.is("shows")) {
         Some("a law says that something goes wrong, and nothing shows at any step".to_string())
     } else {
         None
     };
-    Ok(Replay {
-        scenario: scenario.name.clone(),
-        row: scenario.row,
-        class: scenario.class.name(),
-        policy,
-        steps: scenario.steps,
-        records: rows,
-        broken,
-        why,
-    })
+    let (scenario, row, class) = (scenario.name.clone(), scenario.row, scenario.class.name());
+    Ok(Replay { scenario, row, class, policy, records: rows, why })
 }
 
-/// All scenarios under all `policies`, in order; `done` is told of each.
+/// All scenarios under all `policies` on all cores; `done` is given each in order.
 pub fn replay_all(
     scenarios: &[Scenario],
     policies: &[Policy],
-    seed: u64,
-    backend: Backend,
-    kernels: &[&'static dyn Kernel],
-    done: &(dyn Fn(&Replay) + Sync),
-) -> Result<Vec<Replay>> {
+    with: With,
+    done: &mut dyn FnMut(Replay) -> Result<()>,
+) -> Result<()> {
     let jobs: Vec<(&Scenario, Policy)> = scenarios.iter().flat_map(|s| policies.iter().map(move |p| (s, *p))).collect();
-    let one = |(s, p): &(&Scenario, Policy)| {
-        let r = replay(s, *p, seed, backend, kernels)?;
-        done(&r);
-        Ok(r)
-    };
-    jobs.par_iter().map(one).collect()
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            jobs.par_iter().enumerate().for_each_with(tell, |tell, (i, (s, p))| {
+                // Nobody listens after an error.
+                let _ = tell.send((i, replay(s, *p, with)));
+            });
+        });
+        let (mut held, mut next) = (BTreeMap::new(), 0);
+        for (i, replay) in told {
+            held.insert(i, replay);
+            while let Some(replay) = held.remove(&next) {
+                done(replay?)?;
+                next += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Rows that a scenario leaves under one policy: two for each product of each step.
+fn rows_of(s: &Scenario) -> usize {
+    let products = |step| s.events.iter().filter(|e| matches!(e.act, Act::Product(_)) && e.when.holds(step)).count();
+    (0..s.steps).map(|step| 2 * products(step)).sum()
+}
+
+/// What decides the bits of a run.
+pub fn facts(scenarios: &[Scenario], policies: &[Policy], with: With, device: &str) -> Result<Facts> {
+    let mut all = BTreeMap::new();
+    let mut set = |name: &str, value: String| all.insert(name.to_string(), value);
+    set("qassay", env!("CARGO_PKG_VERSION").into());
+    set("program", facts::program()?);
+    set("revision", provenance::revision());
+    set("backend", with.backend.name().into());
+    set("device", device.into());
+    set("seed", with.seed.to_string());
+    set("policies", policies.iter().map(|p| p.name()).collect::<Vec<_>>().join(" "));
+    for s in scenarios {
+        set(&format!("scenario {}", s.name), s.digest.clone());
+    }
+    for (name, file, _) in crate::input::real::COLLECTIONS {
+        let path = crate::input::data_path(file)?;
+        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e, "check its permissions"))?;
+        set(&format!("input {name}"), crate::compare::sha256(&bytes));
+    }
+    Ok(Facts(all))
+}
+
+/// Replays into the folder `out`: `rows.csv` as it goes, `run.json`, `provenance.txt`. With `resume`, rows that are there are kept and must
+/// come out again as they are. Returns the replays. Errors: those of [`Journal::open`]; a row that differs from the one kept.
+pub fn run(
+    scenarios: &[Scenario],
+    policies: &[Policy],
+    with: With,
+    (out, facts, resume): (&Path, &Facts, bool),
+    done: &mut dyn FnMut(&Replay),
+) -> Result<Vec<Replay>> {
+    let started = std::time::Instant::now();
+    let places: Vec<(&str, &str)> = scenarios
+        .iter()
+        .flat_map(|s| policies.iter().map(move |p| (s, p)))
+        .flat_map(|(s, p)| std::iter::repeat_n((s.name.as_str(), p.name()), rows_of(s)))
+        .collect();
+    let is = |i: usize, r: &Record| (r.get("scenario"), r.get("policy")) == places[i] && !r.get("holds").is_empty();
+    let (mut journal, kept) = Journal::open(out, facts, (places.len(), &is), resume)?;
+    let (mut replays, mut at) = (Vec::new(), 0);
+    replay_all(scenarios, policies, with, &mut |replay| {
+        for row in &replay.records {
+            match kept.get(at) {
+                None => journal.append(row)?,
+                Some(before) if before == row => {}
+                Some(_) => {
+                    return Err(Error::BadFile {
+                        path: out.join("rows.csv"),
+                        found: format!("row {} of other bits than now", at + 1),
+                        expected: "the same rows again; begin another run with --out".into(),
+                    });
+                }
+            }
+            at += 1;
+        }
+        done(&replay);
+        replays.push(replay);
+        Ok(())
+    })?;
+    journal.sync()?;
+    let mut lines: Vec<String> = facts.0.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    lines.push(format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")));
+    lines.push(format!("rows: {at}"));
+    lines.push(format!("seconds: {:.1}", started.elapsed().as_secs_f64()));
+    let path = out.join("provenance.txt");
+    std::fs::write(&path, lines.join("\n") + "\n").map_err(|e| Error::io(&path, e, "make room; the rows are complete"))?;
+    Ok(replays)
 }

@@ -1,6 +1,8 @@
-use super::run::replay;
+use super::run::{With, replay};
 use super::*;
 use crate::kernel::{Backend, cpu};
+
+const CPU: With = With { seed: 0, backend: Backend::Cpu, kernels: cpu::KERNELS };
 
 fn all() -> Vec<Scenario> {
     names().unwrap().iter().map(|n| Scenario::load(n).unwrap()).collect()
@@ -12,7 +14,7 @@ fn every_scenario_behaves_as_its_law_says() {
     for mut scenario in all() {
         scenario.steps = scenario.steps.min(12);
         for policy in Policy::ALL {
-            let r = replay(&scenario, policy, 0, Backend::Cpu, cpu::KERNELS).unwrap();
+            let r = replay(&scenario, policy, CPU).unwrap();
             let bad = r.records.iter().find(|r| !r.is("holds"));
             let at = bad.map(|b| format!("step {} {}.{}: {}", b.get("step"), b.get("product"), b.get("operand"), b.get("why")));
             assert!(r.holds(), "{} {policy}: {:?} {at:?}", scenario.name, r.why);

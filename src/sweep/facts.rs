@@ -110,7 +110,7 @@ fn list(words: &[String]) -> String {
 }
 
 /// SHA-256 of the program that runs: its kernels, references and recipes are compiled into it.
-fn program() -> Result<String> {
+pub(crate) fn program() -> Result<String> {
     let path = std::env::current_exe().map_err(|e| Error::io("qassay", e, "the program's own file is read"))?;
     let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e, "the program's own file is read"))?;
     Ok(crate::compare::sha256(&bytes))

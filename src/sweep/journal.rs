@@ -30,11 +30,45 @@ pub struct Journal {
     _lock: Lock,
 }
 
+/// What a journal holds: lines of the same columns.
+pub trait Line: Sized {
+    fn columns() -> Vec<&'static str>;
+    /// A line of these values, one for each column.
+    fn of(values: Vec<String>) -> Self;
+    fn values(&self) -> &[String];
+}
+
+impl Line for Row {
+    fn columns() -> Vec<&'static str> {
+        COLUMNS.iter().map(|c| c.name.as_str()).collect()
+    }
+    fn of(values: Vec<String>) -> Self {
+        Row::from_values(values)
+    }
+    fn values(&self) -> &[String] {
+        Row::values(self)
+    }
+}
+
+/// Whether a row is the complete one of a case.
+pub fn is_of(case: &Case, row: &Row) -> bool {
+    row.get("sweep") == case.sweep && row.get("case") == case.id() && !row.get("verdict").is_empty()
+}
+
 impl Journal {
     /// Opens the folder `out` for the run that `facts` describe, hands the rows it holds already to `take` (none without `resume`) and
     /// returns how many they are.
     /// Errors: another run is going on in it; it holds a run and `resume` is false; it holds a run of other facts (named).
     pub fn open(out: &Path, facts: &Facts, cases: &[&Case], resume: bool, take: impl FnMut(Row)) -> Result<(Journal, usize)> {
+    /// Opens the folder `out` for the run that `facts` describe, and returns the rows it holds already: none without `resume`.
+    /// It will hold `count` rows; `is` says whether a row is that of a place. Errors: another run is going on in it; it holds a run and
+    /// `resume` is false; it holds a run of other facts (named).
+    pub fn open<R: Line>(
+        out: &Path,
+        facts: &Facts,
+        (count, is): (usize, &dyn Fn(usize, &R) -> bool),
+        resume: bool,
+    ) -> Result<(Journal, Vec<R>)> {
         std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, REMEDY))?;
         let path = out.join("rows.csv");
         let header = out.join("run.json");
@@ -64,6 +98,7 @@ impl Journal {
         let io = |e| Error::io(&path, e, REMEDY);
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
         let (rows, complete) = recover(&file, cases, take);
+        let (rows, complete) = recover(&file, count, is);
         let length = file.metadata().map_err(io)?.len();
         if complete < length {
             let bytes = length - complete;
@@ -72,14 +107,13 @@ impl Journal {
         file.set_len(complete).and_then(|()| file.seek(SeekFrom::Start(complete))).map_err(io)?;
         let mut journal = Journal { path, file, complete, synced: Instant::now(), _lock: lock };
         if complete == 0 {
-            let names: Vec<&str> = COLUMNS.iter().map(|c| c.name.as_str()).collect();
-            journal.line(&names)?;
+            journal.line(&R::columns())?;
         }
         Ok((journal, rows))
     }
 
     /// Appends a row. Errors: it could not be written; the file then ends with the row before it.
-    pub fn append(&mut self, row: &Row) -> Result<()> {
+    pub fn append<R: Line>(&mut self, row: &R) -> Result<()> {
         self.line(row.values())?;
         if self.synced.elapsed() >= SYNC_EVERY {
             self.sync()?;
@@ -115,6 +149,9 @@ pub fn line<S: AsRef<[u8]>>(fields: &[S]) -> Vec<u8> {
 /// Hands over the rows at the beginning of the file that are whole and are `cases` in their order; how many, and where the last of them ends (0 where
 /// not even the header is whole).
 fn recover(file: &File, cases: &[&Case], mut take: impl FnMut(Row)) -> (usize, u64) {
+/// The rows at the beginning of the file that are whole and are those of their places, and where the last of them ends (0 where
+/// not even the header is whole).
+fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool) -> (Vec<R>, u64) {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(BufReader::new(file));
     let (mut rows, mut complete) = (0, 0);
     let mut record = csv::StringRecord::new();
@@ -126,8 +163,9 @@ fn recover(file: &File, cases: &[&Case], mut take: impl FnMut(Row)) -> (usize, u
         let back = here.and_then(|h| file.seek(SeekFrom::Start(h)));
         found.is_ok() && back.is_ok() && byte[0] == b'\n'
     };
-    for index in 0..=cases.len() {
-        if !matches!(reader.read_record(&mut record), Ok(true)) || record.len() != COLUMNS.len() {
+    let columns = R::columns();
+    for index in 0..=count {
+        if !matches!(reader.read_record(&mut record), Ok(true)) || record.len() != columns.len() {
             break;
         }
         let end = reader.position().byte();
@@ -135,13 +173,15 @@ fn recover(file: &File, cases: &[&Case], mut take: impl FnMut(Row)) -> (usize, u
             break;
         }
         if index == 0 {
-            if !record.iter().eq(COLUMNS.iter().map(|c| &c.name)) {
+            if !record.iter().eq(columns.iter().copied()) {
                 break;
             }
         } else {
             let row = Row::from_values(record.iter().map(String::from).collect());
             let case = cases[index - 1];
             if *row.get("sweep") != *case.sweep || row.get("case") != case.id() || row.get("verdict").is_empty() {
+            let row = R::of(record.iter().map(String::from).collect());
+            if !is(index - 1, &row) {
                 break;
             }
             take(row);
@@ -179,6 +219,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, none) = Journal::open(dir.path(), &facts, &cases, false, |_| ()).unwrap();
         assert_eq!(none, 0);
+        let (mut journal, none) =
+            Journal::open(dir.path(), &facts, (cases.len(), &|i, row: &Row| is_of(cases[i], row)), false).unwrap();
+        assert!(none.is_empty());
         let mut ends = vec![journal.complete];
         for row in &rows {
             journal.append(row).unwrap();
@@ -196,6 +239,9 @@ mod tests {
             let mut found = Vec::new();
             let (mut journal, count) = Journal::open(dir.path(), &facts, &cases, true, |r| found.push(r)).unwrap();
             assert!(found == rows[..kept] && count == kept, "cut at {cut}: {} rows", found.len());
+            let (mut journal, found) =
+                Journal::open(dir.path(), &facts, (cases.len(), &|i, row: &Row| is_of(cases[i], row)), true).unwrap();
+            assert!(found == rows[..kept], "cut at {cut}: {} rows", found.len());
             rows[kept..].iter().for_each(|r| journal.append(r).unwrap());
             drop(journal);
             assert!(std::fs::read(&path).unwrap() == whole, "cut at {cut}");
@@ -216,6 +262,9 @@ mod tests {
             std::fs::write(&path, [good.clone(), bad].concat()).unwrap();
             let mut found = Vec::new();
             Journal::open(dir.path(), &Facts::default(), &cases, true, |r| found.push(r)).unwrap();
+            let (_, found) =
+                Journal::open(dir.path(), &Facts::default(), (cases.len(), &|i, row: &Row| is_of(cases[i], row)), true)
+                    .unwrap();
             assert!(found == rows[..1]);
             assert!(std::fs::read(&path).unwrap() == good);
         }

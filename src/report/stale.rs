@@ -1,0 +1,280 @@
+//! `stale.html`: what every scenario does under every policy, when it shows, who would have noticed, and how it goes on in time.
+
+use super::plot::{self, Axis, Scale, Series};
+use super::short;
+use super::timeline::{Timeline, timeline};
+use crate::compare::gates::GATES;
+use crate::scenario::record::Record;
+use crate::scenario::{Policy, Scenario};
+use crate::{Error, Result};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Writes `stale.html` and `figures/` of the scenarios' rows into `out`. Returns the page's path.
+pub fn write(out: &Path, scenarios: &[Scenario], rows: &[Record], provenance: &str) -> Result<PathBuf> {
+    let save = |name: &str, text: &str| -> Result<PathBuf> {
+        let path = out.join(name);
+        std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room, then run the scenarios again"))?;
+        Ok(path)
+    };
+    let folder = out.join("figures");
+    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e, "make room, then run the scenarios again"))?;
+    let stories: Vec<Story> = scenarios.iter().map(|s| Story::of(s, rows)).filter(|s| !s.replays.is_empty()).collect();
+    let ratios = ratios(&stories);
+    save("figures/ratios.svg", &plot::standalone(&ratios))?;
+    for s in &stories {
+        save(&format!("figures/{}.svg", s.scenario.name.replace('/', "_")), &plot::standalone(&s.timeline))?;
+    }
+    save("stale.html", &page(&stories, &ratios, provenance))
+}
+
+/// One scenario with its rows.
+struct Story<'a> {
+    scenario: &'a Scenario,
+    replays: Vec<(Policy, Vec<&'a Record>)>,
+    timeline: String,
+}
+
+impl<'a> Story<'a> {
+    fn of(scenario: &'a Scenario, rows: &'a [Record]) -> Self {
+        let of = |p: Policy| -> Vec<&Record> {
+            rows.iter().filter(|r| r.get("scenario") == scenario.name && r.get("policy") == p.name()).collect()
+        };
+        let replays: Vec<_> = Policy::ALL.into_iter().map(|p| (p, of(p))).filter(|r| !r.1.is_empty()).collect();
+        let timeline = timeline(&lines(scenario, &replays));
+        Self { scenario, replays, timeline }
+    }
+}
+
+fn step(r: &Record) -> f64 {
+    r.num("step").unwrap_or(0.0)
+}
+
+/// How far r is from 1.
+fn far(r: &Record) -> f64 {
+    match r.num("r_measured") {
+        Some(x) if x > 0.0 && x.is_finite() => x.ln().abs(),
+        _ => f64::INFINITY,
+    }
+}
+
+/// The row that says most: r farthest from 1; where every r is 1, the largest error.
+fn worst<'a>(rows: &[&'a Record]) -> Option<&'a Record> {
+    let error = |r: &Record| r.num("total_rel_frobenius").filter(|x| x.is_finite()).unwrap_or(f64::MAX);
+    rows.iter().copied().filter(|r| r.is("shows")).max_by(|a, b| {
+        let key =
+            |r: &Record| (far(r), r.num("saturated_share").unwrap_or(0.0) + r.num("flushed_share").unwrap_or(0.0), error(r));
+        key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal)
+    })
+}
+
+/// The operand of the worst policy over the steps: its scale_inv, the one read, the product's error.
+fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
+    let all: Vec<&Record> = replays.iter().flat_map(|r| r.1.iter().copied()).collect();
+    let story = worst(&all).or_else(|| all.first().copied());
+    let (product, operand) = story.map_or(("", ""), |r| (r.get("product"), r.get("operand")));
+    let same = |r: &&Record| r.get("product") == product && r.get("operand") == operand;
+    let series = |name: String, rows: &[&Record], column: &str| Series {
+        name,
+        points: rows.iter().copied().filter(same).filter_map(|r| Some((step(r), r.num(column)?))).collect(),
+    };
+    let stale = story.map_or("", |r| r.get("policy"));
+    let mut scales = Vec::new();
+    for (policy, rows) in replays {
+        if policy.name() == stale {
+            scales.push(series(format!("{product}.{operand}: scale_inv of the bytes"), rows, "scale_inv_true"));
+        }
+    }
+    for (policy, rows) in replays {
+        if policy.name() == stale || rows.iter().copied().filter(same).any(|r| r.get("r_measured") != "1") {
+            scales.push(series(format!("read, {policy}"), rows, "scale_inv_used"));
+        }
+    }
+    let mut errors: Vec<Series> =
+        replays.iter().map(|(p, rows)| series(format!("kernel error, {p}"), rows, "kernel_rel_frobenius")).collect();
+    if let Some((_, rows)) = replays.first() {
+        errors.push(series("format's error".into(), rows, "quant_rel_frobenius"));
+    }
+    let mut events: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for s in 0..scenario.steps {
+        for mark in crate::scenario::record::marks(scenario, s) {
+            events.entry(mark).or_default().push(s);
+        }
+    }
+    Timeline { steps: scenario.steps, scales, errors, events: events.into_iter().collect() }
+}
+
+/// Predicted against measured r of every stale operand.
+fn ratios(stories: &[Story]) -> String {
+    let series = |policy: Policy| Series {
+        name: policy.to_string(),
+        points: stories
+            .iter()
+            .flat_map(|s| s.replays.iter().filter(move |r| r.0 == policy).flat_map(|r| &r.1))
+            .filter(|r| r.get("law") != "exact")
+            .filter_map(|r| Some((r.num("r_predicted")?, r.num("r_measured")?)))
+            .filter(|(a, b)| *a > 0.0 && *b > 0.0 && a.is_finite() && b.is_finite())
+            .collect(),
+    };
+    let drawn: Vec<Series> = Policy::ALL.map(series).into_iter().filter(|s| !s.points.is_empty()).collect();
+    let axis = |label| Axis { label, scale: Scale::Log10 };
+    plot::xy(&axis("r predicted by the law"), &axis("r as read"), &drawn, false, Some("equal"))
+}
+
+/// Distinct names in a column of rows.
+fn names<'a>(rows: &[&'a Record], column: &str) -> Vec<&'a str> {
+    let mut all: Vec<&str> = rows.iter().flat_map(|r| r.get(column).split_whitespace()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn page(stories: &[Story], ratios: &str, provenance: &str) -> String {
+    let rows: Vec<&Record> = stories.iter().flat_map(|s| s.replays.iter().flat_map(|r| r.1.iter().copied())).collect();
+    let broken = rows.iter().filter(|r| !r.is("holds")).count();
+    let silent = stories.iter().flat_map(|s| &s.replays).filter(|r| {
+        r.1.iter().any(|r| r.is("shows"))
+            && names(&r.1, "gates_notice").is_empty()
+            && names(&r.1, "gates_notice_exact").is_empty()
+    });
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "qassay: stale scales" }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(include_str!("assets/page.css"))) (PreEscaped(include_str!("assets/stale.css"))) }
+            }
+            body {
+                header {
+                    h1 { "Stale scales" }
+                    p { "Bytes made with scale s and read with scale_inv σ′ stand for r = s·σ′ times their values: 1 when they belong \
+                         together. Each scenario is one sequence of events, run with scale_inv packaged with the data, cloned by each \
+                         forward, and shared in the recipe; a law predicts r, or what is clipped, from the scales alone, and the kernels' \
+                         results are checked against it." }
+                    ul.verdicts {
+                        li { b { (stories.len()) } " scenarios" }
+                        li { b { (rows.len()) } " operands read" }
+                        li class=(if broken == 0 { "pass" } else { "fail" }) { b { (broken) } " not as their law says" }
+                        li { b { (silent.count()) } " that show and no ordinary gate notices" }
+                    }
+                }
+                nav { a href="#table" { "Table" } a href="#ratios" { "Predicted and measured" } @for s in stories { a href=(format!("#{}", s.scenario.name)) { (s.scenario.name.replace('_', " ")) } } a href="#provenance" { "Provenance" } }
+                main {
+                    section #table {
+                        h2 { "What happens, when it shows, who sees it" }
+                        p.see { "Gates are the " (GATES.len()) " of other projects (" code { "qassay list gates" } "), at the step at which most of them fail: \
+                                 against the product of the bytes and scales that were meant, and against the unquantized product where freshly \
+                                 quantized operands pass. Bound is qassay's own. Pointing at a count names the gates." }
+                        div.wide { (table(stories)) }
+                    }
+                    section #ratios {
+                        h2 { "Predicted and measured r" }
+                        p.see { "Every operand that a law names, at every step: the tile whose r is farthest from 1." }
+                        div.charts { figure { (PreEscaped(ratios)) } }
+                    }
+                    @for s in stories { (story(s)) }
+                    section #provenance { h2 { "Provenance" } pre { (provenance) } }
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// A number of a column as people read it.
+fn cell(r: &Record, column: &str) -> String {
+    r.num(column).map_or_else(|| r.get(column).to_string(), short)
+}
+
+/// The row at which most gates of a column fail.
+fn most<'a>(rows: &[&'a Record], column: &str) -> Option<&'a Record> {
+    rows.iter().copied().max_by_key(|r| r.get(column).split_whitespace().count())
+}
+
+fn table(stories: &[Story]) -> Markup {
+    html! {
+        table.stale {
+            thead { tr { th { "row" } th { "scenario" } th { "policy" } th { "first shows" } th { "operand" } th { "r predicted" } th { "r measured" }
+                th { "clipped" } th { "to zero" } th { "error" } th { "gates" } th { "gates, unquantized" } th { "bound" } th { "law" } } }
+            tbody {
+                @for s in stories {
+                    @for (i, (policy, rows)) in s.replays.iter().enumerate() {
+                        @let shown = rows.iter().find(|r| r.is("shows"));
+                        @let w = worst(rows);
+                        @let held = rows.iter().all(|r| r.is("holds"));
+                        tr class=(if i == 0 { "head" } else { "" }) {
+                            @if i == 0 {
+                                td rowspan=(s.replays.len()) { @if s.scenario.row > 0 { (s.scenario.row) } }
+                                td.what rowspan=(s.replays.len()) { a href=(format!("#{}", s.scenario.name)) { (title(s.scenario)) } br; span.see { (s.scenario.class.name()) } }
+                            }
+                            td { (policy) }
+                            @match (shown, w) {
+                                (Some(first), Some(w)) => {
+                                    td { "step " (first.get("step")) }
+                                    td { (w.get("product")) "." (w.get("operand")) }
+                                    td.number { (cell(w, "r_predicted")) }
+                                    td.number { (cell(w, "r_measured")) }
+                                    td.number { (percent(w, "saturated_share")) }
+                                    td.number { (percent(w, "flushed_share")) }
+                                    td.number { (cell(w, "total_rel_frobenius")) }
+                                    @for column in ["gates_notice", "gates_notice_exact"] {
+                                        @let at = most(rows, column).map_or("", |r| r.get(column));
+                                        td.number title=(at) { (at.split_whitespace().count()) "/" (GATES.len()) }
+                                    }
+                                    td { @if rows.iter().any(|r| r.is("bound_notices")) { b.fail { "fails" } } @else { "·" } }
+                                }
+                                _ => { td colspan="9" { span.pass { "exact to the bit" } } }
+                            }
+                            td { span class=(if held { "pass" } else { "fail" }) { (if held { "holds" } else { "broken" }) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn percent(r: &Record, column: &str) -> String {
+    match r.num(column) {
+        Some(0.0) | None => "·".into(),
+        Some(x) => format!("{} %", short(100.0 * x)),
+    }
+}
+
+/// The name without its number.
+fn title(s: &Scenario) -> String {
+    s.name.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_').replace('_', " ")
+}
+
+fn story(s: &Story) -> Markup {
+    let stale: Vec<&Record> = s.replays.iter().flat_map(|r| r.1.iter().copied()).collect();
+    html! {
+        section id=(s.scenario.name) {
+            h2 { @if s.scenario.row > 0 { (s.scenario.row) ". " } (title(s.scenario)) }
+            p { (s.scenario.about) }
+            p.see { "Seen in " (s.scenario.upstream) "." }
+            div.charts { figure { (PreEscaped(&s.timeline)) } }
+            @if !s.scenario.laws.is_empty() {
+                ul.laws {
+                    @for l in &s.scenario.laws {
+                        li { code { (l.product) "." (["a", "b"][l.operand]) } " " (l.kind.name()) " " code { (l.text) }
+                            " under " (l.policies.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ")) }
+                    }
+                }
+            }
+            @if let Some(w) = worst(&stale) {
+                p.see { "Worst at step " (w.get("step")) " under " (w.get("policy")) ": scale_inv " (cell(w, "scale_inv_used")) " is read where "
+                    (cell(w, "scale_inv_true")) " belongs; the product is " (cell(w, "gain_measured")) " times the healthy one (the law says "
+                    (cell(w, "gain_predicted")) ")." }
+            }
+            @for bad in stale.iter().filter(|r| !r.is("holds")).take(3) {
+                p.fail { "Step " (bad.get("step")) ", " (bad.get("policy")) ", " (bad.get("product")) "." (bad.get("operand")) ": " (bad.get("why")) }
+            }
+            pre { "qassay stale " (s.scenario.name) }
+        }
+    }
+}
