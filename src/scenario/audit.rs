@@ -44,6 +44,8 @@ pub struct Tile {
     /// The scale that made the codes is certainly in here; `low > high` where there is none.
     pub low: f64,
     pub high: f64,
+    /// How far from 1 a healthy r may be: what is stored may be the scale rounded once more.
+    pub slack: f64,
 }
 
 impl Tile {
@@ -59,7 +61,7 @@ impl Tile {
     /// Whether codes made for this scale_inv would look so.
     fn allows(&self, scale_inv: f64) -> bool {
         let (low, high) = (self.low * scale_inv, self.high * scale_inv);
-        low <= 1.0 + SLACK && high >= 1.0 - SLACK
+        low <= 1.0 + self.slack && high >= 1.0 - self.slack
     }
 }
 
@@ -168,10 +170,11 @@ pub fn audit(q: &QTensor, x: &Tensor, history: &[f32]) -> Result<Audit> {
         return Err(Error::shape("values of an audit", found, format!("{}×{}, as the codes", q.rows(), q.cols())));
     }
     let global = q.global_scale_inv().map_or(1.0, f64::from);
-    let mut tiles: Vec<Tile> = (q.scale_inv().iter())
-        .map(|s| Tile { finding: Finding::Belongs, scale_inv: f64::from(*s) * global, low: 0.0, high: f64::INFINITY })
-        .collect();
     let grid = Grid::of(q, x.dtype());
+    let slack = grid.loose;
+    let mut tiles: Vec<Tile> = (q.scale_inv().iter())
+        .map(|s| Tile { finding: Finding::Belongs, scale_inv: f64::from(*s) * global, low: 0.0, high: f64::INFINITY, slack })
+        .collect();
     for (i, code) in q.codes().iter().enumerate() {
         let t = q.scale_index(i / q.cols(), i % q.cols());
         let (low, high) = grid.interval(*code, x.data()[i], t);
@@ -179,7 +182,7 @@ pub fn audit(q: &QTensor, x: &Tensor, history: &[f32]) -> Result<Audit> {
         (tile.low, tile.high) = (tile.low.max(low), tile.high.min(high));
     }
     for t in &mut tiles {
-        t.finding = match (t.low <= t.high * (1.0 + SLACK), t.allows(t.scale_inv)) {
+        t.finding = match (t.low <= t.high * (1.0 + slack), t.allows(t.scale_inv)) {
             (false, _) => Finding::OtherValues,
             (true, true) => Finding::Belongs,
             (true, false) => Finding::Stale,
@@ -222,8 +225,10 @@ struct Grid<'a> {
 
 impl<'a> Grid<'a> {
     fn of(q: &'a QTensor, dtype: Format) -> Self {
-        // Affine recipes compute in the dtype of their input: a reciprocal, a product, a zero point, one rounding each.
-        let loose = if q.format().is_integer() && dtype != Format::F32 { 2.0 * dtype.ulp(1.0) } else { SLACK };
+        // Affine recipes compute in the dtype of their input (a reciprocal, a product, a zero point, one rounding each), and store a
+        // scale that was rounded once more.
+        let step = dtype.ulp(1.0).max(q.scale_format().ulp(1.0));
+        let loose = if q.format().is_integer() { SLACK.max(2.0 * step) } else { SLACK };
         let format = q.format();
         let codes = (0..1u32 << format.bits()).map(|c| neighbours(format, c)).collect();
         Self { q, format, codes, loose }
@@ -245,7 +250,11 @@ impl<'a> Grid<'a> {
             Zero::Additive { zero, mid } => (value - f64::from(*mid), f64::from(x) - f64::from(zero[t])),
         };
         let (down, up) = if self.format.is_integer() {
-            let loose = self.loose * (1.0 + v.abs().max(value.abs()));
+            let zero = match self.q.zero() {
+                Zero::Additive { zero, .. } => f64::from(zero[t] / self.q.scale_inv()[t]).abs(),
+                _ => 0.0,
+            };
+            let loose = self.loose * (1.0 + zero + v.abs().max(value.abs()));
             (v - 0.5 - loose, v + 0.5 + loose)
         } else {
             ((v + below) / 2.0, (v + above) / 2.0)

@@ -84,7 +84,7 @@ pub struct SideVerdict {
     pub holds: bool,
     /// Where it does not hold, why.
     pub why: String,
-    /// Something is wrong here that a perfect check of this operand would see.
+    /// It was not read as it was meant, or lost something by the law's kind.
     pub shows: bool,
 }
 
@@ -98,8 +98,6 @@ pub struct ProductVerdict {
     /// The result is as predicted: inside the bound around the prediction, or the healthy bits.
     pub holds: bool,
     pub why: String,
-    /// The result differs from the healthy one, or its operands lost something.
-    pub shows: bool,
     /// qassay's own bound around what was meant would have failed it.
     pub bound_notices: bool,
 }
@@ -144,7 +142,8 @@ pub fn judge(machine: &Machine, outcome: &Outcome) -> Result<ProductVerdict> {
         // The prediction's r is exact where the kernel reads a rounded scale_inv.
         let around = bound(&outcome.job, &predicted, &outcome.out)?;
         let slack = predicted.magnitude.as_ref().map_or_else(Vec::new, |m| m.iter().map(|m| 2.0 * ROUNDING * m).collect());
-        let widen = |r: &[f64]| r.iter().zip(&slack).map(|(r, s)| r + s).collect::<Vec<f64>>();
+        let widen =
+            |r: &[f64]| r.iter().zip(&slack).map(|(r, s)| if s.is_finite() { r + s } else { 0.0 }).collect::<Vec<f64>>();
         let around = Bound::from_radii(
             predicted.d.iter().copied().collect(),
             widen(around.certain()),
@@ -166,7 +165,6 @@ pub fn judge(machine: &Machine, outcome: &Outcome) -> Result<ProductVerdict> {
         gain_measured: gain(&healthy, &outcome.actual),
         holds,
         why,
-        shows: !healthy_bits || a.shows || b.shows,
         bound_notices: own.violations > 0,
         sides: [a, b],
     })

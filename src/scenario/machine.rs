@@ -238,21 +238,26 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The scale_inv that a reader of `read` finds now.
-    fn found(&self, read: &Read) -> Result<(Granularity, Vec<f32>)> {
+    /// The scale_inv that belongs to a buffer by the policy: packaged, or that of its recipe, as the last forward cloned it or as it
+    /// is now. A forward clones anew.
+    fn kept(&self, buffer: &Buffer, kind: ProductKind) -> Result<Vec<f32>> {
+        Ok(match (self.policy, &buffer.cloned) {
+            (Policy::Packaged, _) => buffer.packaged.clone(),
+            (Policy::Cloned, Some(cloned)) if kind != ProductKind::Forward => cloned.clone(),
+            _ => self.slot(&buffer.state)?.live.clone(),
+        })
+    }
+
+    /// What a reader of `read` finds: packaged data know how they are to be read, a bare vector does not.
+    fn found(&self, read: &Read, kind: ProductKind) -> Result<(Granularity, Vec<f32>)> {
         let buffer = self.buffer(&read.buffer)?;
-        let own = buffer.q.granularity();
+        let (own, v) = (buffer.q.granularity(), self.kept(buffer, kind)?);
         if self.policy == Policy::Packaged {
-            return Ok((own, buffer.packaged.clone()));
+            return Ok((own, v));
         }
-        if let (Policy::Cloned, Some(cloned)) = (self.policy, &buffer.cloned) {
-            return Ok((own, cloned.clone()));
-        }
-        let live = |state: &str| self.slot(state).map(|s| s.live.clone());
-        let v = live(&buffer.state)?;
         Ok(match &read.how {
             How::Own => (own, v),
-            How::State(other) => (own, live(other)?),
+            How::State(other) => (own, self.slot(other)?.live.clone()),
             How::Roll(k) => (own, (0..v.len()).map(|i| v[(i + k) % v.len()]).collect()),
             How::Turn(rows, cols) => (own, (0..v.len()).map(|i| v[super::expr::turned(i, *rows, *cols) % v.len()]).collect()),
             How::Scale => (own, v.iter().map(|x| 1.0 / x).collect()),
@@ -261,11 +266,12 @@ impl<'a> Machine<'a> {
     }
 
     fn product(&mut self, p: &Product) -> Result<Outcome> {
-        let (found_a, found_b) = (self.found(&p.a)?, self.found(&p.b)?);
+        let (found_a, found_b) = (self.found(&p.a, p.kind)?, self.found(&p.b, p.kind)?);
         if p.kind == ProductKind::Forward {
-            for (read, found) in [(&p.a, &found_a), (&p.b, &found_b)] {
+            for read in [&p.a, &p.b] {
+                let clone = self.kept(self.buffer(&read.buffer)?, p.kind)?;
                 if let Some(b) = self.buffers.get_mut(&read.buffer) {
-                    b.cloned = Some(found.1.clone());
+                    b.cloned = Some(clone);
                 }
             }
         }

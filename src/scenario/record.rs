@@ -44,7 +44,7 @@ const COORDINATES: &[(&str, &str, &str)] = &[
     ("law", "", "what was predicted: exact, or kind and r"),
     ("holds", "", "true where operand and product are as the law says"),
     ("why", "", "why not"),
-    ("shows", "", "true where the product differs from the healthy one, or the operand lost something"),
+    ("shows", "", "true where the operand was not read as it was meant, or lost something by its law"),
     ("bound_notices", "", "true where qassay's bound around what was meant fails the product"),
     ("gates_notice", "", "gates that fail it against the product of what was meant (and pass the healthy one)"),
     ("gates_notice_exact", "", "gates that fail it against the unquantized product and pass freshly quantized operands"),
@@ -132,7 +132,6 @@ pub fn records(machine: &Machine, outcome: &Outcome, verdict: &ProductVerdict) -
     all.set("events", marks(scenario, machine.step).join("; "));
     all.number("gain_predicted", verdict.gain_predicted);
     all.number("gain_measured", verdict.gain_measured);
-    all.set("shows", verdict.shows);
     all.set("bound_notices", verdict.bound_notices);
     all.set("gates_notice", gates.join(" "));
     all.set("gates_notice_exact", gates_exact.join(" "));
@@ -163,6 +162,7 @@ pub fn records(machine: &Machine, outcome: &Outcome, verdict: &ProductVerdict) -
         row.number("saturated_share", v.saturated);
         row.number("flushed_share", v.flushed);
         row.set("law", &v.law);
+        row.set("shows", v.shows);
         row.set("holds", v.holds && verdict.holds);
         row.set("why", if v.holds { &verdict.why } else { &v.why });
     }

@@ -51,12 +51,17 @@ impl Slot {
             (made.q, made.scale)
         };
         let made = Made::new(q, scale);
+        self.bytes.insert(version, made.q.clone());
+        self.written(&made);
+        Ok(made)
+    }
+
+    /// A recipe without updates has the scales of the last bytes.
+    fn written(&mut self, made: &Made) {
         if !self.spec.is_delayed() {
             self.log.push(made.scale.clone());
             self.live = made.q.scale_inv().to_vec();
         }
-        self.bytes.insert(version, made.q.clone());
-        Ok(made)
     }
 
     /// Bytes of `x` by a scale from elsewhere; the amax is observed all the same.
@@ -64,7 +69,9 @@ impl Slot {
         let mut other = State { scale, scale_inv: 1.0 / scale, history: vec![0.0] };
         let made = other.quantize(&self.bytes_rule(), x)?;
         self.delayed.observe(made.amax[0]);
-        Ok(Made::new(made.q, made.scale))
+        let made = Made::new(made.q, made.scale);
+        self.written(&made);
+        Ok(made)
     }
 
     /// The recipe update.
