@@ -21,10 +21,9 @@ mod progress;
 mod record;
 mod report;
 mod run;
-mod submit;
-mod worker;
 mod stale;
 mod submit;
+mod worker;
 
 use clap::{CommandFactory, Parser, Subcommand};
 

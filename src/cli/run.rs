@@ -9,7 +9,6 @@ use crate::sweep::plan::Selection;
 use crate::sweep::run::{Options, Outcome};
 use crate::sweep::shard::Shard;
 use crate::sweep::worker::{self, Workers};
-use crate::sweep::{Sweep, maps, provenance, run as runner};
 use crate::sweep::{maps, provenance, run as runner};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -156,7 +156,8 @@ pub fn run(
         .flat_map(|(s, p)| std::iter::repeat_n((s.name.as_str(), p.name()), rows_of(s)))
         .collect();
     let is = |i: usize, r: &Record| (r.get("scenario"), r.get("policy")) == places[i] && !r.get("holds").is_empty();
-    let (mut journal, kept) = Journal::open(out, facts, (places.len(), &is), resume)?;
+    let mut kept = Vec::new();
+    let (mut journal, _) = Journal::open_lines(out, facts, (places.len(), &is), resume, |r| kept.push(r))?;
     let (mut replays, mut at) = (Vec::new(), 0);
     replay_all(scenarios, policies, with, &mut |replay| {
         for row in &replay.records {

@@ -50,25 +50,26 @@ impl Line for Row {
     }
 }
 
-/// Whether a row is the complete one of a case.
-pub fn is_of(case: &Case, row: &Row) -> bool {
-    row.get("sweep") == case.sweep && row.get("case") == case.id() && !row.get("verdict").is_empty()
-}
-
 impl Journal {
     /// Opens the folder `out` for the run that `facts` describe, hands the rows it holds already to `take` (none without `resume`) and
     /// returns how many they are.
     /// Errors: another run is going on in it; it holds a run and `resume` is false; it holds a run of other facts (named).
     pub fn open(out: &Path, facts: &Facts, cases: &[&Case], resume: bool, take: impl FnMut(Row)) -> Result<(Journal, usize)> {
-    /// Opens the folder `out` for the run that `facts` describe, and returns the rows it holds already: none without `resume`.
-    /// It will hold `count` rows; `is` says whether a row is that of a place. Errors: another run is going on in it; it holds a run and
-    /// `resume` is false; it holds a run of other facts (named).
-    pub fn open<R: Line>(
+        let is = |i: usize, row: &Row| {
+            let case = cases[i];
+            *row.get("sweep") == *case.sweep && row.get("case") == case.id() && !row.get("verdict").is_empty()
+        };
+        Journal::open_lines(out, facts, (cases.len(), &is), resume, take)
+    }
+
+    /// [`Journal::open`] for `count` lines of any kind; `is` says whether a line is the complete one of its place.
+    pub fn open_lines<R: Line>(
         out: &Path,
         facts: &Facts,
         (count, is): (usize, &dyn Fn(usize, &R) -> bool),
         resume: bool,
-    ) -> Result<(Journal, Vec<R>)> {
+        take: impl FnMut(R),
+    ) -> Result<(Journal, usize)> {
         std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, REMEDY))?;
         let path = out.join("rows.csv");
         let header = out.join("run.json");
@@ -97,8 +98,7 @@ impl Journal {
         }
         let io = |e| Error::io(&path, e, REMEDY);
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
-        let (rows, complete) = recover(&file, cases, take);
-        let (rows, complete) = recover(&file, count, is);
+        let (rows, complete) = recover(&file, count, is, take);
         let length = file.metadata().map_err(io)?.len();
         if complete < length {
             let bytes = length - complete;
@@ -146,12 +146,10 @@ pub fn line<S: AsRef<[u8]>>(fields: &[S]) -> Vec<u8> {
     writer.into_inner().expect("a vector takes every record")
 }
 
-/// Hands over the rows at the beginning of the file that are whole and are `cases` in their order; how many, and where the last of them ends (0 where
-/// not even the header is whole).
-fn recover(file: &File, cases: &[&Case], mut take: impl FnMut(Row)) -> (usize, u64) {
-/// The rows at the beginning of the file that are whole and are those of their places, and where the last of them ends (0 where
-/// not even the header is whole).
-fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool) -> (Vec<R>, u64) {
+/// Hands over the rows at the beginning of the file that are whole and are those of their places; how many, and where the last of them ends
+/// (0 where not even the header is whole).
+fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool, mut take: impl FnMut(R)) -> (usize, u64) {
+    let columns = R::columns();
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(BufReader::new(file));
     let (mut rows, mut complete) = (0, 0);
     let mut record = csv::StringRecord::new();
@@ -163,7 +161,6 @@ fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool) -
         let back = here.and_then(|h| file.seek(SeekFrom::Start(h)));
         found.is_ok() && back.is_ok() && byte[0] == b'\n'
     };
-    let columns = R::columns();
     for index in 0..=count {
         if !matches!(reader.read_record(&mut record), Ok(true)) || record.len() != columns.len() {
             break;
@@ -177,9 +174,6 @@ fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool) -
                 break;
             }
         } else {
-            let row = Row::from_values(record.iter().map(String::from).collect());
-            let case = cases[index - 1];
-            if *row.get("sweep") != *case.sweep || row.get("case") != case.id() || row.get("verdict").is_empty() {
             let row = R::of(record.iter().map(String::from).collect());
             if !is(index - 1, &row) {
                 break;
@@ -219,9 +213,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, none) = Journal::open(dir.path(), &facts, &cases, false, |_| ()).unwrap();
         assert_eq!(none, 0);
-        let (mut journal, none) =
-            Journal::open(dir.path(), &facts, (cases.len(), &|i, row: &Row| is_of(cases[i], row)), false).unwrap();
-        assert!(none.is_empty());
         let mut ends = vec![journal.complete];
         for row in &rows {
             journal.append(row).unwrap();
@@ -239,9 +230,6 @@ mod tests {
             let mut found = Vec::new();
             let (mut journal, count) = Journal::open(dir.path(), &facts, &cases, true, |r| found.push(r)).unwrap();
             assert!(found == rows[..kept] && count == kept, "cut at {cut}: {} rows", found.len());
-            let (mut journal, found) =
-                Journal::open(dir.path(), &facts, (cases.len(), &|i, row: &Row| is_of(cases[i], row)), true).unwrap();
-            assert!(found == rows[..kept], "cut at {cut}: {} rows", found.len());
             rows[kept..].iter().for_each(|r| journal.append(r).unwrap());
             drop(journal);
             assert!(std::fs::read(&path).unwrap() == whole, "cut at {cut}");
@@ -262,9 +250,6 @@ mod tests {
             std::fs::write(&path, [good.clone(), bad].concat()).unwrap();
             let mut found = Vec::new();
             Journal::open(dir.path(), &Facts::default(), &cases, true, |r| found.push(r)).unwrap();
-            let (_, found) =
-                Journal::open(dir.path(), &Facts::default(), (cases.len(), &|i, row: &Row| is_of(cases[i], row)), true)
-                    .unwrap();
             assert!(found == rows[..1]);
             assert!(std::fs::read(&path).unwrap() == good);
         }

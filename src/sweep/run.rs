@@ -1,7 +1,7 @@
 //! One execution of sweeps into a folder: `rows.csv` written as it goes, in the order of the cases.
 
 use super::facts::Facts;
-use super::journal::{Journal, is_of};
+use super::journal::Journal;
 use super::row::Row;
 use super::totals::Kept;
 use super::worker::{Seat, Workers};
@@ -74,10 +74,6 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
         kept.add(row);
     })?;
     let started = Instant::now();
-    let (mut journal, mut rows) =
-        Journal::open(&options.out, &options.facts, (cases.len(), &|i, row: &Row| is_of(cases[i], row)), options.resume)?;
-    rows.iter().for_each(progress);
-    let (resumed, started) = (rows.len(), Instant::now());
     let spent = || options.budget.is_some_and(|b| started.elapsed() >= b);
     let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(halt));
     let jobs = options.jobs();
