@@ -151,7 +151,7 @@ pub struct EventTable {
     pub rule: Option<Name>,
     /// update: the buffer of a `reduce`; consumed.
     pub reduced: Option<Name>,
-    /// update: H[0] is not cleared.
+    /// update: `H[0]` is not cleared.
     pub keep: Option<bool>,
     /// optimizer: size of the change, in root mean squares.
     pub rate: Option<f64>,

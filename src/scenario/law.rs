@@ -305,7 +305,7 @@ impl Lost {
             let value = format.decode(u32::from(*code));
             lost.saturated += usize::from(value.abs() >= max);
             lost.saturated_predicted +=
-                usize::from(scaled > middle || (scaled == middle && (top % 2 == 0 || !float)) || scaled.is_infinite());
+                usize::from(scaled > middle || (scaled == middle && (top.is_multiple_of(2) || !float)) || scaled.is_infinite());
             if scaled > max {
                 lost.clipped += 1;
                 lost.misclipped += usize::from(value.abs() != max || (value < 0.0) != (x < 0.0));

@@ -4,7 +4,7 @@
 //! data/scenarios/*.toml → Scenario ─(policy)→ Machine: events on state → uses of operands in products → laws → rows
 //! ```
 //!
-//! [`file`] is the format of the file, [`check`] what may be wrong with it, [`data`] the tensors that move, [`state`] what the
+//! [`file`](mod@file) is the format of the file, [`check`] what may be wrong with it, [`data`] the tensors that move, [`state`] what the
 //! events act on, [`machine`] the events, [`product`] the products, [`expr`] and [`law`] what is predicted, [`record`] what is
 //! written, [`run`] the replay of many; [`audit`] asks of any codes and scale_inv whether they belong together.
 
@@ -274,11 +274,11 @@ pub struct Product {
 /// Which of the three products of a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProductKind {
-    /// Y[M,N] = X[M,K]·W[N,K]ᵀ.
+    /// `Y[M,N] = X[M,K]·W[N,K]ᵀ`.
     Forward,
-    /// dX[M,K] = dY[M,N]·W[N,K].
+    /// `dX[M,K] = dY[M,N]·W[N,K]`.
     GradInput,
-    /// dW[N,K] = dY[M,N]ᵀ·X[M,K].
+    /// `dW[N,K] = dY[M,N]ᵀ·X[M,K]`.
     GradWeight,
 }
 

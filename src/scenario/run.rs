@@ -157,7 +157,7 @@ pub fn run(
         .collect();
     let is = |i: usize, r: &Record| (r.get("scenario"), r.get("policy")) == places[i] && !r.get("holds").is_empty();
     let mut kept = Vec::new();
-    let (mut journal, _) = Journal::open_lines(out, facts, (places.len(), &is), resume, |r| kept.push(r))?;
+    let (mut journal, _) = Journal::open_lines(out, facts, places.len(), &is, resume, |r| kept.push(r))?;
     let (mut replays, mut at) = (Vec::new(), 0);
     replay_all(scenarios, policies, with, &mut |replay| {
         for row in &replay.records {

@@ -59,14 +59,15 @@ impl Journal {
             let case = cases[i];
             *row.get("sweep") == *case.sweep && row.get("case") == case.id() && !row.get("verdict").is_empty()
         };
-        Journal::open_lines(out, facts, (cases.len(), &is), resume, take)
+        Journal::open_lines(out, facts, cases.len(), &is, resume, take)
     }
 
     /// [`Journal::open`] for `count` lines of any kind; `is` says whether a line is the complete one of its place.
     pub fn open_lines<R: Line>(
         out: &Path,
         facts: &Facts,
-        (count, is): (usize, &dyn Fn(usize, &R) -> bool),
+        count: usize,
+        is: &dyn Fn(usize, &R) -> bool,
         resume: bool,
         take: impl FnMut(R),
     ) -> Result<(Journal, usize)> {

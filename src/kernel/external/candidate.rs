@@ -162,7 +162,7 @@ fn said(file: &mut File, job: &Job) -> Result<Meta> {
 /// The word of a command that says most: its last that names a file, else its first.
 fn stem(command: &str) -> String {
     let words = || command.split_whitespace();
-    let file = words().filter(|w| w.contains('.') && !w.starts_with('-')).next_back().or_else(|| words().next());
+    let file = words().rfind(|w| w.contains('.') && !w.starts_with('-')).or_else(|| words().next());
     let path = Path::new(file.unwrap_or("candidate"));
     path.file_stem().map_or_else(|| "candidate".into(), |s| s.to_string_lossy().into_owned())
 }
