@@ -130,11 +130,11 @@ fn changes_of_real_kernels_are_caught() {
         command
     };
     let changes = [
-        ("round_order:b.weights_in_f32", "a rounding that was dropped", "fp"),
-        ("scale_rerounded:b.bf16", "scales kept in bf16", "gemm"),
-        ("accumulator=f32_pairwise", "another order of summation", "accumulator f32_pairwise"),
+        ("accumulator=exact", "the roundings of a sum dropped", "accumulator exact"),
+        ("scale_rerounded:b.bf16", "scales kept in bf16", "no order of summation explains it"),
+        ("accumulator=f32_sequential", "another order of summation", "the new bits are those of accumulator"),
         ("rounding:out.toward_zero", "truncation for round to nearest", "worse"),
-        ("stale_state:transpose", "a transposed copy of an earlier step", "cast_transpose"),
+        ("stale_state:transpose", "a transposed copy of an earlier step", "it is a side output"),
     ];
     for (change, what, says) in changes {
         let made = check(change).output().unwrap();
