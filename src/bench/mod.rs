@@ -7,8 +7,8 @@
 mod list;
 mod table;
 
-pub use list::{ENTRIES, Entry, Unit};
-pub use table::{COLUMNS, csv, terminal};
+pub use list::{ENTRIES, Entry, Floor, Unit};
+pub use table::{COLUMNS, csv, floor, terminal};
 
 use crate::kernel::Backend;
 use crate::kernel::cuda::launch::Gpu;
@@ -36,6 +36,8 @@ pub struct Row {
     pub limit: Option<f64>,
     /// Time of the group's fastest vendor kernel, seconds.
     pub vendor: Option<f64>,
+    /// Time that it may take at most by its [`Floor`], seconds.
+    pub floor: Option<f64>,
     /// Why it was not timed.
     pub error: Option<String>,
 }
@@ -56,6 +58,10 @@ impl Row {
     /// Vendor's time over this one: above 1 is faster than the vendor.
     pub fn against_vendor(&self) -> Option<f64> {
         self.vendor.map(|v| v / self.time.median)
+    }
+    /// Whether it is as fast as its floor asks.
+    pub fn meets_floor(&self) -> Option<bool> {
+        self.floor.map(|floor| self.time.median <= floor)
     }
 }
 
@@ -87,7 +93,7 @@ pub fn run(gpu: &'static Gpu, backends: &[Backend], filter: &str, progress: &dyn
     }
     let copy = rows.iter().map(Row::bandwidth).fold(0.0, f64::max);
     let peaks = peaks(gpu)?;
-    for entry in wanted {
+    for entry in &wanted {
         let measured = (entry.timed)(gpu).and_then(|mut t| timed::time(gpu, &mut t).map(|time| (t, time)));
         let row = match measured {
             Ok((t, time)) => {
@@ -105,13 +111,14 @@ pub fn run(gpu: &'static Gpu, backends: &[Backend], filter: &str, progress: &dyn
                 time: Time { median: f64::NAN, min: f64::NAN, max: f64::NAN, launches: 0 },
                 limit: None,
                 vendor: None,
+                floor: None,
                 error: Some(e.to_string()),
             },
         };
         progress(&row);
         rows.push(row);
     }
-    compare(&mut rows);
+    compare(&mut rows[COPIES.len()..], &wanted);
     let provenance = provenance(gpu, copy, &peaks);
     Ok(Measured { rows, copy, peaks, provenance })
 }
@@ -148,6 +155,7 @@ fn made(group: &str, backend: &'static str, t: &Timed, time: Time) -> Row {
         time,
         limit: None,
         vendor: None,
+        floor: None,
         error: None,
     }
 }
@@ -157,15 +165,25 @@ fn limit(bytes: u64, ops: u64, copy: f64, peak: Option<f64>) -> f64 {
     (bytes as f64 / copy).max(peak.map_or(0.0, |peak| ops as f64 / peak))
 }
 
-/// Gives each of our rows its group's fastest vendor time.
-fn compare(rows: &mut [Row]) {
-    let vendor: Vec<(String, f64)> = rows
+/// Gives each of our rows its group's fastest vendor time, and the time of its floor. `entries`: of the rows, one each.
+fn compare(rows: &mut [Row], entries: &[&Entry]) {
+    let vendor: Vec<(&str, Option<Unit>, f64)> = rows
         .iter()
-        .filter(|r| r.backend == Backend::Vendor.name() && r.time.median.is_finite())
-        .map(|r| (r.group.clone(), r.time.median))
+        .zip(entries)
+        .filter(|(r, e)| e.backend == Backend::Vendor && r.time.median.is_finite())
+        .map(|(r, e)| (e.group, e.unit, r.time.median))
         .collect();
-    for row in rows.iter_mut().filter(|r| r.backend == Backend::Cuda.name()) {
-        row.vendor = vendor.iter().filter(|v| v.0 == row.group).map(|v| v.1).min_by(f64::total_cmp);
+    let fastest = |group: &str, unit: Option<Unit>| {
+        let same = |v: &&(&str, Option<Unit>, f64)| v.0 == group && (unit.is_none() || v.1 == unit);
+        vendor.iter().filter(same).map(|v| v.2).min_by(f64::total_cmp)
+    };
+    for (row, entry) in rows.iter_mut().zip(entries).filter(|(_, e)| e.backend == Backend::Cuda) {
+        row.vendor = fastest(entry.group, None);
+        row.floor = entry.floor.and_then(|floor| match floor {
+            Floor::Bandwidth(rate) => Some(row.bytes as f64 / rate),
+            Floor::Faster(unit) => fastest(entry.group, Some(unit)),
+            Floor::Share(share) => row.vendor.map(|v| v / share),
+        });
     }
 }
 
@@ -198,18 +216,30 @@ mod tests {
 
     #[test]
     fn ours_meets_the_fastest_vendor_kernel_of_its_group() {
-        let mut rows = vec![
-            row("a", "cuda", 2.0),
-            row("a", "vendor", 6.0),
-            row("a", "vendor", 4.0),
-            row("b", "vendor", 1.0),
-            row("c", "cuda", 1.0),
-            row("a", "vendor", f64::NAN),
+        let entry = |group, backend, unit, floor| Entry { group, backend, unit, floor, timed: |_| unreachable!() };
+        let (cuda, vendor, f16, fp8) = (Backend::Cuda, Backend::Vendor, Some(Unit::F16), Some(Unit::Fp8));
+        let table = [
+            (entry("a", cuda, f16, Some(Floor::Faster(Unit::F16))), 5.0),
+            (entry("a", cuda, f16, Some(Floor::Faster(Unit::Fp8))), 5.0),
+            (entry("a", cuda, f16, Some(Floor::Share(0.75))), 5.0),
+            (entry("a", vendor, f16, None), 6.0),
+            (entry("a", vendor, fp8, None), 4.0),
+            (entry("b", vendor, f16, None), 1.0),
+            (entry("c", cuda, None, Some(Floor::Bandwidth(40.0))), 2.5),
+            (entry("c", cuda, None, Some(Floor::Faster(Unit::F16))), 1.0),
+            (entry("a", vendor, fp8, None), f64::NAN),
+            (entry("c", cuda, None, Some(Floor::Bandwidth(40.0))), f64::NAN),
         ];
-        compare(&mut rows);
-        assert_eq!(rows[0].against_vendor(), Some(2.0));
-        assert_eq!(rows[4].against_vendor(), None);
-        assert_eq!(rows[1].against_vendor(), None);
-        assert_eq!(rows[0].bandwidth(), 50.0);
+        let mut rows: Vec<Row> = table.iter().map(|(e, time)| row(e.group, e.backend.name(), *time)).collect();
+        compare(&mut rows, &table.iter().map(|(e, _)| e).collect::<Vec<_>>());
+        assert_eq!((rows[0].against_vendor(), rows[3].against_vendor(), rows[6].against_vendor()), (Some(0.8), None, None));
+        let meets: Vec<_> = rows.iter().map(Row::meets_floor).collect();
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(
+            meets,
+            [yes, no, yes, None, None, None, yes, None, None, no],
+            "5 < 6; 5 > 4; 5 < 4 / 0.75; 100 bytes / 40; not timed"
+        );
+        assert_eq!(rows[0].bandwidth(), 20.0);
     }
 }

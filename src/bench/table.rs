@@ -4,7 +4,7 @@ use super::{Measured, Row};
 use crate::sweep::row::number;
 
 /// Columns of `bench.csv`.
-pub const COLUMNS: [&str; 16] = [
+pub const COLUMNS: [&str; 18] = [
     "group",
     "backend",
     "kernel",
@@ -20,6 +20,8 @@ pub const COLUMNS: [&str; 16] = [
     "limit_us",
     "share_of_limit",
     "times_vendor_speed",
+    "floor_us",
+    "meets_floor",
     "error",
 ];
 
@@ -52,6 +54,8 @@ fn record(row: &Row) -> [String; COLUMNS.len()] {
         some(row.limit.map(|l| l * 1e6)),
         some(row.share()),
         some(row.against_vendor()),
+        some(row.floor.map(|f| f * 1e6)),
+        row.meets_floor().map_or("", |meets| if meets { "yes" } else { "no" }).into(),
         row.error.clone().unwrap_or_default(),
     ]
 }
@@ -65,8 +69,8 @@ fn significant(x: f64) -> f64 {
 pub fn terminal(measured: &Measured) -> String {
     let width = measured.rows.iter().map(|r| r.kernel.chars().count()).max().unwrap_or(0).max(6);
     let mut text = format!(
-        "  {:<width$} {:>18} {:>10} {:>8} {:>8} {:>6} {:>9}\n",
-        "kernel", "shape", "µs", "TB/s", "TFLOP/s", "limit", "vs vendor"
+        "  {:<width$} {:>18} {:>10} {:>8} {:>8} {:>6} {:>9} {:>16}\n",
+        "kernel", "shape", "µs", "TB/s", "TFLOP/s", "limit", "vs vendor", "floor, µs"
     );
     let mut group = "";
     for row in &measured.rows {
@@ -80,7 +84,7 @@ pub fn terminal(measured: &Measured) -> String {
         }
         let percent = |x: Option<f64>| x.map_or(String::new(), |x| format!("{:.0}%", 100.0 * x));
         text += &format!(
-            "  {:<width$} {:>18} {:>10} {:>8} {:>8} {:>6} {:>9}\n",
+            "  {:<width$} {:>18} {:>10} {:>8} {:>8} {:>6} {:>9} {:>16}\n",
             row.kernel,
             row.shape,
             format!("{:.2}", row.time.median * 1e6),
@@ -88,9 +92,16 @@ pub fn terminal(measured: &Measured) -> String {
             if row.ops > 0 { format!("{:.0}", row.rate() * 1e-12) } else { String::new() },
             percent(row.share()),
             row.against_vendor().map_or(String::new(), |x| format!("{x:.2}x")),
+            floor(row),
         );
     }
     text
+}
+
+/// `12.30 met`, or `12.30 MISSED`.
+pub fn floor(row: &Row) -> String {
+    let word = row.meets_floor().map(|meets| if meets { "met" } else { "MISSED" });
+    word.zip(row.floor).map_or(String::new(), |(word, floor)| format!("{:.2} {word}", floor * 1e6))
 }
 
 #[cfg(test)]
@@ -109,6 +120,7 @@ mod tests {
             time: Time { median: 1e-4, min: 0.9e-4, max: 1.1e-4, launches: 40 },
             limit: Some(7e-5),
             vendor: Some(9e-5),
+            floor: Some(9.5e-5),
             error: None,
         };
         let nan = Time { median: f64::NAN, min: f64::NAN, max: f64::NAN, launches: 0 };
@@ -118,6 +130,7 @@ mod tests {
             time: nan,
             limit: None,
             vendor: None,
+            floor: None,
             error: Some("libcublasLt is not here".into()),
             ..row.clone()
         };
@@ -127,7 +140,16 @@ mod tests {
     #[test]
     fn the_table_says_rates_shares_and_what_was_not_timed() {
         let text = terminal(&measured());
-        for part in ["fp8 gemm\n", "100.00", "0.67", "1374", "70%", "0.90x", "vendor not timed: libcublasLt is not here"] {
+        for part in [
+            "fp8 gemm\n",
+            "100.00",
+            "0.67",
+            "1374",
+            "70%",
+            "0.90x",
+            "95.00 MISSED",
+            "vendor not timed: libcublasLt is not here",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }
@@ -139,6 +161,7 @@ mod tests {
         let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
         assert_eq!(&rows[0][6], "100");
         assert_eq!(&rows[0][13], "0.7");
-        assert_eq!((&rows[1][6], &rows[1][11], &rows[1][15]), ("", "", "libcublasLt is not here"));
+        assert_eq!((&rows[0][15], &rows[0][16]), ("95", "no"));
+        assert_eq!((&rows[1][6], &rows[1][11], &rows[1][17]), ("", "", "libcublasLt is not here"));
     }
 }

@@ -96,7 +96,7 @@ fn page(measured: &Measured, roof: &str, shares: &str) -> String {
                     section #table {
                         h2 { "All numbers" }
                         div.wide { table {
-                            thead { tr { @for h in ["group", "kernel", "shape", "µs", "TB/s", "TFLOP/s", "share of limit", "times the vendor's speed"] { th { (h) } } } }
+                            thead { tr { @for h in ["group", "kernel", "shape", "µs", "TB/s", "TFLOP/s", "share of limit", "times the vendor's speed", "floor, µs"] { th { (h) } } } }
                             tbody { @for r in &measured.rows { tr {
                                 td { (r.group) } td { (r.kernel) @if let Some(e) = &r.error { "not timed: " (e) } } td { (r.shape) }
                                 @let there = |x: f64| Some(x).filter(|x| x.is_finite() && *x > 0.0);
@@ -105,6 +105,7 @@ fn page(measured: &Measured, roof: &str, shares: &str) -> String {
                                 td.number { (text(there(r.rate() * 1e-12), "", 0)) }
                                 td.number { (text(r.share().map(|s| 100.0 * s), " %", 0)) }
                                 td.number { (text(r.against_vendor(), "", 2)) }
+                                td.number { (bench::floor(r)) }
                             } } }
                         } }
                     }
@@ -133,6 +134,7 @@ mod tests {
             time: Time { median, min: median, max: median, launches: 9 },
             limit,
             vendor: None,
+            floor: None,
             error: None,
         }
     }

@@ -145,6 +145,17 @@ pub fn row(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
     })
 }
 
+/// bf16 to int8 with a bf16 scale a token (int8_token_reduced).
+pub fn token(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
+    let cast = step("int4_quant.cu", "int8_token", rows, &["-DIN=1", "-DMODE=0"]);
+    let bytes = 3 * rows * cols + 2 * rows;
+    rotated(gpu, "cast int8 per token bf16>int8", (rows, cols), &[rows * cols, 2 * rows], bytes, move |s| {
+        let [m, n] = sizes(rows, cols);
+        // SAFETY: contract int8_token's arguments, a block a row; buffers have the sizes of rows and cols, and there are no zero points.
+        unsafe { cast.enqueue(gpu, &mut [s.x.arg(), s.outs[0].arg(), s.outs[1].arg(), Arg::Pointer(0), m, n]) }
+    })
+}
+
 /// bf16 to e4m3 with a power-of-two scale for 128×128 or for 1×128 (Transformer Engine), with the transposed copy if asked for.
 pub fn block(gpu: &'static Gpu, rows: usize, cols: usize, square: bool, transpose: bool) -> Result<Timed> {
     let (n, down, across) = (rows * cols, rows.div_ceil(128), cols.div_ceil(128));

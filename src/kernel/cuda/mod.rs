@@ -29,6 +29,8 @@ pub mod output;
 pub mod source;
 pub mod timed;
 pub mod w4a8;
+pub mod w4a8_timed;
+pub mod w4a8_wide;
 
 use crate::kernel::Kernel;
 

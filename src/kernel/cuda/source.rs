@@ -32,6 +32,7 @@ pub const SOURCES: &[Source] = embed![
     "model_wgmma.cu",
     "norm.cu",
     "w4a8.cu",
+    "w4a8_wide.cu",
 ];
 
 /// Every header under `kernels/common/`, by the name that `#include` uses.

@@ -1,10 +1,11 @@
-//! W4A8 on the int8 tensor cores: `kernels/w4a8.cu` (contract there). An activation in high precision is quantized on the device first,
+//! W4A8 on the int8 tensor cores: `kernels/w4a8.cu` and `kernels/w4a8_wide.cu` (contracts there). An activation in high precision is quantized on the device first,
 //! inside the product where its scale has its own type, else by `kernels/int4_quant.cu`.
 
 use super::elements::upload as upload_tensor;
 use super::int4_quant::{Token, quantize_tokens};
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
 use super::output::{download, element_bytes, elements, type_option};
+use super::w4a8_wide::{self, Wide};
 use crate::format::pack::{NibbleOrder, pack4};
 use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
 use crate::model::gemm;
@@ -22,7 +23,7 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/w4a8.cu",
 };
 
-const SHARED_LIMIT: usize = 232_448;
+pub(super) const SHARED_LIMIT: usize = 232_448;
 
 fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::unsupported(SPEC.name, why))
@@ -30,7 +31,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
 
 /// How one CTA is cut (words of the contract).
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Tile {
+pub(super) struct Tile {
     mt: usize,
     nt: usize,
     warps_f: usize,
@@ -59,6 +60,31 @@ impl Tile {
             + 8 * self.tokens()
             + 4 * self.features()
     }
+    /// `options` and what tile and shape say.
+    pub fn options(&self, s: &Shape, options: &[(&str, usize)]) -> Vec<String> {
+        let cut = [
+            ("GROUPED", usize::from(s.grouped)),
+            ("SMALL", usize::from(s.small())),
+            ("MT", self.mt),
+            ("NT", self.nt),
+            ("WARPS_F", self.warps_f),
+            ("WARPS_T", self.warps_t),
+            ("WARPS_K", self.warps_k),
+            ("DEPTH", self.depth),
+            ("STAGE", self.stage),
+        ];
+        options.iter().chain(&cut).map(|(name, value)| format!("-D{name}={value}")).collect()
+    }
+    pub fn launch<'a>(&self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
+        Launch {
+            source: "w4a8.cu",
+            defines,
+            entry: "w4a8",
+            grid: (s.n.div_ceil(self.features()) as u32, s.m.div_ceil(self.tokens()) as u32, 1),
+            block: ((32 * self.warps_f * self.warps_t * self.warps_k) as u32, 1, 1),
+            shared: self.shared(s) as u32,
+        }
+    }
     /// Whether the contract allows it.
     fn fits(&self, s: &Shape) -> bool {
         let slice = s.k.div_ceil(128).div_ceil(self.warps_k) * 128;
@@ -69,22 +95,22 @@ impl Tile {
 
 /// The sizes a tile is chosen by.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
-    m: usize,
-    n: usize,
-    k: usize,
-    grouped: bool,
-    group_shift: u32,
-    groups: usize,
-    weight_zero: bool,
+pub(super) struct Shape {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub grouped: bool,
+    pub group_shift: u32,
+    pub groups: usize,
+    pub weight_zero: bool,
 }
 
 impl Shape {
-    fn small(&self) -> bool {
+    pub fn small(&self) -> bool {
         self.grouped && self.group_shift < 7
     }
     /// The fastest tile measured for such a shape (kernels/notes-mixed.md) that the contract allows.
-    fn tile(&self) -> Result<Tile> {
+    pub fn tile(&self) -> Result<Tile> {
         let fast = match (self.m, self.n, self.grouped) {
             (..=8, _, false) => Tile::new(2, 1, [1, 1, 8], 2, 8),
             (..=8, _, true) => Tile::new(2, 1, [2, 1, 8], 4, 8),
@@ -251,27 +277,27 @@ impl Kernel for W4a8 {
         };
         let d = gpu.output(s.m * s.n * element_bytes(&job.out))?;
         let scale_out = if fused { Some(gpu.output(4 * s.m)?) } else { None };
-        let defines: Vec<String> = [
+        let (scale_type, out_type) =
+            (type_option(SPEC.name, "scales", a.scale_format)?, type_option(SPEC.name, "output", out)?);
+        let pointer = |b: &Option<Buffer>| Arg::Pointer(b.as_ref().map_or(0, Buffer::pointer));
+        let given = !fused && a.zero.is_none() && w.format() == Format::Int4;
+        if let Some(wide) = Wide::of(&s, out, gpu.info.capability).filter(|_| given) {
+            let defines = wide.options(scale_type as usize, out_type as usize);
+            let operands = [a.x.arg(), codes.arg(), pointer(&a.scale), scale.arg(), pointer(&bias), d.arg()];
+            // SAFETY: the arguments are contract w4a8_wide's, in its order; buffers have the sizes of m, n, k and groups; Wide::of()
+            // and check() refused what the contract says, buffers are aligned to 256 bytes.
+            unsafe { gpu.launch(&wide.launch(&s, &defines), &mut w4a8_wide::arguments(&s, operands))? };
+            return download(gpu, job, s.m, s.n, &d, None);
+        }
+        let options = [
             ("UNSIGNED", usize::from(w.format() == Format::Uint4)),
-            ("GROUPED", usize::from(s.grouped)),
             ("FUSED", usize::from(fused)),
             ("XZERO", usize::from(a.zero.is_some())),
             ("WZERO", usize::from(zero.is_some())),
-            ("SCALE", type_option(SPEC.name, "scales", a.scale_format)? as usize),
-            ("OUT", type_option(SPEC.name, "output", out)? as usize),
-            ("SMALL", usize::from(s.small())),
-            ("MT", t.mt),
-            ("NT", t.nt),
-            ("WARPS_F", t.warps_f),
-            ("WARPS_T", t.warps_t),
-            ("WARPS_K", t.warps_k),
-            ("DEPTH", t.depth),
-            ("STAGE", t.stage),
-        ]
-        .iter()
-        .map(|(name, value)| format!("-D{name}={value}"))
-        .collect();
-        let pointer = |b: &Option<Buffer>| Arg::Pointer(b.as_ref().map_or(0, Buffer::pointer));
+            ("SCALE", scale_type as usize),
+            ("OUT", out_type as usize),
+        ];
+        let defines = t.options(&s, &options);
         let mut args = [
             a.x.arg(),
             codes.arg(),
@@ -288,17 +314,9 @@ impl Kernel for W4a8 {
             Arg::Int(s.group_shift as i32),
             Arg::Int(s.groups as i32),
         ];
-        let launch = Launch {
-            source: "w4a8.cu",
-            defines: &defines,
-            entry: "w4a8",
-            grid: (s.n.div_ceil(t.features()) as u32, s.m.div_ceil(t.tokens()) as u32, 1),
-            block: ((32 * t.warps_f * t.warps_t * t.warps_k) as u32, 1, 1),
-            shared: t.shared(&s) as u32,
-        };
         // SAFETY: the arguments are contract w4a8's, in its order; buffers have the sizes of m, n, k and groups; check() refused
         // what the contract says the host refuses, buffers are aligned to 256 bytes.
-        unsafe { gpu.launch(&launch, &mut args)? };
+        unsafe { gpu.launch(&t.launch(&s, &defines), &mut args)? };
         if let (Some(scale), Operand::Quantized(q)) = (&scale_out, job.operands.a[0].given()) {
             same_scales(&gpu.download("xs_out", scale, 4)?, q.scale_inv())?;
         }

@@ -1,0 +1,85 @@
+//! W4A8 as it is timed, by the kernel that a case of the shape takes: f16 scales and output, inputs rotated past the L2.
+
+use super::launch::{Arg, Buffer, Gpu, Launch};
+use super::timed::{Timed, normals, rotation, uploads};
+use super::w4a8::Shape;
+use super::w4a8_wide::{self, Wide};
+use crate::{Format, Result};
+
+/// Which kernel takes the shape, with its options.
+enum By {
+    Wide(Wide, Vec<String>),
+    Tile(super::w4a8::Tile, Vec<String>),
+}
+
+impl By {
+    fn of(gpu: &Gpu, s: &Shape) -> Result<Self> {
+        // SCALE and OUT 0: f16.
+        if let Some(wide) = Wide::of(s, Format::F16, gpu.info.capability) {
+            return Ok(By::Wide(wide, wide.options(0, 0)));
+        }
+        let tile = s.tile()?;
+        Ok(By::Tile(tile, tile.options(s, &[("SCALE", 0), ("OUT", 0)])))
+    }
+    fn launch(&self, s: &Shape) -> Launch<'_> {
+        match self {
+            By::Wide(wide, defines) => wide.launch(s, defines),
+            By::Tile(tile, defines) => tile.launch(s, defines),
+        }
+    }
+    fn arguments(&self, s: &Shape, set: &Set) -> Vec<Arg> {
+        let [x, w, xs, ws, d] = [&set.x, &set.w, &set.xs, &set.ws, &set.d].map(Buffer::arg);
+        let none = || Arg::Pointer(0);
+        let size = |n: usize| Arg::Int(n as i32);
+        match self {
+            By::Wide(..) => w4a8_wide::arguments(s, [x, w, xs, ws, none(), d]).into(),
+            By::Tile(..) => {
+                let sizes = [size(s.m), size(s.n), size(s.k), Arg::Int(s.group_shift as i32), size(s.groups)];
+                [x, w, xs, ws, none(), none(), none(), d, none()].into_iter().chain(sizes).collect()
+            }
+        }
+    }
+}
+
+/// Buffers of one call.
+struct Set {
+    x: Buffer,
+    w: Buffer,
+    xs: Buffer,
+    ws: Buffer,
+    d: Buffer,
+}
+
+/// int8 `tokens × k` times int4 `features × k`, scales a token and a channel, or a group of `group` (a power of two from 128). Errors: a
+/// shape that neither kernel takes; out of memory.
+pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize, group: Option<usize>) -> Result<Timed> {
+    let groups = group.map_or(1, |g| k.div_ceil(g));
+    let group_shift = group.map_or(30, usize::trailing_zeros);
+    let s = Shape { m: tokens, n: features, k, grouped: groups > 1, group_shift, groups, weight_zero: false };
+    let by = By::of(gpu, &s)?;
+    let [x, w, xs, ws, d] = [s.m * k, s.n * k / 2, 2 * s.m, 2 * s.n * groups, 2 * s.m * s.n];
+    let bytes = (x + w + xs + ws + d) as u64;
+    let copies = rotation(gpu, bytes);
+    let mut sets = Vec::with_capacity(copies);
+    // Any byte holds two codes.
+    let xs_w = uploads(gpu, &normals(Format::Int8, x, 1)?, copies)?.into_iter().zip(uploads(
+        gpu,
+        &normals(Format::Int8, w, 2)?,
+        copies,
+    )?);
+    let (of_tokens, of_features) = (normals(Format::F16, s.m, 3)?, normals(Format::F16, s.n * groups, 4)?);
+    for (x, w) in xs_w {
+        sets.push(Set { x, w, xs: gpu.upload(&of_tokens)?, ws: gpu.upload(&of_features)?, d: gpu.output(d)? });
+    }
+    let name = match group {
+        None => "W4A8, channel".to_string(),
+        Some(g) => format!("W4A8, g={g}"),
+    };
+    let (shape, ops) = (format!("{tokens}x{features}x{k}"), 2 * (s.m * s.n * k) as u64);
+    let launch = move |i: usize| {
+        let mut args = by.arguments(&s, &sets[i % copies]);
+        // SAFETY: the arguments are the contract's, in its order; buffers have the sizes of the shape and live in this closure.
+        unsafe { gpu.enqueue(&by.launch(&s), &mut args) }
+    };
+    Ok(Timed { name, shape, bytes, ops, copies, launch: Box::new(launch) })
+}

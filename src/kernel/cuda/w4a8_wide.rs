@@ -1,0 +1,95 @@
+//! W4A8 of tens of tokens and more by wgmma, everything asked for at once: `kernels/w4a8_wide.cu` (contract there), launched by
+//! [`super::w4a8`].
+
+use super::launch::{Arg, Launch};
+use super::w4a8::{SHARED_LIMIT, Shape};
+use crate::Format;
+
+/// How a problem is cut (words of the contract).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Wide {
+    phases: usize,
+    /// 0: one group.
+    group_blocks: usize,
+    warpgroups: usize,
+    tokens: usize,
+}
+
+impl Wide {
+    /// For problems without zero points whose numbers are codes already and whose output is f16 or bf16, on `capability` 9.0. `None`
+    /// where the contract or speed asks for the other kernel.
+    pub fn of(s: &Shape, out: Format, capability: (i32, i32)) -> Option<Self> {
+        let group_blocks = if s.grouped { (1usize << s.group_shift) / 128 } else { 0 };
+        let wide = Self { phases: s.k.div_ceil(256), group_blocks, warpgroups: 2, tokens: 32 };
+        let takes = !s.weight_zero && !s.small() && s.n.is_multiple_of(8) && matches!(out, Format::F16 | Format::Bf16);
+        let fast = s.m > 16 && s.n > 512 && wide.phases <= 8 && capability == (9, 0);
+        (takes && fast && wide.shared() <= SHARED_LIMIT).then_some(wide)
+    }
+    fn features(&self) -> usize {
+        64 * self.warpgroups
+    }
+    fn shared(&self) -> usize {
+        1024 + 256 * self.phases * self.tokens
+            + self.features() * (128 * self.phases + 16)
+            + 2 * self.tokens * (self.features() + 8)
+    }
+    /// `scale`, `out`: SCALE and OUT of the contract.
+    pub fn options(&self, scale: usize, out: usize) -> Vec<String> {
+        [
+            ("PHASES", self.phases),
+            ("GROUP_BLOCKS", self.group_blocks),
+            ("WARPGROUPS", self.warpgroups),
+            ("TOKENS", self.tokens),
+            ("SCALE", scale),
+            ("OUT", out),
+        ]
+        .map(|(name, value)| format!("-D{name}={value}"))
+        .to_vec()
+    }
+    pub fn launch<'a>(&self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
+        Launch {
+            source: "w4a8_wide.cu",
+            defines,
+            entry: "w4a8_wide",
+            grid: (s.n.div_ceil(self.features()) as u32, s.m.div_ceil(self.tokens) as u32, 1),
+            block: (128 * self.warpgroups as u32, 1, 1),
+            shared: self.shared() as u32,
+        }
+    }
+}
+
+/// The arguments of contract w4a8_wide: x, w, xs, ws, bias, d and the sizes.
+pub(super) fn arguments(s: &Shape, [x, w, xs, ws, bias, d]: [Arg; 6]) -> [Arg; 10] {
+    let size = |n: usize| Arg::Int(n as i32);
+    [x, w, xs, ws, bias, d, size(s.m), size(s.n), size(s.k), size(s.groups)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(m: usize, n: usize, k: usize, group: Option<usize>) -> Shape {
+        let groups = group.map_or(1, |g| k.div_ceil(g));
+        let group_shift = group.map_or(30, |g| g.trailing_zeros());
+        Shape { m, n, k, grouped: groups > 1, group_shift, groups, weight_zero: false }
+    }
+
+    #[test]
+    fn it_takes_what_its_contract_allows() {
+        let of = |s: &Shape| Wide::of(s, Format::F16, (9, 0));
+        let channel = of(&shape(256, 2048, 1024, None)).unwrap();
+        assert_eq!((channel.phases, channel.group_blocks), (4, 0));
+        assert_eq!(of(&shape(256, 2048, 1024, Some(256))).unwrap().group_blocks, 2);
+        assert!(of(&shape(33, 520, 2048, Some(128))).unwrap().shared() <= SHARED_LIMIT);
+        for odd in [
+            shape(256, 2048, 1024, Some(64)),
+            shape(256, 2047, 1024, None),
+            shape(256, 2048, 2080, None),
+            Shape { weight_zero: true, ..shape(256, 2048, 1024, None) },
+        ] {
+            assert_eq!(of(&odd), None, "{odd:?}");
+        }
+        assert_eq!(Wide::of(&shape(256, 2048, 1024, None), Format::F32, (9, 0)), None);
+        assert_eq!(Wide::of(&shape(256, 2048, 1024, None), Format::F16, (8, 9)), None);
+    }
+}
