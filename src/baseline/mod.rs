@@ -163,3 +163,27 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Record>> {
     };
     reader.records().map(record).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Backend, cpu::KERNELS};
+    use crate::sweep::{Sweep, assay};
+
+    /// The baseline is a release build's; this is one with overflow checks and hardly any optimization.
+    #[test]
+    fn a_debug_build_makes_the_same_bits_and_numbers() {
+        let accepted = read(&folder().unwrap().join("cpu"), "standard").unwrap();
+        let sweep = Sweep::load("standard", 0).unwrap();
+        let mut compared = 0;
+        for case in sweep.cases.iter().step_by(37) {
+            let now = Record::of(&assay::assay(case, KERNELS, Backend::Cpu, 0));
+            let then = accepted.records.iter().find(|r| r.get("case") == case.id()).unwrap();
+            // The device's name is this machine's.
+            let differ = COLUMNS.iter().find(|c| **c != "device" && now.get(c) != then.get(c));
+            assert_eq!(differ, None, "{}", case.id());
+            compared += 1;
+        }
+        assert!(compared >= 50, "{compared}");
+    }
+}

@@ -8,7 +8,7 @@ use crate::sweep::facts::Facts;
 use crate::sweep::plan::Selection;
 use crate::sweep::run::{Options, Outcome};
 use crate::sweep::shard::Shard;
-use crate::sweep::worker::{self, Workers};
+use crate::sweep::worker::Workers;
 use crate::sweep::{maps, provenance, run as runner};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -193,7 +193,6 @@ pub fn run(args: Args) -> Result<u8> {
     });
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::Relaxed) {
-            worker::kill_all();
             process::kill_all();
             std::process::exit(i32::from(status::INTERRUPTED));
         }

@@ -69,7 +69,11 @@ pub fn terminal(outcome: &Outcome, seconds: f64) -> String {
         text += &format!("\n{:<9}{}\n", a.row.get("verdict"), a.row.get("reason"));
         text += &format!("{:9}{}\n", "", a.row.get("command"));
         if a.count > 1 {
-            let of = if outcome.kept.is_whole() { String::new() } else { format!(", of {} rows that were kept", outcome.kept.rows().len()) };
+            let of = if outcome.kept.is_whole() {
+                String::new()
+            } else {
+                format!(", of {} rows that were kept", outcome.kept.rows().len())
+            };
             text += &format!("{:9}and {} more like it in table `{}`{of}\n", "", a.count - 1, a.row.get("family"));
         }
     }

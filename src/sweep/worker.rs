@@ -7,15 +7,13 @@
 
 use super::row::{COLUMNS, Row};
 use super::{Case, Sweep, assay};
+use crate::kernel::external::process::{Process, Why};
 use crate::kernel::{Backend, Kernel};
 use crate::{Error, Result};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
+use std::io::{BufRead, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::Command;
 use std::time::Duration;
 
 /// How workers are started, and what they may use.
@@ -55,125 +53,48 @@ impl<'a> Seat<'a> {
 
     fn ask(&mut self, case: &Case) -> std::result::Result<Row, String> {
         if self.process.is_none() {
-            self.process = Some(Process::start(self.workers, self.index, self.threads).map_err(|e| e.to_string())?);
-            let process = self.process.as_mut().expect("started just now");
-            process.answers.recv_timeout(STARTUP).map_err(|_| process.ending())?;
+            let mut process = self.workers.start(self.index, self.threads).map_err(|e| e.to_string())?;
+            fields(process.answer(Some(STARTUP))?, &mut process, Some(STARTUP), 0)?;
+            self.process = Some(process);
         }
         let process = self.process.as_mut().expect("started above");
-        process.said.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let line = serde_json::to_string(&[&*case.sweep, &case.id()]).expect("texts are JSON") + "\n";
-        // A worker that died before is found out by its answer that never comes.
-        let _ = process.requests.write_all(line.as_bytes()).and_then(|()| process.requests.flush());
-        let limit = self.workers.timeout;
-        let answer = match limit {
-            None => process.answers.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(limit) => process.answers.recv_timeout(limit),
-        };
-        let answer = answer.map_err(|e| match (e, limit) {
-            (RecvTimeoutError::Timeout, Some(limit)) => {
-                format!("took longer than --timeout {}s; its process was killed", limit.as_secs_f64())
-            }
-            _ => process.ending(),
-        })?;
-        Ok(Row::from_values(answer))
+        let request = serde_json::to_string(&[&*case.sweep, &case.id()]).expect("texts are JSON");
+        let answer = process.ask(&request, self.workers.timeout)?;
+        Ok(Row::from_values(fields(answer, process, self.workers.timeout, COLUMNS.len())?))
+    }
+}
+
+/// The first line from `line` on that is an array of so many texts: what a library prints between is logged.
+fn fields(
+    mut line: String,
+    process: &mut Process,
+    limit: Option<Duration>,
+    count: usize,
+) -> std::result::Result<Vec<String>, String> {
+    loop {
+        match serde_json::from_str::<Vec<String>>(&line) {
+            Ok(values) if values.len() == count => return Ok(values),
+            _ => tracing::warn!("worker: {line}"),
+        }
+        line = process.answer(limit)?;
     }
 }
 
 /// A worker that is not ready by then never will be: it loads the program and opens the GPU.
 const STARTUP: Duration = Duration::from_secs(60);
 
-/// A running worker. Dropped, it is killed with its process group.
-struct Process {
-    child: Child,
-    requests: ChildStdin,
-    answers: Receiver<Vec<String>>,
-    /// The first line on its standard error since it was asked: what an abort says.
-    said: Arc<Mutex<String>>,
-    listener: Option<std::thread::JoinHandle<()>>,
-    /// Waited for: its number may be another process's by now.
-    reaped: bool,
-}
-
-/// Process groups of the workers that live.
-static GROUPS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-
-/// Kills every worker with its process group: for a program that ends at once.
-pub fn kill_all() {
-    let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
-    groups.iter().for_each(|group| kill_group(*group));
-}
-
-fn kill_group(group: u32) {
-    // SAFETY: a plain system call; the group is one that this process made and has not waited for yet.
-    unsafe { libc::kill(-(group as libc::pid_t), libc::SIGKILL) };
-}
-
-impl Process {
-    fn start(workers: &Workers, index: usize, threads: usize) -> Result<Self> {
-        let mut command = Command::new(&workers.program);
-        command.args(&workers.arguments).process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if !workers.devices.is_empty() {
-            command.env("CUDA_VISIBLE_DEVICES", &workers.devices[index % workers.devices.len()]);
+impl Workers {
+    fn start(&self, index: usize, threads: usize) -> Result<Process> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        if !self.devices.is_empty() {
+            command.env("CUDA_VISIBLE_DEVICES", &self.devices[index % self.devices.len()]);
         }
         if std::env::var_os("RAYON_NUM_THREADS").is_none() {
             command.env("RAYON_NUM_THREADS", threads.max(1).to_string());
         }
-        let mut child = command.spawn().map_err(|e| Error::io(&workers.program, e, "a worker process could not be started"))?;
-        GROUPS.lock().unwrap_or_else(PoisonError::into_inner).push(child.id());
-        let (requests, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (sender, answers) = mpsc::channel();
-        let said = Arc::new(Mutex::new(String::new()));
-        let heard = Arc::clone(&said);
-        std::thread::spawn(move || {
-            for line in BufReader::new(output.expect("piped")).lines().map_while(std::io::Result::ok) {
-                match serde_json::from_str::<Vec<String>>(&line) {
-                    Ok(values) if [0, COLUMNS.len()].contains(&values.len()) => drop(sender.send(values)),
-                    _ => tracing::warn!("worker: {line}"),
-                }
-            }
-        });
-        let listener = std::thread::spawn(move || {
-            for line in BufReader::new(errors.expect("piped")).lines().map_while(std::io::Result::ok) {
-                tracing::info!("worker: {line}");
-                let mut said = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                if said.is_empty() {
-                    *said = line;
-                }
-            }
-        });
-        Ok(Self { child, requests: requests.expect("piped"), answers, said, listener: Some(listener), reaped: false })
-    }
-
-    /// How a worker ended that closed its output.
-    fn ending(&mut self) -> String {
-        // What closed its output ends soon; what does not is killed when it is dropped.
-        let status = (0..500).find_map(|_| {
-            std::thread::sleep(Duration::from_millis(10));
-            self.child.try_wait().ok().flatten()
-        });
-        let Some(status) = status else { return "its process closed its output and lives on".into() };
-        self.reaped = true;
-        let status = status.to_string();
-        if let Some(listener) = self.listener.take() {
-            // Ends with the pipe; a panic there has nothing more to say.
-            let _ = listener.join();
-        }
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let hint = if status.contains("SIGKILL") { " (the system does that when memory runs out)" } else { "" };
-        let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-        format!("its process ended, {status}{hint}{said}")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
-        groups.retain(|g| *g != self.child.id());
-        if !self.reaped {
-            kill_group(self.child.id());
-            let _ = self.child.wait();
-        }
+        Process::start(&mut command, Why::First)
+            .map_err(|e| Error::io(&self.program, e, "a worker process could not be started"))
     }
 }
 

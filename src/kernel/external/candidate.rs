@@ -14,7 +14,7 @@
 //! `device_model` and `promote_every` say how a product was accumulated. A process that ends, is late, or answers anything else is an
 //! error of that case, and a new one is started for the next.
 
-use super::process::Process;
+use super::process::{Process, Why};
 use crate::bundle::{Bundle, File, Meta};
 use crate::bundle::{assay, case};
 use crate::kernel::{Answer, Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output, Part};
@@ -92,13 +92,13 @@ impl Candidate {
         let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut process = match waiting {
             Some(p) => p,
-            None => Process::start(Command::new("sh").args(["-c", &self.command]))
+            None => Process::start(Command::new("sh").args(["-c", &self.command]), Why::Last)
                 .map_err(|e| Error::io("sh", e, "the candidate could not be started"))?,
         };
         let request = serde_json::json!({"input": input, "output": output}).to_string();
         let name = self.spec.name;
         let line = process
-            .ask(&request, self.timeout)
+            .ask(&request, Some(self.timeout))
             .map_err(|why| Error::value(format!("candidate `{}`", self.command), why, "one JSON line for the case"))?;
         let understood = understood(name, &line);
         // One that said something else may be out of step.

@@ -20,11 +20,20 @@ pub struct Process {
     answers: Receiver<String>,
     /// It printed a line that is longer than any answer.
     endless: Arc<AtomicBool>,
-    /// The last line on its standard error since it was asked: what a traceback ends with.
+    /// A line on its standard error since it was asked.
     said: Arc<Mutex<String>>,
     listener: Option<std::thread::JoinHandle<()>>,
     /// Waited for: its number may be another process's by now.
     reaped: bool,
+}
+
+/// Which line on standard error says why a child ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// What an abort or a panic of a Rust program begins with.
+    First,
+    /// What a traceback of Python ends with.
+    Last,
 }
 
 /// Process groups of the children that live.
@@ -43,7 +52,7 @@ fn kill_group(group: u32) {
 
 impl Process {
     /// Starts it with its three streams piped. Errors: the system's.
-    pub fn start(command: &mut Command) -> std::io::Result<Self> {
+    pub fn start(command: &mut Command, why: Why) -> std::io::Result<Self> {
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         GROUPS.lock().unwrap_or_else(PoisonError::into_inner).push(child.id());
@@ -66,8 +75,9 @@ impl Process {
             let mut errors = BufReader::new(errors.expect("piped"));
             while let Some(line) = line(&mut errors, &AtomicBool::new(false)) {
                 tracing::info!("child: {line}");
-                if !line.trim().is_empty() {
-                    *heard.lock().unwrap_or_else(PoisonError::into_inner) = line;
+                let mut said = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                if !line.trim().is_empty() && (why == Why::Last || said.is_empty()) {
+                    *said = line;
                 }
             }
         });
@@ -75,12 +85,18 @@ impl Process {
     }
 
     /// Writes a line and waits for one. Errors: how it ended, or that it was late; it is of no more use then.
-    pub fn ask(&mut self, request: &str, limit: Duration) -> Result<String, String> {
+    pub fn ask(&mut self, request: &str, limit: Option<Duration>) -> Result<String, String> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // One that ended before is found out by its answer that never comes.
         let _ = self.requests.write_all(format!("{request}\n").as_bytes()).and_then(|()| self.requests.flush());
+        self.answer(limit)
+    }
+
+    /// Waits for a line that it writes; without a limit until it ends. Errors: those of [`Process::ask`].
+    pub fn answer(&mut self, limit: Option<Duration>) -> Result<String, String> {
+        let Some(limit) = limit else { return self.answers.recv().map_err(|_| self.ending()) };
         self.answers.recv_timeout(limit).map_err(|e| match e {
-            RecvTimeoutError::Timeout => format!("it took longer than {}s and was killed", limit.as_secs_f64()),
+            RecvTimeoutError::Timeout => format!("it took longer than --timeout {}s and was killed", limit.as_secs_f64()),
             RecvTimeoutError::Disconnected => self.ending(),
         })
     }
@@ -141,7 +157,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Process {
-        Process::start(Command::new("sh").args(["-c", script])).unwrap()
+        Process::start(Command::new("sh").args(["-c", script]), Why::Last).unwrap()
     }
     const SOON: Duration = Duration::from_millis(300);
     const LATE: Duration = Duration::from_secs(20);
@@ -149,17 +165,22 @@ mod tests {
     #[test]
     fn lines_are_answered_until_it_ends_and_the_end_says_why() {
         let mut p = shell("read a; echo got $a; read b; echo no such kernel >&2; exit 3");
-        assert_eq!(p.ask("one", LATE).unwrap(), "got one");
-        let e = p.ask("two", LATE).unwrap_err();
+        assert_eq!(p.ask("one", Some(LATE)).unwrap(), "got one");
+        let e = p.ask("two", None).unwrap_err();
         assert!(e.contains("exit status: 3") && e.contains("no such kernel"), "{e}");
+        let abort = "read a; echo why >&2; echo a backtrace >&2; exit 4";
+        for (why, line) in [(Why::First, ": why"), (Why::Last, ": a backtrace")] {
+            let e = Process::start(Command::new("sh").args(["-c", abort]), why).unwrap().ask("x", Some(LATE)).unwrap_err();
+            assert!(e.ends_with(line), "{e}");
+        }
     }
 
     #[test]
     fn what_is_late_is_killed_with_all_it_started() {
         let mut p = shell("sleep 100 & echo $!; read a; wait");
         let child: i32 = p.answers.recv_timeout(LATE).unwrap().parse().unwrap();
-        let e = p.ask("x", SOON).unwrap_err();
-        assert!(e.contains("took longer than 0.3s"), "{e}");
+        let e = p.ask("x", Some(SOON)).unwrap_err();
+        assert!(e.contains("took longer than --timeout 0.3s"), "{e}");
         drop(p);
         // SAFETY: signal 0 only asks whether the process is there. Orphans of the group are reaped by init, so ask for a while.
         let gone = (0..200).any(|_| {
@@ -173,9 +194,9 @@ mod tests {
     #[test]
     fn output_without_end_takes_no_memory_without_end() {
         let mut p = shell("read a; yes | tr -d '\\n'");
-        let e = p.ask("x", LATE).unwrap_err();
+        let e = p.ask("x", Some(LATE)).unwrap_err();
         assert!(e.contains("a line of more than 1048576 bytes"), "{e}");
         let mut p = shell("read a; yes");
-        assert_eq!(p.ask("x", LATE).unwrap(), "y");
+        assert_eq!(p.ask("x", Some(LATE)).unwrap(), "y");
     }
 }
