@@ -155,3 +155,15 @@ fn print(text: &str) {
         std::process::exit(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Names that clash and arguments that are not there, in every verb: clap says so only when it is asked.
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}
