@@ -110,18 +110,36 @@ fn the_catalogue_is_whole() {
     assert!(fault::find("scale_omited:a").is_err());
 }
 
+/// A product that is too large to be tried whole: every fault is tried on some of its rows and columns.
+const LARGE: &str = r#"
+[[cases]]
+name = "large"
+op = ["gemm"]
+shape = ["190x170x288"]
+recipe = ["deepseek_1x128+deepseek_1x128"]
+accumulator = ["f32_pairwise"]
+out = ["bf16"]
+"#;
+
 #[test]
 fn two_faults_at_once_are_taken_apart() {
-    let case = cases(SWEEP, 99).remove(1);
-    let ground = power::Ground::of(&case).unwrap();
+    for (case, first) in
+        [(cases(SWEEP, 99).remove(1), "scale_index:b.next"), (cases(LARGE, 99).remove(0), "scale_rerounded:b.pow2_up")]
+    {
+        taken_apart(&case, first, "addressing:rows_in_pairs");
+    }
+}
+
+fn taken_apart(case: &qassay::sweep::Case, first: &str, second: &str) {
+    let ground = power::Ground::of(case).unwrap();
     let plain = fault::Setting::default();
-    let both = [(fault::find("scale_index:b.next").unwrap(), plain), (fault::find("addressing:rows_in_pairs").unwrap(), plain)];
+    let both = [first, second].map(|name| (fault::find(name).unwrap(), plain));
     let output = fault::inject::inject(&ground.built.job, &both).unwrap().unwrap();
     let judged = evidence::judge(&ground.built, Backend::Cpu, &output, None).unwrap();
     let evidence = fault::Evidence::new(&ground.built.job, &output, Backend::Cpu, &judged);
     let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
     let best = &d.findings.first().unwrap_or_else(|| panic!("{}", d.line())).fault;
-    assert!(best.contains("scale_index:b.next") && best.contains("addressing:rows_in_pairs"), "{}", d.line());
+    assert!(best.contains(first) && best.contains(second), "{}", d.line());
 }
 
 #[test]
@@ -139,4 +157,36 @@ fn what_no_fault_explains_is_unknown_and_located() {
     let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
     assert!(d.findings.is_empty(), "{}", d.line());
     assert!(d.line().starts_with("unknown") && d.line().contains("rows 5…8"), "{}", d.line());
+}
+
+#[test]
+fn what_is_wrong_in_whole_tiles_of_one_sign_is_said() {
+    let case = cases(LARGE, 7).remove(0);
+    let ground = power::Ground::of(&case).unwrap();
+    let mut output = ground.right.clone();
+    let Data::High(t) = &output.parts[0].d else { panic!("a bf16 result") };
+    // Three tiles of 16×16 by a rule nobody has.
+    let tile = |i: usize| [(1, 3), (4, 4), (9, 0)].contains(&(i / 170 / 16, i % 170 / 16));
+    let data = t.data().iter().enumerate().map(|(i, x)| if tile(i) { -1.7 * x } else { *x });
+    output.parts[0].d = Data::High(Tensor::rounded(t.dtype(), t.rows(), t.cols(), data.collect()).unwrap());
+    let judged = evidence::judge(&ground.built, Backend::Cpu, &output, None).unwrap();
+    let evidence = fault::Evidence::new(&ground.built.job, &output, Backend::Cpu, &judged);
+    let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
+    assert!(d.findings.is_empty(), "{}", d.line());
+    assert!(d.line().contains("3 of 132 tiles of 16×16 wrong as a whole"), "{}", d.line());
+    assert_eq!(d.location.tiles, Some((16, 16, 3, 132)));
+}
+
+#[test]
+fn a_right_kernel_has_no_diagnosis() {
+    for case in cases(SWEEP, 12).into_iter().chain(cases(LARGE, 12)) {
+        let ground = power::Ground::of(&case).unwrap();
+        for model in [None, ground.model.as_ref()] {
+            let judged = evidence::judge(&ground.built, Backend::Cpu, &ground.right, model).unwrap();
+            let evidence =
+                fault::Evidence { model, ..fault::Evidence::new(&ground.built.job, &ground.right, Backend::Cpu, &judged) };
+            let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap();
+            assert!(d.is_none(), "{}: {}", case.id(), d.unwrap().line());
+        }
+    }
 }

@@ -5,7 +5,8 @@ catalogue: what `qassay assay` says of these bundles tells whether the catalogue
 
     python3 wrong_kernels.py OUTDIR [SEED]
 
-Every bundle's `note` holds the truth, `class:what`. A right kernel of each op is written too (`right:…`): it must pass.
+Every bundle's `note` holds the truth, `class:what`. A right kernel of each op is written too (`right:…`): it must pass. What no class
+describes is `unknown:…`: the answer has to be "unknown". `score.py` counts the answers.
 Conventions of a bundle: data/bundles/README.md.
 """
 
@@ -152,8 +153,8 @@ def products(rng, m=70, n=83, k=592):
     yield "scale_shared:b.first_half", r, gemm(r, sb=r.sb[np.where(np.arange(n) < (n + 1) // 2, np.arange(n), np.arange(n) - (n + 1) // 2)]), {}
     yield "scale_index:a.not_advancing", g, gemm(g, sa=np.repeat(g.sa[:, :1], g.sa.shape[1], axis=1)), {}
     yield "scale_index:b.next", g, gemm(g, sb=np.roll(g.sb, -1, axis=1)), {}
-    yield "scale_layout:b.transposed", g, gemm(g, sb=g.sb.flatten().reshape(g.sb.shape[::-1]).T.copy()), {}
-    yield "bits_reinterpreted:b.sibling", t, gemm(t, vb=np.nan_to_num(E5M2, nan=0, posinf=0, neginf=0)), {}
+    yield "scale_layout:b.column_major", g, gemm(g, sb=g.sb.flatten().reshape(g.sb.shape[::-1]).T.copy()), {}
+    yield "bits_reinterpreted:b.sibling", t, gemm(t, vb=E5M2), {}
     yield "bits_reinterpreted:a.fnuz", t, gemm(t, va=E4M3 * 0.5), {}
     flushed = np.where(np.abs(E4M3) < 2.0**-6, 0, E4M3)
     # Most columns are small beside the largest: subnormal codes, which matter in the columns of the output that are small too.
@@ -202,6 +203,69 @@ def products(rng, m=70, n=83, k=592):
     yield "silent_skip:zeros", t, np.zeros((m, n)), {}
     yield "silent_skip:bias", t, t.right(), {"bias": t.bias}
     yield "rounding:out.toward_zero", t, bf16_cut(t.right().astype(F)).astype(np.float64), {}
+    yield from more_products(rng, t, r, g, gemm)
+
+
+def more_products(rng, t, r, g, gemm):
+    m, n, k = t.m, t.n, t.k
+    yield "scale_doubled_inverted:b.twice", r, gemm(r, sb=r.sb * r.sb), {}
+    yield "scale_doubled_inverted:a.inverted", g, gemm(g, sa=1 / g.sa), {}
+    past = (t.sb[0, 0] * np.array([0.61, 1.93])).astype(F)
+    yield "stale_state:b.scale_inv", t, gemm(t, sb=np.full_like(t.sb, past[0])), {"b.scale_history": past}
+    down = 2.0 ** np.floor(np.log2(g.sb))
+    yield "scale_rerounded:b.pow2_nearest", g, gemm(g, sb=np.where(g.sb / down < np.sqrt(2), down, 2 * down)), {}
+    yield "scale_shared:b.pairs", g, gemm(g, sb=g.sb[np.arange(n) // 2 * 2]), {}
+    yield "scale_shared:a.last_row", r, gemm(r, sa=np.repeat(r.sa[-1:], m, axis=0)), {}
+    groups = g.sb.shape[1]
+    yield "scale_index:b.half_speed", g, gemm(g, sb=g.sb[:, np.arange(groups) // 2]), {}
+    yield "scale_index:a.reversed", g, gemm(g, sa=g.sa[:, ::-1].copy()), {}
+    along = E4M3[r.qb] * r.sb[np.arange(k) % n, 0].astype(np.float64)
+    yield "scale_layout:b.other_axis", r, r.values(r.qa, r.sa) @ along.T, {}
+    yield "scale_layout:swapped", r, gemm(r, sa=r.sb[np.arange(m) % n], sb=r.sa[np.arange(n) % m]), {}
+    yield "scale_layout:a.transposed", g, gemm(g, sa=g.sa.T.reshape(g.sa.shape)), {}
+    yield "bits_reinterpreted:b.fnuz", g, gemm(g, vb=E4M3 * 0.5), {}
+    first = E4M3.copy()
+    for sign in (0, 0x80):
+        first[sign | 0x79 : sign | 0x7F] = E4M3[sign | 0x78]
+    yield "codec_edge:b.top_binade", g, gemm(g, vb=first), {}
+    eights = g.qb.reshape(n, k // 8, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].reshape(n, k)
+    yield "pack_permute:b.interleaved_8", g, gemm(g, qb=eights), {}
+    cut = np.array(t.qb)
+    cut[:, -1] = 0
+    yield "k_tail:last_element", t, gemm(t, qb=cut), {}
+    over = np.array(t.qa)
+    over[:, -16:] = np.roll(t.qa, -1, axis=0)[:, :16]
+    yield "k_tail:a.overread", t, gemm(t, qa=over), {}
+    half = np.array(g.qa)
+    half[:, k // 2 :] = 0
+    yield "acc_state:half_lost", g, gemm(g, qa=half), {}
+    again = np.array(t.qa)
+    again[:, :] = t.qa[:, np.arange(k) % 64]
+    yield "acc_state:a.reused.64", t, gemm(t, qa=again), {}
+    a, b = t.values(t.qa, t.sa), t.values(t.qb, t.sb)
+    parts = [bf16((a[:, i : i + k // 2] @ b[:, i : i + k // 2].T).astype(F)).astype(np.float64) for i in (0, k // 2)]
+    yield "lowprec_acc:split2.bf16", t, parts[0] + parts[1], {}
+    edge = np.where(np.arange(m)[:, None] >= m // 64 * 64, np.nan, t.right())
+    yield "mn_edge:rows.64.unwritten", t, edge, {}
+    flat = np.full((m, -(-n // 16) * 16), np.nan)
+    flat[:, :n] = t.right()
+    yield "addressing:padded_stride", t, flat.reshape(-1)[: m * n].reshape(m, n), {}
+    yield "addressing:shifted_column", t, np.roll(t.right(), 1, axis=1), {}
+    patch = t.right()
+    patch[8:16, 32:64] = t.right()[16:24, 32:64]
+    yield "race:tile_8x32.neighbour", t, patch, {}
+    poison = t.right()
+    poison[:, -1] = np.nan
+    yield "padding_poison:last_column", t, poison, {}
+    yield "silent_skip:second_half", t, np.where(np.arange(m)[:, None] >= (m + 1) // 2, np.nan, t.right()), {}
+    yield "silent_skip:unwritten", t, np.full((m, n), np.nan), {}
+    # Bugs that no class of the catalogue describes.
+    d = t.right()
+    yield "unknown:squared in one row", t, np.where(np.arange(m)[:, None] == 11, d * np.abs(d), d), {}
+    yield "unknown:noise of 2 %", t, d * (1 + 0.02 * rng.standard_normal((m, n))), {}
+    yield "unknown:gain along columns", t, d * (1 + np.arange(n) / n), {}
+    yield "unknown:K in 7 pieces, the fourth with the wrong sign", t, d - 2 * a[:, 254:339] @ b[:, 254:339].T, {}
+    yield "unknown:offset where positive", t, np.where(d > 0, d + 0.5 * np.abs(d).mean(), d), {}
 
 
 DTYPES = {"float32": "F32", "float16": "F16", "uint8": "U8", "int8": "I8", "int32": "I32", "float64": "F64"}
@@ -248,6 +312,17 @@ def scaled_casts(rng, rows=53, cols=171):
         "sr_broken:out.same_draw": (high, inv, amax),
         "overflow_wrap:out.native": None,
         "scale_omitted:out": (encode(x, E4M3), inv, amax),
+        "scale_doubled_inverted:out.twice": (encode((y * scale).astype(F), E4M3), inv, amax),
+        "bits_reinterpreted:out.sibling": (encode(y, E5M2), inv, amax),
+        "scale_doubled_inverted:out.scale_inv": (right, scale, amax),
+        "stale_state:out.scale": (encode((y * F(0.77)).astype(F), E4M3), inv, amax),
+        "amax_scope:of_codes": (right, inv, F(np.abs(E4M3[right]).max() * inv)),
+        "amax_scope:bf16": (right, inv, bf16(amax)),
+        "rounding:out.up": (np.where(y > 0, np.where(E4M3[low] == y, low, up), low).astype(np.uint8), inv, amax),
+        "silent_skip:zeros": (np.zeros_like(right), inv, amax),
+        "addressing:transposed": (right.T.reshape(rows, cols).copy(), inv, amax),
+        "unknown:two codes too far in columns 40 to 59": (
+            np.where((np.arange(cols) // 20 == 2) & ((right & 0x7F) < 120), right + 2, right).astype(np.uint8), inv, amax),
         "stale_state:out.scale_inv": (right, inv * F(1.21), amax),
     }
     # Values beyond the range wrap into NaN where nothing clamps them.
@@ -295,6 +370,10 @@ def weight_only(rng, m=33, n=48, k=448, g=64):
         "zp_offset:b.minus_one": product(zw - 1),
         "zp_correction:b.omitted": product(zw * 0),
         "zp_correction:b.negated": product(-zw),
+        "zp_correction:b.first_group": product(np.repeat(zw[:, :1], k // g, axis=1)),
+        "zp_offset:b.eight": product(zw - 8),
+        "zp_correction:b.default": product(zw * 0 + 8),
+        "unknown:zero points doubled in odd groups": product(zw * (1 + np.arange(k // g) % 2)),
         "pack_permute:b.pairs": product(zw, pairs),
     }
     for truth, d in cases.items():
@@ -356,7 +435,12 @@ def block_casts(rng, rows=24, cols=512):
         codes = np.where(np.isnan(inv)[:, :, None], 0x7F, codes).astype(np.uint8)
         return codes.reshape(rows, cols), inv
 
-    cases = {"right:block cast": cast(448), "range_rule:recipe.max_240": cast(240), "degenerate_block:nan": cast(448, F(np.nan))}
+    cases = {
+        "right:block cast": cast(448),
+        "range_rule:recipe.max_240": cast(240),
+        "range_rule:recipe.max_half": cast(224),
+        "degenerate_block:nan": cast(448, F(np.nan)),
+    }
     for truth, (codes, inv) in cases.items():
         tensors = {"a": x, "out.codes": codes, "out.scale_inv": inv}
         yield truth, tensors, {"op": "cast", "out.format": "e4m3", "out.granularity": "group:128", "recipe": "te_block_1x128_fp32"}
@@ -375,8 +459,8 @@ def main():
         count += 1
 
     for truth, o, d, more in products(rng):
-        rounded = d if truth.startswith("rounding") else bf16(d.astype(F)).astype(np.float64)
-        result = rounded.astype(F) if truth.startswith("lowprec") else as_bf16_bits(rounded)
+        # Partial sums in 16 bits show in a wide result; the others are stored in bf16, as kernels do.
+        result = d.astype(F) if truth.startswith("lowprec") else as_bf16_bits(d if truth.startswith("rounding") else bf16(d.astype(F)))
         save(truth, {**o.tensors(), **more, "out": result}, o.meta())
     for family in (scaled_casts, weight_only, grouped, block_casts):
         for truth, tensors, meta in family(rng):

@@ -29,7 +29,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let (mut verdicts, mut rows, mut maps, mut unreadable) = (Vec::new(), Vec::new(), Vec::new(), false);
+    let (mut verdicts, mut unreadable) = (Vec::new(), false);
+    let (mut rows, mut maps, mut locations) = (Vec::new(), Vec::new(), Vec::new());
     for path in &args.bundles {
         match judge(path) {
             Ok((bundle, found)) => {
@@ -40,6 +41,7 @@ pub fn run(args: Args) -> Result<u8> {
                 if args.html.is_some() {
                     rows.push(answer::row(&bundle, &found));
                     maps.push(answer::map(&bundle, &found)?);
+                    locations.extend(found.diagnosis.as_ref().map(|d| (path.display().to_string(), d.location.clone())));
                 }
                 verdicts.push(answer::verdict(&found));
             }
@@ -51,7 +53,7 @@ pub fn run(args: Args) -> Result<u8> {
         }
     }
     if let Some(path) = &args.html {
-        let page = report::page(rows, &maps, &format!("qassay {}\n", env!("CARGO_PKG_VERSION")));
+        let page = report::page(rows, &maps, &locations, &format!("qassay {}\n", env!("CARGO_PKG_VERSION")));
         std::fs::write(path, page).with_context(|| format!("{}: name a file that can be written", path.display()))?;
     }
     Ok(if unreadable {

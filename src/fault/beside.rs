@@ -24,7 +24,10 @@ macro_rules! ignores {
 #[rustfmt::skip]
 pub const FAULTS: &[Fault] = &[
     beside!(ScaleOmitted, "out.scale_inv", "scale_inv is written as 1", |_, o, _| scale_inv(o, |_| 1.0)),
-    beside!(ScaleDoubledInverted, "out.scale_inv", "scale is written where scale_inv belongs", |_, o, _| scale_inv(o, |s| 1.0 / s)),
+    beside!(ScaleDoubledInverted, "out.scale_inv", "scale is written where scale_inv belongs", |job, o, _| match &job.out {
+        OutSpec::Scaled { scale, .. } if scale.len() == 1 => scale_inv(o, |s| scale[0].unwrap_or(1.0 / s)),
+        _ => scale_inv(o, |s| 1.0 / s),
+    }),
     Fault { settings: gains, ..beside!(StaleState, "out.scale_inv", "scale_inv is of an earlier step", |_, o, s| scale_inv(o, |x| x * s.by as f32)) },
     Fault { settings: gains, ..beside!(StaleState, "amax", "amax is of an earlier step", |_, o, s| amax(o, |a| a * s.by as f32)) },
     beside!(StaleState, "transpose", "the transposed copy is of an earlier step", |_, o, _| transpose(o, |p| {

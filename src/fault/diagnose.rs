@@ -3,7 +3,7 @@
 
 use super::inject::Set;
 use super::locate::{self, Location};
-use super::predict::{Fit, Scene};
+use super::predict::{Fit, Prediction, Scene};
 use super::settings::{self, Gains};
 use super::{Class, Evidence, How, faults};
 use crate::Result;
@@ -38,12 +38,11 @@ pub struct Finding {
 /// The answer for one result.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Diagnosis {
-    /// What was found, best first; empty when nothing in the catalogue explains the error to rounding.
+    /// What was found, and behind it every other fault that would have written the same here, to rounding; empty when nothing in the
+    /// catalogue explains the error to rounding.
     pub findings: Vec<Finding>,
     /// The best of what does not suffice, when nothing does; else the next best explanation.
     pub runner_up: Option<Finding>,
-    /// Other faults that would have written exactly the same here.
-    pub same_result: Vec<String>,
     /// Where the error lives.
     pub location: Location,
 }
@@ -58,10 +57,11 @@ impl Diagnosis {
         };
         let next =
             self.runner_up.as_ref().map_or(String::new(), |r| format!("; next: {} {:.1} %", r.fault, 100.0 * r.explains));
-        let also = if self.same_result.is_empty() {
+        let also: Vec<&str> = self.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
+        let also = if also.is_empty() {
             String::new()
         } else {
-            format!("; the same here: {}", self.same_result.join(", "))
+            format!("; the same result here, so not told apart: {}", also.join(", "))
         };
         format!("{} ({}; {:.2} %{next}{also}; look at {})", best.fault, best.detail, 100.0 * best.explains, best.look)
     }
@@ -71,16 +71,20 @@ impl Diagnosis {
 struct Tried {
     set: Vec<Set>,
     fit: Fit,
+    /// Kept where it is accepted.
+    prediction: Option<Prediction>,
+    fitted: bool,
     freedom: usize,
 }
 
 impl Tried {
-    /// Larger is better: accepted first, then nothing left, then few numbers fitted, then what it explains.
+    /// Larger is better: accepted first, then nothing left (but for a number taken from the result), then few numbers fitted, then what
+    /// it explains.
     fn key(&self) -> (bool, bool, std::cmp::Reverse<usize>, f64) {
         let f = &self.fit;
         (
             f.accepted(),
-            f.accepted() && f.exact,
+            f.accepted() && f.exact && !self.fitted,
             std::cmp::Reverse(if f.accepted() { self.freedom } else { 0 }),
             f.share - f.misses * 1e-3,
         )
@@ -110,7 +114,8 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         let parameters =
             |(f, s): &Set| usize::from(s.by != 1.0) + usize::from(super::place::is_placed(f)) + usize::from(s.at > 0);
         let freedom = set.iter().map(parameters).sum::<usize>() + usize::from(fitted) + 2 * (set.len() - 1);
-        scene.fit(&set, fitted).map(|fit| Tried { set, fit, freedom })
+        let (fit, prediction) = scene.fit(&set, fitted)?;
+        Some(Tried { set, fit, prediction: fit.accepted().then_some(prediction), fitted, freedom })
     };
     let singles: Vec<(Set, bool)> =
         faults().flat_map(|f| settings::of(f, &scene, &gains).into_iter().map(move |(s, fitted)| ((f, s), fitted))).collect();
@@ -119,9 +124,9 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     tried.sort_by(better);
     if !tried.first().is_some_and(|t| t.fit.accepted()) {
         let mut pairs = Vec::new();
-        for first in tried.iter().filter(|t| t.fit.share > 0.1).take(6) {
+        for first in promising(&tried, clean.outside) {
             for (second, _) in singles.iter().filter(|(s, fitted)| !fitted && s.0.class != Class::VacuousOracle) {
-                if !std::ptr::eq(first.set[0].0, second.0) && compatible(first.set[0], *second) {
+                if first.set[0].0 != second.0 && compatible(first.set[0], *second) {
                     pairs.push(vec![first.set[0], *second]);
                 }
             }
@@ -131,16 +136,35 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         tried.sort_by(better);
     }
     let describe = |t: &Tried| finding(t, &scene);
-    let accepted = tried.first().is_some_and(|t| t.fit.accepted());
-    let same = |t: &&Tried| accepted && t.fit.exact && tried[0].fit.exact && t.set.len() == tried[0].set.len();
-    let same_result = tried.iter().skip(1).filter(same).map(|t| describe(t).fault).collect();
-    let other = tried.iter().skip(usize::from(accepted)).find(|t| !(accepted && t.fit.exact && tried[0].fit.exact));
-    Ok(Some(Diagnosis {
-        findings: tried.iter().take(1).filter(|t| t.fit.accepted()).map(describe).collect(),
-        runner_up: other.filter(|t| t.fit.share > 0.0).map(describe),
-        same_result,
-        location: locate::locate(&scene),
-    }))
+    // The bits tell apart what rounds differently; where no bits fit, only what is apart by more than rounding is.
+    let same = |t: &Tried| match (tried[0].prediction.as_ref(), &t.prediction) {
+        (Some(best), Some(p)) => t.set.len() == tried[0].set.len() && t.fit.exact >= tried[0].fit.exact && scene.alike(best, p),
+        _ => false,
+    };
+    let is_same: Vec<bool> = tried.iter().map(same).collect();
+    let mut findings: Vec<Finding> = Vec::new();
+    for f in tried.iter().zip(&is_same).filter(|(_, same)| **same).map(|(t, _)| describe(t)) {
+        if !findings.iter().any(|x| x.fault == f.fault) {
+            findings.push(f);
+        }
+    }
+    let other = tried.iter().zip(&is_same).find(|(_, same)| !**same).map(|(t, _)| t).filter(|t| t.fit.share > 0.0);
+    let runner_up = other.map(describe).filter(|o| !findings.iter().any(|f| f.fault == o.fault));
+    Ok(Some(Diagnosis { findings, runner_up, location: locate::locate(&scene) }))
+}
+
+/// The faults that are tried together with every other: those that explain most, and those that set most elements right. A second
+/// fault that breaks some elements altogether hides how much the first explains, but not how many it sets right.
+fn promising(tried: &[Tried], outside: usize) -> Vec<&Tried> {
+    let mut first: Vec<&Tried> = tried.iter().filter(|t| t.fit.share > 0.1).take(5).collect();
+    let mut by_count: Vec<&Tried> = tried.iter().filter(|t| t.fit.outside < outside).collect();
+    by_count.sort_by_key(|t| t.fit.outside);
+    for t in by_count.into_iter().take(5) {
+        if !first.iter().any(|f| f.set == t.set) {
+            first.push(t);
+        }
+    }
+    first
 }
 
 /// Two faults that do not undo each other: one of each place in the kernel, or both of what is read.

@@ -6,7 +6,7 @@ use super::{Class, Element, Fault, How, Setting, plain};
 use crate::Format;
 use crate::format::{Overflow, Rounding};
 use crate::input::philox::Stream;
-use crate::kernel::Job;
+use crate::kernel::{Job, OutSpec};
 
 macro_rules! encodes {
     ($class:ident, $variant:literal, $help:literal, $code:expr) => {
@@ -20,7 +20,7 @@ pub const FAULTS: &[Fault] = &[
     encodes!(ScaleDoubledInverted, "out.twice", "the output's scale is applied twice", |_, e, _| scaled(e).map(|e| nearest(e, ratio(e).mul_add(e.y, 0.0)))),
     encodes!(ScaleDoubledInverted, "out.inverted", "the output is divided by its scale", |_, e, _| scaled(e).map(|e| nearest(e, if e.y == 0.0 { e.y } else { e.v / ratio(e) }))),
     Fault { settings: gains, ..encodes!(StaleState, "out.scale", "the output is scaled by an earlier step's scale; scale_inv is this step's",
-        |_, e, s| scaled(e).map(|e| nearest(e, e.y * s.by))) },
+        |job, e, s| scaled(e).filter(|_| matches!(job.out, OutSpec::Scaled { .. })).map(|e| nearest(e, e.y * s.by))) },
     encodes!(ScaleRerounded, "out.pow2_down", "the output's scale is cut to a power of two after scale_inv was written",
         |_, e, _| scaled(e).map(|e| nearest(e, if e.v == 0.0 || !e.v.is_finite() { e.y } else { e.v * ratio(e).log2().floor().exp2() }))),
     encodes!(BitsReinterpreted, "out.sibling", "the result is encoded in the sibling format",

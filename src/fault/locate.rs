@@ -3,8 +3,9 @@
 use super::edit::{Side, operand};
 use super::inject::is_product;
 use super::predict::Scene;
-use crate::kernel::Operand;
+use crate::kernel::{Data, Operand};
 use crate::op::Op;
+use crate::{Overflow, Rounding, Zero};
 
 /// Where an error lives.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -18,9 +19,18 @@ pub struct Location {
     pub k: Vec<f64>,
     /// The share of wrong elements by magnitude of the right value: eighths of the elements, smallest first.
     pub magnitudes: Vec<f64>,
+    /// The share of wrong elements by the right code, codes in order, sixteenths of those a format has (quantized results).
+    pub codes: Vec<f64>,
+    /// The share of wrong elements among the negative and the positive right values.
+    pub signs: [f64; 2],
+    /// Height and width of the largest tiles that are wrong as a whole, how many are, and of how many.
+    pub tiles: Option<(usize, usize, usize, usize)>,
     /// The mean sign of (actual − right)·right of the wrong elements: −1 all too small, 1 all too large.
     pub outward: f64,
 }
+
+/// Tiles that kernels compute or store by, largest first.
+const TILES: [(usize, usize); 8] = [(128, 128), (64, 64), (128, 32), (32, 32), (16, 64), (16, 32), (8, 32), (16, 16)];
 
 /// Slices of K that are told apart.
 const SLICES: usize = 16;
@@ -60,8 +70,15 @@ pub fn locate(scene: &Scene) -> Location {
     let signs = wrong.iter().map(|i| (j.actual[*i] - ideal[*i]) * ideal[*i]).filter(|x| !x.is_nan() && *x != 0.0);
     let (count, sum) = signs.fold((0usize, 0.0), |(c, s), x| (c + 1, s + x.signum()));
     let outward = if count > 0 { sum / count as f64 } else { 0.0 };
+    let signs = [-1.0, 1.0].map(|sign| {
+        let of: Vec<usize> = (0..n).filter(|i| ideal[*i] * sign > 0.0).collect();
+        of.iter().filter(|i| is_wrong[**i]).count() as f64 / of.len().max(1) as f64
+    });
     let mut location = Location {
         words: String::new(),
+        signs,
+        codes: by_code(scene, &is_wrong),
+        tiles: TILES.iter().find_map(|(h, w)| whole_tiles(&is_wrong, rows, cols, *h, *w)),
         rows: share(rows, &|i| i / cols),
         cols: share(cols, &|i| i % cols),
         k: by_slice(scene, &j.actual, ideal).unwrap_or_default(),
@@ -101,6 +118,19 @@ fn words(l: &Location, wrong: &[usize], rows: usize, cols: usize, actual: &[f64]
     } else if small > 4.0 * large + 0.01 {
         text.push("mostly small values".into());
     }
+    if let Some((h, w, wrong, all)) = l.tiles {
+        text.push(format!("{wrong} of {all} tiles of {h}×{w} wrong as a whole, nothing else"));
+    }
+    match l.signs {
+        [0.0, positive] if positive > 0.0 => text.push("no negative value".into()),
+        [negative, 0.0] if negative > 0.0 => text.push("no positive value".into()),
+        _ => {}
+    }
+    let hit = l.codes.iter().filter(|c| **c > 0.0).count();
+    if (1..=4).contains(&hit) {
+        let which: Vec<String> = (0..l.codes.len()).filter(|c| l.codes[*c] > 0.0).map(|c| (c + 1).to_string()).collect();
+        text.push(format!("only codes of sixteenth {} of the format's", which.join(", ")));
+    }
     if l.outward.abs() > 0.9 {
         text.push(if l.outward > 0.0 { "too large in magnitude" } else { "too small in magnitude" }.into());
     }
@@ -135,4 +165,38 @@ fn by_slice(scene: &Scene, actual: &[f64], ideal: &[f64]) -> Option<Vec<f64>> {
         }
     }
     Some(sums.into_iter().map(|(dot, size)| if size * energy > 0.0 { dot * dot / (size * energy) } else { 0.0 }).collect())
+}
+
+/// The share of wrong elements by the code that is right, in sixteenths of the codes of the format; none where the result has no codes.
+fn by_code(scene: &Scene, is_wrong: &[bool]) -> Vec<f64> {
+    let (Some(j), Some(part)) = (scene.evidence.judged.first(), scene.evidence.output.parts.first()) else { return Vec::new() };
+    let Data::Quantized(q) = &part.d else { return Vec::new() };
+    if !matches!(q.zero(), Zero::None) {
+        return Vec::new();
+    }
+    let (mut wrong, mut all) = ([0usize; 16], [0usize; 16]);
+    for (i, is_wrong) in is_wrong.iter().enumerate() {
+        let scale =
+            f64::from(q.scale_inv()[q.scale_index(i / q.cols(), i % q.cols())]) * q.global_scale_inv().map_or(1.0, f64::from);
+        let code =
+            q.format().encode(j.bound.out().round(i, j.bound.ideal()[i]) / scale, Rounding::NearestEven, Overflow::Saturate);
+        let group = (code as usize * 16) >> q.format().bits();
+        all[group] += 1;
+        wrong[group] += usize::from(*is_wrong);
+    }
+    wrong.iter().zip(all).map(|(w, n)| *w as f64 / n.max(1) as f64).collect()
+}
+
+/// Tiles of h×w that are wrong as a whole when all that is wrong is in such tiles: (h, w, how many, of how many).
+fn whole_tiles(is_wrong: &[bool], rows: usize, cols: usize, h: usize, w: usize) -> Option<(usize, usize, usize, usize)> {
+    let (down, across) = (rows.div_ceil(h), cols.div_ceil(w));
+    (down * across > 1).then_some(())?;
+    let mut counts = vec![(0usize, 0usize); down * across];
+    for (i, is_wrong) in is_wrong.iter().enumerate() {
+        let tile = &mut counts[i / cols / h * across + i % cols / w];
+        *tile = (tile.0 + usize::from(*is_wrong), tile.1 + 1);
+    }
+    let hit: Vec<&(usize, usize)> = counts.iter().filter(|(wrong, _)| *wrong > 0).collect();
+    let whole = hit.iter().all(|(wrong, n)| *wrong as f64 > 0.9 * *n as f64);
+    (whole && hit.len() < counts.len()).then_some((h, w, hit.len(), counts.len()))
 }

@@ -123,6 +123,13 @@ impl Fault {
     }
 }
 
+/// One fault is another when their names are.
+impl PartialEq for Fault {
+    fn eq(&self, other: &Self) -> bool {
+        (self.class, self.variant) == (other.class, other.variant)
+    }
+}
+
 /// Every fault, family by family.
 pub const FAULTS: &[&[Fault]] = &[
     scale::FAULTS,

@@ -17,6 +17,7 @@ pub const FAULTS: &[Fault] = &[
     places!(MnEdge, "columns.16.zero", "the last N mod 16 columns are zero", |_, s, _| columns_past(s, 16, Source::Zero), plain),
     places!(MnEdge, "columns.64.zero", "the last N mod 64 columns are zero", |_, s, _| columns_past(s, 64, Source::Zero), plain),
     places!(MnEdge, "columns.16.unwritten", "the last N mod 16 columns are not stored", |_, s, _| columns_past(s, 16, Source::Unwritten), plain),
+    places!(MnEdge, "columns.64.unwritten", "the last N mod 64 columns are not stored", |_, s, _| columns_past(s, 64, Source::Unwritten), plain),
     places!(MnEdge, "columns.32.overhang", "the last tile of 32 columns is stored whole: it overwrites the next row's start", |_, s, _| overhang(s, 32), plain),
     places!(MnEdge, "rows.16.repeated", "the last tile of 16 rows starts where the one before did", |_, s, _| repeated(s, 16), plain),
     places!(Addressing, "transposed", "the result is stored in column-major order", |_, s, _| transposed(s), plain),

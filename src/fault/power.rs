@@ -69,20 +69,22 @@ pub fn setting(fault: &Fault, job: &Job, number: usize) -> Option<super::Setting
     (!all.is_empty()).then(|| all[number % all.len()])
 }
 
-/// Scales of three earlier steps, of which the fault may have used one.
-fn history(job: &Job, (fault, s): Set) -> Option<History> {
+/// Scales of three earlier steps, of which the fault used one; those of the other operand never were what it used.
+fn history(job: &Job, (fault, _): Set) -> Option<History> {
     (fault.class == Class::StaleState).then_some(())?;
-    let past = |now: f32| -> Vec<f32> { super::scale::gains(job).iter().map(|g| (f64::from(now) * g.by) as f32).collect() };
-    let of = |side| match super::edit::quantized(job, side).map(crate::QTensor::scale_inv) {
-        Some([one]) => past(*one),
+    let past = |now: f32, of: &str| -> Vec<f32> {
+        let other = if fault.variant.starts_with(of) { 1.0 } else { 0.9173 };
+        super::scale::gains(job).iter().map(|g| (f64::from(now) * g.by * other) as f32).collect()
+    };
+    let of = |side, name| match super::edit::quantized(job, side).map(crate::QTensor::scale_inv) {
+        Some([one]) => past(*one, name),
         _ => Vec::new(),
     };
     let out = match &job.out {
-        OutSpec::Scaled { scale, .. } => scale.first().copied().flatten().map_or(Vec::new(), past),
+        OutSpec::Scaled { scale, .. } => scale.first().copied().flatten().map_or(Vec::new(), |s| past(s, "out")),
         _ => Vec::new(),
     };
-    let _ = s;
-    Some(History { a: of(super::edit::Side::A), b: of(super::edit::Side::B), out })
+    Some(History { a: of(super::edit::Side::A, "a."), b: of(super::edit::Side::B, "b."), out })
 }
 
 /// Whether every bit of two outputs is the same, NaNs as a class.
@@ -150,7 +152,7 @@ fn name(evidence: Evidence, fault: &Fault, limit: Duration) -> Result<Named> {
     };
     let best = d.findings.first();
     let truth = fault.name();
-    let named = |what: &dyn Fn(&str) -> bool| best.is_some_and(|b| what(&b.fault)) || d.same_result.iter().any(|s| what(s));
+    let named = |what: &dyn Fn(&str) -> bool| d.findings.iter().any(|f| what(&f.fault));
     let prefix = format!("{}:", fault.class.name());
     Ok(Named {
         class: best.filter(|b| !b.fault.contains(" + ")).map(|b| b.class),

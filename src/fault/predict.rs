@@ -3,11 +3,12 @@
 
 use super::inject::{Set, canary, is_product, read, shape_of, unrounded, written};
 use super::subset::{self, Sample};
-use super::{Evidence, How, Shape, Source};
+use super::{Evidence, Fault, How, Shape, Source};
 use crate::kernel::{Data, Job, Output};
 use crate::op::{self, Args64};
 use crate::sweep::evidence::values;
 use crate::{Result, Tensor};
+use std::sync::OnceLock;
 
 /// Errors count in steps of the output, up to this many.
 const CAP: f64 = 1e4;
@@ -37,24 +38,29 @@ impl Fit {
     }
 }
 
-/// One vector of what was written, with what may differ.
-struct Component {
+/// One vector of what was written.
+pub struct Component {
     name: &'static str,
     values: Vec<f64>,
 }
+
+/// What a kernel would have written: of the sampled elements, and beside them.
+pub type Prediction = Vec<Component>;
 
 /// Everything that stays the same while faults are tried.
 pub struct Scene<'a> {
     pub evidence: Evidence<'a>,
     pub sample: Sample,
     pub shape: Shape,
-    actual: Vec<Component>,
-    clean: Vec<Component>,
+    actual: Prediction,
+    clean: Prediction,
     /// Largest bound of the right result over the magnitude of its sum (products).
     relative: f64,
     /// Bound of every sampled element of all parts, and which part and element it is.
     radius: Vec<f64>,
     places: Vec<(usize, usize)>,
+    /// √(Σa²b²) of every sampled element: how large partial sums get.
+    partial: OnceLock<Vec<f64>>,
 }
 
 /// Multiply-adds of a product that is computed whole for each fault.
@@ -85,6 +91,7 @@ impl<'a> Scene<'a> {
             relative: 0.0,
             radius: Vec::new(),
             places: Vec::new(),
+            partial: OnceLock::new(),
             sample,
         };
         let (mut relative, magnitude) = (0.0f64, if product { scene.magnitude(job)? } else { Vec::new() });
@@ -110,12 +117,17 @@ impl<'a> Scene<'a> {
 
     /// Σ|a||b| of every sampled element of a product of this job.
     fn magnitude(&self, job: &Job) -> Result<Vec<f64>> {
+        self.sums_of(job, f64::abs)
+    }
+
+    /// Σf(a)f(b) of every sampled element of a product of this job.
+    fn sums_of(&self, job: &Job, f: fn(f64) -> f64) -> Result<Vec<f64>> {
         let Some(part) = subset::product(job, &self.sample) else { return Ok(Vec::new()) };
         let o = &part.operands;
-        let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x).abs()).collect());
+        let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f(f64::from(*x))).collect());
         let args = Args64 {
-            a: o.a[0].to_f64().mapv(f64::abs),
-            b: o.b.as_ref().map(|b| b.to_f64().mapv(f64::abs)),
+            a: o.a[0].to_f64().mapv(f),
+            b: o.b.as_ref().map(|b| b.to_f64().mapv(f)),
             bias: vector(&o.bias),
             offs: o.offs.clone(),
             ..Args64::default()
@@ -132,8 +144,43 @@ impl<'a> Scene<'a> {
         written(&part, faults)
     }
 
+    /// As [`Self::written`] where elements are moved and the sample is a part: each is computed where it comes from. `None`: they come from
+    /// too many lines.
+    fn written_elsewhere(&self, faults: &[Set]) -> Result<Option<Prediction>> {
+        let job = self.evidence.job;
+        let (places, others): (Vec<Set>, Vec<Set>) = faults.iter().copied().partition(|(f, _)| matches!(f.how, How::Places(_)));
+        let [(Fault { how: How::Places(places), .. }, setting)] = places[..] else { return Ok(None) };
+        let Some(moves) = places(job, self.shape, setting) else { return Ok(None) };
+        let cols = self.shape.cols;
+        let sources: Vec<Source> = self.sample.indices(cols).map(|i| moves(i / cols, i % cols)).collect();
+        let lines = |of: fn(&Source) -> Option<usize>| {
+            let mut all: Vec<usize> = sources.iter().filter_map(of).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        let rows = lines(|s| if let Source::From(i, _) = s { Some(*i) } else { None });
+        let columns = lines(|s| if let Source::From(_, j) = s { Some(*j) } else { None });
+        if rows.is_empty() || columns.is_empty() || rows.len() * columns.len() > 4 * sources.len() {
+            return Ok(None);
+        }
+        let there = Sample { rows, cols: columns, whole: false };
+        let Some(part) = read(job, &others).and_then(|changed| subset::product(&changed, &there)) else { return Ok(None) };
+        let Some(output) = written(&part, &others)? else { return Ok(None) };
+        let (format, computed) = (self.evidence.judged[0].bound.out().format(), values(&output.parts[0].d));
+        let at = |all: &[usize], line: usize| all.partition_point(|x| *x < line);
+        let value = |s: &Source| match s {
+            Source::From(i, j) => computed[at(&there.rows, *i) * there.cols.len() + at(&there.cols, *j)],
+            Source::Zero => 0.0,
+            Source::Unwritten => format.decode(canary(format)),
+        };
+        let mut all = self.components(&output, false);
+        all[0].values = sources.iter().map(value).collect();
+        Ok(Some(all))
+    }
+
     /// The vectors of an output: `sampled` says that it is the whole one, to be taken at the sample.
-    fn components(&self, o: &Output, take: bool) -> Vec<Component> {
+    fn components(&self, o: &Output, take: bool) -> Prediction {
         let mut all = Vec::new();
         let mut add = |name, values: Vec<f64>| all.push(Component { name, values });
         let wide = |v: &[f32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
@@ -179,48 +226,55 @@ impl<'a> Scene<'a> {
 
     /// Whether the right result is what was written, to rounding.
     pub fn clean_fit(&self) -> Fit {
-        self.compare(&self.clean, &self.radius, false)
+        self.compare(&self.actual, &self.clean, &self.radius, false)
     }
 
-    /// How well these faults explain what was written. `None`: one does not apply, or changes nothing here. `fitted` says that a
-    /// number in their settings was taken from the result, so that a rounding may fall the other way.
-    pub fn fit(&self, faults: &[Set], fitted: bool) -> Option<Fit> {
+    /// Whether nobody could tell which of two was written: equal to rounding.
+    pub fn alike(&self, a: &Prediction, b: &Prediction) -> bool {
+        same(a, b) || self.compare(a, b, &self.radius, false).is_rounding()
+    }
+
+    /// How well these faults explain what was written, and what they would have written. `None`: one does not apply, or changes
+    /// nothing here. `fitted` says that a number in their settings was taken from the result, so that a rounding may fall the other way.
+    pub fn fit(&self, faults: &[Set], fitted: bool) -> Option<(Fit, Prediction)> {
         let places = faults.iter().any(|(f, _)| matches!(f.how, How::Places(_)));
-        let (predicted, radius) = if places && !self.sample.whole {
-            if faults.len() > 1 {
-                return None;
-            }
-            (self.moved(faults[0])?, self.radius.clone())
-        } else {
-            let output = self.written(faults).ok()??;
-            let radius = match is_product(self.evidence.job.op) && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
-                // The bound grows with what is summed.
-                true => self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative).collect(),
-                false => self.radius.clone(),
-            };
-            (self.components(&output, false), self.joined_radius(faults, radius))
+        let predicted = match places && !self.sample.whole {
+            true if faults.len() == 1 => self.moved(faults[0])?,
+            true => self.written_elsewhere(faults).ok()??,
+            false => self.components(&self.written(faults).ok()??, false),
         };
         if same(&predicted, &self.clean) {
             return None;
         }
-        Some(self.compare(&predicted, &radius, fitted))
+        let radius = match is_product(self.evidence.job.op) && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
+            // The bound grows with what is summed.
+            true => self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative).collect(),
+            false => self.radius.clone(),
+        };
+        let fit = self.compare(&self.actual, &predicted, &self.joined_radius(faults, radius), fitted);
+        Some((fit, predicted))
     }
 
-    /// Partial sums kept in a narrow type may each fall the other way.
+    /// Partial sums kept in a narrow type may each fall the other way; they are as large as the result, or as sums of its terms at random
+    /// signs get.
     fn joined_radius(&self, faults: &[Set], mut radius: Vec<f64>) -> Vec<f64> {
+        let squares = || self.sums_of(self.evidence.job, |x| x * x).unwrap_or_default();
         for (fault, _) in faults {
             if let How::Sums { ulp, .. } = fault.how
+                && ulp > 0.0
                 && self.evidence.model.is_none()
             {
-                let ideal = &self.clean[0].values;
-                radius.iter_mut().zip(ideal).for_each(|(r, d)| *r = 2.0 * *r + ulp * d.abs());
+                let partial = self.partial.get_or_init(|| squares().into_iter().map(f64::sqrt).collect());
+                for (i, (r, d)) in radius.iter_mut().zip(&self.clean[0].values).enumerate() {
+                    *r = 2.0 * *r + ulp * d.abs().max(partial.get(i).map_or(0.0, |p| 2.0 * p));
+                }
             }
         }
         radius
     }
 
     /// A result whose elements are moved, from the right values of all of it.
-    fn moved(&self, (fault, setting): Set) -> Option<Vec<Component>> {
+    fn moved(&self, (fault, setting): Set) -> Option<Prediction> {
         let How::Places(places) = fault.how else { return None };
         let moves = places(self.evidence.job, self.shape, setting)?;
         let j = &self.evidence.judged[0];
@@ -230,21 +284,22 @@ impl<'a> Scene<'a> {
             Source::Zero => 0.0,
             Source::Unwritten => out.format().decode(canary(out.format())),
         };
-        let mut all: Vec<Component> = self.clean.iter().map(|c| Component { name: c.name, values: c.values.clone() }).collect();
+        let mut all: Prediction = self.clean.iter().map(|c| Component { name: c.name, values: c.values.clone() }).collect();
         all[0].values = self.sample.indices(cols).map(value).collect();
         Some(all)
     }
 
-    fn compare(&self, predicted: &[Component], radius: &[f64], fitted: bool) -> Fit {
+    fn compare(&self, actual: &[Component], predicted: &[Component], radius: &[f64], fitted: bool) -> Fit {
         let mut fit = Fit { share: 0.0, outside: 0, misses: 0.0, allowed: 0.0, exact: true };
         let (mut wrong, mut explained, mut elements, mut missed) = (0usize, 0.0, 0usize, 0usize);
-        for (a, (p, clean)) in self.actual.iter().zip(predicted.iter().zip(&self.clean)) {
+        for (a, (p, clean)) in actual.iter().zip(predicted.iter().zip(&self.clean)) {
             if a.name != p.name || a.values.len() != p.values.len() {
                 fit.outside += a.values.len().max(1);
                 fit.exact = false;
                 continue;
             }
             let main = a.name == "d";
+            let signs = main && self.bits_known();
             // Beside the result: exact, to f32 rounding where the result is not.
             let loose = radius.iter().any(|r| *r > 0.0);
             let tolerance = |i: usize| match main {
@@ -257,11 +312,11 @@ impl<'a> Scene<'a> {
                 let (x, y) = (a.values[i], p.values[i]);
                 let (r, step) = tolerance(i);
                 let unit = if r + step > 0.0 { r + step } else { 1e-6 * clean.values[i].abs().max(1e-30) };
-                before += error(x, clean.values[i], unit);
-                after += error(x, y, unit);
-                let equal = x == y || (x.is_nan() && y.is_nan());
+                before += error(x, clean.values[i], unit, signs);
+                after += error(x, y, unit, signs);
+                let equal = error(x, y, unit, signs) == 0.0;
                 let slack = if r > 0.0 || fitted || !main { step } else { 0.0 };
-                let near = equal || r == f64::INFINITY || (x - y).abs() <= 2.0 * r + slack * (1.0 + 1e-9);
+                let near = x == y || equal || r == f64::INFINITY || (x - y).abs() <= 2.0 * r + slack * (1.0 + 1e-9);
                 fit.outside += usize::from(!near);
                 fit.exact &= equal;
                 if main {
@@ -295,9 +350,15 @@ impl<'a> Scene<'a> {
     pub fn worst(&self) -> Option<(usize, usize)> {
         let (a, c) = (&self.actual[0].values, &self.clean[0].values);
         let n = self.sample.rows.len() * self.sample.cols.len();
-        let errors = (0..n.min(a.len())).map(|i| error(a[i], c[i], self.spacing(i, c[i]).max(1e-30)));
+        let signs = self.bits_known();
+        let errors = (0..n.min(a.len())).map(|i| error(a[i], c[i], self.spacing(i, c[i]).max(1e-30), signs));
         let (i, e) = errors.enumerate().max_by(|x, y| x.1.total_cmp(&y.1))?;
         (e > 0.0).then(|| (self.sample.rows[i / self.sample.cols.len()], self.sample.cols[i % self.sample.cols.len()]))
+    }
+
+    /// Zeros of the other sign are wrong only where every bit is known.
+    fn bits_known(&self) -> bool {
+        self.evidence.model.is_some()
     }
 
     /// What was written and what is right of a vector beside the result.
@@ -307,9 +368,13 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A squared error in units, capped; what is not a number where a number belongs counts in full.
-fn error(a: f64, p: f64, unit: f64) -> f64 {
-    if a == p || (a.is_nan() && p.is_nan()) {
+/// A squared error in units, capped; what is not a number where a number belongs counts in full, a zero of the other sign (where
+/// `signs` count) as one unit.
+fn error(a: f64, p: f64, unit: f64, signs: bool) -> f64 {
+    if a == p {
+        return f64::from(u8::from(signs && a.is_sign_negative() != p.is_sign_negative()));
+    }
+    if a.is_nan() && p.is_nan() {
         return 0.0;
     }
     let e = (a - p).abs() / unit;

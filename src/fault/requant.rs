@@ -35,11 +35,11 @@ macro_rules! requant {
 
 #[rustfmt::skip]
 pub const FAULTS: &[Fault] = &[
-    requant!(RangeRule, "recipe.max_240", "scales are chosen for the maximum of e4m3fnuz, 240, instead of 448", |b| (b.format == Format::E4m3 && !b.pow2).then(|| b.unit * 448.0 / 240.0)),
-    requant!(RangeRule, "recipe.max_half", "scales are chosen for half the format's maximum", |b| Some(b.unit * 2.0)),
-    requant!(RangeRule, "recipe.max_double", "scales are chosen for twice the format's maximum: the largest values clip", |b| Some(b.unit * 0.5)),
+    requant!(RangeRule, "recipe.max_240", "scales are chosen for the maximum of e4m3fnuz, 240, instead of 448", |b| (b.format == Format::E4m3 && !b.pow2 && b.amax > 0.0).then(|| b.unit * 448.0 / 240.0)),
+    requant!(RangeRule, "recipe.max_half", "scales are chosen for half the format's maximum", |b| (b.amax > 0.0).then_some(b.unit * 2.0)),
+    requant!(RangeRule, "recipe.max_double", "scales are chosen for twice the format's maximum: the largest values clip", |b| (b.amax > 0.0).then_some(b.unit * 0.5)),
     requant!(RangeRule, "recipe.not_divided", "scale_inv is amax, without the division by the format's maximum", |b| (b.amax > 0.0).then_some(b.amax)),
-    requant!(RangeRule, "recipe.full_range", "integer scales are chosen for 2^(bits−1) instead of 2^(bits−1) − 1", |b| b.format.is_integer().then(|| b.unit * b.format.max_finite() / (b.format.max_finite() + 1.0))),
+    requant!(RangeRule, "recipe.full_range", "integer scales are chosen for 2^(bits−1) instead of 2^(bits−1) − 1", |b| (b.format.is_integer() && b.amax > 0.0).then(|| b.unit * b.format.max_finite() / (b.format.max_finite() + 1.0))),
     requant!(RangeRule, "recipe.pow2_up", "scales are rounded up to powers of two", |b| (!b.pow2 && b.unit > 0.0).then(|| b.unit.log2().ceil().exp2())),
     requant!(AmaxScope, "recipe.bf16", "the block's amax is rounded to bf16", |b| (b.amax > 0.0).then(|| b.unit * (b.amax_bf16 / b.amax))),
     requant!(AmaxScope, "recipe.short", "the block's amax leaves out its last eighth", |b| (b.amax > 0.0 && b.amax_short > 0.0).then(|| b.unit * (b.amax_short / b.amax))),

@@ -157,10 +157,14 @@ pub const FAULTS: &[Fault] = &[
     by_index!(ScaleIndex, "b.split_restarts", B, along_k, "the second half of K starts again at b's first scale",
         |r, c: usize, _, cols: usize| (r, c % cols.div_ceil(2))),
     by_index!(ScaleIndex, "a.reversed", A, along_k, "a's scales are read from the end of K", |r, c, _, cols| (r, cols - 1 - c)),
-    Fault { class: Class::ScaleLayout, variant: "a.transposed", help: "the grid of a's scales is read in column-major order",
+    Fault { class: Class::ScaleLayout, variant: "a.transposed", help: "the grid of a's scales, stored in column-major order, is read in row-major order",
         how: How::Reads(|job, _| edit(job, Side::A, transposed)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "b.transposed", help: "the grid of b's scales is read in column-major order",
+    Fault { class: Class::ScaleLayout, variant: "b.transposed", help: "the grid of b's scales, stored in column-major order, is read in row-major order",
         how: How::Reads(|job, _| edit(job, Side::B, transposed)), settings: plain },
+    Fault { class: Class::ScaleLayout, variant: "a.column_major", help: "the grid of a's scales, stored in row-major order, is read in column-major order",
+        how: How::Reads(|job, _| edit(job, Side::A, column_major)), settings: plain },
+    Fault { class: Class::ScaleLayout, variant: "b.column_major", help: "the grid of b's scales, stored in row-major order, is read in column-major order",
+        how: How::Reads(|job, _| edit(job, Side::B, column_major)), settings: plain },
     Fault { class: Class::ScaleLayout, variant: "a.swizzled", help: "swizzled 128×4 scales of a are read as if they were not",
         how: How::Reads(|job, _| edit(job, Side::A, swizzled)), settings: plain },
     Fault { class: Class::ScaleLayout, variant: "b.swizzled", help: "swizzled 128×4 scales of b are read as if they were not",
@@ -180,6 +184,16 @@ fn transposed(p: &mut QTensorParts) -> Option<()> {
     reindex_scales(p, |r, c| {
         let flat = r * cols + c;
         (flat % rows, flat / rows)
+    })
+}
+
+/// The other way about.
+fn column_major(p: &mut QTensorParts) -> Option<()> {
+    let (rows, cols) = grid(p);
+    (rows > 1 && cols > 1).then_some(())?;
+    reindex_scales(p, |r, c| {
+        let flat = c * rows + r;
+        (flat / cols, flat % cols)
     })
 }
 

@@ -85,7 +85,7 @@ impl Tallies {
     /// Adds what came of the faults in one case.
     pub fn add(&mut self, op: Op, kills: &[Kill]) {
         for kill in kills {
-            if let Some(t) = self.0.iter_mut().find(|t| std::ptr::eq(t.fault, kill.fault)) {
+            if let Some(t) = self.0.iter_mut().find(|t| t.fault == kill.fault) {
                 t.add(op, kill);
             }
         }

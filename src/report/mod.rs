@@ -6,6 +6,7 @@ pub mod bench;
 pub mod drift;
 mod figures;
 mod grids;
+mod location;
 mod page;
 pub mod plot;
 pub mod power;
@@ -17,6 +18,7 @@ mod summary;
 mod tests;
 mod timeline;
 
+use crate::fault::locate::Location;
 use crate::sweep::maps::{self, ErrorMap};
 use crate::sweep::row::{COLUMNS, Row, number};
 use crate::sweep::totals::Kept;
@@ -78,10 +80,12 @@ pub fn history(metric: &str, columns: &[(String, BTreeMap<String, f64>)]) -> Str
     plot::standalone(&plot::xy(&x, &y, &series, true, None))
 }
 
-/// The page of rows as one file: what `qassay assay --html` writes.
-pub fn page(rows: Vec<Row>, maps: &[ErrorMap], provenance: &str) -> String {
+/// The page of rows as one file, with where the error of each failure lives: what `qassay assay --html` writes.
+pub fn page(rows: Vec<Row>, maps: &[ErrorMap], locations: &[(String, Location)], provenance: &str) -> String {
     let kept = Kept::from_iter(rows);
-    page::html(&kept, &figures::all(kept.rows(), &[], maps), provenance)
+    let mut figures = figures::all(kept.rows(), &[], maps);
+    figures.splice(0..0, location::figure(locations));
+    page::html(&kept, &figures, provenance)
 }
 
 /// A row as one JSON object: numbers as numbers, empty columns left out, a non-finite number as its name.
