@@ -1,9 +1,11 @@
 # The commands people type. `make help` lists them.
-.PHONY: help report test setup fmt clippy unit kernels program check bench clean
+.PHONY: help report test setup fmt clippy unit kernels program check notebooks lab lab-picture jupyterlab bench clean
 
 help:
 	@echo "make report   run the standard sweep and write its report"
 	@echo "make test     set up what is needed, then run everything that CI runs"
+	@echo "make notebooks  execute the notebooks and compare them with what is committed"
+	@echo "make lab      open JupyterLab on the notebooks"
 	@echo "make bench    time the codecs on this machine"
 	@echo "make clean    remove build outputs, reports and the local environment"
 
@@ -40,6 +42,21 @@ program:
 # Every case of the sweeps that have a baseline, to the bit; never writes to it.
 check:
 	cargo run --release -- check
+
+# Every notebook in a new kernel, outputs compared; scripts/notebooks.py --accept writes them.
+notebooks: setup
+	.venv/bin/python scripts/notebooks.py
+
+# JupyterLab is not needed by the tests, so it is installed here.
+lab: jupyterlab
+	.venv/bin/python scripts/notebooks.py --lab
+
+# By hand: opens a notebook in headless Chromium, looks whether it draws and sorts without a script error, takes the README's picture.
+lab-picture: jupyterlab
+	.venv/bin/python scripts/lab_picture.py 01_first_assay.ipynb notebooks/lab.png notebooks/lab_dark.png
+
+jupyterlab: setup
+	.venv/bin/python -c 'import jupyterlab' 2>/dev/null || .venv/bin/pip install --quiet --disable-pip-version-check jupyterlab==4.6.6
 
 bench:
 	cargo run --release -- bench codec

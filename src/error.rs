@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The library's result.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, with the facts a reader needs to mend it.
 #[derive(Debug, thiserror::Error)]

@@ -1,13 +1,16 @@
 //! What a notebook needs: `use qassay::prelude::*;`
 
 pub use crate::baseline::diff::Change;
+pub use crate::bundle::{Bundle, assay::assay};
 pub use crate::compare::gates::GATES;
 pub use crate::compare::{ErrorStats, METRICS, Power, Verdict};
-pub use crate::input::{DISTRIBUTIONS, Source, generate};
+pub use crate::fault::{self, CLASSES, Diagnosis, Fault};
+pub use crate::input::{self, DISTRIBUTIONS, Source, generate};
 pub use crate::kernel::{self, Backend, Data, Job, Kernel, KernelSpec, Operand, OutSpec, Output, Part};
 pub use crate::model::Accumulator;
 pub use crate::op::{self, Act, Op};
 pub use crate::recipe::{RECIPES, Recipe};
+pub use crate::scenario::{Policy, Scenario, audit};
 pub use crate::sweep::Sweep;
 pub use crate::sweep::assay::Assayed;
 pub use crate::sweep::builder::{Builder, Rows};
@@ -15,6 +18,6 @@ pub use crate::sweep::row::Row;
 pub use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 
 #[cfg(feature = "notebook")]
-pub use crate::notebook::{Chart, Claims, Show, Stack, Table, stack};
+pub use crate::notebook::{Chart, Claims, Replays, Show, Stack, Table, stack};
 #[cfg(feature = "notebook")]
 pub use crate::report::plot::Scale;

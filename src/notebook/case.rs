@@ -1,5 +1,6 @@
 //! A case that ran: verdict, power, error map.
 
+use super::numbers::gain;
 use super::{Chart, Show, Table, badge, raw};
 use crate::compare::Verdict;
 use crate::report::short;
@@ -44,7 +45,7 @@ impl Assayed {
             (None, Verdict::Fail) => String::new(),
             _ => format!(
                 "It would have caught a gain of {} and {} of the codes off by one.",
-                short(c.power.gain),
+                gain(c.power.gain),
                 short(c.power.code_flip_rate)
             ),
         };

@@ -88,6 +88,10 @@ impl Chart {
         let svg = plot::table(columns, rows, &heads, cells, most, unit);
         Chart { title: title.into(), see: String::new(), charts: vec![(String::new(), svg)], data }
     }
+    /// A drawing of its own, with what it draws.
+    pub(super) fn drawn(title: &str, svg: String, data: String) -> Chart {
+        Chart { title: title.into(), see: String::new(), charts: vec![(String::new(), svg)], data }
+    }
     /// What to see in it.
     pub fn see(mut self, words: impl Into<String>) -> Chart {
         self.see = words.into();

@@ -9,11 +9,14 @@ mod chart;
 mod claims;
 mod numbers;
 mod rows;
+mod scenario;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use chart::Chart;
 pub use claims::Claims;
+pub use scenario::Replays;
 
 use maud::{Markup, PreEscaped, html};
 

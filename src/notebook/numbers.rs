@@ -7,6 +7,11 @@ use crate::report::short;
 use crate::{Error, Format, QTensor, Tensor, Zero};
 use maud::html;
 
+/// A factor near 1, to where it differs from 1.
+pub(super) fn gain(x: f64) -> String {
+    if x.is_finite() && x < 2.0 { format!("{x:.5}") } else { short(x) }
+}
+
 /// A value of a code as short as it reads.
 fn value(f: Format, code: u32) -> String {
     match f.decode(code) {
@@ -157,10 +162,10 @@ impl Power {
     fn table(&self) -> Table {
         let maybe = |x: Option<f64>| x.map_or("·".to_string(), short);
         let rows = [
-            ("gain of everything", short(self.gain), "smallest uniform factor that fails"),
-            ("gain of a row", short(self.row_gain), "of one row"),
-            ("gain of a column", short(self.column_gain), "of one column"),
-            ("gain of a scale's elements", short(self.group_gain), "of the elements of one scale"),
+            ("gain of everything", gain(self.gain), "smallest uniform factor that fails"),
+            ("gain of a row", gain(self.row_gain), "of one row"),
+            ("gain of a column", gain(self.column_gain), "of one column"),
+            ("gain of a scale's elements", gain(self.group_gain), "of the elements of one scale"),
             ("dropped share", short(self.dropped_share), "share of the result's energy that may vanish unseen"),
             ("dropped K", maybe(self.dropped_k), "elements of K"),
             ("codes off by one", short(self.code_flip_rate), "share of the elements"),
@@ -178,6 +183,25 @@ impl Show for Error {
         html! { p { span class="verdict error" { "error" } " " (self.to_string()) } }.into_string()
     }
     fn plain(&self) -> String {
-        self.to_string()
+        format!("Error: {self}")
+    }
+}
+
+/// What it holds, or the error: a cell may end in `rows.plot_sqnr()`, for evcxr takes no `?` in what it shows.
+impl<T: Show> Show for crate::Result<T> {
+    fn html(&self) -> String {
+        self.as_ref().map_or_else(Show::html, Show::html)
+    }
+    fn plain(&self) -> String {
+        self.as_ref().map_or_else(Show::plain, Show::plain)
+    }
+}
+
+impl<T: Show> Show for Option<T> {
+    fn html(&self) -> String {
+        self.as_ref().map_or_else(|| "<p>none</p>".into(), Show::html)
+    }
+    fn plain(&self) -> String {
+        self.as_ref().map_or_else(|| "none".into(), Show::plain)
     }
 }

@@ -1,5 +1,6 @@
 //! Rows as a sortable table, and the pictures people ask of them.
 
+use super::numbers::gain;
 use super::{Chart, Show, Table, badge};
 use crate::baseline::diff::{self, Change, Comparison, Drift};
 use crate::report::plot::Scale;
@@ -39,6 +40,7 @@ const MOST: usize = 60;
 
 fn cell(row: &Row, name: &str) -> String {
     match row.num(name) {
+        Some(x) if name == "power_gain" => gain(x),
         Some(x) => short(x),
         None => row.get(name).to_string(),
     }
@@ -90,15 +92,20 @@ impl Rows {
         series.iter_mut().for_each(|s| s.1.sort_by(|a, b| a.0.total_cmp(&b.0)));
         let unit = |c: &str| {
             let spec = crate::sweep::row::COLUMNS.iter().find(|k| k.name == c).expect("known column");
-            let label = c.replace('_', " ");
+            let label = c.trim_end_matches("_db").replace('_', " ");
             if spec.unit.is_empty() || spec.unit == "1" { label } else { format!("{label}, {}", spec.unit) }
         };
         let scale = |c: &str| match c {
             "m" | "n" | "k" | "group" => Scale::Log2,
-            c if c.ends_with("_db") || c == "offset" || c.ends_with("cosine") || c == "bound_ratio" => Scale::Linear,
+            c if c.ends_with("_db") || c == "offset" || c.ends_with("cosine") => Scale::Linear,
             _ => Scale::Log10,
         };
-        let title = format!("{} over {}, by {}", y.replace('_', " "), x.replace('_', " "), name.replace('_', " "));
+        let title = format!(
+            "{} over {}, by {}",
+            y.trim_end_matches("_db").replace('_', " "),
+            x.replace('_', " "),
+            name.replace('_', " ")
+        );
         Ok(Chart::lines(&title, (&unit(x), scale(x)), (&unit(y), scale(y)), series))
     }
     /// What the recipes cost: SQNR of the quantization error of every recipe on every source, as a map in dB.

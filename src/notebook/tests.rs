@@ -50,3 +50,25 @@ fn what_users_name_is_escaped() {
     let table = Table::new("<t>", ["<c>"], [vec!["<script>"]]);
     assert!(!table.html().contains("<script>") && table.html().contains("&lt;script&gt;"));
 }
+
+/// What a cell may end in: scenarios with their timeline, a diagnosis, words, results.
+#[test]
+fn stories_show_themselves() {
+    let story = Scenario::load("01_update_before_backward").unwrap();
+    assert!(story.html().contains("<svg") && story.plain().contains("update x"), "{}", story.plain());
+    let replays = story.replay(&[Policy::Packaged, Policy::Shared]).unwrap();
+    let lines: Vec<String> = replays.table().plain().lines().map(String::from).collect();
+    assert!(lines[2].starts_with("packaged  ·") && lines[3].contains("wgrad.b"), "{lines:?}");
+    assert!(replays.under(Policy::Cloned).is_err());
+    let sweep = Sweep::new(Op::Gemm).recipes(["te_current"]).shapes(["8x16x64"]).accumulators(["f32_sequential"]).quiet();
+    let wrong = sweep.inject("scale_omitted:b").unwrap().run().unwrap();
+    assert!(wrong.all(&["fail"]), "{}", wrong.plain());
+    let diagnosis = wrong.detail(0).and_then(|c| c.diagnosis());
+    assert!(diagnosis.plain().contains("scale_omitted:b"), "{}", diagnosis.plain());
+    assert!(wrong.explain().html().contains("fail"));
+    assert!(wrong.plot("grp", "k", "op").plain().starts_with("Error: "));
+    assert!(Sweep::new(Op::Gemm).inject("scale_omited:b").is_err());
+    let recipe: Recipe = "te_mxfp8".parse().unwrap();
+    let accumulator: Accumulator = "hopper_wgmma@128".parse().unwrap();
+    assert!(recipe.plain().contains("format") && accumulator.plain().contains("every 128"));
+}

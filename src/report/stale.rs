@@ -29,6 +29,11 @@ pub fn write(out: &Path, scenarios: &[Scenario], rows: &[Record], provenance: &s
     save("stale.html", &page(&stories, &ratios, provenance))
 }
 
+/// The timeline of one scenario from its rows.
+pub fn drawing(scenario: &Scenario, rows: &[Record]) -> String {
+    Story::of(scenario, rows).timeline
+}
+
 /// One scenario with its rows.
 struct Story<'a> {
     scenario: &'a Scenario,

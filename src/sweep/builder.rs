@@ -12,6 +12,7 @@
 
 use super::row::Row;
 use super::{Case, Sweep, assay};
+use crate::fault::injected::altered;
 use crate::input::real;
 use crate::kernel::{Backend, Kernel, cpu};
 use crate::op::Op;
@@ -143,6 +144,12 @@ impl Builder {
             ["layer0", "layer5"].into_iter().flat_map(|l| ["ffn_in", "ffn_out"].into_iter().flat_map(move |p| linear(l, p)));
         let all: Vec<String> = all.collect();
         self.dists(all)
+    }
+    /// The kernels with a fault of the catalogue (`class:variant`), or with `accumulator=NAME`; they answer to their old names. Errors:
+    /// an unknown name.
+    pub fn inject(mut self, alteration: &str) -> Result<Self> {
+        self.kernels = altered(&self.kernels, alteration.parse()?).to_vec();
+        Ok(self)
     }
     /// Draws of each combination.
     pub fn seeds(mut self, n: u64) -> Self {
