@@ -45,6 +45,7 @@ check:
 
 # Every notebook in a new kernel, outputs compared; scripts/notebooks.py --accept writes them.
 notebooks: setup
+	.venv/bin/python scripts/notebooks_test.py
 	.venv/bin/python scripts/notebooks.py
 
 # JupyterLab is not needed by the tests, so it is installed here.

@@ -95,7 +95,7 @@ def settled(output):
     """An output as it stands at the end: a line that was drawn over is gone, and so is what cargo said. None if nothing is left."""
     if output.output_type != "stream":
         return output
-    lines = [line.split("\r")[-1] for line in output.text.splitlines()]
+    lines = [line.rstrip("\r").split("\r")[-1] for line in output.text.split("\n")]
     lines = [line for line in lines if line.strip() and not CARGO_SAYS.match(line)]
     output.text = "\n".join(lines) + "\n"
     return output if lines else None

@@ -28,7 +28,10 @@ impl Assayed {
         let map = ErrorMap::new(String::new(), String::new(), j.actual.len() / j.cols.max(1), j.cols, &ratios);
         let cells: Vec<Vec<Option<f64>>> = map.cells.iter().map(|r| r.iter().map(|v| Some(*v)).collect()).collect();
         let (x, y) = (format!("column / {}", map.tile_cols), format!("row / {}", map.tile_rows));
-        Chart::map("kernel error over its bound", &x, &y, "error / bound", 1.0, &cells)
+        // What is within its bound is drawn to its own largest value, so that rounding can be seen.
+        let worst = ratios.iter().fold(0.0, |m: f64, r| m.max(*r));
+        let most = if worst > 0.0 && worst <= 1.0 && !ratios.iter().any(|r| r.is_nan()) { worst } else { 1.0 };
+        Chart::map("kernel error over its bound", &x, &y, "error / bound", most, &cells)
     }
     /// The verdict in words.
     pub fn explain(&self) -> String {

@@ -64,7 +64,7 @@ as_table! {
     Sweep: |s| Table::new(format!("{} cases", s.cases.len()), ["case"], s.cases.iter().take(MOST_CASES).map(|c| vec![c.id()])),
     Diagnosis: |d| {
         let line = |kind: &str, f: &Finding| vec![kind.to_string(), f.fault.clone(), format!("{:.2} %", 100.0 * f.explains), f.detail.clone(), f.look.to_string()];
-        let found = d.findings.iter().map(|f| line("found", f)).chain(d.runner_up.iter().map(|f| line("next", f)));
+        let found = d.findings.iter().enumerate().map(|(i, f)| line(if i == 0 { "found" } else { "the same here" }, f)).chain(d.runner_up.iter().map(|f| line("next", f)));
         let title = if d.findings.is_empty() { format!("unknown: {}", d.location.words) } else { d.location.words.clone() };
         Table::new(title, ["", "fault", "explains", "how", "look at"], found)
     },
