@@ -119,6 +119,10 @@ fn table(what: What) -> Result<Table> {
                     let about = x.about.lines().next().unwrap_or_default().to_string();
                     Ok(vec![name, s(&x.row), s(&x.class.name()), s(&x.steps), about])
                 })
+                .chain(crate::scenario::device::DEVICE.iter().map(|(name, about)| {
+                    let about = format!("with --backend cuda: {about}");
+                    Ok(vec![s(name), String::new(), "device".into(), String::new(), about])
+                }))
                 .collect::<crate::Result<_>>()?,
         ),
         What::Models => (

@@ -3,11 +3,13 @@
 use super::run::{Who, default_folder};
 use super::{print, status};
 use crate::compare::gates::GATES;
+use crate::kernel::Backend;
 use crate::report::short;
 use crate::scenario::audit::{self, Finding};
-use crate::scenario::run::{Replay, With, facts, run as replay};
+use crate::scenario::device::{COSTS, DEVICE, SEEN, Seen, Shown};
+use crate::scenario::run::{Replay, With, every, facts, refused, run as replay};
 use crate::scenario::{Policy, Scenario, names};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::path::PathBuf;
 
 /// Replay the ways in which a scale and its data go out of step, and check each against its law; or audit a bundle.
@@ -26,6 +28,9 @@ pub struct Args {
     /// Whose kernels run: cpu, or cuda (needs a GPU).
     #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
+    /// At most so many steps of each.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
     /// Added to the draw number of all data.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -36,7 +41,7 @@ pub struct Args {
     #[arg(long, requires = "out")]
     resume: bool,
     /// Instead: whether the codes and the scale_inv of a bundle belong together, and which step of its scale_history they are of.
-    #[arg(long, value_name = "BUNDLE", conflicts_with_all = ["scenario", "policy", "out", "resume"])]
+    #[arg(long, value_name = "BUNDLE", conflicts_with_all = ["scenario", "policy", "steps", "out", "resume"])]
     audit: Vec<PathBuf>,
 }
 
@@ -45,28 +50,93 @@ pub fn run(args: Args) -> Result<u8> {
         return audit_all(&args.audit);
     }
     let (backend, kernels, device) = args.backend.choose()?;
-    let wanted = if args.scenario.is_empty() { names()? } else { args.scenario.clone() };
-    let scenarios = wanted.iter().map(|n| Scenario::load(n)).collect::<crate::Result<Vec<_>>>()?;
+    let named = |all: &[(&'static str, &str)]| -> Vec<&'static str> {
+        all.iter().map(|d| d.0).filter(|d| args.scenario.is_empty() || args.scenario.iter().any(|s| s == d)).collect()
+    };
+    let on_device = if matches!(backend, Backend::Cuda) { named(&DEVICE) } else { Vec::new() };
+    let mut wanted = if args.scenario.is_empty() { names()? } else { args.scenario.clone() };
+    wanted.retain(|n| !on_device.contains(&n.as_str()));
+    if let Some((name, what)) = DEVICE.iter().find(|d| wanted.iter().any(|n| n == d.0)) {
+        bail!(
+            "scenario {name}: {what}; found backend {}, expected cuda: add --backend cuda where there is a GPU",
+            backend.name()
+        );
+    }
+    let mut scenarios = wanted.iter().map(|n| Scenario::load(n)).collect::<crate::Result<Vec<_>>>()?;
+    scenarios.iter_mut().for_each(|s| s.steps = s.steps.min(args.steps.map_or(usize::MAX, |n| n as usize)));
     let policies = if args.policy.is_empty() { Policy::ALL.to_vec() } else { args.policy.clone() };
     let with = With { seed: args.seed, backend, kernels };
-    let facts = facts(&scenarios, &policies, with, &device)?;
+    let (mut jobs, mut not) = (Vec::new(), Vec::new());
+    for (scenario, policy) in every(&scenarios, &policies) {
+        match refused(scenario, policy, with)? {
+            None => jobs.push((scenario, policy)),
+            Some(why) => not.push(format!("{} {policy}: not run: {why}\n", scenario.name)),
+        }
+    }
+    if jobs.is_empty() && on_device.is_empty() {
+        bail!("no scenario can run here\n{}", not.concat());
+    }
+    let facts = facts(&jobs, with, &device)?;
     let out = args.out.clone().unwrap_or_else(|| default_folder("stale"));
     let started = std::time::Instant::now();
     print(&heading());
-    let replays = replay(&scenarios, &policies, with, (&out, &facts, args.resume), &mut |r| print(&line(r)))?;
-    let broken = replays.iter().filter(|r| !r.holds()).count();
+    let replays = replay(&jobs, with, (&out, &facts, args.resume), &mut |r| print(&line(r)))?;
+    print(&not.concat());
+    let shown = show(&on_device)?;
+    shown.write(&out)?;
+    print(&words(&shown));
+    let broken = replays.iter().filter(|r| !r.holds()).count() + shown.seen.iter().filter(|s| !s.holds()).count();
     print(&format!(
-        "\n{} scenarios under {} policies in {:.1} s: {}\n",
+        "\n{} replays of {} scenarios in {:.1} s: {}{}\n",
+        jobs.len(),
         scenarios.len(),
-        policies.len(),
         started.elapsed().as_secs_f64(),
-        if broken == 0 { "each as its law says".to_string() } else { format!("{broken} not as their law says") }
+        if broken == 0 { "each as its law says".to_string() } else { format!("{broken} not as their law says") },
+        if not.is_empty() { String::new() } else { format!("; {} that no kernel takes were not run", not.len()) }
     ));
     let provenance = std::fs::read_to_string(out.join("provenance.txt")).unwrap_or_default();
     let rows: Vec<_> = replays.into_iter().flat_map(|r| r.records).collect();
-    let page = crate::report::stale::write(&out, &scenarios, &rows, &provenance)?;
+    let page = crate::report::stale::write(&out, &scenarios, &rows, &shown, &provenance)?;
     print(&format!("report: {}\n", page.display()));
     Ok(if broken == 0 { status::PASSED } else { status::FAILED })
+}
+
+/// Runs what only a device can show.
+#[cfg(feature = "cuda")]
+fn show(names: &[&str]) -> Result<Shown> {
+    use crate::kernel::cuda::{launch::gpu, policies, stale};
+    let mut shown = Shown::default();
+    for name in names {
+        match *name {
+            "device_streams" => shown.seen.extend(stale::streams(gpu()?)?),
+            "device_graphs" => shown.seen.extend(stale::graphs(gpu()?)?),
+            _ => shown.costs = policies::costs(gpu()?)?,
+        }
+    }
+    Ok(shown)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn show(_: &[&str]) -> Result<Shown> {
+    Ok(Shown::default())
+}
+
+/// What a device showed, as text.
+fn words(shown: &Shown) -> String {
+    let table = |head: &[&str], rows: Vec<Vec<String>>| -> String {
+        if rows.is_empty() {
+            return String::new();
+        }
+        let width = |c: usize| rows.iter().map(|r| r[c].len()).chain([head[c].len()]).max().unwrap_or(0);
+        let line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().enumerate().map(|(c, x)| format!("{x:<w$}", w = width(c))).collect();
+            cells.join("  ").trim_end().to_string() + "\n"
+        };
+        let head: Vec<String> = head.iter().map(ToString::to_string).collect();
+        "\n".to_string() + &line(&head) + &rows.iter().map(|r| line(r)).collect::<String>()
+    };
+    table(&SEEN, shown.seen.iter().map(Seen::cells).collect())
+        + &table(&COSTS, shown.costs.iter().map(|c| c.cells(&shown.costs)).collect())
 }
 
 fn audit_all(files: &[PathBuf]) -> Result<u8> {

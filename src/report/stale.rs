@@ -4,6 +4,7 @@ use super::plot::{self, Axis, Scale, Series};
 use super::short;
 use super::timeline::{Timeline, timeline};
 use crate::compare::gates::GATES;
+use crate::scenario::device::{COSTS, Cost, SEEN, Seen, Shown};
 use crate::scenario::record::Record;
 use crate::scenario::{Policy, Scenario};
 use crate::{Error, Result};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Writes `stale.html` and `figures/` of the scenarios' rows into `out`. Returns the page's path.
-pub fn write(out: &Path, scenarios: &[Scenario], rows: &[Record], provenance: &str) -> Result<PathBuf> {
+pub fn write(out: &Path, scenarios: &[Scenario], rows: &[Record], shown: &Shown, provenance: &str) -> Result<PathBuf> {
     let save = |name: &str, text: &str| -> Result<PathBuf> {
         let path = out.join(name);
         std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room, then run the scenarios again"))?;
@@ -26,7 +27,7 @@ pub fn write(out: &Path, scenarios: &[Scenario], rows: &[Record], provenance: &s
     for s in &stories {
         save(&format!("figures/{}.svg", s.scenario.name.replace('/', "_")), &plot::standalone(&s.timeline))?;
     }
-    save("stale.html", &page(&stories, &ratios, provenance))
+    save("stale.html", &page(&stories, &ratios, shown, provenance))
 }
 
 /// The timeline of one scenario from its rows.
@@ -135,7 +136,7 @@ fn names<'a>(rows: &[&'a Record], column: &str) -> Vec<&'a str> {
     all
 }
 
-fn page(stories: &[Story], ratios: &str, provenance: &str) -> String {
+fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> String {
     let rows: Vec<&Record> = stories.iter().flat_map(|s| s.replays.iter().flat_map(|r| r.1.iter().copied())).collect();
     let broken = rows.iter().filter(|r| !r.is("holds")).count();
     let silent = stories.iter().flat_map(|s| &s.replays).filter(|r| {
@@ -167,7 +168,7 @@ fn page(stories: &[Story], ratios: &str, provenance: &str) -> String {
                         li { b { (silent.count()) } " that show and no ordinary gate notices" }
                     }
                 }
-                nav { a href="#table" { "Table" } a href="#ratios" { "Predicted and measured" } @for s in stories { a href=(format!("#{}", s.scenario.name)) { (s.scenario.name.replace('_', " ")) } } a href="#provenance" { "Provenance" } }
+                nav { a href="#table" { "Table" } a href="#ratios" { "Predicted and measured" } @if !shown.seen.is_empty() || !shown.costs.is_empty() { a href="#device" { "On the device" } } @for s in stories { a href=(format!("#{}", s.scenario.name)) { (s.scenario.name.replace('_', " ")) } } a href="#provenance" { "Provenance" } }
                 main {
                     section #table {
                         h2 { "What happens, when it shows, who sees it" }
@@ -181,6 +182,7 @@ fn page(stories: &[Story], ratios: &str, provenance: &str) -> String {
                         p.see { "Every operand that a law names, at every step: the tile whose r is farthest from 1." }
                         div.charts { figure { (PreEscaped(ratios)) } }
                     }
+                    @if !shown.seen.is_empty() || !shown.costs.is_empty() { (device(shown)) }
                     @for s in stories { (story(s)) }
                     section #provenance { h2 { "Provenance" } pre { (provenance) } }
                 }
@@ -188,6 +190,35 @@ fn page(stories: &[Story], ratios: &str, provenance: &str) -> String {
         }
     };
     page.into_string()
+}
+
+/// What only a device shows.
+fn device(shown: &Shown) -> Markup {
+    let table = |head: &[&str], rows: Vec<Vec<String>>| {
+        html! {
+            @if !rows.is_empty() {
+                div.wide { table.stale {
+                    thead { tr { @for h in head { th { (h.replace('_', " ")) } } } }
+                    tbody { @for r in rows { tr.head {
+                        @for (h, c) in head.iter().zip(r) {
+                            @let number = c.parse::<f64>();
+                            td.number[number.is_ok()] { @if let ("r_predicted" | "gain_measured", Ok(x)) = (*h, number) { (short(x)) } @else { (c) } }
+                        }
+                    } } }
+                } }
+            }
+        }
+    };
+    html! {
+        section #device {
+            h2 { "On the device" }
+            p.see { "An FP8 GEMM's result read on another stream, and a graph replayed on moved buffers: how often the bits that came back were \
+                     those of the new bytes with their scale_inv, those that the law of the story says, those of the step before, elements of the \
+                     first two, or none of these. Below, the forward of a linear layer (two casts, GEMM) under each policy, microseconds." }
+            (table(&SEEN, shown.seen.iter().map(Seen::cells).collect()))
+            (table(&COSTS, shown.costs.iter().map(|c: &Cost| c.cells(&shown.costs)).collect()))
+        }
+    }
 }
 
 /// A number of a column as people read it.

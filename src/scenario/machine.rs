@@ -71,6 +71,9 @@ impl<'a> Machine<'a> {
     pub fn backend(&self) -> Backend {
         self.with.backend
     }
+    pub fn seed(&self) -> u64 {
+        self.with.seed
+    }
     pub fn slot(&self, name: &str) -> Result<&Slot> {
         self.slots.get(name).ok_or_else(|| Error::unknown("state", name, self.slots.keys().copied()))
     }

@@ -11,6 +11,7 @@
 pub mod audit;
 pub mod check;
 pub mod data;
+pub mod device;
 pub mod expr;
 pub mod file;
 pub mod law;

@@ -7,6 +7,7 @@ use super::{Act, Event, Scenario};
 use crate::Result;
 use crate::compare::gates::GATES;
 use crate::compare::{ErrorStats, METRICS};
+use crate::kernel::Backend;
 use crate::sweep::journal::Line;
 use crate::sweep::row::{Column, ERRORS, number};
 use ndarray::Array2;
@@ -139,7 +140,7 @@ pub fn records(machine: &Machine, outcome: &Outcome, verdict: &ProductVerdict) -
         let stats = stats?;
         METRICS.iter().for_each(|m| all.number(&format!("{prefix}_{}", m.name), (m.get)(&stats)));
     }
-    all.set("command", format!("qassay stale {} --policy {}", scenario.name, machine.policy));
+    all.set("command", command(machine));
     let mut rows = [all.clone(), all];
     for (i, row) in rows.iter_mut().enumerate() {
         let (side, v) = (&outcome.sides[i], &verdict.sides[i]);
@@ -167,6 +168,18 @@ pub fn records(machine: &Machine, outcome: &Outcome, verdict: &ProductVerdict) -
         row.set("why", if v.holds { &verdict.why } else { &v.why });
     }
     Ok(rows)
+}
+
+/// What reproduces a row.
+fn command(machine: &Machine) -> String {
+    let mut text = format!("qassay stale {} --policy {}", machine.scenario.name, machine.policy);
+    if machine.backend() != Backend::Cpu {
+        text += &format!(" --backend {}", machine.backend().name());
+    }
+    if machine.seed() > 0 {
+        text += &format!(" --seed {}", machine.seed());
+    }
+    text
 }
 
 /// The product in f64 of the same values, each quantized by its recipe for the tensor at hand: what a well-kept scale gives.

@@ -10,7 +10,7 @@ use crate::sweep::journal::Journal;
 use crate::sweep::provenance;
 use crate::{Error, Result};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// One scenario under one policy.
@@ -84,14 +84,13 @@ pub fn replay(scenario: &Scenario, policy: Policy, with: With) -> Result<Replay>
     Ok(Replay { scenario, row, class, policy, records: rows, why })
 }
 
-/// All scenarios under all `policies` on all cores; `done` is given each in order.
-pub fn replay_all(
-    scenarios: &[Scenario],
-    policies: &[Policy],
-    with: With,
-    done: &mut dyn FnMut(Replay) -> Result<()>,
-) -> Result<()> {
-    let jobs: Vec<(&Scenario, Policy)> = scenarios.iter().flat_map(|s| policies.iter().map(move |p| (s, *p))).collect();
+/// Every scenario under every policy.
+pub fn every<'a>(scenarios: &'a [Scenario], policies: &[Policy]) -> Vec<(&'a Scenario, Policy)> {
+    scenarios.iter().flat_map(|s| policies.iter().map(move |p| (s, *p))).collect()
+}
+
+/// All `jobs` on all cores; `done` is given each in order.
+pub fn replay_all(jobs: &[(&Scenario, Policy)], with: With, done: &mut dyn FnMut(Replay) -> Result<()>) -> Result<()> {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -112,6 +111,32 @@ pub fn replay_all(
     })
 }
 
+/// Why no kernel of `with` takes a product of the scenario under a policy, if none does. Products are asked for once each, as operands
+/// of the first step that has them.
+pub fn refused(scenario: &Scenario, policy: Policy, with: With) -> Result<Option<String>> {
+    if with.backend == Backend::Cpu {
+        return Ok(None);
+    }
+    let names: BTreeSet<&str> = scenario
+        .events
+        .iter()
+        .filter_map(|e| if let Act::Product(p) = &e.act { Some(p.name.as_str()) } else { None })
+        .collect();
+    let cpu = With { backend: Backend::Cpu, kernels: crate::kernel::cpu::KERNELS, ..with };
+    let mut machine = Machine::new(scenario, policy, cpu)?;
+    let (mut asked, mut why) = (BTreeSet::new(), None);
+    while why.is_none() && asked.len() < names.len() && machine.step < scenario.steps {
+        machine.step(&mut |_, outcome| {
+            if asked.insert(outcome.product.clone()) {
+                let found = crate::kernel::find(with.kernels, &outcome.job, with.backend);
+                why = why.take().or_else(|| found.err().map(|e| format!("{}: {e}", outcome.product)));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(why)
+}
+
 /// Rows that a scenario leaves under one policy: two for each product of each step.
 fn rows_of(s: &Scenario) -> usize {
     let products = |step| s.events.iter().filter(|e| matches!(e.act, Act::Product(_)) && e.when.holds(step)).count();
@@ -119,7 +144,7 @@ fn rows_of(s: &Scenario) -> usize {
 }
 
 /// What decides the bits of a run.
-pub fn facts(scenarios: &[Scenario], policies: &[Policy], with: With, device: &str) -> Result<Facts> {
+pub fn facts(jobs: &[(&Scenario, Policy)], with: With, device: &str) -> Result<Facts> {
     let mut all = BTreeMap::new();
     let mut set = |name: &str, value: String| all.insert(name.to_string(), value);
     set("qassay", env!("CARGO_PKG_VERSION").into());
@@ -128,9 +153,8 @@ pub fn facts(scenarios: &[Scenario], policies: &[Policy], with: With, device: &s
     set("backend", with.backend.name().into());
     set("device", device.into());
     set("seed", with.seed.to_string());
-    set("policies", policies.iter().map(|p| p.name()).collect::<Vec<_>>().join(" "));
-    for s in scenarios {
-        set(&format!("scenario {}", s.name), s.digest.clone());
+    for (s, policy) in jobs {
+        set(&format!("scenario {} {policy}", s.name), format!("{} {} steps", s.digest, s.steps));
     }
     for (name, file, _) in crate::input::real::COLLECTIONS {
         let path = crate::input::data_path(file)?;
@@ -143,23 +167,19 @@ pub fn facts(scenarios: &[Scenario], policies: &[Policy], with: With, device: &s
 /// Replays into the folder `out`: `rows.csv` as it goes, `run.json`, `provenance.txt`. With `resume`, rows that are there are kept and must
 /// come out again as they are. Returns the replays. Errors: those of [`Journal::open`]; a row that differs from the one kept.
 pub fn run(
-    scenarios: &[Scenario],
-    policies: &[Policy],
+    jobs: &[(&Scenario, Policy)],
     with: With,
     (out, facts, resume): (&Path, &Facts, bool),
     done: &mut dyn FnMut(&Replay),
 ) -> Result<Vec<Replay>> {
     let started = std::time::Instant::now();
-    let places: Vec<(&str, &str)> = scenarios
-        .iter()
-        .flat_map(|s| policies.iter().map(move |p| (s, p)))
-        .flat_map(|(s, p)| std::iter::repeat_n((s.name.as_str(), p.name()), rows_of(s)))
-        .collect();
+    let places: Vec<(&str, &str)> =
+        jobs.iter().flat_map(|(s, p)| std::iter::repeat_n((s.name.as_str(), p.name()), rows_of(s))).collect();
     let is = |i: usize, r: &Record| (r.get("scenario"), r.get("policy")) == places[i] && !r.get("holds").is_empty();
     let mut kept = Vec::new();
     let (mut journal, _) = Journal::open_lines(out, facts, places.len(), &is, resume, |r| kept.push(r))?;
     let (mut replays, mut at) = (Vec::new(), 0);
-    replay_all(scenarios, policies, with, &mut |replay| {
+    replay_all(jobs, with, &mut |replay| {
         for row in &replay.records {
             match kept.get(at) {
                 None => journal.append(row)?,

@@ -1,6 +1,6 @@
 use super::audit::{Finding, audit};
 use super::machine::Machine;
-use super::run::{With, facts, replay, run};
+use super::run::{With, every, facts, replay, run};
 use super::*;
 use crate::input::Source;
 use crate::kernel::{Backend, cpu};
@@ -246,9 +246,10 @@ fn the_audit_tells_orders_other_values_and_losses_apart() {
 #[test]
 fn a_run_resumes_to_the_same_bytes_and_refuses_another() {
     let scenarios = [Scenario::load("01_update_before_backward").unwrap()];
-    let facts = facts(&scenarios, &Policy::ALL, CPU, "a").unwrap();
+    let jobs = every(&scenarios, &Policy::ALL);
+    let facts = facts(&jobs, CPU, "a").unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let go = |resume| run(&scenarios, &Policy::ALL, CPU, (dir.path(), &facts, resume), &mut |_| {}).map(|r| r.len());
+    let go = |resume| run(&jobs, CPU, (dir.path(), &facts, resume), &mut |_| {}).map(|r| r.len());
     assert_eq!(go(false).unwrap(), 3);
     let path = dir.path().join("rows.csv");
     let whole = std::fs::read(&path).unwrap();
@@ -259,7 +260,7 @@ fn a_run_resumes_to_the_same_bytes_and_refuses_another() {
         assert!(std::fs::read(&path).unwrap() == whole, "cut at {cut}");
     }
     let other = facts_of_seed(&facts);
-    let e = run(&scenarios, &Policy::ALL, CPU, (dir.path(), &other, true), &mut |_| {}).map(|r| r.len()).unwrap_err();
+    let e = run(&jobs, CPU, (dir.path(), &other, true), &mut |_| {}).map(|r| r.len()).unwrap_err();
     assert!(e.to_string().contains("seed"), "{e}");
 }
 

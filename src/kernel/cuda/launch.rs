@@ -174,9 +174,11 @@ impl Gpu {
         result::ctx::synchronize().map_err(|e| failed(what, e))
     }
 
+    /// Starts a kernel on `stream` and does not wait.
+    ///
     /// # Safety
-    /// The arguments must be the contract's.
-    unsafe fn start(&self, launch: &Launch, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
+    /// As [`Self::enqueue`]; the stream is alive.
+    pub(super) unsafe fn start(&self, launch: &Launch, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
         self.enter()?;
         let f = self.function(launch)?;
         let pointer = |arg: &mut Arg| -> *mut c_void {

@@ -31,6 +31,7 @@ pub const SOURCES: &[Source] = embed![
     "mixed_stream.cu",
     "model_wgmma.cu",
     "norm.cu",
+    "scale_inv.cu",
     "w4a8.cu",
     "w4a8_wide.cu",
 ];

@@ -1,0 +1,117 @@
+//! What each policy of keeping scale_inv costs the forward of a linear layer: both casts to e4m3, what the policy adds, the GEMM.
+//!
+//! ```text
+//! packaged   each cast writes the scale_inv of its bytes                          3 kernels
+//! shared     the recipe has them; casts write none                                3 kernels
+//! cloned     as shared, and the recipe's three are copied for the backward        3 kernels and a copy
+//! ```
+
+use super::fp8_gemm::{BLOCK, SHARED, Tiles};
+use super::launch::{Arg, Buffer, Gpu, Launch, tensor_map};
+use super::timed::{Timed, normals, rotation, time, uploads};
+use crate::scenario::Policy;
+use crate::scenario::device::Cost;
+use crate::{Format, Result};
+use std::time::Instant;
+
+/// tokens, features out, features in: a layer that the host's time to start kernels decides, one of 2048 tokens, one that the GEMM decides.
+const SHAPES: [(usize, usize, usize); 3] = [(256, 1024, 1024), (2048, 4096, 4096), (8192, 8192, 8192)];
+/// Layers started in a row where the host's time is measured, and how often.
+const LAYERS: usize = 100;
+const ROUNDS: usize = 15;
+
+/// Every policy at every shape. Errors: out of memory; a kernel's.
+pub fn costs(gpu: &'static Gpu) -> Result<Vec<Cost>> {
+    let mut all = Vec::new();
+    for shape in SHAPES {
+        for policy in Policy::ALL {
+            let mut layer = layer(gpu, shape, policy)?;
+            let device_us = time(gpu, &mut layer)?.median * 1e6;
+            let (host_us, wall_us) = started(gpu, &mut layer)?;
+            all.push(Cost { policy, shape, device_us, host_us, wall_us });
+        }
+    }
+    Ok(all)
+}
+
+/// Microseconds a layer: to start [`LAYERS`] of them, and until they are done; medians of [`ROUNDS`].
+fn started(gpu: &Gpu, layer: &mut Timed) -> Result<(f64, f64)> {
+    let (mut host, mut wall) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        gpu.synchronize(&layer.name)?;
+        let begin = Instant::now();
+        (0..LAYERS).try_for_each(|i| (layer.launch)(i))?;
+        host.push(begin.elapsed().as_secs_f64());
+        gpu.synchronize(&layer.name)?;
+        wall.push(begin.elapsed().as_secs_f64());
+    }
+    let median = |mut all: Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2] * 1e6 / LAYERS as f64
+    };
+    Ok((median(host), median(wall)))
+}
+
+/// Buffers of one rotation.
+struct Set {
+    x: Buffer,
+    w: Buffer,
+    xq: Buffer,
+    wq: Buffer,
+    d: Buffer,
+}
+
+/// A call on bf16 `x[m,k]`, `w[n,k]` that returns bf16 `d[m,n]`.
+fn layer(gpu: &'static Gpu, (m, n, k): (usize, usize, usize), policy: Policy) -> Result<Timed> {
+    let tiles = Tiles::of(m, n, gpu.info.multiprocessors);
+    let options = ["-DA_E5M2=0", "-DB_E5M2=0", "-DOUT=0", "-DPROMOTE=0", "-DSCALE=0", "-DORDER=0", "-DBIAS=0"];
+    let mut defines: Vec<String> = options.map(String::from).into();
+    defines.extend(tiles.defines());
+    let bytes = (3 * (m * k + n * k) + 2 * m * n) as u64;
+    let copies = rotation(gpu, bytes);
+    let xs = uploads(gpu, &normals(Format::Bf16, m * k, 1)?, copies)?;
+    let ws = uploads(gpu, &normals(Format::Bf16, n * k, 2)?, copies)?;
+    let set = |(x, w)| Ok(Set { x, w, xq: gpu.output(m * k)?, wq: gpu.output(n * k)?, d: gpu.output(2 * m * n)? });
+    let sets = xs.into_iter().zip(ws).map(set).collect::<Result<Vec<Set>>>()?;
+    // Of input, weight and output, as a linear layer of Transformer Engine has them.
+    let (scale, amax) = (gpu.upload_f32(&[97.3, 88.1, 1.0])?, gpu.upload_f32(&[0.0; 3])?);
+    let (scale_inv, clone) = (gpu.upload_f32(&[1.0 / 97.3, 1.0 / 88.1, 1.0])?, gpu.upload_f32(&[0.0; 3])?);
+    let launch = move |i: usize| {
+        let s = &sets[i % copies];
+        let at = |b: &Buffer, i: u64| Arg::Pointer(b.pointer() + 4 * i);
+        for (i, x, q, elements) in [(0, &s.x, &s.xq, m * k), (1, &s.w, &s.wq, n * k)] {
+            let written = if policy == Policy::Packaged { at(&scale_inv, i) } else { Arg::Pointer(0) };
+            let mut args =
+                [x.arg(), q.arg(), at(&scale, i), at(&amax, i), written, Arg::Pointer(0), Arg::Long(elements as i64)];
+            let grid = (elements.div_ceil(8192) as u32, 1, 1);
+            let launch = Launch { source: "cast.cu", defines: &[], entry: "cast", grid, block: (256, 1, 1), shared: 0 };
+            // SAFETY: contract cast's arguments; x and q have so many elements, all buffers live in this closure.
+            unsafe { gpu.enqueue(&launch, &mut args) }?;
+        }
+        if policy == Policy::Cloned {
+            gpu.enqueue_copy(&clone, &scale_inv)?;
+        }
+        let mut args = vec![
+            tensor_map(&s.xq, m, k, k, 128)?,
+            tensor_map(&s.wq, n, k, k, tiles.box_b())?,
+            s.d.arg(),
+            at(&scale_inv, 0),
+            at(&scale_inv, 1),
+        ];
+        args.extend([0; 4].map(Arg::Pointer));
+        args.extend([m as i32, n as i32, k as i32, n as i32, 0, 0, 0, 16].map(Arg::Int));
+        let grid = (tiles.grid, 1, 1);
+        let launch = Launch { source: "fp8_gemm.cu", defines: &defines, entry: "fp8_gemm", grid, block: BLOCK, shared: SHARED };
+        // SAFETY: contract fp8_gemm's arguments in its order; buffers have the sizes of m, n, k and live in this closure.
+        unsafe { gpu.enqueue(&launch, &mut args) }
+    };
+    let ops = 2 * (m * n * k) as u64;
+    Ok(Timed {
+        name: format!("forward, {policy}"),
+        shape: format!("{m}x{n}x{k}"),
+        bytes,
+        ops,
+        copies,
+        launch: Box::new(launch),
+    })
+}
