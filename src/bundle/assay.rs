@@ -174,7 +174,7 @@ fn scale(out: &Out, q: &QTensor) -> f32 {
 }
 
 /// The result as a kernel's.
-fn output(bundle: &Bundle) -> Result<Output> {
+pub(crate) fn output(bundle: &Bundle) -> Result<Output> {
     let Out { d, amax, transpose, .. } = &bundle.out;
     let transpose = match (d, transpose) {
         (Data::Quantized(q), Some(codes)) => {

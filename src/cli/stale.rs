@@ -5,12 +5,12 @@ use super::{print, status};
 use crate::compare::gates::GATES;
 use crate::kernel::Backend;
 use crate::report::short;
-use crate::scenario::audit::{self, Finding};
+use crate::scenario::audited;
 use crate::scenario::device::{COSTS, DEVICE, SEEN, Seen, Shown};
 use crate::scenario::run::{Replay, With, every, facts, refused, run as replay};
 use crate::scenario::{Policy, Scenario, names};
 use anyhow::{Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Replay the ways in which a scale and its data go out of step, and check each against its law; or audit a bundle.
 #[derive(clap::Args)]
@@ -34,20 +34,21 @@ pub struct Args {
     /// Added to the draw number of all data.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Folder to write (rows.csv, run.json, provenance.txt, stale.html); refused when it holds a run, unless --resume.
+    /// Folder to write (rows.csv, run.json, provenance.txt, stale.html; with --audit audit.csv, lost.csv); refused when it holds a run, unless --resume.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on with the run in the folder.
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Instead: whether the codes and the scale_inv of a bundle belong together, and which step of its scale_history they are of.
-    #[arg(long, value_name = "BUNDLE", conflicts_with_all = ["scenario", "policy", "steps", "out", "resume"])]
+    /// Instead: whether the codes and the scale_inv of a bundle belong together, which scale_inv its kernel read, and which step of its
+    /// scale_history that is; with --out every scale (audit.csv) and every element (lost.csv).
+    #[arg(long, value_name = "BUNDLE", conflicts_with_all = ["scenario", "policy", "steps", "resume"])]
     audit: Vec<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<u8> {
     if !args.audit.is_empty() {
-        return audit_all(&args.audit);
+        return audit_all(&args.audit, args.out.as_deref());
     }
     let (backend, kernels, device) = args.backend.choose()?;
     let named = |all: &[(&'static str, &str)]| -> Vec<&'static str> {
@@ -139,15 +140,22 @@ fn words(shown: &Shown) -> String {
         + &table(&COSTS, shown.costs.iter().map(|c| c.cells(&shown.costs)).collect())
 }
 
-fn audit_all(files: &[PathBuf]) -> Result<u8> {
-    let mut belongs = true;
+fn audit_all(files: &[PathBuf], out: Option<&Path>) -> Result<u8> {
+    let mut all = Vec::new();
     for file in files {
-        for (name, a) in audit::bundle(file)? {
-            belongs &= a.finding == Finding::Belongs;
-            print(&format!("{}: {name}: {}\n", file.display(), a.words()));
-        }
+        let of = audited::bundle(file)?;
+        of.lines().iter().for_each(|line| print(&format!("{}: {line}\n", file.display())));
+        all.push((file.clone(), of));
     }
-    Ok(if belongs { status::PASSED } else { status::FAILED })
+    if let Some(out) = out {
+        audited::write(out, &all)?;
+        print(&format!(
+            "every scale: {}; every element: {}\n",
+            out.join("audit.csv").display(),
+            out.join("lost.csv").display()
+        ));
+    }
+    Ok(if all.iter().all(|a| a.1.belongs()) { status::PASSED } else { status::FAILED })
 }
 
 fn heading() -> String {

@@ -11,12 +11,8 @@
 //! belong together, and the earlier scale_inv whose reciprocal is inside are the ones that may have made the codes. An empty
 //! intersection says that no one scale made these codes from these values: other bytes, or scales in another order.
 
-use crate::bundle::{Bundle, Codes};
-use crate::kernel::Data;
-use crate::op::Op;
 use crate::quant::Zero;
 use crate::{Error, Format, QTensor, Result, Tensor};
-use std::path::Path;
 
 /// What is said of a tensor, or of the elements that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,39 +120,6 @@ impl Audit {
         }
         text
     }
-}
-
-/// Audits every quantized tensor of a bundle whose values it has, by name: operands a and b, and the result of a cast. Errors: those of
-/// [`Bundle::read`]; nothing in it can be audited.
-pub fn bundle(path: &Path) -> Result<Vec<(String, Audit)>> {
-    let b = Bundle::read(path)?;
-    let mut all = Vec::new();
-    for (name, side) in [("a", &b.a), ("b", &b.b)] {
-        match (&side.high, &side.codes) {
-            (Some(x), Some(Codes::Whole(q))) => all.push((name.to_string(), audit(q, x, &side.history)?)),
-            (Some(x), Some(Codes::Groups(groups))) => {
-                let mut from = 0;
-                for (e, q) in groups.iter().enumerate().filter(|g| g.1.cols() > 0) {
-                    let columns: Vec<f32> = (0..x.rows()).flat_map(|i| &x.row(i)[from..from + q.cols()]).copied().collect();
-                    from += q.cols();
-                    let x = Tensor::new(x.dtype(), x.rows(), q.cols(), columns)?;
-                    all.push((format!("{name}, group {e}"), audit(q, &x, &side.history)?));
-                }
-            }
-            _ => {}
-        }
-    }
-    if let (Op::Cast | Op::CastTranspose, Some(x), Data::Quantized(q)) = (b.meta.op, &b.a.high, &b.out.d) {
-        all.push(("out".into(), audit(q, x, &b.a.history)?));
-    }
-    if all.is_empty() {
-        return Err(Error::BadFile {
-            path: path.into(),
-            found: "no codes beside the values they stand for".into(),
-            expected: "a and a.codes (or b), or a cast with a and out.codes: an audit compares codes with values".into(),
-        });
-    }
-    Ok(all)
 }
 
 /// A product and a reciprocal rounded in f32, and recipes that divide where others multiply.

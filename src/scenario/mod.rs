@@ -6,9 +6,11 @@
 //!
 //! [`file`](mod@file) is the format of the file, [`check`] what may be wrong with it, [`data`] the tensors that move, [`state`] what the
 //! events act on, [`machine`] the events, [`product`] the products, [`expr`] and [`law`] what is predicted, [`record`] what is
-//! written, [`run`] the replay of many; [`audit`] asks of any codes and scale_inv whether they belong together.
+//! written, [`run`] the replay of many; [`audit`] asks of any codes and scale_inv whether they belong together,
+//! [`reading`] of a product which scale_inv was read, [`audited`] both of a bundle; [`device`] names what only a GPU shows.
 
 pub mod audit;
+pub mod audited;
 pub mod check;
 pub mod data;
 pub mod device;
@@ -17,6 +19,7 @@ pub mod file;
 pub mod law;
 pub mod machine;
 pub mod product;
+pub mod reading;
 pub mod record;
 pub mod run;
 pub mod state;

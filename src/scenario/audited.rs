@@ -1,0 +1,142 @@
+//! A bundle audited: its codes against its values, its product against its scale_inv; as lines, and scale by scale and element by element.
+
+use super::audit::{Audit, Finding, audit};
+use super::reading::{Reading, reading};
+use crate::bundle::{Bundle, Codes};
+use crate::kernel::Data;
+use crate::op::Op;
+use crate::sweep::row::number;
+use crate::{Error, Granularity, QTensor, Result, Tensor};
+use std::path::Path;
+
+/// What is said of one tensor of codes.
+#[derive(Clone, Debug)]
+pub struct OfTensor {
+    /// `a`, `b`, `b, group 1`, `out`.
+    pub name: String,
+    pub granularity: Granularity,
+    pub cols: usize,
+    pub audit: Audit,
+}
+
+/// What is said of a bundle.
+#[derive(Clone, Debug)]
+pub struct OfBundle {
+    /// Every quantized tensor whose values the bundle has, by name: operands a and b (and their groups), the result of a cast.
+    pub tensors: Vec<OfTensor>,
+    /// Of a product of codes: which scale_inv its kernel read.
+    pub read: Option<Reading>,
+    /// Columns of that product.
+    pub cols: usize,
+}
+
+impl OfBundle {
+    /// Whether everything belongs together.
+    pub fn belongs(&self) -> bool {
+        self.tensors.iter().all(|t| t.audit.finding == Finding::Belongs) && self.read.as_ref().is_none_or(Reading::belongs)
+    }
+
+    /// One line a tensor, and one for the product.
+    pub fn lines(&self) -> Vec<String> {
+        let tensors = self.tensors.iter().map(|t| format!("{}: {} ({} scales)", t.name, t.audit.words(), t.granularity));
+        tensors.chain(self.read.as_ref().map(|r| format!("product: {}", r.words()))).collect()
+    }
+
+    /// Every scale as a row of `audit.csv` ([`SCALES`]), without the file: r = s·scale_inv is certainly between `r_low` and `r_high`. Of
+    /// the product, scale_inv is not known and r is how many times the stored one was read.
+    pub fn scales(&self) -> Vec<Vec<String>> {
+        let tile = |t: &OfTensor, i: usize| {
+            let x = t.audit.tiles[i];
+            let (low, high) = x.r();
+            let (granularity, finding) = (t.granularity.to_string(), x.finding.name().to_string());
+            vec![t.name.clone(), granularity, i.to_string(), number(x.scale_inv), number(low), number(high), finding]
+        };
+        let mut all: Vec<Vec<String>> =
+            self.tensors.iter().flat_map(|t| (0..t.audit.tiles.len()).map(move |i| tile(t, i))).collect();
+        for (read, (i, r)) in self.read.iter().flat_map(|x| x.r.iter().enumerate().map(move |r| (x, r))) {
+            let finding = match read.region {
+                None => Finding::OtherValues,
+                Some(_) if r.0 <= 1.0 && 1.0 <= r.1 => Finding::Belongs,
+                Some(_) => Finding::Stale,
+            };
+            let region = read.region.map_or("none", |r| r.name());
+            let cells = ["product", region, &i.to_string(), "", &number(r.0), &number(r.1), finding.name()];
+            all.push(cells.map(String::from).into());
+        }
+        all
+    }
+
+    /// Every element as a row of `lost.csv` ([`LOST`]), without the file.
+    pub fn lost(&self) -> Vec<Vec<String>> {
+        let all = self.tensors.iter().map(|t| (t.name.as_str(), t.cols, &t.audit.lost));
+        let all = all.chain(self.read.as_ref().map(|r| ("product", self.cols, &r.lost)));
+        let row = |name: &str, cols: usize, i: usize, x: f64| {
+            vec![name.to_string(), (i / cols).to_string(), (i % cols).to_string(), number(x)]
+        };
+        all.flat_map(|(name, cols, lost)| lost.iter().enumerate().map(move |(i, x)| row(name, cols.max(1), i, *x))).collect()
+    }
+}
+
+/// Audits a bundle: its codes against its values, its product against its scale_inv. Errors: those of [`Bundle::read`] and of
+/// [`reading`]; nothing in it can be audited.
+pub fn bundle(path: &Path) -> Result<OfBundle> {
+    let b = Bundle::read(path)?;
+    let of = |name: String, q: &QTensor, x: &Tensor, history: &[f32]| -> Result<OfTensor> {
+        Ok(OfTensor { name, granularity: q.granularity(), cols: q.cols(), audit: audit(q, x, history)? })
+    };
+    let mut tensors = Vec::new();
+    for (name, side) in [("a", &b.a), ("b", &b.b)] {
+        match (&side.high, &side.codes) {
+            (Some(x), Some(Codes::Whole(q))) => tensors.push(of(name.to_string(), q, x, &side.history)?),
+            (Some(x), Some(Codes::Groups(groups))) => {
+                let mut from = 0;
+                for (e, q) in groups.iter().enumerate().filter(|g| g.1.cols() > 0) {
+                    let columns: Vec<f32> = (0..x.rows()).flat_map(|i| &x.row(i)[from..from + q.cols()]).copied().collect();
+                    from += q.cols();
+                    let x = Tensor::new(x.dtype(), x.rows(), q.cols(), columns)?;
+                    tensors.push(of(format!("{name}, group {e}"), q, &x, &side.history)?);
+                }
+            }
+            _ => {}
+        }
+    }
+    if let (Op::Cast | Op::CastTranspose, Some(x), Data::Quantized(q)) = (b.meta.op, &b.a.high, &b.out.d) {
+        tensors.push(of("out".into(), q, x, &b.a.history)?);
+    }
+    let read = reading(&b)?;
+    if tensors.is_empty() && read.is_none() {
+        return Err(Error::BadFile {
+            path: path.into(),
+            found: "neither codes beside the values they stand for, nor a product of codes".into(),
+            expected: "a and a.codes (or b), a cast with a and out.codes, or a product with a.codes and b.codes".into(),
+        });
+    }
+    let cols = match &b.out.d {
+        Data::High(t) => t.cols(),
+        Data::Quantized(q) => q.cols(),
+    };
+    Ok(OfBundle { tensors, read, cols })
+}
+
+/// Columns of `audit.csv` and of `lost.csv`.
+pub const SCALES: [&str; 8] = ["file", "what", "granularity", "part", "scale_inv", "r_low", "r_high", "finding"];
+pub const LOST: [&str; 5] = ["file", "what", "row", "col", "lost"];
+
+/// Writes `audit.csv` and `lost.csv` of several bundles into `out`. Errors: the disk's.
+pub fn write(out: &Path, audited: &[(std::path::PathBuf, OfBundle)]) -> Result<()> {
+    std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, "give another folder with --out"))?;
+    for (name, head) in [("audit.csv", &SCALES[..]), ("lost.csv", &LOST[..])] {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let mut written = writer.write_record(head);
+        for (file, of) in audited {
+            let rows = if name == "audit.csv" { of.scales() } else { of.lost() };
+            let file = file.display().to_string();
+            written = written.and_then(|()| rows.iter().try_for_each(|r| writer.write_record(std::iter::once(&file).chain(r))));
+        }
+        written.expect("writing to memory");
+        let path = out.join(name);
+        let text = writer.into_inner().expect("writing to memory");
+        std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room, then audit again"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! Which scale_inv did a kernel read? Asked of a product's result beside its operands' codes and scale_inv.
+//!
+//! A scale_inv that is r times the right one makes the product r times what it should be, for the whole result (tensor), for a row (a row's scale
+//! of A) or for a column (B). Every element confines r:
+//!
+//! ```text
+//! cell of d:  low ≤ v ≤ high                what rounds to the element that was returned
+//! |v − r·p| ≤ r·β                           p the product in f64 by the stored scale_inv, β the bound of its arithmetic
+//! ```
+//!
+//! Where the intervals of all elements intersect, one factor explains them, and r is inside with the same certainty as the bound's; the widest
+//! region that has one is named. scale_inv that differ along K (blocks, groups) sum terms of different r and have no factor: there, and for
+//! everything else, [`qassay assay`](crate::bundle::assay) tries its catalogue of faults.
+
+use crate::bundle::assay::{build, is_product, output, settle};
+use crate::bundle::{Bundle, Side};
+use crate::compare::{Bound, OutFormat};
+use crate::kernel::{Data, Part};
+use crate::sweep::product::bound;
+use crate::{Granularity, Result};
+
+/// What shares a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    Tensor,
+    /// Rows of D: scales of A.
+    Rows,
+    /// Columns of D: scales of B.
+    Columns,
+}
+
+impl Region {
+    pub fn name(self) -> &'static str {
+        ["tensor", "row of a", "row of b"][self as usize]
+    }
+}
+
+/// An earlier scale_inv that explains the result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Earlier {
+    /// 0 is a, 1 is b.
+    pub operand: usize,
+    /// How many steps ago, 1 the newest of the history.
+    pub steps: usize,
+    pub scale_inv: f32,
+    /// Its ratio to the stored one.
+    pub r: f64,
+}
+
+/// The answer of [`reading`].
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The widest region with one factor; `None` where no factor explains the result.
+    pub region: Option<Region>,
+    /// Certain bounds of r of each part of the region; one pair where there is no region, empty (low > high).
+    pub r: Vec<(f64, f64)>,
+    /// Earlier scale_inv whose ratio to the stored one is inside (tensor scales).
+    pub earlier: Vec<Earlier>,
+    /// What each element of D is off by because of r: its value (without the bias) minus that divided by the middle of r. 0 where r may be 1.
+    pub lost: Vec<f64>,
+}
+
+impl Reading {
+    /// Whether the stored scale_inv explain the result.
+    pub fn belongs(&self) -> bool {
+        self.region.is_some() && self.r.iter().all(|r| r.0 <= 1.0 && 1.0 <= r.1)
+    }
+
+    /// The answer in one line.
+    pub fn words(&self) -> String {
+        let far = |r: &&(f64, f64)| if r.0 <= 1.0 && 1.0 <= r.1 { 0.0 } else { middle(**r).ln().abs() };
+        let Some((low, high)) = self.r.iter().max_by(|a, b| far(a).total_cmp(&far(b))).copied() else {
+            return "nothing was computed".into();
+        };
+        let Some(region) = self.region else {
+            return "no factor of the whole, of rows or of columns explains it: not one stale scale, or scales that differ along K"
+                .into();
+        };
+        let off = self.r.iter().filter(|r| !(r.0 <= 1.0 && 1.0 <= r.1)).count();
+        if off == 0 {
+            return format!("read as stored (r between {low:.6} and {high:.6})");
+        }
+        let mut text = match region {
+            Region::Tensor => format!("not read as stored: r of the tensor is between {low:.6} and {high:.6}"),
+            _ => format!(
+                "not read as stored: r of {off} of {} ({}) is not 1, between {low:.6} and {high:.6} at the worst",
+                self.r.len(),
+                region.name()
+            ),
+        };
+        for e in &self.earlier {
+            let name = ["a", "b"][e.operand];
+            text += &format!("; the scale_inv of {name} of {} steps ago, {:e}, is r = {:.6}", e.steps, e.scale_inv, e.r);
+        }
+        let most = self.lost.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        text + &format!("; an element of the result is off by up to {most:.4e}")
+    }
+}
+
+fn middle((low, high): (f64, f64)) -> f64 {
+    if high.is_finite() && low > 0.0 { (low * high).sqrt() } else { low.max(f64::MIN_POSITIVE) }
+}
+
+/// Judges which scale_inv made the result of a bundle; `None` where it is no product of codes. Errors: those of
+/// [`crate::bundle::assay::assay`].
+pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
+    if !is_product(b.meta.op) || b.a.codes.is_none() || b.b.codes.is_none() {
+        return Ok(None);
+    }
+    let (mut built, result) = (build(b)?, output(b)?);
+    built.job.accumulator = Some(settle(&b.meta, &built.job, &result)?.accumulator);
+    let Some(Part { d, .. }) = result.parts.first() else { return Ok(None) };
+    let (values, out) = match d {
+        Data::High(t) => (t.data().iter().map(|x| f64::from(*x)).collect::<Vec<f64>>(), OutFormat::high(t.dtype())),
+        Data::Quantized(q) => (q.dequantize().into_iter().collect(), OutFormat::quantized(q, None)),
+    };
+    let ideal = &built.ideal[0];
+    let around = bound(&built.job, ideal, &out)?;
+    let bias = b.bias.as_ref().map_or_else(Vec::new, |t| t.data().iter().map(|x| f64::from(*x)).collect());
+    Ok(Some(of(&around, (ideal.d.ncols(), &bias), &values, [&b.a, &b.b])))
+}
+
+/// The factors of `values` over the ideal of a bound, `cols` a row; a bias is added after the scales.
+fn of(around: &Bound, (cols, bias): (usize, &[f64]), values: &[f64], sides: [&Side; 2]) -> Reading {
+    let added = |i: usize| bias.get(i % cols.max(1)).copied().unwrap_or(0.0);
+    let element = |i: usize| interval(around, i, values[i], added(i));
+    let meet = |all: &mut dyn Iterator<Item = usize>| {
+        all.map(element).fold((0.0f64, f64::INFINITY), |m, e| (m.0.max(e.0), m.1.min(e.1)))
+    };
+    let n = values.len();
+    let rows = n.checked_div(cols).unwrap_or(0);
+    let by = |region: Region| -> Vec<(f64, f64)> {
+        match region {
+            Region::Tensor => vec![meet(&mut (0..n))],
+            Region::Rows => (0..rows).map(|i| meet(&mut (i * cols..(i + 1) * cols))).collect(),
+            Region::Columns => (0..cols).map(|j| meet(&mut (0..rows).map(|i| i * cols + j))).collect(),
+        }
+    };
+    let whole = |r: &[(f64, f64)]| r.iter().all(|r| r.0 <= r.1);
+    let fits = |region: &Region| whole(&by(*region));
+    let region = [Region::Tensor, Region::Rows, Region::Columns].into_iter().find(fits);
+    let r = by(region.unwrap_or(Region::Tensor));
+    let mut earlier = Vec::new();
+    for (operand, side) in sides.into_iter().enumerate() {
+        let stored = side.whole().filter(|q| q.granularity() == Granularity::Tensor).map(|q| q.scale_inv()[0]);
+        if let (Some(stored), Some(Region::Tensor)) = (stored, region) {
+            let named = side.history.iter().enumerate().map(|(k, h)| Earlier {
+                operand,
+                steps: k + 1,
+                scale_inv: *h,
+                r: f64::from(*h) / f64::from(stored),
+            });
+            earlier.extend(named.filter(|e| r[0].0 <= e.r && e.r <= r[0].1));
+        }
+    }
+    let part = |i: usize| match region {
+        Some(Region::Rows) => r[i / cols],
+        Some(Region::Columns) => r[i % cols],
+        _ => r[0],
+    };
+    let off = |r: (f64, f64)| region.is_some() && !(r.0 <= 1.0 && 1.0 <= r.1);
+    let lost =
+        (0..n).map(|i| if off(part(i)) { (values[i] - added(i)) * (1.0 - 1.0 / middle(part(i))) } else { 0.0 }).collect();
+    Reading { region, r, earlier, lost }
+}
+
+/// What one element says of r: nothing where its product may be 0.
+fn interval(around: &Bound, i: usize, d: f64, bias: f64) -> (f64, f64) {
+    const ANY: (f64, f64) = (0.0, f64::INFINITY);
+    let (p, beta) = (around.ideal()[i] - bias, around.certain()[i]);
+    if !(beta < p.abs()) || !p.is_finite() {
+        return ANY;
+    }
+    if !d.is_finite() {
+        return (f64::INFINITY, 0.0);
+    }
+    let (low, high) = around.out().cell(i, d);
+    let (low, high) = (low - bias, high - bias);
+    let (low, high) = if p < 0.0 { (-high, -low) } else { (low, high) };
+    // One rounding more, where a factor that the reference applied is another f32.
+    let slack = p.abs() * 2f64.powi(-22);
+    ((low / (p.abs() + beta + slack)).max(0.0), high / (p.abs() - beta - slack).max(f64::MIN_POSITIVE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn read(name: &str) -> Reading {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/bundles").join(name).with_extension("safetensors");
+        reading(&Bundle::read(&path).unwrap()).unwrap().expect("a product of codes")
+    }
+
+    /// What torch's kernels read on an H200, healthy and not.
+    #[test]
+    fn the_bundles_that_torch_wrote_are_read_as_they_were_made() {
+        for healthy in ["tensor", "tensor_fast", "tensor_f32", "row", "row_fast", "block_f32", "int8"] {
+            let r = read(healthy);
+            assert!(r.belongs(), "{healthy}: {}", r.words());
+            assert!(r.lost.iter().all(|x| *x == 0.0));
+        }
+        // make.py: scale_a is history[2] of 1, 0.71, 1.37, 0.93 times the right one, which is the second of scale_history.
+        let stale = read("bug_scale_stale");
+        assert_eq!(stale.region, Some(Region::Tensor));
+        assert!(!stale.belongs() && stale.r[0].0 <= 1.37 && 1.37 <= stale.r[0].1, "{}", stale.words());
+        let named: Vec<(usize, usize)> = stale.earlier.iter().map(|e| (e.operand, e.steps)).collect();
+        assert_eq!(named, [(0, 2)], "{}", stale.words());
+        assert!((stale.earlier[0].r - 1.37).abs() < 1e-6);
+        let lost = stale.lost.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        assert!(lost > 0.0, "{}", stale.words());
+        // The scale where scale_inv is meant: r = s·s, far from 1.
+        let inverted = read("bug_scale_inverted");
+        assert!(inverted.region == Some(Region::Tensor) && !(0.1..10.0).contains(&inverted.r[0].0), "{}", inverted.words());
+        // One wrong factor a row.
+        let turned = read("bug_scale_transposed");
+        assert!(turned.region == Some(Region::Rows) && !turned.belongs(), "{}", turned.words());
+        // No factor explains what is lost of K, or block scales in another order.
+        for none in ["bug_k_tail", "bug_block_scales_transposed"] {
+            let r = read(none);
+            assert!(r.region.is_none() && !r.belongs(), "{none}: {}", r.words());
+        }
+    }
+}
