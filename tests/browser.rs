@@ -42,14 +42,45 @@ window.addEventListener("load", () => {
 });
 </script>"##;
 
-/// A reader opens `page`: what the script above says.
-fn read(dir: &Path, page: &str) -> String {
+/// What a reader of `stale.html` sees: links that lead somewhere, figures whose words are inside and not on top of each other, a table as
+/// wide as the page, rows that have a cell for each column.
+const LOOK: &str = r##"<script>
+"use strict";
+const said = [];
+window.addEventListener("error", (e) => said.push("error: " + e.message));
+window.addEventListener("load", () => {
+  const all = (what, within = document) => [...within.querySelectorAll(what)];
+  said.push("links " + all("a[href^='#']").every((a) => document.getElementById(a.getAttribute("href").slice(1))));
+  const figures = all("figure svg");
+  said.push("figures " + figures.length);
+  const bad = [];
+  for (const svg of figures) {
+    const frame = svg.getBoundingClientRect(), texts = all("text", svg).map((t) => [t, t.getBoundingClientRect()]);
+    const out = texts.filter(([, b]) => b.left < frame.left - 1 || b.right > frame.right + 1 || b.top < frame.top - 1 || b.bottom > frame.bottom + 1);
+    const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+    const on = texts.filter(([, a], i) => texts.some(([, b], j) => j < i && over(a, b)));
+    for (const [t] of [...out, ...on]) bad.push(svg.closest("section").id + ": " + t.textContent.trim());
+  }
+  said.push(bad.length === 0 ? "words apart" : "words on words: " + bad.slice(0, 5).join(", "));
+  const table = document.querySelector("table.stale"), wide = table.closest(".wide");
+  said.push("wide " + (wide.scrollWidth <= wide.clientWidth));
+  const cells = (row) => [...row.cells].reduce((n, c) => n + c.colSpan, 0);
+  const columns = cells(table.tHead.rows[0]);
+  said.push("cells " + [...table.tBodies[0].rows].every((r) => cells(r) === columns - (r.classList.contains("head") ? 0 : 2)));
+  said.push("network " + performance.getEntriesByType("resource").length);
+  document.title = said.join("; ");
+});
+</script>"##;
+
+/// A reader opens `page`: what the script says.
+fn read(dir: &Path, page: &str, script: &str) -> String {
     let probe = dir.join("probe.html");
-    std::fs::write(&probe, page.replacen("<head>", &format!("<head>{USE}"), 1)).unwrap();
+    std::fs::write(&probe, page.replacen("<head>", &format!("<head>{script}"), 1)).unwrap();
     let quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"];
     let out = Command::new("chromium")
         .args(quiet)
         .args(["--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000", "--dump-dom"])
+        .arg("--window-size=1280,1000")
         .arg(format!("--user-data-dir={}", dir.join("profile").display()))
         .arg(format!("file://{}", probe.display()))
         .output()
@@ -92,7 +123,7 @@ fn the_report_works_in_a_browser() {
     common::qassay().args(["run", "smoke", "--quiet", "--out"]).arg(&run).assert().success();
     let page = std::fs::read_to_string(run.join("index.html")).unwrap();
     assert!(!page.contains("http://") && !page.contains("https://"), "the page must not name a host");
-    let title = read(dir.path(), &page);
+    let title = read(dir.path(), &page, USE);
     check(&title);
     let figures: usize = title.split("figures ").nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
     assert!(figures >= 8, "{title}");
@@ -126,5 +157,22 @@ fn names_are_escaped() {
     common::qassay().arg("report").arg(&run).assert().success();
     let page = std::fs::read_to_string(run.join("index.html")).unwrap();
     assert!(page.contains("injected"), "the names are not in the page");
-    check(&read(dir.path(), &page));
+    check(&read(dir.path(), &page, USE));
+}
+
+#[test]
+fn the_page_of_stale_scales_is_whole_in_a_browser() {
+    if no_browser() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    common::qassay().args(["stale", "--steps", "14", "--out"]).arg(&run).assert().success();
+    let page = std::fs::read_to_string(run.join("stale.html")).unwrap();
+    let title = read(dir.path(), &page, LOOK);
+    for done in ["links true", "words apart", "wide true", "cells true", "network 0"] {
+        assert!(title.contains(done), "`{done}` is not in `{title}`");
+    }
+    let figures: usize = title.split("figures ").nth(1).and_then(|n| n.split(';').next()?.parse().ok()).unwrap_or(0);
+    assert!(figures > 30 && !title.contains("error"), "{title}");
 }

@@ -185,7 +185,7 @@ fn bundles_are_audited() {
     audit("bug_scale_stale").code(1).stdout(
         contains("a: codes and scale_inv belong together")
             .and(contains("r of the tensor is between 1.3"))
-            .and(contains("the scale_inv of a of 2 steps ago")),
+            .and(contains("the scale_inv of a of 2 steps ago").and(contains("makes every bit of the result"))),
     );
     audit("bug_scale_transposed").code(1).stdout(contains("row of a"));
     audit("bug_block_scales_transposed").code(1).stdout(contains("no factor"));

@@ -75,10 +75,21 @@ fn worst<'a>(rows: &[&'a Record]) -> Option<&'a Record> {
     })
 }
 
-/// The operand of the worst policy over the steps: its scale_inv, the one read, the product's error.
+/// The row of the operand and policy that are stale longest: |ln r| of every step, each at most 1, added up.
+fn longest<'a>(rows: &[&'a Record]) -> Option<&'a Record> {
+    let mut total: BTreeMap<[&str; 3], f64> = BTreeMap::new();
+    let of = |r: &'a Record| ["product", "operand", "policy"].map(|c| r.get(c));
+    for r in rows.iter().filter(|r| r.is("shows")) {
+        *total.entry(of(r)).or_default() += far(r).min(1.0);
+    }
+    let most = total.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|t| t.1 > 0.0)?;
+    rows.iter().copied().find(|r| of(r) == most.0)
+}
+
+/// The operand that is stale longest, over the steps: its scale_inv and those read, r as predicted and as read, the product's error.
 fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
     let all: Vec<&Record> = replays.iter().flat_map(|r| r.1.iter().copied()).collect();
-    let story = worst(&all).or_else(|| all.first().copied());
+    let story = longest(&all).or_else(|| worst(&all)).or_else(|| all.first().copied());
     let (product, operand) = story.map_or(("", ""), |r| (r.get("product"), r.get("operand")));
     let same = |r: &&Record| r.get("product") == product && r.get("operand") == operand;
     let series = |name: String, rows: &[&Record], column: &str| Series {
@@ -108,7 +119,19 @@ fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
             events.entry(mark).or_default().push(s);
         }
     }
-    Timeline { steps: scenario.steps, scales, errors, events: events.into_iter().collect() }
+    let mut panels = vec![("scale_inv", scales)];
+    for (_, rows) in replays.iter().filter(|r| r.0.name() == stale) {
+        let of = |column: &str| {
+            rows.iter().copied().filter(same).filter_map(|r| Some((step(r), (r.num(column)? - 1.0).abs()))).collect()
+        };
+        let named = |what: &str, points: Vec<(f64, f64)>| Series { name: format!("{what}, {stale}"), points };
+        let both = vec![named("by the law", of("r_predicted")), named("as read", of("r_measured"))];
+        if both.iter().any(|s| s.points.iter().any(|p| p.1 > 1e-6)) {
+            panels.push(("|r − 1|", both));
+        }
+    }
+    panels.push(("relative error", errors));
+    Timeline { steps: scenario.steps, panels, events: events.into_iter().collect() }
 }
 
 /// Predicted against measured r of every stale operand.
@@ -256,14 +279,14 @@ fn table(stories: &[Story]) -> Markup {
                                     td.number { (cell(w, "r_measured")) }
                                     td.number { (percent(w, "saturated_share")) }
                                     td.number { (percent(w, "flushed_share")) }
-                                    td.number { (cell(w, "total_rel_frobenius")) }
+                                    td.number { @if w.num("total_nonfinite_mismatches") > Some(0.0) { "not finite" } @else { (cell(w, "total_rel_frobenius")) } }
                                     @for column in ["gates_notice", "gates_notice_exact"] {
                                         @let at = most(rows, column).map_or("", |r| r.get(column));
                                         td.number title=(at) { (at.split_whitespace().count()) "/" (GATES.len()) }
                                     }
                                     td { @if rows.iter().any(|r| r.is("bound_notices")) { b.fail { "fails" } } @else { "·" } }
                                 }
-                                _ => { td colspan="9" { span.pass { "exact to the bit" } } }
+                                _ => { td colspan="10" { span.pass { "exact to the bit" } } }
                             }
                             td { span class=(if held { "pass" } else { "fail" }) { (if held { "holds" } else { "broken" }) } }
                         }

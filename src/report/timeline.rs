@@ -7,10 +7,9 @@ use plotters::style::text_anchor::{HPos, VPos};
 /// What a timeline shows.
 pub struct Timeline {
     pub steps: usize,
-    /// Above: positive values on a logarithmic axis.
-    pub scales: Vec<Series>,
-    /// Below: errors, positive values on a logarithmic axis; what is not finite is drawn at the top.
-    pub errors: Vec<Series>,
+    /// Title and lines of each panel, from above: values on a logarithmic axis, zero at the bottom, what is not finite at the top. The
+    /// first line of a panel is the widest, so that lines on top of each other are all seen.
+    pub panels: Vec<(&'static str, Vec<Series>)>,
     /// Name of an event and the steps at which it happens.
     pub events: Vec<(String, Vec<usize>)>,
 }
@@ -18,22 +17,34 @@ pub struct Timeline {
 const WIDTH: i32 = 620;
 const PANEL: i32 = 150;
 const LEFT: i32 = 74;
+/// More steps than this are drawn without dots.
+const LONG: usize = 40;
+
+/// Decades of a panel's axis. Of a long one, the largest and smallest hundredth are left out, and drawn at its ends: the first step's
+/// scale of 1 would flatten all others.
+fn span(series: &[Series], long: bool) -> (f64, f64) {
+    let mut logs: Vec<f64> = series.iter().flat_map(|s| &s.points).map(|p| p.1.log10()).filter(|v| v.is_finite()).collect();
+    logs.sort_by(f64::total_cmp);
+    let out = if long { logs.len() / 100 } else { 0 };
+    match (logs.get(out), logs.get(logs.len().wrapping_sub(1 + out))) {
+        (Some(lo), Some(hi)) => (lo.floor(), hi.ceil().max(lo.floor() + 1.0)),
+        _ => (-1.0, 0.0),
+    }
+}
 
 /// Draws it.
 pub fn timeline(t: &Timeline) -> String {
-    let names: Vec<&str> = t.scales.iter().chain(&t.errors).map(|s| s.name.as_str()).collect();
+    let names: Vec<&str> = t.panels.iter().flat_map(|p| &p.1).map(|s| s.name.as_str()).collect();
+    let below = t.panels.len() as i32 * (PANEL + 14) + 16;
     let events = t.events.iter().map(|e| e.0.as_str());
     let right = LEFT + WIDTH;
-    let size = (right + 40 + widest(names.iter().copied().chain(events), 12), 2 * PANEL + 70 + 16 * t.events.len() as i32);
+    let size = (right + 40 + widest(names.iter().copied().chain(events), 12), below + 42 + 16 * t.events.len() as i32);
     draw(size, |root| {
         let x = |step: f64| LEFT + 6 + (f64::from(WIDTH - 12) * step / (t.steps.max(2) - 1) as f64).round() as i32;
         let mut color = 0;
-        for (panel, (title, series)) in [("scale_inv", &t.scales), ("relative error", &t.errors)].into_iter().enumerate() {
+        for (panel, (title, series)) in t.panels.iter().enumerate() {
             let top = 12 + panel as i32 * (PANEL + 14);
-            let logs = || series.iter().flat_map(|s| &s.points).map(|p| p.1.log10()).filter(|v| v.is_finite());
-            let lo = logs().fold(f64::INFINITY, f64::min).floor();
-            let hi = logs().fold(f64::NEG_INFINITY, f64::max).ceil();
-            let (lo, hi) = if lo.is_finite() { (lo, hi.max(lo + 1.0)) } else { (-1.0, 0.0) };
+            let (lo, hi) = span(series, t.steps > LONG);
             let y = |v: f64| top + PANEL - (f64::from(PANEL) * ((v - lo) / (hi - lo)).clamp(0.0, 1.0)).round() as i32;
             let every = (((hi - lo) / 5.0).ceil() as i64).max(1);
             for decade in (lo as i64..=hi as i64).step_by(every as usize) {
@@ -59,10 +70,11 @@ pub fn timeline(t: &Timeline) -> String {
                     }
                 };
                 let points: Vec<(i32, i32)> = s.points.iter().map(|p| (x(p.0), height(p.1))).collect();
-                root.draw(&PathElement::new(points.clone(), c.stroke_width(2)))?;
-                if t.steps <= 40 {
+                let width = 2 + 2 * (series.len() - 1 - i) as u32;
+                root.draw(&PathElement::new(points.clone(), c.stroke_width(width)))?;
+                if t.steps <= LONG {
                     for p in points {
-                        root.draw(&Circle::new(p, 3, c.filled()))?;
+                        root.draw(&Circle::new(p, 2 + width as i32 / 2, c.filled()))?;
                     }
                 }
                 let line = top + 8 + 18 * i as i32;
@@ -70,7 +82,7 @@ pub fn timeline(t: &Timeline) -> String {
                 say(root, &s.name, (right + 26, line), font(12).pos(at(HPos::Left, VPos::Center)))?;
             }
         }
-        let top = 2 * PANEL + 44;
+        let top = below;
         for (i, (name, steps)) in t.events.iter().enumerate() {
             let y = top + 16 * i as i32;
             say(root, name, (right + 26, y), font(12).pos(at(HPos::Left, VPos::Center)))?;

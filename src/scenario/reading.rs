@@ -15,9 +15,10 @@
 use crate::bundle::assay::{build, is_product, output, settle};
 use crate::bundle::{Bundle, Side};
 use crate::compare::{Bound, OutFormat};
-use crate::kernel::{Data, Part};
+use crate::kernel::{Data, Operand, Part};
+use crate::quant::QTensorParts;
 use crate::sweep::product::bound;
-use crate::{Granularity, Result};
+use crate::{Granularity, QTensor, Result};
 
 /// What shares a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct Earlier {
     pub scale_inv: f32,
     /// Its ratio to the stored one.
     pub r: f64,
+    /// The device model returns the very bits of the result with it.
+    pub exact: bool,
 }
 
 /// The answer of [`reading`].
@@ -90,7 +93,8 @@ impl Reading {
         };
         for e in &self.earlier {
             let name = ["a", "b"][e.operand];
-            text += &format!("; the scale_inv of {name} of {} steps ago, {:e}, is r = {:.6}", e.steps, e.scale_inv, e.r);
+            let exact = if e.exact { ", and makes every bit of the result" } else { "" };
+            text += &format!("; the scale_inv of {name} of {} steps ago, {:e}, is r = {:.6}{exact}", e.steps, e.scale_inv, e.r);
         }
         let most = self.lost.iter().fold(0.0f64, |m, x| m.max(x.abs()));
         text + &format!("; an element of the result is off by up to {most:.4e}")
@@ -117,7 +121,29 @@ pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
     let ideal = &built.ideal[0];
     let around = bound(&built.job, ideal, &out)?;
     let bias = b.bias.as_ref().map_or_else(Vec::new, |t| t.data().iter().map(|x| f64::from(*x)).collect());
-    Ok(Some(of(&around, (ideal.d.ncols(), &bias), &values, [&b.a, &b.b])))
+    let mut found = of(&around, (ideal.d.ncols(), &bias), &values, [&b.a, &b.b]);
+    for e in &mut found.earlier {
+        let mut job = built.job.clone();
+        let operand = if e.operand == 0 { job.operands.a.first_mut() } else { job.operands.b.as_mut() };
+        if let Some(Operand::Quantized(q)) = operand {
+            *q = QTensor::new(QTensorParts { scale_inv: vec![e.scale_inv], ..q.clone().into_parts() })?;
+        }
+        let model = settle(&b.meta, &job, &result)?.model;
+        e.exact = model.is_some_and(|m| same(&m.parts[0].d, d));
+    }
+    Ok(Some(found))
+}
+
+/// Whether two results have the same bits, NaNs as a class.
+fn same(a: &Data, b: &Data) -> bool {
+    match (a, b) {
+        (Data::High(a), Data::High(b)) => {
+            let same = |(x, y): (&f32, &f32)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
+            a.data().len() == b.data().len() && a.data().iter().zip(b.data()).all(same)
+        }
+        (Data::Quantized(a), Data::Quantized(b)) => a.codes() == b.codes(),
+        _ => false,
+    }
 }
 
 /// The factors of `values` over the ideal of a bound, `cols` a row; a bias is added after the scales.
@@ -149,6 +175,7 @@ fn of(around: &Bound, (cols, bias): (usize, &[f64]), values: &[f64], sides: [&Si
                 steps: k + 1,
                 scale_inv: *h,
                 r: f64::from(*h) / f64::from(stored),
+                exact: false,
             });
             earlier.extend(named.filter(|e| r[0].0 <= e.r && e.r <= r[0].1));
         }
@@ -206,12 +233,15 @@ mod tests {
         assert!(!stale.belongs() && stale.r[0].0 <= 1.37 && 1.37 <= stale.r[0].1, "{}", stale.words());
         let named: Vec<(usize, usize)> = stale.earlier.iter().map(|e| (e.operand, e.steps)).collect();
         assert_eq!(named, [(0, 2)], "{}", stale.words());
-        assert!((stale.earlier[0].r - 1.37).abs() < 1e-6);
+        assert!((stale.earlier[0].r - 1.37).abs() < 1e-6 && stale.earlier[0].exact, "{}", stale.words());
         let lost = stale.lost.iter().fold(0.0f64, |m, x| m.max(x.abs()));
         assert!(lost > 0.0, "{}", stale.words());
-        // The scale where scale_inv is meant: r = s·s, far from 1.
+        // The scale where scale_inv is meant: r = s·s.
         let inverted = read("bug_scale_inverted");
-        assert!(inverted.region == Some(Region::Tensor) && !(0.1..10.0).contains(&inverted.r[0].0), "{}", inverted.words());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/bundles/bug_scale_inverted.safetensors");
+        let stored = f64::from(Bundle::read(&path).unwrap().a.whole().unwrap().scale_inv()[0]);
+        let squared = (stored * stored).recip();
+        assert!(inverted.r[0].0 <= squared && squared <= inverted.r[0].1 && !inverted.belongs(), "{}", inverted.words());
         // One wrong factor a row.
         let turned = read("bug_scale_transposed");
         assert!(turned.region == Some(Region::Rows) && !turned.belongs(), "{}", turned.words());
