@@ -4,7 +4,7 @@
 //! data/scenarios/*.toml → Scenario ─(policy)→ Machine: events on state → uses of operands in products → laws → rows
 //! ```
 //!
-//! [`file`](mod@file) is the format of the file, [`check`] what may be wrong with it, [`data`] the tensors that move, [`state`] what the
+//! [`file`](mod@file) is the format of the file, [`check`] and [`events`] what may be wrong with it, [`data`] the tensors that move, [`state`] what the
 //! events act on, [`machine`] the events, [`product`] the products, [`expr`] and [`law`] what is predicted, [`record`] what is
 //! written, [`run`] the replay of many; [`audit`] asks of any codes and scale_inv whether they belong together,
 //! [`reading`] of a product which scale_inv was read, [`audited`] both of a bundle; [`device`] names what only a GPU shows.
@@ -14,6 +14,7 @@ pub mod audited;
 pub mod check;
 pub mod data;
 pub mod device;
+pub mod events;
 pub mod expr;
 pub mod file;
 pub mod law;

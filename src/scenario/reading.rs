@@ -251,4 +251,62 @@ mod tests {
             assert!(r.region.is_none() && !r.belongs(), "{none}: {}", r.words());
         }
     }
+
+    /// Healthy products raise no alarm, and a factor on a scale that the stored one does not have is found: of the tensor, of one row.
+    #[test]
+    fn drawn_products_are_read_as_stored_or_by_their_factor() {
+        use crate::Format;
+        use crate::bundle::case;
+        use crate::input::Source;
+        use crate::kernel::{Backend, Job, Operands, OutSpec, cpu, find};
+        use crate::op::{Op, Params};
+        let accumulator: crate::model::Accumulator = "hopper_wgmma".parse().unwrap();
+        let mut source: Source = "minilm:layer0.ffn_in_input".parse().unwrap();
+        for i in 0..240usize {
+            let (recipe, rows) = [("te_current", false), ("float8_rowwise", true), ("te_current:e5m2", false)][i % 3];
+            let out = [Format::F32, Format::Bf16, Format::F16][i / 3 % 3];
+            if let Source::Real(r) = &source {
+                source = Source::Real(r.moved(5, 3));
+            }
+            let quantize = |seed, stream| {
+                let x = source.tensor(Format::Bf16, 8, 96, seed, stream).unwrap();
+                recipe.parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap().q
+            };
+            let (a, b) = (quantize(i as u64, 1), quantize(i as u64 + 7, 2));
+            // What the kernel reads: the stored scale_inv, or 3 and 0.4 times it, of all or of row 5.
+            let factor = [1.0, 3.0, 0.4][i / 9 % 3];
+            let mut used = a.clone().into_parts();
+            let tile = if rows { 5 } else { 0 };
+            used.scale_inv[tile] *= factor;
+            let job = |a: QTensor| Job {
+                op: Op::Gemm,
+                params: Params::default(),
+                operands: Operands {
+                    a: vec![Operand::Quantized(a)],
+                    b: Some(Operand::Quantized(b.clone())),
+                    bias: None,
+                    gamma: None,
+                    beta: None,
+                    offs: None,
+                },
+                out: OutSpec::High(out),
+                accumulator: Some(accumulator),
+            };
+            let read = job(QTensor::new(used).unwrap());
+            let result = find(cpu::KERNELS, &read, Backend::Cpu).unwrap().run(&read).unwrap();
+            let stored = job(a.clone());
+            let mut w = case::input(&stored).unwrap();
+            w.meta("device_model", accumulator);
+            case::output(&mut w, &stored, &result).unwrap();
+            let bundle = Bundle::parse(Path::new("drawn.safetensors"), &w.to_bytes().unwrap()).unwrap();
+            let found = reading(&bundle).unwrap().unwrap();
+            let at = format!("draw {i}, {recipe}, {out}, factor {factor}: {}", found.words());
+            assert_eq!(found.belongs(), factor == 1.0, "{at}");
+            assert!(found.lost.iter().any(|l| *l != 0.0) == (factor != 1.0), "{at}");
+            let region = if rows && factor != 1.0 { Region::Rows } else { Region::Tensor };
+            assert_eq!(found.region, Some(region), "{at}");
+            let r = found.r[if region == Region::Rows { tile } else { 0 }];
+            assert!(r.0 <= f64::from(factor) && f64::from(factor) <= r.1, "{at}");
+        }
+    }
 }

@@ -122,6 +122,26 @@ fn bad_files_are_refused_with_line_and_remedy() {
             assert!(e.contains(w), "{to}: {e}");
         }
     }
+    // What a checkpoint does not hold cannot come back.
+    let good = text("09_checkpoint_without_scale_inv");
+    for (from, to, want) in [
+        (
+            "do = \"save\", state = \"w\", from = \"wq\",",
+            "do = \"save\", from = \"wq\",",
+            "holds no state; save it with `state`",
+        ),
+        (
+            "do = \"save\", state = \"w\", from = \"wq\",",
+            "do = \"save\", state = \"w\",",
+            "holds no bytes; save them with `from`",
+        ),
+        ("do = \"save\", state = \"w\", from = \"wq\",", "do = \"save\",", "`save` needs the key `state`, `from` or both"),
+        ("do = \"restore\", from = \"", "do = \"restore\", from = \"other ", "there is no checkpoint `other "),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let e = parse(&good.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(e.starts_with("x.toml:") && e.contains(want), "{to}: {e}");
+    }
     let e = Scenario::load("99_nothing").unwrap_err().to_string();
     assert!(e.contains("unknown scenario `99_nothing`") && e.contains("01_update_before_backward"), "{e}");
 }
