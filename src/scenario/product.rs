@@ -30,8 +30,9 @@ pub struct Outcome {
     pub op: Op,
     pub offs: Vec<usize>,
     pub sides: [Side; 2],
-    /// What was launched.
+    /// What was launched, on the operands as they were read and as they were meant.
     pub job: Job,
+    pub meant: Job,
     /// What the kernel returned, and what it returns for the operands that were meant.
     pub actual: Vec<f64>,
     pub healthy: Vec<f64>,
@@ -147,6 +148,7 @@ pub fn run(
         op,
         offs: p.offs.clone(),
         job: used,
+        meant,
         sides,
         actual,
         healthy,

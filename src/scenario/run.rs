@@ -128,8 +128,9 @@ pub fn refused(scenario: &Scenario, policy: Policy, with: With) -> Result<Option
     while why.is_none() && asked.len() < names.len() && machine.step < scenario.steps {
         machine.step(&mut |_, outcome| {
             if asked.insert(outcome.product.clone()) {
-                let found = crate::kernel::find(with.kernels, &outcome.job, with.backend);
-                why = why.take().or_else(|| found.err().map(|e| format!("{}: {e}", outcome.product)));
+                let find = |job| crate::kernel::find(with.kernels, job, with.backend).err();
+                let lacking = find(&outcome.job).or_else(|| find(&outcome.meant));
+                why = why.take().or_else(|| lacking.map(|e| format!("{}: {e}", outcome.product)));
             }
             Ok(())
         })?;

@@ -17,21 +17,38 @@ use std::time::Instant;
 /// tokens, features out, features in: a layer that the host's time to start kernels decides, one of 2048 tokens, one that the GEMM decides.
 const SHAPES: [(usize, usize, usize); 3] = [(256, 1024, 1024), (2048, 4096, 4096), (8192, 8192, 8192)];
 /// Layers started in a row where the host's time is measured, and how often.
-const LAYERS: usize = 100;
-const ROUNDS: usize = 15;
+const LAYERS: usize = 50;
+const ROUNDS: usize = 5;
+
+/// Times every policy is measured, in turns: clocks follow the temperature.
+const TURNS: usize = 3;
 
 /// Every policy at every shape. Errors: out of memory; a kernel's.
 pub fn costs(gpu: &'static Gpu) -> Result<Vec<Cost>> {
     let mut all = Vec::new();
     for shape in SHAPES {
-        for policy in Policy::ALL {
-            let mut layer = layer(gpu, shape, policy)?;
-            let device_us = time(gpu, &mut layer)?.median * 1e6;
-            let (host_us, wall_us) = started(gpu, &mut layer)?;
+        let layers = Policy::ALL.into_iter().map(|p| Ok((p, layer(gpu, shape, p)?)));
+        let mut layers = layers.collect::<Result<Vec<(Policy, Timed)>>>()?;
+        let mut seen: Vec<[Vec<f64>; 3]> = vec![Default::default(); layers.len()];
+        for _ in 0..TURNS {
+            for ((_, layer), seen) in layers.iter_mut().zip(&mut seen) {
+                seen[0].push(time(gpu, layer)?.median * 1e6);
+                let (host, wall) = started(gpu, layer)?;
+                seen[1].push(host);
+                seen[2].push(wall);
+            }
+        }
+        for ((policy, _), seen) in layers.into_iter().zip(seen) {
+            let [device_us, host_us, wall_us] = seen.map(median);
             all.push(Cost { policy, shape, device_us, host_us, wall_us });
         }
     }
     Ok(all)
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
 }
 
 /// Microseconds a layer: to start [`LAYERS`] of them, and until they are done; medians of [`ROUNDS`].
@@ -45,11 +62,8 @@ fn started(gpu: &Gpu, layer: &mut Timed) -> Result<(f64, f64)> {
         gpu.synchronize(&layer.name)?;
         wall.push(begin.elapsed().as_secs_f64());
     }
-    let median = |mut all: Vec<f64>| {
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2] * 1e6 / LAYERS as f64
-    };
-    Ok((median(host), median(wall)))
+    let each = 1e6 / LAYERS as f64;
+    Ok((median(host) * each, median(wall) * each))
 }
 
 /// Buffers of one rotation.
