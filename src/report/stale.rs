@@ -121,12 +121,14 @@ fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
     }
     let mut panels = vec![("scale_inv", scales)];
     for (_, rows) in replays.iter().filter(|r| r.0.name() == stale) {
+        // Rounding of scale_inv is no difference.
+        let apart = |x: f64| if (x - 1.0).abs() <= 1e-6 { 0.0 } else { (x - 1.0).abs() };
         let of = |column: &str| {
-            rows.iter().copied().filter(same).filter_map(|r| Some((step(r), (r.num(column)? - 1.0).abs()))).collect()
+            rows.iter().copied().filter(same).filter_map(|r| Some((step(r), apart(r.num(column)?)))).collect::<Vec<_>>()
         };
         let named = |what: &str, points: Vec<(f64, f64)>| Series { name: format!("{what}, {stale}"), points };
         let both = vec![named("by the law", of("r_predicted")), named("as read", of("r_measured"))];
-        if both.iter().any(|s| s.points.iter().any(|p| p.1 > 1e-6)) {
+        if both.iter().any(|s| s.points.iter().any(|p| p.1 > 0.0)) {
             panels.push(("|r − 1|", both));
         }
     }
