@@ -6,7 +6,7 @@ use super::timeline::{Timeline, timeline};
 use crate::compare::gates::GATES;
 use crate::scenario::device::{COSTS, Cost, SEEN, Seen, Shown};
 use crate::scenario::record::Record;
-use crate::scenario::{Policy, Scenario};
+use crate::scenario::{Class, Policy, Scenario};
 use crate::{Error, Result};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::BTreeMap;
@@ -123,13 +123,17 @@ fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
     for (_, rows) in replays.iter().filter(|r| r.0.name() == stale) {
         // Rounding of scale_inv is no difference.
         let apart = |x: f64| if (x - 1.0).abs() <= 1e-6 { 0.0 } else { (x - 1.0).abs() };
-        let of = |column: &str| {
-            rows.iter().copied().filter(same).filter_map(|r| Some((step(r), apart(r.num(column)?)))).collect::<Vec<_>>()
+        let of = |column: &str, f: &dyn Fn(f64) -> f64| {
+            rows.iter().copied().filter(same).filter_map(|r| Some((step(r), f(r.num(column)?)))).collect::<Vec<_>>()
         };
         let named = |what: &str, points: Vec<(f64, f64)>| Series { name: format!("{what}, {stale}"), points };
-        let both = vec![named("by the law", of("r_predicted")), named("as read", of("r_measured"))];
-        if both.iter().any(|s| s.points.iter().any(|p| p.1 > 0.0)) {
-            panels.push(("|r − 1|", both));
+        let ratio = vec![named("by the law", of("r_predicted", &apart)), named("as read", of("r_measured", &apart))];
+        let lost = vec![named("clipped", of("saturated_share", &|x| x)), named("to zero", of("flushed_share", &|x| x))];
+        for (title, both) in [("|r − 1|", ratio), ("share", lost)] {
+            let wanted = title != "share" || scenario.class == Class::Saturation;
+            if wanted && both.iter().any(|s| s.points.iter().any(|p| p.1 > 0.0)) {
+                panels.push((title, both));
+            }
         }
     }
     panels.push(("relative error", errors));

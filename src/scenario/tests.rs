@@ -321,3 +321,25 @@ fn expressions_read_and_compute() {
     }
     assert!("s(y,n)".parse::<Expr>().unwrap().eval(&Two).is_err());
 }
+
+/// Which scenarios the CUDA kernels take is known before anything runs, and without a GPU.
+#[cfg(feature = "cuda")]
+#[test]
+fn what_no_cuda_kernel_takes_is_named_beforehand() {
+    use super::run::refused;
+    let cuda = With { backend: Backend::Cuda, kernels: crate::kernel::cuda::KERNELS, ..CPU };
+    let why = |name: &str, policy| refused(&Scenario::load(name).unwrap(), policy, cuda).unwrap();
+    for taken in ["01_update_before_backward", "14_gathered_block_scales", "22_group_scales_transposed", "training_grouped"] {
+        assert_eq!(why(taken, Policy::Shared), None);
+    }
+    // MX and NVFP4 have no wgmma; row scales of a transposed copy are no scales of rows, in the healthy product at least.
+    for (name, product) in
+        [("13_columnwise_scale", "forward: "), ("13_columnwise_nvfp4", "forward: "), ("20_row_scales_transposed", "wgrad: ")]
+    {
+        for policy in Policy::ALL {
+            let why = why(name, policy).unwrap_or_default();
+            assert!(why.starts_with(product) && why.contains("cuda/fp8_gemm"), "{name} {policy}: {why}");
+        }
+    }
+    assert_eq!(refused(&Scenario::load("13_columnwise_scale").unwrap(), Policy::Shared, CPU).unwrap(), None);
+}
