@@ -352,11 +352,16 @@ fn within_f32(job: &Job, output: &Output) -> Result<bool> {
     Ok(judged.iter().all(|j| j.comparison.judged.improbable == 0 && j.comparison.verdict != Verdict::Fail))
 }
 
+/// Elements whose bits differ; an amax that differs is one more: codes alone may not tell which order its scales met in.
 fn mismatches(model: &Output, actual: &Output) -> Result<usize> {
+    let amax = match (model.parts[0].amax, actual.parts[0].amax) {
+        (Some(m), Some(a)) => usize::from(m.to_bits() != a.to_bits()),
+        _ => 0,
+    };
     let count = match (&model.parts[0].d, &actual.parts[0].d) {
         (Data::High(m), Data::High(a)) => Mismatches::of_tensors(m, a)?,
         (Data::Quantized(m), Data::Quantized(a)) => Mismatches::of_codes(m, a)?,
         _ => return Err(Error::unsupported("comparison", "values against codes")),
     };
-    Ok(count.count)
+    Ok(count.count + amax)
 }
