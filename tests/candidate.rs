@@ -1,8 +1,14 @@
 //! Kernels that are programs of their own, in a sweep: what goes wrong with one is the row of its case, and the rest goes on.
 
 mod common;
+#[path = "../examples/my_kernel.rs"]
+mod my_kernel;
 
 use common::qassay;
+use my_kernel::MyGemm;
+use qassay::kernel::Backend;
+use qassay::op::Op;
+use qassay::sweep::{Sweep, assay};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -145,17 +151,24 @@ fn a_kernel_of_ones_own_is_checked_before_it_needs_a_gpu() {
     qassay().args(["worker", "--help"]).assert().success().stdout(predicates::str::contains("--signature"));
 }
 
-/// The example of the library: a right kernel passes, one that forgets a scale fails by that name.
+/// The example of the library runs; its right kernel passes, the one that forgets a scale fails by that name.
 #[test]
 fn the_example_of_the_library_prints_verdicts() {
-    let mut example = std::path::PathBuf::from(env!("CARGO_BIN_EXE_qassay"));
-    example.set_file_name("examples");
-    let output =
-        std::process::Command::new(example.join("my_kernel")).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<&str> = text.lines().collect();
-    let (right, wrong) = (&lines[..lines.len() / 2], &lines[lines.len() / 2..]);
-    assert!(right.iter().filter(|l| l.starts_with("pass")).count() >= 10, "{text}");
-    assert!(!right.iter().any(|l| l.starts_with("fail") || l.starts_with("error")), "{text}");
-    assert!(wrong.iter().filter(|l| l.starts_with("fail") && l.contains("scale_omitted:a")).count() >= 10, "{text}");
+    my_kernel::main().unwrap();
+    let sweep = Sweep::load("smoke", 0).unwrap();
+    let cases: Vec<_> = sweep.cases.iter().filter(|c| c.op == Op::Gemm).collect();
+    let rows = |kernel: &'static MyGemm| -> Vec<_> {
+        cases
+            .iter()
+            .map(|c| assay::assay(c, &[kernel], Backend::External, 0))
+            .map(|r| (r.get("verdict").to_string(), r.get("reason").to_string()))
+            .collect()
+    };
+    let count = |rows: &[(String, String)], verdict: &str, words: &str| {
+        rows.iter().filter(|r| r.0 == verdict && r.1.contains(words)).count()
+    };
+    let right = rows(&MyGemm { forgets_scale: false });
+    assert!(count(&right, "pass", "") >= 10 && count(&right, "fail", "") + count(&right, "error", "") == 0, "{right:?}");
+    let wrong = rows(&MyGemm { forgets_scale: true });
+    assert!(count(&wrong, "fail", "scale_omitted:a") >= 10, "{wrong:?}");
 }

@@ -2,6 +2,7 @@
 
 use super::arithmetic::{Arithmetic, Variant, variants};
 use super::operand::{Codes, Side};
+use super::sample::first_rows;
 use super::{Bundle, Meta, Out, formula, recipes};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
 use crate::fault::{self, Diagnosis, History};
@@ -365,10 +366,50 @@ pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
     if !arithmetic.bits {
         return Ok(Settled { accumulator: first, model: None, text: format!("{first}: {}", arithmetic.why) });
     }
-    let mut best: Option<(usize, Variant)> = None;
     let mut without = String::new();
-    for candidate in &arithmetic.candidates {
-        let found = variants(job, *candidate, &mut |v| {
+    let (mut candidates, mut ordered, mut told) = (arithmetic.candidates.clone(), false, false);
+    // A large product is computed whole by the arithmetic of its first rows alone.
+    if let Some((few, rows)) = first_rows(job, output)?
+        && let Some((count, v)) = nearest(&candidates, false, &few, &rows, &mut without)?
+    {
+        if count > 0 && meta.model.is_none() && within_f32(job, output)? {
+            return Ok(in_f32(first, &arithmetic.why));
+        }
+        (candidates, ordered, told) = (vec![v.accumulator], true, count == 0);
+    }
+    let mut best = nearest(&candidates, ordered, job, output, &mut without)?;
+    if told && best.as_ref().is_none_or(|b| b.0 > 0) {
+        // The first rows may be those of several arithmetics.
+        best = nearest(&arithmetic.candidates, false, job, output, &mut without)?;
+    }
+    let Some((count, v)) = best else {
+        let text = format!("{first}: {}; its bits are not modelled for these operands ({without})", arithmetic.why);
+        return Ok(Settled { accumulator: first, model: None, text });
+    };
+    // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
+    if count > 0 && meta.model.is_none() && within_f32(job, output)? {
+        return Ok(in_f32(first, &arithmetic.why));
+    }
+    let tried = arithmetic.candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let text = match count {
+        0 => format!("{}: {}, to the bit", v.name, arithmetic.why),
+        _ => format!("{}: {}; the nearest of {tried} with every order of the scales", v.name, arithmetic.why),
+    };
+    Ok(Settled { accumulator: v.accumulator, model: Some(v.output), text })
+}
+
+/// The accumulator whose bits the result has, or comes nearest to, with the number that differ. `None`: none has a kernel for these
+/// operands; `without` says why.
+fn nearest(
+    candidates: &[Accumulator],
+    ordered: bool,
+    job: &Job,
+    output: &Output,
+    without: &mut String,
+) -> Result<Option<(usize, Variant)>> {
+    let mut best: Option<(usize, Variant)> = None;
+    for candidate in candidates {
+        let found = variants(job, *candidate, ordered, &mut |v| {
             let count = mismatches(&v.output, output)?;
             if best.as_ref().is_none_or(|b| count < b.0) {
                 best = Some((count, v));
@@ -379,25 +420,17 @@ pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
             Ok(true) => break,
             Ok(false) => {}
             // Operands that no kernel of ours takes have a bound, but no bits.
-            Err(Error::Unsupported { why, .. }) => without = why,
+            Err(Error::Unsupported { why, .. }) => *without = why,
             Err(e) => return Err(e),
         }
     }
-    let Some((count, v)) = best else {
-        let text = format!("{first}: {}; its bits are not modelled for these operands ({without})", arithmetic.why);
-        return Ok(Settled { accumulator: first, model: None, text });
-    };
-    // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
-    if count > 0 && meta.model.is_none() && within_f32(job, output)? {
-        let text = format!("f32 in any order: within its bound, which is tighter than {first} ({})", arithmetic.why);
-        return Ok(Settled { accumulator: any_order(), model: None, text });
-    }
-    let tried = arithmetic.candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let text = match count {
-        0 => format!("{}: {}, to the bit", v.name, arithmetic.why),
-        _ => format!("{}: {}; the nearest of {tried} with every order of the scales", v.name, arithmetic.why),
-    };
-    Ok(Settled { accumulator: v.accumulator, model: Some(v.output), text })
+    Ok(best)
+}
+
+/// More exact than the device's unit: summed in f32.
+fn in_f32(assumed: Accumulator, why: &str) -> Settled {
+    let text = format!("f32 in any order: within its bound, which is tighter than {assumed} ({why})");
+    Settled { accumulator: any_order(), model: None, text }
 }
 
 fn any_order() -> Accumulator {

@@ -16,6 +16,7 @@ mod formula;
 pub mod metadata;
 pub mod operand;
 pub mod recipes;
+mod sample;
 #[cfg(test)]
 mod tests;
 mod write;
