@@ -7,7 +7,6 @@ mod my_kernel;
 use common::qassay;
 use my_kernel::MyGemm;
 use qassay::kernel::Backend;
-use qassay::op::Op;
 use qassay::sweep::{Sweep, assay};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -46,7 +45,7 @@ fn a_candidate_that_is_right_passes() {
 fn each_misfortune_is_the_row_of_its_case_and_the_rest_goes_on() {
     for (how, verdict, words) in [
         ("crash", "error", "it ended, exit status: 1: out of luck"),
-        ("hang", "error", "it took longer than 2s and was killed"),
+        ("hang", "error", "it took longer than 8s and was killed"),
         ("garbage", "error", "found `progress: 50%`, expected {\"status\":\"done\"}"),
         ("endless", "error", "it printed a line of more than 1048576 bytes, and was killed"),
         ("error", "error", "found no luck, expected a result"),
@@ -57,7 +56,11 @@ fn each_misfortune_is_the_row_of_its_case_and_the_rest_goes_on() {
         ("wrong", "fail", "outside"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        command(folder.path(), how).args(["--timeout", "2s"]).assert().code(if how == "unsupported" { 0 } else { 1 });
+        // Long enough for Python to start on a machine that is busy.
+        command(folder.path(), how)
+            .args(["--timeout", if how == "hang" { "8s" } else { "10m" }])
+            .assert()
+            .code(if how == "unsupported" { 0 } else { 1 });
         let rows = rows(folder.path(), how);
         assert_eq!(rows.len(), 9, "{how}");
         let (odd, good): (Vec<_>, Vec<_>) = rows.iter().partition(|r| r.0 != "pass");
@@ -156,7 +159,7 @@ fn a_kernel_of_ones_own_is_checked_before_it_needs_a_gpu() {
 fn the_example_of_the_library_prints_verdicts() {
     my_kernel::main().unwrap();
     let sweep = Sweep::load("smoke", 0).unwrap();
-    let cases: Vec<_> = sweep.cases.iter().filter(|c| c.op == Op::Gemm).collect();
+    let cases: Vec<_> = sweep.cases.iter().filter(|c| &*c.family == "accumulators").collect();
     let rows = |kernel: &'static MyGemm| -> Vec<_> {
         cases
             .iter()
@@ -168,7 +171,7 @@ fn the_example_of_the_library_prints_verdicts() {
         rows.iter().filter(|r| r.0 == verdict && r.1.contains(words)).count()
     };
     let right = rows(&MyGemm { forgets_scale: false });
-    assert!(count(&right, "pass", "") >= 10 && count(&right, "fail", "") + count(&right, "error", "") == 0, "{right:?}");
+    assert!(cases.len() == 9 && count(&right, "pass", "") == 9, "{right:?}");
     let wrong = rows(&MyGemm { forgets_scale: true });
-    assert!(count(&wrong, "fail", "scale_omitted:a") >= 10, "{wrong:?}");
+    assert!(count(&wrong, "fail", "scale_omitted:a") == 9, "{wrong:?}");
 }
