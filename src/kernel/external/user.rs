@@ -98,7 +98,7 @@ impl UserKernel {
         };
         let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let compiled = nvrtc::compile_user(self.spec.source, source, arch, &[folder.into()])?;
-        let entries: Vec<String> = nvrtc::resources(&compiled.log).into_iter().map(|r| r.kernel).collect();
+        let entries = entries(&compiled.cubin);
         match entries.contains(&self.declared.entry) {
             true => Ok(compiled.cubin),
             false => {
@@ -303,6 +303,18 @@ impl UserKernel {
         };
         written.iter().map(download).collect()
     }
+}
+
+/// The functions of a cubin, by the names of its sections: NVRTC's log has them only where it did not take them from a cache of its own.
+fn entries(cubin: &[u8]) -> Vec<String> {
+    const SECTION: &[u8] = b".text.";
+    let starts = (0..cubin.len().saturating_sub(SECTION.len())).filter(|i| cubin[*i..].starts_with(SECTION));
+    let name =
+        |i: usize| cubin[i + SECTION.len()..].iter().take_while(|b| b.is_ascii_graphic()).map(|b| char::from(*b)).collect();
+    let mut names: Vec<String> = starts.map(name).collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// How a declaration calls a stored type.

@@ -118,7 +118,10 @@ fn it_is_compiled_without_a_gpu() {
         return;
     }
     let kernel = UserKernel::new(&example(), "my_gemm", Op::Gemm, None).unwrap();
-    assert!(kernel.cubin("sm_90a").unwrap().starts_with(b"\x7fELF"));
+    let cubin = kernel.cubin("sm_90a").unwrap();
+    assert!(cubin.starts_with(b"\x7fELF"));
+    assert_eq!(entries(&cubin), ["my_gemm"]);
+    assert!(entries(b".text").is_empty() && entries(b"..text.f\0.text.f").len() == 1);
     let folder = tempfile::tempdir().unwrap();
     let broken = |source: &str, entry: &str| {
         let path = folder.path().join("mine.cu");
