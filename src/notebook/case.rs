@@ -29,8 +29,9 @@ impl Assayed {
         let cells: Vec<Vec<Option<f64>>> = map.cells.iter().map(|r| r.iter().map(|v| Some(*v)).collect()).collect();
         let (x, y) = (format!("column / {}", map.tile_cols), format!("row / {}", map.tile_rows));
         // What is within its bound is drawn to its own largest value, so that rounding can be seen.
-        let worst = ratios.iter().fold(0.0, |m: f64, r| m.max(*r));
-        let most = if worst > 0.0 && worst <= 1.0 && !ratios.iter().any(|r| r.is_nan()) { worst } else { 1.0 };
+        let all = || map.cells.iter().flatten();
+        let worst = all().fold(0.0, |m: f64, r| m.max(*r));
+        let most = if worst > 0.0 && all().all(|r| *r <= 1.0) { worst } else { 1.0 };
         Chart::map("kernel error over its bound", &x, &y, "error / bound", most, &cells)
     }
     /// The verdict in words.

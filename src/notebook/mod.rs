@@ -83,6 +83,9 @@ impl Table {
     }
 }
 
+/// Characters of a cell above which it is broken into lines.
+const LONG: usize = 60;
+
 fn is_number(s: &str) -> bool {
     s.trim_end_matches([' ', '%']).replace('\u{202f}', "").parse::<f64>().is_ok()
 }
@@ -93,7 +96,7 @@ impl Show for Table {
             @if !self.title.is_empty() { p.title { (self.title) } }
             table.sortable {
                 thead { tr { @for c in &self.columns { th tabindex="0" onclick=(SORT) { (c) } } } }
-                tbody { @for row in &self.rows { tr { @for v in row { td.number[is_number(v)] { (v) } } } } }
+                tbody { @for row in &self.rows { tr { @for v in row { td.number[is_number(v)].reason[v.chars().count() > LONG] { (v) } } } } }
             }
         };
         page.into_string()
