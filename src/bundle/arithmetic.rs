@@ -73,9 +73,14 @@ type Scaling = fn(f32, f32, f32) -> f32;
 const ORDERS: [(&str, Scaling); 3] =
     [("", |p, a, b| p * a * b), (", b first", |p, a, b| p * b * a), (", scales first", |p, a, b| p * (a * b))];
 
-/// What an accumulator gives, with the scales in every order, handed to `see` one by one until it returns true. Errors: those of
-/// the device model (operands it has no kernel for).
-pub fn variants(job: &Job, accumulator: Accumulator, see: &mut dyn FnMut(Variant) -> Result<bool>) -> Result<bool> {
+/// What an accumulator gives, with the scales in every order (in that of its own where it is `ordered`), handed to `see` one by one
+/// until it returns true. Errors: those of the device model (operands it has no kernel for).
+pub fn variants(
+    job: &Job,
+    accumulator: Accumulator,
+    ordered: bool,
+    see: &mut dyn FnMut(Variant) -> Result<bool>,
+) -> Result<bool> {
     let job = Job { accumulator: Some(accumulator), ..job.clone() };
     let plan = Plan::of(&job)?;
     let first = plan.problems().next();
@@ -85,10 +90,11 @@ pub fn variants(job: &Job, accumulator: Accumulator, see: &mut dyn FnMut(Variant
     if !simple || !job.operands.b.as_ref().is_some_and(scales) {
         // Scales meet sums block by block, in either order; elsewhere the model has one.
         let orders = [(ScaleOrder::SumFirst, ""), (ScaleOrder::ScalesFirst, ", scales first")];
-        for (scale_order, label) in &orders[..if unblocked { 1 } else { 2 }] {
+        let all = &orders[..if unblocked { 1 } else { 2 }];
+        for (scale_order, label) in all.iter().filter(|o| !ordered || unblocked || o.0 == accumulator.scale_order) {
             let ordered = Accumulator { scale_order: *scale_order, ..accumulator };
             let output = product::run(&Job { accumulator: Some(ordered), ..job.clone() })?;
-            if see(Variant { accumulator: ordered, name: format!("{accumulator}{label}"), output })? {
+            if see(Variant { accumulator: ordered, name: format!("{}{label}", plain(accumulator)), output })? {
                 return Ok(true);
             }
         }
@@ -112,6 +118,11 @@ pub fn variants(job: &Job, accumulator: Accumulator, see: &mut dyn FnMut(Variant
         }
     }
     Ok(false)
+}
+
+/// In the order that needs no name.
+fn plain(accumulator: Accumulator) -> Accumulator {
+    Accumulator { scale_order: ScaleOrder::SumFirst, ..accumulator }
 }
 
 /// The same product with every scale 1, in f32, without bias.

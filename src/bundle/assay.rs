@@ -2,17 +2,18 @@
 
 use super::arithmetic::{Arithmetic, Variant, variants};
 use super::operand::{Codes, Side};
-use super::{Bundle, Meta, Out, recipes};
+use super::sample::first_rows;
+use super::{Bundle, Meta, Out, formula, recipes};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
 use crate::fault::{self, Diagnosis, History};
 use crate::kernel::{Backend, Data, Job, Operand, Operands, OutSpec, Output, Part, cpu, find};
 use crate::model::{Accumulator, Inner};
-use crate::op::{self, Args64, Defined, Op};
+use crate::op::{self, Act, Args64, Defined, Op};
 use crate::recipe::Recipe;
 use crate::sweep::assay::{Assayed, DIAGNOSIS, worst};
 use crate::sweep::build::Built;
 use crate::sweep::evidence::{self, Judgement};
-use crate::{Error, QTensor, Result, Tensor, Zero};
+use crate::{Error, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 use ndarray::Array2;
 
 /// What was found.
@@ -49,7 +50,11 @@ pub fn assay(bundle: &Bundle) -> Result<Answer> {
     let part = worst(&assayed.judgements);
     let mut reason = part.comparison.reason.clone();
     let mut verdict = part.comparison.verdict;
-    let mut diagnosis = diagnose(bundle, &assayed)?;
+    // A search that cannot be made costs the answer nothing: the verdict stands.
+    let mut diagnosis = diagnose(bundle, &assayed).unwrap_or_else(|e| {
+        tracing::warn!("{}: no diagnosis: {e}", bundle.path.display());
+        None
+    });
     if let Some(first) = wrong.first() {
         verdict = Verdict::Fail;
         let output = if part.comparison.verdict == Verdict::Fail { format!("; {reason}") } else { String::new() };
@@ -57,7 +62,20 @@ pub fn assay(bundle: &Bundle) -> Result<Answer> {
         // What is wrong with an operand comes before what its product makes of it.
         diagnosis = recipes::diagnose(first)?.or(diagnosis);
     }
-    Ok(Answer { verdict, reason, model: text, assayed, diagnosis })
+    let mut found = Answer { verdict, reason, model: text, assayed, diagnosis };
+    if verdict == Verdict::Fail
+        && wrong.is_empty()
+        && let Some(other) = formula::explain(bundle, &found)?
+    {
+        found.reason = format!("{other}; {}", found.reason);
+    }
+    Ok(found)
+}
+
+/// The verdict of the result alone.
+pub(super) fn verdict_alone(bundle: &Bundle) -> Result<Verdict> {
+    let judged = judge(bundle, &mut build(bundle)?, output(bundle)?)?;
+    Ok(worst(&judged.judgements).comparison.verdict)
 }
 
 /// What explains a result that failed.
@@ -123,7 +141,7 @@ pub fn build(bundle: &Bundle) -> Result<Built> {
     };
     let high = |s: &Side| s.high.as_ref().map(Tensor::to_f64);
     let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), is_product(meta.op)) {
-        (Some(a), None, false) => vec![define(a, None)?],
+        (Some(a), None, false) => vec![nan_as_written(bundle, define(a, None)?)],
         (Some(a), Some(b), true) => vec![define(a, Some(b))?],
         _ => Vec::new(),
     };
@@ -148,6 +166,19 @@ pub fn build(bundle: &Bundle) -> Result<Built> {
     };
     let job = Job { op: meta.op, params: meta.params, operands, out: out_spec(bundle), accumulator: None };
     Ok(Built { job, exact, ideal, quantized, source })
+}
+
+/// relu and srelu of NaN: the larger of NaN and 0 is 0 in C (fmaxf) and NaN in IEEE 754 and PyTorch. Whichever was written is meant.
+fn nan_as_written(bundle: &Bundle, mut exact: Defined) -> Defined {
+    let (Some(a), Some(Act::Relu | Act::Srelu)) = (&bundle.a.high, bundle.meta.params.act) else { return exact };
+    let written = evidence::values(&bundle.out.d);
+    let cols = exact.d.ncols();
+    for (i, d) in exact.d.iter_mut().enumerate() {
+        if a.row(i / cols)[i % cols].is_nan() && written.get(i).is_some_and(|w| w.is_nan()) {
+            *d = f64::NAN;
+        }
+    }
+    exact
 }
 
 /// How the result was to be stored.
@@ -183,7 +214,10 @@ pub(crate) fn output(bundle: &Bundle) -> Result<Output> {
         }
         _ => None,
     };
-    let part = Part { d: d.clone(), transpose, amax: *amax };
+    // The largest magnitude of values with a NaN among them is NaN or drops it: either is right, and says nothing more.
+    let nan = bundle.a.high.as_ref().is_some_and(|t| t.data().iter().any(|x| x.is_nan()));
+    let amax = amax.filter(|amax| !(amax.is_nan() && nan));
+    let part = Part { d: d.clone(), transpose, amax };
     Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
 }
 
@@ -220,14 +254,43 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
                 OutSpec::High(_) => "RN of RN32(code·scale_inv), to the bit".to_string(),
             };
             let Some(model) = only_answer(&built.job)? else {
-                let text = "code·scale_inv and its sum with the zero point, each rounded to the output's format or not".into();
+                let text = "the product of code and scales and its sum with the zero point, each rounded or not".into();
                 return by(built, output, None, text);
             };
             let output = about_the_models_code(&output, &model)?;
+            if let (OutSpec::Scaled { .. }, true) = (&built.job.out, mismatches(&model, &output)? > 0)
+                && let Some((judged, text)) = by_another_product(bundle, built)?
+            {
+                return Ok(Judged { output, model: None, judgements: vec![judged], text });
+            }
             by(built, output, Some(model), what)
         }
         _ => by(built, output, None, "f32 evaluation of the formula in any order, libm within its documented error".into()),
     }
+}
+
+/// A cast whose codes are not those of RN32(a·scale), but all of a/scale_inv, rounded to f32 or not, or of a·scale in one rounding:
+/// the reciprocal may be taken at either side of the cast.
+fn by_another_product(bundle: &Bundle, built: &Built) -> Result<Option<(Judgement, String)>> {
+    let (Some(x), Data::Quantized(q)) = (&bundle.a.high, &bundle.out.d) else { return Ok(None) };
+    let (inverse, scale) = (f64::from(q.scale_inv()[0]), f64::from(scale(&bundle.out, q)));
+    let amax = x.data().iter().fold(0f32, |m, x| m.max(x.abs()));
+    if bundle.out.amax.is_some_and(|a| a.to_bits() != amax.to_bits()) {
+        return Ok(None);
+    }
+    let ways: [(&str, &dyn Fn(f64) -> f64); 3] = [
+        ("RN32(a / scale_inv)", &|x| f64::from((x / inverse) as f32)),
+        ("a / scale_inv", &|x| x / inverse),
+        ("a·scale", &|x| x * scale),
+    ];
+    for (name, way) in ways {
+        let code = |x: &f32| q.format().encode(way(f64::from(*x)), Rounding::NearestEven, Overflow::Saturate) as u8;
+        if x.data().iter().zip(q.codes()).all(|(x, c)| code(x) == *c) {
+            let judged = given_scales(x, q, built.exact.first(), bundle.out.transpose.as_deref())?;
+            return Ok(Some((judged, format!("codes of {name}, saturating, to the bit"))));
+        }
+    }
+    Ok(None)
 }
 
 /// A cast by scales that are taken as they are: each code is the nearest to `x / scale_inv`, but for the roundings of the reciprocal and
@@ -263,12 +326,14 @@ pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose:
     Ok(Judgement { cols: x.cols(), bound, actual, comparison })
 }
 
-/// What everybody has to return for a job that leaves no choice: a cast, a dequantization. Errors: those of the CPU kernel.
+/// What everybody has to return for a job that leaves no choice: a cast, a dequantization by one scale. Errors: those of the CPU kernel.
 pub fn only_answer(job: &Job) -> Result<Option<Output>> {
-    let sums = matches!(&job.operands.a[0], Operand::Quantized(q) if matches!(q.zero(), Zero::Additive { .. }));
+    // A sum with the zero point, or a second scale, is rounded on its way or not.
+    let several = |q: &QTensor| matches!(q.zero(), Zero::Additive { .. }) || q.global_scale_inv().is_some();
+    let free = matches!(&job.operands.a[0], Operand::Quantized(q) if several(q));
     match job.op {
         Op::Cast | Op::CastTranspose => find(cpu::KERNELS, job, Backend::Cpu)?.run(job).map(Some),
-        Op::Dequantize if !sums => find(cpu::KERNELS, job, Backend::Cpu)?.run(job).map(Some),
+        Op::Dequantize if !free => find(cpu::KERNELS, job, Backend::Cpu)?.run(job).map(Some),
         _ => Ok(None),
     }
 }
@@ -301,10 +366,50 @@ pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
     if !arithmetic.bits {
         return Ok(Settled { accumulator: first, model: None, text: format!("{first}: {}", arithmetic.why) });
     }
-    let mut best: Option<(usize, Variant)> = None;
     let mut without = String::new();
-    for candidate in &arithmetic.candidates {
-        let found = variants(job, *candidate, &mut |v| {
+    let (mut candidates, mut ordered, mut told) = (arithmetic.candidates.clone(), false, false);
+    // A large product is computed whole by the arithmetic of its first rows alone.
+    if let Some((few, rows)) = first_rows(job, output)?
+        && let Some((count, v)) = nearest(&candidates, false, &few, &rows, &mut without)?
+    {
+        if count > 0 && meta.model.is_none() && within_f32(job, output)? {
+            return Ok(in_f32(first, &arithmetic.why));
+        }
+        (candidates, ordered, told) = (vec![v.accumulator], true, count == 0);
+    }
+    let mut best = nearest(&candidates, ordered, job, output, &mut without)?;
+    if told && best.as_ref().is_none_or(|b| b.0 > 0) {
+        // The first rows may be those of several arithmetics.
+        best = nearest(&arithmetic.candidates, false, job, output, &mut without)?;
+    }
+    let Some((count, v)) = best else {
+        let text = format!("{first}: {}; its bits are not modelled for these operands ({without})", arithmetic.why);
+        return Ok(Settled { accumulator: first, model: None, text });
+    };
+    // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
+    if count > 0 && meta.model.is_none() && within_f32(job, output)? {
+        return Ok(in_f32(first, &arithmetic.why));
+    }
+    let tried = arithmetic.candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let text = match count {
+        0 => format!("{}: {}, to the bit", v.name, arithmetic.why),
+        _ => format!("{}: {}; the nearest of {tried} with every order of the scales", v.name, arithmetic.why),
+    };
+    Ok(Settled { accumulator: v.accumulator, model: Some(v.output), text })
+}
+
+/// The accumulator whose bits the result has, or comes nearest to, with the number that differ. `None`: none has a kernel for these
+/// operands; `without` says why.
+fn nearest(
+    candidates: &[Accumulator],
+    ordered: bool,
+    job: &Job,
+    output: &Output,
+    without: &mut String,
+) -> Result<Option<(usize, Variant)>> {
+    let mut best: Option<(usize, Variant)> = None;
+    for candidate in candidates {
+        let found = variants(job, *candidate, ordered, &mut |v| {
             let count = mismatches(&v.output, output)?;
             if best.as_ref().is_none_or(|b| count < b.0) {
                 best = Some((count, v));
@@ -315,25 +420,17 @@ pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
             Ok(true) => break,
             Ok(false) => {}
             // Operands that no kernel of ours takes have a bound, but no bits.
-            Err(Error::Unsupported { why, .. }) => without = why,
+            Err(Error::Unsupported { why, .. }) => *without = why,
             Err(e) => return Err(e),
         }
     }
-    let Some((count, v)) = best else {
-        let text = format!("{first}: {}; its bits are not modelled for these operands ({without})", arithmetic.why);
-        return Ok(Settled { accumulator: first, model: None, text });
-    };
-    // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
-    if count > 0 && meta.model.is_none() && within_f32(job, output)? {
-        let text = format!("f32 in any order: within its bound, which is tighter than {first} ({})", arithmetic.why);
-        return Ok(Settled { accumulator: any_order(), model: None, text });
-    }
-    let tried = arithmetic.candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let text = match count {
-        0 => format!("{}: {}, to the bit", v.name, arithmetic.why),
-        _ => format!("{}: {}; the nearest of {tried} with every order of the scales", v.name, arithmetic.why),
-    };
-    Ok(Settled { accumulator: v.accumulator, model: Some(v.output), text })
+    Ok(best)
+}
+
+/// More exact than the device's unit: summed in f32.
+fn in_f32(assumed: Accumulator, why: &str) -> Settled {
+    let text = format!("f32 in any order: within its bound, which is tighter than {assumed} ({why})");
+    Settled { accumulator: any_order(), model: None, text }
 }
 
 fn any_order() -> Accumulator {
@@ -352,11 +449,16 @@ fn within_f32(job: &Job, output: &Output) -> Result<bool> {
     Ok(judged.iter().all(|j| j.comparison.judged.improbable == 0 && j.comparison.verdict != Verdict::Fail))
 }
 
+/// Elements whose bits differ; an amax that differs is one more: codes alone may not tell which order its scales met in.
 fn mismatches(model: &Output, actual: &Output) -> Result<usize> {
+    let amax = match (model.parts[0].amax, actual.parts[0].amax) {
+        (Some(m), Some(a)) => usize::from(m.to_bits() != a.to_bits()),
+        _ => 0,
+    };
     let count = match (&model.parts[0].d, &actual.parts[0].d) {
         (Data::High(m), Data::High(a)) => Mismatches::of_tensors(m, a)?,
         (Data::Quantized(m), Data::Quantized(a)) => Mismatches::of_codes(m, a)?,
         _ => return Err(Error::unsupported("comparison", "values against codes")),
     };
-    Ok(count.count)
+    Ok(count.count + amax)
 }

@@ -162,8 +162,17 @@ fn the_model_is_the_declared_one_or_the_devices_and_the_answer_says_which() {
     let (v, model, n) = said(&w);
     assert_eq!((v, n), (Verdict::Pass, None), "{model}");
     assert!(model.contains("no `device`"), "{model}");
-    // What the device cannot have done is nobody's.
+    // A kernel on that device may sum in f32 and leave its FP8 unit alone: more exact, and no error.
     w.meta("device", "NVIDIA H200");
+    let (v, model, _) = said(&w);
+    assert_eq!(v, Verdict::Pass);
+    assert!(model.contains("f32 in any order: within its bound") && model.contains("hopper_wgmma"), "{model}");
+    // What neither has done is nobody's: one result a thousandth off.
+    let file = super::File::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+    let raw = file.get("out").unwrap();
+    let mut values: Vec<f32> = raw.bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    values[40] *= 1.001;
+    w.f32s("out", &[17, 33], &values);
     assert_eq!(said(&w).0, Verdict::Fail);
 }
 

@@ -3,6 +3,7 @@
 use super::Writer;
 use super::metadata::FUNCTIONS;
 use super::operand::{Codes, Side};
+use crate::format::pack::NibbleOrder;
 use crate::kernel::{Data, Job, Operand, OutSpec, Output};
 use crate::op::{Act, Op};
 use crate::{Error, Granularity, Result};
@@ -33,6 +34,11 @@ fn function(act: Act, gated: bool) -> &'static str {
 /// What a kernel is given: operands, metadata, `out.format`, and `out.scale` where the result is FP8 by a given scale. Errors: a job that
 /// a bundle cannot say: an op it does not hold, an operand that the kernel quantizes itself.
 pub fn input(job: &Job) -> Result<Writer> {
+    packed_input(job, [None, None])
+}
+
+/// [`input`] with the codes of a and b packed so. Errors: those of [`input`]; codes of other than four bits, rows of odd length.
+pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writer> {
     let mut w = Writer::new(op_name(job.op)?);
     if let Some(act) = job.params.act {
         w.meta("fn", function(act, job.op == Op::Gated));
@@ -45,7 +51,7 @@ pub fn input(job: &Job) -> Result<Writer> {
         _ => None,
     };
     let o = &job.operands;
-    for (x, operand, experts) in [("a", o.a.first(), None), ("b", o.b.as_ref(), experts)] {
+    for (x, operand, experts, packing) in [("a", o.a.first(), None, packing[0]), ("b", o.b.as_ref(), experts, packing[1])] {
         let side = match operand {
             None => continue,
             Some(Operand::High(t)) => Side { high: Some(t.clone()), ..Side::default() },
@@ -56,7 +62,7 @@ pub fn input(job: &Job) -> Result<Writer> {
                 return Err(Error::unsupported("a bundle", why));
             }
         };
-        w.side(x, &side, experts, None)?;
+        w.side(x, &side, experts, packing)?;
     }
     for (name, t) in [("bias", &o.bias), ("gamma", &o.gamma), ("beta", &o.beta)] {
         if let Some(t) = t {

@@ -106,6 +106,13 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// What is known of a kernel that no bundle describes: everything at its default.
+    pub fn plain(op: Op) -> Meta {
+        let (a, b, out) = (Spec::default(), Spec::default(), Spec::default());
+        let (kernel, device, note) = (None, None, None);
+        Meta { op, params: Params::default(), a, b, out, recipe: None, model: None, promote_every: None, kernel, device, note }
+    }
+
     /// Reads the metadata of a file. Errors name the file, the key, what was found and what was expected: a key that is not
     /// known, a value that a known key does not have, `qassay.bundle` or `op` missing, an activation without `fn`.
     pub fn of(file: &File) -> Result<Meta> {

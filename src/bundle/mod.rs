@@ -12,9 +12,11 @@ pub mod assay;
 mod assay_tests;
 pub mod case;
 pub mod file;
+mod formula;
 pub mod metadata;
 pub mod operand;
 pub mod recipes;
+mod sample;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -22,7 +24,7 @@ mod write;
 pub use file::File;
 pub use metadata::{Meta, Spec};
 pub use operand::{Codes, Side};
-pub use write::Writer;
+pub use write::{Stored, Writer};
 
 use crate::kernel::Data;
 use crate::op::Op;
@@ -100,9 +102,13 @@ impl Bundle {
     /// hold `qassay.bundle`, and what they say of `out`.
     pub fn read_out(path: &Path, op: Op, shape: &[usize]) -> Result<(Out, File)> {
         let file = File::read(path)?;
-        let spec = metadata::spec(&file, "out")?;
-        let out = result_of(&file, &spec, op, shape).map_err(|e| in_file(&file, e))?;
-        Ok((out, file))
+        Bundle::out_of(&file, op, shape).map(|out| (out, file))
+    }
+
+    /// [`Bundle::read_out`] of a file that is in memory.
+    pub fn out_of(file: &File, op: Op, shape: &[usize]) -> Result<Out> {
+        let spec = metadata::spec(file, "out")?;
+        result_of(file, &spec, op, shape).map_err(|e| in_file(file, e))
     }
 }
 

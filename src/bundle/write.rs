@@ -8,11 +8,14 @@ use safetensors::tensor::TensorView;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+/// A tensor as it will lie in the file: dtype, shape, bytes.
+pub type Stored = (Dtype, Vec<usize>, Vec<u8>);
+
 /// A bundle being put together.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     metadata: BTreeMap<String, String>,
-    tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
+    tensors: BTreeMap<String, Stored>,
 }
 
 impl Writer {
@@ -30,6 +33,10 @@ impl Writer {
     /// The metadata so far.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
+    }
+    /// The tensors so far: dtype, shape, bytes.
+    pub fn tensors(&self) -> &BTreeMap<String, Stored> {
+        &self.tensors
     }
     /// Sets a tensor as it is.
     pub fn raw(&mut self, name: &str, dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> &mut Writer {

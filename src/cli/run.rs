@@ -113,8 +113,14 @@ impl Who {
 static STOP: AtomicBool = AtomicBool::new(false);
 
 impl Args {
-    /// What runs the cases in processes of their own: on a GPU always, on the CPU where a limit of time or memory is given.
-    fn workers(&self, backend: Backend) -> Result<Option<Workers>> {
+    /// What runs the cases in processes of their own: on a GPU always, on the CPU where a limit of time or memory is given. A candidate is
+    /// a process already.
+    fn workers(&self, backend: Backend, external: Option<&Chosen>) -> Result<Option<Workers>> {
+        let chosen = match external {
+            Some(Chosen { worker: None, .. }) => return Ok(None),
+            Some(Chosen { worker: Some(words), .. }) => words.clone(),
+            None => vec![format!("--backend={}", backend.name())],
+        };
         let gpu = backend != Backend::Cpu;
         if gpu && self.memory.is_some() {
             bail!("--memory: found backend {}, expected cpu: CUDA reserves address space that it never uses", backend.name());
@@ -123,8 +129,8 @@ impl Args {
             return Ok(None);
         }
         let program = std::env::current_exe().context("the program's own path is not known")?;
-        let mut arguments =
-            ["worker", "--backend", backend.name(), "--seed", &self.seed.to_string()].map(String::from).to_vec();
+        let mut arguments = vec!["worker".to_string(), format!("--seed={}", self.seed)];
+        arguments.extend(chosen);
         arguments.extend(self.memory.map(|bytes| format!("--memory={bytes}")));
         arguments.push("--".into());
         arguments.extend(self.sweep.iter().cloned());
@@ -140,7 +146,7 @@ impl Args {
     /// Errors: the CPU has no such numbers; a GPU that is not there; GPUs of different kinds, whose rows would not be one device's.
     fn check_devices(&self) -> Result<()> {
         let Some(first) = self.devices.first() else { return Ok(()) };
-        if matches!(self.backend, Who::Cpu) {
+        if matches!(self.backend, Who::Cpu) && !self.external.on_gpu() {
             bail!("--devices: found backend cpu, expected a backend that runs on GPUs, such as --backend cuda");
         }
         #[cfg(feature = "cuda")]
@@ -206,7 +212,8 @@ pub fn run(args: Args) -> Result<u8> {
         out: out.clone(),
         resume: args.resume,
         facts: Facts::of(&selection, &sweeps, backend, &device)?,
-        jobs: if external.is_some() { args.jobs.max(1) } else { args.jobs },
+        // A candidate is one process unless asked for more.
+        jobs: if external.as_ref().is_some_and(|e| e.worker.is_none()) { args.jobs.max(1) } else { args.jobs },
         backend,
         kernels,
         seed: args.seed,
@@ -214,7 +221,7 @@ pub fn run(args: Args) -> Result<u8> {
         fail_fast: args.fail_fast,
         retry: args.retry,
         budget: args.budget,
-        workers: if external.is_some() { None } else { args.workers(backend)? },
+        workers: args.workers(backend, external.as_ref())?,
     };
     let outcome = runner::run(&sweeps, &options, &|row| {
         bar.inc(1);

@@ -10,8 +10,11 @@ use anyhow::Result;
 #[derive(clap::Args)]
 pub struct Args {
     sweep: Vec<String>,
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
+    #[cfg(feature = "cuda")]
+    #[command(flatten)]
+    kernel: super::external::UserKernelArgs,
     #[arg(long)]
     seed: u64,
     /// Bytes of address space.
@@ -21,6 +24,12 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<u8> {
     worker::confine(args.memory)?;
+    #[cfg(feature = "cuda")]
+    let (backend, kernels, device) = match args.kernel.choose()? {
+        Some(chosen) => (crate::kernel::Backend::External, chosen.0, chosen.1),
+        None => args.backend.choose()?,
+    };
+    #[cfg(not(feature = "cuda"))]
     let (backend, kernels, device) = args.backend.choose()?;
     #[cfg(feature = "cuda")]
     if backend != crate::kernel::Backend::Cpu {

@@ -3,7 +3,7 @@
 
 use super::sums::{self, Joined};
 use super::{Element, Fault, How, Moves, Setting, Shape, Source};
-use crate::kernel::cpu::KERNELS;
+use crate::kernel::cpu::{KERNELS, product};
 use crate::kernel::{self, Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output};
 use crate::model::elementwise::{input_dtype, shares_codes};
 use crate::model::gemm::store;
@@ -20,9 +20,19 @@ pub fn is_product(op: Op) -> bool {
     matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad)
 }
 
-/// What the right CPU kernel writes. Errors: no kernel takes the job.
+/// What the right CPU kernel writes; of a product in a shape that no kernel takes (rows that are not aligned) what they would. Errors: no
+/// kernel takes the job.
 pub fn right(job: &Job) -> Result<Output> {
-    kernel::find(KERNELS, job, Backend::Cpu)?.run(job)
+    match kernel::find(KERNELS, job, Backend::Cpu) {
+        Ok(kernel) => kernel.run(job),
+        Err(_) if is_product(job.op) => product::run(job),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether [`right`] has a result.
+fn can(job: &Job) -> bool {
+    kernel::find(KERNELS, job, Backend::Cpu).is_ok() || (is_product(job.op) && Plan::of(job).is_ok())
 }
 
 /// The job as faulty kernels read it. `None`: one of the faults does not apply.
@@ -41,7 +51,7 @@ pub fn read(job: &Job, faults: &[Set]) -> Option<Job> {
 pub fn inject(job: &Job, faults: &[Set]) -> Result<Option<Output>> {
     match read(job, faults) {
         // A changed job that no kernel takes is one that the fault cannot happen to.
-        Some(changed) if kernel::find(KERNELS, &changed, Backend::Cpu).is_ok() => written(&changed, faults),
+        Some(changed) if can(&changed) => written(&changed, faults),
         _ => Ok(None),
     }
 }
@@ -117,8 +127,10 @@ pub fn unrounded(job: &Job) -> Result<Option<Vec<Vec<f32>>>> {
         let mut one = job.clone();
         (one.op, one.out) = (op, OutSpec::High(Format::F32));
         one.operands.a = vec![a.clone()];
-        let Ok(kernel) = kernel::find(KERNELS, &one, Backend::Cpu) else { return Ok(None) };
-        for part in kernel.run(&one)?.parts {
+        if !can(&one) {
+            return Ok(None);
+        }
+        for part in right(&one)?.parts {
             match part.d {
                 Data::High(t) => parts.push(t.data().to_vec()),
                 Data::Quantized(_) => return Ok(None),

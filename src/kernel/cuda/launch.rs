@@ -55,6 +55,7 @@ pub enum Arg {
     Pointer(u64),
     Int(i32),
     Long(i64),
+    Float(f32),
     Map(Box<sys::CUtensorMap>),
 }
 
@@ -83,6 +84,36 @@ fn allow(f: sys::CUfunction, shared: u32) -> std::result::Result<sys::CUfunction
     unsafe { result::function::set_function_attribute(f, attribute, shared as i32) }.map(|()| f)
 }
 
+/// An entry of a module that [`Gpu::load`] loaded; lives as long as the process.
+pub struct Function(usize);
+
+/// Blocks, threads of a block, bytes of dynamic shared memory.
+pub struct Shape {
+    pub grid: (u32, u32, u32),
+    pub block: (u32, u32, u32),
+    pub shared: u32,
+}
+
+/// Starts a function and does not wait.
+///
+/// # Safety
+/// The arguments must be those of the function: types, order, and buffers as large as it says.
+unsafe fn begin(what: &str, f: sys::CUfunction, shape: &Shape, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
+    let pointer = |arg: &mut Arg| -> *mut c_void {
+        match arg {
+            Arg::Pointer(p) => (p as *mut u64).cast(),
+            Arg::Int(i) => (i as *mut i32).cast(),
+            Arg::Long(i) => (i as *mut i64).cast(),
+            Arg::Float(x) => (x as *mut f32).cast(),
+            Arg::Map(map) => (&mut **map as *mut sys::CUtensorMap).cast(),
+        }
+    };
+    let mut pointers: Vec<*mut c_void> = args.iter_mut().map(pointer).collect();
+    // SAFETY: the driver copies the arguments during the call; they are the function's by this one's own condition.
+    unsafe { result::launch_kernel(f, shape.grid, shape.block, shape.shared, stream, &mut pointers) }
+        .map_err(|e| failed(what, e))
+}
+
 impl Gpu {
     /// Makes the context current on this thread.
     fn enter(&self) -> Result<()> {
@@ -102,16 +133,32 @@ impl Gpu {
             .find(|s| s.name == launch.source)
             .ok_or_else(|| Error::unknown("CUDA source", launch.source, known()))?;
         let cubin = nvrtc::compile(source, &self.info.arch(), launch.defines)?.cubin;
-        let entry = CString::new(launch.entry).expect("names of kernels hold no NUL");
-        // SAFETY: the image is a whole cubin made for this device and read during the call only; the module is never unloaded, so
-        // its functions stay valid.
-        let f = unsafe {
-            let module = result::module::load_data(cubin.as_ptr().cast()).map_err(|e| failed(&key, e))?;
-            let f = result::module::get_function(module, entry).map_err(|e| failed(&key, e))?;
-            allow(f, launch.shared).map_err(|e| failed(&key, e))?
-        };
-        functions().insert(key, f as usize);
-        Ok(f)
+        let f = self.load(&key, &cubin, launch.entry)?.0 as sys::CUfunction;
+        functions().insert(key.clone(), f as usize);
+        allow(f, launch.shared).map_err(|e| failed(&key, e))
+    }
+
+    /// An entry of a whole cubin. Errors, as `what`'s: it was made for another device, it has no such entry.
+    pub fn load(&self, what: &str, cubin: &[u8], entry: &str) -> Result<Function> {
+        self.enter()?;
+        let bad = || Error::value(what, "a NUL byte in the entry's name", "a name");
+        let entry = CString::new(entry).map_err(|_| bad())?;
+        // SAFETY: the image is a whole cubin, read during the call only; the module is never unloaded, so its functions stay valid.
+        unsafe {
+            let module = result::module::load_data(cubin.as_ptr().cast()).map_err(|e| failed(what, e))?;
+            result::module::get_function(module, entry).map(|f| Function(f as usize)).map_err(|e| failed(what, e))
+        }
+    }
+
+    /// Runs a loaded function and waits for it. Errors, as `what`'s: it cannot start (resources), or faults (illegal address, …).
+    ///
+    /// # Safety
+    /// As [`Self::launch`].
+    pub unsafe fn call(&self, what: &str, f: &Function, shape: &Shape, args: &mut [Arg]) -> Result<()> {
+        self.enter()?;
+        let f = allow(f.0 as sys::CUfunction, shape.shared).map_err(|e| failed(what, e))?;
+        // SAFETY: this function's own condition.
+        self.exclusive(what, || unsafe { begin(what, f, shape, args, std::ptr::null_mut()) })
     }
 
     /// Runs a kernel and waits for it. Errors: it does not compile, cannot start (resources), or faults (illegal address, …).
@@ -181,18 +228,9 @@ impl Gpu {
     pub(super) unsafe fn start(&self, launch: &Launch, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
         self.enter()?;
         let f = self.function(launch)?;
-        let pointer = |arg: &mut Arg| -> *mut c_void {
-            match arg {
-                Arg::Pointer(p) => (p as *mut u64).cast(),
-                Arg::Int(i) => (i as *mut i32).cast(),
-                Arg::Long(i) => (i as *mut i64).cast(),
-                Arg::Map(map) => (&mut **map as *mut sys::CUtensorMap).cast(),
-            }
-        };
-        let mut pointers: Vec<*mut c_void> = args.iter_mut().map(pointer).collect();
-        // SAFETY: the driver copies the arguments during the call; they are the contract's by this function's own condition.
-        unsafe { result::launch_kernel(f, launch.grid, launch.block, launch.shared, stream, &mut pointers) }
-            .map_err(|e| failed(&format!("start of kernel {} of kernels/{}", launch.entry, launch.source), e))
+        let shape = Shape { grid: launch.grid, block: launch.block, shared: launch.shared };
+        // SAFETY: this function's own condition.
+        unsafe { begin(&format!("start of kernel {} of kernels/{}", launch.entry, launch.source), f, &shape, args, stream) }
     }
 
     /// A buffer that holds `bytes`. Errors: out of memory.

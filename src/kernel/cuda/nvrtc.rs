@@ -90,10 +90,25 @@ pub fn compile(source: &Source, arch: &str, defines: &[String]) -> Result<Compil
     if let Some((cubin, log)) = entry.as_deref().and_then(read_entry) {
         return Ok(Compiled { cubin, log, cached: true });
     }
-    let (cubin, log) = invoke(source, &options)?;
+    let (cubin, log) = invoke(source.text, &format!("kernels/{}", source.name), &options)?;
     if let Some(entry) = entry {
         write_entry(&entry, &cubin, &log);
     }
+    Ok(Compiled { cubin, log, cached: false })
+}
+
+/// Compiles a user's source, whose `#include`s are found in `folders`, in CUDA's own where it is installed, and among ours. Nothing is
+/// cached: what it includes may change. Errors: those of [`compile`].
+pub fn compile_user(path: &str, text: &str, arch: &str, folders: &[PathBuf]) -> Result<Compiled> {
+    let mut options: Vec<String> = OPTIONS.iter().map(ToString::to_string).collect();
+    options.push(format!("--gpu-architecture={arch}"));
+    let installed = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).map(|p| PathBuf::from(p).join("include"));
+    let usual = std::iter::once(PathBuf::from("/usr/local/cuda/include"));
+    for folder in folders.iter().cloned().chain(installed).chain(usual).filter(|f| f.is_dir()) {
+        options.push(format!("--include-path={}", folder.display()));
+    }
+    load()?;
+    let (cubin, log) = invoke(text, path, &options)?;
     Ok(Compiled { cubin, log, cached: false })
 }
 
@@ -142,9 +157,9 @@ impl Drop for Program {
     }
 }
 
-fn invoke(source: &Source, options: &[String]) -> Result<(Vec<u8>, String)> {
+fn invoke(text: &str, name: &str, options: &[String]) -> Result<(Vec<u8>, String)> {
     let c = |s: &str| CString::new(s).map_err(|_| Error::value("source or option", "a NUL byte", "text"));
-    let (text, name) = (c(source.text)?, c(source.name)?);
+    let (text, title) = (c(text)?, c(name)?);
     let headers = HEADERS.iter().map(|h| c(h.text)).collect::<Result<Vec<_>>>()?;
     let names = HEADERS.iter().map(|h| c(h.name)).collect::<Result<Vec<_>>>()?;
     let options = options.iter().map(|o| c(o)).collect::<Result<Vec<_>>>()?;
@@ -155,7 +170,7 @@ fn invoke(source: &Source, options: &[String]) -> Result<(Vec<u8>, String)> {
         let created = sys::nvrtcCreateProgram(
             &mut raw,
             text.as_ptr(),
-            name.as_ptr(),
+            title.as_ptr(),
             headers.len() as i32,
             pointers(&headers).as_ptr(),
             pointers(&names).as_ptr(),
@@ -169,10 +184,7 @@ fn invoke(source: &Source, options: &[String]) -> Result<(Vec<u8>, String)> {
         check(sys::nvrtcGetProgramLog(program.0, log.as_mut_ptr().cast()), "nvrtcGetProgramLog")?;
         let log = CStr::from_bytes_until_nul(&log).map_or(String::new(), |l| l.to_string_lossy().into_owned());
         if result != sys::nvrtcResult::NVRTC_SUCCESS {
-            return Err(Error::unsupported(
-                format!("kernels/{}", source.name),
-                format!("it does not compile ({result:?}):\n{}", log.trim_end()),
-            ));
+            return Err(Error::unsupported(name, format!("it does not compile ({result:?}):\n{}", log.trim_end())));
         }
         check(sys::nvrtcGetCUBINSize(program.0, &mut size), "nvrtcGetCUBINSize")?;
         let mut cubin = vec![0u8; size];

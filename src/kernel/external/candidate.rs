@@ -48,8 +48,9 @@ struct Said {
     reason: String,
 }
 
-/// What a line means. Errors: it is no answer.
-fn understood(name: &str, line: &str) -> Result<()> {
+/// What a line of a candidate means: `Ok` that its output is written. Errors: the case is not one of its own, its error, or no answer; they
+/// show the start of what it said.
+pub fn understood(name: &str, line: &str) -> Result<()> {
     let shown: String = line.chars().take(200).collect();
     let bad = || {
         Error::value(
@@ -59,10 +60,11 @@ fn understood(name: &str, line: &str) -> Result<()> {
         )
     };
     let said: Said = serde_json::from_str(line).map_err(|_| bad())?;
+    let reason: String = said.reason.chars().take(1000).collect();
     match said.status.as_str() {
         "done" => Ok(()),
-        "unsupported" => Err(Error::unsupported(name, said.reason)),
-        "error" => Err(Error::value(format!("answer of {name}"), said.reason, "a result")),
+        "unsupported" => Err(Error::unsupported(name, reason)),
+        "error" => Err(Error::value(format!("answer of {name}"), reason, "a result")),
         _ => Err(bad()),
     }
 }
@@ -192,25 +194,9 @@ impl Kernel for Candidate {
     }
     fn answer(&self, job: &Job) -> Result<Answer> {
         let (output, meta) = self.result(job)?;
-        if assay::is_product(job.op) {
-            let settled = assay::settle(&meta, job, &output)?;
-            let (accumulator, model) = (Some(settled.accumulator), settled.model);
-            return Ok(Answer { output, model, accumulator, algorithm: Some(about(&meta, &settled.text)) });
-        }
-        let model = self.predict(job)?;
-        let output = match &model {
-            Some(model) => assay::about_the_models_code(&output, model)?,
-            None => output,
-        };
-        Ok(Answer { output, model, accumulator: job.accumulator, algorithm: Some(about(&meta, "")) })
+        super::judged_by(job, output, &meta)
     }
     fn words(&self) -> Option<String> {
         Some(format!("--candidate {}", crate::sweep::assay::shell_word(&self.command)))
     }
-}
-
-/// Kernel and device as the output names them, and the arithmetic it was held to.
-fn about(meta: &Meta, arithmetic: &str) -> String {
-    let words = [meta.kernel.as_deref(), meta.device.as_deref(), Some(arithmetic).filter(|a| !a.is_empty())];
-    words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

@@ -1,4 +1,33 @@
-//! Kernels from outside: a process that answers cases.
+//! Kernels from outside: a process that answers cases, a user's own CUDA source.
 
 pub mod candidate;
+pub mod declared;
 pub mod process;
+#[cfg(feature = "cuda")]
+pub mod user;
+
+use super::{Answer, Job, Output};
+use crate::Result;
+use crate::bundle::{Meta, assay};
+
+/// What a result is judged by: for a product the arithmetic that `meta` leaves possible and that its bits show, for what leaves no choice
+/// the one right answer. Errors: a declared model that does not take the operands' formats.
+pub fn judged_by(job: &Job, output: Output, meta: &Meta) -> Result<Answer> {
+    if assay::is_product(job.op) {
+        let settled = assay::settle(meta, job, &output)?;
+        let (accumulator, model) = (Some(settled.accumulator), settled.model);
+        return Ok(Answer { output, model, accumulator, algorithm: Some(about(meta, &settled.text)) });
+    }
+    let model = assay::only_answer(job)?;
+    let output = match &model {
+        Some(model) => assay::about_the_models_code(&output, model)?,
+        None => output,
+    };
+    Ok(Answer { output, model, accumulator: job.accumulator, algorithm: Some(about(meta, "")) })
+}
+
+/// Kernel and device by their names, and the arithmetic it was held to.
+fn about(meta: &Meta, arithmetic: &str) -> String {
+    let words = [meta.kernel.as_deref(), meta.device.as_deref(), Some(arithmetic).filter(|a| !a.is_empty())];
+    words.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}

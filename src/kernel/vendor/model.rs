@@ -3,7 +3,7 @@
 //!
 //! P is a sum over K as the accumulator does it: fast accumulation is one chain of wgmma over a split's K, without it every 128 elements
 //! start a new chain that is added to an f32 register. With S splits, K is cut into tiles of 128 bytes; split s owns the tiles
-//! `s·q .. (s+1)·q`, `q = ⌈tiles/S⌉`; the partial sums are added in f32, ascending (`((P0 + P1) + P2) + …`; an empty split gives +0).
+//! `s·q .. (s+1)·q`, `q = ⌈tiles/S⌉` (512 bytes where one operand has 128×128 blocks); the partial sums are added in f32, ascending (`((P0 + P1) + P2) + …`; an empty split gives +0).
 //!
 //! | scales | value before bias and output rounding |
 //! |---|---|
@@ -31,9 +31,12 @@ const TILE: usize = 128;
 /// Bytes of a tile of K.
 const K_BYTES: usize = 128;
 
+/// Tiles of K that stay together where one operand has 128×128 blocks.
+const SQUARE_TILES: usize = 4;
+
 /// The K of each split.
-pub fn splits(k: usize, format: Format, count: usize) -> Vec<Range<usize>> {
-    let tile = K_BYTES * 8 / format.bits() as usize;
+pub fn splits(k: usize, format: Format, square: bool, count: usize) -> Vec<Range<usize>> {
+    let tile = K_BYTES * 8 / format.bits() as usize * if square { SQUARE_TILES } else { 1 };
     let each = k.div_ceil(tile).div_ceil(count.max(1)) * tile;
     (0..count.max(1)).map(|s| (s * each).min(k)..((s + 1) * each).min(k)).collect()
 }
@@ -50,7 +53,7 @@ pub fn predict(job: &Job, algorithm: &Algorithm) -> Result<Option<Output>> {
     }
     let mut values = vec![0.0f32; plan.rows * plan.cols];
     for p in plan.problems() {
-        let splits = splits(p.a.k, p.a.format, algorithm.split_k as usize);
+        let splits = splits(p.a.k, p.a.format, is_square(&p), algorithm.split_k as usize);
         let band = p.a_rows.len().div_ceil(rayon::current_num_threads()).clamp(1, TILE);
         values.par_chunks_mut(band * plan.cols).enumerate().try_for_each(|(i, out)| {
             let rows = i * band..p.a_rows.end.min((i + 1) * band);
@@ -66,11 +69,15 @@ pub fn predict(job: &Job, algorithm: &Algorithm) -> Result<Option<Output>> {
     store(job, &plan, values).map(Some)
 }
 
+fn is_square(p: &Problem) -> bool {
+    p.a.is_two_dimensional() || p.b.is_two_dimensional()
+}
+
 /// The values of a tile of outputs before the output rounding.
 fn tile(plan: &Plan, p: &Problem, rows: Range<usize>, cols: Range<usize>, splits: &[Range<usize>]) -> Result<Vec<f32>> {
     let n = cols.len();
     let blocked = p.a.has_blocks() || p.b.has_blocks();
-    let square = p.a.is_two_dimensional() || p.b.is_two_dimensional();
+    let square = is_square(p);
     let mut total: Option<Vec<f32>> = None;
     let mut sums = vec![0.0f32; rows.len() * n];
     for split in splits {
@@ -124,9 +131,11 @@ mod tests {
 
     #[test]
     fn splits_are_whole_tiles_and_the_last_may_be_short_or_empty() {
-        assert_eq!(splits(8192, Format::E4m3, 1).first(), Some(&(0..8192)));
-        assert_eq!(splits(1000, Format::E4m3, 3), [0..384, 384..768, 768..1000]);
-        assert_eq!(splits(640, Format::E4m3, 4), [0..256, 256..512, 512..640, 640..640]);
-        assert_eq!(splits(640, Format::Bf16, 4), [0..192, 192..384, 384..576, 576..640]);
+        assert_eq!(splits(8192, Format::E4m3, false, 1).first(), Some(&(0..8192)));
+        assert_eq!(splits(1000, Format::E4m3, false, 3), [0..384, 384..768, 768..1000]);
+        assert_eq!(splits(640, Format::E4m3, false, 4), [0..256, 256..512, 512..640, 640..640]);
+        assert_eq!(splits(640, Format::Bf16, false, 4), [0..192, 192..384, 384..576, 576..640]);
+        assert_eq!(splits(4224, Format::E4m3, true, 2), [0..2560, 2560..4224]);
+        assert_eq!(splits(4224, Format::E4m3, true, 4), [0..1536, 1536..3072, 3072..4224, 4224..4224]);
     }
 }
