@@ -71,7 +71,7 @@ out = ["scaled:e4m3"]
 
 #[test]
 fn injected_faults_are_caught_and_named() {
-    let (mut changed, mut class, mut variant, mut asked) = (0, 0, 0, 0);
+    let (mut changed, mut class, mut variant, mut alone, mut asked) = (0, 0, 0, 0, 0);
     let mut wrong = Vec::new();
     for case in cases(SWEEP, 4711) {
         let ground = power::Ground::of(&case).unwrap();
@@ -83,13 +83,14 @@ fn injected_faults_are_caught_and_named() {
             asked += 1;
             class += usize::from(n.class_right);
             variant += usize::from(n.variant_right);
+            alone += usize::from(n.alone);
             if !n.variant_right {
                 wrong.push(format!("{}: {} ({:.1} s) -> {}", case.id(), k.fault.name(), n.seconds, n.line));
             }
         }
     }
     let text = wrong.join("\n");
-    println!("{changed} changed a bit; of {asked}, {class} named in class, {variant} in variant\n{text}");
+    println!("{changed} changed a bit; of {asked}, {class} named in class, {variant} in variant, {alone} alone\n{text}");
     assert!(changed > 300, "only {changed} faults changed a bit");
     assert!(class * 100 >= 95 * asked, "{class} of {asked} named in class:\n{text}");
     assert!(variant * 100 >= 90 * asked, "{variant} of {asked} named in variant:\n{text}");
@@ -157,6 +158,19 @@ fn what_no_fault_explains_is_unknown_and_located() {
     let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
     assert!(d.findings.is_empty(), "{}", d.line());
     assert!(d.line().starts_with("unknown") && d.line().contains("rows 5…8"), "{}", d.line());
+}
+
+#[test]
+fn a_search_that_was_cut_short_says_so() {
+    let case = cases(SWEEP, 99).remove(1);
+    let ground = power::Ground::of(&case).unwrap();
+    let set = [(fault::find("scale_index:b.next").unwrap(), fault::Setting::default())];
+    let output = fault::inject::inject(&ground.built.job, &set).unwrap().unwrap();
+    let judged = evidence::judge(&ground.built, Backend::Cpu, &output, None).unwrap();
+    let evidence = fault::Evidence::new(&ground.built.job, &output, Backend::Cpu, &judged);
+    let d = fault::diagnose(evidence, Duration::ZERO).unwrap().unwrap();
+    assert!(!d.complete && d.line().contains("the time ran out"), "{}", d.line());
+    assert!(fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap().complete);
 }
 
 #[test]

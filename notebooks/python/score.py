@@ -52,6 +52,8 @@ def main():
             counts["caught"] += a["verdict"] == "fail"
             counts["class"] += same_class
             counts["variant"] += good
+            counts["first"] += names[:1] == [truth]
+            counts["alone"] += names == [truth]
         if not good:
             wrong.append(f"  {truth}: {a['verdict']}, {names or 'unknown'}; {os.path.basename(path)}")
     share = lambda part, whole: f"{100 * counts[part] / max(counts[whole], 1):.1f} % ({counts[part]} of {counts[whole]})"
@@ -60,6 +62,7 @@ def main():
     print(f"faults caught: {share('caught', 'faults')}")
     print(f"named in class: {share('class', 'faults')}")
     print(f"named in variant: {share('variant', 'faults')}")
+    print(f"of these as the first answer: {share('first', 'faults')}; alone: {share('alone', 'faults')}")
     print(f"not in the catalogue, answered unknown: {share('foreign unknown', 'foreign')}")
     print("\n".join(wrong))
 

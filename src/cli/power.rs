@@ -140,6 +140,10 @@ fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
     if asked > 0 {
         line(format!("named in class: {}", percent(t.sum(|t| t.class_right), asked)));
         line(format!("named in variant: {}", percent(t.sum(|t| t.variant_right), asked)));
+        line(format!(
+            "named alone (not beside variants that would have written the same): {}",
+            percent(t.sum(|t| t.alone), asked)
+        ));
     }
     text
 }
@@ -148,12 +152,14 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     let folder = out.join("figures");
     std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
     let mut csv = csv::Writer::from_path(out.join("power.csv"))?;
-    let header = ["class", "variant", "changed", "device_model", "bound", "asked", "class_right", "variant_right", "named"];
+    let header =
+        ["class", "variant", "changed", "device_model", "bound", "asked", "class_right", "variant_right", "alone", "named"];
     let gates: Vec<&str> = crate::compare::gates::GATES.iter().map(|g| g.name).collect();
     csv.write_record(header.iter().copied().chain(gates))?;
     for t in &t.0 {
         let named: Vec<String> = t.named.iter().map(|(n, c)| format!("{n}={c}")).collect();
-        let numbers = [t.changed, t.by_model, t.by_bound, t.asked, t.class_right, t.variant_right].map(|n| n.to_string());
+        let numbers =
+            [t.changed, t.by_model, t.by_bound, t.asked, t.class_right, t.variant_right, t.alone].map(|n| n.to_string());
         let fields = [t.fault.class.name().to_string(), t.fault.variant.to_string()].into_iter().chain(numbers);
         csv.write_record(fields.chain([named.join(" ")]).chain(t.by_gate.iter().map(ToString::to_string)))?;
     }

@@ -9,6 +9,7 @@ use super::{Class, Evidence, How, faults};
 use crate::Result;
 use crate::compare::Verdict;
 use rayon::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// One explanation.
@@ -45,15 +46,18 @@ pub struct Diagnosis {
     pub runner_up: Option<Finding>,
     /// Where the error lives.
     pub location: Location,
+    /// Whether everything was tried before the time ran out.
+    pub complete: bool,
 }
 
 impl Diagnosis {
     /// One line: fault, parameters, share, runner-up, what to look at; or "unknown" and where.
     pub fn line(&self) -> String {
+        let late = if self.complete { "" } else { "; the time ran out before the whole catalogue was tried" };
         let Some(best) = self.findings.first() else {
             let near = self.runner_up.as_ref().filter(|r| r.explains > 0.5);
             let near = near.map_or(String::new(), |r| format!("; nearest: {} explains {:.1} %", r.fault, 100.0 * r.explains));
-            return format!("unknown: {}{near}", self.location.words);
+            return format!("unknown: {}{near}{late}", self.location.words);
         };
         let next =
             self.runner_up.as_ref().map_or(String::new(), |r| format!("; next: {} {:.1} %", r.fault, 100.0 * r.explains));
@@ -63,7 +67,7 @@ impl Diagnosis {
         } else {
             format!("; the same result here, so not told apart: {}", also.join(", "))
         };
-        format!("{} ({}; {:.2} %{next}{also}; look at {})", best.fault, best.detail, 100.0 * best.explains, best.look)
+        format!("{} ({}; {:.2} %{next}{also}{late}; look at {})", best.fault, best.detail, 100.0 * best.explains, best.look)
     }
 }
 
@@ -109,7 +113,12 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         return Ok(None);
     }
     let gains = Gains::of(&scene);
-    let late = |share: f64| started.elapsed() > limit.mul_f64(share);
+    let cut = AtomicBool::new(false);
+    let in_time = |share: f64| {
+        let yes = started.elapsed() <= limit.mul_f64(share);
+        cut.fetch_or(!yes, Ordering::Relaxed);
+        yes
+    };
     let try_set = |set: Vec<Set>, fitted: bool| -> Option<Tried> {
         let parameters =
             |(f, s): &Set| usize::from(s.by != 1.0) + usize::from(super::place::is_placed(f)) + usize::from(s.at > 0);
@@ -120,7 +129,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     let singles: Vec<(Set, bool)> =
         faults().flat_map(|f| settings::of(f, &scene, &gains).into_iter().map(move |(s, fitted)| ((f, s), fitted))).collect();
     let mut tried: Vec<Tried> =
-        singles.par_iter().filter(|_| !late(0.6)).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
+        singles.par_iter().filter(|_| in_time(0.7)).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
     tried.sort_by(better);
     if !tried.first().is_some_and(|t| t.fit.accepted()) {
         let mut pairs = Vec::new();
@@ -131,7 +140,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
                 }
             }
         }
-        let more: Vec<Tried> = pairs.into_par_iter().filter(|_| !late(1.0)).filter_map(|set| try_set(set, false)).collect();
+        let more: Vec<Tried> = pairs.into_par_iter().filter(|_| in_time(1.0)).filter_map(|set| try_set(set, false)).collect();
         tried.extend(more);
         tried.sort_by(better);
     }
@@ -150,7 +159,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     }
     let other = tried.iter().zip(&is_same).find(|(_, same)| !**same).map(|(t, _)| t).filter(|t| t.fit.share > 0.0);
     let runner_up = other.map(describe).filter(|o| !findings.iter().any(|f| f.fault == o.fault));
-    Ok(Some(Diagnosis { findings, runner_up, location: locate::locate(&scene) }))
+    Ok(Some(Diagnosis { findings, runner_up, location: locate::locate(&scene), complete: !cut.into_inner() }))
 }
 
 /// The faults that are tried together with every other: those that explain most, and those that set most elements right. A second

@@ -59,6 +59,8 @@ pub struct Named {
     /// Whether the injected fault is named, or among those that would have written the same.
     pub class_right: bool,
     pub variant_right: bool,
+    /// Whether it is named alone: nothing else in the catalogue would have written the same.
+    pub alone: bool,
     pub line: String,
     pub seconds: f64,
 }
@@ -148,7 +150,15 @@ fn name(evidence: Evidence, fault: &Fault, limit: Duration) -> Result<Named> {
     let seconds = started.elapsed().as_secs_f64();
     let Some(d) = found else {
         let line = "nothing to explain".to_string();
-        return Ok(Named { class: None, fault: String::new(), class_right: false, variant_right: false, line, seconds });
+        return Ok(Named {
+            class: None,
+            fault: String::new(),
+            class_right: false,
+            variant_right: false,
+            alone: false,
+            line,
+            seconds,
+        });
     };
     let best = d.findings.first();
     let truth = fault.name();
@@ -159,6 +169,7 @@ fn name(evidence: Evidence, fault: &Fault, limit: Duration) -> Result<Named> {
         fault: best.map_or_else(|| "unknown".to_string(), |b| b.fault.clone()),
         class_right: named(&|n| n.starts_with(&prefix) && !n.contains(" + ")),
         variant_right: named(&|n| n == truth),
+        alone: d.findings.len() == 1 && named(&|n| n == truth),
         line: d.line(),
         seconds,
     })

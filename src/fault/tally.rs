@@ -22,6 +22,8 @@ pub struct Tally {
     pub asked: usize,
     pub class_right: usize,
     pub variant_right: usize,
+    /// Named alone: see [`Named`](super::power::Named).
+    pub alone: usize,
     /// What was named, by how often.
     pub named: BTreeMap<String, usize>,
 }
@@ -40,6 +42,7 @@ impl Tally {
             asked: 0,
             class_right: 0,
             variant_right: 0,
+            alone: 0,
             named: BTreeMap::new(),
         }
     }
@@ -60,6 +63,7 @@ impl Tally {
             self.asked += 1;
             self.class_right += usize::from(n.class_right);
             self.variant_right += usize::from(n.variant_right);
+            self.alone += usize::from(n.alone);
             let class = match (n.class_right, n.class) {
                 // Another name for the same result is no confusion.
                 (true, _) => self.fault.class.name().to_string(),
