@@ -67,6 +67,35 @@ __device__ __forceinline__ uint2 cast_eight(const float (&v)[8], float s, float&
     return fp8_eight<FORMAT>(v, s);
 }
 
+/// As band_sums of common/tile.cuh for values that are in registers: `v[i][j]` is row i, column j of the thread's elements (zero outside
+/// of the matrix); `shared` holds 2 * TILE floats. Within a band the sum is handed from 16 rows (a warp) to the next 16.
+__device__ __forceinline__ void sums_of_registers(float* sums, float* shared, const TilePlace& p, const float (&v)[8][8]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, band = warp / 4;
+    float* handed = shared + band * TILE + 8 * (lane % 16);
+    for (int step = 0; step < 4; step++) {
+        if (warp % 4 == step) {
+            float sum[8];
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                sum[j] = step ? handed[j] : 0.0f;
+                if (lane < 16) {
+#pragma unroll
+                    for (int i = 0; i < 8; i++) sum[j] = __fadd_rn(sum[j], v[i][j]);
+                }
+                sum[j] = __shfl_sync(~0u, sum[j], lane % 16);
+                if (lane >= 16) {
+#pragma unroll
+                    for (int i = 0; i < 8; i++) sum[j] = __fadd_rn(sum[j], v[i][j]);
+                    handed[j] = sum[j];
+                }
+            }
+        }
+        __syncthreads();
+    }
+    const int c = threadIdx.x % TILE, b = threadIdx.x / TILE;
+    if (p.col0 + c < p.cols && p.row0 + 64 * b < p.rows) sums[(long long)(p.row0 / 64 + b) * p.cols + p.col0 + c] = shared[threadIdx.x];
+}
+
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, IN == 2 ? 1 : 2)
     dact(const void* g, const void* x, u8* d, u8* t, const float* scale, float* amax, float* scale_inv, float* sums, int rows, int cols) {
     __shared__ alignas(16) u8 turned[TILE_BYTES];
@@ -108,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, IN == 2 ? 1 : 2)
             codes[i] = cast_eight(v[i], s, largest);
         }
         write_part(d, t, codes, p, width, 0, turned);
-        band_sums(sums, handed, p, [&](int i, int j) { return v[i][j]; });
+        sums_of_registers(sums, handed, p, v);
     }
     raise_amax(amax, __float_as_uint(largest), words);
 }

@@ -162,7 +162,7 @@ fn invoke(text: &str, name: &str, options: &[String]) -> Result<(Vec<u8>, String
     let (text, title) = (c(text)?, c(name)?);
     let headers = HEADERS.iter().map(|h| c(h.text)).collect::<Result<Vec<_>>>()?;
     let names = HEADERS.iter().map(|h| c(h.name)).collect::<Result<Vec<_>>>()?;
-    let options = options.iter().map(|o| c(o)).collect::<Result<Vec<_>>>()?;
+    let given = options.iter().map(|o| c(o)).collect::<Result<Vec<_>>>()?;
     let pointers = |v: &[CString]| v.iter().map(|s| s.as_ptr()).collect::<Vec<_>>();
     let mut raw = std::ptr::null_mut();
     // SAFETY: all pointers are to NUL-terminated strings that outlive the calls; counts match the arrays.
@@ -177,14 +177,17 @@ fn invoke(text: &str, name: &str, options: &[String]) -> Result<(Vec<u8>, String
         );
         check(created, "nvrtcCreateProgram")?;
         let program = Program(raw);
-        let result = sys::nvrtcCompileProgram(program.0, options.len() as i32, pointers(&options).as_ptr());
+        let result = sys::nvrtcCompileProgram(program.0, given.len() as i32, pointers(&given).as_ptr());
         let mut size = 0;
         check(sys::nvrtcGetProgramLogSize(program.0, &mut size), "nvrtcGetProgramLogSize")?;
         let mut log = vec![0u8; size.max(1)];
         check(sys::nvrtcGetProgramLog(program.0, log.as_mut_ptr().cast()), "nvrtcGetProgramLog")?;
         let log = CStr::from_bytes_until_nul(&log).map_or(String::new(), |l| l.to_string_lossy().into_owned());
         if result != sys::nvrtcResult::NVRTC_SUCCESS {
-            return Err(Error::unsupported(name, format!("it does not compile ({result:?}):\n{}", log.trim_end())));
+            // Not `unsupported`: a sweep would skip the case.
+            let found = format!("a source that does not compile ({result:?}):
+{}", log.trim_end());
+            return Err(Error::value(format!("{name} with {}", options.join(" ")), found, "one that does"));
         }
         check(sys::nvrtcGetCUBINSize(program.0, &mut size), "nvrtcGetCUBINSize")?;
         let mut cubin = vec![0u8; size];
