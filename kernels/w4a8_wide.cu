@@ -6,22 +6,24 @@
 // else (3.4):  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
 //   c = f32(bias_n), or +0 without bias. w4a8_naive in w4a8.cu is the definition.
 //
-// Everything a CTA reads is asked for before anything is waited for; it is multiplied in phases of 256 k, each as it comes. A weight enters
+// Everything a CTA reads is asked for before anything is waited for; it is multiplied in PIECES of K, each as it comes. A cluster has CLUSTER
+// tiles of tokens of the same features: each CTA asks for its share of their weights for all of them. A weight enters
 // as 16 w: a nibble in the upper half of a byte is a signed number by itself. A word of eight codes gives its even and its odd ones, so
 // each 32 bytes of X are stored as their 16 even and their 16 odd ones in the rows that wgmma reads (K-major, 128-byte swizzle).
 //
 // Options (-D): PHASES ceil(K / 256);  GROUP_BLOCKS group size / 128 (0: one group);  WARPGROUPS of 64 features each (1, 2);  TOKENS a CTA
-//   (32, 64);  SCALE 0 f16, 1 bf16, 2 f32 (xs and ws);  OUT 0 f16, 1 bf16 (D and bias).
+//   (32, 64);  CLUSTER CTAs (1, 2, 4);  PIECES of K (divides PHASES);  SCALE 0 f16, 1 bf16, 2 f32 (xs and ws);  OUT 0 f16, 1 bf16 (D and bias).
 //
-// contract w4a8_wide(const u8* x, const u8* w, const void* xs, const void* ws, const void* bias, u16* d, int M, int N, int K, int groups)
+// contract w4a8_wide(const u8* x, TensorMap w, const void* xs, const void* ws, const void* bias, u16* d, int M, int N, int K, int groups)
 //   arch   sm_90a
-//   x      [M,K] int8 row-major;  w [N, K/2] int4, low-first;  both 16-byte aligned;  xs [M], ws [N, groups], bias [N] or null;  d [M,N],
-//          16-byte aligned
-//   grid   (ceil(N / (64 WARPGROUPS)), ceil(M / TOKENS));  block 128 WARPGROUPS
-//   smem   1024 + 256 PHASES TOKENS + 64 WARPGROUPS (128 PHASES + 16) + 2 TOKENS (64 WARPGROUPS + 8) dynamic
+//   x      [M,K] int8 row-major, 16-byte aligned;  w: map (common/tma.cuh) of [N, K/2] int4, low-first, boxes of 64 WARPGROUPS / CLUSTER rows;
+//          xs [M], ws [N, groups], bias [N] or null;  d [M,N], 16-byte aligned
+//   grid   (ceil(N / (64 WARPGROUPS)), ceil(M / TOKENS) up to a multiple of CLUSTER);  block 128 WARPGROUPS
+//   smem   1024 + 256 PHASES TOKENS + 8192 WARPGROUPS PHASES + 2 TOKENS (64 WARPGROUPS + 8) + 8 PIECES dynamic
 //   refuse K % 32 != 0; N % 8 != 0; groups that are not ceil(K / group size); misaligned pointers
 #include "common/int4.cuh"
 #include "common/mbarrier.cuh"
+#include "common/tma.cuh"
 #include "common/wgmma.cuh"
 
 #ifndef PHASES
@@ -36,6 +38,12 @@
 #ifndef TOKENS
 #define TOKENS 32
 #endif
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+#ifndef PIECES
+#define PIECES 2
+#endif
 #ifndef SCALE
 #define SCALE 0
 #endif
@@ -45,9 +53,10 @@
 
 constexpr int THREADS = 128 * WARPGROUPS, FEATURES = 64 * WARPGROUPS, BLOCKS = 2 * PHASES;
 constexpr int GROUPS = GROUP_BLOCKS ? ceil_div(BLOCKS, GROUP_BLOCKS) : 1;
-constexpr int W_PITCH = 128 * PHASES + 16, D_PITCH = FEATURES + 8;
+constexpr int D_PITCH = FEATURES + 8, W_PHASE = 128 * FEATURES;     // bytes of the weights of a phase
 constexpr int SUMS = TOKENS / 2;                                    // outputs of a thread
-constexpr int X_TURNS = 8 * TOKENS / THREADS, W_TURNS = 8 * FEATURES / THREADS;
+constexpr int X_TURNS = 8 * TOKENS / THREADS, PIECE = PHASES / PIECES;  // phases of a piece
+static_assert(PHASES % PIECES == 0, "pieces are whole phases");
 
 #if SCALE == 2
 typedef float Scale;
@@ -114,41 +123,34 @@ __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 address) {
 __device__ __forceinline__ void store16(u32 address, u32 a, u32 b, u32 c, u32 d) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N>
-__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-/// Waits for the weights of phase `p`: those of later phases may still be under way.
-__device__ __forceinline__ void wait_phase(int p) {
-    switch (PHASES - 1 - p) {
-        case 0: wait_copies<0>(); break;
-        case 1: wait_copies<1>(); break;
-        case 2: wait_copies<2>(); break;
-        case 3: wait_copies<3>(); break;
-        case 4: wait_copies<4>(); break;
-        case 5: wait_copies<5>(); break;
-        case 6: wait_copies<6>(); break;
-        default: wait_copies<7>(); break;
-    }
-}
-static_assert(PHASES <= 8, "wait_phase");
-
-extern "C" __global__ void __launch_bounds__(THREADS) w4a8_wide(const u8* x, const u8* w, const Scale* xs, const Scale* ws, const u16* bias,
+extern "C" __global__ void __cluster_dims__(1, CLUSTER, 1) __launch_bounds__(THREADS) w4a8_wide(const u8* x, const __grid_constant__ TensorMap w, const Scale* xs, const Scale* ws, const u16* bias,
                                                                 u16* d, int m, int n, int k, int groups) {
     extern __shared__ __align__(1024) u8 smem[];
     const u32 x_at = (shared_address(smem) + 1023) / 1024 * 1024;    // [BLOCKS][TOKENS] rows of 128 bytes, swizzled
-    const u32 w_at = x_at + BLOCKS * TOKENS * 128;                   // [FEATURES][W_PITCH]
-    u16* tile = (u16*)(smem + (w_at - shared_address(smem)) + FEATURES * W_PITCH);  // [TOKENS][D_PITCH]
+    const u32 w_at = x_at + BLOCKS * TOKENS * 128;                   // [PHASES][FEATURES] rows of 128 bytes, swizzled
+    u16* tile = (u16*)(smem + (w_at - shared_address(smem)) + PHASES * W_PHASE);  // [TOKENS][D_PITCH]
+    const u32 bars = w_at + PHASES * W_PHASE + 2 * TOKENS * D_PITCH;  // [PIECES]
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4;
     const int feature0 = blockIdx.x * FEATURES, token0 = blockIdx.y * TOKENS;
 
-    // Of phase p a thread has 32 k of X from 256 p + x_k of row x_token (X_TURNS: the next such with THREADS added), and 32 k of the
-    // weights from 256 p + w_k of row w_row (W_TURNS: THREADS / 8 rows further).
-    uint4 xr[PHASES][X_TURNS][2];
-    const int w_row = threadIdx.x / 8, w_k = 32 * (threadIdx.x % 8);
-    const u8* w_from = w + (long long)(feature0 + w_row) * (k / 2) + w_k / 2;
-    const u32 w_to = w_at + w_row * W_PITCH + w_k / 2, w_step = THREADS / 8 * (k / 2);
+    if (threadIdx.x == 0) {
+        tma_prefetch(&w);
 #pragma unroll
-    for (int p = 0; p < PHASES; p++) {
+        for (int piece = 0; piece < PIECES; piece++) mbarrier_init(bars + 8 * piece, 1);
+        mbarrier_init_fence();
+#pragma unroll
+        for (int piece = 0; piece < PIECES; piece++) mbarrier_expect(bars + 8 * piece, PIECE * W_PHASE);
+        if (CLUSTER == 1)
+#pragma unroll
+            for (int p = 0; p < PHASES; p++) tma_load(w_at + p * W_PHASE, &w, 128 * p, feature0, bars + 8 * (p / PIECE));
+    }
+    __syncwarp();
+    if (CLUSTER > 1) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+
+    // Of phase p a thread has 32 k of X from 256 p + x_k of row x_token (X_TURNS: the next such with THREADS added).
+    uint4 xr[PHASES][X_TURNS][2];
+#pragma unroll
+    for (int p = 0; p < PHASES; p++)
 #pragma unroll
         for (int u = 0; u < X_TURNS; u++) {
             const int i = threadIdx.x + u * THREADS, x_token = token0 + i / 4 % TOKENS, x_k = 128 * (i / (4 * TOKENS)) + 32 * (i % 4);
@@ -157,12 +159,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8_wide(const u8* x, con
             xr[p][u][0] = ask(from, exists);
             xr[p][u][1] = ask(from + 1, exists);
         }
-#pragma unroll
-        for (int u = 0; u < W_TURNS; u++)
-            copy16(w_to + u * (THREADS / 8 * W_PITCH) + 128 * p, w_from + u * w_step + 128 * p,
-                   feature0 + w_row + u * (THREADS / 8) < n && 256 * p + w_k < k ? 16 : 0);
-        commit_copies();
-    }
     // Of the thread's outputs: features row, row + 8, tokens 8 c + 2 t + {0, 1}.
     const int row = feature0 + 16 * warp + lane / 4;
     Scale w_scale[2][GROUPS], x_scale[TOKENS / 8][2];  // as they are: a conversion would wait for them
@@ -182,7 +178,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8_wide(const u8* x, con
             x_scale[c][e] = ask(xs + token, token < m);
         }
 
-    __syncthreads();  // no load is put off past this
+    if (CLUSTER > 1) {
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // every CTA's barriers are set up
+        if (threadIdx.x == 0) {
+            const int row = cluster_rank() * (FEATURES / CLUSTER);
+#pragma unroll
+            for (int p = 0; p < PHASES; p++)
+                tma_load_multicast(w_at + p * W_PHASE + 128 * row, &w, 128 * p, feature0 + row, bars + 8 * (p / PIECE), (u16)((1 << CLUSTER) - 1));
+        }
+        __syncwarp();
+    } else {
+        __syncthreads();  // no load is put off past this
+    }
 
     s32 acc[GROUP_BLOCKS ? 2 : 1][SUMS];
     float y[SUMS] = {};
@@ -190,33 +197,38 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8_wide(const u8* x, con
     auto fold = [&](int g) {
         if (g >= groups) return;
 #pragma unroll
-        for (int i = 0; i < SUMS; i++) y[i] = __fmaf_rn((float)(acc[g % 2][i] >> 4), widen(w_scale[i / 2 % 2][g], SCALE), y[i]);
+        for (int i = 0; i < SUMS; i++) {
+            // 16 sum * (scale / 16), where that is exact: numbers of 16 bits.
+            const float s = widen(w_scale[i / 2 % 2][g], SCALE);
+            y[i] = SCALE == 2 ? __fmaf_rn((float)(acc[g % 2][i] >> 4), s, y[i]) : __fmaf_rn((float)acc[g % 2][i], s * 0.0625f, y[i]);
+        }
     };
     // Rows of matrices 0, 1: 0-7, 8-15 of the warp's first 16 bytes; 2, 3: of the next 16.
-    const u32 rows_at = w_at + (16 * warp + lane % 16) * W_PITCH + 16 * (lane / 16);
+    const u32 rows_at = w_at + (16 * warp + lane % 16) * 128;
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
-        if (b % 2 == 0) {
-            const int p = b / 2;
+        if (b % (2 * PIECE) == 0) {
 #pragma unroll
-            for (int u = 0; u < X_TURNS; u++) {
-                const int i = threadIdx.x + u * THREADS, token = i / 4 % TOKENS, pair = 2 * (i % 4);
-                const u32 at = x_at + ((b + i / (4 * TOKENS)) * TOKENS + token) * 128;
-                const uint4 lo = xr[p][u][0], hi = xr[p][u][1];
-                store16(at + 16 * (pair ^ (token % 8)), __byte_perm(lo.x, lo.y, 0x6420), __byte_perm(lo.z, lo.w, 0x6420),
-                        __byte_perm(hi.x, hi.y, 0x6420), __byte_perm(hi.z, hi.w, 0x6420));
-                store16(at + 16 * ((pair + 1) ^ (token % 8)), __byte_perm(lo.x, lo.y, 0x7531), __byte_perm(lo.z, lo.w, 0x7531),
-                        __byte_perm(hi.x, hi.y, 0x7531), __byte_perm(hi.z, hi.w, 0x7531));
-            }
-            wait_phase(p);
+            for (int p = b / 2; p < b / 2 + PIECE; p++)
+#pragma unroll
+                for (int u = 0; u < X_TURNS; u++) {
+                    const int i = threadIdx.x + u * THREADS, token = i / 4 % TOKENS, pair = 2 * (i % 4);
+                    const u32 at = x_at + ((2 * p + i / (4 * TOKENS)) * TOKENS + token) * 128;
+                    const uint4 lo = xr[p][u][0], hi = xr[p][u][1];
+                    store16(at + 16 * (pair ^ (token % 8)), __byte_perm(lo.x, lo.y, 0x6420), __byte_perm(lo.z, lo.w, 0x6420),
+                            __byte_perm(hi.x, hi.y, 0x6420), __byte_perm(hi.z, hi.w, 0x6420));
+                    store16(at + 16 * ((pair + 1) ^ (token % 8)), __byte_perm(lo.x, lo.y, 0x7531), __byte_perm(lo.z, lo.w, 0x7531),
+                            __byte_perm(hi.x, hi.y, 0x7531), __byte_perm(hi.z, hi.w, 0x7531));
+                }
             fence_async_proxy();
             __syncthreads();
+            mbarrier_wait(bars + 8 * (b / (2 * PIECE)), 0);
         }
         if (b >= 2) wgmma_wait<1>();  // block b - 2 has read its registers
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
             u32 words[4];
-            load_matrices(words, rows_at + 64 * b + 32 * pair);
+            load_matrices(words, rows_at + b / 2 * W_PHASE + 16 * ((4 * (b % 2) + 2 * pair + lane / 16) ^ (lane % 8)));
 #pragma unroll
             for (int odd = 0; odd < 2; odd++)
 #pragma unroll
@@ -238,6 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8_wide(const u8* x, con
             fold(g - 1);
         }
     }
+    if (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // what others sent has come
     wgmma_wait<0>();
     settle(acc[(GROUPS - 1) % 2]);
     if (GROUP_BLOCKS) fold(GROUPS - 1);
@@ -255,6 +268,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8_wide(const u8* x, con
         if (token0 + token >= m || feature0 + f >= n) continue;
         *(uint4*)(d + (long long)(token0 + token) * n + feature0 + f) = *(const uint4*)(tile + token * D_PITCH + f);
     }
+    __syncwarp();
+    if (CLUSTER > 1) asm volatile("barrier.cluster.wait.aligned;" ::: "memory");  // no CTA ends with copies under way
 }
 
 #endif

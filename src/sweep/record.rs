@@ -13,7 +13,7 @@ use crate::quant::QTensorParts;
 use crate::{Error, Format, QTensor, Result, Tensor, Zero};
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 const COLUMNS: [&str; 7] = ["sweep", "case", "kernel", "algorithm", "verdict", "mismatches", "sha256"];
@@ -59,6 +59,8 @@ pub fn record(run: &Path, out: &Path, kernels: &[&'static dyn Kernel], backend: 
     let mut outputs = 0;
     // One of each kernel, op, output and granularity; those without a model always.
     let mut seen = HashMap::new();
+    // Cases that write the same bits share their outputs: names are the digests.
+    let mut named = HashSet::new();
     for r in &sound {
         digests.extend(journal::line(&COLUMNS.map(|c| r.get(c))));
         let case =
@@ -67,7 +69,7 @@ pub fn record(run: &Path, out: &Path, kernels: &[&'static dyn Kernel], backend: 
         let few = seen.entry(kind).or_insert(0);
         let elements = case.total_rows() * case.n;
         let bytes: usize = kept.iter().map(|k| k.3.len()).sum();
-        if *few > 0 || elements > SMALL || bytes > KEPT {
+        if *few > 0 || elements > SMALL || bytes > KEPT || named.contains(r.get("sha256")) {
             continue;
         }
         let assayed = assay::run(case, kernels, backend)?;
@@ -77,6 +79,7 @@ pub fn record(run: &Path, out: &Path, kernels: &[&'static dyn Kernel], backend: 
         if let Some(arrays) = arrays(&assayed.output) {
             *few += 1;
             outputs += 1;
+            named.insert(r.get("sha256").to_string());
             let name = |part: String| format!("{}/{part}", r.get("sha256"));
             kept.extend(arrays.into_iter().map(|(part, dtype, shape, bytes)| (name(part), dtype, shape, bytes)));
         }
@@ -219,9 +222,14 @@ pub enum Replay {
     DigestOnly,
 }
 
-/// Replays the record of `backend` in `folder` by its `kernels`' predictions, in its order: case, kernel, what came of it. Errors: files that are
-/// missing or damaged; a case that its sweep no longer has.
-pub fn replay(folder: &Path, backend: Backend, kernels: &[&'static dyn Kernel]) -> Result<Vec<(String, String, Replay)>> {
+/// Replays the `wanted` cases of the record of `backend` in `folder` by its `kernels`' predictions, in its order: case, kernel, what came of
+/// it. Errors: files that are missing or damaged; a case that its sweep no longer has.
+pub fn replay(
+    folder: &Path,
+    backend: Backend,
+    kernels: &[&'static dyn Kernel],
+    wanted: impl Fn(&Case) -> bool + Sync,
+) -> Result<Vec<(String, String, Replay)>> {
     let [path, outputs, json] = files(folder, backend);
     let bad =
         |found: String| Error::BadFile { path: path.clone(), found, expected: "a record of this version's sweeps".into() };
@@ -231,11 +239,14 @@ pub fn replay(folder: &Path, backend: Backend, kernels: &[&'static dyn Kernel]) 
     let kept = SafeTensors::deserialize(&bytes).map_err(|e| bad(e.to_string()))?;
     let mut reader = csv::Reader::from_path(&path).map_err(|e| bad(e.to_string()))?;
     let records: Vec<csv::StringRecord> = reader.records().collect::<csv::Result<_>>().map_err(|e| bad(e.to_string()))?;
-    let one = |r: &csv::StringRecord| -> Result<(String, String, Replay)> {
+    let one = |r: &csv::StringRecord| -> Result<Option<(String, String, Replay)>> {
         let [Some(sweep), Some(id), Some(name), Some(algorithm), Some(sha256)] = [0, 1, 2, 3, 6].map(|i| r.get(i)) else {
             return Err(bad(format!("a line of {} fields", r.len())));
         };
         let case = cases.get(&key(sweep, id)).ok_or_else(|| bad(format!("the case {id}")))?;
+        if !wanted(case) {
+            return Ok(None);
+        }
         let kernel = kernels.iter().find(|k| k.spec().name == name).ok_or_else(|| bad(format!("the kernel {name}")))?;
         let built = build::build(case)?;
         let replayed = match predict(*kernel, &built.job, algorithm)? {
@@ -254,9 +265,9 @@ pub fn replay(folder: &Path, backend: Backend, kernels: &[&'static dyn Kernel]) 
                 }
             }
         };
-        Ok((id.to_string(), name.to_string(), replayed))
+        Ok(Some((id.to_string(), name.to_string(), replayed)))
     };
-    records.par_iter().map(one).collect()
+    records.par_iter().filter_map(|r| one(r).transpose()).collect()
 }
 
 #[cfg(test)]

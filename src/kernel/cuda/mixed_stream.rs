@@ -21,7 +21,7 @@ pub(super) struct Stream {
 impl Stream {
     const WARPS_M: usize = 8;
     const WARPS_K: usize = 2;
-    const UNIT: usize = 2;
+    const UNIT: usize = 1;
 
     /// Where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 16 at most.
     pub fn of(s: &Shape, weight: Format) -> Option<Self> {

@@ -185,8 +185,11 @@ fn invoke(text: &str, name: &str, options: &[String]) -> Result<(Vec<u8>, String
         let log = CStr::from_bytes_until_nul(&log).map_or(String::new(), |l| l.to_string_lossy().into_owned());
         if result != sys::nvrtcResult::NVRTC_SUCCESS {
             // Not `unsupported`: a sweep would skip the case.
-            let found = format!("a source that does not compile ({result:?}):
-{}", log.trim_end());
+            let found = format!(
+                "a source that does not compile ({result:?}):
+{}",
+                log.trim_end()
+            );
             return Err(Error::value(format!("{name} with {}", options.join(" ")), found, "one that does"));
         }
         check(sys::nvrtcGetCUBINSize(program.0, &mut size), "nvrtcGetCUBINSize")?;

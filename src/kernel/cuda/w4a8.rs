@@ -5,7 +5,7 @@ use super::elements::upload as upload_tensor;
 use super::int4_quant::{Token, quantize_tokens};
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
 use super::output::{download, element_bytes, elements, type_option};
-use super::w4a8_wide::{self, Wide};
+use super::w4a8_wide::Wide;
 use crate::format::pack::{NibbleOrder, pack4};
 use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
 use crate::model::gemm;
@@ -283,10 +283,11 @@ impl Kernel for W4a8 {
         let given = !fused && a.zero.is_none() && w.format() == Format::Int4;
         if let Some(wide) = Wide::of(&s, out, gpu.info.capability).filter(|_| given) {
             let defines = wide.options(scale_type as usize, out_type as usize);
-            let operands = [a.x.arg(), codes.arg(), pointer(&a.scale), scale.arg(), pointer(&bias), d.arg()];
+            let rest = [pointer(&a.scale), scale.arg(), pointer(&bias), d.arg()];
+            let mut args = wide.arguments(&s, a.x.arg(), &codes, rest)?;
             // SAFETY: the arguments are contract w4a8_wide's, in its order; buffers have the sizes of m, n, k and groups; Wide::of()
             // and check() refused what the contract says, buffers are aligned to 256 bytes.
-            unsafe { gpu.launch(&wide.launch(&s, &defines), &mut w4a8_wide::arguments(&s, operands))? };
+            unsafe { gpu.launch(&wide.launch(&s, &defines), &mut args)? };
             return download(gpu, job, s.m, s.n, &d, None);
         }
         let options = [

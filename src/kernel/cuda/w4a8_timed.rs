@@ -3,7 +3,7 @@
 use super::launch::{Arg, Buffer, Gpu, Launch};
 use super::timed::{Timed, normals, rotation, uploads};
 use super::w4a8::Shape;
-use super::w4a8_wide::{self, Wide};
+use super::w4a8_wide::Wide;
 use crate::{Format, Result};
 
 /// Which kernel takes the shape, with its options.
@@ -27,15 +27,15 @@ impl By {
             By::Tile(tile, defines) => tile.launch(s, defines),
         }
     }
-    fn arguments(&self, s: &Shape, set: &Set) -> Vec<Arg> {
+    fn arguments(&self, s: &Shape, set: &Set) -> Result<Vec<Arg>> {
         let [x, w, xs, ws, d] = [&set.x, &set.w, &set.xs, &set.ws, &set.d].map(Buffer::arg);
         let none = || Arg::Pointer(0);
         let size = |n: usize| Arg::Int(n as i32);
         match self {
-            By::Wide(..) => w4a8_wide::arguments(s, [x, w, xs, ws, none(), d]).into(),
+            By::Wide(wide, _) => wide.arguments(s, x, &set.w, [xs, ws, none(), d]),
             By::Tile(..) => {
                 let sizes = [size(s.m), size(s.n), size(s.k), Arg::Int(s.group_shift as i32), size(s.groups)];
-                [x, w, xs, ws, none(), none(), none(), d, none()].into_iter().chain(sizes).collect()
+                Ok([x, w, xs, ws, none(), none(), none(), d, none()].into_iter().chain(sizes).collect())
             }
         }
     }
@@ -77,7 +77,7 @@ pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize, group:
     };
     let (shape, ops) = (format!("{tokens}x{features}x{k}"), 2 * (s.m * s.n * k) as u64);
     let launch = move |i: usize| {
-        let mut args = by.arguments(&s, &sets[i % copies]);
+        let mut args = by.arguments(&s, &sets[i % copies])?;
         // SAFETY: the arguments are the contract's, in its order; buffers have the sizes of the shape and live in this closure.
         unsafe { gpu.enqueue(&by.launch(&s), &mut args) }
     };

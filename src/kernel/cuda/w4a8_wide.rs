@@ -1,9 +1,9 @@
 //! W4A8 of tens of tokens and more by wgmma, everything asked for at once: `kernels/w4a8_wide.cu` (contract there), launched by
 //! [`super::w4a8`].
 
-use super::launch::{Arg, Launch};
+use super::launch::{Arg, Buffer, Launch, tensor_map};
 use super::w4a8::{SHARED_LIMIT, Shape};
-use crate::Format;
+use crate::{Format, Result};
 
 /// How a problem is cut (words of the contract).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,6 +13,8 @@ pub(super) struct Wide {
     group_blocks: usize,
     warpgroups: usize,
     tokens: usize,
+    cluster: usize,
+    pieces: usize,
 }
 
 impl Wide {
@@ -20,7 +22,10 @@ impl Wide {
     /// where the contract or speed asks for the other kernel.
     pub fn of(s: &Shape, out: Format, capability: (i32, i32)) -> Option<Self> {
         let group_blocks = if s.grouped { (1usize << s.group_shift) / 128 } else { 0 };
-        let wide = Self { phases: s.k.div_ceil(256), group_blocks, warpgroups: 2, tokens: 32 };
+        let phases = s.k.div_ceil(256);
+        // The fastest measured (kernels/notes-mixed.md).
+        let cluster = if s.grouped { 2 } else { 1 };
+        let wide = Self { phases, group_blocks, warpgroups: 2, tokens: 32, cluster, pieces: 2 - phases % 2 };
         let takes = !s.weight_zero && !s.small() && s.n.is_multiple_of(8) && matches!(out, Format::F16 | Format::Bf16);
         let fast = s.m > 16 && s.n > 512 && wide.phases <= 8 && capability == (9, 0);
         (takes && fast && wide.shared() <= SHARED_LIMIT).then_some(wide)
@@ -29,9 +34,8 @@ impl Wide {
         64 * self.warpgroups
     }
     fn shared(&self) -> usize {
-        1024 + 256 * self.phases * self.tokens
-            + self.features() * (128 * self.phases + 16)
-            + 2 * self.tokens * (self.features() + 8)
+        let operands = 256 * self.phases * self.tokens + 128 * self.phases * self.features();
+        1024 + operands + 2 * self.tokens * (self.features() + 8) + 8 * self.pieces
     }
     /// `scale`, `out`: SCALE and OUT of the contract.
     pub fn options(&self, scale: usize, out: usize) -> Vec<String> {
@@ -40,6 +44,8 @@ impl Wide {
             ("GROUP_BLOCKS", self.group_blocks),
             ("WARPGROUPS", self.warpgroups),
             ("TOKENS", self.tokens),
+            ("CLUSTER", self.cluster),
+            ("PIECES", self.pieces),
             ("SCALE", scale),
             ("OUT", out),
         ]
@@ -47,21 +53,22 @@ impl Wide {
         .to_vec()
     }
     pub fn launch<'a>(&self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
+        let tokens = s.m.div_ceil(self.tokens).next_multiple_of(self.cluster);
         Launch {
             source: "w4a8_wide.cu",
             defines,
             entry: "w4a8_wide",
-            grid: (s.n.div_ceil(self.features()) as u32, s.m.div_ceil(self.tokens) as u32, 1),
+            grid: (s.n.div_ceil(self.features()) as u32, tokens as u32, 1),
             block: (128 * self.warpgroups as u32, 1, 1),
             shared: self.shared() as u32,
         }
     }
-}
-
-/// The arguments of contract w4a8_wide: x, w, xs, ws, bias, d and the sizes.
-pub(super) fn arguments(s: &Shape, [x, w, xs, ws, bias, d]: [Arg; 6]) -> [Arg; 10] {
-    let size = |n: usize| Arg::Int(n as i32);
-    [x, w, xs, ws, bias, d, size(s.m), size(s.n), size(s.k), size(s.groups)]
+    /// The arguments of contract w4a8_wide; `rest`: xs, ws, bias, d. Errors: the driver's, for the map of the weights.
+    pub fn arguments(&self, s: &Shape, x: Arg, w: &Buffer, rest: [Arg; 4]) -> Result<Vec<Arg>> {
+        let map = tensor_map(w, s.n, s.k / 2, s.k / 2, (self.features() / self.cluster) as u32)?;
+        let sizes = [s.m, s.n, s.k, s.groups].map(|n| Arg::Int(n as i32));
+        Ok([x, map].into_iter().chain(rest).chain(sizes).collect())
+    }
 }
 
 #[cfg(test)]
