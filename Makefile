@@ -13,7 +13,7 @@ report:
 	cargo run --release -- run
 
 # One step a line, so that the first that fails is the last thing printed.
-test: setup fmt clippy unit kernels program check
+test: setup fmt clippy unit kernels program check notebooks
 
 setup:
 	scripts/setup.sh
