@@ -45,7 +45,7 @@ fn a_candidate_that_is_right_passes() {
 fn each_misfortune_is_the_row_of_its_case_and_the_rest_goes_on() {
     for (how, verdict, words) in [
         ("crash", "error", "it ended, exit status: 1: out of luck"),
-        ("hang", "error", "it took longer than 8s and was killed"),
+        ("hang", "error", "it took longer than --timeout 8s and was killed"),
         ("garbage", "error", "found `progress: 50%`, expected {\"status\":\"done\"}"),
         ("endless", "error", "it printed a line of more than 1048576 bytes, and was killed"),
         ("error", "error", "found no luck, expected a result"),
