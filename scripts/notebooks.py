@@ -111,7 +111,7 @@ def plain(output):
     html = re.sub(r"\s*<[^>]*>\s*", "\n", html)
     # A reason ends with a diagnosis, which searches for a limited time: what a slow machine finds is not what a fast one finds.
     html = re.sub(r"; diagnosis: .*", "", html)
-    return "\n".join([output.data.get("text/plain", ""), html, json.dumps(output.data.get(VERDICT, ""))])
+    return "\n".join([output.data.get("text/plain", ""), html, json.dumps(output.data.get(VERDICT, ""), sort_keys=True)])
 
 
 def problems(nb):

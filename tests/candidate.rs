@@ -171,7 +171,9 @@ fn the_example_of_the_library_prints_verdicts() {
         rows.iter().filter(|r| r.0 == verdict && r.1.contains(words)).count()
     };
     let right = rows(&MyGemm { forgets_scale: false });
-    assert!(cases.len() == 9 && count(&right, "pass", "") == 9, "{right:?}");
+    // Fast accumulation over the longest K allows as much as the signal is: nothing could fail there.
+    let powerless = count(&right, "no_power", "larger than the signal");
+    assert!(cases.len() == 9 && powerless <= 1 && count(&right, "pass", "") + powerless == 9, "{right:?}");
     let wrong = rows(&MyGemm { forgets_scale: true });
     assert!(count(&wrong, "fail", "scale_omitted:a") == 9, "{wrong:?}");
 }
