@@ -14,7 +14,7 @@ pub struct Gate {
     /// The rule in one line.
     pub help: &'static str,
     /// Whether `(reference, actual)` pass. A NaN or Inf that the reference does not have fails every gate here (but the one that
-    /// forgives a share of the elements), which is kinder to gates than originals written `err > tol`.
+    /// forgives a share of the elements), which is kinder to gates than originals that fail only when the error exceeds a tolerance.
     pub passes: fn(&[f64], &[f64]) -> bool,
 }
 
