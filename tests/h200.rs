@@ -2,21 +2,16 @@
 //! Release builds only: the models compute billions of products.
 #![cfg(not(debug_assertions))]
 
+#[path = "common/words.rs"]
+mod words;
+
 use qassay::kernel::{self, Backend, Data, Job, Operand, Operands, OutSpec, Output};
 use qassay::op::{Op, Params};
 use qassay::quant::{Granularity, QTensorParts, Zero};
 use qassay::{Format, QTensor, Tensor};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-
-/// The generator of `record.py`: SplitMix64 of the index, seed and stream.
-fn word(seed: u64, stream: u64, i: u64) -> u64 {
-    let base = seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(stream.wrapping_mul(0x2545_f491_4f6c_dd1d));
-    let mut z = base.wrapping_add((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use words::{positive, word};
 
 /// Codes of the first `rows` rows of a `_ × k` operand.
 fn codes(rows: usize, k: usize, data: &str, format: Format, seed: u64, stream: u64) -> Vec<u8> {
@@ -46,12 +41,6 @@ fn codes(rows: usize, k: usize, data: &str, format: Format, seed: u64, stream: u
     all
 }
 
-fn scale(seed: u64, stream: u64, i: usize) -> f32 {
-    let w = word(seed, stream, i as u64);
-    let exponent = ((w >> 32) % 7) as i32 - 3;
-    (f64::from(65536 + (w & 0xffff) as u32) / 65536.0 * f64::from(exponent).exp2()) as f32
-}
-
 struct Record {
     fields: HashMap<String, String>,
 }
@@ -74,7 +63,7 @@ impl Record {
             _ => Granularity::Group(128),
         };
         let (grid_rows, grid_cols) = granularity.grid(rows, k);
-        let scale_inv = (0..grid_rows * grid_cols).map(|i| scale(seed, 2 + side, i)).collect();
+        let scale_inv = (0..grid_rows * grid_cols).map(|i| positive(seed, 2 + side, i)).collect();
         let codes = codes(rows, k, self.text("data"), format, seed, side);
         let parts = QTensorParts {
             format,
@@ -108,10 +97,10 @@ impl Record {
         }
         let format: Format = self.text("out").parse().unwrap();
         let out = match format.is_fp8() {
-            true => OutSpec::Scaled { format, scale: vec![Some(scale(seed, 6, 0) / 512.0)] },
+            true => OutSpec::Scaled { format, scale: vec![Some(positive(seed, 6, 0) / 512.0)] },
             false => OutSpec::High(format),
         };
-        let bias = |i: usize| if word(seed, 5, i as u64) & 1 == 1 { -scale(seed, 4, i) } else { scale(seed, 4, i) };
+        let bias = |i: usize| if word(seed, 5, i as u64) & 1 == 1 { -positive(seed, 4, i) } else { positive(seed, 4, i) };
         let bias = (self.text("bias") == "1").then(|| Tensor::rounded(Format::Bf16, 1, n, (0..n).map(bias).collect()).unwrap());
         Job {
             op: Op::Gemm,
