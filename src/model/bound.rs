@@ -18,9 +18,9 @@
 //! at most F, or it is c with at most O ≤ F of them). So a step loses less than W·2^-F·S, the first, which has no c, (W−1)·2^-F·S, and
 //! rounding toward zero of a sum ≤ S another 2^-O·S. (Where c has 23 bits and F = 23 or more it fits too.) Nothing is lost twice beyond 2S in all, which caps it.
 //!
-//! **Significands below 1** come from subnormal factors only: there 2^emax ≤ τ = max(2^emin_a·max|b|, max|a|·2^emin_b), an absolute
-//! term. For formats with f32's exponents (bf16, tf32) max|·| is taken as 2^64: data beyond that together with subnormals is
-//! outside this bound.
+//! **Significands below 1** come from subnormal factors only: where a has some, 2^emax ≤ 2^emin_a·max(max|b|, 2^emin_b if b has some),
+//! and the same with a and b exchanged; τ is the larger, an absolute term. Both are read from the factors ([`Factors`]): τ is 0 where
+//! none is subnormal.
 //!
 //! **Underflow** below f32's subnormals: 2^-150 a rounding, for formats whose products are finer than 2^-149.
 //!
@@ -36,15 +36,51 @@ use super::{Accumulator, Inner, lowered};
 use crate::compare::Accumulation;
 use crate::compare::probable::{DELTA, U32, lambda};
 use crate::format::exp2i;
-use crate::{Format, Result};
+use crate::{Format, QTensor, Result};
 
-/// The bound of a sum of `k` products of `fa` and `fb`; see the module. For operands whose scales change along K it is the bound
+/// One side's factors as the sum reads them (codes without their scales, or values), as far as the bound depends on them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors {
+    pub format: Format,
+    /// Of the finite magnitudes; 0 where there are none.
+    pub largest: f64,
+    /// Of the nonzero finite magnitudes; ∞ where there are none.
+    pub smallest: f64,
+}
+
+impl Factors {
+    /// Reads every value; zeros and what is not finite do not count (a sum with the latter has no error).
+    pub fn of(format: Format, values: impl IntoIterator<Item = f64>) -> Self {
+        let none = Self { format, largest: 0.0, smallest: f64::INFINITY };
+        values.into_iter().map(f64::abs).filter(|x| x.is_finite() && *x > 0.0).fold(none, |f, x| Self {
+            largest: f.largest.max(x),
+            smallest: f.smallest.min(x),
+            ..f
+        })
+    }
+
+    /// The codes of all of `tensors`, which have one format.
+    pub fn of_codes(tensors: &[&QTensor]) -> Self {
+        let mut present = [false; 256];
+        tensors.iter().flat_map(|q| q.codes()).for_each(|c| present[usize::from(*c)] = true);
+        let format = tensors[0].format();
+        Self::of(format, (0..256).filter(|c| present[*c as usize]).map(|c| format.decode(c)))
+    }
+
+    /// What is smaller than a subnormal's exponent says, where some are: 2^emin.
+    fn subnormal(self) -> Option<f64> {
+        let normal = exp2i(self.format.min_exponent());
+        (self.smallest < normal).then_some(normal)
+    }
+}
+
+/// The bound of a sum of `k` products of `a` and `b`; see the module. For operands whose scales change along K it is the bound
 /// of the sum inside one group of `k` products. Errors: formats that the accumulator does not take.
-pub fn accumulation_bound(acc: &Accumulator, k: usize, fa: Format, fb: Format) -> Result<Accumulation> {
-    acc.check(fa, fb)?;
+pub fn accumulation_bound(acc: &Accumulator, k: usize, a: Factors, b: Factors) -> Result<Accumulation> {
+    acc.check(a.format, b.format)?;
     match acc.promote_every {
-        Some(p) if p < k => Ok(promoted(inner(acc, p, fa, fb)?, k.div_ceil(p))),
-        _ => inner(acc, k, fa, fb),
+        Some(p) if p < k => Ok(promoted(inner(acc, p, a, b)?, k.div_ceil(p))),
+        _ => inner(acc, k, a, b),
     }
 }
 
@@ -65,7 +101,8 @@ fn promoted(inner: Accumulation, chunks: usize) -> Accumulation {
     }
 }
 
-fn inner(acc: &Accumulator, k: usize, fa: Format, fb: Format) -> Result<Accumulation> {
+fn inner(acc: &Accumulator, k: usize, a: Factors, b: Factors) -> Result<Accumulation> {
+    let (fa, fb) = (a.format, b.format);
     // The lowest bit of a product, and how many bits it has.
     let lowest = |f: Format| f.min_exponent() - f.spec().mantissa as i32;
     let integer = |f: Format| if f.is_integer() { 0 } else { lowest(f) };
@@ -90,10 +127,11 @@ fn inner(acc: &Accumulator, k: usize, fa: Format, fb: Format) -> Result<Accumula
             nearest(depth, (depth as f64).sqrt() * U32)
         }
         Inner::Mma(m) => match table::find(m.name)?.unit(fa, fb)? {
-            Unit::Step(s) => chain(s, k, fa, fb),
+            Unit::Step(s) => chain(s, k, a, b),
             Unit::Lowered(half) => {
                 // Two steps on the halves of 32 products, read as f16; then f32 (or f16) additions.
-                let one = chain(half, lowered::K.min(k.next_multiple_of(half.w)), Format::F16, Format::F16);
+                let [a, b] = [a, b].map(|f| Factors { format: Format::F16, ..f });
+                let one = chain(half, lowered::K.min(k.next_multiple_of(half.w)), a, b);
                 let adds = k.div_ceil(lowered::K);
                 match half.dest {
                     Dest::F32 { .. } => promoted(one, adds),
@@ -113,7 +151,7 @@ fn inner(acc: &Accumulator, k: usize, fa: Format, fb: Format) -> Result<Accumula
 }
 
 /// ⌈k/W⌉ block steps, the first from c = 0.
-fn chain(s: Step, k: usize, fa: Format, fb: Format) -> Accumulation {
+fn chain(s: Step, k: usize, a: Factors, b: Factors) -> Accumulation {
     let steps = k.div_ceil(s.w) as f64;
     let terms = (steps * s.w as f64 - 1.0).max(0.0);
     let quantum = exp2i(-(s.f as i32));
@@ -132,8 +170,10 @@ fn chain(s: Step, k: usize, fa: Format, fb: Format) -> Accumulation {
     let certain = (truncation + output).min(1.0 + growth);
     let leaning = 0.5 * (truncation + if matches!(s.dest, Dest::F32 { .. }) { output } else { 0.0 });
     let deviation = (terms.sqrt() * quantum / 2.0 * growth).hypot(output_sd);
-    let reach = |f: Format| f.max_finite().min(exp2i(64));
-    let below_one = (exp2i(fa.min_exponent()) * reach(fb)).max(exp2i(fb.min_exponent()) * reach(fa));
+    let largest_with = |subnormal: Option<f64>, other: Factors| {
+        subnormal.map_or(0.0, |normal| normal * other.largest.max(other.subnormal().unwrap_or(0.0)))
+    };
+    let below_one = largest_with(a.subnormal(), b).max(largest_with(b.subnormal(), a));
     // The clamp of the largest exponent, and f32's or f16's subnormals.
     let tiny = steps * s.w as f64 * quantum * exp2i(super::mma::MIN_EMAX) + output_absolute;
     Accumulation {

@@ -1,19 +1,23 @@
 //! Accumulation bounds: never crossed by the models, and not idle.
 
 use super::accumulate::accumulate;
-use super::accumulation_bound;
 use super::products_tests::values;
 use super::table::MODELS;
 use super::{Accumulator, Inner, MmaModel};
+use super::{Factors, accumulation_bound};
 use crate::compare::probable::{DELTA, lambda};
 use crate::format::Format::{self, Bf16, E4m3, E5m2, F16, F32};
 
+fn read(f: Format, values: &[f32]) -> Factors {
+    Factors::of(f, values.iter().map(|x| f64::from(*x)))
+}
+
 /// (largest error over the certain bound, over the probable one) of sums of k products.
 fn ratios(acc: &Accumulator, f: Format, k: usize, data: impl Fn(u32) -> (Vec<f32>, Vec<f32>)) -> (f64, f64) {
-    let bound = accumulation_bound(acc, k, f, f).unwrap();
     let (mut certain, mut probable) = (0.0f64, 0.0f64);
     for seed in 0..12 {
         let (a, b) = data(seed);
+        let bound = accumulation_bound(acc, k, read(f, &a), read(f, &b)).unwrap();
         // The exact sum in f64: near enough where bounds start at 2^-24.
         let products = || a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b));
         let s: f64 = products().map(f64::abs).sum();
@@ -83,7 +87,7 @@ fn the_certain_bound_of_wgmma_is_nearly_reached() {
     let (mut a, mut b) = (vec![0.5f32; k], vec![1.875f32; k]);
     (a[0], b[0]) = (128.0, 64.0);
     let acc: Accumulator = "hopper_wgmma".parse().unwrap();
-    let bound = accumulation_bound(&acc, k, E4m3, E4m3).unwrap();
+    let bound = accumulation_bound(&acc, k, read(E4m3, &a), read(E4m3, &b)).unwrap();
     let s: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a * b)).sum();
     let lost = s - f64::from(accumulate(&acc, E4m3, E4m3, &a, &b).unwrap());
     let ratio = lost / (bound.relative_certain * s + bound.absolute);
@@ -92,7 +96,7 @@ fn the_certain_bound_of_wgmma_is_nearly_reached() {
 
 #[test]
 fn closed_forms() {
-    let b = |acc: &str, k, f| accumulation_bound(&acc.parse().unwrap(), k, f, f).unwrap();
+    let b = |acc: &str, k, f| accumulation_bound(&acc.parse().unwrap(), k, read(f, &[1.0]), read(f, &[1.0])).unwrap();
     let u = 2f64.powi(-24);
     assert_eq!(b("exact", 1000, E4m3).relative_certain, u);
     assert!((b("f32_sequential", 1001, E4m3).relative_certain / (1000.0 * u) - 1.0).abs() < 1e-4);
@@ -104,4 +108,33 @@ fn closed_forms() {
     assert!(promoted.relative_certain > chunk.relative_certain && promoted.relative_certain < chunk.relative_certain + 8.0 * u);
     assert_eq!(b("int32", 1000, Format::Int8).relative_certain, 0.0);
     assert!(b("hopper_wgmma", 1 << 20, E4m3).relative_certain <= 2.0, "nothing is lost twice");
+}
+
+#[test]
+fn subnormal_factors_enter_by_what_they_meet() {
+    // 2^-9 is 0.125·2^-6: its product with 448 is 0.875 and has the exponent of 2^2, so all below 2^-11 is lost.
+    let (mut a, mut b) = (vec![2f32.powi(-6); 32], vec![1.75 * 2f32.powi(-6); 32]);
+    (a[0], b[0]) = (2f32.powi(-9), 448.0);
+    let acc: Accumulator = "hopper_wgmma".parse().unwrap();
+    let bound = accumulation_bound(&acc, 32, read(E4m3, &a), read(E4m3, &b)).unwrap();
+    let s: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a * b)).sum();
+    let lost = s - f64::from(accumulate(&acc, E4m3, E4m3, &a, &b).unwrap());
+    assert!(lost > 3.0 * bound.relative_certain * s, "lost {lost}: without the absolute term this would be a violation");
+    assert!(lost <= bound.relative_certain * s + bound.absolute);
+    // 32·2^-13 times the largest such product's 2^emax, 2^-6·448: nothing larger.
+    assert!(bound.absolute <= 32.0 / 8192.0 * 7.0 * (1.0 + 1e-12), "{}", bound.absolute);
+
+    // Where no factor is subnormal nothing of it is left, however small or large the factors; and zeros are none.
+    for (f, values) in [(E4m3, [2f32.powi(-6), 448.0, 0.0]), (E5m2, [2f32.powi(-14), 57344.0, 0.0]), (Bf16, [2f32.powi(-126), 3e38, 0.0])]
+    {
+        let acc = Accumulator {
+            inner: Inner::Mma(MmaModel { name: MODELS.iter().find(|m| m.unit(f, f).is_ok()).unwrap().name }),
+            ..acc
+        };
+        let b = accumulation_bound(&acc, 64, read(f, &values), read(f, &values)).unwrap();
+        assert!(b.absolute < 1e-35, "{f}: {}", b.absolute);
+        let b = accumulation_bound(&acc, 64, read(f, &[values[0] / 2.0]), read(f, &values)).unwrap();
+        let expected = 2f64.powi(f.min_exponent()) * f64::from(values[1]);
+        assert!(b.absolute > expected * 2f64.powi(-26), "{f}: {}", b.absolute);
+    }
 }

@@ -20,7 +20,7 @@ pub mod product;
 mod products_tests;
 pub mod table;
 
-pub use bound::accumulation_bound;
+pub use bound::{Factors, accumulation_bound};
 
 use crate::{Error, Format, Result};
 

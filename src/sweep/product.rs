@@ -2,7 +2,7 @@
 
 use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, WeightRounding};
 use crate::kernel::{Job, Operand, OutSpec};
-use crate::model::accumulation_bound;
+use crate::model::{Factors, accumulation_bound};
 use crate::op::{Defined, Op};
 use crate::{Error, Format, QTensor, Result, Zero};
 use ndarray::Array2;
@@ -28,14 +28,12 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
             let exact = fa.is_integer();
             let accumulation = match exact {
                 true => Accumulation { relative_certain: 0.0, relative_probable_sd: 0.0, absolute: 0.0 },
-                false => accumulation_bound(accumulator, chunk, fa, fb)?,
+                false => accumulation_bound(accumulator, chunk, Factors::of_codes(&qa), Factors::of_codes(&qb))?,
             };
             let global = qa.iter().chain(&qb).filter(|q| q.global_scale_inv().is_some()).count() as u32;
-            let scales: Vec<&[f32]> = qa.iter().chain(&qb).map(|q| q.scale_inv()).collect();
+            let (scales_a, scales_b) = (factors_on_sums(&qa), factors_on_sums(&qb));
             let p = ProductArithmetic { groups, scale_roundings: 2 + u32::from(exact) + global, ..plain(accumulation) };
-            // The range from formats and scales holds for one scale of each side at a time: the extremes of all groups together.
-            let p = if qa.len() == 1 { p.scaled_by(fa, fb, &scales) } else { p };
-            Bound::product(&p, cols, &d, &magnitude, out)
+            Bound::product(&p.scaled_by(fa, fb, &[&scales_a, &scales_b]), cols, &d, &magnitude, out)
         }
         // Values times codes: the weight is dequantized to the 16-bit type of the values, and that is what is multiplied.
         (codes, Some(qb)) => {
@@ -43,8 +41,12 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
                 Operand::High(t) => t.dtype(),
                 _ => Format::F16,
             };
-            let accumulation = accumulation_bound(accumulator, k, format, format)?;
             let values = a.to_f64();
+            let read = match &codes {
+                Some(q) => Factors { format, ..Factors::of_codes(q) },
+                None => Factors::of(format, values.iter().copied()),
+            };
+            let accumulation = accumulation_bound(accumulator, k, read, rounded_weights(qb[0], format))?;
             let row_abs: Vec<f64> = values.rows().into_iter().map(|r| r.iter().map(|x| x.abs()).sum()).collect();
             let before_zero = match qb[0].zero() {
                 Zero::Additive { .. } => Some(before_zero(&values, qb[0])),
@@ -55,11 +57,15 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
                 Some(WeightRounding { scales, format, row_abs: &row_abs, before_zero: before_zero.as_deref() });
             let p =
                 ProductArithmetic { weight_rounding, scale_roundings: 2 * u32::from(codes.is_some()), ..plain(accumulation) };
+            let p = match &codes {
+                Some(q) => p.scaled_by(q[0].format(), format, &[&factors_on_sums(q)]),
+                None => p,
+            };
             Bound::product(&p, cols, &d, &magnitude, out)
         }
         _ => {
-            let (fa, fb) = (dtype(a), dtype(b));
-            Bound::product(&plain(accumulation_bound(accumulator, k, fa, fb)?), cols, &d, &magnitude, out)
+            let read = |o: &Operand| Factors::of(dtype(o), o.to_f64());
+            Bound::product(&plain(accumulation_bound(accumulator, k, read(a), read(b))?), cols, &d, &magnitude, out)
         }
     }
 }
@@ -72,6 +78,21 @@ fn weights(operand: &Operand) -> Option<Vec<&QTensor>> {
         Operand::Groups(groups) => Some(groups.iter().collect()),
         Operand::Dynamic(d) => weights(d.quantized()),
     }
+}
+
+/// The factors that one side's scales are to an accumulated sum: every scale_inv, times its tensor's global one.
+fn factors_on_sums(tensors: &[&QTensor]) -> Vec<f32> {
+    tensors.iter().flat_map(|q| q.scale_inv().iter().map(|s| s * q.global_scale_inv().unwrap_or(1.0))).collect()
+}
+
+/// What is known of weights after their roundings to `format`: |ŵ| ≤ 2·(max|(q − z)·s| + max|z|), however small where they cancel.
+fn rounded_weights(q: &QTensor, format: Format) -> Factors {
+    let zero = match q.zero() {
+        Zero::Additive { zero, .. } => zero.iter().fold(0.0, |m, z| z.abs().max(m)),
+        _ => 0.0,
+    };
+    let values = Factors::of(format, q.dequantize_fast());
+    Factors { largest: 2.0 * (values.largest + 2.0 * f64::from(zero)), smallest: 0.0, ..values }
 }
 
 fn dtype(operand: &Operand) -> Format {
