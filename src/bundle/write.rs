@@ -5,7 +5,7 @@ use crate::format::pack::{NibbleOrder, pack4};
 use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A tensor as it will lie in the file: dtype, shape, bytes.
@@ -192,7 +192,8 @@ impl Writer {
                 .map_err(|_| Error::shape(name.clone(), format!("{} bytes", bytes.len()), format!("{shape:?} of {dtype:?}")))?;
             views.push((name, view));
         }
-        let metadata: HashMap<String, String> = self.metadata.clone().into_iter().collect();
+        // Its map is std's or hashbrown's, by its features.
+        let metadata = self.metadata.clone().into_iter().collect();
         safetensors::serialize(views, Some(metadata)).map_err(|e| Error::unsupported("safetensors", e.to_string()))
     }
 

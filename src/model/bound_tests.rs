@@ -125,7 +125,8 @@ fn subnormal_factors_enter_by_what_they_meet() {
     assert!(bound.absolute <= 32.0 / 8192.0 * 7.0 * (1.0 + 1e-12), "{}", bound.absolute);
 
     // Where no factor is subnormal nothing of it is left, however small or large the factors; and zeros are none.
-    for (f, values) in [(E4m3, [2f32.powi(-6), 448.0, 0.0]), (E5m2, [2f32.powi(-14), 57344.0, 0.0]), (Bf16, [2f32.powi(-126), 3e38, 0.0])]
+    for (f, values) in
+        [(E4m3, [2f32.powi(-6), 448.0, 0.0]), (E5m2, [2f32.powi(-14), 57344.0, 0.0]), (Bf16, [2f32.powi(-126), 3e38, 0.0])]
     {
         let acc = Accumulator {
             inner: Inner::Mma(MmaModel { name: MODELS.iter().find(|m| m.unit(f, f).is_ok()).unwrap().name }),
