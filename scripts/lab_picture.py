@@ -26,7 +26,7 @@ from websocket import create_connection
 
 # Seconds for the server, for the page.
 PATIENCE = 120
-DRAWN = "[...document.querySelectorAll('.jp-Notebook .qassay svg')].filter(s => s.getBoundingClientRect().width > 50).length"
+DRAWN = "[...document.querySelectorAll('.jp-Notebook .qassay img')].filter(i => i.complete && i.naturalWidth > 50).length"
 TABLES = "document.querySelectorAll('.jp-Notebook .qassay table.sortable').length"
 # The first table with several rows, sorted by its second column, twice: the order of its rows each time.
 SORT = """(() => {
@@ -93,7 +93,7 @@ def look(page, url, light, dark):
     time.sleep(3)
     page.value("window.jupyterapp?.commands.execute('application:toggle-left-area')")
     page.value("document.head.appendChild(Object.assign(document.createElement('style'), {textContent: '.Toastify{display:none}'}))")
-    scroll = "document.querySelector('.jp-Notebook .qassay svg').closest('.jp-Cell').previousElementSibling.scrollIntoView()"
+    scroll = "document.querySelector('.jp-Notebook .qassay img').closest('.jp-Cell').previousElementSibling.scrollIntoView()"
     wrong = [] if page.value(SORT) is True else ["a click on a heading does not sort the table"]
     for path, theme in ((light, "JupyterLab Light"), (dark, "JupyterLab Dark")):
         page.value(f"window.jupyterapp?.commands.execute('apputils:change-theme', {{theme: '{theme}'}})")

@@ -12,6 +12,7 @@ the compiled library. The seed is kept between runs.
 """
 
 import argparse
+import base64
 import json
 import os
 import re
@@ -101,13 +102,19 @@ def settled(output):
     return output if lines else None
 
 
+def html_of(output):
+    """The HTML of an output, with its images as the SVG they are."""
+    svg = lambda m: base64.b64decode(m[1]).decode()
+    return re.sub(r'<img[^>]*src="data:image/svg\+xml;base64,([^"]*)"[^>]*>', svg, output.get("data", {}).get("text/html", ""))
+
+
 def plain(output):
     """What a person reads of an output: its text, and the text of its HTML and of the figures in it."""
     if output.output_type == "stream":
         return output.text
     if output.output_type == "error":
         return "\n".join([output.ename, output.evalue, *output.traceback])
-    html = re.sub(r"<style>.*?</style>", "", output.data.get("text/html", ""), flags=re.S)
+    html = re.sub(r"<style>.*?</style>", "", html_of(output), flags=re.S)
     html = re.sub(r"\s*<[^>]*>\s*", "\n", html)
     # A reason ends with a diagnosis, which searches for a limited time: what a slow machine finds is not what a fast one finds.
     html = re.sub(r"; diagnosis: .*", "", html)
@@ -129,7 +136,7 @@ def problems(nb):
             elif output.output_type == "stream" and output.name == "stderr":
                 found.append(f"cell {number}: on stderr: {text.strip()[:600]}")
             data = output.get("data", {})
-            for svg in re.findall(r"<svg.*?</svg>", data.get("text/html", ""), re.S):
+            for svg in re.findall(r"<svg.*?</svg>", html_of(output), re.S):
                 if len(re.findall(r"<(circle|rect|polyline|path|polygon)\b", svg)) < 5 or "NaN" in re.sub(r"<text.*?</text>", "", svg, flags=re.S):
                     found.append(f"cell {number}: an empty figure")
             if VERDICT in data:

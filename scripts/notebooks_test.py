@@ -1,5 +1,6 @@
 """What `notebooks.py` must not let pass: python scripts/notebooks_test.py"""
 
+import base64
 import copy
 import unittest
 
@@ -7,7 +8,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from notebooks import VERDICT, differences, problems, settled
 
-FIGURE = "<svg>" + "<circle/>" * 5 + "<text>448</text></svg>"
+
+def figure(svg):
+    return f'<img alt="t" src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">'
+
+
+SVG = "<svg>" + "<circle/>" * 5 + "<text>448</text></svg>"
+FIGURE = figure(SVG)
 
 
 def shown(**data):
@@ -53,11 +60,11 @@ class Wrong(unittest.TestCase):
         self.found("careful")
 
     def test_empty_figure(self):
-        self.nb.cells[1].outputs[0].data["text/html"] = "<svg><rect/><text>0</text></svg>"
+        self.nb.cells[1].outputs[0].data["text/html"] = figure("<svg><rect/><text>0</text></svg>")
         self.found("empty figure")
 
     def test_figure_of_nan(self):
-        self.nb.cells[1].outputs[0].data["text/html"] = FIGURE.replace("<circle/>", '<circle cx="NaN"/>', 1)
+        self.nb.cells[1].outputs[0].data["text/html"] = figure(SVG.replace("<circle/>", '<circle cx="NaN"/>', 1))
         self.found("empty figure")
 
     def test_no_verdict(self):
@@ -73,10 +80,9 @@ class Wrong(unittest.TestCase):
         self.found("no prose")
 
     def test_other_numbers(self):
-        for key, old, new in (("text/plain", "a", "b"), ("text/html", "448", "449")):
+        for key, other_text in (("text/plain", "b chart"), ("text/html", figure(SVG.replace("448", "449")))):
             other = copy.deepcopy(self.nb)
-            data = other.cells[1].outputs[0].data
-            data[key] = data[key].replace(old, new)
+            other.cells[1].outputs[0].data[key] = other_text
             self.assertEqual(len(differences(self.nb, other)), 1, key)
 
     def test_fewer_outputs(self):

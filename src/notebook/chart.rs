@@ -1,6 +1,6 @@
 //! Pictures of rows and numbers, drawn by the report's own drawing.
 
-use super::{Show, raw};
+use super::{Show, figure};
 use crate::report::plot::{self, Axis, Scale, Series};
 use crate::report::{Figure, short};
 use maud::html;
@@ -115,7 +115,7 @@ impl Show for Chart {
             p.title { (self.title) }
             @if !self.see.is_empty() { p.see { (self.see) } }
             div.charts { @for (title, svg) in &self.charts {
-                figure style="margin:0" { @if !title.is_empty() { figcaption { (title) } } (raw(svg)) }
+                figure style="margin:0" { @if !title.is_empty() { figcaption { (title) } } (figure(&self.title, svg)) }
             } }
         };
         page.into_string()

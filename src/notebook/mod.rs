@@ -18,6 +18,8 @@ pub use chart::Chart;
 pub use claims::Claims;
 pub use scenario::Replays;
 
+use crate::report::plot;
+use base64::Engine;
 use maud::{Markup, PreEscaped, html};
 
 /// A value with a face.
@@ -128,7 +130,13 @@ fn badge(verdict: &str) -> Markup {
     html! { span class={ "verdict " (verdict) } { (verdict.replace('_', " ")) } }
 }
 
-/// A chart made by the report's drawing, inside HTML.
-fn raw(svg: &str) -> Markup {
-    PreEscaped(svg.to_string())
+/// HTML made here, inside HTML.
+fn raw(html: &str) -> Markup {
+    PreEscaped(html.to_string())
+}
+
+/// A chart as an image of its own: code hosts take styles and `<svg>` out of an output's HTML, but show the images in it.
+fn figure(title: &str, svg: &str) -> Markup {
+    let coded = base64::engine::general_purpose::STANDARD.encode(plot::on_any_page(svg));
+    html! { img alt=(title) src={ "data:image/svg+xml;base64," (coded) }; }
 }

@@ -92,9 +92,20 @@ fn finish(svg: &str, (w, h): (u32, u32)) -> String {
 
 /// A chart as a file of its own: dark ink on white.
 pub fn standalone(svg: &str) -> String {
+    styled(svg, "color:#222;background:#fff")
+}
+
+/// A chart as an image that cannot know the page it stands on: ink with a contrast of 4.5 to white and 4.6 to black, on nothing.
+#[cfg(feature = "notebook")]
+pub fn on_any_page(svg: &str) -> String {
+    styled(svg, "color:#767676")
+}
+
+/// A file with this style in place of that of a chart inside a page.
+fn styled(svg: &str, style: &str) -> String {
     let end = svg.find("\" role=").expect("made by finish");
     let start = svg[..end].rfind("style=\"").expect("made by finish") + 7;
-    format!("{}color:#222;background:#fff{}", &svg[..start], &svg[end..]).replacen("<svg", &format!("<svg{NAMESPACE}"), 1)
+    format!("{}{style}{}", &svg[..start], &svg[end..]).replacen("<svg", &format!("<svg{NAMESPACE}"), 1)
 }
 
 /// Letters `px` high. Plotters writes a size divided by 1.24.
