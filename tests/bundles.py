@@ -1,7 +1,7 @@
 """Bundles as people write them: healthy ones of every kind and edge, and the same with a bug.  bundles.py FOLDER [SEED]
 
 numpy and ml_dtypes only; the arithmetic shares nothing with qassay. Prints one JSON line a bundle: its file and what must be said of it:
-{"file": …, "verdict": "pass|no_power|fail", "fault": "…" (a class that the first diagnosis may have, joined by |; empty: any)}.
+{"file": …, "verdict": "pass|no_power|fail", "fault": "…" (a class, or class:variant, that the first diagnosis may have, joined by |; empty: any)}.
 """
 
 import json
@@ -289,7 +289,12 @@ def experts(pick):
 
 
 emit("grouped", "grouped_gemm", {**grouped, "out": experts(lambda e: e)}, **rows)
-emit("bug_grouped_neighbour", "grouped_gemm", {**grouped, "out": experts(lambda e: max(e - 1, 0))}, "fail", "", **rows)
+emit("bug_grouped_neighbour", "grouped_gemm", {**grouped, "out": experts(lambda e: max(e - 1, 0))}, "fail", "group_boundary:previous_expert", **rows)
+# Empty groups are not counted: from the third on an expert too early; only the group behind the empty one.
+emit("bug_grouped_empty_not_counted", "grouped_gemm", {**grouped, "out": experts([0, 0, 1, 2].__getitem__)}, "fail",
+     "group_boundary:empty_not_counted|group_boundary:previous_expert", **rows)
+emit("bug_grouped_empty_neighbour", "grouped_gemm", {**grouped, "out": experts([0, 0, 1, 3].__getitem__)}, "fail",
+     "group_boundary:empty_neighbour", **rows)
 one = lambda q: F(np.abs(q.x.astype(F)).max() / 448)
 qt = [Q(draw(24, 144), "e4m3", 24, 144) for _ in offs]
 y = np.concatenate([qx.value()[i:j] @ qt[e].value().T for e, (i, j) in enumerate(ends)])
@@ -411,11 +416,16 @@ ca_f, cb_f = qa.codes.astype(F), qb.codes.astype(F)
 bug("scale_is_scale", product(ca_f / qa.s, vb, bias), "scale_doubled_inverted|scale_omitted")
 bug("scale_omitted_b", product(va, cb_f, bias), "scale_omitted")
 bug("scale_twice_a", product(va * qa.s, vb, bias), "scale_doubled_inverted")
-bug("scales_swapped_rows", product(qa.value(np.roll(qa.s, 1, 0)), vb, bias), "")
+bug("scales_swapped_rows", product(qa.value(np.roll(qa.s, 1, 0)), vb, bias), "scale_shared:a.previous_row_wrapped")
+bug("scales_one_row_up", product(qa.value(qa.s[np.minimum(np.arange(40) + 1, 39)]), vb, bias), "scale_shared:a.next_row")
+bug("scales_one_column_off", product(va, qb.value(np.roll(qb.s, -1, 0)), bias), "scale_shared:b.next_row_wrapped")
+bug("dequantized_to_bf16", product(va.astype(ml.bfloat16), vb.astype(ml.bfloat16), bias), "round_order:dequantized.bf16")
+bug("weights_to_f16", product(va, vb.astype(np.float16), bias, "f32"), "round_order:b.dequantized.f16")
 bug("first_scale_for_all", product(qa.value(np.repeat(qa.s[:1], 40, 0)), vb, bias), "scale_shared|scale_index")
 bug("k_tail_dropped", product(va[:, :256], vb[:, :256], bias), "k_tail")
 bug("bias_dropped", product(va, vb), "silent_skip")
-bug("bias_before_scale", ((ca_f @ cb_f.T + bias.astype(F)) * qa.s * qb.s.T).astype(ml.bfloat16), "")
+bug("bias_before_scale", ((ca_f @ cb_f.T + bias.astype(F)) * qa.s * qb.s.T).astype(ml.bfloat16), "scale_doubled_inverted:bias")
+bug("bias_before_scale_of_b", ((ca_f @ cb_f.T * qa.s + bias.astype(F)) * qb.s.T).astype(ml.bfloat16), "scale_doubled_inverted:bias.b")
 bug("truncated_out", Raw((product(va, vb, bias.astype(F), "f32").view(np.uint32) >> 16).astype(np.uint16).tobytes(), "BF16", [40, 56]), "rounding")
 bug("zeros", np.zeros_like(right), "silent_skip")
 bug("row_repeated", right[np.r_[0:39, 38]], "")
@@ -423,12 +433,19 @@ bug("half_the_columns", np.where(np.arange(56) < 28, right, 0).astype(ml.bfloat1
 half = np.zeros((40, 56), np.float16)
 for i in range(288):
     half += (va[:, i : i + 1] * vb[:, i][None]).astype(np.float16)
-bug("f16_accumulation", (half.astype(F) + bias.astype(F)).astype(ml.bfloat16), "")
+bug("f16_accumulation", (half.astype(F) + bias.astype(F)).astype(ml.bfloat16), "lowprec_acc:f16.add")
+half[:] = 0
+for i in range(288):
+    half = (half + np.outer(va[:, i].astype(D), vb[:, i].astype(D))).astype(np.float16)
+bug("f16_accumulation_fused", half.astype(F) + bias.astype(F), "lowprec_acc:f16.fma")
 as_fnuz = qa.bytes().view(ml.float8_e4m3fnuz).astype(F) * qa.s
 bug("read_as_fnuz", product(as_fnuz, vb, bias), "bits_reinterpreted")
 as_e5m2 = qa.bytes().view(ml.float8_e5m2).astype(F) * qa.s
 bug("read_as_e5m2", product(as_e5m2, vb, bias), "bits_reinterpreted")
 bug("stale_scale", product(qa.value(qa.s * F(1.37)), vb, bias), "")
+square, square_b = pair(40, 192, 192)
+gemm("bug_square_codes_transposed", square, square_b, product(square.value(), square_b.codes.T.astype(F) * square_b.s), "fail", "pack_permute:b.column_major")
+gemm("bug_square_not_transposed", square, square_b, product(square.value(), square_b.value().T), "fail", "pack_permute:b.column_major_with_scales")
 ga, gb2 = pair(40, 48, 384, tile=(1, 128))
 wrong = lambda s: product(ga.value(s), gb2.value())
 gemm("bug_group_scales_first", ga, gb2, wrong(np.repeat(ga.s[:, :1], 3, 1)), "fail", "scale_index|scale_shared")

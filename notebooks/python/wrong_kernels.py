@@ -259,6 +259,29 @@ def more_products(rng, t, r, g, gemm):
     yield "padding_poison:last_column", t, poison, {}
     yield "silent_skip:second_half", t, np.where(np.arange(m)[:, None] >= (m + 1) // 2, np.nan, t.right()), {}
     yield "silent_skip:unwritten", t, np.full((m, n), np.nan), {}
+    rows = np.arange(max(m, n))
+    yield "scale_shared:a.next_row", r, gemm(r, sa=r.sa[np.minimum(rows[:m] + 1, m - 1)]), {}
+    yield "scale_shared:a.previous_row_wrapped", g, gemm(g, sa=np.roll(g.sa, 1, axis=0)), {}
+    yield "scale_shared:b.previous_row", g, gemm(g, sb=g.sb[np.maximum(rows[:n] - 1, 0)]), {}
+    yield "scale_shared:b.next_row_wrapped", r, gemm(r, sb=np.roll(r.sb, -1, axis=0)), {}
+    acc = np.zeros((m, n), np.float16)
+    for i in range(k):
+        acc = acc + np.outer(a[:, i].astype(F), b[:, i].astype(F)).astype(np.float16)
+    yield "lowprec_acc:f16.add", t, acc.astype(np.float64), {}
+    ha, hb = (o.astype(np.float16).astype(np.float64) for o in (g.values(g.qa, g.sa), g.values(g.qb, g.sb)))
+    acc = np.zeros((m, n), np.float16)
+    for i in range(k):
+        acc = (acc + np.outer(ha[:, i], hb[:, i])).astype(np.float16)
+    yield "lowprec_acc:f16.operands.fma", g, acc.astype(np.float64), {}
+    yield "round_order:dequantized.bf16", g, bf16(g.values(g.qa, g.sa)) @ bf16(g.values(g.qb, g.sb)).T.astype(np.float64), {}
+    yield "round_order:b.dequantized.f16", r, r.values(r.qa, r.sa) @ r.values(r.qb, r.sb).astype(np.float16).astype(np.float64).T, {}
+    inside = lambda o: E4M3[o.qa] @ E4M3[o.qb].T
+    yield "scale_doubled_inverted:bias", r, (inside(r) + r.bias) * r.sa * r.sb.T.astype(np.float64), {"bias": r.bias}
+    yield "scale_doubled_inverted:bias.b", t, (inside(t) * t.sa + t.bias) * t.sb.T.astype(np.float64), {"bias": t.bias}
+    for granularity, variant in (("row", "b.column_major"), ("group", "b.column_major_with_scales")):
+        s = Operands(rng, 40, 256, 256, granularity)
+        other = s.values(s.qb.T, s.sb) if granularity == "row" else s.values(s.qb, s.sb).T
+        yield f"pack_permute:{variant}", s, s.values(s.qa, s.sa) @ other.T, {}
     # Bugs that no class of the catalogue describes.
     d = t.right()
     yield "unknown:squared in one row", t, np.where(np.arange(m)[:, None] == 11, d * np.abs(d), d), {}
@@ -412,6 +435,8 @@ def grouped(rng, k=112, n=64):
         "group_boundary:first_end_early": product([ends[0] - 1] + ends[1:]),
         "group_boundary:aligned_up_16": product([min(-(-o // 16) * 16, m) for o in ends[:-1]] + [m]),
         "group_boundary:next_expert": product(ends, [1, 2, 3, 0]),
+        "group_boundary:empty_not_counted": product(ends, [0, 1, 1, 2]),
+        "scale_shared:b.empty_not_counted": product(ends, scales=np.concatenate([sw[i * n : (i + 1) * n] for i in (0, 1, 1, 2)])),
         "scale_shared:b.first_expert": product(ends, scales=first),
     }
     for truth, d in cases.items():

@@ -4,8 +4,9 @@ use super::edit::{Side, edit, grid, map_scales};
 use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
 use crate::kernel::Job;
+use crate::op::Op;
 use crate::quant::QTensorParts;
-use crate::{Format, Zero};
+use crate::{Format, Granularity, QTensor, Zero};
 
 macro_rules! reads {
     ($class:ident, $variant:literal, $help:literal, $change:expr) => {
@@ -48,6 +49,9 @@ pub const FAULTS: &[Fault] = &[
     of!(PackPermute, "b.fours_16", B, "codes of b in sixteens: a 4×4 block transposed", |p| along_k(p, 16, |k| (k % 4) * 4 + k / 4)),
     of!(PackPermute, "b.halves_64", B, "the two halves of every 64 codes of b are exchanged", |p| along_k(p, 64, |k| k ^ 32)),
     of!(PackPermute, "b.rows_8", B, "rows of b in eights: halves alternate", |p| across_rows(p, 8, |r| (r % 2) * 4 + r / 2)),
+    reads!(PackPermute, "b.column_major", "codes of b, stored [N, K], are read as [K, N]", |job, _| edit(job, Side::B, |p| column_major(p, experts(job), false))),
+    reads!(PackPermute, "b.column_major_with_scales", "b, stored [N, K], is read as [K, N], each code with its own scale",
+        |job, _| edit(job, Side::B, |p| column_major(p, experts(job), true))),
     of!(PackPermute, "b.stale_bits", B, "the bits of the code before are left in every second code of b", stale_bits),
     of!(ZpOffset, "a.plus_one", A, "zero points of a are one too large", |p| zeros(p, |z, _| z.wrapping_add(1))),
     of!(ZpOffset, "b.plus_one", B, "zero points of b are one too large", |p| zeros(p, |z, _| z.wrapping_add(1))),
@@ -170,6 +174,38 @@ fn across_rows(p: &mut QTensorParts, period: usize, from: fn(usize) -> usize) ->
         p.codes[r * cols..(r + 1) * cols].copy_from_slice(&before[source * cols..(source + 1) * cols]);
     }
     (before != p.codes).then_some(())
+}
+/// How many matrices stand one below the other in operand b.
+fn experts(job: &Job) -> usize {
+    match job.op {
+        Op::GroupedGemm | Op::GroupedGemmDgrad => job.operands.offs.as_ref().map_or(1, Vec::len).max(1),
+        _ => 1,
+    }
+}
+/// Element (n, k) of each of the matrices read from k·N + n of its buffer; `whole` says that it takes its scale and zero point along.
+fn column_major(p: &mut QTensorParts, matrices: usize, whole: bool) -> Option<()> {
+    let (rows, cols) = (p.rows / matrices, p.cols);
+    (rows > 1 && cols > 1).then_some(())?;
+    let before = p.clone();
+    let from = |i: usize| {
+        let (r, k) = (i / cols, i % cols);
+        r / rows * rows * cols + k * rows + r % rows
+    };
+    p.codes.iter_mut().enumerate().for_each(|(i, c)| *c = before.codes[from(i)]);
+    if whole {
+        (p.scale_inv.len() > 1).then_some(())?;
+        let q = QTensor::new(before.clone()).ok()?;
+        let scale = |i: usize| q.scale_index(from(i) / cols, from(i) % cols);
+        let all = 0..p.codes.len();
+        p.granularity = Granularity::Group(1);
+        p.scale_inv = all.clone().map(|i| before.scale_inv[scale(i)]).collect();
+        match &mut p.zero {
+            Zero::None => {}
+            Zero::Integer(z) => *z = all.map(|i| z[scale(i)]).collect(),
+            Zero::Additive { zero, .. } => *zero = all.map(|i| zero[scale(i)]).collect(),
+        }
+    }
+    (before.codes != p.codes).then_some(())
 }
 fn stale_bits(p: &mut QTensorParts) -> Option<()> {
     (p.format.bits() == 4).then_some(())?;

@@ -1,7 +1,6 @@
 //! What a kernel with faults writes: the right CPU kernel on a changed job, with its sums joined, its result encoded and its
 //! elements placed as the faults say.
 
-use super::sums::{self, Joined};
 use super::{Element, Fault, How, Moves, Setting, Shape, Source};
 use crate::kernel::cpu::{KERNELS, product};
 use crate::kernel::{self, Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output};
@@ -60,23 +59,22 @@ pub fn inject(job: &Job, faults: &[Set]) -> Result<Option<Output>> {
 pub fn written(changed: &Job, faults: &[Set]) -> Result<Option<Output>> {
     let mut joined = None;
     for (fault, setting) in faults {
-        if let How::Sums { pieces, join, .. } = fault.how {
-            let Some(pieces) = pieces(changed, *setting) else { return Ok(None) };
-            joined = sums::joined(changed, &pieces, &|acc, x| join(acc, x, *setting))?;
+        if let How::Sums { values, .. } = fault.how {
+            joined = values(changed, *setting)?;
             if joined.is_none() {
                 return Ok(None);
             }
         }
     }
     let mut output = match &joined {
-        Some(Joined { values }) => store(changed, &Plan::of(changed)?, values.clone())?,
+        Some(values) => store(changed, &Plan::of(changed)?, values.clone())?,
         None => right(changed)?,
     };
     for (fault, setting) in faults {
         let applied = match fault.how {
             How::Encodes(code) => {
                 let before = match &joined {
-                    Some(Joined { values }) => Some(vec![values.clone()]),
+                    Some(values) => Some(vec![values.clone()]),
                     None => unrounded(changed)?,
                 };
                 before.and_then(|v| recode(changed, &mut output, &v, &|e| code(changed, e, *setting)))

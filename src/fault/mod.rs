@@ -13,6 +13,7 @@
 pub mod beside;
 pub mod class;
 pub mod codes;
+pub mod dequantized;
 pub mod diagnose;
 pub mod edit;
 pub mod encode;
@@ -36,7 +37,6 @@ pub use diagnose::{Diagnosis, Finding, diagnose};
 pub use evidence::{Evidence, History};
 
 use crate::kernel::{Job, Output};
-use std::ops::Range;
 
 /// The parameters of a fault that are found rather than named: which group, which step of the history, how much.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,9 +80,9 @@ pub enum Source {
 pub enum How {
     /// It reads something else than it was given.
     Reads(fn(&Job, Setting) -> Option<Job>),
-    /// It sums the slices of K (products) in another way: which slices, and how the next partial sum joins the others; `ulp` is the
-    /// relative step of the type they are joined in, 0 for f32.
-    Sums { pieces: Pieces, join: fn(f64, f64, Setting) -> f64, ulp: f64 },
+    /// It sums in another way (products): v of every element, bias included; `ulp` is the relative step of the type that partial sums
+    /// are kept in, 0 for f32.
+    Sums { values: fn(&Job, Setting) -> crate::Result<Option<Vec<f32>>>, ulp: f64 },
     /// It rounds or scales the result in another way: the code of an element. `None`: no such code in this format.
     Encodes(fn(&Job, &Element, Setting) -> Option<u32>),
     /// It writes elements to the wrong place, or not at all: the source of element (row, col) of a `rows × cols` result.
@@ -97,9 +97,6 @@ pub struct Shape {
     pub rows: usize,
     pub cols: usize,
 }
-
-/// Slices of K.
-pub type Pieces = fn(&Job, Setting) -> Option<Vec<Range<usize>>>;
 
 /// The source of every element.
 pub type Moves = Box<dyn Fn(usize, usize) -> Source + Send + Sync>;
@@ -137,6 +134,7 @@ pub const FAULTS: &[&[Fault]] = &[
     requant::FAULTS,
     encode::FAULTS,
     sums::FAULTS,
+    dequantized::FAULTS,
     place::FAULTS,
     group::FAULTS,
     beside::FAULTS,

@@ -12,11 +12,6 @@ use crate::sweep::product::inner;
 use crate::{Format, QTensor, Result, Tensor};
 use std::ops::Range;
 
-/// Sums of slices, joined: v of every element in f32, bias included.
-pub struct Joined {
-    pub values: Vec<f32>,
-}
-
 /// The job with operand a zero outside `k` (columns of a; of all groups one after the other). `None`: no code of a stands for zero.
 pub fn masked(job: &Job, k: &Range<usize>) -> Option<Job> {
     let a = match operand(job, Side::A)?.given() {
@@ -60,8 +55,8 @@ fn mask(q: &QTensor, k: &Range<usize>, from: usize) -> Option<QTensor> {
     QTensor::new(QTensorParts { codes, ..q.clone().into_parts() }).ok()
 }
 
-/// v of every element when the sums of these slices are joined in order, from 0, and the bias added. `None`: a slice cannot be taken.
-pub fn joined(job: &Job, pieces: &[Range<usize>], join: &dyn Fn(f64, f64) -> f64) -> Result<Option<Joined>> {
+/// v of every element in f32 when the sums of these slices are joined in order, from 0, and the bias added. `None`: a slice cannot be taken.
+pub fn joined(job: &Job, pieces: &[Range<usize>], join: &dyn Fn(f64, f64) -> f64) -> Result<Option<Vec<f32>>> {
     let mut plain = job.clone();
     plain.operands.bias = None;
     plain.out = OutSpec::High(Format::F32);
@@ -72,9 +67,13 @@ pub fn joined(job: &Job, pieces: &[Range<usize>], join: &dyn Fn(f64, f64) -> f64
         values.resize(t.data().len(), 0.0);
         values.iter_mut().zip(t.data()).for_each(|(acc, x)| *acc = join(*acc, f64::from(*x)));
     }
+    Ok(Some(biased(job, values)))
+}
+
+/// Sums in f32, the bias added.
+pub fn biased(job: &Job, sums: Vec<f64>) -> Vec<f32> {
     let bias = job.operands.bias.as_ref().map(Tensor::data);
-    let add = |(i, v): (usize, &f64)| *v as f32 + bias.map_or(0.0, |b| b[i % b.len()]);
-    Ok(Some(Joined { values: values.iter().enumerate().map(add).collect() }))
+    sums.iter().enumerate().map(|(i, v)| *v as f32 + bias.map_or(0.0, |b| b[i % b.len()])).collect()
 }
 
 fn add(acc: f64, x: f64, _: Setting) -> f64 {
@@ -173,7 +172,13 @@ macro_rules! sums {
             class: Class::$class,
             variant: $variant,
             help: $help,
-            how: How::Sums { pieces: $pieces, join: $join, ulp: $ulp },
+            how: How::Sums {
+                values: |job, s| {
+                    let pieces: fn(&Job, Setting) -> Option<Vec<Range<usize>>> = $pieces;
+                    pieces(job, s).map_or(Ok(None), |pieces| joined(job, &pieces, &|acc, x| $join(acc, x, s)))
+                },
+                ulp: $ulp,
+            },
             settings: $settings,
         }
     };

@@ -1,0 +1,171 @@
+//! Faults of how scales meet the sum (products): operands that are dequantized to 16 bits first, terms summed in f16 one after the other,
+//! a bias that is added before the scales.
+
+use super::edit::{Side, edit, quantized};
+use super::inject::right;
+use super::sums::biased;
+use super::{Class, Fault, How, plain};
+use crate::kernel::{Data, Job, OutSpec};
+use crate::model::product::{Kind, Plan, Side as Factors};
+use crate::op::Op;
+use crate::quant::{QTensorParts, Zero};
+use crate::tensor::round_to;
+use crate::{Format, Granularity, QTensor, Result, Tensor};
+
+macro_rules! rounded {
+    ($variant:literal, $sides:expr, $format:ident, $help:literal) => {
+        Fault {
+            class: Class::RoundOrder,
+            variant: $variant,
+            help: $help,
+            how: How::Reads(|job, _| rounded(job, $sides, Format::$format)),
+            settings: plain,
+        }
+    };
+}
+macro_rules! sums {
+    ($class:ident, $variant:literal, $help:literal, $values:expr, $ulp:expr) => {
+        Fault {
+            class: Class::$class,
+            variant: $variant,
+            help: $help,
+            how: How::Sums { values: $values, ulp: $ulp },
+            settings: plain,
+        }
+    };
+}
+
+/// The relative step of f16.
+const F16: f64 = 4.9e-4;
+
+#[rustfmt::skip]
+pub const FAULTS: &[Fault] = &[
+    rounded!("dequantized.bf16", &[Side::A, Side::B], Bf16, "both operands are dequantized to bf16 before they are multiplied"),
+    rounded!("dequantized.f16", &[Side::A, Side::B], F16, "both operands are dequantized to f16 before they are multiplied"),
+    rounded!("a.dequantized.bf16", &[Side::A], Bf16, "a is dequantized to bf16 before it is multiplied"),
+    rounded!("a.dequantized.f16", &[Side::A], F16, "a is dequantized to f16 before it is multiplied"),
+    rounded!("b.dequantized.bf16", &[Side::B], Bf16, "b is dequantized to bf16 before it is multiplied"),
+    rounded!("b.dequantized.f16", &[Side::B], F16, "b is dequantized to f16 before it is multiplied"),
+    sums!(LowprecAcc, "f16.fma", "dequantized values in f32, their products added to an f16 accumulator one after the other", |j, _| sequential(j, false, true), F16),
+    sums!(LowprecAcc, "f16.add", "dequantized values in f32, their products rounded to f16 and added in f16 one after the other", |j, _| sequential(j, false, false), F16),
+    sums!(LowprecAcc, "f16.operands.fma", "dequantized values in f16, their products added to an f16 accumulator one after the other", |j, _| sequential(j, true, true), F16),
+    sums!(LowprecAcc, "f16.operands.add", "dequantized values in f16, their products rounded to f16 and added in f16 one after the other", |j, _| sequential(j, true, false), F16),
+    sums!(ScaleDoubledInverted, "bias", "the bias is added before the scales, which multiply it too", |j, _| scaled_bias(j, true, true), 0.0),
+    sums!(ScaleDoubledInverted, "bias.a", "the bias is added before the scales of a, which multiply it too", |j, _| scaled_bias(j, true, false), 0.0),
+    sums!(ScaleDoubledInverted, "bias.b", "the bias is added before the scales of b, which multiply it too", |j, _| scaled_bias(j, false, true), 0.0),
+];
+
+/// Operands whose values are those of `format`: each code with a scale of its own. `None`: nothing changes.
+fn rounded(job: &Job, sides: &[Side], format: Format) -> Option<Job> {
+    sides.iter().try_fold(job.clone(), |job, side| edit(&job, *side, |p| round_values(p, format)))
+}
+
+fn round_values(p: &mut QTensorParts, format: Format) -> Option<()> {
+    let q = QTensor::new(p.clone()).ok()?;
+    let places = || (0..q.rows() * q.cols()).map(|i| (i / q.cols(), i % q.cols()));
+    let zero = |i, j| match q.zero() {
+        Zero::Integer(z) => z[q.scale_index(i, j)],
+        _ => 0,
+    };
+    if matches!(q.zero(), Zero::Additive { .. }) {
+        return None;
+    }
+    let mut changed = false;
+    let scale = |(i, j)| {
+        let (v, s) = (q.value(i, j) as f32, q.scale_inv()[q.scale_index(i, j)] * q.global_scale_inv().unwrap_or(1.0));
+        let r = round_to(format, v);
+        changed |= r != v;
+        // A value of zero has no scale of its own.
+        if v == 0.0 { s } else { (f64::from(r) / (f64::from(v) / f64::from(s))) as f32 }
+    };
+    p.scale_inv = places().map(scale).collect();
+    if let Zero::Integer(_) = q.zero() {
+        p.zero = Zero::Integer(places().map(|(i, j)| zero(i, j)).collect());
+    }
+    (p.granularity, p.scale_format, p.global_scale_inv) = (Granularity::Group(1), Format::F32, None);
+    changed.then_some(())
+}
+
+/// x to nearest even in f16, overflowing to Inf.
+fn half(x: f64) -> f64 {
+    let magnitude = x.abs();
+    if !(magnitude < 65520.0) {
+        return x * f64::INFINITY;
+    }
+    // 2^⌊log2 |x|⌋, but for subnormals, has 10 bits behind it.
+    let binade = f64::from_bits(magnitude.max(2f64.powi(-14)).to_bits() & 0x7ff0_0000_0000_0000);
+    let unit = binade / 1024.0;
+    (x / unit).round_ties_even() * unit
+}
+
+/// Values of a row as a kernel has them that dequantizes first.
+fn values(s: &Factors, row: usize, in_f16: bool) -> Vec<f64> {
+    let global = s.scales().and_then(QTensor::global_scale_inv).unwrap_or(1.0);
+    let one = |(k, x): (usize, f32)| x * s.scale_inv(row, k) * global;
+    let round = |x: f32| f64::from(if in_f16 { round_to(Format::F16, x) } else { x });
+    s.factors(row, 0..s.k).into_iter().enumerate().map(one).map(round).collect()
+}
+
+/// v when every term is added to an f16 accumulator in the order of K: `RN16(acc + a·b)`, or `RN16(acc + RN16(RN32(a·b)))`.
+fn sequential(job: &Job, in_f16: bool, fused: bool) -> Result<Option<Vec<f32>>> {
+    let Ok(plan) = Plan::of(job) else { return Ok(None) };
+    if plan.kind == Kind::Integer || job.op == Op::GroupedGemmWgrad {
+        return Ok(None);
+    }
+    let mut sums = vec![0.0; plan.rows * plan.cols];
+    for p in plan.problems() {
+        let b: Vec<Vec<f64>> = p.b_rows.clone().map(|row| values(p.b, row, in_f16)).collect();
+        for (i, row) in p.a_rows.clone().enumerate() {
+            let a = values(p.a, row, in_f16);
+            for (j, b) in b.iter().enumerate() {
+                let term = |x: f64, y: f64| if fused { x * y } else { half(f64::from((x * y) as f32)) };
+                sums[(p.out_row + i) * plan.cols + j] = a.iter().zip(b).fold(0.0, |acc, (x, y)| half(acc + term(*x, *y)));
+            }
+        }
+    }
+    Ok(Some(biased(job, sums)))
+}
+
+/// v when the bias is multiplied by the scales of a, of b, or by all that meet the whole sum.
+fn scaled_bias(job: &Job, by_a: bool, by_b: bool) -> Result<Option<Vec<f32>>> {
+    // One scale a row, or one: it can stand behind the sum over K. The second level always does.
+    let behind = |side| quantized(job, side).filter(|q| matches!(q.granularity(), Granularity::Tensor | Granularity::Row));
+    let (a, b) = (behind(Side::A), behind(Side::B));
+    let global: f32 = [Side::A, Side::B].iter().filter_map(|s| quantized(job, *s)?.global_scale_inv()).product();
+    let Some(bias) = job.operands.bias.as_ref().map(Tensor::data).filter(|_| job.op == Op::Gemm) else { return Ok(None) };
+    // One of two: else it is all there is.
+    if (by_a != by_b && (a.is_none() || b.is_none())) || (a.is_none() && b.is_none() && global == 1.0) {
+        return Ok(None);
+    }
+    let mut plain = job.clone();
+    (plain.operands.bias, plain.out) = (None, OutSpec::High(Format::F32));
+    let Data::High(t) = &right(&plain)?.parts[0].d else { return Ok(None) };
+    let scale = |q: Option<&QTensor>, row: usize| q.map_or(1.0, |q| q.scale_inv()[q.scale_index(row, 0)]);
+    let value = |(n, y): (usize, &f32)| {
+        let (i, j) = (n / t.cols(), n % t.cols());
+        let s = scale(a.filter(|_| by_a), i) * scale(b.filter(|_| by_b), j);
+        y + bias[j] * (if by_a && by_b { s * global } else { s })
+    };
+    Ok(Some(t.data().iter().enumerate().map(value).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Overflow, Rounding};
+
+    #[test]
+    fn half_rounds_as_f16_encodes() {
+        let mut x = 1e-9;
+        while x < 2e5 {
+            for y in [x, -x, x.next_up(), (x * 4096.0).round() / 4096.0, (x * 1024.0).round() * 2f64.powi(-25)] {
+                let defined = Format::F16.decode(Format::F16.encode(y, Rounding::NearestEven, Overflow::Native));
+                assert_eq!(half(y).to_bits(), defined.to_bits(), "{y:e}");
+            }
+            x *= 1.00037;
+        }
+        assert_eq!(half(65519.999), 65504.0);
+        assert_eq!(half(-65520.0), f64::NEG_INFINITY);
+        assert!(half(f64::NAN).is_nan());
+    }
+}
