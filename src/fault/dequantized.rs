@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn half_rounds_as_f16_encodes() {
-        let mut x = 1e-9;
+        let mut x = 1e-9f64;
         while x < 2e5 {
             for y in [x, -x, x.next_up(), (x * 4096.0).round() / 4096.0, (x * 1024.0).round() * 2f64.powi(-25)] {
                 let defined = Format::F16.decode(Format::F16.encode(y, Rounding::NearestEven, Overflow::Native));
