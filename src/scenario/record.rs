@@ -9,7 +9,7 @@ use crate::compare::gates::GATES;
 use crate::compare::{ErrorStats, METRICS};
 use crate::kernel::Backend;
 use crate::sweep::journal::Line;
-use crate::sweep::row::{Column, ERRORS, number};
+use crate::sweep::row::{Column, ERRORS, metric_columns, number};
 use ndarray::Array2;
 use std::sync::LazyLock;
 
@@ -52,19 +52,7 @@ const COORDINATES: &[(&str, &str, &str)] = &[
 ];
 
 /// Every column: coordinates, then each metric of each of the three errors of the product.
-pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
-    let mut all: Vec<Column> =
-        COORDINATES.iter().map(|(n, u, h)| Column { name: (*n).into(), unit: u, help: (*h).into() }).collect();
-    for (prefix, what) in ERRORS {
-        all.extend(METRICS.iter().map(|m| Column {
-            name: format!("{prefix}_{}", m.name),
-            unit: m.unit,
-            help: format!("{what} of the product: {}", m.help),
-        }));
-    }
-    all.push(Column { name: "command".into(), unit: "", help: "the one command that reproduces this row".into() });
-    all
-});
+pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| metric_columns(COORDINATES, " of the product"));
 
 /// One line of `rows.csv`.
 #[derive(Clone, Debug, PartialEq, Eq)]

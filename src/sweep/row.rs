@@ -71,20 +71,23 @@ pub const ERRORS: [(&str, &str); 3] = [
     ("total", "total error (actual − exact)"),
 ];
 
-/// Every column of `rows.csv`, in order: coordinates, verdict, then each metric of each error.
-pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
+/// `coordinates` (name, unit, help), then each metric of each error, then the command. `of` says in a metric's help whose error it is.
+pub fn metric_columns(coordinates: &[(&str, &'static str, &str)], of: &str) -> Vec<Column> {
     let mut all: Vec<Column> =
-        COORDINATES.iter().map(|(n, u, h)| Column { name: (*n).into(), unit: u, help: (*h).into() }).collect();
+        coordinates.iter().map(|(n, u, h)| Column { name: (*n).into(), unit: u, help: (*h).into() }).collect();
     for (prefix, what) in ERRORS {
         all.extend(METRICS.iter().map(|m| Column {
             name: format!("{prefix}_{}", m.name),
             unit: m.unit,
-            help: format!("{}: {}", what, m.help),
+            help: format!("{what}{of}: {}", m.help),
         }));
     }
     all.push(Column { name: "command".into(), unit: "", help: "the one command that reproduces this row".into() });
     all
-});
+}
+
+/// Every column of `rows.csv`, in order: coordinates, verdict, then each metric of each error.
+pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| metric_columns(COORDINATES, ""));
 
 /// Position of a column.
 pub fn column(name: &str) -> Option<usize> {
