@@ -219,6 +219,26 @@ impl ValueFormatter<f64> for Ruler {
     }
 }
 
+/// The axes, each a ruler and its label, with faint lines at their ticks.
+pub(super) fn axes<'a>(
+    plot: &Root<'a>,
+    (x, x_label): (Ruler, &str),
+    (y, y_label): (Ruler, &str),
+) -> Result<ChartContext<'a, SVGBackend<'a>, Cartesian2d<Ruler, Ruler>>, Box<dyn std::error::Error>> {
+    let mut chart = ChartBuilder::on(plot).margin(10).x_label_area_size(48).y_label_area_size(70).build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .axis_style(INK.mix(0.6))
+        .bold_line_style(INK.mix(0.14))
+        .light_line_style(TRANSPARENT)
+        .label_style(font(12))
+        .axis_desc_style(font(13))
+        .x_desc(x_label)
+        .y_desc(y_label)
+        .draw()?;
+    Ok(chart)
+}
+
 /// Points, or lines with their points when `joined`. The legend stands right of the plot, lines in the order of their ends.
 /// `diagonal` names the line of equal values, where there is to be one. Values that a log axis cannot hold (≤ 0) are left out.
 pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<&str>) -> String {
@@ -244,18 +264,7 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
         let (plot, legend) = root.split_horizontally(680);
         let xr = Ruler { lo: x0, hi: x1, ticks: x_ticks, scale: x.scale };
         let yr = Ruler { lo: y0, hi: y1, ticks: ticks(y0, y1, y.scale), scale: y.scale };
-        let mut chart =
-            ChartBuilder::on(&plot).margin(10).x_label_area_size(48).y_label_area_size(70).build_cartesian_2d(xr, yr)?;
-        chart
-            .configure_mesh()
-            .axis_style(INK.mix(0.6))
-            .bold_line_style(INK.mix(0.14))
-            .light_line_style(TRANSPARENT)
-            .label_style(font(12))
-            .axis_desc_style(font(13))
-            .x_desc(x.label)
-            .y_desc(y.label)
-            .draw()?;
+        let mut chart = axes(&plot, (xr, x.label), (yr, y.label))?;
         if diagonal.is_some() {
             let (lo, hi) = (x0.max(y0), x1.min(y1));
             chart.draw_series(DashedLineSeries::new([(lo, lo), (hi, hi)], 6, 4, INK.mix(0.7).stroke_width(1)))?;

@@ -1,6 +1,6 @@
 //! Two charts of speed: the roofline, and each kernel's share of its limit.
 
-use super::plot::{Axis, Drawn, INK, PALETTE, Root, Ruler, Scale, Series, at, draw, font, say, span, ticks, wide, widest};
+use super::plot::{Drawn, INK, PALETTE, Root, Ruler, Scale, Series, at, axes, draw, font, say, span, ticks, wide, widest};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
@@ -17,25 +17,13 @@ pub fn roofline(bandwidth: f64, ceilings: &[Ceiling], series: &[Series]) -> Stri
     let knees = || ceilings.iter().map(|c| c.rate / bandwidth);
     let (x0, x1) = span(points().map(|p| p.0).chain(knees()).map(f64::log10), Scale::Log10);
     let (y0, y1) = span(points().map(|p| p.1).chain(ceilings.iter().map(|c| c.rate)).map(f64::log10), Scale::Log10);
-    let (x, y) = (Axis { label: "operations a byte of device memory", scale: Scale::Log10 }, "TFLOP/s");
     let names: Vec<&str> = series.iter().map(|s| s.name.as_str()).collect();
     let size = (680 + 40 + widest(names.iter().copied(), 13), 440.max(60 + 20 * names.len() as i32));
     draw(size, |root| {
         let (plot, legend) = root.split_horizontally(680);
         let xr = Ruler { lo: x0, hi: x1, ticks: ticks(x0, x1, Scale::Log10), scale: Scale::Log10 };
         let yr = Ruler { lo: y0, hi: y1, ticks: ticks(y0, y1, Scale::Log10), scale: Scale::Log10 };
-        let mut chart =
-            ChartBuilder::on(&plot).margin(10).x_label_area_size(48).y_label_area_size(70).build_cartesian_2d(xr, yr)?;
-        chart
-            .configure_mesh()
-            .axis_style(INK.mix(0.6))
-            .bold_line_style(INK.mix(0.14))
-            .light_line_style(TRANSPARENT)
-            .label_style(font(12))
-            .axis_desc_style(font(13))
-            .x_desc(x.label)
-            .y_desc(y)
-            .draw()?;
+        let mut chart = axes(&plot, (xr, "operations a byte of device memory"), (yr, "TFLOP/s"))?;
         // The slope stops at the highest ceiling, or at the edge.
         let top = ceilings.iter().map(|c| c.rate.log10()).fold(f64::NEG_INFINITY, f64::max).min(y1);
         let top = if top.is_finite() { top } else { y1 };
