@@ -1,5 +1,6 @@
 //! The folder of a GPU bench: `bench.csv`, `provenance.txt`, `roofline.svg`, `shares.svg`, `index.html`.
 
+use super::head;
 use super::plot::{self, Series};
 use super::roofline::{Bar, Ceiling, bars, roofline};
 use crate::bench::{self, Measured, Row};
@@ -81,13 +82,7 @@ fn page(measured: &Measured, roof: &str, shares: &str) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "qassay bench" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(include_str!("assets/page.css"))) }
-            }
+            (head("qassay bench", ""))
             body {
                 header { h1 { "qassay bench" } p { "Median over rounds; inputs rotate past the L2; every number is from one run." } }
                 main {

@@ -1,8 +1,8 @@
 //! A comparison with a baseline, for people and for machines. Words what the comparison holds; computes no statistic.
 
-use super::short;
+use super::{head, short};
 use crate::baseline::diff::{Change, Comparison, Drift};
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{DOCTYPE, html};
 
 /// How many drifts a table for people shows.
 const SHOWN: usize = 200;
@@ -146,13 +146,7 @@ pub fn page(c: &Comparison) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "qassay drift" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(include_str!("assets/page.css"))) }
-            }
+            (head("qassay drift", ""))
             body {
                 header {
                     h1 { "qassay: " @if c.fails() { "drift" } @else { "no drift" } }

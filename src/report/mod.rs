@@ -23,6 +23,7 @@ use crate::sweep::maps::{self, ErrorMap};
 use crate::sweep::row::{COLUMNS, Row, number};
 use crate::sweep::totals::Kept;
 use crate::{Error, Result};
+use maud::{Markup, PreEscaped, html};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -57,6 +58,19 @@ pub fn write_beside(out: &Path, kept: &Kept, others: &[Row]) -> Result<PathBuf> 
     }
     save("summary.md", &summary::markdown(kept, &figures, &provenance))?;
     save("index.html", &page::html(kept, &figures, &provenance))
+}
+
+/// The head of every page: what a browser needs, the common style, and `css` after it.
+fn head(title: &str, css: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            title { (title) }
+            link rel="icon" href="data:,";
+            style { (PreEscaped(include_str!("assets/page.css"))) (PreEscaped(css)) }
+        }
+    }
 }
 
 /// Every figure that these rows can fill, without error maps.

@@ -1,6 +1,6 @@
 //! `index.html`: one file, no network, everything escaped by maud.
 
-use super::{Figure, json, summary};
+use super::{Figure, head, json, summary};
 use crate::sweep::row::{COLUMNS, Row};
 use crate::sweep::totals::{Kept, Totals};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -32,13 +32,7 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "qassay report" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(include_str!("assets/page.css"))) }
-            }
+            (head("qassay report", ""))
             body {
                 header {
                     h1 { "qassay report" }

@@ -1,8 +1,8 @@
 //! `stale.html`: what every scenario does under every policy, when it shows, who would have noticed, and how it goes on in time.
 
 use super::plot::{self, Axis, Scale, Series};
-use super::short;
 use super::timeline::{Timeline, timeline};
+use super::{head, short};
 use crate::compare::gates::GATES;
 use crate::scenario::device::{COSTS, Cost, SEEN, Seen, Shown};
 use crate::scenario::record::Record;
@@ -176,13 +176,7 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "qassay: stale scales" }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(include_str!("assets/page.css"))) (PreEscaped(include_str!("assets/stale.css"))) }
-            }
+            (head("qassay: stale scales", include_str!("assets/stale.css")))
             body {
                 header {
                     h1 { "Stale scales" }
