@@ -3,6 +3,7 @@
 use super::group_scales;
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu, tensor_map};
 use super::model;
+use super::operand::{Fp8Side, pointer};
 use super::output::{download, element_bytes};
 use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
 use crate::model::product::{Kind, Plan};
@@ -124,6 +125,13 @@ pub(super) fn mode(a: &QTensor, b: &QTensor) -> Result<i32> {
     }
 }
 
+/// The dense kernels' options for scales of this mode and for the bias.
+pub(super) fn scale_options(job: &Job, mode: i32) -> [String; 3] {
+    let order = i32::from(mode >= 2 && job.accumulator.is_some_and(|a| a.scale_order == ScaleOrder::ScalesFirst));
+    let bias = if job.operands.bias.is_some() { 2 } else { 0 };
+    [format!("-DSCALE={mode}"), format!("-DORDER={order}"), format!("-DBIAS={bias}")]
+}
+
 /// Scales as the kernel reads them, with the strides (row, k).
 pub(crate) fn lay_out(q: &QTensor, mode: i32) -> (Vec<f32>, i32, i32) {
     let s = q.scale_inv();
@@ -217,28 +225,17 @@ impl Kernel for Fp8Gemm {
         let (a, b) = (quantized(&DENSE, job.operands.a.first())?, quantized(&DENSE, job.operands.b.as_ref())?);
         let (m, n, k, mode) = (a.rows(), b.rows(), a.cols(), mode(a, b)?);
         let tiles = Tiles::of(m, n, gpu.info.multiprocessors);
-        let order = i32::from(mode >= 2 && job.accumulator.is_some_and(|a| a.scale_order == ScaleOrder::ScalesFirst));
         let mut defines = common(&DENSE, job, WGMMA)?;
-        defines.extend([
-            format!("-DSCALE={mode}"),
-            format!("-DORDER={order}"),
-            format!("-DBIAS={}", if job.operands.bias.is_some() { 2 } else { 0 }),
-        ]);
+        defines.extend(scale_options(job, mode));
         defines.extend(tiles.defines());
         let ((sa, _, sa_k), (sb, sb_row, sb_k)) = (lay_out(a, mode), lay_out(b, mode));
         let (codes_a, codes_b) = (gpu.upload(a.codes())?, gpu.upload(b.codes())?);
         let (sa, sb) = (gpu.upload_f32(&sa)?, gpu.upload_f32(&sb)?);
         let bias = job.operands.bias.as_ref().map(|bias| gpu.upload_f32(bias.data())).transpose()?;
-        let scaled = match &job.out {
-            OutSpec::Scaled { scale, .. } => {
-                let scale = scale[0].ok_or_else(|| Error::unsupported(DENSE.name, "scale_d is null"))?;
-                Some((gpu.upload_f32(&[scale])?, gpu.upload_f32(&[0.0])?, gpu.output(4)?))
-            }
-            _ => None,
-        };
+        let side = Fp8Side::of(gpu, &job.out)?;
+        let [scale_d, amax, scale_inv] = Fp8Side::args(side.as_ref());
         let size = element_bytes(&job.out);
         let d = gpu.output(m * n * size)?;
-        let pointer = |b: Option<&Buffer>| Arg::Pointer(b.map_or(0, Buffer::pointer));
         let mut args = [
             tensor_map(&codes_a, m, k, k, 128)?,
             tensor_map(&codes_b, n, k, k, tiles.box_b())?,
@@ -246,9 +243,9 @@ impl Kernel for Fp8Gemm {
             sa.arg(),
             sb.arg(),
             pointer(bias.as_ref()),
-            pointer(scaled.as_ref().map(|s| &s.0)),
-            pointer(scaled.as_ref().map(|s| &s.1)),
-            pointer(scaled.as_ref().map(|s| &s.2)),
+            scale_d,
+            amax,
+            scale_inv,
             Arg::Int(m as i32),
             Arg::Int(n as i32),
             Arg::Int(k as i32),
@@ -268,7 +265,7 @@ impl Kernel for Fp8Gemm {
         };
         // SAFETY: the arguments are contract fp8_gemm's, in its order; buffers have the sizes of m, n, k.
         unsafe { gpu.launch(&launch, &mut args)? };
-        download(gpu, job, m, n, &d, scaled.as_ref().map(|s| (&s.1, &s.2)))
+        download(gpu, job, m, n, &d, side.as_ref().map(|s| (&s.amax, &s.scale_inv)))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

@@ -1,10 +1,11 @@
 //! FP8 GEMM by mma.sync: `kernels/fp8_gemm_mma.cu` (contract there). How it accumulates depends on the device.
 
-use super::fp8_gemm::{common, lay_out, mode, packed, quantized};
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::fp8_gemm::{common, lay_out, mode, packed, quantized, scale_options};
+use super::launch::{Arg, Gpu, Launch, gpu};
+use super::operand::{Fp8Side, pointer};
 use super::output::{download, element_bytes};
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, OutSpec, Output};
-use crate::model::{Accumulator, Inner, ScaleOrder, gemm};
+use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::model::{Accumulator, Inner, gemm};
 use crate::op::Op;
 use crate::{Error, Result};
 
@@ -59,26 +60,15 @@ impl Kernel for Fp8GemmMma {
         fits_device(gpu, job.accumulator)?;
         let (a, b) = (quantized(&SPEC, job.operands.a.first())?, quantized(&SPEC, job.operands.b.as_ref())?);
         let (m, n, k, mode) = (a.rows(), b.rows(), a.cols(), mode(a, b)?);
-        let order = i32::from(mode >= 2 && job.accumulator.is_some_and(|a| a.scale_order == ScaleOrder::ScalesFirst));
         let mut defines = check(job)?;
-        defines.extend([
-            format!("-DSCALE={mode}"),
-            format!("-DORDER={order}"),
-            format!("-DBIAS={}", if job.operands.bias.is_some() { 2 } else { 0 }),
-        ]);
+        defines.extend(scale_options(job, mode));
         let ((sa, _, sa_k), (sb, sb_row, sb_k)) = (lay_out(a, mode), lay_out(b, mode));
         let (codes_a, codes_b) = (gpu.upload(a.codes())?, gpu.upload(b.codes())?);
         let (sa, sb) = (gpu.upload_f32(&sa)?, gpu.upload_f32(&sb)?);
         let bias = job.operands.bias.as_ref().map(|bias| gpu.upload_f32(bias.data())).transpose()?;
-        let scaled = match &job.out {
-            OutSpec::Scaled { scale, .. } => {
-                let scale = scale[0].ok_or_else(|| Error::unsupported(SPEC.name, "scale_d is null"))?;
-                Some((gpu.upload_f32(&[scale])?, gpu.upload_f32(&[0.0])?, gpu.output(4)?))
-            }
-            _ => None,
-        };
+        let side = Fp8Side::of(gpu, &job.out)?;
+        let [scale_d, amax, scale_inv] = Fp8Side::args(side.as_ref());
         let d = gpu.output(m * n * element_bytes(&job.out))?;
-        let pointer = |b: Option<&Buffer>| Arg::Pointer(b.map_or(0, Buffer::pointer));
         let int = |i: usize| Arg::Int(i as i32);
         let mut args = [
             codes_a.arg(),
@@ -87,9 +77,9 @@ impl Kernel for Fp8GemmMma {
             sa.arg(),
             sb.arg(),
             pointer(bias.as_ref()),
-            pointer(scaled.as_ref().map(|s| &s.0)),
-            pointer(scaled.as_ref().map(|s| &s.1)),
-            pointer(scaled.as_ref().map(|s| &s.2)),
+            scale_d,
+            amax,
+            scale_inv,
             int(m),
             int(n),
             int(k),
@@ -111,7 +101,7 @@ impl Kernel for Fp8GemmMma {
         };
         // SAFETY: the arguments are contract fp8_gemm_mma's, in its order; buffers have the sizes of m, n, k and are aligned to 256.
         unsafe { gpu.launch(&launch, &mut args)? };
-        download(gpu, job, m, n, &d, scaled.as_ref().map(|s| (&s.1, &s.2)))
+        download(gpu, job, m, n, &d, side.as_ref().map(|s| (&s.amax, &s.scale_inv)))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
