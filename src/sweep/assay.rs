@@ -56,6 +56,15 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
     Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, judgements })
 }
 
+/// [`assay`] on a device that has a name: the row of what ran there says it.
+pub fn assay_on(device: &str, case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Row {
+    let mut row = assay(case, kernels, backend, seed);
+    if backend != Backend::Cpu && !row.get("kernel").is_empty() {
+        row.set("device", device);
+    }
+    row
+}
+
 /// The row of a case. A combination that no kernel takes is `skipped`, an error or a panic is `error`: the sweep goes on.
 pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Row {
     let mut row = coordinates(case, backend, seed);

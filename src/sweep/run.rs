@@ -136,7 +136,7 @@ fn stops(options: &Options, last: &Row) -> bool {
 /// The row of a case, run again while it ends in an error and may be.
 fn one(case: &Case, options: &Options, mut seat: Option<&mut Seat>) -> Row {
     let mut attempt = || match &mut seat {
-        None => assay::assay(case, options.kernels, options.backend, options.seed),
+        None => assay::assay_on(options.facts.get("device"), case, options.kernels, options.backend, options.seed),
         Some(seat) => seat.row(case, options.backend, options.seed),
     };
     let mut row = attempt();
@@ -180,5 +180,62 @@ impl Gate {
     fn leave(&self, weight: u64) {
         *self.held.lock().expect("no panic while held") -= weight;
         self.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Job, KernelSpec, Output, cpu};
+    use crate::op::Op;
+    use std::path::Path;
+
+    /// A cast that says it ran on a GPU.
+    struct Elsewhere;
+
+    static SPEC: KernelSpec =
+        KernelSpec { name: "test/cast", backend: Backend::Cuda, ops: &[Op::Cast], help: "a cast", source: "this test" };
+
+    impl Kernel for Elsewhere {
+        fn spec(&self) -> &KernelSpec {
+            &SPEC
+        }
+        fn check(&self, job: &Job) -> Result<()> {
+            cpu::cast::Cast.check(job)
+        }
+        fn run(&self, job: &Job) -> Result<Output> {
+            cpu::cast::Cast.run(job)
+        }
+        fn predict(&self, job: &Job) -> Result<Option<Output>> {
+            cpu::cast::Cast.predict(job)
+        }
+    }
+
+    #[test]
+    fn rows_name_the_device_of_the_run_without_workers_too() {
+        let text = "about = \"x\"\n[[cases]]\nname = \"x\"\nop = [\"cast\"]\nshape = [\"4x8\"]\nout = [\"te_current\"]\n";
+        let sweeps = [Sweep::parse(Path::new("x.toml"), text, 0).unwrap()];
+        let dir = tempfile::tempdir().unwrap();
+        let run_of = |backend: Backend, kernels: &'static [&'static dyn Kernel]| {
+            let options = Options {
+                out: dir.path().join(backend.name()),
+                resume: false,
+                facts: Facts([("device".to_string(), "NVIDIA X1".to_string())].into()),
+                jobs: 1,
+                backend,
+                kernels,
+                seed: 0,
+                stop: &AtomicBool::new(false),
+                fail_fast: false,
+                retry: 0,
+                budget: None,
+                workers: None,
+            };
+            let device = Mutex::new(String::new());
+            run(&sweeps, &options, &|row| *device.lock().unwrap() = row.get("device").to_string()).unwrap();
+            device.into_inner().unwrap()
+        };
+        assert_eq!(run_of(Backend::Cuda, &[&Elsewhere]), "NVIDIA X1");
+        assert_eq!(run_of(Backend::Cpu, cpu::KERNELS), "cpu");
     }
 }

@@ -118,10 +118,7 @@ pub fn serve(
         let case = serde_json::from_str(&line).ok().and_then(|key: (String, String)| cases.get(&key));
         let case = case.ok_or_else(|| Error::value("request", &line, "[\"sweep\",\"case\"] of the worker's sweeps"))?;
         injected_fault(&case.id());
-        let mut row = assay::assay(case, kernels, backend, seed);
-        if backend != Backend::Cpu && !row.get("kernel").is_empty() {
-            row.set("device", device);
-        }
+        let row = assay::assay_on(device, case, kernels, backend, seed);
         let answer = serde_json::to_string(row.values()).expect("texts are JSON") + "\n";
         answers.write_all(answer.as_bytes()).and_then(|()| answers.flush()).map_err(io)?;
     }
