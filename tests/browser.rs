@@ -73,6 +73,23 @@ window.addEventListener("load", () => {
 </script>"##;
 
 /// A reader opens `page`: what the script says.
+/// The words of figures that stand out of their frame.
+const INSIDE: &str = r##"<script>
+"use strict";
+window.addEventListener("load", () => {
+  const figures = [...document.querySelectorAll("figure svg, svg[role=img]")], bad = [];
+  for (const svg of figures) {
+    const frame = svg.getBoundingClientRect();
+    for (const t of svg.querySelectorAll("text")) {
+      if (t.textContent.trim() === "") continue;
+      const b = t.getBoundingClientRect();
+      if (b.left < frame.left - 1 || b.right > frame.right + 1 || b.top < frame.top - 1 || b.bottom > frame.bottom + 1) bad.push(t.textContent.trim());
+    }
+  }
+  document.title = "figures " + figures.length + "; " + (bad.length === 0 ? "inside" : "outside: " + bad.slice(0, 5).join(", "));
+});
+</script>"##;
+
 fn read(dir: &Path, page: &str, script: &str) -> String {
     let probe = dir.join("probe.html");
     std::fs::write(&probe, page.replacen("<head>", &format!("<head>{script}"), 1)).unwrap();
@@ -127,6 +144,21 @@ fn the_report_works_in_a_browser() {
     check(&title);
     let figures: usize = title.split("figures ").nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
     assert!(figures >= 8, "{title}");
+}
+
+/// Committed pages too: names of other backends and kernels are wider than those of a smoke run.
+#[test]
+fn words_of_figures_are_inside_their_frames() {
+    if no_browser() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let reports = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports");
+    for page in ["example/index.html", "example-h200/index.html", "example-h200/bench/index.html", "example-torch/index.html"] {
+        let title = read(dir.path(), &std::fs::read_to_string(reports.join(page)).unwrap(), INSIDE);
+        let figures: usize = title.split("figures ").nth(1).and_then(|n| n.split(';').next()?.parse().ok()).unwrap_or(0);
+        assert!(figures >= 2 && title.ends_with("inside"), "{page}: {title}");
+    }
 }
 
 /// Names that users give are text, wherever they stand: in the page, its data, its figures.

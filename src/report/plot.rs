@@ -113,9 +113,15 @@ pub(super) fn font(px: i32) -> TextStyle<'static> {
     ("sans-serif", f64::from(px) * 1.24).into_font().color(&INK)
 }
 
-/// About as wide as `text` is in letters `px` high; a little more, so that nothing is clipped.
+/// About as wide as `text` is in letters `px` high; a little more, so that nothing is clipped where sans-serif is a wide face.
 pub(super) fn wide(text: &str, px: i32) -> i32 {
-    (text.chars().count() as f64 * f64::from(px) * 0.6).ceil() as i32
+    let em = |c: char| match c {
+        'm' | 'w' | 'M' | 'W' | '@' | '%' | '→' | '×' | '=' | '≤' | '_' => 0.95,
+        'A'..='Z' => 0.72,
+        'i' | 'j' | 'l' | 't' | 'f' | 'r' | ' ' | '.' | ',' | ':' | '(' | ')' => 0.42,
+        _ => 0.64,
+    };
+    (text.chars().map(em).sum::<f64>() * f64::from(px)).ceil() as i32
 }
 
 /// The widest of some texts.

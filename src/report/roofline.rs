@@ -39,7 +39,9 @@ pub fn roofline(bandwidth: f64, ceilings: &[Ceiling], series: &[Series]) -> Stri
             chart.draw_series(LineSeries::new([(knee, level), (x1, level)], INK.mix(0.7).stroke_width(2)))?;
             let place = chart.backend_coord(&(x1, level));
             let text = format!("{} {:.0} TFLOP/s", c.name, c.rate);
-            say(root, &text, (place.0 - 4, place.1 - 4), font(12).pos(at(HPos::Right, VPos::Bottom)))?;
+            // Points gather just above the lower ceilings.
+            let (down, anchor) = if level < top { (4, VPos::Top) } else { (-4, VPos::Bottom) };
+            say(root, &text, (place.0 - 4, place.1 + down), font(12).pos(at(HPos::Right, anchor)))?;
         }
         for (i, s) in series.iter().enumerate() {
             let color = PALETTE[i % PALETTE.len()];
