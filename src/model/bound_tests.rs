@@ -60,9 +60,16 @@ fn random_and_adverse_sums_stay_inside() {
                 (a[0], b[0]) = (14.0, 12.0);
                 (a, b)
             };
+            // Factors on both sides of the smallest normal number, against some that are large.
+            let fine = |s: u32| -> (Vec<f32>, Vec<f32>) {
+                let a = values(f, k, 2f32.powi(f.min_exponent()), 2 * s);
+                let b = values(f, k, 1.0, 2 * s + 1).into_iter().enumerate();
+                (a, b.map(|(i, x)| if i % 7 == 3 { 64.0 * x } else { x }).collect())
+            };
             let mut best = 0.0f64;
             // The probable bound takes roundings as independent, which a sum that stagnates on equal terms is made to break.
-            for (data, random) in [(&normal as &dyn Fn(u32) -> _, true), (&positive, true), (&dominated, false)] {
+            for (data, random) in [(&normal as &dyn Fn(u32) -> _, true), (&positive, true), (&dominated, false), (&fine, true)]
+            {
                 let (certain, probable) = ratios(&acc, f, k, data);
                 assert!(
                     certain <= 1.0 && (probable <= 1.0 || !random),
