@@ -36,6 +36,7 @@ MACHINE = "machine"
 LIMIT_ONE, LIMIT_ALL = 300, 1200
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 CARGO_SAYS = re.compile(r"\s*(Compiling|Updating|Finished|Locking|Adding|Blocking|Downloading|Downloaded|Checking) ")
+PROGRESS = re.compile(r"[█░]{40} \d+ of \d+ cases$")
 
 
 def environment():
@@ -93,11 +94,11 @@ def execute(path):
 
 
 def settled(output):
-    """An output as it stands at the end: a line that was drawn over is gone, and so is what cargo said. None if nothing is left."""
+    """An output as it stands at the end: a line that was drawn over is gone, and so are progress and what cargo said. None if nothing is left."""
     if output.output_type != "stream":
         return output
     lines = [line.rstrip("\r").split("\r")[-1] for line in output.text.split("\n")]
-    lines = [line for line in lines if line.strip() and not CARGO_SAYS.match(line)]
+    lines = [line for line in lines if line.strip() and not CARGO_SAYS.match(line) and not PROGRESS.match(line)]
     output.text = "\n".join(lines) + "\n"
     return output if lines else None
 

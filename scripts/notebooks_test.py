@@ -98,8 +98,8 @@ class Wrong(unittest.TestCase):
         self.assertEqual(differences(self.nb, other), [])
 
     def test_progress_and_builds_leave_nothing(self):
-        self.assertIsNone(settled(new_output("stream", name="stderr", text="   Compiling qassay v0.1.0\n\r█░ 1 of 2\r    \r")))
-        self.assertEqual(settled(new_output("stream", name="stdout", text="\r█░ 1 of 2\rdone\n")).text, "done\n")
+        self.assertIsNone(settled(new_output("stream", name="stderr", text="   Compiling qassay v0.1.0\n" + "█" * 20 + "░" * 20 + " 1 of 2 cases\n")))
+        self.assertEqual(settled(new_output("stream", name="stdout", text="\rhalf\rdone\n")).text, "done\n")
 
 
 if __name__ == "__main__":

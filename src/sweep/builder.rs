@@ -10,6 +10,7 @@
 //! Every axis is a key of the sweep file ([`super::file`]) with the same words and the same defaults, and goes the same way: the
 //! builder writes the table and [`Sweep::parse`] reads it. A name that does not exist is the same error.
 
+use super::bar::Bar;
 use super::row::Row;
 use super::{Case, Sweep, assay};
 use crate::fault::injected::altered;
@@ -239,36 +240,6 @@ impl Builder {
             bar.step();
         }
         Ok(Rows { cases, rows, kernels: self.kernels.clone(), backend: self.backend })
-    }
-}
-
-/// A line that grows while cases run; erased at the end, so that nothing of it stays in a notebook.
-struct Bar {
-    all: usize,
-    done: usize,
-    shown: usize,
-    quiet: bool,
-}
-
-impl Bar {
-    fn new(all: usize, quiet: bool) -> Self {
-        Self { all, done: 0, shown: 0, quiet: quiet || all < 8 }
-    }
-    fn step(&mut self) {
-        use std::io::Write as _;
-        self.done += 1;
-        let filled = 40 * self.done / self.all;
-        if self.quiet || filled == self.shown && self.done < self.all {
-            return;
-        }
-        self.shown = filled;
-        let line = match self.done == self.all {
-            true => format!("\r{:80}\r", ""),
-            false => format!("\r{}{} {} of {} cases", "█".repeat(filled), "░".repeat(40 - filled), self.done, self.all),
-        };
-        let mut err = std::io::stderr();
-        // Progress that cannot be shown is not worth an error.
-        let _ = err.write_all(line.as_bytes()).and_then(|()| err.flush());
     }
 }
 

@@ -4,6 +4,7 @@
 //! its axes. [`builder`] the same from code. [`build`] turns a case into a job, [`assay`] a job into a row, [`run`] a sweep into a folder.
 
 pub mod assay;
+mod bar;
 pub mod build;
 pub mod builder;
 pub mod case;
