@@ -1,6 +1,7 @@
 //! A kernel of one's own: implement [`Kernel`], hand it to a sweep, read the verdicts. `cargo run --example my_kernel`
 
-use qassay::kernel::{Backend, Data, Job, Kernel, KernelSpec, Operand, OutSpec, Output, Part};
+use qassay::job::{Data, Job, Operand, OutSpec, Output, Part};
+use qassay::kernel::{Backend, Kernel, KernelSpec};
 use qassay::op::Op;
 use qassay::sweep::{Sweep, assay};
 use qassay::{Error, Format, QTensor, Result, Tensor};

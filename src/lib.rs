@@ -39,12 +39,19 @@
 //! # The straight line
 //!
 //! ```text
-//! data/sweeps/*.toml → Sweep → Case → Inputs → Operands → exact, ideal, model, actual
-//!    → Comparison → Verdict → Row → reports/<run>/rows.csv → baseline check, report
+//! sweep (TOML) ┐
+//! bundle (file)├─► Job ─► kernel, or what came from elsewhere ─► Output ┐
+//! scenario     ┘    └───► references: exact, ideal, model ──────────────┴─► assay ─► Judgement (verdict, power)
+//!                                                                                     └─► Diagnosis, row, report, baseline
 //! ```
 //!
-//! One function an arrow; nothing later in the line reaches back. Imports run
-//! `format ← quant ← recipe ← op ← {model, kernel} ← {fault, sweep} ← baseline ← report ← cli`; `input` and `compare` stand beside `op`.
+//! One function an arrow; nothing later in the line reaches back. Rooms import only from their left, or beside them in the same
+//! braces, and nowhere in a circle; `tests/house.rs` reads this line and holds every `use` to it:
+//!
+//! ```text
+//! order: error ← format ← tensor ← quant ← {recipe, input, op, compare} ← job ← model ← kernel ← assay ← fault
+//!        ← {sweep, bundle, scenario} ← {run, external, baseline} ← {bench, report} ← {cli, notebook, prelude}
+//! ```
 //!
 //! # Conventions
 //!
@@ -52,6 +59,7 @@
 //! `decode(code) · scale_inv`, `(code − zero_point) · scale_inv` (integer zero) or `code · scale_inv + zero_point`
 //! (additive zero). Sizes are elements unless a name says bytes or bits.
 
+pub mod assay;
 pub mod baseline;
 #[cfg(feature = "cuda")]
 pub mod bench;
@@ -60,9 +68,11 @@ pub mod bundle;
 pub mod cli;
 pub mod compare;
 pub mod error;
+pub mod external;
 pub mod fault;
 pub mod format;
 pub mod input;
+pub mod job;
 pub mod kernel;
 pub mod model;
 #[cfg(feature = "notebook")]
@@ -72,6 +82,7 @@ pub mod prelude;
 pub mod quant;
 pub mod recipe;
 pub mod report;
+pub mod run;
 pub mod scenario;
 pub mod sweep;
 pub mod tensor;

@@ -1,10 +1,12 @@
 //! The catalogue against itself: what is injected is caught, and named, on shapes and seeds of its own.
 
 use qassay::Tensor;
+use qassay::assay::evidence;
 use qassay::compare::Verdict;
 use qassay::fault::{self, power};
-use qassay::kernel::{Backend, Data};
-use qassay::sweep::{Sweep, evidence};
+use qassay::job::Data;
+use qassay::kernel::Backend;
+use qassay::sweep::{Sweep, build};
 use std::path::Path;
 use std::time::Duration;
 
@@ -74,7 +76,7 @@ fn injected_faults_are_caught_and_named() {
     let (mut changed, mut class, mut variant, mut alone, mut asked) = (0, 0, 0, 0, 0);
     let mut wrong = Vec::new();
     for case in cases(SWEEP, 4711) {
-        let ground = power::Ground::of(&case).unwrap();
+        let ground = build::ground(&case).unwrap();
         assert_eq!(ground.verdict, Verdict::Pass, "{}", case.id());
         for k in power::kills(&ground, case.index, Some(Duration::from_secs(60))).unwrap() {
             changed += 1;
@@ -132,7 +134,7 @@ fn two_faults_at_once_are_taken_apart() {
 }
 
 fn taken_apart(case: &qassay::sweep::Case, first: &str, second: &str) {
-    let ground = power::Ground::of(case).unwrap();
+    let ground = build::ground(case).unwrap();
     let plain = fault::Setting::default();
     let both = [first, second].map(|name| (fault::find(name).unwrap(), plain));
     let output = fault::inject::inject(&ground.built.job, &both).unwrap().unwrap();
@@ -146,7 +148,7 @@ fn taken_apart(case: &qassay::sweep::Case, first: &str, second: &str) {
 #[test]
 fn what_no_fault_explains_is_unknown_and_located() {
     let case = cases(SWEEP, 99).remove(1);
-    let ground = power::Ground::of(&case).unwrap();
+    let ground = build::ground(&case).unwrap();
     let mut output = ground.right.clone();
     let Data::High(t) = &output.parts[0].d else { panic!("an f32 result") };
     // Rows 5…8 by a rule nobody has.
@@ -163,7 +165,7 @@ fn what_no_fault_explains_is_unknown_and_located() {
 #[test]
 fn a_search_that_was_cut_short_says_so() {
     let case = cases(SWEEP, 99).remove(1);
-    let ground = power::Ground::of(&case).unwrap();
+    let ground = build::ground(&case).unwrap();
     let set = [(fault::find("scale_index:b.next").unwrap(), fault::Setting::default())];
     let output = fault::inject::inject(&ground.built.job, &set).unwrap().unwrap();
     let judged = evidence::judge(&ground.built, Backend::Cpu, &output, None).unwrap();
@@ -176,7 +178,7 @@ fn a_search_that_was_cut_short_says_so() {
 #[test]
 fn what_is_wrong_in_whole_tiles_of_one_sign_is_said() {
     let case = cases(LARGE, 7).remove(0);
-    let ground = power::Ground::of(&case).unwrap();
+    let ground = build::ground(&case).unwrap();
     let mut output = ground.right.clone();
     let Data::High(t) = &output.parts[0].d else { panic!("a bf16 result") };
     // Three tiles of 16×16 by a rule nobody has.
@@ -194,7 +196,7 @@ fn what_is_wrong_in_whole_tiles_of_one_sign_is_said() {
 #[test]
 fn a_right_kernel_has_no_diagnosis() {
     for case in cases(SWEEP, 12).into_iter().chain(cases(LARGE, 12)) {
-        let ground = power::Ground::of(&case).unwrap();
+        let ground = build::ground(&case).unwrap();
         for model in [None, ground.model.as_ref()] {
             let judged = evidence::judge(&ground.built, Backend::Cpu, &ground.right, model).unwrap();
             let evidence =

@@ -5,7 +5,8 @@
 #[path = "common/words.rs"]
 mod words;
 
-use qassay::kernel::{self, Backend, Data, Job, Operand, Operands, OutSpec, Output};
+use qassay::job::{Data, Job, Operand, Operands, OutSpec, Output};
+use qassay::kernel::{self, Backend};
 use qassay::op::{Op, Params};
 use qassay::quant::{Granularity, QTensorParts, Zero};
 use qassay::{Format, QTensor, Tensor};

@@ -5,8 +5,9 @@
 
 use qassay::compare::Verdict;
 use qassay::kernel::{Backend, Kernel, cuda, vendor};
-use qassay::sweep::record::{Replay, replay};
-use qassay::sweep::{Case, plan};
+use qassay::run::plan;
+use qassay::run::record::{Replay, replay};
+use qassay::sweep::Case;
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -5,10 +5,12 @@
 mod common;
 
 use common::{Counting, Dice, count, spoiled};
+use qassay::assay::row;
 use qassay::baseline;
 use qassay::input::real;
-use qassay::sweep::facts::Facts;
-use qassay::sweep::{Sweep, maps, row};
+use qassay::run::facts::Facts;
+use qassay::run::maps;
+use qassay::sweep::Sweep;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Counting, Dice, FEARED, count, spoiled};
 use qassay::bundle::{Bundle, Writer, assay, case};
-use qassay::kernel::external::candidate::understood;
+use qassay::external::candidate::understood;
 use qassay::kernel::{Backend, cpu, find};
 use qassay::sweep::{Sweep, build};
 use safetensors::Dtype;

@@ -2,7 +2,8 @@
 //! of them pass `allclose(rtol = 0.1, atol = 0.1)`, which is what a gate like that is worth.
 
 use qassay::compare::gates::GATES;
-use qassay::kernel::{self, Backend, Data, Job, Kernel, KernelSpec, Operand, OutSpec, Output, cpu::KERNELS};
+use qassay::job::{Data, Job, Operand, OutSpec, Output};
+use qassay::kernel::{self, Backend, Kernel, KernelSpec, cpu::KERNELS};
 use qassay::op::Op;
 use qassay::quant::QTensorParts;
 use qassay::sweep::{Case, Sweep, assay};

@@ -1,8 +1,8 @@
 //! Two sides, case by case.
 
 use super::{Record, Side, ks};
-use crate::sweep::facts::Facts;
-use crate::sweep::row::Row;
+use crate::assay::row::Row;
+use crate::run::facts::Facts;
 use std::collections::HashMap;
 
 /// What became of a case.
@@ -137,7 +137,7 @@ pub fn of_rows(name: &str, before: &[Row], after: &[Row]) -> Comparison {
     let side = |rows: &[Row]| Side {
         sweep: name.to_string(),
         records: rows.iter().map(Record::of).collect(),
-        facts: crate::sweep::facts::Facts::default(),
+        facts: crate::run::facts::Facts::default(),
     };
     compare(&side(before), &side(after))
 }

@@ -7,9 +7,9 @@ pub mod diff;
 pub mod ks;
 pub mod order;
 
-use crate::sweep::facts::Facts;
-use crate::sweep::row::{self, Row};
-use crate::sweep::{journal, provenance};
+use crate::assay::row::{self, Row};
+use crate::run::facts::Facts;
+use crate::run::{journal, provenance};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 

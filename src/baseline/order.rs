@@ -1,8 +1,9 @@
 //! Which order of summation gives the bits that a digest stands for.
 
-use crate::kernel::{self, Backend, Data, Output};
+use crate::assay::fill::digest;
+use crate::job::{Data, Output};
+use crate::kernel::{self, Backend};
 use crate::model::Accumulator;
-use crate::sweep::assay::digest;
 use crate::sweep::build;
 use crate::sweep::case::Case;
 

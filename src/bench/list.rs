@@ -1,12 +1,12 @@
 //! What is timed: the shapes that matter, ours and the vendor's side by side.
 
+use super::{cast_timed, fp8_timed, vendor_timed as vendor, w4a8_timed};
 use crate::Format;
 use crate::Result;
 use crate::kernel::Backend;
 use crate::kernel::cuda::launch::Gpu;
 use crate::kernel::cuda::timed::Timed;
-use crate::kernel::cuda::{activation, cast_timed, dact, fp8_timed, mixed_stream, norm, w4a8_timed};
-use crate::kernel::vendor::timed as vendor;
+use crate::kernel::cuda::{activation, dact, mixed_stream, norm};
 use crate::op::{Act, Op};
 
 /// Which rate bounds a kernel's operations.

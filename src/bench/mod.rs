@@ -4,8 +4,15 @@
 //! limit is the larger of its bytes over the copy's bandwidth measured in the same run, and its operations over the tensor cores'
 //! rate at the GPU's highest clock; `share` is limit over time.
 
+mod cast_timed;
+mod fp8_timed;
 mod list;
+pub mod model_gpu;
+pub mod policies;
+pub mod stale;
 mod table;
+mod vendor_timed;
+mod w4a8_timed;
 
 pub use list::{ENTRIES, Entry, Floor, Unit};
 pub use table::{COLUMNS, csv, floor, terminal};
@@ -130,7 +137,7 @@ fn provenance(gpu: &Gpu, copy: f64, peaks: &[(Unit, f64)]) -> String {
     let library = library().map_or("not here".into(), |l| l.version.to_string());
     let mut lines = vec![
         format!("qassay: {}", env!("CARGO_PKG_VERSION")),
-        format!("revision: {}", crate::sweep::provenance::revision()),
+        format!("revision: {}", crate::run::provenance::revision()),
         format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")),
         format!("device: {}, compute capability {major}.{minor}, {} multiprocessors", info.name, info.multiprocessors),
         format!("l2: {} bytes", info.l2),

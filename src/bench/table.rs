@@ -1,7 +1,7 @@
 //! A bench as text: the terminal's table, `bench.csv`, `provenance.txt`.
 
 use super::{Measured, Row};
-use crate::sweep::row::number;
+use crate::assay::row::number;
 
 /// Columns of `bench.csv`.
 pub const COLUMNS: [&str; 18] = [

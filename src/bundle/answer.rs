@@ -2,12 +2,12 @@
 
 use super::Bundle;
 use super::assay::Answer;
+use crate::assay::fill::fill;
+use crate::assay::map::ErrorMap;
+use crate::assay::row::Row;
+use crate::assay::row::short;
 use crate::compare::{ErrorStats, Verdict};
 use crate::fault::diagnose::Finding;
-use crate::report::short;
-use crate::sweep::assay::fill;
-use crate::sweep::maps::ErrorMap;
-use crate::sweep::row::Row;
 use serde_json::{Value, json};
 
 /// The verdict as the contract has it: pass, fail or no_power. What is outside the probable bound only is a pass with its reason.
@@ -143,7 +143,7 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
     row.set("out", bound.out().format());
     row.set("bias", job.operands.bias.is_some());
     row.set("dist_a", "bundle");
-    row.set("command", format!("qassay assay {}", crate::sweep::assay::shell_word(&bundle.path.display().to_string())));
+    row.set("command", format!("qassay assay {}", crate::assay::command::shell_word(&bundle.path.display().to_string())));
     fill(&mut row, &answer.assayed);
     row.set("verdict", verdict(answer));
     let diagnosis = answer.diagnosis.as_ref().map_or(String::new(), |d| format!("; diagnosis: {}", d.line()));

@@ -1,8 +1,8 @@
 //! Which arithmetic a product in a bundle is held to: the declared device model, the one of the device, or f32 in any order.
 
 use super::Meta;
+use crate::job::{Data, Job, Operand, OutSpec, Output};
 use crate::kernel::cpu::product;
-use crate::kernel::{Data, Job, Operand, OutSpec, Output};
 use crate::model::gemm::store;
 use crate::model::product::{Kind, Plan};
 use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};

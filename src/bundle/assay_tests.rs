@@ -3,7 +3,8 @@
 use super::case::{input, output};
 use super::{Bundle, Writer, answer, assay::assay};
 use crate::compare::Verdict;
-use crate::kernel::{Backend, OutSpec, cpu, find};
+use crate::job::OutSpec;
+use crate::kernel::{Backend, cpu, find};
 use crate::sweep::{Sweep, build};
 use crate::{Format, Result};
 use std::path::Path;
@@ -192,10 +193,10 @@ fn operands_are_held_to_the_recipe() {
     let built = build::build(&sweep.cases[0]).unwrap();
     let made = |change: &dyn Fn(&mut crate::quant::QTensorParts)| {
         let mut job = built.job.clone();
-        let crate::kernel::Operand::Quantized(q) = &job.operands.a[0] else { unreachable!() };
+        let crate::job::Operand::Quantized(q) = &job.operands.a[0] else { unreachable!() };
         let mut parts = q.clone().into_parts();
         change(&mut parts);
-        job.operands.a[0] = crate::kernel::Operand::Quantized(crate::QTensor::new(parts).unwrap());
+        job.operands.a[0] = crate::job::Operand::Quantized(crate::QTensor::new(parts).unwrap());
         let mut w = input(&job).unwrap();
         w.values("a", &[17, 512], &built.quantized[0].1).values("b", &[33, 512], &built.quantized[1].1);
         output(&mut w, &job, &find(cpu::KERNELS, &job, Backend::Cpu).unwrap().run(&job).unwrap()).unwrap();

@@ -4,7 +4,7 @@ use super::Writer;
 use super::metadata::FUNCTIONS;
 use super::operand::{Codes, Side};
 use crate::format::pack::NibbleOrder;
-use crate::kernel::{Data, Job, Operand, OutSpec, Output};
+use crate::job::{Data, Job, Operand, OutSpec, Output};
 use crate::op::{Act, Op};
 use crate::{Error, Granularity, Result};
 

@@ -26,7 +26,7 @@ pub use metadata::{Meta, Spec};
 pub use operand::{Codes, Side};
 pub use write::{Stored, Writer};
 
-use crate::kernel::Data;
+use crate::job::Data;
 use crate::op::Op;
 use crate::op::grouped::check_offs;
 use crate::quant::QTensorParts;

@@ -3,14 +3,15 @@
 use super::Bundle;
 use super::assay::{given_scales, is_product};
 use super::operand::{Codes, Side};
+use crate::assay::Built;
+use crate::assay::evidence;
+use crate::fault::DIAGNOSIS;
 use crate::fault::{self, Diagnosis};
-use crate::kernel::{Backend, Data, Job, Operand, Operands, OutSpec, Output, Part, cpu, find};
+use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
+use crate::kernel::{Backend, cpu, find};
 use crate::op::{Defined, Op, Params};
 use crate::quant::QTensorParts;
 use crate::recipe::{Recipe, check};
-use crate::sweep::assay::DIAGNOSIS;
-use crate::sweep::build::Built;
-use crate::sweep::evidence;
 use crate::{Granularity, QTensor, Result, Tensor, Zero};
 
 /// An operand that is not what its recipe makes.

@@ -1,6 +1,6 @@
 //! The first rows of a large product: enough to tell which of several arithmetics its bits are of.
 
-use crate::kernel::{Data, Job, Operand, Output, Part};
+use crate::job::{Data, Job, Operand, Output, Part};
 use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Granularity, QTensor, Result, Zero};

@@ -91,7 +91,7 @@ fn wgrad() -> Writer {
     for (x, rows) in [("a", 3), ("b", 5)] {
         let t = values(Format::Bf16, rows, 9);
         let recipe: Recipe = "float8_rowwise".parse().unwrap();
-        let crate::kernel::Operand::Groups(groups) = crate::kernel::Operand::by_groups(&t, &offs, &recipe).unwrap() else {
+        let crate::job::Operand::Groups(groups) = crate::job::Operand::by_groups(&t, &offs, &recipe).unwrap() else {
             unreachable!()
         };
         let side = Side { high: Some(t), codes: Some(Codes::Groups(groups)), history: vec![0.5, 0.25] };

@@ -38,7 +38,7 @@ pub fn run(args: Args) -> Result<u8> {
         Some(What::Codec) => print(&crate::format::bench::table(&crate::format::bench::bench_codec()?)),
         #[cfg(feature = "cuda")]
         Some(What::Model) if args.backend.iter().any(|b| matches!(b, Who::Cuda)) => {
-            print(&crate::kernel::cuda::model_bench::table(&crate::kernel::cuda::model_bench::bench_model()?))
+            print(&crate::bench::model_gpu::table(&crate::bench::model_gpu::bench_model()?))
         }
         Some(What::Model) => print(&crate::model::bench::table(&crate::model::bench::bench_model()?)),
         None => gpu(&args)?,

@@ -1,6 +1,6 @@
 //! The options of `qassay run` that choose a kernel from outside.
 
-use crate::kernel::external::candidate::{Candidate, TIMEOUT};
+use crate::external::candidate::{Candidate, TIMEOUT};
 use crate::kernel::{Backend, Kernel};
 use anyhow::Result;
 use std::time::Duration;
@@ -72,9 +72,9 @@ pub use user::UserKernelArgs;
 #[cfg(feature = "cuda")]
 mod user {
     use super::Kernels;
+    use crate::external::user::UserKernel;
     use crate::kernel::Kernel;
     use crate::kernel::cuda::launch::gpu;
-    use crate::kernel::external::user::UserKernel;
     use crate::op::{OPS, Op};
     use anyhow::{Result, bail};
     use std::path::PathBuf;

@@ -56,13 +56,13 @@ fn table(what: What) -> Result<Table> {
             crate::format::FORMATS
                 .iter()
                 .map(|f| {
-                    let float = |x: f64| if f.integer { String::new() } else { crate::sweep::row::number(x) };
+                    let float = |x: f64| if f.integer { String::new() } else { crate::assay::row::number(x) };
                     let normal = 2f64.powi(f.format.min_exponent());
                     let sub = 2f64.powi(f.format.min_exponent() - f.mantissa as i32);
                     vec![
                         s(&f.name),
                         s(&f.bits),
-                        crate::sweep::row::number(f.format.max_finite()),
+                        crate::assay::row::number(f.format.max_finite()),
                         float(normal),
                         float(sub),
                         s(&f.help),
@@ -136,7 +136,7 @@ fn table(what: What) -> Result<Table> {
         ),
         What::Columns => (
             vec!["name", "unit", "what"],
-            crate::sweep::row::COLUMNS.iter().map(|c| vec![c.name.clone(), s(&c.unit), c.help.clone()]).collect(),
+            crate::assay::row::COLUMNS.iter().map(|c| vec![c.name.clone(), s(&c.unit), c.help.clone()]).collect(),
         ),
     })
 }

@@ -1,7 +1,7 @@
 //! `qassay merge`: the shards of a run, joined.
 
 use super::{print, status};
-use crate::sweep::{maps, shard};
+use crate::run::{maps, shard};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! `qassay plan`: what a run would cost.
 
 use super::{print, status};
-use crate::sweep::plan::{self, Selection};
-use crate::sweep::shard;
+use crate::run::plan::{self, Selection};
+use crate::run::shard;
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -2,11 +2,11 @@
 
 use super::{print, status};
 use crate::compare::Verdict;
-use crate::fault::power::{self, Ground};
+use crate::fault::power;
 use crate::fault::tally::{self, Tallies};
 use crate::report::power as figures;
-use crate::sweep::Case;
-use crate::sweep::plan::Selection;
+use crate::run::plan::Selection;
+use crate::sweep::{Case, build};
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use std::fmt::Write as _;
@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<u8> {
     let (started, tallies, blind) = (Instant::now(), Mutex::new(Tallies::default()), Mutex::new(0usize));
     let notes = Mutex::new(Vec::new());
     cases.par_iter().try_for_each(|case| -> Result<()> {
-        let ground = match Ground::of(case) {
+        let ground = match build::ground(case) {
             Ok(ground) => ground,
             Err(crate::Error::Unsupported { .. }) => return Ok(()),
             Err(e) => return Err(e).with_context(|| case.id()),
@@ -194,7 +194,7 @@ fn clean(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection) -> Result<u8
         let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).filter(|c| c.skip.is_none()).take(n - judged).collect();
         let verdicts: Vec<Option<(String, Verdict)>> = cases
             .par_iter()
-            .map(|c| match Ground::of(c) {
+            .map(|c| match build::ground(c) {
                 Ok(g) => Ok(Some((c.id(), g.verdict))),
                 Err(crate::Error::Unsupported { .. }) => Ok(None),
                 Err(e) => Err(e).with_context(|| c.id()),

@@ -2,7 +2,7 @@
 
 use super::submit::{Submitted, sbatch};
 use super::{print, status};
-use crate::sweep::facts::Facts;
+use crate::run::facts::Facts;
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ fn queue(submitted: &Submitted) -> Result<HashMap<(String, u32), String>> {
 fn shard(out: &Path, i: u32, queue: &HashMap<(String, u32), String>) -> Shard {
     let folder = out.join(format!("shard-{i}"));
     let planned = Facts::read(&folder).ok().and_then(|f| f.get("cases").split(' ').next()?.parse().ok());
-    let rows = crate::sweep::row::count(&folder.join("rows.csv")).unwrap_or(0);
+    let rows = crate::assay::row::count(&folder.join("rows.csv")).unwrap_or(0);
     let state = queue.iter().find(|((_, task), _)| *task == i).map_or(String::new(), |(_, s)| s.clone());
     Shard { done: rows, planned, state }
 }

@@ -2,7 +2,7 @@
 
 use super::run::Who;
 use super::{print, status};
-use crate::sweep::record;
+use crate::run::record;
 use anyhow::Result;
 use std::path::PathBuf;
 

@@ -15,7 +15,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let read = |run: &PathBuf| crate::sweep::totals::Kept::read(&run.join("rows.csv"));
+    let read = |run: &PathBuf| crate::run::totals::Kept::read(&run.join("rows.csv"));
     let kept = read(&args.run)?;
     let others = args.with.iter().map(|run| Ok(read(run)?.rows().to_vec())).collect::<crate::Result<Vec<_>>>()?.concat();
     let page = crate::report::write_beside(&args.run, &kept, &others)?;

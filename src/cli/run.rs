@@ -2,14 +2,14 @@
 
 use super::external::Chosen;
 use super::{print, status};
-use crate::kernel::external::process;
+use crate::external::process;
 use crate::kernel::{Backend, Kernel};
-use crate::sweep::facts::Facts;
-use crate::sweep::plan::Selection;
-use crate::sweep::run::{Options, Outcome};
-use crate::sweep::shard::Shard;
-use crate::sweep::worker::Workers;
-use crate::sweep::{maps, provenance, run as runner};
+use crate::run::facts::Facts;
+use crate::run::plan::Selection;
+use crate::run::shard::Shard;
+use crate::run::sweeps::{Options, Outcome};
+use crate::run::worker::Workers;
+use crate::run::{maps, provenance, sweeps as runner};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::PathBuf;

@@ -2,12 +2,13 @@
 
 use super::run::{Who, default_folder};
 use super::{print, status};
+use crate::assay::row::short;
 use crate::compare::gates::GATES;
 use crate::kernel::Backend;
-use crate::report::short;
+use crate::run::scenarios::{facts, run as replay};
 use crate::scenario::audited;
 use crate::scenario::device::{COSTS, DEVICE, SEEN, Seen, Shown};
-use crate::scenario::run::{Replay, With, every, facts, refused, run as replay};
+use crate::scenario::run::{Replay, With, every, refused};
 use crate::scenario::{Policy, Scenario, names};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
@@ -105,7 +106,8 @@ pub fn run(args: Args) -> Result<u8> {
 /// Runs what only a device can show.
 #[cfg(feature = "cuda")]
 fn show(names: &[&str]) -> Result<Shown> {
-    use crate::kernel::cuda::{launch::gpu, policies, stale};
+    use crate::bench::{policies, stale};
+    use crate::kernel::cuda::launch::gpu;
     let mut shown = Shown::default();
     for name in names {
         match *name {

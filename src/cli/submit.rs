@@ -1,7 +1,7 @@
 //! `qassay submit`: a sweep as a Slurm job array, one task a shard, and a dependent job that merges.
 
 use super::{print, status};
-use crate::sweep::plan::Selection;
+use crate::run::plan::Selection;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;

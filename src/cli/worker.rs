@@ -2,8 +2,8 @@
 
 use super::run::Who;
 use super::status;
-use crate::sweep::plan::Selection;
-use crate::sweep::worker;
+use crate::run::plan::Selection;
+use crate::run::worker;
 use anyhow::Result;
 
 /// Answer requests of a run: a line `["sweep","case"]` on standard input, the row as a JSON array on standard output.

@@ -4,7 +4,7 @@ use super::edit::{Side, edit, operand, replaced};
 use super::scale::gains;
 use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
-use crate::kernel::{Data, Job, Operand, OutSpec, Output, Part};
+use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::model::elementwise::DBIAS_BAND;
 use crate::op::{Act, Op};
 use crate::quant::QTensorParts;

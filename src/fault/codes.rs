@@ -3,7 +3,7 @@
 use super::edit::{Side, edit, grid, map_scales};
 use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
-use crate::kernel::Job;
+use crate::job::Job;
 use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, QTensor, Zero};

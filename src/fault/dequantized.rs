@@ -5,7 +5,7 @@ use super::edit::{Side, edit, quantized};
 use super::inject::right;
 use super::sums::biased;
 use super::{Class, Fault, How, plain};
-use crate::kernel::{Data, Job, OutSpec};
+use crate::job::{Data, Job, OutSpec};
 use crate::model::product::{Kind, Plan, Side as Factors};
 use crate::op::Op;
 use crate::quant::{QTensorParts, Zero};

@@ -1,6 +1,6 @@
 //! Changing what a kernel reads: one operand of a job, checked again after the change.
 
-use crate::kernel::{Job, Operand};
+use crate::job::{Job, Operand};
 use crate::quant::QTensorParts;
 use crate::{Format, Overflow, QTensor, Rounding};
 

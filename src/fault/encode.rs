@@ -6,7 +6,7 @@ use super::{Class, Element, Fault, How, Setting, plain};
 use crate::Format;
 use crate::format::{Overflow, Rounding};
 use crate::input::philox::Stream;
-use crate::kernel::{Job, OutSpec};
+use crate::job::{Job, OutSpec};
 
 macro_rules! encodes {
     ($class:ident, $variant:literal, $help:literal, $code:expr) => {

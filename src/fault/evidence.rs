@@ -1,8 +1,9 @@
 //! What diagnosis is given.
 
 use crate::Tensor;
-use crate::kernel::{Backend, Job, Output};
-use crate::sweep::evidence::Judgement;
+use crate::assay::Judgement;
+use crate::job::{Job, Output};
+use crate::kernel::Backend;
 
 /// Scales that were used at earlier steps, newest first: with them a stale one can be named.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,7 +27,7 @@ pub struct Evidence<'a> {
     pub model: Option<&'a Output>,
     /// Who ran it: the CPU kernels sum in a known order, others in any.
     pub backend: Backend,
-    /// What [`judge`](crate::sweep::evidence::judge) said of each part: its bound and its values.
+    /// What [`judge`](crate::assay::evidence::judge) said of each part: its bound and its values.
     pub judged: &'a [Judgement],
     /// The unquantized operands, where they are known: a kernel that skips quantization is recognised by them.
     pub exact_a: Option<&'a Tensor>,

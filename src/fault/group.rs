@@ -2,7 +2,7 @@
 
 use super::edit::{Side, edit, grid};
 use super::{Class, Fault, How, plain};
-use crate::kernel::{Job, Operand};
+use crate::job::{Job, Operand};
 use crate::op::Op;
 use crate::quant::QTensorParts;
 

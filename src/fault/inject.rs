@@ -2,8 +2,9 @@
 //! elements placed as the faults say.
 
 use super::{Element, Fault, How, Moves, Setting, Shape, Source};
+use crate::job::{Data, Job, OutSpec, Output};
 use crate::kernel::cpu::{KERNELS, product};
-use crate::kernel::{self, Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output};
+use crate::kernel::{self, Backend, Kernel, KernelSpec};
 use crate::model::elementwise::{input_dtype, shares_codes};
 use crate::model::gemm::store;
 use crate::model::product::Plan;

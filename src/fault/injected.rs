@@ -1,7 +1,8 @@
 //! A kernel of the list with a change, under its own name: what a gate is tried on.
 
 use super::{Fault, inject, power};
-use crate::kernel::{Job, Kernel, KernelSpec, Output};
+use crate::job::{Job, Output};
+use crate::kernel::{Kernel, KernelSpec};
 use crate::model::Accumulator;
 use crate::{Error, Result};
 

@@ -3,7 +3,7 @@
 use super::edit::{Side, operand};
 use super::inject::is_product;
 use super::predict::Scene;
-use crate::kernel::{Data, Operand};
+use crate::job::{Data, Operand};
 use crate::op::Op;
 use crate::{Overflow, Rounding, Zero};
 

@@ -10,6 +10,7 @@
 //! writes, and what it writes beside its result. The classes and their order are those of [`CLASSES`]; the bugs behind them are
 //! in `data/bugs.csv`.
 
+mod assayed;
 pub mod beside;
 pub mod class;
 pub mod codes;
@@ -32,11 +33,12 @@ pub mod subset;
 pub mod sums;
 pub mod tally;
 
+pub use assayed::DIAGNOSIS;
 pub use class::{CLASSES, Class, ClassSpec};
 pub use diagnose::{Diagnosis, Finding, diagnose};
 pub use evidence::{Evidence, History};
 
-use crate::kernel::{Job, Output};
+use crate::job::{Job, Output};
 
 /// The parameters of a fault that are found rather than named: which group, which step of the history, how much.
 #[derive(Clone, Copy, Debug, PartialEq)]

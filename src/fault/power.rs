@@ -2,12 +2,12 @@
 
 use super::inject::{Set, inject};
 use super::{Class, Evidence, Fault, History, diagnose, faults};
+use crate::Result;
+use crate::assay::{Built, evidence};
 use crate::compare::Verdict;
 use crate::compare::gates::GATES;
-use crate::kernel::{self, Backend, Data, Job, OutSpec, Output, cpu::KERNELS};
-use crate::sweep::build::{self, Built};
-use crate::sweep::{Case, evidence};
-use crate::{Error, Result};
+use crate::job::{Data, Job, OutSpec, Output};
+use crate::kernel::{self, Backend, cpu::KERNELS};
 use std::time::Duration;
 
 /// What the right kernel made of a case: the evidence that is kept while faults are injected.
@@ -22,12 +22,8 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Builds and runs a case with the right kernel. Errors: the case's; unsupported when no kernel takes it.
-    pub fn of(case: &Case) -> Result<Self> {
-        if let Some(why) = &case.skip {
-            return Err(Error::unsupported(case.id(), why.to_string()));
-        }
-        let built = build::build(case)?;
+    /// Runs what was built with the right kernel. Errors: unsupported when no kernel takes it; the kernel's.
+    pub fn of(built: Built) -> Result<Self> {
         let kernel = kernel::find(KERNELS, &built.job, Backend::Cpu)?;
         let (right, model) = (kernel.run(&built.job)?, kernel.predict(&built.job)?);
         let verdict = worst(&evidence::judge(&built, Backend::Cpu, &right, model.as_ref())?);

@@ -4,9 +4,9 @@
 use super::inject::{Set, canary, is_product, read, shape_of, unrounded, written};
 use super::subset::{self, Sample};
 use super::{Evidence, Fault, How, Shape, Source};
-use crate::kernel::{Data, Job, Output};
+use crate::assay::evidence::values;
+use crate::job::{Data, Job, Output};
 use crate::op::{self, Args64};
-use crate::sweep::evidence::values;
 use crate::{Result, Tensor};
 use std::sync::OnceLock;
 
@@ -73,7 +73,7 @@ impl<'a> Scene<'a> {
         let (rows, cols) = evidence.output.parts.first().map_or((0, 0), |p| shape_of(&p.d));
         let product = is_product(job.op);
         let mut sample = Sample::whole(rows, cols);
-        if product && rows * cols * crate::sweep::product::inner(job) > SMALL {
+        if product && rows * cols * crate::assay::product::inner(job) > SMALL {
             let ratios = evidence.judged[0].bound.ratios(&evidence.judged[0].actual)?;
             let mut worst: Vec<usize> = (0..ratios.len()).filter(|i| !(ratios[*i] <= 1.0)).collect();
             worst.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));

@@ -4,7 +4,7 @@
 use super::inject::{shape_of, unrounded};
 use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
-use crate::kernel::{Data, Job, OutSpec, Output};
+use crate::job::{Data, Job, OutSpec, Output};
 use crate::model::elementwise::{input_dtype, shares_codes};
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Zero};

@@ -2,7 +2,7 @@
 
 use super::predict::Scene;
 use super::{Class, Fault, Setting, edit, place};
-use crate::kernel::OutSpec;
+use crate::job::OutSpec;
 
 /// A setting to try, and whether a number in it was taken from the result.
 pub type Trial = (Setting, bool);

@@ -2,7 +2,7 @@
 //! fault on when the whole would take too long.
 
 use super::edit::Side;
-use crate::kernel::{Job, Operand};
+use crate::job::{Job, Operand};
 use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Granularity, QTensor, Tensor, Zero};

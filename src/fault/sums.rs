@@ -4,11 +4,11 @@
 use super::edit::{Side, operand, replaced};
 use super::inject::{is_product, right};
 use super::{Class, Fault, How, Setting, plain};
+use crate::assay::product::inner;
 use crate::format::{Overflow, Rounding};
-use crate::kernel::{Data, Job, Operand, OutSpec};
+use crate::job::{Data, Job, Operand, OutSpec};
 use crate::op::Op;
 use crate::quant::{QTensorParts, Zero};
-use crate::sweep::product::inner;
 use crate::{Format, QTensor, Result, Tensor};
 use std::ops::Range;
 

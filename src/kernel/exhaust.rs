@@ -9,9 +9,10 @@
 //! | bits | random words of f32 (finite in the dtype) |
 //! | normal | N(0,1) with gains |
 
-use super::{Backend, Data, Job, Kernel, Operand, Operands, OutSpec, Output, find};
+use super::{Backend, Kernel, find};
 use crate::input::philox::Stream;
 use crate::input::{Distribution, generate};
+use crate::job::{Data, Job, Operand, Operands, OutSpec, Output};
 use crate::op::{Op, Params};
 use crate::tensor::round_to;
 use crate::{Error, Format, QTensor, Result, Tensor};

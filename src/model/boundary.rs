@@ -27,7 +27,7 @@
 use super::elementwise::{DBIAS_BAND, activation, check, high, input_dtype};
 use super::interval::{Interval, U};
 use super::norm;
-use crate::kernel::{Job, OutSpec};
+use crate::job::{Job, OutSpec};
 use crate::op::elementwise::exact_sum;
 use crate::op::{Act, Op};
 use crate::recipe::Recipe;

@@ -8,7 +8,7 @@
 //! An empty tensor still gets its scale_inv and amax 0: TransformerEngine launches nothing there and leaves both undefined.
 
 use super::{act, norm};
-use crate::kernel::{Data, Job, Operand, OutSpec, Output, Part};
+use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::op::{Act, Op};
 use crate::quant::QTensorParts;
 use crate::tensor::round_to;

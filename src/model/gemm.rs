@@ -24,7 +24,7 @@
 use super::ScaleOrder;
 use super::accumulate::{accumulate, canonical, int32};
 use super::product::{Kind, Plan, Problem};
-use crate::kernel::{Data, Job, OutSpec, Output, Part};
+use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 

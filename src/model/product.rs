@@ -1,7 +1,7 @@
 //! A product job taken apart: which factors are multiplied, where their scales change, which rows meet.
 
 use super::Accumulator;
-use crate::kernel::{Job, Operand, OutSpec};
+use crate::job::{Job, Operand, OutSpec};
 use crate::op::Op;
 use crate::op::grouped::check_offs;
 use crate::tensor::round_to;

@@ -2,11 +2,11 @@
 
 use super::numbers::gain;
 use super::{Chart, Show, Table, badge, raw};
+use crate::assay::Assayed;
+use crate::assay::Judgement;
+use crate::assay::map::ErrorMap;
+use crate::assay::row::short;
 use crate::compare::Verdict;
-use crate::report::short;
-use crate::sweep::assay::Assayed;
-use crate::sweep::evidence::Judgement;
-use crate::sweep::maps::ErrorMap;
 use maud::html;
 
 impl Assayed {

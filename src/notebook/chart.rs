@@ -1,8 +1,9 @@
 //! Pictures of rows and numbers, drawn by the report's own drawing.
 
 use super::{Show, figure};
+use crate::assay::row::short;
+use crate::report::Figure;
 use crate::report::plot::{self, Axis, Scale, Series};
-use crate::report::{Figure, short};
 use maud::html;
 
 /// One or several charts with what to see in them.

@@ -1,9 +1,9 @@
 //! Formats, tensors, error statistics.
 
 use super::{Chart, Show, Table, raw};
+use crate::assay::row::short;
 use crate::compare::{ErrorStats, METRICS, Power};
 use crate::report::plot::Scale;
-use crate::report::short;
 use crate::{Error, Format, QTensor, Tensor, Zero};
 use maud::html;
 

@@ -2,11 +2,12 @@
 
 use super::numbers::gain;
 use super::{Chart, Show, Table, badge};
+use crate::assay::row::short;
+use crate::assay::row::{Row, column};
 use crate::baseline::diff::{self, Change, Comparison, Drift};
+use crate::report;
 use crate::report::plot::Scale;
-use crate::report::{self, short};
 use crate::sweep::builder::Rows;
-use crate::sweep::row::{Row, column};
 use crate::{Error, Result};
 use maud::html;
 
@@ -57,7 +58,7 @@ impl Rows {
     /// A table of these columns. Errors: a column that does not exist.
     pub fn table(&self, columns: &[&str]) -> Result<Table> {
         if let Some(odd) = columns.iter().find(|c| column(c).is_none()) {
-            return Err(Error::unknown("column", odd, crate::sweep::row::COLUMNS.iter().map(|c| c.name.as_str())));
+            return Err(Error::unknown("column", odd, crate::assay::row::COLUMNS.iter().map(|c| c.name.as_str())));
         }
         let rows = self.iter().map(|r| columns.iter().map(|c| cell(r, c)).collect::<Vec<_>>());
         Ok(Table::new("", columns.iter().map(|c| c.replace('_', " ")), rows))
@@ -67,7 +68,7 @@ impl Rows {
     pub fn plot(&self, x: &str, y: &str, name: &str) -> Result<Chart> {
         for c in [x, y, name] {
             if column(c).is_none() {
-                return Err(Error::unknown("column", c, crate::sweep::row::COLUMNS.iter().map(|c| c.name.as_str())));
+                return Err(Error::unknown("column", c, crate::assay::row::COLUMNS.iter().map(|c| c.name.as_str())));
             }
         }
         let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
@@ -91,7 +92,7 @@ impl Rows {
         }
         series.iter_mut().for_each(|s| s.1.sort_by(|a, b| a.0.total_cmp(&b.0)));
         let unit = |c: &str| {
-            let spec = crate::sweep::row::COLUMNS.iter().find(|k| k.name == c).expect("known column");
+            let spec = crate::assay::row::COLUMNS.iter().find(|k| k.name == c).expect("known column");
             let label = c.trim_end_matches("_db").replace('_', " ");
             if spec.unit.is_empty() || spec.unit == "1" { label } else { format!("{label}, {}", spec.unit) }
         };

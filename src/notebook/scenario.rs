@@ -1,9 +1,10 @@
 //! Scenarios: their events, and what became of the scales.
 
 use super::{Chart, Show, Table, raw};
+use crate::assay::row::short;
 use crate::compare::gates::GATES;
 use crate::kernel::{Backend, cpu};
-use crate::report::{short, stale};
+use crate::report::stale;
 use crate::scenario::audit::{Audit, Finding};
 use crate::scenario::record::{Record, marks};
 use crate::scenario::run::{Replay, With, replay};

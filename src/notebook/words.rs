@@ -1,13 +1,13 @@
 //! Small things that show themselves: recipes, accumulators, verdicts, faults; a row; what was said of a failure.
 
 use super::{Show, Table, badge, raw};
+use crate::assay::row::short;
+use crate::assay::row::{COLUMNS, Row};
 use crate::bundle::assay::Answer;
 use crate::compare::Verdict;
 use crate::fault::{Diagnosis, Fault, Finding};
 use crate::model::{Accumulator, Inner, table};
 use crate::recipe::Recipe;
-use crate::report::short;
-use crate::sweep::row::{COLUMNS, Row};
 use crate::sweep::{Case, Sweep};
 use maud::html;
 
@@ -55,7 +55,7 @@ as_table! {
     Case: |c| card("a case", &[("id", c.id()), ("op", c.op.name().into())]),
     Row: |r| {
         let some = COLUMNS.iter().filter(|c| !r.get(&c.name).is_empty());
-        let line = |c: &crate::sweep::row::Column| {
+        let line = |c: &crate::assay::row::Column| {
             let value = r.num(&c.name).map_or_else(|| r.get(&c.name).to_string(), short);
             vec![c.name.clone(), value, c.unit.to_string(), c.help.clone()]
         };

@@ -2,7 +2,7 @@
 
 use super::figures::csv;
 use super::{Figure, plot};
-use crate::sweep::row::Row;
+use crate::assay::row::Row;
 use std::collections::BTreeMap;
 
 /// Whether two backends' outputs are the same bits; a library that splits K adds in another order.

@@ -2,9 +2,9 @@
 
 use super::plot::{self, Axis, Scale, Series};
 use super::{backends, grids, grouped, short};
+use crate::assay::map::ErrorMap;
+use crate::assay::row::{Row, number};
 use crate::format::FORMATS;
-use crate::sweep::maps::ErrorMap;
-use crate::sweep::row::{Row, number};
 use std::collections::BTreeMap;
 
 /// One figure: one chart, or several beside each other.

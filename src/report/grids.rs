@@ -3,9 +3,9 @@
 use super::figures::{Figure, csv};
 use super::grouped;
 use super::plot::{self, Map};
+use crate::assay::map::ErrorMap;
+use crate::assay::row::{Row, number};
 use crate::format::FORMATS;
-use crate::sweep::maps::ErrorMap;
-use crate::sweep::row::{Row, number};
 
 /// Error over bound in each tile of the worst cases.
 pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {

@@ -18,10 +18,11 @@ mod summary;
 mod tests;
 mod timeline;
 
+use crate::assay::map::ErrorMap;
+use crate::assay::row::{COLUMNS, Row, short};
 use crate::fault::locate::Location;
-use crate::sweep::maps::{self, ErrorMap};
-use crate::sweep::row::{COLUMNS, Row, number};
-use crate::sweep::totals::Kept;
+use crate::run::maps;
+use crate::run::totals::Kept;
 use crate::{Error, Result};
 use maud::{Markup, PreEscaped, html};
 use std::collections::BTreeMap;
@@ -125,18 +126,4 @@ pub(crate) fn grouped(x: f64) -> String {
     let digits = format!("{x:.0}");
     let parts: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|p| std::str::from_utf8(p).expect("digits")).collect();
     parts.join("\u{202f}")
-}
-
-/// A number as people read it: four significant digits.
-pub(crate) fn short(x: f64) -> String {
-    if x == 0.0 || !x.is_finite() {
-        return number(x);
-    }
-    let digits = (3 - x.abs().log10().floor() as i32).clamp(0, 6) as usize;
-    if (1e-3..1e6).contains(&x.abs()) {
-        let text = format!("{x:.digits$}");
-        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
-    } else {
-        format!("{x:.2e}")
-    }
 }

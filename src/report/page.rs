@@ -1,8 +1,8 @@
 //! `index.html`: one file, no network, everything escaped by maud.
 
 use super::{Figure, head, json, summary};
-use crate::sweep::row::{COLUMNS, Row};
-use crate::sweep::totals::{Kept, Totals};
+use crate::assay::row::{COLUMNS, Row};
+use crate::run::totals::{Kept, Totals};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Columns of the table, in this order; the rest is in a row's details.

@@ -1,9 +1,9 @@
 //! The run in words: for the terminal and as Markdown.
 
 use super::{Figure, grouped, short};
-use crate::sweep::row::Row;
-use crate::sweep::run::Outcome;
-use crate::sweep::totals::{Kept, Totals};
+use crate::assay::row::Row;
+use crate::run::sweeps::Outcome;
+use crate::run::totals::{Kept, Totals};
 
 const VERDICTS: [&str; 6] = ["pass", "suspect", "fail", "no_power", "error", "skipped"];
 

@@ -1,9 +1,10 @@
 //! The report from rows made by hand.
 
 use super::{figures, grouped, plot, short, summary};
-use crate::sweep::maps::{self, ErrorMap};
-use crate::sweep::row::Row;
-use crate::sweep::totals::Totals;
+use crate::assay::map::ErrorMap;
+use crate::assay::row::Row;
+use crate::run::maps;
+use crate::run::totals::Totals;
 
 fn row(fields: &[(&str, &str)]) -> Row {
     let mut row = Row::default();

@@ -2,10 +2,10 @@
 
 use super::audit::{Audit, Finding, audit};
 use super::reading::{Reading, reading};
+use crate::assay::row::number;
 use crate::bundle::{Bundle, Codes};
-use crate::kernel::Data;
+use crate::job::Data;
 use crate::op::Op;
-use crate::sweep::row::number;
 use crate::{Error, Granularity, QTensor, Result, Tensor};
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! What only a device can show, as it was seen: the order of two streams, a graph replayed on other buffers, the cost of each policy.
 //!
-//! `kernel::cuda::stale` and `kernel::cuda::policies` measure, this names, judges and writes.
+//! `bench::stale` and `bench::policies` measure, this names, judges and writes.
 
-use crate::sweep::row::number;
+use crate::assay::row::number;
 use crate::{Error, Result};
 use std::path::Path;
 

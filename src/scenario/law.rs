@@ -10,8 +10,8 @@ use super::machine::Machine;
 use super::product::Outcome;
 use super::state::Buffer;
 use super::{Class, Policy};
+use crate::assay::product::bound;
 use crate::compare::Bound;
-use crate::sweep::product::bound;
 use crate::{Error, QTensor, Result};
 use ndarray::Array2;
 

@@ -3,7 +3,8 @@
 use super::state::Buffer;
 use super::{Product, ProductKind};
 use crate::compare::OutFormat;
-use crate::kernel::{self, Backend, Data, Job, Kernel, Operand, Operands, OutSpec};
+use crate::job::{Data, Job, Operand, Operands, OutSpec};
+use crate::kernel::{self, Backend, Kernel};
 use crate::model::{Accumulator, Inner};
 use crate::op::{self, Args64, Defined, Op, Params};
 use crate::quant::QTensorParts;

@@ -12,12 +12,12 @@
 //! region that has one is named. scale_inv that differ along K (blocks, groups) sum terms of different r and have no factor: there, and for
 //! everything else, [`qassay assay`](crate::bundle::assay) tries its catalogue of faults.
 
+use crate::assay::product::bound;
 use crate::bundle::assay::{build, is_product, output, settle};
 use crate::bundle::{Bundle, Side};
 use crate::compare::{Bound, OutFormat};
-use crate::kernel::{Data, Operand, Part};
+use crate::job::{Data, Operand, Part};
 use crate::quant::QTensorParts;
-use crate::sweep::product::bound;
 use crate::{Granularity, QTensor, Result};
 
 /// What shares a factor.
@@ -258,7 +258,8 @@ mod tests {
         use crate::Format;
         use crate::bundle::case;
         use crate::input::Source;
-        use crate::kernel::{Backend, Job, Operands, OutSpec, cpu, find};
+        use crate::job::{Job, Operands, OutSpec};
+        use crate::kernel::{Backend, cpu, find};
         use crate::op::{Op, Params};
         let accumulator: crate::model::Accumulator = "hopper_wgmma".parse().unwrap();
         let mut source: Source = "minilm:layer0.ffn_in_input".parse().unwrap();

@@ -5,11 +5,10 @@ use super::machine::Machine;
 use super::product::Outcome;
 use super::{Act, Event, Scenario};
 use crate::Result;
+use crate::assay::row::{Column, ERRORS, Line, metric_columns, number};
 use crate::compare::gates::GATES;
 use crate::compare::{ErrorStats, METRICS};
 use crate::kernel::Backend;
-use crate::sweep::journal::Line;
-use crate::sweep::row::{Column, ERRORS, metric_columns, number};
 use ndarray::Array2;
 use std::sync::LazyLock;
 

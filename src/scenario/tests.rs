@@ -1,10 +1,11 @@
 use super::audit::{Finding, audit};
 use super::machine::Machine;
-use super::run::{With, every, facts, replay, run};
+use super::run::{With, every, replay};
 use super::*;
 use crate::input::Source;
 use crate::kernel::{Backend, cpu};
 use crate::recipe::RECIPES;
+use crate::run::scenarios::{facts, run};
 use crate::{Format, Granularity, Tensor};
 
 const CPU: With = With { seed: 0, backend: Backend::Cpu, kernels: cpu::KERNELS };
@@ -284,7 +285,7 @@ fn a_run_resumes_to_the_same_bytes_and_refuses_another() {
     assert!(e.to_string().contains("seed"), "{e}");
 }
 
-fn facts_of_seed(facts: &crate::sweep::facts::Facts) -> crate::sweep::facts::Facts {
+fn facts_of_seed(facts: &crate::run::facts::Facts) -> crate::run::facts::Facts {
     let mut other = facts.clone();
     other.0.insert("seed".into(), "9".into());
     other

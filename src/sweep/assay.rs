@@ -1,50 +1,17 @@
 //! One case to one row: `Case → Built → Output → Comparison → Row`.
 
-use super::build::{self, Built};
+use super::build;
 use super::case::{Case, OperandRecipe, OutKind};
-use super::coverage::Coverage;
-use super::evidence::{self, Judgement};
-use super::maps::ErrorMap;
-use super::row::{ERRORS, Row};
-use crate::compare::{Digest, ErrorStats, METRICS, Verdict};
-use crate::fault::{self, Diagnosis};
+use crate::assay::command::{shell_quoted, shell_word};
+use crate::assay::fill::fill;
+use crate::assay::map::ErrorMap;
+use crate::assay::row::Row;
+use crate::assay::{Assayed, evidence, worst};
+use crate::compare::Verdict;
 use crate::input::Source;
-use crate::kernel::{self, Answer, Backend, Data, Kernel, Output};
-use crate::quant::{Granularity, Zero};
-use crate::{Error, QTensor, Result, Tensor};
+use crate::kernel::{self, Answer, Backend, Kernel};
+use crate::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
-
-/// A case that ran.
-pub struct Assayed {
-    pub built: Built,
-    pub kernel: &'static str,
-    /// See [`Kernel::algorithm`].
-    pub algorithm: Option<String>,
-    pub backend: Backend,
-    pub output: Output,
-    /// What the device model returns, where there is one.
-    pub model: Option<Output>,
-    /// One for each part of the output.
-    pub judgements: Vec<Judgement>,
-}
-
-impl Assayed {
-    /// What [`diagnose`](mod@crate::fault::diagnose) makes of a failure; `None` when nothing failed.
-    pub fn diagnosis(&self) -> Result<Option<Diagnosis>> {
-        if self.judgements.iter().all(|j| j.comparison.verdict != Verdict::Fail) {
-            return Ok(None);
-        }
-        let evidence = fault::Evidence {
-            model: self.model.as_ref(),
-            ..fault::Evidence::new(&self.built.job, &self.output, self.backend, &self.judgements)
-        };
-        fault::diagnose(evidence, DIAGNOSIS)
-    }
-}
-
-/// A diagnosis takes at most about this long.
-pub const DIAGNOSIS: Duration = Duration::from_secs(20);
 
 /// Builds the case, runs the kernel of `backend` that takes it, and judges what it returned.
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
@@ -112,19 +79,6 @@ pub fn error_map(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend,
     Ok(ErrorMap::new(case.id(), why, part.actual.len() / part.cols.max(1), part.cols, &ratios))
 }
 
-/// The part whose verdict is the worst, then whose error is nearest to its bound.
-pub(crate) fn worst(judgements: &[Judgement]) -> &Judgement {
-    let rank = |j: &Judgement| match j.comparison.verdict {
-        Verdict::Fail => 3,
-        Verdict::Suspect => 2,
-        Verdict::Pass => 1,
-        _ => 0,
-    };
-    let key = |j: &Judgement| (rank(j), j.comparison.bound_ratio_certain);
-    let better = |a: &&Judgement, b: &&Judgement| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal);
-    judgements.iter().max_by(better).expect("every output has a part")
-}
-
 fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     let mut row = Row::default();
     let id = case.id();
@@ -157,17 +111,6 @@ fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     row
 }
 
-/// `s` in single quotes for a POSIX shell.
-fn shell_quoted(s: &str) -> String {
-    format!("'{}'", s.replace('\'', r"'\''"))
-}
-
-/// Quoted only where a shell would read it otherwise.
-pub(crate) fn shell_word(s: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+,:@%".contains(c);
-    if !s.is_empty() && s.chars().all(plain) { s.to_string() } else { shell_quoted(s) }
-}
-
 /// Appends the diagnosis of a failure to its reason.
 fn explain(row: &mut Row, assayed: &Assayed) {
     // A diagnosis that fails, or panics, costs the row nothing.
@@ -176,95 +119,4 @@ fn explain(row: &mut Row, assayed: &Assayed) {
         let reason = format!("{}; diagnosis: {}", row.get("reason"), d.line());
         row.set("reason", reason);
     }
-}
-
-/// Verdict, statistics and coverage of what ran.
-pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
-    let part = worst(&assayed.judgements);
-    let c = &part.comparison;
-    row.set("kernel", assayed.kernel);
-    row.set("algorithm", assayed.algorithm.as_deref().unwrap_or_default());
-    row.set("device", if assayed.kernel.starts_with("cpu/") { "cpu" } else { "" });
-    row.set("verdict", c.verdict);
-    let which = assayed.judgements.iter().position(|j| std::ptr::eq(j, part)).unwrap_or(0);
-    let place =
-        if assayed.judgements.len() > 1 { format!("part {which} of {}: ", assayed.judgements.len()) } else { String::new() };
-    row.set("reason", if c.reason.is_empty() { String::new() } else { place + &c.reason });
-    let modelled: Option<usize> = assayed.judgements.iter().map(|j| j.comparison.mismatches).sum();
-    row.set("mismatches", modelled.map_or(String::new(), |n| n.to_string()));
-    row.set_number("bound_ratio", c.bound_ratio_certain);
-    row.set_number("probable_ratio", c.bound_ratio_probable);
-    row.set_number("power_gain", c.power.gain);
-    row.set_number("power_group_gain", c.power.group_gain);
-    row.set_number("power_flip_rate", c.power.code_flip_rate);
-    row.set_number("differing", differing(&assayed.judgements));
-    row.set("sha256", digest(&assayed.output));
-    row.set("ulp_histogram", evidence::ulp_histogram(part).map(|n| n.to_string()).join("|"));
-    narrowest(row, assayed);
-    for ((prefix, _), stats) in ERRORS.iter().zip([c.quantization.as_ref(), Some(&c.kernel), c.total.as_ref()]) {
-        for metric in METRICS {
-            if let Some(stats) = stats {
-                row.set_number(&format!("{prefix}_{}", metric.name), (metric.get)(stats as &ErrorStats));
-            }
-        }
-    }
-}
-
-/// Format, granularity and coverage of the narrowest quantized tensor: the last operand, or the result of a cast.
-fn narrowest(row: &mut Row, assayed: &Assayed) {
-    let result = match &assayed.output.parts[0].d {
-        Data::Quantized(q) if assayed.built.quantized.is_empty() => assayed.built.source.as_ref().map(|x| (q, x)),
-        _ => None,
-    };
-    let operands = assayed.built.quantized.iter().map(|(q, x)| (q, x));
-    let pair: Option<(&QTensor, &Tensor)> = operands.min_by_key(|(q, _)| q.format().bits()).or(result);
-    let Some((q, x)) = pair else { return };
-    let coverage = Coverage::of(q, x);
-    row.set("format", q.format());
-    row.set("granularity", q.granularity());
-    row.set("group", if let Granularity::Group(g) = q.granularity() { g } else { 0 });
-    row.set(
-        "zero",
-        match q.zero() {
-            Zero::None => "none",
-            Zero::Integer(_) => "integer",
-            Zero::Additive { .. } => "additive",
-        },
-    );
-    row.set("codes", coverage.hex());
-    row.set("ties", coverage.ties);
-    row.set("subnormals", coverage.subnormals);
-    row.set("saturations", coverage.saturations);
-}
-
-/// How many of all parts' elements are not the ideal rounded to the output, of all.
-fn differing(judgements: &[Judgement]) -> f64 {
-    let differ = |j: &Judgement| {
-        let pairs = j.bound.rounded_ideal().into_iter().zip(&j.actual);
-        pairs.filter(|(d, a)| d != *a && !(d.is_nan() && a.is_nan())).count()
-    };
-    let all: usize = judgements.iter().map(|j| j.actual.len()).sum();
-    judgements.iter().map(differ).sum::<usize>() as f64 / all.max(1) as f64
-}
-
-/// SHA-256 of everything the kernel wrote.
-pub fn digest(output: &Output) -> String {
-    let mut digest = Digest::new();
-    for part in &output.parts {
-        digest = match &part.d {
-            Data::High(t) => digest.tensor(t),
-            Data::Quantized(q) => digest.quantized(q),
-        };
-        if let Some(t) = &part.transpose {
-            digest = digest.quantized(t);
-        }
-        digest = digest.f32s("amax", part.amax.as_slice());
-    }
-    if let Some(t) = &output.dbias {
-        digest = digest.tensor(t);
-    }
-    digest
-        .f32s("mean", output.mean.as_deref().unwrap_or_default())
-        .f32s("rsigma", output.rsigma.as_deref().unwrap_or_default())
-        .finish()
 }

@@ -1,8 +1,10 @@
 //! A case's operands and job: `Case → Inputs → Operands`.
 
 use super::case::{Case, OperandRecipe, OutKind, ZeroMode};
+use crate::assay::Built;
+use crate::fault::power::Ground;
 use crate::input::Source;
-use crate::kernel::{Dynamic, Job, Operand, Operands, OutSpec};
+use crate::job::{Dynamic, Job, Operand, Operands, OutSpec};
 use crate::op::{self, Args64, Defined, Op, Params};
 use crate::quant::{QTensor, QTensorParts, Zero};
 use crate::tensor::round_to;
@@ -17,19 +19,6 @@ pub struct Inputs {
     pub gamma: Option<Tensor>,
     pub beta: Option<Tensor>,
     pub offs: Option<Vec<usize>>,
-}
-
-/// What is handed to the kernel and what it is compared with.
-pub struct Built {
-    pub job: Job,
-    /// The op on the unquantized values, one for each part; empty where those are not known (a bundle of codes).
-    pub exact: Vec<Defined>,
-    /// The op on the values the kernel sees.
-    pub ideal: Vec<Defined>,
-    /// The quantized operands with the values they came from.
-    pub quantized: Vec<(QTensor, Tensor)>,
-    /// What a cast is given.
-    pub source: Option<Tensor>,
 }
 
 /// Streams of the generator: which random numbers are whose.
@@ -145,6 +134,14 @@ fn additive(q: QTensor) -> Result<QTensor> {
     };
     let zero = z.iter().zip(q.scale_inv()).map(|(z, s)| round_to(Format::F16, -(*z as f32) * s)).collect();
     QTensor::new(QTensorParts { zero: Zero::Additive { zero, mid: 0 }, ..q.into_parts() })
+}
+
+/// What the right kernel makes of a case. Errors: unsupported for a case that is skipped; those of [`build`] and [`Ground::of`].
+pub fn ground(case: &Case) -> Result<Ground> {
+    match &case.skip {
+        Some(why) => Err(Error::unsupported(case.id(), why.to_string())),
+        None => Ground::of(build(case)?),
+    }
 }
 
 /// Draws, quantizes, defines.

@@ -11,8 +11,8 @@
 //! builder writes the table and [`Sweep::parse`] reads it. A name that does not exist is the same error.
 
 use super::bar::Bar;
-use super::row::Row;
 use super::{Case, Sweep, assay};
+use crate::assay::row::Row;
 use crate::fault::injected::altered;
 use crate::input::real;
 use crate::kernel::{Backend, Kernel, cpu};
@@ -307,7 +307,7 @@ impl Rows {
         self.cases.get(i).ok_or_else(|| Error::value("row", i, format!("0 … {}", n.saturating_sub(1))))
     }
     /// Runs the case of row `i` again and keeps everything: inputs, codes, output, bound, verdict.
-    pub fn detail(&self, i: usize) -> Result<assay::Assayed> {
+    pub fn detail(&self, i: usize) -> Result<crate::assay::Assayed> {
         assay::run(self.case(i)?, &self.kernels, self.backend)
     }
 }

@@ -1,30 +1,15 @@
 //! From a TOML file to cases: what is to be run.
 //!
 //! `data/sweeps/*.toml → Sweep → Case`; [`case`] is one point, [`mod@file`] the format of the file, [`expand`] the product of
-//! its axes. [`builder`] the same from code. [`build`] turns a case into a job, [`assay`] a job into a row, [`run`] a sweep into a folder.
+//! its axes. [`builder`] the same from code. [`build`] turns a case into a job, [`assay`] a case into a row; [`crate::run`] a sweep into a folder.
 
 pub mod assay;
 mod bar;
 pub mod build;
 pub mod builder;
 pub mod case;
-pub mod coverage;
-pub mod evidence;
 pub mod expand;
-pub mod facts;
 pub mod file;
-pub mod journal;
-pub mod lock;
-pub mod maps;
-pub mod plan;
-pub mod product;
-pub mod provenance;
-pub mod record;
-pub mod row;
-pub mod run;
-pub mod shard;
-pub mod totals;
-pub mod worker;
 
 pub use case::Case;
 

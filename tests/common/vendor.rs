@@ -3,7 +3,7 @@
 #[path = "words.rs"]
 mod words;
 
-use qassay::kernel::{Data, Job, Operand, Operands, OutSpec, Output};
+use qassay::job::{Data, Job, Operand, Operands, OutSpec, Output};
 use qassay::op::{Op, Params};
 use qassay::quant::{Granularity, QTensorParts, Zero};
 use qassay::{Format, QTensor, Tensor};

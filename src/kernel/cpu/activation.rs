@@ -3,7 +3,8 @@
 use super::cast::check_for;
 use super::emit::{Rows, output};
 use crate::Result;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::job::{Job, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::act::{act, act_slope};
 use crate::model::elementwise::{activation, high, predict};
 use crate::op::{Act, Op};

@@ -1,7 +1,8 @@
 //! Quantization of one tensor: by a given scale, or by a recipe.
 
 use super::emit::{Rows, output};
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, Output};
+use crate::job::{Job, Operand, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::elementwise::{check, high, predict};
 use crate::op::Op;
 use crate::{Error, Result};

@@ -2,7 +2,8 @@
 
 use super::cast::check_for;
 use crate::format::fast::Decoder;
-use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, Operand, OutSpec, Output, Part};
+use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::elementwise::predict;
 use crate::op::Op;
 use crate::tensor::round_to;

@@ -3,7 +3,7 @@
 
 use super::bands;
 use crate::format::fast::Encoder;
-use crate::kernel::{Data, Job, OutSpec, Output, Part};
+use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::model::elementwise::{DBIAS_BAND, amax, input_dtype, shares_codes};
 use crate::op::Op;
 use crate::quant::QTensorParts;

@@ -1,7 +1,8 @@
 //! FP8 (and MX, NVFP4) GEMM with per-tensor, per-row, group and block scales, bias, high-precision or FP8 output.
 
 use super::product;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::job::{Job, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::gemm::predict;
 use crate::model::product::{Kind, Plan};
 use crate::op::Op;

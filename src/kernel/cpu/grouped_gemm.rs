@@ -3,7 +3,8 @@
 use super::fp8_gemm::{multiple, plan};
 use super::product;
 use crate::Result;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::job::{Job, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::gemm::predict;
 use crate::model::product::Kind;
 use crate::op::Op;

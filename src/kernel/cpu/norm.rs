@@ -3,7 +3,8 @@
 use super::cast::check_for;
 use super::emit::{Rows, output};
 use crate::Result;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::job::{Job, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::elementwise::high;
 use crate::model::norm::{layernorm_stats, layernorm_value, rmsnorm_rsigma, rmsnorm_value, weight};
 use crate::op::Op;

@@ -1,7 +1,7 @@
 //! What every product kernel does: tiles of outputs on all cores, sums by [`crate::model::bulk`], scales and zero points in f32.
 
 use crate::Result;
-use crate::kernel::{Job, Output};
+use crate::job::{Job, Output};
 use crate::model::bulk;
 use crate::model::gemm::{Epilogue, corrected, store};
 use crate::model::product::{Kind, Plan, Problem, Side};

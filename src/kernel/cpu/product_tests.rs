@@ -2,7 +2,8 @@
 
 use super::KERNELS;
 use crate::input::{DISTRIBUTIONS, Distribution, generate};
-use crate::kernel::{Backend, Data, Dynamic, Job, Kernel, Operand, Operands, OutSpec, Output, find};
+use crate::job::{Data, Dynamic, Job, Operand, Operands, OutSpec, Output};
+use crate::kernel::{Backend, Kernel, find};
 use crate::op::{Args64, Op, Params, define};
 use crate::quant::QTensorParts;
 use crate::recipe::Recipe;

@@ -2,7 +2,8 @@
 
 use super::KERNELS;
 use crate::input::{Distribution, generate};
-use crate::kernel::{Backend, Data, Job, Operand, Operands, OutSpec, Output, find};
+use crate::job::{Data, Job, Operand, Operands, OutSpec, Output};
+use crate::kernel::{Backend, find};
 use crate::model::boundary::gamma;
 use crate::model::elementwise::predict;
 use crate::model::interval::U;

@@ -1,10 +1,11 @@
 //! W4A8: int8 activations × int4, uint4 or int8 weights in integers; scales by row and by channel or group, zero points on both sides,
-//! bias. A [`crate::kernel::Operand::Dynamic`] activation is quantized here first.
+//! bias. A [`crate::job::Operand::Dynamic`] activation is quantized here first.
 
 use super::fp8_gemm::{multiple, plan};
 use super::product;
 use crate::Result;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::job::{Job, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::gemm::predict;
 use crate::model::product::Kind;
 use crate::op::Op;

@@ -2,8 +2,9 @@
 
 use super::elements::{dtype, f32s, fp8, upload};
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::kernel::cpu::cast::check_for;
-use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output, Part, cpu};
+use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
 use crate::model::elementwise;
 use crate::op::Op;
 use crate::quant::QTensorParts;

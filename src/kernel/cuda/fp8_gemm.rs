@@ -5,7 +5,8 @@ use super::launch::{Arg, Buffer, Gpu, Launch, gpu, tensor_map};
 use super::model;
 use super::operand::{Fp8Side, pointer};
 use super::output::{download, element_bytes};
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
+use crate::job::{Job, Operand, OutSpec, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::product::{Kind, Plan};
 use crate::model::{Inner, ScaleOrder, gemm};
 use crate::op::Op;
@@ -13,8 +14,8 @@ use crate::quant::QTensorParts;
 use crate::{Error, Format, Granularity, QTensor, Result};
 use std::borrow::Cow;
 
-pub(super) const BLOCK: (u32, u32, u32) = (384, 1, 1);
-pub(super) const SHARED: u32 = 232_448;
+pub(crate) const BLOCK: (u32, u32, u32) = (384, 1, 1);
+pub(crate) const SHARED: u32 = 232_448;
 const WGMMA: &[&str] = &["hopper_wgmma"];
 
 pub struct Fp8Gemm;
@@ -179,7 +180,7 @@ fn predict(job: &Job) -> Result<Option<Output>> {
 
 /// Tiles of the dense kernel, as its contract chooses them.
 #[derive(Clone, Copy)]
-pub(super) struct Tiles {
+pub(crate) struct Tiles {
     tile_n: u32,
     cluster: u32,
     pub grid: u32,
@@ -203,7 +204,7 @@ impl Tiles {
 }
 
 /// Columns of a tile of the grouped kernel, as its contract chooses them.
-pub(super) fn grouped_tile(groups: usize, rows: usize, n: usize, multiprocessors: usize) -> u32 {
+pub(crate) fn grouped_tile(groups: usize, rows: usize, n: usize, multiprocessors: usize) -> u32 {
     let tiles = groups * (rows.div_ceil(groups)).div_ceil(128) * n.div_ceil(256);
     if tiles < multiprocessors { 128 } else { 256 }
 }

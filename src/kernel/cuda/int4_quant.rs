@@ -3,7 +3,8 @@
 use super::elements::upload;
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
 use super::output::{elements, tensor, type_option};
-use crate::kernel::{Backend, Data, Job, Kernel, KernelSpec, Operand, OutSpec, Output, Part};
+use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::elementwise::{self, high};
 use crate::op::Op;
 use crate::quant::QTensorParts;

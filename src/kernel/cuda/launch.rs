@@ -225,7 +225,7 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Self::enqueue`]; the stream is alive.
-    pub(super) unsafe fn start(&self, launch: &Launch, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
+    pub(crate) unsafe fn start(&self, launch: &Launch, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
         self.enter()?;
         let f = self.function(launch)?;
         let shape = Shape { grid: launch.grid, block: launch.block, shared: launch.shared };

@@ -4,7 +4,7 @@ use super::launch::{Arg, Buffer, Gpu, Launch};
 use super::mixed_gemm::{Inputs, Shape, formats};
 use super::output::download;
 use super::timed::{Timed, normals, rotation, uploads};
-use crate::kernel::{Job, Output};
+use crate::job::{Job, Output};
 use crate::{Error, Format, Result};
 
 /// How a cluster is cut (words of the contract).

@@ -1,7 +1,7 @@
 //! The device model in bulk on the GPU (`kernels/model_wgmma.cu`): what a product too large for the CPU's model must return.
 
 use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
-use crate::kernel::{Job, Output};
+use crate::job::{Job, Output};
 use crate::model::gemm::{Epilogue, store};
 use crate::model::product::{Kind, Plan, Problem, Side};
 use crate::model::{Accumulator, Inner};

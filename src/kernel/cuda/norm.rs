@@ -6,7 +6,8 @@ use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
 use super::operand::{Fp8Side, one_dtype, out_code, pointer, type_code, upload};
 use super::output::{download, element_bytes};
 use super::timed::{Timed, normals, rotation, uploads};
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, OutSpec, Output};
+use crate::job::{Job, OutSpec, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::op::Op;
 use crate::{Error, Format, Result};
 

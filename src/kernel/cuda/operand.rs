@@ -2,7 +2,7 @@
 
 use super::elements;
 use super::launch::{Arg, Buffer, Gpu};
-use crate::kernel::{Job, Operand, OutSpec};
+use crate::job::{Job, Operand, OutSpec};
 use crate::model::elementwise::high;
 use crate::{Error, Format, Result, Tensor};
 

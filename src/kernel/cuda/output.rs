@@ -1,7 +1,7 @@
 //! From device bytes to outputs.
 
 use super::launch::{Buffer, Gpu};
-use crate::kernel::{Data, Job, OutSpec, Output, Part};
+use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::quant::QTensorParts;
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 

@@ -118,7 +118,7 @@ pub fn copy(gpu: &'static Gpu, bytes: usize) -> Result<Timed> {
 }
 
 /// Launches captured once, replayed with events around.
-pub(super) struct Graph<'a> {
+pub(crate) struct Graph<'a> {
     gpu: &'a Gpu,
     exec: sys::CUgraphExec,
     start: sys::CUevent,
@@ -127,7 +127,7 @@ pub(super) struct Graph<'a> {
 
 impl<'a> Graph<'a> {
     /// Captures `launch(0)`, `launch(1)`, … on [`Gpu::stream`]. Errors: a launch's; the driver's.
-    pub(super) fn capture(gpu: &'a Gpu, launches: usize, launch: &mut dyn FnMut(usize) -> Result<()>) -> Result<Self> {
+    pub(crate) fn capture(gpu: &'a Gpu, launches: usize, launch: &mut dyn FnMut(usize) -> Result<()>) -> Result<Self> {
         let failed = |what: &str, e| super::launch::failed(what, e);
         let stream = gpu.stream();
         // SAFETY: the stream lives as long as the process; a capture that began is ended whatever the launches return; graph and
@@ -148,7 +148,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Starts one replay and does not wait.
-    pub(super) fn replay(&self) -> Result<()> {
+    pub(crate) fn replay(&self) -> Result<()> {
         // SAFETY: graph and stream are alive.
         unsafe { result::graph::launch(self.exec, self.gpu.stream()) }
             .map_err(|e| super::launch::failed("replay of a graph", e))

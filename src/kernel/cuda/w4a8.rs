@@ -7,7 +7,8 @@ use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
 use super::output::{download, element_bytes, elements, type_option};
 use super::w4a8_wide::Wide;
 use crate::format::pack::{NibbleOrder, pack4};
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
+use crate::job::{Job, Operand, OutSpec, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::gemm;
 use crate::model::product::{Kind, Plan};
 use crate::op::Op;
@@ -31,7 +32,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T> {
 
 /// How one CTA is cut (words of the contract).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Tile {
+pub(crate) struct Tile {
     mt: usize,
     nt: usize,
     warps_f: usize,
@@ -95,7 +96,7 @@ impl Tile {
 
 /// The sizes a tile is chosen by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     pub m: usize,
     pub n: usize,
     pub k: usize,

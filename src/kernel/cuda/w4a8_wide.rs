@@ -7,7 +7,7 @@ use crate::{Format, Result};
 
 /// How a problem is cut (words of the contract).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Wide {
+pub(crate) struct Wide {
     phases: usize,
     /// 0: one group.
     group_blocks: usize,

@@ -2,10 +2,11 @@
 
 use super::lt::{Algorithm, Out, Pointers, Problem, Scales, library};
 use super::model;
+use crate::job::{Job, Operand, OutSpec, Output};
 use crate::kernel::cuda::fp8_gemm::lay_out;
 use crate::kernel::cuda::launch::{Buffer, gpu};
 use crate::kernel::cuda::output::{download, element_bytes};
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output};
+use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::Inner;
 use crate::model::gemm::{Epilogue, store};
 use crate::model::product::{Kind, Plan};
@@ -251,7 +252,7 @@ fn scaled(job: &Job, sums: impl Iterator<Item = i32>) -> Result<Output> {
 mod tests {
     use super::*;
     use crate::input::{Distribution, generate};
-    use crate::kernel::Operands;
+    use crate::job::Operands;
     use crate::op::Params;
     use crate::recipe::Recipe;
 

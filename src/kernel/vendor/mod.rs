@@ -3,7 +3,6 @@
 pub mod gemm;
 pub mod lt;
 pub mod model;
-pub mod timed;
 
 use crate::kernel::Kernel;
 

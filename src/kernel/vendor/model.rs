@@ -16,8 +16,8 @@
 //! Found by replaying what an H200 returned (`data/golden/h200`); the split's rule is also that of mmaemu 0.1.0 on an H100.
 
 use super::lt::Algorithm;
+use crate::job::{Job, Output};
 use crate::kernel::cpu::product;
-use crate::kernel::{Job, Output};
 use crate::model::bulk;
 use crate::model::gemm::store;
 use crate::model::product::{Kind, Plan, Problem};

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::input::{Distribution, generate};
-use crate::kernel::{Backend, Data, Operand, Operands, OutSpec, cpu, find};
+use crate::job::{Data, Operand, Operands, OutSpec};
+use crate::kernel::{Backend, cpu, find};
 use crate::model::elementwise::predict;
 use crate::op::{ACTS, Args64, Defined, Params, define};
 use crate::{Format, Tensor};
@@ -51,7 +52,7 @@ fn scaled(scale: f32) -> OutSpec {
     OutSpec::Scaled { format: Format::E4m3, scale: vec![Some(scale)] }
 }
 
-fn output(job: &Job) -> crate::kernel::Output {
+fn output(job: &Job) -> crate::job::Output {
     find(cpu::KERNELS, job, Backend::Cpu).unwrap().run(job).unwrap()
 }
 

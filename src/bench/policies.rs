@@ -6,9 +6,9 @@
 //! cloned     as shared, and the recipe's three are copied for the backward        3 kernels and a copy
 //! ```
 
-use super::fp8_gemm::{BLOCK, SHARED, Tiles};
-use super::launch::{Arg, Buffer, Gpu, Launch, tensor_map};
-use super::timed::{Timed, normals, rotation, time, uploads};
+use crate::kernel::cuda::fp8_gemm::{BLOCK, SHARED, Tiles};
+use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch, tensor_map};
+use crate::kernel::cuda::timed::{Timed, normals, rotation, time, uploads};
 use crate::scenario::Policy;
 use crate::scenario::device::Cost;
 use crate::{Format, Result};

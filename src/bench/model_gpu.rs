@@ -1,10 +1,11 @@
 //! How fast the device model is on this GPU, and whether our wgmma kernel returns what it says, output for output.
 
-use super::fp8_gemm::Fp8Gemm;
-use super::launch::gpu;
-use super::model::{Codes, Sums, mismatches};
-use super::timed::{Timed, normals, time};
-use crate::kernel::{Data, Job, Kernel, Operand, Operands, OutSpec};
+use crate::job::{Data, Job, Operand, Operands, OutSpec};
+use crate::kernel::Kernel;
+use crate::kernel::cuda::fp8_gemm::Fp8Gemm;
+use crate::kernel::cuda::launch::gpu;
+use crate::kernel::cuda::model::{Codes, Sums, mismatches};
+use crate::kernel::cuda::timed::{Timed, normals, time};
 use crate::op::{Op, Params};
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, QTensor, Result, Zero};

@@ -1,7 +1,7 @@
 //! The allowed error of a product, from the job alone: which roundings its kernel makes, in which order (spec §3).
 
 use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, WeightRounding};
-use crate::kernel::{Job, Operand, OutSpec};
+use crate::job::{Job, Operand, OutSpec};
 use crate::model::{Factors, accumulation_bound};
 use crate::op::{Defined, Op};
 use crate::{Error, Format, QTensor, Result, Zero};

@@ -5,11 +5,14 @@
 //! the result and nothing predicts it, the kept output itself is judged by the boundary rule.
 
 use super::facts::Facts;
+use super::journal;
 use super::plan::Selection;
-use super::{Case, assay, build, evidence, journal, row};
+use crate::assay::{evidence, fill, row};
 use crate::compare::Verdict;
-use crate::kernel::{Backend, Data, Job, Kernel, Output};
+use crate::job::{Data, Job, Output};
+use crate::kernel::{Backend, Kernel};
 use crate::quant::QTensorParts;
+use crate::sweep::{Case, assay, build};
 use crate::{Error, Format, QTensor, Result, Tensor, Zero};
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -73,7 +76,7 @@ pub fn record(run: &Path, out: &Path, kernels: &[&'static dyn Kernel], backend: 
             continue;
         }
         let assayed = assay::run(case, kernels, backend)?;
-        if assay::digest(&assayed.output) != r.get("sha256") {
+        if fill::digest(&assayed.output) != r.get("sha256") {
             return Err(bad(format!("other bits of {} on a second run", case.id()), "the same bits each time"));
         }
         if let Some(arrays) = arrays(&assayed.output) {
@@ -250,13 +253,13 @@ pub fn replay(
         let kernel = kernels.iter().find(|k| k.spec().name == name).ok_or_else(|| bad(format!("the kernel {name}")))?;
         let built = build::build(case)?;
         let replayed = match predict(*kernel, &built.job, algorithm)? {
-            Some(model) if assay::digest(&model) == sha256 => Replay::Predicted,
+            Some(model) if fill::digest(&model) == sha256 => Replay::Predicted,
             Some(_) => Replay::Differs,
             None => {
                 let like = crate::kernel::find(crate::kernel::cpu::KERNELS, &built.job, Backend::Cpu)?.run(&built.job)?;
                 match restore(&like, |part| Some(kept.tensor(&format!("{sha256}/{part}")).ok()?.data()))? {
                     None => Replay::DigestOnly,
-                    Some(output) if assay::digest(&output) != sha256 => Replay::Differs,
+                    Some(output) if fill::digest(&output) != sha256 => Replay::Differs,
                     Some(output) => {
                         let judged = evidence::judge(&built, kernel.spec().backend, &output, None)?;
                         let worst = judged.iter().map(|j| j.comparison.verdict).find(|v| *v == Verdict::Fail);
@@ -284,7 +287,7 @@ mod tests {
             let Some(arrays) = arrays(&assayed.output) else { continue };
             let get = |name: &str| arrays.iter().find(|a| a.0 == name).map(|a| a.3.as_slice());
             let again = restore(&assayed.output, get).unwrap().unwrap();
-            assert_eq!(assay::digest(&again), assay::digest(&assayed.output), "{}", case.id());
+            assert_eq!(fill::digest(&again), fill::digest(&assayed.output), "{}", case.id());
             let first = &arrays[0].0;
             assert!(restore(&assayed.output, |name| get(name).filter(|_| name != first)).unwrap().is_none(), "{}", case.id());
             restored += 1;

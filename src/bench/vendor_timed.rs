@@ -1,8 +1,8 @@
 //! cuBLASLt products that can be timed.
 
-use super::lt::{Chosen, Library, Out, Pointers, Problem, Scales, library};
 use crate::kernel::cuda::launch::{Buffer, Gpu};
 use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
+use crate::kernel::vendor::lt::{Chosen, Library, Out, Pointers, Problem, Scales, library};
 use crate::{Format, Result};
 
 /// Buffers of one call.
@@ -17,13 +17,6 @@ pub fn fp8(gpu: &'static Gpu, m: usize, n: usize, k: usize, fast: bool) -> Resul
     let out = Out::Float(Format::Bf16);
     let p = Problem { fast, ..plain(m, n, k, Format::E4m3, (Scales::Tensor, Scales::Tensor), out) };
     dense(gpu, p, &format!("cuBLASLt e4m3 tensor{}", if fast { " fast" } else { "" }))
-}
-
-/// As [`fp8`] with one scale a row of each operand.
-pub fn fp8_rows(gpu: &'static Gpu, m: usize, n: usize, k: usize) -> Result<Timed> {
-    let out = Out::Float(Format::Bf16);
-    let p = Problem { fast: true, ..plain(m, n, k, Format::E4m3, (Scales::Row, Scales::Row), out) };
-    dense(gpu, p, "cuBLASLt e4m3 row fast")
 }
 
 /// f16 or bf16 in and out.

@@ -6,9 +6,10 @@
 use super::declared::{Argument, Declaration, READ, in_source};
 use crate::bundle::{Bundle, File, Meta, Stored, Writer, case};
 use crate::format::pack::NibbleOrder;
+use crate::job::{Job, Operand, OutSpec, Output, Part};
 use crate::kernel::cuda::launch::{Arg, Buffer, Function, Gpu, Shape, gpu};
 use crate::kernel::cuda::nvrtc;
-use crate::kernel::{Answer, Backend, Job, Kernel, KernelSpec, Operand, OutSpec, Output, Part, cpu, find};
+use crate::kernel::{Answer, Backend, Kernel, KernelSpec, cpu, find};
 use crate::op::Op;
 use crate::{Error, Format, Result};
 use safetensors::Dtype;
@@ -415,7 +416,7 @@ impl Kernel for UserKernel {
         super::judged_by(job, output, &meta)
     }
     fn words(&self) -> Option<String> {
-        let word = crate::sweep::assay::shell_word;
+        let word = crate::assay::command::shell_word;
         let signature = self.signature.as_ref().map_or(String::new(), |s| format!(" --signature {}", word(s)));
         let op = self.spec.ops[0].name();
         Some(format!("--kernel {} --entry {} --op {op}{signature}", word(self.spec.source), self.declared.entry))

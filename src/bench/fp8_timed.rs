@@ -1,8 +1,8 @@
 //! FP8 GEMM and grouped GEMM that can be timed: e4m3, bf16 output, the options the kernels choose themselves.
 
-use super::fp8_gemm::{BLOCK, SHARED, Tiles, grouped_tile};
-use super::launch::{Arg, Buffer, Gpu, Launch, tensor_map};
-use super::timed::{Timed, normals, rotation, uploads};
+use crate::kernel::cuda::fp8_gemm::{BLOCK, SHARED, Tiles, grouped_tile};
+use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch, tensor_map};
+use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
 use crate::{Format, Result};
 
 /// What both options sets begin with.

@@ -1,7 +1,7 @@
 //! What a run comes to, added up row by row, and the rows that are kept in memory: all of a small run, a sample of a large one.
 
-use super::row::{self, Row};
 use crate::Result;
+use crate::assay::row::{self, Row};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -5,10 +5,10 @@
 //! of that case, which says why; the next case gets a fresh one. On a GPU a worker that answered with an error is replaced too: a
 //! context does not recover from a fault inside a kernel.
 
-use super::row::{COLUMNS, Row};
-use super::{Case, Sweep, assay};
-use crate::kernel::external::process::{Process, Why};
+use crate::assay::row::{COLUMNS, Row};
+use crate::external::process::{Process, Why};
 use crate::kernel::{Backend, Kernel};
+use crate::sweep::{Case, Sweep, assay};
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -159,7 +159,7 @@ fn injected_fault(id: &str) {
 mod tests {
     use super::*;
     use crate::kernel::cpu::KERNELS;
-    use crate::sweep::plan::Selection;
+    use crate::run::plan::Selection;
 
     #[test]
     fn a_worker_answers_with_the_row_of_the_case() {

@@ -1,7 +1,7 @@
 //! What a run was: enough to make it again.
 
-use super::Sweep;
-use super::run::{Options, Outcome};
+use super::sweeps::{Options, Outcome};
+use crate::sweep::Sweep;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -17,7 +17,8 @@
 use super::process::{Process, Why};
 use crate::bundle::{Bundle, File, Meta};
 use crate::bundle::{assay, case};
-use crate::kernel::{Answer, Backend, Data, Job, Kernel, KernelSpec, OutSpec, Output, Part};
+use crate::job::{Data, Job, OutSpec, Output, Part};
+use crate::kernel::{Answer, Backend, Kernel, KernelSpec};
 use crate::op::{OPS, Op};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -197,6 +198,6 @@ impl Kernel for Candidate {
         super::judged_by(job, output, &meta)
     }
     fn words(&self) -> Option<String> {
-        Some(format!("--candidate {}", crate::sweep::assay::shell_word(&self.command)))
+        Some(format!("--candidate {}", crate::assay::command::shell_word(&self.command)))
     }
 }

@@ -1,8 +1,8 @@
 //! What a command line selects, and what it will cost, before anything runs.
 
 use super::shard::{self, Shard};
-use super::{Case, Sweep};
 use crate::Result;
+use crate::sweep::{Case, Sweep};
 
 /// The words of a command line that select cases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,12 @@
 //! A part of a run for each of several machines, and the parts joined again.
 
 use super::facts::{self, Facts};
+use super::journal;
 use super::plan::Selection;
-use super::row::COLUMNS;
 use super::totals::Kept;
-use super::{Sweep, journal, row};
+use crate::assay::row;
+use crate::assay::row::COLUMNS;
+use crate::sweep::Sweep;
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::io::Write;

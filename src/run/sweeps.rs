@@ -2,12 +2,13 @@
 
 use super::facts::Facts;
 use super::journal::Journal;
-use super::row::Row;
+use super::plan;
 use super::totals::Kept;
 use super::worker::{Seat, Workers};
-use super::{Case, Sweep, assay, plan};
 use crate::Result;
+use crate::assay::row::Row;
 use crate::kernel::{Backend, Kernel};
+use crate::sweep::{Case, Sweep, assay};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -186,7 +187,8 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{Job, KernelSpec, Output, cpu};
+    use crate::job::{Job, Output};
+    use crate::kernel::{KernelSpec, cpu};
     use crate::op::Op;
     use std::path::Path;
 

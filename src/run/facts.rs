@@ -2,8 +2,9 @@
 //! a drift is attributed to those that differ.
 
 use super::plan::Selection;
-use super::{Sweep, provenance};
+use super::provenance;
 use crate::kernel::Backend;
+use crate::sweep::Sweep;
 use crate::{Error, Result};
 use sha2::Digest;
 use std::collections::BTreeMap;

@@ -1,9 +1,10 @@
 //! What a kernel wrote beside what it should have written: the evidence of each part, judged.
 
-use super::build::Built;
+use super::Built;
 use super::product;
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Scales, amax_interval};
-use crate::kernel::{Backend, Data, Job, Operand, OutSpec, Output, Part};
+use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
+use crate::kernel::Backend;
 use crate::model::boundary::{self, Depths};
 use crate::model::elementwise::input_dtype;
 use crate::model::interval::Interval;

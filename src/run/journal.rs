@@ -5,10 +5,10 @@
 //! of that time, and those are computed again, to the same bits. What a resumed run keeps is the longest prefix of rows that are
 //! whole and are the cases of the sweep in their order; the rest is cut off with a word.
 
-use super::Case;
 use super::facts::{self, Facts};
 use super::lock::Lock;
-use super::row::{COLUMNS, Row};
+use crate::assay::row::{Line, Row};
+use crate::sweep::Case;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
@@ -28,26 +28,6 @@ pub struct Journal {
     complete: u64,
     synced: Instant,
     _lock: Lock,
-}
-
-/// What a journal holds: lines of the same columns.
-pub trait Line: Sized {
-    fn columns() -> Vec<&'static str>;
-    /// A line of these values, one for each column.
-    fn of(values: Vec<String>) -> Self;
-    fn values(&self) -> &[String];
-}
-
-impl Line for Row {
-    fn columns() -> Vec<&'static str> {
-        COLUMNS.iter().map(|c| c.name.as_str()).collect()
-    }
-    fn of(values: Vec<String>) -> Self {
-        Row::from_values(values)
-    }
-    fn values(&self) -> &[String] {
-        Row::values(self)
-    }
 }
 
 impl Journal {
@@ -190,6 +170,7 @@ fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool, m
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assay::row::COLUMNS;
     use crate::kernel::{Backend, cpu};
     use crate::sweep::{Sweep, assay};
 

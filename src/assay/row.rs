@@ -136,9 +136,43 @@ impl Row {
     }
 }
 
+/// What a journal holds: lines of the same columns.
+pub trait Line: Sized {
+    fn columns() -> Vec<&'static str>;
+    /// A line of these values, one for each column.
+    fn of(values: Vec<String>) -> Self;
+    fn values(&self) -> &[String];
+}
+
+impl Line for Row {
+    fn columns() -> Vec<&'static str> {
+        COLUMNS.iter().map(|c| c.name.as_str()).collect()
+    }
+    fn of(values: Vec<String>) -> Self {
+        Row::from_values(values)
+    }
+    fn values(&self) -> &[String] {
+        Row::values(self)
+    }
+}
+
 /// Shortest decimal that reads back to the same f64; exponent form outside 1e-4 … 1e7.
 pub fn number(x: f64) -> String {
     if x == 0.0 || (1e-4..1e7).contains(&x.abs()) || !x.is_finite() { format!("{x}") } else { format!("{x:e}") }
+}
+
+/// A number as people read it: four significant digits.
+pub(crate) fn short(x: f64) -> String {
+    if x == 0.0 || !x.is_finite() {
+        return number(x);
+    }
+    let digits = (3 - x.abs().log10().floor() as i32).clamp(0, 6) as usize;
+    if (1e-3..1e6).contains(&x.abs()) {
+        let text = format!("{x:.digits$}");
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
+    } else {
+        format!("{x:.2e}")
+    }
 }
 
 /// Complete rows of a `rows.csv`, in bounded memory. Errors: it cannot be read, or is no CSV.

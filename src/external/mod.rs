@@ -6,9 +6,10 @@ pub mod process;
 #[cfg(feature = "cuda")]
 pub mod user;
 
-use super::{Answer, Job, Output};
 use crate::Result;
 use crate::bundle::{Meta, assay};
+use crate::job::{Job, Output};
+use crate::kernel::Answer;
 
 /// What a result is judged by: for a product the arithmetic that `meta` leaves possible and that its bits show, for what leaves no choice
 /// the one right answer. Errors: a declared model that does not take the operands' formats.

@@ -7,12 +7,12 @@
 //!
 //! Every Y is compared, bit by bit, with the same product run by itself on known bytes and a known scale_inv.
 
-use super::fp8_gemm::{BLOCK, SHARED, Tiles};
-use super::launch::{Arg, Buffer, Gpu, Launch, failed, tensor_map};
-use super::timed::{Graph, normals};
+use crate::kernel::cuda::fp8_gemm::{BLOCK, SHARED, Tiles};
+use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch, tensor_map};
+use crate::kernel::cuda::second::{Second, Stream};
+use crate::kernel::cuda::timed::{Graph, normals};
 use crate::scenario::device::{DEVICE, Must, Read, Seen};
 use crate::{Error, Format, Result};
-use cudarc::driver::{result, sys};
 
 /// M, N and K of both products.
 const SIZE: usize = 256;
@@ -49,14 +49,7 @@ impl Gemm {
     ///
     /// # Safety
     /// All addresses are of live f32 of the device until the stream has come past; a, b are SIZE² bytes, d SIZE² elements.
-    unsafe fn start(
-        &self,
-        gpu: &Gpu,
-        stream: sys::CUstream,
-        [a, b, d]: [&Buffer; 3],
-        scales: [u64; 2],
-        side: [u64; 3],
-    ) -> Result<()> {
+    unsafe fn start(&self, gpu: &Gpu, stream: Stream, [a, b, d]: [&Buffer; 3], scales: [u64; 2], side: [u64; 3]) -> Result<()> {
         let n = SIZE as i32;
         let mut args = vec![
             tensor_map(a, SIZE, SIZE, SIZE, 128)?,
@@ -85,7 +78,7 @@ impl Gemm {
 ///
 /// # Safety
 /// As [`Gpu::enqueue`].
-unsafe fn small(gpu: &Gpu, stream: sys::CUstream, entry: &'static str, args: &mut [Arg]) -> Result<()> {
+unsafe fn small(gpu: &Gpu, stream: Stream, entry: &'static str, args: &mut [Arg]) -> Result<()> {
     let launch = Launch { source: "scale_inv.cu", defines: &[], entry, grid: (1, 1, 1), block: (1, 1, 1), shared: 0 };
     // SAFETY: this function's own condition.
     unsafe { gpu.start(&launch, args, stream) }
@@ -137,7 +130,7 @@ impl Bench {
     }
 
     /// Starts D = Q(A·Bᵀ) of step `i`, its scale_inv into `scale_inv`.
-    fn make(&self, stream: sys::CUstream, i: usize, d: &Buffer, scale_inv: u64) -> Result<()> {
+    fn make(&self, stream: Stream, i: usize, d: &Buffer, scale_inv: u64) -> Result<()> {
         let side = [self.scale(i), self.amax.pointer(), scale_inv];
         let fixed = self.fixed.pointer();
         // SAFETY: buffers of this struct and the caller's, which live until it has synchronized.
@@ -145,18 +138,18 @@ impl Bench {
     }
 
     /// Starts the product that reads D with the scale_inv at an address.
-    fn read(&self, stream: sys::CUstream, d: &Buffer, scale_inv: u64) -> Result<()> {
+    fn read(&self, stream: Stream, d: &Buffer, scale_inv: u64) -> Result<()> {
         let scales = [scale_inv, self.fixed.pointer()];
         // SAFETY: as make.
         unsafe { self.read.start(self.gpu, stream, [d, &self.v, &self.y], scales, [0; 3]) }
     }
 
-    fn inverse(&self, stream: sys::CUstream, i: usize, to: u64) -> Result<()> {
+    fn inverse(&self, stream: Stream, i: usize, to: u64) -> Result<()> {
         // SAFETY: contract scale_inv's arguments: a scale, and a live f32.
         unsafe { small(self.gpu, stream, "scale_inv", &mut [Arg::Pointer(self.scale(i)), Arg::Pointer(to)]) }
     }
 
-    fn hold(&self, stream: sys::CUstream) -> Result<()> {
+    fn hold(&self, stream: Stream) -> Result<()> {
         // SAFETY: contract hold's argument.
         unsafe { small(self.gpu, stream, "hold", &mut [Arg::Long(HOLD)]) }
     }
@@ -183,44 +176,6 @@ enum Wait {
     Gemm,
     ScaleInv,
     Nothing,
-}
-
-/// A stream and two events, destroyed when dropped.
-struct Second {
-    stream: sys::CUstream,
-    made: sys::CUevent,
-    written: sys::CUevent,
-}
-
-impl Second {
-    fn new() -> Result<Self> {
-        let event =
-            || result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map_err(|e| failed("cuEventCreate", e));
-        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
-        Ok(Self { stream: stream.map_err(|e| failed("cuStreamCreate", e))?, made: event()?, written: event()? })
-    }
-
-    fn record(&self, event: sys::CUevent, gpu: &Gpu) -> Result<()> {
-        // SAFETY: event and stream are alive.
-        unsafe { result::event::record(event, gpu.stream()) }.map_err(|e| failed("cuEventRecord", e))
-    }
-
-    fn wait(&self, event: sys::CUevent) -> Result<()> {
-        // SAFETY: event and stream are alive.
-        unsafe { result::stream::wait_event(self.stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
-            .map_err(|e| failed("cuStreamWaitEvent", e))
-    }
-}
-
-impl Drop for Second {
-    fn drop(&mut self) {
-        // SAFETY: each was created by `new` and is destroyed once.
-        unsafe {
-            let _ = result::event::destroy(self.made);
-            let _ = result::event::destroy(self.written);
-            let _ = result::stream::destroy(self.stream);
-        }
-    }
 }
 
 /// An FP8 GEMM on one stream, what reads its result on another: with the event after the small scale_inv kernel, with the event before it,

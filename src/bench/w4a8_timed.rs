@@ -1,15 +1,15 @@
 //! W4A8 as it is timed, by the kernel that a case of the shape takes: f16 scales and output, inputs rotated past the L2.
 
-use super::launch::{Arg, Buffer, Gpu, Launch};
-use super::timed::{Timed, normals, rotation, uploads};
-use super::w4a8::Shape;
-use super::w4a8_wide::Wide;
+use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch};
+use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
+use crate::kernel::cuda::w4a8::Shape;
+use crate::kernel::cuda::w4a8_wide::Wide;
 use crate::{Format, Result};
 
 /// Which kernel takes the shape, with its options.
 enum By {
     Wide(Wide, Vec<String>),
-    Tile(super::w4a8::Tile, Vec<String>),
+    Tile(crate::kernel::cuda::w4a8::Tile, Vec<String>),
 }
 
 impl By {

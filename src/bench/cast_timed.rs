@@ -1,7 +1,7 @@
 //! The casts as they are timed: bf16 to FP8, MX and NVFP4, inputs rotated past the L2.
 
-use super::launch::{Arg, Buffer, Gpu, Launch};
-use super::timed::{Timed, normals, rotation, uploads};
+use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch};
+use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
 use crate::{Format, Result};
 
 /// One launch of a call: its source, options, entry and blocks (of 256 threads but where given).

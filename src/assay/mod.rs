@@ -1,0 +1,60 @@
+//! One job and one output become one judgement: `Built → Output → Judgement → Row`.
+//!
+//! [`Built`] is a job with what its result is compared with; [`evidence`] judges each part; [`fill`] writes a row. Who wants to know
+//! why a part failed asks [`crate::fault`].
+
+pub mod command;
+pub mod coverage;
+pub mod evidence;
+pub mod fill;
+pub mod map;
+pub mod product;
+pub mod row;
+
+pub use evidence::Judgement;
+
+use crate::compare::Verdict;
+use crate::job::{Job, Output};
+use crate::kernel::Backend;
+use crate::op::Defined;
+use crate::{QTensor, Tensor};
+
+/// What is handed to the kernel and what it is compared with.
+pub struct Built {
+    pub job: Job,
+    /// The op on the unquantized values, one for each part; empty where those are not known (a bundle of codes).
+    pub exact: Vec<Defined>,
+    /// The op on the values the kernel sees.
+    pub ideal: Vec<Defined>,
+    /// The quantized operands with the values they came from.
+    pub quantized: Vec<(QTensor, Tensor)>,
+    /// What a cast is given.
+    pub source: Option<Tensor>,
+}
+
+/// A case that ran.
+pub struct Assayed {
+    pub built: Built,
+    pub kernel: &'static str,
+    /// See [`Kernel::algorithm`].
+    pub algorithm: Option<String>,
+    pub backend: Backend,
+    pub output: Output,
+    /// What the device model returns, where there is one.
+    pub model: Option<Output>,
+    /// One for each part of the output.
+    pub judgements: Vec<Judgement>,
+}
+
+/// The part whose verdict is the worst, then whose error is nearest to its bound.
+pub(crate) fn worst(judgements: &[Judgement]) -> &Judgement {
+    let rank = |j: &Judgement| match j.comparison.verdict {
+        Verdict::Fail => 3,
+        Verdict::Suspect => 2,
+        Verdict::Pass => 1,
+        _ => 0,
+    };
+    let key = |j: &Judgement| (rank(j), j.comparison.bound_ratio_certain);
+    let better = |a: &&Judgement, b: &&Judgement| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal);
+    judgements.iter().max_by(better).expect("every output has a part")
+}

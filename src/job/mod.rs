@@ -1,0 +1,178 @@
+//! One launch: what goes into a kernel and what comes out.
+
+pub mod accumulator;
+
+pub use accumulator::{Accumulator, Inner, MmaModel, ScaleOrder};
+
+use crate::op::grouped::check_offs;
+use crate::op::{Op, Params};
+use crate::quant::QTensorParts;
+use crate::recipe::Recipe;
+use crate::{Format, QTensor, Result, Tensor};
+
+/// One operand as the kernel reads it.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    High(Tensor),
+    Quantized(QTensor),
+    /// grouped_gemm_wgrad: the columns (tokens) of each group quantized by themselves, `[rows, tokens of the group]` each.
+    Groups(Vec<QTensor>),
+    /// High-precision, quantized by the kernel itself.
+    Dynamic(Dynamic),
+}
+
+/// An operand that the kernel quantizes by a recipe before it multiplies.
+#[derive(Clone, Debug)]
+pub struct Dynamic {
+    x: Tensor,
+    recipe: Recipe,
+    quantized: Box<Operand>,
+}
+
+impl Dynamic {
+    /// Errors: the recipe's.
+    pub fn new(x: Tensor, recipe: Recipe) -> Result<Self> {
+        let quantized = Box::new(Operand::Quantized(recipe.quantize(&x)?.q));
+        Ok(Self { x, recipe, quantized })
+    }
+    /// The columns of each group by themselves: [`Operand::by_groups`], whose errors it has.
+    pub fn by_groups(x: Tensor, offs: &[usize], recipe: Recipe) -> Result<Self> {
+        let quantized = Box::new(Operand::by_groups(&x, offs, &recipe)?);
+        Ok(Self { x, recipe, quantized })
+    }
+    /// What the kernel reads.
+    pub fn x(&self) -> &Tensor {
+        &self.x
+    }
+    /// What the kernel quantizes it by.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+    /// What that must give: codes of the whole, or of each group.
+    pub fn quantized(&self) -> &Operand {
+        &self.quantized
+    }
+}
+
+impl Operand {
+    /// Quantizes the columns `offs[e−1]..offs[e]` of each group by themselves (grouped_gemm_wgrad: dYᵀ and Aᵀ, one scale a row and
+    /// group; spec §3.5). An empty group has no codes; its scales are those of zeros. Errors: `offs` that do not ascend or exceed the
+    /// columns; the recipe's.
+    pub fn by_groups(x: &Tensor, offs: &[usize], recipe: &Recipe) -> Result<Self> {
+        let mut from = 0;
+        let group = |to: &usize| {
+            let columns = from..*to;
+            from = *to;
+            let of = |i: usize| if columns.is_empty() { vec![0.0] } else { x.row(i)[columns.clone()].to_vec() };
+            let group = Tensor::new(x.dtype(), x.rows(), columns.len().max(1), (0..x.rows()).flat_map(of).collect())?;
+            let q = recipe.quantize(&group)?.q;
+            match columns.is_empty() {
+                true => QTensor::new(QTensorParts { cols: 0, codes: Vec::new(), ..q.into_parts() }),
+                false => Ok(q),
+            }
+        };
+        check_offs(Some(offs), x.cols())?.iter().map(group).collect::<Result<_>>().map(Operand::Groups)
+    }
+    /// The operand as it is multiplied: a dynamic one quantized.
+    pub fn given(&self) -> &Operand {
+        match self {
+            Operand::Dynamic(d) => d.quantized(),
+            other => other,
+        }
+    }
+    pub fn rows(&self) -> usize {
+        match self {
+            Operand::High(t) => t.rows(),
+            Operand::Quantized(q) => q.rows(),
+            Operand::Groups(groups) => groups.first().map_or(0, QTensor::rows),
+            Operand::Dynamic(d) => d.x.rows(),
+        }
+    }
+    pub fn cols(&self) -> usize {
+        match self {
+            Operand::High(t) => t.cols(),
+            Operand::Quantized(q) => q.cols(),
+            Operand::Groups(groups) => groups.iter().map(QTensor::cols).sum(),
+            Operand::Dynamic(d) => d.x.cols(),
+        }
+    }
+    /// The values that are multiplied, in f64.
+    pub fn to_f64(&self) -> ndarray::Array2<f64> {
+        match self {
+            Operand::High(t) => t.to_f64(),
+            Operand::Quantized(q) => q.dequantize(),
+            Operand::Groups(groups) => {
+                let mut all = ndarray::Array2::zeros((self.rows(), self.cols()));
+                let mut from = 0;
+                for q in groups {
+                    all.slice_mut(ndarray::s![.., from..from + q.cols()]).assign(&q.dequantize());
+                    from += q.cols();
+                }
+                all
+            }
+            Operand::Dynamic(d) => d.quantized.to_f64(),
+        }
+    }
+}
+
+/// The operands of an op; the roles of `a` and `b` are those of [`crate::op::Args64`].
+#[derive(Clone, Debug)]
+pub struct Operands {
+    /// multi_cast_transpose has several; every other op one.
+    pub a: Vec<Operand>,
+    pub b: Option<Operand>,
+    pub bias: Option<Tensor>,
+    pub gamma: Option<Tensor>,
+    pub beta: Option<Tensor>,
+    pub offs: Option<Vec<usize>>,
+}
+
+/// What the kernel has to write.
+#[derive(Clone, Debug)]
+pub enum OutSpec {
+    /// A high-precision result.
+    High(Format),
+    /// FP8 with one scale per tensor, given (delayed scaling): `q = Q(v · scale)`, amax and scale_inv written. One scale for
+    /// each of `Operands::a`. `None` is the null pointer: 1.
+    Scaled { format: Format, scale: Vec<Option<f32>> },
+    /// The kernel chooses the scales itself by this recipe (current, block, MX, NVFP4, int8 per token, …).
+    Recipe(Recipe),
+}
+
+/// One launch.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub op: Op,
+    pub params: Params,
+    pub operands: Operands,
+    pub out: OutSpec,
+    /// Products only.
+    pub accumulator: Option<Accumulator>,
+}
+
+/// A result matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    High(Tensor),
+    Quantized(QTensor),
+}
+
+/// One output tensor with what the kernel writes beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub d: Data,
+    /// The transposed copy (cast_transpose family): same codes, same scale_inv.
+    pub transpose: Option<QTensor>,
+    pub amax: Option<f32>,
+}
+
+/// Everything a kernel wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// One part for each of `Operands::a`.
+    pub parts: Vec<Part>,
+    pub dbias: Option<Tensor>,
+    /// Norms: f32 row means and reciprocal standard deviations.
+    pub mean: Option<Vec<f32>>,
+    pub rsigma: Option<Vec<f32>>,
+}
