@@ -121,6 +121,7 @@ fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Result<()
         }
         Inner::Exact => ieee::exact(promote, a, b, out),
         Inner::Int32 => false,
+        Inner::AnyOrder | Inner::AnyOf(_) | Inner::AnyUnit => return Err(acc.inner.no_bits()),
         Inner::Mma(m) => {
             match table::find(m.name)?.unit(a.format, b.format)? {
                 Unit::Step(Step { w, f: 13, dest: Dest::F32 { fraction: 13 } }) => {
