@@ -1,147 +1,128 @@
-//! Which arithmetic a product in a bundle is held to: the declared device model, the one of the device, or f32 in any order.
+//! Which arithmetics a product in a bundle may have had: the declared device model, those of the device, or all that there are.
 
 use super::Meta;
-use crate::job::{Data, Job, Operand, OutSpec, Output};
-use crate::kernel::cpu::product;
-use crate::model::gemm::store;
-use crate::model::product::{Kind, Plan};
-use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
-use crate::op::Op;
-use crate::quant::QTensorParts;
-use crate::{Format, Granularity, QTensor, Result};
+use super::settle::ways::{Chain, Promote};
+use crate::job::{Job, Operand};
+use crate::model::product::Plan;
+use crate::model::table::{self, Unit};
+use crate::model::{Accumulator, Inner, MmaModel};
+use crate::{Format, Result};
 
 /// What is known of how a product was accumulated.
 #[derive(Clone, Debug)]
 pub struct Arithmetic {
-    /// All that are possible, the likeliest first: one of them must be the kernel's.
-    pub candidates: Vec<Accumulator>,
-    /// Whether results have to be one of theirs to the bit. Without: the first is what the bound is derived from.
-    pub bits: bool,
+    /// The one whose bits the result must have.
+    pub declared: Option<Accumulator>,
+    /// How products may have been summed where nothing is declared, the likeliest first.
+    pub chains: Vec<Chain>,
+    /// `promote_every`, where it is given.
+    pub promote_every: Option<usize>,
+    /// What the bound is derived from where no bits are found.
+    pub bound: Inner,
     /// Why these.
     pub why: String,
 }
 
-/// Elements of K between the promotions that kernels on Hopper make: CUTLASS's default, DeepGEMM, cuBLASLt without fast accumulation.
-const PROMOTION: usize = 128;
+/// Elements of K between promotions that kernels make (128: CUTLASS, DeepGEMM, cuBLASLt without fast accumulation).
+const PROMOTIONS: [usize; 8] = [128, 64, 256, 512, 32, 1024, 2048, 4096];
+/// Of chains that round to f32 anyway.
+const TILES: [usize; 4] = [32, 64, 128, 16];
 
 impl Arithmetic {
     /// Of a product. Errors: a declared model that does not take the operands' formats.
     pub fn of(meta: &Meta, job: &Job) -> Result<Arithmetic> {
         let (fa, fb) = (format(&job.operands.a[0]), job.operands.b.as_ref().map_or(Format::F32, format));
-        let promoted = |inner, every: Option<usize>| Accumulator { promote_every: every, ..Accumulator::new(inner) };
         if let Some(model) = meta.model {
-            let accumulator = promoted(model.inner, meta.promote_every);
+            let accumulator = Accumulator { promote_every: meta.promote_every, ..Accumulator::new(model.inner) };
             accumulator.check(fa, fb)?;
-            return Ok(Arithmetic { candidates: vec![accumulator], bits: true, why: "declared by `device_model`".into() });
-        }
-        if fa.is_integer() && fb.is_integer() {
-            let why = "integer operands: exact sums, scales in any order; bits are judged with `device_model` = int32".into();
-            return Ok(Arithmetic { candidates: vec![Accumulator::new(Inner::Int32)], bits: false, why });
-        }
-        let known = meta.device.as_deref().and_then(|d| Some((d, architecture(d)?)));
-        let ocp = |f| matches!(f, Format::E4m3 | Format::E5m2);
-        if let (Some((device, architecture)), true) = (known, ocp(fa) && ocp(fb)) {
-            let inner = Inner::Mma(MmaModel { name: architecture });
-            let candidates = match meta.promote_every {
-                Some(n) => vec![promoted(inner, Some(n))],
-                None => vec![promoted(inner, None), promoted(inner, Some(PROMOTION))],
-            };
             return Ok(Arithmetic {
-                candidates,
-                bits: true,
-                why: format!("assumed from the device `{device}` and the formats {fa}, {fb}"),
+                declared: Some(accumulator),
+                chains: Vec::new(),
+                promote_every: meta.promote_every,
+                bound: model.inner,
+                why: "declared by `device_model`".into(),
             });
         }
-        let device = meta.device.as_deref().map_or("no `device`".to_string(), |d| format!("device `{d}`"));
-        let why = format!("assumed: f32 in any order ({device}, formats {fa}, {fb}, no `device_model`)");
-        Ok(Arithmetic { candidates: vec![promoted(Inner::F32Sequential, meta.promote_every)], bits: false, why })
+        let promote_every = meta.promote_every;
+        if fa.is_integer() && fb.is_integer() {
+            let why = "integer operands: exact sums or f32 ones of dequantized values, scales in any order; bits alone are judged with \
+                       `device_model` = int32";
+            let (chains, bound) = (vec![Chain::Int32], Inner::AnyOrder);
+            return Ok(Arithmetic { declared: None, chains, promote_every, bound, why: why.into() });
+        }
+        // The factors that meet: weights are dequantized to the format of the activations.
+        let plan = Plan::of(job);
+        let (fa, fb) = plan.ok().and_then(|p| p.problems().next().map(|p| (p.a.format, p.b.format))).unwrap_or((fa, fb));
+        let known = meta.device.as_deref().and_then(|d| Some((d, architecture(d)?)));
+        let every: Vec<&'static str> = table::MODELS.iter().map(|m| m.name).filter(|n| !n.ends_with("_f16")).collect();
+        let names: &[&'static str] = known.map_or(&every, |k| k.1);
+        let (chains, first) = chains(names, fa, fb);
+        let (bound, why) = match (known, first) {
+            (Some((device, _)), Some(name)) => {
+                (Inner::AnyOf(MmaModel { name }), format!("assumed from the device `{device}` and the formats {fa}, {fb}"))
+            }
+            _ => {
+                let device = meta.device.as_deref().map_or("no `device`".to_string(), |d| format!("device `{d}`"));
+                let bound = if first.is_some() || chains.len() > F32.len() { Inner::AnyUnit } else { Inner::AnyOrder };
+                (bound, format!("assumed: every unit that takes the formats ({device}, formats {fa}, {fb}, no `device_model`)"))
+            }
+        };
+        Ok(Arithmetic { declared: None, chains, promote_every, bound, why })
+    }
+
+    /// Every chain with every promotion that kernels make of sums of `k` products.
+    pub fn promoted(&self, k: usize) -> Vec<(Chain, Option<Promote>)> {
+        let mut all = Vec::new();
+        let of = |chain: &Chain| match (self.promote_every, chain) {
+            (_, Chain::Int32 | Chain::Exact) => vec![None],
+            (Some(n), Chain::Unit(_) | Chain::Widened(..)) => vec![Some(Promote::f32(n))],
+            (_, Chain::Unit(_) | Chain::Widened(..)) => promotions(&PROMOTIONS, k),
+            _ => promotions(&TILES, k),
+        };
+        // Every chain as it is, and as it usually is, before what is rare.
+        let each: Vec<(Chain, Vec<Option<Promote>>)> = self.chains.iter().map(|c| (*c, of(c))).collect();
+        for nth in 0..=PROMOTIONS.len() {
+            all.extend(each.iter().filter_map(|(chain, promotions)| Some((*chain, *promotions.get(nth)?))));
+        }
+        all
     }
 }
 
-/// One way in which the arithmetic may have gone: its name, and the bits it gives.
-pub struct Variant {
-    pub accumulator: Accumulator,
-    /// `hopper_wgmma@128, b first`.
-    pub name: String,
-    pub output: Output,
+fn promotions(every: &[usize], k: usize) -> Vec<Option<Promote>> {
+    std::iter::once(None).chain(every.iter().filter(|n| **n < k).map(|n| Some(Promote::f32(*n)))).collect()
 }
 
-/// The value of a sum and the scales of a and b.
-type Scaling = fn(f32, f32, f32) -> f32;
+/// f32 without a tensor core.
+const F32: [Chain; 3] = [Chain::Sequential, Chain::Pairwise, Chain::Exact];
 
-/// The orders in which scales meet a sum that has one scale of each side.
-const ORDERS: [(&str, Scaling); 3] =
-    [("", |p, a, b| p * a * b), (", b first", |p, a, b| p * b * a), (", scales first", |p, a, b| p * (a * b))];
-
-/// What an accumulator gives, with the scales in every order (in that of its own where it is `ordered`), handed to `see` one by one
-/// until it returns true. Errors: those of the device model (operands it has no kernel for).
-pub fn variants(
-    job: &Job,
-    accumulator: Accumulator,
-    ordered: bool,
-    see: &mut dyn FnMut(Variant) -> Result<bool>,
-) -> Result<bool> {
-    let job = Job { accumulator: Some(accumulator), ..job.clone() };
-    let plan = Plan::of(&job)?;
-    let first = plan.problems().next();
-    let scales = |o: &Operand| matches!(o, Operand::Quantized(q) if q.global_scale_inv().is_none());
-    let unblocked = first.is_some_and(|p| !p.a.has_blocks() && !p.b.has_blocks());
-    let simple = job.op == Op::Gemm && plan.kind == Kind::Scaled && unblocked && scales(&job.operands.a[0]);
-    if !simple || !job.operands.b.as_ref().is_some_and(scales) {
-        // Scales meet sums block by block, in either order; elsewhere the model has one.
-        let orders = [(ScaleOrder::SumFirst, ""), (ScaleOrder::ScalesFirst, ", scales first")];
-        let all = &orders[..if unblocked { 1 } else { 2 }];
-        for (scale_order, label) in all.iter().filter(|o| !ordered || unblocked || o.0 == accumulator.scale_order) {
-            let ordered = Accumulator { scale_order: *scale_order, ..accumulator };
-            let output = product::run(&Job { accumulator: Some(ordered), ..job.clone() })?;
-            if see(Variant { accumulator: ordered, name: format!("{}{label}", plain(accumulator)), output })? {
-                return Ok(true);
+/// The chains of these instructions and those of f32; the first instruction that takes the formats as they are.
+fn chains(names: &[&'static str], fa: Format, fb: Format) -> (Vec<Chain>, Option<&'static str>) {
+    let mut units: Vec<Unit> = Vec::new();
+    let mut chains = Vec::new();
+    let mut first = None;
+    for name in names {
+        if let Ok(unit) = table::find(name).and_then(|m| m.unit(fa, fb)) {
+            first = first.or(Some(*name));
+            if !units.contains(&unit) {
+                units.push(unit);
+                chains.push(Chain::Unit(name));
             }
         }
-        return Ok(false);
     }
-    // The sums once, then every order of the two scales.
-    let sums = match product::run(&unscaled(&job)?)?.parts.remove(0).d {
-        Data::High(t) => t,
-        Data::Quantized(_) => unreachable!("asked for f32"),
-    };
-    let p = plan.problems().next().expect("a gemm is one problem");
-    for (label, order) in ORDERS {
-        let value = |i: usize| {
-            let (row, col) = (i / plan.cols, i % plan.cols);
-            let y = order(sums.data()[i], p.a.scale_inv(row, 0), p.b.scale_inv(col, 0));
-            crate::model::accumulate::canonical(plan.bias.map_or(y, |bias| y + bias[col]))
-        };
-        let output = store(&job, &plan, (0..plan.rows * plan.cols).map(value).collect())?;
-        if see(Variant { accumulator, name: format!("{accumulator}{label}"), output })? {
-            return Ok(true);
+    // FP8 values are f16 values: an f16 instruction takes them widened.
+    if fa.is_fp8() && fb.is_fp8() {
+        let mut widened: Vec<Unit> = Vec::new();
+        for name in names {
+            if let Ok(unit) = table::find(name).and_then(|m| m.unit(Format::F16, Format::F16))
+                && !widened.contains(&unit)
+            {
+                widened.push(unit);
+                chains.push(Chain::Widened(name, Format::F16));
+            }
         }
     }
-    Ok(false)
-}
-
-/// In the order that needs no name.
-fn plain(accumulator: Accumulator) -> Accumulator {
-    Accumulator { scale_order: ScaleOrder::SumFirst, ..accumulator }
-}
-
-/// The same product with every scale 1, in f32, without bias.
-fn unscaled(job: &Job) -> Result<Job> {
-    let plain = |o: &Operand| match o {
-        Operand::Quantized(q) => {
-            let parts = q.clone().into_parts();
-            let tensor =
-                QTensorParts { granularity: Granularity::Tensor, scale_format: Format::F32, scale_inv: vec![1.0], ..parts };
-            QTensor::new(tensor).map(Operand::Quantized)
-        }
-        other => Ok(other.clone()),
-    };
-    let mut job = job.clone();
-    job.operands.a = job.operands.a.iter().map(plain).collect::<Result<_>>()?;
-    job.operands.b = job.operands.b.as_ref().map(plain).transpose()?;
-    job.operands.bias = None;
-    job.out = OutSpec::High(Format::F32);
-    Ok(job)
+    chains.extend(F32);
+    (chains, first)
 }
 
 fn format(operand: &Operand) -> Format {
@@ -153,24 +134,47 @@ fn format(operand: &Operand) -> Format {
     }
 }
 
-/// The device model of FP8 products on a GPU that is named as its driver names it: those that were checked on hardware.
-fn architecture(device: &str) -> Option<&'static str> {
+/// The instructions of a GPU that is named as its driver names it, the one with the widest bound first.
+fn architecture(device: &str) -> Option<&'static [&'static str]> {
     let device = device.to_ascii_uppercase();
     let words: Vec<&str> = device.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
     let any = |names: &[&str]| words.iter().any(|w| names.contains(w));
+    // GeForce: RTX and a number of its generation; `RTX 2000 Ada` is none of these.
+    let geforce = |series: &str| {
+        let number = |w: &&str| w.len() >= 4 && w.starts_with(series) && w[..4].bytes().all(|c| c.is_ascii_digit());
+        any(&["RTX"]) && !any(&["ADA", "BLACKWELL", "QUADRO", "PRO"]) && words.iter().any(number)
+    };
+    const HOPPER: &[&str] = &["hopper_wgmma", "hopper_mma"];
     if any(&["H100", "H200", "H800", "H20", "GH200", "HOPPER", "SM_90", "SM_90A"]) {
-        return Some("hopper_wgmma");
+        return Some(HOPPER);
     }
-    let rtx40 = words.iter().any(|w| w.len() >= 4 && w.starts_with("40") && w[..4].chars().all(|c| c.is_ascii_digit()));
-    if any(&["L4", "L40", "L40S", "ADA", "SM_89"]) || (any(&["RTX"]) && rtx40) {
-        return Some("ada_mma");
+    if any(&["L4", "L40", "L40S", "L20", "ADA", "SM_89"]) || geforce("40") {
+        return Some(&["ada_mma"]);
+    }
+    if any(&["B200", "B100", "GB200", "B300", "GB300", "SM_100", "SM_100A", "SM_103", "SM_103A"]) {
+        return Some(&["blackwell_tcgen05", "hopper_mma"]);
+    }
+    if any(&["SM_120", "SM_120A"]) || geforce("50") || (any(&["RTX"]) && any(&["BLACKWELL"])) {
+        return Some(&["blackwell_mma"]);
+    }
+    if any(&["A100", "A800", "A10", "A10G", "A30", "A40", "A16", "A2", "A4000", "A4500", "A5000", "A5500", "A6000", "AMPERE"])
+        || any(&["SM_80", "SM_86", "SM_87"])
+        || geforce("30")
+    {
+        return Some(&["ampere_mma"]);
+    }
+    if any(&["T4", "TURING", "SM_75"]) || geforce("20") || any(&["QUADRO"]) && any(&["RTX"]) {
+        return Some(&["turing_mma"]);
+    }
+    if any(&["V100", "V100S", "GV100", "VOLTA", "SM_70"]) {
+        return Some(&["volta_mma"]);
     }
     None
 }
 
 #[cfg(test)]
 mod tests {
-    use super::architecture;
+    use super::*;
 
     #[test]
     fn devices_by_the_names_of_their_drivers() {
@@ -180,15 +184,42 @@ mod tests {
             ("NVIDIA GH200 480GB", Some("hopper_wgmma")),
             ("sm_90a", Some("hopper_wgmma")),
             ("NVIDIA L40S", Some("ada_mma")),
+            ("NVIDIA L4", Some("ada_mma")),
             ("NVIDIA RTX 6000 Ada Generation", Some("ada_mma")),
             ("NVIDIA GeForce RTX 4090", Some("ada_mma")),
-            ("NVIDIA GeForce RTX 3090", None),
-            ("NVIDIA A100-SXM4-40GB", None),
-            ("NVIDIA B200", None),
+            ("NVIDIA GeForce RTX 3090", Some("ampere_mma")),
+            ("NVIDIA A100-SXM4-40GB", Some("ampere_mma")),
+            ("NVIDIA A10G", Some("ampere_mma")),
+            ("NVIDIA RTX A6000", Some("ampere_mma")),
+            ("Tesla T4", Some("turing_mma")),
+            ("NVIDIA GeForce RTX 2080 Ti", Some("turing_mma")),
+            ("Quadro RTX 5000", Some("turing_mma")),
+            ("Tesla V100-SXM2-16GB", Some("volta_mma")),
+            ("NVIDIA B200", Some("blackwell_tcgen05")),
+            ("NVIDIA GeForce RTX 5090", Some("blackwell_mma")),
+            ("NVIDIA RTX PRO 6000 Blackwell Server Edition", Some("blackwell_mma")),
             ("Intel(R) Xeon(R) Platinum", None),
+            ("AMD Instinct MI300X", None),
             ("", None),
         ] {
-            assert_eq!(architecture(device), model, "{device}");
+            assert_eq!(architecture(device).map(|a| a[0]), model, "{device}");
         }
+    }
+
+    #[test]
+    fn chains_are_those_that_take_the_formats() {
+        let of = |names: &[&'static str], f| chains(names, f, f);
+        let (fp8, first) = of(&["hopper_wgmma", "hopper_mma"], Format::E4m3);
+        assert_eq!(first, Some("hopper_wgmma"));
+        // mma.sync reads f16 as wgmma does.
+        assert_eq!(
+            fp8[..3],
+            [Chain::Unit("hopper_wgmma"), Chain::Unit("hopper_mma"), Chain::Widened("hopper_wgmma", Format::F16)]
+        );
+        let (fp8, first) = of(&["ampere_mma"], Format::E5m2);
+        assert_eq!((fp8[0], first), (Chain::Widened("ampere_mma", Format::F16), None));
+        let (f16, _) = of(&["volta_mma"], Format::F16);
+        assert_eq!(f16, [&[Chain::Unit("volta_mma")][..], &F32].concat());
+        assert_eq!(of(&["volta_mma"], Format::Bf16), (F32.to_vec(), None));
     }
 }

@@ -1,15 +1,13 @@
 //! A bundle judged: its operands against the recipe, its result against the device model or the derived bound.
 
-use super::arithmetic::{Arithmetic, Variant, variants};
 use super::operand::{Codes, Side};
-use super::sample::first_rows;
-use super::{Bundle, Meta, Out, formula, recipes};
+pub use super::settle::{Settled, settle};
+use super::{Bundle, Out, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
-use crate::model::{Accumulator, Inner};
 use crate::op::{self, Act, Args64, Defined, Op};
 use crate::recipe::Recipe;
 use crate::{Error, Overflow, QTensor, Result, Rounding, Tensor, Zero};
@@ -236,9 +234,11 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
     };
     match (bundle.meta.op, &bundle.out.d) {
         (op, _) if is_product(op) => {
-            let Settled { accumulator, model, text } = settle(&bundle.meta, &built.job, &output)?;
+            let Settled { accumulator, model, text, fault, doubt } = settle(&bundle.meta, &built.job, &output)?;
             built.job.accumulator = Some(accumulator);
-            by(built, output, model, text)
+            let mut judged = by(built, output, model, text)?;
+            judged.judgements.iter_mut().for_each(|j| settled(&mut j.comparison, fault.as_deref(), doubt.as_deref()));
+            Ok(judged)
         }
         (Op::Cast | Op::CastTranspose, Data::Quantized(q)) if bundle.out.scale.is_none() && result_recipe(bundle).is_none() => {
             let x = bundle.a.high.as_ref().ok_or_else(|| Error::shape("operand a", "none", "values"))?;
@@ -265,6 +265,18 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
             by(built, output, Some(model), what)
         }
         _ => by(built, output, None, "f32 evaluation of the formula in any order, libm within its documented error".into()),
+    }
+}
+
+/// What the bits and the size of the errors say beside the bound.
+fn settled(c: &mut Comparison, fault: Option<&str>, doubt: Option<&str>) {
+    let after = |reason: &str| if reason.is_empty() { String::new() } else { format!("; {reason}") };
+    if let Some(fault) = fault {
+        c.reason = format!("{fault}{}", after(&c.reason));
+        c.verdict = Verdict::Fail;
+    } else if let (Some(doubt), Verdict::Pass | Verdict::Suspect) = (doubt, c.verdict) {
+        c.reason = format!("{doubt}{}", after(&c.reason));
+        c.verdict = Verdict::Suspect;
     }
 }
 
@@ -348,107 +360,7 @@ pub fn about_the_models_code(output: &Output, model: &Output) -> Result<Output> 
     Ok(output)
 }
 
-/// Which arithmetic a product's result is held to.
-pub struct Settled {
-    /// What the bound is derived from.
-    pub accumulator: Accumulator,
-    /// The bits the result has to have, where a model says.
-    pub model: Option<Output>,
-    pub text: String,
-}
-
-/// Finds the arithmetic among those that the metadata leave possible: the first whose bits the result has, else the nearest. Errors: a
-/// declared model that does not take the operands' formats.
-pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
-    let arithmetic = Arithmetic::of(meta, job)?;
-    let first = arithmetic.candidates[0];
-    if !arithmetic.bits {
-        return Ok(Settled { accumulator: first, model: None, text: format!("{first}: {}", arithmetic.why) });
-    }
-    let mut without = String::new();
-    let (mut candidates, mut ordered, mut told) = (arithmetic.candidates.clone(), false, false);
-    // A large product is computed whole by the arithmetic of its first rows alone.
-    if let Some((few, rows)) = first_rows(job, output)?
-        && let Some((count, v)) = nearest(&candidates, false, &few, &rows, &mut without)?
-    {
-        if count > 0 && meta.model.is_none() && within_f32(job, output)? {
-            return Ok(in_f32(first, &arithmetic.why));
-        }
-        (candidates, ordered, told) = (vec![v.accumulator], true, count == 0);
-    }
-    let mut best = nearest(&candidates, ordered, job, output, &mut without)?;
-    if told && best.as_ref().is_none_or(|b| b.0 > 0) {
-        // The first rows may be those of several arithmetics.
-        best = nearest(&arithmetic.candidates, false, job, output, &mut without)?;
-    }
-    let Some((count, v)) = best else {
-        let text = format!("{first}: {}; its bits are not modelled for these operands ({without})", arithmetic.why);
-        return Ok(Settled { accumulator: first, model: None, text });
-    };
-    // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
-    if count > 0 && meta.model.is_none() && within_f32(job, output)? {
-        return Ok(in_f32(first, &arithmetic.why));
-    }
-    let tried = arithmetic.candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let text = match count {
-        0 => format!("{}: {}, to the bit", v.name, arithmetic.why),
-        _ => format!("{}: {}; the nearest of {tried} with every order of the scales", v.name, arithmetic.why),
-    };
-    Ok(Settled { accumulator: v.accumulator, model: Some(v.output), text })
-}
-
-/// The accumulator whose bits the result has, or comes nearest to, with the number that differ. `None`: none has a kernel for these
-/// operands; `without` says why.
-fn nearest(
-    candidates: &[Accumulator],
-    ordered: bool,
-    job: &Job,
-    output: &Output,
-    without: &mut String,
-) -> Result<Option<(usize, Variant)>> {
-    let mut best: Option<(usize, Variant)> = None;
-    for candidate in candidates {
-        let found = variants(job, *candidate, ordered, &mut |v| {
-            let count = mismatches(&v.output, output)?;
-            if best.as_ref().is_none_or(|b| count < b.0) {
-                best = Some((count, v));
-            }
-            Ok(count == 0)
-        });
-        match found {
-            Ok(true) => break,
-            Ok(false) => {}
-            // Operands that no kernel of ours takes have a bound, but no bits.
-            Err(Error::Unsupported { why, .. }) => *without = why,
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(best)
-}
-
-/// More exact than the device's unit: summed in f32.
-fn in_f32(assumed: Accumulator, why: &str) -> Settled {
-    let text = format!("f32 in any order: within its bound, which is tighter than {assumed} ({why})");
-    Settled { accumulator: any_order(), model: None, text }
-}
-
-fn any_order() -> Accumulator {
-    Accumulator::new(Inner::F32Sequential)
-}
-
-/// Whether a product's result is within the bound of f32 sums in any order.
-fn within_f32(job: &Job, output: &Output) -> Result<bool> {
-    let o = &job.operands;
-    let (a, b) = (o.a.first().map(values).unwrap_or_default(), o.b.as_ref().map(values));
-    let bias = o.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
-    let ideal = op::define(job.op, &job.params, &Args64 { a, b, bias, offs: o.offs.clone(), ..Args64::default() })?;
-    let job = Job { accumulator: Some(any_order()), ..job.clone() };
-    let built = Built { job, exact: Vec::new(), ideal: vec![ideal], quantized: Vec::new(), source: None };
-    let judged = evidence::judge(&built, Backend::External, output, None)?;
-    Ok(judged.iter().all(|j| j.comparison.judged.improbable == 0 && j.comparison.verdict != Verdict::Fail))
-}
-
-/// Elements whose bits differ; an amax that differs is one more: codes alone may not tell which order its scales met in.
+/// Elements whose bits differ; an amax that differs is one more.
 fn mismatches(model: &Output, actual: &Output) -> Result<usize> {
     let amax = match (model.parts[0].amax, actual.parts[0].amax) {
         (Some(m), Some(a)) => usize::from(m.to_bits() != a.to_bits()),

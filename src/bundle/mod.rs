@@ -16,7 +16,7 @@ mod formula;
 pub mod metadata;
 pub mod operand;
 pub mod recipes;
-mod sample;
+pub mod settle;
 #[cfg(test)]
 mod tests;
 mod write;

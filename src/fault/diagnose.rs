@@ -8,6 +8,7 @@ use super::settings::{self, Gains};
 use super::{Class, Evidence, How, faults};
 use crate::Result;
 use crate::compare::Verdict;
+use crate::job::Job;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -106,6 +107,12 @@ fn better(a: &Tried, b: &Tried) -> std::cmp::Ordering {
 /// tried together with every other. Errors: the right kernel's on the job.
 pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>> {
     let started = Instant::now();
+    // Faults are tried on a kernel that runs: where an arithmetic is only assumed, on one of those that it allows.
+    let runs = evidence.job.accumulator.filter(|a| !a.inner.is_model()).map(|a| {
+        let accumulator = Some(a.runnable());
+        Job { accumulator, ..evidence.job.clone() }
+    });
+    let evidence = Evidence { job: runs.as_ref().unwrap_or(evidence.job), ..evidence };
     let scene = Scene::new(evidence)?;
     let clean = scene.clean_fit();
     let failed = evidence.judged.iter().any(|j| j.comparison.verdict == Verdict::Fail);

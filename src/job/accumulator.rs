@@ -13,6 +13,20 @@ pub enum Inner {
     Mma(MmaModel),
     /// Integer products, exact, wrapping in 32 bits.
     Int32,
+    /// An assumption, no model: f32 sums that round to nearest, in any order, split and joined in any way.
+    AnyOrder,
+    /// An assumption: [`Inner::AnyOrder`], or block steps of this instruction over the products in any order, split in any way, the parts
+    /// added in f32. Where the instruction does not take the formats, [`Inner::AnyOrder`].
+    AnyOf(MmaModel),
+    /// An assumption: [`Inner::AnyOf`] any instruction of the table with an f32 accumulator.
+    AnyUnit,
+}
+
+impl Inner {
+    /// Whether it has bits. What is only assumed of a kernel has a bound and no bits: running it is an error.
+    pub fn is_model(self) -> bool {
+        !matches!(self, Inner::AnyOrder | Inner::AnyOf(_) | Inner::AnyUnit)
+    }
 }
 
 /// Which tensor-core instruction is modelled; the parameters are in [`crate::model::table::MODELS`].
@@ -34,7 +48,7 @@ pub enum ScaleOrder {
 }
 
 /// How a product is accumulated, written `inner[@promote_every][+scales_first]`: `exact`, `f32_sequential`, `f32_pairwise`, `int32`
-/// or a device model's name, such as `hopper_wgmma@128`.
+/// or a device model's name, such as `hopper_wgmma@128`; or what is assumed of it: `f32_any_order`, `any_unit`, `any_hopper_wgmma`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accumulator {
     pub inner: Inner,

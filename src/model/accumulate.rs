@@ -7,7 +7,7 @@ use crate::{Format, Result};
 
 /// `Σ a[k]·b[k]` in f32 as `acc` accumulates it, k ascending from +0. `a` and `b` hold values of `fa` and `fb`, equally many; an
 /// empty sum is +0. A NaN result is 7fffffff (an f16 accumulator's: 7fff, widened). [`Inner::Int32`] rounds its wrapped integer to f32. Errors: formats that the
-/// accumulator does not take ([`Accumulator::check`]).
+/// accumulator does not take ([`Accumulator::check`]); an assumption, which has no bits.
 pub fn accumulate(acc: &Accumulator, fa: Format, fb: Format, a: &[f32], b: &[f32]) -> Result<f32> {
     acc.check(fa, fb)?;
     let Some(n) = acc.promote_every else {
@@ -31,6 +31,7 @@ fn inner(acc: &Accumulator, fa: Format, fb: Format, a: &[f32], b: &[f32]) -> Res
         Inner::F32Sequential => canonical(a.iter().zip(b).fold(0.0, |sum, (a, b)| a.mul_add(*b, sum))),
         Inner::F32Pairwise => canonical(pairwise(a, b)),
         Inner::Int32 => int32(a, b) as f32,
+        Inner::AnyOrder | Inner::AnyOf(_) | Inner::AnyUnit => return Err(acc.inner.no_bits()),
         Inner::Mma(m) => match table::find(m.name)?.unit(fa, fb)? {
             Unit::Step(s) => a.chunks(s.w).zip(b.chunks(s.w)).fold(0.0, |c, (a, b)| step(s, fa, fb, a, b, c)),
             Unit::Lowered(half) => {

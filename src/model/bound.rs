@@ -118,13 +118,21 @@ fn inner(acc: &Accumulator, k: usize, a: Factors, b: Factors) -> Result<Accumula
     Ok(match acc.inner {
         Inner::Int32 => Accumulation { relative_certain: 0.0, relative_probable_sd: 0.0, absolute: 0.0 },
         Inner::Exact => Accumulation { relative_certain: U32, relative_probable_sd: U32, absolute: per_rounding },
-        Inner::F32Sequential => {
+        Inner::F32Sequential | Inner::AnyOrder => {
             let roundings = k.saturating_sub(1) + inexact;
             nearest(roundings, (roundings as f64).sqrt() * U32)
         }
         Inner::F32Pairwise => {
             let depth = k.max(1).next_power_of_two().trailing_zeros() as usize + inexact;
             nearest(depth, (depth as f64).sqrt() * U32)
+        }
+        Inner::AnyOf(_) | Inner::AnyUnit => {
+            let any_order = inner(&Accumulator { inner: Inner::AnyOrder, ..*acc }, k, a, b)?;
+            let units = table::MODELS.iter().filter(|m| match acc.inner {
+                Inner::AnyOf(one) => m.name == one.name,
+                _ => !m.name.ends_with("_f16"),
+            });
+            units.filter_map(|m| m.unit(fa, fb).ok()).map(|u| in_any_order(u, k, a, b)).fold(any_order, widest)
         }
         Inner::Mma(m) => match table::find(m.name)?.unit(fa, fb)? {
             Unit::Step(s) => chain(s, k, a, b),
@@ -148,6 +156,28 @@ fn inner(acc: &Accumulator, k: usize, a: Factors, b: Factors) -> Result<Accumula
             }
         },
     })
+}
+
+/// What holds of both.
+fn widest(x: Accumulation, y: Accumulation) -> Accumulation {
+    Accumulation {
+        relative_certain: x.relative_certain.max(y.relative_certain),
+        relative_probable_sd: x.relative_probable_sd.max(y.relative_probable_sd),
+        absolute: x.absolute.max(y.absolute),
+    }
+}
+
+/// A unit's block steps over the products in any order, cut into parts of at least one step each that are added in f32.
+fn in_any_order(unit: Unit, k: usize, a: Factors, b: Factors) -> Accumulation {
+    let (step, a, b) = match unit {
+        Unit::Step(s) => (s, a, b),
+        // Every instruction adds in f32: that many parts are allowed for anyway.
+        Unit::Lowered(half) => (half, Factors { format: Format::F16, ..a }, Factors { format: Format::F16, ..b }),
+    };
+    let one = chain(step, k, a, b);
+    let parts = k.div_ceil(step.w);
+    // What underflows does so in all parts together as often as in one chain.
+    Accumulation { absolute: one.absolute * (1.0 + grown(parts, U32)), ..promoted(one, parts) }
 }
 
 /// ⌈k/W⌉ block steps, the first from c = 0.

@@ -146,3 +146,32 @@ fn subnormal_factors_enter_by_what_they_meet() {
         assert!(b.absolute > expected * 2f64.powi(-26), "{f}: {}", b.absolute);
     }
 }
+
+#[test]
+fn assumptions_have_a_bound_and_no_bits() {
+    let of = |name: &str, f| {
+        let acc: Accumulator = name.parse().unwrap();
+        accumulation_bound(&acc, 1024, read(f, &[1.0]), read(f, &[1.0])).unwrap().relative_certain
+    };
+    for f in [E4m3, F16, Bf16, F32] {
+        let any_order = of("f32_any_order", f);
+        assert!(any_order >= of("f32_sequential", f) && any_order >= of("f32_pairwise", f));
+        for m in MODELS.iter().filter(|m| !m.name.ends_with("_f16")) {
+            let one = of(&format!("any_{}", m.name), f);
+            assert!(any_order <= one && one <= of("any_unit", f), "{} {f}", m.name);
+            if m.unit(f, f).is_ok() {
+                assert!(of(m.name, f) < one, "{} {f}: splits cost something", m.name);
+            } else {
+                assert_eq!(one, any_order, "{} {f}: sums in f32 are all that is left", m.name);
+            }
+        }
+    }
+    for name in ["f32_any_order", "any_unit", "any_hopper_wgmma@128", "any_volta_mma_f16"] {
+        let acc: Accumulator = name.parse().unwrap();
+        assert_eq!(acc.to_string(), name);
+        assert!(!acc.inner.is_model() && acc.runnable().inner == Inner::F32Sequential);
+        assert!(accumulate(&acc, F16, F16, &[1.0], &[1.0]).unwrap_err().to_string().contains("no model with bits"));
+        acc.check(E4m3, F16).unwrap();
+    }
+    assert!("any_hopper".parse::<Accumulator>().unwrap_err().to_string().contains("any_hopper"));
+}

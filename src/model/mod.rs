@@ -24,8 +24,20 @@ pub use crate::job::{Accumulator, Inner, MmaModel, ScaleOrder};
 use crate::{Error, Format, Result};
 pub use bound::{Factors, accumulation_bound};
 
+impl Inner {
+    /// What running an assumption says.
+    pub(crate) fn no_bits(self) -> Error {
+        Error::unsupported(format!("accumulator {self}"), "it is an assumption with a bound, no model with bits: name a model")
+    }
+}
+
 impl Accumulator {
-    /// The names `FromStr` takes.
+    /// One arithmetic that this one allows: itself where it is a model, f32 in order where it is an assumption. For where something has
+    /// to be run.
+    pub fn runnable(self) -> Self {
+        if self.inner.is_model() { self } else { Self { inner: Inner::F32Sequential, ..self } }
+    }
+    /// The names `FromStr` takes, but for `any_` before a device model's.
     pub fn names() -> impl Iterator<Item = &'static str> {
         INNER.iter().map(|i| i.0).chain(table::MODELS.iter().map(|m| m.name))
     }
@@ -46,12 +58,18 @@ const INNER: &[(&str, Inner)] = &[
     ("f32_sequential", Inner::F32Sequential),
     ("f32_pairwise", Inner::F32Pairwise),
     ("int32", Inner::Int32),
+    ("f32_any_order", Inner::AnyOrder),
+    ("any_unit", Inner::AnyUnit),
 ];
+
+/// Before a device model's name: [`Inner::AnyOf`].
+const ANY: &str = "any_";
 
 impl std::fmt::Display for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Inner::Mma(m) => f.pad(m.name),
+            Inner::AnyOf(m) => f.pad(&format!("{ANY}{}", m.name)),
             _ => f.pad(INNER.iter().find(|i| i.1 == *self).expect("every other inner has a name").0),
         }
     }
@@ -80,12 +98,12 @@ impl std::str::FromStr for Accumulator {
                 (name, Some(n.ok_or_else(bad)?))
             }
         };
-        let inner = match INNER.iter().find(|i| i.0 == name) {
-            Some(i) => i.1,
-            None => match table::find(name) {
-                Ok(m) => Inner::Mma(MmaModel { name: m.name }),
-                Err(_) => return Err(Error::unknown("accumulator", name, Self::names())),
-            },
+        let model = |name| table::find(name).ok().map(|m| MmaModel { name: m.name });
+        let inner = match (INNER.iter().find(|i| i.0 == name), model(name), name.strip_prefix(ANY).and_then(model)) {
+            (Some(i), ..) => i.1,
+            (_, Some(m), _) => Inner::Mma(m),
+            (.., Some(m)) => Inner::AnyOf(m),
+            _ => return Err(Error::unknown("accumulator", name, Self::names())),
         };
         if inner == Inner::Int32 && promote_every.is_some() {
             return Err(Error::unsupported("int32 accumulation", "it is exact: there is nothing to promote"));

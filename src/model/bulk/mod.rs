@@ -108,7 +108,13 @@ impl Matrix {
     }
 }
 
-fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Result<()> {
+/// A chain of any block steps over the finite factors of `a` and `b`, as `T(W, F, O)` with F at least the fraction bits of a product.
+pub fn steps(step: Step, a: &Matrix, b: &Matrix, out: &mut [f32]) {
+    chain::sums(&mut wide::Wide::new(step, a.format, b.format), a.k.max(1), a, b, out);
+}
+
+/// The sums of all rows of `a` with all rows of `b`: [`tile`] of factors that are loaded.
+pub fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Result<()> {
     let promote = acc.promote_every.unwrap_or(a.k).min(a.k).max(1);
     let done = match acc.inner {
         Inner::F32Sequential => {
@@ -121,6 +127,7 @@ fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Result<()
         }
         Inner::Exact => ieee::exact(promote, a, b, out),
         Inner::Int32 => false,
+        Inner::AnyOrder | Inner::AnyOf(_) | Inner::AnyUnit => return Err(acc.inner.no_bits()),
         Inner::Mma(m) => {
             match table::find(m.name)?.unit(a.format, b.format)? {
                 Unit::Step(Step { w, f: 13, dest: Dest::F32 { fraction: 13 } }) => {

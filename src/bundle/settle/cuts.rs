@@ -1,0 +1,241 @@
+//! How kernels cut K into parts that are summed by themselves, and in which order the parts are added in f32.
+
+use std::ops::Range;
+
+/// The k of one part in the order in which its chain takes them: ascending ranges.
+pub type Run = Vec<Range<usize>>;
+
+/// A rule that cuts any K.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cut {
+    /// One part.
+    Whole,
+    /// `⌈tiles/parts⌉` tiles each, the last part short (cuBLASLt, CUTLASS's split-K).
+    Even { tile: usize, parts: usize },
+    /// Every part `⌊tiles/parts⌋` tiles, the first ones one more (stream-K, persistent kernels).
+    Balanced { tile: usize, parts: usize },
+    /// Every part `⌊tiles/parts⌋` tiles, the last one also what is left.
+    LongLast { tile: usize, parts: usize },
+    /// Tile t belongs to part `t mod parts` (Triton's split-K, sliced-K of warps).
+    Interleaved { tile: usize, parts: usize },
+    /// Two parts, cut here: what stream-K leaves of a tile of outputs.
+    At(usize),
+}
+
+/// Elements of a tile of K.
+const TILES: [usize; 6] = [128, 64, 32, 256, 16, 512];
+/// Parts that are tried: each up to 16, then the sizes that kernels take.
+const MANY: [usize; 8] = [18, 20, 24, 32, 48, 64, 96, 128];
+/// Where two parts may meet: multiples of this.
+const MEET: usize = 64;
+
+impl Cut {
+    /// The parts of `k` elements; none is empty.
+    pub fn parts(self, k: usize) -> Vec<Run> {
+        let contiguous = |tile: usize, count: &dyn Fn(usize, usize) -> usize, parts: usize| {
+            let tiles = k.div_ceil(tile);
+            let (mut all, mut from) = (Vec::new(), 0);
+            for s in 0..parts {
+                let to = (from + count(tiles, s) * tile).min(k);
+                if to > from {
+                    all.push(vec![from..to]);
+                }
+                from = to;
+            }
+            all
+        };
+        match self {
+            Cut::Whole => vec![vec![0..k]],
+            Cut::Even { tile, parts } => contiguous(tile, &|tiles, _| tiles.div_ceil(parts), parts),
+            Cut::Balanced { tile, parts } => {
+                contiguous(tile, &|tiles, s| tiles / parts + usize::from(s < tiles % parts), parts)
+            }
+            Cut::LongLast { tile, parts } => {
+                let rest = |tiles: usize| tiles - tiles / parts * (parts - 1);
+                contiguous(tile, &|tiles, s| if s + 1 == parts { rest(tiles) } else { tiles / parts }, parts)
+            }
+            Cut::Interleaved { tile, parts } => {
+                let part =
+                    |s: usize| -> Run { (s * tile..k).step_by(tile * parts).map(|from| from..k.min(from + tile)).collect() };
+                (0..parts).map(part).filter(|run| !run.is_empty()).collect()
+            }
+            Cut::At(at) => [0..at.min(k), at.min(k)..k].into_iter().filter(|r| !r.is_empty()).map(|r| vec![r]).collect(),
+        }
+    }
+
+    /// Every cut of `k` into two parts or more, each way of cutting once, the usual ones first.
+    pub fn all(k: usize) -> Vec<Cut> {
+        let counts = (2..=16).chain(MANY);
+        let mut all = Vec::new();
+        for parts in counts {
+            for tile in TILES.into_iter().filter(|tile| tile * 2 <= k && tile * parts < k + tile) {
+                all.push(Cut::Even { tile, parts });
+                all.push(Cut::Balanced { tile, parts });
+                all.push(Cut::LongLast { tile, parts });
+                all.push(Cut::Interleaved { tile, parts });
+            }
+        }
+        all.extend((MEET..k).step_by(MEET).map(Cut::At));
+        let mut seen = std::collections::HashSet::new();
+        all.into_iter().filter(|cut| Some(cut.parts(k)).filter(|p| p.len() > 1).is_some_and(|p| seen.insert(p))).collect()
+    }
+
+    /// `, split in 3 …`; nothing for one part.
+    pub fn words(self) -> String {
+        match self {
+            Cut::Whole => String::new(),
+            Cut::Even { tile, parts } => format!(", split in {parts} (⌈tiles/{parts}⌉ tiles of {tile} of K each)"),
+            Cut::Balanced { tile, parts } => format!(", split in {parts} (tiles of {tile} of K shared out evenly)"),
+            Cut::LongLast { tile, parts } => format!(", split in {parts} (tiles of {tile} of K, the rest to the last)"),
+            Cut::Interleaved { tile, parts } => format!(", split in {parts} (every {parts}th tile of {tile} of K)"),
+            Cut::At(at) => format!(", split in 2 at K = {at}"),
+        }
+    }
+}
+
+/// `n` elements of a run from its `from`-th on.
+pub fn slice(run: &Run, from: usize, n: usize) -> Run {
+    let (mut skip, mut left, mut out) = (from, n, Run::new());
+    for r in run {
+        let start = r.start + skip.min(r.len());
+        skip -= skip.min(r.len());
+        let end = r.end.min(start + left);
+        if end > start {
+            left -= end - start;
+            match out.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => out.push(start..end),
+            }
+        }
+    }
+    out
+}
+
+/// Elements of a run.
+pub fn len(run: &Run) -> usize {
+    run.iter().map(ExactSizeIterator::len).sum()
+}
+
+/// In which order parts are added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// One after the other, in this order.
+    Order(Vec<usize>),
+    /// Neighbours, then neighbours of the sums.
+    Tree,
+    /// The first half with the second, again and again.
+    Halves,
+    /// (a + b) + (c + d).
+    Pairs([usize; 4]),
+}
+
+impl Join {
+    /// Every order of up to four parts; of more: ascending, descending, the first last, both trees.
+    pub fn all(parts: usize) -> Vec<Join> {
+        let ascending: Vec<usize> = (0..parts).collect();
+        if parts <= 2 {
+            return vec![Join::Order(ascending)];
+        }
+        let mut all = vec![Join::Order(ascending.clone())];
+        if parts <= 4 {
+            let mut orders = vec![vec![]];
+            for _ in 0..parts {
+                orders = orders
+                    .into_iter()
+                    .flat_map(|o: Vec<usize>| {
+                        (0..parts).filter(|p| !o.contains(p)).map(|p| [&o[..], &[p]].concat()).collect::<Vec<_>>()
+                    })
+                    .collect();
+            }
+            // The first two commute.
+            all.extend(orders.into_iter().filter(|o| o[0] < o[1] && *o != ascending).map(Join::Order));
+            if parts == 4 {
+                all.extend([[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 1, 2]].map(Join::Pairs));
+            }
+            return all;
+        }
+        all.push(Join::Order((0..parts).rev().collect()));
+        all.push(Join::Order((1..parts).chain([0]).collect()));
+        all.extend([Join::Tree, Join::Halves]);
+        all
+    }
+
+    /// The sum; `after` is what becomes of every partial sum (itself, or a rounding that does not belong there).
+    pub fn sum(&self, parts: &[f32], after: impl Fn(f32) -> f32) -> f32 {
+        match self {
+            Join::Order(order) => order[1..].iter().fold(parts[order[0]], |sum, p| after(sum + parts[*p])),
+            Join::Pairs([a, b, c, d]) => after(after(parts[*a] + parts[*b]) + after(parts[*c] + parts[*d])),
+            Join::Tree => {
+                let mut level = parts.to_vec();
+                while level.len() > 1 {
+                    level = level.chunks(2).map(|p| if p.len() == 2 { after(p[0] + p[1]) } else { p[0] }).collect();
+                }
+                level[0]
+            }
+            Join::Halves => {
+                let mut level = parts.to_vec();
+                while level.len() > 1 {
+                    let half = level.len().div_ceil(2);
+                    for i in half..level.len() {
+                        level[i - half] = after(level[i - half] + level[i]);
+                    }
+                    level.truncate(half);
+                }
+                level[0]
+            }
+        }
+    }
+
+    /// `, parts added …`; nothing where there is one order.
+    pub fn words(&self, parts: usize) -> String {
+        match self {
+            _ if parts <= 2 => String::new(),
+            Join::Order(o) if o.is_sorted() => ", parts added ascending".into(),
+            Join::Order(o) => format!(", parts added in the order {o:?}"),
+            Join::Tree | Join::Halves | Join::Pairs(_) => ", parts added as a tree".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cut_holds_every_k_once() {
+        for k in [1, 31, 96, 640, 768, 1000, 5760] {
+            for cut in Cut::all(k).into_iter().chain([Cut::Whole]) {
+                let parts = cut.parts(k);
+                let mut all: Vec<usize> = parts.iter().flatten().flat_map(Clone::clone).collect();
+                all.sort_unstable();
+                assert!(all.iter().copied().eq(0..k), "{cut:?} of {k}: {parts:?}");
+                assert!(parts.iter().all(|p| len(p) > 0) && (cut == Cut::Whole || parts.len() > 1), "{cut:?} of {k}");
+            }
+        }
+        // cuBLASLt's of 5760 in four: tiles of 128 are 45, so 12 each and the last 9.
+        assert_eq!(
+            Cut::Even { tile: 128, parts: 4 }.parts(5760),
+            [vec![0..1536], vec![1536..3072], vec![3072..4608], vec![4608..5760]]
+        );
+        assert_eq!(Cut::Balanced { tile: 128, parts: 4 }.parts(5760)[1], [1536..2944]);
+        assert_eq!(Cut::Interleaved { tile: 32, parts: 2 }.parts(100), [vec![0..32, 64..96], vec![32..64, 96..100]]);
+    }
+
+    #[test]
+    fn slices_of_runs_are_joined_where_they_touch() {
+        let run = vec![0..32, 64..96, 96..100];
+        assert_eq!(slice(&run, 16, 32), [16..32, 64..80]);
+        assert_eq!(slice(&run, 40, 100), [72..100]);
+        assert_eq!(len(&run), 68);
+    }
+
+    #[test]
+    fn orders_differ_and_sum_as_they_say() {
+        assert_eq!((Join::all(2).len(), Join::all(3).len(), Join::all(4).len(), Join::all(5).len()), (1, 3, 15, 5));
+        let parts = [1.0f32, 1e8, -1e8, 3.0, 0.5];
+        let sums: Vec<f32> = Join::all(5).iter().map(|j| j.sum(&parts, |x| x)).collect();
+        let tree = |p: &[f32]| (p[0] + p[1]) + (p[2] + p[3]) + p[4];
+        let halves = |p: &[f32]| ((p[0] + p[3]) + p[2]) + (p[1] + p[4]);
+        assert_eq!(sums, [3.5, 1.0, 1.0 + 3.5, tree(&parts), halves(&parts)]);
+    }
+}

@@ -1,0 +1,221 @@
+//! Which arithmetic a product's result is held to, where several are right.
+//!
+//! A model that is *declared* is one arithmetic: scales in any order, a bias added or fused, and every bit decides. A model that is
+//! *assumed* from the device is a set of right arithmetics: chains of every instruction that takes the formats ([`ways`]), promoted at the
+//! intervals that kernels take, K cut into parts that are added in f32 ([`cuts`]), scales and bias in every order. Then
+//!
+//! | the result | verdict |
+//! |---|---|
+//! | has every bit of one of them | pass |
+//! | has an element outside the certain bound of that device in any order | fail |
+//! | has every bit of a known wrong arithmetic ([`wrong`]) | fail |
+//! | has the bits of a right one all around an element that is not near it ([`torn`]) | fail |
+//! | has a larger error, in distribution, than any right arithmetic of the device makes on these data ([`spread`]) | suspect |
+//! | else | pass, by the bound |
+//!
+//! [`Settled::text`] says which of these it was.
+
+pub mod cuts;
+#[cfg(test)]
+mod emulated;
+pub mod region;
+pub mod search;
+mod spread;
+#[cfg(test)]
+mod tests;
+mod torn;
+pub mod ways;
+mod wrong;
+
+use super::Meta;
+use super::arithmetic::Arithmetic;
+use crate::assay::Built;
+use crate::assay::{Judgement, evidence};
+use crate::compare::Verdict;
+use crate::job::{Job, Operand, Output};
+use crate::kernel::Backend;
+use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
+use crate::op::{self, Args64};
+use crate::{Error, Result};
+use cuts::Cut;
+use ndarray::Array2;
+use search::{Case, Way, Ways};
+use ways::{Chain, Promote, Scales};
+
+/// Which arithmetic a product's result is held to.
+pub struct Settled {
+    /// What the bound is derived from.
+    pub accumulator: Accumulator,
+    /// The bits the result has to have, where a model says. A known wrong arithmetic is held to the nearest right one.
+    pub model: Option<Output>,
+    pub text: String,
+    /// Why it fails although every element is inside its bound.
+    pub fault: Option<String>,
+    /// Why it is suspect although every element is inside its bound.
+    pub doubt: Option<String>,
+}
+
+impl Settled {
+    fn plain(accumulator: Accumulator, model: Option<Output>, text: String) -> Self {
+        Self { accumulator, model, text, fault: None, doubt: None }
+    }
+}
+
+/// Finds the arithmetic among those that the metadata leave possible. Errors: a declared model that does not take the operands' formats.
+pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
+    let job = runnable(job);
+    let arithmetic = Arithmetic::of(meta, &job)?;
+    let without = |why: String| {
+        let accumulator = arithmetic.declared.unwrap_or(Accumulator::new(arithmetic.bound));
+        let text = format!("{accumulator}: {}; its bits are not modelled for these operands ({why})", arithmetic.why);
+        Ok(Settled::plain(accumulator, None, text))
+    };
+    let settled = Case::of(&job, output).and_then(|case| match arithmetic.declared {
+        Some(accumulator) => declared(&case, accumulator, &arithmetic.why),
+        None => assumed(&case, &arithmetic, output),
+    });
+    match settled {
+        // Operands that no kernel of ours takes have a bound, but no bits.
+        Err(Error::Unsupported { why, .. }) => without(why),
+        settled => settled,
+    }
+}
+
+/// With an accumulator that operands of its kind take.
+fn runnable(job: &Job) -> Job {
+    let integer = |o: &Operand| match o {
+        Operand::Quantized(q) => q.format().is_integer(),
+        Operand::Dynamic(d) => d.recipe().format.is_integer(),
+        _ => false,
+    };
+    let both = job.operands.a.first().is_some_and(integer) && job.operands.b.as_ref().is_some_and(integer);
+    let inner = if both { Inner::Int32 } else { Inner::F32Sequential };
+    Job { accumulator: Some(Accumulator::new(inner)), ..job.clone() }
+}
+
+/// One arithmetic, to the bit.
+fn declared(case: &Case, accumulator: Accumulator, why: &str) -> Result<Settled> {
+    let integers = matches!(case.plan.accumulator.inner, Inner::Int32);
+    if integers != (accumulator.inner == Inner::Int32) {
+        let why = if integers { "an integer product accumulates in int32" } else { "int32 sums are of integers" };
+        return Err(Error::unsupported(accumulator.to_string(), why));
+    }
+    let chain = Chain::of(accumulator.inner).ok_or_else(|| Error::unsupported(accumulator.to_string(), "it has no bits"))?;
+    let chains = vec![(chain, accumulator.promote_every.map(Promote::f32))];
+    let ways = Ways { chains, cuts: vec![Cut::Whole], endings: case.endings(false) };
+    if let Some(way) = case.find(&ways, usize::MAX)? {
+        return exactly(case, &way, accumulator.inner, why);
+    }
+    let Some(way) = case.nearest(&ways)? else {
+        return Ok(Settled::plain(accumulator, None, format!("{accumulator}: {why}; there is nothing to compare")));
+    };
+    let text = format!("{}: {why}; the nearest with every order of the scales", way.words());
+    Ok(Settled::plain(near(&way, accumulator.inner), Some(case.output(&way)?), text))
+}
+
+/// Every bit is that of `way`.
+fn exactly(case: &Case, way: &Way, any: Inner, why: &str) -> Result<Settled> {
+    let model = case.output(way)?;
+    Ok(Settled::plain(near(way, any), Some(model), format!("{}: {why}, to the bit", way.words())))
+}
+
+/// What the bound of `way` is derived from: itself, or `any` where it is not one chain of K.
+fn near(way: &Way, any: Inner) -> Accumulator {
+    let promote_every = way.promote.map(|p| p.every);
+    let scales_first = way.ending.blocks.is_some_and(|b| b.scales == Scales::Both);
+    let scale_order = if scales_first { ScaleOrder::ScalesFirst } else { ScaleOrder::SumFirst };
+    match (way.cut, way.chain, way.chain.inner()) {
+        (_, Chain::Widened(..), _) | (_, _, None) => Accumulator::new(Inner::AnyUnit),
+        (Cut::Whole, _, Some(inner)) => Accumulator { inner, promote_every, scale_order },
+        (_, Chain::Unit(name), _) => Accumulator::new(Inner::AnyOf(MmaModel { name })),
+        (_, Chain::Int32, _) => Accumulator::new(any),
+        _ => Accumulator::new(Inner::AnyOrder),
+    }
+}
+
+/// One of a set of right arithmetics, or none.
+fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Settled> {
+    let k = case.k();
+    let whole = Ways { chains: arithmetic.promoted(k), cuts: vec![Cut::Whole], endings: case.endings(false) };
+    let split = Ways { cuts: Cut::all(k), endings: case.endings(true), ..whole.clone() };
+    for ways in [&whole, &split] {
+        if let Some(way) = case.find(ways, usize::MAX)? {
+            return exactly(case, &way, arithmetic.bound, &arithmetic.why);
+        }
+    }
+    let ideal =
+        Built { ideal: vec![ideal(case.job)?], job: case.job.clone(), exact: Vec::new(), quantized: Vec::new(), source: None };
+    let by = |inner: Inner| -> Result<Judgement> {
+        let job = Job { accumulator: Some(Accumulator::new(inner)), ..case.job.clone() };
+        let built = Built { job, ideal: ideal.ideal.clone(), exact: Vec::new(), quantized: Vec::new(), source: None };
+        Ok(evidence::judge(&built, Backend::External, output, None)?.remove(0))
+    };
+    let passes = |j: &Judgement| j.comparison.judged.improbable == 0 && j.comparison.verdict != Verdict::Fail;
+    let wide = by(arithmetic.bound)?;
+    // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
+    let tight = if arithmetic.bound == Inner::AnyOrder { None } else { Some(by(Inner::AnyOrder)?) };
+    let tight = tight.filter(passes);
+    let nearest = || {
+        case.nearest(&Ways {
+            chains: whole.chains.iter().take(arithmetic.chains.len() * 2).copied().collect(),
+            ..whole.clone()
+        })
+    };
+    let (accumulator, by_bound) = match &tight {
+        Some(_) => {
+            let text =
+                format!("f32 in any order: within its bound, which is tighter than {} ({})", arithmetic.bound, arithmetic.why);
+            (Accumulator::new(Inner::AnyOrder), text)
+        }
+        None => {
+            let accumulator = Accumulator::new(arithmetic.bound);
+            (accumulator, format!("{accumulator}: {}; no bits of a known arithmetic, by the bound", arithmetic.why))
+        }
+    };
+    let judged = tight.as_ref().unwrap_or(&wide);
+    let failed = |fault: Option<String>| -> Result<Settled> {
+        let Some(way) = nearest()? else { return Ok(Settled::plain(accumulator, None, by_bound.clone())) };
+        let text = format!("{}: {}; the nearest of those that are right", way.words(), arithmetic.why);
+        let text = fault.as_ref().map_or(text.clone(), |f| format!("{f}; {text}"));
+        let model = Some(case.output(&way)?);
+        Ok(Settled { fault, ..Settled::plain(near(&way, arithmetic.bound), model, text) })
+    };
+    if judged.comparison.verdict == Verdict::Fail {
+        return failed(None);
+    }
+    let mut doubt = None;
+    match wrong::find(case, arithmetic, &judged.bound)? {
+        Some((words, true)) => return failed(Some(format!("every bit is that of a wrong arithmetic: {words}"))),
+        Some((words, false)) => doubt = Some(format!("every bit is that of a wrong arithmetic, too few to be sure: {words}")),
+        None => {}
+    }
+    if let Some(way) = nearest()?
+        && let Some(words) = torn::find(case, &way, &by(Inner::AnyOrder)?.bound)?
+    {
+        return failed(Some(words));
+    }
+    let text = match (doubt.is_none(), spread::larger(case, arithmetic, &judged.bound)?) {
+        (true, spread::Size::Larger(words)) => {
+            doubt = Some(words);
+            by_bound
+        }
+        (_, spread::Size::Right(words)) => format!("{by_bound}; {words}"),
+        _ => by_bound,
+    };
+    let text = doubt.as_ref().map_or(text.clone(), |d| format!("{text}; {d}"));
+    Ok(Settled { doubt, ..Settled::plain(accumulator, None, text) })
+}
+
+/// The product in f64.
+fn ideal(job: &Job) -> Result<op::Defined> {
+    let values = |operand: &Operand| -> Array2<f64> {
+        match operand {
+            Operand::Quantized(q) => q.dequantize_fast(),
+            other => other.to_f64(),
+        }
+    };
+    let o = &job.operands;
+    let (a, b) = (o.a.first().map(values).unwrap_or_default(), o.b.as_ref().map(values));
+    let bias = o.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+    op::define(job.op, &job.params, &Args64 { a, b, bias, offs: o.offs.clone(), ..Args64::default() })
+}

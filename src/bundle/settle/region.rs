@@ -1,0 +1,207 @@
+//! The sums of parts of K for some rows and columns of a product, each chain computed once however many arithmetics ask for it.
+
+use super::cuts::{Run, len, slice};
+use super::ways::{Blocks, Chain, Meets, Promote};
+use crate::model::accumulate::{canonical, int32};
+use crate::model::bulk::{self, Matrix};
+use crate::model::gemm::corrected;
+use crate::model::product::{Kind, Plan, Problem, Side};
+use crate::model::{Accumulator, Inner};
+use crate::tensor::round_to;
+use crate::{Format, QTensor, Result};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Sums of all elements of a region, row-major.
+type Sums = Rc<Vec<f32>>;
+
+/// Rows `rows` of A and `cols` of B of one dense product.
+pub struct Region<'a> {
+    plan: &'a Plan<'a>,
+    problem: Problem<'a>,
+    pub rows: Range<usize>,
+    pub cols: Range<usize>,
+    a: Matrix,
+    b: Matrix,
+    finite: bool,
+    chains: HashMap<(Chain, Option<Promote>, Run), Sums>,
+}
+
+fn load(s: &Side, rows: Range<usize>) -> Matrix {
+    let mut values = vec![0.0; rows.len() * s.k];
+    for (row, out) in rows.clone().zip(values.chunks_mut(s.k.max(1))) {
+        s.fill(row, 0..s.k, out);
+    }
+    Matrix { format: s.format, rows: rows.len(), k: s.k, values }
+}
+
+/// The k of a run, in its order.
+fn gathered(m: &Matrix, run: &Run, format: Format) -> Matrix {
+    let k = len(run);
+    let mut values = Vec::with_capacity(m.rows * k);
+    for i in 0..m.rows {
+        let row = m.row(i);
+        run.iter().for_each(|r| values.extend_from_slice(&row[r.clone()]));
+    }
+    Matrix { format, rows: m.rows, k, values }
+}
+
+impl<'a> Region<'a> {
+    /// `rows` and `cols` are rows of the problem's A and B.
+    pub fn new(plan: &'a Plan<'a>, problem: Problem<'a>, rows: Range<usize>, cols: Range<usize>) -> Self {
+        let (a, b) = (load(problem.a, rows.clone()), load(problem.b, cols.clone()));
+        let finite = a.values.iter().chain(&b.values).all(|x| x.is_finite());
+        Self { plan, problem, rows, cols, a, b, finite, chains: HashMap::new() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len() * self.cols.len()
+    }
+
+    /// Length of its sums.
+    pub fn k(&self) -> usize {
+        self.a.k
+    }
+
+    /// Where element `i` of the region stands in the whole result.
+    pub fn at(&self, i: usize) -> usize {
+        let (row, col) = (self.rows.start + i / self.cols.len(), self.cols.start + i % self.cols.len());
+        let (row, col) = (row - self.problem.a_rows.start, col - self.problem.b_rows.start);
+        (self.problem.out_row + row) * self.plan.cols + col
+    }
+
+    /// What the sum of element `i` meets.
+    pub fn meets(&self, i: usize) -> Meets {
+        let p = &self.problem;
+        let (row, col) = (self.rows.start + i / self.cols.len(), self.cols.start + i % self.cols.len());
+        let global = |s: &Side| s.scales().and_then(QTensor::global_scale_inv);
+        let (ga, gb) = (global(p.a), global(p.b));
+        Meets {
+            a: p.a.scale_inv(row, 0),
+            b: p.b.scale_inv(col, 0),
+            scaled: p.a.scales().is_some() || p.b.scales().is_some(),
+            global: (ga.is_some() || gb.is_some()).then(|| ga.unwrap_or(1.0) * gb.unwrap_or(1.0)),
+            bias: self.plan.bias.map_or(0.0, |b| b[col - p.b_rows.start]),
+        }
+    }
+
+    /// The sums of every part. With `blocks` they are scaled: block by block along K.
+    pub fn parts(
+        &mut self,
+        chain: Chain,
+        promote: Option<Promote>,
+        parts: &[Run],
+        blocks: Option<Blocks>,
+    ) -> Result<Vec<Sums>> {
+        parts.iter().map(|run| self.part(chain, promote, run, blocks)).collect()
+    }
+
+    fn part(&mut self, chain: Chain, promote: Option<Promote>, run: &Run, blocks: Option<Blocks>) -> Result<Sums> {
+        let Some(blocks) = blocks else { return self.sum(chain, promote, run) };
+        let mut y = vec![0.0f32; self.len()];
+        let n = self.cols.len();
+        for block in self.problem.blocks() {
+            let inside: Run =
+                run.iter().map(|r| r.start.max(block.start)..r.end.min(block.end)).filter(|r| !r.is_empty()).collect();
+            if inside.is_empty() {
+                continue;
+            }
+            let sums = self.sum(chain, promote, &inside)?;
+            let s_b: Vec<f32> = self.cols.clone().map(|j| self.problem.b.scale_inv(j, block.start)).collect();
+            for (i, row) in self.rows.clone().enumerate() {
+                let s_a = self.problem.a.scale_inv(row, block.start);
+                for (j, s_b) in s_b.iter().enumerate() {
+                    let at = i * n + j;
+                    y[at] = blocks.add(y[at], sums[at], s_a, *s_b);
+                }
+            }
+        }
+        Ok(Rc::new(y))
+    }
+
+    /// The promoted sum of a run.
+    fn sum(&mut self, chain: Chain, promote: Option<Promote>, run: &Run) -> Result<Sums> {
+        let promote = promote.filter(|p| p.every < len(run) || p.main != Format::F32);
+        let key = (chain, promote, run.clone());
+        if let Some(sums) = self.chains.get(&key) {
+            return Ok(sums.clone());
+        }
+        let sums = match promote {
+            None => self.chain(chain, run)?,
+            Some(p) => {
+                let round = |x: f32| if p.main == Format::F32 { x } else { round_to(p.main, x) };
+                let mut main = vec![0.0f32; self.len()];
+                for from in (0..len(run)).step_by(p.every) {
+                    let chunk = self.sum(chain, None, &slice(run, from, p.every))?;
+                    for (main, c) in main.iter_mut().zip(chunk.iter()) {
+                        *main = round(*main + if p.chunks { round(*c) } else { *c });
+                    }
+                }
+                main.iter_mut().for_each(|x| *x = canonical(*x));
+                main
+            }
+        };
+        let sums = Rc::new(sums);
+        self.chains.insert(key, sums.clone());
+        Ok(sums)
+    }
+
+    fn chain(&self, chain: Chain, run: &Run) -> Result<Vec<f32>> {
+        let mut out = vec![0.0f32; self.len()];
+        if self.plan.kind == Kind::Integer {
+            self.integers(run, &mut out);
+            return Ok(out);
+        }
+        let as_read = |m: &Matrix| if let Chain::Widened(_, f) = chain { f } else { m.format };
+        let (a, b) = (gathered(&self.a, run, as_read(&self.a)), gathered(&self.b, run, as_read(&self.b)));
+        match chain {
+            Chain::Sixteen { format, fused } => {
+                for (out, x) in out.chunks_mut(b.rows.max(1)).zip((0..a.rows).map(|i| a.row(i))) {
+                    out.iter_mut().enumerate().for_each(|(j, out)| *out = sixteen(format, fused, x, b.row(j)));
+                }
+            }
+            Chain::Narrowed { .. } if !self.finite => out.fill(f32::NAN),
+            Chain::Narrowed { .. } => {
+                if let Some(step) = chain.step() {
+                    bulk::steps(step, &a, &b, &mut out);
+                }
+            }
+            _ => bulk::sums(&Accumulator::new(chain.inner().unwrap_or(Inner::Exact)), &a, &b, &mut out)?,
+        }
+        Ok(out)
+    }
+
+    /// Integer products with the terms of the zero points, rounded to f32. All of a run has one zero point a row.
+    fn integers(&self, run: &Run, out: &mut [f32]) {
+        let start = run.first().map_or(0, |r| r.start);
+        let (a, b) = (gathered(&self.a, run, self.a.format), gathered(&self.b, run, self.b.format));
+        let total = |x: &[f32]| x.iter().fold(0i32, |sum, x| sum.wrapping_add(*x as i32));
+        let sums_b: Vec<i32> = (0..b.rows).map(|j| total(b.row(j))).collect();
+        let integers = |m: &Matrix| m.values.iter().map(|x| *x as i32).collect::<Vec<i32>>();
+        let (xs, ws) = (integers(&a), integers(&b));
+        let k = a.k;
+        for (i, (row, out)) in self.rows.clone().zip(out.chunks_mut(b.rows.max(1))).enumerate() {
+            let (sum_a, zx) = (total(a.row(i)), self.problem.a.zero(row, start));
+            for (j, (col, out)) in self.cols.clone().zip(out).enumerate() {
+                let mut sum = 0;
+                bulk::int32(&xs[i * k..(i + 1) * k], &ws[j * k..(j + 1) * k], &mut sum);
+                debug_assert!(k > 64 || sum == int32(a.row(i), b.row(j)));
+                *out = corrected(sum, sum_a, sums_b[j], k, zx, self.problem.b.zero(col, start)) as f32;
+            }
+        }
+    }
+}
+
+/// `s ← RN16(a·b + s)`, or `s ← RN16(RN16(a·b) + s)`; the f32 in between holds a product of 8- and 16-bit floats exactly.
+fn sixteen(format: Format, fused: bool, a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).fold(0.0f32, |s, (a, b)| {
+        let product = f64::from(*a) * f64::from(*b);
+        let term = if fused { product } else { f64::from(round_to(format, product as f32)) };
+        let sum = term + f64::from(s);
+        match format {
+            Format::F16 => half::f16::from_f64(sum).to_f32(),
+            _ => half::bf16::from_f64(sum).to_f32(),
+        }
+    })
+}

@@ -1,0 +1,328 @@
+//! Finds the arithmetic that gives every bit of a result: cheap on a few elements, then on more, then on all.
+
+use super::cuts::{Cut, Join, Run};
+use super::region::Region;
+use super::ways::{Bias, Blocks, Chain, Ending, Extra, Promote, Scales, Store};
+use crate::job::{Data, Job, Output};
+use crate::model::accumulate::canonical;
+use crate::model::gemm::store;
+use crate::model::product::{Kind, Plan, Problem};
+use crate::{Error, Result};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+/// Elements that the first look is at.
+const FEW: usize = 32;
+/// Rows and columns of the regions that all elements are looked at in; a first one is smaller.
+const TILE: usize = 128;
+const FIRST: (usize, usize) = (8, 64);
+
+/// The operands and bits of one product.
+pub struct Case<'a> {
+    pub job: &'a Job,
+    pub plan: Plan<'a>,
+    pub store: Store,
+    /// Bits of the result, row-major; a NaN is `u32::MAX`.
+    pub bits: Vec<u32>,
+    pub amax: Option<f32>,
+}
+
+/// One arithmetic, whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Way {
+    pub chain: Chain,
+    pub promote: Option<Promote>,
+    pub cut: Cut,
+    pub join: Join,
+    pub ending: Ending,
+}
+
+impl Way {
+    pub fn words(&self) -> String {
+        let promote = self.promote.map_or(String::new(), Promote::words);
+        let parts = if self.cut == Cut::Whole { 1 } else { usize::MAX };
+        format!("{}{promote}{}{}{}", self.chain.words(), self.cut.words(), self.join.words(parts), self.ending.words())
+    }
+}
+
+/// What is tried: every combination.
+#[derive(Clone, Debug)]
+pub struct Ways {
+    pub chains: Vec<(Chain, Option<Promote>)>,
+    pub cuts: Vec<Cut>,
+    pub endings: Vec<Ending>,
+}
+
+impl<'a> Case<'a> {
+    /// Errors: operands that no kernel of ours multiplies, a result that is not one of the job's.
+    pub fn of(job: &'a Job, output: &Output) -> Result<Self> {
+        let plan = Plan::of(job)?;
+        let store =
+            Store::of(job).ok_or_else(|| Error::unsupported("a product", "it writes values, or codes by a given scale"))?;
+        let bits = match &output.parts[0].d {
+            Data::High(t) => t.data().iter().map(|x| store.float(*x)).collect::<Vec<u32>>(),
+            Data::Quantized(q) => q.codes().iter().map(|c| store.code(u32::from(*c))).collect(),
+        };
+        if bits.len() != plan.rows * plan.cols {
+            return Err(Error::shape("result of a product", format!("{} elements", bits.len()), plan.rows * plan.cols));
+        }
+        Ok(Self { job, plan, store, bits, amax: output.parts[0].amax })
+    }
+
+    /// The dense products that have elements.
+    pub fn problems(&self) -> Vec<Problem<'_>> {
+        self.plan.problems().filter(|p| p.a.k > 0 && !p.a_rows.is_empty() && !p.b_rows.is_empty()).collect()
+    }
+
+    /// Length of the longest sum.
+    pub fn k(&self) -> usize {
+        self.problems().iter().map(|p| p.a.k).max().unwrap_or(0)
+    }
+
+    /// Whether scales change along K.
+    pub fn blocked(&self) -> bool {
+        self.plan.problems().next().is_some_and(|p| match self.plan.kind {
+            Kind::Scaled => p.a.has_blocks() || p.b.has_blocks(),
+            _ => p.blocks().len() > 1,
+        })
+    }
+
+    /// Every right way from sums to values, the usual ones first; `parts` says whether there may be several parts.
+    pub fn endings(&self, parts: bool) -> Vec<Ending> {
+        let blocked = self.blocked();
+        let Some(p) = self.plan.problems().next() else { return Vec::new() };
+        let scaled = p.a.scales().is_some() || p.b.scales().is_some();
+        let integer = self.plan.kind == Kind::Integer;
+        let orders: Vec<(Scales, Option<Blocks>)> = if blocked {
+            // a's scale can wait where it does not change along K.
+            let late = |b: &Blocks| b.scales != Scales::Late || !p.a.has_blocks();
+            let mut all: Vec<Blocks> = Blocks::ALL.into_iter().filter(late).collect();
+            if integer {
+                all.sort_by_key(|b| (b.scales != Scales::Late, !b.fused));
+            }
+            all.into_iter().map(|b| (b.scales, Some(b))).collect()
+        } else if scaled {
+            [Scales::AFirst, Scales::BFirst, Scales::Both].map(|s| (s, None)).to_vec()
+        } else {
+            vec![(Scales::AFirst, None)]
+        };
+        let biases: &[(Bias, bool)] = match (self.plan.bias, integer, parts) {
+            (None, true, _) => &[(Bias::None, true), (Bias::None, false)],
+            (None, false, _) => &[(Bias::None, false)],
+            (Some(_), _, true) => &[(Bias::Added, false), (Bias::Fused, false), (Bias::First, false)],
+            (Some(_), _, false) => &[(Bias::Added, false), (Bias::Fused, false)],
+        };
+        let each: &[bool] = if parts && scaled && !blocked { &[false, true] } else { &[false] };
+        let mut all = Vec::new();
+        for (scales, blocks) in orders {
+            for each in each {
+                for (bias, plus_zero) in biases {
+                    let (each, bias, plus_zero) = (*each, *bias, *plus_zero);
+                    all.push(Ending { scales, blocks, each, bias, plus_zero, extra: Extra::default() });
+                }
+            }
+        }
+        all
+    }
+
+    /// A few elements of the result that say much: as many columns as a vector has lanes, in rows that are not zeros. `nth` looks elsewhere.
+    pub fn few(&self, nth: usize) -> Option<Region<'_>> {
+        let problems = self.problems();
+        let p = problems.get(nth * (problems.len() / 3).max(1) % problems.len().max(1))?;
+        let cols = FEW.min(p.b_rows.len());
+        let rows = (FEW / cols).clamp(1, p.a_rows.len());
+        let n = self.plan.cols;
+        let zeros = |row: usize, col: usize| {
+            let at = (p.out_row + row - p.a_rows.start) * n + col - p.b_rows.start;
+            self.bits[at..at + cols].iter().filter(|b| **b & 0x7fff_ffff == 0 || **b == u32::MAX).count()
+        };
+        let step = (p.a_rows.len() / 64).max(1);
+        let starts = (p.b_rows.start..=p.b_rows.end - cols).step_by(cols).collect::<Vec<_>>();
+        let col = starts[nth * 7 % starts.len()];
+        let last = p.a_rows.end - rows;
+        let candidates: Vec<usize> = (p.a_rows.start..=last).step_by(step).collect();
+        let turn = nth * candidates.len() / 3;
+        let row =
+            (0..candidates.len()).map(|i| candidates[(i + turn) % candidates.len()]).min_by_key(|row| zeros(*row, col))?;
+        Some(Region::new(&self.plan, p.clone(), row..row + rows, col..col + cols))
+    }
+
+    /// Regions that hold every element once, a small one first.
+    fn regions(&self) -> Vec<(Problem<'_>, Range<usize>, Range<usize>)> {
+        let mut all = Vec::new();
+        let cut = |r: &Range<usize>, by: usize| r.clone().step_by(by).map(|i| i..r.end.min(i + by)).collect::<Vec<_>>();
+        for p in self.problems() {
+            for rows in cut(&p.a_rows, TILE) {
+                all.extend(cut(&p.b_rows, TILE).into_iter().map(|cols| (p.clone(), rows.clone(), cols)));
+            }
+        }
+        all
+    }
+
+    /// The first of `ways` that gives every bit, or the first `most` elements of a large result. Errors: a model that does not take the
+    /// operands.
+    pub fn find(&self, ways: &Ways, most: usize) -> Result<Option<Way>> {
+        let Some(mut few) = self.few(0) else { return Ok(None) };
+        let cuts: Vec<(Cut, Vec<Run>)> = ways.cuts.iter().map(|c| (*c, c.parts(few.k()))).collect();
+        for (cut, runs) in &cuts {
+            for (chain, promote) in &ways.chains {
+                let alive = self.alive(&mut few, (*chain, *promote), *cut, runs, &ways.endings)?;
+                if !alive.is_empty()
+                    && let Some(way) = self.confirm(alive, most)?
+                {
+                    return Ok(Some(way));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Those that give every bit of a few elements.
+    fn alive(
+        &self,
+        few: &mut Region,
+        (chain, promote): (Chain, Option<Promote>),
+        cut: Cut,
+        runs: &[Run],
+        endings: &[Ending],
+    ) -> Result<Vec<Way>> {
+        let mut alive = Vec::new();
+        let several = runs.len() > 1;
+        let joins = Join::all(runs.len());
+        let mut of_blocks: Option<(Option<Blocks>, Vec<_>)> = None;
+        let mut parts = vec![0.0f32; runs.len()];
+        for ending in endings.iter().filter(|e| several || !(e.each || e.bias == Bias::First)) {
+            if of_blocks.as_ref().is_none_or(|o| o.0 != ending.blocks) {
+                of_blocks = Some((ending.blocks, few.parts(chain, promote, runs, ending.blocks)?));
+            }
+            let Some((_, sums)) = &of_blocks else { continue };
+            for join in &joins {
+                let same = (0..few.len()).all(|i| {
+                    parts.iter_mut().zip(sums).for_each(|(p, s)| *p = s[i]);
+                    let value = canonical(ending.value(&parts, join, &few.meets(i)));
+                    self.store.bits(value, ending.extra.truncated) == self.bits[few.at(i)]
+                });
+                if same {
+                    alive.push(Way { chain, promote, cut, join: join.clone(), ending: *ending });
+                }
+            }
+        }
+        Ok(alive)
+    }
+
+    /// The first of `ways`, which have one chain and one cut, that gives every bit (of at most about `most` elements).
+    fn confirm(&self, ways: Vec<Way>, most: usize) -> Result<Option<Way>> {
+        let regions = self.regions();
+        let alive: Vec<AtomicBool> = ways.iter().map(|_| AtomicBool::new(true)).collect();
+        let amax: Vec<AtomicU32> = ways.iter().map(|_| AtomicU32::new(0)).collect();
+        let look = |(p, rows, cols): (Problem<'_>, Range<usize>, Range<usize>)| -> Result<()> {
+            if !alive.iter().any(|a| a.load(Relaxed)) {
+                return Ok(());
+            }
+            let mut region = Region::new(&self.plan, p, rows, cols);
+            for (w, way) in ways.iter().enumerate().filter(|(w, _)| alive[*w].load(Relaxed)) {
+                let mut largest = 0.0f32;
+                let same = self.each(&mut region, way, |at, value| {
+                    largest = largest.max(value.abs());
+                    self.store.bits(value, way.ending.extra.truncated) == self.bits[at]
+                })?;
+                amax[w].fetch_max(largest.to_bits(), Relaxed);
+                if !same {
+                    alive[w].store(false, Relaxed);
+                }
+            }
+            Ok(())
+        };
+        if let Some((p, rows, cols)) = regions.first().cloned() {
+            let small = |r: &Range<usize>, n: usize| r.start..r.end.min(r.start + n);
+            let (rows, cols) = (small(&rows, FIRST.0), small(&cols, FIRST.1));
+            look((p, rows, cols))?;
+        }
+        let mut count = 0;
+        let enough = regions.iter().take_while(|(_, r, c)| {
+            let before = count;
+            count += r.len() * c.len();
+            before < most
+        });
+        let enough: Vec<_> = enough.cloned().collect();
+        let (first, rest) = enough.split_at(enough.len().min(1));
+        first.iter().cloned().try_for_each(look)?;
+        rest.par_iter().cloned().try_for_each(look)?;
+        let whole = enough.len() == regions.len();
+        let right_amax = |w: usize| !whole || self.amax.is_none_or(|a| a.to_bits() == amax[w].load(Relaxed));
+        let found = (0..ways.len()).find(|w| alive[*w].load(Relaxed) && right_amax(*w));
+        Ok(found.map(|w| ways[w].clone()))
+    }
+
+    /// Hands every value of a region to `see` until that returns false; whether it never did.
+    pub fn each(&self, region: &mut Region, way: &Way, mut see: impl FnMut(usize, f32) -> bool) -> Result<bool> {
+        let runs = way.cut.parts(region.k());
+        let sums = region.parts(way.chain, way.promote, &runs, way.ending.blocks)?;
+        // A group that is shorter than the others has fewer parts.
+        let join = match &way.join {
+            Join::Order(order) if order.len() != runs.len() => Join::Order((0..runs.len()).collect()),
+            Join::Pairs(_) if runs.len() != 4 => Join::Tree,
+            join => join.clone(),
+        };
+        let mut parts = vec![0.0f32; runs.len()];
+        for i in 0..region.len() {
+            parts.iter_mut().zip(&sums).for_each(|(p, s)| *p = s[i]);
+            if !see(region.at(i), canonical(way.ending.value(&parts, &join, &region.meets(i)))) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Everything that `way` writes.
+    pub fn output(&self, way: &Way) -> Result<Output> {
+        store(self.job, &self.plan, self.values(way)?)
+    }
+
+    /// Its values before they are stored; rows that are nobody's are 0.
+    pub fn values(&self, way: &Way) -> Result<Vec<f32>> {
+        let pieces: Vec<Vec<(usize, f32)>> = self
+            .regions()
+            .into_par_iter()
+            .map(|(p, rows, cols)| {
+                let mut region = Region::new(&self.plan, p, rows, cols);
+                let mut piece = Vec::with_capacity(region.len());
+                self.each(&mut region, way, |at, value| {
+                    piece.push((at, value));
+                    true
+                })?;
+                Ok(piece)
+            })
+            .collect::<Result<_>>()?;
+        let mut values = vec![0.0f32; self.bits.len()];
+        pieces.into_iter().flatten().for_each(|(at, value)| values[at] = value);
+        Ok(values)
+    }
+
+    /// Of `ways`, the one with the fewest other bits among a few elements, and how many.
+    pub fn nearest(&self, ways: &Ways) -> Result<Option<Way>> {
+        let mut best: Option<(usize, Way)> = None;
+        let regions: Vec<_> = (0..3).filter_map(|nth| self.few(nth)).collect();
+        let mut regions = regions;
+        for cut in &ways.cuts {
+            for (chain, promote) in &ways.chains {
+                for ending in ways.endings.iter().filter(|e| !(e.each || e.bias == Bias::First)) {
+                    let join = Join::Order((0..cut.parts(self.k()).len()).collect());
+                    let way = Way { chain: *chain, promote: *promote, cut: *cut, join, ending: *ending };
+                    let mut count = 0;
+                    for region in &mut regions {
+                        self.each(region, &way, |at, value| {
+                            count += usize::from(self.store.bits(value, false) != self.bits[at]);
+                            true
+                        })?;
+                    }
+                    if best.as_ref().is_none_or(|b| count < b.0) {
+                        best = Some((count, way));
+                    }
+                }
+            }
+        }
+        Ok(best.map(|b| b.1))
+    }
+}

@@ -1,0 +1,213 @@
+//! Right kernels pass however they split K, and wrong ones that hide in the bound do not.
+
+use super::super::assay::{Answer, assay};
+use super::emulated::{Number, Operands, T, read};
+use crate::compare::Verdict;
+use crate::{Format, tensor::round_to};
+use safetensors::Dtype;
+use std::ops::Range;
+
+const H200: &str = "NVIDIA H200";
+const WGMMA: T = T { w: 32, f: 13, o: Some(13) };
+const HALF: T = T { w: 16, f: 25, o: Some(23) };
+
+fn said(o: &Operands, out: &[f32], dtype: Dtype, device: &str) -> Answer {
+    let start = std::time::Instant::now();
+    let answer = assay(&read(&o.bundle(out, dtype, device))).unwrap();
+    println!("{:?} {} {}: {} {}", start.elapsed(), answer.verdict, device, answer.model, answer.reason);
+    answer
+}
+
+/// The product with K cut into these parts, which are added one after the other.
+fn split(o: &Operands, t: T, parts: &[Range<usize>]) -> Vec<f32> {
+    let sum = |a: &[Number], b: &[Number]| {
+        let of = |r: &Range<usize>| o.chain(t, &a[r.clone()], &b[r.clone()]);
+        parts[1..].iter().fold(of(&parts[0]), |sum, r| sum + of(r))
+    };
+    o.product(sum, |p, i, j| o.scaled(p, i, j))
+}
+
+/// `count` parts of ⌈tiles/count⌉ tiles of 128.
+fn parts(k: usize, count: usize) -> Vec<Range<usize>> {
+    let each = k.div_ceil(128).div_ceil(count) * 128;
+    (0..count).map(|s| (s * each).min(k)..((s + 1) * each).min(k)).filter(|r| !r.is_empty()).collect()
+}
+
+#[test]
+fn splits_of_an_h200_pass_to_the_bit() {
+    let o = Operands::new(1, (4, 48, 5760), true);
+    for (count, dtype) in [(2, Dtype::F32), (3, Dtype::BF16), (4, Dtype::F32)] {
+        let found = said(&o, &split(&o, WGMMA, &parts(o.k, count)), dtype, H200);
+        assert_eq!(found.verdict, Verdict::Pass, "{count}: {}", found.reason);
+        assert_eq!(found.comparison().mismatches, Some(0), "{count}: {}", found.model);
+        assert!(found.model.contains(&format!("split in {count}")), "{}", found.model);
+    }
+    // Promoted every 256.
+    let promoted =
+        |a: &[Number], b: &[Number]| a.chunks(256).zip(b.chunks(256)).fold(0.0f32, |main, (a, b)| main + o.chain(WGMMA, a, b));
+    let found = said(&o, &o.product(promoted, |p, i, j| o.scaled(p, i, j)), Dtype::F32, H200);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+    assert!(found.model.contains("hopper_wgmma@256"), "{}", found.model);
+    // Five parts as a tree; every other tile of 64 by another group of warps.
+    let five = |a: &[Number], b: &[Number]| {
+        let p: Vec<f32> = parts(o.k, 5).into_iter().map(|r| o.chain(WGMMA, &a[r.clone()], &b[r])).collect();
+        ((p[0] + p[1]) + (p[2] + p[3])) + p[4]
+    };
+    let found = said(&o, &o.product(five, |p, i, j| o.scaled(p, i, j)), Dtype::F32, H200);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+    let sliced = |a: &[Number], b: &[Number]| {
+        let of = |s: usize| {
+            let every = |x: &[Number]| x.chunks(64).skip(s).step_by(2).flatten().copied().collect::<Vec<_>>();
+            o.chain(WGMMA, &every(a), &every(b))
+        };
+        of(0) + of(1)
+    };
+    let found = said(&o, &o.product(sliced, |p, i, j| o.scaled(p, i, j)), Dtype::BF16, H200);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+}
+
+#[test]
+fn a_bias_may_be_fused_and_scales_meet_parts_or_sums() {
+    let o = Operands::new(2, (6, 40, 768), true).with_bias(3);
+    let bias = o.bias.clone().unwrap();
+    let chain = |a: &[Number], b: &[Number]| o.chain(WGMMA, a, b);
+    let fused = o.product(chain, |p, i, j| (p * o.sa[i]).mul_add(o.sb[j], bias[j]));
+    let found = said(&o, &fused, Dtype::F32, H200);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+    // Also where the model is declared.
+    let mut w = o.bundle(&fused, Dtype::F32, "");
+    w.meta("device_model", "hopper_wgmma");
+    let found = assay(&read(&w)).unwrap();
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+    // Each of two parts scaled, the bias in the first.
+    let halves = o.product(
+        |_, _| 0.0,
+        |_, i, j| {
+            let (a, b) = (o.numbers(&o.a[i * o.k..(i + 1) * o.k]), o.numbers(&o.b[j * o.k..(j + 1) * o.k]));
+            let half = |r: Range<usize>| o.chain(WGMMA, &a[r.clone()], &b[r]) * (o.sa[i] * o.sb[j]);
+            (half(0..384) + bias[j]) + half(384..768)
+        },
+    );
+    let found = said(&o, &halves, Dtype::F32, H200);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+}
+
+#[test]
+fn f16_products_of_known_and_unknown_devices_pass() {
+    let o = Operands::new(4, (5, 40, 1024), false);
+    for (device, t) in [
+        ("Tesla V100-SXM2-16GB", T { w: 4, f: 23, o: Some(23) }),
+        ("NVIDIA A100-SXM4-40GB", T { w: 8, f: 24, o: Some(23) }),
+        ("NVIDIA L40S", T { w: 8, f: 24, o: Some(23) }),
+        (H200, HALF),
+        ("NVIDIA B200", HALF),
+        ("", T { w: 8, f: 24, o: Some(23) }),
+    ] {
+        for out in [split(&o, t, &parts(o.k, 1)), split(&o, t, &parts(o.k, 4))] {
+            let found = said(&o, &out, Dtype::F32, device);
+            assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{device}: {}", found.model);
+        }
+    }
+}
+
+/// Orders that nobody has a model of: products taken at random, in parts of random length. By the bound, and the answer says so.
+#[test]
+fn an_order_without_a_model_passes_by_the_bound() {
+    for (seed, e4m3, t) in [(5, true, WGMMA), (6, false, HALF)] {
+        let o = Operands::new(seed, (24, 64, 768), e4m3);
+        let mut order: Vec<usize> = (0..o.k).collect();
+        let mut r = super::emulated::Random(seed);
+        for i in (1..o.k).rev() {
+            order.swap(i, (r.next() % (i as u64 + 1)) as usize);
+        }
+        let shuffled = |a: &[Number], b: &[Number]| {
+            let of = |x: &[Number]| order.iter().map(|k| x[*k]).collect::<Vec<_>>();
+            o.chain(t, &of(a), &of(b))
+        };
+        for dtype in [Dtype::F32, Dtype::BF16] {
+            let found = said(&o, &o.product(shuffled, |p, i, j| o.scaled(p, i, j)), dtype, H200);
+            assert_eq!(
+                (found.verdict, found.comparison().mismatches),
+                (Verdict::Pass, None),
+                "{}: {}",
+                found.model,
+                found.reason
+            );
+            assert!(found.model.contains("bound"), "{}", found.model);
+        }
+    }
+}
+
+#[test]
+fn wrong_arithmetics_that_hide_in_the_bound_fail() {
+    let o = Operands::new(7, (16, 64, 768), true);
+    let of = |t: T| o.product(|a, b| o.chain(t, a, b), |p, i, j| o.scaled(p, i, j));
+    let two = parts(o.k, 2);
+    let halves = |end: &dyn Fn(f32) -> f32| {
+        let sum = |a: &[Number], b: &[Number]| {
+            let p = |r: &Range<usize>| o.chain(WGMMA, &a[r.clone()], &b[r.clone()]);
+            end(p(&two[0])) + end(p(&two[1]))
+        };
+        o.product(sum, |p, i, j| o.scaled(p, i, j))
+    };
+    let bf16 = |x: f32| round_to(Format::Bf16, x);
+    let f16 = |x: f32| round_to(Format::F16, x);
+    let cases: [(&str, Vec<f32>, Dtype, &str); 7] = [
+        ("hopper_wgmma_f16", of(T { w: 32, f: 13, o: None }), Dtype::F32, H200),
+        ("10 fraction bits", of(T { w: 32, f: 13, o: Some(10) }), Dtype::F32, H200),
+        ("10 bits below", of(T { w: 32, f: 10, o: Some(13) }), Dtype::F32, H200),
+        (
+            "accumulator of bf16",
+            o.product(
+                |a, b| a.chunks(128).zip(b.chunks(128)).fold(0.0, |m, (a, b)| bf16(m + o.chain(WGMMA, a, b))),
+                |p, i, j| o.scaled(p, i, j),
+            ),
+            Dtype::F32,
+            H200,
+        ),
+        ("the sum rounded to f16", o.product(|a, b| o.chain(WGMMA, a, b), |p, i, j| o.scaled(f16(p), i, j)), Dtype::F32, H200),
+        (
+            "the result truncated",
+            of(WGMMA).iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect(),
+            Dtype::BF16,
+            H200,
+        ),
+        ("parts rounded to bf16", halves(&bf16), Dtype::F32, H200),
+    ];
+    for (name, out, dtype, device) in &cases {
+        let found = said(&o, out, *dtype, device);
+        assert_eq!(found.verdict, Verdict::Fail, "{name}: {}", found.model);
+        assert!(found.reason.contains(name) || found.comparison().bound_ratio_certain > 1.0, "{name}: {}", found.reason);
+    }
+    // Without a device the bound of f32 is tight, and what is in it is found all the same.
+    for (name, out, dtype, _) in &cases {
+        assert_eq!(said(&o, out, *dtype, "").verdict, Verdict::Fail, "{name}");
+    }
+    // f16 operands with f16 accumulators.
+    let o = Operands::new(8, (16, 64, 768), false);
+    let out = o.product(|a, b| o.chain(T { o: None, ..HALF }, a, b), |p, i, j| o.scaled(p, i, j));
+    assert_eq!(said(&o, &out, Dtype::F32, H200).verdict, Verdict::Fail);
+}
+
+/// One element a thousandth off, one column by two thousandths: inside the bound of 13 fraction bits, and all around is to the bit.
+#[test]
+fn one_wrong_element_fails_in_the_wide_bound() {
+    let o = Operands::new(9, (16, 64, 768), true);
+    let right = split(&o, WGMMA, &parts(o.k, 1));
+    let mut one = right.clone();
+    one[77] *= 1.02;
+    assert_eq!(said(&o, &one, Dtype::F32, H200).verdict, Verdict::Fail);
+    let mut column = right;
+    column.iter_mut().skip(5).step_by(64).for_each(|x| *x *= 1.01);
+    assert_eq!(said(&o, &column, Dtype::F32, H200).verdict, Verdict::Fail);
+}
+
+/// A gain of all elements has nobody's bits; it is larger than any error of the device.
+#[test]
+fn a_gain_inside_the_wide_bound_is_suspect() {
+    let o = Operands::new(10, (32, 64, 768), true);
+    let gain: Vec<f32> = split(&o, WGMMA, &parts(o.k, 1)).iter().map(|x| x * 1.02).collect();
+    let found = said(&o, &gain, Dtype::F32, H200);
+    assert_eq!(found.verdict, Verdict::Suspect, "{}", found.model);
+    assert!(found.reason.contains("larger than"), "{}", found.reason);
+}

@@ -1,0 +1,326 @@
+//! The steps between factors and a stored element: which chains, which promotion, where scales and bias come in, what is rounded.
+
+use super::cuts::Join;
+use crate::job::{Job, OutSpec};
+use crate::model::Inner;
+use crate::model::mma::{Dest, Step};
+use crate::tensor::round_to;
+use crate::{Format, Overflow, Rounding};
+
+/// How the products of one run of K are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Chain {
+    Exact,
+    Sequential,
+    Pairwise,
+    Int32,
+    /// A device model.
+    Unit(&'static str),
+    /// A device model that reads its factors, which are narrower, as this format: FP8 widened to f16.
+    Widened(&'static str, Format),
+    /// Block steps of other parameters: `f` bits below the largest exponent, `fraction` bits of the f32 result.
+    Narrowed {
+        w: usize,
+        f: u32,
+        fraction: u32,
+    },
+    /// One product after the other, the sum rounded to 16 bits (nearest even), the product before that where it is not fused.
+    Sixteen {
+        format: Format,
+        fused: bool,
+    },
+}
+
+impl Chain {
+    /// Of a model. `None`: an assumption.
+    pub fn of(inner: Inner) -> Option<Self> {
+        Some(match inner {
+            Inner::Exact => Chain::Exact,
+            Inner::F32Sequential => Chain::Sequential,
+            Inner::F32Pairwise => Chain::Pairwise,
+            Inner::Int32 => Chain::Int32,
+            Inner::Mma(m) => Chain::Unit(m.name),
+            _ => return None,
+        })
+    }
+
+    /// The model, where it is one.
+    pub fn inner(self) -> Option<Inner> {
+        Some(match self {
+            Chain::Exact => Inner::Exact,
+            Chain::Sequential => Inner::F32Sequential,
+            Chain::Pairwise => Inner::F32Pairwise,
+            Chain::Int32 => Inner::Int32,
+            Chain::Unit(name) | Chain::Widened(name, _) => Inner::Mma(crate::model::MmaModel { name }),
+            Chain::Narrowed { .. } | Chain::Sixteen { .. } => return None,
+        })
+    }
+
+    pub fn step(self) -> Option<Step> {
+        match self {
+            Chain::Narrowed { w, f, fraction } => Some(Step { w, f, dest: Dest::F32 { fraction } }),
+            _ => None,
+        }
+    }
+
+    pub fn words(self) -> String {
+        match self {
+            Chain::Widened(name, format) => format!("{name} of factors widened to {format}"),
+            Chain::Narrowed { w, f, fraction } => {
+                format!("block steps of {w} products with {f} bits below the largest exponent and {fraction} fraction bits")
+            }
+            Chain::Sixteen { format, fused: true } => format!("{format} accumulator, fused"),
+            Chain::Sixteen { format, fused: false } => format!("{format} accumulator, products rounded to {format}"),
+            _ => self.inner().map_or(String::new(), |i| i.to_string()),
+        }
+    }
+}
+
+/// Every so many elements of K the chain is added to a main accumulator and starts anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Promote {
+    pub every: usize,
+    /// What the main accumulator is kept in: f32, or by mistake 16 bits.
+    pub main: Format,
+    /// Whether chains are rounded to it before they are added.
+    pub chunks: bool,
+}
+
+impl Promote {
+    pub fn f32(every: usize) -> Self {
+        Self { every, main: Format::F32, chunks: false }
+    }
+    pub fn words(self) -> String {
+        match self.main {
+            Format::F32 => format!("@{}", self.every),
+            main => format!(" added every {} of K to an accumulator of {main}", self.every),
+        }
+    }
+}
+
+/// The order in which the scale_inv of a and b meet a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scales {
+    AFirst,
+    BFirst,
+    /// Multiplied with each other first.
+    Both,
+    /// b's with the sum of its block, a's with the sum of all blocks.
+    Late,
+}
+
+/// How the scaled sum of a block is added to those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Blocks {
+    pub scales: Scales,
+    /// One rounding for the product and the sum.
+    pub fused: bool,
+}
+
+impl Blocks {
+    pub const ALL: [Blocks; 8] = [
+        Blocks { scales: Scales::AFirst, fused: true },
+        Blocks { scales: Scales::Both, fused: true },
+        Blocks { scales: Scales::BFirst, fused: true },
+        Blocks { scales: Scales::Late, fused: true },
+        Blocks { scales: Scales::AFirst, fused: false },
+        Blocks { scales: Scales::Both, fused: false },
+        Blocks { scales: Scales::BFirst, fused: false },
+        Blocks { scales: Scales::Late, fused: false },
+    ];
+    /// y after the sum of one more block.
+    #[inline]
+    pub fn add(self, y: f32, sum: f32, a: f32, b: f32) -> f32 {
+        let (factor, times) = match self.scales {
+            Scales::AFirst => (sum * a, b),
+            Scales::BFirst => (sum * b, a),
+            Scales::Both => (sum, a * b),
+            Scales::Late => (sum, b),
+        };
+        if self.fused { factor.mul_add(times, y) } else { y + factor * times }
+    }
+}
+
+/// Where the bias comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bias {
+    None,
+    /// Added to the scaled sum.
+    Added,
+    /// Added in the rounding of the last multiplication.
+    Fused,
+    /// Added to the first part.
+    First,
+}
+
+/// Roundings to 16 bits that do not belong there, and a result that is cut off. All absent in a right kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Of every part before it is added; of every sum of parts.
+    pub part: Option<Format>,
+    pub joined: Option<Format>,
+    /// Of the sum before its scales; of the scaled sum before the bias; of the value before it is stored.
+    pub sum: Option<Format>,
+    pub scaled: Option<Format>,
+    pub value: Option<Format>,
+    /// The result is stored toward zero.
+    pub truncated: bool,
+}
+
+/// From the sums of the parts to the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub scales: Scales,
+    /// Blocks along K, each with its scales.
+    pub blocks: Option<Blocks>,
+    /// Scales meet every part, not their sum.
+    pub each: bool,
+    pub bias: Bias,
+    /// 0.0 is added last, where there is no bias.
+    pub plus_zero: bool,
+    pub extra: Extra,
+}
+
+/// What an element's sum meets.
+#[derive(Clone, Copy, Debug)]
+pub struct Meets {
+    pub a: f32,
+    pub b: f32,
+    /// Whether there are scales outside of blocks.
+    pub scaled: bool,
+    /// Product of the global scales.
+    pub global: Option<f32>,
+    pub bias: f32,
+}
+
+impl Ending {
+    /// The value before it is stored.
+    #[inline]
+    pub fn value(&self, parts: &[f32], join: &Join, m: &Meets) -> f32 {
+        let x = &self.extra;
+        let round = |f: Option<Format>, v: f32| f.map_or(v, |f| round_to(f, v));
+        // (factor, times): their product is the scaled sum.
+        let scale = |p: f32| match self.blocks.map_or(self.scales, |b| b.scales) {
+            Scales::Late if self.blocks.is_some() => (p, m.a),
+            _ if !m.scaled || self.blocks.is_some() => (p, 1.0),
+            Scales::AFirst => (p * m.a, m.b),
+            Scales::BFirst => (p * m.b, m.a),
+            Scales::Both | Scales::Late => (p, m.a * m.b),
+        };
+        let product = |(p, s): (f32, f32)| p * s;
+        let first = |p: &[f32]| -> Vec<f32> {
+            let mut p = p.to_vec();
+            p[0] += m.bias;
+            p
+        };
+        let joined = |p: &[f32]| round(x.sum, join.sum(p, |s| round(x.joined, s)));
+        let rounded: Vec<f32>;
+        let parts = match x.part {
+            None => parts,
+            Some(f) => {
+                rounded = parts.iter().map(|p| round_to(f, *p)).collect();
+                &rounded
+            }
+        };
+        let (factor, times) = if self.each && parts.len() > 1 {
+            let scaled: Vec<f32> = parts.iter().map(|p| product(scale(*p))).collect();
+            let scaled = if self.bias == Bias::First { first(&scaled) } else { scaled };
+            (joined(&scaled), 1.0)
+        } else if self.bias == Bias::First {
+            scale(joined(&first(parts)))
+        } else if parts.len() == 1 {
+            scale(round(x.sum, parts[0]))
+        } else {
+            scale(joined(parts))
+        };
+        let (factor, times) = m.global.map_or((factor, times), |g| (factor * times, g));
+        let value = match self.bias {
+            Bias::Fused => factor.mul_add(times, m.bias),
+            Bias::Added => round(x.scaled, factor * times) + m.bias,
+            Bias::None | Bias::First => factor * times + if self.plus_zero { 0.0 } else { -0.0 },
+        };
+        round(x.value, value)
+    }
+
+    pub fn words(&self) -> String {
+        let mut words = String::new();
+        let scales = self.blocks.map_or(self.scales, |b| b.scales);
+        words += match scales {
+            Scales::AFirst | Scales::Late => "",
+            Scales::BFirst => ", b first",
+            Scales::Both => ", scales first",
+        };
+        if self.blocks.is_some_and(|b| !b.fused) {
+            words += ", blocks added without fma";
+        }
+        if self.each {
+            words += ", every part scaled";
+        }
+        words += match self.bias {
+            Bias::Fused => ", bias fused",
+            Bias::First => ", bias in the first part",
+            _ => "",
+        };
+        let x = &self.extra;
+        let mut extra = |f: Option<Format>, what: &str| {
+            if let Some(f) = f {
+                words += &format!(", {what} rounded to {f}");
+            }
+        };
+        extra(x.part, "parts");
+        extra(x.joined, "sums of parts");
+        extra(x.sum, "the sum");
+        extra(x.scaled, "the scaled sum");
+        extra(x.value, "the value");
+        if x.truncated {
+            words += ", the result truncated";
+        }
+        words
+    }
+}
+
+/// How an element is stored, as bits that can be compared; a NaN is `u32::MAX`.
+#[derive(Clone, Copy, Debug)]
+pub struct Store {
+    pub format: Format,
+    pub scale: Option<f32>,
+}
+
+impl Store {
+    pub fn of(job: &Job) -> Option<Self> {
+        match &job.out {
+            OutSpec::High(format) => Some(Self { format: *format, scale: None }),
+            OutSpec::Scaled { format, scale } => Some(Self { format: *format, scale: Some(scale[0].unwrap_or(1.0)) }),
+            OutSpec::Recipe(_) => None,
+        }
+    }
+
+    #[inline]
+    pub fn bits(&self, v: f32, truncated: bool) -> u32 {
+        let toward = if truncated { Rounding::TowardZero } else { Rounding::NearestEven };
+        match self.scale {
+            None if truncated && self.format != Format::F32 => {
+                self.float(self.format.decode(self.format.encode(f64::from(v), toward, Overflow::Native)) as f32)
+            }
+            None => self.float(round_to(self.format, v)),
+            Some(scale) => self.code(self.format.encode(f64::from(v * scale), toward, Overflow::Saturate)),
+        }
+    }
+
+    pub fn float(&self, v: f32) -> u32 {
+        if v.is_nan() { u32::MAX } else { v.to_bits() }
+    }
+
+    pub fn code(&self, code: u32) -> u32 {
+        if self.format.decode(code).is_nan() { u32::MAX } else { code }
+    }
+
+    /// The value that bits stand for, as the f64 of a code or a number.
+    pub fn value(&self, bits: u32) -> f64 {
+        match self.scale {
+            _ if bits == u32::MAX => f64::NAN,
+            None => f64::from(f32::from_bits(bits)),
+            Some(scale) => self.format.decode(bits) * f64::from(1.0 / scale),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Arithmetics that are wrong although their results can hide in a wide bound: accumulators of 16 bits or of too few, a rounding too many,
+//! a result that is cut off.
+//!
+//! **When the bits prove it.** The result has every bit of a wrong arithmetic W and not those of any right one that is known. A right kernel
+//! that is not known has the value of W at one element, where W is d spacings of the output from the nearest to the ideal, with
+//! probability at most 1/(2d+1): its error is as likely of either sign and no more likely far than near. So all elements agree by chance with
+//! probability Π 1/(2d+1); what was tried multiplies it. Below 10⁻⁹ it is proved, above it is a doubt.
+
+use super::super::arithmetic::Arithmetic;
+use super::cuts::Cut;
+use super::search::{Case, Ways};
+use super::ways::{Bias, Chain, Ending, Extra, Promote};
+use crate::compare::Bound;
+use crate::model::mma::Dest;
+use crate::model::product::Kind;
+use crate::model::table::{self, Unit};
+use crate::{Format, Result};
+
+const SIXTEEN: [Format; 2] = [Format::F16, Format::Bf16];
+/// Products whose bits are compared: elements times K. More of one result prove no more.
+const MOST: usize = 1 << 28;
+/// Parts that are tried with wrong arithmetics.
+const PARTS: usize = 8;
+
+/// The wrong arithmetic that gives every bit, and whether that proves it. `bound` holds the ideal.
+pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Option<(String, bool)>> {
+    let k = case.k();
+    let most = (MOST / k.max(1)).max(64);
+    let right = arithmetic.promoted(k);
+    let plain = case.endings(false);
+    let split = case.endings(true);
+    let few: Vec<Cut> = Cut::all(k).into_iter().filter(|c| c.parts(k).len() <= PARTS).collect();
+    let whole = || vec![Cut::Whole];
+    let mut tries: Vec<Ways> = Vec::new();
+    // Sums that lose too much.
+    let lossy = chains(case, arithmetic, k);
+    tries.push(Ways { chains: lossy.clone(), cuts: whole(), endings: plain.clone() });
+    // A rounding too many.
+    tries.push(Ways { chains: right.clone(), cuts: whole(), endings: extra(&plain, case, false) });
+    tries.push(Ways { chains: lossy, cuts: few.clone(), endings: plain.clone() });
+    tries.push(Ways { chains: right, cuts: few, endings: extra(&split, case, true) });
+    for ways in &tries {
+        if let Some(way) = case.find(ways, most)? {
+            let tried: usize = tries.iter().map(|w| w.chains.len() * w.cuts.len() * w.endings.len()).sum();
+            let needed = (1e9 * tried as f64).log2();
+            return Ok(Some((way.words(), surprise(case, bound, most) >= needed)));
+        }
+    }
+    Ok(None)
+}
+
+/// `Σ log2(2d + 1)` of the elements; see the module.
+fn surprise(case: &Case, bound: &Bound, most: usize) -> f64 {
+    let (ideal, out) = (bound.rounded_ideal(), bound.out());
+    let of = |(i, bits): (usize, &u32)| {
+        let d = (case.store.value(*bits) - ideal[i]).abs() / out.spacing(i, ideal[i]);
+        if d.is_finite() { (2.0 * d.round() + 1.0).log2() } else { 0.0 }
+    };
+    case.bits.iter().enumerate().take(most).map(of).sum()
+}
+
+/// Accumulators of 16 bits, of fewer bits than the device's, and f32 sums kept in 16 bits between promotions.
+fn chains(case: &Case, arithmetic: &Arithmetic, k: usize) -> Vec<(Chain, Option<Promote>)> {
+    if case.plan.kind == Kind::Integer {
+        return Vec::new();
+    }
+    let Some((fa, fb)) = case.plan.problems().next().map(|p| (p.a.format, p.b.format)) else { return Vec::new() };
+    let mut all: Vec<(Chain, Option<Promote>)> = Vec::new();
+    let mut units: Vec<Unit> = Vec::new();
+    for model in table::MODELS {
+        if let Ok(unit) = model.unit(fa, fb) {
+            let f16 = matches!(unit, Unit::Step(s) | Unit::Lowered(s) if s.dest == Dest::F16);
+            if f16 && !units.contains(&unit) {
+                units.push(unit);
+                let every = [None, Some(128), Some(64), Some(256), Some(32)];
+                all.extend(every.map(|e| (Chain::Unit(model.name), e.filter(|e| *e < k).map(Promote::f32))));
+            }
+        }
+    }
+    for format in SIXTEEN {
+        all.extend([true, false].map(|fused| (Chain::Sixteen { format, fused }, None)));
+        for chain in &arithmetic.chains {
+            for every in [16, 32, 64, 128, 256, 512] {
+                all.extend([false, true].map(|chunks| (*chain, Some(Promote { every, main: format, chunks }))));
+            }
+        }
+    }
+    // Fewer bits than any instruction of the device keeps; at least those of a product, which the block step needs.
+    let product = fa.spec().mantissa + fb.spec().mantissa;
+    for chain in &arithmetic.chains {
+        if let Chain::Unit(name) = chain
+            && let Ok(Unit::Step(s)) = table::find(name).and_then(|m| m.unit(fa, fb))
+            && let Dest::F32 { fraction } = s.dest
+        {
+            let fewer = |f: u32, fraction: u32| (Chain::Narrowed { w: s.w, f, fraction }, None);
+            all.extend([7, 10, 11, 12, 13].into_iter().filter(|o| *o < fraction).map(|o| fewer(s.f, o)));
+            all.extend((product.max(8)..s.f).map(|f| fewer(f, fraction)));
+            all.extend((product.max(8)..s.f.min(fraction)).map(|f| fewer(f, f)));
+        }
+    }
+    all.sort_by_key(|(_, promote)| promote.is_some());
+    all.dedup();
+    all
+}
+
+/// Endings with one rounding too many, or a truncated result.
+fn extra(right: &[Ending], case: &Case, split: bool) -> Vec<Ending> {
+    let mut all = Vec::new();
+    let none = Extra::default();
+    for ending in right {
+        let mut with = |extra: Extra| all.push(Ending { extra, ..*ending });
+        if split {
+            for f in SIXTEEN {
+                with(Extra { part: Some(f), ..none });
+                with(Extra { joined: Some(f), ..none });
+                with(Extra { part: Some(f), joined: Some(f), ..none });
+            }
+            continue;
+        }
+        for f in SIXTEEN {
+            with(Extra { sum: Some(f), ..none });
+            if ending.bias == Bias::Added {
+                with(Extra { scaled: Some(f), ..none });
+            }
+            if case.store.format != f {
+                with(Extra { value: Some(f), ..none });
+            }
+        }
+        if case.store.format != Format::F32 || case.store.scale.is_some() {
+            with(Extra { truncated: true, ..none });
+        }
+    }
+    all
+}
