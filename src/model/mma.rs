@@ -13,6 +13,7 @@
 //! Sources: MMA-Sim (arXiv 2511.10909); Khattak and Mikaitis (arXiv 2512.07004); outputs of an H200.
 
 use crate::Format;
+use crate::format::exp2i;
 
 /// The accumulator's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ fn split(x: f32, format: Format) -> Term {
     // Every f32 is normal in f64; zero has a field of 0 and ends at the smallest exponent.
     let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(format.min_exponent());
     // Exact: the scaled value is an integer below 2^(fraction + 1).
-    let significand = magnitude * 2f64.powi(fraction as i32 - exponent);
+    let significand = magnitude * exp2i(fraction as i32 - exponent);
     debug_assert!(significand.fract() == 0.0, "{x} is not a value of {format}");
     Term { negative: x.is_sign_negative(), significand: significand as u64, exponent, fraction }
 }
@@ -141,9 +142,9 @@ pub fn round(sum: i128, unit: i32, fraction: u32, emin: i32, toward: Toward) -> 
         _ => 0,
     };
     // Exact in f64: at most 25 bits, exponent within f64's normal range.
-    let value = steps as f64 * 2f64.powi(quantum);
+    let value = steps as f64 * exp2i(quantum);
     let largest_exponent = 1 - emin;
-    let value = if value >= 2f64.powi(largest_exponent + 1) { f64::INFINITY } else { value };
+    let value = if value >= exp2i(largest_exponent + 1) { f64::INFINITY } else { value };
     if value == 0.0 {
         0.0
     } else if sum < 0 {
