@@ -82,7 +82,11 @@ fn counted(sample: &impl Sample, bucket: Bucket) -> Vec<usize> {
         a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
         a
     };
-    (0..sample.bands()).into_par_iter().with_min_len(sample.bands().div_ceil(2 * rayon::current_num_threads())).fold(empty, band).reduce(empty, both)
+    (0..sample.bands())
+        .into_par_iter()
+        .with_min_len(sample.bands().div_ceil(2 * rayon::current_num_threads()))
+        .fold(empty, band)
+        .reduce(empty, both)
 }
 
 fn gathered(sample: &impl Sample, bucket: Bucket, ranks: &[usize]) -> Vec<f64> {
@@ -127,7 +131,8 @@ mod tests {
     #[test]
     fn they_are_those_of_the_sorted_sample() {
         let stream = Stream::new(5, 5);
-        let random = |i: usize| f64::from(stream.words(0, i as u64)[0]) * 2f64.powi(-(stream.words(1, i as u64)[0] as i32 & 63));
+        let random =
+            |i: usize| f64::from(stream.words(0, i as u64)[0]) * 2f64.powi(-(stream.words(1, i as u64)[0] as i32 & 63));
         let kinds: [&dyn Fn(usize) -> f64; 5] = [
             &random,
             // Nearly all equal, or all: buckets that never become few.
@@ -143,7 +148,11 @@ mod tests {
                 sorted.sort_by(f64::total_cmp);
                 let want = [500, 990, 999, 1000].map(|p| (n * p).div_ceil(1000).checked_sub(1).map_or(0.0, |i| sorted[i]));
                 for band in [257, 65_536, 1 << 20] {
-                    assert_eq!(quantiles(&Bands(&v, band), n).map(f64::to_bits), want.map(f64::to_bits), "{n} in bands of {band}");
+                    assert_eq!(
+                        quantiles(&Bands(&v, band), n).map(f64::to_bits),
+                        want.map(f64::to_bits),
+                        "{n} in bands of {band}"
+                    );
                 }
             }
         }

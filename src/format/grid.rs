@@ -117,7 +117,11 @@ mod tests {
         let f = grid.format();
         let want = f.decode(f.encode(x, Rounding::NearestEven, grid.overflow()));
         let got = grid.nearest(x);
-        assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()), "{f} {:?} {x:e}: {got:e} not {want:e}", grid.overflow());
+        assert!(
+            got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()),
+            "{f} {:?} {x:e}: {got:e} not {want:e}",
+            grid.overflow()
+        );
         assert_eq!(grid.ulp(x).to_bits(), f.ulp(x).to_bits(), "{f} ulp of {x:e}");
     }
 
@@ -139,7 +143,9 @@ mod tests {
                     }
                 }
                 let top = s.format.max_finite();
-                for x in [0.0, -0.0, f64::INFINITY, f64::NAN, f64::MAX, f64::MIN_POSITIVE, 5e-324, 1e-320, top, 1.5 * top, 2.0 * top] {
+                for x in
+                    [0.0, -0.0, f64::INFINITY, f64::NAN, f64::MAX, f64::MIN_POSITIVE, 5e-324, 1e-320, top, 1.5 * top, 2.0 * top]
+                {
                     for z in [x, x.next_up(), x.next_down()] {
                         agree(&grid, z);
                         agree(&grid, -z);

@@ -53,6 +53,11 @@ struct Term {
     fraction: u32,
 }
 
+const ZERO: Term = Term { negative: false, significand: 0, exponent: 0, fraction: 0 };
+
+/// The terms of the widest step: 32 products and the accumulator.
+const MOST_TERMS: usize = 33;
+
 /// Splits a finite value that `format` holds exactly.
 fn split(x: f32, format: Format) -> Term {
     let fraction = format.spec().mantissa;
@@ -81,9 +86,13 @@ pub fn step(s: Step, fa: Format, fb: Format, a: &[f32], b: &[f32], c: f32) -> f3
     if special.is_infinite() {
         return special as f32;
     }
-    let mut terms: Vec<Term> = a.iter().zip(b).map(|(&a, &b)| product(split(a, fa), split(b, fb))).collect();
-    terms.push(split(c, fc));
-    terms.retain(|t| t.significand != 0);
+    let (mut terms, mut count) = ([ZERO; MOST_TERMS], 0);
+    let products = a.iter().zip(b).map(|(&a, &b)| product(split(a, fa), split(b, fb)));
+    for term in products.chain([split(c, fc)]).filter(|t| t.significand != 0) {
+        terms[count] = term;
+        count += 1;
+    }
+    let terms = &terms[..count];
     let Some(emax) = terms.iter().map(|t| t.exponent).max() else {
         return 0.0;
     };

@@ -61,7 +61,8 @@ pub fn product(a: ArrayView2<f64>, b: ArrayView2<f64>, bias: Option<&[f64]>) -> 
     }
     let mut d = Array2::zeros((m, n));
     let mut magnitude = Array2::zeros((m, n));
-    if let (Some(x), Some(y), Some(d), Some(magnitude)) = (a.as_slice(), b.as_slice(), d.as_slice_mut(), magnitude.as_slice_mut())
+    if let (Some(x), Some(y), Some(d), Some(magnitude)) =
+        (a.as_slice(), b.as_slice(), d.as_slice_mut(), magnitude.as_slice_mut())
         && n > 0
     {
         let bands = d.par_chunks_mut(BAND * n).zip(magnitude.par_chunks_mut(BAND * n)).enumerate();
@@ -76,7 +77,15 @@ const BAND: usize = 32;
 const CACHED: usize = 1 << 19;
 
 /// The rows of a band from `first` on.
-fn rows(a: &[f64], b: &[f64], bias: Option<&[f64]>, (n, k): (usize, usize), first: usize, d: &mut [f64], magnitude: &mut [f64]) {
+fn rows(
+    a: &[f64],
+    b: &[f64],
+    bias: Option<&[f64]>,
+    (n, k): (usize, usize),
+    first: usize,
+    d: &mut [f64],
+    magnitude: &mut [f64],
+) {
     let of_a = |i: usize| &a[(first + i) * k..(first + i + 1) * k];
     let of_b = |j: usize| &b[j * k..(j + 1) * k];
     let block = (CACHED / (8 * k.max(1))).clamp(COLS, n.max(COLS)) / COLS * COLS;
@@ -211,7 +220,8 @@ mod tests {
     fn every_element_is_its_own_sum_whatever_the_shape() {
         for (m, n, k) in [(1, 1, 5), (4, 3, 16), (5, 4, 100), (70, 50, 33), (33, 130, 2000), (3, 7, 0)] {
             let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 2003) as f64 * 0.37 - 370.0;
-            let (a, b) = (Array2::from_shape_fn((m, k), |(i, j)| value(i, j)), Array2::from_shape_fn((n, k), |(i, j)| value(j, i)));
+            let (a, b) =
+                (Array2::from_shape_fn((m, k), |(i, j)| value(i, j)), Array2::from_shape_fn((n, k), |(i, j)| value(j, i)));
             let bias: Vec<f64> = (0..n).map(|j| j as f64 - 3.5).collect();
             let (d, magnitude) = product(a.view(), b.view(), Some(&bias));
             for i in 0..m {

@@ -9,6 +9,7 @@ use super::row::{ERRORS, Row};
 use crate::compare::{Digest, ErrorStats, METRICS, Verdict};
 use crate::fault::{self, Diagnosis};
 use crate::input::Source;
+use crate::kernel::cpu::drawn::Drawn;
 use crate::kernel::{self, Answer, Backend, Data, Kernel, Output};
 use crate::quant::{Granularity, Zero};
 use crate::{Error, QTensor, Result, Tensor};
@@ -25,6 +26,8 @@ pub struct Assayed {
     pub output: Output,
     /// What the device model returns, where there is one.
     pub model: Option<Output>,
+    /// See [`Answer::drawn`].
+    pub drawn: Option<Drawn>,
     /// One for each part of the output.
     pub judgements: Vec<Judgement>,
 }
@@ -50,10 +53,10 @@ pub const DIAGNOSIS: Duration = Duration::from_secs(20);
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
     let mut built = build::build(case)?;
     let kernel = kernel::find(kernels, &built.job, backend)?;
-    let Answer { output, model, accumulator, algorithm } = kernel.answer(&built.job)?;
+    let Answer { output, model, drawn, accumulator, algorithm } = kernel.answer(&built.job)?;
     built.job.accumulator = accumulator;
-    let judgements = evidence::judge(&built, backend, &output, model.as_ref())?;
-    Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, judgements })
+    let judgements = evidence::judge_drawn(&built, backend, &output, model.as_ref(), drawn.as_ref())?;
+    Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, drawn, judgements })
 }
 
 /// [`assay`] on a device that has a name: the row of what ran there says it.
@@ -192,6 +195,9 @@ pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
     row.set("reason", if c.reason.is_empty() { String::new() } else { place + &c.reason });
     let modelled: Option<usize> = assayed.judgements.iter().map(|j| j.comparison.mismatches).sum();
     row.set("mismatches", modelled.map_or(String::new(), |n| n.to_string()));
+    let all = || assayed.judgements.iter().map(|j| j.actual.len()).sum();
+    let held = modelled.map(|_| assayed.drawn.as_ref().map_or_else(all, Drawn::count));
+    row.set("held", held.map_or(String::new(), |n| n.to_string()));
     row.set_number("bound_ratio", c.bound_ratio_certain);
     row.set_number("probable_ratio", c.bound_ratio_probable);
     row.set_number("power_gain", c.power.gain);

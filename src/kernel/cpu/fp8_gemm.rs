@@ -1,7 +1,7 @@
 //! FP8 (and MX, NVFP4) GEMM with per-tensor, per-row, group and block scales, bias, high-precision or FP8 output.
 
 use super::product;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::kernel::{Backend, Held, Job, Kernel, KernelSpec, Output};
 use crate::model::gemm::predict;
 use crate::model::product::{Kind, Plan};
 use crate::op::Op;
@@ -53,5 +53,8 @@ impl Kernel for Fp8Gemm {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         plan(&SPEC, Kind::Scaled, job)?;
         predict(job).map(Some)
+    }
+    fn hold(&self, job: &Job, output: &Output) -> Result<Held> {
+        product::hold(job, output)
     }
 }

@@ -3,7 +3,7 @@
 use super::fp8_gemm::{multiple, plan};
 use super::product;
 use crate::Result;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::kernel::{Backend, Held, Job, Kernel, KernelSpec, Output};
 use crate::model::gemm::predict;
 use crate::model::product::Kind;
 use crate::op::Op;
@@ -42,5 +42,8 @@ impl Kernel for GroupedGemm {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         plan(&SPEC, Kind::Scaled, job)?;
         predict(job).map(Some)
+    }
+    fn hold(&self, job: &Job, output: &Output) -> Result<Held> {
+        product::hold(job, output)
     }
 }

@@ -3,7 +3,7 @@
 use super::fp8_gemm::{multiple, plan};
 use super::product;
 use crate::Result;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Operand, Output};
+use crate::kernel::{Backend, Held, Job, Kernel, KernelSpec, Operand, Output};
 use crate::model::gemm::predict;
 use crate::model::product::Kind;
 use crate::op::Op;
@@ -40,5 +40,8 @@ impl Kernel for MixedGemm {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         plan(&SPEC, Kind::Mixed, job)?;
         predict(job).map(Some)
+    }
+    fn hold(&self, job: &Job, output: &Output) -> Result<Held> {
+        product::hold(job, output)
     }
 }

@@ -4,7 +4,7 @@
 use super::fp8_gemm::{multiple, plan};
 use super::product;
 use crate::Result;
-use crate::kernel::{Backend, Job, Kernel, KernelSpec, Output};
+use crate::kernel::{Backend, Held, Job, Kernel, KernelSpec, Output};
 use crate::model::gemm::predict;
 use crate::model::product::Kind;
 use crate::op::Op;
@@ -36,5 +36,8 @@ impl Kernel for W4a8 {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         plan(&SPEC, Kind::Integer, job)?;
         predict(job).map(Some)
+    }
+    fn hold(&self, job: &Job, output: &Output) -> Result<Held> {
+        product::hold(job, output)
     }
 }
