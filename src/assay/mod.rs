@@ -16,6 +16,7 @@ pub use evidence::Judgement;
 use crate::compare::Verdict;
 use crate::job::{Job, Output};
 use crate::kernel::Backend;
+use crate::kernel::cpu::drawn::Drawn;
 use crate::op::Defined;
 use crate::{QTensor, Tensor};
 
@@ -42,6 +43,8 @@ pub struct Assayed {
     pub output: Output,
     /// What the device model returns, where there is one.
     pub model: Option<Output>,
+    /// See [`crate::kernel::Answer::drawn`].
+    pub drawn: Option<Drawn>,
     /// One for each part of the output.
     pub judgements: Vec<Judgement>,
 }

@@ -43,7 +43,8 @@ pub fn assay(bundle: &Bundle) -> Result<Answer> {
     let wrong = recipes::operands(bundle)?;
     let Judged { output, model, judgements, text } = judge(bundle, &mut built, output)?;
     let algorithm = Some(text.clone());
-    let assayed = Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, judgements };
+    let assayed =
+        Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, drawn: None, judgements };
     let part = worst(&assayed.judgements);
     let mut reason = part.comparison.reason.clone();
     let mut verdict = part.comparison.verdict;

@@ -17,14 +17,14 @@ pub fn judged_by(job: &Job, output: Output, meta: &Meta) -> Result<Answer> {
     if assay::is_product(job.op) {
         let settled = assay::settle(meta, job, &output)?;
         let (accumulator, model) = (Some(settled.accumulator), settled.model);
-        return Ok(Answer { output, model, accumulator, algorithm: Some(about(meta, &settled.text)) });
+        return Ok(Answer { output, model, drawn: None, accumulator, algorithm: Some(about(meta, &settled.text)) });
     }
     let model = assay::only_answer(job)?;
     let output = match &model {
         Some(model) => assay::about_the_models_code(&output, model)?,
         None => output,
     };
-    Ok(Answer { output, model, accumulator: job.accumulator, algorithm: Some(about(meta, "")) })
+    Ok(Answer { output, model, drawn: None, accumulator: job.accumulator, algorithm: Some(about(meta, "")) })
 }
 
 /// Kernel and device by their names, and the arithmetic it was held to.

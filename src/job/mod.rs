@@ -100,12 +100,12 @@ impl Operand {
     pub fn to_f64(&self) -> ndarray::Array2<f64> {
         match self {
             Operand::High(t) => t.to_f64(),
-            Operand::Quantized(q) => q.dequantize(),
+            Operand::Quantized(q) => q.dequantize_fast(),
             Operand::Groups(groups) => {
                 let mut all = ndarray::Array2::zeros((self.rows(), self.cols()));
                 let mut from = 0;
                 for q in groups {
-                    all.slice_mut(ndarray::s![.., from..from + q.cols()]).assign(&q.dequantize());
+                    all.slice_mut(ndarray::s![.., from..from + q.cols()]).assign(&q.dequantize_fast());
                     from += q.cols();
                 }
                 all

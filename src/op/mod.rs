@@ -2,6 +2,7 @@
 //! could round visibly.
 
 pub mod activation;
+pub mod dot;
 pub mod elementwise;
 pub mod gemm;
 pub mod grouped;
