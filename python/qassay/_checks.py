@@ -181,8 +181,9 @@ def assert_gemm(actual: Any, a: Any, a_scale_inv: Any, b: Any, b_scale_inv: Any,
 
     >>> import numpy as np, qassay
     >>> a, b = (np.random.default_rng(i).standard_normal((n, 64)).astype(np.float32) for i, n in enumerate((4, 8)))
-    >>> (a8, sa), (b8, sb) = qassay.quantize(a, "float8_rowwise"), qassay.quantize(b, "float8_rowwise")
-    >>> out = qassay.quantize(a, "float8_rowwise").dequantize() @ qassay.quantize(b, "float8_rowwise").dequantize().T
+    >>> qa, qb = qassay.quantize(a, "te_current"), qassay.quantize(b, "te_current")
+    >>> out = qa.dequantize() @ qb.dequantize().T
+    >>> (a8, sa), (b8, sb) = qa, qb
     >>> qassay.assert_gemm(out, a8, sa, b8, sb).verdict
     'pass'
     """

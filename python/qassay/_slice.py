@@ -49,10 +49,8 @@ def places(source: str) -> dict[int, Place]:
                     inner = getattr(statement, part, None)
                     if isinstance(inner, list) and inner and isinstance(inner[0], ast.stmt):
                         walk(inner, seen)
-                        # What a `with` computes is there after it; a branch may not have run.
-                        if isinstance(statement, ast.With) and part == "body":
-                            seen.extend(s for s in inner if isinstance(s, (ast.Assign, ast.AnnAssign)))
-            seen.append(statement)
+            # What a `with` computes is there after it; a branch may not have run.
+            seen.extend(statement.body if isinstance(statement, ast.With) else [statement])
 
     walk(ast.parse(source).body, [])
     return found
