@@ -49,7 +49,7 @@
 //! braces, and nowhere in a circle; `tests/house.rs` reads this line and holds every `use` to it:
 //!
 //! ```text
-//! order: error ← format ← tensor ← quant ← {recipe, input, op, compare} ← job ← model ← kernel ← assay ← fault
+//! order: error ← data ← format ← tensor ← quant ← {recipe, input, op, compare} ← job ← model ← kernel ← assay ← fault
 //!        ← {sweep, bundle, scenario} ← {run, external, baseline} ← {bench, report} ← {cli, notebook, prelude}
 //! ```
 //!
@@ -67,6 +67,7 @@ pub mod bundle;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod compare;
+pub mod data;
 pub mod error;
 pub mod external;
 pub mod fault;

@@ -102,9 +102,9 @@ pub fn device_folder(facts: &Facts) -> String {
     }
 }
 
-/// `data/baselines`.
-pub fn folder() -> Result<PathBuf> {
-    Ok(crate::input::data_path("sweeps")?.with_file_name("baselines"))
+/// `data/baselines`, there or not.
+pub fn folder() -> PathBuf {
+    crate::data::folder().join("baselines")
 }
 
 /// Writes the baseline of each sweep of the run in `run` below `baselines`, and returns the files. Errors: a run that is not
@@ -173,7 +173,7 @@ mod tests {
     /// The baseline is a release build's; this is one with overflow checks and hardly any optimization.
     #[test]
     fn a_debug_build_makes_the_same_bits_and_numbers() {
-        let accepted = read(&folder().unwrap().join("cpu"), "standard").unwrap();
+        let accepted = read(&folder().join("cpu"), "standard").unwrap();
         let sweep = Sweep::load("standard", 0).unwrap();
         let mut compared = 0;
         for case in sweep.cases.iter().step_by(37) {

@@ -270,7 +270,7 @@ fn products_the_wrong_way_round_are_refused() {
 /// What torch wrote on an H200 (data/bundles/make.py): healthy bundles pass to the bit, those with a bug fail.
 #[test]
 fn bundles_of_a_gpu_are_told_apart() {
-    let folder = crate::input::data_path("bundles").unwrap();
+    let folder = crate::data::find("bundles").unwrap();
     let names = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
     let bundles: Vec<_> = names.filter(|p| p.extension().is_some_and(|e| e == "safetensors")).collect();
     assert!(bundles.len() >= 14, "{}", bundles.len());

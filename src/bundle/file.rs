@@ -2,7 +2,7 @@
 //! integers.
 
 use crate::format::pack::{NibbleOrder, unpack4};
-use crate::{Error, Format, Result};
+use crate::{Error, Format, Result, Tensor};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
@@ -59,6 +59,19 @@ impl File {
     }
     pub fn get(&self, name: &str) -> Option<&Raw> {
         self.tensors.get(name)
+    }
+
+    /// A matrix of values. Errors: it is not there, is no matrix with elements, or is not of f16, bf16 or f32.
+    pub fn tensor(&self, name: &str) -> Result<Tensor> {
+        let expected = "a matrix [rows, K] of dtype F16, BF16 or F32, no size 0";
+        let raw = self.get(name).ok_or_else(|| self.bad(format!("no tensor `{name}`"), expected.into()))?;
+        match raw.shape[..] {
+            [rows, cols] if rows > 0 && cols > 0 => {
+                let (dtype, data) = self.values(name, raw)?;
+                Tensor::new(dtype, rows, cols, data)
+            }
+            _ => Err(self.bad_tensor(name, format!("shape {:?}", raw.shape), expected)),
+        }
     }
 
     pub(super) fn bad(&self, found: String, expected: String) -> Error {

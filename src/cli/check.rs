@@ -52,7 +52,7 @@ pub fn run(args: Args) -> Result<u8> {
     let mut facts = Facts::default();
     facts.0.insert("backend".into(), backend.name().into());
     facts.0.insert("device".into(), device.clone());
-    let folder = args.baselines.map_or_else(baseline::folder, Ok)?.join(baseline::device_folder(&facts));
+    let folder = args.baselines.unwrap_or_else(baseline::folder).join(baseline::device_folder(&facts));
     let names = if args.sweep.is_empty() { accepted(&folder)? } else { args.sweep };
     let before = names.iter().map(|n| baseline::read(&folder, &baseline::name(n))).collect::<crate::Result<Vec<_>>>()?;
 

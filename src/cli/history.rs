@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let folder = args.folder.map_or_else(|| baseline::folder().map(|f| f.join("cpu")), Ok)?;
+    let folder = args.folder.unwrap_or_else(|| baseline::folder().join("cpu"));
     let file = format!("{}.csv", args.sweep);
     let last = format!("-{}", args.last);
     let log = git(&folder, &["log", &last, "--format=%h %as", "--", &file])?;

@@ -21,6 +21,7 @@ mod progress;
 mod record;
 mod report;
 mod run;
+mod serve;
 mod stale;
 mod submit;
 mod worker;
@@ -83,6 +84,8 @@ enum Verb {
     Bench(bench::Args),
     #[command(hide = true)]
     Worker(worker::Args),
+    #[command(hide = true)]
+    Serve(serve::Args),
     #[cfg(feature = "cuda")]
     Devices(devices::Args),
     #[cfg(feature = "cuda")]
@@ -124,6 +127,7 @@ pub fn main() -> u8 {
         Verb::Exhaust(args) => exhaust::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Worker(args) => worker::run(args),
+        Verb::Serve(args) => serve::run(args),
         #[cfg(feature = "cuda")]
         Verb::Devices(args) => devices::run(args),
         #[cfg(feature = "cuda")]

@@ -25,7 +25,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<u8> {
     let (backend, kernels, _) = args.backend.choose()?;
-    let out = args.out.map_or_else(|| crate::input::data_path("golden").map(|p| p.join("h200")), Ok)?;
+    let out = args.out.unwrap_or_else(|| crate::data::folder().join("golden/h200"));
     let recorded = record::record(&args.run, &out, kernels, backend)?;
     print(&format!("recorded: {} digests, {} outputs in {}\n", recorded.digests, recorded.outputs, out.display()));
     for case in &recorded.refused {

@@ -141,8 +141,7 @@ pub struct Bug {
 
 /// The real bugs. Errors: `data/bugs.csv` is missing, malformed, or names a class that does not exist.
 pub fn bugs() -> Result<Vec<Bug>> {
-    let path = crate::input::data_path("bugs.csv")?;
-    let text = std::fs::read(&path).map_err(|e| Error::io(&path, e, "it belongs to the repository"))?;
+    let crate::data::DataFile { path, bytes: text } = crate::data::read("bugs.csv")?;
     let mut bugs = Vec::new();
     for bug in csv::Reader::from_reader(&text[..]).deserialize() {
         let bug: Bug = bug.map_err(|e| Error::BadFile {

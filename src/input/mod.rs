@@ -6,7 +6,7 @@ pub mod philox;
 pub mod real;
 
 pub use distribution::{DISTRIBUTIONS, Distribution, DistributionSpec, generate};
-pub use real::{RealTensor, data_path};
+pub use real::RealTensor;
 
 use crate::{Error, Format, Result, Tensor};
 

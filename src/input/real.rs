@@ -3,6 +3,7 @@
 use crate::{Error, Format, Result, Tensor};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -75,13 +76,6 @@ impl std::fmt::Display for RealTensor {
 }
 
 impl RealTensor {
-    /// The file it is in. Errors: a collection whose file is nowhere.
-    pub fn path(&self) -> Result<PathBuf> {
-        match &self.file {
-            Place::Collection(_, file) => data_path(file),
-            Place::File(path) => Ok(path.clone()),
-        }
-    }
     /// The window that begins this many rows and columns further on.
     pub fn moved(&self, rows: usize, cols: usize) -> Self {
         Self { row: self.row + rows, col: self.col + cols, ..self.clone() }
@@ -125,9 +119,11 @@ impl RealTensor {
     }
     /// Hands the tensor's bytes, its rows, columns and dtype to `f`.
     fn read<T>(&self, f: impl FnOnce(&[u8], usize, usize, Dtype) -> Result<T>) -> Result<T> {
-        let path = self.path()?;
-        let map = map(&path)?;
-        let file = parse(&path, &map)?;
+        let (path, bytes) = match &self.file {
+            Place::Collection(_, file) => collection(file)?,
+            Place::File(path) => (path.clone(), Bytes::Mapped(map(path)?)),
+        };
+        let file = parse(&path, bytes.as_slice())?;
         let view = file.tensor(&self.tensor).map_err(|_| {
             let mut names = file.names();
             names.sort_unstable();
@@ -145,14 +141,38 @@ impl RealTensor {
     }
 }
 
-/// Names, dtypes and shapes of a safetensors file, by name.
-pub fn tensors(path: &Path) -> Result<Vec<(String, String, Vec<usize>)>> {
-    let map = map(path)?;
-    let file = parse(path, &map)?;
+/// Names, dtypes and shapes of the tensors of a collection's file, by name.
+pub fn tensors(file: &str) -> Result<Vec<(String, String, Vec<usize>)>> {
+    let (path, bytes) = collection(file)?;
+    let file = parse(&path, bytes.as_slice())?;
     let mut list: Vec<_> =
         file.tensors().into_iter().map(|(n, v)| (n, format!("{:?}", v.dtype()), v.shape().to_vec())).collect();
     list.sort();
     Ok(list)
+}
+
+/// A file's bytes: mapped from disk, or part of the program.
+enum Bytes {
+    Mapped(memmap2::Mmap),
+    Inside(Cow<'static, [u8]>),
+}
+
+impl Bytes {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Inside(bytes) => bytes,
+        }
+    }
+}
+
+/// The file of a collection. Errors: it is nowhere.
+fn collection(file: &str) -> Result<(PathBuf, Bytes)> {
+    if let Some(path) = crate::data::find(file) {
+        return map(&path).map(|m| (path, Bytes::Mapped(m)));
+    }
+    let inside = crate::data::read(file)?;
+    Ok((inside.path, Bytes::Inside(inside.bytes)))
 }
 
 fn map(path: &Path) -> Result<memmap2::Mmap> {
@@ -169,19 +189,6 @@ fn parse<'a>(path: &Path, map: &'a [u8]) -> Result<SafeTensors<'a>> {
         path: path.to_path_buf(),
         found: format!("{e} in {} bytes", map.len()),
         expected: "a whole safetensors file (8 bytes of header length, the header, the data); fetch it again".into(),
-    })
-}
-
-/// Where a file of the data folder is: under `$QASSAY_DATA`, then `./data`, then the source tree that built this program.
-/// Errors: it is in none of them.
-pub fn data_path(relative: &str) -> Result<PathBuf> {
-    let given = std::env::var_os("QASSAY_DATA").map(PathBuf::from);
-    let places = given.into_iter().chain(["data".into(), Path::new(env!("CARGO_MANIFEST_DIR")).join("data")]);
-    let candidates: Vec<PathBuf> = places.map(|p| p.join(relative)).collect();
-    candidates.iter().find(|p| p.exists()).cloned().ok_or_else(|| {
-        let tried = candidates.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
-        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, format!("not found; tried {tried}"));
-        Error::io(relative, missing, "run in the source tree or set QASSAY_DATA to its data folder")
     })
 }
 
@@ -216,7 +223,7 @@ mod tests {
         let central = |p: i32| w.data().iter().map(|x| (f64::from(*x) - mean).powi(p)).sum::<f64>() / w.data().len() as f64;
         let kurtosis = central(4) / central(2).powi(2);
         assert!((kurtosis - 1585.0).abs() < 2.0, "{kurtosis}");
-        let list = tensors(&data_path(COLLECTIONS[0].1).unwrap()).unwrap();
+        let list = tensors(COLLECTIONS[0].1).unwrap();
         assert_eq!(list.len(), 18);
         for (name, ..) in list {
             let real: RealTensor = format!("minilm:{name}").parse().unwrap();
@@ -306,7 +313,7 @@ mod tests {
     fn missing_files_and_bad_names() {
         let e = "nowhere.safetensors#t".parse::<RealTensor>().unwrap().window(Format::F32, 1, 1).unwrap_err().to_string();
         assert!(e.contains("nowhere.safetensors") && e.contains("give the path"), "{e}");
-        let e = data_path("real/none.safetensors").unwrap_err().to_string();
+        let e = collection("real/none.safetensors").err().unwrap().to_string();
         assert!(e.contains("tried") && e.contains("QASSAY_DATA"), "{e}");
         for bad in ["minilm:", "other:t", "#t", "f#", "minilm:t@1", "minilm:t@a,b", "minilm:t@-1,0"] {
             assert!(bad.parse::<RealTensor>().is_err(), "{bad}");

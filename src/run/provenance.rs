@@ -23,8 +23,7 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
         lines.push(format!("sweep: {} sha256 {} ({} cases)", sweep.name, sweep.digest, sweep.cases.len()));
     }
     for (name, file, _) in crate::input::real::COLLECTIONS {
-        let path = crate::input::data_path(file)?;
-        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e, "check its permissions"))?;
+        let bytes = crate::data::read(file)?.bytes;
         lines.push(format!("real data: {name} sha256 {}", crate::compare::sha256(&bytes)));
     }
     lines.push(format!(
@@ -54,10 +53,19 @@ pub fn write_times(out: &Path, sweeps: &[Sweep], outcome: &Outcome) -> Result<()
     file.flush().map_err(io)
 }
 
-/// The git revision of the source tree, with `+` when it has changes; `unknown` outside a checkout.
+/// The git revision of the source tree, with `+` when it has changes, for a program that lies in it; else the revision that the builder
+/// wrote into the program; else `unknown`.
 pub fn revision() -> String {
+    if let Some(built) = crate::data::revision() {
+        return built.into();
+    }
+    // An installed program says nothing of what the tree it was built from has become.
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !std::env::current_exe().is_ok_and(|exe| exe.starts_with(tree)) {
+        return "unknown".into();
+    }
     let git = |args: &[&str]| {
-        let out = Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(args).output().ok()?;
+        let out = Command::new("git").arg("-C").arg(tree).args(args).output().ok()?;
         out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string())
     };
     match (git(&["rev-parse", "--short=12", "HEAD"]), git(&["status", "--porcelain", "--untracked-files=no"])) {

@@ -30,8 +30,7 @@ pub fn facts(jobs: &[(&Scenario, Policy)], with: With, device: &str) -> Result<F
         set(&format!("scenario {} {policy}", s.name), format!("{} {} steps", s.digest, s.steps));
     }
     for (name, file, _) in crate::input::real::COLLECTIONS {
-        let path = crate::input::data_path(file)?;
-        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e, "check its permissions"))?;
+        let bytes = crate::data::read(file)?.bytes;
         set(&format!("input {name}"), crate::compare::sha256(&bytes));
     }
     Ok(Facts(all))

@@ -33,7 +33,7 @@ use crate::model::Accumulator;
 use crate::recipe::Recipe;
 use crate::recipe::delayed::Rule;
 use crate::{Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where the scale_inv of quantized data lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -314,16 +314,10 @@ pub enum How {
 impl Scenario {
     /// Reads `data/scenarios/NAME.toml`, or the file at `name` when it ends in `.toml`.
     pub fn load(name: &str) -> Result<Scenario> {
-        let path = if name.ends_with(".toml") {
-            PathBuf::from(name)
-        } else {
-            crate::input::data_path("scenarios")?.join(format!("{name}.toml"))
-        };
-        if !path.exists() {
+        let Some((path, text)) = crate::data::text_of("scenarios", name)? else {
             let known = names()?;
             return Err(Error::unknown("scenario", name, known.iter().map(String::as_str)));
-        }
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check the path and its permissions"))?;
+        };
         let mut scenario = Scenario::parse(&path, &text)?;
         if name.ends_with(".toml") {
             scenario.name = name.to_string();
@@ -343,14 +337,5 @@ impl Scenario {
 
 /// The scenarios in `data/scenarios`, sorted.
 pub fn names() -> Result<Vec<String>> {
-    let dir = crate::input::data_path("scenarios")?;
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(&dir).map_err(|e| Error::io(&dir, e, "the scenarios live there"))? {
-        let path = entry.map_err(|e| Error::io(&dir, e, "the scenarios live there"))?.path();
-        if path.extension().is_some_and(|e| e == "toml") {
-            found.push(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
-        }
-    }
-    found.sort();
-    Ok(found)
+    crate::data::names("scenarios", "toml")
 }

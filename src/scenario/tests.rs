@@ -21,7 +21,7 @@ fn all(steps: usize) -> Vec<Scenario> {
 }
 
 fn text(name: &str) -> String {
-    std::fs::read_to_string(crate::input::data_path(&format!("scenarios/{name}.toml")).unwrap()).unwrap()
+    crate::data::read(&format!("scenarios/{name}.toml")).unwrap().text().unwrap()
 }
 
 fn parse(text: &str) -> Result<Scenario> {

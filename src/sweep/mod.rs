@@ -16,7 +16,7 @@ pub use case::Case;
 
 use crate::compare::sha256;
 use crate::{Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// An expanded sweep.
@@ -35,16 +35,10 @@ impl Sweep {
     /// Reads and expands `data/sweeps/NAME.toml`, or the file at `name` when it ends in `.toml`. `seed` is added to every
     /// case's seed.
     pub fn load(name: &str, seed: u64) -> Result<Sweep> {
-        let path = if name.ends_with(".toml") {
-            PathBuf::from(name)
-        } else {
-            crate::input::data_path("sweeps")?.join(format!("{name}.toml"))
+        let Some((path, text)) = crate::data::text_of("sweeps", name)? else {
+            let known = crate::data::names("sweeps", "toml")?;
+            return Err(Error::unknown("sweep", name, known.iter().map(String::as_str)));
         };
-        if !path.exists() {
-            let known = names()?;
-            return Err(Error::unknown("sweep", name, known.iter().map(|(n, _)| n.as_str())));
-        }
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check the path and its permissions"))?;
         let mut sweep = Sweep::parse(&path, &text, seed)?;
         // As the command line takes it, so that a row's command works for a file anywhere.
         let name: Arc<str> = name.into();
@@ -68,17 +62,11 @@ impl Sweep {
 
 /// The sweeps in `data/sweeps`, with the first line of what each is for.
 pub fn names() -> Result<Vec<(String, String)>> {
-    let dir = crate::input::data_path("sweeps")?;
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(&dir).map_err(|e| Error::io(&dir, e, "the sweeps live there"))? {
-        let path = entry.map_err(|e| Error::io(&dir, e, "the sweeps live there"))?.path();
-        if path.extension().is_some_and(|e| e == "toml") {
-            let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check its permissions"))?;
-            let about = file::SweepFile::parse(&path, &text)?.about;
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            found.push((stem, about.trim().lines().next().unwrap_or_default().to_string()));
-        }
+    for stem in crate::data::names("sweeps", "toml")? {
+        let Some((path, text)) = crate::data::text_of("sweeps", &stem)? else { continue };
+        let about = file::SweepFile::parse(&path, &text)?.about;
+        found.push((stem, about.trim().lines().next().unwrap_or_default().to_string()));
     }
-    found.sort();
     Ok(found)
 }

@@ -32,20 +32,27 @@ pub struct Resources {
 const OPTIONS: &[&str] =
     &["--std=c++17", "--fmad=true", "-lineinfo", "--ptxas-options=-v", "--device-as-default-execution-space"];
 
-/// Loads NVRTC once: from `QASSAY_NVRTC` (a folder), from `.tools/nvrtc` where `make test` puts it, or from the system.
-/// Errors with what was tried.
+/// Loads NVRTC once: from `QASSAY_NVRTC` (a folder), from `.tools/nvrtc` where `make test` puts it, from the site-packages that pip
+/// installed it in beside this program or into the active environment, or from the system. Errors with what was tried.
 pub fn load() -> Result<()> {
     static LOADED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
         let given = std::env::var_os("QASSAY_NVRTC").map(PathBuf::from);
-        let local =
-            [".tools/nvrtc/nvidia/cu13/lib".into(), Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/nvrtc/nvidia/cu13/lib")];
-        for folder in given.iter().cloned().chain(local) {
+        let tools = PathBuf::from(".tools/nvrtc/nvidia/cu13/lib");
+        // A program that has its data inside runs where its source never was.
+        let source = (!cfg!(feature = "embed")).then(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(&tools));
+        'folders: for folder in given.iter().cloned().chain([tools]).chain(source).chain(from_pip()) {
             // The builtins first: NVRTC looks for them by name and finds what is already loaded.
-            for (file, required) in [("libnvrtc-builtins.so.13.0", false), ("libnvrtc.so.13", true)] {
+            let mut files = vec![("libnvrtc.so.13".to_string(), true)];
+            files.splice(0..0, builtins(&folder).into_iter().map(|f| (f, false)));
+            for (file, required) in files {
                 // SAFETY: NVIDIA's libraries run no code on loading that this program relies on; the handle is leaked, so
                 // nothing loaded from it can dangle.
                 match unsafe { libloading::Library::new(folder.join(file)) } {
+                    Ok(library) if required => {
+                        std::mem::forget(library);
+                        break 'folders;
+                    }
                     Ok(library) => std::mem::forget(library),
                     Err(e) if required && given.as_ref() == Some(&folder) => return Err(format!("QASSAY_NVRTC: {e}")),
                     Err(_) => {}
@@ -60,9 +67,31 @@ pub fn load() -> Result<()> {
     });
     loaded.clone().map_err(|why| {
         let remedy =
-            "install CUDA 13.0, or `make setup` for NVRTC from PyPI, or set QASSAY_NVRTC to the folder of libnvrtc.so.13";
+            "install CUDA 13.0, or `pip install nvidia-cuda-nvrtc==13.0.88`, or set QASSAY_NVRTC to the folder of libnvrtc.so.13";
         Error::unsupported("NVRTC", format!("{why}; {remedy}"))
     })
+}
+
+/// The libraries of an NVRTC's own functions in `folder`.
+fn builtins(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    names.filter(|n| n.starts_with("libnvrtc-builtins.so.13")).collect()
+}
+
+/// Folders in which pip puts NVRTC 13: of the environment that this program lies in (`bin` beside `lib`), and of the active one.
+fn from_pip() -> Vec<PathBuf> {
+    let own = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_path_buf()));
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let mut found = Vec::new();
+    for lib in own.into_iter().chain(active).map(|root| root.join("lib")) {
+        for python in std::fs::read_dir(&lib).into_iter().flatten().flatten() {
+            if python.file_name().to_string_lossy().starts_with("python3") {
+                found.push(python.path().join("site-packages/nvidia/cu13/lib"));
+            }
+        }
+    }
+    found.retain(|folder| folder.is_dir());
+    found
 }
 
 /// NVRTC's version, `13.0`.

@@ -1,0 +1,175 @@
+"""What was found of one run of one kernel."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from ._errors import HIDE, KernelFailure, NoPower
+
+_SCIENTIFIC = re.compile(r"-?\d+(?:\.\d+)?e-?\d+")
+
+
+def plain(text: str) -> str:
+    """Numbers as people write them: `-2.6875e0` is -2.6875. No digit is lost."""
+
+    def one(match: re.Match[str]) -> str:
+        x = Decimal(match[0])
+        return f"{x:f}" if x == 0 or -5 <= x.adjusted() <= 8 else match[0]
+
+    return _SCIENTIFIC.sub(one, text)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault that explains the error."""
+
+    fault: str
+    variant: str
+    operand: str | None
+    #: Share of the error's energy that is gone when the fault is undone, 0 to 1.
+    explains: float | None
+    detail: str
+    look: str
+
+    def __str__(self) -> str:
+        where = f" {self.operand}" if self.operand and self.operand not in self.detail.split() else ""
+        share = f", explains {100 * self.explains:.2f} %" if self.explains is not None else ""
+        return f"{self.variant or self.fault}{where}{share}: {self.detail}"
+
+
+class Result:
+    """Verdict and numbers of one assay.
+
+    It is neither true nor false: `verdict` is "pass", "fail" or "no_power", and `check()` raises unless it is a pass.
+    """
+
+    #: "pass", "fail" or "no_power".
+    verdict: str
+    #: A pass outside the probable bound, inside the certain one.
+    suspect: bool
+    #: Where, what was found, what was expected.
+    reason: str
+    #: What explains a failure, best first.
+    diagnosis: list[Finding]
+    #: The arithmetic that the result was held to, and why that one.
+    model: str
+    #: {"kernel", "quantization", "total"}: error statistics, or None where the unquantized values are not known.
+    errors: dict[str, Any]
+    #: The smallest faults that would have been caught.
+    power: dict[str, Any]
+    #: Elements whose bits differ from the device model's; None without a model.
+    mismatches: int | None
+    #: Largest error over its certain bound; None where it is not finite.
+    bound_ratio: float | None
+    #: What part of the result was judged; None: all of it.
+    sample: str | None
+
+    def __init__(self, answer: dict[str, Any], label: str, parts: list, sample: str | None = None) -> None:
+        self.verdict, self.suspect = answer["verdict"], answer["suspect"]
+        self.reason, self.model = plain(answer["reason"]), answer["model"]
+        self.diagnosis = [Finding(**{k: d.get(k) for k in Finding.__dataclass_fields__}) for d in answer["diagnosis"]]
+        self.errors, self.power = answer["errors"], answer["power"]
+        self.mismatches, self.bound_ratio = answer["mismatches"], answer["bound_ratio"]
+        self.sample = sample
+        self.text, self.map, self.label = plain(answer["text"]), answer["map"], label
+        self._parts, self._path = parts, None
+
+    def __bool__(self) -> bool:
+        raise TypeError('a Result is neither true nor false: compare result.verdict with "pass", or call result.check()')
+
+    def __str__(self) -> str:
+        sample = f"  {'sample':<13}{self.sample}\n" if self.sample else ""
+        return self.text + sample
+
+    def __repr__(self) -> str:
+        return f"<qassay.Result {self.verdict}{' (suspect)' if self.suspect else ''}: {self.reason or self.model}>"
+
+    def __reduce__(self):
+        answer = {
+            "verdict": self.verdict, "suspect": self.suspect, "reason": self.reason, "model": self.model,
+            "diagnosis": [vars(d) for d in self.diagnosis], "errors": self.errors, "power": self.power,
+            "mismatches": self.mismatches, "bound_ratio": self.bound_ratio, "text": self.text, "map": self.map,
+        }
+        return type(self), (answer, self.label, [bytes(memoryview(p)) for p in self._parts], self.sample)
+
+    def card(self) -> str:
+        """The failure in a few lines; the first says it all."""
+        if self.verdict == "no_power":
+            lines = [f'no_power: {self.reason}; give data that can show them, or power="ignore"']
+        else:
+            lines = [f"{self.verdict}: {self.reason}"]
+        lines += [f"looks like: {d}" for d in self.diagnosis[:2]]
+        lines.append(f"held to: {self.model}")
+        if self.sample:
+            lines.append(f"sample: {self.sample}")
+        if self._path:
+            lines.append(f"again: qassay assay {self._path}")
+        else:
+            lines.append("again: error.result.save('fail.safetensors'), then qassay assay fail.safetensors")
+        return "\n".join(lines)
+
+    def check(self, power: str = "require") -> "Result":
+        """Itself when it is a pass. Raises KernelFailure, or NoPower unless `power` is "ignore"."""
+        __tracebackhide__ = HIDE
+        if power not in ("require", "ignore"):
+            raise TypeError(f'power is {power!r}, expected "require" or "ignore"')
+        if self.verdict == "fail":
+            raise KernelFailure(self.card(), self)
+        if self.verdict == "no_power" and power == "require":
+            raise NoPower(self.card(), self)
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Writes the bundle: `qassay assay PATH` judges it again, anywhere."""
+        with open(path, "wb") as f:
+            f.writelines(self._parts)
+        self._path = os.fspath(path)
+        return self._path
+
+    def html(self) -> str:
+        """A page of its own: every number, the map of the error."""
+        from ._process import ask
+
+        head, _ = ask("page", self._parts, label=self.label)
+        return head["page"]
+
+    def _repr_html_(self) -> str:
+        colour = {"pass": "#1a7f37", "fail": "#cf222e", "no_power": "#9a6700"}[self.verdict]
+        rows = [("verdict", f'<b style="color:{colour}">{self.verdict}{" (suspect)" if self.suspect else ""}</b>')]
+        say = lambda name, text: rows.append((name, html.escape(str(text))))
+        if self.reason:
+            say("reason", self.reason)
+        for d in self.diagnosis[:3]:
+            say("looks like", d)
+        say("held to", self.model)
+        if self.bound_ratio is not None:
+            say("error / bound", f"{self.bound_ratio:.4g}")
+        if self.mismatches is not None:
+            say("mismatches", self.mismatches)
+        if self.power.get("gain") is not None:
+            say("catches a gain of", f"×{self.power['gain']:.6g}")
+        if self.sample:
+            say("sample", self.sample)
+        table = "".join(f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{text}</td></tr>" for name, text in rows)
+        return f"<table>{table}</table>{self._map()}"
+
+    def _map(self) -> str:
+        """Error over bound, a square for each tile: darker is nearer to the bound, red is over it."""
+        cells, side = self.map["cells"], 10
+        if not cells or not cells[0]:
+            return ""
+        squares = []
+        for i, row in enumerate(cells):
+            for j, ratio in enumerate(row):
+                over = ratio is None or not ratio <= 1.0
+                fill = "#cf222e" if over else f"hsl(210 60% {96 - 60 * ratio:.0f}%)"
+                what = "not finite" if ratio is None else f"{ratio:.4g}"
+                place = f"rows {i * self.map['tile_rows']}…, columns {j * self.map['tile_cols']}…: {what}"
+                squares.append(f'<rect x="{j * side}" y="{i * side}" width="{side}" height="{side}" fill="{fill}"><title>{place}</title></rect>')
+        size = f'width="{len(cells[0]) * side}" height="{len(cells) * side}"'
+        return f'<svg {size} xmlns="http://www.w3.org/2000/svg" role="img" aria-label="error over bound">{"".join(squares)}</svg>'

@@ -1,0 +1,193 @@
+"""The checker's life: what ends it is an error and never a verdict, and the next call works."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import qassay
+from qassay import _process
+
+X = np.ones((2, 32), np.float32)
+
+
+def works():
+    return qassay.quantize(X, "te_current").format == "e4m3"
+
+
+def child(q):
+    q.put(works())
+
+
+def test_a_killed_checker_is_an_error_and_the_next_call_works():
+    assert works()
+    before = _process.CHECKER.process.pid
+    os.kill(before, signal.SIGKILL)
+    with pytest.raises(qassay.CheckerError, match=r"checker ended \(SIGKILL\); no verdict") as e:
+        works()
+    assert not isinstance(e.value, AssertionError)
+    assert works() and _process.CHECKER.process.pid != before
+
+
+def test_an_abort_in_the_middle():
+    assert works()
+    pid = _process.CHECKER.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(0.3, lambda: (os.kill(pid, signal.SIGABRT), os.kill(pid, signal.SIGCONT))).start()
+    with pytest.raises(qassay.CheckerError, match=r"SIGABRT"):
+        works()
+    assert works()
+
+
+def test_a_checker_that_hangs_is_ended():
+    assert works()
+    pid = _process.CHECKER.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(qassay.CheckerTimeout, match="no verdict"):
+        _process.ask("ping", timeout=0.3)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert works()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_processes(method):
+    assert works()
+    before = _process.CHECKER.process.pid
+    context = multiprocessing.get_context(method)
+    q = context.Queue()
+    process = context.Process(target=child, args=(q,))
+    process.start()
+    assert q.get(timeout=60) is True
+    process.join(10)
+    q.close()
+    q.join_thread()
+    assert works() and _process.CHECKER.process.pid == before
+
+
+def test_threads():
+    said = []
+    threads = [threading.Thread(target=lambda: said.extend(works() for _ in range(10))) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert said == [True] * 80
+
+
+def run(code, **how):
+    return subprocess.run([sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, **how)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as f:
+        return f.read().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_nothing_is_left_open():
+    done = run("import qassay, numpy as np; qassay.quantize(np.ones((2,2),np.float32),'te_current')")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_checker_ends_with_its_parent():
+    done = run("""
+        import os, qassay, signal
+        from qassay import _process
+        _process.ask("ping"); print(_process.CHECKER.process.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    pid = int(done.stdout)
+    end = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not alive(pid)
+
+
+def test_ctrl_c_ends_the_work_at_once():
+    done = run("""
+        import os, qassay, signal, threading, time
+        from qassay import _process
+        _process.ask("ping"); pid = _process.CHECKER.process.pid
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        started = time.monotonic()
+        try:
+            _process.ask("ping")
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - started < 5, os.path.exists(f"/proc/{pid}"))
+        print(_process.ask("ping")[0])
+    """)
+    assert done.stdout.splitlines() == ["interrupted True False", "{'pong': True}"], done.stderr
+
+
+FAKE = """#!{python}
+import json, os, sys
+print(json.dumps({{"qassay": {version!r}, "protocol": {protocol}}}), flush=True)
+for line in sys.stdin:
+    {body}
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    def make(body, version=qassay.version(), protocol=1):
+        path = tmp_path / "qassay"
+        path.write_text(FAKE.format(python=sys.executable, body=body, version=version, protocol=protocol))
+        path.chmod(0o755)
+        monkeypatch.setenv("QASSAY_BIN", str(path))
+        _process.CHECKER.drop()
+
+    yield make
+    _process.CHECKER.drop()
+
+
+def test_a_panic_is_no_verdict(fake):
+    fake("""print(json.dumps({"panic": "index out of bounds at x.rs:1"}), flush=True)""")
+    with pytest.raises(qassay.CheckerError, match="panicked; no verdict. It said: index out of bounds"):
+        works()
+
+
+def test_the_end_of_stderr_is_told(fake):
+    fake("""sys.stderr.write("thread main has overflowed its stack"); sys.stderr.flush(); os.abort()""")
+    with pytest.raises(qassay.CheckerError, match=r"\(SIGABRT\); no verdict. It said: thread main has overflowed its stack"):
+        works()
+
+
+def test_another_version_is_refused(fake):
+    fake("pass", version="9.9.9")
+    with pytest.raises(qassay.CheckerError, match="is qassay 9.9.9 .*expected " + qassay.version()):
+        works()
+    fake("pass", protocol=2)
+    with pytest.raises(qassay.CheckerError, match="protocol 2"):
+        works()
+
+
+def test_no_program(monkeypatch):
+    _process.CHECKER.drop()
+    monkeypatch.setenv("QASSAY_BIN", "/nowhere/qassay")
+    with pytest.raises(qassay.CheckerError, match="QASSAY_BIN is /nowhere/qassay: no program there"):
+        works()
+
+
+def test_a_request_that_is_wrong_says_so_and_the_next_is_answered():
+    with pytest.raises(qassay.InputError, match="unknown word `dance`; known: assay"):
+        _process.ask("dance")
+    assert works()
+
+
+def test_workers_of_xdist_share_the_cores(monkeypatch):
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "1000")
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    assert _process._environment()["RAYON_NUM_THREADS"] == "1"

@@ -1,0 +1,291 @@
+//! `qassay serve`: judges what another program sends through a pipe. Not for people: `pip install qassay` keeps one.
+//!
+//! Each request is a line of JSON on standard input, each answer one on standard output, in the same order. A line that has
+//! `"bytes": n` is followed by n bytes: a safetensors file. The first line says who answers: `{"qassay": version, "protocol": 1}`.
+//!
+//! | `word` | request | answer |
+//! |---|---|---|
+//! | `assay` | a bundle; `label` names it in errors, `seconds` bounds its diagnosis (0: none) | `answer`: what `qassay assay --json` prints, with `suspect`, `text`, `map` |
+//! | `quantize` | `recipe`; a file with `x` | a file with `x.codes`, `x.scale_inv`, … and their metadata |
+//! | `cases` | `sweep`, `match` (texts) | `cases`: id, op, family, why it is skipped |
+//! | `case` | `sweep`, `id` | its bundle without a result |
+//! | `list` | `what`: recipes, faults, sweeps | `names` |
+//! | `page` | a bundle | `page`: HTML |
+//! | `ping` | | `pong` |
+//!
+//! What is wrong with a request is `{"error": text}`; a panic is `{"panic": text}`: no verdict, and the next request is answered.
+
+use super::status;
+use crate::bundle::{Bundle, File, Writer, answer, assay, case};
+use crate::compare::Verdict;
+use crate::job::{Job, Operand};
+use crate::recipe::{RECIPES, Recipe};
+use crate::sweep::{Sweep, build};
+use crate::{Error, report};
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{BufRead, Read, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Raised when a request or an answer changes its meaning.
+const PROTOCOL: u32 = 1;
+/// A line longer than this is no request.
+const LONGEST: usize = 1 << 20;
+
+/// Answer requests on standard input until it ends.
+#[derive(clap::Args)]
+pub struct Args {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    word: String,
+    bytes: Option<usize>,
+    #[serde(default)]
+    label: String,
+    seconds: Option<f64>,
+    #[serde(default)]
+    recipe: String,
+    #[serde(default)]
+    sweep: String,
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    what: String,
+    #[serde(default, rename = "match")]
+    texts: Vec<String>,
+    /// Use the GPU of this machine for the f64 products.
+    #[serde(default)]
+    gpu: bool,
+}
+
+/// An answer's line, and the bytes behind it.
+type Answer = (Value, Option<Vec<u8>>);
+
+/// What the last panic said, and where.
+static PANIC: Mutex<String> = Mutex::new(String::new());
+
+pub fn run(_: Args) -> Result<u8> {
+    std::panic::set_hook(Box::new(|info| {
+        if let Ok(mut text) = PANIC.lock() {
+            *text = info.to_string();
+        }
+    }));
+    let requests = requests();
+    let mut sweeps = HashMap::new();
+    send((json!({ "qassay": env!("CARGO_PKG_VERSION"), "protocol": PROTOCOL }), None))?;
+    for (line, bytes) in requests {
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| answer(&line, &bytes, &mut sweeps)));
+        send(match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(e)) => (json!({ "error": format!("{e:#}") }), None),
+            Err(_) => {
+                let said = PANIC.lock().map(|text| text.clone()).unwrap_or_default();
+                (json!({ "panic": said }), None)
+            }
+        })?;
+    }
+    Ok(status::PASSED)
+}
+
+/// Requests, read on a thread of its own that ends the process with the input: whoever asked is gone, and so is the use of what is being
+/// computed.
+fn requests() -> Receiver<(String, Vec<u8>)> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        loop {
+            match request(&mut input) {
+                Ok(Some(request)) => {
+                    if sender.send(request).is_err() {
+                        std::process::exit(i32::from(status::PASSED));
+                    }
+                }
+                Ok(None) => std::process::exit(i32::from(status::PASSED)),
+                Err(e) => {
+                    eprintln!("qassay: {e:#}");
+                    std::process::exit(i32::from(status::USAGE));
+                }
+            }
+        }
+    });
+    receiver
+}
+
+/// The next line and its bytes; `None` at the end of the input.
+fn request(input: &mut impl BufRead) -> Result<Option<(String, Vec<u8>)>> {
+    let mut line = String::new();
+    if BufRead::read_line(&mut input.by_ref().take(LONGEST as u64), &mut line).context("standard input")? == 0 {
+        return Ok(None);
+    }
+    anyhow::ensure!(line.ends_with('\n'), "a request that does not end within {LONGEST} bytes, expected one line of JSON");
+    let head: Value = serde_json::from_str(&line).context("a request that is no JSON")?;
+    let mut bytes = Vec::new();
+    if let Some(n) = head.get("bytes").and_then(Value::as_u64) {
+        // As they come: a false length costs no memory.
+        let read = input.take(n).read_to_end(&mut bytes).context("standard input")?;
+        anyhow::ensure!(read as u64 == n, "{read} bytes behind a request, expected {n}");
+    }
+    Ok(Some((line, bytes)))
+}
+
+fn send((mut line, bytes): Answer) -> Result<()> {
+    if let Some(bytes) = &bytes {
+        line["bytes"] = bytes.len().into();
+    }
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{line}\n").as_bytes())?;
+    out.write_all(&bytes.unwrap_or_default())?;
+    Ok(out.flush()?)
+}
+
+fn answer(line: &str, bytes: &[u8], sweeps: &mut HashMap<String, Sweep>) -> Result<Answer> {
+    let request: Request = serde_json::from_str(line).context("request")?;
+    debug_assert!(request.bytes.is_none_or(|n| n == bytes.len()));
+    if request.gpu {
+        accelerate();
+    }
+    let label = Path::new(if request.label.is_empty() { "bundle" } else { &request.label });
+    match request.word.as_str() {
+        "ping" => Ok((json!({ "pong": true }), None)),
+        "assay" => judge(label, bytes, request.seconds).map(|a| (json!({ "answer": a }), None)),
+        "page" => page(label, bytes).map(|p| (json!({ "page": p }), None)),
+        "quantize" => quantize(&request.recipe, label, bytes),
+        "cases" => {
+            let cases = sweep(sweeps, &request.sweep)?.cases.iter();
+            let kept = cases.filter(|c| {
+                let id = c.id();
+                request.texts.iter().all(|t| id.contains(t.as_str()) || c.family.contains(t.as_str()))
+            });
+            let list: Vec<Value> = kept
+                .map(|c| json!({ "id": c.id(), "op": c.op.name(), "family": &*c.family, "edge": c.edge, "skip": c.skip.as_deref() }))
+                .collect();
+            Ok((json!({ "cases": list }), None))
+        }
+        "case" => input(sweep(sweeps, &request.sweep)?, &request.id),
+        "list" => list(&request.what).map(|names| (json!({ "names": names }), None)),
+        other => Err(Error::unknown("word", other, ["assay", "case", "cases", "list", "page", "ping", "quantize"]).into()),
+    }
+}
+
+/// The verdict on a bundle, as `qassay assay --json` prints it and with what a reader of one result wants besides.
+fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>) -> Result<Value> {
+    let bundle = Bundle::parse(label, bytes)?;
+    let time = match seconds {
+        None => crate::fault::DIAGNOSIS,
+        Some(s) => Duration::try_from_secs_f64(s).context("seconds")?,
+    };
+    let found = assay::assay_within(&bundle, time)?;
+    let mut value = answer::json(&bundle, &found);
+    value["suspect"] = (found.verdict == Verdict::Suspect).into();
+    value["text"] = answer::text(&bundle, &found).into();
+    let map = answer::map(&bundle, &found)?;
+    // A ratio that is not finite is null: NaN and Inf are both no number that a bound was met by.
+    let cell = |r: &f64| if r.is_finite() { json!(r) } else { Value::Null };
+    let cells: Vec<Vec<Value>> = map.cells.iter().map(|row| row.iter().map(cell).collect()).collect();
+    value["map"] = json!({ "tile_rows": map.tile_rows, "tile_cols": map.tile_cols, "cells": cells });
+    Ok(value)
+}
+
+fn page(label: &Path, bytes: &[u8]) -> Result<String> {
+    let bundle = Bundle::parse(label, bytes)?;
+    let found = assay::assay(&bundle)?;
+    let locations: Vec<_> = found.diagnosis.iter().map(|d| (label.display().to_string(), d.location.clone())).collect();
+    let map = answer::map(&bundle, &found)?;
+    let provenance = format!("qassay {}\n", env!("CARGO_PKG_VERSION"));
+    Ok(report::page(vec![answer::row(&bundle, &found)], &[map], &locations, &provenance))
+}
+
+/// `x` by a recipe, as operand `x` of a bundle.
+fn quantize(recipe: &str, label: &Path, bytes: &[u8]) -> Result<Answer> {
+    let recipe: Recipe = recipe.parse()?;
+    let x = File::parse(label, bytes)?.tensor("x")?;
+    let q = recipe.quantize(&x)?.q;
+    let mut w = Writer::default();
+    w.codes("x", &q, None, None)?;
+    Ok((json!({ "recipe": recipe.to_string() }), Some(w.to_bytes()?)))
+}
+
+/// A sweep, expanded once.
+fn sweep<'a>(sweeps: &'a mut HashMap<String, Sweep>, name: &str) -> Result<&'a Sweep> {
+    if !sweeps.contains_key(name) {
+        sweeps.insert(name.into(), Sweep::load(name, 0)?);
+    }
+    Ok(&sweeps[name])
+}
+
+/// What a kernel is given for a case, with the values that its operands were quantized from.
+fn input(sweep: &Sweep, id: &str) -> Result<Answer> {
+    let known = || sweep.cases.iter().map(|c| c.id()).take(8).collect::<Vec<_>>();
+    let Some(case) = sweep.cases.iter().find(|c| c.id() == id) else {
+        return Err(Error::unknown("case", id, known().iter().map(String::as_str)).into());
+    };
+    let built = build::build(case)?;
+    let mut w = case::input(&built.job)?;
+    for (x, operand, experts) in operands(&built.job) {
+        let Operand::Quantized(q) = operand else { continue };
+        if let Some((_, t)) = built.quantized.iter().find(|(of, _)| of == q) {
+            let rows = t.rows() / experts.unwrap_or(1).max(1);
+            let shape: Vec<usize> = experts.into_iter().chain([rows, t.cols()]).collect();
+            w.values(x, &shape, t);
+        }
+    }
+    let shape = case::out_shape(&built.job);
+    Ok((json!({ "id": id, "op": case.op.name(), "out_shape": shape }), Some(w.to_bytes()?)))
+}
+
+fn operands(job: &Job) -> impl Iterator<Item = (&'static str, &Operand, Option<usize>)> {
+    let experts = matches!(job.op, crate::op::Op::GroupedGemm | crate::op::Op::GroupedGemmDgrad)
+        .then(|| job.operands.offs.as_ref().map_or(1, Vec::len));
+    job.operands.a.first().map(|a| ("a", a, None)).into_iter().chain(job.operands.b.as_ref().map(|b| ("b", b, experts)))
+}
+
+fn list(what: &str) -> Result<Vec<String>> {
+    Ok(match what {
+        "recipes" => RECIPES.iter().map(|r| r.name.to_string()).collect(),
+        "faults" => crate::fault::faults().map(|f| f.variant.to_string()).collect(),
+        "sweeps" => crate::data::names("sweeps", "toml")?,
+        other => return Err(Error::unknown("list", other, ["recipes", "faults", "sweeps"]).into()),
+    })
+}
+
+/// The references' products on the GPU, where there is one.
+fn accelerate() {
+    #[cfg(feature = "cuda")]
+    if crate::kernel::cuda::launch::gpu().is_ok() {
+        crate::op::gemm::accelerate(crate::kernel::cuda::gemm_f64::product);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_a_line_and_its_bytes() {
+        let mut input = &b"{\"word\":\"ping\",\"bytes\":3}\nabc{\"word\":\"ping\"}\n"[..];
+        assert_eq!(request(&mut input).unwrap().unwrap().1, b"abc");
+        assert_eq!(request(&mut input).unwrap().unwrap().0, "{\"word\":\"ping\"}\n");
+        assert!(request(&mut input).unwrap().is_none());
+        for (bad, why) in [("{\"bytes\":9}\nabc", "3 bytes"), ("nonsense\n", "no JSON"), ("{}", "does not end")] {
+            let e = format!("{:#}", request(&mut bad.as_bytes()).unwrap_err());
+            assert!(e.contains(why), "{e}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        let mut sweeps = HashMap::new();
+        let said = |line: &str, sweeps: &mut HashMap<String, Sweep>| format!("{:#}", answer(line, b"", sweeps).unwrap_err());
+        assert!(said("{\"word\":\"judge\"}", &mut sweeps).contains("known: assay"));
+        assert!(said("{\"word\":\"ping\",\"color\":1}", &mut sweeps).contains("color"));
+        assert!(said("{\"word\":\"case\",\"sweep\":\"smoke\",\"id\":\"x\"}", &mut sweeps).contains("unknown case `x`"));
+        assert!(said("{\"word\":\"assay\",\"label\":\"assert_gemm\"}", &mut sweeps).starts_with("assert_gemm: found"));
+        assert!(sweeps.contains_key("smoke"));
+    }
+}

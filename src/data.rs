@@ -1,0 +1,143 @@
+//! The data folder: sweeps, scenarios, the list of real bugs, real tensors. They are inside the program (feature `embed`), so that it
+//! runs anywhere; a file under `$QASSAY_DATA`, then one under `./data`, comes first. A build without `embed` reads its source tree.
+
+use crate::{Error, Result};
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+
+/// One file, wherever it was found.
+pub struct DataFile {
+    /// On disk, or its name in the data folder where it came from the program itself.
+    pub path: PathBuf,
+    pub bytes: Cow<'static, [u8]>,
+}
+
+impl DataFile {
+    /// As text. Errors: bytes that are not UTF-8.
+    pub fn text(self) -> Result<String> {
+        let path = self.path;
+        String::from_utf8(self.bytes.into_owned()).map_err(|e| Error::BadFile {
+            path,
+            found: format!("no UTF-8 at byte {}", e.utf8_error().valid_up_to()),
+            expected: "text".into(),
+        })
+    }
+}
+
+/// Reads a file of the data folder: `sweeps/smoke.toml`. Errors: it is nowhere; it cannot be read.
+pub fn read(relative: &str) -> Result<DataFile> {
+    if let Some(path) = find(relative) {
+        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e, "check its permissions"))?;
+        return Ok(DataFile { path, bytes: bytes.into() });
+    }
+    match embedded(relative) {
+        Some(bytes) => Ok(DataFile { path: relative.into(), bytes: bytes.into() }),
+        None => Err(missing(relative)),
+    }
+}
+
+/// The text of `FOLDER/NAME.toml` of the data folder, or of the file at `name` when it ends in `.toml`, and where it was. `None`: there
+/// is none. Errors: it cannot be read.
+pub fn text_of(folder: &str, name: &str) -> Result<Option<(PathBuf, String)>> {
+    if name.ends_with(".toml") {
+        let path = PathBuf::from(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check the path and its permissions"))?;
+        return Ok(Some((path, text)));
+    }
+    let relative = format!("{folder}/{name}.toml");
+    if find(&relative).is_none() && embedded(&relative).is_none() {
+        return Ok(None);
+    }
+    let file = read(&relative)?;
+    Ok(Some((file.path.clone(), file.text()?)))
+}
+
+/// The file on disk, where there is one: it comes before the one in the program.
+pub fn find(relative: &str) -> Option<PathBuf> {
+    places().into_iter().map(|p| p.join(relative)).find(|p| p.exists())
+}
+
+/// The bytes that are part of the program.
+pub fn embedded(relative: &str) -> Option<&'static [u8]> {
+    FILES.binary_search_by(|f| f.0.cmp(relative)).ok().map(|i| FILES[i].1)
+}
+
+/// Names, without the extension, of the files of a folder: those on disk and those in the program, sorted.
+pub fn names(folder: &str, extension: &str) -> Result<Vec<String>> {
+    let inside = FILES.iter().map(|f| Path::new(f.0)).filter(|p| p.parent() == Some(Path::new(folder)));
+    let mut found: Vec<PathBuf> = inside.map(PathBuf::from).collect();
+    for dir in places().into_iter().map(|p| p.join(folder)).filter(|p| p.is_dir()) {
+        let io = |e| Error::io(&dir, e, "check its permissions");
+        for entry in std::fs::read_dir(&dir).map_err(io)? {
+            found.push(entry.map_err(io)?.path());
+        }
+    }
+    let named = found.iter().filter(|p| p.extension().is_some_and(|e| e == extension)).filter_map(|p| p.file_stem());
+    let mut names: Vec<String> = named.map(|s| s.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// The folder that baselines and golden outputs are written to and read from: `$QASSAY_DATA`, else the source tree of a build without
+/// `embed` that is run elsewhere, else `./data`, there or not.
+pub fn folder() -> PathBuf {
+    let all = places();
+    all.iter().find(|p| p.is_dir()).unwrap_or(&all[0]).clone()
+}
+
+/// The git revision of the source that was built: what the builder says in `QASSAY_REVISION`, else what `cargo package` wrote down.
+pub fn revision() -> Option<&'static str> {
+    option_env!("QASSAY_REVISION").or(REVISION)
+}
+
+fn places() -> Vec<PathBuf> {
+    let given = std::env::var_os("QASSAY_DATA").filter(|v| !v.is_empty()).map(PathBuf::from);
+    // A program that has its data inside runs where its source never was.
+    let source = (!cfg!(feature = "embed")).then(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("data"));
+    given.into_iter().chain(["data".into()]).chain(source).collect()
+}
+
+fn missing(relative: &str) -> Error {
+    let tried = places().iter().map(|p| p.join(relative).display().to_string()).collect::<Vec<_>>().join(", ");
+    let inside = if cfg!(feature = "embed") { " and the program itself" } else { "" };
+    let cause = std::io::Error::new(std::io::ErrorKind::NotFound, format!("not found; tried {tried}{inside}"));
+    Error::io(relative, cause, "put it under ./data, or set QASSAY_DATA to the folder that has it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(feature = "embed")]
+    fn every_sweep_scenario_and_collection_of_the_tree_is_inside() {
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");
+        let mut count = 0;
+        for folder in ["sweeps", "scenarios", "real/minilm"] {
+            for entry in std::fs::read_dir(tree.join(folder)).unwrap() {
+                let path = entry.unwrap().path();
+                if path.extension().is_some_and(|e| e == "toml" || e == "safetensors") {
+                    let relative = path.strip_prefix(&tree).unwrap().to_str().unwrap();
+                    assert_eq!(embedded(relative), Some(&std::fs::read(&path).unwrap()[..]), "{relative}");
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(embedded("bugs.csv"), Some(&std::fs::read(tree.join("bugs.csv")).unwrap()[..]));
+        assert_eq!(FILES.len(), count + 1);
+        assert!(FILES.is_sorted());
+    }
+
+    #[test]
+    fn what_is_nowhere_says_where_it_was_looked_for() {
+        let e = read("real/none.safetensors").err().unwrap().to_string();
+        assert!(e.contains("data/real/none.safetensors") && e.contains("QASSAY_DATA"), "{e}");
+        assert!(names("nothing", "toml").unwrap().is_empty());
+    }
+}
