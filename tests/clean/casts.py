@@ -99,7 +99,7 @@ def blockwise(rng, x, fmt):
 def microscaling(rng, x):
     """Groups of 32 with e8m0 scales: TransformerEngine's MXFP8 and torchao's four modes."""
     v = x.astype(F)
-    how = str(rng.choice(["te_mxfp8", "mx_floor", "mx_ceil", "mx_rceil"]))
+    how = str(rng.choice(["te_mxfp8", "mx_floor", "mx_ceil", "mx_even", "mx_rceil"]))
     fmt = str(rng.choice(["e4m3", "e5m2"] if how == "te_mxfp8" else ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1"]))
     amax = tiles(v, 1, 32)
     bits = amax.view(np.uint32)
@@ -109,12 +109,16 @@ def microscaling(rng, x):
         e, m = (t >> 23).astype(np.int64), t & 0x7FFFFF
         byte = np.where((e == 0) & (m <= 0x400000), 0, e + (m != 0))
     else:
+        if how == "mx_even":  # half a unit of the format's mantissa is added to the bits, the exponent kept
+            p = ((bits + np.uint32(1 << (22 - {"e4m3": 3, "e5m2": 2, "e2m3": 3, "e3m2": 2, "e2m1": 1}[fmt]))) >> 23).astype(np.int64) - 127
         byte = np.clip(p + (more & (how == "mx_ceil")) - int(np.floor(np.log2(TOP[fmt]))) + 127, 0, 255)
     s = np.exp2(127.0 - spread(byte, 1, 32, v.shape)).astype(F)
     codes = saturate(v * s, fmt)
     codes, meta = stored(codes, fmt, "out", rng)
     e8 = byte.astype(np.uint8)
-    meta |= {"recipe": how, "out.granularity": "group:32", "out.format": fmt}
+    meta |= {"out.granularity": "group:32", "out.format": fmt}
+    if how == "te_mxfp8" or x.dtype != np.float16:  # torchao takes no f16
+        meta["recipe"] = how
     if rng.integers(2):
         e8 = e8.view(DT["e8m0"])
     else:

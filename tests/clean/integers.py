@@ -55,6 +55,9 @@ def batches(rng):
         meta["a.zero"], held["a.zero_point"] = "integer", za_[:, :, 0].astype(kinds[int(rng.integers(2))] if fmt != "uint4" else np.int32)
     if zb:
         meta["b.zero"], held["b.zero_point"] = "integer", (zb_[:, :, 0] if g == k else zb_).astype(kinds[int(rng.integers(2))])
+    for x in "ab":  # torch keeps some zero points in floats
+        if f"{x}.zero_point" in held and rng.random() < 0.2:
+            held[f"{x}.zero_point"] = held[f"{x}.zero_point"].astype(F)
     fa, fb = sa.astype(F), sb.astype(F)
     groups = range(0, k, g)
     for _ in range(5):

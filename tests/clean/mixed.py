@@ -35,7 +35,7 @@ def weights(rng, y, fmt, act):
     t, m = {"b.codes": codes, "b.scale_inv": flat(s)}, {"b.format": fmt, "b.granularity": "row" if g == k else f"group:{g}"} | more
     values, add = q.astype(F), None
     if zero == "integer":
-        m["b.zero"], t["b.zero_point"] = "integer", flat(z)
+        m["b.zero"], t["b.zero_point"] = "integer", flat(z).astype([np.int32, np.int8, F][int(rng.choice(3, p=[0.5, 0.3, 0.2]))])
         values = (q - spread(z, 1, g, q.shape)).astype(F)
     elif zero == "additive":
         real = to(-z.astype(F) * s.astype(F), "f32" if s.dtype == F else act)
@@ -73,6 +73,12 @@ def batches(rng):
     x = to(x.astype(F), act)
     held, meta, values, wide, add, g, top = weights(rng, y * 2.0 ** int(rng.integers(-6, 1)), fmt, act)
     held["a"] = x
+    # Weights first in some kernels: D = W·Xᵀ.
+    turned = bool(rng.random() < 0.25)
+    if turned:
+        names = {"a": "b", "b": "a"}
+        held = {names[t[0]] + t[1:]: v for t, v in held.items()}
+        meta = {names[t[0]] + t[1:]: v for t, v in meta.items()}
     a = x.astype(F)
     for _ in range(5):
         bias, device = with_bias(rng, b, n), None
@@ -94,9 +100,11 @@ def batches(rng):
                 device = str(rng.choice(["A100", "H100", "H200", "B200"])) if rng.random() < 0.4 else None
             v = order.join(order.parts(a, w))
             v, name = v if after is None else v * after, f"{made} {order.name}"
+        if turned:
+            v, bias = v.transpose(0, 2, 1), None
         if bias is not None:
             v = v + bias[:, None, :].astype(F)
         out, result, more = finish(rng, v)
         tensors = held | ({"bias": bias} if bias is not None else {})
-        zero = meta.get("b.zero", "none")
-        yield Results(f"mixed {act}x{fmt}:{g} zero={zero} {name} {device} {kind} {out}", "gemm", tensors | result, meta | more | {"device": told(rng, device)})
+        zero = meta.get("b.zero", meta.get("a.zero", "none"))
+        yield Results(f"mixed {act}x{fmt}:{g}{' turned' if turned else ''} zero={zero} {name} {device} {kind} {out}", "gemm", tensors | result, meta | more | {"device": told(rng, device)})

@@ -89,12 +89,13 @@ def promoted(unit, formats, every):
 
 
 class Order:
-    """An inner order and how K is cut: parts of whole tiles, added ascending, by tree, or in random order (atomics)."""
+    """An inner order and how K is cut: parts of whole tiles, added ascending, by tree, or in random order (atomics). `model` is the metadata that
+    declares it, if a device model is just this."""
 
     def __init__(self, rng, k, inner, tile, most=8):
         self.name, self.run = inner
         tiles = -(-k // tile)
-        self.ends, self.add = [k], "one"
+        self.ends, self.add, self.model = [k], "one", {}
         if tiles >= 2 and rng.random() < 0.4:
             count = int(rng.choice([c for c in (2, 3, 4, 8) if c <= min(tiles, most)]))
             if rng.random() < 0.35:
@@ -108,6 +109,11 @@ class Order:
             self.add = str(rng.choice(["ascending", "tree", "atomics", "descending"]))
             self.name += f"_{self.add}"
             self.order = rng.permutation(len(self.ends))
+
+    def declared(self, rng, meta):
+        """Seldom, and only where K is not cut: the model's name, whose bits must be met."""
+        self.model = dict(meta) if len(self.ends) == 1 and rng.random() < 0.15 else {}
+        return self
 
     def parts(self, a, b):
         starts = [0] + self.ends[:-1]

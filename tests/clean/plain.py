@@ -27,7 +27,8 @@ def tensor_core(rng, fmt, k):
     device = str(rng.choice([d for d in tensorcore.UNITS_16 if not (d == "V100" and fmt == "bf16")]))
     unit = tensorcore.UNITS_16[device]
     name = f"T{unit}"
-    return device, orders.Order(rng, k, (name, lambda a, b: tensorcore.chain(a, b, (fmt, fmt), unit)), int(rng.choice([32, 64])))
+    order = orders.Order(rng, k, (name, lambda a, b: tensorcore.chain(a, b, (fmt, fmt), unit)), int(rng.choice([32, 64])))
+    return device, order.declared(rng, {"device_model": tensorcore.MODELS_16[device]})
 
 
 def batches(rng):
@@ -43,10 +44,10 @@ def batches(rng):
             order = orders.Order(rng, k, orders.cuda_core(rng, k), int(rng.choice([1, 16, 64])))
             device = str(rng.choice(list(tensorcore.UNITS_16))) if rng.random() < 0.4 else None
         p = order.join(order.parts(x.astype(F), y.astype(F)))
-        bias, label = with_bias(rng, b, n), f"{order.name} {device} {kind}"
+        bias, label = with_bias(rng, b, n), f"{order.name} {order.model.get('device_model', '')} {device} {kind}"
         held = {"a": x, "b": y}
         if bias is not None:
             held["bias"] = bias
             p = p + bias[:, None, :].astype(F)
         out, result, meta = finish(rng, p)
-        yield Results(f"plain {fmt} {label} {out}", "gemm", held | result, meta | {"device": told(rng, device)})
+        yield Results(f"plain {fmt} {label} {out}", "gemm", held | result, meta | order.model | {"device": told(rng, device)})

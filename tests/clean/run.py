@@ -55,10 +55,11 @@ def judged(qassay, files):
 
 
 def verdict(answer):
-    """fail, suspect, no_power, pass, or refused."""
+    """fail, suspect, no_power, pass, or refused. A suspect is said so by its own verdict, by a field, or by a reason that names the probable bound."""
     if answer is None or "verdict" not in answer:
         return "refused"
-    if answer["verdict"] == "pass" and (answer.get("suspect") or "suspect" in (answer.get("reason") or "")):
+    words = answer.get("reason") or ""
+    if answer["verdict"] in ("pass", "no_power") and (answer.get("suspect") or "suspect" in words or "probable bound" in words):
         return "suspect"
     return answer["verdict"]
 

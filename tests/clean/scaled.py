@@ -20,13 +20,15 @@ def tensor_core(rng, fa, fb, k):
         unit = tensorcore.UNITS_16[device]
         return device, orders.Order(rng, k, (f"{wide}:T{unit}", lambda a, b: tensorcore.chain(a, b, (wide, wide), unit)), tile)
     if device in ("H100", "H200", "B200") and rng.random() < 0.15:
-        return device, orders.Order(rng, k, ("mma.sync", tensorcore.lowered), tile)
+        return device, orders.Order(rng, k, ("mma.sync", tensorcore.lowered), tile).declared(rng, {"device_model": "hopper_mma"})
     unit = tensorcore.UNITS_8[device]
     draw = rng.random()
     if draw < 0.4 and device in ("H100", "H200", "L40S"):
         every = int(rng.choice([128, 256, 512], p=[0.6, 0.2, 0.2]))
-        return device, orders.Order(rng, k, (f"T{unit}/promote_{every}", orders.promoted(unit, (fa, fb), every)), max(tile, every))
-    return device, orders.Order(rng, k, (f"T{unit}", lambda a, b: tensorcore.chain(a, b, (fa, fb), unit)), tile)
+        order = orders.Order(rng, k, (f"T{unit}/promote_{every}", orders.promoted(unit, (fa, fb), every)), max(tile, every))
+        return device, order.declared(rng, {"device_model": tensorcore.MODELS_8[device], "promote_every": every})
+    order = orders.Order(rng, k, (f"T{unit}", lambda a, b: tensorcore.chain(a, b, (fa, fb), unit)), tile)
+    return device, order.declared(rng, {"device_model": tensorcore.MODELS_8[device]})
 
 
 def factors(rng, ia, ib):
@@ -39,6 +41,13 @@ def factors(rng, ia, ib):
     if draw < 0.94:  # results are subnormal
         return " subnormal", (ia * F(2.0**-64)).astype(F), (ib * F(2.0**-60)).astype(F)
     return " large", (ia * F(2.0**30)).astype(F), (ib * F(2.0**30)).astype(F)
+
+
+def shaped(rng, s, grain):
+    """[1] or [M]; seldom [] or [M, 1], as torch code has them."""
+    if rng.random() < 0.15:
+        return s[:, 0, 0] if grain == "tensor" else s
+    return s[:, :, 0]
 
 
 def batches(rng):
@@ -62,7 +71,7 @@ def batches(rng):
             order = orders.Order(rng, k, orders.cuda_core(rng, k), int(rng.choice([1, 16, 64, 128])))
             device = str(rng.choice(["A100", "H100", "H200", "B200", "L40S", "RTX 5090"])) if rng.random() < 0.4 else None
         if draw > 0.85:  # dequantized in f32 first
-            scales = "dequantized"
+            scales, order.model = "dequantized", {}
             v = order.join(order.parts(a * sa, w * ib))
             v = v if bias is None else v + bias[:, None, :].astype(F)
         else:
@@ -74,11 +83,11 @@ def batches(rng):
                 v = v if bias is None else v + bias[:, None, :].astype(F)
                 fused = False
             scales += "+fma" if fused and bias is not None else ""
-        held = {"a.codes": qa, "b.codes": qb, "a.scale_inv": ia[:, :, 0], "b.scale_inv": ib[:, :, 0]}
+        held = {"a.codes": qa, "b.codes": qb, "a.scale_inv": shaped(rng, ia, grains[0]), "b.scale_inv": shaped(rng, ib, grains[1])}
         if bias is not None:
             held["bias"] = bias
         if rng.random() < 0.2:
             held |= {"a": x.astype(F), "b": y.astype(F)}
         out, result, meta = finish(rng, v)
-        meta |= {"a.granularity": grains[0], "b.granularity": grains[1], "device": told(rng, device)}
-        yield Results(f"scaled {fa}x{fb} {order.name} {scales}{size} {device} {kind} {out}", "gemm", held | result, meta)
+        meta |= {"a.granularity": grains[0], "b.granularity": grains[1], "device": told(rng, device)} | order.model
+        yield Results(f"scaled {fa}x{fb} {order.name} {order.model.get('device_model', '')} {scales}{size} {device} {kind} {out}", "gemm", held | result, meta)

@@ -10,6 +10,10 @@ NONE = -(1 << 20)
 # device: (W, F, O) of 16-bit operands; of fp8 where the instruction exists.
 UNITS_16 = {"V100": (4, 23, 23), "A100": (8, 24, 23), "L40S": (8, 24, 23), "H100": (16, 25, 23), "H200": (16, 25, 23), "B200": (16, 25, 23), "RTX 5090": (16, 25, 23)}
 UNITS_8 = {"L40S": (16, 13, 13), "H100": (32, 13, 13), "H200": (32, 13, 13), "B200": (32, 25, 23), "RTX 5090": (32, 25, 23)}
+# The name under which a user declares the arithmetic of an unsplit chain.
+MODELS_16 = {"V100": "volta_mma", "A100": "ampere_mma", "L40S": "ada_mma", "H100": "hopper_wgmma", "H200": "hopper_wgmma", "B200": "blackwell_tcgen05",
+             "RTX 5090": "blackwell_mma"}
+MODELS_8 = {"L40S": "ada_mma", "H100": "hopper_wgmma", "H200": "hopper_wgmma", "B200": "blackwell_tcgen05", "RTX 5090": "blackwell_mma"}
 FLOOR = -133
 
 
