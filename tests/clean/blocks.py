@@ -37,10 +37,10 @@ def grouped(rng, x, y, g, unit):
     return name + (f"/split_{count}" if count > 1 else ""), joined
 
 
-def mxf8f6f4(x, y, formats):
+def mxf8f6f4(x, y, formats, c=None):
     """Blackwell's block-scaled step: 32 products, the e8m0 exponents are added to theirs before the maximum; F = 25, O = 23."""
     (a, sa), (b, sb) = x, y
-    c = np.zeros((a.shape[0], a.shape[1], b.shape[1]))
+    c = np.zeros((a.shape[0], a.shape[1], b.shape[1])) if c is None else c
     ea, eb = exponent(a.astype(D), EMIN[formats[0]]), exponent(b.astype(D), EMIN[formats[1]])
     for k in range(0, a.shape[-1], 32):
         at = slice(k, k + 32)
@@ -51,10 +51,10 @@ def mxf8f6f4(x, y, formats):
     return overflow(c)
 
 
-def mxf4(x, y):
+def mxf4(x, y, c=None):
     """Blackwell's step for e2m1 with scales for 16 or 32: 64 of K, exact sums of 16 ranked by the scales' exponents alone; F = 35, O = 23."""
     (a, sa), (b, sb) = x, y
-    c = np.zeros((a.shape[0], a.shape[1], b.shape[1]))
+    c = np.zeros((a.shape[0], a.shape[1], b.shape[1])) if c is None else c
     for k in range(0, a.shape[-1], 64):
         terms, ranks = [], []
         for at in range(k, min(k + 64, a.shape[-1]), 16):
