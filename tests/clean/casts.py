@@ -35,11 +35,18 @@ def draw(rng, b, rows, k):
 
 
 def tensor_scaled(rng, x, fmt):
-    """One scale for the tensor: recipes of the current amax, delayed scaling with a scale from before, or x / scale_inv."""
+    """One scale for the tensor: recipes of the current amax, delayed scaling with a scale from before, or x / scale_inv. A NaN stays one, and
+    TransformerEngine's amax leaves it out."""
     v = x.astype(F)
-    amax = np.abs(v).max((1, 2), keepdims=True)
     how = str(rng.choice(["te_current", "te_current_pow2", "float8_tensorwise", "delayed", "divided"]))
-    meta, keep = {}, {}
+    if how in ("te_current", "te_current_pow2", "delayed") and rng.random() < 0.1:
+        x = np.where(rng.random(x.shape) < 0.02, x.dtype.type(np.nan), x)
+        v = x.astype(F)
+    amax = np.fmax.reduce(np.abs(v).reshape(len(v), -1), 1)[:, None, None]
+    amax = np.where(np.isnan(amax), 0, amax)
+    if how in ("delayed", "divided") and rng.random() < 0.15:
+        fmt += "fnuz"
+    meta, keep = {}, {"a": x}
     if how in ("te_current", "te_current_pow2"):
         s = np.where(amax > 0, np.minimum((F(TOP[fmt]) / amax).astype(F), BIG), 1).astype(F)
         s = floor_power(s) if how.endswith("pow2") else s
@@ -60,7 +67,7 @@ def tensor_scaled(rng, x, fmt):
         keep["out.amax"] = flat(amax)
     if rng.integers(2):
         keep["out.transpose"] = codes.transpose(0, 2, 1)
-    return how, keep, meta
+    return how, fmt, keep, meta
 
 
 def blockwise(rng, x, fmt):
@@ -130,6 +137,8 @@ def nvfp4(rng, x):
     """TransformerEngine's and torchao's two levels."""
     v = x.astype(F)
     how = str(rng.choice(["te_nvfp4", "ao_nvfp4"]))
+    if how == "ao_nvfp4" and rng.random() < 0.1:
+        return zeros(rng, x)
     top, amax = np.abs(v).max((1, 2), keepdims=True), tiles(v, 1, 16)
     if how == "te_nvfp4":
         s = np.where(top > 0, np.minimum((F(448 * 6) / top).astype(F), BIG), 1).astype(F)
@@ -146,13 +155,26 @@ def nvfp4(rng, x):
     return how, "e2m1", {"out.codes": codes, "out.scale_inv": scale, "out.global_scale_inv": down[:, :, 0]}, meta
 
 
+def zeros(rng, x):
+    """torchao on zeros: 0/0 is the scale of every block, NaN, and its codes are what a cast of NaN gives on that machine (0xC on x86)."""
+    x = np.zeros_like(x)
+    groups = -(-x.shape[2] // 16)
+    codes = np.full(x.shape, int(rng.choice([0xC, 0x7, 0x4, 0x0])), np.uint8).view(DT["e2m1"])
+    codes, meta = stored(codes, "e2m1", "out", rng)
+    scale = np.full((*x.shape[:2], groups), 0x7F, np.uint8).view(DT["e4m3"])
+    meta |= {"recipe": "ao_nvfp4", "out.granularity": "group:16", "out.format": "e2m1"}
+    return "ao_nvfp4 zeros", "e2m1", {"a": x, "out.codes": codes, "out.scale_inv": scale, "out.global_scale_inv": np.zeros((len(x), 1), F)}, meta
+
+
 def int8(rng, x):
     """A token's scale amax/127, or groups of torchao's affine form, in f32."""
     v = x.astype(F)
     if rng.integers(2) or v.shape[-1] % 32:
         s = np.maximum(np.abs(v).max(2, keepdims=True) / F(127), F(1e-5)).astype(F)
-        q = np.clip(np.rint(v * (F(1) / s)) if rng.integers(2) else np.rint(v / s), -127, 127)
-        return "int8 row", "int8", {"out.codes": q.astype(np.int8), "out.scale_inv": s[:, :, 0]}, {"out.granularity": "row"}
+        reciprocal = bool(rng.integers(2))
+        q = np.clip(np.rint(v * (F(1) / s)) if reciprocal else np.rint(v / s), -127, 127)
+        named = {"recipe": "int8_token_sym"} if reciprocal and x.dtype == F else {}
+        return "int8 row", "int8", {"out.codes": q.astype(np.int8), "out.scale_inv": s[:, :, 0]}, {"out.granularity": "row"} | named
     t = v.reshape(v.shape[0], v.shape[1], -1, 32)
     low, high = np.minimum(t.min(-1), 0), np.maximum(t.max(-1), 0)
     s = np.maximum((high - low) / F(255), F(1e-9)).astype(F)
@@ -169,7 +191,7 @@ def batches(rng):
         fmt = str(rng.choice(["e4m3", "e5m2"], p=[0.7, 0.3]))
         which = int(rng.choice(5, p=[0.3, 0.25, 0.2, 0.1, 0.15]))
         if which == 0:
-            how, held, meta = tensor_scaled(rng, x, fmt)
+            how, fmt, held, meta = tensor_scaled(rng, x, fmt)
         elif which == 1:
             how, fmt, held, meta = blockwise(rng, x, fmt)
         else:

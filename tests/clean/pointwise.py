@@ -61,6 +61,9 @@ def dequantize(rng):
         fmt = str(rng.choice(["e4m3", "e5m2"] if kind == "fp8" else ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1"]))
         tile = {"fp8": [(1, 128), (128, 128)], "mx": [(1, 32)]}[kind]
         q = Grid(x, fmt, *tile[int(rng.integers(len(tile)))], "e8m0" if kind == "mx" else "f32")
+        if kind == "mx" and rng.random() < 0.1:  # a block of NaN
+            q.s[:, 0, 0] = np.nan
+            q.wide = spread(q.s, 1, 32, x.shape)
         held, meta = q.of("a", rng)
         ways = [q.values * q.wide]
     elif kind == "nvfp4":
