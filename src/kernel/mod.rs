@@ -212,6 +212,8 @@ pub struct Answer {
     pub accumulator: Option<Accumulator>,
     /// See [`Kernel::algorithm`].
     pub algorithm: Option<String>,
+    /// Why the result is suspect even inside its bound.
+    pub doubt: Option<String>,
 }
 
 /// A kernel: something that turns a job into bits.
@@ -231,7 +233,7 @@ pub trait Kernel: Sync {
     /// Runs it and says by what it is to be judged: the job's accumulator and its own prediction, unless only its run can say.
     fn answer(&self, job: &Job) -> Result<Answer> {
         let (algorithm, output) = (self.algorithm(job)?, self.run(job)?);
-        Ok(Answer { output, model: self.predict(job)?, accumulator: job.accumulator, algorithm })
+        Ok(Answer { output, model: self.predict(job)?, accumulator: job.accumulator, algorithm, doubt: None })
     }
     /// The words of the command line that choose it, where the backend's name does not.
     fn words(&self) -> Option<String> {
