@@ -1,7 +1,7 @@
 //! A bundle judged: its operands against the recipe, its result against the device model or the derived bound.
 
 use super::operand::{Codes, Side};
-pub use super::settle::{Settled, settle};
+pub use super::settle::{Settled, settle, without_nobodys_rows};
 use super::{Bundle, Out, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
@@ -222,7 +222,8 @@ pub(crate) fn output(bundle: &Bundle) -> Result<Output> {
     let nan = bundle.a.high.as_ref().is_some_and(|t| t.data().iter().any(|x| x.is_nan()));
     let amax = amax.filter(|amax| !(amax.is_nan() && nan));
     let part = Part { d: d.clone(), transpose, amax };
-    Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+    let output = Output { parts: vec![part], dbias: None, mean: None, rsigma: None };
+    without_nobodys_rows(bundle.meta.op, bundle.offs.as_deref(), output)
 }
 
 /// A judged result: as it was compared, with the model's bits where there are some, and by which arithmetic.
@@ -244,7 +245,13 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
             let Settled { accumulator, model, text, fault, doubt } = settle(&bundle.meta, &built.job, &output)?;
             built.job.accumulator = Some(accumulator);
             let mut judged = by(built, output, model, text)?;
-            judged.judgements.iter_mut().for_each(|j| settled(&mut j.comparison, fault.as_deref(), doubt.as_deref()));
+            for c in judged.judgements.iter_mut().map(|j| &mut j.comparison) {
+                if let Some(fault) = &fault {
+                    (c.verdict, c.reason) = (Verdict::Fail, format!("{fault}; {}", c.reason));
+                } else if let Some(doubt) = &doubt {
+                    c.suspect(doubt);
+                }
+            }
             Ok(judged)
         }
         (Op::Cast | Op::CastTranspose, Data::Quantized(q)) if bundle.out.scale.is_none() && result_recipe(bundle).is_none() => {
@@ -272,18 +279,6 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
             by(built, output, Some(model), what)
         }
         _ => by(built, output, None, "f32 evaluation of the formula in any order, libm within its documented error".into()),
-    }
-}
-
-/// What the bits and the size of the errors say beside the bound.
-fn settled(c: &mut Comparison, fault: Option<&str>, doubt: Option<&str>) {
-    let after = |reason: &str| if reason.is_empty() { String::new() } else { format!("; {reason}") };
-    if let Some(fault) = fault {
-        c.reason = format!("{fault}{}", after(&c.reason));
-        c.verdict = Verdict::Fail;
-    } else if let (Some(doubt), Verdict::Pass | Verdict::Suspect) = (doubt, c.verdict) {
-        c.reason = format!("{doubt}{}", after(&c.reason));
-        c.verdict = Verdict::Suspect;
     }
 }
 

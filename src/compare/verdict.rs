@@ -138,6 +138,16 @@ pub struct Comparison {
     pub reason: String,
 }
 
+impl Comparison {
+    /// A pass becomes suspect, for this reason before those it has.
+    pub fn suspect(&mut self, why: &str) {
+        if matches!(self.verdict, Verdict::Pass | Verdict::Suspect) {
+            self.verdict = Verdict::Suspect;
+            self.reason = if self.reason.is_empty() { why.to_string() } else { format!("{why}; {}", self.reason) };
+        }
+    }
+}
+
 /// Judges a case.
 ///
 /// | verdict | when |

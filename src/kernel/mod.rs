@@ -43,6 +43,8 @@ pub struct Answer {
     pub accumulator: Option<Accumulator>,
     /// See [`Kernel::algorithm`].
     pub algorithm: Option<String>,
+    /// Why the result is suspect even inside its bound.
+    pub doubt: Option<String>,
 }
 
 /// What an output is held to, bit for bit.
@@ -75,7 +77,7 @@ pub trait Kernel: Sync {
     fn answer(&self, job: &Job) -> Result<Answer> {
         let (algorithm, output) = (self.algorithm(job)?, self.run(job)?);
         let Held { model, drawn } = self.hold(job, &output)?;
-        Ok(Answer { output, model, drawn, accumulator: job.accumulator, algorithm })
+        Ok(Answer { output, model, drawn, accumulator: job.accumulator, algorithm, doubt: None })
     }
     /// The words of the command line that choose it, where the backend's name does not.
     fn words(&self) -> Option<String> {

@@ -63,7 +63,17 @@ impl Cut {
         }
     }
 
-    /// Every cut of `k` into two parts or more, each way of cutting once, the usual ones first.
+    /// The cuts of split-K in tiles of 128, and of Triton's in tiles of 64 and 128: most of what there is.
+    pub fn usual(k: usize) -> Vec<Cut> {
+        let usual = |cut: &Cut| match cut {
+            Cut::Even { tile, parts } | Cut::Balanced { tile, parts } => *tile == TILES[0] && *parts <= 16,
+            Cut::Interleaved { tile, parts } => [64, 128].contains(tile) && *parts <= 8,
+            _ => false,
+        };
+        Cut::all(k).into_iter().filter(usual).collect()
+    }
+
+    /// Every cut of `k` into two parts or more, each way of cutting once.
     pub fn all(k: usize) -> Vec<Cut> {
         let counts = (2..=16).chain(MANY);
         let mut all = Vec::new();

@@ -64,6 +64,11 @@ impl<'a> Region<'a> {
         self.a.k
     }
 
+    /// Forgets the sums that were made.
+    pub fn forget(&mut self) {
+        self.chains.clear();
+    }
+
     /// Where element `i` of the region stands in the whole result.
     pub fn at(&self, i: usize) -> usize {
         let (row, col) = (self.rows.start + i / self.cols.len(), self.cols.start + i % self.cols.len());

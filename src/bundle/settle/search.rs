@@ -164,10 +164,11 @@ impl<'a> Case<'a> {
     /// operands.
     pub fn find(&self, ways: &Ways, most: usize) -> Result<Option<Way>> {
         let Some(mut few) = self.few(0) else { return Ok(None) };
-        let cuts: Vec<(Cut, Vec<Run>)> = ways.cuts.iter().map(|c| (*c, c.parts(few.k()))).collect();
-        for (cut, runs) in &cuts {
+        for cut in &ways.cuts {
+            let runs = cut.parts(few.k());
+            let joins = Join::all(runs.len());
             for (chain, promote) in &ways.chains {
-                let alive = self.alive(&mut few, (*chain, *promote), *cut, runs, &ways.endings)?;
+                let alive = self.alive(&mut few, (*chain, *promote), (*cut, &runs, &joins), &ways.endings)?;
                 if !alive.is_empty()
                     && let Some(way) = self.confirm(alive, most)?
                 {
@@ -183,13 +184,11 @@ impl<'a> Case<'a> {
         &self,
         few: &mut Region,
         (chain, promote): (Chain, Option<Promote>),
-        cut: Cut,
-        runs: &[Run],
+        (cut, runs, joins): (Cut, &[Run], &[Join]),
         endings: &[Ending],
     ) -> Result<Vec<Way>> {
         let mut alive = Vec::new();
         let several = runs.len() > 1;
-        let joins = Join::all(runs.len());
         let mut of_blocks: Option<(Option<Blocks>, Vec<_>)> = None;
         let mut parts = vec![0.0f32; runs.len()];
         for ending in endings.iter().filter(|e| several || !(e.each || e.bias == Bias::First)) {
@@ -197,7 +196,7 @@ impl<'a> Case<'a> {
                 of_blocks = Some((ending.blocks, few.parts(chain, promote, runs, ending.blocks)?));
             }
             let Some((_, sums)) = &of_blocks else { continue };
-            for join in &joins {
+            for join in joins {
                 let same = (0..few.len()).all(|i| {
                     parts.iter_mut().zip(sums).for_each(|(p, s)| *p = s[i]);
                     let value = canonical(ending.value(&parts, join, &few.meets(i)));
@@ -256,9 +255,19 @@ impl<'a> Case<'a> {
     }
 
     /// Hands every value of a region to `see` until that returns false; whether it never did.
-    pub fn each(&self, region: &mut Region, way: &Way, mut see: impl FnMut(usize, f32) -> bool) -> Result<bool> {
-        let runs = way.cut.parts(region.k());
-        let sums = region.parts(way.chain, way.promote, &runs, way.ending.blocks)?;
+    pub fn each(&self, region: &mut Region, way: &Way, see: impl FnMut(usize, f32) -> bool) -> Result<bool> {
+        self.each_of(region, way, &way.cut.parts(region.k()), see)
+    }
+
+    /// [`Case::each`] with K cut into these parts.
+    pub fn each_of(
+        &self,
+        region: &mut Region,
+        way: &Way,
+        runs: &[Run],
+        mut see: impl FnMut(usize, f32) -> bool,
+    ) -> Result<bool> {
+        let sums = region.parts(way.chain, way.promote, runs, way.ending.blocks)?;
         // A group that is shorter than the others has fewer parts.
         let join = match &way.join {
             Join::Order(order) if order.len() != runs.len() => Join::Order((0..runs.len()).collect()),
@@ -303,8 +312,7 @@ impl<'a> Case<'a> {
     /// Of `ways`, the one with the fewest other bits among a few elements, and how many.
     pub fn nearest(&self, ways: &Ways) -> Result<Option<Way>> {
         let mut best: Option<(usize, Way)> = None;
-        let regions: Vec<_> = (0..3).filter_map(|nth| self.few(nth)).collect();
-        let mut regions = regions;
+        let mut regions: Vec<_> = (0..3).filter_map(|nth| self.few(nth)).collect();
         for cut in &ways.cuts {
             for (chain, promote) in &ways.chains {
                 for ending in ways.endings.iter().filter(|e| !(e.each || e.bias == Bias::First)) {

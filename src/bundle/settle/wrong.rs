@@ -29,7 +29,8 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
     let right = arithmetic.promoted(k);
     let plain = case.endings(false);
     let split = case.endings(true);
-    let few: Vec<Cut> = Cut::all(k).into_iter().filter(|c| c.parts(k).len() <= PARTS).collect();
+    let few: Vec<Cut> = Cut::usual(k).into_iter().filter(|c| c.parts(k).len() <= PARTS).collect();
+    let once = |chains: &[(Chain, Option<Promote>)]| chains.iter().filter(|c| c.1.is_none()).copied().collect::<Vec<_>>();
     let whole = || vec![Cut::Whole];
     let mut tries: Vec<Ways> = Vec::new();
     // Sums that lose too much.
@@ -37,8 +38,9 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
     tries.push(Ways { chains: lossy.clone(), cuts: whole(), endings: plain.clone() });
     // A rounding too many.
     tries.push(Ways { chains: right.clone(), cuts: whole(), endings: extra(&plain, case, false) });
-    tries.push(Ways { chains: lossy, cuts: few.clone(), endings: plain.clone() });
-    tries.push(Ways { chains: right, cuts: few, endings: extra(&split, case, true) });
+    // The same of parts.
+    tries.push(Ways { chains: once(&lossy), cuts: few.clone(), endings: plain.clone() });
+    tries.push(Ways { chains: once(&right), cuts: few, endings: extra(&split, case, true) });
     for ways in &tries {
         if let Some(way) = case.find(ways, most)? {
             let tried: usize = tries.iter().map(|w| w.chains.len() * w.cuts.len() * w.endings.len()).sum();
