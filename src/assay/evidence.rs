@@ -2,6 +2,7 @@
 
 use super::Built;
 use super::product;
+use crate::bundle::cast::{inverse, inverses};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Scales, amax_interval};
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::kernel::Backend;
@@ -48,7 +49,7 @@ pub fn judge_drawn(
     for (i, part) in output.parts.iter().enumerate() {
         let predicted = model.map(|m| &m.parts[i]);
         let ideal = &built.ideal[i];
-        let out = out_format(job, i, part);
+        let out = out_format(job, i, part, backend);
         let bound = match (&bounds, predicted.map(|p| &p.d)) {
             // The recipe's own definition gives the one right code of every element.
             (Some(_), Some(Data::Quantized(q))) if matches!(job.out, OutSpec::Recipe(_)) => {
@@ -59,7 +60,7 @@ pub fn judge_drawn(
             (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out)?,
             (None, _) => product::bound(job, ideal, &out)?,
         };
-        let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]))?;
+        let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]), backend)?;
         if let (OutSpec::Recipe(recipe), Some(b), None, Data::Quantized(q)) = (&job.out, &bounds, predicted, &part.d) {
             let dtype = input_dtype(job);
             if let Some(allowed) = boundary::recipe_scales(recipe, dtype, q.rows(), &b.values[i])? {
@@ -104,13 +105,19 @@ pub fn values(d: &Data) -> Vec<f64> {
     }
 }
 
-/// How a part is stored.
-fn out_format(job: &Job, i: usize, part: &Part) -> OutFormat {
+/// How a part is stored. Codes of a foreign kernel are read in its own scale_inv where that is the inverse of the scale to rounding.
+fn out_format(job: &Job, i: usize, part: &Part, backend: Backend) -> OutFormat {
     match (&job.out, &part.d) {
         (OutSpec::High(f), _) => OutFormat::high(*f),
-        (OutSpec::Scaled { format, scale }, _) => {
+        (OutSpec::Scaled { format, scale }, d) => {
             let scale = scale[i].unwrap_or(1.0);
-            OutFormat::scaled(*format, scale, 1.0 / scale)
+            let scale_inv = match d {
+                Data::Quantized(q) if backend == Backend::External && inverse(scale, q.scale_inv()[0], q.scale_format()) => {
+                    q.scale_inv()[0]
+                }
+                _ => 1.0 / scale,
+            };
+            OutFormat::scaled(*format, scale, scale_inv)
         }
         (OutSpec::Recipe(_), Data::Quantized(q)) => OutFormat::quantized(q, None),
         (OutSpec::Recipe(r), Data::High(_)) => OutFormat::high(r.format),
@@ -168,12 +175,11 @@ fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
     }
 }
 
-/// The codes, every NaN the canonical one: NaN is compared as a class.
+/// The codes, every one whose value is NaN the canonical one: NaN is compared as a class, whether the code or its scale makes it.
 fn canonical(q: &QTensor) -> Vec<u8> {
-    let format = q.format();
-    let code = |c: u32| if format.decode(c).is_nan() { format.encode(f64::NAN, NearestEven, Saturate) as u8 } else { c as u8 };
-    let table: Vec<u8> = (0..256).map(code).collect();
-    q.codes().iter().map(|c| table[usize::from(*c)]).collect()
+    let nan = q.format().encode(f64::NAN, NearestEven, Saturate) as u8;
+    let values = q.dequantize_fast();
+    q.codes().iter().zip(&values).map(|(c, v)| if v.is_nan() { nan } else { *c }).collect()
 }
 
 /// scale_inv, amax and the transposed copy.
@@ -184,10 +190,20 @@ fn side_checks(
     model: Option<&Part>,
     bound: &Bound,
     amax: Option<Interval>,
+    backend: Backend,
 ) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
     if let (OutSpec::Scaled { scale, .. }, Data::Quantized(q)) = (&job.out, &part.d) {
-        checks.push(Check::exact("scale_inv", &[1.0 / scale[i].unwrap_or(1.0)], q.scale_inv())?);
+        let scale = scale[i].unwrap_or(1.0);
+        checks.push(match backend {
+            // Its scale may have come from its scale_inv, or both from amax.
+            Backend::External => {
+                let (lo, hi) = inverses(scale, q.scale_format());
+                let allowed = if lo.is_nan() { Interval::NAN } else { Interval::new(lo, hi) };
+                within("scale_inv", &[allowed], q.scale_inv())?
+            }
+            _ => Check::exact("scale_inv", &[1.0 / scale], q.scale_inv())?,
+        });
         let allowed = amax.map_or_else(|| amax_interval(bound), |a| (a.lo, a.hi));
         if let Some(amax) = part.amax {
             checks.push(Check::within("amax", &[allowed], &[f64::from(amax)])?);
@@ -197,7 +213,12 @@ fn side_checks(
         checks.push(Check::exact("amax", &[m], &[amax])?);
     }
     if let (Some(Data::Quantized(m)), Data::Quantized(q)) = (model.map(|m| &m.d), &part.d) {
-        checks.push(Check::exact("scale_inv", m.scale_inv(), q.scale_inv())?);
+        if !matches!(job.out, OutSpec::Scaled { .. }) {
+            checks.push(Check::exact("scale_inv", m.scale_inv(), q.scale_inv())?);
+        }
+        if let (Some(m), Some(q)) = (m.global_scale_inv(), q.global_scale_inv()) {
+            checks.push(Check::exact("global_scale_inv", &[m], &[q])?);
+        }
         if let (Zero::Integer(m), Zero::Integer(q)) = (m.zero(), q.zero()) {
             let float = |z: &[i32]| z.iter().map(|z| *z as f32).collect::<Vec<_>>();
             checks.push(Check::exact("zero_point", &float(m), &float(q))?);
@@ -214,7 +235,10 @@ fn side_checks(
         }
         if let Some(m) = model.and_then(|m| m.transpose.as_ref()) {
             checks.push(Check::codes("transpose", &canonical(m), &canonical(t))?);
-            checks.push(Check::exact("transpose.scale_inv", m.scale_inv(), t.scale_inv())?);
+            // Of one scale: the copy's scale_inv is the result's, which is judged above.
+            if !(matches!(job.out, OutSpec::Scaled { .. }) && again.scale_inv() == q.scale_inv()) {
+                checks.push(Check::exact("transpose.scale_inv", m.scale_inv(), t.scale_inv())?);
+            }
         }
     }
     Ok(checks)

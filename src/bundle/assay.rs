@@ -2,7 +2,7 @@
 
 use super::operand::{Codes, Side};
 pub use super::settle::{Settled, settle, without_nobodys_rows};
-use super::{Bundle, Out, formula, recipes};
+use super::{Bundle, Out, cast, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, History};
@@ -234,8 +234,19 @@ struct Judged {
     text: String,
 }
 
-/// Judges the result, and says by which arithmetic.
+/// Judges the result and what it says of itself, and says by which arithmetic.
 fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
+    let mut judged = judge_values(bundle, built, output)?;
+    let contradictions = cast::contradictions(bundle);
+    if let (false, Some(first)) = (contradictions.is_empty(), judged.judgements.first_mut()) {
+        let c = &mut first.comparison;
+        let said = if c.verdict == Verdict::Fail { format!("; {}", c.reason) } else { String::new() };
+        (c.verdict, c.reason) = (Verdict::Fail, contradictions.join("; ") + &said);
+    }
+    Ok(judged)
+}
+
+fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
     let by = |built: &Built, output: Output, model: Option<Output>, text: String| {
         let judgements = evidence::judge(built, Backend::External, &output, model.as_ref())?;
         Ok(Judged { output, model, judgements, text })
@@ -271,7 +282,8 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
                 return by(built, output, None, text);
             };
             let output = about_the_models_code(&output, &model)?;
-            if let (OutSpec::Scaled { .. }, true) = (&built.job.out, mismatches(&model, &output)? > 0)
+            if let (OutSpec::Scaled { .. }, true) =
+                (&built.job.out, mismatches(&model, &output)? > 0 && cast::agrees(&bundle.out))
                 && let Some((judged, text)) = by_another_product(bundle, built)?
             {
                 return Ok(Judged { output, model: None, judgements: vec![judged], text });

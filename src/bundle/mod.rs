@@ -11,6 +11,9 @@ pub mod assay;
 #[cfg(test)]
 mod assay_tests;
 pub mod case;
+pub(crate) mod cast;
+#[cfg(test)]
+mod cast_tests;
 pub mod file;
 mod formula;
 pub mod metadata;
@@ -249,7 +252,7 @@ fn result_of(file: &File, spec: &Spec, op: Op, shape: &[usize]) -> Result<Out> {
             return Err(file.bad("no tensor `out` or `out.codes`".into(), "one of them: what the kernel wrote".into()));
         }
     };
-    let packed = spec.packing.is_some();
+    let packed = spec.packing.is_some() && raw.dtype != Dtype::F4;
     let mut want = shape.to_vec();
     if let (true, Some(last)) = (packed, want.last_mut()) {
         if !last.is_multiple_of(2) {
@@ -300,7 +303,7 @@ fn codes(file: &File, spec: &Spec, op: Op, name: &str, raw: &file::Raw, (rows, c
             format!("tensor: the FP8 output of op {}", op.name()),
         ));
     }
-    let scale = file.scalar("out.scale")?;
+    let scale = file.scalar("out.scale", &[Format::F32])?;
     if scale.is_some() && spec.granularity != Granularity::Tensor {
         return Err(file.bad_key(
             "out.granularity",
@@ -346,5 +349,10 @@ fn codes(file: &File, spec: &Spec, op: Op, name: &str, raw: &file::Raw, (rows, c
         }
         Some(t) => Some(file.codes("out.transpose", t, format, None)?),
     };
-    Ok(Out { d: Data::Quantized(q), scale, amax: file.scalar("out.amax")?, transpose })
+    Ok(Out {
+        d: Data::Quantized(q),
+        scale,
+        amax: file.scalar("out.amax", &[Format::F32, Format::F16, Format::Bf16])?,
+        transpose,
+    })
 }

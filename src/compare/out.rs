@@ -24,7 +24,7 @@ struct Grid {
     tile: (usize, usize),
     grid_cols: usize,
     /// What a value is multiplied by (in f32) before encoding; one a tile.
-    scale: Vec<f32>,
+    scale: Vec<f64>,
     /// scale_inv · global_scale_inv; one a tile.
     unit: Vec<f64>,
     /// The integer zero point; one a tile, or empty.
@@ -46,7 +46,7 @@ impl OutFormat {
             cols: usize::MAX,
             tile: whole,
             grid_cols: 1,
-            scale: vec![scale],
+            scale: vec![f64::from(scale)],
             unit: vec![f64::from(scale_inv)],
             mid: Vec::new(),
             zero: Vec::new(),
@@ -54,11 +54,17 @@ impl OutFormat {
         Self { values: ValueGrid::new(format, Overflow::Saturate), grid: Some(grid) }
     }
 
-    /// The storage of `q`, with the quantization scales that made it; without them, RN32(1/scale_inv) is taken.
+    /// The storage of `q`, with the quantization scales that made it; without them, RN32(1/scale_inv) is taken, or 1/scale_inv itself
+    /// where scale_inv is a subnormal number whose inverse is beyond f32: no kernel multiplies by Inf there.
     pub fn quantized(q: &QTensor, scale: Option<&[f32]>) -> Self {
         let global = q.global_scale_inv().map_or(1.0, f64::from);
         let unit: Vec<f64> = q.scale_inv().iter().map(|s| f64::from(*s) * global).collect();
-        let scale = scale.map_or_else(|| unit.iter().map(|u| (1.0 / u) as f32).collect(), <[f32]>::to_vec);
+        let inverse = |u: &f64| match f64::from((1.0 / u) as f32) {
+            s if s.is_infinite() && *u != 0.0 => 1.0 / u,
+            s => s,
+        };
+        let given = |s: &[f32]| s.iter().map(|s| f64::from(*s)).collect();
+        let scale = scale.map_or_else(|| unit.iter().map(inverse).collect(), given);
         let (mid, zero) = match q.zero() {
             Zero::None => (Vec::new(), Vec::new()),
             Zero::Integer(z) => (z.iter().map(|z| f64::from(*z)).collect(), Vec::new()),
@@ -100,7 +106,7 @@ impl OutFormat {
             None => (1.0, 1.0, 0.0, 0.0),
             Some((g, t)) => {
                 let of = |v: &[f64]| v.get(t).copied().unwrap_or(0.0);
-                (f64::from(g.scale[t]), g.unit[t], of(&g.mid), of(&g.zero))
+                (g.scale[t], g.unit[t], of(&g.mid), of(&g.zero))
             }
         }
     }
