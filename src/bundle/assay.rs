@@ -91,7 +91,12 @@ fn diagnose(bundle: &Bundle, assayed: &Assayed) -> Result<Option<Diagnosis>> {
         history: Some(&history),
         ..fault::Evidence::new(&assayed.built.job, &assayed.output, assayed.backend, &assayed.judgements)
     };
-    fault::diagnose(evidence, DIAGNOSIS)
+    let mut found = fault::diagnose(evidence, DIAGNOSIS)?;
+    if let Some(d) = &mut found {
+        // What cannot be audited has no line.
+        d.audit = crate::scenario::audited::of(bundle).map_or_else(|_| Vec::new(), |a| a.lines());
+    }
+    Ok(found)
 }
 
 /// The operand as a kernel reads it.
