@@ -2,6 +2,7 @@
 
 use super::{Case, Sweep, build};
 use crate::assay::evidence;
+use crate::bundle::{self, Bundle};
 use crate::kernel::{self, Backend, Held, cpu};
 use crate::{Error, Result};
 use std::path::Path;
@@ -55,6 +56,10 @@ const CASES: &[(&str, &str)] = &[
         "gemm, W4A8",
         "op = [\"gemm\"]\nshape = [\"1024x1024x1024\"]\nrecipe = [\"int8_token_sym+affine_sym:int4:g128\"]\nout = [\"bf16\"]",
     ),
+    (
+        "assay of a bundle, FP8",
+        "op = [\"gemm\"]\nshape = [\"1024x1024x1024\", \"2048x2048x2048\"]\nrecipe = [\"te_current\"]\naccumulator = [\"hopper_wgmma\"]\nout = [\"bf16\"]",
+    ),
 ];
 
 /// Measures every case whose name contains `filter`, each once, and tells `progress` of it. Errors: no case has it.
@@ -87,6 +92,9 @@ fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
 }
 
 fn measure(name: &'static str, case: &Case) -> Result<JudgeRow> {
+    if name.starts_with("assay") {
+        return measure_bundle(name, case);
+    }
     let before = memory::restart();
     let (mut built, references) = timed(|| build::build(case))?;
     let kernel = kernel::find(cpu::KERNELS, &built.job, Backend::Cpu)?;
@@ -98,11 +106,7 @@ fn measure(name: &'static str, case: &Case) -> Result<JudgeRow> {
     let elements = judgements.iter().map(|j| j.actual.len()).sum();
     Ok(JudgeRow {
         name,
-        shape: if case.k > 0 {
-            format!("{}x{}x{}", case.total_rows(), case.n, case.k)
-        } else {
-            format!("{}x{}", case.total_rows(), case.n)
-        },
+        shape: shape(case),
         elements,
         products: elements * case.k,
         held: model.map(|_| drawn.map_or(elements, |d| d.count())),
@@ -112,6 +116,41 @@ fn measure(name: &'static str, case: &Case) -> Result<JudgeRow> {
         judgement,
         peak: before.and_then(|before| memory::peak().map(|peak| peak.saturating_sub(before))),
     })
+}
+
+/// A case as a bundle in a file, and `qassay assay` of it.
+fn measure_bundle(name: &'static str, case: &Case) -> Result<JudgeRow> {
+    let path = std::env::temp_dir().join(format!("qassay-bench-{}.safetensors", std::process::id()));
+    let (elements, kernel) = {
+        let built = build::build(case)?;
+        let (output, seconds) = timed(|| kernel::find(cpu::KERNELS, &built.job, Backend::Cpu)?.run(&built.job))?;
+        let mut writer = bundle::case::input(&built.job)?;
+        writer.meta("device", "NVIDIA H200");
+        bundle::case::output(&mut writer, &built.job, &output)?;
+        writer.save(&path)?;
+        (case.total_rows() * case.n, seconds)
+    };
+    let before = memory::restart();
+    let (found, judgement) = timed(|| bundle::assay::assay(&Bundle::read(&path)?))?;
+    let peak = before.and_then(|before| memory::peak().map(|peak| peak.saturating_sub(before)));
+    std::fs::remove_file(&path).map_err(|e| Error::io(&path, e, "make room for temporary files"))?;
+    Ok(JudgeRow {
+        name,
+        shape: shape(case),
+        elements,
+        products: elements * case.k,
+        held: found.comparison().mismatches.map(|_| elements),
+        references: 0.0,
+        kernel,
+        model: 0.0,
+        judgement,
+        peak,
+    })
+}
+
+fn shape(case: &Case) -> String {
+    let (m, n, k) = (case.total_rows(), case.n, case.k);
+    if k > 0 { format!("{m}x{n}x{k}") } else { format!("{m}x{n}") }
 }
 
 /// The rows as an aligned table.
@@ -170,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_case_is_one_that_a_cpu_kernel_takes() {
-        assert!(cases("gemm").unwrap().len() >= 4);
+        assert!(cases("gemm").unwrap().len() >= 4 && cases("assay").unwrap().len() == 2);
         assert!(cases("no such op").unwrap_err().to_string().contains("layernorm"));
         for (name, table) in CASES {
             let small = table
@@ -181,7 +220,7 @@ mod tests {
             let text = format!("about = \"x\"\n[[cases]]\nname = \"one\"\n{small}\n");
             for case in Sweep::parse(Path::new("judge.toml"), &text, 0).unwrap().cases {
                 let row = measure(name, &case).unwrap();
-                assert!(row.elements > 0 && row.judge() > 0.0 && (row.products > 0) == name.starts_with("gemm"), "{name}");
+                assert!(row.elements > 0 && row.judge() > 0.0 && (row.products > 0) == (case.k > 0), "{name}");
                 let text = table_of(&row);
                 assert!(text.contains(name) && text.contains(&row.shape), "{text}");
             }
