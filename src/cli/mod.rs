@@ -27,6 +27,9 @@ mod submit;
 mod worker;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Exit statuses, the same for every verb.
 pub mod status {
@@ -147,8 +150,10 @@ pub fn main() -> u8 {
 
 fn log(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose).min(3)];
-    let filter = tracing_subscriber::EnvFilter::try_from_env("QASSAY_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let given = std::env::var("QASSAY_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = given.or_else(|| level.parse().ok()).unwrap_or_default();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time();
+    tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
 /// Writes to standard output; a reader that went away (`| head`) ends the program quietly.
