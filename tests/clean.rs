@@ -1,9 +1,10 @@
 //! Right results made by numpy (tests/clean/, which shares nothing with the judge): none fails, none is refused.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// 20,000 results of fixed seeds. Suspects: one of a million would be many for a sentence that says one of 10⁹.
+/// 20,000 results of one seed. No suspect either: a sentence that says once in 10⁹ tensors allows none here.
 #[test]
 fn no_right_result_fails() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -16,8 +17,10 @@ fn no_right_result_fails() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
-    println!("{said}");
     assert!(run.status.success(), "{said}{}", String::from_utf8_lossy(&run.stderr));
-    let judged: usize = said.lines().last().and_then(|l| l.split(' ').next()).and_then(|n| n.parse().ok()).unwrap();
+    let summary = said.lines().last().unwrap();
+    // Not captured: what was judged is to be seen in a run that passes.
+    writeln!(std::io::stdout(), "{summary}").unwrap();
+    let judged: usize = summary.split(' ').next().and_then(|n| n.parse().ok()).unwrap();
     assert!(judged >= 20_000, "{judged} results in the time there was");
 }

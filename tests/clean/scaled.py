@@ -36,8 +36,9 @@ def factors(rng, ia, ib):
     draw = rng.random()
     if draw < 0.8:
         return "", ia, ib
-    if draw < 0.88:  # the product of both is subnormal, not zero
-        return " product_subnormal", (ia * F(2.0**-66)).astype(F), (ib * F(2.0**-66)).astype(F)
+    if draw < 0.88:  # the largest product of both is about 2^-133: subnormal, not zero
+        down = np.exp2(np.floor((-133 - np.log2(ia.max() * ib.max())) / 2)).astype(F)
+        return " product_subnormal", (ia * down).astype(F), (ib * down).astype(F)
     if draw < 0.94:  # results are subnormal
         return " subnormal", (ia * F(2.0**-64)).astype(F), (ib * F(2.0**-60)).astype(F)
     return " large", (ia * F(2.0**30)).astype(F), (ib * F(2.0**30)).astype(F)
