@@ -57,7 +57,7 @@ pub fn judge_drawn(
                 Bound::from_radii(q.dequantize_fast().into_iter().collect(), zeros.clone(), zeros, &out)?
             }
             (Some(b), _) => of_intervals(ideal, &b.values[i], &out, scaling(job))?,
-            (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out)?,
+            (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out, backend)?,
             (None, _) => product::bound(job, ideal, &out)?,
         };
         let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]), backend)?;
@@ -144,9 +144,9 @@ fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, scalin
     Bound::from_radii(ideal, radii.clone(), radii, out)
 }
 
-/// Dequantize rounds once; with a second level first RN32(scale_inv · global_scale_inv); with an additive zero point the product
+/// Dequantize rounds once, a foreign kernel with or without RN32 before; with a second level first RN32(scale_inv · global_scale_inv); with an additive zero point the product
 /// first, to half a spacing of the output.
-fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
+fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) -> Result<Bound> {
     let ideal: Vec<f64> = ideal.d.iter().copied().collect();
     let (Operand::Quantized(q), OutSpec::High(format)) = (&job.operands.a[0], &job.out) else {
         return Err(Error::unsupported("dequantize", "it reads codes and writes values"));
@@ -158,9 +158,10 @@ fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
             0.5 * format.ulp(product) + (d.abs() + format.ulp(product)) * u
         }
         _ if q.global_scale_inv().is_some() => d.abs() * u * (2.0 + u),
-        _ => 0.0,
+        // Rounded to f32 on the way or not.
+        _ => d.abs() * u + 2f64.powi(-150),
     };
-    if q.global_scale_inv().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
+    if backend != Backend::External && q.global_scale_inv().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
         return Ok(Bound::exact_output(&ideal, out));
     }
     let radii: Vec<f64> = ideal.iter().enumerate().map(|(i, d)| if d.is_finite() { radius(i, *d) } else { 0.0 }).collect();

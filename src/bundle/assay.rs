@@ -2,7 +2,7 @@
 
 use super::operand::{Codes, Side};
 pub use super::settle::{Settled, settle, without_nobodys_rows};
-use super::{Bundle, Out, cast, formula, recipes};
+use super::{Bundle, Out, cast, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, History};
@@ -44,21 +44,30 @@ pub fn assay(bundle: &Bundle) -> Result<Answer> {
 
 /// [`assay`] with this much time for the diagnosis of a failure; none is looked for in no time.
 pub fn assay_within(bundle: &Bundle, time: Duration) -> Result<Answer> {
+    let wrong = recipes::operands(bundle)?;
+    let turned = exchange::turned(bundle)?;
+    let (own, bundle) = (bundle, turned.as_ref().unwrap_or(bundle));
     let mut built = build(bundle)?;
     let output = output(bundle)?;
-    let wrong = recipes::operands(bundle)?;
-    let Judged { output, model, judgements, text } = judge(bundle, &mut built, output)?;
+    let judged = match own.bias.as_ref().filter(|_| turned.is_some()) {
+        Some(bias) => exchange::by_bound(bundle, &mut built, output, bias.data())?,
+        None => judge(bundle, &mut built, output)?,
+    };
+    let Judged { output, model, judgements, text } = judged;
     let algorithm = Some(text.clone());
-    let assayed =
+    let mut assayed =
         Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, drawn: None, judgements };
-    let part = worst(&assayed.judgements);
-    let mut reason = part.comparison.reason.clone();
-    let mut verdict = part.comparison.verdict;
     // A search that cannot be made costs the answer nothing: the verdict stands.
     let mut diagnosis = diagnose(bundle, &assayed, time).unwrap_or_else(|e| {
         tracing::warn!("{}: no diagnosis: {e}", bundle.path.display());
         None
     });
+    if turned.is_some() {
+        exchange::back(&mut assayed, &mut diagnosis)?;
+    }
+    let part = worst(&assayed.judgements);
+    let mut reason = part.comparison.reason.clone();
+    let mut verdict = part.comparison.verdict;
     if let Some(first) = wrong.first() {
         verdict = Verdict::Fail;
         let output = if part.comparison.verdict == Verdict::Fail { format!("; {reason}") } else { String::new() };
@@ -127,17 +136,6 @@ pub fn build(bundle: &Bundle) -> Result<Built> {
     let recipe = |second: bool| meta.recipe.as_ref().and_then(|r| if second { r.1.as_ref() } else { r.0.as_ref() });
     let a = operand(&bundle.a, recipe(false))?;
     let b = is_product(meta.op).then(|| operand(&bundle.b, recipe(true))).transpose()?;
-    if let (Operand::Quantized(q), Some(Operand::High(t))) = (&a, &b) {
-        let what = format!("{}: a product of codes a ({}) and values b ({})", bundle.path.display(), q.format(), t.dtype());
-        return Err(Error::unsupported(what, "give b.codes, or exchange the operands: weights are the codes"));
-    }
-    if let (Some(qa), Some(qb)) = (bundle.a.whole(), bundle.b.whole())
-        && qa.format().is_integer()
-        && !qb.format().is_integer()
-    {
-        let what = format!("{}: a product of {} and {}", bundle.path.display(), qa.format(), qb.format());
-        return Err(Error::unsupported(what, "exchange the operands: integer weights are b"));
-    }
     let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     let define = |a: Array2<f64>, b: Option<Array2<f64>>| {
         let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
@@ -227,11 +225,11 @@ pub(crate) fn output(bundle: &Bundle) -> Result<Output> {
 }
 
 /// A judged result: as it was compared, with the model's bits where there are some, and by which arithmetic.
-struct Judged {
-    output: Output,
-    model: Option<Output>,
-    judgements: Vec<Judgement>,
-    text: String,
+pub(super) struct Judged {
+    pub output: Output,
+    pub model: Option<Output>,
+    pub judgements: Vec<Judgement>,
+    pub text: String,
 }
 
 /// Judges the result and what it says of itself, and says by which arithmetic.
@@ -287,6 +285,9 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
                 && let Some((judged, text)) = by_another_product(bundle, built)?
             {
                 return Ok(Judged { output, model: None, judgements: vec![judged], text });
+            }
+            if bundle.meta.op == Op::Dequantize && mismatches(&model, &output)? > 0 && cast::rounded_once(&built.job, &output) {
+                return by(built, output, None, "RN of code·scale_inv in one rounding, to the bit".into());
             }
             by(built, output, Some(model), what)
         }

@@ -16,9 +16,9 @@
 //! Nothing further from 1/scale is the scale that the codes were made by. A scale of 0, Inf or NaN has the inverse Inf, 0 or NaN.
 
 use super::{Bundle, Out};
-use crate::job::Data;
+use crate::job::{Data, Job, Operand, Output};
 use crate::op::Op;
-use crate::{Format, QTensor};
+use crate::{Format, Overflow, QTensor, Rounding};
 
 /// What scale_inv may be beside this scale; see the module. Both NaN where it has to be NaN.
 pub(crate) fn inverses(scale: f32, format: Format) -> (f64, f64) {
@@ -84,6 +84,17 @@ pub(super) fn contradictions(bundle: &Bundle) -> Vec<String> {
         }
     }
     found
+}
+
+/// Whether every dequantized value is the exact product of code and scale_inv rounded once, without f32 between: f64 arithmetic, or a
+/// multiplication with a narrow result. The product of 8 and 24 bits is exact in f64.
+pub(super) fn rounded_once(job: &Job, output: &Output) -> bool {
+    let (Operand::Quantized(q), Data::High(t)) = (&job.operands.a[0], &output.parts[0].d) else { return false };
+    let once = |x: f64| t.dtype().decode(t.dtype().encode(x, Rounding::NearestEven, Overflow::Native)) as f32;
+    q.dequantize_fast().iter().zip(t.data()).all(|(x, found)| {
+        let right = once(*x);
+        right.to_bits() == found.to_bits() || (right.is_nan() && found.is_nan())
+    })
 }
 
 #[cfg(test)]

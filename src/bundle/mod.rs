@@ -14,6 +14,7 @@ pub mod case;
 pub(crate) mod cast;
 #[cfg(test)]
 mod cast_tests;
+mod exchange;
 pub mod file;
 mod formula;
 pub mod metadata;
