@@ -65,14 +65,14 @@ def verdict(answer):
 
 
 def work(task):
-    """A run of batches of one family until `count` results are judged."""
-    seed, family, first, count, qassay, folder = task
+    """A run of batches of one family until `count` results are judged or the time is over."""
+    seed, family, first, count, qassay, folder, end = task
     tally, alarms, elements, spent = collections.Counter(), [], 0, collections.Counter()
     number, done = first, 0
     with tempfile.TemporaryDirectory(dir=folder) as held:
-        while done < count:
+        while done < count and time.time() < end:
             start, paths, names = time.time(), [], {}
-            while done < count and len(paths) < 800:
+            while done < count and len(paths) < 600:
                 for variant, result in enumerate(results(seed, family, number)):
                     wrote = result.write(f"{held}/{family}-{number}-{variant}")
                     names |= {p: result.label for p in wrote}
@@ -138,7 +138,7 @@ def main():
         left, first = max(1, args.count * FAMILIES[f] // total), 0
         while left > 0:
             part = min(left, max(200, args.count // (8 * args.jobs)), 4000)
-            tasks.append((args.seed, f, first, part, os.path.abspath(args.qassay), "/dev/shm" if os.path.isdir("/dev/shm") else None))
+            tasks.append((args.seed, f, first, part, os.path.abspath(args.qassay), "/dev/shm" if os.path.isdir("/dev/shm") else None, start + args.seconds))
             left, first = left - part, first + 1_000_000
     # Long tasks of one family do not end the run alone.
     tasks.sort(key=lambda t: (t[2], t[1]))
