@@ -65,14 +65,14 @@ def verdict(answer):
 
 
 def work(task):
-    """A run of batches of one family until `count` results are judged."""
-    seed, family, first, count, qassay, folder = task
+    """A run of batches of one family until `count` results are judged or the time is over."""
+    seed, family, first, count, qassay, folder, end = task
     tally, alarms, elements, spent = collections.Counter(), [], 0, collections.Counter()
     number, done = first, 0
     with tempfile.TemporaryDirectory(dir=folder) as held:
-        while done < count:
+        while done < count and time.time() < end:
             start, paths, names = time.time(), [], {}
-            while done < count and len(paths) < 800:
+            while done < count and len(paths) < 600:
                 for variant, result in enumerate(results(seed, family, number)):
                     wrote = result.write(f"{held}/{family}-{number}-{variant}")
                     names |= {p: result.label for p in wrote}
@@ -124,7 +124,7 @@ def main():
     parser.add_argument("--qassay", default="target/release/qassay")
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--suspects", type=float, default=0.0, help="allowed suspects of a million results")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no more work after this time")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after this time, with fewer results")
     parser.add_argument("--alarms", help="write every alarm to this file, a JSON object a line")
     parser.add_argument("--only", help="FAMILY-BATCH[-VARIANT[-ITEM]]: write this to --keep and judge it")
     parser.add_argument("--keep", default="kept")
@@ -137,10 +137,10 @@ def main():
     for f in chosen:
         left, first = max(1, args.count * FAMILIES[f] // total), 0
         while left > 0:
-            part = min(left, max(200, args.count // (8 * args.jobs)), 4000)
-            tasks.append((args.seed, f, first, part, os.path.abspath(args.qassay), "/dev/shm" if os.path.isdir("/dev/shm") else None))
+            part = min(left, 1000)
+            tasks.append((args.seed, f, first, part, os.path.abspath(args.qassay), "/dev/shm" if os.path.isdir("/dev/shm") else None, start + args.seconds))
             left, first = left - part, first + 1_000_000
-    # Long tasks of one family do not end the run alone.
+    # What is judged depends on seed and count alone, not on the number of jobs.
     tasks.sort(key=lambda t: (t[2], t[1]))
     tally, alarms, elements, spent = collections.defaultdict(collections.Counter), [], 0, collections.Counter()
     with futures.ProcessPoolExecutor(args.jobs) as pool:
