@@ -27,6 +27,9 @@ pub enum Error {
     /// A name is not in its registry.
     #[error("unknown {kind} `{name}`; known: {known}")]
     Unknown { kind: &'static str, name: String, known: String },
+    /// A result that is wrong, or data that could not have shown it: the failure's card.
+    #[error("{card}")]
+    Verdict { card: String },
     /// The parts are each valid but cannot be combined; a sweep lists such a case as skipped, with this reason.
     #[error("{what} cannot do this: {why}")]
     Unsupported { what: String, why: String },

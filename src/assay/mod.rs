@@ -10,8 +10,10 @@ pub mod fill;
 pub mod map;
 pub mod product;
 pub mod row;
+pub mod slices;
 
 pub use evidence::Judgement;
+pub use slices::{Slices, gemm};
 
 use crate::compare::Verdict;
 use crate::job::{Job, Output};

@@ -21,6 +21,7 @@ pub mod metadata;
 pub mod operand;
 pub mod recipes;
 pub mod settle;
+mod slices;
 #[cfg(test)]
 mod tests;
 mod write;

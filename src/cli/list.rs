@@ -163,7 +163,7 @@ fn faults() -> Result<Vec<Vec<String>>> {
 fn real_tensors() -> Result<Vec<Vec<String>>> {
     let mut rows = Vec::new();
     for (prefix, file, _) in crate::input::real::COLLECTIONS {
-        for (name, dtype, shape) in crate::input::real::tensors(file)? {
+        for (name, dtype, shape) in crate::input::real::tensors_of(file)? {
             let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
             rows.push(vec![
                 format!("{prefix}:{name}"),

@@ -11,6 +11,7 @@ mod devices;
 mod diff;
 mod exhaust;
 mod external;
+mod helper;
 mod history;
 mod list;
 mod merge;
@@ -85,6 +86,7 @@ enum Verb {
     List(list::Args),
     Exhaust(exhaust::Args),
     Bench(bench::Args),
+    Helper(helper::Args),
     #[command(hide = true)]
     Worker(worker::Args),
     #[command(hide = true)]
@@ -129,6 +131,7 @@ pub fn main() -> u8 {
         Verb::List(args) => list::run(args),
         Verb::Exhaust(args) => exhaust::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Helper(args) => helper::run(args),
         Verb::Worker(args) => worker::run(args),
         Verb::Serve(args) => serve::run(args),
         #[cfg(feature = "cuda")]

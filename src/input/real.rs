@@ -141,10 +141,19 @@ impl RealTensor {
     }
 }
 
-/// Names, dtypes and shapes of the tensors of a collection's file, by name.
-pub fn tensors(file: &str) -> Result<Vec<(String, String, Vec<usize>)>> {
+/// Names, dtypes and shapes of a safetensors file, by name.
+pub fn tensors(path: &Path) -> Result<Vec<(String, String, Vec<usize>)>> {
+    listed(path, &map(path)?)
+}
+
+/// [`tensors`] of a collection's file.
+pub fn tensors_of(file: &str) -> Result<Vec<(String, String, Vec<usize>)>> {
     let (path, bytes) = collection(file)?;
-    let file = parse(&path, bytes.as_slice())?;
+    listed(&path, bytes.as_slice())
+}
+
+fn listed(path: &Path, bytes: &[u8]) -> Result<Vec<(String, String, Vec<usize>)>> {
+    let file = parse(path, bytes)?;
     let mut list: Vec<_> =
         file.tensors().into_iter().map(|(n, v)| (n, format!("{:?}", v.dtype()), v.shape().to_vec())).collect();
     list.sort();
@@ -223,7 +232,7 @@ mod tests {
         let central = |p: i32| w.data().iter().map(|x| (f64::from(*x) - mean).powi(p)).sum::<f64>() / w.data().len() as f64;
         let kurtosis = central(4) / central(2).powi(2);
         assert!((kurtosis - 1585.0).abs() < 2.0, "{kurtosis}");
-        let list = tensors(COLLECTIONS[0].1).unwrap();
+        let list = tensors_of(COLLECTIONS[0].1).unwrap();
         assert_eq!(list.len(), 18);
         for (name, ..) in list {
             let real: RealTensor = format!("minilm:{name}").parse().unwrap();
