@@ -54,7 +54,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "gemm, W4A8",
-        "op = [\"gemm\"]\nshape = [\"1024x1024x1024\"]\nrecipe = [\"int8_token_sym+affine_sym:int4:g128\"]\nout = [\"bf16\"]",
+        "op = [\"gemm\"]\nshape = [\"1024x1024x1024\"]\nrecipe = [\"int8_token_sym+affine_sym:int4:g128\"]\naccumulator = [\"int32\"]\nout = [\"bf16\"]",
     ),
     (
         "assay of a bundle, FP8",
