@@ -5,14 +5,13 @@ use super::inject::Set;
 use super::locate::{self, Location};
 use super::predict::{Fit, Prediction, Scene};
 use super::settings::{self, Gains};
-use super::solve::{self, System, Theory};
+use super::solve::{self, Theory};
 use super::{Class, Evidence, How, faults};
 use crate::Result;
 use crate::compare::Verdict;
 use crate::job::Job;
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One explanation.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -48,7 +47,7 @@ pub struct Diagnosis {
     pub runner_up: Option<Finding>,
     /// Where the error lives.
     pub location: Location,
-    /// Whether everything was tried before the time ran out.
+    /// Whether everything was tried before the budget was spent.
     pub complete: bool,
     /// What was solved where nothing explains the error: which K counts how often.
     pub solved: Option<String>,
@@ -59,7 +58,7 @@ pub struct Diagnosis {
 impl Diagnosis {
     /// One line: fault, parameters, share, runner-up, what to look at; or "unknown" and where.
     pub fn line(&self) -> String {
-        let late = if self.complete { "" } else { "; the time ran out before the whole catalogue was tried" };
+        let late = if self.complete { "" } else { "; the budget did not reach for the whole catalogue" };
         let Some(best) = self.findings.first() else {
             let near = self.runner_up.as_ref().filter(|r| r.explains > 0.5);
             let near = near.map_or(String::new(), |r| format!("; closest: {} explains {:.1} %", r.fault, 100.0 * r.explains));
@@ -137,13 +136,16 @@ fn bits(set: &[Set], fitted: bool) -> f64 {
     set.iter().map(one).sum::<f64>() + if fitted { 4.0 } else { 0.0 } + 8.0 * (set.len() - 1) as f64
 }
 
+/// Multiply-adds of a second of `limit`.
+const WORK: f64 = 3e9;
+
 /// Searches the catalogue and solves the product. `Ok(None)`: nothing to explain, the result is right to rounding.
 ///
 /// Every fault of the catalogue that applies is tried in every setting that the result suggests; a product is solved ([`mod@super::solve`]);
-/// when neither leaves only rounding, two faults at once. `limit` bounds the catalogue alone; zero is for tests of a search cut short.
+/// when neither leaves only rounding, two faults at once. `limit` is a budget of work, counted in multiply-adds so that the answer is the same
+/// everywhere: about so many seconds of two cores.
 /// Errors: the right kernel's on the job.
 pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>> {
-    let started = Instant::now();
     // Faults are tried on a kernel that runs: where an arithmetic is only assumed, on one of those that it allows.
     let runs = evidence.job.accumulator.filter(|a| !a.inner.is_model()).map(|a| {
         let accumulator = Some(a.runnable());
@@ -157,12 +159,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         return Ok(None);
     }
     let gains = Gains::of(&scene);
-    let cut = AtomicBool::new(false);
-    let in_time = |share: f64| {
-        let yes = started.elapsed() <= limit.mul_f64(share);
-        cut.fetch_or(!yes, Ordering::Relaxed);
-        yes
-    };
+    let budget = (limit.as_secs_f64() * WORK) as usize / scene.work().max(1);
     let try_set = |set: Vec<Set>, fitted: bool| -> Option<Tried> {
         let parameters =
             |(f, s): &Set| usize::from(s.by != 1.0) + usize::from(super::place::is_placed(f)) + usize::from(s.at > 0);
@@ -173,28 +170,20 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     };
     let singles: Vec<(Set, bool)> =
         faults().flat_map(|f| settings::of(f, &scene, &gains).into_iter().map(move |(s, fitted)| ((f, s), fitted))).collect();
+    let mut left_out = singles.len().saturating_sub(budget);
     let mut tried: Vec<Tried> =
-        singles.par_iter().filter(|_| in_time(0.7)).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
+        singles.par_iter().take(budget).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
     tried.sort_by(better);
     let single = tried.first().is_some_and(|t| t.fit.accepted());
-    let solved = solve::solve(&scene, !single);
-    let system = solved.as_ref().and_then(|_| System::of(&scene));
-    if let (Some(solved), Some(system)) = (&solved, &system) {
+    let solved = if budget > 0 { solve::solve(&scene, !single) } else { None };
+    if let Some(solve::Solved { system, singles, pairs, .. }) = &solved {
         let theory = |t: &Theory| {
             let (fit, prediction) = solve::replay::replay(system, t)?;
             let what = What::Solved(Box::new(t.clone()));
-            let freedom = usize::from(t.fitted);
-            Some(Tried {
-                what,
-                fit,
-                prediction: fit.accepted().then_some(prediction),
-                fitted: t.fitted,
-                freedom,
-                bits: 4.0 + t.bits,
-            })
+            let (freedom, bits) = (usize::from(t.fitted), 4.0 + t.bits);
+            Some(Tried { what, fit, prediction: fit.accepted().then_some(prediction), fitted: t.fitted, freedom, bits })
         };
-        let more: Vec<Tried> = solved.singles.par_iter().chain(&solved.pairs).filter_map(theory).collect();
-        tried.extend(more);
+        tried.extend(singles.par_iter().chain(pairs).filter_map(theory).collect::<Vec<Tried>>());
         tried.sort_by(better);
     }
     if !tried.first().is_some_and(|t| t.fit.accepted()) {
@@ -206,7 +195,9 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
                 }
             }
         }
-        let more: Vec<Tried> = pairs.into_par_iter().filter(|_| in_time(1.0)).filter_map(|set| try_set(set, false)).collect();
+        let most = budget.saturating_sub(singles.len());
+        left_out += pairs.len().saturating_sub(most);
+        let more: Vec<Tried> = pairs.into_par_iter().take(most).filter_map(|set| try_set(set, false)).collect();
         tried.extend(more);
         tried.sort_by(better);
     }
@@ -225,12 +216,12 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     }
     let other = tried.iter().zip(&is_same).find(|(_, same)| !**same).map(|(t, _)| t).filter(|t| t.fit.share > 0.0);
     let runner_up = other.map(describe).filter(|o| !findings.iter().any(|f| f.fault == o.fault));
-    let picture = solved.and_then(|s| s.picture);
+    let picture = solved.as_ref().and_then(|s| s.picture.clone());
     Ok(Some(Diagnosis {
         findings,
         runner_up,
         location: locate::locate(&scene),
-        complete: !cut.into_inner(),
+        complete: left_out == 0,
         solved: picture,
         audit: Vec::new(),
     }))

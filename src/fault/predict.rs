@@ -375,6 +375,11 @@ impl<'a> Scene<'a> {
     pub fn certain(&self, i: usize) -> f64 {
         self.evidence.judged[0].bound.certain()[i] * self.loose
     }
+    /// Multiply-adds (of ops that are no products: elements) of one replay of the sample.
+    pub fn work(&self) -> usize {
+        let k = if is_product(self.evidence.job.op) { crate::assay::product::inner(self.evidence.job) } else { 16 };
+        self.sample.rows.len() * self.sample.cols.len() * k
+    }
     /// The part of [`Scene::certain`] that a replay may need.
     pub fn tight(&self) -> f64 {
         self.tight / self.loose

@@ -31,7 +31,8 @@ const KEPT: usize = 24;
 const FIRST: usize = 12;
 
 /// What explains every probe, the shortest first; one fault, else two.
-pub struct Solved {
+pub struct Solved<'s> {
+    pub system: System<'s>,
     pub singles: Vec<Theory>,
     pub pairs: Vec<Theory>,
     /// What was solved, in words, for what nothing explains.
@@ -54,7 +55,7 @@ fn theories(s: &System) -> Vec<Theory> {
 }
 
 /// Solves a product. `None`: it is none.
-pub fn solve(scene: &Scene, pairs: bool) -> Option<Solved> {
+pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let s = System::of(scene)?;
     let mut found: Vec<Theory> = output::contents(&s).into_iter().filter(|t| s.explains(t)).collect();
     let all = theories(&s);
@@ -68,7 +69,7 @@ pub fn solve(scene: &Scene, pairs: bool) -> Option<Solved> {
         two = both(&s, &all);
     }
     let picture = slices::picture(&s);
-    Some(Solved { singles: found, pairs: two, picture })
+    Some(Solved { system: s, singles: found, pairs: two, picture })
 }
 
 /// Two theories at once: those that bring the probes nearest, each with every other.

@@ -10,9 +10,15 @@ use std::sync::Arc;
 /// The one factor that every probe allows, of the sum or of the result as it was `stored`: `(low, high)`.
 pub fn gain(s: &System, stored: bool, keep: impl Fn(usize, usize) -> bool) -> Option<(f64, f64)> {
     let (mut low, mut high, mut n) = (f64::NEG_INFINITY, f64::INFINITY, 0);
+    // Where a device's unit made the sums, its own are what was multiplied.
+    let unit = s.scene.tight() < 1.0;
+    let sums = if unit && s.scene.sample.whole { s.scene.unrounded() } else { None };
     for (i, j) in s.probes.iter().copied().filter(|(i, j)| keep(*i, *j)) {
         let at = i * s.cols + j;
-        let (d, r, x) = (s.ideal[at], s.scene.certain(at), s.actual[at]);
+        let (d, r, x) = match sums.as_ref().and_then(|v| v.get(at)) {
+            Some(v) => (*v, s.scene.certain(at) * s.scene.tight(), s.actual[at]),
+            None => (s.ideal[at], s.scene.certain(at), s.actual[at]),
+        };
         let (bias, v) = if stored { (0.0, s.out.round(at, d)) } else { (s.bias[j], d - s.bias[j]) };
         // What rounds to either side of a half-way point says nothing once it is stored.
         if stored && s.out.round(at, d - r) != s.out.round(at, d + r) {
@@ -257,9 +263,10 @@ fn scaled_bias(s: &System, add: &mut dyn FnMut(Class, &str, String, f64, bool, F
     }
 }
 
-/// The number in the interval with the fewest digits.
+/// The number in the interval with the fewest digits, where the interval is narrow enough to say.
 fn roundest(low: f64, high: f64) -> f64 {
-    for digits in 1..15 {
+    let known = (-((high - low) / low.abs().max(1e-300)).max(1e-15).log10()).floor() as i32;
+    for digits in known.clamp(2, 14)..15 {
         let unit = 10f64.powi(digits - 1 - (low.abs().max(high.abs())).log10().floor() as i32);
         let x = (0.5 * (low + high) * unit).round() / unit;
         if low <= x && x <= high {

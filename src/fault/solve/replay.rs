@@ -3,7 +3,8 @@
 use super::system::{Given, Side, System, Theory};
 use crate::fault::edit::{Side as Which, operand, replaced};
 use crate::fault::predict::{Fit, Prediction};
-use crate::job::{Job, Operand};
+use crate::job::{Job, Operand, OutSpec};
+use crate::model::{Accumulator, Inner};
 use crate::quant::{QTensorParts, Zero};
 use crate::{Format, Overflow, QTensor, Rounding};
 
@@ -12,9 +13,10 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
     let scene = s.scene;
     let places: Vec<(usize, usize)> = scene.sample.indices(s.cols).map(|at| (at / s.cols, at % s.cols)).collect();
     let inside = |i: usize, j: usize| t.region.as_ref().is_none_or(|r| r.rows[i] && r.cols[j]);
-    let by_job = job(s, t).and_then(|job| scene.replayed(&job)).filter(|v| v.len() == places.len());
-    let known = by_job.is_some();
-    if let Some(values) = by_job {
+    let mut known = false;
+    for job in job(s, t).iter().flat_map(accumulators) {
+        let Some(values) = stored(s, t, &job, &places) else { break };
+        known = true;
         let values =
             values.iter().zip(&places).enumerate().map(|(n, (v, (i, j)))| if inside(*i, *j) { *v } else { scene.clean()[n] });
         let (fit, prediction) = scene.fit_values(values.collect(), t.fitted);
@@ -56,9 +58,33 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
     Some((fit, prediction))
 }
 
+/// The job in every way its device's unit may have been used: with the promotion to f32 that is assumed, and the others.
+fn accumulators(job: &Job) -> Vec<Job> {
+    let mut all = vec![job.clone()];
+    if let Some(a) = job.accumulator.filter(|a| matches!(a.inner, Inner::Mma(_))) {
+        for promote_every in [None, Some(128)].into_iter().filter(|p| *p != a.promote_every) {
+            all.push(Job { accumulator: Some(Accumulator { promote_every, ..a }), ..job.clone() });
+        }
+    }
+    all
+}
+
+/// What the job's kernel writes for the sampled elements, finished as the theory says.
+fn stored(s: &System, t: &Theory, job: &Job, places: &[(usize, usize)]) -> Option<Vec<f64>> {
+    let Some(finish) = &t.finish else { return s.scene.replayed(job).filter(|v| v.len() == places.len()) };
+    let mut sums = job.clone();
+    (sums.out, sums.operands.bias) = (OutSpec::High(Format::F32), None);
+    let v = s.scene.replayed(&sums).filter(|v| v.len() == places.len())?;
+    let one = |(v, (i, j)): (&f64, &(usize, usize))| {
+        let y = finish(*i, *j, *v);
+        if y.is_finite() { s.out.round(i * s.cols + j, y) } else { y }
+    };
+    Some(v.iter().zip(places).map(one).collect())
+}
+
 /// The job that a theory amounts to, for kernels that sum in their own order. `None`: no job says the same.
 fn job(s: &System, t: &Theory) -> Option<Job> {
-    if t.finish.is_some() || t.from.is_some() || t.expert.is_some() {
+    if t.from.is_some() || t.expert.is_some() {
         return None;
     }
     let mut job = s.scene.evidence.job.clone();

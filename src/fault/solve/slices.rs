@@ -55,6 +55,9 @@ pub fn prefixes(s: &System, most: usize) -> Vec<Prefix> {
     all
 }
 
+/// Ranges kept for the replay.
+const KEPT: usize = 12;
+
 /// Every range [from, to) of K that explains all probes as lost, twice or alone; the best few by how well and how round they are.
 pub fn ranges(s: &System) -> Vec<Theory> {
     let probes = prefixes(s, 128);
@@ -91,6 +94,10 @@ pub fn ranges(s: &System) -> Vec<Theory> {
                 continue;
             }
             for fate in [Fate::Lost, Fate::Twice, Fate::Alone] {
+                // Alone to an end of K is the rest lost.
+                if fate == Fate::Alone && (from == 0 || to == s.k) {
+                    continue;
+                }
                 if probes.iter().all(|p| holds(p, from, to, fate)) {
                     let n = probes.len() as f64;
                     found.push((20.0 * n.min(64.0) * miss(from, to, fate) + ends(s.k, from, to), from, to, fate));
@@ -102,7 +109,7 @@ pub fn ranges(s: &System) -> Vec<Theory> {
         }
     }
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
-    found.truncate(6);
+    found.truncate(KEPT);
     found.into_iter().map(|(_, from, to, fate)| theory(s.k, from, to, fate)).collect()
 }
 
