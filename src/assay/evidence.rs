@@ -38,8 +38,7 @@ pub fn judge_drawn(
         return Err(Error::shape("output of the kernel", format!("{} parts", output.parts.len()), built.ideal.len()));
     }
     let job = &built.job;
-    let product = matches!(job.op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad);
-    let bounds = if product || job.op == Op::Dequantize {
+    let bounds = if job.op.reads_codes() {
         None
     } else {
         let depths = if backend == Backend::Cpu { Depths::cpu(job) } else { Depths::any_order(job) };
@@ -77,7 +76,7 @@ pub fn judge_drawn(
         let actual = values(&part.d);
         let exact: Option<Vec<f64>> = built.exact.get(i).map(|e| e.d.iter().copied().collect());
         let cols = ideal.d.ncols();
-        let scales = if product { product::scales(job) } else { Vec::new() };
+        let scales = if job.op.is_product() { product::scales(job) } else { Vec::new() };
         let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
         let comparison = compare::judge(&Evidence {
             cols,
@@ -87,8 +86,8 @@ pub fn judge_drawn(
             mismatches,
             checks: &checks,
             bit_exact: predicted.is_some() && drawn.is_none(),
-            k: product.then(|| product::inner(job)),
-            groups: if product { product::groups(job) } else { 1 },
+            k: job.op.is_product().then(|| product::inner(job)),
+            groups: if job.op.is_product() { product::groups(job) } else { 1 },
             scales: &scales,
             zero_points: &[],
         })?;

@@ -126,7 +126,7 @@ fn values(operand: &Operand) -> Array2<f64> {
 }
 
 pub(crate) fn is_product(op: Op) -> bool {
-    matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad)
+    op.is_product()
 }
 
 /// Job and references of a bundle.

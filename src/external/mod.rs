@@ -14,7 +14,7 @@ use crate::kernel::Answer;
 /// What a result is judged by: for a product the arithmetic that `meta` leaves possible and that its bits show, for what leaves no choice
 /// the one right answer. Errors: a declared model that does not take the operands' formats.
 pub fn judged_by(job: &Job, output: Output, meta: &Meta) -> Result<Answer> {
-    if assay::is_product(job.op) {
+    if job.op.is_product() {
         let output = assay::without_nobodys_rows(job.op, job.operands.offs.as_deref(), output)?;
         let settled = assay::settle(meta, job, &output)?;
         let (accumulator, model, doubt) = (Some(settled.accumulator), settled.model, settled.doubt);

@@ -17,7 +17,7 @@ pub type Set = (&'static Fault, Setting);
 
 /// Whether the op multiplies two operands.
 pub fn is_product(op: Op) -> bool {
-    matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad)
+    op.is_product()
 }
 
 /// What the right CPU kernel writes; of a product in a shape that no kernel takes (rows that are not aligned) what they would. Errors: no

@@ -186,7 +186,7 @@ pub fn build(case: &Case) -> Result<Built> {
     };
     let second = |v: &[Operand]| v.first().map(Operand::to_f64);
     let exact = x.a.iter().map(|t| defined(t.to_f64(), x.b.first().map(Tensor::to_f64))).collect::<Result<Vec<_>>>()?;
-    let ideal = match case.is_product() || case.op == Op::Dequantize {
+    let ideal = match case.op.reads_codes() {
         true => a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>()?,
         false => exact.clone(),
     };
