@@ -34,6 +34,7 @@ use crate::assay::{Judgement, evidence};
 use crate::compare::Verdict;
 use crate::job::{Data, Job, Operand, Output};
 use crate::kernel::Backend;
+use crate::model::product::Kind;
 use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
 use crate::op::{self, Args64, Op};
 use crate::{Error, QTensor, Result, Tensor};
@@ -139,7 +140,8 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
     // Each chain as it is and with the first of its promotions.
     let first = whole.chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
     let usual = Ways { chains: first.clone(), cuts: Cut::usual(k), endings: case.endings(true) };
-    let split = Ways { cuts: Cut::all(k), chains: whole.chains.clone(), ..usual.clone() };
+    let units = whole.chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
+    let split = Ways { cuts: Cut::all(k), chains: units, ..usual.clone() };
     for ways in [&whole, &usual, &split] {
         if let Some(way) = case.find(ways, usize::MAX)? {
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
@@ -182,8 +184,9 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
         Some((words, false)) => doubt = Some(format!("every bit is that of a wrong arithmetic, too few to be sure: {words}")),
         None => {}
     }
-    let own = by(near(&way, arithmetic.bound))?;
-    if let Some(words) = torn::find(case, &way, &tight.bound, &own.bound)? {
+    // Integers that are dequantized first are further from the exact sum than its own roundings.
+    let own = if case.plan.kind == Kind::Integer { any_order } else { near(&way, arithmetic.bound) };
+    if let Some(words) = torn::find(case, &way, &tight.bound, &by(own)?.bound)? {
         return failed(Some(words));
     }
     let mut text = by_bound;

@@ -26,6 +26,7 @@ use super::ways::Chain;
 use crate::Result;
 use crate::compare::Bound;
 use crate::compare::probable::DELTA;
+use crate::input::philox::Stream;
 use crate::model::product::Kind;
 
 /// Random orders of every chain.
@@ -61,7 +62,6 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
     let k = p.a.k;
     let natural: Run = std::iter::once(0..k).collect();
     let reversed: Run = (0..k).rev().map(|k| k..k + 1).collect();
-    let mut random = Random(k as u64);
     let mut made = Vec::new();
     for chain in &chains {
         made.push((*chain, errors.of(&mut region, *chain, &natural, 0)?));
@@ -74,7 +74,7 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
         sums.push(size(&errors.of(&mut region, *chain, &reversed, 1)?));
         let mut w = vec![0.0; region.len()];
         for nth in 0..ORDERS {
-            let e = errors.of(&mut region, *chain, &random.order(k), nth)?;
+            let e = errors.of(&mut region, *chain, &order(k, nth), nth)?;
             sums.push(size(&e));
             w.iter_mut().zip(&e).for_each(|(w, e)| *w += e * e / ORDERS as f64);
         }
@@ -91,9 +91,9 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
     if known.is_empty() {
         return Ok(Size::Unknown);
     }
-    // Sums that err nowhere: so must the kernel.
-    let floor = f64::MIN_POSITIVE.sqrt();
-    let mean = (total / known.len() as f64).max(floor);
+    // Storing a value errs by a twelfth of its squared spacing, also where every sum that was made is exact.
+    let stored: Vec<f64> = (0..w.len()).map(|i| errors.stored(region.at(i))).collect();
+    let mean = (total / known.len() as f64).max(known.iter().map(|i| stored[*i]).sum::<f64>() / known.len() as f64);
     let squares = known.iter().map(|i| w[*i] * w[*i]).sum::<f64>() / known.len() as f64;
     let most = known.iter().map(|i| w[*i]).fold(0.0, f64::max);
     let right = sums.iter().fold(1.0f64, |m, s| m.max(s / known.len() as f64 / mean));
@@ -105,7 +105,7 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
     let far = (right * nu * ((known.len() as f64 / DELTA).powf(2.0 / nu) - 1.0)).sqrt();
     let one = known
         .iter()
-        .map(|i| (kernel[*i].abs() / w[*i].max(mean * f64::EPSILON).sqrt(), *i))
+        .map(|i| (kernel[*i].abs() / w[*i].max(stored[*i]).sqrt(), *i))
         .fold((0.0, 0), |m, x| if x.0 > m.0 { x } else { m });
     let words = format!("its errors are {:.2} of those of {} in any order (root mean square)", found.sqrt(), chain.words());
     if !(found <= limit) {
@@ -150,6 +150,12 @@ impl Errors<'_> {
         (0..region.len()).map(|i| self.scaled(region.at(i), self.case.bits[region.at(i)])).collect()
     }
 
+    /// The variance of a rounding of the output, over β².
+    fn stored(&self, at: usize) -> f64 {
+        let spacing = self.bound.out().spacing(at, self.bound.ideal()[at]);
+        (spacing / (self.bound.certain()[at] + 0.5 * spacing)).powi(2) / 12.0
+    }
+
     /// NaN where nothing is known.
     fn scaled(&self, at: usize, bits: u32) -> f64 {
         let (d, out) = (self.bound.ideal()[at], self.bound.out());
@@ -158,22 +164,12 @@ impl Errors<'_> {
     }
 }
 
-/// A stream of orders (SplitMix64, Fisher and Yates).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+/// The `nth` random order of `k` products (Fisher and Yates).
+fn order(k: usize, nth: usize) -> Run {
+    let stream = Stream::new(k as u64, nth as u32);
+    let mut order: Vec<usize> = (0..k).collect();
+    for i in (1..k).rev() {
+        order.swap(i, stream.words(0, i as u64)[0] as usize % (i + 1));
     }
-
-    fn order(&mut self, k: usize) -> Run {
-        let mut order: Vec<usize> = (0..k).collect();
-        for i in (1..k).rev() {
-            order.swap(i, (self.next() % (i as u64 + 1)) as usize);
-        }
-        order.into_iter().map(|k| k..k + 1).collect()
-    }
+    order.into_iter().map(|k| k..k + 1).collect()
 }

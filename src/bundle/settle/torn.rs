@@ -11,7 +11,7 @@ use crate::compare::Bound;
 
 const BOX: usize = 8;
 /// Elements of a box that must have the bits, where those bits are not just the rounded ideal.
-const CARRIERS: usize = 24;
+const CARRIERS: usize = 16;
 
 /// What was found. `f32` is the certain bound of f32 in any order, `own` that of `way`.
 pub fn find(case: &Case, way: &Way, f32: &Bound, own: &Bound) -> Result<Option<String>> {
