@@ -205,7 +205,7 @@ impl<'a> Case<'a> {
             }
             let Some((_, sums)) = &of_blocks else { continue };
             for join in joins {
-                let same = (0..few.len()).all(|i| {
+                let same = (0..few.elements()).all(|i| {
                     parts.iter_mut().zip(sums).for_each(|(p, s)| *p = s[i]);
                     let value = canonical(ending.value(&parts, join, &few.meets(i)));
                     self.store.bits(value, ending.extra.truncated) == self.bits[few.at(i)]
@@ -283,7 +283,7 @@ impl<'a> Case<'a> {
             join => join.clone(),
         };
         let mut parts = vec![0.0f32; runs.len()];
-        for i in 0..region.len() {
+        for i in 0..region.elements() {
             parts.iter_mut().zip(&sums).for_each(|(p, s)| *p = s[i]);
             if !see(region.at(i), canonical(way.ending.value(&parts, &join, &region.meets(i)))) {
                 return Ok(false);
@@ -304,7 +304,7 @@ impl<'a> Case<'a> {
             .into_par_iter()
             .map(|(p, rows, cols)| {
                 let mut region = Region::new(&self.plan, p, rows, cols);
-                let mut piece = Vec::with_capacity(region.len());
+                let mut piece = Vec::with_capacity(region.elements());
                 self.each(&mut region, way, |at, value| {
                     piece.push((at, value));
                     true

@@ -72,7 +72,7 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
     let mut largest: Option<(Chain, Vec<f64>)> = None;
     for (chain, _) in made.iter().take(2) {
         sums.push(size(&errors.of(&mut region, *chain, &reversed, 1)?));
-        let mut w = vec![0.0; region.len()];
+        let mut w = vec![0.0; region.elements()];
         for nth in 0..ORDERS {
             let e = errors.of(&mut region, *chain, &order(k, nth), nth)?;
             sums.push(size(&e));
@@ -137,7 +137,7 @@ impl Errors<'_> {
         let ending = self.endings[nth % self.endings.len()];
         let (join, cut) = (Join::Order(vec![0]), Cut::Whole);
         let way = Way { chain, promote: None, cut, join, ending };
-        let mut errors = Vec::with_capacity(region.len());
+        let mut errors = Vec::with_capacity(region.elements());
         self.case.each_of(region, &way, std::slice::from_ref(order), |at, value| {
             errors.push(self.scaled(at, self.case.store.bits(value, false)));
             true
@@ -147,7 +147,7 @@ impl Errors<'_> {
     }
 
     fn of_kernel(&self, region: &Region) -> Vec<f64> {
-        (0..region.len()).map(|i| self.scaled(region.at(i), self.case.bits[region.at(i)])).collect()
+        (0..region.elements()).map(|i| self.scaled(region.at(i), self.case.bits[region.at(i)])).collect()
     }
 
     /// The variance of a rounding of the output, over β².
