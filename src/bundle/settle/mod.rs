@@ -34,7 +34,6 @@ use crate::assay::{Judgement, evidence};
 use crate::compare::Verdict;
 use crate::job::{Data, Job, Operand, Output};
 use crate::kernel::Backend;
-use crate::model::product::Kind;
 use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
 use crate::op::{self, Args64, Op};
 use crate::{Error, QTensor, Result, Tensor};
@@ -184,16 +183,25 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
         Some((words, false)) => doubt = Some(format!("every bit is that of a wrong arithmetic, too few to be sure: {words}")),
         None => {}
     }
-    // Integers that are dequantized first are further from the exact sum than its own roundings.
-    let own = if case.plan.kind == Kind::Integer { any_order } else { near(&way, arithmetic.bound) };
-    if let Some(words) = torn::find(case, &way, &tight.bound, &by(own)?.bound)? {
+    let spread = spread::measure(case, arithmetic, &judged.bound)?;
+    // How far two right sums of an element lie apart. f32 chains: no further than the bound of the one that was found, and integers that are
+    // dequantized first no further than f32 in any order; units that keep fewer bits: as far as their own sums in any order do.
+    let wide = spread.as_ref().map(|s| s.apart(case.bits.len()));
+    let in_f32 = matches!(way.chain, Chain::Exact | Chain::Sequential | Chain::Pairwise);
+    let own = if in_f32 { by(near(&way, arithmetic.bound))? } else { by(any_order)? };
+    let radius = |i: usize| {
+        let any = own.bound.certain()[i].min(tight.bound.certain()[i]);
+        let half = 0.5 * judged.bound.out().spacing(i, judged.bound.ideal()[i]);
+        if in_f32 { any } else { any.max(wide.map_or(0.0, |w| w * (judged.bound.certain()[i] + half))) }
+    };
+    if let Some(words) = torn::find(case, &way, &tight.bound, radius)? {
         return failed(Some(words));
     }
     let mut text = by_bound;
-    match spread::larger(case, arithmetic, &judged.bound)? {
-        spread::Size::Larger(words) => doubt = doubt.or(Some(words)),
-        spread::Size::Right(words) => text = format!("{text}; {words}"),
-        spread::Size::Unknown => {}
+    match spread {
+        Some(spread::Spread { larger: Some(words), .. }) => doubt = doubt.or(Some(words)),
+        Some(spread::Spread { words, .. }) => text = format!("{text}; {words}"),
+        None => {}
     }
     if let Some(doubt) = &doubt {
         text = format!("{text}; {doubt}");

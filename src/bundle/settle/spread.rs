@@ -25,7 +25,7 @@ use super::search::{Case, Way};
 use super::ways::Chain;
 use crate::Result;
 use crate::compare::Bound;
-use crate::compare::probable::DELTA;
+use crate::compare::probable::{DELTA, lambda};
 use crate::input::philox::Stream;
 use crate::model::product::Kind;
 
@@ -34,20 +34,30 @@ const ORDERS: usize = 16;
 /// Products that are summed for it, about.
 const BUDGET: usize = 1 << 27;
 
-/// What was found, in words.
-pub enum Size {
-    Larger(String),
-    Right(String),
-    /// Integers: their sums are exact, and how a kernel sums what it dequantized is not modelled.
-    Unknown,
+/// What was found.
+pub struct Spread {
+    /// The size of the kernel's errors, in words; why they are larger than those of right sums, where they are.
+    pub words: String,
+    pub larger: Option<String>,
+    /// Deviation of a right sum's error over β.
+    pub sigma: f64,
 }
 
-/// Compares the kernel's errors with those of right sums. `bound` holds the ideal and β.
-pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Size> {
+impl Spread {
+    /// How far two right sums of the same factors lie apart at an element, at most: both err by σ·β, sub-Gaussian, so their difference by
+    /// √2 of it, and λ of that anywhere among `elements` once in 10⁹ tensors.
+    pub fn apart(&self, elements: usize) -> f64 {
+        lambda(elements, DELTA) * 2f64.sqrt() * self.sigma
+    }
+}
+
+/// Compares the kernel's errors with those of right sums. `bound` holds the ideal and β. `None` for integers: their sums are exact, and how a
+/// kernel sums what it dequantized is not modelled.
+pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Option<Spread>> {
     let problems = case.problems();
-    let Some(p) = problems.iter().max_by_key(|p| p.a_rows.len().min(p.b_rows.len())) else { return Ok(Size::Unknown) };
+    let Some(p) = problems.iter().max_by_key(|p| p.a_rows.len().min(p.b_rows.len())) else { return Ok(None) };
     if case.plan.kind == Kind::Integer {
-        return Ok(Size::Unknown);
+        return Ok(None);
     }
     let chains: Vec<Chain> =
         arithmetic.chains.iter().copied().filter(|c| !matches!(c, Chain::Exact | Chain::Pairwise)).collect();
@@ -82,14 +92,14 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
             largest = Some((*chain, w));
         }
     }
-    let Some((chain, w)) = largest else { return Ok(Size::Unknown) };
+    let Some((chain, w)) = largest else { return Ok(None) };
     let kernel = errors.of_kernel(&region);
     // Elements of which something is known.
     let known: Vec<usize> = (0..w.len()).filter(|i| w[*i].is_finite() && kernel[*i].is_finite()).collect();
     let total: f64 = known.iter().map(|i| w[*i]).sum();
     let n = rows.min(cols) as f64;
     if known.is_empty() {
-        return Ok(Size::Unknown);
+        return Ok(None);
     }
     // Storing a value errs by a twelfth of its squared spacing, also where every sum that was made is exact.
     let stored: Vec<f64> = (0..w.len()).map(|i| errors.stored(region.at(i))).collect();
@@ -108,21 +118,18 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
         .map(|i| (kernel[*i].abs() / w[*i].max(stored[*i]).sqrt(), *i))
         .fold((0.0, 0), |m, x| if x.0 > m.0 { x } else { m });
     let words = format!("its errors are {:.2} of those of {} in any order (root mean square)", found.sqrt(), chain.words());
-    if !(found <= limit) {
-        let why = format!(
-            "larger than any right arithmetic makes them: at most {:.2} once in {:.0e} tensors",
-            limit.sqrt(),
-            1.0 / DELTA
-        );
-        return Ok(Size::Larger(format!("{words}, {why}")));
-    }
-    if !(one.0 <= far) {
+    let once = format!("once in {:.0e} tensors", 1.0 / DELTA);
+    let larger = if !(found <= limit) {
+        Some(format!("{words}, larger than any right arithmetic makes them: at most {:.2} {once}", limit.sqrt()))
+    } else if !(one.0 <= far) {
         let at = region.at(one.1);
         let (row, col) = (at / case.plan.cols, at % case.plan.cols);
-        let why = format!("larger than any right arithmetic makes it: at most {far:.0} once in {:.0e} tensors", 1.0 / DELTA);
-        return Ok(Size::Larger(format!("({row}, {col}): its error is {:.0} times its deviation, {why}", one.0)));
-    }
-    Ok(Size::Right(words))
+        let error = format!("({row}, {col}): its error is {:.0} times its deviation", one.0);
+        Some(format!("{error}, larger than any right arithmetic makes it: at most {far:.0} {once}"))
+    } else {
+        None
+    };
+    Ok(Some(Spread { words, larger, sigma: (mean * right).sqrt() }))
 }
 
 struct Errors<'a> {
