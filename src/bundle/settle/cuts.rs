@@ -26,8 +26,9 @@ pub enum Cut {
 const TILES: [usize; 6] = [128, 64, 32, 256, 16, 512];
 /// Parts that are tried: each up to 16, then the sizes that kernels take.
 const MANY: [usize; 8] = [18, 20, 24, 32, 48, 64, 96, 128];
-/// Where two parts may meet: multiples of this.
+/// Where two parts may meet: multiples of this, of a long K of twice as much.
 const MEET: usize = 64;
+const LONG: usize = 2048;
 
 impl Cut {
     /// The parts of `k` elements; none is empty.
@@ -85,7 +86,8 @@ impl Cut {
                 all.push(Cut::Interleaved { tile, parts });
             }
         }
-        all.extend((MEET..k).step_by(MEET).map(Cut::At));
+        let meet = if k > LONG { 2 * MEET } else { MEET };
+        all.extend((meet..k).step_by(meet).map(Cut::At));
         let mut seen = std::collections::HashSet::new();
         all.into_iter().filter(|cut| Some(cut.parts(k)).filter(|p| p.len() > 1).is_some_and(|p| seen.insert(p))).collect()
     }

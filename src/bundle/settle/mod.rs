@@ -139,7 +139,8 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
     // Each chain as it is and with the first of its promotions.
     let first = whole.chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
     let usual = Ways { chains: first.clone(), cuts: Cut::usual(k), endings: case.endings(true) };
-    let split = Ways { cuts: Cut::all(k), chains: whole.chains.clone(), ..usual.clone() };
+    let units = whole.chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
+    let split = Ways { cuts: Cut::all(k), chains: units, ..usual.clone() };
     for ways in [&whole, &usual, &split] {
         if let Some(way) = case.find(ways, usize::MAX)? {
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
@@ -182,15 +183,25 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
         Some((words, false)) => doubt = Some(format!("every bit is that of a wrong arithmetic, too few to be sure: {words}")),
         None => {}
     }
-    let own = by(near(&way, arithmetic.bound))?;
-    if let Some(words) = torn::find(case, &way, &tight.bound, &own.bound)? {
+    let spread = spread::measure(case, arithmetic, &judged.bound)?;
+    // How far two right sums of an element lie apart. f32 chains: no further than the bound of the one that was found, and integers that are
+    // dequantized first no further than f32 in any order; units that keep fewer bits: as far as their own sums in any order do.
+    let wide = spread.as_ref().map(|s| s.apart(case.bits.len()));
+    let in_f32 = matches!(way.chain, Chain::Exact | Chain::Sequential | Chain::Pairwise);
+    let own = if in_f32 { by(near(&way, arithmetic.bound))? } else { by(any_order)? };
+    let radius = |i: usize| {
+        let any = own.bound.certain()[i].min(tight.bound.certain()[i]);
+        let half = 0.5 * judged.bound.out().spacing(i, judged.bound.ideal()[i]);
+        if in_f32 { any } else { any.max(wide.map_or(0.0, |w| w * (judged.bound.certain()[i] + half))) }
+    };
+    if let Some(words) = torn::find(case, &way, &tight.bound, radius)? {
         return failed(Some(words));
     }
     let mut text = by_bound;
-    match spread::larger(case, arithmetic, &judged.bound)? {
-        spread::Size::Larger(words) => doubt = doubt.or(Some(words)),
-        spread::Size::Right(words) => text = format!("{text}; {words}"),
-        spread::Size::Unknown => {}
+    match spread {
+        Some(spread::Spread { larger: Some(words), .. }) => doubt = doubt.or(Some(words)),
+        Some(spread::Spread { words, .. }) => text = format!("{text}; {words}"),
+        None => {}
     }
     if let Some(doubt) = &doubt {
         text = format!("{text}; {doubt}");

@@ -26,6 +26,8 @@ pub struct Case<'a> {
     /// Bits of the result, row-major; a NaN is `u32::MAX`.
     pub bits: Vec<u32>,
     pub amax: Option<f32>,
+    /// Whether what no product writes, the elements of an empty group, is zero.
+    empty_is_zero: bool,
 }
 
 /// One arithmetic, whole.
@@ -67,7 +69,13 @@ impl<'a> Case<'a> {
         if bits.len() != plan.rows * plan.cols {
             return Err(Error::shape("result of a product", format!("{} elements", bits.len()), plan.rows * plan.cols));
         }
-        Ok(Self { job, plan, store, bits, amax: output.parts[0].amax })
+        let mut case = Self { job, plan, store, bits, amax: output.parts[0].amax, empty_is_zero: true };
+        let mut written = vec![false; case.bits.len()];
+        for p in case.problems() {
+            written[p.out_row * case.plan.cols..][..p.a_rows.len() * case.plan.cols].fill(true);
+        }
+        case.empty_is_zero = written.iter().zip(&case.bits).all(|(w, b)| *w || b & 0x7fff_ffff == 0);
+        Ok(case)
     }
 
     /// The dense products that have elements.
@@ -197,7 +205,7 @@ impl<'a> Case<'a> {
             }
             let Some((_, sums)) = &of_blocks else { continue };
             for join in joins {
-                let same = (0..few.len()).all(|i| {
+                let same = (0..few.elements()).all(|i| {
                     parts.iter_mut().zip(sums).for_each(|(p, s)| *p = s[i]);
                     let value = canonical(ending.value(&parts, join, &few.meets(i)));
                     self.store.bits(value, ending.extra.truncated) == self.bits[few.at(i)]
@@ -250,7 +258,7 @@ impl<'a> Case<'a> {
         rest.par_iter().cloned().try_for_each(look)?;
         let whole = enough.len() == regions.len();
         let right_amax = |w: usize| !whole || self.amax.is_none_or(|a| a.to_bits() == amax[w].load(Relaxed));
-        let found = (0..ways.len()).find(|w| alive[*w].load(Relaxed) && right_amax(*w));
+        let found = (0..ways.len()).find(|w| alive[*w].load(Relaxed) && right_amax(*w) && self.empty_is_zero);
         Ok(found.map(|w| ways[w].clone()))
     }
 
@@ -275,7 +283,7 @@ impl<'a> Case<'a> {
             join => join.clone(),
         };
         let mut parts = vec![0.0f32; runs.len()];
-        for i in 0..region.len() {
+        for i in 0..region.elements() {
             parts.iter_mut().zip(&sums).for_each(|(p, s)| *p = s[i]);
             if !see(region.at(i), canonical(way.ending.value(&parts, &join, &region.meets(i)))) {
                 return Ok(false);
@@ -296,7 +304,7 @@ impl<'a> Case<'a> {
             .into_par_iter()
             .map(|(p, rows, cols)| {
                 let mut region = Region::new(&self.plan, p, rows, cols);
-                let mut piece = Vec::with_capacity(region.len());
+                let mut piece = Vec::with_capacity(region.elements());
                 self.each(&mut region, way, |at, value| {
                     piece.push((at, value));
                     true

@@ -25,7 +25,8 @@ use super::search::{Case, Way};
 use super::ways::Chain;
 use crate::Result;
 use crate::compare::Bound;
-use crate::compare::probable::DELTA;
+use crate::compare::probable::{DELTA, lambda};
+use crate::input::philox::Stream;
 use crate::model::product::Kind;
 
 /// Random orders of every chain.
@@ -33,20 +34,30 @@ const ORDERS: usize = 16;
 /// Products that are summed for it, about.
 const BUDGET: usize = 1 << 27;
 
-/// What was found, in words.
-pub enum Size {
-    Larger(String),
-    Right(String),
-    /// Integers: their sums are exact, and how a kernel sums what it dequantized is not modelled.
-    Unknown,
+/// What was found.
+pub struct Spread {
+    /// The size of the kernel's errors, in words; why they are larger than those of right sums, where they are.
+    pub words: String,
+    pub larger: Option<String>,
+    /// Deviation of a right sum's error over β.
+    pub sigma: f64,
 }
 
-/// Compares the kernel's errors with those of right sums. `bound` holds the ideal and β.
-pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Size> {
+impl Spread {
+    /// How far two right sums of the same factors lie apart at an element, at most: both err by σ·β, sub-Gaussian, so their difference by
+    /// √2 of it, and λ of that anywhere among `elements` once in 10⁹ tensors.
+    pub fn apart(&self, elements: usize) -> f64 {
+        lambda(elements, DELTA) * 2f64.sqrt() * self.sigma
+    }
+}
+
+/// Compares the kernel's errors with those of right sums. `bound` holds the ideal and β. `None` for integers: their sums are exact, and how a
+/// kernel sums what it dequantized is not modelled.
+pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Option<Spread>> {
     let problems = case.problems();
-    let Some(p) = problems.iter().max_by_key(|p| p.a_rows.len().min(p.b_rows.len())) else { return Ok(Size::Unknown) };
+    let Some(p) = problems.iter().max_by_key(|p| p.a_rows.len().min(p.b_rows.len())) else { return Ok(None) };
     if case.plan.kind == Kind::Integer {
-        return Ok(Size::Unknown);
+        return Ok(None);
     }
     let chains: Vec<Chain> =
         arithmetic.chains.iter().copied().filter(|c| !matches!(c, Chain::Exact | Chain::Pairwise)).collect();
@@ -61,7 +72,6 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
     let k = p.a.k;
     let natural: Run = std::iter::once(0..k).collect();
     let reversed: Run = (0..k).rev().map(|k| k..k + 1).collect();
-    let mut random = Random(k as u64);
     let mut made = Vec::new();
     for chain in &chains {
         made.push((*chain, errors.of(&mut region, *chain, &natural, 0)?));
@@ -72,9 +82,9 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
     let mut largest: Option<(Chain, Vec<f64>)> = None;
     for (chain, _) in made.iter().take(2) {
         sums.push(size(&errors.of(&mut region, *chain, &reversed, 1)?));
-        let mut w = vec![0.0; region.len()];
+        let mut w = vec![0.0; region.elements()];
         for nth in 0..ORDERS {
-            let e = errors.of(&mut region, *chain, &random.order(k), nth)?;
+            let e = errors.of(&mut region, *chain, &order(k, nth), nth)?;
             sums.push(size(&e));
             w.iter_mut().zip(&e).for_each(|(w, e)| *w += e * e / ORDERS as f64);
         }
@@ -82,18 +92,18 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
             largest = Some((*chain, w));
         }
     }
-    let Some((chain, w)) = largest else { return Ok(Size::Unknown) };
+    let Some((chain, w)) = largest else { return Ok(None) };
     let kernel = errors.of_kernel(&region);
     // Elements of which something is known.
     let known: Vec<usize> = (0..w.len()).filter(|i| w[*i].is_finite() && kernel[*i].is_finite()).collect();
     let total: f64 = known.iter().map(|i| w[*i]).sum();
     let n = rows.min(cols) as f64;
     if known.is_empty() {
-        return Ok(Size::Unknown);
+        return Ok(None);
     }
-    // Sums that err nowhere: so must the kernel.
-    let floor = f64::MIN_POSITIVE.sqrt();
-    let mean = (total / known.len() as f64).max(floor);
+    // Storing a value errs by a twelfth of its squared spacing, also where every sum that was made is exact.
+    let stored: Vec<f64> = (0..w.len()).map(|i| errors.stored(region.at(i))).collect();
+    let mean = (total / known.len() as f64).max(known.iter().map(|i| stored[*i]).sum::<f64>() / known.len() as f64);
     let squares = known.iter().map(|i| w[*i] * w[*i]).sum::<f64>() / known.len() as f64;
     let most = known.iter().map(|i| w[*i]).fold(0.0, f64::max);
     let right = sums.iter().fold(1.0f64, |m, s| m.max(s / known.len() as f64 / mean));
@@ -105,24 +115,21 @@ pub fn larger(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Siz
     let far = (right * nu * ((known.len() as f64 / DELTA).powf(2.0 / nu) - 1.0)).sqrt();
     let one = known
         .iter()
-        .map(|i| (kernel[*i].abs() / w[*i].max(mean * f64::EPSILON).sqrt(), *i))
+        .map(|i| (kernel[*i].abs() / w[*i].max(stored[*i]).sqrt(), *i))
         .fold((0.0, 0), |m, x| if x.0 > m.0 { x } else { m });
     let words = format!("its errors are {:.2} of those of {} in any order (root mean square)", found.sqrt(), chain.words());
-    if !(found <= limit) {
-        let why = format!(
-            "larger than any right arithmetic makes them: at most {:.2} once in {:.0e} tensors",
-            limit.sqrt(),
-            1.0 / DELTA
-        );
-        return Ok(Size::Larger(format!("{words}, {why}")));
-    }
-    if !(one.0 <= far) {
+    let once = format!("once in {:.0e} tensors", 1.0 / DELTA);
+    let larger = if !(found <= limit) {
+        Some(format!("{words}, larger than any right arithmetic makes them: at most {:.2} {once}", limit.sqrt()))
+    } else if !(one.0 <= far) {
         let at = region.at(one.1);
         let (row, col) = (at / case.plan.cols, at % case.plan.cols);
-        let why = format!("larger than any right arithmetic makes it: at most {far:.0} once in {:.0e} tensors", 1.0 / DELTA);
-        return Ok(Size::Larger(format!("({row}, {col}): its error is {:.0} times its deviation, {why}", one.0)));
-    }
-    Ok(Size::Right(words))
+        let error = format!("({row}, {col}): its error is {:.0} times its deviation", one.0);
+        Some(format!("{error}, larger than any right arithmetic makes it: at most {far:.0} {once}"))
+    } else {
+        None
+    };
+    Ok(Some(Spread { words, larger, sigma: (mean * right).sqrt() }))
 }
 
 struct Errors<'a> {
@@ -137,7 +144,7 @@ impl Errors<'_> {
         let ending = self.endings[nth % self.endings.len()];
         let (join, cut) = (Join::Order(vec![0]), Cut::Whole);
         let way = Way { chain, promote: None, cut, join, ending };
-        let mut errors = Vec::with_capacity(region.len());
+        let mut errors = Vec::with_capacity(region.elements());
         self.case.each_of(region, &way, std::slice::from_ref(order), |at, value| {
             errors.push(self.scaled(at, self.case.store.bits(value, false)));
             true
@@ -147,7 +154,13 @@ impl Errors<'_> {
     }
 
     fn of_kernel(&self, region: &Region) -> Vec<f64> {
-        (0..region.len()).map(|i| self.scaled(region.at(i), self.case.bits[region.at(i)])).collect()
+        (0..region.elements()).map(|i| self.scaled(region.at(i), self.case.bits[region.at(i)])).collect()
+    }
+
+    /// The variance of a rounding of the output, over β².
+    fn stored(&self, at: usize) -> f64 {
+        let spacing = self.bound.out().spacing(at, self.bound.ideal()[at]);
+        (spacing / (self.bound.certain()[at] + 0.5 * spacing)).powi(2) / 12.0
     }
 
     /// NaN where nothing is known.
@@ -158,22 +171,12 @@ impl Errors<'_> {
     }
 }
 
-/// A stream of orders (SplitMix64, Fisher and Yates).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+/// The `nth` random order of `k` products (Fisher and Yates).
+fn order(k: usize, nth: usize) -> Run {
+    let stream = Stream::new(k as u64, nth as u32);
+    let mut order: Vec<usize> = (0..k).collect();
+    for i in (1..k).rev() {
+        order.swap(i, stream.words(0, i as u64)[0] as usize % (i + 1));
     }
-
-    fn order(&mut self, k: usize) -> Run {
-        let mut order: Vec<usize> = (0..k).collect();
-        for i in (1..k).rev() {
-            order.swap(i, (self.next() % (i as u64 + 1)) as usize);
-        }
-        order.into_iter().map(|k| k..k + 1).collect()
-    }
+    order.into_iter().map(|k| k..k + 1).collect()
 }
