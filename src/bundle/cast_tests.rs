@@ -263,3 +263,29 @@ fn rows_behind_the_last_group_are_read() {
     assert_eq!((read.meta.op, read.offs.as_deref()), (Op::GroupedGemm, Some(&[2, 7][..])));
     assert!(matches!(read.a.codes, Some(Codes::Whole(_))));
 }
+
+/// A name alone takes the format and the group of the codes; what it states has to be so.
+#[test]
+fn a_recipe_takes_the_format_and_the_group_that_are_stored() {
+    let x = values(Format::Bf16, 6, 64, 3.0);
+    for (made, named, right) in [
+        ("mx_ceil:e2m3", "mx_ceil", true),
+        ("mx_ceil:e2m3", "mx_ceil:e2m3", true),
+        ("mx_ceil:e2m3", "mx_floor", false),
+        ("te_current:e5m2", "te_current", true),
+        ("affine_sym:int4:g32", "affine_sym", true),
+        ("affine_sym:int4:g32", "affine_sym:int4", true),
+        ("affine_sym:int4:g32", "affine_symnc", false),
+    ] {
+        let mut w = Writer::new("cast");
+        w.meta("recipe", named).values("a", &[6, 64], &x).codes("out", &quantize(made, &x), None, None).unwrap();
+        let (v, reason) = verdict(&w);
+        assert_eq!(v != Verdict::Fail, right, "{made} as {named}: {reason}");
+        let q = quantize(made, &x);
+        let mut w = Writer::new("dequantize");
+        w.meta("recipe", named).values("a", &[6, 64], &x).codes("a", &q, None, None).unwrap();
+        w.f32s("out", &[6, 64], &q.dequantize_f32().into_iter().collect::<Vec<_>>());
+        let (v, reason) = verdict(&w);
+        assert_eq!(v != Verdict::Fail, right, "{made} as {named}, read: {reason}");
+    }
+}

@@ -100,6 +100,16 @@ impl Bundle {
         let named = |e: Error| in_file(file, e);
         let Operands { a, b, bias, gamma, beta, offs, out } = operands(file, &meta).map_err(named)?;
         let out = result(file, &meta, &out).map_err(named)?;
+        if let (Some((first, second)), Some(text)) = (&mut meta.recipe, file.metadata.get("recipe")) {
+            let (of_first, of_second) = text.split_once('+').unwrap_or((text, text));
+            let result = match &out.d {
+                Data::Quantized(q) => Some(q),
+                Data::High(_) => None,
+            };
+            let reads = matches!(meta.op, Op::Dequantize | Op::Gemm | Op::GroupedGemm | Op::GroupedGemmWgrad);
+            recipes::as_stored(of_first, first, if reads { a.any() } else { result });
+            recipes::as_stored(of_second, second, b.any());
+        }
         Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out })
     }
 

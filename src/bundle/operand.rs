@@ -48,6 +48,14 @@ impl Side {
             (None, None) => None,
         }
     }
+    /// The codes, or those of the first group: format and granularity are the same in all.
+    pub fn any(&self) -> Option<&QTensor> {
+        match &self.codes {
+            Some(Codes::Whole(q)) => Some(q),
+            Some(Codes::Groups(g)) => g.first(),
+            None => None,
+        }
+    }
     /// The codes where they are one tensor.
     pub fn whole(&self) -> Option<&QTensor> {
         match &self.codes {

@@ -12,7 +12,7 @@ use crate::kernel::{Backend, cpu, find};
 use crate::op::{Defined, Op, Params};
 use crate::quant::QTensorParts;
 use crate::recipe::{Recipe, check};
-use crate::{Granularity, QTensor, Result, Tensor, Zero};
+use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
 
 /// An operand that is not what its recipe makes.
 pub struct Wrong {
@@ -44,6 +44,23 @@ pub fn operands(bundle: &Bundle) -> Result<Vec<Wrong>> {
         }
     }
     Ok(found)
+}
+
+/// A recipe whose text leaves its format or its group open has those of the codes that are stored, where it can.
+pub(super) fn as_stored(text: &str, recipe: &mut Option<Recipe>, q: Option<&QTensor>) {
+    let (Some(recipe), Some(q)) = (recipe, q) else { return };
+    let Ok(spec) = recipe.spec() else { return };
+    let mut parts = text.split(':').skip(1);
+    if !parts.clone().any(|p| p.parse::<Format>().is_ok()) && spec.formats.contains(&q.format()) {
+        recipe.format = q.format();
+    }
+    if spec.free_group && !parts.any(|p| p.starts_with('g')) {
+        match q.granularity() {
+            Granularity::Group(g) => recipe.group = Some(g),
+            Granularity::Row => recipe.group = None,
+            _ => {}
+        }
+    }
 }
 
 /// What explains an operand that is wrong, as the result of a cast by its recipe.

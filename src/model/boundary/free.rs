@@ -70,7 +70,8 @@ fn sigmoid(x: Interval) -> Interval {
     let below = (-x.hi).exp() * (1.0 - exp_error(x.hi)).max(0.0);
     let lo = if above >= largest { 0.0 } else { 1.0 / (1.0 + above) };
     let s = relative(Interval { lo, hi: 1.0 / (1.0 + below), nan: x.nan }, gamma(6));
-    Interval { lo: s.lo.max(0.0), hi: s.hi.min(1.0), nan: s.nan }
+    // A quotient of 2 ulp may be an ulp above 1.
+    Interval { lo: s.lo.max(0.0), ..s }
 }
 
 /// act(x) by whoever writes it.
