@@ -124,7 +124,7 @@ fn out_format(job: &Job, i: usize, part: &Part, backend: Backend) -> OutFormat {
 }
 
 /// What a recipe's own scaling of a value may lose, relative to it: the reciprocal of the scale and the product, each rounded in
-/// f32, or in the input's dtype where the recipe computes in it (spec §2.8).
+/// f32, or in the input's dtype where the recipe computes in it.
 fn scaling(job: &Job) -> f64 {
     let OutSpec::Recipe(recipe) = &job.out else { return 0.0 };
     let in_dtype = recipe.spec().is_ok_and(|s| s.family.starts_with("affine") || s.family.starts_with("int8"));
