@@ -124,12 +124,17 @@ fn out_format(job: &Job, i: usize, part: &Part, backend: Backend) -> OutFormat {
 }
 
 /// What a recipe's own scaling of a value may lose, relative to it: the reciprocal of the scale and the product, each rounded in
-/// f32, or in the input's dtype where the recipe computes in it (spec §2.8).
+/// f32, or in the input's dtype where the recipe computes in it.
 fn scaling(job: &Job) -> f64 {
     let OutSpec::Recipe(recipe) = &job.out else { return 0.0 };
     let in_dtype = recipe.spec().is_ok_and(|s| s.family.starts_with("affine") || s.family.starts_with("int8"));
     let u = if in_dtype { 0.5 * input_dtype(job).ulp(1.0) } else { 2f64.powi(-24) };
-    // Two roundings to nearest, and the f32 reciprocal of scale_inv that the bound rounds with itself.
+    scaled_with(u)
+}
+
+/// What `RN(x · RN(1 / scale_inv))` may be off by, relative to it, with the unit roundoff u: `(1 + u)² − 1`, and 2⁻²³ for the f32
+/// reciprocal of scale_inv that the bound rounds with itself.
+pub fn scaled_with(u: f64) -> f64 {
     2.0 * u + u * u + 2f64.powi(-23)
 }
 
@@ -167,7 +172,8 @@ fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) 
     Bound::from_radii(ideal, radii.clone(), radii, out)
 }
 
-fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
+/// Elements of a part whose bits are not the model's. Errors: values against codes.
+pub fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
     match (&model.d, &actual.d) {
         (Data::High(m), Data::High(a)) => Mismatches::of_tensors(m, a),
         (Data::Quantized(m), Data::Quantized(a)) => Mismatches::of_codes(m, a),

@@ -35,6 +35,13 @@ pub struct Built {
     pub source: Option<Tensor>,
 }
 
+impl Built {
+    /// A job and what it defines on the values that the kernel sees; nothing is known of what they came from.
+    pub fn of(job: Job, ideal: Vec<Defined>) -> Self {
+        Self { job, exact: Vec::new(), ideal, quantized: Vec::new(), source: None }
+    }
+}
+
 /// A case that ran.
 pub struct Assayed {
     pub built: Built,

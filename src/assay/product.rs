@@ -1,4 +1,4 @@
-//! The allowed error of a product, from the job alone: which roundings its kernel makes, in which order (spec §3).
+//! The allowed error of a product, from the job alone: which roundings its kernel makes, in which order.
 
 use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, WeightRounding};
 use crate::job::{Job, Operand, OutSpec};

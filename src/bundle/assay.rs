@@ -4,7 +4,7 @@ use super::operand::{Codes, Side};
 pub use super::settle::{Settled, settle, without_nobodys_rows};
 use super::{Bundle, Out, cast, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
-use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
+use crate::compare::{self, Bound, Check, Comparison, Evidence, OutFormat, Verdict};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
@@ -125,24 +125,20 @@ fn values(operand: &Operand) -> Array2<f64> {
     }
 }
 
-pub(crate) fn is_product(op: Op) -> bool {
-    op.is_product()
-}
-
 /// Job and references of a bundle.
 pub fn build(bundle: &Bundle) -> Result<Built> {
     let meta = &bundle.meta;
-    let quantizes = !is_product(meta.op) && meta.op != Op::Dequantize;
+    let quantizes = !meta.op.is_product() && meta.op != Op::Dequantize;
     let recipe = |second: bool| meta.recipe.as_ref().and_then(|r| if second { r.1.as_ref() } else { r.0.as_ref() });
     let a = operand(&bundle.a, recipe(false))?;
-    let b = is_product(meta.op).then(|| operand(&bundle.b, recipe(true))).transpose()?;
+    let b = meta.op.is_product().then(|| operand(&bundle.b, recipe(true))).transpose()?;
     let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     let define = |a: Array2<f64>, b: Option<Array2<f64>>| {
         let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
         op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone() })
     };
     let high = |s: &Side| s.high.as_ref().map(Tensor::to_f64);
-    let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), is_product(meta.op)) {
+    let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
         (Some(a), None, false) => vec![nan_as_written(bundle, define(a, None)?)],
         (Some(a), Some(b), true) => vec![define(a, Some(b))?],
         _ => Vec::new(),
@@ -195,7 +191,7 @@ fn out_spec(bundle: &Bundle) -> OutSpec {
 /// The recipe of a quantized result. A delayed recipe's scales come from earlier steps: they are taken as they are.
 fn result_recipe(bundle: &Bundle) -> Option<&crate::recipe::Recipe> {
     let recipe = bundle.meta.recipe.as_ref()?.0.as_ref()?;
-    (!is_product(bundle.meta.op) && recipe.name != "te_delayed").then_some(recipe)
+    (!bundle.meta.op.is_product() && recipe.name != "te_delayed").then_some(recipe)
 }
 
 /// What values were multiplied by: as stored, else the f32 whose reciprocal is scale_inv, where there is one.
@@ -250,7 +246,7 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
         Ok(Judged { output, model, judgements, text })
     };
     match (bundle.meta.op, &bundle.out.d) {
-        (op, _) if is_product(op) => {
+        (op, _) if op.is_product() => {
             let Settled { accumulator, model, text, fault, doubt } = settle(&bundle.meta, &built.job, &output)?;
             built.job.accumulator = Some(accumulator);
             let mut judged = by(built, output, model, text)?;
@@ -324,10 +320,8 @@ fn by_another_product(bundle: &Bundle, built: &Built) -> Result<Option<(Judgemen
 pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose: Option<&[u8]>) -> Result<Judgement> {
     let out = OutFormat::quantized(q, None);
     let ideal: Vec<f64> = x.data().iter().map(|x| f64::from(*x)).collect();
-    // RN32(1/scale_inv), RN32 of the product, and the reciprocal of scale_inv that the bound itself rounds.
-    let u = 2f64.powi(-24);
     let radii: Vec<f64> =
-        ideal.iter().map(|d| if d.is_finite() { d.abs() * (2.0 * u + u * u + 2f64.powi(-23)) } else { 0.0 }).collect();
+        ideal.iter().map(|d| if d.is_finite() { d.abs() * evidence::scaled_with(2f64.powi(-24)) } else { 0.0 }).collect();
     let bound = Bound::from_radii(ideal, radii.clone(), radii, &out)?;
     let actual = evidence::values(&Data::Quantized(q.clone()));
     let mut checks = Vec::new();
@@ -381,10 +375,5 @@ fn mismatches(model: &Output, actual: &Output) -> Result<usize> {
         (Some(m), Some(a)) => usize::from(m.to_bits() != a.to_bits()),
         _ => 0,
     };
-    let count = match (&model.parts[0].d, &actual.parts[0].d) {
-        (Data::High(m), Data::High(a)) => Mismatches::of_tensors(m, a)?,
-        (Data::Quantized(m), Data::Quantized(a)) => Mismatches::of_codes(m, a)?,
-        _ => return Err(Error::unsupported("comparison", "values against codes")),
-    };
-    Ok(count.count + amax)
+    Ok(evidence::mismatches(&model.parts[0], &actual.parts[0])?.count + amax)
 }

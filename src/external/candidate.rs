@@ -149,7 +149,7 @@ fn read(path: &Path, job: &Job) -> Result<(Output, Meta)> {
         ));
     }
     let part = Part { d: out.d, transpose: None, amax: out.amax };
-    Ok((Output { parts: vec![part], dbias: None, mean: None, rsigma: None }, meta))
+    Ok((Output::of(part), meta))
 }
 
 /// The metadata of an output, as if they were its input's too.

@@ -1,7 +1,7 @@
 //! What a fault would have written beside what was written: how much of the error it explains, and whether rounding is all that
 //! remains.
 
-use super::inject::{Set, canary, is_product, read, shape_of, unrounded, written};
+use super::inject::{Set, canary, read, shape_of, unrounded, written};
 use super::subset::{self, Sample};
 use super::{Evidence, Fault, How, Shape, Source};
 use crate::assay::evidence::values;
@@ -80,7 +80,7 @@ impl<'a> Scene<'a> {
     pub fn new(evidence: Evidence<'a>) -> Result<Self> {
         let job = evidence.job;
         let (rows, cols) = evidence.output.parts.first().map_or((0, 0), |p| shape_of(&p.d));
-        let product = is_product(job.op);
+        let product = job.op.is_product();
         let mut sample = Sample::whole(rows, cols);
         if product && rows * cols * crate::assay::product::inner(job) > SMALL {
             let ratios = evidence.judged[0].bound.ratios(&evidence.judged[0].actual)?;
@@ -266,7 +266,7 @@ impl<'a> Scene<'a> {
         if same(&predicted, &self.clean) {
             return None;
         }
-        let radius = match is_product(self.evidence.job.op) && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
+        let radius = match self.evidence.job.op.is_product() && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
             // The bound grows with what is summed.
             true => {
                 self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative * self.tight).collect()
@@ -377,7 +377,7 @@ impl<'a> Scene<'a> {
     }
     /// Multiply-adds (of ops that are no products: elements) of one replay of the sample.
     pub fn work(&self) -> usize {
-        let k = if is_product(self.evidence.job.op) { crate::assay::product::inner(self.evidence.job) } else { 16 };
+        let k = if self.evidence.job.op.is_product() { crate::assay::product::inner(self.evidence.job) } else { 16 };
         self.sample.rows.len() * self.sample.cols.len() * k
     }
     /// The part of [`Scene::certain`] that a replay may need.

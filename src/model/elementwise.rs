@@ -175,9 +175,7 @@ pub fn shares_codes(q: &QTensor) -> bool {
 fn part(job: &Job, index: usize, rows: usize, cols: usize, v: Vec<f32>) -> Result<Part> {
     let transposes = job.op.spec().transposes;
     match &job.out {
-        OutSpec::High(format) => {
-            Ok(Part { d: Data::High(Tensor::rounded(*format, rows, cols, v)?), transpose: None, amax: None })
-        }
+        OutSpec::High(format) => Ok(Part::plain(Data::High(Tensor::rounded(*format, rows, cols, v)?))),
         OutSpec::Scaled { format, scale } => {
             let scale = scale[index].unwrap_or(1.0);
             let code = |v: &f32| format.encode(f64::from(v * scale), Rounding::NearestEven, Overflow::Saturate) as u8;
@@ -244,7 +242,7 @@ pub fn predict(job: &Job) -> Result<Output> {
     if let (Op::Dequantize, Operand::Quantized(q), OutSpec::High(format)) = (job.op, &job.operands.a[0], &job.out) {
         let v = (0..q.rows()).flat_map(|i| (0..q.cols()).map(move |j| dequantized(q, i, j, *format))).collect();
         let d = Data::High(Tensor::rounded(*format, q.rows(), q.cols(), v)?);
-        return Ok(Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None });
+        return Ok(Output::of(Part::plain(d)));
     }
     let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
     for index in 0..job.operands.a.len() {

@@ -182,10 +182,8 @@ fn stored(job: &Job, rows: usize, cols: usize, values: Vec<f32>) -> Result<Outpu
             })?;
             Part { d: Data::Quantized(q), transpose: None, amax: Some(amax) }
         }
-        OutSpec::High(format) => {
-            Part { d: Data::High(Tensor::rounded(*format, rows, cols, values)?), transpose: None, amax: None }
-        }
+        OutSpec::High(format) => Part::plain(Data::High(Tensor::rounded(*format, rows, cols, values)?)),
         OutSpec::Recipe(_) => unreachable!("refused by Plan::of"),
     };
-    Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+    Ok(Output::of(part))
 }

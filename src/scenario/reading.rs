@@ -282,14 +282,7 @@ mod tests {
             let job = |a: QTensor| Job {
                 op: Op::Gemm,
                 params: Params::default(),
-                operands: Operands {
-                    a: vec![Operand::Quantized(a)],
-                    b: Some(Operand::Quantized(b.clone())),
-                    bias: None,
-                    gamma: None,
-                    beta: None,
-                    offs: None,
-                },
+                operands: Operands::of(Operand::Quantized(a), Some(Operand::Quantized(b.clone()))),
                 out: OutSpec::High(out),
                 accumulator: Some(accumulator),
             };

@@ -127,7 +127,7 @@ fn gamma(case: &Case, n: usize) -> Result<Tensor> {
     Tensor::rounded(drawn.dtype(), 1, n, data)
 }
 
-/// Integer zero points as additive ones: z′ = RN16(−z · scale_inv), the form of the mixed-input kernels (spec §3.6).
+/// Integer zero points as additive ones: z′ = RN16(−z · scale_inv), the form of the mixed-input kernels.
 fn additive(q: QTensor) -> Result<QTensor> {
     let Zero::Integer(z) = q.zero().clone() else {
         return Err(Error::unsupported("additive zero points", format!("{} has no integer zero points", q.format())));

@@ -149,7 +149,7 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
     let ideal = ideal(case.job)?;
     let by = |accumulator: Accumulator| -> Result<Judgement> {
         let job = Job { accumulator: Some(accumulator), ..case.job.clone() };
-        let built = Built { job, ideal: vec![ideal.clone()], exact: Vec::new(), quantized: Vec::new(), source: None };
+        let built = Built::of(job, vec![ideal.clone()]);
         Ok(evidence::judge(&built, Backend::External, output, None)?.remove(0))
     };
     let passes = |j: &Judgement| j.comparison.judged.improbable == 0 && j.comparison.verdict != Verdict::Fail;

@@ -50,7 +50,7 @@ fn built(q: &Question) -> Result<Built> {
     let ideal = vec![op::define(op, &Params::default(), &args)?];
     let job =
         Job { op, params: Params::default(), operands, out: OutSpec::High(q.out), accumulator: Some(Accumulator::new(inner)) };
-    Ok(Built { job, exact: Vec::new(), ideal, quantized: Vec::new(), source: None })
+    Ok(Built::of(job, ideal))
 }
 
 fn output(q: &Question, values: Vec<f32>) -> Result<Output> {

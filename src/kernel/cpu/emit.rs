@@ -94,7 +94,7 @@ fn part(job: &Job, index: usize, values: &Rows, transpose: bool) -> Result<(Part
         OutSpec::High(format) => {
             let (v, sums) = whole(values);
             let d = Data::High(Tensor::rounded(*format, rows, cols, v)?);
-            Ok((Part { d, transpose: None, amax: None }, sums))
+            Ok((Part::plain(d), sums))
         }
         OutSpec::Recipe(recipe) => {
             let (v, sums) = whole(values);
