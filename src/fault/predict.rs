@@ -267,7 +267,9 @@ impl<'a> Scene<'a> {
         }
         let radius = match is_product(self.evidence.job.op) && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
             // The bound grows with what is summed.
-            true => self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative * self.tight).collect(),
+            true => {
+                self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative * self.tight).collect()
+            }
             false => self.radius.clone(),
         };
         let fit = self.compare(&self.actual, &predicted, &self.joined_radius(faults, radius), fitted);
@@ -408,8 +410,7 @@ impl<'a> Scene<'a> {
 
     /// How well values predicted for the sampled elements of the first part fit; the rest is as a right kernel has it.
     pub fn fit_values(&self, d: Vec<f64>, fitted: bool) -> (Fit, Prediction) {
-        let mut all: Prediction =
-            self.clean.iter().map(|c| Component { name: c.name, values: c.values.clone() }).collect();
+        let mut all: Prediction = self.clean.iter().map(|c| Component { name: c.name, values: c.values.clone() }).collect();
         if let Some(first) = all.first_mut() {
             first.values = d;
         }

@@ -144,7 +144,15 @@ impl Dice {
 }
 
 /// An operand with scales that differ, of no power of two.
-fn operand(d: &mut Dice, format: Format, rows: usize, k: usize, granularity: Granularity, scales: Format, zeros: bool) -> Result<QTensor> {
+fn operand(
+    d: &mut Dice,
+    format: Format,
+    rows: usize,
+    k: usize,
+    granularity: Granularity,
+    scales: Format,
+    zeros: bool,
+) -> Result<QTensor> {
     let (gr, gc) = granularity.grid(rows, k);
     let mut scale = || {
         let x = 0.01 * (1.2 * d.normal()).exp();
@@ -157,10 +165,26 @@ fn operand(d: &mut Dice, format: Format, rows: usize, k: usize, granularity: Gra
         .map(|_| format.encode(middle + spread * d.normal(), Rounding::NearestEven, Overflow::Saturate) as u8)
         .collect();
     let zero = match zeros {
-        true => Zero::Integer((0..gr * gc).map(|_| format.min_finite() as i32 + 2 + d.below((format.max_finite() - format.min_finite()) as usize - 3) as i32).collect()),
+        true => Zero::Integer(
+            (0..gr * gc)
+                .map(|_| {
+                    format.min_finite() as i32 + 2 + d.below((format.max_finite() - format.min_finite()) as usize - 3) as i32
+                })
+                .collect(),
+        ),
         false => Zero::None,
     };
-    QTensor::new(QTensorParts { format, rows, cols: k, codes, granularity, scale_format: scales, scale_inv, zero, global_scale_inv: None })
+    QTensor::new(QTensorParts {
+        format,
+        rows,
+        cols: k,
+        codes,
+        granularity,
+        scale_format: scales,
+        scale_inv,
+        zero,
+        global_scale_inv: None,
+    })
 }
 
 fn granularity(d: &mut Dice, k: usize) -> Granularity {
@@ -196,7 +220,13 @@ pub fn question(seed: u64, number: u64, two: bool) -> Result<Question> {
         Granularity::Block { cols, .. } if grouped => Granularity::Group(cols),
         g => g,
     };
-    let gb = if fb == Format::Uint4 { Granularity::Group(d.of(&[16, 32, 64])) } else if integers { Granularity::Row } else { granularity(d, k) };
+    let gb = if fb == Format::Uint4 {
+        Granularity::Group(d.of(&[16, 32, 64]))
+    } else if integers {
+        Granularity::Row
+    } else {
+        granularity(d, k)
+    };
     let gb = match gb {
         Granularity::Block { cols, .. } if grouped => Granularity::Group(cols),
         Granularity::Tensor if grouped => Granularity::Row,
@@ -212,7 +242,8 @@ pub fn question(seed: u64, number: u64, two: bool) -> Result<Question> {
         ends
     });
     let out = d.of(&[Format::F32, Format::Bf16, Format::F16]);
-    let mut q = Question { number, a, b, bias, offs, out, effects: Vec::new(), region: Rows { rows: 0..m, cols: 0..n, all: true } };
+    let mut q =
+        Question { number, a, b, bias, offs, out, effects: Vec::new(), region: Rows { rows: 0..m, cols: 0..n, all: true } };
     let wanted = if two { 2 } else { 1 };
     while q.effects.len() < wanted {
         let Some(e) = effect(d, &q) else { continue };
@@ -245,9 +276,17 @@ pub fn place(e: &Effect) -> usize {
     match e {
         Effect::Gain(_) | Effect::Clamped(_) | Effect::BiasOmitted => 0,
         Effect::Dropped(..) | Effect::Doubled(..) | Effect::Alone(..) => 1,
-        Effect::ScaleRule(w, _) | Effect::ScaleRow(w, _) | Effect::ScaleGroup(w, _) | Effect::ScaleTransposed(w) | Effect::ScaleLength(w, _) => 2 + *w as usize,
+        Effect::ScaleRule(w, _)
+        | Effect::ScaleRow(w, _)
+        | Effect::ScaleGroup(w, _)
+        | Effect::ScaleTransposed(w)
+        | Effect::ScaleLength(w, _) => 2 + *w as usize,
         Effect::ZeroOffset(w, _) | Effect::ZeroOmitted(w) | Effect::ZeroNegated(w) | Effect::ZeroRow(w, _) => 4 + *w as usize,
-        Effect::ReadAs(w, _) | Effect::SubnormalsFlushed(w) | Effect::CodeXor(w, _) | Effect::CodeOrder(w, ..) | Effect::CodeStride(w, _) => 6 + *w as usize,
+        Effect::ReadAs(w, _)
+        | Effect::SubnormalsFlushed(w)
+        | Effect::CodeXor(w, _)
+        | Effect::CodeOrder(w, ..)
+        | Effect::CodeStride(w, _) => 6 + *w as usize,
         Effect::RowsMoved(_) | Effect::ColumnsMoved(_) => 9,
         Effect::Expert(_) => 10,
     }
@@ -288,7 +327,10 @@ fn effect(d: &mut Dice, q: &Question) -> Option<Effect> {
             let (from, to) = range(d);
             (to - from < k).then_some(Effect::Alone(from, to))?
         }
-        6 | 7 => Effect::ScaleRule(w, d.of(&[Rule::Omitted, Rule::Squared, Rule::Inverted, Rule::PowerOfTwoUp, Rule::PowerOfTwoDown, Rule::Bf16])),
+        6 | 7 => Effect::ScaleRule(
+            w,
+            d.of(&[Rule::Omitted, Rule::Squared, Rule::Inverted, Rule::PowerOfTwoUp, Rule::PowerOfTwoDown, Rule::Bf16]),
+        ),
         8 | 9 => (gr > 1).then(|| Effect::ScaleRow(w, index(d, gr)))?,
         10 | 11 => (gc > 1).then(|| Effect::ScaleGroup(w, index(d, gc)))?,
         12 => (gr > 1 && gc > 1).then_some(Effect::ScaleTransposed(w))?,
@@ -296,13 +338,16 @@ fn effect(d: &mut Dice, q: &Question) -> Option<Effect> {
         14 => zeros.then(|| Effect::ZeroOffset(w, d.of(&[-3, -2, -1, 1, 2, 8])))?,
         15 => zeros.then(|| d.of(&[Effect::ZeroOmitted(w), Effect::ZeroNegated(w)]))?,
         16 => (zeros && gr > 1).then(|| Effect::ZeroRow(w, index(d, gr)))?,
-        17 => Effect::ReadAs(w, match t.format() {
-            Format::E4m3 => d.of(&[Format::E5m2, Format::Int8, Format::E4m3Fnuz]),
-            Format::E5m2 => d.of(&[Format::E4m3, Format::E5m2Fnuz]),
-            Format::Int8 => Format::E4m3,
-            Format::Uint4 => Format::Int4,
-            _ => Format::Int4,
-        }),
+        17 => Effect::ReadAs(
+            w,
+            match t.format() {
+                Format::E4m3 => d.of(&[Format::E5m2, Format::Int8, Format::E4m3Fnuz]),
+                Format::E5m2 => d.of(&[Format::E4m3, Format::E5m2Fnuz]),
+                Format::Int8 => Format::E4m3,
+                Format::Uint4 => Format::Int4,
+                _ => Format::Int4,
+            },
+        ),
         18 => (!t.format().is_integer()).then_some(Effect::SubnormalsFlushed(w))?,
         19 => Effect::CodeXor(w, 1 + d.below(31)),
         20 => Effect::CodeOrder(w, d.of(&[2, 4, 8]), d.of(&[2, 4])),

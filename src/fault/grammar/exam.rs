@@ -47,7 +47,8 @@ fn built(q: &Question) -> Result<Built> {
         offs: q.offs.clone(),
     };
     let ideal = vec![op::define(op, &Params::default(), &args)?];
-    let job = Job { op, params: Params::default(), operands, out: OutSpec::High(q.out), accumulator: Some(Accumulator::new(inner)) };
+    let job =
+        Job { op, params: Params::default(), operands, out: OutSpec::High(q.out), accumulator: Some(Accumulator::new(inner)) };
     Ok(Built { job, exact: Vec::new(), ideal, quantized: Vec::new(), source: None })
 }
 
@@ -115,7 +116,9 @@ fn mentions(text: &str, n: f64) -> bool {
 fn numbers(e: &Effect) -> Vec<f64> {
     match e {
         Effect::Gain(g) => vec![*g],
-        Effect::Dropped(a, b) | Effect::Doubled(a, b) | Effect::Alone(a, b) => [*a, *b].iter().filter(|x| **x > 0).map(|x| *x as f64).collect(),
+        Effect::Dropped(a, b) | Effect::Doubled(a, b) | Effect::Alone(a, b) => {
+            [*a, *b].iter().filter(|x| **x > 0).map(|x| *x as f64).collect()
+        }
         Effect::ScaleLength(_, n) => vec![*n as f64],
         Effect::CodeXor(_, n) => vec![*n as f64],
         _ => Vec::new(),

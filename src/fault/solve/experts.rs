@@ -82,7 +82,12 @@ fn describe(s: &System, map: &[Option<usize>]) -> Option<(String, f64)> {
         if is(&|e| n - 1 - e) {
             return Some(("experts are taken from the last to the first".into(), 3.0));
         }
-        let some: Vec<String> = filled.iter().filter(|e| groups[**e] != Some(**e)).map(|e| format!("group {e} by {}", groups[*e].map_or("nobody".into(), |x| format!("expert {x}")))).take(6).collect();
+        let some: Vec<String> = filled
+            .iter()
+            .filter(|e| groups[**e] != Some(**e))
+            .map(|e| format!("group {e} by {}", groups[*e].map_or("nobody".into(), |x| format!("expert {x}"))))
+            .take(6)
+            .collect();
         return Some((format!("the weights of another expert: {}", some.join(", ")), 4.0 + 4.0 * some.len() as f64));
     }
     // Boundaries: the map still ascends.
@@ -93,9 +98,21 @@ fn describe(s: &System, map: &[Option<usize>]) -> Option<(String, f64)> {
             .map(|e| (e, ends(map, e) as i64 - s.parts[e].rows.end as i64))
             .filter(|(_, d)| *d != 0)
             .collect();
-        let words: Vec<String> = moved.iter().take(6).map(|(e, d)| format!("group {e} ends {} row{} {}", d.abs(), if d.abs() == 1 { "" } else { "s" }, if *d > 0 { "late" } else { "early" })).collect();
+        let words: Vec<String> = moved
+            .iter()
+            .take(6)
+            .map(|(e, d)| {
+                format!(
+                    "group {e} ends {} row{} {}",
+                    d.abs(),
+                    if d.abs() == 1 { "" } else { "s" },
+                    if *d > 0 { "late" } else { "early" }
+                )
+            })
+            .collect();
         let to: Vec<usize> = moved.iter().map(|(e, d)| (s.parts[*e].rows.end as i64 + d) as usize).collect();
-        let aligned = [256, 128, 64, 32, 16, 8, 4].into_iter().find(|a| !to.is_empty() && to.iter().all(|x| x % a == 0 || *x == s.rows));
+        let aligned =
+            [256, 128, 64, 32, 16, 8, 4].into_iter().find(|a| !to.is_empty() && to.iter().all(|x| x % a == 0 || *x == s.rows));
         let tail = aligned.map_or(String::new(), |a| format!(": at multiples of {a}"));
         return Some((format!("{}{tail}", words.join(", ")), 3.0 + 2.0 * moved.len() as f64));
     }

@@ -46,14 +46,34 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
     for d in 1..rows.min(1025) {
         let b = cost(d);
         add(Kind::Shared, format!("row r + {d}, wrapped"), b + 1.0, Arc::new(move |r, c| flat((r + d) % rows, c)));
-        add(Kind::Shared, format!("row r + {d}, the last row at the end"), b, Arc::new(move |r, c| flat((r + d).min(rows - 1), c)));
-        add(Kind::Shared, format!("row r − {d}, the first row at the start"), b, Arc::new(move |r, c| flat(r.saturating_sub(d), c)));
+        add(
+            Kind::Shared,
+            format!("row r + {d}, the last row at the end"),
+            b,
+            Arc::new(move |r, c| flat((r + d).min(rows - 1), c)),
+        );
+        add(
+            Kind::Shared,
+            format!("row r − {d}, the first row at the start"),
+            b,
+            Arc::new(move |r, c| flat(r.saturating_sub(d), c)),
+        );
     }
     for d in 1..cols.min(513) {
         let b = cost(d);
         add(Kind::Index, format!("group c + {d}, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, (c + d) % cols)));
-        add(Kind::Index, format!("group c + {d}, the last at the end"), b, Arc::new(move |r, c| flat(r, (c + d).min(cols - 1))));
-        add(Kind::Index, format!("group c − {d}, the first at the start"), b, Arc::new(move |r, c| flat(r, c.saturating_sub(d))));
+        add(
+            Kind::Index,
+            format!("group c + {d}, the last at the end"),
+            b,
+            Arc::new(move |r, c| flat(r, (c + d).min(cols - 1))),
+        );
+        add(
+            Kind::Index,
+            format!("group c − {d}, the first at the start"),
+            b,
+            Arc::new(move |r, c| flat(r, c.saturating_sub(d))),
+        );
     }
     for d in 1..n.min(513) {
         let b = cost(d) + 2.0;
@@ -65,13 +85,25 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
     // One for all.
     for r0 in 0..rows.min(4097) {
         if rows > 1 {
-            let b = if r0 == 0 { 0.5 } else if r0 == rows - 1 { 1.5 } else { cost(r0) + 2.0 };
+            let b = if r0 == 0 {
+                0.5
+            } else if r0 == rows - 1 {
+                1.5
+            } else {
+                cost(r0) + 2.0
+            };
             add(Kind::Shared, format!("row {r0} for all"), b, Arc::new(move |_, c| flat(r0, c)));
         }
     }
     for c0 in 0..cols.min(1025) {
         if cols > 1 {
-            let b = if c0 == 0 { 0.5 } else if c0 == cols - 1 { 1.5 } else { cost(c0) + 2.0 };
+            let b = if c0 == 0 {
+                0.5
+            } else if c0 == cols - 1 {
+                1.5
+            } else {
+                cost(c0) + 2.0
+            };
             add(Kind::Index, format!("group {c0} for all of K"), b, Arc::new(move |r, _| flat(r, c0)));
         }
     }
@@ -87,8 +119,18 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         }
         add(Kind::Shared, format!("row r / {p}"), b, Arc::new(move |r, c| flat(r / p, c)));
         add(Kind::Shared, format!("row (r / {p})·{p}"), b, Arc::new(move |r, c| flat(r / p * p, c)));
-        add(Kind::Shared, format!("row (r / {p})·{p} + {}", p - 1), b + 1.0, Arc::new(move |r, c| flat((r / p * p + p - 1).min(rows - 1), c)));
-        add(Kind::Shared, format!("row {p}·r, the last row at the end"), b, Arc::new(move |r, c| flat((r * p).min(rows - 1), c)));
+        add(
+            Kind::Shared,
+            format!("row (r / {p})·{p} + {}", p - 1),
+            b + 1.0,
+            Arc::new(move |r, c| flat((r / p * p + p - 1).min(rows - 1), c)),
+        );
+        add(
+            Kind::Shared,
+            format!("row {p}·r, the last row at the end"),
+            b,
+            Arc::new(move |r, c| flat((r * p).min(rows - 1), c)),
+        );
         add(Kind::Shared, format!("row {p}·r, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r * p % rows, c)));
     }
     for p in 2..=cols.min(513) {
@@ -98,7 +140,12 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         }
         add(Kind::Index, format!("group c / {p}"), b, Arc::new(move |r, c| flat(r, c / p)));
         add(Kind::Index, format!("group (c / {p})·{p}"), b, Arc::new(move |r, c| flat(r, c / p * p)));
-        add(Kind::Index, format!("group (c / {p})·{p} + {}", p - 1), b + 1.0, Arc::new(move |r, c| flat(r, (c / p * p + p - 1).min(cols - 1))));
+        add(
+            Kind::Index,
+            format!("group (c / {p})·{p} + {}", p - 1),
+            b + 1.0,
+            Arc::new(move |r, c| flat(r, (c / p * p + p - 1).min(cols - 1))),
+        );
         add(Kind::Index, format!("group {p}·c, the last at the end"), b, Arc::new(move |r, c| flat(r, (c * p).min(cols - 1))));
         add(Kind::Index, format!("group {p}·c, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, c * p % cols)));
     }
@@ -125,11 +172,23 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         if stride != cols && rows > 1 {
             let b = cost(stride.abs_diff(cols)) + 1.0;
             add(Kind::Layout, format!("r·{stride} + c, wrapped"), b + 1.0, Arc::new(move |r, c| (r * stride + c) % n));
-            add(Kind::Layout, format!("r·{stride} + c, the last at the end"), b, Arc::new(move |r, c| (r * stride + c).min(n - 1)));
+            add(
+                Kind::Layout,
+                format!("r·{stride} + c, the last at the end"),
+                b,
+                Arc::new(move |r, c| (r * stride + c).min(n - 1)),
+            );
             if stride > cols {
                 // Stored at this stride, read without: what was padding is not known, the last before it is.
-                add(Kind::Layout, format!("stored in rows of {stride}, read in rows of {cols}"), b + 1.0,
-                    Arc::new(move |r, c| { let f = flat(r, c); flat(f / stride, (f % stride).min(cols - 1)) }));
+                add(
+                    Kind::Layout,
+                    format!("stored in rows of {stride}, read in rows of {cols}"),
+                    b + 1.0,
+                    Arc::new(move |r, c| {
+                        let f = flat(r, c);
+                        flat(f / stride, (f % stride).min(cols - 1))
+                    }),
+                );
             }
         }
     }
@@ -148,23 +207,34 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
     let n = rows * cols;
     if rows > 1 && cols > 1 {
         add(Kind::Layout, "c·R + r: stored row by row, read column by column".into(), 1.0, Arc::new(move |r, c| c * rows + r));
-        add(Kind::Layout, "stored column by column, read row by row".into(), 1.0, Arc::new(move |r, c| {
-            let f = r * cols + c;
-            f % rows * cols + f / rows
-        }));
+        add(
+            Kind::Layout,
+            "stored column by column, read row by row".into(),
+            1.0,
+            Arc::new(move |r, c| {
+                let f = r * cols + c;
+                f % rows * cols + f / rows
+            }),
+        );
     }
     // The whole, or each run of `part`, as p × q, transposed.
     for part in (2..=n).filter(|p| n.is_multiple_of(*p)).take(64) {
         for p in (2..part).filter(|p| part.is_multiple_of(*p)).take(48) {
             let q = part / p;
             let whole = part == n;
-            let words = if whole { format!("all as {p}×{q}, transposed") } else { format!("every {part} as {p}×{q}, transposed") };
+            let words =
+                if whole { format!("all as {p}×{q}, transposed") } else { format!("every {part} as {p}×{q}, transposed") };
             let b = cost(p) + if whole { 2.0 } else { 2.0 + cost(part) };
-            add(Kind::Layout, words, b, Arc::new(move |r, c| {
-                let f = r * cols + c;
-                let x = f % part;
-                f / part * part + x % q * p + x / q
-            }));
+            add(
+                Kind::Layout,
+                words,
+                b,
+                Arc::new(move |r, c| {
+                    let f = r * cols + c;
+                    let x = f % part;
+                    f / part * part + x % q * p + x / q
+                }),
+            );
         }
     }
     // Rows folded, columns kept.
@@ -172,33 +242,56 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
         for part in (4..=rows).filter(|p| rows.is_multiple_of(*p)).take(48) {
             for p in (2..part).filter(|p| part.is_multiple_of(*p)).take(32) {
                 let q = part / p;
-                add(Kind::Layout, format!("rows, every {part} as {p}×{q}, transposed"), cost(p) + cost(part) + 1.0, Arc::new(move |r, c| {
-                    let x = r % part;
-                    (r / part * part + x % q * p + x / q) * cols + c
-                }));
+                add(
+                    Kind::Layout,
+                    format!("rows, every {part} as {p}×{q}, transposed"),
+                    cost(p) + cost(part) + 1.0,
+                    Arc::new(move |r, c| {
+                        let x = r % part;
+                        (r / part * part + x % q * p + x / q) * cols + c
+                    }),
+                );
             }
         }
     }
     if experts > 1 && rows.is_multiple_of(experts) {
         let per = rows / experts;
         if per > 1 {
-            add(Kind::Layout, "[E, N] read as [N, E]".into(), 1.0, Arc::new(move |r, c| {
-                let (e, x) = (r / per, r % per);
-                ((x * experts + e) % rows) * cols + c
-            }));
-            add(Kind::Layout, "[N, E] read as [E, N]".into(), 1.5, Arc::new(move |r, c| {
-                (r % experts * per + r / experts) * cols + c
-            }));
+            add(
+                Kind::Layout,
+                "[E, N] read as [N, E]".into(),
+                1.0,
+                Arc::new(move |r, c| {
+                    let (e, x) = (r / per, r % per);
+                    ((x * experts + e) % rows) * cols + c
+                }),
+            );
+            add(
+                Kind::Layout,
+                "[N, E] read as [E, N]".into(),
+                1.5,
+                Arc::new(move |r, c| (r % experts * per + r / experts) * cols + c),
+            );
         }
         if per > 1 && cols > 1 {
-            add(Kind::Layout, "each expert's grid transposed".into(), 1.0, Arc::new(move |r, c| {
-                let (e, x) = (r / per, r % per);
-                e * per * cols + c * per + x
-            }));
-            add(Kind::Layout, "each expert's grid stored transposed".into(), 1.5, Arc::new(move |r, c| {
-                let (e, f) = (r / per, r % per * cols + c);
-                e * per * cols + f % per * cols + f / per
-            }));
+            add(
+                Kind::Layout,
+                "each expert's grid transposed".into(),
+                1.0,
+                Arc::new(move |r, c| {
+                    let (e, x) = (r / per, r % per);
+                    e * per * cols + c * per + x
+                }),
+            );
+            add(
+                Kind::Layout,
+                "each expert's grid stored transposed".into(),
+                1.5,
+                Arc::new(move |r, c| {
+                    let (e, f) = (r / per, r % per * cols + c);
+                    e * per * cols + f % per * cols + f / per
+                }),
+            );
         }
     }
 }
@@ -215,7 +308,12 @@ fn swizzled(rows: usize, cols: usize, add: &mut Add) {
             let tile = r / tall * (padded / wide) + c / wide;
             tile * tall * wide + (r % lanes) * (tall / lanes) * wide + (r % tall) / lanes * wide + c % wide
         };
-        add(Kind::Layout, format!("the {tall}×{wide} swizzle of block scales applied to scales that are not"), 2.0, Arc::new(move |r, c| to(r, c) % n));
+        add(
+            Kind::Layout,
+            format!("the {tall}×{wide} swizzle of block scales applied to scales that are not"),
+            2.0,
+            Arc::new(move |r, c| to(r, c) % n),
+        );
         // Swizzled in memory, read in rows.
         let mut back = vec![usize::MAX; rows.div_ceil(tall) * tall * padded];
         for r in 0..rows {
@@ -225,10 +323,15 @@ fn swizzled(rows: usize, cols: usize, add: &mut Add) {
         }
         let last = n - 1;
         let back = Arc::new(back);
-        add(Kind::Layout, format!("scales in the {tall}×{wide} swizzle read without it"), 2.5, Arc::new(move |r, c| {
-            let at = back[r * padded + c];
-            if at == usize::MAX { last } else { at }
-        }));
+        add(
+            Kind::Layout,
+            format!("scales in the {tall}×{wide} swizzle read without it"),
+            2.5,
+            Arc::new(move |r, c| {
+                let at = back[r * padded + c];
+                if at == usize::MAX { last } else { at }
+            }),
+        );
     }
 }
 
@@ -241,9 +344,24 @@ fn by_expert(rows: usize, cols: usize, experts: usize, add: &mut Add) {
         add(Kind::Expert, format!("expert {e0}'s for all"), b, Arc::new(move |r, c| at(e0, r, c)));
     }
     for d in 1..experts.min(256) {
-        add(Kind::Expert, format!("expert e + {d}'s, wrapped"), cost(d), Arc::new(move |r, c| at((r / per + d) % experts, r, c)));
-        add(Kind::Expert, format!("expert e + {d}'s, the last at the end"), cost(d) + 0.5, Arc::new(move |r, c| at((r / per + d).min(experts - 1), r, c)));
-        add(Kind::Expert, format!("expert e − {d}'s, the first at the start"), cost(d) + 0.5, Arc::new(move |r, c| at((r / per).saturating_sub(d), r, c)));
+        add(
+            Kind::Expert,
+            format!("expert e + {d}'s, wrapped"),
+            cost(d),
+            Arc::new(move |r, c| at((r / per + d) % experts, r, c)),
+        );
+        add(
+            Kind::Expert,
+            format!("expert e + {d}'s, the last at the end"),
+            cost(d) + 0.5,
+            Arc::new(move |r, c| at((r / per + d).min(experts - 1), r, c)),
+        );
+        add(
+            Kind::Expert,
+            format!("expert e − {d}'s, the first at the start"),
+            cost(d) + 0.5,
+            Arc::new(move |r, c| at((r / per).saturating_sub(d), r, c)),
+        );
     }
     for p in 2..=experts.min(128) {
         add(Kind::Expert, format!("expert e / {p}'s"), cost(p), Arc::new(move |r, c| at(r / per / p, r, c)));

@@ -17,7 +17,8 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
     for job in job(s, t).iter().flat_map(accumulators) {
         let Some(values) = stored(s, t, &job, &places) else { break };
         known = true;
-        let values = values.iter().zip(&places).enumerate().map(|(n, (v, (i, j)))| if inside(*i, *j) { *v } else { scene.clean()[n] });
+        let values =
+            values.iter().zip(&places).enumerate().map(|(n, (v, (i, j)))| if inside(*i, *j) { *v } else { scene.clean()[n] });
         let (fit, prediction) = scene.fit_values(values.collect(), t.fitted);
         if fit.accepted() {
             return Some((fit, prediction));
@@ -41,7 +42,13 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
                 return if x.is_nan() { f64::NAN } else { 0.0 };
             };
             outside += usize::from(!s.holds(at, x, (v, low, high)));
-            if v.is_finite() { s.out.round(at, v) } else if x.is_finite() { v } else { x }
+            if v.is_finite() {
+                s.out.round(at, v)
+            } else if x.is_finite() {
+                v
+            } else {
+                x
+            }
         })
         .collect();
     let (mut fit, prediction) = scene.fit_values(values, t.fitted);
@@ -121,7 +128,8 @@ fn edited(q: &QTensor, side: &Side, g: &Given, mask: Option<&[f64]>) -> Option<Q
                 let first = f(i0, k0);
                 // Other tiles than the tensor's: no job.
                 let corners = [(i1 - 1, k1 - 1), (i0, k1 - 1), (i1 - 1, k0), ((i0 + i1) / 2, (k0 + k1) / 2)];
-                let same = corners.iter().all(|(i, k)| f(*i, *k) == first) && (k0..k1).step_by(((k1 - k0) / 16).max(1)).all(|k| f(i0, k) == first);
+                let same = corners.iter().all(|(i, k)| f(*i, *k) == first)
+                    && (k0..k1).step_by(((k1 - k0) / 16).max(1)).all(|k| f(i0, k) == first);
                 same.then_some(())?;
                 all.push(first);
             }
@@ -131,7 +139,8 @@ fn edited(q: &QTensor, side: &Side, g: &Given, mask: Option<&[f64]>) -> Option<Q
     if let Some(scale) = &side.scale {
         p.scale_inv = tile(&|i, k| scale(i, k))?.iter().map(|x| (x / g.global) as f32).collect();
         let f = p.scale_format;
-        let held = |x: &f32| x.is_nan() || f.decode(f.encode(f64::from(*x), Rounding::NearestEven, Overflow::Native)) == f64::from(*x);
+        let held =
+            |x: &f32| x.is_nan() || f.decode(f.encode(f64::from(*x), Rounding::NearestEven, Overflow::Native)) == f64::from(*x);
         if f != Format::F32 && !p.scale_inv.iter().all(held) {
             p.scale_format = Format::F32;
         }

@@ -101,11 +101,19 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
             add(class, format!("{name}.global"), format!("the second-level scale of {name} is {word}"), bits, at);
         }
-        if let Some(theirs) = s.given(if side == Which::A { Which::B } else { Which::A }).q.as_ref().and_then(crate::QTensor::global_scale_inv) {
+        if let Some(theirs) =
+            s.given(if side == Which::A { Which::B } else { Which::A }).q.as_ref().and_then(crate::QTensor::global_scale_inv)
+        {
             let by = f64::from(theirs) / second;
             let scales = scales.clone();
             let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
-            add(Class::ScaleLayout, format!("{name}.global_of_{other}"), format!("the second-level scale of {other} is used for {name}"), 2.0, at);
+            add(
+                Class::ScaleLayout,
+                format!("{name}.global_of_{other}"),
+                format!("the second-level scale of {other} is used for {name}"),
+                2.0,
+                at,
+            );
         }
     }
     // Exact constants: a bias of the exponent, a format's maximum.
@@ -119,7 +127,8 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     if scales.len() == 1 {
         for (step, past) in g.history.iter().enumerate() {
             let past = f64::from(*past) * global;
-            let words = format!("the scale of {name} of {} step{} ago, {past:e}, is used", step + 1, if step == 0 { "" } else { "s" });
+            let words =
+                format!("the scale of {name} of {} step{} ago, {past:e}, is used", step + 1, if step == 0 { "" } else { "s" });
             add(Class::StaleState, format!("{name}.scale_inv"), words, 0.5, Arc::new(move |_, _| past));
         }
     }
@@ -145,33 +154,75 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let b = 4.0 + cost(group);
         let (a, c) = (scales.clone(), scales.clone());
         if cols > 1 {
-            add(Class::ScaleIndex, format!("{name}.divisor"), format!("scales of {name} are taken every {group} of K instead of every {}, the last at the end", tile.1), b,
-                Arc::new(move |i, k| a[i / tile.0 * cols + (k / group).min(cols - 1)] * global));
-            add(Class::ScaleIndex, format!("{name}.divisor"), format!("scales of {name} are taken every {group} of K instead of every {}, wrapped", tile.1), b + 1.0,
-                Arc::new(move |i, k| c[(i / tile.0 * cols + k / group) % n] * global));
+            add(
+                Class::ScaleIndex,
+                format!("{name}.divisor"),
+                format!("scales of {name} are taken every {group} of K instead of every {}, the last at the end", tile.1),
+                b,
+                Arc::new(move |i, k| a[i / tile.0 * cols + (k / group).min(cols - 1)] * global),
+            );
+            add(
+                Class::ScaleIndex,
+                format!("{name}.divisor"),
+                format!("scales of {name} are taken every {group} of K instead of every {}, wrapped", tile.1),
+                b + 1.0,
+                Arc::new(move |i, k| c[(i / tile.0 * cols + k / group) % n] * global),
+            );
         }
     }
     for group in (1..=g.rows.min(2048)).filter(|x| *x != tile.0 && rows > 1) {
         let b = 4.0 + cost(group);
         let (a, c) = (scales.clone(), scales.clone());
-        add(Class::ScaleIndex, format!("{name}.row_divisor"), format!("scales of {name} are taken every {group} rows instead of every {}", tile.0), b,
-            Arc::new(move |i, k| a[(i / group).min(rows - 1) * cols + k / tile.1] * global));
-        add(Class::ScaleIndex, format!("{name}.row_divisor"), format!("scales of {name} are taken every {group} rows instead of every {}, wrapped", tile.0), b + 1.0,
-            Arc::new(move |i, k| c[i / group % rows * cols + k / tile.1] * global));
+        add(
+            Class::ScaleIndex,
+            format!("{name}.row_divisor"),
+            format!("scales of {name} are taken every {group} rows instead of every {}", tile.0),
+            b,
+            Arc::new(move |i, k| a[(i / group).min(rows - 1) * cols + k / tile.1] * global),
+        );
+        add(
+            Class::ScaleIndex,
+            format!("{name}.row_divisor"),
+            format!("scales of {name} are taken every {group} rows instead of every {}, wrapped", tile.0),
+            b + 1.0,
+            Arc::new(move |i, k| c[i / group % rows * cols + k / tile.1] * global),
+        );
     }
     for off in (1..tile.1.min(g.k)).filter(|_| cols > 1) {
         let (a, c) = (scales.clone(), scales.clone());
         let b = 6.0 + cost(off);
-        add(Class::ScaleIndex, format!("{name}.offset"), format!("the group of {name} is (k + {off}) / {}", tile.1), b,
-            Arc::new(move |i, k| a[i / tile.0 * cols + ((k + off) / tile.1).min(cols - 1)] * global));
-        add(Class::ScaleIndex, format!("{name}.offset"), format!("the group of {name} is (k − {off}) / {}", tile.1), b,
-            Arc::new(move |i, k| c[i / tile.0 * cols + k.saturating_sub(off) / tile.1] * global));
+        add(
+            Class::ScaleIndex,
+            format!("{name}.offset"),
+            format!("the group of {name} is (k + {off}) / {}", tile.1),
+            b,
+            Arc::new(move |i, k| a[i / tile.0 * cols + ((k + off) / tile.1).min(cols - 1)] * global),
+        );
+        add(
+            Class::ScaleIndex,
+            format!("{name}.offset"),
+            format!("the group of {name} is (k − {off}) / {}", tile.1),
+            b,
+            Arc::new(move |i, k| c[i / tile.0 * cols + k.saturating_sub(off) / tile.1] * global),
+        );
     }
     // Along the other axis.
     if n > 1 {
         let (a, c) = (scales.clone(), scales.clone());
-        add(Class::ScaleLayout, format!("{name}.other_axis"), format!("scales of {name} are taken along K: scale[k mod {n}]"), 3.0, Arc::new(move |_, k| a[k % n] * global));
-        add(Class::ScaleLayout, format!("{name}.other_axis"), format!("scales of {name} are taken along the rows: scale[row mod {n}]"), 3.0, Arc::new(move |i, _| c[i % n] * global));
+        add(
+            Class::ScaleLayout,
+            format!("{name}.other_axis"),
+            format!("scales of {name} are taken along K: scale[k mod {n}]"),
+            3.0,
+            Arc::new(move |_, k| a[k % n] * global),
+        );
+        add(
+            Class::ScaleLayout,
+            format!("{name}.other_axis"),
+            format!("scales of {name} are taken along the rows: scale[row mod {n}]"),
+            3.0,
+            Arc::new(move |i, _| c[i % n] * global),
+        );
     }
     // The other operand's.
     let o = s.given(if side == Which::A { Which::B } else { Which::A });
@@ -179,8 +230,20 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let theirs: Arc<Vec<f64>> = Arc::new(o.scales().iter().map(|x| f64::from(*x)).collect());
         let m = theirs.len();
         let (x, y) = (theirs.clone(), theirs.clone());
-        add(Class::ScaleLayout, format!("{name}.of_{other}"), format!("the scales of {other} are used for {name}, by {name}'s index"), 2.0, Arc::new(move |i, k| x[cell(i, k) % m] * global));
-        add(Class::ScaleLayout, format!("{name}.of_{other}"), format!("the scales of {other} are used for {name}, the last at the end"), 3.0, Arc::new(move |i, k| y[cell(i, k).min(m - 1)] * global));
+        add(
+            Class::ScaleLayout,
+            format!("{name}.of_{other}"),
+            format!("the scales of {other} are used for {name}, by {name}'s index"),
+            2.0,
+            Arc::new(move |i, k| x[cell(i, k) % m] * global),
+        );
+        add(
+            Class::ScaleLayout,
+            format!("{name}.of_{other}"),
+            format!("the scales of {other} are used for {name}, the last at the end"),
+            3.0,
+            Arc::new(move |i, k| y[cell(i, k).min(m - 1)] * global),
+        );
     }
     drop(add);
     swapped(s, side, &mut all);
@@ -209,7 +272,8 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
             let (tile, cols) = (g.tile, g.grid.1);
             Arc::new(move |i, k| changed[i / tile.0 * cols + k / tile.1])
         };
-        let mut t = Theory::new(rule.0, "a", format!("both.{}", rule.1), format!("the scales of a and of b are {}", rule.2)).bits(rule.3 + 1.5);
+        let mut t = Theory::new(rule.0, "a", format!("both.{}", rule.1), format!("the scales of a and of b are {}", rule.2))
+            .bits(rule.3 + 1.5);
         t.a.scale = Some(by(&s.a));
         t.b.scale = Some(by(&s.b));
         all.push(t);
@@ -218,7 +282,8 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
 
 /// Factors with a name: powers of two, ratios of formats' maxima.
 fn constants() -> Vec<(f64, String)> {
-    let mut all: Vec<(f64, String)> = (-16..=16i32).filter(|e| *e != 0).map(|e| (f64::from(e).exp2(), format!("2^{e}"))).collect();
+    let mut all: Vec<(f64, String)> =
+        (-16..=16i32).filter(|e| *e != 0).map(|e| (f64::from(e).exp2(), format!("2^{e}"))).collect();
     let tops = [448.0, 240.0, 57344.0, 127.0, 128.0, 7.0, 8.0, 6.0, 15.0, 224.0, 255.0];
     for x in tops {
         for y in tops {
@@ -258,11 +323,23 @@ pub fn zeros(s: &System, side: Which) -> Vec<Theory> {
     let of = format!("the zero points of {name}");
     for c in (-16..=16i32).chain([-128, 128, 127, -127, 32, -32]).filter(|c| *c != 0) {
         let d = f64::from(c);
-        add(Class::ZpOffset, "offset", format!("{of} are {} too {}", c.abs(), if c > 0 { "large" } else { "small" }), cost(c.unsigned_abs() as usize), each(&|z, i| z + d * step(i)));
+        add(
+            Class::ZpOffset,
+            "offset",
+            format!("{of} are {} too {}", c.abs(), if c > 0 { "large" } else { "small" }),
+            cost(c.unsigned_abs() as usize),
+            each(&|z, i| z + d * step(i)),
+        );
         if !additive {
             let bits = q.format().bits();
             let wrapped = |z: f64| (z + d).rem_euclid(f64::from(1u32 << bits));
-            add(Class::ZpOffset, "offset_wrapped", format!("{of} are moved by {c}, wrapped to {bits} bits"), 2.0 + cost(c.unsigned_abs() as usize), each(&|z, _| wrapped(z)));
+            add(
+                Class::ZpOffset,
+                "offset_wrapped",
+                format!("{of} are moved by {c}, wrapped to {bits} bits"),
+                2.0 + cost(c.unsigned_abs() as usize),
+                each(&|z, _| wrapped(z)),
+            );
         }
     }
     add(Class::ZpCorrection, "omitted", format!("the term of {of} is missing"), 0.0, each(&|_, _| 0.0));
@@ -271,31 +348,82 @@ pub fn zeros(s: &System, side: Which) -> Vec<Theory> {
     if additive {
         add(Class::ZpCorrection, "scaled", format!("{of} are multiplied by the scale too"), 1.5, each(&|z, i| z * scales[i]));
         add(Class::ZpCorrection, "divided", format!("{of} are divided by the scale"), 2.5, each(&|z, i| z / scales[i]));
-        add(Class::ZpCorrection, "default", format!("{of}: the middle of the range is added instead"), 2.0, each(&|_, i| -8.0 * scales[i]));
+        add(
+            Class::ZpCorrection,
+            "default",
+            format!("{of}: the middle of the range is added instead"),
+            2.0,
+            each(&|_, i| -8.0 * scales[i]),
+        );
     } else {
         for c in [8.0, 128.0, 127.0, 7.0, 1.0] {
             add(Class::ZpCorrection, "default", format!("{c} is used instead of {of}"), 2.0, each(&|_, _| c));
         }
-        add(Class::ZpCorrection, "unscaled", format!("the term of {of} is not multiplied by the scale"), 1.5, each(&|z, i| z / (scales[i] * g.global)));
-        add(Class::ZpCorrection, "scaled_twice", format!("the term of {of} is multiplied by the scale twice"), 2.5, each(&|z, i| z * scales[i] * g.global));
+        add(
+            Class::ZpCorrection,
+            "unscaled",
+            format!("the term of {of} is not multiplied by the scale"),
+            1.5,
+            each(&|z, i| z / (scales[i] * g.global)),
+        );
+        add(
+            Class::ZpCorrection,
+            "scaled_twice",
+            format!("the term of {of} is multiplied by the scale twice"),
+            2.5,
+            each(&|z, i| z * scales[i] * g.global),
+        );
         for top in [7.0, 15.0, 127.0] {
             add(Class::ZpOffset, "clamped", format!("{of} are clamped to {top}"), 3.0, each(&|z, _| z.min(top)));
         }
-        add(Class::ZpOffset, "zero_underflows", format!("{of}: 0, stored minus one, wraps"), 2.0, each(&|z, _| if z == 0.0 { f64::from((1u32 << q.format().bits()) - 1) } else { z }));
+        add(
+            Class::ZpOffset,
+            "zero_underflows",
+            format!("{of}: 0, stored minus one, wraps"),
+            2.0,
+            each(&|z, _| if z == 0.0 { f64::from((1u32 << q.format().bits()) - 1) } else { z }),
+        );
         add(Class::ZpOffset, "zero_as_one", format!("{of}: 0 is read as 1"), 2.0, each(&|z, _| if z == 0.0 { 1.0 } else { z }));
-        add(Class::BitsReinterpreted, "zero_unsigned", format!("{of} are read without their sign"), 1.5, each(&|z, _| if z < 0.0 { z + f64::from(1u32 << q.format().bits()) } else { z }));
-        add(Class::BitsReinterpreted, "zero_signed", format!("{of} are read with a sign"), 1.5, each(&|z, _| { let half = f64::from(1u32 << (q.format().bits() - 1)); if z >= half { z - 2.0 * half } else { z } }));
+        add(
+            Class::BitsReinterpreted,
+            "zero_unsigned",
+            format!("{of} are read without their sign"),
+            1.5,
+            each(&|z, _| if z < 0.0 { z + f64::from(1u32 << q.format().bits()) } else { z }),
+        );
+        add(
+            Class::BitsReinterpreted,
+            "zero_signed",
+            format!("{of} are read with a sign"),
+            1.5,
+            each(&|z, _| {
+                let half = f64::from(1u32 << (q.format().bits() - 1));
+                if z >= half { z - 2.0 * half } else { z }
+            }),
+        );
     }
     let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
     for way in maps::ways(rows, cols, experts) {
         let read: Vec<f64> = (0..rows * cols).map(|f| zero[(way.map)(f / cols, f % cols)]).collect();
         let class = if way.kind == Kind::Layout { Class::PackPermute } else { Class::ZpCorrection };
-        add(class, "zero_index", format!("the zero point of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words), 4.0 + way.bits, read);
+        add(
+            class,
+            "zero_index",
+            format!("the zero point of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words),
+            4.0 + way.bits,
+            read,
+        );
     }
     drop(add);
     for group in (1..=g.k.min(2048)).filter(|x| *x != tile.1 && cols > 1) {
         let z = zero.clone();
-        let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.zero_divisor"), format!("{of} are taken every {group} of K instead of every {}", tile.1)).bits(4.0 + cost(group));
+        let mut t = Theory::new(
+            Class::ZpCorrection,
+            name,
+            format!("{name}.zero_divisor"),
+            format!("{of} are taken every {group} of K instead of every {}", tile.1),
+        )
+        .bits(4.0 + cost(group));
         t.side(side).zero = Some(Arc::new(move |i, k| z[i / tile.0 * cols + (k / group).min(cols - 1)]));
         all.push(t);
     }

@@ -123,13 +123,25 @@ fn theory(k: usize, from: usize, to: usize, fate: Fate) -> Theory {
     let (lost, at_end) = (to - from, to == k);
     // Alone from the start is the rest lost, and the other way about.
     let (class, variant, words) = match fate {
-        Fate::Lost if at_end && 2 * lost < k => (Class::KTail, "dropped", format!("the last {lost} of K ({from} … {}) are left out", k - 1)),
-        Fate::Lost if at_end => (Class::AccState, "first_only", format!("only K 0 … {} is summed, the last {lost} are lost", from - 1)),
-        Fate::Lost if from == 0 && 2 * lost >= k => (Class::AccState, "last_only", format!("only the last {} of K ({to} … {}) are left: what was summed before is lost", k - to, k - 1)),
+        Fate::Lost if at_end && 2 * lost < k => {
+            (Class::KTail, "dropped", format!("the last {lost} of K ({from} … {}) are left out", k - 1))
+        }
+        Fate::Lost if at_end => {
+            (Class::AccState, "first_only", format!("only K 0 … {} is summed, the last {lost} are lost", from - 1))
+        }
+        Fate::Lost if from == 0 && 2 * lost >= k => (
+            Class::AccState,
+            "last_only",
+            format!("only the last {} of K ({to} … {}) are left: what was summed before is lost", k - to, k - 1),
+        ),
         Fate::Lost => (Class::AccState, "lost", format!("K {from} … {} is missing ({lost} of {k})", to - 1)),
-        Fate::Twice if at_end && 2 * lost < k => (Class::KTail, "twice", format!("the last {lost} of K ({from} … {}) are counted twice", k - 1)),
+        Fate::Twice if at_end && 2 * lost < k => {
+            (Class::KTail, "twice", format!("the last {lost} of K ({from} … {}) are counted twice", k - 1))
+        }
         Fate::Twice => (Class::AccState, "twice", format!("K {from} … {} is counted twice", to - 1)),
-        Fate::Alone if at_end => (Class::AccState, "last_only", format!("only the last {lost} of K ({from} … {}) are left", k - 1)),
+        Fate::Alone if at_end => {
+            (Class::AccState, "last_only", format!("only the last {lost} of K ({from} … {}) are left", k - 1))
+        }
         Fate::Alone => (Class::AccState, "alone", format!("only K {from} … {} is summed", to - 1)),
     };
     let c = |x: usize| match (fate, (from..to).contains(&x)) {
@@ -178,7 +190,8 @@ pub fn patterns(s: &System) -> Vec<Theory> {
         .take(12)
         .map(|x| format!("{} … {} ×{}", x * width, s.k.min((x + 1) * width) - 1, rounded[x]))
         .collect();
-    let mut t = Theory::new(Class::AccState, "out", "k.pattern", format!("slices of K are not counted once: {}", words.join(", ")));
+    let mut t =
+        Theory::new(Class::AccState, "out", "k.pattern", format!("slices of K are not counted once: {}", words.join(", ")));
     t.bits = 8.0 + 3.0 * words.len() as f64;
     let rounded = rounded.clone();
     t.k = Some(Arc::new((0..s.k).map(|k| rounded[k / width]).collect()));

@@ -72,9 +72,7 @@ impl Given {
             given.zero = match q.zero() {
                 Zero::None => None,
                 Zero::Integer(z) => Some((z.iter().map(|z| f64::from(*z)).collect(), None)),
-                Zero::Additive { zero, mid } => {
-                    Some((zero.iter().map(|z| f64::from(*z)).collect(), Some(f64::from(*mid))))
-                }
+                Zero::Additive { zero, mid } => Some((zero.iter().map(|z| f64::from(*z)).collect(), Some(f64::from(*mid)))),
             };
             given.q = Some(q.clone());
         }
@@ -182,7 +180,12 @@ pub struct Theory {
 }
 
 impl Theory {
-    pub fn new(class: crate::fault::Class, operand: &'static str, variant: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub fn new(
+        class: crate::fault::Class,
+        operand: &'static str,
+        variant: impl Into<String>,
+        detail: impl Into<String>,
+    ) -> Self {
         Self {
             class,
             variant: variant.into(),
