@@ -206,3 +206,49 @@ fn a_right_kernel_has_no_diagnosis() {
         }
     }
 }
+
+fn assayed(name: &str) -> serde_json::Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/bundles").join(name).with_extension("safetensors");
+    let bundle = qassay::bundle::Bundle::read(&path).unwrap();
+    let answer = qassay::bundle::assay::assay(&bundle).unwrap();
+    qassay::bundle::answer::json(&bundle, &answer)
+}
+
+/// What torch's kernels wrote on an H200 with a bug that make.py says: the first answer has its class and its parameters.
+#[test]
+fn the_samples_of_the_project_are_named_right() {
+    for (name, class, words) in [
+        ("bug_scale_stale", "stale_state", "of 2 steps ago"),
+        ("bug_scale_transposed", "scale_layout", "6×4, transposed"),
+        ("bug_block_scales_transposed", "scale_layout", "column by column"),
+        ("bug_cast_truncated", "rounding", "cut"),
+        ("bug_k_tail", "k_tail", "the last 16 of K (240 … 255)"),
+        ("bug_scale_inverted", "scale_doubled_inverted", "scales of a are applied as their reciprocals"),
+    ] {
+        let found = assayed(name);
+        let first = &found["diagnosis"][0];
+        let detail = first["detail"].as_str().unwrap_or_default();
+        assert!(first["fault"] == class && detail.contains(words), "{name}: {found:#}");
+    }
+    // What the codes and scales say by themselves is part of the answer, and says the same.
+    let stale = assayed("bug_scale_stale");
+    let audit: Vec<&str> = stale["audit"].as_array().unwrap().iter().filter_map(|l| l.as_str()).collect();
+    assert!(audit.iter().any(|l| l.starts_with("product: ") && l.contains("of a of 2 steps ago")), "{stale:#}");
+}
+
+/// Notebook 1: the result of a right kernel, times 1.01.
+#[test]
+fn a_result_times_a_number_of_nobody_is_said_to_be_that() {
+    for case in [cases(SWEEP, 31).remove(1), cases(LARGE, 31).remove(0)] {
+        let ground = power::Ground::of(&case).unwrap();
+        let mut output = ground.right.clone();
+        let Data::High(t) = &output.parts[0].d else { panic!("values") };
+        let data = t.data().iter().map(|x| x * 1.01).collect();
+        output.parts[0].d = Data::High(Tensor::rounded(t.dtype(), t.rows(), t.cols(), data).unwrap());
+        let judged = evidence::judge(&ground.built, Backend::External, &output, None).unwrap();
+        let evidence = fault::Evidence::new(&ground.built.job, &output, Backend::External, &judged);
+        let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
+        let line = d.line();
+        assert!(line.contains("times 1.01") && line.contains("no stored number"), "{line}");
+    }
+}

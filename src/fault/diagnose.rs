@@ -136,8 +136,11 @@ fn bits(set: &[Set], fitted: bool) -> f64 {
     set.iter().map(one).sum::<f64>() + if fitted { 4.0 } else { 0.0 } + 8.0 * (set.len() - 1) as f64
 }
 
+/// The share of the error that two faults have to explain between them.
+const WHOLE: f64 = 0.97;
+
 /// Multiply-adds of a second of `limit`.
-const WORK: f64 = 3e9;
+const WORK: f64 = 1e8;
 
 /// Searches the catalogue and solves the product. `Ok(None)`: nothing to explain, the result is right to rounding.
 ///
@@ -164,7 +167,11 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         let parameters =
             |(f, s): &Set| usize::from(s.by != 1.0) + usize::from(super::place::is_placed(f)) + usize::from(s.at > 0);
         let freedom = set.iter().map(parameters).sum::<usize>() + usize::from(fitted) + 2 * (set.len() - 1);
-        let (fit, prediction) = scene.fit(&set, fitted)?;
+        let (mut fit, prediction) = scene.fit(&set, fitted)?;
+        // Two faults that leave more than rounding are two wrong names.
+        if set.len() > 1 && fit.share < WHOLE {
+            fit.outside = fit.outside.max(1);
+        }
         let bits = bits(&set, fitted);
         Some(Tried { what: What::Known(set), fit, prediction: fit.accepted().then_some(prediction), fitted, freedom, bits })
     };
@@ -247,6 +254,11 @@ fn promising(tried: &[Tried], outside: usize) -> Vec<Set> {
 
 /// Two faults that do not undo each other: one of each place in the kernel, or both of what is read.
 fn compatible(a: Set, b: Set) -> bool {
+    // Behind a result that is not written nothing else can be seen.
+    let unwritten = |s: Set| s.0.class == Class::SilentSkip && matches!(s.0.how, How::Places(_));
+    if unwritten(a) || unwritten(b) {
+        return false;
+    }
     match (a.0.how, b.0.how) {
         (How::Reads(_), How::Reads(_)) => operand(a.0.variant) != operand(b.0.variant) || a.0.class != b.0.class,
         (x, y) => std::mem::discriminant(&x) != std::mem::discriminant(&y),

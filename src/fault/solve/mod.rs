@@ -14,6 +14,7 @@ pub mod experts;
 pub mod linear;
 pub mod maps;
 pub mod output;
+pub mod places;
 pub mod replay;
 pub mod scales;
 pub mod segment;
@@ -27,8 +28,9 @@ pub use system::{System, Theory};
 
 /// Theories kept for the ranking.
 const KEPT: usize = 24;
-/// First faults of a pair.
+/// First faults of a pair, at most; multiply-adds that pairs may take.
 const FIRST: usize = 12;
+const WORK: usize = 1 << 30;
 
 /// What explains every probe, the shortest first; one fault, else two.
 pub struct Solved<'s> {
@@ -50,18 +52,18 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(codes::addresses(s, side));
     }
     all.extend(output::factors(s));
-    all.extend(output::moves(s));
+    all.extend(places::moves(s));
     all
 }
 
 /// Solves a product. `None`: it is none.
 pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let s = System::of(scene)?;
-    let mut found: Vec<Theory> = output::contents(&s).into_iter().filter(|t| s.explains(t)).collect();
+    let mut found: Vec<Theory> = places::contents(&s).into_iter().filter(|t| s.explains(t)).collect();
     let all = theories(&s);
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     found.extend(slices::ranges(&s).iter().chain(&slices::patterns(&s)).filter_map(|t| s.accept(t)));
-    found.extend(experts::theories(&s).iter().chain(&output::sources(&s)).filter_map(|t| s.accept(t)));
+    found.extend(experts::theories(&s).iter().chain(&places::sources(&s)).filter_map(|t| s.accept(t)));
     found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
     found.truncate(KEPT);
     let mut two = Vec::new();
@@ -74,6 +76,9 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
 
 /// Two theories at once: those that bring the probes nearest, each with every other.
 fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
+    // One probe of every theory; a wrong pair is refused after about two.
+    let round = (all.len() * s.k).max(1);
+    let (looks, firsts) = ((WORK / round).clamp(6, 40), (WORK / (2 * round)).clamp(2, FIRST));
     let score = |t: &Theory| -> f64 {
         let one = |(i, j): &(usize, usize)| {
             let at = i * s.cols + j;
@@ -83,7 +88,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
                 _ => 1.0,
             }
         };
-        s.probes.iter().take(40).map(one).sum()
+        s.probes.iter().take(looks).map(one).sum()
     };
     let before = score(&Theory::new(super::Class::VacuousOracle, "out", "", ""));
     let mut first: Vec<(f64, &Theory)> = all.par_iter().map(|t| (score(t), t)).filter(|(x, _)| *x < before).collect();
@@ -94,7 +99,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
         seen.push(*x);
         new
     });
-    first.truncate(FIRST);
+    first.truncate(firsts);
     let pairs: Vec<(&Theory, &Theory)> = first.iter().flat_map(|(_, a)| all.iter().map(move |b| (*a, b))).collect();
     let mut found: Vec<Theory> = pairs
         .into_par_iter()
