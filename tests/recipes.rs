@@ -104,3 +104,18 @@ fn a_column_wise_copy_is_the_recipe_of_the_transposed_tensor() {
         assert_eq!((a.codes(), a.scale_inv()), (b.codes(), b.scale_inv()), "{name}");
     }
 }
+
+/// `qassay list recipes` prints the source: it says which version, or which commit, a recipe follows.
+#[test]
+fn every_recipe_names_the_version_it_follows() {
+    for spec in RECIPES {
+        let word = |w: &str| {
+            let w = w.trim_matches(|c| "(),".contains(c));
+            let version = w.strip_prefix('v').is_some_and(|n| n.split('.').all(|d| d.parse::<u32>().is_ok()));
+            version || (w.len() >= 7 && w.bytes().all(|b| b.is_ascii_hexdigit()) && w.bytes().any(|b| b.is_ascii_digit()))
+        };
+        assert!(spec.source.split(' ').any(word), "{}: {}", spec.name, spec.source);
+    }
+    let of = |name: &str| RECIPES.iter().find(|r| r.name == name).unwrap().source;
+    assert!(of("mx_floor").contains("36027d82d") && of("mx_floor_v018").contains("v0.12 to v0.18"));
+}

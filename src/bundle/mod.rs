@@ -11,7 +11,7 @@ pub mod assay;
 #[cfg(test)]
 mod assay_tests;
 pub mod case;
-pub(crate) mod cast;
+mod cast;
 #[cfg(test)]
 mod cast_tests;
 mod exchange;

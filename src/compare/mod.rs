@@ -31,5 +31,5 @@ pub use digest::{Digest, sha256};
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
 pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};
-pub use side::{Check, amax_interval};
+pub use side::{Check, amax_interval, inverse, inverses};
 pub use verdict::{Comparison, Evidence, Mismatches, Verdict, judge};

@@ -18,6 +18,7 @@ const AO_FLOAT8: &str = "torchao v0.11 to v0.18 float8/float8_utils.py";
 const AO_MX: &str = "torchao 36027d82d (after v0.18) prototype/mx_formats/mx_tensor.py";
 const AO_MX_V018: &str = "torchao v0.12 to v0.18 prototype/mx_formats/mx_tensor.py";
 const AO_PRIMITIVES: &str = "torchao v0.8 (e1d79bcb1) quantization/quant_primitives.py";
+const AO_HQQ: &str = "torchao 36027d82d (after v0.18) quantization/quant_primitives.py";
 const AO_INFERENCE: &str = "torchao v0.18 quantization/quant_primitives.py";
 const AO_API: &str = "torchao v0.8 (e1d79bcb1) quantization/quant_api.py";
 const DEEPGEMM: &str = "DeepGEMM 54e2261 deep_gemm/utils/math.py";
@@ -91,7 +92,8 @@ pub const RECIPES: &[RecipeSpec] = &[
     grouped("affine_symnc", "affine", INTEGERS, None, affine::affine_symnc, "larger of min/qmin and max/qmax: nothing clips"),
     grouped("affine_asym", "affine", INTEGERS, None, affine::affine_asym, "(max−min)/(qmax−qmin), integer zero point"),
     grouped("tinygemm", "affine", &[Uint4], Some(128), affine::tinygemm, "uint4, bf16 scale and zero point in real units"),
-    grouped("hqq", "affine", &[Uint4], Some(128), hqq::hqq, "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)"),
+    RecipeSpec { source: AO_HQQ, ..grouped("hqq", "affine", &[Uint4], Some(128), hqq::hqq,
+        "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)") },
     fixed("int8_token_sym", "int8_token", AO_API, &[Int8], int8_token::int8_token_sym, "per token, ±127, f32 scale"),
     fixed("int8_token_asym", "int8_token", AO_API, &[Int8], int8_token::int8_token_asym,
         "per token, −128…127, integer zero point, arithmetic in f64"),
