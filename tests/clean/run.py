@@ -35,7 +35,7 @@ def results(seed, family, number):
 
 
 def judged(qassay, files):
-    """One answer a file, by path; what the program said on standard error. What is left without an answer is asked again in halves."""
+    """One answer a file, by path; what the program said on standard error. What is left without a word is asked again in halves."""
     run = subprocess.run([qassay, "assay", "--json", *files], capture_output=True, text=True, env=os.environ | {"RAYON_NUM_THREADS": "1"})
     answers = {}
     for line in run.stdout.splitlines():
@@ -44,10 +44,13 @@ def judged(qassay, files):
             answers[answer["file"]] = answer
         except (ValueError, KeyError):
             pass
-    left = [f for f in files if f not in answers]
+    # A refusal names its file; where none does, the call itself died.
+    lines = run.stderr.replace("qassay: ", "").splitlines()
+    refused = {path: line for line in lines if (path := line.split(": ")[0]).endswith(".safetensors")}
+    left = [f for f in files if f not in answers and f not in refused]
+    said = "".join(line + "\n" for line in refused.values())
     if not left or len(files) == 1:
-        return answers, "".join(f"{f}: {run.stderr}" for f in left)
-    said = ""
+        return answers, said + "".join(f"{f}: {run.stderr}" for f in left)
     for part in (left[::2], left[1::2]):
         more, words = judged(qassay, part) if part else ({}, "")
         answers, said = answers | more, said + words
