@@ -2,8 +2,9 @@
 
 use super::Built;
 use super::product;
-use crate::bundle::cast::{inverse, inverses};
-use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Scales, amax_interval};
+use crate::compare::{
+    self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Scales, amax_interval, inverse, inverses,
+};
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::kernel::Backend;
 use crate::kernel::cpu::drawn::Drawn;
