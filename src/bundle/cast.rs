@@ -1,6 +1,7 @@
 //! What a quantized result says of itself: scale, scale_inv and amax, each held to the others and to what was read.
 //!
 //! A dequantized value hides a power of two: codes doubled with scale_inv halved look the same. So the scalars are judged each by itself.
+//! What scale_inv may be beside a scale is [`inverses`].
 
 use super::{Bundle, Out};
 use crate::compare::{inverse, inverses};

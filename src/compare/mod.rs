@@ -16,6 +16,7 @@ mod bound;
 mod bound_tests;
 mod digest;
 pub mod gates;
+mod inverse;
 mod metrics;
 mod out;
 mod power;
@@ -28,6 +29,7 @@ mod verdict;
 
 pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, WeightRounding};
 pub use digest::{Digest, sha256};
+pub use inverse::{inverse, inverses};
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
 pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};
