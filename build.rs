@@ -36,7 +36,8 @@ fn main() {
 
 /// File names with this extension. A missing folder ends the build: the program would lack what its verbs need.
 fn stems(folder: &Path, extension: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}; build without feature embed", folder.display()));
+    let entries =
+        std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}; build without feature embed", folder.display()));
     let paths = entries.map(|e| e.expect("a readable folder").path());
     let named = paths.filter(|p| p.extension().is_some_and(|e| e == extension));
     named.map(|p| p.file_name().expect("a file").to_str().expect("a name in ASCII").to_string()).collect()

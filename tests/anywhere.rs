@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 fn hiding() -> Option<Vec<&'static str>> {
     let ways = [vec!["unshare", "--mount"], vec!["unshare", "--mount", "--map-root-user"]];
     ways.into_iter().find(|way| {
-        let probe = Command::new(way[0]).args(&way[1..]).args(["mount", "-t", "tmpfs", "none", env!("CARGO_MANIFEST_DIR")]).output();
+        let probe =
+            Command::new(way[0]).args(&way[1..]).args(["mount", "-t", "tmpfs", "none", env!("CARGO_MANIFEST_DIR")]).output();
         probe.is_ok_and(|o| o.status.success())
     })
 }
@@ -95,7 +96,11 @@ fn bundles_are_judged_and_files_of_the_folder_come_first() {
     assert!(here.expect("assay row.safetensors --html page.html", 0).starts_with("pass"));
     assert!(here.at("page.html").exists());
     std::fs::create_dir_all(here.at("data/sweeps")).unwrap();
-    std::fs::write(here.at("data/sweeps/smoke.toml"), "about = \"mine\"\n[[cases]]\nname = \"x\"\nop = [\"cast\"]\nshape = [\"4x8\"]\nout = [\"te_current\"]\n").unwrap();
+    std::fs::write(
+        here.at("data/sweeps/smoke.toml"),
+        "about = \"mine\"\n[[cases]]\nname = \"x\"\nop = [\"cast\"]\nshape = [\"4x8\"]\nout = [\"te_current\"]\n",
+    )
+    .unwrap();
     assert!(here.expect("run smoke --quiet --out run", 0).contains("1 cases") || here.at("run/rows.csv").exists());
     let sweeps = here.expect("list sweeps", 0);
     assert!(sweeps.contains("mine") && sweeps.contains("standard"), "{sweeps}");
