@@ -42,7 +42,7 @@ impl Kernel for MyGemm {
         let bias = |j: usize| job.operands.bias.as_ref().map_or(0.0, |t| t.data()[j]);
         let d = (0..a.rows()).flat_map(|i| (0..b.rows()).map(move |j| (i, j))).map(|(i, j)| dot(i, j) + bias(j)).collect();
         let d = Data::High(Tensor::rounded(format, a.rows(), b.rows(), d)?);
-        Ok(Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None })
+        Ok(Output::of(Part::plain(d)))
     }
     /// No model of its bits: it is held to the bound.
     fn predict(&self, _: &Job) -> Result<Option<Output>> {

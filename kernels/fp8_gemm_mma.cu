@@ -1,6 +1,6 @@
 // FP8 GEMM by mma.sync m16n8k32 (sm_89 and later): D[M,N] = epilogue( A[M,K] · B[N,K]^T ), e4m3 or e5m2 codes, f32 accumulators.
 //
-// Options and epilogue: common/fp8_epilogue.cuh. The accumulation depends on the architecture (tensorcore.md):
+// Options and epilogue: common/fp8_epilogue.cuh. The accumulation depends on the architecture (docs/tensor-cores.md):
 //   sm_89, sm_120  native QMMA: per 32 of K two steps c = T(16, 13, 13 RZ)(c, 16 products), k ascending (sm_120: T(32, 25, 23 RZ))
 //   sm_90, sm_100  no FP8 instruction: ptxas unpacks to f16 and, per 32 of K, computes t = T(16, 25, 23 RZ)(0, products with
 //                  k mod 4 in {0, 1}), t' = T(16, 25, 23 RZ)(t, products with k mod 4 in {2, 3}), c = RN32(c + t'). Nearly f32

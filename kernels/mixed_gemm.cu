@@ -1,12 +1,12 @@
 // D[M,N] = dequantized(W)[M,K] . X[N,K]^T: int4, uint4 or int8 weights with group scales times f16 or bf16 activations.
 //
-// Per weight (numerics.md 3.6, 2.8; RN rounds to the activations' type), s and z of its row m and group k / G:
+// Per weight (RN rounds to the activations' type), s and z of its row m and group k / G:
 //   ZERO 0  w = RN(q * s)
 //   ZERO 1  w = RN(RN((q - MID) * s) + z)      z in real units, of the activations' type (CUTLASS: MID 0; tinygemm: uint4, MID 8)
 //   ZERO 2  w = RN((q - z) * s)                z an int8
 // Products and sums. K is cut into blocks of 128, the blocks into S = SPLIT * WARPS_K slices of P = ceil(blocks / S) consecutive
 // blocks (the last ones may be short or empty). A slice's f32 sum starts at +0 and takes, block by block, 8 tensor-core steps of
-// 16 products: c = T(16, 25, 23 RZ)(c, products) (tensorcore.md 1, sm_90). Step j of block b takes, for t = 0..3,
+// 16 products: c = T(16, 25, 23 RZ)(c, products) (docs/tensor-cores.md 1, sm_90). Step j of block b takes, for t = 0..3,
 //   int4, uint4:  k = 128 b + 32 t + 8 (j / 2) + 2 (j % 2) + {0, 1, 4, 5}
 //   int8:         k = 128 b + 32 t + 4 j + {0, 1, 2, 3}
 // (k >= K: zeros). Then, in f32 to nearest even: sum = slice 0 + slice 1 + ... + slice S-1 in this order (from slice 0),
@@ -28,7 +28,7 @@
 //   grid  (SPLIT * ceil(M / ROWS), ceil(N / (8 NT)), 1), ROWS = 16 MT WARPS_M;  block 32 WARPS_M WARPS_K
 //   shared memory (dynamic): WARPS_K*STAGE*(NT*2048 + ROWS*(GROUP ? 0 : ZERO ? 16 : 8)) + SPLIT*WARPS_K*ceil(ROWS/SPLIT)*NT*32 bytes. No workspace.
 //   The host refuses: K % 32 != 0, K == 0, misaligned pointers, null scale, a null zero unless ZERO is 0, zero points beyond -100..100
-//   for bf16 with 4-bit weights (they would not be exact). All sums in a NaN or Inf follow tensorcore.md.
+//   for bf16 with 4-bit weights (they would not be exact). All sums in a NaN or Inf follow docs/tensor-cores.md.
 //   For 3584 x 16 x 8192, G = 64: TILED 1, GROUP 64, ONE_STAGE 1, UNROLL 4, MT 2, WARPS_M 8, WARPS_K 2, SPLIT 8 (14 clusters of 8). An H200
 //   holds 15 clusters of 8 or 31 of 4 such CTAs at once, not 16 and 32.
 // mixed_naive: the same arguments, a thread per output (grid ceil(M*N/256), block 256): the definition, in integer arithmetic.

@@ -2,7 +2,7 @@
 // once by bulk copies.
 //
 // Weights as in mixed_gemm.cu. Products and sums: K is cut into blocks of 128, the blocks into slices of 4. A slice's f32 sum starts at +0
-// and takes, block by block, 8 steps c = T(16, 25, 23 RZ)(c, products) (tensorcore.md 1, sm_90); step j of block b takes, for t = 0..3,
+// and takes, block by block, 8 steps c = T(16, 25, 23 RZ)(c, products) (docs/tensor-cores.md 1, sm_90); step j of block b takes, for t = 0..3,
 // k = 128 b + 32 t + 4 j + {0, 1, 2, 3} (k >= K: zeros). Then, in f32 to nearest even: sum = slice 0 + slice 1 + ... in this order,
 // v = RN32(sum + f32(bias[m])) if bias is given, D = RN(v). The order of N never matters.
 //

@@ -1,6 +1,6 @@
 // The device model in bulk: the sums that Hopper's FP8 wgmma makes, on the ordinary cores. Shares no instruction with what it judges.
 //
-// Each output is a chain of steps T(32, 13, 13 RZ) over consecutive blocks of 32 k (tensorcore.md sections 0 and 1):
+// Each output is a chain of steps T(32, 13, 13 RZ) over consecutive blocks of 32 k (docs/tensor-cores.md sections 0 and 1):
 //   emax = max of the exponents of the nonzero products (e_a + e_b, significands not renormalised) and of c; q = 2^(emax - 13)
 //   s = sum of trunc(a*b / q) + trunc(c / q), each toward zero; c' = s*q with 13 fraction bits, toward zero; zero is +0
 // `model_wgmma_naive` does that in integers, one thread an output. `model_wgmma` gets the same bits from two exact identities:

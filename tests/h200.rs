@@ -106,7 +106,7 @@ impl Record {
         Job {
             op: Op::Gemm,
             params: Params::default(),
-            operands: Operands { a: vec![sides.0], b: Some(sides.1), bias, gamma: None, beta: None, offs: None },
+            operands: Operands { bias, ..Operands::of(sides.0, Some(sides.1)) },
             out,
             accumulator: Some(accumulator.parse().unwrap()),
         }

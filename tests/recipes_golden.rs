@@ -30,6 +30,7 @@ fn generate(kind: &str, dtype: Format, rows: usize, cols: usize, seed: u32) -> T
         state
     };
     let unit = |w: u32| (f64::from(w >> 8) - 8_388_608.0) / 8_388_608.0;
+    let mut top = 0f32;
     let value = |i: usize| match kind {
         "bits" if dtype == Format::F32 => f32::from_bits(word()),
         "bits" => dtype.decode(word() >> 16) as f32,
@@ -45,6 +46,13 @@ fn generate(kind: &str, dtype: Format, rows: usize, cols: usize, seed: u32) -> T
         },
         "tiny" => (unit(word()) / 512.0 * if (i / cols) % 2 == 1 { 1.0 / 64.0 } else { 1.0 }) as f32,
         "subnormal" => (unit(word()) * 2f64.powi(-127)) as f32,
+        "powers" if i.is_multiple_of(32) => {
+            let w = word();
+            let largest = [448.0, 57344.0, 7.5, 28.0, 6.0][i / 32 % 5] * 2f64.powi(((w >> 8) % 121) as i32 - 60);
+            top = f32::from_bits((largest as f32).to_bits() + (w >> 16) % 24);
+            top
+        }
+        "powers" => (unit(word()) * 0.5 * f64::from(top)) as f32,
         _ => panic!("kind {kind}"),
     };
     Tensor::rounded(dtype, rows, cols, (0..rows * cols).map(value).collect()).unwrap()

@@ -6,11 +6,11 @@
 //   SCALE           0 per tensor (default), 1 per row of A and row of B, 2 A 1x128 and B 128x128, 3 A 1x128 and B 1x128
 //   ORDER           SCALE 1: 0 RN32(sb * RN32(sa*acc)) (PyTorch grouped, default), 1 RN32(sa * RN32(sb*acc)) (torch._scaled_mm by row)
 //                   SCALE 2, 3: 0 y = fma(RN32(P*sa), sb, y) (Transformer Engine, default), 1 y = fma(RN32(sa*sb), P, y) (DeepGEMM).
-//                   cuBLASLt 13 on an H200: SCALE 2 is ORDER 1, SCALE 3 is ORDER 0, every bit (notes-gemm.md)
+//                   cuBLASLt 13 on an H200: SCALE 2 is ORDER 1, SCALE 3 is ORDER 0, every bit (docs/tuning/gemm.md)
 //   PROMOTE         0 one accumulator chain over K (default), 1 every 128 of K a fresh chain, added by RN32; SCALE >= 2 implies it
 //   BIAS            0 none (default), 1 bf16[N], 2 f32[N]
 //
-// v per output element, acc the f32 accumulator (numerics.md 2.3, 3.5, tensorcore.md 1):
+// v per output element, acc the f32 accumulator (docs/tensor-cores.md 1):
 //   SCALE 0: RN32(acc * RN32(sa*sb));  SCALE 1: as ORDER says;  SCALE 2, 3: acc (scaled block by block)
 //   then, with BIAS, v = RN32(v + f32(bias[n])).
 // bf16, f16, f32: d = RN(v). FP8: amax = max |v| (NaN ignored), d = Qsat(RN32(v*scale_d)), scale_inv_d = RN32(1/scale_d).

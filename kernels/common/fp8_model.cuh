@@ -1,5 +1,5 @@
 // The sm_90 FP8 tensor-core step in integer arithmetic: what the naive kernels compute with, sharing nothing with wgmma.
-// Source: tensorcore.md sections 0, 1 and 3 (measured on an H200).
+// Source: docs/tensor-cores.md sections 0, 1 and 3 (measured on an H200).
 #pragma once
 #include "common/gemm_types.cuh"
 

@@ -27,7 +27,7 @@
 
 constexpr int TILE_M = 128, TILE_K = 128;
 constexpr int BLOCKS = CLUSTER ? 2 : 1;  // blocks of a cluster
-// Both warpgroups promote at once, or in turns: pays where promotion is long (measured: notes-gemm.md).
+// Both warpgroups promote at once, or in turns: pays where promotion is long (measured: docs/tuning/gemm.md).
 constexpr bool TURNS = BLOCK_SCALED && (SCALE == 3 || ORDER == 0);
 constexpr int STAGES = TILE_N == 256 ? 4 : 6;
 constexpr u32 A_BYTES = TILE_M * TILE_K, B_BYTES = TILE_N * TILE_K, STAGE_BYTES = A_BYTES + B_BYTES;

@@ -10,7 +10,7 @@
 using s8 = signed char;
 using s32 = int;
 
-/// c = T(16, 25, 23 RZ)(c + 16 products) on sm_90 (tensorcore.md 2), f16 operands.
+/// c = T(16, 25, 23 RZ)(c + 16 products) on sm_90 (docs/tensor-cores.md 2), f16 operands.
 __device__ __forceinline__ void mma_f16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])

@@ -1,4 +1,4 @@
-// One tensor-core step of 16 products of f16 (ACT 0) or bf16 (ACT 1) in integer arithmetic (tensorcore.md 1, sm_90): the definition that the
+// One tensor-core step of 16 products of f16 (ACT 0) or bf16 (ACT 1) in integer arithmetic (docs/tensor-cores.md 1, sm_90): the definition that the
 // naive kernels use.
 #pragma once
 #include "common/mixed.cuh"

@@ -1,6 +1,6 @@
 // Warpgroup matrix multiply (wgmma, sm_90a): D[64, N] (+)= A[64, 32] · B[N, 32]^T on FP8 codes, both from shared memory.
 //
-// Arithmetic, measured on the H200 (tensorcore.md, sections 0 and 1): one instruction is one step T(32, 13, 13 RZ): the 32
+// Arithmetic, measured on the H200 (docs/tensor-cores.md, sections 0 and 1): one instruction is one step T(32, 13, 13 RZ): the 32
 // products and the accumulator are truncated to multiples of 2^(emax - 13), added exactly and truncated to 13 fraction
 // bits. The accumulators are f32 registers: thread t of the warpgroup holds, in d[4j + 2h + c], row 16*(t/32) + (t%32)/4 + 8h
 // and column 8j + 2*(t%4) + c.

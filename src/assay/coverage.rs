@@ -1,6 +1,7 @@
 //! Which part of a format's code space a quantized tensor reaches.
 
-use crate::format::{Format, Overflow, Rounding};
+use crate::format::grid::ValueGrid;
+use crate::format::{Format, Overflow};
 use crate::{QTensor, Tensor};
 
 /// What occurs among the codes of one format.
@@ -31,15 +32,21 @@ impl Coverage {
             .collect();
         let mut c = Coverage { format, codes: vec![false; kind.len()], ties: 0, subnormals: 0, saturations: 0 };
         let same_shape = (q.rows(), q.cols()) == (x.rows(), x.cols());
-        for i in 0..q.rows() {
-            for j in 0..q.cols() {
-                let code = usize::from(q.codes()[i * q.cols() + j]);
-                c.codes[code] = true;
-                c.subnormals += usize::from(kind[code].0);
-                c.saturations += usize::from(kind[code].1);
+        let values = ValueGrid::new(format, Overflow::Saturate);
+        let (tile_rows, tile_cols) = q.granularity().tile(q.rows(), q.cols());
+        let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
+        let global = q.global_scale_inv().map_or(1.0, f64::from);
+        for (i, row) in q.codes().chunks(q.cols().max(1)).enumerate() {
+            for (tile, codes) in row.chunks(tile_cols).enumerate() {
+                for code in codes.iter().map(|c| usize::from(*c)) {
+                    c.codes[code] = true;
+                    c.subnormals += usize::from(kind[code].0);
+                    c.saturations += usize::from(kind[code].1);
+                }
                 if same_shape {
-                    let scale_inv = f64::from(q.scale_inv()[q.scale_index(i, j)]) * q.global_scale_inv().map_or(1.0, f64::from);
-                    c.ties += usize::from(is_tie(format, f64::from(x.row(i)[j]) / scale_inv));
+                    let scale_inv = f64::from(q.scale_inv()[(i / tile_rows) * grid_cols + tile]) * global;
+                    let x = &x.row(i)[tile * tile_cols..][..codes.len()];
+                    c.ties += x.iter().filter(|x| is_tie(&values, f64::from(**x) / scale_inv)).count();
                 }
             }
         }
@@ -53,15 +60,10 @@ impl Coverage {
     }
 }
 
-/// `y` is exactly half-way between two neighbouring finite values.
-fn is_tie(format: Format, y: f64) -> bool {
+/// `y` is exactly half-way between two neighbouring finite values: as far from its nearest value as half the gap that it lies in.
+fn is_tie(values: &ValueGrid, y: f64) -> bool {
     let y = y.abs();
-    if !(y < format.max_finite()) {
-        return false;
-    }
-    let low = format.decode(format.encode(y, Rounding::TowardZero, Overflow::Saturate));
-    let gap = format.ulp(y);
-    y - low == 0.5 * gap
+    y < values.max() && (y - values.nearest(y)).abs() == 0.5 * values.ulp(y)
 }
 
 #[cfg(test)]
@@ -73,7 +75,7 @@ mod tests {
     fn codes_ties_subnormals_and_saturations_are_counted() {
         let x = Tensor::new(Format::F32, 1, 5, vec![1.0, 1.0625, 448.0, 0.001953125, -0.0]).unwrap();
         let codes =
-            x.data().iter().map(|v| Format::E4m3.encode(f64::from(*v), Rounding::NearestEven, Overflow::Saturate) as u8);
+            x.data().iter().map(|v| Format::E4m3.encode(f64::from(*v), crate::Rounding::NearestEven, Overflow::Saturate) as u8);
         let q = QTensor::new(QTensorParts {
             format: Format::E4m3,
             rows: 1,
@@ -91,5 +93,20 @@ mod tests {
         let seen: Vec<usize> = (0..256).filter(|i| c.codes[*i]).collect();
         assert_eq!(seen, [0x01, 0x38, 0x7e, 0x80]);
         assert_eq!(&c.hex()[..2], "40");
+    }
+
+    #[test]
+    fn ties_are_the_half_way_points() {
+        for s in crate::format::FORMATS.iter().filter(|s| s.bits <= 8) {
+            let values = ValueGrid::new(s.format, Overflow::Saturate);
+            for code in 0..s.format.max_code() {
+                let (x, next) = (s.format.decode(code), s.format.decode(code + 1));
+                let half = 0.5 * (x + next);
+                assert!(is_tie(&values, half) && is_tie(&values, -half), "{} {half:e}", s.name);
+                for y in [x, half.next_up(), half.next_down(), 0.75 * x + 0.25 * next, f64::NAN, f64::INFINITY] {
+                    assert!(!is_tie(&values, y), "{} {y:e}", s.name);
+                }
+            }
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 use super::Built;
 use super::product;
+use crate::bundle::cast::{inverse, inverses};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Scales, amax_interval};
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::kernel::Backend;
+use crate::kernel::cpu::drawn::Drawn;
 use crate::model::boundary::{self, Depths};
 use crate::model::elementwise::input_dtype;
 use crate::model::interval::Interval;
@@ -21,12 +23,22 @@ pub struct Judgement {
 
 /// Judges every part of `output`. `model` is what the device model returns for the same job, where there is one.
 pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Output>) -> Result<Vec<Judgement>> {
+    judge_drawn(built, backend, output, model, None)
+}
+
+/// [`judge`], with a model that is one at drawn places only: what a pass is worth is then what the bound alone would have seen.
+pub fn judge_drawn(
+    built: &Built,
+    backend: Backend,
+    output: &Output,
+    model: Option<&Output>,
+    drawn: Option<&Drawn>,
+) -> Result<Vec<Judgement>> {
     if output.parts.len() != built.ideal.len() {
         return Err(Error::shape("output of the kernel", format!("{} parts", output.parts.len()), built.ideal.len()));
     }
     let job = &built.job;
-    let product = matches!(job.op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad);
-    let bounds = if product || job.op == Op::Dequantize {
+    let bounds = if job.op.reads_codes() {
         None
     } else {
         let depths = if backend == Backend::Cpu { Depths::cpu(job) } else { Depths::any_order(job) };
@@ -36,18 +48,18 @@ pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Ou
     for (i, part) in output.parts.iter().enumerate() {
         let predicted = model.map(|m| &m.parts[i]);
         let ideal = &built.ideal[i];
-        let out = out_format(job, i, part);
+        let out = out_format(job, i, part, backend);
         let bound = match (&bounds, predicted.map(|p| &p.d)) {
             // The recipe's own definition gives the one right code of every element.
             (Some(_), Some(Data::Quantized(q))) if matches!(job.out, OutSpec::Recipe(_)) => {
                 let zeros = vec![0.0; q.codes().len()];
-                Bound::from_radii(q.dequantize().into_iter().collect(), zeros.clone(), zeros, &out)?
+                Bound::from_radii(q.dequantize_fast().into_iter().collect(), zeros.clone(), zeros, &out)?
             }
             (Some(b), _) => of_intervals(ideal, &b.values[i], &out, scaling(job))?,
-            (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out)?,
+            (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out, backend)?,
             (None, _) => product::bound(job, ideal, &out)?,
         };
-        let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]))?;
+        let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]), backend)?;
         if let (OutSpec::Recipe(recipe), Some(b), None, Data::Quantized(q)) = (&job.out, &bounds, predicted, &part.d) {
             let dtype = input_dtype(job);
             if let Some(allowed) = boundary::recipe_scales(recipe, dtype, q.rows(), &b.values[i])? {
@@ -64,7 +76,7 @@ pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Ou
         let actual = values(&part.d);
         let exact: Option<Vec<f64>> = built.exact.get(i).map(|e| e.d.iter().copied().collect());
         let cols = ideal.d.ncols();
-        let scales = if product { product::scales(job) } else { Vec::new() };
+        let scales = if job.op.is_product() { product::scales(job) } else { Vec::new() };
         let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
         let comparison = compare::judge(&Evidence {
             cols,
@@ -73,9 +85,9 @@ pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Ou
             actual: &actual,
             mismatches,
             checks: &checks,
-            bit_exact: predicted.is_some(),
-            k: product.then(|| product::inner(job)),
-            groups: if product { product::groups(job) } else { 1 },
+            bit_exact: predicted.is_some() && drawn.is_none(),
+            k: job.op.is_product().then(|| product::inner(job)),
+            groups: if job.op.is_product() { product::groups(job) } else { 1 },
             scales: &scales,
             zero_points: &[],
         })?;
@@ -88,17 +100,23 @@ pub fn judge(built: &Built, backend: Backend, output: &Output, model: Option<&Ou
 pub fn values(d: &Data) -> Vec<f64> {
     match d {
         Data::High(t) => t.data().iter().map(|x| f64::from(*x)).collect(),
-        Data::Quantized(q) => q.dequantize().into_iter().collect(),
+        Data::Quantized(q) => q.dequantize_fast().into_iter().collect(),
     }
 }
 
-/// How a part is stored.
-fn out_format(job: &Job, i: usize, part: &Part) -> OutFormat {
+/// How a part is stored. Codes of a foreign kernel are read in its own scale_inv where that is the inverse of the scale to rounding.
+fn out_format(job: &Job, i: usize, part: &Part, backend: Backend) -> OutFormat {
     match (&job.out, &part.d) {
         (OutSpec::High(f), _) => OutFormat::high(*f),
-        (OutSpec::Scaled { format, scale }, _) => {
+        (OutSpec::Scaled { format, scale }, d) => {
             let scale = scale[i].unwrap_or(1.0);
-            OutFormat::scaled(*format, scale, 1.0 / scale)
+            let scale_inv = match d {
+                Data::Quantized(q) if backend == Backend::External && inverse(scale, q.scale_inv()[0], q.scale_format()) => {
+                    q.scale_inv()[0]
+                }
+                _ => 1.0 / scale,
+            };
+            OutFormat::scaled(*format, scale, scale_inv)
         }
         (OutSpec::Recipe(_), Data::Quantized(q)) => OutFormat::quantized(q, None),
         (OutSpec::Recipe(r), Data::High(_)) => OutFormat::high(r.format),
@@ -106,12 +124,17 @@ fn out_format(job: &Job, i: usize, part: &Part) -> OutFormat {
 }
 
 /// What a recipe's own scaling of a value may lose, relative to it: the reciprocal of the scale and the product, each rounded in
-/// f32, or in the input's dtype where the recipe computes in it (spec §2.8).
+/// f32, or in the input's dtype where the recipe computes in it.
 fn scaling(job: &Job) -> f64 {
     let OutSpec::Recipe(recipe) = &job.out else { return 0.0 };
     let in_dtype = recipe.spec().is_ok_and(|s| s.family.starts_with("affine") || s.family.starts_with("int8"));
     let u = if in_dtype { 0.5 * input_dtype(job).ulp(1.0) } else { 2f64.powi(-24) };
-    // Two roundings to nearest, and the f32 reciprocal of scale_inv that the bound rounds with itself.
+    scaled_with(u)
+}
+
+/// What `RN(x · RN(1 / scale_inv))` may be off by, relative to it, with the unit roundoff u: `(1 + u)² − 1`, and 2⁻²³ for the f32
+/// reciprocal of scale_inv that the bound rounds with itself.
+pub fn scaled_with(u: f64) -> f64 {
     2.0 * u + u * u + 2f64.powi(-23)
 }
 
@@ -125,9 +148,9 @@ fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, scalin
     Bound::from_radii(ideal, radii.clone(), radii, out)
 }
 
-/// Dequantize rounds once; with a second level first RN32(scale_inv · global_scale_inv); with an additive zero point the product
+/// Dequantize rounds once, a foreign kernel with or without RN32 before; with a second level first RN32(scale_inv · global_scale_inv); with an additive zero point the product
 /// first, to half a spacing of the output.
-fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
+fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) -> Result<Bound> {
     let ideal: Vec<f64> = ideal.d.iter().copied().collect();
     let (Operand::Quantized(q), OutSpec::High(format)) = (&job.operands.a[0], &job.out) else {
         return Err(Error::unsupported("dequantize", "it reads codes and writes values"));
@@ -139,16 +162,18 @@ fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
             0.5 * format.ulp(product) + (d.abs() + format.ulp(product)) * u
         }
         _ if q.global_scale_inv().is_some() => d.abs() * u * (2.0 + u),
-        _ => 0.0,
+        // Rounded to f32 on the way or not.
+        _ => d.abs() * u + 2f64.powi(-150),
     };
-    if q.global_scale_inv().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
+    if backend != Backend::External && q.global_scale_inv().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
         return Ok(Bound::exact_output(&ideal, out));
     }
     let radii: Vec<f64> = ideal.iter().enumerate().map(|(i, d)| if d.is_finite() { radius(i, *d) } else { 0.0 }).collect();
     Bound::from_radii(ideal, radii.clone(), radii, out)
 }
 
-fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
+/// Elements of a part whose bits are not the model's. Errors: values against codes.
+pub fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
     match (&model.d, &actual.d) {
         (Data::High(m), Data::High(a)) => Mismatches::of_tensors(m, a),
         (Data::Quantized(m), Data::Quantized(a)) => Mismatches::of_codes(m, a),
@@ -156,12 +181,11 @@ fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
     }
 }
 
-/// The codes, every NaN the canonical one: NaN is compared as a class.
+/// The codes, every one whose value is NaN the canonical one: NaN is compared as a class, whether the code or its scale makes it.
 fn canonical(q: &QTensor) -> Vec<u8> {
-    let format = q.format();
-    let code = |c: u32| if format.decode(c).is_nan() { format.encode(f64::NAN, NearestEven, Saturate) as u8 } else { c as u8 };
-    let table: Vec<u8> = (0..256).map(code).collect();
-    q.codes().iter().map(|c| table[usize::from(*c)]).collect()
+    let nan = q.format().encode(f64::NAN, NearestEven, Saturate) as u8;
+    let values = q.dequantize_fast();
+    q.codes().iter().zip(&values).map(|(c, v)| if v.is_nan() { nan } else { *c }).collect()
 }
 
 /// scale_inv, amax and the transposed copy.
@@ -172,10 +196,20 @@ fn side_checks(
     model: Option<&Part>,
     bound: &Bound,
     amax: Option<Interval>,
+    backend: Backend,
 ) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
     if let (OutSpec::Scaled { scale, .. }, Data::Quantized(q)) = (&job.out, &part.d) {
-        checks.push(Check::exact("scale_inv", &[1.0 / scale[i].unwrap_or(1.0)], q.scale_inv())?);
+        let scale = scale[i].unwrap_or(1.0);
+        checks.push(match backend {
+            // Its scale may have come from its scale_inv, or both from amax.
+            Backend::External => {
+                let (lo, hi) = inverses(scale, q.scale_format());
+                let allowed = if lo.is_nan() { Interval::NAN } else { Interval::new(lo, hi) };
+                within("scale_inv", &[allowed], q.scale_inv())?
+            }
+            _ => Check::exact("scale_inv", &[1.0 / scale], q.scale_inv())?,
+        });
         let allowed = amax.map_or_else(|| amax_interval(bound), |a| (a.lo, a.hi));
         if let Some(amax) = part.amax {
             checks.push(Check::within("amax", &[allowed], &[f64::from(amax)])?);
@@ -185,7 +219,12 @@ fn side_checks(
         checks.push(Check::exact("amax", &[m], &[amax])?);
     }
     if let (Some(Data::Quantized(m)), Data::Quantized(q)) = (model.map(|m| &m.d), &part.d) {
-        checks.push(Check::exact("scale_inv", m.scale_inv(), q.scale_inv())?);
+        if !matches!(job.out, OutSpec::Scaled { .. }) {
+            checks.push(Check::exact("scale_inv", m.scale_inv(), q.scale_inv())?);
+        }
+        if let (Some(m), Some(q)) = (m.global_scale_inv(), q.global_scale_inv()) {
+            checks.push(Check::exact("global_scale_inv", &[m], &[q])?);
+        }
         if let (Zero::Integer(m), Zero::Integer(q)) = (m.zero(), q.zero()) {
             let float = |z: &[i32]| z.iter().map(|z| *z as f32).collect::<Vec<_>>();
             checks.push(Check::exact("zero_point", &float(m), &float(q))?);
@@ -202,7 +241,10 @@ fn side_checks(
         }
         if let Some(m) = model.and_then(|m| m.transpose.as_ref()) {
             checks.push(Check::codes("transpose", &canonical(m), &canonical(t))?);
-            checks.push(Check::exact("transpose.scale_inv", m.scale_inv(), t.scale_inv())?);
+            // Of one scale: the copy's scale_inv is the result's, which is judged above.
+            if !(matches!(job.out, OutSpec::Scaled { .. }) && again.scale_inv() == q.scale_inv()) {
+                checks.push(Check::exact("transpose.scale_inv", m.scale_inv(), t.scale_inv())?);
+            }
         }
     }
     Ok(checks)

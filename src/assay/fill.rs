@@ -5,6 +5,7 @@ use super::row::{ERRORS, Row};
 use super::{Assayed, Judgement, evidence, worst};
 use crate::compare::{Digest, ErrorStats, METRICS};
 use crate::job::{Data, Output};
+use crate::kernel::cpu::drawn::Drawn;
 use crate::quant::{Granularity, Zero};
 use crate::{QTensor, Tensor};
 
@@ -22,6 +23,9 @@ pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
     row.set("reason", if c.reason.is_empty() { String::new() } else { place + &c.reason });
     let modelled: Option<usize> = assayed.judgements.iter().map(|j| j.comparison.mismatches).sum();
     row.set("mismatches", modelled.map_or(String::new(), |n| n.to_string()));
+    let all = || assayed.judgements.iter().map(|j| j.actual.len()).sum();
+    let held = modelled.map(|_| assayed.drawn.as_ref().map_or_else(all, Drawn::count));
+    row.set("held", held.map_or(String::new(), |n| n.to_string()));
     row.set_number("bound_ratio", c.bound_ratio_certain);
     row.set_number("probable_ratio", c.bound_ratio_probable);
     row.set_number("power_gain", c.power.gain);

@@ -18,6 +18,7 @@ pub use slices::{Slices, gemm};
 use crate::compare::Verdict;
 use crate::job::{Job, Output};
 use crate::kernel::Backend;
+use crate::kernel::cpu::drawn::Drawn;
 use crate::op::Defined;
 use crate::{QTensor, Tensor};
 
@@ -34,6 +35,13 @@ pub struct Built {
     pub source: Option<Tensor>,
 }
 
+impl Built {
+    /// A job and what it defines on the values that the kernel sees; nothing is known of what they came from.
+    pub fn of(job: Job, ideal: Vec<Defined>) -> Self {
+        Self { job, exact: Vec::new(), ideal, quantized: Vec::new(), source: None }
+    }
+}
+
 /// A case that ran.
 pub struct Assayed {
     pub built: Built,
@@ -44,6 +52,8 @@ pub struct Assayed {
     pub output: Output,
     /// What the device model returns, where there is one.
     pub model: Option<Output>,
+    /// See [`crate::kernel::Answer::drawn`].
+    pub drawn: Option<Drawn>,
     /// One for each part of the output.
     pub judgements: Vec<Judgement>,
 }

@@ -1,8 +1,8 @@
-//! The allowed error of a product, from the job alone: which roundings its kernel makes, in which order (spec §3).
+//! The allowed error of a product, from the job alone: which roundings its kernel makes, in which order.
 
 use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, WeightRounding};
 use crate::job::{Job, Operand, OutSpec};
-use crate::model::{Factors, accumulation_bound};
+use crate::model::{Accumulator, Factors, Inner, accumulation_bound};
 use crate::op::{Defined, Op};
 use crate::{Error, Format, QTensor, Result, Zero};
 use ndarray::Array2;
@@ -26,6 +26,9 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
         (Some(qa), Some(qb)) if qa[0].format().is_integer() == qb[0].format().is_integer() => {
             let (fa, fb) = (qa[0].format(), qb[0].format());
             let exact = fa.is_integer();
+            if exact && !accumulator.inner.is_model() {
+                return dequantized(job, (a, b), k, &d, bias.as_deref(), out);
+            }
             let accumulation = match exact {
                 true => Accumulation { relative_certain: 0.0, relative_probable_sd: 0.0, absolute: 0.0 },
                 false => accumulation_bound(accumulator, chunk, Factors::of_codes(&qa), Factors::of_codes(&qb))?,
@@ -68,6 +71,46 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
             Bound::product(&plain(accumulation_bound(accumulator, k, read(a), read(b))?), cols, &d, &magnitude, out)
         }
     }
+}
+
+/// Integers of which it is not known how they were summed: exactly, or dequantized first and in f32, zero points apart or not. A factor
+/// `(q − z)·s` is then a sum of `|q|·s` and `|z|·s` with three roundings (difference, scale, global scale) a side, so S is Σ(|q|+|z|)·s of a times that of b,
+/// and each product has K + 6 roundings: 6 of its factors, its own, and K − 1 of the additions.
+fn dequantized(
+    job: &Job,
+    (a, b): (&Operand, &Operand),
+    k: usize,
+    d: &[f64],
+    bias: Option<&[f64]>,
+    out: &OutFormat,
+) -> Result<Bound> {
+    let sizes = |o: &Operand| match weights(o).as_deref() {
+        Some([q]) => Some(Array2::from_shape_fn((q.rows(), q.cols()), |(i, j)| {
+            let (s, code) = (q.scale_index(i, j), q.format().decode(u32::from(q.codes()[i * q.cols() + j])));
+            let zero = match q.zero() {
+                Zero::None => 0.0,
+                Zero::Integer(z) => f64::from(z[s]),
+                Zero::Additive { mid, .. } => f64::from(*mid),
+            };
+            let additive = if let Zero::Additive { zero, .. } = q.zero() { f64::from(zero[s].abs()) } else { 0.0 };
+            let scale = f64::from(q.scale_inv()[s]) * f64::from(q.global_scale_inv().unwrap_or(1.0));
+            (code.abs() + zero.abs()) * scale.abs() + additive
+        })),
+        _ => None,
+    };
+    let (Some(a), Some(b)) = (sizes(a), sizes(b)) else {
+        return Err(Error::unsupported(job.op.name(), "grouped products are of narrow floats"));
+    };
+    let mut magnitude = a.dot(&b.t());
+    if let Some(bias) = bias {
+        magnitude.rows_mut().into_iter().for_each(|mut row| row.iter_mut().zip(bias).for_each(|(m, b)| *m += b.abs()));
+    }
+    let cols = magnitude.ncols();
+    let read = |x: &Array2<f64>| Factors::of(Format::F32, x.iter().copied());
+    let accumulator = Accumulator::new(Inner::AnyOrder);
+    let accumulation = accumulation_bound(&accumulator, k + 6, read(&a), read(&b))?;
+    let p = ProductArithmetic { bias, scale_roundings: 3, ..ProductArithmetic::plain(accumulation, k) };
+    Bound::product(&p, cols, d, &magnitude.into_iter().collect::<Vec<f64>>(), out)
 }
 
 /// The codes an operand is read as; `None` for values.

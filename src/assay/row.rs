@@ -50,6 +50,7 @@ const COORDINATES: &[(&str, &str, &str)] = &[
     ("verdict", "", "pass, suspect, fail, no_power, error, skipped"),
     ("reason", "", "why, with the place"),
     ("mismatches", "elements", "elements whose bits differ from the device model; empty where there is none"),
+    ("held", "elements", "elements whose bits were held to the device model; empty where there is none"),
     ("bound_ratio", "1", "largest error over its certain bound; at most 1 for a correct kernel"),
     ("probable_ratio", "1", "largest error over its probable bound"),
     ("power_gain", "1", "smallest uniform gain that the verdict would have caught"),

@@ -43,7 +43,7 @@ fn differing(a: &Output, b: &Output) -> (usize, usize) {
 /// Names the order of summation behind the bits that changed from digest `before` to `after`, and how many elements differ where
 /// both are known. `None` for what is no product, is too large to try, or was made by no order that is known.
 pub fn explain(case: &Case, before: &str, after: &str) -> Option<String> {
-    if !case.is_product() || case.operations() > MOST_OPERATIONS {
+    if !case.op.is_product() || case.operations() > MOST_OPERATIONS {
         return None;
     }
     let (accumulator, now) = made_by(case, after)?;

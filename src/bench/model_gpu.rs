@@ -57,7 +57,7 @@ fn row(n: usize, accumulator: &str) -> Result<ModelRow> {
             })
             .map(Operand::Quantized)
         };
-        let operands = Operands { a: vec![tensor(&a)?], b: Some(tensor(&b)?), bias: None, gamma: None, beta: None, offs: None };
+        let operands = Operands::of(tensor(&a)?, Some(tensor(&b)?));
         let accumulator = Some(accumulator.parse()?);
         let job = Job { op: Op::Gemm, params: Params::default(), operands, out: OutSpec::High(Format::F32), accumulator };
         match &Fp8Gemm.run(&job)?.parts[0].d {

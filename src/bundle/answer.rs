@@ -26,6 +26,9 @@ pub fn json(bundle: &Bundle, answer: &Answer) -> Value {
         "file": bundle.path.display().to_string(),
         "verdict": verdict(answer).as_str(),
         "diagnosis": diagnosis(answer),
+        "unknown": unknown(answer),
+        "location": answer.diagnosis.as_ref().map_or(Value::Null, |d| json!(d.location.words)),
+        "audit": answer.diagnosis.as_ref().map_or_else(Vec::new, |d| d.audit.clone()),
         "errors": {
             "kernel": stats(Some(&c.kernel)),
             "quantization": stats(c.quantization.as_ref()),
@@ -55,6 +58,18 @@ fn diagnosis(answer: &Answer) -> Value {
     Value::Array(findings.map(one).collect())
 }
 
+/// What the text says where nothing explains the error: what was solved, the closest explanation; null where something does.
+fn unknown(answer: &Answer) -> Value {
+    match answer.diagnosis.as_ref().filter(|d| d.findings.is_empty()) {
+        Some(d) => json!({
+            "words": d.line(),
+            "solved": d.solved,
+            "closest": d.runner_up.as_ref().map(|r| json!({ "fault": r.class.name(), "variant": r.fault, "explains": r.explains })),
+        }),
+        None => Value::Null,
+    }
+}
+
 /// Several lines for a terminal.
 pub fn text(bundle: &Bundle, answer: &Answer) -> String {
     let c = answer.comparison();
@@ -65,6 +80,7 @@ pub fn text(bundle: &Bundle, answer: &Answer) -> String {
     }
     if let Some(d) = &answer.diagnosis {
         line("diagnosis", d.line());
+        d.audit.iter().for_each(|a| line("audit", a.clone()));
     }
     line("op", describe(bundle, answer));
     line("model", answer.model.clone());

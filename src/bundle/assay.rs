@@ -1,10 +1,10 @@
 //! A bundle judged: its operands against the recipe, its result against the device model or the derived bound.
 
 use super::operand::{Codes, Side};
-pub use super::settle::{Settled, settle};
-use super::{Bundle, Out, formula, recipes};
+pub use super::settle::{Settled, settle, without_nobodys_rows};
+use super::{Bundle, Out, cast, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
-use crate::compare::{self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Verdict};
+use crate::compare::{self, Bound, Check, Comparison, Evidence, OutFormat, Verdict};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
@@ -44,20 +44,30 @@ pub fn assay(bundle: &Bundle) -> Result<Answer> {
 
 /// [`assay`] with this much time for the diagnosis of a failure; none is looked for in no time.
 pub fn assay_within(bundle: &Bundle, time: Duration) -> Result<Answer> {
+    let wrong = recipes::operands(bundle)?;
+    let turned = exchange::turned(bundle)?;
+    let (own, bundle) = (bundle, turned.as_ref().unwrap_or(bundle));
     let mut built = build(bundle)?;
     let output = output(bundle)?;
-    let wrong = recipes::operands(bundle)?;
-    let Judged { output, model, judgements, text } = judge(bundle, &mut built, output)?;
+    let judged = match own.bias.as_ref().filter(|_| turned.is_some()) {
+        Some(bias) => exchange::by_bound(bundle, &mut built, output, bias.data())?,
+        None => judge(bundle, &mut built, output)?,
+    };
+    let Judged { output, model, judgements, text } = judged;
     let algorithm = Some(text.clone());
-    let assayed = Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, judgements };
-    let part = worst(&assayed.judgements);
-    let mut reason = part.comparison.reason.clone();
-    let mut verdict = part.comparison.verdict;
+    let mut assayed =
+        Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, drawn: None, judgements };
     // A search that cannot be made costs the answer nothing: the verdict stands.
     let mut diagnosis = diagnose(bundle, &assayed, time).unwrap_or_else(|e| {
         tracing::warn!("{}: no diagnosis: {e}", bundle.path.display());
         None
     });
+    if turned.is_some() {
+        exchange::back(&mut assayed, &mut diagnosis)?;
+    }
+    let part = worst(&assayed.judgements);
+    let mut reason = part.comparison.reason.clone();
+    let mut verdict = part.comparison.verdict;
     if let Some(first) = wrong.first() {
         verdict = Verdict::Fail;
         let output = if part.comparison.verdict == Verdict::Fail { format!("; {reason}") } else { String::new() };
@@ -115,35 +125,20 @@ fn values(operand: &Operand) -> Array2<f64> {
     }
 }
 
-pub(crate) fn is_product(op: Op) -> bool {
-    matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad)
-}
-
 /// Job and references of a bundle.
 pub fn build(bundle: &Bundle) -> Result<Built> {
     let meta = &bundle.meta;
-    let quantizes = !is_product(meta.op) && meta.op != Op::Dequantize;
+    let quantizes = !meta.op.is_product() && meta.op != Op::Dequantize;
     let recipe = |second: bool| meta.recipe.as_ref().and_then(|r| if second { r.1.as_ref() } else { r.0.as_ref() });
     let a = operand(&bundle.a, recipe(false))?;
-    let b = is_product(meta.op).then(|| operand(&bundle.b, recipe(true))).transpose()?;
-    if let (Operand::Quantized(q), Some(Operand::High(t))) = (&a, &b) {
-        let what = format!("{}: a product of codes a ({}) and values b ({})", bundle.path.display(), q.format(), t.dtype());
-        return Err(Error::unsupported(what, "give b.codes, or exchange the operands: weights are the codes"));
-    }
-    if let (Some(qa), Some(qb)) = (bundle.a.whole(), bundle.b.whole())
-        && qa.format().is_integer()
-        && !qb.format().is_integer()
-    {
-        let what = format!("{}: a product of {} and {}", bundle.path.display(), qa.format(), qb.format());
-        return Err(Error::unsupported(what, "exchange the operands: integer weights are b"));
-    }
+    let b = meta.op.is_product().then(|| operand(&bundle.b, recipe(true))).transpose()?;
     let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     let define = |a: Array2<f64>, b: Option<Array2<f64>>| {
         let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
         op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone() })
     };
     let high = |s: &Side| s.high.as_ref().map(Tensor::to_f64);
-    let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), is_product(meta.op)) {
+    let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
         (Some(a), None, false) => vec![nan_as_written(bundle, define(a, None)?)],
         (Some(a), Some(b), true) => vec![define(a, Some(b))?],
         _ => Vec::new(),
@@ -196,7 +191,7 @@ fn out_spec(bundle: &Bundle) -> OutSpec {
 /// The recipe of a quantized result. A delayed recipe's scales come from earlier steps: they are taken as they are.
 fn result_recipe(bundle: &Bundle) -> Option<&crate::recipe::Recipe> {
     let recipe = bundle.meta.recipe.as_ref()?.0.as_ref()?;
-    (!is_product(bundle.meta.op) && recipe.name != "te_delayed").then_some(recipe)
+    (!bundle.meta.op.is_product() && recipe.name != "te_delayed").then_some(recipe)
 }
 
 /// What values were multiplied by: as stored, else the f32 whose reciprocal is scale_inv, where there is one.
@@ -221,29 +216,47 @@ pub(crate) fn output(bundle: &Bundle) -> Result<Output> {
     let nan = bundle.a.high.as_ref().is_some_and(|t| t.data().iter().any(|x| x.is_nan()));
     let amax = amax.filter(|amax| !(amax.is_nan() && nan));
     let part = Part { d: d.clone(), transpose, amax };
-    Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+    let output = Output { parts: vec![part], dbias: None, mean: None, rsigma: None };
+    without_nobodys_rows(bundle.meta.op, bundle.offs.as_deref(), output)
 }
 
 /// A judged result: as it was compared, with the model's bits where there are some, and by which arithmetic.
-struct Judged {
-    output: Output,
-    model: Option<Output>,
-    judgements: Vec<Judgement>,
-    text: String,
+pub(super) struct Judged {
+    pub output: Output,
+    pub model: Option<Output>,
+    pub judgements: Vec<Judgement>,
+    pub text: String,
 }
 
-/// Judges the result, and says by which arithmetic.
+/// Judges the result and what it says of itself, and says by which arithmetic.
 fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
+    let mut judged = judge_values(bundle, built, output)?;
+    let contradictions = cast::contradictions(bundle);
+    if let (false, Some(first)) = (contradictions.is_empty(), judged.judgements.first_mut()) {
+        let c = &mut first.comparison;
+        let said = if c.verdict == Verdict::Fail { format!("; {}", c.reason) } else { String::new() };
+        (c.verdict, c.reason) = (Verdict::Fail, contradictions.join("; ") + &said);
+    }
+    Ok(judged)
+}
+
+fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
     let by = |built: &Built, output: Output, model: Option<Output>, text: String| {
         let judgements = evidence::judge(built, Backend::External, &output, model.as_ref())?;
         Ok(Judged { output, model, judgements, text })
     };
     match (bundle.meta.op, &bundle.out.d) {
-        (op, _) if is_product(op) => {
+        (op, _) if op.is_product() => {
             let Settled { accumulator, model, text, fault, doubt } = settle(&bundle.meta, &built.job, &output)?;
             built.job.accumulator = Some(accumulator);
             let mut judged = by(built, output, model, text)?;
-            judged.judgements.iter_mut().for_each(|j| settled(&mut j.comparison, fault.as_deref(), doubt.as_deref()));
+            for c in judged.judgements.iter_mut().map(|j| &mut j.comparison) {
+                if let Some(fault) = &fault {
+                    (c.verdict, c.reason) = (Verdict::Fail, format!("{fault}; {}", c.reason));
+                } else if let Some(doubt) = &doubt {
+                    c.suspect(doubt);
+                }
+            }
             Ok(judged)
         }
         (Op::Cast | Op::CastTranspose, Data::Quantized(q)) if bundle.out.scale.is_none() && result_recipe(bundle).is_none() => {
@@ -263,26 +276,18 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
                 return by(built, output, None, text);
             };
             let output = about_the_models_code(&output, &model)?;
-            if let (OutSpec::Scaled { .. }, true) = (&built.job.out, mismatches(&model, &output)? > 0)
+            if let (OutSpec::Scaled { .. }, true) =
+                (&built.job.out, mismatches(&model, &output)? > 0 && cast::agrees(&bundle.out))
                 && let Some((judged, text)) = by_another_product(bundle, built)?
             {
                 return Ok(Judged { output, model: None, judgements: vec![judged], text });
             }
+            if bundle.meta.op == Op::Dequantize && mismatches(&model, &output)? > 0 && cast::rounded_once(&built.job, &output) {
+                return by(built, output, None, "RN of code·scale_inv in one rounding, to the bit".into());
+            }
             by(built, output, Some(model), what)
         }
         _ => by(built, output, None, "f32 evaluation of the formula in any order, libm within its documented error".into()),
-    }
-}
-
-/// What the bits and the size of the errors say beside the bound.
-fn settled(c: &mut Comparison, fault: Option<&str>, doubt: Option<&str>) {
-    let after = |reason: &str| if reason.is_empty() { String::new() } else { format!("; {reason}") };
-    if let Some(fault) = fault {
-        c.reason = format!("{fault}{}", after(&c.reason));
-        c.verdict = Verdict::Fail;
-    } else if let (Some(doubt), Verdict::Pass | Verdict::Suspect) = (doubt, c.verdict) {
-        c.reason = format!("{doubt}{}", after(&c.reason));
-        c.verdict = Verdict::Suspect;
     }
 }
 
@@ -315,10 +320,8 @@ fn by_another_product(bundle: &Bundle, built: &Built) -> Result<Option<(Judgemen
 pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose: Option<&[u8]>) -> Result<Judgement> {
     let out = OutFormat::quantized(q, None);
     let ideal: Vec<f64> = x.data().iter().map(|x| f64::from(*x)).collect();
-    // RN32(1/scale_inv), RN32 of the product, and the reciprocal of scale_inv that the bound itself rounds.
-    let u = 2f64.powi(-24);
     let radii: Vec<f64> =
-        ideal.iter().map(|d| if d.is_finite() { d.abs() * (2.0 * u + u * u + 2f64.powi(-23)) } else { 0.0 }).collect();
+        ideal.iter().map(|d| if d.is_finite() { d.abs() * evidence::scaled_with(2f64.powi(-24)) } else { 0.0 }).collect();
     let bound = Bound::from_radii(ideal, radii.clone(), radii, &out)?;
     let actual = evidence::values(&Data::Quantized(q.clone()));
     let mut checks = Vec::new();
@@ -372,10 +375,5 @@ fn mismatches(model: &Output, actual: &Output) -> Result<usize> {
         (Some(m), Some(a)) => usize::from(m.to_bits() != a.to_bits()),
         _ => 0,
     };
-    let count = match (&model.parts[0].d, &actual.parts[0].d) {
-        (Data::High(m), Data::High(a)) => Mismatches::of_tensors(m, a)?,
-        (Data::Quantized(m), Data::Quantized(a)) => Mismatches::of_codes(m, a)?,
-        _ => return Err(Error::unsupported("comparison", "values against codes")),
-    };
-    Ok(count.count + amax)
+    Ok(evidence::mismatches(&model.parts[0], &actual.parts[0])?.count + amax)
 }

@@ -5,25 +5,12 @@ use super::metadata::FUNCTIONS;
 use super::operand::{Codes, Side};
 use crate::format::pack::NibbleOrder;
 use crate::job::{Data, Job, Operand, OutSpec, Output};
-use crate::op::{Act, Op};
+use crate::op::{Act, Op, Sizes};
 use crate::{Error, Granularity, Result};
 
 /// The op as a bundle calls it. Errors: an op that bundles do not hold.
 fn op_name(op: Op) -> Result<&'static str> {
-    match op {
-        Op::Gated => Ok("activation"),
-        // dY[M,N] times B[e][K,N]: the same product with other names.
-        Op::GroupedGemmDgrad => Ok("grouped_gemm"),
-        Op::Cast
-        | Op::Dequantize
-        | Op::Activation
-        | Op::Layernorm
-        | Op::Rmsnorm
-        | Op::Gemm
-        | Op::GroupedGemm
-        | Op::GroupedGemmWgrad => Ok(op.name()),
-        _ => Err(Error::unsupported("a bundle", format!("it has no op {}", op.name()))),
-    }
+    op.spec().bundle.ok_or_else(|| Error::unsupported("a bundle", format!("it has no op {}", op.name())))
 }
 
 /// `fn` of an activation.
@@ -43,7 +30,7 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
     if let Some(act) = job.params.act {
         w.meta("fn", function(act, job.op == Op::Gated));
     }
-    if matches!(job.op, Op::Layernorm | Op::Rmsnorm) {
+    if job.op.is_norm() {
         w.meta("eps", job.params.eps).meta("zero_centered_gamma", job.params.zero_centered_gamma);
     }
     let experts = match job.op {
@@ -83,17 +70,9 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
 
 /// The shape of the result.
 pub fn out_shape(job: &Job) -> Vec<usize> {
-    let rows = job.operands.a.first().map_or(0, Operand::rows);
-    let cols = job.operands.a.first().map_or(0, Operand::cols);
-    let b_rows = job.operands.b.as_ref().map_or(0, Operand::rows);
-    let groups = job.operands.offs.as_ref().map_or(1, Vec::len).max(1);
-    match job.op {
-        Op::Gemm => vec![rows, b_rows],
-        Op::GroupedGemm | Op::GroupedGemmDgrad => vec![rows, b_rows / groups],
-        Op::GroupedGemmWgrad => vec![groups, rows, b_rows],
-        Op::Gated => vec![rows, cols / 2],
-        _ => vec![rows, cols],
-    }
+    let (spec, o) = (job.op.spec(), &job.operands);
+    let shapes: Vec<[usize; 2]> = o.a.iter().take(1).chain(&o.b).map(|o| [o.rows(), o.cols()]).collect();
+    Sizes::of(spec, &shapes, o.offs.as_ref().map_or(1, Vec::len)).dims(spec.result)
 }
 
 /// Adds a result to the bundle of its job. Errors: zero points that do not fold into a bundle's.

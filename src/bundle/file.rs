@@ -94,6 +94,16 @@ impl File {
         }
     }
 
+    /// A tensor of this shape but for axes of length 1, where it is there: `[]`, `[1, 1]` for `[1]`, `[M, 1]`, `[1, M]` for `[M]`. The
+    /// elements lie in the same order. Errors: another shape.
+    pub(super) fn squeezed(&self, name: &str, shape: &[usize], why: &str) -> Result<Option<&Raw>> {
+        let long = |shape: &[usize]| shape.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
+        match self.get(name) {
+            Some(raw) if long(&raw.shape) == long(shape) => Ok(Some(raw)),
+            _ => self.shaped(name, shape, why),
+        }
+    }
+
     /// Values of an f16, bf16 or f32 tensor.
     pub(super) fn values(&self, name: &str, raw: &Raw) -> Result<(Format, Vec<f32>)> {
         match floats(raw) {
@@ -114,12 +124,20 @@ impl File {
             Dtype::F8_E5M2FNUZ => Format::E5m2Fnuz,
             Dtype::F8_E8M0 => Format::E8m0,
             Dtype::I8 => Format::Int8,
+            Dtype::F4 => Format::E2m1,
             _ => return None,
         })
     }
 
     /// Codes of `format`, one a byte, in the low bits. Errors: a dtype that cannot hold them, a code beyond the format's width.
+    /// The dtype F4 holds two e2m1 codes a byte, the first in the low nibble where `packing` does not say otherwise.
     pub(super) fn codes(&self, name: &str, raw: &Raw, format: Format, packing: Option<NibbleOrder>) -> Result<Vec<u8>> {
+        if raw.dtype == Dtype::F4 {
+            return match format {
+                Format::E2m1 => Ok(unpack4(&raw.bytes, packing.unwrap_or(NibbleOrder::LowFirst))),
+                _ => Err(self.bad_dtype(name, raw, &format!("dtype U8: codes of {format}; F4 holds e2m1"))),
+            };
+        }
         if let Some(order) = packing {
             if format.bits() != 4 {
                 let found = format!("format {format} with packing {}", order.name());
@@ -183,6 +201,26 @@ impl File {
         Ok((format, values.unwrap_or_else(|| raw.bytes.iter().map(|c| format.decode(u32::from(*c)) as f32).collect())))
     }
 
+    /// Zero points that are integers: of an integer dtype, or of a float dtype that holds integers. Errors: another dtype, a value
+    /// that is no integer or beyond 32 bits.
+    pub(super) fn whole_numbers(&self, name: &str, raw: &Raw) -> Result<Vec<i32>> {
+        let Some((_, values)) = floats(raw) else {
+            return self.integers(
+                name,
+                raw,
+                &[Dtype::I32, Dtype::I8, Dtype::U8, Dtype::I16, Dtype::I64, Dtype::F32, Dtype::F16, Dtype::BF16],
+            );
+        };
+        let whole = |x: &f32| {
+            // 2^31 is the first f32 beyond an i32; a NaN is no integer.
+            let inside = x.fract() == 0.0 && (-2_147_483_648.0..2_147_483_648.0).contains(x);
+            inside
+                .then_some(*x as i32)
+                .ok_or_else(|| self.bad_tensor(name, format!("value {x}"), "integers of 32 bits: `zero` is `integer`"))
+        };
+        values.iter().map(whole).collect()
+    }
+
     /// Integers of an integer dtype. Errors: another dtype, a value beyond 32 bits.
     pub(super) fn integers(&self, name: &str, raw: &Raw, dtypes: &[Dtype]) -> Result<Vec<i32>> {
         let b = &raw.bytes;
@@ -201,12 +239,15 @@ impl File {
         wide.into_iter().map(narrow).collect()
     }
 
-    /// A float tensor of one element.
-    pub(super) fn scalar(&self, name: &str) -> Result<Option<f32>> {
-        let Some(raw) = self.shaped(name, &[1], "one value")? else { return Ok(None) };
+    /// A float tensor of one element. Errors: another shape, a dtype that is not one of `formats`.
+    pub(super) fn scalar(&self, name: &str, formats: &[Format]) -> Result<Option<f32>> {
+        let Some(raw) = self.squeezed(name, &[1], "one value")? else { return Ok(None) };
         match floats(raw) {
-            Some((Format::F32, v)) => Ok(Some(v[0])),
-            _ => Err(self.bad_dtype(name, raw, "dtype F32")),
+            Some((f, v)) if formats.contains(&f) => Ok(Some(v[0])),
+            _ => {
+                let names = formats.iter().map(|f| f.name().to_uppercase()).collect::<Vec<_>>().join(", ");
+                Err(self.bad_dtype(name, raw, &format!("dtype {names}")))
+            }
         }
     }
 }

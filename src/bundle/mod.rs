@@ -11,6 +11,10 @@ pub mod assay;
 #[cfg(test)]
 mod assay_tests;
 pub mod case;
+pub(crate) mod cast;
+#[cfg(test)]
+mod cast_tests;
+mod exchange;
 pub mod file;
 mod formula;
 pub mod metadata;
@@ -96,6 +100,16 @@ impl Bundle {
         let named = |e: Error| in_file(file, e);
         let Operands { a, b, bias, gamma, beta, offs, out } = operands(file, &meta).map_err(named)?;
         let out = result(file, &meta, &out).map_err(named)?;
+        if let (Some((first, second)), Some(text)) = (&mut meta.recipe, file.metadata.get("recipe")) {
+            let (of_first, of_second) = text.split_once('+').unwrap_or((text, text));
+            let result = match &out.d {
+                Data::Quantized(q) => Some(q),
+                Data::High(_) => None,
+            };
+            let reads = matches!(meta.op, Op::Dequantize | Op::Gemm | Op::GroupedGemm | Op::GroupedGemmWgrad);
+            recipes::as_stored(of_first, first, if reads { a.any() } else { result });
+            recipes::as_stored(of_second, second, b.any());
+        }
         Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out })
     }
 
@@ -250,7 +264,7 @@ fn result_of(file: &File, spec: &Spec, op: Op, shape: &[usize]) -> Result<Out> {
             return Err(file.bad("no tensor `out` or `out.codes`".into(), "one of them: what the kernel wrote".into()));
         }
     };
-    let packed = spec.packing.is_some();
+    let packed = spec.packing.is_some() && raw.dtype != Dtype::F4;
     let mut want = shape.to_vec();
     if let (true, Some(last)) = (packed, want.last_mut()) {
         if !last.is_multiple_of(2) {
@@ -301,7 +315,7 @@ fn codes(file: &File, spec: &Spec, op: Op, name: &str, raw: &file::Raw, (rows, c
             format!("tensor: the FP8 output of op {}", op.name()),
         ));
     }
-    let scale = file.scalar("out.scale")?;
+    let scale = file.scalar("out.scale", &[Format::F32])?;
     if scale.is_some() && spec.granularity != Granularity::Tensor {
         return Err(file.bad_key(
             "out.granularity",
@@ -347,5 +361,10 @@ fn codes(file: &File, spec: &Spec, op: Op, name: &str, raw: &file::Raw, (rows, c
         }
         Some(t) => Some(file.codes("out.transpose", t, format, None)?),
     };
-    Ok(Out { d: Data::Quantized(q), scale, amax: file.scalar("out.amax")?, transpose })
+    Ok(Out {
+        d: Data::Quantized(q),
+        scale,
+        amax: file.scalar("out.amax", &[Format::F32, Format::F16, Format::Bf16])?,
+        transpose,
+    })
 }

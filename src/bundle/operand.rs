@@ -48,6 +48,14 @@ impl Side {
             (None, None) => None,
         }
     }
+    /// The codes, or those of the first group: format and granularity are the same in all.
+    pub fn any(&self) -> Option<&QTensor> {
+        match &self.codes {
+            Some(Codes::Whole(q)) => Some(q),
+            Some(Codes::Groups(g)) => g.first(),
+            None => None,
+        }
+    }
     /// The codes where they are one tensor.
     pub fn whole(&self) -> Option<&QTensor> {
         match &self.codes {
@@ -73,7 +81,8 @@ fn dims(file: &File, name: &str, raw: &Raw, layout: Layout, packed: bool) -> Res
         (Layout::Plain | Layout::Columns(_), [rows, cols]) => (*rows, *cols),
         _ => return Err(bad()),
     };
-    let cols = if packed { 2 * cols } else { cols };
+    // The shape of an F4 tensor counts codes, not bytes.
+    let cols = if packed && raw.dtype != Dtype::F4 { 2 * cols } else { cols };
     if let Layout::Columns(offs) = layout {
         check_offs(Some(offs), cols)?;
     }
@@ -179,7 +188,7 @@ pub fn quantized(
         "{granularity} of {rows}×{cols}{}",
         if matches!(layout, Layout::Plain) { "" } else { ", a leading axis of groups" }
     );
-    let Some(scales) = file.shaped(&scale_name, &scale_shape, &why)? else {
+    let Some(scales) = file.squeezed(&scale_name, &scale_shape, &why)? else {
         return Err(file.bad(
             format!("no tensor `{scale_name}`"),
             format!("one of shape {scale_shape:?}: what `{name}` are multiplied by"),
@@ -187,7 +196,7 @@ pub fn quantized(
     };
     let (scale_format, scale_inv) = file.scales(&scale_name, scales, spec.scale_format)?;
     let zero_name = format!("{x}.zero_point");
-    let zero = match (spec.zero, file.shaped(&zero_name, &scale_shape, "as scale_inv")?) {
+    let zero = match (spec.zero, file.squeezed(&zero_name, &scale_shape, "as scale_inv")?) {
         (ZeroKind::None, None) => Zero::None,
         (ZeroKind::None, Some(_)) => {
             return Err(
@@ -199,12 +208,10 @@ pub fn quantized(
                 file.bad(format!("no tensor `{zero_name}`"), format!("one of shape {scale_shape:?}: `{x}.zero` says so"))
             );
         }
-        (ZeroKind::Integer, Some(z)) => {
-            Zero::Integer(file.integers(&zero_name, z, &[Dtype::I32, Dtype::I8, Dtype::U8, Dtype::I16, Dtype::I64])?)
-        }
+        (ZeroKind::Integer, Some(z)) => Zero::Integer(file.whole_numbers(&zero_name, z)?),
         (ZeroKind::Additive, Some(z)) => Zero::Additive { zero: file.scales(&zero_name, z, None)?.1, mid: 0 },
     };
-    let global_scale_inv = file.scalar(&format!("{x}.global_scale_inv"))?;
+    let global_scale_inv = file.scalar(&format!("{x}.global_scale_inv"), &[Format::F32, Format::F16, Format::Bf16])?;
     let parts = QTensorParts { format, rows, cols, codes, granularity: tiles, scale_format, scale_inv, zero, global_scale_inv };
     match layout {
         Layout::Columns(offs) => by_columns(parts, offs).map(Codes::Groups),

@@ -1,7 +1,7 @@
 //! The operands of a bundle against the recipe it names.
 
 use super::Bundle;
-use super::assay::{given_scales, is_product};
+use super::assay::given_scales;
 use super::operand::{Codes, Side};
 use crate::assay::Built;
 use crate::assay::evidence;
@@ -12,7 +12,7 @@ use crate::kernel::{Backend, cpu, find};
 use crate::op::{Defined, Op, Params};
 use crate::quant::QTensorParts;
 use crate::recipe::{Recipe, check};
-use crate::{Granularity, QTensor, Result, Tensor, Zero};
+use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
 
 /// An operand that is not what its recipe makes.
 pub struct Wrong {
@@ -28,7 +28,7 @@ pub struct Wrong {
 /// values are not in the bundle cannot be checked.
 pub fn operands(bundle: &Bundle) -> Result<Vec<Wrong>> {
     let Some((a, b)) = &bundle.meta.recipe else { return Ok(Vec::new()) };
-    if !is_product(bundle.meta.op) && bundle.meta.op != Op::Dequantize {
+    if !bundle.meta.op.is_product() && bundle.meta.op != Op::Dequantize {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
@@ -46,16 +46,32 @@ pub fn operands(bundle: &Bundle) -> Result<Vec<Wrong>> {
     Ok(found)
 }
 
+/// A recipe whose text leaves its format or its group open has those of the codes that are stored, where it can.
+pub(super) fn as_stored(text: &str, recipe: &mut Option<Recipe>, q: Option<&QTensor>) {
+    let (Some(recipe), Some(q)) = (recipe, q) else { return };
+    let Ok(spec) = recipe.spec() else { return };
+    let mut parts = text.split(':').skip(1);
+    if !parts.clone().any(|p| p.parse::<Format>().is_ok()) && spec.formats.contains(&q.format()) {
+        recipe.format = q.format();
+    }
+    if spec.free_group && !parts.any(|p| p.starts_with('g')) {
+        match q.granularity() {
+            Granularity::Group(g) => recipe.group = Some(g),
+            Granularity::Row => recipe.group = None,
+            _ => {}
+        }
+    }
+}
+
 /// What explains an operand that is wrong, as the result of a cast by its recipe.
 pub fn diagnose(wrong: &Wrong) -> Result<Option<Diagnosis>> {
     let Wrong { operand, recipe, x, q, .. } = wrong;
-    let operands = Operands { a: vec![Operand::High(x.clone())], b: None, bias: None, gamma: None, beta: None, offs: None };
+    let operands = Operands::of(Operand::High(x.clone()), None);
     let out = OutSpec::Recipe(recipe.clone());
     let job = Job { op: Op::Cast, params: Params::default(), operands, out, accumulator: None };
-    let part = Part { d: Data::Quantized(about(q, middle(recipe))?), transpose: None, amax: None };
-    let output = Output { parts: vec![part], dbias: None, mean: None, rsigma: None };
+    let output = Output::of(Part::plain(Data::Quantized(about(q, middle(recipe))?)));
     let exact = vec![Defined::plain(x.to_f64())];
-    let built = Built { job, exact: exact.clone(), ideal: exact, quantized: Vec::new(), source: None };
+    let built = Built { exact: exact.clone(), ..Built::of(job, exact) };
     // Another granularity than the recipe's cannot be compared element by element.
     let Ok(model) = find(cpu::KERNELS, &built.job, Backend::Cpu)?.run(&built.job) else { return Ok(None) };
     let Ok(judged) = evidence::judge(&built, Backend::External, &output, Some(&model)) else { return Ok(None) };

@@ -69,6 +69,7 @@ pub fn run(args: Args) -> Result<u8> {
 
 fn judge(path: &Path) -> crate::Result<(Bundle, assay::Answer)> {
     let bundle = Bundle::read(path)?;
-    let found = assay::assay(&bundle)?;
+    let mut found = assay::assay(&bundle)?;
+    crate::scenario::audited::beside(&bundle, &mut found);
     Ok((bundle, found))
 }

@@ -5,11 +5,12 @@ use super::{print, status};
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// Measure the GPU kernels beside a copy and cuBLASLt; or the codecs, or the device models on the CPU.
+/// Measure the GPU kernels beside a copy and cuBLASLt; or the codecs, the device models, or the judge on the CPU.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  qassay bench                          every GPU kernel, ours and cuBLASLt, into reports/bench-<n>/\n  \
-qassay bench --filter 'fp8 gemm'      some of them\n  qassay bench codec                    no GPU needed"
+qassay bench --filter 'fp8 gemm'      some of them\n  qassay bench codec                    no GPU needed\n  \
+qassay bench judge                    what judging costs here"
 )]
 pub struct Args {
     /// Without it: the GPU's kernels.
@@ -29,12 +30,20 @@ pub struct Args {
 enum What {
     /// Bulk encode and decode of every format, one core.
     Codec,
+    /// What judging costs on the CPU, by op: elements and products a second, bytes an element.
+    Judge,
     /// Device models in bulk, beside their definition: on all cores, or on a GPU beside what its tensor cores return.
     Model,
 }
 
 pub fn run(args: Args) -> Result<u8> {
     match args.what {
+        Some(What::Judge) => {
+            let rows = crate::sweep::bench::bench_judge(&args.filter, &|row| {
+                eprintln!("{:<24} {:>16} {:>8.3} s", row.name, row.shape, row.judge() + row.kernel);
+            })?;
+            print(&crate::sweep::bench::table(&rows));
+        }
         Some(What::Codec) => print(&crate::format::bench::table(&crate::format::bench::bench_codec()?)),
         #[cfg(feature = "cuda")]
         Some(What::Model) if args.backend.iter().any(|b| matches!(b, Who::Cuda)) => {

@@ -75,7 +75,7 @@ mod user {
     use crate::external::user::UserKernel;
     use crate::kernel::Kernel;
     use crate::kernel::cuda::launch::gpu;
-    use crate::op::{OPS, Op};
+    use crate::op::OPS;
     use anyhow::{Result, bail};
     use std::path::PathBuf;
 
@@ -102,8 +102,8 @@ mod user {
         /// GPU, said after what can be known without.
         pub fn choose(&self) -> Result<Option<(Kernels, String)>> {
             let (Some(path), Some(entry), Some(op)) = (&self.kernel, &self.entry, &self.op) else { return Ok(None) };
-            let Some(op) = OPS.iter().map(|o| o.0).find(|o| o.name() == op) else {
-                bail!("--op: found {op}, expected one of {}", OPS.iter().map(|o| Op::name(o.0)).collect::<Vec<_>>().join(", "));
+            let Some(op) = OPS.iter().map(|o| o.op).find(|o| o.name() == op) else {
+                bail!("--op: found {op}, expected one of {}", OPS.iter().map(|o| o.name).collect::<Vec<_>>().join(", "));
             };
             let kernel = UserKernel::new(path, entry, op, self.signature.clone())?;
             let gpu = match gpu() {

@@ -80,7 +80,7 @@ fn table(what: What) -> Result<Table> {
                 })
                 .collect(),
         ),
-        What::Ops => (vec!["name", "what"], crate::op::OPS.iter().map(|(_, n, h)| vec![s(n), s(h)]).collect()),
+        What::Ops => (vec!["name", "what"], crate::op::OPS.iter().map(|o| vec![s(&o.name), s(&o.help)]).collect()),
         What::Kernels => (
             vec!["name", "ops", "what", "source"],
             crate::kernel::cpu::KERNELS

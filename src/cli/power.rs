@@ -37,6 +37,10 @@ pub struct Args {
     /// Judge this many clean cases over fresh seeds instead, and count the alarms.
     #[arg(long, value_name = "N")]
     clean: Option<usize>,
+    /// Draw this many questions from the grammar of faults instead (effect, region, parameters, formats, shapes), replay each in plain loops,
+    /// and count what is caught and, with --diagnose, named; every fourth has two faults at once.
+    #[arg(long, value_name = "N")]
+    grammar: Option<usize>,
     /// The folder for power.csv, summary.md and the figures.
     #[arg(long, value_name = "DIR", default_value = "reports/power")]
     out: PathBuf,
@@ -46,6 +50,9 @@ pub fn run(args: Args) -> Result<u8> {
     let selection = |seed| Selection { sweeps: args.sweep.clone(), filter: args.filter.clone(), seed, ..Selection::default() };
     if let Some(n) = args.clean {
         return clean(n, args.seed, &selection);
+    }
+    if let Some(n) = args.grammar {
+        return grammar(n, args.seed, &args.out);
     }
     let sweeps = selection(args.seed).load()?;
     let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).filter(|c| c.skip.is_none()).collect();
@@ -81,6 +88,52 @@ pub fn run(args: Args) -> Result<u8> {
     let text = summary(&tallies, cases.len(), blind, started.elapsed().as_secs_f64());
     write(&args.out, &tallies, &notes.into_inner().expect("no panic while held"), &text, args.diagnose)?;
     print(&format!("{text}\nreport: {}\n", args.out.join("summary.md").display()));
+    Ok(status::PASSED)
+}
+
+/// Questions of the grammar, and what came of them.
+fn grammar(n: usize, seed: u64, out: &std::path::Path) -> Result<u8> {
+    use crate::fault::grammar::{Score, ask, draw::question};
+    let asked: Vec<(u64, bool, String, Score)> = (0..n as u64)
+        .into_par_iter()
+        .map(|number| {
+            let two = number % 4 == 3;
+            let q = question(seed, number, two)?;
+            let words = format!("{:?} in rows {:?}, columns {:?}", q.effects, q.region.rows, q.region.cols);
+            Ok((number, two, words, ask(&q)?))
+        })
+        .collect::<crate::Result<_>>()?;
+    let mut text = format!("{} alarms in {n} right results\n", asked.iter().filter(|a| a.3.alarm).count());
+    for two in [false, true] {
+        let all: Vec<&Score> = asked.iter().filter(|a| a.1 == two && a.3.changed).map(|a| &a.3).collect();
+        let count = |f: &dyn Fn(&Score) -> bool| percent(all.iter().filter(|s| f(s)).count(), all.len());
+        let drawn = asked.iter().filter(|a| a.1 == two).count();
+        let mut seconds: Vec<f64> = all.iter().map(|s| s.seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        let _ = writeln!(
+            text,
+            "{}: {drawn} drawn, {} change the result by more than its bound; named {}; with every number {}; wrong {}; unknown {}; \
+             seconds: median {:.2}, most {:.2}",
+            if two { "two faults at once" } else { "one fault" },
+            all.len(),
+            count(&|s| s.named),
+            count(&|s| s.numbers),
+            count(&|s| s.wrong),
+            count(&|s| s.unknown),
+            seconds.get(seconds.len() / 2).copied().unwrap_or(0.0),
+            seconds.last().copied().unwrap_or(0.0),
+        );
+    }
+    std::fs::create_dir_all(out).with_context(|| format!("{}: cannot be made", out.display()))?;
+    let mut csv = csv::Writer::from_path(out.join("grammar.csv"))?;
+    csv.write_record(["number", "question", "changed", "named", "numbers", "wrong", "unknown", "seconds", "answer"])?;
+    for (number, _, words, s) in &asked {
+        let bits = [s.changed, s.named, s.numbers, s.wrong, s.unknown].map(|b| u8::from(b).to_string());
+        let fields = [number.to_string(), words.clone()].into_iter().chain(bits);
+        csv.write_record(fields.chain([format!("{:.3}", s.seconds), s.line.clone()]))?;
+    }
+    csv.flush()?;
+    print(&format!("{text}answers: {}\n", out.join("grammar.csv").display()));
     Ok(status::PASSED)
 }
 

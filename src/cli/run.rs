@@ -68,6 +68,9 @@ pub struct Args {
     /// A case that needs more address space (800M, 4G) is an error: each process may have this much. CPU only.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
+    /// Hold every element of a large product to its definition, not only drawn rows and columns. CPU only
+    #[arg(long)]
+    definitions: bool,
     /// Run on these GPUs, as `qassay devices` numbers them.
     #[arg(long, value_name = "I,J,…", value_delimiter = ',')]
     devices: Vec<usize>,
@@ -132,6 +135,7 @@ impl Args {
         let mut arguments = vec!["worker".to_string(), format!("--seed={}", self.seed)];
         arguments.extend(chosen);
         arguments.extend(self.memory.map(|bytes| format!("--memory={bytes}")));
+        arguments.extend(self.definitions.then(|| "--definitions".to_string()));
         arguments.push("--".into());
         arguments.extend(self.sweep.iter().cloned());
         // Numbers count the GPUs that are visible here.
@@ -172,6 +176,9 @@ const GPU_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub fn run(args: Args) -> Result<u8> {
     args.check_devices()?;
+    if args.definitions {
+        crate::kernel::cpu::drawn::by_definition_alone();
+    }
     let external = args.external.choose(args.timeout)?;
     let (backend, kernels, device) = match &external {
         Some(e) => (Chosen::BACKEND, e.kernels, e.device.clone()),

@@ -180,7 +180,8 @@ fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>) -> Result<Value> {
         None => crate::fault::DIAGNOSIS,
         Some(s) => Duration::try_from_secs_f64(s).context("seconds")?,
     };
-    let found = assay::assay_within(&bundle, time)?;
+    let mut found = assay::assay_within(&bundle, time)?;
+    crate::scenario::audited::beside(&bundle, &mut found);
     let mut value = answer::json(&bundle, &found);
     value["suspect"] = (found.verdict == Verdict::Suspect).into();
     value["text"] = answer::text(&bundle, &found).into();
@@ -194,7 +195,8 @@ fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>) -> Result<Value> {
 
 fn page(label: &Path, bytes: &[u8]) -> Result<String> {
     let bundle = Bundle::parse(label, bytes)?;
-    let found = assay::assay(&bundle)?;
+    let mut found = assay::assay(&bundle)?;
+    crate::scenario::audited::beside(&bundle, &mut found);
     let locations: Vec<_> = found.diagnosis.iter().map(|d| (label.display().to_string(), d.location.clone())).collect();
     let map = answer::map(&bundle, &found)?;
     let provenance = format!("qassay {}\n", env!("CARGO_PKG_VERSION"));

@@ -20,10 +20,15 @@ pub struct Args {
     /// Bytes of address space.
     #[arg(long)]
     memory: Option<u64>,
+    #[arg(long)]
+    definitions: bool,
 }
 
 pub fn run(args: Args) -> Result<u8> {
     worker::confine(args.memory)?;
+    if args.definitions {
+        crate::kernel::cpu::drawn::by_definition_alone();
+    }
     #[cfg(feature = "cuda")]
     let (backend, kernels, device) = match args.kernel.choose()? {
         Some(chosen) => (crate::kernel::Backend::External, chosen.0, chosen.1),

@@ -1,7 +1,9 @@
 //! What an error is summarised by: one registry, one struct, one function.
 
 use super::OutFormat;
+use super::quantile::{Sample, quantiles};
 use crate::{Error, Result};
+use rayon::prelude::*;
 
 /// Which way a metric gets worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,45 +101,16 @@ impl ErrorStats {
                 (format!("{} actual values", actual.len()), format!("{} as in the reference", reference.len()));
             return Err(Error::shape("error statistics", found, expected));
         }
-        let (mut relative, mut ulps) = (Vec::with_capacity(actual.len()), Vec::with_capacity(actual.len()));
-        let (mut finite, mut mismatches, mut saturated, mut flushed) = (0, 0, 0, 0);
-        let (mut max_abs, mut worst, mut first_mismatch) = (0.0, None, None);
-        for (index, (&r, &a)) in reference.iter().zip(actual).enumerate() {
-            saturated += usize::from(out.is_saturated(index, a));
-            if !(r.is_finite() && a.is_finite()) {
-                if !(r == a || (r.is_nan() && a.is_nan())) {
-                    mismatches += 1;
-                    first_mismatch = first_mismatch.or(Some(index));
-                }
-                continue;
-            }
-            finite += 1;
-            let e = (a - r).abs();
-            flushed += usize::from(a == 0.0 && r != 0.0);
-            if e > max_abs {
-                (max_abs, worst) = (e, Some(index));
-            }
-            if r != 0.0 || a != 0.0 {
-                relative.push(e / r.abs());
-            }
-            // e / spacing; an unusable spacing (scale_inv 0, NaN) leaves only "equal" and "not equal".
-            let ulp = e / out.spacing(index, r);
-            ulps.push(if e == 0.0 {
-                0.0
-            } else if ulp.is_nan() {
-                f64::INFINITY
-            } else {
-                ulp
-            });
-        }
+        let pairs = Pairs { reference, actual, out };
+        let Counts { finite, mismatches, first_mismatch, saturated, flushed, max_abs, worst, relative } = pairs.counts();
         let s = tree_sum(reference.len(), &|i| Sums::of(reference[i], actual[i]));
         let n = finite as f64;
         let per_element = |sum: f64| if finite == 0 { 0.0 } else { sum / n };
         let mean_signed = per_element(s.signed);
         let spread = tree_sum(reference.len(), &|i| Sums::of_deviation(reference[i], actual[i], mean_signed)).square;
         let standard_error = (spread / (n - 1.0) / n).sqrt();
-        let [p50_rel, p99_rel, p999_rel, max_rel] = quantiles(&mut relative);
-        let [p50_ulp, p99_ulp, p999_ulp, max_ulp] = quantiles(&mut ulps);
+        let [p50_rel, p99_rel, p999_rel, max_rel] = quantiles(&Relative(&pairs), relative);
+        let [p50_ulp, p99_ulp, p999_ulp, max_ulp] = quantiles(&Ulps(&pairs), finite);
         Ok(Self {
             count: actual.len(),
             finite,
@@ -167,6 +140,116 @@ impl ErrorStats {
             flushed,
             worst: first_mismatch.or(worst),
         })
+    }
+}
+
+/// What is compared, in bands that are gone through apart.
+struct Pairs<'a> {
+    reference: &'a [f64],
+    actual: &'a [f64],
+    out: &'a OutFormat,
+}
+
+/// Elements of a band.
+const BAND: usize = 1 << 14;
+
+/// Counts and extremes of the pairs of some consecutive bands.
+#[derive(Default)]
+struct Counts {
+    finite: usize,
+    mismatches: usize,
+    first_mismatch: Option<usize>,
+    saturated: usize,
+    flushed: usize,
+    max_abs: f64,
+    worst: Option<usize>,
+    /// Pairs that have a relative error.
+    relative: usize,
+}
+
+impl Counts {
+    /// Of both; `self` comes first.
+    fn then(self, later: Self) -> Self {
+        let larger = later.max_abs > self.max_abs;
+        Self {
+            finite: self.finite + later.finite,
+            mismatches: self.mismatches + later.mismatches,
+            first_mismatch: self.first_mismatch.or(later.first_mismatch),
+            saturated: self.saturated + later.saturated,
+            flushed: self.flushed + later.flushed,
+            max_abs: if larger { later.max_abs } else { self.max_abs },
+            worst: if larger { later.worst } else { self.worst },
+            relative: self.relative + later.relative,
+        }
+    }
+}
+
+impl Pairs<'_> {
+    /// Indices and values of a band.
+    fn band(&self, band: usize) -> impl Iterator<Item = (usize, f64, f64)> {
+        let range = band * BAND..self.reference.len().min((band + 1) * BAND);
+        let pairs = self.reference[range.clone()].iter().zip(&self.actual[range.clone()]);
+        range.zip(pairs).map(|(i, (r, a))| (i, *r, *a))
+    }
+    fn bands(&self) -> usize {
+        self.reference.len().div_ceil(BAND)
+    }
+    fn finite(&self, band: usize) -> impl Iterator<Item = (usize, f64, f64)> {
+        self.band(band).filter(|(_, r, a)| r.is_finite() && a.is_finite())
+    }
+    fn counts(&self) -> Counts {
+        let of = |band: usize| {
+            let mut c = Counts::default();
+            for (index, r, a) in self.band(band) {
+                c.saturated += usize::from(self.out.is_saturated(index, a));
+                if !(r.is_finite() && a.is_finite()) {
+                    if !(r == a || (r.is_nan() && a.is_nan())) {
+                        c.mismatches += 1;
+                        c.first_mismatch = c.first_mismatch.or(Some(index));
+                    }
+                    continue;
+                }
+                c.finite += 1;
+                let e = (a - r).abs();
+                c.flushed += usize::from(a == 0.0 && r != 0.0);
+                if e > c.max_abs {
+                    (c.max_abs, c.worst) = (e, Some(index));
+                }
+                c.relative += usize::from(r != 0.0 || a != 0.0);
+            }
+            c
+        };
+        (0..self.bands()).into_par_iter().map(of).reduce(Counts::default, Counts::then)
+    }
+}
+
+/// |e| / |reference|, pairs of zeros left out.
+struct Relative<'a, 'b>(&'a Pairs<'b>);
+
+impl Sample for Relative<'_, '_> {
+    fn bands(&self) -> usize {
+        self.0.bands()
+    }
+    fn visit(&self, band: usize, mut see: impl FnMut(f64)) {
+        for (_, r, a) in self.0.finite(band).filter(|(_, r, a)| *r != 0.0 || *a != 0.0) {
+            see((a - r).abs() / r.abs());
+        }
+    }
+}
+
+/// |e| in spacings of the output; an unusable spacing (scale_inv 0, NaN) leaves only "equal" and "not equal".
+struct Ulps<'a, 'b>(&'a Pairs<'b>);
+
+impl Sample for Ulps<'_, '_> {
+    fn bands(&self) -> usize {
+        self.0.bands()
+    }
+    fn visit(&self, band: usize, mut see: impl FnMut(f64)) {
+        for (index, r, a) in self.0.finite(band) {
+            let e = (a - r).abs();
+            let ulp = if e == 0.0 { 0.0 } else { e / self.0.out.spacing(index, r) };
+            see(if ulp.is_nan() { f64::INFINITY } else { ulp });
+        }
     }
 }
 
@@ -210,8 +293,8 @@ impl Sums {
 
 /// Σ over a fixed binary tree with leaves of 256 terms in order; the halves of a large node may run on two threads.
 /// Its rounding error grows with log2(n): Higham, *Accuracy and Stability of Numerical Algorithms*, §4.2.
-pub(super) fn tree_sum(n: usize, term: &(dyn Fn(usize) -> Sums + Sync)) -> Sums {
-    fn node(low: usize, high: usize, term: &(dyn Fn(usize) -> Sums + Sync)) -> Sums {
+pub(super) fn tree_sum(n: usize, term: &(impl Fn(usize) -> Sums + Sync)) -> Sums {
+    fn node(low: usize, high: usize, term: &(impl Fn(usize) -> Sums + Sync)) -> Sums {
         if high - low <= 256 {
             return (low..high).fold(Sums::default(), |s, i| s.plus(term(i)));
         }
@@ -224,20 +307,6 @@ pub(super) fn tree_sum(n: usize, term: &(dyn Fn(usize) -> Sums + Sync)) -> Sums 
         left.plus(right)
     }
     node(0, n, term)
-}
-
-/// Nearest-rank quantiles 0.5, 0.99, 0.999 and the maximum; zeros for an empty sample.
-fn quantiles(sample: &mut [f64]) -> [f64; 4] {
-    let mut result = [0.0; 4];
-    let mut from = 0;
-    for (per_mille, slot) in [500, 990, 999, 1000].into_iter().zip(&mut result) {
-        let Some(last) = (sample.len() * per_mille).div_ceil(1000).checked_sub(1) else { break };
-        // What a previous selection left below its rank is not larger: search only above it.
-        let (_, found, _) = sample[from..].select_nth_unstable_by(last - from, f64::total_cmp);
-        *slot = *found;
-        from = last;
-    }
-    result
 }
 
 #[cfg(test)]
@@ -286,20 +355,6 @@ mod tests {
         );
         assert_eq!(stats(&[], &[]).count, 0);
         assert!(ErrorStats::between(&[1.0], &[], &OutFormat::high(Format::F32)).is_err());
-    }
-
-    #[test]
-    fn quantiles_are_nearest_rank() {
-        // A permutation of 1..=2000 (1999 is odd and coprime to 2000 → multiply-mod walks all).
-        let mut v: Vec<f64> = (0..2000u32).map(|i| f64::from(i * 1999 % 2000 + 1)).collect();
-        let sorted = {
-            let mut s = v.clone();
-            s.sort_by(f64::total_cmp);
-            s
-        };
-        assert_eq!(sorted[0], 1.0);
-        assert_eq!(quantiles(&mut v), [1000.0, 1980.0, 1998.0, 2000.0]);
-        assert_eq!(quantiles(&mut [7.0]), [7.0; 4]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod power;
 #[cfg(test)]
 mod power_tests;
 pub mod probable;
+mod quantile;
 mod side;
 mod verdict;
 

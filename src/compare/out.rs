@@ -1,6 +1,7 @@
 //! How the elements of a result are stored: the grid of values, its spacing, its rounding.
 
-use crate::format::{Format, Overflow, Rounding};
+use crate::format::grid::ValueGrid;
+use crate::format::{Format, Overflow};
 use crate::quant::{QTensor, Zero};
 
 /// The storage of a result, as errors are measured in it and as values are rounded into it.
@@ -10,8 +11,7 @@ use crate::quant::{QTensor, Zero};
 /// their row-major index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutFormat {
-    format: Format,
-    overflow: Overflow,
+    values: ValueGrid,
     /// None: unit 1, scale 1, mid and zero 0.
     grid: Option<Grid>,
 }
@@ -24,7 +24,7 @@ struct Grid {
     tile: (usize, usize),
     grid_cols: usize,
     /// What a value is multiplied by (in f32) before encoding; one a tile.
-    scale: Vec<f32>,
+    scale: Vec<f64>,
     /// scale_inv · global_scale_inv; one a tile.
     unit: Vec<f64>,
     /// The integer zero point; one a tile, or empty.
@@ -36,7 +36,7 @@ struct Grid {
 impl OutFormat {
     /// Stored as it is, in f16, bf16, f32 (or any other format) with its own overflow (Inf or NaN).
     pub fn high(format: Format) -> Self {
-        Self { format, overflow: Overflow::Native, grid: None }
+        Self { values: ValueGrid::new(format, Overflow::Native), grid: None }
     }
 
     /// `q = Q(RN32(v · scale))`, saturating, read as `decode(q) · scale_inv`: one scale for the whole tensor.
@@ -46,19 +46,25 @@ impl OutFormat {
             cols: usize::MAX,
             tile: whole,
             grid_cols: 1,
-            scale: vec![scale],
+            scale: vec![f64::from(scale)],
             unit: vec![f64::from(scale_inv)],
             mid: Vec::new(),
             zero: Vec::new(),
         };
-        Self { format, overflow: Overflow::Saturate, grid: Some(grid) }
+        Self { values: ValueGrid::new(format, Overflow::Saturate), grid: Some(grid) }
     }
 
-    /// The storage of `q`, with the quantization scales that made it; without them, RN32(1/scale_inv) is taken.
+    /// The storage of `q`, with the quantization scales that made it; without them, RN32(1/scale_inv) is taken, or 1/scale_inv itself
+    /// where scale_inv is a subnormal number whose inverse is beyond f32: no kernel multiplies by Inf there.
     pub fn quantized(q: &QTensor, scale: Option<&[f32]>) -> Self {
         let global = q.global_scale_inv().map_or(1.0, f64::from);
         let unit: Vec<f64> = q.scale_inv().iter().map(|s| f64::from(*s) * global).collect();
-        let scale = scale.map_or_else(|| unit.iter().map(|u| (1.0 / u) as f32).collect(), <[f32]>::to_vec);
+        let inverse = |u: &f64| match f64::from((1.0 / u) as f32) {
+            s if s.is_infinite() && *u != 0.0 => 1.0 / u,
+            s => s,
+        };
+        let given = |s: &[f32]| s.iter().map(|s| f64::from(*s)).collect();
+        let scale = scale.map_or_else(|| unit.iter().map(inverse).collect(), given);
         let (mid, zero) = match q.zero() {
             Zero::None => (Vec::new(), Vec::new()),
             Zero::Integer(z) => (z.iter().map(|z| f64::from(*z)).collect(), Vec::new()),
@@ -73,11 +79,11 @@ impl OutFormat {
             mid,
             zero,
         };
-        Self { format: q.format(), overflow: Overflow::Saturate, grid: Some(grid) }
+        Self { values: ValueGrid::new(q.format(), Overflow::Saturate), grid: Some(grid) }
     }
 
     pub fn format(&self) -> Format {
-        self.format
+        self.values.format()
     }
 
     /// Whether the output is codes with scales.
@@ -87,6 +93,9 @@ impl OutFormat {
 
     fn tile(&self, index: usize) -> Option<(&Grid, usize)> {
         let grid = self.grid.as_ref()?;
+        if grid.unit.len() == 1 {
+            return Some((grid, 0));
+        }
         let (i, j) = (index / grid.cols, index % grid.cols);
         Some((grid, (i / grid.tile.0) * grid.grid_cols + j / grid.tile.1))
     }
@@ -97,7 +106,7 @@ impl OutFormat {
             None => (1.0, 1.0, 0.0, 0.0),
             Some((g, t)) => {
                 let of = |v: &[f64]| v.get(t).copied().unwrap_or(0.0);
-                (f64::from(g.scale[t]), g.unit[t], of(&g.mid), of(&g.zero))
+                (g.scale[t], g.unit[t], of(&g.mid), of(&g.zero))
             }
         }
     }
@@ -105,16 +114,16 @@ impl OutFormat {
     /// The distance between neighbouring values of the grid at `x`: `Format::ulp(x / unit) · |unit|`.
     pub fn spacing(&self, index: usize, x: f64) -> f64 {
         let (_, unit, ..) = self.affine(index);
-        self.format.ulp(x / unit) * unit.abs()
+        self.values.ulp(x / unit) * unit.abs()
     }
 
     /// Smallest and largest finite value of an element, where overflow saturates; (−∞, ∞) where it does not.
     pub fn range(&self, index: usize) -> (f64, f64) {
-        if self.overflow == Overflow::Native {
+        if self.values.overflow() == Overflow::Native {
             return (f64::NEG_INFINITY, f64::INFINITY);
         }
         let (_, unit, mid, zero) = self.affine(index);
-        ((self.format.min_finite() - mid) * unit + zero, (self.format.max_finite() - mid) * unit + zero)
+        ((self.values.min() - mid) * unit + zero, (self.values.max() - mid) * unit + zero)
     }
 
     /// Whether `value` lies at an end of the format's range, or beyond it (Inf).
@@ -122,8 +131,8 @@ impl OutFormat {
         let (_, unit, mid, zero) = self.affine(index);
         let code = (value - zero) / unit + mid;
         // Half a step of tolerance: value / unit is rounded.
-        let slack = 0.25 * self.format.ulp(self.format.max_finite());
-        code >= self.format.max_finite() - slack || code <= self.format.min_finite() + slack.min(0.25)
+        let slack = 0.25 * self.values.ulp(self.values.max());
+        code >= self.values.max() - slack || code <= self.values.min() + slack.min(0.25)
     }
 
     /// `x` rounded into the storage and read back. High precision: `RN(x)`. Quantized: `decode(Q(RN32(x·scale)))·unit`,
@@ -132,8 +141,7 @@ impl OutFormat {
     pub fn round(&self, index: usize, x: f64) -> f64 {
         let (scale, unit, mid, zero) = self.affine(index);
         let y = if self.grid.is_some() { f64::from(((x - zero) * scale) as f32) } else { x };
-        let code = self.format.encode(if mid == 0.0 { y } else { y + mid }, Rounding::NearestEven, self.overflow);
-        (self.format.decode(code) - mid) * unit + zero
+        (self.values.nearest(if mid == 0.0 { y } else { y + mid }) - mid) * unit + zero
     }
 
     /// The open interval of reals that round to `value`, a value of the grid: the half-way points to its neighbours, ±∞
@@ -151,14 +159,14 @@ impl OutFormat {
 
     /// Distance from `code` to the next value above it; infinite at the top when overflow saturates.
     fn gap(&self, code: f64) -> f64 {
-        let f = self.format;
-        if code >= f.max_finite() && (self.overflow == Overflow::Saturate || f.is_integer()) {
+        let (v, f) = (&self.values, self.values.format());
+        if code >= v.max() && (v.overflow() == Overflow::Saturate || f.is_integer()) {
             return f64::INFINITY;
         }
-        let ulp = f.ulp(code);
+        let ulp = v.ulp(code);
         // Below a power of two the neighbours toward zero are half as far apart.
         let halved =
-            code < 0.0 && !f.is_integer() && ulp > f.ulp(0.0) && code.abs() / ulp == (2f64).powi(f.spec().mantissa as i32);
+            code < 0.0 && !f.is_integer() && ulp > v.ulp(0.0) && code.abs() / ulp == f64::from(1u32 << f.spec().mantissa);
         if halved { 0.5 * ulp } else { ulp }
     }
 }

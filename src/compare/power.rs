@@ -153,35 +153,113 @@ impl Element {
     }
 }
 
+/// What all elements together show.
+struct Seen {
+    /// The smallest gain seen anywhere, and in each row and column; none in a line of zeros, which no gain changes.
+    gain: f64,
+    rows: Vec<Option<f64>>,
+    columns: Vec<Option<f64>>,
+    /// Elements that can hide a flip, and whether an output of zeros fails.
+    hidden: usize,
+    zeros_caught: bool,
+    /// Squares of what is needed and of the ideal, where a bound can judge.
+    needed: f64,
+    energy: f64,
+}
+
+/// Some consecutive rows.
+struct Band {
+    gain: f64,
+    rows: Vec<Option<f64>>,
+    columns: Vec<Option<f64>>,
+    hidden: usize,
+    zeros_caught: bool,
+    /// `needed²` and `ideal²` of the elements that a bound can judge, in order.
+    squares: Vec<(f64, f64)>,
+}
+
+/// Elements whose squares are kept at a time.
+const AT_A_TIME: usize = 1 << 20;
+/// Elements of a band.
+const BAND: usize = 1 << 14;
+
+fn smaller(slot: &mut Option<f64>, gain: f64) {
+    *slot = Some(slot.map_or(gain, |g| g.min(gain)));
+}
+
+impl Band {
+    fn of(input: &PowerInput, rows: std::ops::Range<usize>, cols: usize) -> Self {
+        let mut band = Band {
+            gain: f64::INFINITY,
+            rows: vec![None; rows.len()],
+            columns: vec![None; cols],
+            hidden: 0,
+            zeros_caught: false,
+            squares: Vec::with_capacity(rows.len() * cols),
+        };
+        let last = input.actual.len();
+        for (line, row) in rows.enumerate() {
+            for (column, index) in (row * cols..last.min((row + 1) * cols)).enumerate() {
+                let (e, d) = (Element::of(input, index), input.bound.ideal()[index]);
+                let gain = e.gain();
+                band.gain = band.gain.min(gain);
+                if d != 0.0 {
+                    smaller(&mut band.rows[line], gain);
+                    smaller(&mut band.columns[column], gain);
+                }
+                band.hidden += usize::from(e.hides_a_flip);
+                band.zeros_caught |= !e.allows_zero;
+                let (up, down) = e.needs();
+                if up.is_finite() && down.is_finite() {
+                    band.squares.push((up.max(down).powi(2), d * d));
+                }
+            }
+        }
+        band
+    }
+}
+
+impl Seen {
+    /// Bands on all cores, joined in order; the squares are added one after the other, so that no bit depends on the bands.
+    fn of(input: &PowerInput, n: usize, cols: usize) -> Self {
+        let mut all = Seen {
+            gain: f64::INFINITY,
+            rows: Vec::with_capacity(n.div_ceil(cols)),
+            columns: vec![None; cols],
+            hidden: 0,
+            zeros_caught: false,
+            needed: 0.0,
+            energy: 0.0,
+        };
+        let (rows, high) = (n.div_ceil(cols), (BAND / cols).max(1));
+        let starts: Vec<usize> = (0..rows).step_by(high).collect();
+        for starts in starts.chunks((AT_A_TIME / (high * cols)).max(1)) {
+            let band = |from: &usize| Band::of(input, *from..rows.min(from + high), cols);
+            for band in starts.par_iter().map(band).collect::<Vec<_>>() {
+                all.gain = all.gain.min(band.gain);
+                all.rows.extend(band.rows);
+                for (slot, gain) in all.columns.iter_mut().zip(band.columns) {
+                    gain.into_iter().for_each(|gain| smaller(slot, gain));
+                }
+                all.hidden += band.hidden;
+                all.zeros_caught |= band.zeros_caught;
+                for (needed, energy) in band.squares {
+                    all.needed += needed;
+                    all.energy += energy;
+                }
+            }
+        }
+        all
+    }
+}
+
 impl Power {
     /// The power of one run; see the module. `actual` and the bound must have the same length.
     pub fn of(input: &PowerInput) -> Self {
-        let (bound, n, cols) = (input.bound, input.actual.len(), input.cols.max(1));
-        let elements: Vec<Element> = (0..n).into_par_iter().map(|i| Element::of(input, i)).collect();
-        let gains: Vec<f64> = elements.iter().map(Element::gain).collect();
-        let gain = gains.iter().copied().fold(f64::INFINITY, f64::min);
-        // The smallest gain seen in each line; none in a line of zeros, which no gain changes.
-        let lines = |count: usize, line: &dyn Fn(usize) -> usize| {
-            let mut best: Vec<Option<f64>> = vec![None; count];
-            for i in (0..n).filter(|i| bound.ideal()[*i] != 0.0) {
-                let slot = &mut best[line(i)];
-                *slot = Some(slot.map_or(gains[i], |g| g.min(gains[i])));
-            }
-            best
-        };
-        let (rows, columns) = (lines(n.div_ceil(cols), &|i| i / cols), lines(cols, &|i| i % cols));
+        let (n, cols) = (input.actual.len(), input.cols.max(1));
+        let Seen { gain, rows, columns, hidden, zeros_caught, needed, energy } = Seen::of(input, n, cols);
         let worst = |lines: &[Option<f64>]| lines.iter().flatten().copied().reduce(f64::max).unwrap_or(f64::INFINITY);
-
-        let (mut needed, mut energy) = (0.0, 0.0);
-        for (e, d) in elements.iter().zip(bound.ideal()) {
-            let (up, down) = e.needs();
-            if up.is_finite() && down.is_finite() {
-                needed += up.max(down).powi(2);
-                energy += d * d;
-            }
-        }
         let dropped_share = if energy > 0.0 { (needed / energy).min(1.0) } else { 1.0 };
-        let hidden = elements.iter().filter(|e| e.hides_a_flip).count();
         let mut power = Self {
             gain,
             row_gain: worst(&rows),
@@ -190,9 +268,9 @@ impl Power {
             dropped_share,
             dropped_k: input.k.map(|k| dropped_share * k as f64),
             swap_share: swap_share(input.scales, &rows, &columns),
-            zero_shift_share: zero_shift_share(input, &elements),
+            zero_shift_share: zero_shift_share(input),
             code_flip_rate: ((hidden + 1) as f64 / n.max(1) as f64).min(1.0),
-            zeros_caught: elements.iter().any(|e| !e.allows_zero),
+            zeros_caught,
             no_power: None,
         };
         power.no_power = power.blindness(input);
@@ -263,7 +341,7 @@ fn swap_share(scales: &[Scales], rows: &[Option<f64>], columns: &[Option<f64>]) 
     (count > 0).then(|| caught as f64 / count as f64)
 }
 
-fn zero_shift_share(input: &PowerInput, elements: &[Element]) -> Option<f64> {
+fn zero_shift_share(input: &PowerInput) -> Option<f64> {
     let (mut caught, mut count) = (0usize, 0usize);
     let (rows, cols) = (input.actual.len().checked_div(input.cols)?, input.cols);
     for z in input.zero_points {
@@ -280,7 +358,7 @@ fn zero_shift_share(input: &PowerInput, elements: &[Element]) -> Option<f64> {
                     (0..others).any(|other| {
                         let delta = sign * z.step[line * z.groups + g] * z.sums[other * z.groups + g];
                         let index = if z.columns { other * cols + line } else { line * cols + other };
-                        let (up, down) = elements[index].needs();
+                        let (up, down) = Element::of(input, index).needs();
                         delta >= up || -delta >= down
                     })
                 };

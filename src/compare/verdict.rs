@@ -72,17 +72,17 @@ impl Mismatches {
         Ok(Self::of(m.len(), |i| m[i].to_bits() != a[i].to_bits() && !(m[i].is_nan() && a[i].is_nan()), |i| f64::from(m[i])))
     }
 
-    /// Codes that are not those of `model`, NaN codes as a class. Scales are judged as side outputs. Errors when shapes or formats
-    /// differ.
+    /// Codes that are not those of `model`, NaN values as a class: a NaN scale makes every code of its block equal. Scales are judged
+    /// as side outputs. Errors when shapes or formats differ.
     pub fn of_codes(model: &QTensor, actual: &QTensor) -> Result<Self> {
         let shape = |q: &QTensor| format!("{} {}×{}", q.format(), q.rows(), q.cols());
         if shape(model) != shape(actual) {
             return Err(Error::shape("codes against the device model", shape(actual), shape(model)));
         }
         let (m, a) = (model.codes(), actual.codes());
-        let nan = |code: u8| model.format().decode(u32::from(code)).is_nan();
-        let value = |i: usize| model.value(i / model.cols(), i % model.cols());
-        Ok(Self::of(m.len(), |i| m[i] != a[i] && !(nan(m[i]) && nan(a[i])), value))
+        let value = |q: &QTensor, i: usize| q.value(i / q.cols(), i % q.cols());
+        let nan = |i: usize| value(model, i).is_nan() && value(actual, i).is_nan();
+        Ok(Self::of(m.len(), |i| m[i] != a[i] && !nan(i), |i| value(model, i)))
     }
 
     fn of(n: usize, differs: impl Fn(usize) -> bool, value: impl Fn(usize) -> f64) -> Self {
@@ -136,6 +136,16 @@ pub struct Comparison {
     pub verdict: Verdict,
     /// Where, what was found, what was expected; empty for a plain pass.
     pub reason: String,
+}
+
+impl Comparison {
+    /// A pass becomes suspect, for this reason before those it has.
+    pub fn suspect(&mut self, why: &str) {
+        if matches!(self.verdict, Verdict::Pass | Verdict::Suspect) {
+            self.verdict = Verdict::Suspect;
+            self.reason = if self.reason.is_empty() { why.to_string() } else { format!("{why}; {}", self.reason) };
+        }
+    }
 }
 
 /// Judges a case.

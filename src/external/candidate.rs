@@ -79,7 +79,7 @@ impl Candidate {
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e, "set TMPDIR to a folder that can be written"))?;
         // The registry's kernels have names that live as long as the program; a candidate's does too.
         let name: &'static str = Box::leak(format!("external/{}", stem(command)).into_boxed_str());
-        static ALL: std::sync::LazyLock<Vec<Op>> = std::sync::LazyLock::new(|| OPS.iter().map(|o| o.0).collect());
+        static ALL: std::sync::LazyLock<Vec<Op>> = std::sync::LazyLock::new(|| OPS.iter().map(|o| o.op).collect());
         let spec = KernelSpec {
             name,
             backend: Backend::External,
@@ -149,7 +149,7 @@ fn read(path: &Path, job: &Job) -> Result<(Output, Meta)> {
         ));
     }
     let part = Part { d: out.d, transpose: None, amax: out.amax };
-    Ok((Output { parts: vec![part], dbias: None, mean: None, rsigma: None }, meta))
+    Ok((Output::of(part), meta))
 }
 
 /// The metadata of an output, as if they were its input's too.

@@ -14,17 +14,18 @@ use crate::kernel::Answer;
 /// What a result is judged by: for a product the arithmetic that `meta` leaves possible and that its bits show, for what leaves no choice
 /// the one right answer. Errors: a declared model that does not take the operands' formats.
 pub fn judged_by(job: &Job, output: Output, meta: &Meta) -> Result<Answer> {
-    if assay::is_product(job.op) {
+    if job.op.is_product() {
+        let output = assay::without_nobodys_rows(job.op, job.operands.offs.as_deref(), output)?;
         let settled = assay::settle(meta, job, &output)?;
-        let (accumulator, model) = (Some(settled.accumulator), settled.model);
-        return Ok(Answer { output, model, accumulator, algorithm: Some(about(meta, &settled.text)) });
+        let (accumulator, model, doubt) = (Some(settled.accumulator), settled.model, settled.doubt);
+        return Ok(Answer { output, model, drawn: None, accumulator, algorithm: Some(about(meta, &settled.text)), doubt });
     }
     let model = assay::only_answer(job)?;
     let output = match &model {
         Some(model) => assay::about_the_models_code(&output, model)?,
         None => output,
     };
-    Ok(Answer { output, model, accumulator: job.accumulator, algorithm: Some(about(meta, "")) })
+    Ok(Answer { output, model, drawn: None, accumulator: job.accumulator, algorithm: Some(about(meta, "")), doubt: None })
 }
 
 /// Kernel and device by their names, and the arithmetic it was held to.

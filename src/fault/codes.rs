@@ -272,7 +272,7 @@ fn overread(p: &mut QTensorParts) -> Option<()> {
 
 /// Every K tile reads the codes of the first.
 fn reused(job: &Job, _: Setting) -> Option<Job> {
-    super::inject::is_product(job.op).then_some(())?;
+    job.op.is_product().then_some(())?;
     edit(job, Side::A, |p| {
         (p.cols > 64).then_some(())?;
         let before = p.codes.clone();

@@ -5,13 +5,13 @@ use super::inject::Set;
 use super::locate::{self, Location};
 use super::predict::{Fit, Prediction, Scene};
 use super::settings::{self, Gains};
+use super::solve::{self, Theory};
 use super::{Class, Evidence, How, faults};
 use crate::Result;
 use crate::compare::Verdict;
 use crate::job::Job;
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One explanation.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -20,7 +20,7 @@ pub struct Finding {
     pub fault: String,
     #[serde(skip)]
     pub class: Class,
-    pub variant: &'static str,
+    pub variant: String,
     /// `a`, `b` or `out`.
     pub operand: &'static str,
     /// The share of the error's energy that it explains.
@@ -47,18 +47,23 @@ pub struct Diagnosis {
     pub runner_up: Option<Finding>,
     /// Where the error lives.
     pub location: Location,
-    /// Whether everything was tried before the time ran out.
+    /// Whether everything was tried before the budget was spent.
     pub complete: bool,
+    /// What was solved where nothing explains the error: which K counts how often.
+    pub solved: Option<String>,
+    /// What the audit of codes against values and of the product against its scales says, a line each (bundles).
+    pub audit: Vec<String>,
 }
 
 impl Diagnosis {
     /// One line: fault, parameters, share, runner-up, what to look at; or "unknown" and where.
     pub fn line(&self) -> String {
-        let late = if self.complete { "" } else { "; the time ran out before the whole catalogue was tried" };
+        let late = if self.complete { "" } else { "; the budget did not reach for the whole catalogue" };
         let Some(best) = self.findings.first() else {
             let near = self.runner_up.as_ref().filter(|r| r.explains > 0.5);
-            let near = near.map_or(String::new(), |r| format!("; nearest: {} explains {:.1} %", r.fault, 100.0 * r.explains));
-            return format!("unknown: {}{near}{late}", self.location.words);
+            let near = near.map_or(String::new(), |r| format!("; closest: {} explains {:.1} %", r.fault, 100.0 * r.explains));
+            let solved = self.solved.as_ref().map_or(String::new(), |s| format!("; solved: {s}"));
+            return format!("unknown: {}{solved}{near}{late}", self.location.words);
         };
         let next =
             self.runner_up.as_ref().map_or(String::new(), |r| format!("; next: {} {:.1} %", r.fault, 100.0 * r.explains));
@@ -72,41 +77,75 @@ impl Diagnosis {
     }
 }
 
-/// A fault tried.
+/// What was tried: faults of the catalogue, or a theory that was solved.
+enum What {
+    Known(Vec<Set>),
+    Solved(Box<Theory>),
+}
+
+/// An explanation tried.
 struct Tried {
-    set: Vec<Set>,
+    what: What,
     fit: Fit,
     /// Kept where it is accepted.
     prediction: Option<Prediction>,
     fitted: bool,
     freedom: usize,
+    /// Bits of the parameters.
+    bits: f64,
 }
 
 impl Tried {
-    /// Larger is better: accepted first, then nothing left (but for a number taken from the result), then few numbers fitted, then what
-    /// it explains.
-    fn key(&self) -> (bool, bool, std::cmp::Reverse<usize>, f64) {
+    fn faults(&self) -> usize {
+        match &self.what {
+            What::Known(set) => set.len(),
+            What::Solved(t) => 1 + t.variant.matches(" + ").count(),
+        }
+    }
+    /// Larger is better: accepted first, then nothing left (but for a number taken from the result), then the shortest description: bits of
+    /// what is left and bits of the parameters.
+    fn key(&self) -> (bool, bool, f64) {
         let f = &self.fit;
-        (
-            f.accepted(),
-            f.accepted() && f.exact && !self.fitted,
-            std::cmp::Reverse(if f.accepted() { self.freedom } else { 0 }),
-            f.share - f.misses * 1e-3,
-        )
+        let last = if f.accepted() { -(f.bits + self.bits) } else { f.share - f.misses * 1e-3 };
+        (f.accepted(), f.accepted() && f.exact && !self.fitted, last)
     }
 }
 
 fn better(a: &Tried, b: &Tried) -> std::cmp::Ordering {
-    let ((a0, a1, a2, a3), (b0, b1, b2, b3)) = (a.key(), b.key());
-    b0.cmp(&a0).then(b1.cmp(&a1)).then(b2.cmp(&a2)).then(b3.total_cmp(&a3))
+    let ((a0, a1, a2), (b0, b1, b2)) = (a.key(), b.key());
+    b0.cmp(&a0).then(b1.cmp(&a1)).then(b2.total_cmp(&a2))
 }
 
-/// Searches the catalogue for `limit` at most. `Ok(None)`: nothing to explain, the result is right to rounding.
+/// Bits of the settings of faults: which of the catalogue, and every number in them; one that was taken from the result most.
+fn bits(set: &[Set], fitted: bool) -> f64 {
+    let one = |(f, s): &Set| {
+        let number = match (s.by != 1.0, s.at) {
+            (true, usize::MAX) => 24.0,
+            (true, _) => 2.0,
+            (false, at) if super::place::is_placed(f) => 10.0 + 0.001 * at as f64,
+            (false, at) => {
+                if at > 0 {
+                    2.0 + (1.0 + at as f64).log2()
+                } else {
+                    0.0
+                }
+            }
+        };
+        6.0 + number
+    };
+    set.iter().map(one).sum::<f64>() + if fitted { 4.0 } else { 0.0 } + 8.0 * (set.len() - 1) as f64
+}
+
+/// Multiply-adds of a second of `limit`.
+const WORK: f64 = 3e9;
+
+/// Searches the catalogue and solves the product. `Ok(None)`: nothing to explain, the result is right to rounding.
 ///
-/// Every fault that applies is tried in every setting that the result suggests; when none leaves only rounding, the best few are
-/// tried together with every other. Errors: the right kernel's on the job.
+/// Every fault of the catalogue that applies is tried in every setting that the result suggests; a product is solved ([`mod@super::solve`]);
+/// when neither leaves only rounding, two faults at once. `limit` is a budget of work, counted in multiply-adds so that the answer is the same
+/// everywhere: about so many seconds of two cores.
+/// Errors: the right kernel's on the job.
 pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>> {
-    let started = Instant::now();
     // Faults are tried on a kernel that runs: where an arithmetic is only assumed, on one of those that it allows.
     let runs = evidence.job.accumulator.filter(|a| !a.inner.is_model()).map(|a| {
         let accumulator = Some(a.runnable());
@@ -120,41 +159,52 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         return Ok(None);
     }
     let gains = Gains::of(&scene);
-    let cut = AtomicBool::new(false);
-    let in_time = |share: f64| {
-        let yes = started.elapsed() <= limit.mul_f64(share);
-        cut.fetch_or(!yes, Ordering::Relaxed);
-        yes
-    };
+    let budget = (limit.as_secs_f64() * WORK) as usize / scene.work().max(1);
     let try_set = |set: Vec<Set>, fitted: bool| -> Option<Tried> {
         let parameters =
             |(f, s): &Set| usize::from(s.by != 1.0) + usize::from(super::place::is_placed(f)) + usize::from(s.at > 0);
         let freedom = set.iter().map(parameters).sum::<usize>() + usize::from(fitted) + 2 * (set.len() - 1);
         let (fit, prediction) = scene.fit(&set, fitted)?;
-        Some(Tried { set, fit, prediction: fit.accepted().then_some(prediction), fitted, freedom })
+        let bits = bits(&set, fitted);
+        Some(Tried { what: What::Known(set), fit, prediction: fit.accepted().then_some(prediction), fitted, freedom, bits })
     };
     let singles: Vec<(Set, bool)> =
         faults().flat_map(|f| settings::of(f, &scene, &gains).into_iter().map(move |(s, fitted)| ((f, s), fitted))).collect();
+    let mut left_out = singles.len().saturating_sub(budget);
     let mut tried: Vec<Tried> =
-        singles.par_iter().filter(|_| in_time(0.7)).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
+        singles.par_iter().take(budget).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
     tried.sort_by(better);
+    let single = tried.first().is_some_and(|t| t.fit.accepted());
+    let solved = if budget > 0 { solve::solve(&scene, !single) } else { None };
+    if let Some(solve::Solved { system, singles, pairs, .. }) = &solved {
+        let theory = |t: &Theory| {
+            let (fit, prediction) = solve::replay::replay(system, t)?;
+            let what = What::Solved(Box::new(t.clone()));
+            let (freedom, bits) = (usize::from(t.fitted), 4.0 + t.bits);
+            Some(Tried { what, fit, prediction: fit.accepted().then_some(prediction), fitted: t.fitted, freedom, bits })
+        };
+        tried.extend(singles.par_iter().chain(pairs).filter_map(theory).collect::<Vec<Tried>>());
+        tried.sort_by(better);
+    }
     if !tried.first().is_some_and(|t| t.fit.accepted()) {
         let mut pairs = Vec::new();
         for first in promising(&tried, clean.outside) {
             for (second, _) in singles.iter().filter(|(s, fitted)| !fitted && s.0.class != Class::VacuousOracle) {
-                if first.set[0].0 != second.0 && compatible(first.set[0], *second) {
-                    pairs.push(vec![first.set[0], *second]);
+                if first.0 != second.0 && compatible(first, *second) {
+                    pairs.push(vec![first, *second]);
                 }
             }
         }
-        let more: Vec<Tried> = pairs.into_par_iter().filter(|_| in_time(1.0)).filter_map(|set| try_set(set, false)).collect();
+        let most = budget.saturating_sub(singles.len());
+        left_out += pairs.len().saturating_sub(most);
+        let more: Vec<Tried> = pairs.into_par_iter().take(most).filter_map(|set| try_set(set, false)).collect();
         tried.extend(more);
         tried.sort_by(better);
     }
     let describe = |t: &Tried| finding(t, &scene);
     // The bits tell apart what rounds differently; where no bits fit, only what is apart by more than rounding is.
     let same = |t: &Tried| match (tried[0].prediction.as_ref(), &t.prediction) {
-        (Some(best), Some(p)) => t.set.len() == tried[0].set.len() && t.fit.exact >= tried[0].fit.exact && scene.alike(best, p),
+        (Some(best), Some(p)) => t.faults() == tried[0].faults() && t.fit.exact >= tried[0].fit.exact && scene.alike(best, p),
         _ => false,
     };
     let is_same: Vec<bool> = tried.iter().map(same).collect();
@@ -166,18 +216,30 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     }
     let other = tried.iter().zip(&is_same).find(|(_, same)| !**same).map(|(t, _)| t).filter(|t| t.fit.share > 0.0);
     let runner_up = other.map(describe).filter(|o| !findings.iter().any(|f| f.fault == o.fault));
-    Ok(Some(Diagnosis { findings, runner_up, location: locate::locate(&scene), complete: !cut.into_inner() }))
+    let picture = solved.as_ref().and_then(|s| s.picture.clone());
+    Ok(Some(Diagnosis {
+        findings,
+        runner_up,
+        location: locate::locate(&scene),
+        complete: left_out == 0,
+        solved: picture,
+        audit: Vec::new(),
+    }))
 }
 
 /// The faults that are tried together with every other: those that explain most, and those that set most elements right. A second
 /// fault that breaks some elements altogether hides how much the first explains, but not how many it sets right.
-fn promising(tried: &[Tried], outside: usize) -> Vec<&Tried> {
-    let mut first: Vec<&Tried> = tried.iter().filter(|t| t.fit.share > 0.1).take(5).collect();
+fn promising(tried: &[Tried], outside: usize) -> Vec<Set> {
+    let one = |t: &Tried| match &t.what {
+        What::Known(set) => set.first().copied(),
+        What::Solved(_) => None,
+    };
+    let mut first: Vec<Set> = tried.iter().filter(|t| t.fit.share > 0.1).filter_map(one).take(5).collect();
     let mut by_count: Vec<&Tried> = tried.iter().filter(|t| t.fit.outside < outside).collect();
     by_count.sort_by_key(|t| t.fit.outside);
-    for t in by_count.into_iter().take(5) {
-        if !first.iter().any(|f| f.set == t.set) {
-            first.push(t);
+    for set in by_count.into_iter().filter_map(one).take(5) {
+        if !first.contains(&set) {
+            first.push(set);
         }
     }
     first
@@ -201,10 +263,26 @@ fn operand(variant: &str) -> &'static str {
 }
 
 fn finding(t: &Tried, scene: &Scene) -> Finding {
-    let (first, _) = t.set[0];
-    let names: Vec<String> = t.set.iter().map(|(f, _)| f.name()).collect();
-    let details: Vec<String> = t
-        .set
+    let set = match &t.what {
+        What::Known(set) => set,
+        What::Solved(theory) => {
+            return Finding {
+                fault: theory.name(),
+                class: theory.class,
+                variant: theory.variant.clone(),
+                operand: theory.operand,
+                explains: t.fit.share,
+                detail: theory.detail.clone(),
+                look: theory.class.spec().look,
+                accepted: t.fit.accepted(),
+                exact: t.fit.exact,
+                freedom: t.freedom,
+            };
+        }
+    };
+    let (first, _) = set[0];
+    let names: Vec<String> = set.iter().map(|(f, _)| f.name()).collect();
+    let details: Vec<String> = set
         .iter()
         .map(|(f, s)| match settings::words(f, scene, *s) {
             w if w.is_empty() => f.help.to_string(),
@@ -214,7 +292,7 @@ fn finding(t: &Tried, scene: &Scene) -> Finding {
     Finding {
         fault: names.join(" + "),
         class: first.class,
-        variant: first.variant,
+        variant: first.variant.to_string(),
         operand: operand(first.variant),
         explains: t.fit.share,
         detail: details.join("; and "),

@@ -26,6 +26,8 @@ pub const FAULTS: &[Fault] = &[
     encodes!(BitsReinterpreted, "out.sibling", "the result is encoded in the sibling format",
         |_, e, _| sibling_of(e.format).filter(|f| !f.is_integer()).map(|f| f.encode(e.y, Rounding::NearestEven, Overflow::Saturate))),
     encodes!(Rounding, "out.toward_zero", "the result is cut instead of rounded to nearest", |_, e, _| narrow(e).map(|e| with(e, Rounding::TowardZero))),
+    encodes!(Rounding, "out.fraction_cut", "the fraction is cut to the format's bits, then converted to nearest: only subnormals are rounded",
+        |_, e, _| narrow(e).filter(|e| !e.format.is_integer()).map(|e| nearest(e, cut_fraction(e.y, e.format.spec().mantissa)))),
     encodes!(Rounding, "out.up", "the result is rounded toward +∞", |_, e, _| narrow(e).map(|e| with(e, Rounding::Up))),
     encodes!(Rounding, "out.half_away", "ties are rounded away from zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f >= 0.5))),
     encodes!(Rounding, "out.half_down", "ties are rounded toward zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f > 0.5))),
@@ -88,6 +90,11 @@ fn with(e: &Element, rounding: Rounding) -> u32 {
 }
 fn through(format: Format, x: f64) -> f64 {
     format.decode(format.encode(x, Rounding::NearestEven, Overflow::Native))
+}
+
+/// x with `bits` of fraction, the rest cut.
+fn cut_fraction(x: f64, bits: u32) -> f64 {
+    f64::from_bits(x.to_bits() >> (52 - bits) << (52 - bits))
 }
 
 /// The neighbour farther from zero when `up(how far y is between the two, element)`, else the nearer one.

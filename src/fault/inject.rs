@@ -15,24 +15,19 @@ use crate::{Format, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 /// A fault in one of its settings.
 pub type Set = (&'static Fault, Setting);
 
-/// Whether the op multiplies two operands.
-pub fn is_product(op: Op) -> bool {
-    matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad)
-}
-
 /// What the right CPU kernel writes; of a product in a shape that no kernel takes (rows that are not aligned) what they would. Errors: no
 /// kernel takes the job.
 pub fn right(job: &Job) -> Result<Output> {
     match kernel::find(KERNELS, job, Backend::Cpu) {
         Ok(kernel) => kernel.run(job),
-        Err(_) if is_product(job.op) => product::run(job),
+        Err(_) if job.op.is_product() => product::run(job),
         Err(e) => Err(e),
     }
 }
 
 /// Whether [`right`] has a result.
 fn can(job: &Job) -> bool {
-    kernel::find(KERNELS, job, Backend::Cpu).is_ok() || (is_product(job.op) && Plan::of(job).is_ok())
+    kernel::find(KERNELS, job, Backend::Cpu).is_ok() || (job.op.is_product() && Plan::of(job).is_ok())
 }
 
 /// The job as faulty kernels read it. `None`: one of the faults does not apply.
@@ -156,7 +151,7 @@ impl<'a> Encoding<'a> {
             Data::High(t) => (t.dtype(), Overflow::Native, None),
             Data::Quantized(q) => (q.format(), Overflow::Saturate, Some(q)),
         };
-        let input = if is_product(job.op) { Format::F32 } else { input_dtype(job) };
+        let input = if job.op.is_product() { Format::F32 } else { input_dtype(job) };
         Self { format, overflow, out: &job.out, q, part, input }
     }
 

@@ -1,7 +1,6 @@
 //! Where an error lives: rows, columns, tiles, slices of K, magnitudes and signs. Words for the reason, numbers for figures.
 
 use super::edit::{Side, operand};
-use super::inject::is_product;
 use super::predict::Scene;
 use crate::job::{Data, Operand};
 use crate::op::Op;
@@ -140,7 +139,7 @@ fn words(l: &Location, wrong: &[usize], rows: usize, cols: usize, actual: &[f64]
 /// Squared correlation of the error with the partial sums of slices of K, over the sampled elements.
 fn by_slice(scene: &Scene, actual: &[f64], ideal: &[f64]) -> Option<Vec<f64>> {
     let job = scene.evidence.job;
-    (is_product(job.op) && job.op == Op::Gemm).then_some(())?;
+    (job.op == Op::Gemm).then_some(())?;
     let (a, b) = (operand(job, Side::A)?, operand(job, Side::B)?);
     matches!(a, Operand::High(_) | Operand::Quantized(_) | Operand::Dynamic(_)).then_some(())?;
     let k = a.cols();

@@ -1,11 +1,13 @@
 //! What a fault would have written beside what was written: how much of the error it explains, and whether rounding is all that
 //! remains.
 
-use super::inject::{Set, canary, is_product, read, shape_of, unrounded, written};
+use super::inject::{Set, canary, read, shape_of, unrounded, written};
 use super::subset::{self, Sample};
 use super::{Evidence, Fault, How, Shape, Source};
 use crate::assay::evidence::values;
 use crate::job::{Data, Job, Output};
+use crate::kernel::Backend;
+use crate::model::Inner;
 use crate::op::{self, Args64};
 use crate::{Result, Tensor};
 use std::sync::OnceLock;
@@ -25,6 +27,8 @@ pub struct Fit {
     pub allowed: f64,
     /// Everything equals the prediction.
     pub exact: bool,
+    /// What is left, in bits: of every element log2(1 + steps of the output that it is off).
+    pub bits: f64,
 }
 
 impl Fit {
@@ -56,6 +60,11 @@ pub struct Scene<'a> {
     clean: Prediction,
     /// Largest bound of the right result over the magnitude of its sum (products).
     relative: f64,
+    /// How much of that bound a replay in the kernel's own arithmetic, or one in f64 of sums in f32, may need: 1 but where the bound is that
+    /// of a device's unit whose bits are known.
+    tight: f64,
+    /// The part that theories in f64 are held to: of a device's unit the probable bound, until its replay tells them apart.
+    loose: f64,
     /// Bound of every sampled element of all parts, and which part and element it is.
     radius: Vec<f64>,
     places: Vec<(usize, usize)>,
@@ -71,7 +80,7 @@ impl<'a> Scene<'a> {
     pub fn new(evidence: Evidence<'a>) -> Result<Self> {
         let job = evidence.job;
         let (rows, cols) = evidence.output.parts.first().map_or((0, 0), |p| shape_of(&p.d));
-        let product = is_product(job.op);
+        let product = job.op.is_product();
         let mut sample = Sample::whole(rows, cols);
         if product && rows * cols * crate::assay::product::inner(job) > SMALL {
             let ratios = evidence.judged[0].bound.ratios(&evidence.judged[0].actual)?;
@@ -89,6 +98,8 @@ impl<'a> Scene<'a> {
             actual: Vec::new(),
             clean: Vec::new(),
             relative: 0.0,
+            tight: 1.0,
+            loose: 1.0,
             radius: Vec::new(),
             places: Vec::new(),
             partial: OnceLock::new(),
@@ -108,6 +119,15 @@ impl<'a> Scene<'a> {
             }
         }
         scene.relative = relative;
+        let known = evidence.model.is_some() || evidence.backend == Backend::Cpu;
+        if known && relative > 0.0 && matches!(job.accumulator.map(|a| a.inner), Some(Inner::Mma(_))) {
+            let f32_sums = (crate::assay::product::inner(job) as f64 + 8.0) * 2f64.powi(-24);
+            scene.tight = (f32_sums / relative).min(1.0);
+            scene.radius.iter_mut().for_each(|r| *r *= scene.tight);
+            let b = &evidence.judged[0].bound;
+            let both = b.probable().iter().zip(b.certain()).filter(|(_, c)| **c > 0.0 && c.is_finite());
+            scene.loose = both.fold(0.0f64, |m, (p, c)| m.max(p / c)).clamp(scene.tight, 1.0);
+        }
         scene.actual = scene.components(evidence.output, true);
         // A result no fault explains is still compared with what a right kernel of ours writes.
         let clean = scene.written(&[])?.unwrap_or_else(|| evidence.output.clone());
@@ -246,9 +266,11 @@ impl<'a> Scene<'a> {
         if same(&predicted, &self.clean) {
             return None;
         }
-        let radius = match is_product(self.evidence.job.op) && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
+        let radius = match self.evidence.job.op.is_product() && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
             // The bound grows with what is summed.
-            true => self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative).collect(),
+            true => {
+                self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative * self.tight).collect()
+            }
             false => self.radius.clone(),
         };
         let fit = self.compare(&self.actual, &predicted, &self.joined_radius(faults, radius), fitted);
@@ -290,7 +312,7 @@ impl<'a> Scene<'a> {
     }
 
     fn compare(&self, actual: &[Component], predicted: &[Component], radius: &[f64], fitted: bool) -> Fit {
-        let mut fit = Fit { share: 0.0, outside: 0, misses: 0.0, allowed: 0.0, exact: true };
+        let mut fit = Fit { share: 0.0, outside: 0, misses: 0.0, allowed: 0.0, exact: true, bits: 0.0 };
         let (mut wrong, mut explained, mut elements, mut missed) = (0usize, 0.0, 0usize, 0usize);
         for (a, (p, clean)) in actual.iter().zip(predicted.iter().zip(&self.clean)) {
             if a.name != p.name || a.values.len() != p.values.len() {
@@ -319,6 +341,10 @@ impl<'a> Scene<'a> {
                 let near = x == y || equal || r == f64::INFINITY || (x - y).abs() <= 2.0 * r + slack * (1.0 + 1e-9);
                 fit.outside += usize::from(!near);
                 fit.exact &= equal;
+                if !equal {
+                    let steps = (x - y).abs() / if step > 0.0 { step } else { unit };
+                    fit.bits += if steps.is_nan() { 40.0 } else { (1.0 + steps).log2().min(40.0) };
+                }
                 if main {
                     elements += 1;
                     // A number from the result is known to a few roundings.
@@ -339,6 +365,66 @@ impl<'a> Scene<'a> {
         fit.misses = missed as f64 / n;
         fit.allowed = fit.allowed / n + 2.0 / n + 0.002 * f64::from(u8::from(fit.allowed > 0.0));
         fit
+    }
+
+    /// Largest bound over magnitude: what theories in f64 are held to.
+    pub fn relative(&self) -> f64 {
+        if self.relative > 0.0 { self.relative * self.loose } else { 0.0 }
+    }
+    /// The bound of an element of the whole result that theories in f64 are held to.
+    pub fn certain(&self, i: usize) -> f64 {
+        self.evidence.judged[0].bound.certain()[i] * self.loose
+    }
+    /// Multiply-adds (of ops that are no products: elements) of one replay of the sample.
+    pub fn work(&self) -> usize {
+        let k = if self.evidence.job.op.is_product() { crate::assay::product::inner(self.evidence.job) } else { 16 };
+        self.sample.rows.len() * self.sample.cols.len() * k
+    }
+    /// The part of [`Scene::certain`] that a replay may need.
+    pub fn tight(&self) -> f64 {
+        self.tight / self.loose
+    }
+
+    /// Which elements of the whole first part are wrong: outside the bound; where a model says the bits, also apart from them by more than
+    /// another order of roundings makes.
+    pub fn wrong(&self) -> Vec<bool> {
+        let j = &self.evidence.judged[0];
+        let out = j.bound.out();
+        let model = self.evidence.model.and_then(|m| m.parts.first()).map(|p| values(&p.d));
+        let near = |i: usize, d: f64| {
+            let r = j.bound.certain()[i] * self.tight;
+            let (low, high) = (out.round(i, d - r), out.round(i, d + r));
+            low <= j.actual[i] && j.actual[i] <= high
+        };
+        let one = |i: usize| {
+            let (x, d) = (j.actual[i], j.bound.ideal()[i]);
+            if d.is_nan() || x.is_nan() {
+                return d.is_nan() != x.is_nan();
+            }
+            match model.as_ref().filter(|_| self.tight < 1.0 || j.bound.certain()[i] == 0.0) {
+                Some(m) => !(x == m[i] || near(i, d) || near(i, m[i])),
+                None => !(x == out.round(i, d) || near(i, d)),
+            }
+        };
+        (0..j.actual.len()).map(one).collect()
+    }
+
+    /// How well values predicted for the sampled elements of the first part fit; the rest is as a right kernel has it.
+    pub fn fit_values(&self, d: Vec<f64>, fitted: bool) -> (Fit, Prediction) {
+        let mut all: Prediction = self.clean.iter().map(|c| Component { name: c.name, values: c.values.clone() }).collect();
+        if let Some(first) = all.first_mut() {
+            first.values = d;
+        }
+        (self.compare(&self.actual, &all, &self.radius, fitted), all)
+    }
+    /// What a kernel that reads this job writes, of the sampled elements.
+    pub fn replayed(&self, job: &Job) -> Option<Vec<f64>> {
+        let part = subset::product(job, &self.sample)?;
+        Some(values(&written(&part, &[]).ok()??.parts.first()?.d))
+    }
+    /// The right values of the sampled elements, as a right kernel of ours writes them.
+    pub fn clean(&self) -> &[f64] {
+        &self.clean[0].values
     }
 
     /// v of the right kernel, where it can be asked for: what gains are fitted on.

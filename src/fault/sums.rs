@@ -2,7 +2,7 @@
 //! a slice operand a is zero.
 
 use super::edit::{Side, operand, replaced};
-use super::inject::{is_product, right};
+use super::inject::right;
 use super::{Class, Fault, How, Setting, plain};
 use crate::assay::product::inner;
 use crate::format::{Overflow, Rounding};
@@ -118,7 +118,7 @@ fn inf_f16(acc: f64, x: f64, _: Setting) -> f64 {
 
 /// K of a product with one K for all groups.
 fn k_of(job: &Job) -> Option<usize> {
-    (is_product(job.op) && job.op != Op::GroupedGemmWgrad && inner(job) > 0).then(|| inner(job))
+    (job.op.is_product() && job.op != Op::GroupedGemmWgrad && inner(job) > 0).then(|| inner(job))
 }
 
 /// One slice.

@@ -118,7 +118,7 @@ fn exponent(x: f64) -> i32 {
 fn round_integer(magnitude: f64, negative: bool, rounding: Rounding) -> f64 {
     let (low, fraction) = (magnitude.floor(), magnitude - magnitude.floor());
     let up = match rounding {
-        Rounding::NearestEven => fraction > 0.5 || (fraction == 0.5 && low % 2.0 == 1.0),
+        Rounding::NearestEven => fraction > 0.5 || (fraction == 0.5 && 0.5 * low != (0.5 * low).floor()),
         Rounding::TowardZero => false,
         Rounding::Up => fraction > 0.0 && !negative,
         Rounding::Stochastic(bits) => f64::from(bits) < fraction * exp2i(32),

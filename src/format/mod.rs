@@ -8,6 +8,7 @@
 pub mod bench;
 pub mod definition;
 pub mod fast;
+pub mod grid;
 pub mod pack;
 mod simd;
 

@@ -56,7 +56,7 @@ impl Dynamic {
 
 impl Operand {
     /// Quantizes the columns `offs[e−1]..offs[e]` of each group by themselves (grouped_gemm_wgrad: dYᵀ and Aᵀ, one scale a row and
-    /// group; spec §3.5). An empty group has no codes; its scales are those of zeros. Errors: `offs` that do not ascend or exceed the
+    /// group). An empty group has no codes; its scales are those of zeros. Errors: `offs` that do not ascend or exceed the
     /// columns; the recipe's.
     pub fn by_groups(x: &Tensor, offs: &[usize], recipe: &Recipe) -> Result<Self> {
         let mut from = 0;
@@ -100,12 +100,12 @@ impl Operand {
     pub fn to_f64(&self) -> ndarray::Array2<f64> {
         match self {
             Operand::High(t) => t.to_f64(),
-            Operand::Quantized(q) => q.dequantize(),
+            Operand::Quantized(q) => q.dequantize_fast(),
             Operand::Groups(groups) => {
                 let mut all = ndarray::Array2::zeros((self.rows(), self.cols()));
                 let mut from = 0;
                 for q in groups {
-                    all.slice_mut(ndarray::s![.., from..from + q.cols()]).assign(&q.dequantize());
+                    all.slice_mut(ndarray::s![.., from..from + q.cols()]).assign(&q.dequantize_fast());
                     from += q.cols();
                 }
                 all
@@ -175,4 +175,25 @@ pub struct Output {
     /// Norms: f32 row means and reciprocal standard deviations.
     pub mean: Option<Vec<f32>>,
     pub rsigma: Option<Vec<f32>>,
+}
+
+impl Part {
+    /// A result with nothing beside it.
+    pub fn plain(d: Data) -> Self {
+        Self { d, transpose: None, amax: None }
+    }
+}
+
+impl Output {
+    /// One part and nothing beside it.
+    pub fn of(part: Part) -> Self {
+        Self { parts: vec![part], dbias: None, mean: None, rsigma: None }
+    }
+}
+
+impl Operands {
+    /// Operand a, and b of an op that has one.
+    pub fn of(a: Operand, b: Option<Operand>) -> Self {
+        Self { a: vec![a], b, bias: None, gamma: None, beta: None, offs: None }
+    }
 }

@@ -37,10 +37,22 @@ pub struct Answer {
     pub output: Output,
     /// What the kernel's arithmetic must return, where that is known.
     pub model: Option<Output>,
+    /// Where the model was computed apart from the kernel; `None`: everywhere.
+    pub drawn: Option<cpu::drawn::Drawn>,
     /// How a product was accumulated.
     pub accumulator: Option<Accumulator>,
     /// See [`Kernel::algorithm`].
     pub algorithm: Option<String>,
+    /// Why the result is suspect even inside its bound.
+    pub doubt: Option<String>,
+}
+
+/// What an output is held to, bit for bit.
+pub struct Held {
+    /// `None` where nothing is predictable.
+    pub model: Option<Output>,
+    /// The rows and columns that the model was computed for; `None`: all.
+    pub drawn: Option<cpu::drawn::Drawn>,
 }
 
 /// A kernel: something that turns a job into bits.
@@ -53,6 +65,10 @@ pub trait Kernel: Sync {
     /// What its arithmetic must return, to the bit, computed by the obvious definition; `None` where it is not predictable
     /// (libm in activations and norms).
     fn predict(&self, job: &Job) -> Result<Option<Output>>;
+    /// What `output` is held to: its prediction, all of it or, where that takes too long, at some places.
+    fn hold(&self, job: &Job, _output: &Output) -> Result<Held> {
+        Ok(Held { model: self.predict(job)?, drawn: None })
+    }
     /// Which of a library's algorithms runs this job; `None` where there is only one.
     fn algorithm(&self, _job: &Job) -> Result<Option<String>> {
         Ok(None)
@@ -60,7 +76,8 @@ pub trait Kernel: Sync {
     /// Runs it and says by what it is to be judged: the job's accumulator and its own prediction, unless only its run can say.
     fn answer(&self, job: &Job) -> Result<Answer> {
         let (algorithm, output) = (self.algorithm(job)?, self.run(job)?);
-        Ok(Answer { output, model: self.predict(job)?, accumulator: job.accumulator, algorithm })
+        let Held { model, drawn } = self.hold(job, &output)?;
+        Ok(Answer { output, model, drawn, accumulator: job.accumulator, algorithm, doubt: None })
     }
     /// The words of the command line that choose it, where the backend's name does not.
     fn words(&self) -> Option<String> {

@@ -34,24 +34,30 @@ use crate::recipe::Recipe;
 use crate::{Format, Result, Tensor, Zero};
 use rayon::prelude::*;
 
-/// The longest chain of additions in a kernel's sums.
+/// The longest chain of additions in a kernel's sums, and whose formulas they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Depths {
     /// Over a row, in norms.
     pub row: usize,
     /// Over a column, in dbias.
     pub column: usize,
+    /// The formulas may be written as others write them (`boundary::free`); else operation by operation as the origin's.
+    pub free: bool,
 }
 
 impl Depths {
-    /// Any order of summation: n − 1 additions of n terms, and one to a zero.
+    /// Any order of summation: n − 1 additions of n terms, and one to a zero. Formulas as others write them.
     pub fn any_order(job: &Job) -> Self {
-        Self { row: job.operands.a[0].cols(), column: job.operands.a[0].rows() }
+        Self { row: job.operands.a[0].cols(), column: job.operands.a[0].rows(), free: true }
     }
     /// The CPU kernels: [`norm::lane_sum`], and bands of [`DBIAS_BAND`] rows.
     pub fn cpu(job: &Job) -> Self {
         let rows = job.operands.a[0].rows();
-        Self { row: norm::depth(job.operands.a[0].cols()), column: rows.min(DBIAS_BAND) + rows.div_ceil(DBIAS_BAND) }
+        Self {
+            row: norm::depth(job.operands.a[0].cols()),
+            column: rows.min(DBIAS_BAND) + rows.div_ceil(DBIAS_BAND),
+            free: false,
+        }
     }
 }
 
@@ -142,13 +148,15 @@ pub fn act_slope(act: Act, x: f32) -> Interval {
 }
 
 /// Mean and rsigma of a row.
+#[derive(Clone, Copy)]
 struct Stats {
     mean: Interval,
     rsigma: Interval,
 }
 
 /// The row statistics of a norm; see the module.
-fn stats(op: Op, x: &[f32], eps: f32, d: usize) -> Stats {
+fn stats(op: Op, x: &[f32], eps: f32, depths: Depths) -> Stats {
+    let d = depths.row;
     let sum_of = |f: &dyn Fn(f64) -> f64| exact_sum(x.iter().map(|x| f(f64::from(*x))));
     let total = sum_of(&f64::abs);
     if x.is_empty() {
@@ -171,7 +179,17 @@ fn stats(op: Op, x: &[f32], eps: f32, d: usize) -> Stats {
     let m2 = sum_of(&|x| (x - mu) * (x - mu));
     let underflow = n * f64::from(f32::from_bits(1));
     let g = gamma(d + 3);
-    let m2 = Interval::new(m2 * (1.0 - g) - underflow, (m2 + n * delta * delta) * (1.0 + g) + underflow);
+    let two_pass = Interval::new(m2 * (1.0 - g) - underflow, (m2 + n * delta * delta) * (1.0 + g) + underflow);
+    let m2 = if depths.free {
+        let largest = x.iter().fold(0.0, |m, x| f64::from(x.abs()).max(m));
+        two_pass.hull(free::welford(m2, x.len(), largest, underflow))
+    } else {
+        two_pass
+    };
+    if depths.free && m2.hi >= f64::from(f32::MAX) {
+        // Infinite, or not, by the order of the sum.
+        return Stats { mean, rsigma: Interval::ANY };
+    }
     // A sum of squares that may reach the largest f32 may be infinite.
     let open = |i: Interval| if i.hi >= f64::from(f32::MAX) { Interval { hi: f64::INFINITY, ..i } } else { i };
     let variance = open(m2) * rn;
@@ -182,6 +200,9 @@ fn stats(op: Op, x: &[f32], eps: f32, d: usize) -> Stats {
             let squares = sum_of(&|x| x * x);
             let g = gamma(d + 1);
             let direct = Interval::new(squares * (1.0 - g) - underflow, squares * (1.0 + g) + underflow);
+            if depths.free && direct.hi >= f64::from(f32::MAX) {
+                return Stats { mean, rsigma: Interval::ANY };
+            }
             (variance + mean.square() + eps).hull(open(direct) * rn + eps)
         }
     };
@@ -201,10 +222,12 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
     let (rows, cols) = (a.rows(), a.cols());
     let stats: Vec<Stats> = match job.op {
         Op::Layernorm | Op::Rmsnorm => {
-            (0..rows).into_par_iter().map(|i| stats(job.op, a.row(i), job.params.eps, depths.row)).collect()
+            (0..rows).into_par_iter().map(|i| stats(job.op, a.row(i), job.params.eps, depths)).collect()
         }
         _ => Vec::new(),
     };
+    let value = if depths.free { free::act } else { act };
+    let gated = |y: Interval| if depths.free { free::rounded(y, 2) } else { y };
     let data = |t: &Option<Tensor>, j: usize| t.as_ref().map(|t| exactly(t.data()[j]));
     let weight = |j: usize| {
         let g = data(&job.operands.gamma, j).unwrap_or(Interval::point(1.0));
@@ -220,16 +243,23 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
         let (x, b) = (a.row(i), b.map_or(&[][..], |b| b.row(i)));
         for (j, v) in v.iter_mut().enumerate() {
             *v = match job.op {
-                Op::Activation => act(f, x[j]),
+                Op::Activation => value(f, x[j]),
                 Op::ActivationGrad | Op::CastTransposeDbiasDact => act_slope(f, b[j]) * exactly(x[j]),
-                Op::Gated => act(f, x[j]) * exactly(x[out_cols + j]),
+                Op::Gated => gated(value(f, x[j]) * exactly(x[out_cols + j])),
                 Op::DgatedCastTranspose if j < cols => act_slope(f, b[j]) * exactly(x[j]) * exactly(b[cols + j]),
                 Op::DgatedCastTranspose => exactly(x[j - cols]) * act(f, b[j - cols]),
                 Op::Layernorm => {
-                    let y = weight(j) * (stats[i].rsigma * (exactly(x[j]) - stats[i].mean));
-                    data(&job.operands.beta, j).map_or(y, |beta| y + beta)
+                    let Stats { mean, rsigma } = stats[i];
+                    let y = weight(j) * (rsigma * (exactly(x[j]) - mean));
+                    let beta = data(&job.operands.beta, j);
+                    let y = beta.map_or(y, |beta| y + beta);
+                    let beta = beta.map_or(0.0, |b| b.magnitude().hi);
+                    if depths.free { free::terms(y, weight(j), rsigma, x[j], mean, beta) } else { y }
                 }
-                Op::Rmsnorm => weight(j) * (stats[i].rsigma * exactly(x[j])),
+                Op::Rmsnorm => {
+                    let y = weight(j) * (stats[i].rsigma * exactly(x[j]));
+                    if depths.free { free::rounded(y, 6) } else { y }
+                }
                 _ => exactly(x[j]),
             };
         }
@@ -318,5 +348,8 @@ pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
     Ok(all)
 }
 
+mod free;
+#[cfg(test)]
+mod free_tests;
 #[cfg(test)]
 mod tests;

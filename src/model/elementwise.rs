@@ -9,7 +9,7 @@
 
 use super::{act, norm};
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
-use crate::op::{Act, Op};
+use crate::op::{Act, Op, Sizes};
 use crate::quant::QTensorParts;
 use crate::tensor::round_to;
 use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
@@ -54,17 +54,16 @@ pub fn check(job: &Job) -> Result<()> {
     for a in &o.a {
         high(a, op)?;
     }
-    let b_cols = match job.op {
-        CastTransposeDbiasDact | ActivationGrad => Some(cols),
-        DgatedCastTranspose => Some(2 * cols),
-        _ => None,
-    };
-    if let Some(want) = b_cols {
-        let b = o.b.as_ref().ok_or_else(|| Error::shape(format!("forward input of {op}"), "none", format!("{rows}×{want}")))?;
+    let spec = job.op.spec();
+    let sizes = Sizes::of(spec, &[[rows, cols]], 1);
+    if let Some(role) = spec.operands.get(1).filter(|_| !job.op.is_product()) {
+        let what = || format!("{} of {op}", role.what);
+        let [rows, want] = sizes.shape(role.shape);
+        let b = o.b.as_ref().ok_or_else(|| Error::shape(what(), "none", format!("{rows}×{want}")))?;
         high(b, op)?;
         if (b.rows(), b.cols()) != (rows, want) {
             let found = format!("{}×{}", b.rows(), b.cols());
-            return Err(Error::shape(format!("forward input of {op}"), found, format!("{rows}×{want}")));
+            return Err(Error::shape(what(), found, format!("{rows}×{want}")));
         }
     }
     match job.op {
@@ -129,11 +128,8 @@ fn values(job: &Job, part: usize) -> Result<Values> {
     let b = |i: usize, j: usize| b.map_or(0.0, |b| b.row(i)[j]);
     let f = |job: &Job| activation(job);
     let (mut v, mut stats) = (Vec::new(), Vec::new());
-    let out_cols = match job.op {
-        Op::Gated => cols / 2,
-        Op::DgatedCastTranspose => 2 * cols,
-        _ => cols,
-    };
+    let spec = job.op.spec();
+    let [_, out_cols] = Sizes::of(spec, &[[rows, cols]], 1).shape(spec.result);
     for i in 0..rows {
         let x = a.row(i);
         let (mean, rsigma) = match job.op {
@@ -177,18 +173,9 @@ pub fn shares_codes(q: &QTensor) -> bool {
 }
 
 fn part(job: &Job, index: usize, rows: usize, cols: usize, v: Vec<f32>) -> Result<Part> {
-    let transposes = matches!(
-        job.op,
-        Op::CastTranspose
-            | Op::MultiCastTranspose
-            | Op::CastTransposeDbias
-            | Op::CastTransposeDbiasDact
-            | Op::DgatedCastTranspose
-    );
+    let transposes = job.op.spec().transposes;
     match &job.out {
-        OutSpec::High(format) => {
-            Ok(Part { d: Data::High(Tensor::rounded(*format, rows, cols, v)?), transpose: None, amax: None })
-        }
+        OutSpec::High(format) => Ok(Part::plain(Data::High(Tensor::rounded(*format, rows, cols, v)?))),
         OutSpec::Scaled { format, scale } => {
             let scale = scale[index].unwrap_or(1.0);
             let code = |v: &f32| format.encode(f64::from(v * scale), Rounding::NearestEven, Overflow::Saturate) as u8;
@@ -255,18 +242,18 @@ pub fn predict(job: &Job) -> Result<Output> {
     if let (Op::Dequantize, Operand::Quantized(q), OutSpec::High(format)) = (job.op, &job.operands.a[0], &job.out) {
         let v = (0..q.rows()).flat_map(|i| (0..q.cols()).map(move |j| dequantized(q, i, j, *format))).collect();
         let d = Data::High(Tensor::rounded(*format, q.rows(), q.cols(), v)?);
-        return Ok(Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None });
+        return Ok(Output::of(Part::plain(d)));
     }
     let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
     for index in 0..job.operands.a.len() {
         let Values { rows, cols, v, stats } = values(job, index)?;
-        if matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact) {
+        if job.op.spec().dbias {
             out.dbias = Some(Tensor::rounded(input_dtype(job), 1, cols, column_sums(&v, rows, cols))?);
         }
         if matches!(job.op, Op::Layernorm) {
             out.mean = Some(stats.iter().map(|s| s.0).collect());
         }
-        if matches!(job.op, Op::Layernorm | Op::Rmsnorm) {
+        if job.op.is_norm() {
             out.rsigma = Some(stats.iter().map(|s| s.1).collect());
         }
         out.parts.push(part(job, index, rows, cols, v)?);

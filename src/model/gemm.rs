@@ -27,6 +27,7 @@ use super::product::{Kind, Plan, Problem};
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use rayon::prelude::*;
 
 /// How sums of blocks become the value of an element.
 #[derive(Clone, Copy, Debug)]
@@ -132,19 +133,36 @@ pub fn predict(job: &Job) -> Result<Output> {
     let plan = Plan::of(job)?;
     let mut values = vec![0.0f32; plan.rows * plan.cols];
     for p in plan.problems().filter(|p| p.a.k > 0) {
-        for (i, row) in p.a_rows.clone().enumerate() {
-            for (j, col) in p.b_rows.clone().enumerate() {
-                let at = (p.out_row + i) * plan.cols + j;
-                values[at] = element(&plan, &p, row, col, plan.bias.map(|bias| bias[j]))?;
+        let rows = values.par_chunks_mut(plan.cols.max(1)).skip(p.out_row).zip(p.a_rows.clone());
+        rows.try_for_each(|(values, row)| {
+            for ((j, col), value) in p.b_rows.clone().enumerate().zip(values) {
+                *value = element(&plan, &p, row, col, plan.bias.map(|bias| bias[j]))?;
             }
-        }
+            Ok::<(), crate::Error>(())
+        })?;
     }
     store(job, &plan, values)
 }
 
+/// Some elements (row and column) of what a GEMM kernel must write for `job`, in one row; its amax is that of these elements. Errors: those
+/// of [`Plan::of`].
+pub fn predict_at(job: &Job, plan: &Plan, elements: &[(usize, usize)]) -> Result<Part> {
+    let value = |(i, j): &(usize, usize)| -> Result<f32> {
+        let owner = plan.problems().find(|p| p.a.k > 0 && (p.out_row..p.out_row + p.a_rows.len()).contains(i));
+        // A row of no product is zero.
+        let Some(p) = owner else { return Ok(0.0) };
+        element(plan, &p, p.a_rows.start + i - p.out_row, p.b_rows.start + j, plan.bias.map(|bias| bias[*j]))
+    };
+    let values = elements.par_iter().map(value).collect::<Result<Vec<f32>>>()?;
+    Ok(stored(job, 1, values.len(), values)?.parts.remove(0))
+}
+
 /// The output of f32 values: rounded, or quantized with amax and scale_inv.
 pub fn store(job: &Job, plan: &Plan, values: Vec<f32>) -> Result<Output> {
-    let (rows, cols) = (plan.rows, plan.cols);
+    stored(job, plan.rows, plan.cols, values)
+}
+
+fn stored(job: &Job, rows: usize, cols: usize, values: Vec<f32>) -> Result<Output> {
     let part = match &job.out {
         OutSpec::Scaled { format, scale } => {
             let scale = scale[0].unwrap_or(1.0);
@@ -164,10 +182,8 @@ pub fn store(job: &Job, plan: &Plan, values: Vec<f32>) -> Result<Output> {
             })?;
             Part { d: Data::Quantized(q), transpose: None, amax: Some(amax) }
         }
-        OutSpec::High(format) => {
-            Part { d: Data::High(Tensor::rounded(*format, rows, cols, values)?), transpose: None, amax: None }
-        }
+        OutSpec::High(format) => Part::plain(Data::High(Tensor::rounded(*format, rows, cols, values)?)),
         OutSpec::Recipe(_) => unreachable!("refused by Plan::of"),
     };
-    Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+    Ok(Output::of(part))
 }

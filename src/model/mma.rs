@@ -13,6 +13,7 @@
 //! Sources: MMA-Sim (arXiv 2511.10909); Khattak and Mikaitis (arXiv 2512.07004); outputs of an H200.
 
 use crate::Format;
+use crate::format::exp2i;
 
 /// The accumulator's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,11 @@ struct Term {
     fraction: u32,
 }
 
+const ZERO: Term = Term { negative: false, significand: 0, exponent: 0, fraction: 0 };
+
+/// The terms of the widest step: 32 products and the accumulator.
+const MOST_TERMS: usize = 33;
+
 /// Splits a finite value that `format` holds exactly.
 fn split(x: f32, format: Format) -> Term {
     let fraction = format.spec().mantissa;
@@ -59,7 +65,7 @@ fn split(x: f32, format: Format) -> Term {
     // Every f32 is normal in f64; zero has a field of 0 and ends at the smallest exponent.
     let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(format.min_exponent());
     // Exact: the scaled value is an integer below 2^(fraction + 1).
-    let significand = magnitude * 2f64.powi(fraction as i32 - exponent);
+    let significand = magnitude * exp2i(fraction as i32 - exponent);
     debug_assert!(significand.fract() == 0.0, "{x} is not a value of {format}");
     Term { negative: x.is_sign_negative(), significand: significand as u64, exponent, fraction }
 }
@@ -80,9 +86,13 @@ pub fn step(s: Step, fa: Format, fb: Format, a: &[f32], b: &[f32], c: f32) -> f3
     if special.is_infinite() {
         return special as f32;
     }
-    let mut terms: Vec<Term> = a.iter().zip(b).map(|(&a, &b)| product(split(a, fa), split(b, fb))).collect();
-    terms.push(split(c, fc));
-    terms.retain(|t| t.significand != 0);
+    let (mut terms, mut count) = ([ZERO; MOST_TERMS], 0);
+    let products = a.iter().zip(b).map(|(&a, &b)| product(split(a, fa), split(b, fb)));
+    for term in products.chain([split(c, fc)]).filter(|t| t.significand != 0) {
+        terms[count] = term;
+        count += 1;
+    }
+    let terms = &terms[..count];
     let Some(emax) = terms.iter().map(|t| t.exponent).max() else {
         return 0.0;
     };
@@ -141,9 +151,9 @@ pub fn round(sum: i128, unit: i32, fraction: u32, emin: i32, toward: Toward) -> 
         _ => 0,
     };
     // Exact in f64: at most 25 bits, exponent within f64's normal range.
-    let value = steps as f64 * 2f64.powi(quantum);
+    let value = steps as f64 * exp2i(quantum);
     let largest_exponent = 1 - emin;
-    let value = if value >= 2f64.powi(largest_exponent + 1) { f64::INFINITY } else { value };
+    let value = if value >= exp2i(largest_exponent + 1) { f64::INFINITY } else { value };
     if value == 0.0 {
         0.0
     } else if sum < 0 {

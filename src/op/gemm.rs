@@ -1,15 +1,11 @@
 //! D = A·Bᵀ + bias in f64, and the magnitudes that error bounds are scaled by.
 
-use super::elementwise::exact_sum;
+use super::dot::{self, COLS, ROWS};
 use super::{Args64, Defined};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 use std::sync::OnceLock;
-
-/// Partial sums of a dot product: lane l holds Σ over k ≡ l mod LANES, so that the order of additions, and with it every
-/// bit of the result, is the same on every machine.
-const LANES: usize = 16;
 
 /// `d[i,j] = Σ_k a[i,k]·b[j,k] + bias[j]` with `magnitude[i,j] = Σ_k |a||b| + |bias|`. `[M,K] × [N,K] → [M,N]`
 ///
@@ -63,20 +59,54 @@ pub fn product(a: ArrayView2<f64>, b: ArrayView2<f64>, bias: Option<&[f64]>) -> 
             Err(e) => tracing::warn!("the f64 product is computed on the CPU: {e}"),
         }
     }
-    let row = |x: &ArrayView2<f64>, i: usize| -> Vec<f64> { x.row(i).to_vec() };
-    let (a, b) = (a.view(), b.view());
-    let mut both = Array2::from_elem((m, n), (0.0, 0.0));
-    if let Some(both) = both.as_slice_mut().filter(|x| !x.is_empty()) {
-        both.par_chunks_mut(n).enumerate().for_each(|(i, out)| {
-            let a = row(&a, i);
-            for (j, out) in out.iter_mut().enumerate() {
-                let b = b.row(j);
-                let b = b.as_slice().expect("standard layout");
-                *out = element(&a, b, bias.map_or(0.0, |bias| bias[j]));
-            }
-        });
+    let mut d = Array2::zeros((m, n));
+    let mut magnitude = Array2::zeros((m, n));
+    if let (Some(x), Some(y), Some(d), Some(magnitude)) =
+        (a.as_slice(), b.as_slice(), d.as_slice_mut(), magnitude.as_slice_mut())
+        && n > 0
+    {
+        let bands = d.par_chunks_mut(BAND * n).zip(magnitude.par_chunks_mut(BAND * n)).enumerate();
+        bands.for_each(|(band, (d, magnitude))| rows(x, y, bias, (n, k), band * BAND, d, magnitude));
     }
-    (both.mapv(|x| x.0), both.mapv(|x| x.1))
+    (d, magnitude)
+}
+
+/// Rows of the result that one thread computes before it takes others.
+const BAND: usize = 32;
+/// Bytes of B's rows that stay in the cache while the rows of a band pass by.
+const CACHED: usize = 1 << 19;
+
+/// The rows of a band from `first` on.
+fn rows(
+    a: &[f64],
+    b: &[f64],
+    bias: Option<&[f64]>,
+    (n, k): (usize, usize),
+    first: usize,
+    d: &mut [f64],
+    magnitude: &mut [f64],
+) {
+    let of_a = |i: usize| &a[(first + i) * k..(first + i + 1) * k];
+    let of_b = |j: usize| &b[j * k..(j + 1) * k];
+    let block = (CACHED / (8 * k.max(1))).clamp(COLS, n.max(COLS)) / COLS * COLS;
+    let count = d.len() / n;
+    let mut sums = [[(0.0, 0.0); COLS]; ROWS];
+    for from in (0..n).step_by(block) {
+        for i in (0..count).step_by(ROWS) {
+            // Beyond the last row or column the last one is computed again.
+            let x = std::array::from_fn(|r| of_a((i + r).min(count - 1)));
+            for j in (from..n.min(from + block)).step_by(COLS) {
+                let y = std::array::from_fn(|c| of_b((j + c).min(n - 1)));
+                dot::tile(x, y, &mut sums);
+                for (r, sums) in sums.iter().enumerate().take(count - i) {
+                    for (c, sums) in sums.iter().enumerate().take(n - j) {
+                        let at = (i + r) * n + j + c;
+                        (d[at], magnitude[at]) = finished(*sums, x[r], y[c], bias.map_or(0.0, |bias| bias[j + c]));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Whether an accelerator's result has the CPU's bits on some rows, spread over the columns.
@@ -109,72 +139,16 @@ fn cancels(d: f64, magnitude: f64, k: usize) -> bool {
 
 /// One element and its magnitude.
 fn element(a: &[f64], b: &[f64], bias: f64) -> (f64, f64) {
-    let (sum, magnitude) = dot(a, b);
+    finished(dot::dot(a, b), a, b, bias)
+}
+
+/// An element and its magnitude from the sums of its products.
+fn finished((sum, magnitude): dot::Sums, a: &[f64], b: &[f64], bias: f64) -> (f64, f64) {
     let (d, magnitude) = (sum + bias, magnitude + bias.abs());
     if cancels(d, magnitude, a.len()) {
-        return (exact_dot(a, b, bias), magnitude);
+        return (dot::exact(a, b, bias), magnitude);
     }
     (d, magnitude)
-}
-
-/// Σ a·b and Σ |a·b|, without FMA, each lane in order, the lanes added pairwise.
-fn dot(a: &[f64], b: &[f64]) -> (f64, f64) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx512f")]
-        fn wide(a: &[f64], b: &[f64]) -> (f64, f64) {
-            lanes(a, b)
-        }
-        #[target_feature(enable = "avx2")]
-        fn middle(a: &[f64], b: &[f64]) -> (f64, f64) {
-            lanes(a, b)
-        }
-        // SAFETY: the processor has the features (asked just before); the functions are ordinary Rust compiled with them.
-        if is_x86_feature_detected!("avx512f") {
-            return unsafe { wide(a, b) };
-        }
-        if is_x86_feature_detected!("avx2") {
-            return unsafe { middle(a, b) };
-        }
-    }
-    lanes(a, b)
-}
-
-#[inline(always)]
-fn lanes(a: &[f64], b: &[f64]) -> (f64, f64) {
-    let (mut sum, mut size) = ([0.0f64; LANES], [0.0f64; LANES]);
-    let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let (rest_a, rest_b) = (a.remainder(), b.remainder());
-    for (a, b) in a.zip(b) {
-        for l in 0..LANES {
-            let p = a[l] * b[l];
-            sum[l] += p;
-            size[l] += p.abs();
-        }
-    }
-    for (l, (a, b)) in rest_a.iter().zip(rest_b).enumerate() {
-        sum[l] += a * b;
-        size[l] += (a * b).abs();
-    }
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for l in 0..width {
-            sum[l] += sum[l + width];
-            size[l] += size[l + width];
-        }
-    }
-    (sum[0], size[0])
-}
-
-/// Σ a·b + bias, every product split into two f64 (`fma` gives what its rounding lost), summed exactly.
-fn exact_dot(a: &[f64], b: &[f64], bias: f64) -> f64 {
-    let products = a.iter().zip(b).flat_map(|(a, b)| {
-        let p = a * b;
-        // A product that is not finite has no lost part.
-        [p, if p.is_finite() { a.mul_add(*b, -p) } else { 0.0 }]
-    });
-    exact_sum(products.chain([bias]))
 }
 
 #[cfg(test)]
@@ -241,13 +215,22 @@ mod tests {
         }
     }
 
+    /// Tiles, bands and blocks of columns leave no trace: every element is its own definition.
     #[test]
-    fn compilations_agree() {
-        let x: Vec<f64> = (0..1003).map(|i| (f64::from(i) * 0.7).sin()).collect();
-        let y: Vec<f64> = (0..1003).map(|i| (f64::from(i) * 0.3).cos()).collect();
-        assert_eq!(dot(&x, &y), lanes(&x, &y));
-        let exact = exact_dot(&x, &y, 0.0);
-        assert!((dot(&x, &y).0 - exact).abs() < 1007.0 * f64::EPSILON / 2.0 * dot(&x, &y).1);
+    fn every_element_is_its_own_sum_whatever_the_shape() {
+        for (m, n, k) in [(1, 1, 5), (4, 3, 16), (5, 4, 100), (70, 50, 33), (33, 130, 2000), (3, 7, 0)] {
+            let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 2003) as f64 * 0.37 - 370.0;
+            let (a, b) =
+                (Array2::from_shape_fn((m, k), |(i, j)| value(i, j)), Array2::from_shape_fn((n, k), |(i, j)| value(j, i)));
+            let bias: Vec<f64> = (0..n).map(|j| j as f64 - 3.5).collect();
+            let (d, magnitude) = product(a.view(), b.view(), Some(&bias));
+            for i in 0..m {
+                for j in 0..n {
+                    let (x, y) = (a.row(i).to_vec(), b.row(j).to_vec());
+                    assert_eq!((d[(i, j)], magnitude[(i, j)]), element(&x, &y, bias[j]), "({i}, {j}) of {m}×{n}×{k}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -2,15 +2,19 @@
 //! could round visibly.
 
 pub mod activation;
+pub mod dot;
 pub mod elementwise;
 pub mod gemm;
 pub mod grouped;
 pub mod norm;
+mod spec;
 
-use crate::{Error, Result};
+pub use spec::{ACTS, Dim, Kind, OPS, OpSpec, Role, Sizes};
+
+use crate::Result;
 use ndarray::Array2;
 
-/// What is computed.
+/// What is computed; what each op is stands in [`OPS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     Cast,
@@ -38,7 +42,7 @@ pub enum Op {
     GroupedGemmWgrad,
 }
 
-/// The activation of an op that has one (`spec §3.1` formulas).
+/// The activation of an op that has one; formulas in [`activation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     Gelu,
@@ -46,55 +50,6 @@ pub enum Act {
     Relu,
     Qgelu,
     Srelu,
-}
-
-/// Names as sweeps, bundles and reports spell them.
-pub const OPS: &[(Op, &str, &str)] = &[
-    (Op::Cast, "cast", "quantize one tensor"),
-    (Op::CastTranspose, "cast_transpose", "quantize, and the transposed codes"),
-    (Op::MultiCastTranspose, "multi_cast_transpose", "cast_transpose of several tensors in one call"),
-    (Op::Dequantize, "dequantize", "codes and scale_inv to values"),
-    (Op::CastTransposeDbias, "cast_transpose_dbias", "cast_transpose with the column sums"),
-    (Op::CastTransposeDbiasDact, "cast_transpose_dbias_dact", "g·act'(x), cast_transpose, column sums"),
-    (Op::DgatedCastTranspose, "dgated_cast_transpose", "gradient of a gated activation, cast_transpose"),
-    (Op::Activation, "activation", "act(x)"),
-    (Op::ActivationGrad, "activation_grad", "g·act'(x)"),
-    (Op::Gated, "gated", "act(a)·b"),
-    (Op::Layernorm, "layernorm", "LayerNorm forward"),
-    (Op::Rmsnorm, "rmsnorm", "RMSNorm forward"),
-    (Op::Gemm, "gemm", "A·Bᵀ + bias: FP8, W4A8, mixed input"),
-    (Op::GroupedGemm, "grouped_gemm", "per-group A·B[e]ᵀ by offs"),
-    (Op::GroupedGemmDgrad, "grouped_gemm_dgrad", "grad_A of the grouped product"),
-    (Op::GroupedGemmWgrad, "grouped_gemm_wgrad", "grad_B of the grouped product"),
-];
-
-/// Names of the activations.
-pub const ACTS: &[(Act, &str)] =
-    &[(Act::Gelu, "gelu"), (Act::Silu, "silu"), (Act::Relu, "relu"), (Act::Qgelu, "qgelu"), (Act::Srelu, "srelu")];
-
-impl Op {
-    pub fn name(self) -> &'static str {
-        OPS[self as usize].1
-    }
-}
-impl std::str::FromStr for Op {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        let known = || OPS.iter().map(|o| o.1);
-        OPS.iter().find(|o| o.1 == s).map(|o| o.0).ok_or_else(|| Error::unknown("op", s, known()))
-    }
-}
-impl Act {
-    pub fn name(self) -> &'static str {
-        ACTS[self as usize].1
-    }
-}
-impl std::str::FromStr for Act {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        let known = || ACTS.iter().map(|o| o.1);
-        ACTS.iter().find(|o| o.1 == s).map(|o| o.0).ok_or_else(|| Error::unknown("activation", s, known()))
-    }
 }
 
 /// The scalars of an op.

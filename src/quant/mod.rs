@@ -3,6 +3,7 @@
 use crate::format::fast::Decoder;
 use crate::{Error, Format, Overflow, Result, Rounding};
 use ndarray::Array2;
+use rayon::prelude::*;
 
 /// Which elements of a `rows × cols` matrix share a scale. Columns run along K. The last tile may be short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -209,29 +210,33 @@ impl QTensor {
     pub fn dequantize_f32(&self) -> Array2<f32> {
         self.dequantize_with(|x| x as f32)
     }
-    fn dequantize_with<T: Clone>(&self, finish: impl Fn(f64) -> T) -> Array2<T> {
+    fn dequantize_with<T: Copy + Default + Send>(&self, finish: impl Fn(f64) -> T + Sync) -> Array2<T> {
         let decoder = Decoder::new(self.format).expect("at most 8 bits: checked on construction");
         let (tile_rows, tile_cols) = self.granularity.tile(self.rows, self.cols);
         let (_, grid_cols) = self.granularity.grid(self.rows, self.cols);
         let global = self.global_scale_inv.map_or(1.0, f64::from);
-        let mut values = Vec::with_capacity(self.codes.len());
-        for (i, row) in self.codes.chunks_exact(self.cols.max(1)).enumerate() {
-            for (tile, codes) in row.chunks(tile_cols).enumerate() {
+        let mut values = vec![T::default(); self.codes.len()];
+        let row = |i: usize, values: &mut [T], codes: &[u8]| {
+            for (tile, (values, codes)) in values.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
                 let s = (i / tile_rows) * grid_cols + tile;
                 let scale_inv = f64::from(self.scale_inv[s]) * global;
+                let pairs = values.iter_mut().zip(codes);
                 match &self.zero {
-                    Zero::None => values.extend(codes.iter().map(|c| finish(decoder.decode_f64(*c) * scale_inv))),
+                    Zero::None => pairs.for_each(|(v, c)| *v = finish(decoder.decode_f64(*c) * scale_inv)),
                     Zero::Integer(z) => {
                         let minus = f64::from(z[s]);
-                        values.extend(codes.iter().map(|c| finish((decoder.decode_f64(*c) - minus) * scale_inv)));
+                        pairs.for_each(|(v, c)| *v = finish((decoder.decode_f64(*c) - minus) * scale_inv));
                     }
                     Zero::Additive { zero, mid } => {
                         let (minus, plus) = (f64::from(*mid), f64::from(zero[s]));
-                        values.extend(codes.iter().map(|c| finish((decoder.decode_f64(*c) - minus) * scale_inv + plus)));
+                        pairs.for_each(|(v, c)| *v = finish((decoder.decode_f64(*c) - minus) * scale_inv + plus));
                     }
                 }
             }
-        }
+        };
+        let cols = self.cols.max(1);
+        let rows = values.par_chunks_mut(cols).zip(self.codes.par_chunks(cols)).enumerate();
+        rows.with_min_len((1 << 15) / cols + 1).for_each(|(i, (values, codes))| row(i, values, codes));
         Array2::from_shape_vec((self.rows, self.cols), values).expect("one value a code")
     }
     /// `cols × rows` with code (i,j) at (j,i) and the scale grid transposed with it.

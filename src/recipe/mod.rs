@@ -57,7 +57,7 @@ pub struct RecipeSpec {
     pub name: &'static str,
     /// te_delayed, te_current, te_block, mx, nvfp4, float8, deepseek, affine, int8_token, …
     pub family: &'static str,
-    /// Repository and file whose numerics this is.
+    /// Repository, version and file whose numerics this is.
     pub source: &'static str,
     pub help: &'static str,
     /// Allowed formats, the default first.

@@ -9,16 +9,18 @@ const FP8_ALL: &[Format] = &[E4m3, E5m2, E4m3Fnuz, E5m2Fnuz];
 const MX: &[Format] = &[E4m3, E5m2, E2m3, E3m2, E2m1];
 const INTEGERS: &[Format] = &[Int8, Int4, Uint4];
 
-const TE_CURRENT: &str = "TransformerEngine common/recipe/current_scaling.cu";
-const TE_VECTOR: &str = "TransformerEngine common/transpose/quantize_transpose_vector_blockwise.cu";
-const TE_SQUARE: &str = "TransformerEngine common/transpose/quantize_transpose_square_blockwise.cu";
-const TE_MXFP8: &str = "TransformerEngine common/cast/mxfp8/quantize_mxfp8.cuh";
-const TE_NVFP4: &str = "TransformerEngine common/cast/nvfp4/core_nvfp4.cuh";
-const AO_FLOAT8: &str = "torchao float8/float8_utils.py";
-const AO_MX: &str = "torchao prototype/mx_formats/mx_tensor.py";
-const AO_PRIMITIVES: &str = "torchao quantization/quant_primitives.py";
-const AO_API: &str = "torchao quantization/quant_api.py";
-const DEEPGEMM: &str = "DeepGEMM deep_gemm/utils/math.py";
+const TE_CURRENT: &str = "TransformerEngine v2.20 (d0067d0) common/recipe/current_scaling.cu";
+const TE_VECTOR: &str = "TransformerEngine v2.20 (d0067d0) common/transpose/quantize_transpose_vector_blockwise.cu";
+const TE_SQUARE: &str = "TransformerEngine v2.20 (d0067d0) common/transpose/quantize_transpose_square_blockwise.cu";
+const TE_MXFP8: &str = "TransformerEngine v2.20 (d0067d0) common/cast/mxfp8/quantize_mxfp8.cuh";
+const TE_NVFP4: &str = "TransformerEngine v2.20 (d0067d0) common/cast/nvfp4/core_nvfp4.cuh";
+const AO_FLOAT8: &str = "torchao v0.11 to v0.18 float8/float8_utils.py";
+const AO_MX: &str = "torchao 36027d82d (after v0.18) prototype/mx_formats/mx_tensor.py";
+const AO_MX_V018: &str = "torchao v0.12 to v0.18 prototype/mx_formats/mx_tensor.py";
+const AO_PRIMITIVES: &str = "torchao v0.8 (e1d79bcb1) quantization/quant_primitives.py";
+const AO_INFERENCE: &str = "torchao v0.18 quantization/quant_primitives.py";
+const AO_API: &str = "torchao v0.8 (e1d79bcb1) quantization/quant_api.py";
+const DEEPGEMM: &str = "DeepGEMM 54e2261 deep_gemm/utils/math.py";
 
 type Quantize = fn(&Recipe, &Tensor) -> Result<Quantized>;
 
@@ -47,7 +49,7 @@ const fn grouped(
 /// Every recipe.
 #[rustfmt::skip]
 pub const RECIPES: &[RecipeSpec] = &[
-    fixed("te_delayed", "te_delayed", "TransformerEngine common/recipe/delayed_scaling.cu", FP8, delayed::te_delayed,
+    fixed("te_delayed", "te_delayed", "TransformerEngine v2.20 (d0067d0) common/recipe/delayed_scaling.cu", FP8, delayed::te_delayed,
         "per tensor, scale from the amaxes of earlier steps (here: three quarters of the rows)"),
     fixed("te_current", "te_current", TE_CURRENT, FP8, current::te_current, "per tensor, scale M/amax"),
     fixed("te_current_pow2", "te_current", TE_CURRENT, FP8, current::te_current_pow2,
@@ -65,15 +67,19 @@ pub const RECIPES: &[RecipeSpec] = &[
     fixed("float8_rowwise", "float8", AO_FLOAT8, FP8_ALL, float8::float8_rowwise, "per row, power-of-two scales"),
     fixed("float8_rowwise_gw_hp", "float8", AO_FLOAT8, FP8_ALL, float8::float8_rowwise_gw_hp,
         "per row, f32 scales (rowwise_with_gw_hp of v0.11)"),
-    fixed("float8_inference", "float8", AO_PRIMITIVES, FP8_ALL, float8::float8_inference,
+    fixed("float8_inference", "float8", AO_INFERENCE, FP8_ALL, float8::float8_inference,
         "per tensor, scale_inv amax/M in the input's dtype, elements divided"),
-    fixed("float8_inference_row", "float8", AO_PRIMITIVES, FP8_ALL, float8::float8_inference_row,
+    fixed("float8_inference_row", "float8", AO_INFERENCE, FP8_ALL, float8::float8_inference_row,
         "per row, scale_inv amax/M in the input's dtype, elements divided"),
     fixed("mx_floor", "mx", AO_MX, MX, mx::mx_floor, "1×32, exponent of amax rounded down: the top of the range clips"),
     fixed("mx_ceil", "mx", AO_MX, MX, mx::mx_ceil, "1×32, exponent of amax rounded up"),
     fixed("mx_even", "mx", AO_MX, MX, mx::mx_even, "1×32, exponent of amax after rounding its mantissa to the format's"),
     fixed("mx_rceil", "mx", AO_MX, MX, mx::mx_rceil, "1×32, amax/M rounded up to a power of two"),
-    fixed("ao_nvfp4", "nvfp4", "torchao prototype/mx_formats/nvfp4_tensor.py", &[E2m1], nvfp4::ao_nvfp4,
+    fixed("mx_floor_v018", "mx", AO_MX_V018, MX, mx::mx_floor_v018, "mx_floor as released: another byte 0, amax Inf and NaN"),
+    fixed("mx_ceil_v018", "mx", AO_MX_V018, MX, mx::mx_ceil_v018, "mx_ceil as released: another byte 0, amax Inf and NaN"),
+    fixed("mx_even_v018", "mx", AO_MX_V018, MX, mx::mx_even_v018, "mx_even as released: another byte 0, amax near 2^128, Inf and NaN"),
+    fixed("mx_rceil_v018", "mx", AO_MX_V018, MX, mx::mx_rceil_v018, "mx_rceil as released, by log2: ulps above a power of two count as it"),
+    fixed("ao_nvfp4", "nvfp4", "torchao v0.17, v0.18 prototype/mx_formats/nvfp4_tensor.py", &[E2m1], nvfp4::ao_nvfp4,
         "1×16, e4m3 scales of at least 2^-6 under an f32 scale of the tensor"),
     fixed("deepseek_1x128", "deepseek", DEEPGEMM, &[E4m3], deepseek::deepseek_1x128, "1×128, f32 scales, amax at least 1e-4"),
     fixed("deepseek_1x128_ue8m0", "deepseek", DEEPGEMM, &[E4m3], deepseek::deepseek_1x128_ue8m0,

@@ -34,6 +34,11 @@ pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
 pub fn agreement(t: &Totals) -> String {
     let models = match t.modelled {
         0 => "no case has a device model".to_string(),
+        n if t.wrong == 0.0 && t.elements < t.all => format!(
+            "all {} elements drawn from {} of {n} modelled cases are their device model's, bit for bit",
+            grouped(t.elements),
+            grouped(t.all)
+        ),
         n if t.wrong == 0.0 => {
             format!("all {} elements of {n} modelled cases are their device model's, bit for bit", grouped(t.elements))
         }

@@ -144,10 +144,10 @@ fn what_needs_attention_comes_worst_first_and_alike_together() {
 #[test]
 fn agreement_counts_elements_and_never_lets_a_nan_pass() {
     let mut totals = Totals::default();
-    totals.add(&row(&[("mismatches", "0"), ("kernel_count", "1500"), ("bound_ratio", "0.5")]));
+    totals.add(&row(&[("mismatches", "0"), ("held", "1500"), ("kernel_count", "1500"), ("bound_ratio", "0.5")]));
     assert!(summary::agreement(&totals).starts_with("all 1\u{202f}500 elements of 1 modelled cases"));
     assert!(summary::agreement(&totals).contains("largest error/bound 0.5"));
-    totals.add(&row(&[("mismatches", "3"), ("kernel_count", "10"), ("bound_ratio", "NaN")]));
+    totals.add(&row(&[("mismatches", "3"), ("held", "10"), ("kernel_count", "10"), ("bound_ratio", "NaN")]));
     assert!(summary::agreement(&totals).starts_with("3 of 1\u{202f}510 elements in 1 of 2 modelled cases differ"));
     assert!(summary::agreement(&totals).contains("1 cases are over their certain bound"));
 }

@@ -49,7 +49,7 @@ pub fn seconds(case: &Case) -> f64 {
     if case.skip.is_some() {
         return FIXED;
     }
-    if !case.is_product() {
+    if !case.op.is_product() {
         return FIXED + m * n * PER_ELEMENT;
     }
     let plain = case.accumulator.is_none_or(|a| ["f32", "int32", "exact"].iter().any(|p| a.to_string().starts_with(p)));
@@ -71,5 +71,5 @@ const PER_PLAIN_STEP: f64 = 2.4e-9;
 pub fn bytes(case: &Case) -> u64 {
     let (m, n, k) = (case.total_rows() as u64, case.n as u64, case.k.max(1) as u64);
     let experts = case.rows.len().max(1) as u64;
-    if case.is_product() { 40 * (m * k + experts * n * k) + 120 * m * n.max(1) } else { 160 * m * n }
+    if case.op.is_product() { 40 * (m * k + experts * n * k) + 120 * m * n.max(1) } else { 160 * m * n }
 }

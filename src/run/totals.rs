@@ -27,9 +27,11 @@ pub struct Totals {
     pub rows: usize,
     /// In the order of the rows.
     pub ops: Vec<OpTotals>,
-    /// Cases with a device model, their elements, those whose bits are not the model's, and the cases that have some.
+    /// Cases with a device model, the elements held to it, those whose bits are not the model's, and the cases that have some.
     pub modelled: usize,
     pub elements: f64,
+    /// The elements of those cases, with those that no model was computed for.
+    pub all: f64,
     pub wrong: f64,
     pub wrong_cases: usize,
     /// Cases over their certain bound, a NaN included.
@@ -58,7 +60,8 @@ impl Totals {
         self.over += usize::from(ratio.is_some_and(|x| !(x <= 1.0)));
         if let Some(n) = row.num("mismatches") {
             self.modelled += 1;
-            self.elements += row.num("kernel_count").unwrap_or(0.0);
+            self.elements += row.num("held").unwrap_or(0.0);
+            self.all += row.num("kernel_count").unwrap_or(0.0);
             self.wrong += n;
             self.wrong_cases += usize::from(n != 0.0);
         }

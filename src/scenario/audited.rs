@@ -77,10 +77,21 @@ impl OfBundle {
     }
 }
 
+/// Puts the audit's lines beside the diagnosis of a failure. What cannot be audited has no line.
+pub fn beside(bundle: &Bundle, answer: &mut crate::bundle::assay::Answer) {
+    if let Some(d) = &mut answer.diagnosis {
+        d.audit = of(bundle).map_or_else(|_| Vec::new(), |a| a.lines());
+    }
+}
+
 /// Audits a bundle: its codes against its values, its product against its scale_inv. Errors: those of [`Bundle::read`] and of
 /// [`reading`]; nothing in it can be audited.
 pub fn bundle(path: &Path) -> Result<OfBundle> {
-    let b = Bundle::read(path)?;
+    of(&Bundle::read(path)?)
+}
+
+/// As [`bundle`], of one that has been read.
+pub fn of(b: &Bundle) -> Result<OfBundle> {
     let of = |name: String, q: &QTensor, x: &Tensor, history: &[f32]| -> Result<OfTensor> {
         Ok(OfTensor { name, granularity: q.granularity(), cols: q.cols(), audit: audit(q, x, history)? })
     };
@@ -103,10 +114,10 @@ pub fn bundle(path: &Path) -> Result<OfBundle> {
     if let (Op::Cast | Op::CastTranspose, Some(x), Data::Quantized(q)) = (b.meta.op, &b.a.high, &b.out.d) {
         tensors.push(of("out".into(), q, x, &b.a.history)?);
     }
-    let read = reading(&b)?;
+    let read = reading(b)?;
     if tensors.is_empty() && read.is_none() {
         return Err(Error::BadFile {
-            path: path.into(),
+            path: b.path.clone(),
             found: "neither codes beside the values they stand for, nor a product of codes".into(),
             expected: "a and a.codes (or b), a cast with a and out.codes, or a product with a.codes and b.codes".into(),
         });

@@ -107,14 +107,7 @@ pub fn run(
         Ok(Job {
             op,
             params: Params::default(),
-            operands: Operands {
-                a: vec![a],
-                b: Some(b),
-                bias: None,
-                gamma: None,
-                beta: None,
-                offs: (op != Op::Gemm).then(|| p.offs.clone()),
-            },
+            operands: Operands { offs: op.is_grouped().then(|| p.offs.clone()), ..Operands::of(a, Some(b)) },
             out: match out {
                 None => OutSpec::High(Format::F32),
                 Some((format, scale)) => OutSpec::Scaled { format, scale: vec![Some(scale)] },

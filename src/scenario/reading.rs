@@ -13,7 +13,7 @@
 //! everything else, [`qassay assay`](crate::bundle::assay) tries its catalogue of faults.
 
 use crate::assay::product::bound;
-use crate::bundle::assay::{build, is_product, output, settle};
+use crate::bundle::assay::{build, output, settle};
 use crate::bundle::{Bundle, Side};
 use crate::compare::{Bound, OutFormat};
 use crate::job::{Data, Operand, Part};
@@ -108,7 +108,7 @@ fn middle((low, high): (f64, f64)) -> f64 {
 /// Judges which scale_inv made the result of a bundle; `None` where it is no product of codes. Errors: those of
 /// [`crate::bundle::assay::assay`].
 pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
-    if !is_product(b.meta.op) || b.a.codes.is_none() || b.b.codes.is_none() {
+    if !b.meta.op.is_product() || b.a.codes.is_none() || b.b.codes.is_none() {
         return Ok(None);
     }
     let (mut built, result) = (build(b)?, output(b)?);
@@ -282,14 +282,7 @@ mod tests {
             let job = |a: QTensor| Job {
                 op: Op::Gemm,
                 params: Params::default(),
-                operands: Operands {
-                    a: vec![Operand::Quantized(a)],
-                    b: Some(Operand::Quantized(b.clone())),
-                    bias: None,
-                    gamma: None,
-                    beta: None,
-                    offs: None,
-                },
+                operands: Operands::of(Operand::Quantized(a), Some(Operand::Quantized(b.clone()))),
                 out: OutSpec::High(out),
                 accumulator: Some(accumulator),
             };

@@ -17,10 +17,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
     let mut built = build::build(case)?;
     let kernel = kernel::find(kernels, &built.job, backend)?;
-    let Answer { output, model, accumulator, algorithm } = kernel.answer(&built.job)?;
+    let Answer { output, model, drawn, accumulator, algorithm, doubt } = kernel.answer(&built.job)?;
     built.job.accumulator = accumulator;
-    let judgements = evidence::judge(&built, backend, &output, model.as_ref())?;
-    Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, judgements })
+    let mut judgements = evidence::judge_drawn(&built, backend, &output, model.as_ref(), drawn.as_ref())?;
+    if let Some(doubt) = doubt {
+        judgements.iter_mut().for_each(|j| j.comparison.suspect(&doubt));
+    }
+    Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, drawn, judgements })
 }
 
 /// [`assay`] on a device that has a name: the row of what ran there says it.

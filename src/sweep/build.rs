@@ -127,7 +127,7 @@ fn gamma(case: &Case, n: usize) -> Result<Tensor> {
     Tensor::rounded(drawn.dtype(), 1, n, data)
 }
 
-/// Integer zero points as additive ones: z′ = RN16(−z · scale_inv), the form of the mixed-input kernels (spec §3.6).
+/// Integer zero points as additive ones: z′ = RN16(−z · scale_inv), the form of the mixed-input kernels.
 fn additive(q: QTensor) -> Result<QTensor> {
     let Zero::Integer(z) = q.zero().clone() else {
         return Err(Error::unsupported("additive zero points", format!("{} has no integer zero points", q.format())));
@@ -186,7 +186,7 @@ pub fn build(case: &Case) -> Result<Built> {
     };
     let second = |v: &[Operand]| v.first().map(Operand::to_f64);
     let exact = x.a.iter().map(|t| defined(t.to_f64(), x.b.first().map(Tensor::to_f64))).collect::<Result<Vec<_>>>()?;
-    let ideal = match case.is_product() || case.op == Op::Dequantize {
+    let ideal = match case.op.reads_codes() {
         true => a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>()?,
         false => exact.clone(),
     };

@@ -107,10 +107,7 @@ impl Builder {
     /// Recipes by name: of the operands for products and dequantize (`R` for both, `A+B`, `none`, `fused:R`), of the result for
     /// every other op.
     pub fn recipes<S: ToString>(self, names: impl IntoIterator<Item = S>) -> Self {
-        let key = match self.op {
-            Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad | Op::Dequantize => "recipe",
-            _ => "out",
-        };
+        let key = if self.op.reads_codes() { "recipe" } else { "out" };
         self.axis(key, names.into_iter().map(|v| v.to_string()).collect())
     }
     /// Group sizes (elements of K that share a scale) for every recipe that leaves its group open.
@@ -174,7 +171,7 @@ impl Builder {
         if !self.axes.iter().any(|a| a.0 == "shape") {
             let shape = match self.op {
                 Op::Gemm => "48x80x384",
-                Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad => "80x384",
+                op if op.is_grouped() => "80x384",
                 _ => "64x384",
             };
             writeln!(text, "shape = [\"{shape}\"]").expect("writing to a string");

@@ -72,16 +72,11 @@ pub struct Case {
 }
 
 impl Case {
-    /// Ops with a second operand that is multiplied.
-    pub fn is_product(&self) -> bool {
-        matches!(self.op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad)
-    }
-
     /// The name of the case: its coordinates joined by `/`, defaults left out. Unique within a sweep.
     pub fn id(&self) -> String {
         let mut parts = vec![self.op.name().to_string()];
         parts.extend(self.act.map(|a| a.name().to_string()));
-        if self.is_product() {
+        if self.op.is_product() {
             parts.push(format!("{}+{}", self.a, self.b));
             parts.extend(self.accumulator.as_ref().map(ToString::to_string));
         }
@@ -118,7 +113,7 @@ impl Case {
     /// `MxNxK`, `MxN` or `NxK` as the sweep file has it.
     pub fn shape(&self) -> String {
         match (self.op, self.k) {
-            (Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad, k) => format!("{}x{k}", self.n),
+            (op, k) if op.is_grouped() => format!("{}x{k}", self.n),
             (_, 0) => format!("{}x{}", self.m, self.n),
             (_, k) => format!("{}x{}x{k}", self.m, self.n),
         }

@@ -56,7 +56,7 @@ fn fingerprint(name: &str) -> u128 {
 fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
     let want = match op {
         Op::Gemm => "MxNxK",
-        Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad => "NxK",
+        op if op.is_grouped() => "NxK",
         _ => "MxN",
     };
     let bad = || Error::value(format!("shape of {}", op.name()), s, format!("{want} with whole numbers"));
@@ -85,11 +85,6 @@ fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
 fn row_list(s: &str) -> Result<Vec<usize>> {
     let bad = || Error::value("rows", s, "row counts separated by commas, such as 16,0,33");
     s.split(',').map(|n| n.trim().parse().map_err(|_| bad())).collect()
-}
-
-/// Ops that have an activation.
-fn has_act(op: Op) -> bool {
-    matches!(op, Op::Activation | Op::ActivationGrad | Op::Gated | Op::CastTransposeDbiasDact | Op::DgatedCastTranspose)
 }
 
 /// All cases of a file, in the order of its tables and lists; `seed` is added to each case's draw number.
@@ -123,18 +118,16 @@ pub fn expand(path: &Path, text: &str, file: &SweepFile, seed: u64) -> Result<Ve
 }
 
 fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<Case>) -> Result<()> {
-    let product = matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmDgrad | Op::GroupedGemmWgrad);
-    let grouped = product && op != Op::Gemm;
-    let acts = match has_act(op) {
+    let acts = match op.spec().act {
         true => place.axis("act", &t.act, &["gelu", "silu", "relu", "qgelu", "srelu"], |s| Act::from_str(s).map(Some))?,
         false => vec![None],
     };
     let shapes = place.axis("shape", &t.shape, &[], |s| shape(op, s))?;
-    let rows = match grouped || op == Op::MultiCastTranspose {
+    let rows = match op.is_grouped() || op == Op::MultiCastTranspose {
         true => place.axis("rows", &t.rows, &["16,48,32"], row_list)?,
         false => vec![Vec::new()],
     };
-    let recipes = match product || op == Op::Dequantize {
+    let recipes = match op.reads_codes() {
         true => place.axis("recipe", &t.recipe, &["te_current"], |s| pair(s, OperandRecipe::from_str))?,
         false => vec![(OperandRecipe::None, OperandRecipe::None)],
     };
@@ -144,7 +137,7 @@ fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<
     })?;
     let dists = place.axis("dist", &t.dist, &["normal"], |s| pair(s, Source::from_str))?;
     let outs = place.axis("out", &t.out, &["bf16"], OutKind::from_str)?;
-    let accumulators = match product {
+    let accumulators = match op.is_product() {
         true => place.axis("accumulator", &t.accumulator, &["f32_sequential"], |s| s.parse().map(Some))?,
         false => vec![None],
     };
@@ -207,17 +200,16 @@ fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<
 
 /// Why the combination cannot be run by any kernel, if so.
 fn impossible(c: &Case) -> Option<String> {
-    let norm = matches!(c.op, Op::Layernorm | Op::Rmsnorm);
-    if c.bias && !c.is_product() {
+    if c.bias && !c.op.is_product() {
         return Some(format!("{} has no bias", c.op.name()));
     }
-    if c.zero_centered_gamma && !norm {
+    if c.zero_centered_gamma && !c.op.is_norm() {
         return Some(format!("{} has no gamma", c.op.name()));
     }
     if c.bias && c.op != Op::Gemm {
         return Some("grouped products have no bias upstream".into());
     }
-    if c.is_product() && matches!(*c.out, OutKind::Recipe(_)) {
+    if c.op.is_product() && matches!(*c.out, OutKind::Recipe(_)) {
         return Some("a product writes a high-precision or a scaled result; quantize it with a cast".into());
     }
     if c.op == Op::Dequantize && !matches!(*c.out, OutKind::High(_)) {

@@ -5,6 +5,7 @@
 
 pub mod assay;
 mod bar;
+pub mod bench;
 pub mod build;
 pub mod builder;
 pub mod case;

@@ -100,12 +100,8 @@ impl Product {
             op: Op::Gemm,
             params: Params::default(),
             operands: Operands {
-                a: vec![self.operand(0, rows)],
-                b: Some(self.operand(1, n)),
                 bias: bias.map(|b| Tensor::rounded(bias_format, 1, n, b).unwrap()),
-                gamma: None,
-                beta: None,
-                offs: None,
+                ..Operands::of(self.operand(0, rows), Some(self.operand(1, n)))
             },
             out: match out.is_fp8() {
                 true => OutSpec::Scaled { format: out, scale: vec![Some(positive(seed, 6, 0) / 512.0)] },

@@ -67,6 +67,15 @@ def generate(kind, dtype, rows, cols, seed):
             v = uniform() * 2.0**-9 * (2.0**-6 if (i // cols) % 2 else 1.0)
         elif kind == "subnormal":
             v = uniform() * 2.0**-127
+        elif kind == "powers":
+            # Each block's first and largest: up to 23 ulp above a format's maximum times a power of two.
+            if i % 32 == 0:
+                w = word()
+                top = F32((448.0, 57344.0, 7.5, 28.0, 6.0)[i // 32 % 5] * 2.0 ** float((w >> 8) % 121) * 2.0**-60)
+                top = np.array([int(top.view(np.uint32)) + (w >> 16) % 24], np.uint32).view(F32)[0]
+                v = top
+            else:
+                v = uniform() * 0.5 * float(top)
         out[i] = F32(v).astype(DTYPES[dtype])
     return out.reshape(rows, cols)
 
@@ -89,6 +98,7 @@ TENSORS = [
     ("subnormal_f32", "subnormal", "f32", 3, 128, 14),
     ("tall_bf16", "sum", "bf16", 150, 140, 15),
     ("tall_f32", "wide", "f32", 130, 40, 16),
+    ("powers_f32", "powers", "f32", 6, 320, 17),
 ]
 
 
@@ -279,6 +289,29 @@ def mx(x, fmt, mode):
     return with_bytes(x, fmt, (1, 32), byte, nan_code)
 
 
+def mx_v018(x, fmt, mode):
+    """As torchao v0.12 to v0.18 has it: a division by the scale, which is at least f32's smallest normal number."""
+    nan_code = None if fmt in NAN else f32_to_small_bits(fmt)
+    r = Result(x)
+    for t in grid(x, (1, 32)):
+        a = amax_torch(x[t])
+        if mode == "rceil":
+            d = a / F32(MAX[fmt])
+            b = 255 if np.isnan(d) else int(np.clip(np.ceil(F32(np.log2(F64(d)))), -127, 127)) + 127
+            v = x[t].astype(F32) * (F32(np.nan) if b == 255 else F32(1) if b == 0 else F32(np.ldexp(F64(1), 127 - b)))
+        else:
+            bits = int(np.array([a]).view(np.uint32)[0])
+            if mode == "even":
+                bits = (bits + (1 << (22 - MANTISSA[fmt]))) & 0xFF800000
+            p = ((bits >> 23) & 255) - 127 + (1 if mode == "ceil" and bits & 0x7FFFFF else 0)
+            b = 255 if np.isnan(a) else min(max(p - EMAX[fmt], -127), 128) + 127
+            divisor = np.maximum(np.array([b << 23], np.uint32).view(F32)[0], F32(2.0**-126))
+            v = x[t].astype(F32) / divisor
+        r.codes[t] = fp8(v, fmt) if fmt in NAN else small(v, fmt, nan_code)
+        r.scale_inv.append(F32(np.nan) if b == 255 else F32(np.ldexp(F64(1), b - 127)))
+    return r
+
+
 def ao_nvfp4(x):
     r = Result(x)
     g = amax_torch(x) / F32(2688)
@@ -392,6 +425,7 @@ def recipes():
     for mode in ("floor", "ceil", "even", "rceil"):
         for f in ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1"):
             yield f"mx_{mode}", f, lambda x, f=f, m=mode: None if x.dtype == F16 else mx(x, f, m)
+            yield f"mx_{mode}_v018", f, lambda x, f=f, m=mode: None if x.dtype == F16 else mx_v018(x, f, m)
     yield "ao_nvfp4", "e2m1", lambda x: None if x.dtype == F16 else ao_nvfp4(x)
     for tag, tile in tiles.items():
         yield f"deepseek_{tag}", "e4m3", lambda x, t=tile: deepseek(x, t, False)

@@ -26,8 +26,9 @@ pub enum Cut {
 const TILES: [usize; 6] = [128, 64, 32, 256, 16, 512];
 /// Parts that are tried: each up to 16, then the sizes that kernels take.
 const MANY: [usize; 8] = [18, 20, 24, 32, 48, 64, 96, 128];
-/// Where two parts may meet: multiples of this.
+/// Where two parts may meet: multiples of this, of a long K of twice as much.
 const MEET: usize = 64;
+const LONG: usize = 2048;
 
 impl Cut {
     /// The parts of `k` elements; none is empty.
@@ -63,7 +64,17 @@ impl Cut {
         }
     }
 
-    /// Every cut of `k` into two parts or more, each way of cutting once, the usual ones first.
+    /// The cuts of split-K in tiles of 128, and of Triton's in tiles of 64 and 128: most of what there is.
+    pub fn usual(k: usize) -> Vec<Cut> {
+        let usual = |cut: &Cut| match cut {
+            Cut::Even { tile, parts } | Cut::Balanced { tile, parts } => *tile == TILES[0] && *parts <= 16,
+            Cut::Interleaved { tile, parts } => [64, 128].contains(tile) && *parts <= 8,
+            _ => false,
+        };
+        Cut::all(k).into_iter().filter(usual).collect()
+    }
+
+    /// Every cut of `k` into two parts or more, each way of cutting once.
     pub fn all(k: usize) -> Vec<Cut> {
         let counts = (2..=16).chain(MANY);
         let mut all = Vec::new();
@@ -75,7 +86,8 @@ impl Cut {
                 all.push(Cut::Interleaved { tile, parts });
             }
         }
-        all.extend((MEET..k).step_by(MEET).map(Cut::At));
+        let meet = if k > LONG { 2 * MEET } else { MEET };
+        all.extend((meet..k).step_by(meet).map(Cut::At));
         let mut seen = std::collections::HashSet::new();
         all.into_iter().filter(|cut| Some(cut.parts(k)).filter(|p| p.len() > 1).is_some_and(|p| seen.insert(p))).collect()
     }

@@ -32,11 +32,11 @@ use super::arithmetic::Arithmetic;
 use crate::assay::Built;
 use crate::assay::{Judgement, evidence};
 use crate::compare::Verdict;
-use crate::job::{Job, Operand, Output};
+use crate::job::{Data, Job, Operand, Output};
 use crate::kernel::Backend;
 use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
-use crate::op::{self, Args64};
-use crate::{Error, Result};
+use crate::op::{self, Args64, Op};
+use crate::{Error, QTensor, Result, Tensor};
 use cuts::Cut;
 use ndarray::Array2;
 use search::{Case, Way, Ways};
@@ -71,7 +71,7 @@ pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
         Ok(Settled::plain(accumulator, None, text))
     };
     let settled = Case::of(&job, output).and_then(|case| match arithmetic.declared {
-        Some(accumulator) => declared(&case, accumulator, &arithmetic.why),
+        Some(accumulator) => declared(&case, accumulator, &arithmetic.why, output),
         None => assumed(&case, &arithmetic, output),
     });
     match settled {
@@ -94,7 +94,7 @@ fn runnable(job: &Job) -> Job {
 }
 
 /// One arithmetic, to the bit.
-fn declared(case: &Case, accumulator: Accumulator, why: &str) -> Result<Settled> {
+fn declared(case: &Case, accumulator: Accumulator, why: &str, output: &Output) -> Result<Settled> {
     let integers = matches!(case.plan.accumulator.inner, Inner::Int32);
     if integers != (accumulator.inner == Inner::Int32) {
         let why = if integers { "an integer product accumulates in int32" } else { "int32 sums are of integers" };
@@ -104,7 +104,7 @@ fn declared(case: &Case, accumulator: Accumulator, why: &str) -> Result<Settled>
     let chains = vec![(chain, accumulator.promote_every.map(Promote::f32))];
     let ways = Ways { chains, cuts: vec![Cut::Whole], endings: case.endings(false) };
     if let Some(way) = case.find(&ways, usize::MAX)? {
-        return exactly(case, &way, accumulator.inner, why);
+        return Ok(exactly(output, &way, accumulator.inner, why));
     }
     let Some(way) = case.nearest(&ways)? else {
         return Ok(Settled::plain(accumulator, None, format!("{accumulator}: {why}; there is nothing to compare")));
@@ -113,10 +113,9 @@ fn declared(case: &Case, accumulator: Accumulator, why: &str) -> Result<Settled>
     Ok(Settled::plain(near(&way, accumulator.inner), Some(case.output(&way)?), text))
 }
 
-/// Every bit is that of `way`.
-fn exactly(case: &Case, way: &Way, any: Inner, why: &str) -> Result<Settled> {
-    let model = case.output(way)?;
-    Ok(Settled::plain(near(way, any), Some(model), format!("{}: {why}, to the bit", way.words())))
+/// Every bit is that of `way`: what it writes is what was written.
+fn exactly(output: &Output, way: &Way, any: Inner, why: &str) -> Settled {
+    Settled::plain(near(way, any), Some(output.clone()), format!("{}: {why}, to the bit", way.words()))
 }
 
 /// What the bound of `way` is derived from: itself, or `any` where it is not one chain of K.
@@ -137,45 +136,40 @@ fn near(way: &Way, any: Inner) -> Accumulator {
 fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Settled> {
     let k = case.k();
     let whole = Ways { chains: arithmetic.promoted(k), cuts: vec![Cut::Whole], endings: case.endings(false) };
-    let split = Ways { cuts: Cut::all(k), endings: case.endings(true), ..whole.clone() };
-    for ways in [&whole, &split] {
+    // Each chain as it is and with the first of its promotions.
+    let first = whole.chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
+    let usual = Ways { chains: first.clone(), cuts: Cut::usual(k), endings: case.endings(true) };
+    let units = whole.chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
+    let split = Ways { cuts: Cut::all(k), chains: units, ..usual.clone() };
+    for ways in [&whole, &usual, &split] {
         if let Some(way) = case.find(ways, usize::MAX)? {
-            return exactly(case, &way, arithmetic.bound, &arithmetic.why);
+            return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
         }
     }
-    let ideal =
-        Built { ideal: vec![ideal(case.job)?], job: case.job.clone(), exact: Vec::new(), quantized: Vec::new(), source: None };
-    let by = |inner: Inner| -> Result<Judgement> {
-        let job = Job { accumulator: Some(Accumulator::new(inner)), ..case.job.clone() };
-        let built = Built { job, ideal: ideal.ideal.clone(), exact: Vec::new(), quantized: Vec::new(), source: None };
+    let ideal = ideal(case.job)?;
+    let by = |accumulator: Accumulator| -> Result<Judgement> {
+        let job = Job { accumulator: Some(accumulator), ..case.job.clone() };
+        let built = Built::of(job, vec![ideal.clone()]);
         Ok(evidence::judge(&built, Backend::External, output, None)?.remove(0))
     };
     let passes = |j: &Judgement| j.comparison.judged.improbable == 0 && j.comparison.verdict != Verdict::Fail;
-    let wide = by(arithmetic.bound)?;
+    let any_order = Accumulator::new(Inner::AnyOrder);
+    let tight = by(any_order)?;
+    let why = &arithmetic.why;
     // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
-    let tight = if arithmetic.bound == Inner::AnyOrder { None } else { Some(by(Inner::AnyOrder)?) };
-    let tight = tight.filter(passes);
-    let nearest = || {
-        case.nearest(&Ways {
-            chains: whole.chains.iter().take(arithmetic.chains.len() * 2).copied().collect(),
-            ..whole.clone()
-        })
+    let (accumulator, judged, by_bound) = if arithmetic.bound != Inner::AnyOrder && passes(&tight) {
+        let text = format!("f32 in any order: within its bound, which is tighter than {} ({why})", arithmetic.bound);
+        (any_order, None, text)
+    } else {
+        let wide = Accumulator::new(arithmetic.bound);
+        (wide, Some(by(wide)?), format!("{wide}: {why}; no bits of a known arithmetic, by the bound"))
     };
-    let (accumulator, by_bound) = match &tight {
-        Some(_) => {
-            let text =
-                format!("f32 in any order: within its bound, which is tighter than {} ({})", arithmetic.bound, arithmetic.why);
-            (Accumulator::new(Inner::AnyOrder), text)
-        }
-        None => {
-            let accumulator = Accumulator::new(arithmetic.bound);
-            (accumulator, format!("{accumulator}: {}; no bits of a known arithmetic, by the bound", arithmetic.why))
-        }
+    let judged = judged.as_ref().unwrap_or(&tight);
+    let Some(way) = case.nearest(&Ways { chains: first, ..whole.clone() })? else {
+        return Ok(Settled::plain(accumulator, None, by_bound));
     };
-    let judged = tight.as_ref().unwrap_or(&wide);
     let failed = |fault: Option<String>| -> Result<Settled> {
-        let Some(way) = nearest()? else { return Ok(Settled::plain(accumulator, None, by_bound.clone())) };
-        let text = format!("{}: {}; the nearest of those that are right", way.words(), arithmetic.why);
+        let text = format!("{}: {why}; the nearest of those that are right", way.words());
         let text = fault.as_ref().map_or(text.clone(), |f| format!("{f}; {text}"));
         let model = Some(case.output(&way)?);
         Ok(Settled { fault, ..Settled::plain(near(&way, arithmetic.bound), model, text) })
@@ -189,20 +183,29 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
         Some((words, false)) => doubt = Some(format!("every bit is that of a wrong arithmetic, too few to be sure: {words}")),
         None => {}
     }
-    if let Some(way) = nearest()?
-        && let Some(words) = torn::find(case, &way, &by(Inner::AnyOrder)?.bound)?
-    {
+    let spread = spread::measure(case, arithmetic, &judged.bound)?;
+    // How far two right sums of an element lie apart. f32 chains: no further than the bound of the one that was found, and integers that are
+    // dequantized first no further than f32 in any order; units that keep fewer bits: as far as their own sums in any order do.
+    let wide = spread.as_ref().map(|s| s.apart(case.bits.len()));
+    let in_f32 = matches!(way.chain, Chain::Exact | Chain::Sequential | Chain::Pairwise);
+    let own = if in_f32 { by(near(&way, arithmetic.bound))? } else { by(any_order)? };
+    let radius = |i: usize| {
+        let any = own.bound.certain()[i].min(tight.bound.certain()[i]);
+        let half = 0.5 * judged.bound.out().spacing(i, judged.bound.ideal()[i]);
+        if in_f32 { any } else { any.max(wide.map_or(0.0, |w| w * (judged.bound.certain()[i] + half))) }
+    };
+    if let Some(words) = torn::find(case, &way, &tight.bound, radius)? {
         return failed(Some(words));
     }
-    let text = match (doubt.is_none(), spread::larger(case, arithmetic, &judged.bound)?) {
-        (true, spread::Size::Larger(words)) => {
-            doubt = Some(words);
-            by_bound
-        }
-        (_, spread::Size::Right(words)) => format!("{by_bound}; {words}"),
-        _ => by_bound,
-    };
-    let text = doubt.as_ref().map_or(text.clone(), |d| format!("{text}; {d}"));
+    let mut text = by_bound;
+    match spread {
+        Some(spread::Spread { larger: Some(words), .. }) => doubt = doubt.or(Some(words)),
+        Some(spread::Spread { words, .. }) => text = format!("{text}; {words}"),
+        None => {}
+    }
+    if let Some(doubt) = &doubt {
+        text = format!("{text}; {doubt}");
+    }
     Ok(Settled { doubt, ..Settled::plain(accumulator, None, text) })
 }
 
@@ -218,4 +221,27 @@ fn ideal(job: &Job) -> Result<op::Defined> {
     let (a, b) = (o.a.first().map(values).unwrap_or_default(), o.b.as_ref().map(values));
     let bias = o.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     op::define(job.op, &job.params, &Args64 { a, b, bias, offs: o.offs.clone(), ..Args64::default() })
+}
+
+/// Rows behind the last group are nobody's: whatever a kernel left there is read as zeros, as the references have them.
+pub fn without_nobodys_rows(op: Op, offs: Option<&[usize]>, mut output: Output) -> Result<Output> {
+    let (Op::GroupedGemm | Op::GroupedGemmDgrad, Some(last)) = (op, offs.and_then(|o| o.last().copied())) else {
+        return Ok(output);
+    };
+    for part in &mut output.parts {
+        match &mut part.d {
+            Data::High(t) if last < t.rows() => {
+                let mut data = t.data().to_vec();
+                data[last * t.cols()..].fill(0.0);
+                *t = Tensor::new(t.dtype(), t.rows(), t.cols(), data)?;
+            }
+            Data::Quantized(q) if last < q.rows() => {
+                let (cols, mut parts) = (q.cols(), q.clone().into_parts());
+                parts.codes[last * cols..].fill(0);
+                *q = QTensor::new(parts)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(output)
 }

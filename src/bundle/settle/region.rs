@@ -55,13 +55,18 @@ impl<'a> Region<'a> {
         Self { plan, problem, rows, cols, a, b, finite, chains: HashMap::new() }
     }
 
-    pub fn len(&self) -> usize {
+    pub fn elements(&self) -> usize {
         self.rows.len() * self.cols.len()
     }
 
     /// Length of its sums.
     pub fn k(&self) -> usize {
         self.a.k
+    }
+
+    /// Forgets the sums that were made.
+    pub fn forget(&mut self) {
+        self.chains.clear();
     }
 
     /// Where element `i` of the region stands in the whole result.
@@ -99,7 +104,7 @@ impl<'a> Region<'a> {
 
     fn part(&mut self, chain: Chain, promote: Option<Promote>, run: &Run, blocks: Option<Blocks>) -> Result<Sums> {
         let Some(blocks) = blocks else { return self.sum(chain, promote, run) };
-        let mut y = vec![0.0f32; self.len()];
+        let mut y = vec![0.0f32; self.elements()];
         let n = self.cols.len();
         for block in self.problem.blocks() {
             let inside: Run =
@@ -131,7 +136,7 @@ impl<'a> Region<'a> {
             None => self.chain(chain, run)?,
             Some(p) => {
                 let round = |x: f32| if p.main == Format::F32 { x } else { round_to(p.main, x) };
-                let mut main = vec![0.0f32; self.len()];
+                let mut main = vec![0.0f32; self.elements()];
                 for from in (0..len(run)).step_by(p.every) {
                     let chunk = self.sum(chain, None, &slice(run, from, p.every))?;
                     for (main, c) in main.iter_mut().zip(chunk.iter()) {
@@ -148,7 +153,7 @@ impl<'a> Region<'a> {
     }
 
     fn chain(&self, chain: Chain, run: &Run) -> Result<Vec<f32>> {
-        let mut out = vec![0.0f32; self.len()];
+        let mut out = vec![0.0f32; self.elements()];
         if self.plan.kind == Kind::Integer {
             self.integers(run, &mut out);
             return Ok(out);

@@ -26,6 +26,8 @@ pub struct Case<'a> {
     /// Bits of the result, row-major; a NaN is `u32::MAX`.
     pub bits: Vec<u32>,
     pub amax: Option<f32>,
+    /// Whether what no product writes, the elements of an empty group, is zero.
+    empty_is_zero: bool,
 }
 
 /// One arithmetic, whole.
@@ -67,7 +69,13 @@ impl<'a> Case<'a> {
         if bits.len() != plan.rows * plan.cols {
             return Err(Error::shape("result of a product", format!("{} elements", bits.len()), plan.rows * plan.cols));
         }
-        Ok(Self { job, plan, store, bits, amax: output.parts[0].amax })
+        let mut case = Self { job, plan, store, bits, amax: output.parts[0].amax, empty_is_zero: true };
+        let mut written = vec![false; case.bits.len()];
+        for p in case.problems() {
+            written[p.out_row * case.plan.cols..][..p.a_rows.len() * case.plan.cols].fill(true);
+        }
+        case.empty_is_zero = written.iter().zip(&case.bits).all(|(w, b)| *w || b & 0x7fff_ffff == 0);
+        Ok(case)
     }
 
     /// The dense products that have elements.
@@ -164,10 +172,11 @@ impl<'a> Case<'a> {
     /// operands.
     pub fn find(&self, ways: &Ways, most: usize) -> Result<Option<Way>> {
         let Some(mut few) = self.few(0) else { return Ok(None) };
-        let cuts: Vec<(Cut, Vec<Run>)> = ways.cuts.iter().map(|c| (*c, c.parts(few.k()))).collect();
-        for (cut, runs) in &cuts {
+        for cut in &ways.cuts {
+            let runs = cut.parts(few.k());
+            let joins = Join::all(runs.len());
             for (chain, promote) in &ways.chains {
-                let alive = self.alive(&mut few, (*chain, *promote), *cut, runs, &ways.endings)?;
+                let alive = self.alive(&mut few, (*chain, *promote), (*cut, &runs, &joins), &ways.endings)?;
                 if !alive.is_empty()
                     && let Some(way) = self.confirm(alive, most)?
                 {
@@ -183,13 +192,11 @@ impl<'a> Case<'a> {
         &self,
         few: &mut Region,
         (chain, promote): (Chain, Option<Promote>),
-        cut: Cut,
-        runs: &[Run],
+        (cut, runs, joins): (Cut, &[Run], &[Join]),
         endings: &[Ending],
     ) -> Result<Vec<Way>> {
         let mut alive = Vec::new();
         let several = runs.len() > 1;
-        let joins = Join::all(runs.len());
         let mut of_blocks: Option<(Option<Blocks>, Vec<_>)> = None;
         let mut parts = vec![0.0f32; runs.len()];
         for ending in endings.iter().filter(|e| several || !(e.each || e.bias == Bias::First)) {
@@ -197,8 +204,8 @@ impl<'a> Case<'a> {
                 of_blocks = Some((ending.blocks, few.parts(chain, promote, runs, ending.blocks)?));
             }
             let Some((_, sums)) = &of_blocks else { continue };
-            for join in &joins {
-                let same = (0..few.len()).all(|i| {
+            for join in joins {
+                let same = (0..few.elements()).all(|i| {
                     parts.iter_mut().zip(sums).for_each(|(p, s)| *p = s[i]);
                     let value = canonical(ending.value(&parts, join, &few.meets(i)));
                     self.store.bits(value, ending.extra.truncated) == self.bits[few.at(i)]
@@ -251,14 +258,24 @@ impl<'a> Case<'a> {
         rest.par_iter().cloned().try_for_each(look)?;
         let whole = enough.len() == regions.len();
         let right_amax = |w: usize| !whole || self.amax.is_none_or(|a| a.to_bits() == amax[w].load(Relaxed));
-        let found = (0..ways.len()).find(|w| alive[*w].load(Relaxed) && right_amax(*w));
+        let found = (0..ways.len()).find(|w| alive[*w].load(Relaxed) && right_amax(*w) && self.empty_is_zero);
         Ok(found.map(|w| ways[w].clone()))
     }
 
     /// Hands every value of a region to `see` until that returns false; whether it never did.
-    pub fn each(&self, region: &mut Region, way: &Way, mut see: impl FnMut(usize, f32) -> bool) -> Result<bool> {
-        let runs = way.cut.parts(region.k());
-        let sums = region.parts(way.chain, way.promote, &runs, way.ending.blocks)?;
+    pub fn each(&self, region: &mut Region, way: &Way, see: impl FnMut(usize, f32) -> bool) -> Result<bool> {
+        self.each_of(region, way, &way.cut.parts(region.k()), see)
+    }
+
+    /// [`Case::each`] with K cut into these parts.
+    pub fn each_of(
+        &self,
+        region: &mut Region,
+        way: &Way,
+        runs: &[Run],
+        mut see: impl FnMut(usize, f32) -> bool,
+    ) -> Result<bool> {
+        let sums = region.parts(way.chain, way.promote, runs, way.ending.blocks)?;
         // A group that is shorter than the others has fewer parts.
         let join = match &way.join {
             Join::Order(order) if order.len() != runs.len() => Join::Order((0..runs.len()).collect()),
@@ -266,7 +283,7 @@ impl<'a> Case<'a> {
             join => join.clone(),
         };
         let mut parts = vec![0.0f32; runs.len()];
-        for i in 0..region.len() {
+        for i in 0..region.elements() {
             parts.iter_mut().zip(&sums).for_each(|(p, s)| *p = s[i]);
             if !see(region.at(i), canonical(way.ending.value(&parts, &join, &region.meets(i)))) {
                 return Ok(false);
@@ -287,7 +304,7 @@ impl<'a> Case<'a> {
             .into_par_iter()
             .map(|(p, rows, cols)| {
                 let mut region = Region::new(&self.plan, p, rows, cols);
-                let mut piece = Vec::with_capacity(region.len());
+                let mut piece = Vec::with_capacity(region.elements());
                 self.each(&mut region, way, |at, value| {
                     piece.push((at, value));
                     true
@@ -303,8 +320,7 @@ impl<'a> Case<'a> {
     /// Of `ways`, the one with the fewest other bits among a few elements, and how many.
     pub fn nearest(&self, ways: &Ways) -> Result<Option<Way>> {
         let mut best: Option<(usize, Way)> = None;
-        let regions: Vec<_> = (0..3).filter_map(|nth| self.few(nth)).collect();
-        let mut regions = regions;
+        let mut regions: Vec<_> = (0..3).filter_map(|nth| self.few(nth)).collect();
         for cut in &ways.cuts {
             for (chain, promote) in &ways.chains {
                 for ending in ways.endings.iter().filter(|e| !(e.each || e.bias == Bias::First)) {

@@ -1,8 +1,9 @@
 //! Elements that are not near the bits of a right arithmetic while those around them have them.
 //!
 //! A tensor core's tile of outputs is at least 8 × 8, and all of it is summed in one way. Where three quarters of the elements of such a box
-//! that are not just the rounded ideal have the bits of one right arithmetic, and at least [`CARRIERS`] do, the box is of that arithmetic: an element in it that
-//! is further from it than twice the certain bound of f32 sums in any order is no other rounding of the same sum. It is wrong.
+//! that are not just the rounded ideal have the bits of one right arithmetic, and at least [`CARRIERS`] do, the box is of that arithmetic. An
+//! element in it that is further from the model's than two right sums of its factors can lie apart is no other rounding of the same sum: it
+//! is wrong.
 
 use super::search::{Case, Way};
 use crate::Result;
@@ -10,13 +11,13 @@ use crate::compare::Bound;
 
 const BOX: usize = 8;
 /// Elements of a box that must have the bits, where those bits are not just the rounded ideal.
-const CARRIERS: usize = 24;
+const CARRIERS: usize = 16;
 
-/// What was found. `f32` is the certain bound of f32 in any order.
-pub fn find(case: &Case, way: &Way, f32: &Bound) -> Result<Option<String>> {
+/// What was found. `bound` holds the ideal, `apart` says how far two right sums of an element lie apart.
+pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64) -> Result<Option<String>> {
     let model = case.values(way)?;
     let (cols, rows) = (case.plan.cols, case.plan.rows);
-    let (rounded, out) = (f32.rounded_ideal(), f32.out());
+    let (rounded, out) = (bound.rounded_ideal(), bound.out());
     let bits = |i: usize| case.store.bits(model[i], false);
     let mut count = 0;
     let mut first = None;
@@ -32,7 +33,7 @@ pub fn find(case: &Case, way: &Way, f32: &Bound) -> Result<Option<String>> {
             }
             let away = |i: &&usize| {
                 let (found, right) = (case.store.value(case.bits[**i]), case.store.value(bits(**i)));
-                case.bits[**i] != bits(**i) && !((found - right).abs() <= 2.0 * f32.certain()[**i] + out.spacing(**i, right))
+                case.bits[**i] != bits(**i) && !((found - right).abs() <= apart(**i) + out.spacing(**i, right))
             };
             let torn: Vec<usize> = inside.iter().filter(away).copied().collect();
             count += torn.len();

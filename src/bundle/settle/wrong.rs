@@ -11,7 +11,7 @@ use super::cuts::Cut;
 use super::search::{Case, Ways};
 use super::ways::{Bias, Chain, Ending, Extra, Promote};
 use crate::compare::Bound;
-use crate::model::mma::Dest;
+use crate::model::mma::{Dest, Step};
 use crate::model::product::Kind;
 use crate::model::table::{self, Unit};
 use crate::{Format, Result};
@@ -29,7 +29,8 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
     let right = arithmetic.promoted(k);
     let plain = case.endings(false);
     let split = case.endings(true);
-    let few: Vec<Cut> = Cut::all(k).into_iter().filter(|c| c.parts(k).len() <= PARTS).collect();
+    let few: Vec<Cut> = Cut::usual(k).into_iter().filter(|c| c.parts(k).len() <= PARTS).collect();
+    let once = |chains: &[(Chain, Option<Promote>)]| chains.iter().filter(|c| c.1.is_none()).copied().collect::<Vec<_>>();
     let whole = || vec![Cut::Whole];
     let mut tries: Vec<Ways> = Vec::new();
     // Sums that lose too much.
@@ -37,8 +38,9 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
     tries.push(Ways { chains: lossy.clone(), cuts: whole(), endings: plain.clone() });
     // A rounding too many.
     tries.push(Ways { chains: right.clone(), cuts: whole(), endings: extra(&plain, case, false) });
-    tries.push(Ways { chains: lossy, cuts: few.clone(), endings: plain.clone() });
-    tries.push(Ways { chains: right, cuts: few, endings: extra(&split, case, true) });
+    // The same of parts.
+    tries.push(Ways { chains: once(&lossy), cuts: few.clone(), endings: plain.clone() });
+    tries.push(Ways { chains: once(&right), cuts: few, endings: extra(&split, case, true) });
     for ways in &tries {
         if let Some(way) = case.find(ways, most)? {
             let tried: usize = tries.iter().map(|w| w.chains.len() * w.cuts.len() * w.endings.len()).sum();
@@ -86,17 +88,21 @@ fn chains(case: &Case, arithmetic: &Arithmetic, k: usize) -> Vec<(Chain, Option<
         }
     }
     // Fewer bits than any instruction of the device keeps; at least those of a product, which the block step needs.
-    let product = fa.spec().mantissa + fb.spec().mantissa;
-    for chain in &arithmetic.chains {
-        if let Chain::Unit(name) = chain
-            && let Ok(Unit::Step(s)) = table::find(name).and_then(|m| m.unit(fa, fb))
-            && let Dest::F32 { fraction } = s.dest
-        {
-            let fewer = |f: u32, fraction: u32| (Chain::Narrowed { w: s.w, f, fraction }, None);
-            all.extend([7, 10, 11, 12, 13].into_iter().filter(|o| *o < fraction).map(|o| fewer(s.f, o)));
-            all.extend((product.max(8)..s.f).map(|f| fewer(f, fraction)));
-            all.extend((product.max(8)..s.f.min(fraction)).map(|f| fewer(f, f)));
-        }
+    let step = |chain: &Chain| match chain {
+        Chain::Unit(name) => match table::find(name).and_then(|m| m.unit(fa, fb)) {
+            Ok(Unit::Step(Step { w, f, dest: Dest::F32 { fraction } })) => Some((w, f, fraction)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let steps: Vec<(usize, u32, u32)> = arithmetic.chains.iter().filter_map(step).collect();
+    let product = (fa.spec().mantissa + fb.spec().mantissa).max(8);
+    let least_f = steps.iter().map(|s| s.1).min().unwrap_or(0);
+    let least_fraction = steps.iter().map(|s| s.2).min().unwrap_or(0);
+    for (w, f, fraction) in steps {
+        let fewer = |f: u32, fraction: u32| (Chain::Narrowed { w, f, fraction }, None);
+        all.extend([7, 10, 11, 12, 13].into_iter().filter(|o| *o < least_fraction).map(|o| fewer(f, o)));
+        all.extend((product..least_f).flat_map(|f| [fewer(f, fraction), fewer(f, f.min(fraction))]));
     }
     all.sort_by_key(|(_, promote)| promote.is_some());
     all.dedup();

@@ -54,8 +54,8 @@ const RULES: &[Rule] = &[
     ("rank", gemm, |w| w.f32s("a", &[3, 32, 1], &[1.0; 96]), &["tensor `a` of shape [3, 32, 1]", "[rows, K]"]),
     ("size zero", gemm, |w| w.f32s("a", &[0, 32], &[]), &["tensor `a` of shape [0, 32]", "no size 0"]),
     ("values and codes differ", gemm, |w| w.f32s("a", &[3, 16], &[1.0; 48]), &["tensor `a.codes` of 3×32 elements", "3×16 as `a` has"]),
-    ("scales of another shape", gemm, |w| w.f32s("a.scale_inv", &[3, 1], &[1.0; 3]), &["tensor `a.scale_inv` of shape [3, 1]", "expected [3]: row of 3×32"]),
-    ("scale of no axis", gemm, |w| w.meta("a.granularity", "tensor").f32s("a.scale_inv", &[], &[1.0]), &["tensor `a.scale_inv` of shape []", "expected [1]"]),
+    ("scales of another shape", gemm, |w| w.f32s("a.scale_inv", &[3, 2], &[1.0; 6]), &["tensor `a.scale_inv` of shape [3, 2]", "expected [3]: row of 3×32"]),
+    ("scales of no axis", gemm, |w| w.f32s("a.scale_inv", &[], &[1.0]), &["tensor `a.scale_inv` of shape []", "expected [3]"]),
     ("scales of another granularity", gemm, |w| w.meta("a.granularity", "group:16"), &["tensor `a.scale_inv` of shape [3]", "[3, 2]: group:16 of 3×32"]),
     ("K differs", gemm, |w| w.without("b").codes("b", &quantize("float8_rowwise", &values(Format::Bf16, 5, 16)), None, None).unwrap(), &["tensor `b.codes` of K = 16", "K = 32 as in a"]),
     ("zero points of another shape", || int4(None), |w| w.i32s("b.zero_point", &[5], &[1; 5]), &["tensor `b.zero_point` of shape [5]", "[5, 2]: as scale_inv"]),
@@ -91,9 +91,9 @@ const RULES: &[Rule] = &[
     ("scale dtype against format", gemm, |w| w.meta("a.scale_format", "e8m0"), &["tensor `a.scale_inv` of dtype F32", "F8_E8M0 or U8"]),
     ("bytes as scales", gemm, |w| w.without("a.scale_format").raw("a.scale_inv", Dtype::U8, &[3], vec![1; 3]), &["tensor `a.scale_inv` of dtype U8", "scale_format"]),
     ("offs dtype", grouped, |w| w.raw("offs", Dtype::I64, &[3], vec![0; 24]), &["tensor `offs` of dtype I64", "I32"]),
-    ("zero dtype", || int4(None), |w| w.f32s("b.zero_point", &[5, 2], &[1.0; 10]), &["tensor `b.zero_point` of dtype F32", "I32"]),
+    ("zero dtype", || int4(None), |w| w.f32s("b.zero_point", &[5, 2], &[1.5; 10]), &["tensor `b.zero_point` of value 1.5", "integers"]),
     ("zero too large", || int4(None), |w| w.raw("b.zero_point", Dtype::I64, &[5, 2], vec![0x7f; 80]), &["tensor `b.zero_point` of value", "32 bits"]),
-    ("global dtype", dequantize, |w| w.raw("a.global_scale_inv", Dtype::F16, &[1], vec![0; 2]), &["tensor `a.global_scale_inv` of dtype F16", "F32"]),
+    ("global dtype", dequantize, |w| w.raw("a.global_scale_inv", Dtype::F64, &[1], vec![0; 8]), &["tensor `a.global_scale_inv` of dtype F64", "F32"]),
     ("out dtype against format", gemm, |w| w.meta("out.format", "f16"), &["tensor `out` of dtype BF16", "`out.format` = f16"]),
     // Results.
     ("codes without scale", cast, |w| w.without("out.scale").without("out.scale_inv").without("out.scale_format"), &["no tensor `out.scale_inv` or `out.scale`"]),
@@ -106,7 +106,8 @@ const RULES: &[Rule] = &[
     ("transpose of a product", gemm, |w| w.without("out").raw("out.codes", Dtype::F8_E4M3, &[3, 5], vec![0; 15]).f32s("out.scale", &[1], &[1.0]).raw("out.transpose",Dtype::F8_E4M3,&[5, 3],vec![0; 15],), &["tensor `out.transpose` of op gemm", "from op cast only"]),
     ("transpose with row scales", cast, |w| w.without("out.scale").meta("out.granularity", "row").f32s("out.scale_inv", &[3], &[1.0; 3]), &["`out.granularity` = `row`", "out.transpose"]),
     ("scale with row scales", cast, |w| w.without("out.transpose").meta("out.granularity", "row").f32s("out.scale_inv", &[3], &[1.0; 3]), &["`out.granularity` = `row`", "`out.scale`"]),
-    ("out.scale shape", cast, |w| w.f32s("out.scale", &[], &[1.0]), &["tensor `out.scale` of shape []", "[1]"]),
+    ("out.scale shape", cast, |w| w.f32s("out.scale", &[2], &[1.0; 2]), &["tensor `out.scale` of shape [2]", "[1]"]),
+    ("out.scale dtype", cast, |w| w.raw("out.scale", Dtype::BF16, &[1], vec![0x80, 0x3f]), &["tensor `out.scale` of dtype BF16", "dtype F32"]),
 ];
 
 #[test]

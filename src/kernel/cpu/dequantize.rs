@@ -53,7 +53,7 @@ impl Kernel for Dequantize {
             }
         });
         let d = Data::High(Tensor::rounded(*out, rows, cols, v)?);
-        Ok(Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None })
+        Ok(Output::of(Part::plain(d)))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         predict(job).map(Some)

@@ -5,7 +5,6 @@ use super::bands;
 use crate::format::fast::Encoder;
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::model::elementwise::{DBIAS_BAND, amax, input_dtype, shares_codes};
-use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
 use rayon::prelude::*;
@@ -95,7 +94,7 @@ fn part(job: &Job, index: usize, values: &Rows, transpose: bool) -> Result<(Part
         OutSpec::High(format) => {
             let (v, sums) = whole(values);
             let d = Data::High(Tensor::rounded(*format, rows, cols, v)?);
-            Ok((Part { d, transpose: None, amax: None }, sums))
+            Ok((Part::plain(d), sums))
         }
         OutSpec::Recipe(recipe) => {
             let (v, sums) = whole(values);
@@ -133,12 +132,11 @@ fn turn(codes: &[u8], rows: usize, cols: usize) -> Vec<u8> {
 
 /// The whole output of a job from the rows of each part.
 pub fn output(job: &Job, parts: &[Rows]) -> Result<Output> {
-    let dbias = matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact);
-    let transpose = dbias || matches!(job.op, Op::CastTranspose | Op::MultiCastTranspose | Op::DgatedCastTranspose);
+    let spec = job.op.spec();
     let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
     for (index, values) in parts.iter().enumerate() {
-        let (part, sums) = part(job, index, values, transpose)?;
-        if dbias {
+        let (part, sums) = part(job, index, values, spec.transposes)?;
+        if spec.dbias {
             out.dbias = Some(Tensor::rounded(input_dtype(job), 1, values.cols, sums)?);
         }
         out.parts.push(part);

@@ -2,7 +2,7 @@
 
 use super::product;
 use crate::job::{Job, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Held, Kernel, KernelSpec};
 use crate::model::gemm::predict;
 use crate::model::product::{Kind, Plan};
 use crate::op::Op;
@@ -54,5 +54,8 @@ impl Kernel for Fp8Gemm {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         plan(&SPEC, Kind::Scaled, job)?;
         predict(job).map(Some)
+    }
+    fn hold(&self, job: &Job, output: &Output) -> Result<Held> {
+        product::hold(job, output)
     }
 }

@@ -4,7 +4,7 @@ use super::fp8_gemm::{multiple, plan};
 use super::product;
 use crate::Result;
 use crate::job::{Job, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Held, Kernel, KernelSpec};
 use crate::model::gemm::predict;
 use crate::model::product::Kind;
 use crate::op::Op;
@@ -43,5 +43,8 @@ impl Kernel for GroupedGemm {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         plan(&SPEC, Kind::Scaled, job)?;
         predict(job).map(Some)
+    }
+    fn hold(&self, job: &Job, output: &Output) -> Result<Held> {
+        product::hold(job, output)
     }
 }

@@ -6,6 +6,7 @@ mod bands;
 pub mod cast;
 pub mod cast_transpose;
 pub mod dequantize;
+pub mod drawn;
 mod emit;
 pub mod fp8_gemm;
 pub mod grouped_gemm;

@@ -1,7 +1,9 @@
 //! What every product kernel does: tiles of outputs on all cores, sums by [`crate::model::bulk`], scales and zero points in f32.
 
+use super::drawn;
 use crate::Result;
 use crate::job::{Job, Output};
+use crate::kernel::Held;
 use crate::model::bulk;
 use crate::model::gemm::{Epilogue, corrected, store};
 use crate::model::product::{Kind, Plan, Problem, Side};
@@ -37,6 +39,12 @@ pub fn run(job: &Job) -> Result<Output> {
         })?;
     }
     store(job, &plan, values)
+}
+
+/// What `output` is held to: the definition, of a large product at drawn rows and columns. Errors: those of [`Plan::of`].
+pub fn hold(job: &Job, output: &Output) -> Result<Held> {
+    let (model, drawn) = drawn::predict(job, output)?;
+    Ok(Held { model: Some(model), drawn })
 }
 
 /// The values of one tile before the output rounding.

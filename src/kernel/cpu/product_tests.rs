@@ -11,7 +11,7 @@ use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
 use Format::{Bf16, E4m3, E5m2, F16, F32, Int4, Int8};
 
 fn job(op: Op, a: Operand, b: Operand, accumulator: &str) -> Job {
-    let operands = Operands { a: vec![a], b: Some(b), bias: None, gamma: None, beta: None, offs: None };
+    let operands = Operands::of(a, Some(b));
     let out = OutSpec::High(F32);
     Job { op, params: Params::default(), operands, out, accumulator: Some(accumulator.parse().unwrap()) }
 }

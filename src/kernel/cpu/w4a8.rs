@@ -5,7 +5,7 @@ use super::fp8_gemm::{multiple, plan};
 use super::product;
 use crate::Result;
 use crate::job::{Job, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Held, Kernel, KernelSpec};
 use crate::model::gemm::predict;
 use crate::model::product::Kind;
 use crate::op::Op;
@@ -37,5 +37,8 @@ impl Kernel for W4a8 {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         plan(&SPEC, Kind::Integer, job)?;
         predict(job).map(Some)
+    }
+    fn hold(&self, job: &Job, output: &Output) -> Result<Held> {
+        product::hold(job, output)
     }
 }

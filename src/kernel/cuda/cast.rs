@@ -157,7 +157,7 @@ impl Kernel for Cast {
         let (amax, scale_inv) = side.download(gpu)?;
         let d = Data::Quantized(by_tensor(format, rows, cols, gpu.download("codes", &codes, 1)?, scale_inv)?);
         let part = Part { d, transpose: None, amax: Some(amax) };
-        Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+        Ok(Output::of(part))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

@@ -143,7 +143,7 @@ impl Kernel for CastBlock {
         };
         let transpose = written.turned.as_ref().map(turned).transpose()?;
         let part = Part { d: Data::Quantized(d), transpose, amax: None };
-        Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+        Ok(Output::of(part))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

@@ -190,7 +190,7 @@ impl Kernel for CastMx {
             (true, false) => Some(q(cols, rows, turned, plan.scale_inv(turned_scale))?),
         };
         let part = Part { d: Data::Quantized(d), transpose, amax: None };
-        Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+        Ok(Output::of(part))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

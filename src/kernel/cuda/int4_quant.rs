@@ -384,7 +384,7 @@ impl Kernel for Int4Quant {
             }
             _ => return refuse("it quantizes by int8_token and affine recipes, and dequantizes"),
         };
-        Ok(Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None })
+        Ok(Output::of(Part::plain(d)))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

@@ -59,7 +59,7 @@ pub fn download(
 ) -> Result<Output> {
     let bytes = gpu.download("output d", d, element_bytes(&job.out))?;
     let part = match (&job.out, side) {
-        (OutSpec::High(format), _) => Part { d: Data::High(tensor(*format, rows, cols, &bytes)?), transpose: None, amax: None },
+        (OutSpec::High(format), _) => Part::plain(Data::High(tensor(*format, rows, cols, &bytes)?)),
         (OutSpec::Scaled { format, .. }, Some((amax, scale_inv))) => {
             let amax = floats(&gpu.download("amax", amax, 4)?)[0];
             let q = QTensor::new(QTensorParts {
@@ -77,5 +77,5 @@ pub fn download(
         }
         _ => return Err(Error::unsupported("cuda product", "it writes f16, bf16, f32 or FP8 by a given scale")),
     };
-    Ok(Output { parts: vec![part], dbias: None, mean: None, rsigma: None })
+    Ok(Output::of(part))
 }

@@ -110,7 +110,7 @@ impl Shape {
     pub fn small(&self) -> bool {
         self.grouped && self.group_shift < 7
     }
-    /// The fastest tile measured for such a shape (kernels/notes-mixed.md) that the contract allows.
+    /// The fastest tile measured for such a shape (docs/tuning/mixed.md) that the contract allows.
     pub fn tile(&self) -> Result<Tile> {
         let fast = match (self.m, self.n, self.grouped) {
             (..=8, _, false) => Tile::new(2, 1, [1, 1, 8], 2, 8),

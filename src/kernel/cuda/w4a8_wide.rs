@@ -23,7 +23,7 @@ impl Wide {
     pub fn of(s: &Shape, out: Format, capability: (i32, i32)) -> Option<Self> {
         let group_blocks = if s.grouped { (1usize << s.group_shift) / 128 } else { 0 };
         let phases = s.k.div_ceil(256);
-        // The fastest measured (kernels/notes-mixed.md).
+        // The fastest measured (docs/tuning/mixed.md).
         let cluster = if s.grouped { 2 } else { 1 };
         let wide = Self { phases, group_blocks, warpgroups: 2, tokens: 32, cluster, pieces: 2 - phases % 2 };
         let takes = !s.weight_zero && !s.small() && s.n.is_multiple_of(8) && matches!(out, Format::F16 | Format::Bf16);

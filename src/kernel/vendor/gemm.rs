@@ -270,14 +270,7 @@ mod tests {
 
     fn job(a: &str, b: &str, (m, n, k): (usize, usize, usize), accumulator: &str) -> Job {
         let dtype = Format::Bf16;
-        let operands = Operands {
-            a: vec![operand(a, m, k, dtype)],
-            b: Some(operand(b, n, k, dtype)),
-            bias: None,
-            gamma: None,
-            beta: None,
-            offs: None,
-        };
+        let operands = Operands::of(operand(a, m, k, dtype), Some(operand(b, n, k, dtype)));
         let out = OutSpec::High(Format::Bf16);
         Job { op: Op::Gemm, params: Params::default(), operands, out, accumulator: Some(accumulator.parse().unwrap()) }
     }

@@ -183,6 +183,7 @@ impl<'a> Law<'a> {
                 d => Some(if d.is_finite() { log2_ceil(d).clamp(-127, 127) } else { 127 }),
             }),
             "mx_floor" | "mx_ceil" | "mx_even" | "mx_rceil" => power(self.torchao_exponent(torch)),
+            "mx_floor_v018" | "mx_ceil_v018" | "mx_even_v018" | "mx_rceil_v018" => self.torchao_v018(torch),
             "te_nvfp4" | "te_nvfp4_16x16" => self.te_nvfp4(numbers),
             "ao_nvfp4" => {
                 let t = self.global_scale_inv.unwrap_or(f64::NAN);
@@ -257,6 +258,43 @@ impl<'a> Law<'a> {
             return None;
         }
         Some((p - log2_floor(self.max)).max(-127))
+    }
+
+    /// What torchao's releases did: no byte of NaN but for NaN, elements of byte 0 by another factor.
+    fn torchao_v018(&self, amax: f64) -> Tile {
+        if amax.is_nan() {
+            return power(None);
+        }
+        let rceil = self.recipe.name == "mx_rceil_v018";
+        let e = if rceil {
+            let d = F32.rn(amax / self.max);
+            // Inf and 0 are clamped like their logarithms.
+            F32.rn(d.log2()).ceil().clamp(-127.0, 127.0) as i32
+        } else {
+            let p = match self.recipe.name {
+                _ if amax == f64::INFINITY => 128,
+                _ if amax < pow2(-126) => -127 + i32::from(self.subnormal_rises(amax)),
+                "mx_ceil_v018" => log2_ceil(amax),
+                "mx_even_v018"
+                    if amax >= pow2(log2_floor(amax)) * (2.0 - pow2(-(self.recipe.format.spec().mantissa as i32) - 1)) =>
+                {
+                    log2_floor(amax) + 1
+                }
+                _ => log2_floor(amax),
+            };
+            (p - log2_floor(self.max)).max(-127)
+        };
+        let factor = match (e, rceil) {
+            (-127, true) => 1.0,
+            (-127, false) => pow2(126),
+            _ => pow2(-e),
+        };
+        Tile { step: Step::Multiply(factor), ..power(Some(e)) }
+    }
+
+    /// Whether the exponent field of a subnormal amax counts as 1 after its rounding. Below emax of every format it is clamped anyway.
+    fn subnormal_rises(&self, amax: f64) -> bool {
+        self.recipe.name == "mx_ceil_v018" && amax > 0.0
     }
 
     fn te_nvfp4(&self, amax: f64) -> Tile {

@@ -1,0 +1,172 @@
+//! Products whose weights come first: D = A·Bᵀ with the codes in A and the activations in B is judged as Dᵀ = B·Aᵀ, which is the same
+//! sums, and told as D: rows and columns, operands and errors are the bundle's own.
+
+use super::arithmetic::Arithmetic;
+use super::assay::Judged;
+use super::operand::{Codes, Side};
+use super::{Bundle, Out};
+use crate::assay::{Assayed, Built, Judgement, evidence, product};
+use crate::compare::{self, Bound, Check, Evidence, OutFormat, amax_interval};
+use crate::fault::Diagnosis;
+use crate::job::{Data, OutSpec, Output};
+use crate::model::Accumulator;
+use crate::op::{Defined, Op};
+use crate::{Format, Granularity, QTensor, Result};
+
+/// Whether the operands stand the other way round than kernels of ours take them: codes times values, integers times floats, int4 (or
+/// groups along K) times int8.
+fn needed(bundle: &Bundle) -> bool {
+    let codes = |s: &Side| match &s.codes {
+        Some(Codes::Whole(q)) => Some(q.clone()),
+        _ => None,
+    };
+    let Some(a) = codes(&bundle.a).filter(|_| bundle.meta.op == Op::Gemm) else { return false };
+    let token = |q: &QTensor| q.format() == Format::Int8 && matches!(q.granularity(), Granularity::Tensor | Granularity::Row);
+    match codes(&bundle.b) {
+        None => bundle.b.codes.is_none(),
+        Some(b) if !b.format().is_integer() => a.format().is_integer(),
+        Some(b) => a.format().is_integer() && !token(&a) && token(&b),
+    }
+}
+
+/// The bundle of Dᵀ, without its bias; `None` where the operands stand as they should. Errors: none that a read bundle has.
+pub(super) fn turned(bundle: &Bundle) -> Result<Option<Bundle>> {
+    if !needed(bundle) {
+        return Ok(None);
+    }
+    let mut other = bundle.clone();
+    std::mem::swap(&mut other.a, &mut other.b);
+    std::mem::swap(&mut other.meta.a, &mut other.meta.b);
+    other.meta.recipe = other.meta.recipe.map(|(a, b)| (b, a));
+    other.out = Out { d: transposed(&bundle.out.d)?, ..other.out };
+    other.bias = None;
+    Ok(Some(other))
+}
+
+fn transposed(d: &Data) -> Result<Data> {
+    Ok(match d {
+        Data::High(t) => Data::High(t.transposed()),
+        Data::Quantized(q) => Data::Quantized(q.transposed()?),
+    })
+}
+
+/// A bias, one a row of Dᵀ, added to references that lack it.
+pub(super) fn add_bias(built: &mut Built, bias: &[f32]) {
+    for defined in built.exact.iter_mut().chain(&mut built.ideal) {
+        for (i, b) in bias.iter().map(|b| f64::from(*b)).enumerate() {
+            defined.d.row_mut(i).mapv_inplace(|d| d + b);
+        }
+    }
+}
+
+/// Judges Dᵀ with a bias along its rows: by the bound of the sums and one more rounding,
+///
+/// ```text
+/// y = RN32(P + bias) or fma:   |y − (d + b)| ≤ β + u·(|d + b| + β) + 2⁻¹⁵⁰,  |P − d| ≤ β
+/// ```
+///
+/// Bits are not looked for: the models of products have a bias along the other axis. Errors: those of the bound.
+pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias: &[f32]) -> Result<Judged> {
+    let arithmetic = Arithmetic::of(&bundle.meta, &built.job)?;
+    let accumulator = arithmetic.declared.unwrap_or(Accumulator::new(arithmetic.bound));
+    built.job.accumulator = Some(accumulator);
+    let out = match (&built.job.out, &output.parts[0].d) {
+        (_, Data::Quantized(q)) => OutFormat::quantized(q, bundle.out.scale.as_ref().map(std::slice::from_ref)),
+        (OutSpec::High(f), _) => OutFormat::high(*f),
+        (_, Data::High(t)) => OutFormat::high(t.dtype()),
+    };
+    let sums = product::bound(&built.job, &built.ideal[0], &out)?;
+    add_bias(built, bias);
+    let ideal: Vec<f64> = built.ideal[0].d.iter().copied().collect();
+    let (u, half) = (2f64.powi(-24), 2f64.powi(-150));
+    let after = |radii: &[f64]| -> Vec<f64> { radii.iter().zip(&ideal).map(|(r, d)| r + u * (d.abs() + r) + half).collect() };
+    let radii = (after(sums.certain()), after(sums.probable()));
+    let open = |r: Vec<f64>| r.into_iter().map(|r| if r.is_nan() { f64::INFINITY } else { r }).collect::<Vec<f64>>();
+    let bound = Bound::from_radii(ideal, open(radii.0), open(radii.1), &out)?;
+    let mut checks = Vec::new();
+    if let Some(amax) = output.parts[0].amax {
+        checks.push(Check::within("amax", &[amax_interval(&bound)], &[f64::from(amax)])?);
+    }
+    let cols = built.ideal[0].d.ncols();
+    let exact: Option<Vec<f64>> = built.exact.first().map(|e| e.d.iter().copied().collect());
+    let actual = evidence::values(&output.parts[0].d);
+    let comparison = compare::judge(&Evidence {
+        cols,
+        exact: exact.as_deref(),
+        bound: &bound,
+        actual: &actual,
+        mismatches: None,
+        checks: &checks,
+        bit_exact: false,
+        k: Some(product::inner(&built.job)),
+        groups: product::groups(&built.job),
+        scales: &[],
+        zero_points: &[],
+    })?;
+    let text = format!("{accumulator}: {}; by the bound, the bias after it", arithmetic.why);
+    Ok(Judged { output, model: None, judgements: vec![Judgement { cols, bound, actual, comparison }], text })
+}
+
+/// What was found of Dᵀ, told of D.
+pub(super) fn back(assayed: &mut Assayed, diagnosis: &mut Option<Diagnosis>) -> Result<()> {
+    let job = &mut assayed.built.job;
+    if let (Some(a), Some(b)) = (job.operands.a.first_mut(), job.operands.b.as_mut()) {
+        std::mem::swap(a, b);
+    }
+    assayed.built.quantized.reverse();
+    for defined in assayed.built.exact.iter_mut().chain(&mut assayed.built.ideal) {
+        *defined = Defined {
+            magnitude: defined.magnitude.as_ref().map(|m| m.t().as_standard_layout().into_owned()),
+            ..Defined::plain(defined.d.t().as_standard_layout().into_owned())
+        };
+    }
+    for output in std::iter::once(&mut assayed.output).chain(&mut assayed.model) {
+        output.parts[0].d = transposed(&output.parts[0].d)?;
+    }
+    for j in &mut assayed.judgements {
+        let (cols, rows) = (j.cols, j.actual.len() / j.cols.max(1));
+        let turn = |v: &[f64]| -> Vec<f64> { (0..rows * cols).map(|i| v[i % rows * cols + i / rows]).collect() };
+        let (ideal, certain, probable) = (turn(j.bound.ideal()), turn(j.bound.certain()), turn(j.bound.probable()));
+        let actual = turn(&j.actual);
+        j.bound = Bound::from_radii(ideal, certain, probable, j.bound.out())?;
+        (j.actual, j.cols) = (actual, rows);
+        j.comparison.worst = j.comparison.worst.map(|(r, c)| (c, r));
+        j.comparison.reason = positions(&j.comparison.reason);
+    }
+    for finding in diagnosis.iter_mut().flat_map(|d| &mut d.findings) {
+        finding.operand = match finding.operand {
+            "a" => "b",
+            "b" => "a",
+            other => other,
+        };
+    }
+    Ok(())
+}
+
+/// Every `(row, column)` of a sentence turned round.
+fn positions(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('(') {
+        out += &rest[..=at];
+        rest = &rest[at + 1..];
+        let number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+        if let Some((inside, after)) = rest.split_once(')')
+            && let Some((row, col)) = inside.split_once(", ").filter(|(r, c)| number(r) && number(c))
+        {
+            out += &format!("{col}, {row})");
+            rest = after;
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::positions;
+
+    #[test]
+    fn positions_are_those_of_the_result() {
+        let text = "(3, 17): found 1e0, ideal (about) 2, ±f(x, 3); (0, 1): found";
+        assert_eq!(positions(text), "(17, 3): found 1e0, ideal (about) 2, ±f(x, 3); (1, 0): found");
+    }
+}

@@ -1,0 +1,120 @@
+//! Theories of grouped products: which expert's weights every row met.
+
+use super::maps::cost;
+use super::segment::lines;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use std::sync::Arc;
+
+/// The expert whose weights make each row; `None` where no one's do. A row of zeros met nobody.
+fn met(s: &System) -> Option<Vec<Option<usize>>> {
+    let mut all = Vec::with_capacity(s.rows);
+    let look: Vec<usize> = (0..s.cols.min(8)).map(|x| x * s.cols / s.cols.min(8)).collect();
+    for i in 0..s.rows {
+        let zeros = look.iter().all(|j| s.actual[i * s.cols + j] == 0.0);
+        let home = s.part[i];
+        let by = |e: Option<usize>| {
+            let mut map = vec![None; s.rows];
+            map[i] = e;
+            let mut t = Theory::new(Class::GroupBoundary, "b", "x", "");
+            t.expert = Some(Arc::new(map));
+            look.iter().all(|j| s.fits(&t, i, *j))
+        };
+        let found = if home.is_some() && by(home) { home } else { (0..s.parts.len()).find(|e| by(Some(*e))) };
+        if found.is_none() && !zeros {
+            return None;
+        }
+        all.push(found);
+    }
+    Some(all)
+}
+
+/// Theories from the rows' experts.
+pub fn theories(s: &System) -> Vec<Theory> {
+    let wgrad = s.parts.len() > 1 && s.parts.iter().any(|p| p.k.len() != s.k);
+    if s.parts.len() < 2 || wgrad || s.rows > 8192 {
+        return Vec::new();
+    }
+    let Some(map) = met(s).filter(|m| *m != s.part) else { return Vec::new() };
+    let wrong: Vec<bool> = (0..s.rows).map(|i| map[i] != s.part[i]).collect();
+    let (words, bits) = describe(s, &map).unwrap_or_else(|| {
+        let n = wrong.iter().filter(|x| **x).count();
+        (format!("rows {} are multiplied by another expert's weights", lines(&wrong)), 6.0 + 2.0 * n as f64)
+    });
+    let mut t = Theory::new(Class::GroupBoundary, "b", "rows_of_experts", words).bits(bits);
+    t.expert = Some(Arc::new(map));
+    vec![t]
+}
+
+/// A map of rows to experts as a rule of groups, or as other boundaries.
+fn describe(s: &System, map: &[Option<usize>]) -> Option<(String, f64)> {
+    let groups: Option<Vec<Option<usize>>> = s
+        .parts
+        .iter()
+        .map(|p| {
+            let mut of = p.rows.clone().map(|i| map[i]);
+            let first = of.next().unwrap_or(None);
+            of.all(|e| e == first).then_some(first)
+        })
+        .collect();
+    if let Some(groups) = groups {
+        let n = groups.len();
+        let filled: Vec<usize> = (0..n).filter(|e| !s.parts[*e].rows.is_empty()).collect();
+        let is = |f: &dyn Fn(usize) -> usize| filled.iter().all(|e| groups[*e] == Some(f(*e)));
+        let before = |e: usize| (0..e).filter(|g| !s.parts[*g].rows.is_empty()).count();
+        if is(&|e| (e + 1) % n) {
+            return Some(("every group is multiplied by the next one's weights".into(), 2.0));
+        }
+        if is(&|e| e.saturating_sub(1)) {
+            return Some(("every group but the first is multiplied by the weights of the one before".into(), 2.0));
+        }
+        if is(&|e| (e + n - 1) % n) {
+            return Some(("every group is multiplied by the weights of the one before, wrapped".into(), 3.0));
+        }
+        for e0 in 0..n {
+            if is(&|_| e0) {
+                return Some((format!("every group is multiplied by the weights of expert {e0}"), 1.0 + cost(e0)));
+            }
+        }
+        if is(&before) {
+            return Some(("experts are counted without the empty groups before them".into(), 3.0));
+        }
+        if is(&|e| n - 1 - e) {
+            return Some(("experts are taken from the last to the first".into(), 3.0));
+        }
+        let some: Vec<String> = filled
+            .iter()
+            .filter(|e| groups[**e] != Some(**e))
+            .map(|e| format!("group {e} by {}", groups[*e].map_or("nobody".into(), |x| format!("expert {x}"))))
+            .take(6)
+            .collect();
+        return Some((format!("the weights of another expert: {}", some.join(", ")), 4.0 + 4.0 * some.len() as f64));
+    }
+    // Boundaries: the map still ascends.
+    let order: Vec<usize> = map.iter().flatten().copied().collect();
+    if order.windows(2).all(|w| w[0] <= w[1]) {
+        let ends = |map: &[Option<usize>], e: usize| map.iter().rposition(|x| x.is_some_and(|x| x <= e)).map_or(0, |x| x + 1);
+        let moved: Vec<(usize, i64)> = (0..s.parts.len())
+            .map(|e| (e, ends(map, e) as i64 - s.parts[e].rows.end as i64))
+            .filter(|(_, d)| *d != 0)
+            .collect();
+        let words: Vec<String> = moved
+            .iter()
+            .take(6)
+            .map(|(e, d)| {
+                format!(
+                    "group {e} ends {} row{} {}",
+                    d.abs(),
+                    if d.abs() == 1 { "" } else { "s" },
+                    if *d > 0 { "late" } else { "early" }
+                )
+            })
+            .collect();
+        let to: Vec<usize> = moved.iter().map(|(e, d)| (s.parts[*e].rows.end as i64 + d) as usize).collect();
+        let aligned =
+            [256, 128, 64, 32, 16, 8, 4].into_iter().find(|a| !to.is_empty() && to.iter().all(|x| x % a == 0 || *x == s.rows));
+        let tail = aligned.map_or(String::new(), |a| format!(": at multiples of {a}"));
+        return Some((format!("{}{tail}", words.join(", ")), 3.0 + 2.0 * moved.len() as f64));
+    }
+    None
+}

@@ -1,0 +1,404 @@
+//! Ways to address a grid: every offset, divisor, stride, modulus, transposition and swizzle that its shape has, as formulas.
+
+use std::sync::Arc;
+
+/// Place (r, c) to the flat index that is read instead of `r·C + c`; always inside the grid.
+pub type Map = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
+
+/// What kind of mistake a map is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One row's (block's, expert's) entry for others, along the rows.
+    Shared,
+    /// The wrong entry along the columns (K).
+    Index,
+    /// Another order of all of them.
+    Layout,
+    /// The wrong expert's.
+    Expert,
+}
+
+/// One way.
+pub struct Way {
+    pub kind: Kind,
+    /// With r and c for row and column of the grid.
+    pub words: String,
+    pub bits: f64,
+    pub map: Map,
+}
+
+/// Bits of a whole number: small and round ones are short.
+pub fn cost(n: usize) -> f64 {
+    let odd = n >> n.trailing_zeros().min(40);
+    2.0 + 1.5 * ((1 + odd) as f64).log2() + if n == 0 { 0.0 } else { 0.5 * (1.0 + f64::from(n.trailing_zeros())).log2() }
+}
+
+/// Every way to address a grid of `rows × cols` that stands for `experts` grids one below the other.
+pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
+    let mut all: Vec<Way> = Vec::new();
+    let n = rows * cols;
+    if n < 2 {
+        return all;
+    }
+    let flat = move |r: usize, c: usize| r * cols + c;
+    let mut add = |kind, words: String, bits: f64, map: Map| all.push(Way { kind, words, bits, map });
+    // Offsets.
+    for d in 1..rows.min(1025) {
+        let b = cost(d);
+        add(Kind::Shared, format!("row r + {d}, wrapped"), b + 1.0, Arc::new(move |r, c| flat((r + d) % rows, c)));
+        add(
+            Kind::Shared,
+            format!("row r + {d}, the last row at the end"),
+            b,
+            Arc::new(move |r, c| flat((r + d).min(rows - 1), c)),
+        );
+        add(
+            Kind::Shared,
+            format!("row r − {d}, the first row at the start"),
+            b,
+            Arc::new(move |r, c| flat(r.saturating_sub(d), c)),
+        );
+    }
+    for d in 1..cols.min(513) {
+        let b = cost(d);
+        add(Kind::Index, format!("group c + {d}, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, (c + d) % cols)));
+        add(
+            Kind::Index,
+            format!("group c + {d}, the last at the end"),
+            b,
+            Arc::new(move |r, c| flat(r, (c + d).min(cols - 1))),
+        );
+        add(
+            Kind::Index,
+            format!("group c − {d}, the first at the start"),
+            b,
+            Arc::new(move |r, c| flat(r, c.saturating_sub(d))),
+        );
+    }
+    for d in 1..n.min(513) {
+        let b = cost(d) + 2.0;
+        let kind = if cols > 1 { Kind::Index } else { Kind::Shared };
+        add(kind, format!("flat index + {d}, wrapped"), b + 1.0, Arc::new(move |r, c| (flat(r, c) + d) % n));
+        add(kind, format!("flat index + {d}, the last at the end"), b, Arc::new(move |r, c| (flat(r, c) + d).min(n - 1)));
+        add(kind, format!("flat index − {d}, the first at the start"), b, Arc::new(move |r, c| flat(r, c).saturating_sub(d)));
+    }
+    // One for all.
+    for r0 in 0..rows.min(4097) {
+        if rows > 1 {
+            let b = if r0 == 0 {
+                0.5
+            } else if r0 == rows - 1 {
+                1.5
+            } else {
+                cost(r0) + 2.0
+            };
+            add(Kind::Shared, format!("row {r0} for all"), b, Arc::new(move |_, c| flat(r0, c)));
+        }
+    }
+    for c0 in 0..cols.min(1025) {
+        if cols > 1 {
+            let b = if c0 == 0 {
+                0.5
+            } else if c0 == cols - 1 {
+                1.5
+            } else {
+                cost(c0) + 2.0
+            };
+            add(Kind::Index, format!("group {c0} for all of K"), b, Arc::new(move |r, _| flat(r, c0)));
+        }
+    }
+    if rows > 1 && cols > 1 {
+        add(Kind::Shared, "the first for all".into(), 1.0, Arc::new(|_, _| 0));
+        add(Kind::Shared, "the last for all".into(), 2.0, Arc::new(move |_, _| n - 1));
+    }
+    // Divisors and moduli.
+    for p in 2..=rows.min(1025) {
+        let b = cost(p);
+        if p < rows {
+            add(Kind::Shared, format!("row r mod {p}"), b, Arc::new(move |r, c| flat(r % p, c)));
+        }
+        add(Kind::Shared, format!("row r / {p}"), b, Arc::new(move |r, c| flat(r / p, c)));
+        add(Kind::Shared, format!("row (r / {p})·{p}"), b, Arc::new(move |r, c| flat(r / p * p, c)));
+        add(
+            Kind::Shared,
+            format!("row (r / {p})·{p} + {}", p - 1),
+            b + 1.0,
+            Arc::new(move |r, c| flat((r / p * p + p - 1).min(rows - 1), c)),
+        );
+        add(
+            Kind::Shared,
+            format!("row {p}·r, the last row at the end"),
+            b,
+            Arc::new(move |r, c| flat((r * p).min(rows - 1), c)),
+        );
+        add(Kind::Shared, format!("row {p}·r, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r * p % rows, c)));
+    }
+    for p in 2..=cols.min(513) {
+        let b = cost(p);
+        if p < cols {
+            add(Kind::Index, format!("group c mod {p}"), b, Arc::new(move |r, c| flat(r, c % p)));
+        }
+        add(Kind::Index, format!("group c / {p}"), b, Arc::new(move |r, c| flat(r, c / p)));
+        add(Kind::Index, format!("group (c / {p})·{p}"), b, Arc::new(move |r, c| flat(r, c / p * p)));
+        add(
+            Kind::Index,
+            format!("group (c / {p})·{p} + {}", p - 1),
+            b + 1.0,
+            Arc::new(move |r, c| flat(r, (c / p * p + p - 1).min(cols - 1))),
+        );
+        add(Kind::Index, format!("group {p}·c, the last at the end"), b, Arc::new(move |r, c| flat(r, (c * p).min(cols - 1))));
+        add(Kind::Index, format!("group {p}·c, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, c * p % cols)));
+    }
+    // Reversed and xored.
+    if rows > 1 {
+        add(Kind::Shared, "rows from the last to the first".into(), 2.0, Arc::new(move |r, c| flat(rows - 1 - r, c)));
+    }
+    if cols > 1 {
+        add(Kind::Index, "groups from the last to the first".into(), 2.0, Arc::new(move |r, c| flat(r, cols - 1 - c)));
+    }
+    for m in 1..rows.next_power_of_two().min(256) {
+        let of = move |r: usize| if r ^ m < rows { r ^ m } else { r };
+        add(Kind::Layout, format!("row r xor {m}"), cost(m) + 1.0, Arc::new(move |r, c| flat(of(r), c)));
+    }
+    for m in 1..cols.next_power_of_two().min(64) {
+        let of = move |c: usize| if c ^ m < cols { c ^ m } else { c };
+        add(Kind::Layout, format!("group c xor {m}"), cost(m) + 1.0, Arc::new(move |r, c| flat(r, of(c))));
+        // A bank swizzle: the group exchanged by the row's low bits.
+        let by = move |r: usize, c: usize| if c ^ (r & m) < cols { c ^ (r & m) } else { c };
+        add(Kind::Layout, format!("group c xor (r and {m})"), cost(m) + 2.0, Arc::new(move |r, c| flat(r, by(r, c))));
+    }
+    // Other strides.
+    for stride in 1..=(2 * cols + 16).min(1024) {
+        if stride != cols && rows > 1 {
+            let b = cost(stride.abs_diff(cols)) + 1.0;
+            add(Kind::Layout, format!("r·{stride} + c, wrapped"), b + 1.0, Arc::new(move |r, c| (r * stride + c) % n));
+            add(
+                Kind::Layout,
+                format!("r·{stride} + c, the last at the end"),
+                b,
+                Arc::new(move |r, c| (r * stride + c).min(n - 1)),
+            );
+            if stride > cols {
+                // Stored at this stride, read without: what was padding is not known, the last before it is.
+                add(
+                    Kind::Layout,
+                    format!("stored in rows of {stride}, read in rows of {cols}"),
+                    b + 1.0,
+                    Arc::new(move |r, c| {
+                        let f = flat(r, c);
+                        flat(f / stride, (f % stride).min(cols - 1))
+                    }),
+                );
+            }
+        }
+    }
+    transposed(rows, cols, experts, &mut add);
+    swizzled(rows, cols, &mut add);
+    if experts > 1 && rows.is_multiple_of(experts) {
+        by_expert(rows, cols, experts, &mut add);
+    }
+    all
+}
+
+type Add<'x> = dyn FnMut(Kind, String, f64, Map) + 'x;
+
+/// Axes exchanged: of the grid, of every way to fold it into more axes, of experts.
+fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
+    let n = rows * cols;
+    if rows > 1 && cols > 1 {
+        add(Kind::Layout, "c·R + r: stored row by row, read column by column".into(), 1.0, Arc::new(move |r, c| c * rows + r));
+        add(
+            Kind::Layout,
+            "stored column by column, read row by row".into(),
+            1.0,
+            Arc::new(move |r, c| {
+                let f = r * cols + c;
+                f % rows * cols + f / rows
+            }),
+        );
+    }
+    // The whole, or each run of `part`, as p × q, transposed.
+    for part in (2..=n).filter(|p| n.is_multiple_of(*p)).take(64) {
+        for p in (2..part).filter(|p| part.is_multiple_of(*p)).take(48) {
+            let q = part / p;
+            let whole = part == n;
+            let words =
+                if whole { format!("all as {p}×{q}, transposed") } else { format!("every {part} as {p}×{q}, transposed") };
+            let b = cost(p) + if whole { 2.0 } else { 2.0 + cost(part) };
+            add(
+                Kind::Layout,
+                words,
+                b,
+                Arc::new(move |r, c| {
+                    let f = r * cols + c;
+                    let x = f % part;
+                    f / part * part + x % q * p + x / q
+                }),
+            );
+        }
+    }
+    // Rows folded, columns kept.
+    if cols > 1 {
+        for part in (4..=rows).filter(|p| rows.is_multiple_of(*p)).take(48) {
+            for p in (2..part).filter(|p| part.is_multiple_of(*p)).take(32) {
+                let q = part / p;
+                add(
+                    Kind::Layout,
+                    format!("rows, every {part} as {p}×{q}, transposed"),
+                    cost(p) + cost(part) + 1.0,
+                    Arc::new(move |r, c| {
+                        let x = r % part;
+                        (r / part * part + x % q * p + x / q) * cols + c
+                    }),
+                );
+            }
+        }
+    }
+    if experts > 1 && rows.is_multiple_of(experts) {
+        let per = rows / experts;
+        if per > 1 {
+            add(
+                Kind::Layout,
+                "[E, N] read as [N, E]".into(),
+                1.0,
+                Arc::new(move |r, c| {
+                    let (e, x) = (r / per, r % per);
+                    ((x * experts + e) % rows) * cols + c
+                }),
+            );
+            add(
+                Kind::Layout,
+                "[N, E] read as [E, N]".into(),
+                1.5,
+                Arc::new(move |r, c| (r % experts * per + r / experts) * cols + c),
+            );
+        }
+        if per > 1 && cols > 1 {
+            add(
+                Kind::Layout,
+                "each expert's grid transposed".into(),
+                1.0,
+                Arc::new(move |r, c| {
+                    let (e, x) = (r / per, r % per);
+                    e * per * cols + c * per + x
+                }),
+            );
+            add(
+                Kind::Layout,
+                "each expert's grid stored transposed".into(),
+                1.5,
+                Arc::new(move |r, c| {
+                    let (e, f) = (r / per, r % per * cols + c);
+                    e * per * cols + f % per * cols + f / per
+                }),
+            );
+        }
+    }
+}
+
+/// The tiled layouts of block-scaled tensor cores: 128×4 as 32×4×4, and kin, read or written without it.
+fn swizzled(rows: usize, cols: usize, add: &mut Add) {
+    let n = rows * cols;
+    if rows < 2 {
+        return;
+    }
+    for (tall, lanes, wide) in [(128usize, 32usize, 4usize), (64, 16, 4), (32, 8, 4), (128, 32, 1), (128, 16, 4), (32, 16, 2)] {
+        let padded = cols.div_ceil(wide) * wide;
+        let to = move |r: usize, c: usize| {
+            let tile = r / tall * (padded / wide) + c / wide;
+            tile * tall * wide + (r % lanes) * (tall / lanes) * wide + (r % tall) / lanes * wide + c % wide
+        };
+        add(
+            Kind::Layout,
+            format!("the {tall}×{wide} swizzle of block scales applied to scales that are not"),
+            2.0,
+            Arc::new(move |r, c| to(r, c) % n),
+        );
+        // Swizzled in memory, read in rows.
+        let mut back = vec![usize::MAX; rows.div_ceil(tall) * tall * padded];
+        for r in 0..rows {
+            for c in 0..cols {
+                back[to(r, c)] = r * cols + c;
+            }
+        }
+        let last = n - 1;
+        let back = Arc::new(back);
+        add(
+            Kind::Layout,
+            format!("scales in the {tall}×{wide} swizzle read without it"),
+            2.5,
+            Arc::new(move |r, c| {
+                let at = back[r * padded + c];
+                if at == usize::MAX { last } else { at }
+            }),
+        );
+    }
+}
+
+/// Another expert's grid.
+fn by_expert(rows: usize, cols: usize, experts: usize, add: &mut Add) {
+    let per = rows / experts;
+    let at = move |e: usize, r: usize, c: usize| (e * per + r % per) * cols + c;
+    for e0 in 0..experts.min(256) {
+        let b = if e0 == 0 { 0.0 } else { cost(e0) + 1.0 };
+        add(Kind::Expert, format!("expert {e0}'s for all"), b, Arc::new(move |r, c| at(e0, r, c)));
+    }
+    for d in 1..experts.min(256) {
+        add(
+            Kind::Expert,
+            format!("expert e + {d}'s, wrapped"),
+            cost(d),
+            Arc::new(move |r, c| at((r / per + d) % experts, r, c)),
+        );
+        add(
+            Kind::Expert,
+            format!("expert e + {d}'s, the last at the end"),
+            cost(d) + 0.5,
+            Arc::new(move |r, c| at((r / per + d).min(experts - 1), r, c)),
+        );
+        add(
+            Kind::Expert,
+            format!("expert e − {d}'s, the first at the start"),
+            cost(d) + 0.5,
+            Arc::new(move |r, c| at((r / per).saturating_sub(d), r, c)),
+        );
+    }
+    for p in 2..=experts.min(128) {
+        add(Kind::Expert, format!("expert e / {p}'s"), cost(p), Arc::new(move |r, c| at(r / per / p, r, c)));
+        add(Kind::Expert, format!("expert e mod {p}'s"), cost(p), Arc::new(move |r, c| at(r / per % p, r, c)));
+    }
+    add(Kind::Expert, "expert E − 1 − e's".into(), 1.5, Arc::new(move |r, c| at(experts - 1 - r / per, r, c)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_stays_inside_the_grid_and_is_another_way() {
+        for (rows, cols, experts) in [(24, 1, 1), (7, 5, 1), (128, 8, 4), (1, 9, 1), (6, 1, 3), (33, 3, 1)] {
+            let all = ways(rows, cols, experts);
+            assert!(all.len() > 20, "{rows}×{cols}");
+            for w in &all {
+                for at in 0..rows * cols {
+                    let to = (w.map)(at / cols, at % cols);
+                    assert!(to < rows * cols, "{}: {at} to {to} of {rows}×{cols}", w.words);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn transposed_grids_are_permutations() {
+        for w in ways(24, 2, 1).iter().filter(|w| w.words.contains("transposed")) {
+            let mut hit: Vec<usize> = (0..48).map(|i| (w.map)(i / 2, i % 2)).collect();
+            hit.sort_unstable();
+            assert!(hit.iter().enumerate().all(|(i, x)| i == *x), "{}", w.words);
+        }
+    }
+
+    #[test]
+    fn small_round_numbers_are_short() {
+        assert!(cost(64) < cost(37) && cost(1) < cost(100) && cost(128) < cost(3 * 128));
+    }
+}

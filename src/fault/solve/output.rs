@@ -1,0 +1,691 @@
+//! Theories of what became of a right sum: a factor, the bias, a clamp, another place in the result, nothing at all.
+
+use super::maps::cost;
+use super::segment::lines;
+use super::system::{Finish, From, System, Theory};
+use crate::fault::Class;
+use crate::{Format, Overflow, Rounding};
+use std::sync::Arc;
+
+/// The one factor that every probe allows, of the sum or of the result as it was `stored`: `(low, high)`.
+pub fn gain(s: &System, stored: bool, keep: impl Fn(usize, usize) -> bool) -> Option<(f64, f64)> {
+    let (mut low, mut high, mut n) = (f64::NEG_INFINITY, f64::INFINITY, 0);
+    // Where a device's unit made the sums, its own are what was multiplied.
+    let unit = s.scene.tight() < 1.0;
+    let sums = if unit && s.scene.sample.whole { s.scene.unrounded() } else { None };
+    for (i, j) in s.probes.iter().copied().filter(|(i, j)| keep(*i, *j)) {
+        let at = i * s.cols + j;
+        let (d, r, x) = match sums.as_ref().and_then(|v| v.get(at)) {
+            Some(v) => (*v, s.scene.certain(at) * s.scene.tight(), s.actual[at]),
+            None => (s.ideal[at], s.scene.certain(at), s.actual[at]),
+        };
+        let (bias, v) = if stored { (0.0, s.out.round(at, d)) } else { (s.bias[j], d - s.bias[j]) };
+        // What rounds to either side of a half-way point says nothing once it is stored.
+        if stored && s.out.round(at, d - r) != s.out.round(at, d + r) {
+            continue;
+        }
+        let r = if stored { 0.0 } else { r };
+        if !(v.abs() > 4.0 * r) || !x.is_finite() || s.out.is_quantized() && s.out.is_saturated(at, x) {
+            continue;
+        }
+        let (from, to) = s.out.cell(at, x);
+        let slack = r * (x.abs() / v.abs()).max(1.0) + x.abs() * 2f64.powi(-22);
+        let ends = [(from - bias - slack) / v, (to - bias + slack) / v];
+        (low, high) = (low.max(ends[0].min(ends[1])), high.min(ends[0].max(ends[1])));
+        n += 1;
+    }
+    (n >= 2 && low <= high && low.is_finite() && high.is_finite()).then_some((low, high))
+}
+
+/// Factors of the whole (or of the wrong region) that no stored number has, and what a bias may suffer.
+pub fn factors(s: &System) -> Vec<Theory> {
+    let mut all = Vec::new();
+    let bias = Arc::new(s.bias.clone());
+    let mut add = |class: Class, variant: &str, words: String, bits: f64, fitted: bool, f: Finish| {
+        let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
+        t.finish = Some(f);
+        t.fitted = fitted;
+        all.push(t);
+    };
+    let region = s.region.clone();
+    let inside = |i: usize, j: usize| region.as_ref().is_none_or(|r| r.rows[i] && r.cols[j]);
+    let other = |r: Option<(f64, f64)>| r.filter(|(low, high)| !(*low <= 1.0 && 1.0 <= *high));
+    for range in [gain(s, false, |_, _| true), gain(s, false, inside)] {
+        let Some((low, high)) = other(range) else { continue };
+        let by = roundest(low, high);
+        let b = bias.clone();
+        add(
+            Class::StaleState,
+            "gain",
+            format!("the result is times {}: no stored number is this factor", short(by, high - low)),
+            22.0,
+            true,
+            Arc::new(move |_, j, v| v * by + b[j]),
+        );
+    }
+    for range in [gain(s, true, |_, _| true), gain(s, true, inside)] {
+        let Some((low, high)) = other(range) else { continue };
+        let by = roundest(low, high);
+        let (b, out) = (bias.clone(), s.out.clone());
+        if out.is_quantized() {
+            continue;
+        }
+        add(
+            Class::StaleState,
+            "gain",
+            format!("the stored result is times {}: no stored number is this factor", short(by, high - low)),
+            24.0,
+            true,
+            Arc::new(move |_, j, v| out.round(0, v + b[j]) * by),
+        );
+    }
+    if s.bias.iter().any(|x| *x != 0.0) {
+        let b = bias.clone();
+        add(Class::SilentSkip, "bias", "the bias is not added".into(), 2.0, false, Arc::new(|_, _, v| v));
+        add(
+            Class::SilentSkip,
+            "bias_twice",
+            "the bias is added twice".into(),
+            3.0,
+            false,
+            Arc::new(move |_, j, v| v + 2.0 * b[j]),
+        );
+        let b = bias.clone();
+        add(Class::SilentSkip, "bias_negated", "the bias is subtracted".into(), 4.0, false, Arc::new(move |_, j, v| v - b[j]));
+        let cols = s.cols;
+        for d in 1..cols.min(513) {
+            let b = bias.clone();
+            add(
+                Class::Addressing,
+                "bias_index",
+                format!("the bias of column j + {d} (wrapped) is added to column j"),
+                3.0 + cost(d),
+                false,
+                Arc::new(move |_, j, v| v + b[(j + d) % cols]),
+            );
+            let b = bias.clone();
+            add(
+                Class::Addressing,
+                "bias_index",
+                format!("the bias of column j − {d} is added to column j"),
+                4.0 + cost(d),
+                false,
+                Arc::new(move |_, j, v| v + b[j.saturating_sub(d)]),
+            );
+            if d > 1 {
+                let b = bias.clone();
+                add(
+                    Class::Addressing,
+                    "bias_index",
+                    format!("the bias of column j mod {d} is added to column j"),
+                    4.0 + cost(d),
+                    false,
+                    Arc::new(move |_, j, v| v + b[j % d]),
+                );
+                let b = bias.clone();
+                add(
+                    Class::Addressing,
+                    "bias_index",
+                    format!("the bias of column j / {d} is added to column j"),
+                    4.0 + cost(d),
+                    false,
+                    Arc::new(move |_, j, v| v + b[j / d]),
+                );
+            }
+        }
+        let b = bias.clone();
+        add(
+            Class::Addressing,
+            "bias_index",
+            "the first bias is added to all columns".into(),
+            4.0,
+            false,
+            Arc::new(move |_, _, v| v + b[0]),
+        );
+        let b = bias.clone();
+        add(
+            Class::Addressing,
+            "bias_index",
+            "the bias is taken by the row, not the column".into(),
+            4.0,
+            false,
+            Arc::new(move |i, _, v| v + b[i % b.len()]),
+        );
+        for (f, words) in [(Format::Bf16, "bf16"), (Format::F16, "f16")] {
+            let b: Vec<f64> = bias.iter().map(|x| f.decode(f.encode(*x, Rounding::NearestEven, Overflow::Native))).collect();
+            if b != *bias {
+                add(
+                    Class::RoundOrder,
+                    "bias_rounded",
+                    format!("the bias is rounded to {words}"),
+                    4.0,
+                    false,
+                    Arc::new(move |_, j, v| v + b[j]),
+                );
+            }
+        }
+        scaled_bias(s, &mut add);
+    }
+    // Clamps and overflow of what is accumulated.
+    for (limit, words) in [
+        (65504.0, "f16's range"),
+        (32767.0, "16 bits"),
+        (448.0, "e4m3's range"),
+        (240.0, "e4m3fnuz's range"),
+        (57344.0, "e5m2's range"),
+        (127.0, "8 bits"),
+        (6.0, "e2m1's range"),
+        (10.0, "10"),
+        (7.0, "7"),
+    ] {
+        let b = bias.clone();
+        add(
+            Class::OverflowWrap,
+            "clamped",
+            format!("the result is clamped to {words} (±{limit})"),
+            4.0,
+            false,
+            Arc::new(move |_, j, v| (v + b[j]).clamp(-limit, limit)),
+        );
+    }
+    let b = bias.clone();
+    add(
+        Class::SilentSkip,
+        "relu",
+        "negative results are 0, as by a relu nobody asked for".into(),
+        4.0,
+        false,
+        Arc::new(move |_, j, v| (v + b[j]).max(0.0)),
+    );
+    let b = bias.clone();
+    add(
+        Class::OverflowWrap,
+        "f16_overflow",
+        "sums beyond f16's range are Inf".into(),
+        3.0,
+        false,
+        Arc::new(move |_, j, v| {
+            let y = v + b[j];
+            if y.abs() >= 65520.0 { y.signum() * f64::INFINITY } else { y }
+        }),
+    );
+    let b = bias.clone();
+    add(Class::SilentSkip, "negated", "the result has the other sign".into(), 3.0, false, Arc::new(move |_, j, v| -(v + b[j])));
+    for (f, words) in [(Format::Bf16, "bf16"), (Format::F16, "f16"), (Format::E4m3, "e4m3"), (Format::E5m2, "e5m2")] {
+        let b = bias.clone();
+        let round = move |x: f64| f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native));
+        add(
+            Class::RoundOrder,
+            "rounded_before_bias",
+            format!("the sum is rounded to {words} before the bias is added or the result stored"),
+            3.0,
+            false,
+            Arc::new(move |_, j, v| round(v) + b[j]),
+        );
+        let cut = move |x: f64| f.decode(f.encode(x, Rounding::TowardZero, Overflow::Native));
+        let b = bias.clone();
+        add(
+            Class::Rounding,
+            "truncated",
+            format!("the result is cut to {words}"),
+            3.0,
+            false,
+            Arc::new(move |_, j, v| cut(v + b[j])),
+        );
+    }
+    all
+}
+
+/// The bias, multiplied by scales too.
+fn scaled_bias(s: &System, add: &mut dyn FnMut(Class, &str, String, f64, bool, Finish)) {
+    let (ga, gb) = (&s.a, &s.b);
+    let (Some(qa), Some(qb)) = (&ga.q, &gb.q) else { return };
+    if ga.grid.1 > 1 || gb.grid.1 > 1 {
+        return;
+    }
+    let of = |q: &crate::QTensor, tile: usize, global: f64, rows: usize| -> Vec<f64> {
+        (0..rows).map(|i| f64::from(q.scale_inv()[(i / tile).min(q.scale_inv().len() - 1)]) * global).collect()
+    };
+    let (sa, sb) = (of(qa, ga.tile.0, ga.global, s.rows), of(qb, gb.tile.0, gb.global, s.cols));
+    let bias = s.bias.clone();
+    for (a, b, words) in
+        [(1, 1, "both scales"), (1, 0, "the scale of a"), (0, 1, "the scale of b"), (-1, -1, "the reciprocals of both scales")]
+    {
+        let (sa, sb, bias) = (sa.clone(), sb.clone(), bias.clone());
+        add(
+            Class::ScaleDoubledInverted,
+            "bias_scaled",
+            format!("the bias is multiplied by {words}"),
+            3.0,
+            false,
+            Arc::new(move |i, j, v| v + bias[j] * sa[i].powi(a) * sb[j].powi(b)),
+        );
+    }
+}
+
+/// The number in the interval with the fewest digits, where the interval is narrow enough to say.
+fn roundest(low: f64, high: f64) -> f64 {
+    let known = (-((high - low) / low.abs().max(1e-300)).max(1e-15).log10()).floor() as i32;
+    for digits in known.clamp(2, 14)..15 {
+        let unit = 10f64.powi(digits - 1 - (low.abs().max(high.abs())).log10().floor() as i32);
+        let x = (0.5 * (low + high) * unit).round() / unit;
+        if low <= x && x <= high {
+            return x;
+        }
+    }
+    0.5 * (low + high)
+}
+
+fn short(x: f64, width: f64) -> String {
+    let digits = (-(width / x.abs()).max(1e-12).log10()).ceil().clamp(2.0, 9.0) as usize;
+    let text = format!("{x:.digits$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// Where results may have gone: element (i, j) holds that of another place, or of none.
+pub fn moves(s: &System) -> Vec<Theory> {
+    let (rows, cols, n) = (s.rows, s.cols, s.rows * s.cols);
+    let mut all = Vec::new();
+    let mut add = |class: Class, variant: &str, words: String, bits: f64, from: From| {
+        let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
+        t.from = Some(from);
+        all.push(t);
+    };
+    let flat = move |f: usize| (f < n).then_some((f / cols, f % cols));
+    if rows > 1 && cols > 1 {
+        add(
+            Class::Addressing,
+            "transposed",
+            "the result is stored column by column".into(),
+            1.0,
+            Arc::new(move |i, j| {
+                let f = i * cols + j;
+                Some((f % rows, f / rows))
+            }),
+        );
+        add(
+            Class::Addressing,
+            "transposed",
+            "the result is read column by column".into(),
+            1.5,
+            Arc::new(move |i, j| flat(j * rows + i)),
+        );
+        if rows == cols {
+            add(Class::Addressing, "transposed", "the result is transposed".into(), 0.5, Arc::new(move |i, j| Some((j, i))));
+        }
+    }
+    let span = 520;
+    for stride in (cols.saturating_sub(span).max(1)..=cols + span).filter(|x| *x != cols && rows > 1) {
+        let b = 2.0 + cost(stride.abs_diff(cols));
+        add(
+            Class::Addressing,
+            "stride",
+            format!("rows are stored at a stride of {stride} instead of {cols}"),
+            b,
+            Arc::new(move |i, j| {
+                let f = i * cols + j;
+                // The last write wins where rows overlap.
+                let row = if stride < cols { (f / stride).min(rows - 1) } else { f / stride };
+                let col = f - row * stride;
+                (row < rows && col < cols).then_some((row, col))
+            }),
+        );
+        add(
+            Class::Addressing,
+            "stride",
+            format!("rows are read at a stride of {stride} instead of {cols}"),
+            b + 2.0,
+            Arc::new(move |i, j| flat(i * stride + j)),
+        );
+    }
+    for d in 1..n.min(1025) {
+        let b = 3.0 + cost(d);
+        add(
+            Class::Addressing,
+            "offset",
+            format!("the result is stored {d} elements late"),
+            b,
+            Arc::new(move |i, j| (i * cols + j).checked_sub(d).and_then(flat)),
+        );
+        add(
+            Class::Addressing,
+            "offset",
+            format!("the result is stored {d} elements early"),
+            b,
+            Arc::new(move |i, j| flat(i * cols + j + d)),
+        );
+        add(
+            Class::Addressing,
+            "offset",
+            format!("the result is stored {d} elements late, wrapped"),
+            b + 1.0,
+            Arc::new(move |i, j| flat((i * cols + j + n - d % n) % n)),
+        );
+    }
+    for d in 1..rows.min(1025) {
+        let b = 2.0 + cost(d);
+        add(
+            Class::Addressing,
+            "rows",
+            format!("row i holds row i + {d}, wrapped"),
+            b + 0.5,
+            Arc::new(move |i, j| Some(((i + d) % rows, j))),
+        );
+        add(
+            Class::Addressing,
+            "rows",
+            format!("row i holds row i + {d}, the last at the end"),
+            b,
+            Arc::new(move |i, j| Some(((i + d).min(rows - 1), j))),
+        );
+        add(
+            Class::Addressing,
+            "rows",
+            format!("row i holds row i + {d}; behind the end nothing"),
+            b,
+            Arc::new(move |i, j| (i + d < rows).then_some((i + d, j))),
+        );
+        add(
+            Class::Addressing,
+            "rows",
+            format!("row i holds row i − {d}, the first at the start"),
+            b,
+            Arc::new(move |i, j| Some((i.saturating_sub(d), j))),
+        );
+        add(
+            Class::Addressing,
+            "rows",
+            format!("row i holds row i − {d}; before the start nothing"),
+            b,
+            Arc::new(move |i, j| i.checked_sub(d).map(|i| (i, j))),
+        );
+        if d > 1 {
+            add(
+                Class::Addressing,
+                "rows",
+                format!("row i holds row (i / {d})·{d}"),
+                b,
+                Arc::new(move |i, j| Some((i / d * d, j))),
+            );
+            add(
+                Class::Addressing,
+                "rows",
+                format!("row i holds row (i / {d})·{d} + {}", d - 1),
+                b + 1.0,
+                Arc::new(move |i, j| Some(((i / d * d + d - 1).min(rows - 1), j))),
+            );
+            add(Class::Addressing, "rows", format!("row i holds row i mod {d}"), b, Arc::new(move |i, j| Some((i % d, j))));
+            add(Class::Addressing, "rows", format!("row i holds row i / {d}"), b, Arc::new(move |i, j| Some((i / d, j))));
+        }
+        add(
+            Class::Addressing,
+            "rows",
+            format!("row i holds row i xor {d}"),
+            b,
+            Arc::new(move |i, j| Some((if i ^ d < rows { i ^ d } else { i }, j))),
+        );
+    }
+    for d in 1..cols.min(1025) {
+        let b = 2.0 + cost(d);
+        add(
+            Class::Addressing,
+            "columns",
+            format!("column j holds column j + {d}, wrapped"),
+            b + 0.5,
+            Arc::new(move |i, j| Some((i, (j + d) % cols))),
+        );
+        add(
+            Class::Addressing,
+            "columns",
+            format!("column j holds column j − {d}, the first at the start"),
+            b,
+            Arc::new(move |i, j| Some((i, j.saturating_sub(d)))),
+        );
+        add(
+            Class::Addressing,
+            "columns",
+            format!("column j holds column j + {d}, the last at the end"),
+            b,
+            Arc::new(move |i, j| Some((i, (j + d).min(cols - 1)))),
+        );
+        add(
+            Class::Addressing,
+            "columns",
+            format!("column j holds column j − {d}; before the start nothing"),
+            b,
+            Arc::new(move |i, j| j.checked_sub(d).map(|j| (i, j))),
+        );
+        add(
+            Class::Addressing,
+            "columns",
+            format!("column j holds column j + {d}; behind the end nothing"),
+            b,
+            Arc::new(move |i, j| (j + d < cols).then_some((i, j + d))),
+        );
+        if d > 1 {
+            add(
+                Class::Addressing,
+                "columns",
+                format!("column j holds column (j / {d})·{d}"),
+                b,
+                Arc::new(move |i, j| Some((i, j / d * d))),
+            );
+            add(
+                Class::Addressing,
+                "columns",
+                format!("column j holds column j mod {d}"),
+                b,
+                Arc::new(move |i, j| Some((i, j % d))),
+            );
+            add(
+                Class::Addressing,
+                "columns",
+                format!("column j holds column j / {d}"),
+                b,
+                Arc::new(move |i, j| Some((i, j / d))),
+            );
+        }
+        add(
+            Class::Addressing,
+            "columns",
+            format!("column j holds column j xor {d}"),
+            b,
+            Arc::new(move |i, j| Some((i, if j ^ d < cols { j ^ d } else { j }))),
+        );
+    }
+    add(
+        Class::Addressing,
+        "rows",
+        "rows stand from the last to the first".into(),
+        2.0,
+        Arc::new(move |i, j| Some((rows - 1 - i, j))),
+    );
+    add(
+        Class::Addressing,
+        "columns",
+        "columns stand from the last to the first".into(),
+        2.0,
+        Arc::new(move |i, j| Some((i, cols - 1 - j))),
+    );
+    for (axis, size) in [(0, rows), (1, cols)] {
+        for part in (4..=size.min(1024)).filter(|p| p.is_power_of_two() || size.is_multiple_of(*p)) {
+            for p in (2..part).filter(|p| part.is_multiple_of(*p)) {
+                let q = part / p;
+                let to = move |x: usize| {
+                    let base = x / part * part;
+                    if base + part <= size { base + x % part % q * p + x % part / q } else { x }
+                };
+                let (what, from): (&str, From) = if axis == 0 {
+                    ("rows", Arc::new(move |i, j| Some((to(i), j))))
+                } else {
+                    ("columns", Arc::new(move |i, j| Some((i, to(j)))))
+                };
+                add(
+                    Class::Addressing,
+                    what,
+                    format!("{what} stand in another order: every {part} as {p}×{q}, transposed"),
+                    2.0 + cost(p) + cost(part),
+                    from,
+                );
+            }
+        }
+    }
+    for t in [2usize, 4, 8, 16, 32, 64, 128] {
+        if t <= rows && t <= cols && t < rows.max(cols) {
+            add(
+                Class::Addressing,
+                "tile_transposed",
+                format!("every {t}×{t} tile of the result is transposed"),
+                3.0 + cost(t),
+                Arc::new(move |i, j| {
+                    let (r, c) = (i / t * t, j / t * t);
+                    Some(if r + t <= rows && c + t <= cols { (r + j % t, c + i % t) } else { (i, j) })
+                }),
+            );
+        }
+    }
+    all
+}
+
+/// What a region may hold that is none of the right values: zeros, NaN, a constant, another part of the result.
+pub fn contents(s: &System) -> Vec<Theory> {
+    let n = s.rows * s.cols;
+    let wrong: Vec<usize> = (0..n).filter(|at| s.is_wrong[*at]).collect();
+    let Some(first) = wrong.first() else { return Vec::new() };
+    let all_are = |f: &dyn Fn(f64) -> bool| wrong.iter().all(|at| f(s.actual[*at]));
+    let mut found = Vec::new();
+    let what = if all_are(&|x| x == 0.0) {
+        "zero"
+    } else if all_are(&f64::is_nan) {
+        "NaN"
+    } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) {
+        "one and the same number"
+    } else {
+        return displaced(s);
+    };
+    let nan = what == "NaN";
+    let whole = s.region.is_none();
+    let (class, variant, words) = match &s.region {
+        None if nan => (Class::PaddingPoison, "all", "the whole result is NaN".to_string()),
+        None => (
+            Class::SilentSkip,
+            if what == "zero" { "zeros" } else { "unwritten" },
+            format!("the whole result is {what}: nothing was computed or written"),
+        ),
+        Some(r) => place(s, r, what),
+    };
+    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(if whole { 0.0 } else { 10.0 });
+    let value = s.actual[*first];
+    t.finish = Some(Arc::new(move |_, _, _| value));
+    t.region.clone_from(&s.region);
+    found.push(t);
+    found
+}
+
+/// What kind of place a region of zeros, NaN or old values is.
+fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static str, String) {
+    let span = |v: &[bool]| -> Option<(usize, usize)> {
+        let (a, b) = (v.iter().position(|x| *x)?, v.iter().rposition(|x| *x)? + 1);
+        v[a..b].iter().all(|x| *x).then_some((a, b))
+    };
+    let (rows, cols) = (span(&r.rows), span(&r.cols));
+    let (all_rows, all_cols) = (rows == Some((0, s.rows)), cols == Some((0, s.cols)));
+    let tail = |x: Option<(usize, usize)>, n: usize| x.is_some_and(|(a, b)| b == n && a > 0 && 2 * (b - a) < n);
+    if s.parts.len() > 1 && all_cols && s.parts.iter().any(|p| rows == Some((p.rows.start, p.rows.end)) && !p.rows.is_empty()) {
+        let e = s.parts.iter().position(|p| rows == Some((p.rows.start, p.rows.end)) && !p.rows.is_empty()).unwrap_or(0);
+        return (Class::GroupBoundary, "group_skipped", format!("the rows of group {e} ({}) are {what}", r.words));
+    }
+    if (tail(rows, s.rows) && all_cols) || (tail(cols, s.cols) && all_rows) || (tail(rows, s.rows) && tail(cols, s.cols)) {
+        return (Class::MnEdge, "edge", format!("{} are {what}: the last, partial tile", r.words));
+    }
+    if what == "NaN" {
+        return (Class::PaddingPoison, "line", format!("{} are NaN", r.words));
+    }
+    match (rows, cols) {
+        (Some(_), Some(_)) if !all_rows && !all_cols => (Class::Race, "tile", format!("a tile ({}) is {what}", r.words)),
+        _ => (Class::SilentSkip, "part", format!("{} are {what}: not written", r.words)),
+    }
+}
+
+/// The wrong region holds another, right part of the result: every element that of (i + di, j + dj).
+fn displaced(s: &System) -> Vec<Theory> {
+    let Some(region) = s.region.clone() else { return Vec::new() };
+    let probes: Vec<(usize, usize)> = s.probes.iter().copied().filter(|(i, j)| s.is_wrong[i * s.cols + j]).take(24).collect();
+    let mut found = Vec::new();
+    let right = |i: usize, j: usize, x: f64| s.is_right(i * s.cols + j, x);
+    // Where the first probe's value is found, the others have to be as far away.
+    let Some((i0, j0)) = probes.first().copied().filter(|_| probes.len() >= 4) else { return found };
+    let x0 = s.actual[i0 * s.cols + j0];
+    for at in 0..s.rows * s.cols {
+        let (i, j) = (at / s.cols, at % s.cols);
+        if !right(i, j, x0) {
+            continue;
+        }
+        let (di, dj) = (i as i64 - i0 as i64, j as i64 - j0 as i64);
+        let (rows, cols) = (s.rows as i64, s.cols as i64);
+        let to = move |i: usize, j: usize| {
+            let (x, y) = (i as i64 + di, j as i64 + dj);
+            ((0..rows).contains(&x) && (0..cols).contains(&y)).then_some((x as usize, y as usize))
+        };
+        let fits = |(i, j): &(usize, usize)| to(*i, *j).is_some_and(|(x, y)| right(x, y, s.actual[i * s.cols + j]));
+        if (di, dj) == (0, 0) || !probes.iter().all(fits) {
+            continue;
+        }
+        let partial = lines(&region.rows);
+        let edge = region.rows.last() == Some(&true) && !region.rows[0] && region.cols.iter().all(|x| *x)
+            || region.cols.last() == Some(&true) && !region.cols[0] && region.rows.iter().all(|x| *x);
+        let class = if edge {
+            Class::MnEdge
+        } else if dj == 0 && partial.contains("th)") {
+            Class::Addressing
+        } else {
+            Class::Race
+        };
+        let words = format!("{} hold what belongs {} rows and {} columns on", region.words, di, dj);
+        let mut t = Theory::new(class, "out", "out.displaced", words)
+            .bits(12.0 + cost(di.unsigned_abs() as usize) + cost(dj.unsigned_abs() as usize));
+        t.from = Some(Arc::new(to));
+        t.region = Some(region.clone());
+        found.push(t);
+        if found.len() >= 4 {
+            break;
+        }
+    }
+    found
+}
+
+/// Rows (or columns) of the result that are right ones elsewhere: the source of every one, by value. Formulas are [`moves`]'; this finds
+/// what no formula has.
+pub fn sources(s: &System) -> Vec<Theory> {
+    let mut all = Vec::new();
+    for axis in [0, 1] {
+        let (n, m) = if axis == 0 { (s.rows, s.cols) } else { (s.cols, s.rows) };
+        if !(2..=2048).contains(&n) || m < 4 {
+            continue;
+        }
+        let at = |x: usize, y: usize| if axis == 0 { x * s.cols + y } else { y * s.cols + x };
+        let look: Vec<usize> = (0..m.min(12)).map(|x| x * m / m.min(12)).collect();
+        let same = |x: usize, from: usize| look.iter().all(|y| s.is_right(at(from, *y), s.actual[at(x, *y)]));
+        let source: Option<Vec<usize>> =
+            (0..n).map(|x| if same(x, x) { Some(x) } else { (0..n).find(|from| same(x, *from)) }).collect();
+        let Some(source) = source.filter(|v| v.iter().enumerate().any(|(x, from)| x != *from)) else { continue };
+        let mut sorted = source.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let what = if axis == 0 { "row" } else { "column" };
+        let words = if sorted.len() == n {
+            format!("{what}s of the result are permuted")
+        } else {
+            format!("some {what}s of the result are copies of others")
+        };
+        let some: Vec<String> = (0..n).filter(|x| source[*x] != *x).take(6).map(|x| format!("{x} ← {}", source[x])).collect();
+        let moved = source.iter().enumerate().filter(|(x, from)| x != *from).count() as f64;
+        let mut t =
+            Theory::new(Class::Addressing, "out", format!("out.{what}s_moved"), format!("{words}: {}", some.join(", ")))
+                .bits(8.0 + moved * (n as f64).log2());
+        let source = Arc::new(source);
+        t.from = Some(Arc::new(move |i, j| Some(if axis == 0 { (source[i], j) } else { (i, source[j]) })));
+        all.push(t);
+    }
+    all
+}

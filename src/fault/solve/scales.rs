@@ -1,0 +1,431 @@
+//! Theories of scales and zero points: another rule, another place, another granularity, the other operand's.
+
+use super::maps::{self, Kind, cost};
+use super::system::{At, Given, System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Side as Which;
+use crate::{Format, Overflow, Rounding};
+use std::sync::Arc;
+
+fn stored(format: Format, x: f64, rounding: Rounding) -> f64 {
+    format.decode(format.encode(x, rounding, Overflow::Saturate))
+}
+fn pow2(x: f64) -> f64 {
+    if x == 0.0 || !x.is_finite() { x } else { x.signum() * x.abs().log2().floor().exp2() }
+}
+
+type Rule = (Class, &'static str, &'static str, f64, fn(f64) -> f64);
+
+/// What may become of a scale_inv on its way from memory: class, variant, words, bits, rule.
+#[rustfmt::skip]
+const RULES: &[Rule] = &[
+    (Class::ScaleOmitted, "omitted", "never applied", 0.0, |_| 1.0),
+    (Class::ScaleDoubledInverted, "twice", "applied twice", 0.5, |s| s * s),
+    (Class::ScaleDoubledInverted, "inverted", "applied as their reciprocals", 0.5, |s| 1.0 / s),
+    (Class::ScaleDoubledInverted, "inverted_twice", "divided by twice", 3.0, |s| 1.0 / (s * s)),
+    (Class::ScaleDoubledInverted, "root", "applied as their square roots", 3.0, |s| s.abs().sqrt()),
+    (Class::ScaleDoubledInverted, "three_times", "applied three times", 4.0, |s| s * s * s),
+    (Class::ScaleRerounded, "pow2_up", "rounded up to powers of two", 1.5, |s| { let f = pow2(s); if f == s { s } else { 2.0 * f } }),
+    (Class::ScaleRerounded, "pow2_down", "rounded down to powers of two", 1.5, pow2),
+    (Class::ScaleRerounded, "pow2_nearest", "rounded to the nearest power of two", 2.0, |s| if s == 0.0 || !s.is_finite() { s } else { s.signum() * s.abs().log2().round().exp2() }),
+    (Class::ScaleRerounded, "pow2_half_up", "rounded to a power of two by their leading fraction bit", 2.5, |s| { let f = pow2(s); if (s / f).abs() >= 1.5 { 2.0 * f } else { f } }),
+    (Class::ScaleRerounded, "bf16", "rounded to bf16", 1.5, |s| stored(Format::Bf16, s, Rounding::NearestEven)),
+    (Class::ScaleRerounded, "bf16_truncated", "cut to bf16", 2.0, |s| stored(Format::Bf16, s, Rounding::TowardZero)),
+    (Class::ScaleRerounded, "f16", "rounded to f16", 1.5, |s| stored(Format::F16, s, Rounding::NearestEven)),
+    (Class::ScaleRerounded, "f16_truncated", "cut to f16", 2.5, |s| stored(Format::F16, s, Rounding::TowardZero)),
+    (Class::ScaleRerounded, "e4m3", "rounded to e4m3", 2.0, |s| stored(Format::E4m3, s, Rounding::NearestEven)),
+    (Class::ScaleRerounded, "e5m2", "rounded to e5m2", 2.5, |s| stored(Format::E5m2, s, Rounding::NearestEven)),
+    (Class::ScaleRerounded, "through_bf16_reciprocal", "the reciprocals of their bf16 reciprocals", 3.0, |s| 1.0 / stored(Format::Bf16, 1.0 / s, Rounding::NearestEven)),
+    (Class::ScaleRerounded, "through_f16_reciprocal", "the reciprocals of their f16 reciprocals", 3.0, |s| 1.0 / stored(Format::F16, 1.0 / s, Rounding::NearestEven)),
+    (Class::ScaleRerounded, "through_pow2_reciprocal", "the reciprocals of their reciprocals rounded up to powers of two", 3.0, |s| { let r = 1.0 / s; let f = pow2(r); 1.0 / if f == r { r } else { 2.0 * f } }),
+    (Class::BitsReinterpreted, "sign_lost", "read without their sign", 2.0, f64::abs),
+    (Class::BitsReinterpreted, "negated", "read with the other sign", 3.0, |s| -s),
+    (Class::BitsReinterpreted, "f16_as_bf16", "16 bits of f16 read as bf16", 1.5, |s| Format::Bf16.decode(Format::F16.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::BitsReinterpreted, "bf16_as_f16", "16 bits of bf16 read as f16", 1.5, |s| Format::F16.decode(Format::Bf16.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::BitsReinterpreted, "e8m0_as_e4m3", "bytes of e8m0 read as e4m3", 1.5, |s| Format::E4m3.decode(Format::E8m0.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::BitsReinterpreted, "e8m0_as_e5m2", "bytes of e8m0 read as e5m2", 2.5, |s| Format::E5m2.decode(Format::E8m0.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::BitsReinterpreted, "e8m0_as_integer", "bytes of e8m0 read as numbers", 2.0, |s| f64::from(Format::E8m0.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::BitsReinterpreted, "e8m0_as_exponent", "bytes of e8m0 read as exponents without a bias", 2.5, |s| s.log2()),
+    (Class::BitsReinterpreted, "e4m3_as_e8m0", "bytes of e4m3 read as e8m0", 1.5, |s| Format::E8m0.decode(Format::E4m3.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::BitsReinterpreted, "e4m3_as_e5m2", "bytes of e4m3 read as e5m2", 1.5, |s| Format::E5m2.decode(Format::E4m3.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::BitsReinterpreted, "e4m3_as_fnuz", "bytes of e4m3 read as e4m3fnuz", 2.0, |s| Format::E4m3Fnuz.decode(Format::E4m3.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::BitsReinterpreted, "e4m3_as_integer", "bytes of e4m3 read as numbers", 2.5, |s| f64::from(Format::E4m3.encode(s, Rounding::NearestEven, Overflow::Saturate))),
+    (Class::CodecEdge, "subnormal_e4m3", "subnormal e4m3 scales read as 0", 1.5, |s| if s.abs() < 0.015625 { 0.0 } else { s }),
+    (Class::CodecEdge, "e4m3_exponent_only", "e4m3 scales read without their fraction", 2.5, pow2),
+    (Class::CodecEdge, "below_f16", "scales below the smallest normal f16 read as 0", 2.0, |s| if s.abs() < 6.103515625e-5 { 0.0 } else { s }),
+    (Class::CodecEdge, "below_f16_subnormal", "scales below the smallest f16 read as 0", 2.5, |s| if s.abs() < 5.9604644775390625e-8 { 0.0 } else { s }),
+    (Class::CodecEdge, "e8m0_smallest", "the smallest e8m0 scale, 2^-127, read as 0", 2.0, |s| if s <= 2f64.powi(-127) { 0.0 } else { s }),
+];
+
+fn applies(rule: &Rule, g: &Given) -> bool {
+    let stored = g.q.as_ref().map(crate::QTensor::scale_format);
+    match rule.1 {
+        "f16_as_bf16" => stored == Some(Format::F16),
+        "bf16_as_f16" => stored == Some(Format::Bf16),
+        name if name.starts_with("e8m0_") => stored == Some(Format::E8m0),
+        "subnormal_e4m3" => stored == Some(Format::E4m3),
+        name if name.starts_with("e4m3_") => stored == Some(Format::E4m3),
+        _ => true,
+    }
+}
+
+/// Theories of the scales of one side.
+pub fn theories(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let (name, other) = if side == Which::A { ("a", "b") } else { ("b", "a") };
+    let Some(q) = g.q.as_ref() else { return Vec::new() };
+    let scales: Arc<Vec<f64>> = Arc::new(q.scale_inv().iter().map(|x| f64::from(*x)).collect());
+    let (tile, (rows, cols), global) = (g.tile, g.grid, g.global);
+    let mut all = Vec::new();
+    let mut add = |class: Class, variant: String, detail: String, bits: f64, at: At| {
+        let mut t = Theory::new(class, name, variant, detail).bits(bits);
+        t.side(side).scale = Some(at);
+        all.push(t);
+    };
+    let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
+    for rule in RULES.iter().filter(|r| applies(r, g)) {
+        let changed: Vec<f64> = scales.iter().map(|x| (rule.4)(*x)).collect();
+        if changed != *scales {
+            let at: At = Arc::new(move |i, k| changed[cell(i, k)] * global);
+            add(rule.0, format!("{name}.{}", rule.1), format!("the scales of {name} are {}", rule.2), rule.3, at);
+        }
+    }
+    if let Some(second) = q.global_scale_inv() {
+        let second = f64::from(second);
+        for (class, word, by, bits) in [
+            (Class::ScaleOmitted, "never applied", 1.0 / second, 0.0),
+            (Class::ScaleDoubledInverted, "applied twice", second, 0.5),
+            (Class::ScaleDoubledInverted, "applied as its reciprocal", 1.0 / (second * second), 0.5),
+        ] {
+            let scales = scales.clone();
+            let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
+            add(class, format!("{name}.global"), format!("the second-level scale of {name} is {word}"), bits, at);
+        }
+        if let Some(theirs) =
+            s.given(if side == Which::A { Which::B } else { Which::A }).q.as_ref().and_then(crate::QTensor::global_scale_inv)
+        {
+            let by = f64::from(theirs) / second;
+            let scales = scales.clone();
+            let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
+            add(
+                Class::ScaleLayout,
+                format!("{name}.global_of_{other}"),
+                format!("the second-level scale of {other} is used for {name}"),
+                2.0,
+                at,
+            );
+        }
+    }
+    // Exact constants: a bias of the exponent, a format's maximum.
+    for (by, words) in constants() {
+        let scales = scales.clone();
+        let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
+        let class = if by.log2().fract() == 0.0 { Class::BitsReinterpreted } else { Class::RangeRule };
+        add(class, format!("{name}.constant"), format!("{name} is times {words}"), 4.0, at);
+    }
+    // History.
+    if scales.len() == 1 {
+        for (step, past) in g.history.iter().enumerate() {
+            let past = f64::from(*past) * global;
+            let words =
+                format!("the scale of {name} of {} step{} ago, {past:e}, is used", step + 1, if step == 0 { "" } else { "s" });
+            add(Class::StaleState, format!("{name}.scale_inv"), words, 0.5, Arc::new(move |_, _| past));
+        }
+    }
+    // Another place.
+    let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+    for way in maps::ways(rows, cols, experts) {
+        let read: Vec<f64> = (0..rows * cols).map(|f| scales[(way.map)(f / cols, f % cols)]).collect();
+        if read == *scales {
+            continue;
+        }
+        let class = match way.kind {
+            Kind::Shared | Kind::Expert => Class::ScaleShared,
+            Kind::Index => Class::ScaleIndex,
+            Kind::Layout => Class::ScaleLayout,
+        };
+        let at: At = Arc::new(move |i, k| read[cell(i, k)] * global);
+        let words = format!("the scale of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words);
+        add(class, format!("{name}.index"), words, 4.0 + way.bits, at);
+    }
+    // Another group length, or another block height.
+    let n = rows * cols;
+    for group in (1..=g.k.min(4096)).filter(|x| *x != tile.1 && n > 1) {
+        let b = 4.0 + cost(group);
+        let (a, c) = (scales.clone(), scales.clone());
+        if cols > 1 {
+            add(
+                Class::ScaleIndex,
+                format!("{name}.divisor"),
+                format!("scales of {name} are taken every {group} of K instead of every {}, the last at the end", tile.1),
+                b,
+                Arc::new(move |i, k| a[i / tile.0 * cols + (k / group).min(cols - 1)] * global),
+            );
+            add(
+                Class::ScaleIndex,
+                format!("{name}.divisor"),
+                format!("scales of {name} are taken every {group} of K instead of every {}, wrapped", tile.1),
+                b + 1.0,
+                Arc::new(move |i, k| c[(i / tile.0 * cols + k / group) % n] * global),
+            );
+        }
+    }
+    for group in (1..=g.rows.min(2048)).filter(|x| *x != tile.0 && rows > 1) {
+        let b = 4.0 + cost(group);
+        let (a, c) = (scales.clone(), scales.clone());
+        add(
+            Class::ScaleIndex,
+            format!("{name}.row_divisor"),
+            format!("scales of {name} are taken every {group} rows instead of every {}", tile.0),
+            b,
+            Arc::new(move |i, k| a[(i / group).min(rows - 1) * cols + k / tile.1] * global),
+        );
+        add(
+            Class::ScaleIndex,
+            format!("{name}.row_divisor"),
+            format!("scales of {name} are taken every {group} rows instead of every {}, wrapped", tile.0),
+            b + 1.0,
+            Arc::new(move |i, k| c[i / group % rows * cols + k / tile.1] * global),
+        );
+    }
+    for off in (1..tile.1.min(g.k)).filter(|_| cols > 1) {
+        let (a, c) = (scales.clone(), scales.clone());
+        let b = 6.0 + cost(off);
+        add(
+            Class::ScaleIndex,
+            format!("{name}.offset"),
+            format!("the group of {name} is (k + {off}) / {}", tile.1),
+            b,
+            Arc::new(move |i, k| a[i / tile.0 * cols + ((k + off) / tile.1).min(cols - 1)] * global),
+        );
+        add(
+            Class::ScaleIndex,
+            format!("{name}.offset"),
+            format!("the group of {name} is (k − {off}) / {}", tile.1),
+            b,
+            Arc::new(move |i, k| c[i / tile.0 * cols + k.saturating_sub(off) / tile.1] * global),
+        );
+    }
+    // Along the other axis.
+    if n > 1 {
+        let (a, c) = (scales.clone(), scales.clone());
+        add(
+            Class::ScaleLayout,
+            format!("{name}.other_axis"),
+            format!("scales of {name} are taken along K: scale[k mod {n}]"),
+            3.0,
+            Arc::new(move |_, k| a[k % n] * global),
+        );
+        add(
+            Class::ScaleLayout,
+            format!("{name}.other_axis"),
+            format!("scales of {name} are taken along the rows: scale[row mod {n}]"),
+            3.0,
+            Arc::new(move |i, _| c[i % n] * global),
+        );
+    }
+    // The other operand's.
+    let o = s.given(if side == Which::A { Which::B } else { Which::A });
+    if !o.scales().is_empty() {
+        let theirs: Arc<Vec<f64>> = Arc::new(o.scales().iter().map(|x| f64::from(*x)).collect());
+        let m = theirs.len();
+        let (x, y) = (theirs.clone(), theirs.clone());
+        add(
+            Class::ScaleLayout,
+            format!("{name}.of_{other}"),
+            format!("the scales of {other} are used for {name}, by {name}'s index"),
+            2.0,
+            Arc::new(move |i, k| x[cell(i, k) % m] * global),
+        );
+        add(
+            Class::ScaleLayout,
+            format!("{name}.of_{other}"),
+            format!("the scales of {other} are used for {name}, the last at the end"),
+            3.0,
+            Arc::new(move |i, k| y[cell(i, k).min(m - 1)] * global),
+        );
+    }
+    drop(add);
+    swapped(s, side, &mut all);
+    all
+}
+
+/// Both operands' scales exchanged, or both by one rule: theories of a alone that take b along.
+fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
+    if side != Which::A || s.a.q.is_none() || s.b.q.is_none() {
+        return;
+    }
+    let read = |g: &Given, from: &Given| -> At {
+        let theirs: Vec<f64> = from.scales().iter().map(|x| f64::from(*x)).collect();
+        let (tile, cols, m, global) = (g.tile, g.grid.1, theirs.len(), g.global);
+        Arc::new(move |i, k| theirs[(i / tile.0 * cols + k / tile.1) % m] * global)
+    };
+    if !s.a.scales().is_empty() && (s.a.scales().len() > 1 || s.b.scales().len() > 1) {
+        let mut t = Theory::new(Class::ScaleLayout, "a", "swapped", "the scales of a and b are exchanged").bits(1.5);
+        t.a.scale = Some(read(&s.a, &s.b));
+        t.b.scale = Some(read(&s.b, &s.a));
+        all.push(t);
+    }
+    for rule in RULES.iter().filter(|r| applies(r, &s.a) && applies(r, &s.b)) {
+        let by = |g: &Given| -> At {
+            let changed: Vec<f64> = g.scales().iter().map(|x| (rule.4)(f64::from(*x)) * g.global).collect();
+            let (tile, cols) = (g.tile, g.grid.1);
+            Arc::new(move |i, k| changed[i / tile.0 * cols + k / tile.1])
+        };
+        let mut t = Theory::new(rule.0, "a", format!("both.{}", rule.1), format!("the scales of a and of b are {}", rule.2))
+            .bits(rule.3 + 1.5);
+        t.a.scale = Some(by(&s.a));
+        t.b.scale = Some(by(&s.b));
+        all.push(t);
+    }
+}
+
+/// Factors with a name: powers of two, ratios of formats' maxima.
+fn constants() -> Vec<(f64, String)> {
+    let mut all: Vec<(f64, String)> =
+        (-16..=16i32).filter(|e| *e != 0).map(|e| (f64::from(e).exp2(), format!("2^{e}"))).collect();
+    let tops = [448.0, 240.0, 57344.0, 127.0, 128.0, 7.0, 8.0, 6.0, 15.0, 224.0, 255.0];
+    for x in tops {
+        for y in tops {
+            let r: f64 = x / y;
+            if r.log2().fract() != 0.0 && (0.1..10.0).contains(&r) {
+                all.push((r, format!("{x}/{y}")));
+            }
+        }
+        all.push((x, format!("{x}")));
+        all.push((1.0 / x, format!("1/{x}")));
+    }
+    all
+}
+
+/// Theories of the zero points of one side.
+pub fn zeros(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let name = if side == Which::A { "a" } else { "b" };
+    let (Some((zero, mid)), Some(q)) = (&g.zero, &g.q) else { return Vec::new() };
+    let zero = Arc::new(zero.clone());
+    let scales: Vec<f64> = q.scale_inv().iter().map(|x| f64::from(*x)).collect();
+    let (tile, (rows, cols)) = (g.tile, g.grid);
+    let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
+    let mut all = Vec::new();
+    let mut add = |class: Class, variant: &str, detail: String, bits: f64, new: Vec<f64>| {
+        if new == *zero || new.iter().any(|x| x.is_nan()) {
+            return;
+        }
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), detail).bits(bits);
+        t.side(side).zero = Some(Arc::new(move |i, k| new[cell(i, k)]));
+        all.push(t);
+    };
+    // An additive zero counts in real units; a step of it is a scale.
+    let additive = mid.is_some();
+    let step = |i: usize| if additive { -scales[i] * g.global } else { 1.0 };
+    let each = |f: &dyn Fn(f64, usize) -> f64| -> Vec<f64> { zero.iter().enumerate().map(|(i, z)| f(*z, i)).collect() };
+    let of = format!("the zero points of {name}");
+    for c in (-16..=16i32).chain([-128, 128, 127, -127, 32, -32]).filter(|c| *c != 0) {
+        let d = f64::from(c);
+        add(
+            Class::ZpOffset,
+            "offset",
+            format!("{of} are {} too {}", c.abs(), if c > 0 { "large" } else { "small" }),
+            cost(c.unsigned_abs() as usize),
+            each(&|z, i| z + d * step(i)),
+        );
+        if !additive {
+            let bits = q.format().bits();
+            let wrapped = |z: f64| (z + d).rem_euclid(f64::from(1u32 << bits));
+            add(
+                Class::ZpOffset,
+                "offset_wrapped",
+                format!("{of} are moved by {c}, wrapped to {bits} bits"),
+                2.0 + cost(c.unsigned_abs() as usize),
+                each(&|z, _| wrapped(z)),
+            );
+        }
+    }
+    add(Class::ZpCorrection, "omitted", format!("the term of {of} is missing"), 0.0, each(&|_, _| 0.0));
+    add(Class::ZpCorrection, "negated", format!("the term of {of} has the wrong sign"), 1.0, each(&|z, _| -z));
+    add(Class::ZpCorrection, "twice", format!("the term of {of} is counted twice"), 1.5, each(&|z, _| 2.0 * z));
+    if additive {
+        add(Class::ZpCorrection, "scaled", format!("{of} are multiplied by the scale too"), 1.5, each(&|z, i| z * scales[i]));
+        add(Class::ZpCorrection, "divided", format!("{of} are divided by the scale"), 2.5, each(&|z, i| z / scales[i]));
+        add(
+            Class::ZpCorrection,
+            "default",
+            format!("{of}: the middle of the range is added instead"),
+            2.0,
+            each(&|_, i| -8.0 * scales[i]),
+        );
+    } else {
+        for c in [8.0, 128.0, 127.0, 7.0, 1.0] {
+            add(Class::ZpCorrection, "default", format!("{c} is used instead of {of}"), 2.0, each(&|_, _| c));
+        }
+        add(
+            Class::ZpCorrection,
+            "unscaled",
+            format!("the term of {of} is not multiplied by the scale"),
+            1.5,
+            each(&|z, i| z / (scales[i] * g.global)),
+        );
+        add(
+            Class::ZpCorrection,
+            "scaled_twice",
+            format!("the term of {of} is multiplied by the scale twice"),
+            2.5,
+            each(&|z, i| z * scales[i] * g.global),
+        );
+        for top in [7.0, 15.0, 127.0] {
+            add(Class::ZpOffset, "clamped", format!("{of} are clamped to {top}"), 3.0, each(&|z, _| z.min(top)));
+        }
+        add(
+            Class::ZpOffset,
+            "zero_underflows",
+            format!("{of}: 0, stored minus one, wraps"),
+            2.0,
+            each(&|z, _| if z == 0.0 { f64::from((1u32 << q.format().bits()) - 1) } else { z }),
+        );
+        add(Class::ZpOffset, "zero_as_one", format!("{of}: 0 is read as 1"), 2.0, each(&|z, _| if z == 0.0 { 1.0 } else { z }));
+        add(
+            Class::BitsReinterpreted,
+            "zero_unsigned",
+            format!("{of} are read without their sign"),
+            1.5,
+            each(&|z, _| if z < 0.0 { z + f64::from(1u32 << q.format().bits()) } else { z }),
+        );
+        add(
+            Class::BitsReinterpreted,
+            "zero_signed",
+            format!("{of} are read with a sign"),
+            1.5,
+            each(&|z, _| {
+                let half = f64::from(1u32 << (q.format().bits() - 1));
+                if z >= half { z - 2.0 * half } else { z }
+            }),
+        );
+    }
+    let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+    for way in maps::ways(rows, cols, experts) {
+        let read: Vec<f64> = (0..rows * cols).map(|f| zero[(way.map)(f / cols, f % cols)]).collect();
+        let class = if way.kind == Kind::Layout { Class::PackPermute } else { Class::ZpCorrection };
+        add(
+            class,
+            "zero_index",
+            format!("the zero point of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words),
+            4.0 + way.bits,
+            read,
+        );
+    }
+    drop(add);
+    for group in (1..=g.k.min(2048)).filter(|x| *x != tile.1 && cols > 1) {
+        let z = zero.clone();
+        let mut t = Theory::new(
+            Class::ZpCorrection,
+            name,
+            format!("{name}.zero_divisor"),
+            format!("{of} are taken every {group} of K instead of every {}", tile.1),
+        )
+        .bits(4.0 + cost(group));
+        t.side(side).zero = Some(Arc::new(move |i, k| z[i / tile.0 * cols + (k / group).min(cols - 1)]));
+        all.push(t);
+    }
+    all
+}

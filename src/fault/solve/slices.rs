@@ -1,0 +1,209 @@
+//! Theories of K: every range that may be lost, counted twice or summed alone, from prefix sums; and the coefficients of slices, solved.
+
+use super::linear;
+use super::maps::cost;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use std::sync::Arc;
+
+/// What may have become of a range of K.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Lost,
+    Twice,
+    Alone,
+}
+
+/// Prefix sums of a probe's products over K.
+pub struct Prefix {
+    /// Σ of the first k products: k = 0 … K.
+    pub sums: Vec<f64>,
+    /// What was written less the bias, and how far it may be from its sum.
+    pub low: f64,
+    pub high: f64,
+}
+
+/// The probes with a finite result, the wrong ones first.
+pub fn prefixes(s: &System, most: usize) -> Vec<Prefix> {
+    let mut all = Vec::new();
+    for (i, j) in s.probes.iter().take(most) {
+        let at = i * s.cols + j;
+        let x = s.actual[at];
+        let Some(part) = s.part[*i].map(|p| &s.parts[p]) else { continue };
+        if !x.is_finite() || s.out.is_quantized() && s.out.is_saturated(at, x) {
+            continue;
+        }
+        let (a, b) = ((part.a + i - part.rows.start) * s.a.k, (part.b + j) * s.b.k);
+        let (mut sum, mut size) = (0.0, 0.0);
+        let mut sums = Vec::with_capacity(s.k + 1);
+        for k in 0..s.k {
+            sums.push(sum);
+            if part.k.contains(&k) {
+                let p = s.a.values[a + k] * s.b.values[b + k];
+                sum += p;
+                size += p.abs();
+            }
+        }
+        sums.push(sum);
+        let r = s.relative * (size + s.bias[*j].abs()) + x.abs() * 2f64.powi(-23);
+        let (low, high) = s.out.cell(at, x);
+        if !sum.is_finite() || !(low.is_finite() && high.is_finite()) {
+            continue;
+        }
+        all.push(Prefix { sums, low: low - s.bias[*j] - r, high: high - s.bias[*j] + r });
+    }
+    all
+}
+
+/// Ranges kept for the replay.
+const KEPT: usize = 12;
+
+/// Every range [from, to) of K that explains all probes as lost, twice or alone; the best few by how well and how round they are.
+pub fn ranges(s: &System) -> Vec<Theory> {
+    let probes = prefixes(s, 128);
+    // One probe says little about two numbers.
+    if probes.len() < 3 || s.k < 2 {
+        return Vec::new();
+    }
+    let holds = |p: &Prefix, from: usize, to: usize, fate: Fate| {
+        let (part, whole) = (p.sums[to] - p.sums[from], p.sums[s.k]);
+        let v = match fate {
+            Fate::Lost => whole - part,
+            Fate::Twice => whole + part,
+            Fate::Alone => part,
+        };
+        p.low <= v && v <= p.high
+    };
+    let miss = |from: usize, to: usize, fate: Fate| -> f64 {
+        let one = |p: &Prefix| {
+            let (part, whole) = (p.sums[to] - p.sums[from], p.sums[s.k]);
+            let v = match fate {
+                Fate::Lost => whole - part,
+                Fate::Twice => whole + part,
+                Fate::Alone => part,
+            };
+            let middle = 0.5 * (p.low + p.high);
+            ((v - middle) / (p.high - p.low).max(1e-300)).powi(2)
+        };
+        probes.iter().map(one).sum::<f64>() / probes.len() as f64
+    };
+    let mut found: Vec<(f64, usize, usize, Fate)> = Vec::new();
+    for from in 0..s.k {
+        for to in from + 1..=s.k {
+            if (from, to) == (0, s.k) && s.k > 0 {
+                continue;
+            }
+            for fate in [Fate::Lost, Fate::Twice, Fate::Alone] {
+                // Alone to an end of K is the rest lost.
+                if fate == Fate::Alone && (from == 0 || to == s.k) {
+                    continue;
+                }
+                if probes.iter().all(|p| holds(p, from, to, fate)) {
+                    let n = probes.len() as f64;
+                    found.push((20.0 * n.min(64.0) * miss(from, to, fate) + ends(s.k, from, to), from, to, fate));
+                }
+            }
+        }
+        if found.len() > 20_000 {
+            break;
+        }
+    }
+    found.sort_by(|a, b| a.0.total_cmp(&b.0));
+    found.truncate(KEPT);
+    found.into_iter().map(|(_, from, to, fate)| theory(s.k, from, to, fate)).collect()
+}
+
+/// Bits of a range: ends of K are free, round numbers short.
+fn ends(k: usize, from: usize, to: usize) -> f64 {
+    let end = |x: usize| if x == 0 || x == k { 0.5 } else { cost(x).min(cost(k - x)) };
+    end(from) + end(to)
+}
+
+fn theory(k: usize, from: usize, to: usize, fate: Fate) -> Theory {
+    let (lost, at_end) = (to - from, to == k);
+    // Alone from the start is the rest lost, and the other way about.
+    let (class, variant, words) = match fate {
+        Fate::Lost if at_end && 2 * lost < k => {
+            (Class::KTail, "dropped", format!("the last {lost} of K ({from} … {}) are left out", k - 1))
+        }
+        Fate::Lost if at_end => {
+            (Class::AccState, "first_only", format!("only K 0 … {} is summed, the last {lost} are lost", from - 1))
+        }
+        Fate::Lost if from == 0 && 2 * lost >= k => (
+            Class::AccState,
+            "last_only",
+            format!("only the last {} of K ({to} … {}) are left: what was summed before is lost", k - to, k - 1),
+        ),
+        Fate::Lost => (Class::AccState, "lost", format!("K {from} … {} is missing ({lost} of {k})", to - 1)),
+        Fate::Twice if at_end && 2 * lost < k => {
+            (Class::KTail, "twice", format!("the last {lost} of K ({from} … {}) are counted twice", k - 1))
+        }
+        Fate::Twice => (Class::AccState, "twice", format!("K {from} … {} is counted twice", to - 1)),
+        Fate::Alone if at_end => {
+            (Class::AccState, "last_only", format!("only the last {lost} of K ({from} … {}) are left", k - 1))
+        }
+        Fate::Alone => (Class::AccState, "alone", format!("only K {from} … {} is summed", to - 1)),
+    };
+    let c = |x: usize| match (fate, (from..to).contains(&x)) {
+        (Fate::Lost, true) | (Fate::Alone, false) => 0.0,
+        (Fate::Twice, true) => 2.0,
+        _ => 1.0,
+    };
+    let words = format!("{words}{}", steps(from, to));
+    let mut t = Theory::new(class, "out", format!("k.{variant}"), words).bits(3.0 + ends(k, from, to));
+    t.k = Some(Arc::new((0..k).map(c).collect()));
+    t
+}
+
+/// The range in steps of a main loop, where it has some.
+fn steps(from: usize, to: usize) -> String {
+    let step = [256, 128, 64, 32, 16].into_iter().find(|w| from % w == 0 && (to - from) % w == 0 && to > from);
+    step.map_or(String::new(), |w| format!(": {} step{} of {w}", (to - from) / w, if to - from == w { "" } else { "s" }))
+}
+
+/// Least-squares coefficients of slices of K, `width` wide, over the probes: 1 where nothing is wrong. `None`: fewer equations than twice
+/// the unknowns.
+pub fn coefficients(s: &System) -> Option<(usize, Vec<f64>)> {
+    let probes = prefixes(s, 128);
+    let width = [16, 32, 64, 128, 256, 512].into_iter().find(|w| s.k.div_ceil(*w) * 2 <= probes.len())?;
+    let n = s.k.div_ceil(width);
+    (n > 1).then_some(())?;
+    let mut system = linear::Normal::new(n);
+    for p in &probes {
+        let row: Vec<f64> = (0..n).map(|x| p.sums[s.k.min((x + 1) * width)] - p.sums[x * width]).collect();
+        let weight = 1.0 / (p.high - p.low).max(1e-300);
+        system.add(&row, 0.5 * (p.low + p.high), weight * weight);
+    }
+    Some((width, system.solve()?))
+}
+
+/// Theories that the coefficients of slices suggest: each rounded to a whole number, where that makes a pattern no single range has.
+pub fn patterns(s: &System) -> Vec<Theory> {
+    let Some((width, c)) = coefficients(s) else { return Vec::new() };
+    let rounded: Vec<f64> = c.iter().map(|x| x.round()).collect();
+    let near = c.iter().zip(&rounded).filter(|(x, r)| (*x - *r).abs() < 0.2).count();
+    if near * 10 < c.len() * 9 || rounded.iter().all(|x| *x == 1.0) || rounded.iter().any(|x| x.abs() > 16.0) {
+        return Vec::new();
+    }
+    let words: Vec<String> = (0..c.len())
+        .filter(|x| rounded[*x] != 1.0)
+        .take(12)
+        .map(|x| format!("{} … {} ×{}", x * width, s.k.min((x + 1) * width) - 1, rounded[x]))
+        .collect();
+    let mut t =
+        Theory::new(Class::AccState, "out", "k.pattern", format!("slices of K are not counted once: {}", words.join(", ")));
+    t.bits = 8.0 + 3.0 * words.len() as f64;
+    let rounded = rounded.clone();
+    t.k = Some(Arc::new((0..s.k).map(|k| rounded[k / width]).collect()));
+    vec![t]
+}
+
+/// The coefficients in words, for what nothing explains.
+pub fn picture(s: &System) -> Option<String> {
+    let (width, c) = coefficients(s)?;
+    let off: Vec<String> = (0..c.len())
+        .filter(|x| !((c[*x] - 1.0).abs() < 0.05))
+        .map(|x| format!("K {} … {} counts {:.2} times", x * width, s.k.min((x + 1) * width) - 1, c[x]))
+        .collect();
+    (!off.is_empty() && off.len() <= 4).then(|| off.join(", "))
+}

@@ -1,0 +1,166 @@
+//! The values of a format on the line of f64 numbers: nearest value and spacing without going through codes, equal to
+//! [`super::definition`] bit for bit.
+
+use super::{Format, Overflow, Rounding, Special};
+
+/// Nearest value and spacing of one format.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ValueGrid {
+    format: Format,
+    overflow: Overflow,
+    integer: bool,
+    mantissa: u64,
+    min_exponent: i32,
+    min: f64,
+    max: f64,
+    /// What a magnitude beyond the largest finite number, and a NaN, become.
+    beyond: f64,
+    nan: f64,
+    /// Whether −0 has a code of its own.
+    negative_zero: bool,
+}
+
+/// The exponent field of f64's 1.
+const ONE: i32 = 1023;
+
+/// 2^e of an exponent in f64's normal range.
+#[inline(always)]
+fn power(e: i32) -> f64 {
+    f64::from_bits(((e + ONE) as u64) << 52)
+}
+
+/// The exponent of a magnitude; that of a subnormal f64 is below every format's.
+#[inline(always)]
+fn exponent(magnitude: f64) -> i32 {
+    (magnitude.to_bits() >> 52) as i32 - ONE
+}
+
+impl ValueGrid {
+    pub fn new(format: Format, overflow: Overflow) -> Self {
+        let s = format.spec();
+        let through = |x: f64| format.decode(format.encode(x, Rounding::NearestEven, overflow));
+        Self {
+            format,
+            overflow,
+            integer: s.integer,
+            mantissa: u64::from(s.mantissa),
+            min_exponent: format.min_exponent(),
+            min: format.min_finite(),
+            max: format.max_finite(),
+            beyond: through(f64::INFINITY),
+            nan: through(f64::NAN),
+            negative_zero: s.special != Special::NegativeZeroNan,
+        }
+    }
+    pub fn format(&self) -> Format {
+        self.format
+    }
+    pub fn overflow(&self) -> Overflow {
+        self.overflow
+    }
+    /// Smallest and largest finite value: [`Format::min_finite`], [`Format::max_finite`].
+    #[inline(always)]
+    pub fn min(&self) -> f64 {
+        self.min
+    }
+    #[inline(always)]
+    pub fn max(&self) -> f64 {
+        self.max
+    }
+
+    /// [`Format::ulp`].
+    #[inline(always)]
+    pub fn ulp(&self, x: f64) -> f64 {
+        if self.integer {
+            return 1.0;
+        }
+        // A NaN is the largest magnitude here, as in the definition.
+        power(exponent(x.abs().min(self.max)).max(self.min_exponent) - self.mantissa as i32)
+    }
+
+    /// `decode(encode(x))`, to nearest even.
+    #[inline(always)]
+    pub fn nearest(&self, x: f64) -> f64 {
+        if x.is_nan() {
+            return self.nan;
+        }
+        if self.integer {
+            // No −0 among integers.
+            return x.round_ties_even().clamp(self.min, self.max) + 0.0;
+        }
+        if self.format == Format::E8m0 {
+            return self.format.decode(self.format.encode(x, Rounding::NearestEven, self.overflow));
+        }
+        let magnitude = x.abs();
+        let value = if magnitude >= 2.0 * self.max {
+            self.beyond
+        } else {
+            // The sum's last bit is the quantum of x: it rounds as the format does, and the difference is exact.
+            let e = exponent(magnitude).max(self.min_exponent);
+            let magic = 1.5 * power(e + 52 - self.mantissa as i32);
+            let value = (magnitude + magic) - magic;
+            if value > self.max { self.beyond } else { value }
+        };
+        // The one NaN of fnuz formats has no sign, and neither has their zero.
+        let signed = self.negative_zero || (value != 0.0 && !value.is_nan());
+        if x.is_sign_negative() && signed { -value } else { value }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::FORMATS;
+    use crate::input::philox::Stream;
+
+    fn agree(grid: &ValueGrid, x: f64) {
+        let f = grid.format();
+        let want = f.decode(f.encode(x, Rounding::NearestEven, grid.overflow()));
+        let got = grid.nearest(x);
+        assert!(
+            got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()),
+            "{f} {:?} {x:e}: {got:e} not {want:e}",
+            grid.overflow()
+        );
+        assert_eq!(grid.ulp(x).to_bits(), f.ulp(x).to_bits(), "{f} ulp of {x:e}");
+    }
+
+    #[test]
+    fn values_boundaries_and_random_numbers_are_the_definitions() {
+        for s in FORMATS {
+            for overflow in [Overflow::Saturate, Overflow::Native] {
+                let grid = ValueGrid::new(s.format, overflow);
+                // Every code of short formats, some of the others: the value, the way half to the next, and what lies beside.
+                let step = if s.bits <= 16 { 1 } else { (1u64 << (s.bits - 16)) - 1 };
+                for code in (0..1u64 << s.bits).step_by(step as usize) {
+                    let x = s.format.decode(code as u32);
+                    let next = s.format.decode((code as u32).wrapping_add(1));
+                    for y in [x, 0.5 * (x + next), 0.75 * x + 0.25 * next] {
+                        for z in [y, y.next_up(), y.next_down()] {
+                            agree(&grid, z);
+                            agree(&grid, -z);
+                        }
+                    }
+                }
+                let top = s.format.max_finite();
+                for x in
+                    [0.0, -0.0, f64::INFINITY, f64::NAN, f64::MAX, f64::MIN_POSITIVE, 5e-324, 1e-320, top, 1.5 * top, 2.0 * top]
+                {
+                    for z in [x, x.next_up(), x.next_down()] {
+                        agree(&grid, z);
+                        agree(&grid, -z);
+                    }
+                }
+                let stream = Stream::new(11, 3);
+                for i in 0..20_000 {
+                    let w = stream.words(s.format as u32, i);
+                    let bits = u64::from(w[0]) << 32 | u64::from(w[1]);
+                    agree(&grid, f64::from_bits(bits));
+                    // Within the range of the format.
+                    let e = s.format.min_exponent() - 30 + (w[2] % 300) as i32;
+                    agree(&grid, f64::from_bits(bits & !(0x7ff << 52) | ((e.clamp(-1000, 1000) + 1023) as u64) << 52));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The same formulas as others write them: PyTorch, NumPy, Triton, CUTLASS. What is theirs to choose, and no more: the order of f32
+//! operations and whether two are one FMA, how a square root is inverted, which of their documented e^x, tanh and division they take.
+//!
+//! | choice | allowed | source |
+//! |---|---|---|
+//! | e^x | 3 + ⌊1.173·\|x\|⌋ ulp | CUDA C++ Programming Guide, intrinsic functions: `__expf` 2 + ⌊\|1.173·x\|⌋, which is 2^(x·log₂e) as Triton's `exp`; NumPy's f32 loops 3 (`test_umath.py`, `test_exp_float32`) |
+//! | a / b | 2 ulp | PTX ISA, `div.full.f32`: 2 ulp (Triton's `/`); IEEE division ½ |
+//! | n roundings of a product, or of a sum of terms of one sign | relative γ_n | Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1 |
+//!
+//! ```text
+//! σ(x)   = 1/(1+e^−x), e^x/(1+e^x):    1/(1+e^−x·(1±ε))·(1±γ_6), ε of e^x, γ_6: the sum, the quotient of 2 ulp and one rounding
+//! gelu   z = β·(x + κ·x³) in any order: one sign in both terms, x³ as a power (2 ulp) or two products, β, κ or β·κ a rounded literal:
+//!        7 roundings and 4 of the power, so z·(1±γ_12); then x·(½+½·tanh z), (½·x)·(1+tanh z) or x·σ(2z)
+//! silu   x·σ(x), x/(1+e^−x)            qgelu   x·σ(1.702·x·(1±γ_2))
+//! gated  the product with the gate in either order: ·(1±γ_2)
+//! RMSNorm  (x·rs)·g, x·(rs·g), (x/√…)·g: ·(1±γ_6)
+//! LayerNorm  y = Σ of the terms g·rs·x, −g·rs·μ, β in any order and grouping: a term passes at most three products (one of them a
+//!        quotient of 2 ulp), 1+g and two sums, so |Δy| ≤ γ_10·(|g|·rs·(|x|+|μ|) + |β|)
+//! ```
+//!
+//! The variance may be Welford's: M₂ += (x−m_{k−1})·(x−m_k) with running means m̂_k = m_k + e_k. A mean's step
+//! m̂ = m̂ + (x−m̂)/k passes e_k = (1−1/k)·e_{k−1} + η, |η| ≤ u·X + 4u·2X/k with X = max|x| (the last addition; difference, quotient of 2 ulp), and
+//! Σ_j (j/k)·|η_j| gives
+//!
+//! ```text
+//! |e_k| ≤ E = (1+γ_9)·u·X·((n+1)/2 + 8)
+//! Σ_k |x_k−m_{k−1}| ≤ √(2·n·M₂), since M₂ = Σ (x_k−m_{k−1})²·(k−1)/k and (k−1)/k ≥ ½ from k = 2 on; |x_k−m_k| is smaller
+//! M̂₂ ∈ (M₂ ± (2·E·√(2·n·M₂) + n·E²))·(1 ± γ_{n+3})
+//! ```
+//!
+//! Parts that are merged (Chan) are shorter chains of the same steps. The one-pass E\[x²\] − μ² is another formula: it is not allowed here.
+
+use super::{gamma, literal};
+use crate::Format;
+use crate::model::interval::{Interval, U};
+use crate::op::Act;
+
+/// Around an interval: each end outward by a relative error and a few subnormal quanta; results below the normal range may be flushed.
+fn relative(x: Interval, error: f64) -> Interval {
+    if x.is_empty() {
+        return x;
+    }
+    let quanta = 4.0 * Format::F32.decode(1);
+    let off = |y: f64| if y.is_infinite() { 0.0 } else { y.abs() * error + quanta };
+    let rounded = |y: f64| f64::from(y as f32);
+    let (lo, hi) = (x.lo - off(x.lo), x.hi + off(x.hi));
+    let flushed = |y: f64| if y.abs() < f64::from(f32::MIN_POSITIVE) { 0.0 } else { y };
+    let (lo, hi) = (lo.min(flushed(lo)).min(flushed(x.lo)), hi.max(flushed(hi)).max(flushed(x.hi)));
+    Interval { lo: lo.min(rounded(lo)), hi: hi.max(rounded(hi)), nan: x.nan }
+}
+
+/// n roundings.
+pub(super) fn rounded(x: Interval, n: usize) -> Interval {
+    relative(x, gamma(n))
+}
+
+/// The relative error of e^x.
+fn exp_error(x: f64) -> f64 {
+    2.0 * U * (3.0 + (1.173 * x.abs()).floor())
+}
+
+/// 1/(1+e^−x); see the module.
+fn sigmoid(x: Interval) -> Interval {
+    if x.is_empty() {
+        return x;
+    }
+    let largest = f64::from(f32::MAX);
+    // e^−x at both ends, with its error; beyond f32 it may be Inf.
+    let above = (-x.lo).exp() * (1.0 + exp_error(x.lo));
+    let below = (-x.hi).exp() * (1.0 - exp_error(x.hi)).max(0.0);
+    let lo = if above >= largest { 0.0 } else { 1.0 / (1.0 + above) };
+    let s = relative(Interval { lo, hi: 1.0 / (1.0 + below), nan: x.nan }, gamma(6));
+    // A quotient of 2 ulp may be an ulp above 1.
+    Interval { lo: s.lo.max(0.0), ..s }
+}
+
+/// act(x) by whoever writes it.
+pub(super) fn act(act: Act, x: f32) -> Interval {
+    let (half, one, v) = (Interval::point(0.5), Interval::point(1.0), Interval::point(f64::from(x)));
+    match act {
+        Act::Gelu => {
+            let exact = |c: f64| f64::from(x) * (0.79788456 + c * f64::from(x) * f64::from(x));
+            let z = if f64::from(x).is_nan() { Interval::NAN } else { Interval::point(exact(0.03567741)) };
+            let z = rounded(z, 12);
+            let t = z.tanh();
+            let product = rounded(v * (half + half * t), 1).hull(rounded(half * v * (one + t), 1));
+            product.hull(rounded(v * sigmoid(Interval::point(2.0) * z), 1))
+        }
+        Act::Silu => rounded(v * sigmoid(v), 1),
+        Act::Qgelu => rounded(v * sigmoid(rounded(literal(1.702) * v, 2)), 1),
+        // Comparisons and one product: nothing to choose.
+        Act::Relu | Act::Srelu => super::act(act, x),
+    }
+}
+
+/// Σ(x−μ)² by Welford's updates; see the module. `m2` is the exact one, `largest` max|x|.
+pub(super) fn welford(m2: f64, n: usize, largest: f64, underflow: f64) -> Interval {
+    let terms = n as f64;
+    let e = (1.0 + gamma(9)) * U * largest * ((terms + 1.0) / 2.0 + 8.0);
+    let off = 2.0 * e * (2.0 * terms * m2).sqrt() + terms * e * e;
+    let g = gamma(n + 3);
+    Interval::new((m2 - off).max(0.0) * (1.0 - g) - underflow, (m2 + off) * (1.0 + g) + underflow)
+}
+
+/// A LayerNorm's value from its terms, in any order of products and sums: `y` widened by what the terms may lose.
+pub(super) fn terms(y: Interval, weight: Interval, rsigma: Interval, x: f32, mean: Interval, beta: f64) -> Interval {
+    if y.is_empty() {
+        return y;
+    }
+    let size = weight.magnitude().hi * rsigma.hi * (f64::from(x).abs() + mean.magnitude().hi) + beta.abs();
+    let off = gamma(10) * size + 8.0 * Format::F32.decode(1);
+    match off.is_finite() {
+        true => Interval { lo: y.lo - off, hi: y.hi + off, nan: y.nan },
+        false => Interval::ANY,
+    }
+}
