@@ -1,11 +1,12 @@
 # The commands people type. `make help` lists them.
-.PHONY: help report test setup fmt clippy unit kernels program check notebooks lab lab-picture jupyterlab bench clean
+.PHONY: help report test setup fmt clippy unit kernels program check notebooks lab lab-picture jupyterlab bench clean package python
 
 help:
 	@echo "make report   run the standard sweep and write its report"
 	@echo "make test     set up what is needed, then run everything that CI runs"
 	@echo "make notebooks  execute the notebooks and compare them with what is committed"
 	@echo "make lab      open JupyterLab on the notebooks"
+	@echo "make python   build the wheel and run its tests"
 	@echo "make bench    time the codecs on this machine"
 	@echo "make clean    remove build outputs, reports and the local environment"
 
@@ -13,7 +14,7 @@ report:
 	cargo run --release -- run
 
 # One step a line, so that the first that fails is the last thing printed.
-test: setup fmt clippy unit kernels program check notebooks
+test: setup fmt clippy unit kernels program package python check notebooks
 
 setup:
 	scripts/setup.sh
@@ -38,6 +39,14 @@ kernels:
 # Whole-program and exhaustive tests, on the program that people run.
 program:
 	cargo test --release --test '*'
+
+# The crate as a registry would have it: its size, and that it builds.
+package:
+	scripts/package.sh
+
+# The wheel, in clean environments of the oldest and the newest Python here, with the source tree hidden.
+python:
+	scripts/python_tests.sh
 
 # Every case of the sweeps that have a baseline, to the bit; never writes to it.
 check:

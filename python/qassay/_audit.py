@@ -71,6 +71,9 @@ class Found:
         return ("zeros" in self.passes, self.energy, gain, float(len(self.passes)))
 
     def gains(self) -> str:
+        if self.gain_up == self.gain_down == 1.0:
+            # The step of the bisection.
+            return f"none beyond ×{2 ** 2.0**-_mutants.STEPS:.5g}"
         up = "any" if self.gain_up == float("inf") else f"×{self.gain_up:.4g}"
         down = "×0" if self.gain_down == 0.0 else f"×{self.gain_down:.4g}"
         return "any gain" if (up, down) == ("any", "×0") else f"{down} to {up if up != 'any' else 'any'}"
