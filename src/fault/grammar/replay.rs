@@ -120,11 +120,7 @@ fn element(t: &QTensor, which: Which, i: usize, k: usize, effects: &[Effect]) ->
             Effect::ZeroRow(w, f) if *w == which => zr = within(zr, grid_rows, *f),
             Effect::ReadAs(w, f) if *w == which => format = *f,
             Effect::SubnormalsFlushed(w) if *w == which => flush = true,
-            Effect::CodeXor(w, m) if *w == which => {
-                if k ^ m < cols {
-                    code_at = i * cols + (k ^ m);
-                }
-            }
+            Effect::CodeXor(w, m) if *w == which && k ^ m < cols => code_at = i * cols + (k ^ m),
             Effect::CodeOrder(w, p, x) if *w == which => {
                 let part = p * x;
                 let start = k / part * part;

@@ -117,7 +117,7 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
             format!("at row r xor {m}"),
             cost(m),
             Arc::new(move |i, k| {
-                let x = i % per ^ m;
+                let x = (i % per) ^ m;
                 Some((if x < per { i - i % per + x } else { i }) * k_all + k)
             }),
         );
@@ -233,7 +233,7 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
             -1.0,
             Arc::new(move |i, k| {
                 let f = i % per * k_all + k;
-                Some(i / per * per * k_all + f % k_all.max(1) * 0 + (f % per) * k_all + f / per)
+                Some(i / per * per * k_all + (f % per) * k_all + f / per)
             }),
         );
         for t in [2usize, 4, 8, 16, 32, 64, 128] {

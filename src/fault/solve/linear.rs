@@ -21,9 +21,8 @@ impl Normal {
             let a = w * x[i];
             if a != 0.0 {
                 self.right[i] += a * y;
-                for j in 0..=i {
-                    self.gram[i * self.n + j] += a * x[j];
-                }
+                let row = &mut self.gram[i * self.n..=i * self.n + i];
+                row.iter_mut().zip(x).for_each(|(g, x)| *g += a * x);
             }
         }
     }

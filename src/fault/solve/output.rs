@@ -235,8 +235,11 @@ pub fn factors(s: &System) -> Vec<Theory> {
     all
 }
 
+/// Takes a theory: class, variant, words, bits, whether a number in it was fitted, and what it does.
+type Add<'x> = dyn FnMut(Class, &str, String, f64, bool, Finish) + 'x;
+
 /// The bias, multiplied by scales too.
-fn scaled_bias(s: &System, add: &mut dyn FnMut(Class, &str, String, f64, bool, Finish)) {
+fn scaled_bias(s: &System, add: &mut Add) {
     let (ga, gb) = (&s.a, &s.b);
     let (Some(qa), Some(qb)) = (&ga.q, &gb.q) else { return };
     if ga.grid.1 > 1 || gb.grid.1 > 1 {

@@ -53,7 +53,7 @@ const RULES: &[Rule] = &[
     (Class::CodecEdge, "subnormal_e4m3", "subnormal e4m3 scales read as 0", 1.5, |s| if s.abs() < 0.015625 { 0.0 } else { s }),
     (Class::CodecEdge, "e4m3_exponent_only", "e4m3 scales read without their fraction", 2.5, pow2),
     (Class::CodecEdge, "below_f16", "scales below the smallest normal f16 read as 0", 2.0, |s| if s.abs() < 6.103515625e-5 { 0.0 } else { s }),
-    (Class::CodecEdge, "below_f16_subnormal", "scales below the smallest f16 read as 0", 2.5, |s| if s.abs() < 5.9604644775390625e-8 { 0.0 } else { s }),
+    (Class::CodecEdge, "below_f16_subnormal", "scales below the smallest f16 read as 0", 2.5, |s| if s.abs() < 2f64.powi(-24) { 0.0 } else { s }),
     (Class::CodecEdge, "e8m0_smallest", "the smallest e8m0 scale, 2^-127, read as 0", 2.0, |s| if s <= 2f64.powi(-127) { 0.0 } else { s }),
 ];
 
@@ -245,7 +245,6 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             Arc::new(move |i, k| y[cell(i, k).min(m - 1)] * global),
         );
     }
-    drop(add);
     swapped(s, side, &mut all);
     all
 }
@@ -414,7 +413,6 @@ pub fn zeros(s: &System, side: Which) -> Vec<Theory> {
             read,
         );
     }
-    drop(add);
     for group in (1..=g.k.min(2048)).filter(|x| *x != tile.1 && cols > 1) {
         let z = zero.clone();
         let mut t = Theory::new(

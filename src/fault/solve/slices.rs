@@ -47,7 +47,7 @@ pub fn prefixes(s: &System, most: usize) -> Vec<Prefix> {
         sums.push(sum);
         let r = s.relative * (size + s.bias[*j].abs()) + x.abs() * 2f64.powi(-23);
         let (low, high) = s.out.cell(at, x);
-        if !sum.is_finite() || !(low.is_finite() && high.is_finite()) {
+        if !(sum.is_finite() && low.is_finite() && high.is_finite()) {
             continue;
         }
         all.push(Prefix { sums, low: low - s.bias[*j] - r, high: high - s.bias[*j] + r });
@@ -157,7 +157,8 @@ fn theory(k: usize, from: usize, to: usize, fate: Fate) -> Theory {
 
 /// The range in steps of a main loop, where it has some.
 fn steps(from: usize, to: usize) -> String {
-    let step = [256, 128, 64, 32, 16].into_iter().find(|w| from % w == 0 && (to - from) % w == 0 && to > from);
+    let step =
+        [256, 128, 64, 32, 16].into_iter().find(|w| from.is_multiple_of(*w) && (to - from).is_multiple_of(*w) && to > from);
     step.map_or(String::new(), |w| format!(": {} step{} of {w}", (to - from) / w, if to - from == w { "" } else { "s" }))
 }
 
