@@ -240,7 +240,7 @@ fn the_samples_of_the_project_are_named_right() {
 #[test]
 fn a_result_times_a_number_of_nobody_is_said_to_be_that() {
     for case in [cases(SWEEP, 31).remove(1), cases(LARGE, 31).remove(0)] {
-        let ground = power::Ground::of(&case).unwrap();
+        let ground = power::Ground::of(qassay::sweep::build::build(&case).unwrap()).unwrap();
         let mut output = ground.right.clone();
         let Data::High(t) = &output.parts[0].d else { panic!("values") };
         let data = t.data().iter().map(|x| x * 1.01).collect();

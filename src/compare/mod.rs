@@ -33,5 +33,5 @@ pub use inverse::{inverse, inverses};
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
 pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};
-pub use side::{Check, amax_interval, inverse, inverses};
+pub use side::{Check, amax_interval};
 pub use verdict::{Comparison, Evidence, Mismatches, Verdict, judge};
