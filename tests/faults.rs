@@ -142,7 +142,11 @@ fn taken_apart(case: &qassay::sweep::Case, first: &str, second: &str) {
     let evidence = fault::Evidence::new(&ground.built.job, &output, Backend::Cpu, &judged);
     let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
     let best = &d.findings.first().unwrap_or_else(|| panic!("{}", d.line())).fault;
-    assert!(best.contains(first) && best.contains(second), "{}", d.line());
+    // Both classes; the catalogue's words for them, or the formulas that were solved.
+    for fault in [first, second] {
+        let class = fault.split(':').next().unwrap();
+        assert!(best.split(" + ").any(|f| f.split(':').next() == Some(class)), "{fault}: {}", d.line());
+    }
 }
 
 #[test]

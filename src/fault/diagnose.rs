@@ -217,7 +217,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     let is_same: Vec<bool> = tried.iter().map(same).collect();
     let mut findings: Vec<Finding> = Vec::new();
     for f in tried.iter().zip(&is_same).filter(|(_, same)| **same).map(|(t, _)| describe(t)) {
-        if !findings.iter().any(|x| x.fault == f.fault) {
+        if !findings.iter().any(|x| parts(&x.fault) == parts(&f.fault)) {
             findings.push(f);
         }
     }
@@ -263,6 +263,13 @@ fn compatible(a: Set, b: Set) -> bool {
         (How::Reads(_), How::Reads(_)) => operand(a.0.variant) != operand(b.0.variant) || a.0.class != b.0.class,
         (x, y) => std::mem::discriminant(&x) != std::mem::discriminant(&y),
     }
+}
+
+/// The faults of a name, in no order.
+fn parts(fault: &str) -> Vec<&str> {
+    let mut all: Vec<&str> = fault.split(" + ").collect();
+    all.sort_unstable();
+    all
 }
 
 /// Which operand a variant is about.
