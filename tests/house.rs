@@ -127,7 +127,7 @@ fn arrows(src: &Path) -> BTreeMap<(String, String), PathBuf> {
 /// Arrows to a room on the right, or to none of the statement.
 fn backwards(order: &BTreeMap<String, usize>, arrows: &BTreeMap<(String, String), PathBuf>) -> Vec<String> {
     let place = |room: &str| order.get(room);
-    let wrong = arrows.iter().filter(|((from, to), _)| !place(from).zip(place(to)).is_some_and(|(f, t)| t <= f));
+    let wrong = arrows.iter().filter(|((from, to), _)| place(from).zip(place(to)).is_none_or(|(f, t)| t > f));
     wrong.map(|((from, to), path)| format!("{from} → {to} in {}", path.display())).collect()
 }
 
