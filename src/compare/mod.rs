@@ -26,7 +26,7 @@ mod quantile;
 mod side;
 mod verdict;
 
-pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, WeightRounding};
+pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, SumError, SumRadius};
 pub use digest::{Digest, sha256};
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
