@@ -155,7 +155,9 @@ fn what_the_type_of_the_scales_let_pass_fails() {
                 let actual: Vec<f64> = y.iter().map(|y| round(out, *y)).collect();
                 let (j, reference) = c.judged(&actual, out);
                 // A result of the parts' own type hides their rounding in its last place, most of it.
-                let hidden = out != Format::F32 && (name == "split" || name == "gain 1.001");
+                let hidden = out != Format::F32 && (name == "split" || name == "gain 1.001")
+                    // So does what zero points taken apart from the codes may cost in f16.
+                    || name == "split" && dtype == Format::F16 && matches!(c.w.zero(), Zero::Additive { .. });
                 assert!(j.violations > 0 || hidden, "{what}: {name} in {out} passes, {reference}");
             }
         }

@@ -299,7 +299,7 @@ impl Way {
                 let (e, h, certain) = if units {
                     (first, U32 * partial * (1.0 + grown(roundings)), partial * grown(roundings))
                 } else {
-                    if low >= first - 23 && low >= -149 {
+                    if first <= 127 && low >= first - 23 && low >= -149 {
                         return none;
                     }
                     let spacing = |e: i32| exp2i(e.max(-126) - 24);
@@ -339,10 +339,10 @@ impl Way {
                     count * term + steps * (c + out) + adds * add
                 };
                 let (first, last) = (exponent_of(partial), exponent_of(s * (1.0 + adds * 2.0 * U32)));
-                if low >= (top(first) - f).max(first - fraction) && low >= least - fraction {
+                let most = if half { 15 } else { 127 };
+                if first <= most && low >= (top(first) - f).max(first - fraction) && low >= least - fraction {
                     return none;
                 }
-                let most = if half { 15 } else { 127 };
                 let ends = |e: i32| partial + error(e) < exp2i(e + 1) || (!half && e >= last);
                 let Some(e) = (first.min(most)..=most).find(|e| ends(*e)) else { return unknown };
                 if first > most || (half && partial + error(e) >= 65520.0) {
