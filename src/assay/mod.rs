@@ -11,6 +11,9 @@ pub mod map;
 pub mod product;
 pub mod row;
 pub mod slices;
+mod weights;
+#[cfg(test)]
+mod weights_tests;
 
 pub use evidence::Judgement;
 pub use slices::{Slices, gemm};

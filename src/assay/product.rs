@@ -1,141 +1,365 @@
 //! The allowed error of a product, from the job alone: which roundings its kernel makes, in which order.
+//!
+//! | operands | reference | sums |
+//! |---|---|---|
+//! | codes × codes, one scale along K | dequantized, f64 | [`SumBound`] in units of the codes |
+//! | codes × codes, scales along K | the same | relative to Σ\|ab\| and to its largest partial sum ([`accumulation_bound`]) |
+//! | values × values | f64 | [`SumBound`] |
+//! | values × codes | [`super::weights`]: weights rounded to 16 bits in one of several ways, or not | [`SumBound`]; relative |
+//!
+//! What is only assumed of a kernel (an accumulator without bits) may also scale its factors before it adds: three roundings a product.
 
-use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, WeightRounding};
+use super::weights;
+use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError};
 use crate::job::{Job, Operand, OutSpec};
-use crate::model::{Accumulator, Factors, Inner, accumulation_bound};
+use crate::model::product::Side;
+use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
 use crate::op::{Defined, Op};
-use crate::{Error, Format, QTensor, Result, Zero};
+use crate::{Error, Format, QTensor, Result};
 use ndarray::Array2;
+use std::borrow::Cow;
 
-/// The bound of every element of D.
+/// Half the smallest subnormal f32.
+const UNDERFLOW: f64 = 0.5 * (f32::MIN_POSITIVE * f32::EPSILON) as f64;
+
+/// The bound of every element of D. Where there are several right references, that of the unrounded weights.
 pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
-    let missing = || Error::unsupported(job.op.name(), "a product needs operand b, an accumulator and a magnitude");
-    let (a, b) = (&job.operands.a[0], job.operands.b.as_ref().ok_or_else(missing)?);
-    let accumulator = job.accumulator.as_ref().ok_or_else(missing)?;
-    let magnitude: Vec<f64> = ideal.magnitude.as_ref().ok_or_else(missing)?.iter().copied().collect();
-    let (k, groups) = (inner(job), groups(job));
-    let chunk = k.div_ceil(groups.max(1)).max(1);
-    let bias: Option<Vec<f64>> = job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
-    let plain =
-        |accumulation: Accumulation| ProductArithmetic { bias: bias.as_deref(), ..ProductArithmetic::plain(accumulation, k) };
-    let d: Vec<f64> = ideal.d.iter().copied().collect();
-    let cols = ideal.d.ncols();
-    match (weights(a), weights(b)) {
-        // Codes times codes: the scales meet the accumulated sum, of each block where they change along K. int32 sums are
-        // exact and rounded once on their way to f32.
-        (Some(qa), Some(qb)) if qa[0].format().is_integer() == qb[0].format().is_integer() => {
-            let (fa, fb) = (qa[0].format(), qb[0].format());
-            let exact = fa.is_integer();
-            if exact && !accumulator.inner.is_model() {
-                return dequantized(job, (a, b), k, &d, bias.as_deref(), out);
+    let p = Product::of(job, ideal, out)?;
+    p.unrounded()
+}
+
+/// The bound about the reference that `actual` follows: the first that holds all of it, else the one that it leaves least. One reference for
+/// all elements: a kernel rounds its weights, or does not.
+pub fn nearest(job: &Job, ideal: &Defined, out: &OutFormat, actual: &[f64]) -> Result<Bound> {
+    let p = Product::of(job, ideal, out)?;
+    let first = p.unrounded()?;
+    let mut others = weights::rounded(&p)?.into_iter().peekable();
+    if others.peek().is_none() {
+        return Ok(first);
+    }
+    let key = |b: &Bound| b.judge(actual).map(|j| (j.violations, j.improbable, j.ratio_certain));
+    let holds = |k: (usize, usize, f64)| k.0 == 0 && k.1 == 0;
+    let mut best = (key(&first)?, first);
+    for weights in others {
+        if holds(best.0) {
+            break;
+        }
+        let bound = p.rounded(&weights)?;
+        let now = key(&bound)?;
+        if now < best.0 {
+            best = (now, bound);
+        }
+    }
+    Ok(best.1)
+}
+
+/// A product to be bounded.
+pub(super) struct Product<'a> {
+    pub job: &'a Job,
+    ideal: &'a Defined,
+    out: &'a OutFormat,
+    pub b: &'a Operand,
+    accumulator: Accumulator,
+    bias: Option<Vec<f64>>,
+    pub codes_a: Option<Vec<&'a QTensor>>,
+    pub codes_b: Option<Vec<&'a QTensor>>,
+    k: usize,
+    groups: usize,
+}
+
+impl<'a> Product<'a> {
+    fn of(job: &'a Job, ideal: &'a Defined, out: &'a OutFormat) -> Result<Self> {
+        let missing = || Error::unsupported(job.op.name(), "a product needs operand b, an accumulator and a magnitude");
+        let (b, accumulator) = (job.operands.b.as_ref().ok_or_else(missing)?, job.accumulator.ok_or_else(missing)?);
+        ideal.magnitude.as_ref().ok_or_else(missing)?;
+        let bias = job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+        let (codes_a, codes_b) = (codes(&job.operands.a[0]), codes(b));
+        Ok(Self { job, ideal, out, b, accumulator, bias, codes_a, codes_b, k: inner(job), groups: groups(job) })
+    }
+
+    /// Whether anything is only assumed of the kernel.
+    fn assumed(&self) -> bool {
+        !self.accumulator.inner.is_model()
+    }
+    fn a(&self) -> &'a Operand {
+        &self.job.operands.a[0]
+    }
+    /// Whether sums have one scale, and rows that are read one by one.
+    fn simple(&self) -> bool {
+        self.groups == 1 && self.job.op != Op::GroupedGemmWgrad
+    }
+
+    /// The bound about a sum of these values, with this arithmetic.
+    fn judged(&self, p: &ProductArithmetic, d: &Defined) -> Result<Bound> {
+        let flat = |x: &Array2<f64>| x.iter().copied().collect::<Vec<f64>>();
+        let magnitude = d.magnitude.as_ref().map(flat).unwrap_or_default();
+        let p = ProductArithmetic { bias: self.bias.as_deref(), ..p.clone() };
+        Bound::product(&p, d.d.ncols(), &flat(&d.d), &magnitude, self.out)
+    }
+
+    /// About the values as they are dequantized.
+    fn unrounded(&self) -> Result<Bound> {
+        match (&self.codes_a, &self.codes_b) {
+            (Some(a), Some(b)) if a[0].format().is_integer() == b[0].format().is_integer() => self.of_codes(a, b),
+            (_, Some(b)) => self.of_weights(b[0]),
+            _ => {
+                let (fa, fb) = (dtype(self.a()), dtype(self.b));
+                if !self.simple() {
+                    let read = |o: &Operand| Factors::of(dtype(o), o.to_f64());
+                    let sums = accumulation_bound(&self.accumulator, self.k, read(self.a()), read(self.b))?;
+                    return self.judged(&ProductArithmetic::plain(&sums, self.k), self.ideal);
+                }
+                let (a, b) = (Factored::values(self.a(), fa), Factored::values(self.b, fb));
+                let sums = self.sums(&a, &b, false)?;
+                self.judged(&ProductArithmetic::plain(&sums, self.k), self.ideal)
             }
-            let accumulation = match exact {
-                true => Accumulation { relative_certain: 0.0, relative_probable_sd: 0.0, absolute: 0.0 },
-                false => accumulation_bound(accumulator, chunk, Factors::of_codes(&qa), Factors::of_codes(&qb))?,
-            };
-            let global = qa.iter().chain(&qb).filter(|q| q.global_scale_inv().is_some()).count() as u32;
-            let (scales_a, scales_b) = (factors_on_sums(&qa), factors_on_sums(&qb));
-            let p = ProductArithmetic { groups, scale_roundings: 2 + u32::from(exact) + global, ..plain(accumulation) };
-            Bound::product(&p.scaled_by(fa, fb, &[&scales_a, &scales_b]), cols, &d, &magnitude, out)
         }
-        // Values times codes: the weight is dequantized to the 16-bit type of the values, and that is what is multiplied.
-        (codes, Some(qb)) => {
-            let format = match a {
-                Operand::High(t) => t.dtype(),
-                _ => Format::F16,
-            };
-            let values = a.to_f64();
-            let read = match &codes {
-                Some(q) => Factors { format, ..Factors::of_codes(q) },
-                None => Factors::of(format, values.iter().copied()),
-            };
-            let accumulation = accumulation_bound(accumulator, k, read, rounded_weights(qb[0], format))?;
-            let row_abs: Vec<f64> = values.rows().into_iter().map(|r| r.iter().map(|x| x.abs()).sum()).collect();
-            let before_zero = match qb[0].zero() {
-                Zero::Additive { .. } => Some(before_zero(&values, qb[0])),
-                _ => None,
-            };
-            let scales = qb[0].scale_format();
-            let weight_rounding =
-                Some(WeightRounding { scales, format, row_abs: &row_abs, before_zero: before_zero.as_deref() });
-            let p =
-                ProductArithmetic { weight_rounding, scale_roundings: 2 * u32::from(codes.is_some()), ..plain(accumulation) };
-            let p = match &codes {
-                Some(q) => p.scaled_by(q[0].format(), format, &[&factors_on_sums(q)]),
-                None => p,
-            };
-            Bound::product(&p, cols, &d, &magnitude, out)
+    }
+
+    /// Sums over the whole of K, in the units of the factors.
+    fn sums<'l>(&self, a: &'l Factored, b: &'l Factored, scaled: bool) -> Result<SumBound<'l>> {
+        let mut sums = SumBound::new(&self.accumulator, self.k, (a.format, &a.lines), (b.format, &b.lines), scaled)?;
+        let (rows, cols) = self.ideal.d.dim();
+        let grouped = match (self.job.op, &self.job.operands.offs) {
+            (Op::GroupedGemm | Op::GroupedGemmDgrad, Some(offs)) => Some(offs),
+            _ => None,
+        };
+        if let Some(offs) = grouped {
+            let expert = |i: usize| offs.partition_point(|end| *end <= i).min(offs.len() - 1);
+            sums.first_b = (0..rows).map(|i| expert(i) * cols).collect();
         }
-        _ => {
-            let read = |o: &Operand| Factors::of(dtype(o), o.to_f64());
-            Bound::product(&plain(accumulation_bound(accumulator, k, read(a), read(b))?), cols, &d, &magnitude, out)
+        if self.assumed() || rows * cols * self.k > runs::MOST {
+            return Ok(sums);
         }
+        let all = match grouped {
+            None => runs::runs(&a.data, &b.data, self.k),
+            Some(offs) => {
+                let mut all = Vec::with_capacity(rows * cols);
+                let mut from = 0;
+                for (e, &to) in offs.iter().enumerate() {
+                    all.extend(runs::runs(a.rows(from..to), b.rows(e * cols..(e + 1) * cols), self.k));
+                    from = to;
+                }
+                all.resize(rows * cols, f64::INFINITY);
+                all
+            }
+        };
+        Ok(sums.in_runs(all, cols))
+    }
+
+    /// Codes times codes: the scales meet the accumulated sum, of each block where they change along K. int32 sums are exact and rounded
+    /// once on their way to f32.
+    fn of_codes(&self, qa: &[&QTensor], qb: &[&QTensor]) -> Result<Bound> {
+        let (fa, fb) = (qa[0].format(), qb[0].format());
+        let globals: Vec<Vec<f32>> = [qa, qb]
+            .iter()
+            .map(|all| all.iter().filter_map(|q| q.global_scale_inv()).collect::<Vec<f32>>())
+            .filter(|g| !g.is_empty())
+            .collect();
+        let scales = [qa, qb].map(|all| all.iter().flat_map(|q| q.scale_inv()).copied().collect::<Vec<f32>>());
+        let every: Vec<&[f32]> = scales.iter().chain(&globals).map(Vec::as_slice).collect();
+        let largest = |s: &[f32]| s.iter().map(|s| f64::from(s.abs())).filter(|s| s.is_finite()).fold(1.0, f64::max);
+        let integer = fa.is_integer();
+        let with = |sums: &dyn SumError| -> Result<Bound> {
+            let p = ProductArithmetic {
+                groups: self.groups,
+                scale_roundings: 2 + u32::from(integer) + globals.len() as u32,
+                ..ProductArithmetic::plain(sums, self.k)
+            };
+            let p = p.scaled_by(fa, fb, &every);
+            let p = match self.assumed() {
+                true => ProductArithmetic {
+                    factor_roundings: 3 + globals.len() as u32,
+                    factor_underflow: self.k as f64
+                        * UNDERFLOW
+                        * (1.0 + fa.max_finite() * largest(&scales[0]) + fb.max_finite() * largest(&scales[1]))
+                        * globals.iter().map(|g| largest(g)).product::<f64>(),
+                    ..p
+                },
+                false => p,
+            };
+            self.judged(&p, self.ideal)
+        };
+        match (integer, self.assumed()) {
+            (true, false) => return with(&Accumulation::EXACT),
+            (true, true) => return self.dequantized(),
+            _ => {}
+        }
+        if self.simple() && qa.len() == 1 && qb.len() == 1 {
+            let (qa, qb) = (qa[0], qb[0]);
+            let (a, b) = (Factored::codes(qa), Factored::codes(qb));
+            let mut sums = self.sums(&a, &b, true)?;
+            (sums.scale_a, sums.scale_b) = (row_scales(qa), row_scales(qb));
+            return with(&sums);
+        }
+        let chunk = self.k.div_ceil(self.groups.max(1)).max(1);
+        let (a, b) = (Factors::of_codes(qa), Factors::of_codes(qb));
+        let mut sums = accumulation_bound(&self.accumulator, chunk, a, b)?;
+        // In units of codes, of every group.
+        sums.absolute *= self.groups as f64 * every.iter().map(|s| largest(s)).product::<f64>();
+        // Blocks' sums are sums of their own: each has its own partial sums.
+        sums.of_partial *= self.groups as f64;
+        if self.assumed() {
+            sums = sums.or(accumulation_bound(&Accumulator::new(Inner::AnyOrder), self.k, a, b)?);
+        }
+        with(&sums)
+    }
+
+    /// Integers of which it is not known how they were summed: exactly, or dequantized first and in f32, zero points apart or not. A factor
+    /// `(q − z)·s` is then a sum of `|q|·s` and `|z|·s` with three roundings (difference, scale, global scale) a side, so S is Σ(|q|+|z|)·s of a times that of b,
+    /// and each product has 6 roundings of its factors and its own before the additions.
+    fn dequantized(&self) -> Result<Bound> {
+        let sizes = |q: &Option<Vec<&QTensor>>| match q.as_deref() {
+            Some([q]) => Some(Array2::from_shape_fn((q.rows(), q.cols()), |(i, k)| weights::size_apart(q, i, k))),
+            _ => None,
+        };
+        let (Some(a), Some(b)) = (sizes(&self.codes_a), sizes(&self.codes_b)) else {
+            return Err(Error::unsupported(self.job.op.name(), "grouped products are of narrow floats"));
+        };
+        let read = |x: &Array2<f64>| Factors::of(Format::F32, x.iter().copied());
+        let sums = accumulation_bound(&Accumulator::new(Inner::AnyOrder), self.k, read(&a), read(&b))?;
+        let magnitude =
+            Some(weights::define(self.job, a, b, self.bias.as_ref().map(|b| b.iter().map(|b| b.abs()).collect()))?.d);
+        let p = ProductArithmetic { factor_roundings: 7, scale_roundings: 3, ..ProductArithmetic::plain(&sums, self.k) };
+        self.judged(&p, &Defined { magnitude, ..Defined::plain(self.ideal.d.clone()) })
+    }
+
+    /// Values times codes that are not rounded to the type of the values: dequantized in f32, or codes multiplied and their groups' sums
+    /// scaled, zero points apart from them or not.
+    fn of_weights(&self, w: &QTensor) -> Result<Bound> {
+        let format = weights::types(self).first().copied().unwrap_or(Format::F32);
+        let values = self.a().to_f64();
+        let read = match &self.codes_a {
+            Some(q) => Factors { format, ..Factors::of_codes(q) },
+            None => Factors::of(format, values.iter().copied()),
+        };
+        let codes = Factors { format, largest: w.format().max_finite() + weights::largest_zero(w), smallest: f64::INFINITY };
+        let mut sums = accumulation_bound(&self.accumulator, self.k, read, codes)?;
+        let narrow = self.codes_a.as_ref().map(|q| q[0].format()).filter(|f| f.is_fp8() && self.assumed());
+        if let Some(f) = narrow {
+            // Weights of four bits are FP8 numbers: a unit may take them as such.
+            let narrow = |x: Factors| Factors { format: f, ..x };
+            sums = sums.or(accumulation_bound(&self.accumulator, self.k, narrow(read), narrow(codes))?);
+        }
+        let scale = |q: &QTensor| {
+            let s = q.scale_inv().iter().map(|s| f64::from(s.abs())).filter(|s| s.is_finite()).fold(0.0, f64::max);
+            s * f64::from(q.global_scale_inv().unwrap_or(1.0).abs())
+        };
+        let scales_a = self.codes_a.iter().flatten().map(|q| scale(q)).fold(1.0, f64::max);
+        sums.absolute *= self.groups as f64 * scale(w).max(1.0) * scales_a;
+        let unknown = weights::overflows(self, w);
+        let p = ProductArithmetic {
+            // The scale, its product with the code, the zero point; the product with a, and a's own scales.
+            factor_roundings: 4 + 2 * u32::from(self.codes_a.is_some()),
+            groups: self.groups,
+            scale_roundings: 2,
+            unknown_columns: unknown.as_deref(),
+            ..ProductArithmetic::plain(&sums, self.k)
+        };
+        let apart = weights::magnitude_apart(self, w)?;
+        let magnitude = apart.as_ref().or(self.ideal.magnitude.as_ref()).cloned();
+        Ok(self.judged(&p, &Defined { magnitude, ..Defined::plain(self.ideal.d.clone()) })?.about("weights not rounded"))
+    }
+
+    /// About weights that were rounded to 16 bits.
+    fn rounded(&self, w: &weights::Rounded) -> Result<Bound> {
+        let (d, errors) = w.product(self)?;
+        let f = w.format;
+        let p = ProductArithmetic {
+            factor_errors: errors.as_deref(),
+            unknown_columns: w.unknown.as_deref(),
+            scale_roundings: 2 * u32::from(self.codes_a.is_some()),
+            groups: self.groups_of_a(),
+            ..ProductArithmetic::plain(&Accumulation::EXACT, self.k)
+        };
+        let p = match &self.codes_a {
+            Some(q) => p.scaled_by(q[0].format(), f, &[&scales_of(q)]),
+            None => p,
+        };
+        let bound = if self.groups_of_a() == 1 && self.job.op != Op::GroupedGemmWgrad {
+            // Codes of FP8 are numbers of the 16-bit type.
+            let a = match &self.codes_a {
+                Some(q) => Factored { format: f, ..Factored::codes(q[0]) },
+                None => Factored::values(self.a(), f),
+            };
+            let b = Factored::of(&w.values, f);
+            let mut sums = self.sums(&a, &b, self.codes_a.is_some())?;
+            sums.scale_a = self.codes_a.as_ref().map_or_else(Vec::new, |q| row_scales(q[0]));
+            self.judged(&ProductArithmetic { accumulation: &sums, ..p }, &d)?
+        } else {
+            let read = match &self.codes_a {
+                Some(q) => Factors { format: f, ..Factors::of_codes(q) },
+                None => Factors::of(f, self.a().to_f64()),
+            };
+            let mut sums = accumulation_bound(&self.accumulator, self.k, read, Factors::of(f, w.values.iter().copied()))?;
+            sums.absolute *= self.groups as f64 * p.descale.1.max(1.0);
+            self.judged(&ProductArithmetic { accumulation: &sums, ..p }, &d)?
+        };
+        Ok(bound.about(w.name.clone()))
+    }
+
+    /// Blocks along K of the scales that meet sums: those of a.
+    fn groups_of_a(&self) -> usize {
+        let Some(q) = self.codes_a.as_ref().filter(|_| self.job.op != Op::GroupedGemmWgrad) else { return 1 };
+        self.k.div_ceil(q[0].granularity().tile(q[0].rows(), q[0].cols()).1.max(1)).max(1)
     }
 }
 
-/// Integers of which it is not known how they were summed: exactly, or dequantized first and in f32, zero points apart or not. A factor
-/// `(q − z)·s` is then a sum of `|q|·s` and `|z|·s` with three roundings (difference, scale, global scale) a side, so S is Σ(|q|+|z|)·s of a times that of b,
-/// and each product has K + 6 roundings: 6 of its factors, its own, and K − 1 of the additions.
-fn dequantized(
-    job: &Job,
-    (a, b): (&Operand, &Operand),
+/// One side's factors as the sums read them, row-major.
+struct Factored {
+    format: Format,
     k: usize,
-    d: &[f64],
-    bias: Option<&[f64]>,
-    out: &OutFormat,
-) -> Result<Bound> {
-    let sizes = |o: &Operand| match weights(o).as_deref() {
-        Some([q]) => Some(Array2::from_shape_fn((q.rows(), q.cols()), |(i, j)| {
-            let (s, code) = (q.scale_index(i, j), q.format().decode(u32::from(q.codes()[i * q.cols() + j])));
-            let zero = match q.zero() {
-                Zero::None => 0.0,
-                Zero::Integer(z) => f64::from(z[s]),
-                Zero::Additive { mid, .. } => f64::from(*mid),
-            };
-            let additive = if let Zero::Additive { zero, .. } = q.zero() { f64::from(zero[s].abs()) } else { 0.0 };
-            let scale = f64::from(q.scale_inv()[s]) * f64::from(q.global_scale_inv().unwrap_or(1.0));
-            (code.abs() + zero.abs()) * scale.abs() + additive
-        })),
-        _ => None,
-    };
-    let (Some(a), Some(b)) = (sizes(a), sizes(b)) else {
-        return Err(Error::unsupported(job.op.name(), "grouped products are of narrow floats"));
-    };
-    let mut magnitude = a.dot(&b.t());
-    if let Some(bias) = bias {
-        magnitude.rows_mut().into_iter().for_each(|mut row| row.iter_mut().zip(bias).for_each(|(m, b)| *m += b.abs()));
+    data: Vec<f32>,
+    lines: Lines,
+}
+
+impl Factored {
+    fn new(format: Format, k: usize, data: Vec<f32>) -> Self {
+        let rows = data.len() / k.max(1);
+        let lines = Lines::of(format, rows, k, |i, row| row.copy_from_slice(&data[i * k..(i + 1) * k]));
+        Self { format, k, data, lines }
     }
-    let cols = magnitude.ncols();
-    let read = |x: &Array2<f64>| Factors::of(Format::F32, x.iter().copied());
-    let accumulator = Accumulator::new(Inner::AnyOrder);
-    let accumulation = accumulation_bound(&accumulator, k + 6, read(&a), read(&b))?;
-    let p = ProductArithmetic { bias, scale_roundings: 3, ..ProductArithmetic::plain(accumulation, k) };
-    Bound::product(&p, cols, d, &magnitude.into_iter().collect::<Vec<f64>>(), out)
+    /// Decoded codes without their scales.
+    fn codes(q: &QTensor) -> Self {
+        let mut data = vec![0.0; q.codes().len()];
+        let side = Side::codes(Cow::Borrowed(q));
+        data.chunks_mut(q.cols().max(1)).enumerate().for_each(|(i, row)| side.fill(i, 0..q.cols(), row));
+        Self::new(q.format(), q.cols(), data)
+    }
+    /// Values, read as `format`.
+    fn values(operand: &Operand, format: Format) -> Self {
+        match operand {
+            Operand::High(t) => Self::new(format, t.cols(), t.data().to_vec()),
+            other => Self::of(&other.to_f64(), format),
+        }
+    }
+    fn of(values: &Array2<f64>, format: Format) -> Self {
+        Self::new(format, values.ncols(), values.iter().map(|x| *x as f32).collect())
+    }
+    fn rows(&self, rows: std::ops::Range<usize>) -> &[f32] {
+        &self.data[rows.start * self.k..rows.end * self.k]
+    }
+}
+
+/// What the sums of each row are multiplied by.
+fn row_scales(q: &QTensor) -> Vec<f64> {
+    let global = q.global_scale_inv().map_or(1.0, f64::from);
+    (0..q.rows()).map(|i| f64::from(q.scale_inv()[q.scale_index(i, 0)]) * global).collect()
+}
+
+/// The factors that one side's scales are to an accumulated sum: every scale_inv, times its tensor's global one.
+fn scales_of(tensors: &[&QTensor]) -> Vec<f32> {
+    tensors.iter().flat_map(|q| q.scale_inv().iter().map(|s| s * q.global_scale_inv().unwrap_or(1.0))).collect()
 }
 
 /// The codes an operand is read as; `None` for values.
-fn weights(operand: &Operand) -> Option<Vec<&QTensor>> {
+fn codes(operand: &Operand) -> Option<Vec<&QTensor>> {
     match operand {
         Operand::High(_) => None,
         Operand::Quantized(q) => Some(vec![q]),
         Operand::Groups(groups) => Some(groups.iter().collect()),
-        Operand::Dynamic(d) => weights(d.quantized()),
+        Operand::Dynamic(d) => codes(d.quantized()),
     }
-}
-
-/// The factors that one side's scales are to an accumulated sum: every scale_inv, times its tensor's global one.
-fn factors_on_sums(tensors: &[&QTensor]) -> Vec<f32> {
-    tensors.iter().flat_map(|q| q.scale_inv().iter().map(|s| s * q.global_scale_inv().unwrap_or(1.0))).collect()
-}
-
-/// What is known of weights after their roundings to `format`: |ŵ| ≤ 2·(max|(q − z)·s| + max|z|), however small where they cancel.
-fn rounded_weights(q: &QTensor, format: Format) -> Factors {
-    let zero = match q.zero() {
-        Zero::Additive { zero, .. } => zero.iter().fold(0.0, |m, z| z.abs().max(m)),
-        _ => 0.0,
-    };
-    let values = Factors::of(format, q.dequantize_fast());
-    Factors { largest: 2.0 * (values.largest + 2.0 * f64::from(zero)), smallest: 0.0, ..values }
 }
 
 fn dtype(operand: &Operand) -> Format {
@@ -143,13 +367,6 @@ fn dtype(operand: &Operand) -> Format {
         Operand::High(t) => t.dtype(),
         _ => Format::F32,
     }
-}
-
-/// `Σ_k |a_ik|·|(q_jk − mid)·s_jk|`: what the first of two weight roundings acts on.
-fn before_zero(a: &Array2<f64>, q: &QTensor) -> Vec<f64> {
-    let Zero::Additive { zero, .. } = q.zero() else { return Vec::new() };
-    let w = Array2::from_shape_fn((q.rows(), q.cols()), |(j, k)| (q.value(j, k) - f64::from(zero[q.scale_index(j, k)])).abs());
-    a.mapv(f64::abs).dot(&w.t()).into_iter().collect()
 }
 
 /// Length of the longest sum.
@@ -166,7 +383,7 @@ pub fn inner(job: &Job) -> usize {
 /// Blocks along K inside which every scale is constant.
 pub fn groups(job: &Job) -> usize {
     let k = inner(job);
-    let width = |o: &Operand| match weights(o) {
+    let width = |o: &Operand| match codes(o) {
         Some(q) if job.op != Op::GroupedGemmWgrad => q[0].granularity().tile(q[0].rows(), q[0].cols()).1,
         _ => k,
     };
@@ -180,7 +397,7 @@ pub fn scales(job: &Job) -> Vec<(&'static str, Vec<f32>, Spans)> {
     let sides =
         [("a.scale_inv", Some(&job.operands.a[0]), Spans::Rows), ("b.scale_inv", job.operands.b.as_ref(), Spans::Columns)];
     for (name, operand, along) in sides {
-        let Some(q) = operand.and_then(weights) else { continue };
+        let Some(q) = operand.and_then(codes) else { continue };
         let by_row = q.len() == 1 && job.op == Op::Gemm && q[0].scale_inv().len() == q[0].rows();
         let values = q.iter().flat_map(|q| q.scale_inv()).copied().collect();
         all.push((name, values, if by_row { along } else { Spans::Other }));

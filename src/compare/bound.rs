@@ -15,145 +15,193 @@ use super::OutFormat;
 use super::probable::{DELTA, HALF_MIN_SUBNORMAL, U32, gamma, lambda};
 use crate::format::Format;
 use crate::{Error, Result};
+use rayon::prelude::*;
 
-/// The error of an accumulation of K products, relative to `S = Σ_k |a_k b_k|`, as the accumulator's model derives it.
+/// What the sum of one element may be off by, in the units of the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SumRadius {
+    /// No kernel of this arithmetic is off by more; ∞ where an accumulator may overflow.
+    pub certain: f64,
+    /// What the probable radius counts in full: the mean that errors of one direction have.
+    pub drift: f64,
+    /// The square of the (sub-Gaussian) deviation around it.
+    pub variance: f64,
+}
+
+/// The error of the sums of a product.
+pub trait SumError: Sync + std::fmt::Debug {
+    /// Of element (row, column), whose exact sum is `sum` and Σ|ab| `magnitude`, without bias.
+    fn at(&self, row: usize, column: usize, sum: f64, magnitude: f64) -> SumRadius;
+}
+
+/// The error of an accumulation relative to `S = Σ_k |a_k b_k|`, and to the largest sum of any subset of the products, `P = (S + |d|)/2`: where
+/// no more is known. The smaller of the two holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accumulation {
-    /// `|computed − Σ a_k b_k| ≤ relative_certain · S + absolute`, always.
-    pub relative_certain: f64,
-    /// The standard deviation (sub-Gaussian) of the error, relative to S.
-    pub relative_probable_sd: f64,
-    /// What underflow can add, in units of the products of codes.
+    /// `|computed − Σ a_k b_k| ≤ relative · S + absolute`, always.
+    pub relative: f64,
+    /// `|computed − Σ a_k b_k| ≤ of_partial · P + absolute`, always; ∞ where nothing is known.
+    pub of_partial: f64,
+    /// What underflow can add.
     pub absolute: f64,
 }
 
-/// Mixed-input products: the dequantized weight is rounded to a 16-bit type before it is multiplied: computed in the type T of its
-/// scales, then converted to the type of the product.
-#[derive(Clone, Copy, Debug)]
-pub struct WeightRounding<'a> {
-    /// T: f16, bf16 or f32.
-    pub scales: Format,
-    /// Type of the factors: f16 or bf16; another rounding where it is not T.
-    pub format: Format,
-    /// `Σ_k |a_ik|` of each row: what a rounding among subnormals is multiplied by.
-    pub row_abs: &'a [f64],
-    /// With an additive zero, the weight is `RN_T(RN_T(q·s) + z)`: `Σ_k |a_ik|·|q_jk·s_jk|` of each element.
-    pub before_zero: Option<&'a [f64]>,
+impl Accumulation {
+    /// No error.
+    pub const EXACT: Self = Self { relative: 0.0, of_partial: 0.0, absolute: 0.0 };
+
+    /// What holds of both.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            relative: self.relative.max(other.relative),
+            of_partial: self.of_partial.max(other.of_partial),
+            absolute: self.absolute.max(other.absolute),
+        }
+    }
+}
+
+impl SumError for Accumulation {
+    fn at(&self, _: usize, _: usize, sum: f64, magnitude: f64) -> SumRadius {
+        let certain = (self.relative * magnitude).min(self.of_partial * 0.5 * (magnitude + sum.abs())) + self.absolute;
+        SumRadius { certain, drift: certain, variance: 0.0 }
+    }
 }
 
 /// The arithmetic of a product's kernel, in the order in which it rounds.
 ///
 /// ```text
-/// ŵ   = RN_T(q·s) [, RN_T(ŵ + z)], RN16(ŵ)        weight_rounding
-/// P_g = Σ_{k∈g} a·ŵ                               accumulation, once for each of `groups` partial sums
-/// t   = RN32(P_g·σ) …                             scale_roundings f32 multiplications of every partial sum
-/// y   = RN32(y + t) or fma                        groups > 1: one f32 addition a group
-/// y   = RN32(y + bias_j)                          bias
-/// D   = RN_out(y)                                 the output format
+/// a' = RN32(a·σ_a), b' = RN32(b·σ_b), RN32(a'·b')    factor_roundings: where a kernel may scale before it adds
+/// P_g = Σ_{k∈g} a·b                                  accumulation; where scales change along K, of each of `groups` blocks
+/// t   = RN32(P_g·σ) …                                scale_roundings f32 multiplications of every partial sum
+/// y   = RN32(y + t) or fma                           groups > 1: one f32 addition a group
+/// y   = RN32(y + bias_j) or fma                      bias
+/// D   = RN_out(y)                                    the output format
 /// ```
 #[derive(Clone, Debug)]
 pub struct ProductArithmetic<'a> {
-    pub accumulation: Accumulation,
+    pub accumulation: &'a dyn SumError,
     /// Length of the sum.
     pub k: usize,
+    /// Roundings to f32 that every product passes before it is added.
+    pub factor_roundings: u32,
+    /// What the products of an element can lose to underflow before they are added.
+    pub factor_underflow: f64,
+    /// What the factors of each element may be off by besides, times what they are multiplied by: `Σ_k |a_ik|·|δb_jk|`.
+    pub factor_errors: Option<&'a [f64]>,
     /// Rounded f32 multiplications between accumulation and addition (a conversion int32 → f32 counts as one).
     pub scale_roundings: u32,
     /// Partial sums added in f32; 1 when a scale belongs to the whole of K.
     pub groups: usize,
     /// The bias of each column, added in f32.
     pub bias: Option<&'a [f64]>,
-    pub weight_rounding: Option<WeightRounding<'a>>,
+    /// Columns of which nothing is known: a weight overflows its 16-bit type.
+    pub unknown_columns: Option<&'a [bool]>,
     /// Smallest and largest product of the factors (scales) applied to an accumulated sum; `(1, 1)` without. The largest scales what
     /// underflow loses; the smallest says how large the unscaled sum was, for overflow. See [`ProductArithmetic::scaled_by`].
     pub descale: (f64, f64),
-    /// No f32 intermediate is larger than this, from the ranges of the formats; ∞ when nothing is known.
+    /// The largest product of those factors that meet a sum after some others were multiplied to something below f32's normal numbers;
+    /// 0 where none are.
+    pub after_underflow: f64,
+    /// No unscaled sum is larger than this, from the ranges of the formats; ∞ when nothing is known.
+    pub largest_sum: f64,
+    /// No f32 intermediate is larger than this.
     pub largest_intermediate: f64,
 }
 
-impl ProductArithmetic<'_> {
+impl<'a> ProductArithmetic<'a> {
     /// An accumulation of K products and nothing else.
-    pub fn plain(accumulation: Accumulation, k: usize) -> Self {
+    pub fn plain(accumulation: &'a dyn SumError, k: usize) -> Self {
         Self {
             accumulation,
             k,
+            factor_roundings: 0,
+            factor_underflow: 0.0,
+            factor_errors: None,
             scale_roundings: 0,
             groups: 1,
             bias: None,
-            weight_rounding: None,
+            unknown_columns: None,
             descale: (1.0, 1.0),
+            after_underflow: 0.0,
+            largest_sum: f64::INFINITY,
             largest_intermediate: f64::INFINITY,
         }
     }
 
-    /// Fills `descale` and `largest_intermediate`: the sum is of products of codes of `fa` and `fb`, then multiplied by one
-    /// value of each of `scales` (scale_inv of a, of b, …). Zeros and what is not finite are left out of the extremes.
+    /// Fills what depends on scales: the sum is of products of codes of `fa` and `fb`, then multiplied by one
+    /// value of each of `scales` (scale_inv of a, of b, global ones). Zeros and what is not finite are left out of the extremes.
     pub fn scaled_by(self, fa: Format, fb: Format, scales: &[&[f32]]) -> Self {
         let reach = |f: Format| f.max_finite().max(-f.min_finite());
-        let mut descale = (1.0, 1.0);
-        let mut largest_intermediate = self.k as f64 * reach(fa) * reach(fb);
-        for s in scales {
-            let usable = || s.iter().map(|x| f64::from(x.abs())).filter(|x| x.is_finite() && *x > 0.0);
-            let Some(largest) = usable().reduce(f64::max) else { continue };
-            descale = (descale.0 * usable().fold(f64::INFINITY, f64::min), descale.1 * largest);
-            largest_intermediate *= largest.max(1.0);
+        let largest_sum = self.k as f64 * reach(fa) * reach(fb);
+        let extremes: Vec<(f64, f64)> = scales
+            .iter()
+            .filter_map(|s| {
+                let usable = || s.iter().map(|x| f64::from(x.abs())).filter(|x| x.is_finite() && *x > 0.0);
+                Some((usable().reduce(f64::min)?, usable().reduce(f64::max)?))
+            })
+            .collect();
+        let descale = extremes.iter().fold((1.0, 1.0), |d, e| (d.0 * e.0, d.1 * e.1));
+        let largest_intermediate = extremes.iter().fold(largest_sum, |l, e| l * e.1.max(1.0));
+        // Scales that are multiplied with one another before they meet the sum: every subset of two and more.
+        let mut after_underflow = 0.0f64;
+        for subset in 0u32..1 << extremes.len() {
+            let inside = |i: usize| subset >> i & 1 == 1;
+            let together: f64 = extremes.iter().enumerate().filter(|(i, _)| inside(*i)).map(|(_, e)| e.0).product();
+            if subset.count_ones() >= 2 && together < f64::from(f32::MIN_POSITIVE) {
+                let rest = extremes.iter().enumerate().filter(|(i, _)| !inside(*i)).map(|(_, e)| e.1.max(1.0)).product();
+                after_underflow = after_underflow.max(rest);
+            }
         }
-        Self { descale, largest_intermediate, ..self }
+        Self { descale, after_underflow, largest_sum, largest_intermediate, ..self }
     }
 
-    /// (certain, sub-Gaussian deviation, absolute part) of element (i, j).
-    fn radius(&self, index: usize, cols: usize, d: f64, magnitude: f64) -> (f64, f64, f64) {
+    /// (certain, probable) of element `index`.
+    fn radius(&self, index: usize, cols: usize, d: f64, magnitude: f64, lambda: f64) -> (f64, f64) {
+        const UNKNOWN: (f64, f64) = (f64::INFINITY, f64::INFINITY);
         let (row, column) = (index / cols, index % cols);
+        if self.unknown_columns.is_some_and(|u| u[column]) {
+            return UNKNOWN;
+        }
         let bias = self.bias.map_or(0.0, |b| b[column]);
         let s = (magnitude - bias.abs()).max(0.0);
         let groups = self.groups.max(1) as f64;
         let scales = f64::from(self.scale_roundings);
-        let a = self.accumulation;
-        let largest = self.descale.1.abs().max(1.0);
 
         // The reference is an f64 sum: K additions of products that are rounded once.
         let reference = (self.k as f64 + 4.0) * f64::EPSILON / 2.0 * magnitude;
-        let mut absolute = reference;
-        absolute += groups * (a.absolute * self.descale.1.abs() + (scales + 1.0) * HALF_MIN_SUBNORMAL * largest);
+        // Underflow: of a scaled sum, whose other scales follow; of scales that are multiplied first, which the sum follows.
+        let unscaled = (s / self.descale.0).min(self.largest_sum);
+        let after_scales = if self.after_underflow > 0.0 { unscaled * self.after_underflow } else { 0.0 };
+        let absolute = reference
+            + HALF_MIN_SUBNORMAL * groups * (scales + 1.0) * self.descale.1.abs().max(1.0)
+            + HALF_MIN_SUBNORMAL * (scales + 1.0) * after_scales;
 
-        // Weights.
-        let (mut weight, mut weight_sd) = (0.0, 0.0);
-        if let Some(w) = &self.weight_rounding {
-            // One rounding of values whose magnitudes sum to `size`.
-            let rounding = |f: Format, size: f64| 0.5 * (f.ulp(1.0) * size + f.ulp(0.0) * w.row_abs[row]);
-            weight = rounding(w.scales, w.before_zero.map_or(s, |q| q[index]));
-            if w.before_zero.is_some() {
-                weight += rounding(w.scales, s + weight);
-            }
-            if w.format != w.scales {
-                weight += rounding(w.format, s + weight);
-            }
-            weight_sd = weight;
+        // Factors, and their sums.
+        let factors = gamma(f64::from(self.factor_roundings), U32) * s
+            + self.factor_underflow
+            + self.factor_errors.map_or(0.0, |e| e[index]);
+        let sum = self.accumulation.at(row, column, (d - bias).abs() + reference + factors, s + reference + factors);
+        if !sum.certain.is_finite() {
+            return UNKNOWN;
         }
-        // Accumulation, on the rounded weights.
-        let mut certain = weight + a.relative_certain * (s + weight);
-        let mut variance = weight_sd.powi(2) + (a.relative_probable_sd * (s + weight)).powi(2);
-        // Scales and group additions. Without groups they act on the sum itself, which cancellation may have made small; with
-        // them on partial sums, of which only Σ|·| ≤ S is known.
-        if self.groups > 1 {
-            let size = s + certain;
-            certain += gamma(scales + groups, U32) * size;
-            variance += (scales + groups) * (U32 * size).powi(2);
-        } else {
-            let size = (d - bias).abs() + reference + certain;
-            certain += gamma(scales, U32) * size;
-            variance += scales * (U32 * size).powi(2);
-        }
-        if self.bias.is_some() {
-            let size = d.abs() + certain;
-            certain += U32 * size;
-            variance += (U32 * size).powi(2);
-        }
+        // Scales and group additions. Without groups they act on the sum itself, which cancellation may have made small. With them
+        // scales act on partial sums, of which Σ|·| ≤ S is known, and every sum of groups is at most (S + |d|)/2.
+        let after = |radius: f64| {
+            let whole = (d - bias).abs() + reference + radius;
+            let radius = match self.groups > 1 {
+                true => radius + gamma(scales, U32) * (s + radius) + gamma(groups, U32) * (0.5 * (s + whole) + radius),
+                false => radius + gamma(scales, U32) * whole,
+            };
+            radius + if self.bias.is_some() { U32 * (d.abs() + radius) } else { 0.0 }
+        };
+        let certain = after(factors + sum.certain);
+        let probable = after(factors + sum.drift + lambda * sum.variance.sqrt());
         // An intermediate beyond f32 may be Inf although the result is not: nothing is known of such an element.
         let intermediate = ((magnitude + certain) * (1.0 / self.descale.0.abs()).max(1.0)).min(self.largest_intermediate);
         if !(intermediate < f64::from(f32::MAX)) {
-            return (f64::INFINITY, f64::INFINITY, 0.0);
+            return UNKNOWN;
         }
-        (certain + absolute, variance.sqrt(), absolute)
+        (certain + absolute, (probable + absolute).min(certain + absolute))
     }
 }
 
@@ -165,6 +213,7 @@ pub struct Bound {
     probable: Vec<f64>,
     delta: f64,
     out: OutFormat,
+    reference: String,
 }
 
 /// What a bound says of one result.
@@ -190,19 +239,21 @@ impl Bound {
     /// The bound of a product `[M, cols]`: `ideal` is the op's f64 result before output rounding, `magnitude` its
     /// `Σ_k |a||b| (+ |bias|)`. Errors when the lengths do not fit together.
     ///
-    /// With S = magnitude − |bias|, u = 2^-24, T = |ideal − bias| without groups and S with them, n = scale_roundings + (groups if > 1):
+    /// With S = magnitude − |bias|, u = 2^-24, T = |ideal − bias|, n = scale_roundings:
     ///
     /// ```text
-    /// E_w = R_T(S)                                                weights: R_f(X) = u_f·X + ulp_f(0)/2·Σ|a|, u = 2^-11 (f16), 2^-8 (bf16)
-    ///       or, with a zero, R_T(Q) + R_T(S + R_T(Q)), Q = Σ|a||q·s|
-    ///       + R_16(S + …) where T is not the type of the product
-    /// E_a = E_w + relative_certain·(S + E_w)
-    /// E_s = E_a + γ_n·(T + E_a)
-    /// β   = E_s + u·(|ideal| + E_s) [bias] + absolute                 absolute: underflow, and (K+4)·2^-53·S for the reference
+    /// E_f = γ_m·S + Σ|a||δb| + underflow      m = factor_roundings
+    /// E_a = E_f + accumulation(|ideal − bias| + E_f, S + E_f)
+    /// E_s = E_a + γ_n·(T + E_a)               with G > 1 groups: E_a + γ_n·(S + E_a) + γ_G·((S + T)/2 + E_a)
+    /// β   = E_s + u·(|ideal| + E_s) [bias] + absolute
     /// ```
     ///
-    /// Probable: the same terms as independent deviations, added in squares and multiplied by
-    /// [`lambda`](super::probable::lambda); never more than β. Weight roundings count in full, since Σ(ab)² is not known.
+    /// A bias added by fused multiply-add makes one rounding fewer. `absolute`: (K+4)·2^-53·S for the reference, and underflow, 2^-150 a rounding,
+    /// times what the rounded value is still multiplied by: the other scales, for a scaled sum; |Σ| and the other scales, for a product of
+    /// scales that is below 2^-126.
+    ///
+    /// Probable: the same with the accumulation's drift and deviation in place of its certain radius,
+    /// `drift + `[`lambda`](super::probable::lambda)`·deviation`; never more than β. Other roundings count in full.
     pub fn product(p: &ProductArithmetic, cols: usize, ideal: &[f64], magnitude: &[f64], out: &OutFormat) -> Result<Self> {
         let n = ideal.len();
         let rows = n.checked_div(cols).unwrap_or(0);
@@ -211,17 +262,18 @@ impl Bound {
         };
         expect("ideal of a product", n, rows * cols)?;
         expect("magnitude of a product", magnitude.len(), n)?;
-        if let Some(b) = p.bias {
-            expect("bias", b.len(), cols)?;
-        }
-        if let Some(w) = &p.weight_rounding {
-            expect("row sums of |a|", w.row_abs.len(), rows)?;
-            expect("magnitude before the zero", w.before_zero.map_or(n, <[f64]>::len), n)?;
-        }
+        expect("bias", p.bias.map_or(cols, <[f64]>::len), cols)?;
+        expect("errors of factors", p.factor_errors.map_or(n, <[f64]>::len), n)?;
+        expect("columns that overflow", p.unknown_columns.map_or(cols, <[bool]>::len), cols)?;
         let lambda = lambda(n, DELTA);
-        let radii = (0..n).map(|i| p.radius(i, cols, ideal[i], magnitude[i]));
-        let (certain, probable) = radii.map(|(c, sd, absolute)| (c, (lambda * sd + absolute).min(c))).unzip();
-        Ok(Self { ideal: ideal.to_vec(), certain, probable, delta: DELTA, out: out.clone() })
+        let radii = (0..n).into_par_iter().map(|i| p.radius(i, cols, ideal[i], magnitude[i], lambda));
+        let (certain, probable) = radii.unzip();
+        Ok(Self { ideal: ideal.to_vec(), certain, probable, delta: DELTA, out: out.clone(), reference: String::new() })
+    }
+
+    /// The same bound, saying which of several references it is about.
+    pub fn about(self, reference: impl Into<String>) -> Self {
+        Self { reference: reference.into(), ..self }
     }
 
     /// Nothing but the rounding order of casts and dequantize is allowed: `RN_out(RN32(ideal))`, for a quantized output
@@ -229,7 +281,7 @@ impl Bound {
     pub fn exact_output(ideal: &[f64], out: &OutFormat) -> Self {
         let ideal: Vec<f64> = ideal.iter().map(|d| f64::from(*d as f32)).collect();
         let zeros = vec![0.0; ideal.len()];
-        Self { ideal, certain: zeros.clone(), probable: zeros, delta: 0.0, out: out.clone() }
+        Self { ideal, certain: zeros.clone(), probable: zeros, delta: 0.0, out: out.clone(), reference: String::new() }
     }
 
     /// Radii from elsewhere (activations and norms: the boundary rule). Errors when lengths
@@ -242,7 +294,7 @@ impl Bound {
         if let Some((c, p)) = certain.iter().zip(&probable).find(|(c, p)| !(0.0 <= **p && **p <= **c)) {
             return Err(Error::value("radii of a bound", format!("certain {c}, probable {p}"), "0 ≤ probable ≤ certain"));
         }
-        Ok(Self { ideal, certain, probable, delta: DELTA, out: out.clone() })
+        Ok(Self { ideal, certain, probable, delta: DELTA, out: out.clone(), reference: String::new() })
     }
 
     /// The ideal before output rounding.
@@ -260,6 +312,10 @@ impl Bound {
     /// The probability, a tensor, that a correct kernel is outside the probable bound.
     pub fn delta(&self) -> f64 {
         self.delta
+    }
+    /// Which of several right references this is about (weights rounded to 16 bits, or not); empty where there is one.
+    pub fn reference(&self) -> &str {
+        &self.reference
     }
     pub fn out(&self) -> &OutFormat {
         &self.out

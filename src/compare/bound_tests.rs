@@ -105,10 +105,11 @@ impl Product {
     fn bound(&self, inner: Inner, out: &OutFormat) -> Bound {
         let (ideal, magnitude) = self.ideal();
         let bias: Vec<f64> = self.bias.iter().map(|b| f64::from(*b)).collect();
+        let accumulation = accumulation(inner, self.k);
         let p = ProductArithmetic {
             scale_roundings: 2,
             bias: Some(&bias),
-            ..ProductArithmetic::plain(accumulation(inner, self.k), self.k).scaled_by(
+            ..ProductArithmetic::plain(&accumulation, self.k).scaled_by(
                 Format::E4m3,
                 Format::E4m3,
                 &[&self.scale_a, &self.scale_b],
@@ -145,13 +146,13 @@ fn accumulation(inner: Inner, k: usize) -> Accumulation {
     let k = k as f64;
     // Truncation: 33 terms a step, each loses less than 2^-13 of the largest, which is at most (1+ε)S; then the sum loses 2^-13.
     let truncated = (k / 32.0).ceil() * 34.0 / 8192.0;
-    let (certain, sd) = match inner {
-        Inner::Exact => (U, U),
-        Inner::Sequential => (probable::gamma(k, U), k.sqrt() * U),
-        Inner::Pairwise => (probable::gamma(k.log2().ceil(), U), k.log2().ceil().sqrt() * U),
-        Inner::Truncating => (truncated, truncated),
+    let relative = match inner {
+        Inner::Exact => U,
+        Inner::Sequential => probable::gamma(k, U),
+        Inner::Pairwise => probable::gamma(k.log2().ceil(), U),
+        Inner::Truncating => truncated,
     };
-    Accumulation { relative_certain: certain, relative_probable_sd: sd, absolute: probable::HALF_MIN_SUBNORMAL }
+    Accumulation { relative, of_partial: f64::INFINITY, absolute: probable::HALF_MIN_SUBNORMAL }
 }
 
 fn outputs() -> [OutFormat; 4] {
@@ -163,7 +164,7 @@ fn outputs() -> [OutFormat; 4] {
 fn correct_chains_never_cross_and_the_bound_is_not_vacuous() {
     let mut rng = StdRng::seed_from_u64(20261121);
     for inner in INNER {
-        let (mut certain, mut probable, mut long) = ([0.0f64; 4], [0.0f64; 4], [0.0f64; 2]);
+        let (mut certain, mut probable) = ([0.0f64; 4], [0.0f64; 4]);
         for data in DATA {
             for k in [1, 2, 3, 7, 32, 33, 100, 333, 1000] {
                 for _ in 0..6 {
@@ -175,18 +176,13 @@ fn correct_chains_never_cross_and_the_bound_is_not_vacuous() {
                         assert_eq!((j.violations, j.improbable, j.unjudged), (0, 0, 0), "{inner:?} {data:?} K {k}: {j:?}");
                         certain[o] = certain[o].max(j.ratio_certain);
                         probable[o] = probable[o].max(j.ratio_probable);
-                        if k == 1000 && o == 0 {
-                            long = [long[0].max(j.ratio_certain), long[1].max(j.ratio_probable)];
-                        }
                     }
                 }
             }
         }
         println!("{inner:?}: max ratio to certain {certain:.3?}, to probable {probable:.3?} (f32, f16, bf16, e4m3 output)");
-        println!("{inner:?}: K = 1000, f32 output: {:.4} of the certain bound, {:.4} of the probable one", long[0], long[1]);
         // In f32 nothing but the chain's own error is left to explain.
         assert!(certain[0] > 0.1, "{inner:?}: the certain bound is vacuous: {certain:?}");
-        assert!(inner != Inner::Sequential || long[1] > 2.0 * long[0], "√K growth: {long:?}");
         assert!(certain.iter().chain(&probable).all(|r| *r <= 1.0));
     }
 }
@@ -246,62 +242,24 @@ fn wrong_kernels_cross() {
 }
 
 #[test]
-fn group_scales_and_rounded_weights_stay_inside() {
+fn group_scales_stay_inside() {
     let mut rng = StdRng::seed_from_u64(5);
-    let mut worst = [0.0f64; 4];
+    let mut worst = 0.0f64;
     for trial in 0..200 {
         let (m, n, groups, g) = (3, 4, 1 + trial % 9, 16);
         let k = groups * g;
-        let output = trial / 2 % 4;
-        let out = &outputs()[output];
+        let out = &outputs()[trial / 2 % 4];
         let activation: Vec<f32> = (0..m * k).map(|_| half::f16::from_f64(normal(&mut rng)).to_f32()).collect();
         let codes: Vec<f32> = (0..n * k).map(|_| rng.random_range(-8..8) as f32).collect();
-        let f16 = |x: f32| half::f16::from_f32(x).to_f32();
-        // Scales from normal to subnormal weights; zeros that cancel most of a weight.
         let size = [1e-2, 1e-4, 1e-6][trial % 3];
-        let scale: Vec<f32> = (0..n * groups).map(|_| f16(rng.random_range(0.5f32..2.0) * size)).collect();
-        let zero: Vec<f32> = scale.iter().map(|s| f16(-s * rng.random_range(-8..8) as f32)).collect();
-        let with_zero = trial % 2 == 1;
-        let at = |j: usize, x: usize| j * groups + x / g;
+        let scale: Vec<f32> = (0..n * groups).map(|_| rng.random_range(0.5f32..2.0) * size).collect();
         let grid = || (0..m).flat_map(|i| (0..n).map(move |j| (i, j)));
-        let weight = |j: usize, x: usize| -> f64 {
-            let z = if with_zero { f64::from(zero[at(j, x)]) } else { 0.0 };
-            f64::from(codes[j * k + x]) * f64::from(scale[at(j, x)]) + z
+        let product = |i: usize, j: usize, x: usize| {
+            f64::from(activation[i * k + x]) * f64::from(codes[j * k + x]) * f64::from(scale[j * groups + x / g])
         };
-        let sum = |i: usize, j: usize, f: &dyn Fn(f64, usize) -> f64| -> f64 {
-            (0..k).map(|x| f(f64::from(activation[i * k + x]), x) * if j < n { 1.0 } else { 0.0 }).sum()
-        };
-        let ideal: Vec<f64> = grid().map(|(i, j)| sum(i, j, &|a, x| a * weight(j, x))).collect();
-        let magnitude: Vec<f64> = grid().map(|(i, j)| sum(i, j, &|a, x| (a * weight(j, x)).abs())).collect();
-        let before: Vec<f64> = grid()
-            .map(|(i, j)| sum(i, j, &|a, x| (a * f64::from(codes[j * k + x]) * f64::from(scale[at(j, x)])).abs()))
-            .collect();
-        let row_abs: Vec<f64> = (0..m).map(|i| sum(i, 0, &|a, _| a.abs())).collect();
-        let actual: Vec<f64> = grid()
-            .map(|(i, j)| {
-                let mut acc = 0.0f32;
-                for x in 0..k {
-                    let w = f16(codes[j * k + x] * scale[at(j, x)]);
-                    let w = if with_zero { f16(w + zero[at(j, x)]) } else { w };
-                    acc += activation[i * k + x] * w;
-                }
-                out.round(i * n + j, f64::from(acc))
-            })
-            .collect();
-        let before_zero = with_zero.then_some(&before[..]);
-        let p = ProductArithmetic {
-            weight_rounding: Some(WeightRounding { scales: Format::F16, format: Format::F16, row_abs: &row_abs, before_zero }),
-            ..ProductArithmetic::plain(accumulation(Inner::Sequential, k), k)
-        };
-        let j = Bound::product(&p, n, &ideal, &magnitude, out).unwrap().judge(&actual).unwrap();
-        assert_eq!((j.violations, j.improbable), (0, 0), "mixed {trial}: {j:?}");
-        if output == 0 {
-            worst[usize::from(with_zero)] = worst[usize::from(with_zero)].max(j.ratio_certain);
-        }
-
-        // The same operands as integer weights with f32 group scales: P_g exact, y = fma(P_g, s, y).
-        let ideal: Vec<f64> =
-            grid().map(|(i, j)| sum(i, j, &|a, x| a * f64::from(codes[j * k + x]) * f64::from(scale[at(j, x)]))).collect();
+        let ideal: Vec<f64> = grid().map(|(i, j)| (0..k).map(|x| product(i, j, x)).sum()).collect();
+        let magnitude: Vec<f64> = grid().map(|(i, j)| (0..k).map(|x| product(i, j, x).abs()).sum()).collect();
+        // Integer weights with f32 group scales: P_g in f32, y = fma(P_g, s, y).
         let actual: Vec<f64> = grid()
             .map(|(i, j)| {
                 let y = (0..groups).fold(0.0f32, |y, group| {
@@ -312,27 +270,100 @@ fn group_scales_and_rounded_weights_stay_inside() {
                 out.round(i * n + j, f64::from(y))
             })
             .collect();
-        let p = ProductArithmetic { groups, ..ProductArithmetic::plain(accumulation(Inner::Sequential, g), k) };
-        let bound = Bound::product(&p, n, &ideal, &before, out).unwrap();
+        let accumulation = accumulation(Inner::Sequential, g);
+        let p = ProductArithmetic { groups, ..ProductArithmetic::plain(&accumulation, k) };
+        let bound = Bound::product(&p, n, &ideal, &magnitude, out).unwrap();
         let j = bound.judge(&actual).unwrap();
         assert_eq!((j.violations, j.improbable), (0, 0), "groups {trial}: {j:?}");
-        if output == 0 {
-            worst[2] = worst[2].max(j.ratio_certain);
+        if out.format() == Format::F32 {
+            worst = worst.max(j.ratio_certain);
             // Scales of the neighbouring group.
             let wrong: Vec<f64> = actual.iter().zip(&ideal).map(|(a, d)| a + 1e-3 * d).collect();
             assert!(groups == 1 || bound.judge(&wrong).unwrap().violations > 0);
         }
     }
-    println!(
-        "max ratio to certain, f32 output: rounded weights {:.3}, with zero {:.3}, groups {:.3}",
-        worst[0], worst[1], worst[2]
-    );
-    assert!(worst[0] > 0.05 && worst[1] > 0.02 && worst[2] > 0.02, "{worst:?}");
+    println!("max ratio to certain, f32 output, groups: {worst:.3}");
+    assert!(worst > 0.02, "{worst:?}");
+}
+
+#[test]
+fn scales_whose_product_underflows() {
+    // RN32(s_a·s_b) is subnormal: it loses up to 2^-150, and the sum multiplies that.
+    let (sa, sb) = (1.3f32 * 2f32.powi(-73), 1.7f32 * 2f32.powi(-74));
+    let sum = 3.0e30f64;
+    let ideal = sum * f64::from(sa) * f64::from(sb);
+    let actual = f64::from(sum as f32 * (sa * sb));
+    assert!((actual - ideal).abs() > 1e-3 * ideal.abs(), "{actual:e} {ideal:e}: nothing was lost");
+    let out = OutFormat::high(Format::F32);
+    let p = ProductArithmetic { scale_roundings: 2, ..ProductArithmetic::plain(&Accumulation::EXACT, 4) };
+    let p = p.scaled_by(Format::Bf16, Format::F32, &[&[sa], &[sb]]);
+    let j = Bound::product(&p, 1, &[ideal], &[ideal], &out).unwrap().judge(&[actual]).unwrap();
+    assert_eq!(j.violations, 0, "{j:?}");
+    // Without underflow the term is not there.
+    let p = ProductArithmetic::plain(&Accumulation::EXACT, 4).scaled_by(Format::Bf16, Format::F32, &[&[0.5], &[0.25]]);
+    assert_eq!(p.after_underflow, 0.0);
+    let tiny = Bound::product(&p, 1, &[1.0], &[1.0], &out).unwrap();
+    assert!(tiny.certain()[0] < 1e-14);
+}
+
+#[test]
+fn scales_may_meet_the_factors_first() {
+    // K = 2 and cancellation: what dequantization lost does not cancel.
+    let mut rng = StdRng::seed_from_u64(11);
+    let out = OutFormat::high(Format::F32);
+    let (mut with, mut without) = (0, 0);
+    for _ in 0..2000 {
+        let (sa, sb) = (rng.random_range(0.5f32..2.0), rng.random_range(0.5f32..2.0));
+        let (a, b) = ([1.75f32, 1.5], [1.5f32, -1.75]);
+        let deq: Vec<f32> = (0..2).map(|i| (a[i] * sa) * (b[i] * sb)).collect();
+        let actual = f64::from(deq[0] + deq[1]);
+        let scale = f64::from(sa) * f64::from(sb);
+        let ideal: f64 = (0..2).map(|i| f64::from(a[i]) * f64::from(b[i]) * scale).sum();
+        let magnitude: f64 = (0..2).map(|i| (f64::from(a[i]) * f64::from(b[i]) * scale).abs()).sum();
+        let accumulation = Accumulation { relative: 0.0, of_partial: f64::INFINITY, absolute: 0.0 };
+        let judge = |factor_roundings| {
+            let p = ProductArithmetic { factor_roundings, scale_roundings: 2, ..ProductArithmetic::plain(&accumulation, 2) };
+            Bound::product(&p, 1, &[ideal], &[magnitude], &out).unwrap().judge(&[actual]).unwrap().violations
+        };
+        with += judge(3);
+        without += judge(0);
+    }
+    assert_eq!(with, 0);
+    assert!(without > 100, "{without}: the case is too easy");
+}
+
+#[test]
+fn a_fused_bias_is_inside() {
+    let mut rng = StdRng::seed_from_u64(12);
+    let out = OutFormat::high(Format::F32);
+    for _ in 0..2000 {
+        let (p, s, bias) =
+            (rng.random_range(-4096..4096) as f32, rng.random_range(0.5f32..2.0), rng.random_range(-4e3f32..4e3));
+        let fused = f64::from(p.mul_add(s, bias));
+        let apart = f64::from(p * s + bias);
+        let b = [f64::from(bias)];
+        let exact = f64::from(p) * f64::from(s);
+        let a = ProductArithmetic { scale_roundings: 1, bias: Some(&b), ..ProductArithmetic::plain(&Accumulation::EXACT, 1) };
+        let bound = Bound::product(&a, 1, &[exact + b[0]], &[exact.abs() + b[0].abs()], &out).unwrap();
+        for y in [fused, apart] {
+            assert_eq!(bound.judge(&[y]).unwrap().violations, 0, "{p} {s} {bias}");
+        }
+    }
+}
+
+#[test]
+fn columns_of_which_nothing_is_known_are_not_judged() {
+    let out = OutFormat::high(Format::F16);
+    let p = ProductArithmetic { unknown_columns: Some(&[false, true]), ..ProductArithmetic::plain(&Accumulation::EXACT, 1) };
+    let bound = Bound::product(&p, 2, &[1.0, 7e4], &[1.0, 7e4], &out).unwrap();
+    let j = bound.judge(&[1.0, 3.0]).unwrap();
+    assert_eq!((j.violations, j.unjudged), (0, 1));
+    assert_eq!(bound.judge(&[2.0, f64::INFINITY]).unwrap().violations, 1);
 }
 
 #[test]
 fn each_rounding_of_the_chain_is_accounted_for() {
-    let exact = Accumulation { relative_certain: 0.0, relative_probable_sd: 0.0, absolute: 0.0 };
+    let exact = &Accumulation::EXACT;
     // Group sums are small integers, exact; only y = fma(P_g, s_g, y) rounds, 64 times.
     let mut rng = StdRng::seed_from_u64(9);
     let (groups, out) = (64, OutFormat::high(Format::F32));
@@ -388,7 +419,8 @@ fn non_finite_ideals_and_overflow() {
     assert_eq!(bound.judge(&[416.0, -448.0, 448.0]).unwrap().violations, 3);
     assert!(Bound::from_radii(vec![0.0], vec![nan], vec![0.0], &out).is_err());
     // A row of zeros has a tiny scale; formats of 8 bits cannot overflow f32 all the same.
-    let p = ProductArithmetic::plain(accumulation(Inner::Sequential, 4), 4);
+    let accumulation = accumulation(Inner::Sequential, 4);
+    let p = ProductArithmetic::plain(&accumulation, 4);
     let tiny = p.clone().scaled_by(Format::E4m3, Format::E4m3, &[&[1e-30, 0.1, 0.0], &[1e-30, 0.1, f32::NAN]]);
     assert!((tiny.descale.0 / 1e-60 - 1.0).abs() < 1e-6 && (tiny.descale.1 / 0.01 - 1.0).abs() < 1e-6);
     assert_eq!(tiny.largest_intermediate, 4.0 * 448.0 * 448.0);

@@ -27,7 +27,7 @@ mod quantile;
 mod side;
 mod verdict;
 
-pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, WeightRounding};
+pub use bound::{Accumulation, Bound, Judged, ProductArithmetic, SumError, SumRadius};
 pub use digest::{Digest, sha256};
 pub use inverse::{inverse, inverses};
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};

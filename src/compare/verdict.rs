@@ -246,9 +246,13 @@ fn decide(e: &Evidence, judged: &Judged, power: &Power) -> (Verdict, String) {
     }
     match &power.no_power {
         Some(np) => (Verdict::NoPower, format!("{}; would need: {}", np.reason, np.remedy)),
-        None if judged.unjudged > 0 => {
-            (Verdict::Pass, format!("{} elements not judged: an intermediate may overflow f32", judged.unjudged))
-        }
+        None if judged.unjudged > 0 => (
+            Verdict::Pass,
+            format!(
+                "{} elements not judged: an intermediate may overflow (f32; a 16-bit accumulator or weight)",
+                judged.unjudged
+            ),
+        ),
         None => (Verdict::Pass, String::new()),
     }
 }

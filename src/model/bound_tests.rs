@@ -4,7 +4,8 @@ use super::accumulate::accumulate;
 use super::products_tests::values;
 use super::table::MODELS;
 use super::{Accumulator, Inner, MmaModel};
-use super::{Factors, accumulation_bound};
+use super::{Factors, Lines, SumBound, accumulation_bound};
+use crate::compare::SumError;
 use crate::compare::probable::{DELTA, lambda};
 use crate::format::Format::{self, Bf16, E4m3, E5m2, F16, F32};
 
@@ -12,21 +13,25 @@ fn read(f: Format, values: &[f32]) -> Factors {
     Factors::of(f, values.iter().map(|x| f64::from(*x)))
 }
 
-/// (largest error over the certain bound, over the probable one) of sums of k products.
-fn ratios(acc: &Accumulator, f: Format, k: usize, data: impl Fn(u32) -> (Vec<f32>, Vec<f32>)) -> (f64, f64) {
-    let (mut certain, mut probable) = (0.0f64, 0.0f64);
+/// Largest error over the bound, of sums of k products: over the one that is relative, over the one of the sum, over its probable one.
+fn ratios(acc: &Accumulator, f: Format, k: usize, data: impl Fn(u32) -> (Vec<f32>, Vec<f32>)) -> [f64; 3] {
+    let mut worst = [0.0f64; 3];
     for seed in 0..12 {
         let (a, b) = data(seed);
-        let bound = accumulation_bound(acc, k, read(f, &a), read(f, &b)).unwrap();
+        let relative = accumulation_bound(acc, k, read(f, &a), read(f, &b)).unwrap();
+        let lines = [&a, &b].map(|x| Lines::of(f, 1, k, |_, row| row.copy_from_slice(x)));
+        let sum = SumBound::new(acc, k, (f, &lines[0]), (f, &lines[1]), false).unwrap();
         // The exact sum in f64: near enough where bounds start at 2^-24.
         let products = || a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b));
-        let s: f64 = products().map(f64::abs).sum();
-        let error = (f64::from(accumulate(acc, f, f, &a, &b).unwrap()) - products().sum::<f64>()).abs();
-        let slack = 1e-14 * s;
-        certain = certain.max((error - slack) / (bound.relative_certain * s + bound.absolute));
-        probable = probable.max((error - slack) / (lambda(12, DELTA) * bound.relative_probable_sd * s + bound.absolute));
+        let (d, s): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
+        let error = (f64::from(accumulate(acc, f, f, &a, &b).unwrap()) - d).abs() - 1e-14 * s;
+        let r = sum.at(0, 0, d, s);
+        let probable = (r.drift + lambda(12, DELTA) * r.variance.sqrt()).min(r.certain);
+        for (worst, bound) in worst.iter_mut().zip([relative.at(0, 0, d, s).certain, r.certain, probable]) {
+            *worst = worst.max(if error <= 0.0 { 0.0 } else { error / bound });
+        }
     }
-    (certain, probable)
+    worst
 }
 
 fn all() -> Vec<(Accumulator, Format)> {
@@ -67,15 +72,10 @@ fn random_and_adverse_sums_stay_inside() {
                 (a, b.map(|(i, x)| if i % 7 == 3 { 64.0 * x } else { x }).collect())
             };
             let mut best = 0.0f64;
-            // The probable bound takes roundings as independent, which a sum that stagnates on equal terms is made to break.
-            for (data, random) in [(&normal as &dyn Fn(u32) -> _, true), (&positive, true), (&dominated, false), (&fine, true)]
-            {
-                let (certain, probable) = ratios(&acc, f, k, data);
-                assert!(
-                    certain <= 1.0 && (probable <= 1.0 || !random),
-                    "{acc} {f} K={k}: {certain} of the certain, {probable} of the probable"
-                );
-                best = best.max(certain);
+            for data in [&normal as &dyn Fn(u32) -> _, &positive, &dominated, &fine] {
+                let found = ratios(&acc, f, k, data);
+                assert!(found.iter().all(|r| *r <= 1.0), "{acc} {f} K={k}: {found:?} of the relative, the sum's, the probable");
+                best = best.max(found[1]);
             }
             // fp8 sums of this length are exact in 24 bits or more; elsewhere something has to be lost.
             let loses = acc.to_string().contains("wgmma") || acc.to_string().contains("ada") || !f.is_fp8();
@@ -97,7 +97,7 @@ fn the_certain_bound_of_wgmma_is_nearly_reached() {
     let bound = accumulation_bound(&acc, k, read(E4m3, &a), read(E4m3, &b)).unwrap();
     let s: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a * b)).sum();
     let lost = s - f64::from(accumulate(&acc, E4m3, E4m3, &a, &b).unwrap());
-    let ratio = lost / (bound.relative_certain * s + bound.absolute);
+    let ratio = lost / (bound.relative * s + bound.absolute);
     assert!(lost == 319.0 * 0.9375 && ratio > 0.8 && ratio <= 1.0, "lost {lost}, ratio {ratio}");
 }
 
@@ -105,16 +105,16 @@ fn the_certain_bound_of_wgmma_is_nearly_reached() {
 fn closed_forms() {
     let b = |acc: &str, k, f| accumulation_bound(&acc.parse().unwrap(), k, read(f, &[1.0]), read(f, &[1.0])).unwrap();
     let u = 2f64.powi(-24);
-    assert_eq!(b("exact", 1000, E4m3).relative_certain, u);
-    assert!((b("f32_sequential", 1001, E4m3).relative_certain / (1000.0 * u) - 1.0).abs() < 1e-4);
-    assert!((b("f32_sequential", 1001, F32).relative_certain / (1001.0 * u) - 1.0).abs() < 1e-4);
-    assert!((b("f32_pairwise", 1000, E4m3).relative_certain / (10.0 * u) - 1.0).abs() < 1e-4);
+    assert_eq!(b("exact", 1000, E4m3).relative, u);
+    assert!((b("f32_sequential", 1001, E4m3).relative / (1000.0 * u) - 1.0).abs() < 1e-4);
+    assert!((b("f32_sequential", 1001, F32).relative / (1001.0 * u) - 1.0).abs() < 1e-4);
+    assert!((b("f32_pairwise", 1000, E4m3).relative / (10.0 * u) - 1.0).abs() < 1e-4);
     let (one, chunk) = (b("hopper_wgmma", 1024, E4m3), b("hopper_wgmma", 128, E4m3));
-    assert!((one.relative_certain - (1023.0 + 32.0) / 8192.0).abs() < 1e-12);
+    assert!((one.relative - (1023.0 + 32.0) / 8192.0).abs() < 1e-12);
     let promoted = b("hopper_wgmma@128", 1024, E4m3);
-    assert!(promoted.relative_certain > chunk.relative_certain && promoted.relative_certain < chunk.relative_certain + 8.0 * u);
-    assert_eq!(b("int32", 1000, Format::Int8).relative_certain, 0.0);
-    assert!(b("hopper_wgmma", 1 << 20, E4m3).relative_certain <= 2.0, "nothing is lost twice");
+    assert!(promoted.relative > chunk.relative && promoted.relative < chunk.relative + 8.0 * u);
+    assert_eq!(b("int32", 1000, Format::Int8).relative, 0.0);
+    assert!(b("hopper_wgmma", 1 << 20, E4m3).relative <= 2.0, "nothing is lost twice");
 }
 
 #[test]
@@ -126,10 +126,10 @@ fn subnormal_factors_enter_by_what_they_meet() {
     let bound = accumulation_bound(&acc, 32, read(E4m3, &a), read(E4m3, &b)).unwrap();
     let s: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a * b)).sum();
     let lost = s - f64::from(accumulate(&acc, E4m3, E4m3, &a, &b).unwrap());
-    assert!(lost > 3.0 * bound.relative_certain * s, "lost {lost}: without the absolute term this would be a violation");
-    assert!(lost <= bound.relative_certain * s + bound.absolute);
+    assert!(lost > 3.0 * bound.relative * s, "lost {lost}: without the absolute term this would be a violation");
+    assert!(lost <= bound.relative * s + bound.absolute);
     // 32·2^-13 times the largest such product's 2^emax, 2^-6·448: nothing larger.
-    assert!(bound.absolute <= 32.0 / 8192.0 * 7.0 * (1.0 + 1e-12), "{}", bound.absolute);
+    assert!(bound.absolute <= 32.0 / 8192.0 * 7.0 * (1.0 + 1e-12) + 1e-35, "{}", bound.absolute);
 
     // Where no factor is subnormal nothing of it is left, however small or large the factors; and zeros are none.
     for (f, values) in
@@ -140,7 +140,7 @@ fn subnormal_factors_enter_by_what_they_meet() {
             ..acc
         };
         let b = accumulation_bound(&acc, 64, read(f, &values), read(f, &values)).unwrap();
-        assert!(b.absolute < 1e-35, "{f}: {}", b.absolute);
+        assert!(b.absolute < 1e-33, "{f}: {}", b.absolute);
         let b = accumulation_bound(&acc, 64, read(f, &[values[0] / 2.0]), read(f, &values)).unwrap();
         let expected = 2f64.powi(f.min_exponent()) * f64::from(values[1]);
         assert!(b.absolute > expected * 2f64.powi(-26), "{f}: {}", b.absolute);
@@ -151,7 +151,7 @@ fn subnormal_factors_enter_by_what_they_meet() {
 fn assumptions_have_a_bound_and_no_bits() {
     let of = |name: &str, f| {
         let acc: Accumulator = name.parse().unwrap();
-        accumulation_bound(&acc, 1024, read(f, &[1.0]), read(f, &[1.0])).unwrap().relative_certain
+        accumulation_bound(&acc, 1024, read(f, &[1.0]), read(f, &[1.0])).unwrap().relative
     };
     for f in [E4m3, F16, Bf16, F32] {
         let any_order = of("f32_any_order", f);

@@ -18,11 +18,16 @@ pub mod norm;
 pub mod product;
 #[cfg(test)]
 mod products_tests;
+pub mod runs;
+pub mod sums;
+#[cfg(test)]
+mod sums_tests;
 pub mod table;
 
 pub use crate::job::{Accumulator, Inner, MmaModel, ScaleOrder};
 use crate::{Error, Format, Result};
 pub use bound::{Factors, accumulation_bound};
+pub use sums::{Lines, SumBound};
 
 impl Inner {
     /// What running an assumption says.

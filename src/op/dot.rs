@@ -246,7 +246,9 @@ mod tests {
         let stream = Stream::new(seed, 9);
         let one = |i: usize| {
             let w = stream.words(0, i as u64);
-            f64::from(w[0] as i32) * 2f64.powi((w[1] % 64) as i32 * spread / 64) * if w[2].is_multiple_of(9) { 0.0 } else { 1.0 }
+            f64::from(w[0] as i32)
+                * 2f64.powi((w[1] % 64) as i32 * spread / 64)
+                * if w[2].is_multiple_of(9) { 0.0 } else { 1.0 }
         };
         (0..n).map(one).collect()
     }

@@ -1,0 +1,87 @@
+//! The largest sum of any run of consecutive products: what bounds the partial sums of every order that keeps to that of K.
+//!
+//! A sum over k in i..j is the difference of two prefixes, so every one is at most `R = max P − min P` over the prefixes `P_0 = 0, …, P_K`. Any tree whose
+//! nodes add neighbouring runs (one chain, a tree, promotion, splits in contiguous parts) has partial sums of at most R. For signs at random R grows
+//! with √K where Σ|ab| grows with K. Prefixes are f64 sums, off by at most `K·2^-53·Σ|ab|` each.
+
+use super::bulk::compiled;
+use rayon::prelude::*;
+
+/// Columns at a time.
+const LANES: usize = 16;
+
+/// Multiply-adds up to which the pass is made; it costs about what the f64 reference costs.
+pub const MOST: usize = 1 << 28;
+
+compiled! {
+    /// max P − min P of one row of a with a panel of b: `LANES` columns, k by k.
+    fn range(a: &[f32], panel: &[f32], out: &mut [f64; LANES]) => range_body;
+}
+#[inline(always)]
+fn range_body(a: &[f32], panel: &[f32], out: &mut [f64; LANES]) {
+    let (mut sum, mut high, mut low) = ([0.0f64; LANES], [0.0f64; LANES], [0.0f64; LANES]);
+    for (a, b) in a.iter().zip(panel.chunks_exact(LANES)) {
+        let a = f64::from(*a);
+        for l in 0..LANES {
+            sum[l] += a * f64::from(b[l]);
+            high[l] = if sum[l] > high[l] { sum[l] } else { high[l] };
+            low[l] = if sum[l] < low[l] { sum[l] } else { low[l] };
+        }
+    }
+    for l in 0..LANES {
+        out[l] = high[l] - low[l];
+    }
+}
+
+/// R of every pair of a row of a and a row of b, `[rows of a, rows of b]`; both row-major with `k` factors a row.
+pub fn runs(a: &[f32], b: &[f32], k: usize) -> Vec<f64> {
+    let (m, n) = (a.len() / k.max(1), b.len() / k.max(1));
+    let panels: Vec<Vec<f64>> = (0..n)
+        .into_par_iter()
+        .step_by(LANES)
+        .map(|first| {
+            let mut panel = vec![0.0f32; k * LANES];
+            for l in 0..LANES.min(n - first) {
+                b[(first + l) * k..(first + l + 1) * k].iter().enumerate().for_each(|(x, b)| panel[x * LANES + l] = *b);
+            }
+            let mut all = vec![0.0; m * LANES];
+            for (row, out) in a.chunks_exact(k).zip(all.as_chunks_mut::<LANES>().0) {
+                range(row, &panel, out);
+            }
+            all
+        })
+        .collect();
+    let at = |i: usize, j: usize| panels[j / LANES][i * LANES + j % LANES];
+    (0..m * n).map(|at_| at(at_ / n, at_ % n)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn every_run_is_inside_and_one_is_there() {
+        let mut rng = StdRng::seed_from_u64(1);
+        for (m, n, k) in [(1, 1, 1), (3, 17, 40), (2, 33, 7)] {
+            let mut draw = |len: usize| -> Vec<f32> { (0..len).map(|_| rng.random_range(-8i32..8) as f32 / 4.0).collect() };
+            let (a, b) = (draw(m * k), draw(n * k));
+            let found = runs(&a, &b, k);
+            for i in 0..m {
+                for j in 0..n {
+                    let p = |x: usize| f64::from(a[i * k + x]) * f64::from(b[j * k + x]);
+                    let mut largest = 0.0f64;
+                    for from in 0..k {
+                        let mut sum = 0.0;
+                        for to in from..k {
+                            sum += p(to);
+                            largest = largest.max(f64::abs(sum));
+                        }
+                    }
+                    assert_eq!(found[i * n + j], largest, "{m}×{n}×{k} at {i}, {j}");
+                }
+            }
+        }
+    }
+}
