@@ -4,8 +4,9 @@
 //! `cargo test --release --test alarms`: 20,000 tensors. `QASSAY_TENSORS=1000000`: as many as that.
 
 use qassay::Format;
-use qassay::compare::{Bound, OutFormat, ProductArithmetic};
-use qassay::model::{Accumulator, Lines, SumBound};
+use qassay::compare::probable::{DELTA, lambda};
+use qassay::compare::{Bound, OutFormat, ProductArithmetic, SumError};
+use qassay::model::{Accumulator, Factors, Lines, SumBound, accumulation_bound, runs};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
@@ -229,4 +230,64 @@ fn join(x: &mut Count, y: Count) {
     x.improbable += y.improbable;
     x.certain = x.certain.max(y.certain);
     x.probable = x.probable.max(y.probable);
+}
+
+/// Largest radius and largest error of right sums of normal data, and the radius relative to Σ|ab| alone.
+fn tightness(by: &str, format: Format, k: usize) -> [f64; 4] {
+    let mut rng = StdRng::seed_from_u64(k as u64);
+    let (m, n) = (16, 32);
+    let mut draw = |rows: usize| -> Vec<f32> {
+        let scale = if format.is_fp8() { 64.0 } else { 1.0 };
+        let value = |x: f64| format.decode(format.encode(x, qassay::Rounding::NearestEven, qassay::Overflow::Saturate));
+        (0..rows * k).map(|_| value(normal(&mut rng) * scale) as f32).collect()
+    };
+    let (a, b) = (draw(m), draw(n));
+    let lines = |x: &[f32], rows| Lines::of(format, rows, k, |i, row| row.copy_from_slice(&x[i * k..(i + 1) * k]));
+    let (la, lb) = (lines(&a, m), lines(&b, n));
+    let accumulator: Accumulator = by.parse().unwrap();
+    let sums = SumBound::new(&accumulator, k, (format, &la), (format, &lb), false).unwrap();
+    let sums = sums.in_runs(runs::runs(&a, &b, k), n);
+    let read = |x: &[f32]| Factors::of(format, x.iter().map(|x| f64::from(*x)));
+    let before = accumulation_bound(&accumulator, k, read(&a), read(&b)).unwrap().relative;
+    let mut largest = [0.0f64; 4];
+    for i in 0..m {
+        for j in 0..n {
+            let (a, b) = (&a[i * k..(i + 1) * k], &b[j * k..(j + 1) * k]);
+            let exact: Vec<f64> = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).collect();
+            let (d, s): (f64, f64) = (exact.iter().sum(), exact.iter().map(|x| x.abs()).sum());
+            let wide = |x: &[f32]| x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
+            let actual = match by.contains("wgmma") {
+                true => in_steps((32, 13, 13), format, &wide(a), &wide(b), 1),
+                false => in_f32(0, &exact.iter().map(|p| *p as f32).collect::<Vec<_>>()),
+            };
+            let r = sums.at(i, j, d, s);
+            let probable = (r.drift + lambda(m * n, DELTA) * r.variance.sqrt()).min(r.certain);
+            let found = [(f64::from(actual) - d).abs(), before * s, r.certain, probable];
+            largest.iter_mut().zip(found).for_each(|(l, f)| *l = l.max(f));
+        }
+    }
+    largest
+}
+
+#[test]
+fn how_wide_the_bounds_are() {
+    println!("allowed over the largest error of a right kernel, normal data: relative to Σ|ab|; certain; probable");
+    for (by, format, times) in [
+        ("f32_sequential", Format::Bf16, 10.0),
+        ("f32_any_order", Format::Bf16, 1.4),
+        ("hopper_wgmma", Format::E4m3, 5.0),
+        ("any_hopper_wgmma", Format::E4m3, 1.4),
+    ] {
+        for k in [256, 1024, 4096] {
+            let [error, before, certain, probable] = tightness(by, format, k);
+            println!(
+                "{by:18} {format} K = {k:4}: {:8.0} {:8.0} {:8.0}; {:.1} times tighter",
+                before / error,
+                certain / error,
+                probable / error,
+                before / certain
+            );
+            assert!(k != 1024 || before > times * certain, "{by}: {}", before / certain);
+        }
+    }
 }
