@@ -128,7 +128,12 @@ impl<'a> Product<'a> {
             let expert = |i: usize| offs.partition_point(|end| *end <= i).min(offs.len() - 1);
             sums.first_b = (0..rows).map(|i| expert(i) * cols).collect();
         }
-        if self.assumed() || rows * cols * self.k > runs::MOST {
+        if self.assumed() {
+            return Ok(sums);
+        }
+        let read = |x: &Factored| Factors::of(x.format, x.data.iter().map(|x| f64::from(*x)));
+        let sums = sums.and_relative(accumulation_bound(&self.accumulator, self.k, read(a), read(b))?);
+        if rows * cols * self.k > runs::MOST {
             return Ok(sums);
         }
         let all = match grouped {

@@ -44,7 +44,7 @@ use super::mma::{Dest, Step, floor};
 use super::table::{self, Unit};
 use super::{Accumulator, Inner, lowered};
 use crate::compare::probable::U32;
-use crate::compare::{SumError, SumRadius};
+use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::format::exp2i;
 use crate::{Format, Result};
 use rayon::prelude::*;
@@ -168,6 +168,8 @@ pub struct SumBound<'a> {
     /// Of an accumulator that keeps to the order of K: the largest sum of a run of products ([`super::runs`]) of each element, row-major, in units of the
     /// factors, and columns a row.
     runs: Option<(Vec<f64>, usize)>,
+    /// What holds of the same sums relative to their Σ|ab|: the smaller of the two is taken.
+    relative: Option<Accumulation>,
 }
 
 /// The arithmetics of an accumulator, for products of `fa` and `fb` along `k`.
@@ -227,7 +229,17 @@ impl<'a> SumBound<'a> {
         let widen = |lines: &Lines| Lines(lines.0.iter().map(|l| Line { top: l.largest.max(-14), ..l.clone() }).collect());
         let any = ways.iter().any(|w| matches!(w, Way::Steps { widened: true, .. }));
         let widened = any.then(|| (widen(a.1), widen(b.1)));
-        Ok(Self { ways, a: a.1, b: b.1, widened, scale_a: Vec::new(), scale_b: Vec::new(), first_b: Vec::new(), runs: None })
+        Ok(Self {
+            ways,
+            a: a.1,
+            b: b.1,
+            widened,
+            scale_a: Vec::new(),
+            scale_b: Vec::new(),
+            first_b: Vec::new(),
+            runs: None,
+            relative: None,
+        })
     }
 }
 
@@ -235,6 +247,12 @@ impl SumBound<'_> {
     /// With the largest sums of runs of products, `cols` a row of the result. An accumulator that does not keep to the order of K leaves them aside.
     pub fn in_runs(self, runs: Vec<f64>, cols: usize) -> Self {
         Self { runs: Some((runs, cols)), ..self }
+    }
+    /// With the bound of the same sums that is relative to Σ|ab| ([`super::accumulation_bound`]), in the units of the factors. Both hold.
+    /// Σ|ab| says more where a row's largest number never meets a column's, and where products do not meet the sum before them: the lowered
+    /// fp8 instruction starts each from 0.
+    pub fn and_relative(self, relative: Accumulation) -> Self {
+        Self { relative: Some(relative), ..self }
     }
 }
 
@@ -262,6 +280,12 @@ impl SumError for SumBound<'_> {
                 drift: widest.drift.max(r.drift),
                 variance: widest.variance.max(r.variance),
             };
+        }
+        if let Some(relative) = &self.relative
+            && widest.certain.is_finite()
+        {
+            let most = relative.at(row, column, d, s).certain;
+            widest = SumRadius { certain: widest.certain.min(most), drift: widest.drift.min(most), ..widest };
         }
         SumRadius { certain: widest.certain * unit, drift: widest.drift * unit, variance: widest.variance * unit * unit }
     }
