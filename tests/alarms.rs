@@ -140,7 +140,7 @@ fn tensor(seed: u64) -> (String, Count) {
     let mut rng = StdRng::seed_from_u64(seed);
     let kind = DATA[rng.random_range(0..DATA.len())];
     let format = [Format::F16, Format::Bf16, Format::E4m3, Format::E5m2][rng.random_range(0..4)];
-    let k = [1, 2, 7, 33, 128, 257, 512, 1024, 2048][rng.random_range(0..if seed % 16 == 0 { 9 } else { 7 })];
+    let k = [1, 2, 7, 33, 128, 257, 512, 1024, 2048][rng.random_range(0..if seed.is_multiple_of(16) { 9 } else { 7 })];
     let (m, n) = (2, 3);
     let side = |side: usize, rows: usize, rng: &mut StdRng| -> Vec<f32> {
         let mut all = Vec::new();
@@ -159,7 +159,7 @@ fn tensor(seed: u64) -> (String, Count) {
     let (f32_order, k_order, parts) = (rng.random_range(0..5), rng.random_range(0..7), rng.random_range(1..5));
     let by = match unit {
         None => "f32_any_order".to_string(),
-        Some(u) if seed % 2 == 0 => format!("any_{}", u.0),
+        Some(u) if seed.is_multiple_of(2) => format!("any_{}", u.0),
         Some(_) => "any_unit".into(),
     };
     let (mut actual, mut ideal, mut magnitude) = (Vec::new(), Vec::new(), Vec::new());

@@ -3,12 +3,14 @@
 //! **Certain.** n successive roundings satisfy `Π(1+δ_i) = 1 + θ_n`, `|θ_n| ≤ γ_n = n·u / (1 − n·u)`
 //! (Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., lemma 3.1).
 //!
-//! **Probable.** Model the δ_i as independent, of mean zero and bounded by u. A computed value's first-order error is
-//! `Σ c_i δ_i`, and by Hoeffding's inequality `P(|Σ c_i δ_i| > λ·√(Σ c_i² u²)) ≤ 2·exp(−λ²/2)`. A tensor of N elements exceeds
-//! it anywhere with probability at most δ when `2N·exp(−λ²/2) = δ`, so `λ = √(2·ln(2N/δ))`: the error of a sum of n terms grows
-//! with √n·u instead of n·u. (Higham and Mary, *A New Approach to Probabilistic Rounding Error Analysis*, SIAM J. Sci.
-//! Comput. 41(5), 2019, theorem 2.4 with the union bound of its section 2.)
-//! The independence is a model, which is why a violation makes a case suspect and proves nothing.
+//! **Probable.** An error is a drift, counted in full, and a deviation: a sum `Σ c_i δ_i` of independent δ_i of mean zero, bounded by u. By
+//! Hoeffding's inequality `P(|Σ c_i δ_i| > λ·√(Σ c_i² u²)) ≤ 2·exp(−λ²/2)`. A tensor of N elements exceeds
+//! it anywhere with probability at most δ when `2N·exp(−λ²/2) = δ`, so `λ = √(2·ln(2N/δ))`. (Higham and Mary, *A New Approach to Probabilistic Rounding
+//! Error Analysis*, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4 with the union bound of its section 2.) Equal products lose the same, so what is taken as
+//! independent are the different values among them, and what has a direction (truncation, products below a spacing) is drift: [`crate::model::sums`].
+//! Independence is a model, which is why a violation makes a case suspect and proves nothing. Measured (`tests/alarms.rs`): none of 1,000,000 right tensors
+//! (normal, positive, constant, two-valued, sorted, cancelling, alternating and heavy-tailed data; seven orders of K, five of f32 sums, block steps of
+//! five units, splits) is outside.
 
 /// Unit roundoff of f32, 2^-24.
 pub const U32: f64 = 1.0 / (1u64 << 24) as f64;
