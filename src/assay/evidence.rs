@@ -58,7 +58,7 @@ pub fn judge_drawn(
             }
             (Some(b), _) => of_intervals(ideal, &b.values[i], &out, scaling(job))?,
             (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out, backend)?,
-            (None, _) => product::nearest(job, ideal, &out, &values(&part.d))?,
+            (None, _) => product::nearest(job, ideal, &out, &|b| product::misses(b, &values(&part.d), part.amax))?,
         };
         let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]), backend)?;
         if let (OutSpec::Recipe(recipe), Some(b), None, Data::Quantized(q)) = (&job.out, &bounds, predicted, &part.d) {

@@ -10,7 +10,7 @@
 //! What is only assumed of a kernel (an accumulator without bits) may also scale its factors before it adds: three roundings a product.
 
 use super::weights;
-use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError};
+use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError, amax_interval};
 use crate::job::{Job, Operand, OutSpec};
 use crate::model::product::Side;
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
@@ -28,24 +28,34 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
     p.unrounded()
 }
 
-/// The bound about the reference that `actual` follows: the first that holds all of it, else the one that it leaves least. One reference for
-/// all elements: a kernel rounds its weights, or does not.
-pub fn nearest(job: &Job, ideal: &Defined, out: &OutFormat, actual: &[f64]) -> Result<Bound> {
+/// How far a result is from a bound: values and amax outside the certain interval, values outside the probable one, the largest ratio.
+pub type Misses = (usize, usize, f64);
+
+/// What a result misses of a bound, its amax counted as a value.
+pub fn misses(bound: &Bound, actual: &[f64], amax: Option<f32>) -> Result<Misses> {
+    let judged = bound.judge(actual)?;
+    let (low, high) = amax_interval(bound);
+    let outside = amax.is_some_and(|a| !(low <= f64::from(a) && f64::from(a) <= high));
+    Ok((judged.violations + usize::from(outside), judged.improbable + usize::from(outside), judged.ratio_certain))
+}
+
+/// The bound about the reference that a result follows: the first of which it misses nothing, else the one of which it misses least. One
+/// reference for all elements and for amax: a kernel rounds its weights, or does not.
+pub fn nearest(job: &Job, ideal: &Defined, out: &OutFormat, misses: &dyn Fn(&Bound) -> Result<Misses>) -> Result<Bound> {
     let p = Product::of(job, ideal, out)?;
     let first = p.unrounded()?;
     let mut others = weights::rounded(&p)?.into_iter().peekable();
     if others.peek().is_none() {
         return Ok(first);
     }
-    let key = |b: &Bound| b.judge(actual).map(|j| (j.violations, j.improbable, j.ratio_certain));
-    let holds = |k: (usize, usize, f64)| k.0 == 0 && k.1 == 0;
-    let mut best = (key(&first)?, first);
+    let holds = |k: Misses| k.0 == 0 && k.1 == 0;
+    let mut best = (misses(&first)?, first);
     for weights in others {
         if holds(best.0) {
             break;
         }
         let bound = p.rounded(&weights)?;
-        let now = key(&bound)?;
+        let now = misses(&bound)?;
         if now < best.0 {
             best = (now, bound);
         }

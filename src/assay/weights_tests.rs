@@ -1,6 +1,6 @@
 //! Values times codes: weights rounded to 16 bits and weights that are not both pass, each with the bound of its own; nothing between them does.
 
-use super::product::nearest;
+use super::product::{misses, nearest};
 use crate::compare::{Judged, OutFormat};
 use crate::job::{Job, Operand, Operands, OutSpec};
 use crate::op::{self, Args64, Op, Params};
@@ -77,7 +77,7 @@ impl Case {
     fn judged(&self, actual: &[f64], out: Format) -> (Judged, String) {
         let args = Args64 { a: self.a.clone(), b: Some(self.w.dequantize()), ..Args64::default() };
         let ideal = op::define(Op::Gemm, &Params::default(), &args).unwrap();
-        let bound = nearest(&self.job, &ideal, &OutFormat::high(out), actual).unwrap();
+        let bound = nearest(&self.job, &ideal, &OutFormat::high(out), &|b| misses(b, actual, None)).unwrap();
         (bound.judge(actual).unwrap(), bound.reference().to_string())
     }
 }

@@ -75,21 +75,24 @@ pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias:
         (OutSpec::High(f), _) => OutFormat::high(*f),
         (_, Data::High(t)) => OutFormat::high(t.dtype()),
     };
-    let sums = product::bound(&built.job, &built.ideal[0], &out)?;
+    let (cols, actual) = (built.ideal[0].d.ncols(), evidence::values(&output.parts[0].d));
+    let with_bias = |sums: &Bound| -> Result<Bound> {
+        let ideal: Vec<f64> = sums.ideal().iter().enumerate().map(|(i, d)| d + f64::from(bias[i / cols])).collect();
+        let (u, half) = (2f64.powi(-24), 2f64.powi(-150));
+        let after =
+            |radii: &[f64]| -> Vec<f64> { radii.iter().zip(&ideal).map(|(r, d)| r + u * (d.abs() + r) + half).collect() };
+        let radii = (after(sums.certain()), after(sums.probable()));
+        let open = |r: Vec<f64>| r.into_iter().map(|r| if r.is_nan() { f64::INFINITY } else { r }).collect::<Vec<f64>>();
+        Bound::from_radii(ideal, open(radii.0), open(radii.1), &out)
+    };
+    let misses = |sums: &Bound| product::misses(&with_bias(sums)?, &actual, output.parts[0].amax);
+    let bound = with_bias(&product::nearest(&built.job, &built.ideal[0], &out, &misses)?)?;
     add_bias(built, bias);
-    let ideal: Vec<f64> = built.ideal[0].d.iter().copied().collect();
-    let (u, half) = (2f64.powi(-24), 2f64.powi(-150));
-    let after = |radii: &[f64]| -> Vec<f64> { radii.iter().zip(&ideal).map(|(r, d)| r + u * (d.abs() + r) + half).collect() };
-    let radii = (after(sums.certain()), after(sums.probable()));
-    let open = |r: Vec<f64>| r.into_iter().map(|r| if r.is_nan() { f64::INFINITY } else { r }).collect::<Vec<f64>>();
-    let bound = Bound::from_radii(ideal, open(radii.0), open(radii.1), &out)?;
     let mut checks = Vec::new();
     if let Some(amax) = output.parts[0].amax {
         checks.push(Check::within("amax", &[amax_interval(&bound)], &[f64::from(amax)])?);
     }
-    let cols = built.ideal[0].d.ncols();
     let exact: Option<Vec<f64>> = built.exact.first().map(|e| e.d.iter().copied().collect());
-    let actual = evidence::values(&output.parts[0].d);
     let comparison = compare::judge(&Evidence {
         cols,
         exact: exact.as_deref(),
