@@ -214,7 +214,8 @@ fn a_right_kernel_has_no_diagnosis() {
 fn assayed(name: &str) -> serde_json::Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/bundles").join(name).with_extension("safetensors");
     let bundle = qassay::bundle::Bundle::read(&path).unwrap();
-    let answer = qassay::bundle::assay::assay(&bundle).unwrap();
+    let mut answer = qassay::bundle::assay::assay(&bundle).unwrap();
+    qassay::scenario::audited::beside(&bundle, &mut answer);
     qassay::bundle::answer::json(&bundle, &answer)
 }
 

@@ -95,7 +95,7 @@ fn mistakes_in_a_sweep_name_file_line_and_remedy() {
         .args(["run", "standrad"])
         .assert()
         .code(2)
-        .stderr(contains("known: cuda, faults, full, heldout, origins, smoke, standard"));
+        .stderr(contains("known: cuda, faults, full, heldout, llm, origins, smoke, standard"));
     qassay().args(["run", "smoke", "--case", "nothing"]).assert().code(2).stderr(contains("no case of smoke matches"));
     qassay().args(["run", "no/such/file.toml"]).assert().code(2);
     qassay().args(["rum"]).assert().code(2);

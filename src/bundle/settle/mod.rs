@@ -77,6 +77,7 @@ pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
     match settled {
         // Operands that no kernel of ours takes have a bound, but no bits.
         Err(Error::Unsupported { why, .. }) => without(why),
+        Err(e @ Error::Value { .. }) if arithmetic.declared.is_none() => without(e.to_string()),
         settled => settled,
     }
 }
