@@ -298,7 +298,7 @@ pub fn contents(s: &System) -> Vec<Theory> {
         ),
         Some(r) => place(s, r, what),
     };
-    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(if whole { 0.0 } else { 10.0 });
+    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(if whole && !nan { 0.0 } else { 10.0 });
     let value = s.actual[*first];
     t.finish = Some(Arc::new(move |_, _, _| value));
     t.region.clone_from(&s.region);
