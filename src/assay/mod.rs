@@ -49,7 +49,7 @@ impl Built {
 pub struct Assayed {
     pub built: Built,
     pub kernel: &'static str,
-    /// See [`Kernel::algorithm`].
+    /// See [`Kernel::algorithm`](crate::kernel::Kernel::algorithm).
     pub algorithm: Option<String>,
     pub backend: Backend,
     pub output: Output,

@@ -7,7 +7,7 @@ use crate::compare::Verdict;
 use std::time::Duration;
 
 impl Assayed {
-    /// What [`diagnose`](mod@crate::diagnose) makes of a failure; `None` when nothing failed.
+    /// What [`diagnose`](mod@crate::fault::diagnose) makes of a failure; `None` when nothing failed.
     pub fn diagnosis(&self) -> Result<Option<Diagnosis>> {
         if self.judgements.iter().all(|j| j.comparison.verdict != Verdict::Fail) {
             return Ok(None);
