@@ -3,9 +3,11 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What of `data/` is inside: baselines and golden outputs stay files, they are written and compared.
+/// What of `data/` is inside: baselines and golden outputs stay files, they are written and compared. Of `tests/`, the generator of right
+/// results that `qassay power --clean` runs: numpy, which shares nothing with the judge.
 const FILES: [&str; 1] = ["bugs.csv"];
 const FOLDERS: [(&str, &str); 3] = [("sweeps", "toml"), ("scenarios", "toml"), ("real/minilm", "safetensors")];
+const CLEAN: &str = "tests/clean";
 
 fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
@@ -20,18 +22,27 @@ fn main() {
         }
         names.sort();
     }
-    let mut text = String::from("pub static FILES: &[(&str, &[u8])] = &[\n");
-    for name in &names {
-        let path = data.join(name);
-        println!("cargo:rerun-if-changed={}", path.display());
-        writeln!(text, "    ({name:?}, include_bytes!({:?})),", path.display().to_string()).expect("a string grows");
-    }
-    text += "];\n";
+    let mut text = list("FILES", names.into_iter().map(|n| (n.clone(), data.join(n))).collect());
+    let clean = root.join(CLEAN);
+    println!("cargo:rerun-if-changed={}", clean.display());
+    let mut generator = stems(&clean, "py");
+    generator.sort();
+    text += &list("CLEAN", generator.into_iter().map(|n| (n.clone(), clean.join(n))).collect());
     writeln!(text, "pub const REVISION: Option<&str> = {:?};", packaged(&root)).expect("a string grows");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", root.join("Cargo.toml").display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("embedded.rs");
     std::fs::write(&out, text).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
+}
+
+/// A table of names and contents.
+fn list(table: &str, files: Vec<(String, PathBuf)>) -> String {
+    let mut text = format!("pub static {table}: &[(&str, &[u8])] = &[\n");
+    for (name, path) in files {
+        println!("cargo:rerun-if-changed={}", path.display());
+        writeln!(text, "    ({name:?}, include_bytes!({:?})),", path.display().to_string()).expect("a string grows");
+    }
+    text + "];\n"
 }
 
 /// File names with this extension. A missing folder ends the build: the program would lack what its verbs need.

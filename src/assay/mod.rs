@@ -3,6 +3,9 @@
 //! [`Built`] is a job with what its result is compared with; [`evidence`] judges each part; [`fill`] writes a row. Who wants to know
 //! why a part failed asks [`crate::fault`].
 
+mod blocks;
+#[cfg(test)]
+mod blocks_tests;
 pub mod command;
 pub mod coverage;
 pub mod evidence;

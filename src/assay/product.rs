@@ -9,7 +9,7 @@
 //!
 //! What is only assumed of a kernel (an accumulator without bits) may also scale its factors before it adds: three roundings a product.
 
-use super::weights;
+use super::{blocks, weights};
 use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError, amax_interval};
 use crate::job::{Job, Operand, OutSpec};
 use crate::model::product::Side;
@@ -66,15 +66,15 @@ pub fn nearest(job: &Job, ideal: &Defined, out: &OutFormat, misses: &dyn Fn(&Bou
 /// A product to be bounded.
 pub(super) struct Product<'a> {
     pub job: &'a Job,
-    ideal: &'a Defined,
+    pub ideal: &'a Defined,
     out: &'a OutFormat,
     pub b: &'a Operand,
-    accumulator: Accumulator,
+    pub accumulator: Accumulator,
     bias: Option<Vec<f64>>,
     pub codes_a: Option<Vec<&'a QTensor>>,
     pub codes_b: Option<Vec<&'a QTensor>>,
-    k: usize,
-    groups: usize,
+    pub k: usize,
+    pub groups: usize,
 }
 
 impl<'a> Product<'a> {
@@ -88,7 +88,7 @@ impl<'a> Product<'a> {
     }
 
     /// Whether anything is only assumed of the kernel.
-    fn assumed(&self) -> bool {
+    pub(super) fn assumed(&self) -> bool {
         !self.accumulator.inner.is_model()
     }
     fn a(&self) -> &'a Operand {
@@ -99,8 +99,22 @@ impl<'a> Product<'a> {
         self.groups == 1 && self.job.op != Op::GroupedGemmWgrad
     }
 
+    /// The end rows of experts that have weights of their own.
+    fn experts(&self) -> Option<&'a [usize]> {
+        match (self.job.op, &self.job.operands.offs) {
+            (Op::GroupedGemm | Op::GroupedGemmDgrad, Some(offs)) => Some(offs),
+            _ => None,
+        }
+    }
+    /// The row of b that column 0 meets in each row of the result.
+    pub(super) fn first_b(&self) -> Vec<usize> {
+        let (rows, cols) = self.ideal.d.dim();
+        let expert = |i: usize| self.experts().map_or(0, |e| e.partition_point(|end| *end <= i).min(e.len() - 1));
+        (0..rows).map(|i| expert(i) * cols).collect()
+    }
+
     /// The bound about a sum of these values, with this arithmetic.
-    fn judged(&self, p: &ProductArithmetic, d: &Defined) -> Result<Bound> {
+    pub(super) fn judged(&self, p: &ProductArithmetic, d: &Defined) -> Result<Bound> {
         let flat = |x: &Array2<f64>| x.iter().copied().collect::<Vec<f64>>();
         let magnitude = d.magnitude.as_ref().map(flat).unwrap_or_default();
         let p = ProductArithmetic { bias: self.bias.as_deref(), ..p.clone() };
@@ -130,13 +144,9 @@ impl<'a> Product<'a> {
     fn sums<'l>(&self, a: &'l Factored, b: &'l Factored, scaled: bool) -> Result<SumBound<'l>> {
         let mut sums = SumBound::new(&self.accumulator, self.k, (a.format, &a.lines), (b.format, &b.lines), scaled)?;
         let (rows, cols) = self.ideal.d.dim();
-        let grouped = match (self.job.op, &self.job.operands.offs) {
-            (Op::GroupedGemm | Op::GroupedGemmDgrad, Some(offs)) => Some(offs),
-            _ => None,
-        };
-        if let Some(offs) = grouped {
-            let expert = |i: usize| offs.partition_point(|end| *end <= i).min(offs.len() - 1);
-            sums.first_b = (0..rows).map(|i| expert(i) * cols).collect();
+        let grouped = self.experts();
+        if grouped.is_some() {
+            sums.first_b = self.first_b();
         }
         if self.assumed() {
             return Ok(sums);
@@ -175,26 +185,24 @@ impl<'a> Product<'a> {
         let every: Vec<&[f32]> = scales.iter().chain(&globals).map(Vec::as_slice).collect();
         let largest = |s: &[f32]| s.iter().map(|s| f64::from(s.abs())).filter(|s| s.is_finite()).fold(1.0, f64::max);
         let integer = fa.is_integer();
-        let with = |sums: &dyn SumError| -> Result<Bound> {
-            let p = ProductArithmetic {
-                groups: self.groups,
-                scale_roundings: 2 + u32::from(integer) + globals.len() as u32,
-                ..ProductArithmetic::plain(sums, self.k)
-            };
-            let p = p.scaled_by(fa, fb, &every);
-            let p = match self.assumed() {
-                true => ProductArithmetic {
-                    factor_roundings: 3 + globals.len() as u32,
-                    factor_underflow: self.k as f64
-                        * UNDERFLOW
-                        * (1.0 + fa.max_finite() * largest(&scales[0]) + fb.max_finite() * largest(&scales[1]))
-                        * globals.iter().map(|g| largest(g)).product::<f64>(),
-                    ..p
-                },
-                false => p,
-            };
-            self.judged(&p, self.ideal)
+        let p = ProductArithmetic {
+            groups: self.groups,
+            scale_roundings: 2 + u32::from(integer) + globals.len() as u32,
+            ..ProductArithmetic::plain(&Accumulation::EXACT, self.k)
         };
+        let p = p.scaled_by(fa, fb, &every);
+        let p = match self.assumed() {
+            true => ProductArithmetic {
+                factor_roundings: 3 + globals.len() as u32,
+                factor_underflow: self.k as f64
+                    * UNDERFLOW
+                    * (1.0 + fa.max_finite() * largest(&scales[0]) + fb.max_finite() * largest(&scales[1]))
+                    * globals.iter().map(|g| largest(g)).product::<f64>(),
+                ..p
+            },
+            false => p,
+        };
+        let with = |sums: &dyn SumError| self.judged(&ProductArithmetic { accumulation: sums, ..p.clone() }, self.ideal);
         match (integer, self.assumed()) {
             (true, false) => return with(&Accumulation::EXACT),
             (true, true) => return self.dequantized(),
@@ -217,7 +225,10 @@ impl<'a> Product<'a> {
         if self.assumed() {
             sums = sums.or(accumulation_bound(&Accumulator::new(Inner::AnyOrder), self.k, a, b)?);
         }
-        with(&sums)
+        match blocks::of(self, qa, qb, &p, sums)? {
+            Some(bound) => Ok(bound),
+            None => with(&sums),
+        }
     }
 
     /// Integers of which it is not known how they were summed: exactly, or dequantized first and in f32, zero points apart or not. A factor

@@ -18,13 +18,14 @@ pub fn verdict(answer: &Answer) -> Verdict {
     }
 }
 
-/// The JSON line of the contract, with `reason`, `model` and `mismatches` beside it. A number that is not finite is null.
+/// The JSON line of the contract, with `suspect`, `reason`, `model`, `reference` and `mismatches` beside it. A number that is not finite is null.
 pub fn json(bundle: &Bundle, answer: &Answer) -> Value {
     let c = answer.comparison();
     let stats = |s: Option<&ErrorStats>| s.map_or(Value::Null, |s| serde_json::to_value(s).unwrap_or(Value::Null));
     json!({
         "file": bundle.path.display().to_string(),
         "verdict": verdict(answer).as_str(),
+        "suspect": answer.verdict == Verdict::Suspect,
         "diagnosis": diagnosis(answer),
         "unknown": unknown(answer),
         "location": answer.diagnosis.as_ref().map_or(Value::Null, |d| json!(d.location.words)),
@@ -38,8 +39,17 @@ pub fn json(bundle: &Bundle, answer: &Answer) -> Value {
         "power": serde_json::to_value(&c.power).unwrap_or(Value::Null),
         "reason": answer.reason,
         "model": answer.model,
+        "reference": reference(answer),
         "mismatches": c.mismatches,
     })
+}
+
+/// Which of several right references the result follows (weights rounded to 16 bits, or not); null where there is one.
+fn reference(answer: &Answer) -> Value {
+    match answer.judgement().bound.reference() {
+        "" => Value::Null,
+        words => words.into(),
+    }
 }
 
 /// Findings, best first; empty where nothing in the catalogue explains the error.
@@ -73,7 +83,7 @@ fn unknown(answer: &Answer) -> Value {
 /// Several lines for a terminal.
 pub fn text(bundle: &Bundle, answer: &Answer) -> String {
     let c = answer.comparison();
-    let mut text = format!("{:<9}{}\n", verdict(answer).as_str(), bundle.path.display());
+    let mut text = format!("{:<9}{}\n", answer.verdict.as_str(), bundle.path.display());
     let mut line = |name: &str, what: String| text += &format!("  {name:<13}{what}\n");
     if !answer.reason.is_empty() {
         line("reason", answer.reason.clone());
@@ -84,6 +94,9 @@ pub fn text(bundle: &Bundle, answer: &Answer) -> String {
     }
     line("op", describe(bundle, answer));
     line("model", answer.model.clone());
+    if let Value::String(words) = reference(answer) {
+        line("reference", words);
+    }
     if let Some(n) = c.mismatches {
         line("mismatches", format!("{n} of {} elements differ from the model's bits", c.kernel.count));
     }
@@ -161,7 +174,7 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
     row.set("dist_a", "bundle");
     row.set("command", format!("qassay assay {}", crate::assay::command::shell_word(&bundle.path.display().to_string())));
     fill(&mut row, &answer.assayed);
-    row.set("verdict", verdict(answer));
+    row.set("verdict", answer.verdict);
     let diagnosis = answer.diagnosis.as_ref().map_or(String::new(), |d| format!("; diagnosis: {}", d.line()));
     row.set("reason", answer.reason.clone() + &diagnosis);
     row.set("kernel", bundle.meta.kernel.as_deref().unwrap_or("external"));
@@ -173,6 +186,6 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
 pub fn map(bundle: &Bundle, answer: &Answer) -> crate::Result<ErrorMap> {
     let part = answer.judgement();
     let ratios = part.bound.ratios(&part.actual)?;
-    let why = if answer.reason.is_empty() { verdict(answer).to_string() } else { answer.reason.clone() };
+    let why = if answer.reason.is_empty() { answer.verdict.to_string() } else { answer.reason.clone() };
     Ok(ErrorMap::new(bundle.path.display().to_string(), why, part.actual.len() / part.cols.max(1), part.cols, &ratios))
 }

@@ -4,6 +4,7 @@ mod accept;
 mod assay;
 mod bench;
 mod check;
+mod clean;
 #[cfg(feature = "cuda")]
 mod compile;
 #[cfg(feature = "cuda")]

@@ -1,6 +1,6 @@
 //! `qassay power`: what a pass is worth, measured with wrong kernels.
 
-use super::{print, status};
+use super::{clean, print, status};
 use crate::compare::Verdict;
 use crate::fault::power;
 use crate::fault::tally::{self, Tallies};
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay power --sample 200\n  qassay power smoke --diagnose\n  qassay power --clean 20000")]
 pub struct Args {
-    /// Sweeps by name or path.
-    #[arg(default_value = "standard")]
+    /// Sweeps by name or path; `standard` where none is named.
+    #[arg(value_name = "SWEEP")]
     sweep: Vec<String>,
     /// Only cases whose name contains this text; all must match.
     #[arg(long, value_name = "TEXT")]
@@ -34,7 +34,8 @@ pub struct Args {
     /// Also ask for a diagnosis of every fault that is caught, and count what it names rightly.
     #[arg(long)]
     diagnose: bool,
-    /// Judge this many clean cases over fresh seeds instead, and count the alarms.
+    /// Judge this many right results instead, and count the alarms: of numpy kernels in every order of summation, style of scaling and kind
+    /// of data; where a sweep is named, of its cases over fresh seeds.
     #[arg(long, value_name = "N")]
     clean: Option<usize>,
     /// Draw this many questions from the grammar of faults instead (effect, region, parameters, formats, shapes), replay each in plain loops,
@@ -47,9 +48,13 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let selection = |seed| Selection { sweeps: args.sweep.clone(), filter: args.filter.clone(), seed, ..Selection::default() };
+    if let (Some(n), true) = (args.clean, args.sweep.is_empty()) {
+        return clean::generated(n, args.seed);
+    }
+    let named = if args.sweep.is_empty() { vec!["standard".to_string()] } else { args.sweep.clone() };
+    let selection = |seed| Selection { sweeps: named.clone(), filter: args.filter.clone(), seed, ..Selection::default() };
     if let Some(n) = args.clean {
-        return clean(n, args.seed, &selection);
+        return clean::cases(n, args.seed, &selection);
     }
     if let Some(n) = args.grammar {
         return grammar(n, args.seed, &args.out);
@@ -236,42 +241,4 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     }
     std::fs::write(out.join("summary.md"), page)?;
     Ok(())
-}
-
-/// Clean cases of seed after seed until there are `n`.
-fn clean(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection) -> Result<u8> {
-    let (started, mut judged, mut alarms) = (Instant::now(), 0, Vec::new());
-    let mut fresh = seed.max(1);
-    while judged < n {
-        let sweeps = selection(fresh).load()?;
-        let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).filter(|c| c.skip.is_none()).take(n - judged).collect();
-        let verdicts: Vec<Option<(String, Verdict)>> = cases
-            .par_iter()
-            .map(|c| match build::ground(c) {
-                Ok(g) => Ok(Some((c.id(), g.verdict))),
-                Err(crate::Error::Unsupported { .. }) => Ok(None),
-                Err(e) => Err(e).with_context(|| c.id()),
-            })
-            .collect::<Result<_>>()?;
-        let before = judged;
-        for (id, verdict) in verdicts.into_iter().flatten() {
-            judged += 1;
-            if matches!(verdict, Verdict::Fail | Verdict::Suspect) {
-                alarms.push(format!("{verdict}: seed {fresh}, {id}"));
-            }
-        }
-        if judged == before {
-            bail!("no case of the selection can be run");
-        }
-        fresh += 1;
-    }
-    let mut text = format!(
-        "{} alarms in {judged} clean cases over {} seeds, {:.0} s\n",
-        alarms.len(),
-        fresh - seed.max(1),
-        started.elapsed().as_secs_f64()
-    );
-    alarms.iter().for_each(|a| text += &format!("  {a}\n"));
-    print(&text);
-    Ok(if alarms.is_empty() { status::PASSED } else { status::FAILED })
 }

@@ -5,7 +5,7 @@
 //!
 //! | `word` | request | answer |
 //! |---|---|---|
-//! | `assay` | a bundle; `label` names it in errors, `seconds` bounds its diagnosis (0: none) | `answer`: what `qassay assay --json` prints, with `suspect`, `text`, `map` |
+//! | `assay` | a bundle; `label` names it in errors, `seconds` bounds its diagnosis (0: none) | `answer`: what `qassay assay --json` prints, with `text`, `map` |
 //! | `quantize` | `recipe`; a file with `x` | a file with `x.codes`, `x.scale_inv`, … and their metadata |
 //! | `cases` | `sweep`, `match` (texts) | `cases`: id, op, family, why it is skipped |
 //! | `case` | `sweep`, `id` | its bundle without a result |
@@ -17,7 +17,6 @@
 
 use super::status;
 use crate::bundle::{Bundle, File, Writer, answer, assay, case};
-use crate::compare::Verdict;
 use crate::job::{Job, Operand};
 use crate::recipe::{RECIPES, Recipe};
 use crate::sweep::{Sweep, build};
@@ -183,7 +182,6 @@ fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>) -> Result<Value> {
     let mut found = assay::assay_within(&bundle, time)?;
     crate::scenario::audited::beside(&bundle, &mut found);
     let mut value = answer::json(&bundle, &found);
-    value["suspect"] = (found.verdict == Verdict::Suspect).into();
     value["text"] = answer::text(&bundle, &found).into();
     let map = answer::map(&bundle, &found)?;
     // A ratio that is not finite is null: NaN and Inf are both no number that a bound was met by.

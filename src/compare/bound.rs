@@ -28,6 +28,17 @@ pub struct SumRadius {
     pub variance: f64,
 }
 
+impl SumRadius {
+    /// What holds of both.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            certain: self.certain.max(other.certain),
+            drift: self.drift.max(other.drift),
+            variance: self.variance.max(other.variance),
+        }
+    }
+}
+
 /// The error of the sums of a product.
 pub trait SumError: Sync + std::fmt::Debug {
     /// Of element (row, column), whose exact sum is `sum` and Σ|ab| `magnitude`, without bias.
@@ -153,6 +164,12 @@ impl<'a> ProductArithmetic<'a> {
             }
         }
         Self { descale, after_underflow, largest_sum, largest_intermediate, ..self }
+    }
+
+    /// What the reference and the factors of an element with this Σ|ab| may be off by before anything is added.
+    pub fn before_sums(&self, magnitude: f64) -> f64 {
+        let reference = (self.k as f64 + 4.0) * f64::EPSILON / 2.0 * magnitude;
+        reference + gamma(f64::from(self.factor_roundings), U32) * magnitude + self.factor_underflow
     }
 
     /// (certain, probable) of element `index`.

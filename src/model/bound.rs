@@ -32,7 +32,7 @@
 //!
 //! **Underflow** below f32's subnormals: 2^-150 a rounding, for formats whose products are finer than 2^-149.
 
-use super::mma::{Dest, Step, floor};
+use super::mma::{Dest, Step};
 use super::table::{self, Unit};
 use super::{Accumulator, Inner, lowered};
 use crate::compare::Accumulation;
@@ -191,7 +191,7 @@ fn chain(s: Step, k: usize, a: Factors, b: Factors) -> Accumulation {
     let largest_with = |subnormal: Option<f64>, other: Factors| {
         subnormal.map_or(0.0, |normal| normal * other.largest.max(other.subnormal().unwrap_or(0.0)))
     };
-    let below_one = largest_with(a.subnormal(), b).max(largest_with(b.subnormal(), a)) + exp2i(floor(s.dest).max(least));
+    let below_one = largest_with(a.subnormal(), b).max(largest_with(b.subnormal(), a)) + exp2i(s.floor.max(least));
     let relative = terms * quantum * growth + output;
     Accumulation {
         relative: relative.min(1.0 + growth),

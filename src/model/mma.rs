@@ -3,7 +3,7 @@
 //! 1. The significand of a normal number is 1.m, of a subnormal 0.m with the smallest exponent: it is not renormalised. A
 //!    product has significand sa·sb in [0, 4) and exponent ea + eb, and is not renormalised either. The accumulator c takes part
 //!    like a product.
-//! 2. emax is the largest exponent of the nonzero terms, at least [`floor`] (−133, with f16 results −21); the quantum is q = 2^(emax − F).
+//! 2. emax is the largest exponent of the nonzero terms, at least [`Step::floor`]; the quantum is q = 2^(emax − F).
 //! 3. Every term is truncated toward zero to a multiple of q.
 //! 4. The truncated terms are added exactly.
 //! 5. The sum is rounded to the accumulator: f32 toward zero with O fraction bits, f16 to nearest even. Zero is +0. Overflow is
@@ -32,6 +32,8 @@ pub struct Step {
     /// Fraction bits kept below the largest exponent.
     pub f: u32,
     pub dest: Dest,
+    /// The smallest exponent that a quantum is taken from.
+    pub floor: i32,
 }
 
 /// The canonical NaN of the tensor cores in f32.
@@ -39,19 +41,6 @@ pub const NAN: f32 = f32::from_bits(0x7fff_ffff);
 
 /// The canonical NaN of an f16 accumulator: 7fff, widened.
 pub const NAN_F16: f32 = f32::from_bits(0x7fff_e000);
-
-/// The smallest exponent a quantum is taken from, with f32 results.
-const FLOOR_F32: i32 = -133;
-/// With f16 results: what an H200 does.
-const FLOOR_F16: i32 = -21;
-
-/// The smallest exponent a quantum is taken from, by the accumulator's format.
-pub const fn floor(dest: Dest) -> i32 {
-    match dest {
-        Dest::F32 { .. } => FLOOR_F32,
-        Dest::F16 => FLOOR_F16,
-    }
-}
 
 /// A finite number as `(−1)^negative · significand · 2^(exponent − fraction)`, not renormalised.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +95,7 @@ pub fn step(s: Step, fa: Format, fb: Format, a: &[f32], b: &[f32], c: f32) -> f3
     let Some(emax) = terms.iter().map(|t| t.exponent).max() else {
         return 0.0;
     };
-    let emax = emax.max(floor(s.dest));
+    let emax = emax.max(s.floor);
     let sum: i128 = terms.iter().map(|t| truncated(t, emax - s.f as i32)).sum();
     match s.dest {
         Dest::F32 { fraction } => round(sum, emax - s.f as i32, fraction, -126, Toward::Zero),

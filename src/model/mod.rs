@@ -3,6 +3,7 @@
 pub mod accumulate;
 pub mod act;
 pub mod bench;
+pub mod blocks;
 pub mod bound;
 #[cfg(test)]
 mod bound_tests;
@@ -26,6 +27,7 @@ pub mod table;
 
 pub use crate::job::{Accumulator, Inner, MmaModel, ScaleOrder};
 use crate::{Error, Format, Result};
+pub use blocks::BlockSums;
 pub use bound::{Factors, accumulation_bound};
 pub use sums::{Lines, SumBound};
 

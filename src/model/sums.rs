@@ -40,7 +40,7 @@
 //! zero but for products below a spacing, which are lost whole, always toward zero: `small·h`, where small counts them by the exponents of row and column.
 //! Truncation has mean half of what it can lose, and all of it for small products. No assumption is made of signs.
 
-use super::mma::{Dest, Step, floor};
+use super::mma::{Dest, Step};
 use super::table::{self, Unit};
 use super::{Accumulator, Inner, lowered};
 use crate::compare::probable::U32;
@@ -275,11 +275,7 @@ impl SumError for SumBound<'_> {
                 _ => (&self.a.0[row], &self.b.0[at_b]),
             };
             let r = way.radius(a, b, d, s, if way.keeps_order() { partial.min(run) } else { partial });
-            widest = SumRadius {
-                certain: widest.certain.max(r.certain),
-                drift: widest.drift.max(r.drift),
-                variance: widest.variance.max(r.variance),
-            };
+            widest = widest.or(r);
         }
         if let Some(relative) = &self.relative
             && widest.certain.is_finite()
@@ -346,7 +342,7 @@ impl Way {
                     Dest::F32 { fraction } => (fraction as i32, -126),
                     Dest::F16 => (10, -14),
                 };
-                let (f, floor) = (step.f as i32, floor(step.dest));
+                let (f, floor) = (step.f as i32, step.floor);
                 let products = (a.top + b.top).max(floor);
                 let steps = (steps as f64).min(2.0 * count);
                 let adds = (adds as f64).min(2.0 * count);

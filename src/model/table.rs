@@ -34,11 +34,36 @@ const HALF: &[Format] = &[Format::F16];
 const BHALF: &[Format] = &[Format::Bf16];
 const TF32: &[Format] = &[Format::Tf32];
 
-const fn f32_step(w: usize, f: u32, fraction: u32) -> Unit {
-    Unit::Step(Step { w, f, dest: Dest::F32 { fraction } })
+/// What the instructions of one generation of tensor cores share.
+struct Generation {
+    f: u32,
+    /// The smallest exponent that a quantum is taken from: with f32 results, and with f16 results. Hopper's was measured on an H200, the others are
+    /// MMA-Sim 2.1.1's (`e_zero`).
+    floors: (i32, i32),
 }
-const fn f16_step(w: usize, f: u32) -> Unit {
-    Unit::Step(Step { w, f, dest: Dest::F16 })
+const VOLTA: Generation = Generation { f: 23, floors: (-131, -19) };
+const AMPERE: Generation = Generation { f: 24, floors: (-132, -20) };
+const HOPPER: Generation = Generation { f: 25, floors: (-133, -21) };
+
+impl Generation {
+    const fn f32(self, w: usize) -> Unit {
+        Unit::Step(Step { w, f: self.f, dest: Dest::F32 { fraction: 23 }, floor: self.floors.0 })
+    }
+    const fn f16(self, w: usize) -> Unit {
+        Unit::Step(Step { w, f: self.f, dest: Dest::F16, floor: self.floors.1 })
+    }
+    /// FP8 instructions that keep 13 bits.
+    const fn short(self, w: usize) -> Unit {
+        Unit::Step(Step { w, f: 13, dest: Dest::F32 { fraction: 13 }, floor: self.floors.0 })
+    }
+    const fn short_f16(self, w: usize) -> Unit {
+        Unit::Step(Step { w, f: 13, dest: Dest::F16, floor: self.floors.1 })
+    }
+    /// FP8 in halves of 16 products, read as f16.
+    const fn lowered(self, dest: Dest) -> Unit {
+        let floor = if let Dest::F16 = dest { self.floors.1 } else { self.floors.0 };
+        Unit::Lowered(Step { w: 16, f: self.f, dest, floor })
+    }
 }
 
 /// Every device model.
@@ -47,110 +72,90 @@ pub const MODELS: &[DeviceModel] = &[
         name: "volta_mma",
         help: "V100 mma m8n8k4, f32 accumulator",
         evidence: "vectors; MMA-Sim; Fasi et al. 2021",
-        rows: &[(HALF, f32_step(4, 23, 23))],
+        rows: &[(HALF, VOLTA.f32(4))],
     },
     DeviceModel {
         name: "volta_mma_f16",
         help: "V100 mma m8n8k4, f16 accumulator",
         evidence: "vectors; MMA-Sim",
-        rows: &[(HALF, f16_step(4, 23))],
+        rows: &[(HALF, VOLTA.f16(4))],
     },
     DeviceModel {
         name: "turing_mma",
         help: "T4 mma m16n8k8, f32 accumulator",
         evidence: "MMA-Sim",
-        rows: &[(HALF, f32_step(8, 24, 23))],
+        rows: &[(HALF, AMPERE.f32(8))],
     },
     DeviceModel {
         name: "turing_mma_f16",
         help: "T4 mma m16n8k8, f16 accumulator",
         evidence: "MMA-Sim",
-        rows: &[(HALF, f16_step(8, 24))],
+        rows: &[(HALF, AMPERE.f16(8))],
     },
     DeviceModel {
         name: "ampere_mma",
         help: "A100 mma.sync (k16 is two steps), f32 accumulator",
         evidence: "vectors; MMA-Sim",
-        rows: &[(HALF, f32_step(8, 24, 23)), (BHALF, f32_step(8, 24, 23)), (TF32, f32_step(4, 24, 23))],
+        rows: &[(HALF, AMPERE.f32(8)), (BHALF, AMPERE.f32(8)), (TF32, AMPERE.f32(4))],
     },
     DeviceModel {
         name: "ampere_mma_f16",
         help: "A100 mma.sync, f16 accumulator",
         evidence: "vectors; MMA-Sim",
-        rows: &[(HALF, f16_step(8, 24))],
+        rows: &[(HALF, AMPERE.f16(8))],
     },
     DeviceModel {
         name: "ada_mma",
         help: "Ada mma.sync (fp8: QMMA m16n8k32 as two halves), f32 accumulator",
         evidence: "vectors",
-        rows: &[
-            (FP8, f32_step(16, 13, 13)),
-            (HALF, f32_step(8, 24, 23)),
-            (BHALF, f32_step(8, 24, 23)),
-            (TF32, f32_step(4, 24, 23)),
-        ],
+        rows: &[(FP8, AMPERE.short(16)), (HALF, AMPERE.f32(8)), (BHALF, AMPERE.f32(8)), (TF32, AMPERE.f32(4))],
     },
     DeviceModel {
         name: "ada_mma_f16",
         help: "Ada mma.sync, f16 accumulator",
         evidence: "vectors",
-        rows: &[(FP8, f16_step(16, 13)), (HALF, f16_step(8, 24))],
+        rows: &[(FP8, AMPERE.short_f16(16)), (HALF, AMPERE.f16(8))],
     },
     DeviceModel {
         name: "hopper_wgmma",
         help: "Hopper wgmma (fp8: QGMMA m64nNk32), f32 accumulator",
         evidence: "H200",
-        rows: &[
-            (FP8, f32_step(32, 13, 13)),
-            (HALF, f32_step(16, 25, 23)),
-            (BHALF, f32_step(16, 25, 23)),
-            (TF32, f32_step(8, 25, 23)),
-        ],
+        rows: &[(FP8, HOPPER.short(32)), (HALF, HOPPER.f32(16)), (BHALF, HOPPER.f32(16)), (TF32, HOPPER.f32(8))],
     },
     DeviceModel {
         name: "hopper_wgmma_f16",
         help: "Hopper wgmma, f16 accumulator",
         evidence: "H200",
-        rows: &[(FP8, f16_step(32, 13)), (HALF, f16_step(16, 25))],
+        rows: &[(FP8, HOPPER.short_f16(32)), (HALF, HOPPER.f16(16))],
     },
     DeviceModel {
         name: "hopper_mma",
         help: "Hopper mma.sync (fp8 m16n8k32 is lowered to f16), f32 accumulator; sm_100 lowers fp8 the same way",
         evidence: "H200; SASS",
         rows: &[
-            (FP8, Unit::Lowered(Step { w: 16, f: 25, dest: Dest::F32 { fraction: 23 } })),
-            (HALF, f32_step(16, 25, 23)),
-            (BHALF, f32_step(16, 25, 23)),
-            (TF32, f32_step(8, 25, 23)),
+            (FP8, HOPPER.lowered(Dest::F32 { fraction: 23 })),
+            (HALF, HOPPER.f32(16)),
+            (BHALF, HOPPER.f32(16)),
+            (TF32, HOPPER.f32(8)),
         ],
     },
     DeviceModel {
         name: "hopper_mma_f16",
         help: "Hopper mma.sync, f16 accumulator (fp8 differs on hardware where an intermediate overflows f16)",
         evidence: "H200; vectors",
-        rows: &[(FP8, Unit::Lowered(Step { w: 16, f: 25, dest: Dest::F16 })), (HALF, f16_step(16, 25))],
+        rows: &[(FP8, HOPPER.lowered(Dest::F16)), (HALF, HOPPER.f16(16))],
     },
     DeviceModel {
         name: "blackwell_tcgen05",
         help: "B200 tcgen05.mma without block scales, f32 accumulator",
         evidence: "MMA-Sim",
-        rows: &[
-            (NARROW, f32_step(32, 25, 23)),
-            (HALF, f32_step(16, 25, 23)),
-            (BHALF, f32_step(16, 25, 23)),
-            (TF32, f32_step(8, 25, 23)),
-        ],
+        rows: &[(NARROW, HOPPER.f32(32)), (HALF, HOPPER.f32(16)), (BHALF, HOPPER.f32(16)), (TF32, HOPPER.f32(8))],
     },
     DeviceModel {
         name: "blackwell_mma",
         help: "RTX Blackwell (sm_120) mma.sync: QMMA k32, HMMA k16, f32 accumulator",
         evidence: "MMA-Sim; native QMMA seen in SASS",
-        rows: &[
-            (NARROW, f32_step(32, 25, 23)),
-            (HALF, f32_step(16, 25, 23)),
-            (BHALF, f32_step(16, 25, 23)),
-            (TF32, f32_step(8, 25, 23)),
-        ],
+        rows: &[(NARROW, HOPPER.f32(32)), (HALF, HOPPER.f32(16)), (BHALF, HOPPER.f32(16)), (TF32, HOPPER.f32(8))],
     },
 ];
 
@@ -168,5 +173,22 @@ impl DeviceModel {
             let known: Vec<_> = self.rows.iter().flat_map(|(f, _)| f.iter().map(|f| f.name())).collect();
             Error::unsupported(self.name, format!("it has no {a} × {b} instruction; it takes {}", known.join(", ")))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::mma::step;
+
+    /// 2^-25 is half of f16's smallest number: a product beside it decides, where it is not below the quantum, 2^-42, 2^-44, 2^-46.
+    #[test]
+    fn the_quantum_of_each_generation_ends_at_its_floor() {
+        let two = |e: i32| 2f32.powi(e);
+        for (name, kept, lost) in [("volta_mma_f16", 42, 43), ("ampere_mma_f16", 44, 45), ("hopper_mma_f16", 46, 47)] {
+            let Ok(Unit::Step(s)) = find(name).unwrap().unit(Format::F16, Format::F16) else { panic!("{name}") };
+            let with = |e: i32| step(s, Format::F16, Format::F16, &[two(-12), two(-23)], &[two(-13), two(23 - e)], 0.0);
+            assert_eq!((with(kept), with(lost)), (two(-24), 0.0), "{name}");
+        }
     }
 }

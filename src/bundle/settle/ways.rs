@@ -58,7 +58,8 @@ impl Chain {
 
     pub fn step(self) -> Option<Step> {
         match self {
-            Chain::Narrowed { w, f, fraction } => Some(Step { w, f, dest: Dest::F32 { fraction } }),
+            // It is no unit that there is: its quantum ends where Hopper's does.
+            Chain::Narrowed { w, f, fraction } => Some(Step { w, f, dest: Dest::F32 { fraction }, floor: -133 }),
             _ => None,
         }
     }

@@ -90,7 +90,7 @@ fn chains(case: &Case, arithmetic: &Arithmetic, k: usize) -> Vec<(Chain, Option<
     // Fewer bits than any instruction of the device keeps; at least those of a product, which the block step needs.
     let step = |chain: &Chain| match chain {
         Chain::Unit(name) => match table::find(name).and_then(|m| m.unit(fa, fb)) {
-            Ok(Unit::Step(Step { w, f, dest: Dest::F32 { fraction } })) => Some((w, f, fraction)),
+            Ok(Unit::Step(Step { w, f, dest: Dest::F32 { fraction }, .. })) => Some((w, f, fraction)),
             _ => None,
         },
         _ => None,

@@ -130,7 +130,7 @@ pub fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Resul
         Inner::AnyOrder | Inner::AnyOf(_) | Inner::AnyUnit => return Err(acc.inner.no_bits()),
         Inner::Mma(m) => {
             match table::find(m.name)?.unit(a.format, b.format)? {
-                Unit::Step(Step { w, f: 13, dest: Dest::F32 { fraction: 13 } }) => {
+                Unit::Step(Step { w, f: 13, dest: Dest::F32 { fraction: 13 }, .. }) => {
                     chain::sums(&mut narrow::Narrow::new(w, a.format, b.format), promote, a, b, out);
                 }
                 Unit::Step(step) => chain::sums(&mut wide::Wide::new(step, a.format, b.format), promote, a, b, out),

@@ -8,7 +8,7 @@ use super::chain::BlockStep;
 use super::{LANES, compiled};
 use crate::Format;
 use crate::model::lowered;
-use crate::model::mma::{Dest, NAN, NAN_F16, Step, floor};
+use crate::model::mma::{Dest, NAN, NAN_F16, Step};
 use crate::tensor::round_to;
 
 /// Exponent given to zero factors and to a zero accumulator: below every nonzero term's.
@@ -138,7 +138,7 @@ fn block_body(shape: Shape, w: usize, a: &Parts, b: &Parts, stride: usize, chain
 fn step(shape: Shape, a: &Parts, row: std::ops::Range<usize>, b: &Parts, from: usize, c: &mut [f32; LANES]) {
     let Shape { step, fraction, .. } = shape;
     let lanes = |v: &[i32], k: usize| -> [i32; LANES] { v[k * LANES..(k + 1) * LANES].try_into().expect("LANES") };
-    let floor = floor(step.dest);
+    let floor = step.floor;
     let (min_c, f) = (if step.dest == Dest::F16 { -14 } else { -126 }, step.f as i32);
     let (mut c_exponent, mut c_significand) = ([0i32; LANES], [0i64; LANES]);
     for l in 0..LANES {
