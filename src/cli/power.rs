@@ -76,8 +76,12 @@ pub fn run(args: Args) -> Result<u8> {
         };
         if ground.verdict != Verdict::Pass {
             *blind.lock().expect("no panic while held") += 1;
+            if ground.verdict != Verdict::NoPower {
+                tallies.lock().expect("no panic while held").add_alarm(&ground.alarms().with_context(|| case.id())?);
+            }
             return Ok(());
         }
+        let alarms = ground.alarms().with_context(|| case.id())?;
         let kills = power::kills(&ground, case.index, limit).with_context(|| case.id())?;
         let mut lines = notes.lock().expect("no panic while held");
         for k in &kills {
@@ -85,7 +89,9 @@ pub fn run(args: Args) -> Result<u8> {
                 lines.push([case.id(), k.fault.name(), n.line.clone()]);
             }
         }
-        tallies.lock().expect("no panic while held").add(case.op, &kills);
+        let mut tallies = tallies.lock().expect("no panic while held");
+        tallies.add_right(&alarms);
+        tallies.add(case.op, &kills);
         Ok(())
     })?;
     let tallies = tallies.into_inner().expect("no panic while held");
@@ -168,17 +174,16 @@ fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
     };
     line(format!(
         "{} faults of {} classes in {cases} cases ({blind} of them without power or not passing: left out), {seconds:.0} s",
-        t.0.iter().filter(|t| t.changed > 0).count(),
+        t.faults.iter().filter(|t| t.changed > 0).count(),
         t.kills().1.values().filter(|n| **n > 0).count()
     ));
     line(format!("injected and changed a bit: {changed}"));
-    line(format!("caught by the device model's bits: {}", percent(t.sum(|t| t.by_model), changed)));
-    line(format!("caught by the bound and side checks alone: {}", percent(t.sum(|t| t.by_bound), changed)));
-    for (i, gate) in crate::compare::gates::GATES.iter().enumerate() {
-        line(format!("caught by {:<20} {}", gate.name, percent(t.sum(|t| t.by_gate[i]), changed)));
+    line(format!("{:<22}{:<34}right results failed ({} cases)", "", "caught", t.right));
+    for ((judge, caught), alarms) in tally::judges().iter().zip(t.caught()).zip(&t.alarms) {
+        line(format!("{judge:<22}{:<34}{}", percent(caught, changed), percent(*alarms, t.right)));
     }
     let never = |f: &dyn Fn(&tally::Tally) -> Vec<&'static str>| {
-        t.0.iter()
+        t.faults.iter()
             .map(|t| (t, f(t)))
             .filter(|(_, ops)| !ops.is_empty())
             .map(|(t, ops)| format!("  {} in {}", t.fault.name(), ops.join(", ")))
@@ -214,7 +219,7 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
         ["class", "variant", "changed", "device_model", "bound", "asked", "class_right", "variant_right", "alone", "named"];
     let gates: Vec<&str> = crate::compare::gates::GATES.iter().map(|g| g.name).collect();
     csv.write_record(header.iter().copied().chain(gates))?;
-    for t in &t.0 {
+    for t in &t.faults {
         let named: Vec<String> = t.named.iter().map(|(n, c)| format!("{n}={c}")).collect();
         let numbers =
             [t.changed, t.by_model, t.by_bound, t.asked, t.class_right, t.variant_right, t.alone].map(|n| n.to_string());
@@ -228,7 +233,13 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     misnamed.flush()?;
     let (counts, totals) = t.kills();
     let matrix = |columns: &[String], counts: &_, totals: &_| figures::Matrix::of(&tally::answers(), columns, counts, totals);
-    let mut all = vec![figures::kills(&matrix(&tally::judges(), &counts, &totals))];
+    let share = |n: usize, of: usize| 100.0 * n as f64 / of.max(1) as f64;
+    let changed = t.sum(|t| t.changed);
+    let rows = tally::judges().into_iter().zip(t.caught()).zip(&t.alarms);
+    let worth: Vec<(String, f64, f64)> =
+        rows.map(|((judge, caught), alarms)| (judge, share(caught, changed), share(*alarms, t.right))).collect();
+    let mut all =
+        vec![figures::worth(&worth, t.right), figures::kills(&matrix(&tally::judges(), &counts, &totals))];
     if diagnosed {
         let (counts, totals) = t.confusion();
         all.push(figures::confusion(&matrix(&tally::answers(), &counts, &totals)));

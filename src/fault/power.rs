@@ -29,6 +29,17 @@ impl Ground {
         let verdict = worst(&evidence::judge(&built, Backend::Cpu, &right, model.as_ref())?);
         Ok(Self { built, right, model, verdict })
     }
+
+    /// Which gates fail the right kernel, in the order of [`GATES`].
+    pub fn alarms(&self) -> Result<Vec<bool>> {
+        Ok(failed(&evidence::judge(&self.built, Backend::Cpu, &self.right, None)?))
+    }
+}
+
+/// Which gates fail these results, in the order of [`GATES`].
+fn failed(judged: &[evidence::Judgement]) -> Vec<bool> {
+    let passes = |gate: &crate::compare::gates::Gate| judged.iter().all(|j| (gate.passes)(j.bound.ideal(), &j.actual));
+    GATES.iter().map(|g| !passes(g)).collect()
 }
 
 fn worst(judgements: &[evidence::Judgement]) -> Verdict {
@@ -129,8 +140,7 @@ pub fn kill(ground: &Ground, fault: &'static Fault, number: usize, limit: Option
         Some(m) => worst(&evidence::judge(&ground.built, Backend::Cpu, &output, Some(m))?) == Verdict::Fail,
         None => by_bound,
     };
-    let passes = |gate: &crate::compare::gates::Gate| judged.iter().all(|j| (gate.passes)(j.bound.ideal(), &j.actual));
-    let gates = GATES.iter().map(|g| !passes(g)).collect();
+    let gates = failed(&judged);
     let named = limit.filter(|_| by_bound || by_model).map(|limit| {
         let history = history(job, (fault, s));
         let model = ground.model.as_ref().filter(|_| !by_bound);

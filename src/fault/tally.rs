@@ -77,32 +77,55 @@ impl Tally {
 }
 
 /// Every fault of the catalogue with what came of it, in its order.
-pub struct Tallies(pub Vec<Tally>);
+pub struct Tallies {
+    pub faults: Vec<Tally>,
+    /// Cases whose right result every judge was asked about, and how many of them each failed: in the order of [`judges`].
+    pub right: usize,
+    pub alarms: Vec<usize>,
+}
 
 impl Default for Tallies {
     fn default() -> Self {
-        Self(super::faults().map(Tally::new).collect())
+        Self { faults: super::faults().map(Tally::new).collect(), right: 0, alarms: vec![0; judges().len()] }
     }
 }
 
 impl Tallies {
+    /// Adds what the gates say of a right result that the model's bits and the bound pass.
+    pub fn add_right(&mut self, alarms: &[bool]) {
+        self.right += 1;
+        self.alarms.iter_mut().skip(JUDGES.len()).zip(alarms).for_each(|(n, alarm)| *n += usize::from(*alarm));
+    }
+
+    /// The same of one that qassay itself does not pass.
+    pub fn add_alarm(&mut self, alarms: &[bool]) {
+        self.add_right(alarms);
+        self.alarms[..JUDGES.len()].iter_mut().for_each(|n| *n += 1);
+    }
+
     /// Adds what came of the faults in one case.
     pub fn add(&mut self, op: Op, kills: &[Kill]) {
         for kill in kills {
-            if let Some(t) = self.0.iter_mut().find(|t| t.fault == kill.fault) {
+            if let Some(t) = self.faults.iter_mut().find(|t| t.fault == kill.fault) {
                 t.add(op, kill);
             }
         }
     }
 
     pub fn sum(&self, f: impl Fn(&Tally) -> usize) -> usize {
-        self.0.iter().map(f).sum()
+        self.faults.iter().map(f).sum()
+    }
+
+    /// Faults that each judge caught, in the order of [`judges`].
+    pub fn caught(&self) -> Vec<usize> {
+        let gates = (0..GATES.len()).map(|i| self.sum(|t| t.by_gate[i]));
+        [self.sum(|t| t.by_model), self.sum(|t| t.by_bound)].into_iter().chain(gates).collect()
     }
 
     /// (class, judge) → caught, and class → changed: for the kill matrix.
     pub fn kills(&self) -> (BTreeMap<(String, String), usize>, BTreeMap<String, usize>) {
         let (mut counts, mut totals) = (BTreeMap::new(), BTreeMap::new());
-        for t in &self.0 {
+        for t in &self.faults {
             let class = t.fault.class.name().to_string();
             *totals.entry(class.clone()).or_insert(0) += t.changed;
             let mut add = |judge: &str, n: usize| *counts.entry((class.clone(), judge.to_string())).or_insert(0) += n;
@@ -116,7 +139,7 @@ impl Tallies {
     /// (class, named) → how often, and class → asked: for the confusion matrix.
     pub fn confusion(&self) -> (BTreeMap<(String, String), usize>, BTreeMap<String, usize>) {
         let (mut counts, mut totals) = (BTreeMap::new(), BTreeMap::new());
-        for t in &self.0 {
+        for t in &self.faults {
             let class = t.fault.class.name().to_string();
             *totals.entry(class.clone()).or_insert(0) += t.asked;
             for (named, n) in &t.named {

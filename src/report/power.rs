@@ -47,6 +47,28 @@ impl Matrix {
     }
 }
 
+/// What each judge catches, and which right results it fails: (judge, percent caught, percent of right results failed), of this many.
+pub fn worth(judges: &[(String, f64, f64)], right: usize) -> Figure {
+    let columns = ["faults caught", "right results failed"].map(String::from);
+    let rows: Vec<String> = judges.iter().map(|j| j.0.clone()).collect();
+    let cells: Vec<Vec<Option<(f64, f64)>>> =
+        judges.iter().map(|(_, caught, alarms)| vec![Some((*caught, caught - 50.0)), Some((*alarms, -alarms))]).collect();
+    let unit = "blue: most faults are caught; orange: most pass, or right results are failed";
+    Figure {
+        id: "worth",
+        title: "What each check catches, and what it fails without cause",
+        see: format!(
+            "Percent of the injected faults that each judge failed, and percent of {right} right results that it failed as well. A check that \
+             catches much because it fails much is worth little."
+        ),
+        charts: vec![(String::new(), plot::table(&columns, &rows, &vec![false; rows.len()], &cells, 50.0, unit))],
+        data: csv(
+            ["judge", "percent_caught", "percent_of_right_failed"],
+            judges.iter().map(|(j, caught, alarms)| [j.clone(), format!("{caught:.2}"), format!("{alarms:.2}")]),
+        ),
+    }
+}
+
 /// Kill matrix: the share of injected faults of each class that each judge catches.
 pub fn kills(m: &Matrix) -> Figure {
     Figure {
