@@ -93,7 +93,7 @@ fn bundles_are_judged_and_files_of_the_folder_come_first() {
     let here = Anywhere::new();
     let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
     std::fs::copy(tree.join("data/bundles/row.safetensors"), here.at("row.safetensors")).unwrap();
-    assert!(here.expect("assay row.safetensors --html page.html", 0).starts_with("pass"));
+    assert!(here.expect("assay row.safetensors --html page.html", 0).starts_with("PASS"));
     assert!(here.at("page.html").exists());
     std::fs::create_dir_all(here.at("data/sweeps")).unwrap();
     std::fs::write(

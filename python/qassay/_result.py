@@ -77,6 +77,7 @@ class Result:
         self.mismatches, self.bound_ratio = answer["mismatches"], answer["bound_ratio"]
         self.sample = sample
         self.text, self.map, self.label = plain(answer["text"]), answer["map"], label
+        self._card = plain(answer["card"])
         self._parts, self._path = parts, None
 
     def __bool__(self) -> bool:
@@ -93,24 +94,22 @@ class Result:
         answer = {
             "verdict": self.verdict, "suspect": self.suspect, "reason": self.reason, "model": self.model,
             "diagnosis": [vars(d) for d in self.diagnosis], "errors": self.errors, "power": self.power,
-            "mismatches": self.mismatches, "bound_ratio": self.bound_ratio, "text": self.text, "map": self.map,
+            "mismatches": self.mismatches, "bound_ratio": self.bound_ratio, "text": self.text, "card": self._card, "map": self.map,
         }
         return type(self), (answer, self.label, [bytes(memoryview(p)) for p in self._parts], self.sample)
 
     def card(self) -> str:
         """The failure in a few lines; the first says it all."""
+        lines = [self._card.rstrip("\n")]
         if self.verdict == "no_power":
-            lines = [f'no_power: {self.reason}; give data that can show them, or power="ignore"']
-        else:
-            lines = [f"{self.verdict}: {self.reason}"]
-        lines += [f"looks like: {d}" for d in self.diagnosis[:2]]
-        lines.append(f"held to: {self.model}")
+            lines.append('      give data that can show them, or power="ignore"')
+        lines.append(f"      held to: {self.model}")
         if self.sample:
-            lines.append(f"sample: {self.sample}")
+            lines.append(f"      sample: {self.sample}")
         if self._path:
-            lines.append(f"again: qassay assay {self._path}")
+            lines.append(f"      again: qassay assay {self._path}")
         else:
-            lines.append("again: error.result.save('fail.safetensors'), then qassay assay fail.safetensors")
+            lines.append("      again: error.result.save('fail.safetensors'), then qassay assay fail.safetensors")
         return "\n".join(lines)
 
     def check(self, power: str = "require") -> "Result":

@@ -34,16 +34,16 @@ def test_the_failure_card(product):
     with pytest.raises(qassay.KernelFailure) as e:
         qassay.assert_gemm(wrong, a8, sa, b8, sb)
     first, *rest = str(e.value).splitlines()
-    assert first.startswith("fail: (3, ") and "allowed [" in first and "40 of 960 elements outside" in first
-    assert "e0" not in first
-    assert any(line.startswith("held to: ") for line in rest) and any(line.startswith("again: ") for line in rest)
+    assert first.startswith("FAIL  ")
+    assert any(line.startswith("      (3, ") and "may be " in line and "40 of 960 elements outside" in line for line in rest), e.value
+    assert any(line.startswith("      held to: ") for line in rest) and any(line.startswith("      again: ") for line in rest)
     assert isinstance(e.value, AssertionError)
 
 
 def test_a_stale_scale_is_named(product):
     out, (a8, sa), (b8, sb) = product("te_current")
     old = np.float32(1.02) * np.asarray(sa)
-    with pytest.raises(qassay.KernelFailure, match="looks like: stale_state") as e:
+    with pytest.raises(qassay.KernelFailure, match="stale_state:") as e:
         qassay.assert_gemm(out * np.float32(1.02), a8, sa, b8, sb, a_scale_history=np.array([sa.item(), old.item()], np.float32))
     assert e.value.result.diagnosis[0].operand == "a"
     assert e.value.result.diagnosis[0].explains > 0.999

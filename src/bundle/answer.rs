@@ -7,8 +7,12 @@ use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
 use crate::assay::row::short;
 use crate::compare::{ErrorStats, Verdict};
+use crate::fault::card::Card;
 use crate::fault::diagnose::Finding;
 use serde_json::{Value, json};
+
+/// Characters a line where there is no terminal.
+pub const WIDTH: usize = 100;
 
 /// The verdict as the contract has it: pass, fail or no_power. What is outside the probable bound only is a pass with its reason.
 pub fn verdict(answer: &Answer) -> Verdict {
@@ -25,6 +29,7 @@ pub fn json(bundle: &Bundle, answer: &Answer) -> Value {
     json!({
         "file": bundle.path.display().to_string(),
         "verdict": verdict(answer).as_str(),
+        "card": card(bundle, answer).text(WIDTH),
         "suspect": answer.verdict == Verdict::Suspect,
         "diagnosis": diagnosis(answer),
         "unknown": unknown(answer),
@@ -80,16 +85,17 @@ fn unknown(answer: &Answer) -> Value {
     }
 }
 
-/// Several lines for a terminal.
-pub fn text(bundle: &Bundle, answer: &Answer) -> String {
+/// What a person reads first.
+pub fn card(bundle: &Bundle, answer: &Answer) -> Card {
+    Card::new(answer.verdict, bundle.path.display().to_string(), &answer.reason, answer.diagnosis.as_ref())
+}
+
+/// Several lines for a terminal of `width` characters: the card, then every number.
+pub fn text(bundle: &Bundle, answer: &Answer, width: usize) -> String {
     let c = answer.comparison();
-    let mut text = format!("{:<9}{}\n", answer.verdict.as_str(), bundle.path.display());
+    let mut text = card(bundle, answer).text(width);
     let mut line = |name: &str, what: String| text += &format!("  {name:<13}{what}\n");
-    if !answer.reason.is_empty() {
-        line("reason", answer.reason.clone());
-    }
     if let Some(d) = &answer.diagnosis {
-        line("diagnosis", d.line());
         d.audit.iter().for_each(|a| line("audit", a.clone()));
     }
     line("op", describe(bundle, answer));
@@ -175,8 +181,8 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
     row.set("command", format!("qassay assay {}", crate::assay::command::shell_word(&bundle.path.display().to_string())));
     fill(&mut row, &answer.assayed);
     row.set("verdict", answer.verdict);
-    let diagnosis = answer.diagnosis.as_ref().map_or(String::new(), |d| format!("; diagnosis: {}", d.line()));
-    row.set("reason", answer.reason.clone() + &diagnosis);
+    let diagnosis = answer.diagnosis.as_ref().map_or(String::new(), |d| format!("{}; ", d.line()));
+    row.set("reason", diagnosis + &answer.reason);
     row.set("kernel", bundle.meta.kernel.as_deref().unwrap_or("external"));
     row.set("device", bundle.meta.device.as_deref().unwrap_or(""));
     row

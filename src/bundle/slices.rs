@@ -15,7 +15,7 @@ impl Slices {
         let (bundle, found) = self.both()?;
         match answer::verdict(&found) {
             Verdict::Pass => Ok(found),
-            _ => Err(Error::Verdict { card: answer::text(&bundle, &found).trim_end().to_string() }),
+            _ => Err(Error::Verdict { card: answer::text(&bundle, &found, answer::WIDTH).trim_end().to_string() }),
         }
     }
 
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(doubtful.verdict, Verdict::Suspect, "{}", doubtful.reason);
         let wrong = out.mapv(|x| x * 2.0);
         let e = gemm(&a, &b, &wrong).recipe("te_current").check().unwrap_err().to_string();
-        assert!(e.starts_with("fail     assay::gemm") && e.contains("allowed [") && e.contains("diagnosis"), "{e}");
+        assert!(e.starts_with("FAIL  assay::gemm") && e.contains("may be") && e.contains("look at"), "{e}");
         // Another recipe made other codes.
         assert!(gemm(&a, &b, &out).recipe("float8_rowwise").check().is_err());
     }

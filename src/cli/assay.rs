@@ -36,7 +36,7 @@ pub fn run(args: Args) -> Result<u8> {
             Ok((bundle, found)) => {
                 match args.json {
                     true => print(&format!("{}\n", answer::json(&bundle, &found))),
-                    false => print(&answer::text(&bundle, &found)),
+                    false => print(&answer::text(&bundle, &found, super::width())),
                 }
                 if args.html.is_some() {
                     rows.push(answer::row(&bundle, &found));

@@ -160,6 +160,12 @@ fn log(verbose: u8) {
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
+/// Characters a line of what people read: the terminal's, where there is one.
+fn width() -> usize {
+    let wide = terminal_size::terminal_size().map(|(w, _)| usize::from(w.0));
+    wide.map_or(crate::bundle::answer::WIDTH, |w| w.clamp(60, 140))
+}
+
 /// Writes to standard output; a reader that went away (`| head`) ends the program quietly.
 fn print(text: &str) {
     use std::io::Write;

@@ -182,7 +182,7 @@ fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>) -> Result<Value> {
     let mut found = assay::assay_within(&bundle, time)?;
     crate::scenario::audited::beside(&bundle, &mut found);
     let mut value = answer::json(&bundle, &found);
-    value["text"] = answer::text(&bundle, &found).into();
+    value["text"] = answer::text(&bundle, &found, answer::WIDTH).into();
     let map = answer::map(&bundle, &found)?;
     // A ratio that is not finite is null: NaN and Inf are both no number that a bound was met by.
     let cell = |r: &f64| if r.is_finite() { json!(r) } else { Value::Null };

@@ -347,6 +347,10 @@ impl Bound {
     pub fn allowed(&self, index: usize) -> (f64, f64) {
         self.interval(index, self.certain[index])
     }
+    /// The values element `index` probably has.
+    pub fn likely(&self, index: usize) -> (f64, f64) {
+        self.interval(index, self.probable[index])
+    }
     fn interval(&self, index: usize, radius: f64) -> (f64, f64) {
         let d = self.ideal[index];
         if d.is_nan() {

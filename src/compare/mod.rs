@@ -15,6 +15,7 @@ mod bound;
 #[cfg(test)]
 mod bound_tests;
 mod digest;
+pub mod digits;
 pub mod gates;
 mod inverse;
 mod metrics;

@@ -1,5 +1,6 @@
 //! The judgement of a case: three errors, one bound, one verdict, one sentence that says where and how much.
 
+use super::digits::apart;
 use super::{Bound, Check, ErrorStats, Judged, Power, PowerInput, Scales, ZeroPoints};
 use crate::quant::QTensor;
 use crate::tensor::Tensor;
@@ -203,33 +204,46 @@ fn place(e: &Evidence, index: usize) -> (usize, usize) {
 }
 
 fn decide(e: &Evidence, judged: &Judged, power: &Power) -> (Verdict, String) {
-    let element = |i: usize, radius: &[f64], outside: usize, which: &str| {
-        let ((row, col), (low, high)) = (place(e, i), e.bound.allowed(i));
-        let (found, ideal, n) = (e.actual[i], e.bound.ideal()[i], e.actual.len());
-        format!(
-            "({row}, {col}): found {found:e}, ideal {ideal:e}, {which} bound ±{:e}, allowed [{low:e}, {high:e}]; {outside} of {n} \
-             elements outside",
-            radius[i]
-        )
+    let n = e.actual.len();
+    let element = |i: usize, (low, high): (f64, f64), may: &str| {
+        let (row, col) = place(e, i);
+        let [found, low, high] = apart([e.actual[i], low, high]);
+        let allowed = if low == high { low } else { format!("{low} … {high}") };
+        format!("({row}, {col}) got {found}, {may} {allowed}")
     };
     let side = |c: &Check, outside: usize| {
         let at = c.first.map_or(String::new(), |(i, found, (low, high))| {
+            let [found, low, high] = apart([found, low, high]);
             format!(
-                "[{i}]: found {found:e}, allowed {}",
-                if low == high { format!("{low:e}") } else { format!("[{low:e}, {high:e}]") }
+                "[{i}] got {found}, may be {}",
+                if low == high { low.clone() } else { format!("{low} … {high}") }
             )
         });
         format!("{}{at}; {outside} of {} wrong", c.name, c.count)
     };
     let mut failures = Vec::new();
-    if let Some(i) = judged.first_violation {
-        failures.push(element(i, e.bound.certain(), judged.violations, "certain"));
-    }
-    if let Some(Mismatches { count, first: Some((i, model)) }) = e.mismatches {
-        let ((row, col), n) = (place(e, i), e.actual.len());
-        let found = e.actual.get(i).copied().unwrap_or(f64::NAN);
-        failures
-            .push(format!("({row}, {col}): found {found:e}, device model {model:e}; {count} of {n} elements differ in bits"));
+    let outside = judged.first_violation.map(|i| (i, element(i, e.bound.allowed(i), "may be")));
+    let bits = e.mismatches.and_then(|m| Some((m.count, m.first?)));
+    match (outside, bits) {
+        (Some((i, text)), Some((count, (at, model)))) if i == at => {
+            let [_, model] = apart([e.actual[i], model]);
+            failures.push(format!(
+                "{text}, the device model says {model}; {} of {n} elements outside, {count} with other bits",
+                judged.violations
+            ));
+        }
+        (outside, bits) => {
+            if let Some((_, text)) = outside {
+                failures.push(format!("{text}; {} of {n} elements outside", judged.violations));
+            }
+            if let Some((count, (at, model))) = bits {
+                let (row, col) = place(e, at);
+                let [found, model] = apart([e.actual.get(at).copied().unwrap_or(f64::NAN), model]);
+                failures.push(format!(
+                    "({row}, {col}) got {found}, the device model says {model}; {count} of {n} elements with other bits"
+                ));
+            }
+        }
     }
     failures.extend(e.checks.iter().filter(|c| !c.passes()).map(|c| side(c, c.violations)));
     if !failures.is_empty() {
@@ -237,8 +251,12 @@ fn decide(e: &Evidence, judged: &Judged, power: &Power) -> (Verdict, String) {
     }
     let mut doubts = Vec::new();
     if let Some(i) = judged.first_improbable {
-        let text = element(i, e.bound.probable(), judged.improbable, "probable");
-        doubts.push(format!("{text} (a correct kernel does this once in {:.0e} tensors)", 1.0 / e.bound.delta()));
+        let text = element(i, e.bound.likely(i), "is probably");
+        doubts.push(format!(
+            "{text}; {} of {n} elements outside the probable bound (a correct kernel does this once in {:.0e} tensors)",
+            judged.improbable,
+            1.0 / e.bound.delta()
+        ));
     }
     doubts.extend(e.checks.iter().filter(|c| c.improbable > 0).map(|c| side(c, c.improbable)));
     if !doubts.is_empty() {

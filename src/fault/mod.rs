@@ -12,6 +12,7 @@
 
 mod assayed;
 pub mod beside;
+pub mod card;
 pub mod class;
 pub mod codes;
 pub mod dequantized;

@@ -114,12 +114,12 @@ fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     row
 }
 
-/// Appends the diagnosis of a failure to its reason.
+/// Puts the diagnosis of a failure before its reason.
 fn explain(row: &mut Row, assayed: &Assayed) {
     // A diagnosis that fails, or panics, costs the row nothing.
     let found = catch_unwind(AssertUnwindSafe(|| assayed.diagnosis())).ok().and_then(|d| d.ok()).flatten();
     if let Some(d) = found {
-        let reason = format!("{}; diagnosis: {}", row.get("reason"), d.line());
+        let reason = format!("{}; {}", d.line(), row.get("reason"));
         row.set("reason", reason);
     }
 }

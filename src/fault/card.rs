@@ -1,0 +1,160 @@
+//! What a person reads first of a result that is not a plain pass: the name of the bug, what it does, one number, where to look.
+//!
+//! ```text
+//! FAIL  gemm te_current 17×33×384 → bf16            scale_shared:b
+//!       each column used the scale of the column before it (explains 100 %)
+//!       (0, 0) got 9, may be 6.80 … 6.83; 5950 of 6144 elements outside
+//!       where: spread over all rows and columns
+//!       look at: the column index in the address of b's scale
+//!       again: qassay run smoke --case '…'
+//! ```
+
+use super::Diagnosis;
+use crate::compare::Verdict;
+
+/// Left of every line but the first.
+const INDENT: usize = 6;
+
+/// The facts of a card, each a few words.
+#[derive(Clone, Debug)]
+pub struct Card {
+    pub verdict: Verdict,
+    pub title: String,
+    /// The name of what was found, `class:variant`; of nothing known, none.
+    pub name: Option<String>,
+    /// What was found and by which number it shows, a line each: the finding first.
+    pub lines: Vec<String>,
+    /// The command that does it again.
+    pub again: Option<String>,
+}
+
+impl Card {
+    /// Of a judgement's reason and its diagnosis.
+    pub fn new(verdict: Verdict, title: impl Into<String>, reason: &str, diagnosis: Option<&Diagnosis>) -> Self {
+        let mut card = Self { verdict, title: title.into(), name: None, lines: Vec::new(), again: None };
+        let share = |x: f64| if x >= 0.99995 { "100 %".to_string() } else { format!("{:.2} %", 100.0 * x) };
+        let (mut after, found) = (Vec::new(), diagnosis.and_then(|d| d.findings.first()));
+        if let (Some(d), Some(best)) = (diagnosis, found) {
+            card.name = Some(best.fault.clone());
+            let bits = if best.exact { ", all bits" } else { "" };
+            card.lines.push(format!("{} (explains {}{bits})", best.detail, share(best.explains)));
+            let also: Vec<&str> = d.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
+            after.push(format!("where: {}", d.location.words));
+            after.push(format!("look at: {}", best.look));
+            if !also.is_empty() {
+                after.push(format!("would have written the same here: {}", also.join(", ")));
+            }
+        } else if let Some(d) = diagnosis {
+            card.name = Some("unknown".into());
+            card.lines.extend(d.solved.as_ref().map(|s| format!("solved: {s}")));
+            after.push(format!("where: {}", d.location.words));
+            if let Some(near) = d.runner_up.as_ref().filter(|r| r.explains > 0.5) {
+                after.push(format!("closest, not it: {} explains {}", near.fault, share(near.explains)));
+            }
+        }
+        if !reason.is_empty() {
+            card.lines.push(reason.to_string());
+        }
+        card.lines.extend(after);
+        card
+    }
+
+    /// In plain text, no line wider than `width` where its words allow.
+    pub fn text(&self, width: usize) -> String {
+        let head = format!("{:<INDENT$}{}", self.verdict.as_str().to_uppercase(), self.title);
+        let (name, used) = (self.name.as_deref().unwrap_or(""), head.chars().count());
+        let mut text = match name.chars().count() {
+            0 => head,
+            n if used + 2 + n <= width => format!("{head}{:>1$}", name, width.min(used + 60) - used),
+            _ => format!("{head}\n{:INDENT$}{name}", ""),
+        };
+        text.push('\n');
+        for line in self.lines.iter().chain(&self.again.as_ref().map(|a| format!("again: {a}"))) {
+            // A command is copied: it stays one line.
+            let width = if line.starts_with("again: ") { usize::MAX } else { width };
+            wrapped(line, width.saturating_sub(INDENT)).iter().for_each(|l| text += &format!("{:INDENT$}{l}\n", ""));
+        }
+        text
+    }
+}
+
+/// Words in lines of at most `width` characters; a longer word stands alone.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("one from the start");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= width {
+            *last += " ";
+            *last += word;
+        } else {
+            lines.push(format!("  {word}"));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::locate::Location;
+    use crate::fault::{Class, Finding};
+
+    fn finding() -> Finding {
+        Finding {
+            fault: "scale_shared:b".into(),
+            class: Class::ScaleShared,
+            variant: "b".into(),
+            operand: "b",
+            explains: 1.0,
+            detail: "each column used the scale of the column before it".into(),
+            look: "the column index in the address of b's scale",
+            accepted: true,
+            exact: true,
+            freedom: 0,
+        }
+    }
+
+    #[test]
+    fn the_name_comes_first_and_nothing_twice() {
+        let location = Location { words: "every row".into(), ..Location::default() };
+        let d = Diagnosis {
+            findings: vec![finding()],
+            runner_up: None,
+            location,
+            complete: true,
+            solved: None,
+            audit: Vec::new(),
+        };
+        let reason = "(0, 0) got 9, may be 6.80 … 6.83; 5950 of 6144 elements outside";
+        let mut card = Card::new(Verdict::Fail, "gemm te_current 17×33×384 → bf16", reason, Some(&d));
+        card.again = Some("qassay run smoke --case 'a b'".into());
+        let text = card.text(100);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("FAIL  gemm te_current 17×33×384 → bf16") && lines[0].ends_with("scale_shared:b"), "{text}");
+        assert_eq!(lines[1], "      each column used the scale of the column before it (explains 100 %, all bits)");
+        assert_eq!(lines[2], format!("      {reason}"));
+        assert_eq!(lines[3..], ["      where: every row", "      look at: the column index in the address of b's scale", "      again: qassay run smoke --case 'a b'"]);
+        // Narrow: wrapped at words, the command whole.
+        let narrow = card.text(50);
+        assert!(narrow.lines().filter(|l| !l.contains("again")).all(|l| l.chars().count() <= 50), "{narrow}");
+        assert!(narrow.contains("again: qassay run smoke --case 'a b'\n"));
+    }
+
+    #[test]
+    fn what_explains_most_is_closest_and_no_name() {
+        let near = Finding { explains: 0.97, accepted: false, exact: false, ..finding() };
+        let d = Diagnosis {
+            findings: Vec::new(),
+            runner_up: Some(near),
+            location: Location::default(),
+            complete: true,
+            solved: None,
+            audit: Vec::new(),
+        };
+        let card = Card::new(Verdict::Fail, "gemm", "(0, 0) got 9, may be 6", Some(&d));
+        assert_eq!(card.name.as_deref(), Some("unknown"));
+        assert!(card.text(90).contains("closest, not it: scale_shared:b explains 97.00 %"));
+    }
+}
