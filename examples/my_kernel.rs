@@ -54,7 +54,7 @@ pub fn main() -> Result<()> {
     for kernel in [&MyGemm { forgets_scale: false }, &MyGemm { forgets_scale: true }] {
         for case in Sweep::load("smoke", 0)?.cases.iter().filter(|c| &*c.family == "accumulators") {
             let row = assay::assay(case, &[kernel], Backend::External, 0);
-            println!("{:<9}{}  {}", row.get("verdict"), row.get("case"), row.get("reason"));
+            println!("{:<9}{}  {}", row.verdict, row.case, row.reason);
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ mod my_kernel;
 
 use common::qassay;
 use my_kernel::MyGemm;
+use qassay::compare::Verdict;
 use qassay::kernel::Backend;
 use qassay::sweep::{Sweep, assay};
 use std::path::Path;
@@ -161,19 +162,15 @@ fn the_example_of_the_library_prints_verdicts() {
     let sweep = Sweep::load("smoke", 0).unwrap();
     let cases: Vec<_> = sweep.cases.iter().filter(|c| &*c.family == "accumulators").collect();
     let rows = |kernel: &'static MyGemm| -> Vec<_> {
-        cases
-            .iter()
-            .map(|c| assay::assay(c, &[kernel], Backend::External, 0))
-            .map(|r| (r.get("verdict").to_string(), r.get("reason").to_string()))
-            .collect()
+        cases.iter().map(|c| assay::assay(c, &[kernel], Backend::External, 0)).map(|r| (r.verdict, r.reason)).collect()
     };
-    let count = |rows: &[(String, String)], verdict: &str, words: &str| {
+    let count = |rows: &[(Verdict, String)], verdict: Verdict, words: &str| {
         rows.iter().filter(|r| r.0 == verdict && r.1.contains(words)).count()
     };
     let right = rows(&MyGemm { forgets_scale: false });
     // Fast accumulation over the longest K allows as much as the signal is: nothing could fail there.
-    let powerless = count(&right, "no_power", "larger than the signal");
-    assert!(cases.len() == 9 && powerless <= 1 && count(&right, "pass", "") + powerless == 9, "{right:?}");
+    let powerless = count(&right, Verdict::NoPower, "larger than the signal");
+    assert!(cases.len() == 9 && powerless <= 1 && count(&right, Verdict::Pass, "") + powerless == 9, "{right:?}");
     let wrong = rows(&MyGemm { forgets_scale: true });
-    assert!(count(&wrong, "fail", "scale_omitted:a") == 9, "{wrong:?}");
+    assert!(count(&wrong, Verdict::Fail, "scale_omitted:a") == 9, "{wrong:?}");
 }

@@ -1,6 +1,7 @@
 //! The verdict can fail: known wrong kernels, each made of a right one by one change, all fail with a reason that names a place. Several
 //! of them pass `allclose(rtol = 0.1, atol = 0.1)`, which is what a gate like that is worth.
 
+use qassay::compare::Verdict;
 use qassay::compare::gates::GATES;
 use qassay::job::{Data, Job, Operand, OutSpec, Output};
 use qassay::kernel::{self, Backend, Kernel, KernelSpec, cpu::KERNELS};
@@ -181,7 +182,7 @@ fn right_kernels_pass() {
     for table in [BLOCKS, TENSOR, W4A8, GROUPED, CAST, CURRENT, NORM] {
         for modelled in [true, false] {
             let row = assay::assay(&case(table), &mutant("cpu/right", modelled, nothing, kept), Backend::Cpu, 0);
-            assert_eq!(row.get("verdict"), "pass", "{table}\nmodelled {modelled}: {}", row.get("reason"));
+            assert_eq!(row.verdict, Verdict::Pass, "{table}\nmodelled {modelled}: {}", row.reason);
         }
     }
 }
@@ -193,8 +194,8 @@ fn wrong_kernels_fail_and_the_reason_says_where() {
             // The bound of a tensor core's truncated sums is wide: without its bits, 1 % is visible in f32 sums only.
             let table = if modelled { table.to_string() } else { table.replace("hopper_wgmma@128", "f32_sequential") };
             let row = assay::assay(&case(&table), &mutant(name, modelled, *job, *output), Backend::Cpu, 0);
-            let (verdict, reason) = (row.get("verdict"), row.get("reason"));
-            assert_eq!(verdict, "fail", "{name}, modelled {modelled}: {reason}; power: gain {}", row.get("power_gain"));
+            let (reason, gain) = (&row.reason, row.power_gain);
+            assert_eq!(row.verdict, Verdict::Fail, "{name}, modelled {modelled}: {reason}; power: gain {gain:?}");
             assert!(
                 reason.contains("found") && (reason.contains('(') || reason.contains('[')),
                 "{name}: no place in: {reason}"

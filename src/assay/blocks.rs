@@ -42,7 +42,7 @@ fn constant(product: &Product, qa: &[&QTensor], qb: &[&QTensor]) -> Option<Vec<R
     let tile = |q: &QTensor| q.granularity().tile(q.rows(), q.cols()).1.clamp(1, k.max(1));
     let (ta, tb) = (tile(qa[0]), tile(qb[0]));
     let width = ta.min(tb);
-    let nested = |t: usize| t == k || t % width == 0;
+    let nested = |t: usize| t == k || t.is_multiple_of(width);
     let read = product.job.op != Op::GroupedGemmWgrad && qa.len() == 1 && k > 0 && nested(ta) && nested(tb);
     (read && within(rows, cols, k, k.div_ceil(width)))
         .then(|| (0..k).step_by(width).map(|from| from..(from + width).min(k)).collect())

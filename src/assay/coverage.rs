@@ -1,15 +1,32 @@
 //! Which part of a format's code space a quantized tensor reaches.
 
+use super::table::Cell;
 use crate::format::grid::ValueGrid;
 use crate::format::{Format, Overflow};
-use crate::{QTensor, Tensor};
+use crate::{Error, QTensor, Result, Tensor};
+
+/// Which codes of a format occur, one flag a code. Written in hexadecimal, code 0 in the highest bit of the first digit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Codes(pub Vec<bool>);
+
+impl Cell for Codes {
+    fn text(&self) -> String {
+        let digit = |four: &[bool]| four.iter().fold(0, |n, b| n * 2 + u32::from(*b));
+        self.0.chunks(4).map(|four| char::from_digit(digit(four), 16).expect("below 16")).collect()
+    }
+    fn of(text: &str) -> Result<Self> {
+        let bad = || Error::value("codes", format!("`{text}`"), "hexadecimal digits in small letters");
+        let digit = |c: char| c.to_digit(16).filter(|_| !c.is_ascii_uppercase()).ok_or_else(bad);
+        let digits: Vec<u32> = text.chars().map(digit).collect::<Result<_>>()?;
+        Ok(Codes(digits.iter().flat_map(|d| (0..4).map(move |bit| d >> (3 - bit) & 1 == 1)).collect()))
+    }
+}
 
 /// What occurs among the codes of one format.
 #[derive(Clone, Debug)]
 pub struct Coverage {
     pub format: Format,
-    /// One flag a code.
-    pub codes: Vec<bool>,
+    pub codes: Codes,
     /// Elements that were exactly between two codes before rounding, by `value / scale_inv` in f64.
     pub ties: usize,
     /// Nonzero codes below the smallest normal number.
@@ -30,7 +47,7 @@ impl Coverage {
                 (subnormal, v == format.max_finite() || v == format.min_finite())
             })
             .collect();
-        let mut c = Coverage { format, codes: vec![false; kind.len()], ties: 0, subnormals: 0, saturations: 0 };
+        let mut c = Coverage { format, codes: Codes(vec![false; kind.len()]), ties: 0, subnormals: 0, saturations: 0 };
         let same_shape = (q.rows(), q.cols()) == (x.rows(), x.cols());
         let values = ValueGrid::new(format, Overflow::Saturate);
         let (tile_rows, tile_cols) = q.granularity().tile(q.rows(), q.cols());
@@ -39,7 +56,7 @@ impl Coverage {
         for (i, row) in q.codes().chunks(q.cols().max(1)).enumerate() {
             for (tile, codes) in row.chunks(tile_cols).enumerate() {
                 for code in codes.iter().map(|c| usize::from(*c)) {
-                    c.codes[code] = true;
+                    c.codes.0[code] = true;
                     c.subnormals += usize::from(kind[code].0);
                     c.saturations += usize::from(kind[code].1);
                 }
@@ -51,12 +68,6 @@ impl Coverage {
             }
         }
         c
-    }
-
-    /// The codes as hexadecimal, code 0 in the highest bit of the first digit.
-    pub fn hex(&self) -> String {
-        let digit = |four: &[bool]| four.iter().fold(0, |n, b| n * 2 + u32::from(*b));
-        self.codes.chunks(4).map(|four| char::from_digit(digit(four), 16).expect("below 16")).collect()
     }
 }
 
@@ -90,9 +101,9 @@ mod tests {
         .unwrap();
         let c = Coverage::of(&q, &x);
         assert_eq!((c.ties, c.subnormals, c.saturations), (1, 1, 1));
-        let seen: Vec<usize> = (0..256).filter(|i| c.codes[*i]).collect();
+        let seen: Vec<usize> = (0..256).filter(|i| c.codes.0[*i]).collect();
         assert_eq!(seen, [0x01, 0x38, 0x7e, 0x80]);
-        assert_eq!(&c.hex()[..2], "40");
+        assert_eq!(&c.codes.text()[..2], "40");
     }
 
     #[test]

@@ -1,47 +1,39 @@
 //! The columns of a row that a judgement fills.
 
 use super::coverage::Coverage;
-use super::row::{ERRORS, Row};
+use super::row::Row;
+use super::table::Errors;
 use super::{Assayed, Judgement, evidence, worst};
-use crate::compare::{Digest, ErrorStats, METRICS};
+use crate::compare::Digest;
 use crate::job::{Data, Output};
 use crate::kernel::cpu::drawn::Drawn;
-use crate::quant::{Granularity, Zero};
+use crate::quant::Granularity;
 use crate::{QTensor, Tensor};
 
 /// Verdict, statistics and coverage of what ran.
 pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
-    let part = worst(&assayed.judgements);
+    let (parts, part) = (&assayed.judgements, worst(&assayed.judgements));
     let c = &part.comparison;
-    row.set("kernel", assayed.kernel);
-    row.set("algorithm", assayed.algorithm.as_deref().unwrap_or_default());
-    row.set("device", if assayed.kernel.starts_with("cpu/") { "cpu" } else { "" });
-    row.set("verdict", c.verdict);
-    let which = assayed.judgements.iter().position(|j| std::ptr::eq(j, part)).unwrap_or(0);
-    let place =
-        if assayed.judgements.len() > 1 { format!("part {which} of {}: ", assayed.judgements.len()) } else { String::new() };
-    row.set("reason", if c.reason.is_empty() { String::new() } else { place + &c.reason });
-    let modelled: Option<usize> = assayed.judgements.iter().map(|j| j.comparison.mismatches).sum();
-    row.set("mismatches", modelled.map_or(String::new(), |n| n.to_string()));
-    let all = || assayed.judgements.iter().map(|j| j.actual.len()).sum();
-    let held = modelled.map(|_| assayed.drawn.as_ref().map_or_else(all, Drawn::count));
-    row.set("held", held.map_or(String::new(), |n| n.to_string()));
-    row.set_number("bound_ratio", c.bound_ratio_certain);
-    row.set_number("probable_ratio", c.bound_ratio_probable);
-    row.set_number("power_gain", c.power.gain);
-    row.set_number("power_group_gain", c.power.group_gain);
-    row.set_number("power_flip_rate", c.power.code_flip_rate);
-    row.set_number("differing", differing(&assayed.judgements));
-    row.set("sha256", digest(&assayed.output));
-    row.set("ulp_histogram", evidence::ulp_histogram(part).map(|n| n.to_string()).join("|"));
+    row.kernel = assayed.kernel.into();
+    row.algorithm = assayed.algorithm.clone().unwrap_or_default();
+    row.device = if assayed.kernel.starts_with("cpu/") { "cpu".into() } else { String::new() };
+    row.verdict = c.verdict;
+    let which = parts.iter().position(|j| std::ptr::eq(j, part)).unwrap_or(0);
+    let place = if parts.len() > 1 { format!("part {which} of {}: ", parts.len()) } else { String::new() };
+    row.reason = if c.reason.is_empty() { String::new() } else { place + &c.reason };
+    row.mismatches = parts.iter().map(|j| j.comparison.mismatches).sum();
+    let all = || parts.iter().map(|j| j.actual.len()).sum();
+    row.held = row.mismatches.map(|_| assayed.drawn.as_ref().map_or_else(all, Drawn::count));
+    row.bound_ratio = Some(c.bound_ratio_certain);
+    row.probable_ratio = Some(c.bound_ratio_probable);
+    row.power_gain = Some(c.power.gain);
+    row.power_group_gain = Some(c.power.group_gain);
+    row.power_flip_rate = Some(c.power.code_flip_rate);
+    row.differing = Some(differing(parts));
+    row.sha256 = digest(&assayed.output);
+    row.ulp_histogram = Some(evidence::ulp_histogram(part));
     narrowest(row, assayed);
-    for ((prefix, _), stats) in ERRORS.iter().zip([c.quantization.as_ref(), Some(&c.kernel), c.total.as_ref()]) {
-        for metric in METRICS {
-            if let Some(stats) = stats {
-                row.set_number(&format!("{prefix}_{}", metric.name), (metric.get)(stats as &ErrorStats));
-            }
-        }
-    }
+    row.errors = Errors { quantization: c.quantization.clone(), kernel: Some(c.kernel.clone()), total: c.total.clone() };
 }
 
 /// Format, granularity and coverage of the narrowest quantized tensor: the last operand, or the result of a cast.
@@ -54,21 +46,14 @@ fn narrowest(row: &mut Row, assayed: &Assayed) {
     let pair: Option<(&QTensor, &Tensor)> = operands.min_by_key(|(q, _)| q.format().bits()).or(result);
     let Some((q, x)) = pair else { return };
     let coverage = Coverage::of(q, x);
-    row.set("format", q.format());
-    row.set("granularity", q.granularity());
-    row.set("group", if let Granularity::Group(g) = q.granularity() { g } else { 0 });
-    row.set(
-        "zero",
-        match q.zero() {
-            Zero::None => "none",
-            Zero::Integer(_) => "integer",
-            Zero::Additive { .. } => "additive",
-        },
-    );
-    row.set("codes", coverage.hex());
-    row.set("ties", coverage.ties);
-    row.set("subnormals", coverage.subnormals);
-    row.set("saturations", coverage.saturations);
+    row.format = Some(q.format());
+    row.granularity = Some(q.granularity());
+    row.group = Some(if let Granularity::Group(g) = q.granularity() { g } else { 0 });
+    row.zero = Some(q.zero().kind());
+    row.codes = Some(coverage.codes);
+    row.ties = Some(coverage.ties);
+    row.subnormals = Some(coverage.subnormals);
+    row.saturations = Some(coverage.saturations);
 }
 
 /// How many of all parts' elements are not the ideal rounded to the output, of all.

@@ -14,6 +14,7 @@ pub mod map;
 pub mod product;
 pub mod row;
 pub mod slices;
+pub mod table;
 mod weights;
 #[cfg(test)]
 mod weights_tests;
@@ -64,15 +65,12 @@ pub struct Assayed {
     pub judgements: Vec<Judgement>,
 }
 
-/// The part whose verdict is the worst, then whose error is nearest to its bound.
+/// The part whose verdict is the worst, then whose error is nearest to its bound. A part without power says less than one that passes.
 pub(crate) fn worst(judgements: &[Judgement]) -> &Judgement {
-    let rank = |j: &Judgement| match j.comparison.verdict {
-        Verdict::Fail => 3,
-        Verdict::Suspect => 2,
-        Verdict::Pass => 1,
-        _ => 0,
+    let key = |j: &Judgement| {
+        let c = &j.comparison;
+        (c.verdict != Verdict::NoPower, c.verdict, c.bound_ratio_certain)
     };
-    let key = |j: &Judgement| (rank(j), j.comparison.bound_ratio_certain);
     let better = |a: &&Judgement, b: &&Judgement| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal);
     judgements.iter().max_by(better).expect("every output has a part")
 }

@@ -2,6 +2,9 @@
 
 use super::{Record, Side, ks};
 use crate::assay::row::Row;
+use crate::assay::table::Cell;
+use crate::compare::Verdict;
+use crate::op::Op;
 use crate::run::facts::Facts;
 use std::collections::HashMap;
 
@@ -69,11 +72,10 @@ pub struct Drift {
     pub sweep: String,
     pub case: String,
     pub kernel: String,
-    pub op: String,
+    pub op: Op,
     pub change: Change,
-    /// Verdicts, empty where there is none.
-    pub before: String,
-    pub after: String,
+    pub before: Option<Verdict>,
+    pub after: Option<Verdict>,
     /// SHA-256 of what the run returned, where its bits are not the baseline's.
     pub digest: String,
     /// The metric that moved, where one did.
@@ -111,21 +113,28 @@ impl Comparison {
 /// Distributions this unlikely to be one are two: a false alarm in a thousand cases whose bits changed.
 const SIGNIFICANCE: f64 = 1e-3;
 
-/// The metrics that may move, in the order in which they are looked at, and whether larger is worse.
-const WATCHED: [(&str, bool); 5] = [
-    ("bound_ratio", true),
-    ("kernel_rel_frobenius", true),
-    ("kernel_max_ulp", true),
-    ("quant_sqnr_db", false),
-    ("total_rel_frobenius", true),
+/// A metric that may move.
+struct Watched {
+    column: &'static str,
+    of: fn(&Record) -> Option<f64>,
+    larger_is_worse: bool,
+}
+
+/// In the order in which they are looked at.
+const WATCHED: [Watched; 5] = [
+    Watched { column: "bound_ratio", of: |r| r.bound_ratio, larger_is_worse: true },
+    Watched { column: "kernel_rel_frobenius", of: |r| r.kernel_rel_frobenius, larger_is_worse: true },
+    Watched { column: "kernel_max_ulp", of: |r| r.kernel_max_ulp, larger_is_worse: true },
+    Watched { column: "quant_sqnr_db", of: |r| r.quant_sqnr_db, larger_is_worse: false },
+    Watched { column: "total_rel_frobenius", of: |r| r.total_rel_frobenius, larger_is_worse: true },
 ];
 
 /// Compares `after` with `before`, in the order of `after`, then what is missing. A case that is twice on a side is compared once.
 pub fn compare(before: &Side, after: &Side) -> Comparison {
-    let mut known: HashMap<&str, &Record> = before.records.iter().map(|r| (r.get("case"), r)).collect();
+    let mut known: HashMap<&str, &Record> = before.records.iter().map(|r| (r.case.as_str(), r)).collect();
     let mut drifts: Vec<Drift> =
-        after.records.iter().map(|r| one(&after.sweep, known.remove(r.get("case")), Some(r))).collect();
-    let missing = before.records.iter().filter(|r| known.contains_key(r.get("case")));
+        after.records.iter().map(|r| one(&after.sweep, known.remove(r.case.as_str()), Some(r))).collect();
+    let missing = before.records.iter().filter(|r| known.contains_key(r.case.as_str()));
     drifts.extend(missing.map(|r| one(&after.sweep, Some(r), None)));
     let own = |(a, b, c): (&str, &str, &str)| (a.to_string(), b.to_string(), c.to_string());
     let facts = named(&before.facts, &after.facts).into_iter().map(own).collect();
@@ -153,16 +162,16 @@ fn named<'a>(before: &'a Facts, after: &'a Facts) -> Vec<(&'a str, &'a str, &'a 
 
 fn one(sweep: &str, before: Option<&Record>, after: Option<&Record>) -> Drift {
     let either = after.or(before).expect("a case of one side");
-    let text = |r: Option<&Record>, c: &str| r.map_or(String::new(), |r| r.get(c).to_string());
+    let digest = |r: Option<&Record>| r.map_or(String::new(), |r| r.sha256.clone());
     let mut drift = Drift {
         sweep: sweep.to_string(),
-        case: either.get("case").to_string(),
-        kernel: either.get("kernel").to_string(),
-        op: either.get("op").to_string(),
+        case: either.case.clone(),
+        kernel: either.kernel.clone(),
+        op: either.op,
         change: Change::Identical,
-        before: text(before, "verdict"),
-        after: text(after, "verdict"),
-        digest: if text(before, "sha256") == text(after, "sha256") { String::new() } else { text(after, "sha256") },
+        before: before.map(|r| r.verdict),
+        after: after.map(|r| r.verdict),
+        digest: if digest(before) == digest(after) { String::new() } else { digest(after) },
         moved: None,
         p: None,
         beyond_order: false,
@@ -171,10 +180,10 @@ fn one(sweep: &str, before: Option<&Record>, after: Option<&Record>) -> Drift {
     (drift.change, drift.words) = match (before, after) {
         (None, _) => (Change::New, "not in the baseline; accept it when it is right".to_string()),
         (_, None) => (Change::Missing, "in the baseline, and not run now".to_string()),
-        (Some(b), Some(a)) if a.get("verdict") == "skipped" => {
-            let was = b.get("verdict") == "skipped";
+        (Some(b), Some(a)) if a.verdict == Verdict::Skipped => {
+            let was = b.verdict == Verdict::Skipped;
             let change = if was { Change::Skipped } else { Change::NowSkipped };
-            (change, if was { String::new() } else { format!("no kernel ran it; {} before", b.get("verdict")) })
+            (change, if was { String::new() } else { format!("no kernel ran it; {} before", b.verdict) })
         }
         (Some(b), Some(a)) if b == a => (Change::Identical, String::new()),
         (Some(b), Some(a)) => changed(b, a, &mut drift),
@@ -184,16 +193,18 @@ fn one(sweep: &str, before: Option<&Record>, after: Option<&Record>) -> Drift {
 
 /// A case that ran on both sides and is not the same.
 fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, String) {
-    let same = |c: &str| before.get(c) == after.get(c);
-    let moved = WATCHED.iter().find(|(c, _)| !same(c));
-    let number = |r: &Record, c: &str| r.num(c).unwrap_or(f64::NAN);
-    drift.moved = moved.map(|(c, _)| Moved { column: c, before: number(before, c), after: number(after, c) });
-    drift.p = ks::p_value(&before.histogram(), &after.histogram());
-    drift.beyond_order = !(number(after, "bound_ratio") <= 1.0);
+    let same = |of: fn(&Record) -> Option<f64>| of(before).text() == of(after).text();
+    let moved = WATCHED.iter().find(|w| !same(w.of));
+    let number = |x: Option<f64>| x.unwrap_or(f64::NAN);
+    drift.moved = moved.map(|w| Moved { column: w.column, before: number((w.of)(before)), after: number((w.of)(after)) });
+    let histogram = |r: &Record| r.ulp_histogram.map_or_else(Vec::new, |bins| bins.map(|n| n as u64).to_vec());
+    drift.p = ks::p_value(&histogram(before), &histogram(after));
+    drift.beyond_order = !(number(after.bound_ratio) <= 1.0);
+    let same_operands = same(|r| r.quant_sqnr_db);
 
     let mut words = Vec::new();
-    if !same("verdict") {
-        words.push(format!("verdict {} → {}", before.get("verdict"), after.get("verdict")));
+    if before.verdict != after.verdict {
+        words.push(format!("verdict {} → {}", before.verdict, after.verdict));
     }
     if let Some(m) = &drift.moved {
         words.push(format!("{} {} → {}", m.column, m.before, m.after));
@@ -204,7 +215,10 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
         words.push(format!("{} error distribution (KS p = {p:.2e})", if other { "another" } else { "the same" }));
     }
     // The histogram is of D's errors; it and every number alike, what changed is beside D.
-    let beside = drift.moved.is_none() && same("mismatches") && before.histogram() == after.histogram() && !same("sha256");
+    let beside = drift.moved.is_none()
+        && before.mismatches == after.mismatches
+        && before.ulp_histogram == after.ulp_histogram
+        && before.sha256 != after.sha256;
     words.push(
         if drift.beyond_order {
             "beyond the certain bound: no order of summation explains it"
@@ -217,7 +231,7 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
     );
     // The quantization error is of the operands alone: it moves only with the recipe or the input.
     words.push(
-        match (same("quant_sqnr_db"), same("kernel")) {
+        match (same_operands, before.kernel == after.kernel) {
             (false, _) => "the quantized operands changed: recipe or input",
             (true, false) => "another kernel ran it",
             (true, true) => "the operands are as they were: the kernel or its reference changed",
@@ -225,15 +239,13 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
         .to_string(),
     );
 
-    let rank = |r: &Record| ["pass", "no_power", "suspect", "fail", "error"].iter().position(|v| *v == r.get("verdict"));
-    let worse = match rank(after).cmp(&rank(before)) {
+    let worse = match after.verdict.cmp(&before.verdict) {
         std::cmp::Ordering::Greater => Some(true),
         std::cmp::Ordering::Less => Some(false),
-        std::cmp::Ordering::Equal if other || drift.beyond_order || !same("quant_sqnr_db") => {
+        std::cmp::Ordering::Equal if other || drift.beyond_order || !same_operands => {
             // NaN and a missing number are worse.
-            drift.moved.as_ref().map(|m| {
-                let larger_is_worse = WATCHED.iter().any(|(c, l)| *c == m.column && *l);
-                let (worst, best) = if larger_is_worse { (m.after, m.before) } else { (m.before, m.after) };
+            drift.moved.as_ref().zip(moved).map(|(m, w)| {
+                let (worst, best) = if w.larger_is_worse { (m.after, m.before) } else { (m.before, m.after) };
                 !(worst <= best)
             })
         }
@@ -249,34 +261,35 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
 
 /// How many bits differ, as far as digests tell.
 fn bits(before: &Record, after: &Record) -> String {
-    if before.get("sha256") == after.get("sha256") {
+    if before.sha256 == after.sha256 {
         return "the output's bits are the same".into();
     }
-    match (before.num("mismatches"), after.num("mismatches")) {
-        (Some(0.0), Some(n)) if n > 0.0 => format!("{n} elements differ: the baseline equals the device model"),
-        (Some(n), Some(0.0)) if n > 0.0 => format!("{n} elements differ: the run equals the device model"),
+    match (before.mismatches, after.mismatches) {
+        (Some(0), Some(n)) if n > 0 => format!("{n} elements differ: the baseline equals the device model"),
+        (Some(n), Some(0)) if n > 0 => format!("{n} elements differ: the run equals the device model"),
         _ => "other bits; how many, digests cannot tell".into(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::COLUMNS;
     use super::*;
+    use crate::assay::table::Line;
 
     fn record(set: &[(&str, &str)]) -> Record {
         let base = [
             ("case", "c"),
+            ("op", "cast"),
             ("kernel", "k"),
             ("verdict", "pass"),
             ("sha256", "aa"),
             ("bound_ratio", "0.5"),
             ("quant_sqnr_db", "30"),
             ("kernel_rel_frobenius", "0.001"),
-            ("ulp_histogram", "1000|1000|0"),
+            ("ulp_histogram", "1000|1000|0|0|0|0|0|0|0"),
         ];
-        let value = |c: &str| set.iter().chain(&base).find(|(n, _)| *n == c).map_or(String::new(), |(_, v)| v.to_string());
-        Record { values: COLUMNS.iter().map(|c| value(c)).collect() }
+        let value = |c: &str| set.iter().chain(&base).find(|(n, _)| *n == c).map_or("", |(_, v)| *v);
+        Record::read(&Record::names().into_iter().map(value).collect::<Vec<_>>()).unwrap()
     }
 
     fn of(before: Option<Record>, after: Option<Record>) -> Drift {
@@ -297,11 +310,11 @@ mod tests {
             (with(&[("verdict", "skipped")]), with(&[("verdict", "skipped")]), Skipped),
             (
                 plain(),
-                with(&[("sha256", "bb"), ("kernel_rel_frobenius", "0.00101"), ("ulp_histogram", "1001|999|0")]),
+                with(&[("sha256", "bb"), ("kernel_rel_frobenius", "0.00101"), ("ulp_histogram", "1001|999|0|0|0|0|0|0|0")]),
                 OtherBits,
             ),
-            (plain(), with(&[("sha256", "bb"), ("bound_ratio", "0.9"), ("ulp_histogram", "100|1000|900")]), Worse),
-            (plain(), with(&[("sha256", "bb"), ("bound_ratio", "0.1"), ("ulp_histogram", "2000|0|0")]), Better),
+            (plain(), with(&[("sha256", "bb"), ("bound_ratio", "0.9"), ("ulp_histogram", "100|1000|900|0|0|0|0|0|0")]), Worse),
+            (plain(), with(&[("sha256", "bb"), ("bound_ratio", "0.1"), ("ulp_histogram", "2000|0|0|0|0|0|0|0|0")]), Better),
             (plain(), with(&[("sha256", "bb"), ("verdict", "fail"), ("bound_ratio", "0.4")]), Worse),
             (with(&[("verdict", "fail"), ("bound_ratio", "2")]), with(&[("sha256", "bb")]), Better),
             (plain(), with(&[("sha256", "bb"), ("bound_ratio", "NaN")]), Worse),
@@ -313,6 +326,15 @@ mod tests {
             let drift = of(before, after);
             assert_eq!(drift.change, expected, "{}", drift.words);
             assert_eq!(drift.change.fails(), !matches!(expected, Identical | Skipped));
+        }
+    }
+
+    #[test]
+    fn what_is_watched_is_the_column_it_is_called_by() {
+        let plain = record(&[("kernel_max_ulp", "2"), ("total_rel_frobenius", "0.25")]);
+        for watched in WATCHED {
+            let column = Record::column(watched.column).unwrap();
+            assert!(column.number(&plain).is_some() && column.number(&plain) == (watched.of)(&plain), "{}", watched.column);
         }
     }
 

@@ -8,49 +8,50 @@ pub mod ks;
 pub mod order;
 
 use crate::assay::row::{self, Row};
+use crate::assay::table::{Line, table};
+use crate::compare::Verdict;
+use crate::op::Op;
 use crate::run::facts::Facts;
 use crate::run::{journal, provenance};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// The columns of `rows.csv` that a baseline keeps.
-pub const COLUMNS: [&str; 13] = [
-    "case",
-    "op",
-    "kernel",
-    "device",
-    "verdict",
-    "sha256",
-    "mismatches",
-    "bound_ratio",
-    "quant_sqnr_db",
-    "kernel_rel_frobenius",
-    "kernel_max_ulp",
-    "total_rel_frobenius",
-    "ulp_histogram",
-];
-
-/// One case as a baseline keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    values: Vec<String>,
+table! {
+    /// One case as a baseline keeps it: the columns of `rows.csv` of these names.
+    pub struct Record {
+        case: String, "", "name of the case";
+        op: Op, "", "what is computed";
+        kernel: String, "", "who computed it";
+        device: String, "", "device it ran on";
+        verdict: Verdict, "", "what it was judged";
+        sha256: String, "", "digest of the output bits";
+        mismatches: Option<usize>, "elements", "elements whose bits differ from the device model";
+        bound_ratio: Option<f64>, "1", "largest error over its certain bound";
+        quant_sqnr_db: Option<f64>, "dB", "SQNR of the quantization error";
+        kernel_rel_frobenius: Option<f64>, "1", "relative kernel error";
+        kernel_max_ulp: Option<f64>, "ulp", "largest kernel error";
+        total_rel_frobenius: Option<f64>, "1", "relative total error";
+        ulp_histogram: Option<[usize; 9]>, "", "kernel error in output ulps, binned";
+    }
 }
 
 impl Record {
     pub fn of(row: &Row) -> Record {
-        Record { values: COLUMNS.iter().map(|c| row.get(c).to_string()).collect() }
-    }
-    /// The text of a column; empty for a name that does not exist.
-    pub fn get(&self, name: &str) -> &str {
-        COLUMNS.iter().position(|c| *c == name).map_or("", |i| &self.values[i])
-    }
-    /// The number of a column, where there is one.
-    pub fn num(&self, name: &str) -> Option<f64> {
-        self.get(name).parse().ok()
-    }
-    /// Counts of the kernel error in ulps; none where the case did not run or the text is no list of counts.
-    pub fn histogram(&self) -> Vec<u64> {
-        self.get("ulp_histogram").split('|').map(str::parse).collect::<std::result::Result<_, _>>().unwrap_or_default()
+        Record {
+            case: row.case.clone(),
+            op: row.op,
+            kernel: row.kernel.clone(),
+            device: row.device.clone(),
+            verdict: row.verdict,
+            sha256: row.sha256.clone(),
+            mismatches: row.mismatches,
+            bound_ratio: row.bound_ratio,
+            quant_sqnr_db: row.errors.quantization(|e| e.sqnr_db),
+            kernel_rel_frobenius: row.errors.kernel(|e| e.rel_frobenius),
+            kernel_max_ulp: row.errors.kernel(|e| e.max_ulp),
+            total_rel_frobenius: row.errors.total(|e| e.rel_frobenius),
+            ulp_histogram: row.ulp_histogram,
+        }
     }
 }
 
@@ -75,7 +76,7 @@ pub fn of_run(folder: &Path) -> Result<Vec<Side>> {
         });
     }
     let side = |sweep: String| {
-        let of = rows.iter().filter(|r| r.get("sweep") == sweep);
+        let of = rows.iter().filter(|r| r.sweep == sweep);
         Side { records: of.map(Record::of).collect(), sweep: name(&sweep), facts: facts.clone() }
     };
     Ok(facts.list("sweeps").into_iter().map(side).collect())
@@ -119,13 +120,13 @@ pub fn accept(run: &Path, baselines: &Path) -> Result<Vec<PathBuf>> {
         if selected || !side.facts.list("filter").is_empty() {
             return Err(refuse("a part of a sweep".into(), "a whole one, without --filter, --case and --shard"));
         }
-        if let Some(record) = side.records.iter().find(|r| r.get("verdict") == "error") {
-            return Err(refuse(format!("an error in {}", record.get("case")), "a run in which every case ran"));
+        if let Some(record) = side.records.iter().find(|r| r.verdict == Verdict::Error) {
+            return Err(refuse(format!("an error in {}", record.case), "a run in which every case ran"));
         }
         let folder = baselines.join(device_folder(&side.facts));
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e, "check its permissions"))?;
-        let mut text = journal::line(&COLUMNS);
-        side.records.iter().for_each(|r| text.extend(journal::line(&r.values)));
+        let mut text = journal::line(&Record::names());
+        side.records.iter().for_each(|r| text.extend(journal::line(&r.cells())));
         let path = folder.join(format!("{}.csv", side.sweep));
         std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room; git has the baseline before"))?;
         let twin = path.with_extension("json");
@@ -151,15 +152,17 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Record>> {
     let bad = |found: String| Error::BadFile {
         path: path.to_path_buf(),
         found,
-        expected: format!("the {} columns of a baseline of this version; `qassay accept` a new run", COLUMNS.len()),
+        expected: format!("the {} columns of a baseline of this version; `qassay accept` a new run", Record::columns().len()),
     };
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let header = reader.headers().map_err(|e| bad(e.to_string()))?;
-    if !header.iter().eq(COLUMNS) {
+    if !header.iter().eq(Record::names()) {
         return Err(bad(format!("the columns {}", header.iter().take(20).collect::<Vec<_>>().join(","))));
     }
     let record = |r: csv::Result<csv::StringRecord>| {
-        r.map(|r| Record { values: r.iter().map(String::from).collect() }).map_err(|e| bad(e.to_string()))
+        let r = r.map_err(|e| bad(e.to_string()))?;
+        let line = r.position().map_or(0, csv::Position::line);
+        Record::read(&r.iter().collect::<Vec<_>>()).map_err(|e| bad(format!("line {line}: {e}")))
     };
     reader.records().map(record).collect()
 }
@@ -170,6 +173,20 @@ mod tests {
     use crate::kernel::{Backend, cpu::KERNELS};
     use crate::sweep::{Sweep, assay};
 
+    #[test]
+    fn a_record_is_the_columns_of_its_row() {
+        let sweep = Sweep::load("smoke", 0).unwrap();
+        for case in sweep.cases.iter().step_by(9) {
+            let row = assay::assay(case, KERNELS, Backend::Cpu, 0);
+            let record = Record::of(&row);
+            for column in Record::columns() {
+                assert_eq!(column.text(&record), Row::column(&column.name).unwrap().text(&row), "{}", column.name);
+            }
+            let cells = record.cells();
+            assert_eq!(Record::read(&cells.iter().map(String::as_str).collect::<Vec<_>>()).unwrap(), record);
+        }
+    }
+
     /// The baseline is a release build's; this is one with overflow checks and hardly any optimization.
     #[test]
     fn a_debug_build_makes_the_same_bits_and_numbers() {
@@ -178,10 +195,10 @@ mod tests {
         let mut compared = 0;
         for case in sweep.cases.iter().step_by(37) {
             let now = Record::of(&assay::assay(case, KERNELS, Backend::Cpu, 0));
-            let then = accepted.records.iter().find(|r| r.get("case") == case.id()).unwrap();
+            let then = accepted.records.iter().find(|r| r.case == case.id()).unwrap();
             // The device's name is this machine's.
-            let differ = COLUMNS.iter().find(|c| **c != "device" && now.get(c) != then.get(c));
-            assert_eq!(differ, None, "{}", case.id());
+            let differ = Record::columns().iter().find(|c| c.name != "device" && c.text(&now) != c.text(then));
+            assert_eq!(differ.map(|c| &c.name), None, "{}", case.id());
             compared += 1;
         }
         assert!(compared >= 50, "{compared}");

@@ -68,11 +68,11 @@ mod tests {
         };
         let (before, after) = (rows("f32_sequential"), rows("hopper_wgmma@128"));
         let case = before.case(0).unwrap();
-        let words = explain(case, before[0].get("sha256"), after[0].get("sha256")).unwrap();
+        let words = explain(case, &before[0].sha256, &after[0].sha256).unwrap();
         assert!(
             words.contains("accumulator hopper_wgmma@128, ") && words.contains("of 128 elements from those of f32_sequential"),
             "{words}"
         );
-        assert_eq!(explain(case, before[0].get("sha256"), "00"), None);
+        assert_eq!(explain(case, &before[0].sha256, "00"), None);
     }
 }

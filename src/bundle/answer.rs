@@ -2,13 +2,15 @@
 
 use super::Bundle;
 use super::assay::Answer;
+use crate::assay::command::shell_word;
 use crate::assay::fill::fill;
 use crate::assay::map::ErrorMap;
-use crate::assay::row::Row;
-use crate::assay::row::short;
+use crate::assay::row::{Row, short};
 use crate::compare::{ErrorStats, Verdict};
 use crate::fault::card::Card;
 use crate::fault::diagnose::Finding;
+use crate::kernel::Backend;
+use crate::recipe::Recipe;
 use serde_json::{Value, json};
 
 /// Characters a line where there is no terminal.
@@ -158,33 +160,34 @@ fn power(answer: &Answer) -> String {
 
 /// A row of a report.
 pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
-    let job = &answer.assayed.built.job;
-    let mut row = Row::default();
-    row.set("sweep", "bundles");
-    row.set("family", bundle.meta.kernel.as_deref().unwrap_or("external"));
-    row.set("case", bundle.path.display());
-    row.set("op", job.op.name());
-    row.set("act", job.params.act.map_or("", |a| a.name()));
-    row.set("backend", "external");
-    if let Some((a, b)) = &bundle.meta.recipe {
-        row.set("recipe_a", a.as_ref().map_or(String::new(), ToString::to_string));
-        row.set("recipe_b", b.as_ref().filter(|_| job.operands.b.is_some()).map_or(String::new(), ToString::to_string));
-    }
-    row.set("accumulator", job.accumulator.map_or(String::new(), |a| a.to_string()));
-    let bound = &answer.judgement().bound;
-    row.set("m", bound.ideal().len() / answer.judgement().cols.max(1));
-    row.set("n", answer.judgement().cols);
-    row.set("k", if job.operands.b.is_some() { job.operands.a[0].cols() } else { 0 });
-    row.set("out", bound.out().format());
-    row.set("bias", job.operands.bias.is_some());
-    row.set("dist_a", "bundle");
-    row.set("command", format!("qassay assay {}", crate::assay::command::shell_word(&bundle.path.display().to_string())));
-    fill(&mut row, &answer.assayed);
-    row.set("verdict", answer.verdict);
+    let (job, part) = (&answer.assayed.built.job, answer.judgement());
+    let (a, b) = bundle.meta.recipe.clone().unwrap_or_default();
+    let name = |r: Option<Recipe>| r.map_or_else(String::new, |r| r.to_string());
+    let kernel = bundle.meta.kernel.clone().unwrap_or_else(|| "external".into());
     let diagnosis = answer.diagnosis.as_ref().map_or(String::new(), |d| format!("{}; ", d.line()));
-    row.set("reason", diagnosis + &answer.reason);
-    row.set("kernel", bundle.meta.kernel.as_deref().unwrap_or("external"));
-    row.set("device", bundle.meta.device.as_deref().unwrap_or(""));
+    let path = bundle.path.display().to_string();
+    let mut row = Row {
+        sweep: "bundles".into(),
+        family: kernel.clone(),
+        act: job.params.act,
+        recipe_a: name(a),
+        recipe_b: name(b.filter(|_| job.operands.b.is_some())),
+        accumulator: job.accumulator,
+        m: part.bound.ideal().len() / part.cols.max(1),
+        n: part.cols,
+        k: if job.operands.b.is_some() { job.operands.a[0].cols() } else { 0 },
+        out: part.bound.out().format().to_string(),
+        bias: job.operands.bias.is_some(),
+        dist_a: "bundle".into(),
+        command: format!("qassay assay {}", shell_word(&path)),
+        case: path,
+        ..Row::new(job.op, Backend::External)
+    };
+    fill(&mut row, &answer.assayed);
+    row.verdict = answer.verdict;
+    row.reason = diagnosis + &answer.reason;
+    row.kernel = kernel;
+    row.device = bundle.meta.device.clone().unwrap_or_default();
     row
 }
 

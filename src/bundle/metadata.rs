@@ -4,6 +4,7 @@ use super::File;
 use crate::format::pack::NibbleOrder;
 use crate::model::Accumulator;
 use crate::op::{Act, Op, Params};
+use crate::quant::ZeroKind;
 use crate::recipe::Recipe;
 use crate::{Format, Granularity, Result};
 use std::str::FromStr;
@@ -58,14 +59,6 @@ pub const KEYS: [&str; 11] = [
     "note",
 ];
 pub const OPERAND_KEYS: [&str; 5] = ["format", "granularity", "scale_format", "packing", "zero"];
-
-/// What zero points mean: `X.zero`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZeroKind {
-    None,
-    Integer,
-    Additive,
-}
 
 /// What the metadata say of `a`, `b` or `out`.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,7 +179,7 @@ pub fn spec(file: &File, x: &str) -> Result<Spec> {
     let key = |k: &str| format!("{x}.{k}");
     let by_name = |formats: &[Format]| formats.iter().map(|f| (f.name(), *f)).collect::<Vec<_>>();
     let packings = [("none", None), ("low_first", Some(NibbleOrder::LowFirst)), ("high_first", Some(NibbleOrder::HighFirst))];
-    let zeros = [("none", ZeroKind::None), ("integer", ZeroKind::Integer), ("additive", ZeroKind::Additive)];
+    let zeros = ZeroKind::ALL.map(|z| (z.name(), z));
     let granularity = match file.metadata.get(&key("granularity")) {
         None => Granularity::Tensor,
         Some(v) => Granularity::from_str(v).map_err(|_| {

@@ -34,7 +34,7 @@ pub use write::{Stored, Writer};
 use crate::job::Data;
 use crate::op::Op;
 use crate::op::grouped::check_offs;
-use crate::quant::QTensorParts;
+use crate::quant::{QTensorParts, ZeroKind};
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 use operand::Layout;
 use safetensors::Dtype;
@@ -329,7 +329,7 @@ fn codes(file: &File, spec: &Spec, op: Op, name: &str, raw: &file::Raw, (rows, c
             Codes::Groups(_) => unreachable!("a plain layout is one tensor"),
         },
         // What the codes are multiplied by is the reciprocal of what the values were.
-        (false, Some(scale)) if spec.zero == metadata::ZeroKind::None => QTensor::new(QTensorParts {
+        (false, Some(scale)) if spec.zero == ZeroKind::None => QTensor::new(QTensorParts {
             format,
             rows,
             cols,

@@ -2,9 +2,9 @@
 
 use super::File;
 use super::file::Raw;
-use super::metadata::{Spec, ZeroKind};
+use super::metadata::Spec;
 use crate::op::grouped::check_offs;
-use crate::quant::QTensorParts;
+use crate::quant::{QTensorParts, ZeroKind};
 use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
 use safetensors::Dtype;
 

@@ -2,6 +2,7 @@
 
 use super::{print, status};
 use crate::baseline;
+use crate::compare::Verdict;
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ pub fn run(args: Args) -> Result<u8> {
         print(&format!("accepted: {}\n", path.display()));
     }
     for side in baseline::of_run(&args.run)? {
-        let failing = side.records.iter().filter(|r| r.get("verdict") == "fail").count();
+        let failing = side.records.iter().filter(|r| r.verdict == Verdict::Fail).count();
         if failing > 0 {
             eprintln!("{}: {failing} cases with the verdict fail are recorded as they are", side.sweep);
         }

@@ -98,7 +98,7 @@ fn name_orders(comparison: &mut Comparison, sweeps: &[Sweep], before: &[baseline
         let case =
             sweeps.iter().flat_map(|s| &s.cases).find(|c| baseline::name(&c.sweep) == drift.sweep && c.id() == drift.case);
         let records = before.iter().filter(|s| s.sweep == drift.sweep).flat_map(|s| &s.records);
-        let old = records.into_iter().find(|r| r.get("case") == drift.case).map_or("", |r| r.get("sha256"));
+        let old = records.into_iter().find(|r| r.case == drift.case).map_or("", |r| &r.sha256);
         if let Some(words) = case.and_then(|c| baseline::order::explain(c, old, &drift.digest)) {
             drift.words += &format!("; {words}");
         }

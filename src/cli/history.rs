@@ -1,6 +1,7 @@
 //! `qassay history`: how the accepted numbers moved, from the git log of the baselines.
 
 use super::{print, status};
+use crate::assay::table::{Column, Line};
 use crate::baseline::{self, Record};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -32,13 +33,14 @@ pub fn run(args: Args) -> Result<u8> {
     let file = format!("{}.csv", args.sweep);
     let last = format!("-{}", args.last);
     let log = git(&folder, &["log", &last, "--format=%h %as", "--", &file])?;
+    let metric = Record::column(&args.metric)?;
     let mut columns: Vec<(String, BTreeMap<String, f64>)> = Vec::new();
     for commit in log.lines().rev() {
         let hash = commit.split(' ').next().unwrap_or_default();
         // A commit that removed it, or one of other columns, has no numbers.
         let Ok(text) = git(&folder, &["show", &format!("{hash}:./{file}")]) else { continue };
         let Ok(records) = baseline::parse(&folder.join(&file), &text) else { continue };
-        columns.push((commit.to_string(), largest(&records, &args.metric)));
+        columns.push((commit.to_string(), largest(&records, metric)));
     }
     if columns.is_empty() {
         bail!("{}: no commit of {file} in its git log; commit what `qassay accept` wrote", folder.display());
@@ -52,10 +54,10 @@ pub fn run(args: Args) -> Result<u8> {
 }
 
 /// Of each kernel; a NaN is the largest.
-fn largest(records: &[Record], metric: &str) -> BTreeMap<String, f64> {
+fn largest(records: &[Record], metric: &Column<Record>) -> BTreeMap<String, f64> {
     let mut all: BTreeMap<String, f64> = BTreeMap::new();
-    for (record, x) in records.iter().filter_map(|r| Some((r, r.num(metric)?))) {
-        let most = all.entry(record.get("kernel").to_string()).or_insert(f64::NEG_INFINITY);
+    for (record, x) in records.iter().filter_map(|r| Some((r, metric.number(r)?))) {
+        let most = all.entry(record.kernel.clone()).or_insert(f64::NEG_INFINITY);
         if !(x <= *most) && !most.is_nan() {
             *most = x;
         }
@@ -85,7 +87,6 @@ fn git(folder: &Path, args: &[&str]) -> Result<String> {
 }
 
 fn metric(s: &str) -> Result<String, String> {
-    // Before these are names and digests, after them histograms.
-    let numbers = &baseline::COLUMNS[6..12];
+    let numbers: Vec<&str> = Record::columns().iter().filter(|c| !c.unit.is_empty()).map(|c| c.name.as_str()).collect();
     if numbers.contains(&s) { Ok(s.to_string()) } else { Err(format!("known: {}", numbers.join(", "))) }
 }

@@ -1,6 +1,8 @@
 //! `qassay list`: what can be named.
 
 use super::{print, status};
+use crate::assay::row::Row;
+use crate::assay::table::Line;
 use anyhow::Result;
 
 /// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, scenarios, models, faults; gates and columns
@@ -136,7 +138,7 @@ fn table(what: What) -> Result<Table> {
         ),
         What::Columns => (
             vec!["name", "unit", "what"],
-            crate::assay::row::COLUMNS.iter().map(|c| vec![c.name.clone(), s(&c.unit), c.help.clone()]).collect(),
+            Row::columns().iter().map(|c| vec![c.name.clone(), s(&c.unit), c.help.clone()]).collect(),
         ),
     })
 }

@@ -183,7 +183,8 @@ fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
         line(format!("{judge:<22}{:<34}{}", percent(caught, changed), percent(*alarms, t.right)));
     }
     let never = |f: &dyn Fn(&tally::Tally) -> Vec<&'static str>| {
-        t.faults.iter()
+        t.faults
+            .iter()
             .map(|t| (t, f(t)))
             .filter(|(_, ops)| !ops.is_empty())
             .map(|(t, ops)| format!("  {} in {}", t.fault.name(), ops.join(", ")))
@@ -238,8 +239,7 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     let rows = tally::judges().into_iter().zip(t.caught()).zip(&t.alarms);
     let worth: Vec<(String, f64, f64)> =
         rows.map(|((judge, caught), alarms)| (judge, share(caught, changed), share(*alarms, t.right))).collect();
-    let mut all =
-        vec![figures::worth(&worth, t.right), figures::kills(&matrix(&tally::judges(), &counts, &totals))];
+    let mut all = vec![figures::worth(&worth, t.right), figures::kills(&matrix(&tally::judges(), &counts, &totals))];
     if diagnosed {
         let (counts, totals) = t.confusion();
         all.push(figures::confusion(&matrix(&tally::answers(), &counts, &totals)));

@@ -233,8 +233,8 @@ pub fn run(args: Args) -> Result<u8> {
     let outcome = runner::run(&sweeps, &options, &|row| {
         bar.inc(1);
         // The first few at once; all of them are in the summary and in rows.csv.
-        if matches!(row.get("verdict"), "fail" | "error") && shown.fetch_add(1, Ordering::Relaxed) < 5 {
-            bar.suspend(|| eprintln!("{:<8} {}\n         {}", row.get("verdict"), row.get("case"), row.get("reason")));
+        if row.verdict.is_failure() && shown.fetch_add(1, Ordering::Relaxed) < 5 {
+            bar.suspend(|| eprintln!("{:<8} {}\n         {}", row.verdict, row.case, row.reason));
         }
         if args.json {
             print(&(crate::report::json_line(row) + "\n"));

@@ -177,10 +177,7 @@ fn line(r: &Replay) -> String {
     let shown = r.first_shown();
     let none = || "·".to_string();
     let (place, predicted, measured) = match r.worst() {
-        Some(w) => {
-            let number = |c: &str| w.num(c).map_or_else(|| w.get(c).to_string(), short);
-            (format!("{}.{}", w.get("product"), w.get("operand")), number("r_predicted"), number("r_measured"))
-        }
+        Some(w) => (format!("{}.{}", w.product, w.operand), short(w.r_predicted), short(w.r_measured)),
         _ => (none(), none(), none()),
     };
     let mut text = columns([
@@ -190,16 +187,15 @@ fn line(r: &Replay) -> String {
         place,
         predicted,
         measured,
-        format!("{}/{}", r.noticed("gates_notice").len(), GATES.len()),
+        format!("{}/{}", r.noticed().len(), GATES.len()),
         if r.bound_notices() { "fails".into() } else { none() },
         if r.holds() { "holds".into() } else { "BROKEN".into() },
     ]);
     if let Some(why) = &r.why {
         text += &format!("    {why}\n");
     }
-    for bad in r.records.iter().filter(|x| !x.is("holds")).take(2) {
-        let place = format!("step {} {}.{}", bad.get("step"), bad.get("product"), bad.get("operand"));
-        text += &format!("    {place}: {} ({})\n", bad.get("why"), bad.get("law"));
+    for bad in r.records.iter().filter(|x| !x.holds).take(2) {
+        text += &format!("    step {} {}.{}: {} ({})\n", bad.step, bad.product, bad.operand, bad.why, bad.law);
     }
     text
 }

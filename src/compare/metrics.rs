@@ -23,6 +23,7 @@ pub struct Metric {
     pub help: &'static str,
     pub worse: Worse,
     pub get: fn(&ErrorStats) -> f64,
+    set: fn(&mut ErrorStats, f64),
 }
 
 /// The statistics of one of the three errors, `actual − reference`, over the elements of a result.
@@ -35,7 +36,7 @@ pub struct Metric {
 /// - One ULP is the output format's spacing at the reference, times |scale_inv| for a quantized output.
 /// - An empty sample gives 0 (cosine 1, SQNR ∞); `finite` says that it was empty.
 /// - Sums are taken over a fixed binary tree: the same bits with any number of threads.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct ErrorStats {
     pub count: usize,
     pub finite: usize,
@@ -64,7 +65,14 @@ pub struct ErrorStats {
 
 macro_rules! metric {
     ($name:ident, $unit:literal, $worse:ident, $help:literal) => {
-        Metric { name: stringify!($name), unit: $unit, help: $help, worse: Worse::$worse, get: |s| s.$name as f64 }
+        Metric {
+            name: stringify!($name),
+            unit: $unit,
+            help: $help,
+            worse: Worse::$worse,
+            get: |s| s.$name as f64,
+            set: |s, x| s.$name = x as _,
+        }
     };
 }
 
@@ -94,6 +102,20 @@ pub const METRICS: &[Metric] = &[
 ];
 
 impl ErrorStats {
+    /// Of the number of every metric, as they were written; where the worst element is, no metric says. Errors: those of `read`; a count that
+    /// is no whole number.
+    pub fn of_metrics(mut read: impl FnMut(&Metric) -> Result<f64>) -> Result<Self> {
+        let mut stats = Self::default();
+        for metric in METRICS {
+            let x = read(metric)?;
+            (metric.set)(&mut stats, x);
+            if (metric.get)(&stats) != x && !x.is_nan() {
+                return Err(Error::value(metric.name, x, "a whole number"));
+            }
+        }
+        Ok(stats)
+    }
+
     /// Statistics of `actual − reference`. Errors when the lengths differ.
     pub fn between(reference: &[f64], actual: &[f64], out: &OutFormat) -> Result<Self> {
         if reference.len() != actual.len() {

@@ -6,28 +6,37 @@ use crate::quant::QTensor;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 
-/// What a case's outcome is called, in CSV, JSON and reports.
+/// What a case's outcome is called, in CSV, JSON and reports. In order: the later the worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
+    /// The combination is impossible; the reason is in the row.
+    Skipped,
     /// Every element within its certain bound (and bit-exact where a model exists), and the data could have shown a fault.
     Pass,
+    /// Nothing wrong seen, and nothing could have been: the data hide the op's faults.
+    NoPower,
     /// Within the certain bound but outside the probable one: listed, does not fail the run.
     Suspect,
     /// A certain bound, a model's bits or an exact side output is violated: a bug.
     Fail,
-    /// Nothing wrong seen, and nothing could have been: the data hide the op's faults.
-    NoPower,
     /// The kernel or the harness failed before a result could be judged.
     Error,
-    /// The combination is impossible; the reason is in the row.
-    Skipped,
 }
 
 impl Verdict {
+    /// As tables list them: what was judged, then what was not.
     pub const ALL: [Verdict; 6] =
         [Verdict::Pass, Verdict::Suspect, Verdict::Fail, Verdict::NoPower, Verdict::Error, Verdict::Skipped];
 
+    /// A kernel that is wrong, or that gave no result.
+    pub fn is_failure(self) -> bool {
+        self >= Verdict::Fail
+    }
+    /// The name in words: without underscores.
+    pub fn words(self) -> String {
+        self.as_str().replace('_', " ")
+    }
     pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Pass => "pass",

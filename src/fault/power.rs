@@ -43,8 +43,7 @@ fn failed(judged: &[evidence::Judgement]) -> Vec<bool> {
 }
 
 fn worst(judgements: &[evidence::Judgement]) -> Verdict {
-    let rank = |v: &Verdict| [Verdict::Pass, Verdict::NoPower, Verdict::Suspect, Verdict::Fail].iter().position(|x| x == v);
-    judgements.iter().map(|j| j.comparison.verdict).max_by_key(|v| rank(v)).unwrap_or(Verdict::Error)
+    judgements.iter().map(|j| j.comparison.verdict).max().unwrap_or(Verdict::Error)
 }
 
 /// What came of one fault in one case.

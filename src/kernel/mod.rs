@@ -100,6 +100,8 @@ pub fn find(kernels: &[&'static dyn Kernel], job: &Job, backend: Backend) -> Res
 }
 
 impl Backend {
+    pub const ALL: [Backend; 4] = [Backend::Cpu, Backend::Cuda, Backend::Vendor, Backend::External];
+
     pub fn name(self) -> &'static str {
         match self {
             Backend::Cpu => "cpu",
@@ -107,5 +109,13 @@ impl Backend {
             Backend::Vendor => "vendor",
             Backend::External => "external",
         }
+    }
+}
+
+impl std::str::FromStr for Backend {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        let found = Backend::ALL.into_iter().find(|b| b.name() == s);
+        found.ok_or_else(|| Error::unknown("backend", s, Backend::ALL.map(Backend::name)))
     }
 }

@@ -2,9 +2,10 @@
 
 use super::numbers::gain;
 use super::{Chart, Show, Table, badge};
-use crate::assay::row::short;
-use crate::assay::row::{Row, column};
+use crate::assay::row::{Row, short};
+use crate::assay::table::{Column, Line};
 use crate::baseline::diff::{self, Change, Comparison, Drift};
+use crate::compare::Verdict;
 use crate::report;
 use crate::report::plot::Scale;
 use crate::sweep::builder::Rows;
@@ -39,48 +40,48 @@ const SHOWN: [&str; 21] = [
 /// Rows of a table before it is cut.
 const MOST: usize = 60;
 
-fn cell(row: &Row, name: &str) -> String {
-    match row.num(name) {
-        Some(x) if name == "power_gain" => gain(x),
+fn cell(row: &Row, column: &Column<Row>) -> String {
+    match column.number(row) {
+        Some(x) if column.name == "power_gain" => gain(x),
         Some(x) => short(x),
-        None => row.get(name).to_string(),
+        None => column.text(row),
     }
+}
+
+/// The columns of these names. Errors: one does not exist.
+fn named(names: &[&str]) -> Result<Vec<&'static Column<Row>>> {
+    names.iter().map(|n| Row::column(n)).collect()
 }
 
 impl Rows {
     /// The columns that say something: measurements, and coordinates that differ.
-    fn columns(&self) -> Vec<&'static str> {
+    fn columns(&self) -> Vec<&'static Column<Row>> {
         let measured = |n: &str| n.contains("sqnr") || ["bound_ratio", "mismatches", "power_gain"].contains(&n);
-        let differs = |n: &str| self.iter().any(|r| r.get(n) != self[0].get(n));
-        let some = |n: &str| self.iter().any(|r| !r.get(n).is_empty());
-        SHOWN.into_iter().filter(|n| if measured(n) { some(n) } else { differs(n) }).collect()
+        let differs = |c: &Column<Row>| self.iter().any(|r| c.text(r) != c.text(&self[0]));
+        let some = |c: &Column<Row>| self.iter().any(|r| !c.text(r).is_empty());
+        let shown = named(&SHOWN).expect("columns of ours");
+        shown.into_iter().filter(|c| if measured(&c.name) { some(c) } else { differs(c) }).collect()
     }
     /// A table of these columns. Errors: a column that does not exist.
     pub fn table(&self, columns: &[&str]) -> Result<Table> {
-        if let Some(odd) = columns.iter().find(|c| column(c).is_none()) {
-            return Err(Error::unknown("column", odd, crate::assay::row::COLUMNS.iter().map(|c| c.name.as_str())));
-        }
-        let rows = self.iter().map(|r| columns.iter().map(|c| cell(r, c)).collect::<Vec<_>>());
+        let named = named(columns)?;
+        let rows = self.iter().map(|r| named.iter().map(|c| cell(r, c)).collect::<Vec<_>>());
         Ok(Table::new("", columns.iter().map(|c| c.replace('_', " ")), rows))
     }
     /// `y` over `x`, a line for each value of `name`. A logarithmic axis for counts, decibels linear. Errors: an unknown column; no
     /// row has both numbers.
     pub fn plot(&self, x: &str, y: &str, name: &str) -> Result<Chart> {
-        for c in [x, y, name] {
-            if column(c).is_none() {
-                return Err(Error::unknown("column", c, crate::assay::row::COLUMNS.iter().map(|c| c.name.as_str())));
-            }
-        }
+        let (over, of, by) = (Row::column(x)?, Row::column(y)?, Row::column(name)?);
         let mut series: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
         for row in self.iter() {
-            let (Some(px), Some(py)) = (row.num(x), row.num(y)) else { continue };
+            let (Some(px), Some(py)) = (over.number(row), of.number(row)) else { continue };
             if !py.is_finite() {
                 continue;
             }
-            let label = row.get(name);
+            let label = by.text(row);
             match series.iter_mut().find(|s| s.0 == label) {
                 Some(s) => s.1.push((px, py)),
-                None => series.push((label.to_string(), vec![(px, py)])),
+                None => series.push((label, vec![(px, py)])),
             }
         }
         if series.is_empty() {
@@ -91,10 +92,9 @@ impl Rows {
             ));
         }
         series.iter_mut().for_each(|s| s.1.sort_by(|a, b| a.0.total_cmp(&b.0)));
-        let unit = |c: &str| {
-            let spec = crate::assay::row::COLUMNS.iter().find(|k| k.name == c).expect("known column");
-            let label = c.trim_end_matches("_db").replace('_', " ");
-            if spec.unit.is_empty() || spec.unit == "1" { label } else { format!("{label}, {}", spec.unit) }
+        let unit = |c: &Column<Row>| {
+            let label = c.name.trim_end_matches("_db").replace('_', " ");
+            if c.unit.is_empty() || c.unit == "1" { label } else { format!("{label}, {}", c.unit) }
         };
         let scale = |c: &str| match c {
             "m" | "n" | "k" | "group" => Scale::Log2,
@@ -107,19 +107,19 @@ impl Rows {
             x.replace('_', " "),
             name.replace('_', " ")
         );
-        Ok(Chart::lines(&title, (&unit(x), scale(x)), (&unit(y), scale(y)), series))
+        Ok(Chart::lines(&title, (&unit(over), scale(x)), (&unit(of), scale(y)), series))
     }
     /// What the recipes cost: SQNR of the quantization error of every recipe on every source, as a map in dB.
     pub fn plot_sqnr(&self) -> Result<Chart> {
-        let recipe = |r: &Row| match (r.get("recipe_a"), r.get("recipe_b")) {
-            (a, b) if b.is_empty() || a == b => a.to_string(),
+        let recipe = |r: &Row| match (&r.recipe_a, &r.recipe_b) {
+            (a, b) if b.is_empty() || a == b => a.clone(),
             (a, b) => format!("{}+{b}", if a.is_empty() { "none" } else { a }),
         };
         let (mut names, mut sources): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         let mut at = std::collections::BTreeMap::new();
         for row in self.iter() {
-            let Some(db) = row.num("quant_sqnr_db").filter(|x| x.is_finite()) else { continue };
-            let (name, source) = (recipe(row), row.get("dist_a").to_string());
+            let Some(db) = row.errors.quantization(|e| e.sqnr_db).filter(|x| x.is_finite()) else { continue };
+            let (name, source) = (recipe(row), row.dist_a.clone());
             if !names.contains(&name) {
                 names.push(name.clone());
             }
@@ -163,11 +163,11 @@ impl Rows {
     pub fn explain(&self) -> Result<String> {
         let worst = self.worst(1);
         let row = worst.first().ok_or_else(|| Error::value("rows", "none", "at least one row to explain"))?;
-        let words = match row.get("verdict") {
-            "error" | "skipped" => format!("{}: {}", row.get("verdict"), row.get("reason")),
+        let words = match row.verdict {
+            Verdict::Error | Verdict::Skipped => format!("{}: {}", row.verdict, row.reason),
             _ => worst.detail(0)?.explain(),
         };
-        Ok(format!("{}\n{words}", row.get("case")))
+        Ok(format!("{}\n{words}", row.case))
     }
 }
 
@@ -207,22 +207,22 @@ impl Show for Rows {
             return "<p>no rows</p>".into();
         }
         let columns = self.columns();
-        let troubled = self.iter().any(|r| !r.get("reason").is_empty());
+        let troubled = self.iter().any(|r| !r.reason.is_empty());
         let page = html! {
-            p.title { @for v in ["pass", "suspect", "fail", "no_power", "error", "skipped"] {
+            p.title { @for v in Verdict::ALL {
                 @let n = self.with(v).len();
-                @if n > 0 { (badge(v)) " " (n) " " }
+                @if n > 0 { (badge(v.as_str())) " " (n) " " }
             } }
             table.sortable {
                 thead { tr {
                     th tabindex="0" onclick=(super::SORT) { "verdict" }
-                    @for c in &columns { th tabindex="0" onclick=(super::SORT) { (c.replace('_', " ")) } }
+                    @for c in &columns { th tabindex="0" onclick=(super::SORT) { (c.name.replace('_', " ")) } }
                     @if troubled { th { "reason" } }
                 } }
-                tbody { @for row in self.iter().take(MOST) { tr title=(row.get("case")) {
-                    td { (badge(row.get("verdict"))) }
-                    @for c in &columns { td.number[row.num(c).is_some()] { (cell(row, c)) } }
-                    @if troubled { td.reason { (row.get("reason")) } }
+                tbody { @for row in self.iter().take(MOST) { tr title=(row.case) {
+                    td { (badge(row.verdict.as_str())) }
+                    @for c in &columns { td.number[c.number(row).is_some()] { (cell(row, c)) } }
+                    @if troubled { td.reason { (row.reason) } }
                 } } }
             }
             @if self.len() > MOST { p.see { "the first " (MOST) " of " (self.len()) " rows; filter or worst(n) for others" } }
@@ -233,8 +233,7 @@ impl Show for Rows {
         if self.is_empty() {
             return "no rows".into();
         }
-        let columns: Vec<&str> = ["verdict"].into_iter().chain(self.columns()).collect();
-        let shown = self.filter(|r| !r.get("case").is_empty());
-        shown.table(&columns).expect("columns of ours").plain()
+        let columns: Vec<&str> = ["verdict"].into_iter().chain(self.columns().into_iter().map(|c| c.name.as_str())).collect();
+        self.table(&columns).expect("columns of ours").plain()
     }
 }

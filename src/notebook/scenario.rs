@@ -74,14 +74,13 @@ impl Replays {
         let line = |r: &Replay| {
             let none = || "·".to_string();
             let worst = |f: &dyn Fn(&Record) -> String| r.worst().map_or_else(none, f);
-            let number = |column: &'static str| worst(&|w| w.num(column).map_or_else(|| w.get(column).to_string(), short));
             vec![
                 r.policy.to_string(),
                 r.first_shown().map_or_else(none, |s| s.to_string()),
-                worst(&|w| format!("{}.{}", w.get("product"), w.get("operand"))),
-                number("r_predicted"),
-                number("r_measured"),
-                format!("{} of {}", r.noticed("gates_notice").len(), GATES.len()),
+                worst(&|w| format!("{}.{}", w.product, w.operand)),
+                worst(&|w| short(w.r_predicted)),
+                worst(&|w| short(w.r_measured)),
+                format!("{} of {}", r.noticed().len(), GATES.len()),
                 if r.bound_notices() { "fails" } else { "·" }.to_string(),
                 if r.holds() { "holds" } else { "BROKEN" }.to_string(),
             ]
@@ -94,8 +93,8 @@ impl Replays {
 /// r of the worst operand at each step.
 fn ratios(r: &Replay) -> String {
     let Some(worst) = r.worst() else { return "1 throughout".into() };
-    let same = |x: &&Record| x.get("product") == worst.get("product") && x.get("operand") == worst.get("operand");
-    let r = r.records.iter().filter(same).map(|x| x.num("r_measured").map_or_else(|| "·".into(), short));
+    let same = |x: &&Record| (&x.product, &x.operand) == (&worst.product, &worst.operand);
+    let r = r.records.iter().filter(same).map(|x| short(x.r_measured));
     r.collect::<Vec<_>>().join(" ")
 }
 

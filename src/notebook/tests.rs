@@ -62,7 +62,7 @@ fn stories_show_themselves() {
     assert!(replays.under(Policy::Cloned).is_err());
     let sweep = Sweep::new(Op::Gemm).recipes(["te_current"]).shapes(["8x16x64"]).accumulators(["f32_sequential"]).quiet();
     let wrong = sweep.inject("scale_omitted:b").unwrap().run().unwrap();
-    assert!(wrong.all(&["fail"]), "{}", wrong.plain());
+    assert!(wrong.all(&[Verdict::Fail]), "{}", wrong.plain());
     let diagnosis = wrong.detail(0).and_then(|c| c.diagnosis());
     assert!(diagnosis.plain().contains("scale_omitted:b"), "{}", diagnosis.plain());
     assert!(wrong.explain().html().contains("fail"));

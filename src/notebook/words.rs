@@ -1,8 +1,8 @@
 //! Small things that show themselves: recipes, accumulators, verdicts, faults; a row; what was said of a failure.
 
 use super::{Show, Table, badge, raw};
-use crate::assay::row::short;
-use crate::assay::row::{COLUMNS, Row};
+use crate::assay::row::{Row, short};
+use crate::assay::table::{Column, Line};
 use crate::bundle::assay::Answer;
 use crate::compare::Verdict;
 use crate::fault::{Diagnosis, Fault, Finding};
@@ -54,12 +54,12 @@ as_table! {
     },
     Case: |c| card("a case", &[("id", c.id()), ("op", c.op.name().into())]),
     Row: |r| {
-        let some = COLUMNS.iter().filter(|c| !r.get(&c.name).is_empty());
-        let line = |c: &crate::assay::row::Column| {
-            let value = r.num(&c.name).map_or_else(|| r.get(&c.name).to_string(), short);
+        let line = |c: &Column<Row>| {
+            let value = c.number(r).map_or_else(|| c.text(r), short);
             vec![c.name.clone(), value, c.unit.to_string(), c.help.clone()]
         };
-        Table::new(r.get("case"), ["column", "value", "unit", "what it is"], some.map(line))
+        let some = Row::columns().iter().map(line).filter(|l| !l[1].is_empty());
+        Table::new(&r.case, ["column", "value", "unit", "what it is"], some)
     },
     Sweep: |s| Table::new(format!("{} cases", s.cases.len()), ["case"], s.cases.iter().take(MOST_CASES).map(|c| vec![c.id()])),
     Diagnosis: |d| {

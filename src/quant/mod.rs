@@ -81,6 +81,43 @@ pub enum Zero {
     },
 }
 
+/// What zero points mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroKind {
+    None,
+    Integer,
+    Additive,
+}
+
+impl ZeroKind {
+    pub const ALL: [ZeroKind; 3] = [ZeroKind::None, ZeroKind::Integer, ZeroKind::Additive];
+    pub fn name(self) -> &'static str {
+        match self {
+            ZeroKind::None => "none",
+            ZeroKind::Integer => "integer",
+            ZeroKind::Additive => "additive",
+        }
+    }
+}
+
+impl std::str::FromStr for ZeroKind {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        let found = ZeroKind::ALL.into_iter().find(|z| z.name() == s);
+        found.ok_or_else(|| Error::unknown("kind of zero points", s, ZeroKind::ALL.map(ZeroKind::name)))
+    }
+}
+
+impl Zero {
+    pub fn kind(&self) -> ZeroKind {
+        match self {
+            Zero::None => ZeroKind::None,
+            Zero::Integer(_) => ZeroKind::Integer,
+            Zero::Additive { .. } => ZeroKind::Additive,
+        }
+    }
+}
+
 /// A quantized `rows × cols` matrix: codes, one a byte (never packed; packing is a storage step of its own), and the scale_inv that
 /// belongs to them. Fields are private: what exists has passed the checks of [`QTensor::new`].
 #[derive(Clone, Debug, PartialEq)]

@@ -3,38 +3,42 @@
 use super::figures::csv;
 use super::{Figure, plot};
 use crate::assay::row::Row;
-use std::collections::BTreeMap;
+use crate::kernel::Backend;
+use std::collections::{BTreeMap, HashMap};
 
 /// Whether two backends' outputs are the same bits; a library that splits K adds in another order.
 const PARTS: [&str; 3] = ["the same bits", "other bits, K split", "other bits"];
 
-/// The pairs that are compared, by the names of the `backend` column.
-const PAIRS: [(&str, &str); 3] = [("cpu", "cuda"), ("cpu", "vendor"), ("cuda", "vendor")];
+/// The pairs that are compared.
+const PAIRS: [(Backend, Backend); 3] =
+    [(Backend::Cpu, Backend::Cuda), (Backend::Cpu, Backend::Vendor), (Backend::Cuda, Backend::Vendor)];
+
+fn pair((one, other): (Backend, Backend)) -> String {
+    format!("{} = {}", one.name(), other.name())
+}
 
 /// What a case multiplies or writes, as far as kernels differ.
 fn work(row: &Row) -> String {
-    let b = row.get("recipe_b");
-    let recipe = if b.is_empty() || b == row.get("recipe_a") { String::new() } else { format!(" · {b}") };
-    let accumulator = row.get("accumulator");
-    let accumulator = if accumulator.is_empty() { String::new() } else { format!(", {accumulator}") };
-    let a = if row.get("recipe_a").is_empty() { row.get("dtype") } else { row.get("recipe_a") };
-    format!("{} {a}{recipe}{accumulator}", row.get("op"))
+    let (a, b) = (&row.recipe_a, &row.recipe_b);
+    let recipe = if b.is_empty() || b == a { String::new() } else { format!(" · {b}") };
+    let accumulator = row.accumulator.map_or_else(String::new, |a| format!(", {a}"));
+    let a = if a.is_empty() { row.dtype.map_or("", |f| f.name()) } else { a };
+    format!("{} {a}{recipe}{accumulator}", row.op.name())
 }
 
 /// Drawn where rows of more than one backend hold the same case.
 pub fn figure(rows: &[&Row]) -> Option<Figure> {
-    let mut cases: BTreeMap<&str, BTreeMap<&str, &Row>> = BTreeMap::new();
+    let mut cases: BTreeMap<&str, HashMap<Backend, &Row>> = BTreeMap::new();
     for row in rows {
-        cases.entry(row.get("case")).or_default().insert(row.get("backend"), row);
+        cases.entry(&row.case).or_default().insert(row.backend, row);
     }
-    let split =
-        |r: &Row| r.get("algorithm").split(' ').any(|w| w.strip_prefix("split_k=").is_some_and(|n| n != "1" && n != "0"));
+    let split = |r: &Row| r.algorithm.split(' ').any(|w| w.strip_prefix("split_k=").is_some_and(|n| n != "1" && n != "0"));
     let mut counts: BTreeMap<(String, String), [f64; 3]> = BTreeMap::new();
     for by in cases.values() {
         for (one, other) in PAIRS {
-            if let (Some(a), Some(b)) = (by.get(one), by.get(other)) {
-                let pair = counts.entry((format!("{one} = {other}"), work(a))).or_default();
-                let part = match a.get("sha256") == b.get("sha256") {
+            if let (Some(a), Some(b)) = (by.get(&one), by.get(&other)) {
+                let pair = counts.entry((pair((one, other)), work(a))).or_default();
+                let part = match a.sha256 == b.sha256 {
                     true => 0,
                     false if split(a) || split(b) => 1,
                     false => 2,
@@ -47,8 +51,7 @@ pub fn figure(rows: &[&Row]) -> Option<Figure> {
     let total = |c: &[f64; 3]| c.iter().sum::<f64>();
     let labels: Vec<String> = counts.iter().map(|((pair, work), c)| format!("{pair}: {work} ({})", total(c))).collect();
     let values: Vec<Vec<f64>> = counts.values().map(|c| c.to_vec()).collect();
-    let by_pair = PAIRS.iter().filter_map(|(one, other)| {
-        let name = format!("{one} = {other}");
+    let by_pair = PAIRS.into_iter().map(pair).filter_map(|name| {
         let of = || counts.iter().filter(|((pair, _), _)| *pair == name).map(|(_, c)| c);
         let all: f64 = of().map(total).sum();
         (all > 0.0).then(|| format!("{name} in {} of {all} cases", of().map(|c| c[0]).sum::<f64>()))

@@ -2,6 +2,7 @@
 
 use super::{head, short};
 use crate::baseline::diff::{Change, Comparison, Drift};
+use crate::compare::Verdict;
 use maud::{DOCTYPE, html};
 
 /// How many drifts a table for people shows.
@@ -22,6 +23,16 @@ fn counts(c: &Comparison) -> String {
 fn facts(c: &Comparison) -> Vec<String> {
     let clip = |s: &str| if s.is_empty() { "nothing".into() } else { s.chars().take(60).collect::<String>() };
     c.facts.iter().map(|(n, a, b)| format!("{n}: {} → {}", clip(a), clip(b))).collect()
+}
+
+/// A verdict; empty where the case is not on that side.
+fn word(verdict: Option<Verdict>) -> &'static str {
+    verdict.map_or("", Verdict::as_str)
+}
+
+/// The verdicts before and after.
+fn verdicts(d: &Drift) -> String {
+    format!("{} → {}", word(d.before), word(d.after))
 }
 
 /// For the terminal.
@@ -51,9 +62,8 @@ pub fn markdown(c: &Comparison) -> String {
         let cell = |s: &str| s.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;");
         for d in notable.iter().take(SHOWN) {
             let (name, before, after) = moved(d);
-            let verdict = format!("{} → {}", d.before, d.after);
             let case = d.case.replace('`', "'");
-            let fields = [d.change.name(), &format!("`{case}`"), &verdict, &name, &before, &after, &d.words];
+            let fields = [d.change.name(), &format!("`{case}`"), &verdicts(d), &name, &before, &after, &d.words];
             text += &format!("| {} |\n", fields.map(cell).join(" | "));
         }
         if notable.len() > SHOWN {
@@ -80,7 +90,7 @@ pub fn json_lines(c: &Comparison) -> String {
         });
         let object = serde_json::json!({
             "sweep": d.sweep, "case": d.case, "kernel": d.kernel, "change": d.change.name(), "fails": d.change.fails(),
-            "before": d.before, "after": d.after, "moved": moved, "p": d.p, "beyond_order": d.beyond_order, "words": d.words,
+            "before": word(d.before), "after": word(d.after), "moved": moved, "p": d.p, "beyond_order": d.beyond_order, "words": d.words,
         });
         object.to_string() + "\n"
     };
@@ -107,7 +117,7 @@ pub fn junit(c: &Comparison) -> String {
         let of: Vec<&Drift> = c.drifts.iter().filter(|d| d.sweep == sweep).collect();
         text += &format!("<testsuite name=\"{}\" {}>\n", xml(sweep), tally(&of));
         for d in of {
-            let class = if d.kernel.is_empty() { &d.op } else { &d.kernel };
+            let class = if d.kernel.is_empty() { d.op.name() } else { &d.kernel };
             text += &format!("<testcase name=\"{}\" classname=\"{}\" time=\"0\"", xml(&d.case), xml(class));
             text += &match d.change {
                 Change::Identical => "/>\n".to_string(),
@@ -115,7 +125,7 @@ pub fn junit(c: &Comparison) -> String {
                 kind => format!(
                     "><failure type=\"{}\" message=\"{}\">{}</failure></testcase>\n",
                     kind.name(),
-                    xml(&format!("{} → {}", d.before, d.after)),
+                    xml(&verdicts(d)),
                     xml(&d.words)
                 ),
             };
@@ -162,7 +172,7 @@ pub fn page(c: &Comparison) -> String {
                                 tbody { @for d in notable.iter().take(SHOWN) {
                                     @let (name, before, after) = moved(d);
                                     tr { td { (d.change.name().replace('_', " ")) } td { code { (d.case) } }
-                                         td { (d.before) " → " (d.after) } td { (name) } td { (before) } td { (after) } td { (d.words) } }
+                                         td { (verdicts(d)) } td { (name) } td { (before) } td { (after) } td { (d.words) } }
                                 } }
                             } }
                             @if notable.len() > SHOWN { p { "… and " (notable.len() - SHOWN) " more in drift.jsonl" } }
@@ -181,6 +191,7 @@ pub fn page(c: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Op;
 
     /// Names as hostile as users can make them.
     fn hostile() -> Comparison {
@@ -188,10 +199,10 @@ mod tests {
             sweep: "a<b>\"&'".into(),
             case: case.into(),
             kernel: "k\u{1}|".into(),
-            op: "cast".into(),
+            op: Op::Cast,
             change,
-            before: "pass".into(),
-            after: "fail".into(),
+            before: Some(Verdict::Pass),
+            after: Some(Verdict::Fail),
             digest: String::new(),
             moved: None,
             p: Some(0.5),

@@ -2,9 +2,12 @@
 
 use super::plot::{self, Axis, Scale, Series};
 use super::{backends, grids, grouped, short};
+use crate::Format;
 use crate::assay::map::ErrorMap;
 use crate::assay::row::{Row, number};
 use crate::format::FORMATS;
+use crate::op::Op;
+use crate::quant::ZeroKind;
 use std::collections::BTreeMap;
 
 /// One figure: one chart, or several beside each other.
@@ -22,7 +25,7 @@ pub struct Figure {
 
 /// Every figure that these rows can fill; `others` are rows of other backends' runs, compared with these.
 pub fn all(rows: &[Row], others: &[Row], maps: &[ErrorMap]) -> Vec<Figure> {
-    let judged = |r: &&Row| !r.get("sha256").is_empty();
+    let judged = |r: &&Row| !r.sha256.is_empty();
     let everyone: Vec<&Row> = rows.iter().chain(others).filter(judged).collect();
     let judged: Vec<&Row> = rows.iter().filter(judged).collect();
     [
@@ -45,10 +48,12 @@ pub fn all(rows: &[Row], others: &[Row], maps: &[ErrorMap]) -> Vec<Figure> {
 
 /// A recipe with its format, which the name leaves out where it is the recipe's default.
 fn recipe(row: &Row) -> String {
-    let (name, format) = (row.get("recipe_a"), row.get("format"));
-    let known = format.is_empty() || name.split([':', '_']).any(|p| p == format);
+    let name = &row.recipe_a;
     let (head, tail) = name.split_at(name.find(':').unwrap_or(name.len()));
-    if known { name.to_string() } else { format!("{head}:{format}{tail}") }
+    match row.format {
+        Some(format) if name.split([':', '_']).all(|p| p != format.name()) => format!("{head}:{format}{tail}"),
+        _ => name.clone(),
+    }
 }
 
 /// A recipe with its format and without its group.
@@ -61,7 +66,7 @@ fn base(row: &Row) -> String {
 /// What a recipe costs on a source of data.
 struct Point<'a> {
     recipe: String,
-    format: &'a str,
+    format: Option<Format>,
     source: &'a str,
     sqnr: f64,
     real: bool,
@@ -69,10 +74,10 @@ struct Point<'a> {
 
 /// Casts by a recipe.
 fn casts<'a>(rows: &[&'a Row]) -> Vec<Point<'a>> {
-    let casts = rows.iter().filter(|r| r.get("op") == "cast" && r.get("family") == "recipes" && !r.get("recipe_a").is_empty());
+    let casts = rows.iter().filter(|r| r.op == Op::Cast && r.family == "recipes" && !r.recipe_a.is_empty());
     let point = |r: &&'a Row| {
-        let sqnr = r.num("quant_sqnr_db").filter(|x| x.is_finite())?;
-        Some(Point { recipe: recipe(r), format: r.get("format"), source: r.get("dist_a"), sqnr, real: r.get("real") == "true" })
+        let sqnr = r.errors.quantization(|e| e.sqnr_db).filter(|x| x.is_finite())?;
+        Some(Point { recipe: recipe(r), format: r.format, source: &r.dist_a, sqnr, real: r.real == Some(true) })
     };
     casts.filter_map(point).collect()
 }
@@ -84,17 +89,21 @@ pub(super) fn csv<const N: usize>(header: [&str; N], rows: impl Iterator<Item = 
     String::from_utf8(writer.into_inner().expect("writing to memory")).expect("text was written")
 }
 
+/// The name of a format, where there is one.
+fn name(format: Option<Format>) -> &'static str {
+    format.map_or("", Format::name)
+}
+
 /// Change of SQNR at which a cell's colour is full, in dB.
 const FULL_DB: f64 = 6.0;
 
 fn recipes(rows: &[&Row]) -> Option<Figure> {
     let mut points = casts(rows);
-    let bits = |format: &str| FORMATS.iter().find(|f| f.name == format).map_or(0, |f| f.bits);
     // Wide formats first; within a width formats and recipes in the order of the sweep.
     points.sort_by_key(|p| {
-        (std::cmp::Reverse(bits(p.format)), FORMATS.iter().position(|f| f.name == p.format), p.format.to_string())
+        (std::cmp::Reverse(p.format.map_or(0, Format::bits)), FORMATS.iter().position(|f| Some(f.format) == p.format))
     });
-    let mut names: Vec<(String, &str)> = Vec::new();
+    let mut names: Vec<(String, Option<Format>)> = Vec::new();
     let mut sources: Vec<(bool, &str)> = Vec::new();
     for p in &points {
         if !names.iter().any(|n| n.0 == p.recipe) {
@@ -114,15 +123,15 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
     let cells: Vec<_> = names.iter().map(|n| row(&n.0)).collect();
     let columns: Vec<String> = sources.iter().map(|s| s.1.to_string()).collect();
     let labels: Vec<String> = names.iter().map(|n| n.0.clone()).collect();
-    let mut worst: Vec<(&str, f64)> = Vec::new();
+    let mut worst: Vec<(Option<Format>, f64)> = Vec::new();
     for ((_, format), row) in names.iter().zip(&cells) {
         let loss = row.iter().flatten().map(|c| -c.1).fold(0.0, f64::max);
         match worst.iter_mut().find(|w| w.0 == *format) {
             Some(w) => w.1 = w.1.max(loss),
-            None => worst.push((format, loss)),
+            None => worst.push((*format, loss)),
         }
     }
-    let losses: Vec<String> = worst.iter().map(|(format, loss)| format!("{format} {loss:.1} dB")).collect();
+    let losses: Vec<String> = worst.iter().map(|(format, loss)| format!("{} {loss:.1} dB", name(*format))).collect();
     let heads: Vec<bool> = (0..names.len()).map(|i| i == 0 || names[i].1 != names[i - 1].1).collect();
     (!points.is_empty()).then(|| Figure {
         id: "sqnr_by_recipe",
@@ -140,7 +149,7 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
         data: csv(
             ["recipe", "format", "source", "real", "sqnr_db"],
             points.iter().map(|p| {
-                [p.recipe.clone(), p.format.into(), p.source.into(), p.real.to_string(), number(p.sqnr)]
+                [p.recipe.clone(), name(p.format).into(), p.source.into(), p.real.to_string(), number(p.sqnr)]
             }),
         ),
     })
@@ -193,10 +202,16 @@ fn real(rows: &[&Row]) -> Option<Figure> {
 }
 
 /// Lines of `y` over `x` for the rows of a family, one a value of `name`.
-fn family(rows: &[&Row], family: &str, name: impl Fn(&Row) -> String, x: &str, y: impl Fn(&Row) -> Option<f64>) -> Vec<Series> {
+fn family(
+    rows: &[&Row],
+    family: &str,
+    name: impl Fn(&Row) -> String,
+    x: impl Fn(&Row) -> Option<f64>,
+    y: impl Fn(&Row) -> Option<f64>,
+) -> Vec<Series> {
     let mut series: Vec<Series> = Vec::new();
-    for row in rows.iter().filter(|r| r.get("family") == family) {
-        let (Some(px), Some(py)) = (row.num(x), y(row).filter(|v| v.is_finite())) else { continue };
+    for row in rows.iter().filter(|r| r.family == family) {
+        let (Some(px), Some(py)) = (x(row), y(row).filter(|v| v.is_finite())) else { continue };
         let name = name(row);
         let i = series.iter().position(|s| s.name == name).unwrap_or_else(|| {
             series.push(Series { name, points: Vec::new() });
@@ -221,9 +236,9 @@ fn ends(series: &[Series]) -> impl Iterator<Item = (&str, (f64, f64), (f64, f64)
 }
 
 fn groups(rows: &[&Row]) -> Option<Figure> {
-    let name = |r: &Row| format!("{}, {}", base(r), r.get("dist_a").rsplit(':').next().unwrap_or_default());
+    let name = |r: &Row| format!("{}, {}", base(r), r.dist_a.rsplit(':').next().unwrap_or_default());
     // 0 stands for the whole row.
-    let series = family(rows, "groups", name, "group", |r| r.num("quant_sqnr_db"));
+    let series = family(rows, "groups", name, |r| r.group.map(|g| g as f64), |r| r.errors.quantization(|e| e.sqnr_db));
     let gains: Vec<f64> = ends(&series).map(|(_, first, last)| first.1 - last.1).collect();
     let (least, most) = gains.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), g| (l.min(*g), h.max(*g)));
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
@@ -252,14 +267,14 @@ fn groups(rows: &[&Row]) -> Option<Figure> {
 fn offsets(rows: &[&Row]) -> Option<Figure> {
     let rms: BTreeMap<&str, f64> = rows
         .iter()
-        .filter(|r| r.get("family") == "offsets" && r.num("offset") == Some(0.0))
-        .filter_map(|r| Some((r.get("recipe_a"), r.num("quant_rmse")? / r.num("quant_rel_frobenius")?)))
+        .filter(|r| r.family == "offsets" && r.offset == Some(0.0))
+        .filter_map(|r| Some((r.recipe_a.as_str(), r.errors.quantization(|e| e.rmse / e.rel_frobenius)?)))
         .collect();
-    let error = |r: &Row| Some(100.0 * r.num("quant_rmse")? / rms.get(r.get("recipe_a"))?);
-    let series = family(rows, "offsets", recipe, "offset", error);
+    let error = |r: &Row| Some(100.0 * r.errors.quantization(|e| e.rmse)? / rms.get(r.recipe_a.as_str())?);
+    let series = family(rows, "offsets", recipe, |r| r.offset, error);
     let none = |name: &str| {
-        let zero = rows.iter().find(|r| r.get("family") == "offsets" && recipe(r) == name).map_or("", |r| r.get("zero"));
-        zero == "none"
+        let row = rows.iter().find(|r| r.family == "offsets" && recipe(r) == name);
+        row.is_some_and(|r| r.zero == Some(ZeroKind::None))
     };
     let growth = |without: bool| -> String {
         let kind = ends(&series).filter(|(n, ..)| none(n) == without);
@@ -291,10 +306,10 @@ fn offsets(rows: &[&Row]) -> Option<Figure> {
 
 /// The format a row's kernel wrote.
 fn written(row: &Row) -> &str {
-    let out = row.get("out");
+    let out = &row.out;
     match out.strip_prefix("scaled:") {
         Some(format) => format.split(':').next().unwrap_or(format),
-        None if row.get("recipe_a") == out => "codes of a recipe",
+        None if row.recipe_a == *out => "codes of a recipe",
         None => out,
     }
 }
@@ -302,10 +317,11 @@ fn written(row: &Row) -> &str {
 fn shares(rows: &[&Row]) -> Option<Figure> {
     let mut points: Vec<(&Row, f64, f64)> = Vec::new();
     let mut exact = 0;
-    for row in rows.iter().filter(|r| r.get("edge") != "true") {
-        let positive = |name: &str| row.num(name).filter(|x| x.is_finite() && *x > 0.0);
-        exact += usize::from(row.num("kernel_rel_frobenius") == Some(0.0));
-        if let (Some(q), Some(k)) = (positive("quant_rel_frobenius"), positive("kernel_rel_frobenius")) {
+    for row in rows.iter().filter(|r| !r.is_edge()) {
+        let kernel = row.errors.kernel(|e| e.rel_frobenius);
+        exact += usize::from(kernel == Some(0.0));
+        let positive = |x: Option<f64>| x.filter(|x| x.is_finite() && *x > 0.0);
+        if let (Some(q), Some(k)) = (positive(row.errors.quantization(|e| e.rel_frobenius)), positive(kernel)) {
             points.push((row, q, k));
         }
     }
@@ -337,7 +353,7 @@ fn shares(rows: &[&Row]) -> Option<Figure> {
         )],
         data: csv(
             ["case", "writes", "quantization", "kernel"],
-            points.iter().map(|(r, q, k)| [r.get("case").into(), written(r).into(), number(*q), number(*k)]),
+            points.iter().map(|(r, q, k)| [r.case.clone(), written(r).into(), number(*q), number(*k)]),
         ),
     })
 }
@@ -355,13 +371,13 @@ const BINS: [(&str, f64); 7] = [
 
 /// Op, and how a product was accumulated.
 fn kernel(row: &Row) -> String {
-    [row.get("op"), row.get("accumulator")].into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
+    row.op.name().to_string() + &row.accumulator.map_or_else(String::new, |a| format!(", {a}"))
 }
 
 fn bounds(rows: &[&Row]) -> Option<Figure> {
     let mut counts: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for row in rows {
-        let Some(ratio) = row.num("bound_ratio") else { continue };
+        let Some(ratio) = row.bound_ratio else { continue };
         let bin = BINS.iter().position(|b| ratio <= b.1).unwrap_or(BINS.len() - 1);
         counts.entry(kernel(row)).or_insert_with(|| vec![0.0; BINS.len()])[bin] += 1.0;
     }
@@ -385,9 +401,10 @@ fn bounds(rows: &[&Row]) -> Option<Figure> {
 }
 
 fn accumulators(rows: &[&Row]) -> Option<Figure> {
-    let name = |r: &Row| r.get("accumulator").to_string();
-    let series = family(rows, "accumulators", name, "k", |r| r.num("kernel_rel_frobenius"));
-    let format = rows.iter().filter(|r| r.get("family") == "accumulators").find_map(|r| r.num("quant_rel_frobenius"))?;
+    let name = |r: &Row| r.accumulator.map_or_else(String::new, |a| a.to_string());
+    let series = family(rows, "accumulators", name, |r| Some(r.k as f64), |r| r.errors.kernel(|e| e.rel_frobenius));
+    let of_family = |r: &&&Row| r.family == "accumulators";
+    let format = rows.iter().filter(of_family).find_map(|r| r.errors.quantization(|e| e.rel_frobenius))?;
     let growth: Vec<String> = ends(&series).map(|(n, first, last)| format!("{n} ×{:.1}", last.1 / first.1)).collect();
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
     Some(Figure {
@@ -418,11 +435,10 @@ pub const ULP_BINS: [&str; 9] = ["0", "to ¼", "to ½", "to 1", "to 2", "to 4", 
 
 fn ulps(rows: &[&Row]) -> Option<Figure> {
     let mut sums: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for row in rows.iter().filter(|r| r.get("edge") != "true") {
-        let bins: Vec<f64> = row.get("ulp_histogram").split('|').filter_map(|n| n.parse().ok()).collect();
-        if bins.len() == ULP_BINS.len() {
+    for row in rows.iter().filter(|r| !r.is_edge()) {
+        if let Some(bins) = row.ulp_histogram {
             let sum = sums.entry(format!("{} → {}", kernel(row), written(row))).or_insert_with(|| vec![0.0; ULP_BINS.len()]);
-            sum.iter_mut().zip(bins).for_each(|(s, b)| *s += b);
+            sum.iter_mut().zip(bins).for_each(|(s, b)| *s += b as f64);
         }
     }
     sums.retain(|_, v| v.iter().sum::<f64>() > 0.0);

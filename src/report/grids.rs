@@ -48,16 +48,14 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
 pub(super) fn coverage(rows: &[&Row]) -> Option<Figure> {
     let (mut charts, mut data, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
     for spec in FORMATS.iter().filter(|f| f.bits <= 8) {
-        let of: Vec<&&Row> = rows.iter().filter(|r| r.get("format") == spec.name && !r.get("codes").is_empty()).collect();
+        let of: Vec<&&Row> = rows.iter().filter(|r| r.format == Some(spec.format) && r.codes.is_some()).collect();
         if of.is_empty() {
             continue;
         }
         let mut counts = vec![0.0; 1 << spec.bits];
         for row in &of {
-            let digits: Vec<u32> = row.get("codes").chars().filter_map(|c| c.to_digit(16)).collect();
-            for (code, count) in counts.iter_mut().enumerate() {
-                *count += f64::from(digits.get(code / 4).unwrap_or(&0) >> (3 - code % 4) & 1);
-            }
+            let occur = row.codes.iter().flat_map(|codes| &codes.0);
+            counts.iter_mut().zip(occur).for_each(|(count, occurs)| *count += f64::from(u8::from(*occurs)));
         }
         let mark = |code: usize| match spec.format.decode(code as u32) {
             v if v.is_nan() => Some("N"),
@@ -70,17 +68,17 @@ pub(super) fn coverage(rows: &[&Row]) -> Option<Figure> {
         if reached(false) < finite {
             unreached.push(format!("{} of {}", finite - reached(false), spec.name));
         }
-        let sum = |name: &str| grouped(of.iter().filter_map(|r| r.num(name)).sum());
+        let sum = |count: fn(&Row) -> Option<usize>| grouped(of.iter().filter_map(|r| count(r)).sum::<usize>() as f64);
         let specials =
             if special > 0 { format!(" and {} of {special} NaN and Inf codes", reached(true)) } else { String::new() };
-        let subnormals = if spec.integer { String::new() } else { format!(", {} subnormal", sum("subnormals")) };
+        let subnormals = if spec.integer { String::new() } else { format!(", {} subnormal", sum(|r| r.subnormals)) };
         let title = format!(
             "{}: {} of {finite} finite codes{specials} in {} cases; elements: {} ties{subnormals}, {} at an end of the range",
             spec.name,
             reached(false),
             of.len(),
-            sum("ties"),
-            sum("saturations")
+            sum(|r| r.ties),
+            sum(|r| r.saturations)
         );
         let percent = |n: f64| (n > 0.0).then(|| 100.0 * n / of.len() as f64);
         let cells: Vec<Vec<Option<f64>>> = counts.chunks(16).map(|row| row.iter().map(|n| percent(*n)).collect()).collect();

@@ -19,7 +19,8 @@ mod tests;
 mod timeline;
 
 use crate::assay::map::ErrorMap;
-use crate::assay::row::{COLUMNS, Row, short};
+use crate::assay::row::{Row, short};
+use crate::assay::table::{Column, Line};
 use crate::fault::locate::Location;
 use crate::run::maps;
 use crate::run::totals::Kept;
@@ -105,15 +106,15 @@ pub fn page(rows: Vec<Row>, maps: &[ErrorMap], locations: &[(String, Location)],
 
 /// A row as one JSON object: numbers as numbers, empty columns left out, a non-finite number as its name.
 pub fn json(row: &Row) -> serde_json::Value {
-    let value = |name: &str, unit: &str| -> serde_json::Value {
-        let text = row.get(name);
-        match (unit.is_empty(), text.parse::<f64>()) {
-            (false, Ok(x)) if x.is_finite() => serde_json::json!(x),
-            _ => text.into(),
+    let value = |c: &Column<Row>| -> Option<serde_json::Value> {
+        let text = c.text(row);
+        match (c.unit.is_empty(), text.parse::<f64>()) {
+            _ if text.is_empty() => None,
+            (false, Ok(x)) if x.is_finite() => Some(serde_json::json!(x)),
+            _ => Some(text.into()),
         }
     };
-    let filled = COLUMNS.iter().filter(|c| !row.get(&c.name).is_empty());
-    serde_json::Value::Object(filled.map(|c| (c.name.clone(), value(&c.name, c.unit))).collect())
+    serde_json::Value::Object(Row::columns().iter().filter_map(|c| Some((c.name.clone(), value(c)?))).collect())
 }
 
 /// [`json`] on one line.

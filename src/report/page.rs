@@ -1,7 +1,9 @@
 //! `index.html`: one file, no network, everything escaped by maud.
 
 use super::{Figure, head, json, summary};
-use crate::assay::row::{COLUMNS, Row};
+use crate::assay::row::Row;
+use crate::assay::table::Line;
+use crate::compare::Verdict;
 use crate::run::totals::{Kept, Totals};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -25,7 +27,7 @@ const SHOWN: [&str; 13] = [
 pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
     let (rows, totals) = (kept.rows(), &kept.totals);
     let data: Vec<serde_json::Value> = rows.iter().map(compact).collect();
-    let columns: Vec<_> = COLUMNS
+    let columns: Vec<_> = Row::columns()
         .iter()
         .map(|c| serde_json::json!({"name": c.name, "unit": c.unit, "help": c.help, "shown": SHOWN.iter().position(|s| *s == c.name)}))
         .collect();
@@ -77,10 +79,10 @@ fn compact(row: &Row) -> serde_json::Value {
     let value = |name: &str| match &object[name] {
         _ if name == "codes" => serde_json::Value::Null,
         serde_json::Value::Number(n) => n.as_f64().map_or(0.0, |x| format!("{x:.4e}").parse().unwrap_or(x)).into(),
-        serde_json::Value::String(s) if name == "command" => s.replace(row.get("case"), "\u{1}").into(),
+        serde_json::Value::String(s) if name == "command" => s.replace(&row.case, "\u{1}").into(),
         other => other.clone(),
     };
-    COLUMNS.iter().map(|c| value(&c.name)).collect()
+    Row::columns().iter().map(|c| value(&c.name)).collect()
 }
 
 /// JSON that cannot close its script element.
@@ -91,10 +93,10 @@ fn embed(value: &serde_json::Value) -> String {
 fn verdicts(totals: &Totals) -> Markup {
     html! {
         ul.verdicts {
-            @for v in ["pass", "suspect", "fail", "no_power", "error", "skipped"] {
+            @for v in Verdict::ALL {
                 @let n = totals.count(v);
                 @if n > 0 {
-                    li { a class=(v) href="#cases" data-filter=(format!("verdict={v}")) { b { (n) } " " (v.replace('_', " ")) } }
+                    li { a class=(v) href="#cases" data-filter=(format!("verdict={v}")) { b { (n) } " " (v.words()) } }
                 }
             }
         }
@@ -112,9 +114,9 @@ fn attention(rows: &[Row]) -> Markup {
                 ul {
                     @for a in all.iter().take(SHOWN) {
                         li {
-                            b class=(a.row.get("verdict")) { (a.row.get("verdict").replace('_', " ")) } " " (a.row.get("reason"))
-                            @if a.count > 1 { " (" (a.count) " cases like this in table " code { (a.row.get("family")) } ")" }
-                            pre { (a.row.get("command")) }
+                            b class=(a.row.verdict) { (a.row.verdict.words()) } " " (a.row.reason)
+                            @if a.count > 1 { " (" (a.count) " cases like this in table " code { (a.row.family) } ")" }
+                            pre { (a.row.command) }
                         }
                     }
                 }
@@ -135,5 +137,15 @@ fn figure(f: &Figure) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_are_columns() {
+        assert!(SHOWN.iter().all(|name| Row::column(name).is_ok()));
     }
 }

@@ -5,7 +5,7 @@ use super::timeline::{Timeline, timeline};
 use super::{head, short};
 use crate::compare::gates::GATES;
 use crate::scenario::device::{COSTS, Cost, SEEN, Seen, Shown};
-use crate::scenario::record::Record;
+use crate::scenario::record::{Gates, Record};
 use crate::scenario::{Class, Policy, Scenario};
 use crate::{Error, Result};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -44,33 +44,23 @@ struct Story<'a> {
 
 impl<'a> Story<'a> {
     fn of(scenario: &'a Scenario, rows: &'a [Record]) -> Self {
-        let of = |p: Policy| -> Vec<&Record> {
-            rows.iter().filter(|r| r.get("scenario") == scenario.name && r.get("policy") == p.name()).collect()
-        };
+        let of = |p: Policy| -> Vec<&Record> { rows.iter().filter(|r| r.scenario == scenario.name && r.policy == p).collect() };
         let replays: Vec<_> = Policy::ALL.into_iter().map(|p| (p, of(p))).filter(|r| !r.1.is_empty()).collect();
         let timeline = timeline(&lines(scenario, &replays));
         Self { scenario, replays, timeline }
     }
 }
 
-fn step(r: &Record) -> f64 {
-    r.num("step").unwrap_or(0.0)
-}
-
 /// How far r is from 1.
 fn far(r: &Record) -> f64 {
-    match r.num("r_measured") {
-        Some(x) if x > 0.0 && x.is_finite() => x.ln().abs(),
-        _ => f64::INFINITY,
-    }
+    if r.r_measured > 0.0 && r.r_measured.is_finite() { r.r_measured.ln().abs() } else { f64::INFINITY }
 }
 
 /// The row that says most: r farthest from 1; where every r is 1, the largest error.
 fn worst<'a>(rows: &[&'a Record]) -> Option<&'a Record> {
-    let error = |r: &Record| r.num("total_rel_frobenius").filter(|x| x.is_finite()).unwrap_or(f64::MAX);
-    rows.iter().copied().filter(|r| r.is("shows")).max_by(|a, b| {
-        let key =
-            |r: &Record| (far(r), r.num("saturated_share").unwrap_or(0.0) + r.num("flushed_share").unwrap_or(0.0), error(r));
+    let error = |r: &Record| r.errors.total(|e| e.rel_frobenius).filter(|x| x.is_finite()).unwrap_or(f64::MAX);
+    rows.iter().copied().filter(|r| r.shows).max_by(|a, b| {
+        let key = |r: &Record| (far(r), r.saturated_share + r.flushed_share, error(r));
         key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal)
     })
 }
@@ -78,8 +68,8 @@ fn worst<'a>(rows: &[&'a Record]) -> Option<&'a Record> {
 /// The row of the operand and policy that are stale longest: |ln r| of every step, each at most 1, added up.
 fn longest<'a>(rows: &[&'a Record]) -> Option<&'a Record> {
     let mut total: BTreeMap<[&str; 3], f64> = BTreeMap::new();
-    let of = |r: &'a Record| ["product", "operand", "policy"].map(|c| r.get(c));
-    for r in rows.iter().filter(|r| r.is("shows")) {
+    let of = |r: &'a Record| [r.product.as_str(), r.operand.as_str(), r.policy.name()];
+    for r in rows.iter().filter(|r| r.shows) {
         *total.entry(of(r)).or_default() += far(r).min(1.0);
     }
     let most = total.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|t| t.1 > 0.0)?;
@@ -90,28 +80,29 @@ fn longest<'a>(rows: &[&'a Record]) -> Option<&'a Record> {
 fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
     let all: Vec<&Record> = replays.iter().flat_map(|r| r.1.iter().copied()).collect();
     let story = longest(&all).or_else(|| worst(&all)).or_else(|| all.first().copied());
-    let (product, operand) = story.map_or(("", ""), |r| (r.get("product"), r.get("operand")));
-    let same = |r: &&Record| r.get("product") == product && r.get("operand") == operand;
-    let series = |name: String, rows: &[&Record], column: &str| Series {
-        name,
-        points: rows.iter().copied().filter(same).filter_map(|r| Some((step(r), r.num(column)?))).collect(),
+    let (product, operand) = story.map_or(("", ""), |r| (r.product.as_str(), r.operand.as_str()));
+    let same = |r: &&Record| r.product == product && r.operand == operand;
+    let points = |rows: &[&Record], of: &dyn Fn(&Record) -> Option<f64>| -> Vec<(f64, f64)> {
+        rows.iter().copied().filter(same).filter_map(|r| Some((r.step as f64, of(r)?))).collect()
     };
-    let stale = story.map_or("", |r| r.get("policy"));
+    let series =
+        |name: String, rows: &[&Record], of: &dyn Fn(&Record) -> Option<f64>| Series { name, points: points(rows, of) };
+    let stale = story.map(|r| r.policy);
     let mut scales = Vec::new();
     for (policy, rows) in replays {
-        if policy.name() == stale {
-            scales.push(series(format!("{product}.{operand}: scale_inv of the bytes"), rows, "scale_inv_true"));
+        if Some(*policy) == stale {
+            scales.push(series(format!("{product}.{operand}: scale_inv of the bytes"), rows, &|r| Some(r.scale_inv_true)));
         }
     }
     for (policy, rows) in replays {
-        if policy.name() == stale || rows.iter().copied().filter(same).any(|r| r.get("r_measured") != "1") {
-            scales.push(series(format!("read, {policy}"), rows, "scale_inv_used"));
+        if Some(*policy) == stale || rows.iter().copied().filter(same).any(|r| r.r_measured != 1.0) {
+            scales.push(series(format!("read, {policy}"), rows, &|r| Some(r.scale_inv_used)));
         }
     }
-    let mut errors: Vec<Series> =
-        replays.iter().map(|(p, rows)| series(format!("kernel error, {p}"), rows, "kernel_rel_frobenius")).collect();
+    let kernel = |r: &Record| r.errors.kernel(|e| e.rel_frobenius);
+    let mut errors: Vec<Series> = replays.iter().map(|(p, rows)| series(format!("kernel error, {p}"), rows, &kernel)).collect();
     if let Some((_, rows)) = replays.first() {
-        errors.push(series("format's error".into(), rows, "quant_rel_frobenius"));
+        errors.push(series("format's error".into(), rows, &|r| r.errors.quantization(|e| e.rel_frobenius)));
     }
     let mut events: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for s in 0..scenario.steps {
@@ -120,15 +111,12 @@ fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
         }
     }
     let mut panels = vec![("scale_inv", scales)];
-    for (_, rows) in replays.iter().filter(|r| r.0.name() == stale) {
+    for (stale, rows) in replays.iter().filter(|r| Some(r.0) == stale) {
         // Rounding of scale_inv is no difference.
         let apart = |x: f64| if (x - 1.0).abs() <= 1e-6 { 0.0 } else { (x - 1.0).abs() };
-        let of = |column: &str, f: &dyn Fn(f64) -> f64| {
-            rows.iter().copied().filter(same).filter_map(|r| Some((step(r), f(r.num(column)?)))).collect::<Vec<_>>()
-        };
-        let named = |what: &str, points: Vec<(f64, f64)>| Series { name: format!("{what}, {stale}"), points };
-        let ratio = vec![named("by the law", of("r_predicted", &apart)), named("as read", of("r_measured", &apart))];
-        let lost = vec![named("clipped", of("saturated_share", &|x| x)), named("to zero", of("flushed_share", &|x| x))];
+        let named = |what: &str, of: &dyn Fn(&Record) -> f64| series(format!("{what}, {stale}"), rows, &|r| Some(of(r)));
+        let ratio = vec![named("by the law", &|r| apart(r.r_predicted)), named("as read", &|r| apart(r.r_measured))];
+        let lost = vec![named("clipped", &|r| r.saturated_share), named("to zero", &|r| r.flushed_share)];
         for (title, both) in [("|r − 1|", ratio), ("share", lost)] {
             let wanted = title != "share" || scenario.class == Class::Saturation;
             if wanted && both.iter().any(|s| s.points.iter().any(|p| p.1 > 0.0)) {
@@ -147,8 +135,8 @@ fn ratios(stories: &[Story]) -> String {
         points: stories
             .iter()
             .flat_map(|s| s.replays.iter().filter(move |r| r.0 == policy).flat_map(|r| &r.1))
-            .filter(|r| r.get("law") != "exact")
-            .filter_map(|r| Some((r.num("r_predicted")?, r.num("r_measured")?)))
+            .filter(|r| r.law != "exact")
+            .map(|r| (r.r_predicted, r.r_measured))
             .filter(|(a, b)| *a > 0.0 && *b > 0.0 && a.is_finite() && b.is_finite())
             .collect(),
     };
@@ -157,21 +145,11 @@ fn ratios(stories: &[Story]) -> String {
     plot::xy(&axis("r predicted by the law"), &axis("r as read"), &drawn, false, Some("equal"))
 }
 
-/// Distinct names in a column of rows.
-fn names<'a>(rows: &[&'a Record], column: &str) -> Vec<&'a str> {
-    let mut all: Vec<&str> = rows.iter().flat_map(|r| r.get(column).split_whitespace()).collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
 fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> String {
     let rows: Vec<&Record> = stories.iter().flat_map(|s| s.replays.iter().flat_map(|r| r.1.iter().copied())).collect();
-    let broken = rows.iter().filter(|r| !r.is("holds")).count();
+    let broken = rows.iter().filter(|r| !r.holds).count();
     let silent = stories.iter().flat_map(|s| &s.replays).filter(|r| {
-        r.1.iter().any(|r| r.is("shows"))
-            && names(&r.1, "gates_notice").is_empty()
-            && names(&r.1, "gates_notice_exact").is_empty()
+        r.1.iter().any(|r| r.shows) && r.1.iter().all(|r| r.gates_notice.0.is_empty() && r.gates_notice_exact.0.is_empty())
     });
     let page = html! {
         (DOCTYPE)
@@ -244,14 +222,9 @@ fn device(shown: &Shown) -> Markup {
     }
 }
 
-/// A number of a column as people read it.
-fn cell(r: &Record, column: &str) -> String {
-    r.num(column).map_or_else(|| r.get(column).to_string(), short)
-}
-
-/// The row at which most gates of a column fail.
-fn most<'a>(rows: &[&'a Record], column: &str) -> Option<&'a Record> {
-    rows.iter().copied().max_by_key(|r| r.get(column).split_whitespace().count())
+/// The gates of the row at which most of them fail.
+fn most<'a>(rows: &[&'a Record], of: fn(&Record) -> &Gates) -> &'a [&'static str] {
+    rows.iter().copied().map(of).max_by_key(|g| g.0.len()).map_or(&[], |g| &g.0)
 }
 
 fn table(stories: &[Story]) -> Markup {
@@ -262,9 +235,9 @@ fn table(stories: &[Story]) -> Markup {
             tbody {
                 @for s in stories {
                     @for (i, (policy, rows)) in s.replays.iter().enumerate() {
-                        @let shown = rows.iter().find(|r| r.is("shows"));
+                        @let shown = rows.iter().find(|r| r.shows);
                         @let w = worst(rows);
-                        @let held = rows.iter().all(|r| r.is("holds"));
+                        @let held = rows.iter().all(|r| r.holds);
                         tr class=(if i == 0 { "head" } else { "" }) {
                             @if i == 0 {
                                 td rowspan=(s.replays.len()) { @if s.scenario.row > 0 { (s.scenario.row) } }
@@ -273,18 +246,18 @@ fn table(stories: &[Story]) -> Markup {
                             td { (policy) }
                             @match (shown, w) {
                                 (Some(first), Some(w)) => {
-                                    td { "step " (first.get("step")) }
-                                    td { (w.get("product")) "." (w.get("operand")) }
-                                    td.number { (cell(w, "r_predicted")) }
-                                    td.number { (cell(w, "r_measured")) }
-                                    td.number { (percent(w, "saturated_share")) }
-                                    td.number { (percent(w, "flushed_share")) }
-                                    td.number { @if w.num("total_nonfinite_mismatches") > Some(0.0) { "not finite" } @else { (cell(w, "total_rel_frobenius")) } }
-                                    @for column in ["gates_notice", "gates_notice_exact"] {
-                                        @let at = most(rows, column).map_or("", |r| r.get(column));
-                                        td.number title=(at) { (at.split_whitespace().count()) "/" (GATES.len()) }
+                                    td { "step " (first.step) }
+                                    td { (w.product) "." (w.operand) }
+                                    td.number { (short(w.r_predicted)) }
+                                    td.number { (short(w.r_measured)) }
+                                    td.number { (percent(w.saturated_share)) }
+                                    td.number { (percent(w.flushed_share)) }
+                                    @let total = w.errors.total.as_ref();
+                                    td.number { @if total.is_some_and(|e| e.nonfinite_mismatches > 0) { "not finite" } @else { (total.map_or_else(String::new, |e| short(e.rel_frobenius))) } }
+                                    @for at in [most(rows, |r| &r.gates_notice), most(rows, |r| &r.gates_notice_exact)] {
+                                        td.number title=(at.join(" ")) { (at.len()) "/" (GATES.len()) }
                                     }
-                                    td { @if rows.iter().any(|r| r.is("bound_notices")) { b.fail { "fails" } } @else { "·" } }
+                                    td { @if rows.iter().any(|r| r.bound_notices) { b.fail { "fails" } } @else { "·" } }
                                 }
                                 _ => { td colspan="10" { span.pass { "exact to the bit" } } }
                             }
@@ -297,11 +270,8 @@ fn table(stories: &[Story]) -> Markup {
     }
 }
 
-fn percent(r: &Record, column: &str) -> String {
-    match r.num(column) {
-        Some(0.0) | None => "·".into(),
-        Some(x) => format!("{} %", short(100.0 * x)),
-    }
+fn percent(share: f64) -> String {
+    if share == 0.0 { "·".into() } else { format!("{} %", short(100.0 * share)) }
 }
 
 /// The name without its number.
@@ -326,12 +296,12 @@ fn story(s: &Story) -> Markup {
                 }
             }
             @if let Some(w) = worst(&stale) {
-                p.see { "Worst at step " (w.get("step")) " under " (w.get("policy")) ": scale_inv " (cell(w, "scale_inv_used")) " is read where "
-                    (cell(w, "scale_inv_true")) " belongs; the product is " (cell(w, "gain_measured")) " times the healthy one (the law says "
-                    (cell(w, "gain_predicted")) ")." }
+                p.see { "Worst at step " (w.step) " under " (w.policy) ": scale_inv " (short(w.scale_inv_used)) " is read where "
+                    (short(w.scale_inv_true)) " belongs; the product is " (short(w.gain_measured)) " times the healthy one (the law says "
+                    (short(w.gain_predicted)) ")." }
             }
-            @for bad in stale.iter().filter(|r| !r.is("holds")).take(3) {
-                p.fail { "Step " (bad.get("step")) ", " (bad.get("policy")) ", " (bad.get("product")) "." (bad.get("operand")) ": " (bad.get("why")) }
+            @for bad in stale.iter().filter(|r| !r.holds).take(3) {
+                p.fail { "Step " (bad.step) ", " (bad.policy) ", " (bad.product) "." (bad.operand) ": " (bad.why) }
             }
             pre { "qassay stale " (s.scenario.name) }
         }

@@ -2,10 +2,9 @@
 
 use super::{Figure, grouped, short};
 use crate::assay::row::Row;
+use crate::compare::Verdict;
 use crate::run::sweeps::Outcome;
 use crate::run::totals::{Kept, Totals};
-
-const VERDICTS: [&str; 6] = ["pass", "suspect", "fail", "no_power", "error", "skipped"];
 
 /// Cases that need somebody's attention, alike ones together.
 pub struct Attention<'a> {
@@ -17,16 +16,15 @@ pub struct Attention<'a> {
 /// What needs attention, worst kind first. Cases of one table whose reasons differ in numbers only are alike.
 pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
     let mut found: Vec<(String, Attention)> = Vec::new();
-    for kind in ["fail", "error", "suspect", "no_power"] {
-        for row in rows.iter().filter(|r| r.get("verdict") == kind && (kind != "no_power" || r.get("edge") != "true")) {
-            let reason: String = row.get("reason").chars().filter(|c| !c.is_ascii_digit() && !"-+.".contains(*c)).collect();
-            let key = format!("{kind} {} {} {reason}", row.get("family"), row.get("op"));
-            match found.iter_mut().find(|f| f.0 == key) {
-                Some(f) => f.1.count += 1,
-                None => found.push((key, Attention { row, count: 1 })),
-            }
+    for row in rows.iter().filter(|r| r.verdict > Verdict::Pass && !(r.verdict == Verdict::NoPower && r.is_edge())) {
+        let reason: String = row.reason.chars().filter(|c| !c.is_ascii_digit() && !"-+.".contains(*c)).collect();
+        let key = format!("{} {} {} {reason}", row.verdict, row.family, row.op.name());
+        match found.iter_mut().find(|f| f.0 == key) {
+            Some(f) => f.1.count += 1,
+            None => found.push((key, Attention { row, count: 1 })),
         }
     }
+    found.sort_by_key(|f| std::cmp::Reverse(f.1.row.verdict));
     found.into_iter().map(|f| f.1).collect()
 }
 
@@ -34,18 +32,18 @@ pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
 pub fn agreement(t: &Totals) -> String {
     let models = match t.modelled {
         0 => "no case has a device model".to_string(),
-        n if t.wrong == 0.0 && t.elements < t.all => format!(
+        n if t.wrong == 0 && t.elements < t.all => format!(
             "all {} elements drawn from {} of {n} modelled cases are their device model's, bit for bit",
-            grouped(t.elements),
-            grouped(t.all)
+            grouped(t.elements as f64),
+            grouped(t.all as f64)
         ),
-        n if t.wrong == 0.0 => {
-            format!("all {} elements of {n} modelled cases are their device model's, bit for bit", grouped(t.elements))
+        n if t.wrong == 0 => {
+            format!("all {} elements of {n} modelled cases are their device model's, bit for bit", grouped(t.elements as f64))
         }
         n => format!(
             "{} of {} elements in {} of {n} modelled cases differ from their device model",
-            grouped(t.wrong),
-            grouped(t.elements),
+            grouped(t.wrong as f64),
+            grouped(t.elements as f64),
             t.wrong_cases
         ),
     };
@@ -62,24 +60,24 @@ pub fn agreement(t: &Totals) -> String {
 /// What a kernel engineer needs after a run: counts, how near the bounds, what failed and how to see it again.
 pub fn terminal(outcome: &Outcome, seconds: f64) -> String {
     let totals = &outcome.kept.totals;
-    let mut text = format!("{:<28}{}\n", "op", VERDICTS.map(|v| format!("{v:>9}")).concat() + "  worst error/bound");
+    let mut text = format!("{:<28}{}\n", "op", Verdict::ALL.map(|v| format!("{v:>9}")).concat() + "  worst error/bound");
     for op in &totals.ops {
-        let cells = VERDICTS.map(|v| op.verdicts.get(v).map_or(format!("{:>9}", "·"), |n| format!("{n:>9}"))).concat();
-        text += &format!("{:<28}{cells}  {}\n", op.op, op.worst.map_or(String::new(), short));
+        let cells = Verdict::ALL.map(|v| op.verdicts.get(&v).map_or(format!("{:>9}", "·"), |n| format!("{n:>9}"))).concat();
+        text += &format!("{:<28}{cells}  {}\n", op.op.name(), op.worst.map_or(String::new(), short));
     }
     text += &format!("\n{} cases in {seconds:.1} s: {}\n", totals.rows, agreement(totals));
     const SHOWN: usize = 8;
     let all = attention(outcome.kept.rows());
     for a in all.iter().take(SHOWN) {
-        text += &format!("\n{:<9}{}\n", a.row.get("verdict"), a.row.get("reason"));
-        text += &format!("{:9}{}\n", "", a.row.get("command"));
+        text += &format!("\n{:<9}{}\n", a.row.verdict, a.row.reason);
+        text += &format!("{:9}{}\n", "", a.row.command);
         if a.count > 1 {
             let of = if outcome.kept.is_whole() {
                 String::new()
             } else {
                 format!(", of {} rows that were kept", outcome.kept.rows().len())
             };
-            text += &format!("{:9}and {} more like it in table `{}`{of}\n", "", a.count - 1, a.row.get("family"));
+            text += &format!("{:9}and {} more like it in table `{}`{of}\n", "", a.count - 1, a.row.family);
         }
     }
     if all.len() > SHOWN {
@@ -94,24 +92,21 @@ pub fn markdown(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
         "# qassay run\n\n{} cases: {}.\n\n| op | {} | worst error/bound |\n|---|{}---:|\n",
         kept.totals.rows,
         agreement(&kept.totals),
-        VERDICTS.join(" | "),
-        "---:|".repeat(VERDICTS.len())
+        Verdict::ALL.map(Verdict::as_str).join(" | "),
+        "---:|".repeat(Verdict::ALL.len())
     );
     for op in &kept.totals.ops {
-        let cells = VERDICTS.map(|v| op.verdicts.get(v).map_or(String::new(), ToString::to_string)).join(" | ");
-        text += &format!("| {} | {cells} | {} |\n", op.op, op.worst.map_or(String::new(), short));
+        let cells = Verdict::ALL.map(|v| op.verdicts.get(&v).map_or(String::new(), ToString::to_string)).join(" | ");
+        text += &format!("| {} | {cells} | {} |\n", op.op.name(), op.worst.map_or(String::new(), short));
     }
     let all = attention(kept.rows());
     if !all.is_empty() {
         text += "\n## To look at\n\n";
     }
     for a in &all {
-        let like = if a.count > 1 {
-            format!(" ({} cases like this in table `{}`)", a.count, a.row.get("family"))
-        } else {
-            String::new()
-        };
-        text += &format!("- **{}** {}{like}\n  `{}`\n", a.row.get("verdict"), a.row.get("reason"), a.row.get("command"));
+        let like =
+            if a.count > 1 { format!(" ({} cases like this in table `{}`)", a.count, a.row.family) } else { String::new() };
+        text += &format!("- **{}** {}{like}\n  `{}`\n", a.row.verdict, a.row.reason, a.row.command);
     }
     if !kept.totals.skipped.is_empty() {
         text += "\n## Skipped\n\n";

@@ -1,67 +1,87 @@
 //! The report from rows made by hand.
 
 use super::{figures, grouped, plot, short, summary};
+use crate::Format;
+use crate::assay::coverage::Codes;
 use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
+use crate::assay::table::Errors;
+use crate::compare::{ErrorStats, Verdict};
+use crate::kernel::Backend;
+use crate::op::Op;
+use crate::quant::ZeroKind;
 use crate::run::maps;
 use crate::run::totals::Totals;
 
-fn row(fields: &[(&str, &str)]) -> Row {
-    let mut row = Row::default();
-    fields.iter().for_each(|(name, value)| row.set(name, value));
-    row
+/// A cast on the CPU that was judged.
+fn row() -> Row {
+    Row { verdict: Verdict::Pass, sha256: "x".into(), ..Row::new(Op::Cast, Backend::Cpu) }
+}
+
+fn error(rel_frobenius: f64) -> ErrorStats {
+    ErrorStats { rel_frobenius, ..Default::default() }
 }
 
 /// One row of every kind that a figure draws, with long names.
 fn drawn() -> Vec<Row> {
     let long = "a_collection_of_tensors:layer11.attention_output_projection_weight";
     let mut rows = Vec::new();
-    for (dist, real, sqnr) in [("normal", "false", "31.5"), (long, "true", "25.1")] {
-        let one = [("sha256", "x"), ("op", "cast"), ("dist_a", dist), ("real", real), ("quant_sqnr_db", sqnr)];
+    for (dist, real, sqnr_db) in [("normal", false, 31.5), (long, true, 25.1)] {
+        let quantization = Some(ErrorStats { sqnr_db, ..Default::default() });
+        let one = Row {
+            dist_a: dist.into(),
+            real: Some(real),
+            format: Some(Format::Int8),
+            errors: Errors { quantization, ..Default::default() },
+            ..row()
+        };
         for recipe in ["te_current", "a_recipe_with_a_name_that_is_rather_long:g128"] {
-            let mut r = row(&one);
-            [("family", "recipes"), ("recipe_a", recipe), ("format", "int8"), ("codes", &"f0".repeat(32))]
-                .iter()
-                .for_each(|(n, v)| r.set(n, v));
-            rows.push(r);
+            let codes = Some(Codes([[true; 4], [false; 4]].concat().repeat(32)));
+            rows.push(Row { family: "recipes".into(), recipe_a: recipe.into(), codes, ..one.clone() });
         }
-        for group in ["32", "1536"] {
-            let mut r = row(&one);
-            [("family", "groups"), ("recipe_a", "affine_sym"), ("format", "int8"), ("group", group)]
-                .iter()
-                .for_each(|(n, v)| r.set(n, v));
-            rows.push(r);
+        for group in [32, 1536] {
+            rows.push(Row { family: "groups".into(), recipe_a: "affine_sym".into(), group: Some(group), ..one.clone() });
         }
     }
-    for (offset, rmse) in [("0", "0.1"), ("4", "0.4")] {
-        let fields =
-            [("sha256", "x"), ("family", "offsets"), ("recipe_a", "affine_asym"), ("format", "int4"), ("zero", "integer")];
-        let mut r = row(&fields);
-        [("offset", offset), ("quant_rmse", rmse), ("quant_rel_frobenius", "0.05")].iter().for_each(|(n, v)| r.set(n, v));
-        rows.push(r);
+    for (offset, rmse) in [(0.0, 0.1), (4.0, 0.4)] {
+        rows.push(Row {
+            family: "offsets".into(),
+            recipe_a: "affine_asym".into(),
+            format: Some(Format::Int4),
+            zero: Some(ZeroKind::Integer),
+            offset: Some(offset),
+            errors: Errors { quantization: Some(ErrorStats { rmse, ..error(0.05) }), ..Default::default() },
+            ..row()
+        });
     }
-    for (k, error) in [("128", "1e-7"), ("8192", "3e-3")] {
-        let mut r =
-            row(&[("sha256", "x"), ("family", "accumulators"), ("op", "grouped_gemm_wgrad"), ("out", "scaled:e4m3"), ("k", k)]);
-        let more = [("accumulator", "blackwell_tcgen05@128"), ("kernel_rel_frobenius", error), ("quant_rel_frobenius", "0.03")];
-        more.iter().for_each(|(n, v)| r.set(n, v));
-        [("bound_ratio", "NaN"), ("ulp_histogram", "1|2|3|4|5|6|7|8|9")].iter().for_each(|(n, v)| r.set(n, v));
-        rows.push(r);
+    for (k, of_kernel) in [(128, 1e-7), (8192, 3e-3)] {
+        rows.push(Row {
+            family: "accumulators".into(),
+            out: "scaled:e4m3".into(),
+            k,
+            accumulator: Some("blackwell_tcgen05@128".parse().unwrap()),
+            errors: Errors { quantization: Some(error(0.03)), kernel: Some(error(of_kernel)), total: None },
+            bound_ratio: Some(f64::NAN),
+            ulp_histogram: Some([1, 2, 3, 4, 5, 6, 7, 8, 9]),
+            sha256: "x".into(),
+            ..Row::new(Op::GroupedGemmWgrad, Backend::Cpu)
+        });
     }
     rows
 }
 
 /// The same case by three backends; the vendor's with K split.
 fn others() -> Vec<Row> {
-    let of = |backend: &str, sha256: &str, algorithm: &str| {
-        let work = [("case", "c"), ("op", "gemm"), ("recipe_a", "te_current"), ("recipe_b", "te_current")];
-        let mut r = row(&work);
-        [("accumulator", "hopper_wgmma"), ("backend", backend), ("sha256", sha256), ("algorithm", algorithm)]
-            .iter()
-            .for_each(|(n, v)| r.set(n, v));
-        r
+    let of = |backend, sha256: &str, algorithm: &str| Row {
+        case: "c".into(),
+        recipe_a: "te_current".into(),
+        recipe_b: "te_current".into(),
+        accumulator: Some("hopper_wgmma".parse().unwrap()),
+        sha256: sha256.into(),
+        algorithm: algorithm.into(),
+        ..Row::new(Op::Gemm, backend)
     };
-    vec![of("cpu", "a", ""), of("cuda", "a", ""), of("vendor", "b", "id=66 split_k=4")]
+    vec![of(Backend::Cpu, "a", ""), of(Backend::Cuda, "a", ""), of(Backend::Vendor, "b", "id=66 split_k=4")]
 }
 
 #[test]
@@ -125,29 +145,41 @@ fn no_label_is_clipped() {
 
 #[test]
 fn what_needs_attention_comes_worst_first_and_alike_together() {
-    let case = |verdict, reason, edge| {
-        row(&[("verdict", verdict), ("reason", reason), ("edge", edge), ("family", "f"), ("op", "gemm"), ("case", reason)])
+    let case = |verdict, reason: &str, edge| Row {
+        verdict,
+        reason: reason.into(),
+        edge: Some(edge),
+        family: "f".into(),
+        case: reason.into(),
+        ..Row::new(Op::Gemm, Backend::Cpu)
     };
     let rows = [
-        case("no_power", "gain 1.5", "false"),
-        case("pass", "", "false"),
-        case("no_power", "gain 2.5e-3", "true"),
-        case("fail", "(0, 1): found 2", "false"),
-        case("no_power", "gain 7", "false"),
-        case("fail", "(3, 4): found -5", "false"),
-        case("fail", "amax differs", "false"),
+        case(Verdict::NoPower, "gain 1.5", false),
+        case(Verdict::Pass, "", false),
+        case(Verdict::NoPower, "gain 2.5e-3", true),
+        case(Verdict::Skipped, "no kernel", false),
+        case(Verdict::Fail, "(0, 1): found 2", false),
+        case(Verdict::Error, "panicked", false),
+        case(Verdict::NoPower, "gain 7", false),
+        case(Verdict::Fail, "(3, 4): found -5", false),
+        case(Verdict::Fail, "amax differs", false),
     ];
-    let found: Vec<(&str, usize)> = summary::attention(&rows).iter().map(|a| (a.row.get("case"), a.count)).collect();
-    assert_eq!(found, [("(0, 1): found 2", 2), ("amax differs", 1), ("gain 1.5", 2)]);
+    let found: Vec<(&str, usize)> = summary::attention(&rows).iter().map(|a| (a.row.case.as_str(), a.count)).collect();
+    assert_eq!(found, [("panicked", 1), ("(0, 1): found 2", 2), ("amax differs", 1), ("gain 1.5", 2)]);
 }
 
 #[test]
 fn agreement_counts_elements_and_never_lets_a_nan_pass() {
     let mut totals = Totals::default();
-    totals.add(&row(&[("mismatches", "0"), ("held", "1500"), ("kernel_count", "1500"), ("bound_ratio", "0.5")]));
+    let modelled = |mismatches, elements, bound_ratio| {
+        let kernel = Some(ErrorStats { count: elements, ..Default::default() });
+        let errors = Errors { kernel, ..Default::default() };
+        Row { mismatches: Some(mismatches), held: Some(elements), bound_ratio: Some(bound_ratio), errors, ..row() }
+    };
+    totals.add(&modelled(0, 1500, 0.5));
     assert!(summary::agreement(&totals).starts_with("all 1\u{202f}500 elements of 1 modelled cases"));
     assert!(summary::agreement(&totals).contains("largest error/bound 0.5"));
-    totals.add(&row(&[("mismatches", "3"), ("held", "10"), ("kernel_count", "10"), ("bound_ratio", "NaN")]));
+    totals.add(&modelled(3, 10, f64::NAN));
     assert!(summary::agreement(&totals).starts_with("3 of 1\u{202f}510 elements in 1 of 2 modelled cases differ"));
     assert!(summary::agreement(&totals).contains("1 cases are over their certain bound"));
 }

@@ -7,7 +7,8 @@
 
 use super::facts::{self, Facts};
 use super::lock::Lock;
-use crate::assay::row::{Line, Row};
+use crate::assay::row::Row;
+use crate::assay::table::Line;
 use crate::sweep::Case;
 use crate::{Error, Result};
 use std::fs::File;
@@ -37,7 +38,7 @@ impl Journal {
     pub fn open(out: &Path, facts: &Facts, cases: &[&Case], resume: bool, take: impl FnMut(Row)) -> Result<(Journal, usize)> {
         let is = |i: usize, row: &Row| {
             let case = cases[i];
-            *row.get("sweep") == *case.sweep && row.get("case") == case.id() && !row.get("verdict").is_empty()
+            *row.sweep == *case.sweep && row.case == case.id()
         };
         Journal::open_lines(out, facts, cases.len(), &is, resume, take)
     }
@@ -88,14 +89,14 @@ impl Journal {
         file.set_len(complete).and_then(|()| file.seek(SeekFrom::Start(complete))).map_err(io)?;
         let mut journal = Journal { path, file, complete, synced: Instant::now(), _lock: lock };
         if complete == 0 {
-            journal.line(&R::columns())?;
+            journal.line(&R::names())?;
         }
         Ok((journal, rows))
     }
 
     /// Appends a row. Errors: it could not be written; the file then ends with the row before it.
     pub fn append<R: Line>(&mut self, row: &R) -> Result<()> {
-        self.line(row.values())?;
+        self.line(&row.cells())?;
         if self.synced.elapsed() >= SYNC_EVERY {
             self.sync()?;
         }
@@ -130,7 +131,7 @@ pub fn line<S: AsRef<[u8]>>(fields: &[S]) -> Vec<u8> {
 /// Hands over the rows at the beginning of the file that are whole and are those of their places; how many, and where the last of them ends
 /// (0 where not even the header is whole).
 fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool, mut take: impl FnMut(R)) -> (usize, u64) {
-    let columns = R::columns();
+    let columns = R::names();
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(BufReader::new(file));
     let (mut rows, mut complete) = (0, 0);
     let mut record = csv::StringRecord::new();
@@ -155,11 +156,10 @@ fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool, m
                 break;
             }
         } else {
-            let row = R::of(record.iter().map(String::from).collect());
-            if !is(index - 1, &row) {
-                break;
+            match R::read(&record.iter().collect::<Vec<_>>()) {
+                Ok(row) if is(index - 1, &row) => take(row),
+                _ => break,
             }
-            take(row);
             rows += 1;
         }
         complete = end;
@@ -170,7 +170,6 @@ fn recover<R: Line>(file: &File, count: usize, is: &dyn Fn(usize, &R) -> bool, m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assay::row::COLUMNS;
     use crate::kernel::{Backend, cpu};
     use crate::sweep::{Sweep, assay};
 
@@ -180,7 +179,7 @@ mod tests {
     fn rows(sweep: &Sweep) -> Vec<Row> {
         let row = |c| {
             let mut row = assay::assay(c, cpu::KERNELS, Backend::Cpu, 0);
-            row.set("reason", "two\nlines, and a \"quote\"");
+            row.reason = "two\nlines, and a \"quote\"".into();
             row
         };
         sweep.cases.iter().map(row).collect()
@@ -225,10 +224,9 @@ mod tests {
         let rows = rows(&sweep);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows.csv");
-        let names: Vec<&str> = COLUMNS.iter().map(|c| c.name.as_str()).collect();
-        let good = [line(&names), line(rows[0].values())].concat();
+        let good = [line(&Row::names()), line(&rows[0].cells())].concat();
         Facts::default().write_file(&dir.path().join("run.json")).unwrap();
-        for bad in [vec![0; 4096], line(rows[2].values()), line(rows[0].values()), vec![0xff, b'\n'], b"\"".to_vec()] {
+        for bad in [vec![0; 4096], line(&rows[2].cells()), line(&rows[0].cells()), vec![0xff, b'\n'], b"\"".to_vec()] {
             std::fs::write(&path, [good.clone(), bad].concat()).unwrap();
             let mut found = Vec::new();
             Journal::open(dir.path(), &Facts::default(), &cases, true, |r| found.push(r)).unwrap();

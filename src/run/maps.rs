@@ -2,7 +2,9 @@
 
 use crate::assay::map::ErrorMap;
 use crate::assay::row::{Row, number};
+use crate::compare::Verdict;
 use crate::kernel::{Backend, Kernel};
+use crate::op::Op;
 use crate::sweep::{Sweep, assay};
 use crate::{Error, Result};
 use std::path::Path;
@@ -11,36 +13,35 @@ use std::path::Path;
 const DRAWN: usize = 6;
 
 /// Ops that round once: their maps show the noise of rounding and nothing else, unless they fail.
-const ONE_ROUNDING: [&str; 5] = ["cast", "cast_transpose", "cast_transpose_dbias", "multi_cast_transpose", "dequantize"];
+const ONE_ROUNDING: [Op; 5] = [Op::Cast, Op::CastTranspose, Op::CastTransposeDbias, Op::MultiCastTranspose, Op::Dequantize];
 
 /// Runs the worst cases again and returns their maps: failures first (one a table), then the case of each op that came nearest
 /// to its bound: products, norms, the rest. Edge cases and those without power are left out unless they failed, and so are cases
 /// that did not run.
 pub fn worst(sweeps: &[Sweep], rows: &[Row], kernels: &[&'static dyn Kernel], backend: Backend) -> Vec<ErrorMap> {
-    let failed = |r: &Row| r.get("verdict") == "fail";
-    let sound = |r: &Row| {
-        matches!(r.get("verdict"), "pass" | "suspect") && r.get("edge") != "true" && !ONE_ROUNDING.contains(&r.get("op"))
-    };
+    let failed = |r: &Row| r.verdict == Verdict::Fail;
+    let sound =
+        |r: &Row| matches!(r.verdict, Verdict::Pass | Verdict::Suspect) && !r.is_edge() && !ONE_ROUNDING.contains(&r.op);
     // A NaN is over its bound.
-    let near = |r: &&Row| r.num("bound_ratio").is_some_and(|x| !(x <= 0.0)) && (failed(r) || sound(r));
+    let near = |r: &&Row| r.bound_ratio.is_some_and(|x| !(x <= 0.0)) && (failed(r) || sound(r));
     let mut order: Vec<&Row> = rows.iter().filter(near).collect();
-    let kind = |r: &Row| match r.get("op") {
+    let kind = |r: &Row| match r.op {
         _ if failed(r) => 0,
-        _ if !r.get("accumulator").is_empty() => 1,
-        op if op.ends_with("norm") => 2,
+        _ if r.accumulator.is_some() => 1,
+        op if op.is_norm() => 2,
         _ => 3,
     };
-    let ratio = |r: &Row| r.num("bound_ratio").unwrap_or(0.0);
+    let ratio = |r: &Row| r.bound_ratio.unwrap_or(0.0);
     order.sort_by(|a, b| kind(a).cmp(&kind(b)).then(ratio(b).total_cmp(&ratio(a))));
     let (mut kinds, mut maps) = (Vec::new(), Vec::new());
     for row in order {
-        let kind = (failed(row), if failed(row) { row.get("family") } else { row.get("op") });
+        let kind = (failed(row), if failed(row) { row.family.as_str() } else { row.op.name() });
         if kinds.contains(&kind) {
             continue;
         }
         kinds.push(kind);
-        let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| *c.sweep == *row.get("sweep") && c.id() == row.get("case"));
-        let why = format!("{}, at {} of the bound", row.get("verdict"), number((ratio(row) * 1000.0).round() / 1000.0));
+        let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| *c.sweep == *row.sweep && c.id() == row.case);
+        let why = format!("{}, at {} of the bound", row.verdict, number((ratio(row) * 1000.0).round() / 1000.0));
         maps.extend(case.and_then(|c| assay::error_map(c, kernels, backend, why).ok()));
         if maps.len() == DRAWN {
             break;

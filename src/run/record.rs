@@ -7,7 +7,9 @@
 use super::facts::Facts;
 use super::journal;
 use super::plan::Selection;
-use crate::assay::{evidence, fill, row};
+use crate::assay::row::{self, Row};
+use crate::assay::table::Line;
+use crate::assay::{evidence, fill};
 use crate::compare::Verdict;
 use crate::job::{Data, Job, Output};
 use crate::kernel::{Backend, Kernel};
@@ -53,10 +55,10 @@ pub fn record(run: &Path, out: &Path, kernels: &[&'static dyn Kernel], backend: 
     if facts.get("cases").split(' ').next() != Some(&rows.len().to_string()) {
         return Err(bad(format!("{} rows", rows.len()), "a complete run; --resume goes on"));
     }
-    let ran = |r: &&row::Row| r.get("verdict") != "skipped";
-    let (sound, refused): (Vec<_>, Vec<_>) =
-        rows.iter().filter(ran).partition(|r| !matches!(r.get("verdict"), "fail" | "error"));
+    let ran = rows.iter().filter(|r| r.verdict != Verdict::Skipped);
+    let (sound, refused): (Vec<_>, Vec<_>) = ran.partition(|r| !r.verdict.is_failure());
     let cases = cases(&facts.list("sweeps"), facts.get("seed"))?;
+    let columns = COLUMNS.iter().map(|c| Row::column(c)).collect::<Result<Vec<_>>>()?;
     let mut digests = journal::line(&COLUMNS);
     let mut kept: Vec<Array> = Vec::new();
     let mut outputs = 0;
@@ -65,30 +67,29 @@ pub fn record(run: &Path, out: &Path, kernels: &[&'static dyn Kernel], backend: 
     // Cases that write the same bits share their outputs: names are the digests.
     let mut named = HashSet::new();
     for r in &sound {
-        digests.extend(journal::line(&COLUMNS.map(|c| r.get(c))));
-        let case =
-            cases.get(&key(r.get("sweep"), r.get("case"))).ok_or_else(|| bad(r.get("case").into(), "a case of the sweep"))?;
-        let kind = [r.get("kernel"), r.get("op"), r.get("act"), r.get("out"), r.get("granularity")].join(" ");
+        digests.extend(journal::line(&columns.iter().map(|c| c.text(r)).collect::<Vec<_>>()));
+        let case = cases.get(&key(&r.sweep, &r.case)).ok_or_else(|| bad(r.case.clone(), "a case of the sweep"))?;
+        let kind = (&r.kernel, r.op, r.act, &r.out, r.granularity.map(|g| g.to_string()));
         let few = seen.entry(kind).or_insert(0);
         let elements = case.total_rows() * case.n;
         let bytes: usize = kept.iter().map(|k| k.3.len()).sum();
-        if *few > 0 || elements > SMALL || bytes > KEPT || named.contains(r.get("sha256")) {
+        if *few > 0 || elements > SMALL || bytes > KEPT || named.contains(&r.sha256) {
             continue;
         }
         let assayed = assay::run(case, kernels, backend)?;
-        if fill::digest(&assayed.output) != r.get("sha256") {
+        if fill::digest(&assayed.output) != r.sha256 {
             return Err(bad(format!("other bits of {} on a second run", case.id()), "the same bits each time"));
         }
         if let Some(arrays) = arrays(&assayed.output) {
             *few += 1;
             outputs += 1;
-            named.insert(r.get("sha256").to_string());
-            let name = |part: String| format!("{}/{part}", r.get("sha256"));
+            named.insert(r.sha256.clone());
+            let name = |part: String| format!("{}/{part}", r.sha256);
             kept.extend(arrays.into_iter().map(|(part, dtype, shape, bytes)| (name(part), dtype, shape, bytes)));
         }
     }
     write(out, backend, &digests, &kept, &facts)?;
-    let refused = refused.iter().map(|r| format!("{} {}: {}", r.get("verdict"), r.get("case"), r.get("reason"))).collect();
+    let refused = refused.iter().map(|r| format!("{} {}: {}", r.verdict, r.case, r.reason)).collect();
     Ok(Recorded { digests: sound.len(), outputs, refused })
 }
 
@@ -277,6 +278,11 @@ pub fn replay(
 mod tests {
     use super::*;
     use crate::kernel::cpu::KERNELS;
+
+    #[test]
+    fn what_is_recorded_are_columns_of_rows() {
+        assert!(COLUMNS.iter().all(|name| Row::column(name).is_ok()));
+    }
 
     #[test]
     fn every_kind_of_output_is_kept_and_restored() {

@@ -45,9 +45,9 @@ pub fn run(
     done: &mut dyn FnMut(&Replay),
 ) -> Result<Vec<Replay>> {
     let started = std::time::Instant::now();
-    let places: Vec<(&str, &str)> =
-        jobs.iter().flat_map(|(s, p)| std::iter::repeat_n((s.name.as_str(), p.name()), rows_of(s))).collect();
-    let is = |i: usize, r: &Record| (r.get("scenario"), r.get("policy")) == places[i] && !r.get("holds").is_empty();
+    let places: Vec<(&str, Policy)> =
+        jobs.iter().flat_map(|(s, p)| std::iter::repeat_n((s.name.as_str(), *p), rows_of(s))).collect();
+    let is = |i: usize, r: &Record| (r.scenario.as_str(), r.policy) == places[i];
     let mut kept = Vec::new();
     let (mut journal, _) = Journal::open_lines(out, facts, places.len(), &is, resume, |r| kept.push(r))?;
     let (mut replays, mut at) = (Vec::new(), 0);

@@ -4,8 +4,8 @@ use super::facts::{self, Facts};
 use super::journal;
 use super::plan::Selection;
 use super::totals::Kept;
-use crate::assay::row;
-use crate::assay::row::COLUMNS;
+use crate::assay::row::{Reader, Row};
+use crate::assay::table::Line;
 use crate::sweep::Sweep;
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -109,10 +109,10 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
     // Each shard has its rows in the order of the cases: the next row of a case's shard is the case's.
     let costs: Vec<f64> = sweeps.iter().flat_map(|s| &s.cases).map(super::plan::seconds).collect();
     let parts = split(&costs, count);
-    let mut readers: Vec<(&Path, row::Rows)> = Vec::with_capacity(count);
+    let mut readers: Vec<(&Path, Reader)> = Vec::with_capacity(count);
     for i in 1..=count {
         let run = shards[&i];
-        readers.push((run, row::Rows::open(&run.join("rows.csv"))?));
+        readers.push((run, Reader::open(&run.join("rows.csv"))?));
     }
     let made = !out.exists();
     std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, "choose a folder that can be written with --out"))?;
@@ -141,7 +141,7 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
 
 /// Writes the rows of all cases to `part`, each from the shard in `parts`. Errors: a shard whose next row is of another case, or that has
 /// a row too many.
-fn join(sweeps: &[Sweep], parts: &[usize], readers: &mut [(&Path, row::Rows)], part: &Path) -> Result<Kept> {
+fn join(sweeps: &[Sweep], parts: &[usize], readers: &mut [(&Path, Reader)], part: &Path) -> Result<Kept> {
     let bad = |path: &Path, found: String, expected: &str| Error::BadFile {
         path: path.to_path_buf(),
         found,
@@ -149,24 +149,23 @@ fn join(sweeps: &[Sweep], parts: &[usize], readers: &mut [(&Path, row::Rows)], p
     };
     let io = |e| Error::io(part, e, "make room, or name another folder with --out");
     let mut file = std::io::BufWriter::new(std::fs::File::create(part).map_err(io)?);
-    let names: Vec<&str> = COLUMNS.iter().map(|c| c.name.as_str()).collect();
-    file.write_all(&journal::line(&names)).map_err(io)?;
+    file.write_all(&journal::line(&Row::names())).map_err(io)?;
     let mut kept = Kept::new(parts.len());
     for (case, shard) in sweeps.iter().flat_map(|s| &s.cases).zip(parts) {
         let (run, rows) = &mut readers[shard - 1];
         let Some(row) = rows.next()? else {
             return Err(bad(run, format!("no row of case {}", case.id()), "a complete shard; go on with --resume"));
         };
-        if *row.get("sweep") != *case.sweep || row.get("case") != case.id() {
-            let found = format!("case {}", row.get("case"));
+        if *row.sweep != *case.sweep || row.case != case.id() {
+            let found = format!("case {}", row.case);
             return Err(bad(run, found, &format!("the row of case {}: each case of its shard once, in order", case.id())));
         }
-        file.write_all(&journal::line(row.values())).map_err(io)?;
+        file.write_all(&journal::line(&row.cells())).map_err(io)?;
         kept.add(row);
     }
     for (run, rows) in readers {
         if let Some(row) = rows.next()? {
-            return Err(bad(run, format!("case {}", row.get("case")), "each case in one shard"));
+            return Err(bad(run, format!("case {}", row.case), "each case in one shard"));
         }
     }
     file.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)?;

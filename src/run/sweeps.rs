@@ -7,6 +7,7 @@ use super::totals::Kept;
 use super::worker::{Seat, Workers};
 use crate::Result;
 use crate::assay::row::Row;
+use crate::compare::Verdict;
 use crate::kernel::{Backend, Kernel};
 use crate::sweep::{Case, Sweep, assay};
 use std::collections::BTreeMap;
@@ -131,7 +132,7 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
 
 /// Whether the run ends with this row.
 fn stops(options: &Options, last: &Row) -> bool {
-    options.fail_fast && matches!(last.get("verdict"), "fail" | "error")
+    options.fail_fast && last.verdict.is_failure()
 }
 
 /// The row of a case, run again while it ends in an error and may be.
@@ -142,10 +143,10 @@ fn one(case: &Case, options: &Options, mut seat: Option<&mut Seat>) -> Row {
     };
     let mut row = attempt();
     for n in 0..options.retry {
-        if row.get("verdict") != "error" {
+        if row.verdict != Verdict::Error {
             break;
         }
-        tracing::warn!("{}: {}; attempt {} of {}", row.get("case"), row.get("reason"), n + 2, options.retry + 1);
+        tracing::warn!("{}: {}; attempt {} of {}", row.case, row.reason, n + 2, options.retry + 1);
         row = attempt();
     }
     row
@@ -234,7 +235,7 @@ mod tests {
                 workers: None,
             };
             let device = Mutex::new(String::new());
-            run(&sweeps, &options, &|row| *device.lock().unwrap() = row.get("device").to_string()).unwrap();
+            run(&sweeps, &options, &|row| *device.lock().unwrap() = row.device.clone()).unwrap();
             device.into_inner().unwrap()
         };
         assert_eq!(run_of(Backend::Cuda, &[&Elsewhere]), "NVIDIA X1");

@@ -5,7 +5,9 @@
 //! of that case, which says why; the next case gets a fresh one. On a GPU a worker that answered with an error is replaced too: a
 //! context does not recover from a fault inside a kernel.
 
-use crate::assay::row::{COLUMNS, Row};
+use crate::assay::row::Row;
+use crate::assay::table::Line;
+use crate::compare::Verdict;
 use crate::external::process::{Process, Why};
 use crate::kernel::{Backend, Kernel};
 use crate::sweep::{Case, Sweep, assay};
@@ -45,7 +47,7 @@ impl<'a> Seat<'a> {
     pub fn row(&mut self, case: &Case, backend: Backend, seed: u64) -> Row {
         let answer = self.ask(case);
         let lasting = backend == Backend::Cpu;
-        if !answer.as_ref().is_ok_and(|row| lasting || row.get("verdict") != "error") {
+        if !answer.as_ref().is_ok_and(|row| lasting || row.verdict != Verdict::Error) {
             self.process = None;
         }
         answer.unwrap_or_else(|reason| assay::unfinished(case, backend, seed, reason))
@@ -60,7 +62,8 @@ impl<'a> Seat<'a> {
         let process = self.process.as_mut().expect("started above");
         let request = serde_json::to_string(&[&*case.sweep, &case.id()]).expect("texts are JSON");
         let answer = process.ask(&request, self.workers.timeout)?;
-        Ok(Row::from_values(fields(answer, process, self.workers.timeout, COLUMNS.len())?))
+        let cells = fields(answer, process, self.workers.timeout, Row::columns().len())?;
+        Row::read(&cells.iter().map(String::as_str).collect::<Vec<_>>()).map_err(|e| e.to_string())
     }
 }
 
@@ -119,7 +122,7 @@ pub fn serve(
         let case = case.ok_or_else(|| Error::value("request", &line, "[\"sweep\",\"case\"] of the worker's sweeps"))?;
         injected_fault(&case.id());
         let row = assay::assay_on(device, case, kernels, backend, seed);
-        let answer = serde_json::to_string(row.values()).expect("texts are JSON") + "\n";
+        let answer = serde_json::to_string(&row.cells()).expect("texts are JSON") + "\n";
         answers.write_all(answer.as_bytes()).and_then(|()| answers.flush()).map_err(io)?;
     }
     Ok(())
@@ -170,7 +173,7 @@ mod tests {
         serve(&sweeps, KERNELS, Backend::Cpu, "", 0, request.as_bytes(), &mut answer).unwrap();
         let row = String::from_utf8(answer).unwrap().strip_prefix("[]\n").map(String::from).unwrap();
         let values: Vec<String> = serde_json::from_str(&row).unwrap();
-        assert_eq!(Row::from_values(values), assay::assay(case, KERNELS, Backend::Cpu, 0));
+        assert_eq!(values, assay::assay(case, KERNELS, Backend::Cpu, 0).cells());
     }
 
     #[test]

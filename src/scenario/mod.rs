@@ -95,6 +95,14 @@ impl Class {
     }
 }
 
+impl std::str::FromStr for Class {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        let found = Class::ALL.into_iter().find(|c| c.1 == s).map(|c| c.0);
+        found.ok_or_else(|| Error::unknown("class", s, Class::ALL.map(|c| c.1)))
+    }
+}
+
 /// A scenario, checked: every name in it exists.
 #[derive(Clone, Debug)]
 pub struct Scenario {

@@ -3,100 +3,69 @@
 use super::law::ProductVerdict;
 use super::machine::Machine;
 use super::product::Outcome;
-use super::{Act, Event, Scenario};
-use crate::Result;
-use crate::assay::row::{Column, ERRORS, Line, metric_columns, number};
+use super::{Act, Class, Event, Policy, Scenario};
+use crate::assay::table::{Cell, Errors, named, table};
+use crate::compare::ErrorStats;
 use crate::compare::gates::GATES;
-use crate::compare::{ErrorStats, METRICS};
 use crate::kernel::Backend;
+use crate::{Error, Format, Granularity, Result};
 use ndarray::Array2;
-use std::sync::LazyLock;
 
-/// The columns before the metrics.
-const COORDINATES: &[(&str, &str, &str)] = &[
-    ("scenario", "", "scenario by name"),
-    ("row", "", "row of the catalogue; 0 where there is none"),
-    ("class", "", "staleness, saturation, contract, healthy"),
-    ("policy", "", "where the scale_inv lives: packaged, cloned, shared"),
-    ("step", "", "step of the sequence"),
-    ("product", "", "which product read the operand"),
-    ("operand", "", "a or b"),
-    ("backend", "", "who computed it"),
-    ("events", "", "events of the step that move state, in order"),
-    ("buffer", "", "buffer that was read"),
-    ("state", "", "recipe state whose scale made its bytes"),
-    ("version", "", "version of that state then"),
-    ("recipe", "", "recipe of that state"),
-    ("format", "", "format of the bytes"),
-    ("granularity", "", "which elements share a scale"),
-    ("rows", "elements", "rows of the buffer"),
-    ("cols", "elements", "columns of the buffer"),
-    ("scale_inv_true", "value", "scale_inv that belongs to the bytes, of the tile whose r is farthest from 1"),
-    ("scale_inv_used", "value", "scale_inv that the kernel read for that tile"),
-    ("r_predicted", "1", "s·scale_inv′ of that tile by the law"),
-    ("r_measured", "1", "s·scale_inv′ of that tile as read"),
-    ("r_min", "1", "smallest r of any tile"),
-    ("r_max", "1", "largest r of any tile"),
-    ("gain_predicted", "1", "least-squares gain of the product over the healthy one, by the law in f64"),
-    ("gain_measured", "1", "the same of what the kernel returned"),
-    ("saturated_share", "1", "codes at the end of the format's range"),
-    ("flushed_share", "1", "zeros of values that are not zero"),
-    ("law", "", "what was predicted: exact, or kind and r"),
-    ("holds", "", "true where operand and product are as the law says"),
-    ("why", "", "why not"),
-    ("shows", "", "true where the operand was not read as it was meant, or lost something by its law"),
-    ("bound_notices", "", "true where qassay's bound around what was meant fails the product"),
-    ("gates_notice", "", "gates that fail it against the product of what was meant (and pass the healthy one)"),
-    ("gates_notice_exact", "", "gates that fail it against the unquantized product and pass freshly quantized operands"),
-];
+/// Gates by name, between spaces.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gates(pub Vec<&'static str>);
 
-/// Every column: coordinates, then each metric of each of the three errors of the product.
-pub static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| metric_columns(COORDINATES, " of the product"));
-
-/// One line of `rows.csv`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    values: Vec<String>,
-}
-
-/// Position of a column.
-fn column(name: &str) -> Option<usize> {
-    static INDEX: LazyLock<std::collections::HashMap<String, usize>> =
-        LazyLock::new(|| COLUMNS.iter().enumerate().map(|(i, c)| (c.name.clone(), i)).collect());
-    INDEX.get(name).copied()
-}
-
-impl Record {
-    fn set(&mut self, name: &str, value: impl ToString) {
-        let i = column(name).unwrap_or_else(|| panic!("no column {name}"));
-        self.values[i] = value.to_string();
+impl Cell for Gates {
+    fn text(&self) -> String {
+        self.0.join(" ")
     }
-    fn number(&mut self, name: &str, value: f64) {
-        self.set(name, number(value));
-    }
-    /// The text of a column; empty for a name that does not exist.
-    pub fn get(&self, name: &str) -> &str {
-        column(name).map_or("", |i| &self.values[i])
-    }
-    /// The number of a column, where there is one.
-    pub fn num(&self, name: &str) -> Option<f64> {
-        self.get(name).parse().ok()
-    }
-    pub fn is(&self, name: &str) -> bool {
-        self.get(name) == "true"
+    fn of(text: &str) -> Result<Self> {
+        let known = |name: &str| GATES.iter().find(|g| g.name == name).map(|g| g.name);
+        let gate = |name| known(name).ok_or_else(|| Error::unknown("gate", name, GATES.iter().map(|g| g.name)));
+        text.split_whitespace().map(gate).collect::<Result<_>>().map(Gates)
     }
 }
 
-impl Line for Record {
-    fn columns() -> Vec<&'static str> {
-        COLUMNS.iter().map(|c| c.name.as_str()).collect()
-    }
-    fn of(values: Vec<String>) -> Self {
-        Record { values }
-    }
-    fn values(&self) -> &[String] {
-        &self.values
-    }
+named! { Class: |class| class.name().into(), Policy: |policy| policy.name().into() }
+
+table! {
+    /// One line of the `rows.csv` of scenarios.
+    pub struct Record {
+        scenario: String, "", "scenario by name";
+        row: u32, "", "row of the catalogue; 0 where there is none";
+        class: Class, "", "staleness, saturation, contract, healthy";
+        policy: Policy, "", "where the scale_inv lives: packaged, cloned, shared";
+        step: usize, "", "step of the sequence";
+        product: String, "", "which product read the operand";
+        operand: String, "", "a or b";
+        backend: Backend, "", "who computed it";
+        events: String, "", "events of the step that move state, in order";
+        buffer: String, "", "buffer that was read";
+        state: String, "", "recipe state whose scale made its bytes";
+        version: usize, "", "version of that state then";
+        recipe: String, "", "recipe of that state";
+        format: Format, "", "format of the bytes";
+        granularity: Granularity, "", "which elements share a scale";
+        rows: usize, "elements", "rows of the buffer";
+        cols: usize, "elements", "columns of the buffer";
+        scale_inv_true: f64, "value", "scale_inv that belongs to the bytes, of the tile whose r is farthest from 1";
+        scale_inv_used: f64, "value", "scale_inv that the kernel read for that tile";
+        r_predicted: f64, "1", "s·scale_inv′ of that tile by the law";
+        r_measured: f64, "1", "s·scale_inv′ of that tile as read";
+        r_min: f64, "1", "smallest r of any tile";
+        r_max: f64, "1", "largest r of any tile";
+        gain_predicted: f64, "1", "least-squares gain of the product over the healthy one, by the law in f64";
+        gain_measured: f64, "1", "the same of what the kernel returned";
+        saturated_share: f64, "1", "codes at the end of the format's range";
+        flushed_share: f64, "1", "zeros of values that are not zero";
+        law: String, "", "what was predicted: exact, or kind and r";
+        holds: bool, "", "true where operand and product are as the law says";
+        why: String, "", "why not";
+        shows: bool, "", "true where the operand was not read as it was meant, or lost something by its law";
+        bound_notices: bool, "", "true where qassay's bound around what was meant fails the product";
+        gates_notice: Gates, "", "gates that fail it against the product of what was meant (and pass the healthy one)";
+        gates_notice_exact: Gates, "", "gates that fail it against the unquantized product and pass freshly quantized operands";
+    } errors " of the product"
 }
 
 /// The two rows of a product.
@@ -104,57 +73,57 @@ pub fn records(machine: &Machine, outcome: &Outcome, verdict: &ProductVerdict) -
     let scenario = machine.scenario;
     let flat = |x: &Array2<f64>| x.iter().copied().collect::<Vec<f64>>();
     let (exact, ideal) = (flat(&outcome.exact.d), flat(&outcome.ideal.d));
-    let statistics = [(&exact, &ideal), (&ideal, &outcome.actual), (&exact, &outcome.actual)]
-        .map(|(reference, actual)| ErrorStats::between(reference, actual, &outcome.out));
-    let gates = gates(&ideal, &outcome.healthy, &outcome.actual);
-    let fresh = flat(&fresh(machine, outcome)?);
-    let gates_exact = self::gates(&exact, &fresh, &outcome.actual);
-    let mut all = Record { values: vec![String::new(); COLUMNS.len()] };
-    all.set("scenario", &scenario.name);
-    all.set("row", scenario.row);
-    all.set("class", scenario.class.name());
-    all.set("policy", machine.policy);
-    all.set("step", machine.step);
-    all.set("product", &outcome.product);
-    all.set("backend", machine.backend().name());
-    all.set("events", marks(scenario, machine.step).join("; "));
-    all.number("gain_predicted", verdict.gain_predicted);
-    all.number("gain_measured", verdict.gain_measured);
-    all.set("bound_notices", verdict.bound_notices);
-    all.set("gates_notice", gates.join(" "));
-    all.set("gates_notice_exact", gates_exact.join(" "));
-    for ((prefix, _), stats) in ERRORS.iter().zip(statistics) {
-        let stats = stats?;
-        METRICS.iter().for_each(|m| all.number(&format!("{prefix}_{}", m.name), (m.get)(&stats)));
-    }
-    all.set("command", command(machine));
-    let mut rows = [all.clone(), all];
-    for (i, row) in rows.iter_mut().enumerate() {
+    let between = |reference: &[f64], actual: &[f64]| ErrorStats::between(reference, actual, &outcome.out).map(Some);
+    let errors = Errors {
+        quantization: between(&exact, &ideal)?,
+        kernel: between(&ideal, &outcome.actual)?,
+        total: between(&exact, &outcome.actual)?,
+    };
+    let notice = Gates(gates(&ideal, &outcome.healthy, &outcome.actual));
+    let notice_exact = Gates(gates(&exact, &flat(&fresh(machine, outcome)?), &outcome.actual));
+    let one = |i: usize| -> Result<Record> {
         let (side, v) = (&outcome.sides[i], &verdict.sides[i]);
         let q = &side.buffer.q;
-        row.set("operand", ["a", "b"][i]);
-        row.set("buffer", &side.name);
-        row.set("state", &side.buffer.state);
-        row.set("version", side.buffer.version);
-        row.set("recipe", &machine.slot(&side.buffer.state)?.spec.recipe);
-        row.set("format", q.format());
-        row.set("granularity", q.granularity());
-        row.set("rows", q.rows());
-        row.set("cols", q.cols());
-        row.number("scale_inv_true", v.scale_inv_true);
-        row.number("scale_inv_used", v.scale_inv_used);
-        row.number("r_predicted", v.r_predicted);
-        row.number("r_measured", v.r_measured);
-        row.number("r_min", v.r_min);
-        row.number("r_max", v.r_max);
-        row.number("saturated_share", v.saturated);
-        row.number("flushed_share", v.flushed);
-        row.set("law", &v.law);
-        row.set("shows", v.shows);
-        row.set("holds", v.holds && verdict.holds);
-        row.set("why", if v.holds { &verdict.why } else { &v.why });
-    }
-    Ok(rows)
+        Ok(Record {
+            scenario: scenario.name.clone(),
+            row: scenario.row,
+            class: scenario.class,
+            policy: machine.policy,
+            step: machine.step,
+            product: outcome.product.clone(),
+            operand: ["a", "b"][i].into(),
+            backend: machine.backend(),
+            events: marks(scenario, machine.step).join("; "),
+            buffer: side.name.clone(),
+            state: side.buffer.state.clone(),
+            version: side.buffer.version,
+            recipe: machine.slot(&side.buffer.state)?.spec.recipe.to_string(),
+            format: q.format(),
+            granularity: q.granularity(),
+            rows: q.rows(),
+            cols: q.cols(),
+            scale_inv_true: v.scale_inv_true,
+            scale_inv_used: v.scale_inv_used,
+            r_predicted: v.r_predicted,
+            r_measured: v.r_measured,
+            r_min: v.r_min,
+            r_max: v.r_max,
+            gain_predicted: verdict.gain_predicted,
+            gain_measured: verdict.gain_measured,
+            saturated_share: v.saturated,
+            flushed_share: v.flushed,
+            law: v.law.clone(),
+            holds: v.holds && verdict.holds,
+            why: if v.holds { verdict.why.clone() } else { v.why.clone() },
+            shows: v.shows,
+            bound_notices: verdict.bound_notices,
+            gates_notice: notice.clone(),
+            gates_notice_exact: notice_exact.clone(),
+            errors: errors.clone(),
+            command: command(machine),
+        })
+    };
+    Ok([one(0)?, one(1)?])
 }
 
 /// What reproduces a row.

@@ -24,26 +24,23 @@ pub struct Replay {
 impl Replay {
     /// Every row is as its law says, and so is the whole.
     pub fn holds(&self) -> bool {
-        self.why.is_none() && self.records.iter().all(|r| r.is("holds"))
+        self.why.is_none() && self.records.iter().all(|r| r.holds)
     }
     /// The first step at which it shows.
     pub fn first_shown(&self) -> Option<usize> {
-        self.records.iter().find(|r| r.is("shows")).and_then(|r| r.get("step").parse().ok())
+        self.records.iter().find(|r| r.shows).map(|r| r.step)
     }
     /// The row whose r is farthest from 1, if any is.
     pub fn worst(&self) -> Option<&Record> {
-        let far = |r: &Record| r.num("r_measured").map_or(0.0, |r| if r > 0.0 { r.ln().abs() } else { f64::INFINITY });
-        self.records.iter().filter(|r| r.is("shows")).max_by(|a, b| far(a).total_cmp(&far(b)))
+        let far = |r: &Record| if r.r_measured > 0.0 { r.r_measured.ln().abs() } else { f64::INFINITY };
+        self.records.iter().filter(|r| r.shows).max_by(|a, b| far(a).total_cmp(&far(b)))
     }
-    /// Gates that notice at any step, by a column of names.
-    pub fn noticed(&self, column: &str) -> Vec<&str> {
-        let mut names: Vec<&str> = self.records.iter().flat_map(|r| r.get(column).split_whitespace()).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+    /// Gates that notice at any step, against the product of what was meant.
+    pub fn noticed(&self) -> BTreeSet<&'static str> {
+        self.records.iter().flat_map(|r| r.gates_notice.0.iter().copied()).collect()
     }
     pub fn bound_notices(&self) -> bool {
-        self.records.iter().any(|r| r.is("bound_notices"))
+        self.records.iter().any(|r| r.bound_notices)
     }
 }
 
@@ -71,7 +68,7 @@ pub fn replay(scenario: &Scenario, policy: Policy, with: With) -> Result<Replay>
     let predicts = |l: &Law| l.policies.contains(&policy);
     let why = if must_be_exact(scenario.class, policy) && differs > 0 {
         Some(format!("{differs} products differ from the healthy ones, although the {policy} policy protects this class"))
-    } else if scenario.laws.iter().any(predicts) && !rows.iter().any(|r: &Record| r.is("shows")) {
+    } else if scenario.laws.iter().any(predicts) && !rows.iter().any(|r: &Record| r.shows) {
         Some("a law says that something goes wrong, and nothing shows at any step".to_string())
     } else {
         None

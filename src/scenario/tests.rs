@@ -34,12 +34,12 @@ fn every_scenario_behaves_as_its_law_says_and_packaged_scales_are_never_stale() 
     for scenario in all(14) {
         for policy in Policy::ALL {
             let r = replay(&scenario, policy, CPU).unwrap();
-            let bad = r.records.iter().find(|r| !r.is("holds"));
-            let at = bad.map(|b| format!("step {} {}.{}: {}", b.get("step"), b.get("product"), b.get("operand"), b.get("why")));
+            let bad = r.records.iter().find(|r| !r.holds);
+            let at = bad.map(|b| format!("step {} {}.{}: {}", b.step, b.product, b.operand, b.why));
             assert!(r.holds(), "{} {policy}: {:?} {at:?}", scenario.name, r.why);
             if scenario.class == Class::Staleness && policy == Policy::Packaged {
                 assert_eq!(r.first_shown(), None, "{}", scenario.name);
-                assert!(r.records.iter().all(|x| x.get("r_min") == x.get("r_max") || x.get("granularity") != "tensor"));
+                assert!(r.records.iter().all(|x| x.r_min == x.r_max || x.granularity != Granularity::Tensor));
             }
             if scenario.class == Class::Staleness && policy == Policy::Shared && scenario.row != 11 {
                 assert!(r.bound_notices(), "{}: the bound does not see it", scenario.name);
@@ -73,7 +73,7 @@ fn wrong_laws_break() {
     assert!(!replay(&parse(&elsewhere).unwrap(), Policy::Packaged, CPU).unwrap().holds());
     let clips = text("16_inference_without_update").replace("kind = \"clipped\"", "kind = \"flushed\"");
     let flushed = replay(&parse(&clips).unwrap(), Policy::Packaged, CPU).unwrap();
-    assert!(flushed.records.iter().all(|r| r.get("r_measured") == "1" || r.num("r_measured").unwrap() - 1.0 < 1e-6));
+    assert!(flushed.records.iter().all(|r| r.r_measured - 1.0 < 1e-6));
 }
 
 /// What the machine's delayed scaling does is the closed form: s(t) = M / max of the L amaxes before t.

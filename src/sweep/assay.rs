@@ -29,8 +29,8 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
 /// [`assay`] on a device that has a name: the row of what ran there says it.
 pub fn assay_on(device: &str, case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Row {
     let mut row = assay(case, kernels, backend, seed);
-    if backend != Backend::Cpu && !row.get("kernel").is_empty() {
-        row.set("device", device);
+    if backend != Backend::Cpu && !row.kernel.is_empty() {
+        row.device = device.into();
     }
     row
 }
@@ -39,12 +39,10 @@ pub fn assay_on(device: &str, case: &Case, kernels: &[&'static dyn Kernel], back
 pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Row {
     let mut row = coordinates(case, backend, seed);
     if let Some(words) = kernels.iter().find_map(|k| k.words()) {
-        let command = row.get("command").replacen(&format!("--backend {}", backend.name()), &words, 1);
-        row.set("command", command);
+        row.command = row.command.replacen(&format!("--backend {}", backend.name()), &words, 1);
     }
     let ended = |row: &mut Row, verdict: Verdict, reason: String| {
-        row.set("verdict", verdict);
-        row.set("reason", reason);
+        (row.verdict, row.reason) = (verdict, reason);
     };
     if let Some(reason) = &case.skip {
         ended(&mut row, Verdict::Skipped, reason.to_string());
@@ -68,10 +66,7 @@ pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, see
 
 /// The row of a case that was begun and gave no result: `error`, with the reason.
 pub fn unfinished(case: &Case, backend: Backend, seed: u64, reason: String) -> Row {
-    let mut row = coordinates(case, backend, seed);
-    row.set("verdict", Verdict::Error);
-    row.set("reason", reason);
-    row
+    Row { verdict: Verdict::Error, reason, ..coordinates(case, backend, seed) }
 }
 
 /// Where the error of a case lives; its part with the largest error over bound.
@@ -83,35 +78,34 @@ pub fn error_map(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend,
 }
 
 fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
-    let mut row = Row::default();
     let id = case.id();
-    row.set("sweep", &case.sweep);
-    row.set("family", &case.family);
-    row.set("op", case.op.name());
-    row.set("act", case.act.map_or("", |a| a.name()));
-    row.set("backend", backend.name());
     let recipe = |r: &OperandRecipe| if *r == OperandRecipe::None { String::new() } else { r.to_string() };
-    row.set("recipe_a", if let OutKind::Recipe(r) = &*case.out { r.to_string() } else { recipe(&case.a) });
-    row.set("recipe_b", recipe(&case.b));
-    row.set_number("offset", case.offset);
-    row.set("accumulator", case.accumulator.map_or(String::new(), |a| a.to_string()));
-    row.set("m", case.total_rows());
-    row.set("n", case.n);
-    row.set("k", case.k);
-    row.set("rows", case.rows.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
-    row.set("dtype", case.dtype);
-    row.set("out", case.out.to_string());
-    row.set("dist_a", &case.dist_a);
-    row.set("dist_b", &case.dist_b);
-    row.set("real", matches!(*case.dist_a, Source::Real(_)));
-    row.set("bias", case.bias);
-    row.set("seed", case.seed);
-    row.set("edge", case.edge);
-    let seed = if seed == 0 { String::new() } else { format!(" --seed {seed}") };
+    let drawn = if seed == 0 { String::new() } else { format!(" --seed {seed}") };
     let who = if backend == Backend::Cpu { String::new() } else { format!(" --backend {}", backend.name()) };
-    row.set("command", format!("qassay run {}{who}{seed} --case {}", shell_word(&case.sweep), shell_quoted(&id)));
-    row.set("case", id);
-    row
+    Row {
+        command: format!("qassay run {}{who}{drawn} --case {}", shell_word(&case.sweep), shell_quoted(&id)),
+        sweep: case.sweep.to_string(),
+        family: case.family.to_string(),
+        case: id,
+        act: case.act,
+        recipe_a: if let OutKind::Recipe(r) = &*case.out { r.to_string() } else { recipe(&case.a) },
+        recipe_b: recipe(&case.b),
+        offset: Some(case.offset),
+        accumulator: case.accumulator,
+        m: case.total_rows(),
+        n: case.n,
+        k: case.k,
+        rows: case.rows.to_vec(),
+        dtype: Some(case.dtype),
+        out: case.out.to_string(),
+        dist_a: case.dist_a.to_string(),
+        dist_b: case.dist_b.to_string(),
+        real: Some(matches!(*case.dist_a, Source::Real(_))),
+        bias: case.bias,
+        seed: Some(case.seed),
+        edge: Some(case.edge),
+        ..Row::new(case.op, backend)
+    }
 }
 
 /// Puts the diagnosis of a failure before its reason.
@@ -119,7 +113,6 @@ fn explain(row: &mut Row, assayed: &Assayed) {
     // A diagnosis that fails, or panics, costs the row nothing.
     let found = catch_unwind(AssertUnwindSafe(|| assayed.diagnosis())).ok().and_then(|d| d.ok()).flatten();
     if let Some(d) = found {
-        let reason = format!("{}; {}", d.line(), row.get("reason"));
-        row.set("reason", reason);
+        row.reason = format!("{}; {}", d.line(), row.reason);
     }
 }

@@ -3,7 +3,7 @@
 //! ```
 //! use qassay::prelude::*;
 //! let rows = Sweep::new(Op::Cast).recipes(["te_current", "float8_rowwise"]).shapes(["16x64"]).run()?;
-//! assert!(rows.iter().all(|row| row.get("verdict") == "pass"));
+//! assert!(rows.iter().all(|row| row.verdict == Verdict::Pass));
 //! # Ok::<(), Error>(())
 //! ```
 //!
@@ -13,6 +13,7 @@
 use super::bar::Bar;
 use super::{Case, Sweep, assay};
 use crate::assay::row::Row;
+use crate::compare::Verdict;
 use crate::fault::injected::altered;
 use crate::input::real;
 use crate::kernel::{Backend, Kernel, cpu};
@@ -269,34 +270,25 @@ impl Rows {
         self.pick((0..self.rows.len()).filter(|i| keep(&self.rows[*i])))
     }
     /// The rows of a verdict.
-    pub fn with(&self, verdict: &str) -> Rows {
-        self.filter(|r| r.get("verdict") == verdict)
+    pub fn with(&self, verdict: Verdict) -> Rows {
+        self.filter(|r| r.verdict == verdict)
     }
     /// The `n` rows that are worst: by verdict, then by error over bound.
     pub fn worst(&self, n: usize) -> Rows {
-        let rank = |r: &Row| match r.get("verdict") {
-            "error" => 0,
-            "fail" => 1,
-            "suspect" => 2,
-            "no_power" => 3,
-            "pass" => 4,
-            _ => 5,
-        };
-        let ratio = |r: &Row| r.num("bound_ratio").unwrap_or(0.0);
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
         order.sort_by(|a, b| {
             let (a, b) = (&self.rows[*a], &self.rows[*b]);
-            rank(a).cmp(&rank(b)).then(ratio(b).total_cmp(&ratio(a)))
+            b.verdict.cmp(&a.verdict).then(b.bound_ratio.unwrap_or(0.0).total_cmp(&a.bound_ratio.unwrap_or(0.0)))
         });
         self.pick(order.into_iter().take(n))
     }
     /// Whether there are rows and each has one of these verdicts.
-    pub fn all(&self, verdicts: &[&str]) -> bool {
-        !self.rows.is_empty() && self.rows.iter().all(|r| verdicts.contains(&r.get("verdict")))
+    pub fn all(&self, verdicts: &[Verdict]) -> bool {
+        !self.rows.is_empty() && self.rows.iter().all(|r| verdicts.contains(&r.verdict))
     }
-    /// The largest finite value of a column.
-    pub fn max(&self, column: &str) -> Option<f64> {
-        self.rows.iter().filter_map(|r| r.num(column)).filter(|x| x.is_finite()).max_by(f64::total_cmp)
+    /// The largest finite value of what `of` takes from each row.
+    pub fn max(&self, of: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
+        self.rows.iter().filter_map(of).filter(|x| x.is_finite()).max_by(f64::total_cmp)
     }
     /// The case of row `i`.
     pub fn case(&self, i: usize) -> Result<&Case> {
@@ -354,8 +346,9 @@ mod tests {
         let rows = Sweep::new(Op::Gemm).accumulators(["f32_sequential"]).shapes(["4x8x64", "4x8x512"]).quiet().run().unwrap();
         let worst = rows.worst(1);
         assert_eq!(worst.len(), 1);
-        assert_eq!(worst[0].num("bound_ratio"), rows.max("bound_ratio"));
+        assert_eq!(worst[0].bound_ratio, rows.max(|r| r.bound_ratio));
         assert!(rows.detail(0).is_ok() && rows.detail(9).is_err());
-        assert!(rows.all(&["pass"]) && !rows.all(&["fail"]) && !rows.with("fail").all(&["fail"]));
+        let fail = [Verdict::Fail];
+        assert!(rows.all(&[Verdict::Pass]) && !rows.all(&fail) && !rows.with(Verdict::Fail).all(&fail));
     }
 }

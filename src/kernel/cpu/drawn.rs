@@ -169,7 +169,7 @@ mod tests {
         let sweep = Sweep::parse(Path::new("x.toml"), text, 0).unwrap();
         let row = assay::assay(&sweep.cases[0], super::super::KERNELS, crate::kernel::Backend::Cpu, 0);
         let held = Drawn::of((131, 192, 512)).unwrap().count();
-        assert_eq!((row.get("verdict"), row.get("mismatches")), ("pass", "0"));
-        assert_eq!((row.get("held"), row.get("kernel_count")), (held.to_string().as_str(), "25152"));
+        assert_eq!((row.verdict, row.mismatches, row.held), (crate::compare::Verdict::Pass, Some(0), Some(held)));
+        assert_eq!(row.errors.kernel.unwrap().count, 25152);
     }
 }
