@@ -21,6 +21,7 @@ pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
     let which = parts.iter().position(|j| std::ptr::eq(j, part)).unwrap_or(0);
     let place = if parts.len() > 1 { format!("part {which} of {}: ", parts.len()) } else { String::new() };
     row.reason = if c.reason.is_empty() { String::new() } else { place + &c.reason };
+    row.reference = part.bound.reference().into();
     row.mismatches = parts.iter().map(|j| j.comparison.mismatches).sum();
     let all = || parts.iter().map(|j| j.actual.len()).sum();
     row.held = row.mismatches.map(|_| assayed.drawn.as_ref().map_or_else(all, Drawn::count));

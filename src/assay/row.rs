@@ -52,6 +52,10 @@ table! {
         edge: Option<bool>, "", "true where the sweep allows the case to lack power";
         verdict: Verdict = Verdict::Error, "", "pass, suspect, fail, no_power, error, skipped";
         reason: String, "", "why, with the place";
+        fault: String, "", "the bug that a diagnosis names, class:variant; unknown where it names none";
+        finding: String, "", "what that bug does, with its parameters, and how much of the error it explains";
+        look: String, "", "what to look at in the kernel";
+        reference: String, "", "which of several right references the result follows: weights rounded to 16 bits, or not";
         mismatches: Option<usize>, "elements", "elements whose bits differ from the device model; empty where there is none";
         held: Option<usize>, "elements", "elements whose bits were held to the device model; empty where there is none";
         bound_ratio: Option<f64>, "1", "largest error over its certain bound; at most 1 for a correct kernel";

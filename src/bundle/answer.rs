@@ -164,7 +164,6 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
     let (a, b) = bundle.meta.recipe.clone().unwrap_or_default();
     let name = |r: Option<Recipe>| r.map_or_else(String::new, |r| r.to_string());
     let kernel = bundle.meta.kernel.clone().unwrap_or_else(|| "external".into());
-    let diagnosis = answer.diagnosis.as_ref().map_or(String::new(), |d| format!("{}; ", d.line()));
     let path = bundle.path.display().to_string();
     let mut row = Row {
         sweep: "bundles".into(),
@@ -185,7 +184,8 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
     };
     fill(&mut row, &answer.assayed);
     row.verdict = answer.verdict;
-    row.reason = diagnosis + &answer.reason;
+    row.reason = answer.reason.clone();
+    card(bundle, answer).into_row(&mut row);
     row.kernel = kernel;
     row.device = bundle.meta.device.clone().unwrap_or_default();
     row

@@ -232,9 +232,9 @@ pub fn run(args: Args) -> Result<u8> {
     };
     let outcome = runner::run(&sweeps, &options, &|row| {
         bar.inc(1);
-        // The first few at once; all of them are in the summary and in rows.csv.
+        // The first few at once, by name; the summary has a card of each kind.
         if row.verdict.is_failure() && shown.fetch_add(1, Ordering::Relaxed) < 5 {
-            bar.suspend(|| eprintln!("{:<8} {}\n         {}", row.verdict, row.case, row.reason));
+            bar.suspend(|| eprintln!("{:<6}{}", row.verdict.as_str().to_uppercase(), row.case));
         }
         if args.json {
             print(&(crate::report::json_line(row) + "\n"));
@@ -251,7 +251,7 @@ pub fn run(args: Args) -> Result<u8> {
     }
     let page = crate::report::write(&out, &outcome.kept)?;
     if !args.json {
-        print(&crate::report::terminal_summary(&outcome, seconds));
+        print(&crate::report::terminal_summary(&outcome, seconds, super::width()));
     }
     if outcome.interrupted {
         let out = out.display();

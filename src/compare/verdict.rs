@@ -223,10 +223,7 @@ fn decide(e: &Evidence, judged: &Judged, power: &Power) -> (Verdict, String) {
     let side = |c: &Check, outside: usize| {
         let at = c.first.map_or(String::new(), |(i, found, (low, high))| {
             let [found, low, high] = apart([found, low, high]);
-            format!(
-                "[{i}] got {found}, may be {}",
-                if low == high { low.clone() } else { format!("{low} … {high}") }
-            )
+            format!("[{i}] got {found}, may be {}", if low == high { low.clone() } else { format!("{low} … {high}") })
         });
         format!("{}{at}; {outside} of {} wrong", c.name, c.count)
     };

@@ -4,75 +4,113 @@
 //! FAIL  gemm te_current 17×33×384 → bf16            scale_shared:b
 //!       each column used the scale of the column before it (explains 100 %)
 //!       (0, 0) got 9, may be 6.80 … 6.83; 5950 of 6144 elements outside
-//!       where: spread over all rows and columns
 //!       look at: the column index in the address of b's scale
 //!       again: qassay run smoke --case '…'
 //! ```
 
 use super::Diagnosis;
+use crate::assay::row::Row;
 use crate::compare::Verdict;
 
 /// Left of every line but the first.
 const INDENT: usize = 6;
 
-/// The facts of a card, each a few words.
+/// The facts of a card, each a few words; empty where there is none.
 #[derive(Clone, Debug)]
 pub struct Card {
     pub verdict: Verdict,
     pub title: String,
-    /// The name of what was found, `class:variant`; of nothing known, none.
-    pub name: Option<String>,
-    /// What was found and by which number it shows, a line each: the finding first.
-    pub lines: Vec<String>,
+    /// The name of what was found, `class:variant`; `unknown` where nothing explains the error.
+    pub name: String,
+    /// What it does, and how much of the error that explains; of what is unknown, where the error lives and what is closest.
+    pub finding: String,
+    /// By which number it shows.
+    pub reason: String,
+    pub look: String,
     /// The command that does it again.
-    pub again: Option<String>,
+    pub again: String,
 }
 
 impl Card {
     /// Of a judgement's reason and its diagnosis.
     pub fn new(verdict: Verdict, title: impl Into<String>, reason: &str, diagnosis: Option<&Diagnosis>) -> Self {
-        let mut card = Self { verdict, title: title.into(), name: None, lines: Vec::new(), again: None };
+        let none = String::new;
+        let mut card = Self {
+            verdict,
+            title: title.into(),
+            name: none(),
+            finding: none(),
+            reason: reason.into(),
+            look: none(),
+            again: none(),
+        };
+        let Some(d) = diagnosis else { return card };
         let share = |x: f64| if x >= 0.99995 { "100 %".to_string() } else { format!("{:.2} %", 100.0 * x) };
-        let (mut after, found) = (Vec::new(), diagnosis.and_then(|d| d.findings.first()));
-        if let (Some(d), Some(best)) = (diagnosis, found) {
-            card.name = Some(best.fault.clone());
-            let bits = if best.exact { ", all bits" } else { "" };
-            card.lines.push(format!("{} (explains {}{bits})", best.detail, share(best.explains)));
-            let also: Vec<&str> = d.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
-            after.push(format!("where: {}", d.location.words));
-            after.push(format!("look at: {}", best.look));
-            if !also.is_empty() {
-                after.push(format!("would have written the same here: {}", also.join(", ")));
+        match d.findings.first() {
+            Some(best) => {
+                let bits = if best.exact { ", all bits" } else { "" };
+                card.name = best.fault.clone();
+                card.finding = format!("{} (explains {}{bits})", best.detail, share(best.explains));
+                card.look = best.look.into();
+                let also: Vec<&str> = d.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
+                if !also.is_empty() {
+                    card.finding += &format!("; would have written the same here: {}", also.join(", "));
+                }
             }
-        } else if let Some(d) = diagnosis {
-            card.name = Some("unknown".into());
-            card.lines.extend(d.solved.as_ref().map(|s| format!("solved: {s}")));
-            after.push(format!("where: {}", d.location.words));
-            if let Some(near) = d.runner_up.as_ref().filter(|r| r.explains > 0.5) {
-                after.push(format!("closest, not it: {} explains {}", near.fault, share(near.explains)));
+            None => {
+                let solved = d.solved.iter().map(|s| format!("solved: {s}"));
+                let near = d.runner_up.iter().filter(|r| r.explains > 0.5);
+                let near = near.map(|r| format!("closest, not it: {} explains {}", r.fault, share(r.explains)));
+                card.name = "unknown".into();
+                card.finding =
+                    std::iter::once(d.location.words.clone()).chain(solved).chain(near).collect::<Vec<_>>().join("; ");
             }
         }
-        if !reason.is_empty() {
-            card.lines.push(reason.to_string());
-        }
-        card.lines.extend(after);
         card
+    }
+
+    /// Of a line of a run.
+    pub fn of(row: &Row) -> Self {
+        let recipes = [&row.recipe_a, &row.recipe_b].into_iter().filter(|r| !r.is_empty()).cloned().collect::<Vec<_>>();
+        let sizes = [row.m, row.n, row.k].into_iter().filter(|n| *n > 0).map(|n| n.to_string()).collect::<Vec<_>>().join("×");
+        let words = [row.op.name().to_string(), recipes.join(" × "), sizes, format!("→ {}", row.out)];
+        Self {
+            verdict: row.verdict,
+            title: words.into_iter().filter(|w| !w.is_empty() && w != "→ ").collect::<Vec<_>>().join(" "),
+            name: row.fault.clone(),
+            finding: row.finding.clone(),
+            reason: row.reason.clone(),
+            look: row.look.clone(),
+            again: row.command.clone(),
+        }
+    }
+
+    /// What a diagnosis found, as a line of a run keeps it.
+    pub fn into_row(self, row: &mut Row) {
+        (row.fault, row.finding, row.look) = (self.name, self.finding, self.look);
+    }
+
+    /// The lines below the title.
+    pub fn lines(&self) -> Vec<String> {
+        let named = |what: &str, text: &str| if text.is_empty() { String::new() } else { format!("{what}: {text}") };
+        let lines = [self.finding.clone(), self.reason.clone(), named("look at", &self.look), named("again", &self.again)];
+        lines.into_iter().filter(|l| !l.is_empty()).collect()
     }
 
     /// In plain text, no line wider than `width` where its words allow.
     pub fn text(&self, width: usize) -> String {
         let head = format!("{:<INDENT$}{}", self.verdict.as_str().to_uppercase(), self.title);
-        let (name, used) = (self.name.as_deref().unwrap_or(""), head.chars().count());
+        let (name, used) = (self.name.as_str(), head.chars().count());
         let mut text = match name.chars().count() {
             0 => head,
             n if used + 2 + n <= width => format!("{head}{:>1$}", name, width.min(used + 60) - used),
             _ => format!("{head}\n{:INDENT$}{name}", ""),
         };
         text.push('\n');
-        for line in self.lines.iter().chain(&self.again.as_ref().map(|a| format!("again: {a}"))) {
+        for line in self.lines() {
             // A command is copied: it stays one line.
             let width = if line.starts_with("again: ") { usize::MAX } else { width };
-            wrapped(line, width.saturating_sub(INDENT)).iter().for_each(|l| text += &format!("{:INDENT$}{l}\n", ""));
+            wrapped(&line, width.saturating_sub(INDENT)).iter().for_each(|l| text += &format!("{:INDENT$}{l}\n", ""));
         }
         text
     }
@@ -119,23 +157,23 @@ mod tests {
     #[test]
     fn the_name_comes_first_and_nothing_twice() {
         let location = Location { words: "every row".into(), ..Location::default() };
-        let d = Diagnosis {
-            findings: vec![finding()],
-            runner_up: None,
-            location,
-            complete: true,
-            solved: None,
-            audit: Vec::new(),
-        };
+        let d =
+            Diagnosis { findings: vec![finding()], runner_up: None, location, complete: true, solved: None, audit: Vec::new() };
         let reason = "(0, 0) got 9, may be 6.80 … 6.83; 5950 of 6144 elements outside";
         let mut card = Card::new(Verdict::Fail, "gemm te_current 17×33×384 → bf16", reason, Some(&d));
-        card.again = Some("qassay run smoke --case 'a b'".into());
+        card.again = "qassay run smoke --case 'a b'".into();
         let text = card.text(100);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("FAIL  gemm te_current 17×33×384 → bf16") && lines[0].ends_with("scale_shared:b"), "{text}");
+        assert!(
+            lines[0].starts_with("FAIL  gemm te_current 17×33×384 → bf16") && lines[0].ends_with("scale_shared:b"),
+            "{text}"
+        );
         assert_eq!(lines[1], "      each column used the scale of the column before it (explains 100 %, all bits)");
         assert_eq!(lines[2], format!("      {reason}"));
-        assert_eq!(lines[3..], ["      where: every row", "      look at: the column index in the address of b's scale", "      again: qassay run smoke --case 'a b'"]);
+        assert_eq!(
+            lines[3..],
+            ["      look at: the column index in the address of b's scale", "      again: qassay run smoke --case 'a b'"]
+        );
         // Narrow: wrapped at words, the command whole.
         let narrow = card.text(50);
         assert!(narrow.lines().filter(|l| !l.contains("again")).all(|l| l.chars().count() <= 50), "{narrow}");
@@ -154,7 +192,7 @@ mod tests {
             audit: Vec::new(),
         };
         let card = Card::new(Verdict::Fail, "gemm", "(0, 0) got 9, may be 6", Some(&d));
-        assert_eq!(card.name.as_deref(), Some("unknown"));
+        assert_eq!(card.name, "unknown");
         assert!(card.text(90).contains("closest, not it: scale_shared:b explains 97.00 %"));
     }
 }

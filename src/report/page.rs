@@ -1,9 +1,11 @@
 //! `index.html`: one file, no network, everything escaped by maud.
 
+use super::summary::Attention;
 use super::{Figure, head, json, summary};
 use crate::assay::row::Row;
 use crate::assay::table::Line;
 use crate::compare::Verdict;
+use crate::fault::card::Card;
 use crate::run::totals::{Kept, Totals};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -111,17 +113,27 @@ fn attention(rows: &[Row]) -> Markup {
         @if !all.is_empty() {
             section #attention {
                 h2 { "To look at" }
-                ul {
-                    @for a in all.iter().take(SHOWN) {
-                        li {
-                            b class=(a.row.verdict) { (a.row.verdict.words()) } " " (a.row.reason)
-                            @if a.count > 1 { " (" (a.count) " cases like this in table " code { (a.row.family) } ")" }
-                            pre { (a.row.command) }
-                        }
-                    }
-                }
+                @for a in all.iter().take(SHOWN) { (card(a)) }
                 @if all.len() > SHOWN { p { (all.len() - SHOWN) " more kinds are in summary.md." } }
             }
+        }
+    }
+}
+
+/// One kind of what failed.
+fn card(a: &Attention) -> Markup {
+    let card = Card::of(a.row);
+    html! {
+        article.card class=(card.verdict) {
+            h3 {
+                b class=(card.verdict) { (a.row.verdict.words()) } " " (card.title)
+                @if !card.name.is_empty() { code.name { (card.name) } }
+            }
+            @if !card.finding.is_empty() { p.finding { (card.finding) } }
+            @if !card.reason.is_empty() { p { (card.reason) } }
+            @if !card.look.is_empty() { p { "look at: " (card.look) } }
+            @if a.count > 1 { p { (a.count) " cases like this in table " code { (a.row.family) } } }
+            pre { (card.again) }
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Figure, grouped, short};
 use crate::assay::row::Row;
 use crate::compare::Verdict;
+use crate::fault::card::Card;
 use crate::run::sweeps::Outcome;
 use crate::run::totals::{Kept, Totals};
 
@@ -17,7 +18,8 @@ pub struct Attention<'a> {
 pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
     let mut found: Vec<(String, Attention)> = Vec::new();
     for row in rows.iter().filter(|r| r.verdict > Verdict::Pass && !(r.verdict == Verdict::NoPower && r.is_edge())) {
-        let reason: String = row.reason.chars().filter(|c| !c.is_ascii_digit() && !"-+.".contains(*c)).collect();
+        let digits = |c: &char| !c.is_ascii_digit() && !"-+.".contains(*c);
+        let reason = if row.fault.is_empty() { row.reason.chars().filter(digits).collect() } else { row.fault.clone() };
         let key = format!("{} {} {} {reason}", row.verdict, row.family, row.op.name());
         match found.iter_mut().find(|f| f.0 == key) {
             Some(f) => f.1.count += 1,
@@ -58,7 +60,7 @@ pub fn agreement(t: &Totals) -> String {
 }
 
 /// What a kernel engineer needs after a run: counts, how near the bounds, what failed and how to see it again.
-pub fn terminal(outcome: &Outcome, seconds: f64) -> String {
+pub fn terminal(outcome: &Outcome, seconds: f64, width: usize) -> String {
     let totals = &outcome.kept.totals;
     let mut text = format!("{:<28}{}\n", "op", Verdict::ALL.map(|v| format!("{v:>9}")).concat() + "  worst error/bound");
     for op in &totals.ops {
@@ -69,15 +71,14 @@ pub fn terminal(outcome: &Outcome, seconds: f64) -> String {
     const SHOWN: usize = 8;
     let all = attention(outcome.kept.rows());
     for a in all.iter().take(SHOWN) {
-        text += &format!("\n{:<9}{}\n", a.row.verdict, a.row.reason);
-        text += &format!("{:9}{}\n", "", a.row.command);
+        text += &format!("\n{}", Card::of(a.row).text(width));
         if a.count > 1 {
             let of = if outcome.kept.is_whole() {
                 String::new()
             } else {
                 format!(", of {} rows that were kept", outcome.kept.rows().len())
             };
-            text += &format!("{:9}and {} more like it in table `{}`{of}\n", "", a.count - 1, a.row.family);
+            text += &format!("{:6}and {} more like it in table `{}`{of}\n", "", a.count - 1, a.row.family);
         }
     }
     if all.len() > SHOWN {
@@ -106,7 +107,12 @@ pub fn markdown(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
     for a in &all {
         let like =
             if a.count > 1 { format!(" ({} cases like this in table `{}`)", a.count, a.row.family) } else { String::new() };
-        text += &format!("- **{}** {}{like}\n  `{}`\n", a.row.verdict, a.row.reason, a.row.command);
+        let card = Card::of(a.row);
+        let name = if card.name.is_empty() { String::new() } else { format!(" `{}`", card.name) };
+        text += &format!("- **{}** {}{name}{like}\n", card.verdict, card.title);
+        let lines = Card { again: String::new(), ..card.clone() }.lines();
+        lines.iter().for_each(|line| text += &format!("  - {line}\n"));
+        text += &format!("  - `{}`\n", card.again);
     }
     if !kept.totals.skipped.is_empty() {
         text += "\n## Skipped\n\n";

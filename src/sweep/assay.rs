@@ -8,6 +8,7 @@ use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
 use crate::assay::{Assayed, evidence, worst};
 use crate::compare::Verdict;
+use crate::fault::card::Card;
 use crate::input::Source;
 use crate::kernel::{self, Answer, Backend, Kernel};
 use crate::{Error, Result};
@@ -108,11 +109,11 @@ fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     }
 }
 
-/// Puts the diagnosis of a failure before its reason.
+/// Puts the diagnosis of a failure beside its reason.
 fn explain(row: &mut Row, assayed: &Assayed) {
     // A diagnosis that fails, or panics, costs the row nothing.
     let found = catch_unwind(AssertUnwindSafe(|| assayed.diagnosis())).ok().and_then(|d| d.ok()).flatten();
     if let Some(d) = found {
-        row.reason = format!("{}; {}", d.line(), row.reason);
+        Card::new(row.verdict, "", "", Some(&d)).into_row(row);
     }
 }
