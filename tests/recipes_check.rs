@@ -60,7 +60,7 @@ fn recipes() -> Vec<Recipe> {
     for spec in RECIPES {
         for &format in spec.formats {
             let groups =
-                if spec.free_group { vec![None, Some(32), Some(64), Some(128), Some(100), Some(7)] } else { vec![None] };
+                if spec.free_group() { vec![None, Some(32), Some(64), Some(128), Some(100), Some(7)] } else { vec![None] };
             out.extend(groups.into_iter().map(|group| Recipe { name: spec.name, format, group }));
         }
     }

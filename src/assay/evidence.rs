@@ -128,7 +128,7 @@ fn out_format(job: &Job, i: usize, part: &Part, backend: Backend) -> OutFormat {
 /// f32, or in the input's dtype where the recipe computes in it.
 fn scaling(job: &Job) -> f64 {
     let OutSpec::Recipe(recipe) = &job.out else { return 0.0 };
-    let in_dtype = recipe.spec().is_ok_and(|s| s.family.starts_with("affine") || s.family.starts_with("int8"));
+    let in_dtype = recipe.spec().is_ok_and(|s| s.in_dtype);
     let u = if in_dtype { 0.5 * input_dtype(job).ulp(1.0) } else { 2f64.powi(-24) };
     scaled_with(u)
 }

@@ -191,7 +191,7 @@ fn out_spec(bundle: &Bundle) -> OutSpec {
 /// The recipe of a quantized result. A delayed recipe's scales come from earlier steps: they are taken as they are.
 fn result_recipe(bundle: &Bundle) -> Option<&crate::recipe::Recipe> {
     let recipe = bundle.meta.recipe.as_ref()?.0.as_ref()?;
-    (!bundle.meta.op.is_product() && recipe.name != "te_delayed").then_some(recipe)
+    (!bundle.meta.op.is_product() && !recipe.spec().is_ok_and(|s| s.history)).then_some(recipe)
 }
 
 /// What values were multiplied by: as stored, else the f32 whose reciprocal is scale_inv, where there is one.

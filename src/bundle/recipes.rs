@@ -54,7 +54,7 @@ pub(super) fn as_stored(text: &str, recipe: &mut Option<Recipe>, q: Option<&QTen
     if !parts.clone().any(|p| p.parse::<Format>().is_ok()) && spec.formats.contains(&q.format()) {
         recipe.format = q.format();
     }
-    if spec.free_group && !parts.any(|p| p.starts_with('g')) {
+    if spec.free_group() && !parts.any(|p| p.starts_with('g')) {
         match q.granularity() {
             Granularity::Group(g) => recipe.group = Some(g),
             Granularity::Row => recipe.group = None,
@@ -86,7 +86,7 @@ pub fn diagnose(wrong: &Wrong) -> Result<Option<Diagnosis>> {
 
 /// Findings of one tensor.
 fn one(recipe: &Recipe, x: &Tensor, q: &QTensor) -> Result<Vec<String>> {
-    if recipe.name == "te_delayed" {
+    if recipe.spec()?.history {
         // Its scale comes from earlier steps: the codes must be those of the scale that is there.
         let judged = given_scales(x, q, None, None)?.comparison;
         return Ok(if judged.judged.violations > 0 { vec![judged.reason] } else { Vec::new() });
@@ -144,7 +144,7 @@ fn rows(q: &QTensor, from: usize, n: usize, granularity: Granularity) -> Result<
 
 /// The code about which a recipe has its additive zero points.
 pub fn middle(recipe: &Recipe) -> i32 {
-    if matches!(recipe.name, "tinygemm" | "hqq") { 8 } else { 0 }
+    recipe.spec().map_or(0, |s| s.mid)
 }
 
 /// Additive zero points about code `mid`: a bundle has them about 0. `code·s + z` is `(code − mid)·s + (z + mid·s)`.

@@ -78,7 +78,7 @@ fn table(what: What) -> Result<Table> {
                 .iter()
                 .map(|r| {
                     let formats: Vec<&str> = r.formats.iter().map(|f| f.name()).collect();
-                    vec![s(&r.name), formats.join(" "), s(&if r.free_group { "gN" } else { "" }), s(&r.help), s(&r.source)]
+                    vec![s(&r.name), formats.join(" "), s(&if r.free_group() { "gN" } else { "" }), s(&r.help), s(&r.source)]
                 })
                 .collect(),
         ),

@@ -14,6 +14,7 @@ use crate::input::philox::Stream;
 use crate::input::{Distribution, generate};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output};
 use crate::op::{Op, Params};
+use crate::recipe::{DeviceRule, RECIPES, Recipe, RecipeSpec};
 use crate::tensor::round_to;
 use crate::{Error, Format, QTensor, Result, Tensor};
 use rayon::prelude::*;
@@ -32,68 +33,32 @@ pub struct Line {
     pub mismatches: usize,
 }
 
-const RECIPES: &[&str] = &[
-    "te_current",
-    "te_current:e5m2",
-    "te_current_pow2",
-    "te_current_pow2:e5m2",
-    "float8_tensorwise",
-    "float8_tensorwise:e5m2",
-    "float8_inference",
-    "float8_inference:e5m2",
-    "float8_rowwise",
-    "float8_rowwise:e5m2",
-    "float8_rowwise_gw_hp",
-    "float8_rowwise_gw_hp:e5m2",
-    "float8_inference_row",
-    "te_block_1x128",
-    "te_block_1x128:e5m2",
-    "te_block_1x128_fp32",
-    "te_block_1x128_fp32:e5m2",
-    "te_block_128x128",
-    "te_block_128x128_fp32",
-    "deepseek_1x128",
-    "deepseek_1x128_ue8m0",
-    "deepseek_128x128",
-    "deepseek_128x128_ue8m0",
-    "te_mxfp8",
-    "te_mxfp8:e5m2",
-    "te_mxfp8_32x32",
-    "te_nvfp4",
-    "te_nvfp4_16x16",
-    "ao_nvfp4",
-    "mx_floor:e4m3",
-    "mx_floor:e5m2",
-    "mx_floor:e2m1",
-    "mx_floor:e2m3",
-    "mx_floor:e3m2",
-    "mx_ceil:e4m3",
-    "mx_ceil:e2m1",
-    "mx_even:e4m3",
-    "mx_even:e5m2",
-    "mx_even:e2m1",
-    "mx_even:e2m3",
-    "mx_even:e3m2",
-    "mx_rceil:e4m3",
-    "mx_rceil:e5m2",
-    "mx_rceil:e2m1",
-];
+/// The formats that the casts of CUDA have.
+const FORMATS: [Format; 5] = [Format::E4m3, Format::E5m2, Format::E2m1, Format::E2m3, Format::E3m2];
+
+/// Every recipe that a cast of CUDA has, in each of its formats that it has.
+fn recipes() -> impl Iterator<Item = Recipe> {
+    let cast = |s: &&RecipeSpec| matches!(s.device, Some(DeviceRule::Scale { .. } | DeviceRule::Mx(_)));
+    let in_formats = |s: &'static RecipeSpec| {
+        let formats = s.formats.iter().filter(|f| FORMATS.contains(f));
+        formats.map(|format| Recipe { name: s.name, format: *format, group: s.default_group })
+    };
+    RECIPES.iter().filter(cast).flat_map(in_formats)
+}
 
 /// Given scales: one, an ordinary one, powers of two that make results subnormal, and the extremes.
 const SCALES: &[f32] = &[1.0, 0.371_093_75, 417.3, 0.001_953_125, 1e30, 3e-39, f32::MAX];
 
 /// The outputs that are tried, with their names.
-fn outs() -> Result<Vec<(String, OutSpec)>> {
+fn outs() -> Vec<(String, OutSpec)> {
     let mut outs = Vec::new();
     for format in [Format::E4m3, Format::E5m2] {
         for scale in SCALES {
             outs.push((format!("scaled:{format} {scale:e}"), OutSpec::Scaled { format, scale: vec![Some(*scale)] }));
         }
     }
-    for name in RECIPES {
-        outs.push((name.to_string(), OutSpec::Recipe(name.parse()?)));
-    }
-    Ok(outs)
+    outs.extend(recipes().map(|recipe| (recipe.to_string(), OutSpec::Recipe(recipe))));
+    outs
 }
 
 /// Values in rows of `cols`, the last row filled up with `pad`.
@@ -176,7 +141,7 @@ pub fn run(
     elements: usize,
     done: impl Fn(&Line) + Sync,
 ) -> Result<Vec<Line>> {
-    let outs = outs()?;
+    let outs = outs();
     let dtypes = [Format::F16, Format::Bf16, Format::F32];
     let each = elements / (outs.len() * dtypes.len() * ops.len().max(1));
     let combinations: Vec<_> = itertools::iproduct!(ops.iter().copied(), dtypes, outs.iter().enumerate()).collect();
@@ -268,10 +233,11 @@ mod tests {
         assert_eq!(inputs.into_iter().collect::<Vec<_>>(), ["bits", "boundaries", "finite", "normal", "patterns"]);
         let wrong: Vec<_> = lines.iter().filter(|l| l.mismatches > 0).collect();
         assert!(wrong.is_empty(), "{wrong:?}");
-        // Every output on every dtype: no combination is left out but torchao's MX and NVFP4 of f16.
+        // Every output on every dtype: no combination is left out but what a source does not take.
         let of = |dtype| lines.iter().filter(|l| l.dtype == dtype && l.input == "normal").count();
-        let all = SCALES.len() * 2 + RECIPES.len();
-        let of_f16 = RECIPES.iter().filter(|r| !r.starts_with("mx_") && !r.starts_with("ao_")).count() + SCALES.len() * 2;
+        let all = SCALES.len() * 2 + recipes().count();
+        let of_f16 = SCALES.len() * 2 + recipes().filter(|r| r.spec().unwrap().takes_f16).count();
+        assert!(all > of_f16 && of_f16 > 40);
         assert_eq!([Format::F16, Format::Bf16, Format::F32].map(of), [of_f16, all, all]);
     }
 

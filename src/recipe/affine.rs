@@ -9,7 +9,7 @@ use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
 use crate::quant::QTensorParts;
 use crate::tensor::round_to;
-use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
+use crate::{Format, QTensor, Result, Tensor, Zero};
 
 /// How minimum and maximum become scale and zero point; see [`choose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,9 @@ pub struct Rule {
     pub qmax: i32,
     /// Smallest scale, rounded to the input's dtype.
     pub eps: f32,
-    /// What the scale is cast to at the end; the zero point comes from the scale before this cast.
-    pub scale_dtype: Format,
 }
 
-/// The scale (before the cast to `scale_dtype`) and zero point of one tile, each operation rounded to `dtype`:
+/// The scale (before the cast to what it is stored in) and zero point of one tile, each operation rounded to `dtype`:
 ///
 /// ```text
 /// mn = min(min x, 0), mx = max(max x, 0)                         (NaN stays)
@@ -80,24 +78,19 @@ pub(super) fn integer_code(format: Format, value: f32, qmin: i32, qmax: i32) -> 
 
 /// `q = clamp(round(x · (1/scale)) + zero, qmin, qmax)`: the reciprocal rounded to the scale's dtype, product and sum to the
 /// promoted dtype, ties to even. With f16 scales below 2^-16 the reciprocal is Inf: 0·Inf is NaN (code 0), the rest ±Inf.
-pub(super) fn quantize(
-    recipe: &Recipe,
-    x: &Tensor,
-    granularity: Granularity,
-    rule: &Rule,
-    with_zero: bool,
-) -> Result<Quantized> {
+pub(super) fn quantize(recipe: &Recipe, x: &Tensor, rule: &Rule, with_zero: bool) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    let dtype = x.dtype();
+    let (dtype, granularity) = (x.dtype(), recipe.granularity()?);
+    let scale_dtype = recipe.spec()?.scale_format(dtype);
     let qparams: Vec<(f32, i32)> = tiles::min_max(x, granularity)
         .into_iter()
         .map(|(min, max)| choose(dtype, min, max, rule))
-        .map(|(scale, zero)| (round_to(rule.scale_dtype, scale), zero))
+        .map(|(scale, zero)| (round_to(scale_dtype, scale), zero))
         .collect();
-    let op = promote(dtype, rule.scale_dtype);
+    let op = promote(dtype, scale_dtype);
     let codes = tiles::encode(x, granularity, |tile, part, codes| {
         let (scale, zero) = qparams[tile];
-        let reciprocal = round_to(rule.scale_dtype, 1.0 / scale);
+        let reciprocal = round_to(scale_dtype, 1.0 / scale);
         for (code, v) in codes.iter_mut().zip(part) {
             let steps = round_to(op, v * reciprocal).round_ties_even();
             // The sum is rounded too: up to 256 it is exact in every dtype, and beyond it clips either way.
@@ -109,18 +102,11 @@ pub(super) fn quantize(
         false => Zero::None,
     };
     let scale_inv = qparams.iter().map(|p| p.0).collect();
-    finish(recipe, x, granularity, rule.scale_dtype, codes, scale_inv, zero)
+    finish(recipe, x, codes, scale_inv, zero)
 }
 
-pub(super) fn finish(
-    recipe: &Recipe,
-    x: &Tensor,
-    granularity: Granularity,
-    scale_format: Format,
-    codes: Vec<u8>,
-    scale_inv: Vec<f32>,
-    zero: Zero,
-) -> Result<Quantized> {
+pub(super) fn finish(recipe: &Recipe, x: &Tensor, codes: Vec<u8>, scale_inv: Vec<f32>, zero: Zero) -> Result<Quantized> {
+    let (granularity, scale_format) = (recipe.granularity()?, recipe.spec()?.scale_format(x.dtype()));
     let q = QTensor::new(QTensorParts {
         format: recipe.format,
         rows: x.rows(),
@@ -135,16 +121,11 @@ pub(super) fn finish(
     Ok(Quantized { q, scale: None, amax: tiles::amax(x, granularity, Nan::Propagates) })
 }
 
-/// The granularity of a recipe with a free group: a row, or 1×group.
-pub(super) fn granularity(recipe: &Recipe) -> Granularity {
-    recipe.group.map_or(Granularity::Row, Granularity::Group)
-}
-
 fn weights(recipe: &Recipe, x: &Tensor, mapping: Mapping) -> Result<Quantized> {
     let (qmin, qmax) = (recipe.format.min_finite() as i32, recipe.format.max_finite() as i32);
-    let rule = Rule { mapping, qmin, qmax, eps: f32::EPSILON, scale_dtype: x.dtype() };
+    let rule = Rule { mapping, qmin, qmax, eps: f32::EPSILON };
     let with_zero = mapping == Mapping::Asymmetric || recipe.format == Format::Uint4;
-    quantize(recipe, x, granularity(recipe), &rule, with_zero)
+    quantize(recipe, x, &rule, with_zero)
 }
 
 /// SYMMETRIC, full range of the format: int4 divides by 7.5, so +amax is 7.5 steps, rounds to 8 and clips to 7. int4 with
@@ -170,7 +151,7 @@ pub fn affine_asym(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
 /// Minimum and maximum are the plain ones (zero is not preserved).
 pub fn tinygemm(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    let granularity = granularity(recipe);
+    let granularity = recipe.granularity()?;
     let (dtype, bf16) = (x.dtype(), Format::Bf16);
     let rn = |v: f32| round_to(dtype, v);
     let (mut scale_inv, mut zero) = (Vec::new(), Vec::new());
@@ -189,5 +170,5 @@ pub fn tinygemm(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
             *code = integer_code(recipe.format, steps, 0, 15);
         }
     });
-    finish(recipe, x, granularity, bf16, codes, scale_inv, Zero::Additive { zero, mid: 8 })
+    finish(recipe, x, codes, scale_inv, Zero::Additive { zero, mid: recipe.spec()?.mid })
 }

@@ -26,9 +26,9 @@ pub fn scale_of_amax(amax: f32, max_finite: f32, eps: f32, infinite: f32, pow2: 
 }
 
 /// Scales are `scale_of_amax` of each tile, q = Q(RN32(x·s)) saturating, scale_inv = RN32(1/s) (`__frcp_rn`).
-fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, infinite: f32, pow2: bool) -> Result<Quantized> {
+fn quantize(recipe: &Recipe, x: &Tensor, infinite: f32, pow2: bool) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    let format = recipe.format;
+    let (format, granularity) = (recipe.format, recipe.granularity()?);
     let amax = tiles::amax(x, granularity, Nan::Ignored);
     let max = format.max_finite() as f32;
     let scale: Vec<f32> = amax.iter().map(|a| scale_of_amax(*a, max, 0.0, infinite, pow2)).collect();
@@ -63,27 +63,20 @@ fn dtype_max(x: &Tensor) -> f32 {
     x.dtype().max_finite() as f32
 }
 
-/// Per tensor; an infinite scale (subnormal amax) becomes FLT_MAX.
+/// An infinite scale (subnormal amax) becomes FLT_MAX.
 pub fn te_current(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Tensor, f32::MAX, false)
+    quantize(recipe, x, f32::MAX, false)
 }
-/// Per tensor, scale rounded down to a power of two (NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES).
+/// Scale rounded down to a power of two (NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES).
 pub fn te_current_pow2(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Tensor, f32::MAX, true)
+    quantize(recipe, x, f32::MAX, true)
 }
-/// 1×128, power-of-two scales; an infinite scale becomes the largest of the input's dtype, then a power of two.
-pub fn te_block_1x128(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Group(128), dtype_max(x), true)
+/// Power-of-two scales; an infinite scale becomes the largest of the input's dtype, then a power of two. Square tiles are shared with
+/// the transpose.
+pub fn te_block(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, dtype_max(x), true)
 }
-/// 1×128, f32 scales (NVTE_FP8_BLOCK_SCALING_FP32_SCALES).
-pub fn te_block_1x128_fp32(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Group(128), dtype_max(x), false)
-}
-/// 128×128, power-of-two scales; shared with the transpose.
-pub fn te_block_128x128(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Block { rows: 128, cols: 128 }, dtype_max(x), true)
-}
-/// 128×128, f32 scales.
-pub fn te_block_128x128_fp32(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Block { rows: 128, cols: 128 }, dtype_max(x), false)
+/// f32 scales (NVTE_FP8_BLOCK_SCALING_FP32_SCALES).
+pub fn te_block_fp32(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, dtype_max(x), false)
 }

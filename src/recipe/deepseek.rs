@@ -5,7 +5,7 @@
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
 use crate::quant::QTensorParts;
-use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
+use crate::{Format, Overflow, QTensor, Result, Tensor, Zero};
 
 /// The next power of two by bits: exponent + (mantissa ≠ 0), clamped to 1 … 254. Inf and NaN give 2^127.
 pub fn ceil_to_ue8m0(x: f32) -> f32 {
@@ -14,16 +14,17 @@ pub fn ceil_to_ue8m0(x: f32) -> f32 {
     f32::from_bits(exponent.clamp(1, 254) << 23)
 }
 
-/// `A = max(amax, 1e-4)` (NaN propagates), `scale_inv = RN32(A / 448)`, optionally rounded up to a power of two,
+/// `A = max(amax, 1e-4)` (NaN propagates), `scale_inv = RN32(A / 448)`, rounded up to a power of two where scales are e8m0,
 /// `q = e4m3(RN32(x · RN32(1/scale_inv)))` by the cast that does not saturate (nothing finite needs it: at most 448.00003).
-fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, ue8m0: bool) -> Result<Quantized> {
+pub fn deepseek(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
+    let (granularity, scale_format) = (recipe.granularity()?, recipe.spec()?.scale_format(x.dtype()));
     let amax = tiles::amax(x, granularity, Nan::Propagates);
     let max = recipe.format.max_finite() as f32;
     let scale_inv: Vec<f32> = amax
         .iter()
         .map(|a| if *a < 1e-4 { 1e-4 } else { *a } / max)
-        .map(|s| if ue8m0 { ceil_to_ue8m0(s) } else { s })
+        .map(|s| if scale_format == Format::E8m0 { ceil_to_ue8m0(s) } else { s })
         .collect();
     let scale: Vec<f32> = scale_inv.iter().map(|s| 1.0 / s).collect();
     let codes = tiles::encode_scaled(recipe.format, Overflow::Native, x, granularity, &scale, None)?;
@@ -33,27 +34,10 @@ fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, ue8m0: bool) 
         cols: x.cols(),
         codes,
         granularity,
-        scale_format: if ue8m0 { Format::E8m0 } else { Format::F32 },
+        scale_format,
         scale_inv,
         zero: Zero::None,
         global_scale_inv: None,
     })?;
     Ok(Quantized { q, scale: Some(scale), amax })
-}
-
-/// 1×128, f32 scales.
-pub fn deepseek_1x128(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Group(128), false)
-}
-/// 1×128, power-of-two scales.
-pub fn deepseek_1x128_ue8m0(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Group(128), true)
-}
-/// 128×128, f32 scales.
-pub fn deepseek_128x128(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Block { rows: 128, cols: 128 }, false)
-}
-/// 128×128, power-of-two scales.
-pub fn deepseek_128x128_ue8m0(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Block { rows: 128, cols: 128 }, true)
 }

@@ -35,8 +35,9 @@ pub fn round_down_to_power_of_two(s: f32) -> f32 {
     tiles::exp2(if reaches { above } else { floor })
 }
 
-fn quantize(recipe: &Recipe, x: &Tensor, granularity: Granularity, pow2: bool) -> Result<Quantized> {
+fn quantize(recipe: &Recipe, x: &Tensor, pow2: bool) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
+    let granularity = recipe.granularity()?;
     let amax = tiles::amax(x, granularity, Nan::Propagates);
     let scale: Vec<f32> = amax.iter().map(|a| scale_of_amax(*a, recipe.format, pow2)).collect();
     let codes = tiles::encode_scaled(recipe.format, Overflow::Saturate, x, granularity, &scale, None)?;
@@ -67,22 +68,20 @@ fn finish(
     Ok(Quantized { q, scale, amax })
 }
 
-/// One scale, f32, `q = saturated(RN32(x·s))`, scale_inv = RN32(1/s).
-pub fn float8_tensorwise(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Tensor, false)
+/// f32 scales, `q = saturated(RN32(x·s))`, scale_inv = RN32(1/s). A scale a row is `rowwise_with_gw_hp` as of v0.11 (later versions
+/// round to powers of two: [`float8_pow2`]).
+pub fn float8(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, false)
 }
-/// One scale a row, rounded down to a power of two.
-pub fn float8_rowwise(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Row, true)
-}
-/// One scale a row, f32: `rowwise_with_gw_hp` as of v0.11 (later versions round to powers of two: `float8_rowwise`).
-pub fn float8_rowwise_gw_hp(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    quantize(recipe, x, Granularity::Row, false)
+/// The same with scales rounded down to powers of two.
+pub fn float8_pow2(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
+    quantize(recipe, x, true)
 }
 
 /// `scale_inv = RN_dtype(amax / M)`, no eps; `q = saturated(RN32(f32(x) / scale_inv))`, a division. Zero amax gives 0/0, NaN.
-fn inference(recipe: &Recipe, x: &Tensor, granularity: Granularity) -> Result<Quantized> {
+pub fn inference(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
+    let granularity = recipe.granularity()?;
     let amax = tiles::amax(x, granularity, Nan::Propagates);
     let max = recipe.format.max_finite() as f32;
     let scale_inv: Vec<f32> = amax.iter().map(|a| round_to(x.dtype(), a / max)).collect();
@@ -91,13 +90,4 @@ fn inference(recipe: &Recipe, x: &Tensor, granularity: Granularity) -> Result<Qu
         codes.iter_mut().zip(part).for_each(|(code, v)| *code = encoder.encode(v / scale_inv[tile]));
     });
     finish(recipe, x, granularity, codes, scale_inv, None, amax)
-}
-
-/// torchao inference, per tensor.
-pub fn float8_inference(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    inference(recipe, x, Granularity::Tensor)
-}
-/// torchao inference, per row.
-pub fn float8_inference_row(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    inference(recipe, x, Granularity::Row)
 }

@@ -7,7 +7,7 @@
 
 use super::tiles;
 use super::{Quantized, Recipe, affine};
-use crate::{Format, Result, Tensor, Zero};
+use crate::{Result, Tensor, Zero};
 
 /// Iterations at most.
 pub const ITERATIONS: usize = 20;
@@ -21,7 +21,7 @@ pub const ITERATIONS: usize = 20;
 /// ```
 pub fn hqq(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    let granularity = affine::granularity(recipe);
+    let granularity = recipe.granularity()?;
     let (_, group) = granularity.tile(x.rows(), x.cols());
     let groups: Vec<&[f32]> = (0..x.rows()).flat_map(|i| x.row(i).chunks(group)).collect();
     let (scale, mut zero): (Vec<f32>, Vec<f32>) = tiles::min_max(x, granularity)
@@ -61,7 +61,7 @@ pub fn hqq(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     });
     let scale_inv: Vec<f32> = scale.iter().map(|s| 1.0 / s).collect();
     let zero = zero.iter().zip(&scale_inv).map(|(z, s)| (8.0 - z) * s).collect();
-    affine::finish(recipe, x, granularity, Format::F32, codes, scale_inv, Zero::Additive { zero, mid: 8 })
+    affine::finish(recipe, x, codes, scale_inv, Zero::Additive { zero, mid: recipe.spec()?.mid })
 }
 
 fn code(w: f32, s: f32, z: f32) -> f32 {

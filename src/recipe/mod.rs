@@ -27,7 +27,7 @@ mod tiles;
 
 pub use registry::RECIPES;
 
-use crate::{Error, Format, QTensor, Result, Tensor};
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor};
 
 /// A recipe by name with its free parameters, written `name[:format][:gN]`, such as `affine_sym:int4:g128` or
 /// `mx_floor:e2m1`; `gK` is the whole row. Parsing (`FromStr`) fills the defaults and refuses what the recipe does not have.
@@ -51,30 +51,83 @@ pub struct Quantized {
     pub amax: Vec<f32>,
 }
 
-/// One entry of [`RECIPES`].
+/// What scales are stored in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaleFormat {
+    Fixed(Format),
+    /// The input's dtype.
+    OfInput,
+    /// The input's dtype, f32 where that is f16.
+    OfInputNotF16,
+}
+
+/// The rule by which the CUDA kernels choose a recipe's scales, in the numbers of their contracts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceRule {
+    /// RULE and POW2 of `kernels/common/scale_rule.cuh`.
+    Scale { rule: i32, pow2: bool },
+    /// MODE of `kernels/cast_mx.cu`.
+    Mx(i32),
+    /// MODE of `int8_token` in `kernels/int4_quant.cu`, for scales in the input's dtype where it is 0.
+    Token(i32),
+    /// MAPPING of `affine_group` in `kernels/int4_quant.cu`.
+    Affine(i32),
+}
+
+/// One entry of [`RECIPES`]: all that is known of a recipe but its arithmetic.
 #[derive(Debug)]
 pub struct RecipeSpec {
     pub name: &'static str,
-    /// te_delayed, te_current, te_block, mx, nvfp4, float8, deepseek, affine, int8_token, …
-    pub family: &'static str,
     /// Repository, version and file whose numerics this is.
     pub source: &'static str,
     pub help: &'static str,
     /// Allowed formats, the default first.
     pub formats: &'static [Format],
-    /// Whether `gN` may be given.
-    pub free_group: bool,
-    /// The group size that parsing fills in; `None` is the whole row.
+    /// Which elements share a scale; `None`: 1×G by `gN`, or a row by `gK`.
+    pub granularity: Option<Granularity>,
+    /// The group size that parsing fills in where the granularity is free; `None` is the whole row.
     pub default_group: Option<usize>,
+    pub scale_format: ScaleFormat,
+    /// The code about which additive zero points are.
+    pub mid: i32,
+    /// Whether 128 rows quantized by themselves are those rows of the whole.
+    pub separable: bool,
+    /// Whether the scale is that of earlier steps.
+    pub history: bool,
+    /// Whether scales and codes are computed in the input's dtype, not in f32.
+    pub in_dtype: bool,
+    /// Whether the source takes f16.
+    pub takes_f16: bool,
+    /// `None`: no CUDA kernel of ours has it.
+    pub device: Option<DeviceRule>,
     /// Quantizes along the rows of `x` (K is the column axis). A column-wise copy is `quantize(x.transposed())`.
     /// Errors: no elements, a format or group the recipe does not have.
     pub quantize: fn(&Recipe, &Tensor) -> Result<Quantized>,
+}
+
+impl RecipeSpec {
+    /// Whether `gN` may be given.
+    pub fn free_group(&self) -> bool {
+        self.granularity.is_none()
+    }
+    /// What the scales of an input of this dtype are stored in.
+    pub fn scale_format(&self, dtype: Format) -> Format {
+        match self.scale_format {
+            ScaleFormat::Fixed(format) => format,
+            ScaleFormat::OfInputNotF16 if dtype == Format::F16 => Format::F32,
+            ScaleFormat::OfInput | ScaleFormat::OfInputNotF16 => dtype,
+        }
+    }
 }
 
 impl Recipe {
     /// The entry of [`RECIPES`] with this name. Errors: an unknown name.
     pub fn spec(&self) -> Result<&'static RecipeSpec> {
         find(self.name)
+    }
+    /// Which elements share a scale. Errors: an unknown name.
+    pub fn granularity(&self) -> Result<Granularity> {
+        Ok(self.spec()?.granularity.unwrap_or(self.group.map_or(Granularity::Row, Granularity::Group)))
     }
     /// Quantizes `x`; see [`RecipeSpec::quantize`].
     pub fn quantize(&self, x: &Tensor) -> Result<Quantized> {
@@ -124,7 +177,7 @@ impl std::str::FromStr for Recipe {
             };
             match group {
                 Some(_) if has_group => return Err(Error::value("recipe", text, "at most one group size")),
-                Some(_) if !spec.free_group => {
+                Some(_) if !spec.free_group() => {
                     return Err(Error::unsupported(format!("recipe {}", spec.name), "its group size is fixed"));
                 }
                 Some(g) => (recipe.group, has_group) = (g, true),

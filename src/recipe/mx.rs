@@ -18,7 +18,7 @@
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
 use crate::quant::QTensorParts;
-use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 
 /// 2^(127−byte), the reciprocal of an e8m0 scale as f32: 2^127 for byte 0, the subnormal 2^-127 for 254, NaN for 255.
 pub fn e8m0_reciprocal(byte: u8) -> f32 {
@@ -63,24 +63,17 @@ fn finish(
     Ok(Quantized { q, scale: Some(scale), amax })
 }
 
-/// `e = e8m0_up(RN32(amax · RN32(1/M)))`, `q = Q(RN32(x · 2^(127−e)))` saturating. amax drops NaN; Inf gives byte 254; zero
-/// gives byte 0. Rounded up, so nothing finite clips.
-fn te_mxfp8_tiles(recipe: &Recipe, x: &Tensor, granularity: Granularity) -> Result<Quantized> {
+/// TransformerEngine MXFP8: `e = e8m0_up(RN32(amax · RN32(1/M)))`, `q = Q(RN32(x · 2^(127−e)))` saturating. amax drops NaN; Inf gives byte 254; zero
+/// gives byte 0. Rounded up, so nothing finite clips. The 32×1 copy is this on the transposed tensor; 32×32 (weights) is shared with
+/// the transpose.
+pub fn te_mxfp8(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
+    let granularity = recipe.granularity()?;
     let amax = tiles::amax(x, granularity, Nan::Ignored);
     let reciprocal = 1.0 / recipe.format.max_finite() as f32;
     let byte = |a: &f32| Format::E8m0.encode(f64::from(a * reciprocal), Rounding::Up, Overflow::Saturate) as u8;
     let bytes: Vec<u8> = amax.iter().map(byte).collect();
     finish(recipe, x, granularity, &bytes, e8m0_reciprocal, amax, None)
-}
-
-/// TransformerEngine MXFP8, 1×32. The 32×1 copy is this on the transposed tensor.
-pub fn te_mxfp8(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    te_mxfp8_tiles(recipe, x, Granularity::Group(32))
-}
-/// TransformerEngine MXFP8 with one exponent for 32×32 (weights); shared with the transpose.
-pub fn te_mxfp8_32x32(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    te_mxfp8_tiles(recipe, x, Granularity::Block { rows: 32, cols: 32 })
 }
 
 /// torchao's `ScaleCalculationMode`.
@@ -178,10 +171,7 @@ enum Version {
 
 fn torchao_mx(recipe: &Recipe, x: &Tensor, mode: ScaleMode, version: Version) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    if x.dtype() == Format::F16 {
-        return Err(Error::unsupported(format!("recipe {recipe}"), "torchao's to_mx takes bf16 and f32 only"));
-    }
-    let granularity = Granularity::Group(32);
+    let granularity = recipe.granularity()?;
     let amax = tiles::amax(x, granularity, Nan::Propagates);
     let byte = if version == Version::V018 { torchao_v018_scale_byte } else { torchao_scale_byte };
     let bytes: Vec<u8> = amax.iter().map(|a| byte(*a, recipe.format, mode)).collect();

@@ -6,7 +6,7 @@
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe, mx};
 use crate::quant::QTensorParts;
-use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 
 fn e4m3(x: f32) -> f32 {
     let code = Format::E4m3.encode(f64::from(x), Rounding::NearestEven, Overflow::Saturate);
@@ -18,6 +18,8 @@ fn at_most_max(x: f32) -> f32 {
     x.min(f32::MAX)
 }
 
+/// TransformerEngine NVFP4 (no random Hadamard transform, no stochastic rounding); 16×16 (weights) is shared with the transpose:
+///
 /// ```text
 /// S = min(RN32(2688 / A), FLT_MAX), A the tensor's amax; S = 1 where A = 0 or S = 0 (A = Inf)
 /// D = RN32(1/S)                                             global_scale_inv
@@ -26,8 +28,9 @@ fn at_most_max(x: f32) -> f32 {
 /// q = e2m1(clamp(RN32(x·E), ±6))
 /// ```
 /// amax drops NaN; a NaN element becomes +6 (PTX `cvt.rn.satfinite.e2m1x2`).
-fn te_nvfp4_tiles(recipe: &Recipe, x: &Tensor, granularity: Granularity) -> Result<Quantized> {
+pub fn te_nvfp4(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
+    let granularity = recipe.granularity()?;
     let amax = tiles::amax(x, granularity, Nan::Ignored);
     let tensor_amax = amax.iter().fold(0f32, |m, a| m.max(*a));
     let global = at_most_max(448.0 * 6.0 / tensor_amax);
@@ -37,15 +40,6 @@ fn te_nvfp4_tiles(recipe: &Recipe, x: &Tensor, granularity: Granularity) -> Resu
     let scale_inv: Vec<f32> = amax.iter().map(|a| e4m3(at_most_max(a * per_six))).collect();
     let scale: Vec<f32> = scale_inv.iter().map(|b| at_most_max(1.0 / (b * global_scale_inv))).collect();
     finish(recipe, x, granularity, scale, scale_inv, global_scale_inv, amax, None)
-}
-
-/// TransformerEngine NVFP4, 1×16 (no random Hadamard transform, no stochastic rounding).
-pub fn te_nvfp4(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    te_nvfp4_tiles(recipe, x, Granularity::Group(16))
-}
-/// TransformerEngine NVFP4 with one scale for 16×16 (weights); shared with the transpose.
-pub fn te_nvfp4_16x16(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    te_nvfp4_tiles(recipe, x, Granularity::Block { rows: 16, cols: 16 })
 }
 
 /// torchao NVFP4, 1×16, two levels:
@@ -59,10 +53,7 @@ pub fn te_nvfp4_16x16(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
 /// NaN propagates through every step; a zero tensor gives t = 0 and so NaN.
 pub fn ao_nvfp4(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    if x.dtype() == Format::F16 {
-        return Err(Error::unsupported(format!("recipe {recipe}"), "torchao's nvfp4_quantize takes bf16 and f32 only"));
-    }
-    let granularity = Granularity::Group(16);
+    let granularity = recipe.granularity()?;
     let amax = tiles::amax(x, granularity, Nan::Propagates);
     let tensor_amax = amax.iter().fold(0f32, |m, a| if *a > m || a.is_nan() { *a } else { m });
     let tensor_scale = tensor_amax / 2688.0;

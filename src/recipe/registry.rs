@@ -25,80 +25,144 @@ const DEEPGEMM: &str = "DeepGEMM 54e2261 deep_gemm/utils/math.py";
 
 type Quantize = fn(&Recipe, &Tensor) -> Result<Quantized>;
 
-const fn fixed(
-    name: &'static str,
-    family: &'static str,
-    source: &'static str,
-    formats: &'static [Format],
-    quantize: Quantize,
-    help: &'static str,
-) -> RecipeSpec {
-    RecipeSpec { name, family, source, help, formats, free_group: false, default_group: None, quantize }
+const TENSOR: Granularity = Granularity::Tensor;
+const ROW: Granularity = Granularity::Row;
+const fn line(n: usize) -> Granularity {
+    Granularity::Group(n)
+}
+const fn square(n: usize) -> Granularity {
+    Granularity::Block { rows: n, cols: n }
 }
 
-const fn grouped(
+/// A recipe with f32 scales, computed in f32, of each tile by itself.
+const fn fixed(
     name: &'static str,
-    family: &'static str,
+    granularity: Granularity,
     formats: &'static [Format],
-    default_group: Option<usize>,
+    source: &'static str,
     quantize: Quantize,
     help: &'static str,
 ) -> RecipeSpec {
-    RecipeSpec { name, family, source: AO_PRIMITIVES, help, formats, free_group: true, default_group, quantize }
+    RecipeSpec {
+        name,
+        source,
+        help,
+        formats,
+        granularity: Some(granularity),
+        default_group: None,
+        scale_format: ScaleFormat::Fixed(Format::F32),
+        mid: 0,
+        separable: !matches!(granularity, Granularity::Tensor),
+        history: false,
+        in_dtype: false,
+        takes_f16: true,
+        device: None,
+        quantize,
+    }
+}
+
+/// An affine recipe of torchao: a free group, all in the input's dtype.
+const fn affine(
+    name: &'static str,
+    default_group: Option<usize>,
+    formats: &'static [Format],
+    source: &'static str,
+    quantize: Quantize,
+    help: &'static str,
+) -> RecipeSpec {
+    let scale_format = ScaleFormat::OfInput;
+    RecipeSpec {
+        granularity: None,
+        default_group,
+        scale_format,
+        in_dtype: true,
+        ..fixed(name, ROW, formats, source, quantize, help)
+    }
+}
+
+impl RecipeSpec {
+    const fn stored_in(self, scale_format: ScaleFormat) -> Self {
+        Self { scale_format, ..self }
+    }
+    const fn e8m0(self) -> Self {
+        self.stored_in(ScaleFormat::Fixed(Format::E8m0))
+    }
+    /// e4m3 scales under an f32 scale of the whole tensor.
+    const fn two_levels(self) -> Self {
+        Self { separable: false, ..self.stored_in(ScaleFormat::Fixed(Format::E4m3)) }
+    }
+    const fn scale_rule(self, rule: i32, pow2: bool) -> Self {
+        Self { device: Some(DeviceRule::Scale { rule, pow2 }), ..self }
+    }
+    const fn mx_mode(self, mode: i32) -> Self {
+        Self { device: Some(DeviceRule::Mx(mode)), ..self }
+    }
+    const fn no_f16(self) -> Self {
+        Self { takes_f16: false, ..self }
+    }
+    const fn token(self, scale_format: ScaleFormat, mode: i32) -> Self {
+        Self { scale_format, in_dtype: true, device: Some(DeviceRule::Token(mode)), ..self }
+    }
+    const fn mapping(self, mapping: i32) -> Self {
+        Self { device: Some(DeviceRule::Affine(mapping)), ..self }
+    }
+    const fn about(self, mid: i32) -> Self {
+        Self { mid, ..self }
+    }
 }
 
 /// Every recipe.
 #[rustfmt::skip]
 pub const RECIPES: &[RecipeSpec] = &[
-    fixed("te_delayed", "te_delayed", "TransformerEngine v2.20 (d0067d0) common/recipe/delayed_scaling.cu", FP8, delayed::te_delayed,
-        "per tensor, scale from the amaxes of earlier steps (here: three quarters of the rows)"),
-    fixed("te_current", "te_current", TE_CURRENT, FP8, current::te_current, "per tensor, scale M/amax"),
-    fixed("te_current_pow2", "te_current", TE_CURRENT, FP8, current::te_current_pow2,
-        "per tensor, scale M/amax rounded down to a power of two"),
-    fixed("te_block_1x128", "te_block", TE_VECTOR, FP8, current::te_block_1x128, "1×128, power-of-two scales"),
-    fixed("te_block_1x128_fp32", "te_block", TE_VECTOR, FP8, current::te_block_1x128_fp32, "1×128, f32 scales"),
-    fixed("te_block_128x128", "te_block", TE_SQUARE, FP8, current::te_block_128x128, "128×128, power-of-two scales"),
-    fixed("te_block_128x128_fp32", "te_block", TE_SQUARE, FP8, current::te_block_128x128_fp32, "128×128, f32 scales"),
-    fixed("te_mxfp8", "mx", TE_MXFP8, FP8, mx::te_mxfp8, "1×32, e8m0 scales rounded up (32×1: of the transposed tensor)"),
-    fixed("te_mxfp8_32x32", "mx", TE_MXFP8, FP8, mx::te_mxfp8_32x32, "32×32, e8m0 scales rounded up"),
-    fixed("te_nvfp4", "nvfp4", TE_NVFP4, &[E2m1], nvfp4::te_nvfp4, "1×16, e4m3 scales under an f32 scale of the tensor"),
-    fixed("te_nvfp4_16x16", "nvfp4", TE_NVFP4, &[E2m1], nvfp4::te_nvfp4_16x16,
-        "16×16, e4m3 scales under an f32 scale of the tensor"),
-    fixed("float8_tensorwise", "float8", AO_FLOAT8, FP8_ALL, float8::float8_tensorwise, "per tensor, eps 1e-12"),
-    fixed("float8_rowwise", "float8", AO_FLOAT8, FP8_ALL, float8::float8_rowwise, "per row, power-of-two scales"),
-    fixed("float8_rowwise_gw_hp", "float8", AO_FLOAT8, FP8_ALL, float8::float8_rowwise_gw_hp,
-        "per row, f32 scales (rowwise_with_gw_hp of v0.11)"),
-    fixed("float8_inference", "float8", AO_INFERENCE, FP8_ALL, float8::float8_inference,
-        "per tensor, scale_inv amax/M in the input's dtype, elements divided"),
-    fixed("float8_inference_row", "float8", AO_INFERENCE, FP8_ALL, float8::float8_inference_row,
-        "per row, scale_inv amax/M in the input's dtype, elements divided"),
-    fixed("mx_floor", "mx", AO_MX, MX, mx::mx_floor, "1×32, exponent of amax rounded down: the top of the range clips"),
-    fixed("mx_ceil", "mx", AO_MX, MX, mx::mx_ceil, "1×32, exponent of amax rounded up"),
-    fixed("mx_even", "mx", AO_MX, MX, mx::mx_even, "1×32, exponent of amax after rounding its mantissa to the format's"),
-    fixed("mx_rceil", "mx", AO_MX, MX, mx::mx_rceil, "1×32, amax/M rounded up to a power of two"),
-    fixed("mx_floor_v018", "mx", AO_MX_V018, MX, mx::mx_floor_v018, "mx_floor as released: another byte 0, amax Inf and NaN"),
-    fixed("mx_ceil_v018", "mx", AO_MX_V018, MX, mx::mx_ceil_v018, "mx_ceil as released: another byte 0, amax Inf and NaN"),
-    fixed("mx_even_v018", "mx", AO_MX_V018, MX, mx::mx_even_v018, "mx_even as released: another byte 0, amax near 2^128, Inf and NaN"),
-    fixed("mx_rceil_v018", "mx", AO_MX_V018, MX, mx::mx_rceil_v018, "mx_rceil as released, by log2: ulps above a power of two count as it"),
-    fixed("ao_nvfp4", "nvfp4", "torchao v0.17, v0.18 prototype/mx_formats/nvfp4_tensor.py", &[E2m1], nvfp4::ao_nvfp4,
-        "1×16, e4m3 scales of at least 2^-6 under an f32 scale of the tensor"),
-    fixed("deepseek_1x128", "deepseek", DEEPGEMM, &[E4m3], deepseek::deepseek_1x128, "1×128, f32 scales, amax at least 1e-4"),
-    fixed("deepseek_1x128_ue8m0", "deepseek", DEEPGEMM, &[E4m3], deepseek::deepseek_1x128_ue8m0,
-        "1×128, scales rounded up to powers of two"),
-    fixed("deepseek_128x128", "deepseek", DEEPGEMM, &[E4m3], deepseek::deepseek_128x128, "128×128, f32 scales"),
-    fixed("deepseek_128x128_ue8m0", "deepseek", DEEPGEMM, &[E4m3], deepseek::deepseek_128x128_ue8m0,
-        "128×128, scales rounded up to powers of two"),
-    grouped("affine_sym", "affine", INTEGERS, None, affine::affine_sym, "amax/((qmax−qmin)/2): int4 divides by 7.5, +amax clips"),
-    grouped("affine_symnc", "affine", INTEGERS, None, affine::affine_symnc, "larger of min/qmin and max/qmax: nothing clips"),
-    grouped("affine_asym", "affine", INTEGERS, None, affine::affine_asym, "(max−min)/(qmax−qmin), integer zero point"),
-    grouped("tinygemm", "affine", &[Uint4], Some(128), affine::tinygemm, "uint4, bf16 scale and zero point in real units"),
-    RecipeSpec { source: AO_HQQ, ..grouped("hqq", "affine", &[Uint4], Some(128), hqq::hqq,
-        "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)") },
-    fixed("int8_token_sym", "int8_token", AO_API, &[Int8], int8_token::int8_token_sym, "per token, ±127, f32 scale"),
-    fixed("int8_token_asym", "int8_token", AO_API, &[Int8], int8_token::int8_token_asym,
-        "per token, −128…127, integer zero point, arithmetic in f64"),
-    fixed("int8_token_reduced", "int8_token", AO_API, &[Int8], int8_token::int8_token_reduced,
-        "per token, ±127, scale in the input's dtype (f32 for f16)"),
-    fixed("int8_token_reduced_cutlass", "int8_token", AO_API, &[Int8], int8_token::int8_token_reduced_cutlass,
-        "per token, ±127, scale in the input's dtype, f16 included (W4A8)"),
+    RecipeSpec { history: true, ..fixed("te_delayed", TENSOR, FP8, "TransformerEngine v2.20 (d0067d0) common/recipe/delayed_scaling.cu", delayed::te_delayed,
+        "per tensor, scale from the amaxes of earlier steps (here: three quarters of the rows)") },
+    fixed("te_current", TENSOR, FP8, TE_CURRENT, current::te_current, "per tensor, scale M/amax").scale_rule(1, false),
+    fixed("te_current_pow2", TENSOR, FP8, TE_CURRENT, current::te_current_pow2,
+        "per tensor, scale M/amax rounded down to a power of two").scale_rule(1, true),
+    fixed("te_block_1x128", line(128), FP8, TE_VECTOR, current::te_block, "1×128, power-of-two scales").scale_rule(1, true),
+    fixed("te_block_1x128_fp32", line(128), FP8, TE_VECTOR, current::te_block_fp32, "1×128, f32 scales").scale_rule(1, false),
+    fixed("te_block_128x128", square(128), FP8, TE_SQUARE, current::te_block, "128×128, power-of-two scales").scale_rule(1, true),
+    fixed("te_block_128x128_fp32", square(128), FP8, TE_SQUARE, current::te_block_fp32, "128×128, f32 scales").scale_rule(1, false),
+    fixed("te_mxfp8", line(32), FP8, TE_MXFP8, mx::te_mxfp8, "1×32, e8m0 scales rounded up (32×1: of the transposed tensor)").e8m0().mx_mode(0),
+    fixed("te_mxfp8_32x32", square(32), FP8, TE_MXFP8, mx::te_mxfp8, "32×32, e8m0 scales rounded up").e8m0().mx_mode(0),
+    fixed("te_nvfp4", line(16), &[E2m1], TE_NVFP4, nvfp4::te_nvfp4, "1×16, e4m3 scales under an f32 scale of the tensor").two_levels().mx_mode(5),
+    fixed("te_nvfp4_16x16", square(16), &[E2m1], TE_NVFP4, nvfp4::te_nvfp4,
+        "16×16, e4m3 scales under an f32 scale of the tensor").two_levels().mx_mode(5),
+    fixed("float8_tensorwise", TENSOR, FP8_ALL, AO_FLOAT8, float8::float8, "per tensor, eps 1e-12").scale_rule(2, false),
+    fixed("float8_rowwise", ROW, FP8_ALL, AO_FLOAT8, float8::float8_pow2, "per row, power-of-two scales").scale_rule(2, true),
+    fixed("float8_rowwise_gw_hp", ROW, FP8_ALL, AO_FLOAT8, float8::float8,
+        "per row, f32 scales (rowwise_with_gw_hp of v0.11)").scale_rule(2, false),
+    fixed("float8_inference", TENSOR, FP8_ALL, AO_INFERENCE, float8::inference,
+        "per tensor, scale_inv amax/M in the input's dtype, elements divided").scale_rule(3, false),
+    fixed("float8_inference_row", ROW, FP8_ALL, AO_INFERENCE, float8::inference,
+        "per row, scale_inv amax/M in the input's dtype, elements divided").scale_rule(3, false),
+    fixed("mx_floor", line(32), MX, AO_MX, mx::mx_floor, "1×32, exponent of amax rounded down: the top of the range clips").e8m0().no_f16().mx_mode(1),
+    fixed("mx_ceil", line(32), MX, AO_MX, mx::mx_ceil, "1×32, exponent of amax rounded up").e8m0().no_f16().mx_mode(2),
+    fixed("mx_even", line(32), MX, AO_MX, mx::mx_even, "1×32, exponent of amax after rounding its mantissa to the format's").e8m0().no_f16().mx_mode(3),
+    fixed("mx_rceil", line(32), MX, AO_MX, mx::mx_rceil, "1×32, amax/M rounded up to a power of two").e8m0().no_f16().mx_mode(4),
+    fixed("mx_floor_v018", line(32), MX, AO_MX_V018, mx::mx_floor_v018, "mx_floor as released: another byte 0, amax Inf and NaN").e8m0().no_f16(),
+    fixed("mx_ceil_v018", line(32), MX, AO_MX_V018, mx::mx_ceil_v018, "mx_ceil as released: another byte 0, amax Inf and NaN").e8m0().no_f16(),
+    fixed("mx_even_v018", line(32), MX, AO_MX_V018, mx::mx_even_v018, "mx_even as released: another byte 0, amax near 2^128, Inf and NaN").e8m0().no_f16(),
+    fixed("mx_rceil_v018", line(32), MX, AO_MX_V018, mx::mx_rceil_v018, "mx_rceil as released, by log2: ulps above a power of two count as it").e8m0().no_f16(),
+    fixed("ao_nvfp4", line(16), &[E2m1], "torchao v0.17, v0.18 prototype/mx_formats/nvfp4_tensor.py", nvfp4::ao_nvfp4,
+        "1×16, e4m3 scales of at least 2^-6 under an f32 scale of the tensor").two_levels().no_f16().mx_mode(6),
+    fixed("deepseek_1x128", line(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "1×128, f32 scales, amax at least 1e-4").scale_rule(4, false),
+    fixed("deepseek_1x128_ue8m0", line(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "1×128, scales rounded up to powers of two").e8m0().scale_rule(4, true),
+    fixed("deepseek_128x128", square(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "128×128, f32 scales").scale_rule(4, false),
+    fixed("deepseek_128x128_ue8m0", square(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "128×128, scales rounded up to powers of two").e8m0().scale_rule(4, true),
+    affine("affine_sym", None, INTEGERS, AO_PRIMITIVES, affine::affine_sym, "amax/((qmax−qmin)/2): int4 divides by 7.5, +amax clips").mapping(0),
+    affine("affine_symnc", None, INTEGERS, AO_PRIMITIVES, affine::affine_symnc, "larger of min/qmin and max/qmax: nothing clips").mapping(1),
+    affine("affine_asym", None, INTEGERS, AO_PRIMITIVES, affine::affine_asym, "(max−min)/(qmax−qmin), integer zero point").mapping(2),
+    affine("tinygemm", Some(128), &[Uint4], AO_PRIMITIVES, affine::tinygemm, "uint4, bf16 scale and zero point in real units")
+        .stored_in(ScaleFormat::Fixed(Format::Bf16)).about(8).mapping(3),
+    // The iteration stops by the error of the whole tensor.
+    RecipeSpec { separable: false, ..affine("hqq", Some(128), &[Uint4], AO_HQQ, hqq::hqq,
+        "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)").stored_in(ScaleFormat::Fixed(Format::F32)).about(8) },
+    fixed("int8_token_sym", ROW, &[Int8], AO_API, int8_token::symmetric, "per token, ±127, f32 scale").token(ScaleFormat::Fixed(Format::F32), 1),
+    fixed("int8_token_asym", ROW, &[Int8], AO_API, int8_token::int8_token_asym,
+        "per token, −128…127, integer zero point, arithmetic in f64").token(ScaleFormat::Fixed(Format::F32), 2),
+    fixed("int8_token_reduced", ROW, &[Int8], AO_API, int8_token::symmetric,
+        "per token, ±127, scale in the input's dtype (f32 for f16)").token(ScaleFormat::OfInputNotF16, 0),
+    fixed("int8_token_reduced_cutlass", ROW, &[Int8], AO_API, int8_token::symmetric,
+        "per token, ±127, scale in the input's dtype, f16 included (W4A8)").token(ScaleFormat::OfInput, 0),
 ];

@@ -13,7 +13,7 @@ pub(super) enum Nan {
     Propagates,
 }
 
-/// Refuses a tensor without elements: no source defines the amax of nothing.
+/// Refuses a tensor without elements (no source defines the amax of nothing), and what the recipe's entry does not have.
 pub(super) fn check_input(recipe: &Recipe, x: &Tensor) -> Result<()> {
     if x.rows() == 0 || x.cols() == 0 {
         let what = format!("input of recipe {recipe}");
@@ -22,8 +22,12 @@ pub(super) fn check_input(recipe: &Recipe, x: &Tensor) -> Result<()> {
     if recipe.group == Some(0) {
         return Err(Error::value(format!("group of recipe {recipe}"), 0, "at least 1"));
     }
-    if !recipe.spec()?.formats.contains(&recipe.format) {
+    let spec = recipe.spec()?;
+    if !spec.formats.contains(&recipe.format) {
         return Err(recipe.bad_format(recipe.format));
+    }
+    if x.dtype() == Format::F16 && !spec.takes_f16 {
+        return Err(Error::unsupported(format!("recipe {recipe}"), "its source takes bf16 and f32 only"));
     }
     Ok(())
 }

@@ -136,7 +136,7 @@ pub struct StateSpec {
 impl StateSpec {
     /// Whether updates move its scale.
     pub fn is_delayed(&self) -> bool {
-        self.recipe.name == "te_delayed"
+        self.recipe.spec().is_ok_and(|s| s.history)
     }
 }
 

@@ -158,12 +158,7 @@ fn healthy_draws_raise_no_alarm() {
     for (i, spec) in RECIPES.iter().cycle().filter(|r| r.name != "hqq").enumerate() {
         let mut recipe: crate::recipe::Recipe = spec.name.parse().unwrap();
         recipe.format = spec.formats[i / RECIPES.len() % spec.formats.len()];
-        // torchao's MX and NVFP4 take no f16.
-        let dtypes = if spec.family == "mx" || spec.name == "ao_nvfp4" {
-            [Format::Bf16; 3]
-        } else {
-            [Format::Bf16, Format::F16, Format::F32]
-        };
+        let dtypes = if spec.takes_f16 { [Format::Bf16, Format::F16, Format::F32] } else { [Format::Bf16; 3] };
         let dtype = dtypes[i % 3];
         let source = match &sources[i % sources.len()] {
             Source::Real(r) => Source::Real(r.moved(i * 7, i * 3)),

@@ -199,7 +199,7 @@ impl Builder {
             let open = |part: &str| -> Result<bool> {
                 match part.strip_prefix("fused:").unwrap_or(part) {
                     "none" => Ok(false),
-                    recipe => recipe.parse::<Recipe>()?.spec().map(|s| s.free_group),
+                    recipe => recipe.parse::<Recipe>()?.spec().map(|s| s.free_group()),
                 }
             };
             let parts: Vec<&str> = name.split('+').collect();

@@ -2,31 +2,18 @@
 
 use crate::quant::QTensorParts;
 use crate::recipe::{Quantized, Recipe};
-use crate::{Error, Granularity, QTensor, Result, Tensor, Zero};
+use crate::{Error, QTensor, Result, Tensor, Zero};
 use rayon::prelude::*;
 
-/// Rows of a band: a multiple of every recipe's tile height.
+/// Rows of a band: what [`separable`](crate::recipe::RecipeSpec::separable) is about.
 const BAND: usize = 128;
 
-/// Whether rows outside a band of [`BAND`] have no say in this result.
-fn stands_alone(q: &QTensor) -> bool {
-    let tiles = match q.granularity() {
-        Granularity::Tensor => false,
-        Granularity::Row | Granularity::Group(_) => true,
-        Granularity::Block { rows, .. } => BAND.is_multiple_of(rows),
-    };
-    tiles && q.global_scale_inv().is_none()
-}
-
-/// `recipe.quantize(x)`, to the bit. (hqq stops its iteration by the error of the whole tensor, so it is never split.)
+/// `recipe.quantize(x)`, to the bit.
 pub fn quantize(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    if x.rows() <= BAND || recipe.name == "hqq" {
+    if x.rows() <= BAND || !recipe.spec()?.separable {
         return recipe.quantize(x);
     }
     let first = recipe.quantize(&x.rows_range(0, BAND))?;
-    if !stands_alone(&first.q) {
-        return recipe.quantize(x);
-    }
     let starts: Vec<usize> = (BAND..x.rows()).step_by(BAND).collect();
     let band = |from: &usize| recipe.quantize(&x.rows_range(*from, x.rows().min(from + BAND)));
     let rest = starts.par_iter().map(band).collect::<Result<Vec<_>>>()?;

@@ -8,7 +8,7 @@ use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
 use crate::model::elementwise;
 use crate::op::Op;
 use crate::quant::QTensorParts;
-use crate::recipe::Recipe;
+use crate::recipe::{DeviceRule, RecipeSpec};
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 
 /// Eights a thread, and elements a block, of `cast.cu`.
@@ -36,16 +36,17 @@ pub struct Rule {
 pub fn tensor_rule(kernel: &str, out: &OutSpec) -> Result<(Rule, Format)> {
     let (rule, pow2, format) = match out {
         OutSpec::Scaled { format, .. } => (0, 0, *format),
-        OutSpec::Recipe(Recipe { name, format, .. }) => match *name {
-            "te_current" => (1, 0, *format),
-            "te_current_pow2" => (1, 1, *format),
-            "float8_tensorwise" => (2, 0, *format),
-            "float8_inference" => (3, 0, *format),
-            "te_delayed" => {
+        OutSpec::Recipe(recipe) => match (recipe.granularity()?, recipe.spec()?) {
+            (Granularity::Tensor, RecipeSpec { device: Some(DeviceRule::Scale { rule, pow2 }), .. }) => {
+                (*rule, i32::from(*pow2), recipe.format)
+            }
+            (_, RecipeSpec { history: true, .. }) => {
                 let why = "the history of delayed scaling is the host's: give the scale it left (out = scaled:e4m3)";
                 return Err(Error::unsupported(kernel, why));
             }
-            other => return Err(Error::unsupported(kernel, format!("recipe {other} does not have one scale a tensor"))),
+            (_, other) => {
+                return Err(Error::unsupported(kernel, format!("recipe {} does not have one scale a tensor", other.name)));
+            }
         },
         OutSpec::High(format) => return Err(Error::unsupported(kernel, format!("it writes FP8, not {format}"))),
     };

@@ -10,8 +10,8 @@ use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
 use crate::model::elementwise;
 use crate::op::Op;
 use crate::quant::QTensorParts;
-use crate::recipe::Recipe;
-use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+use crate::recipe::{DeviceRule, RECIPES, Recipe, RecipeSpec};
+use crate::{Error, Granularity, QTensor, Result, Tensor, Zero};
 
 pub struct CastBlock;
 
@@ -31,27 +31,26 @@ enum Blocks {
     Square,
 }
 
-/// Name, blocks, RULE and POW2 of `common/scale_rule.cuh`.
-const RECIPES: &[(&str, Blocks, i32, i32)] = &[
-    ("float8_rowwise", Blocks::Row, 2, 1),
-    ("float8_rowwise_gw_hp", Blocks::Row, 2, 0),
-    ("float8_inference_row", Blocks::Row, 3, 0),
-    ("te_block_1x128", Blocks::Line, 1, 1),
-    ("te_block_1x128_fp32", Blocks::Line, 1, 0),
-    ("te_block_128x128", Blocks::Square, 1, 1),
-    ("te_block_128x128_fp32", Blocks::Square, 1, 0),
-    ("deepseek_1x128", Blocks::Line, 4, 0),
-    ("deepseek_1x128_ue8m0", Blocks::Line, 4, 1),
-    ("deepseek_128x128", Blocks::Square, 4, 0),
-    ("deepseek_128x128_ue8m0", Blocks::Square, 4, 1),
-];
+/// The blocks and the rule of a recipe that the kernels have.
+fn of(spec: &RecipeSpec) -> Option<(Blocks, Rule)> {
+    let blocks = match spec.granularity? {
+        Granularity::Row => Blocks::Row,
+        Granularity::Group(128) => Blocks::Line,
+        Granularity::Block { rows: 128, cols: 128 } => Blocks::Square,
+        _ => return None,
+    };
+    match spec.device? {
+        DeviceRule::Scale { rule, pow2 } => Some((blocks, Rule { rule, pow2: i32::from(pow2) })),
+        _ => None,
+    }
+}
 
 fn known(out: &OutSpec) -> Result<(&Recipe, Blocks, Rule)> {
     let found = match out {
-        OutSpec::Recipe(r) => RECIPES.iter().find(|k| k.0 == r.name).map(|k| (r, k.1, Rule { rule: k.2, pow2: k.3 })),
+        OutSpec::Recipe(r) => of(r.spec()?).map(|(blocks, rule)| (r, blocks, rule)),
         _ => None,
     };
-    let names = || RECIPES.iter().map(|k| k.0).collect::<Vec<_>>().join(", ");
+    let names = || RECIPES.iter().filter(|s| of(s).is_some()).map(|s| s.name).collect::<Vec<_>>().join(", ");
     found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))
 }
 
@@ -120,12 +119,7 @@ impl Kernel for CastBlock {
         let (recipe, blocks, rule) = known(&job.out)?;
         let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
         let written = launch(gpu, x, recipe, blocks, rule, job.op == Op::CastTranspose)?;
-        let scale_format = if rule == (Rule { rule: 4, pow2: 1 }) { Format::E8m0 } else { Format::F32 };
-        let granularity = match blocks {
-            Blocks::Row => Granularity::Row,
-            Blocks::Line => Granularity::Group(128),
-            Blocks::Square => Granularity::Block { rows: 128, cols: 128 },
-        };
+        let (scale_format, granularity) = (recipe.spec()?.scale_format(x.dtype()), recipe.granularity()?);
         let q = |rows, cols, codes, scale_inv| {
             let (format, zero, global_scale_inv) = (recipe.format, Zero::None, None);
             let parts =

@@ -10,7 +10,7 @@ use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
 use crate::model::elementwise;
 use crate::op::Op;
 use crate::quant::QTensorParts;
-use crate::recipe::Recipe;
+use crate::recipe::{DeviceRule, RECIPES, Recipe, RecipeSpec};
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 
 pub struct CastMx;
@@ -23,25 +23,17 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/cast_mx.cu",
 };
 
-/// Name, MODE, SQUARE of `cast_mx.cu`.
-const RECIPES: &[(&str, i32, bool)] = &[
-    ("te_mxfp8", 0, false),
-    ("te_mxfp8_32x32", 0, true),
-    ("mx_floor", 1, false),
-    ("mx_ceil", 2, false),
-    ("mx_even", 3, false),
-    ("mx_rceil", 4, false),
-    ("te_nvfp4", 5, false),
-    ("te_nvfp4_16x16", 5, true),
-    ("ao_nvfp4", 6, false),
-];
+/// MODE of a recipe that the kernel has.
+fn mode(spec: &RecipeSpec) -> Option<i32> {
+    if let Some(DeviceRule::Mx(mode)) = spec.device { Some(mode) } else { None }
+}
 
 /// A recipe as the kernel knows it.
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     recipe: &'a Recipe,
     mode: i32,
-    square: bool,
+    granularity: Granularity,
     /// FORMAT.
     format: i32,
 }
@@ -49,26 +41,26 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn of(out: &'a OutSpec) -> Result<Self> {
         let found = match out {
-            OutSpec::Recipe(r) => RECIPES.iter().find(|k| k.0 == r.name).map(|k| (r, k)),
+            OutSpec::Recipe(r) => mode(r.spec()?).map(|mode| (r, mode)),
             _ => None,
         };
-        let names = || RECIPES.iter().map(|k| k.0).collect::<Vec<_>>().join(", ");
-        let (recipe, known) = found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))?;
+        let names = || RECIPES.iter().filter(|s| mode(s).is_some()).map(|s| s.name).collect::<Vec<_>>().join(", ");
+        let (recipe, mode) = found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))?;
         let formats = [Format::E4m3, Format::E5m2, Format::E2m1, Format::E2m3, Format::E3m2];
         let format = formats.iter().position(|f| *f == recipe.format);
         let format = format.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has no {}", recipe.format)))?;
-        Ok(Plan { recipe, mode: known.1, square: known.2, format: format as i32 })
+        let granularity = recipe.granularity()?;
+        Ok(Plan { recipe, mode, granularity, format: format as i32 })
     }
     fn nvfp4(&self) -> bool {
         self.mode >= 5
     }
+    fn square(&self) -> bool {
+        matches!(self.granularity, Granularity::Block { .. })
+    }
     /// Elements that share a scale along a row (and, in square tiles, along a column).
     fn group(&self) -> usize {
-        if self.nvfp4() { 16 } else { 32 }
-    }
-    fn granularity(&self) -> Granularity {
-        let group = self.group();
-        if self.square { Granularity::Block { rows: group, cols: group } } else { Granularity::Group(group) }
+        self.granularity.tile(1, 1).1
     }
     /// Bytes of a row of codes.
     fn pitch(&self, cols: usize) -> usize {
@@ -104,10 +96,10 @@ struct Written([Vec<u8>; 4]);
 fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool, side: &Side, fill: u8) -> Result<Written> {
     let (rows, cols, group) = (x.rows(), x.cols(), plan.group());
     let (down, across) = (rows.div_ceil(group), cols.div_ceil(group));
-    let own = transpose && !plan.square;
+    let own = transpose && !plan.square();
     let sizes = [
         rows * plan.pitch(cols),
-        if plan.square { down * across } else { rows * across },
+        if plan.square() { down * across } else { rows * across },
         if transpose { cols * plan.pitch(rows) } else { 0 },
         if own { cols * down } else { 0 },
     ];
@@ -118,7 +110,7 @@ fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool
         format!("-DIN={}", dtype(x.dtype())),
         format!("-DFORMAT={}", plan.format),
         format!("-DMODE={}", plan.mode),
-        format!("-DSQUARE={}", i32::from(plan.square)),
+        format!("-DSQUARE={}", i32::from(plan.square())),
         format!("-DWHOLE={}", i32::from(whole)),
     ];
     let grid = rows.div_ceil(128) * cols.div_ceil(128);
@@ -152,7 +144,7 @@ impl Kernel for CastMx {
         if x.rows() == 0 || x.cols() == 0 {
             return Err(Error::unsupported(SPEC.name, format!("nothing has no amax: {}×{}", x.rows(), x.cols())));
         }
-        if plan.recipe.spec()?.source.starts_with("torchao") && x.dtype() == Format::F16 {
+        if !plan.recipe.spec()?.takes_f16 && x.dtype() == Format::F16 {
             return Err(Error::unsupported(SPEC.name, format!("{} takes bf16 and f32 only", plan.recipe)));
         }
         Ok(())
@@ -176,7 +168,7 @@ impl Kernel for CastMx {
         let global_scale_inv = if plan.nvfp4() { Some(side.global(gpu)?) } else { None };
         let q = |rows, cols, codes: &[u8], scale_inv| {
             let codes = if plan.recipe.format == Format::E2m1 { unpack(codes, cols)? } else { codes.to_vec() };
-            let (format, granularity, scale_format) = (plan.recipe.format, plan.granularity(), plan.scale_format());
+            let (format, granularity, scale_format) = (plan.recipe.format, plan.granularity, plan.scale_format());
             let zero = Zero::None;
             let parts =
                 QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv };
@@ -184,7 +176,7 @@ impl Kernel for CastMx {
         };
         let Written([codes, scale, turned, turned_scale]) = &written;
         let d = q(rows, cols, codes, plan.scale_inv(scale))?;
-        let transpose = match (transpose, plan.square) {
+        let transpose = match (transpose, plan.square()) {
             (false, _) => None,
             (true, true) => Some(q(cols, rows, turned, d.transposed()?.scale_inv().to_vec())?),
             (true, false) => Some(q(cols, rows, turned, plan.scale_inv(turned_scale))?),

@@ -4,11 +4,13 @@ use super::dact::{tiles, whole};
 use super::elements;
 use super::launch::{Arg, Buffer, Gpu, Launch};
 use super::operand::type_code;
-use crate::recipe::Recipe;
-use crate::{Error, Format, Result, Tensor};
+use crate::recipe::{DeviceRule, Recipe};
+use crate::{Error, Format, Granularity, Result, Tensor};
 
 const NAME: &str = "cuda/group_scales";
 const THREADS: usize = 128;
+/// torchao's rule in `common/scale_rule.cuh`.
+const RULE: i32 = 2;
 
 /// Codes and scales as `grouped_gemm.cu` reads them.
 pub struct Quantized {
@@ -23,11 +25,10 @@ pub struct Quantized {
 
 /// The options of `recipe` for `x`. Errors: a recipe without row scales in FP8; what the kernel counts no further.
 fn defines(x: &Tensor, recipe: &Recipe) -> Result<Vec<String>> {
-    let pow2 = match recipe.name {
-        "float8_rowwise" => 1,
-        "float8_rowwise_gw_hp" => 0,
-        other => {
-            let why = format!("it has float8_rowwise and float8_rowwise_gw_hp, not {other}");
+    let pow2 = match (recipe.granularity()?, recipe.spec()?.device) {
+        (Granularity::Row, Some(DeviceRule::Scale { rule: RULE, pow2 })) => i32::from(pow2),
+        _ => {
+            let why = format!("it has torchao's float8 by row, not {}", recipe.name);
             return Err(Error::unsupported(NAME, why));
         }
     };
@@ -42,7 +43,7 @@ fn defines(x: &Tensor, recipe: &Recipe) -> Result<Vec<String>> {
     Ok(vec![
         format!("-DIN={}", type_code(NAME, x.dtype())?),
         format!("-DFORMAT={format}"),
-        "-DRULE=2".into(),
+        format!("-DRULE={RULE}"),
         format!("-DPOW2={pow2}"),
     ])
 }

@@ -8,7 +8,7 @@ use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::elementwise::{self, high};
 use crate::op::Op;
 use crate::quant::QTensorParts;
-use crate::recipe::Recipe;
+use crate::recipe::{DeviceRule, Recipe, RecipeSpec};
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 
 pub struct Int4Quant;
@@ -37,25 +37,18 @@ pub(super) struct Token {
 impl Token {
     /// Errors: a recipe that is not int8 by token.
     pub fn of(recipe: &Recipe, dtype: Format) -> Result<Self> {
-        let (mode, scale) = match (recipe.name, dtype) {
-            ("int8_token_asym", _) => (2, Format::F32),
-            ("int8_token_reduced_cutlass", _) | ("int8_token_reduced", Format::Bf16 | Format::F32) => (0, dtype),
-            ("int8_token_sym" | "int8_token_reduced", _) => (1, Format::F32),
-            _ => return refuse(format!("{} is not int8 by token", recipe.name)),
+        let spec = recipe.spec()?;
+        let (Some(DeviceRule::Token(mode)), scale) = (spec.device, spec.scale_format(dtype)) else {
+            return refuse(format!("{} is not int8 by token", recipe.name));
         };
-        Ok(Self { mode, scale })
+        // Mode 0 keeps the scale in the input's dtype.
+        Ok(Self { mode: if mode == 0 && scale != dtype { 1 } else { mode }, scale })
     }
 }
 
 /// How `affine_group` quantizes (MAPPING of the contract).
 fn mapping(recipe: &Recipe) -> Option<i32> {
-    match recipe.name {
-        "affine_sym" => Some(0),
-        "affine_symnc" => Some(1),
-        "affine_asym" => Some(2),
-        "tinygemm" => Some(3),
-        _ => None,
-    }
+    if let Ok(RecipeSpec { device: Some(DeviceRule::Affine(mapping)), .. }) = recipe.spec() { Some(*mapping) } else { None }
 }
 
 fn format_option(f: Format) -> Result<i32> {
@@ -182,7 +175,7 @@ fn token_cast(gpu: &Gpu, recipe: &Recipe, x: &Tensor) -> Result<QTensor> {
         rows,
         cols,
         codes: download_twins(gpu, "codes", &codes)?,
-        granularity: Granularity::Row,
+        granularity: recipe.granularity()?,
         scale_format: token.scale,
         scale_inv: tensor(token.scale, 1, rows, &scale)?.data().to_vec(),
         zero,
@@ -200,7 +193,8 @@ fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QT
     let (rows, cols) = (x.rows(), x.cols());
     let (group, four) = (recipe.group.unwrap_or(cols).min(cols), recipe.format.bits() == 4);
     let groups = cols.div_ceil(group);
-    let scale_format = if mapping == 3 { Format::Bf16 } else { x.dtype() };
+    let spec = recipe.spec()?;
+    let scale_format = spec.scale_format(x.dtype());
     let (lanes, held) = lanes(group);
     let defines = [
         format!("-DIN={}", type_option(SPEC.name, "input", x.dtype())?),
@@ -233,7 +227,7 @@ fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QT
     let scale = gpu.download("scale", &scale, scale_format.bits() as usize / 8)?;
     let zero = match zeros.map(|z| download_twins(gpu, "zero points", &z)).transpose()? {
         Some(bytes) if mapping == 3 => {
-            Zero::Additive { zero: tensor(Format::Bf16, 1, rows * groups, &bytes)?.data().to_vec(), mid: 8 }
+            Zero::Additive { zero: tensor(Format::Bf16, 1, rows * groups, &bytes)?.data().to_vec(), mid: spec.mid }
         }
         Some(bytes) => Zero::Integer(bytes.iter().map(|b| i32::from(*b as i8)).collect()),
         None => Zero::None,
@@ -251,7 +245,7 @@ fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QT
         rows,
         cols,
         codes,
-        granularity: recipe.group.map_or(Granularity::Row, Granularity::Group),
+        granularity: recipe.granularity()?,
         scale_format,
         scale_inv: tensor(scale_format, 1, rows * groups, &scale)?.data().to_vec(),
         zero,
