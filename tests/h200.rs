@@ -75,7 +75,7 @@ impl Record {
             scale_format: Format::F32,
             scale_inv,
             zero: Zero::None,
-            global_scale_inv: None,
+            level: None,
         };
         Operand::Quantized(QTensor::new(parts).unwrap())
     }

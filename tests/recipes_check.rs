@@ -1,7 +1,7 @@
 //! Every recipe against the second formulation in `recipe::check`, over random and edge tensors; and that check itself
 //! against broken results.
 
-use qassay::quant::QTensorParts;
+use qassay::quant::{Level, QTensorParts};
 use qassay::recipe::{RECIPES, Recipe, check};
 use qassay::{Format, Overflow, QTensor, Rounding, Tensor, Zero};
 use rand::rngs::StdRng;
@@ -112,9 +112,9 @@ fn a_broken_result_is_found() {
             p.zero = Zero::None;
             expect("zero", p);
         }
-        if let Some(g) = parts.global_scale_inv {
+        if let Some(level) = &parts.level {
             let mut p = parts.clone();
-            p.global_scale_inv = Some(f32::from_bits(g.to_bits() ^ 1));
+            p.level = Some(Level::whole(f32::from_bits(level.scale_inv[0].to_bits() ^ 1)));
             expect("global_scale_inv", p);
         }
     }

@@ -26,7 +26,7 @@ fn operand(rng: &mut StdRng, rows: usize, k: usize, group: usize, outlier: f32) 
             .map(|i| rng.random_range(0.5f32..2.0) * if i % k.div_ceil(group) == 0 { outlier } else { 1.0 })
             .collect(),
         zero: Zero::None,
-        global_scale_inv: None,
+        level: None,
     };
     QTensor::new(parts).unwrap()
 }

@@ -52,7 +52,6 @@ impl Coverage {
         let values = ValueGrid::new(format, Overflow::Saturate);
         let (tile_rows, tile_cols) = q.granularity().tile(q.rows(), q.cols());
         let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
-        let global = q.global_scale_inv().map_or(1.0, f64::from);
         for (i, row) in q.codes().chunks(q.cols().max(1)).enumerate() {
             for (tile, codes) in row.chunks(tile_cols).enumerate() {
                 for code in codes.iter().map(|c| usize::from(*c)) {
@@ -61,7 +60,7 @@ impl Coverage {
                     c.saturations += usize::from(kind[code].1);
                 }
                 if same_shape {
-                    let scale_inv = f64::from(q.scale_inv()[(i / tile_rows) * grid_cols + tile]) * global;
+                    let scale_inv = q.affine((i / tile_rows) * grid_cols + tile).unit;
                     let x = &x.row(i)[tile * tile_cols..][..codes.len()];
                     c.ties += x.iter().filter(|x| is_tie(&values, f64::from(**x) / scale_inv)).count();
                 }
@@ -96,7 +95,7 @@ mod tests {
             scale_format: Format::F32,
             scale_inv: vec![1.0],
             zero: Zero::None,
-            global_scale_inv: None,
+            level: None,
         })
         .unwrap();
         let c = Coverage::of(&q, &x);

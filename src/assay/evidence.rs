@@ -149,7 +149,7 @@ fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, scalin
     Bound::from_radii(ideal, radii.clone(), radii, out)
 }
 
-/// Dequantize rounds once, a foreign kernel with or without RN32 before; with a second level first RN32(scale_inv · global_scale_inv); with an additive zero point the product
+/// Dequantize rounds once, a foreign kernel with or without RN32 before; with a second level first RN32(scale_inv · second level); with an additive zero point the product
 /// first, to half a spacing of the output.
 fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) -> Result<Bound> {
     let ideal: Vec<f64> = ideal.d.iter().copied().collect();
@@ -158,15 +158,18 @@ fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) 
     };
     let u = 2f64.powi(-24);
     let radius = |i: usize, d: f64| match q.zero() {
-        Zero::Additive { zero, .. } => {
-            let product = d - f64::from(zero[q.scale_index(i / q.cols(), i % q.cols())]);
-            0.5 * format.ulp(product) + (d.abs() + format.ulp(product)) * u
+        Zero::Additive { .. } => {
+            let plus = q.affine(q.scale_index(i / q.cols(), i % q.cols())).plus;
+            let product = d - plus;
+            let steps = 0.5 * format.ulp(product) + (d.abs() + format.ulp(product)) * u;
+            // With a second level the scale's product and the zero point's are rounded too.
+            if q.level().is_some() { steps + (product.abs() + plus.abs()) * u * (2.0 + u) } else { steps }
         }
-        _ if q.global_scale_inv().is_some() => d.abs() * u * (2.0 + u),
+        _ if q.level().is_some() => d.abs() * u * (2.0 + u),
         // Rounded to f32 on the way or not.
         _ => d.abs() * u + 2f64.powi(-150),
     };
-    if backend != Backend::External && q.global_scale_inv().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
+    if backend != Backend::External && q.level().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
         return Ok(Bound::exact_output(&ideal, out));
     }
     let radii: Vec<f64> = ideal.iter().enumerate().map(|(i, d)| if d.is_finite() { radius(i, *d) } else { 0.0 }).collect();
@@ -223,8 +226,11 @@ fn side_checks(
         if !matches!(job.out, OutSpec::Scaled { .. }) {
             checks.push(Check::exact("scale_inv", m.scale_inv(), q.scale_inv())?);
         }
-        if let (Some(m), Some(q)) = (m.global_scale_inv(), q.global_scale_inv()) {
-            checks.push(Check::exact("global_scale_inv", &[m], &[q])?);
+        if let (Some(m), Some(q)) = (m.level(), q.level()) {
+            checks.push(Check::exact("global_scale_inv", &m.scale_inv, &q.scale_inv)?);
+            if let (Some(m), Some(q)) = (&m.zero, &q.zero) {
+                checks.push(Check::exact("global_zero_point", m, q)?);
+            }
         }
         if let (Zero::Integer(m), Zero::Integer(q)) = (m.zero(), q.zero()) {
             let float = |z: &[i32]| z.iter().map(|z| *z as f32).collect::<Vec<_>>();

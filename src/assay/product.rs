@@ -268,8 +268,8 @@ impl<'a> Product<'a> {
             sums = sums.or(accumulation_bound(&self.accumulator, self.k, narrow(read), narrow(codes))?);
         }
         let scale = |q: &QTensor| {
-            let s = q.scale_inv().iter().map(|s| f64::from(s.abs())).filter(|s| s.is_finite()).fold(0.0, f64::max);
-            s * f64::from(q.global_scale_inv().unwrap_or(1.0).abs())
+            let units = (0..q.scale_inv().len()).map(|s| q.affine(s).unit.abs());
+            units.filter(|s| s.is_finite()).fold(0.0, f64::max)
         };
         let scales_a = self.codes_a.iter().flatten().map(|q| scale(q)).fold(1.0, f64::max);
         sums.absolute *= self.groups as f64 * scale(w).max(1.0) * scales_a;
@@ -369,13 +369,12 @@ impl Factored {
 
 /// What the sums of each row are multiplied by.
 fn row_scales(q: &QTensor) -> Vec<f64> {
-    let global = q.global_scale_inv().map_or(1.0, f64::from);
-    (0..q.rows()).map(|i| f64::from(q.scale_inv()[q.scale_index(i, 0)]) * global).collect()
+    (0..q.rows()).map(|i| q.affine(q.scale_index(i, 0)).unit).collect()
 }
 
-/// The factors that one side's scales are to an accumulated sum: every scale_inv, times its tensor's global one.
+/// The factors that one side's scales are to an accumulated sum: every scale_inv, times the second level.
 fn scales_of(tensors: &[&QTensor]) -> Vec<f32> {
-    tensors.iter().flat_map(|q| q.scale_inv().iter().map(|s| s * q.global_scale_inv().unwrap_or(1.0))).collect()
+    tensors.iter().flat_map(|q| (0..q.scale_inv().len()).map(|s| q.steps(s).0)).collect()
 }
 
 /// The codes an operand is read as; `None` for values.

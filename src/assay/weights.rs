@@ -106,7 +106,7 @@ fn make(w: &QTensor, way: Way) -> Rounded {
     let mut unknown = vec![false; w.rows()];
     let values = Array2::from_shape_fn((w.rows(), w.cols()), |(j, k)| {
         let zero = match w.zero() {
-            Zero::Additive { zero, .. } => f64::from(zero[w.scale_index(j, k)]),
+            Zero::Additive { .. } => w.affine(w.scale_index(j, k)).plus,
             _ => 0.0,
         };
         let weight = w.value(j, k);
@@ -114,7 +114,7 @@ fn make(w: &QTensor, way: Way) -> Rounded {
         let value = way.weight(product, zero);
         // What f32 intermediates may move: nothing where they are exact.
         let inexact = |x: f64| f64::from(x as f32) != x;
-        let of_product = match w.global_scale_inv() {
+        let of_product = match w.level() {
             Some(_) => 2.0 * U32 * product.abs(),
             None if inexact(product) => U32 * product.abs(),
             None => 0.0,
@@ -176,14 +176,9 @@ pub(super) fn overflows(p: &Product, w: &QTensor) -> Option<Vec<bool>> {
 
 /// `|code·s| + |zero·s|` of an element: what is added where zero points are taken apart from the codes.
 pub(super) fn size_apart(w: &QTensor, j: usize, k: usize) -> f64 {
-    let s = w.scale_index(j, k);
-    let scale = f64::from(w.scale_inv()[s]) * w.global_scale_inv().map_or(1.0, f64::from);
-    let code = (w.format().decode(u32::from(w.codes()[j * w.cols() + k])) * scale).abs();
-    match w.zero() {
-        Zero::None => code,
-        Zero::Integer(z) => code + (f64::from(z[s]) * scale).abs(),
-        Zero::Additive { zero, mid } => code + (f64::from(*mid) * scale).abs() + f64::from(zero[s]).abs(),
-    }
+    let crate::quant::Affine { unit, minus, plus } = w.affine(w.scale_index(j, k));
+    let code = (w.format().decode(u32::from(w.codes()[j * w.cols() + k])) * unit).abs();
+    code + (minus * unit).abs() + plus.abs()
 }
 
 /// `Σ|a|·(|code·s| + |zero·s|) + |bias|` where there are zero points.

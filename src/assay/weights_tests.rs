@@ -4,7 +4,7 @@ use super::product::{misses, nearest};
 use crate::compare::{Judged, OutFormat};
 use crate::job::{Job, Operand, Operands, OutSpec};
 use crate::op::{self, Args64, Op, Params};
-use crate::quant::QTensorParts;
+use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity, Overflow, QTensor, Rounding, Tensor, Zero};
 use ndarray::Array2;
 use rand::rngs::StdRng;
@@ -43,7 +43,7 @@ fn case(dtype: Format, format: Format, group: usize, scales: Format, global: Opt
         scale_format: scales,
         scale_inv,
         zero,
-        global_scale_inv: global,
+        level: global.map(Level::whole),
     };
     let w = QTensor::new(parts).unwrap();
     let a = Tensor::rounded(dtype, M, K, values).unwrap();

@@ -53,7 +53,7 @@ fn row(n: usize, accumulator: &str) -> Result<ModelRow> {
                 scale_format: Format::F32,
                 scale_inv: vec![1.0],
                 zero: Zero::None,
-                global_scale_inv: None,
+                level: None,
             })
             .map(Operand::Quantized)
         };

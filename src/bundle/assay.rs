@@ -349,7 +349,7 @@ pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose:
 /// What everybody has to return for a job that leaves no choice: a cast, a dequantization by one scale. Errors: those of the CPU kernel.
 pub fn only_answer(job: &Job) -> Result<Option<Output>> {
     // A sum with the zero point, or a second scale, is rounded on its way or not.
-    let several = |q: &QTensor| matches!(q.zero(), Zero::Additive { .. }) || q.global_scale_inv().is_some();
+    let several = |q: &QTensor| matches!(q.zero(), Zero::Additive { .. }) || q.level().is_some();
     let free = matches!(&job.operands.a[0], Operand::Quantized(q) if several(q));
     match job.op {
         Op::Cast | Op::CastTranspose => find(cpu::KERNELS, job, Backend::Cpu)?.run(job).map(Some),

@@ -4,7 +4,7 @@ use super::File;
 use crate::format::pack::NibbleOrder;
 use crate::model::Accumulator;
 use crate::op::{Act, Op, Params};
-use crate::quant::ZeroKind;
+use crate::quant::{SCALE_FORMATS, ZeroKind};
 use crate::recipe::Recipe;
 use crate::{Format, Granularity, Result};
 use std::str::FromStr;
@@ -28,7 +28,6 @@ const FORMATS: [Format; 13] = [
     Format::Int4,
     Format::Uint4,
 ];
-const SCALE_FORMATS: [Format; 5] = [Format::F32, Format::F16, Format::Bf16, Format::E8m0, Format::E4m3];
 
 /// `fn`: name, activation, gated.
 pub const FUNCTIONS: [(&str, Act, bool); 10] = [
@@ -58,7 +57,7 @@ pub const KEYS: [&str; 11] = [
     "device",
     "note",
 ];
-pub const OPERAND_KEYS: [&str; 5] = ["format", "granularity", "scale_format", "packing", "zero"];
+pub const OPERAND_KEYS: [&str; 6] = ["format", "granularity", "scale_format", "packing", "zero", "global_granularity"];
 
 /// What the metadata say of `a`, `b` or `out`.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,11 +70,14 @@ pub struct Spec {
     /// `None`: one code a byte.
     pub packing: Option<NibbleOrder>,
     pub zero: ZeroKind,
+    /// Which scales share one of the second level, over the grid of scales.
+    pub global: Granularity,
 }
 
 impl Default for Spec {
     fn default() -> Self {
-        Spec { format: None, granularity: Granularity::Tensor, scale_format: None, packing: None, zero: ZeroKind::None }
+        let (granularity, global) = (Granularity::Tensor, Granularity::Tensor);
+        Spec { format: None, granularity, scale_format: None, packing: None, zero: ZeroKind::None, global }
     }
 }
 
@@ -180,18 +182,18 @@ pub fn spec(file: &File, x: &str) -> Result<Spec> {
     let by_name = |formats: &[Format]| formats.iter().map(|f| (f.name(), *f)).collect::<Vec<_>>();
     let packings = [("none", None), ("low_first", Some(NibbleOrder::LowFirst)), ("high_first", Some(NibbleOrder::HighFirst))];
     let zeros = ZeroKind::ALL.map(|z| (z.name(), z));
-    let granularity = match file.metadata.get(&key("granularity")) {
-        None => Granularity::Tensor,
-        Some(v) => Granularity::from_str(v).map_err(|_| {
-            file.bad_key(&key("granularity"), v, "tensor, row, group:G or block:RxC with G, R, C of at least 1")
-        })?,
+    let granularity = |k: &str| match file.metadata.get(&key(k)) {
+        None => Ok(Granularity::Tensor),
+        Some(v) => Granularity::from_str(v)
+            .map_err(|_| file.bad_key(&key(k), v, "tensor, row, group:G or block:RxC with G, R, C of at least 1")),
     };
     Ok(Spec {
         format: file.choice(&key("format"), &by_name(&FORMATS))?,
-        granularity,
-        scale_format: file.choice(&key("scale_format"), &by_name(&SCALE_FORMATS))?,
+        granularity: granularity("granularity")?,
+        scale_format: file.choice(&key("scale_format"), &by_name(SCALE_FORMATS))?,
         packing: file.choice(&key("packing"), &packings)?.unwrap_or(None),
         zero: file.choice(&key("zero"), &zeros)?.unwrap_or(ZeroKind::None),
+        global: granularity("global_granularity")?,
     })
 }
 

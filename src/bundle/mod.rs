@@ -137,9 +137,18 @@ fn in_file(file: &File, e: Error) -> Error {
     }
 }
 
-const QUANTIZED: [&str; 4] = ["codes", "scale_inv", "zero_point", "global_scale_inv"];
-const OUT: [&str; 8] =
-    ["out", "out.codes", "out.scale", "out.scale_inv", "out.zero_point", "out.global_scale_inv", "out.amax", "out.transpose"];
+const QUANTIZED: [&str; 5] = ["codes", "scale_inv", "zero_point", "global_scale_inv", "global_zero_point"];
+const OUT: [&str; 9] = [
+    "out",
+    "out.codes",
+    "out.scale",
+    "out.scale_inv",
+    "out.zero_point",
+    "out.global_scale_inv",
+    "out.global_zero_point",
+    "out.amax",
+    "out.transpose",
+];
 
 /// Refuses tensors that the op has no place for: a misspelled one would else be left out in silence.
 fn known_tensors(file: &File, meta: &Meta) -> Result<()> {
@@ -338,7 +347,7 @@ fn codes(file: &File, spec: &Spec, op: Op, name: &str, raw: &file::Raw, (rows, c
             scale_format: Format::F32,
             scale_inv: vec![1.0 / scale],
             zero: Zero::None,
-            global_scale_inv: None,
+            level: None,
         })?,
         _ => {
             return Err(

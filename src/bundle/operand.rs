@@ -4,7 +4,7 @@ use super::File;
 use super::file::Raw;
 use super::metadata::Spec;
 use crate::op::grouped::check_offs;
-use crate::quant::{QTensorParts, ZeroKind};
+use crate::quant::{Level, QTensorParts, ZeroKind};
 use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
 use safetensors::Dtype;
 
@@ -133,7 +133,7 @@ pub fn side(file: &File, x: &str, spec: &Spec, layout: Layout) -> Result<Option<
 /// What belongs to codes must not be there without them.
 pub fn without_codes(file: &File, x: &str, spec: &Spec) -> Result<()> {
     let expected = || format!("it beside `{x}.codes` only");
-    for part in ["scale_inv", "zero_point", "global_scale_inv"] {
+    for part in ["scale_inv", "zero_point", "global_scale_inv", "global_zero_point"] {
         let name = format!("{x}.{part}");
         if file.has(&name) {
             return Err(file.bad(format!("tensor `{name}` without `{x}.codes`"), expected()));
@@ -149,8 +149,10 @@ pub fn without_codes(file: &File, x: &str, spec: &Spec) -> Result<()> {
                 "scale_format"
             } else if spec.packing.is_some() {
                 "packing"
-            } else {
+            } else if spec.zero != plain.zero {
                 "zero"
+            } else {
+                "global_granularity"
             };
             Err(file.bad(format!("metadata `{x}.{key}` without `{x}.codes`"), expected()))
         }
@@ -211,12 +213,46 @@ pub fn quantized(
         (ZeroKind::Integer, Some(z)) => Zero::Integer(file.whole_numbers(&zero_name, z)?),
         (ZeroKind::Additive, Some(z)) => Zero::Additive { zero: file.scales(&zero_name, z, None)?.1, mid: 0 },
     };
-    let global_scale_inv = file.scalar(&format!("{x}.global_scale_inv"), &[Format::F32, Format::F16, Format::Bf16])?;
-    let parts = QTensorParts { format, rows, cols, codes, granularity: tiles, scale_format, scale_inv, zero, global_scale_inv };
+    let level = level(file, x, spec, layout, tiles.grid(rows, cols))?;
+    let parts = QTensorParts { format, rows, cols, codes, granularity: tiles, scale_format, scale_inv, zero, level };
     match layout {
         Layout::Columns(offs) => by_columns(parts, offs).map(Codes::Groups),
         _ => QTensor::new(parts).map(Codes::Whole),
     }
+}
+
+/// The second level of `rows × cols` scales. One number for all is f32, in whatever dtype it came.
+fn level(file: &File, x: &str, spec: &Spec, layout: Layout, (rows, cols): (usize, usize)) -> Result<Option<Level>> {
+    let (name, zero_name) = (format!("{x}.global_scale_inv"), format!("{x}.global_zero_point"));
+    let key = format!("{x}.global_granularity");
+    if spec.global == Granularity::Tensor && !file.has(&zero_name) {
+        let whole = file.scalar(&name, &[Format::F32, Format::F16, Format::Bf16])?;
+        return Ok(whole.map(Level::whole));
+    }
+    if !matches!(layout, Layout::Plain) {
+        return Err(file.bad_key(&key, &spec.global.to_string(), "tensor: groups share one second-level scale"));
+    }
+    let (r, c) = spec.global.grid(rows, cols);
+    let why = format!("{} of {rows}×{cols} scales", spec.global);
+    let read = |name: &str| match file.squeezed(name, &[r, c], &why)? {
+        Some(raw) => file.values(name, raw).map(Some),
+        None => Ok(None),
+    };
+    let Some((format, scale_inv)) = read(&name)? else {
+        let expected = format!("one of shape [{r}, {c}]: what the scales are multiplied by");
+        return Err(file.bad(format!("no tensor `{name}`"), expected));
+    };
+    let zero = match (read(&zero_name)?, spec.zero) {
+        (None, _) => None,
+        (Some((f, zero)), ZeroKind::Additive) if f == format => Some(zero),
+        (Some((f, _)), ZeroKind::Additive) => {
+            return Err(file.bad(format!("`{zero_name}` in {f}"), format!("{format}, as `{name}`")));
+        }
+        (Some(_), _) => {
+            return Err(file.bad(format!("tensor `{zero_name}`"), format!("it with `{x}.zero` = additive only")));
+        }
+    };
+    Ok(Some(Level { granularity: spec.global, format, scale_inv, zero }))
 }
 
 /// The shape of scale_inv, and the granularity of all rows together (experts are stacked).

@@ -10,7 +10,7 @@ use crate::fault::{self, Diagnosis};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
 use crate::op::{Defined, Op, Params};
-use crate::quant::QTensorParts;
+use crate::quant::{Affine, Level, QTensorParts};
 use crate::recipe::{Recipe, check};
 use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
 
@@ -151,9 +151,10 @@ pub fn middle(recipe: &Recipe) -> i32 {
 pub fn about(q: &QTensor, mid: i32) -> Result<QTensor> {
     match q.zero() {
         Zero::Additive { zero, mid: 0 } if mid != 0 => {
-            let moved = |(z, s): (&f32, &f32)| (f64::from(*z) + f64::from(mid) * f64::from(*s)) as f32;
-            let zero = zero.iter().zip(q.scale_inv()).map(moved).collect();
-            QTensor::new(QTensorParts { zero: Zero::Additive { zero, mid }, ..q.clone().into_parts() })
+            let moved = |a: Affine| (a.plus + f64::from(mid) * a.unit) as f32;
+            let zero = (0..zero.len()).map(|s| moved(q.affine(s))).collect();
+            let level = q.level().map(|l| Level { zero: None, ..l.clone() });
+            QTensor::new(QTensorParts { zero: Zero::Additive { zero, mid }, level, ..q.clone().into_parts() })
         }
         _ => Ok(q.clone()),
     }

@@ -4,6 +4,7 @@ mod rules;
 
 use super::*;
 use crate::format::pack::NibbleOrder;
+use crate::quant::{Level, QTensorParts};
 use crate::recipe::Recipe;
 
 /// A tensor of `rows × cols` small values, no two rows alike.
@@ -85,6 +86,37 @@ fn dequantize() -> Writer {
     w
 }
 
+/// 3×22 codes in groups of 4, whose 1×2 scales share one f16, and zero points another.
+fn two_levels() -> QTensor {
+    let exact = |n: usize| (0..n).map(|i| 0.25 * (i + 1) as f32).collect::<Vec<_>>();
+    QTensor::new(QTensorParts {
+        format: Format::Uint4,
+        rows: 3,
+        cols: 22,
+        codes: (0..66).map(|i| (i * 7 % 16) as u8).collect(),
+        granularity: Granularity::Group(4),
+        scale_format: Format::E4m3,
+        scale_inv: (0..18).map(|i| [0.5, 1.25, 3.0][i % 3]).collect(),
+        zero: Zero::Additive { zero: (0..18).map(|i| i as f32).collect(), mid: 0 },
+        level: Some(Level {
+            granularity: Granularity::Group(2),
+            format: Format::F16,
+            scale_inv: exact(9),
+            zero: Some(exact(9)),
+        }),
+    })
+    .unwrap()
+}
+
+fn dequantize_two() -> Writer {
+    let q = two_levels();
+    let mut w = Writer::new("dequantize");
+    w.codes("a", &q, None, Some(NibbleOrder::LowFirst)).unwrap();
+    let right = Tensor::new(Format::F32, 3, 22, q.dequantize_f32().into_raw_vec_and_offset().0).unwrap();
+    w.values("out", &[3, 22], &right);
+    w
+}
+
 fn wgrad() -> Writer {
     let offs = [4usize, 4, 9];
     let mut w = Writer::new("grouped_gemm_wgrad");
@@ -120,6 +152,8 @@ fn what_is_written_is_read() {
     }
     let q = quantize("te_nvfp4", &values(Format::F32, 3, 32));
     assert!(q.global_scale_inv().is_some() && read(&dequantize()).unwrap().a.whole() == Some(&q));
+
+    assert_eq!(read(&dequantize_two()).unwrap().a.whole(), Some(&two_levels()));
 
     let b = read(&grouped()).unwrap();
     assert_eq!((b.offs.as_deref(), b.b.whole().unwrap().rows()), (Some(&[2, 2, 7][..]), 12));
@@ -182,4 +216,17 @@ fn a_product_with_an_fp8_result_takes_its_scale_either_way() {
     assert!(matches!(&out.d, Data::Quantized(q) if q.scale_inv() == [0.25] && q.value(0, 0) == 0.25));
     w.f32s("out.scale_inv", &[1], &[0.5]);
     assert!(matches!(read(&w).unwrap().out.d, Data::Quantized(q) if q.scale_inv() == [0.5]));
+}
+
+/// A dequantization by two levels passes, and one by the next pair's second-level scale does not.
+#[test]
+fn two_levels_are_assayed() {
+    let verdict = |w: &Writer| crate::bundle::assay::assay(&read(w).unwrap()).unwrap().verdict;
+    assert_eq!(verdict(&dequantize_two()), crate::compare::Verdict::Pass);
+    let mut p = two_levels().into_parts();
+    p.level.as_mut().unwrap().scale_inv.rotate_left(1);
+    let wrong = QTensor::new(p).unwrap().dequantize_f32().into_raw_vec_and_offset().0;
+    let mut w = dequantize_two();
+    w.values("out", &[3, 22], &Tensor::new(Format::F32, 3, 22, wrong).unwrap());
+    assert_eq!(verdict(&w), crate::compare::Verdict::Fail);
 }

@@ -2,6 +2,7 @@
 
 use super::operand::{Codes, Side};
 use crate::format::pack::{NibbleOrder, pack4};
+use crate::quant::Level;
 use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -104,10 +105,24 @@ impl Writer {
         self.meta(&format!("{x}.format"), q.format()).meta(&format!("{x}.granularity"), granularity);
         self.meta(&format!("{x}.packing"), packing.map_or("none", NibbleOrder::name));
         self.scales(x, q, &grid)?;
-        if let Some(g) = q.global_scale_inv() {
-            self.f32s(&format!("{x}.global_scale_inv"), &[1], &[g]);
+        if let Some(level) = q.level() {
+            self.level(x, level, level.granularity.grid(grid_rows, grid_cols))?;
         }
         Ok(self)
+    }
+
+    /// The second level of scales, over its grid.
+    fn level(&mut self, x: &str, level: &Level, (rows, cols): (usize, usize)) -> Result<()> {
+        let shape = if level.is_whole() { vec![1] } else { vec![rows, cols] };
+        if !level.is_whole() {
+            self.meta(&format!("{x}.global_granularity"), level.granularity);
+        }
+        for (name, values) in [("global_scale_inv", Some(&level.scale_inv)), ("global_zero_point", level.zero.as_ref())] {
+            let Some(values) = values else { continue };
+            let t = Tensor::new(level.format, 1, values.len(), values.clone())?;
+            self.values(&format!("{x}.{name}"), &shape, &t);
+        }
+        Ok(())
     }
 
     /// scale_inv and zero points.
@@ -125,6 +140,9 @@ impl Writer {
             Zero::None => {}
             Zero::Integer(z) => {
                 self.meta(&format!("{x}.zero"), "integer").i32s(&name, shape, z);
+            }
+            Zero::Additive { mid, .. } if *mid != 0 && q.level().is_some() => {
+                return Err(Error::unsupported("a bundle", format!("zero points about code {mid} under a second level")));
             }
             Zero::Additive { zero, mid } => {
                 // (code − mid)·s + z = code·s + (z − mid·s), where that is a number of f32.

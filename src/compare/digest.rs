@@ -27,7 +27,7 @@ impl Digest {
         self.0.update(t.bits());
         self
     }
-    /// A quantized tensor: format, shape, codes, scale_inv, zero points, global scale_inv.
+    /// A quantized tensor: format, shape, codes, scale_inv, zero points, the second level of scales.
     pub fn quantized(mut self, q: &QTensor) -> Self {
         self.header("codes", q.format().name(), &[q.rows(), q.cols()]);
         self.0.update(q.codes());
@@ -41,8 +41,10 @@ impl Digest {
             }
             Zero::Additive { zero, mid } => self.f32s(&format!("additive zero mid {mid}"), zero),
         };
-        match q.global_scale_inv() {
-            Some(g) => self.f32s("global_scale_inv", &[g]),
+        let Some(level) = q.level() else { return self };
+        self = self.f32s("global_scale_inv", &level.scale_inv);
+        match &level.zero {
+            Some(z) => self.f32s("global_zero_point", z),
             None => self,
         }
     }

@@ -2,12 +2,12 @@
 
 use crate::format::grid::ValueGrid;
 use crate::format::{Format, Overflow};
-use crate::quant::{QTensor, Zero};
+use crate::quant::{Affine, QTensor, Zero};
 
 /// The storage of a result, as errors are measured in it and as values are rounded into it.
 ///
 /// An element is `value = (code − mid) · unit + zero`. High-precision results have unit 1, mid and zero 0; a quantized one has
-/// `unit = scale_inv · global_scale_inv` of its tile, an integer zero point as mid, an additive one as zero. Elements are addressed by
+/// `unit = scale_inv · second level` of its tile, an integer zero point as mid, an additive one as zero. Elements are addressed by
 /// their row-major index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutFormat {
@@ -25,7 +25,7 @@ struct Grid {
     grid_cols: usize,
     /// What a value is multiplied by (in f32) before encoding; one a tile.
     scale: Vec<f64>,
-    /// scale_inv · global_scale_inv; one a tile.
+    /// scale_inv, times the second level; one a tile.
     unit: Vec<f64>,
     /// The integer zero point; one a tile, or empty.
     mid: Vec<f64>,
@@ -57,8 +57,8 @@ impl OutFormat {
     /// The storage of `q`, with the quantization scales that made it; without them, RN32(1/scale_inv) is taken, or 1/scale_inv itself
     /// where scale_inv is a subnormal number whose inverse is beyond f32: no kernel multiplies by Inf there.
     pub fn quantized(q: &QTensor, scale: Option<&[f32]>) -> Self {
-        let global = q.global_scale_inv().map_or(1.0, f64::from);
-        let unit: Vec<f64> = q.scale_inv().iter().map(|s| f64::from(*s) * global).collect();
+        let all: Vec<Affine> = (0..q.scale_inv().len()).map(|s| q.affine(s)).collect();
+        let unit: Vec<f64> = all.iter().map(|a| a.unit).collect();
         let inverse = |u: &f64| match f64::from((1.0 / u) as f32) {
             s if s.is_infinite() && *u != 0.0 => 1.0 / u,
             s => s,
@@ -67,8 +67,8 @@ impl OutFormat {
         let scale = scale.map_or_else(|| unit.iter().map(inverse).collect(), given);
         let (mid, zero) = match q.zero() {
             Zero::None => (Vec::new(), Vec::new()),
-            Zero::Integer(z) => (z.iter().map(|z| f64::from(*z)).collect(), Vec::new()),
-            Zero::Additive { zero, mid } => (vec![f64::from(*mid); zero.len()], zero.iter().map(|z| f64::from(*z)).collect()),
+            Zero::Integer(_) => (all.iter().map(|a| a.minus).collect(), Vec::new()),
+            Zero::Additive { .. } => (all.iter().map(|a| a.minus).collect(), all.iter().map(|a| a.plus).collect()),
         };
         let grid = Grid {
             cols: q.cols().max(1),
@@ -214,7 +214,7 @@ mod tests {
             scale_format: Format::F32,
             scale_inv: vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
             zero: Zero::Integer(vec![0, 0, 0, 0, 0, 3]),
-            global_scale_inv: None,
+            level: None,
         })
         .unwrap();
         let out = OutFormat::quantized(&q, None);

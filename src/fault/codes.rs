@@ -5,7 +5,7 @@ use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
 use crate::job::Job;
 use crate::op::Op;
-use crate::quant::QTensorParts;
+use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity, QTensor, Zero};
 
 macro_rules! reads {
@@ -193,7 +193,8 @@ fn column_major(p: &mut QTensorParts, matrices: usize, whole: bool) -> Option<()
     };
     p.codes.iter_mut().enumerate().for_each(|(i, c)| *c = before.codes[from(i)]);
     if whole {
-        (p.scale_inv.len() > 1).then_some(())?;
+        // A second level over tiles of scales has none for each code.
+        (p.scale_inv.len() > 1 && p.level.as_ref().is_none_or(Level::is_whole)).then_some(())?;
         let q = QTensor::new(before.clone()).ok()?;
         let scale = |i: usize| q.scale_index(from(i) / cols, from(i) % cols);
         let all = 0..p.codes.len();

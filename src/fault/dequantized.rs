@@ -72,7 +72,7 @@ fn round_values(p: &mut QTensorParts, format: Format) -> Option<()> {
     }
     let mut changed = false;
     let scale = |(i, j)| {
-        let (v, s) = (q.value(i, j) as f32, q.scale_inv()[q.scale_index(i, j)] * q.global_scale_inv().unwrap_or(1.0));
+        let (v, s) = (q.value(i, j) as f32, q.steps(q.scale_index(i, j)).0);
         let r = round_to(format, v);
         changed |= r != v;
         // A value of zero has no scale of its own.
@@ -82,7 +82,7 @@ fn round_values(p: &mut QTensorParts, format: Format) -> Option<()> {
     if let Zero::Integer(_) = q.zero() {
         p.zero = Zero::Integer(places().map(|(i, j)| zero(i, j)).collect());
     }
-    (p.granularity, p.scale_format, p.global_scale_inv) = (Granularity::Group(1), Format::F32, None);
+    (p.granularity, p.scale_format, p.level) = (Granularity::Group(1), Format::F32, None);
     changed.then_some(())
 }
 

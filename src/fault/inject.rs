@@ -10,7 +10,7 @@ use crate::model::gemm::store;
 use crate::model::product::Plan;
 use crate::op::Op;
 use crate::tensor::round_to;
-use crate::{Format, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Format, Overflow, QTensor, Result, Rounding, Tensor};
 
 /// A fault in one of its settings.
 pub type Set = (&'static Fault, Setting);
@@ -159,16 +159,7 @@ impl<'a> Encoding<'a> {
     pub fn element(&self, v: f64, row: usize, col: usize) -> Element {
         let y = match (self.out, self.q) {
             (OutSpec::Scaled { scale, .. }, _) => f64::from(v as f32 * scale[self.part].unwrap_or(1.0)),
-            (OutSpec::Recipe(_), Some(q)) => {
-                let s = q.scale_index(row, col);
-                let unit = f64::from(q.scale_inv()[s]) * q.global_scale_inv().map_or(1.0, f64::from);
-                let v = f64::from(round_to(self.input, v as f32));
-                match q.zero() {
-                    Zero::None => v / unit,
-                    Zero::Integer(z) => v / unit + f64::from(z[s]),
-                    Zero::Additive { zero, mid } => (v - f64::from(zero[s])) / unit + f64::from(*mid),
-                }
-            }
+            (OutSpec::Recipe(_), Some(q)) => q.affine(q.scale_index(row, col)).steps(f64::from(round_to(self.input, v as f32))),
             _ => v,
         };
         Element { v, y, format: self.format, row, col, scaled: self.q.is_some() }
@@ -183,16 +174,7 @@ impl<'a> Encoding<'a> {
     pub fn value(&self, code: u32, row: usize, col: usize) -> f64 {
         match self.q {
             None => self.format.decode(code),
-            Some(q) => {
-                let s = q.scale_index(row, col);
-                let unit = f64::from(q.scale_inv()[s]) * q.global_scale_inv().map_or(1.0, f64::from);
-                let x = self.format.decode(code);
-                match q.zero() {
-                    Zero::None => x * unit,
-                    Zero::Integer(z) => (x - f64::from(z[s])) * unit,
-                    Zero::Additive { zero, mid } => (x - f64::from(*mid)) * unit + f64::from(zero[s]),
-                }
-            }
+            Some(q) => q.affine(q.scale_index(row, col)).value(self.format.decode(code)),
         }
     }
 }

@@ -175,8 +175,7 @@ fn by_code(scene: &Scene, is_wrong: &[bool]) -> Vec<f64> {
     }
     let (mut wrong, mut all) = ([0usize; 16], [0usize; 16]);
     for (i, is_wrong) in is_wrong.iter().enumerate() {
-        let scale =
-            f64::from(q.scale_inv()[q.scale_index(i / q.cols(), i % q.cols())]) * q.global_scale_inv().map_or(1.0, f64::from);
+        let scale = q.affine(q.scale_index(i / q.cols(), i % q.cols())).unit;
         let code =
             q.format().encode(j.bound.out().round(i, j.bound.ideal()[i]) / scale, Rounding::NearestEven, Overflow::Saturate);
         let group = (code as usize * 16) >> q.format().bits();

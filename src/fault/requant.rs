@@ -65,7 +65,7 @@ fn again(job: &Job, o: &mut Output, unit: fn(&Block) -> Option<f64>) -> Option<(
             if q.scale_inv()[s].to_bits() == new[s].to_bits() {
                 continue;
             }
-            let by = f64::from(new[s]) * q.global_scale_inv().map_or(1.0, f64::from);
+            let by = f64::from(new[s]) * f64::from(q.over(s).0);
             let x = f64::from(round_to(input, v[i]));
             let y = match q.zero() {
                 Zero::None => x / by,

@@ -4,7 +4,7 @@ use super::edit::{Side, edit, grid, map_scales, reindex_scales};
 use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
 use crate::job::Job;
-use crate::quant::QTensorParts;
+use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity};
 
 /// A fault of the scales of one operand: every scale of it by a rule.
@@ -98,9 +98,10 @@ pub fn gains(_: &Job) -> Vec<Setting> {
 /// The second level of scales of an operand.
 fn global(job: &Job, side: Side, rule: fn(f32) -> f32) -> Option<Job> {
     edit(job, side, |p| {
-        let old = p.global_scale_inv?;
-        p.global_scale_inv = Some(rule(old));
-        (p.global_scale_inv != Some(old)).then_some(())
+        let level = p.level.as_mut()?;
+        let old = level.scale_inv.clone();
+        level.scale_inv.iter_mut().for_each(|s| *s = rule(*s));
+        (level.scale_inv != old).then_some(())
     })
 }
 
@@ -222,6 +223,7 @@ fn swizzled(p: &mut QTensorParts) -> Option<()> {
 fn other_axis(p: &mut QTensorParts) -> Option<()> {
     let (rows, cols) = grid(p);
     (rows > 1 && cols == 1 && p.cols > 1 && matches!(p.zero, crate::Zero::None)).then_some(())?;
+    p.level.as_ref().is_none_or(Level::is_whole).then_some(())?;
     let old = p.scale_inv.clone();
     p.granularity = Granularity::Block { rows: p.rows, cols: 1 };
     p.scale_inv = (0..p.cols).map(|k| old[k % rows]).collect();

@@ -99,7 +99,7 @@ impl Factors {
             scale_format: Format::F32,
             scale_inv: vec![1.0],
             zero: Zero::None,
-            global_scale_inv: None,
+            level: None,
         })
         .map(Factors::Codes)
     }

@@ -309,7 +309,7 @@ pub fn recipe_scales(recipe: &Recipe, dtype: Format, rows: usize, v: &[Interval]
         recipe.quantize(&Tensor::rounded(dtype, rows, v.len() / rows, data)?)
     };
     let (small, large) = (quantized(&|m| m.lo)?.q, quantized(&|m| m.hi)?.q);
-    if *small.zero() != Zero::None || small.global_scale_inv() != large.global_scale_inv() {
+    if *small.zero() != Zero::None || small.level() != large.level() {
         return Ok(None);
     }
     let both = small.scale_inv().iter().zip(large.scale_inv());

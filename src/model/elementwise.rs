@@ -188,7 +188,7 @@ fn part(job: &Job, index: usize, rows: usize, cols: usize, v: Vec<f32>) -> Resul
                 scale_format: Format::F32,
                 scale_inv: vec![1.0 / scale],
                 zero: Zero::None,
-                global_scale_inv: None,
+                level: None,
             })?;
             let transpose = if transposes { Some(q.transposed()?) } else { None };
             Ok(Part { d: Data::Quantized(q), transpose, amax: Some(amax(&v)) })
@@ -222,16 +222,16 @@ pub fn column_sums(v: &[f32], rows: usize, cols: usize) -> Vec<f32> {
     total
 }
 
-/// One dequantized element: RN(RN32(t·σ)) with t the exact code minus an integer zero; σ = RN32(scale_inv·global). An
+/// One dequantized element: RN(RN32(t·σ)) with t the exact code minus an integer zero; σ = RN32(scale_inv·second level). An
 /// additive zero is added after that rounding and rounded again (torchao works in the output dtype).
 fn dequantized(q: &QTensor, i: usize, j: usize, out: Format) -> f32 {
     let s = q.scale_index(i, j);
     let code = q.format().decode(u32::from(q.codes()[i * q.cols() + j])) as f32;
-    let sigma = q.scale_inv()[s] * q.global_scale_inv().unwrap_or(1.0);
+    let (sigma, plus) = q.steps(s);
     match q.zero() {
         Zero::None => round_to(out, code * sigma),
         Zero::Integer(z) => round_to(out, (code as i32).wrapping_sub(z[s]) as f32 * sigma),
-        Zero::Additive { zero, mid } => round_to(out, round_to(out, (code - *mid as f32) * sigma) + zero[s]),
+        Zero::Additive { mid, .. } => round_to(out, round_to(out, (code - *mid as f32) * sigma) + plus),
     }
 }
 

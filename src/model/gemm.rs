@@ -178,7 +178,7 @@ fn stored(job: &Job, rows: usize, cols: usize, values: Vec<f32>) -> Result<Outpu
                 scale_format: Format::F32,
                 scale_inv: vec![1.0 / scale],
                 zero: Zero::None,
-                global_scale_inv: None,
+                level: None,
             })?;
             Part { d: Data::Quantized(q), transpose: None, amax: Some(amax) }
         }

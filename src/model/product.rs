@@ -4,6 +4,7 @@ use super::Accumulator;
 use crate::job::{Job, Operand, OutSpec};
 use crate::op::Op;
 use crate::op::grouped::check_offs;
+use crate::quant::Level;
 use crate::tensor::round_to;
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 use std::borrow::Cow;
@@ -305,11 +306,11 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
     };
     match (floats(a), floats(b)) {
         (Operand::Groups(a), Operand::Groups(b)) if !a.is_empty() && a.len() == b.len() && a.iter().chain(b).all(narrow) => {
-            a.iter().chain(b).try_for_each(no_zero_points)?;
+            a.iter().chain(b).try_for_each(plain_scales)?;
             Ok((Kind::Scaled, a.iter().map(borrow).collect(), b.iter().map(borrow).collect()))
         }
         (Operand::Quantized(a), Operand::Quantized(b)) if narrow(a) && narrow(b) => {
-            [a, b].into_iter().try_for_each(no_zero_points)?;
+            [a, b].into_iter().try_for_each(plain_scales)?;
             Ok((Kind::Scaled, vec![borrow(a)], vec![borrow(b)]))
         }
         (Operand::Quantized(_) | Operand::Dynamic(_), Operand::Quantized(w)) if w.format().is_integer() => {
@@ -330,7 +331,7 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
             if !matches!(x.granularity(), Granularity::Tensor | Granularity::Row) {
                 return refuse(format!("int8 activations have one scale a row, not {}", x.granularity()));
             }
-            if [&*x, w].iter().any(|q| matches!(q.zero(), Zero::Additive { .. }) || q.global_scale_inv().is_some()) {
+            if [&*x, w].iter().any(|q| matches!(q.zero(), Zero::Additive { .. }) || q.level().is_some()) {
                 return refuse("an integer product has integer zero points and one level of scales".into());
             }
             Ok((Kind::Integer, vec![Side::codes(x)], vec![borrow(w)]))
@@ -345,10 +346,13 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
     }
 }
 
-fn no_zero_points(q: &QTensor) -> Result<()> {
+/// Errors: zero points; a second level other than one scale for the whole tensor.
+fn plain_scales(q: &QTensor) -> Result<()> {
+    let refuse = |why: &str| Err(Error::unsupported("a product of narrow floats", why));
     match q.zero() {
-        Zero::None => Ok(()),
-        _ => Err(Error::unsupported("a product of narrow floats", "it has no zero points")),
+        Zero::None if q.level().is_none_or(Level::is_whole) => Ok(()),
+        Zero::None => refuse("its second level of scales is one number for the tensor"),
+        _ => refuse("it has no zero points"),
     }
 }
 
@@ -361,8 +365,8 @@ fn mixed<'a>(
 ) -> Result<(Kind, Vec<Side<'a>>, Vec<Side<'a>>)> {
     let a = match (narrow, high) {
         (Some(q), _) => {
-            no_zero_points(&q)?;
-            if !matches!(q.granularity(), Granularity::Tensor | Granularity::Row) || q.global_scale_inv().is_some() {
+            plain_scales(&q)?;
+            if !matches!(q.granularity(), Granularity::Tensor | Granularity::Row) || q.level().is_some() {
                 return Err(Error::unsupported(op, "fp8 activations have one scale, or one a row, with integer weights"));
             }
             if !matches!(q.format(), Format::E4m3 | Format::E5m2) {
@@ -397,11 +401,11 @@ pub fn dequantized_weights(w: &QTensor, to: Format) -> Vec<f32> {
     let element = |i: usize, j: usize| {
         let s = w.scale_index(i, j);
         let code = w.format().decode(u32::from(w.codes()[i * w.cols() + j])) as f32;
-        let scale = w.scale_inv()[s] * w.global_scale_inv().unwrap_or(1.0);
+        let (scale, plus) = w.steps(s);
         let value = match w.zero() {
             Zero::None => round_to(t, code * scale),
             Zero::Integer(z) => round_to(t, (code - z[s] as f32) * scale),
-            Zero::Additive { zero, mid } => round_to(t, round_to(t, (code - *mid as f32) * scale) + zero[s]),
+            Zero::Additive { mid, .. } => round_to(t, round_to(t, (code - *mid as f32) * scale) + plus),
         };
         round_to(to, value)
     };

@@ -1,7 +1,9 @@
-//! What a scale means: granularity, the quantized tensor, dequantize.
+//! What a scale means: granularity, the quantized tensor, dequantize; scales that are quantized themselves ([`Level`]).
 
 use crate::format::fast::Decoder;
-use crate::{Error, Format, Overflow, Result, Rounding};
+use crate::{Error, Format, Result};
+use level::check_scales;
+pub use level::{Level, SCALE_FORMATS};
 use ndarray::Array2;
 use rayon::prelude::*;
 
@@ -130,7 +132,7 @@ pub struct QTensor {
     scale_format: Format,
     scale_inv: Vec<f32>,
     zero: Zero,
-    global_scale_inv: Option<f32>,
+    level: Option<Level>,
 }
 
 /// What [`QTensor::new`] takes; see there.
@@ -142,13 +144,13 @@ pub struct QTensorParts {
     /// Row-major, one code a byte, in the low bits (int8 and int4 as two's complement).
     pub codes: Vec<u8>,
     pub granularity: Granularity,
-    /// f32, f16, bf16, e8m0 or e4m3; `scale_inv` holds values this format has.
+    /// One of [`SCALE_FORMATS`]; `scale_inv` holds values this format has.
     pub scale_format: Format,
     /// Row-major over [`Granularity::grid`].
     pub scale_inv: Vec<f32>,
     pub zero: Zero,
-    /// A second level over the whole tensor (NVFP4).
-    pub global_scale_inv: Option<f32>,
+    /// What the scales are multiplied by, where they are quantized themselves.
+    pub level: Option<Level>,
 }
 
 impl QTensor {
@@ -156,7 +158,7 @@ impl QTensor {
     /// of the format, scales against their format. Scales may be NaN, Inf (where their format has it), zero or negative: a
     /// kernel may have written them, and comparison has to see them.
     pub fn new(p: QTensorParts) -> Result<Self> {
-        let QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv } = p;
+        let QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level } = p;
         if format.bits() > 8 {
             return Err(Error::value("quantized format", format, "a format of at most 8 bits"));
         }
@@ -181,13 +183,16 @@ impl QTensor {
                 return Err(Error::shape(what, format!("{len} values"), want));
             }
         }
-        check_scales(scale_format, &scale_inv)?;
-        Ok(Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv })
+        check_scales("scale_inv", scale_format, &scale_inv)?;
+        if let Some(level) = &level {
+            level.check(gr, gc, &zero)?;
+        }
+        Ok(Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level })
     }
     /// The parts, to be changed and checked again.
     pub fn into_parts(self) -> QTensorParts {
-        let Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv } = self;
-        QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv }
+        let Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level } = self;
+        QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level }
     }
     pub fn format(&self) -> Format {
         self.format
@@ -213,8 +218,12 @@ impl QTensor {
     pub fn zero(&self) -> &Zero {
         &self.zero
     }
+    pub fn level(&self) -> Option<&Level> {
+        self.level.as_ref()
+    }
+    /// The second level's scale_inv where it is one number for the whole tensor (NVFP4).
     pub fn global_scale_inv(&self) -> Option<f32> {
-        self.global_scale_inv
+        self.level.as_ref().filter(|l| l.is_whole()).map(|l| l.scale_inv[0])
     }
     /// Index into `scale_inv` of element (i, j).
     pub fn scale_index(&self, i: usize, j: usize) -> usize {
@@ -222,17 +231,34 @@ impl QTensor {
         let (_, grid_cols) = self.granularity.grid(self.rows, self.cols);
         (i / r) * grid_cols + j / c
     }
-    /// The value of element (i, j) in f64: `decode(code) · scale_inv · global_scale_inv`, with the zero point as [`Zero`]
-    /// says. At most one product of two 24-bit significands and a small code: exact in f64 without a global scale.
+    /// What the second level multiplies scale `s` by, and the additive zero point beside it; 1 where there is none.
+    pub fn over(&self, s: usize) -> (f32, f32) {
+        let Some(level) = &self.level else { return (1.0, 1.0) };
+        let t = level.index(s, self.granularity.grid(self.rows, self.cols));
+        (level.scale_inv[t], level.zero.as_ref().map_or(1.0, |z| z[t]))
+    }
+    /// How the codes of tile `s` become values, exact in f64.
+    pub fn affine(&self, s: usize) -> Affine {
+        let (over, zero_over) = self.over(s);
+        let unit = f64::from(self.scale_inv[s]) * f64::from(over);
+        let (minus, plus) = match &self.zero {
+            // x + −0 is x, −0 included.
+            Zero::None => (0.0, -0.0),
+            Zero::Integer(z) => (f64::from(z[s]), -0.0),
+            Zero::Additive { zero, mid } => (f64::from(*mid), f64::from(zero[s]) * f64::from(zero_over)),
+        };
+        Affine { unit, minus, plus }
+    }
+    /// What a kernel in f32 has of tile `s`: `(RN32(scale_inv · second level), RN32(additive zero point · second level))`, the latter 0
+    /// where there is none.
+    pub fn steps(&self, s: usize) -> (f32, f32) {
+        let (over, zero_over) = self.over(s);
+        let plus = if let Zero::Additive { zero, .. } = &self.zero { zero[s] * zero_over } else { 0.0 };
+        (self.scale_inv[s] * over, plus)
+    }
+    /// The value of element (i, j) in f64 by [`QTensor::affine`].
     pub fn value(&self, i: usize, j: usize) -> f64 {
-        let s = self.scale_index(i, j);
-        let code = self.format.decode(u32::from(self.codes[i * self.cols + j]));
-        let scale_inv = f64::from(self.scale_inv[s]) * self.global_scale_inv.map_or(1.0, f64::from);
-        match &self.zero {
-            Zero::None => code * scale_inv,
-            Zero::Integer(z) => (code - f64::from(z[s])) * scale_inv,
-            Zero::Additive { zero, mid } => (code - f64::from(*mid)) * scale_inv + f64::from(zero[s]),
-        }
+        self.affine(self.scale_index(i, j)).value(self.format.decode(u32::from(self.codes[i * self.cols + j])))
     }
     /// All values in f64, element by element as [`QTensor::value`]: the definition of dequantize.
     pub fn dequantize(&self) -> Array2<f64> {
@@ -242,7 +268,7 @@ impl QTensor {
     pub fn dequantize_fast(&self) -> Array2<f64> {
         self.dequantize_with(|x| x)
     }
-    /// Each value of [`QTensor::dequantize`] rounded once to f32. Without zero point and global scale that is
+    /// Each value of [`QTensor::dequantize`] rounded once to f32. Without zero point and second level that is
     /// RN32(decode(code) · scale_inv).
     pub fn dequantize_f32(&self) -> Array2<f32> {
         self.dequantize_with(|x| x as f32)
@@ -251,24 +277,11 @@ impl QTensor {
         let decoder = Decoder::new(self.format).expect("at most 8 bits: checked on construction");
         let (tile_rows, tile_cols) = self.granularity.tile(self.rows, self.cols);
         let (_, grid_cols) = self.granularity.grid(self.rows, self.cols);
-        let global = self.global_scale_inv.map_or(1.0, f64::from);
         let mut values = vec![T::default(); self.codes.len()];
         let row = |i: usize, values: &mut [T], codes: &[u8]| {
             for (tile, (values, codes)) in values.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
-                let s = (i / tile_rows) * grid_cols + tile;
-                let scale_inv = f64::from(self.scale_inv[s]) * global;
-                let pairs = values.iter_mut().zip(codes);
-                match &self.zero {
-                    Zero::None => pairs.for_each(|(v, c)| *v = finish(decoder.decode_f64(*c) * scale_inv)),
-                    Zero::Integer(z) => {
-                        let minus = f64::from(z[s]);
-                        pairs.for_each(|(v, c)| *v = finish((decoder.decode_f64(*c) - minus) * scale_inv));
-                    }
-                    Zero::Additive { zero, mid } => {
-                        let (minus, plus) = (f64::from(*mid), f64::from(zero[s]));
-                        pairs.for_each(|(v, c)| *v = finish((decoder.decode_f64(*c) - minus) * scale_inv + plus));
-                    }
-                }
+                let affine = self.affine((i / tile_rows) * grid_cols + tile);
+                values.iter_mut().zip(codes).for_each(|(v, c)| *v = finish(affine.value(decoder.decode_f64(*c))));
             }
         };
         let cols = self.cols.max(1);
@@ -297,25 +310,36 @@ impl QTensor {
                 Zero::Integer(z) => Zero::Integer(turn(z, gr, gc)),
                 Zero::Additive { zero, mid } => Zero::Additive { zero: turn(zero, gr, gc), mid: *mid },
             },
+            level: self.level.clone().map(|l| l.transposed(gr, gc)),
             ..self.clone().into_parts()
         })
     }
 }
 
-/// Errors: a scale format other than f32, f16, bf16, e8m0, e4m3; a scale that the format would round (NaN is allowed).
-fn check_scales(format: Format, scale_inv: &[f32]) -> Result<()> {
-    let held = match format {
-        Format::F32 => return Ok(()),
-        Format::F16 | Format::Bf16 | Format::E8m0 | Format::E4m3 => {
-            |f: Format, x: f64| f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native)) == x
-        }
-        _ => return Err(Error::value("scale format", format, "f32, f16, bf16, e8m0 or e4m3")),
-    };
-    match scale_inv.iter().find(|x| !x.is_nan() && !held(format, f64::from(**x))) {
-        Some(x) => Err(Error::value("scale_inv", format!("{x:e}"), format!("a value that {format} holds exactly"))),
-        None => Ok(()),
+/// How codes become values: `(decode(code) − minus) · unit + plus`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Affine {
+    /// scale_inv, times that of the second level.
+    pub unit: f64,
+    /// The integer zero point, or the code about which the additive one is.
+    pub minus: f64,
+    /// The additive zero point in real units, −0 where there is none.
+    pub plus: f64,
+}
+
+impl Affine {
+    #[inline(always)]
+    pub fn value(&self, code: f64) -> f64 {
+        (code - self.minus) * self.unit + self.plus
+    }
+    /// What is rounded to the code of `x`: the inverse.
+    pub fn steps(&self, x: f64) -> f64 {
+        // Adding nothing would take a zero's sign.
+        let y = if self.plus == 0.0 { x } else { x - self.plus } / self.unit;
+        if self.minus == 0.0 { y } else { y + self.minus }
     }
 }
 
+mod level;
 #[cfg(test)]
 mod tests;

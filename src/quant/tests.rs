@@ -3,6 +3,7 @@
 use super::*;
 use crate::format::FORMATS;
 use crate::input::philox::Stream;
+use crate::{Overflow, Rounding};
 
 fn parts(format: Format, rows: usize, cols: usize, granularity: Granularity, scale_format: Format, zero: u32) -> QTensorParts {
     let words = |purpose, i: usize| Stream::new(11, 0).words(purpose, i as u64)[0];
@@ -24,7 +25,7 @@ fn parts(format: Format, rows: usize, cols: usize, granularity: Granularity, sca
             1 => Zero::Integer((0..gr * gc).map(|i| (words(2, i) % 256) as i32 - 128).collect()),
             _ => Zero::Additive { zero: (0..gr * gc).map(|i| words(2, i) as f32 * 1e-10 - 0.2).collect(), mid: 8 },
         },
-        global_scale_inv: (zero == 0).then_some(0.3),
+        level: (zero == 0).then(|| Level::whole(0.3)),
     }
 }
 
@@ -116,4 +117,57 @@ fn transposing_twice_gives_the_values_back() {
         assert!(same(&q.dequantize().reversed_axes().as_standard_layout().into_owned(), &t.dequantize()), "{granularity}");
         assert!(same(&q.dequantize(), &t.transposed().unwrap().dequantize()), "{granularity}");
     }
+}
+
+/// Two levels over tiles: 1×4 codes, 1×2 scales under one f16, and zero points under a second.
+fn two_levels() -> QTensorParts {
+    let mut p = parts(Format::Uint4, 3, 22, Granularity::Group(4), Format::E4m3, 2);
+    let (gr, gc) = p.granularity.grid(p.rows, p.cols);
+    p.zero = Zero::Additive { zero: (0..gr * gc).map(|i| (i % 64) as f32).collect(), mid: 0 };
+    let f16 = |x: f32| half::f16::from_f32(x).to_f32();
+    let numbers = |by: f32| (0..gr * gc.div_ceil(2)).map(|i| f16(by * (i as f32 + 1.3))).collect::<Vec<_>>();
+    let (scale_inv, zero) = (numbers(0.01), Some(numbers(-0.003)));
+    p.level = Some(Level { granularity: Granularity::Group(2), format: Format::F16, scale_inv, zero });
+    p
+}
+
+#[test]
+fn a_tiled_second_level_multiplies_scales_and_zero_points() {
+    let p = two_levels();
+    let q = QTensor::new(p.clone()).unwrap();
+    let (Zero::Additive { zero, .. }, Some(level)) = (&p.zero, &p.level) else { unreachable!() };
+    assert_eq!((q.global_scale_inv(), level.scale_inv.len()), (None, 9));
+    for (i, j) in (0..3).flat_map(|i| (0..22).map(move |j| (i, j))) {
+        // As GGUF has it: d·scale·code + dmin·min, by hand from the layout: six groups a row, three pairs of them.
+        let (group, pair) = (i * 6 + j / 4, i * 3 + j / 8);
+        let step = f64::from(level.scale_inv[pair]) * f64::from(p.scale_inv[group]);
+        let least = f64::from(level.zero.as_ref().unwrap()[pair]) * f64::from(zero[group]);
+        assert_eq!(q.value(i, j), f64::from(p.codes[i * 22 + j]) * step + least, "({i}, {j})");
+        let found = q.affine(q.scale_index(i, j)).steps(q.value(i, j));
+        assert!((found - f64::from(p.codes[i * 22 + j])).abs() < 1e-9, "({i}, {j}): {found}");
+    }
+    assert_eq!(q.dequantize(), q.dequantize_fast());
+    let turned = q.transposed().unwrap();
+    assert_eq!(q.dequantize().reversed_axes().as_standard_layout().into_owned(), turned.dequantize());
+    assert_eq!(turned.transposed().unwrap().dequantize(), q.dequantize());
+}
+
+#[test]
+fn a_second_level_is_checked() {
+    let change = |f: &dyn Fn(&mut QTensorParts)| {
+        let mut p = two_levels();
+        f(&mut p);
+        QTensor::new(p).unwrap_err().to_string()
+    };
+    fn level(p: &mut QTensorParts) -> &mut Level {
+        p.level.as_mut().unwrap()
+    }
+    assert!(
+        change(&|p| level(p).scale_inv.truncate(8)).contains("found shape 8 values, expected 3×3 for group:2 of 3×6 scales")
+    );
+    assert!(change(&|p| level(p).zero = Some(vec![1.0])).contains("its zero points: found shape 1 values"));
+    assert!(change(&|p| level(p).scale_inv[0] = 0.1).contains("a value that f16 holds exactly"));
+    assert!(change(&|p| level(p).granularity = Granularity::Group(0)).contains("at least one row and column"));
+    assert!(change(&|p| level(p).format = Format::Int8).contains("one of f32, f16, bf16"));
+    assert!(change(&|p| p.zero = Zero::None).contains("none where zero points are not additive"));
 }

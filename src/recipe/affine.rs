@@ -116,7 +116,7 @@ pub(super) fn finish(recipe: &Recipe, x: &Tensor, codes: Vec<u8>, scale_inv: Vec
         scale_format,
         scale_inv,
         zero,
-        global_scale_inv: None,
+        level: None,
     })?;
     Ok(Quantized { q, scale: None, amax: tiles::amax(x, granularity, Nan::Propagates) })
 }

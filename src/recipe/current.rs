@@ -53,7 +53,7 @@ pub(super) fn quantize_with_scale(
         scale_format: Format::F32,
         scale_inv: scale.iter().map(|s| 1.0 / s).collect(),
         zero: Zero::None,
-        global_scale_inv: None,
+        level: None,
     })?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }

@@ -37,7 +37,7 @@ pub fn deepseek(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
         scale_format,
         scale_inv,
         zero: Zero::None,
-        global_scale_inv: None,
+        level: None,
     })?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }

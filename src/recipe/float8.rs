@@ -63,7 +63,7 @@ fn finish(
         scale_format: Format::F32,
         scale_inv,
         zero: Zero::None,
-        global_scale_inv: None,
+        level: None,
     })?;
     Ok(Quantized { q, scale, amax })
 }

@@ -58,7 +58,7 @@ fn finish(
         scale_format: Format::E8m0,
         scale_inv,
         zero: Zero::None,
-        global_scale_inv: None,
+        level: None,
     })?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }

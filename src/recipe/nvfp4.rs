@@ -5,7 +5,7 @@
 
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe, mx};
-use crate::quant::QTensorParts;
+use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 
 fn e4m3(x: f32) -> f32 {
@@ -90,7 +90,7 @@ fn finish(
         scale_format: Format::E4m3,
         scale_inv,
         zero: Zero::None,
-        global_scale_inv: Some(global_scale_inv),
+        level: Some(Level::whole(global_scale_inv)),
     })?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }

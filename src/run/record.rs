@@ -142,7 +142,7 @@ fn arrays(output: &Output) -> Option<Vec<Array>> {
             Data::Quantized(q) => Some(("d", q)),
         };
         for (name, q) in quantized.into_iter().chain(part.transpose.as_ref().map(|t| ("transpose", t))) {
-            if !matches!(q.zero(), Zero::None) || q.global_scale_inv().is_some() {
+            if !matches!(q.zero(), Zero::None) || q.level().is_some() {
                 return None;
             }
             add(format!("{i}.{name}.codes"), (Dtype::U8, vec![q.rows(), q.cols()], q.codes().to_vec()));

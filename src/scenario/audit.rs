@@ -132,11 +132,10 @@ pub fn audit(q: &QTensor, x: &Tensor, history: &[f32]) -> Result<Audit> {
         let found = format!("{}×{}", x.rows(), x.cols());
         return Err(Error::shape("values of an audit", found, format!("{}×{}, as the codes", q.rows(), q.cols())));
     }
-    let global = q.global_scale_inv().map_or(1.0, f64::from);
     let grid = Grid::of(q, x.dtype());
     let slack = grid.loose;
-    let mut tiles: Vec<Tile> = (q.scale_inv().iter())
-        .map(|s| Tile { finding: Finding::Belongs, scale_inv: f64::from(*s) * global, low: 0.0, high: f64::INFINITY, slack })
+    let mut tiles: Vec<Tile> = (0..q.scale_inv().len())
+        .map(|s| Tile { finding: Finding::Belongs, scale_inv: q.affine(s).unit, low: 0.0, high: f64::INFINITY, slack })
         .collect();
     for (i, code) in q.codes().iter().enumerate() {
         let t = q.scale_index(i / q.cols(), i % q.cols());

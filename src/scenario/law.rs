@@ -213,7 +213,7 @@ fn side(machine: &Machine, outcome: &Outcome, i: usize, law: Option<&Law>) -> Re
         for y in (0..cols).step_by(tile_cols.min(used_cols).max(1)) {
             let tile = buffer.q.scale_index(x, y);
             let found = f64::from(used.scale_inv()[used.scale_index(x, y)]);
-            let global = buffer.q.global_scale_inv().map_or(1.0, f64::from);
+            let global = f64::from(buffer.q.over(tile).0);
             let (found_r, want) = (buffer.made[tile] * found * global, r.at(tile, x));
             range = (range.0.min(found_r), range.1.max(found_r));
             let close = (found_r / want - 1.0).abs() <= ROUNDING || found_r == want || (found_r.is_nan() && want.is_nan());

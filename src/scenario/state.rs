@@ -110,10 +110,9 @@ pub struct Made {
 
 impl Made {
     fn new(q: QTensor, scale: Option<Vec<f32>>) -> Self {
-        let global = q.global_scale_inv().map_or(1.0, f64::from);
         let scale = match scale {
-            Some(s) if q.global_scale_inv().is_none() => s.iter().map(|s| f64::from(*s)).collect(),
-            _ => q.scale_inv().iter().map(|s| 1.0 / (f64::from(*s) * global)).collect(),
+            Some(s) if q.level().is_none() => s.iter().map(|s| f64::from(*s)).collect(),
+            _ => (0..q.scale_inv().len()).map(|s| 1.0 / q.affine(s).unit).collect(),
         };
         Self { q, scale }
     }

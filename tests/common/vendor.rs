@@ -81,7 +81,7 @@ impl Product {
             scale_format: Format::F32,
             scale_inv: (0..grid_rows * grid_cols).map(|i| positive(seed, 2 + side, i)).collect(),
             zero: Zero::None,
-            global_scale_inv: None,
+            level: None,
         };
         Operand::Quantized(QTensor::new(parts).unwrap())
     }

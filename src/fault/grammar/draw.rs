@@ -174,17 +174,7 @@ fn operand(
         ),
         false => Zero::None,
     };
-    QTensor::new(QTensorParts {
-        format,
-        rows,
-        cols: k,
-        codes,
-        granularity,
-        scale_format: scales,
-        scale_inv,
-        zero,
-        global_scale_inv: None,
-    })
+    QTensor::new(QTensorParts { format, rows, cols: k, codes, granularity, scale_format: scales, scale_inv, zero, level: None })
 }
 
 fn granularity(d: &mut Dice, k: usize) -> Granularity {

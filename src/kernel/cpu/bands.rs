@@ -25,6 +25,10 @@ pub fn quantize(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
         parts.codes.extend(more.codes);
         parts.scale_inv.extend(more.scale_inv);
         append(&mut parts, more.zero)?;
+        if let (Some(all), Some(more)) = (&mut parts.level, more.level) {
+            all.scale_inv.extend(more.scale_inv);
+            all.zero.iter_mut().zip(more.zero).for_each(|(all, more)| all.extend(more));
+        }
         if let (Some(all), Some(more)) = (&mut scale, band.scale) {
             all.extend(more);
         }

@@ -34,20 +34,19 @@ impl Kernel for Dequantize {
         };
         let (rows, cols) = (q.rows(), q.cols());
         let decoder = Decoder::new(q.format())?;
-        let global = q.global_scale_inv().unwrap_or(1.0);
         let (tile_rows, tile_cols) = q.granularity().tile(rows, cols);
         let (_, grid_cols) = q.granularity().grid(rows, cols);
         let mut v = vec![0.0f32; rows * cols];
         v.par_chunks_mut(cols.max(1)).zip(q.codes().par_chunks(cols.max(1))).enumerate().for_each(|(i, (v, codes))| {
             for (t, (v, codes)) in v.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
                 let s = (i / tile_rows) * grid_cols + t;
-                let sigma = q.scale_inv()[s] * global;
+                let (sigma, plus) = q.steps(s);
                 for (v, code) in v.iter_mut().zip(codes) {
                     let code = decoder.decode(*code);
                     *v = match q.zero() {
                         Zero::None => code * sigma,
                         Zero::Integer(z) => (code as i32).wrapping_sub(z[s]) as f32 * sigma,
-                        Zero::Additive { zero, mid } => round_to(*out, (code - *mid as f32) * sigma) + zero[s],
+                        Zero::Additive { mid, .. } => round_to(*out, (code - *mid as f32) * sigma) + plus,
                     };
                 }
             }

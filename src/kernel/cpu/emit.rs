@@ -64,7 +64,7 @@ fn scaled(values: &Rows, format: Format, scale: f32, transpose: bool) -> Result<
         scale_format: Format::F32,
         scale_inv: vec![1.0 / scale],
         zero: Zero::None,
-        global_scale_inv: None,
+        level: None,
     };
     let turned = |p: &QTensorParts| QTensorParts { rows: cols, cols: rows, codes: turn(&p.codes, rows, cols), ..p.clone() };
     let transpose = transpose.then(|| QTensor::new(turned(&parts))).transpose()?;

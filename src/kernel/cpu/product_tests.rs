@@ -60,7 +60,7 @@ fn made(format: Format, granularity: Granularity, rows: usize, values: &[f64], s
         scale_format: F32,
         scale_inv: scale_inv.to_vec(),
         zero,
-        global_scale_inv: None,
+        level: None,
     })
     .unwrap()
 }

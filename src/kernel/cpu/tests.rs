@@ -8,7 +8,7 @@ use crate::model::boundary::gamma;
 use crate::model::elementwise::predict;
 use crate::model::interval::U;
 use crate::op::{ACTS, Act, Args64, Defined, Op, Params, define};
-use crate::quant::QTensorParts;
+use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity, QTensor, Tensor, Zero};
 
 const E4M3: Format = Format::E4m3;
@@ -326,7 +326,7 @@ fn quantized(format: Format, granularity: Granularity, zero: u8, global: Option<
             1 => Zero::Integer((0..gr * gc).map(|i| word(2, i) as i32 % 16).collect()),
             _ => Zero::Additive { zero: (0..gr * gc).map(|i| (word(3, i) % 1000) as f32 / 64.0 - 8.0).collect(), mid: 8 },
         },
-        global_scale_inv: global,
+        level: global.map(Level::whole),
     })
     .unwrap()
 }
@@ -365,6 +365,26 @@ fn dequantize_equals_its_model_and_its_definition() {
             }
         }
     }
+}
+
+/// Six bits under f16, as GGUF stores them: every product is exact in f32, so the sum's rounding is the only one.
+#[test]
+fn dequantize_by_two_levels_rounds_once() {
+    let mut p = quantized(Format::Uint4, Granularity::Group(5), 2, None).into_parts();
+    let f16 = |x: f32| half::f16::from_f32(x).to_f32();
+    let n = 37 * 15;
+    p.scale_inv = (0..n).map(|i| (i % 64) as f32).collect();
+    p.zero = Zero::Additive { zero: (0..n).map(|i| (i * 5 % 64) as f32).collect(), mid: 0 };
+    let numbers = |by: f32| (0..37 * 4).map(|i| f16(by * (1.0 + i as f32))).collect::<Vec<f32>>();
+    let (scale_inv, zero) = (numbers(0.0137), Some(numbers(-0.0511)));
+    p.level = Some(Level { granularity: Granularity::Group(4), format: Format::F16, scale_inv, zero });
+    let q = QTensor::new(p).unwrap();
+    let mut job = job(Op::Cast, None, OutSpec::High(Format::F32), Distribution::Zeros, Format::F32, (1, 1), 0);
+    (job.op, job.operands.a) = (Op::Dequantize, vec![Operand::Quantized(q.clone())]);
+    let got = run(&job);
+    same(&got, &predict(&job).unwrap()).unwrap();
+    let Data::High(d) = &got.parts[0].d else { panic!() };
+    assert!(d.data().iter().zip(&q.dequantize_f32()).all(|(a, b)| a == b));
 }
 
 #[test]

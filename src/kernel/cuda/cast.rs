@@ -119,7 +119,7 @@ pub fn by_tensor(format: Format, rows: usize, cols: usize, codes: Vec<u8>, scale
         scale_format: Format::F32,
         scale_inv: vec![scale_inv],
         zero: Zero::None,
-        global_scale_inv: None,
+        level: None,
     })
 }
 

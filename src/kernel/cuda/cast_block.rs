@@ -121,9 +121,8 @@ impl Kernel for CastBlock {
         let written = launch(gpu, x, recipe, blocks, rule, job.op == Op::CastTranspose)?;
         let (scale_format, granularity) = (recipe.spec()?.scale_format(x.dtype()), recipe.granularity()?);
         let q = |rows, cols, codes, scale_inv| {
-            let (format, zero, global_scale_inv) = (recipe.format, Zero::None, None);
-            let parts =
-                QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv };
+            let (format, zero, level) = (recipe.format, Zero::None, None);
+            let parts = QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level };
             QTensor::new(parts)
         };
         let (rows, cols, codes) = (x.rows(), x.cols(), gpu.download("codes", &written.codes, 1)?);

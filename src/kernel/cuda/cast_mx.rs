@@ -9,7 +9,7 @@ use crate::kernel::cpu::cast::check_for;
 use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
 use crate::model::elementwise;
 use crate::op::Op;
-use crate::quant::QTensorParts;
+use crate::quant::{Level, QTensorParts};
 use crate::recipe::{DeviceRule, RECIPES, Recipe, RecipeSpec};
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 
@@ -165,13 +165,13 @@ impl Kernel for CastMx {
         if written != launch(gpu, x, &elements, &plan, transpose, &side, 0)? {
             return Err(Error::value("outputs of cast_mx", "bytes that keep what was there before", "every byte written"));
         }
-        let global_scale_inv = if plan.nvfp4() { Some(side.global(gpu)?) } else { None };
+        let level = if plan.nvfp4() { Some(Level::whole(side.global(gpu)?)) } else { None };
         let q = |rows, cols, codes: &[u8], scale_inv| {
             let codes = if plan.recipe.format == Format::E2m1 { unpack(codes, cols)? } else { codes.to_vec() };
             let (format, granularity, scale_format) = (plan.recipe.format, plan.granularity, plan.scale_format());
             let zero = Zero::None;
             let parts =
-                QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, global_scale_inv };
+                QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level: level.clone() };
             QTensor::new(parts)
         };
         let Written([codes, scale, turned, turned_scale]) = &written;

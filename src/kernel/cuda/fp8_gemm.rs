@@ -47,7 +47,7 @@ enum Scales {
 }
 
 fn scales(q: &QTensor) -> Result<Scales> {
-    if q.global_scale_inv().is_some() {
+    if q.level().is_some() {
         return Err(Error::unsupported("cuda FP8 GEMM", "it has one level of scales"));
     }
     match q.granularity() {

@@ -179,7 +179,7 @@ fn token_cast(gpu: &Gpu, recipe: &Recipe, x: &Tensor) -> Result<QTensor> {
         scale_format: token.scale,
         scale_inv: tensor(token.scale, 1, rows, &scale)?.data().to_vec(),
         zero,
-        global_scale_inv: None,
+        level: None,
     })
 }
 
@@ -249,7 +249,7 @@ fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QT
         scale_format,
         scale_inv: tensor(scale_format, 1, rows * groups, &scale)?.data().to_vec(),
         zero,
-        global_scale_inv: None,
+        level: None,
     })
 }
 
@@ -337,7 +337,7 @@ impl Kernel for Int4Quant {
                 group_shift(q)?;
                 type_option(SPEC.name, "scales", q.scale_format())?;
                 eight("K", q.cols())?;
-                if q.global_scale_inv().is_some() {
+                if q.level().is_some() {
                     return refuse("it has one level of scales");
                 }
                 match q.rows() * q.cols() {

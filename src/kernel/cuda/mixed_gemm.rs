@@ -146,7 +146,7 @@ fn shape(job: &Job) -> Result<Shape> {
     if !matches!(w.format(), Format::Int4 | Format::Uint4 | Format::Int8) {
         return refuse(format!("weights are int4, uint4 or int8, not {}", w.format()));
     }
-    if w.scale_format() != act || w.global_scale_inv().is_some() {
+    if w.scale_format() != act || w.level().is_some() {
         return refuse(format!("scales in {} beside activations in {act}: they share a type, one level", w.scale_format()));
     }
     if !matches!(job.out, OutSpec::High(f) if f == act) || job.operands.bias.as_ref().is_some_and(|b| b.dtype() != act) {

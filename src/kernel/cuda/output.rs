@@ -71,7 +71,7 @@ pub fn download(
                 scale_format: Format::F32,
                 scale_inv: floats(&gpu.download("scale_inv", scale_inv, 4)?),
                 zero: Zero::None,
-                global_scale_inv: None,
+                level: None,
             })?;
             Part { d: Data::Quantized(q), transpose: None, amax: Some(amax) }
         }

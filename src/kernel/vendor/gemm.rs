@@ -49,7 +49,7 @@ fn asked_split() -> Result<Option<usize>> {
 }
 
 fn scales(q: &QTensor) -> Result<Scales> {
-    if q.global_scale_inv().is_some() {
+    if q.level().is_some() {
         return refuse("it has one level of scales");
     }
     match q.granularity() {

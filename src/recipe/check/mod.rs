@@ -89,7 +89,7 @@ pub fn verify(recipe: &Recipe, x: &Tensor, q: &QTensor) -> Vec<Finding> {
             let code = q.codes()[i * x.cols() + j];
             let scale = q.scale_index(i, j);
             // A NaN scale makes every code of its tile a NaN: sources and devices leave different ones there.
-            if (q.scale_inv()[scale] * q.global_scale_inv().unwrap_or(1.0)).is_nan() {
+            if (q.scale_inv()[scale] * q.over(scale).0).is_nan() {
                 continue;
             }
             if let Err(expected) = table.judge(&tiles[scale].step, f64::from(*v), code) {
