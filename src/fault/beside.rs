@@ -2,7 +2,7 @@
 
 use super::edit::{Side, edit, operand, replaced};
 use super::scale::gains;
-use super::{Class, Fault, How, Setting, plain};
+use super::{Class, Fault, How, On, Setting, plain};
 use crate::format::{Overflow, Rounding};
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::model::elementwise::DBIAS_BAND;
@@ -12,12 +12,12 @@ use crate::{Format, QTensor, Tensor};
 
 macro_rules! beside {
     ($class:ident, $variant:literal, $help:literal, $change:expr) => {
-        Fault { class: Class::$class, variant: $variant, help: $help, how: How::Beside($change), settings: plain }
+        Fault { class: Class::$class, on: On::Out, variant: $variant, help: $help, how: How::Beside($change), settings: plain }
     };
 }
 macro_rules! ignores {
     ($class:ident, $variant:literal, $help:literal, $change:expr) => {
-        Fault { class: Class::$class, variant: $variant, help: $help, how: How::Reads($change), settings: plain }
+        Fault { class: Class::$class, on: On::Out, variant: $variant, help: $help, how: How::Reads($change), settings: plain }
     };
 }
 
@@ -107,7 +107,7 @@ pub const FAULTS: &[Fault] = &[
         p.codes.fill(0);
         Some(())
     })),
-    ignores!(RoundOrder, "a.bf16", "f32 or f16 inputs are rounded to bf16 first", |job, _| round_input(job, Format::Bf16)),
+    Fault { on: On::A, ..ignores!(RoundOrder, "a.bf16", "f32 or f16 inputs are rounded to bf16 first", |job, _| round_input(job, Format::Bf16)) },
     ignores!(RoundOrder, "gamma.bf16", "the norm's weight is rounded to bf16", |job, _| {
         let t = job.operands.gamma.as_ref().filter(|t| t.dtype() == Format::F32)?;
         let mut job = job.clone();

@@ -1,76 +1,48 @@
 //! Faults of what is read: codes, scales and zero points taken for another format, decoded wrongly, or in another order.
 
-use super::edit::{Side, edit, grid, map_scales};
-use super::{Class, Fault, How, Setting, plain};
+use super::Class;
+use super::edit::{grid, map_scales};
+use super::rule::{A, AB, B, BA, BOTH, Rule, rule};
 use crate::format::{Overflow, Rounding};
 use crate::job::Job;
 use crate::op::Op;
 use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity, QTensor, Zero};
 
-macro_rules! reads {
-    ($class:ident, $variant:literal, $help:literal, $change:expr) => {
-        Fault { class: Class::$class, variant: $variant, help: $help, how: How::Reads($change), settings: plain }
-    };
-}
-
-/// A change of the quantized tensor of one operand.
-macro_rules! of {
-    ($class:ident, $variant:literal, $side:ident, $help:literal, $change:expr) => {
-        reads!($class, $variant, $help, |job, _| edit(job, Side::$side, $change))
-    };
-}
-
 #[rustfmt::skip]
-pub const FAULTS: &[Fault] = &[
-    of!(BitsReinterpreted, "a.sibling", A, "codes of a are read as the sibling format (e4m3 e5m2, int4 uint4, e2m3 e3m2)", sibling),
-    of!(BitsReinterpreted, "b.sibling", B, "codes of b are read as the sibling format (e4m3 e5m2, int4 uint4, e2m3 e3m2)", sibling),
-    of!(BitsReinterpreted, "a.fnuz", A, "FP8 codes of a are read as fnuz: half of every value", fnuz),
-    of!(BitsReinterpreted, "b.fnuz", B, "FP8 codes of b are read as fnuz: half of every value", fnuz),
-    of!(BitsReinterpreted, "a.scale_bytes", A, "8-bit scales of a are read as the other 8-bit scale format", scale_bytes),
-    of!(BitsReinterpreted, "b.scale_bytes", B, "8-bit scales of b are read as the other 8-bit scale format", scale_bytes),
-    of!(BitsReinterpreted, "b.scale_halves", B, "16-bit scales of b are read as the other 16-bit format", scale_halves),
-    of!(BitsReinterpreted, "a.scale_halves", A, "16-bit scales of a are read as the other 16-bit format", scale_halves),
-    of!(BitsReinterpreted, "a.zero_unsigned", A, "zero points of a are read without their sign", |p| zeros(p, |z, _| z & 0xff)),
-    of!(BitsReinterpreted, "b.zero_unsigned", B, "zero points of b are read without their sign", |p| zeros(p, |z, f| z & ((1 << f.bits()) - 1))),
-    of!(CodecEdge, "a.subnormal_flushed", A, "subnormal codes of a decode to zero", |p| codes(p, flushed)),
-    of!(CodecEdge, "b.subnormal_flushed", B, "subnormal codes of b decode to zero", |p| codes(p, flushed)),
-    of!(CodecEdge, "a.subnormal_as_normal", A, "subnormal codes of a decode with a hidden one", |p| codes(p, as_normal)),
-    of!(CodecEdge, "b.subnormal_as_normal", B, "subnormal codes of b decode with a hidden one", |p| codes(p, as_normal)),
-    of!(CodecEdge, "a.top_binade", A, "the top binade of a decodes to its smallest value", |p| codes(p, top_binade)),
-    of!(CodecEdge, "b.top_binade", B, "the top binade of b decodes to its smallest value", |p| codes(p, top_binade)),
-    of!(CodecEdge, "b.smallest_integer", B, "the smallest integer code of b decodes to its neighbour", |p| codes(p, smallest_integer)),
-    of!(CodecEdge, "a.smallest_integer", A, "the smallest integer code of a decodes to its neighbour", |p| codes(p, smallest_integer)),
-    of!(PackPermute, "a.pairs", A, "the two codes of each pair along K of a are exchanged (nibble order)", |p| along_k(p, 2, |k| k ^ 1)),
-    of!(PackPermute, "b.pairs", B, "the two codes of each pair along K of b are exchanged (nibble order)", |p| along_k(p, 2, |k| k ^ 1)),
-    of!(PackPermute, "b.interleaved_8", B, "codes of b in eights: evens, then odds", |p| along_k(p, 8, |k| (k % 4) * 2 + k / 4)),
-    of!(PackPermute, "a.interleaved_8", A, "codes of a in eights: evens, then odds", |p| along_k(p, 8, |k| (k % 4) * 2 + k / 4)),
-    of!(PackPermute, "b.deinterleaved_8", B, "codes of b in eights: halves alternate", |p| along_k(p, 8, |k| (k % 2) * 4 + k / 2)),
-    of!(PackPermute, "b.fours_16", B, "codes of b in sixteens: a 4×4 block transposed", |p| along_k(p, 16, |k| (k % 4) * 4 + k / 4)),
-    of!(PackPermute, "b.halves_64", B, "the two halves of every 64 codes of b are exchanged", |p| along_k(p, 64, |k| k ^ 32)),
-    of!(PackPermute, "b.rows_8", B, "rows of b in eights: halves alternate", |p| across_rows(p, 8, |r| (r % 2) * 4 + r / 2)),
-    reads!(PackPermute, "b.column_major", "codes of b, stored [N, K], are read as [K, N]", |job, _| edit(job, Side::B, |p| column_major(p, experts(job), false))),
-    reads!(PackPermute, "b.column_major_with_scales", "b, stored [N, K], is read as [K, N], each code with its own scale",
-        |job, _| edit(job, Side::B, |p| column_major(p, experts(job), true))),
-    of!(PackPermute, "b.stale_bits", B, "the bits of the code before are left in every second code of b", stale_bits),
-    of!(ZpOffset, "a.plus_one", A, "zero points of a are one too large", |p| zeros(p, |z, _| z.wrapping_add(1))),
-    of!(ZpOffset, "b.plus_one", B, "zero points of b are one too large", |p| zeros(p, |z, _| z.wrapping_add(1))),
-    of!(ZpOffset, "a.minus_one", A, "zero points of a are one too small", |p| zeros(p, |z, _| z.wrapping_sub(1))),
-    of!(ZpOffset, "b.minus_one", B, "zero points of b are one too small", |p| zeros(p, |z, _| z.wrapping_sub(1))),
-    of!(ZpOffset, "b.eight", B, "zero points of b are of the other sign convention: 8 more or less", |p| zeros(p, |z, f| if f == Format::Uint4 { z.wrapping_sub(8) } else { z.wrapping_add(8) })),
-    of!(ZpOffset, "a.half_range", A, "zero points of a are of the other sign convention: 128 more", |p| zeros(p, |z, f| if f == Format::Int8 { z.wrapping_add(128) } else { z })),
-    of!(ZpOffset, "b.zero_underflows", B, "a zero point of zero, stored minus one, wraps to 15", |p| zeros(p, |z, f| if z == 0 { (1 << f.bits()) - 1 } else { z })),
-    of!(ZpCorrection, "a.omitted", A, "the term of a's zero points is missing", |p| zeros(p, |_, _| 0)),
-    of!(ZpCorrection, "b.omitted", B, "the term of b's zero points is missing", |p| zeros(p, |_, _| 0)),
-    of!(ZpCorrection, "a.negated", A, "the term of a's zero points has the wrong sign", |p| zeros(p, |z, _| z.wrapping_neg())),
-    of!(ZpCorrection, "b.negated", B, "the term of b's zero points has the wrong sign", |p| zeros(p, |z, _| z.wrapping_neg())),
-    of!(ZpCorrection, "b.default", B, "the middle of the range instead of b's zero points", |p| zeros(p, |_, f| if f == Format::Uint4 { 8 } else { 0 })),
-    of!(ZpCorrection, "b.first_group", B, "the first group's zero point of b for all groups of a row", shared_zero),
-    reads!(ZpCorrection, "both.omitted", "the terms of both zero points are missing",
-        |job, _| edit(&edit(job, Side::A, |p| zeros(p, |_, _| 0))?, Side::B, |p| zeros(p, |_, _| 0))),
-    reads!(KTail, "a.overread", "the last 16 of K of a are those of the next row's start", |job, _| edit(job, Side::A, overread)),
-    reads!(AccState, "a.reused.64", "the first 64 of K of a are used again for every 64", reused),
-    reads!(RoundOrder, "b.weights_in_f32", "weights are dequantized in f32, not in their scales' type", weights_in_f32),
+pub const RULES: &[Rule] = &[
+    rule(Class::BitsReinterpreted, "sibling", AB, "codes of {} are read as the sibling format (e4m3 e5m2, int4 uint4, e2m3 e3m2)", |_, p, _| sibling(p)),
+    rule(Class::BitsReinterpreted, "fnuz", AB, "FP8 codes of {} are read as fnuz: half of every value", |_, p, _| fnuz(p)),
+    rule(Class::BitsReinterpreted, "scale_bytes", AB, "8-bit scales of {} are read as the other 8-bit scale format", |_, p, _| scale_bytes(p)),
+    rule(Class::BitsReinterpreted, "scale_halves", BA, "16-bit scales of {} are read as the other 16-bit format", |_, p, _| scale_halves(p)),
+    rule(Class::BitsReinterpreted, "zero_unsigned", A, "zero points of {} are read without their sign", |_, p, _| zeros(p, |z, _| z & 0xff)),
+    rule(Class::BitsReinterpreted, "zero_unsigned", B, "zero points of {} are read without their sign", |_, p, _| zeros(p, |z, f| z & ((1 << f.bits()) - 1))),
+    rule(Class::CodecEdge, "subnormal_flushed", AB, "subnormal codes of {} decode to zero", |_, p, _| codes(p, flushed)),
+    rule(Class::CodecEdge, "subnormal_as_normal", AB, "subnormal codes of {} decode with a hidden one", |_, p, _| codes(p, as_normal)),
+    rule(Class::CodecEdge, "top_binade", AB, "the top binade of {} decodes to its smallest value", |_, p, _| codes(p, top_binade)),
+    rule(Class::CodecEdge, "smallest_integer", BA, "the smallest integer code of {} decodes to its neighbour", |_, p, _| codes(p, smallest_integer)),
+    rule(Class::PackPermute, "pairs", AB, "the two codes of each pair along K of {} are exchanged (nibble order)", |_, p, _| along_k(p, 2, |k| k ^ 1)),
+    rule(Class::PackPermute, "interleaved_8", BA, "codes of {} in eights: evens, then odds", |_, p, _| along_k(p, 8, |k| (k % 4) * 2 + k / 4)),
+    rule(Class::PackPermute, "deinterleaved_8", B, "codes of {} in eights: halves alternate", |_, p, _| along_k(p, 8, |k| (k % 2) * 4 + k / 2)),
+    rule(Class::PackPermute, "fours_16", B, "codes of {} in sixteens: a 4×4 block transposed", |_, p, _| along_k(p, 16, |k| (k % 4) * 4 + k / 4)),
+    rule(Class::PackPermute, "halves_64", B, "the two halves of every 64 codes of {} are exchanged", |_, p, _| along_k(p, 64, |k| k ^ 32)),
+    rule(Class::PackPermute, "rows_8", B, "rows of {} in eights: halves alternate", |_, p, _| across_rows(p, 8, |r| (r % 2) * 4 + r / 2)),
+    rule(Class::PackPermute, "column_major", B, "codes of {}, stored [N, K], are read as [K, N]", |job, p, _| column_major(p, experts(job), false)),
+    rule(Class::PackPermute, "column_major_with_scales", B, "{}, stored [N, K], is read as [K, N], each code with its own scale", |job, p, _| column_major(p, experts(job), true)),
+    rule(Class::PackPermute, "stale_bits", B, "the bits of the code before are left in every second code of {}", |_, p, _| stale_bits(p)),
+    rule(Class::ZpOffset, "plus_one", AB, "zero points of {} are one too large", |_, p, _| zeros(p, |z, _| z.wrapping_add(1))),
+    rule(Class::ZpOffset, "minus_one", AB, "zero points of {} are one too small", |_, p, _| zeros(p, |z, _| z.wrapping_sub(1))),
+    rule(Class::ZpOffset, "eight", B, "zero points of {} are of the other sign convention: 8 more or less", |_, p, _| zeros(p, |z, f| if f == Format::Uint4 { z.wrapping_sub(8) } else { z.wrapping_add(8) })),
+    rule(Class::ZpOffset, "half_range", A, "zero points of {} are of the other sign convention: 128 more", |_, p, _| zeros(p, |z, f| if f == Format::Int8 { z.wrapping_add(128) } else { z })),
+    rule(Class::ZpOffset, "zero_underflows", B, "a zero point of zero, stored minus one, wraps to 15", |_, p, _| zeros(p, |z, f| if z == 0 { (1 << f.bits()) - 1 } else { z })),
+    rule(Class::ZpCorrection, "omitted", AB, "the term of {}'s zero points is missing", |_, p, _| zeros(p, |_, _| 0)),
+    rule(Class::ZpCorrection, "negated", AB, "the term of {}'s zero points has the wrong sign", |_, p, _| zeros(p, |z, _| z.wrapping_neg())),
+    rule(Class::ZpCorrection, "default", B, "the middle of the range instead of {}'s zero points", |_, p, _| zeros(p, |_, f| if f == Format::Uint4 { 8 } else { 0 })),
+    rule(Class::ZpCorrection, "first_group", B, "the first group's zero point of {} for all groups of a row", |_, p, _| shared_zero(p)),
+    rule(Class::ZpCorrection, "omitted", BOTH, "the terms of both zero points are missing", |_, p, _| zeros(p, |_, _| 0)),
+    rule(Class::KTail, "overread", A, "the last 16 of K of {} are those of the next row's start", |_, p, _| overread(p)),
+    rule(Class::AccState, "reused.64", A, "the first 64 of K of {} are used again for every 64", |job, p, _| reused(job, p)),
+    rule(Class::RoundOrder, "weights_in_f32", B, "weights are dequantized in f32, not in their scales' type", |_, p, _| weights_in_f32(p)),
 ];
 
 /// The sibling of a format with as many bits.
@@ -272,21 +244,16 @@ fn overread(p: &mut QTensorParts) -> Option<()> {
 }
 
 /// Every K tile reads the codes of the first.
-fn reused(job: &Job, _: Setting) -> Option<Job> {
-    job.op.is_product().then_some(())?;
-    edit(job, Side::A, |p| {
-        (p.cols > 64).then_some(())?;
-        let before = p.codes.clone();
-        let cols = p.cols;
-        p.codes.iter_mut().enumerate().for_each(|(i, c)| *c = before[i / cols * cols + i % cols % 64]);
-        (before != p.codes).then_some(())
-    })
+fn reused(job: &Job, p: &mut QTensorParts) -> Option<()> {
+    (job.op.is_product() && p.cols > 64).then_some(())?;
+    let before = p.codes.clone();
+    let cols = p.cols;
+    p.codes.iter_mut().enumerate().for_each(|(i, c)| *c = before[i / cols * cols + i % cols % 64]);
+    (before != p.codes).then_some(())
 }
 
-fn weights_in_f32(job: &Job, _: Setting) -> Option<Job> {
-    edit(job, Side::B, |p| {
-        (p.format.is_integer() && matches!(p.scale_format, Format::Bf16 | Format::F16)).then_some(())?;
-        p.scale_format = Format::F32;
-        Some(())
-    })
+fn weights_in_f32(p: &mut QTensorParts) -> Option<()> {
+    (p.format.is_integer() && matches!(p.scale_format, Format::Bf16 | Format::F16)).then_some(())?;
+    p.scale_format = Format::F32;
+    Some(())
 }

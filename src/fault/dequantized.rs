@@ -1,8 +1,9 @@
 //! Faults of how scales meet the sum (products): operands that are dequantized to 16 bits first, terms summed in f16 one after the other,
 //! a bias that is added before the scales.
 
-use super::edit::{Side, edit, quantized};
+use super::edit::{Side, quantized};
 use super::inject::right;
+use super::rule::{AB, On, Rule, rule};
 use super::sums::biased;
 use super::{Class, Fault, How, plain};
 use crate::job::{Data, Job, OutSpec};
@@ -13,12 +14,13 @@ use crate::tensor::round_to;
 use crate::{Format, Granularity, QTensor, Result, Tensor};
 
 macro_rules! rounded {
-    ($variant:literal, $sides:expr, $format:ident, $help:literal) => {
+    ($variant:literal, $format:ident, $help:literal) => {
         Fault {
             class: Class::RoundOrder,
+            on: On::Both,
             variant: $variant,
             help: $help,
-            how: How::Reads(|job, _| rounded(job, $sides, Format::$format)),
+            how: How::Operand(|_, p, _| round_values(p, Format::$format)),
             settings: plain,
         }
     };
@@ -27,6 +29,7 @@ macro_rules! sums {
     ($class:ident, $variant:literal, $help:literal, $values:expr, $ulp:expr) => {
         Fault {
             class: Class::$class,
+            on: On::Out,
             variant: $variant,
             help: $help,
             how: How::Sums { values: $values, ulp: $ulp },
@@ -39,13 +42,15 @@ macro_rules! sums {
 const F16: f64 = 4.9e-4;
 
 #[rustfmt::skip]
+pub const RULES: &[Rule] = &[
+    rule(Class::RoundOrder, "dequantized.bf16", AB, "{} is dequantized to bf16 before it is multiplied", |_, p, _| round_values(p, Format::Bf16)),
+    rule(Class::RoundOrder, "dequantized.f16", AB, "{} is dequantized to f16 before it is multiplied", |_, p, _| round_values(p, Format::F16)),
+];
+
+#[rustfmt::skip]
 pub const FAULTS: &[Fault] = &[
-    rounded!("dequantized.bf16", &[Side::A, Side::B], Bf16, "both operands are dequantized to bf16 before they are multiplied"),
-    rounded!("dequantized.f16", &[Side::A, Side::B], F16, "both operands are dequantized to f16 before they are multiplied"),
-    rounded!("a.dequantized.bf16", &[Side::A], Bf16, "a is dequantized to bf16 before it is multiplied"),
-    rounded!("a.dequantized.f16", &[Side::A], F16, "a is dequantized to f16 before it is multiplied"),
-    rounded!("b.dequantized.bf16", &[Side::B], Bf16, "b is dequantized to bf16 before it is multiplied"),
-    rounded!("b.dequantized.f16", &[Side::B], F16, "b is dequantized to f16 before it is multiplied"),
+    rounded!("dequantized.bf16", Bf16, "both operands are dequantized to bf16 before they are multiplied"),
+    rounded!("dequantized.f16", F16, "both operands are dequantized to f16 before they are multiplied"),
     sums!(LowprecAcc, "f16.fma", "dequantized values in f32, their products added to an f16 accumulator one after the other", |j, _| sequential(j, false, true), F16),
     sums!(LowprecAcc, "f16.add", "dequantized values in f32, their products rounded to f16 and added in f16 one after the other", |j, _| sequential(j, false, false), F16),
     sums!(LowprecAcc, "f16.operands.fma", "dequantized values in f16, their products added to an f16 accumulator one after the other", |j, _| sequential(j, true, true), F16),
@@ -55,11 +60,7 @@ pub const FAULTS: &[Fault] = &[
     sums!(ScaleDoubledInverted, "bias.b", "the bias is added before the scales of b, which multiply it too", |j, _| scaled_bias(j, false, true), 0.0),
 ];
 
-/// Operands whose values are those of `format`: each code with a scale of its own. `None`: nothing changes.
-fn rounded(job: &Job, sides: &[Side], format: Format) -> Option<Job> {
-    sides.iter().try_fold(job.clone(), |job, side| edit(&job, *side, |p| round_values(p, format)))
-}
-
+/// An operand whose values are those of `format`: each code with a scale of its own. `None`: nothing changes.
 fn round_values(p: &mut QTensorParts, format: Format) -> Option<()> {
     let q = QTensor::new(p.clone()).ok()?;
     let places = || (0..q.rows() * q.cols()).map(|i| (i / q.cols(), i % q.cols()));

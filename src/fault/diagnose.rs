@@ -262,9 +262,10 @@ fn compatible(a: Set, b: Set) -> bool {
     if unwritten(a) || unwritten(b) {
         return false;
     }
-    match (a.0.how, b.0.how) {
-        (How::Reads(_), How::Reads(_)) => operand(a.0.variant) != operand(b.0.variant) || a.0.class != b.0.class,
-        (x, y) => std::mem::discriminant(&x) != std::mem::discriminant(&y),
+    match (a.0.how.is_read(), b.0.how.is_read()) {
+        (true, true) => a.0.on.name() != b.0.on.name() || a.0.class != b.0.class,
+        (false, false) => std::mem::discriminant(&a.0.how) != std::mem::discriminant(&b.0.how),
+        _ => true,
     }
 }
 
@@ -273,15 +274,6 @@ fn parts(fault: &str) -> Vec<&str> {
     let mut all: Vec<&str> = fault.split(" + ").collect();
     all.sort_unstable();
     all
-}
-
-/// Which operand a variant is about.
-fn operand(variant: &str) -> &'static str {
-    match variant.split('.').next() {
-        Some("a") => "a",
-        Some("b") => "b",
-        _ => "out",
-    }
 }
 
 fn finding(t: &Tried, scene: &Scene) -> Finding {
@@ -315,7 +307,7 @@ fn finding(t: &Tried, scene: &Scene) -> Finding {
         fault: names.join(" + "),
         class: first.class,
         variant: first.variant.to_string(),
-        operand: operand(first.variant),
+        operand: first.on.name(),
         explains: t.fit.share,
         detail: details.join("; and "),
         look: first.class.spec().look,

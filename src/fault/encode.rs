@@ -2,7 +2,7 @@
 
 use super::codes::{flushed, sibling_of, top_binade};
 use super::scale::gains;
-use super::{Class, Element, Fault, How, Setting, plain};
+use super::{Class, Element, Fault, How, On, Setting, plain};
 use crate::Format;
 use crate::format::{Overflow, Rounding};
 use crate::input::philox::Stream;
@@ -10,7 +10,7 @@ use crate::job::{Job, OutSpec};
 
 macro_rules! encodes {
     ($class:ident, $variant:literal, $help:literal, $code:expr) => {
-        Fault { class: Class::$class, variant: $variant, help: $help, how: How::Encodes($code), settings: plain }
+        Fault { class: Class::$class, on: On::Out, variant: $variant, help: $help, how: How::Encodes($code), settings: plain }
     };
 }
 

@@ -1,14 +1,14 @@
 //! Faults of grouped products: rows, scales and weights of the wrong group.
 
 use super::edit::{Side, edit, grid};
-use super::{Class, Fault, How, plain};
+use super::{Class, Fault, How, On, plain};
 use crate::job::{Job, Operand};
 use crate::op::Op;
 use crate::quant::QTensorParts;
 
 macro_rules! group {
     ($class:ident, $variant:literal, $help:literal, $change:expr) => {
-        Fault { class: Class::$class, variant: $variant, help: $help, how: How::Reads($change), settings: plain }
+        Fault { class: Class::$class, on: On::Out, variant: $variant, help: $help, how: How::Reads($change), settings: plain }
     };
 }
 
@@ -25,12 +25,12 @@ pub const FAULTS: &[Fault] = &[
     group!(GroupBoundary, "first_expert", "every group is multiplied by the first one's weights", |job, _| experts(job, |_, _| 0, true)),
     group!(GroupBoundary, "empty_neighbour", "a group behind an empty one is multiplied by the empty one's weights", |job, _| experts(job, empty_before, true)),
     group!(GroupBoundary, "empty_not_counted", "experts are counted without the empty groups before them", |job, _| experts(job, filled_before, true)),
-    group!(ScaleShared, "b.first_expert", "the first expert's scales of b are used for all", |job, _| experts(job, |_, _| 0, false)),
-    group!(ScaleShared, "b.next_expert", "every expert's scales of b are the next one's", |job, _| experts(job, |e, offs| (e + 1) % offs.len(), false)),
-    group!(ScaleShared, "b.previous_expert", "the scales of b of every expert but the first are those of the one before", |job, _| experts(job, |e, _| e.saturating_sub(1), false)),
-    group!(ScaleShared, "b.empty_not_counted", "the experts' scales of b are counted without the empty groups before them", |job, _| experts(job, filled_before, false)),
-    group!(ScaleShared, "a.first_group", "the scales of a's first group are used for all groups", |job, _| shared(job, Side::A)),
-    group!(ScaleShared, "b.first_group", "the scales of b's first group are used for all groups", |job, _| shared(job, Side::B)),
+    Fault { on: On::B, ..group!(ScaleShared, "b.first_expert", "the first expert's scales of b are used for all", |job, _| experts(job, |_, _| 0, false)) },
+    Fault { on: On::B, ..group!(ScaleShared, "b.next_expert", "every expert's scales of b are the next one's", |job, _| experts(job, |e, offs| (e + 1) % offs.len(), false)) },
+    Fault { on: On::B, ..group!(ScaleShared, "b.previous_expert", "the scales of b of every expert but the first are those of the one before", |job, _| experts(job, |e, _| e.saturating_sub(1), false)) },
+    Fault { on: On::B, ..group!(ScaleShared, "b.empty_not_counted", "the experts' scales of b are counted without the empty groups before them", |job, _| experts(job, filled_before, false)) },
+    Fault { on: On::A, ..group!(ScaleShared, "a.first_group", "the scales of a's first group are used for all groups", |job, _| shared(job, Side::A)) },
+    Fault { on: On::B, ..group!(ScaleShared, "b.first_group", "the scales of b's first group are used for all groups", |job, _| shared(job, Side::B)) },
 ];
 
 /// Ends of all groups but the last by a rule, kept ascending. Refuses when nothing changes.

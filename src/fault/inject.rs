@@ -34,8 +34,8 @@ fn can(job: &Job) -> bool {
 pub fn read(job: &Job, faults: &[Set]) -> Option<Job> {
     let mut job = job.clone();
     for (fault, setting) in faults {
-        if let How::Reads(change) = fault.how {
-            job = change(&job, *setting)?;
+        if fault.how.is_read() {
+            job = fault.how.read(&job, fault.on, *setting)?;
         }
     }
     Some(job)

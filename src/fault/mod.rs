@@ -29,6 +29,7 @@ pub mod place;
 pub mod power;
 pub mod predict;
 pub mod requant;
+pub mod rule;
 pub mod scale;
 pub mod settings;
 pub mod solve;
@@ -40,8 +41,10 @@ pub use assayed::DIAGNOSIS;
 pub use class::{CLASSES, Class, ClassSpec};
 pub use diagnose::{Diagnosis, Finding, diagnose};
 pub use evidence::{Evidence, History};
+pub use rule::On;
 
 use crate::job::{Job, Output};
+use std::sync::LazyLock;
 
 /// The parameters of a fault that are found rather than named: which group, which step of the history, how much.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,6 +86,8 @@ pub enum Source {
 /// Where in the kernel the fault is, and what it does there. `None` says that the fault does not apply to the job.
 #[derive(Clone, Copy)]
 pub enum How {
+    /// It reads the operands it is [`On`] as if they were changed.
+    Operand(rule::Change),
     /// It reads something else than it was given.
     Reads(fn(&Job, Setting) -> Option<Job>),
     /// It sums in another way (products): v of every element, bias included; `ulp` is the relative step of the type that partial sums
@@ -96,6 +101,20 @@ pub enum How {
     Beside(fn(&Job, &mut Output, Setting) -> Option<()>),
 }
 
+impl How {
+    /// What a kernel with it reads. `None`: the fault does not apply; the job itself where the fault is not in what is read.
+    pub fn read(self, job: &Job, on: On, setting: Setting) -> Option<Job> {
+        match self {
+            How::Operand(change) => rule::applied(job, on, change, setting),
+            How::Reads(change) => change(job, setting),
+            _ => Some(job.clone()),
+        }
+    }
+    pub fn is_read(self) -> bool {
+        matches!(self, How::Operand(_) | How::Reads(_))
+    }
+}
+
 /// Rows and columns of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -107,9 +126,11 @@ pub struct Shape {
 pub type Moves = Box<dyn Fn(usize, usize) -> Source + Send + Sync>;
 
 /// A known way to be wrong.
+#[derive(Clone)]
 pub struct Fault {
     pub class: Class,
-    /// Which operand, axis, format, rule: the rest of its name.
+    pub on: On,
+    /// Operand, axis, format, rule: the rest of its name.
     pub variant: &'static str,
     /// What the kernel does, in one line.
     pub help: &'static str,
@@ -132,22 +153,29 @@ impl PartialEq for Fault {
     }
 }
 
-/// Every fault, family by family.
-pub const FAULTS: &[&[Fault]] = &[
-    scale::FAULTS,
-    codes::FAULTS,
-    requant::FAULTS,
-    encode::FAULTS,
-    sums::FAULTS,
-    dequantized::FAULTS,
-    place::FAULTS,
-    group::FAULTS,
-    beside::FAULTS,
+/// The catalogue, family by family: rules for operands, and faults that are none.
+const FAMILIES: &[(&[rule::Rule], &[Fault])] = &[
+    (scale::RULES, scale::FAULTS),
+    (codes::RULES, &[]),
+    (&[], requant::FAULTS),
+    (&[], encode::FAULTS),
+    (&[], sums::FAULTS),
+    (dequantized::RULES, dequantized::FAULTS),
+    (&[], place::FAULTS),
+    (&[], group::FAULTS),
+    (&[], beside::FAULTS),
 ];
+
+static FAULTS: LazyLock<Vec<Fault>> = LazyLock::new(|| {
+    let family = |(rules, faults): &'static (&[rule::Rule], &[Fault])| {
+        rules.iter().flat_map(rule::Rule::faults).chain(faults.iter().cloned())
+    };
+    FAMILIES.iter().flat_map(family).collect()
+});
 
 /// Every fault, in the order of the catalogue.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {
-    FAULTS.iter().flat_map(|family| family.iter())
+    FAULTS.iter()
 }
 
 /// The one setting of a fault without parameters.

@@ -1,10 +1,17 @@
 //! Faults of where results are written: edges of tiles, strides, aliases, tiles that another wrote, rows nobody wrote.
 
-use super::{Class, Fault, How, Moves, Setting, Shape, Source, plain};
+use super::{Class, Fault, How, Moves, On, Setting, Shape, Source, plain};
 
 macro_rules! places {
     ($class:ident, $variant:literal, $help:literal, $places:expr, $settings:expr) => {
-        Fault { class: Class::$class, variant: $variant, help: $help, how: How::Places($places), settings: $settings }
+        Fault {
+            class: Class::$class,
+            on: On::Out,
+            variant: $variant,
+            help: $help,
+            how: How::Places($places),
+            settings: $settings,
+        }
     };
 }
 

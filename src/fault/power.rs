@@ -80,19 +80,21 @@ pub fn setting(fault: &Fault, job: &Job, number: usize) -> Option<super::Setting
 /// Scales of three earlier steps, of which the fault used one; those of the other operand never were what it used.
 fn history(job: &Job, (fault, _): Set) -> Option<History> {
     (fault.class == Class::StaleState).then_some(())?;
-    let past = |now: f32, of: &str| -> Vec<f32> {
-        let other = if fault.variant.starts_with(of) { 1.0 } else { 0.9173 };
+    let past = |now: f32, mine: bool| -> Vec<f32> {
+        let other = if mine { 1.0 } else { 0.9173 };
         super::scale::gains(job).iter().map(|g| (f64::from(now) * g.by * other) as f32).collect()
     };
-    let of = |side, name| match super::edit::quantized(job, side).map(crate::QTensor::scale_inv) {
-        Some([one]) => past(*one, name),
+    let of = |side| match super::edit::quantized(job, side).map(crate::QTensor::scale_inv) {
+        Some([one]) => past(*one, fault.on.sides() == [side]),
         _ => Vec::new(),
     };
     let out = match &job.out {
-        OutSpec::Scaled { scale, .. } => scale.first().copied().flatten().map_or(Vec::new(), |s| past(s, "out")),
+        OutSpec::Scaled { scale, .. } => {
+            scale.first().copied().flatten().map_or(Vec::new(), |s| past(s, fault.variant.starts_with("out")))
+        }
         _ => Vec::new(),
     };
-    Some(History { a: of(super::edit::Side::A, "a."), b: of(super::edit::Side::B, "b."), out })
+    Some(History { a: of(super::edit::Side::A), b: of(super::edit::Side::B), out })
 }
 
 /// Whether every bit of two outputs is the same, NaNs as a class.

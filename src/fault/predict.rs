@@ -266,7 +266,7 @@ impl<'a> Scene<'a> {
         if same(&predicted, &self.clean) {
             return None;
         }
-        let radius = match self.evidence.job.op.is_product() && faults.iter().any(|(f, _)| matches!(f.how, How::Reads(_))) {
+        let radius = match self.evidence.job.op.is_product() && faults.iter().any(|(f, _)| f.how.is_read()) {
             // The bound grows with what is summed.
             true => {
                 self.magnitude(&read(self.evidence.job, faults)?).ok()?.iter().map(|m| m * self.relative * self.tight).collect()

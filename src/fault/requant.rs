@@ -2,7 +2,7 @@
 //! those that belong to the wrong scale: only who knows the recipe can tell.
 
 use super::inject::{shape_of, unrounded};
-use super::{Class, Fault, How, Setting, plain};
+use super::{Class, Fault, How, On, Setting, plain};
 use crate::format::{Overflow, Rounding};
 use crate::job::{Data, Job, OutSpec, Output};
 use crate::model::elementwise::{input_dtype, shares_codes};
@@ -25,6 +25,7 @@ macro_rules! requant {
     ($class:ident, $variant:literal, $help:literal, $unit:expr) => {
         Fault {
             class: Class::$class,
+            on: On::Out,
             variant: $variant,
             help: $help,
             how: How::Beside(|job, o, _: Setting| again(job, o, $unit)),

@@ -1,41 +1,28 @@
 //! Faults of scales as they are applied: omitted, doubled, inverted, stale, rounded again, taken from elsewhere.
 
 use super::edit::{Side, edit, grid, map_scales, reindex_scales};
+use super::rule::{A, AB, B, On, Rule, rule};
 use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
 use crate::job::Job;
 use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity};
 
-/// A fault of the scales of one operand: every scale of it by a rule.
+/// Every scale of an operand by a rule.
 macro_rules! by_scale {
-    ($class:ident, $variant:literal, $side:ident, $help:literal, $rule:expr) => {
-        Fault {
-            class: Class::$class,
-            variant: $variant,
-            help: $help,
-            how: How::Reads(|job, s| edit(job, Side::$side, |p| map_scales(p, |_, _, x| $rule(x, s)))),
-            settings: plain,
-        }
+    ($class:ident, $name:literal, $on:expr, $help:literal, $rule:expr) => {
+        rule(Class::$class, $name, $on, $help, |_, p, s| map_scales(p, |_, _, x| $rule(x, s)))
     };
 }
 
-/// A fault of the place a scale of one operand is read from.
+/// Every scale of an operand from another place.
 macro_rules! by_index {
-    ($class:ident, $variant:literal, $side:ident, $needs:expr, $help:literal, $from:expr) => {
-        Fault {
-            class: Class::$class,
-            variant: $variant,
-            help: $help,
-            how: How::Reads(|job, _| {
-                edit(job, Side::$side, |p| {
-                    let (rows, cols) = grid(p);
-                    $needs(rows, cols).then_some(())?;
-                    reindex_scales(p, |r, c| $from(r, c, rows, cols))
-                })
-            }),
-            settings: plain,
-        }
+    ($class:ident, $name:literal, $on:expr, $needs:expr, $help:literal, $from:expr) => {
+        rule(Class::$class, $name, $on, $help, |_, p, _| {
+            let (rows, cols) = grid(p);
+            $needs(rows, cols).then_some(())?;
+            reindex_scales(p, |r, c| $from(r, c, rows, cols))
+        })
     };
 }
 
@@ -96,95 +83,58 @@ pub fn gains(_: &Job) -> Vec<Setting> {
 }
 
 /// The second level of scales of an operand.
-fn global(job: &Job, side: Side, rule: fn(f32) -> f32) -> Option<Job> {
-    edit(job, side, |p| {
-        let level = p.level.as_mut()?;
-        let old = level.scale_inv.clone();
-        level.scale_inv.iter_mut().for_each(|s| *s = rule(*s));
-        (level.scale_inv != old).then_some(())
-    })
-}
-
-macro_rules! of_global {
-    ($class:ident, $variant:literal, $side:ident, $help:literal, $rule:expr) => {
-        Fault {
-            class: Class::$class,
-            variant: $variant,
-            help: $help,
-            how: How::Reads(|job, _| global(job, Side::$side, $rule)),
-            settings: plain,
-        }
-    };
+fn global(p: &mut QTensorParts, by: fn(f32) -> f32) -> Option<()> {
+    let level = p.level.as_mut()?;
+    let old = level.scale_inv.clone();
+    level.scale_inv.iter_mut().for_each(|s| *s = by(*s));
+    (level.scale_inv != old).then_some(())
 }
 
 #[rustfmt::skip]
-pub const FAULTS: &[Fault] = &[
-    by_scale!(ScaleOmitted, "a", A, "the scales of a are never applied", one),
-    by_scale!(ScaleOmitted, "b", B, "the scales of b are never applied", one),
-    of_global!(ScaleOmitted, "a.global", A, "the second-level scale of a is never applied", |_| 1.0),
-    of_global!(ScaleOmitted, "b.global", B, "the second-level scale of b is never applied", |_| 1.0),
-    by_scale!(ScaleDoubledInverted, "a.twice", A, "the scales of a are applied twice", twice),
-    by_scale!(ScaleDoubledInverted, "b.twice", B, "the scales of b are applied twice", twice),
-    by_scale!(ScaleDoubledInverted, "a.inverted", A, "the reciprocals of a's scales are applied", inverted),
-    by_scale!(ScaleDoubledInverted, "b.inverted", B, "the reciprocals of b's scales are applied", inverted),
-    of_global!(ScaleDoubledInverted, "a.global_twice", A, "the second-level scale of a is applied twice", |x| x * x),
-    of_global!(ScaleDoubledInverted, "b.global_inverted", B, "the reciprocal of b's second-level scale is applied", |x| 1.0 / x),
-    Fault { settings: gains, ..by_scale!(StaleState, "a.scale_inv", A, "the scales of a are of an earlier step", gained) },
-    Fault { settings: gains, ..by_scale!(StaleState, "b.scale_inv", B, "the scales of b are of an earlier step", gained) },
-    by_scale!(ScaleRerounded, "a.pow2_up", A, "the scales of a are rounded up to powers of two", pow2_up),
-    by_scale!(ScaleRerounded, "b.pow2_up", B, "the scales of b are rounded up to powers of two", pow2_up),
-    by_scale!(ScaleRerounded, "a.pow2_down", A, "the scales of a are rounded down to powers of two", pow2_down),
-    by_scale!(ScaleRerounded, "b.pow2_down", B, "the scales of b are rounded down to powers of two", pow2_down),
-    by_scale!(ScaleRerounded, "a.pow2_nearest", A, "the scales of a are rounded to the nearest power of two", pow2_nearest),
-    by_scale!(ScaleRerounded, "b.pow2_nearest", B, "the scales of b are rounded to the nearest power of two", pow2_nearest),
-    by_scale!(ScaleRerounded, "a.bf16", A, "the scales of a are rounded to bf16", as_bf16),
-    by_scale!(ScaleRerounded, "b.bf16", B, "the scales of b are rounded to bf16", as_bf16),
-    by_scale!(ScaleRerounded, "b.bf16_truncated", B, "the scales of b are cut to bf16", as_bf16_truncated),
-    by_scale!(ScaleRerounded, "b.f16", B, "the scales of b are rounded to f16", as_f16),
-    by_index!(ScaleShared, "a.first_row", A, along_rows, "the scales of a's first row are used for every row", |_, c, _, _| (0, c)),
-    by_index!(ScaleShared, "b.first_row", B, along_rows, "the scales of b's first row are used for every row", |_, c, _, _| (0, c)),
-    by_index!(ScaleShared, "a.last_row", A, along_rows, "the scales of a's last row are used for every row", |_, c, rows, _| (rows - 1, c)),
-    by_index!(ScaleShared, "b.first_half", B, along_rows, "the scales of b's first half are used for the second (gate and up)",
-        |r: usize, c, rows: usize, _| (if r >= rows.div_ceil(2) { r - rows.div_ceil(2) } else { r }, c)),
-    by_index!(ScaleShared, "b.pairs", B, along_rows, "two neighbouring rows of b share the first one's scale", |r: usize, c, _, _| (r / 2 * 2, c)),
-    by_index!(ScaleShared, "a.next_row", A, along_rows, "a's scale is that of the next row; the last row keeps its own", |r: usize, c, rows: usize, _| ((r + 1).min(rows - 1), c)),
-    by_index!(ScaleShared, "a.next_row_wrapped", A, along_rows, "a's scale is that of the next row; the last row takes the first's", |r, c, rows, _| ((r + 1) % rows, c)),
-    by_index!(ScaleShared, "a.previous_row", A, along_rows, "a's scale is that of the row before; the first row keeps its own", |r: usize, c, _, _| (r.saturating_sub(1), c)),
-    by_index!(ScaleShared, "a.previous_row_wrapped", A, along_rows, "a's scale is that of the row before; the first row takes the last's", |r: usize, c, rows: usize, _| ((r + rows - 1) % rows, c)),
-    by_index!(ScaleShared, "b.next_row", B, along_rows, "b's scale is that of the next row; the last row keeps its own", |r: usize, c, rows: usize, _| ((r + 1).min(rows - 1), c)),
-    by_index!(ScaleShared, "b.next_row_wrapped", B, along_rows, "b's scale is that of the next row; the last row takes the first's", |r, c, rows, _| ((r + 1) % rows, c)),
-    by_index!(ScaleShared, "b.previous_row", B, along_rows, "b's scale is that of the row before; the first row keeps its own", |r: usize, c, _, _| (r.saturating_sub(1), c)),
-    by_index!(ScaleShared, "b.previous_row_wrapped", B, along_rows, "b's scale is that of the row before; the first row takes the last's", |r: usize, c, rows: usize, _| ((r + rows - 1) % rows, c)),
-    by_index!(ScaleIndex, "a.not_advancing", A, along_k, "the first K group's scale of a is used for all", |r, _, _, _| (r, 0)),
-    by_index!(ScaleIndex, "b.not_advancing", B, along_k, "the first K group's scale of b is used for all", |r, _, _, _| (r, 0)),
-    by_index!(ScaleIndex, "a.next", A, along_k, "a's scale is that of the next K group", |r, c, _, cols| (r, (c + 1) % cols)),
-    by_index!(ScaleIndex, "b.next", B, along_k, "b's scale is that of the next K group", |r, c, _, cols| (r, (c + 1) % cols)),
-    by_index!(ScaleIndex, "b.previous", B, along_k, "b's scale is that of the K group before", |r, c: usize, _, _| (r, c.saturating_sub(1))),
-    by_index!(ScaleIndex, "a.half_speed", A, along_k, "a's scale index advances at half its speed", |r, c: usize, _, _| (r, c / 2)),
-    by_index!(ScaleIndex, "b.half_speed", B, along_k, "b's scale index advances at half its speed", |r, c: usize, _, _| (r, c / 2)),
-    by_index!(ScaleIndex, "b.double_speed", B, along_k, "b's scale index advances at twice its speed", |r, c: usize, _, cols: usize| (r, (2 * c).min(cols - 1))),
-    by_index!(ScaleIndex, "b.split_restarts", B, along_k, "the second half of K starts again at b's first scale",
-        |r, c: usize, _, cols: usize| (r, c % cols.div_ceil(2))),
-    by_index!(ScaleIndex, "a.reversed", A, along_k, "a's scales are read from the end of K", |r, c, _, cols| (r, cols - 1 - c)),
-    Fault { class: Class::ScaleLayout, variant: "a.transposed", help: "the grid of a's scales, stored in column-major order, is read in row-major order",
-        how: How::Reads(|job, _| edit(job, Side::A, transposed)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "b.transposed", help: "the grid of b's scales, stored in column-major order, is read in row-major order",
-        how: How::Reads(|job, _| edit(job, Side::B, transposed)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "a.column_major", help: "the grid of a's scales, stored in row-major order, is read in column-major order",
-        how: How::Reads(|job, _| edit(job, Side::A, column_major)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "b.column_major", help: "the grid of b's scales, stored in row-major order, is read in column-major order",
-        how: How::Reads(|job, _| edit(job, Side::B, column_major)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "a.swizzled", help: "swizzled 128×4 scales of a are read as if they were not",
-        how: How::Reads(|job, _| edit(job, Side::A, swizzled)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "b.swizzled", help: "swizzled 128×4 scales of b are read as if they were not",
-        how: How::Reads(|job, _| edit(job, Side::B, swizzled)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "b.other_axis", help: "b's scales are taken by the other index: row scales along K",
-        how: How::Reads(|job, _| edit(job, Side::B, other_axis)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "a.row_padding", help: "rows of a's scales are read without the padding to four that they have",
-        how: How::Reads(|job, _| edit(job, Side::A, unpadded)), settings: plain },
-    Fault { class: Class::ScaleLayout, variant: "swapped", help: "the scales of a and b are exchanged",
-        how: How::Reads(swapped), settings: plain },
+pub const RULES: &[Rule] = &[
+    by_scale!(ScaleOmitted, "", AB, "the scales of {} are never applied", one),
+    rule(Class::ScaleOmitted, "global", AB, "the second-level scale of {} is never applied", |_, p, _| global(p, |_| 1.0)),
+    by_scale!(ScaleDoubledInverted, "twice", AB, "the scales of {} are applied twice", twice),
+    by_scale!(ScaleDoubledInverted, "inverted", AB, "the reciprocals of {}'s scales are applied", inverted),
+    rule(Class::ScaleDoubledInverted, "global_twice", A, "the second-level scale of {} is applied twice", |_, p, _| global(p, |x| x * x)),
+    rule(Class::ScaleDoubledInverted, "global_inverted", B, "the reciprocal of {}'s second-level scale is applied", |_, p, _| global(p, |x| 1.0 / x)),
+    Rule { settings: gains, ..by_scale!(StaleState, "scale_inv", AB, "the scales of {} are of an earlier step", gained) },
+    by_scale!(ScaleRerounded, "pow2_up", AB, "the scales of {} are rounded up to powers of two", pow2_up),
+    by_scale!(ScaleRerounded, "pow2_down", AB, "the scales of {} are rounded down to powers of two", pow2_down),
+    by_scale!(ScaleRerounded, "pow2_nearest", AB, "the scales of {} are rounded to the nearest power of two", pow2_nearest),
+    by_scale!(ScaleRerounded, "bf16", AB, "the scales of {} are rounded to bf16", as_bf16),
+    by_scale!(ScaleRerounded, "bf16_truncated", B, "the scales of {} are cut to bf16", as_bf16_truncated),
+    by_scale!(ScaleRerounded, "f16", B, "the scales of {} are rounded to f16", as_f16),
+    by_index!(ScaleShared, "first_row", AB, along_rows, "the scales of {}'s first row are used for every row", |_, c, _, _| (0, c)),
+    by_index!(ScaleShared, "last_row", A, along_rows, "the scales of {}'s last row are used for every row", |_, c, rows, _| (rows - 1, c)),
+    by_index!(ScaleShared, "first_half", B, along_rows, "the scales of {}'s first half are used for the second (gate and up)", |r: usize, c, rows: usize, _| (if r >= rows.div_ceil(2) { r - rows.div_ceil(2) } else { r }, c)),
+    by_index!(ScaleShared, "pairs", B, along_rows, "two neighbouring rows of {} share the first one's scale", |r: usize, c, _, _| (r / 2 * 2, c)),
+    by_index!(ScaleShared, "next_row", AB, along_rows, "{}'s scale is that of the next row; the last row keeps its own", |r: usize, c, rows: usize, _| ((r + 1).min(rows - 1), c)),
+    by_index!(ScaleShared, "next_row_wrapped", AB, along_rows, "{}'s scale is that of the next row; the last row takes the first's", |r, c, rows, _| ((r + 1) % rows, c)),
+    by_index!(ScaleShared, "previous_row", AB, along_rows, "{}'s scale is that of the row before; the first row keeps its own", |r: usize, c, _, _| (r.saturating_sub(1), c)),
+    by_index!(ScaleShared, "previous_row_wrapped", AB, along_rows, "{}'s scale is that of the row before; the first row takes the last's", |r: usize, c, rows: usize, _| ((r + rows - 1) % rows, c)),
+    by_index!(ScaleIndex, "not_advancing", AB, along_k, "the first K group's scale of {} is used for all", |r, _, _, _| (r, 0)),
+    by_index!(ScaleIndex, "next", AB, along_k, "{}'s scale is that of the next K group", |r, c, _, cols| (r, (c + 1) % cols)),
+    by_index!(ScaleIndex, "previous", B, along_k, "{}'s scale is that of the K group before", |r, c: usize, _, _| (r, c.saturating_sub(1))),
+    by_index!(ScaleIndex, "half_speed", AB, along_k, "{}'s scale index advances at half its speed", |r, c: usize, _, _| (r, c / 2)),
+    by_index!(ScaleIndex, "double_speed", B, along_k, "{}'s scale index advances at twice its speed", |r, c: usize, _, cols: usize| (r, (2 * c).min(cols - 1))),
+    by_index!(ScaleIndex, "split_restarts", B, along_k, "the second half of K starts again at {}'s first scale", |r, c: usize, _, cols: usize| (r, c % cols.div_ceil(2))),
+    by_index!(ScaleIndex, "reversed", A, along_k, "{}'s scales are read from the end of K", |r, c, _, cols| (r, cols - 1 - c)),
+    rule(Class::ScaleLayout, "transposed", AB, "the grid of {}'s scales, stored in column-major order, is read in row-major order", |_, p, _| transposed(p)),
+    rule(Class::ScaleLayout, "column_major", AB, "the grid of {}'s scales, stored in row-major order, is read in column-major order", |_, p, _| column_major(p)),
+    rule(Class::ScaleLayout, "swizzled", AB, "swizzled 128×4 scales of {} are read as if they were not", |_, p, _| swizzled(p)),
+    rule(Class::ScaleLayout, "other_axis", B, "{}'s scales are taken by the other index: row scales along K", |_, p, _| other_axis(p)),
+    rule(Class::ScaleLayout, "row_padding", A, "rows of {}'s scales are read without the padding to four that they have", |_, p, _| unpadded(p)),
 ];
+
+pub const FAULTS: &[Fault] = &[Fault {
+    class: Class::ScaleLayout,
+    on: On::Out,
+    variant: "swapped",
+    help: "the scales of a and b are exchanged",
+    how: How::Reads(swapped),
+    settings: plain,
+}];
 
 /// Several scales in both directions, as a flat buffer in the other order.
 fn transposed(p: &mut QTensorParts) -> Option<()> {

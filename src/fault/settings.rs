@@ -1,7 +1,7 @@
 //! The settings of a fault that are worth trying on a result: all it can have, or the gain, place or step that the result shows.
 
 use super::predict::Scene;
-use super::{Class, Fault, Setting, edit, place};
+use super::{Class, Fault, On, Setting, edit, place};
 use crate::job::OutSpec;
 
 /// A setting to try, and whether a number in it was taken from the result.
@@ -83,14 +83,14 @@ pub fn of(fault: &Fault, scene: &Scene, gains: &Gains) -> Vec<Trial> {
         let (actual, right) = scene.beside(name)?;
         Some(actual.first()? / right.first()?)
     };
-    let (past, shown): (Vec<f64>, Option<f64>) = match fault.variant {
-        "a.scale_inv" => (history.map_or(Vec::new(), |h| side(edit::Side::A, &h.a)), gains.result),
-        "b.scale_inv" => (history.map_or(Vec::new(), |h| side(edit::Side::B, &h.b)), gains.result),
-        "out.scale" => {
+    let (past, shown): (Vec<f64>, Option<f64>) = match (fault.on, fault.variant) {
+        (On::A, _) => (history.map_or(Vec::new(), |h| side(edit::Side::A, &h.a)), gains.result),
+        (On::B, _) => (history.map_or(Vec::new(), |h| side(edit::Side::B, &h.b)), gains.result),
+        (_, "out.scale") => {
             let past = history.zip(now).map_or(Vec::new(), |(h, now)| h.out.iter().map(|p| f64::from(*p) / now).collect());
             (past, gains.result)
         }
-        "out.scale_inv" => (Vec::new(), ratio("scale_inv")),
+        (_, "out.scale_inv") => (Vec::new(), ratio("scale_inv")),
         _ => (Vec::new(), ratio("amax")),
     };
     let steps = past.into_iter().enumerate().map(|(at, by)| (Setting { at, by }, false));

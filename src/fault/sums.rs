@@ -3,7 +3,7 @@
 
 use super::edit::{Side, operand, replaced};
 use super::inject::right;
-use super::{Class, Fault, How, Setting, plain};
+use super::{Class, Fault, How, On, Setting, plain};
 use crate::assay::product::inner;
 use crate::format::{Overflow, Rounding};
 use crate::job::{Data, Job, Operand, OutSpec};
@@ -170,6 +170,7 @@ macro_rules! sums {
     ($class:ident, $variant:literal, $help:literal, $pieces:expr, $join:expr, $ulp:expr, $settings:expr) => {
         Fault {
             class: Class::$class,
+            on: On::Out,
             variant: $variant,
             help: $help,
             how: How::Sums {
