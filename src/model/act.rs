@@ -1,54 +1,124 @@
 //! Activations as the origin computes them: TransformerEngine's `common/util/math.h`, each operation of the C expression one
 //! rounded f32 operation in the order of the language, no contraction; [`libm`] for e^x and tanh.
+//!
+//! Each formula is written once, over [`Real`]: in f32 it is the model's value, in [`Interval`] all that an f32 evaluation may give.
 
-// The literals are the source's own.
-#![allow(clippy::excessive_precision)]
-
+use super::interval::Interval;
 use super::libm;
-use crate::op::Act;
+use crate::op::{Act, Op};
+use std::ops::{Add, Div, Mul, Neg, Sub};
 
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + libm::exp(-x))
+/// What a formula is evaluated in.
+pub trait Real:
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+{
+    /// An f32 number.
+    fn exact(x: f32) -> Self;
+    /// A decimal literal of the source.
+    fn literal(x: f64) -> Self;
+    fn exp(self) -> Self;
+    fn tanh(self) -> Self;
+    /// max(x, 0) as `fmaxf`: NaN becomes 0.
+    fn relu(self) -> Self;
+    /// A value that is known to lie in [0, 1].
+    fn unit(self) -> Self;
 }
 
-fn sigmoid_slope(x: f32) -> f32 {
-    let s = sigmoid(x);
-    s * (1.0 - s)
-}
-
-/// act(x) in f32; `fmaxf` semantics (NaN → 0) for relu and srelu.
-pub fn act(act: Act, x: f32) -> f32 {
-    match act {
-        Act::Gelu => x * (0.5 + 0.5 * libm::tanh(x * (0.79788456 + 0.03567741 * x * x))),
-        Act::Silu => x * sigmoid(x),
-        Act::Qgelu => x * sigmoid(1.702 * x),
-        Act::Relu => x.max(0.0),
-        Act::Srelu => {
-            if x > 0.0 {
-                x * x
-            } else {
-                0.0
-            }
-        }
+impl Real for f32 {
+    fn exact(x: f32) -> Self {
+        x
+    }
+    fn literal(x: f64) -> Self {
+        x as f32
+    }
+    fn exp(self) -> Self {
+        libm::exp(self)
+    }
+    fn tanh(self) -> Self {
+        libm::tanh(self)
+    }
+    fn relu(self) -> Self {
+        self.max(0.0)
+    }
+    fn unit(self) -> Self {
+        self
     }
 }
 
-/// act'(x) in f32.
-pub fn act_slope(act: Act, x: f32) -> f32 {
+impl Real for Interval {
+    fn exact(x: f32) -> Self {
+        Interval::point(f64::from(x))
+    }
+    /// As an f32 holds it, or before it was rounded.
+    fn literal(x: f64) -> Self {
+        let rounded = f64::from(x as f32);
+        Interval::new(x.min(rounded), x.max(rounded))
+    }
+    fn exp(self) -> Self {
+        Interval::exp(self)
+    }
+    fn tanh(self) -> Self {
+        Interval::tanh(self)
+    }
+    fn relu(self) -> Self {
+        Interval::relu(self)
+    }
+    fn unit(self) -> Self {
+        Interval { lo: self.lo.max(0.0), hi: self.hi.min(1.0), nan: self.nan }
+    }
+}
+
+fn sigmoid<R: Real>(x: R) -> R {
+    let one = R::exact(1.0);
+    (one / (one + (-x).exp())).unit()
+}
+
+fn sigmoid_slope<R: Real>(x: R) -> R {
+    let s = sigmoid(x);
+    s * (R::exact(1.0) - s)
+}
+
+/// act(x); `fmaxf` semantics (NaN → 0) for relu and srelu.
+pub fn act<R: Real>(act: Act, x: f32) -> R {
+    let (half, v) = (R::exact(0.5), R::exact(x));
+    match act {
+        Act::Gelu => v * (half + half * (v * (R::literal(0.79788456) + R::literal(0.03567741) * v * v)).tanh()),
+        Act::Silu => v * sigmoid(v),
+        Act::Qgelu => v * sigmoid(R::literal(1.702) * v),
+        Act::Relu => v.relu(),
+        Act::Srelu if x > 0.0 => v * v,
+        Act::Srelu => R::exact(0.0),
+    }
+}
+
+/// act'(x).
+pub fn act_slope<R: Real>(act: Act, x: f32) -> R {
+    let (half, one, v) = (R::exact(0.5), R::exact(1.0), R::exact(x));
     match act {
         Act::Gelu => {
-            let t = libm::tanh(0.79788456 * x * (1.0 + 0.044715 * x * x));
-            0.5 * x * ((1.0 - t * t) * (0.79788456 + 0.1070322243 * x * x)) + 0.5 * (1.0 + t)
+            let t = (R::literal(0.79788456) * v * (one + R::literal(0.044715) * v * v)).tanh();
+            half * v * ((one - t * t) * (R::literal(0.79788456) + R::literal(0.1070322243) * v * v)) + half * (one + t)
         }
-        Act::Silu => x * sigmoid_slope(x) + sigmoid(x),
-        Act::Qgelu => 1.702 * x * sigmoid_slope(1.702 * x) + sigmoid(1.702 * x),
-        Act::Relu => {
-            if x > 0.0 {
-                1.0
-            } else {
-                0.0
-            }
+        Act::Silu => v * sigmoid_slope(v) + sigmoid(v),
+        Act::Qgelu => {
+            let (gain, z) = (R::literal(1.702), R::literal(1.702) * v);
+            gain * v * sigmoid_slope(z) + sigmoid(z)
         }
-        Act::Srelu => (2.0 * x).max(0.0),
+        Act::Relu => R::exact(if x > 0.0 { 1.0 } else { 0.0 }),
+        Act::Srelu => (R::exact(2.0) * v).relu(),
+    }
+}
+
+/// v of element j of a row of an op that is no norm: `x` is the row of operand a, `b` that of operand b, `act_of`
+/// the activation [`act`], or as others write it.
+pub fn value<R: Real>(op: Op, f: Act, act_of: fn(Act, f32) -> R, x: &[f32], b: &[f32], j: usize) -> R {
+    let n = x.len();
+    match op {
+        Op::Activation => act_of(f, x[j]),
+        Op::ActivationGrad | Op::CastTransposeDbiasDact => act_slope::<R>(f, b[j]) * R::exact(x[j]),
+        Op::Gated => act_of(f, x[j]) * R::exact(x[n / 2 + j]),
+        Op::DgatedCastTranspose if j < n => act_slope::<R>(f, b[j]) * R::exact(x[j]) * R::exact(b[n + j]),
+        Op::DgatedCastTranspose => R::exact(x[j - n]) * act::<R>(f, b[j - n]),
+        _ => R::exact(x[j]),
     }
 }

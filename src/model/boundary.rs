@@ -3,7 +3,7 @@
 //!
 //! A device's `tanhf`, `expf` and `rsqrtf` are documented to a number of ulps, the compiler may contract a·b+c into one FMA,
 //! and a row sum has an order of its own, so these kernels have no single right answer. Each has an interval: the formula of
-//! [`super::act`] or [`super::norm`] evaluated in [`Interval`] arithmetic. An output code is allowed iff rounding some value
+//! [`mod@super::act`] or [`super::norm`] evaluated in [`Interval`] arithmetic. An output code is allowed iff rounding some value
 //! of the interval gives it; nearest-even rounding is monotone, so the codes of the two ends bound it, and a code differs
 //! from the ideal one only where the interval reaches over a rounding boundary.
 //!
@@ -24,6 +24,7 @@
 //!
 //! Where Σ|x| or a product may leave the range of f32, the interval is everything: nothing can be said there.
 
+use super::act::{self, Real, act};
 use super::elementwise::{DBIAS_BAND, activation, check, high, input_dtype};
 use super::interval::{Interval, U};
 use super::norm;
@@ -99,52 +100,11 @@ pub fn radius(interval: Interval, ideal: f64) -> f64 {
     }
 }
 
-/// A decimal literal of the source as an f32 holds it, or before it was rounded.
 fn literal(x: f64) -> Interval {
-    let rounded = f64::from(x as f32);
-    Interval::new(x.min(rounded), x.max(rounded))
+    Real::literal(x)
 }
 fn exactly(x: f32) -> Interval {
-    Interval::point(f64::from(x))
-}
-
-fn sigmoid(x: Interval) -> Interval {
-    let one = Interval::point(1.0);
-    let s = one / (one + (-x).exp());
-    // Division of 1 by at least 1.
-    Interval { lo: s.lo.max(0.0), hi: s.hi.min(1.0), nan: s.nan }
-}
-fn sigmoid_slope(x: Interval) -> Interval {
-    let s = sigmoid(x);
-    s * (Interval::point(1.0) - s)
-}
-
-/// act(x), operation by operation as in [`super::act::act`].
-pub fn act(act: Act, x: f32) -> Interval {
-    let (half, v) = (Interval::point(0.5), exactly(x));
-    match act {
-        Act::Gelu => v * (half + half * (v * (literal(0.79788456) + literal(0.03567741) * v * v)).tanh()),
-        Act::Silu => v * sigmoid(v),
-        Act::Qgelu => v * sigmoid(literal(1.702) * v),
-        Act::Relu => v.relu(),
-        Act::Srelu if x > 0.0 => v * v,
-        Act::Srelu => Interval::point(0.0),
-    }
-}
-
-/// act'(x), operation by operation as in [`super::act::act_slope`].
-pub fn act_slope(act: Act, x: f32) -> Interval {
-    let (half, one, v) = (Interval::point(0.5), Interval::point(1.0), exactly(x));
-    match act {
-        Act::Gelu => {
-            let t = (literal(0.79788456) * v * (one + literal(0.044715) * v * v)).tanh();
-            half * v * ((one - t * t) * (literal(0.79788456) + literal(0.1070322243) * v * v)) + half * (one + t)
-        }
-        Act::Silu => v * sigmoid_slope(v) + sigmoid(v),
-        Act::Qgelu => literal(1.702) * v * sigmoid_slope(literal(1.702) * v) + sigmoid(literal(1.702) * v),
-        Act::Relu => Interval::point(f64::from(x > 0.0)),
-        Act::Srelu => (Interval::point(2.0) * v).relu(),
-    }
+    Real::exact(x)
 }
 
 /// Mean and rsigma of a row.
@@ -226,12 +186,12 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
         }
         _ => Vec::new(),
     };
-    let value = if depths.free { free::act } else { act };
+    let act_of: fn(Act, f32) -> Interval = if depths.free { free::act } else { act };
     let gated = |y: Interval| if depths.free { free::rounded(y, 2) } else { y };
     let data = |t: &Option<Tensor>, j: usize| t.as_ref().map(|t| exactly(t.data()[j]));
     let weight = |j: usize| {
         let g = data(&job.operands.gamma, j).unwrap_or(Interval::point(1.0));
-        if job.params.zero_centered_gamma { g + Interval::point(1.0) } else { g }
+        norm::weight(g, job.params.zero_centered_gamma)
     };
     let out_cols = match job.op {
         Op::Gated => cols / 2,
@@ -243,24 +203,19 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
         let (x, b) = (a.row(i), b.map_or(&[][..], |b| b.row(i)));
         for (j, v) in v.iter_mut().enumerate() {
             *v = match job.op {
-                Op::Activation => value(f, x[j]),
-                Op::ActivationGrad | Op::CastTransposeDbiasDact => act_slope(f, b[j]) * exactly(x[j]),
-                Op::Gated => gated(value(f, x[j]) * exactly(x[out_cols + j])),
-                Op::DgatedCastTranspose if j < cols => act_slope(f, b[j]) * exactly(x[j]) * exactly(b[cols + j]),
-                Op::DgatedCastTranspose => exactly(x[j - cols]) * act(f, b[j - cols]),
                 Op::Layernorm => {
                     let Stats { mean, rsigma } = stats[i];
-                    let y = weight(j) * (rsigma * (exactly(x[j]) - mean));
                     let beta = data(&job.operands.beta, j);
-                    let y = beta.map_or(y, |beta| y + beta);
+                    let y = norm::layernorm_value(x[j], mean, rsigma, weight(j), beta);
                     let beta = beta.map_or(0.0, |b| b.magnitude().hi);
                     if depths.free { free::terms(y, weight(j), rsigma, x[j], mean, beta) } else { y }
                 }
                 Op::Rmsnorm => {
-                    let y = weight(j) * (stats[i].rsigma * exactly(x[j]));
+                    let y = norm::rmsnorm_value(x[j], stats[i].rsigma, weight(j));
                     if depths.free { free::rounded(y, 6) } else { y }
                 }
-                _ => exactly(x[j]),
+                Op::Gated => gated(act::value(Op::Gated, f, act_of, x, b, j)),
+                op => act::value(op, f, act_of, x, b, j),
             };
         }
     });

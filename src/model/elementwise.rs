@@ -125,13 +125,12 @@ fn values(job: &Job, part: usize) -> Result<Values> {
     let a = high(&job.operands.a[part], job.op.name())?;
     let (rows, cols) = (a.rows(), a.cols());
     let b = job.operands.b.as_ref().map(|b| high(b, job.op.name())).transpose()?;
-    let b = |i: usize, j: usize| b.map_or(0.0, |b| b.row(i)[j]);
-    let f = |job: &Job| activation(job);
+    let f = job.params.act.unwrap_or(Act::Relu);
     let (mut v, mut stats) = (Vec::new(), Vec::new());
     let spec = job.op.spec();
     let [_, out_cols] = Sizes::of(spec, &[[rows, cols]], 1).shape(spec.result);
     for i in 0..rows {
-        let x = a.row(i);
+        let (x, b) = (a.row(i), b.map_or(&[][..], |b| b.row(i)));
         let (mean, rsigma) = match job.op {
             Op::Layernorm => norm::layernorm_stats(x, job.params.eps),
             Op::Rmsnorm => (0.0, norm::rmsnorm_rsigma(x, job.params.eps)),
@@ -143,14 +142,9 @@ fn values(job: &Job, part: usize) -> Result<Values> {
         let beta = |j: usize| job.operands.beta.as_ref().map_or(0.0, |b| b.data()[j]);
         for j in 0..out_cols {
             v.push(match job.op {
-                Op::Activation => act::act(f(job)?, x[j]),
-                Op::ActivationGrad | Op::CastTransposeDbiasDact => act::act_slope(f(job)?, b(i, j)) * x[j],
-                Op::Gated => act::act(f(job)?, x[j]) * x[out_cols + j],
-                Op::DgatedCastTranspose if j < cols => act::act_slope(f(job)?, b(i, j)) * x[j] * b(i, cols + j),
-                Op::DgatedCastTranspose => x[j - cols] * act::act(f(job)?, b(i, j - cols)),
-                Op::Layernorm => norm::layernorm_value(x[j], mean, rsigma, weight(j), beta(j)),
+                Op::Layernorm => norm::layernorm_value(x[j], mean, rsigma, weight(j), Some(beta(j))),
                 Op::Rmsnorm => norm::rmsnorm_value(x[j], rsigma, weight(j)),
-                _ => x[j],
+                op => act::value(op, f, act::act, x, b, j),
             });
         }
     }

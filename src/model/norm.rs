@@ -1,6 +1,8 @@
 //! LayerNorm and RMSNorm of one row in f32, in the order of TransformerEngine's forward kernels with one warp a row: 32 lanes
 //! each sum every 32nd element in order, then the lanes are added as a binary tree.
 
+use super::act::Real;
+
 /// Lanes of a row sum.
 pub const LANES: usize = 32;
 
@@ -26,8 +28,8 @@ pub fn lane_sum(values: impl Iterator<Item = f32>) -> f32 {
 }
 
 /// gamma as it multiplies: plus one, in f32, when zero-centred.
-pub fn weight(gamma: f32, zero_centered: bool) -> f32 {
-    if zero_centered { gamma + 1.0 } else { gamma }
+pub fn weight<R: Real>(gamma: R, zero_centered: bool) -> R {
+    if zero_centered { gamma + R::exact(1.0) } else { gamma }
 }
 
 /// Mean and rsigma of a LayerNorm row: μ = Σx·rn, var = Σ(x−μ)²·rn (two passes), rs = 1/√(var+ε), with rn = RN32(1/N).
@@ -39,8 +41,9 @@ pub fn layernorm_stats(x: &[f32], eps: f32) -> (f32, f32) {
 }
 
 /// g·(rs·(x−μ)) + β
-pub fn layernorm_value(x: f32, mean: f32, rsigma: f32, weight: f32, beta: f32) -> f32 {
-    weight * (rsigma * (x - mean)) + beta
+pub fn layernorm_value<R: Real>(x: f32, mean: R, rsigma: R, weight: R, beta: Option<R>) -> R {
+    let y = weight * (rsigma * (R::exact(x) - mean));
+    beta.map_or(y, |beta| y + beta)
 }
 
 /// rsigma of an RMSNorm row: rs = 1/√(rn·m2 + μ² + ε) with μ = Σx·rn and m2 = Σ(x−μ)²: the mean square by mean and variance.
@@ -52,6 +55,6 @@ pub fn rmsnorm_rsigma(x: &[f32], eps: f32) -> f32 {
 }
 
 /// g·(rs·x)
-pub fn rmsnorm_value(x: f32, rsigma: f32, weight: f32) -> f32 {
-    weight * (rsigma * x)
+pub fn rmsnorm_value<R: Real>(x: f32, rsigma: R, weight: R) -> R {
+    weight * (rsigma * R::exact(x))
 }

@@ -30,7 +30,7 @@ pub fn grad_rows(job: &Job) -> Result<Rows<'_>> {
     let x = high(job.operands.b.as_ref().expect("checked"), "activation gradient")?;
     let fill = move |i: usize, out: &mut [f32]| {
         for (out, (g, x)) in out.iter_mut().zip(g.row(i).iter().zip(x.row(i))) {
-            *out = act_slope(f, *x) * g;
+            *out = act_slope::<f32>(f, *x) * g;
         }
     };
     Ok(Rows { rows: g.rows(), cols: g.cols(), fill: Box::new(fill) })
@@ -47,7 +47,7 @@ fn gated_rows(job: &Job) -> Result<Rows<'_>> {
     let fill = move |i: usize, out: &mut [f32]| {
         let (a, b) = x.row(i).split_at(out.len());
         for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {
-            *out = act(f, *a) * b;
+            *out = act::<f32>(f, *a) * b;
         }
     };
     Ok(Rows { rows: x.rows(), cols: x.cols() / 2, fill: Box::new(fill) })

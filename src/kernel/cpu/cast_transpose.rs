@@ -35,8 +35,8 @@ fn gated_grad_rows(job: &Job) -> Result<Rows<'_>> {
         let (g, (x, gate)) = (g.row(i), x.row(i).split_at(h));
         let (d_act, d_gate) = out.split_at_mut(h);
         for j in 0..h {
-            d_act[j] = act_slope(f, x[j]) * g[j] * gate[j];
-            d_gate[j] = g[j] * act(f, x[j]);
+            d_act[j] = act_slope::<f32>(f, x[j]) * g[j] * gate[j];
+            d_gate[j] = g[j] * act::<f32>(f, x[j]);
         }
     };
     Ok(Rows { rows: g.rows(), cols: 2 * h, fill: Box::new(fill) })

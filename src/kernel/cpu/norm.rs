@@ -43,7 +43,7 @@ impl Kernel for Norm {
             let (mean, rsigma) = stats[i];
             for (j, (out, x)) in out.iter_mut().zip(x.row(i)).enumerate() {
                 *out = match layernorm {
-                    true => layernorm_value(*x, mean, rsigma, weights[j], beta[j]),
+                    true => layernorm_value(*x, mean, rsigma, weights[j], Some(beta[j])),
                     false => rmsnorm_value(*x, rsigma, weights[j]),
                 };
             }

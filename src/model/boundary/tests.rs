@@ -4,6 +4,7 @@ use super::*;
 use crate::input::{Distribution, generate};
 use crate::job::{Data, Operand, Operands, OutSpec};
 use crate::kernel::{Backend, cpu, find};
+use crate::model::act::act_slope;
 use crate::model::elementwise::predict;
 use crate::op::{ACTS, Args64, Defined, Params, define};
 use crate::{Format, Tensor};
@@ -220,8 +221,8 @@ fn non_finite_inputs() {
     let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-45, -1e-38, 3e38, -3e38, 1e20, -1e20, 88.8, -88.8];
     for (a, _) in ACTS {
         for x in special {
-            let (forward, slope) = (act(*a, x), act_slope(*a, x));
-            for (got, interval) in [(super::super::act::act(*a, x), forward), (super::super::act::act_slope(*a, x), slope)] {
+            let (forward, slope): (Interval, Interval) = (act(*a, x), act_slope(*a, x));
+            for (got, interval) in [(act::<f32>(*a, x), forward), (act_slope::<f32>(*a, x), slope)] {
                 assert!(interval.allows(f64::from(got)), "{a:?}({x}): {got} is outside {interval:?}");
             }
             assert!(!forward.nan || !x.is_finite(), "{a:?}({x}) may not be NaN: {forward:?}");
