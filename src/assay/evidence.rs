@@ -128,9 +128,8 @@ fn out_format(job: &Job, i: usize, part: &Part, backend: Backend) -> OutFormat {
 /// f32, or in the input's dtype where the recipe computes in it.
 fn scaling(job: &Job) -> f64 {
     let OutSpec::Recipe(recipe) = &job.out else { return 0.0 };
-    let in_dtype = recipe.spec().is_ok_and(|s| s.in_dtype);
-    let u = if in_dtype { 0.5 * input_dtype(job).ulp(1.0) } else { 2f64.powi(-24) };
-    scaled_with(u)
+    let dtype = recipe.spec().map_or(crate::Format::F32, |s| s.computed_in.of(input_dtype(job)));
+    scaled_with(0.5 * dtype.ulp(1.0))
 }
 
 /// What `RN(x · RN(1 / scale_inv))` may be off by, relative to it, with the unit roundoff u: `(1 + u)² − 1`, and 2⁻²³ for the f32

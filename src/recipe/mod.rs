@@ -51,14 +51,25 @@ pub struct Quantized {
     pub amax: Vec<f32>,
 }
 
-/// What scales are stored in.
+/// A format that may follow the input's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScaleFormat {
+pub enum Dtype {
     Fixed(Format),
     /// The input's dtype.
     OfInput,
     /// The input's dtype, f32 where that is f16.
     OfInputNotF16,
+}
+
+impl Dtype {
+    /// For an input of this dtype.
+    pub fn of(self, dtype: Format) -> Format {
+        match self {
+            Dtype::Fixed(format) => format,
+            Dtype::OfInputNotF16 if dtype == Format::F16 => Format::F32,
+            Dtype::OfInput | Dtype::OfInputNotF16 => dtype,
+        }
+    }
 }
 
 /// The rule by which the CUDA kernels choose a recipe's scales, in the numbers of their contracts.
@@ -87,15 +98,17 @@ pub struct RecipeSpec {
     pub granularity: Option<Granularity>,
     /// The group size that parsing fills in where the granularity is free; `None` is the whole row.
     pub default_group: Option<usize>,
-    pub scale_format: ScaleFormat,
+    pub scale_format: Dtype,
     /// The code about which additive zero points are.
     pub mid: i32,
     /// Whether 128 rows quantized by themselves are those rows of the whole.
     pub separable: bool,
     /// Whether the scale is that of earlier steps.
     pub history: bool,
-    /// Whether scales and codes are computed in the input's dtype, not in f32.
-    pub in_dtype: bool,
+    /// What scales and codes are computed in.
+    pub computed_in: Dtype,
+    /// Whether scales or zero points are searched for: a code need not be the nearest to its value.
+    pub fitted: bool,
     /// Whether the source takes f16.
     pub takes_f16: bool,
     /// `None`: no CUDA kernel of ours has it.
@@ -112,11 +125,7 @@ impl RecipeSpec {
     }
     /// What the scales of an input of this dtype are stored in.
     pub fn scale_format(&self, dtype: Format) -> Format {
-        match self.scale_format {
-            ScaleFormat::Fixed(format) => format,
-            ScaleFormat::OfInputNotF16 if dtype == Format::F16 => Format::F32,
-            ScaleFormat::OfInput | ScaleFormat::OfInputNotF16 => dtype,
-        }
+        self.scale_format.of(dtype)
     }
 }
 

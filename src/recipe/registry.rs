@@ -50,11 +50,12 @@ const fn fixed(
         formats,
         granularity: Some(granularity),
         default_group: None,
-        scale_format: ScaleFormat::Fixed(Format::F32),
+        scale_format: Dtype::Fixed(Format::F32),
         mid: 0,
         separable: !matches!(granularity, Granularity::Tensor),
         history: false,
-        in_dtype: false,
+        computed_in: Dtype::Fixed(Format::F32),
+        fitted: false,
         takes_f16: true,
         device: None,
         quantize,
@@ -70,26 +71,26 @@ const fn affine(
     quantize: Quantize,
     help: &'static str,
 ) -> RecipeSpec {
-    let scale_format = ScaleFormat::OfInput;
+    let scale_format = Dtype::OfInput;
     RecipeSpec {
         granularity: None,
         default_group,
         scale_format,
-        in_dtype: true,
+        computed_in: Dtype::OfInput,
         ..fixed(name, ROW, formats, source, quantize, help)
     }
 }
 
 impl RecipeSpec {
-    const fn stored_in(self, scale_format: ScaleFormat) -> Self {
+    const fn stored_in(self, scale_format: Dtype) -> Self {
         Self { scale_format, ..self }
     }
     const fn e8m0(self) -> Self {
-        self.stored_in(ScaleFormat::Fixed(Format::E8m0))
+        self.stored_in(Dtype::Fixed(Format::E8m0))
     }
     /// e4m3 scales under an f32 scale of the whole tensor.
     const fn two_levels(self) -> Self {
-        Self { separable: false, ..self.stored_in(ScaleFormat::Fixed(Format::E4m3)) }
+        Self { separable: false, ..self.stored_in(Dtype::Fixed(Format::E4m3)) }
     }
     const fn scale_rule(self, rule: i32, pow2: bool) -> Self {
         Self { device: Some(DeviceRule::Scale { rule, pow2 }), ..self }
@@ -100,8 +101,8 @@ impl RecipeSpec {
     const fn no_f16(self) -> Self {
         Self { takes_f16: false, ..self }
     }
-    const fn token(self, scale_format: ScaleFormat, mode: i32) -> Self {
-        Self { scale_format, in_dtype: true, device: Some(DeviceRule::Token(mode)), ..self }
+    const fn token(self, scale_format: Dtype, mode: i32) -> Self {
+        Self { scale_format, computed_in: Dtype::OfInput, device: Some(DeviceRule::Token(mode)), ..self }
     }
     const fn mapping(self, mapping: i32) -> Self {
         Self { device: Some(DeviceRule::Affine(mapping)), ..self }
@@ -154,15 +155,15 @@ pub const RECIPES: &[RecipeSpec] = &[
     affine("affine_symnc", None, INTEGERS, AO_PRIMITIVES, affine::affine_symnc, "larger of min/qmin and max/qmax: nothing clips").mapping(1),
     affine("affine_asym", None, INTEGERS, AO_PRIMITIVES, affine::affine_asym, "(max−min)/(qmax−qmin), integer zero point").mapping(2),
     affine("tinygemm", Some(128), &[Uint4], AO_PRIMITIVES, affine::tinygemm, "uint4, bf16 scale and zero point in real units")
-        .stored_in(ScaleFormat::Fixed(Format::Bf16)).about(8).mapping(3),
+        .stored_in(Dtype::Fixed(Format::Bf16)).about(8).mapping(3),
     // The iteration stops by the error of the whole tensor.
-    RecipeSpec { separable: false, ..affine("hqq", Some(128), &[Uint4], AO_HQQ, hqq::hqq,
-        "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)").stored_in(ScaleFormat::Fixed(Format::F32)).about(8) },
-    fixed("int8_token_sym", ROW, &[Int8], AO_API, int8_token::symmetric, "per token, ±127, f32 scale").token(ScaleFormat::Fixed(Format::F32), 1),
+    RecipeSpec { separable: false, fitted: true, ..affine("hqq", Some(128), &[Uint4], AO_HQQ, hqq::hqq,
+        "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)").stored_in(Dtype::Fixed(Format::F32)).about(8) },
+    fixed("int8_token_sym", ROW, &[Int8], AO_API, int8_token::symmetric, "per token, ±127, f32 scale").token(Dtype::Fixed(Format::F32), 1),
     fixed("int8_token_asym", ROW, &[Int8], AO_API, int8_token::int8_token_asym,
-        "per token, −128…127, integer zero point, arithmetic in f64").token(ScaleFormat::Fixed(Format::F32), 2),
+        "per token, −128…127, integer zero point, arithmetic in f64").token(Dtype::Fixed(Format::F32), 2),
     fixed("int8_token_reduced", ROW, &[Int8], AO_API, int8_token::symmetric,
-        "per token, ±127, scale in the input's dtype (f32 for f16)").token(ScaleFormat::OfInputNotF16, 0),
+        "per token, ±127, scale in the input's dtype (f32 for f16)").token(Dtype::OfInputNotF16, 0),
     fixed("int8_token_reduced_cutlass", ROW, &[Int8], AO_API, int8_token::symmetric,
-        "per token, ±127, scale in the input's dtype, f16 included (W4A8)").token(ScaleFormat::OfInput, 0),
+        "per token, ±127, scale in the input's dtype, f16 included (W4A8)").token(Dtype::OfInput, 0),
 ];
