@@ -60,21 +60,21 @@ pub(super) fn amax(x: &Tensor, granularity: Granularity, nan: Nan) -> Vec<f32> {
     out
 }
 
-/// Minimum and maximum of each tile as `torch.amin`, `torch.amax`: a NaN wins.
+/// Minimum and maximum of nothing.
+pub(super) const EMPTY: (f32, f32) = (f32::INFINITY, f32::NEG_INFINITY);
+
+/// Minimum and maximum of `values` too, as `torch.amin`, `torch.amax`: a NaN wins.
+pub(super) fn extent(before: (f32, f32), values: &[f32]) -> (f32, f32) {
+    values.iter().fold(before, |(low, high), v| {
+        (if *v < low || v.is_nan() { *v } else { low }, if *v > high || v.is_nan() { *v } else { high })
+    })
+}
+
+/// [`extent`] of each tile.
 pub(super) fn min_max(x: &Tensor, granularity: Granularity) -> Vec<(f32, f32)> {
     let (rows, cols) = granularity.grid(x.rows(), x.cols());
-    let mut out = vec![(f32::INFINITY, f32::NEG_INFINITY); rows * cols];
-    each_part(x, granularity, |tile, part| {
-        for &v in part {
-            let (low, high) = &mut out[tile];
-            if v < *low || v.is_nan() {
-                *low = v;
-            }
-            if v > *high || v.is_nan() {
-                *high = v;
-            }
-        }
-    });
+    let mut out = vec![EMPTY; rows * cols];
+    each_part(x, granularity, |tile, part| out[tile] = extent(out[tile], part));
     out
 }
 
