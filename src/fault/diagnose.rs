@@ -120,6 +120,8 @@ fn better(a: &Tried, b: &Tried) -> std::cmp::Ordering {
 fn bits(set: &[Set], fitted: bool) -> f64 {
     let one = |(f, s): &Set| {
         let number = match (s.by != 1.0, s.at) {
+            // A constant that no state explains is the rarer cause.
+            (true, usize::MAX) if f.class != Class::StaleState => 32.0,
             (true, usize::MAX) => 24.0,
             (true, _) => 2.0,
             (false, at) if super::place::is_placed(f) => 10.0 + 0.001 * at as f64,

@@ -2,6 +2,7 @@
 
 use super::predict::Scene;
 use super::{Class, Fault, On, Setting, edit, place};
+use crate::Tensor;
 use crate::job::OutSpec;
 
 /// A setting to try, and whether a number in it was taken from the result.
@@ -9,20 +10,24 @@ pub type Trial = (Setting, bool);
 
 /// Gains fitted once for a scene.
 pub struct Gains {
+    /// Of what is computed before a bias.
     result: Option<f64>,
+    /// Of all of it.
+    whole: Option<f64>,
 }
 
 impl Gains {
     /// The one gain of v, if there is one, that turns every right value into what was written: the middle of the intersection of
     /// what each element allows; else the median.
     pub fn of(scene: &Scene) -> Self {
-        Self { result: fitted(scene) }
+        let bias = scene.evidence.job.operands.bias.as_ref();
+        Self { result: fitted(scene, bias), whole: fitted(scene, None) }
     }
 }
 
-fn fitted(scene: &Scene) -> Option<f64> {
+/// The gain of what stands beside `bias`.
+fn fitted(scene: &Scene, bias: Option<&Tensor>) -> Option<f64> {
     let j = scene.evidence.judged.first()?;
-    let bias = scene.evidence.job.operands.bias.as_ref();
     let (mut low, mut high, mut all) = (f64::NEG_INFINITY, f64::INFINITY, Vec::new());
     for (i, (a, d)) in j.actual.iter().zip(j.bound.ideal()).enumerate() {
         let b = bias.map_or(0.0, |b| f64::from(b.data()[i % j.cols.max(1)]));
@@ -61,6 +66,12 @@ pub fn of(fault: &Fault, scene: &Scene, gains: &Gains) -> Vec<Trial> {
         return scene.worst().map(|(i, j)| (place::holding(fault, scene.shape, i, j), false)).into_iter().collect();
     }
     let possible = (fault.settings)(job);
+    let fit = |by: Option<f64>| by.filter(|g| g.is_finite() && (g - 1.0).abs() > 1e-6 && *g != 0.0);
+    let shown = |by: Option<f64>| fit(by).map(|by| (Setting { at: usize::MAX, by }, true));
+    if possible.iter().any(|s| s.by != 1.0) && fault.class != Class::StaleState {
+        // Any constant: the one that the result shows.
+        return shown(gains.whole).into_iter().collect();
+    }
     if fault.class != Class::StaleState || possible.iter().all(|s| s.by == 1.0) {
         // Scales chosen by another rule: in which order a kernel divides is not known, so a rounding may fall the other way.
         let loose = fault.variant.starts_with("recipe.");
@@ -83,7 +94,7 @@ pub fn of(fault: &Fault, scene: &Scene, gains: &Gains) -> Vec<Trial> {
         let (actual, right) = scene.beside(name)?;
         Some(actual.first()? / right.first()?)
     };
-    let (past, shown): (Vec<f64>, Option<f64>) = match (fault.on, fault.variant) {
+    let (past, found): (Vec<f64>, Option<f64>) = match (fault.on, fault.variant) {
         (On::A, _) => (history.map_or(Vec::new(), |h| side(edit::Side::A, &h.a)), gains.result),
         (On::B, _) => (history.map_or(Vec::new(), |h| side(edit::Side::B, &h.b)), gains.result),
         (_, "out.scale") => {
@@ -94,8 +105,7 @@ pub fn of(fault: &Fault, scene: &Scene, gains: &Gains) -> Vec<Trial> {
         _ => (Vec::new(), ratio("amax")),
     };
     let steps = past.into_iter().enumerate().map(|(at, by)| (Setting { at, by }, false));
-    let shown = shown.filter(|g| g.is_finite() && (g - 1.0).abs() > 1e-6 && *g != 0.0);
-    steps.chain(shown.map(|by| (Setting { at: usize::MAX, by }, true))).collect()
+    steps.chain(shown(found)).collect()
 }
 
 /// What a setting says, in words; empty for a fault without parameters.
@@ -107,6 +117,9 @@ pub fn words(fault: &Fault, scene: &Scene, setting: Setting) -> String {
             _ if fault.variant == "row" => format!("row {}", setting.at % shape.rows.max(1)),
             _ => format!("column {}", setting.at % shape.cols.max(1)),
         };
+    }
+    if setting.by != 1.0 && fault.class != Class::StaleState {
+        return format!("gain {:.7}", setting.by);
     }
     if setting.by != 1.0 {
         let step = match setting.at {

@@ -80,13 +80,23 @@ impl Replays {
                 worst(&|w| format!("{}.{}", w.product, w.operand)),
                 worst(&|w| short(w.r_predicted)),
                 worst(&|w| short(w.r_measured)),
-                format!("{} of {}", r.noticed().len(), GATES.len()),
+                share(r.noticed().len(), GATES.len()).to_string(),
                 if r.bound_notices() { "fails" } else { "·" }.to_string(),
                 if r.holds() { "holds" } else { "BROKEN" }.to_string(),
             ]
         };
         let columns = ["policy", "shows at step", "worst operand", "r predicted", "r measured", "gates notice", "bound", "law"];
         Table::new(&self.scenario.name, columns, self.replays.iter().map(line))
+    }
+}
+
+/// How many of all notice, in a word that another gate does not change.
+fn share(some: usize, all: usize) -> &'static str {
+    match some {
+        0 => "none",
+        n if n == all => "all",
+        n if 2 * n > all => "most",
+        _ => "some",
     }
 }
 
