@@ -66,7 +66,7 @@ impl<'a> Side<'a> {
     fn scale(&self, i: usize, k: usize) -> f64 {
         let n = self.all[0].rows().max(1);
         let q = self.all[i / n];
-        f64::from(q.scale_inv()[q.scale_index(i % n, k)]) * q.global_scale_inv().map_or(1.0, f64::from)
+        q.affine(q.scale_index(i % n, k)).unit
     }
     fn scaled(&self) -> Scaled<'_> {
         Scaled { format: self.all[0].format(), codes: &self.codes, scale: Box::new(|i, k| self.scale(i, k)) }
