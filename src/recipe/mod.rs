@@ -13,6 +13,7 @@
 //! and payload, so compare NaN as a class. A NaN cast to an integer is 0, as x86 gives it (`cvttss2si`, then truncation).
 
 pub mod affine;
+pub mod awq;
 pub mod check;
 pub mod current;
 pub mod deepseek;

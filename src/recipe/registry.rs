@@ -23,6 +23,8 @@ const AO_INFERENCE: &str = "torchao v0.18 quantization/quant_primitives.py";
 const AO_API: &str = "torchao v0.8 (e1d79bcb1) quantization/quant_api.py";
 const DEEPGEMM: &str = "DeepGEMM 54e2261 deep_gemm/utils/math.py";
 
+const AUTOAWQ: &str = "AutoAWQ v0.2.9 awq/quantize/quantizer.py, white calibration inputs";
+
 type Quantize = fn(&Recipe, &Tensor) -> Result<Quantized>;
 
 const TENSOR: Granularity = Granularity::Tensor;
@@ -159,6 +161,8 @@ pub const RECIPES: &[RecipeSpec] = &[
     // The iteration stops by the error of the whole tensor.
     RecipeSpec { separable: false, fitted: true, ..affine("hqq", Some(128), &[Uint4], AO_HQQ, hqq::hqq,
         "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)").stored_in(Dtype::Fixed(Format::F32)).about(8) },
+    RecipeSpec { computed_in: Dtype::Fixed(Format::F16), fitted: true, ..affine("awq", Some(128), &[Uint4], AUTOAWQ, awq::awq,
+        "uint4, f16 scales, integer zero point, range clipped where the squared error is least") }.stored_in(Dtype::Fixed(Format::F16)),
     fixed("int8_token_sym", ROW, &[Int8], AO_API, int8_token::symmetric, "per token, ±127, f32 scale").token(Dtype::Fixed(Format::F32), 1),
     fixed("int8_token_asym", ROW, &[Int8], AO_API, int8_token::int8_token_asym,
         "per token, −128…127, integer zero point, arithmetic in f64").token(Dtype::Fixed(Format::F32), 2),

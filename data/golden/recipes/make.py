@@ -389,6 +389,39 @@ def tinygemm(x, group):
     return r
 
 
+def awq(x, group):
+    """AutoAWQ with unit vectors as calibration inputs: the methods' text in numpy's f16, weights packed as from_linear does it."""
+
+    def pseudo_quantize(w):
+        low, high = np.min(w), np.max(w)
+        scales = F16(F32(np.maximum(F16(high - low), F16(1e-5))) / F32(15))
+        zeros = np.clip(-np.rint(F16(low / scales)), F16(0), F16(15))
+        q = np.clip(np.rint(w / scales) + zeros, F16(0), F16(15))
+        return (q - zeros) * scales, scales, zeros
+
+    def clip(w, c):
+        return w if np.isnan(c) else np.clip(w, -c, c)
+
+    r = Result(x)
+    r.zero = []
+    for t in grid(x, (1, group)):
+        w = x[t].astype(F16)
+        org_max = np.max(np.abs(w))
+        best, least = org_max, F16(np.inf)
+        for i in range(10):
+            c = F16(F32(org_max) * F32(1 - i / 20))
+            e = pseudo_quantize(clip(w, c))[0] - w
+            err = F16((e * e).astype(F64).sum() / w.size)
+            if err < least:
+                best, least = c, err
+        value, scales, zeros = pseudo_quantize(clip(w, best))
+        packed = np.rint((value + zeros * scales) / scales)
+        r.codes[t] = np.where(np.isnan(packed), 0, packed).astype(np.uint8)
+        r.scale_inv.append(F32(scales))
+        r.zero.append(F32(0) if np.isnan(zeros) else F32(zeros) + F32(0))
+    return r
+
+
 INTEGERS = {"int8": (-128, 127, 8), "int4": (-8, 7, 4), "uint4": (0, 15, 4)}
 F32_EPS = 2.0**-23
 
@@ -439,6 +472,8 @@ def recipes():
                     x, g, m, a, b, n, F32_EPS, x.dtype.type, s)
     for g in (32, 100, 128):
         yield "tinygemm", f"uint4:g{g}", lambda x, g=g: tinygemm(x, g)
+    for g in (32, 100, 128):
+        yield "awq", f"uint4:g{g}", lambda x, g=g: awq(x, g)
     for name in ("sym", "asym", "reduced", "reduced_cutlass"):
         yield f"int8_token_{name}", "int8", lambda x, n=name: int8_token(x, n)
 

@@ -38,6 +38,8 @@ pub(super) enum Step {
     Affine { r: f64, zero: f64, low: f64, high: f64, op: Binary },
     /// clamp(round(RN(RN(x − low)/σ)), 0, 15).
     Tinygemm { low: f64, scale_inv: f64, op: Binary },
+    /// clamp(RN16(round(RN16(c/σ)) + z), 0, 15) of c, RN16(x) between ±clip.
+    Awq { clip: f64, scale_inv: f64, zero: f64 },
     /// Within half a step, and the rounding of recovering z, of x·s + z.
     Hqq { s: f64, z: f64 },
 }
@@ -49,6 +51,7 @@ impl Step {
             Step::Divide(scale_inv) => F32.rn(x / scale_inv),
             Step::Affine { r, zero, low, high, op } => clamp(op.rn(integer(op.rn(x * r)) + zero), low, high),
             Step::Tinygemm { low, scale_inv, op } => clamp(integer(op.rn(op.rn(x - low) / scale_inv)), 0.0, 15.0),
+            Step::Awq { clip, scale_inv, zero } => awq_code(clamp(F16.rn(x), -clip, clip), scale_inv, zero),
             Step::Hqq { s, z } => clamp(x * s + z, 0.0, 15.0),
         }
     }
@@ -153,7 +156,11 @@ impl<'a> Law<'a> {
             "int8_token_reduced" if x.dtype() == Format::Bf16 => Format::Bf16,
             _ => Format::F32,
         };
-        let scale_format = if name == "tinygemm" { Format::Bf16 } else { scale_format };
+        let scale_format = match name {
+            "tinygemm" => Format::Bf16,
+            "awq" => Format::F16,
+            _ => scale_format,
+        };
         let mid = if matches!(name, "tinygemm" | "hqq") { 8 } else { 0 };
         let max = recipe.format.max_finite();
         Some(Law { recipe, te_global, granularity, scale_format, global_scale_inv, mid, dtype, max })
@@ -204,6 +211,7 @@ impl<'a> Law<'a> {
                 deepseek(torch, max, |s| if s.is_finite() { pow2(log2_ceil(s).max(-126)) } else { pow2(127) })
             }
             "tinygemm" => self.tinygemm(v),
+            "awq" => awq(v),
             "hqq" => {
                 let (low, high) = extent(v);
                 let s = F32.rn(15.0 / F32.rn(high - low));
@@ -357,6 +365,36 @@ impl<'a> Law<'a> {
         let stored = if zero.is_nan() { 0.0 } else { zero + 0.0 };
         Tile { scale_inv, zero: (asymmetric || low == 0.0).then_some(stored), step }
     }
+}
+
+fn awq_code(w: f64, scale_inv: f64, zero: f64) -> f64 {
+    clamp(F16.rn(integer(F16.rn(w / scale_inv)) + zero), 0.0, 15.0)
+}
+
+/// Every tenth part of a clip is tried, by the error that its codes leave; all in f16.
+fn awq(v: &[f64]) -> Tile {
+    let w: Vec<f64> = v.iter().map(|x| F16.rn(*x)).collect();
+    let largest = amax_or_nan(&w);
+    let of = |clip: f64| {
+        let (low, high) = extent(&w.iter().map(|w| clamp(*w, -clip, clip)).collect::<Vec<f64>>());
+        let scale_inv = F16.rn(at_least(F16.rn(high - low), F16.rn(1e-5)) / 15.0);
+        (clip, scale_inv, clamp(-integer(F16.rn(low / scale_inv)), 0.0, 15.0))
+    };
+    let error = |(clip, scale_inv, zero): (f64, f64, f64)| {
+        let squares = w.iter().map(|w| {
+            let back = F16.rn((awq_code(clamp(*w, -clip, clip), scale_inv, zero) - zero) * scale_inv);
+            let e = F16.rn(back - w);
+            F16.rn(e * e)
+        });
+        F16.rn(squares.sum::<f64>() / w.len() as f64)
+    };
+    let tried: Vec<_> = (0..10).map(|i| of(F16.rn(F32.rn(largest * F32.rn(1.0 - f64::from(i) / 20.0))))).collect();
+    let errors: Vec<f64> = tried.iter().map(|t| error(*t)).collect();
+    let least = errors.iter().copied().fold(f64::INFINITY, f64::min);
+    let first = errors.iter().position(|e| *e == least && least < f64::INFINITY);
+    let (clip, scale_inv, zero) = first.map_or_else(|| of(largest), |i| tried[i]);
+    let stored = if zero.is_nan() { 0.0 } else { zero + 0.0 };
+    Tile { scale_inv, zero: Some(stored), step: Step::Awq { clip, scale_inv, zero } }
 }
 
 /// TransformerEngine's global scale of an NVFP4 tensor.

@@ -192,7 +192,7 @@ fn granularity(recipe: &Recipe) -> Option<Granularity> {
         "te_nvfp4_16x16" => block(16),
         "float8_rowwise" | "float8_rowwise_gw_hp" | "float8_inference_row" => Granularity::Row,
         "int8_token_sym" | "int8_token_asym" | "int8_token_reduced" | "int8_token_reduced_cutlass" => Granularity::Row,
-        "affine_sym" | "affine_symnc" | "affine_asym" | "tinygemm" | "hqq" => match recipe.group {
+        "affine_sym" | "affine_symnc" | "affine_asym" | "tinygemm" | "hqq" | "awq" => match recipe.group {
             None => Granularity::Row,
             Some(g) => Granularity::Group(g),
         },
