@@ -35,6 +35,7 @@ pub const FAULTS: &[Fault] = &[
     encodes!(Rounding, "out.via_f16", "the scaled value is rounded to f16 first", |_, e, _| scaled(e).map(|e| nearest(e, through(Format::F16, e.y)))),
     encodes!(Rounding, "out.via_bf16", "the scaled value is rounded to bf16 first", |_, e, _| scaled(e).map(|e| nearest(e, through(Format::Bf16, e.y)))),
     encodes!(Rounding, "out.reciprocal", "the scale is an approximate reciprocal, 2^-22 too large", |_, e, _| scaled(e).map(|e| nearest(e, e.y * (1.0 + 2f64.powi(-22))))),
+    Fault { settings: near_one, ..encodes!(Rounding, "out.gain", "every result is multiplied by a constant that is nearly 1", |_, e, s| Some(nearest(e, e.y * s.by))) },
     encodes!(RoundOrder, "out.bf16_first", "v is rounded to bf16 before it is scaled", |_, e, _| scaled(e).map(|e| nearest(e, ratio(e) * through(Format::Bf16, e.v)))),
     encodes!(RoundOrder, "out.f16_first", "v is rounded to f16 before it is scaled", |_, e, _| scaled(e).map(|e| nearest(e, ratio(e) * through(Format::F16, e.v)))),
     encodes!(RoundOrder, "out.bias_last", "the sum is rounded to the output's type before the bias is added", bias_last),
@@ -64,6 +65,11 @@ pub const FAULTS: &[Fault] = &[
     encodes!(SrBroken, "out.biased", "stochastic rounding whose draw is never above one half",
         |_, e, _| scaled(e).map(|e| by_fraction(e, |f, e| f > 0.5 * draw(e.row as u64, e.col as u64)))),
 ];
+
+/// 1 ± δ: no powers of two, as an inexact constant or a fast division leaves them.
+fn near_one(_: &Job) -> Vec<Setting> {
+    [1.031_25, 0.984_375, 1.007_812_5].into_iter().enumerate().map(|(at, by)| Setting { at, by }).collect()
+}
 
 /// Only outputs with a scale; only outputs narrower than f32.
 fn scaled(e: &Element) -> Option<&Element> {
