@@ -1,4 +1,4 @@
-// Activations, their gradients and the gated forms (numerics.md 3.1): v in f32, amax, FP8 codes or a 16-bit or 32-bit result, in one pass.
+// Activations, their gradients and the gated forms: v in f32, amax, FP8 codes or a 16-bit or 32-bit result, in one pass.
 //
 // Options (-D): OP 0 v = act(x), 1 v = act'(x) * g, 2 v = act(x[a]) * x[b] with rows [a | b];  ACT as F of common/act.cuh;
 //   IN, OUT as common/elements.cuh;  EACH eights a thread (2).
@@ -9,7 +9,6 @@
 //   before), *scale_inv = RN32(1 / *scale), written also where there is no element; a null scale is 1, a null amax or scale_inv is
 //   skipped. Others: d = RN(v); scale, amax, scale_inv unused.
 //   grid ceil(rows * ceil(cols/8) / (EACH*256)), at least 1; block 256; fewer than 2^31 elements.
-// activation_naive: the same arguments, a thread an element, grid ceil(rows * cols / 256): the definition.
 #include "common/act.cuh"
 #include "common/elements.cuh"
 
@@ -72,16 +71,4 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         out[i].store<OUT>(d, v, s);
     }
     if (OUT >= 3) raise_amax(amax, __float_as_uint(largest), shared);
-}
-
-extern "C" __global__ void
-    activation_naive(const void* x, const void* g, void* d, const float* scale, float* amax, float* scale_inv, long long rows, long long cols) {
-    const float s = take_scale(scale, scale_inv);
-    const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x, row = at / cols, col = at % cols;
-    if (at >= rows * cols) return;
-    const float a = element<IN>(x, OP == 2 ? row * 2 * cols + col : at);
-    const float b = OP == 0 ? 0.0f : OP == 1 ? element<IN>(g, at) : element<IN>(x, row * 2 * cols + cols + col);
-    const float v = value(a, b);
-    if (OUT >= 3 && amax) atomicMax((u32*)amax, __float_as_uint(larger(0.0f, v)));
-    store_one<OUT>(d, at, v, s);
 }

@@ -2,9 +2,9 @@
 //
 // Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2;  EACH eights a thread (4);  RULE, M the format's
 // largest finite value:
-//   0  the scale is given (numerics.md 3.1): amax = max |x|, NaN dropped; code = Qsat(RN32(x * scale)); scale_inv = RN32(1 / scale)
-//   1  Transformer Engine current scaling (2.2): s = RN32(M / amax), FLT_MAX for Inf; amax 0 or Inf: 1. POW2 1: mantissa cleared
-//   2  torchao float8 (2.6): s = RN32(M / max(f64(amax), 1e-12)), the division in f64; NaN wins in amax
+//   0  the scale is given: amax = max |x|, NaN dropped; code = Qsat(RN32(x * scale)); scale_inv = RN32(1 / scale)
+//   1  Transformer Engine current scaling: s = RN32(M / amax), FLT_MAX for Inf; amax 0 or Inf: 1. POW2 1: mantissa cleared
+//   2  torchao float8: s = RN32(M / max(f64(amax), 1e-12)), the division in f64; NaN wins in amax
 //   3  torchao float8 inference: scale_inv = RN_IN(RN32(amax / M)), code = Qsat(RN32(x / scale_inv)); NaN wins in amax
 // Rules 1 to 3 are two launches, `tensor_amax` and `cast`, with nothing for the host to wait for: every block of the second computes
 // the scale from amax again.
@@ -14,7 +14,6 @@
 //   RULE 0: scale[1] or null (1); amax[1] raised to max |x|, or null; RULE 1-3: scale unused, amax[1] as tensor_amax left it.
 //   scale_inv[1] written by block 0, or null. noop[0] == 1: nothing is written at all (RULE 0); null is 0.
 //   x 16-byte aligned, codes 8-byte aligned, any n > 0. grid ceil(n / (8*EACH*256)), block 256.
-// cast_naive: the same arguments, a thread an element, grid ceil(n / 256): the definition.
 #include "common/scale_rule.cuh"
 
 #ifndef IN
@@ -73,14 +72,4 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     if (RULE == 0) raise_amax(amax, largest.bits(), shared);
     if (scale_inv && blockIdx.x == 0 && threadIdx.x == 0) *scale_inv = s.inverse;
-}
-
-extern "C" __global__ void cast_naive(const void* x, u8* codes, const float* scale, float* amax, float* scale_inv, const float* noop, long long n) {
-    const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= n || (RULE == 0 && noop && *noop == 1.0f)) return;
-    const Scale s = RULE == 0 ? Scale::given(scale_or_one(scale)) : scale_of<IN, FORMAT>(*amax);
-    const float v = element<IN>(x, at);
-    codes[at] = (u8)fp8_pair<FORMAT>(s.scaled(v), 0.0f);
-    if (RULE == 0 && amax && v == v) atomicMax((u32*)amax, __float_as_uint(v) & MAGNITUDE);
-    if (scale_inv && at == 0) *scale_inv = s.inverse;
 }

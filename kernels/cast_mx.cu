@@ -3,9 +3,9 @@
 // Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2, 2 e2m1, 3 e2m3, 4 e3m2;  WHOLE (common/tile.cuh);
 //   SQUARE 0 (default), 1: one scale for 32x32 (MODE 5: 16x16), shared by both copies;  MODE, M the format's largest value, a the
 //   group's amax (0, 5: NaN dropped; else it stays), q = Qsat(RN32(x * s)):
-//   0  Transformer Engine MXFP8 (numerics.md 2.4): byte = e8m0 of RN32(a * RN32(1/M)) rounded up, Inf 254; s = 2^(127-byte)
-//   1 to 4  torchao MX (2.7) FLOOR, CEIL, EVEN, RCEIL: byte of a's exponent, not finite 255;  s = 2^(127-byte), 255 NaN
-//   5  Transformer Engine NVFP4 (2.5): S = min(RN32(2688/A), FLT_MAX), A the tensor's amax; 1 where A = 0 or S = 0; D = RN32(1/S);
+//   0  Transformer Engine MXFP8: byte = e8m0 of RN32(a * RN32(1/M)) rounded up, Inf 254; s = 2^(127-byte)
+//   1 to 4  torchao MX FLOOR, CEIL, EVEN, RCEIL: byte of a's exponent, not finite 255;  s = 2^(127-byte), 255 NaN
+//   5  Transformer Engine NVFP4: S = min(RN32(2688/A), FLT_MAX), A the tensor's amax; 1 where A = 0 or S = 0; D = RN32(1/S);
 //      byte = e4m3 of b = min(RN32(a * RN32(S * RN32(1/6))), FLT_MAX); s = min(RN32(1 / RN32(b*D)), FLT_MAX); global_scale_inv = D
 //   6  torchao NVFP4: t = RN32(A/2688); b = e4m3 of clamp(RN32(RN32(a/6)/t), 2^-6, 448); s = RN32(RN32(1/t)/b); global_scale_inv = t
 //   A NaN product of a format without NaN: +max in mode 5, else what torchao's bit path leaves of x86's NaN.
@@ -16,7 +16,6 @@
 //   cols): codes [rows, cols], turned [cols, rows] or null; G the group: scale [rows, ceil(cols/G)], turned_scale [cols, ceil(rows/G)];
 //   SQUARE: scale [ceil(rows/G), ceil(cols/G)] alone. amax[1] (tensor_amax of cast.cu) and global_scale_inv[1]: modes 5, 6.
 //   grid ceil(rows/128)*ceil(cols/128), block 256.
-// cast_mx_naive: the same arguments, a thread a block of GxG, grid ceil(ceil(rows/G)*ceil(cols/G)/128), block 128: the definition.
 // x and turned 16-byte, codes 8-byte aligned; rows, cols > 0.
 #include "common/eight_rows.cuh"
 #include "common/narrow.cuh"
@@ -256,42 +255,4 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     __syncthreads();
     if (PACKED) store_turned_packed(turned, shared.turned, p);
     else store_turned(turned, shared.turned, p);
-}
-
-/// Code `i` of a row of `length` into memory; a byte of two is written by the thread that has its even code, so neighbours are handed over.
-__device__ void put_naive(u8* codes, long long row, int length, int i, u32 code, u32 next) {
-    if (!PACKED) codes[row * length + i] = (u8)code;
-    else if (i % 2 == 0) codes[row * ceil_div(length, 2) + i / 2] = (u8)(code | (i + 1 < length ? next << 4 : 0));
-}
-
-extern "C" __global__ void cast_mx_naive(const void* x, u8* codes, u8* turned, u8* scale, u8* turned_scale, const float* amax, float* global_scale_inv,
-                                         int rows, int cols) {
-    const int across = ceil_div(cols, GROUP), down = ceil_div(rows, GROUP), block = blockIdx.x * blockDim.x + threadIdx.x;
-    const int r0 = block / across * GROUP, c0 = block % across * GROUP, r1 = min(rows, r0 + GROUP), c1 = min(cols, c0 + GROUP);
-    if (r0 >= rows) return;
-    const Global global = global_of(amax);
-    if (NVFP4 && block == 0) *global_scale_inv = global.inverse;
-    const auto at = [&](int r, int c) { return r < rows && c < cols ? element<IN>(x, (long long)r * cols + c) : 0.0f; };
-    const auto largest = [&](int ra, int rb, int ca, int cb) {
-        u32 bits = 0;
-        for (int r = ra; r < rb; r++) {
-            for (int c = ca; c < cb; c++) {
-                const float v = at(r, c);
-                if (NAN_WINS || v == v) bits = max(bits, __float_as_uint(v) & MAGNITUDE);
-            }
-        }
-        return scale_of(__uint_as_float(bits), global);
-    };
-    const GroupScale square = largest(r0, r1, c0, c1);
-    if (SQUARE) scale[block] = (u8)square.byte;
-    for (int r = r0; r < r1; r++) {
-        const GroupScale s = SQUARE ? square : largest(r, r + 1, c0, c1);
-        if (!SQUARE) scale[(long long)r * across + c0 / GROUP] = (u8)s.byte;
-        for (int c = c0; c < c1; c++) put_naive(codes, r, cols, c, code_of(at(r, c), s.scale), code_of(at(r, c + 1), s.scale));
-    }
-    for (int c = c0; turned && c < c1; c++) {
-        const GroupScale s = SQUARE ? square : largest(r0, r1, c, c + 1);
-        if (!SQUARE) turned_scale[(long long)c * down + r0 / GROUP] = (u8)s.byte;
-        for (int r = r0; r < r1; r++) put_naive(turned, c, rows, r, code_of(at(r, c), s.scale), code_of(at(r + 1, c), s.scale));
-    }
 }

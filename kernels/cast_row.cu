@@ -6,7 +6,6 @@
 //
 // cast_row(const void* x, u8* codes, float* scale_inv, int rows, int cols): scale_inv[rows]. grid rows, block 256. CHUNKS (-D, 4) times
 //   2048 elements of a row stay in registers, the rest of a longer row is read twice.
-// cast_row_naive: the same arguments, a thread a row, grid ceil(rows/256), block 256: the definition.
 // x 16-byte, codes 8-byte aligned; rows, cols > 0. Columns that are no multiple of 8 are read one by one.
 #include "common/scale_rule.cuh"
 
@@ -68,15 +67,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) cast_row(const void* x, u8
         load_eight(rest, x, start, col, cols);
         store_eight(codes, s.codes<FORMAT>(rest), start, col, cols);
     }
-}
-
-extern "C" __global__ void cast_row_naive(const void* x, u8* codes, float* scale_inv, int rows, int cols) {
-    const int row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    const long long start = (long long)row * cols;
-    u32 amax = 0;
-    for (int i = 0; i < cols; i++) amax = max(amax, __float_as_uint(element<IN>(x, start + i)) & MAGNITUDE);
-    const Scale s = scale_of<IN, FORMAT>(__uint_as_float(amax));
-    for (int i = 0; i < cols; i++) codes[start + i] = (u8)fp8_pair<FORMAT>(s.scaled(element<IN>(x, start + i)), 0.0f);
-    scale_inv[row] = s.inverse;
 }

@@ -1,7 +1,7 @@
 // Casts by one scale a tensor that also write the transposed codes: one tensor, several in a launch, and with the sums of the columns.
 //
 // Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2;  RULE, POW2 as in common/scale_rule.cuh, 0 to 3:
-//   0  the scale is given (null: 1); amax[1] is raised to max |x|, NaN dropped; code = Qsat(RN32(x * scale)) (numerics.md 3.1)
+//   0  the scale is given (null: 1); amax[1] is raised to max |x|, NaN dropped; code = Qsat(RN32(x * scale))
 //   1, 2, 3  the scale is that of amax[1], which `tensor_amax` of cast.cu has computed before
 // scale_inv[1] = RN32(1 / scale) (rule 3: its own), written by the tensor's first tile. scale, amax and scale_inv serve both copies; amax
 // (rule 0) and scale_inv may be null. dbias sums x in f32: each column in bands of 64 rows in order, then the bands in order, from +0.
@@ -13,8 +13,6 @@
 // multi_cast_transpose(const Matrix* list, int count): grid the sum of all tiles, block 256; Matrix.first is the tile its own begin at,
 //   ascending from 0, and no matrix is empty.
 // dbias_total(const float* sums, void* dbias, int bands, int cols): dbias[cols] of type IN. grid ceil(cols/128), block 128.
-// cast_transpose_naive: arguments of cast_transpose, a thread an element, grid ceil(rows*cols/256), block 256: the definition.
-// dbias_naive(const void* x, void* dbias, int rows, int cols): a thread a column, grid ceil(cols/128), block 128: the definition.
 // WHOLE as in common/tile.cuh, for every matrix. x 16-byte, codes 8-byte, turned 16-byte aligned; rows, cols > 0, rows*cols < 2^40.
 #include "common/scale_rule.cuh"
 #include "common/tile.cuh"
@@ -123,28 +121,5 @@ extern "C" __global__ void dbias_total(const float* sums, void* dbias, int bands
     float total = 0.0f;
 #pragma unroll 32
     for (int b = 0; b < bands; b++) total = __fadd_rn(total, sums[(long long)b * cols + c]);
-    store_element<IN>(dbias, c, total);
-}
-
-extern "C" __global__ void cast_transpose_naive(ONE_MATRIX) {
-    const Matrix m = THE_MATRIX;
-    const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= (long long)m.rows * m.cols || (noop && *noop == 1.0f)) return;
-    const Scale s = scale_for(m);
-    const float v = element<IN>(m.x, at);
-    m.codes[at] = m.turned[at % m.cols * m.rows + at / m.cols] = (u8)fp8_pair<FORMAT>(s.scaled(v), 0.0f);
-    if (RULE == 0 && m.amax && v == v) atomicMax((u32*)m.amax, __float_as_uint(v) & MAGNITUDE);
-    if (m.scale_inv && at == 0) *m.scale_inv = s.inverse;
-}
-
-extern "C" __global__ void dbias_naive(const void* x, void* dbias, int rows, int cols) {
-    const int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= cols) return;
-    float total = 0.0f;
-    for (int band = 0; band < rows; band += 64) {
-        float sum = 0.0f;
-        for (int i = band; i < min(rows, band + 64); i++) sum = __fadd_rn(sum, element<IN>(x, (long long)i * cols + c));
-        total = __fadd_rn(total, sum);
-    }
     store_element<IN>(dbias, c, total);
 }

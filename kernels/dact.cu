@@ -1,4 +1,4 @@
-// Gradients of activations and of gated activations, cast to FP8 with the transposed copy, and the column sums (numerics.md 3.1).
+// Gradients of activations and of gated activations, cast to FP8 with the transposed copy, and the column sums.
 //
 // Options (-D): OP 0 v = act'(x) * g, and the sums of its columns; OP 1 with x = [a | b], v = [(act'(a) * g) * b | g * act(a)];
 //   ACT as F of common/act.cuh;  IN 0 f16, 1 bf16, 2 f32;  FORMAT 0 e4m3, 1 e5m2;  WHOLE of common/tile.cuh (cols of g).
@@ -11,7 +11,6 @@
 //   grid ceil(rows/128) * ceil(cols/128), at least 1, block 256. Fewer than 2^31 elements.
 // dbias(const float* sums, void* out, int bands, int cols): out[j] = RN_IN(sums[0][j] + sums[1][j] + ...), from +0 in order in f32.
 //   grid ceil(cols / 128), block 128.
-// dact_naive: the arguments of dact, a thread a column of 64 rows, grid (ceil(cols / 128), ceil(rows / 64)), block 128: the definition.
 #include "common/act.cuh"
 #include "common/tile.cuh"
 
@@ -27,7 +26,6 @@
 #ifndef FORMAT
 #define FORMAT 0
 #endif
-constexpr int BAND = 64;
 
 __device__ __forceinline__ float first(float g, float x, float gate) {
     const float v = __fmul_rn(act_slope<ACT>(x), g);
@@ -149,27 +147,4 @@ extern "C" __global__ void dbias(const float* sums, void* out, int bands, int co
 #pragma unroll 16
     for (int b = 0; b < bands; b++) total = __fadd_rn(total, sums[(long long)b * cols + column]);
     store_element<IN>(out, column, total);
-}
-
-extern "C" __global__ void dact_naive(const void* g, const void* x, u8* d, u8* t, const float* scale, float* amax, float* scale_inv, float* sums,
-                                      int rows, int cols) {
-    const float s = scale_or_one(scale);
-    const int column = blockIdx.x * blockDim.x + threadIdx.x, band = blockIdx.y * BAND, width = OP == 0 ? cols : 2 * cols;
-    if (column == 0 && band == 0) write_scale_inv(scale_inv, s);
-    if (column >= cols || band >= rows) return;
-    float largest = 0.0f, sum = 0.0f;
-    for (int row = band; row < min(rows, band + BAND); row++) {
-        const long long from = (long long)row * width + column;
-        const float up = element<IN>(g, (long long)row * cols + column), in = element<IN>(x, from);
-        for (int half = 0; half <= OP; half++) {
-            const float v = half ? second(up, in) : first(up, in, OP == 0 ? 0.0f : element<IN>(x, from + cols));
-            const u8 code = (u8)fp8_pair<FORMAT>(__fmul_rn(v, s), 0.0f);
-            largest = larger(largest, v);
-            sum = __fadd_rn(sum, v);
-            d[from + half * cols] = code;
-            t[(long long)(column + half * cols) * rows + row] = code;
-        }
-    }
-    if (OP == 0) sums[(long long)blockIdx.y * cols + column] = sum;
-    if (amax) atomicMax((u32*)amax, __float_as_uint(largest));
 }

@@ -6,7 +6,6 @@
 //                  k mod 4 in {0, 1}), t' = T(16, 25, 23 RZ)(t, products with k mod 4 in {2, 3}), c = RN32(c + t'). Nearly f32
 //                  accuracy at less than half of wgmma's rate: use fp8_gemm.cu for speed there.
 // One chain over K from +0; with PROMOTE (or block scales) one chain per 128 of K, added as in `promoted`.
-// The definition is fp8_gemm_naive in fp8_gemm.cu with -DMMA_SYNC=1 (sm_90).
 //
 // contract fp8_gemm_mma
 //   arch   sm_89 and later

@@ -37,17 +37,8 @@
 //   arg 10 band     int >= 1, as in fp8_gemm.cu
 //   refuse E < 1 or > 1024; a base or a pitch that is no multiple of 16 (TMA), so K % 16 (rows) and Ttot's pitch % 16 (tokens); a null
 //          scale or offs. Any N and any group boundary is right.
-//
-// contract grouped_gemm_rows_naive, grouped_gemm_tokens_naive   (the definitions)
-//   arch   any
-//   block  {32, 8}
-//   smem   0
-//   grid   rows: {ceil(N/32), ceil(Mtot/8)}; tokens: {ceil(N/32), ceil(M/8), E}
-//   args   a u8*, b u8*, d, scale_a, scale_b, offs, groups, m, n, k, pitch (all int): rows: m = Mtot, pitch unused; tokens: k unused,
-//          pitch = bytes between rows of A and of B
 #define SCALE 1
 #include "common/fp8_epilogue.cuh"
-#include "common/fp8_model.cuh"
 
 #ifndef A_E5M2
 #define A_E5M2 0
@@ -58,48 +49,6 @@
 #if FP8_OUT || BIAS || ORDER
 #error "grouped_gemm.cu: OUT must be 0 (bf16), 1 (f16) or 2 (f32), BIAS and ORDER must be 0"
 #endif
-
-/// The dot product over codes head..k-1 as the pipeline accumulates it.
-__device__ float naive_dot(const u8* a, const u8* b, int head, int k) {
-    float sum = 0.0f, chain = 0.0f;
-    for (int k0 = 0; k0 < k; k0 += 32) {
-        u8 x[32], y[32];
-        for (int i = 0; i < 32; i++) {
-            x[i] = k0 + i >= head && k0 + i < k ? a[k0 + i] : 0;
-            y[i] = k0 + i >= head && k0 + i < k ? b[k0 + i] : 0;
-        }
-        chain = fp8_instruction(x, y, chain, A_E5M2, B_E5M2, false);
-        if (PROMOTE && ((k0 + 32) % 128 == 0 || k0 + 32 >= k)) {
-            sum = __fadd_rn(sum, chain);
-            chain = 0.0f;
-        }
-    }
-    return PROMOTE ? sum : chain;
-}
-
-extern "C" __global__ void grouped_gemm_rows_naive(const u8* a, const u8* b, void* d, const float* scale_a, const float* scale_b,
-                                                   const int* offs, int groups, int m, int n, int k, int) {
-    const int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
-    int g = 0;
-    while (g < groups && row >= offs[g]) g++;
-    if (row >= m || col >= n || g == groups) return;
-    const float acc = naive_dot(a + (long long)row * k, b + ((long long)g * n + col) * k, 0, k);
-    const float v = __fmul_rn(scale_b[(long long)g * n + col], __fmul_rn(scale_a[row], acc));
-    store_one(Epilogue{d}, (long long)row * n + col, v, 0.0f);
-}
-
-extern "C" __global__ void grouped_gemm_tokens_naive(const u8* a, const u8* b, void* d, const float* scale_a, const float* scale_b,
-                                                     const int* offs, int groups, int m, int n, int, int pitch) {
-    const int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y, g = blockIdx.z;
-    if (row >= m || col >= n) return;
-    const int begin = g ? offs[g - 1] : 0, end = offs[g], start = begin / 16 * 16;
-    float v = 0.0f;
-    if (begin < end) {
-        const float acc = naive_dot(a + (long long)row * pitch + start, b + (long long)col * pitch + start, begin - start, end - start);
-        v = __fmul_rn(scale_b[(long long)g * n + col], __fmul_rn(scale_a[(long long)g * m + row], acc));
-    }
-    store_one(Epilogue{d}, ((long long)g * m + row) * n + col, v, 0.0f);
-}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "common/fp8_pipeline.cuh"

@@ -1,4 +1,4 @@
-// Integer quantizers, 4-bit packing, dequantize: torchao's affine arithmetic (numerics.md 2.8), bits equal to the CPU recipes.
+// Integer quantizers, 4-bit packing, dequantize: torchao's affine arithmetic, bits equal to the CPU recipes.
 // RN_T rounds to type T (0 f16, 1 bf16, 2 f32); every operation below is in f32 and then rounded to T, as torch does. Ties to even.
 //
 // Options (-D): IN, SCALE, OUT types 0 f16, 1 bf16, 2 f32;  FORMAT 0 int4, 1 uint4, 2 int8, 3 e4m3, 4 e5m2 (3, 4: dequantize only);
@@ -26,7 +26,6 @@
 //   ceil(rows*K/8/256), block 256; scale (and zero) [rows, groups] of type SCALE; group = k >> group_shift (30: one a row); K % 8 == 0,
 //   groups of at least 8. ZERO 0 RN_OUT(RN32(q * s)); 1 RN_OUT(RN32(RN_OUT(RN32((q-MID) * s)) + z)), z of type SCALE; 2, 3
 //   RN_OUT(RN32((q-z) * s)), z s8 or s32.
-// *_naive: the same arguments; a thread per row (int8_token), group (affine_group) or number (dequantize), block 256: the definitions.
 // NaN in a group makes its scale NaN and its codes 0 (zero points 0).
 #include "common/int4.cuh"
 #include "common/token.cuh"
@@ -205,22 +204,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) int8_token(const void* x, 
         Eight v;
         v.load(x, first + 8ll * c);
         write(v, c);
-    }
-}
-
-extern "C" __global__ void int8_token_naive(const void* x, s8* codes, void* scale, s32* zero, int rows, int k) {
-    const int row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    Range r = Range::none();
-    for (int i = 0; i < k; i++) r.take(load_as<IN>(x, (long long)row * k + i));
-    const Token t = choose_token(r);
-    store_token(t, scale, zero, row);
-    for (int i = 0; i < k; i++) {
-        const float v = load_as<IN>(x, (long long)row * k + i);
-        int q;
-        if (MODE < 2) q = integer(rintf(round_to<MODE == 0 ? IN : 2>(v * t.inverse)), -127.0f, 127.0f);
-        else q = (int)(s8)code_of(v, t);
-        codes[(long long)row * k + i] = (s8)q;
     }
 }
 
@@ -407,27 +390,6 @@ extern "C" __global__ void __launch_bounds__(256) affine_group(const void* x, u8
     }
 }
 
-extern "C" __global__ void affine_group_naive(const void* x, u8* codes, void* scale, void* zero, int rows, int k, int group) {
-    const int groups = (k + group - 1) / group;
-    const long long segment = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (segment >= (long long)rows * groups) return;
-    const long long row = segment / groups * k;
-    const int begin = (int)(segment % groups) * group, end = min(k, begin + group);
-    Range r = Range::none();
-    for (int i = begin; i < end; i++) r.take(load_as<IN>(x, row + i));
-    const Affine p = choose_affine(r);
-    store_affine(p, scale, zero, segment);
-    for (int i = begin; i < end; i += FORMAT == 2 ? 1 : 2) {
-        const u32 a = code_of(load_as<IN>(x, row + i), p);
-        if (FORMAT == 2) {
-            codes[row + i] = (u8)a;
-        } else {
-            const u32 b = code_of(load_as<IN>(x, row + i + 1), p);
-            codes[(row + i) / 2] = (u8)(HIGH_FIRST ? a << 4 | b : b << 4 | a);
-        }
-    }
-}
-
 // ---- packing
 
 extern "C" __global__ void pack4(const u8* codes, u8* packed, long long n) {
@@ -500,22 +462,4 @@ extern "C" __global__ void __launch_bounds__(256) dequantize(const u8* codes, co
             w[e] = OUT == 0 ? f32_to_f16(v[2 * e]) | (u32)f32_to_f16(v[2 * e + 1]) << 16 : f32_to_bf16(v[2 * e]) | (u32)f32_to_bf16(v[2 * e + 1]) << 16;
         ((uint4*)out)[i / 8] = make_uint4(w[0], w[1], w[2], w[3]);
     }
-}
-
-/// An FP8 code by its definition.
-__device__ inline float fp8_value(u8 code) {
-    const int mantissa = FORMAT == 3 ? 3 : 2, bias = FORMAT == 3 ? 7 : 15;
-    const int field = (code & 127) >> mantissa, fraction = code & ((1 << mantissa) - 1);
-    float v = (float)(field ? fraction | 1 << mantissa : fraction);
-    if (FORMAT == 3 ? (code & 127) == 127 : field == 31) v = fraction && field == (FORMAT == 3 ? 15 : 31) ? quiet_nan() : __uint_as_float(0x7f800000u);
-    else v *= __uint_as_float((u32)(max(field, 1) - bias - mantissa + 127) << 23);
-    return code & 128 ? -v : v;
-}
-extern "C" __global__ void dequantize_naive(const u8* codes, const void* scale, const void* zero, void* out, int rows, int k, int group_shift,
-                                            int groups) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)rows * k) return;
-    const long long group = i / k * groups + (int)(i % k >> group_shift);
-    const float code = FORMAT < 2 ? (float)nibble_at<FORMAT == 0, HIGH_FIRST>(codes, i) : FORMAT == 2 ? (float)(s8)codes[i] : fp8_value(codes[i]);
-    store_as<OUT>(out, i, value_of(code, load_as<SCALE>(scale, group), zero, group));
 }

@@ -31,12 +31,10 @@
 //   for bf16 with 4-bit weights (they would not be exact). All sums in a NaN or Inf follow docs/tensor-cores.md.
 //   For 3584 x 16 x 8192, G = 64: TILED 1, GROUP 64, ONE_STAGE 1, UNROLL 4, MT 2, WARPS_M 8, WARPS_K 2, SPLIT 8 (14 clusters of 8). An H200
 //   holds 15 clusters of 8 or 31 of 4 such CTAs at once, not 16 and 32.
-// mixed_naive: the same arguments, a thread per output (grid ceil(M*N/256), block 256): the definition, in integer arithmetic.
 // mixed_reorder(w, out, M, K): thread per 16 bytes of out, grid ceil(n/256), block 256, n = ceil(M/16)*ceil(K/128)*64 (int8: *128).
 //   out is n*16 bytes. Values are only moved: a piece holds row 16 i + 8 h + g, k = 128 b + 32 t .. + 31 (int8: part p of two, .. + 15),
 //   at ((i * blocks + b) * 2 + h) * 32 + 4 g + t (int8: (... * 2 + p) * 32 + ...); rows beyond M and k beyond K are zero.
 #include "common/mixed.cuh"
-#include "common/mma_step.cuh"
 
 #ifndef TILED
 #define TILED 0
@@ -341,48 +339,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
         if (bias) v = __fadd_rn(v, load_as<ACT>(bias, r));
         store_as<ACT>(d, r * d_row + c * d_col, v);
     }
-}
-
-/// Code (m, k).
-__device__ inline int code_at(const Problem& a, int m, int k) {
-    const u8* row = a.w + m * row_bytes(a.k);
-    if (TILED) {  // point at the row's piece, as if k were its offset in a plain row
-        const int b = k / BLOCK, t = k / 32 % 4, part = k / 16 % 2;
-        const long long tile = ((long long)(m / 16) * ((a.k + BLOCK - 1) / BLOCK) + b) * 2 + m / 8 % 2;
-        const long long piece = (WEIGHT == 2 ? tile * 2 + part : tile) * 32 + m % 8 * 4 + t;
-        row = a.w + piece * 16;
-        k = WEIGHT == 2 ? k % 16 : k % 32;
-    }
-    return WEIGHT == 2 ? ((const s8*)row)[k] : nibble_at<WEIGHT == 0, HIGH_FIRST>(row, k);
-}
-
-extern "C" __global__ void mixed_naive(const u8* w, const u16* scale, const void* zero, const u16* x, const u16* bias, u16* d, int m, int n,
-                                       int k, int group_shift, long long scale_row, long long scale_group, long long d_row, long long d_col) {
-    const Problem a = {w, scale, zero, x, bias, d, m, n, k, group_shift, scale_row, scale_group, d_row, d_col};
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)m * n) return;
-    const int r = (int)(i / n), c = (int)(i % n);
-    const int blocks = (k + BLOCK - 1) / BLOCK, per_slice = (blocks + SLICES - 1) / SLICES;
-    float v = 0.0f;
-    for (int slice = 0; slice < SLICES; slice++) {
-        float sum = 0.0f;
-        for (int b = slice * per_slice; b < min(blocks, (slice + 1) * per_slice); b++)
-            for (int j = 0; j < 8; j++) {
-                u16 ws[16], xs[16];
-                for (int e = 0; e < 16; e++) {
-                    const int in = e % 4;
-                    const int kk = BLOCK * b + 32 * (e / 4) + (WEIGHT == 2 ? 4 * j + in : 8 * (j / 2) + 2 * (j % 2) + (in & 1) + 4 * (in >> 1));
-                    ws[e] = xs[e] = 0;
-                    if (kk >= k) continue;
-                    ws[e] = weight_of(code_at(a, r, kk), scale, zero, r * scale_row + (kk >> group_shift) * scale_group);
-                    xs[e] = x[(long long)c * k + kk];
-                }
-                sum = mma_step(ws, xs, sum);
-            }
-        v = slice ? __fadd_rn(v, sum) : sum;
-    }
-    if (bias) v = __fadd_rn(v, load_as<ACT>(bias, r));
-    store_as<ACT>(d, r * d_row + c * d_col, v);
 }
 
 extern "C" __global__ void mixed_reorder(const u8* w, uint4* out, int m, int k) {

@@ -27,11 +27,8 @@
 //   points as 16 bits in the same order, and the codes of blocks 0 and 1; then of each 32 rows the codes of blocks 2 and 3. Codes of a block:
 //   16 bytes of row 8 r + g, k = 32 t .. + 31 at (r*32 + 4 g + t)*16, in every word code j as nibble j / 2 + 4 (j % 2): nibbles that come out of it
 //   together, i and i + 4, are neighbours in X. Beyond M and K all is zero.
-// mixed_stream_naive(w, scale, zero, x, bias, d, M, N, K, group_shift, scale_row, d_row, d_col): w as it was, a thread per output (grid
-//   ceil(M*N/256), block 256): the definition, in integer arithmetic.
 #include "common/mbarrier.cuh"
 #include "common/mixed.cuh"
-#include "common/mma_step.cuh"
 #include "common/tma.cuh"
 
 #ifndef NT
@@ -217,30 +214,4 @@ extern "C" __global__ void mixed_stream_reorder(const u8* w, const u16* scale, c
             words[j / 8] |= (u32)nibble_at<false, HIGH_FIRST>(w + (long long)row * (k / 2), kk + j) << (4 * (j % 8 / 2 + 4 * (j % 2)));
     }
     out[i] = make_uint4(words[0], words[1], words[2], words[3]);
-}
-
-extern "C" __global__ void mixed_stream_naive(const u8* w, const u16* scale, const void* zero, const u16* x, const u16* bias, u16* d, int m, int n, int k,
-                                              int group_shift, long long scale_row, long long d_row, long long d_col) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)m * n) return;
-    const int r = (int)(i / n), c = (int)(i % n), blocks = (k + BLOCK - 1) / BLOCK;
-    float v = 0.0f;
-    for (int slice = 0; slice * SLICE < blocks; slice++) {
-        float sum = 0.0f;
-        for (int b = slice * SLICE; b < min(blocks, (slice + 1) * SLICE); b++)
-            for (int j = 0; j < 8; j++) {
-                u16 ws[16] = {}, xs[16] = {};
-                for (int e = 0; e < 16; e++) {
-                    const int kk = BLOCK * b + 32 * (e / 4) + 4 * j + e % 4;
-                    if (kk >= k) continue;
-                    const int code = nibble_at<WEIGHT == 0, HIGH_FIRST>(w + (long long)r * (k / 2), kk);
-                    ws[e] = weight_of(code, scale, zero, r * scale_row + (kk >> group_shift));
-                    xs[e] = x[(long long)c * k + kk];
-                }
-                sum = mma_step(ws, xs, sum);
-            }
-        v = slice ? __fadd_rn(v, sum) : sum;
-    }
-    if (bias) v = __fadd_rn(v, load_as<ACT>(bias, r));
-    store_as<ACT>(d, r * d_row + c * d_col, v);
 }

@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm forward (numerics.md 3.1) with FP8 codes, amax and scale_inv, or a 16-bit or 32-bit result, in one pass.
+// LayerNorm and RMSNorm forward with FP8 codes, amax and scale_inv, or a 16-bit or 32-bit result, in one pass.
 //
 // Options (-D): OP 0 LayerNorm, 1 RMSNorm;  IN type of x, gamma, beta, OUT, as common/elements.cuh;  ONE 1: the weight is RN32(gamma + 1);
 //   LANES threads a row (32, or 256 up to 1024), EACH eights a thread held in registers, RESIDENT blocks a multiprocessor;
@@ -18,8 +18,6 @@
 //   x, d [rows, cols] row-major, contiguous, bases at multiples of 16; gamma, beta [cols] (null beta: 0; RMSNorm: unused); mean (LayerNorm;
 //   may be null), rsigma (may be null) [rows]. Columns past EACH*LANES*8 are read again for each sum.
 //   grid any (rows are strided by it), block max(LANES, 256), dynamic shared memory STAGES rows of x; fewer than 2^31 elements.
-// norm_forward_naive: the same arguments, a thread a row in two or three passes, grid ceil(rows / 256), block 256: the definition but for the
-//   order of the sums.
 #include "common/elements.cuh"
 #include "common/mbarrier.cuh"
 #include "common/tma.cuh"
@@ -263,33 +261,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         }
     }
     if (OUT >= 3) raise_amax(amax, __float_as_uint(largest), words);
-}
-
-extern "C" __global__ void norm_forward_naive(const void* x, const void* gamma, const void* beta, void* d, float* mean_out, float* rsigma_out,
-                                      const float* scale, float* amax, float* scale_inv, int rows, int cols, float eps) {
-    const int row = blockIdx.x * blockDim.x + threadIdx.x;
-    const float s = OUT >= 3 ? scale_or_one(scale) : 1.0f, rn = __frcp_rn((float)cols);
-    if (OUT >= 3 && row == 0) write_scale_inv(scale_inv, s);
-    if (row >= rows) return;
-    const long long start = (long long)row * cols;
-    float mean = 0.0f, sum = 0.0f, largest = 0.0f;
-    if (OP == 0) {
-        for (int j = 0; j < cols; j++) sum = __fadd_rn(sum, element<IN>(x, start + j));
-        mean = __fmul_rn(sum, rn);
-        sum = 0.0f;
-    }
-    for (int j = 0; j < cols; j++) {
-        const float far = OP == 1 ? element<IN>(x, start + j) : __fsub_rn(element<IN>(x, start + j), mean);
-        sum = __fmaf_rn(far, far, sum);
-    }
-    const float rsigma = rsqrtf(__fadd_rn(__fmul_rn(sum, rn), eps));
-    if (OP == 0 && mean_out) mean_out[row] = mean;
-    if (rsigma_out) rsigma_out[row] = rsigma;
-    for (int j = 0; j < cols; j++) {
-        const float b = OP == 0 && beta ? element<IN>(beta, j) : 0.0f;
-        const float v = normalized(element<IN>(x, start + j), mean, rsigma, weight(element<IN>(gamma, j)), b);
-        largest = larger(largest, v);
-        store_one<OUT>(d, start + j, v, s);
-    }
-    if (OUT >= 3 && amax) atomicMax((u32*)amax, __float_as_uint(largest));
 }

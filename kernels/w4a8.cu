@@ -1,10 +1,10 @@
 // D[M,N] = dequantized(X)[M,K] . dequantized(W)[N,K]^T + bias: int8 activations (a scale, and perhaps a zero point, a token) times
 // int4 or uint4 weights (scales, and perhaps zero points, a channel or a group of K), on the int8 tensor cores.
 //
-// With brackets over group g (all of K if GROUPED 0), exact in int32 (numerics.md 3.4):
+// With brackets over group g (all of K if GROUPED 0), exact in int32:
 //   bracket_g = sum_k x w - wz_ng sum_k x - xz_m sum_k w + |g| xz_m wz_ng = sum_k (x - xz_m)(w - wz_ng)
-// GROUPED 0 (3.3):  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
-// GROUPED 1 (3.4):  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
+// GROUPED 0:  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
+// GROUPED 1:  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
 //   c = f32(bias_n), or +0 without bias (so -0 becomes +0). f32(bracket) rounds to nearest even beyond 2^24.
 // FUSED 1: x holds f16 or bf16 numbers and is quantized here exactly as int8_token with MODE 0 does (int4_quant.cu; +-127, the scale in
 //   X's own type, which is then xs; written to xs_out[M] as f32 by the CTAs of the first features): equal bits to the two kernels.
@@ -24,7 +24,6 @@
 //   The host refuses: K % 32 != 0; K > 131040; misaligned pointers; groups of 32 or 64 without SMALL or with WARPS_K > 1; with GROUPED and
 //   WARPS_K > 1, a slice of K (ceil(ceil(K/128) / WARPS_K) blocks of 128) that is not whole groups; |zero points| beyond what is said;
 //   |xz| > 128; null xs (unless FUSED) or ws.
-// w4a8_naive: the same arguments, a thread per output (grid ceil(M*N/256), block 256), the four-term bracket. Not for FUSED.
 #include "common/int4.cuh"
 #include "common/token.cuh"
 
@@ -328,30 +327,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
         }
         store_as<OUT>(d, (long long)token_m * n + j, __fadd_rn(v, c_bias[f]));
     }
-}
-
-extern "C" __global__ void w4a8_naive(const s8* x, const u8* w, const void* xs, const void* ws, const s32* xz, const s8* wz, const void* bias,
-                                      void* d, float* xs_out, int m, int n, int k, int group_shift, int groups) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)m * n) return;
-    const int r = (int)(i / n), j = (int)(i % n);
-    const float x_scale = load_as<SCALE>(xs, r);
-    float v = 0.0f;
-    for (int g = 0; g < groups; g++) {
-        const int begin = group_shift >= 30 ? 0 : g << group_shift, end = group_shift >= 30 ? k : min(k, (g + 1) << group_shift);
-        s32 xw = 0, sum_x = 0, sum_w = 0;
-        for (int kk = begin; kk < end; kk++) {
-            const s32 xv = x[(long long)r * k + kk], wv = nibble_at<!UNSIGNED, HIGH_FIRST>(w + (long long)j * (k / 2), kk);
-            xw += xv * wv;
-            sum_x += xv;
-            sum_w += wv;
-        }
-        const s32 z = WZERO ? wz[(long long)j * groups + g] : 0, zx = XZERO ? xz[r] : 0;
-        const s32 whole = xw - z * sum_x - zx * sum_w + (end - begin) * zx * z;
-        const float s = load_as<SCALE>(ws, (long long)j * groups + g);
-        v = GROUPED ? __fmaf_rn((float)whole, s, v) : __fmul_rn(__fmul_rn((float)whole, x_scale), s);
-    }
-    if (GROUPED) v = __fmul_rn(v, x_scale);
-    v = __fadd_rn(v, bias ? load_as<OUT>(bias, j) : 0.0f);
-    store_as<OUT>(d, (long long)r * n + j, v);
 }

@@ -2,9 +2,9 @@
 // fits shared memory: weights become int8 in registers and are multiplied by wgmma.
 //
 // With brackets over group g (all of K if GROUP_BLOCKS 0), exact in int32: bracket_g = sum_k x w.
-// GROUP_BLOCKS 0 (numerics.md 3.3):  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
-// else (3.4):  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
-//   c = f32(bias_n), or +0 without bias. w4a8_naive in w4a8.cu is the definition.
+// GROUP_BLOCKS 0:  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
+// else:  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
+//   c = f32(bias_n), or +0 without bias.
 //
 // Everything a CTA reads is asked for before anything is waited for; it is multiplied in PIECES of K, each as it comes. A cluster has CLUSTER
 // tiles of tokens of the same features: each CTA asks for its share of their weights for all of them. A weight enters

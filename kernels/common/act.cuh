@@ -1,4 +1,4 @@
-// Activations and their derivatives as Transformer Engine's math.h has them (numerics.md 3.1): every operation of the C expression rounded
+// Activations and their derivatives as Transformer Engine's math.h has them: every operation of the C expression rounded
 // once in f32 in the order of the language, never contracted, so that only tanhf, expf (2 ulp each) and the sigmoid's order can differ from the
 // CPU model's bits.
 // F (option ACT): 0 gelu (tanh), 1 silu, 2 relu, 3 qgelu, 4 srelu.

@@ -58,10 +58,3 @@ __device__ __forceinline__ float larger_of(float amax, const float (&v)[8]) {
     for (int i = 0; i < 8; i++) amax = larger(amax, v[i]);
     return amax;
 }
-
-/// One element of the result: the naive kernels.
-template <int O>
-__device__ __forceinline__ void store_one(void* d, long long at, float v, float scale) {
-    if (O >= 3) ((u8*)d)[at] = (u8)fp8_pair<O >= 3 ? O - 3 : 0>(__fmul_rn(v, scale), 0.0f);
-    else store_element<O >= 3 ? 0 : O>(d, at, v);
-}

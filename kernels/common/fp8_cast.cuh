@@ -1,7 +1,7 @@
 // From f16, bf16 or f32 in memory to FP8 codes with amax and scale_inv: what every kernel with FP8 output shares.
 // Element types T: 0 f16, 1 bf16, 2 f32. Code formats F: 0 e4m3, 1 e5m2.
 //
-// The rounding order is Transformer Engine's (numerics.md 3.1), v a value in f32:
+// The rounding order is Transformer Engine's, v a value in f32:
 //   amax = max |v|, NaN dropped, before scaling;  code = Qsat(RN32(v * scale));  scale_inv = RN32(1 / scale)
 // A thread works on eight neighbouring values at a time: 16 bytes of f16 or bf16, 32 of f32, 8 of codes.
 #pragma once

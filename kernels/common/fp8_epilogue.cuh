@@ -91,7 +91,7 @@ __device__ __forceinline__ u32 pack_pair(float lo, float hi, float scale_d) {
     return pack_e5m2(__fmul_rn(lo, scale_d), __fmul_rn(hi, scale_d));
 }
 
-/// Writes one output by itself (edges, and the naive kernels).
+/// Writes one output by itself (edges).
 __device__ __forceinline__ void store_one(const Epilogue& e, long long index, float v, float scale_d) {
     if (OUT == 2) {
         ((float*)e.d)[index] = v;

@@ -1,4 +1,4 @@
-// From amax to scale: the rules of the FP8 recipes (numerics.md 2.2, 2.3, 2.6, 2.9), to the bit those of src/recipe.
+// From amax to scale: the rules of the FP8 recipes, to the bit those of src/recipe.
 //
 // Options (-D): POW2 0 or 1; RULE, M the largest finite value of the format (448, 57344):
 //   0  given: scale_inv = RN32(1 / s)

@@ -1,4 +1,4 @@
-// int8 per token, symmetric (numerics.md 2.8): the arithmetic of one scale and of one code, shared by the quantizer and by w4a8.
+// int8 per token, symmetric: the arithmetic of one scale and of one code, shared by the quantizer and by w4a8.
 // T, S: types of the numbers and of the scale, 0 f16, 1 bf16, 2 f32; an operation on two types is in f32.
 #pragma once
 #include "common/intmma.cuh"

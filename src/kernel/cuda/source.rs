@@ -50,7 +50,6 @@ pub const HEADERS: &[Source] = embed![
     "common/intmma.cuh",
     "common/mbarrier.cuh",
     "common/mixed.cuh",
-    "common/mma_step.cuh",
     "common/narrow.cuh",
     "common/scale_rule.cuh",
     "common/tile.cuh",
