@@ -1,6 +1,6 @@
 // FP8 with block scales and the transposed copy: 128x128 (one scale for both copies), or 1x128 of each copy's own rows.
 //
-// Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2;  RULE 1 or 4, POW2, BLOCKS 1 (common/scale_rule.cuh);
+// Options (-D): IN F16, BF16 (default), F32;  FORMAT E4M3 (default), E5M2;  RULE TE or DEEPGEMM, POW2, BLOCKS 1 (common/scale_rule.cuh);
 //   WHOLE (common/tile.cuh);  SQUARE 1 (default): a scale for 128x128; 0: for 1x128 of `codes` and for 128 rows of a column, 1x128 of
 //   `turned`: both copies are quantized from x, as Transformer Engine does. A cut block is a block of its own.
 //
@@ -13,18 +13,17 @@
 #include "common/tile.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
 #ifndef SQUARE
 #define SQUARE 1
 #endif
 #ifndef TILES
-#define TILES (IN == 2 ? 1 : SQUARE ? 3 : 2)  // blocks an SM, at least
+#define TILES (IN == F32 ? 1 : SQUARE ? 3 : 2)  // blocks an SM, at least
 #endif
-constexpr bool NAN_WINS = RULE >= 2;
 constexpr int WORDS = sizeof(Eight<IN>) / 4;
 typedef Largest<IN, NAN_WINS> Amax;
 
@@ -63,11 +62,11 @@ __device__ __forceinline__ void column_codes(uint2 (&codes)[8], const Eight<IN> 
     }
     __syncthreads();
     if (threadIdx.x < TILE) {
-        const int c = threadIdx.x, k = IN == 2 ? c % 8 : c % 8 / 2;
+        const int c = threadIdx.x, k = IN == F32 ? c % 8 : c % 8 / 2;
         Amax largest;
 #pragma unroll
         for (int w = 0; w < TILE_THREADS / 32; w++) largest.take(shared.columns[w][c / 8][k]);
-        if (IN != 2) largest.pair = c & 1 ? largest.pair >> 16 : largest.pair & 0xffff;
+        if (IN != F32) largest.pair = c & 1 ? largest.pair >> 16 : largest.pair & 0xffff;
         const Scale s = scale_of<IN, FORMAT>(__uint_as_float(largest.bits()));
         shared.scale[c] = s.scale;
         if (p.col0 + c < p.cols) turned_inv[(long long)(p.col0 + c) * ceil_div(p.rows, TILE) + p.row0 / TILE] = s.inverse;

@@ -1,8 +1,8 @@
 // FP8 with a scale a row, chosen from the row's own amax, in one reading of the row.
 //
-// Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2;  RULE (common/scale_rule.cuh) 2, with POW2 (torchao
-//   rowwise), or 3 (torchao inference by row); NaN wins in amax
-// codes = Qsat(RN32(x * s)) (rule 3: Qsat(RN32(x / scale_inv))); scale_inv is written beside.
+// Options (-D): IN F16, BF16 (default), F32;  FORMAT E4M3 (default), E5M2;  RULE (common/scale_rule.cuh) TORCHAO, with POW2
+//   (rowwise), or TORCHAO_INFERENCE (by row); NaN wins in amax
+// codes = Qsat(RN32(x * s)) (TORCHAO_INFERENCE: Qsat(RN32(x / scale_inv))); scale_inv is written beside.
 //
 // cast_row(const void* x, u8* codes, float* scale_inv, int rows, int cols): scale_inv[rows]. grid rows, block 256. CHUNKS (-D, 4) times
 //   2048 elements of a row stay in registers, the rest of a longer row is read twice.
@@ -10,10 +10,10 @@
 #include "common/scale_rule.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
 #ifndef CHUNKS
 #define CHUNKS 4

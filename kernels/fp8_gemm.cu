@@ -8,15 +8,15 @@
 //   block  384
 //   smem   232448 dynamic
 //   grid   min(P, BLOCKS * tiles), P = multiprocessors rounded down to a multiple of BLOCKS = CLUSTER ? 2 : 1 (the cluster is compiled in);
-//          tiles = CLUSTER 0: ceil(M/128) * ceil(N/TILE_N), 1: ceil(M/256) * ceil(N/TILE_N), 2: ceil(M/128) * ceil(N/(2*TILE_N))
+//          tiles = CLUSTER 0: ceil(M/128) * ceil(N/TILE_N), 1: ceil(M/256) * ceil(N/TILE_N)
 //   choose TILE_N 256, CLUSTER 1, band 16; TILE_N 128, CLUSTER 0 where ceil(M/128) * ceil(N/256) < multiprocessors
-//   arg 0  map_a        CUtensorMap by value: UINT8, dims {K, M}, strides {lda}, box {128, CLUSTER == 2 ? 64 : 128}, SWIZZLE_128B,
+//   arg 0  map_a        CUtensorMap by value: UINT8, dims {K, M}, strides {lda}, box {128, 128}, SWIZZLE_128B,
 //                       interleave none, L2 promotion 256B, out of bounds zero
-//   arg 1  map_b        CUtensorMap by value: the same, dims {K, N}, strides {ldb}, box {128, CLUSTER == 1 ? TILE_N/2 : TILE_N}
+//   arg 1  map_b        CUtensorMap by value: the same, dims {K, N}, strides {ldb}, box {128, CLUSTER ? TILE_N/2 : TILE_N}
 //   arg 2  d            void*, [M, ldd] row-major, aligned to its element; 16-byte stores where d and ldd*size are multiples of 16
 //   arg 3  scale_a      const float*: scale_inv of A, layout in common/fp8_epilogue.cuh
 //   arg 4  scale_b      const float*: scale_inv of B
-//   arg 5  bias         const void*, [N] bf16 or f32; null with BIAS 0
+//   arg 5  bias         const float*, [N]; null with BIAS 0
 //   arg 6  scale_d      const float*, [1], FP8 output, else null
 //   arg 7  amax_d       float*, [1], FP8 output, else null; the host sets 0 (or the running amax) before
 //   arg 8  scale_inv_d  float*, [1], FP8 output, else null; written
@@ -38,12 +38,11 @@ struct Dense {
 
     __device__ __forceinline__ void prepare(u8*) {}
     __device__ __forceinline__ bool get(int i, int rank, Work& w) const {
-        const int mt = ceil_div(m, CLUSTER == 1 ? 2 * TILE_M : TILE_M), nt = ceil_div(n, CLUSTER == 2 ? 2 * TILE_N : TILE_N);
+        const int mt = ceil_div(m, BLOCKS * TILE_M), nt = ceil_div(n, TILE_N);
         if (i >= mt * nt) return false;
         int tm, tn;
         banded(i, mt, nt, band, tm, tn);
-        if (CLUSTER == 1) tm = 2 * tm + rank;
-        if (CLUSTER == 2) tn = 2 * tn + rank;
+        if (CLUSTER) tm = 2 * tm + rank;
         w.a_row = w.sa0 = tm * TILE_M;
         w.b_row = w.sb0 = tn * TILE_N;
         w.k0 = 0;
@@ -58,7 +57,7 @@ struct Dense {
 
 extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(384, 1)
     fp8_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, void* d, const float* scale_a,
-             const float* scale_b, const void* bias, const float* scale_d, float* amax_d, float* scale_inv_d, int m, int n, int k, int ldd,
+             const float* scale_b, const float* bias, const float* scale_d, float* amax_d, float* scale_inv_d, int m, int n, int k, int ldd,
              int sa_k, int sb_row, int sb_k, int band) {
     const Epilogue e{d, scale_a, scale_b, bias, scale_d, amax_d, scale_inv_d, ldd, sa_k, sb_row, sb_k};
     fp8_gemm_body(map_a, map_b, e, Dense{m, n, k, ldd, band});

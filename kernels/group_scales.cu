@@ -1,7 +1,7 @@
 // Row and column scales of each group of tokens from `offs` on the device, and FP8 codes by them: what feeds
 // grouped_gemm.cu, with nothing for the host to wait for.
 //
-// Options (-D): IN 0 f16, 1 bf16, 2 f32;  FORMAT 0 e4m3, 1 e5m2;  RULE, POW2 of common/scale_rule.cuh (2: torchao float8);
+// Options (-D): IN F16, BF16, F32;  FORMAT E4M3, E5M2;  RULE, POW2 of common/scale_rule.cuh (TORCHAO);
 //   WHOLE of common/tile.cuh (rows: tokens).
 //
 // offs (int32[groups], device): cumulative END tokens; group e holds tokens offs[e-1] .. offs[e]-1 (offs[-1] = 0), none where it does not
@@ -22,16 +22,16 @@
 //
 // Refuse: pitch < tokens or no multiple of 16; bases that are no multiples of 16; 2^31 elements or more; groups < 1.
 #ifndef RULE
-#define RULE 2
+#define RULE TORCHAO
 #endif
 #include "common/scale_rule.cuh"
 #include "common/tile.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
 constexpr int THREADS = 128, BAND = 32;
 
@@ -58,7 +58,7 @@ __device__ __forceinline__ Eight<IN> fetch(const void* x, long long start, int t
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (t + i < from || t + i >= to) continue;
-        if (IN == 2) v.word[i % (IN == 2 ? 8 : 4)] = ((const u32*)x)[start + t + i];
+        if (IN == F32) v.word[i % (IN == F32 ? 8 : 4)] = ((const u32*)x)[start + t + i];
         else v.word[i / 2] |= (u32)((const u16*)x)[start + t + i] << (16 * (i & 1));
     }
     return v;

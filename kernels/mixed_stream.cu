@@ -12,7 +12,7 @@
 // few large copies are faster than many. Sums of slices meet in the CTA that
 // owns the row, counted by its barrier, and are added in slice order.
 //
-// Options (-D): WEIGHT 0, 1; ACT, ZERO, MID, HIGH_FIRST as in mixed_gemm.cu;  SHIFT log2 of the group size, 5 to 9 (9: 512 and more);
+// Options (-D): WEIGHT INT4, UINT4; IN, ZERO, MID as in mixed_gemm.cu;  SHIFT log2 of the group size, 5 to 9 (9: 512 and more);
 //   NT 8-token tiles (1, 2);  WARPS_M, WARPS_K;  SPLIT (1, 2, 4, 8);  UNIT (divides WARPS_M).
 //
 // contract mixed_stream(const u8* w, const u16* x, const u16* bias, u16* d, int M, int N, int K, long long d_row, long long d_col)
@@ -49,7 +49,7 @@
 #ifndef SHIFT
 #define SHIFT 6
 #endif
-static_assert(WEIGHT != 2, "4-bit weights");
+static_assert(WEIGHT != INT8, "4-bit weights");
 
 constexpr int BLOCK = 128, SLICE = 4;                       // k of a block, blocks of a slice
 constexpr int ROWS = 32 * WARPS_M, COLS = 8 * NT, WARPS = WARPS_M * WARPS_K, THREADS = 32 * (WARPS + 1);
@@ -154,7 +154,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
             u32 weights[4][4];  // k = 0 1, 2 3, 4 5, 6 7
 #pragma unroll
             for (int r = 0; r < 4; r++)
-                word_to_weights<false>(weights[r], p == 0 ? codes[r].x : p == 1 ? codes[r].y : p == 2 ? codes[r].z : codes[r].w, scales[r]);
+                word_to_weights(weights[r], p == 0 ? codes[r].x : p == 1 ? codes[r].y : p == 2 ? codes[r].z : codes[r].w, scales[r]);
 #pragma unroll
             for (int c = 0; c < NT; c++) {
                 const uint4 b = *(const uint4*)(xs + (p * NT + c) * 512);
@@ -185,8 +185,8 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
         float v = at[0];
 #pragma unroll
         for (int s = 1; s < SLICES; s++) v = __fadd_rn(v, at[s * OWNED * COLS]);
-        if (bias) v = __fadd_rn(v, load_as<ACT>(bias, r));
-        store_as<ACT>(d, r * d_row + c * d_col, v);
+        if (bias) v = __fadd_rn(v, load_as<IN>(bias, r));
+        store_as<IN>(d, r * d_row + c * d_col, v);
     }
 }
 #endif
@@ -204,14 +204,14 @@ extern "C" __global__ void mixed_stream_reorder(const u8* w, const u16* scale, c
             const int entry = (in_part + SCALE_BYTES) / 2 + j, row = row0 + entry / ENTRIES % 32, kk = k0 + (entry % ENTRIES << SHIFT);
             if (row >= m || kk >= k) continue;
             const long long at = row * scale_row + (kk >> group_shift);
-            const u16 v = entry < 32 * ENTRIES ? scale[at] : ZERO == 1 ? ((const u16*)zero)[at] : (u16)(short)((const s8*)zero)[at];
+            const u16 v = entry < 32 * ENTRIES ? scale[at] : ZERO == ADDITIVE ? ((const u16*)zero)[at] : (u16)(short)((const s8*)zero)[at];
             words[j / 2] |= (u32)v << (16 * (j % 2));
         }
     } else {
         const int piece = in_part / 16, lane = piece % 32, row = row0 + 8 * (piece / 32 % 4) + lane / 4;
         const int kk = k0 + (2 * second + piece / 128) * BLOCK + 32 * (lane % 4);
         for (int j = 0; j < 32 && row < m && kk < k; j++)
-            words[j / 8] |= (u32)nibble_at<false, HIGH_FIRST>(w + (long long)row * (k / 2), kk + j) << (4 * (j % 8 / 2 + 4 * (j % 2)));
+            words[j / 8] |= (u32)nibble_at<false>(w + (long long)row * (k / 2), kk + j) << (4 * (j % 8 / 2 + 4 * (j % 2)));
     }
     out[i] = make_uint4(words[0], words[1], words[2], words[3]);
 }

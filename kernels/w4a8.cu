@@ -6,11 +6,11 @@
 // GROUPED 0:  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
 // GROUPED 1:  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
 //   c = f32(bias_n), or +0 without bias (so -0 becomes +0). f32(bracket) rounds to nearest even beyond 2^24.
-// FUSED 1: x holds f16 or bf16 numbers and is quantized here exactly as int8_token with MODE 0 does (int4_quant.cu; +-127, the scale in
+// FUSED 1: x holds f16 or bf16 numbers and is quantized here exactly as int8_token with TOKEN OWN_TYPE does (int4_quant.cu; +-127, the scale in
 //   X's own type, which is then xs; written to xs_out[M] as f32 by the CTAs of the first features): equal bits to the two kernels.
 //
-// Options (-D): UNSIGNED 0 int4, 1 uint4;  HIGH_FIRST 0/1;  GROUPED, FUSED as above;  XZERO 1: xz int32[M];  WZERO 1: wz int8[N, groups],
-//   -8..7 (int4) or 0..15 (uint4);  SCALE 0 f16, 1 bf16, 2 f32 (xs and ws);  OUT 0 f16, 1 bf16, 2 f32 (D and bias; FUSED: also x, 0 or 1);
+// Options (-D): UNSIGNED 0 int4, 1 uint4;  GROUPED, FUSED as above;  XZERO 1: xz int32[M];  WZERO 1: wz int8[N, groups],
+//   -8..7 (int4) or 0..15 (uint4);  SCALE F16, BF16, F32 (xs and ws);  OUT F16, BF16, F32 (D and bias; FUSED: also x, F16 or BF16);
 //   SMALL 1 for groups of 32 or 64;  MT 16-feature tiles a warp (1, 2), NT 8-token tiles a warp (1, 2, 4, 8), WARPS_F (features),
 //   WARPS_T (tokens), WARPS_K (K) warps, STAGE 128-blocks of X a K-slice in shared memory, DEPTH blocks of weights in flight.
 //
@@ -30,9 +30,6 @@
 #ifndef UNSIGNED
 #define UNSIGNED 0
 #endif
-#ifndef HIGH_FIRST
-#define HIGH_FIRST 0
-#endif
 #ifndef GROUPED
 #define GROUPED 0
 #endif
@@ -46,10 +43,10 @@
 #define WZERO 0
 #endif
 #ifndef SCALE
-#define SCALE 0
+#define SCALE F16
 #endif
 #ifndef OUT
-#define OUT 0
+#define OUT F16
 #endif
 #ifndef SMALL
 #define SMALL 0
@@ -154,7 +151,7 @@ __device__ __forceinline__ void choose_token_scales(const Problem& a, float2* to
         amax = max(amax & 0xffff, amax >> 16);
         amax = __reduce_max_sync(~0u, amax);
         if (lane == 0) {
-            const float scale = token_scale<OUT>(OUT == 0 ? f16_to_f32((u16)amax) : bf16_to_f32((u16)amax));
+            const float scale = token_scale<OUT>(OUT == F16 ? f16_to_f32((u16)amax) : bf16_to_f32((u16)amax));
             token[n] = make_float2(scale, round_to<OUT>(__fdiv_rn(1.0f, scale)));
             if (blockIdx.x == 0 && a.xs_out) a.xs_out[m] = scale;
         }
@@ -260,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
                             const uint4 v = ring[i][r];
                             const u32 word = j == 0 ? v.x : j == 1 ? v.y : j == 2 ? v.z : v.w;
                             const u32 minus = WZERO ? wminus[g * FEATURES + f0 + lane / 4 + 8 * r] : 0;
-                            nibbles_to_s8<!UNSIGNED, WZERO, HIGH_FIRST>(first8[r], second8[r], word, minus);
+                            nibbles_to_s8<!UNSIGNED, WZERO>(first8[r], second8[r], word, minus);
                             // Beyond K the weights are 0 - zero, which the zeros of X take away, but not the ones.
                             if (XZERO && WZERO && BLOCK * (first + block) + (SMALL ? 32 * j : 32 * t) >= k) first8[r] = second8[r] = 0;
                         }

@@ -1,8 +1,12 @@
 //! Microscaling casts, MX and NVFP4, and their transposed copies: `kernels/cast_mx.cu` (contract there).
 
-use super::cast::{Rule, Side, defines, tensor_amax};
+use super::cast::{ScaleRule, defines, tensor_amax};
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::{dtype, upload};
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::launch::{Buffer, Gpu, gpu};
+use super::operand::Fp8Side;
+use super::options::{Rule, Type, define};
+use super::tile::{tiles, whole};
 use crate::format::pack::{NibbleOrder, unpack4};
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::kernel::cpu::cast::check_for;
@@ -23,27 +27,34 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/cast_mx.cu",
 };
 
-/// Name, MODE, SQUARE of `cast_mx.cu`.
-const RECIPES: &[(&str, i32, bool)] = &[
-    ("te_mxfp8", 0, false),
-    ("te_mxfp8_32x32", 0, true),
-    ("mx_floor", 1, false),
-    ("mx_ceil", 2, false),
-    ("mx_even", 3, false),
-    ("mx_rceil", 4, false),
-    ("te_nvfp4", 5, false),
-    ("te_nvfp4_16x16", 5, true),
-    ("ao_nvfp4", 6, false),
+arguments! {
+    /// Contract cast_mx.
+    Arguments = "cast_mx.cu" "cast_mx" {
+        x: Pointer, codes: Pointer, turned: Pointer, scale: Pointer, turned_scale: Pointer, amax: Pointer,
+        global_scale_inv: Pointer, rows: usize, cols: usize,
+    }
+}
+
+/// Name, RULE, SQUARE of `cast_mx.cu`.
+const RECIPES: &[(&str, Rule, bool)] = &[
+    ("te_mxfp8", Rule::TeMxfp8, false),
+    ("te_mxfp8_32x32", Rule::TeMxfp8, true),
+    ("mx_floor", Rule::MxFloor, false),
+    ("mx_ceil", Rule::MxCeil, false),
+    ("mx_even", Rule::MxEven, false),
+    ("mx_rceil", Rule::MxRceil, false),
+    ("te_nvfp4", Rule::TeNvfp4, false),
+    ("te_nvfp4_16x16", Rule::TeNvfp4, true),
+    ("ao_nvfp4", Rule::TorchaoNvfp4, false),
 ];
 
 /// A recipe as the kernel knows it.
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     recipe: &'a Recipe,
-    mode: i32,
+    rule: Rule,
     square: bool,
-    /// FORMAT.
-    format: i32,
+    format: Type,
 }
 
 impl<'a> Plan<'a> {
@@ -55,12 +66,11 @@ impl<'a> Plan<'a> {
         let names = || RECIPES.iter().map(|k| k.0).collect::<Vec<_>>().join(", ");
         let (recipe, known) = found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))?;
         let formats = [Format::E4m3, Format::E5m2, Format::E2m1, Format::E2m3, Format::E3m2];
-        let format = formats.iter().position(|f| *f == recipe.format);
-        let format = format.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has no {}", recipe.format)))?;
-        Ok(Plan { recipe, mode: known.1, square: known.2, format: format as i32 })
+        let format = Type::one_of(&formats, recipe.format, SPEC.name, || format!("it has no {}", recipe.format))?;
+        Ok(Plan { recipe, rule: known.1, square: known.2, format })
     }
     fn nvfp4(&self) -> bool {
-        self.mode >= 5
+        self.rule >= Rule::TeNvfp4
     }
     /// Elements that share a scale along a row (and, in square tiles, along a column).
     fn group(&self) -> usize {
@@ -101,7 +111,7 @@ fn unpack(bytes: &[u8], cols: usize) -> Result<Vec<u8>> {
 struct Written([Vec<u8>; 4]);
 
 /// Launches with outputs that hold `fill` before.
-fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool, side: &Side, fill: u8) -> Result<Written> {
+fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool, side: &Fp8Side, fill: u8) -> Result<Written> {
     let (rows, cols, group) = (x.rows(), x.cols(), plan.group());
     let (down, across) = (rows.div_ceil(group), cols.div_ceil(group));
     let own = transpose && !plan.square;
@@ -112,30 +122,28 @@ fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool
         if own { cols * down } else { 0 },
     ];
     let buffers = sizes.iter().map(|bytes| gpu.filled(*bytes, fill)).collect::<Result<Vec<_>>>()?;
-    let pointer = |i: usize| Arg::Pointer(if sizes[i] == 0 { 0 } else { buffers[i].pointer() });
-    let whole = rows.is_multiple_of(16) && cols.is_multiple_of(8);
+    let at = |i: usize| Pointer::from(Some(&buffers[i]).filter(|_| sizes[i] > 0));
     let defines = [
-        format!("-DIN={}", dtype(x.dtype())),
-        format!("-DFORMAT={}", plan.format),
-        format!("-DMODE={}", plan.mode),
-        format!("-DSQUARE={}", i32::from(plan.square)),
-        format!("-DWHOLE={}", i32::from(whole)),
+        define("IN", dtype(x)),
+        define("FORMAT", plan.format),
+        define("RULE", plan.rule),
+        define("SQUARE", plan.square),
+        whole(rows, cols),
     ];
-    let grid = rows.div_ceil(128) * cols.div_ceil(128);
-    let launch = Launch {
-        source: "cast_mx.cu",
-        defines: &defines,
-        entry: "cast_mx",
-        grid: (grid as u32, 1, 1),
-        block: (256, 1, 1),
-        shared: 0,
+    let [_, amax, global_scale_inv] = side.pointers();
+    let arguments = Arguments {
+        x: elements.into(),
+        codes: at(0),
+        turned: at(2),
+        scale: at(1),
+        turned_scale: at(3),
+        amax,
+        global_scale_inv,
+        rows,
+        cols,
     };
-    let [_, amax, global] = side.args();
-    let size = [Arg::Int(rows as i32), Arg::Int(cols as i32)];
-    let mut args = vec![elements.arg(), pointer(0), pointer(2), pointer(1), pointer(3), amax, global];
-    args.extend(size);
-    // SAFETY: the arguments are contract cast_mx's, in its order; buffers have the sizes of rows, cols and the groups.
-    unsafe { gpu.launch(&launch, &mut args)? };
+    // SAFETY: buffers have the sizes of rows, cols and the groups.
+    unsafe { gpu.launch(arguments.launch(&defines, tiles(rows, cols)))? };
     let names = ["codes", "scale", "transposed codes", "scale of the transposed copy"];
     let bytes = names.iter().zip(&buffers).map(|(name, b)| gpu.download_any(name, b)).collect::<Result<Vec<_>>>()?;
     Ok(Written(bytes.try_into().map_err(|_| Error::shape("outputs of cast_mx", "another number", "4"))?))
@@ -163,10 +171,10 @@ impl Kernel for CastMx {
         let (plan, transpose) = (Plan::of(&job.out)?, job.op == Op::CastTranspose);
         let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
         let (rows, cols) = (x.rows(), x.cols());
-        let (elements, side) = (upload(gpu, x)?, Side::new(gpu, &job.out, 0)?);
+        let (elements, side) = (upload(gpu, x)?, Fp8Side::new(gpu, &job.out, 0)?);
         if plan.nvfp4() {
-            let rule = Rule { rule: if plan.mode == 6 { 2 } else { 1 }, pow2: 0 };
-            tensor_amax(gpu, &defines(SPEC.name, x.dtype(), Format::E4m3, rule)?, &elements, &side, rows * cols)?;
+            let rule = ScaleRule { rule: if plan.rule == Rule::TorchaoNvfp4 { Rule::Torchao } else { Rule::Te }, pow2: false };
+            tensor_amax(gpu, &defines(SPEC.name, x, Format::E4m3, rule)?, &elements, &side, rows * cols)?;
         }
         // Every bit pattern of a packed byte or of an e8m0 scale is a result: what differs between two fillings was never written.
         let written = launch(gpu, x, &elements, &plan, transpose, &side, 0xff)?;
