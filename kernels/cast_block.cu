@@ -1,31 +1,29 @@
 // FP8 with block scales and the transposed copy: 128x128 (one scale for both copies), or 1x128 of each copy's own rows.
 //
-// Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2;  RULE 1 or 4, POW2, BLOCKS 1 (common/scale_rule.cuh);
+// Options (-D): IN F16, BF16 (default), F32;  FORMAT E4M3 (default), E5M2;  RULE TE or DEEPGEMM, POW2, BLOCKS 1 (common/scale_rule.cuh);
 //   WHOLE (common/tile.cuh);  SQUARE 1 (default): a scale for 128x128; 0: for 1x128 of `codes` and for 128 rows of a column, 1x128 of
 //   `turned`: both copies are quantized from x, as Transformer Engine does. A cut block is a block of its own.
 //
 // cast_block(const void* x, u8* codes, u8* turned, float* scale_inv, float* turned_inv, int rows, int cols): codes [rows, cols], turned
 //   [cols, rows] or null (casts alone). SQUARE 1: scale_inv[ceil(rows/128), ceil(cols/128)], turned_inv unused. SQUARE 0: scale_inv[rows,
 //   ceil(cols/128)], turned_inv[cols, ceil(rows/128)]. grid ceil(rows/128)*ceil(cols/128), block 256.
-// cast_block_naive: the same arguments, a thread a block of 128x128, grid ceil(blocks/32), block 32: the definition.
 // x 16-byte, codes 8-byte, turned 16-byte aligned; rows, cols > 0.
 #include "common/eight_rows.cuh"
 #include "common/scale_rule.cuh"
 #include "common/tile.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
 #ifndef SQUARE
 #define SQUARE 1
 #endif
 #ifndef TILES
-#define TILES (IN == 2 ? 1 : SQUARE ? 3 : 2)  // blocks an SM, at least
+#define TILES (IN == F32 ? 1 : SQUARE ? 3 : 2)  // blocks an SM, at least
 #endif
-constexpr bool NAN_WINS = RULE >= 2;
 constexpr int WORDS = sizeof(Eight<IN>) / 4;
 typedef Largest<IN, NAN_WINS> Amax;
 
@@ -64,11 +62,11 @@ __device__ __forceinline__ void column_codes(uint2 (&codes)[8], const Eight<IN> 
     }
     __syncthreads();
     if (threadIdx.x < TILE) {
-        const int c = threadIdx.x, k = IN == 2 ? c % 8 : c % 8 / 2;
+        const int c = threadIdx.x, k = IN == F32 ? c % 8 : c % 8 / 2;
         Amax largest;
 #pragma unroll
         for (int w = 0; w < TILE_THREADS / 32; w++) largest.take(shared.columns[w][c / 8][k]);
-        if (IN != 2) largest.pair = c & 1 ? largest.pair >> 16 : largest.pair & 0xffff;
+        if (IN != F32) largest.pair = c & 1 ? largest.pair >> 16 : largest.pair & 0xffff;
         const Scale s = scale_of<IN, FORMAT>(__uint_as_float(largest.bits()));
         shared.scale[c] = s.scale;
         if (p.col0 + c < p.cols) turned_inv[(long long)(p.col0 + c) * ceil_div(p.rows, TILE) + p.row0 / TILE] = s.inverse;
@@ -116,40 +114,4 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     put_turned(shared.turned, q);
     __syncthreads();
     store_turned(turned, shared.turned, p);
-}
-
-/// Scale of `count` elements `pitch` apart.
-__device__ Scale naive_scale(const void* x, long long at, long long pitch, int count, u32& amax) {
-    for (int i = 0; i < count; i++) {
-        const float v = element<IN>(x, at + i * pitch);
-        if (NAN_WINS || v == v) amax = max(amax, __float_as_uint(v) & MAGNITUDE);
-    }
-    return scale_of<IN, FORMAT>(__uint_as_float(amax));
-}
-
-extern "C" __global__ void cast_block_naive(const void* x, u8* codes, u8* turned, float* scale_inv, float* turned_inv, int rows, int cols) {
-    const int across = ceil_div(cols, TILE), tile = blockIdx.x * blockDim.x + threadIdx.x, r0 = tile / across * TILE, c0 = tile % across * TILE;
-    if (r0 >= rows) return;
-    const int r1 = min(rows, r0 + TILE), c1 = min(cols, c0 + TILE);
-    const auto code = [&](const Scale& s, int r, int c) { return (u8)fp8_pair<FORMAT>(s.scaled(element<IN>(x, (long long)r * cols + c)), 0.0f); };
-    u32 amax = 0;
-    Scale s = Scale::given(1.0f);
-    if (SQUARE) {
-        for (int r = r0; r < r1; r++) s = naive_scale(x, (long long)r * cols + c0, 1, c1 - c0, amax);
-        scale_inv[tile] = s.inverse;
-    }
-    for (int r = r0; r < r1; r++) {
-        if (!SQUARE) {
-            s = naive_scale(x, (long long)r * cols + c0, 1, c1 - c0, amax = 0);
-            scale_inv[(long long)r * across + c0 / TILE] = s.inverse;
-        }
-        for (int c = c0; c < c1; c++) codes[(long long)r * cols + c] = code(s, r, c);
-    }
-    for (int c = c0; turned && c < c1; c++) {
-        if (!SQUARE) {
-            s = naive_scale(x, (long long)r0 * cols + c, cols, r1 - r0, amax = 0);
-            turned_inv[(long long)c * ceil_div(rows, TILE) + r0 / TILE] = s.inverse;
-        }
-        for (int r = r0; r < r1; r++) turned[(long long)c * rows + r] = code(s, r, c);
-    }
 }

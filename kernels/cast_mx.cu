@@ -1,53 +1,52 @@
 // Microscaling: a scale of 8 bits for 32 (MX) or 16 (NVFP4) neighbours, of the rows and, in a transposed copy, of the columns.
 //
-// Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2, 2 e2m1, 3 e2m3, 4 e3m2;  WHOLE (common/tile.cuh);
-//   SQUARE 0 (default), 1: one scale for 32x32 (MODE 5: 16x16), shared by both copies;  MODE, M the format's largest value, a the
-//   group's amax (0, 5: NaN dropped; else it stays), q = Qsat(RN32(x * s)):
-//   0  Transformer Engine MXFP8 (numerics.md 2.4): byte = e8m0 of RN32(a * RN32(1/M)) rounded up, Inf 254; s = 2^(127-byte)
-//   1 to 4  torchao MX (2.7) FLOOR, CEIL, EVEN, RCEIL: byte of a's exponent, not finite 255;  s = 2^(127-byte), 255 NaN
-//   5  Transformer Engine NVFP4 (2.5): S = min(RN32(2688/A), FLT_MAX), A the tensor's amax; 1 where A = 0 or S = 0; D = RN32(1/S);
+// Options (-D): IN F16, BF16 (default), F32;  FORMAT E4M3 (default), E5M2, E2M1, E2M3, E3M2;  WHOLE (common/tile.cuh);
+//   SQUARE 0 (default), 1: one scale for 32x32 (NVFP4: 16x16), shared by both copies;  RULE, M the format's largest value, a the
+//   group's amax (of Transformer Engine NaN dropped; else it stays), q = Qsat(RN32(x * s)):
+//   TE_MXFP8: byte = e8m0 of RN32(a * RN32(1/M)) rounded up, Inf 254; s = 2^(127-byte)
+//   MX_FLOOR, MX_CEIL, MX_EVEN, MX_RCEIL (torchao): byte of a's exponent, not finite 255;  s = 2^(127-byte), 255 NaN
+//   TE_NVFP4: S = min(RN32(2688/A), FLT_MAX), A the tensor's amax; 1 where A = 0 or S = 0; D = RN32(1/S);
 //      byte = e4m3 of b = min(RN32(a * RN32(S * RN32(1/6))), FLT_MAX); s = min(RN32(1 / RN32(b*D)), FLT_MAX); global_scale_inv = D
-//   6  torchao NVFP4: t = RN32(A/2688); b = e4m3 of clamp(RN32(RN32(a/6)/t), 2^-6, 448); s = RN32(RN32(1/t)/b); global_scale_inv = t
-//   A NaN product of a format without NaN: +max in mode 5, else what torchao's bit path leaves of x86's NaN.
+//   TORCHAO_NVFP4: t = RN32(A/2688); b = e4m3 of clamp(RN32(RN32(a/6)/t), 2^-6, 448); s = RN32(RN32(1/t)/b); global_scale_inv = t
+//   A NaN product of a format without NaN: +max of TE_NVFP4, else what torchao's bit path leaves of x86's NaN.
 // A cut group is a group of its own. e2m1 is packed two a byte, the even column in the low half, a row in ceil(cols/2) bytes (the high
 // half of a last odd one is zero); the others one a byte.
 //
 // cast_mx(const void* x, u8* codes, u8* turned, u8* scale, u8* turned_scale, const float* amax, float* global_scale_inv, int rows, int
 //   cols): codes [rows, cols], turned [cols, rows] or null; G the group: scale [rows, ceil(cols/G)], turned_scale [cols, ceil(rows/G)];
-//   SQUARE: scale [ceil(rows/G), ceil(cols/G)] alone. amax[1] (tensor_amax of cast.cu) and global_scale_inv[1]: modes 5, 6.
+//   SQUARE: scale [ceil(rows/G), ceil(cols/G)] alone. amax[1] (tensor_amax of cast.cu) and global_scale_inv[1]: NVFP4.
 //   grid ceil(rows/128)*ceil(cols/128), block 256.
-// cast_mx_naive: the same arguments, a thread a block of GxG, grid ceil(ceil(rows/G)*ceil(cols/G)/128), block 128: the definition.
 // x and turned 16-byte, codes 8-byte aligned; rows, cols > 0.
 #include "common/eight_rows.cuh"
 #include "common/narrow.cuh"
 #include "common/tile.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef TILES
-#define TILES (IN == 2 ? 1 : 2)  // blocks an SM, at least
+#define TILES (IN == F32 ? 1 : 2)  // blocks an SM, at least
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
 #ifndef SQUARE
 #define SQUARE 0
 #endif
-#ifndef MODE
-#define MODE 0
+#ifndef RULE
+#define RULE TE_MXFP8
 #endif
-constexpr bool NAN_WINS = MODE != 0 && MODE != 5, NVFP4 = MODE >= 5, PACKED = FORMAT == 2;
+constexpr bool NAN_WINS = RULE != TE_MXFP8 && RULE != TE_NVFP4, NVFP4 = RULE >= TE_NVFP4, PACKED = FORMAT == E2M1;
 constexpr int GROUP = NVFP4 ? 16 : 32, WORDS = sizeof(Eight<IN>) / 4, WARPS = TILE_THREADS / 32;
 typedef Largest<IN, NAN_WINS> Amax;
 
 /// What the whole tensor decides.
 struct Global {
-    float inverse, factor;  // global_scale_inv; mode 5: RN32(S * RN32(1/6))
+    float inverse, factor;  // global_scale_inv; TE_NVFP4: RN32(S * RN32(1/6))
 };
 __device__ __forceinline__ Global global_of(const float* amax) {
     if (!NVFP4) return {1.0f, 1.0f};
-    if (MODE == 6) return {__fdiv_rn(*amax, 2688.0f), 0.0f};
+    if (RULE == TORCHAO_NVFP4) return {__fdiv_rn(*amax, 2688.0f), 0.0f};
     float s = fminf(__fdiv_rn(2688.0f, *amax), __uint_as_float(FLT_MAX_BITS));
     if (*amax == 0.0f || s == 0.0f) s = 1.0f;
     return {__frcp_rn(s), __fmul_rn(s, 1.0f / 6.0f)};
@@ -61,25 +60,25 @@ struct GroupScale {
 __device__ __forceinline__ GroupScale scale_of(float amax, const Global& global) {
     constexpr float M = max_of(FORMAT);
     const float limit = __uint_as_float(FLT_MAX_BITS);
-    if (MODE == 5) {
-        const u32 byte = fp8_pair<0>(fminf(__fmul_rn(amax, global.factor), limit), 0.0f) & 0xff;
+    if (RULE == TE_NVFP4) {
+        const u32 byte = fp8_pair<E4M3>(fminf(__fmul_rn(amax, global.factor), limit), 0.0f) & 0xff;
         return {fminf(__frcp_rn(__fmul_rn(e4m3_value(byte), global.inverse)), limit), byte};
     }
-    if (MODE == 6) {
+    if (RULE == TORCHAO_NVFP4) {
         const float b = __fdiv_rn(__fdiv_rn(amax, 6.0f), global.inverse);
-        const u32 byte = fp8_pair<0>(b < 0.015625f ? 0.015625f : b > 448.0f ? 448.0f : b, 0.0f) & 0xff;
+        const u32 byte = fp8_pair<E4M3>(b < 0.015625f ? 0.015625f : b > 448.0f ? 448.0f : b, 0.0f) & 0xff;
         return {__fdiv_rn(__frcp_rn(global.inverse), e4m3_value(byte)), byte};
     }
     u32 byte;
-    if (MODE == 0) {
+    if (RULE == TE_MXFP8) {
         byte = e8m0_up(__fmul_rn(amax, 1.0f / M));
-    } else if (MODE == 4) {
+    } else if (RULE == MX_RCEIL) {
         const u32 bits = __float_as_uint(__fmul_rn(amax, 1.0f / M)), exponent = bits >> 23, fraction = bits & 0x7fffffu;
         byte = bits >= INFINITE ? 255 : exponent + (exponent == 0 ? fraction > 0x400000u : fraction != 0);
     } else {
         u32 bits = __float_as_uint(amax);
-        if (MODE == 3 && bits <= INFINITE) bits = (bits + (1u << (22 - mantissa_of(FORMAT)))) & 0xff800000u;
-        const int e = (int)(bits >> 23) + (MODE == 2 && (bits & 0x7fffffu)) - emax_of(FORMAT);
+        if (RULE == MX_EVEN && bits <= INFINITE) bits = (bits + (1u << (22 - mantissa_of(FORMAT)))) & 0xff800000u;
+        const int e = (int)(bits >> 23) + (RULE == MX_CEIL && (bits & 0x7fffffu)) - emax_of(FORMAT);
         byte = bits >= INFINITE ? 255 : (u32)max(0, min(255, e));
     }
     return {e8m0_reciprocal(byte), byte};
@@ -87,28 +86,27 @@ __device__ __forceinline__ GroupScale scale_of(float amax, const Global& global)
 
 __device__ __forceinline__ u32 code_of(float v, float scale) {
     const float p = __fmul_rn(v, scale);
-    if (FORMAT >= 2 && MODE != 5 && p != p) return FORMAT == 2 ? 0x3 : FORMAT == 3 ? 0xc : 0xe;
+    if (!is_fp8(FORMAT) && RULE != TE_NVFP4 && p != p) return PACKED ? 0x3 : FORMAT == E2M3 ? 0xc : 0xe;
     return any_code<FORMAT>(p);
 }
 /// Codes of eight elements, one a byte; `scale(j)` of each.
 template <typename S>
 __device__ __forceinline__ uint2 codes_of(const Eight<IN>& v, const S& scale) {
-    if (FORMAT <= 1) {
+    if constexpr (is_fp8(FORMAT)) {
         float p[8];
 #pragma unroll
         for (int j = 0; j < 8; j++) p[j] = __fmul_rn(v[j], scale(j));
-        constexpr int F = FORMAT == 1;
-        return make_uint2(fp8_four<F>(p[0], p[1], p[2], p[3]), fp8_four<F>(p[4], p[5], p[6], p[7]));
+        return make_uint2(fp8_four<FORMAT>(p[0], p[1], p[2], p[3]), fp8_four<FORMAT>(p[4], p[5], p[6], p[7]));
     }
-    // Only a scale that is not finite makes NaN of elements that are not (mode 5 has none, and its NaN is +max).
+    // Only a scale that is not finite makes NaN of elements that are not (TE_NVFP4 has none, and its NaN is +max).
     bool finite = true;
 #pragma unroll
-    for (int j = 0; j < 8; j++) finite &= MODE == 5 || scale(j) < __uint_as_float(INFINITE);
+    for (int j = 0; j < 8; j++) finite &= RULE == TE_NVFP4 || scale(j) < __uint_as_float(INFINITE);
     if (finite) {
         float p[8];
 #pragma unroll
         for (int j = 0; j < 8; j++) p[j] = __fmul_rn(v[j], scale(j));
-        typedef Narrow<FORMAT <= 1 ? 2 : FORMAT> N;
+        typedef Narrow<FORMAT> N;
         return make_uint2(N::four(p[0], p[1], p[2], p[3]), N::four(p[4], p[5], p[6], p[7]));
     }
     u32 word[2] = {0, 0};
@@ -229,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
 
     if (!SQUARE) {
         // The threads of a group of rows compute the scales of its columns together, EACH of the eight a thread.
-        constexpr int EACH = 8 / lanes, PACKED_IN = IN == 2 ? 1 : 2;
+        constexpr int EACH = 8 / lanes, PACKED_IN = IN == F32 ? 1 : 2;
         const int group = threadIdx.x / 16 / lanes, part = threadIdx.x / 16 % lanes, c = EACH * part;
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
@@ -238,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
             for (int k = 0; k < lanes; k++) {
                 if (part == k) one.pair = column[(EACH * k + j) / PACKED_IN].pair;
             }
-            if (IN != 2) one.pair = j & 1 ? one.pair >> 16 : one.pair & 0xffff;
+            if (IN != F32) one.pair = j & 1 ? one.pair >> 16 : one.pair & 0xffff;
             const GroupScale s = scale_of(__uint_as_float(one.bits()), global);
             shared.scale[group][8 * (threadIdx.x % 16) + c + j] = s.scale;
             if (p.row() / GROUP < column_groups && p.col() + c + j < cols) {
@@ -256,42 +254,4 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     __syncthreads();
     if (PACKED) store_turned_packed(turned, shared.turned, p);
     else store_turned(turned, shared.turned, p);
-}
-
-/// Code `i` of a row of `length` into memory; a byte of two is written by the thread that has its even code, so neighbours are handed over.
-__device__ void put_naive(u8* codes, long long row, int length, int i, u32 code, u32 next) {
-    if (!PACKED) codes[row * length + i] = (u8)code;
-    else if (i % 2 == 0) codes[row * ceil_div(length, 2) + i / 2] = (u8)(code | (i + 1 < length ? next << 4 : 0));
-}
-
-extern "C" __global__ void cast_mx_naive(const void* x, u8* codes, u8* turned, u8* scale, u8* turned_scale, const float* amax, float* global_scale_inv,
-                                         int rows, int cols) {
-    const int across = ceil_div(cols, GROUP), down = ceil_div(rows, GROUP), block = blockIdx.x * blockDim.x + threadIdx.x;
-    const int r0 = block / across * GROUP, c0 = block % across * GROUP, r1 = min(rows, r0 + GROUP), c1 = min(cols, c0 + GROUP);
-    if (r0 >= rows) return;
-    const Global global = global_of(amax);
-    if (NVFP4 && block == 0) *global_scale_inv = global.inverse;
-    const auto at = [&](int r, int c) { return r < rows && c < cols ? element<IN>(x, (long long)r * cols + c) : 0.0f; };
-    const auto largest = [&](int ra, int rb, int ca, int cb) {
-        u32 bits = 0;
-        for (int r = ra; r < rb; r++) {
-            for (int c = ca; c < cb; c++) {
-                const float v = at(r, c);
-                if (NAN_WINS || v == v) bits = max(bits, __float_as_uint(v) & MAGNITUDE);
-            }
-        }
-        return scale_of(__uint_as_float(bits), global);
-    };
-    const GroupScale square = largest(r0, r1, c0, c1);
-    if (SQUARE) scale[block] = (u8)square.byte;
-    for (int r = r0; r < r1; r++) {
-        const GroupScale s = SQUARE ? square : largest(r, r + 1, c0, c1);
-        if (!SQUARE) scale[(long long)r * across + c0 / GROUP] = (u8)s.byte;
-        for (int c = c0; c < c1; c++) put_naive(codes, r, cols, c, code_of(at(r, c), s.scale), code_of(at(r, c + 1), s.scale));
-    }
-    for (int c = c0; turned && c < c1; c++) {
-        const GroupScale s = SQUARE ? square : largest(r0, r1, c, c + 1);
-        if (!SQUARE) turned_scale[(long long)c * down + r0 / GROUP] = (u8)s.byte;
-        for (int r = r0; r < r1; r++) put_naive(turned, c, rows, r, code_of(at(r, c), s.scale), code_of(at(r + 1, c), s.scale));
-    }
 }

@@ -1,20 +1,19 @@
 // FP8 with a scale a row, chosen from the row's own amax, in one reading of the row.
 //
-// Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2;  RULE (common/scale_rule.cuh) 2, with POW2 (torchao
-//   rowwise), or 3 (torchao inference by row); NaN wins in amax
-// codes = Qsat(RN32(x * s)) (rule 3: Qsat(RN32(x / scale_inv))); scale_inv is written beside.
+// Options (-D): IN F16, BF16 (default), F32;  FORMAT E4M3 (default), E5M2;  RULE (common/scale_rule.cuh) TORCHAO, with POW2
+//   (rowwise), or TORCHAO_INFERENCE (by row); NaN wins in amax
+// codes = Qsat(RN32(x * s)) (TORCHAO_INFERENCE: Qsat(RN32(x / scale_inv))); scale_inv is written beside.
 //
 // cast_row(const void* x, u8* codes, float* scale_inv, int rows, int cols): scale_inv[rows]. grid rows, block 256. CHUNKS (-D, 4) times
 //   2048 elements of a row stay in registers, the rest of a longer row is read twice.
-// cast_row_naive: the same arguments, a thread a row, grid ceil(rows/256), block 256: the definition.
 // x 16-byte, codes 8-byte aligned; rows, cols > 0. Columns that are no multiple of 8 are read one by one.
 #include "common/scale_rule.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
 #ifndef CHUNKS
 #define CHUNKS 4
@@ -68,15 +67,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) cast_row(const void* x, u8
         load_eight(rest, x, start, col, cols);
         store_eight(codes, s.codes<FORMAT>(rest), start, col, cols);
     }
-}
-
-extern "C" __global__ void cast_row_naive(const void* x, u8* codes, float* scale_inv, int rows, int cols) {
-    const int row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    const long long start = (long long)row * cols;
-    u32 amax = 0;
-    for (int i = 0; i < cols; i++) amax = max(amax, __float_as_uint(element<IN>(x, start + i)) & MAGNITUDE);
-    const Scale s = scale_of<IN, FORMAT>(__uint_as_float(amax));
-    for (int i = 0; i < cols; i++) codes[start + i] = (u8)fp8_pair<FORMAT>(s.scaled(element<IN>(x, start + i)), 0.0f);
-    scale_inv[row] = s.inverse;
 }

@@ -1,10 +1,10 @@
 // Casts by one scale a tensor that also write the transposed codes: one tensor, several in a launch, and with the sums of the columns.
 //
-// Options (-D): IN 0 f16, 1 bf16 (default), 2 f32;  FORMAT 0 e4m3 (default), 1 e5m2;  RULE, POW2 as in common/scale_rule.cuh, 0 to 3:
-//   0  the scale is given (null: 1); amax[1] is raised to max |x|, NaN dropped; code = Qsat(RN32(x * scale)) (numerics.md 3.1)
-//   1, 2, 3  the scale is that of amax[1], which `tensor_amax` of cast.cu has computed before
-// scale_inv[1] = RN32(1 / scale) (rule 3: its own), written by the tensor's first tile. scale, amax and scale_inv serve both copies; amax
-// (rule 0) and scale_inv may be null. dbias sums x in f32: each column in bands of 64 rows in order, then the bands in order, from +0.
+// Options (-D): IN F16, BF16 (default), F32;  FORMAT E4M3 (default), E5M2;  RULE, POW2 as in common/scale_rule.cuh, but DEEPGEMM:
+//   GIVEN the scale is given (null: 1); amax[1] is raised to max |x|, NaN dropped; code = Qsat(RN32(x * scale))
+//   the others: the scale is that of amax[1], which `tensor_amax` of cast.cu has computed before
+// scale_inv[1] = RN32(1 / scale) (TORCHAO_INFERENCE: its own), written by the tensor's first tile. scale, amax and scale_inv serve both copies; amax
+// (GIVEN) and scale_inv may be null. dbias sums x in f32: each column in bands of 64 rows in order, then the bands in order, from +0.
 //
 // cast_transpose(const void* x, u8* codes, u8* turned, const float* scale, float* amax, float* scale_inv, const float* noop, int rows, int
 //   cols): codes [rows, cols], turned [cols, rows]. grid tiles = ceil(rows/128) * ceil(cols/128), block 256. noop[0] == 1: nothing is
@@ -13,20 +13,18 @@
 // multi_cast_transpose(const Matrix* list, int count): grid the sum of all tiles, block 256; Matrix.first is the tile its own begin at,
 //   ascending from 0, and no matrix is empty.
 // dbias_total(const float* sums, void* dbias, int bands, int cols): dbias[cols] of type IN. grid ceil(cols/128), block 128.
-// cast_transpose_naive: arguments of cast_transpose, a thread an element, grid ceil(rows*cols/256), block 256: the definition.
-// dbias_naive(const void* x, void* dbias, int rows, int cols): a thread a column, grid ceil(cols/128), block 128: the definition.
 // WHOLE as in common/tile.cuh, for every matrix. x 16-byte, codes 8-byte, turned 16-byte aligned; rows, cols > 0, rows*cols < 2^40.
 #include "common/scale_rule.cuh"
 #include "common/tile.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
 #ifndef TILES
-#define TILES (IN == 2 || !WHOLE ? 2 : 3)  // blocks an SM, at least
+#define TILES (IN == F32 || !WHOLE ? 2 : 3)  // blocks an SM, at least
 #endif
 
 struct Matrix {
@@ -39,7 +37,7 @@ struct Matrix {
     int rows, cols, first;
 };
 
-__device__ __forceinline__ Scale scale_for(const Matrix& m) { return RULE == 0 ? Scale::given(scale_or_one(m.scale)) : scale_of<IN, FORMAT>(*m.amax); }
+__device__ __forceinline__ Scale scale_for(const Matrix& m) { return RULE == GIVEN ? Scale::given(scale_or_one(m.scale)) : scale_of<IN, FORMAT>(*m.amax); }
 
 struct Shared {
     alignas(16) u8 turned[TILE_BYTES];
@@ -61,18 +59,18 @@ __device__ __forceinline__ void cast_tile(const Matrix& m, const TilePlace& p, S
     Largest<IN, false> largest;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        if (RULE == 0) largest.take(v[i]);
+        if (RULE == GIVEN) largest.take(v[i]);
         codes[i] = s.codes<FORMAT>(v[i]);
     }
     store_tile(m.codes, codes, p);
     put_turned(shared.turned, codes);
-    if (RULE == 0 && m.amax) {
+    if (RULE == GIVEN && m.amax) {
         const u32 bits = warp_max(largest.bits());
         if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = bits;
     }
     __syncthreads();
     store_turned(m.turned, shared.turned, p);
-    if (RULE == 0 && m.amax && threadIdx.x < 32) {
+    if (RULE == GIVEN && m.amax && threadIdx.x < 32) {
         const u32 bits = warp_max(threadIdx.x < TILE_THREADS / 32 ? shared.warps[threadIdx.x] : 0);
         if (threadIdx.x == 0) atomicMax((u32*)m.amax, bits);
     }
@@ -83,12 +81,10 @@ __device__ __forceinline__ TilePlace place(const Matrix& m, int tile) {
     return {m.rows, m.cols, tile / across * TILE, tile % across * TILE};
 }
 
-#define ONE_MATRIX const void *x, u8 *codes, u8 *turned, const float *scale, float *amax, float *scale_inv, const float *noop, int rows, int cols
-#define THE_MATRIX {x, codes, turned, scale, amax, scale_inv, rows, cols, 0}
-
-extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) cast_transpose(ONE_MATRIX) {
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
+    cast_transpose(const void* x, u8* codes, u8* turned, const float* scale, float* amax, float* scale_inv, const float* noop, int rows, int cols) {
     __shared__ Shared shared;
-    const Matrix m = THE_MATRIX;
+    const Matrix m = {x, codes, turned, scale, amax, scale_inv, rows, cols, 0};
     if (noop && *noop == 1.0f) return;
     cast_tile(m, place(m, blockIdx.x), shared);
 }
@@ -105,12 +101,14 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) multi_cast_tra
     cast_tile(m, place(m, blockIdx.x - m.first), shared);
 }
 
-extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) cast_transpose_dbias(ONE_MATRIX, float* sums) {
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
+    cast_transpose_dbias(const void* x, u8* codes, u8* turned, const float* scale, float* amax, float* scale_inv, const float* noop, int rows, int cols,
+                         float* sums) {
     __shared__ union {
         Shared cast;
         alignas(16) u8 rows[SUM_BYTES];
     } shared;
-    const Matrix m = THE_MATRIX;
+    const Matrix m = {x, codes, turned, scale, amax, scale_inv, rows, cols, 0};
     if (noop && *noop == 1.0f) return;
     const TilePlace p = place(m, blockIdx.x);
     cast_tile(m, p, shared.cast);
@@ -123,28 +121,5 @@ extern "C" __global__ void dbias_total(const float* sums, void* dbias, int bands
     float total = 0.0f;
 #pragma unroll 32
     for (int b = 0; b < bands; b++) total = __fadd_rn(total, sums[(long long)b * cols + c]);
-    store_element<IN>(dbias, c, total);
-}
-
-extern "C" __global__ void cast_transpose_naive(ONE_MATRIX) {
-    const Matrix m = THE_MATRIX;
-    const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= (long long)m.rows * m.cols || (noop && *noop == 1.0f)) return;
-    const Scale s = scale_for(m);
-    const float v = element<IN>(m.x, at);
-    m.codes[at] = m.turned[at % m.cols * m.rows + at / m.cols] = (u8)fp8_pair<FORMAT>(s.scaled(v), 0.0f);
-    if (RULE == 0 && m.amax && v == v) atomicMax((u32*)m.amax, __float_as_uint(v) & MAGNITUDE);
-    if (m.scale_inv && at == 0) *m.scale_inv = s.inverse;
-}
-
-extern "C" __global__ void dbias_naive(const void* x, void* dbias, int rows, int cols) {
-    const int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= cols) return;
-    float total = 0.0f;
-    for (int band = 0; band < rows; band += 64) {
-        float sum = 0.0f;
-        for (int i = band; i < min(rows, band + 64); i++) sum = __fadd_rn(sum, element<IN>(x, (long long)i * cols + c));
-        total = __fadd_rn(total, sum);
-    }
     store_element<IN>(dbias, c, total);
 }

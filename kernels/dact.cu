@@ -1,37 +1,35 @@
-// Gradients of activations and of gated activations, cast to FP8 with the transposed copy, and the column sums (numerics.md 3.1).
+// Gradients of activations and of gated activations, cast to FP8 with the transposed copy, and the column sums.
 //
-// Options (-D): OP 0 v = act'(x) * g, and the sums of its columns; OP 1 with x = [a | b], v = [(act'(a) * g) * b | g * act(a)];
-//   ACT as F of common/act.cuh;  IN 0 f16, 1 bf16, 2 f32;  FORMAT 0 e4m3, 1 e5m2;  WHOLE of common/tile.cuh (cols of g).
+// Options (-D): OP ACTIVATION_GRADIENT v = act'(x) * g, and the sums of its columns; GATED_GRADIENT with x = [a | b], v = [(act'(a) * g) * b |
+//   g * act(a)];  ACT of common/act.cuh;  IN F16, BF16, F32;  FORMAT E4M3, E5M2;  WHOLE of common/tile.cuh (cols of g).
 //
 // dact(const void* g, const void* x, u8* d, u8* t, const float* scale, float* amax, float* scale_inv, float* sums, int rows, int cols)
-//   g [rows, cols], x [rows, WIDTH], d [rows, WIDTH], t [WIDTH, rows], WIDTH = cols (OP 1: 2*cols), row-major, contiguous, bases at
+//   g [rows, cols], x [rows, WIDTH], d [rows, WIDTH], t [WIDTH, rows], WIDTH = cols (GATED_GRADIENT: 2*cols), row-major, contiguous, bases at
 //   multiples of 16. d = Qsat(RN32(v * *scale)), t = d transposed, *amax raised to max |v| over all of v (both halves share it; NaN
 //   dropped; the host sets it to 0 before), *scale_inv = RN32(1 / *scale), written also where there is no element; a null scale is 1, a null
-//   amax or scale_inv is skipped. OP 0: sums [ceil(rows/64), cols], sums[b][j] = v[64b][j] + v[64b+1][j] + ..., from +0 in order in f32.
+//   amax or scale_inv is skipped. ACTIVATION_GRADIENT: sums [ceil(rows/64), cols], sums[b][j] = v[64b][j] + v[64b+1][j] + ..., from +0 in order in f32.
 //   grid ceil(rows/128) * ceil(cols/128), at least 1, block 256. Fewer than 2^31 elements.
 // dbias(const float* sums, void* out, int bands, int cols): out[j] = RN_IN(sums[0][j] + sums[1][j] + ...), from +0 in order in f32.
 //   grid ceil(cols / 128), block 128.
-// dact_naive: the arguments of dact, a thread a column of 64 rows, grid (ceil(cols / 128), ceil(rows / 64)), block 128: the definition.
 #include "common/act.cuh"
 #include "common/tile.cuh"
 
 #ifndef OP
-#define OP 0
+#define OP ACTIVATION_GRADIENT
 #endif
 #ifndef ACT
-#define ACT 0
+#define ACT GELU
 #endif
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
-constexpr int BAND = 64;
 
 __device__ __forceinline__ float first(float g, float x, float gate) {
     const float v = __fmul_rn(act_slope<ACT>(x), g);
-    return OP == 0 ? v : __fmul_rn(v, gate);
+    return OP == ACTIVATION_GRADIENT ? v : __fmul_rn(v, gate);
 }
 __device__ __forceinline__ float second(float g, float x) { return __fmul_rn(g, act<ACT>(x)); }
 
@@ -96,21 +94,21 @@ __device__ __forceinline__ void sums_of_registers(float* sums, float* shared, co
     if (p.col0 + c < p.cols && p.row0 + 64 * b < p.rows) sums[(long long)(p.row0 / 64 + b) * p.cols + p.col0 + c] = shared[threadIdx.x];
 }
 
-extern "C" __global__ void __launch_bounds__(TILE_THREADS, IN == 2 ? 1 : 2)
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, IN == F32 ? 1 : 2)
     dact(const void* g, const void* x, u8* d, u8* t, const float* scale, float* amax, float* scale_inv, float* sums, int rows, int cols) {
     __shared__ alignas(16) u8 turned[TILE_BYTES];
     __shared__ float handed[2 * TILE];
     __shared__ u32 words[TILE_THREADS / 32];
     const float s = scale_or_one(scale);
     if (blockIdx.x == 0 && threadIdx.x == 0) write_scale_inv(scale_inv, s);
-    const int across = max(ceil_div(cols, TILE), 1), width = OP == 0 ? cols : 2 * cols;
+    const int across = max(ceil_div(cols, TILE), 1), width = OP == ACTIVATION_GRADIENT ? cols : 2 * cols;
     const TilePlace p = {rows, cols, (int)blockIdx.x / across * TILE, (int)blockIdx.x % across * TILE};
     Eight<IN> up[8], in[8];
     float largest = 0.0f;
     load_part(up, g, p, cols, 0);
     load_part(in, x, p, width, 0);
     uint2 codes[8];
-    if constexpr (OP == 1) {
+    if constexpr (OP == GATED_GRADIENT) {
         Eight<IN> gate[8];
         uint2 codes_gate[8];
         load_part(gate, x, p, width, cols);
@@ -149,27 +147,4 @@ extern "C" __global__ void dbias(const float* sums, void* out, int bands, int co
 #pragma unroll 16
     for (int b = 0; b < bands; b++) total = __fadd_rn(total, sums[(long long)b * cols + column]);
     store_element<IN>(out, column, total);
-}
-
-extern "C" __global__ void dact_naive(const void* g, const void* x, u8* d, u8* t, const float* scale, float* amax, float* scale_inv, float* sums,
-                                      int rows, int cols) {
-    const float s = scale_or_one(scale);
-    const int column = blockIdx.x * blockDim.x + threadIdx.x, band = blockIdx.y * BAND, width = OP == 0 ? cols : 2 * cols;
-    if (column == 0 && band == 0) write_scale_inv(scale_inv, s);
-    if (column >= cols || band >= rows) return;
-    float largest = 0.0f, sum = 0.0f;
-    for (int row = band; row < min(rows, band + BAND); row++) {
-        const long long from = (long long)row * width + column;
-        const float up = element<IN>(g, (long long)row * cols + column), in = element<IN>(x, from);
-        for (int half = 0; half <= OP; half++) {
-            const float v = half ? second(up, in) : first(up, in, OP == 0 ? 0.0f : element<IN>(x, from + cols));
-            const u8 code = (u8)fp8_pair<FORMAT>(__fmul_rn(v, s), 0.0f);
-            largest = larger(largest, v);
-            sum = __fadd_rn(sum, v);
-            d[from + half * cols] = code;
-            t[(long long)(column + half * cols) * rows + row] = code;
-        }
-    }
-    if (OP == 0) sums[(long long)blockIdx.y * cols + column] = sum;
-    if (amax) atomicMax((u32*)amax, __float_as_uint(largest));
 }

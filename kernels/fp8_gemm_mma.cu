@@ -6,7 +6,6 @@
 //                  k mod 4 in {0, 1}), t' = T(16, 25, 23 RZ)(t, products with k mod 4 in {2, 3}), c = RN32(c + t'). Nearly f32
 //                  accuracy at less than half of wgmma's rate: use fp8_gemm.cu for speed there.
 // One chain over K from +0; with PROMOTE (or block scales) one chain per 128 of K, added as in `promoted`.
-// The definition is fp8_gemm_naive in fp8_gemm.cu with -DMMA_SYNC=1 (sm_90).
 //
 // contract fp8_gemm_mma
 //   arch   sm_89 and later
@@ -18,12 +17,6 @@
 //   refuse M, N or K < 1; K, lda, ldb or a base of A or B that is no multiple of 16; d not aligned to two elements; ldd < N; a null scale
 #include "common/fp8_epilogue.cuh"
 
-#ifndef A_E5M2
-#define A_E5M2 0
-#endif
-#ifndef B_E5M2
-#define B_E5M2 0
-#endif
 #if A_E5M2
 #define MMA_A "e5m2"
 #else
@@ -74,7 +67,7 @@ __device__ __forceinline__ void load_operand(u32 to, const u8* from, int row0, i
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
-    fp8_gemm_mma(const u8* a, const u8* b, void* d, const float* scale_a, const float* scale_b, const void* bias, const float* scale_d,
+    fp8_gemm_mma(const u8* a, const u8* b, void* d, const float* scale_a, const float* scale_b, const float* bias, const float* scale_d,
                  float* amax_d, float* scale_inv_d, int m, int n, int k, int lda, int ldb, int ldd, int sa_k, int sb_row, int sb_k, int band) {
     extern __shared__ __align__(128) u8 shared[];
     const u32 base = smem_address(shared);
@@ -127,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
                         float sa = 0.0f, sb = 0.0f;
                         if (BLOCK_SCALED && row < m) sa = __ldg(scale_a + (long long)step * sa_k + row);
                         if (BLOCK_SCALED && col < n)
-                            sb = __ldg(scale_b + (long long)step * sb_k + (SCALE == 2 ? (long long)(col / 128) * sb_row : col));
+                            sb = __ldg(scale_b + (long long)step * sb_k + (SCALES == LINE_SQUARE ? (long long)(col / 128) * sb_row : col));
                         sum[i][j][x] = promoted(sum[i][j][x], acc[i][j][x], sa, sb);
                         acc[i][j][x] = 0.0f;
                     }
@@ -136,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
         }
     }
 
-    const float s = SCALE == 0 ? __fmul_rn(__ldg(scale_a), __ldg(scale_b)) : 0.0f, to_codes = FP8_OUT ? __ldg(scale_d) : 0.0f;
+    const float s = SCALES == BY_TENSOR ? __fmul_rn(__ldg(scale_a), __ldg(scale_b)) : 0.0f, to_codes = FP8_OUT ? __ldg(scale_d) : 0.0f;
     float amax = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -144,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
         for (int h = 0; h < 2; h++) {
             const int row = row_tile + row0 + 16 * i + lane / 4 + 8 * h;
             if (row >= m) continue;
-            const float sa = SCALE == 1 ? __ldg(scale_a + row) : s;
+            const float sa = SCALES == BY_ROW ? __ldg(scale_a + row) : s;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int col = col_tile + col0 + 8 * j + 2 * (lane % 4);
@@ -153,12 +146,12 @@ extern "C" __global__ void __launch_bounds__(256, 1)
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
                     if (col + c >= n) continue;
-                    const float sb = SCALE == 1 ? __ldg(scale_b + col + c) : 0.0f;
+                    const float sb = SCALES == BY_ROW ? __ldg(scale_b + col + c) : 0.0f;
                     v[c] = scaled(PROMOTED ? sum[i][j][2 * h + c] : acc[i][j][2 * h + c], sa, sb, bias_at(e, BIAS ? col + c : 0));
                     if (FP8_OUT) amax = fmaxf(amax, fabsf(v[c]));
                 }
                 if (col + 1 < n && ldd % 2 == 0) {
-                    if (OUT == 2) *(float2*)((float*)d + at) = make_float2(v[0], v[1]);
+                    if (OUT == F32) *(float2*)((float*)d + at) = make_float2(v[0], v[1]);
                     else if (OUT_BYTES == 2) *(u32*)((u16*)d + at) = pack_pair(v[0], v[1], to_codes);
                     else *(u16*)((u8*)d + at) = (u16)pack_pair(v[0], v[1], to_codes);
                 } else {

@@ -3,7 +3,7 @@
 // The same additions in the same order as the CPU's `op::gemm`, so the same bits: lane l of 16 holds the sum over k = l mod 16 in
 // ascending k, RN(sum + RN(a*b)) without fma; the lanes are added pairwise, l with l + 8, then 4, 2, 1; last the bias. Where K is no
 // multiple of 16 the tail's lanes get one product more.
-// `gemm_f64_naive` is the definition, one thread an output. `gemm_f64`: a half-warp has the 16 lanes of 4x4 outputs.
+// A half-warp has the 16 lanes of 4x4 outputs.
 //
 // contract gemm_f64
 //   arch   any
@@ -21,8 +21,6 @@
 //   block  256
 //   grid   any
 //   args   as gemm_f64
-//
-// contract gemm_f64_naive: block {32, 8}, grid {ceil(N/32), ceil(M/8)}; args as gemm_f64.
 #include "common/gemm_types.cuh"
 
 constexpr int LANES = 16;
@@ -32,23 +30,6 @@ __device__ __forceinline__ void add(double& sum, double& size, double a, double 
     const double p = __dmul_rn(a, b);
     sum = __dadd_rn(sum, p);
     size = __dadd_rn(size, fabs(p));
-}
-
-extern "C" __global__ void gemm_f64_naive(const double* a, const double* b, const double* bias, double* d, double* magnitude, int m, int n,
-                                          int k) {
-    const int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
-    if (row >= m || col >= n) return;
-    double sum[LANES] = {}, size[LANES] = {};
-    for (int k0 = 0; k0 < k; k0 += LANES)
-        for (int l = 0; l < LANES && k0 + l < k; l++) add(sum[l], size[l], a[(long long)row * k + k0 + l], b[(long long)col * k + k0 + l]);
-    for (int width = LANES / 2; width; width /= 2)
-        for (int l = 0; l < width; l++) {
-            sum[l] = __dadd_rn(sum[l], sum[l + width]);
-            size[l] = __dadd_rn(size[l], size[l + width]);
-        }
-    const double c = bias ? bias[col] : 0.0;
-    d[(long long)row * n + col] = __dadd_rn(sum[0], c);
-    magnitude[(long long)row * n + col] = __dadd_rn(size[0], fabs(c));
 }
 
 /// Rows of A and of B that a block holds, k of a stage, and the pitch of a row in shared memory (16 lanes of 8 bytes: no conflicts).

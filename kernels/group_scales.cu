@@ -1,7 +1,7 @@
-// Row and column scales of each group of tokens from `offs` on the device, and FP8 codes by them (numerics.md 3.5): what feeds
+// Row and column scales of each group of tokens from `offs` on the device, and FP8 codes by them: what feeds
 // grouped_gemm.cu, with nothing for the host to wait for.
 //
-// Options (-D): IN 0 f16, 1 bf16, 2 f32;  FORMAT 0 e4m3, 1 e5m2;  RULE, POW2 of common/scale_rule.cuh (2: torchao float8);
+// Options (-D): IN F16, BF16, F32;  FORMAT E4M3, E5M2;  RULE, POW2 of common/scale_rule.cuh (TORCHAO);
 //   WHOLE of common/tile.cuh (rows: tokens).
 //
 // offs (int32[groups], device): cumulative END tokens; group e holds tokens offs[e-1] .. offs[e]-1 (offs[-1] = 0), none where it does not
@@ -20,20 +20,18 @@
 // group_columns(const void* x, u8* codes, const float* scale, const int* offs, int groups, int tokens, int cols, int pitch)
 //   codes past the last group are 0, up to the pitch. grid ceil(tokens/128) * ceil(cols/128), block 256.
 //
-// group_rows_naive, group_columns_naive(x, codes, scale_inv, offs, groups, tokens, cols, pitch): a thread a row (column) and group, grid
-//   (ceil(n/128), groups), block 128: the definitions.
 // Refuse: pitch < tokens or no multiple of 16; bases that are no multiples of 16; 2^31 elements or more; groups < 1.
 #ifndef RULE
-#define RULE 2
+#define RULE TORCHAO
 #endif
 #include "common/scale_rule.cuh"
 #include "common/tile.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT E4M3
 #endif
 constexpr int THREADS = 128, BAND = 32;
 
@@ -60,7 +58,7 @@ __device__ __forceinline__ Eight<IN> fetch(const void* x, long long start, int t
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (t + i < from || t + i >= to) continue;
-        if (IN == 2) v.word[i % (IN == 2 ? 8 : 4)] = ((const u32*)x)[start + t + i];
+        if (IN == F32) v.word[i % (IN == F32 ? 8 : 4)] = ((const u32*)x)[start + t + i];
         else v.word[i / 2] |= (u32)((const u16*)x)[start + t + i] << (16 * (i & 1));
     }
     return v;
@@ -157,28 +155,4 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS)
     put_turned(turned, out);
     __syncthreads();
     store_turned(codes, turned, {pitch, cols, row0, col0});
-}
-
-extern "C" __global__ void group_rows_naive(const void* x, u8* codes, float* scale_inv, const int* offs, int groups, int rows, int tokens, int pitch) {
-    const int row = blockIdx.x * blockDim.x + threadIdx.x, e = blockIdx.y;
-    if (row >= rows) return;
-    u32 amax = 0;
-    for (int t = group_start(offs, e); t < offs[e]; t++) amax = max(amax, __float_as_uint(element<IN>(x, (long long)row * tokens + t)) & MAGNITUDE);
-    const Scale s = scale_of<IN, FORMAT>(__uint_as_float(amax));
-    scale_inv[(long long)e * rows + row] = s.inverse;
-    for (int t = group_start(offs, e); t < offs[e]; t++) {
-        codes[(long long)row * pitch + t] = (u8)fp8_pair<FORMAT>(s.scaled(element<IN>(x, (long long)row * tokens + t)), 0.0f);
-    }
-}
-
-extern "C" __global__ void group_columns_naive(const void* x, u8* codes, float* scale_inv, const int* offs, int groups, int tokens, int cols, int pitch) {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x, e = blockIdx.y;
-    if (column >= cols) return;
-    u32 amax = 0;
-    for (int t = group_start(offs, e); t < offs[e]; t++) amax = max(amax, __float_as_uint(element<IN>(x, (long long)t * cols + column)) & MAGNITUDE);
-    const Scale s = scale_of<IN, FORMAT>(__uint_as_float(amax));
-    scale_inv[(long long)e * cols + column] = s.inverse;
-    for (int t = group_start(offs, e); t < offs[e]; t++) {
-        codes[(long long)column * pitch + t] = (u8)fp8_pair<FORMAT>(s.scaled(element<IN>(x, (long long)t * cols + column)), 0.0f);
-    }
 }

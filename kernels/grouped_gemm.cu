@@ -16,7 +16,7 @@
 //   acc: the chain of common/fp8_pipeline.cuh, k counted from 0, or (tokens) from the group's start rounded down to a multiple of
 //   16, zeros before the start; PROMOTE as there (PyTorch: 0).
 //
-// Options: OUT 0..2, PROMOTE, A_E5M2, B_E5M2, TILE_N, CLUSTER (common/fp8_pipeline.cuh); SCALE is 1.
+// Options: OUT BF16, F16, F32, PROMOTE, A_E5M2, B_E5M2, TILE_N, CLUSTER (common/fp8_pipeline.cuh); SCALES is BY_ROW.
 //
 // contract grouped_gemm_rows, grouped_gemm_tokens
 //   arch   sm_90a (absent elsewhere)
@@ -24,9 +24,9 @@
 //   smem   232448 dynamic
 //   grid   multiprocessors, rounded down to a multiple of CLUSTER ? 2 : 1 (the cluster is compiled in)
 //   choose TILE_N 256, CLUSTER 0, band 8; TILE_N 128, CLUSTER 0 where E * ceil(Mtot/E/128) * ceil(N/256) < multiprocessors
-//   arg 0  map_a    CUtensorMap by value: UINT8, dims rows: {K, Mtot}, tokens: {Ttot, M}; strides {row pitch in bytes}; box {128, CLUSTER
-//                   == 2 ? 64 : 128}, SWIZZLE_128B, interleave none, L2 promotion 256B, out of bounds zero
-//   arg 1  map_b    CUtensorMap by value: the same, dims rows: {K, E*N}, tokens: {Ttot, N}; box {128, CLUSTER == 1 ? TILE_N/2 : TILE_N}
+//   arg 0  map_a    CUtensorMap by value: UINT8, dims rows: {K, Mtot}, tokens: {Ttot, M}; strides {row pitch in bytes}; box {128, 128},
+//                   SWIZZLE_128B, interleave none, L2 promotion 256B, out of bounds zero
+//   arg 1  map_b    CUtensorMap by value: the same, dims rows: {K, E*N}, tokens: {Ttot, N}; box {128, CLUSTER ? TILE_N/2 : TILE_N}
 //   arg 2  d        void*, packed, aligned to its element; 16-byte stores where d and N*size are multiples of 16
 //   arg 3  scale_a  const float*; arg 4 scale_b const float*
 //   arg 5  offs     const int*, [E] in device memory
@@ -37,75 +37,16 @@
 //   arg 10 band     int >= 1, as in fp8_gemm.cu
 //   refuse E < 1 or > 1024; a base or a pitch that is no multiple of 16 (TMA), so K % 16 (rows) and Ttot's pitch % 16 (tokens); a null
 //          scale or offs. Any N and any group boundary is right.
-//
-// contract grouped_gemm_rows_naive, grouped_gemm_tokens_naive   (the definitions)
-//   arch   any
-//   block  {32, 8}
-//   smem   0
-//   grid   rows: {ceil(N/32), ceil(Mtot/8)}; tokens: {ceil(N/32), ceil(M/8), E}
-//   args   a u8*, b u8*, d, scale_a, scale_b, offs, groups, m, n, k, pitch (all int): rows: m = Mtot, pitch unused; tokens: k unused,
-//          pitch = bytes between rows of A and of B
-#define SCALE 1
+#define SCALES BY_ROW
 #include "common/fp8_epilogue.cuh"
-#include "common/fp8_model.cuh"
 
-#ifndef A_E5M2
-#define A_E5M2 0
-#endif
-#ifndef B_E5M2
-#define B_E5M2 0
-#endif
-#if FP8_OUT || BIAS || ORDER
-#error "grouped_gemm.cu: OUT must be 0 (bf16), 1 (f16) or 2 (f32), BIAS and ORDER must be 0"
-#endif
-
-/// The dot product over codes head..k-1 as the pipeline accumulates it.
-__device__ float naive_dot(const u8* a, const u8* b, int head, int k) {
-    float sum = 0.0f, chain = 0.0f;
-    for (int k0 = 0; k0 < k; k0 += 32) {
-        u8 x[32], y[32];
-        for (int i = 0; i < 32; i++) {
-            x[i] = k0 + i >= head && k0 + i < k ? a[k0 + i] : 0;
-            y[i] = k0 + i >= head && k0 + i < k ? b[k0 + i] : 0;
-        }
-        chain = fp8_instruction(x, y, chain, A_E5M2, B_E5M2, false);
-        if (PROMOTE && ((k0 + 32) % 128 == 0 || k0 + 32 >= k)) {
-            sum = __fadd_rn(sum, chain);
-            chain = 0.0f;
-        }
-    }
-    return PROMOTE ? sum : chain;
-}
-
-extern "C" __global__ void grouped_gemm_rows_naive(const u8* a, const u8* b, void* d, const float* scale_a, const float* scale_b,
-                                                   const int* offs, int groups, int m, int n, int k, int) {
-    const int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
-    int g = 0;
-    while (g < groups && row >= offs[g]) g++;
-    if (row >= m || col >= n || g == groups) return;
-    const float acc = naive_dot(a + (long long)row * k, b + ((long long)g * n + col) * k, 0, k);
-    const float v = __fmul_rn(scale_b[(long long)g * n + col], __fmul_rn(scale_a[row], acc));
-    store_one(Epilogue{d}, (long long)row * n + col, v, 0.0f);
-}
-
-extern "C" __global__ void grouped_gemm_tokens_naive(const u8* a, const u8* b, void* d, const float* scale_a, const float* scale_b,
-                                                     const int* offs, int groups, int m, int n, int, int pitch) {
-    const int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y, g = blockIdx.z;
-    if (row >= m || col >= n) return;
-    const int begin = g ? offs[g - 1] : 0, end = offs[g], start = begin / 16 * 16;
-    float v = 0.0f;
-    if (begin < end) {
-        const float acc = naive_dot(a + (long long)row * pitch + start, b + (long long)col * pitch + start, begin - start, end - start);
-        v = __fmul_rn(scale_b[(long long)g * n + col], __fmul_rn(scale_a[(long long)g * m + row], acc));
-    }
-    store_one(Epilogue{d}, ((long long)g * m + row) * n + col, v, 0.0f);
-}
+static_assert(!FP8_OUT && !BIAS, "OUT is BF16, F16 or F32, and there is no bias");
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "common/fp8_pipeline.cuh"
 
 constexpr int MAX_GROUPS = 1024;
-constexpr int CLUSTER_M = CLUSTER == 1 ? 2 * TILE_M : TILE_M, CLUSTER_N = CLUSTER == 2 ? 2 * TILE_N : TILE_N;
+constexpr int CLUSTER_M = BLOCKS * TILE_M;
 static_assert(MAX_GROUPS * 4 <= SCHEDULE_BYTES, "the cumulative tile counts must fit");
 
 /// Tiles of groups of rows: the cumulative count of tiles is computed by every block from `offs`, then searched.
@@ -123,7 +64,7 @@ struct Rows {
         for (int g0 = 0; g0 < groups; g0 += 32) {
             const int g = g0 + threadIdx.x;
             int tiles = 0;
-            if (g < groups) tiles = ceil_div(max(offs[g] - (g ? offs[g - 1] : 0), 0), CLUSTER_M) * ceil_div(n, CLUSTER_N);
+            if (g < groups) tiles = ceil_div(max(offs[g] - (g ? offs[g - 1] : 0), 0), CLUSTER_M) * ceil_div(n, TILE_N);
             for (int step = 1; step < 32; step *= 2) {
                 const int before = __shfl_up_sync(~0u, tiles, step);
                 if (threadIdx.x >= step) tiles += before;
@@ -143,9 +84,8 @@ struct Rows {
         }
         const int begin = low ? __ldg(offs + low - 1) : 0, end = __ldg(offs + low);
         int tm, tn;
-        banded(i - (low ? ends[low - 1] : 0), ceil_div(end - begin, CLUSTER_M), ceil_div(n, CLUSTER_N), band, tm, tn);
-        if (CLUSTER == 1) tm = 2 * tm + rank;
-        if (CLUSTER == 2) tn = 2 * tn + rank;
+        banded(i - (low ? ends[low - 1] : 0), ceil_div(end - begin, CLUSTER_M), ceil_div(n, TILE_N), band, tm, tn);
+        if (CLUSTER) tm = 2 * tm + rank;
         w.a_row = w.sa0 = begin + tm * TILE_M;
         w.b_row = w.sb0 = low * n + tn * TILE_N;
         w.k0 = 0;
@@ -166,12 +106,11 @@ struct Tokens {
 
     __device__ __forceinline__ void prepare(u8*) {}
     __device__ __forceinline__ bool get(int i, int rank, Work& w) const {
-        const int mt = ceil_div(m, CLUSTER_M), nt = ceil_div(n, CLUSTER_N), g = i / (mt * nt);
+        const int mt = ceil_div(m, CLUSTER_M), nt = ceil_div(n, TILE_N), g = i / (mt * nt);
         if (g >= groups) return false;
         int tm, tn;
         banded(i - g * mt * nt, mt, nt, band, tm, tn);
-        if (CLUSTER == 1) tm = 2 * tm + rank;
-        if (CLUSTER == 2) tn = 2 * tn + rank;
+        if (CLUSTER) tm = 2 * tm + rank;
         w.a_row = tm * TILE_M;
         w.b_row = tn * TILE_N;
         w.sa0 = g * m + w.a_row;

@@ -1,59 +1,55 @@
-// Integer quantizers, 4-bit packing, dequantize: torchao's affine arithmetic (numerics.md 2.8), bits equal to the CPU recipes.
-// RN_T rounds to type T (0 f16, 1 bf16, 2 f32); every operation below is in f32 and then rounded to T, as torch does. Ties to even.
+// Integer quantizers, 4-bit packing, dequantize: torchao's affine arithmetic, bits equal to the CPU recipes.
+// RN_T rounds to type T (F16, BF16, F32); every operation below is in f32 and then rounded to T, as torch does. Ties to even.
 //
-// Options (-D): IN, SCALE, OUT types 0 f16, 1 bf16, 2 f32;  FORMAT 0 int4, 1 uint4, 2 int8, 3 e4m3, 4 e5m2 (3, 4: dequantize only);
-//   HIGH_FIRST 0/1;  MODE (int8_token), MAPPING (affine_group), ZERO and MID (dequantize), as follows.
+// Options (-D): IN, SCALE, OUT types F16, BF16, F32;  FORMAT INT4, UINT4, INT8, E4M3, E5M2 (the last two: dequantize only);
+//   TOKEN (int8_token), MAPPING (affine_group), ZERO and MID (dequantize), as follows.
 //
 // int8_token(const void* x, s8* codes, void* scale, s32* zero, int rows, int K): one scale a row. grid rows, block THREADS (256)
-//   MODE 0, 1  amax = max |x| (NaN stays); scale = max(RN_IN(amax/127), RN_IN(1e-5)); q = clamp(round(RN_op(x * RN_s(1/scale))), -127, 127)
-//     MODE 0 s = IN, scale is written in IN (..._reduced_range_quant_cutlass; f16 rows with amax below 1.94e-3 have an infinite reciprocal:
-//     zeros give NaN, code 0, the rest +-127); MODE 1 s = f32, scale is written in f32, op = f32
-//   MODE 2     mn = min(min x, 0), mx = max(max x, 0); scale = max(RN_IN(RN_IN(mx - mn)/255), ulp_IN(1)), written in f32;
+//   TOKEN OWN_TYPE, IN_F32  amax = max |x| (NaN stays); scale = max(RN_IN(amax/127), RN_IN(1e-5)); q = clamp(round(RN_op(x * RN_s(1/scale))), -127, 127)
+//     OWN_TYPE s = IN, scale is written in IN (..._reduced_range_quant_cutlass; f16 rows with amax below 1.94e-3 have an infinite reciprocal:
+//     zeros give NaN, code 0, the rest +-127); IN_F32 s = f32, scale is written in f32, op = f32
+//   TOKEN SHIFTED  mn = min(min x, 0), mx = max(max x, 0); scale = max(RN_IN(RN_IN(mx - mn)/255), ulp_IN(1)), written in f32;
 //              zero = clamp(RN_IN(-128 - round(RN_IN(mn/scale))), -128, 127); q = clamp(round(x * (1/scale)) + zero, -128, 127) in f64
 //   K % 8 == 0, 16-byte aligned x, 8-byte aligned codes. CHUNKS * 8 * THREADS numbers of a row stay in registers, the rest is read twice.
 // affine_group(const void* x, u8* codes, void* scale, void* zero, int rows, int K, int group): scales [rows, ceil(K/group)]; LANES threads a
 //   group (a power of two <= 32), each of which keeps HELD (even) times 8 numbers in registers and reads the rest twice: LANES = group/32,
 //   HELD 4 is good. grid ceil(rows*groups*LANES/256), block 256. K % 8 == 0, group % 8 == 0, rows*groups*LANES < 2^32.
-//   codes packed two a byte, row-major [rows, K/2] (FORMAT 2: [rows, K]); scale in IN (MAPPING 3: bf16); zero s8, written for MAPPING 2 and
-//   for FORMAT 1 (MAPPING 3: bf16); a null zero is skipped. qmin..qmax is the format's range (-8..7, 0..15, -128..127).
-//   MAPPING 0  scale = RN(max(-mn, mx) / ((qmax-qmin)/2)), z = (qmax+qmin+1)/2   1  smin = RN(mn/qmin), smax = RN(mx/qmax), the larger; same z
-//           2  scale = RN(RN(mx-mn)/(qmax-qmin)), z = clamp(RN(qmin - round(RN(mn/scale))), qmin, qmax);  all: scale = max(scale, RN(2^-23))
-//              q = clamp(RN(round(RN(x * RN(1/scale))) + z), qmin, qmax), z = 0 for FORMAT 0, 2 in 0, 1
-//           3  (tinygemm, FORMAT 1) s = max(RN(RN(max-min)/15), RN(1e-6)), scale = RNbf(s), zero = RNbf(RN(min + RN(s*8))),
+//   codes packed two a byte, row-major [rows, K/2] (INT8: [rows, K]); scale in IN (TINYGEMM: bf16); zero s8, written for ASYMMETRIC
+//   and for UINT4 (TINYGEMM: bf16); a null zero is skipped. qmin..qmax is the format's range (-8..7, 0..15, -128..127).
+//   MAPPING SYMMETRIC  scale = RN(max(-mn, mx) / ((qmax-qmin)/2)), z = (qmax+qmin+1)/2   SYMMETRIC_NO_CLIP  smin = RN(mn/qmin), smax = RN(mx/qmax), the larger; same z
+//           ASYMMETRIC  scale = RN(RN(mx-mn)/(qmax-qmin)), z = clamp(RN(qmin - round(RN(mn/scale))), qmin, qmax);  all: scale = max(scale, RN(2^-23))
+//              q = clamp(RN(round(RN(x * RN(1/scale))) + z), qmin, qmax), z = 0 for INT4, INT8 but in ASYMMETRIC
+//           TINYGEMM  (UINT4) s = max(RN(RN(max-min)/15), RN(1e-6)), scale = RNbf(s), zero = RNbf(RN(min + RN(s*8))),
 //              low = RNbf(zero - RNbf(scale*8)), q = clamp(round(RN_op(RN_op(x - low)/scale)), 0, 15), op bf16 if IN is, else f32
 // pack4(const u8* codes, u8* packed, n bytes out), unpack4(const u8* packed, u8* codes, n bytes in): grid ceil(n/256), block 256.
 // dequantize(const u8* codes, const void* scale, const void* zero, void* out, int rows, int K, int group_shift, int groups): grid
 //   ceil(rows*K/8/256), block 256; scale (and zero) [rows, groups] of type SCALE; group = k >> group_shift (30: one a row); K % 8 == 0,
-//   groups of at least 8. ZERO 0 RN_OUT(RN32(q * s)); 1 RN_OUT(RN32(RN_OUT(RN32((q-MID) * s)) + z)), z of type SCALE; 2, 3
-//   RN_OUT(RN32((q-z) * s)), z s8 or s32.
-// *_naive: the same arguments; a thread per row (int8_token), group (affine_group) or number (dequantize), block 256: the definitions.
+//   groups of at least 8. ZERO NONE RN_OUT(RN32(q * s)); ADDITIVE RN_OUT(RN32(RN_OUT(RN32((q-MID) * s)) + z)), z of type SCALE; INTEGER_8,
+//   INTEGER_32 RN_OUT(RN32((q-z) * s)), z s8 or s32.
 // NaN in a group makes its scale NaN and its codes 0 (zero points 0).
 #include "common/int4.cuh"
 #include "common/token.cuh"
 
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef SCALE
-#define SCALE 1
+#define SCALE BF16
 #endif
 #ifndef OUT
-#define OUT 1
+#define OUT BF16
 #endif
 #ifndef FORMAT
-#define FORMAT 0
+#define FORMAT INT4
 #endif
-#ifndef HIGH_FIRST
-#define HIGH_FIRST 0
-#endif
-#ifndef MODE
-#define MODE 0
+#ifndef TOKEN
+#define TOKEN OWN_TYPE
 #endif
 #ifndef MAPPING
-#define MAPPING 0
+#define MAPPING SYMMETRIC
 #endif
 #ifndef ZERO
-#define ZERO 0
+#define ZERO NONE
 #endif
 #ifndef MID
 #define MID 0
@@ -71,7 +67,7 @@
 #define HELD 4
 #endif
 
-constexpr int QMIN = FORMAT == 1 ? 0 : FORMAT == 2 ? -128 : -8, QMAX = FORMAT == 1 ? 15 : FORMAT == 2 ? 127 : 7;
+constexpr int QMIN = FORMAT == UINT4 ? 0 : FORMAT == INT8 ? -128 : -8, QMAX = FORMAT == UINT4 ? 15 : FORMAT == INT8 ? 127 : 7;
 __device__ __forceinline__ float rn(float x) { return round_to<IN>(x); }
 __device__ __forceinline__ float quiet_nan() { return __uint_as_float(0x7fffffffu); }
 
@@ -79,19 +75,19 @@ __device__ __forceinline__ float quiet_nan() { return __uint_as_float(0x7fffffff
 struct Eight {
     uint4 a, b;  // b: f32 only
     __device__ __forceinline__ void load(const void* x, long long at) {
-        const uint4* p = (const uint4*)((const u8*)x + at * (IN == 2 ? 4 : 2));
+        const uint4* p = (const uint4*)((const u8*)x + at * (IN == F32 ? 4 : 2));
         a = load_stream(p);
-        if (IN == 2) b = load_stream(p + 1);
+        if (IN == F32) b = load_stream(p + 1);
     }
     /// By way of L1: a neighbour in the same 32 bytes is read by the next instruction.
     __device__ __forceinline__ void load_near(const void* x, long long at) {
-        const uint4* p = (const uint4*)((const u8*)x + at * (IN == 2 ? 4 : 2));
+        const uint4* p = (const uint4*)((const u8*)x + at * (IN == F32 ? 4 : 2));
         a = __ldg(p);
-        if (IN == 2) b = __ldg(p + 1);
+        if (IN == F32) b = __ldg(p + 1);
     }
     __device__ __forceinline__ float at(int i) const {
         const u32 w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-        if (IN == 2) return __uint_as_float(w[i]);
+        if (IN == F32) return __uint_as_float(w[i]);
         return i & 1 ? high_half<IN>(w[i / 2]) : low_half<IN>(w[i / 2]);
     }
 };
@@ -139,12 +135,12 @@ __device__ __forceinline__ Token choose_token(const Range& r) {
     Token t;
     t.zero = 0;
     t.inverse64 = 0.0;
-    if (MODE < 2) {
+    if (TOKEN != SHIFTED) {
         t.scale = token_scale<IN>(r.nan() ? quiet_nan() : __uint_as_float(r.size));
-        t.inverse = round_to<MODE == 0 ? IN : 2>(__fdiv_rn(1.0f, t.scale));
+        t.inverse = round_to<TOKEN == OWN_TYPE ? IN : F32>(__fdiv_rn(1.0f, t.scale));
     } else {
         const float mn = at_most_zero(r.min()), mx = at_least_zero(r.max());
-        const float eps = __uint_as_float((u32)(127 - (IN == 0 ? 10 : IN == 1 ? 7 : 23)) << 23);
+        const float eps = __uint_as_float((u32)(127 - (IN == F16 ? 10 : IN == BF16 ? 7 : 23)) << 23);
         const float scale = rn(__fdiv_rn(rn(__fadd_rn(mx, -mn)), 255.0f));
         t.scale = scale < eps ? eps : scale;
         t.zero = integer(rn(__fadd_rn(-128.0f, -rintf(rn(__fdiv_rn(mn, t.scale))))), -128.0f, 127.0f);
@@ -154,13 +150,13 @@ __device__ __forceinline__ Token choose_token(const Range& r) {
     return t;
 }
 __device__ __forceinline__ u32 code_of(float x, const Token& t) {
-    if (MODE < 2) return token_code<IN, MODE == 0 ? IN : 2>(x, t.inverse);
+    if (TOKEN != SHIFTED) return token_code<IN, TOKEN == OWN_TYPE ? IN : F32>(x, t.inverse);
     const double steps = rint(__dmul_rn((double)x, t.inverse64)) + (double)t.zero;
     return steps != steps ? 0 : (u32)(int)fmin(fmax(steps, -128.0), 127.0);
 }
 __device__ __forceinline__ void store_token(const Token& t, void* scale, s32* zero, int row) {
-    store_as<MODE == 0 ? IN : 2>(scale, row, t.scale);
-    if (MODE == 2) zero[row] = t.zero;
+    store_as<TOKEN == OWN_TYPE ? IN : F32>(scale, row, t.scale);
+    if (TOKEN == SHIFTED) zero[row] = t.zero;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) int8_token(const void* x, s8* codes, void* scale, s32* zero, int rows, int k) {
@@ -208,22 +204,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) int8_token(const void* x, 
     }
 }
 
-extern "C" __global__ void int8_token_naive(const void* x, s8* codes, void* scale, s32* zero, int rows, int k) {
-    const int row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    Range r = Range::none();
-    for (int i = 0; i < k; i++) r.take(load_as<IN>(x, (long long)row * k + i));
-    const Token t = choose_token(r);
-    store_token(t, scale, zero, row);
-    for (int i = 0; i < k; i++) {
-        const float v = load_as<IN>(x, (long long)row * k + i);
-        int q;
-        if (MODE < 2) q = integer(rintf(round_to<MODE == 0 ? IN : 2>(v * t.inverse)), -127.0f, 127.0f);
-        else q = (int)(s8)code_of(v, t);
-        codes[(long long)row * k + i] = (s8)q;
-    }
-}
-
 // ---- groups of weights
 
 struct Affine {
@@ -234,56 +214,56 @@ __device__ __forceinline__ Affine choose_affine(const Range& r) {
     Affine p;
     p.inverse = p.low = p.zero_real = 0.0f;
     p.zero = (QMAX + QMIN + 1) / 2;
-    if (MAPPING == 3) {
+    if (MAPPING == TINYGEMM) {
         const float raw = rn(__fdiv_rn(rn(__fadd_rn(r.max(), -r.min())), 15.0f)), eps = rn(1e-6f), s = raw < eps ? eps : raw;
-        p.scale = round_to<1>(s);
-        p.zero_real = round_to<1>(rn(__fadd_rn(r.min(), rn(__fmul_rn(s, 8.0f)))));
-        p.low = round_to<1>(__fadd_rn(p.zero_real, -round_to<1>(__fmul_rn(p.scale, 8.0f))));
+        p.scale = round_to<BF16>(s);
+        p.zero_real = round_to<BF16>(rn(__fadd_rn(r.min(), rn(__fmul_rn(s, 8.0f)))));
+        p.low = round_to<BF16>(__fadd_rn(p.zero_real, -round_to<BF16>(__fmul_rn(p.scale, 8.0f))));
         return p;
     }
     const float mn = at_most_zero(r.min()), mx = at_least_zero(r.max()), eps = rn(__uint_as_float(104u << 23));
     float s;
-    if (MAPPING == 0) s = rn(__fdiv_rn(r.nan() ? quiet_nan() : fmaxf(-mn, mx), (QMAX - QMIN) / 2.0f));
-    else if (MAPPING == 2) s = rn(__fdiv_rn(rn(__fadd_rn(mx, -mn)), (float)(QMAX - QMIN)));
+    if (MAPPING == SYMMETRIC) s = rn(__fdiv_rn(r.nan() ? quiet_nan() : fmaxf(-mn, mx), (QMAX - QMIN) / 2.0f));
+    else if (MAPPING == ASYMMETRIC) s = rn(__fdiv_rn(rn(__fadd_rn(mx, -mn)), (float)(QMAX - QMIN)));
     else {
         const float from_min = rn(__fdiv_rn(mn, (float)QMIN)), from_max = rn(__fdiv_rn(mx, (float)QMAX));
         s = from_min > from_max ? from_min : from_max;
     }
     p.scale = s < eps ? eps : s;
     p.inverse = rn(__fdiv_rn(1.0f, p.scale));
-    if (MAPPING == 2) p.zero = integer(rn(__fadd_rn((float)QMIN, -rintf(rn(__fdiv_rn(mn, p.scale))))), QMIN, QMAX);
+    if (MAPPING == ASYMMETRIC) p.zero = integer(rn(__fadd_rn((float)QMIN, -rintf(rn(__fdiv_rn(mn, p.scale))))), QMIN, QMAX);
     return p;
 }
 __device__ __forceinline__ u32 code_of(float x, const Affine& p) {
-    constexpr int op = IN == 1 ? 1 : 2;
-    const float steps = MAPPING == 3 ? rintf(round_to<op>(__fdiv_rn(round_to<op>(__fadd_rn(x, -p.low)), p.scale)))
+    constexpr int op = IN == BF16 ? BF16 : F32;
+    const float steps = MAPPING == TINYGEMM ? rintf(round_to<op>(__fdiv_rn(round_to<op>(__fadd_rn(x, -p.low)), p.scale)))
                                      : rn(__fadd_rn(rintf(rn(__fmul_rn(x, p.inverse))), (float)p.zero));
-    return (u32)integer(steps, QMIN, QMAX) & (FORMAT == 2 ? 255 : 15);
+    return (u32)integer(steps, QMIN, QMAX) & (FORMAT == INT8 ? 255 : 15);
 }
 __device__ __forceinline__ void store_affine(const Affine& p, void* scale, void* zero, long long group) {
-    store_as<MAPPING == 3 ? 1 : IN>(scale, group, p.scale);
+    store_as<MAPPING == TINYGEMM ? BF16 : IN>(scale, group, p.scale);
     if (!zero) return;
-    if (MAPPING == 3) store_as<1>(zero, group, p.zero_real);
-    else if (MAPPING == 2 || FORMAT == 1) ((s8*)zero)[group] = (s8)p.zero;
+    if (MAPPING == TINYGEMM) store_as<BF16>(zero, group, p.zero_real);
+    else if (MAPPING == ASYMMETRIC || FORMAT == UINT4) ((s8*)zero)[group] = (s8)p.zero;
 }
 
 /// Two neighbouring 16-bit numbers: the smaller and the larger of each half, NaN if either is.
 __device__ __forceinline__ u32 min_two(u32 a, u32 b) {
     u32 d;
-    if (IN == 0) asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    if (IN == F16) asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
     else asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
     return d;
 }
 __device__ __forceinline__ u32 max_two(u32 a, u32 b) {
     u32 d;
-    if (IN == 0) asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    if (IN == F16) asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
     else asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
     return d;
 }
-__device__ __forceinline__ u32 fma_two(u32 a, u32 b, u32 c) { return IN == 0 ? fma_f16(a, b, c) : fma_bf16(a, b, c); }
-__device__ __forceinline__ u32 both(float x) { return twice(IN == 0 ? f32_to_f16(x) : f32_to_bf16(x)); }
+__device__ __forceinline__ u32 fma_two(u32 a, u32 b, u32 c) { return IN == F16 ? fma_f16(a, b, c) : fma_bf16(a, b, c); }
+__device__ __forceinline__ u32 both(float x) { return twice(IN == F16 ? f32_to_f16(x) : f32_to_bf16(x)); }
 
-/// What a lane gathers of its group: of 16-bit numbers two at a time. The magnitude is all that MAPPING 0 needs.
+/// What a lane gathers of its group: of 16-bit numbers two at a time. The magnitude is all that SYMMETRIC needs.
 struct Gathered {
     u32 low, high, size;
     Range whole;  // f32
@@ -293,7 +273,7 @@ struct Gathered {
         whole = Range::none();
     }
     __device__ __forceinline__ void take(const Eight& v) {
-        if (IN == 2) {
+        if (IN == F32) {
 #pragma unroll
             for (int i = 0; i < 8; i++) whole.take(v.at(i));
             return;
@@ -301,7 +281,7 @@ struct Gathered {
         const u32 w[4] = {v.a.x, v.a.y, v.a.z, v.a.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if (MAPPING == 0) {
+            if (MAPPING == SYMMETRIC) {
                 size = max_pair(size, w[i] & 0x7fff7fffu);
             } else {
                 low = min_two(low, w[i]);
@@ -310,9 +290,9 @@ struct Gathered {
         }
     }
     __device__ __forceinline__ Range range() const {
-        if (IN == 2) return whole;
+        if (IN == F32) return whole;
         Range r;
-        if (MAPPING == 0) {
+        if (MAPPING == SYMMETRIC) {
             const u32 most = ::max(size & 0xffff, size >> 16);
             r.high = low_half<IN>(most);
             r.low = -r.high;
@@ -332,10 +312,10 @@ __device__ __forceinline__ uint2 code_eight(const Eight& v, const Affine& p) {
     u32 q[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) q[i] = code_of(v.at(i), p);
-    if (FORMAT == 2) return make_uint2(low_bytes(q[0], q[1], q[2], q[3]), low_bytes(q[4], q[5], q[6], q[7]));
+    if (FORMAT == INT8) return make_uint2(low_bytes(q[0], q[1], q[2], q[3]), low_bytes(q[4], q[5], q[6], q[7]));
     u32 word = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) word |= q[i] << (4 * (HIGH_FIRST ? i ^ 1 : i));
+    for (int i = 0; i < 8; i++) word |= q[i] << (4 * i);
     return make_uint2(word, 0);
 }
 
@@ -343,16 +323,16 @@ __device__ __forceinline__ uint2 code_eight(const Eight& v, const Affine& p) {
 /// to IN is clamped to [QMIN - zero, QMAX - zero], which are integers, so rounding afterwards gives the same; 1.5 * 2^m + p (m = 10 or 7
 /// fraction bits) has the integer nearest to p, ties to even, in its low bits.
 __device__ __forceinline__ u32 code_eight_16(const Eight& v, u32 inverse, u32 least, u32 most, u32 zero) {
-    const u32 w[4] = {v.a.x, v.a.y, v.a.z, v.a.w}, magic = IN == 0 ? 0x66006600u : 0x43404340u;
+    const u32 w[4] = {v.a.x, v.a.y, v.a.z, v.a.w}, magic = IN == F16 ? 0x66006600u : 0x43404340u;
     u32 t[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const u32 clamped = min_two(max_two(fma_two(w[i], inverse, MINUS_ZERO), least), most);
-        t[i] = (fma_two(clamped, IN == 0 ? F16_ONE : BF16_ONE, magic) + zero) & 0x000f000fu;
+        t[i] = (fma_two(clamped, IN == F16 ? F16_ONE : BF16_ONE, magic) + zero) & 0x000f000fu;
     }
     // Codes 0, 2 at bits 0, 8 and 1, 3 at bits 16, 24; then the upper half under the lower.
     const u32 a = t[0] | t[1] << 8, b = t[2] | t[3] << 8;
-    const u32 c = HIGH_FIRST ? a << 4 | a >> 16 : a | a >> 12, d = HIGH_FIRST ? b << 4 | b >> 16 : b | b >> 12;
+    const u32 c = a | a >> 12, d = b | b >> 12;
     return __byte_perm(c, d, 0x5410);
 }
 
@@ -370,7 +350,7 @@ extern "C" __global__ void __launch_bounds__(256) affine_group(const void* x, u8
     for (int i = 0; i < HELD; i++)
         if (chunk(i) < end) held[i].load_near(x, first + 8ll * chunk(i));
     // Any number of the group to start from.
-    gathered.start(MAPPING != 0 && IN != 2 && exists ? ((const u16*)x)[first + 8ll * begin] * 0x10001u : 0);
+    gathered.start(MAPPING != SYMMETRIC && IN != F32 && exists ? ((const u16*)x)[first + 8ll * begin] * 0x10001u : 0);
 #pragma unroll
     for (int i = 0; i < HELD; i++)
         if (chunk(i) < end) gathered.take(held[i]);
@@ -386,14 +366,14 @@ extern "C" __global__ void __launch_bounds__(256) affine_group(const void* x, u8
     if (!exists) return;
     const Affine p = choose_affine(r);
     if (lane == 0) store_affine(p, scale, zero, segment);
-    const bool usual = IN != 2 && FORMAT != 2 && MAPPING != 3 && r.size < 0x7f800000u && p.inverse > 0.0f && p.inverse < __uint_as_float(0x7f800000u);
+    const bool usual = IN != F32 && FORMAT != INT8 && MAPPING != TINYGEMM && r.size < 0x7f800000u && p.inverse > 0.0f && p.inverse < __uint_as_float(0x7f800000u);
     const int z = p.zero;
     const u32 inverse = both(p.inverse), least = both((float)(QMIN - z)), most = both((float)(QMAX - z)), zeros = twice((u16)z) & 0x000f000fu;
     auto write = [&](const Eight& v, int c) {
         uint2 word = make_uint2(0, 0);
         if (usual) word.x = code_eight_16(v, inverse, least, most, zeros);
         else word = code_eight(v, p);
-        if (FORMAT == 2) *(uint2*)(codes + first + 8ll * c) = word;
+        if (FORMAT == INT8) *(uint2*)(codes + first + 8ll * c) = word;
         else *(u32*)(codes + first / 2 + 4ll * c) = word.x;
     };
 #pragma unroll
@@ -407,54 +387,33 @@ extern "C" __global__ void __launch_bounds__(256) affine_group(const void* x, u8
     }
 }
 
-extern "C" __global__ void affine_group_naive(const void* x, u8* codes, void* scale, void* zero, int rows, int k, int group) {
-    const int groups = (k + group - 1) / group;
-    const long long segment = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (segment >= (long long)rows * groups) return;
-    const long long row = segment / groups * k;
-    const int begin = (int)(segment % groups) * group, end = min(k, begin + group);
-    Range r = Range::none();
-    for (int i = begin; i < end; i++) r.take(load_as<IN>(x, row + i));
-    const Affine p = choose_affine(r);
-    store_affine(p, scale, zero, segment);
-    for (int i = begin; i < end; i += FORMAT == 2 ? 1 : 2) {
-        const u32 a = code_of(load_as<IN>(x, row + i), p);
-        if (FORMAT == 2) {
-            codes[row + i] = (u8)a;
-        } else {
-            const u32 b = code_of(load_as<IN>(x, row + i + 1), p);
-            codes[(row + i) / 2] = (u8)(HIGH_FIRST ? a << 4 | b : b << 4 | a);
-        }
-    }
-}
-
 // ---- packing
 
 extern "C" __global__ void pack4(const u8* codes, u8* packed, long long n) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     const u32 a = codes[2 * i] & 15, b = codes[2 * i + 1] & 15;
-    packed[i] = (u8)(HIGH_FIRST ? a << 4 | b : b << 4 | a);
+    packed[i] = (u8)(b << 4 | a);
 }
 extern "C" __global__ void unpack4(const u8* packed, u8* codes, long long n) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    codes[2 * i] = (u8)nibble_at<false, HIGH_FIRST>(packed, 2 * i);
-    codes[2 * i + 1] = (u8)nibble_at<false, HIGH_FIRST>(packed, 2 * i + 1);
+    codes[2 * i] = (u8)nibble_at<false>(packed, 2 * i);
+    codes[2 * i + 1] = (u8)nibble_at<false>(packed, 2 * i + 1);
 }
 
 // ---- dequantize
 
 __device__ __forceinline__ float value_of(float code, float s, const void* zero, long long group) {
-    if (ZERO == 1) return __fadd_rn(round_to<OUT>(__fmul_rn(code - MID, s)), load_as<SCALE>(zero, group));
-    if (ZERO == 2) code -= (float)((const s8*)zero)[group];
-    if (ZERO == 3) code -= (float)((const s32*)zero)[group];
+    if (ZERO == ADDITIVE) return __fadd_rn(round_to<OUT>(__fmul_rn(code - MID, s)), load_as<SCALE>(zero, group));
+    if (ZERO == INTEGER_8) code -= (float)((const s8*)zero)[group];
+    if (ZERO == INTEGER_32) code -= (float)((const s32*)zero)[group];
     return __fmul_rn(code, s);
 }
 /// Two FP8 codes to f16, exactly, by the hardware.
 __device__ __forceinline__ u32 fp8_pair(u16 codes) {
     u32 d;
-    if (FORMAT == 3) asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(d) : "h"(codes));
+    if (FORMAT == E4M3) asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(d) : "h"(codes));
     else asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(d) : "h"(codes));
     return d;
 }
@@ -466,56 +425,38 @@ extern "C" __global__ void __launch_bounds__(256) dequantize(const u8* codes, co
     const long long group = i / k * groups + (int)(i % k >> group_shift);
     const float s = load_as<SCALE>(scale, group);
     float v[8];
-    if (FORMAT < 2) {
+    if (is_int4(FORMAT)) {
         const u32 word = __ldg((const u32*)(codes + i / 2));
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-            const int n = word >> (4 * (HIGH_FIRST ? e ^ 1 : e)) & 15;
-            v[e] = (float)(FORMAT == 0 ? (n ^ 8) - 8 : n);
+            const int n = word >> (4 * e) & 15;
+            v[e] = (float)(FORMAT == INT4 ? (n ^ 8) - 8 : n);
         }
     } else {
         const uint2 w = __ldg((const uint2*)(codes + i));
 #pragma unroll
         for (int e = 0; e < 8; e += 2) {
             const u16 two = (u16)((e < 4 ? w.x : w.y) >> (8 * (e % 4)));
-            if (FORMAT == 2) {
+            if (FORMAT == INT8) {
                 v[e] = (float)(s8)(two & 255);
                 v[e + 1] = (float)(s8)(two >> 8);
             } else {
                 const u32 pair = fp8_pair(two);
-                v[e] = low_half<0>(pair);
-                v[e + 1] = high_half<0>(pair);
+                v[e] = low_half<F16>(pair);
+                v[e + 1] = high_half<F16>(pair);
             }
         }
     }
 #pragma unroll
     for (int e = 0; e < 8; e++) v[e] = value_of(v[e], s, zero, group);
-    if (OUT == 2) {
+    if (OUT == F32) {
         ((float4*)out)[i / 4] = make_float4(v[0], v[1], v[2], v[3]);
         ((float4*)out)[i / 4 + 1] = make_float4(v[4], v[5], v[6], v[7]);
     } else {
         u32 w[4];
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            w[e] = OUT == 0 ? f32_to_f16(v[2 * e]) | (u32)f32_to_f16(v[2 * e + 1]) << 16 : f32_to_bf16(v[2 * e]) | (u32)f32_to_bf16(v[2 * e + 1]) << 16;
+            w[e] = OUT == F16 ? f32_to_f16(v[2 * e]) | (u32)f32_to_f16(v[2 * e + 1]) << 16 : f32_to_bf16(v[2 * e]) | (u32)f32_to_bf16(v[2 * e + 1]) << 16;
         ((uint4*)out)[i / 8] = make_uint4(w[0], w[1], w[2], w[3]);
     }
-}
-
-/// An FP8 code by its definition.
-__device__ inline float fp8_value(u8 code) {
-    const int mantissa = FORMAT == 3 ? 3 : 2, bias = FORMAT == 3 ? 7 : 15;
-    const int field = (code & 127) >> mantissa, fraction = code & ((1 << mantissa) - 1);
-    float v = (float)(field ? fraction | 1 << mantissa : fraction);
-    if (FORMAT == 3 ? (code & 127) == 127 : field == 31) v = fraction && field == (FORMAT == 3 ? 15 : 31) ? quiet_nan() : __uint_as_float(0x7f800000u);
-    else v *= __uint_as_float((u32)(max(field, 1) - bias - mantissa + 127) << 23);
-    return code & 128 ? -v : v;
-}
-extern "C" __global__ void dequantize_naive(const u8* codes, const void* scale, const void* zero, void* out, int rows, int k, int group_shift,
-                                            int groups) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)rows * k) return;
-    const long long group = i / k * groups + (int)(i % k >> group_shift);
-    const float code = FORMAT < 2 ? (float)nibble_at<FORMAT == 0, HIGH_FIRST>(codes, i) : FORMAT == 2 ? (float)(s8)codes[i] : fp8_value(codes[i]);
-    store_as<OUT>(out, i, value_of(code, load_as<SCALE>(scale, group), zero, group));
 }

@@ -1,9 +1,9 @@
 // D[M,N] = dequantized(W)[M,K] . X[N,K]^T: int4, uint4 or int8 weights with group scales times f16 or bf16 activations.
 //
 // Per weight (RN rounds to the activations' type), s and z of its row m and group k / G:
-//   ZERO 0  w = RN(q * s)
-//   ZERO 1  w = RN(RN((q - MID) * s) + z)      z in real units, of the activations' type (CUTLASS: MID 0; tinygemm: uint4, MID 8)
-//   ZERO 2  w = RN((q - z) * s)                z an int8
+//   ZERO NONE       w = RN(q * s)
+//   ZERO ADDITIVE   w = RN(RN((q - MID) * s) + z)      z in real units, of the activations' type (CUTLASS: MID 0; tinygemm: uint4, MID 8)
+//   ZERO INTEGER_8  w = RN((q - z) * s)                z an int8
 // Products and sums. K is cut into blocks of 128, the blocks into S = SPLIT * WARPS_K slices of P = ceil(blocks / S) consecutive
 // blocks (the last ones may be short or empty). A slice's f32 sum starts at +0 and takes, block by block, 8 tensor-core steps of
 // 16 products: c = T(16, 25, 23 RZ)(c, products) (docs/tensor-cores.md 1, sm_90). Step j of block b takes, for t = 0..3,
@@ -12,12 +12,12 @@
 // (k >= K: zeros). Then, in f32 to nearest even: sum = slice 0 + slice 1 + ... + slice S-1 in this order (from slice 0),
 // v = RN32(sum + f32(bias[m])) if bias is given, D = RN(v). The order of N never matters.
 //
-// Options (-D): WEIGHT 0 int4, 1 uint4, 2 int8;  ACT 0 f16, 1 bf16 (X, scales, additive zeros, bias, D);  ZERO, MID as above;
-//   HIGH_FIRST 0/1 (packing);  TILED 0: weights as they are, [M, K/2] (int8: [M, K]) row-major, 1: as mixed_reorder writes them;
+// Options (-D): WEIGHT INT4, UINT4, INT8;  IN F16, BF16 (X, scales, additive zeros, bias, D);  ZERO, MID as above;
+//   TILED 0: weights as they are, [M, K/2] (int8: [M, K]) row-major, 1: as mixed_reorder writes them;
 //   NT 8-column tiles a CTA (1, 2, 4, 8), MT 16-row tiles a warp (1, 2), WARPS_M, WARPS_K warps, SPLIT CTAs of a cluster along K
 //   (1, 2, 4, 8; 1 below sm_90), DEPTH blocks of weights in flight (4; int8 2), STAGE blocks of X in shared memory
 //   (a multiple of DEPTH that divides 8 WARPS_M); ONE_STAGE 1 if P <= STAGE (the host's promise; saves registers);
-//   GROUP 64 or 128: scales by whole loads, for ZERO 0, ONE_STAGE 1, P == DEPTH == STAGE == 4, K % 512 == 0, that group size, scale_group 1,
+//   GROUP 64 or 128: scales by whole loads, for ZERO NONE, ONE_STAGE 1, P == DEPTH == STAGE == 4, K % 512 == 0, that group size, scale_group 1,
 //   scale_row a multiple of 8 (64) or 4 (128) and a 16-byte aligned scale; UNROLL of the inner loop (1, 2, 4: only speed).
 //
 // mixed_gemm(const u8* w, const u16* scale, const void* zero, const u16* x, const u16* bias, u16* d, int M, int N, int K,
@@ -27,16 +27,12 @@
 //   group_shift  log2 G, G a power of two >= 32, or 30 for one group a row; groups a row = ceil(K / G)
 //   grid  (SPLIT * ceil(M / ROWS), ceil(N / (8 NT)), 1), ROWS = 16 MT WARPS_M;  block 32 WARPS_M WARPS_K
 //   shared memory (dynamic): WARPS_K*STAGE*(NT*2048 + ROWS*(GROUP ? 0 : ZERO ? 16 : 8)) + SPLIT*WARPS_K*ceil(ROWS/SPLIT)*NT*32 bytes. No workspace.
-//   The host refuses: K % 32 != 0, K == 0, misaligned pointers, null scale, a null zero unless ZERO is 0, zero points beyond -100..100
+//   The host refuses: K % 32 != 0, K == 0, misaligned pointers, null scale, a null zero unless ZERO is NONE, zero points beyond -100..100
 //   for bf16 with 4-bit weights (they would not be exact). All sums in a NaN or Inf follow docs/tensor-cores.md.
-//   For 3584 x 16 x 8192, G = 64: TILED 1, GROUP 64, ONE_STAGE 1, UNROLL 4, MT 2, WARPS_M 8, WARPS_K 2, SPLIT 8 (14 clusters of 8). An H200
-//   holds 15 clusters of 8 or 31 of 4 such CTAs at once, not 16 and 32.
-// mixed_naive: the same arguments, a thread per output (grid ceil(M*N/256), block 256): the definition, in integer arithmetic.
 // mixed_reorder(w, out, M, K): thread per 16 bytes of out, grid ceil(n/256), block 256, n = ceil(M/16)*ceil(K/128)*64 (int8: *128).
 //   out is n*16 bytes. Values are only moved: a piece holds row 16 i + 8 h + g, k = 128 b + 32 t .. + 31 (int8: part p of two, .. + 15),
 //   at ((i * blocks + b) * 2 + h) * 32 + 4 g + t (int8: (... * 2 + p) * 32 + ...); rows beyond M and k beyond K are zero.
 #include "common/mixed.cuh"
-#include "common/mma_step.cuh"
 
 #ifndef TILED
 #define TILED 0
@@ -57,7 +53,7 @@
 #define SPLIT 8
 #endif
 #ifndef DEPTH
-#define DEPTH (WEIGHT == 2 ? 2 : 4)
+#define DEPTH (WEIGHT == INT8 ? 2 : 4)
 #endif
 #ifndef STAGE
 #define STAGE DEPTH
@@ -82,13 +78,13 @@
 #endif
 
 constexpr int BLOCK = 128;                                  // k of a block
-constexpr int WORDS = WEIGHT == 2 ? 8 : 4;                  // words of 32 codes
+constexpr int WORDS = WEIGHT == INT8 ? 8 : 4;                  // words of 32 codes
 constexpr int ROWS = 16 * MT * WARPS_M, COLS = 8 * NT;      // of a CTA
 constexpr int THREADS = 32 * WARPS_M * WARPS_K;
 constexpr int OWNED = (ROWS + SPLIT - 1) / SPLIT;           // rows whose sums a CTA of the cluster finishes
 constexpr int SLICES = SPLIT * WARPS_K;
 constexpr bool DIRECT = GROUP != 0;
-static_assert(!DIRECT || (ZERO == 0 && ONE_STAGE && STAGE == 4 && DEPTH == 4 && (GROUP == 64 || GROUP == 128)), "what GROUP needs");
+static_assert(!DIRECT || (ZERO == NONE && ONE_STAGE && STAGE == 4 && DEPTH == 4 && (GROUP == 64 || GROUP == 128)), "what GROUP needs");
 constexpr int STAGE_BYTES = WARPS_K * STAGE * NT * 2048, STAGE_SCALE_BYTES = DIRECT ? 0 : WARPS_K * STAGE * ROWS * (ZERO ? 16 : 8);
 
 struct Problem {
@@ -102,7 +98,7 @@ struct Problem {
     long long scale_row, scale_group, d_row, d_col;
 };
 
-__device__ __forceinline__ long long row_bytes(int k) { return WEIGHT == 2 ? k : k / 2; }
+__device__ __forceinline__ long long row_bytes(int k) { return WEIGHT == INT8 ? k : k / 2; }
 
 /// The 32 codes of a row's block that a lane multiplies: k = 128 block + 32 t .. + 31.
 struct Piece {
@@ -125,15 +121,15 @@ __device__ __forceinline__ void load_piece(Piece& p, const Problem& a, int row, 
 /// shifted out. `scale` as store_scales wrote it.
 __device__ __forceinline__ void dequantize(u32 (&w)[4], Piece& p, u32 scale) {
     uint4& c = p.codes[0];
-    if constexpr (WEIGHT == 2) {
+    if constexpr (WEIGHT == INT8) {
         const u32 s = __byte_perm(scale, 0, 0x1010), z = __byte_perm(scale, 0, 0x3232);
         const int minus = minus_of(scale);
         const u32 two[2] = {c.x, c.y};
-        const u32 sub = ACT == 0 ? integer16(-1152 - minus) : __float_as_uint(-8388736.0f - (float)minus);
+        const u32 sub = IN == F16 ? integer16(-1152 - minus) : __float_as_uint(-8388736.0f - (float)minus);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             u32 q[2];
-            bytes_to_16bit<ACT == 1>(q, two[h], sub);
+            bytes_to_16bit<IN == BF16>(q, two[h], sub);
             w[2 * h] = scaled(q[0], s, z);
             w[2 * h + 1] = scaled(q[1], s, z);
         }
@@ -141,7 +137,7 @@ __device__ __forceinline__ void dequantize(u32 (&w)[4], Piece& p, u32 scale) {
         c = make_uint4(c.z, c.w, next.x, next.y);
         next = make_uint4(next.z, next.w, 0, 0);
     } else {
-        word_to_weights<HIGH_FIRST>(w, c.x, scale);
+        word_to_weights(w, c.x, scale);
         c = make_uint4(c.y, c.z, c.w, 0);
     }
 }
@@ -162,17 +158,17 @@ __device__ __forceinline__ void load_scales(u32 (&v)[SCALES], const Problem& a, 
     const int rows = b >= 0 && k < a.k ? a.m - row : 0;
     const long long first = row * a.scale_row + (k >> a.group_shift) * a.scale_group;
     const u16* scale = a.scale + first;
-    const u8* zero = (const u8*)a.zero + first * (ZERO == 1 ? 2 : 1);
+    const u8* zero = (const u8*)a.zero + first * (ZERO == ADDITIVE ? 2 : 1);
 #pragma unroll
     for (int j = 0; j < SCALES; j++) {
         u16 s = 0, z = 0;
         if (j * SCALE_STEP < rows) {
             asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(s) : "l"(scale));
-            if (ZERO == 1) asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(z) : "l"(zero));
-            if (ZERO == 2) asm volatile("ld.global.nc.s8 %0, [%1];" : "=h"(z) : "l"(zero));
+            if (ZERO == ADDITIVE) asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(z) : "l"(zero));
+            if (ZERO == INTEGER_8) asm volatile("ld.global.nc.s8 %0, [%1];" : "=h"(z) : "l"(zero));
         }
         scale += SCALE_STEP * a.scale_row;
-        zero += SCALE_STEP * a.scale_row * (ZERO == 1 ? 2 : 1);
+        zero += SCALE_STEP * a.scale_row * (ZERO == ADDITIVE ? 2 : 1);
         v[j] = ZERO ? s | (u32)z << 16 : s;
     }
 }
@@ -285,7 +281,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
                     for (int c = 0; c < NT; c++) {
                         uint4 b = *(const uint4*)(xs + (p * NT + c) * 512);
                         // Nibbles come out of their words as k = 0 4, 1 5, 2 6, 3 7.
-                        if (WEIGHT != 2)
+                        if (WEIGHT != INT8)
                             b = make_uint4(__byte_perm(b.x, b.z, 0x5410), __byte_perm(b.x, b.z, 0x7632), __byte_perm(b.y, b.w, 0x5410),
                                            __byte_perm(b.y, b.w, 0x7632));
 #pragma unroll
@@ -338,51 +334,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) mixed_gemm(
         float v = part[0];
 #pragma unroll
         for (int s = 1; s < SLICES; s++) v = __fadd_rn(v, part[s]);
-        if (bias) v = __fadd_rn(v, load_as<ACT>(bias, r));
-        store_as<ACT>(d, r * d_row + c * d_col, v);
+        if (bias) v = __fadd_rn(v, load_as<IN>(bias, r));
+        store_as<IN>(d, r * d_row + c * d_col, v);
     }
-}
-
-/// Code (m, k).
-__device__ inline int code_at(const Problem& a, int m, int k) {
-    const u8* row = a.w + m * row_bytes(a.k);
-    if (TILED) {  // point at the row's piece, as if k were its offset in a plain row
-        const int b = k / BLOCK, t = k / 32 % 4, part = k / 16 % 2;
-        const long long tile = ((long long)(m / 16) * ((a.k + BLOCK - 1) / BLOCK) + b) * 2 + m / 8 % 2;
-        const long long piece = (WEIGHT == 2 ? tile * 2 + part : tile) * 32 + m % 8 * 4 + t;
-        row = a.w + piece * 16;
-        k = WEIGHT == 2 ? k % 16 : k % 32;
-    }
-    return WEIGHT == 2 ? ((const s8*)row)[k] : nibble_at<WEIGHT == 0, HIGH_FIRST>(row, k);
-}
-
-extern "C" __global__ void mixed_naive(const u8* w, const u16* scale, const void* zero, const u16* x, const u16* bias, u16* d, int m, int n,
-                                       int k, int group_shift, long long scale_row, long long scale_group, long long d_row, long long d_col) {
-    const Problem a = {w, scale, zero, x, bias, d, m, n, k, group_shift, scale_row, scale_group, d_row, d_col};
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)m * n) return;
-    const int r = (int)(i / n), c = (int)(i % n);
-    const int blocks = (k + BLOCK - 1) / BLOCK, per_slice = (blocks + SLICES - 1) / SLICES;
-    float v = 0.0f;
-    for (int slice = 0; slice < SLICES; slice++) {
-        float sum = 0.0f;
-        for (int b = slice * per_slice; b < min(blocks, (slice + 1) * per_slice); b++)
-            for (int j = 0; j < 8; j++) {
-                u16 ws[16], xs[16];
-                for (int e = 0; e < 16; e++) {
-                    const int in = e % 4;
-                    const int kk = BLOCK * b + 32 * (e / 4) + (WEIGHT == 2 ? 4 * j + in : 8 * (j / 2) + 2 * (j % 2) + (in & 1) + 4 * (in >> 1));
-                    ws[e] = xs[e] = 0;
-                    if (kk >= k) continue;
-                    ws[e] = weight_of(code_at(a, r, kk), scale, zero, r * scale_row + (kk >> group_shift) * scale_group);
-                    xs[e] = x[(long long)c * k + kk];
-                }
-                sum = mma_step(ws, xs, sum);
-            }
-        v = slice ? __fadd_rn(v, sum) : sum;
-    }
-    if (bias) v = __fadd_rn(v, load_as<ACT>(bias, r));
-    store_as<ACT>(d, r * d_row + c * d_col, v);
 }
 
 extern "C" __global__ void mixed_reorder(const u8* w, uint4* out, int m, int k) {

@@ -12,7 +12,7 @@
 // few large copies are faster than many. Sums of slices meet in the CTA that
 // owns the row, counted by its barrier, and are added in slice order.
 //
-// Options (-D): WEIGHT 0, 1; ACT, ZERO, MID, HIGH_FIRST as in mixed_gemm.cu;  SHIFT log2 of the group size, 5 to 9 (9: 512 and more);
+// Options (-D): WEIGHT INT4, UINT4; IN, ZERO, MID as in mixed_gemm.cu;  SHIFT log2 of the group size, 5 to 9 (9: 512 and more);
 //   NT 8-token tiles (1, 2);  WARPS_M, WARPS_K;  SPLIT (1, 2, 4, 8);  UNIT (divides WARPS_M).
 //
 // contract mixed_stream(const u8* w, const u16* x, const u16* bias, u16* d, int M, int N, int K, long long d_row, long long d_col)
@@ -27,11 +27,8 @@
 //   points as 16 bits in the same order, and the codes of blocks 0 and 1; then of each 32 rows the codes of blocks 2 and 3. Codes of a block:
 //   16 bytes of row 8 r + g, k = 32 t .. + 31 at (r*32 + 4 g + t)*16, in every word code j as nibble j / 2 + 4 (j % 2): nibbles that come out of it
 //   together, i and i + 4, are neighbours in X. Beyond M and K all is zero.
-// mixed_stream_naive(w, scale, zero, x, bias, d, M, N, K, group_shift, scale_row, d_row, d_col): w as it was, a thread per output (grid
-//   ceil(M*N/256), block 256): the definition, in integer arithmetic.
 #include "common/mbarrier.cuh"
 #include "common/mixed.cuh"
-#include "common/mma_step.cuh"
 #include "common/tma.cuh"
 
 #ifndef NT
@@ -52,7 +49,7 @@
 #ifndef SHIFT
 #define SHIFT 6
 #endif
-static_assert(WEIGHT != 2, "4-bit weights");
+static_assert(WEIGHT != INT8, "4-bit weights");
 
 constexpr int BLOCK = 128, SLICE = 4;                       // k of a block, blocks of a slice
 constexpr int ROWS = 32 * WARPS_M, COLS = 8 * NT, WARPS = WARPS_M * WARPS_K, THREADS = 32 * (WARPS + 1);
@@ -157,7 +154,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
             u32 weights[4][4];  // k = 0 1, 2 3, 4 5, 6 7
 #pragma unroll
             for (int r = 0; r < 4; r++)
-                word_to_weights<false>(weights[r], p == 0 ? codes[r].x : p == 1 ? codes[r].y : p == 2 ? codes[r].z : codes[r].w, scales[r]);
+                word_to_weights(weights[r], p == 0 ? codes[r].x : p == 1 ? codes[r].y : p == 2 ? codes[r].z : codes[r].w, scales[r]);
 #pragma unroll
             for (int c = 0; c < NT; c++) {
                 const uint4 b = *(const uint4*)(xs + (p * NT + c) * 512);
@@ -188,8 +185,8 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
         float v = at[0];
 #pragma unroll
         for (int s = 1; s < SLICES; s++) v = __fadd_rn(v, at[s * OWNED * COLS]);
-        if (bias) v = __fadd_rn(v, load_as<ACT>(bias, r));
-        store_as<ACT>(d, r * d_row + c * d_col, v);
+        if (bias) v = __fadd_rn(v, load_as<IN>(bias, r));
+        store_as<IN>(d, r * d_row + c * d_col, v);
     }
 }
 #endif
@@ -207,40 +204,14 @@ extern "C" __global__ void mixed_stream_reorder(const u8* w, const u16* scale, c
             const int entry = (in_part + SCALE_BYTES) / 2 + j, row = row0 + entry / ENTRIES % 32, kk = k0 + (entry % ENTRIES << SHIFT);
             if (row >= m || kk >= k) continue;
             const long long at = row * scale_row + (kk >> group_shift);
-            const u16 v = entry < 32 * ENTRIES ? scale[at] : ZERO == 1 ? ((const u16*)zero)[at] : (u16)(short)((const s8*)zero)[at];
+            const u16 v = entry < 32 * ENTRIES ? scale[at] : ZERO == ADDITIVE ? ((const u16*)zero)[at] : (u16)(short)((const s8*)zero)[at];
             words[j / 2] |= (u32)v << (16 * (j % 2));
         }
     } else {
         const int piece = in_part / 16, lane = piece % 32, row = row0 + 8 * (piece / 32 % 4) + lane / 4;
         const int kk = k0 + (2 * second + piece / 128) * BLOCK + 32 * (lane % 4);
         for (int j = 0; j < 32 && row < m && kk < k; j++)
-            words[j / 8] |= (u32)nibble_at<false, HIGH_FIRST>(w + (long long)row * (k / 2), kk + j) << (4 * (j % 8 / 2 + 4 * (j % 2)));
+            words[j / 8] |= (u32)nibble_at<false>(w + (long long)row * (k / 2), kk + j) << (4 * (j % 8 / 2 + 4 * (j % 2)));
     }
     out[i] = make_uint4(words[0], words[1], words[2], words[3]);
-}
-
-extern "C" __global__ void mixed_stream_naive(const u8* w, const u16* scale, const void* zero, const u16* x, const u16* bias, u16* d, int m, int n, int k,
-                                              int group_shift, long long scale_row, long long d_row, long long d_col) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)m * n) return;
-    const int r = (int)(i / n), c = (int)(i % n), blocks = (k + BLOCK - 1) / BLOCK;
-    float v = 0.0f;
-    for (int slice = 0; slice * SLICE < blocks; slice++) {
-        float sum = 0.0f;
-        for (int b = slice * SLICE; b < min(blocks, (slice + 1) * SLICE); b++)
-            for (int j = 0; j < 8; j++) {
-                u16 ws[16] = {}, xs[16] = {};
-                for (int e = 0; e < 16; e++) {
-                    const int kk = BLOCK * b + 32 * (e / 4) + 4 * j + e % 4;
-                    if (kk >= k) continue;
-                    const int code = nibble_at<WEIGHT == 0, HIGH_FIRST>(w + (long long)r * (k / 2), kk);
-                    ws[e] = weight_of(code, scale, zero, r * scale_row + (kk >> group_shift));
-                    xs[e] = x[(long long)c * k + kk];
-                }
-                sum = mma_step(ws, xs, sum);
-            }
-        v = slice ? __fadd_rn(v, sum) : sum;
-    }
-    if (bias) v = __fadd_rn(v, load_as<ACT>(bias, r));
-    store_as<ACT>(d, r * d_row + c * d_col, v);
 }

@@ -36,12 +36,6 @@
 #include "common/mbarrier.cuh"
 #include "common/tma.cuh"
 
-#ifndef A_E5M2
-#define A_E5M2 0
-#endif
-#ifndef B_E5M2
-#define B_E5M2 0
-#endif
 #ifndef PROMOTE
 #define PROMOTE 0
 #endif
@@ -75,7 +69,7 @@ __device__ __noinline__ float obvious(const u8* a, const u8* b, int k) {
             sum = __fadd_rn(sum, chain);
             chain = 0.0f;
         }
-        chain = fp8_instruction(x, y, chain, A_E5M2, B_E5M2, false);
+        chain = fp8_step(x, y, chain, A_E5M2, B_E5M2);
     }
     return PROMOTE ? __fadd_rn(sum, chain) : chain;
 }

@@ -1,10 +1,10 @@
-// LayerNorm and RMSNorm forward (numerics.md 3.1) with FP8 codes, amax and scale_inv, or a 16-bit or 32-bit result, in one pass.
+// LayerNorm and RMSNorm forward with FP8 codes, amax and scale_inv, or a 16-bit or 32-bit result, in one pass.
 //
-// Options (-D): OP 0 LayerNorm, 1 RMSNorm;  IN type of x, gamma, beta, OUT, as common/elements.cuh;  ONE 1: the weight is RN32(gamma + 1);
+// Options (-D): OP LAYERNORM, RMSNORM;  IN type of x, gamma, beta, OUT, as common/elements.cuh;  ONE 1: the weight is RN32(gamma + 1);
 //   LANES threads a row (32, or 256 up to 1024), EACH eights a thread held in registers, RESIDENT blocks a multiprocessor;
 //   KEEP 1: gamma and beta of those eights too;
-//   RAGGED 0: cols is 8*LANES*EACH, 1: a multiple of 8, 2: any;  STAGES 0: rows are read into registers (PREFETCH 1: the next row before
-//   this one is used); 1 to 8 (sm_90, LANES over 32, RAGGED 0 or 1, cols <= 8*LANES*EACH): rows are copied ahead into as many places of
+//   RAGGED FULL: cols is 8*LANES*EACH, EIGHTS: a multiple of 8, ANY;  STAGES 0: rows are read into registers (PREFETCH 1: the next row before
+//   this one is used); 1 to 8 (sm_90, LANES over 32, RAGGED not ANY, cols <= 8*LANES*EACH): rows are copied ahead into as many places of
 //   shared memory by the copy engine.
 //
 // Of a row of n numbers in f32, rn = RN32(1/n), each operation rounded once, sums of a thread in order, then a tree over threads:
@@ -18,20 +18,18 @@
 //   x, d [rows, cols] row-major, contiguous, bases at multiples of 16; gamma, beta [cols] (null beta: 0; RMSNorm: unused); mean (LayerNorm;
 //   may be null), rsigma (may be null) [rows]. Columns past EACH*LANES*8 are read again for each sum.
 //   grid any (rows are strided by it), block max(LANES, 256), dynamic shared memory STAGES rows of x; fewer than 2^31 elements.
-// norm_forward_naive: the same arguments, a thread a row in two or three passes, grid ceil(rows / 256), block 256: the definition but for the
-//   order of the sums.
 #include "common/elements.cuh"
 #include "common/mbarrier.cuh"
 #include "common/tma.cuh"
 
 #ifndef OP
-#define OP 1
+#define OP RMSNORM
 #endif
 #ifndef IN
-#define IN 1
+#define IN BF16
 #endif
 #ifndef OUT
-#define OUT 3
+#define OUT E4M3
 #endif
 #ifndef ONE
 #define ONE 0
@@ -52,14 +50,14 @@
 #define KEEP 0
 #endif
 #ifndef RAGGED
-#define RAGGED 0
+#define RAGGED FULL
 #endif
 #ifndef STAGES
 #define STAGES 0
 #endif
 constexpr int THREADS = LANES > 256 ? LANES : 256, ROWS = THREADS / LANES;
 static_assert(LANES == 32 || ROWS == 1, "a row is a warp's or a block's");
-static_assert(STAGES == 0 || (LANES > 32 && RAGGED < 2), "the block's barrier frees a stage; the copy engine copies 16 bytes");
+static_assert(STAGES == 0 || (LANES > 32 && RAGGED != ANY), "the block's barrier frees a stage; the copy engine copies 16 bytes");
 
 /// Sum over the row's threads, in each of them. Two halves of `shared` take turns, so one barrier a sum is enough.
 struct Reduce {
@@ -84,31 +82,31 @@ struct Reduce {
 
 __device__ __forceinline__ float weight(float gamma) { return ONE ? __fadd_rn(gamma, 1.0f) : gamma; }
 __device__ __forceinline__ float normalized(float x, float mean, float rsigma, float w, float beta) {
-    if (OP == 1) return __fmul_rn(w, __fmul_rn(rsigma, x));
+    if (OP == RMSNORM) return __fmul_rn(w, __fmul_rn(rsigma, x));
     return __fadd_rn(__fmul_rn(w, __fmul_rn(rsigma, __fsub_rn(x, mean))), beta);
 }
 /// Adds the first `count` of eight numbers (the rest are 0), or the squares of their distances from `mean`.
 template <bool SQUARES>
 __device__ __forceinline__ float add(float sum, const Eight<IN>& x, int count, float mean) {
-    if (RAGGED == 1 && OP == 0 && count == 0) return sum;
+    if (RAGGED == EIGHTS && OP == LAYERNORM && count == 0) return sum;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const float far = OP == 1 ? x[i] : __fsub_rn(x[i], mean);
-        if (OP == 1 || RAGGED < 2 || i < count) sum = SQUARES ? __fmaf_rn(far, far, sum) : __fadd_rn(sum, x[i]);
+        const float far = OP == RMSNORM ? x[i] : __fsub_rn(x[i], mean);
+        if (OP == RMSNORM || RAGGED != ANY || i < count) sum = SQUARES ? __fmaf_rn(far, far, sum) : __fadd_rn(sum, x[i]);
     }
     return sum;
 }
 
 /// Eight number `e` of a row that begins at element `start`.
 __device__ __forceinline__ Place place(long long start, int e, int cols) {
-    if (RAGGED == 0) return {start + 8 * e, 8, true};
+    if (RAGGED == FULL) return {start + 8 * e, 8, true};
     const int count = max(min(cols - 8 * e, 8), 0);
-    return {start + 8 * e, RAGGED == 1 && count ? 8 : count, RAGGED == 1 ? count != 0 : count == 8 && cols % 8 == 0};
+    return {start + 8 * e, RAGGED == EIGHTS && count ? 8 : count, RAGGED == EIGHTS ? count != 0 : count == 8 && cols % 8 == 0};
 }
 __device__ __forceinline__ Eight<IN> fetch(const Place& p, const void* x) {
     Eight<IN> v;
     if (p.whole) v.load(x, p.at);
-    else if (RAGGED == 2) v.load_some(x, p.at, p.count);
+    else if (RAGGED == ANY) v.load_some(x, p.at, p.count);
     else v.zero();
     return v;
 }
@@ -127,7 +125,7 @@ __device__ __forceinline__ Eight<IN> fetch_kept(const Place& p, const void* x) {
             const uint4 w = __ldg(from + i);
             v.word[4 * i] = w.x, v.word[4 * i + 1] = w.y, v.word[4 * i + 2] = w.z, v.word[4 * i + 3] = w.w;
         }
-    } else if (RAGGED == 2) {
+    } else if (RAGGED == ANY) {
         v.load_some(x, p.at, p.count);
     } else {
         v.zero();
@@ -158,10 +156,10 @@ struct Ring {
         for (int i = 0; i < EACH; i++) {
             const int e = i * LANES + lane;
             v[i].zero();
-            if (RAGGED == 1 && 8 * e >= cols) continue;
+            if (RAGGED == EIGHTS && 8 * e >= cols) continue;
 #pragma unroll
             for (int j = 0; j < bytes_of(IN) / 2; j++) {
-                u32(&w)[IN == 2 ? 8 : 4] = v[i].word;
+                u32(&w)[IN == F32 ? 8 : 4] = v[i].word;
                 asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                              : "=r"(w[4 * j]), "=r"(w[4 * j + 1]), "=r"(w[4 * j + 2]), "=r"(w[4 * j + 3])
                              : "r"(data + stage * bytes + e * 8 * bytes_of(IN) + 16 * j));
@@ -182,7 +180,7 @@ struct Weights {
     __device__ __forceinline__ void fetch(int e, int cols, const void* g, const void* b) {
         const Place column = place(0, e, cols);
         gamma = fetch_kept(column, g);
-        if (OP == 0 && b) beta = fetch_kept(column, b);
+        if (OP == LAYERNORM && b) beta = fetch_kept(column, b);
         else beta.zero();
     }
 };
@@ -192,8 +190,8 @@ __device__ __forceinline__ void write(const Place& p, const Eight<IN>& x, const 
     if (p.count <= 0) return;
     float v[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = OP == 1 || RAGGED < 2 || i < p.count ? normalized(x[i], mean, rsigma, weight(w.gamma[i]), w.beta[i]) : 0.0f;
-    if (OUT >= 3) largest = larger_of(largest, v);
+    for (int i = 0; i < 8; i++) v[i] = OP == RMSNORM || RAGGED != ANY || i < p.count ? normalized(x[i], mean, rsigma, weight(w.gamma[i]), w.beta[i]) : 0.0f;
+    if (is_fp8(OUT)) largest = larger_of(largest, v);
     p.store<OUT>(d, v, scale);
 }
 
@@ -202,8 +200,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
          float* scale_inv, int rows, int cols, float eps) {
     __shared__ float shared[2][32];
     __shared__ u32 words[32];
-    const float s = OUT >= 3 ? scale_or_one(scale) : 1.0f, rn = __frcp_rn((float)cols);
-    if (OUT >= 3 && blockIdx.x == 0 && threadIdx.x == 0) write_scale_inv(scale_inv, s);
+    const float s = is_fp8(OUT) ? scale_or_one(scale) : 1.0f, rn = __frcp_rn((float)cols);
+    if (is_fp8(OUT) && blockIdx.x == 0 && threadIdx.x == 0) write_scale_inv(scale_inv, s);
     const int lane = threadIdx.x % LANES, width = (cols + 7) / 8, stride = gridDim.x * ROWS;
     Reduce reduce{shared};
     float largest = 0.0f;
@@ -232,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             fetch_row(held, start, lane, cols, x);
         }
         float mean = 0.0f, sum = 0.0f;
-        if (OP == 0) {
+        if (OP == LAYERNORM) {
 #pragma unroll
             for (int i = 0; i < EACH; i++) sum = add<false>(sum, held[i], place(0, i * LANES + lane, cols).count, 0.0f);
             for (int e = EACH * LANES + lane; RAGGED && !STAGES && e < width; e += LANES) sum = add<false>(sum, fetch(place(start, e, cols), x), place(0, e, cols).count, 0.0f);
@@ -244,9 +242,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         for (int i = 0; i < EACH; i++) sum = add<true>(sum, held[i], place(0, i * LANES + lane, cols).count, mean);
         for (int e = EACH * LANES + lane; RAGGED && !STAGES && e < width; e += LANES) sum = add<true>(sum, fetch(place(start, e, cols), x), place(0, e, cols).count, mean);
         const float rsigma = rsqrtf(__fadd_rn(__fmul_rn(reduce.sum(sum), rn), eps));
-        if (STAGES && OP == 1) ring.free(threadIdx.x == 0, x, row, stride, rows);
+        if (STAGES && OP == RMSNORM) ring.free(threadIdx.x == 0, x, row, stride, rows);
         if (lane == 0) {
-            if (OP == 0 && mean_out) mean_out[row] = mean;
+            if (OP == LAYERNORM && mean_out) mean_out[row] = mean;
             if (rsigma_out) rsigma_out[row] = rsigma;
         }
 #pragma unroll
@@ -262,34 +260,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             write(p, fetch(p, x), w, d, mean, rsigma, s, largest);
         }
     }
-    if (OUT >= 3) raise_amax(amax, __float_as_uint(largest), words);
-}
-
-extern "C" __global__ void norm_forward_naive(const void* x, const void* gamma, const void* beta, void* d, float* mean_out, float* rsigma_out,
-                                      const float* scale, float* amax, float* scale_inv, int rows, int cols, float eps) {
-    const int row = blockIdx.x * blockDim.x + threadIdx.x;
-    const float s = OUT >= 3 ? scale_or_one(scale) : 1.0f, rn = __frcp_rn((float)cols);
-    if (OUT >= 3 && row == 0) write_scale_inv(scale_inv, s);
-    if (row >= rows) return;
-    const long long start = (long long)row * cols;
-    float mean = 0.0f, sum = 0.0f, largest = 0.0f;
-    if (OP == 0) {
-        for (int j = 0; j < cols; j++) sum = __fadd_rn(sum, element<IN>(x, start + j));
-        mean = __fmul_rn(sum, rn);
-        sum = 0.0f;
-    }
-    for (int j = 0; j < cols; j++) {
-        const float far = OP == 1 ? element<IN>(x, start + j) : __fsub_rn(element<IN>(x, start + j), mean);
-        sum = __fmaf_rn(far, far, sum);
-    }
-    const float rsigma = rsqrtf(__fadd_rn(__fmul_rn(sum, rn), eps));
-    if (OP == 0 && mean_out) mean_out[row] = mean;
-    if (rsigma_out) rsigma_out[row] = rsigma;
-    for (int j = 0; j < cols; j++) {
-        const float b = OP == 0 && beta ? element<IN>(beta, j) : 0.0f;
-        const float v = normalized(element<IN>(x, start + j), mean, rsigma, weight(element<IN>(gamma, j)), b);
-        largest = larger(largest, v);
-        store_one<OUT>(d, start + j, v, s);
-    }
-    if (OUT >= 3 && amax) atomicMax((u32*)amax, __float_as_uint(largest));
+    if (is_fp8(OUT)) raise_amax(amax, __float_as_uint(largest), words);
 }

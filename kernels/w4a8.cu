@@ -1,16 +1,16 @@
 // D[M,N] = dequantized(X)[M,K] . dequantized(W)[N,K]^T + bias: int8 activations (a scale, and perhaps a zero point, a token) times
 // int4 or uint4 weights (scales, and perhaps zero points, a channel or a group of K), on the int8 tensor cores.
 //
-// With brackets over group g (all of K if GROUPED 0), exact in int32 (numerics.md 3.4):
+// With brackets over group g (all of K if GROUPED 0), exact in int32:
 //   bracket_g = sum_k x w - wz_ng sum_k x - xz_m sum_k w + |g| xz_m wz_ng = sum_k (x - xz_m)(w - wz_ng)
-// GROUPED 0 (3.3):  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
-// GROUPED 1 (3.4):  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
+// GROUPED 0:  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
+// GROUPED 1:  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
 //   c = f32(bias_n), or +0 without bias (so -0 becomes +0). f32(bracket) rounds to nearest even beyond 2^24.
-// FUSED 1: x holds f16 or bf16 numbers and is quantized here exactly as int8_token with MODE 0 does (int4_quant.cu; +-127, the scale in
+// FUSED 1: x holds f16 or bf16 numbers and is quantized here exactly as int8_token with TOKEN OWN_TYPE does (int4_quant.cu; +-127, the scale in
 //   X's own type, which is then xs; written to xs_out[M] as f32 by the CTAs of the first features): equal bits to the two kernels.
 //
-// Options (-D): UNSIGNED 0 int4, 1 uint4;  HIGH_FIRST 0/1;  GROUPED, FUSED as above;  XZERO 1: xz int32[M];  WZERO 1: wz int8[N, groups],
-//   -8..7 (int4) or 0..15 (uint4);  SCALE 0 f16, 1 bf16, 2 f32 (xs and ws);  OUT 0 f16, 1 bf16, 2 f32 (D and bias; FUSED: also x, 0 or 1);
+// Options (-D): UNSIGNED 0 int4, 1 uint4;  GROUPED, FUSED as above;  XZERO 1: xz int32[M];  WZERO 1: wz int8[N, groups],
+//   -8..7 (int4) or 0..15 (uint4);  SCALE F16, BF16, F32 (xs and ws);  OUT F16, BF16, F32 (D and bias; FUSED: also x, F16 or BF16);
 //   SMALL 1 for groups of 32 or 64;  MT 16-feature tiles a warp (1, 2), NT 8-token tiles a warp (1, 2, 4, 8), WARPS_F (features),
 //   WARPS_T (tokens), WARPS_K (K) warps, STAGE 128-blocks of X a K-slice in shared memory, DEPTH blocks of weights in flight.
 //
@@ -24,15 +24,11 @@
 //   The host refuses: K % 32 != 0; K > 131040; misaligned pointers; groups of 32 or 64 without SMALL or with WARPS_K > 1; with GROUPED and
 //   WARPS_K > 1, a slice of K (ceil(ceil(K/128) / WARPS_K) blocks of 128) that is not whole groups; |zero points| beyond what is said;
 //   |xz| > 128; null xs (unless FUSED) or ws.
-// w4a8_naive: the same arguments, a thread per output (grid ceil(M*N/256), block 256), the four-term bracket. Not for FUSED.
 #include "common/int4.cuh"
 #include "common/token.cuh"
 
 #ifndef UNSIGNED
 #define UNSIGNED 0
-#endif
-#ifndef HIGH_FIRST
-#define HIGH_FIRST 0
 #endif
 #ifndef GROUPED
 #define GROUPED 0
@@ -47,10 +43,10 @@
 #define WZERO 0
 #endif
 #ifndef SCALE
-#define SCALE 0
+#define SCALE F16
 #endif
 #ifndef OUT
-#define OUT 0
+#define OUT F16
 #endif
 #ifndef SMALL
 #define SMALL 0
@@ -155,7 +151,7 @@ __device__ __forceinline__ void choose_token_scales(const Problem& a, float2* to
         amax = max(amax & 0xffff, amax >> 16);
         amax = __reduce_max_sync(~0u, amax);
         if (lane == 0) {
-            const float scale = token_scale<OUT>(OUT == 0 ? f16_to_f32((u16)amax) : bf16_to_f32((u16)amax));
+            const float scale = token_scale<OUT>(OUT == F16 ? f16_to_f32((u16)amax) : bf16_to_f32((u16)amax));
             token[n] = make_float2(scale, round_to<OUT>(__fdiv_rn(1.0f, scale)));
             if (blockIdx.x == 0 && a.xs_out) a.xs_out[m] = scale;
         }
@@ -261,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
                             const uint4 v = ring[i][r];
                             const u32 word = j == 0 ? v.x : j == 1 ? v.y : j == 2 ? v.z : v.w;
                             const u32 minus = WZERO ? wminus[g * FEATURES + f0 + lane / 4 + 8 * r] : 0;
-                            nibbles_to_s8<!UNSIGNED, WZERO, HIGH_FIRST>(first8[r], second8[r], word, minus);
+                            nibbles_to_s8<!UNSIGNED, WZERO>(first8[r], second8[r], word, minus);
                             // Beyond K the weights are 0 - zero, which the zeros of X take away, but not the ones.
                             if (XZERO && WZERO && BLOCK * (first + block) + (SMALL ? 32 * j : 32 * t) >= k) first8[r] = second8[r] = 0;
                         }
@@ -328,30 +324,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) w4a8(const void* x, const 
         }
         store_as<OUT>(d, (long long)token_m * n + j, __fadd_rn(v, c_bias[f]));
     }
-}
-
-extern "C" __global__ void w4a8_naive(const s8* x, const u8* w, const void* xs, const void* ws, const s32* xz, const s8* wz, const void* bias,
-                                      void* d, float* xs_out, int m, int n, int k, int group_shift, int groups) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (long long)m * n) return;
-    const int r = (int)(i / n), j = (int)(i % n);
-    const float x_scale = load_as<SCALE>(xs, r);
-    float v = 0.0f;
-    for (int g = 0; g < groups; g++) {
-        const int begin = group_shift >= 30 ? 0 : g << group_shift, end = group_shift >= 30 ? k : min(k, (g + 1) << group_shift);
-        s32 xw = 0, sum_x = 0, sum_w = 0;
-        for (int kk = begin; kk < end; kk++) {
-            const s32 xv = x[(long long)r * k + kk], wv = nibble_at<!UNSIGNED, HIGH_FIRST>(w + (long long)j * (k / 2), kk);
-            xw += xv * wv;
-            sum_x += xv;
-            sum_w += wv;
-        }
-        const s32 z = WZERO ? wz[(long long)j * groups + g] : 0, zx = XZERO ? xz[r] : 0;
-        const s32 whole = xw - z * sum_x - zx * sum_w + (end - begin) * zx * z;
-        const float s = load_as<SCALE>(ws, (long long)j * groups + g);
-        v = GROUPED ? __fmaf_rn((float)whole, s, v) : __fmul_rn(__fmul_rn((float)whole, x_scale), s);
-    }
-    if (GROUPED) v = __fmul_rn(v, x_scale);
-    v = __fadd_rn(v, bias ? load_as<OUT>(bias, j) : 0.0f);
-    store_as<OUT>(d, (long long)r * n + j, v);
 }

@@ -2,9 +2,9 @@
 // fits shared memory: weights become int8 in registers and are multiplied by wgmma.
 //
 // With brackets over group g (all of K if GROUP_BLOCKS 0), exact in int32: bracket_g = sum_k x w.
-// GROUP_BLOCKS 0 (numerics.md 3.3):  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
-// else (3.4):  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
-//   c = f32(bias_n), or +0 without bias. w4a8_naive in w4a8.cu is the definition.
+// GROUP_BLOCKS 0:  t1 = RN32(f32(bracket) * xs_m), t2 = RN32(t1 * ws_n), t3 = RN32(t2 + c), D = RN(t3)
+// else:  y = +0; for g ascending y = fma32(f32(bracket_g), ws_ng, y);  t2 = RN32(y * xs_m), t3 = RN32(t2 + c), D = RN(t3)
+//   c = f32(bias_n), or +0 without bias.
 //
 // Everything a CTA reads is asked for before anything is waited for; it is multiplied in PIECES of K, each as it comes. A cluster has CLUSTER
 // tiles of tokens of the same features: each CTA asks for its share of their weights for all of them. A weight enters
@@ -12,7 +12,7 @@
 // each 32 bytes of X are stored as their 16 even and their 16 odd ones in the rows that wgmma reads (K-major, 128-byte swizzle).
 //
 // Options (-D): PHASES ceil(K / 256);  GROUP_BLOCKS group size / 128 (0: one group);  WARPGROUPS of 64 features each (1, 2);  TOKENS a CTA
-//   (32, 64);  CLUSTER CTAs (1, 2, 4);  PIECES of K (divides PHASES);  SCALE 0 f16, 1 bf16, 2 f32 (xs and ws);  OUT 0 f16, 1 bf16 (D and bias).
+//   (32, 64);  CLUSTER CTAs (1, 2, 4);  PIECES of K (divides PHASES);  SCALE F16, BF16, F32 (xs and ws);  OUT F16, BF16 (D and bias).
 //
 // contract w4a8_wide(const u8* x, TensorMap w, const void* xs, const void* ws, const void* bias, u16* d, int M, int N, int K, int groups)
 //   arch   sm_90a
@@ -45,10 +45,10 @@
 #define PIECES 2
 #endif
 #ifndef SCALE
-#define SCALE 0
+#define SCALE F16
 #endif
 #ifndef OUT
-#define OUT 0
+#define OUT F16
 #endif
 
 constexpr int THREADS = 128 * WARPGROUPS, FEATURES = 64 * WARPGROUPS, BLOCKS = 2 * PHASES;
@@ -58,11 +58,15 @@ constexpr int SUMS = TOKENS / 2;                                    // outputs o
 constexpr int X_TURNS = 8 * TOKENS / THREADS, PIECE = PHASES / PIECES;  // phases of a piece
 static_assert(PHASES % PIECES == 0, "pieces are whole phases");
 
-#if SCALE == 2
-typedef float Scale;
-#else
-typedef u16 Scale;
-#endif
+template <int T>
+struct Element {
+    typedef u16 Bits;
+};
+template <>
+struct Element<F32> {
+    typedef float Bits;
+};
+typedef Element<SCALE>::Bits Scale;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -107,7 +111,7 @@ __device__ __forceinline__ float ask(const float* p, bool exists) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.f32 %0, [%1];\n}" : "=&f"(v) : "l"(p), "r"((int)exists));
     return v;
 }
-__device__ __forceinline__ float widen(u16 x, int type) { return type == 0 ? f16_to_f32(x) : bf16_to_f32(x); }
+__device__ __forceinline__ float widen(u16 x, int type) { return type == F16 ? f16_to_f32(x) : bf16_to_f32(x); }
 __device__ __forceinline__ float widen(float x, int) { return x; }
 /// The sums are written by now: no read of them moves above this.
 __device__ __forceinline__ void settle(s32 (&d)[SUMS]) {
@@ -200,7 +204,7 @@ extern "C" __global__ void __cluster_dims__(1, CLUSTER, 1) __launch_bounds__(THR
         for (int i = 0; i < SUMS; i++) {
             // 16 sum * (scale / 16), where that is exact: numbers of 16 bits.
             const float s = widen(w_scale[i / 2 % 2][g], SCALE);
-            y[i] = SCALE == 2 ? __fmaf_rn((float)(acc[g % 2][i] >> 4), s, y[i]) : __fmaf_rn((float)acc[g % 2][i], s * 0.0625f, y[i]);
+            y[i] = SCALE == F32 ? __fmaf_rn((float)(acc[g % 2][i] >> 4), s, y[i]) : __fmaf_rn((float)acc[g % 2][i], s * 0.0625f, y[i]);
         }
     };
     // Rows of matrices 0, 1: 0-7, 8-15 of the warp's first 16 bytes; 2, 3: of the next 16.

@@ -37,7 +37,7 @@ fn te_current_scale_is_one_without_a_usable_amax() {
 fn te_current_subnormal_amax() {
     let out = quantize("te_current", &row(F32, &[1e-42]));
     assert_eq!(scale(&out), f32::MAX);
-    // 1/FLT_MAX is the subnormal 0x00200000 (numerics ground rule: __frcp_rn without flush).
+    // 1/FLT_MAX is the subnormal 0x00200000 (__frcp_rn does not flush it).
     assert_eq!(out.q.scale_inv()[0].to_bits(), 0x0020_0000);
     assert_eq!(scale(&quantize("te_current_pow2", &row(F32, &[1e-42]))), 2f32.powi(127));
 }

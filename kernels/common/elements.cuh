@@ -1,6 +1,6 @@
 // Rows of values in f32 to what a kernel writes, eight neighbours at a time: FP8 codes by a scale, or f16, bf16, f32.
 //
-// IN: 0 f16, 1 bf16, 2 f32. OUT: those, and 3 e4m3, 4 e5m2. A row of `cols` elements is ceil(cols / 8) eights, the last one short;
+// IN: F16, BF16, F32. OUT: those, E4M3, E5M2. A row of `cols` elements is ceil(cols / 8) eights, the last one short;
 // eights of whole rows (cols % 8 == 0) are read and written 16 bytes at a time, others element by element.
 #pragma once
 #include "common/fp8_cast.cuh"
@@ -19,11 +19,11 @@ struct Place {
     /// Q(RN32(v * scale)) with saturation, or RN(v).
     template <int O>
     __device__ __forceinline__ void store(void* d, const float (&v)[8], float scale) const {
-        if constexpr (O >= 3) {
-            const uint2 codes = fp8_eight<O - 3>(v, scale);
+        if constexpr (is_fp8(O)) {
+            const uint2 codes = fp8_eight<O>(v, scale);
             if (whole) store8((u8*)d + at, codes);
             else store_some((u8*)d, at, codes, count);
-        } else if constexpr (O == 2) {
+        } else if constexpr (O == F32) {
             if (whole) {
 #pragma unroll
                 for (int i = 0; i < 8; i += 4) {
@@ -39,7 +39,7 @@ struct Place {
         } else {
             u32 w[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) w[i] = O == 1 ? pack_bf16(v[2 * i], v[2 * i + 1]) : pack_f16(v[2 * i], v[2 * i + 1]);
+            for (int i = 0; i < 4; i++) w[i] = O == BF16 ? pack_bf16(v[2 * i], v[2 * i + 1]) : pack_f16(v[2 * i], v[2 * i + 1]);
             if (whole) {
                 store16((u16*)d + at, make_uint4(w[0], w[1], w[2], w[3]));
             } else {
@@ -57,11 +57,4 @@ __device__ __forceinline__ float larger_of(float amax, const float (&v)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; i++) amax = larger(amax, v[i]);
     return amax;
-}
-
-/// One element of the result: the naive kernels.
-template <int O>
-__device__ __forceinline__ void store_one(void* d, long long at, float v, float scale) {
-    if (O >= 3) ((u8*)d)[at] = (u8)fp8_pair<O >= 3 ? O - 3 : 0>(__fmul_rn(v, scale), 0.0f);
-    else store_element<O >= 3 ? 0 : O>(d, at, v);
 }

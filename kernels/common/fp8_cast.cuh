@@ -1,7 +1,7 @@
 // From f16, bf16 or f32 in memory to FP8 codes with amax and scale_inv: what every kernel with FP8 output shares.
-// Element types T: 0 f16, 1 bf16, 2 f32. Code formats F: 0 e4m3, 1 e5m2.
+// Element types T: F16, BF16, F32. Code formats F: E4M3, E5M2.
 //
-// The rounding order is Transformer Engine's (numerics.md 3.1), v a value in f32:
+// The rounding order is Transformer Engine's, v a value in f32:
 //   amax = max |v|, NaN dropped, before scaling;  code = Qsat(RN32(v * scale));  scale_inv = RN32(1 / scale)
 // A thread works on eight neighbouring values at a time: 16 bytes of f16 or bf16, 32 of f32, 8 of codes.
 #pragma once
@@ -9,7 +9,7 @@
 
 constexpr u32 MAGNITUDE = 0x7fffffffu, INFINITE = 0x7f800000u, FLT_MAX_BITS = 0x7f7fffffu;
 
-__host__ __device__ constexpr int bytes_of(int t) { return t == 2 ? 4 : 2; }
+__host__ __device__ constexpr int bytes_of(int t) { return t == F32 ? 4 : 2; }
 
 __device__ __forceinline__ float f16_to_f32(u16 bits) {
     float r;
@@ -20,10 +20,10 @@ __device__ __forceinline__ float f16_to_f32(u16 bits) {
 /// RN_T(v) as bits in the low half (f32: all bits).
 template <int T>
 __device__ __forceinline__ u32 bits_of(float v) {
-    return T == 2 ? __float_as_uint(v) : (T == 1 ? pack_bf16(v, 0.0f) : pack_f16(v, 0.0f)) & 0xffff;
+    return T == F32 ? __float_as_uint(v) : (T == BF16 ? pack_bf16(v, 0.0f) : pack_f16(v, 0.0f)) & 0xffff;
 }
 
-/// 16 bytes of an input. (Kept out of the L1 they arrive later: 0.93 of a copy's bandwidth against 1.00, H200.)
+/// 16 bytes of an input, by way of the L1 (docs/tuning/casts.md).
 __device__ __forceinline__ uint4 load16(const void* p) {
     uint4 r;
     asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p));
@@ -38,20 +38,20 @@ __device__ __forceinline__ void store8(void* p, uint2 v) { asm volatile("st.glob
 /// Element `at` of an array of T.
 template <int T>
 __device__ __forceinline__ float element(const void* x, long long at) {
-    if (T == 2) return ((const float*)x)[at];
+    if (T == F32) return ((const float*)x)[at];
     const u16 bits = ((const u16*)x)[at];
-    return T == 1 ? bf16_to_f32(bits) : f16_to_f32(bits);
+    return T == BF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 template <int T>
 __device__ __forceinline__ void store_element(void* x, long long at, float v) {
-    if (T == 2) ((float*)x)[at] = v;
+    if (T == F32) ((float*)x)[at] = v;
     else ((u16*)x)[at] = (u16)bits_of<T>(v);
 }
 
 /// Eight neighbouring elements as they lie in memory.
 template <int T>
 struct Eight {
-    u32 word[T == 2 ? 8 : 4];
+    u32 word[T == F32 ? 8 : 4];
 
     /// All eight, from an address that is a multiple of 16 bytes.
     __device__ __forceinline__ void load(const void* x, long long at) {
@@ -66,8 +66,8 @@ struct Eight {
     __device__ __forceinline__ void load_some(const void* x, long long at, long long count) {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const u32 bits = i >= count ? 0 : T == 2 ? ((const u32*)x)[at + i] : ((const u16*)x)[at + i];
-            if (T == 2) word[i] = bits;
+            const u32 bits = i >= count ? 0 : T == F32 ? ((const u32*)x)[at + i] : ((const u16*)x)[at + i];
+            if (T == F32) word[i] = bits;
             else word[i / 2] = i & 1 ? word[i / 2] | bits << 16 : bits;
         }
     }
@@ -76,8 +76,8 @@ struct Eight {
         for (u32& w : word) w = 0;
     }
     __device__ __forceinline__ float operator[](int i) const {
-        if (T == 2) return __uint_as_float(word[i]);
-        if (T == 1) return __uint_as_float(i & 1 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
+        if (T == F32) return __uint_as_float(word[i]);
+        if (T == BF16) return __uint_as_float(i & 1 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
         return f16_to_f32((u16)(word[i / 2] >> (16 * (i & 1))));
     }
 };
@@ -89,11 +89,11 @@ struct Largest {
     u32 pair = 0;
 
     __device__ __forceinline__ void take(u32 word) {
-        const u32 size = word & (T == 2 ? MAGNITUDE : 0x7fff7fffu);
-        if (T == 2) {
+        const u32 size = word & (T == F32 ? MAGNITUDE : 0x7fff7fffu);
+        if (T == F32) {
             pair = NAN_WINS ? max(pair, size) : __float_as_uint(fmaxf(__uint_as_float(pair), __uint_as_float(size)));
         } else if (!NAN_WINS) {
-            if (T == 1) asm("max.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(size));
+            if (T == BF16) asm("max.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(size));
             else asm("max.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(size));
         } else {
 #if __CUDA_ARCH__ >= 900
@@ -109,9 +109,9 @@ struct Largest {
     }
     /// As the bits of an f32: magnitudes order as unsigned integers, NaN (kept as one) above all.
     __device__ __forceinline__ u32 bits() const {
-        if (T == 2) return pair;
+        if (T == F32) return pair;
         const u32 one = max(pair & 0xffff, pair >> 16);
-        return T == 1 ? one << 16 : __float_as_uint(f16_to_f32((u16)one)) & MAGNITUDE;
+        return T == BF16 ? one << 16 : __float_as_uint(f16_to_f32((u16)one)) & MAGNITUDE;
     }
 };
 
@@ -149,7 +149,7 @@ __device__ __forceinline__ void write_scale_inv(float* scale_inv, float scale) {
 /// Two codes: Qsat of f32 values, NaN 0x7f; `lo` goes to the low byte.
 template <int F>
 __device__ __forceinline__ u32 fp8_pair(float lo, float hi) {
-    return F == 0 ? pack_e4m3(lo, hi) : pack_e5m2(lo, hi);
+    return F == E4M3 ? pack_e4m3(lo, hi) : pack_e5m2(lo, hi);
 }
 template <int F>
 __device__ __forceinline__ u32 fp8_four(float a, float b, float c, float d) {

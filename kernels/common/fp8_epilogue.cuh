@@ -2,29 +2,28 @@
 //
 // Options (-D), the same words in every GEMM file:
 //   A_E5M2, B_E5M2  0 e4m3 (default), 1 e5m2
-//   OUT             0 bf16 (default), 1 f16, 2 f32, 3 e4m3, 4 e5m2
-//   SCALE           0 per tensor (default), 1 per row of A and row of B, 2 A 1x128 and B 128x128, 3 A 1x128 and B 1x128
-//   ORDER           SCALE 1: 0 RN32(sb * RN32(sa*acc)) (PyTorch grouped, default), 1 RN32(sa * RN32(sb*acc)) (torch._scaled_mm by row)
-//                   SCALE 2, 3: 0 y = fma(RN32(P*sa), sb, y) (Transformer Engine, default), 1 y = fma(RN32(sa*sb), P, y) (DeepGEMM).
-//                   cuBLASLt 13 on an H200: SCALE 2 is ORDER 1, SCALE 3 is ORDER 0, every bit (docs/tuning/gemm.md)
-//   PROMOTE         0 one accumulator chain over K (default), 1 every 128 of K a fresh chain, added by RN32; SCALE >= 2 implies it
-//   BIAS            0 none (default), 1 bf16[N], 2 f32[N]
+//   OUT             BF16 (default), F16, F32, E4M3, E5M2
+//   SCALES          BY_TENSOR (default), BY_ROW of A and row of B, LINE_SQUARE (A 1x128 and B 128x128), LINE_LINE (A 1x128 and B 1x128)
+//   SCALES_FIRST    blocks: 0 y = fma(RN32(P*sa), sb, y) (Transformer Engine, default), 1 y = fma(RN32(sa*sb), P, y) (DeepGEMM).
+//                   cuBLASLt 13 on an H200: LINE_SQUARE is 1, LINE_LINE is 0, every bit (docs/tuning/gemm.md)
+//   PROMOTE         0 one accumulator chain over K (default), 1 every 128 of K a fresh chain, added by RN32; blocks imply it
+//   BIAS            0 none (default), 1 f32[N]
 //
 // v per output element, acc the f32 accumulator (docs/tensor-cores.md 1):
-//   SCALE 0: RN32(acc * RN32(sa*sb));  SCALE 1: as ORDER says;  SCALE 2, 3: acc (scaled block by block)
-//   then, with BIAS, v = RN32(v + f32(bias[n])).
+//   BY_TENSOR: RN32(acc * RN32(sa*sb));  BY_ROW: RN32(sb * RN32(sa*acc));  blocks: acc (scaled block by block)
+//   then, with BIAS, v = RN32(v + bias[n]).
 // bf16, f16, f32: d = RN(v). FP8: amax = max |v| (NaN ignored), d = Qsat(RN32(v*scale_d)), scale_inv_d = RN32(1/scale_d).
 #pragma once
 #include "common/gemm_types.cuh"
 
 #ifndef OUT
-#define OUT 0
+#define OUT BF16
 #endif
-#ifndef SCALE
-#define SCALE 0
+#ifndef SCALES
+#define SCALES BY_TENSOR
 #endif
-#ifndef ORDER
-#define ORDER 0
+#ifndef SCALES_FIRST
+#define SCALES_FIRST 0
 #endif
 #ifndef PROMOTE
 #define PROMOTE 0
@@ -32,11 +31,8 @@
 #ifndef BIAS
 #define BIAS 0
 #endif
-#define BLOCK_SCALED (SCALE >= 2)
-#define PROMOTED (PROMOTE || BLOCK_SCALED)
-#define FP8_OUT (OUT >= 3)
-
-constexpr int OUT_BYTES = OUT == 2 ? 4 : FP8_OUT ? 1 : 2;
+constexpr bool BLOCK_SCALED = SCALES >= LINE_SQUARE, PROMOTED = PROMOTE || BLOCK_SCALED, FP8_OUT = is_fp8(OUT);
+constexpr int OUT_BYTES = OUT == F32 ? 4 : FP8_OUT ? 1 : 2;
 
 /// Where the results go and what scales them; all pointers in global memory.
 struct Epilogue {
@@ -44,7 +40,7 @@ struct Epilogue {
     const float* scale_a;  // scale_inv of A: [1], or [M] by row, or 1x128: element (m, k/128) at (k/128)*sa_k + m
     const float* scale_b;  // scale_inv of B: [1], or [N] by row, or 1x128: (n, k/128) at (k/128)*sb_k + n, or 128x128:
                            // (n/128, k/128) at (n/128)*sb_row + (k/128)*sb_k
-    const void* bias;      // [N] bf16 or f32; unused without BIAS
+    const float* bias;     // [N]; unused without BIAS
     const float* scale_d;  // [1], FP8 output only
     float* amax_d;         // [1], FP8 output only: raised to max |v| if that is larger; the host sets it to 0 before
     float* scale_inv_d;    // [1], FP8 output only
@@ -57,15 +53,15 @@ struct Work {
     int k0, k1;        // range of K, k0 a multiple of 16; k0 == k1: the outputs are +0
     int head;          // how many codes from k0 on belong to another group and count as zero
     int rows, cols;    // how many rows and columns of the tile exist (may be <= 0)
-    int sa0, sb0;      // first row of the scales (SCALE >= 1)
+    int sa0, sb0;      // first row of the scales (not BY_TENSOR)
     long long d0;      // element offset of the tile's corner in D
 };
 
-/// v of one accumulator; `sa` is RN32(sa*sb) for SCALE 0.
+/// v of one accumulator; `sa` is RN32(sa*sb) for BY_TENSOR.
 __device__ __forceinline__ float scaled(float acc, float sa, float sb, float bias) {
     float v = acc;
-    if (SCALE == 0) v = __fmul_rn(acc, sa);
-    if (SCALE == 1) v = ORDER == 0 ? __fmul_rn(sb, __fmul_rn(sa, acc)) : __fmul_rn(sa, __fmul_rn(sb, acc));
+    if (SCALES == BY_TENSOR) v = __fmul_rn(acc, sa);
+    if (SCALES == BY_ROW) v = __fmul_rn(sb, __fmul_rn(sa, acc));
     if (BIAS) v = __fadd_rn(v, bias);
     return v;
 }
@@ -73,27 +69,23 @@ __device__ __forceinline__ float scaled(float acc, float sa, float sb, float bia
 /// Adds the partial sum of one 128-block of K to the running sum.
 __device__ __forceinline__ float promoted(float y, float partial, float sa, float sb) {
     if (!BLOCK_SCALED) return __fadd_rn(y, partial);
-    if (ORDER == 0) return __fmaf_rn(__fmul_rn(partial, sa), sb, y);
+    if (!SCALES_FIRST) return __fmaf_rn(__fmul_rn(partial, sa), sb, y);
     return __fmaf_rn(__fmul_rn(sa, sb), partial, y);
 }
 
-__device__ __forceinline__ float bias_at(const Epilogue& e, int n) {
-    if (BIAS == 1) return bf16_to_f32(((const u16*)e.bias)[n]);
-    if (BIAS == 2) return ((const float*)e.bias)[n];
-    return 0.0f;
-}
+__device__ __forceinline__ float bias_at(const Epilogue& e, int n) { return BIAS ? e.bias[n] : 0.0f; }
 
 /// Two neighbouring 16-bit or 8-bit outputs; `scale_d` is used for FP8 only.
 __device__ __forceinline__ u32 pack_pair(float lo, float hi, float scale_d) {
-    if (OUT == 0) return pack_bf16(lo, hi);
-    if (OUT == 1) return pack_f16(lo, hi);
-    if (OUT == 3) return pack_e4m3(__fmul_rn(lo, scale_d), __fmul_rn(hi, scale_d));
+    if (OUT == BF16) return pack_bf16(lo, hi);
+    if (OUT == F16) return pack_f16(lo, hi);
+    if (OUT == E4M3) return pack_e4m3(__fmul_rn(lo, scale_d), __fmul_rn(hi, scale_d));
     return pack_e5m2(__fmul_rn(lo, scale_d), __fmul_rn(hi, scale_d));
 }
 
-/// Writes one output by itself (edges, and the naive kernels).
+/// Writes one output by itself (edges).
 __device__ __forceinline__ void store_one(const Epilogue& e, long long index, float v, float scale_d) {
-    if (OUT == 2) {
+    if (OUT == F32) {
         ((float*)e.d)[index] = v;
     } else {
         u32 bits = pack_pair(v, 0.0f, scale_d);
@@ -114,11 +106,11 @@ __device__ __forceinline__ void write_scale_inv(const Epilogue& e) { *e.scale_in
 /// What a warp's epilogue needs from global memory, fetched before the tile's sum so that nothing waits for it afterwards.
 template <int N>
 struct Scales {
-    float sa[2];                          // SCALE 0: RN32(sa*sb) twice; SCALE 1: of rows lane/4 and lane/4 + 8
-    float sb[SCALE == 1 ? N / 32 : 1];    // SCALE 1: of columns lane, lane + 32, ...
+    float sa[2];                          // BY_TENSOR: RN32(sa*sb) twice; BY_ROW: of rows lane/4 and lane/4 + 8
+    float sb[SCALES == BY_ROW ? N / 32 : 1];    // BY_ROW: of columns lane, lane + 32, ...
 
     __device__ __forceinline__ void fetch(const Epilogue& e, const Work& w, int row0) {
-        if (SCALE != 1) return;
+        if (SCALES != BY_ROW) return;
         const int lane = threadIdx.x & 31;
 #pragma unroll
         for (int h = 0; h < 2; h++) sa[h] = row0 + lane / 4 + 8 * h < w.rows ? __ldg(e.scale_a + w.sa0 + row0 + lane / 4 + 8 * h) : 0.0f;
@@ -129,7 +121,7 @@ struct Scales {
 
 /// Scales, rounds and writes a warp's 16 rows (from row `row0` of the tile) of N columns, `acc` in wgmma's layout, by way of
 /// 2048 bytes of shared memory at `buffer`, so that whole 128-byte pieces of rows are written. `amax` rises to the largest |v|
-/// (FP8 output). `columns`: 4*N bytes of shared memory for the column scales (SCALE 1).
+/// (FP8 output). `columns`: 4*N bytes of shared memory for the column scales (BY_ROW).
 template <int N>
 __device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epilogue& e, const Work& w, const Scales<N>& scales, float scale_d, float& amax,
                                            int row0, u32 buffer, u32 columns) {
@@ -139,7 +131,7 @@ __device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epil
     if (row0 >= w.rows) return;
 
     const bool empty = w.k0 == w.k1;
-    if (SCALE == 1) {
+    if (SCALES == BY_ROW) {
 #pragma unroll
         for (int i = 0; i < N / 32; i++) asm volatile("st.shared.f32 [%0], %1;" ::"r"(columns + (32 * i + lane) * 4), "f"(scales.sb[i]) : "memory");
         __syncwarp();
@@ -153,7 +145,7 @@ __device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epil
         for (int j = 0; j < COLS / 8; j++) {
             const int col = pass * COLS + 8 * j + 2 * (lane % 4);
             float v[2][2], sb[2] = {0.0f, 0.0f};
-            if (SCALE == 1) asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(sb[0]), "=f"(sb[1]) : "r"(columns + col * 4));
+            if (SCALES == BY_ROW) asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(sb[0]), "=f"(sb[1]) : "r"(columns + col * 4));
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 const bool exists = col + c < w.cols;
@@ -165,7 +157,7 @@ __device__ __forceinline__ void store_rows(const float (&acc)[N / 2], const Epil
                     if (FP8_OUT && exists && row0 + r0 + 8 * h < w.rows) amax = fmaxf(amax, fabsf(v[h][c]));
                 }
             }
-            if (OUT == 2) {
+            if (OUT == F32) {
                 const int piece = 2 * j + (lane % 4) / 2;
 #pragma unroll
                 for (int h = 0; h < 2; h++) {

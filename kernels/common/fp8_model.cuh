@@ -1,5 +1,5 @@
-// The sm_90 FP8 tensor-core step in integer arithmetic: what the naive kernels compute with, sharing nothing with wgmma.
-// Source: docs/tensor-cores.md sections 0, 1 and 3 (measured on an H200).
+// The FP8 tensor-core step of wgmma (sm_90) in integer arithmetic, sharing nothing with wgmma.
+// Source: docs/tensor-cores.md sections 0 and 1 (measured on an H200).
 #pragma once
 #include "common/gemm_types.cuh"
 
@@ -28,11 +28,11 @@ __device__ __forceinline__ float times_pow2(float value, int exponent) {
     return value * __int_as_float((127 + exponent) << 23);
 }
 
-/// One step T(32, F, O RZ) (or of the `count` products given): the products a[k]*b[k] for k in `take` and the accumulator c,
-/// each truncated to a multiple of 2^(emax - F), are added exactly; the sum is truncated to O fraction bits.
-/// `renormalise`: e4m3 subnormals enter as f16 normals (section 3).
+/// One step T(32, 13, 13 RZ): the products a[k]*b[k] and the accumulator c, each truncated to a multiple of 2^(emax - F), are added
+/// exactly; the sum is truncated to O fraction bits.
 /// Infinities keep their sign, opposite ones and NaN give 7fffffff. Sums stay far below f32's overflow for FP8 inputs.
-__device__ inline float fp8_step(const u8* a, const u8* b, u32 take, float c, bool a_e5m2, bool b_e5m2, int F, int O, bool renormalise) {
+__device__ inline float fp8_step(const u8* a, const u8* b, float c, bool a_e5m2, bool b_e5m2) {
+    constexpr int F = 13, O = 13;
     bool nan = c != c, plus = c == __int_as_float(0x7f800000), minus = c == __int_as_float(0xff800000);
     const int shift = (a_e5m2 ? 2 : 3) + (b_e5m2 ? 2 : 3);
     const u32 c_bits = __float_as_uint(c);
@@ -44,7 +44,6 @@ __device__ inline float fp8_step(const u8* a, const u8* b, u32 take, float c, bo
     for (int k = 0; k < 32; k++) {
         significand[k] = 0;
         exponent[k] = 0;
-        if (!(take >> k & 1)) continue;
         Decoded x = decode_fp8(a[k], a_e5m2), y = decode_fp8(b[k], b_e5m2);
         if (x.nan || y.nan || (x.infinite && !y.infinite && y.significand == 0) || (y.infinite && !x.infinite && x.significand == 0)) {
             nan = true;
@@ -52,10 +51,6 @@ __device__ inline float fp8_step(const u8* a, const u8* b, u32 take, float c, bo
             if (x.negative != y.negative) minus = true;
             else plus = true;
         } else {
-            if (renormalise && !a_e5m2)
-                while (x.significand && x.significand < 8) x.significand *= 2, x.exponent--;
-            if (renormalise && !b_e5m2)
-                while (y.significand && y.significand < 8) y.significand *= 2, y.exponent--;
             significand[k] = (x.negative != y.negative ? -1 : 1) * (long long)(x.significand * y.significand);
             exponent[k] = x.exponent + y.exponent;
             if (significand[k]) emax = max(emax, exponent[k]);
@@ -83,12 +78,4 @@ __device__ inline float fp8_step(const u8* a, const u8* b, u32 take, float c, bo
     if (top > O) magnitude = magnitude >> (top - O) << (top - O);
     const float value = times_pow2((float)magnitude, emax - F);
     return sum < 0 ? -value : value;
-}
-
-/// One 32-wide instruction of K: wgmma's step, or what ptxas makes of mma.sync on sm_90 (two f16 MMA and an f32 addition).
-__device__ inline float fp8_instruction(const u8* a, const u8* b, float c, bool a_e5m2, bool b_e5m2, bool mma_sync) {
-    if (!mma_sync) return fp8_step(a, b, ~0u, c, a_e5m2, b_e5m2, 13, 13, false);
-    const float low = fp8_step(a, b, 0x33333333u, 0.0f, a_e5m2, b_e5m2, 25, 23, true);
-    const float both = fp8_step(a, b, 0xccccccccu, low, a_e5m2, b_e5m2, 25, 23, true);
-    return __fadd_rn(c, both);
 }

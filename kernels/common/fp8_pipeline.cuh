@@ -4,11 +4,10 @@
 // each of a 128 x TILE_N tile, 128 of K a step. Dynamic shared memory: FP8_GEMM_SMEM = 232448 bytes (STAGES x (A 16 KB,
 // B TILE_N*128, block scales), 8 x 2 KB for the epilogue, barriers, the schedule's own part). __launch_bounds__(384, 1).
 //
-// Options: TILE_N 256 (default) or 128; CLUSTER 0 (none), 1 (default; two blocks, neighbours along M, share B by multicast) or
-// 2 (neighbours along N share A). Grid: any even number of blocks up to the number of multiprocessors (any number with
-// CLUSTER 0), each takes tiles until none is left. Cluster dimension: 2 with CLUSTER 1 or 2.
-// Tensor maps (tma.cuh): A {K, rows of A}, box {128, CLUSTER == 2 ? 64 : 128}; B {K, rows of B}, box {128, CLUSTER == 1 ?
-// TILE_N/2 : TILE_N}.
+// Options: TILE_N 256 (default) or 128; CLUSTER 0 (none), 1 (default; two blocks, neighbours along M, share B by multicast).
+// Grid: any even number of blocks up to the number of multiprocessors (any number with CLUSTER 0), each takes tiles until none is
+// left. Cluster dimension: 2 with CLUSTER 1.
+// Tensor maps (tma.cuh): A {K, rows of A}, box {128, 128}; B {K, rows of B}, box {128, CLUSTER ? TILE_N/2 : TILE_N}.
 //
 // Accumulation of one output, k ascending: c = +0, then c = T(32,13,13RZ)(c, 32 products) for every 32 of K (zeros past the
 // end change nothing). With PROMOTED every 128 of K start again from +0 and the sum of partials goes through `promoted`.
@@ -28,11 +27,11 @@
 constexpr int TILE_M = 128, TILE_K = 128;
 constexpr int BLOCKS = CLUSTER ? 2 : 1;  // blocks of a cluster
 // Both warpgroups promote at once, or in turns: pays where promotion is long (measured: docs/tuning/gemm.md).
-constexpr bool TURNS = BLOCK_SCALED && (SCALE == 3 || ORDER == 0);
+constexpr bool TURNS = BLOCK_SCALED && (SCALES == LINE_LINE || !SCALES_FIRST);
 constexpr int STAGES = TILE_N == 256 ? 4 : 6;
 constexpr u32 A_BYTES = TILE_M * TILE_K, B_BYTES = TILE_N * TILE_K, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr u32 SCALES_A_BYTES = TILE_M * 4, SCALES_BYTES = BLOCK_SCALED ? SCALES_A_BYTES + TILE_N * 4 : 0;  // a stage's 1x128 scales
-constexpr u32 COLUMNS_BYTES = SCALE == 1 ? 8 * TILE_N * 4 : 0;  // every warp's column scales
+constexpr u32 COLUMNS_BYTES = SCALES == BY_ROW ? 8 * TILE_N * 4 : 0;  // every warp's column scales
 constexpr u32 EPILOGUE_BYTES = 8 * 2048, BARRIER_BYTES = 128, SCHEDULE_BYTES = 4096;
 static_assert(STAGES * (STAGE_BYTES + SCALES_BYTES) + EPILOGUE_BYTES + COLUMNS_BYTES + BARRIER_BYTES + SCHEDULE_BYTES + 1024 <= 232448, "shared memory");
 static_assert(STAGES * 16 <= BARRIER_BYTES, "barriers");
@@ -113,16 +112,13 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
                     mbarrier_wait(vacant + 8 * slot, parity ^ 1);
                     u32 bytes_a = 0, bytes_b = 0;
                     if (BLOCK_SCALED) bytes_a = 4 * max(min(TILE_M, e.sa_k - w.sa0), 0);
-                    if (SCALE == 3) bytes_b = 4 * max(min(TILE_N, e.sb_k - w.sb0), 0);
+                    if (SCALES == LINE_LINE) bytes_b = 4 * max(min(TILE_N, e.sb_k - w.sb0), 0);
                     mbarrier_expect(bar, STAGE_BYTES + bytes_a + bytes_b);
                     const u32 to = scales + slot * SCALES_BYTES;
                     if (bytes_a) bulk_load(to, e.scale_a + (long long)(k / TILE_K) * e.sa_k + w.sa0, bytes_a, bar);
                     if (bytes_b) bulk_load(to + SCALES_A_BYTES, e.scale_b + (long long)(k / TILE_K) * e.sb_k + w.sb0, bytes_b, bar);
-                    if (CLUSTER == 2)
-                        tma_load_multicast(a + rank * (A_BYTES / 2), &map_a, k, w.a_row + rank * (TILE_M / 2), bar, 3);
-                    else
-                        tma_load(a, &map_a, k, w.a_row, bar);
-                    if (CLUSTER == 1)
+                    tma_load(a, &map_a, k, w.a_row, bar);
+                    if (CLUSTER)
                         tma_load_multicast(b + rank * (B_BYTES / 2), &map_b, k, w.b_row + rank * (TILE_N / 2), bar, 3);
                     else
                         tma_load(b, &map_b, k, w.b_row, bar);
@@ -134,7 +130,7 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         const int row0 = (threadIdx.x / 32 - 4) * 16;
         Scales<TILE_N> tile_scales;
-        tile_scales.sa[0] = tile_scales.sa[1] = SCALE == 0 ? __fmul_rn(__ldg(e.scale_a), __ldg(e.scale_b)) : 0.0f;
+        tile_scales.sa[0] = tile_scales.sa[1] = SCALES == BY_TENSOR ? __fmul_rn(__ldg(e.scale_a), __ldg(e.scale_b)) : 0.0f;
         const float scale_d = FP8_OUT ? __ldg(e.scale_d) : 0.0f;
         const u32 buffer = epilogue + (threadIdx.x / 32 - 4) * 2048;
         float amax = 0.0f;
@@ -183,7 +179,7 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
                 auto fetch_sb = [&](int k) {
 #pragma unroll
                     for (int half = 0; half < TILE_N / 128; half++)
-                        next_sb[half] = SCALE == 2 && k < w.k1 && half * 128 < w.cols
+                        next_sb[half] = SCALES == LINE_SQUARE && k < w.k1 && half * 128 < w.cols
                                             ? __ldg(e.scale_b + (long long)(w.sb0 / 128 + half) * e.sb_row + (long long)(k / TILE_K) * e.sb_k)
                                             : 0.0f;
                 };
@@ -212,11 +208,11 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
                         if (TURNS) named_barrier_arrive(4 - group, 256);
                         wgmma_wait<0>();
                         keep_in_registers(partial);
-                        if (SCALE != 3 && half == TILE_N / 128 - 1) release(slot);
+                        if (SCALES != LINE_LINE && half == TILE_N / 128 - 1) release(slot);
 #pragma unroll
                         for (int j = 0; j < 16; j++) {
                             float s[2] = {sb[half], sb[half]};
-                            if (SCALE == 3)
+                            if (SCALES == LINE_LINE)
                                 asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                                              : "=f"(s[0]), "=f"(s[1])
                                              : "r"(stage_scales + SCALES_A_BYTES + (half * 128 + 8 * j + 2 * (lane % 4)) * 4));
@@ -224,7 +220,7 @@ __device__ __forceinline__ void fp8_gemm_body(const TensorMap& map_a, const Tens
                             for (int x = 0; x < 4; x++)
                                 acc[half * 64 + 4 * j + x] = promoted(acc[half * 64 + 4 * j + x], partial[4 * j + x], sa[x / 2], s[x % 2]);
                         }
-                        if (SCALE == 3 && half == TILE_N / 128 - 1) release(slot);
+                        if (SCALES == LINE_LINE && half == TILE_N / 128 - 1) release(slot);
                     }
                     advance();
                 }

@@ -1,5 +1,6 @@
 // Fixed-width types and the conversions that the GEMM kernels share. No system header: NVRTC compiles this as it stands.
 #pragma once
+#include "common/options.cuh"
 
 typedef unsigned char u8;
 typedef unsigned short u16;

@@ -52,22 +52,22 @@ __device__ __forceinline__ float f16_to_f32(u16 x) {
 // By the conversion of two: the conversion of one has an eighth of its rate.
 __device__ __forceinline__ u16 f32_to_f16(float x) { return (u16)pack_f16(x, 0.0f); }
 __device__ __forceinline__ u16 f32_to_bf16(float x) { return (u16)pack_bf16(x, 0.0f); }
-/// An f16 (0), bf16 (1) or f32 (2) element.
+/// An element of type F16, BF16 or F32.
 template <int T>
 __device__ __forceinline__ float load_as(const void* p, long long i) {
-    if (T == 2) return ((const float*)p)[i];
+    if (T == F32) return ((const float*)p)[i];
     const u16 x = ((const u16*)p)[i];
-    return T == 0 ? f16_to_f32(x) : bf16_to_f32(x);
+    return T == F16 ? f16_to_f32(x) : bf16_to_f32(x);
 }
 template <int T>
 __device__ __forceinline__ void store_as(void* p, long long i, float v) {
-    if (T == 2) ((float*)p)[i] = v;
-    else ((u16*)p)[i] = T == 0 ? f32_to_f16(v) : f32_to_bf16(v);
+    if (T == F32) ((float*)p)[i] = v;
+    else ((u16*)p)[i] = T == F16 ? f32_to_f16(v) : f32_to_bf16(v);
 }
-/// x rounded to f16 (0), bf16 (1) or kept (2).
+/// x rounded to F16, BF16, or kept (F32).
 template <int T>
 __device__ __forceinline__ float round_to(float x) {
-    return T == 0 ? f16_to_f32(f32_to_f16(x)) : T == 1 ? bf16_to_f32(f32_to_bf16(x)) : x;
+    return T == F16 ? f16_to_f32(f32_to_f16(x)) : T == BF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
 }
 
 /// 16 bytes read once: around L1.

@@ -1,21 +1,21 @@
 // Codes of formats that sm_90 has no conversion to, and scales in e8m0 and e4m3, by integer arithmetic.
-// Formats: 0 e4m3, 1 e5m2 (hardware), 2 e2m1, 3 e2m3, 4 e3m2.
+// Formats: E4M3, E5M2 (hardware), E2M1, E2M3, E3M2.
 #pragma once
 #include "common/fp8_cast.cuh"
 
 /// Of a format: bits of mantissa, exponent bias, largest finite value.
-__host__ __device__ constexpr int mantissa_of(int f) { return f == 0 ? 3 : f == 1 ? 2 : f == 2 ? 1 : f == 3 ? 3 : 2; }
-__host__ __device__ constexpr int bias_of(int f) { return f == 0 ? 7 : f == 1 ? 15 : f == 4 ? 3 : 1; }
-__host__ __device__ constexpr float max_of(int f) { return f == 0 ? 448.0f : f == 1 ? 57344.0f : f == 2 ? 6.0f : f == 3 ? 7.5f : 28.0f; }
+__host__ __device__ constexpr int mantissa_of(int f) { return f == E4M3 || f == E2M3 ? 3 : f == E2M1 ? 1 : 2; }
+__host__ __device__ constexpr int bias_of(int f) { return f == E4M3 ? 7 : f == E5M2 ? 15 : f == E3M2 ? 3 : 1; }
+__host__ __device__ constexpr float max_of(int f) { return f == E4M3 ? 448.0f : f == E5M2 ? 57344.0f : f == E2M1 ? 6.0f : f == E2M3 ? 7.5f : 28.0f; }
 /// Exponent of the largest value.
-__host__ __device__ constexpr int emax_of(int f) { return f == 0 ? 8 : f == 1 ? 15 : f == 4 ? 4 : 2; }
+__host__ __device__ constexpr int emax_of(int f) { return f == E4M3 ? 8 : f == E5M2 ? 15 : f == E3M2 ? 4 : 2; }
 
 /// e2m1, e2m3, e3m2 of a product p, nearest even, saturating; NaN (which a product has without sign) to +max. With m bits of mantissa
 /// and e the exponent of p, at least the smallest normal's, adding 2^(e - m + 23) rounds |p| to n steps of 2^(e-m), and
 /// (e - emin) * 2^m + n is the code: the first term is that number's own exponent, shifted. Left out is OFFSET, for the sum of several.
 template <int F>
 struct Narrow {
-    static constexpr int M = mantissa_of(F), SHIFT = 23 - M, SIGN = F == 2 ? 3 : 5;
+    static constexpr int M = mantissa_of(F), SHIFT = 23 - M, SIGN = F == E2M1 ? 3 : 5;
     static constexpr u32 OFFSET = (u32)(150 - M + 1 - bias_of(F)) << M;
     __device__ __forceinline__ static u32 code(float p) {
         const float a = fminf(fabsf(p), max_of(F));
@@ -32,7 +32,7 @@ struct Narrow {
 /// A code of any of the formats in the low byte.
 template <int F>
 __device__ __forceinline__ u32 any_code(float v) {
-    return F <= 1 ? fp8_pair<F == 0 ? 0 : 1>(v, 0.0f) & 0xff : Narrow<F>::code(v) - Narrow<F>::OFFSET;
+    return is_fp8(F) ? fp8_pair<F>(v, 0.0f) & 0xff : Narrow<F>::code(v) - Narrow<F>::OFFSET;
 }
 
 /// e8m0 rounded up: the byte of the smallest power of two that is at least v >= 0; Inf 254, NaN 255, zero 0 (cvt.rp.satfinite.ue8m0).

@@ -1,5 +1,5 @@
-// int8 per token, symmetric (numerics.md 2.8): the arithmetic of one scale and of one code, shared by the quantizer and by w4a8.
-// T, S: types of the numbers and of the scale, 0 f16, 1 bf16, 2 f32; an operation on two types is in f32.
+// int8 per token, symmetric: the arithmetic of one scale and of one code, shared by the quantizer and by w4a8.
+// T, S: types of the numbers and of the scale (F16, BF16, F32); an operation on two types is in f32.
 #pragma once
 #include "common/intmma.cuh"
 
@@ -24,7 +24,7 @@ __device__ __forceinline__ float token_scale(float amax) {
 /// clamp(round(RN(x * inverse)), -127, 127) in the low byte, inverse = RN_S(1 / scale); ties to even; NaN gives 0.
 template <int T, int S>
 __device__ __forceinline__ u32 token_code(float x, float inverse) {
-    const float p = round_to<T == S ? T : 2>(__fmul_rn(x, inverse));
+    const float p = round_to<T == S ? T : F32>(__fmul_rn(x, inverse));
     // Clamping first gives the same code; 1.5 * 2^23 + p is rounded to an integer, whose low byte is the code.
     const float clamped = p != p ? 0.0f : fmaxf(fminf(p, 127.0f), -127.0f);
     return __float_as_uint(__fadd_rn(clamped, 12582912.0f));
@@ -35,11 +35,11 @@ __device__ __forceinline__ u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {
 }
 template <int T>
 __device__ __forceinline__ float low_half(u32 v) {
-    return T == 0 ? f16_to_f32((u16)v) : __uint_as_float(v << 16);
+    return T == F16 ? f16_to_f32((u16)v) : __uint_as_float(v << 16);
 }
 template <int T>
 __device__ __forceinline__ float high_half(u32 v) {
-    return T == 0 ? f16_to_f32((u16)(v >> 16)) : __uint_as_float(v & 0xffff0000u);
+    return T == F16 ? f16_to_f32((u16)(v >> 16)) : __uint_as_float(v & 0xffff0000u);
 }
 /// Codes of four 16-bit numbers.
 template <int T, int S>

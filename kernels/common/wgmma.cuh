@@ -25,12 +25,6 @@ __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-#ifndef A_E5M2
-#define A_E5M2 0
-#endif
-#ifndef B_E5M2
-#define B_E5M2 0
-#endif
 #if A_E5M2
 #define WGMMA_A "e5m2"
 #else

@@ -244,8 +244,7 @@ impl<'a> Product<'a> {
         };
         let read = |x: &Array2<f64>| Factors::of(Format::F32, x.iter().copied());
         let sums = accumulation_bound(&Accumulator::new(Inner::AnyOrder), self.k, read(&a), read(&b))?;
-        let magnitude =
-            Some(weights::define(self.job, a, b, self.bias.as_ref().map(|b| b.iter().map(|b| b.abs()).collect()))?.d);
+        let magnitude = Some(weights::define(self, a, b, self.bias.as_ref().map(|b| b.iter().map(|b| b.abs()).collect()))?.d);
         let p = ProductArithmetic { factor_roundings: 7, scale_roundings: 3, ..ProductArithmetic::plain(&sums, self.k) };
         self.judged(&p, &Defined { magnitude, ..Defined::plain(self.ideal.d.clone()) })
     }

@@ -18,7 +18,7 @@
 use super::product::Product;
 use crate::compare::probable::U32;
 use crate::format::{Overflow::Native, Rounding::NearestEven};
-use crate::job::{Job, Operand};
+use crate::job::Operand;
 use crate::op::{self, Args64, Defined};
 use crate::{Format, QTensor, Result, Zero};
 use ndarray::Array2;
@@ -141,17 +141,18 @@ impl Rounded {
         let a = p.job.operands.a[0].to_f64();
         let bias = p.job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
         let errors = match &self.undecided {
-            Some(u) => Some(define(p.job, a.mapv(f64::abs), u.clone(), None)?.d.into_iter().collect()),
+            Some(u) => Some(define(p, a.mapv(f64::abs), u.clone(), None)?.d.into_iter().collect()),
             None => None,
         };
-        Ok((define(p.job, a, self.values.clone(), bias)?, errors))
+        Ok((define(p, a, self.values.clone(), bias)?, errors))
     }
 }
 
 /// The op on these factors.
-pub(super) fn define(job: &Job, a: Array2<f64>, b: Array2<f64>, bias: Option<Vec<f64>>) -> Result<Defined> {
+pub(super) fn define(p: &Product, a: Array2<f64>, b: Array2<f64>, bias: Option<Vec<f64>>) -> Result<Defined> {
+    let (job, accelerator) = (p.job, p.ideal.accelerator);
     let offs = job.operands.offs.clone();
-    op::define(job.op, &job.params, &Args64 { a, b: Some(b), bias, offs, ..Args64::default() })
+    op::define(job.op, &job.params, &Args64 { a, b: Some(b), bias, offs, accelerator, ..Args64::default() })
 }
 
 /// The largest zero point, in codes.
@@ -188,5 +189,5 @@ pub(super) fn magnitude_apart(p: &Product, w: &QTensor) -> Result<Option<Array2<
     }
     let a = p.job.operands.a[0].to_f64().mapv(f64::abs);
     let bias = p.job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(x.abs())).collect());
-    Ok(Some(define(p.job, a, Array2::from_shape_fn((w.rows(), w.cols()), |(j, k)| size_apart(w, j, k)), bias)?.d))
+    Ok(Some(define(p, a, Array2::from_shape_fn((w.rows(), w.cols()), |(j, k)| size_apart(w, j, k)), bias)?.d))
 }

@@ -1,37 +1,24 @@
 //! The casts as they are timed: bf16 to FP8, MX and NVFP4, inputs rotated past the L2.
 
-use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch};
+use crate::kernel::cuda::contract::{Contract, Pointer};
+use crate::kernel::cuda::launch::{Buffer, Gpu};
+use crate::kernel::cuda::options::{Rule, TokenRule, Type, define};
+use crate::kernel::cuda::tile::{tiles, whole};
 use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
+use crate::kernel::cuda::{cast, cast_block, cast_mx, cast_transpose, int4_quant};
 use crate::{Format, Result};
-
-/// One launch of a call: its source, options, entry and blocks (of 256 threads but where given).
-struct Step {
-    source: &'static str,
-    defines: Vec<String>,
-    entry: &'static str,
-    grid: usize,
-    block: u32,
-}
-
-fn step(source: &'static str, entry: &'static str, grid: usize, defines: &[&str]) -> Step {
-    Step { source, defines: defines.iter().map(ToString::to_string).collect(), entry, grid, block: 256 }
-}
-
-impl Step {
-    /// # Safety
-    /// As [`Gpu::enqueue`].
-    unsafe fn enqueue(&self, gpu: &Gpu, args: &mut [Arg]) -> Result<()> {
-        let (grid, block) = ((self.grid as u32, 1, 1), (self.block, 1, 1));
-        let launch = Launch { source: self.source, defines: &self.defines, entry: self.entry, grid, block, shared: 0 };
-        // SAFETY: this function's own condition.
-        unsafe { gpu.enqueue(&launch, args) }
-    }
-}
 
 /// Input and outputs of one rotation.
 struct Set {
     x: Buffer,
     outs: Vec<Buffer>,
+}
+
+impl Set {
+    /// Output `i`, or null where there is none.
+    fn at(&self, i: usize) -> Pointer {
+        self.outs.get(i).into()
+    }
 }
 
 /// A call on bf16 `rows × cols` that writes outputs of `sizes` bytes and moves `bytes`.
@@ -56,44 +43,41 @@ fn side(gpu: &Gpu) -> Result<[Buffer; 3]> {
     Ok([gpu.upload_f32(&[97.3])?, gpu.upload_f32(&[0.0])?, gpu.output(4)?])
 }
 
-fn sizes(rows: usize, cols: usize) -> [Arg; 2] {
-    [Arg::Int(rows as i32), Arg::Int(cols as i32)]
+/// The same as pointers.
+fn pointers(side: &[Buffer; 3]) -> [Pointer; 3] {
+    side.each_ref().map(Pointer::from)
 }
 
-/// Tiles of 128×128.
-fn tiles(rows: usize, cols: usize) -> usize {
-    rows.div_ceil(128) * cols.div_ceil(128)
-}
-
-/// WHOLE of `common/tile.cuh`.
-fn whole(rows: usize, cols: usize) -> &'static str {
-    if rows.is_multiple_of(16) && cols.is_multiple_of(8) { "-DWHOLE=1" } else { "-DWHOLE=0" }
+/// Type and format of every cast here.
+fn bf16_to_e4m3() -> Vec<String> {
+    vec![define("IN", Type::Bf16), define("FORMAT", Type::E4m3)]
 }
 
 /// bf16 to e4m3 by a given scale, with amax and scale_inv. Errors: out of memory, here and below.
 pub fn delayed(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
-    let (n, [scale, amax, scale_inv]) = (rows * cols, side(gpu)?);
-    let cast = step("cast.cu", "cast", n.div_ceil(8192), &[]);
+    let (n, side, defines) = (rows * cols, side(gpu)?, bf16_to_e4m3());
     rotated(gpu, "cast delayed bf16>e4m3", (rows, cols), &[n], 3 * n, move |s| {
-        let mut args =
-            [s.x.arg(), s.outs[0].arg(), scale.arg(), amax.arg(), scale_inv.arg(), Arg::Pointer(0), Arg::Long(n as i64)];
-        // SAFETY: contract cast's arguments; x and codes have n elements.
-        unsafe { cast.enqueue(gpu, &mut args) }
+        let [scale, amax, scale_inv] = pointers(&side);
+        let (x, codes, noop, count) = ((&s.x).into(), s.at(0), Pointer::NULL, n as u64);
+        let arguments = cast::Arguments { x, codes, scale, amax, scale_inv, noop, n: count };
+        // SAFETY: x and codes have n elements.
+        unsafe { gpu.enqueue(arguments.launch(&defines, cast::shape(n))) }
     })
 }
 
 /// bf16 to e4m3 by the tensor's own scale: amax, then the cast; the input is read twice.
 pub fn current(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
-    let (n, [_, amax, scale_inv]) = (rows * cols, side(gpu)?);
-    let first = step("cast.cu", "tensor_amax", n.div_ceil(8192), &["-DRULE=1"]);
-    let second = step("cast.cu", "cast", n.div_ceil(8192), &["-DRULE=1"]);
+    let (n, side, mut defines) = (rows * cols, side(gpu)?, bf16_to_e4m3());
+    defines.push(define("RULE", Rule::Te));
     rotated(gpu, "cast current bf16>e4m3", (rows, cols), &[n], 5 * n, move |s| {
-        let none = || Arg::Pointer(0);
-        let mut args = [s.x.arg(), s.outs[0].arg(), none(), amax.arg(), scale_inv.arg(), none(), Arg::Long(n as i64)];
-        // SAFETY: contracts tensor_amax's and cast's arguments; x and codes have n elements.
+        let ([_, amax, scale_inv], none) = (pointers(&side), Pointer::NULL);
+        let (x, codes, count) = (Pointer::from(&s.x), s.at(0), n as u64);
+        let first = cast::Amax { x, amax, n: count };
+        let second = cast::Arguments { x, codes, scale: none, amax, scale_inv, noop: none, n: count };
+        // SAFETY: x and codes have n elements.
         unsafe {
-            first.enqueue(gpu, &mut [s.x.arg(), amax.arg(), Arg::Long(n as i64)])?;
-            second.enqueue(gpu, &mut args)
+            gpu.enqueue(first.launch(&defines, cast::shape(n)))?;
+            gpu.enqueue(second.launch(&defines, cast::shape(n)))
         }
     })
 }
@@ -109,94 +93,99 @@ pub fn dbias(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
 }
 
 fn transposed(gpu: &'static Gpu, rows: usize, cols: usize, dbias: bool) -> Result<Timed> {
-    let (n, [scale, amax, scale_inv], bands) = (rows * cols, side(gpu)?, rows.div_ceil(64));
-    let entry = if dbias { "cast_transpose_dbias" } else { "cast_transpose" };
-    let cast = step("cast_transpose.cu", entry, tiles(rows, cols), &[whole(rows, cols)]);
-    let total = Step { block: 128, ..step("cast_transpose.cu", "dbias_total", cols.div_ceil(128), &[whole(rows, cols)]) };
+    let (n, side, bands, mut defines) = (rows * cols, side(gpu)?, rows.div_ceil(64), bf16_to_e4m3());
+    defines.push(whole(rows, cols));
+    let name = if dbias { "cast_transpose_dbias bf16>e4m3" } else { "cast_transpose bf16>e4m3" };
     let outs: &[usize] = if dbias { &[n, n, bands * cols * 4, cols * 2] } else { &[n, n] };
     let bytes = 4 * n + if dbias { 2 * cols } else { 0 };
-    rotated(gpu, &format!("{entry} bf16>e4m3"), (rows, cols), outs, bytes, move |s| {
-        let mut args =
-            vec![s.x.arg(), s.outs[0].arg(), s.outs[1].arg(), scale.arg(), amax.arg(), scale_inv.arg(), Arg::Pointer(0)];
-        args.extend(sizes(rows, cols));
-        args.extend(s.outs.get(2).map(Buffer::arg));
-        // SAFETY: contracts cast_transpose's (_dbias's) and dbias_total's arguments; buffers have the sizes of rows and cols.
+    rotated(gpu, name, (rows, cols), outs, bytes, move |s| {
+        let [scale, amax, scale_inv] = pointers(&side);
+        let (x, codes, turned, noop) = ((&s.x).into(), s.at(0), s.at(1), Pointer::NULL);
+        let cast = cast_transpose::Arguments { x, codes, turned, scale, amax, scale_inv, noop, rows, cols };
+        let shape = tiles(rows, cols);
+        // SAFETY: buffers have the sizes of rows and cols.
         unsafe {
-            cast.enqueue(gpu, &mut args)?;
-            match s.outs.get(2..4) {
-                Some([sums, dbias]) => {
-                    total.enqueue(gpu, &mut [sums.arg(), dbias.arg(), Arg::Int(bands as i32), Arg::Int(cols as i32)])
-                }
-                _ => Ok(()),
+            if !dbias {
+                return gpu.enqueue(cast.launch(&defines, shape));
             }
+            let total = cast_transpose::Total { sums: s.at(2), dbias: s.at(3), bands, cols };
+            gpu.enqueue(cast.with_sums(s.at(2)).launch(&defines, shape))?;
+            gpu.enqueue(total.launch(&defines, cast_transpose::total_shape(cols)))
         }
     })
 }
 
 /// bf16 to e4m3 with a power-of-two scale a row (torchao rowwise).
 pub fn row(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
-    let chunks = format!("-DCHUNKS={}", cols.div_ceil(2048).next_power_of_two().min(4));
-    let cast = step("cast_row.cu", "cast_row", rows, &["-DRULE=2", "-DPOW2=1", &chunks]);
+    let mut defines = bf16_to_e4m3();
+    defines.extend([define("RULE", Rule::Torchao), define("POW2", true), cast_block::chunks(cols)]);
     let bytes = 3 * rows * cols + 4 * rows;
     rotated(gpu, "cast row-wise bf16>e4m3", (rows, cols), &[rows * cols, 4 * rows], bytes, move |s| {
-        let [m, n] = sizes(rows, cols);
-        // SAFETY: contract cast_row's arguments; buffers have the sizes of rows and cols.
-        unsafe { cast.enqueue(gpu, &mut [s.x.arg(), s.outs[0].arg(), s.outs[1].arg(), m, n]) }
+        let arguments = cast_block::Rows { x: (&s.x).into(), codes: s.at(0), scale_inv: s.at(1), rows, cols };
+        // SAFETY: buffers have the sizes of rows and cols.
+        unsafe { gpu.enqueue(arguments.launch(&defines, cast_block::row_shape(rows))) }
     })
 }
 
 /// bf16 to int8 with a bf16 scale a token (int8_token_reduced).
 pub fn token(gpu: &'static Gpu, rows: usize, cols: usize) -> Result<Timed> {
-    let cast = step("int4_quant.cu", "int8_token", rows, &["-DIN=1", "-DMODE=0"]);
+    let defines = int4_quant::token_options(Type::Bf16, TokenRule::OwnType);
     let bytes = 3 * rows * cols + 2 * rows;
     rotated(gpu, "cast int8 per token bf16>int8", (rows, cols), &[rows * cols, 2 * rows], bytes, move |s| {
-        let [m, n] = sizes(rows, cols);
-        // SAFETY: contract int8_token's arguments, a block a row; buffers have the sizes of rows and cols, and there are no zero points.
-        unsafe { cast.enqueue(gpu, &mut [s.x.arg(), s.outs[0].arg(), s.outs[1].arg(), Arg::Pointer(0), m, n]) }
+        let (x, zero) = ((&s.x).into(), Pointer::NULL);
+        let arguments = int4_quant::Token8 { x, codes: s.at(0), scale: s.at(1), zero, rows, k: cols };
+        // SAFETY: buffers have the sizes of rows and cols, and there are no zero points.
+        unsafe { gpu.enqueue(arguments.launch(&defines, int4_quant::token_shape(rows))) }
     })
 }
 
 /// bf16 to e4m3 with a power-of-two scale for 128×128 or for 1×128 (Transformer Engine), with the transposed copy if asked for.
 pub fn block(gpu: &'static Gpu, rows: usize, cols: usize, square: bool, transpose: bool) -> Result<Timed> {
     let (n, down, across) = (rows * cols, rows.div_ceil(128), cols.div_ceil(128));
-    let shape = if square { "-DSQUARE=1" } else { "-DSQUARE=0" };
-    let defines = ["-DRULE=1", "-DPOW2=1", "-DBLOCKS=1", shape, whole(rows, cols)];
-    let cast = step("cast_block.cu", "cast_block", tiles(rows, cols), &defines);
+    let mut defines = bf16_to_e4m3();
+    defines.extend([define("RULE", Rule::Te), define("POW2", true)]);
+    defines.extend(cast_block::tile_options(square, rows, cols));
     let what = if transpose { "cast_transpose" } else { "cast" };
     let name = format!("{what} {} bf16>e4m3", if square { "128x128" } else { "1x128" });
     let mut outs = vec![n, if square { 4 * down * across } else { 4 * rows * across }];
-    outs.extend([n, 4 * cols * down].iter().take(if !transpose {
-        0
-    } else if square {
-        1
-    } else {
-        2
+    outs.extend([n, 4 * cols * down].iter().take(match (transpose, square) {
+        (false, _) => 0,
+        (true, true) => 1,
+        (true, false) => 2,
     }));
     rotated(gpu, &name, (rows, cols), &outs, 2 * n + outs.iter().sum::<usize>(), move |s| {
-        let [m, n] = sizes(rows, cols);
-        let pointer = |i: usize| Arg::Pointer(s.outs.get(i).map_or(0, Buffer::pointer));
-        // SAFETY: contract cast_block's arguments; buffers have the sizes of rows, cols and their blocks.
-        unsafe { cast.enqueue(gpu, &mut [s.x.arg(), pointer(0), pointer(2), pointer(1), pointer(3), m, n]) }
+        let (x, codes, turned) = ((&s.x).into(), s.at(0), s.at(2));
+        let arguments = cast_block::Tiles { x, codes, turned, scale_inv: s.at(1), turned_inv: s.at(3), rows, cols };
+        // SAFETY: buffers have the sizes of rows, cols and their blocks.
+        unsafe { gpu.enqueue(arguments.launch(&defines, tiles(rows, cols))) }
     })
 }
 
-/// bf16 to MXFP8 (Transformer Engine; `format` 0), with the transposed copy if asked for, or to NVFP4 (`format` 2), amax given.
-pub fn mx(gpu: &'static Gpu, rows: usize, cols: usize, format: usize, transpose: bool) -> Result<Timed> {
-    let (group, mode, packed) = if format == 2 { (16, 5, 2) } else { (32, 0, 1) };
-    let defines = [format!("-DMODE={mode}"), format!("-DFORMAT={format}")];
-    let cast = step("cast_mx.cu", "cast_mx", tiles(rows, cols), &[&defines[0], &defines[1], whole(rows, cols)]);
+/// bf16 to MXFP8 (Transformer Engine), with the transposed copy if asked for, or to NVFP4, amax given.
+pub fn mx(gpu: &'static Gpu, rows: usize, cols: usize, nvfp4: bool, transpose: bool) -> Result<Timed> {
+    let (group, packed) = if nvfp4 { (16, 2) } else { (32, 1) };
+    let (rule, format) = if nvfp4 { (Rule::TeNvfp4, Type::E2m1) } else { (Rule::TeMxfp8, Type::E4m3) };
+    let defines = [define("IN", Type::Bf16), define("RULE", rule), define("FORMAT", format), whole(rows, cols)];
     let (amax, global) = (gpu.upload_f32(&[4.5])?, gpu.output(4)?);
     let mut outs = vec![rows * cols.div_ceil(packed), rows * cols.div_ceil(group)];
     if transpose {
         outs.extend([cols * rows.div_ceil(packed), cols * rows.div_ceil(group)]);
     }
-    let what = if format == 2 { "NVFP4" } else { "MXFP8" };
+    let what = if nvfp4 { "NVFP4" } else { "MXFP8" };
     let name = format!("{} bf16>{what}", if transpose { "cast_transpose" } else { "cast" });
     rotated(gpu, &name, (rows, cols), &outs, 2 * rows * cols + outs.iter().sum::<usize>(), move |s| {
-        let [m, n] = sizes(rows, cols);
-        let pointer = |i: usize| Arg::Pointer(s.outs.get(i).map_or(0, Buffer::pointer));
-        let mut args = [s.x.arg(), pointer(0), pointer(2), pointer(1), pointer(3), amax.arg(), global.arg(), m, n];
-        // SAFETY: contract cast_mx's arguments; buffers have the sizes of rows, cols and their groups.
-        unsafe { cast.enqueue(gpu, &mut args) }
+        let arguments = cast_mx::Arguments {
+            x: (&s.x).into(),
+            codes: s.at(0),
+            turned: s.at(2),
+            scale: s.at(1),
+            turned_scale: s.at(3),
+            amax: (&amax).into(),
+            global_scale_inv: (&global).into(),
+            rows,
+            cols,
+        };
+        // SAFETY: buffers have the sizes of rows, cols and their groups.
+        unsafe { gpu.enqueue(arguments.launch(&defines, tiles(rows, cols))) }
     })
 }

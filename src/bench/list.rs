@@ -125,7 +125,7 @@ pub const ENTRIES: &[Entry] = &[
     moves("cast_transpose, 1x128, 8192x8192", |g| cast_timed::block(g, 8192, 8192, false, true)),
     moves("cast, 128x128, 8192x8192", |g| cast_timed::block(g, 8192, 8192, true, false)),
     moves("cast_transpose, 128x128, 8192x8192", |g| cast_timed::block(g, 8192, 8192, true, true)),
-    moves("cast, MXFP8, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, 0, false)),
-    moves("cast_transpose, MXFP8, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, 0, true)),
-    moves("cast, NVFP4, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, 2, false)),
+    moves("cast, MXFP8, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, false, false)),
+    moves("cast_transpose, MXFP8, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, false, true)),
+    moves("cast, NVFP4, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, true, false)),
 ];

@@ -6,8 +6,10 @@
 //! cloned     as shared, and the recipe's three are copied for the backward        3 kernels and a copy
 //! ```
 
-use crate::kernel::cuda::fp8_gemm::{BLOCK, SHARED, Tiles};
-use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch, tensor_map};
+use crate::kernel::cuda::cast;
+use crate::kernel::cuda::contract::{Contract, Pointer};
+use crate::kernel::cuda::fp8_gemm::{Buffers, Dense, Options};
+use crate::kernel::cuda::launch::{Buffer, Gpu};
 use crate::kernel::cuda::timed::{Timed, normals, rotation, time, uploads};
 use crate::scenario::Policy;
 use crate::scenario::device::Cost;
@@ -77,10 +79,7 @@ struct Set {
 
 /// A call on bf16 `x[m,k]`, `w[n,k]` that returns bf16 `d[m,n]`.
 fn layer(gpu: &'static Gpu, (m, n, k): (usize, usize, usize), policy: Policy) -> Result<Timed> {
-    let tiles = Tiles::of(m, n, gpu.info.multiprocessors);
-    let options = ["-DA_E5M2=0", "-DB_E5M2=0", "-DOUT=0", "-DPROMOTE=0", "-DSCALE=0", "-DORDER=0", "-DBIAS=0"];
-    let mut defines: Vec<String> = options.map(String::from).into();
-    defines.extend(tiles.defines());
+    let dense = Dense::new(gpu, Options::default(), [m, n, k]);
     let bytes = (3 * (m * k + n * k) + 2 * m * n) as u64;
     let copies = rotation(gpu, bytes);
     let xs = uploads(gpu, &normals(Format::Bf16, m * k, 1)?, copies)?;
@@ -92,32 +91,26 @@ fn layer(gpu: &'static Gpu, (m, n, k): (usize, usize, usize), policy: Policy) ->
     let (scale_inv, clone) = (gpu.upload_f32(&[1.0 / 97.3, 1.0 / 88.1, 1.0])?, gpu.upload_f32(&[0.0; 3])?);
     let launch = move |i: usize| {
         let s = &sets[i % copies];
-        let at = |b: &Buffer, i: u64| Arg::Pointer(b.pointer() + 4 * i);
+        let at = |b: &Buffer, i: u64| Pointer(b.pointer() + 4 * i);
         for (i, x, q, elements) in [(0, &s.x, &s.xq, m * k), (1, &s.w, &s.wq, n * k)] {
-            let written = if policy == Policy::Packaged { at(&scale_inv, i) } else { Arg::Pointer(0) };
-            let mut args =
-                [x.arg(), q.arg(), at(&scale, i), at(&amax, i), written, Arg::Pointer(0), Arg::Long(elements as i64)];
-            let grid = (elements.div_ceil(8192) as u32, 1, 1);
-            let launch = Launch { source: "cast.cu", defines: &[], entry: "cast", grid, block: (256, 1, 1), shared: 0 };
-            // SAFETY: contract cast's arguments; x and q have so many elements, all buffers live in this closure.
-            unsafe { gpu.enqueue(&launch, &mut args) }?;
+            let arguments = cast::Arguments {
+                x: x.into(),
+                codes: q.into(),
+                scale: at(&scale, i),
+                amax: at(&amax, i),
+                scale_inv: if policy == Policy::Packaged { at(&scale_inv, i) } else { Pointer::NULL },
+                noop: Pointer::NULL,
+                n: elements as u64,
+            };
+            // SAFETY: x and q have so many elements, all buffers live in this closure.
+            unsafe { gpu.enqueue(arguments.launch(&[], cast::shape(elements))) }?;
         }
         if policy == Policy::Cloned {
             gpu.enqueue_copy(&clone, &scale_inv)?;
         }
-        let mut args = vec![
-            tensor_map(&s.xq, m, k, k, 128)?,
-            tensor_map(&s.wq, n, k, k, tiles.box_b())?,
-            s.d.arg(),
-            at(&scale_inv, 0),
-            at(&scale_inv, 1),
-        ];
-        args.extend([0; 4].map(Arg::Pointer));
-        args.extend([m as i32, n as i32, k as i32, n as i32, 0, 0, 0, 16].map(Arg::Int));
-        let grid = (tiles.grid, 1, 1);
-        let launch = Launch { source: "fp8_gemm.cu", defines: &defines, entry: "fp8_gemm", grid, block: BLOCK, shared: SHARED };
-        // SAFETY: contract fp8_gemm's arguments in its order; buffers have the sizes of m, n, k and live in this closure.
-        unsafe { gpu.enqueue(&launch, &mut args) }
+        let on = Buffers::plain(&s.xq, &s.wq, &s.d, [at(&scale_inv, 0), at(&scale_inv, 1)]);
+        // SAFETY: buffers have the sizes of m, n, k and live in this closure.
+        unsafe { gpu.enqueue(dense.launch(&on)?) }
     };
     let ops = 2 * (m * n * k) as u64;
     Ok(Timed {

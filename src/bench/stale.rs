@@ -7,8 +7,11 @@
 //!
 //! Every Y is compared, bit by bit, with the same product run by itself on known bytes and a known scale_inv.
 
-use crate::kernel::cuda::fp8_gemm::{BLOCK, SHARED, Tiles};
-use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch, tensor_map};
+use crate::kernel::cuda::contract::{Contract, Pointer};
+use crate::kernel::cuda::fp8_gemm::{Buffers, Dense, Options};
+use crate::kernel::cuda::launch::{Buffer, Gpu, Shape};
+use crate::kernel::cuda::options::Type;
+use crate::kernel::cuda::scale_inv::{Hold, Inverse};
 use crate::kernel::cuda::second::{Second, Stream};
 use crate::kernel::cuda::timed::{Graph, normals};
 use crate::scenario::device::{DEVICE, Must, Read, Seen};
@@ -19,7 +22,7 @@ const SIZE: usize = 256;
 /// Repetitions of each way.
 const TIMES: usize = 100;
 /// How long the small kernel is kept from running, nanoseconds: the reading GEMM takes about 10 µs.
-const HOLD: i64 = 300_000;
+const HOLD: u64 = 300_000;
 /// scale_inv of the operands that stay.
 const FIXED: f32 = 1.0 / 512.0;
 
@@ -28,67 +31,16 @@ fn scale(i: usize) -> f32 {
     20.0 * 1.25f32.powi((3 * i % 7) as i32)
 }
 
-/// An `fp8_gemm` of [`SIZE`]³ by tensor scales.
-struct Gemm {
-    tiles: Tiles,
-    defines: Vec<String>,
-}
-
-impl Gemm {
-    /// `out`: OUT of `common/fp8_epilogue.cuh`, 2 f32, 3 e4m3.
-    fn new(gpu: &Gpu, out: i32) -> Self {
-        let tiles = Tiles::of(SIZE, SIZE, gpu.info.multiprocessors);
-        let options = ["-DA_E5M2=0", "-DB_E5M2=0", "-DPROMOTE=0", "-DSCALE=0", "-DORDER=0", "-DBIAS=0"];
-        let mut defines: Vec<String> = options.map(String::from).into();
-        defines.push(format!("-DOUT={out}"));
-        defines.extend(tiles.defines());
-        Self { tiles, defines }
-    }
-
-    /// Starts it on `stream`; `scales`: addresses of scale_inv of a and b; `side`: of scale, amax and scale_inv of an FP8 result.
-    ///
-    /// # Safety
-    /// All addresses are of live f32 of the device until the stream has come past; a, b are SIZE² bytes, d SIZE² elements.
-    unsafe fn start(&self, gpu: &Gpu, stream: Stream, [a, b, d]: [&Buffer; 3], scales: [u64; 2], side: [u64; 3]) -> Result<()> {
-        let n = SIZE as i32;
-        let mut args = vec![
-            tensor_map(a, SIZE, SIZE, SIZE, 128)?,
-            tensor_map(b, SIZE, SIZE, SIZE, self.tiles.box_b())?,
-            d.arg(),
-            Arg::Pointer(scales[0]),
-            Arg::Pointer(scales[1]),
-            Arg::Pointer(0),
-        ];
-        args.extend(side.map(Arg::Pointer));
-        args.extend([n, n, n, n, 0, 0, 0, 16].map(Arg::Int));
-        let launch = Launch {
-            source: "fp8_gemm.cu",
-            defines: &self.defines,
-            entry: "fp8_gemm",
-            grid: (self.tiles.grid, 1, 1),
-            block: BLOCK,
-            shared: SHARED,
-        };
-        // SAFETY: contract fp8_gemm's arguments in its order; sizes by this function's own condition.
-        unsafe { gpu.start(&launch, &mut args, stream) }
-    }
-}
-
-/// Starts a kernel of `kernels/scale_inv.cu`.
-///
-/// # Safety
-/// As [`Gpu::enqueue`].
-unsafe fn small(gpu: &Gpu, stream: Stream, entry: &'static str, args: &mut [Arg]) -> Result<()> {
-    let launch = Launch { source: "scale_inv.cu", defines: &[], entry, grid: (1, 1, 1), block: (1, 1, 1), shared: 0 };
-    // SAFETY: this function's own condition.
-    unsafe { gpu.start(&launch, args, stream) }
+/// One block of one thread: the kernels of `kernels/scale_inv.cu`.
+fn one() -> Shape {
+    Shape::new(1, 1)
 }
 
 /// What both experiments work with.
 struct Bench {
     gpu: &'static Gpu,
-    make: Gemm,
-    read: Gemm,
+    make: Dense,
+    read: Dense,
     a: Buffer,
     b: Buffer,
     v: Buffer,
@@ -108,11 +60,12 @@ impl Bench {
             let why = format!("their GEMM is wgmma's, of compute capability 9.0; this is {major}.{minor}");
             return Err(Error::unsupported("device scenarios", why));
         }
+        let dense = |out| Dense::new(gpu, Options { out, ..Options::default() }, [SIZE; 3]);
         let codes = |seed| gpu.upload(&normals(Format::E4m3, SIZE * SIZE, seed)?);
         Ok(Self {
             gpu,
-            make: Gemm::new(gpu, 3),
-            read: Gemm::new(gpu, 2),
+            make: dense(Type::E4m3),
+            read: dense(Type::F32),
             a: codes(1)?,
             b: codes(2)?,
             v: codes(3)?,
@@ -124,34 +77,35 @@ impl Bench {
         })
     }
 
-    /// Address of the scale of step `i`.
-    fn scale(&self, i: usize) -> u64 {
-        self.scales.pointer() + 4 * i as u64
+    /// The scale of step `i`.
+    fn scale(&self, i: usize) -> Pointer {
+        Pointer(self.scales.pointer() + 4 * i as u64)
     }
 
     /// Starts D = Q(A·Bᵀ) of step `i`, its scale_inv into `scale_inv`.
-    fn make(&self, stream: Stream, i: usize, d: &Buffer, scale_inv: u64) -> Result<()> {
-        let side = [self.scale(i), self.amax.pointer(), scale_inv];
-        let fixed = self.fixed.pointer();
-        // SAFETY: buffers of this struct and the caller's, which live until it has synchronized.
-        unsafe { self.make.start(self.gpu, stream, [&self.a, &self.b, d], [fixed; 2], side) }
+    fn make(&self, stream: Stream, i: usize, d: &Buffer, scale_inv: Pointer) -> Result<()> {
+        let side = [self.scale(i), (&self.amax).into(), scale_inv];
+        let on = Buffers { side, ..Buffers::plain(&self.a, &self.b, d, [Pointer::from(&self.fixed); 2]) };
+        // SAFETY: buffers of this struct and the caller's, SIZE² elements each, which live until it has synchronized.
+        unsafe { self.gpu.start(self.make.launch(&on)?, stream) }
     }
 
     /// Starts the product that reads D with the scale_inv at an address.
-    fn read(&self, stream: Stream, d: &Buffer, scale_inv: u64) -> Result<()> {
-        let scales = [scale_inv, self.fixed.pointer()];
+    fn read(&self, stream: Stream, d: &Buffer, scale_inv: Pointer) -> Result<()> {
+        let on = Buffers::plain(d, &self.v, &self.y, [scale_inv, (&self.fixed).into()]);
         // SAFETY: as make.
-        unsafe { self.read.start(self.gpu, stream, [d, &self.v, &self.y], scales, [0; 3]) }
+        unsafe { self.gpu.start(self.read.launch(&on)?, stream) }
     }
 
-    fn inverse(&self, stream: Stream, i: usize, to: u64) -> Result<()> {
-        // SAFETY: contract scale_inv's arguments: a scale, and a live f32.
-        unsafe { small(self.gpu, stream, "scale_inv", &mut [Arg::Pointer(self.scale(i)), Arg::Pointer(to)]) }
+    fn inverse(&self, stream: Stream, i: usize, to: Pointer) -> Result<()> {
+        let arguments = Inverse { scale: self.scale(i), scale_inv: to };
+        // SAFETY: a scale, and a live f32.
+        unsafe { self.gpu.start(arguments.launch(&[], one()), stream) }
     }
 
     fn hold(&self, stream: Stream) -> Result<()> {
-        // SAFETY: contract hold's argument.
-        unsafe { small(self.gpu, stream, "hold", &mut [Arg::Long(HOLD)]) }
+        // SAFETY: it reads and writes nothing.
+        unsafe { self.gpu.start(Hold { ns: HOLD }.launch(&[], one()), stream) }
     }
 
     /// What the last read returned.
@@ -165,7 +119,7 @@ impl Bench {
     fn alone(&self, d: &Buffer, scale_inv: f32) -> Result<Vec<f32>> {
         self.gpu.synchronize("a product of the stale scenarios")?;
         let scale_inv = self.gpu.upload_f32(&[scale_inv])?;
-        self.read(self.gpu.stream(), d, scale_inv.pointer())?;
+        self.read(self.gpu.stream(), d, Pointer::from(&scale_inv))?;
         self.result()
     }
 }
@@ -196,16 +150,16 @@ pub fn streams(gpu: &'static Gpu) -> Result<Vec<Seen>> {
     let mut all = Vec::new();
     for (way, by_gemm, held, wait, must) in ways {
         let mut seen = Seen::new(DEVICE[0].0, way, must);
-        bench.make(first, 0, &d, live.pointer())?;
+        bench.make(first, 0, &d, Pointer::from(&live))?;
         let mut previous = bench.alone(&d, 1.0 / scale(0))?;
         for i in 1..=TIMES {
-            bench.make(first, i, &d, if by_gemm { live.pointer() } else { bench.unread.pointer() })?;
+            bench.make(first, i, &d, if by_gemm { Pointer::from(&live) } else { Pointer::from(&bench.unread) })?;
             second.record(second.made, gpu)?;
             if held {
                 bench.hold(first)?;
             }
             if !by_gemm {
-                bench.inverse(first, i, live.pointer())?;
+                bench.inverse(first, i, Pointer::from(&live))?;
             }
             second.record(second.written, gpu)?;
             match wait {
@@ -213,7 +167,7 @@ pub fn streams(gpu: &'static Gpu) -> Result<Vec<Seen>> {
                 Wait::ScaleInv => second.wait(second.written)?,
                 Wait::Nothing => {}
             }
-            bench.read(second.stream, &d, live.pointer())?;
+            bench.read(second.stream, &d, Pointer::from(&live))?;
             let got = bench.result()?;
             let (now, before) = (1.0 / scale(i), 1.0 / scale(i - 1));
             let (healthy, stale) = (bench.alone(&d, now)?, bench.alone(&d, before)?);
@@ -235,13 +189,13 @@ fn packaged(gpu: &Gpu) -> Result<Buffer> {
 pub fn graphs(gpu: &'static Gpu) -> Result<Vec<Seen>> {
     let bench = Bench::new(gpu)?;
     let [ping, pong, spare] = [packaged(gpu)?, packaged(gpu)?, packaged(gpu)?];
-    let behind = |d: &Buffer| d.pointer() + (SIZE * SIZE) as u64;
+    let behind = |d: &Buffer| Pointer(d.pointer() + (SIZE * SIZE) as u64);
     // The recipe's vector of scale_inv: places of ping and pong.
     let recipe = gpu.upload_f32(&[1.0, 1.0])?;
-    let places = [recipe.pointer(), recipe.pointer() + 4];
+    let places = [Pointer::from(&recipe), Pointer(recipe.pointer() + 4)];
     let stream = gpu.stream();
     // Bytes of step i into a buffer, its scale_inv behind them and into a place of the recipe.
-    let write = |i: usize, d: &Buffer, place: u64| -> Result<()> {
+    let write = |i: usize, d: &Buffer, place: Pointer| -> Result<()> {
         bench.make(stream, i, d, behind(d))?;
         bench.inverse(stream, i, place)
     };
@@ -249,7 +203,7 @@ pub fn graphs(gpu: &'static Gpu) -> Result<Vec<Seen>> {
     write(1, &pong, places[1])?;
     // Compiled and loaded before a capture, which allows neither.
     bench.alone(&ping, 1.0)?;
-    let capture = |d: &Buffer, scale_inv: u64| Graph::capture(gpu, 1, &mut |_| bench.read(stream, d, scale_inv));
+    let capture = |d: &Buffer, scale_inv: Pointer| Graph::capture(gpu, 1, &mut |_| bench.read(stream, d, scale_inv));
     let (by_recipe, by_data) = (capture(&ping, places[0])?, capture(&ping, behind(&ping))?);
     let replay = |graph: &Graph| {
         graph.replay()?;

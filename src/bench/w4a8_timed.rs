@@ -1,42 +1,36 @@
 //! W4A8 as it is timed, by the kernel that a case of the shape takes: f16 scales and output, inputs rotated past the L2.
 
-use crate::kernel::cuda::launch::{Arg, Buffer, Gpu, Launch};
+use crate::kernel::cuda::contract::Pointer;
+use crate::kernel::cuda::launch::{Buffer, Gpu, Launch};
+use crate::kernel::cuda::options::Type;
 use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
-use crate::kernel::cuda::w4a8::Shape;
+use crate::kernel::cuda::w4a8::{Formats, Operands, Shape, Tile};
 use crate::kernel::cuda::w4a8_wide::Wide;
 use crate::{Format, Result};
 
 /// Which kernel takes the shape, with its options.
 enum By {
     Wide(Wide, Vec<String>),
-    Tile(crate::kernel::cuda::w4a8::Tile, Vec<String>),
+    Tile(Tile, Vec<String>),
 }
 
 impl By {
     fn of(gpu: &Gpu, s: &Shape) -> Result<Self> {
-        // SCALE and OUT 0: f16.
+        let (scale, out) = (Type::F16, Type::F16);
         if let Some(wide) = Wide::of(s, Format::F16, gpu.info.capability) {
-            return Ok(By::Wide(wide, wide.options(0, 0)));
+            return Ok(By::Wide(wide, wide.options(scale, out)));
         }
         let tile = s.tile()?;
-        Ok(By::Tile(tile, tile.options(s, &[("SCALE", 0), ("OUT", 0)])))
+        let formats = Formats { unsigned: false, fused: false, xzero: false, wzero: false, scale, out };
+        Ok(By::Tile(tile, tile.options(s, formats)))
     }
-    fn launch(&self, s: &Shape) -> Launch<'_> {
+    fn launch(&self, s: &Shape, set: &Set) -> Result<Launch<'_>> {
+        let none = Pointer::NULL;
+        let (x, w, xs, ws, d) = (&set.x, &set.w, Pointer::from(&set.xs), &set.ws, &set.d);
+        let on = Operands { x, w, xs, ws, xz: none, wz: none, bias: none, d, xs_out: none };
         match self {
-            By::Wide(wide, defines) => wide.launch(s, defines),
-            By::Tile(tile, defines) => tile.launch(s, defines),
-        }
-    }
-    fn arguments(&self, s: &Shape, set: &Set) -> Result<Vec<Arg>> {
-        let [x, w, xs, ws, d] = [&set.x, &set.w, &set.xs, &set.ws, &set.d].map(Buffer::arg);
-        let none = || Arg::Pointer(0);
-        let size = |n: usize| Arg::Int(n as i32);
-        match self {
-            By::Wide(wide, _) => wide.arguments(s, x, &set.w, [xs, ws, none(), d]),
-            By::Tile(..) => {
-                let sizes = [size(s.m), size(s.n), size(s.k), Arg::Int(s.group_shift as i32), size(s.groups)];
-                Ok([x, w, xs, ws, none(), none(), none(), d, none()].into_iter().chain(sizes).collect())
-            }
+            By::Wide(wide, defines) => wide.launch(s, defines, &on),
+            By::Tile(tile, defines) => Ok(tile.launch(s, defines, &on)),
         }
     }
 }
@@ -54,7 +48,7 @@ struct Set {
 /// shape that neither kernel takes; out of memory.
 pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize, group: Option<usize>) -> Result<Timed> {
     let groups = group.map_or(1, |g| k.div_ceil(g));
-    let group_shift = group.map_or(30, usize::trailing_zeros);
+    let group_shift = group.map_or(30, |g| g.trailing_zeros() as usize);
     let s = Shape { m: tokens, n: features, k, grouped: groups > 1, group_shift, groups, weight_zero: false };
     let by = By::of(gpu, &s)?;
     let [x, w, xs, ws, d] = [s.m * k, s.n * k / 2, 2 * s.m, 2 * s.n * groups, 2 * s.m * s.n];
@@ -77,9 +71,8 @@ pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize, group:
     };
     let (shape, ops) = (format!("{tokens}x{features}x{k}"), 2 * (s.m * s.n * k) as u64);
     let launch = move |i: usize| {
-        let mut args = by.arguments(&s, &sets[i % copies])?;
-        // SAFETY: the arguments are the contract's, in its order; buffers have the sizes of the shape and live in this closure.
-        unsafe { gpu.enqueue(&by.launch(&s), &mut args) }
+        // SAFETY: buffers have the sizes of the shape and live in this closure.
+        unsafe { gpu.enqueue(by.launch(&s, &sets[i % copies])?) }
     };
     Ok(Timed { name, shape, bytes, ops, copies, launch: Box::new(launch) })
 }

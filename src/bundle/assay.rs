@@ -8,7 +8,7 @@ use crate::compare::{self, Bound, Check, Comparison, Evidence, OutFormat, Verdic
 use crate::fault::{self, DIAGNOSIS, Diagnosis, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
-use crate::op::{self, Act, Args64, Defined, Op};
+use crate::op::{self, Accelerator, Act, Args64, Defined, Op};
 use crate::recipe::Recipe;
 use crate::{Error, Overflow, QTensor, Result, Rounding, Tensor, Zero};
 use ndarray::Array2;
@@ -39,15 +39,15 @@ impl Answer {
 /// Assays a bundle, with a diagnosis where it fails. Errors: an operand combination that has no definition, a declared model that does
 /// not take the formats.
 pub fn assay(bundle: &Bundle) -> Result<Answer> {
-    assay_within(bundle, DIAGNOSIS)
+    assay_by(bundle, DIAGNOSIS, None)
 }
 
-/// [`assay`] with this much time for the diagnosis of a failure; none is looked for in no time.
-pub fn assay_within(bundle: &Bundle, time: Duration) -> Result<Answer> {
+/// [`assay`] with this much time for the diagnosis of a failure (none is looked for in no time), and large products by `accelerator`.
+pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) -> Result<Answer> {
     let wrong = recipes::operands(bundle)?;
     let turned = exchange::turned(bundle)?;
     let (own, bundle) = (bundle, turned.as_ref().unwrap_or(bundle));
-    let mut built = build(bundle)?;
+    let mut built = build_by(bundle, accelerator)?;
     let output = output(bundle)?;
     let judged = match own.bias.as_ref().filter(|_| turned.is_some()) {
         Some(bias) => exchange::by_bound(bundle, &mut built, output, bias.data())?,
@@ -127,6 +127,11 @@ fn values(operand: &Operand) -> Array2<f64> {
 
 /// Job and references of a bundle.
 pub fn build(bundle: &Bundle) -> Result<Built> {
+    build_by(bundle, None)
+}
+
+/// [`build`] with its large products by `accelerator`.
+fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> {
     let meta = &bundle.meta;
     let quantizes = !meta.op.is_product() && meta.op != Op::Dequantize;
     let recipe = |second: bool| meta.recipe.as_ref().and_then(|r| if second { r.1.as_ref() } else { r.0.as_ref() });
@@ -135,7 +140,7 @@ pub fn build(bundle: &Bundle) -> Result<Built> {
     let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     let define = |a: Array2<f64>, b: Option<Array2<f64>>| {
         let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
-        op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone() })
+        op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone(), accelerator })
     };
     let high = |s: &Side| s.high.as_ref().map(Tensor::to_f64);
     let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
@@ -247,7 +252,8 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
     };
     match (bundle.meta.op, &bundle.out.d) {
         (op, _) if op.is_product() => {
-            let Settled { accumulator, model, text, fault, doubt } = settle(&bundle.meta, &built.job, &output)?;
+            let Settled { accumulator, model, text, fault, doubt } =
+                settle(&bundle.meta, &built.job, &output, built.ideal[0].accelerator)?;
             built.job.accumulator = Some(accumulator);
             let mut judged = by(built, output, model, text)?;
             for c in judged.judgements.iter_mut().map(|j| &mut j.comparison) {

@@ -120,6 +120,7 @@ pub(super) fn back(assayed: &mut Assayed, diagnosis: &mut Option<Diagnosis>) -> 
     for defined in assayed.built.exact.iter_mut().chain(&mut assayed.built.ideal) {
         *defined = Defined {
             magnitude: defined.magnitude.as_ref().map(|m| m.t().as_standard_layout().into_owned()),
+            accelerator: defined.accelerator,
             ..Defined::plain(defined.d.t().as_standard_layout().into_owned())
         };
     }

@@ -18,6 +18,7 @@
 use super::status;
 use crate::bundle::{Bundle, File, Writer, answer, assay, case};
 use crate::job::{Job, Operand};
+use crate::op::Accelerator;
 use crate::recipe::{RECIPES, Recipe};
 use crate::sweep::{Sweep, build};
 use crate::{Error, report};
@@ -146,14 +147,12 @@ fn send((mut line, bytes): Answer) -> Result<()> {
 fn answer(line: &str, bytes: &[u8], sweeps: &mut HashMap<String, Sweep>) -> Result<Answer> {
     let request: Request = serde_json::from_str(line).context("request")?;
     debug_assert!(request.bytes.is_none_or(|n| n == bytes.len()));
-    if request.gpu {
-        accelerate();
-    }
+    let accelerator = if request.gpu { accelerator() } else { None };
     let label = Path::new(if request.label.is_empty() { "bundle" } else { &request.label });
     match request.word.as_str() {
         "ping" => Ok((json!({ "pong": true }), None)),
-        "assay" => judge(label, bytes, request.seconds).map(|a| (json!({ "answer": a }), None)),
-        "page" => page(label, bytes).map(|p| (json!({ "page": p }), None)),
+        "assay" => judge(label, bytes, request.seconds, accelerator).map(|a| (json!({ "answer": a }), None)),
+        "page" => page(label, bytes, accelerator).map(|p| (json!({ "page": p }), None)),
         "quantize" => quantize(&request.recipe, label, bytes),
         "cases" => {
             let cases = sweep(sweeps, &request.sweep)?.cases.iter();
@@ -173,13 +172,13 @@ fn answer(line: &str, bytes: &[u8], sweeps: &mut HashMap<String, Sweep>) -> Resu
 }
 
 /// The verdict on a bundle, as `qassay assay --json` prints it and with what a reader of one result wants besides.
-fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>) -> Result<Value> {
+fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>, accelerator: Option<Accelerator>) -> Result<Value> {
     let bundle = Bundle::parse(label, bytes)?;
     let time = match seconds {
         None => crate::fault::DIAGNOSIS,
         Some(s) => Duration::try_from_secs_f64(s).context("seconds")?,
     };
-    let mut found = assay::assay_within(&bundle, time)?;
+    let mut found = assay::assay_by(&bundle, time, accelerator)?;
     crate::scenario::audited::beside(&bundle, &mut found);
     let mut value = answer::json(&bundle, &found);
     value["text"] = answer::text(&bundle, &found, answer::WIDTH).into();
@@ -191,9 +190,9 @@ fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>) -> Result<Value> {
     Ok(value)
 }
 
-fn page(label: &Path, bytes: &[u8]) -> Result<String> {
+fn page(label: &Path, bytes: &[u8], accelerator: Option<Accelerator>) -> Result<String> {
     let bundle = Bundle::parse(label, bytes)?;
-    let mut found = assay::assay(&bundle)?;
+    let mut found = assay::assay_by(&bundle, crate::fault::DIAGNOSIS, accelerator)?;
     crate::scenario::audited::beside(&bundle, &mut found);
     let locations: Vec<_> = found.diagnosis.iter().map(|d| (label.display().to_string(), d.location.clone())).collect();
     let map = answer::map(&bundle, &found)?;
@@ -254,12 +253,13 @@ fn list(what: &str) -> Result<Vec<String>> {
     })
 }
 
-/// The references' products on the GPU, where there is one.
-fn accelerate() {
+/// What computes the references' products on the GPU, where there is one.
+fn accelerator() -> Option<Accelerator> {
     #[cfg(feature = "cuda")]
     if crate::kernel::cuda::launch::gpu().is_ok() {
-        crate::op::gemm::accelerate(crate::kernel::cuda::gemm_f64::product);
+        return crate::kernel::Backend::Cuda.accelerator();
     }
+    None
 }
 
 #[cfg(test)]

@@ -36,10 +36,6 @@ pub fn run(args: Args) -> Result<u8> {
     };
     #[cfg(not(feature = "cuda"))]
     let (backend, kernels, device) = args.backend.choose()?;
-    #[cfg(feature = "cuda")]
-    if backend != crate::kernel::Backend::Cpu {
-        crate::op::gemm::accelerate(crate::kernel::cuda::gemm_f64::product);
-    }
     let sweeps = Selection { sweeps: args.sweep, seed: args.seed, ..Selection::default() }.load()?;
     let (requests, answers) = (std::io::stdin().lock(), std::io::stdout().lock());
     worker::serve(&sweeps, kernels, backend, &device, args.seed, requests, answers)?;

@@ -9,14 +9,14 @@ pub mod user;
 use crate::Result;
 use crate::bundle::{Meta, assay};
 use crate::job::{Job, Output};
-use crate::kernel::Answer;
+use crate::kernel::{Answer, Backend};
 
 /// What a result is judged by: for a product the arithmetic that `meta` leaves possible and that its bits show, for what leaves no choice
 /// the one right answer. Errors: a declared model that does not take the operands' formats.
 pub fn judged_by(job: &Job, output: Output, meta: &Meta) -> Result<Answer> {
     if job.op.is_product() {
         let output = assay::without_nobodys_rows(job.op, job.operands.offs.as_deref(), output)?;
-        let settled = assay::settle(meta, job, &output)?;
+        let settled = assay::settle(meta, job, &output, Backend::External.accelerator())?;
         let (accumulator, model, doubt) = (Some(settled.accumulator), settled.model, settled.doubt);
         return Ok(Answer { output, model, drawn: None, accumulator, algorithm: Some(about(meta, &settled.text)), doubt });
     }

@@ -38,7 +38,7 @@ const FORMATS: [Format; 5] = [Format::E4m3, Format::E5m2, Format::E2m1, Format::
 
 /// Every recipe that a cast of CUDA has, in each of its formats that it has.
 fn recipes() -> impl Iterator<Item = Recipe> {
-    let cast = |s: &&RecipeSpec| matches!(s.device, Some(DeviceRule::Scale { .. } | DeviceRule::Mx(_)));
+    let cast = |s: &&RecipeSpec| matches!(s.device, Some(DeviceRule::Scale { .. }));
     let in_formats = |s: &'static RecipeSpec| {
         let formats = s.formats.iter().filter(|f| FORMATS.contains(f));
         formats.map(|format| Recipe { name: s.name, format: *format, group: s.default_group })

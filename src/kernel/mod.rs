@@ -8,7 +8,7 @@ pub mod exhaust;
 pub mod vendor;
 
 use crate::job::{Accumulator, Job, Output};
-use crate::op::Op;
+use crate::op::{Accelerator, Op};
 use crate::{Error, Result};
 
 /// Who runs it.
@@ -102,6 +102,14 @@ pub fn find(kernels: &[&'static dyn Kernel], job: &Job, backend: Backend) -> Res
 impl Backend {
     pub const ALL: [Backend; 4] = [Backend::Cpu, Backend::Cuda, Backend::Vendor, Backend::External];
 
+    /// What computes the large products of the references beside kernels of this backend.
+    pub fn accelerator(self) -> Option<Accelerator> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda | Backend::Vendor | Backend::External => Some(cuda::gemm_f64::product),
+            _ => None,
+        }
+    }
     pub fn name(self) -> &'static str {
         match self {
             Backend::Cpu => "cpu",

@@ -5,7 +5,6 @@ use super::{Args64, Defined};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
-use std::sync::OnceLock;
 
 /// `d[i,j] = Σ_k a[i,k]·b[j,k] + bias[j]` with `magnitude[i,j] = Σ_k |a||b| + |bias|`. `[M,K] × [N,K] → [M,N]`
 ///
@@ -22,8 +21,8 @@ pub fn gemm(args: &Args64) -> Result<Defined> {
     if let Some(bias) = bias.filter(|bias| bias.len() != n) {
         return Err(Error::shape("bias of gemm", format!("{} values", bias.len()), format!("{n}, one a column")));
     }
-    let (d, magnitude) = product(args.a.view(), b.view(), bias);
-    Ok(Defined { magnitude: Some(magnitude), ..Defined::plain(d) })
+    let (d, magnitude) = product(args.a.view(), b.view(), bias, args.accelerator);
+    Ok(Defined { magnitude: Some(magnitude), accelerator: args.accelerator, ..Defined::plain(d) })
 }
 
 /// Operand b, which every product needs.
@@ -34,21 +33,19 @@ pub fn operand_b(args: &Args64) -> Result<&Array2<f64>> {
 /// The sums and the magnitudes of row-major a (m × k), b (n × k) and a bias, sizes (m, n, k): with the bits of [`gemm`].
 pub type Accelerator = fn(&[f64], &[f64], Option<&[f64]>, (usize, usize, usize)) -> Result<(Vec<f64>, Vec<f64>)>;
 
-static ACCELERATOR: OnceLock<Accelerator> = OnceLock::new();
-
-/// Has large products computed by `accelerator` from now on; the first one given stays.
-pub fn accelerate(accelerator: Accelerator) {
-    let _ = ACCELERATOR.set(accelerator);
-}
-
 /// Multiply-adds from which an accelerator is worth its copies.
 const LARGE: usize = 1 << 30;
 
-/// The sums and the magnitudes of a·bᵀ + bias.
-pub fn product(a: ArrayView2<f64>, b: ArrayView2<f64>, bias: Option<&[f64]>) -> (Array2<f64>, Array2<f64>) {
+/// The sums and the magnitudes of a·bᵀ + bias; large ones by `accelerator`, whose bits are looked at.
+pub fn product(
+    a: ArrayView2<f64>,
+    b: ArrayView2<f64>,
+    bias: Option<&[f64]>,
+    accelerator: Option<Accelerator>,
+) -> (Array2<f64>, Array2<f64>) {
     let (m, n, k) = (a.nrows(), b.nrows(), a.ncols());
     let (a, b) = (a.as_standard_layout(), b.as_standard_layout());
-    let accelerator = ACCELERATOR.get().filter(|_| m * n * k >= LARGE);
+    let accelerator = accelerator.filter(|_| m * n * k >= LARGE);
     if let (Some(accelerator), Some(x), Some(y)) = (accelerator, a.as_slice(), b.as_slice()) {
         match accelerator(x, y, bias, (m, n, k)) {
             Ok((d, magnitude)) if agrees(x, y, bias, (m, n, k), (&d, &magnitude)) => {
@@ -169,7 +166,7 @@ mod tests {
             Array2::from_shape_vec((m, k), values(m * k, 1)).unwrap(),
             Array2::from_shape_vec((n, k), values(n * k, 2)).unwrap(),
         );
-        let (d, magnitude) = product(a.view(), b.view(), None);
+        let (d, magnitude) = product(a.view(), b.view(), None, None);
         let check = |d: &Array2<f64>, magnitude: &Array2<f64>| {
             let (d, magnitude) = (d.as_slice().unwrap(), magnitude.as_slice().unwrap());
             agrees(a.as_slice().unwrap(), b.as_slice().unwrap(), None, (m, n, k), (d, magnitude))
@@ -223,7 +220,7 @@ mod tests {
             let (a, b) =
                 (Array2::from_shape_fn((m, k), |(i, j)| value(i, j)), Array2::from_shape_fn((n, k), |(i, j)| value(j, i)));
             let bias: Vec<f64> = (0..n).map(|j| j as f64 - 3.5).collect();
-            let (d, magnitude) = product(a.view(), b.view(), Some(&bias));
+            let (d, magnitude) = product(a.view(), b.view(), Some(&bias), None);
             for i in 0..m {
                 for j in 0..n {
                     let (x, y) = (a.row(i).to_vec(), b.row(j).to_vec());

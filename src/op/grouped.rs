@@ -34,12 +34,13 @@ pub fn by_rows(args: &Args64) -> Result<Defined> {
     let (mut d, mut magnitude) = (Array2::zeros((m, n)), Array2::zeros((m, n)));
     let mut from = 0;
     for (e, &to) in offs.iter().enumerate() {
-        let (sums, sizes) = product(args.a.slice(s![from..to, ..]), b.slice(s![e * n..(e + 1) * n, ..]), None);
+        let (sums, sizes) =
+            product(args.a.slice(s![from..to, ..]), b.slice(s![e * n..(e + 1) * n, ..]), None, args.accelerator);
         d.slice_mut(s![from..to, ..]).assign(&sums);
         magnitude.slice_mut(s![from..to, ..]).assign(&sizes);
         from = to;
     }
-    Ok(Defined { magnitude: Some(magnitude), ..Defined::plain(d) })
+    Ok(Defined { magnitude: Some(magnitude), accelerator: args.accelerator, ..Defined::plain(d) })
 }
 
 /// grad_B: the columns (tokens) `offs[e−1]..offs[e]` of a = dYᵀ times those of b = Aᵀ. `[N,M] × [K,M] → [E·N,K]`; an empty group
@@ -55,12 +56,12 @@ pub fn by_columns(args: &Args64) -> Result<Defined> {
     let (mut d, mut magnitude) = (Array2::zeros((groups * n, k)), Array2::zeros((groups * n, k)));
     let mut from = 0;
     for (e, &to) in offs.iter().enumerate() {
-        let (sums, sizes) = product(args.a.slice(s![.., from..to]), b.slice(s![.., from..to]), None);
+        let (sums, sizes) = product(args.a.slice(s![.., from..to]), b.slice(s![.., from..to]), None, args.accelerator);
         d.slice_mut(s![e * n..(e + 1) * n, ..]).assign(&sums);
         magnitude.slice_mut(s![e * n..(e + 1) * n, ..]).assign(&sizes);
         from = to;
     }
-    Ok(Defined { magnitude: Some(magnitude), ..Defined::plain(d) })
+    Ok(Defined { magnitude: Some(magnitude), accelerator: args.accelerator, ..Defined::plain(d) })
 }
 
 #[cfg(test)]

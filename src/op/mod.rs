@@ -9,6 +9,7 @@ pub mod grouped;
 pub mod norm;
 mod spec;
 
+pub use gemm::Accelerator;
 pub use spec::{ACTS, Dim, Kind, OPS, OpSpec, Role, Sizes};
 
 use crate::Result;
@@ -90,6 +91,8 @@ pub struct Args64 {
     pub beta: Option<Vec<f64>>,
     /// Cumulative end rows of the groups (grouped ops).
     pub offs: Option<Vec<usize>>,
+    /// What computes large products in place of the CPU.
+    pub accelerator: Option<Accelerator>,
 }
 
 /// What an op defines, in f64. Rows a grouped op does not write (≥ the last of `offs`) are zero.
@@ -102,12 +105,14 @@ pub struct Defined {
     /// Norms: row means and reciprocal standard deviations.
     pub mean: Option<Vec<f64>>,
     pub rsigma: Option<Vec<f64>>,
+    /// What its product might use: for products that belong to it.
+    pub accelerator: Option<Accelerator>,
 }
 
 impl Defined {
     /// A result with nothing beside it.
     pub fn plain(d: Array2<f64>) -> Self {
-        Self { d, magnitude: None, dbias: None, mean: None, rsigma: None }
+        Self { d, magnitude: None, dbias: None, mean: None, rsigma: None, accelerator: None }
     }
 }
 

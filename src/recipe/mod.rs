@@ -18,6 +18,7 @@ pub mod check;
 pub mod current;
 pub mod deepseek;
 pub mod delayed;
+pub mod device;
 pub mod float8;
 pub mod hqq;
 pub mod int8_token;
@@ -26,6 +27,7 @@ pub mod nvfp4;
 mod registry;
 mod tiles;
 
+pub use device::DeviceRule;
 pub use registry::RECIPES;
 
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor};
@@ -71,19 +73,6 @@ impl Dtype {
             Dtype::OfInput | Dtype::OfInputNotF16 => dtype,
         }
     }
-}
-
-/// The rule by which the CUDA kernels choose a recipe's scales, in the numbers of their contracts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceRule {
-    /// RULE and POW2 of `kernels/common/scale_rule.cuh`.
-    Scale { rule: i32, pow2: bool },
-    /// MODE of `kernels/cast_mx.cu`.
-    Mx(i32),
-    /// MODE of `int8_token` in `kernels/int4_quant.cu`, for scales in the input's dtype where it is 0.
-    Token(i32),
-    /// MAPPING of `affine_group` in `kernels/int4_quant.cu`.
-    Affine(i32),
 }
 
 /// One entry of [`RECIPES`]: all that is known of a recipe but its arithmetic.

@@ -1,5 +1,6 @@
 //! The const list of recipes.
 
+use super::device::{Mapping, Rule, TokenRule};
 use super::*;
 
 use Format::{E2m1, E2m3, E3m2, E4m3, E4m3Fnuz, E5m2, E5m2Fnuz, Int4, Int8, Uint4};
@@ -94,19 +95,19 @@ impl RecipeSpec {
     const fn two_levels(self) -> Self {
         Self { separable: false, ..self.stored_in(Dtype::Fixed(Format::E4m3)) }
     }
-    const fn scale_rule(self, rule: i32, pow2: bool) -> Self {
+    const fn scale_rule(self, rule: Rule, pow2: bool) -> Self {
         Self { device: Some(DeviceRule::Scale { rule, pow2 }), ..self }
     }
-    const fn mx_mode(self, mode: i32) -> Self {
-        Self { device: Some(DeviceRule::Mx(mode)), ..self }
+    const fn mx(self, rule: Rule) -> Self {
+        self.scale_rule(rule, true)
     }
     const fn no_f16(self) -> Self {
         Self { takes_f16: false, ..self }
     }
-    const fn token(self, scale_format: Dtype, mode: i32) -> Self {
-        Self { scale_format, computed_in: Dtype::OfInput, device: Some(DeviceRule::Token(mode)), ..self }
+    const fn token(self, scale_format: Dtype, rule: TokenRule) -> Self {
+        Self { scale_format, computed_in: Dtype::OfInput, device: Some(DeviceRule::Token(rule)), ..self }
     }
-    const fn mapping(self, mapping: i32) -> Self {
+    const fn mapping(self, mapping: Mapping) -> Self {
         Self { device: Some(DeviceRule::Affine(mapping)), ..self }
     }
     const fn about(self, mid: i32) -> Self {
@@ -119,55 +120,55 @@ impl RecipeSpec {
 pub const RECIPES: &[RecipeSpec] = &[
     RecipeSpec { history: true, ..fixed("te_delayed", TENSOR, FP8, "TransformerEngine v2.20 (d0067d0) common/recipe/delayed_scaling.cu", delayed::te_delayed,
         "per tensor, scale from the amaxes of earlier steps (here: three quarters of the rows)") },
-    fixed("te_current", TENSOR, FP8, TE_CURRENT, current::te_current, "per tensor, scale M/amax").scale_rule(1, false),
+    fixed("te_current", TENSOR, FP8, TE_CURRENT, current::te_current, "per tensor, scale M/amax").scale_rule(Rule::Te, false),
     fixed("te_current_pow2", TENSOR, FP8, TE_CURRENT, current::te_current_pow2,
-        "per tensor, scale M/amax rounded down to a power of two").scale_rule(1, true),
-    fixed("te_block_1x128", line(128), FP8, TE_VECTOR, current::te_block, "1×128, power-of-two scales").scale_rule(1, true),
-    fixed("te_block_1x128_fp32", line(128), FP8, TE_VECTOR, current::te_block_fp32, "1×128, f32 scales").scale_rule(1, false),
-    fixed("te_block_128x128", square(128), FP8, TE_SQUARE, current::te_block, "128×128, power-of-two scales").scale_rule(1, true),
-    fixed("te_block_128x128_fp32", square(128), FP8, TE_SQUARE, current::te_block_fp32, "128×128, f32 scales").scale_rule(1, false),
-    fixed("te_mxfp8", line(32), FP8, TE_MXFP8, mx::te_mxfp8, "1×32, e8m0 scales rounded up (32×1: of the transposed tensor)").e8m0().mx_mode(0),
-    fixed("te_mxfp8_32x32", square(32), FP8, TE_MXFP8, mx::te_mxfp8, "32×32, e8m0 scales rounded up").e8m0().mx_mode(0),
-    fixed("te_nvfp4", line(16), &[E2m1], TE_NVFP4, nvfp4::te_nvfp4, "1×16, e4m3 scales under an f32 scale of the tensor").two_levels().mx_mode(5),
+        "per tensor, scale M/amax rounded down to a power of two").scale_rule(Rule::Te, true),
+    fixed("te_block_1x128", line(128), FP8, TE_VECTOR, current::te_block, "1×128, power-of-two scales").scale_rule(Rule::Te, true),
+    fixed("te_block_1x128_fp32", line(128), FP8, TE_VECTOR, current::te_block_fp32, "1×128, f32 scales").scale_rule(Rule::Te, false),
+    fixed("te_block_128x128", square(128), FP8, TE_SQUARE, current::te_block, "128×128, power-of-two scales").scale_rule(Rule::Te, true),
+    fixed("te_block_128x128_fp32", square(128), FP8, TE_SQUARE, current::te_block_fp32, "128×128, f32 scales").scale_rule(Rule::Te, false),
+    fixed("te_mxfp8", line(32), FP8, TE_MXFP8, mx::te_mxfp8, "1×32, e8m0 scales rounded up (32×1: of the transposed tensor)").e8m0().mx(Rule::TeMxfp8),
+    fixed("te_mxfp8_32x32", square(32), FP8, TE_MXFP8, mx::te_mxfp8, "32×32, e8m0 scales rounded up").e8m0().mx(Rule::TeMxfp8),
+    fixed("te_nvfp4", line(16), &[E2m1], TE_NVFP4, nvfp4::te_nvfp4, "1×16, e4m3 scales under an f32 scale of the tensor").two_levels().mx(Rule::TeNvfp4),
     fixed("te_nvfp4_16x16", square(16), &[E2m1], TE_NVFP4, nvfp4::te_nvfp4,
-        "16×16, e4m3 scales under an f32 scale of the tensor").two_levels().mx_mode(5),
-    fixed("float8_tensorwise", TENSOR, FP8_ALL, AO_FLOAT8, float8::float8, "per tensor, eps 1e-12").scale_rule(2, false),
-    fixed("float8_rowwise", ROW, FP8_ALL, AO_FLOAT8, float8::float8_pow2, "per row, power-of-two scales").scale_rule(2, true),
+        "16×16, e4m3 scales under an f32 scale of the tensor").two_levels().mx(Rule::TeNvfp4),
+    fixed("float8_tensorwise", TENSOR, FP8_ALL, AO_FLOAT8, float8::float8, "per tensor, eps 1e-12").scale_rule(Rule::Torchao, false),
+    fixed("float8_rowwise", ROW, FP8_ALL, AO_FLOAT8, float8::float8_pow2, "per row, power-of-two scales").scale_rule(Rule::Torchao, true),
     fixed("float8_rowwise_gw_hp", ROW, FP8_ALL, AO_FLOAT8, float8::float8,
-        "per row, f32 scales (rowwise_with_gw_hp of v0.11)").scale_rule(2, false),
+        "per row, f32 scales (rowwise_with_gw_hp of v0.11)").scale_rule(Rule::Torchao, false),
     fixed("float8_inference", TENSOR, FP8_ALL, AO_INFERENCE, float8::inference,
-        "per tensor, scale_inv amax/M in the input's dtype, elements divided").scale_rule(3, false),
+        "per tensor, scale_inv amax/M in the input's dtype, elements divided").scale_rule(Rule::TorchaoInference, false),
     fixed("float8_inference_row", ROW, FP8_ALL, AO_INFERENCE, float8::inference,
-        "per row, scale_inv amax/M in the input's dtype, elements divided").scale_rule(3, false),
-    fixed("mx_floor", line(32), MX, AO_MX, mx::mx_floor, "1×32, exponent of amax rounded down: the top of the range clips").e8m0().no_f16().mx_mode(1),
-    fixed("mx_ceil", line(32), MX, AO_MX, mx::mx_ceil, "1×32, exponent of amax rounded up").e8m0().no_f16().mx_mode(2),
-    fixed("mx_even", line(32), MX, AO_MX, mx::mx_even, "1×32, exponent of amax after rounding its mantissa to the format's").e8m0().no_f16().mx_mode(3),
-    fixed("mx_rceil", line(32), MX, AO_MX, mx::mx_rceil, "1×32, amax/M rounded up to a power of two").e8m0().no_f16().mx_mode(4),
+        "per row, scale_inv amax/M in the input's dtype, elements divided").scale_rule(Rule::TorchaoInference, false),
+    fixed("mx_floor", line(32), MX, AO_MX, mx::mx_floor, "1×32, exponent of amax rounded down: the top of the range clips").e8m0().no_f16().mx(Rule::MxFloor),
+    fixed("mx_ceil", line(32), MX, AO_MX, mx::mx_ceil, "1×32, exponent of amax rounded up").e8m0().no_f16().mx(Rule::MxCeil),
+    fixed("mx_even", line(32), MX, AO_MX, mx::mx_even, "1×32, exponent of amax after rounding its mantissa to the format's").e8m0().no_f16().mx(Rule::MxEven),
+    fixed("mx_rceil", line(32), MX, AO_MX, mx::mx_rceil, "1×32, amax/M rounded up to a power of two").e8m0().no_f16().mx(Rule::MxRceil),
     fixed("mx_floor_v018", line(32), MX, AO_MX_V018, mx::mx_floor_v018, "mx_floor as released: another byte 0, amax Inf and NaN").e8m0().no_f16(),
     fixed("mx_ceil_v018", line(32), MX, AO_MX_V018, mx::mx_ceil_v018, "mx_ceil as released: another byte 0, amax Inf and NaN").e8m0().no_f16(),
     fixed("mx_even_v018", line(32), MX, AO_MX_V018, mx::mx_even_v018, "mx_even as released: another byte 0, amax near 2^128, Inf and NaN").e8m0().no_f16(),
     fixed("mx_rceil_v018", line(32), MX, AO_MX_V018, mx::mx_rceil_v018, "mx_rceil as released, by log2: ulps above a power of two count as it").e8m0().no_f16(),
     fixed("ao_nvfp4", line(16), &[E2m1], "torchao v0.17, v0.18 prototype/mx_formats/nvfp4_tensor.py", nvfp4::ao_nvfp4,
-        "1×16, e4m3 scales of at least 2^-6 under an f32 scale of the tensor").two_levels().no_f16().mx_mode(6),
-    fixed("deepseek_1x128", line(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "1×128, f32 scales, amax at least 1e-4").scale_rule(4, false),
-    fixed("deepseek_1x128_ue8m0", line(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "1×128, scales rounded up to powers of two").e8m0().scale_rule(4, true),
-    fixed("deepseek_128x128", square(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "128×128, f32 scales").scale_rule(4, false),
-    fixed("deepseek_128x128_ue8m0", square(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "128×128, scales rounded up to powers of two").e8m0().scale_rule(4, true),
-    affine("affine_sym", None, INTEGERS, AO_PRIMITIVES, affine::affine_sym, "amax/((qmax−qmin)/2): int4 divides by 7.5, +amax clips").mapping(0),
-    affine("affine_symnc", None, INTEGERS, AO_PRIMITIVES, affine::affine_symnc, "larger of min/qmin and max/qmax: nothing clips").mapping(1),
-    affine("affine_asym", None, INTEGERS, AO_PRIMITIVES, affine::affine_asym, "(max−min)/(qmax−qmin), integer zero point").mapping(2),
+        "1×16, e4m3 scales of at least 2^-6 under an f32 scale of the tensor").two_levels().no_f16().mx(Rule::TorchaoNvfp4),
+    fixed("deepseek_1x128", line(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "1×128, f32 scales, amax at least 1e-4").scale_rule(Rule::Deepgemm, false),
+    fixed("deepseek_1x128_ue8m0", line(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "1×128, scales rounded up to powers of two").e8m0().scale_rule(Rule::Deepgemm, true),
+    fixed("deepseek_128x128", square(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "128×128, f32 scales").scale_rule(Rule::Deepgemm, false),
+    fixed("deepseek_128x128_ue8m0", square(128), &[E4m3], DEEPGEMM, deepseek::deepseek, "128×128, scales rounded up to powers of two").e8m0().scale_rule(Rule::Deepgemm, true),
+    affine("affine_sym", None, INTEGERS, AO_PRIMITIVES, affine::affine_sym, "amax/((qmax−qmin)/2): int4 divides by 7.5, +amax clips").mapping(Mapping::Symmetric),
+    affine("affine_symnc", None, INTEGERS, AO_PRIMITIVES, affine::affine_symnc, "larger of min/qmin and max/qmax: nothing clips").mapping(Mapping::SymmetricNoClip),
+    affine("affine_asym", None, INTEGERS, AO_PRIMITIVES, affine::affine_asym, "(max−min)/(qmax−qmin), integer zero point").mapping(Mapping::Asymmetric),
     affine("tinygemm", Some(128), &[Uint4], AO_PRIMITIVES, affine::tinygemm, "uint4, bf16 scale and zero point in real units")
-        .stored_in(Dtype::Fixed(Format::Bf16)).about(8).mapping(3),
+        .stored_in(Dtype::Fixed(Format::Bf16)).about(8).mapping(Mapping::Tinygemm),
     // The iteration stops by the error of the whole tensor.
     RecipeSpec { separable: false, fitted: true, ..affine("hqq", Some(128), &[Uint4], AO_HQQ, hqq::hqq,
         "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)").stored_in(Dtype::Fixed(Format::F32)).about(8) },
     RecipeSpec { computed_in: Dtype::Fixed(Format::F16), fitted: true, ..affine("awq", Some(128), &[Uint4], AUTOAWQ, awq::awq,
         "uint4, f16 scales, integer zero point, range clipped where the squared error is least") }.stored_in(Dtype::Fixed(Format::F16)),
-    fixed("int8_token_sym", ROW, &[Int8], AO_API, int8_token::symmetric, "per token, ±127, f32 scale").token(Dtype::Fixed(Format::F32), 1),
+    fixed("int8_token_sym", ROW, &[Int8], AO_API, int8_token::symmetric, "per token, ±127, f32 scale").token(Dtype::Fixed(Format::F32), TokenRule::InF32),
     fixed("int8_token_asym", ROW, &[Int8], AO_API, int8_token::int8_token_asym,
-        "per token, −128…127, integer zero point, arithmetic in f64").token(Dtype::Fixed(Format::F32), 2),
+        "per token, −128…127, integer zero point, arithmetic in f64").token(Dtype::Fixed(Format::F32), TokenRule::Shifted),
     fixed("int8_token_reduced", ROW, &[Int8], AO_API, int8_token::symmetric,
-        "per token, ±127, scale in the input's dtype (f32 for f16)").token(Dtype::OfInputNotF16, 0),
+        "per token, ±127, scale in the input's dtype (f32 for f16)").token(Dtype::OfInputNotF16, TokenRule::OwnType),
     fixed("int8_token_reduced_cutlass", ROW, &[Int8], AO_API, int8_token::symmetric,
-        "per token, ±127, scale in the input's dtype, f16 included (W4A8)").token(Dtype::OfInput, 0),
+        "per token, ±127, scale in the input's dtype, f16 included (W4A8)").token(Dtype::OfInput, TokenRule::OwnType),
 ];

@@ -112,7 +112,7 @@ pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
         return Ok(None);
     }
     let (mut built, result) = (build(b)?, output(b)?);
-    built.job.accumulator = Some(settle(&b.meta, &built.job, &result)?.accumulator);
+    built.job.accumulator = Some(settle(&b.meta, &built.job, &result, None)?.accumulator);
     let Some(Part { d, .. }) = result.parts.first() else { return Ok(None) };
     let (values, out) = match d {
         Data::High(t) => (t.data().iter().map(|x| f64::from(*x)).collect::<Vec<f64>>(), OutFormat::high(t.dtype())),
@@ -128,7 +128,7 @@ pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
         if let Some(Operand::Quantized(q)) = operand {
             *q = QTensor::new(QTensorParts { scale_inv: vec![e.scale_inv], ..q.clone().into_parts() })?;
         }
-        let model = settle(&b.meta, &job, &result)?.model;
+        let model = settle(&b.meta, &job, &result, None)?.model;
         e.exact = model.is_some_and(|m| same(&m.parts[0].d, d));
     }
     Ok(Some(found))

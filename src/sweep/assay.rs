@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Builds the case, runs the kernel of `backend` that takes it, and judges what it returned.
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
-    let mut built = build::build(case)?;
+    let mut built = build::build_by(case, backend.accelerator())?;
     let kernel = kernel::find(kernels, &built.job, backend)?;
     let Answer { output, model, drawn, accumulator, algorithm, doubt } = kernel.answer(&built.job)?;
     built.job.accumulator = accumulator;

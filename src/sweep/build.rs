@@ -5,7 +5,7 @@ use crate::assay::Built;
 use crate::fault::power::Ground;
 use crate::input::Source;
 use crate::job::{Dynamic, Job, Operand, Operands, OutSpec};
-use crate::op::{self, Args64, Defined, Op, Params};
+use crate::op::{self, Accelerator, Args64, Defined, Op, Params};
 use crate::quant::{QTensor, QTensorParts, Zero};
 use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
@@ -146,6 +146,11 @@ pub fn ground(case: &Case) -> Result<Ground> {
 
 /// Draws, quantizes, defines.
 pub fn build(case: &Case) -> Result<Built> {
+    build_by(case, None)
+}
+
+/// [`build`] with its large products by `accelerator`.
+pub fn build_by(case: &Case, accelerator: Option<Accelerator>) -> Result<Built> {
     let x = inputs(case)?;
     let params = Params { act: case.act, zero_centered_gamma: case.zero_centered_gamma, ..Params::default() };
     let mut quantized = Vec::new();
@@ -181,7 +186,8 @@ pub fn build(case: &Case) -> Result<Built> {
     let (a, b) = (side(&case.a, &x.a, ZeroMode::Recipe)?, side(&case.b, &x.b, case.zero)?);
     let defined = |a: ndarray::Array2<f64>, b: Option<ndarray::Array2<f64>>| {
         let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
-        let args = Args64 { a, b, bias: vector(&x.bias), gamma: vector(&x.gamma), beta: vector(&x.beta), offs: x.offs.clone() };
+        let (bias, gamma, beta) = (vector(&x.bias), vector(&x.gamma), vector(&x.beta));
+        let args = Args64 { a, b, bias, gamma, beta, offs: x.offs.clone(), accelerator };
         op::define(case.op, &params, &args)
     };
     let second = |v: &[Operand]| v.first().map(Operand::to_f64);

@@ -35,7 +35,7 @@ use crate::compare::Verdict;
 use crate::job::{Data, Job, Operand, Output};
 use crate::kernel::Backend;
 use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
-use crate::op::{self, Args64, Op};
+use crate::op::{self, Accelerator, Args64, Op};
 use crate::{Error, QTensor, Result, Tensor};
 use cuts::Cut;
 use ndarray::Array2;
@@ -61,8 +61,8 @@ impl Settled {
     }
 }
 
-/// Finds the arithmetic among those that the metadata leave possible. Errors: a declared model that does not take the operands' formats.
-pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
+/// Finds the arithmetic among those that the metadata leave possible; large products by `accelerator`. Errors: a declared model that does not take the operands' formats.
+pub fn settle(meta: &Meta, job: &Job, output: &Output, accelerator: Option<Accelerator>) -> Result<Settled> {
     let job = runnable(job);
     let arithmetic = Arithmetic::of(meta, &job)?;
     let without = |why: String| {
@@ -72,7 +72,7 @@ pub fn settle(meta: &Meta, job: &Job, output: &Output) -> Result<Settled> {
     };
     let settled = Case::of(&job, output).and_then(|case| match arithmetic.declared {
         Some(accumulator) => declared(&case, accumulator, &arithmetic.why, output),
-        None => assumed(&case, &arithmetic, output),
+        None => assumed(&case, &arithmetic, output, accelerator),
     });
     match settled {
         // Operands that no kernel of ours takes have a bound, but no bits.
@@ -134,7 +134,7 @@ fn near(way: &Way, any: Inner) -> Accumulator {
 }
 
 /// One of a set of right arithmetics, or none.
-fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Settled> {
+fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output, accelerator: Option<Accelerator>) -> Result<Settled> {
     let k = case.k();
     let whole = Ways { chains: arithmetic.promoted(k), cuts: vec![Cut::Whole], endings: case.endings(false) };
     // Each chain as it is and with the first of its promotions.
@@ -147,7 +147,7 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
         }
     }
-    let ideal = ideal(case.job)?;
+    let ideal = ideal(case.job, accelerator)?;
     let by = |accumulator: Accumulator| -> Result<Judgement> {
         let job = Job { accumulator: Some(accumulator), ..case.job.clone() };
         let built = Built::of(job, vec![ideal.clone()]);
@@ -211,7 +211,7 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output) -> Result<Sett
 }
 
 /// The product in f64.
-fn ideal(job: &Job) -> Result<op::Defined> {
+fn ideal(job: &Job, accelerator: Option<Accelerator>) -> Result<op::Defined> {
     let values = |operand: &Operand| -> Array2<f64> {
         match operand {
             Operand::Quantized(q) => q.dequantize_fast(),
@@ -221,7 +221,7 @@ fn ideal(job: &Job) -> Result<op::Defined> {
     let o = &job.operands;
     let (a, b) = (o.a.first().map(values).unwrap_or_default(), o.b.as_ref().map(values));
     let bias = o.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
-    op::define(job.op, &job.params, &Args64 { a, b, bias, offs: o.offs.clone(), ..Args64::default() })
+    op::define(job.op, &job.params, &Args64 { a, b, bias, offs: o.offs.clone(), accelerator, ..Args64::default() })
 }
 
 /// Rows behind the last group are nobody's: whatever a kernel left there is read as zeros, as the references have them.

@@ -1,7 +1,7 @@
 //! Right kernels pass however they split K, and wrong ones that hide in the bound do not.
 
 use super::super::Writer;
-use super::super::assay::{Answer, assay_within};
+use super::super::assay::{Answer, assay_by};
 use super::emulated::{Number, Operands, T, read};
 use crate::compare::Verdict;
 use crate::{Format, tensor::round_to};
@@ -22,7 +22,7 @@ fn said(o: &Operands, out: &[f32], dtype: Dtype, device: &str) -> Answer {
 
 /// Without a diagnosis: what is judged here is the verdict.
 fn assay(w: &Writer) -> Answer {
-    assay_within(&read(w), Duration::ZERO).unwrap()
+    assay_by(&read(w), Duration::ZERO, None).unwrap()
 }
 
 /// The product with K cut into these parts, which are added one after the other.

@@ -1,7 +1,9 @@
 //! Activations, their gradients and the gated forms: `kernels/activation.cu` (contract there).
 
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
-use super::operand::{Fp8Side, one_dtype, out_code, pointer, type_code, upload};
+use super::contract::{Contract, Pointer, arguments};
+use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::operand::{Fp8Side, one_dtype, out_code, type_code, upload};
+use super::options::{Formula, Type, define};
 use super::output::{download, element_bytes};
 use super::timed::{Timed, normals, rotation, uploads};
 use crate::job::{Job, OutSpec, Output};
@@ -25,6 +27,13 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/activation.cu",
 };
 
+arguments! {
+    /// Contract activation.
+    Arguments = "activation.cu" "activation" {
+        x: Pointer, g: Pointer, d: Pointer, scale: Pointer, amax: Pointer, scale_inv: Pointer, rows: u64, cols: u64,
+    }
+}
+
 /// Refuses an op that `spec` does not have, a job that is not whole, and what no elementwise kernel here takes.
 pub fn check_for(spec: &KernelSpec, job: &Job) -> Result<()> {
     if !spec.ops.contains(&job.op) {
@@ -41,33 +50,25 @@ pub fn check_for(spec: &KernelSpec, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The options of an op (0 act, 1 gradient, 2 gated). Errors: a type the kernel does not read.
-fn options(op: usize, act: Act, dtype: Format, out: i32) -> Result<[String; 5]> {
+/// The options of an op. Errors: a type the kernel does not read.
+fn options(formula: Formula, act: Act, dtype: Format, out: Type) -> Result<[String; 5]> {
     Ok([
-        format!("-DOP={op}"),
-        format!("-DACT={}", act as i32),
-        format!("-DIN={}", type_code(SPEC.name, dtype)?),
-        format!("-DOUT={out}"),
-        format!("-DEACH={EACH}"),
+        define("OP", formula),
+        define("ACT", act),
+        define("IN", type_code(SPEC.name, dtype)?),
+        define("OUT", out),
+        define("EACH", EACH),
     ])
 }
 
-/// One launch over an output of `rows × cols`.
-fn launch(defines: &[String], rows: usize, cols: usize) -> Launch<'_> {
-    let blocks = (rows * cols.div_ceil(8)).div_ceil(THREADS * EACH).max(1);
-    Launch {
-        source: "activation.cu",
-        defines,
-        entry: "activation",
-        grid: (blocks as u32, 1, 1),
-        block: (THREADS as u32, 1, 1),
-        shared: 0,
-    }
+/// The blocks of an output of `rows × cols`.
+fn shape(rows: usize, cols: usize) -> Shape {
+    Shape::new((rows * cols.div_ceil(8)).div_ceil(THREADS * EACH).max(1), THREADS)
 }
 
 /// act(a)·b of bf16 rows \[a | b\] to e4m3 by a given scale, with amax and scale_inv: `rows × cols` of output. Errors: out of memory.
 pub fn timed(gpu: &'static Gpu, act: Act, rows: usize, cols: usize) -> Result<Timed> {
-    let defines = options(2, act, Format::Bf16, 3)?;
+    let defines = options(Formula::Gated, act, Format::Bf16, Type::E4m3)?;
     let bytes = 5 * (rows * cols) as u64;
     let copies = rotation(gpu, bytes);
     let x = uploads(gpu, &normals(Format::Bf16, 2 * rows * cols, 1)?, copies)?;
@@ -75,10 +76,10 @@ pub fn timed(gpu: &'static Gpu, act: Act, rows: usize, cols: usize) -> Result<Ti
     let side = Fp8Side::of(gpu, &OutSpec::Scaled { format: Format::E4m3, scale: vec![Some(16.0)] })?;
     let run = move |i: usize| {
         let [scale, amax, scale_inv] = Fp8Side::args(side.as_ref());
-        let (m, n) = (Arg::Long(rows as i64), Arg::Long(cols as i64));
-        let mut args = [x[i % copies].arg(), pointer(None), d[i % copies].arg(), scale, amax, scale_inv, m, n];
-        // SAFETY: the arguments are the contract's, in its order; the buffers live in this closure.
-        unsafe { gpu.enqueue(&launch(&defines, rows, cols), &mut args) }
+        let (x, d, g) = ((&x[i % copies]).into(), (&d[i % copies]).into(), Pointer::NULL);
+        let arguments = Arguments { x, g, d, scale, amax, scale_inv, rows: rows as u64, cols: cols as u64 };
+        // SAFETY: the buffers have the sizes of rows and cols, and live in this closure.
+        unsafe { gpu.enqueue(arguments.launch(&defines, shape(rows, cols))) }
     };
     let name = format!("gated {} bf16>e4m3", act.name());
     Ok(Timed { name, shape: format!("{rows}x{cols}"), bytes, ops: 0, copies, launch: Box::new(run) })
@@ -100,8 +101,9 @@ impl Kernel for Activation {
             Op::Gated => (a.rows(), a.cols() / 2, a.cols() / 2),
             _ => (1, a.rows() * a.cols(), a.cols()),
         };
-        let op = [Op::Activation, Op::ActivationGrad, Op::Gated].iter().position(|op| *op == job.op).unwrap_or(0);
-        let defines = options(op, activation(job)?, one_dtype(SPEC.name, job, &[])?, out_code(SPEC.name, &job.out)?)?;
+        let formula = Formula::of(job.op).expect("checked");
+        let dtype = one_dtype(SPEC.name, job, &[])?;
+        let defines = options(formula, activation(job)?, dtype, out_code(SPEC.name, &job.out)?)?;
         let first = upload(gpu, a)?;
         let second = job.operands.b.as_ref().map(|x| upload(gpu, x)).transpose()?;
         // The forward input is x; a gradient's operand a is g.
@@ -109,13 +111,15 @@ impl Kernel for Activation {
             Some(x) => (x, Some(&first)),
             None => (&first, None),
         };
+        let launched = shape(rows, cols);
         let side = Fp8Side::of(gpu, &job.out)?;
         let d = gpu.output(rows * cols * element_bytes(&job.out))?;
         let [scale, amax, scale_inv] = Fp8Side::args(side.as_ref());
-        let mut args = [x.arg(), pointer(g), d.arg(), scale, amax, scale_inv, Arg::Long(rows as i64), Arg::Long(cols as i64)];
-        // SAFETY: the arguments are the contract's, in its order; buffers hold rows x cols of their types.
-        unsafe { gpu.launch(&launch(&defines, rows, cols), &mut args)? };
-        download(gpu, job, a.rows(), width, &d, side.as_ref().map(|s| (&s.amax, &s.scale_inv)))
+        let (rows, cols) = (rows as u64, cols as u64);
+        let arguments = Arguments { x: x.into(), g: g.into(), d: (&d).into(), scale, amax, scale_inv, rows, cols };
+        // SAFETY: buffers hold rows x cols of their types.
+        unsafe { gpu.launch(arguments.launch(&defines, launched))? };
+        download(gpu, job, a.rows(), width, &d, side.as_ref())
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

@@ -1,7 +1,10 @@
 //! Casts by one scale a tensor, given or chosen from the tensor's amax: `kernels/cast.cu` (contract there).
 
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::{dtype, f32s, fp8, upload};
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::operand::Fp8Side;
+use super::options::{Rule, define};
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::kernel::cpu::cast::check_for;
 use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
@@ -11,9 +14,9 @@ use crate::quant::QTensorParts;
 use crate::recipe::{DeviceRule, RecipeSpec};
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 
-/// Eights a thread, and elements a block, of `cast.cu`.
-const EACH: usize = 4;
-const BLOCK: usize = 8 * EACH * 256;
+/// Threads of a block of `cast.cu`, and its elements: four eights a thread.
+const THREADS: usize = 256;
+const BLOCK: usize = 8 * 4 * THREADS;
 
 pub struct Cast;
 
@@ -25,20 +28,37 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/cast.cu",
 };
 
+arguments! {
+    /// Contract cast.
+    Arguments = "cast.cu" "cast" {
+        x: Pointer, codes: Pointer, scale: Pointer, amax: Pointer, scale_inv: Pointer, noop: Pointer, n: u64,
+    }
+}
+
+arguments! {
+    /// Contract tensor_amax.
+    Amax = "cast.cu" "tensor_amax" { x: Pointer, amax: Pointer, n: u64 }
+}
+
+/// The blocks of both for `n` elements.
+pub(crate) fn shape(n: usize) -> Shape {
+    Shape::new(n.div_ceil(BLOCK).max(1), THREADS)
+}
+
 /// How the scale of a tensor comes about: RULE and POW2 of `common/scale_rule.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
-    pub rule: i32,
-    pub pow2: i32,
+pub struct ScaleRule {
+    pub rule: Rule,
+    pub pow2: bool,
 }
 
 /// The rule of an output with one scale a tensor, and its format. Errors: an output that has other scales.
-pub fn tensor_rule(kernel: &str, out: &OutSpec) -> Result<(Rule, Format)> {
+pub fn tensor_rule(kernel: &str, out: &OutSpec) -> Result<(ScaleRule, Format)> {
     let (rule, pow2, format) = match out {
-        OutSpec::Scaled { format, .. } => (0, 0, *format),
+        OutSpec::Scaled { format, .. } => (Rule::Given, false, *format),
         OutSpec::Recipe(recipe) => match (recipe.granularity()?, recipe.spec()?) {
             (Granularity::Tensor, RecipeSpec { device: Some(DeviceRule::Scale { rule, pow2 }), .. }) => {
-                (*rule, i32::from(*pow2), recipe.format)
+                (*rule, *pow2, recipe.format)
             }
             (_, RecipeSpec { history: true, .. }) => {
                 let why = "the history of delayed scaling is the host's: give the scale it left (out = scaled:e4m3)";
@@ -50,62 +70,30 @@ pub fn tensor_rule(kernel: &str, out: &OutSpec) -> Result<(Rule, Format)> {
         },
         OutSpec::High(format) => return Err(Error::unsupported(kernel, format!("it writes FP8, not {format}"))),
     };
-    Ok((Rule { rule, pow2 }, format))
+    Ok((ScaleRule { rule, pow2 }, format))
 }
 
-/// The numbers beside the codes of one tensor.
-pub struct Side {
-    scale: Option<Buffer>,
-    amax: Buffer,
-    scale_inv: Buffer,
-}
-
-impl Side {
-    /// The scale of part `i` where one is given; amax 0; scale_inv unwritten.
-    pub fn new(gpu: &Gpu, out: &OutSpec, i: usize) -> Result<Self> {
-        let given = if let OutSpec::Scaled { scale, .. } = out { scale[i] } else { None };
-        let scale = given.map(|s| gpu.upload_f32(&[s])).transpose()?;
-        Ok(Side { scale, amax: gpu.upload_f32(&[0.0])?, scale_inv: gpu.output(4)? })
-    }
-    /// scale, amax, scale_inv.
-    pub fn args(&self) -> [Arg; 3] {
-        let scale = Arg::Pointer(self.scale.as_ref().map_or(0, Buffer::pointer));
-        [scale, self.amax.arg(), self.scale_inv.arg()]
-    }
-    /// global_scale_inv, which stands in the place of scale_inv.
-    pub fn global(&self, gpu: &Gpu) -> Result<f32> {
-        Ok(f32s(gpu, "global_scale_inv", &self.scale_inv)?[0])
-    }
-    /// What the kernel wrote: amax (a NaN is not reported: 0), scale_inv.
-    pub fn download(&self, gpu: &Gpu) -> Result<(f32, f32)> {
-        let amax = elementwise::amax(&f32s(gpu, "amax", &self.amax)?);
-        Ok((amax, f32s(gpu, "scale_inv", &self.scale_inv)?[0]))
-    }
+/// What the kernel wrote beside the codes: amax (a NaN is not reported: 0), scale_inv.
+pub fn download_side(gpu: &Gpu, side: &Fp8Side) -> Result<(f32, f32)> {
+    let amax = elementwise::amax(&f32s(gpu, "amax", &side.amax)?);
+    Ok((amax, f32s(gpu, "scale_inv", &side.scale_inv)?[0]))
 }
 
 /// Options of a source for elements of `x`, codes of `format`, and a rule. Errors: a format that is no FP8 of the hardware.
-pub fn defines(kernel: &str, x: Format, format: Format, rule: Rule) -> Result<Vec<String>> {
+pub fn defines(kernel: &str, x: &Tensor, format: Format, rule: ScaleRule) -> Result<Vec<String>> {
     Ok(vec![
-        format!("-DIN={}", dtype(x)),
-        format!("-DFORMAT={}", fp8(kernel, format)?),
-        format!("-DRULE={}", rule.rule),
-        format!("-DPOW2={}", rule.pow2),
+        define("IN", dtype(x)),
+        define("FORMAT", fp8(kernel, format)?),
+        define("RULE", rule.rule),
+        define("POW2", rule.pow2),
     ])
 }
 
 /// Raises `amax` to that of `n` elements: the first launch of current scaling.
-pub fn tensor_amax(gpu: &Gpu, defines: &[String], x: &Buffer, side: &Side, n: usize) -> Result<()> {
-    let launch = Launch {
-        source: "cast.cu",
-        defines,
-        entry: "tensor_amax",
-        grid: (n.div_ceil(BLOCK).max(1) as u32, 1, 1),
-        block: (256, 1, 1),
-        shared: 0,
-    };
-    let mut args = [x.arg(), side.amax.arg(), Arg::Long(n as i64)];
-    // SAFETY: the arguments are contract tensor_amax's; x has n elements.
-    unsafe { gpu.launch(&launch, &mut args) }
+pub fn tensor_amax(gpu: &Gpu, defines: &[String], x: &Buffer, side: &Fp8Side, n: usize) -> Result<()> {
+    let arguments = Amax { x: x.into(), amax: (&side.amax).into(), n: n as u64 };
+    // SAFETY: x has n elements.
+    unsafe { gpu.launch(arguments.launch(defines, shape(n))) }
 }
 
 /// `rows × cols` codes with one scale.
@@ -138,24 +126,24 @@ impl Kernel for Cast {
         let x: &Tensor = elementwise::high(&job.operands.a[0], SPEC.name)?;
         let (rule, format) = tensor_rule(SPEC.name, &job.out)?;
         let (rows, cols, n) = (x.rows(), x.cols(), x.rows() * x.cols());
-        let defines = defines(SPEC.name, x.dtype(), format, rule)?;
-        let (elements, codes, side) = (upload(gpu, x)?, gpu.output(n)?, Side::new(gpu, &job.out, 0)?);
-        if rule.rule != 0 {
+        let defines = defines(SPEC.name, x, format, rule)?;
+        let (elements, codes, side) = (upload(gpu, x)?, gpu.output(n)?, Fp8Side::new(gpu, &job.out, 0)?);
+        if rule.rule != Rule::Given {
             tensor_amax(gpu, &defines, &elements, &side, n)?;
         }
-        let launch = Launch {
-            source: "cast.cu",
-            defines: &defines,
-            entry: "cast",
-            grid: (n.div_ceil(BLOCK).max(1) as u32, 1, 1),
-            block: (256, 1, 1),
-            shared: 0,
+        let [scale, amax, scale_inv] = side.pointers();
+        let arguments = Arguments {
+            x: (&elements).into(),
+            codes: (&codes).into(),
+            scale,
+            amax,
+            scale_inv,
+            noop: Pointer::NULL,
+            n: n as u64,
         };
-        let [scale, amax, scale_inv] = side.args();
-        let mut args = [elements.arg(), codes.arg(), scale, amax, scale_inv, Arg::Pointer(0), Arg::Long(n as i64)];
-        // SAFETY: the arguments are contract cast's; x and codes have n elements.
-        unsafe { gpu.launch(&launch, &mut args)? };
-        let (amax, scale_inv) = side.download(gpu)?;
+        // SAFETY: x and codes have n elements.
+        unsafe { gpu.launch(arguments.launch(&defines, shape(n)))? };
+        let (amax, scale_inv) = download_side(gpu, &side)?;
         let d = Data::Quantized(by_tensor(format, rows, cols, gpu.download("codes", &codes, 1)?, scale_inv)?);
         let part = Part { d, transpose: None, amax: Some(amax) };
         Ok(Output::of(part))

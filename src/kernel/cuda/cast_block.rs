@@ -1,9 +1,12 @@
 //! FP8 casts with a scale a row, 1×128 or 128×128, and their transposed copies: `kernels/cast_row.cu`, `kernels/cast_block.cu`
 //! (contracts there).
 
-use super::cast::{Rule, defines};
+use super::cast::{ScaleRule, defines};
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::{f32s, fp8, upload};
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::options::define;
+use super::tile::{tiles, whole};
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::kernel::cpu::cast::check_for;
 use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
@@ -23,6 +26,31 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/cast_row.cu, kernels/cast_block.cu",
 };
 
+arguments! {
+    /// Contract cast_row.
+    Rows = "cast_row.cu" "cast_row" { x: Pointer, codes: Pointer, scale_inv: Pointer, rows: usize, cols: usize }
+}
+
+arguments! {
+    /// Contract cast_block.
+    Tiles = "cast_block.cu" "cast_block" {
+        x: Pointer, codes: Pointer, turned: Pointer, scale_inv: Pointer, turned_inv: Pointer, rows: usize, cols: usize,
+    }
+}
+
+/// Option CHUNKS of cast_row, by which a row stays in registers where it fits.
+pub(crate) fn chunks(cols: usize) -> String {
+    define("CHUNKS", cols.div_ceil(8 * 256).next_power_of_two().min(4))
+}
+/// The blocks of cast_row.
+pub(crate) fn row_shape(rows: usize) -> Shape {
+    Shape::new(rows, 256)
+}
+/// The options of cast_block beside type, format and rule.
+pub(crate) fn tile_options(square: bool, rows: usize, cols: usize) -> [String; 3] {
+    [define("BLOCKS", true), define("SQUARE", square), whole(rows, cols)]
+}
+
 /// Which elements share a scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Blocks {
@@ -32,7 +60,7 @@ enum Blocks {
 }
 
 /// The blocks and the rule of a recipe that the kernels have.
-fn of(spec: &RecipeSpec) -> Option<(Blocks, Rule)> {
+fn of(spec: &RecipeSpec) -> Option<(Blocks, ScaleRule)> {
     let blocks = match spec.granularity? {
         Granularity::Row => Blocks::Row,
         Granularity::Group(128) => Blocks::Line,
@@ -40,12 +68,12 @@ fn of(spec: &RecipeSpec) -> Option<(Blocks, Rule)> {
         _ => return None,
     };
     match spec.device? {
-        DeviceRule::Scale { rule, pow2 } => Some((blocks, Rule { rule, pow2: i32::from(pow2) })),
+        DeviceRule::Scale { rule, pow2 } => Some((blocks, ScaleRule { rule, pow2 })),
         _ => None,
     }
 }
 
-fn known(out: &OutSpec) -> Result<(&Recipe, Blocks, Rule)> {
+fn known(out: &OutSpec) -> Result<(&Recipe, Blocks, ScaleRule)> {
     let found = match out {
         OutSpec::Recipe(r) => of(r.spec()?).map(|(blocks, rule)| (r, blocks, rule)),
         _ => None,
@@ -62,7 +90,7 @@ struct Written {
     turned: Option<(Buffer, Option<Buffer>)>,
 }
 
-fn launch(gpu: &Gpu, x: &Tensor, recipe: &Recipe, blocks: Blocks, rule: Rule, transpose: bool) -> Result<Written> {
+fn launch(gpu: &Gpu, x: &Tensor, recipe: &Recipe, blocks: Blocks, rule: ScaleRule, transpose: bool) -> Result<Written> {
     let (rows, cols) = (x.rows(), x.cols());
     let (down, across) = (rows.div_ceil(128), cols.div_ceil(128));
     let scales = match blocks {
@@ -71,28 +99,31 @@ fn launch(gpu: &Gpu, x: &Tensor, recipe: &Recipe, blocks: Blocks, rule: Rule, tr
         Blocks::Square => down * across,
     };
     let (elements, codes, scale_inv) = (upload(gpu, x)?, gpu.output(rows * cols)?, gpu.output(scales * 4)?);
-    let mut defines = defines(SPEC.name, x.dtype(), recipe.format, rule)?;
-    defines.push("-DBLOCKS=1".into());
-    let mut args = vec![elements.arg(), codes.arg()];
-    let (source, entry, grid, turned) = if blocks == Blocks::Row {
-        args.push(scale_inv.arg());
-        defines.push(format!("-DCHUNKS={}", cols.div_ceil(8 * 256).next_power_of_two().min(4)));
-        ("cast_row.cu", "cast_row", rows, None)
-    } else {
-        let square = blocks == Blocks::Square;
-        let whole = rows.is_multiple_of(16) && cols.is_multiple_of(8);
-        defines.extend([format!("-DSQUARE={}", i32::from(square)), format!("-DWHOLE={}", i32::from(whole))]);
-        let turned = transpose.then(|| gpu.output(rows * cols)).transpose()?;
-        let inverse = (transpose && !square).then(|| gpu.output(cols * down * 4)).transpose()?;
-        let pointer = |b: Option<&Buffer>| Arg::Pointer(b.map_or(0, Buffer::pointer));
-        args.extend([pointer(turned.as_ref()), scale_inv.arg(), pointer(inverse.as_ref())]);
-        ("cast_block.cu", "cast_block", down * across, turned.map(|t| (t, inverse)))
+    let mut defines = defines(SPEC.name, x, recipe.format, rule)?;
+    if blocks == Blocks::Row {
+        defines.push(chunks(cols));
+        let (x, to, inverse) = ((&elements).into(), (&codes).into(), (&scale_inv).into());
+        let arguments = Rows { x, codes: to, scale_inv: inverse, rows, cols };
+        // SAFETY: buffers have the sizes of rows and cols.
+        unsafe { gpu.launch(arguments.launch(&defines, row_shape(rows)))? };
+        return Ok(Written { codes, scale_inv, turned: None });
+    }
+    let square = blocks == Blocks::Square;
+    defines.extend(tile_options(square, rows, cols));
+    let turned = transpose.then(|| gpu.output(rows * cols)).transpose()?;
+    let inverse = (transpose && !square).then(|| gpu.output(cols * down * 4)).transpose()?;
+    let arguments = Tiles {
+        x: (&elements).into(),
+        codes: (&codes).into(),
+        turned: turned.as_ref().into(),
+        scale_inv: (&scale_inv).into(),
+        turned_inv: inverse.as_ref().into(),
+        rows,
+        cols,
     };
-    args.extend([Arg::Int(rows as i32), Arg::Int(cols as i32)]);
-    let launch = Launch { source, defines: &defines, entry, grid: (grid as u32, 1, 1), block: (256, 1, 1), shared: 0 };
-    // SAFETY: the arguments are the entry's contract's, in its order; buffers have the sizes of rows, cols and their blocks.
-    unsafe { gpu.launch(&launch, &mut args)? };
-    Ok(Written { codes, scale_inv, turned })
+    // SAFETY: buffers have the sizes of rows, cols and their blocks.
+    unsafe { gpu.launch(arguments.launch(&defines, tiles(rows, cols)))? };
+    Ok(Written { codes, scale_inv, turned: turned.map(|t| (t, inverse)) })
 }
 
 impl Kernel for CastBlock {

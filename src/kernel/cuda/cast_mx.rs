@@ -1,8 +1,12 @@
 //! Microscaling casts, MX and NVFP4, and their transposed copies: `kernels/cast_mx.cu` (contract there).
 
-use super::cast::{Rule, Side, defines, tensor_amax};
+use super::cast::{ScaleRule, defines, tensor_amax};
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::{dtype, upload};
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::launch::{Buffer, Gpu, gpu};
+use super::operand::Fp8Side;
+use super::options::{Rule, Type, define};
+use super::tile::{tiles, whole};
 use crate::format::pack::{NibbleOrder, unpack4};
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::kernel::cpu::cast::check_for;
@@ -23,37 +27,45 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/cast_mx.cu",
 };
 
-/// MODE of a recipe that the kernel has.
-fn mode(spec: &RecipeSpec) -> Option<i32> {
-    if let Some(DeviceRule::Mx(mode)) = spec.device { Some(mode) } else { None }
+arguments! {
+    /// Contract cast_mx.
+    Arguments = "cast_mx.cu" "cast_mx" {
+        x: Pointer, codes: Pointer, turned: Pointer, scale: Pointer, turned_scale: Pointer, amax: Pointer,
+        global_scale_inv: Pointer, rows: usize, cols: usize,
+    }
+}
+
+/// RULE of a recipe that the kernel has.
+fn rule(spec: &RecipeSpec) -> Option<Rule> {
+    match spec.device? {
+        DeviceRule::Scale { rule, .. } if rule >= Rule::TeMxfp8 => Some(rule),
+        _ => None,
+    }
 }
 
 /// A recipe as the kernel knows it.
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     recipe: &'a Recipe,
-    mode: i32,
+    rule: Rule,
     granularity: Granularity,
-    /// FORMAT.
-    format: i32,
+    format: Type,
 }
 
 impl<'a> Plan<'a> {
     fn of(out: &'a OutSpec) -> Result<Self> {
         let found = match out {
-            OutSpec::Recipe(r) => mode(r.spec()?).map(|mode| (r, mode)),
+            OutSpec::Recipe(r) => rule(r.spec()?).map(|rule| (r, rule)),
             _ => None,
         };
-        let names = || RECIPES.iter().filter(|s| mode(s).is_some()).map(|s| s.name).collect::<Vec<_>>().join(", ");
-        let (recipe, mode) = found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))?;
+        let names = || RECIPES.iter().filter(|s| rule(s).is_some()).map(|s| s.name).collect::<Vec<_>>().join(", ");
+        let (recipe, rule) = found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))?;
         let formats = [Format::E4m3, Format::E5m2, Format::E2m1, Format::E2m3, Format::E3m2];
-        let format = formats.iter().position(|f| *f == recipe.format);
-        let format = format.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has no {}", recipe.format)))?;
-        let granularity = recipe.granularity()?;
-        Ok(Plan { recipe, mode, granularity, format: format as i32 })
+        let format = Type::one_of(&formats, recipe.format, SPEC.name, || format!("it has no {}", recipe.format))?;
+        Ok(Plan { recipe, rule, granularity: recipe.granularity()?, format })
     }
     fn nvfp4(&self) -> bool {
-        self.mode >= 5
+        self.rule >= Rule::TeNvfp4
     }
     fn square(&self) -> bool {
         matches!(self.granularity, Granularity::Block { .. })
@@ -93,7 +105,7 @@ fn unpack(bytes: &[u8], cols: usize) -> Result<Vec<u8>> {
 struct Written([Vec<u8>; 4]);
 
 /// Launches with outputs that hold `fill` before.
-fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool, side: &Side, fill: u8) -> Result<Written> {
+fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool, side: &Fp8Side, fill: u8) -> Result<Written> {
     let (rows, cols, group) = (x.rows(), x.cols(), plan.group());
     let (down, across) = (rows.div_ceil(group), cols.div_ceil(group));
     let own = transpose && !plan.square();
@@ -104,30 +116,28 @@ fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool
         if own { cols * down } else { 0 },
     ];
     let buffers = sizes.iter().map(|bytes| gpu.filled(*bytes, fill)).collect::<Result<Vec<_>>>()?;
-    let pointer = |i: usize| Arg::Pointer(if sizes[i] == 0 { 0 } else { buffers[i].pointer() });
-    let whole = rows.is_multiple_of(16) && cols.is_multiple_of(8);
+    let at = |i: usize| Pointer::from(Some(&buffers[i]).filter(|_| sizes[i] > 0));
     let defines = [
-        format!("-DIN={}", dtype(x.dtype())),
-        format!("-DFORMAT={}", plan.format),
-        format!("-DMODE={}", plan.mode),
-        format!("-DSQUARE={}", i32::from(plan.square())),
-        format!("-DWHOLE={}", i32::from(whole)),
+        define("IN", dtype(x)),
+        define("FORMAT", plan.format),
+        define("RULE", plan.rule),
+        define("SQUARE", plan.square()),
+        whole(rows, cols),
     ];
-    let grid = rows.div_ceil(128) * cols.div_ceil(128);
-    let launch = Launch {
-        source: "cast_mx.cu",
-        defines: &defines,
-        entry: "cast_mx",
-        grid: (grid as u32, 1, 1),
-        block: (256, 1, 1),
-        shared: 0,
+    let [_, amax, global_scale_inv] = side.pointers();
+    let arguments = Arguments {
+        x: elements.into(),
+        codes: at(0),
+        turned: at(2),
+        scale: at(1),
+        turned_scale: at(3),
+        amax,
+        global_scale_inv,
+        rows,
+        cols,
     };
-    let [_, amax, global] = side.args();
-    let size = [Arg::Int(rows as i32), Arg::Int(cols as i32)];
-    let mut args = vec![elements.arg(), pointer(0), pointer(2), pointer(1), pointer(3), amax, global];
-    args.extend(size);
-    // SAFETY: the arguments are contract cast_mx's, in its order; buffers have the sizes of rows, cols and the groups.
-    unsafe { gpu.launch(&launch, &mut args)? };
+    // SAFETY: buffers have the sizes of rows, cols and the groups.
+    unsafe { gpu.launch(arguments.launch(&defines, tiles(rows, cols)))? };
     let names = ["codes", "scale", "transposed codes", "scale of the transposed copy"];
     let bytes = names.iter().zip(&buffers).map(|(name, b)| gpu.download_any(name, b)).collect::<Result<Vec<_>>>()?;
     Ok(Written(bytes.try_into().map_err(|_| Error::shape("outputs of cast_mx", "another number", "4"))?))
@@ -155,10 +165,10 @@ impl Kernel for CastMx {
         let (plan, transpose) = (Plan::of(&job.out)?, job.op == Op::CastTranspose);
         let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
         let (rows, cols) = (x.rows(), x.cols());
-        let (elements, side) = (upload(gpu, x)?, Side::new(gpu, &job.out, 0)?);
+        let (elements, side) = (upload(gpu, x)?, Fp8Side::new(gpu, &job.out, 0)?);
         if plan.nvfp4() {
-            let rule = Rule { rule: if plan.mode == 6 { 2 } else { 1 }, pow2: 0 };
-            tensor_amax(gpu, &defines(SPEC.name, x.dtype(), Format::E4m3, rule)?, &elements, &side, rows * cols)?;
+            let rule = ScaleRule { rule: if plan.rule == Rule::TorchaoNvfp4 { Rule::Torchao } else { Rule::Te }, pow2: false };
+            tensor_amax(gpu, &defines(SPEC.name, x, Format::E4m3, rule)?, &elements, &side, rows * cols)?;
         }
         // Every bit pattern of a packed byte or of an e8m0 scale is a result: what differs between two fillings was never written.
         let written = launch(gpu, x, &elements, &plan, transpose, &side, 0xff)?;

@@ -1,9 +1,13 @@
 //! Casts by one scale a tensor that also write the transposed codes: `kernels/cast_transpose.cu` (contract there).
 
-use super::cast::{Rule, Side, by_tensor, defines, tensor_amax, tensor_rule};
+use super::cast::{ScaleRule, by_tensor, defines, download_side, tensor_amax, tensor_rule};
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::{fp8, upload};
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::operand::Fp8Side;
+use super::options::{Rule, define};
 use super::output::tensor;
+use super::tile::{TILE, is_whole, tiles};
 use crate::job::{Data, Job, Output, Part};
 use crate::kernel::cpu::cast::check_for;
 use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
@@ -21,9 +25,42 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/cast_transpose.cu",
 };
 
-/// Tiles of a matrix.
-fn tiles(x: &Tensor) -> usize {
-    x.rows().div_ceil(128) * x.cols().div_ceil(128)
+arguments! {
+    /// Contract cast_transpose.
+    Arguments = "cast_transpose.cu" "cast_transpose" {
+        x: Pointer, codes: Pointer, turned: Pointer, scale: Pointer, amax: Pointer, scale_inv: Pointer, noop: Pointer,
+        rows: usize, cols: usize,
+    }
+}
+
+arguments! {
+    /// Contract cast_transpose_dbias.
+    WithSums = "cast_transpose.cu" "cast_transpose_dbias" {
+        x: Pointer, codes: Pointer, turned: Pointer, scale: Pointer, amax: Pointer, scale_inv: Pointer, noop: Pointer,
+        rows: usize, cols: usize, sums: Pointer,
+    }
+}
+
+impl Arguments {
+    pub fn with_sums(self, sums: Pointer) -> WithSums {
+        let Arguments { x, codes, turned, scale, amax, scale_inv, noop, rows, cols } = self;
+        WithSums { x, codes, turned, scale, amax, scale_inv, noop, rows, cols, sums }
+    }
+}
+
+arguments! {
+    /// Contract multi_cast_transpose.
+    Several = "cast_transpose.cu" "multi_cast_transpose" { list: Pointer, count: usize }
+}
+
+arguments! {
+    /// Contract dbias_total.
+    Total = "cast_transpose.cu" "dbias_total" { sums: Pointer, dbias: Pointer, bands: usize, cols: usize }
+}
+
+/// The blocks of a sum over bands of `cols` columns.
+pub(crate) fn total_shape(cols: usize) -> Shape {
+    Shape::new(cols.div_ceil(TILE).max(1), TILE)
 }
 
 /// One tensor of the job on the device.
@@ -32,33 +69,36 @@ struct Matrix<'a> {
     elements: Buffer,
     codes: Buffer,
     turned: Buffer,
-    side: Side,
+    side: Fp8Side,
 }
 
 impl<'a> Matrix<'a> {
     /// Element buffers and outputs of part `i`, with amax computed where the rule asks for it.
-    fn new(gpu: &Gpu, job: &'a Job, i: usize, defines: &[String], rule: Rule) -> Result<Self> {
+    fn new(gpu: &Gpu, job: &'a Job, i: usize, defines: &[String], rule: ScaleRule) -> Result<Self> {
         let x = elementwise::high(&job.operands.a[i], SPEC.name)?;
         let n = x.rows() * x.cols();
-        let (elements, side) = (upload(gpu, x)?, Side::new(gpu, &job.out, i)?);
-        if rule.rule != 0 {
+        let (elements, side) = (upload(gpu, x)?, Fp8Side::new(gpu, &job.out, i)?);
+        if rule.rule != Rule::Given {
             tensor_amax(gpu, defines, &elements, &side, n)?;
         }
         Ok(Matrix { x, elements, codes: gpu.output(n)?, turned: gpu.output(n)?, side })
     }
-    fn pointers(&self) -> [Arg; 6] {
-        let [scale, amax, scale_inv] = self.side.args();
-        [self.elements.arg(), self.codes.arg(), self.turned.arg(), scale, amax, scale_inv]
+    fn arguments(&self) -> Arguments {
+        let [scale, amax, scale_inv] = self.side.pointers();
+        let (x, codes, turned) = ((&self.elements).into(), (&self.codes).into(), (&self.turned).into());
+        let (noop, rows, cols) = (Pointer::NULL, self.x.rows(), self.x.cols());
+        Arguments { x, codes, turned, scale, amax, scale_inv, noop, rows, cols }
     }
     /// struct Matrix of the contract, little endian.
     fn bytes(&self, first: usize) -> Vec<u8> {
-        let pointer = |arg: Arg| if let Arg::Pointer(p) = arg { p } else { 0 };
-        let mut bytes: Vec<u8> = self.pointers().into_iter().flat_map(|a| pointer(a).to_le_bytes()).collect();
+        let a = self.arguments();
+        let pointers = [a.x, a.codes, a.turned, a.scale, a.amax, a.scale_inv];
+        let mut bytes: Vec<u8> = pointers.iter().flat_map(|p| p.0.to_le_bytes()).collect();
         bytes.extend([self.x.rows(), self.x.cols(), first, 0].iter().flat_map(|n| (*n as i32).to_le_bytes()));
         bytes
     }
     fn download(&self, gpu: &Gpu, format: Format) -> Result<Part> {
-        let (rows, cols, (amax, scale_inv)) = (self.x.rows(), self.x.cols(), self.side.download(gpu)?);
+        let (rows, cols, (amax, scale_inv)) = (self.x.rows(), self.x.cols(), download_side(gpu, &self.side)?);
         let d = by_tensor(format, rows, cols, gpu.download("codes", &self.codes, 1)?, scale_inv)?;
         let turned = by_tensor(format, cols, rows, gpu.download("transposed codes", &self.turned, 1)?, scale_inv)?;
         Ok(Part { d: Data::Quantized(d), transpose: Some(turned), amax: Some(amax) })
@@ -68,29 +108,20 @@ impl<'a> Matrix<'a> {
 /// Runs one tensor, with the column sums if asked for.
 fn one(gpu: &Gpu, m: &Matrix, defines: &[String], dbias: bool) -> Result<Option<Tensor>> {
     let (rows, cols) = (m.x.rows(), m.x.cols());
-    let bands = rows.div_ceil(DBIAS_BAND);
-    let sums = dbias.then(|| gpu.output(bands * cols * 4)).transpose()?;
-    let launch = Launch {
-        source: "cast_transpose.cu",
-        defines,
-        entry: if dbias { "cast_transpose_dbias" } else { "cast_transpose" },
-        grid: (tiles(m.x) as u32, 1, 1),
-        block: (256, 1, 1),
-        shared: 0,
-    };
-    let mut args = Vec::from(m.pointers());
-    args.extend([Arg::Pointer(0), Arg::Int(rows as i32), Arg::Int(cols as i32)]);
-    args.extend(sums.as_ref().map(Buffer::arg));
-    // SAFETY: the arguments are contract cast_transpose's (or _dbias's), in its order; every buffer has the size of rows and cols.
-    unsafe { gpu.launch(&launch, &mut args)? };
-    let Some(sums) = sums else { return Ok(None) };
-    let dtype = m.x.dtype();
+    let shape = tiles(rows, cols);
+    if !dbias {
+        // SAFETY: every buffer has the size of rows and cols.
+        return unsafe { gpu.launch(m.arguments().launch(defines, shape)) }.map(|()| None);
+    }
+    let (bands, dtype) = (rows.div_ceil(DBIAS_BAND), m.x.dtype());
     let size = dtype.bits() as usize / 8;
-    let total = gpu.output(cols * size)?;
-    let launch = Launch { entry: "dbias_total", grid: (cols.div_ceil(128) as u32, 1, 1), block: (128, 1, 1), ..launch };
-    let mut args = [sums.arg(), total.arg(), Arg::Int(bands as i32), Arg::Int(cols as i32)];
-    // SAFETY: the arguments are contract dbias_total's; sums holds bands times cols floats, total cols elements.
-    unsafe { gpu.launch(&launch, &mut args)? };
+    let (sums, total) = (gpu.output(bands * cols * 4)?, gpu.output(cols * size)?);
+    let arguments = m.arguments().with_sums((&sums).into());
+    // SAFETY: as above; sums holds bands times cols floats.
+    unsafe { gpu.launch(arguments.launch(defines, shape))? };
+    let arguments = Total { sums: (&sums).into(), dbias: (&total).into(), bands, cols };
+    // SAFETY: sums holds bands times cols floats, total cols elements.
+    unsafe { gpu.launch(arguments.launch(defines, total_shape(cols)))? };
     tensor(dtype, 1, cols, &gpu.download("dbias", &total, size)?).map(Some)
 }
 
@@ -99,19 +130,12 @@ fn several(gpu: &Gpu, matrices: &[Matrix], defines: &[String]) -> Result<()> {
     let (mut list, mut first) = (Vec::new(), 0);
     for m in matrices {
         list.extend(m.bytes(first));
-        first += tiles(m.x);
+        first += tiles(m.x.rows(), m.x.cols()).grid.0 as usize;
     }
     let list = gpu.upload(&list)?;
-    let launch = Launch {
-        source: "cast_transpose.cu",
-        defines,
-        entry: "multi_cast_transpose",
-        grid: (first as u32, 1, 1),
-        block: (256, 1, 1),
-        shared: 0,
-    };
-    // SAFETY: the arguments are contract multi_cast_transpose's; each matrix's buffers have the size of its rows and cols.
-    unsafe { gpu.launch(&launch, &mut [list.arg(), Arg::Int(matrices.len() as i32)]) }
+    let arguments = Several { list: (&list).into(), count: matrices.len() };
+    // SAFETY: each matrix's buffers have the size of its rows and cols.
+    unsafe { gpu.launch(arguments.launch(defines, Shape::new(first, 2 * TILE))) }
 }
 
 impl Kernel for CastTranspose {
@@ -139,9 +163,9 @@ impl Kernel for CastTranspose {
         let gpu = gpu()?;
         let (rule, format) = tensor_rule(SPEC.name, &job.out)?;
         let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
-        let mut defines = defines(SPEC.name, x.dtype(), format, rule)?;
-        let whole = job.operands.a.iter().all(|a| a.rows() % 16 == 0 && a.cols() % 8 == 0);
-        defines.push(format!("-DWHOLE={}", i32::from(whole)));
+        let mut defines = defines(SPEC.name, x, format, rule)?;
+        let whole = job.operands.a.iter().all(|a| is_whole(a.rows(), a.cols()));
+        defines.push(define("WHOLE", whole));
         let matrices =
             (0..job.operands.a.len()).map(|i| Matrix::new(gpu, job, i, &defines, rule)).collect::<Result<Vec<_>>>()?;
         let dbias = match job.op {

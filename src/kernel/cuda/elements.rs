@@ -1,24 +1,18 @@
 //! What every kernel with FP8 output passes and takes back: elements as they lie in memory, and the words of their types.
 
 use super::launch::{Buffer, Gpu};
-use crate::{Error, Format, Result, Tensor};
+use super::options::Type;
+use crate::{Format, Result, Tensor};
 
-/// The type of elements as `common/fp8_cast.cuh` counts them: 0 f16, 1 bf16, 2 f32.
-pub fn dtype(f: Format) -> i32 {
-    match f {
-        Format::F16 => 0,
-        Format::Bf16 => 1,
-        _ => 2,
-    }
+/// The format of codes. Errors: the hardware converts to no other.
+pub fn fp8(kernel: &str, f: Format) -> Result<Type> {
+    let known = &[Format::E4m3, Format::E5m2];
+    Type::one_of(known, f, kernel, || format!("it writes e4m3 and e5m2, not {f}: cvt.rn.satfinite has no other"))
 }
 
-/// The format of codes as `common/fp8_cast.cuh` counts them: 0 e4m3, 1 e5m2. Errors: the hardware converts to no other.
-pub fn fp8(kernel: &str, f: Format) -> Result<i32> {
-    match f {
-        Format::E4m3 => Ok(0),
-        Format::E5m2 => Ok(1),
-        _ => Err(Error::unsupported(kernel, format!("it writes e4m3 and e5m2, not {f}: cvt.rn.satfinite has no other"))),
-    }
+/// The type of a tensor's elements.
+pub fn dtype(x: &Tensor) -> Type {
+    Type::of(x.dtype()).filter(|t| t.is_high()).unwrap_or(Type::F32)
 }
 
 /// The elements as they lie in memory, little endian; NaN with its payload.

@@ -1,27 +1,25 @@
-//! FP8 GEMM and grouped GEMM by wgmma: `kernels/fp8_gemm.cu`, `kernels/grouped_gemm.cu` (contracts there).
+//! FP8 GEMM by wgmma: `kernels/fp8_gemm.cu` (contract there).
 
-use super::group_scales;
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu, tensor_map};
+use super::contract::{Contract, Map, Pointer, arguments};
+use super::launch::{Buffer, Gpu, Launch, Shape, gpu, tensor_map};
 use super::model;
-use super::operand::{Fp8Side, pointer};
+use super::operand::Fp8Side;
+use super::options::{ScaleLayout, Type, define};
 use super::output::{download, element_bytes};
 use crate::job::{Job, Operand, OutSpec, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::product::{Kind, Plan};
 use crate::model::{Inner, ScaleOrder, gemm};
 use crate::op::Op;
-use crate::quant::QTensorParts;
 use crate::{Error, Format, Granularity, QTensor, Result};
-use std::borrow::Cow;
 
-pub(crate) const BLOCK: (u32, u32, u32) = (384, 1, 1);
-pub(crate) const SHARED: u32 = 232_448;
-const WGMMA: &[&str] = &["hopper_wgmma"];
+const THREADS: usize = 384;
+const SHARED: usize = 232_448;
+pub(super) const WGMMA: &[&str] = &["hopper_wgmma"];
 
 pub struct Fp8Gemm;
-pub struct GroupedGemm;
 
-static DENSE: KernelSpec = KernelSpec {
+static SPEC: KernelSpec = KernelSpec {
     name: "cuda/fp8_gemm",
     backend: Backend::Cuda,
     ops: &[Op::Gemm],
@@ -29,24 +27,70 @@ static DENSE: KernelSpec = KernelSpec {
     source: "kernels/fp8_gemm.cu",
 };
 
-static GROUPED: KernelSpec = KernelSpec {
-    name: "cuda/grouped_gemm",
-    backend: Backend::Cuda,
-    ops: &[Op::GroupedGemm, Op::GroupedGemmDgrad, Op::GroupedGemmWgrad],
-    help: "e4m3, e5m2 by wgmma: groups of rows or of K from offs on the device, row scales",
-    source: "kernels/grouped_gemm.cu",
-};
+arguments! {
+    /// Contract fp8_gemm.
+    Arguments = "fp8_gemm.cu" "fp8_gemm" {
+        map_a: Map, map_b: Map, d: Pointer, scale_a: Pointer, scale_b: Pointer, bias: Pointer, scale_d: Pointer,
+        amax_d: Pointer, scale_inv_d: Pointer, m: usize, n: usize, k: usize, ldd: usize, sa_k: usize, sb_row: usize,
+        sb_k: usize, band: usize,
+    }
+}
+
+/// The options of `common/fp8_epilogue.cuh`; by default e4m3 to bf16 by one scale each, one chain over K.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub a: Format,
+    pub b: Format,
+    pub out: Type,
+    /// Sums go to f32 registers every 128 of K.
+    pub promote: bool,
+    pub scales: ScaleLayout,
+    pub scales_first: bool,
+    pub bias: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            a: Format::E4m3,
+            b: Format::E4m3,
+            out: Type::Bf16,
+            promote: false,
+            scales: ScaleLayout::ByTensor,
+            scales_first: false,
+            bias: false,
+        }
+    }
+}
+
+impl Options {
+    /// Of a product by row scales, which have no more.
+    pub fn by_rows(&self) -> Vec<String> {
+        vec![
+            define("A_E5M2", self.a == Format::E5m2),
+            define("B_E5M2", self.b == Format::E5m2),
+            define("OUT", self.out),
+            define("PROMOTE", self.promote),
+        ]
+    }
+    /// Of a dense product.
+    pub fn dense(&self) -> Vec<String> {
+        let mut all = self.by_rows();
+        all.extend([define("SCALES", self.scales), define("SCALES_FIRST", self.scales_first), define("BIAS", self.bias)]);
+        all
+    }
+}
 
 /// How an operand's scales lie, in the words of `common/fp8_epilogue.cuh`.
 #[derive(Clone, Copy, PartialEq)]
-enum Scales {
+pub(super) enum Scales {
     Tensor,
     Row,
     Line,
     Square,
 }
 
-fn scales(q: &QTensor) -> Result<Scales> {
+pub(super) fn scales(q: &QTensor) -> Result<Scales> {
     if q.level().is_some() {
         return Err(Error::unsupported("cuda FP8 GEMM", "it has one level of scales"));
     }
@@ -61,8 +105,8 @@ fn scales(q: &QTensor) -> Result<Scales> {
     }
 }
 
-/// What the FP8 GEMMs refuse, and their common options. `instructions`: the accumulators of the kernel's tensor-core instruction, by device.
-pub(super) fn common(spec: &KernelSpec, job: &Job, instructions: &[&str]) -> Result<Vec<String>> {
+/// What the FP8 GEMMs refuse, and the options that all of them have. `instructions`: the accumulators of the kernel's tensor-core instruction, by device.
+pub(super) fn common(spec: &KernelSpec, job: &Job, instructions: &[&str]) -> Result<Options> {
     let refuse = |why: String| Err(Error::unsupported(spec.name, why));
     let plan = Plan::of(job)?;
     let p = plan.problems().next().ok_or_else(|| Error::unsupported(spec.name, "no group"))?;
@@ -80,22 +124,15 @@ pub(super) fn common(spec: &KernelSpec, job: &Job, instructions: &[&str]) -> Res
     if plan.rows == 0 || plan.cols == 0 {
         return refuse("an empty operand has no tensor map".into());
     }
+    let writes = "it writes bf16, f16, f32, e4m3 or e5m2";
     let out = match &job.out {
-        OutSpec::High(Format::Bf16) => 0,
-        OutSpec::High(Format::F16) => 1,
-        OutSpec::High(Format::F32) => 2,
+        OutSpec::High(f) => Type::of(*f).filter(|t| t.is_high()),
         OutSpec::Scaled { scale, .. } if scale[0].is_none() => return refuse("scale_d is null: FP8 outputs need one".into()),
-        OutSpec::Scaled { format: Format::E4m3, .. } => 3,
-        OutSpec::Scaled { format: Format::E5m2, .. } => 4,
-        _ => return refuse("it writes bf16, f16, f32, e4m3 or e5m2".into()),
+        OutSpec::Scaled { format, .. } => Type::of(*format).filter(|t| t.is_fp8()),
+        OutSpec::Recipe(_) => None,
     };
-    let e5m2 = |f| i32::from(f == Format::E5m2);
-    Ok(vec![
-        format!("-DA_E5M2={}", e5m2(p.a.format)),
-        format!("-DB_E5M2={}", e5m2(p.b.format)),
-        format!("-DOUT={out}"),
-        format!("-DPROMOTE={}", i32::from(promote)),
-    ])
+    let out = out.ok_or_else(|| Error::unsupported(spec.name, writes))?;
+    Ok(Options { a: p.a.format, b: p.b.format, out, promote, ..Options::default() })
 }
 
 pub(super) fn packed(spec: &KernelSpec, k: usize) -> Result<()> {
@@ -115,36 +152,29 @@ pub(super) fn quantized<'a>(spec: &KernelSpec, o: Option<&'a Operand>) -> Result
     }
 }
 
-/// The mode of the scales (SCALE), and for 128x128 blocks which operand has them.
-pub(super) fn mode(a: &QTensor, b: &QTensor) -> Result<i32> {
+/// SCALES of both operands. Errors: a combination that the kernels do not have.
+fn layout(a: &QTensor, b: &QTensor) -> Result<ScaleLayout> {
     match (scales(a)?, scales(b)?) {
-        (Scales::Tensor, Scales::Tensor) => Ok(0),
-        (Scales::Tensor | Scales::Row, Scales::Tensor | Scales::Row) => Ok(1),
-        (Scales::Line, Scales::Square) => Ok(2),
-        (Scales::Line, Scales::Line) => Ok(3),
+        (Scales::Tensor, Scales::Tensor) => Ok(ScaleLayout::ByTensor),
+        (Scales::Tensor | Scales::Row, Scales::Tensor | Scales::Row) => Ok(ScaleLayout::ByRow),
+        (Scales::Line, Scales::Square) => Ok(ScaleLayout::LineSquare),
+        (Scales::Line, Scales::Line) => Ok(ScaleLayout::LineLine),
         _ => Err(Error::unsupported("cuda/fp8_gemm", "block scales are 1x128 of A with 1x128 or 128x128 of B")),
     }
 }
 
-/// The dense kernels' options for scales of this mode and for the bias.
-pub(super) fn scale_options(job: &Job, mode: i32) -> [String; 3] {
-    let order = i32::from(mode >= 2 && job.accumulator.is_some_and(|a| a.scale_order == ScaleOrder::ScalesFirst));
-    let bias = if job.operands.bias.is_some() { 2 } else { 0 };
-    [format!("-DSCALE={mode}"), format!("-DORDER={order}"), format!("-DBIAS={bias}")]
-}
-
-/// Scales as the kernel reads them, with the strides (row, k).
-pub(crate) fn lay_out(q: &QTensor, mode: i32) -> (Vec<f32>, i32, i32) {
+/// Scales as the kernel reads them, with the strides (row, k); `repeat`: a tensor's one scale for every row.
+pub(crate) fn lay_out(q: &QTensor, repeat: bool) -> (Vec<f32>, usize, usize) {
     let s = q.scale_inv();
     let blocks = q.cols().div_ceil(128);
     match q.granularity() {
-        Granularity::Tensor if mode == 1 => (vec![s[0]; q.rows()], 0, 0),
+        Granularity::Tensor if repeat => (vec![s[0]; q.rows()], 0, 0),
         Granularity::Tensor | Granularity::Row => (s.to_vec(), 0, 0),
         Granularity::Block { rows: 128, .. } => {
             let pitch = blocks.next_multiple_of(4);
             let mut out = vec![f32::NAN; q.rows().div_ceil(128) * pitch];
             s.chunks(blocks).enumerate().for_each(|(i, row)| out[i * pitch..i * pitch + blocks].copy_from_slice(row));
-            (out, pitch as i32, 1)
+            (out, pitch, 1)
         }
         _ => {
             let pitch = q.rows().next_multiple_of(4);
@@ -152,12 +182,73 @@ pub(crate) fn lay_out(q: &QTensor, mode: i32) -> (Vec<f32>, i32, i32) {
             for i in 0..q.rows() {
                 (0..blocks).for_each(|b| out[b * pitch + i] = s[i * blocks + b]);
             }
-            (out, 0, pitch as i32)
+            (out, 0, pitch)
         }
     }
 }
 
-fn needs_hopper(gpu: &Gpu, spec: &KernelSpec) -> Result<()> {
+/// A dense job on the device, with room for its result.
+pub(super) struct Uploaded {
+    pub a: Buffer,
+    pub b: Buffer,
+    pub d: Buffer,
+    scales: [Buffer; 2],
+    bias: Option<Buffer>,
+    side: Option<Fp8Side>,
+    /// sa_k, sb_row, sb_k.
+    pub strides: [usize; 3],
+    pub sizes: [usize; 3],
+}
+
+/// Both operands. Errors: one that is not quantized.
+fn operands<'a>(spec: &KernelSpec, job: &'a Job) -> Result<(&'a QTensor, &'a QTensor)> {
+    Ok((quantized(spec, job.operands.a.first())?, quantized(spec, job.operands.b.as_ref())?))
+}
+
+/// The options of a dense job. Errors: what the kernel of `spec` refuses.
+pub(super) fn options(spec: &KernelSpec, job: &Job, instructions: &[&str]) -> Result<Options> {
+    let options = common(spec, job, instructions)?;
+    let (a, b) = operands(spec, job)?;
+    let scales = layout(a, b)?;
+    packed(spec, a.cols())?;
+    let blocks = scales >= ScaleLayout::LineSquare;
+    let scales_first = blocks && job.accumulator.is_some_and(|a| a.scale_order == ScaleOrder::ScalesFirst);
+    Ok(Options { scales, scales_first, bias: job.operands.bias.is_some(), ..options })
+}
+
+impl Uploaded {
+    pub fn of(gpu: &Gpu, spec: &KernelSpec, job: &Job) -> Result<Self> {
+        let (a, b) = operands(spec, job)?;
+        let repeat = layout(a, b)? == ScaleLayout::ByRow;
+        let ((sa, _, sa_k), (sb, sb_row, sb_k)) = (lay_out(a, repeat), lay_out(b, repeat));
+        Ok(Self {
+            a: gpu.upload(a.codes())?,
+            b: gpu.upload(b.codes())?,
+            d: gpu.output(a.rows() * b.rows() * element_bytes(&job.out))?,
+            scales: [gpu.upload_f32(&sa)?, gpu.upload_f32(&sb)?],
+            bias: job.operands.bias.as_ref().map(|bias| gpu.upload_f32(bias.data())).transpose()?,
+            side: Fp8Side::of(gpu, &job.out)?,
+            strides: [sa_k, sb_row, sb_k],
+            sizes: [a.rows(), b.rows(), a.cols()],
+        })
+    }
+    pub fn scales(&self) -> [Pointer; 2] {
+        [Pointer::from(&self.scales[0]), Pointer::from(&self.scales[1])]
+    }
+    pub fn bias(&self) -> Pointer {
+        Pointer::from(self.bias.as_ref())
+    }
+    /// scale, amax and scale_inv of an FP8 result.
+    pub fn side(&self) -> [Pointer; 3] {
+        Fp8Side::args(self.side.as_ref())
+    }
+    pub fn download(&self, gpu: &Gpu, job: &Job) -> Result<Output> {
+        let [m, n, _] = self.sizes;
+        download(gpu, job, m, n, &self.d, self.side.as_ref())
+    }
+}
+
+pub(super) fn needs_hopper(gpu: &Gpu, spec: &KernelSpec) -> Result<()> {
     match gpu.info.capability {
         (9, 0) => Ok(()),
         (major, minor) => {
@@ -180,245 +271,124 @@ fn predict(job: &Job) -> Result<Option<Output>> {
 
 /// Tiles of the dense kernel, as its contract chooses them.
 #[derive(Clone, Copy)]
-pub(crate) struct Tiles {
-    tile_n: u32,
-    cluster: u32,
-    pub grid: u32,
+struct Tiles {
+    tile_n: usize,
+    cluster: bool,
+    grid: usize,
 }
 
 impl Tiles {
-    pub fn of(m: usize, n: usize, multiprocessors: usize) -> Self {
+    fn of(m: usize, n: usize, multiprocessors: usize) -> Self {
         let few = m.div_ceil(128) * n.div_ceil(256) < multiprocessors;
-        let (tile_n, cluster, blocks) = if few { (128, 0, 1) } else { (256, 1, 2) };
+        let (tile_n, cluster, blocks) = if few { (128, false, 1) } else { (256, true, 2) };
         let tiles = m.div_ceil(128 * blocks) * n.div_ceil(tile_n);
-        let grid = (multiprocessors / blocks * blocks).min(blocks * tiles) as u32;
-        Self { tile_n: tile_n as u32, cluster, grid }
-    }
-    pub fn defines(self) -> [String; 2] {
-        [format!("-DTILE_N={}", self.tile_n), format!("-DCLUSTER={}", self.cluster)]
+        let grid = (multiprocessors / blocks * blocks).min(blocks * tiles);
+        Self { tile_n, cluster, grid }
     }
     /// Rows of B that one box of its tensor map holds.
-    pub fn box_b(self) -> u32 {
-        if self.cluster == 1 { self.tile_n / 2 } else { self.tile_n }
+    fn box_b(self) -> usize {
+        if self.cluster { self.tile_n / 2 } else { self.tile_n }
     }
 }
 
-/// Columns of a tile of the grouped kernel, as its contract chooses them.
-pub(crate) fn grouped_tile(groups: usize, rows: usize, n: usize, multiprocessors: usize) -> u32 {
-    let tiles = groups * (rows.div_ceil(groups)).div_ceil(128) * n.div_ceil(256);
-    if tiles < multiprocessors { 128 } else { 256 }
+/// The options of `common/fp8_pipeline.cuh`.
+pub(super) fn tile_options(tile_n: usize, cluster: bool) -> [String; 2] {
+    [define("TILE_N", tile_n), define("CLUSTER", cluster)]
+}
+
+/// Blocks of both wgmma kernels.
+pub(super) fn blocks(grid: usize) -> Shape {
+    Shape::new(grid, THREADS).shared(SHARED)
+}
+
+/// A product of one size, compiled once, started by kernel, bench and scenario.
+pub(crate) struct Dense {
+    sizes: [usize; 3],
+    tiles: Tiles,
+    defines: Vec<String>,
+}
+
+/// What one start of it reads and writes. All pointers stay null where the options have no use for them.
+pub(crate) struct Buffers<'a> {
+    pub a: &'a Buffer,
+    pub b: &'a Buffer,
+    pub d: &'a Buffer,
+    /// scale_inv of a and b.
+    pub scales: [Pointer; 2],
+    pub bias: Pointer,
+    /// scale, amax and scale_inv of an FP8 result.
+    pub side: [Pointer; 3],
+    /// sa_k, sb_row, sb_k of block scales.
+    pub strides: [usize; 3],
+}
+
+impl<'a> Buffers<'a> {
+    /// By tensor or row scales, with nothing else.
+    pub fn plain(a: &'a Buffer, b: &'a Buffer, d: &'a Buffer, scales: [Pointer; 2]) -> Self {
+        Self { a, b, d, scales, bias: Pointer::NULL, side: [Pointer::NULL; 3], strides: [0; 3] }
+    }
+}
+
+impl Dense {
+    /// `D[m,n]` of `A[m,k]`, `B[n,k]`.
+    pub fn new(gpu: &Gpu, options: Options, sizes: [usize; 3]) -> Self {
+        let tiles = Tiles::of(sizes[0], sizes[1], gpu.info.multiprocessors);
+        let mut defines = options.dense();
+        defines.extend(tile_options(tiles.tile_n, tiles.cluster));
+        Self { sizes, tiles, defines }
+    }
+    /// Errors: the driver's, for the maps.
+    pub fn launch(&self, on: &Buffers) -> Result<Launch<'_>> {
+        let [m, n, k] = self.sizes;
+        let ([scale_a, scale_b], [scale_d, amax_d, scale_inv_d], [sa_k, sb_row, sb_k]) = (on.scales, on.side, on.strides);
+        let arguments = Arguments {
+            map_a: tensor_map(on.a, m, k, k, 128)?,
+            map_b: tensor_map(on.b, n, k, k, self.tiles.box_b() as u32)?,
+            d: on.d.into(),
+            scale_a,
+            scale_b,
+            bias: on.bias,
+            scale_d,
+            amax_d,
+            scale_inv_d,
+            m,
+            n,
+            k,
+            ldd: n,
+            sa_k,
+            sb_row,
+            sb_k,
+            band: 16,
+        };
+        Ok(arguments.launch(&self.defines, blocks(self.tiles.grid)))
+    }
 }
 
 impl Kernel for Fp8Gemm {
     fn spec(&self) -> &KernelSpec {
-        &DENSE
+        &SPEC
     }
     fn check(&self, job: &Job) -> Result<()> {
-        common(&DENSE, job, WGMMA)?;
-        let (a, b) = (quantized(&DENSE, job.operands.a.first())?, quantized(&DENSE, job.operands.b.as_ref())?);
-        mode(a, b)?;
-        packed(&DENSE, a.cols())
+        options(&SPEC, job, WGMMA).map(drop)
     }
     fn run(&self, job: &Job) -> Result<Output> {
-        self.check(job)?;
+        let options = options(&SPEC, job, WGMMA)?;
         let gpu = gpu()?;
-        needs_hopper(gpu, &DENSE)?;
-        let (a, b) = (quantized(&DENSE, job.operands.a.first())?, quantized(&DENSE, job.operands.b.as_ref())?);
-        let (m, n, k, mode) = (a.rows(), b.rows(), a.cols(), mode(a, b)?);
-        let tiles = Tiles::of(m, n, gpu.info.multiprocessors);
-        let mut defines = common(&DENSE, job, WGMMA)?;
-        defines.extend(scale_options(job, mode));
-        defines.extend(tiles.defines());
-        let ((sa, _, sa_k), (sb, sb_row, sb_k)) = (lay_out(a, mode), lay_out(b, mode));
-        let (codes_a, codes_b) = (gpu.upload(a.codes())?, gpu.upload(b.codes())?);
-        let (sa, sb) = (gpu.upload_f32(&sa)?, gpu.upload_f32(&sb)?);
-        let bias = job.operands.bias.as_ref().map(|bias| gpu.upload_f32(bias.data())).transpose()?;
-        let side = Fp8Side::of(gpu, &job.out)?;
-        let [scale_d, amax, scale_inv] = Fp8Side::args(side.as_ref());
-        let size = element_bytes(&job.out);
-        let d = gpu.output(m * n * size)?;
-        let mut args = [
-            tensor_map(&codes_a, m, k, k, 128)?,
-            tensor_map(&codes_b, n, k, k, tiles.box_b())?,
-            d.arg(),
-            sa.arg(),
-            sb.arg(),
-            pointer(bias.as_ref()),
-            scale_d,
-            amax,
-            scale_inv,
-            Arg::Int(m as i32),
-            Arg::Int(n as i32),
-            Arg::Int(k as i32),
-            Arg::Int(n as i32),
-            Arg::Int(sa_k),
-            Arg::Int(sb_row),
-            Arg::Int(sb_k),
-            Arg::Int(16),
-        ];
-        let launch = Launch {
-            source: "fp8_gemm.cu",
-            defines: &defines,
-            entry: "fp8_gemm",
-            grid: (tiles.grid, 1, 1),
-            block: BLOCK,
-            shared: SHARED,
+        needs_hopper(gpu, &SPEC)?;
+        let on = Uploaded::of(gpu, &SPEC, job)?;
+        let dense = Dense::new(gpu, options, on.sizes);
+        let buffers = Buffers {
+            bias: on.bias(),
+            side: on.side(),
+            strides: on.strides,
+            ..Buffers::plain(&on.a, &on.b, &on.d, on.scales())
         };
-        // SAFETY: the arguments are contract fp8_gemm's, in its order; buffers have the sizes of m, n, k.
-        unsafe { gpu.launch(&launch, &mut args)? };
-        download(gpu, job, m, n, &d, side.as_ref().map(|s| (&s.amax, &s.scale_inv)))
+        // SAFETY: buffers have the sizes of m, n, k.
+        unsafe { gpu.launch(dense.launch(&buffers)?)? };
+        on.download(gpu, job)
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
         predict(job)
     }
-}
-
-/// Operands of a grouped product side by side, as the kernel reads them.
-struct Packed<'a> {
-    codes: Cow<'a, [u8]>,
-    rows: usize,
-    cols: usize,
-    pitch: usize,
-    scale_inv: Vec<f32>,
-}
-
-fn pack<'a>(o: Option<&'a Operand>) -> Result<Packed<'a>> {
-    let line = |q: &QTensor| match scales(q)? {
-        Scales::Tensor | Scales::Row => Ok(lay_out(q, 1).0),
-        _ => Err(Error::unsupported(GROUPED.name, "it takes tensor and row scales")),
-    };
-    match o {
-        Some(Operand::Quantized(q)) => {
-            let (rows, cols) = (q.rows(), q.cols());
-            Ok(Packed { codes: Cow::Borrowed(q.codes()), rows, cols, pitch: cols, scale_inv: line(q)? })
-        }
-        Some(Operand::Groups(groups)) if !groups.is_empty() => {
-            let (rows, cols) = (groups[0].rows(), groups.iter().map(QTensor::cols).sum::<usize>());
-            let pitch = cols.next_multiple_of(16);
-            let (mut codes, mut at, mut scale_inv) = (vec![0u8; rows * pitch], 0, Vec::new());
-            for q in groups {
-                for (i, row) in q.codes().chunks(q.cols().max(1)).enumerate() {
-                    codes[i * pitch + at..i * pitch + at + q.cols()].copy_from_slice(row);
-                }
-                at += q.cols();
-                scale_inv.extend(line(q)?);
-            }
-            Ok(Packed { codes: Cow::Owned(codes), rows, cols, pitch, scale_inv })
-        }
-        Some(Operand::Dynamic(d)) => {
-            group_scales::check(d.x(), d.recipe())?;
-            pack(Some(d.quantized()))
-        }
-        _ => Err(Error::unsupported(GROUPED.name, "operands are quantized tensors, or groups of them")),
-    }
-}
-
-/// An operand on the device. A dynamic one is quantized there: tokens of a group together by `offs` (grad_B: dY from `[tokens, N]` as
-/// training has it, Aᵀ from its rows), else whole rows.
-fn load(gpu: &Gpu, job: &Job, o: Option<&Operand>, offs: &Buffer) -> Result<group_scales::Quantized> {
-    let groups = job.operands.offs.as_ref().map_or(0, Vec::len);
-    match o {
-        Some(Operand::Dynamic(d)) if job.op != Op::GroupedGemmWgrad => {
-            let whole = gpu.upload_i32(&[d.x().cols() as i32])?;
-            group_scales::quantize_rows(gpu, d.x(), d.recipe(), &whole, 1)
-        }
-        Some(Operand::Dynamic(d)) if job.operands.a.first().is_some_and(|a| std::ptr::eq(a, o.expect("matched"))) => {
-            group_scales::quantize_columns(gpu, &d.x().transposed(), d.recipe(), offs, groups)
-        }
-        Some(Operand::Dynamic(d)) => group_scales::quantize_rows(gpu, d.x(), d.recipe(), offs, groups),
-        _ => {
-            let p = pack(o)?;
-            let (codes, scale_inv) = (gpu.upload(&p.codes)?, gpu.upload_f32(&p.scale_inv)?);
-            Ok(group_scales::Quantized { codes, scale_inv, rows: p.rows, cols: p.cols, pitch: p.pitch })
-        }
-    }
-}
-
-impl Kernel for GroupedGemm {
-    fn spec(&self) -> &KernelSpec {
-        &GROUPED
-    }
-    fn check(&self, job: &Job) -> Result<()> {
-        common(&GROUPED, job, WGMMA)?;
-        let (a, _) = (pack(job.operands.a.first())?, pack(job.operands.b.as_ref())?);
-        packed(&GROUPED, a.pitch)?;
-        match job.operands.offs.as_ref().map(Vec::len) {
-            Some(1..=1024) if a.cols > 0 => Ok(()),
-            groups => Err(Error::unsupported(
-                GROUPED.name,
-                format!("{groups:?} groups, K = {}: it takes 1 to 1024, K of at least 1", a.cols),
-            )),
-        }
-    }
-    fn run(&self, job: &Job) -> Result<Output> {
-        self.check(job)?;
-        let gpu = gpu()?;
-        needs_hopper(gpu, &GROUPED)?;
-        let offs: Vec<i32> = job.operands.offs.iter().flatten().map(|o| *o as i32).collect();
-        let (groups, tokens, offs) = (offs.len(), job.op == Op::GroupedGemmWgrad, gpu.upload_i32(&offs)?);
-        let a = load(gpu, job, job.operands.a.first(), &offs)?;
-        let b = load(gpu, job, job.operands.b.as_ref(), &offs)?;
-        let (rows, n) = if tokens { (groups * a.rows, b.rows) } else { (a.rows, b.rows / groups) };
-        let tile_n = grouped_tile(groups, rows, n, gpu.info.multiprocessors);
-        let mut defines = common(&GROUPED, job, WGMMA)?;
-        defines.extend([format!("-DTILE_N={tile_n}"), "-DCLUSTER=0".into()]);
-        let d = gpu.output(rows * n * element_bytes(&job.out))?;
-        let mut args = [
-            tensor_map(&a.codes, a.rows, a.cols, a.pitch, 128)?,
-            tensor_map(&b.codes, b.rows, b.cols, b.pitch, tile_n)?,
-            d.arg(),
-            a.scale_inv.arg(),
-            b.scale_inv.arg(),
-            offs.arg(),
-            Arg::Int(groups as i32),
-            Arg::Int(if tokens { a.rows as i32 } else { 0 }),
-            Arg::Int(n as i32),
-            Arg::Int(if tokens { 0 } else { a.cols as i32 }),
-            Arg::Int(8),
-        ];
-        let launch = Launch {
-            source: "grouped_gemm.cu",
-            defines: &defines,
-            entry: if tokens { "grouped_gemm_tokens" } else { "grouped_gemm_rows" },
-            grid: (gpu.info.multiprocessors as u32, 1, 1),
-            block: BLOCK,
-            shared: SHARED,
-        };
-        // SAFETY: the arguments are the contract's, in its order; offs end within the rows (tokens), as Plan::of checked.
-        unsafe { gpu.launch(&launch, &mut args)? };
-        download(gpu, job, rows, n, &d, None)
-    }
-    fn predict(&self, job: &Job) -> Result<Option<Output>> {
-        self.check(job)?;
-        gemm::predict(&aligned(job)?).map(Some)
-    }
-}
-
-/// The job whose groups along K begin where the kernel's do: at the last multiple of 16, with zeros before their first token. Zeros
-/// change no sum but move the blocks of 32 that are added at once.
-fn aligned(job: &Job) -> Result<Job> {
-    let mut job = job.clone();
-    let operands = &mut job.operands;
-    for o in operands.a.iter_mut().chain(&mut operands.b) {
-        *o = o.given().clone();
-    }
-    if let (Some(Operand::Groups(a)), Some(Operand::Groups(b)), Some(offs)) =
-        (operands.a.first_mut(), operands.b.as_mut(), operands.offs.as_mut())
-    {
-        let (mut begin, mut end) = (0, 0);
-        for ((a, b), off) in a.iter_mut().zip(b).zip(offs) {
-            let head = if *off > begin { begin % 16 } else { 0 };
-            begin = *off;
-            for q in [&mut *a, b] {
-                let (cols, parts) = (q.cols(), q.clone().into_parts());
-                let row = |i: usize| std::iter::repeat_n(0, head).chain(q.codes()[i * cols..(i + 1) * cols].iter().copied());
-                let codes = (0..q.rows()).flat_map(row).collect();
-                *q = QTensor::new(QTensorParts { cols: cols + head, codes, ..parts })?;
-            }
-            end += a.cols();
-            *off = end;
-        }
-    }
-    Ok(job)
 }

@@ -1,7 +1,15 @@
 //! The f64 reference product on the GPU (`kernels/gemm_f64.cu`): the same bits as [`crate::op::gemm`], for shapes too large for the CPU.
 
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::contract::{Contract, Pointer, arguments};
+use super::launch::{Buffer, Gpu, Shape, gpu};
 use crate::{Error, Result};
+
+arguments! {
+    /// Contracts gemm_f64 and gemm_f64_cancelled.
+    Arguments = "gemm_f64.cu" "gemm_f64" | "gemm_f64_cancelled" {
+        a: Pointer, b: Pointer, bias: Pointer, d: Pointer, magnitude: Pointer, m: usize, n: usize, k: usize,
+    }
+}
 
 /// Outputs of a block along each side.
 const TILE: usize = 16;
@@ -19,22 +27,21 @@ pub fn product(a: &[f64], b: &[f64], bias: Option<&[f64]>, (m, n, k): (usize, us
     let upload = |values: &[f64]| gpu.upload(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
     let (a, b, bias) = (upload(a)?, upload(b)?, bias.map(upload).transpose()?);
     let (d, magnitude) = (gpu.output(m * n * 8)?, gpu.output(m * n * 8)?);
-    let launch = Launch {
-        source: "gemm_f64.cu",
-        defines: &[],
-        entry: "gemm_f64",
-        grid: (n.div_ceil(TILE) as u32, m.div_ceil(TILE) as u32, 1),
-        block: (256, 1, 1),
-        shared: 0,
+    let arguments = Arguments {
+        a: (&a).into(),
+        b: (&b).into(),
+        bias: bias.as_ref().into(),
+        d: (&d).into(),
+        magnitude: (&magnitude).into(),
+        m,
+        n,
+        k,
     };
-    let bias = Arg::Pointer(bias.as_ref().map_or(0, Buffer::pointer));
-    let int = |n: usize| Arg::Int(n as i32);
-    let mut args = [a.arg(), b.arg(), bias, d.arg(), magnitude.arg(), int(m), int(n), int(k)];
-    let mended = Launch { entry: "gemm_f64_cancelled", grid: (gpu.info.multiprocessors as u32 * 8, 1, 1), ..launch };
-    // SAFETY: the arguments are both contracts', the buffers as large as m, n and k say.
+    let mended = Shape::new(gpu.info.multiprocessors * 8, 256);
+    // SAFETY: the buffers are as large as m, n and k say.
     unsafe {
-        gpu.launch(&launch, &mut args)?;
-        gpu.launch(&mended, &mut args)?;
+        gpu.launch(arguments.clone().launch(&[], Shape::of([n.div_ceil(TILE), m.div_ceil(TILE)], 256)))?;
+        gpu.launch(arguments.entry("gemm_f64_cancelled", &[], mended))?;
     }
     Ok((read(gpu, "f64 product", &d)?, read(gpu, "f64 magnitude", &magnitude)?))
 }

@@ -1,7 +1,9 @@
 //! Integer quantizers and dequantize: `kernels/int4_quant.cu` (contract there). 4-bit codes are packed and unpacked on the device.
 
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::upload;
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::options::{Mapping, TokenRule, Type, ZeroPoint, define};
 use super::output::{elements, tensor, type_option};
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::kernel::{Backend, Kernel, KernelSpec};
@@ -23,13 +25,56 @@ static SPEC: KernelSpec = KernelSpec {
 
 const THREADS: usize = 256;
 
+arguments! {
+    /// Contract int8_token.
+    Token8 = "int4_quant.cu" "int8_token" { x: Pointer, codes: Pointer, scale: Pointer, zero: Pointer, rows: usize, k: usize }
+}
+
+arguments! {
+    /// Contract affine_group.
+    Groups = "int4_quant.cu" "affine_group" {
+        x: Pointer, codes: Pointer, scale: Pointer, zero: Pointer, rows: usize, k: usize, group: usize,
+    }
+}
+
+arguments! {
+    /// Contract pack4.
+    Repack = "int4_quant.cu" "pack4" { codes: Pointer, packed: Pointer, n: u64 }
+}
+
+arguments! {
+    /// Contract unpack4.
+    Unpack = "int4_quant.cu" "unpack4" { packed: Pointer, codes: Pointer, n: u64 }
+}
+
+arguments! {
+    /// Contract dequantize.
+    Dequantize = "int4_quant.cu" "dequantize" {
+        codes: Pointer, scale: Pointer, zero: Pointer, out: Pointer, rows: usize, k: usize, group_shift: usize, groups: usize,
+    }
+}
+
+/// A block for every 256 of `threads`.
+fn threads(threads: usize) -> Shape {
+    Shape::new(threads.div_ceil(THREADS), THREADS)
+}
+
+/// The options of int8_token.
+pub(crate) fn token_options(input: Type, rule: TokenRule) -> [String; 2] {
+    [define("IN", input), define("TOKEN", rule)]
+}
+/// The blocks of int8_token.
+pub(crate) fn token_shape(rows: usize) -> Shape {
+    Shape::new(rows, THREADS)
+}
+
 fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::unsupported(SPEC.name, why))
 }
 
-/// How `int8_token` quantizes one row (MODE of the contract).
+/// How `int8_token` quantizes one row.
 pub(super) struct Token {
-    mode: i32,
+    rule: TokenRule,
     /// Type of the scale.
     pub scale: Format,
 }
@@ -38,28 +83,25 @@ impl Token {
     /// Errors: a recipe that is not int8 by token.
     pub fn of(recipe: &Recipe, dtype: Format) -> Result<Self> {
         let spec = recipe.spec()?;
-        let (Some(DeviceRule::Token(mode)), scale) = (spec.device, spec.scale_format(dtype)) else {
+        let (Some(DeviceRule::Token(rule)), scale) = (spec.device, spec.scale_format(dtype)) else {
             return refuse(format!("{} is not int8 by token", recipe.name));
         };
-        // Mode 0 keeps the scale in the input's dtype.
-        Ok(Self { mode: if mode == 0 && scale != dtype { 1 } else { mode }, scale })
+        // A scale in the input's own type, where it is kept so.
+        let rule = if rule == TokenRule::OwnType && scale != dtype { TokenRule::InF32 } else { rule };
+        Ok(Self { rule, scale })
     }
 }
 
-/// How `affine_group` quantizes (MAPPING of the contract).
-fn mapping(recipe: &Recipe) -> Option<i32> {
+/// How `affine_group` quantizes.
+fn mapping(recipe: &Recipe) -> Option<Mapping> {
     if let Ok(RecipeSpec { device: Some(DeviceRule::Affine(mapping)), .. }) = recipe.spec() { Some(*mapping) } else { None }
 }
 
-fn format_option(f: Format) -> Result<i32> {
-    match f {
-        Format::Int4 => Ok(0),
-        Format::Uint4 => Ok(1),
-        Format::Int8 => Ok(2),
-        Format::E4m3 => Ok(3),
-        Format::E5m2 => Ok(4),
-        _ => refuse(format!("codes in {f}: it reads and writes int4, uint4, int8, and reads e4m3 and e5m2")),
-    }
+fn format_option(f: Format) -> Result<Type> {
+    let known = &[Format::Int4, Format::Uint4, Format::Int8, Format::E4m3, Format::E5m2];
+    Type::one_of(known, f, SPEC.name, || {
+        format!("codes in {f}: it reads and writes int4, uint4, int8, and reads e4m3 and e5m2")
+    })
 }
 
 fn eight(what: &str, n: usize) -> Result<()> {
@@ -86,21 +128,6 @@ fn download_twins(gpu: &Gpu, what: &str, twins: &[Buffer; 2]) -> Result<Vec<u8>>
     }
 }
 
-/// Starts one entry of the file with a block of 256 threads for every 256 of `threads`. SAFETY of the caller: the contract's arguments.
-unsafe fn launch(gpu: &Gpu, entry: &str, defines: &[String], threads: usize, args: &mut [Arg]) -> Result<()> {
-    let grid = (threads.div_ceil(THREADS) as u32, 1, 1);
-    let block = (THREADS as u32, 1, 1);
-    // SAFETY: the caller's.
-    unsafe { gpu.launch(&Launch { source: "int4_quant.cu", defines, entry, grid, block, shared: 0 }, args) }
-}
-
-/// Codes of two a byte from `n` bytes of one code each, or the reverse, on the device.
-fn repack(gpu: &Gpu, entry: &str, from: &Buffer, to: &Buffer, packed_bytes: usize) -> Result<()> {
-    let mut args = [from.arg(), to.arg(), Arg::Long(packed_bytes as i64)];
-    // SAFETY: contract pack4, unpack4: one buffer has this many bytes, the other twice as many.
-    unsafe { launch(gpu, entry, &[], packed_bytes, &mut args) }
-}
-
 /// The rows of a tensor quantized by token, left on the device.
 pub(super) struct Tokens {
     pub codes: Buffer,
@@ -120,17 +147,11 @@ fn tokens_into(
     scale: &Buffer,
     zero: Option<&Buffer>,
 ) -> Result<()> {
-    let defines = [format!("-DIN={}", type_option(SPEC.name, "input", x.dtype())?), format!("-DMODE={}", token.mode)];
-    let mut args = [
-        from.arg(),
-        codes.arg(),
-        scale.arg(),
-        Arg::Pointer(zero.map_or(0, Buffer::pointer)),
-        Arg::Int(x.rows() as i32),
-        Arg::Int(x.cols() as i32),
-    ];
-    // SAFETY: contract int8_token: a block a row, K a multiple of 8 (check), buffers of rows × K and rows.
-    unsafe { launch(gpu, "int8_token", &defines, x.rows() * THREADS, &mut args) }
+    let defines = token_options(type_option(SPEC.name, "input", x.dtype())?, token.rule);
+    let (rows, k) = (x.rows(), x.cols());
+    let arguments = Token8 { x: from.into(), codes: codes.into(), scale: scale.into(), zero: zero.into(), rows, k };
+    // SAFETY: K is a multiple of 8 (check), buffers of rows × K and rows.
+    unsafe { gpu.launch(arguments.launch(&defines, token_shape(rows))) }
 }
 
 impl Token {
@@ -138,7 +159,7 @@ impl Token {
         rows * self.scale.bits() as usize / 8
     }
     fn has_zero(&self) -> bool {
-        self.mode == 2
+        self.rule == TokenRule::Shifted
     }
 }
 
@@ -189,7 +210,7 @@ fn lanes(group: usize) -> (usize, usize) {
     (lanes, (group / 8).div_ceil(lanes).next_multiple_of(2).min(8))
 }
 
-fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QTensor> {
+fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: Mapping, x: &Tensor) -> Result<QTensor> {
     let (rows, cols) = (x.rows(), x.cols());
     let (group, four) = (recipe.group.unwrap_or(cols).min(cols), recipe.format.bits() == 4);
     let groups = cols.div_ceil(group);
@@ -197,36 +218,36 @@ fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QT
     let scale_format = spec.scale_format(x.dtype());
     let (lanes, held) = lanes(group);
     let defines = [
-        format!("-DIN={}", type_option(SPEC.name, "input", x.dtype())?),
-        format!("-DFORMAT={}", format_option(recipe.format)?),
-        format!("-DMAPPING={mapping}"),
-        format!("-DLANES={lanes}"),
-        format!("-DHELD={held}"),
+        define("IN", type_option(SPEC.name, "input", x.dtype())?),
+        define("FORMAT", format_option(recipe.format)?),
+        define("MAPPING", mapping),
+        define("LANES", lanes),
+        define("HELD", held),
     ];
     let from = upload(gpu, x)?;
     let scale = gpu.output(rows * groups * scale_format.bits() as usize / 8)?;
     let codes = twins(gpu, if four { rows * cols / 2 } else { rows * cols })?;
     let zeros = match (mapping, recipe.format) {
-        (3, _) => Some(twins(gpu, rows * groups * 2)?),
-        (2, _) | (_, Format::Uint4) => Some(twins(gpu, rows * groups)?),
+        (Mapping::Tinygemm, _) => Some(twins(gpu, rows * groups * 2)?),
+        (Mapping::Asymmetric, _) | (_, Format::Uint4) => Some(twins(gpu, rows * groups)?),
         _ => None,
     };
     for twin in 0..2 {
-        let mut args = [
-            from.arg(),
-            codes[twin].arg(),
-            scale.arg(),
-            Arg::Pointer(zeros.as_ref().map_or(0, |z| z[twin].pointer())),
-            Arg::Int(rows as i32),
-            Arg::Int(cols as i32),
-            Arg::Int(group as i32),
-        ];
-        // SAFETY: contract affine_group: K and the group are multiples of 8 (check), buffers of rows × K and rows × groups.
-        unsafe { launch(gpu, "affine_group", &defines, rows * groups * lanes, &mut args)? };
+        let arguments = Groups {
+            x: (&from).into(),
+            codes: (&codes[twin]).into(),
+            scale: (&scale).into(),
+            zero: zeros.as_ref().map(|z| &z[twin]).into(),
+            rows,
+            k: cols,
+            group,
+        };
+        // SAFETY: K and the group are multiples of 8 (check), buffers of rows × K and rows × groups.
+        unsafe { gpu.launch(arguments.launch(&defines, threads(rows * groups * lanes)))? };
     }
     let scale = gpu.download("scale", &scale, scale_format.bits() as usize / 8)?;
     let zero = match zeros.map(|z| download_twins(gpu, "zero points", &z)).transpose()? {
-        Some(bytes) if mapping == 3 => {
+        Some(bytes) if mapping == Mapping::Tinygemm => {
             Zero::Additive { zero: tensor(Format::Bf16, 1, rows * groups, &bytes)?.data().to_vec(), mid: spec.mid }
         }
         Some(bytes) => Zero::Integer(bytes.iter().map(|b| i32::from(*b as i8)).collect()),
@@ -235,7 +256,10 @@ fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QT
     let codes = if four {
         let packed = gpu.upload(&download_twins(gpu, "packed codes", &codes)?)?;
         let unpacked = gpu.output(rows * cols)?;
-        repack(gpu, "unpack4", &packed, &unpacked, rows * cols / 2)?;
+        let n = rows * cols / 2;
+        let arguments = Unpack { packed: (&packed).into(), codes: (&unpacked).into(), n: n as u64 };
+        // SAFETY: one buffer has n bytes, the other twice as many.
+        unsafe { gpu.launch(arguments.launch(&[], threads(n)))? };
         gpu.download("codes", &unpacked, 1)?
     } else {
         download_twins(gpu, "codes", &codes)?
@@ -254,28 +278,28 @@ fn group_cast(gpu: &Gpu, recipe: &Recipe, mapping: i32, x: &Tensor) -> Result<QT
 }
 
 /// The group of a tensor to be dequantized: its size's logarithm (30: one a row).
-fn group_shift(q: &QTensor) -> Result<u32> {
+fn group_shift(q: &QTensor) -> Result<usize> {
     match q.granularity() {
         Granularity::Tensor | Granularity::Row => Ok(30),
         Granularity::Group(g) if g >= q.cols() => Ok(30),
         Granularity::Group(g) | Granularity::Block { rows: 1, cols: g } if g.is_power_of_two() && g >= 8 => {
-            Ok(g.trailing_zeros())
+            Ok(g.trailing_zeros() as usize)
         }
         other => refuse(format!("scales by {other}: it takes rows and groups of a power of two from 8")),
     }
 }
 
-/// Zero points of `dequantize`: its option ZERO, MID, and the bytes.
-fn zero_points(q: &QTensor, index: &[usize]) -> Result<(i32, i32, Vec<u8>)> {
+/// Zero points of `dequantize`: ZERO, MID, and the bytes.
+fn zero_points(q: &QTensor, index: &[usize]) -> Result<(ZeroPoint, i32, Vec<u8>)> {
     match q.zero() {
-        Zero::None => Ok((0, 0, Vec::new())),
+        Zero::None => Ok((ZeroPoint::None, 0, Vec::new())),
         Zero::Integer(z) if z.iter().all(|z| (-128..128).contains(z)) => {
-            Ok((2, 0, index.iter().map(|i| z[*i] as i8 as u8).collect()))
+            Ok((ZeroPoint::Integer8, 0, index.iter().map(|i| z[*i] as i8 as u8).collect()))
         }
-        Zero::Integer(z) => Ok((3, 0, index.iter().flat_map(|i| z[*i].to_le_bytes()).collect())),
+        Zero::Integer(z) => Ok((ZeroPoint::Integer32, 0, index.iter().flat_map(|i| z[*i].to_le_bytes()).collect())),
         Zero::Additive { zero, mid } => {
             let zero: Vec<f32> = index.iter().map(|i| zero[*i]).collect();
-            Ok((1, *mid, elements(SPEC.name, "additive zero points", q.scale_format(), &zero)?))
+            Ok((ZeroPoint::Additive, *mid, elements(SPEC.name, "additive zero points", q.scale_format(), &zero)?))
         }
     }
 }
@@ -293,32 +317,35 @@ fn dequantize(gpu: &Gpu, q: &QTensor, out: Format) -> Result<Tensor> {
     let codes = gpu.upload(q.codes())?;
     let codes = if q.format().bits() == 4 {
         let packed = gpu.upload(&vec![0; rows * cols / 2])?;
-        repack(gpu, "pack4", &codes, &packed, rows * cols / 2)?;
+        let n = rows * cols / 2;
+        let arguments = Repack { codes: (&codes).into(), packed: (&packed).into(), n: n as u64 };
+        // SAFETY: one buffer has n bytes, the other twice as many.
+        unsafe { gpu.launch(arguments.launch(&[], threads(n)))? };
         packed
     } else {
         codes
     };
     let defines = [
-        format!("-DFORMAT={}", format_option(q.format())?),
-        format!("-DSCALE={}", type_option(SPEC.name, "scales", q.scale_format())?),
-        format!("-DOUT={}", type_option(SPEC.name, "output", out)?),
-        format!("-DZERO={zero}"),
-        format!("-DMID={mid}"),
+        define("FORMAT", format_option(q.format())?),
+        define("SCALE", type_option(SPEC.name, "scales", q.scale_format())?),
+        define("OUT", type_option(SPEC.name, "output", out)?),
+        define("ZERO", zero),
+        define("MID", mid),
     ];
     let size = out.bits() as usize / 8;
     let d = gpu.output(rows * cols * size)?;
-    let mut args = [
-        codes.arg(),
-        scale.arg(),
-        bytes.arg(),
-        d.arg(),
-        Arg::Int(rows as i32),
-        Arg::Int(cols as i32),
-        Arg::Int(shift as i32),
-        Arg::Int(groups as i32),
-    ];
-    // SAFETY: contract dequantize: K is a multiple of 8 (check), scales and zero points are [rows, groups].
-    unsafe { launch(gpu, "dequantize", &defines, rows * cols / 8, &mut args)? };
+    let arguments = Dequantize {
+        codes: (&codes).into(),
+        scale: (&scale).into(),
+        zero: (&bytes).into(),
+        out: (&d).into(),
+        rows,
+        k: cols,
+        group_shift: shift,
+        groups,
+    };
+    // SAFETY: K is a multiple of 8 (check), scales and zero points are [rows, groups].
+    unsafe { gpu.launch(arguments.launch(&defines, threads(rows * cols / 8)))? };
     tensor(out, rows, cols, &gpu.download("output d", &d, size)?)
 }
 

@@ -1,5 +1,6 @@
 //! Launching: modules compiled once, device buffers with guard bands, arguments, and errors that name the kernel.
 
+use super::contract::Map;
 use super::source::{SOURCES, Source};
 use super::{device, nvrtc};
 use crate::{Error, Result};
@@ -56,19 +57,17 @@ pub enum Arg {
     Int(i32),
     Long(i64),
     Float(f32),
-    Map(Box<sys::CUtensorMap>),
+    Map(Map),
 }
 
-/// How to start a kernel of `kernels/<source>`.
+/// A start of a kernel of `kernels/<source>`, made by [`super::contract::Contract::launch`].
 pub struct Launch<'a> {
-    pub source: &'a str,
+    pub source: &'static str,
+    pub entry: &'static str,
     /// `-DNAME=VALUE`.
     pub defines: &'a [String],
-    pub entry: &'a str,
-    pub grid: (u32, u32, u32),
-    pub block: (u32, u32, u32),
-    /// Dynamic shared memory, bytes.
-    pub shared: u32,
+    pub shape: Shape,
+    pub args: Vec<Arg>,
 }
 
 /// An error of the driver while doing `what`.
@@ -88,10 +87,26 @@ fn allow(f: sys::CUfunction, shared: u32) -> std::result::Result<sys::CUfunction
 pub struct Function(usize);
 
 /// Blocks, threads of a block, bytes of dynamic shared memory.
+#[derive(Clone, Copy)]
 pub struct Shape {
     pub grid: (u32, u32, u32),
     pub block: (u32, u32, u32),
     pub shared: u32,
+}
+
+impl Shape {
+    /// Blocks of `threads`, without dynamic shared memory.
+    pub fn new(blocks: usize, threads: usize) -> Self {
+        Self::of([blocks, 1], threads)
+    }
+    /// The same, `[x, y]` blocks.
+    pub fn of([x, y]: [usize; 2], threads: usize) -> Self {
+        Self { grid: (x as u32, y as u32, 1), block: (threads as u32, 1, 1), shared: 0 }
+    }
+    /// With dynamic shared memory.
+    pub fn shared(self, bytes: usize) -> Self {
+        Self { shared: bytes as u32, ..self }
+    }
 }
 
 /// Starts a function and does not wait.
@@ -122,20 +137,21 @@ impl Gpu {
 
     /// Compiled and loaded at its first use, several at a time; two threads that need the same one at once both make it.
     fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
-        let key = format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry);
+        let (key, shared) = (format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry), launch.shape.shared);
         let functions = || self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(f) = functions().get(&key) {
-            return allow(*f as sys::CUfunction, launch.shared).map_err(|e| failed(&key, e));
+            return allow(*f as sys::CUfunction, shared).map_err(|e| failed(&key, e));
         }
         let known = || SOURCES.iter().map(|s| s.name);
         let source: &Source = SOURCES
             .iter()
             .find(|s| s.name == launch.source)
             .ok_or_else(|| Error::unknown("CUDA source", launch.source, known()))?;
+        source.knows(launch.defines)?;
         let cubin = nvrtc::compile(source, &self.info.arch(), launch.defines)?.cubin;
         let f = self.load(&key, &cubin, launch.entry)?.0 as sys::CUfunction;
         functions().insert(key.clone(), f as usize);
-        allow(f, launch.shared).map_err(|e| failed(&key, e))
+        allow(f, shared).map_err(|e| failed(&key, e))
     }
 
     /// An entry of a whole cubin. Errors, as `what`'s: it was made for another device, it has no such entry.
@@ -164,14 +180,14 @@ impl Gpu {
     /// Runs a kernel and waits for it. Errors: it does not compile, cannot start (resources), or faults (illegal address, …).
     ///
     /// # Safety
-    /// The arguments must be those of the entry's contract: types, order, and buffers as large as it says.
-    pub unsafe fn launch(&self, launch: &Launch, args: &mut [Arg]) -> Result<()> {
+    /// Buffers must be as large as the entry's contract says.
+    pub unsafe fn launch(&self, launch: Launch) -> Result<()> {
         self.enter()?;
         // Compiled before its turn, so that others run meanwhile.
-        self.function(launch)?;
+        self.function(&launch)?;
         let what = format!("kernel {} of kernels/{}", launch.entry, launch.source);
         // SAFETY: this function's own condition.
-        self.exclusive(&what, || unsafe { self.start(launch, args, std::ptr::null_mut()) })
+        self.exclusive(&what, || unsafe { self.start(launch, std::ptr::null_mut()) })
     }
 
     /// Runs what `start` starts on the default stream and waits for it, nothing else of this process meanwhile. Errors: `start`'s; a
@@ -188,9 +204,9 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Self::launch`]; the buffers must live until the stream has come past the kernel.
-    pub unsafe fn enqueue(&self, launch: &Launch, args: &mut [Arg]) -> Result<()> {
+    pub unsafe fn enqueue(&self, launch: Launch) -> Result<()> {
         // SAFETY: this function's own condition.
-        unsafe { self.start(launch, args, self.stream()) }
+        unsafe { self.start(launch, self.stream()) }
     }
 
     /// Starts a copy of a whole buffer on [`Self::stream`]. Errors: lengths differ; the driver's.
@@ -225,12 +241,12 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Self::enqueue`]; the stream is alive.
-    pub(crate) unsafe fn start(&self, launch: &Launch, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
+    pub(crate) unsafe fn start(&self, mut launch: Launch, stream: sys::CUstream) -> Result<()> {
         self.enter()?;
-        let f = self.function(launch)?;
-        let shape = Shape { grid: launch.grid, block: launch.block, shared: launch.shared };
-        // SAFETY: this function's own condition.
-        unsafe { begin(&format!("start of kernel {} of kernels/{}", launch.entry, launch.source), f, &shape, args, stream) }
+        let f = self.function(&launch)?;
+        let what = format!("start of kernel {} of kernels/{}", launch.entry, launch.source);
+        // SAFETY: this function's own condition; types and order are the contract's, held to the source by its test.
+        unsafe { begin(&what, f, &launch.shape, &mut launch.args, stream) }
     }
 
     /// A buffer that holds `bytes`. Errors: out of memory.
@@ -337,9 +353,6 @@ impl Buffer {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
-    pub fn arg(&self) -> Arg {
-        Arg::Pointer(self.pointer())
-    }
 }
 
 impl Drop for Buffer {
@@ -351,7 +364,7 @@ impl Drop for Buffer {
 
 /// A tensor map of a row-major matrix of bytes for TMA: `rows` rows of `cols`, `pitch` bytes apart, read in boxes of 128 columns and
 /// `box_rows` rows, swizzled by 128 bytes, zeros outside. Errors: a base or pitch that is no multiple of 16.
-pub fn tensor_map(buffer: &Buffer, rows: usize, cols: usize, pitch: usize, box_rows: u32) -> Result<Arg> {
+pub fn tensor_map(buffer: &Buffer, rows: usize, cols: usize, pitch: usize, box_rows: u32) -> Result<Map> {
     if !pitch.is_multiple_of(16) || pitch < cols {
         return Err(Error::value("row pitch", pitch, "a multiple of 16 bytes that holds a row: TMA's rule"));
     }
@@ -374,7 +387,7 @@ pub fn tensor_map(buffer: &Buffer, rows: usize, cols: usize, pitch: usize, box_r
         )
     };
     status.result().map_err(|e| failed("cuTensorMapEncodeTiled", e))?;
-    Ok(Arg::Map(map))
+    Ok(map)
 }
 
 #[cfg(test)]

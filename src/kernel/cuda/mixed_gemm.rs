@@ -5,9 +5,11 @@
 //! added in f32 in ascending order. Inside a block of 128 the kernel takes k in the order of [`step_order`], which the prediction
 //! follows.
 
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::upload as upload_tensor;
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::launch::{Buffer, Gpu, Shape as Blocks, gpu};
 use super::mixed_stream::Stream;
+use super::options::{Type, ZeroPoint, define};
 use super::output::{download, elements, type_option};
 use crate::format::pack::{NibbleOrder, pack4};
 use crate::job::{Job, Operand, OutSpec, Output};
@@ -28,6 +30,19 @@ static SPEC: KernelSpec = KernelSpec {
     help: "int4, uint4 and int8 weights × f16 or bf16 by mma.sync: group scales, additive or integer zero points, split K",
     source: "kernels/mixed_gemm.cu",
 };
+
+arguments! {
+    /// Contract mixed_gemm.
+    Arguments = "mixed_gemm.cu" "mixed_gemm" {
+        w: Pointer, scale: Pointer, zero: Pointer, x: Pointer, bias: Pointer, d: Pointer, m: usize, n: usize, k: usize,
+        group_shift: usize, scale_row: u64, scale_group: u64, d_row: u64, d_col: u64,
+    }
+}
+
+arguments! {
+    /// Contract mixed_reorder.
+    Reorder = "mixed_gemm.cu" "mixed_reorder" { w: Pointer, out: Pointer, m: usize, k: usize }
+}
 
 /// k of a block.
 const BLOCK: usize = 128;
@@ -57,10 +72,9 @@ pub(super) struct Shape {
     /// Blocks of K in a slice.
     pub per_slice: usize,
     /// log2 of the group size, 30 for one group a row.
-    pub group_shift: u32,
+    pub group_shift: usize,
     pub groups: usize,
-    /// ZERO of the contract.
-    pub zero: i32,
+    pub zero: ZeroPoint,
 }
 
 /// How one CTA is cut (words of the contract).
@@ -80,10 +94,14 @@ impl Tile {
     }
     /// The scales of four blocks by one load.
     fn direct(&self, s: &Shape) -> bool {
-        s.zero == 0 && s.per_slice == 4 && self.depth == 4 && s.k.is_multiple_of(512) && matches!(s.group_shift, 6 | 7)
+        s.zero == ZeroPoint::None
+            && s.per_slice == 4
+            && self.depth == 4
+            && s.k.is_multiple_of(512)
+            && matches!(s.group_shift, 6 | 7)
     }
     fn shared(&self, s: &Shape) -> usize {
-        let scale = if self.direct(s) { 0 } else { self.rows() * if s.zero == 0 { 8 } else { 16 } };
+        let scale = if self.direct(s) { 0 } else { self.rows() * if s.zero == ZeroPoint::None { 8 } else { 16 } };
         self.warps_k * self.depth * (self.nt * 2048 + scale)
             + self.split * self.warps_k * self.rows().div_ceil(self.split) * self.nt * 32
     }
@@ -120,15 +138,15 @@ fn weights(job: &Job) -> Result<&QTensor> {
     }
 }
 
-fn zero_option(w: &QTensor, act: Format) -> Result<i32> {
+fn zero_option(w: &QTensor, act: Format) -> Result<ZeroPoint> {
     match w.zero() {
-        Zero::None => Ok(0),
-        Zero::Additive { .. } => Ok(1),
+        Zero::None => Ok(ZeroPoint::None),
+        Zero::Additive { .. } => Ok(ZeroPoint::Additive),
         Zero::Integer(z) => {
             let most = if act == Format::Bf16 && w.format().bits() == 4 { 100 } else { 127 };
             match z.iter().find(|z| z.abs() > most) {
                 Some(z) => refuse(format!("zero point {z}: codes minus zero points of up to {most} are exact in {act}")),
-                None => Ok(2),
+                None => Ok(ZeroPoint::Integer8),
             }
         }
     }
@@ -162,7 +180,7 @@ fn shape(job: &Job) -> Result<Shape> {
     let group_shift = match w.granularity() {
         Granularity::Row => 30,
         Granularity::Group(g) if g >= k => 30,
-        Granularity::Group(g) if g.is_power_of_two() && g >= 32 => g.trailing_zeros(),
+        Granularity::Group(g) if g.is_power_of_two() && g >= 32 => g.trailing_zeros() as usize,
         other => return refuse(format!("weight scales by {other}: it takes rows and groups of a power of two from 32")),
     };
     let blocks = k.div_ceil(BLOCK);
@@ -188,8 +206,8 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    pub fn bias(&self) -> Arg {
-        Arg::Pointer(self.bias.as_ref().map_or(0, Buffer::pointer))
+    pub fn bias(&self) -> Pointer {
+        self.bias.as_ref().into()
     }
 }
 
@@ -215,33 +233,23 @@ pub(super) fn upload(gpu: &Gpu, job: &Job) -> Result<Inputs> {
 fn tile(gpu: &Gpu, job: &Job, s: &Shape, inputs: &Inputs) -> Result<Buffer> {
     let pieces = s.m.div_ceil(16) * s.blocks() * if weights(job)?.format() == Format::Int8 { 128 } else { 64 };
     let (tiled, defines) = (gpu.output(pieces * 16)?, formats(job, s)?);
-    let mut args = [inputs.w.arg(), tiled.arg(), Arg::Int(s.m as i32), Arg::Int(s.k as i32)];
-    let launch = Launch {
-        source: "mixed_gemm.cu",
-        defines: &defines,
-        entry: "mixed_reorder",
-        grid: (pieces.div_ceil(256) as u32, 1, 1),
-        block: (256, 1, 1),
-        shared: 0,
-    };
-    // SAFETY: contract mixed_reorder: `tiled` has 16 bytes a piece.
-    unsafe { gpu.launch(&launch, &mut args)? };
+    let arguments = Reorder { w: (&inputs.w).into(), out: (&tiled).into(), m: s.m, k: s.k };
+    // SAFETY: `tiled` has 16 bytes a piece.
+    unsafe { gpu.launch(arguments.launch(&defines, Blocks::new(pieces.div_ceil(256), 256)))? };
     Ok(tiled)
 }
 
 /// Options that say what the operands are.
 pub(super) fn formats(job: &Job, s: &Shape) -> Result<Vec<String>> {
     let w = weights(job)?;
-    let weight = match w.format() {
-        Format::Int4 => 0,
-        Format::Uint4 => 1,
-        _ => 2,
-    };
     let mid = if let Zero::Additive { mid, .. } = w.zero() { *mid } else { 0 };
-    let act = type_option(SPEC.name, "activations", w.scale_format())?;
-    Ok([("WEIGHT", weight), ("ACT", act), ("ZERO", s.zero), ("MID", mid)]
-        .map(|(name, value)| format!("-D{name}={value}"))
-        .to_vec())
+    let weight = Type::of(w.format()).expect("shape() knows it");
+    Ok(format_options(weight, type_option(SPEC.name, "activations", w.scale_format())?, s.zero, mid))
+}
+
+/// Options of `common/mixed.cuh`.
+pub(super) fn format_options(weight: Type, input: Type, zero: ZeroPoint, mid: i32) -> Vec<String> {
+    vec![define("WEIGHT", weight), define("IN", input), define("ZERO", zero), define("MID", mid)]
 }
 
 /// Options of the contract but TILED.
@@ -258,7 +266,7 @@ fn options(job: &Job, s: &Shape, t: &Tile) -> Result<Vec<String>> {
         ("GROUP", group),
         ("UNROLL", 4),
     ];
-    Ok(formats(job, s)?.into_iter().chain(cut.map(|(name, value)| format!("-D{name}={value}"))).collect())
+    Ok(formats(job, s)?.into_iter().chain(cut.map(|(name, value)| define(name, value))).collect())
 }
 
 impl Kernel for MixedGemm {
@@ -311,35 +319,29 @@ impl Kernel for MixedGemm {
 /// One launch of mixed_gemm, with the weights as they are or tiled.
 fn whole(gpu: &Gpu, job: &Job, s: &Shape, t: &Tile, inputs: &Inputs, tiled: Option<&Buffer>) -> Result<Output> {
     let mut defines = options(job, s, t)?;
-    defines.push(format!("-DTILED={}", i32::from(tiled.is_some())));
+    defines.push(define("TILED", tiled.is_some()));
     let d = gpu.output(s.m * s.n * 2)?;
-    let mut args = [
-        tiled.unwrap_or(&inputs.w).arg(),
-        inputs.scale.arg(),
-        inputs.zero.arg(),
-        inputs.x.arg(),
-        inputs.bias(),
-        d.arg(),
-        Arg::Int(s.m as i32),
-        Arg::Int(s.n as i32),
-        Arg::Int(s.k as i32),
-        Arg::Int(s.group_shift as i32),
-        Arg::Long(s.groups as i64),
-        Arg::Long(1),
-        Arg::Long(1),
-        Arg::Long(s.m as i64),
-    ];
-    let launch = Launch {
-        source: "mixed_gemm.cu",
-        defines: &defines,
-        entry: "mixed_gemm",
-        grid: ((t.split * s.m.div_ceil(t.rows())) as u32, s.n.div_ceil(8 * t.nt) as u32, 1),
-        block: ((32 * t.warps_m * t.warps_k) as u32, 1, 1),
-        shared: t.shared(s) as u32,
+    let arguments = Arguments {
+        w: tiled.unwrap_or(&inputs.w).into(),
+        scale: (&inputs.scale).into(),
+        zero: (&inputs.zero).into(),
+        x: (&inputs.x).into(),
+        bias: inputs.bias(),
+        d: (&d).into(),
+        m: s.m,
+        n: s.n,
+        k: s.k,
+        group_shift: s.group_shift,
+        scale_row: s.groups as u64,
+        scale_group: 1,
+        d_row: 1,
+        d_col: s.m as u64,
     };
-    // SAFETY: the arguments are contract mixed_gemm's, in its order; buffers have the sizes of m, n, k and groups; check() refused what
-    // the contract says the host refuses, buffers are aligned to 256 bytes.
-    unsafe { gpu.launch(&launch, &mut args)? };
+    let grid = [t.split * s.m.div_ceil(t.rows()), s.n.div_ceil(8 * t.nt)];
+    let blocks = Blocks::of(grid, 32 * t.warps_m * t.warps_k).shared(t.shared(s));
+    // SAFETY: buffers have the sizes of m, n, k and groups; check() refused what the contract says the host refuses, buffers are aligned
+    // to 256 bytes.
+    unsafe { gpu.launch(arguments.launch(&defines, blocks))? };
     download(gpu, job, s.n, s.m, &d, None)
 }
 
@@ -376,7 +378,11 @@ mod tests {
         for n in [1, 16, 33, 64] {
             for k in [32usize, 384, 1024, 8192] {
                 for slice in [1, 2, 4, 8, usize::MAX] {
-                    for (zero, weight) in [(0, Format::Int4), (1, Format::Int4), (2, Format::Int8)] {
+                    for (zero, weight) in [
+                        (ZeroPoint::None, Format::Int4),
+                        (ZeroPoint::Additive, Format::Int4),
+                        (ZeroPoint::Integer8, Format::Int8),
+                    ] {
                         let per_slice = slice.min(k.div_ceil(BLOCK));
                         let s = Shape { m: 100, n, k, per_slice, group_shift: 6, groups: k / 64, zero };
                         let slices = s.blocks().div_ceil(per_slice);

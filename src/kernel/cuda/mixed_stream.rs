@@ -1,11 +1,27 @@
 //! The weights of few tokens streamed at once: `kernels/mixed_stream.cu` (contract there), launched by [`super::mixed_gemm`].
 
-use super::launch::{Arg, Buffer, Gpu, Launch};
-use super::mixed_gemm::{Inputs, Shape, formats};
+use super::contract::{Contract, Pointer, arguments};
+use super::launch::{Buffer, Gpu, Launch, Shape as Blocks};
+use super::mixed_gemm::{Inputs, Shape, format_options, formats};
+use super::options::{Type, ZeroPoint, define};
 use super::output::download;
 use super::timed::{Timed, normals, rotation, uploads};
 use crate::job::{Job, Output};
 use crate::{Error, Format, Result};
+
+arguments! {
+    /// Contract mixed_stream.
+    Arguments = "mixed_stream.cu" "mixed_stream" {
+        w: Pointer, x: Pointer, bias: Pointer, d: Pointer, m: usize, n: usize, k: usize, d_row: u64, d_col: u64,
+    }
+}
+
+arguments! {
+    /// Contract mixed_stream_reorder.
+    Reorder = "mixed_stream.cu" "mixed_stream_reorder" {
+        w: Pointer, scale: Pointer, zero: Pointer, out: Pointer, m: usize, k: usize, group_shift: usize, scale_row: u64,
+    }
+}
 
 /// How a cluster is cut (words of the contract).
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +29,7 @@ pub(super) struct Stream {
     nt: usize,
     split: usize,
     /// log2 of the group size, 5 to 9.
-    shift: u32,
+    shift: usize,
     /// Whether there are zero points.
     zero: bool,
 }
@@ -29,7 +45,7 @@ impl Stream {
         let cut = s.per_slice == 4 || s.blocks() <= s.per_slice.min(4);
         let split = slices.div_ceil(Self::WARPS_K).next_power_of_two();
         let nt = if s.n <= 8 { 1 } else { 2 };
-        let stream = Self { nt, split, shift: s.group_shift.clamp(5, 9), zero: s.zero != 0 };
+        let stream = Self { nt, split, shift: s.group_shift.clamp(5, 9), zero: s.zero != ZeroPoint::None };
         (weight.bits() == 4 && s.n <= 16 && cut && split <= 8).then_some(stream)
     }
     /// Bytes of the scales, zero points and codes of 32 rows of a slice.
@@ -44,81 +60,56 @@ impl Stream {
         let cut = [
             ("NT", self.nt),
             ("SPLIT", self.split),
-            ("SHIFT", self.shift as usize),
+            ("SHIFT", self.shift),
             ("WARPS_M", Self::WARPS_M),
             ("WARPS_K", Self::WARPS_K),
             ("UNIT", Self::UNIT),
         ];
-        formats.into_iter().chain(cut.map(|(name, value)| format!("-D{name}={value}"))).collect()
+        formats.into_iter().chain(cut.map(|(name, value)| define(name, value))).collect()
     }
-    fn launch<'a>(&self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
+    fn blocks(&self, s: &Shape) -> Blocks {
         let (rows, warps) = (32 * Self::WARPS_M, Self::WARPS_M * Self::WARPS_K);
         let shared = warps * self.chunk() + Self::WARPS_K * self.nt * (8192 + rows * 32) + 16 * warps / Self::UNIT + 8;
-        Launch {
-            source: "mixed_stream.cu",
-            defines,
-            entry: "mixed_stream",
-            grid: ((self.split * s.m.div_ceil(rows)) as u32, 1, 1),
-            block: ((32 * (warps + 1)) as u32, 1, 1),
-            shared: shared as u32,
-        }
+        Blocks::new(self.split * s.m.div_ceil(rows), 32 * (warps + 1)).shared(shared)
+    }
+    fn launch<'a>(&self, s: &Shape, defines: &'a [String], [w, x, d]: [&Buffer; 3], bias: Pointer) -> Launch<'a> {
+        let (w, x, d) = (w.into(), x.into(), d.into());
+        let arguments = Arguments { w, x, bias, d, m: s.m, n: s.n, k: s.k, d_row: 1, d_col: s.m as u64 };
+        arguments.launch(defines, self.blocks(s))
     }
     /// Reorders the weights and multiplies.
     pub fn run(&self, gpu: &Gpu, job: &Job, s: &Shape, inputs: &Inputs) -> Result<Output> {
         let defines = self.options(formats(job, s)?);
         // Packed codes may be any byte: zeros first, all of it is written.
         let w = gpu.filled(self.bytes(s), 0)?;
-        let mut args = [
-            inputs.w.arg(),
-            inputs.scale.arg(),
-            inputs.zero.arg(),
-            w.arg(),
-            Arg::Int(s.m as i32),
-            Arg::Int(s.k as i32),
-            Arg::Int(s.group_shift as i32),
-            Arg::Long(s.groups as i64),
-        ];
-        let threads = self.bytes(s) / 16;
-        let reorder = Launch {
-            source: "mixed_stream.cu",
-            defines: &defines,
-            entry: "mixed_stream_reorder",
-            grid: (threads.div_ceil(256) as u32, 1, 1),
-            block: (256, 1, 1),
-            shared: 0,
+        let arguments = Reorder {
+            w: (&inputs.w).into(),
+            scale: (&inputs.scale).into(),
+            zero: (&inputs.zero).into(),
+            out: (&w).into(),
+            m: s.m,
+            k: s.k,
+            group_shift: s.group_shift,
+            scale_row: s.groups as u64,
         };
-        // SAFETY: the arguments are contract mixed_stream_reorder's, in its order; `w` has the bytes of all chunks.
-        unsafe { gpu.launch(&reorder, &mut args)? };
+        let threads = self.bytes(s) / 16;
+        // SAFETY: `w` has the bytes of all chunks.
+        unsafe { gpu.launch(arguments.launch(&defines, Blocks::new(threads.div_ceil(256), 256)))? };
         let d = gpu.output(s.m * s.n * 2)?;
-        let mut args = arguments(s, &w, &inputs.x, inputs.bias(), &d);
-        // SAFETY: the arguments are contract mixed_stream's, in its order; buffers have the sizes of m, n, k and groups; check() refused
-        // what the contract says the host refuses, buffers are aligned to 256 bytes.
-        unsafe { gpu.launch(&self.launch(s, &defines), &mut args)? };
+        // SAFETY: buffers have the sizes of m, n, k and groups; check() refused what the contract says the host refuses, buffers are
+        // aligned to 256 bytes.
+        unsafe { gpu.launch(self.launch(s, &defines, [&w, &inputs.x, &d], inputs.bias()))? };
         download(gpu, job, s.n, s.m, &d, None)
     }
-}
-
-fn arguments(s: &Shape, w: &Buffer, x: &Buffer, bias: Arg, d: &Buffer) -> [Arg; 9] {
-    [
-        w.arg(),
-        x.arg(),
-        bias,
-        d.arg(),
-        Arg::Int(s.m as i32),
-        Arg::Int(s.n as i32),
-        Arg::Int(s.k as i32),
-        Arg::Long(1),
-        Arg::Long(s.m as i64),
-    ]
 }
 
 /// int4 × f16 with groups of 64, `tokens` (at most 16) × `features` × `k` (a multiple of 512, at most 8192), weights reordered before.
 /// Errors: out of memory.
 pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize) -> Result<Timed> {
-    let s = Shape { m: features, n: tokens, k, per_slice: 4, group_shift: 6, groups: k.div_ceil(64), zero: 0 };
+    let s = Shape { m: features, n: tokens, k, per_slice: 4, group_shift: 6, groups: k.div_ceil(64), zero: ZeroPoint::None };
     let stream =
         Stream::of(&s, Format::Int4).ok_or_else(|| Error::value("shape to time", k, "at most 16 tokens and K of 8192"))?;
-    let defines = stream.options(["-DWEIGHT=0", "-DACT=0", "-DZERO=0"].map(String::from).to_vec());
+    let defines = stream.options(format_options(Type::Int4, Type::F16, s.zero, 0));
     let [w_bytes, x_bytes, d_bytes] = [stream.bytes(&s), 2 * s.n * s.k, 2 * s.m * s.n];
     let bytes = (s.m * s.k / 2 + 2 * s.m * s.groups + x_bytes + d_bytes) as u64;
     let copies = rotation(gpu, bytes);
@@ -129,9 +120,8 @@ pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize) -> Res
     let (shape, ops) = (format!("{features}x{tokens}x{k}"), 2 * (s.m * s.n * s.k) as u64);
     let run = move |i: usize| {
         let i = i % copies;
-        let mut args = arguments(&s, &w[i], &x[i], Arg::Pointer(0), &d[i]);
         // SAFETY: as in run(); the buffers live in this closure.
-        unsafe { gpu.enqueue(&stream.launch(&s, &defines), &mut args) }
+        unsafe { gpu.enqueue(stream.launch(&s, &defines, [&w[i], &x[i], &d[i]], Pointer::NULL)) }
     };
     Ok(Timed { name: "mixed int4 x f16 g64".into(), shape, bytes, ops, copies, launch: Box::new(run) })
 }

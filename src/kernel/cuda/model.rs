@@ -1,6 +1,8 @@
 //! The device model in bulk on the GPU (`kernels/model_wgmma.cu`): what a product too large for the CPU's model must return.
 
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::contract::{Contract, Pointer, arguments};
+use super::launch::{Buffer, Gpu, Launch, Shape, gpu};
+use super::options::define;
 use crate::job::{Job, Output};
 use crate::model::gemm::{Epilogue, store};
 use crate::model::product::{Kind, Plan, Problem, Side};
@@ -15,7 +17,34 @@ const WARPS: (usize, usize) = (4, 2);
 const STAGES: usize = 4;
 /// Bytes of the planes of 32 lines by 32 k.
 const TILE: usize = 8192;
-const SHARED: u32 = (STAGES * (WARPS.0 + WARPS.1) * TILE + 128) as u32;
+const SHARED: usize = STAGES * (WARPS.0 + WARPS.1) * TILE + 128;
+
+arguments! {
+    /// Contract model_planes.
+    PlanesOf = "model_wgmma.cu" "model_planes" {
+        codes: Pointer, planes: Pointer, special: Pointer, lines: usize, k: usize, pitch: usize,
+    }
+}
+
+arguments! {
+    /// Contract model_wgmma.
+    Arguments = "model_wgmma.cu" "model_wgmma" {
+        planes_a: Pointer, planes_b: Pointer, special_a: Pointer, special_b: Pointer, a: Pointer, b: Pointer, d: Pointer,
+        m: usize, n: usize, k: usize, pitch_a: usize, pitch_b: usize,
+    }
+}
+
+arguments! {
+    /// Contract model_wgmma_naive.
+    Naive = "model_wgmma.cu" "model_wgmma_naive" {
+        a: Pointer, b: Pointer, d: Pointer, m: usize, n: usize, k: usize, pitch_a: usize, pitch_b: usize,
+    }
+}
+
+arguments! {
+    /// Contract model_mismatches.
+    Mismatches = "model_wgmma.cu" "model_mismatches" { x: Pointer, y: Pointer, count: u64, found: Pointer }
+}
 
 /// Products from which the GPU's model is used instead of the obvious one.
 pub const LARGE: u64 = 1 << 28;
@@ -68,24 +97,23 @@ impl Sums {
         if k == 0 || k > a.pitch.min(b.pitch) {
             return Err(Error::value("K of the model", k, format!("1 to {}, the length of a row", a.pitch.min(b.pitch))));
         }
-        let flag = |name: &str, on: bool| format!("-D{name}={}", i32::from(on));
         let mut defines = vec![
-            flag("A_E5M2", a.format == Format::E5m2),
-            flag("B_E5M2", b.format == Format::E5m2),
-            format!("-DWARPS_M={}", WARPS.0),
-            format!("-DWARPS_N={}", WARPS.1),
-            format!("-DSTAGES={STAGES}"),
+            define("A_E5M2", a.format == Format::E5m2),
+            define("B_E5M2", b.format == Format::E5m2),
+            define("WARPS_M", WARPS.0),
+            define("WARPS_N", WARPS.1),
+            define("STAGES", STAGES),
         ];
-        let planes = [planes(gpu, &a, k, WARPS.0, &defines, 0)?, planes(gpu, &b, k, WARPS.1, &defines, 1)?];
-        defines.push(flag("PROMOTE", promoted));
+        let planes = [planes(gpu, &a, k, WARPS.0, &defines, false)?, planes(gpu, &b, k, WARPS.1, &defines, true)?];
+        defines.push(define("PROMOTE", promoted));
         let d = gpu.output(a.rows * b.rows * 4)?;
         Ok(Sums { a, b, k, planes, d, defines })
     }
 
     /// Computes the sums, and waits. Errors: the launch's.
     pub fn run(&self, gpu: &Gpu) -> Result<()> {
-        // SAFETY: contract model_wgmma: everything was made for these sizes.
-        unsafe { gpu.launch(&self.launch(), &mut self.arguments()) }
+        // SAFETY: everything was made for these sizes.
+        unsafe { gpu.launch(self.launch()) }
     }
 
     /// Starts the same and does not wait.
@@ -94,40 +122,42 @@ impl Sums {
     /// This lives until it ran.
     pub unsafe fn enqueue(&self, gpu: &Gpu) -> Result<()> {
         // SAFETY: as in `run`.
-        unsafe { gpu.enqueue(&self.launch(), &mut self.arguments()) }
-    }
-
-    fn arguments(&self) -> Vec<Arg> {
-        let [a, b] = &self.planes;
-        let mut args = vec![a.planes.arg(), b.planes.arg(), a.special.arg(), b.special.arg()];
-        args.extend(self.plain_arguments());
-        args
-    }
-
-    /// a, b, d, m, n, k, pitches.
-    fn plain_arguments(&self) -> Vec<Arg> {
-        let sizes = [self.a.rows, self.b.rows, self.k, self.a.pitch, self.b.pitch].map(|n| Arg::Int(n as i32));
-        [self.a.buffer.arg(), self.b.buffer.arg(), self.d.arg()].into_iter().chain(sizes).collect()
+        unsafe { gpu.enqueue(self.launch()) }
     }
 
     fn launch(&self) -> Launch<'_> {
-        let blocks = |rows: usize, warps: usize| rows.div_ceil(32 * warps) as u32;
-        Launch {
-            source: SOURCE,
-            defines: &self.defines,
-            entry: "model_wgmma",
-            grid: (blocks(self.b.rows, WARPS.1), blocks(self.a.rows, WARPS.0), 1),
-            block: (32 * (WARPS.0 * WARPS.1) as u32, 1, 1),
-            shared: SHARED,
-        }
+        let ([planes_a, planes_b], n) = (&self.planes, self.naive());
+        let arguments = Arguments {
+            planes_a: (&planes_a.planes).into(),
+            planes_b: (&planes_b.planes).into(),
+            special_a: (&planes_a.special).into(),
+            special_b: (&planes_b.special).into(),
+            a: n.a,
+            b: n.b,
+            d: n.d,
+            m: n.m,
+            n: n.n,
+            k: n.k,
+            pitch_a: n.pitch_a,
+            pitch_b: n.pitch_b,
+        };
+        let blocks = |rows: usize, warps: usize| rows.div_ceil(32 * warps);
+        let grid = [blocks(self.b.rows, WARPS.1), blocks(self.a.rows, WARPS.0)];
+        arguments.launch(&self.defines, Shape::of(grid, 32 * WARPS.0 * WARPS.1).shared(SHARED))
+    }
+
+    fn naive(&self) -> Naive {
+        let (a, b) = (&self.a, &self.b);
+        let (m, n, k, pitch_a, pitch_b) = (a.rows, b.rows, self.k, a.pitch, b.pitch);
+        Naive { a: (&a.buffer).into(), b: (&b.buffer).into(), d: (&self.d).into(), m, n, k, pitch_a, pitch_b }
     }
 
     /// Computes the sums by the definition, one thread an output. Errors: the launch's.
     pub fn run_naive(&self, gpu: &Gpu) -> Result<()> {
         let grid = (self.b.rows.div_ceil(32) as u32, self.a.rows.div_ceil(8) as u32, 1);
-        let launch = Launch { entry: "model_wgmma_naive", grid, block: (32, 8, 1), shared: 0, ..self.launch() };
-        // SAFETY: the arguments are contract model_wgmma_naive's.
-        unsafe { gpu.launch(&launch, &mut self.plain_arguments()) }
+        let shape = Shape { grid, block: (32, 8, 1), shared: 0 };
+        // SAFETY: as in `run`.
+        unsafe { gpu.launch(self.naive().launch(&self.defines, shape)) }
     }
 
     /// The sums, row-major.
@@ -137,25 +167,21 @@ impl Sums {
     }
 }
 
-const SOURCE: &str = "model_wgmma.cu";
-
-fn planes(gpu: &Gpu, side: &Codes, k: usize, warps: usize, defines: &[String], of_b: i32) -> Result<Planes> {
+fn planes(gpu: &Gpu, side: &Codes, k: usize, warps: usize, defines: &[String], of_b: bool) -> Result<Planes> {
     let tiles = side.rows.div_ceil(32 * warps) * warps;
     let planes = gpu.output(tiles * k.div_ceil(32) * TILE)?;
     let special = gpu.upload(&vec![0u8; side.rows])?;
-    let defines: Vec<String> = defines.iter().cloned().chain([format!("-DSIDE_B={of_b}")]).collect();
-    let launch = Launch {
-        source: SOURCE,
-        defines: &defines,
-        entry: "model_planes",
-        grid: (tiles as u32, k.div_ceil(32) as u32, 1),
-        block: (128, 1, 1),
-        shared: 0,
+    let defines: Vec<String> = defines.iter().cloned().chain([define("SIDE_B", of_b)]).collect();
+    let arguments = PlanesOf {
+        codes: (&side.buffer).into(),
+        planes: (&planes).into(),
+        special: (&special).into(),
+        lines: side.rows,
+        k,
+        pitch: side.pitch,
     };
-    let sizes = [side.rows, k, side.pitch].map(|n| Arg::Int(n as i32));
-    let mut args: Vec<Arg> = [side.buffer.arg(), planes.arg(), special.arg()].into_iter().chain(sizes).collect();
-    // SAFETY: the arguments are contract model_planes's: tiles of 32 lines and 32 k, a byte of scratch for each line.
-    unsafe { gpu.launch(&launch, &mut args)? };
+    // SAFETY: tiles of 32 lines and 32 k, a byte of scratch for each line.
+    unsafe { gpu.launch(arguments.launch(&defines, Shape::of([tiles, k.div_ceil(32)], 128)))? };
     Ok(Planes { planes, special })
 }
 
@@ -165,11 +191,9 @@ pub fn mismatches(gpu: &Gpu, x: &Buffer, y: &Buffer) -> Result<u64> {
         return Err(Error::shape("buffers to compare", format!("{} and {} bytes", x.bytes(), y.bytes()), "as many, in words"));
     }
     let found = gpu.upload(&[0u8; 8])?;
-    let launch =
-        Launch { source: SOURCE, defines: &[], entry: "model_mismatches", grid: (4096, 1, 1), block: (256, 1, 1), shared: 0 };
-    let mut args = [x.arg(), y.arg(), Arg::Long((x.bytes() / 4) as i64), found.arg()];
-    // SAFETY: the arguments are contract model_mismatches's; both buffers hold this many words.
-    unsafe { gpu.launch(&launch, &mut args)? };
+    let arguments = Mismatches { x: x.into(), y: y.into(), count: (x.bytes() / 4) as u64, found: (&found).into() };
+    // SAFETY: both buffers hold this many words.
+    unsafe { gpu.launch(arguments.launch(&[], Shape::new(4096, 256)))? };
     let bytes = gpu.download("mismatches", &found, 8)?;
     Ok(u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
 }

@@ -1,9 +1,11 @@
 //! LayerNorm and RMSNorm forward: `kernels/norm.cu` (contract there).
 
 use super::activation::check_for;
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::{self, f32s};
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
-use super::operand::{Fp8Side, one_dtype, out_code, pointer, type_code, upload};
+use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::operand::{Fp8Side, one_dtype, out_code, type_code, upload};
+use super::options::{Formula, Ragged, Type, define};
 use super::output::{download, element_bytes};
 use super::timed::{Timed, normals, rotation, uploads};
 use crate::job::{Job, OutSpec, Output};
@@ -21,6 +23,14 @@ static SPEC: KernelSpec = KernelSpec {
     source: "kernels/norm.cu",
 };
 
+arguments! {
+    /// Contract norm_forward.
+    Arguments = "norm.cu" "norm_forward" {
+        x: Pointer, gamma: Pointer, beta: Pointer, d: Pointer, mean_out: Pointer, rsigma_out: Pointer, scale: Pointer,
+        amax: Pointer, scale_inv: Pointer, rows: usize, cols: usize, eps: f32,
+    }
+}
+
 /// How the threads share a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Split {
@@ -31,8 +41,8 @@ struct Split {
     prefetch: bool,
     /// Blocks a multiprocessor.
     resident: usize,
-    /// 0: `cols` is what the registers hold, 1: a multiple of 8, 2: any.
-    ragged: usize,
+    /// Whether `cols` is what the registers hold, a multiple of 8, or any.
+    ragged: Ragged,
     /// Rows on their way through shared memory; 0: straight to registers.
     stages: usize,
     /// gamma and beta stay in registers.
@@ -55,11 +65,11 @@ impl Split {
         };
         let each = eights.div_ceil(lanes).clamp(1, most);
         let ragged = match (cols == 8 * lanes * each, cols.is_multiple_of(8)) {
-            (true, _) => 0,
-            (_, true) => 1,
-            _ => 2,
+            (true, _) => Ragged::Full,
+            (_, true) => Ragged::Eights,
+            _ => Ragged::Any,
         };
-        let fits = copy_engine && lanes > 32 && ragged < 2 && cols <= 8 * lanes * each;
+        let fits = copy_engine && lanes > 32 && ragged != Ragged::Any && cols <= 8 * lanes * each;
         let stages = if fits { (SHARED / resident / Self::row_bytes(dtype, cols)).min(2) } else { 0 };
         let stages = if stages < 2 { 0 } else { stages };
         Self { lanes, each, prefetch: lanes < 1024, resident, ragged, stages, keep: stages > 0 && each <= 2 }
@@ -72,38 +82,32 @@ impl Split {
     }
 }
 
-fn options(op: Op, dtype: Format, out: i32, zero_centered: bool, split: Split) -> Result<[String; 11]> {
+fn options(formula: Formula, dtype: Format, out: Type, zero_centered: bool, split: Split) -> Result<[String; 11]> {
     Ok([
-        format!("-DOP={}", i32::from(op == Op::Rmsnorm)),
-        format!("-DIN={}", type_code(SPEC.name, dtype)?),
-        format!("-DOUT={out}"),
-        format!("-DONE={}", i32::from(zero_centered)),
-        format!("-DLANES={}", split.lanes),
-        format!("-DEACH={}", split.each),
-        format!("-DPREFETCH={}", i32::from(split.prefetch)),
-        format!("-DRESIDENT={}", split.resident),
-        format!("-DRAGGED={}", split.ragged),
-        format!("-DSTAGES={}", split.stages),
-        format!("-DKEEP={}", i32::from(split.keep)),
+        define("OP", formula),
+        define("IN", type_code(SPEC.name, dtype)?),
+        define("OUT", out),
+        define("ONE", zero_centered),
+        define("LANES", split.lanes),
+        define("EACH", split.each),
+        define("PREFETCH", split.prefetch),
+        define("RESIDENT", split.resident),
+        define("RAGGED", split.ragged),
+        define("STAGES", split.stages),
+        define("KEEP", split.keep),
     ])
 }
 
-fn launch<'a>(gpu: &Gpu, defines: &'a [String], split: Split, rows: usize, row_bytes: usize) -> Launch<'a> {
+fn shape(gpu: &Gpu, split: Split, rows: usize, row_bytes: usize) -> Shape {
     let blocks = rows.div_ceil(split.block() / split.lanes).clamp(1, split.resident * gpu.info.multiprocessors);
-    Launch {
-        source: "norm.cu",
-        defines,
-        entry: "norm_forward",
-        grid: (blocks as u32, 1, 1),
-        block: (split.block() as u32, 1, 1),
-        shared: (split.stages * row_bytes) as u32,
-    }
+    Shape::new(blocks, split.block()).shared(split.stages * row_bytes)
 }
 
 /// LayerNorm or RMSNorm of bf16 to e4m3 by a given scale, with amax, scale_inv and the row statistics. Errors: out of memory.
 pub fn timed(gpu: &'static Gpu, op: Op, rows: usize, cols: usize) -> Result<Timed> {
     let split = Split::of(Format::Bf16, cols, gpu.info.capability.0 >= 9);
-    let defines = options(op, Format::Bf16, 3, false, split)?;
+    let formula = Formula::of(op).ok_or_else(|| Error::unsupported(SPEC.name, format!("it has no {}", op.name())))?;
+    let defines = options(formula, Format::Bf16, Type::E4m3, false, split)?;
     let bytes = (3 * rows * cols + 8 * rows + 4 * cols) as u64;
     let copies = rotation(gpu, bytes);
     let x = uploads(gpu, &normals(Format::Bf16, rows * cols, 1)?, copies)?;
@@ -113,22 +117,22 @@ pub fn timed(gpu: &'static Gpu, op: Op, rows: usize, cols: usize) -> Result<Time
     let side = Fp8Side::of(gpu, &OutSpec::Scaled { format: Format::E4m3, scale: vec![Some(16.0)] })?;
     let run = move |i: usize| {
         let [scale, amax, scale_inv] = Fp8Side::args(side.as_ref());
-        let mut args = [
-            x[i % copies].arg(),
-            gamma.arg(),
-            gamma.arg(),
-            d[i % copies].arg(),
-            mean.arg(),
-            rsigma.arg(),
+        let arguments = Arguments {
+            x: (&x[i % copies]).into(),
+            gamma: (&gamma).into(),
+            beta: (&gamma).into(),
+            d: (&d[i % copies]).into(),
+            mean_out: (&mean).into(),
+            rsigma_out: (&rsigma).into(),
             scale,
             amax,
             scale_inv,
-            Arg::Int(rows as i32),
-            Arg::Int(cols as i32),
-            Arg::Int(1e-5f32.to_bits() as i32),
-        ];
-        // SAFETY: the arguments are the contract's, in its order; the buffers live in this closure.
-        unsafe { gpu.enqueue(&launch(gpu, &defines, split, rows, 2 * cols), &mut args) }
+            rows,
+            cols,
+            eps: 1e-5,
+        };
+        // SAFETY: the buffers have the sizes of rows and cols, and live in this closure.
+        unsafe { gpu.enqueue(arguments.launch(&defines, shape(gpu, split, rows, 2 * cols))) }
     };
     let name = format!("{} bf16>e4m3", op.name());
     Ok(Timed { name, shape: format!("{rows}x{cols}"), bytes, ops: 0, copies, launch: Box::new(run) })
@@ -152,7 +156,8 @@ impl Kernel for Norm {
         let (rows, cols, layernorm) = (a.rows(), a.cols(), job.op == Op::Layernorm);
         let dtype = one_dtype(SPEC.name, job, &[])?;
         let split = Split::of(dtype, cols, gpu.info.capability.0 >= 9);
-        let defines = options(job.op, dtype, out_code(SPEC.name, &job.out)?, job.params.zero_centered_gamma, split)?;
+        let formula = Formula::of(job.op).expect("checked");
+        let defines = options(formula, dtype, out_code(SPEC.name, &job.out)?, job.params.zero_centered_gamma, split)?;
         let x = upload(gpu, a)?;
         let vector = |t: Option<&crate::Tensor>| t.map(|t| elements::upload(gpu, t)).transpose();
         let (gamma, beta) = (vector(o.gamma.as_ref())?, vector(o.beta.as_ref())?);
@@ -160,24 +165,23 @@ impl Kernel for Norm {
         let d = gpu.output(rows * cols * element_bytes(&job.out))?;
         let (mean, rsigma) = (gpu.output(if layernorm { 4 * rows } else { 0 })?, gpu.output(4 * rows)?);
         let [scale, amax, scale_inv] = Fp8Side::args(side.as_ref());
-        let mut args = [
-            x.arg(),
-            pointer(gamma.as_ref()),
-            pointer(beta.as_ref()),
-            d.arg(),
-            pointer(layernorm.then_some(&mean)),
-            rsigma.arg(),
+        let arguments = Arguments {
+            x: (&x).into(),
+            gamma: gamma.as_ref().into(),
+            beta: beta.as_ref().into(),
+            d: (&d).into(),
+            mean_out: layernorm.then_some(&mean).into(),
+            rsigma_out: (&rsigma).into(),
             scale,
             amax,
             scale_inv,
-            Arg::Int(rows as i32),
-            Arg::Int(cols as i32),
-            Arg::Int(job.params.eps.to_bits() as i32),
-        ];
-        // SAFETY: the arguments are the contract's, in its order; eps is a float in its 4 bytes; buffers hold rows x cols, rows or
-        // cols elements of their types.
-        unsafe { gpu.launch(&launch(gpu, &defines, split, rows, Split::row_bytes(dtype, cols)), &mut args)? };
-        let mut out = download(gpu, job, rows, cols, &d, side.as_ref().map(|s| (&s.amax, &s.scale_inv)))?;
+            rows,
+            cols,
+            eps: job.params.eps,
+        };
+        // SAFETY: buffers hold rows x cols, rows or cols elements of their types.
+        unsafe { gpu.launch(arguments.launch(&defines, shape(gpu, split, rows, Split::row_bytes(dtype, cols))))? };
+        let mut out = download(gpu, job, rows, cols, &d, side.as_ref())?;
         out.mean = layernorm.then(|| f32s(gpu, "mean", &mean)).transpose()?;
         out.rsigma = Some(f32s(gpu, "rsigma", &rsigma)?);
         Ok(out)
@@ -198,14 +202,14 @@ mod tests {
             for dtype in [Format::Bf16, Format::F32] {
                 let s = Split::of(dtype, cols, true);
                 let held = 8 * s.lanes * s.each;
-                assert!(held >= cols || (s.ragged > 0 && s.stages == 0), "{cols} {dtype}: {s:?}");
-                assert_eq!(s.ragged == 0, held == cols, "{cols} {dtype}: {s:?}");
+                assert!(held >= cols || (s.ragged != Ragged::Full && s.stages == 0), "{cols} {dtype}: {s:?}");
+                assert_eq!(s.ragged == Ragged::Full, held == cols, "{cols} {dtype}: {s:?}");
                 assert!(s.stages * s.resident * Split::row_bytes(dtype, cols) <= SHARED, "{cols} {dtype}: {s:?}");
                 assert!(cols.is_multiple_of(8) || s.stages == 0, "the copy engine copies 16 bytes: {cols} {dtype}: {s:?}");
                 assert_eq!(Split::of(dtype, cols, false), Split { stages: 0, keep: false, ..s });
             }
         }
         let s = Split::of(Format::Bf16, 8192, true);
-        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (512, 2, 2, 0, 2));
+        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (512, 2, 2, Ragged::Full, 2));
     }
 }

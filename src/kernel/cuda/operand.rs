@@ -1,27 +1,21 @@
 //! Unquantized operands and element types, as `kernels/common/elements.cuh` names the types.
 
+use super::contract::Pointer;
 use super::elements;
-use super::launch::{Arg, Buffer, Gpu};
+use super::launch::{Buffer, Gpu};
+use super::options::Type;
 use crate::job::{Job, Operand, OutSpec};
 use crate::model::elementwise::high;
 use crate::{Error, Format, Result, Tensor};
 
 /// IN and OUT of the elementwise kernels. Errors: a format they do not read or write.
-pub fn type_code(kernel: &str, format: Format) -> Result<i32> {
-    match format {
-        Format::F16 => Ok(0),
-        Format::Bf16 => Ok(1),
-        Format::F32 => Ok(2),
-        Format::E4m3 => Ok(3),
-        Format::E5m2 => Ok(4),
-        other => {
-            Err(Error::unsupported(kernel, format!("it reads f16, bf16, f32 and writes those, e4m3 and e5m2, not {other}")))
-        }
-    }
+pub fn type_code(kernel: &str, format: Format) -> Result<Type> {
+    const KNOWN: &[Format] = &[Format::F16, Format::Bf16, Format::F32, Format::E4m3, Format::E5m2];
+    Type::one_of(KNOWN, format, kernel, || format!("it reads f16, bf16, f32 and writes those, e4m3 and e5m2, not {format}"))
 }
 
 /// The type of the result. Errors: recipes, which choose their own scales.
-pub fn out_code(kernel: &str, out: &OutSpec) -> Result<i32> {
+pub fn out_code(kernel: &str, out: &OutSpec) -> Result<Type> {
     match out {
         OutSpec::High(format) | OutSpec::Scaled { format, .. } => type_code(kernel, *format),
         OutSpec::Recipe(r) => {
@@ -50,27 +44,34 @@ pub fn upload(gpu: &Gpu, operand: &Operand) -> Result<Buffer> {
     elements::upload(gpu, high(operand, "cuda kernel")?)
 }
 
-/// The scale, amax and scale_inv of an FP8 output by a given scale: scale may be null, amax starts at 0.
+/// The numbers beside the FP8 codes of one tensor: scale (may be null), amax from 0, scale_inv unwritten.
 pub struct Fp8Side {
-    scale: Option<Buffer>,
+    pub scale: Option<Buffer>,
     pub amax: Buffer,
     pub scale_inv: Buffer,
 }
 
 impl Fp8Side {
-    /// Nothing for a high-precision output.
+    /// With the scale of part `i` where one is given.
+    pub fn new(gpu: &Gpu, out: &OutSpec, i: usize) -> Result<Self> {
+        let given = if let OutSpec::Scaled { scale, .. } = out { scale[i] } else { None };
+        let scale = given.map(|s| gpu.upload_f32(&[s])).transpose()?;
+        Ok(Self { scale, amax: gpu.upload_f32(&[0.0])?, scale_inv: gpu.output(4)? })
+    }
+    /// Nothing but for an output by a given scale.
     pub fn of(gpu: &Gpu, out: &OutSpec) -> Result<Option<Self>> {
-        let OutSpec::Scaled { scale, .. } = out else { return Ok(None) };
-        let scale = scale[0].map(|s| gpu.upload_f32(&[s])).transpose()?;
-        Ok(Some(Self { scale, amax: gpu.upload_f32(&[0.0])?, scale_inv: gpu.output(4)? }))
+        matches!(out, OutSpec::Scaled { .. }).then(|| Self::new(gpu, out, 0)).transpose()
     }
-    /// scale, amax, scale_inv; nulls for a high-precision output.
-    pub fn args(side: Option<&Self>) -> [Arg; 3] {
-        [pointer(side.and_then(|s| s.scale.as_ref())), pointer(side.map(|s| &s.amax)), pointer(side.map(|s| &s.scale_inv))]
+    /// scale, amax, scale_inv.
+    pub fn pointers(&self) -> [Pointer; 3] {
+        [self.scale.as_ref().into(), (&self.amax).into(), (&self.scale_inv).into()]
     }
-}
-
-/// The buffer's address, or null.
-pub fn pointer(buffer: Option<&Buffer>) -> Arg {
-    Arg::Pointer(buffer.map_or(0, Buffer::pointer))
+    /// The same; nulls for a high-precision output.
+    pub fn args(side: Option<&Self>) -> [Pointer; 3] {
+        side.map_or([Pointer::NULL; 3], Self::pointers)
+    }
+    /// global_scale_inv, which stands in the place of scale_inv.
+    pub fn global(&self, gpu: &Gpu) -> Result<f32> {
+        Ok(elements::f32s(gpu, "global_scale_inv", &self.scale_inv)?[0])
+    }
 }

@@ -1,6 +1,8 @@
 //! From device bytes to outputs.
 
 use super::launch::{Buffer, Gpu};
+use super::operand::Fp8Side;
+use super::options::Type;
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::quant::QTensorParts;
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
@@ -24,14 +26,10 @@ pub fn tensor(dtype: Format, rows: usize, cols: usize, bytes: &[u8]) -> Result<T
     Tensor::new(dtype, rows, cols, data)
 }
 
-/// The name of a type in the words of the integer kernels' options: f16 0, bf16 1, f32 2. Errors: any other.
-pub fn type_option(kernel: &str, what: &str, f: Format) -> Result<i32> {
-    match f {
-        Format::F16 => Ok(0),
-        Format::Bf16 => Ok(1),
-        Format::F32 => Ok(2),
-        _ => Err(Error::unsupported(kernel, format!("{what} in {f}: it takes f16, bf16 and f32"))),
-    }
+/// f16, bf16 or f32 as an option. Errors: any other.
+pub fn type_option(kernel: &str, what: &str, f: Format) -> Result<Type> {
+    let known = &[Format::F16, Format::Bf16, Format::F32];
+    Type::one_of(known, f, kernel, || format!("{what} in {f}: it takes f16, bf16 and f32"))
 }
 
 /// Values as elements of `dtype` (f16, bf16, f32). Errors: a value that this type does not have, by the name of `what`.
@@ -48,20 +46,13 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// The result of a product, `rows × cols`; for FP8 with the buffers of amax and scale_inv.
-pub fn download(
-    gpu: &Gpu,
-    job: &Job,
-    rows: usize,
-    cols: usize,
-    d: &Buffer,
-    side: Option<(&Buffer, &Buffer)>,
-) -> Result<Output> {
+/// The result of a product, `rows × cols`; for FP8 with what is beside its codes.
+pub fn download(gpu: &Gpu, job: &Job, rows: usize, cols: usize, d: &Buffer, side: Option<&Fp8Side>) -> Result<Output> {
     let bytes = gpu.download("output d", d, element_bytes(&job.out))?;
     let part = match (&job.out, side) {
         (OutSpec::High(format), _) => Part::plain(Data::High(tensor(*format, rows, cols, &bytes)?)),
-        (OutSpec::Scaled { format, .. }, Some((amax, scale_inv))) => {
-            let amax = floats(&gpu.download("amax", amax, 4)?)[0];
+        (OutSpec::Scaled { format, .. }, Some(side)) => {
+            let amax = floats(&gpu.download("amax", &side.amax, 4)?)[0];
             let q = QTensor::new(QTensorParts {
                 format: *format,
                 rows,
@@ -69,7 +60,7 @@ pub fn download(
                 codes: bytes,
                 granularity: Granularity::Tensor,
                 scale_format: Format::F32,
-                scale_inv: floats(&gpu.download("scale_inv", scale_inv, 4)?),
+                scale_inv: floats(&gpu.download("scale_inv", &side.scale_inv, 4)?),
                 zero: Zero::None,
                 level: None,
             })?;

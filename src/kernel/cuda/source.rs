@@ -1,9 +1,32 @@
 //! The embedded sources: one op a `.cu`, and the headers they share.
 
+use crate::{Error, Result};
+
 /// A source file: its name under `kernels/`, and its text.
 pub struct Source {
     pub name: &'static str,
     pub text: &'static str,
+}
+
+impl Source {
+    /// The names after `#ifndef` in its text and in the headers it includes: the options it has.
+    fn options(&self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.text.lines().filter_map(|line| line.strip_prefix("#ifndef ")).map(str::trim).collect();
+        for line in self.text.lines() {
+            let included = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
+            names.extend(HEADERS.iter().filter(|h| Some(h.name) == included).flat_map(Source::options));
+        }
+        names
+    }
+    /// Errors: an option (`-DNAME=VALUE`) that the source does not read, which would leave its own at the default.
+    pub fn knows(&self, defines: &[String]) -> Result<()> {
+        let options = self.options();
+        let name = |define: &String| define.trim_start_matches("-D").split('=').next().unwrap_or_default().to_string();
+        match defines.iter().map(name).find(|name| !options.contains(&name.as_str())) {
+            Some(name) => Err(Error::unknown("option of a CUDA source", &format!("{name} of {}", self.name), options)),
+            None => Ok(()),
+        }
+    }
 }
 
 macro_rules! embed {
@@ -50,8 +73,8 @@ pub const HEADERS: &[Source] = embed![
     "common/intmma.cuh",
     "common/mbarrier.cuh",
     "common/mixed.cuh",
-    "common/mma_step.cuh",
     "common/narrow.cuh",
+    "common/options.cuh",
     "common/scale_rule.cuh",
     "common/tile.cuh",
     "common/tma.cuh",
@@ -62,6 +85,16 @@ pub const HEADERS: &[Source] = embed![
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_that_a_source_does_not_read_is_refused() {
+        let source = |name: &str| SOURCES.iter().find(|s| s.name == name).expect("embedded");
+        let defines = |all: &[&str]| all.iter().map(|d| format!("-D{d}=1")).collect::<Vec<_>>();
+        source("cast_block.cu").knows(&defines(&["IN", "FORMAT", "RULE", "POW2", "BLOCKS", "SQUARE", "WHOLE"])).unwrap();
+        source("fp8_gemm.cu").knows(&defines(&["OUT", "SCALES", "A_E5M2", "TILE_N", "CLUSTER"])).unwrap();
+        let e = source("cast.cu").knows(&defines(&["IN", "FORMATS"])).unwrap_err().to_string();
+        assert!(e.contains("FORMATS") && e.contains("cast.cu"), "{e}");
+    }
 
     #[test]
     fn every_file_of_the_folder_is_embedded() {

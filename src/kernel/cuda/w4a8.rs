@@ -1,9 +1,11 @@
 //! W4A8 on the int8 tensor cores: `kernels/w4a8.cu` and `kernels/w4a8_wide.cu` (contracts there). An activation in high precision is quantized on the device first,
 //! inside the product where its scale has its own type, else by `kernels/int4_quant.cu`.
 
+use super::contract::{Contract, Pointer, arguments};
 use super::elements::upload as upload_tensor;
 use super::int4_quant::{Token, quantize_tokens};
-use super::launch::{Arg, Buffer, Gpu, Launch, gpu};
+use super::launch::{Buffer, Gpu, Launch, Shape as Blocks, gpu};
+use super::options::{Type, define};
 use super::output::{download, element_bytes, elements, type_option};
 use super::w4a8_wide::Wide;
 use crate::format::pack::{NibbleOrder, pack4};
@@ -28,6 +30,40 @@ pub(super) const SHARED_LIMIT: usize = 232_448;
 
 fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::unsupported(SPEC.name, why))
+}
+
+arguments! {
+    /// Contract w4a8.
+    Arguments = "w4a8.cu" "w4a8" {
+        x: Pointer, w: Pointer, xs: Pointer, ws: Pointer, xz: Pointer, wz: Pointer, bias: Pointer, d: Pointer,
+        xs_out: Pointer, m: usize, n: usize, k: usize, group_shift: usize, groups: usize,
+    }
+}
+
+/// Buffers of one product: activations, weights, their scales and zero points; null what its options have no use for.
+pub(crate) struct Operands<'a> {
+    pub x: &'a Buffer,
+    pub w: &'a Buffer,
+    pub xs: Pointer,
+    pub ws: &'a Buffer,
+    pub xz: Pointer,
+    pub wz: Pointer,
+    pub bias: Pointer,
+    pub d: &'a Buffer,
+    /// Scales of tokens that are quantized on the way.
+    pub xs_out: Pointer,
+}
+
+/// The options that say what the operands are.
+#[derive(Clone, Copy)]
+pub(crate) struct Formats {
+    pub unsigned: bool,
+    pub fused: bool,
+    pub xzero: bool,
+    pub wzero: bool,
+    /// Of both operands' scales.
+    pub scale: Type,
+    pub out: Type,
 }
 
 /// How one CTA is cut (words of the contract).
@@ -61,30 +97,45 @@ impl Tile {
             + 8 * self.tokens()
             + 4 * self.features()
     }
-    /// `options` and what tile and shape say.
-    pub fn options(&self, s: &Shape, options: &[(&str, usize)]) -> Vec<String> {
-        let cut = [
-            ("GROUPED", usize::from(s.grouped)),
-            ("SMALL", usize::from(s.small())),
-            ("MT", self.mt),
-            ("NT", self.nt),
-            ("WARPS_F", self.warps_f),
-            ("WARPS_T", self.warps_t),
-            ("WARPS_K", self.warps_k),
-            ("DEPTH", self.depth),
-            ("STAGE", self.stage),
-        ];
-        options.iter().chain(&cut).map(|(name, value)| format!("-D{name}={value}")).collect()
+    pub fn options(&self, s: &Shape, f: Formats) -> Vec<String> {
+        vec![
+            define("UNSIGNED", f.unsigned),
+            define("FUSED", f.fused),
+            define("XZERO", f.xzero),
+            define("WZERO", f.wzero),
+            define("SCALE", f.scale),
+            define("OUT", f.out),
+            define("GROUPED", s.grouped),
+            define("SMALL", s.small()),
+            define("MT", self.mt),
+            define("NT", self.nt),
+            define("WARPS_F", self.warps_f),
+            define("WARPS_T", self.warps_t),
+            define("WARPS_K", self.warps_k),
+            define("DEPTH", self.depth),
+            define("STAGE", self.stage),
+        ]
     }
-    pub fn launch<'a>(&self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
-        Launch {
-            source: "w4a8.cu",
-            defines,
-            entry: "w4a8",
-            grid: (s.n.div_ceil(self.features()) as u32, s.m.div_ceil(self.tokens()) as u32, 1),
-            block: ((32 * self.warps_f * self.warps_t * self.warps_k) as u32, 1, 1),
-            shared: self.shared(s) as u32,
-        }
+    pub fn launch<'a>(&self, s: &Shape, defines: &'a [String], on: &Operands) -> Launch<'a> {
+        let arguments = Arguments {
+            x: on.x.into(),
+            w: on.w.into(),
+            xs: on.xs,
+            ws: on.ws.into(),
+            xz: on.xz,
+            wz: on.wz,
+            bias: on.bias,
+            d: on.d.into(),
+            xs_out: on.xs_out,
+            m: s.m,
+            n: s.n,
+            k: s.k,
+            group_shift: s.group_shift,
+            groups: s.groups,
+        };
+        let grid = [s.n.div_ceil(self.features()), s.m.div_ceil(self.tokens())];
+        let blocks = Blocks::of(grid, 32 * self.warps_f * self.warps_t * self.warps_k).shared(self.shared(s));
+        arguments.launch(defines, blocks)
     }
     /// Whether the contract allows it.
     fn fits(&self, s: &Shape) -> bool {
@@ -101,7 +152,7 @@ pub(crate) struct Shape {
     pub n: usize,
     pub k: usize,
     pub grouped: bool,
-    pub group_shift: u32,
+    pub group_shift: usize,
     pub groups: usize,
     pub weight_zero: bool,
 }
@@ -184,7 +235,7 @@ fn shape(job: &Job) -> Result<Shape> {
     }
     let grouped = p.blocks().len() > 1;
     let group_shift = match (w.granularity(), grouped) {
-        (Granularity::Group(g), true) if g.is_power_of_two() && g >= 32 => g.trailing_zeros(),
+        (Granularity::Group(g), true) if g.is_power_of_two() && g >= 32 => g.trailing_zeros() as usize,
         (Granularity::Group(_) | Granularity::Row, false) => 30,
         (other, _) => {
             return refuse(format!("weight scales by {other}: it takes channels and groups of a power of two from 32"));
@@ -280,45 +331,37 @@ impl Kernel for W4a8 {
         let scale_out = if fused { Some(gpu.output(4 * s.m)?) } else { None };
         let (scale_type, out_type) =
             (type_option(SPEC.name, "scales", a.scale_format)?, type_option(SPEC.name, "output", out)?);
-        let pointer = |b: &Option<Buffer>| Arg::Pointer(b.as_ref().map_or(0, Buffer::pointer));
+        let on = Operands {
+            x: &a.x,
+            w: &codes,
+            xs: a.scale.as_ref().into(),
+            ws: &scale,
+            xz: a.zero.as_ref().into(),
+            wz: zero.as_ref().into(),
+            bias: bias.as_ref().into(),
+            d: &d,
+            xs_out: scale_out.as_ref().into(),
+        };
         let given = !fused && a.zero.is_none() && w.format() == Format::Int4;
         if let Some(wide) = Wide::of(&s, out, gpu.info.capability).filter(|_| given) {
-            let defines = wide.options(scale_type as usize, out_type as usize);
-            let rest = [pointer(&a.scale), scale.arg(), pointer(&bias), d.arg()];
-            let mut args = wide.arguments(&s, a.x.arg(), &codes, rest)?;
-            // SAFETY: the arguments are contract w4a8_wide's, in its order; buffers have the sizes of m, n, k and groups; Wide::of()
-            // and check() refused what the contract says, buffers are aligned to 256 bytes.
-            unsafe { gpu.launch(&wide.launch(&s, &defines), &mut args)? };
+            let defines = wide.options(scale_type, out_type);
+            // SAFETY: buffers have the sizes of m, n, k and groups; Wide::of() and check() refused what the contract says, buffers are
+            // aligned to 256 bytes.
+            unsafe { gpu.launch(wide.launch(&s, &defines, &on)?)? };
             return download(gpu, job, s.m, s.n, &d, None);
         }
-        let options = [
-            ("UNSIGNED", usize::from(w.format() == Format::Uint4)),
-            ("FUSED", usize::from(fused)),
-            ("XZERO", usize::from(a.zero.is_some())),
-            ("WZERO", usize::from(zero.is_some())),
-            ("SCALE", scale_type as usize),
-            ("OUT", out_type as usize),
-        ];
-        let defines = t.options(&s, &options);
-        let mut args = [
-            a.x.arg(),
-            codes.arg(),
-            pointer(&a.scale),
-            scale.arg(),
-            pointer(&a.zero),
-            pointer(&zero),
-            pointer(&bias),
-            d.arg(),
-            pointer(&scale_out),
-            Arg::Int(s.m as i32),
-            Arg::Int(s.n as i32),
-            Arg::Int(s.k as i32),
-            Arg::Int(s.group_shift as i32),
-            Arg::Int(s.groups as i32),
-        ];
-        // SAFETY: the arguments are contract w4a8's, in its order; buffers have the sizes of m, n, k and groups; check() refused
-        // what the contract says the host refuses, buffers are aligned to 256 bytes.
-        unsafe { gpu.launch(&t.launch(&s, &defines), &mut args)? };
+        let formats = Formats {
+            unsigned: w.format() == Format::Uint4,
+            fused,
+            xzero: a.zero.is_some(),
+            wzero: zero.is_some(),
+            scale: scale_type,
+            out: out_type,
+        };
+        let defines = t.options(&s, formats);
+        // SAFETY: buffers have the sizes of m, n, k and groups; check() refused what the contract says the host refuses, buffers are
+        // aligned to 256 bytes.
+        unsafe { gpu.launch(t.launch(&s, &defines, &on))? };
         if let (Some(scale), Operand::Quantized(q)) = (&scale_out, job.operands.a[0].given()) {
             same_scales(&gpu.download("xs_out", scale, 4)?, q.scale_inv())?;
         }
@@ -347,7 +390,7 @@ mod tests {
 
     fn shape(m: usize, n: usize, k: usize, group: Option<usize>) -> Shape {
         let groups = group.map_or(1, |g| k.div_ceil(g));
-        let group_shift = group.map_or(30, |g| g.trailing_zeros());
+        let group_shift = group.map_or(30, |g| g.trailing_zeros() as usize);
         Shape { m, n, k, grouped: groups > 1, group_shift, groups, weight_zero: true }
     }
 

@@ -1,9 +1,18 @@
 //! W4A8 of tens of tokens and more by wgmma, everything asked for at once: `kernels/w4a8_wide.cu` (contract there), launched by
 //! [`super::w4a8`].
 
-use super::launch::{Arg, Buffer, Launch, tensor_map};
-use super::w4a8::{SHARED_LIMIT, Shape};
+use super::contract::{Contract, Map, Pointer, arguments};
+use super::launch::{Launch, Shape as Blocks, tensor_map};
+use super::options::{Type, define};
+use super::w4a8::{Operands, SHARED_LIMIT, Shape};
 use crate::{Format, Result};
+
+arguments! {
+    /// Contract w4a8_wide.
+    Arguments = "w4a8_wide.cu" "w4a8_wide" {
+        x: Pointer, w: Map, xs: Pointer, ws: Pointer, bias: Pointer, d: Pointer, m: usize, n: usize, k: usize, groups: usize,
+    }
+}
 
 /// How a problem is cut (words of the contract).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,37 +46,36 @@ impl Wide {
         let operands = 256 * self.phases * self.tokens + 128 * self.phases * self.features();
         1024 + operands + 2 * self.tokens * (self.features() + 8) + 8 * self.pieces
     }
-    /// `scale`, `out`: SCALE and OUT of the contract.
-    pub fn options(&self, scale: usize, out: usize) -> Vec<String> {
-        [
-            ("PHASES", self.phases),
-            ("GROUP_BLOCKS", self.group_blocks),
-            ("WARPGROUPS", self.warpgroups),
-            ("TOKENS", self.tokens),
-            ("CLUSTER", self.cluster),
-            ("PIECES", self.pieces),
-            ("SCALE", scale),
-            ("OUT", out),
+    /// `scale`: the type of both operands' scales.
+    pub fn options(&self, scale: Type, out: Type) -> Vec<String> {
+        vec![
+            define("PHASES", self.phases),
+            define("GROUP_BLOCKS", self.group_blocks),
+            define("WARPGROUPS", self.warpgroups),
+            define("TOKENS", self.tokens),
+            define("CLUSTER", self.cluster),
+            define("PIECES", self.pieces),
+            define("SCALE", scale),
+            define("OUT", out),
         ]
-        .map(|(name, value)| format!("-D{name}={value}"))
-        .to_vec()
     }
-    pub fn launch<'a>(&self, s: &Shape, defines: &'a [String]) -> Launch<'a> {
+    /// Errors: the driver's, for the map of the weights.
+    pub fn launch<'a>(&self, s: &Shape, defines: &'a [String], on: &Operands) -> Result<Launch<'a>> {
+        let arguments = Arguments {
+            x: on.x.into(),
+            w: tensor_map(on.w, s.n, s.k / 2, s.k / 2, (self.features() / self.cluster) as u32)?,
+            xs: on.xs,
+            ws: on.ws.into(),
+            bias: on.bias,
+            d: on.d.into(),
+            m: s.m,
+            n: s.n,
+            k: s.k,
+            groups: s.groups,
+        };
         let tokens = s.m.div_ceil(self.tokens).next_multiple_of(self.cluster);
-        Launch {
-            source: "w4a8_wide.cu",
-            defines,
-            entry: "w4a8_wide",
-            grid: (s.n.div_ceil(self.features()) as u32, tokens as u32, 1),
-            block: (128 * self.warpgroups as u32, 1, 1),
-            shared: self.shared() as u32,
-        }
-    }
-    /// The arguments of contract w4a8_wide; `rest`: xs, ws, bias, d. Errors: the driver's, for the map of the weights.
-    pub fn arguments(&self, s: &Shape, x: Arg, w: &Buffer, rest: [Arg; 4]) -> Result<Vec<Arg>> {
-        let map = tensor_map(w, s.n, s.k / 2, s.k / 2, (self.features() / self.cluster) as u32)?;
-        let sizes = [s.m, s.n, s.k, s.groups].map(|n| Arg::Int(n as i32));
-        Ok([x, map].into_iter().chain(rest).chain(sizes).collect())
+        let blocks = Blocks::of([s.n.div_ceil(self.features()), tokens], 128 * self.warpgroups);
+        Ok(arguments.launch(defines, blocks.shared(self.shared())))
     }
 }
 
@@ -77,7 +85,7 @@ mod tests {
 
     fn shape(m: usize, n: usize, k: usize, group: Option<usize>) -> Shape {
         let groups = group.map_or(1, |g| k.div_ceil(g));
-        let group_shift = group.map_or(30, |g| g.trailing_zeros());
+        let group_shift = group.map_or(30, |g| g.trailing_zeros() as usize);
         Shape { m, n, k, grouped: groups > 1, group_shift, groups, weight_zero: false }
     }
 

@@ -5,6 +5,7 @@ use super::model;
 use crate::job::{Job, Operand, OutSpec, Output};
 use crate::kernel::cuda::fp8_gemm::lay_out;
 use crate::kernel::cuda::launch::{Buffer, gpu};
+use crate::kernel::cuda::operand::Fp8Side;
 use crate::kernel::cuda::output::{download, element_bytes};
 use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::Inner;
@@ -158,7 +159,7 @@ fn integers(a: &Operand, b: &Operand, made: Problem) -> Result<Problem> {
 /// Bytes of an operand and its scales as the library reads them.
 fn data(operand: &Operand, scales: Scales) -> Result<(Vec<u8>, Vec<f32>)> {
     Ok(match operand {
-        Operand::Quantized(q) => (q.codes().to_vec(), lay_out(q, i32::from(scales == Scales::Row)).0),
+        Operand::Quantized(q) => (q.codes().to_vec(), lay_out(q, scales == Scales::Row).0),
         Operand::High(t) => (halves(t), vec![1.0]),
         _ => return refuse("it quantizes nothing itself"),
     })
@@ -200,11 +201,12 @@ impl Kernel for CublasLt {
             OutSpec::Scaled { scale, .. } => scale[0],
             _ => None,
         };
-        let side = match scale_d {
-            // The library has no scale_inv; it is 1/scale by definition.
-            Some(s) => Some((gpu.upload_f32(&[s])?, gpu.upload_f32(&[0.0])?, gpu.upload_f32(&[1.0 / s])?)),
-            None => None,
+        // The library has no scale_inv; it is 1/scale by definition.
+        let beside = |s: f32| -> Result<Fp8Side> {
+            let (scale, amax) = (gpu.upload_f32(&[s])?, gpu.upload_f32(&[0.0])?);
+            Ok(Fp8Side { scale: Some(scale), amax, scale_inv: gpu.upload_f32(&[1.0 / s])? })
         };
+        let side = scale_d.map(beside).transpose()?;
         let size = if p.out == Out::Int32 { 4 } else { element_bytes(&job.out) };
         let d = gpu.output(p.m * p.n * size)?;
         let pointer = |b: Option<&Buffer>| b.map_or(0, Buffer::pointer);
@@ -215,8 +217,8 @@ impl Kernel for CublasLt {
             scale_a: scale_a.pointer(),
             scale_b: scale_b.pointer(),
             bias: pointer(bias.as_ref()),
-            scale_d: pointer(side.as_ref().map(|s| &s.0)),
-            amax: pointer(side.as_ref().map(|s| &s.1)),
+            scale_d: pointer(side.as_ref().and_then(|s| s.scale.as_ref())),
+            amax: pointer(side.as_ref().map(|s| &s.amax)),
         };
         // SAFETY: every buffer has the size the problem says.
         unsafe { library.run(gpu, &p, &chosen, &at)? };
@@ -224,7 +226,7 @@ impl Kernel for CublasLt {
             let sums = gpu.download_any("int32 sums", &d)?;
             return scaled(job, sums.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])));
         }
-        download(gpu, job, p.m, p.n, &d, side.as_ref().map(|s| (&s.1, &s.2)))
+        download(gpu, job, p.m, p.n, &d, side.as_ref())
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         model::predict(job, &Self::chosen(job)?)

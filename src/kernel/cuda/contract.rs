@@ -1,0 +1,213 @@
+//! Contracts: what an entry of a source takes, in its order and by the names it has there.
+//!
+//! [`arguments!`] makes a struct of an entry's parameters; launch, bench and scenario fill it in by name. A test reads the sources and
+//! holds every struct to the entry's own parameters: order, names and types.
+
+use super::launch::{Arg, Buffer, Launch, Shape};
+
+/// What a parameter is for the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Pointer,
+    Int,
+    Long,
+    Float,
+    Map,
+}
+
+/// An address on the device; null where there is nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pointer(pub u64);
+
+impl Pointer {
+    pub const NULL: Self = Pointer(0);
+}
+impl From<&Buffer> for Pointer {
+    fn from(buffer: &Buffer) -> Self {
+        Pointer(buffer.pointer())
+    }
+}
+impl From<Option<&Buffer>> for Pointer {
+    fn from(buffer: Option<&Buffer>) -> Self {
+        buffer.map_or(Pointer::NULL, Pointer::from)
+    }
+}
+
+/// A tensor map by value ([`super::launch::tensor_map`]).
+pub type Map = Box<cudarc::driver::sys::CUtensorMap>;
+
+/// A parameter's type on this side.
+pub trait Parameter {
+    const KIND: Kind;
+    fn arg(self) -> Arg;
+}
+
+impl Parameter for Pointer {
+    const KIND: Kind = Kind::Pointer;
+    fn arg(self) -> Arg {
+        Arg::Pointer(self.0)
+    }
+}
+/// An `int`.
+impl Parameter for usize {
+    const KIND: Kind = Kind::Int;
+    fn arg(self) -> Arg {
+        Arg::Int(i32::try_from(self).expect("check() refuses what an int does not hold"))
+    }
+}
+/// A `long long`.
+impl Parameter for u64 {
+    const KIND: Kind = Kind::Long;
+    fn arg(self) -> Arg {
+        Arg::Long(self as i64)
+    }
+}
+impl Parameter for f32 {
+    const KIND: Kind = Kind::Float;
+    fn arg(self) -> Arg {
+        Arg::Float(self)
+    }
+}
+impl Parameter for Map {
+    const KIND: Kind = Kind::Map;
+    fn arg(self) -> Arg {
+        Arg::Map(self)
+    }
+}
+
+/// The arguments of an entry, or of several that take the same.
+pub trait Contract: Sized {
+    const SOURCE: &'static str;
+    const ENTRIES: &'static [&'static str];
+    const PARAMETERS: &'static [(&'static str, Kind)];
+
+    fn args(self) -> Vec<Arg>;
+
+    /// Of the first entry.
+    fn launch(self, defines: &[String], shape: Shape) -> Launch<'_> {
+        self.entry(Self::ENTRIES[0], defines, shape)
+    }
+    fn entry<'a>(self, entry: &'static str, defines: &'a [String], shape: Shape) -> Launch<'a> {
+        Launch { source: Self::SOURCE, entry, defines, shape, args: self.args() }
+    }
+}
+
+/// `arguments!(Name = "source.cu" "entry" | "entry" { parameter: Type, … })`: the struct of a contract.
+macro_rules! arguments {
+    ($(#[$doc:meta])* $name:ident = $source:literal $($entry:literal)|+ { $($parameter:ident: $kind:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub(crate) struct $name { $(pub $parameter: $kind),* }
+
+        impl $crate::kernel::cuda::contract::Contract for $name {
+            const SOURCE: &'static str = $source;
+            const ENTRIES: &'static [&'static str] = &[$($entry),+];
+            const PARAMETERS: &'static [(&'static str, $crate::kernel::cuda::contract::Kind)] =
+                &[$((stringify!($parameter), <$kind as $crate::kernel::cuda::contract::Parameter>::KIND)),*];
+
+            fn args(self) -> Vec<$crate::kernel::cuda::launch::Arg> {
+                vec![$($crate::kernel::cuda::contract::Parameter::arg(self.$parameter)),*]
+            }
+        }
+    };
+}
+pub(crate) use arguments;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::cuda::source::SOURCES;
+    use crate::kernel::cuda::*;
+    use std::collections::BTreeMap;
+
+    /// Entry (`source.cu entry`) and parameters, without a name where the source gives none.
+    type Entries = BTreeMap<String, Vec<(Option<String>, Kind)>>;
+
+    /// One parameter as the source writes it.
+    fn parameter(text: &str) -> (Option<String>, Kind) {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let kind = match &text {
+            t if t.contains('*') => Kind::Pointer,
+            t if t.contains("TensorMap ") => Kind::Map,
+            t if t.contains("long long") || t.starts_with("u64") => Kind::Long,
+            t if t.starts_with("int") => Kind::Int,
+            t if t.starts_with("float ") => Kind::Float,
+            other => panic!("{other}: no type that a contract has"),
+        };
+        let name = text.rsplit([' ', '*']).next().filter(|n| !["int", "long"].contains(n));
+        (name.map(str::to_string), kind)
+    }
+
+    /// What the sources define.
+    fn defined() -> Entries {
+        let mut found = Entries::new();
+        for source in SOURCES {
+            for part in source.text.split("extern \"C\" __global__").skip(1) {
+                let (head, _) = part.split_once('{').expect("a body");
+                let (before, parameters) = head.trim_end().trim_end_matches(')').rsplit_once('(').expect("parameters");
+                let name = before.split_whitespace().last().expect("a name");
+                let parameters = parameters.split(',').map(parameter).collect();
+                assert!(found.insert(format!("{} {name}", source.name), parameters).is_none(), "{name} twice");
+            }
+        }
+        found
+    }
+
+    fn entries<C: Contract>() -> impl Iterator<Item = (String, &'static [(&'static str, Kind)])> {
+        C::ENTRIES.iter().map(|e| (format!("{} {e}", C::SOURCE), C::PARAMETERS))
+    }
+
+    /// Every struct of a contract, and every entry of the sources.
+    #[test]
+    fn every_entry_takes_what_its_struct_says() {
+        let ours: Vec<(String, &[(&str, Kind)])> = entries::<activation::Arguments>()
+            .chain(entries::<cast::Arguments>())
+            .chain(entries::<cast::Amax>())
+            .chain(entries::<cast_block::Rows>())
+            .chain(entries::<cast_block::Tiles>())
+            .chain(entries::<cast_mx::Arguments>())
+            .chain(entries::<cast_transpose::Arguments>())
+            .chain(entries::<cast_transpose::WithSums>())
+            .chain(entries::<cast_transpose::Several>())
+            .chain(entries::<cast_transpose::Total>())
+            .chain(entries::<dact::Arguments>())
+            .chain(entries::<dact::Total>())
+            .chain(entries::<fp8_gemm::Arguments>())
+            .chain(entries::<grouped_gemm::Arguments>())
+            .chain(entries::<fp8_gemm_mma::Arguments>())
+            .chain(entries::<gemm_f64::Arguments>())
+            .chain(entries::<group_scales::Rows>())
+            .chain(entries::<group_scales::ColumnsAmax>())
+            .chain(entries::<group_scales::ColumnsScale>())
+            .chain(entries::<group_scales::Columns>())
+            .chain(entries::<int4_quant::Token8>())
+            .chain(entries::<int4_quant::Groups>())
+            .chain(entries::<int4_quant::Repack>())
+            .chain(entries::<int4_quant::Unpack>())
+            .chain(entries::<int4_quant::Dequantize>())
+            .chain(entries::<mixed_gemm::Arguments>())
+            .chain(entries::<mixed_gemm::Reorder>())
+            .chain(entries::<mixed_stream::Arguments>())
+            .chain(entries::<mixed_stream::Reorder>())
+            .chain(entries::<model::PlanesOf>())
+            .chain(entries::<model::Arguments>())
+            .chain(entries::<model::Naive>())
+            .chain(entries::<model::Mismatches>())
+            .chain(entries::<norm::Arguments>())
+            .chain(entries::<scale_inv::Inverse>())
+            .chain(entries::<scale_inv::Hold>())
+            .chain(entries::<w4a8::Arguments>())
+            .chain(entries::<w4a8_wide::Arguments>())
+            .collect();
+        let mut defined = defined();
+        for (entry, parameters) in ours {
+            let there = defined.remove(&entry).unwrap_or_else(|| panic!("{entry} is in no source, or has two structs"));
+            assert_eq!(there.len(), parameters.len(), "{entry}: {there:?}");
+            for ((name, kind), (our_name, our_kind)) in there.iter().zip(parameters) {
+                assert_eq!(kind, our_kind, "{entry}: {our_name}");
+                assert!(name.as_deref().is_none_or(|n| n == *our_name), "{entry}: {name:?} is {our_name} in its struct");
+            }
+        }
+        assert!(defined.is_empty(), "entries without a struct: {:?}", defined.keys());
+    }
+}
