@@ -266,15 +266,18 @@ best! {
 
 #[inline(always)]
 fn tally_each(cells: Cells, ideal: &[f64], actual: &[f64], up_to: &mut [u64; 9]) {
-    let mut counts = [0u64; 9];
-    for (d, a) in ideal.iter().zip(actual) {
-        let equal = (d == a) | (d.is_nan() & a.is_nan());
-        let ulps = if equal { 0.0 } else { (a - d).abs() / cells.spacing(*d) };
-        counts[0] += u64::from(equal);
-        for (count, edge) in counts[1..].iter_mut().zip([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, f64::MAX]) {
-            *count += u64::from(ulps <= edge);
-        }
+    let mut ulps = [0.0; LANES];
+    let ulps = &mut ulps[..ideal.len()];
+    let mut equal = 0;
+    for ((d, a), ulps) in ideal.iter().zip(actual).zip(ulps.iter_mut()) {
+        let same = (d == a) | (d.is_nan() & a.is_nan());
+        equal += u64::from(same);
+        let apart = (a - d).abs() / cells.spacing(*d);
+        *ulps = if same { 0.0 } else { apart };
     }
-    counts[8] = ideal.len() as u64;
-    up_to.iter_mut().zip(counts).for_each(|(all, some)| *all += some);
+    up_to[0] += equal;
+    for (count, edge) in up_to[1..].iter_mut().zip([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, f64::MAX]) {
+        *count += ulps.iter().map(|u| u64::from(*u <= edge)).sum::<u64>();
+    }
+    up_to[8] += ideal.len() as u64;
 }

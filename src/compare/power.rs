@@ -155,6 +155,25 @@ impl Element {
     }
 }
 
+/// The smallest gain of a line: NaN before there is one, which a minimum passes over, and whether an element was not zero.
+#[derive(Clone, Copy)]
+struct Line {
+    gain: f64,
+    there: bool,
+}
+
+impl Line {
+    const EMPTY: Line = Line { gain: f64::NAN, there: false };
+
+    #[inline(always)]
+    fn and(self, other: Line) -> Line {
+        Line { gain: self.gain.min(other.gain), there: self.there | other.there }
+    }
+    fn found(self) -> Option<f64> {
+        self.there.then_some(self.gain)
+    }
+}
+
 /// What is seen of some elements that are stored alike, and what of each of them.
 struct Lanes {
     hidden: usize,
@@ -218,8 +237,8 @@ struct Seen {
 /// Some consecutive rows.
 struct Band {
     gain: f64,
-    rows: Vec<Option<f64>>,
-    columns: Vec<Option<f64>>,
+    rows: Vec<Line>,
+    columns: Vec<Line>,
     hidden: usize,
     zeros_caught: bool,
     /// `needed²` and `ideal²` of the elements that a bound can judge, in order; zeros of the others.
@@ -230,8 +249,23 @@ struct Band {
 /// Elements whose squares are kept at a time.
 const AT_A_TIME: usize = 1 << 20;
 
-fn smaller(slot: &mut Option<f64>, gain: f64) {
-    *slot = Some(slot.map_or(gain, |g| g.min(gain)));
+best! {
+    /// The smallest gain of a run of a row; each column's, with what it had.
+    fn smallest(gain: &[f64], ideal: &[f64], row: &mut Line, columns: &mut [Line]) -> f64 => smallest_of;
+}
+
+#[inline(always)]
+fn smallest_of(gain: &[f64], ideal: &[f64], row: &mut Line, columns: &mut [Line]) -> f64 {
+    let (mut least, mut line) = (f64::INFINITY, *row);
+    for ((gain, d), column) in gain.iter().zip(ideal).zip(columns) {
+        least = least.min(*gain);
+        let there = *d != 0.0;
+        let one = Line { gain: if there { *gain } else { f64::NAN }, there };
+        line = line.and(one);
+        *column = column.and(one);
+    }
+    *row = line;
+    least
 }
 
 impl Band {
@@ -239,8 +273,8 @@ impl Band {
         let elements = rows.start * cols..input.actual.len().min(rows.end * cols);
         let mut band = Band {
             gain: f64::INFINITY,
-            rows: vec![None; rows.len()],
-            columns: vec![None; cols],
+            rows: vec![Line::EMPTY; rows.len()],
+            columns: vec![Line::EMPTY; cols],
             hidden: 0,
             zeros_caught: false,
             needed: Vec::with_capacity(elements.len()),
@@ -255,13 +289,7 @@ impl Band {
                 let ideal = &ideal[run.clone()];
                 look(cells, input.bit_exact, ideal, &certain[run.clone()], &input.actual[run.clone()], &mut lanes);
                 let columns = &mut band.columns[run.start - row.start..run.end - row.start];
-                for ((gain, d), column) in lanes.gain.iter().zip(ideal).zip(columns) {
-                    band.gain = band.gain.min(*gain);
-                    if *d != 0.0 {
-                        smaller(&mut band.rows[line], *gain);
-                        smaller(column, *gain);
-                    }
-                }
+                band.gain = band.gain.min(smallest(&lanes.gain, ideal, &mut band.rows[line], columns));
                 band.hidden += lanes.hidden;
                 band.zeros_caught |= lanes.zeros_caught;
                 band.needed.extend_from_slice(&lanes.needed[..run.len()]);
@@ -278,22 +306,21 @@ impl Seen {
         let mut all = Seen {
             gain: f64::INFINITY,
             rows: Vec::with_capacity(n.div_ceil(cols)),
-            columns: vec![None; cols],
+            columns: Vec::new(),
             hidden: 0,
             zeros_caught: false,
             needed: 0.0,
             energy: 0.0,
         };
+        let mut columns = vec![Line::EMPTY; cols];
         let (rows, high) = (n.div_ceil(cols), (BAND / cols).max(1));
         let starts: Vec<usize> = (0..rows).step_by(high).collect();
         for starts in starts.chunks((AT_A_TIME / (high * cols)).max(1)) {
             let band = |from: &usize| Band::of(input, *from..rows.min(from + high), cols);
             for band in starts.par_iter().map(band).collect::<Vec<_>>() {
                 all.gain = all.gain.min(band.gain);
-                all.rows.extend(band.rows);
-                for (slot, gain) in all.columns.iter_mut().zip(band.columns) {
-                    gain.into_iter().for_each(|gain| smaller(slot, gain));
-                }
+                all.rows.extend(band.rows.into_iter().map(Line::found));
+                columns.iter_mut().zip(band.columns).for_each(|(all, some)| *all = all.and(some));
                 all.hidden += band.hidden;
                 all.zeros_caught |= band.zeros_caught;
                 // What is not judged adds +0 to a sum that is not negative: no bit.
@@ -303,6 +330,7 @@ impl Seen {
                 }
             }
         }
+        all.columns = columns.into_iter().map(Line::found).collect();
         all
     }
 }

@@ -81,7 +81,15 @@ impl Between {
         self.at_low += at_low as usize;
         self.at_high += at_high as usize;
         if inside > 0 {
-            self.inside.extend(numbers.iter().filter(|x| self.low < **x && **x < self.high));
+            // Every number is put down, and kept where it belongs: no branch on values.
+            let from = self.inside.len();
+            self.inside.resize(from + numbers.len(), 0.0);
+            let (place, mut kept) = (&mut self.inside[from..], 0);
+            for x in numbers {
+                place[kept] = *x;
+                kept += usize::from((self.low < *x) & (*x < self.high));
+            }
+            self.inside.truncate(from + inside as usize);
         }
     }
     fn and(mut self, mut other: Self) -> Self {
