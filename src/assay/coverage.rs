@@ -2,8 +2,10 @@
 
 use super::table::Cell;
 use crate::format::grid::ValueGrid;
+use crate::format::simd::best;
 use crate::format::{Format, Overflow};
 use crate::{Error, QTensor, Result, Tensor};
+use rayon::prelude::*;
 
 /// Which codes of a format occur, one flag a code. Written in hexadecimal, code 0 in the highest bit of the first digit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +49,12 @@ impl Coverage {
                 (subnormal, v == format.max_finite() || v == format.min_finite())
             })
             .collect();
-        let mut c = Coverage { format, codes: Codes(vec![false; kind.len()]), ties: 0, subnormals: 0, saturations: 0 };
+        let none = || Coverage { format, codes: Codes(vec![false; kind.len()]), ties: 0, subnormals: 0, saturations: 0 };
         let same_shape = (q.rows(), q.cols()) == (x.rows(), x.cols());
         let values = ValueGrid::new(format, Overflow::Saturate);
         let (tile_rows, tile_cols) = q.granularity().tile(q.rows(), q.cols());
         let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
-        for (i, row) in q.codes().chunks(q.cols().max(1)).enumerate() {
+        let of_row = |mut c: Coverage, (i, row): (usize, &[u8])| {
             for (tile, codes) in row.chunks(tile_cols).enumerate() {
                 for code in codes.iter().map(|c| usize::from(*c)) {
                     c.codes.0[code] = true;
@@ -62,18 +64,39 @@ impl Coverage {
                 if same_shape {
                     let scale_inv = q.affine((i / tile_rows) * grid_cols + tile).unit;
                     let x = &x.row(i)[tile * tile_cols..][..codes.len()];
-                    c.ties += x.iter().filter(|x| is_tie(&values, f64::from(**x) / scale_inv)).count();
+                    c.ties += ties(&values, x, scale_inv) as usize;
                 }
             }
-        }
-        c
+            c
+        };
+        q.codes().par_chunks(q.cols().max(1)).enumerate().fold(none, of_row).reduce(none, Coverage::and)
+    }
+
+    fn and(mut self, other: Coverage) -> Coverage {
+        self.codes.0.iter_mut().zip(other.codes.0).for_each(|(a, b)| *a |= b);
+        self.ties += other.ties;
+        self.subnormals += other.subnormals;
+        self.saturations += other.saturations;
+        self
     }
 }
 
+best! {
+    /// How many of these values are ties once they are divided by their scale_inv.
+    fn ties(values: &ValueGrid, x: &[f32], scale_inv: f64) -> u64 => count_ties;
+}
+
+#[inline(always)]
+fn count_ties(values: &ValueGrid, x: &[f32], scale_inv: f64) -> u64 {
+    x.iter().map(|x| u64::from(is_tie(values, f64::from(*x) / scale_inv))).sum()
+}
+
 /// `y` is exactly half-way between two neighbouring finite values: as far from its nearest value as half the gap that it lies in.
+#[inline(always)]
 fn is_tie(values: &ValueGrid, y: f64) -> bool {
     let y = y.abs();
-    y < values.max() && (y - values.nearest(y)).abs() == 0.5 * values.ulp(y)
+    let nearest = if values.is_float() { values.nearest_float(y) } else { values.nearest(y) };
+    (y < values.max()) & ((y - nearest).abs() == 0.5 * values.ulp(y))
 }
 
 #[cfg(test)]

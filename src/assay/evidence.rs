@@ -13,6 +13,7 @@ use crate::model::elementwise::input_dtype;
 use crate::model::interval::Interval;
 use crate::op::{Defined, Op};
 use crate::{Error, Overflow::Saturate, QTensor, Result, Rounding::NearestEven, Zero};
+use rayon::prelude::*;
 
 /// One part, judged.
 pub struct Judgement {
@@ -53,8 +54,7 @@ pub fn judge_drawn(
         let bound = match (&bounds, predicted.map(|p| &p.d)) {
             // The recipe's own definition gives the one right code of every element.
             (Some(_), Some(Data::Quantized(q))) if matches!(job.out, OutSpec::Recipe(_)) => {
-                let zeros = vec![0.0; q.codes().len()];
-                Bound::from_radii(q.dequantize_fast().into_iter().collect(), zeros.clone(), zeros, &out)?
+                Bound::from_radius(q.dequantize_fast().into_raw_vec_and_offset().0, vec![0.0; q.codes().len()], &out)?
             }
             (Some(b), _) => of_intervals(ideal, &b.values[i], &out, scaling(job))?,
             (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out, backend)?,
@@ -100,8 +100,8 @@ pub fn judge_drawn(
 /// The values of a result, in its own scale_inv.
 pub fn values(d: &Data) -> Vec<f64> {
     match d {
-        Data::High(t) => t.data().iter().map(|x| f64::from(*x)).collect(),
-        Data::Quantized(q) => q.dequantize_fast().into_iter().collect(),
+        Data::High(t) => t.data().par_iter().map(|x| f64::from(*x)).collect(),
+        Data::Quantized(q) => q.dequantize_fast().into_raw_vec_and_offset().0,
     }
 }
 
@@ -144,8 +144,8 @@ fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, scalin
     // In steps of the code, so of the largest value that the step may come from.
     let largest =
         |v: &Interval, d: f64| if d.is_finite() && scaling > 0.0 { v.magnitude().hi.max(d.abs()) * scaling } else { 0.0 };
-    let radii: Vec<f64> = intervals.iter().zip(&ideal).map(|(v, d)| boundary::radius(*v, *d) + largest(v, *d)).collect();
-    Bound::from_radii(ideal, radii.clone(), radii, out)
+    let radii = intervals.par_iter().zip(&ideal).map(|(v, d)| boundary::radius(*v, *d) + largest(v, *d)).collect();
+    Bound::from_radius(ideal, radii, out)
 }
 
 /// Dequantize rounds once, a foreign kernel with or without RN32 before; with a second level first RN32(scale_inv · second level); with an additive zero point the product
@@ -171,8 +171,8 @@ fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) 
     if backend != Backend::External && q.level().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
         return Ok(Bound::exact_output(&ideal, out));
     }
-    let radii: Vec<f64> = ideal.iter().enumerate().map(|(i, d)| if d.is_finite() { radius(i, *d) } else { 0.0 }).collect();
-    Bound::from_radii(ideal, radii.clone(), radii, out)
+    let radii = ideal.par_iter().enumerate().map(|(i, d)| if d.is_finite() { radius(i, *d) } else { 0.0 }).collect();
+    Bound::from_radius(ideal, radii, out)
 }
 
 /// Elements of a part whose bits are not the model's. Errors: values against codes.
@@ -277,19 +277,4 @@ fn whole_checks(output: &Output, bounds: Option<&boundary::Bounds>) -> Result<Ve
         checks.push(within("rsigma", i, v)?);
     }
     Ok(checks)
-}
-
-/// Counts of |actual − unrounded ideal| in spacings of the output: 0, (0,¼], (¼,½], (½,1], (1,2], (2,4], (4,8], more, not finite.
-pub fn ulp_histogram(j: &Judgement) -> [usize; 9] {
-    let mut bins = [0; 9];
-    for (i, (d, a)) in j.bound.ideal().iter().zip(&j.actual).enumerate() {
-        let ulps = (a - d).abs() / j.bound.out().spacing(i, *d);
-        let bin = match ulps {
-            _ if d == a || (d.is_nan() && a.is_nan()) => 0,
-            u if u.is_nan() || u.is_infinite() => 8,
-            u => [0.25, 0.5, 1.0, 2.0, 4.0, 8.0].iter().position(|edge| u <= *edge).map_or(7, |p| p + 1),
-        };
-        bins[bin] += 1;
-    }
-    bins
 }

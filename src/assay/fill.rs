@@ -3,7 +3,7 @@
 use super::coverage::Coverage;
 use super::row::Row;
 use super::table::Errors;
-use super::{Assayed, Judgement, evidence, worst};
+use super::{Assayed, Judgement, worst};
 use crate::compare::Digest;
 use crate::job::{Data, Output};
 use crate::kernel::cpu::drawn::Drawn;
@@ -32,7 +32,7 @@ pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
     row.power_flip_rate = Some(c.power.code_flip_rate);
     row.differing = Some(differing(parts));
     row.sha256 = digest(&assayed.output);
-    row.ulp_histogram = Some(evidence::ulp_histogram(part));
+    row.ulp_histogram = Some(part.bound.ulp_histogram(&part.actual).expect("judged, so as long as its bound"));
     narrowest(row, assayed);
     row.errors = Errors { quantization: c.quantization.clone(), kernel: Some(c.kernel.clone()), total: c.total.clone() };
 }
@@ -59,11 +59,8 @@ fn narrowest(row: &mut Row, assayed: &Assayed) {
 
 /// How many of all parts' elements are not the ideal rounded to the output, of all.
 fn differing(judgements: &[Judgement]) -> f64 {
-    let differ = |j: &Judgement| {
-        let pairs = j.bound.rounded_ideal().into_iter().zip(&j.actual);
-        pairs.filter(|(d, a)| d != *a && !(d.is_nan() && a.is_nan())).count()
-    };
     let all: usize = judgements.iter().map(|j| j.actual.len()).sum();
+    let differ = |j: &Judgement| j.bound.differing(&j.actual).expect("judged, so as long as its bound");
     judgements.iter().map(differ).sum::<usize>() as f64 / all.max(1) as f64
 }
 

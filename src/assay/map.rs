@@ -30,4 +30,39 @@ impl ErrorMap {
         cells.iter_mut().flatten().for_each(shown);
         ErrorMap { case, why, tile_rows, tile_cols, cells }
     }
+    /// Sizes of a tile and the cells, rows of them between `/`: [`ErrorMap::parse`] reads it.
+    pub fn text(&self) -> String {
+        let rows = self.cells.iter().map(|row| row.iter().map(|c| c.to_string()).collect::<Vec<_>>().join(" "));
+        format!("{} {}/{}", self.tile_rows, self.tile_cols, rows.collect::<Vec<_>>().join("/"))
+    }
+    /// What [`ErrorMap::text`] says of a case; none of another text.
+    pub fn parse(case: String, text: &str) -> Option<ErrorMap> {
+        let (sizes, cells) = text.split_once('/')?;
+        let (tile_rows, tile_cols) = sizes.split_once(' ')?;
+        let row = |row: &str| row.split(' ').map(|c| c.parse().ok()).collect::<Option<Vec<f64>>>();
+        let cells = cells.split('/').map(row).collect::<Option<_>>()?;
+        Some(ErrorMap {
+            case,
+            why: String::new(),
+            tile_rows: tile_rows.parse().ok()?,
+            tile_cols: tile_cols.parse().ok()?,
+            cells,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_read_as_it_was_written() {
+        let ratios = [0.5, 0.1234567, f64::INFINITY, 0.0, 2.0, 1.0];
+        let map = ErrorMap::new("x".into(), String::new(), 2, 3, &ratios);
+        assert_eq!(ErrorMap::parse("x".into(), &map.text()), Some(map));
+        let large = ErrorMap::new("y".into(), String::new(), 100, 70, &vec![0.25; 7000]);
+        assert_eq!((large.tile_rows, large.cells.len(), large.cells[0].len()), (4, 25, 24));
+        assert_eq!(ErrorMap::parse("y".into(), &large.text()), Some(large));
+        assert_eq!(ErrorMap::parse("x".into(), ""), None);
+    }
 }

@@ -2,12 +2,13 @@
 
 use super::{cast_timed, fp8_timed, vendor_timed as vendor, w4a8_timed};
 use crate::Format;
-use crate::Result;
 use crate::kernel::Backend;
 use crate::kernel::cuda::launch::Gpu;
 use crate::kernel::cuda::timed::Timed;
 use crate::kernel::cuda::{activation, dact, mixed_stream, norm};
 use crate::op::{Act, Op};
+use crate::{Error, Result};
+use std::borrow::Cow;
 
 /// Which rate bounds a kernel's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,31 +42,54 @@ pub enum Floor {
 /// One line of the bench.
 pub struct Entry {
     /// Entries of a group do the same work.
-    pub group: &'static str,
+    pub group: Cow<'static, str>,
     pub backend: Backend,
     /// `None`: its bytes alone count.
     pub unit: Option<Unit>,
     pub floor: Option<Floor>,
-    pub timed: fn(&'static Gpu) -> Result<Timed>,
+    pub work: Work,
+}
+
+/// What an entry times.
+#[derive(Clone, Copy)]
+pub enum Work {
+    Listed(fn(&'static Gpu) -> Result<Timed>),
+    /// A product of this shape, M×N×K.
+    Product(fn(&'static Gpu, [usize; 3]) -> Result<Timed>, [usize; 3]),
 }
 
 impl Entry {
-    const fn at_least(self, floor: Floor) -> Self {
-        Self { floor: Some(floor), ..self }
+    /// Prepares it. Errors: a shape that the kernel does not take; no library; out of device memory.
+    pub fn timed(&self, gpu: &'static Gpu) -> Result<Timed> {
+        match self.work {
+            Work::Listed(of) => of(gpu),
+            Work::Product(of, shape) => of(gpu, shape),
+        }
     }
 }
 
+impl Entry {
+    const fn at_least(mut self, floor: Floor) -> Self {
+        self.floor = Some(floor);
+        self
+    }
+}
+
+const fn listed(group: &'static str, backend: Backend, unit: Option<Unit>, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
+    Entry { group: Cow::Borrowed(group), backend, unit, floor: None, work: Work::Listed(timed) }
+}
+
 const fn ours(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
-    Entry { group, backend: Backend::Cuda, unit: Some(unit), floor: None, timed }
+    listed(group, Backend::Cuda, Some(unit), timed)
 }
 
 /// A kernel whose bytes alone count.
 const fn moves(group: &'static str, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
-    Entry { group, backend: Backend::Cuda, unit: None, floor: None, timed }
+    listed(group, Backend::Cuda, None, timed)
 }
 
 const fn library(group: &'static str, unit: Unit, timed: fn(&'static Gpu) -> Result<Timed>) -> Entry {
-    Entry { group, backend: Backend::Vendor, unit: Some(unit), floor: None, timed }
+    listed(group, Backend::Vendor, Some(unit), timed)
 }
 
 /// A floor in TB/s.
@@ -129,3 +153,67 @@ pub const ENTRIES: &[Entry] = &[
     moves("cast_transpose, MXFP8, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, false, true)),
     moves("cast, NVFP4, 8192x8192", |g| cast_timed::mx(g, 8192, 8192, true, false)),
 ];
+
+/// Who multiplies in a recipe, on which unit.
+type Multiplier = (Backend, Unit, fn(&'static Gpu, [usize; 3]) -> Result<Timed>);
+
+/// The recipes whose products are timed at any shape, and who multiplies in each.
+const PRODUCTS: &[(&str, &[Multiplier])] = &[
+    (
+        "te_current",
+        &[
+            (Backend::Cuda, Unit::Fp8, |g, [m, n, k]| fp8_timed::gemm(g, m, n, k, false)),
+            (Backend::Cuda, Unit::Fp8, |g, [m, n, k]| fp8_timed::gemm(g, m, n, k, true)),
+            (Backend::Vendor, Unit::Fp8, |g, [m, n, k]| vendor::fp8(g, m, n, k, true)),
+            (Backend::Vendor, Unit::Fp8, |g, [m, n, k]| vendor::fp8(g, m, n, k, false)),
+        ],
+    ),
+    (
+        "int8_token_sym+affine_sym:int4:g128",
+        &[
+            (Backend::Cuda, Unit::Int8, |g, [m, n, k]| w4a8_timed::timed(g, m, n, k, Some(128))),
+            (Backend::Vendor, Unit::F16, |g, [m, n, k]| vendor::half(g, m, n, k, Format::F16)),
+            (Backend::Vendor, Unit::Int8, |g, [m, n, k]| vendor::int8(g, m, n, k)),
+        ],
+    ),
+    ("none", &[(Backend::Vendor, Unit::F16, |g, [m, n, k]| vendor::half(g, m, n, k, Format::Bf16))]),
+];
+
+/// The product of a recipe at these shapes, M×N×K. Errors: a recipe whose product is not timed; a size 0.
+pub fn products(recipe: &str, shapes: &[[usize; 3]]) -> Result<Vec<Entry>> {
+    let (_, all) = PRODUCTS
+        .iter()
+        .find(|p| p.0 == recipe)
+        .ok_or_else(|| Error::unknown("recipe of a timed product", recipe, PRODUCTS.iter().map(|p| p.0)))?;
+    let mut entries = Vec::new();
+    for shape in shapes {
+        let [m, n, k] = shape;
+        if shape.contains(&0) {
+            return Err(Error::shape("product", format!("{m}x{n}x{k}"), "no size 0"));
+        }
+        let group = format!("gemm, {recipe}, {m}x{n}x{k}");
+        entries.extend(all.iter().map(|(backend, unit, timed)| Entry {
+            group: group.clone().into(),
+            backend: *backend,
+            unit: Some(*unit),
+            floor: None,
+            work: Work::Product(*timed, *shape),
+        }));
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_any_shape_are_grouped_by_it() {
+        let entries = products("te_current", &[[4096, 14336, 4096], [1, 2, 3]]).unwrap();
+        assert_eq!((entries.len(), &*entries[0].group), (8, "gemm, te_current, 4096x14336x4096"));
+        assert!(matches!(entries[7].work, Work::Product(_, [1, 2, 3])) && entries[7].backend == Backend::Vendor);
+        assert!(products("te_current", &[[1, 0, 3]]).is_err());
+        let unknown = products("mx_floor", &[]).err().unwrap().to_string();
+        assert!(unknown.contains("mx_floor") && unknown.contains("te_current"), "{unknown}");
+    }
+}

@@ -14,7 +14,7 @@ mod table;
 mod vendor_timed;
 mod w4a8_timed;
 
-pub use list::{ENTRIES, Entry, Floor, Unit};
+pub use list::{ENTRIES, Entry, Floor, Unit, Work, products};
 pub use table::{COLUMNS, csv, floor, terminal};
 
 use crate::kernel::Backend;
@@ -83,12 +83,18 @@ pub struct Measured {
     pub provenance: String,
 }
 
-/// Times every entry of `backends` whose group or kernel contains `filter`. An entry that cannot run is a row with the reason. Errors: no
-/// entry matches; the copy fails.
-pub fn run(gpu: &'static Gpu, backends: &[Backend], filter: &str, progress: &dyn Fn(&Row)) -> Result<Measured> {
-    let wanted: Vec<&Entry> = ENTRIES.iter().filter(|e| backends.contains(&e.backend) && e.group.contains(filter)).collect();
+/// Times every one of `entries` of `backends` whose group or kernel contains `filter`. An entry that cannot run is a row with the reason.
+/// Errors: no entry matches; the copy fails.
+pub fn run(
+    gpu: &'static Gpu,
+    entries: &[Entry],
+    backends: &[Backend],
+    filter: &str,
+    progress: &dyn Fn(&Row),
+) -> Result<Measured> {
+    let wanted: Vec<&Entry> = entries.iter().filter(|e| backends.contains(&e.backend) && e.group.contains(filter)).collect();
     if wanted.is_empty() {
-        return Err(Error::unknown("bench", filter, ENTRIES.iter().map(|e| e.group)));
+        return Err(Error::unknown("bench", filter, entries.iter().map(|e| &*e.group)));
     }
     let mut rows = Vec::new();
     for bytes in COPIES {
@@ -101,15 +107,15 @@ pub fn run(gpu: &'static Gpu, backends: &[Backend], filter: &str, progress: &dyn
     let copy = rows.iter().map(Row::bandwidth).fold(0.0, f64::max);
     let peaks = peaks(gpu)?;
     for entry in &wanted {
-        let measured = (entry.timed)(gpu).and_then(|mut t| timed::time(gpu, &mut t).map(|time| (t, time)));
+        let measured = entry.timed(gpu).and_then(|mut t| timed::time(gpu, &mut t).map(|time| (t, time)));
         let row = match measured {
             Ok((t, time)) => {
                 let peak = entry.unit.and_then(|u| peaks.iter().find(|p| p.0 == u)).map(|p| p.1);
                 let limit = limit(t.bytes, t.ops, copy, peak);
-                Row { limit: Some(limit), ..made(entry.group, entry.backend.name(), &t, time) }
+                Row { limit: Some(limit), ..made(&entry.group, entry.backend.name(), &t, time) }
             }
             Err(e) => Row {
-                group: entry.group.into(),
+                group: entry.group.to_string(),
                 backend: entry.backend.name(),
                 kernel: String::new(),
                 shape: String::new(),
@@ -178,17 +184,17 @@ fn compare(rows: &mut [Row], entries: &[&Entry]) {
         .iter()
         .zip(entries)
         .filter(|(r, e)| e.backend == Backend::Vendor && r.time.median.is_finite())
-        .map(|(r, e)| (e.group, e.unit, r.time.median))
+        .map(|(r, e)| (&*e.group, e.unit, r.time.median))
         .collect();
     let fastest = |group: &str, unit: Option<Unit>| {
         let same = |v: &&(&str, Option<Unit>, f64)| v.0 == group && (unit.is_none() || v.1 == unit);
         vendor.iter().filter(same).map(|v| v.2).min_by(f64::total_cmp)
     };
     for (row, entry) in rows.iter_mut().zip(entries).filter(|(_, e)| e.backend == Backend::Cuda) {
-        row.vendor = fastest(entry.group, None);
+        row.vendor = fastest(&entry.group, None);
         row.floor = entry.floor.and_then(|floor| match floor {
             Floor::Bandwidth(rate) => Some(row.bytes as f64 / rate),
-            Floor::Faster(unit) => fastest(entry.group, Some(unit)),
+            Floor::Faster(unit) => fastest(&entry.group, Some(unit)),
             Floor::Share(share) => row.vendor.map(|v| v / share),
         });
     }
@@ -223,7 +229,13 @@ mod tests {
 
     #[test]
     fn ours_meets_the_fastest_vendor_kernel_of_its_group() {
-        let entry = |group, backend, unit, floor| Entry { group, backend, unit, floor, timed: |_| unreachable!() };
+        let entry = |group: &'static str, backend, unit, floor| Entry {
+            group: group.into(),
+            backend,
+            unit,
+            floor,
+            work: Work::Listed(|_| unreachable!()),
+        };
         let (cuda, vendor, f16, fp8) = (Backend::Cuda, Backend::Vendor, Some(Unit::F16), Some(Unit::Fp8));
         let table = [
             (entry("a", cuda, f16, Some(Floor::Faster(Unit::F16))), 5.0),
@@ -237,7 +249,7 @@ mod tests {
             (entry("a", vendor, fp8, None), f64::NAN),
             (entry("c", cuda, None, Some(Floor::Bandwidth(40.0))), f64::NAN),
         ];
-        let mut rows: Vec<Row> = table.iter().map(|(e, time)| row(e.group, e.backend.name(), *time)).collect();
+        let mut rows: Vec<Row> = table.iter().map(|(e, time)| row(&e.group, e.backend.name(), *time)).collect();
         compare(&mut rows, &table.iter().map(|(e, _)| e).collect::<Vec<_>>());
         assert_eq!((rows[0].against_vendor(), rows[3].against_vendor(), rows[6].against_vendor()), (Some(0.8), None, None));
         let meets: Vec<_> = rows.iter().map(Row::meets_floor).collect();

@@ -328,7 +328,7 @@ pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose:
     let ideal: Vec<f64> = x.data().iter().map(|x| f64::from(*x)).collect();
     let radii: Vec<f64> =
         ideal.iter().map(|d| if d.is_finite() { d.abs() * evidence::scaled_with(2f64.powi(-24)) } else { 0.0 }).collect();
-    let bound = Bound::from_radii(ideal, radii.clone(), radii, &out)?;
+    let bound = Bound::from_radius(ideal, radii, &out)?;
     let actual = evidence::values(&Data::Quantized(q.clone()));
     let mut checks = Vec::new();
     if let Some(codes) = transpose {

@@ -116,7 +116,7 @@ fn one_wrong_element_fails_every_op() {
         let file = super::File::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap();
         let name = if file.has("out") { "out" } else { "out.codes" };
         let raw = file.get(name).unwrap().clone();
-        let mut bytes = raw.bytes;
+        let mut bytes = raw.bytes.to_vec();
         // The last byte of the largest value, so that no bound hides it: the exponent.
         let at = bytes.len() / 3 / 4 * 4;
         let width = bytes.len() / raw.shape.iter().product::<usize>();
@@ -220,9 +220,10 @@ fn a_cast_by_scales_that_are_given_is_judged_by_them() {
         w.without("recipe").without("out.scale");
         assert_eq!(verdict(w).0, Verdict::Pass, "{id}");
         let file = super::File::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap();
-        let mut raw = file.get("out.codes").unwrap().clone();
-        raw.bytes[77] ^= 1;
-        w.raw("out.codes", raw.dtype, &raw.shape, raw.bytes);
+        let raw = file.get("out.codes").unwrap();
+        let mut bytes = raw.bytes.to_vec();
+        bytes[77] ^= 1;
+        w.raw("out.codes", raw.dtype, &raw.shape, bytes);
         let (v, reason) = verdict(w);
         assert!(v == Verdict::Fail && reason.contains("(0, 77)"), "{id}: {reason}");
     }

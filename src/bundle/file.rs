@@ -6,9 +6,11 @@ use crate::{Error, Format, Result, Tensor};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// A safetensors file in memory: no larger than the file, whatever its header claims.
+/// A safetensors file, mapped where it can be: never read whole, and no larger than the file, whatever its header claims.
 #[derive(Debug)]
 pub struct File {
     pub path: PathBuf,
@@ -21,18 +23,68 @@ pub struct File {
 pub struct Raw {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
+}
+
+/// A part of a file: of the map of it, or of its bytes in memory.
+#[derive(Clone)]
+pub struct Bytes {
+    file: Arc<Whole>,
+    range: Range<usize>,
+}
+
+enum Whole {
+    Mapped(memmap2::Mmap),
+    Read(Vec<u8>),
+}
+
+impl Deref for Whole {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Whole::Mapped(map) => map,
+            Whole::Read(bytes) => bytes,
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.file[self.range.clone()]
+    }
+}
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
 }
 
 impl File {
-    /// Reads a file. Errors: it cannot be read, or is no whole safetensors file.
+    /// Maps a file; one that cannot be mapped, a pipe, is read. Errors: it cannot be read, or is no whole safetensors file.
     pub fn read(path: &Path) -> Result<File> {
-        let bytes = std::fs::read(path).map_err(|e| Error::io(path, e, "give the path of a bundle, a safetensors file"))?;
-        File::parse(path, &bytes)
+        let io = |e| Error::io(path, e, "give the path of a bundle, a safetensors file");
+        let file = std::fs::File::open(path).map_err(io)?;
+        // SAFETY: the map is read only. A file that another process truncates meanwhile ends this one (SIGBUS), as for every reader of
+        // maps; no invariant of ours rests on the bytes: what is checked of them is checked of a copy.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map(Whole::Mapped);
+        let whole = map.or_else(|_| std::fs::read(path).map(Whole::Read)).map_err(io)?;
+        File::of(path, whole)
     }
 
     /// Parses bytes; `path` names them in errors. The header is checked against the bytes: lengths, offsets, shapes.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<File> {
+        File::of(path, Whole::Read(bytes.to_vec()))
+    }
+
+    fn of(path: &Path, whole: Whole) -> Result<File> {
+        let file = Arc::new(whole);
+        let bytes: &[u8] = &file;
         let bad = |found: String| Error::BadFile {
             path: path.to_path_buf(),
             found,
@@ -44,7 +96,9 @@ impl File {
         let views = SafeTensors::deserialize(bytes).map_err(broken)?;
         let mut tensors = BTreeMap::new();
         for (name, view) in views.iter() {
-            let raw = Raw { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: view.data().to_vec() };
+            let start = view.data().as_ptr().addr() - bytes.as_ptr().addr();
+            let bytes = Bytes { file: file.clone(), range: start..start + view.data().len() };
+            let raw = Raw { dtype: view.dtype(), shape: view.shape().to_vec(), bytes };
             tensors.insert(name.to_string(), raw);
         }
         Ok(File { path: path.to_path_buf(), metadata, tensors })
@@ -150,13 +204,13 @@ impl File {
         }
         let own = File::format_of(raw);
         let codes: Vec<u8> = match (raw.dtype, format) {
-            (Dtype::I8, Format::Int8) => raw.bytes.clone(),
+            (Dtype::I8, Format::Int8) => raw.bytes.to_vec(),
             (Dtype::I8, Format::Int4) => match raw.bytes.iter().find(|b| !(-8..8).contains(&(**b as i8))) {
                 Some(b) => return Err(self.bad_tensor(name, format!("int4 code {}", *b as i8), "codes -8 to 7")),
                 None => raw.bytes.iter().map(|b| b & 15).collect(),
             },
-            (Dtype::U8, f) if f.bits() <= 8 => raw.bytes.clone(),
-            (_, f) if f.bits() == 8 && own == Some(f) => raw.bytes.clone(),
+            (Dtype::U8, f) if f.bits() <= 8 => raw.bytes.to_vec(),
+            (_, f) if f.bits() == 8 && own == Some(f) => raw.bytes.to_vec(),
             _ => {
                 let own = match format {
                     Format::E4m3 => "F8_E4M3 or U8",

@@ -1,5 +1,6 @@
 //! `qassay assay`: bundles of kernels from anywhere.
 
+use super::doing::doing;
 use super::{print, status};
 use crate::bundle::{Bundle, answer, assay};
 use crate::compare::Verdict;
@@ -68,6 +69,7 @@ pub fn run(args: Args) -> Result<u8> {
 }
 
 fn judge(path: &Path) -> crate::Result<(Bundle, assay::Answer)> {
+    let _doing = doing(format!("judging {}", path.display()));
     let bundle = Bundle::read(path)?;
     let mut found = assay::assay(&bundle)?;
     crate::scenario::audited::beside(&bundle, &mut found);

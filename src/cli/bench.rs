@@ -10,7 +10,8 @@ use std::path::PathBuf;
 #[command(
     after_help = "Examples:\n  qassay bench                          every GPU kernel, ours and cuBLASLt, into reports/bench-<n>/\n  \
 qassay bench --filter 'fp8 gemm'      some of them\n  qassay bench codec                    no GPU needed\n  \
-qassay bench judge                    what judging costs here"
+qassay bench judge                    what judging costs here\n  \
+qassay bench --op gemm --recipe te_current --shape 4096x14336x4096 --against vendor"
 )]
 pub struct Args {
     /// Without it: the GPU's kernels.
@@ -18,6 +19,18 @@ pub struct Args {
     /// Whose GPU kernels: cuda (ours), vendor (cuBLASLt); both by default. With `model`: cuda for the model of wgmma on the GPU.
     #[arg(long, value_enum, value_delimiter = ',')]
     backend: Vec<Who>,
+    /// With `--op gemm`: the product of a recipe at the shapes of `--shape`, instead of the fixed list.
+    #[arg(long, value_name = "OP", value_parser = ["gemm"], requires = "shape")]
+    op: Option<String>,
+    /// How its operands are quantized: te_current, int8_token_sym+affine_sym:int4:g128, or none (bf16).
+    #[arg(long, value_name = "RECIPE", default_value = "te_current", requires = "op")]
+    recipe: String,
+    /// M×N×K of the products, `4096x14336x4096`.
+    #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = shape, requires = "op")]
+    shape: Vec<[usize; 3]>,
+    /// Beside whom: `vendor` is cuBLASLt. Without it ours alone are timed at `--shape`.
+    #[arg(long, value_name = "WHO", value_parser = ["vendor"], requires = "op")]
+    against: Option<String>,
     /// Only groups whose name contains this text.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
@@ -69,9 +82,15 @@ fn gpu(args: &Args) -> Result<()> {
     let mut backends = args.backend.iter().map(who).collect::<Result<Vec<Backend>>>()?;
     if backends.is_empty() {
         backends = vec![Backend::Cuda, Backend::Vendor];
+        // A bf16 product has no kernel of ours.
+        if args.op.is_some() && args.against.is_none() && args.recipe != "none" {
+            backends.pop();
+        }
     }
+    let products = args.op.as_ref().map(|_| bench::products(&args.recipe, &args.shape)).transpose()?;
+    let entries = products.as_deref().unwrap_or(bench::ENTRIES);
     let gpu = crate::kernel::cuda::launch::gpu()?;
-    let measured = bench::run(gpu, &backends, &args.filter, &|row| {
+    let measured = bench::run(gpu, entries, &backends, &args.filter, &|row| {
         eprintln!("{:<60} {:<7} {:>10.2} µs", row.group, row.backend, row.time.median * 1e6);
     })?;
     let out = args.out.clone().unwrap_or_else(|| {
@@ -82,6 +101,12 @@ fn gpu(args: &Args) -> Result<()> {
     print(&bench::terminal(&measured));
     print(&format!("report: {}\n", page.display()));
     Ok(())
+}
+
+/// `4096x14336x4096`.
+fn shape(s: &str) -> Result<[usize; 3], String> {
+    let sizes: Option<Vec<usize>> = s.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
+    sizes.and_then(|s| s.try_into().ok()).ok_or_else(|| "expected M×N×K such as 4096x14336x4096".into())
 }
 
 #[cfg(not(feature = "cuda"))]

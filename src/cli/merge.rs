@@ -29,7 +29,7 @@ pub fn run(args: Args) -> Result<u8> {
     let path = args.out.join("provenance.txt");
     std::fs::write(&path, provenance).with_context(|| format!("{}: could not be written", path.display()))?;
     let backend = crate::kernel::Backend::Cpu;
-    maps::write(&args.out, &maps::worst(&merged.sweeps, merged.kept.rows(), crate::kernel::cpu::KERNELS, backend))?;
+    maps::write(&args.out, &maps::worst(&merged.sweeps, merged.kept.rows(), &[], crate::kernel::cpu::KERNELS, backend))?;
     let page = crate::report::write(&args.out, &merged.kept)?;
     print(&format!("{} rows of {} shards\nreport: {}\n", merged.kept.totals.rows, args.run.len(), page.display()));
     Ok(match merged.kept.totals.exit_status() {

@@ -10,6 +10,7 @@ mod compile;
 #[cfg(feature = "cuda")]
 mod devices;
 mod diff;
+mod doing;
 mod exhaust;
 mod external;
 mod helper;

@@ -245,7 +245,8 @@ pub fn run(args: Args) -> Result<u8> {
 
     provenance::write_times(&out, &sweeps, &outcome)?;
     provenance::write(&out, &sweeps, &options, &outcome, seconds)?;
-    maps::write(&out, &maps::worst(&sweeps, outcome.kept.rows(), options.kernels, options.backend))?;
+    let drawn = maps::worst(&sweeps, outcome.kept.rows(), &outcome.maps, options.kernels, options.backend);
+    maps::write(&out, &drawn)?;
     if let Some(external) = &external {
         external.close();
     }

@@ -227,29 +227,11 @@ impl<'a> ProductArithmetic<'a> {
 pub struct Bound {
     ideal: Vec<f64>,
     certain: Vec<f64>,
-    probable: Vec<f64>,
+    /// None: the certain ones.
+    probable: Option<Vec<f64>>,
     delta: f64,
     out: OutFormat,
     reference: String,
-}
-
-/// What a bound says of one result.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Judged {
-    /// Elements outside the certain interval; the first of them.
-    pub violations: usize,
-    pub first_violation: Option<usize>,
-    /// Elements outside the probable interval (those outside the certain one included); the first of them.
-    pub improbable: usize,
-    pub first_improbable: Option<usize>,
-    /// Elements of which nothing can be said (an intermediate may have overflowed).
-    pub unjudged: usize,
-    /// Largest `|actual − d| / (β + half a spacing of the output)`: at most 1 inside, more than 1 outside, ∞ for a NaN that
-    /// should be a number.
-    pub ratio_certain: f64,
-    pub ratio_probable: f64,
-    /// Where `ratio_certain` is.
-    pub worst: Option<usize>,
 }
 
 impl Bound {
@@ -285,7 +267,14 @@ impl Bound {
         let lambda = lambda(n, DELTA);
         let radii = (0..n).into_par_iter().map(|i| p.radius(i, cols, ideal[i], magnitude[i], lambda));
         let (certain, probable) = radii.unzip();
-        Ok(Self { ideal: ideal.to_vec(), certain, probable, delta: DELTA, out: out.clone(), reference: String::new() })
+        Ok(Self {
+            ideal: ideal.to_vec(),
+            certain,
+            probable: Some(probable),
+            delta: DELTA,
+            out: out.clone(),
+            reference: String::new(),
+        })
     }
 
     /// The same bound, saying which of several references it is about.
@@ -297,21 +286,32 @@ impl Bound {
     /// `Q(RN32(RN32(ideal)·scale))`.
     pub fn exact_output(ideal: &[f64], out: &OutFormat) -> Self {
         let ideal: Vec<f64> = ideal.iter().map(|d| f64::from(*d as f32)).collect();
-        let zeros = vec![0.0; ideal.len()];
-        Self { ideal, certain: zeros.clone(), probable: zeros, delta: 0.0, out: out.clone(), reference: String::new() }
+        Self { certain: vec![0.0; ideal.len()], ideal, probable: None, delta: 0.0, out: out.clone(), reference: String::new() }
     }
 
     /// Radii from elsewhere (activations and norms: the boundary rule). Errors when lengths
     /// differ or not 0 ≤ probable ≤ certain.
     pub fn from_radii(ideal: Vec<f64>, certain: Vec<f64>, probable: Vec<f64>, out: &OutFormat) -> Result<Self> {
-        if certain.len() != ideal.len() || probable.len() != ideal.len() {
-            let found = format!("{} certain and {} probable radii", certain.len(), probable.len());
-            return Err(Error::shape("bound", found, format!("{} as the ideal", ideal.len())));
+        if probable.len() != certain.len() {
+            let found = format!("{} probable radii", probable.len());
+            return Err(Error::shape("bound", found, format!("{} as the certain ones", certain.len())));
         }
         if let Some((c, p)) = certain.iter().zip(&probable).find(|(c, p)| !(0.0 <= **p && **p <= **c)) {
             return Err(Error::value("radii of a bound", format!("certain {c}, probable {p}"), "0 ≤ probable ≤ certain"));
         }
-        Ok(Self { ideal, certain, probable, delta: DELTA, out: out.clone(), reference: String::new() })
+        Self::from_radius(ideal, certain, out).map(|bound| Self { probable: Some(probable), ..bound })
+    }
+
+    /// [`Bound::from_radii`] where nothing is known of what is probable. Errors when lengths differ or a radius is negative or NaN.
+    pub fn from_radius(ideal: Vec<f64>, certain: Vec<f64>, out: &OutFormat) -> Result<Self> {
+        if certain.len() != ideal.len() {
+            let found = format!("{} radii", certain.len());
+            return Err(Error::shape("bound", found, format!("{} as the ideal", ideal.len())));
+        }
+        if let Some(c) = certain.iter().find(|c| !(0.0 <= **c)) {
+            return Err(Error::value("radii of a bound", c, "0 and more"));
+        }
+        Ok(Self { ideal, certain, probable: None, delta: DELTA, out: out.clone(), reference: String::new() })
     }
 
     /// The ideal before output rounding.
@@ -324,7 +324,11 @@ impl Bound {
     }
     /// The probable radius of each element.
     pub fn probable(&self) -> &[f64] {
-        &self.probable
+        self.probable.as_deref().unwrap_or(&self.certain)
+    }
+    /// Whether the probable radii are the certain ones.
+    pub(super) fn has_one_radius(&self) -> bool {
+        self.probable.is_none()
     }
     /// The probability, a tensor, that a correct kernel is outside the probable bound.
     pub fn delta(&self) -> f64 {
@@ -336,103 +340,5 @@ impl Bound {
     }
     pub fn out(&self) -> &OutFormat {
         &self.out
-    }
-    /// The ideal after output rounding: the value of the correctly rounded code.
-    pub fn rounded_ideal(&self) -> Vec<f64> {
-        self.ideal.iter().enumerate().map(|(i, d)| self.out.round(i, *d)).collect()
-    }
-
-    /// The values element `index` may have, both ends included; `(NaN, NaN)` where it has to be NaN, everything where nothing is
-    /// known.
-    pub fn allowed(&self, index: usize) -> (f64, f64) {
-        self.interval(index, self.certain[index])
-    }
-    /// The values element `index` probably has.
-    pub fn likely(&self, index: usize) -> (f64, f64) {
-        self.interval(index, self.probable[index])
-    }
-    fn interval(&self, index: usize, radius: f64) -> (f64, f64) {
-        let d = self.ideal[index];
-        if d.is_nan() {
-            return (f64::NAN, f64::NAN);
-        }
-        if !d.is_finite() {
-            let r = self.out.round(index, d);
-            return (r, r);
-        }
-        if radius == f64::INFINITY {
-            return (f64::NEG_INFINITY, f64::INFINITY);
-        }
-        let (low, high) = (self.out.round(index, d - radius), self.out.round(index, d + radius));
-        if low <= high { (low, high) } else { (high, low) }
-    }
-    fn accepts(&self, index: usize, radius: f64, actual: f64) -> bool {
-        let (low, high) = self.interval(index, radius);
-        if low.is_nan() { actual.is_nan() } else { low <= actual && actual <= high }
-    }
-    /// `|actual − d| / (β + half a spacing)`, at most 1 when accepted and above 1 when not.
-    fn ratio(&self, index: usize, radius: f64, actual: f64, accepted: bool) -> f64 {
-        let d = self.ideal[index];
-        let (bottom, top) = self.out.range(index);
-        // A scale_inv that is NaN has no range.
-        let clipped = if bottom.is_nan() { d } else { d.clamp(bottom.min(top), top.max(bottom)) };
-        let half = 0.5 * self.out.spacing(index, d.abs() + radius);
-        let ratio = (actual - clipped).abs() / (radius + half);
-        match accepted {
-            // A NaN or Inf where it belongs.
-            true if ratio.is_nan() => 0.0,
-            true => ratio.min(1.0),
-            false if ratio.is_nan() => f64::INFINITY,
-            false => ratio.max(1.0 + f64::EPSILON),
-        }
-    }
-
-    /// `|actual − ideal| / (β + half a spacing)` of every element: what error maps show. Errors when lengths differ.
-    pub fn ratios(&self, actual: &[f64]) -> Result<Vec<f64>> {
-        if actual.len() != self.ideal.len() {
-            return Err(Error::shape(
-                "result",
-                format!("{} values", actual.len()),
-                format!("{} as its bound", self.ideal.len()),
-            ));
-        }
-        let ratio = |(i, a): (usize, &f64)| self.ratio(i, self.certain[i], *a, self.accepts(i, self.certain[i], *a));
-        Ok(actual.iter().enumerate().map(ratio).collect())
-    }
-
-    /// Judges a result. Errors when its length is not the bound's.
-    pub fn judge(&self, actual: &[f64]) -> Result<Judged> {
-        if actual.len() != self.ideal.len() {
-            return Err(Error::shape(
-                "result",
-                format!("{} values", actual.len()),
-                format!("{} as its bound", self.ideal.len()),
-            ));
-        }
-        let mut j = Judged::default();
-        for (index, &a) in actual.iter().enumerate() {
-            let (certain, probable) = (self.certain[index], self.probable[index]);
-            if certain == f64::INFINITY && self.ideal[index].is_finite() {
-                j.unjudged += 1;
-                continue;
-            }
-            // The probable interval is inside the certain one.
-            let likely = self.accepts(index, probable, a);
-            let accepted = likely || (probable < certain && self.accepts(index, certain, a));
-            if !accepted {
-                j.violations += 1;
-                j.first_violation = j.first_violation.or(Some(index));
-            }
-            if !likely {
-                j.improbable += 1;
-                j.first_improbable = j.first_improbable.or(Some(index));
-            }
-            let ratio = self.ratio(index, certain, a, accepted);
-            if ratio > j.ratio_certain || j.worst.is_none() {
-                (j.ratio_certain, j.worst) = (ratio, Some(index));
-            }
-            j.ratio_probable = j.ratio_probable.max(self.ratio(index, probable, a, likely));
-        }
-        Ok(j)
     }
 }

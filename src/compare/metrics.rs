@@ -1,9 +1,13 @@
 //! What an error is summarised by: one registry, one struct, one function.
 
 use super::OutFormat;
+use super::judged::{LANES, bands};
+use super::out::Cells;
 use super::quantile::{Sample, quantiles};
+use crate::format::simd::best;
 use crate::{Error, Result};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Which way a metric gets worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,9 +176,6 @@ struct Pairs<'a> {
     out: &'a OutFormat,
 }
 
-/// Elements of a band.
-const BAND: usize = 1 << 14;
-
 /// Counts and extremes of the pairs of some consecutive bands.
 #[derive(Default)]
 struct Counts {
@@ -207,55 +208,97 @@ impl Counts {
 }
 
 impl Pairs<'_> {
-    /// Indices and values of a band.
-    fn band(&self, band: usize) -> impl Iterator<Item = (usize, f64, f64)> {
-        let range = band * BAND..self.reference.len().min((band + 1) * BAND);
-        let pairs = self.reference[range.clone()].iter().zip(&self.actual[range.clone()]);
-        range.zip(pairs).map(|(i, (r, a))| (i, *r, *a))
-    }
-    fn bands(&self) -> usize {
-        self.reference.len().div_ceil(BAND)
-    }
-    fn finite(&self, band: usize) -> impl Iterator<Item = (usize, f64, f64)> {
-        self.band(band).filter(|(_, r, a)| r.is_finite() && a.is_finite())
-    }
     fn counts(&self) -> Counts {
-        let of = |band: usize| {
+        let of = |band: Range<usize>| {
             let mut c = Counts::default();
-            for (index, r, a) in self.band(band) {
-                c.saturated += usize::from(self.out.is_saturated(index, a));
-                if !(r.is_finite() && a.is_finite()) {
-                    if !(r == a || (r.is_nan() && a.is_nan())) {
-                        c.mismatches += 1;
-                        c.first_mismatch = c.first_mismatch.or(Some(index));
+            let mut error = [0.0; LANES];
+            for (run, cells) in self.out.runs(band, LANES) {
+                let (r, a) = (&self.reference[run.clone()], &self.actual[run.clone()]);
+                let tally = tally(cells, r, a, &mut error);
+                c.finite += tally.finite as usize;
+                c.saturated += tally.saturated as usize;
+                c.flushed += tally.flushed as usize;
+                c.relative += tally.relative as usize;
+                if tally.mismatches > 0 {
+                    c.mismatches += tally.mismatches as usize;
+                    let first = || run.start + (0..r.len()).find(|i| mismatch(r[*i], a[*i])).expect("there are some");
+                    c.first_mismatch = c.first_mismatch.or_else(|| Some(first()));
+                }
+                for (i, e) in error[..r.len()].iter().enumerate() {
+                    if *e > c.max_abs {
+                        (c.max_abs, c.worst) = (*e, Some(run.start + i));
                     }
-                    continue;
                 }
-                c.finite += 1;
-                let e = (a - r).abs();
-                c.flushed += usize::from(a == 0.0 && r != 0.0);
-                if e > c.max_abs {
-                    (c.max_abs, c.worst) = (e, Some(index));
-                }
-                c.relative += usize::from(r != 0.0 || a != 0.0);
             }
             c
         };
-        (0..self.bands()).into_par_iter().map(of).reduce(Counts::default, Counts::then)
+        bands(self.reference.len()).map(of).reduce(Counts::default, Counts::then)
     }
+}
+
+/// A pair with a NaN or an Inf that do not match.
+#[inline(always)]
+fn mismatch(r: f64, a: f64) -> bool {
+    !(r.is_finite() & a.is_finite()) & !((r == a) | (r.is_nan() & a.is_nan()))
+}
+
+#[derive(Default)]
+struct Tally {
+    finite: u64,
+    mismatches: u64,
+    saturated: u64,
+    flushed: u64,
+    relative: u64,
+}
+
+best! {
+    /// What is counted of pairs that are stored alike, and the error of each; 0 of one that is not finite.
+    fn tally(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) -> Tally => tally_each;
+}
+
+#[inline(always)]
+fn tally_each(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) -> Tally {
+    let mut t = Tally::default();
+    for ((r, a), error) in reference.iter().zip(actual).zip(error) {
+        let (r, a) = (*r, *a);
+        let finite = r.is_finite() & a.is_finite();
+        t.finite += u64::from(finite);
+        t.mismatches += u64::from(mismatch(r, a));
+        t.saturated += u64::from(cells.is_saturated(a));
+        t.flushed += u64::from(finite & (a == 0.0) & (r != 0.0));
+        t.relative += u64::from(finite & ((r != 0.0) | (a != 0.0)));
+        *error = if finite { (a - r).abs() } else { 0.0 };
+    }
+    t
 }
 
 /// |e| / |reference|, pairs of zeros left out.
 struct Relative<'a, 'b>(&'a Pairs<'b>);
 
 impl Sample for Relative<'_, '_> {
-    fn bands(&self) -> usize {
-        self.0.bands()
+    fn places(&self) -> usize {
+        self.0.reference.len()
     }
-    fn visit(&self, band: usize, mut see: impl FnMut(f64)) {
-        for (_, r, a) in self.0.finite(band).filter(|(_, r, a)| *r != 0.0 || *a != 0.0) {
-            see((a - r).abs() / r.abs());
+    fn visit(&self, range: Range<usize>, mut see: impl FnMut(&[f64])) {
+        let mut error = [0.0; LANES];
+        for from in range.clone().step_by(LANES) {
+            let part = from..range.end.min(from + LANES);
+            let error = &mut error[..part.len()];
+            relative(&self.0.reference[part.clone()], &self.0.actual[part], error);
+            see(error);
         }
+    }
+}
+
+best! {
+    fn relative(reference: &[f64], actual: &[f64], error: &mut [f64]) => relative_each;
+}
+
+#[inline(always)]
+fn relative_each(reference: &[f64], actual: &[f64], error: &mut [f64]) {
+    for ((r, a), error) in reference.iter().zip(actual).zip(error) {
+        let there = r.is_finite() & a.is_finite() & ((*r != 0.0) | (*a != 0.0));
+        *error = if there { (a - r).abs() / r.abs() } else { f64::NAN };
     }
 }
 
@@ -263,15 +306,31 @@ impl Sample for Relative<'_, '_> {
 struct Ulps<'a, 'b>(&'a Pairs<'b>);
 
 impl Sample for Ulps<'_, '_> {
-    fn bands(&self) -> usize {
-        self.0.bands()
+    fn places(&self) -> usize {
+        self.0.reference.len()
     }
-    fn visit(&self, band: usize, mut see: impl FnMut(f64)) {
-        for (index, r, a) in self.0.finite(band) {
-            let e = (a - r).abs();
-            let ulp = if e == 0.0 { 0.0 } else { e / self.0.out.spacing(index, r) };
-            see(if ulp.is_nan() { f64::INFINITY } else { ulp });
+    fn visit(&self, range: Range<usize>, mut see: impl FnMut(&[f64])) {
+        let mut error = [0.0; LANES];
+        for (run, cells) in self.0.out.runs(range, LANES) {
+            let error = &mut error[..run.len()];
+            ulps(cells, &self.0.reference[run.clone()], &self.0.actual[run], error);
+            see(error);
         }
+    }
+}
+
+best! {
+    fn ulps(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) => ulps_each;
+}
+
+#[inline(always)]
+fn ulps_each(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) {
+    for ((r, a), error) in reference.iter().zip(actual).zip(error) {
+        let e = (a - r).abs();
+        let ulp = e / cells.spacing(*r);
+        let ulp = if ulp.is_nan() { f64::INFINITY } else { ulp };
+        let ulp = if e == 0.0 { 0.0 } else { ulp };
+        *error = if r.is_finite() & a.is_finite() { ulp } else { f64::NAN };
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::format::grid::ValueGrid;
 use crate::format::{Format, Overflow};
 use crate::quant::{Affine, QTensor, Zero};
+use std::ops::Range;
 
 /// The storage of a result, as errors are measured in it and as values are rounded into it.
 ///
@@ -91,83 +92,157 @@ impl OutFormat {
         self.grid.is_some()
     }
 
-    fn tile(&self, index: usize) -> Option<(&Grid, usize)> {
-        let grid = self.grid.as_ref()?;
-        if grid.unit.len() == 1 {
-            return Some((grid, 0));
+    /// The tile of an element, among scales.
+    fn tile(&self, g: &Grid, index: usize) -> usize {
+        if g.unit.len() == 1 {
+            return 0;
         }
-        let (i, j) = (index / grid.cols, index % grid.cols);
-        Some((grid, (i / grid.tile.0) * grid.grid_cols + j / grid.tile.1))
+        let (i, j) = (index / g.cols, index % g.cols);
+        (i / g.tile.0) * g.grid_cols + j / g.tile.1
     }
 
-    /// (scale, unit, mid, zero) of an element.
-    fn affine(&self, index: usize) -> (f64, f64, f64, f64) {
-        match self.tile(index) {
-            None => (1.0, 1.0, 0.0, 0.0),
-            Some((g, t)) => {
+    /// How an element is stored.
+    #[inline(always)]
+    pub(super) fn cells(&self, index: usize) -> Cells<'_> {
+        let plain = Cells::plain(&self.values);
+        match &self.grid {
+            None => plain,
+            Some(g) => {
+                let t = self.tile(g, index);
                 let of = |v: &[f64]| v.get(t).copied().unwrap_or(0.0);
-                (g.scale[t], g.unit[t], of(&g.mid), of(&g.zero))
+                Cells { scaled: true, scale: g.scale[t], unit: g.unit[t], mid: of(&g.mid), zero: of(&g.zero), ..plain }
             }
         }
     }
 
+    /// Consecutive elements of `range`, at most `most`, that are stored alike.
+    pub(super) fn runs(&self, range: Range<usize>, most: usize) -> impl Iterator<Item = (Range<usize>, Cells<'_>)> {
+        let mut from = range.start;
+        std::iter::from_fn(move || {
+            let left = range.end.checked_sub(from).filter(|left| *left > 0)?.min(most);
+            let alike = match &self.grid {
+                Some(g) if g.unit.len() > 1 => (g.tile.1 - from % g.cols % g.tile.1).min(g.cols - from % g.cols),
+                _ => left,
+            };
+            let run = from..from + left.min(alike);
+            from = run.end;
+            Some((run.clone(), self.cells(run.start)))
+        })
+    }
+
     /// The distance between neighbouring values of the grid at `x`: `Format::ulp(x / unit) · |unit|`.
     pub fn spacing(&self, index: usize, x: f64) -> f64 {
-        let (_, unit, ..) = self.affine(index);
-        self.values.ulp(x / unit) * unit.abs()
+        self.cells(index).spacing(x)
     }
 
     /// Smallest and largest finite value of an element, where overflow saturates; (−∞, ∞) where it does not.
     pub fn range(&self, index: usize) -> (f64, f64) {
-        if self.values.overflow() == Overflow::Native {
-            return (f64::NEG_INFINITY, f64::INFINITY);
-        }
-        let (_, unit, mid, zero) = self.affine(index);
-        ((self.values.min() - mid) * unit + zero, (self.values.max() - mid) * unit + zero)
+        self.cells(index).range()
     }
 
     /// Whether `value` lies at an end of the format's range, or beyond it (Inf).
     pub fn is_saturated(&self, index: usize, value: f64) -> bool {
-        let (_, unit, mid, zero) = self.affine(index);
-        let code = (value - zero) / unit + mid;
-        // Half a step of tolerance: value / unit is rounded.
-        let slack = 0.25 * self.values.ulp(self.values.max());
-        code >= self.values.max() - slack || code <= self.values.min() + slack.min(0.25)
+        self.cells(index).is_saturated(value)
     }
 
     /// `x` rounded into the storage and read back. High precision: `RN(x)`. Quantized: `decode(Q(RN32(x·scale)))·unit`,
     /// saturating. Every step is monotone, so the image of an interval is bounded by the images of its ends, also where
     /// the f64 product `x·scale` rounds.
     pub fn round(&self, index: usize, x: f64) -> f64 {
-        let (scale, unit, mid, zero) = self.affine(index);
-        let y = if self.grid.is_some() { f64::from(((x - zero) * scale) as f32) } else { x };
-        (self.values.nearest(if mid == 0.0 { y } else { y + mid }) - mid) * unit + zero
+        self.cells(index).round(x)
     }
 
     /// The open interval of reals that round to `value`, a value of the grid: the half-way points to its neighbours, ±∞
     /// beyond the ends when overflow saturates. To a relative 2^-23: `RN32(x·scale)` moves the edges by that much.
     pub fn cell(&self, index: usize, value: f64) -> (f64, f64) {
-        let (scale, unit, mid, zero) = self.affine(index);
-        let code = (value - zero) / unit + mid;
-        if !code.is_finite() {
-            return (value, value);
-        }
-        let back = |y: f64| if self.grid.is_some() { (y - mid) / scale + zero } else { y };
-        let (low, high) = (back(code - 0.5 * self.gap(-code)), back(code + 0.5 * self.gap(code)));
-        if low <= high { (low, high) } else { (high, low) }
+        self.cells(index).cell(value)
+    }
+}
+
+/// How the elements of one tile are stored: what [`OutFormat`] says of each, without branches on values, for loops over lanes.
+#[derive(Clone, Copy)]
+pub(super) struct Cells<'a> {
+    values: &'a ValueGrid,
+    float: bool,
+    /// Whether there is a scale at all.
+    scaled: bool,
+    scale: f64,
+    unit: f64,
+    mid: f64,
+    zero: f64,
+}
+
+impl<'a> Cells<'a> {
+    #[inline(always)]
+    fn plain(values: &'a ValueGrid) -> Self {
+        Cells { values, float: values.is_float(), scaled: false, scale: 1.0, unit: 1.0, mid: 0.0, zero: 0.0 }
+    }
+    /// Whether these are values of a float format without a scale.
+    pub(super) fn is_plain(&self) -> bool {
+        self.float && !self.scaled
+    }
+    /// The same where [`Cells::is_plain`]; what is constant then, the compiler sees.
+    #[inline(always)]
+    pub(super) fn as_plain(self) -> Self {
+        Cells { float: true, ..Cells::plain(self.values) }
+    }
+    /// Whether these are codes of a float format.
+    pub(super) fn is_float(&self) -> bool {
+        self.float
+    }
+    /// The same where [`Cells::is_float`].
+    #[inline(always)]
+    pub(super) fn as_float(self) -> Self {
+        Cells { float: true, ..self }
     }
 
-    /// Distance from `code` to the next value above it; infinite at the top when overflow saturates.
-    fn gap(&self, code: f64) -> f64 {
-        let (v, f) = (&self.values, self.values.format());
-        if code >= v.max() && (v.overflow() == Overflow::Saturate || f.is_integer()) {
-            return f64::INFINITY;
+    /// See [`OutFormat::spacing`].
+    #[inline(always)]
+    pub(super) fn spacing(&self, x: f64) -> f64 {
+        self.values.ulp(x / self.unit) * self.unit.abs()
+    }
+    /// See [`OutFormat::range`].
+    pub(super) fn range(&self) -> (f64, f64) {
+        if self.values.overflow() == Overflow::Native {
+            return (f64::NEG_INFINITY, f64::INFINITY);
         }
+        ((self.values.min() - self.mid) * self.unit + self.zero, (self.values.max() - self.mid) * self.unit + self.zero)
+    }
+    /// See [`OutFormat::is_saturated`].
+    #[inline(always)]
+    pub(super) fn is_saturated(&self, value: f64) -> bool {
+        let code = (value - self.zero) / self.unit + self.mid;
+        // Half a step of tolerance: value / unit is rounded.
+        let slack = 0.25 * self.values.ulp(self.values.max());
+        (code >= self.values.max() - slack) | (code <= self.values.min() + slack.min(0.25))
+    }
+    /// See [`OutFormat::round`].
+    #[inline(always)]
+    pub(super) fn round(&self, x: f64) -> f64 {
+        let y = if self.scaled { f64::from(((x - self.zero) * self.scale) as f32) } else { x };
+        let y = if self.mid == 0.0 { y } else { y + self.mid };
+        let nearest = if self.float { self.values.nearest_float(y) } else { self.values.nearest(y) };
+        (nearest - self.mid) * self.unit + self.zero
+    }
+    /// See [`OutFormat::cell`].
+    #[inline(always)]
+    pub(super) fn cell(&self, value: f64) -> (f64, f64) {
+        let code = (value - self.zero) / self.unit + self.mid;
+        let back = |y: f64| if self.scaled { (y - self.mid) / self.scale + self.zero } else { y };
+        let (low, high) = (back(code - 0.5 * self.gap(-code)), back(code + 0.5 * self.gap(code)));
+        let (low, high) = if low <= high { (low, high) } else { (high, low) };
+        let finite = code.is_finite();
+        (if finite { low } else { value }, if finite { high } else { value })
+    }
+    /// Distance from `code` to the next value above it; infinite at the top when overflow saturates.
+    #[inline(always)]
+    fn gap(&self, code: f64) -> f64 {
+        let v = self.values;
         let ulp = v.ulp(code);
         // Below a power of two the neighbours toward zero are half as far apart.
-        let halved =
-            code < 0.0 && !f.is_integer() && ulp > v.ulp(0.0) && code.abs() / ulp == f64::from(1u32 << f.spec().mantissa);
-        if halved { 0.5 * ulp } else { ulp }
+        let power = (code < 0.0) & (ulp > v.ulp(0.0)) & (code.abs() == ulp * v.steps());
+        let gap = if power & !v.is_integer() { 0.5 * ulp } else { ulp };
+        if (code >= v.max()) & (v.overflow() == Overflow::Saturate || v.is_integer()) { f64::INFINITY } else { gap }
     }
 }
 

@@ -5,7 +5,10 @@
 //! to what was written. A fault that moves t to t + Δ is certain to be caught at that element when t + Δ leaves the cell of
 //! the outermost allowed value for every such t. The Δ needed upward and downward is all that the statements below are made of.
 
+use super::judged::{BAND, LANES, interval};
+use super::out::Cells;
 use super::{Bound, OutFormat};
+use crate::format::simd::best;
 use rayon::prelude::*;
 
 /// Which elements of the result a scale multiplies.
@@ -112,45 +115,109 @@ struct Element {
 
 impl Element {
     fn of(input: &PowerInput, index: usize) -> Self {
-        let (bound, a) = (input.bound, input.actual[index]);
-        let (d, radius) = (bound.ideal()[index], bound.certain()[index]);
-        if !(d.is_finite() && a.is_finite() && radius.is_finite()) {
-            let (above, below) = (f64::INFINITY, f64::NEG_INFINITY);
-            // Where NaN or Inf has to be nothing else is allowed.
-            let anything = d.is_finite() && radius == f64::INFINITY;
-            return Element { low: d, high: d, above, below, hides_a_flip: anything, allows_zero: true };
-        }
-        let (first, last) = if input.bit_exact { (a, a) } else { bound.allowed(index) };
-        let (cell_low, cell_high) = bound.out().cell(index, a);
+        let bound = input.bound;
+        let radii = (bound.ideal()[index], bound.certain()[index]);
+        Self::within(&bound.out().cells(index), input.bit_exact, radii, input.actual[index])
+    }
+    /// Of the element whose ideal and radius these are. Choices without branches: see [`Cells`].
+    #[inline(always)]
+    fn within(cells: &Cells, bit_exact: bool, (d, radius): (f64, f64), a: f64) -> Self {
+        let known = d.is_finite() & a.is_finite() & radius.is_finite();
+        let (first, last) = if bit_exact { (a, a) } else { interval(cells, d, radius) };
+        let (cell_low, cell_high) = cells.cell(a);
         let (low, high) = ((d - radius).max(cell_low), (d + radius).min(cell_high));
         // A wrong result may lie outside both.
         let (low, high) = if low <= high { (low, high) } else { (low.min(high).min(d), high.max(low).max(d)) };
         // Cells are known to a relative 2^-23.
         let outward = |x: f64, sign: f64| x + sign * x.abs() * f64::from(f32::EPSILON);
-        let (above, below) = (bound.out().cell(index, last).1, bound.out().cell(index, first).0);
+        let (above, below) = (outward(cells.cell(last).1, 1.0), outward(cells.cell(first).0, -1.0));
         Element {
-            low,
-            high,
-            above: outward(above, 1.0),
-            below: outward(below, -1.0),
-            hides_a_flip: first < last,
-            allows_zero: first <= 0.0 && 0.0 <= last,
+            low: if known { low } else { d },
+            high: if known { high } else { d },
+            above: if known { above } else { f64::INFINITY },
+            below: if known { below } else { f64::NEG_INFINITY },
+            // Where NaN or Inf has to be nothing else is allowed.
+            hides_a_flip: if known { first < last } else { d.is_finite() & (radius == f64::INFINITY) },
+            allows_zero: !known | ((first <= 0.0) & (0.0 <= last)),
         }
     }
     /// Smallest Δ > 0 certain to be seen, upward and downward.
+    #[inline(always)]
     fn needs(&self) -> (f64, f64) {
         (self.above - self.low, self.high - self.below)
     }
     /// Smallest gain > 1 certain to be seen.
+    #[inline(always)]
     fn gain(&self) -> f64 {
-        if self.low > 0.0 {
-            self.above / self.low
-        } else if self.high < 0.0 {
-            self.below / self.high
-        } else {
-            f64::INFINITY
-        }
+        let (up, down) = (self.low > 0.0, self.high < 0.0);
+        let gain = if up { self.above } else { self.below } / if up { self.low } else { self.high };
+        if up | down { gain } else { f64::INFINITY }
     }
+}
+
+/// The smallest gain of a line: NaN before there is one, which a minimum passes over, and whether an element was not zero.
+#[derive(Clone, Copy)]
+struct Line {
+    gain: f64,
+    there: bool,
+}
+
+impl Line {
+    const EMPTY: Line = Line { gain: f64::NAN, there: false };
+
+    #[inline(always)]
+    fn and(self, other: Line) -> Line {
+        Line { gain: self.gain.min(other.gain), there: self.there | other.there }
+    }
+    fn found(self) -> Option<f64> {
+        self.there.then_some(self.gain)
+    }
+}
+
+/// What is seen of some elements that are stored alike, and what of each of them.
+struct Lanes {
+    hidden: usize,
+    zeros_caught: bool,
+    gain: [f64; LANES],
+    /// `needed²` and `ideal²` of the elements that a bound can judge; else 0.
+    needed: [f64; LANES],
+    energy: [f64; LANES],
+}
+
+best! {
+    fn look(cells: Cells, bit_exact: bool, ideal: &[f64], radius: &[f64], actual: &[f64], lanes: &mut Lanes) => look_at;
+}
+
+#[inline(always)]
+fn look_at(cells: Cells, bit_exact: bool, ideal: &[f64], radius: &[f64], actual: &[f64], lanes: &mut Lanes) {
+    match (cells.is_plain(), cells.is_float(), bit_exact) {
+        (true, _, true) => look_at_each(cells.as_plain(), true, ideal, radius, actual, lanes),
+        (true, _, false) => look_at_each(cells.as_plain(), false, ideal, radius, actual, lanes),
+        (false, true, true) => look_at_each(cells.as_float(), true, ideal, radius, actual, lanes),
+        (false, true, false) => look_at_each(cells.as_float(), false, ideal, radius, actual, lanes),
+        (false, false, _) => look_at_each(cells, bit_exact, ideal, radius, actual, lanes),
+    }
+}
+
+#[inline(always)]
+fn look_at_each(cells: Cells, bit_exact: bool, ideal: &[f64], radius: &[f64], actual: &[f64], lanes: &mut Lanes) {
+    let n = ideal.len();
+    let (radius, actual) = (&radius[..n], &actual[..n]);
+    let (gain, needed, energy) = (&mut lanes.gain[..n], &mut lanes.needed[..n], &mut lanes.energy[..n]);
+    let (mut hidden, mut caught) = (0u64, 0u64);
+    for i in 0..n {
+        let e = Element::within(&cells, bit_exact, (ideal[i], radius[i]), actual[i]);
+        gain[i] = e.gain();
+        hidden += u64::from(e.hides_a_flip);
+        caught += u64::from(!e.allows_zero);
+        let (up, down) = e.needs();
+        let judged = up.is_finite() & down.is_finite();
+        let most = up.max(down);
+        needed[i] = if judged { most * most } else { 0.0 };
+        energy[i] = if judged { ideal[i] * ideal[i] } else { 0.0 };
+    }
+    lanes.hidden = hidden as usize;
+    lanes.zeros_caught = caught > 0;
 }
 
 /// What all elements together show.
@@ -170,49 +237,63 @@ struct Seen {
 /// Some consecutive rows.
 struct Band {
     gain: f64,
-    rows: Vec<Option<f64>>,
-    columns: Vec<Option<f64>>,
+    rows: Vec<Line>,
+    columns: Vec<Line>,
     hidden: usize,
     zeros_caught: bool,
-    /// `needed²` and `ideal²` of the elements that a bound can judge, in order.
-    squares: Vec<(f64, f64)>,
+    /// `needed²` and `ideal²` of the elements that a bound can judge, in order; zeros of the others.
+    needed: Vec<f64>,
+    energy: Vec<f64>,
 }
 
 /// Elements whose squares are kept at a time.
 const AT_A_TIME: usize = 1 << 20;
-/// Elements of a band.
-const BAND: usize = 1 << 14;
 
-fn smaller(slot: &mut Option<f64>, gain: f64) {
-    *slot = Some(slot.map_or(gain, |g| g.min(gain)));
+best! {
+    /// The smallest gain of a run of a row; each column's, with what it had.
+    fn smallest(gain: &[f64], ideal: &[f64], row: &mut Line, columns: &mut [Line]) -> f64 => smallest_of;
+}
+
+#[inline(always)]
+fn smallest_of(gain: &[f64], ideal: &[f64], row: &mut Line, columns: &mut [Line]) -> f64 {
+    let (mut least, mut line) = (f64::INFINITY, *row);
+    for ((gain, d), column) in gain.iter().zip(ideal).zip(columns) {
+        least = least.min(*gain);
+        let there = *d != 0.0;
+        let one = Line { gain: if there { *gain } else { f64::NAN }, there };
+        line = line.and(one);
+        *column = column.and(one);
+    }
+    *row = line;
+    least
 }
 
 impl Band {
     fn of(input: &PowerInput, rows: std::ops::Range<usize>, cols: usize) -> Self {
+        let elements = rows.start * cols..input.actual.len().min(rows.end * cols);
         let mut band = Band {
             gain: f64::INFINITY,
-            rows: vec![None; rows.len()],
-            columns: vec![None; cols],
+            rows: vec![Line::EMPTY; rows.len()],
+            columns: vec![Line::EMPTY; cols],
             hidden: 0,
             zeros_caught: false,
-            squares: Vec::with_capacity(rows.len() * cols),
+            needed: Vec::with_capacity(elements.len()),
+            energy: Vec::with_capacity(elements.len()),
         };
-        let last = input.actual.len();
+        let (ideal, certain) = (input.bound.ideal(), input.bound.certain());
+        let none = [0.0; LANES];
+        let mut lanes = Lanes { hidden: 0, zeros_caught: false, gain: none, needed: none, energy: none };
         for (line, row) in rows.enumerate() {
-            for (column, index) in (row * cols..last.min((row + 1) * cols)).enumerate() {
-                let (e, d) = (Element::of(input, index), input.bound.ideal()[index]);
-                let gain = e.gain();
-                band.gain = band.gain.min(gain);
-                if d != 0.0 {
-                    smaller(&mut band.rows[line], gain);
-                    smaller(&mut band.columns[column], gain);
-                }
-                band.hidden += usize::from(e.hides_a_flip);
-                band.zeros_caught |= !e.allows_zero;
-                let (up, down) = e.needs();
-                if up.is_finite() && down.is_finite() {
-                    band.squares.push((up.max(down).powi(2), d * d));
-                }
+            let row = row * cols..elements.end.min((row + 1) * cols);
+            for (run, cells) in input.bound.out().runs(row.clone(), LANES) {
+                let ideal = &ideal[run.clone()];
+                look(cells, input.bit_exact, ideal, &certain[run.clone()], &input.actual[run.clone()], &mut lanes);
+                let columns = &mut band.columns[run.start - row.start..run.end - row.start];
+                band.gain = band.gain.min(smallest(&lanes.gain, ideal, &mut band.rows[line], columns));
+                band.hidden += lanes.hidden;
+                band.zeros_caught |= lanes.zeros_caught;
+                band.needed.extend_from_slice(&lanes.needed[..run.len()]);
+                band.energy.extend_from_slice(&lanes.energy[..run.len()]);
             }
         }
         band
@@ -225,30 +306,31 @@ impl Seen {
         let mut all = Seen {
             gain: f64::INFINITY,
             rows: Vec::with_capacity(n.div_ceil(cols)),
-            columns: vec![None; cols],
+            columns: Vec::new(),
             hidden: 0,
             zeros_caught: false,
             needed: 0.0,
             energy: 0.0,
         };
+        let mut columns = vec![Line::EMPTY; cols];
         let (rows, high) = (n.div_ceil(cols), (BAND / cols).max(1));
         let starts: Vec<usize> = (0..rows).step_by(high).collect();
         for starts in starts.chunks((AT_A_TIME / (high * cols)).max(1)) {
             let band = |from: &usize| Band::of(input, *from..rows.min(from + high), cols);
             for band in starts.par_iter().map(band).collect::<Vec<_>>() {
                 all.gain = all.gain.min(band.gain);
-                all.rows.extend(band.rows);
-                for (slot, gain) in all.columns.iter_mut().zip(band.columns) {
-                    gain.into_iter().for_each(|gain| smaller(slot, gain));
-                }
+                all.rows.extend(band.rows.into_iter().map(Line::found));
+                columns.iter_mut().zip(band.columns).for_each(|(all, some)| *all = all.and(some));
                 all.hidden += band.hidden;
                 all.zeros_caught |= band.zeros_caught;
-                for (needed, energy) in band.squares {
+                // What is not judged adds +0 to a sum that is not negative: no bit.
+                for (needed, energy) in band.needed.iter().zip(&band.energy) {
                     all.needed += needed;
                     all.energy += energy;
                 }
             }
         }
+        all.columns = columns.into_iter().map(Line::found).collect();
         all
     }
 }

@@ -1,116 +1,154 @@
 //! Exact nearest-rank quantiles of numbers that are computed anew each time they are asked for: nothing as long as the sample is kept.
 //!
-//! The bits of a non-negative f64 ascend with its value. A pass counts the numbers by the first 16 bits that are not settled yet; the
-//! bucket of a wanted rank is counted by the next 16, until what is left is short enough to be gathered and sorted out. Counts are
-//! added, so the result does not depend on threads or on how the numbers are cut into bands.
+//! A few numbers, drawn at even distances, say between which two the wanted rank is likely to lie; one pass over all counts what is below
+//! and gathers what is between. Where the rank was not between them, they are moved apart. Counts are added and what is gathered is put in
+//! order, so the result does not depend on threads, on bands, or on what was drawn.
 
+use super::judged::{LANES, bands};
+use crate::format::simd::best;
 use rayon::prelude::*;
+use std::ops::Range;
 
-/// A sample that can be gone through again and again: `visit(band, see)` hands every number of a band, none negative, to `see`.
+/// A sample that can be gone through again and again: `visit(range, see)` hands the numbers of these places to `see`, some at a time, none
+/// negative; a NaN is no number.
 pub trait Sample: Sync {
-    fn bands(&self) -> usize;
-    fn visit(&self, band: usize, see: impl FnMut(f64));
+    fn places(&self) -> usize;
+    fn visit(&self, range: Range<usize>, see: impl FnMut(&[f64]));
 }
 
-/// Numbers that are gathered rather than counted once more.
+/// Numbers that are drawn; as many or fewer are all put in order.
 const FEW: usize = 1 << 16;
-/// Bits a pass settles.
-const DIGIT: u32 = 16;
 
-/// Nearest-rank quantiles 0.5, 0.99, 0.999 and the maximum of `count` numbers; zeros for an empty sample. A NaN is above ∞.
+/// Nearest-rank quantiles 0.5, 0.99, 0.999 and the maximum of the `count` numbers; zeros for an empty sample.
 pub fn quantiles(sample: &impl Sample, count: usize) -> [f64; 4] {
-    let ranks: Vec<usize> =
-        [500, 990, 999, 1000].iter().filter_map(|per_mille| (count * per_mille).div_ceil(1000).checked_sub(1)).collect();
-    let mut result = [0.0; 4];
-    for (slot, found) in result.iter_mut().zip(select(sample, Bucket { prefix: 0, settled: 0, count }, &ranks)) {
-        *slot = found;
+    if count == 0 {
+        return [0.0; 4];
     }
-    result
-}
-
-/// The numbers whose first `settled` bits are `prefix`.
-#[derive(Clone, Copy)]
-struct Bucket {
-    prefix: u64,
-    settled: u32,
-    count: usize,
-}
-
-impl Bucket {
-    fn holds(self, bits: u64) -> bool {
-        self.settled == 0 || bits >> (64 - self.settled) == self.prefix
+    let ranks = [500, 990, 999].map(|per_mille| (count * per_mille).div_ceil(1000) - 1);
+    let drawn = draw(sample);
+    let mut found = [None; 3];
+    let mut deviations = 4.0;
+    loop {
+        let (largest, between) = pass(sample, &ranks.map(|rank| around(&drawn, rank as f64 / count as f64, deviations)));
+        for ((slot, rank), between) in found.iter_mut().zip(ranks).zip(between) {
+            *slot = slot.or_else(|| between.at(rank));
+        }
+        if let [Some(a), Some(b), Some(c)] = found {
+            return [a, b, c, largest];
+        }
+        deviations *= 16.0;
     }
 }
 
-/// The numbers of a bucket at these ascending ranks.
-fn select(sample: &impl Sample, bucket: Bucket, ranks: &[usize]) -> Vec<f64> {
-    if ranks.is_empty() {
-        return Vec::new();
+/// Numbers at even distances, in order.
+fn draw(sample: &impl Sample) -> Vec<f64> {
+    let n = sample.places();
+    let mut drawn = Vec::new();
+    let mut see = |numbers: &[f64]| drawn.extend(numbers.iter().filter(|x| !x.is_nan()));
+    if n <= FEW {
+        sample.visit(0..n, &mut see);
+    } else {
+        let pieces = FEW / LANES;
+        (0..pieces).map(|i| i * (n - LANES) / (pieces - 1)).for_each(|from| sample.visit(from..from + LANES, &mut see));
     }
-    if bucket.settled == 64 {
-        return vec![f64::from_bits(bucket.prefix); ranks.len()];
-    }
-    if bucket.count <= FEW {
-        return gathered(sample, bucket, ranks);
-    }
-    let counts = counted(sample, bucket);
-    let (mut found, mut before, mut next) = (Vec::with_capacity(ranks.len()), 0, 0);
-    for (digit, count) in counts.into_iter().enumerate() {
-        let within: Vec<usize> = ranks[next..].iter().map_while(|r| r.checked_sub(before).filter(|r| *r < count)).collect();
-        next += within.len();
-        before += count;
-        let prefix = bucket.prefix << DIGIT | digit as u64;
-        found.extend(select(sample, Bucket { prefix, settled: bucket.settled + DIGIT, count }, &within));
-    }
-    found
+    drawn.sort_unstable_by(f64::total_cmp);
+    drawn
 }
 
-/// How many numbers of a bucket have each next digit.
-fn counted(sample: &impl Sample, bucket: Bucket) -> Vec<usize> {
-    let empty = || vec![0usize; 1 << DIGIT];
-    let shift = 64 - bucket.settled - DIGIT;
-    let band = |mut counts: Vec<usize>, band: usize| {
-        sample.visit(band, |x| {
-            let bits = x.to_bits();
-            if bucket.holds(bits) {
-                counts[(bits >> shift & 0xffff) as usize] += 1;
+/// The numbers among those drawn that this share lies between but for so many deviations of a draw: 0 and ∞ beyond their ends.
+fn around(drawn: &[f64], share: f64, deviations: f64) -> (f64, f64) {
+    let n = drawn.len() as f64;
+    let (middle, reach) = (share * n, deviations * (n * share * (1.0 - share)).sqrt() + 8.0);
+    let low = if middle - reach < 0.0 { 0.0 } else { drawn[(middle - reach) as usize] };
+    (low, drawn.get((middle + reach) as usize).copied().unwrap_or(f64::INFINITY))
+}
+
+/// What lies below and at two numbers, and what between them.
+#[derive(Default)]
+struct Between {
+    low: f64,
+    high: f64,
+    below: usize,
+    at_low: usize,
+    at_high: usize,
+    inside: Vec<f64>,
+}
+
+impl Between {
+    fn see(&mut self, numbers: &[f64]) {
+        let Counts { below, at_low, at_high, inside } = count(numbers, self.low, self.high);
+        self.below += below as usize;
+        self.at_low += at_low as usize;
+        self.at_high += at_high as usize;
+        if inside > 0 {
+            // Every number is put down, and kept where it belongs: no branch on values.
+            let from = self.inside.len();
+            self.inside.resize(from + numbers.len(), 0.0);
+            let (place, mut kept) = (&mut self.inside[from..], 0);
+            for x in numbers {
+                place[kept] = *x;
+                kept += usize::from((self.low < *x) & (*x < self.high));
             }
-        });
-        counts
-    };
-    let both = |mut a: Vec<usize>, b: Vec<usize>| {
-        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-        a
-    };
-    (0..sample.bands())
-        .into_par_iter()
-        .with_min_len(sample.bands().div_ceil(2 * rayon::current_num_threads()))
-        .fold(empty, band)
-        .reduce(empty, both)
+            self.inside.truncate(from + inside as usize);
+        }
+    }
+    fn and(mut self, mut other: Self) -> Self {
+        self.below += other.below;
+        self.at_low += other.at_low;
+        self.at_high += other.at_high;
+        self.inside.append(&mut other.inside);
+        self
+    }
+    /// The number at this rank, where it is one of these.
+    fn at(mut self, rank: usize) -> Option<f64> {
+        let rank = rank.checked_sub(self.below)?;
+        let Some(rank) = rank.checked_sub(self.at_low) else { return Some(self.low) };
+        match rank.checked_sub(self.inside.len()) {
+            None => Some(*self.inside.select_nth_unstable_by(rank, f64::total_cmp).1),
+            Some(rank) => (rank < self.at_high).then_some(self.high),
+        }
+    }
 }
 
-fn gathered(sample: &impl Sample, bucket: Bucket, ranks: &[usize]) -> Vec<f64> {
-    let band = |mut few: Vec<f64>, band: usize| {
-        sample.visit(band, |x| {
-            if bucket.holds(x.to_bits()) {
-                few.push(x);
-            }
+#[derive(Default)]
+struct Counts {
+    below: u64,
+    at_low: u64,
+    at_high: u64,
+    inside: u64,
+}
+
+best! {
+    fn count(numbers: &[f64], low: f64, high: f64) -> Counts => count_each;
+}
+
+#[inline(always)]
+fn count_each(numbers: &[f64], low: f64, high: f64) -> Counts {
+    let mut c = Counts::default();
+    for x in numbers {
+        c.below += u64::from(*x < low);
+        c.at_low += u64::from(*x == low);
+        c.at_high += u64::from((*x == high) & (low < high));
+        c.inside += u64::from((low < *x) & (*x < high));
+    }
+    c
+}
+
+/// The largest number, and what lies between each two.
+fn pass(sample: &impl Sample, between: &[(f64, f64); 3]) -> (f64, [Between; 3]) {
+    let empty = || (0.0f64, between.map(|(low, high)| Between { low, high, ..Between::default() }));
+    let band = |(mut largest, mut all): (f64, [Between; 3]), range: Range<usize>| {
+        sample.visit(range, |numbers| {
+            largest = numbers.iter().fold(largest, |m, x| m.max(*x));
+            all.iter_mut().for_each(|b| b.see(numbers));
         });
-        few
+        (largest, all)
     };
-    let both = |mut a: Vec<f64>, mut b: Vec<f64>| {
-        a.append(&mut b);
-        a
+    let both = |(x, a): (f64, [Between; 3]), (y, b): (f64, [Between; 3])| {
+        let mut b = b.into_iter();
+        (x.max(y), a.map(|a| a.and(b.next().expect("as many"))))
     };
-    let mut few = (0..sample.bands()).into_par_iter().fold(Vec::new, band).reduce(Vec::new, both);
-    let mut from = 0;
-    let one = |rank: &usize| {
-        // What a previous selection left below its rank is not larger: search only above it.
-        let (_, found, _) = few[from..].select_nth_unstable_by(rank - from, f64::total_cmp);
-        from = *rank;
-        *found
-    };
-    ranks.iter().map(one).collect()
+    bands(sample.places()).fold(empty, band).reduce(empty, both)
 }
 
 #[cfg(test)]
@@ -118,13 +156,13 @@ mod tests {
     use super::*;
     use crate::input::philox::Stream;
 
-    struct Bands<'a>(&'a [f64], usize);
-    impl Sample for Bands<'_> {
-        fn bands(&self) -> usize {
-            self.0.len().div_ceil(self.1)
+    struct Pieces<'a>(&'a [f64], usize);
+    impl Sample for Pieces<'_> {
+        fn places(&self) -> usize {
+            self.0.len()
         }
-        fn visit(&self, band: usize, mut see: impl FnMut(f64)) {
-            self.0.chunks(self.1).nth(band).expect("a band").iter().for_each(|x| see(*x));
+        fn visit(&self, range: Range<usize>, mut see: impl FnMut(&[f64])) {
+            self.0[range].chunks(self.1).for_each(|x| see(x));
         }
     }
 
@@ -133,28 +171,49 @@ mod tests {
         let stream = Stream::new(5, 5);
         let random =
             |i: usize| f64::from(stream.words(0, i as u64)[0]) * 2f64.powi(-(stream.words(1, i as u64)[0] as i32 & 63));
-        let kinds: [&dyn Fn(usize) -> f64; 5] = [
+        let kinds: [&dyn Fn(usize) -> f64; 6] = [
             &random,
-            // Nearly all equal, or all: buckets that never become few.
+            // Nearly all equal, or all.
             &|i| if i % 1000 == 0 { random(i) } else { 0.25 },
             &|_| 0.0,
             &|i| if i % 7 == 0 { f64::INFINITY } else { (i % 5) as f64 },
             &|i| if i % 400 == 3 { f64::NAN } else { 1.0 + i as f64 * f64::EPSILON },
+            // What is drawn at even distances says nothing of the rest.
+            &|i| if i / LANES % 3 == 0 { random(i) } else { 1e300 - 1e290 * i as f64 },
         ];
         for n in [0usize, 1, 2, 999, 1000, 1001, 70_000, 300_000] {
             for kind in kinds {
                 let v: Vec<f64> = (0..n).map(kind).collect();
-                let mut sorted = v.clone();
+                let mut sorted: Vec<f64> = v.iter().copied().filter(|x| !x.is_nan()).collect();
                 sorted.sort_by(f64::total_cmp);
+                let n = sorted.len();
                 let want = [500, 990, 999, 1000].map(|p| (n * p).div_ceil(1000).checked_sub(1).map_or(0.0, |i| sorted[i]));
-                for band in [257, 65_536, 1 << 20] {
+                for piece in [257, 65_536, 1 << 20] {
                     assert_eq!(
-                        quantiles(&Bands(&v, band), n).map(f64::to_bits),
+                        quantiles(&Pieces(&v, piece), n).map(f64::to_bits),
                         want.map(f64::to_bits),
-                        "{n} in bands of {band}"
+                        "{n} in pieces of {piece}"
                     );
                 }
             }
         }
+    }
+
+    /// What was drawn is wrong about all the rest: the two numbers are moved apart until the rank is between them.
+    #[test]
+    fn a_rank_beside_what_was_drawn_is_found() {
+        struct Odd(usize);
+        impl Sample for Odd {
+            fn places(&self) -> usize {
+                self.0
+            }
+            fn visit(&self, range: Range<usize>, mut see: impl FnMut(&[f64])) {
+                // A draw asks for few places at a time.
+                let drawing = range.len() == LANES;
+                range.for_each(|i| see(&[if drawing { 1e-9 * i as f64 } else { i as f64 }]));
+            }
+        }
+        let n = 200_000;
+        assert_eq!(quantiles(&Odd(n), n), [99_999.0, 197_999.0, 199_799.0, 199_999.0]);
     }
 }

@@ -2,7 +2,10 @@
 //! or has an interval derived from its own arithmetic (the boundary rule of [`crate::model`], or [`amax_interval`]).
 
 use super::Bound;
+use super::judged::bands;
 use crate::{Error, Result};
+use rayon::prelude::*;
+use std::ops::Range;
 
 /// One side output, judged element by element.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,8 +80,13 @@ impl Check {
 /// The interval of amax = max |v| over the values before scaling, as f32: from `max(|d| − β)` to `max(|d| + β)`. NaNs are
 /// skipped, as `fmaxf` and the atomic maximum of TransformerEngine do; nothing gives 0.
 pub fn amax_interval(bound: &Bound) -> (f64, f64) {
-    let both = bound.ideal().iter().zip(bound.certain()).filter(|(d, _)| !d.is_nan());
-    let (low, high) = both.fold((0.0f64, 0.0f64), |(low, high), (d, r)| (low.max(d.abs() - r), high.max(d.abs() + r)));
+    let (ideal, certain) = (bound.ideal(), bound.certain());
+    let band = |band: Range<usize>| {
+        let both = ideal[band.clone()].iter().zip(&certain[band]).filter(|(d, _)| !d.is_nan());
+        both.fold((0.0f64, 0.0f64), |(low, high), (d, r)| (low.max(d.abs() - r), high.max(d.abs() + r)))
+    };
+    let larger = |a: (f64, f64), b: (f64, f64)| (a.0.max(b.0), a.1.max(b.1));
+    let (low, high) = bands(ideal.len()).map(band).reduce(|| (0.0, 0.0), larger);
     (f64::from(low as f32), f64::from(high as f32))
 }
 

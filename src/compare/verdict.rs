@@ -1,10 +1,13 @@
 //! The judgement of a case: three errors, one bound, one verdict, one sentence that says where and how much.
 
 use super::digits::apart;
+use super::judged::bands;
 use super::{Bound, Check, ErrorStats, Judged, Power, PowerInput, Scales, ZeroPoints};
 use crate::quant::QTensor;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
+use rayon::prelude::*;
+use std::ops::Range;
 
 /// What a case's outcome is called, in CSV, JSON and reports. In order: the later the worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -95,9 +98,15 @@ impl Mismatches {
         Ok(Self::of(m.len(), |i| m[i] != a[i] && !nan(i), |i| value(model, i)))
     }
 
-    fn of(n: usize, differs: impl Fn(usize) -> bool, value: impl Fn(usize) -> f64) -> Self {
-        let count = (0..n).filter(|i| differs(*i)).count();
-        Self { count, first: (0..n).find(|i| differs(*i)).map(|i| (i, value(i))) }
+    fn of(n: usize, differs: impl Fn(usize) -> bool + Sync, value: impl Fn(usize) -> f64) -> Self {
+        let band = |band: Range<usize>| {
+            let mut differing = band.filter(|i| differs(*i));
+            let first = differing.next();
+            (usize::from(first.is_some()) + differing.count(), first)
+        };
+        let both = |a: (usize, Option<usize>), b: (usize, Option<usize>)| (a.0 + b.0, a.1.or(b.1));
+        let (count, first) = bands(n).map(band).reduce(|| (0, None), both);
+        Self { count, first: first.map(|i| (i, value(i))) }
     }
 }
 

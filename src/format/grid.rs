@@ -9,8 +9,10 @@ pub struct ValueGrid {
     format: Format,
     overflow: Overflow,
     integer: bool,
-    mantissa: u64,
-    min_exponent: i32,
+    /// Neither an integer nor a bare exponent: [`ValueGrid::nearest_float`] holds.
+    float: bool,
+    mantissa: i64,
+    min_exponent: i64,
     min: f64,
     max: f64,
     /// What a magnitude beyond the largest finite number, and a NaN, become.
@@ -20,19 +22,19 @@ pub struct ValueGrid {
     negative_zero: bool,
 }
 
-/// The exponent field of f64's 1.
-const ONE: i32 = 1023;
+/// The exponent field of f64's 1. Exponents are as wide as what they are cut from: lanes of one width.
+const ONE: i64 = 1023;
 
 /// 2^e of an exponent in f64's normal range.
 #[inline(always)]
-fn power(e: i32) -> f64 {
+fn power(e: i64) -> f64 {
     f64::from_bits(((e + ONE) as u64) << 52)
 }
 
 /// The exponent of a magnitude; that of a subnormal f64 is below every format's.
 #[inline(always)]
-fn exponent(magnitude: f64) -> i32 {
-    (magnitude.to_bits() >> 52) as i32 - ONE
+fn exponent(magnitude: f64) -> i64 {
+    (magnitude.to_bits() >> 52) as i64 - ONE
 }
 
 impl ValueGrid {
@@ -43,8 +45,9 @@ impl ValueGrid {
             format,
             overflow,
             integer: s.integer,
-            mantissa: u64::from(s.mantissa),
-            min_exponent: format.min_exponent(),
+            float: !s.integer && format != Format::E8m0,
+            mantissa: i64::from(s.mantissa),
+            min_exponent: i64::from(format.min_exponent()),
             min: format.min_finite(),
             max: format.max_finite(),
             beyond: through(f64::INFINITY),
@@ -68,6 +71,20 @@ impl ValueGrid {
         self.max
     }
 
+    #[inline(always)]
+    pub fn is_integer(&self) -> bool {
+        self.integer
+    }
+    /// Spacings between a power of two and the next: 2^mantissa.
+    #[inline(always)]
+    pub fn steps(&self) -> f64 {
+        power(self.mantissa)
+    }
+    /// Whether values are a sign, an exponent and a mantissa.
+    pub fn is_float(&self) -> bool {
+        self.float
+    }
+
     /// [`Format::ulp`].
     #[inline(always)]
     pub fn ulp(&self, x: f64) -> f64 {
@@ -75,35 +92,42 @@ impl ValueGrid {
             return 1.0;
         }
         // A NaN is the largest magnitude here, as in the definition.
-        power(exponent(x.abs().min(self.max)).max(self.min_exponent) - self.mantissa as i32)
+        power(exponent(x.abs().min(self.max)).max(self.min_exponent) - self.mantissa)
     }
 
     /// `decode(encode(x))`, to nearest even.
     #[inline(always)]
     pub fn nearest(&self, x: f64) -> f64 {
+        if self.float { self.nearest_float(x) } else { self.nearest_other(x) }
+    }
+
+    /// [`ValueGrid::nearest`] of an integer format or e8m0.
+    #[inline(never)]
+    fn nearest_other(&self, x: f64) -> f64 {
         if x.is_nan() {
-            return self.nan;
-        }
-        if self.integer {
+            self.nan
+        } else if self.integer {
             // No −0 among integers.
-            return x.round_ties_even().clamp(self.min, self.max) + 0.0;
-        }
-        if self.format == Format::E8m0 {
-            return self.format.decode(self.format.encode(x, Rounding::NearestEven, self.overflow));
-        }
-        let magnitude = x.abs();
-        let value = if magnitude >= 2.0 * self.max {
-            self.beyond
+            x.round_ties_even().clamp(self.min, self.max) + 0.0
         } else {
-            // The sum's last bit is the quantum of x: it rounds as the format does, and the difference is exact.
-            let e = exponent(magnitude).max(self.min_exponent);
-            let magic = 1.5 * power(e + 52 - self.mantissa as i32);
-            let value = (magnitude + magic) - magic;
-            if value > self.max { self.beyond } else { value }
-        };
+            self.format.decode(self.format.encode(x, Rounding::NearestEven, self.overflow))
+        }
+    }
+
+    /// [`ValueGrid::nearest`] where [`ValueGrid::is_float`]: choices without branches, so that lanes go through it side by side.
+    #[inline(always)]
+    pub fn nearest_float(&self, x: f64) -> f64 {
+        let magnitude = x.abs();
+        // The sum's last bit is the quantum of x: it rounds as the format does, and the difference is exact. What is beyond the range may
+        // be anything.
+        let e = exponent(magnitude).max(self.min_exponent);
+        let magic = 1.5 * power(e + 52 - self.mantissa);
+        let rounded = (magnitude + magic) - magic;
+        let value = if (rounded > self.max) | (magnitude >= 2.0 * self.max) { self.beyond } else { rounded };
         // The one NaN of fnuz formats has no sign, and neither has their zero.
-        let signed = self.negative_zero || (value != 0.0 && !value.is_nan());
-        if x.is_sign_negative() && signed { -value } else { value }
+        let signed = self.negative_zero | ((value != 0.0) & !value.is_nan());
+        let value = if x.is_sign_negative() & signed { -value } else { value };
+        if x.is_nan() { self.nan } else { value }
     }
 }
 

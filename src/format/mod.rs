@@ -10,7 +10,7 @@ pub mod definition;
 pub mod fast;
 pub mod grid;
 pub mod pack;
-mod simd;
+pub(crate) mod simd;
 
 pub use definition::{Overflow, Rounding};
 

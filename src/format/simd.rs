@@ -1,6 +1,41 @@
-//! The encode loop, compiled for the vector units that this machine turns out to have. The only unsafe code of the codecs.
+//! Loops compiled for the vector units that this machine turns out to have, and the encode loop, which is generic. The only unsafe code of
+//! the codecs.
 
 use super::fast::{Kind, Lane};
+
+/// Compiles `$name` of `$body` for AVX-512, AVX2 and the plain target, and calls the best the processor has.
+macro_rules! best {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? => $body:path;) => {
+        $(#[$doc])*
+        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512dq,avx512vl,fma")]
+                fn wide($($arg: $ty),*) $(-> $ret)? {
+                    $body($($arg),*)
+                }
+                #[target_feature(enable = "avx2,fma")]
+                fn middle($($arg: $ty),*) $(-> $ret)? {
+                    $body($($arg),*)
+                }
+                let middle_too = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+                let wide_too = is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl");
+                // SAFETY: the processor has the features, as asked just before; the bodies are safe Rust.
+                if middle_too && wide_too {
+                    return unsafe { wide($($arg),*) };
+                }
+                if middle_too {
+                    return unsafe { middle($($arg),*) };
+                }
+            }
+            $body($($arg),*)
+        }
+    };
+}
+
+pub(crate) use best;
 
 /// `codes[i]` = lane(RN32(`src[i]`·`scale`)); the slices are equally long.
 pub(super) fn encode(kind: Kind, src: &[f32], scale: f32, codes: &mut [u8]) {

@@ -5,6 +5,7 @@
 //! or four times.
 
 use super::elementwise::exact_sum;
+use crate::format::simd::best;
 
 /// Partial sums of a dot product.
 pub const LANES: usize = 16;
@@ -14,38 +15,6 @@ pub const COLS: usize = 3;
 
 /// Σ a·b and Σ |a·b|.
 pub type Sums = (f64, f64);
-
-/// Compiles `$name` of `$body` for AVX-512, AVX2 and the plain target, and calls the best the processor has.
-macro_rules! best {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? => $body:path;) => {
-        $(#[$doc])*
-        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx512f,avx512dq,avx512vl,fma")]
-                fn wide($($arg: $ty),*) $(-> $ret)? {
-                    $body($($arg),*)
-                }
-                #[target_feature(enable = "avx2,fma")]
-                fn middle($($arg: $ty),*) $(-> $ret)? {
-                    $body($($arg),*)
-                }
-                let middle_too = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-                let wide_too = is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512vl");
-                // SAFETY: the processor has the features, as asked just before; the bodies are safe Rust.
-                if middle_too && wide_too {
-                    return unsafe { wide($($arg),*) };
-                }
-                if middle_too {
-                    return unsafe { middle($($arg),*) };
-                }
-            }
-            $body($($arg),*)
-        }
-    };
-}
 
 best! {
     /// Σ a·b and Σ |a·b|, without FMA, each lane in order, the lanes added pairwise.

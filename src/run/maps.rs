@@ -15,10 +15,16 @@ const DRAWN: usize = 6;
 /// Ops that round once: their maps show the noise of rounding and nothing else, unless they fail.
 const ONE_ROUNDING: [Op; 5] = [Op::Cast, Op::CastTranspose, Op::CastTransposeDbias, Op::MultiCastTranspose, Op::Dequantize];
 
-/// Runs the worst cases again and returns their maps: failures first (one a table), then the case of each op that came nearest
-/// to its bound: products, norms, the rest. Edge cases and those without power are left out unless they failed, and so are cases
-/// that did not run.
-pub fn worst(sweeps: &[Sweep], rows: &[Row], kernels: &[&'static dyn Kernel], backend: Backend) -> Vec<ErrorMap> {
+/// The maps of the worst cases, from those `made` while they ran; a case without one is run again. Failures first (one a table), then the
+/// case of each op that came nearest to its bound: products, norms, the rest. Edge cases and those without power are left out unless they
+/// failed, and so are cases that did not run.
+pub fn worst(
+    sweeps: &[Sweep],
+    rows: &[Row],
+    made: &[ErrorMap],
+    kernels: &[&'static dyn Kernel],
+    backend: Backend,
+) -> Vec<ErrorMap> {
     let failed = |r: &Row| r.verdict == Verdict::Fail;
     let sound =
         |r: &Row| matches!(r.verdict, Verdict::Pass | Verdict::Suspect) && !r.is_edge() && !ONE_ROUNDING.contains(&r.op);
@@ -42,7 +48,9 @@ pub fn worst(sweeps: &[Sweep], rows: &[Row], kernels: &[&'static dyn Kernel], ba
         kinds.push(kind);
         let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| *c.sweep == *row.sweep && c.id() == row.case);
         let why = format!("{}, at {} of the bound", row.verdict, number((ratio(row) * 1000.0).round() / 1000.0));
-        maps.extend(case.and_then(|c| assay::error_map(c, kernels, backend, why).ok()));
+        let made = made.iter().find(|m| m.case == row.case).cloned();
+        let map = made.or_else(|| assay::error_map(case?, kernels, backend).ok());
+        maps.extend(map.map(|map| ErrorMap { why, ..map }));
         if maps.len() == DRAWN {
             break;
         }

@@ -6,10 +6,12 @@ use super::plan;
 use super::totals::Kept;
 use super::worker::{Seat, Workers};
 use crate::Result;
+use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
 use crate::compare::Verdict;
 use crate::kernel::{Backend, Kernel};
-use crate::sweep::{Case, Sweep, assay};
+use crate::sweep::assay::{self, Ran};
+use crate::sweep::{Case, Sweep};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,6 +50,13 @@ impl Options<'_> {
         let jobs = if self.jobs == 0 { cores() } else { self.jobs };
         jobs.max(self.workers.as_ref().map_or(0, |w| w.devices.len()))
     }
+    /// No more than there are, nor than their memory lets in together: what fewer leave free, each has for its own loops.
+    fn jobs_of(&self, cases: &[&Case]) -> usize {
+        let devices = self.workers.as_ref().map_or(1, |w| w.devices.len().max(1));
+        let largest = cases.iter().map(|c| plan::bytes(c)).max().unwrap_or(0).max(1);
+        let together = ((MEMORY_IN_FLIGHT / largest) as usize).max(devices);
+        self.jobs().min(cases.len()).min(if self.jobs == 0 { together } else { usize::MAX }).max(1)
+    }
 }
 
 /// What came of a run.
@@ -62,6 +71,8 @@ pub struct Outcome {
     pub resumed: usize,
     /// Seconds that each case took that was run now: those after the first `resumed`.
     pub times: Vec<f64>,
+    /// Maps that were made while cases ran.
+    pub maps: Vec<ErrorMap>,
 }
 
 /// Runs every case that has no row in `<out>/rows.csv` yet and appends its row, in case order. `progress` is called with each
@@ -78,10 +89,10 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     let started = Instant::now();
     let spent = || options.budget.is_some_and(|b| started.elapsed() >= b);
     let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(halt));
-    let jobs = options.jobs();
-    let (sender, receiver) = mpsc::sync_channel::<(usize, Row, f64)>(jobs);
+    let jobs = options.jobs_of(&cases[resumed..]);
+    let (sender, receiver) = mpsc::sync_channel::<(usize, Ran, f64)>(jobs);
     let gate = Gate::new(MEMORY_IN_FLIGHT);
-    let mut times = Vec::new();
+    let (mut times, mut maps) = (Vec::new(), Vec::new());
     let result: Result<()> = std::thread::scope(|scope| {
         for index in 0..jobs {
             let sender = sender.clone();
@@ -95,9 +106,9 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
                     }
                     let weight = gate.enter(plan::bytes(cases[i]));
                     let begun = Instant::now();
-                    let row = one(cases[i], options, seat.as_mut());
+                    let ran = one(cases[i], options, seat.as_mut());
                     gate.leave(weight);
-                    if sender.send((i, row, begun.elapsed().as_secs_f64())).is_err() {
+                    if sender.send((i, ran, begun.elapsed().as_secs_f64())).is_err() {
                         return;
                     }
                 }
@@ -106,8 +117,9 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
         drop(sender);
         // Cases finish in any order; rows are written in theirs.
         let mut waiting = BTreeMap::new();
-        for (i, row, seconds) in receiver {
-            waiting.insert(i, (row, seconds));
+        for (i, ran, seconds) in receiver {
+            maps.extend(ran.map);
+            waiting.insert(i, (ran.row, seconds));
             while let Some((row, seconds)) = waiting.remove(&kept.totals.rows) {
                 if let Err(e) = journal.append(&row) {
                     halted.store(true, Ordering::Relaxed);
@@ -127,7 +139,7 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     });
     journal.sync()?;
     result?;
-    Ok(Outcome { interrupted: kept.totals.rows < cases.len(), planned: cases.len(), kept, resumed, times })
+    Ok(Outcome { interrupted: kept.totals.rows < cases.len(), planned: cases.len(), kept, resumed, times, maps })
 }
 
 /// Whether the run ends with this row.
@@ -136,20 +148,21 @@ fn stops(options: &Options, last: &Row) -> bool {
 }
 
 /// The row of a case, run again while it ends in an error and may be.
-fn one(case: &Case, options: &Options, mut seat: Option<&mut Seat>) -> Row {
+fn one(case: &Case, options: &Options, mut seat: Option<&mut Seat>) -> Ran {
     let mut attempt = || match &mut seat {
         None => assay::assay_on(options.facts.get("device"), case, options.kernels, options.backend, options.seed),
-        Some(seat) => seat.row(case, options.backend, options.seed),
+        Some(seat) => seat.ran(case, options.backend, options.seed),
     };
-    let mut row = attempt();
+    let mut ran = attempt();
     for n in 0..options.retry {
+        let row = &ran.row;
         if row.verdict != Verdict::Error {
             break;
         }
         tracing::warn!("{}: {}; attempt {} of {}", row.case, row.reason, n + 2, options.retry + 1);
-        row = attempt();
+        ran = attempt();
     }
-    row
+    ran
 }
 
 fn cores() -> usize {

@@ -1,16 +1,19 @@
 //! Cases in processes of their own, so that what ends a process (an illegal address, a hang, no memory left) ends one case.
 //!
 //! The run starts `qassay worker`, which says `[]` when it is ready, and asks it for one case at a time: a line `["sweep","case"]` on
-//! its standard input, answered by the row as a JSON array of the columns' values. A worker that dies, or is late and is killed with its process group, costs the row
+//! its standard input, answered by the row as a JSON array of the columns' values and the map of the error, empty where none was made. A
+//! worker that dies, or is late and is killed with its process group, costs the row
 //! of that case, which says why; the next case gets a fresh one. On a GPU a worker that answered with an error is replaced too: a
 //! context does not recover from a fault inside a kernel.
 
+use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
 use crate::assay::table::Line;
 use crate::compare::Verdict;
 use crate::external::process::{Process, Why};
 use crate::kernel::{Backend, Kernel};
-use crate::sweep::{Case, Sweep, assay};
+use crate::sweep::assay::{self, Ran};
+use crate::sweep::{Case, Sweep};
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -44,16 +47,16 @@ impl<'a> Seat<'a> {
     }
 
     /// The row of a case; an `error` row with the reason when the worker did not answer.
-    pub fn row(&mut self, case: &Case, backend: Backend, seed: u64) -> Row {
+    pub fn ran(&mut self, case: &Case, backend: Backend, seed: u64) -> Ran {
         let answer = self.ask(case);
         let lasting = backend == Backend::Cpu;
-        if !answer.as_ref().is_ok_and(|row| lasting || row.verdict != Verdict::Error) {
+        if !answer.as_ref().is_ok_and(|ran| lasting || ran.row.verdict != Verdict::Error) {
             self.process = None;
         }
-        answer.unwrap_or_else(|reason| assay::unfinished(case, backend, seed, reason))
+        answer.unwrap_or_else(|reason| assay::unfinished(case, backend, seed, reason).into())
     }
 
-    fn ask(&mut self, case: &Case) -> std::result::Result<Row, String> {
+    fn ask(&mut self, case: &Case) -> std::result::Result<Ran, String> {
         if self.process.is_none() {
             let mut process = self.workers.start(self.index, self.threads).map_err(|e| e.to_string())?;
             fields(process.answer(Some(STARTUP))?, &mut process, Some(STARTUP), 0)?;
@@ -62,8 +65,10 @@ impl<'a> Seat<'a> {
         let process = self.process.as_mut().expect("started above");
         let request = serde_json::to_string(&[&*case.sweep, &case.id()]).expect("texts are JSON");
         let answer = process.ask(&request, self.workers.timeout)?;
-        let cells = fields(answer, process, self.workers.timeout, Row::columns().len())?;
-        Row::read(&cells.iter().map(String::as_str).collect::<Vec<_>>()).map_err(|e| e.to_string())
+        let mut cells = fields(answer, process, self.workers.timeout, Row::columns().len() + 1)?;
+        let map = ErrorMap::parse(case.id(), &cells.pop().expect("counted"));
+        let row = Row::read(&cells.iter().map(String::as_str).collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+        Ok(Ran { row, map })
     }
 }
 
@@ -121,8 +126,10 @@ pub fn serve(
         let case = serde_json::from_str(&line).ok().and_then(|key: (String, String)| cases.get(&key));
         let case = case.ok_or_else(|| Error::value("request", &line, "[\"sweep\",\"case\"] of the worker's sweeps"))?;
         injected_fault(&case.id());
-        let row = assay::assay_on(device, case, kernels, backend, seed);
-        let answer = serde_json::to_string(&row.cells()).expect("texts are JSON") + "\n";
+        let Ran { row, map } = assay::assay_on(device, case, kernels, backend, seed);
+        let mut cells = row.cells();
+        cells.push(map.map_or(String::new(), |map| map.text()));
+        let answer = serde_json::to_string(&cells).expect("texts are JSON") + "\n";
         answers.write_all(answer.as_bytes()).and_then(|()| answers.flush()).map_err(io)?;
     }
     Ok(())
@@ -172,7 +179,8 @@ mod tests {
         let mut answer = Vec::new();
         serve(&sweeps, KERNELS, Backend::Cpu, "", 0, request.as_bytes(), &mut answer).unwrap();
         let row = String::from_utf8(answer).unwrap().strip_prefix("[]\n").map(String::from).unwrap();
-        let values: Vec<String> = serde_json::from_str(&row).unwrap();
+        let mut values: Vec<String> = serde_json::from_str(&row).unwrap();
+        assert_eq!(values.pop().as_deref(), Some(""), "a small case has no map");
         assert_eq!(values, assay::assay(case, KERNELS, Backend::Cpu, 0).cells());
     }
 

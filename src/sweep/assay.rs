@@ -27,17 +27,39 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
     Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, drawn, judgements })
 }
 
-/// [`assay`] on a device that has a name: the row of what ran there says it.
-pub fn assay_on(device: &str, case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Row {
-    let mut row = assay(case, kernels, backend, seed);
-    if backend != Backend::Cpu && !row.kernel.is_empty() {
-        row.device = device.into();
+/// A row, with the map of its error where running the case again for one would be too much.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ran {
+    pub row: Row,
+    pub map: Option<ErrorMap>,
+}
+
+impl From<Row> for Ran {
+    fn from(row: Row) -> Self {
+        Ran { row, map: None }
     }
-    row
+}
+
+/// Multiply-adds of a case from which its map is made while it is at hand; an element of another op counts as [`AN_ELEMENT`] of them.
+const LARGE: usize = 1 << 28;
+const AN_ELEMENT: usize = 64;
+
+/// [`assay`] on a device that has a name: the row of what ran there says it.
+pub fn assay_on(device: &str, case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Ran {
+    let mut ran = ran(case, kernels, backend, seed);
+    if backend != Backend::Cpu && !ran.row.kernel.is_empty() {
+        ran.row.device = device.into();
+    }
+    ran
 }
 
 /// The row of a case. A combination that no kernel takes is `skipped`, an error or a panic is `error`: the sweep goes on.
 pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Row {
+    ran(case, kernels, backend, seed).row
+}
+
+fn ran(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Ran {
+    let mut map = None;
     let mut row = coordinates(case, backend, seed);
     if let Some(words) = kernels.iter().find_map(|k| k.words()) {
         row.command = row.command.replacen(&format!("--backend {}", backend.name()), &words, 1);
@@ -47,12 +69,15 @@ pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, see
     };
     if let Some(reason) = &case.skip {
         ended(&mut row, Verdict::Skipped, reason.to_string());
-        return row;
+        return row.into();
     }
     match catch_unwind(AssertUnwindSafe(|| run(case, kernels, backend))) {
         Ok(Ok(assayed)) => {
             fill(&mut row, &assayed);
             explain(&mut row, &assayed);
+            if case.total_rows() * case.n * if case.k > 0 { case.k } else { AN_ELEMENT } >= LARGE {
+                map = map_of(case, &assayed).ok();
+            }
         }
         Ok(Err(e @ Error::Unsupported { .. })) => ended(&mut row, Verdict::Skipped, e.to_string()),
         Ok(Err(e)) => ended(&mut row, Verdict::Error, e.to_string()),
@@ -62,7 +87,7 @@ pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, see
             ended(&mut row, Verdict::Error, format!("panicked: {}", text.unwrap_or_default()));
         }
     }
-    row
+    Ran { row, map }
 }
 
 /// The row of a case that was begun and gave no result: `error`, with the reason.
@@ -70,12 +95,15 @@ pub fn unfinished(case: &Case, backend: Backend, seed: u64, reason: String) -> R
     Row { verdict: Verdict::Error, reason, ..coordinates(case, backend, seed) }
 }
 
-/// Where the error of a case lives; its part with the largest error over bound.
-pub fn error_map(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, why: String) -> Result<ErrorMap> {
-    let assayed = run(case, kernels, backend)?;
+/// Where the error of a case lives, which runs for it; its part with the largest error over bound.
+pub fn error_map(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<ErrorMap> {
+    map_of(case, &run(case, kernels, backend)?)
+}
+
+fn map_of(case: &Case, assayed: &Assayed) -> Result<ErrorMap> {
     let part = worst(&assayed.judgements);
     let ratios = part.bound.ratios(&part.actual)?;
-    Ok(ErrorMap::new(case.id(), why, part.actual.len() / part.cols.max(1), part.cols, &ratios))
+    Ok(ErrorMap::new(case.id(), String::new(), part.actual.len() / part.cols.max(1), part.cols, &ratios))
 }
 
 fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
