@@ -213,6 +213,13 @@ pub fn quantized(
         (ZeroKind::Integer, Some(z)) => Zero::Integer(file.whole_numbers(&zero_name, z)?),
         (ZeroKind::Additive, Some(z)) => Zero::Additive { zero: file.scales(&zero_name, z, None)?.1, mid: 0 },
     };
+    let stacked = Stacked::of(layout, granularity, tiles, rows, cols);
+    let scale_inv = stacked.spread(scale_inv);
+    let zero = match zero {
+        Zero::None => Zero::None,
+        Zero::Integer(z) => Zero::Integer(stacked.spread(z)),
+        Zero::Additive { zero, mid } => Zero::Additive { zero: stacked.spread(zero), mid },
+    };
     let level = level(file, x, spec, layout, tiles.grid(rows, cols))?;
     let parts = QTensorParts { format, rows, cols, codes, granularity: tiles, scale_format, scale_inv, zero, level };
     match layout {
@@ -281,12 +288,9 @@ fn scale_shape(
                 Granularity::Row => (vec![e, n], granularity),
                 Granularity::Group(g) => (vec![e, n, cols.div_ceil(g)], granularity),
                 Granularity::Block { rows: r, cols: c } => {
-                    let whole = if r >= n { n } else { r };
-                    if !n.is_multiple_of(whole) {
-                        let expected = format!("blocks whose rows divide the {n} rows of each of {e} experts");
-                        return Err(file.bad_key(&key, &granularity.to_string(), expected));
-                    }
-                    (vec![e, n.div_ceil(r), cols.div_ceil(c)], Granularity::Block { rows: whole, cols: c })
+                    // Experts are stacked, so a block must not reach over the last row of one: short blocks are made of smaller ones.
+                    let rows = if r >= n { n } else { common_divisor(n, r) };
+                    (vec![e, n.div_ceil(r), cols.div_ceil(c)], Granularity::Block { rows, cols: c })
                 }
             })
         }
@@ -299,6 +303,38 @@ fn scale_shape(
                 "tensor or row: one set of scales for the columns of each group",
             )),
         },
+    }
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// How the blocks of an expert's rows lie in the tiles of all of them.
+struct Stacked {
+    /// The stored block row of each row of tiles, and columns of the grid.
+    from: Vec<usize>,
+    columns: usize,
+}
+
+impl Stacked {
+    fn of(layout: Layout, granularity: Granularity, tiles: Granularity, rows: usize, cols: usize) -> Self {
+        let (grid_rows, columns) = tiles.grid(rows, cols);
+        let from = match (layout, granularity, tiles) {
+            (Layout::Experts(e), Granularity::Block { rows: r, .. }, Granularity::Block { rows: tile, .. }) => {
+                let n = rows / e;
+                (0..grid_rows).map(|t| t * tile / n * n.div_ceil(r) + t * tile % n / r).collect()
+            }
+            _ => (0..grid_rows).collect(),
+        };
+        Self { from, columns }
+    }
+    /// What is stored for each block, for each tile.
+    fn spread<T: Copy>(&self, stored: Vec<T>) -> Vec<T> {
+        if self.from.len() * self.columns == stored.len() {
+            return stored;
+        }
+        self.from.iter().flat_map(|b| &stored[b * self.columns..(b + 1) * self.columns]).copied().collect()
     }
 }
 

@@ -127,16 +127,19 @@ fn pieces(side: &Side, offs: &[usize], experts: Option<Granularity>) -> Result<V
 fn rows(q: &QTensor, from: usize, n: usize, granularity: Granularity) -> Result<QTensor> {
     let (tile_rows, _) = q.granularity().tile(q.rows(), q.cols());
     let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
-    let tiles = from / tile_rows * grid_cols..(from + n).div_ceil(tile_rows) * grid_cols;
+    // A tile of its own may be stored as several that are alike: the first of them.
+    let firsts = (from..from + n).step_by(granularity.tile(n, q.cols()).0.max(1)).map(|row| row / tile_rows * grid_cols);
+    let tiles: Vec<usize> = firsts.flat_map(|first| first..first + grid_cols).collect();
+    let pick = |s: &[f32]| tiles.iter().map(|t| s[*t]).collect();
     QTensor::new(QTensorParts {
         rows: n,
         codes: q.codes()[from * q.cols()..(from + n) * q.cols()].to_vec(),
         granularity,
-        scale_inv: q.scale_inv()[tiles.clone()].to_vec(),
+        scale_inv: pick(q.scale_inv()),
         zero: match q.zero() {
             Zero::None => Zero::None,
-            Zero::Integer(z) => Zero::Integer(z[tiles].to_vec()),
-            Zero::Additive { zero, mid } => Zero::Additive { zero: zero[tiles].to_vec(), mid: *mid },
+            Zero::Integer(z) => Zero::Integer(tiles.iter().map(|t| z[*t]).collect()),
+            Zero::Additive { zero, mid } => Zero::Additive { zero: pick(zero), mid: *mid },
         },
         ..q.clone().into_parts()
     })

@@ -230,3 +230,17 @@ fn two_levels_are_assayed() {
     w.values("out", &[3, 22], &Tensor::new(Format::F32, 3, 22, wrong).unwrap());
     assert_eq!(verdict(&w), crate::compare::Verdict::Fail);
 }
+
+/// Blocks of 3 of an expert's 4 rows: the second block of each has one row, and the next expert begins with a block of its own.
+#[test]
+fn a_short_last_block_of_an_expert_ends_with_it() {
+    let mut w = grouped();
+    let scales = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+    w.meta("b.granularity", "block:3x16").f32s("b.scale_inv", &[3, 2, 1], &scales);
+    let b = read(&w).unwrap();
+    let q = b.b.whole().unwrap();
+    let of_row = |row: usize| scales[row / 4 * 2 + row % 4 / 3];
+    for row in 0..12 {
+        assert_eq!(q.affine(q.scale_index(row, 7)).unit, f64::from(of_row(row)), "row {row}");
+    }
+}

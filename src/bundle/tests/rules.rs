@@ -75,7 +75,7 @@ const RULES: &[Rule] = &[
     ("gated columns", || activation("geglu"), |w| w.f32s("a", &[3, 7], &[1.0; 21]), &["tensor `a` of 7 columns", "even number"]),
     ("experts of b", grouped, |w| w.i32s("offs", &[2], &[2, 7]), &["tensor `b.codes` of shape [3, 4, 16]", "[2, N, K]"]),
     ("experts of scales", grouped, |w| w.f32s("b.scale_inv", &[12], &[1.0; 12]), &["tensor `b.scale_inv` of shape [12]", "[3, 4]", "leading axis"]),
-    ("blocks across experts", grouped, |w| w.meta("b.granularity", "block:3x16"), &["`b.granularity` = `block:3x16`", "divide the 4 rows of each of 3 experts"]),
+    ("blocks of experts", grouped, |w| w.meta("b.granularity", "block:3x16"), &["tensor `b.scale_inv` of shape [3, 4]", "[3, 2, 1]", "leading axis"]),
     ("offs descend", grouped, |w| w.i32s("offs", &[3], &[2, 1, 7]), &["tensor `offs` of values 2, 1", "ascending"]),
     ("offs negative", grouped, |w| w.i32s("offs", &[3], &[-1, 1, 7]), &["tensor `offs`", "ascending from 0"]),
     ("offs beyond", grouped, |w| w.i32s("offs", &[3], &[2, 2, 8]), &["offs[2]: 8 after 2", "at most 7"]),
