@@ -5,7 +5,7 @@ pub use super::settle::{Settled, settle, without_nobodys_rows};
 use super::{Bundle, Out, cast, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, Check, Comparison, Evidence, OutFormat, Verdict};
-use crate::fault::{self, DIAGNOSIS, Diagnosis, History};
+use crate::fault::{self, DIAGNOSIS, Diagnosis, Finding, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
 use crate::op::{self, Accelerator, Act, Args64, Defined, Op};
@@ -80,6 +80,10 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
         && wrong.is_empty()
         && let Some(other) = formula::explain(bundle, &found)?
     {
+        let named = found.diagnosis.as_ref().is_some_and(|d| !d.findings.is_empty());
+        if let Some(d) = found.diagnosis.as_mut().filter(|_| !named && !found.assayed.built.job.op.is_product()) {
+            d.findings.push(Finding::of_formula(&other));
+        }
         found.reason = format!("{other}; {}", found.reason);
     }
     Ok(found)

@@ -37,6 +37,25 @@ pub struct Finding {
     pub freedom: usize,
 }
 
+impl Finding {
+    /// A result that is right by another formula, and so ignores what it was asked for, or that rounds on its way.
+    pub fn of_formula(words: &str) -> Self {
+        let class = if words.contains("rounded") { Class::RoundOrder } else { Class::SilentSkip };
+        Self {
+            fault: format!("{}:formula", class.name()),
+            class,
+            variant: "formula".into(),
+            operand: "out",
+            explains: 1.0,
+            detail: words.into(),
+            look: class.spec().look,
+            accepted: true,
+            exact: false,
+            freedom: 0,
+        }
+    }
+}
+
 /// The answer for one result.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Diagnosis {
@@ -144,6 +163,9 @@ const WHOLE: f64 = 0.97;
 /// Multiply-adds of a second of `limit`.
 const WORK: f64 = 1e8;
 
+/// Multiply-adds for pairs of the catalogue where a product was solved.
+const PAIRS: usize = 1 << 30;
+
 /// Searches the catalogue and solves the product. `Ok(None)`: nothing to explain, the result is right to rounding.
 ///
 /// Every fault of the catalogue that applies is tried in every setting that the result suggests; a product is solved ([`mod@super::solve`]);
@@ -207,7 +229,9 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
                 }
             }
         }
-        let most = budget.saturating_sub(singles.len());
+        // What can be solved has had its pairs.
+        let limit = if solved.is_some() { PAIRS / scene.work().max(1) } else { usize::MAX };
+        let most = budget.saturating_sub(singles.len()).min(limit);
         left_out += pairs.len().saturating_sub(most);
         let more: Vec<Tried> = pairs.into_par_iter().take(most).filter_map(|set| try_set(set, false)).collect();
         tried.extend(more);
@@ -225,6 +249,9 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         if !findings.iter().any(|x| parts(&x.fault) == parts(&f.fault)) {
             findings.push(f);
         }
+    }
+    if findings.is_empty() {
+        findings.extend(super::chosen::scales(&scene));
     }
     let other = tried.iter().zip(&is_same).find(|(_, same)| !**same).map(|(t, _)| t).filter(|t| t.fit.share > 0.0);
     let runner_up = other.map(describe).filter(|o| !findings.iter().any(|f| f.fault == o.fault));

@@ -32,6 +32,8 @@ pub const FAULTS: &[Fault] = &[
     encodes!(Rounding, "out.half_away", "ties are rounded away from zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f >= 0.5))),
     encodes!(Rounding, "out.half_down", "ties are rounded toward zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f > 0.5))),
     encodes!(Rounding, "out.away", "the result is rounded away from zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f > 0.0))),
+    encodes!(Rounding, "out.carry_lost", "what should round up is or-ed into the last bit: a carry is lost",
+        |_, e, _| narrow(e).map(|e| by_fraction(e, |f, e| f >= 0.5 && with(e, Rounding::TowardZero) & 1 == 0))),
     encodes!(Rounding, "out.via_f16", "the scaled value is rounded to f16 first", |_, e, _| scaled(e).map(|e| nearest(e, through(Format::F16, e.y)))),
     encodes!(Rounding, "out.via_bf16", "the scaled value is rounded to bf16 first", |_, e, _| scaled(e).map(|e| nearest(e, through(Format::Bf16, e.y)))),
     encodes!(Rounding, "out.reciprocal", "the scale is an approximate reciprocal, 2^-22 too large", |_, e, _| scaled(e).map(|e| nearest(e, e.y * (1.0 + 2f64.powi(-22))))),

@@ -13,6 +13,7 @@
 mod assayed;
 pub mod beside;
 pub mod card;
+mod chosen;
 pub mod class;
 pub mod codes;
 pub mod dequantized;
@@ -25,6 +26,7 @@ pub mod group;
 pub mod inject;
 pub mod injected;
 pub mod locate;
+pub mod pairs;
 pub mod place;
 pub mod power;
 pub mod predict;
@@ -161,6 +163,7 @@ const FAMILIES: &[(&[rule::Rule], &[Fault])] = &[
     (&[], encode::FAULTS),
     (&[], sums::FAULTS),
     (dequantized::RULES, dequantized::FAULTS),
+    (&[], pairs::FAULTS),
     (&[], place::FAULTS),
     (&[], group::FAULTS),
     (&[], beside::FAULTS),

@@ -130,9 +130,24 @@ impl<'a> Scene<'a> {
         }
         scene.actual = scene.components(evidence.output, true);
         // A result no fault explains is still compared with what a right kernel of ours writes.
-        let clean = scene.written(&[])?.unwrap_or_else(|| evidence.output.clone());
-        scene.clean = scene.components(&clean, false);
+        // Where no kernel of ours takes the job, the right values rounded are it.
+        scene.clean = match scene.written(&[]) {
+            Ok(clean) => {
+                let clean = clean.unwrap_or_else(|| evidence.output.clone());
+                scene.components(&clean, false)
+            }
+            Err(crate::Error::Unsupported { .. }) => scene.rounded(),
+            Err(e) => return Err(e),
+        };
         Ok(scene)
+    }
+
+    /// The right values of the sampled elements, rounded to the output; what stands beside them as it was written.
+    fn rounded(&self) -> Prediction {
+        let j = &self.evidence.judged[0];
+        let mut all = self.components(self.evidence.output, true);
+        all[0].values = self.sample.indices(self.shape.cols).map(|i| j.bound.out().round(i, j.bound.ideal()[i])).collect();
+        all
     }
 
     /// Σ|a||b| of every sampled element of a product of this job.
@@ -383,6 +398,11 @@ impl<'a> Scene<'a> {
     /// The part of [`Scene::certain`] that a replay may need.
     pub fn tight(&self) -> f64 {
         self.tight / self.loose
+    }
+
+    /// [`Scene::certain`] times this is the whole certain bound.
+    pub fn whole(&self) -> f64 {
+        1.0 / self.loose
     }
 
     /// Which elements of the whole first part are wrong: outside the bound; where a model says the bits, also apart from them by more than

@@ -128,5 +128,8 @@ pub fn words(fault: &Fault, scene: &Scene, setting: Setting) -> String {
         };
         return format!("gain {:.7}: {step}", setting.by);
     }
+    if fault.variant.starts_with("splits.") {
+        return format!("{} parts", setting.at);
+    }
     if (fault.settings)(scene.evidence.job).len() > 1 { format!("slice {}", setting.at) } else { String::new() }
 }

@@ -160,6 +160,15 @@ fn which(job: &Job, width: usize) -> Vec<Setting> {
     let whole = k_of(job).map_or(0, |k| k / width);
     (0..whole).step_by(step).map(|at| Setting { at, by: 1.0 }).collect()
 }
+/// How many equal parts K may have been split into.
+fn splits(job: &Job) -> Vec<Setting> {
+    let k = k_of(job).unwrap_or(0);
+    (2..=16).filter(|n| k > 16 * n && k.is_multiple_of(*n)).map(|at| Setting { at, by: 1.0 }).collect()
+}
+fn split(job: &Job, n: usize) -> Option<Vec<Range<usize>>> {
+    let k = k_of(job).filter(|k| n > 1 && k.is_multiple_of(n))?;
+    Some((0..n).map(|i| i * k / n..(i + 1) * k / n).collect())
+}
 /// Halves of K that no tile divides into a tail.
 fn halves(job: &Job) -> Option<Vec<Range<usize>>> {
     let k = k_of(job)?;
@@ -211,6 +220,8 @@ pub const FAULTS: &[Fault] = &[
     sums!(LowprecAcc, "bits14.32", "the accumulator keeps 14 bits, cut every 32 of K", |j, _| slices(j, 32), add_14, 1.3e-4, plain),
     sums!(LowprecAcc, "split2.bf16", "two halves of K are summed by themselves and stored in bf16", |j, _| halves(j), part_bf16, 3.9e-3, plain),
     sums!(LowprecAcc, "split2.f16", "two halves of K are summed by themselves and stored in f16", |j, _| halves(j), part_f16, 4.9e-4, plain),
+    sums!(LowprecAcc, "splits.f16", "parts of K are stored and added in f16", |j, s| split(j, s.at), add_f16, 4.9e-4, splits),
+    sums!(LowprecAcc, "splits.bf16", "parts of K are stored and added in bf16", |j, s| split(j, s.at), add_bf16, 3.9e-3, splits),
     sums!(OverflowWrap, "sum.f16_inf", "the accumulated sum overflows f16 to Inf", |j, _| slices(j, 128), inf_f16, 0.0, plain),
     sums!(OverflowWrap, "sum.f16_clamped", "the accumulated sum is clamped to f16's range", |j, _| slices(j, 128), clamp_f16, 0.0, plain),
 ];

@@ -90,22 +90,37 @@ pub fn ask(q: &Question) -> Result<Score> {
         return Ok(score);
     };
     score.line = d.line();
-    hold(q, &d, &mut score);
+    hold(q, &d, &judged, &mut score);
     Ok(score)
 }
 
-fn hold(q: &Question, d: &Diagnosis, score: &mut Score) {
+/// Whether the result is another without this effect, by more than rounding.
+fn shows(q: &Question, effect: &Effect, judged: &[evidence::Judgement]) -> bool {
+    let without = Question { effects: q.effects.iter().filter(|e| *e != effect).copied().collect(), ..q.clone() };
+    let (with, without) = (replay::stored(q, true), replay::stored(&without, true));
+    let bound = &judged[0].bound;
+    let apart = |i: usize| {
+        let (x, y) = (f64::from(with[i]), f64::from(without[i]));
+        !((x - y).abs() <= 2.0 * (bound.certain()[i] + bound.out().spacing(i, x))) && !(x.is_nan() && y.is_nan())
+    };
+    (0..with.len()).any(apart)
+}
+
+fn hold(q: &Question, d: &Diagnosis, judged: &[evidence::Judgement], score: &mut Score) {
     let Some(best) = d.findings.first() else {
         score.unknown = true;
         return;
     };
     let parts: Vec<&str> = best.fault.split(" + ").collect();
     let is = |e: &Effect, part: &str| classes(e).iter().any(|c| part.starts_with(&format!("{}:", c.name())));
-    let each = q.effects.iter().all(|e| parts.iter().any(|p| is(e, p)));
-    let any = q.effects.iter().any(|e| parts.iter().any(|p| is(e, p)));
+    // One that changes nothing beside the other cannot be asked for.
+    let asked: Vec<&Effect> = q.effects.iter().filter(|e| q.effects.len() == 1 || shows(q, e, judged)).collect();
+    let each = asked.iter().all(|e| parts.iter().any(|p| is(e, p)));
+    // Where several explanations write the same here, one of them is right.
+    let tied = |e: &Effect| d.findings.iter().flat_map(|f| f.fault.split(" + ")).any(|p| is(e, p));
     score.named = each;
-    score.wrong = !any;
-    score.numbers = each && q.effects.iter().all(|e| numbers(e).iter().all(|n| mentions(&best.detail, *n)));
+    score.wrong = !asked.iter().any(|e| tied(e));
+    score.numbers = each && asked.iter().all(|e| numbers(e).iter().all(|n| mentions(&best.detail, *n)));
 }
 
 /// Whether a number stands in a sentence, as it is or (the end of a range) less one.
@@ -142,7 +157,8 @@ fn classes(e: &Effect) -> Vec<Class> {
         Effect::ZeroOmitted(_) | Effect::ZeroNegated(_) | Effect::ZeroRow(..) => vec![ZpCorrection, PackPermute],
         Effect::ReadAs(w, _) => {
             let _: &Which = w;
-            vec![BitsReinterpreted]
+            // Of codes with zero points it is their convention of the sign.
+            vec![BitsReinterpreted, ZpOffset]
         }
         Effect::SubnormalsFlushed(_) => vec![CodecEdge],
         Effect::CodeXor(..) | Effect::CodeOrder(..) => vec![PackPermute],

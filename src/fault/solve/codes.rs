@@ -1,8 +1,8 @@
-//! Theories of codes: read from another address, or decoded by another table.
+//! Theories of codes: read from another address, or mixed with their neighbours.
 
+use super::given::Given;
 use super::maps::cost;
-use super::system::{Given, System, Theory, To};
-use crate::Format;
+use super::system::{System, Theory, To};
 use crate::fault::Class;
 use crate::fault::edit::Side as Which;
 use std::sync::Arc;
@@ -280,268 +280,6 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
     all
 }
 
-const NAMES: &[Format] = &[
-    Format::E4m3,
-    Format::E5m2,
-    Format::E4m3Fnuz,
-    Format::E5m2Fnuz,
-    Format::E2m1,
-    Format::E2m3,
-    Format::E3m2,
-    Format::Int8,
-    Format::Int4,
-    Format::Uint4,
-    Format::E8m0,
-];
-
-/// Tables that codes of `f` may be decoded by instead: class, words, bits, values.
-pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
-    let codes = 1usize << f.bits();
-    let right: Vec<f64> = (0..codes).map(|c| f.decode(c as u32)).collect();
-    let mut all = Vec::new();
-    let mut add = |class, variant, words: String, bits: f64, t: Vec<f64>| {
-        let differs = t.iter().zip(&right).any(|(x, y)| x != y && !(x.is_nan() && y.is_nan()));
-        if differs {
-            all.push((class, variant, words, bits, t));
-        }
-    };
-    for other in NAMES.iter().filter(|o| **o != f && o.bits() == f.bits()) {
-        add(
-            Class::BitsReinterpreted,
-            "read_as",
-            format!("read as {other}"),
-            1.0,
-            (0..codes).map(|c| other.decode(c as u32)).collect(),
-        );
-    }
-    let each = |g: &dyn Fn(usize, f64) -> f64| -> Vec<f64> { right.iter().enumerate().map(|(c, x)| g(c, *x)).collect() };
-    let half = codes / 2;
-    let top = (half - 1) as f64;
-    add(Class::BitsReinterpreted, "read_as", "read as unsigned integers".into(), 2.0, each(&|c, _| c as f64));
-    add(
-        Class::BitsReinterpreted,
-        "read_as",
-        "read as two's complement".into(),
-        2.0,
-        each(&|c, _| if c >= half { c as f64 - codes as f64 } else { c as f64 }),
-    );
-    add(
-        Class::BitsReinterpreted,
-        "read_as",
-        "read as sign and magnitude".into(),
-        2.5,
-        each(&|c, _| if c >= half { -((c - half) as f64) } else { c as f64 }),
-    );
-    add(Class::BitsReinterpreted, "read_as", format!("read as offset by {half}"), 2.0, each(&|c, _| c as f64 - half as f64));
-    add(Class::BitsReinterpreted, "sign_lost", "decoded without their sign".into(), 2.0, each(&|c, _| right[c % half].abs()));
-    add(Class::BitsReinterpreted, "sign_flipped", "decoded with the other sign".into(), 2.5, each(&|_, x| -x));
-    if f.is_integer() {
-        let (low, high) = (f.min_finite(), f.max_finite());
-        add(
-            Class::CodecEdge,
-            "smallest",
-            "decoded with the smallest integer as its neighbour".into(),
-            1.5,
-            each(&|_, x| if x == low { x + 1.0 } else { x }),
-        );
-        add(
-            Class::CodecEdge,
-            "smallest",
-            "decoded with the smallest integer as the largest".into(),
-            2.5,
-            each(&|_, x| if x == low { high } else { x }),
-        );
-        add(
-            Class::CodecEdge,
-            "smallest",
-            "decoded with the smallest integer as 0".into(),
-            2.5,
-            each(&|_, x| if x == low { 0.0 } else { x }),
-        );
-        add(
-            Class::CodecEdge,
-            "largest",
-            "decoded with the largest integer as its neighbour".into(),
-            2.5,
-            each(&|_, x| if x == high { x - 1.0 } else { x }),
-        );
-        add(Class::ZpOffset, "code_offset", "decoded one too large".into(), 3.0, each(&|_, x| x + 1.0));
-        add(Class::ZpOffset, "code_offset", "decoded one too small".into(), 3.0, each(&|_, x| x - 1.0));
-        add(Class::CodecEdge, "clamped", format!("decoded and clamped to {top}"), 3.0, each(&|_, x| x.min(top)));
-        return all;
-    }
-    let bits = f.spec().mantissa;
-    let sign = f.sign_bit() as usize;
-    let is_sub = |c: usize| {
-        let m = c & !sign;
-        m > 0 && m < 1usize << bits
-    };
-    let least = right[1usize << bits].abs();
-    add(
-        Class::CodecEdge,
-        "subnormal_flushed",
-        "decoded with subnormals as 0".into(),
-        1.0,
-        each(&|c, x| if is_sub(c) { 0.0 } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "subnormal_as_normal",
-        "decoded with a hidden one in subnormals".into(),
-        1.0,
-        each(&|c, x| if is_sub(c) { x.signum() * (least + x.abs()) * 0.5 } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "subnormal_as_normal",
-        "decoded with a hidden one in subnormals and zero".into(),
-        1.5,
-        each(&|c, x| {
-            if is_sub(c) || x == 0.0 {
-                if c & sign != 0 && sign != 0 { -(least + x.abs()) * 0.5 } else { (least + x.abs()) * 0.5 }
-            } else {
-                x
-            }
-        }),
-    );
-    add(
-        Class::CodecEdge,
-        "subnormal_exponent",
-        "decoded with subnormals at half their value".into(),
-        2.0,
-        each(&|c, x| if is_sub(c) { 0.5 * x } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "subnormal_exponent",
-        "decoded with subnormals at twice their value".into(),
-        2.0,
-        each(&|c, x| if is_sub(c) { 2.0 * x } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "subnormal_as_least",
-        "decoded with subnormals as the smallest normal".into(),
-        3.0,
-        each(&|c, x| if is_sub(c) { x.signum() * least } else { x }),
-    );
-    let max = f.max_finite();
-    let binade = max.log2().floor().exp2();
-    add(
-        Class::CodecEdge,
-        "top_binade",
-        "decoded with the top binade as its smallest value".into(),
-        2.0,
-        each(&|_, x| if x.abs() > binade { x.signum() * binade } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "top_binade",
-        "decoded with the top binade as the largest value".into(),
-        2.5,
-        each(&|_, x| if x.abs() >= binade { x.signum() * max } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "top_binade",
-        "decoded with the top binade at half its value".into(),
-        3.0,
-        each(&|_, x| if x.abs() >= binade { 0.5 * x } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "largest",
-        "decoded with the largest value as its neighbour".into(),
-        2.5,
-        each(&|_, x| if x.abs() == max { x.signum() * (max - f.ulp(max)) } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "largest",
-        "decoded with the largest value as 0".into(),
-        3.0,
-        each(&|_, x| if x.abs() == max { 0.0 } else { x }),
-    );
-    add(
-        Class::CodecEdge,
-        "nan",
-        "decoded with NaN as the next value of the range".into(),
-        1.5,
-        each(&|c, x| {
-            if x.is_nan() {
-                let m = max + f.ulp(max);
-                if c & sign != 0 { -m } else { m }
-            } else {
-                x
-            }
-        }),
-    );
-    add(Class::CodecEdge, "nan", "decoded with NaN as 0".into(), 2.0, each(&|_, x| if x.is_nan() { 0.0 } else { x }));
-    add(
-        Class::CodecEdge,
-        "nan",
-        "decoded with NaN as the largest value".into(),
-        2.0,
-        each(&|c, x| if x.is_nan() { if c & sign != 0 { -max } else { max } } else { x }),
-    );
-    for e in -8..=8i32 {
-        if e != 0 {
-            add(
-                Class::BitsReinterpreted,
-                "exponent_bias",
-                format!("decoded with an exponent bias that is off by {}", -e),
-                2.0 + cost(e.unsigned_abs() as usize),
-                each(&|_, x| x * f64::from(e).exp2()),
-            );
-        }
-    }
-    add(
-        Class::BitsReinterpreted,
-        "fraction_lost",
-        "decoded without their fraction".into(),
-        3.0,
-        each(&|_, x| if x == 0.0 || !x.is_finite() { x } else { x.signum() * x.abs().log2().floor().exp2() }),
-    );
-    if f == Format::E2m1 {
-        let nf4 = [
-            -1.0,
-            -0.6961928,
-            -0.52507305,
-            -0.3949175,
-            -0.28444138,
-            -0.18477343,
-            -0.09105004,
-            0.0,
-            0.0795803,
-            0.1609302,
-            0.2461123,
-            0.33791524,
-            0.44070983,
-            0.562617,
-            0.72295684,
-            1.0,
-        ];
-        add(Class::BitsReinterpreted, "read_as", "read as nf4".into(), 2.0, nf4.to_vec());
-    }
-    all
-}
-
-/// Theories of how the codes of one side are decoded.
-pub fn decoded(s: &System, side: Which) -> Vec<Theory> {
-    let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
-    let Some(f) = g.format() else { return Vec::new() };
-    tables(f)
-        .into_iter()
-        .map(|(class, variant, words, bits, table)| {
-            let mut t = Theory::new(class, name, format!("{name}.{variant}"), format!("codes of {name} ({f}) are {words}"))
-                .bits(2.0 + bits);
-            t.side(side).table = Some(Arc::new(table));
-            t
-        })
-        .collect()
-}
-
 /// Nibbles that are left from the code before, and other bits mixed in.
 pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
@@ -572,6 +310,37 @@ pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
             t
         })
         .collect()
+}
+
+/// A subtraction over packed integers whose borrow reaches the next lane: the code `far` behind a negative one is one less.
+pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let name = if side == Which::A { "a" } else { "b" };
+    let Some(q) = g.q.as_ref().filter(|q| q.format().is_integer()) else { return Vec::new() };
+    let mut all = Vec::new();
+    for far in [1usize, 2, 4, 8] {
+        for every in [1usize, 2, 4, 8, 16] {
+            // Within a word of `every` steps of `far`, or without end.
+            let codes: Vec<f64> = (0..q.codes().len())
+                .map(|at| {
+                    let k = at % g.k;
+                    let lent =
+                        k >= far && (every == 1 || k / far % every != 0) && g.table[usize::from(q.codes()[at - far])] < 0.0;
+                    g.values[at] - if lent { g.step(at / g.k, k) } else { 0.0 }
+                })
+                .collect();
+            let word = if every == 1 { String::new() } else { format!(" of its {every}") };
+            let words = format!(
+                "of {name}, a code is one less where the one {far} before it{word} is negative: a borrow reaches the next lane"
+            );
+            let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.borrow"), words)
+                .bits(6.0 + cost(far) + cost(every));
+            let k_all = g.k;
+            t.side(side).value = Some(Arc::new(move |i, k| codes[i * k_all + k]));
+            all.push(t);
+        }
+    }
+    all
 }
 
 /// Values of an operand with these codes.

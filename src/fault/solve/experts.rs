@@ -32,7 +32,10 @@ fn met(s: &System) -> Option<Vec<Option<usize>>> {
 /// Theories from the rows' experts.
 pub fn theories(s: &System) -> Vec<Theory> {
     let wgrad = s.parts.len() > 1 && s.parts.iter().any(|p| p.k.len() != s.k);
-    if s.parts.len() < 2 || wgrad || s.rows > 8192 {
+    if wgrad {
+        return boundaries(s).into_iter().collect();
+    }
+    if s.parts.len() < 2 || s.rows > 8192 {
         return Vec::new();
     }
     let Some(map) = met(s).filter(|m| *m != s.part) else { return Vec::new() };
@@ -44,6 +47,66 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let mut t = Theory::new(Class::GroupBoundary, "b", "rows_of_experts", words).bits(bits);
     t.expert = Some(Arc::new(map));
     vec![t]
+}
+
+/// Gradients of weights whose groups end elsewhere: for every group the one range of K near its own that makes its elements.
+fn boundaries(s: &System) -> Option<Theory> {
+    let right = Theory::right();
+    let whole = |e: usize| {
+        let mut t = right.clone();
+        let mut cut: Vec<std::ops::Range<usize>> = s.parts.iter().map(|p| p.k.clone()).collect();
+        cut[e] = 0..s.k;
+        t.cut = Some(Arc::new(cut));
+        t
+    };
+    let mut cut = Vec::new();
+    for (e, p) in s.parts.iter().enumerate() {
+        let mut places: Vec<(usize, usize)> = p.rows.clone().flat_map(|i| (0..s.cols).map(move |j| (i, j))).collect();
+        super::segment::spread(&mut places, 12);
+        let all = whole(e);
+        let mut sums: Vec<(Vec<f64>, f64, f64)> = Vec::new();
+        for (i, j) in places {
+            let mut prefix = vec![0.0];
+            let (mut sum, mut size) = (0.0, 0.0);
+            s.products(&all, i, j, |_, p| {
+                sum += p;
+                size += p.abs();
+                prefix.push(sum);
+            })?;
+            if let Some((y, half)) = s.written(i, j, size) {
+                sums.push((prefix, y, half));
+            }
+        }
+        let fits = |from: usize, to: usize| sums.iter().all(|(x, y, half)| (x[to] - x[from] - y).abs() <= *half);
+        let found = if fits(p.k.start, p.k.end) {
+            Some((p.k.start, p.k.end))
+        } else {
+            let mut near: Vec<(usize, usize)> = (0..=s.k)
+                .flat_map(|from| (from..=s.k).map(move |to| (from, to)))
+                .filter(|(from, to)| fits(*from, *to))
+                .collect();
+            near.sort_by_key(|(from, to)| from.abs_diff(p.k.start) + to.abs_diff(p.k.end));
+            near.first().copied()
+        };
+        let (from, to) = found?;
+        cut.push(from..to);
+    }
+    let moved: Vec<usize> = (0..cut.len()).filter(|e| cut[*e] != s.parts[*e].k).collect();
+    let words: Vec<String> = moved
+        .iter()
+        .take(6)
+        .map(|e| {
+            format!(
+                "group {e} sums tokens {} … {} instead of {} … {}",
+                cut[*e].start, cut[*e].end, s.parts[*e].k.start, s.parts[*e].k.end
+            )
+        })
+        .collect();
+    (!moved.is_empty()).then_some(())?;
+    let mut t = Theory::new(Class::GroupBoundary, "b", "tokens_of_groups", format!("{} (ends exclusive)", words.join(", ")))
+        .bits(4.0 + 6.0 * moved.len() as f64);
+    t.cut = Some(Arc::new(cut));
+    Some(t)
 }
 
 /// A map of rows to experts as a rule of groups, or as other boundaries.

@@ -28,8 +28,14 @@ impl Normal {
     }
 
     /// c; unknowns that no equation has are 0. `None`: not finite.
-    pub fn solve(mut self) -> Option<Vec<f64>> {
+    pub fn solve(self) -> Option<Vec<f64>> {
+        self.solve_within().map(|x| x.0)
+    }
+
+    /// c, and √ of the diagonal of the inverse: the standard error of each where weights are those of unit noise, ∞ of what no equation has.
+    pub fn solve_within(mut self) -> Option<(Vec<f64>, Vec<f64>)> {
         let n = self.n;
+        let known: Vec<bool> = (0..n).map(|i| self.gram[i * n + i] > 0.0).collect();
         let largest = (0..n).map(|i| self.gram[i * n + i]).fold(0.0, f64::max);
         (largest > 0.0 && largest.is_finite()).then_some(())?;
         for i in 0..n {
@@ -63,7 +69,22 @@ impl Normal {
             }
             x[i] /= self.gram[i * n + i];
         }
-        x.iter().all(|v| v.is_finite()).then_some(x)
+        // Column i of L⁻¹ by substitution; the inverse's diagonal is the squares of its columns of L⁻ᵀ.
+        let mut within = vec![f64::INFINITY; n];
+        for i in (0..n).filter(|i| known[*i]) {
+            let mut column = vec![0.0; n];
+            column[i] = 1.0;
+            let mut squares = 0.0;
+            for j in i..n {
+                for k in i..j {
+                    column[j] -= self.gram[j * n + k] * column[k];
+                }
+                column[j] /= self.gram[j * n + j];
+                squares += column[j] * column[j];
+            }
+            within[i] = squares.sqrt();
+        }
+        x.iter().all(|v| v.is_finite()).then_some((x, within))
     }
 }
 
@@ -82,6 +103,17 @@ mod tests {
         }
         let c = s.solve().unwrap();
         assert!(c.iter().zip(truth).all(|(c, t)| (c - t).abs() < 1e-9), "{c:?}");
+    }
+
+    #[test]
+    fn errors_are_those_of_the_inverse() {
+        // Gram [[5, 2], [2, 8]]: inverse diagonal 8/36 and 5/36.
+        let mut s = Normal::new(2);
+        s.add(&[1.0, 2.0], 1.0, 1.0);
+        s.add(&[2.0, 0.0], 1.0, 1.0);
+        s.add(&[0.0, 2.0], 1.0, 1.0);
+        let (_, e) = s.solve_within().unwrap();
+        assert!((e[0] - (8f64 / 36.0).sqrt()).abs() < 1e-9 && (e[1] - (5f64 / 36.0).sqrt()).abs() < 1e-9, "{e:?}");
     }
 
     #[test]

@@ -117,7 +117,7 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         if p < rows {
             add(Kind::Shared, format!("row r mod {p}"), b, Arc::new(move |r, c| flat(r % p, c)));
         }
-        add(Kind::Shared, format!("row r / {p}"), b, Arc::new(move |r, c| flat(r / p, c)));
+        add(Kind::Layout, format!("row r / {p}"), b, Arc::new(move |r, c| flat(r / p, c)));
         add(Kind::Shared, format!("row (r / {p})·{p}"), b, Arc::new(move |r, c| flat(r / p * p, c)));
         add(
             Kind::Shared,

@@ -15,8 +15,8 @@ pub fn gain(s: &System, stored: bool, keep: impl Fn(usize, usize) -> bool) -> Op
     for (i, j) in s.probes.iter().copied().filter(|(i, j)| keep(*i, *j)) {
         let at = i * s.cols + j;
         let (d, r, x) = match sums.as_ref().and_then(|v| v.get(at)) {
-            Some(v) => (*v, s.scene.certain(at) * s.scene.tight(), s.actual[at]),
-            None => (s.ideal[at], s.scene.certain(at), s.actual[at]),
+            Some(v) => (*v, s.certain(at) * (s.scene.tight() / s.part_of_bound).min(1.0), s.actual[at]),
+            None => (s.ideal[at], s.certain(at), s.actual[at]),
         };
         let (bias, v) = if stored { (0.0, s.out.round(at, d)) } else { (s.bias[j], d - s.bias[j]) };
         // What rounds to either side of a half-way point says nothing once it is stored.
@@ -47,8 +47,21 @@ pub fn factors(s: &System) -> Vec<Theory> {
         all.push(t);
     };
     let region = s.region.clone();
-    let inside = |i: usize, j: usize| region.as_ref().is_none_or(|r| r.rows[i] && r.cols[j]);
-    let other = |r: Option<(f64, f64)>| r.filter(|(low, high)| !(*low <= 1.0 && 1.0 <= *high));
+    let inside = |i: usize, j: usize| region.as_ref().is_none_or(|r| r.has(i, j));
+    if let crate::job::OutSpec::Scaled { scale, .. } = &s.scene.evidence.job.out
+        && let Some(scale) = scale[0].map(f64::from).filter(|x| *x != 1.0)
+    {
+        for (class, word, by) in [
+            (Class::ScaleOmitted, "never applied", 1.0 / scale),
+            (Class::ScaleDoubledInverted, "applied twice", scale),
+            (Class::ScaleDoubledInverted, "applied as its reciprocal", 1.0 / (scale * scale)),
+        ] {
+            let b = bias.clone();
+            let words = format!("the output's scale, {scale}, is {word}");
+            add(class, "scale", words, 1.0, false, Arc::new(move |_, j, v| (v + b[j]) * by));
+        }
+    }
+    let other = |r: Option<(f64, f64)>| r.filter(|(low, high)| *low > 0.0 && !(*low <= 1.0 && 1.0 <= *high));
     for range in [gain(s, false, |_, _| true), gain(s, false, inside)] {
         let Some((low, high)) = other(range) else { continue };
         let by = roundest(low, high);
@@ -88,6 +101,15 @@ pub fn factors(s: &System) -> Vec<Theory> {
             3.0,
             false,
             Arc::new(move |_, j, v| v + 2.0 * b[j]),
+        );
+        let (b, out) = (bias.clone(), s.out.clone());
+        add(
+            Class::SilentSkip,
+            "bias_again",
+            "the bias is added again to the stored result".into(),
+            3.5,
+            false,
+            Arc::new(move |_, j, v| if out.is_quantized() { v + 2.0 * b[j] } else { out.round(0, v + b[j]) + b[j] }),
         );
         let b = bias.clone();
         add(Class::SilentSkip, "bias_negated", "the bias is subtracted".into(), 4.0, false, Arc::new(move |_, j, v| v - b[j]));
@@ -235,6 +257,138 @@ pub fn factors(s: &System) -> Vec<Theory> {
     all
 }
 
+/// Those without a number to find, for what has another fault too.
+pub fn simple(s: &System) -> Vec<Theory> {
+    let bias = Arc::new(s.bias.clone());
+    let mut all = Vec::new();
+    let mut add = |class: Class, variant: &str, words: &str, bits: f64, f: Finish| {
+        let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
+        t.finish = Some(f);
+        all.push(t);
+    };
+    if s.bias.iter().any(|x| *x != 0.0) {
+        let b = bias.clone();
+        add(Class::SilentSkip, "bias", "the bias is not added", 2.0, Arc::new(|_, _, v| v));
+        add(Class::SilentSkip, "bias_twice", "the bias is added twice", 3.0, Arc::new(move |_, j, v| v + 2.0 * b[j]));
+    }
+    let b = bias.clone();
+    add(
+        Class::SilentSkip,
+        "relu",
+        "negative results are 0, as by a relu nobody asked for",
+        4.0,
+        Arc::new(move |_, j, v| (v + b[j]).max(0.0)),
+    );
+    add(Class::SilentSkip, "negated", "the result has the other sign", 3.0, Arc::new(move |_, j, v| -(v + bias[j])));
+    all
+}
+
+/// What becomes of a value on the grid of the output: other roundings, integers that wrap.
+pub fn roundings(s: &System) -> Vec<Theory> {
+    if !s.out.is_quantized() {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    let cols = s.cols;
+    type Whole = fn(f64) -> f64;
+    let ways: [(Class, &str, &str, Whole); 5] = [
+        (Class::Rounding, "toward_zero", "is cut instead of rounded to nearest", f64::trunc),
+        (Class::Rounding, "down", "is rounded toward −∞", f64::floor),
+        (Class::Rounding, "up", "is rounded toward +∞", f64::ceil),
+        (Class::Rounding, "half_away", "is rounded with ties away from zero", f64::round),
+        (Class::Rounding, "half_up", "is rounded with ties toward +∞", |x| (x + 0.5).floor()),
+    ];
+    for (class, variant, words, whole) in ways {
+        let (out, bias) = (s.out.clone(), s.bias.clone());
+        let mut t = Theory::new(class, "out", format!("out.{variant}"), format!("the result {words}")).bits(4.0);
+        t.finish = Some(Arc::new(move |i, j, v| {
+            let y = v + bias[j];
+            let at = i * cols + j;
+            if out.is_saturated(at, out.round(at, y)) {
+                return y;
+            }
+            let step = out.spacing(at, y);
+            if step > 0.0 && step.is_finite() { whole(y / step) * step } else { y }
+        }));
+        all.push(t);
+    }
+    let f = s.out.format();
+    if f.is_integer() {
+        let (out, bias) = (s.out.clone(), s.bias.clone());
+        let (low, span) = (f.min_finite(), f64::from(1u32 << f.bits()));
+        let mut t = Theory::new(Class::OverflowWrap, "out", "out.wrapped", "integers are not clamped: they wrap").bits(3.0);
+        t.finish = Some(Arc::new(move |i, j, v| {
+            let y = v + bias[j];
+            let step = out.spacing(i * cols + j, 0.0);
+            if step > 0.0 { (((y / step).round_ties_even() - low).rem_euclid(span) + low) * step } else { y }
+        }));
+        all.push(t);
+    }
+    all
+}
+
+/// What sums suffer in units of the accumulator, before scales meet them: another range, 16 bits.
+pub fn accumulated(s: &System) -> Vec<Theory> {
+    let row = |g: &super::given::Given, n: usize| -> Option<Vec<f64>> {
+        (g.grid.1 == 1 && s.parts.len() == 1).then(|| (0..n).map(|i| g.step(i, 0)).collect())
+    };
+    let (a, b) = (row(&s.a, s.rows), row(&s.b, s.cols));
+    let ones = |n: usize| vec![1.0; n];
+    let both = s.a.global * s.b.global;
+    let mut units: Vec<(&str, Vec<f64>, Vec<f64>)> = Vec::new();
+    if let (Some(a), Some(b)) = (&a, &b) {
+        units.push(("both scales", a.clone(), b.clone()));
+    }
+    if let Some(a) = a.filter(|a| a.iter().any(|x| *x != 1.0)) {
+        units.push(("the scale of a", a, ones(s.cols)));
+    }
+    if let Some(b) = b.filter(|b| b.iter().any(|x| *x != 1.0)) {
+        units.push(("the scale of b", ones(s.rows), b));
+    }
+    if both != 1.0 {
+        units.push(("the second-level scales", vec![both; s.rows], ones(s.cols)));
+    }
+    let f16 = |x: f64| Format::F16.decode(Format::F16.encode(x, Rounding::NearestEven, Overflow::Native));
+    let bf16 = |x: f64| Format::Bf16.decode(Format::Bf16.encode(x, Rounding::NearestEven, Overflow::Native));
+    type Narrow = fn(f64) -> f64;
+    let ways: [(Class, &str, &str, Narrow); 7] = [
+        (Class::OverflowWrap, "f16", "is rounded to f16, Inf where it is larger", f16),
+        (Class::OverflowWrap, "f16_clamped", "is clamped to f16's range", |x| x.clamp(-65504.0, 65504.0)),
+        (Class::OverflowWrap, "f16_inf", "is Inf where f16 ends", |x| {
+            if x.abs() >= 65520.0 { x.signum() * f64::INFINITY } else { x }
+        }),
+        (Class::OverflowWrap, "i16_wrapped", "wraps at 16 bits", |x| (x + 32768.0).rem_euclid(65536.0) - 32768.0),
+        (Class::OverflowWrap, "i16_clamped", "is clamped to 16 bits", |x| x.clamp(-32768.0, 32767.0)),
+        (Class::OverflowWrap, "i24_wrapped", "wraps at 24 bits", |x| (x + 8_388_608.0).rem_euclid(16_777_216.0) - 8_388_608.0),
+        (Class::RoundOrder, "bf16", "is rounded to bf16", bf16),
+    ];
+    let mut all = Vec::new();
+    for (words, rows, cols) in &units {
+        for (class, variant, what, narrow) in ways {
+            let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
+            // Whether anything is beyond it decides between the range and the rounding.
+            let beyond = (0..s.ideal.len()).any(|at| {
+                let unit = rows[at / s.cols] * cols[at % s.cols];
+                ((s.ideal[at] - s.bias[at % s.cols]) / unit).abs() >= 65520.0
+            });
+            let class = if variant == "f16" && !beyond { Class::RoundOrder } else { class };
+            let mut t = Theory::new(
+                class,
+                "out",
+                format!("out.accumulator_{variant}"),
+                format!("the sum before {words} meet it {what}"),
+            )
+            .bits(5.0);
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let unit = rows[i] * cols[j];
+                if unit == 0.0 { v + bias[j] } else { narrow(v / unit) * unit + bias[j] }
+            }));
+            all.push(t);
+        }
+    }
+    all
+}
+
 /// Takes a theory: class, variant, words, bits, whether a number in it was fitted, and what it does.
 type Add<'x> = dyn FnMut(Class, &str, String, f64, bool, Finish) + 'x;
 
@@ -266,7 +420,7 @@ fn scaled_bias(s: &System, add: &mut Add) {
 }
 
 /// The number in the interval with the fewest digits, where the interval is narrow enough to say.
-fn roundest(low: f64, high: f64) -> f64 {
+pub fn roundest(low: f64, high: f64) -> f64 {
     let known = (-((high - low) / low.abs().max(1e-300)).max(1e-15).log10()).floor() as i32;
     for digits in known.clamp(2, 14)..15 {
         let unit = 10f64.powi(digits - 1 - (low.abs().max(high.abs())).log10().floor() as i32);
@@ -278,7 +432,7 @@ fn roundest(low: f64, high: f64) -> f64 {
     0.5 * (low + high)
 }
 
-fn short(x: f64, width: f64) -> String {
+pub fn short(x: f64, width: f64) -> String {
     let digits = (-(width / x.abs()).max(1e-12).log10()).ceil().clamp(2.0, 9.0) as usize;
     let text = format!("{x:.digits$}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()

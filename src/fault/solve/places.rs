@@ -308,6 +308,12 @@ pub fn contents(s: &System) -> Vec<Theory> {
 
 /// What kind of place a region of zeros, NaN or old values is.
 fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static str, String) {
+    if r.words.contains("flat index") {
+        return (Class::Addressing, "index", format!("{} are {what}: the index wraps or ends", r.words));
+    }
+    if !r.tiles.is_empty() {
+        return (Class::Race, "tile", format!("{} hold {what}", r.words));
+    }
     let span = |v: &[bool]| -> Option<(usize, usize)> {
         let (a, b) = (v.iter().position(|x| *x)?, v.iter().rposition(|x| *x)? + 1);
         v[a..b].iter().all(|x| *x).then_some((a, b))
@@ -322,6 +328,11 @@ fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static 
     if (tail(rows, s.rows) && all_cols) || (tail(cols, s.cols) && all_rows) || (tail(rows, s.rows) && tail(cols, s.cols)) {
         return (Class::MnEdge, "edge", format!("{} are {what}: the last, partial tile", r.words));
     }
+    if what == "NaN"
+        && let Some(words) = degenerate(s, r)
+    {
+        return (Class::DegenerateBlock, "zero_block", words);
+    }
     if what == "NaN" {
         return (Class::PaddingPoison, "line", format!("{} are NaN", r.words));
     }
@@ -329,6 +340,32 @@ fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static 
         (Some(_), Some(_)) if !all_rows && !all_cols => (Class::Race, "tile", format!("a tile ({}) is {what}", r.words)),
         _ => (Class::SilentSkip, "part", format!("{} are {what}: not written", r.words)),
     }
+}
+
+/// Lines that are NaN, where just those have a block that is all zeros: its scale is 0/0.
+fn degenerate(s: &System, r: &super::system::Region) -> Option<String> {
+    let zero_block = |g: &super::given::Given, i: usize| {
+        g.q.is_some()
+            && (0..g.k).step_by(g.tile.1).any(|from| {
+                let to = (from + g.tile.1).min(g.k);
+                g.values[i * g.k + from..i * g.k + to].iter().all(|x| *x == 0.0)
+            })
+    };
+    if s.parts.len() != 1 {
+        return None;
+    }
+    for (g, wrong, name) in [(&s.a, &r.rows, "a"), (&s.b, &r.cols, "b")] {
+        if wrong.iter().all(|x| *x) || s.alone && name == "b" || wrong.len() != g.rows {
+            continue;
+        }
+        if (0..g.rows).all(|i| zero_block(g, i) == wrong[i]) {
+            return Some(format!(
+                "{} are NaN: just these have a block of {name} that is all zeros, whose scale is 0/0",
+                r.words
+            ));
+        }
+    }
+    None
 }
 
 /// The wrong region holds another, right part of the result: every element that of (i + di, j + dj).

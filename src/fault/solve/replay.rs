@@ -1,6 +1,7 @@
 //! A theory replayed on the sampled elements: by the kernel's own arithmetic where a job says the same, and in f64 to the right bound.
 
-use super::system::{Given, Side, System, Theory};
+use super::given::{Given, Side};
+use super::system::{System, Theory};
 use crate::fault::edit::{Side as Which, operand, replaced};
 use crate::fault::predict::{Fit, Prediction};
 use crate::job::{Job, Operand, OutSpec};
@@ -12,9 +13,11 @@ use crate::{Format, Overflow, QTensor, Rounding};
 pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
     let scene = s.scene;
     let places: Vec<(usize, usize)> = scene.sample.indices(s.cols).map(|at| (at / s.cols, at % s.cols)).collect();
-    let inside = |i: usize, j: usize| t.region.as_ref().is_none_or(|r| r.rows[i] && r.cols[j]);
+    let inside = |i: usize, j: usize| t.region.as_ref().is_none_or(|r| r.has(i, j));
     let mut known = false;
-    for job in job(s, t).iter().flat_map(accumulators) {
+    // A kernel of ours that rounds its operands is not asked for: f64 says it.
+    let jobs = if s.is_rounded() || s.part_of_bound > 1.0 { None } else { job(s, t) };
+    for job in jobs.iter().flat_map(accumulators) {
         let Some(values) = stored(s, t, &job, &places) else { break };
         known = true;
         let values =
@@ -25,7 +28,7 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
         }
     }
     // In f64: every element to the bound of the right arithmetic; to that of sums in f32 where a device's bits are known and refused it.
-    let tight = if known { scene.tight() } else { 1.0 };
+    let tight = if known { (scene.tight() / s.part_of_bound).min(1.0) } else { 1.0 };
     let mut outside = 0;
     let values: Vec<f64> = places
         .iter()
@@ -84,7 +87,7 @@ fn stored(s: &System, t: &Theory, job: &Job, places: &[(usize, usize)]) -> Optio
 
 /// The job that a theory amounts to, for kernels that sum in their own order. `None`: no job says the same.
 fn job(s: &System, t: &Theory) -> Option<Job> {
-    if t.from.is_some() || t.expert.is_some() {
+    if t.from.is_some() || t.expert.is_some() || t.cut.is_some() {
         return None;
     }
     let mut job = s.scene.evidence.job.clone();

@@ -1,7 +1,8 @@
 //! Theories of scales and zero points: another rule, another place, another granularity, the other operand's.
 
+use super::given::Given;
 use super::maps::{self, Kind, cost};
-use super::system::{At, Given, System, Theory};
+use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Side as Which;
 use crate::{Format, Overflow, Rounding};
@@ -14,11 +15,12 @@ fn pow2(x: f64) -> f64 {
     if x == 0.0 || !x.is_finite() { x } else { x.signum() * x.abs().log2().floor().exp2() }
 }
 
-type Rule = (Class, &'static str, &'static str, f64, fn(f64) -> f64);
+/// Class, variant, words, bits, what becomes of a scale.
+pub type Rule = (Class, &'static str, &'static str, f64, fn(f64) -> f64);
 
 /// What may become of a scale_inv on its way from memory: class, variant, words, bits, rule.
 #[rustfmt::skip]
-const RULES: &[Rule] = &[
+pub const RULES: &[Rule] = &[
     (Class::ScaleOmitted, "omitted", "never applied", 0.0, |_| 1.0),
     (Class::ScaleDoubledInverted, "twice", "applied twice", 0.5, |s| s * s),
     (Class::ScaleDoubledInverted, "inverted", "applied as their reciprocals", 0.5, |s| 1.0 / s),
@@ -57,7 +59,8 @@ const RULES: &[Rule] = &[
     (Class::CodecEdge, "e8m0_smallest", "the smallest e8m0 scale, 2^-127, read as 0", 2.0, |s| if s <= 2f64.powi(-127) { 0.0 } else { s }),
 ];
 
-fn applies(rule: &Rule, g: &Given) -> bool {
+/// Whether scales stored like this can suffer it.
+pub fn applies(rule: &Rule, g: &Given) -> bool {
     let stored = g.q.as_ref().map(crate::QTensor::scale_format);
     match rule.1 {
         "f16_as_bf16" => stored == Some(Format::F16),
@@ -148,6 +151,14 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let words = format!("the scale of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words);
         add(class, format!("{name}.index"), words, 4.0 + way.bits, at);
     }
+    if let Some((zero, _)) = g.zero.as_ref().filter(|_| n_of(g) > 1) {
+        all.extend(with_zeros(g, side, zero, experts));
+    }
+    let mut add = |class: Class, variant: String, detail: String, bits: f64, at: At| {
+        let mut t = Theory::new(class, name, variant, detail).bits(bits);
+        t.side(side).scale = Some(at);
+        all.push(t);
+    };
     // Another group length, or another block height.
     let n = rows * cols;
     for group in (1..=g.k.min(4096)).filter(|x| *x != tile.1 && n > 1) {
@@ -174,14 +185,14 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let b = 4.0 + cost(group);
         let (a, c) = (scales.clone(), scales.clone());
         add(
-            Class::ScaleIndex,
+            Class::ScaleLayout,
             format!("{name}.row_divisor"),
             format!("scales of {name} are taken every {group} rows instead of every {}", tile.0),
             b,
             Arc::new(move |i, k| a[(i / group).min(rows - 1) * cols + k / tile.1] * global),
         );
         add(
-            Class::ScaleIndex,
+            Class::ScaleLayout,
             format!("{name}.row_divisor"),
             format!("scales of {name} are taken every {group} rows instead of every {}, wrapped", tile.0),
             b + 1.0,
@@ -205,6 +216,59 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             b,
             Arc::new(move |i, k| c[i / tile.0 * cols + k.saturating_sub(off) / tile.1] * global),
         );
+    }
+    // A padded stride, behind the end nothing.
+    for stride in (cols + 1..cols + 65).filter(|_| rows > 1) {
+        let a = scales.clone();
+        add(
+            Class::ScaleLayout,
+            format!("{name}.stride"),
+            format!("scales of {name} are read at a row stride of {stride} instead of {cols}, 0 behind the end"),
+            3.0 + cost(stride - cols),
+            Arc::new(move |i, k| a.get(i / tile.0 * stride + k / tile.1).map_or(0.0, |s| s * global)),
+        );
+    }
+    // Groups along K taken for groups along the rows.
+    if tile.0 == 1 && tile.1 > 1 && rows > 1 {
+        let (a, c, g1, k_all) = (scales.clone(), scales.clone(), tile.1, g.k);
+        let high = g.rows.div_ceil(g1);
+        add(
+            Class::ScaleLayout,
+            format!("{name}.other_axis"),
+            format!("scales of {name} for {g1} of K are taken for {g1} rows: scale[r / {g1}][k]"),
+            2.0,
+            Arc::new(move |i, k| a[(i / g1 * k_all + k) % n] * global),
+        );
+        add(
+            Class::ScaleLayout,
+            format!("{name}.other_axis"),
+            format!("scales of {name} for {g1} of K are taken for {g1} rows: scale[k][r / {g1}]"),
+            2.5,
+            Arc::new(move |i, k| c[(k * high + i / g1) % n] * global),
+        );
+    }
+    // A rule of one group of K alone.
+    for group in (0..cols).filter(|_| cols > 1) {
+        for rule in RULES.iter().filter(|r| matches!(r.1, "omitted" | "inverted" | "twice")) {
+            let a = scales.clone();
+            let place = if group == 0 {
+                "first".to_string()
+            } else if group == cols - 1 {
+                "last".into()
+            } else {
+                format!("{group}th")
+            };
+            add(
+                rule.0,
+                format!("{name}.{}_in_group", rule.1),
+                format!("the scales of {name} in the {place} group of K are {}", rule.2),
+                rule.3 + 3.0 + if group == cols - 1 || group == 0 { 0.0 } else { cost(group) },
+                Arc::new(move |i, k| {
+                    let s = a[cell(i, k)];
+                    (if k / tile.1 == group { (rule.4)(s) } else { s }) * global
+                }),
+            );
+        }
     }
     // Along the other axis.
     if n > 1 {
@@ -246,6 +310,46 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         );
     }
     swapped(s, side, &mut all);
+    all
+}
+
+fn n_of(g: &Given) -> usize {
+    g.grid.0 * g.grid.1
+}
+
+/// A wrong group or row for the scale and the zero point alike.
+fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theory> {
+    let name = if side == Which::A { "a" } else { "b" };
+    let (tile, (rows, cols), global) = (g.tile, g.grid, g.global);
+    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x) * global).collect();
+    let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
+    let theory = |way: maps::Way| {
+        let from: Vec<usize> = (0..rows * cols).map(|f| (way.map)(f / cols, f % cols)).collect();
+        let s: Vec<f64> = from.iter().map(|f| scales[*f]).collect();
+        let z: Vec<f64> = from.iter().map(|f| zero[*f]).collect();
+        (s != scales || z != zero).then_some(())?;
+        let class = match way.kind {
+            Kind::Shared | Kind::Expert => Class::ScaleShared,
+            Kind::Index => Class::ScaleIndex,
+            Kind::Layout => Class::ScaleLayout,
+        };
+        let words =
+            format!("scale and zero point of {name} at row r, group c of the {rows}×{cols} grid are read from {}", way.words);
+        let mut t = Theory::new(class, name, format!("{name}.index"), words).bits(4.0 + way.bits);
+        t.side(side).scale = Some(Arc::new(move |i, k| s[cell(i, k)]));
+        t.side(side).zero = Some(Arc::new(move |i, k| z[cell(i, k)]));
+        Some(t)
+    };
+    let mut all: Vec<Theory> = maps::ways(rows, cols, experts).into_iter().filter_map(theory).collect();
+    for group in (1..=g.k.min(2048)).filter(|x| *x != tile.1 && cols > 1) {
+        let at = move |i: usize, k: usize| i / tile.0 * cols + (k / group).min(cols - 1);
+        let words = format!("scales and zero points of {name} are taken every {group} of K instead of every {}", tile.1);
+        let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.divisor"), words).bits(4.0 + cost(group));
+        let (s, z) = (scales.clone(), zero.to_vec());
+        t.side(side).scale = Some(Arc::new(move |i, k| s[at(i, k)]));
+        t.side(side).zero = Some(Arc::new(move |i, k| z[at(i, k)]));
+        all.push(t);
+    }
     all
 }
 

@@ -1,19 +1,41 @@
 //! Where a result is wrong: the rows and columns that are, as a region in words, and the elements that theories are tried on.
 
 use super::system::{Region, System};
+use std::ops::Range;
 
-/// The rows and columns with a wrong element, where that is not all of them.
+/// The wrong share that makes a rectangle one region: the rest is right by chance.
+const DENSE: f64 = 0.5;
+/// Rectangles that one fault may have hit.
+const TILES: usize = 64;
+
+/// The rows and columns with a wrong element, or the rectangles of them, where that is not all.
 pub fn region(s: &System) -> Option<Region> {
     let (mut rows, mut cols) = (vec![false; s.rows], vec![false; s.cols]);
+    let mut wrong = 0;
     for (at, _) in s.is_wrong.iter().enumerate().filter(|(_, w)| **w) {
         rows[at / s.cols] = true;
         cols[at % s.cols] = true;
+        wrong += 1;
+    }
+    if let Some(region) = flat(s, wrong, &rows, &cols) {
+        return Some(region);
     }
     let all = |v: &[bool]| v.iter().all(|x| *x);
+    let count = |v: &[bool]| v.iter().filter(|x| **x).count();
+    let tiles = if (wrong as f64) < DENSE * (count(&rows) * count(&cols)) as f64 { rectangles(s) } else { Vec::new() };
+    if !tiles.is_empty() {
+        let some: Vec<String> = tiles
+            .iter()
+            .take(4)
+            .map(|(r, c)| format!("rows {} … {} × columns {} … {}", r.start, r.end - 1, c.start, c.end - 1))
+            .collect();
+        let more = if tiles.len() > 4 { ", …" } else { "" };
+        let words = format!("{} tile{}: {}{more}", tiles.len(), if tiles.len() == 1 { "" } else { "s" }, some.join(", "));
+        return Some(Region { rows, cols, tiles, words });
+    }
     // Lines of which almost all are wrong are all wrong: an element may be right by chance.
     for v in [&mut rows, &mut cols] {
-        let n = v.iter().filter(|x| **x).count();
-        if n * 10 > v.len() * 9 && !runs(v) {
+        if count(v) * 10 > v.len() * 9 && !runs(v) {
             v.fill(true);
         }
     }
@@ -25,7 +47,70 @@ pub fn region(s: &System) -> Option<Region> {
         (true, false) => format!("columns {}", lines(&cols)),
         _ => format!("rows {}, columns {}", lines(&rows), lines(&cols)),
     };
-    Some(Region { rows, cols, words })
+    Some(Region { rows, cols, tiles: Vec::new(), words })
+}
+
+/// A run of the result as it lies in memory, that starts or ends within a row.
+fn flat(s: &System, wrong: usize, rows: &[bool], cols: &[bool]) -> Option<Region> {
+    let (first, last) = (s.is_wrong.iter().position(|w| *w)?, s.is_wrong.iter().rposition(|w| *w)?);
+    let (top, bottom) = (first / s.cols, last / s.cols);
+    let length = last + 1 - first;
+    // Whole rows, a part of one, or too sparse: no run.
+    let ragged = first % s.cols != 0 || last % s.cols + 1 != s.cols;
+    (ragged && bottom > top + 1 && wrong * 10 > length * 9 && length < s.rows * s.cols * 19 / 20).then_some(())?;
+    let mut tiles = vec![(top..top + 1, first % s.cols..s.cols)];
+    tiles.push((top + 1..bottom, 0..s.cols));
+    tiles.push((bottom..bottom + 1, 0..last % s.cols + 1));
+    let words = if last + 1 == s.rows * s.cols || last % s.cols + 1 == s.cols && bottom + 1 == s.rows {
+        format!("elements from flat index {first} on")
+    } else {
+        format!("elements of flat index {first} … {last}")
+    };
+    Some(Region { rows: rows.to_vec(), cols: cols.to_vec(), tiles, words })
+}
+
+/// The wrong elements as rectangles: those that touch, or almost, grown together. None: they are not dense in few.
+fn rectangles(s: &System) -> Vec<(Range<usize>, Range<usize>)> {
+    let mut boxes: Vec<(Range<usize>, Range<usize>)> = Vec::new();
+    for i in 0..s.rows {
+        let mut j = 0;
+        while j < s.cols {
+            if !s.is_wrong[i * s.cols + j] {
+                j += 1;
+                continue;
+            }
+            // A run, over gaps of two.
+            let from = j;
+            let mut end = j + 1;
+            while j < s.cols && j < end + 3 {
+                if s.is_wrong[i * s.cols + j] {
+                    end = j + 1;
+                }
+                j += 1;
+            }
+            j = end;
+            let (mut r, mut c) = (i..i + 1, from..end);
+            while let Some(at) = boxes
+                .iter()
+                .position(|(x, y)| x.end + 2 >= r.start && x.start <= r.end && y.start <= c.end + 2 && c.start <= y.end + 2)
+            {
+                let (x, y) = boxes.swap_remove(at);
+                (r, c) = (r.start.min(x.start)..r.end.max(x.end), c.start.min(y.start)..c.end.max(y.end));
+            }
+            boxes.push((r, c));
+            if boxes.len() > 4 * TILES {
+                return Vec::new();
+            }
+        }
+    }
+    let area: usize = boxes.iter().map(|(r, c)| r.len() * c.len()).sum();
+    let wrong = s.is_wrong.iter().filter(|w| **w).count();
+    // Single elements here and there are no tiles.
+    if boxes.len() > TILES || area < 4 * boxes.len() || (wrong as f64) < DENSE * area as f64 {
+        return Vec::new();
+    }
+    boxes.sort_by_key(|(r, c)| (r.start, c.start));
+    boxes
 }
 
 /// Whether the true ones are one run.
@@ -58,7 +143,7 @@ const RIGHT: usize = 32;
 pub fn probes(s: &System) -> Vec<(usize, usize)> {
     let n = s.rows * s.cols;
     let size = |at: usize| {
-        let e = (s.actual[at] - s.ideal[at]).abs() / (s.scene.certain(at) + s.out.spacing(at, s.ideal[at])).max(1e-300);
+        let e = (s.actual[at] - s.ideal[at]).abs() / (s.certain(at) + s.out.spacing(at, s.ideal[at])).max(1e-300);
         if e.is_nan() { 0.0 } else { e }
     };
     let mut wrong: Vec<usize> = (0..n).filter(|at| s.is_wrong[*at]).collect();
@@ -76,7 +161,7 @@ pub fn probes(s: &System) -> Vec<(usize, usize)> {
 }
 
 /// Keeps `most`, in an order that jumps over the rows and columns.
-fn spread(v: &mut Vec<usize>, most: usize) {
+pub fn spread<T: Copy>(v: &mut Vec<T>, most: usize) {
     let n = v.len();
     if n == 0 {
         return;

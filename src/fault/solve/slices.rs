@@ -8,10 +8,21 @@ use std::sync::Arc;
 
 /// What may have become of a range of K.
 #[derive(Clone, Copy, PartialEq)]
-enum Fate {
+pub enum Fate {
     Lost,
     Twice,
     Alone,
+}
+
+impl Fate {
+    /// The sum where `part` of the `whole` has this fate.
+    pub fn of(self, part: f64, whole: f64) -> f64 {
+        match self {
+            Fate::Lost => whole - part,
+            Fate::Twice => whole + part,
+            Fate::Alone => part,
+        }
+    }
 }
 
 /// Prefix sums of a probe's products over K.
@@ -26,7 +37,12 @@ pub struct Prefix {
 /// The probes with a finite result, the wrong ones first.
 pub fn prefixes(s: &System, most: usize) -> Vec<Prefix> {
     let mut all = Vec::new();
-    for (i, j) in s.probes.iter().take(most) {
+    if s.alone {
+        return all;
+    }
+    // Where only a region is wrong, it is the region that says what was summed there.
+    let inside = |p: &&(usize, usize)| s.region.as_ref().is_none_or(|r| r.has(p.0, p.1));
+    for (i, j) in s.probes.iter().filter(inside).take(most) {
         let at = i * s.cols + j;
         let x = s.actual[at];
         let Some(part) = s.part[*i].map(|p| &s.parts[p]) else { continue };
@@ -66,22 +82,12 @@ pub fn ranges(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let holds = |p: &Prefix, from: usize, to: usize, fate: Fate| {
-        let (part, whole) = (p.sums[to] - p.sums[from], p.sums[s.k]);
-        let v = match fate {
-            Fate::Lost => whole - part,
-            Fate::Twice => whole + part,
-            Fate::Alone => part,
-        };
+        let v = fate.of(p.sums[to] - p.sums[from], p.sums[s.k]);
         p.low <= v && v <= p.high
     };
     let miss = |from: usize, to: usize, fate: Fate| -> f64 {
         let one = |p: &Prefix| {
-            let (part, whole) = (p.sums[to] - p.sums[from], p.sums[s.k]);
-            let v = match fate {
-                Fate::Lost => whole - part,
-                Fate::Twice => whole + part,
-                Fate::Alone => part,
-            };
+            let v = fate.of(p.sums[to] - p.sums[from], p.sums[s.k]);
             let middle = 0.5 * (p.low + p.high);
             ((v - middle) / (p.high - p.low).max(1e-300)).powi(2)
         };
@@ -119,7 +125,8 @@ fn ends(k: usize, from: usize, to: usize) -> f64 {
     end(from) + end(to)
 }
 
-fn theory(k: usize, from: usize, to: usize, fate: Fate) -> Theory {
+/// The theory that K `from..to` has this fate.
+pub fn theory(k: usize, from: usize, to: usize, fate: Fate) -> Theory {
     let (lost, at_end) = (to - from, to == k);
     // Alone from the start is the rest lost, and the other way about.
     let (class, variant, words) = match fate {

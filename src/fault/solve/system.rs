@@ -8,12 +8,15 @@
 //! Each part can be read in another way ([`Side`] and [`Theory`]); a theory predicts single elements in f64, so that a wrong one is refused
 //! after one or two.
 
+use super::given::{Given, Side};
+use crate::Format;
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Side as Which};
 use crate::fault::predict::Scene;
 use crate::job::Operand;
 use crate::op::Op;
-use crate::{Format, QTensor, Zero};
+use rayon::prelude::*;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,132 +29,22 @@ pub type Finish = Arc<dyn Fn(usize, usize, f64) -> f64 + Send + Sync>;
 /// Source of an element of the result.
 pub type From = Arc<dyn Fn(usize, usize) -> Option<(usize, usize)> + Send + Sync>;
 
-/// One operand as it was given.
-pub struct Given {
-    pub rows: usize,
-    pub k: usize,
-    /// Right values, row-major.
-    pub values: Vec<f64>,
-    /// Codes with their scales, where it has some.
-    pub q: Option<QTensor>,
-    /// Value of every code.
-    pub table: Vec<f64>,
-    pub tile: (usize, usize),
-    pub grid: (usize, usize),
-    pub global: f64,
-    /// Zero points, one a scale, and what is subtracted from every code of additive ones.
-    pub zero: Option<(Vec<f64>, Option<f64>)>,
-    pub history: Vec<f32>,
-}
-
-impl Given {
-    fn of(operand: &Operand, history: &[f32]) -> Self {
-        let operand = operand.given();
-        let (rows, k) = (operand.rows(), operand.cols());
-        let values: Vec<f64> = match operand {
-            Operand::Quantized(q) => q.dequantize_fast().into_iter().collect(),
-            other => other.to_f64().into_iter().collect(),
-        };
-        let mut given = Self {
-            rows,
-            k,
-            values,
-            q: None,
-            table: Vec::new(),
-            tile: (rows.max(1), k.max(1)),
-            grid: (1, 1),
-            global: 1.0,
-            zero: None,
-            history: history.to_vec(),
-        };
-        if let Operand::Quantized(q) = operand {
-            given.table = (0..1u32 << q.format().bits()).map(|c| q.format().decode(c)).collect();
-            given.tile = q.granularity().tile(rows, k);
-            given.grid = q.granularity().grid(rows, k);
-            given.global = q.global_scale_inv().map_or(1.0, f64::from);
-            given.zero = match q.zero() {
-                Zero::None => None,
-                Zero::Integer(z) => Some((z.iter().map(|z| f64::from(*z)).collect(), None)),
-                Zero::Additive { zero, mid } => Some((zero.iter().map(|z| f64::from(*z)).collect(), Some(f64::from(*mid)))),
-            };
-            given.q = Some(q.clone());
-        }
-        given
-    }
-
-    pub fn format(&self) -> Option<Format> {
-        self.q.as_ref().map(QTensor::format)
-    }
-    pub fn scales(&self) -> &[f32] {
-        self.q.as_ref().map_or(&[], QTensor::scale_inv)
-    }
-    /// Row and column of the scale grid of an element.
-    pub fn cell(&self, i: usize, k: usize) -> (usize, usize) {
-        (i / self.tile.0, k / self.tile.1)
-    }
-}
-
-/// How one operand was read: `None` is as given.
-#[derive(Clone, Default)]
-pub struct Side {
-    /// Index into the codes; `None` reads nothing: 0.
-    pub code: Option<To>,
-    pub table: Option<Arc<Vec<f64>>>,
-    pub scale: Option<At>,
-    pub zero: Option<At>,
-    /// Instead of all of these.
-    pub value: Option<At>,
-}
-
-impl Side {
-    pub fn is_given(&self) -> bool {
-        self.code.is_none() && self.table.is_none() && self.scale.is_none() && self.zero.is_none() && self.value.is_none()
-    }
-    /// Both changes, where they change different things.
-    fn and(&self, other: &Self) -> Option<Self> {
-        fn one<T: Clone>(a: &Option<T>, b: &Option<T>) -> Option<Option<T>> {
-            if a.is_some() && b.is_some() { None } else { Some(a.clone().or_else(|| b.clone())) }
-        }
-        Some(Self {
-            code: one(&self.code, &other.code)?,
-            table: one(&self.table, &other.table)?,
-            scale: one(&self.scale, &other.scale)?,
-            zero: one(&self.zero, &other.zero)?,
-            value: one(&self.value, &other.value)?,
-        })
-    }
-    /// What the kernel had for element (i, k).
-    pub fn at(&self, g: &Given, i: usize, k: usize) -> f64 {
-        if let Some(f) = &self.value {
-            return f(i, k);
-        }
-        let Some(q) = g.q.as_ref().filter(|_| !self.is_given()) else { return g.values[i * g.k + k] };
-        let code = match &self.code {
-            Some(f) => match f(i, k) {
-                Some(at) => q.codes()[at],
-                None => return 0.0,
-            },
-            None => q.codes()[i * g.k + k],
-        };
-        let x = self.table.as_ref().map_or(&g.table, |t| &**t)[usize::from(code)];
-        let cell = i / g.tile.0 * g.grid.1 + k / g.tile.1;
-        let s = self.scale.as_ref().map_or_else(|| f64::from(q.scale_inv()[cell]) * g.global, |f| f(i, k));
-        match &g.zero {
-            None => x * s,
-            Some((z, mid)) => {
-                let z = self.zero.as_ref().map_or_else(|| z[cell], |f| f(i, k));
-                mid.map_or((x - z) * s, |mid| (x - mid) * s + z)
-            }
-        }
-    }
-}
-
 /// A place in the result, where all theories that have one are told apart from the right.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Region {
     pub rows: Vec<bool>,
     pub cols: Vec<bool>,
+    /// Rectangles of these rows and columns, where it is not all of them: (rows, columns).
+    pub tiles: Vec<(Range<usize>, Range<usize>)>,
     pub words: String,
+}
+
+impl Region {
+    pub fn has(&self, i: usize, j: usize) -> bool {
+        self.rows[i]
+            && self.cols[j]
+            && (self.tiles.is_empty() || self.tiles.iter().any(|(r, c)| r.contains(&i) && c.contains(&j)))
+    }
 }
 
 /// What a kernel may have done. The parts that are `None` were done right.
@@ -167,6 +60,8 @@ pub struct Theory {
     pub bits: f64,
     /// Whether a number in it was fitted to the result.
     pub fitted: bool,
+    /// How far fitted numbers may be from the true ones, relative to the magnitude of the sum.
+    pub slack: f64,
     pub a: Side,
     pub b: Side,
     /// Coefficient of every k.
@@ -176,6 +71,8 @@ pub struct Theory {
     pub from: Option<From>,
     /// Which group a row of the result belongs to (grouped products).
     pub expert: Option<Arc<Vec<Option<usize>>>>,
+    /// The range of K of each part (gradients of weights).
+    pub cut: Option<Arc<Vec<Range<usize>>>>,
     pub region: Option<Arc<Region>>,
 }
 
@@ -193,12 +90,14 @@ impl Theory {
             detail: detail.into(),
             bits: 0.0,
             fitted: false,
+            slack: 0.0,
             a: Side::default(),
             b: Side::default(),
             k: None,
             finish: None,
             from: None,
             expert: None,
+            cut: None,
             region: None,
         }
     }
@@ -222,20 +121,45 @@ impl Theory {
             detail: format!("{}; and {}", self.detail, other.detail),
             bits: self.bits + other.bits + 4.0,
             fitted: self.fitted || other.fitted,
+            slack: self.slack + other.slack,
             a: self.a.and(&other.a)?,
             b: self.b.and(&other.b)?,
             k: one(&self.k, &other.k)?,
             finish: one(&self.finish, &other.finish)?,
             from: one(&self.from, &other.from)?,
             expert: one(&self.expert, &other.expert)?,
+            cut: one(&self.cut, &other.cut)?,
             region: if self.region.is_some() || other.region.is_some() { return None } else { None },
             ..self.clone()
         })
+    }
+    /// Both, the name of the second behind that of the first.
+    pub fn with(&self, other: &Self) -> Option<Self> {
+        let mut both = self.and(other)?;
+        both.variant = format!("{} + {}", self.variant, other.name());
+        Some(both)
+    }
+    /// Whether it changes nothing.
+    pub fn is_plain(&self) -> bool {
+        self.a.is_given()
+            && self.b.is_given()
+            && self.k.is_none()
+            && self.finish.is_none()
+            && self.from.is_none()
+            && self.expert.is_none()
+            && self.cut.is_none()
+    }
+    /// A kernel that does everything right.
+    pub fn right() -> Self {
+        Self::new(crate::fault::Class::VacuousOracle, "out", "", "")
     }
     pub fn name(&self) -> String {
         format!("{}:{}", self.class.name(), self.variant)
     }
 }
+
+/// Multiply-adds of a product that is computed again for operands that are rounded.
+const ROUNDED: usize = 1 << 28;
 
 /// The rows of a result that one product makes.
 pub struct Part {
@@ -246,7 +170,7 @@ pub struct Part {
     pub k: Range<usize>,
 }
 
-/// A product and what was written.
+/// A product (or a dequantization: one by the identity) and what was written.
 pub struct System<'s> {
     pub scene: &'s Scene<'s>,
     pub a: Given,
@@ -254,14 +178,18 @@ pub struct System<'s> {
     pub rows: usize,
     pub cols: usize,
     pub k: usize,
+    /// No product: element (i, j) is that of a alone, a dequantization's codes or the right result.
+    pub alone: bool,
     pub parts: Vec<Part>,
     /// Which part a row of the result belongs to.
     pub part: Vec<Option<usize>>,
     pub bias: Vec<f64>,
     pub actual: &'s [f64],
-    pub ideal: &'s [f64],
+    pub ideal: Cow<'s, [f64]>,
     pub out: &'s OutFormat,
-    /// Bound over magnitude, and what is left where that is nothing.
+    /// The part of the bound that theories are held to: that of sums in f32 first, then all of it.
+    pub part_of_bound: f64,
+    /// That part, over the magnitude.
     pub relative: f64,
     pub is_wrong: Vec<bool>,
     /// Elements that theories are tried on: the worst first, then wrong and right ones over rows and columns.
@@ -272,15 +200,63 @@ pub struct System<'s> {
 
 impl<'s> System<'s> {
     /// `None`: no product, or one without a result.
-    pub fn of(scene: &'s Scene<'s>) -> Option<Self> {
+    pub fn of(scene: &'s Scene<'s>, part: f64) -> Option<Self> {
+        let mut s = Self::with(scene, None, part)?;
+        if part > 1.0 {
+            s.is_wrong = s.wrong();
+        }
+        s.look()
+    }
+
+    /// Which elements are outside the bound that theories are held to.
+    fn wrong(&self) -> Vec<bool> {
+        let one = |at: usize| match (self.actual[at].is_nan(), self.ideal[at].is_nan()) {
+            (false, false) => !self.is_right(at, self.actual[at]),
+            (x, d) => x != d,
+        };
+        (0..self.rows * self.cols).map(one).collect()
+    }
+    /// The bound of an element that theories are held to.
+    pub fn certain(&self, at: usize) -> f64 {
+        self.scene.certain(at) * self.part_of_bound
+    }
+
+    /// The same where a kernel rounds what it dequantizes to the 16 bits of the other operand. `None`: there is none, or the product is too
+    /// large to be computed again.
+    pub fn rounded(scene: &'s Scene<'s>, part: f64) -> Option<Self> {
+        let job = scene.evidence.job;
+        let (a, b) = (edit::operand(job, Which::A)?, edit::operand(job, Which::B)?);
+        let wide = match (a.given(), b.given()) {
+            (Operand::High(x), Operand::Quantized(_)) | (Operand::Quantized(_), Operand::High(x)) => x.dtype(),
+            _ => return None,
+        };
+        let mut s = Self::with(scene, Some(wide).filter(|f| matches!(f, Format::Bf16 | Format::F16)), part)?;
+        s.is_rounded().then_some(())?;
+        (s.rows * s.cols * s.k <= ROUNDED).then_some(())?;
+        let right = Theory::right();
+        let one = |at: usize| s.sum(&right, at / s.cols, at % s.cols).0 + s.bias[at % s.cols];
+        let ideal: Vec<f64> = (0..s.rows * s.cols).into_par_iter().map(one).collect();
+        s.ideal = Cow::Owned(ideal);
+        s.is_wrong = s.wrong();
+        s.is_wrong.contains(&true).then_some(())?;
+        s.look()
+    }
+
+    fn with(scene: &'s Scene<'s>, rounded: Option<Format>, part_of_bound: f64) -> Option<Self> {
         let e = scene.evidence;
         let job = e.job;
-        let (oa, ob) = (edit::operand(job, Which::A)?, edit::operand(job, Which::B)?);
+        let alone = !job.op.is_product();
         let j = e.judged.first()?;
         let (n, cols) = (j.actual.len(), j.cols.max(1));
         let rows = n / cols;
+        (j.bound.ideal().len() == n).then_some(())?;
         let history = e.history.cloned().unwrap_or_default();
-        let (a, b) = (Given::of(oa, &history.a), Given::of(ob, &history.b));
+        let a = match edit::operand(job, Which::A)? {
+            // What is no product and reads no codes: the right result itself.
+            _ if alone && job.op != Op::Dequantize => Given::values(rows, cols, j.bound.ideal().to_vec()),
+            operand => Given::of(operand, &history.a, rounded),
+        };
+        let b = if alone { Given::ones(a.k) } else { Given::of(edit::operand(job, Which::B)?, &history.b, rounded) };
         let k = a.k;
         (n > 0 && k > 0 && b.k == k).then_some(())?;
         let parts = parts(job.op, job.operands.offs.as_deref(), &a, &b)?;
@@ -288,29 +264,50 @@ impl<'s> System<'s> {
         for (p, x) in parts.iter().enumerate() {
             part.get_mut(x.rows.clone())?.fill(Some(p));
         }
-        let bias = job.operands.bias.as_ref().map_or(vec![0.0; cols], |t| t.data().iter().map(|x| f64::from(*x)).collect());
+        let bias = job
+            .operands
+            .bias
+            .as_ref()
+            .filter(|_| !alone)
+            .map_or(vec![0.0; cols], |t| t.data().iter().map(|x| f64::from(*x)).collect());
         let is_wrong = scene.wrong();
-        let mut system = Self {
+        Some(Self {
             scene,
             a,
             b,
             rows,
             cols,
             k,
+            alone,
             parts,
             part,
             bias,
             actual: &j.actual,
-            ideal: j.bound.ideal(),
+            ideal: Cow::Borrowed(j.bound.ideal()),
             out: j.bound.out(),
-            relative: scene.relative(),
+            part_of_bound,
+            relative: scene.relative() * part_of_bound,
             is_wrong,
             probes: Vec::new(),
             region: None,
-        };
-        system.region = super::segment::region(&system).map(Arc::new);
-        system.probes = super::segment::probes(&system);
-        (!system.probes.is_empty()).then_some(system)
+        })
+    }
+
+    /// Where it is wrong, and which elements decide.
+    fn look(mut self) -> Option<Self> {
+        self.region = super::segment::region(&self).map(Arc::new);
+        self.probes = super::segment::probes(&self);
+        (!self.probes.is_empty()).then_some(self)
+    }
+
+    /// Whether operands are rounded before they are multiplied.
+    pub fn is_rounded(&self) -> bool {
+        self.a.rounded.is_some() || self.b.rounded.is_some()
+    }
+
+    /// The operands that a kernel read.
+    pub fn sides(&self) -> &'static [Which] {
+        if self.alone { &[Which::A] } else { &[Which::A, Which::B] }
     }
 
     pub fn given(&self, side: Which) -> &Given {
@@ -320,27 +317,55 @@ impl<'s> System<'s> {
         }
     }
 
-    /// Sum and magnitude of an element, without bias.
-    pub fn sum(&self, t: &Theory, i: usize, j: usize) -> (f64, f64) {
+    /// Every product that a theory sums for an element: `f(k, product)`. No rows of an operand: it is nobody's.
+    pub fn products(&self, t: &Theory, i: usize, j: usize, mut f: impl FnMut(usize, f64)) -> Option<()> {
         let part = match &t.expert {
             Some(map) => map[i],
             None => self.part[i],
         };
-        let Some(part) = part.map(|p| &self.parts[p]) else { return (0.0, 0.0) };
+        let part = &self.parts[part?];
         let home = self.part[i].map_or(part, |p| &self.parts[p]);
         let (ra, rb) = (home.a + i - home.rows.start, part.b + j);
-        let (mut sum, mut size) = (0.0, 0.0);
         let coefficients = t.k.as_ref();
-        for k in part.k.clone() {
+        if self.alone {
+            f(j, t.a.at(&self.a, ra, j));
+            return Some(());
+        }
+        let range = match &t.cut {
+            Some(cut) => self.part[i].map_or(0..0, |p| cut[p].clone()),
+            None => part.k.clone(),
+        };
+        for k in range {
             let c = coefficients.map_or(1.0, |c| c[k]);
-            if c == 0.0 {
-                continue;
+            if c != 0.0 {
+                f(k, c * t.a.at(&self.a, ra, k) * t.b.at(&self.b, rb, k));
             }
-            let p = c * t.a.at(&self.a, ra, k) * t.b.at(&self.b, rb, k);
+        }
+        Some(())
+    }
+
+    /// Sum and magnitude of an element, without bias.
+    pub fn sum(&self, t: &Theory, i: usize, j: usize) -> (f64, f64) {
+        let (mut sum, mut size) = (0.0, 0.0);
+        self.products(t, i, j, |_, p| {
             sum += p;
             size += p.abs();
-        }
+        });
         (sum, size)
+    }
+
+    /// What was written for an element less its bias, and half the width of what its sum of this magnitude may have been: rounding of the
+    /// output and the bound. `None`: it says nothing (not finite, saturated).
+    pub fn written(&self, i: usize, j: usize, size: f64) -> Option<(f64, f64)> {
+        let at = i * self.cols + j;
+        let x = self.actual[at];
+        if !x.is_finite() || self.out.is_quantized() && self.out.is_saturated(at, x) {
+            return None;
+        }
+        let r = self.relative * (size + self.bias[j].abs()) + x.abs() * 2f64.powi(-23);
+        let (low, high) = self.out.cell(at, x);
+        let half = 0.5 * (high - low) + r;
+        (low.is_finite() && high.is_finite() && half > 0.0).then(|| (0.5 * (low + high) - self.bias[j], half))
     }
 
     /// What theory `t` says of an element before it is stored: its value and the interval that it may be in.
@@ -357,13 +382,13 @@ impl<'s> System<'s> {
         if i >= self.rows || j >= self.cols {
             return None;
         }
-        let plain = t.a.is_given() && t.b.is_given() && t.k.is_none() && t.expert.is_none();
+        let plain = t.a.is_given() && t.b.is_given() && t.k.is_none() && t.expert.is_none() && t.cut.is_none();
         let at = i * self.cols + j;
         let (sum, r) = if plain {
-            (self.ideal[at] - self.bias[j], self.scene.certain(at))
+            (self.ideal[at] - self.bias[j], self.certain(at) + t.slack * self.ideal[at].abs())
         } else {
             let (sum, size) = self.sum(t, i, j);
-            (sum, self.relative * (size + self.bias[j].abs()))
+            (sum, self.relative * (size + self.bias[j].abs()) + t.slack * size)
         };
         let r = r * part + sum.abs() * 2f64.powi(-23);
         let end = |v: f64| t.finish.as_ref().map_or_else(|| v + self.bias[j], |f| f(i, j, v));
@@ -375,7 +400,7 @@ impl<'s> System<'s> {
     pub fn fits(&self, t: &Theory, i: usize, j: usize) -> bool {
         let at = i * self.cols + j;
         let x = self.actual[at];
-        if t.region.as_ref().is_some_and(|r| !(r.rows[i] && r.cols[j])) {
+        if t.region.as_ref().is_some_and(|r| !r.has(i, j)) {
             return !self.is_wrong[at];
         }
         self.value(t, i, j).map_or(x == 0.0 || x.is_nan(), |v| self.holds(at, x, v))
@@ -392,7 +417,7 @@ impl<'s> System<'s> {
     }
     /// Whether `x` may be written for the right value of element `at`.
     pub fn is_right(&self, at: usize, x: f64) -> bool {
-        let (d, r) = (self.ideal[at], self.scene.certain(at));
+        let (d, r) = (self.ideal[at], self.certain(at));
         self.holds(at, x, (d, d - r, d + r))
     }
 
@@ -416,6 +441,9 @@ impl<'s> System<'s> {
 }
 
 fn parts(op: Op, offs: Option<&[usize]>, a: &Given, b: &Given) -> Option<Vec<Part>> {
+    if !op.is_product() {
+        return Some(vec![Part { rows: 0..a.rows, a: 0, b: 0, k: 0..a.k }]);
+    }
     let starts = |o: &[usize]| std::iter::once(0).chain(o.iter().copied()).collect::<Vec<_>>();
     Some(match op {
         Op::Gemm => vec![Part { rows: 0..a.rows, a: 0, b: 0, k: 0..a.k }],

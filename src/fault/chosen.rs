@@ -1,0 +1,81 @@
+//! A cast whose codes are those of its scales, and whose scales are not those of its rule: what is wrong with the scales.
+
+use super::diagnose::Finding;
+use super::predict::Scene;
+use super::{Class, Evidence};
+use crate::job::{Data, Operand};
+use crate::op::Op;
+use crate::{Format, Overflow, QTensor, Rounding, Zero};
+
+/// The share of codes that have to be those of the scales beside them: a kernel may divide or multiply by a reciprocal.
+const CONSISTENT: f64 = 0.98;
+
+/// Whether the codes are the values over the stored scales, rounded to nearest and saturated.
+fn consistent(e: &Evidence, q: &QTensor) -> Option<f64> {
+    let Operand::High(x) = e.job.operands.a.first()? else { return None };
+    (matches!(e.job.op, Op::Cast | Op::CastTranspose) && matches!(q.zero(), Zero::None)).then_some(())?;
+    (x.rows() == q.rows() && x.cols() == q.cols()).then_some(())?;
+    let global = q.global_scale_inv().map_or(1.0, f64::from);
+    let same = |at: &usize| {
+        let s = f64::from(q.scale_inv()[q.scale_index(at / q.cols(), at % q.cols())]) * global;
+        let y = f64::from(x.data()[*at]) / s;
+        let code = q.format().encode(y, Rounding::NearestEven, Overflow::Saturate) as u8;
+        code == q.codes()[*at] || q.format().decode(u32::from(code)) == q.format().decode(u32::from(q.codes()[*at]))
+    };
+    let n = q.codes().len();
+    (n > 0).then(|| (0..n).filter(same).count() as f64 / n as f64)
+}
+
+/// What chose the scales otherwise. `None`: the codes are wrong too, or nothing known chooses so.
+pub fn scales(scene: &Scene) -> Option<Finding> {
+    let e = scene.evidence;
+    let Data::Quantized(q) = &e.output.parts.first()?.d else { return None };
+    let share = consistent(&e, q)?;
+    (share >= CONSISTENT).then_some(())?;
+    let (actual, right) = scene.beside("scale_inv")?;
+    let ratios: Vec<f64> =
+        actual.iter().zip(right).filter(|(a, r)| a != r && **r != 0.0).map(|(a, r)| a / r).filter(|x| x.is_finite()).collect();
+    let first = *ratios.first()?;
+    let power = |x: &f64| *x > 0.0 && x.log2().fract() == 0.0;
+    let same = ratios.iter().all(|x| (x - first).abs() <= 1e-6 * first.abs());
+    let amax = scene.beside("amax").and_then(|(a, r)| Some(a.first()? / r.first()?)).filter(|x| (x - 1.0).abs() > 1e-6);
+    let bf16 =
+        |x: f64| Format::Bf16.decode(Format::Bf16.encode(x, Rounding::NearestEven, Overflow::Saturate)) as f32 == x as f32;
+    let (class, variant, detail) = if amax.is_some_and(|a| ratios.iter().all(|x| (x - a).abs() <= 1e-5 * a)) {
+        (
+            Class::AmaxScope,
+            "out.amax",
+            format!("amax, and the scale with it, is {:.6} of what it should be", amax.unwrap_or(first)),
+        )
+    } else if ratios.iter().all(|x| (x - 1.0).abs() < 2f64.powi(-7)) && actual.iter().all(|s| bf16(*s) || bf16(1.0 / s)) {
+        (Class::RoundOrder, "out.scale_in_bf16", "the scales are computed in bf16".to_string())
+    } else if same && ratios.len() * 10 > right.len() * 9 {
+        (Class::RangeRule, "out.range", format!("every scale_inv is {first} times the rule's: another maximum of the format"))
+    } else if ratios.iter().all(power) {
+        let (low, high) = ratios.iter().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(*x), m.1.max(*x)));
+        let words = if low == high { format!("{low}") } else { format!("{low} … {high}") };
+        (
+            Class::RangeRule,
+            "out.exponent",
+            format!(
+                "{} of {} scale_inv are {words} times the rule's: their exponent is rounded otherwise",
+                ratios.len(),
+                right.len()
+            ),
+        )
+    } else {
+        return None;
+    };
+    Some(Finding {
+        fault: format!("{}:{variant}", class.name()),
+        class,
+        variant: variant.into(),
+        operand: "out",
+        explains: share,
+        detail,
+        look: class.spec().look,
+        accepted: true,
+        exact: share == 1.0,
+        freedom: 1,
+    })
+}

@@ -1,0 +1,280 @@
+//! Two faults at once, the second solved: for every theory, the one gain, the range of K, or the gains of rows and columns that would make
+//! the rest.
+//!
+//! A wrong first theory is refused after two or three elements: they contradict each other.
+
+use super::output;
+use super::slices::{self, Fate};
+use super::solved;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Side as Which;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Multiply-adds that completions may take.
+const WORK: usize = 1 << 30;
+/// Scales along K that are solved on top of every theory, at most.
+const GROUPS: usize = 32;
+/// Completed theories kept.
+const KEPT: usize = 16;
+
+/// What was written for an element, less its bias: the least and the most, before the arithmetic's own bound.
+struct Look {
+    i: usize,
+    j: usize,
+    low: f64,
+    high: f64,
+}
+
+/// Elements that first theories are tried on: four corners of a rectangle, then others.
+fn looks(s: &System) -> Vec<Look> {
+    let usable = |i: usize, j: usize| -> Option<Look> {
+        let at = i * s.cols + j;
+        let x = s.actual[at];
+        if !s.is_wrong[at] || !x.is_finite() || x == 0.0 || s.out.is_quantized() && s.out.is_saturated(at, x) {
+            return None;
+        }
+        let (low, high) = s.out.cell(at, x);
+        (low.is_finite() && high.is_finite()).then(|| Look { i, j, low: low - s.bias[j], high: high - s.bias[j] })
+    };
+    let wrong: Vec<(usize, usize)> = s.probes.iter().copied().filter(|(i, j)| usable(*i, *j).is_some()).collect();
+    for (i, j) in wrong.iter().take(16) {
+        // The same row and the same column.
+        for (x, y) in &wrong {
+            if x == i || y == j {
+                continue;
+            }
+            let four = [(*i, *j), (*i, *y), (*x, *j), (*x, *y)];
+            let found: Vec<Look> = four.iter().filter_map(|(i, j)| usable(*i, *j)).collect();
+            if found.len() == 4 {
+                let rest = wrong.iter().filter(|p| !four.contains(p)).take(4);
+                return found.into_iter().chain(rest.filter_map(|(i, j)| usable(*i, *j))).collect();
+            }
+        }
+    }
+    wrong.iter().take(6).filter_map(|(i, j)| usable(*i, *j)).collect()
+}
+
+/// The sum of a theory for a look with its bound.
+fn at(s: &System, t: &Theory, l: &Look) -> Option<(f64, f64)> {
+    let (i, j) = match &t.from {
+        Some(from) => from(l.i, l.j).filter(|(i, j)| *i < s.rows && *j < s.cols)?,
+        None => (l.i, l.j),
+    };
+    if j != l.j && s.bias[j] != s.bias[l.j] {
+        return None;
+    }
+    let plain = t.a.is_given() && t.b.is_given() && t.k.is_none() && t.expert.is_none() && t.cut.is_none();
+    if plain {
+        let at = i * s.cols + j;
+        return Some((s.ideal[at] - s.bias[j], s.certain(at)));
+    }
+    let (sum, size) = s.sum(t, i, j);
+    Some((sum, s.relative * (size + s.bias[j].abs())))
+}
+
+/// The gains that a look allows on a sum.
+fn ratio(l: &Look, (v, r): (f64, f64)) -> Option<(f64, f64)> {
+    (v.abs() > 4.0 * r && v.is_finite()).then_some(())?;
+    // The bound scales with the gain.
+    let gain = (l.low.abs().max(l.high.abs()) / v.abs()).max(1.0);
+    let ends = [(l.low - r * gain) / v, (l.high + r * gain) / v];
+    Some((ends[0].min(ends[1]), ends[0].max(ends[1])))
+}
+
+fn meet(x: (f64, f64), y: (f64, f64)) -> Option<(f64, f64)> {
+    let z = (x.0.max(y.0), x.1.min(y.1));
+    (z.0 <= z.1).then_some(z)
+}
+
+/// Theories completed, the shortest first.
+pub fn completed(s: &System, all: &[Theory]) -> Vec<Theory> {
+    let looks = looks(s);
+    if looks.len() < 3 || s.rows * s.cols < 16 {
+        return Vec::new();
+    }
+    let mut order: Vec<&Theory> = all.iter().filter(|t| t.finish.is_none() && t.region.is_none() && t.k.is_none()).collect();
+    order.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    // Scales along K are solved for each theory again.
+    let grouped = [&s.a, &s.b].iter().any(|g| g.grid.1 > 1 && g.grid.1 <= GROUPS);
+    let each = 3 * s.k + 24 * s.k.ilog2() as usize * 8 + if grouped { 512 * s.k } else { 0 };
+    order.truncate(WORK / each.max(1));
+    let finishes = output::simple(s);
+    let mut found: Vec<Theory> = gained_range(s);
+    found.extend(order.into_par_iter().flat_map_iter(|t| one(s, t, &looks, &finishes)).collect::<Vec<Theory>>());
+    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    found.truncate(KEPT);
+    found
+}
+
+fn one(s: &System, t: &Theory, looks: &[Look], finishes: &[Theory]) -> Vec<Theory> {
+    let mut found = Vec::new();
+    let Some(v) = looks.iter().take(4).map(|l| at(s, t, l)).collect::<Option<Vec<(f64, f64)>>>() else { return found };
+    let r: Vec<Option<(f64, f64)>> = looks.iter().zip(&v).map(|(l, v)| ratio(l, *v)).collect();
+    let both = |x: usize, y: usize| r.get(x).copied().flatten().zip(r.get(y).copied().flatten()).and_then(|(x, y)| meet(x, y));
+    let all = r.iter().try_fold((f64::NEG_INFINITY, f64::INFINITY), |m, x| x.and_then(|x| meet(m, x)));
+    if let Some((low, high)) = all.filter(|(low, high)| !(*low <= 1.0 && 1.0 <= *high) && *low > 0.0)
+        && let Some(g) = gained(s, t, looks, (low, high))
+    {
+        found.push(g);
+        return found;
+    }
+    // Four corners of a rectangle: columns 0 2 and 1 3, rows 0 1 and 2 3.
+    if looks.len() >= 4 && looks[0].j == looks[2].j && looks[0].i == looks[1].i && t.from.is_none() {
+        let mut solve = |side| {
+            let named = |p: &Theory| !p.variant.contains(solved::NAMELESS.name());
+            let more = solved::gains(s, t, side).into_iter().filter(|p| named(p) && s.explains(p));
+            found.extend(more);
+        };
+        // Scales along K too: their first row refuses what is wrong.
+        let grouped = |side: Which| s.given(side).grid.1 > 1 && s.given(side).grid.1 <= GROUPS;
+        if (both(0, 2).is_some() && both(1, 3).is_some() || grouped(Which::B)) && t.b.scale.is_none() && t.b.value.is_none() {
+            solve(Which::B);
+        }
+        if (both(0, 1).is_some() && both(2, 3).is_some() || grouped(Which::A)) && t.a.scale.is_none() && t.a.value.is_none() {
+            solve(Which::A);
+        }
+    }
+    for f in finishes {
+        if let Some(p) = t.with(f).filter(|p| looks.iter().all(|l| s.fits(p, l.i, l.j)) && s.explains(p)) {
+            found.push(p);
+        }
+    }
+    found.extend(ranged(s, t, looks));
+    found
+}
+
+/// `t`, and the whole times the one gain.
+fn gained(s: &System, t: &Theory, looks: &[Look], first: (f64, f64)) -> Option<Theory> {
+    let range = looks.iter().skip(4).try_fold(first, |m, l| meet(m, ratio(l, at(s, t, l)?)?))?;
+    // The rest of the probes make it narrower.
+    let mut range = range;
+    for (i, j) in &s.probes {
+        let x = s.actual[i * s.cols + j];
+        if !x.is_finite() || s.out.is_quantized() && s.out.is_saturated(i * s.cols + j, x) {
+            continue;
+        }
+        let (low, high) = s.out.cell(i * s.cols + j, x);
+        let l = Look { i: *i, j: *j, low: low - s.bias[*j], high: high - s.bias[*j] };
+        if let Some(x) = at(s, t, &l).and_then(|v| ratio(&l, v)) {
+            range = meet(range, x)?;
+        }
+    }
+    let by = output::roundest(range.0, range.1);
+    let words = format!("the result is times {}: no stored number is this factor", output::short(by, range.1 - range.0));
+    let mut gain = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
+    let bias = Arc::new(s.bias.clone());
+    gain.finish = Some(Arc::new(move |_, j, v| v * by + bias[j]));
+    gain.fitted = true;
+    t.with(&gain).filter(|p| s.explains(p))
+}
+
+/// A range of K and one gain of the whole, on top of what is right: every range whose gains agree.
+fn gained_range(s: &System) -> Vec<Theory> {
+    let probes = slices::prefixes(s, 24);
+    if probes.len() < 4 || s.parts.iter().any(|p| p.k.len() != s.k) || s.k > 4096 {
+        return Vec::new();
+    }
+    let gain = |from: usize, to: usize, fate: Fate| -> Option<(f64, f64)> {
+        probes.iter().try_fold((f64::NEG_INFINITY, f64::INFINITY), |m, p| {
+            let v = fate.of(p.sums[to] - p.sums[from], p.sums[s.k]);
+            let ends = [p.low / v, p.high / v];
+            meet(m, (ends[0].min(ends[1]), ends[0].max(ends[1])))
+        })
+    };
+    let ranges: Vec<(usize, usize, Fate)> = (0..s.k)
+        .into_par_iter()
+        .flat_map_iter(|from| {
+            let fates = [Fate::Lost, Fate::Twice, Fate::Alone];
+            let gain = &gain;
+            (from + 1..=s.k).flat_map(move |to| {
+                fates
+                    .into_iter()
+                    .filter(move |fate| {
+                        (from, to) != (0, s.k)
+                            && !(*fate == Fate::Alone && (from == 0 || to == s.k))
+                            && gain(from, to, *fate).is_some_and(|(low, high)| low > 0.0 && !(low <= 1.0 && 1.0 <= high))
+                    })
+                    .map(move |fate| (from, to, fate))
+            })
+        })
+        .collect();
+    if ranges.len() > 64 {
+        return Vec::new();
+    }
+    let bias = Arc::new(s.bias.clone());
+    ranges
+        .into_iter()
+        .filter_map(|(from, to, fate)| {
+            let (low, high) = gain(from, to, fate)?;
+            let by = output::roundest(low, high);
+            let words = format!("the result is times {}: no stored number is this factor", output::short(by, high - low));
+            let mut g = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
+            let b = bias.clone();
+            g.finish = Some(Arc::new(move |_, j, v| v * by + b[j]));
+            g.fitted = true;
+            slices::theory(s.k, from, to, fate).with(&g).filter(|p| s.explains(p))
+        })
+        .collect()
+}
+
+/// `t`, and a range of K that is lost, counted twice or alone: from the sums over K of one look, checked on the others.
+fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
+    if s.k < 4 || s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let prefix = |l: &Look| -> Option<(Vec<f64>, f64)> {
+        let (i, j) = match &t.from {
+            Some(from) => from(l.i, l.j).filter(|(i, j)| *i < s.rows && *j < s.cols)?,
+            None => (l.i, l.j),
+        };
+        let mut sums = Vec::with_capacity(s.k + 1);
+        sums.push(0.0);
+        let (mut sum, mut size) = (0.0, 0.0);
+        s.products(t, i, j, |_, p| {
+            sum += p;
+            size += p.abs();
+            sums.push(sum);
+        })?;
+        (sums.len() == s.k + 1 && sum.is_finite()).then(|| (sums, s.relative * (size + s.bias[j].abs())))
+    };
+    let Some((sums, r)) = prefix(&looks[0]) else { return Vec::new() };
+    let mut candidates: Vec<(usize, usize, Fate)> = Vec::new();
+    let (low, high) = (looks[0].low - r, looks[0].high + r);
+    let whole = sums[s.k];
+    let mut order: Vec<(f64, usize)> = sums.iter().copied().zip(0..).collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (fate, low, high) in
+        [(Fate::Lost, whole - high, whole - low), (Fate::Twice, low - whole, high - whole), (Fate::Alone, low, high)]
+    {
+        // sums[to] − sums[from] in [low, high].
+        for (from, start) in sums.iter().enumerate() {
+            let first = order.partition_point(|x| x.0 < start + low);
+            for (_, to) in order[first..].iter().take_while(|x| x.0 <= start + high) {
+                if *to > from && (from, *to) != (0, s.k) && !(fate == Fate::Alone && (from == 0 || *to == s.k)) {
+                    candidates.push((from, *to, fate));
+                }
+            }
+            if candidates.len() > 4 * s.k {
+                return Vec::new();
+            }
+        }
+    }
+    for l in &looks[1..] {
+        if candidates.is_empty() {
+            return Vec::new();
+        }
+        let Some((sums, r)) = prefix(l) else { return Vec::new() };
+        candidates.retain(|(from, to, fate)| {
+            let (part, whole) = (sums[*to] - sums[*from], sums[s.k]);
+            let v = fate.of(part, whole);
+            l.low - r <= v && v <= l.high + r
+        });
+    }
+    candidates
+        .into_iter()
+        .take(8)
+        .filter_map(|(from, to, fate)| t.with(&slices::theory(s.k, from, to, fate)).filter(|p| s.explains(p)))
+        .collect()
+}

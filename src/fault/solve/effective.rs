@@ -1,0 +1,169 @@
+//! What a kernel effectively multiplied and subtracted: gains of the cells of a grid over one operand, and offsets of its codes, solved.
+//!
+//! ```text
+//! gain:    out[i, j] − bias = Σ_c g(r, c) · Σ_{k in c} A(i, k)·B(j, k)            r, c: the cell of the grid that (j, k) lies in
+//! offset:  out[i, j] − right = − Σ_c d(r, c) · s(r, c) · Σ_{k in c} A(i, k)
+//! ```
+//!
+//! Each row of the grid is a system by itself: as many unknowns as it has columns, an equation for each element of the result that it makes.
+
+use super::linear::Normal;
+use super::system::{System, Theory};
+use crate::fault::edit::Side as Which;
+
+/// A grid over an operand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Grid {
+    pub side: Which,
+    pub tile: (usize, usize),
+    pub rows: usize,
+    pub cols: usize,
+}
+
+impl Grid {
+    pub fn of(s: &System, side: Which, tile: (usize, usize)) -> Self {
+        let g = s.given(side);
+        Self { side, tile, rows: g.rows.div_ceil(tile.0), cols: g.k.div_ceil(tile.1) }
+    }
+    pub fn cell(&self, i: usize, k: usize) -> usize {
+        i / self.tile.0 * self.cols + k / self.tile.1
+    }
+}
+
+/// One number for each cell, and how far it may be from the true one; ∞ where nothing says.
+pub struct Cells {
+    pub value: Vec<f64>,
+    pub within: Vec<f64>,
+}
+
+/// Standard errors that a solved number may be off.
+const SIGMAS: f64 = 4.0;
+/// Multiply-adds of one grid.
+const WORK: usize = 1 << 28;
+
+/// What is asked of the cells.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Ask {
+    Gain,
+    Offset,
+}
+
+/// Solves a grid on top of what a theory says already. `None`: too few equations, or they contradict each other.
+pub fn solve(s: &System, base: &Theory, grid: &Grid, ask: Ask) -> Option<Cells> {
+    let n = grid.rows * grid.cols;
+    let most = 8 * grid.cols + 16;
+    (grid.rows * most * (s.k + grid.cols * grid.cols / 2) <= WORK).then_some(())?;
+    let right = if ask == Ask::Gain { 1.0 } else { 0.0 };
+    let (mut value, mut within) = (vec![right; n], vec![f64::INFINITY; n]);
+    let mut equations = 0;
+    for r in 0..grid.rows {
+        let places = places(s, grid, r, most);
+        if places.len() < 2 * grid.cols {
+            continue;
+        }
+        let row: Vec<Equation> = places.iter().filter_map(|(i, j)| equation(s, base, grid, ask, *i, *j)).collect();
+        if row.len() < 2 * grid.cols {
+            continue;
+        }
+        equations += row.len();
+        let (v, e) = if grid.cols == 1 { interval(&row)? } else { squares(&row, grid.cols)? };
+        for c in 0..grid.cols {
+            (value[r * grid.cols + c], within[r * grid.cols + c]) = (v[c], e[c]);
+        }
+    }
+    // What cannot be told from right is right.
+    for (v, e) in value.iter_mut().zip(&within) {
+        if (*v - right).abs() <= *e {
+            *v = right;
+        }
+    }
+    (equations >= 3 * within.iter().filter(|w| w.is_finite()).count() && within.iter().any(|w| w.is_finite()))
+        .then_some(Cells { value, within })
+}
+
+struct Equation {
+    x: Vec<f64>,
+    y: f64,
+    half: f64,
+}
+
+/// Elements of the result that row `r` of the grid makes, in the wrong region where there is one; at most so many, over all of them.
+fn places(s: &System, grid: &Grid, r: usize, most: usize) -> Vec<(usize, usize)> {
+    let mut all = Vec::new();
+    let lines = r * grid.tile.0..((r + 1) * grid.tile.0).min(s.given(grid.side).rows);
+    let inside = |i: usize, j: usize| s.region.as_ref().is_none_or(|x| x.has(i, j));
+    for p in &s.parts {
+        for line in lines.clone() {
+            match grid.side {
+                Which::A if line >= p.a && line - p.a < p.rows.len() => {
+                    let i = p.rows.start + line - p.a;
+                    all.extend((0..s.cols).map(|j| (i, j)));
+                }
+                Which::B if line >= p.b && line - p.b < s.cols => all.extend(p.rows.clone().map(|i| (i, line - p.b))),
+                _ => {}
+            }
+        }
+    }
+    all.retain(|(i, j)| inside(*i, *j));
+    super::segment::spread(&mut all, most);
+    all
+}
+
+fn equation(s: &System, base: &Theory, grid: &Grid, ask: Ask, i: usize, j: usize) -> Option<Equation> {
+    let mut x = vec![0.0; grid.cols];
+    let (mut size, mut sum) = (0.0, 0.0);
+    let part = &s.parts[s.part[i]?];
+    let (ra, rb) = (part.a + i - part.rows.start, part.b + j);
+    s.products(base, i, j, |k, p| {
+        size += p.abs();
+        sum += p;
+        if ask == Ask::Gain {
+            x[k / grid.tile.1] += p;
+        }
+    })?;
+    let (mut y, half) = s.written(i, j, size)?;
+    if ask == Ask::Offset {
+        let (given, line) = match grid.side {
+            Which::A => (&s.a, ra),
+            Which::B => (&s.b, rb),
+        };
+        for k in if s.alone { j..j + 1 } else { part.k.clone() } {
+            let other = match grid.side {
+                _ if s.alone => 1.0,
+                Which::A => base.b.at(&s.b, rb, k),
+                Which::B => base.a.at(&s.a, ra, k),
+            };
+            x[k / grid.tile.1] -= other * given.step(line, k);
+        }
+        y -= sum;
+    }
+    Some(Equation { x, y, half })
+}
+
+/// One unknown: what every equation allows.
+fn interval(row: &[Equation]) -> Option<(Vec<f64>, Vec<f64>)> {
+    let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
+    for e in row.iter().filter(|e| e.x[0] != 0.0) {
+        let ends = [(e.y - e.half) / e.x[0], (e.y + e.half) / e.x[0]];
+        (low, high) = (low.max(ends[0].min(ends[1])), high.min(ends[0].max(ends[1])));
+    }
+    (low <= high).then_some(())?;
+    if !(low.is_finite() && high.is_finite()) {
+        return Some((vec![1.0], vec![f64::INFINITY]));
+    }
+    Some((vec![0.5 * (low + high)], vec![0.5 * (high - low)]))
+}
+
+/// Least squares; refused where an equation is farther off than its noise and the errors of the solution let it be.
+fn squares(row: &[Equation], cols: usize) -> Option<(Vec<f64>, Vec<f64>)> {
+    let mut system = Normal::new(cols);
+    for e in row {
+        system.add(&e.x, e.y, 1.0 / (e.half * e.half));
+    }
+    let (v, e) = system.solve_within()?;
+    let fits = |q: &Equation| {
+        let y: f64 = q.x.iter().zip(&v).map(|(x, v)| x * v).sum();
+        (q.y - y).abs() <= 2.0 * q.half
+    };
+    row.iter().all(fits).then(|| (v, e.into_iter().map(|e| SIGMAS * e).collect()))
+}

@@ -1,0 +1,412 @@
+//! Names for solved numbers: effective scales held against the stored ones, effective zero points against the stored ones.
+
+use super::effective::{Ask, Cells, Grid, solve};
+use super::given::Given;
+use super::scales;
+use super::segment::lines;
+use super::system::{System, Theory};
+use crate::Zero;
+use crate::fault::Class;
+use crate::fault::edit::Side as Which;
+use std::sync::Arc;
+
+/// Bits of an index that was found cell by cell, and of a number that was.
+const INDEX: f64 = 3.0;
+const NUMBER: f64 = 16.0;
+
+fn name(side: Which) -> &'static str {
+    if side == Which::A { "a" } else { "b" }
+}
+
+/// The grids that a kernel may have scaled by: the operand's own, one number a row, one for each of the other's groups of K.
+fn grids(s: &System, side: Which) -> Vec<Grid> {
+    let g = s.given(side);
+    let other = s.given(if side == Which::A { Which::B } else { Which::A });
+    let mut all = Vec::new();
+    for tile in [g.tile, (1, g.k), (1, g.tile.1), (g.rows.max(1), other.tile.1)] {
+        let grid = Grid::of(s, side, tile);
+        if grid.rows * grid.cols > 1 && !all.contains(&grid) {
+            all.push(grid);
+        }
+    }
+    all
+}
+
+/// Theories of the scales of one side on top of `base`, which reads them right.
+pub fn gains(s: &System, base: &Theory, side: Which) -> Vec<Theory> {
+    if !s.sides().contains(&side) {
+        return Vec::new();
+    }
+    grids(s, side)
+        .iter()
+        .filter_map(|grid| {
+            let cells = solve(s, base, grid, Ask::Gain)?;
+            cells.value.iter().any(|g| *g != 1.0).then_some(())?;
+            gain(s, base, grid, &cells)
+        })
+        .take(1)
+        .collect()
+}
+
+/// A grid's gains, and what is known beside them.
+struct Gains<'s> {
+    s: &'s System<'s>,
+    g: &'s Given,
+    grid: Grid,
+    cells: &'s Cells,
+    /// Cells that are not right, what they were multiplied by, and the scale that is stored for them.
+    changed: Vec<usize>,
+    effective: Vec<f64>,
+    stored: Vec<f64>,
+}
+
+impl Gains<'_> {
+    /// How far the effective scale may be off, relative.
+    fn within(&self, c: usize) -> f64 {
+        (self.cells.within[c] / self.cells.value[c].abs()).max(1e-6)
+    }
+
+    /// For every changed cell the place of a stored number that `wanted` is, the cell's own before another. `None`: some have none, or as
+    /// many are near as not.
+    fn places(&self, numbers: &[f64], wanted: &dyn Fn(usize) -> f64) -> Option<Vec<usize>> {
+        let mut order: Vec<usize> = (0..numbers.len()).collect();
+        order.sort_by(|a, b| numbers[*a].total_cmp(&numbers[*b]));
+        let mut choices = 0;
+        let mut all = Vec::new();
+        for c in &self.changed {
+            let (x, r) = (wanted(*c), self.within(*c) * wanted(*c).abs());
+            let from = order.partition_point(|n| numbers[*n] < x - r);
+            let near: Vec<usize> = order[from..].iter().copied().take_while(|n| numbers[*n] <= x + r).collect();
+            // Equal numbers are one.
+            let mut distinct: Vec<u64> = near.iter().map(|n| numbers[*n].to_bits()).collect();
+            distinct.dedup();
+            choices += distinct.len();
+            let best = |a: &usize, b: &usize| (numbers[*a] - x).abs().total_cmp(&(numbers[*b] - x).abs());
+            all.push(near.into_iter().min_by(best)?);
+        }
+        (choices <= all.len() + all.len() / 2).then_some(all)
+    }
+
+    /// The factor between the effective scales and these, where it is one for all changed cells, and whether the others have it.
+    fn factor(&self, numbers: &dyn Fn(usize) -> f64) -> Option<(f64, f64)> {
+        let mut range = (f64::NEG_INFINITY, f64::INFINITY);
+        for c in &self.changed {
+            let x = self.effective[*c] / numbers(*c);
+            let r = self.within(*c) * x.abs();
+            range = (range.0.max(x - r), range.1.min(x + r));
+            if !(range.0 <= range.1) {
+                return None;
+            }
+        }
+        let same = (0..self.stored.len()).filter(|c| !self.changed.contains(c)).all(|c| {
+            let x = self.stored[c] / numbers(c);
+            let r = self.cells.within[c].min(1e300) * x.abs() + 1e-6 * x.abs();
+            x - r <= range.1 && range.0 <= x + r
+        });
+        same.then_some(range)
+    }
+}
+
+/// The gains of one grid, as scales: a rule, other places, the other operand's, products with stored numbers; else no name.
+fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory> {
+    let g = s.given(grid.side);
+    let who = name(grid.side);
+    let at = |cell: usize| (cell / grid.cols * grid.tile.0, cell % grid.cols * grid.tile.1);
+    let stored: Vec<f64> = (0..cells.value.len()).map(|c| g.step(at(c).0, at(c).1)).collect();
+    let changed: Vec<usize> = (0..stored.len()).filter(|c| cells.value[*c] != 1.0).collect();
+    // A number that is known to a quarter says nothing.
+    let known = changed.iter().filter(|c| cells.within[**c] <= 0.25 * cells.value[**c].abs()).count();
+    (known * 10 >= changed.len() * 9).then_some(())?;
+    let effective: Vec<f64> = stored.iter().zip(&cells.value).map(|(s, v)| s * v).collect();
+    let x = Gains { s, g, grid: *grid, cells, changed, effective, stored };
+    let mut values = x.stored.clone();
+    let mut t = x.rule(&mut values).or_else(|| x.elsewhere(&mut values)).or_else(|| x.product(&mut values));
+    if t.is_none() {
+        t = Some(x.nameless(&mut values));
+    }
+    let mut t = t?;
+    let which: Vec<bool> = x.cells.value.iter().map(|v| *v != 1.0).collect();
+    let place = if grid.cols == 1 && grid.tile.0 == 1 { "rows" } else { "cells of its grid" };
+    let some = |c: &usize| format!("{c}: {:.5e} instead of {:.5e}", values[*c], x.stored[*c]);
+    let first: Vec<String> = x.changed.iter().take(4).map(some).collect();
+    t.detail = format!("{}: {place} of {who} {} ({})", t.detail, lines(&which), first.join(", "));
+    read(&mut t, s, grid, Arc::new(values))?;
+    if base.is_plain() { Some(t) } else { base.with(&t) }
+}
+
+impl Gains<'_> {
+    fn theory(&self, class: Class, variant: &str, detail: String, bits: f64) -> Theory {
+        let who = name(self.grid.side);
+        Theory::new(class, who, format!("{who}.{variant}"), detail).bits(bits)
+    }
+
+    /// A rule of all scales, and one factor beside it.
+    fn rule(&self, values: &mut [f64]) -> Option<Theory> {
+        let who = name(self.grid.side);
+        let global = self.g.global;
+        for rule in scales::RULES.iter().filter(|r| scales::applies(r, self.g)) {
+            let by = |c: usize| (rule.4)(self.stored[c] / global) * global;
+            let Some((low, high)) = self.factor(&by) else { continue };
+            let one = low <= 1.0 && 1.0 <= high;
+            // One factor behind a rule needs numbers that differ.
+            let spread = self.changed.iter().any(|c| (by(*c) - by(self.changed[0])).abs() > 0.01 * by(*c).abs());
+            let told = spread || self.stored.iter().any(|s| (s - self.stored[0]).abs() > 0.1 * s.abs());
+            if !one && (!told || self.changed.len() < 3) {
+                continue;
+            }
+            let by_all = if one { 1.0 } else { super::output::roundest(low, high) };
+            (0..values.len()).for_each(|c| values[c] = by(c) * by_all);
+            let mut t = self.theory(rule.0, rule.1, format!("the scales of {who} are {}", rule.2), rule.3 + 4.0);
+            if !one {
+                t.variant = format!("{} + {}:out.gain", t.variant, Class::StaleState.name());
+                t.detail = format!("{}; and all is times {}", t.detail, super::output::short(by_all, high - low));
+                (t.fitted, t.slack) = (true, (high - low) / by_all.abs());
+                t.bits += 22.0;
+            }
+            return Some(t);
+        }
+        None
+    }
+
+    /// Stored scales of other places, of this operand or of the other.
+    fn elsewhere(&self, values: &mut [f64]) -> Option<Theory> {
+        let (who, they) = (name(self.grid.side), other_name(self.grid.side));
+        let own = self.g.grid == (self.grid.rows, self.grid.cols);
+        if own
+            && self.stored.len() > 1
+            && let Some(from) = self.places(&self.stored, &|c| self.effective[c])
+        {
+            let moved: Vec<(usize, usize)> = self.changed.iter().copied().zip(from).collect();
+            let cols = self.grid.cols;
+            let same_row = moved.iter().all(|(c, f)| c / cols == f / cols);
+            let same_col = moved.iter().all(|(c, f)| c % cols == f % cols);
+            let mut sources: Vec<usize> = moved.iter().map(|(_, f)| *f).collect();
+            sources.sort_unstable();
+            sources.dedup();
+            let shared = 4 * sources.len() < 3 * moved.len();
+            let class = match (same_row, same_col) {
+                _ if sources.len() == 1 && moved.len() > 1 => Class::ScaleShared,
+                (true, false) => Class::ScaleIndex,
+                (false, true) if shared => Class::ScaleShared,
+                _ => Class::ScaleLayout,
+            };
+            moved.iter().for_each(|(c, f)| values[*c] = self.stored[*f]);
+            let place = |c: usize| if cols == 1 { format!("{c}") } else { format!("({}, {})", c / cols, c % cols) };
+            let first: Vec<String> = moved.iter().take(4).map(|(c, f)| format!("{} ← {}", place(*c), place(*f))).collect();
+            let words = format!("scales of {who} are taken from other places ({})", first.join(", "));
+            let bits = 8.0 + moved.len() as f64 * INDEX.max((self.stored.len() as f64).log2());
+            return Some(self.theory(class, "index", words, bits));
+        }
+        let theirs = self.theirs();
+        if theirs.len() > 1
+            && let Some(from) = self.places(&theirs, &|c| self.effective[c] / self.g.global)
+        {
+            self.changed.iter().zip(&from).for_each(|(c, f)| values[*c] = theirs[*f] * self.g.global);
+            let bits = 8.0 + self.changed.len() as f64 * INDEX.max((theirs.len() as f64).log2());
+            let words = format!("scales of {they} are used for {who}");
+            return Some(self.theory(Class::ScaleLayout, &format!("of_{they}"), words, bits));
+        }
+        None
+    }
+
+    fn theirs(&self) -> Vec<f64> {
+        let other = self.s.given(if self.grid.side == Which::A { Which::B } else { Which::A });
+        other.scales().iter().map(|x| f64::from(*x)).collect()
+    }
+
+    /// The right scale, times or over another stored number.
+    fn product(&self, values: &mut [f64]) -> Option<Theory> {
+        let (who, they) = (name(self.grid.side), other_name(self.grid.side));
+        let own: Vec<f64> = self.g.scales().iter().map(|x| f64::from(*x)).collect();
+        let theirs = self.theirs();
+        // What has neither scale: the effective one is the other's reciprocal.
+        if self.changed.len() > 1
+            && let Some(from) = self.places(&theirs, &|c| 1.0 / self.effective[c])
+        {
+            self.changed.iter().zip(&from).for_each(|(c, f)| values[*c] = 1.0 / theirs[*f]);
+            let bits = 9.0 + self.changed.len() as f64;
+            return Some(self.theory(Class::ScaleOmitted, "neither", "neither scale is applied to it".into(), bits));
+        }
+        for (numbers, whose) in [(&own, who), (&theirs, they)] {
+            for (over, word) in [(false, "multiplied by"), (true, "divided by")] {
+                let wanted = |c: usize| if over { 1.0 / self.cells.value[c] } else { self.cells.value[c] };
+                if numbers.len() < 2 || self.changed.len() < 2 {
+                    continue;
+                }
+                let Some(from) = self.places(numbers, &wanted) else { continue };
+                for (c, f) in self.changed.iter().zip(&from) {
+                    values[*c] *= if over { 1.0 / numbers[*f] } else { numbers[*f] };
+                }
+                let words = format!("what has its scale of {who} is {word} a scale of {whose} too");
+                let bits = 9.0 + self.changed.len() as f64 * INDEX.max((numbers.len() as f64).log2());
+                return Some(self.theory(
+                    Class::ScaleDoubledInverted,
+                    &format!("{}_{whose}", if over { "over" } else { "times" }),
+                    words,
+                    bits,
+                ));
+            }
+        }
+        None
+    }
+
+    /// Powers of two where others are stored; else numbers that nothing has: a picture, and a name only where every scale is another, some
+    /// larger and some smaller, as those of another step are.
+    fn nameless(&self, values: &mut [f64]) -> Theory {
+        let who = name(self.grid.side);
+        let power = |x: f64| x > 0.0 && (x.log2() - x.log2().round()).abs() < 1e-3;
+        let n = self.changed.len() as f64;
+        if self.changed.iter().all(|c| power(self.effective[*c])) && !self.stored.iter().all(|s| power(*s)) {
+            self.changed.iter().for_each(|c| values[*c] = self.effective[*c].log2().round().exp2());
+            let words = format!("the effective scales of {who} are powers of two, the stored ones are not");
+            return self.theory(Class::ScaleRerounded, "pow2", words, 8.0 + 3.0 * n);
+        }
+        self.changed.iter().for_each(|c| values[*c] = self.effective[*c]);
+        let is_changed = |c: usize| self.cells.value[c] != 1.0;
+        let negative = |c: usize| self.stored[c] < 0.0;
+        let signed = (0..self.stored.len()).filter(|c| self.cells.within[*c].is_finite()).all(|c| negative(c) == is_changed(c));
+        let mut words = format!("the effective scales of {who} are no stored numbers");
+        let gains = || self.changed.iter().map(|c| self.cells.value[*c]);
+        let own = self.g.grid == (self.grid.rows, self.grid.cols);
+        let every = 20 * self.changed.len() >= 19 * self.cells.within.iter().filter(|w| w.is_finite()).count();
+        let stale = own && every && self.s.region.is_none() && gains().any(|g| g > 1.02) && gains().any(|g| g < 0.98);
+        let differences = || self.changed.iter().map(|c| self.effective[*c] - self.stored[*c]);
+        let first = differences().next().unwrap_or(0.0);
+        let constant = self
+            .changed
+            .iter()
+            .zip(differences())
+            .all(|(c, d)| (d - first).abs() <= 2.0 * self.within(*c) * self.effective[*c].abs());
+        let class = if signed && self.stored.iter().any(|s| *s > 0.0) {
+            words = format!("the negative scales of {who} are read as others, the positive ones are right");
+            if constant {
+                words += &format!(": {first:.6e} is added");
+            }
+            Class::BitsReinterpreted
+        } else if stale && gains().all(|g| g > 0.0) {
+            Class::StaleState
+        } else {
+            NAMELESS
+        };
+        let mut t = self.theory(class, "gains", words, 8.0 + NUMBER * n);
+        t.fitted = true;
+        t.slack = self.changed.iter().map(|c| self.within(*c)).fold(0.0, f64::max);
+        t
+    }
+}
+
+/// The class of what is solved and has no name.
+pub const NAMELESS: Class = Class::VacuousOracle;
+
+fn other_name(side: Which) -> &'static str {
+    if side == Which::A { "b" } else { "a" }
+}
+
+/// The theory that reads these scales.
+fn read(t: &mut Theory, s: &System, grid: &Grid, values: Arc<Vec<f64>>) -> Option<()> {
+    let grid = *grid;
+    let g = s.given(grid.side);
+    if g.q.is_some() {
+        t.side(grid.side).scale = Some(Arc::new(move |i, k| values[grid.cell(i, k)]));
+        return Some(());
+    }
+    let right: Arc<Vec<f64>> = Arc::new(g.values.clone());
+    let columns = g.k;
+    t.side(grid.side).value = Some(Arc::new(move |i, k| right[i * columns + k] * values[grid.cell(i, k)]));
+    Some(())
+}
+
+/// Theories of the zero points of one side on top of `base`, which has them right.
+pub fn offsets(s: &System, base: &Theory, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let mut all = vec![Grid::of(s, side, g.tile)];
+    let rows = Grid::of(s, side, (1, g.k));
+    if !all.contains(&rows) {
+        all.push(rows);
+    }
+    all.iter()
+        .filter_map(|grid| {
+            let cells = solve(s, base, grid, Ask::Offset)?;
+            cells.value.iter().any(|d| *d != 0.0).then_some(())?;
+            offset(s, base, grid, &cells)
+        })
+        .take(1)
+        .collect()
+}
+
+fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory> {
+    let g: &Given = s.given(grid.side);
+    let who = name(grid.side);
+    g.q.as_ref()?;
+    // In steps of the code; whole ones, all but those that nothing says.
+    let whole: Vec<f64> = cells.value.iter().map(|d| d.round()).collect();
+    let sure = |c: usize| {
+        !cells.within[c].is_finite() || (cells.within[c] < 0.3 && (cells.value[c] - whole[c]).abs() <= cells.within[c] + 1e-3)
+    };
+    (0..whole.len()).all(sure).then_some(())?;
+    let changed: Vec<usize> = (0..whole.len()).filter(|c| whole[*c] != 0.0).collect();
+    let first = *changed.first()?;
+    let own = g.grid == (grid.rows, grid.cols);
+    let zero: Option<Vec<f64>> = match (&g.zero, own) {
+        (Some((z, None)), true) => Some(z.clone()),
+        _ => None,
+    };
+    let same = changed.iter().all(|c| whole[*c] == whole[first]);
+    let every = changed.len() == (0..whole.len()).filter(|c| cells.within[*c].is_finite()).count();
+    let size = whole[first].abs();
+    let direction = if whole[first] > 0.0 { "large" } else { "small" };
+    let which: Vec<bool> = whole.iter().map(|d| *d != 0.0).collect();
+    let mut t = Theory::new(Class::ZpOffset, who, format!("{who}.offset"), String::new());
+    t.bits = 8.0 + 2.0 * changed.len() as f64;
+    t.detail = match &zero {
+        _ if same && every => format!("the zero points of {who} are {size} too {direction}"),
+        Some(z) if same && changed.iter().all(|c| z[*c] == z[first]) => {
+            format!("the zero points of {who} that are {} are {size} too {direction}", z[first])
+        }
+        Some(z) if changed.iter().all(|c| whole[*c] + z[*c] == whole[first] + z[first]) => {
+            t.class = Class::ZpCorrection;
+            format!("{} is used instead of the zero points of {who}", whole[first] + z[first])
+        }
+        Some(z) if changed.iter().all(|c| z.contains(&(whole[*c] + z[*c]))) && !same => {
+            t.class = Class::ZpCorrection;
+            t.variant = format!("{who}.zero_index");
+            format!("the zero points of {who} are taken from other places: cells {} of the grid", lines(&which))
+        }
+        _ if same => format!("the zero points of {who} are {size} too {direction} in cells {}", lines(&which)),
+        _ => format!(
+            "the zero points of {who} are off by whole steps: {} in cell {first}, … (cells {})",
+            whole[first],
+            lines(&which)
+        ),
+    };
+    if same {
+        t.bits = 10.0;
+    }
+    let (grid, own_tile, own_cols) = (*grid, g.tile, g.grid.1);
+    let shift = move |i: usize, k: usize| whole[grid.cell(i, k)];
+    match &g.zero {
+        Some((z, mid)) => {
+            let z = z.clone();
+            let additive = mid.is_some();
+            let steps: Vec<f64> =
+                g.q.as_ref().map_or_else(Vec::new, |q| q.scale_inv().iter().map(|x| f64::from(*x) * g.global).collect());
+            t.side(grid.side).zero = Some(Arc::new(move |i, k| {
+                let cell = i / own_tile.0 * own_cols + k / own_tile.1;
+                let step = if additive { -steps[cell] } else { 1.0 };
+                z[cell] + step * shift(i, k)
+            }));
+        }
+        None => {
+            matches!(g.q.as_ref()?.zero(), Zero::None).then_some(())?;
+            t.detail = format!("{}, where none are stored", t.detail);
+            let right = Arc::new(g.values.clone());
+            let columns = g.k;
+            let steps: Vec<f64> = g.q.as_ref()?.scale_inv().iter().map(|x| f64::from(*x) * g.global).collect();
+            t.side(grid.side).value = Some(Arc::new(move |i, k| {
+                right[i * columns + k] - shift(i, k) * steps[i / own_tile.0 * own_cols + k / own_tile.1]
+            }));
+        }
+    }
+    let t = if base.is_plain() { t } else { base.with(&t)? };
+    Some(t)
+}

@@ -1,0 +1,136 @@
+//! The value of every code, solved: `out[i, j] − bias = Σ_code T(code) · Σ_{k: code(j, k) = code} s(j, k) · A(i, k)`.
+
+use super::linear::Normal;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Side as Which;
+use std::sync::Arc;
+
+/// Standard errors that a value may be off, and equations for each unknown.
+const SIGMAS: f64 = 4.0;
+const EQUATIONS: usize = 3;
+/// Significant bits that decoded values may have.
+const BITS: i32 = 8;
+
+/// The codec of one side, where it is another than the format's. One theory, or none.
+pub fn codecs(s: &System, side: Which) -> Vec<Theory> {
+    codec(s, side).into_iter().collect()
+}
+
+fn codec(s: &System, side: Which) -> Option<Theory> {
+    let g = s.given(side);
+    let q = g.q.as_ref()?;
+    let who = if side == Which::A { "a" } else { "b" };
+    let mut used = vec![usize::MAX; g.table.len()];
+    let mut codes: Vec<usize> = Vec::new();
+    for c in q.codes() {
+        let c = usize::from(*c);
+        if used[c] == usize::MAX {
+            used[c] = codes.len();
+            codes.push(c);
+        }
+    }
+    let n = codes.len();
+    let mut places: Vec<(usize, usize)> = (0..s.rows).flat_map(|i| (0..s.cols).map(move |j| (i, j))).collect();
+    places.retain(|(i, j)| s.region.as_ref().is_none_or(|r| r.has(*i, *j)));
+    (n > 1 && places.len() >= EQUATIONS * n).then_some(())?;
+    super::segment::spread(&mut places, 2 * EQUATIONS * n);
+    let mut rows: Vec<(Vec<f64>, f64, f64)> = Vec::new();
+    for (i, j) in places {
+        let Some(part) = s.part[i].map(|p| &s.parts[p]) else { continue };
+        let (ra, rb) = (part.a + i - part.rows.start, part.b + j);
+        let (line, other) = if side == Which::A { (ra, &s.b) } else { (rb, &s.a) };
+        let across = if side == Which::A { rb } else { ra };
+        let mut x = vec![0.0; n];
+        let (mut size, mut known) = (0.0, 0.0);
+        for k in if s.alone { j..j + 1 } else { part.k.clone() } {
+            let v = if s.alone { 1.0 } else { other.values[across * other.k + k] };
+            let step = g.step(line, k);
+            let code = usize::from(q.codes()[line * g.k + k]);
+            x[used[code]] += v * step;
+            // What the zero point adds; a code that is no number has none here.
+            let value = g.values[line * g.k + k];
+            if g.table[code].is_finite() {
+                size += (v * value).abs();
+                known += v * value - v * step * g.table[code];
+            }
+        }
+        let Some((y, half)) = s.written(i, j, size) else { continue };
+        if y.is_finite() && known.is_finite() {
+            rows.push((x, y - known, half));
+        }
+    }
+    (rows.len() >= EQUATIONS * n).then_some(())?;
+    let mut system = Normal::new(n);
+    rows.iter().for_each(|(x, y, half)| system.add(x, *y, 1.0 / (half * half)));
+    let (v, e) = system.solve_within()?;
+    let fits = |(x, y, half): &(Vec<f64>, f64, f64)| {
+        let sum: f64 = x.iter().zip(&v).map(|(x, v)| x * v).sum();
+        (y - sum).abs() <= 2.0 * half
+    };
+    rows.iter().all(fits).then_some(())?;
+    let mut table = g.table.clone();
+    let mut changed = Vec::new();
+    let unit = g.table.iter().filter(|x| x.is_finite() && **x != 0.0).fold(f64::INFINITY, |m, x| m.min(x.abs()));
+    let mut fitted = false;
+    for (c, (v, e)) in codes.iter().zip(v.iter().zip(&e)) {
+        let within = SIGMAS * e;
+        if !((v - g.table[*c]).abs() > within) && g.table[*c].is_finite() {
+            continue;
+        }
+        // One that is known to less than half of the smallest step may be anything.
+        (within < 0.5 * unit.max(v.abs() * 0.25)).then_some(())?;
+        let near = plainest(*v, within);
+        fitted |= near.is_none();
+        table[*c] = near.unwrap_or(*v);
+        changed.push(*c);
+    }
+    (!changed.is_empty()).then_some(())?;
+    let (class, what, bits) = class(s, side, &codes, &changed, &table);
+    let words: Vec<String> =
+        changed.iter().take(5).map(|c| format!("0x{c:02x} as {} instead of {}", table[*c], g.table[*c])).collect();
+    let more = if changed.len() > 5 { format!(" and {} more", changed.len() - 5) } else { String::new() };
+    let detail = format!("codes of {who} ({}) are decoded {what}: {}{more}", q.format(), words.join(", "));
+    let mut t = Theory::new(class, who, format!("{who}.table"), detail).bits(bits + if fitted { 16.0 } else { 0.0 });
+    t.fitted = fitted;
+    t.side(side).table = Some(Arc::new(table));
+    Some(t)
+}
+
+/// The number of fewest significant bits that is near enough.
+fn plainest(v: f64, within: f64) -> Option<f64> {
+    if v.abs() <= within {
+        return Some(0.0);
+    }
+    (0..BITS).find_map(|bits| {
+        let unit = (v.abs().log2().floor() - f64::from(bits)).exp2();
+        let x = (v / unit).round() * unit;
+        ((x - v).abs() <= within).then_some(x)
+    })
+}
+
+/// What kind of codec these values are.
+fn class(s: &System, side: Which, codes: &[usize], changed: &[usize], table: &[f64]) -> (Class, String, f64) {
+    let g = s.given(side);
+    let right = &g.table;
+    let n = changed.len();
+    let all = codes.iter().filter(|c| right[**c] != 0.0).count();
+    let f = g.format();
+    let offset = table[changed[0]] - right[changed[0]];
+    if n >= codes.len() && changed.iter().all(|c| table[*c] - right[*c] == offset) {
+        return (Class::ZpOffset, format!("{offset} off"), 8.0);
+    }
+    let ratio = table[changed[0]] / right[changed[0]];
+    if n >= all && changed.iter().all(|c| table[*c] == ratio * right[*c]) {
+        return (Class::BitsReinterpreted, format!("times {ratio}"), 8.0);
+    }
+    let bits = 8.0 + 4.0 * n as f64;
+    // Only at the ends: subnormals and zero, the largest, what is no number.
+    let top = right.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    let least = f.filter(|f| !f.is_integer()).map_or(0.0, |f| right[1usize << f.spec().mantissa].abs());
+    let edge = |c: usize| !right[c].is_finite() || right[c].abs() < least || right[c].abs() > 0.5 * top || right[c] == 0.0;
+    if changed.iter().all(|c| edge(*c)) || 4 * n <= codes.len() {
+        return (Class::CodecEdge, format!("otherwise at {n} of {} codes", codes.len()), bits);
+    }
+    (Class::BitsReinterpreted, format!("by another table at {n} of {} codes", codes.len()), bits)
+}
