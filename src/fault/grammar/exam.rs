@@ -101,7 +101,8 @@ fn shows(q: &Question, effect: &Effect, judged: &[evidence::Judgement]) -> bool 
     let bound = &judged[0].bound;
     let apart = |i: usize| {
         let (x, y) = (f64::from(with[i]), f64::from(without[i]));
-        !((x - y).abs() <= 2.0 * (bound.certain()[i] + bound.out().spacing(i, x))) && !(x.is_nan() && y.is_nan())
+        let near = (x - y).abs() <= 2.0 * (bound.certain()[i] + bound.out().spacing(i, x));
+        !(near || x.is_nan() && y.is_nan())
     };
     (0..with.len()).any(apart)
 }

@@ -324,8 +324,9 @@ pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
             let codes: Vec<f64> = (0..q.codes().len())
                 .map(|at| {
                     let k = at % g.k;
-                    let lent =
-                        k >= far && (every == 1 || k / far % every != 0) && g.table[usize::from(q.codes()[at - far])] < 0.0;
+                    let lent = k >= far
+                        && (every == 1 || !(k / far).is_multiple_of(every))
+                        && g.table[usize::from(q.codes()[at - far])] < 0.0;
                     g.values[at] - if lent { g.step(at / g.k, k) } else { 0.0 }
                 })
                 .collect();
