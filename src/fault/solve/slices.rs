@@ -198,8 +198,9 @@ pub fn patterns(s: &System) -> Vec<Theory> {
         .take(12)
         .map(|x| format!("{} … {} ×{}", x * width, s.k.min((x + 1) * width) - 1, rounded[x]))
         .collect();
-    let mut t =
-        Theory::new(Class::AccState, "out", "k.pattern", format!("slices of K are not counted once: {}", words.join(", ")));
+    // Where the end is lost it is the tail, whatever was summed instead.
+    let class = if rounded.last() == Some(&0.0) && rounded[0] == 1.0 { Class::KTail } else { Class::AccState };
+    let mut t = Theory::new(class, "out", "k.pattern", format!("slices of K are not counted once: {}", words.join(", ")));
     t.bits = 8.0 + 3.0 * words.len() as f64;
     let rounded = rounded.clone();
     t.k = Some(Arc::new((0..s.k).map(|k| rounded[k / width]).collect()));

@@ -385,7 +385,10 @@ impl<'s> System<'s> {
         let plain = t.a.is_given() && t.b.is_given() && t.k.is_none() && t.expert.is_none() && t.cut.is_none();
         let at = i * self.cols + j;
         let (sum, r) = if plain {
-            (self.ideal[at] - self.bias[j], self.certain(at) + t.slack * self.ideal[at].abs())
+            // A theory that only moves or finishes the sum is held to no less than one that makes it.
+            let size = if self.alone { 0.0 } else { self.sum(t, i, j).1 };
+            let r = self.certain(at).max(self.relative * (size + self.bias[j].abs()));
+            (self.ideal[at] - self.bias[j], r + t.slack * self.ideal[at].abs())
         } else {
             let (sum, size) = self.sum(t, i, j);
             (sum, self.relative * (size + self.bias[j].abs()) + t.slack * size)
