@@ -310,31 +310,25 @@ fn common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// How the blocks of an expert's rows lie in the tiles of all of them.
-struct Stacked {
-    /// The stored block row of each row of tiles, and columns of the grid.
-    from: Vec<usize>,
-    columns: usize,
-}
+/// How the blocks of an expert's rows lie in the tiles of all of them: the stored block row of each row of tiles, and columns of the grid.
+/// `None` where they are the tiles.
+struct Stacked(Option<(Vec<usize>, usize)>);
 
 impl Stacked {
     fn of(layout: Layout, granularity: Granularity, tiles: Granularity, rows: usize, cols: usize) -> Self {
-        let (grid_rows, columns) = tiles.grid(rows, cols);
-        let from = match (layout, granularity, tiles) {
-            (Layout::Experts(e), Granularity::Block { rows: r, .. }, Granularity::Block { rows: tile, .. }) => {
-                let n = rows / e;
-                (0..grid_rows).map(|t| t * tile / n * n.div_ceil(r) + t * tile % n / r).collect()
+        match (layout, granularity, tiles) {
+            (Layout::Experts(e), Granularity::Block { rows: r, .. }, Granularity::Block { rows: tile, .. }) if tile < r => {
+                let ((grid_rows, columns), n) = (tiles.grid(rows, cols), rows / e);
+                let from = |t: usize| t * tile / n * n.div_ceil(r) + t * tile % n / r;
+                Self(Some(((0..grid_rows).map(from).collect(), columns)))
             }
-            _ => (0..grid_rows).collect(),
-        };
-        Self { from, columns }
+            _ => Self(None),
+        }
     }
     /// What is stored for each block, for each tile.
     fn spread<T: Copy>(&self, stored: Vec<T>) -> Vec<T> {
-        if self.from.len() * self.columns == stored.len() {
-            return stored;
-        }
-        self.from.iter().flat_map(|b| &stored[b * self.columns..(b + 1) * self.columns]).copied().collect()
+        let Some((from, columns)) = &self.0 else { return stored };
+        from.iter().flat_map(|b| &stored[b * columns..(b + 1) * columns]).copied().collect()
     }
 }
 

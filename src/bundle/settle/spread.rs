@@ -2,7 +2,7 @@
 //!
 //! Where no bits decide and every element is inside its certain bound, the bound alone says little: it adds K worst cases of one sign. What
 //! right kernels really do is measured: on a region of r × c elements every chain of the device sums the products in the order of K, in the
-//! reverse and in [`ORDERS`] random orders, with scales and bias in every order, and stores the result as the kernel did. With e the error against the
+//! reverse, in strides ([`STRIDES`]: lanes and vector loads take every second, fourth, … product) and in [`ORDERS`] random orders, with scales and bias in every order, and stores the result as the kernel did. With e the error against the
 //! f64 ideal and β the certain radius with half a spacing of the output, w_i is the mean of (e_i/β_i)² over the random orders of the chain with the largest errors, and
 //!
 //! ```text
@@ -15,8 +15,9 @@
 //! *Large deviations for sums of partly dependent random variables*, 2004). For one of them Laurent and Massart (2000, lemma 1) give
 //! `P( R² > 1 + 2·√(t/n') + 2t·max w/(n·mean w) ) ≤ e^−t`, `n' = n·(mean w)²/mean w²`; t = ln 10⁹.
 //!
-//! **One element.** |e_i| over its own deviation, which [`ORDERS`] = ν sums estimate: `P(|e_i| > x·σ̂_i) ≤ E exp(−x²σ̂²/2σ²) = (1 + x²/ν)^(−ν/2)`, so with N elements
-//! `x² = ν·((N·10⁹)^(2/ν) − 1)`. The kernel may also be that far, times the largest R.
+//! **One element.** |e_i| over the largest deviation of the region, which [`ORDERS`] = ν sums of an element estimate: `P(|e_i| > x·σ̂) ≤ E exp(−x²σ̂²/2σ²) =
+//! (1 + x²/ν)^(−ν/2)`, so with N elements `x² = ν·((N·10⁹)^(2/ν) − 1)`. The kernel may also be that far, times the largest R. An element's own deviation says too little
+//! where most sums are exact and a few are not (values of few bits, of both signs): none of its ν sums may have shown it.
 
 use super::super::arithmetic::Arithmetic;
 use super::cuts::{Cut, Join, Run};
@@ -29,6 +30,8 @@ use crate::compare::probable::{DELTA, lambda};
 use crate::input::philox::Stream;
 use crate::model::product::Kind;
 
+/// Every how manieth product is taken first.
+const STRIDES: [usize; 6] = [2, 4, 8, 16, 32, 64];
 /// Random orders of every chain.
 const ORDERS: usize = 16;
 /// Products that are summed for it, about.
@@ -62,7 +65,7 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     let chains: Vec<Chain> =
         arithmetic.chains.iter().copied().filter(|c| !matches!(c, Chain::Exact | Chain::Pairwise)).collect();
     // The chains with the largest errors in the order of K are those that are looked at further: two of them.
-    let elements = (BUDGET / (p.a.k * (2 * ORDERS + chains.len()))).clamp(64, 1 << 13);
+    let elements = (BUDGET / (p.a.k * (2 * (ORDERS + STRIDES.len()) + chains.len()))).clamp(64, 1 << 13);
     let side = (elements as f64).sqrt() as usize;
     let cols = p.b_rows.len().min(side.max(elements / p.a_rows.len().min(side)));
     let rows = p.a_rows.len().min((elements / cols).max(1));
@@ -82,6 +85,10 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     let mut largest: Option<(Chain, Vec<f64>)> = None;
     for (chain, _) in made.iter().take(2) {
         sums.push(size(&errors.of(&mut region, *chain, &reversed, 1)?));
+        for (nth, s) in STRIDES.into_iter().filter(|s| *s < k).enumerate() {
+            let order: Run = (0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect();
+            sums.push(size(&errors.of(&mut region, *chain, &order, nth)?));
+        }
         let mut w = vec![0.0; region.elements()];
         for nth in 0..ORDERS {
             let e = errors.of(&mut region, *chain, &order(k, nth), nth)?;
@@ -115,7 +122,7 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     let far = (right * nu * ((known.len() as f64 / DELTA).powf(2.0 / nu) - 1.0)).sqrt();
     let one = known
         .iter()
-        .map(|i| (kernel[*i].abs() / w[*i].max(stored[*i]).sqrt(), *i))
+        .map(|i| (kernel[*i].abs() / most.max(stored[*i]).sqrt(), *i))
         .fold((0.0, 0), |m, x| if x.0 > m.0 { x } else { m });
     let words = format!("its errors are {:.2} of those of {} in any order (root mean square)", found.sqrt(), chain.words());
     let once = format!("once in {:.0e} tensors", 1.0 / DELTA);
