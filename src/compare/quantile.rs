@@ -161,8 +161,8 @@ mod tests {
         fn places(&self) -> usize {
             self.0.len()
         }
-        fn visit(&self, range: Range<usize>, mut see: impl FnMut(&[f64])) {
-            self.0[range].chunks(self.1).for_each(|x| see(x));
+        fn visit(&self, range: Range<usize>, see: impl FnMut(&[f64])) {
+            self.0[range].chunks(self.1).for_each(see);
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
             &|i| if i % 7 == 0 { f64::INFINITY } else { (i % 5) as f64 },
             &|i| if i % 400 == 3 { f64::NAN } else { 1.0 + i as f64 * f64::EPSILON },
             // What is drawn at even distances says nothing of the rest.
-            &|i| if i / LANES % 3 == 0 { random(i) } else { 1e300 - 1e290 * i as f64 },
+            &|i| if (i / LANES).is_multiple_of(3) { random(i) } else { 1e300 - 1e290 * i as f64 },
         ];
         for n in [0usize, 1, 2, 999, 1000, 1001, 70_000, 300_000] {
             for kind in kinds {

@@ -166,7 +166,7 @@ fn gained(s: &System, t: &Theory, looks: &[Look], first: (f64, f64)) -> Option<T
     let mut gain = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
     let bias = Arc::new(s.bias.clone());
     gain.finish = Some(Arc::new(move |_, j, v| v * by + bias[j]));
-    gain.fitted = true;
+    (gain.fitted, gain.slack) = (true, 0.5 * (range.1 - range.0) / by.abs());
     t.with(&gain).filter(|p| s.explains(p))
 }
 
@@ -213,7 +213,7 @@ fn gained_range(s: &System) -> Vec<Theory> {
             let mut g = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
             let b = bias.clone();
             g.finish = Some(Arc::new(move |_, j, v| v * by + b[j]));
-            g.fitted = true;
+            (g.fitted, g.slack) = (true, 0.5 * (high - low) / by.abs());
             slices::theory(s.k, from, to, fate).with(&g).filter(|p| s.explains(p))
         })
         .collect()

@@ -263,12 +263,13 @@ pub fn decoded(s: &System, side: Which) -> Vec<Theory> {
         .map(|(class, variant, words, bits, table)| {
             // With zero points an offset of the codes is one of them.
             let bits = if g.zero.is_some() && words.contains("offset by") { bits + 6.0 } else { bits };
-            // … and so is a sign: 2^bits too low from the middle on.
-            let class = if g.zero.is_some() && f.is_integer() && matches!(variant, "read_as" | "clamped") {
-                Class::ZpOffset
-            } else {
-                class
-            };
+            // … and so is a sign: 2^bits too low from the middle on; another float's codes are none.
+            let class =
+                if g.zero.is_some() && f.is_integer() && matches!(variant, "read_as" | "clamped") && !words.contains("as e") {
+                    Class::ZpOffset
+                } else {
+                    class
+                };
             let mut t = Theory::new(class, name, format!("{name}.{variant}"), format!("codes of {name} ({f}) are {words}"))
                 .bits(2.0 + bits);
             t.side(side).table = Some(Arc::new(table));
