@@ -178,10 +178,10 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output, accelerator: O
     if judged.comparison.verdict == Verdict::Fail {
         return failed(None);
     }
-    let mut doubt = None;
+    let (mut doubt, mut chance) = (None, None);
     match wrong::find(case, arithmetic, &judged.bound)? {
         Some((words, true)) => return failed(Some(format!("every bit is that of a wrong arithmetic: {words}"))),
-        Some((words, false)) => doubt = Some(format!("every bit is that of a wrong arithmetic, too few to be sure: {words}")),
+        Some((words, false)) => chance = Some(words),
         None => {}
     }
     let spread = spread::measure(case, arithmetic, &judged.bound)?;
@@ -203,6 +203,9 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output, accelerator: O
         Some(spread::Spread { larger: Some(words), .. }) => doubt = doubt.or(Some(words)),
         Some(spread::Spread { words, .. }) => text = format!("{text}; {words}"),
         None => {}
+    }
+    if let Some(words) = chance {
+        text = format!("{text}; the bits are also those of a wrong arithmetic, as they may be by chance: {words}");
     }
     if let Some(doubt) = &doubt {
         text = format!("{text}; {doubt}");

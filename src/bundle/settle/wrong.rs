@@ -4,7 +4,8 @@
 //! **When the bits prove it.** The result has every bit of a wrong arithmetic W and not those of any right one that is known. A right kernel
 //! that is not known has the value of W at one element, where W is d spacings of the output from the nearest to the ideal, with
 //! probability at most 1/(2d+1): its error is as likely of either sign and no more likely far than near. So all elements agree by chance with
-//! probability Π 1/(2d+1); what was tried multiplies it. Below 10⁻⁹ it is proved, above it is a doubt.
+//! probability Π 1/(2d+1); what was tried multiplies it. Below 10⁻⁹ it is proved, above it may be chance: that is said,
+//! and is no verdict.
 
 use super::super::arithmetic::Arithmetic;
 use super::cuts::Cut;
