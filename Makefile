@@ -1,11 +1,12 @@
 # The commands people type. `make help` lists them.
-.PHONY: help report test setup fmt clippy unit kernels program check notebooks lab lab-picture jupyterlab bench clean package python
+.PHONY: help report test setup fmt clippy unit kernels program docs check notebooks lab lab-picture jupyterlab bench clean package python
 
 help:
 	@echo "make report   run the standard sweep and write its report"
 	@echo "make test     set up what is needed, then run everything that CI runs"
 	@echo "make notebooks  execute the notebooks and compare them with what is committed"
 	@echo "make lab      open JupyterLab on the notebooks"
+	@echo "make docs     build the pages of docs/ as a book: target/book/index.html"
 	@echo "make python   build the wheel and run its tests"
 	@echo "make bench    time the codecs on this machine"
 	@echo "make clean    remove build outputs, reports and the local environment"
@@ -14,7 +15,7 @@ report:
 	cargo run --release -- run
 
 # One step a line, so that the first that fails is the last thing printed.
-test: setup fmt clippy unit kernels program package python check notebooks
+test: setup fmt clippy unit kernels program docs package python check notebooks
 
 setup:
 	scripts/setup.sh
@@ -39,6 +40,10 @@ kernels:
 # Whole-program and exhaustive tests, on the program that people run.
 program:
 	cargo test --release --test '*'
+
+# The pages of docs/ as a book in target/book. tests/links.rs follows their links.
+docs: setup
+	.venv/bin/mkdocs build --strict --quiet -f scripts/mkdocs.yml
 
 # The crate as a registry would have it: its size, and that it builds.
 package:

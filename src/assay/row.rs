@@ -231,6 +231,10 @@ mod tests {
             edge: Some(true),
             verdict: Verdict::NoPower,
             reason: "r".into(),
+            fault: "k_tail:last_16".into(),
+            finding: "f".into(),
+            look: "l".into(),
+            reference: "weights not rounded".into(),
             mismatches: Some(1),
             held: Some(12),
             bound_ratio: Some(f64::NAN),
@@ -273,13 +277,13 @@ mod tests {
                 Err(e) => assert!(e.to_string().starts_with(&format!("column {}: found `?`, expected ", column.name)), "{e}"),
             }
         }
-        let of_texts = "sweep family case kernel algorithm device recipe_a recipe_b out dist_a dist_b reason sha256 command";
+        let of_texts = "sweep family case kernel algorithm device recipe_a recipe_b out dist_a dist_b reason fault finding look reference sha256 command";
         assert_eq!(texts.join(" "), of_texts);
     }
 
     #[test]
     fn columns_are_found_by_their_names_alone() {
-        assert_eq!(Row::columns().len(), 45 + 3 * METRICS.len() + 1);
+        assert_eq!(Row::columns().len(), 49 + 3 * METRICS.len() + 1);
         for column in Row::columns() {
             assert!(std::ptr::eq(Row::column(&column.name).unwrap(), column), "{} stands twice", column.name);
             assert!(!column.help.is_empty(), "{} says nothing", column.name);
@@ -299,10 +303,10 @@ mod tests {
         assert!(read(&row.cells()).unwrap() == row && row != full());
         // An error's numbers are all there or none is; as many cells as columns.
         let mut cells = row.cells();
-        cells[45] = "1".into();
+        cells[49] = "1".into();
         assert!(read(&cells).unwrap_err().to_string().starts_with("column quant_finite"));
         let mut cells = full().cells();
-        cells[45] = "1.5".into();
+        cells[49] = "1.5".into();
         assert!(read(&cells).unwrap_err().to_string().contains("count: found 1.5, expected a whole number"));
         assert!(read(&cells[1..]).is_err());
     }
@@ -339,9 +343,9 @@ mod tests {
         assert!(
             said(names.replace("verdict", "verdct") + "\n")
                 .unwrap_err()
-                .contains("found column `verdct`, expected the 109 columns")
+                .contains("found column `verdct`, expected the 113 columns")
         );
-        assert!(said(names.replace("verdict,", "") + "\n").unwrap_err().contains("found 108 columns, expected the 109"));
+        assert!(said(names.replace("verdict,", "") + "\n").unwrap_err().contains("found 112 columns, expected the 113"));
         let odd = said(format!("{names}\n{cells}\n{}\n", cells.replace("error", "eror"))).unwrap_err();
         assert!(odd.contains("line 3: column verdict: found `eror`, expected one of pass, suspect"), "{odd}");
     }

@@ -178,9 +178,9 @@ fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
         t.kills().1.values().filter(|n| **n > 0).count()
     ));
     line(format!("injected and changed a bit: {changed}"));
-    line(format!("{:<22}{:<34}right results failed ({} cases)", "", "caught", t.right));
+    line(format!("{:<26}{:<34}right results failed ({} cases)", "", "caught", t.right));
     for ((judge, caught), alarms) in tally::judges().iter().zip(t.caught()).zip(&t.alarms) {
-        line(format!("{judge:<22}{:<34}{}", percent(caught, changed), percent(*alarms, t.right)));
+        line(format!("{judge:<26}{:<34}{}", percent(caught, changed), percent(*alarms, t.right)));
     }
     let never = |f: &dyn Fn(&tally::Tally) -> Vec<&'static str>| {
         t.faults

@@ -7,13 +7,15 @@
 //! |Σ_g σ_g·(P̂_g − P_g)| ≤ Σ_g |σ_g|·E_g          the roundings of scaling and of adding the blocks come on top (Bound::product)
 //! ```
 //!
+//! A model that keeps to the order of K has no partial sum beyond the largest run of the block ([`super::runs`]).
+//!
 //! Losses of different blocks are of different products: their drifts add, and so do the variances around them.
 //!
 //! What is only assumed of a kernel may also scale its factors before it adds, in any order over the whole of K: such an arithmetic has a
 //! [`SumBound`] of its own over the dequantized factors, and the wider of the two holds. The bound relative to Σ|ab| holds as well, so the smaller of
 //! that and the rest is taken.
 
-use super::{Accumulator, Lines, SumBound};
+use super::{Accumulator, Lines, SumBound, runs};
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::{Format, Result};
 use ndarray::{Array2, ArrayView2, s};
@@ -57,7 +59,7 @@ impl<'a> BlockSums<'a> {
         extra: &(dyn Fn(usize) -> f64 + Sync),
         most: Accumulation,
     ) -> Result<Self> {
-        let rows = first_b.len();
+        let (rows, a_codes, b_codes) = (first_b.len(), a.codes, b.codes);
         let mut radii = vec![SumRadius::default(); rows * cols];
         for block in blocks {
             let lines = |x: &Scaled| {
@@ -70,13 +72,23 @@ impl<'a> BlockSums<'a> {
             sums.scale_a = (0..a.codes.nrows()).map(|i| (a.scale)(i, block.start)).collect();
             sums.scale_b = (0..b.codes.nrows()).map(|i| (b.scale)(i, block.start)).collect();
             sums.first_b = first_b.to_vec();
+            if !assumed {
+                let flat = |x: ArrayView2<f64>| x.iter().map(|x| *x as f32).collect::<Vec<_>>();
+                let mut from = 0;
+                let of_span = |same: &[usize]| {
+                    from += same.len();
+                    let (a, b) = (s![from - same.len()..from, block.clone()], s![same[0]..same[0] + cols, block.clone()]);
+                    runs::runs(&flat(a_codes.slice(a)), &flat(b_codes.slice(b)), block.len())
+                };
+                sums = sums.in_runs(first_b.chunk_by(|x, y| x == y).flat_map(of_span).collect(), cols);
+            }
             let mut from = 0;
             // Rows that meet the same rows of b.
             for rows in first_b.chunk_by(|x, y| x == y) {
                 let (here, first) = (from..from + rows.len(), rows[0]);
                 from = here.end;
-                let a = a.codes.slice(s![here.clone(), block.clone()]);
-                let b = b.codes.slice(s![first..first + cols, block.clone()]);
+                let a = a_codes.slice(s![here.clone(), block.clone()]);
+                let b = b_codes.slice(s![first..first + cols, block.clone()]);
                 let (signed, sizes) = (product(a, b), product(a.mapv(f64::abs).view(), b.mapv(f64::abs).view()));
                 radii[here.start * cols..here.end * cols].par_iter_mut().enumerate().for_each(|(n, total)| {
                     let (i, j) = (n / cols, n % cols);

@@ -33,6 +33,11 @@ pub fn cost(n: usize) -> f64 {
     2.0 + 1.5 * ((1 + odd) as f64).log2() + if n == 0 { 0.0 } else { 0.5 * (1.0 + f64::from(n.trailing_zeros())).log2() }
 }
 
+/// An offset around `n` places, the shorter way.
+fn step(d: usize, n: usize) -> String {
+    if 2 * d > n { format!("− {}", n - d) } else { format!("+ {d}") }
+}
+
 /// Every way to address a grid of `rows × cols` that stands for `experts` grids one below the other.
 pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
     let mut all: Vec<Way> = Vec::new();
@@ -45,7 +50,12 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
     // Offsets.
     for d in 1..rows.min(1025) {
         let b = cost(d);
-        add(Kind::Shared, format!("row r + {d}, wrapped"), b + 1.0, Arc::new(move |r, c| flat((r + d) % rows, c)));
+        add(
+            Kind::Shared,
+            format!("row r {}, wrapped", step(d, rows)),
+            cost(d.min(rows - d)) + 1.0,
+            Arc::new(move |r, c| flat((r + d) % rows, c)),
+        );
         add(
             Kind::Shared,
             format!("row r + {d}, the last row at the end"),
@@ -61,7 +71,12 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
     }
     for d in 1..cols.min(513) {
         let b = cost(d);
-        add(Kind::Index, format!("group c + {d}, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, (c + d) % cols)));
+        add(
+            Kind::Index,
+            format!("group c {}, wrapped", step(d, cols)),
+            cost(d.min(cols - d)) + 1.0,
+            Arc::new(move |r, c| flat(r, (c + d) % cols)),
+        );
         add(
             Kind::Index,
             format!("group c + {d}, the last at the end"),
@@ -78,7 +93,12 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
     for d in 1..n.min(513) {
         let b = cost(d) + 2.0;
         let kind = if cols > 1 { Kind::Index } else { Kind::Shared };
-        add(kind, format!("flat index + {d}, wrapped"), b + 1.0, Arc::new(move |r, c| (flat(r, c) + d) % n));
+        add(
+            kind,
+            format!("flat index {}, wrapped", step(d, n)),
+            cost(d.min(n - d)) + 3.0,
+            Arc::new(move |r, c| (flat(r, c) + d) % n),
+        );
         add(kind, format!("flat index + {d}, the last at the end"), b, Arc::new(move |r, c| (flat(r, c) + d).min(n - 1)));
         add(kind, format!("flat index − {d}, the first at the start"), b, Arc::new(move |r, c| flat(r, c).saturating_sub(d)));
     }
