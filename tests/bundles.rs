@@ -87,7 +87,7 @@ fn what_is_right_passes_and_what_is_wrong_fails_with_its_name() {
     std::fs::write(&broken, b"not a bundle").unwrap();
     // The others are judged all the same.
     let both = qassay().arg("assay").args([broken.clone(), named("bug_zeros")]).assert().code(2);
-    both.stdout(contains("fail")).stderr(contains("broken.safetensors"));
+    both.stdout(contains("FAIL")).stderr(contains("broken.safetensors"));
     qassay().arg("assay").assert().code(2);
     let page = folder.path().join("page.html");
     qassay().args(["assay", "--html"]).arg(&page).args([named("bug_zeros"), named("cast")]).assert().code(1);

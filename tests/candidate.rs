@@ -162,7 +162,11 @@ fn the_example_of_the_library_prints_verdicts() {
     let sweep = Sweep::load("smoke", 0).unwrap();
     let cases: Vec<_> = sweep.cases.iter().filter(|c| &*c.family == "accumulators").collect();
     let rows = |kernel: &'static MyGemm| -> Vec<_> {
-        cases.iter().map(|c| assay::assay(c, &[kernel], Backend::External, 0)).map(|r| (r.verdict, r.reason)).collect()
+        cases
+            .iter()
+            .map(|c| assay::assay(c, &[kernel], Backend::External, 0))
+            .map(|r| (r.verdict, r.fault + &r.reason))
+            .collect()
     };
     let count = |rows: &[(Verdict, String)], verdict: Verdict, words: &str| {
         rows.iter().filter(|r| r.0 == verdict && r.1.contains(words)).count()

@@ -24,6 +24,7 @@ macro_rules! numbered {
     };
 }
 
+#[cfg(feature = "cuda")]
 pub(crate) use numbered;
 
 numbered! {

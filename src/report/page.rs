@@ -124,7 +124,7 @@ fn attention(rows: &[Row]) -> Markup {
 fn card(a: &Attention) -> Markup {
     let card = Card::of(a.row);
     html! {
-        article.card class=(card.verdict) {
+        article class={ "card " (card.verdict) } {
             h3 {
                 b class=(card.verdict) { (a.row.verdict.words()) } " " (card.title)
                 @if !card.name.is_empty() { code.name { (card.name) } }
