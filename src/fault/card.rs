@@ -99,7 +99,7 @@ impl Card {
 
     /// In plain text, no line wider than `width` where its words allow.
     pub fn text(&self, width: usize) -> String {
-        let head = format!("{:<INDENT$}{}", self.verdict.as_str().to_uppercase(), self.title);
+        let head = format!("{}  {}", self.verdict.as_str().to_uppercase(), self.title);
         let (name, used) = (self.name.as_str(), head.chars().count());
         let mut text = match name.chars().count() {
             0 => head,
