@@ -88,7 +88,7 @@ fn what_is_right_passes_and_what_is_wrong_fails_with_its_name() {
     // Exit status.
     let named = |name: &str| folder.path().join(format!("{name}.safetensors"));
     qassay().arg("assay").arg(named("tensor_bf16")).assert().code(0).stdout(contains("PASS"));
-    qassay().arg("assay").args([named("tensor_bf16"), named("edge_zeros")]).assert().code(3).stdout(contains("no_power"));
+    qassay().arg("assay").args([named("tensor_bf16"), named("edge_zeros")]).assert().code(3).stdout(contains("NO_POWER"));
     qassay().arg("assay").args([named("edge_zeros"), named("bug_zeros")]).assert().code(1);
     let broken = folder.path().join("broken.safetensors");
     std::fs::write(&broken, b"not a bundle").unwrap();
