@@ -52,7 +52,8 @@ impl Arithmetic {
         }
         // The factors that meet: weights are dequantized to the format of the activations.
         let plan = Plan::of(job);
-        let (fa, fb) = plan.ok().and_then(|p| p.problems().next().map(|p| (p.a.format, p.b.format))).unwrap_or((fa, fb));
+        let planned = plan.ok().and_then(|p| p.problems().next().map(|p| (p.a.format, p.b.format)));
+        let (fa, fb) = planned.unwrap_or_else(|| met(fa, fb));
         let known = meta.device.as_deref().and_then(|d| Some((d, architecture(d)?)));
         let every: Vec<&'static str> = table::MODELS.iter().map(|m| m.name).filter(|n| !n.ends_with("_f16")).collect();
         let names: &[&'static str] = known.map_or(&every, |k| k.1);
@@ -90,6 +91,16 @@ impl Arithmetic {
 
 fn promotions(every: &[usize], k: usize) -> Vec<Option<Promote>> {
     std::iter::once(None).chain(every.iter().filter(|n| **n < k).map(|n| Some(Promote::f32(*n)))).collect()
+}
+
+/// The factors that meet where no kernel of ours multiplies: a tensor core takes both in the 16 bits of one.
+fn met(fa: Format, fb: Format) -> (Format, Format) {
+    match (fa, fb) {
+        (wide @ (Format::F16 | Format::Bf16), narrow) | (narrow, wide @ (Format::F16 | Format::Bf16)) if narrow.bits() < 16 => {
+            (wide, wide)
+        }
+        formats => formats,
+    }
 }
 
 /// f32 without a tensor core.

@@ -76,17 +76,18 @@ impl<'a> Region<'a> {
         (self.problem.out_row + row) * self.plan.cols + col
     }
 
-    /// What the sum of element `i` meets.
-    pub fn meets(&self, i: usize) -> Meets {
+    /// What the sum of element `i` by `chain` meets.
+    pub fn meets(&self, chain: Chain, i: usize) -> Meets {
         let p = &self.problem;
+        let before = chain == Chain::Dequantized;
         let (row, col) = (self.rows.start + i / self.cols.len(), self.cols.start + i % self.cols.len());
         let global = |s: &Side| s.scales().and_then(QTensor::global_scale_inv);
         let (ga, gb) = (global(p.a), global(p.b));
         Meets {
-            a: p.a.scale_inv(row, 0),
-            b: p.b.scale_inv(col, 0),
-            scaled: p.a.scales().is_some() || p.b.scales().is_some(),
-            global: (ga.is_some() || gb.is_some()).then(|| ga.unwrap_or(1.0) * gb.unwrap_or(1.0)),
+            a: if before { 1.0 } else { p.a.scale_inv(row, 0) },
+            b: if before { 1.0 } else { p.b.scale_inv(col, 0) },
+            scaled: !before && (p.a.scales().is_some() || p.b.scales().is_some()),
+            global: (!before && (ga.is_some() || gb.is_some())).then(|| ga.unwrap_or(1.0) * gb.unwrap_or(1.0)),
             bias: self.plan.bias.map_or(0.0, |b| b[col - p.b_rows.start]),
         }
     }
@@ -103,7 +104,7 @@ impl<'a> Region<'a> {
     }
 
     fn part(&mut self, chain: Chain, promote: Option<Promote>, run: &Run, blocks: Option<Blocks>) -> Result<Sums> {
-        let Some(blocks) = blocks else { return self.sum(chain, promote, run) };
+        let Some(blocks) = blocks.filter(|_| chain != Chain::Dequantized) else { return self.sum(chain, promote, run) };
         let mut y = vec![0.0f32; self.elements()];
         let n = self.cols.len();
         for block in self.problem.blocks() {
@@ -166,6 +167,14 @@ impl<'a> Region<'a> {
                     out.iter_mut().enumerate().for_each(|(j, out)| *out = sixteen(format, fused, x, b.row(j)));
                 }
             }
+            Chain::Dequantized => {
+                let (a, b) = (
+                    self.scaled(&self.a, self.rows.clone(), self.problem.a),
+                    self.scaled(&self.b, self.cols.clone(), self.problem.b),
+                );
+                let (a, b) = (gathered(&a, run, Format::F32), gathered(&b, run, Format::F32));
+                bulk::sums(&Accumulator::new(Inner::F32Sequential), &a, &b, &mut out)?;
+            }
             Chain::Narrowed { .. } if !self.finite => out.fill(f32::NAN),
             Chain::Narrowed { .. } => {
                 if let Some(step) = chain.step() {
@@ -175,6 +184,16 @@ impl<'a> Region<'a> {
             _ => bulk::sums(&Accumulator::new(chain.inner().unwrap_or(Inner::Exact)), &a, &b, &mut out)?,
         }
         Ok(out)
+    }
+
+    /// Every code times its scale, that times the global one, each rounded to f32.
+    fn scaled(&self, m: &Matrix, rows: Range<usize>, side: &Side) -> Matrix {
+        let mut values = m.values.clone();
+        let global = side.scales().and_then(QTensor::global_scale_inv).unwrap_or(1.0);
+        for (row, values) in rows.zip(values.chunks_mut(m.k.max(1))) {
+            values.iter_mut().enumerate().for_each(|(k, x)| *x *= side.scale_inv(row, k) * global);
+        }
+        Matrix { format: Format::F32, rows: m.rows, k: m.k, values }
     }
 
     /// Integer products with the terms of the zero points, rounded to f32. All of a run has one zero point a row.

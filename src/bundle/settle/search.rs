@@ -96,6 +96,11 @@ impl<'a> Case<'a> {
         })
     }
 
+    /// Whether factors have scales, so that a kernel may apply them before it multiplies.
+    pub fn has_scales(&self) -> bool {
+        self.plan.problems().next().is_some_and(|p| p.a.scales().is_some() || p.b.scales().is_some())
+    }
+
     /// Every right way from sums to values, the usual ones first; `parts` says whether there may be several parts.
     pub fn endings(&self, parts: bool) -> Vec<Ending> {
         let blocked = self.blocked();
@@ -207,7 +212,7 @@ impl<'a> Case<'a> {
             for join in joins {
                 let same = (0..few.elements()).all(|i| {
                     parts.iter_mut().zip(sums).for_each(|(p, s)| *p = s[i]);
-                    let value = canonical(ending.value(&parts, join, &few.meets(i)));
+                    let value = canonical(ending.value(&parts, join, &few.meets(chain, i)));
                     self.store.bits(value, ending.extra.truncated) == self.bits[few.at(i)]
                 });
                 if same {
@@ -285,7 +290,7 @@ impl<'a> Case<'a> {
         let mut parts = vec![0.0f32; runs.len()];
         for i in 0..region.elements() {
             parts.iter_mut().zip(&sums).for_each(|(p, s)| *p = s[i]);
-            if !see(region.at(i), canonical(way.ending.value(&parts, &join, &region.meets(i)))) {
+            if !see(region.at(i), canonical(way.ending.value(&parts, &join, &region.meets(way.chain, i)))) {
                 return Ok(false);
             }
         }

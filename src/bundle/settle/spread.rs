@@ -62,9 +62,13 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     if case.plan.kind == Kind::Integer {
         return Ok(None);
     }
-    let chains: Vec<Chain> =
+    let mut chains: Vec<Chain> =
         arithmetic.chains.iter().copied().filter(|c| !matches!(c, Chain::Exact | Chain::Pairwise)).collect();
-    // The chains with the largest errors in the order of K are those that are looked at further: two of them.
+    // A kernel may also scale its factors first: sums of codes can be exact where those of scaled factors round at every step, the factors before that.
+    if case.has_scales() {
+        chains.push(Chain::Dequantized);
+    }
+    // The chains with the largest errors in the order of K are those that are looked at further: two of them, and dequantized factors.
     let elements = (BUDGET / (p.a.k * (2 * (ORDERS + STRIDES.len()) + chains.len()))).clamp(64, 1 << 13);
     let side = (elements as f64).sqrt() as usize;
     let cols = p.b_rows.len().min(side.max(elements / p.a_rows.len().min(side)));
@@ -83,7 +87,7 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     made.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
     let mut sums: Vec<f64> = made.iter().map(|m| size(&m.1)).collect();
     let mut largest: Option<(Chain, Vec<f64>)> = None;
-    for (chain, _) in made.iter().take(2) {
+    for (_, (chain, _)) in made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || *chain == Chain::Dequantized) {
         sums.push(size(&errors.of(&mut region, *chain, &reversed, 1)?));
         for (nth, s) in STRIDES.into_iter().filter(|s| *s < k).enumerate() {
             let order: Run = (0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect();

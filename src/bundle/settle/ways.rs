@@ -13,6 +13,8 @@ pub enum Chain {
     Exact,
     Sequential,
     Pairwise,
+    /// f32 sums of factors that are scaled first, one product after the other, blocks or not.
+    Dequantized,
     Int32,
     /// A device model.
     Unit(&'static str),
@@ -52,7 +54,7 @@ impl Chain {
             Chain::Pairwise => Inner::F32Pairwise,
             Chain::Int32 => Inner::Int32,
             Chain::Unit(name) | Chain::Widened(name, _) => Inner::Mma(crate::model::MmaModel { name }),
-            Chain::Narrowed { .. } | Chain::Sixteen { .. } => return None,
+            Chain::Dequantized | Chain::Narrowed { .. } | Chain::Sixteen { .. } => return None,
         })
     }
 
@@ -66,6 +68,7 @@ impl Chain {
 
     pub fn words(self) -> String {
         match self {
+            Chain::Dequantized => "f32 sums of dequantized factors".into(),
             Chain::Widened(name, format) => format!("{name} of factors widened to {format}"),
             Chain::Narrowed { w, f, fraction } => {
                 format!("block steps of {w} products with {f} bits below the largest exponent and {fraction} fraction bits")

@@ -4,8 +4,8 @@
 //! **When the bits prove it.** The result has every bit of a wrong arithmetic W and not those of any right one that is known. A right kernel
 //! that is not known has the value of W at one element, where W is d spacings of the output from the nearest to the ideal, with
 //! probability at most 1/(2d+1): its error is as likely of either sign and no more likely far than near. So all elements agree by chance with
-//! probability Π 1/(2d+1); what was tried multiplies it. Below 10⁻⁹ it is proved, above it may be chance: that is said,
-//! and is no verdict.
+//! probability Π 1/(2d+1) over the elements that are of different values; those of one value, or of one but for a power of two, are one (equal rows,
+//! constant data). What was tried multiplies it. Below 10⁻⁹ it is proved, above it may be chance: that is said, and is no verdict.
 
 use super::super::arithmetic::Arithmetic;
 use super::cuts::Cut;
@@ -16,6 +16,7 @@ use crate::model::mma::{Dest, Step};
 use crate::model::product::Kind;
 use crate::model::table::{self, Unit};
 use crate::{Format, Result};
+use std::collections::HashSet;
 
 const SIXTEEN: [Format; 2] = [Format::F16, Format::Bf16];
 /// Products whose bits are compared: elements times K. More of one result prove no more.
@@ -59,7 +60,9 @@ fn surprise(case: &Case, bound: &Bound, most: usize) -> f64 {
         let d = (case.store.value(*bits) - ideal[i]).abs() / out.spacing(i, ideal[i]);
         if d.is_finite() { (2.0 * d.round() + 1.0).log2() } else { 0.0 }
     };
-    case.bits.iter().enumerate().take(most).map(of).sum()
+    let mut seen = HashSet::new();
+    let mut is_new = |x: f64| seen.insert(x.to_bits() & ((1 << 52) - 1));
+    case.bits.iter().enumerate().take(most).filter(|(i, _)| is_new(bound.ideal()[*i])).map(of).sum()
 }
 
 /// Accumulators of 16 bits, of fewer bits than the device's, and f32 sums kept in 16 bits between promotions.
