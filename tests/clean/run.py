@@ -114,7 +114,7 @@ def single(args):
     bad = 0
     for p in paths:
         of = verdict(answers.get(p))
-        bad += of in ("fail", "refused")
+        bad += of in ("fail", "refused", "suspect")
         print(p, of, (answers.get(p) or {}).get("reason"))
     return 1 if bad else 0
 

@@ -254,6 +254,26 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
                 );
             }
         }
+        // Two codes a byte: neighbours along K, or the same k of two rows.
+        if k_all.is_multiple_of(2) && per.is_multiple_of(2) && g.format().is_some_and(|f| f.bits() == 4) {
+            add(
+                Class::PackPermute,
+                "packed_axis",
+                "as if a byte held two rows, although it holds two of K".into(),
+                -1.0,
+                Arc::new(move |i, k| Some(2 * (i / 2 * k_all + k) + i % 2)),
+            );
+            add(
+                Class::PackPermute,
+                "packed_axis",
+                "as if a byte held two of K, although it holds two rows".into(),
+                -1.0,
+                Arc::new(move |i, k| {
+                    let byte = (i * k_all + k) / 2;
+                    Some((byte / k_all * 2 + k % 2) * k_all + byte % k_all)
+                }),
+            );
+        }
         for (m, words) in [(1usize, "1"), (2, "2"), (3, "3"), (7, "7"), (15, "15"), (31, "31")] {
             add(
                 Class::PackPermute,
@@ -320,6 +340,7 @@ pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
     let mut all = Vec::new();
     for far in [1usize, 2, 4, 8] {
         for every in [1usize, 2, 4, 8, 16] {
+            let mut any = false;
             // Within a word of `every` steps of `far`, or without end.
             let codes: Vec<f64> = (0..q.codes().len())
                 .map(|at| {
@@ -327,9 +348,13 @@ pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
                     let lent = k >= far
                         && (every == 1 || !(k / far).is_multiple_of(every))
                         && g.table[usize::from(q.codes()[at - far])] < 0.0;
+                    any |= lent;
                     g.values[at] - if lent { g.step(at / g.k, k) } else { 0.0 }
                 })
                 .collect();
+            if !any {
+                continue;
+            }
             let word = if every == 1 { String::new() } else { format!(" of its {every}") };
             let words = format!(
                 "of {name}, a code is one less where the one {far} before it{word} is negative: a borrow reaches the next lane"

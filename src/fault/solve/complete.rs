@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Multiply-adds that completions may take.
-const WORK: usize = 1 << 30;
+const WORK: usize = 1 << 29;
 /// Scales along K that are solved on top of every theory, at most.
 const GROUPS: usize = 32;
 /// Completed theories kept.
@@ -65,8 +65,7 @@ fn at(s: &System, t: &Theory, l: &Look) -> Option<(f64, f64)> {
     if j != l.j && s.bias[j] != s.bias[l.j] {
         return None;
     }
-    let plain = t.a.is_given() && t.b.is_given() && t.k.is_none() && t.expert.is_none() && t.cut.is_none();
-    if plain {
+    if t.sums_right() {
         let at = i * s.cols + j;
         return Some((s.ideal[at] - s.bias[j], s.certain(at)));
     }

@@ -1,9 +1,11 @@
 //! One operand as it was given, and the other ways that it may have been read.
 
-use super::system::{At, To};
+use super::system::{At, Past, To};
 use crate::job::Operand;
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Zero};
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One operand as it was given.
@@ -85,6 +87,24 @@ impl Given {
         }
     }
 
+    /// What a kernel reads of row i behind the end of K.
+    pub fn past(&self, past: Past, i: usize, k: usize) -> f64 {
+        let flat = i * self.k + k;
+        let (Some(q), Past::Next | Past::Zero) = (&self.q, past) else {
+            return if past == Past::Zero { 0.0 } else { self.values.get(flat).copied().unwrap_or(0.0) };
+        };
+        let code = if past == Past::Next { q.codes().get(flat).copied().unwrap_or(0) } else { 0 };
+        // The last group of the row.
+        let cell = i / self.tile.0 * self.grid.1 + (k / self.tile.1).min(self.grid.1 - 1);
+        let (x, s) = (self.table[usize::from(code)], f64::from(q.scale_inv()[cell]) * self.global);
+        let value = match &self.zero {
+            None => x * s,
+            Some((z, None)) => (x - z[cell]) * s,
+            Some((z, Some(mid))) => (x - mid) * s + z[cell],
+        };
+        self.rounded.map_or(value, |f| f64::from(round_to(f, value as f32)))
+    }
+
     pub fn format(&self) -> Option<Format> {
         self.q.as_ref().map(QTensor::format)
     }
@@ -140,6 +160,52 @@ impl Side {
         g.rounded.map_or(x, |f| f64::from(round_to(f, x as f32)))
     }
 
+    /// [`Side::at`] for every k of a row: what stays the same along it is looked up once.
+    pub fn row<'g>(&self, g: &'g Given, i: usize, ks: Range<usize>) -> Cow<'g, [f64]> {
+        let given = || Cow::Borrowed(&g.values[i * g.k + ks.start..i * g.k + ks.end]);
+        if self.is_given() {
+            return given();
+        }
+        let mut row: Vec<f64> = match (&self.value, &g.q) {
+            (Some(f), _) => ks.map(|k| f(i, k)).collect(),
+            (None, None) => return given(),
+            (None, Some(q)) => self.dequantized(g, q, i, ks),
+        };
+        if let Some(f) = g.rounded {
+            row.iter_mut().for_each(|x| *x = f64::from(round_to(f, *x as f32)));
+        }
+        Cow::Owned(row)
+    }
+
+    fn dequantized(&self, g: &Given, q: &QTensor, i: usize, ks: Range<usize>) -> Vec<f64> {
+        let (codes, scales) = (q.codes(), q.scale_inv());
+        let table = self.table.as_ref().map_or(&g.table, |t| &**t);
+        let mut cell = i / g.tile.0 * g.grid.1 + ks.start / g.tile.1;
+        let mut left = g.tile.1 - ks.start % g.tile.1;
+        let one = |k: usize| {
+            let code = match &self.code {
+                Some(f) => f(i, k).map(|at| codes[at]),
+                None => Some(codes[i * g.k + k]),
+            };
+            let here = cell;
+            left -= 1;
+            if left == 0 {
+                (cell, left) = (cell + 1, g.tile.1);
+            }
+            let Some(code) = code else { return 0.0 };
+            let x = table[usize::from(code)];
+            let s = self.scale.as_ref().map_or_else(|| f64::from(scales[here]) * g.global, |f| f(i, k));
+            match &g.zero {
+                None => x * s,
+                Some((z, mid)) => {
+                    let z = self.zero.as_ref().map_or_else(|| z[here], |f| f(i, k));
+                    mid.map_or((x - z) * s, |mid| (x - mid) * s + z)
+                }
+            }
+        };
+        ks.map(one).collect()
+    }
+
     fn exact(&self, g: &Given, i: usize, k: usize) -> f64 {
         if let Some(f) = &self.value {
             return f(i, k);
@@ -160,6 +226,47 @@ impl Side {
             Some((z, mid)) => {
                 let z = self.zero.as_ref().map_or_else(|| z[cell], |f| f(i, k));
                 mid.map_or((x - z) * s, |mid| (x - mid) * s + z)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::QTensorParts;
+    use crate::{Format, Granularity};
+
+    #[test]
+    fn a_row_is_its_elements() {
+        let (rows, k) = (3, 21);
+        let q = QTensor::new(QTensorParts {
+            format: Format::Int8,
+            rows,
+            cols: k,
+            codes: (0..rows * k).map(|n| (n * 7 + 3) as u8).collect(),
+            granularity: Granularity::Block { rows: 2, cols: 8 },
+            scale_inv: (0..6).map(|n| 0.37 + n as f32).collect(),
+            zero: Zero::Integer((0..6).map(|n| n - 2).collect()),
+            scale_format: Format::F32,
+            level: None,
+        })
+        .unwrap();
+        let sides = [
+            Side::default(),
+            Side { code: Some(Arc::new(move |i, c| (c != 4).then_some(i * k + (c + 1) % k))), ..Side::default() },
+            Side { scale: Some(Arc::new(|i, k| 0.1 * (i + k) as f64)), ..Side::default() },
+            Side { zero: Some(Arc::new(|i, k| (i * k) as f64)), ..Side::default() },
+            Side { table: Some(Arc::new((0..256).map(f64::from).collect())), ..Side::default() },
+            Side { value: Some(Arc::new(|i, k| (i as f64 - 0.3) / (k as f64 + 1.0))), ..Side::default() },
+        ];
+        for rounded in [None, Some(Format::Bf16)] {
+            let g = Given::of(&Operand::Quantized(q.clone()), &[], rounded);
+            for (n, side) in sides.iter().enumerate() {
+                for (i, ks) in (0..rows).flat_map(|i| [0..k, 5..19, 8..8].map(|ks| (i, ks))) {
+                    let one: Vec<f64> = ks.clone().map(|c| side.at(&g, i, c)).collect();
+                    assert_eq!(&*side.row(&g, i, ks), one, "side {n}, row {i}, {rounded:?}");
+                }
             }
         }
     }

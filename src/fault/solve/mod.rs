@@ -9,6 +9,7 @@
 //!
 //! Budgets count theories and multiply-adds, never seconds: the answer is the same everywhere.
 
+pub mod carried;
 pub mod codes;
 pub mod complete;
 pub mod decoded;
@@ -20,10 +21,13 @@ pub mod maps;
 pub mod output;
 pub mod places;
 pub mod replay;
+pub mod reread;
 pub mod scales;
 pub mod segment;
 pub mod slices;
 pub mod solved;
+pub mod stages;
+pub mod steps;
 pub mod system;
 pub mod table;
 
@@ -36,6 +40,9 @@ const KEPT: usize = 24;
 /// First faults of a pair, at most; multiply-adds that pairs may take.
 const FIRST: usize = 12;
 const WORK: usize = 1 << 29;
+/// Elements that a first fault is scored on: every theory on a few, the best on more.
+const FEW: usize = 12;
+const LOOKS: usize = 40;
 
 /// What explains every probe, the shortest first; one fault, else two.
 pub struct Solved<'s> {
@@ -61,6 +68,8 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
+    all.extend(steps::theories(s));
+    all.extend(reread::theories(s));
     all
 }
 
@@ -103,7 +112,9 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let mut parts = vec![tight, 1.0, scene.whole()];
     parts.dedup();
     let plain = parts.iter().filter_map(|p| System::of(scene, *p));
-    let rounded = parts.iter().take(usize::from(pairs) * 3).filter_map(|p| System::rounded(scene, *p));
+    let rounded = [true, false]
+        .into_iter()
+        .flat_map(|round| parts.iter().take(usize::from(pairs) * 3).filter_map(move |p| System::rounded(scene, *p, round)));
     let mut all: Vec<Theory> = Vec::new();
     let mut fixed = 0;
     let mut tried: Vec<(System, Option<String>)> = Vec::new();
@@ -143,6 +154,7 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = places::contents(s).into_iter().filter(|t| s.explains(t)).collect();
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     found.extend(slices::ranges(s).iter().chain(&slices::patterns(s)).filter_map(|t| s.accept(t)));
+    found.extend(carried::theories(s).iter().chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
     let right = Theory::right();
     for side in s.sides().iter().copied() {
         let numbers = [solved::gains(s, &right, side), solved::offsets(s, &right, side), table::codecs(s, side)];
@@ -163,19 +175,22 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
     (found, picture)
 }
 
-/// Whether a theory says another value than the right one of any of the first elements.
-fn shows(s: &System, t: &Theory) -> bool {
+/// Those theories that say another value than the right one of any of the first elements.
+fn shown(s: &System, all: &[Theory]) -> Vec<Theory> {
     let right = Theory::right();
-    s.probes.iter().take(8).any(|(i, j)| match (s.value(t, *i, *j), s.value(&right, *i, *j)) {
-        (Some((x, ..)), Some((y, ..))) => !((x - y).abs() <= 1e-9 * y.abs()),
-        (x, y) => x.is_some() != y.is_some(),
-    })
+    let first: Vec<_> = s.probes.iter().take(8).map(|(i, j)| (*i, *j, s.value(&right, *i, *j))).collect();
+    let shows = |t: &&Theory| {
+        first.iter().any(|(i, j, right)| match (s.value(t, *i, *j), right) {
+            (Some((x, ..)), Some((y, ..))) => !((x - y).abs() <= 1e-9 * y.abs()),
+            (x, y) => x.is_some() != y.is_some(),
+        })
+    };
+    all.par_iter().filter(shows).cloned().collect()
 }
 
 /// Two faults: the second solved; else any two. What changes nothing is none.
 fn two(s: &System, all: &[Theory]) -> Vec<Theory> {
-    let all: Vec<Theory> = all.par_iter().filter(|t| shows(s, t)).cloned().collect();
-    let all = &all[..];
+    let all = &shown(s, all)[..];
     let mut found = complete::completed(s, all);
     if found.iter().all(|t| t.fitted) {
         found.extend(both(s, all));
@@ -187,8 +202,24 @@ fn two(s: &System, all: &[Theory]) -> Vec<Theory> {
 fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
     // One probe of every theory; a wrong pair is refused after about two.
     let round = (all.len() * s.k).max(1);
-    let (looks, firsts) = ((WORK / round).clamp(6, 40), (WORK / (2 * round)).clamp(2, FIRST));
-    let score = |t: &Theory| -> f64 {
+    let (looks, firsts) = ((WORK / round).clamp(6, LOOKS), (WORK / (2 * round)).clamp(2, FIRST));
+    let first = nearest(s, all, looks, firsts);
+    let quick: Vec<Quick> = first.iter().map(|t| Quick::of(s, t)).collect();
+    let pairs = |b: &Theory| -> Vec<Theory> {
+        let second = Quick::of(s, b);
+        let may = |(_, a): &(&&Theory, &Quick)| a.may(s, &second);
+        let with = |(a, _): (&&Theory, &Quick)| a.with(b).filter(|t| s.explains(t));
+        first.iter().zip(&quick).filter(may).filter_map(with).collect()
+    };
+    let mut found: Vec<Theory> = all.par_iter().flat_map_iter(pairs).collect();
+    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    found.truncate(KEPT);
+    found
+}
+
+/// The theories that bring the probes nearest: all of them on a few probes, the best of those on `looks`.
+fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> Vec<&'t Theory> {
+    let score = |t: &Theory, looks: usize| -> f64 {
         let one = |(i, j): &(usize, usize)| {
             let at = i * s.cols + j;
             let (x, unit) = (s.actual[at], s.ideal[at].abs().max(s.certain(at)).max(1e-300));
@@ -199,19 +230,50 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
         };
         s.probes.iter().take(looks).map(one).sum()
     };
-    let before = score(&Theory::right());
-    let mut first: Vec<(f64, &Theory)> = all.par_iter().map(|t| (score(t), t)).filter(|(x, _)| *x < before).collect();
-    first.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.bits.total_cmp(&b.1.bits)));
-    let mut seen: Vec<f64> = Vec::new();
-    first.retain(|(x, _)| {
-        let new = !seen.contains(x);
-        seen.push(*x);
-        new
-    });
-    first.truncate(firsts);
-    let pairs: Vec<(&Theory, &Theory)> = first.iter().flat_map(|(_, a)| all.iter().map(move |b| (*a, b))).collect();
-    let mut found: Vec<Theory> = pairs.into_par_iter().filter_map(|(a, b)| a.with(b).filter(|t| s.explains(t))).collect();
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
-    found.truncate(KEPT);
-    found
+    let right = Theory::right();
+    let mut left: Vec<&Theory> = all.iter().collect();
+    for (looks, most) in [(looks.min(FEW), 16 * most), (looks, most)] {
+        let before = score(&right, looks);
+        let mut scored: Vec<(f64, &Theory)> =
+            left.par_iter().map(|t| (score(t, looks), *t)).filter(|(x, _)| *x < before).collect();
+        scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.bits.total_cmp(&b.1.bits)));
+        // What says the same is one.
+        scored.dedup_by_key(|(x, _)| *x);
+        left = scored.into_iter().take(most).map(|(_, t)| t).collect();
+    }
+    left
+}
+
+/// What a theory reads for the first probe, where it only reads an operand otherwise: what refuses most pairs with one sum.
+struct Quick {
+    a: Option<Vec<f64>>,
+    b: Option<Vec<f64>>,
+    reads: bool,
+}
+
+impl Quick {
+    fn of(s: &System, t: &Theory) -> Self {
+        let reads =
+            t.slack == 0.0 && t.k.is_none() && t.from.is_none() && t.expert.is_none() && t.cut.is_none() && t.region.is_none();
+        let place = s.probes.first().and_then(|(i, j)| s.lines(*i, *j));
+        let row = |side: &given::Side, g: &given::Given, line: usize, ks: &std::ops::Range<usize>| {
+            (!side.is_given()).then(|| side.row(g, line, ks.clone()).into_owned())
+        };
+        match place.filter(|_| reads && t.finish.is_none() && !s.alone) {
+            Some((ra, rb, ks)) => Self { a: row(&t.a, &s.a, ra, &ks), b: row(&t.b, &s.b, rb, &ks), reads },
+            None => Self { a: None, b: None, reads: false },
+        }
+    }
+
+    /// Whether the two may explain the first probe: one changes what is read of a, the other of b.
+    fn may(&self, s: &System, other: &Self) -> bool {
+        let (a, b) = match (self, other) {
+            (Self { a: Some(a), b: None, reads: true }, Self { a: None, b: Some(b), reads: true }) => (a, b),
+            (Self { a: None, b: Some(b), reads: true }, Self { a: Some(a), b: None, reads: true }) => (a, b),
+            _ => return true,
+        };
+        let (sum, size) = a.iter().zip(b).fold((0.0, 0.0), |(sum, size), (x, y)| (sum + x * y, size + (x * y).abs()));
+        let (i, j) = s.probes[0];
+        s.may(i, j, sum, size)
+    }
 }

@@ -284,6 +284,8 @@ pub fn contents(s: &System) -> Vec<Theory> {
         "NaN"
     } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) {
         "one and the same number"
+    } else if let Some(words) = garbage(s, &wrong) {
+        words
     } else {
         return displaced(s);
     };
@@ -299,11 +301,21 @@ pub fn contents(s: &System) -> Vec<Theory> {
         Some(r) => place(s, r, what),
     };
     let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(if whole && !nan { 0.0 } else { 10.0 });
-    let value = s.actual[*first];
-    t.finish = Some(Arc::new(move |_, _, _| value));
+    let (actual, cols) = (s.actual.to_vec(), s.cols);
+    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
     t.region.clone_from(&s.region);
     found.push(t);
     found
+}
+
+/// Numbers that no inputs make: of rows or columns, all of them far beyond every right result, and far from each other.
+fn garbage(s: &System, wrong: &[usize]) -> Option<&'static str> {
+    const FAR: f64 = 1e4;
+    s.region.as_ref().filter(|_| wrong.len() >= 8)?;
+    let right = s.ideal.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    let sizes = wrong.iter().map(|at| s.actual[*at].abs()).filter(|x| x.is_finite());
+    let (least, most) = sizes.fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
+    (right > 0.0 && least > FAR * right && most > FAR * least).then_some("numbers that nothing in the inputs makes")
 }
 
 /// What kind of place a region of zeros, NaN or old values is.
@@ -333,8 +345,8 @@ fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static 
     {
         return (Class::DegenerateBlock, "zero_block", words);
     }
-    if what == "NaN" {
-        return (Class::PaddingPoison, "line", format!("{} are NaN", r.words));
+    if what == "NaN" || what.starts_with("numbers") {
+        return (Class::PaddingPoison, "line", format!("{} are {what}", r.words));
     }
     match (rows, cols) {
         (Some(_), Some(_)) if !all_rows && !all_cols => (Class::Race, "tile", format!("a tile ({}) is {what}", r.words)),

@@ -87,7 +87,7 @@ fn stored(s: &System, t: &Theory, job: &Job, places: &[(usize, usize)]) -> Optio
 
 /// The job that a theory amounts to, for kernels that sum in their own order. `None`: no job says the same.
 fn job(s: &System, t: &Theory) -> Option<Job> {
-    if t.from.is_some() || t.expert.is_some() || t.cut.is_some() {
+    if t.from.is_some() || t.expert.is_some() || t.cut.is_some() || t.over.is_some() || t.product.is_some() {
         return None;
     }
     let mut job = s.scene.evidence.job.clone();

@@ -228,6 +228,12 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             Arc::new(move |i, k| a.get(i / tile.0 * stride + k / tile.1).map_or(0.0, |s| s * global)),
         );
     }
+    all.extend(advanced(g, side));
+    let mut add = |class: Class, variant: String, detail: String, bits: f64, at: At| {
+        let mut t = Theory::new(class, name, variant, detail).bits(bits);
+        t.side(side).scale = Some(at);
+        all.push(t);
+    };
     // Groups along K taken for groups along the rows.
     if tile.0 == 1 && tile.1 > 1 && rows > 1 {
         let (a, c, g1, k_all) = (scales.clone(), scales.clone(), tile.1, g.k);
@@ -349,6 +355,59 @@ fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theor
         t.side(side).scale = Some(Arc::new(move |i, k| s[at(i, k)]));
         t.side(side).zero = Some(Arc::new(move |i, k| z[at(i, k)]));
         all.push(t);
+    }
+    all
+}
+
+/// Places that no map of the grid alone has: a pointer that advances by another number a tile, groups along the other axis. Of the scale, and of the zero
+/// point with it.
+fn advanced(g: &Given, side: Which) -> Vec<Theory> {
+    let name = if side == Which::A { "a" } else { "b" };
+    let (tile, (rows, cols), global, n) = (g.tile, g.grid, g.global, n_of(g));
+    if n < 2 {
+        return Vec::new();
+    }
+    type Index = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
+    let mut ways: Vec<(Class, &str, String, f64, Index)> = Vec::new();
+    if cols > 1 {
+        for per in [1usize, 2, 4, 8].into_iter().filter(|per| per * tile.1 <= 512 && per * tile.1 < g.k) {
+            let long = per * tile.1;
+            for step in (0..=4 * per).filter(|step| *step != per) {
+                let at = move |i: usize, k: usize| i / tile.0 * cols + k / long * step + k % long / tile.1;
+                let words = format!("are read {step} on for every {long} of K instead of {per}, into the next rows");
+                let bits = 4.0 + cost(step) + cost(per);
+                ways.push((Class::ScaleIndex, "advance", words.clone(), bits, Arc::new(move |i, k| at(i, k).min(n - 1))));
+                ways.push((Class::ScaleIndex, "advance", words, bits + 1.0, Arc::new(move |i, k| at(i, k) % n)));
+            }
+        }
+    }
+    if tile.0 == 1 && tile.1 > 1 && g.zero.is_some() {
+        let (long, k_all) = (tile.1, g.k);
+        let high = g.rows.div_ceil(long);
+        let words = |order: &str| format!("for {long} of K are taken for {long} rows: {order}");
+        let along: Index = Arc::new(move |i, k| (i / long * k_all + k) % n);
+        ways.push((Class::ScaleLayout, "other_axis", words("[r][k]"), 2.0, along));
+        let across: Index = Arc::new(move |i, k| (k * high + i / long) % n);
+        ways.push((Class::ScaleLayout, "other_axis", words("[k][r]"), 2.5, across));
+        let turned: Index = Arc::new(move |i, k| (k % rows * cols + i / long) % n);
+        ways.push((Class::ScaleLayout, "other_axis", words("the grid transposed"), 2.5, turned));
+    }
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * global).collect());
+    let mut all = Vec::new();
+    for (class, variant, words, bits, index) in ways {
+        let theory =
+            |what: &str| Theory::new(class, name, format!("{name}.{variant}"), format!("{what} of {name} {words}")).bits(bits);
+        let (s, at) = (scales.clone(), index.clone());
+        let mut alone = theory("scales");
+        alone.side(side).scale = Some(Arc::new(move |i, k| s[at(i, k)]));
+        if let Some((zero, _)) = &g.zero {
+            let mut both = theory("scales and zero points");
+            let (z, at) = (zero.clone(), index.clone());
+            both.side(side).scale.clone_from(&alone.side(side).scale);
+            both.side(side).zero = Some(Arc::new(move |i, k| z[at(i, k)]));
+            all.push(both);
+        }
+        all.push(alone);
     }
     all
 }

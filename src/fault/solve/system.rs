@@ -15,6 +15,7 @@ use crate::fault::edit::{self, Side as Which};
 use crate::fault::predict::Scene;
 use crate::job::Operand;
 use crate::op::Op;
+use crate::tensor::round_to;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -47,6 +48,32 @@ impl Region {
     }
 }
 
+/// What a kernel that does not mask its last tile finds behind the end of K.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Past {
+    /// What follows in memory: the codes at the start of the next row, by the scale of this one; 0 behind the last.
+    Next,
+    /// The same, by the scale of the next row.
+    NextScaled,
+    /// Code 0, dequantized.
+    Zero,
+}
+
+/// So many elements behind the end of K are summed as well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Over {
+    pub by: usize,
+    pub a: Past,
+    pub b: Past,
+}
+
+/// What a product is rounded as.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Units {
+    Values,
+    Codes,
+}
+
 /// What a kernel may have done. The parts that are `None` were done right.
 #[derive(Clone)]
 pub struct Theory {
@@ -66,6 +93,10 @@ pub struct Theory {
     pub b: Side,
     /// Coefficient of every k.
     pub k: Option<Arc<Vec<f64>>>,
+    /// What is summed behind the end of K.
+    pub over: Option<Over>,
+    /// The type that every product is rounded to, in its own units or in those of the codes.
+    pub product: Option<(Format, Units)>,
     /// What becomes of the sum, bias not added; adds it itself.
     pub finish: Option<Finish>,
     pub from: Option<From>,
@@ -94,6 +125,8 @@ impl Theory {
             a: Side::default(),
             b: Side::default(),
             k: None,
+            over: None,
+            product: None,
             finish: None,
             from: None,
             expert: None,
@@ -125,6 +158,8 @@ impl Theory {
             a: self.a.and(&other.a)?,
             b: self.b.and(&other.b)?,
             k: one(&self.k, &other.k)?,
+            over: one(&self.over, &other.over)?,
+            product: one(&self.product, &other.product)?,
             finish: one(&self.finish, &other.finish)?,
             from: one(&self.from, &other.from)?,
             expert: one(&self.expert, &other.expert)?,
@@ -139,15 +174,14 @@ impl Theory {
         both.variant = format!("{} + {}", self.variant, other.name());
         Some(both)
     }
+    /// Whether it sums what it should, in the way it should.
+    pub fn sums_right(&self) -> bool {
+        let reads = self.a.is_given() && self.b.is_given() && self.expert.is_none() && self.cut.is_none();
+        reads && self.k.is_none() && self.over.is_none() && self.product.is_none()
+    }
     /// Whether it changes nothing.
     pub fn is_plain(&self) -> bool {
-        self.a.is_given()
-            && self.b.is_given()
-            && self.k.is_none()
-            && self.finish.is_none()
-            && self.from.is_none()
-            && self.expert.is_none()
-            && self.cut.is_none()
+        self.sums_right() && self.finish.is_none() && self.from.is_none()
     }
     /// A kernel that does everything right.
     pub fn right() -> Self {
@@ -221,21 +255,24 @@ impl<'s> System<'s> {
         self.scene.certain(at) * self.part_of_bound
     }
 
-    /// The same where a kernel rounds what it dequantizes to the 16 bits of the other operand. `None`: there is none, or the product is too
-    /// large to be computed again.
-    pub fn rounded(scene: &'s Scene<'s>, part: f64) -> Option<Self> {
+    /// The same where a kernel rounds what it dequantizes to the 16 bits of the other operand, or does not (`round`) although the result was held to
+    /// weights that are. `None`: there is none, or the product is too large to be computed again.
+    pub fn rounded(scene: &'s Scene<'s>, part: f64, round: bool) -> Option<Self> {
         let job = scene.evidence.job;
         let (a, b) = (edit::operand(job, Which::A)?, edit::operand(job, Which::B)?);
         let wide = match (a.given(), b.given()) {
             (Operand::High(x), Operand::Quantized(_)) | (Operand::Quantized(_), Operand::High(x)) => x.dtype(),
             _ => return None,
         };
-        let mut s = Self::with(scene, Some(wide).filter(|f| matches!(f, Format::Bf16 | Format::F16)), part)?;
-        s.is_rounded().then_some(())?;
+        let to = Some(wide).filter(|f| round && matches!(f, Format::Bf16 | Format::F16));
+        let mut s = Self::with(scene, to, part)?;
+        (s.is_rounded() == round).then_some(())?;
         (s.rows * s.cols * s.k <= ROUNDED).then_some(())?;
         let right = Theory::right();
         let one = |at: usize| s.sum(&right, at / s.cols, at % s.cols).0 + s.bias[at % s.cols];
         let ideal: Vec<f64> = (0..s.rows * s.cols).into_par_iter().map(one).collect();
+        let other = |at: usize| !((ideal[at] - s.ideal[at]).abs() <= 1e-3 * s.certain(at));
+        (round || (0..ideal.len()).any(other)).then_some(())?;
         s.ideal = Cow::Owned(ideal);
         s.is_wrong = s.wrong();
         s.is_wrong.contains(&true).then_some(())?;
@@ -335,13 +372,38 @@ impl<'s> System<'s> {
             Some(cut) => self.part[i].map_or(0..0, |p| cut[p].clone()),
             None => part.k.clone(),
         };
-        for k in range {
+        let (x, y) = (t.a.row(&self.a, ra, range.clone()), t.b.row(&self.b, rb, range.clone()));
+        for ((k, x), y) in range.zip(&*x).zip(&*y) {
             let c = coefficients.map_or(1.0, |c| c[k]);
             if c != 0.0 {
-                f(k, c * t.a.at(&self.a, ra, k) * t.b.at(&self.b, rb, k));
+                f(k, c * t.product.map_or(x * y, |p| self.rounded_product(p, (ra, rb, k), x * y)));
+            }
+        }
+        if let Some(over) = t.over {
+            for k in self.k..self.k + over.by {
+                f(self.k - 1, self.a.past(over.a, ra, k) * self.b.past(over.b, rb, k));
             }
         }
         Some(())
+    }
+
+    fn rounded_product(&self, (format, units): (Format, Units), (i, j, k): (usize, usize, usize), x: f64) -> f64 {
+        let unit = if units == Units::Values { 1.0 } else { self.a.step(i, k) * self.b.step(j, k) };
+        if unit == 0.0 { x } else { f64::from(round_to(format, (x / unit) as f32)) * unit }
+    }
+
+    /// The lines of a and b that make an element, and its K. `None`: it is nobody's.
+    pub fn lines(&self, i: usize, j: usize) -> Option<(usize, usize, Range<usize>)> {
+        let part = &self.parts[self.part[i]?];
+        Some((part.a + i - part.rows.start, part.b + j, part.k.clone()))
+    }
+
+    /// Whether a sum of this magnitude, nothing else wrong, may have been written for an element.
+    pub fn may(&self, i: usize, j: usize, sum: f64, size: f64) -> bool {
+        let at = i * self.cols + j;
+        let r = self.relative * (size + self.bias[j].abs()) + sum.abs() * 2f64.powi(-23);
+        let v = sum + self.bias[j];
+        self.holds(at, self.actual[at], (v, v - r, v + r))
     }
 
     /// Sum and magnitude of an element, without bias.
@@ -382,7 +444,7 @@ impl<'s> System<'s> {
         if i >= self.rows || j >= self.cols {
             return None;
         }
-        let plain = t.a.is_given() && t.b.is_given() && t.k.is_none() && t.expert.is_none() && t.cut.is_none();
+        let plain = t.sums_right();
         let at = i * self.cols + j;
         let (sum, r) = if plain {
             // A theory that only moves or finishes the sum is held to no less than one that makes it.

@@ -1,0 +1,96 @@
+//! Theories of vectors whose bytes are read as numbers of another width: scales, zero points and bias.
+
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Side as Which;
+use crate::{Format, Overflow, Rounding};
+use std::sync::Arc;
+
+fn encode(format: Format, x: f64) -> u32 {
+    format.encode(x, Rounding::NearestEven, Overflow::Saturate)
+}
+
+/// Every way to read these numbers by another width: words, values (0 behind the end).
+fn floats(values: &[f64]) -> Vec<(String, Vec<f64>)> {
+    let n = values.len();
+    let mut all = Vec::new();
+    for format in [Format::Bf16, Format::F16] {
+        // Two 16-bit numbers as one of 32 bits, where these are 16-bit numbers.
+        let held = |x: &f64| x.is_finite() && format.decode(encode(format, *x)) == *x;
+        if values.iter().all(held) {
+            let half = |at: usize| values.get(at).map_or(0, |x| encode(format, *x));
+            let wide = |i: usize| f64::from(f32::from_bits(half(2 * i) | half(2 * i + 1) << 16));
+            all.push((format!("{format} read as f32: two neighbours make one"), (0..n).map(wide).collect()));
+        }
+        let half = |i: usize| {
+            let bits = (values[i / 2] as f32).to_bits();
+            format.decode(if i.is_multiple_of(2) { bits & 0xffff } else { bits >> 16 })
+        };
+        all.push((format!("f32 read as {format}: every one makes two"), (0..n).map(half).collect()));
+    }
+    all
+}
+
+/// The same of 32-bit integers.
+fn integers(values: &[f64]) -> Vec<(String, Vec<f64>)> {
+    let n = values.len();
+    if values.iter().any(|z| z.fract() != 0.0 || z.abs() > 2147483647.0) {
+        return Vec::new();
+    }
+    let at = |i: usize| values.get(i).map_or(0, |z| *z as i64);
+    let wide = (0..n).map(|i| ((at(2 * i) & 0xffff_ffff) + (at(2 * i + 1) << 32)) as f64).collect();
+    let narrow = (0..n).map(|i| if i.is_multiple_of(2) { at(i / 2) } else { at(i / 2) >> 63 } as f64).collect();
+    vec![
+        ("int32 read as int64: two neighbours make one".to_string(), wide),
+        ("int64 read as int32: every one makes two".to_string(), narrow),
+    ]
+}
+
+/// All of them.
+pub fn theories(s: &System) -> Vec<Theory> {
+    let mut all = Vec::new();
+    for side in s.sides().iter().copied() {
+        let (g, name) = (s.given(side), if side == Which::A { "a" } else { "b" });
+        let (tile, cols, global) = (g.tile, g.grid.1, g.global);
+        let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+        for (words, read) in if scales.len() > 1 { floats(&scales) } else { Vec::new() } {
+            let words = format!("the scales of {name} are {words}");
+            let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.scale_width"), words).bits(3.0);
+            t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
+            all.push(t);
+        }
+        let zero = g.zero.as_ref().filter(|z| z.0.len() > 1);
+        for (words, read) in zero.map_or(Vec::new(), |z| integers(&z.0).into_iter().chain(floats(&z.0)).collect()) {
+            let words = format!("the zero points of {name} are {words}");
+            let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.zero_width"), words).bits(3.0);
+            t.side(side).zero = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            all.push(t);
+        }
+    }
+    if s.bias.iter().any(|x| *x != 0.0) {
+        for (words, read) in floats(&s.bias) {
+            let mut t =
+                Theory::new(Class::BitsReinterpreted, "out", "out.bias_width", format!("the bias is {words}")).bits(3.0);
+            t.finish = Some(Arc::new(move |_, j, v| v + read[j]));
+            all.push(t);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_make_one_and_one_makes_two() {
+        let x = [1.5, -2.0, 0.25];
+        let read = floats(&x);
+        let wide = f64::from(f32::from_bits(0xc000_3fc0));
+        assert_eq!(read[0].1, [wide, f64::from(f32::from_bits(0x3e80)), 0.0]);
+        assert_eq!(read[1].1, [0.0, 1.5, 0.0]);
+        assert_eq!(integers(&[1.0, 2.0, -3.0])[0].1, [8_589_934_593.0, 4_294_967_293.0, 0.0]);
+        assert_eq!(integers(&[1.0, -2.0])[1].1, [1.0, 0.0]);
+        assert!(integers(&[0.5]).is_empty());
+    }
+}

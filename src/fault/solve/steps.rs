@@ -1,0 +1,152 @@
+//! Theories of single steps of the sum: the last tile of K not masked, products rounded, the zero points' term in other units.
+
+use super::given::Given;
+use super::maps::cost;
+use super::system::{Over, Past, System, Theory, Units};
+use crate::Format;
+use crate::fault::Class;
+use crate::fault::edit::Side as Which;
+use std::sync::Arc;
+
+/// Tiles of K that kernels load.
+const TILES: [usize; 6] = [16, 32, 64, 128, 256, 8];
+
+/// All of them.
+pub fn theories(s: &System) -> Vec<Theory> {
+    if s.alone {
+        return Vec::new();
+    }
+    let mut all = unmasked(s);
+    all.extend([Which::A, Which::B].into_iter().filter_map(|side| ended(s, side)));
+    for format in [Format::F16, Format::Bf16] {
+        for (units, words) in [(Units::Values, "every product"), (Units::Codes, "every product of codes")] {
+            let words = format!("{words} is rounded to {format} before it is summed");
+            let mut t = Theory::new(Class::LowprecAcc, "out", "out.product_rounded", words).bits(5.0);
+            t.product = Some((format, units));
+            all.push(t);
+        }
+    }
+    for side in [Which::A, Which::B] {
+        all.extend(corrections(s, side));
+    }
+    all
+}
+
+/// The last, partial tile of K is summed whole.
+fn unmasked(s: &System) -> Vec<Theory> {
+    if s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let mut all: Vec<Theory> = Vec::new();
+    for tile in TILES.into_iter().filter(|t| !s.k.is_multiple_of(*t)) {
+        let by = tile - s.k % tile;
+        for (a, b) in
+            [(Past::Next, Past::Next), (Past::NextScaled, Past::NextScaled), (Past::Next, Past::Zero), (Past::Zero, Past::Next)]
+        {
+            // Code 0 is the value 0 where there is no zero point: then nothing is added.
+            let nothing = |past, g: &Given| past == Past::Zero && g.zero.is_none();
+            let over = Over { by, a, b };
+            if nothing(a, &s.a) || nothing(b, &s.b) || all.iter().any(|t| t.over == Some(over)) {
+                continue;
+            }
+            let whose = |past| match past {
+                Past::Next => "the start of its next row",
+                Past::NextScaled => "the start of its next row with that row's scale",
+                Past::Zero => "code 0",
+            };
+            let words = format!(
+                "the last tile of {tile} of K is not masked: {by} elements behind the end are summed, of a {}, of b {}",
+                whose(a),
+                whose(b)
+            );
+            let mut t = Theory::new(Class::KTail, "out", "k.unmasked", words).bits(3.0 + cost(tile));
+            t.over = Some(over);
+            all.push(t);
+        }
+    }
+    all
+}
+
+/// Elements of an operand from one on are read as 0: the first wrong line has lost the end of its K, those behind it all.
+fn ended(s: &System, side: Which) -> Option<Theory> {
+    let (g, name) = (s.given(side), if side == Which::A { "a" } else { "b" });
+    let region = s.region.as_ref().filter(|r| r.tiles.is_empty() && s.parts.len() == 1)?;
+    let (lines, others) = if side == Which::A { (&region.rows, &region.cols) } else { (&region.cols, &region.rows) };
+    let first = lines.iter().position(|x| *x)?;
+    (lines[first..].iter().all(|x| *x) && others.iter().all(|x| *x)).then_some(())?;
+    // The sums of the first k products of some elements of that line, and what was written.
+    let step = (others.len() / 8).max(1);
+    let mut candidates: Vec<usize> = (0..s.k).collect();
+    for other in (0..others.len()).step_by(step) {
+        let (i, j) = if side == Which::A { (first, other) } else { (other, first) };
+        let (mut sums, mut sum, mut size) = (Vec::with_capacity(s.k), 0.0, 0.0);
+        s.products(&Theory::right(), i, j, |_, p| {
+            sums.push(sum);
+            sum += p;
+            size += p.abs();
+        })?;
+        let (y, half) = s.written(i, j, size)?;
+        candidates.retain(|k| (sums[*k] - y).abs() <= half);
+    }
+    // From the start of a line on it may also not have been computed.
+    let end = first * g.k + candidates.first().filter(|k| **k > 0)?;
+    let k_all = g.k;
+    let words = format!("{name} is read as 0 from its element {end} on: row {first}, k = {}", end % k_all);
+    let mut t = Theory::new(Class::Addressing, name, format!("{name}.end"), words).bits(8.0);
+    let values = g.values.clone();
+    t.side(side).value = Some(Arc::new(move |i, k| if i * k_all + k < end { values[i * k_all + k] } else { 0.0 }));
+    Some(t)
+}
+
+/// The term of one operand's zero points, Σ_k other·zero·scale, without the other's scale, or with it twice.
+fn corrections(s: &System, side: Which) -> Vec<Theory> {
+    let (g, o) = (s.given(side), s.given(if side == Which::A { Which::B } else { Which::A }));
+    // Signed integers without a zero point may be multiplied as unsigned ones, whose zero point is the middle.
+    let middle = g.format().filter(|f| f.is_integer() && f.min_finite() < 0.0).map(|f| 0.5 * f64::from(1u32 << f.bits()));
+    let zero: Vec<f64> = match (&g.zero, middle) {
+        (Some((zero, None)), _) => zero.clone(),
+        (None, Some(middle)) => vec![middle; g.scales().len()],
+        _ => return Vec::new(),
+    };
+    if o.q.is_none() {
+        return Vec::new();
+    }
+    let (name, other) = if side == Which::A { ("a", "b") } else { ("b", "a") };
+    let lines: Vec<Option<(usize, usize)>> = (0..s.rows).map(|i| s.lines(i, 0).map(|(a, b, _)| (a, b))).collect();
+    let ranges: Vec<std::ops::Range<usize>> = (0..s.rows).map(|i| s.lines(i, 0).map_or(0..0, |l| l.2)).collect();
+    let bias = Arc::new(s.bias.clone());
+    // zero·scale of one side, values and scales of the other.
+    let term: Arc<Vec<f64>> = Arc::new(
+        (0..g.rows * g.k)
+            .map(|at| {
+                let (i, k) = (at / g.k, at % g.k);
+                zero[i / g.tile.0 * g.grid.1 + k / g.tile.1] * g.step(i, k)
+            })
+            .collect(),
+    );
+    let (values, steps): (Arc<Vec<f64>>, Arc<Vec<f64>>) =
+        (Arc::new(o.values.clone()), Arc::new((0..o.rows * o.k).map(|at| o.step(at / o.k, at % o.k)).collect()));
+    let (lines, ranges, k_all) = (Arc::new(lines), Arc::new(ranges), s.k);
+    [(-1, "is not multiplied by"), (1, "is multiplied twice by")]
+        .into_iter()
+        .map(|(power, how)| {
+            let words = format!("the term of {name}'s zero points {how} the scale of {other}");
+            let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.zero_units"), words).bits(3.0);
+            let (term, values, steps) = (term.clone(), values.clone(), steps.clone());
+            let (lines, ranges, bias) = (lines.clone(), ranges.clone(), bias.clone());
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let Some((a, b)) = lines[i] else { return v + bias[j] };
+                let (own, theirs) = if side == Which::A { (a, b + j) } else { (b + j, a) };
+                let added: f64 = ranges[i]
+                    .clone()
+                    .map(|k| {
+                        let step = steps[theirs * k_all + k];
+                        term[own * k_all + k] * values[theirs * k_all + k] * (step.powi(power) - 1.0)
+                    })
+                    .sum();
+                v - added + bias[j]
+            }));
+            t
+        })
+        .collect()
+}
