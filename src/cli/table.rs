@@ -24,10 +24,10 @@ pub fn within(width: Option<usize>, header: &[&str], rows: &[Vec<String>]) -> St
     }
     // Names are copied: they stay whole, unless they would leave no room for the rest.
     let names = rows.iter().filter_map(|r| r.first()).map(|name| name.chars().count()).max().unwrap_or(0);
-    if let (Some(first), Some(width)) = (table.column_mut(0), width) {
-        if names + 2 <= width / 2 {
-            first.set_constraint(ColumnConstraint::ContentWidth);
-        }
+    if let (Some(first), Some(width)) = (table.column_mut(0), width)
+        && names + 2 <= width / 2
+    {
+        first.set_constraint(ColumnConstraint::ContentWidth);
     }
     table.lines().map(|line| line.trim_end().to_string() + "\n").collect()
 }

@@ -127,8 +127,10 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
                         @for f in kernels.iter().chain(&studies) { a href=(format!("#{}", f.id)) { (f.title) } }
                         a href="#provenance" { "Provenance" }
                     }
-                    (cases(kept))
+                    // One case needs no table to be found in.
+                    @if totals.rows > 1 { (cases(kept)) }
                     @for f in kernels { (figure(f, rows)) }
+                    @if totals.rows <= 1 { (cases(kept)) }
                     @for f in studies { (figure(f, rows)) }
                     section #provenance {
                         h2 { "Provenance" }

@@ -42,7 +42,7 @@ pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64)
     }
     Ok(first.map(|i| {
         let (found, right) = (case.store.value(case.bits[i]), case.store.value(bits(i)));
-        let [found, right] = digits::apart([f64::from(found), f64::from(right)]);
+        let [found, right] = digits::apart([found, right]);
         format!(
             "({}, {}): found {found}, where all around has the bits of {}, which gives {right}; {count} such elements",
             i / cols,

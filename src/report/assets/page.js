@@ -25,7 +25,7 @@
   const show = (v) => {
     if (typeof v !== "number") return String(v ?? "");
     const a = Math.abs(v);
-    return v === 0 || Number.isInteger(v) ? String(v) : a >= 1e-3 && a < 1e6 ? String(Number(v.toPrecision(4))) : v.toExponential(2);
+    return v === 0 || (Number.isInteger(v) && a < 1e9) ? String(v) : a >= 1e-3 && a < 1e6 ? String(Number(v.toPrecision(4))) : v.toExponential(2);
   };
   const element = (tag, content, attributes = {}) => Object.assign(document.createElement(tag), { textContent: content, ...attributes });
 
