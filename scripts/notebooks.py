@@ -18,6 +18,7 @@ import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -50,6 +51,10 @@ def environment():
     (spec / "kernel.json").write_text(json.dumps(kernel))
     folders = {"JUPYTER_PATH": "jupyter", "JUPYTER_DATA_DIR": "jupyter", "JUPYTER_CONFIG_DIR": "jupyter/config", "IPYTHONDIR": "ipython"}
     os.environ.update({name: str(TOOLS / folder) for name, folder in folders.items()})
+    # Python notebooks import this tree's module and ask this tree's program.
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+    os.environ["PYTHONPATH"] = str(ROOT / "python")
+    os.environ["QASSAY_BIN"] = str(target / "release" / "qassay")
 
 
 def client(nb, path, folder):
@@ -201,9 +206,12 @@ def main():
     if not paths:
         sys.exit(f"no notebook begins with {' or '.join(args.names)}: see notebooks/")
     failed, started = 0, time.monotonic()
-    rust = [p for p in paths if p.parent.name == "notebooks"]
+    names = {p: nbformat.read(p, as_version=4).metadata.kernelspec.name for p in paths}
+    rust = [p for p in paths if names[p] == "rust"]
     if rust:
         compile_library(rust[0])
+    if len(rust) < len(paths) and not Path(os.environ["QASSAY_BIN"]).exists():
+        subprocess.run(["cargo", "build", "--release", "--quiet", "--bin", "qassay"], cwd=ROOT, check=True)
     for path in paths:
         begun, used = time.monotonic(), processor()
         wrong = run(path, args.accept)

@@ -13,6 +13,20 @@ if ! command -v chromium >/dev/null 2>&1; then
     echo "setup: no chromium, and no root with apt-get to install it; the browser test will be skipped"
   fi
 fi
+# axe-core, which looks for what keeps people from using a page: one file from npm, pinned and checked. Without npm its test says that it
+# was skipped.
+axe=.tools/axe
+if [ ! -e "$axe/axe.min.js" ]; then
+  sum=39bed7d72308f6d620789c169d699bfd7e8da80f65b545821a6b2215c3e83107
+  if command -v npm >/dev/null 2>&1; then
+    echo "setup: fetching axe-core 4.11.0 with npm"
+    mkdir -p "$axe" && (cd "$axe" && npm pack --silent axe-core@4.11.0 >/dev/null 2>&1 &&
+      echo "$sum  axe-core-4.11.0.tgz" | sha256sum --check --status && tar -xzf axe-core-4.11.0.tgz --strip-components=1 package/axe.min.js &&
+      rm axe-core-4.11.0.tgz) || { rm -rf "$axe"; echo "setup: npm could not fetch axe-core; the pages' accessibility will not be tested"; }
+  else
+    echo "setup: no npm; the pages' accessibility will not be tested"
+  fi
+fi
 # NVRTC, to compile the CUDA kernels without a GPU or CUDA: two shared libraries from PyPI. 13.0 is pinned: newer ones emit what a CUDA 13.0
 # driver rejects.
 nvrtc=.tools/nvrtc

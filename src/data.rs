@@ -39,14 +39,16 @@ pub fn read(relative: &str) -> Result<DataFile> {
 }
 
 /// The text of `FOLDER/NAME.toml` of the data folder, or of the file at `name` when it ends in `.toml`, and where it was. `None`: there
-/// is none. Errors: it cannot be read.
+/// is no such name. Errors: there is no such file; it cannot be read.
 pub fn text_of(folder: &str, name: &str) -> Result<Option<(PathBuf, String)>> {
     if name.ends_with(".toml") {
         let path = PathBuf::from(name);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, "check the path and its permissions"))?;
+        let remedy = match folder {
+            "sweeps" => "check the path; `qassay list sweeps` has those that go by a name",
+            "scenarios" => "check the path; `qassay list scenarios` has those that go by a name",
+            _ => "check the path and its permissions",
+        };
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, remedy))?;
         return Ok(Some((path, text)));
     }
     let relative = format!("{folder}/{name}.toml");

@@ -25,7 +25,7 @@ pub enum Error {
     #[error("{what}: found {found}, expected {expected}")]
     Value { what: String, found: String, expected: String },
     /// A name is not in its registry.
-    #[error("unknown {kind} `{name}`; known: {known}")]
+    #[error("unknown {kind} `{name}`; {known}")]
     Unknown { kind: &'static str, name: String, known: String },
     /// A result that is wrong, or data that could not have shown it: the failure's card.
     #[error("{card}")]
@@ -48,12 +48,49 @@ impl Error {
     pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Self {
         Error::Unsupported { what: what.into(), why: why.into() }
     }
-    /// An unknown name, with the names that are known.
+    /// An unknown name, with the one that was probably meant and the names that are known.
     pub fn unknown<'a>(kind: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
-        Error::Unknown { kind, name: name.to_string(), known: known.into_iter().collect::<Vec<_>>().join(", ") }
+        let known: Vec<&str> = known.into_iter().collect();
+        let meant = meant(name, known.iter().copied()).map_or_else(String::new, |m| format!("did you mean `{m}`? "));
+        let shown = known.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+        let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
+        Error::Unknown { kind, name: name.to_string(), known: format!("{meant}known: {shown}{more}") }
     }
     /// An input or output failure on `path`.
     pub fn io(path: impl Into<PathBuf>, cause: std::io::Error, remedy: &'static str) -> Self {
         Error::Io { path: path.into(), cause, remedy }
+    }
+}
+
+/// Names that an error lists.
+const SHOWN: usize = 30;
+
+/// Likeness, 0 to 1, from which a name may be what was meant.
+const ALIKE: f64 = 0.8;
+
+/// The name that was probably meant by `name`: the likest, where one is alike.
+pub(crate) fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let like = |k: &'a str| (strsim::jaro_winkler(&name, &k.to_lowercase()), k);
+    known.into_iter().map(like).filter(|l| l.0 >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|l| l.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_offered() {
+        let said = |name: &str| Error::unknown("sweep", name, ["smoke", "standard", "origins"]).to_string();
+        assert_eq!(said("smoek"), "unknown sweep `smoek`; did you mean `smoke`? known: smoke, standard, origins");
+        assert_eq!(said("Standrad"), "unknown sweep `Standrad`; did you mean `standard`? known: smoke, standard, origins");
+        assert_eq!(said("xyz"), "unknown sweep `xyz`; known: smoke, standard, origins");
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let names: Vec<String> = (0..100).map(|i| format!("n{i}")).collect();
+        let said = Error::unknown("fault", "other", names.iter().map(String::as_str)).to_string();
+        assert!(said.ends_with("n29 and 70 more"), "{said}");
     }
 }

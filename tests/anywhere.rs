@@ -76,12 +76,12 @@ fn every_verb_works_in_an_empty_folder() {
     here.expect("run smoke --quiet --out run", 0);
     assert!(here.expect("run smoke --quiet --jobs 1 --timeout 60 --filter minilm --out part", 0).contains("19 cases"));
     here.expect("report run", 0);
-    assert!(here.expect("accept run", 0).contains("accepted: data/baselines/cpu/smoke.csv"));
+    assert!(here.expect("accept run --new", 0).contains("accepted: data/baselines/cpu/smoke.csv"));
     assert!(here.expect("check smoke --quiet", 0).contains("no drift"));
     here.expect("check smoke --quiet --inject stale_state:b.scale_inv", 1);
     assert!(here.expect("diff run run", 0).contains("no drift"));
     assert!(here.expect("stale 07_amax_not_reduced", 0).contains("each as its law says"));
-    assert!(here.expect("power smoke --filter 12x20 --sample 20", 0).contains("20"));
+    assert!(here.expect("power smoke --filter 12x20* --sample 20", 0).contains("20"));
     assert!(here.expect("completions bash", 0).contains("complete -F"));
     assert!(here.expect("run no_such_sweep", 2).contains("known: cuda, faults, full"));
     assert!(here.expect("stale no_such", 2).contains("07_amax_not_reduced"));

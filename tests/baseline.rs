@@ -3,6 +3,7 @@
 mod common;
 
 use common::qassay;
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use std::path::Path;
 
@@ -35,7 +36,15 @@ fn what_was_accepted_passes_and_every_change_of_it_fails() {
         command
     };
     check().assert().code(2).stderr(contains("there is no baseline of this sweep"));
-    qassay().arg("accept").arg(&run_folder).arg("--baselines").arg(&baselines).assert().success();
+    let accept = |more: &[&str]| {
+        let mut command = qassay();
+        command.arg("accept").arg(&run_folder).arg("--baselines").arg(&baselines).args(more);
+        command.assert()
+    };
+    accept(&[]).code(2).stderr(contains("no baseline of smoke to replace").and(contains("--new")));
+    assert!(!baselines.exists());
+    accept(&["--new"]).success();
+    accept(&[]).success();
     let csv = baselines.join("cpu/smoke.csv");
     let accepted = std::fs::read_to_string(&csv).unwrap();
     assert!(accepted.lines().next().unwrap().starts_with("case,op,kernel,device,verdict,sha256"));
@@ -105,7 +114,9 @@ fn two_runs_differ_where_their_data_does_and_every_output_says_so() {
     for (flag, file) in [("--markdown", "d.md"), ("--junit", "d.xml"), ("--jsonl", "d.jsonl"), ("--html", "d.html")] {
         command.arg(flag).arg(path(file));
     }
-    command.assert().code(1).stdout(contains("missing")).stdout(contains("filter: [] → [\"cast\"]"));
+    command.arg("--github");
+    let said = contains("missing").and(contains("filter: [] → [\"cast\"]")).and(contains("::error title=qassay%3A missing::"));
+    command.assert().code(1).stdout(said);
     let text = |file: &str| std::fs::read_to_string(path(file)).unwrap();
     let rows = |run: &str| csv::Reader::from_path(path(run).join("rows.csv")).unwrap().records().count();
     let (all, some) = (rows("a"), rows("b"));
@@ -114,7 +125,7 @@ fn two_runs_differ_where_their_data_does_and_every_output_says_so() {
     assert_eq!(text("d.jsonl").matches("\"change\":\"missing\"").count(), all - some);
     assert!(text("d.xml").contains(&format!("<testsuites name=\"qassay\" tests=\"{all}\" failures=\"{}\"", all - some)));
     assert_eq!(text("d.xml").matches("<failure ").count(), all - some);
-    assert!(text("d.md").contains("| missing |") && text("d.html").contains("<td>missing</td>"));
+    assert!(text("d.md").contains("| missing | ") && text("d.html").contains("<td>missing</td>"));
 }
 
 /// Five small changes of real kernels, each as one edit would make it: the gate sees every one, and says what it is where it can.
@@ -123,7 +134,7 @@ fn changes_of_real_kernels_are_caught() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, baselines) = (dir.path().join("run"), dir.path().join("baselines"));
     run(&folder, &[]);
-    qassay().arg("accept").arg(&folder).arg("--baselines").arg(&baselines).assert().success();
+    qassay().arg("accept").arg("--new").arg(&folder).arg("--baselines").arg(&baselines).assert().success();
     let check = |change: &str| {
         let mut command = qassay();
         command.args(["check", "smoke", "--quiet", "--baselines"]).arg(&baselines).args(["--inject", change]);

@@ -78,6 +78,23 @@ fn each_misfortune_is_the_row_of_its_case_and_the_rest_goes_on() {
     }
 }
 
+/// One that ends before it has answered anything, and ends so with nothing to do too, ends the run with one error and leaves nothing.
+#[test]
+fn a_candidate_that_cannot_start_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("nine.toml"), SWEEP).unwrap();
+    for (candidate, words) in [("python3 no_such_kernel.py", "no_such_kernel.py"), ("no-such-program", "not found")] {
+        let out = folder.path().join("run");
+        let mut command = qassay();
+        command.arg("run").arg(folder.path().join("nine.toml")).args(["--candidate", candidate, "--quiet", "--out"]).arg(&out);
+        let made = command.env("TMPDIR", folder.path()).assert().code(2).get_output().clone();
+        let said = String::from_utf8_lossy(&made.stderr).into_owned();
+        assert!(said.contains(&format!("candidate `{candidate}` does not start")) && said.contains(words), "{said}");
+        assert_eq!((said.lines().count(), made.stdout.len()), (1, 0), "{said}");
+        assert!(!out.exists(), "a run that never began left a folder");
+    }
+}
+
 /// Whether a process is gone, or soon is. Orphans are reaped by init, which may leave a zombie for a while.
 fn ends(pid: &str) -> bool {
     (0..300).any(|_| {
@@ -143,7 +160,7 @@ fn a_kernel_of_ones_own_is_checked_before_it_needs_a_gpu() {
             &["--kernel", example, "--entry", "other", "--op", "gemm"][..],
             "found declarations of my_gemm, expected one of entry other",
         ),
-        (&["--kernel", example, "--entry", "my_gemm", "--op", "matmul"], "--op: found matmul, expected one of cast,"),
+        (&["--kernel", example, "--entry", "my_gemm", "--op", "matmul"], "--op: unknown op `matmul`; known: cast,"),
         (&["--kernel", example, "--op", "gemm"], "--entry <NAME>"),
         (&["--kernel", "no.cu", "--entry", "f", "--op", "gemm"], "no.cu: No such file"),
         (&["--kernel", example, "--entry", "f", "--op", "gemm", "--signature", "f(a, out)"], "`grid=…` and `block=…`"),

@@ -80,9 +80,9 @@ fn mistakes_in_a_sweep_name_file_line_and_remedy() {
         ("about = 1", "mine.toml:1", "string"),
         ("about = \"x\"\ncases = [", "mine.toml:2", ""),
         (&ONE.replace("shape", "shapes"), "mine.toml:5", "unknown field `shapes`"),
-        (&ONE.replace("\"cast\"", "\"cats\""), "mine.toml:4", "unknown op `cats`; known: cast"),
+        (&ONE.replace("\"cast\"", "\"cats\""), "mine.toml:4", "unknown op `cats`; did you mean `cast`? known: cast"),
         (&ONE.replace("8x64", "8by64"), "mine.toml:5", "MxN"),
-        (&ONE.replace("te_current", "te_curent"), "mine.toml:6", "unknown recipe `te_curent`"),
+        (&ONE.replace("te_current", "te_curent"), "mine.toml:6", "unknown recipe `te_curent`; did you mean `te_current`?"),
         (&format!("{ONE}dist = [\"norml\"]\n"), "mine.toml:7", "unknown distribution `norml`"),
         (&format!("{ONE}{}", ONE.strip_prefix("about = \"one\"\n").unwrap()), "mine.toml", "both hold the case"),
     ] {
@@ -95,9 +95,15 @@ fn mistakes_in_a_sweep_name_file_line_and_remedy() {
         .args(["run", "standrad"])
         .assert()
         .code(2)
-        .stderr(contains("known: cuda, faults, full, heldout, llm, origins, smoke, standard"));
-    qassay().args(["run", "smoke", "--case", "nothing"]).assert().code(2).stderr(contains("no case of smoke matches"));
-    qassay().args(["run", "no/such/file.toml"]).assert().code(2);
+        .stderr(contains("did you mean `standard`? known: cuda, faults, full, heldout, llm, origins, smoke, standard"));
+    qassay().args(["run", "smoke", "--case", "nothing"]).assert().code(2).stderr(contains("no case of smoke is 'nothing'"));
+    qassay()
+        .args(["run", "smoke", "--filter", "te_curent"])
+        .assert()
+        .code(2)
+        .stderr(contains("did you mean --filter 'te_current'?"));
+    let missing = "no/such/file.toml: No such file";
+    qassay().args(["run", "no/such/file.toml"]).assert().code(2).stderr(contains(missing).and(contains("unknown sweep").not()));
     qassay().args(["rum"]).assert().code(2);
 }
 
@@ -188,6 +194,66 @@ fn every_list_is_filled_and_is_json_too() {
 
 #[test]
 fn completions_and_help() {
-    qassay().args(["completions", "bash"]).assert().success().stdout(contains("_qassay"));
     qassay().args(["run", "--help"]).assert().success().stdout(contains("Examples:"));
+    let groups = qassay().arg("--help").assert().success().get_output().stdout.clone();
+    let groups = String::from_utf8(groups).unwrap();
+    let places: Vec<_> =
+        ["Check a kernel:", "  run ", "Explore:", "CI:", "  check ", "Cluster:", "GPU:", "Options:", "First steps:"]
+            .map(|words| groups.find(words).unwrap_or_else(|| panic!("no {words} in {groups}")))
+            .into();
+    assert!(places.is_sorted(), "{groups}");
+    // What a shell is told when the user has typed this much.
+    let complete = |words: &str, last: &str| {
+        let script = "source <(\"$0\" completions bash); COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+                      _qassay qassay \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"; echo \"${COMPREPLY[@]}\"";
+        let program = assert_cmd::cargo::cargo_bin("qassay");
+        let out = std::process::Command::new("bash").args(["-c", script]).arg(program).arg(words).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(said.split_whitespace().any(|w| w == last), "{words}: {said} {}", String::from_utf8_lossy(&out.stderr));
+    };
+    complete("qassay run sm", "smoke");
+    complete("qassay check --inject stale_s", "stale_state:a.scale_inv");
+    complete("qassay list recipes te_nv", "te_nvfp4");
+}
+
+/// A filter of `list` keeps whole lines, and says what was meant where it keeps none.
+#[test]
+fn a_list_is_filtered() {
+    let lines = |words: &[&str]| {
+        let out = qassay().arg("list").args(words).assert().success().get_output().stdout.clone();
+        String::from_utf8(out).unwrap().lines().skip(1).map(String::from).collect::<Vec<_>>()
+    };
+    let all = lines(&["faults"]);
+    let some = lines(&["faults", "scale_shared", "EXPERT"]);
+    assert!(some.len() >= 2 && some.len() < all.len(), "{some:?}");
+    assert!(some.iter().all(|l| l.starts_with("scale_shared:") && l.contains("expert")), "{some:?}");
+    qassay().args(["list", "recipes", "te_curent"]).assert().code(2).stderr(contains("did you mean `te_current`?"));
+}
+
+/// What a build server reads of a run: each cause once, with the time and the command of every case.
+#[test]
+fn a_run_writes_junit_markdown_and_annotations() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = sweep(dir.path(), ONE);
+    let file = |name: &str| dir.path().join(name);
+    let mut command = qassay();
+    command.arg("run").arg(&path).args(["--quiet", "--github", "--out"]).arg(file("run"));
+    command.arg("--junit").arg(file("j.xml")).arg("--markdown").arg(file("m.md"));
+    command.assert().success().stdout(contains("::error").not());
+    let text = |name: &str| std::fs::read_to_string(file(name)).unwrap();
+    let rows = csv::Reader::from_path(file("run/rows.csv")).unwrap().records().count();
+    assert_eq!(text("j.xml").matches("<testcase ").count(), rows);
+    assert!(text("j.xml").contains("failures=\"0\"") && text("m.md").starts_with("## qassay: passed"), "{}", text("m.md"));
+    // Two bundles of one wrong kernel, and one that cannot be read.
+    std::fs::write(file("torn.safetensors"), "x").unwrap();
+    let wrong = "data/bundles/bug_scale_inverted.safetensors";
+    let mut command = qassay();
+    command.arg("assay").args([wrong, wrong]).arg(file("torn.safetensors")).arg("--github");
+    command.arg("--junit").arg(file("b.xml")).arg("--markdown").arg(file("b.md"));
+    let said = command.assert().code(2).get_output().stdout.clone();
+    let said = String::from_utf8(said).unwrap();
+    assert_eq!(said.matches("::error title=qassay%3A ").count(), 2, "{said}");
+    assert!(said.contains("2 cases like this"), "{said}");
+    assert!(text("b.xml").contains("tests=\"3\" failures=\"2\" errors=\"1\""), "{}", text("b.xml"));
+    assert!(text("b.md").contains("2 cases like this") && text("b.md").contains("not read: "), "{}", text("b.md"));
 }

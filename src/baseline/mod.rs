@@ -109,10 +109,10 @@ pub fn folder() -> PathBuf {
 }
 
 /// Writes the baseline of each sweep of the run in `run` below `baselines`, and returns the files. Errors: a run that is not
-/// complete, is a selection or a shard, or has a case that ended in an error: no truth to record.
-pub fn accept(run: &Path, baselines: &Path) -> Result<Vec<PathBuf>> {
+/// complete, is a selection or a shard, or has a case that ended in an error: no truth to record; a sweep without a baseline, unless
+/// one is to begin.
+pub fn accept(run: &Path, baselines: &Path, new: bool) -> Result<Vec<PathBuf>> {
     let sides = of_run(run)?;
-    let mut written = Vec::new();
     for side in &sides {
         let refuse =
             |found: String, expected: &str| Error::BadFile { path: run.to_path_buf(), found, expected: expected.to_string() };
@@ -123,11 +123,22 @@ pub fn accept(run: &Path, baselines: &Path) -> Result<Vec<PathBuf>> {
         if let Some(record) = side.records.iter().find(|r| r.verdict == Verdict::Error) {
             return Err(refuse(format!("an error in {}", record.case), "a run in which every case ran"));
         }
+    }
+    let path_of = |side: &Side| baselines.join(device_folder(&side.facts)).join(format!("{}.csv", side.sweep));
+    if let Some(first) = sides.iter().find(|s| !new && !path_of(s).exists()) {
+        return Err(Error::BadFile {
+            path: path_of(first),
+            found: format!("no baseline of {} to replace", first.sweep),
+            expected: "one; check the sweep and the folder, or begin one with `qassay accept … --new`".into(),
+        });
+    }
+    let mut written = Vec::new();
+    for side in &sides {
         let folder = baselines.join(device_folder(&side.facts));
         std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e, "check its permissions"))?;
         let mut text = journal::line(&Record::names());
         side.records.iter().for_each(|r| text.extend(journal::line(&r.cells())));
-        let path = folder.join(format!("{}.csv", side.sweep));
+        let path = path_of(side);
         std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room; git has the baseline before"))?;
         let twin = path.with_extension("json");
         let mut facts = side.facts.clone();

@@ -4,6 +4,7 @@
 //! What scale_inv may be beside a scale is [`inverses`].
 
 use super::{Bundle, Out};
+use crate::compare::digits::apart;
 use crate::compare::{inverse, inverses};
 use crate::job::{Data, Job, Operand, Output};
 use crate::op::Op;
@@ -31,10 +32,12 @@ pub(super) fn contradictions(bundle: &Bundle) -> Vec<String> {
     let Data::Quantized(q) = &bundle.out.d else { return found };
     if let (Some(scale), Some(inv), false) = (bundle.out.scale, whole(q), agrees(&bundle.out)) {
         let (low, high) = inverses(scale, q.scale_format());
+        let [inverse, low, high] = apart([inv.into(), low, high]);
+        let [product, one] = apart([f64::from(scale) * f64::from(inv), 1.0]);
+        let [scale] = apart([scale.into()]);
         found.push(format!(
-            "out.scale {scale:e} and out.scale_inv {inv:e} are not inverse: their product is {:e}, expected 1 to rounding, scale_inv in \
-             [{low:e}, {high:e}]",
-            f64::from(scale) * f64::from(inv)
+            "out.scale {scale} and out.scale_inv {inverse} are not inverse: their product is {product}, expected {one} to rounding, \
+             scale_inv in [{low}, {high}]"
         ));
     }
     let casts = matches!(bundle.meta.op, Op::Cast | Op::CastTranspose);
@@ -43,7 +46,8 @@ pub(super) fn contradictions(bundle: &Bundle) -> Vec<String> {
         let largest = x.data().iter().fold(0f32, |m, x| m.max(x.abs()));
         let nan = x.data().iter().any(|x| x.is_nan());
         if amax.to_bits() != largest.to_bits() && !(nan && amax.is_nan()) {
-            found.push(format!("out.amax: found {amax:e}, expected {largest:e}, the largest magnitude of a"));
+            let [amax, largest] = apart([amax.into(), largest.into()]);
+            found.push(format!("out.amax: found {amax}, expected {largest}, the largest magnitude of a"));
         }
     }
     found

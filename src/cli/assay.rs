@@ -1,12 +1,15 @@
 //! `qassay assay`: bundles of kernels from anywhere.
 
 use super::doing::doing;
+use super::outputs::ForCi;
 use super::{print, status};
 use crate::bundle::{Bundle, answer, assay};
 use crate::compare::Verdict;
-use crate::report;
+use crate::report::{self, ci};
 use anyhow::{Context, Result};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Judge bundles: safetensors files that hold what went into a kernel and what came out.
 ///
@@ -27,20 +30,27 @@ pub struct Args {
     /// Also write a page with the error maps and every number.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    ci: ForCi,
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let (mut verdicts, mut unreadable) = (Vec::new(), false);
+    let (mut verdicts, mut unreadable) = (Vec::new(), Vec::new());
     let (mut rows, mut maps, mut locations) = (Vec::new(), Vec::new(), Vec::new());
+    let mut seconds = HashMap::new();
     for path in &args.bundles {
+        let begun = Instant::now();
         match judge(path) {
             Ok((bundle, found)) => {
                 match args.json {
                     true => print(&format!("{}\n", answer::json(&bundle, &found))),
                     false => print(&answer::text(&bundle, &found, super::width())),
                 }
-                if args.html.is_some() {
+                if args.html.is_some() || args.ci.wanted() {
                     rows.push(answer::row(&bundle, &found));
+                    seconds.insert(path.display().to_string(), begun.elapsed().as_secs_f64());
+                }
+                if args.html.is_some() {
                     maps.push(answer::map(&bundle, &found)?);
                     locations.extend(found.diagnosis.as_ref().map(|d| (path.display().to_string(), d.location.clone())));
                 }
@@ -49,15 +59,30 @@ pub fn run(args: Args) -> Result<u8> {
             // The others are still judged.
             Err(e) => {
                 eprintln!("qassay: {e}");
-                unreadable = true;
+                unreadable.push((path.display().to_string(), e.to_string()));
             }
         }
     }
+    // What could not be read is no pass.
+    let unread = |(path, why): &(String, String)| ci::Test {
+        suite: "bundles".into(),
+        name: path.clone(),
+        class: "bundle".into(),
+        seconds: 0.0,
+        ended: ci::Ended::Error { message: why.clone(), text: why.clone() },
+    };
+    let cause = |(_, why): &(String, String)| ci::Cause { title: "qassay: not read".into(), text: why.clone(), count: 1 };
+    args.ci.write(
+        || ci::junit(&ci::tests(&rows, &seconds).into_iter().chain(unreadable.iter().map(unread)).collect::<Vec<_>>()),
+        || ci::comment(ci::markdown(&rows), &unreadable.iter().map(|u| format!("\nnot read: {}\n", u.1)).collect::<Vec<_>>()),
+        || ci::causes(&rows).into_iter().chain(unreadable.iter().map(cause)).collect(),
+        args.json,
+    )?;
     if let Some(path) = &args.html {
-        let page = report::page(rows, &maps, &locations, &format!("qassay {}\n", env!("CARGO_PKG_VERSION")));
+        let page = report::page(rows, &maps, &locations, &provenance());
         std::fs::write(path, page).with_context(|| format!("{}: name a file that can be written", path.display()))?;
     }
-    Ok(if unreadable {
+    Ok(if !unreadable.is_empty() {
         status::USAGE
     } else if verdicts.contains(&Verdict::Fail) {
         status::FAILED
@@ -66,6 +91,12 @@ pub fn run(args: Args) -> Result<u8> {
     } else {
         status::PASSED
     })
+}
+
+/// What judged, when, and the command.
+fn provenance() -> String {
+    let (date, command) = (crate::run::provenance::now(), std::env::args().collect::<Vec<_>>().join(" "));
+    format!("qassay: {}\ndate: {date}\ncommand: {command}\n", env!("CARGO_PKG_VERSION"))
 }
 
 fn judge(path: &Path) -> crate::Result<(Bundle, assay::Answer)> {

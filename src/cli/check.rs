@@ -7,6 +7,7 @@ use crate::baseline::diff::{Change, Comparison, Drift};
 use crate::fault::injected::{self, Alteration};
 use crate::run::facts::Facts;
 use crate::run::plan::Selection;
+use crate::run::provenance;
 use crate::run::sweeps::{self as runner, Options};
 use crate::sweep::Sweep;
 use anyhow::{Context, Result, bail};
@@ -78,13 +79,16 @@ pub fn run(args: Args) -> Result<u8> {
     };
     let done = runner::run(&sweeps, &options, &|_| bar.inc(1)).map_err(anyhow::Error::from);
     bar.finish_and_clear();
-    let after = done.and_then(|_| Ok(baseline::of_run(&out)?));
+    let shown = done.and_then(|outcome| {
+        provenance::write_times(&out, &sweeps, &outcome)?;
+        let mut comparison = diff::sides(&before, &baseline::of_run(&out)?);
+        name_orders(&mut comparison, &sweeps, &before);
+        diff::show(&comparison, &args.outputs, &out)
+    });
     if !kept {
         std::fs::remove_dir_all(&out).with_context(|| format!("{}: could not be removed", out.display()))?;
     }
-    let mut comparison = diff::sides(&before, &after?);
-    name_orders(&mut comparison, &sweeps, &before);
-    diff::show(&comparison, &args.outputs)
+    shown
 }
 
 /// Drifts whose order of summation is looked for: each takes some twenty runs of its case.

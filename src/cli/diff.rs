@@ -1,9 +1,13 @@
 //! `qassay diff`: what differs between two runs.
 
+use super::outputs::{ForCi, of_run, save};
 use super::{print, status};
+use crate::assay::row::Row;
 use crate::baseline::{self, Side, diff::Comparison, diff::compare};
-use crate::report::drift;
-use anyhow::{Context, Result, bail};
+use crate::fault::card::Card;
+use crate::report::drift::{self, After};
+use anyhow::{Result, bail};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Compare two runs case by case. Exit status 0 when every case is identical, 1 otherwise.
@@ -20,12 +24,8 @@ pub struct Args {
 /// Where a comparison goes beside the terminal.
 #[derive(clap::Args, Default)]
 pub struct Outputs {
-    /// Write a Markdown table, for a pull request.
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-    /// Write JUnit XML.
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
+    #[command(flatten)]
+    ci: ForCi,
     /// Write one JSON object a case.
     #[arg(long, value_name = "FILE")]
     jsonl: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub struct Outputs {
 
 pub fn run(args: Args) -> Result<u8> {
     let (before, after) = (baseline::of_run(&args.before)?, baseline::of_run(&args.after)?);
-    show(&sides(&before, &after), &args.outputs)
+    show(&sides(&before, &after), &args.outputs, &args.after)
 }
 
 /// Compares sweep by sweep; a sweep of one side only is new or missing as a whole.
@@ -53,24 +53,27 @@ pub fn sides(before: &[Side], after: &[Side]) -> Comparison {
     all
 }
 
-/// Prints the comparison, writes what `outputs` ask for, and gives the exit status.
-pub fn show(comparison: &Comparison, outputs: &Outputs) -> Result<u8> {
-    let save = |path: &Option<PathBuf>, text: String| match path {
-        Some(path) => write(path, &text),
-        None => Ok(()),
-    };
-    save(&outputs.markdown, drift::markdown(comparison))?;
-    save(&outputs.junit, drift::junit(comparison))?;
-    save(&outputs.jsonl, drift::json_lines(comparison))?;
-    save(&outputs.html, drift::page(comparison))?;
+/// Prints the comparison, writes what `outputs` ask for, and gives the exit status. `run` is the folder of the run after.
+pub fn show(comparison: &Comparison, outputs: &Outputs, run: &Path) -> Result<u8> {
     if comparison.drifts.is_empty() {
         bail!("there is no case to compare");
     }
+    if let Some(path) = &outputs.jsonl {
+        save(path, &drift::json_lines(comparison))?;
+    }
+    if let Some(path) = &outputs.html {
+        save(path, &drift::page(comparison))?;
+    }
     print(&drift::terminal(comparison));
+    if outputs.ci.wanted() {
+        let (rows, seconds) = of_run(run)?;
+        let known = |row: &Row| {
+            let seconds = seconds.get(&row.case).copied().unwrap_or(0.0);
+            (row.case.clone(), After { seconds, card: Card::of(row).text(crate::bundle::answer::WIDTH) })
+        };
+        let after: HashMap<String, After> = rows.iter().map(known).collect();
+        let junit = || drift::junit(comparison, &after);
+        outputs.ci.write(junit, || drift::markdown(comparison), || drift::causes(comparison), false)?;
+    }
     Ok(if comparison.fails() { status::FAILED } else { status::PASSED })
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text)
-        .with_context(|| format!("{}: could not be written; name a file in a folder with room", path.display()))
 }

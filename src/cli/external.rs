@@ -35,6 +35,11 @@ pub struct Chosen {
 impl Chosen {
     pub const BACKEND: Backend = Backend::External;
 
+    /// Why it cannot start, once that is known: the run is of no use then.
+    pub fn broken(&self) -> Option<crate::Error> {
+        self.candidate.and_then(Candidate::broken)
+    }
+
     /// Ends what it started.
     pub fn close(&self) {
         if let Some(candidate) = self.candidate {
@@ -75,8 +80,8 @@ mod user {
     use crate::external::user::UserKernel;
     use crate::kernel::Kernel;
     use crate::kernel::cuda::launch::gpu;
-    use crate::op::OPS;
-    use anyhow::{Result, bail};
+    use crate::op::Op;
+    use anyhow::{Context, Result, bail};
     use std::path::PathBuf;
 
     /// A user's own CUDA kernel.
@@ -102,9 +107,7 @@ mod user {
         /// GPU, said after what can be known without.
         pub fn choose(&self) -> Result<Option<(Kernels, String)>> {
             let (Some(path), Some(entry), Some(op)) = (&self.kernel, &self.entry, &self.op) else { return Ok(None) };
-            let Some(op) = OPS.iter().map(|o| o.op).find(|o| o.name() == op) else {
-                bail!("--op: found {op}, expected one of {}", OPS.iter().map(|o| o.name).collect::<Vec<_>>().join(", "));
-            };
+            let op = op.parse::<Op>().context("--op")?;
             let kernel = UserKernel::new(path, entry, op, self.signature.clone())?;
             let gpu = match gpu() {
                 Ok(gpu) => gpu,

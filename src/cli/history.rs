@@ -88,5 +88,5 @@ fn git(folder: &Path, args: &[&str]) -> Result<String> {
 
 fn metric(s: &str) -> Result<String, String> {
     let numbers: Vec<&str> = Record::columns().iter().filter(|c| !c.unit.is_empty()).map(|c| c.name.as_str()).collect();
-    if numbers.contains(&s) { Ok(s.to_string()) } else { Err(format!("known: {}", numbers.join(", "))) }
+    if numbers.contains(&s) { Ok(s.to_string()) } else { Err(crate::Error::unknown("metric", s, numbers).to_string()) }
 }

@@ -1,16 +1,20 @@
 //! `qassay list`: what can be named.
 
-use super::{print, status};
+use super::{print, status, table};
 use crate::assay::row::Row;
 use crate::assay::table::Line;
-use anyhow::Result;
+use anyhow::{Result, bail};
+use clap::ValueEnum;
 
 /// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, scenarios, models, faults; gates and columns
 /// of rows.csv.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  qassay list recipes\n  qassay list columns --json")]
+#[command(after_help = "Examples:\n  qassay list recipes\n  qassay list faults scale_shared b\n  qassay list columns --json")]
 pub struct Args {
     what: What,
+    /// Only lines that have these texts; all must be there.
+    #[arg(value_name = "TEXT")]
+    filter: Vec<String>,
     /// As a JSON array of objects.
     #[arg(long)]
     json: bool,
@@ -33,7 +37,16 @@ enum What {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let (header, rows) = table(args.what)?;
+    let (header, mut rows) = lines(args.what)?;
+    let wanted: Vec<String> = args.filter.iter().map(|t| t.to_lowercase()).collect();
+    rows.retain(|row| wanted.iter().all(|t| row.iter().any(|cell| cell.to_lowercase().contains(t))));
+    if rows.is_empty() {
+        let (_, all) = lines(args.what)?;
+        let meant = crate::error::meant(&args.filter.join(" "), all.iter().map(|r| r[0].as_str()));
+        let meant = meant.map_or_else(String::new, |m| format!("; did you mean `{m}`?"));
+        let what = args.what.to_possible_value().map_or_else(String::new, |v| v.get_name().to_string());
+        bail!("no line of `qassay list {what}` has {}{meant}", args.filter.join(" and "));
+    }
     if args.json {
         let objects: Vec<_> = rows
             .iter()
@@ -43,14 +56,18 @@ pub fn run(args: Args) -> Result<u8> {
             .collect();
         print(&(serde_json::to_string_pretty(&objects)? + "\n"));
     } else {
-        print(&aligned(&header, &rows));
+        // The ids of bugs are for programs: data/bugs.csv says what they are.
+        let shown = header.iter().position(|h| *h == "bugs").unwrap_or(header.len());
+        rows.iter_mut().for_each(|row| row.truncate(shown));
+        print(&table::text(&header[..shown], &rows));
     }
     Ok(status::PASSED)
 }
 
+/// The header, and the cells of each line.
 type Table = (Vec<&'static str>, Vec<Vec<String>>);
 
-fn table(what: What) -> Result<Table> {
+fn lines(what: What) -> Result<Table> {
     let s = |x: &dyn ToString| x.to_string();
     Ok(match what {
         What::Formats => (
@@ -131,7 +148,7 @@ fn table(what: What) -> Result<Table> {
             vec!["name", "what", "evidence"],
             crate::model::table::MODELS.iter().map(|m| vec![s(&m.name), s(&m.help), s(&m.evidence)]).collect(),
         ),
-        What::Faults => (vec!["class", "variant", "what", "applies to", "bugs"], faults()?),
+        What::Faults => (vec!["name", "what", "applies to", "bugs"], faults()?),
         What::Gates => (
             vec!["name", "rule", "source"],
             crate::compare::gates::GATES.iter().map(|g| vec![s(&g.name), s(&g.help), s(&g.source)]).collect(),
@@ -150,13 +167,7 @@ fn faults() -> Result<Vec<Vec<String>>> {
         let of_class: Vec<&str> = bugs.iter().filter(|b| b.fault_class == f.class.name()).map(|b| b.id.as_str()).collect();
         let some = of_class.iter().take(3).copied().collect::<Vec<_>>().join(", ");
         let class = f.class.spec();
-        vec![
-            class.name.to_string(),
-            f.variant.to_string(),
-            f.help.to_string(),
-            class.applies.to_string(),
-            format!("{}: {some}", of_class.len()),
-        ]
+        vec![f.name(), f.help.to_string(), class.applies.to_string(), format!("{}: {some}", of_class.len())]
     };
     Ok(crate::fault::faults().map(row).collect())
 }
@@ -175,19 +186,4 @@ fn real_tensors() -> Result<Vec<Vec<String>>> {
         }
     }
     Ok(rows)
-}
-
-/// Columns padded to their widest cell, the last one free.
-fn aligned(header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |j: usize| rows.iter().map(|r| r[j].chars().count()).chain([header[j].len()]).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let text: String = cells.zip(&widths).map(|(c, w)| format!("{c:<w$}  ")).collect();
-        text.trim_end().to_string() + "\n"
-    };
-    let mut text = line(&mut header.iter().copied());
-    for row in rows {
-        text += &line(&mut row.iter().map(String::as_str));
-    }
-    text
 }

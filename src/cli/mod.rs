@@ -17,6 +17,7 @@ mod helper;
 mod history;
 mod list;
 mod merge;
+mod outputs;
 mod plan;
 mod power;
 mod progress;
@@ -27,9 +28,11 @@ mod run;
 mod serve;
 mod stale;
 mod submit;
+mod table;
+mod verbs;
 mod worker;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -97,7 +100,8 @@ enum Verb {
     Devices(devices::Args),
     #[cfg(feature = "cuda")]
     Compile(compile::Args),
-    /// Print a shell's completion script to standard output.
+    /// Print a shell's completion script: verbs, options, and the names of sweeps, scenarios, recipes and faults
+    #[command(after_help = "Example:\n  source <(qassay completions bash)")]
     Completions {
         shell: clap_complete::Shell,
     },
@@ -105,7 +109,8 @@ enum Verb {
 
 /// Parses the command line, runs the verb, and gives the exit status.
 pub fn main() -> u8 {
-    let cli = match Cli::try_parse() {
+    let parsed = verbs::grouped(Cli::command()).try_get_matches().and_then(|m| Cli::from_arg_matches(&m));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => {
             // A closed pipe is not an error of ours.
@@ -142,9 +147,11 @@ pub fn main() -> u8 {
         Verb::Compile(args) => compile::run(args),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "qassay", &mut script);
-            print(&String::from_utf8_lossy(&script));
-            Ok(status::PASSED)
+            verbs::named(Cli::command()).map(|mut command| {
+                clap_complete::generate(shell, &mut command, "qassay", &mut script);
+                print(&String::from_utf8_lossy(&script));
+                status::PASSED
+            })
         }
     };
     result.unwrap_or_else(|e| {

@@ -2,10 +2,9 @@
 
 use super::{print, status};
 use crate::run::plan::{self, Selection};
-use crate::run::shard;
-use anyhow::{Context, Result, bail};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use crate::run::{provenance, shard};
+use anyhow::{Result, bail};
+use std::path::PathBuf;
 
 /// Print the cases of sweeps, their operations, memory and time on one core, for each shard, without running them.
 #[derive(clap::Args)]
@@ -13,7 +12,7 @@ pub struct Args {
     /// Sweeps by name or path.
     #[arg(default_value = "standard")]
     sweep: Vec<String>,
-    /// Only cases whose name contains this text; all must match.
+    /// Only cases whose name has these whole words; a `*` at an end lets the word go on. All must match.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// Into how many shards.
@@ -27,6 +26,9 @@ pub struct Args {
 pub fn run(args: Args) -> Result<u8> {
     let selection = Selection { sweeps: args.sweep, filter: args.filter, ..Selection::default() };
     let sweeps = selection.load()?;
+    if sweeps.iter().all(|s| s.cases.is_empty()) {
+        bail!("{}", selection.why_empty()?);
+    }
     let cases: Vec<_> = sweeps.iter().flat_map(|s| &s.cases).collect();
     let costs: Vec<f64> = cases.iter().map(|c| plan::seconds(c)).collect();
     let shards = shard::split(&costs, args.shards as usize);
@@ -43,7 +45,7 @@ pub fn run(args: Args) -> Result<u8> {
     }
     text += "memory is of the largest case; seconds are of one core, estimated\n";
     if let Some(run) = args.measured {
-        let times = times(&run.join("times.csv"))?;
+        let times = provenance::read_times(&run)?;
         let pairs: Vec<(f64, f64)> =
             cases.iter().zip(&costs).filter_map(|(c, cost)| Some((*cost, *times.get(&c.id())?))).collect();
         if pairs.is_empty() {
@@ -58,14 +60,4 @@ pub fn run(args: Args) -> Result<u8> {
     }
     print(&text);
     Ok(status::PASSED)
-}
-
-/// Case and seconds.
-fn times(path: &Path) -> Result<HashMap<String, f64>> {
-    let mut reader = csv::Reader::from_path(path).with_context(|| format!("{}: name a run of this version", path.display()))?;
-    let entry = |r: csv::Result<csv::StringRecord>| -> Result<(String, f64)> {
-        let r = r?;
-        Ok((r.get(0).unwrap_or_default().to_string(), r.get(1).unwrap_or_default().parse()?))
-    };
-    reader.records().map(entry).collect::<Result<_>>().with_context(|| format!("{}: expected case,seconds", path.display()))
 }

@@ -22,7 +22,7 @@ pub struct Args {
     /// Sweeps by name or path; `standard` where none is named.
     #[arg(value_name = "SWEEP")]
     sweep: Vec<String>,
-    /// Only cases whose name contains this text; all must match.
+    /// Only cases whose name has these whole words; a `*` at an end lets the word go on. All must match.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// At most about this many cases, the same ones every time: a share of each table of the sweep, at least one.
@@ -60,10 +60,13 @@ pub fn run(args: Args) -> Result<u8> {
         return grammar(n, args.seed, &args.out);
     }
     let sweeps = selection(args.seed).load()?;
+    if sweeps.iter().all(|s| s.cases.is_empty()) {
+        bail!("{}", selection(args.seed).why_empty()?);
+    }
     let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).filter(|c| c.skip.is_none()).collect();
     let cases = sampled(cases, args.sample);
     if cases.is_empty() {
-        bail!("no case is selected: name a sweep, or a --filter that one of its cases contains");
+        bail!("no kernel takes a case that is selected: found only skipped cases; name another sweep or another --filter");
     }
     let limit = args.diagnose.then_some(Duration::from_secs(20));
     let (started, tallies, blind) = (Instant::now(), Mutex::new(Tallies::default()), Mutex::new(0usize));
@@ -246,7 +249,10 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     }
     let mut page = format!("# Power of verdicts\n\n```text\n{text}```\n");
     for figure in &all {
-        std::fs::write(folder.join(format!("{}.svg", figure.id)), crate::report::plot::standalone(&figure.charts[0].1))?;
+        std::fs::write(
+            folder.join(format!("{}.svg", figure.id)),
+            crate::report::plot::standalone(&figure.charts[0].1, figure.title, &figure.see),
+        )?;
         std::fs::write(folder.join(format!("{}.csv", figure.id)), &figure.data)?;
         let _ = write!(page, "\n## {}\n\n{}\n\n![{}](figures/{}.svg)\n", figure.title, figure.see, figure.title, figure.id);
     }

@@ -1,7 +1,9 @@
 //! `qassay run`: a sweep into a folder, with a progress bar, a summary and a report.
 
 use super::external::Chosen;
+use super::outputs::{self, ForCi};
 use super::{print, status};
+use crate::compare::Verdict;
 use crate::external::process;
 use crate::kernel::{Backend, Kernel};
 use crate::run::facts::Facts;
@@ -19,12 +21,12 @@ use std::time::Duration;
 /// Run sweeps and write reports/<run>/ with rows.csv, provenance.txt, summary.md, figures/ and index.html.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay run\n  qassay run smoke origins --out reports/mine\n  qassay run standard \
---filter gemm/te_block\n  qassay run standard --case 'cast/64x768/normal/bf16>te_current:e4m3/s0'")]
+--filter gemm --filter 'te_block*'\n  qassay run standard --case 'cast/64x768/normal/bf16>te_current:e4m3/s0'")]
 pub struct Args {
     /// Sweeps by name (`qassay list sweeps`) or path to a .toml.
     #[arg(default_value = "standard")]
     sweep: Vec<String>,
-    /// Only cases whose name contains this text; may be given several times, all must match.
+    /// Only cases whose name has these whole words; a `*` at an end lets the word go on. May be given several times, all must match.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// Only the case with exactly this name: what a row's command uses.
@@ -80,6 +82,8 @@ pub struct Args {
     /// No progress bar.
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    ci: ForCi,
 }
 
 /// The backends that can be chosen.
@@ -194,11 +198,7 @@ pub fn run(args: Args) -> Result<u8> {
     let sweeps = selection.load()?;
     let planned: usize = sweeps.iter().map(|s| s.cases.len()).sum();
     if planned == 0 && args.shard.is_none() {
-        bail!(
-            "no case of {} matches; `qassay run {}` without --filter and --case runs all of them",
-            args.sweep.join(", "),
-            args.sweep[0]
-        );
+        bail!("{}", selection.why_empty()?);
     }
     let out = args.out.clone().unwrap_or_else(|| {
         let names: Vec<&str> = sweeps.iter().map(|s| s.name.as_str()).collect();
@@ -230,17 +230,30 @@ pub fn run(args: Args) -> Result<u8> {
         budget: args.budget,
         workers: args.workers(backend, external.as_ref())?,
     };
+    let broken = || external.as_ref().and_then(Chosen::broken);
     let outcome = runner::run(&sweeps, &options, &|row| {
         bar.inc(1);
         // The first few at once, by name; the summary has a card of each kind.
-        if row.verdict.is_failure() && shown.fetch_add(1, Ordering::Relaxed) < 5 {
+        if row.verdict.is_failure() && broken().is_none() && shown.fetch_add(1, Ordering::Relaxed) < 5 {
             bar.suspend(|| eprintln!("{:<6}{}", row.verdict.as_str().to_uppercase(), row.case));
         }
         if args.json {
             print(&(crate::report::json_line(row) + "\n"));
         }
+        if row.verdict == Verdict::Error && broken().is_some() {
+            STOP.store(true, Ordering::Relaxed);
+        }
     })?;
     bar.finish_and_clear();
+    if let Some(e) = broken() {
+        external.iter().for_each(Chosen::close);
+        if !args.resume {
+            // What was begun here says nothing; a folder with nothing else in it goes too.
+            ["rows.csv", "run.json"].iter().for_each(|name| drop(std::fs::remove_file(out.join(name))));
+            drop(std::fs::remove_dir(&out));
+        }
+        return Err(e.into());
+    }
     let seconds = started.elapsed().as_secs_f64();
 
     provenance::write_times(&out, &sweeps, &outcome)?;
@@ -263,6 +276,10 @@ pub fn run(args: Args) -> Result<u8> {
         eprint!("{line}")
     } else {
         print(&line)
+    }
+    if args.ci.wanted() {
+        let (rows, seconds) = outputs::of_run(&out)?;
+        args.ci.write_rows(&rows, &seconds, args.json)?;
     }
     Ok(exit(&outcome))
 }

@@ -196,7 +196,7 @@ fn page(label: &Path, bytes: &[u8], accelerator: Option<Accelerator>) -> Result<
     crate::scenario::audited::beside(&bundle, &mut found);
     let locations: Vec<_> = found.diagnosis.iter().map(|d| (label.display().to_string(), d.location.clone())).collect();
     let map = answer::map(&bundle, &found)?;
-    let provenance = format!("qassay {}\n", env!("CARGO_PKG_VERSION"));
+    let provenance = format!("qassay: {}\ndate: {}\n", env!("CARGO_PKG_VERSION"), crate::run::provenance::now());
     Ok(report::page(vec![answer::row(&bundle, &found)], &[map], &locations, &provenance))
 }
 

@@ -12,7 +12,7 @@
 //! The input is a bundle without a result (`data/bundles/README.md`); `out.format` says what is to be written, `out.scale` by which scale,
 //! `recipe` by which recipe. The output is a bundle of `out…` tensors alone, with `qassay.bundle` and the keys of `out`; `kernel`, `device`,
 //! `device_model` and `promote_every` say how a product was accumulated. A process that ends, is late, or answers anything else is an
-//! error of that case, and a new one is started for the next.
+//! error of that case, and a new one is started for the next. One that never starts ends the run.
 
 use super::process::{Process, Why};
 use crate::bundle::{Bundle, File, Meta};
@@ -22,9 +22,9 @@ use crate::kernel::{Answer, Backend, Kernel, KernelSpec};
 use crate::op::{OPS, Op};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Limit of a case where none is given.
@@ -39,6 +39,10 @@ pub struct Candidate {
     spec: KernelSpec,
     /// Processes that wait for a case.
     idle: Mutex<Vec<Process>>,
+    /// One of them has answered a case.
+    answered: AtomicBool,
+    /// Why none of them starts.
+    broken: OnceLock<String>,
     next: AtomicU64,
 }
 
@@ -87,7 +91,16 @@ impl Candidate {
             help: "a process that answers cases",
             source: "the user's",
         };
-        Ok(Self { command: command.into(), timeout, folder, spec, idle: Mutex::new(Vec::new()), next: AtomicU64::new(0) })
+        Ok(Self {
+            command: command.into(),
+            timeout,
+            folder,
+            spec,
+            idle: Mutex::new(Vec::new()),
+            answered: AtomicBool::new(false),
+            broken: OnceLock::new(),
+            next: AtomicU64::new(0),
+        })
     }
 
     /// Asks a process that is idle, or a new one; it waits for the next case when it answered.
@@ -100,15 +113,40 @@ impl Candidate {
         };
         let request = serde_json::json!({"input": input, "output": output}).to_string();
         let name = self.spec.name;
-        let line = process
-            .ask(&request, Some(self.timeout))
-            .map_err(|why| Error::value(format!("candidate `{}`", self.command), why, "one JSON line for the case"))?;
+        let line = process.ask(&request, Some(self.timeout)).map_err(|why| {
+            self.look_whether_it_starts(&why);
+            Error::value(format!("candidate `{}`", self.command), why, "one JSON line for the case")
+        })?;
+        self.answered.store(true, Ordering::Relaxed);
         let understood = understood(name, &line);
         // One that said something else may be out of step.
         if !matches!(&understood, Err(Error::Value { found, .. }) if found.starts_with('`')) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
         }
         understood
+    }
+
+    /// Where none has answered yet and one ended by itself: starts it with nothing to do. What ends in an error then too cannot start.
+    fn look_whether_it_starts(&self, why: &str) {
+        if self.answered.load(Ordering::Relaxed) || !why.contains("exit status") {
+            return;
+        }
+        let mut idle = Command::new("sh");
+        idle.args(["-c", &self.command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if idle.status().is_ok_and(|s| !s.success()) {
+            // The first reason stays.
+            let _ = self.broken.set(why.to_string());
+        }
+    }
+
+    /// Why it cannot start, once that is known: it ended before it answered any case, and ends so without one too.
+    pub fn broken(&self) -> Option<Error> {
+        let why = self.broken.get()?;
+        Some(Error::value(
+            format!("candidate `{}` does not start", self.command),
+            why,
+            "a process that answers cases; run the command by hand, then again",
+        ))
     }
 
     /// What it wrote, and what it said of itself.

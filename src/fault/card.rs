@@ -11,6 +11,7 @@
 use super::Diagnosis;
 use crate::assay::row::Row;
 use crate::compare::Verdict;
+use crate::compare::digits::shortened;
 
 /// Left of every line but the first.
 const INDENT: usize = 6;
@@ -50,7 +51,7 @@ impl Card {
             Some(best) => {
                 let bits = if best.exact { ", all bits" } else { "" };
                 card.name = best.fault.clone();
-                card.finding = format!("{} (explains {}{bits})", best.detail, share(best.explains));
+                card.finding = format!("{} (explains {}{bits})", shortened(&best.detail), share(best.explains));
                 card.look = best.look.into();
                 let also: Vec<&str> = d.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
                 if !also.is_empty() {
@@ -58,7 +59,7 @@ impl Card {
                 }
             }
             None => {
-                let solved = d.solved.iter().map(|s| format!("solved: {s}"));
+                let solved = d.solved.iter().map(|s| format!("solved: {}", shortened(s)));
                 let near = d.runner_up.iter().filter(|r| r.explains > 0.5);
                 let near = near.map(|r| format!("closest, not it: {} explains {}", r.fault, share(r.explains)));
                 card.name = "unknown".into();

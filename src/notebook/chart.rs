@@ -40,7 +40,7 @@ impl Chart {
         joined: bool,
         diagonal: Option<&str>,
     ) -> Chart {
-        let series: Vec<Series> = series.into_iter().map(|(name, points)| Series { name, points }).collect();
+        let series: Vec<Series> = series.into_iter().map(|(name, points)| Series::new(name, points)).collect();
         let data = series.iter().map(|s| {
             let points: Vec<String> = s.points.iter().map(|(a, b)| format!("({}, {})", short(*a), short(*b))).collect();
             format!("{}: {}", s.name, points.join(" "))
@@ -58,6 +58,7 @@ impl Chart {
             y: (y, &|i| every(cells.len(), i)),
             unit,
             most,
+            least: None,
             cell: (520 / cols.max(cells.len()).max(1)).clamp(4, 24) as i32,
             mark: &|_, _| None,
         };
@@ -86,7 +87,7 @@ impl Chart {
             format!("{name}: {}", cells.join(" "))
         };
         let data = format!("{}\n{}", columns.join(" "), rows.iter().zip(cells).map(line).collect::<Vec<_>>().join("\n"));
-        let svg = plot::table(columns, rows, &heads, cells, most, unit);
+        let svg = plot::table(columns, rows, &heads, cells, most, unit, &[]);
         Chart { title: title.into(), see: String::new(), charts: vec![(String::new(), svg)], data }
     }
     /// A drawing of its own, with what it draws.

@@ -1,6 +1,7 @@
 //! The folder of a GPU bench: `bench.csv`, `provenance.txt`, `roofline.svg`, `shares.svg`, `index.html`.
 
 use super::head;
+use super::page::fact;
 use super::plot::{self, Series};
 use super::roofline::{Bar, Ceiling, bars, roofline};
 use crate::bench::{self, Measured, Row};
@@ -20,8 +21,11 @@ pub fn write(out: &Path, measured: &Measured) -> Result<PathBuf> {
     let (roof, shares) = (roof(measured), shares(measured));
     save("bench.csv", &bench::csv(measured))?;
     save("provenance.txt", &measured.provenance)?;
-    save("roofline.svg", &plot::standalone(&roof))?;
-    save("shares.svg", &plot::standalone(&shares))?;
+    save(
+        "roofline.svg",
+        &plot::standalone(&roof, "Roofline", "Speed of each product against operations a byte, under the copy and the peaks"),
+    )?;
+    save("shares.svg", &plot::standalone(&shares, "Share of the limit", "How near each kernel is to its limit"))?;
     save("index.html", &page(measured, &roof, &shares))
 }
 
@@ -39,7 +43,7 @@ fn timed(measured: &Measured) -> impl Iterator<Item = &Row> {
 fn roof(measured: &Measured) -> String {
     let point = |r: &Row| (r.ops as f64 / r.bytes as f64, r.rate() * 1e-12);
     let of = |k: usize| timed(measured).filter(move |r| r.ops > 0 && kind(r) == k).map(point).collect();
-    let series: Vec<Series> = (0..2).map(|k| Series { name: KINDS[k].into(), points: of(k) }).collect();
+    let series: Vec<Series> = (0..2).map(|k| Series::new(KINDS[k], of(k))).collect();
     let mut ceilings: Vec<Ceiling> = Vec::new();
     for (unit, rate) in &measured.peaks {
         let (name, rate) = (unit.name().to_string(), rate * 1e-12);
@@ -79,18 +83,20 @@ fn page(measured: &Measured, roof: &str, shares: &str) -> String {
          flat lines are the tensor cores at the highest clock. Under the slope bytes decide, under a flat line operations.",
         measured.copy * 1e-12
     );
+    let heading =
+        format!("Speed of {} kernels on {}", measured.rows.len(), fact(&measured.provenance, "device").unwrap_or("a GPU"));
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head("qassay bench", ""))
+            (head(&format!("{heading} · qassay"), ""))
             body {
-                header { h1 { "qassay bench" } p { "Median over rounds; inputs rotate past the L2; every number is from one run." } }
+                header { h1 { (heading) } p { "Median over rounds; inputs rotate past the L2; every number is from one run." } }
                 main {
-                    section #shares { h2 { "How near each kernel is to its limit" } div.charts { figure { (PreEscaped(shares)) } } }
-                    section #roofline { h2 { "Roofline" } p.see { (see_roof) } div.charts { figure { (PreEscaped(roof)) } } }
+                    section #shares { h2 { "How near each kernel is to its limit" } p.see #shares-see { "Each bar is a kernel: the larger of the time its bytes and the time its operations need, over the time it took." } div.charts { figure tabindex="0" { (PreEscaped(plot::named(shares, "Share of the limit", "shares-see"))) } } }
+                    section #roofline { h2 { "Roofline" } p.see #roofline-see { (see_roof) } div.charts { figure tabindex="0" { (PreEscaped(plot::named(roof, "Roofline", "roofline-see"))) } } }
                     section #table {
                         h2 { "All numbers" }
-                        div.wide { table {
+                        div.wide tabindex="0" role="region" aria-label="All numbers" { table {
                             thead { tr { @for h in ["group", "kernel", "shape", "µs", "TB/s", "TFLOP/s", "share of limit", "times the vendor's speed", "floor, µs"] { th { (h) } } } }
                             tbody { @for r in &measured.rows { tr {
                                 td { (r.group) } td { (r.kernel) @if let Some(e) = &r.error { "not timed: " (e) } } td { (r.shape) }

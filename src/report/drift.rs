@@ -1,9 +1,11 @@
 //! A comparison with a baseline, for people and for machines. Words what the comparison holds; computes no statistic.
 
+use super::ci::{self, Cause, Ended, Test};
 use super::{head, short};
 use crate::baseline::diff::{Change, Comparison, Drift};
 use crate::compare::Verdict;
 use maud::{DOCTYPE, html};
+use std::collections::HashMap;
 
 /// How many drifts a table for people shows.
 const SHOWN: usize = 200;
@@ -52,29 +54,28 @@ pub fn terminal(c: &Comparison) -> String {
     text + &format!("{}: {}\n", if c.fails() { "drift" } else { "no drift" }, counts(c))
 }
 
-/// For a pull request.
+/// For a pull request: each cause once, and no longer than a comment may be.
 pub fn markdown(c: &Comparison) -> String {
     let mut text = format!("## qassay: {}\n\n{}\n", if c.fails() { "drift" } else { "no drift" }, counts(c));
-    let notable = notable(c);
-    if !notable.is_empty() {
-        text += "\n| change | case | verdict | metric | before | after | why |\n|---|---|---|---|---:|---:|---|\n";
-        // A bar would end the cell, a backtick the code.
-        let cell = |s: &str| s.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;");
-        for d in notable.iter().take(SHOWN) {
-            let (name, before, after) = moved(d);
-            let case = d.case.replace('`', "'");
-            let fields = [d.change.name(), &format!("`{case}`"), &verdicts(d), &name, &before, &after, &d.words];
-            text += &format!("| {} |\n", fields.map(cell).join(" | "));
-        }
-        if notable.len() > SHOWN {
-            text += &format!("\n… and {} more\n", notable.len() - SHOWN);
-        }
-        let facts = facts(c);
-        if !facts.is_empty() {
-            text += &format!("\nWhat changed in the provenance:\n\n- {}\n", facts.join("\n- "));
-        }
+    let alike = alike(c);
+    if alike.is_empty() {
+        return text;
     }
-    text
+    let facts = facts(c);
+    if !facts.is_empty() {
+        text += &format!("\nWhat changed in the provenance:\n\n- {}\n", facts.join("\n- "));
+    }
+    text +=
+        "\n| change | cases | the first | verdict | metric | before | after | why |\n|---|---:|---|---|---|---:|---:|---|\n";
+    // A bar would end the cell, a backtick the code.
+    let cell = |s: &str| s.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;");
+    let line = |(d, count): &(&Drift, usize)| {
+        let (name, before, after) = moved(d);
+        let case = format!("`{}`", d.case.replace('`', "'"));
+        let fields = [d.change.name(), &count.to_string(), &case, &verdicts(d), &name, &before, &after, &d.words];
+        format!("| {} |\n", fields.map(cell).join(" | "))
+    };
+    ci::comment(text, &alike.iter().map(line).collect::<Vec<_>>())
 }
 
 fn moved(d: &Drift) -> (String, String, String) {
@@ -97,69 +98,79 @@ pub fn json_lines(c: &Comparison) -> String {
     c.drifts.iter().map(line).collect()
 }
 
-/// JUnit XML: a suite for each sweep, a test for each case, a class for each op and kernel.
-pub fn junit(c: &Comparison) -> String {
-    let mut sweeps: Vec<&str> = c.drifts.iter().map(|d| d.sweep.as_str()).collect();
-    sweeps.dedup();
-    let tally = |of: &[&Drift]| {
-        let skipped = of.iter().filter(|d| d.change == Change::Skipped).count();
-        let failures = of.iter().filter(|d| d.change.fails()).count();
-        format!("tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" time=\"0\"", of.len())
-    };
-    let all: Vec<&Drift> = c.drifts.iter().collect();
-    let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_string();
-    text += &format!(
-        "<testsuites name=\"qassay\" tests=\"{}\" failures=\"{}\" errors=\"0\" time=\"0\">\n",
-        all.len(),
-        all.iter().filter(|d| d.change.fails()).count()
-    );
-    for sweep in sweeps {
-        let of: Vec<&Drift> = c.drifts.iter().filter(|d| d.sweep == sweep).collect();
-        text += &format!("<testsuite name=\"{}\" {}>\n", xml(sweep), tally(&of));
-        for d in of {
-            let class = if d.kernel.is_empty() { d.op.name() } else { &d.kernel };
-            text += &format!("<testcase name=\"{}\" classname=\"{}\" time=\"0\"", xml(&d.case), xml(class));
-            text += &match d.change {
-                Change::Identical => "/>\n".to_string(),
-                Change::Skipped => "><skipped/></testcase>\n".to_string(),
-                kind => format!(
-                    "><failure type=\"{}\" message=\"{}\">{}</failure></testcase>\n",
-                    kind.name(),
-                    xml(&verdicts(d)),
-                    xml(&d.words)
-                ),
-            };
+/// The cases as tests; what a case took and its card are in `after`, by the name of the case.
+pub fn tests(c: &Comparison, after: &HashMap<String, After>) -> Vec<Test> {
+    let test = |d: &Drift| {
+        let ran = after.get(&d.case);
+        let ended = match d.change {
+            Change::Identical => Ended::Passed,
+            Change::Skipped => Ended::Skipped { why: String::new() },
+            kind => Ended::Failed {
+                kind: kind.name().into(),
+                message: format!("{}; {}", verdicts(d), d.words),
+                text: ran.map_or_else(|| d.words.clone(), |a| format!("{}\n{}", d.words, a.card)),
+            },
+        };
+        Test {
+            suite: d.sweep.clone(),
+            name: d.case.clone(),
+            class: ci::class(d.op, &d.kernel).into(),
+            seconds: ran.map_or(0.0, |a| a.seconds),
+            ended,
         }
-        text += "</testsuite>\n";
-    }
-    text + "</testsuites>\n"
+    };
+    c.drifts.iter().map(test).collect()
 }
 
-/// Text as XML 1.0 may hold it: its five characters escaped, those it has no way to spell replaced.
-fn xml(s: &str) -> String {
-    let escaped = |c: char| match c {
-        '&' => "&amp;".to_string(),
-        '<' => "&lt;".into(),
-        '>' => "&gt;".into(),
-        '"' => "&quot;".into(),
-        '\'' => "&apos;".into(),
-        '\t' | '\n' | '\r' => format!("&#{};", c as u32),
-        '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => "\u{fffd}".into(),
-        c => c.to_string(),
+/// What is known of a case of the run after.
+pub struct After {
+    pub seconds: f64,
+    pub card: String,
+}
+
+/// JUnit XML of a comparison.
+pub fn junit(c: &Comparison, after: &HashMap<String, After>) -> String {
+    ci::junit(&tests(c, after))
+}
+
+/// What drifted, each cause once.
+pub fn causes(c: &Comparison) -> Vec<Cause> {
+    let cause = |(d, count): (&Drift, usize)| Cause {
+        title: format!("qassay: {}", d.change.name().replace('_', " ")),
+        text: format!("{}\n{}", d.case, d.words),
+        count,
     };
-    s.chars().map(escaped).collect()
+    alike(c).into_iter().map(cause).collect()
+}
+
+/// The notable drifts, those of one cause together: the first of each, and how many they are. Alike are the change, the kernel, the
+/// metric, and the words but for their numbers.
+fn alike(c: &Comparison) -> Vec<(&Drift, usize)> {
+    let mut found: Vec<(String, &Drift, usize)> = Vec::new();
+    for d in notable(c) {
+        let words: String = d.words.chars().filter(|c| !c.is_ascii_hexdigit() && !"-+.".contains(*c)).collect();
+        let metric = d.moved.as_ref().map_or("", |m| m.column);
+        let key = format!("{} {} {metric} {} {words}", d.change.name(), ci::class(d.op, &d.kernel), verdicts(d));
+        match found.iter_mut().find(|f| f.0 == key) {
+            Some(f) => f.2 += 1,
+            None => found.push((key, d, 1)),
+        }
+    }
+    found.into_iter().map(|f| (f.1, f.2)).collect()
 }
 
 /// One page, no network.
 pub fn page(c: &Comparison) -> String {
     let notable = notable(c);
+    let mut sweeps: Vec<&str> = c.drifts.iter().map(|d| d.sweep.as_str()).collect();
+    sweeps.dedup();
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            (head("qassay drift", ""))
+            (head(&format!("{}: {} · qassay", if c.fails() { "drift" } else { "no drift" }, counts(c)), ""))
             body {
                 header {
-                    h1 { "qassay: " @if c.fails() { "drift" } @else { "no drift" } }
+                    h1 { @if c.fails() { "Drift" } @else { "No drift" } " in " (sweeps.join(", ")) }
                     p { (counts(c)) ". Only an identical case passes; what is right is accepted by " code { "qassay accept" } "." }
                 }
                 main {
@@ -167,7 +178,7 @@ pub fn page(c: &Comparison) -> String {
                         h2 { "What changed" }
                         @if notable.is_empty() { p { "Nothing." } }
                         @else {
-                            div.wide { table {
+                            div.wide tabindex="0" role="region" aria-label="What changed" { table {
                                 thead { tr { @for h in ["change", "case", "verdict", "metric", "before", "after", "why"] { th { (h) } } } }
                                 tbody { @for d in notable.iter().take(SHOWN) {
                                     @let (name, before, after) = moved(d);
@@ -190,6 +201,7 @@ pub fn page(c: &Comparison) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ci::check::elements;
     use super::*;
     use crate::op::Op;
 
@@ -213,41 +225,17 @@ mod tests {
         Comparison { drifts: all, facts: vec![("<i>".into(), "a".into(), "b".into())] }
     }
 
-    /// Tags balance, attributes are quoted, nothing is left bare: what makes XML well-formed, checked by hand. Returns the names
-    /// of the elements in their order.
-    fn elements(text: &str) -> Vec<String> {
-        let body = text.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n").unwrap();
-        let (mut open, mut seen): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
-        for piece in body.split('<').skip(1) {
-            let (tag, content) = piece.split_once('>').expect("a tag ends");
-            assert!(!content.contains('>') && !content.contains('\u{1}'), "{content:?}");
-            for text in content.split('&').skip(1).chain(tag.split('&').skip(1)) {
-                assert!(text.contains(';'), "a bare & in {piece:?}");
-            }
-            if let Some(name) = tag.strip_prefix('/') {
-                assert_eq!(open.pop(), Some(name));
-                continue;
-            }
-            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
-            let name = tag.split([' ', '/']).next().unwrap();
-            seen.push(name.to_string());
-            if !tag.ends_with('/') {
-                open.push(name);
-            }
-        }
-        assert!(open.is_empty());
-        seen
-    }
-
     #[test]
     fn junit_is_well_formed_whatever_the_names() {
         let c = hostile();
-        let text = junit(&c);
+        let after = After { seconds: 2.0, card: "FAIL <x>".into() };
+        let text = junit(&c, &HashMap::from([(c.drifts[0].case.clone(), after)]));
         let seen = elements(&text);
         let count = |n: &str| seen.iter().filter(|s| *s == n).count();
         assert_eq!((count("testsuites"), count("testsuite"), count("testcase")), (1, 1, 8));
         assert_eq!((count("failure"), count("skipped")), (6, 1));
-        assert!(text.contains("tests=\"8\" failures=\"6\" errors=\"0\" skipped=\"1\""));
+        assert!(text.contains("tests=\"8\" failures=\"6\" errors=\"0\" skipped=\"1\" time=\"16.000\""), "{text}");
+        assert!(text.contains("FAIL &lt;x&gt;"));
     }
 
     #[test]
@@ -257,8 +245,11 @@ mod tests {
         assert!(!markdown(&c).contains("<script>"));
         let rows = markdown(&c);
         for row in rows.lines().filter(|l| l.starts_with("| worse") || l.starts_with("| new")) {
-            assert_eq!(row.replace("\\|", "").matches('|').count(), 8, "{row}");
+            assert_eq!(row.replace("\\|", "").matches('|').count(), 9, "{row}");
         }
+        let twice = Comparison { drifts: [c.drifts.clone(), c.drifts.clone()].concat(), facts: Vec::new() };
+        assert_eq!(markdown(&twice).matches("| worse | 2 |").count(), 1);
+        assert_eq!(causes(&twice).len(), causes(&c).len());
         assert!(json_lines(&c).lines().all(|l| serde_json::from_str::<serde_json::Value>(l).is_ok()));
         assert!(terminal(&c).contains("drift: 1 identical, 1 other bits"));
     }

@@ -46,6 +46,24 @@ pub fn all(rows: &[Row], others: &[Row], maps: &[ErrorMap]) -> Vec<Figure> {
     .collect()
 }
 
+/// The family of cases that a figure studies, where it is about recipes or codes and not about kernels.
+pub(super) fn study(id: &str) -> Option<&'static str> {
+    const STUDIES: [(&str, &str); 6] = [
+        ("sqnr_by_recipe", "recipes"),
+        ("real_against_synthetic", "recipes"),
+        ("error_by_group", "groups"),
+        ("error_by_zero_point", "offsets"),
+        ("error_by_k", "accumulators"),
+        ("code_coverage", "recipes"),
+    ];
+    STUDIES.iter().find(|s| s.0 == id).map(|s| s.1)
+}
+
+/// Whether there is more than one point to see.
+fn several(series: &[Series]) -> bool {
+    series.iter().map(|s| s.points.len()).sum::<usize>() > 1
+}
+
 /// A recipe with its format, which the name leaves out where it is the recipe's default.
 fn recipe(row: &Row) -> String {
     let name = &row.recipe_a;
@@ -70,6 +88,7 @@ struct Point<'a> {
     source: &'a str,
     sqnr: f64,
     real: bool,
+    case: &'a str,
 }
 
 /// Casts by a recipe.
@@ -77,7 +96,7 @@ fn casts<'a>(rows: &[&'a Row]) -> Vec<Point<'a>> {
     let casts = rows.iter().filter(|r| r.op == Op::Cast && r.family == "recipes" && !r.recipe_a.is_empty());
     let point = |r: &&'a Row| {
         let sqnr = r.errors.quantization(|e| e.sqnr_db).filter(|x| x.is_finite())?;
-        Some(Point { recipe: recipe(r), format: r.format, source: &r.dist_a, sqnr, real: r.real == Some(true) })
+        Some(Point { recipe: recipe(r), format: r.format, source: &r.dist_a, sqnr, real: r.real == Some(true), case: &r.case })
     };
     casts.filter_map(point).collect()
 }
@@ -115,12 +134,15 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
     }
     sources.sort_by_key(|s| s.0);
     let at: BTreeMap<(&str, &str), f64> = points.iter().map(|p| ((p.recipe.as_str(), p.source), p.sqnr)).collect();
+    let case: BTreeMap<(&str, &str), &str> = points.iter().map(|p| ((p.recipe.as_str(), p.source), p.case)).collect();
     let row = |name: &str| -> Vec<Option<(f64, f64)>> {
         let normal = at.get(&(name, "normal"));
         let cell = |source: &str| at.get(&(name, source)).map(|v| (*v, normal.map_or(0.0, |n| v - n)));
         sources.iter().map(|s| cell(s.1)).collect()
     };
     let cells: Vec<_> = names.iter().map(|n| row(&n.0)).collect();
+    let of = |name: &str| sources.iter().map(|s| case.get(&(name, s.1)).map(|c| c.to_string())).collect();
+    let cases: Vec<Vec<Option<String>>> = names.iter().map(|n| of(&n.0)).collect();
     let columns: Vec<String> = sources.iter().map(|s| s.1.to_string()).collect();
     let labels: Vec<String> = names.iter().map(|n| n.0.clone()).collect();
     let mut worst: Vec<(Option<Format>, f64)> = Vec::new();
@@ -133,7 +155,7 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
     }
     let losses: Vec<String> = worst.iter().map(|(format, loss)| format!("{} {loss:.1} dB", name(*format))).collect();
     let heads: Vec<bool> = (0..names.len()).map(|i| i == 0 || names[i].1 != names[i - 1].1).collect();
-    (!points.is_empty()).then(|| Figure {
+    (points.len() > 1).then(|| Figure {
         id: "sqnr_by_recipe",
         title: "Quantization error of every recipe on every distribution",
         see: format!(
@@ -144,7 +166,7 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
         ),
         charts: vec![(
             String::new(),
-            plot::table(&columns, &labels, &heads, &cells, FULL_DB, "dB against the same recipe on normal data"),
+            plot::table(&columns, &labels, &heads, &cells, FULL_DB, "dB against the same recipe on normal data", &cases),
         )],
         data: csv(
             ["recipe", "format", "source", "real", "sqnr_db"],
@@ -159,24 +181,27 @@ fn real(rows: &[&Row]) -> Option<Figure> {
     let points = casts(rows);
     let normal: BTreeMap<&str, f64> =
         points.iter().filter(|p| p.source == "normal").map(|p| (p.recipe.as_str(), p.sqnr)).collect();
-    let mut series: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut series: BTreeMap<&str, Series> = BTreeMap::new();
     let mut worst: Option<(f64, &Point)> = None;
     for p in points.iter().filter(|p| p.real) {
         let Some(x) = normal.get(p.recipe.as_str()) else { continue };
-        series.entry(p.source).or_default().push((*x, p.sqnr));
+        let of = series.entry(p.source).or_insert_with(|| Series::new(p.source, Vec::new()));
+        of.points.push((*x, p.sqnr));
+        of.cases.push(p.case.to_string());
         if worst.is_none_or(|w| p.sqnr - x < w.0) {
             worst = Some((p.sqnr - x, p));
         }
     }
     let (loss, point) = worst?;
-    let drawn: Vec<Series> = series.iter().map(|(n, p)| Series { name: n.to_string(), points: p.clone() }).collect();
+    let drawn: Vec<Series> = series.into_values().collect();
+    let all = || drawn.iter().flat_map(|s| &s.points);
     let row = |p: &Point| {
         let n = normal.get(p.recipe.as_str()).map_or(String::new(), |n| number(*n));
         [p.recipe.clone(), p.source.to_string(), n, number(p.sqnr)]
     };
-    let count = series.values().flatten().count();
-    let below = series.values().flatten().filter(|(x, y)| y < &(x - 1.0)).count();
-    Some(Figure {
+    let count = all().count();
+    let below = all().filter(|(x, y)| y < &(x - 1.0)).count();
+    several(&drawn).then(|| Figure {
         id: "real_against_synthetic",
         title: "Real tensors against normal data",
         see: format!(
@@ -214,13 +239,16 @@ fn family(
         let (Some(px), Some(py)) = (x(row), y(row).filter(|v| v.is_finite())) else { continue };
         let name = name(row);
         let i = series.iter().position(|s| s.name == name).unwrap_or_else(|| {
-            series.push(Series { name, points: Vec::new() });
+            series.push(Series::new(name, Vec::new()));
             series.len() - 1
         });
         series[i].points.push((px, py));
+        series[i].cases.push(row.case.clone());
     }
     for s in &mut series {
-        s.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut all: Vec<_> = std::mem::take(&mut s.points).into_iter().zip(std::mem::take(&mut s.cases)).collect();
+        all.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
+        (s.points, s.cases) = all.into_iter().unzip();
     }
     series
 }
@@ -242,7 +270,7 @@ fn groups(rows: &[&Row]) -> Option<Figure> {
     let gains: Vec<f64> = ends(&series).map(|(_, first, last)| first.1 - last.1).collect();
     let (least, most) = gains.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), g| (l.min(*g), h.max(*g)));
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
-    Some(Figure {
+    several(&series).then(|| Figure {
         id: "error_by_group",
         title: "Quantization error against group size",
         see: format!(
@@ -280,7 +308,7 @@ fn offsets(rows: &[&Row]) -> Option<Figure> {
         let kind = ends(&series).filter(|(n, ..)| none(n) == without);
         kind.map(|(n, first, last)| format!("{n} ×{:.1}", last.1 / first.1)).collect::<Vec<_>>().join(", ")
     };
-    (!series.is_empty()).then(|| Figure {
+    several(&series).then(|| Figure {
         id: "error_by_zero_point",
         title: "Quantization error against the data's offset, by kind of zero point",
         see: format!(
@@ -325,13 +353,16 @@ fn shares(rows: &[&Row]) -> Option<Figure> {
             points.push((row, q, k));
         }
     }
-    let mut series: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut series: BTreeMap<String, Series> = BTreeMap::new();
     for (row, q, k) in &points {
-        series.entry(format!("writes {}", written(row))).or_default().push((*q, *k));
+        let name = format!("writes {}", written(row));
+        let of = series.entry(name.clone()).or_insert_with(|| Series::new(name, Vec::new()));
+        of.points.push((*q, *k));
+        of.cases.push(row.case.clone());
     }
     let above = points.iter().filter(|p| p.2 > p.1).count();
-    let series: Vec<Series> = series.into_iter().map(|(name, points)| Series { name, points }).collect();
-    (!series.is_empty()).then(|| Figure {
+    let series: Vec<Series> = series.into_values().collect();
+    several(&series).then(|| Figure {
         id: "quantization_and_kernel",
         title: "How much is the format's, how much is the kernel's",
         see: format!(
@@ -387,7 +418,8 @@ fn bounds(rows: &[&Row]) -> Option<Figure> {
     let over: f64 = values.iter().map(|v| v[BINS.len() - 1]).sum();
     let data =
         counts.iter().flat_map(|(l, v)| v.iter().zip(names.clone()).map(|(n, b)| [l.clone(), b.to_string(), number(*n)]));
-    (!labels.is_empty()).then(|| Figure {
+    // One case is no distribution.
+    (counts.values().flatten().sum::<f64>() > 1.0).then(|| Figure {
         id: "error_over_bound",
         title: "Largest kernel error over its certain bound",
         see: format!(
@@ -407,7 +439,7 @@ fn accumulators(rows: &[&Row]) -> Option<Figure> {
     let format = rows.iter().filter(of_family).find_map(|r| r.errors.quantization(|e| e.rel_frobenius))?;
     let growth: Vec<String> = ends(&series).map(|(n, first, last)| format!("{n} ×{:.1}", last.1 / first.1)).collect();
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
-    Some(Figure {
+    several(&series).then(|| Figure {
         id: "error_by_k",
         title: "Kernel error against K, by accumulator",
         see: format!(
@@ -435,9 +467,11 @@ pub const ULP_BINS: [&str; 9] = ["0", "to ¼", "to ½", "to 1", "to 2", "to 4", 
 
 fn ulps(rows: &[&Row]) -> Option<Figure> {
     let mut sums: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut cases = 0;
     for row in rows.iter().filter(|r| !r.is_edge()) {
         if let Some(bins) = row.ulp_histogram {
             let sum = sums.entry(format!("{} → {}", kernel(row), written(row))).or_insert_with(|| vec![0.0; ULP_BINS.len()]);
+            cases += 1;
             sum.iter_mut().zip(bins).for_each(|(s, b)| *s += b as f64);
         }
     }
@@ -447,7 +481,7 @@ fn ulps(rows: &[&Row]) -> Option<Figure> {
     let all: f64 = values.iter().flatten().sum();
     let within: f64 = values.iter().flat_map(|v| &v[..3]).sum();
     let data = sums.iter().flat_map(|(l, v)| v.iter().zip(ULP_BINS).map(|(n, b)| [l.clone(), b.to_string(), number(*n)]));
-    (!labels.is_empty()).then(|| Figure {
+    (!labels.is_empty() && cases > 1).then(|| Figure {
         id: "ulp_histograms",
         title: "Kernel error in units of the output's last place",
         see: format!(

@@ -14,6 +14,7 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
         let every = |n: usize, each: usize, i: usize| i.is_multiple_of(n.div_ceil(6).max(1)).then(|| (i * each).to_string());
         let cells: Vec<Vec<Option<f64>>> = m.cells.iter().map(|r| r.iter().copied().map(Some).collect()).collect();
         let name = |what: &str, each: usize| if each == 1 { what.to_string() } else { format!("{what}, {each} a cell") };
+        let size = (330 / cols.max(m.cells.len()).max(1)).clamp(4, 24) as i32;
         let svg = plot::map(
             &cells,
             &Map {
@@ -21,10 +22,12 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
                 y: (&name("row", m.tile_rows), &|i| every(m.cells.len(), m.tile_rows, i)),
                 unit: "error / bound",
                 most: 1.0,
-                cell: (330 / cols.max(m.cells.len()).max(1)).clamp(4, 24) as i32,
+                least: Some(1e-3),
+                cell: size,
                 mark: &|_, _| None,
             },
         );
+        let svg = plot::with_cells(&svg, &m.cells, size, (m.tile_rows, m.tile_cols));
         (format!("{}: {}", m.case, m.why), svg)
     };
     let data = maps.iter().enumerate().flat_map(|(n, m)| {
@@ -36,8 +39,9 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
         id: "error_maps",
         title: "Where the error lives: the worst cases",
         see: "Largest kernel error over its bound in each tile of the result, for failures and for the case of each op that came nearest \
-              to its bound. Red is over the bound or not a number. Rounding looks like noise, and what is exact is dark (an empty group, \
-              say). Other stripes and blocks with a sharp edge point at a scale, a group or a tile."
+              to its bound. The colour is logarithmic, dark to pale blue up to the bound; red, inside a line, is over it or not a number. \
+              Rounding looks like noise, and what is exact is dark (an empty group, say). Other stripes and blocks with a sharp edge point \
+              at a scale, a group or a tile."
             .into(),
         charts: maps.iter().map(chart).collect(),
         data: csv(["map", "tile_row", "tile_col", "error_over_bound"], data),
@@ -49,7 +53,8 @@ pub(super) fn coverage(rows: &[&Row]) -> Option<Figure> {
     let (mut charts, mut data, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
     for spec in FORMATS.iter().filter(|f| f.bits <= 8) {
         let of: Vec<&&Row> = rows.iter().filter(|r| r.format == Some(spec.format) && r.codes.is_some()).collect();
-        if of.is_empty() {
+        // What one case reaches says nothing of a run.
+        if of.len() < 2 {
             continue;
         }
         let mut counts = vec![0.0; 1 << spec.bits];
@@ -89,6 +94,7 @@ pub(super) fn coverage(rows: &[&Row]) -> Option<Figure> {
                 y: (if counts.len() > 16 { "high bits" } else { "" }, &|i| (counts.len() > 16).then(|| format!("{i:X}"))),
                 unit: "% of cases",
                 most: 100.0,
+                least: None,
                 cell: 22,
                 mark: &|i, j| mark(16 * i + j),
             },

@@ -36,7 +36,7 @@ pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
         let rows: Vec<String> = axes.iter().map(|a| a.0.to_string()).collect();
         let cell = |v: &Vec<f64>, i: usize| v.get(i).map(|x| (*x, -x / 2.0));
         let cells: Vec<Vec<_>> = axes.iter().map(|a| (0..BANDS).map(|i| cell(&a.1, i)).collect()).collect();
-        let svg = plot::table(&columns, &rows, &vec![false; rows.len()], &cells, 50.0, "orange: percent wrong, halved");
+        let svg = plot::table(&columns, &rows, &vec![false; rows.len()], &cells, 50.0, "orange: percent wrong, halved", &[]);
         (format!("{name}: {}", l.words), svg)
     };
     let lines = drawn.iter().flat_map(|(name, l)| {

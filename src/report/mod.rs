@@ -3,6 +3,7 @@
 mod backends;
 #[cfg(feature = "cuda")]
 pub mod bench;
+pub mod ci;
 pub mod drift;
 mod figures;
 mod grids;
@@ -52,9 +53,12 @@ pub fn write_beside(out: &Path, kept: &Kept, others: &[Row]) -> Result<PathBuf> 
     let folder = out.join("figures");
     std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e, "make room, then `qassay report` this folder"))?;
     for figure in &figures {
-        for (i, (_, svg)) in figure.charts.iter().enumerate() {
+        for (i, (title, svg)) in figure.charts.iter().enumerate() {
             let part = if figure.charts.len() > 1 { format!("-{}", i + 1) } else { String::new() };
-            save(&format!("figures/{}{part}.svg", figure.id), &plot::standalone(svg))?;
+            save(
+                &format!("figures/{}{part}.svg", figure.id),
+                &plot::standalone(svg, if title.is_empty() { figure.title } else { title }, &figure.see),
+            )?;
         }
         save(&format!("figures/{}.csv", figure.id), &figure.data)?;
     }
@@ -87,13 +91,16 @@ pub fn history(metric: &str, columns: &[(String, BTreeMap<String, f64>)]) -> Str
     for (i, (_, kernels)) in columns.iter().enumerate() {
         kernels.iter().for_each(|(kernel, x)| series.entry(kernel).or_default().push(((i + 1) as f64, *x)));
     }
-    let series: Vec<plot::Series> =
-        series.into_iter().map(|(name, points)| plot::Series { name: name.to_string(), points }).collect();
+    let series: Vec<plot::Series> = series.into_iter().map(|(name, points)| plot::Series::new(name, points)).collect();
     let commits: Vec<&str> = columns.iter().map(|c| c.0.as_str()).collect();
     let x = format!("accepted baselines, {} to {}", commits.first().unwrap_or(&""), commits.last().unwrap_or(&""));
     let y = format!("largest {}", metric.replace('_', " "));
     let (x, y) = (plot::Axis { label: &x, scale: plot::Scale::Linear }, plot::Axis { label: &y, scale: plot::Scale::Linear });
-    plot::standalone(&plot::xy(&x, &y, &series, true, None))
+    plot::standalone(
+        &plot::xy(&x, &y, &series, true, None),
+        &format!("History of {metric}"),
+        "Its largest value of each kernel over the accepted baselines",
+    )
 }
 
 /// The page of rows as one file, with where the error of each failure lives: what `qassay assay --html` writes.
@@ -104,14 +111,14 @@ pub fn page(rows: Vec<Row>, maps: &[ErrorMap], locations: &[(String, Location)],
     page::html(&kept, &figures, provenance)
 }
 
-/// A row as one JSON object: numbers as numbers, empty columns left out, a non-finite number as its name.
+/// A row as one JSON object: numbers and booleans as such, empty columns left out, a non-finite number as its name.
 pub fn json(row: &Row) -> serde_json::Value {
     let value = |c: &Column<Row>| -> Option<serde_json::Value> {
         let text = c.text(row);
         match (c.unit.is_empty(), text.parse::<f64>()) {
             _ if text.is_empty() => None,
             (false, Ok(x)) if x.is_finite() => Some(serde_json::json!(x)),
-            _ => Some(text.into()),
+            _ => Some(text.parse::<bool>().map_or_else(|_| text.into(), Into::into)),
         }
     };
     serde_json::Value::Object(Row::columns().iter().filter_map(|c| Some((c.name.clone(), value(c)?))).collect())

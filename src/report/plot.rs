@@ -3,9 +3,9 @@
 //! Lines and letters are drawn in one sentinel colour that `finish` turns into `currentColor`, so that a chart inside a
 //! page follows its light or dark mode. Sizes are CSS pixels.
 
+use maud::html;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
-use plotters::style::colors::colormaps::ViridisRGB;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Text and axes; becomes `currentColor`.
@@ -44,9 +44,59 @@ pub struct Axis<'a> {
 }
 
 /// Named points.
+#[derive(Default)]
 pub struct Series {
     pub name: String,
     pub points: Vec<(f64, f64)>,
+    /// The case of each point, where a point is one; empty otherwise.
+    pub cases: Vec<String>,
+}
+
+impl Series {
+    /// Points that are no single cases.
+    pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), points, cases: Vec::new() }
+    }
+
+    /// Where its points are on these axes, without those that an axis cannot hold, and their cases.
+    fn placed(&self, x: Scale, y: Scale) -> Drawing<'_> {
+        let case = |i: usize| self.cases.get(i).map_or("", String::as_str);
+        let all = self.points.iter().enumerate().map(|(i, (a, b))| ((forward(*a, x), forward(*b, y)), case(i)));
+        let (points, cases) = all.filter(|((a, b), _)| a.is_finite() && b.is_finite()).unzip();
+        (&self.name, points, cases)
+    }
+}
+
+/// Name, points and cases of a series as it is drawn.
+type Drawing<'a> = (&'a str, Vec<(f64, f64)>, Vec<&'a str>);
+
+/// A place of a chart that is a case: what a reader points at and clicks.
+struct Place {
+    /// Left, top, width, height.
+    at: [i32; 4],
+    case: String,
+    /// What it says beside the case.
+    tip: String,
+}
+
+/// A chart with its places, which a page's script makes links.
+fn with_places(svg: String, places: &[Place]) -> String {
+    let place = |p: &Place| {
+        let ([x, y, w, h], case, tip) = (p.at, html! { (p.case) }.into_string(), html! { (p.tip) }.into_string());
+        // An attribute's quotes end it.
+        let (case, tip) = (case.replace('"', "&quot;"), tip.replace('"', "&quot;"));
+        format!(
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" fill=\"transparent\" data-case=\"{case}\" data-tip=\"{tip}\"/>\n"
+        )
+    };
+    let places: String = places.iter().map(place).collect();
+    svg.replacen("</svg>", &format!("{places}</svg>"), 1)
+}
+
+/// A chart inside a page with a name, and described by the element `id`.
+pub(super) fn named(svg: &str, name: &str, id: &str) -> String {
+    let name = html! { (name) }.into_string().replace('"', "&quot;");
+    svg.replacen("role=\"img\"", &format!("role=\"img\" aria-label=\"{name}\" aria-describedby=\"{id}\""), 1)
 }
 
 pub(super) type Root<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -90,9 +140,12 @@ fn finish(svg: &str, (w, h): (u32, u32)) -> String {
     )
 }
 
-/// A chart as a file of its own: dark ink on white.
-pub fn standalone(svg: &str) -> String {
-    styled(svg, "color:#222;background:#fff")
+/// A chart as a file of its own, with a name and a description: dark ink on white.
+pub fn standalone(svg: &str, name: &str, description: &str) -> String {
+    let svg = styled(svg, "color:#222;background:#fff");
+    let words = html! { title { (name) } desc { (description) } }.into_string();
+    let end = svg.find('>').expect("made by finish") + 1;
+    format!("{}{words}{}", &svg[..end], &svg[end..])
 }
 
 /// A chart as an image that cannot know the page it stands on: ink with a contrast of 4.5 to white and 4.6 to black, on nothing.
@@ -248,15 +301,12 @@ pub(super) fn axes<'a>(
 /// Points, or lines with their points when `joined`. The legend stands right of the plot, lines in the order of their ends.
 /// `diagonal` names the line of equal values, where there is to be one. Values that a log axis cannot hold (≤ 0) are left out.
 pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<&str>) -> String {
-    let placed = |s: &Series| -> Vec<(f64, f64)> {
-        let all = s.points.iter().map(|(a, b)| (forward(*a, x.scale), forward(*b, y.scale)));
-        all.filter(|(a, b)| a.is_finite() && b.is_finite()).collect()
-    };
-    let mut drawn: Vec<(&str, Vec<(f64, f64)>)> = series.iter().map(|s| (s.name.as_str(), placed(s))).collect();
+    let mut drawn: Vec<Drawing> = series.iter().map(|s| s.placed(x.scale, y.scale)).collect();
     if joined {
         let end = |p: &[(f64, f64)]| p.last().map_or(f64::NEG_INFINITY, |p| p.1);
         drawn.sort_by(|a, b| end(&b.1).total_cmp(&end(&a.1)));
     }
+    let mut places = Vec::new();
     let (x0, x1) = span(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.0)), x.scale);
     let (y0, y1) = span(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.1)), y.scale);
     let x_ticks = if joined {
@@ -266,7 +316,7 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
     };
     let names: Vec<&str> = drawn.iter().map(|s| s.0).collect();
     let size = (680 + 40 + widest(names.iter().copied().chain(diagonal), 13), 420.max(60 + 20 * (names.len() as i32 + 1)));
-    draw(size, |root| {
+    let svg = draw(size, |root| {
         let (plot, legend) = root.split_horizontally(680);
         let xr = Ruler { lo: x0, hi: x1, ticks: x_ticks, scale: x.scale };
         let yr = Ruler { lo: y0, hi: y1, ticks: ticks(y0, y1, y.scale), scale: y.scale };
@@ -275,7 +325,7 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
             let (lo, hi) = (x0.max(y0), x1.min(y1));
             chart.draw_series(DashedLineSeries::new([(lo, lo), (hi, hi)], 6, 4, INK.mix(0.7).stroke_width(1)))?;
         }
-        for (i, (_, points)) in drawn.iter().enumerate() {
+        for (i, (_, points, cases)) in drawn.iter().enumerate() {
             let color = PALETTE[i % PALETTE.len()];
             if joined {
                 chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
@@ -284,6 +334,10 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
             // The second ten series are hollow, so that no two look alike.
             let style = if i < PALETTE.len() { color.filled() } else { color.stroke_width(2) };
             chart.draw_series(points.iter().map(|p| Circle::new(*p, 4, style)))?;
+            for (p, case) in points.iter().zip(cases).filter(|(_, case)| !case.is_empty()) {
+                let (x, y) = chart.backend_coord(p);
+                places.push(Place { at: [x - 5, y - 5, 10, 10], case: case.to_string(), tip: names[i].to_string() });
+            }
         }
         for (i, name) in names.iter().enumerate() {
             let (top, color) = (18 + 20 * i as i32, PALETTE[i % PALETTE.len()]);
@@ -298,7 +352,8 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
             say(&legend, name, (24, top), font(13).pos(at(HPos::Left, VPos::Center)))?;
         }
         Ok(())
-    })
+    });
+    with_places(svg, &places)
 }
 
 /// Horizontal bars of 100 %, one a label, each split into parts that go from dark to light; the last part is one that must not
@@ -339,10 +394,15 @@ pub fn shares(labels: &[String], parts: &[&str], values: &[Vec<f64>], x_label: &
     })
 }
 
-/// A colour between dark blue and yellow (viridis), for a share in 0 … 1.
+/// A colour between dark and pale blue, for a share in 0 … 1. No colour of it is an alarm.
 fn shade(share: f64) -> RGBColor {
-    let c = ViridisRGB.get_color(share.clamp(0.0, 1.0));
-    RGBColor(c.0, c.1, c.2)
+    const STOPS: [RGBColor; 4] =
+        [RGBColor(0x17, 0x3a, 0x6e), RGBColor(0x2c, 0x6f, 0xb5), RGBColor(0x6a, 0xad, 0xdb), RGBColor(0xc3, 0xde, 0xf2)];
+    let at = share.clamp(0.0, 1.0) * (STOPS.len() - 1) as f64;
+    let (i, part) = ((at as usize).min(STOPS.len() - 2), at - at.floor().min((STOPS.len() - 2) as f64));
+    let mix = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * part).round() as u8;
+    let (a, b) = (STOPS[i], STOPS[i + 1]);
+    RGBColor(mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2))
 }
 
 /// Orange below zero, blue above, nothing at zero; full at ±`most`.
@@ -352,7 +412,8 @@ fn diverging(x: f64, most: f64) -> RGBAColor {
 }
 
 /// A table of numbers. Each cell is `(number, change)`: the number is written, the change colours the cell, full at ±`most`.
-/// `None` is a missing cell. `unit` says what the colour means. Rows where `heads` is true have a line above.
+/// `None` is a missing cell. `unit` says what the colour means. Rows where `heads` is true have a line above. `cases` has the case of
+/// each cell that is one, or nothing.
 pub fn table(
     columns: &[String],
     rows: &[String],
@@ -360,12 +421,14 @@ pub fn table(
     cells: &[Vec<Option<(f64, f64)>>],
     most: f64,
     unit: &str,
+    cases: &[Vec<Option<String>>],
 ) -> String {
+    let mut places = Vec::new();
     let left = 16 + widest(rows.iter().map(String::as_str), 13);
     let (top, cw, ch) = (24 + widest(columns.iter().map(String::as_str), 12), 56, 21);
     let (right, bottom) = (left + cw * columns.len() as i32, top + ch * rows.len() as i32);
     let size = ((right + 16).max(left + 260 + wide(unit, 12)), bottom + 44);
-    draw(size, |root| {
+    let svg = draw(size, |root| {
         for (j, name) in columns.iter().enumerate() {
             let style = font(12).transform(FontTransform::Rotate270).pos(at(HPos::Left, VPos::Center));
             say(root, name, (left + cw * j as i32 + cw / 2, top - 6), style)?;
@@ -381,6 +444,9 @@ pub fn table(
                 let Some((v, change)) = cell.filter(|c| c.0.is_finite()) else { continue };
                 root.draw(&Rectangle::new([(x, y), (x + cw - 1, y + ch - 1)], diverging(change, most).filled()))?;
                 say(root, &format!("{v:.1}"), (x + cw / 2, y + ch / 2), font(12).pos(at(HPos::Center, VPos::Center)))?;
+                if let Some(case) = cases.get(i).and_then(|row| row[j].clone()) {
+                    places.push(Place { at: [x, y, cw - 1, ch - 1], case, tip: format!("{v:.1} ({change:+.1})") });
+                }
             }
         }
         let y = bottom + 14;
@@ -391,7 +457,8 @@ pub fn table(
             root.draw(&Rectangle::new([(x, y), (x + 3, y + 14)], diverging(change, most).filled()))?;
         }
         say(root, &format!("+{most}  {unit}"), (left + 158, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
-    })
+    });
+    with_places(svg, &places)
 }
 
 /// How a map is labelled and coloured.
@@ -402,10 +469,28 @@ pub struct Map<'a> {
     /// What a colour is; `0 … most` is dark to light, above and NaN red.
     pub unit: &'a str,
     pub most: f64,
+    /// Logarithmic from here to `most`, with a line around what is above; linear where there is none.
+    pub least: Option<f64>,
     /// Pixels of a cell.
     pub cell: i32,
     /// A letter in a cell.
     pub mark: &'a dyn Fn(usize, usize) -> Option<&'static str>,
+}
+
+impl Map<'_> {
+    /// The colour of a value: in steps, so that neighbours of one colour are drawn at once.
+    fn color(&self, v: f64) -> RGBColor {
+        const STEPS: f64 = 32.0;
+        let share = match self.least {
+            _ if !(v <= self.most) => return BAD,
+            Some(least) => (v.max(least) / least).log10() / (self.most / least).log10(),
+            None => v / self.most,
+        };
+        shade((share * STEPS).round() / STEPS)
+    }
+    fn over(&self, v: Option<f64>) -> bool {
+        v.is_some_and(|v| !(v <= self.most))
+    }
 }
 
 /// A map of `cells[i][j]`; `None` is an empty cell with an outline.
@@ -422,17 +507,38 @@ pub fn map(cells: &[Vec<Option<f64>>], m: &Map) -> String {
         for (i, row) in cells.iter().enumerate() {
             let y = top + m.cell * i as i32;
             say(root, &label(i as i32, m.y.1), (left - 5, y + m.cell / 2), font(11).pos(at(HPos::Right, VPos::Center)))?;
-            for (j, v) in row.iter().enumerate() {
+            let mut j = 0;
+            while j < row.len() {
+                let color = row[j].map(|v| m.color(v));
+                // Neighbours of one colour are one rectangle; an empty cell has an outline of its own.
+                let same = row[j..].iter().take_while(|v| v.map(|v| m.color(v)) == color).count();
+                let run = if color.is_none() { 1 } else { same };
                 let x = left + m.cell * j as i32;
-                let color = v.map(|v| if v <= m.most { shade(v / m.most) } else { BAD });
+                let end = x + m.cell * run as i32;
                 match color {
-                    Some(c) => root.draw(&Rectangle::new([(x, y), (x + m.cell, y + m.cell)], c.filled()))?,
-                    None => root.draw(&Rectangle::new([(x + 2, y + 2), (x + m.cell - 2, y + m.cell - 2)], INK.mix(0.6)))?,
+                    Some(c) => root.draw(&Rectangle::new([(x, y), (end, y + m.cell)], c.filled()))?,
+                    None => root.draw(&Rectangle::new([(x + 2, y + 2), (end - 2, y + m.cell - 2)], INK.mix(0.6)))?,
                 }
-                if let Some(mark) = (m.mark)(i, j) {
-                    let ink = color.map_or(INK, on);
-                    let style = font(11).color(&ink).pos(at(HPos::Center, VPos::Center));
-                    say(root, mark, (x + m.cell / 2, y + m.cell / 2), style)?;
+                for j in j..j + run {
+                    if let Some(mark) = (m.mark)(i, j) {
+                        let ink = color.map_or(INK, on);
+                        let style = font(11).color(&ink).pos(at(HPos::Center, VPos::Center));
+                        say(root, mark, (left + m.cell * j as i32 + m.cell / 2, y + m.cell / 2), style)?;
+                    }
+                }
+                j += run;
+            }
+        }
+        // The line between what is within and what is over.
+        let over = |i: usize, j: usize| m.over(cells[i][j]);
+        for (i, row) in cells.iter().enumerate().filter(|_| m.least.is_some()) {
+            for j in 0..row.len() {
+                let (x, y) = (left + m.cell * j as i32, top + m.cell * i as i32);
+                if j > 0 && over(i, j) != over(i, j - 1) {
+                    root.draw(&PathElement::new(vec![(x, y), (x, y + m.cell)], INK.stroke_width(2)))?;
+                }
+                if i > 0 && over(i, j) != over(i - 1, j) {
+                    root.draw(&PathElement::new(vec![(x, y), (x + m.cell, y)], INK.stroke_width(2)))?;
                 }
             }
         }
@@ -455,8 +561,25 @@ pub fn map(cells: &[Vec<Option<f64>>], m: &Map) -> String {
         }
         say(root, m.unit, (x, top + 5), font(11).pos(at(HPos::Left, VPos::Center)))?;
         say(root, &tick(m.most, Scale::Linear), (x + 17, top + 22), font(11).pos(at(HPos::Left, VPos::Center)))?;
-        say(root, "0", (x + 17, top + 75), font(11).pos(at(HPos::Left, VPos::Center)))
+        let least = m.least.map_or("0".to_string(), |least| format!("{least:.0e}"));
+        say(root, &least, (x + 17, top + 75), font(11).pos(at(HPos::Left, VPos::Center)))?;
+        if m.least.is_some() && cells.iter().flatten().any(|v| m.over(*v)) {
+            root.draw(&Rectangle::new([(x, top + 88), (x + 12, top + 100)], BAD.filled()))?;
+            say(root, "over", (x + 17, top + 94), font(11).pos(at(HPos::Left, VPos::Center)))?;
+        }
+        Ok(())
     })
+}
+
+/// A map of the report with its numbers, for what a page's script says where a reader points.
+pub(super) fn with_cells(svg: &str, cells: &[Vec<f64>], size: i32, (rows, cols): (usize, usize)) -> String {
+    let number = |v: &f64| crate::assay::row::short(*v);
+    let values: Vec<String> = cells.iter().map(|r| r.iter().map(number).collect::<Vec<_>>().join(" ")).collect();
+    // Where the first cell is drawn: behind the labels of the rows.
+    let corner = svg.find("<rect ").map_or("", |at| &svg[at..]);
+    let of = |name: &str| corner.split(&format!(" {name}=\"")).nth(1).and_then(|v| v.split('"').next()).unwrap_or("0");
+    let place = format!("{} {} {size} {rows} {cols}", of("x"), of("y"));
+    svg.replacen("role=\"img\"", &format!("role=\"img\" data-cells=\"{place}|{}\"", values.join(";")), 1)
 }
 
 /// Black or white, whichever reads better on `c`.

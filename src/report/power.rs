@@ -43,7 +43,7 @@ impl Matrix {
         let cells: Vec<Vec<Option<(f64, f64)>>> =
             self.percent.iter().map(|r| r.iter().map(|v| v.and_then(shown)).collect()).collect();
         let heads = vec![false; self.rows.len()];
-        plot::table(&self.columns, &self.rows, &heads, &cells, 50.0, unit)
+        plot::table(&self.columns, &self.rows, &heads, &cells, 50.0, unit, &[])
     }
 }
 
@@ -61,7 +61,7 @@ pub fn worth(judges: &[(String, f64, f64)], right: usize) -> Figure {
             "Percent of the injected faults that each judge failed, and percent of {right} right results that it failed as well. A check that \
              catches much because it fails much is worth little."
         ),
-        charts: vec![(String::new(), plot::table(&columns, &rows, &vec![false; rows.len()], &cells, 50.0, unit))],
+        charts: vec![(String::new(), plot::table(&columns, &rows, &vec![false; rows.len()], &cells, 50.0, unit, &[]))],
         data: csv(
             ["judge", "percent_caught", "percent_of_right_failed"],
             judges.iter().map(|(j, caught, alarms)| [j.clone(), format!("{caught:.2}"), format!("{alarms:.2}")]),

@@ -1,5 +1,6 @@
 //! `stale.html`: what every scenario does under every policy, when it shows, who would have noticed, and how it goes on in time.
 
+use super::page::fact;
 use super::plot::{self, Axis, Scale, Series};
 use super::timeline::{Timeline, timeline};
 use super::{head, short};
@@ -23,9 +24,15 @@ pub fn write(out: &Path, scenarios: &[Scenario], rows: &[Record], shown: &Shown,
     std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e, "make room, then run the scenarios again"))?;
     let stories: Vec<Story> = scenarios.iter().map(|s| Story::of(s, rows)).filter(|s| !s.replays.is_empty()).collect();
     let ratios = ratios(&stories);
-    save("figures/ratios.svg", &plot::standalone(&ratios))?;
+    save(
+        "figures/ratios.svg",
+        &plot::standalone(&ratios, "Predicted and measured r", "Every operand that a law names, at every step"),
+    )?;
     for s in &stories {
-        save(&format!("figures/{}.svg", s.scenario.name.replace('/', "_")), &plot::standalone(&s.timeline))?;
+        save(
+            &format!("figures/{}.svg", s.scenario.name.replace('/', "_")),
+            &plot::standalone(&s.timeline, &title(s.scenario), &s.scenario.about),
+        )?;
     }
     save("stale.html", &page(&stories, &ratios, shown, provenance))
 }
@@ -85,8 +92,7 @@ fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
     let points = |rows: &[&Record], of: &dyn Fn(&Record) -> Option<f64>| -> Vec<(f64, f64)> {
         rows.iter().copied().filter(same).filter_map(|r| Some((r.step as f64, of(r)?))).collect()
     };
-    let series =
-        |name: String, rows: &[&Record], of: &dyn Fn(&Record) -> Option<f64>| Series { name, points: points(rows, of) };
+    let series = |name: String, rows: &[&Record], of: &dyn Fn(&Record) -> Option<f64>| Series::new(name, points(rows, of));
     let stale = story.map(|r| r.policy);
     let mut scales = Vec::new();
     for (policy, rows) in replays {
@@ -130,15 +136,14 @@ fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
 
 /// Predicted against measured r of every stale operand.
 fn ratios(stories: &[Story]) -> String {
-    let series = |policy: Policy| Series {
-        name: policy.to_string(),
-        points: stories
+    let series = |policy: Policy| {
+        let points = stories
             .iter()
             .flat_map(|s| s.replays.iter().filter(move |r| r.0 == policy).flat_map(|r| &r.1))
             .filter(|r| r.law != "exact")
             .map(|r| (r.r_predicted, r.r_measured))
-            .filter(|(a, b)| *a > 0.0 && *b > 0.0 && a.is_finite() && b.is_finite())
-            .collect(),
+            .filter(|(a, b)| *a > 0.0 && *b > 0.0 && a.is_finite() && b.is_finite());
+        Series::new(policy.to_string(), points.collect())
     };
     let drawn: Vec<Series> = Policy::ALL.map(series).into_iter().filter(|s| !s.points.is_empty()).collect();
     let axis = |label| Axis { label, scale: Scale::Log10 };
@@ -151,13 +156,25 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
     let silent = stories.iter().flat_map(|s| &s.replays).filter(|r| {
         r.1.iter().any(|r| r.shows) && r.1.iter().all(|r| r.gates_notice.0.is_empty() && r.gates_notice_exact.0.is_empty())
     });
+    let fact = |key: &str| fact(provenance, key);
+    let place = [fact("backend"), fact("device")].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let place = if place.is_empty() { "cpu".to_string() } else { place };
+    let answer = match broken {
+        0 => format!("All {} scenarios behave as their laws say", stories.len()),
+        n => format!("{n} of {} operands are not as their law says", rows.len()),
+    };
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            (head("qassay: stale scales", include_str!("assets/stale.css")))
+            (head(&format!("stale scales on {place}: {answer} · qassay"), include_str!("assets/stale.css")))
             body {
                 header {
-                    h1 { "Stale scales" }
+                    h1 { "Stale scales on " (place) }
+                    p.ran {
+                        @for key in ["date", "revision"] { @if let Some(fact) = fact(key) { span { (key) " " b { (fact) } } } }
+                        @if let Some(command) = fact("command") { code { (command) } }
+                    }
+                    p.answer class=(if broken == 0 { "pass" } else { "fail" }) { (answer) "." }
                     p { "Bytes made with scale s and read with scale_inv σ′ stand for r = s·σ′ times their values: 1 when they belong \
                          together. Each scenario is one sequence of events, run with scale_inv packaged with the data, cloned by each \
                          forward, and shared in the recipe; a law predicts r, or what is clipped, from the scales alone, and the kernels' \
@@ -169,24 +186,30 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
                         li { b { (silent.count()) } " that show and no ordinary gate notices" }
                     }
                 }
-                nav { a href="#table" { "Table" } a href="#ratios" { "Predicted and measured" } @if !shown.seen.is_empty() || !shown.costs.is_empty() { a href="#device" { "On the device" } } @for s in stories { a href=(format!("#{}", s.scenario.name)) { (s.scenario.name.replace('_', " ")) } } a href="#provenance" { "Provenance" } }
+                nav aria-label="Parts of the page" { a href="#table" { "Table" } a href="#ratios" { "Predicted and measured" } @if !shown.seen.is_empty() || !shown.costs.is_empty() { a href="#device" { "On the device" } } a href="#stories" { "Scenarios" } a href="#provenance" { "Provenance" } }
                 main {
                     section #table {
                         h2 { "What happens, when it shows, who sees it" }
                         p.see { "Gates are the " (GATES.len()) " of other projects (" code { "qassay list gates" } "), at the step at which most of them fail: \
                                  against the product of the bytes and scales that were meant, and against the unquantized product where freshly \
                                  quantized operands pass. Bound is qassay's own. Pointing at a count names the gates." }
-                        div.wide { (table(stories)) }
+                        div.tools {
+                            input #filter type="search" placeholder="filter, e.g. checkpoint shared" aria-label="filter of scenarios" autocomplete="off" spellcheck="false";
+                            span #count aria-live="polite" {}
+                        }
+                        div.wide tabindex="0" role="region" aria-label="Every scenario under every policy" { (table(stories)) }
                     }
                     section #ratios {
                         h2 { "Predicted and measured r" }
-                        p.see { "Every operand that a law names, at every step: the tile whose r is farthest from 1." }
-                        div.charts { figure { (PreEscaped(ratios)) } }
+                        p.see #ratios-see { "Every operand that a law names, at every step: the tile whose r is farthest from 1." }
+                        div.charts { figure tabindex="0" { (PreEscaped(plot::named(ratios, "Predicted and measured r", "ratios-see"))) } }
                     }
                     @if !shown.seen.is_empty() || !shown.costs.is_empty() { (device(shown)) }
+                    section #stories { h2 { "Scenarios" } p.see { "Each over its steps: scales, errors, events, and the law. Click one to unfold it." } }
                     @for s in stories { (story(s)) }
                     section #provenance { h2 { "Provenance" } pre { (provenance) } }
                 }
+                script { (PreEscaped(include_str!("assets/stale.js"))) }
             }
         }
     };
@@ -198,7 +221,7 @@ fn device(shown: &Shown) -> Markup {
     let table = |head: &[&str], rows: Vec<Vec<String>>| {
         html! {
             @if !rows.is_empty() {
-                div.wide { table.stale {
+                div.wide tabindex="0" role="region" aria-label="On the device" { table.stale {
                     thead { tr { @for h in head { th { (h.replace('_', " ")) } } } }
                     tbody { @for r in rows { tr.head {
                         @for (h, c) in head.iter().zip(r) {
@@ -238,7 +261,7 @@ fn table(stories: &[Story]) -> Markup {
                         @let shown = rows.iter().find(|r| r.shows);
                         @let w = worst(rows);
                         @let held = rows.iter().all(|r| r.holds);
-                        tr class=(if i == 0 { "head" } else { "" }) {
+                        tr class=(if i == 0 { "head" } else { "" }) data-story=(s.scenario.name) {
                             @if i == 0 {
                                 td rowspan=(s.replays.len()) { @if s.scenario.row > 0 { (s.scenario.row) } }
                                 td.what rowspan=(s.replays.len()) { a href=(format!("#{}", s.scenario.name)) { (title(s.scenario)) } br; span.see { (s.scenario.class.name()) } }
@@ -281,12 +304,14 @@ fn title(s: &Scenario) -> String {
 
 fn story(s: &Story) -> Markup {
     let stale: Vec<&Record> = s.replays.iter().flat_map(|r| r.1.iter().copied()).collect();
+    let about = format!("{}-about", s.scenario.name);
     html! {
-        section id=(s.scenario.name) {
-            h2 { @if s.scenario.row > 0 { (s.scenario.row) ". " } (title(s.scenario)) }
-            p { (s.scenario.about) }
+        section.story id=(s.scenario.name) data-story=(s.scenario.name) {
+            details open[stale.iter().any(|r| !r.holds)] {
+            summary { h2 { @if s.scenario.row > 0 { (s.scenario.row) ". " } (title(s.scenario)) } " " span.see { (s.scenario.class.name()) } }
+            p id=(about) { (s.scenario.about) }
             p.see { "Seen in " (s.scenario.upstream) "." }
-            div.charts { figure { (PreEscaped(&s.timeline)) } }
+            div.charts { figure tabindex="0" { (PreEscaped(plot::named(&s.timeline, &title(s.scenario), &about))) } }
             @if !s.scenario.laws.is_empty() {
                 ul.laws {
                     @for l in &s.scenario.laws {
@@ -304,6 +329,7 @@ fn story(s: &Story) -> Markup {
                 p.fail { "Step " (bad.step) ", " (bad.policy) ", " (bad.product) "." (bad.operand) ": " (bad.why) }
             }
             pre { "qassay stale " (s.scenario.name) }
+            }
         }
     }
 }

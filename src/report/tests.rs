@@ -138,9 +138,48 @@ fn no_label_is_clipped() {
                 let (from, to) = (along - before * long, along + (1.0 - before) * long);
                 assert!(from >= 0.0 && to <= end, "{}: `{words}` from {from} to {to} of {end}", figure.id);
             }
-            assert!(plot::standalone(svg).contains("xmlns="), "a file of its own needs a namespace");
+            let file = plot::standalone(svg, "a < b", "what it is");
+            assert!(file.contains("xmlns="), "a file of its own needs a namespace");
+            assert!(file.contains("><title>a &lt; b</title><desc>what it is</desc>"), "{}", &file[..300]);
         }
     }
+}
+
+/// One point, one bar, the codes of one case say nothing.
+#[test]
+fn a_figure_that_shows_nothing_is_not_drawn() {
+    let rows = drawn();
+    for row in &rows {
+        let figures = figures::all(std::slice::from_ref(row), &[], &[]);
+        assert!(figures.is_empty(), "{:?}", figures.iter().map(|f| f.id).collect::<Vec<_>>());
+    }
+    assert!(figures::all(&rows, &[], &[]).len() > 5);
+}
+
+/// Points and cells that are cases say which; names of users stay inside their quotes.
+#[test]
+fn points_and_cells_lead_to_their_cases() {
+    let mut rows = drawn();
+    rows.iter_mut().enumerate().for_each(|(i, r)| r.case = format!("case {i} \"<b>"));
+    let figures = figures::all(&rows, &[], &[]);
+    for id in ["sqnr_by_recipe", "real_against_synthetic", "error_by_k"] {
+        let svg = &figures.iter().find(|f| f.id == id).unwrap().charts[0].1;
+        assert!(svg.contains("data-case=\"case ") && svg.contains(" &quot;&lt;b&gt;\"") && !svg.contains("<b>"), "{id}");
+    }
+}
+
+/// The numbers of a map, and where its first cell is.
+#[test]
+fn a_map_has_its_numbers_and_a_line_around_what_is_over() {
+    let map = |cells: Vec<Vec<f64>>| ErrorMap { case: "c".into(), why: "w".into(), tile_rows: 4, tile_cols: 2, cells };
+    let svg = |m: ErrorMap| super::grids::error_maps(&[m]).unwrap().charts[0].1.clone();
+    let over = svg(map(vec![vec![0.5, 2.0], vec![f64::NAN, 0.00012345]]));
+    let place = attribute(&over, "data-cells").split('|').next().unwrap().to_string();
+    assert!(place.split(' ').nth(1) == Some("8") && place.ends_with(" 24 4 2"), "{place}");
+    assert!(attribute(&over, "data-cells").ends_with("|0.5 2;NaN 1.23e-4"), "{}", attribute(&over, "data-cells"));
+    let lines = |svg: &str| svg.matches("stroke-width=\"2\"").count();
+    assert_eq!((lines(&over), lines(&svg(map(vec![vec![0.5, 1.0], vec![0.1, 0.2]])))), (4, 0));
+    assert!(over.contains(">\nover\n<") || over.contains("over"), "the legend names red");
 }
 
 #[test]

@@ -107,11 +107,11 @@ mod tests {
     #[test]
     fn one_outlier_does_not_flatten_a_long_line() {
         let points = (0..200).map(|i| (f64::from(i), if i == 0 { 1.0 } else { 2e-4 })).collect();
-        let line = [Series { name: "scale_inv".into(), points }];
+        let line = [Series::new("scale_inv", points)];
         assert_eq!(span(&line, true), (-4.0, -3.0));
         assert_eq!(span(&line, false), (-4.0, 0.0));
         assert_eq!(span(&[], true), (-1.0, 0.0));
-        let zeros = [Series { name: "r".into(), points: vec![(0.0, 0.0), (1.0, f64::INFINITY)] }];
+        let zeros = [Series::new("r", vec![(0.0, 0.0), (1.0, f64::INFINITY)])];
         assert_eq!(span(&zeros, false), (-1.0, 0.0));
     }
 }

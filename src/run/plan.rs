@@ -2,6 +2,7 @@
 
 use super::shard::{self, Shard};
 use crate::Result;
+use crate::error::meant;
 use crate::sweep::{Case, Sweep};
 
 /// The words of a command line that select cases.
@@ -9,7 +10,7 @@ use crate::sweep::{Case, Sweep};
 pub struct Selection {
     /// Names or paths of sweeps.
     pub sweeps: Vec<String>,
-    /// Texts that must all occur in the case's name or in the name of its family.
+    /// Texts that must all occur, as whole words, in the case's name or in the name of its family ([`has`]).
     pub filter: Vec<String>,
     /// The one case of exactly this name.
     pub case: Option<String>,
@@ -26,8 +27,7 @@ impl Selection {
         for sweep in &mut sweeps {
             sweep.cases.retain(|c| {
                 let id = c.id();
-                self.filter.iter().all(|f| id.contains(f.as_str()) || c.family.contains(f.as_str()))
-                    && self.case.as_ref().is_none_or(|c| *c == id)
+                self.filter.iter().all(|f| has(&id, f) || has(&c.family, f)) && self.case.as_ref().is_none_or(|c| *c == id)
             });
         }
         if let Some(shard) = self.shard {
@@ -39,6 +39,46 @@ impl Selection {
         }
         Ok(sweeps)
     }
+
+    /// Why nothing is selected: the first filter that no case has, or the name that no case has, with what was probably meant. Errors:
+    /// those of [`Sweep::load`].
+    pub fn why_empty(&self) -> Result<String> {
+        let sweeps = Selection { sweeps: self.sweeps.clone(), ..Selection::default() }.load()?;
+        let named = self.sweeps.join(", ");
+        let ids: Vec<(String, &str)> = sweeps.iter().flat_map(|s| &s.cases).map(|c| (c.id(), &*c.family)).collect();
+        if let Some(case) = self.case.as_ref().filter(|c| ids.iter().all(|i| i.0 != **c)) {
+            let near =
+                meant(case, ids.iter().map(|i| i.0.as_str())).map_or(String::new(), |m| format!("; did you mean '{m}'?"));
+            return Ok(format!("no case of {named} is '{case}'{near}"));
+        }
+        let Some(filter) = self.filter.iter().find(|f| !ids.iter().any(|i| has(&i.0, f) || has(i.1, f))) else {
+            return Ok(format!("no case of {named} has all of these words"));
+        };
+        // A part of a word, or a word with a slip.
+        let open = [format!("{filter}*"), format!("*{filter}*")];
+        let part = open.into_iter().find(|f| ids.iter().any(|i| has(&i.0, f)));
+        let near = meant(filter, ids.iter().flat_map(|i| words(&i.0).chain(words(i.1)))).map(String::from);
+        let near = part.or(near).map_or(String::new(), |m| format!("; did you mean --filter '{m}'?"));
+        Ok(format!("no case of {named} has the word '{filter}' in its name{near}"))
+    }
+}
+
+/// Whether `text` occurs in a name as whole words: `cast` is in `cast/64x768` and not in `cast_transpose/64x768`. A `*` at an end of the
+/// text lets its word go on there: `te_block*` is in `te_block_1x128`.
+pub fn has(name: &str, text: &str) -> bool {
+    let (open_left, open_right) = (text.starts_with('*'), text.ends_with('*'));
+    let text = text.trim_matches('*');
+    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let ends = |inside: Option<char>, beside: Option<char>| !part(inside) || !part(beside);
+    name.match_indices(text).any(|(at, _)| {
+        let (before, after) = (name[..at].chars().next_back(), name[at + text.len()..].chars().next());
+        (open_left || ends(text.chars().next(), before)) && (open_right || ends(text.chars().next_back(), after))
+    })
+}
+
+/// The words of a name, as [`has`] tells them apart.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty())
 }
 
 /// Seconds that a case takes one core, about: what shards are balanced by. A fixed cost, one for each element that is drawn,
@@ -72,4 +112,42 @@ pub fn bytes(case: &Case) -> u64 {
     let (m, n, k) = (case.total_rows() as u64, case.n as u64, case.k.max(1) as u64);
     let experts = case.rows.len().max(1) as u64;
     if case.op.is_product() { 40 * (m * k + experts * n * k) + 120 * m * n.max(1) } else { 160 * m * n }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_whole_words() {
+        let name = "cast_transpose/64x768/minilm:layer0.ffn/bf16>te_block_1x128:e4m3/s0";
+        for text in
+            ["cast_transpose", "cast_transpose/", "64x768/minilm", ">te_block_1x128", "layer0.ffn", "te_block*", "*transpose/"]
+        {
+            assert!(has(name, text), "{text}");
+        }
+        for text in ["cast", "transpose/", "te_block", "64", "ffn/bf1", "1x128"] {
+            assert!(!has(name, text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_selects_nothing_says_which_word_and_what_was_meant() {
+        let smoke = |filter: &[&str], case: Option<&str>| Selection {
+            sweeps: vec!["smoke".into()],
+            filter: filter.iter().map(|f| f.to_string()).collect(),
+            case: case.map(String::from),
+            ..Selection::default()
+        };
+        let said = |s: Selection| {
+            assert!(s.load().unwrap()[0].cases.is_empty());
+            s.why_empty().unwrap()
+        };
+        assert!(said(smoke(&["gemm", "te_curent"], None)).ends_with("did you mean --filter 'te_current'?"));
+        assert!(said(smoke(&["te_bloc"], None)).ends_with("did you mean --filter 'te_bloc*'?"));
+        assert!(said(smoke(&["block"], None)).ends_with("did you mean --filter '*block*'?"));
+        assert!(said(smoke(&["gemm", "cast"], None)).ends_with("has all of these words"));
+        let id = Sweep::load("smoke", 0).unwrap().cases[0].id();
+        assert!(said(smoke(&[], Some(&id[..id.len() - 1]))).contains(&format!("did you mean '{id}'?")));
+    }
 }

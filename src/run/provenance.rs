@@ -3,6 +3,7 @@
 use super::sweeps::{Options, Outcome};
 use crate::sweep::Sweep;
 use crate::{Error, Result};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -13,6 +14,7 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
     let mut lines = vec![
         format!("qassay: {}", env!("CARGO_PKG_VERSION")),
         format!("revision: {}", revision()),
+        format!("date: {}", now()),
         format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")),
         format!("backend: {}", options.backend.name()),
         format!("device: {}", options.facts.get("device")),
@@ -40,6 +42,11 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
     std::fs::write(&path, lines.join("\n") + "\n").map_err(|e| Error::io(&path, e, "make room; the rows are complete"))
 }
 
+/// The time now, as every provenance has it: to the second, in UTC.
+pub fn now() -> String {
+    humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
+}
+
 /// Writes `times.csv`: the seconds of each case that was run now, one thread beside `threads` others.
 pub fn write_times(out: &Path, sweeps: &[Sweep], outcome: &Outcome) -> Result<()> {
     let path = out.join("times.csv");
@@ -51,6 +58,15 @@ pub fn write_times(out: &Path, sweeps: &[Sweep], outcome: &Outcome) -> Result<()
         file.write_all(&super::journal::line(&[case.id(), format!("{seconds:.6}")])).map_err(io)?;
     }
     file.flush().map_err(io)
+}
+
+/// What each case of a run took, in seconds. Errors: the run has no `times.csv` of this version.
+pub fn read_times(run: &Path) -> Result<HashMap<String, f64>> {
+    let path = run.join("times.csv");
+    let bad =
+        |found: String| Error::BadFile { path: path.clone(), found, expected: "case,seconds: a run of this version".into() };
+    let mut reader = csv::Reader::from_path(&path).map_err(|e| bad(e.to_string()))?;
+    reader.deserialize().collect::<csv::Result<_>>().map_err(|e| bad(e.to_string()))
 }
 
 /// The git revision of the source tree, with `+` when it has changes, for a program that lies in it; else the revision that the builder

@@ -12,6 +12,7 @@ use super::state::Buffer;
 use super::{Class, Policy};
 use crate::assay::product::bound;
 use crate::compare::Bound;
+use crate::compare::digits::apart;
 use crate::{Error, QTensor, Result};
 use ndarray::Array2;
 
@@ -154,7 +155,8 @@ pub fn judge(machine: &Machine, outcome: &Outcome) -> Result<ProductVerdict> {
         if let Some(i) = judged.first_violation {
             let (low, high) = around.allowed(i);
             holds = false;
-            why = format!("element {i} is {:e}; the law allows {low:e} to {high:e}", outcome.actual[i]);
+            let [is, low, high] = apart([outcome.actual[i], low, high]);
+            why = format!("element {i} is {is}; the law allows {low} to {high}");
         }
     }
     let own = bound(&outcome.job, &outcome.ideal, &outcome.out)?.judge(&outcome.actual)?;
@@ -218,7 +220,8 @@ fn side(machine: &Machine, outcome: &Outcome, i: usize, law: Option<&Law>) -> Re
             range = (range.0.min(found_r), range.1.max(found_r));
             let close = (found_r / want - 1.0).abs() <= ROUNDING || found_r == want || (found_r.is_nan() && want.is_nan());
             if !close {
-                fail(format!("{}: tile {tile} is read with r = {found_r:e}, the law says {want:e}", side.name));
+                let [found, want] = apart([found_r, want]);
+                fail(format!("{}: tile {tile} is read with r = {found}, the law says {want}", side.name));
             }
             let far = if found_r.is_finite() && found_r > 0.0 { found_r.ln().abs() } else { f64::INFINITY };
             if far > distance {

@@ -15,6 +15,7 @@
 use crate::assay::product::bound;
 use crate::bundle::assay::{build, output, settle};
 use crate::bundle::{Bundle, Side};
+use crate::compare::digits::apart;
 use crate::compare::{Bound, OutFormat};
 use crate::job::{Data, Operand, Part};
 use crate::quant::QTensorParts;
@@ -94,7 +95,8 @@ impl Reading {
         for e in &self.earlier {
             let name = ["a", "b"][e.operand];
             let exact = if e.exact { ", and makes every bit of the result" } else { "" };
-            text += &format!("; the scale_inv of {name} of {} steps ago, {:e}, is r = {:.6}{exact}", e.steps, e.scale_inv, e.r);
+            let [scale_inv] = apart([e.scale_inv.into()]);
+            text += &format!("; the scale_inv of {name} of {} steps ago, {scale_inv}, is r = {:.6}{exact}", e.steps, e.r);
         }
         let most = self.lost.iter().fold(0.0f64, |m, x| m.max(x.abs()));
         text + &format!("; an element of the result is off by up to {most:.4e}")

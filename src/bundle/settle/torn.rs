@@ -7,7 +7,7 @@
 
 use super::search::{Case, Way};
 use crate::Result;
-use crate::compare::Bound;
+use crate::compare::{Bound, digits};
 
 const BOX: usize = 8;
 /// Elements of a box that must have the bits, where those bits are not just the rounded ideal.
@@ -42,8 +42,9 @@ pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64)
     }
     Ok(first.map(|i| {
         let (found, right) = (case.store.value(case.bits[i]), case.store.value(bits(i)));
+        let [found, right] = digits::apart([found, right]);
         format!(
-            "({}, {}): found {found:e}, where all around has the bits of {}, which gives {right:e}; {count} such elements",
+            "({}, {}): found {found}, where all around has the bits of {}, which gives {right}; {count} such elements",
             i / cols,
             i % cols,
             way.words()
