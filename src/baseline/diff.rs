@@ -330,6 +330,17 @@ mod tests {
     }
 
     #[test]
+    fn a_revision_is_named_beside_a_program_that_differs() {
+        let facts = |program: &str, os: &str, revision: &str| {
+            let facts = [("program", program), ("os", os), ("revision", revision)];
+            Facts(facts.map(|(name, text)| (name.to_string(), text.to_string())).into())
+        };
+        let names = |before: &Facts, after: &Facts| named(before, after).iter().map(|f| f.0.to_string()).collect::<Vec<_>>();
+        assert_eq!(names(&facts("1", "x", "r"), &facts("2", "x", "s")), ["program", "revision"]);
+        assert_eq!(names(&facts("1", "x", "r"), &facts("1", "y", "s")), ["os"]);
+    }
+
+    #[test]
     fn what_is_watched_is_the_column_it_is_called_by() {
         let plain = record(&[("kernel_max_ulp", "2"), ("total_rel_frobenius", "0.25")]);
         for watched in WATCHED {

@@ -244,3 +244,24 @@ fn a_short_last_block_of_an_expert_ends_with_it() {
         assert_eq!(q.affine(q.scale_index(row, 7)).unit, f64::from(of_row(row)), "row {row}");
     }
 }
+
+/// Groups of columns and experts were quantized by themselves, and are held to the recipe by themselves.
+#[test]
+fn groups_and_experts_are_held_to_the_recipe_one_by_one() {
+    let found = |w: &Writer| -> Vec<String> {
+        recipes::operands(&read(w).unwrap()).unwrap().into_iter().map(|wrong| wrong.text).collect()
+    };
+    let mut experts = grouped();
+    experts.values("a", &[7, 16], &values(Format::Bf16, 7, 16)).values("b", &[3, 4, 16], &values(Format::Bf16, 12, 16));
+    for (mut w, place) in [(wgrad(), "b[group 0]"), (experts, "b[0]")] {
+        w.meta("recipe", "float8_rowwise");
+        assert_eq!(found(&w), Vec::<String>::new());
+        let file = File::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+        let raw = file.get("b.codes").unwrap();
+        let mut bytes = raw.bytes.to_vec();
+        bytes[1] ^= 1;
+        w.raw("b.codes", raw.dtype, &raw.shape, bytes);
+        let found = found(&w);
+        assert!(found.len() == 1 && found[0].starts_with(&format!("{place} is not float8_rowwise")), "{found:?}");
+    }
+}

@@ -85,5 +85,7 @@ mod tests {
         assert_eq!(apart([0.0, 12102.0, 1e-9, f64::INFINITY]), ["0", "12102", "1e-9", "inf"]);
         assert_eq!(apart([1.0, 1.0 + f64::EPSILON]), ["1", "1.0000000000000002"]);
         assert_eq!(apart([2.5e30, f64::NAN]), ["2.5e30", "NaN"]);
+        // Equal ones need not be told apart.
+        assert_eq!(apart([1.0 / 3.0, 1.0 / 3.0]), ["0.3333", "0.3333"]);
     }
 }

@@ -146,6 +146,7 @@ fn shifted_zero_points_are_caught_where_promised() {
     let values: Vec<f64> = (0..COLS * groups).map(|i| (i % 5) as f64).collect();
     let z = ZeroPoints { name: "b.zero_point", values: &values, step: &step, sums: &sums, groups, columns: true };
     let share = Power::of(&h.input(&[], &[z])).zero_shift_share.unwrap();
+    assert_eq!(Power::of(&h.input(&[], &[])).zero_shift_share, None);
     let shift = |line: usize, g: usize, sign: f64| {
         h.catches(|i, t| if i % COLS == line { t + sign * step[line * groups + g] * sums[(i / COLS) * groups + g] } else { t })
     };
@@ -248,6 +249,13 @@ fn verdicts_and_their_reasons() {
     let c = judge_with(&h.actual, Some(Mismatches { count: 2, first: Some((8, 1.5)) }), &[], &[], &h.bound);
     assert_eq!((c.verdict, c.mismatches), (Verdict::Fail, Some(2)));
     assert!(c.reason.starts_with("(1, 1) got") && c.reason.contains("the device model says 1.5; 2 of 35"), "{}", c.reason);
+    // Bits and bound of one element are one sentence, of two elements two.
+    let mut actual = h.actual.clone();
+    actual[8] = 1e3;
+    for (first, parts) in [(8, 1), (9, 2)] {
+        let c = judge_with(&actual, Some(Mismatches { count: 2, first: Some((first, 1.5)) }), &[], &[], &h.bound);
+        assert_eq!(c.reason.split("; ").filter(|s| s.contains(" got ")).count(), parts, "{}", c.reason);
+    }
     let c = judge_with(&h.actual, Some(Mismatches { count: 0, first: None }), &[], &[], &h.bound);
     assert_eq!(c.verdict, Verdict::Pass);
 

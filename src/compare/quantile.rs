@@ -199,6 +199,16 @@ mod tests {
         }
     }
 
+    /// 4 standard deviations of a draw and 8 places more to both sides, here 71 and 12 places.
+    #[test]
+    fn a_share_lies_between_two_of_those_drawn() {
+        let drawn: Vec<f64> = (0..1000).map(f64::from).collect();
+        assert_eq!(around(&drawn, 0.5, 4.0), (428.0, 571.0));
+        assert_eq!(around(&drawn, 0.001, 4.0), (0.0, 12.0));
+        assert_eq!(around(&drawn, 0.999, 4.0), (987.0, f64::INFINITY));
+        assert_eq!(around(&drawn[500..], 0.001, 4.0).0, 0.0);
+    }
+
     /// What was drawn is wrong about all the rest: the two numbers are moved apart until the rank is between them.
     #[test]
     fn a_rank_beside_what_was_drawn_is_found() {

@@ -161,3 +161,11 @@ fn equal_products_lose_the_same() {
     }
     assert!(outside > 0, "independent roundings would have done");
 }
+
+/// A tree of one product has no addition, and still the rounding of the product.
+#[test]
+fn the_product_of_a_tree_is_rounded() {
+    let tree = acc("f32_pairwise");
+    let found = ratio(&tree, &tree, F32, &[1.0 + f32::EPSILON], &[1.5]);
+    assert!(found > 0.1 && found <= 1.0, "{found}");
+}

@@ -183,6 +183,14 @@ mod tests {
         }
     }
 
+    /// A NaN is right where the CPU has one, and nowhere else.
+    #[test]
+    fn an_accelerator_with_another_nan_is_found_out() {
+        let check = |a: f64, d: f64| agrees(&[a], &[3.0], None, (1, 1, 1), (&[d], &[(3.0 * a).abs()]));
+        assert!(check(2.0, 6.0) && check(f64::NAN, -f64::NAN));
+        assert!(!check(2.0, f64::NAN) && !check(f64::NAN, 6.0));
+    }
+
     #[test]
     fn by_hand() {
         let a = array![[1.0, 2.0, -3.0], [0.5, 0.0, 4.0]];

@@ -1,8 +1,12 @@
 use super::audit::{Finding, audit};
+use super::audited;
+use super::data::Moving;
 use super::machine::Machine;
 use super::run::{With, every, replay};
 use super::*;
+use crate::bundle::{Bundle, Codes, Side, Writer};
 use crate::input::Source;
+use crate::job::Operand;
 use crate::kernel::{Backend, cpu};
 use crate::recipe::RECIPES;
 use crate::run::scenarios::{facts, run};
@@ -257,6 +261,15 @@ fn the_audit_tells_orders_other_values_and_losses_apart() {
         let scale_inv = parts.scale_inv.iter().map(|s| s * f).collect();
         audit(&crate::QTensor::new(crate::quant::QTensorParts { scale_inv, ..parts }).unwrap(), &x, &[]).unwrap()
     };
+    // What is lost by a scale_inv that is twice too large is each element's own value.
+    for (i, lost) in scaled(2.0).lost.iter().enumerate() {
+        let value = q.value(i / 128, i % 128);
+        assert!((lost - value).abs() <= 0.1 * value.abs(), "{i}: {lost} of {value}");
+    }
+    // A code of the other sign belongs to no scale.
+    let mut parts = q.clone().into_parts();
+    parts.codes[x.data().iter().position(|x| *x < -1e-3).unwrap()] ^= 0x80;
+    assert_eq!(audit(&crate::QTensor::new(parts).unwrap(), &x, &[]).unwrap().finding, Finding::OtherValues);
     assert_eq!(scaled(1.0 + f32::EPSILON).finding, Finding::Belongs);
     assert_eq!(scaled(1.01).finding, Finding::Stale);
     assert_eq!(scaled(f32::NAN).finding, Finding::Stale);
@@ -341,4 +354,50 @@ fn what_no_cuda_kernel_takes_is_named_beforehand() {
         }
     }
     assert_eq!(refused(&Scenario::load("13_columnwise_scale").unwrap(), Policy::Shared, CPU).unwrap(), None);
+}
+
+/// The codes of each group of columns are audited against its own values; an empty group has none.
+#[test]
+fn groups_of_a_bundle_are_audited_one_by_one() {
+    let values = |rows: usize, cols: usize| {
+        let source: Source = "normal".parse().unwrap();
+        source.tensor(Format::F32, rows, cols, rows as u64, 0).unwrap()
+    };
+    let offs = [4, 4, 9];
+    let mut w = Writer::new("grouped_gemm_wgrad");
+    for (name, rows) in [("a", 3), ("b", 5)] {
+        let x = values(rows, 9);
+        let Operand::Groups(groups) = Operand::by_groups(&x, &offs, &"float8_rowwise".parse().unwrap()).unwrap() else {
+            unreachable!()
+        };
+        w.side(name, &Side { high: Some(x), codes: Some(Codes::Groups(groups)), history: Vec::new() }, None, None).unwrap();
+    }
+    w.i32s("offs", &[3], &[4, 4, 9]).values("out", &[3, 3, 5], &values(9, 5));
+    let found = audited::of(&Bundle::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap()).unwrap();
+    let said: Vec<_> = found.tensors.iter().map(|t| (t.name.as_str(), t.audit.finding)).collect();
+    assert_eq!(said, ["a, group 0", "a, group 2", "b, group 0", "b, group 2"].map(|name| (name, Finding::Belongs)));
+}
+
+/// Without wobble or drift a tensor is its gain times its source.
+#[test]
+fn a_gain_is_a_gain() {
+    let source: Source = "normal".parse().unwrap();
+    let moving = Moving {
+        name: "x".into(),
+        source: source.clone(),
+        rows: 2,
+        cols: 8,
+        weight: false,
+        gain: 4.0,
+        drift: 1.0,
+        wobble: 0.0,
+        spike: Vec::new(),
+        spike_by: 1.0,
+        inf: Vec::new(),
+        dtype: Format::F32,
+        stream: 0,
+    };
+    let plain = source.tensor(Format::F32, 2, 8, 7, 0).unwrap();
+    let gained: Vec<f32> = plain.data().iter().map(|x| 4.0 * x).collect();
+    assert_eq!(moving.at(0, 7, &[]).unwrap().data(), gained);
 }

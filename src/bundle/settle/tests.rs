@@ -2,7 +2,9 @@
 
 use super::super::Writer;
 use super::super::assay::{Answer, assay_by};
+use super::cuts::Join;
 use super::emulated::{Number, Operands, T, read};
+use super::ways::{Bias, Blocks, Ending, Extra, Meets, Scales};
 use crate::compare::Verdict;
 use crate::{Format, tensor::round_to};
 use safetensors::Dtype;
@@ -276,4 +278,36 @@ fn an_int8_product_may_be_dequantized_first() {
         round_to(Format::F16, sum) * sa[i] * sb[j]
     });
     assert_eq!(bundle(&rounded).verdict, Verdict::Fail);
+}
+
+/// Scales one after the other, nothing else.
+fn ending() -> Ending {
+    Ending { scales: Scales::AFirst, blocks: None, each: false, bias: Bias::None, plus_zero: false, extra: Extra::default() }
+}
+
+/// (2·3)·5 + 7; the bias in the first part is scaled with it.
+#[test]
+fn a_sum_meets_its_scales_and_then_its_bias() {
+    let meets = Meets { a: 3.0, b: 5.0, scaled: true, global: None, bias: 7.0 };
+    for (bias, value) in [(Bias::Added, 37.0), (Bias::Fused, 37.0), (Bias::First, 135.0), (Bias::None, 30.0)] {
+        assert_eq!(Ending { bias, ..ending() }.value(&[2.0], &Join::Tree, &meets), value, "{bias:?}");
+    }
+}
+
+#[test]
+fn the_words_of_an_ending_say_what_is_unusual() {
+    let blocks = |fused: bool| Some(Blocks { scales: Scales::AFirst, fused });
+    assert_eq!(Ending { blocks: blocks(true), ..ending() }.words(), "");
+    assert_eq!(Ending { blocks: blocks(false), ..ending() }.words(), ", blocks added without fma");
+}
+
+#[test]
+fn parts_may_be_added_from_the_last() {
+    let o = Operands::new(7, (4, 48, 768), true);
+    let backwards = |a: &[Number], b: &[Number]| {
+        let of = |r: Range<usize>| o.chain(WGMMA, &a[r.clone()], &b[r]);
+        parts(o.k, 3).into_iter().rev().map(of).reduce(|sum, part| sum + part).unwrap()
+    };
+    let found = said(&o, &o.product(backwards, |p, i, j| o.scaled(p, i, j)), Dtype::F32, H200);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
 }

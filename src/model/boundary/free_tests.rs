@@ -134,6 +134,14 @@ fn sums(x: &[f32]) -> [f32; 3] {
     [x.iter().sum(), pairs(x), x.iter().rev().sum()]
 }
 
+/// The exact sum and what f32 makes of it are inside, one percent more or less is not.
+#[test]
+fn welfords_sum_is_near_the_exact_one() {
+    let sum = free::welford(8.0, 100, 1.0, 0.0);
+    assert!(sum.allows(8.0) && sum.allows(8.0 * (1.0 - 3e-5)) && sum.allows(8.0 * (1.0 + 3e-5)));
+    assert!(!sum.allows(7.9) && !sum.allows(8.1), "{sum:?}");
+}
+
 #[test]
 fn norms_as_others_write_them_are_inside() {
     let mut word = 5u32;

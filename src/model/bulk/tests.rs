@@ -116,3 +116,12 @@ fn ieee_and_exact_sums() {
         }
     }
 }
+
+/// Sums in f64 are taken where they are exact and nowhere else; a zero says nothing of the range of its neighbours.
+#[test]
+fn doubles_are_taken_where_they_hold_every_sum() {
+    let row = |values: [f32; 3]| Matrix { format: Format::F32, rows: 1, k: 3, values: values.to_vec() };
+    let taken = |a: [f32; 3]| super::ieee::exact(3, &row(a), &row([0.5, 0.0, 1.0]), &mut [0.0]);
+    assert!(taken([3.0, 0.0, -7.0]));
+    assert!(!taken([1.0, 0.0, 2f32.powi(-60)]));
+}
