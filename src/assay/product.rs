@@ -124,7 +124,7 @@ impl<'a> Product<'a> {
     /// About the values as they are dequantized.
     fn unrounded(&self) -> Result<Bound> {
         match (&self.codes_a, &self.codes_b) {
-            (Some(a), Some(b)) if a[0].format().is_integer() == b[0].format().is_integer() => self.of_codes(a, b),
+            (Some(a), Some(b)) if a[0].format().is_float() == b[0].format().is_float() => self.of_codes(a, b),
             (_, Some(b)) => self.of_weights(b[0]),
             _ => {
                 let (fa, fb) = (dtype(self.a()), dtype(self.b));

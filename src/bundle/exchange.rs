@@ -24,7 +24,7 @@ fn needed(bundle: &Bundle) -> bool {
     let token = |q: &QTensor| q.format() == Format::Int8 && matches!(q.granularity(), Granularity::Tensor | Granularity::Row);
     match codes(&bundle.b) {
         None => bundle.b.codes.is_none(),
-        Some(b) if !b.format().is_integer() => a.format().is_integer(),
+        Some(b) if b.format().is_float() => !a.format().is_float(),
         Some(b) => a.format().is_integer() && !token(&a) && token(&b),
     }
 }

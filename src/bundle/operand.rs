@@ -211,7 +211,11 @@ pub fn quantized(
             );
         }
         (ZeroKind::Integer, Some(z)) => Zero::Integer(file.whole_numbers(&zero_name, z)?),
-        (ZeroKind::Additive, Some(z)) => Zero::Additive { zero: file.scales(&zero_name, z, None)?.1, mid: 0 },
+        (ZeroKind::Additive, Some(z)) => {
+            // Under a second level they may be codes, as the scales are.
+            let stored = spec.scale_format.filter(|_| z.dtype == Dtype::U8);
+            Zero::Additive { zero: file.scales(&zero_name, z, stored)?.1, mid: 0 }
+        }
     };
     let stacked = Stacked::of(layout, granularity, tiles, rows, cols);
     let scale_inv = stacked.spread(scale_inv);

@@ -103,7 +103,7 @@ fn codes(p: &mut QTensorParts, f: fn(Format, u32) -> u32) -> Option<()> {
 }
 fn is_subnormal(f: Format, code: u32) -> bool {
     let magnitude = code & !f.sign_bit();
-    !f.is_integer() && magnitude > 0 && magnitude < 1 << f.spec().mantissa
+    f.is_float() && magnitude > 0 && magnitude < 1 << f.spec().mantissa
 }
 /// Subnormal codes as zeros of their sign.
 pub fn flushed(f: Format, code: u32) -> u32 {
@@ -114,7 +114,7 @@ fn as_normal(f: Format, code: u32) -> u32 {
 }
 /// Codes of the binade of the largest value as the smallest of it.
 pub fn top_binade(f: Format, code: u32) -> u32 {
-    if f.is_integer() {
+    if !f.is_float() {
         return code;
     }
     let (sign, magnitude) = (code & f.sign_bit(), code & !f.sign_bit());

@@ -111,7 +111,7 @@ impl Distribution {
         match self {
             Distribution::Ties(_) if fits => Ok(Distribution::Ties(f)),
             Distribution::Saturating(_) if fits => Ok(Distribution::Saturating(f)),
-            Distribution::Subnormal(_) if fits && !f.is_integer() => Ok(Distribution::Subnormal(f)),
+            Distribution::Subnormal(_) if fits && f.is_float() => Ok(Distribution::Subnormal(f)),
             d if d.aim().is_some() => {
                 let name = self.spec().name;
                 let want = if name == "subnormal" { "a float of at most 8 bits, not e8m0" } else { "at most 8 bits, not e8m0" };

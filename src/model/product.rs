@@ -296,7 +296,7 @@ fn accumulator(kind: Kind, job: &Job, a: &Side, b: &Side) -> Result<Accumulator>
 
 /// Kind and operands, weights dequantized where the kind does that.
 fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side<'a>>, Vec<Side<'a>>)> {
-    let narrow = |q: &QTensor| !q.format().is_integer() && q.format() != Format::E8m0;
+    let narrow = |q: &QTensor| q.format().is_float() && q.format() != Format::E8m0;
     let borrow = |q: &'a QTensor| Side::codes(Cow::Borrowed(q));
     let refuse = |why: String| Err(Error::unsupported(op, why));
     // What a kernel quantizes itself into narrow floats is multiplied as such.
@@ -313,7 +313,7 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
             [a, b].into_iter().try_for_each(plain_scales)?;
             Ok((Kind::Scaled, vec![borrow(a)], vec![borrow(b)]))
         }
-        (Operand::Quantized(_) | Operand::Dynamic(_), Operand::Quantized(w)) if w.format().is_integer() => {
+        (Operand::Quantized(_) | Operand::Dynamic(_), Operand::Quantized(w)) if !w.format().is_float() => {
             let x = match a {
                 Operand::Dynamic(d) => Cow::Owned(d.recipe().quantize(d.x())?.q),
                 Operand::Quantized(q) => Cow::Borrowed(q),
@@ -322,10 +322,11 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
             if x.format().is_fp8() {
                 return mixed(op, Some(x), None, w);
             }
-            if x.format() != Format::Int8 {
+            if x.format() != Format::Int8 || !w.format().is_integer() {
                 return refuse(format!(
-                    "activations are int8, f16, bf16, e4m3 or e5m2 with integer weights, not {}",
-                    x.format()
+                    "activations are f16, bf16, e4m3 or e5m2 with weights that are decoded first, or int8 with integer ones, not {} with {}",
+                    x.format(),
+                    w.format()
                 ));
             }
             if !matches!(x.granularity(), Granularity::Tensor | Granularity::Row) {
@@ -336,7 +337,7 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
             }
             Ok((Kind::Integer, vec![Side::codes(x)], vec![borrow(w)]))
         }
-        (Operand::High(x), Operand::Quantized(w)) if w.format().is_integer() => mixed(op, None, Some(x), w),
+        (Operand::High(x), Operand::Quantized(w)) if !w.format().is_float() => mixed(op, None, Some(x), w),
         (Operand::High(x), Operand::High(w)) if x.dtype() == w.dtype() && matches!(x.dtype(), Format::F16 | Format::Bf16) => {
             Ok((Kind::Mixed, vec![Side::values(x.dtype(), x)], vec![Side::values(w.dtype(), w)]))
         }

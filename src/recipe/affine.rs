@@ -106,19 +106,8 @@ pub(super) fn quantize(recipe: &Recipe, x: &Tensor, rule: &Rule, with_zero: bool
 }
 
 pub(super) fn finish(recipe: &Recipe, x: &Tensor, codes: Vec<u8>, scale_inv: Vec<f32>, zero: Zero) -> Result<Quantized> {
-    let (granularity, scale_format) = (recipe.granularity()?, recipe.spec()?.scale_format(x.dtype()));
-    let q = QTensor::new(QTensorParts {
-        format: recipe.format,
-        rows: x.rows(),
-        cols: x.cols(),
-        codes,
-        granularity,
-        scale_format,
-        scale_inv,
-        zero,
-        level: None,
-    })?;
-    Ok(Quantized { q, scale: None, amax: tiles::amax(x, granularity, Nan::Propagates) })
+    let q = QTensor::new(QTensorParts { zero, ..tiles::parts(recipe, x, codes, scale_inv)? })?;
+    Ok(Quantized { q, scale: None, amax: tiles::amax(x, recipe.granularity()?, Nan::Propagates) })
 }
 
 fn weights(recipe: &Recipe, x: &Tensor, mapping: Mapping) -> Result<Quantized> {

@@ -131,7 +131,7 @@ impl State {
         tiles::check_input(&recipe, x)?;
         let amax = tiles::amax(x, Granularity::Tensor, Nan::Ignored);
         self.observe(amax[0]);
-        current::quantize_with_scale(rule.format, x, Granularity::Tensor, vec![self.scale], amax)
+        current::quantize_with_scale(&recipe, x, vec![self.scale], amax)
     }
 }
 

@@ -14,12 +14,14 @@
 
 pub mod affine;
 pub mod awq;
+pub mod bitsandbytes;
 pub mod check;
 pub mod current;
 pub mod deepseek;
 pub mod delayed;
 pub mod device;
 pub mod float8;
+pub mod gguf;
 pub mod hqq;
 pub mod int8_token;
 pub mod mx;

@@ -338,7 +338,7 @@ fn effect(d: &mut Dice, q: &Question) -> Option<Effect> {
                 _ => Format::Int4,
             },
         ),
-        18 => (!t.format().is_integer()).then_some(Effect::SubnormalsFlushed(w))?,
+        18 => t.format().is_float().then_some(Effect::SubnormalsFlushed(w))?,
         19 => Effect::CodeXor(w, 1 + d.below(31)),
         20 => Effect::CodeOrder(w, d.of(&[2, 4, 8]), d.of(&[2, 4])),
         21 => (t.rows() > 2).then(|| Effect::CodeStride(w, 1 + d.below(32)))?,
