@@ -2,7 +2,7 @@
 
 use super::Class;
 use super::edit::{grid, map_scales};
-use super::rule::{A, AB, B, BA, BOTH, Rule, rule};
+use super::rule::{A, AB, B, BA, BOTH, OperandRule, rule};
 use crate::format::{Overflow, Rounding};
 use crate::job::Job;
 use crate::op::Op;
@@ -10,7 +10,7 @@ use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity, QTensor, Zero};
 
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
+pub const RULES: &[OperandRule] = &[
     rule(Class::BitsReinterpreted, "sibling", AB, "codes of {} are read as the sibling format (e4m3 e5m2, int4 uint4, e2m3 e3m2)", |_, p, _| sibling(p)),
     rule(Class::BitsReinterpreted, "fnuz", AB, "FP8 codes of {} are read as fnuz: half of every value", |_, p, _| fnuz(p)),
     rule(Class::BitsReinterpreted, "scale_bytes", AB, "8-bit scales of {} are read as the other 8-bit scale format", |_, p, _| scale_bytes(p)),

@@ -156,10 +156,10 @@ pub fn generate(dist: Distribution, dtype: Format, rows: usize, cols: usize, see
     let len = rows.checked_mul(cols).ok_or_else(|| Error::shape("tensor", format!("{rows}×{cols}"), "a size that fits"))?;
     let max = dtype.max_finite();
     let make = Maker { dist, stream: Stream::new(seed, stream), rows, cols };
-    let columns: Vec<Place> = (0..cols).map(|j| make.column(j)).collect();
+    let columns: Vec<LineDraw> = (0..cols).map(|j| make.column(j)).collect();
     let mut data = vec![0f32; len];
     data.par_chunks_mut(cols.max(1)).enumerate().for_each(|(i, row)| {
-        let place = Place::new(make.draw(ROW, i));
+        let place = LineDraw::new(make.draw(ROW, i));
         for (j, x) in row.iter_mut().enumerate() {
             let v = make.value(i, j, place, columns[j]);
             *x = if v.is_finite() { v.clamp(-max, max) as f32 } else { v as f32 };
@@ -187,13 +187,13 @@ impl Draw {
 
 /// What a row, or a column with its group, contributes to each of its elements.
 #[derive(Clone, Copy)]
-struct Place {
+struct LineDraw {
     draw: Draw,
     /// A factor in (½, 2); a row's times a column's is the gain of an element.
     gain: f64,
 }
 
-impl Place {
+impl LineDraw {
     fn new(draw: Draw) -> Self {
         Self { draw, gain: exp((2.0 * unit(draw.0[0]) - 1.0) * std::f64::consts::LN_2) }
     }
@@ -211,15 +211,15 @@ impl Maker {
         Draw(self.stream.words(purpose, index as u64))
     }
     /// Column j: what its group drew, and the gain of an outlier channel.
-    fn column(&self, j: usize) -> Place {
-        let mut place = Place::new(self.draw(COLUMNS, j / GROUP));
+    fn column(&self, j: usize) -> LineDraw {
+        let mut place = LineDraw::new(self.draw(COLUMNS, j / GROUP));
         if self.dist == Distribution::OutlierChannels {
             place.gain *= self.channel_gain(j);
         }
         place
     }
     /// Element (i, j), given its row's and its column's part.
-    fn value(&self, i: usize, j: usize, row: Place, column: Place) -> f64 {
+    fn value(&self, i: usize, j: usize, row: LineDraw, column: LineDraw) -> f64 {
         let draw = self.draw(ELEMENT, i * self.cols + j);
         let w = draw.0;
         let gain = row.gain * column.gain;

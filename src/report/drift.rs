@@ -1,7 +1,7 @@
 //! A comparison with a baseline, for people and for machines. Words what the comparison holds; computes no statistic.
 
 use super::{head, short};
-use crate::baseline::diff::{Change, Comparison, Drift};
+use crate::baseline::diff::{Change, Differences, Drift};
 use crate::compare::Verdict;
 use maud::{DOCTYPE, html};
 
@@ -9,18 +9,18 @@ use maud::{DOCTYPE, html};
 const SHOWN: usize = 200;
 
 /// Those that need somebody's attention, worst first.
-fn notable(c: &Comparison) -> Vec<&Drift> {
+fn notable(c: &Differences) -> Vec<&Drift> {
     let order = [Change::Worse, Change::Missing, Change::NowSkipped, Change::New, Change::Better, Change::OtherBits];
     order.iter().flat_map(|k| c.drifts.iter().filter(move |d| d.change == *k)).collect()
 }
 
-fn counts(c: &Comparison) -> String {
+fn counts(c: &Differences) -> String {
     let some = Change::ALL.iter().filter(|k| c.count(**k) > 0);
     let words: Vec<String> = some.map(|k| format!("{} {}", c.count(*k), k.name().replace('_', " "))).collect();
     if words.is_empty() { "no case".into() } else { words.join(", ") }
 }
 
-fn facts(c: &Comparison) -> Vec<String> {
+fn facts(c: &Differences) -> Vec<String> {
     let clip = |s: &str| if s.is_empty() { "nothing".into() } else { s.chars().take(60).collect::<String>() };
     c.facts.iter().map(|(n, a, b)| format!("{n}: {} → {}", clip(a), clip(b))).collect()
 }
@@ -36,7 +36,7 @@ fn verdicts(d: &Drift) -> String {
 }
 
 /// For the terminal.
-pub fn terminal(c: &Comparison) -> String {
+pub fn terminal(c: &Differences) -> String {
     let mut text = String::new();
     let notable = notable(c);
     for d in notable.iter().take(20) {
@@ -53,7 +53,7 @@ pub fn terminal(c: &Comparison) -> String {
 }
 
 /// For a pull request.
-pub fn markdown(c: &Comparison) -> String {
+pub fn markdown(c: &Differences) -> String {
     let mut text = format!("## qassay: {}\n\n{}\n", if c.fails() { "drift" } else { "no drift" }, counts(c));
     let notable = notable(c);
     if !notable.is_empty() {
@@ -82,7 +82,7 @@ fn moved(d: &Drift) -> (String, String, String) {
 }
 
 /// One JSON object a case.
-pub fn json_lines(c: &Comparison) -> String {
+pub fn json_lines(c: &Differences) -> String {
     let line = |d: &Drift| {
         let moved = d.moved.as_ref().map(|m| {
             // JSON has no NaN: the text of the number.
@@ -98,7 +98,7 @@ pub fn json_lines(c: &Comparison) -> String {
 }
 
 /// JUnit XML: a suite for each sweep, a test for each case, a class for each op and kernel.
-pub fn junit(c: &Comparison) -> String {
+pub fn junit(c: &Differences) -> String {
     let mut sweeps: Vec<&str> = c.drifts.iter().map(|d| d.sweep.as_str()).collect();
     sweeps.dedup();
     let tally = |of: &[&Drift]| {
@@ -151,7 +151,7 @@ fn xml(s: &str) -> String {
 }
 
 /// One page, no network.
-pub fn page(c: &Comparison) -> String {
+pub fn page(c: &Differences) -> String {
     let notable = notable(c);
     let page = html! {
         (DOCTYPE)
@@ -194,7 +194,7 @@ mod tests {
     use crate::op::Op;
 
     /// Names as hostile as users can make them.
-    fn hostile() -> Comparison {
+    fn hostile() -> Differences {
         let drift = |change, case: &str| Drift {
             sweep: "a<b>\"&'".into(),
             case: case.into(),
@@ -210,7 +210,7 @@ mod tests {
             words: "]]> </failure> | `x`\n<script>alert(1)</script>".into(),
         };
         let all = Change::ALL.iter().map(|c| drift(*c, "x</testcase>&amp;|`\u{7}")).collect();
-        Comparison { drifts: all, facts: vec![("<i>".into(), "a".into(), "b".into())] }
+        Differences { drifts: all, facts: vec![("<i>".into(), "a".into(), "b".into())] }
     }
 
     /// Tags balance, attributes are quoted, nothing is left bare: what makes XML well-formed, checked by hand. Returns the names

@@ -10,7 +10,7 @@ use super::{Act, Class, Event, Policy, Scenario, StateSpec};
 use crate::input::Source;
 use crate::model::Accumulator;
 use crate::recipe::Recipe;
-use crate::recipe::delayed::{AmaxAlgo, Rule};
+use crate::recipe::delayed::{AmaxAlgo, UpdateRule};
 use crate::sweep::file::line_of;
 use crate::{Error, Format, Result};
 use std::path::Path;
@@ -162,7 +162,7 @@ fn state(place: &Place, t: &StateTable) -> Result<StateSpec> {
         name: t.name.get_ref().clone(),
         recipe,
         history,
-        rule: Rule { format: aim, margin: t.margin, algo },
+        rule: UpdateRule { format: aim, margin: t.margin, algo },
         late: t.late,
     })
 }

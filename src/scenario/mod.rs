@@ -31,7 +31,7 @@ mod tests;
 use crate::compare::sha256;
 use crate::model::Accumulator;
 use crate::recipe::Recipe;
-use crate::recipe::delayed::Rule;
+use crate::recipe::delayed::UpdateRule;
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -129,7 +129,7 @@ pub struct StateSpec {
     pub name: String,
     pub recipe: Recipe,
     pub history: usize,
-    pub rule: Rule,
+    pub rule: UpdateRule,
     pub late: bool,
 }
 

@@ -291,9 +291,9 @@ fn facts_of_seed(facts: &crate::run::facts::Facts) -> crate::run::facts::Facts {
 
 #[test]
 fn expressions_read_and_compute() {
-    use super::expr::{Expr, Index, Scales, Vector};
+    use super::expr::{Expr, Index, ScaleVersions, Vector};
     struct Two;
-    impl Scales for Two {
+    impl ScaleVersions for Two {
         fn scale(&self, state: &str, index: Index) -> Option<Vec<f64>> {
             match (state, index) {
                 ("x", Index::Now(0)) => Some(vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),

@@ -3,10 +3,10 @@
 use super::*;
 
 /// A rule: the bundle, what breaks it, the words of the message.
-type Rule = (&'static str, fn() -> Writer, fn(&mut Writer) -> &mut Writer, &'static [&'static str]);
+type Broken = (&'static str, fn() -> Writer, fn(&mut Writer) -> &mut Writer, &'static [&'static str]);
 
 #[rustfmt::skip]
-const RULES: &[Rule] = &[
+const RULES: &[Broken] = &[
     // Keys.
     ("version missing", gemm, |w| w.without("qassay.bundle"), &["no metadata key `qassay.bundle`", "expected `1`"]),
     ("version unknown", gemm, |w| w.meta("qassay.bundle", "2"), &["`qassay.bundle` = `2`", "expected 1"]),

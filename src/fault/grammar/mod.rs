@@ -12,5 +12,5 @@ pub mod draw;
 pub mod exam;
 pub mod replay;
 
-pub use draw::{Effect, Question, Rows, Which};
+pub use draw::{Effect, Question, Region, Which};
 pub use exam::{Score, ask};

@@ -3,7 +3,7 @@
 //! [`arguments!`] makes a struct of an entry's parameters; launch, bench and scenario fill it in by name. A test reads the sources and
 //! holds every struct to the entry's own parameters: order, names and types.
 
-use super::launch::{Arg, Buffer, Launch, Shape};
+use super::launch::{Arg, Buffer, Launch, LaunchShape};
 
 /// What a parameter is for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +84,10 @@ pub trait Contract: Sized {
     fn args(self) -> Vec<Arg>;
 
     /// Of the first entry.
-    fn launch(self, defines: &[String], shape: Shape) -> Launch<'_> {
+    fn launch(self, defines: &[String], shape: LaunchShape) -> Launch<'_> {
         self.entry(Self::ENTRIES[0], defines, shape)
     }
-    fn entry<'a>(self, entry: &'static str, defines: &'a [String], shape: Shape) -> Launch<'a> {
+    fn entry<'a>(self, entry: &'static str, defines: &'a [String], shape: LaunchShape) -> Launch<'a> {
         Launch { source: Self::SOURCE, entry, defines, shape, args: self.args() }
     }
 }

@@ -6,7 +6,7 @@ use crate::recipe::Recipe;
 use crate::{Format, Granularity, QTensor, Tensor, Zero};
 
 /// What is common to a tensor.
-pub(super) struct Law<'a> {
+pub(super) struct RecipeLaw<'a> {
     recipe: &'a Recipe,
     /// TransformerEngine's global NVFP4 scale.
     te_global: f64,
@@ -148,9 +148,9 @@ fn nearest_e4m3(x: f64) -> f64 {
     Format::E4m3.decode(best.1)
 }
 
-impl<'a> Law<'a> {
+impl<'a> RecipeLaw<'a> {
     /// None: an unknown recipe, or no elements.
-    pub(super) fn of(recipe: &'a Recipe, x: &Tensor) -> Option<Law<'a>> {
+    pub(super) fn of(recipe: &'a Recipe, x: &Tensor) -> Option<RecipeLaw<'a>> {
         if x.data().is_empty() {
             return None;
         }
@@ -179,7 +179,7 @@ impl<'a> Law<'a> {
         };
         let mid = if matches!(name, "tinygemm" | "hqq") { 8 } else { 0 };
         let max = recipe.format.max_finite();
-        Some(Law { recipe, te_global, granularity, scale_format, global_scale_inv, mid, dtype, max })
+        Some(RecipeLaw { recipe, te_global, granularity, scale_format, global_scale_inv, mid, dtype, max })
     }
 
     /// The tiles in the order of the grid. `q` is read for HQQ's fitted zero point only.

@@ -9,7 +9,7 @@ mod law;
 use super::Recipe;
 use crate::{Format, Granularity, QTensor, Tensor, Zero};
 use exact::same;
-use law::{Law, Step};
+use law::{RecipeLaw, Step};
 
 /// One way in which a quantized tensor is not what the recipe makes of `x`: the first mismatch of its kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub fn verify(recipe: &Recipe, x: &Tensor, q: &QTensor) -> Vec<Finding> {
     if !findings.0.is_empty() {
         return findings.0;
     }
-    let Some(law) = Law::of(recipe, x) else {
+    let Some(law) = RecipeLaw::of(recipe, x) else {
         findings.check("recipe", None, recipe.name, "a recipe of the registry on a tensor with elements");
         return findings.0;
     };
