@@ -3,9 +3,9 @@
 //! A baseline is `data/baselines/<backend-device>/<sweep>.csv`, one line a case that a person can read in a diff, and
 //! `<sweep>.json` beside it: the facts of the run it was accepted from. [`accept`] is the only writer; [`diff`] compares.
 
-pub mod diff;
-pub mod ks;
-pub mod order;
+pub(crate) mod diff;
+pub(crate) mod ks;
+pub(crate) mod order;
 
 use crate::assay::row::{self, Row};
 use crate::assay::table::{Line, table};

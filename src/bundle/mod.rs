@@ -6,7 +6,7 @@
 #![doc = include_str!("../../data/bundles/README.md")]
 
 pub mod answer;
-pub mod arithmetic;
+pub(crate) mod arithmetic;
 pub mod assay;
 #[cfg(test)]
 mod assay_tests;
@@ -15,12 +15,12 @@ mod cast;
 #[cfg(test)]
 mod cast_tests;
 mod exchange;
-pub mod file;
+pub(crate) mod file;
 mod formula;
-pub mod metadata;
-pub mod operand;
-pub mod recipes;
-pub mod settle;
+pub(crate) mod metadata;
+pub(crate) mod operand;
+pub(crate) mod recipes;
+pub(crate) mod settle;
 mod slices;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ mod bound;
 #[cfg(test)]
 mod bound_tests;
 mod digest;
-pub mod digits;
+pub(crate) mod digits;
 pub mod gates;
 mod inverse;
 mod judged;

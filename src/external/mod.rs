@@ -1,10 +1,10 @@
 //! Kernels from outside: a process that answers cases, a user's own CUDA source.
 
 pub mod candidate;
-pub mod declared;
-pub mod process;
+pub(crate) mod declared;
+pub(crate) mod process;
 #[cfg(feature = "cuda")]
-pub mod user;
+pub(crate) mod user;
 
 use crate::Result;
 use crate::bundle::{Meta, assay};

@@ -6,10 +6,10 @@
 //! Codes are checked against tables made elsewhere, in `data/golden`.
 
 pub mod bench;
-pub mod definition;
+pub(crate) mod definition;
 pub mod fast;
-pub mod grid;
-pub mod pack;
+pub(crate) mod grid;
+pub(crate) mod pack;
 pub(crate) mod simd;
 
 pub use definition::{Overflow, Rounding};

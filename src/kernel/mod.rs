@@ -3,7 +3,7 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-pub mod exhaust;
+pub(crate) mod exhaust;
 #[cfg(feature = "cuda")]
 pub mod vendor;
 

@@ -15,16 +15,16 @@
 //!
 //! [`Settled::text`] says which of these it was.
 
-pub mod cuts;
+pub(crate) mod cuts;
 #[cfg(test)]
 mod emulated;
-pub mod region;
-pub mod search;
+pub(crate) mod region;
+pub(crate) mod search;
 mod spread;
 #[cfg(test)]
 mod tests;
 mod torn;
-pub mod ways;
+pub(crate) mod ways;
 mod wrong;
 
 use super::Meta;
