@@ -304,7 +304,7 @@ impl Maker {
     }
 }
 
-/// A midpoint between two neighbouring codes of `f`, or its largest (for uint4 also smallest) value; both signs if it has them.
+/// A midpoint between two neighbouring codes of `f`, or its largest (unsigned: also smallest) value; both signs if it has them.
 fn tie(f: Format, draw: Draw, anchor: bool) -> f64 {
     let w = draw.0;
     let sign = if f.spec().signed { draw.sign() } else { 1.0 };
@@ -418,7 +418,8 @@ mod tests {
 
     #[test]
     fn ties_are_midpoints_and_reach_every_formats_maximum() {
-        let below_f16 = |s: &&crate::format::FormatSpec| s.bits <= 8 && s.format != Format::E8m0;
+        // Between two values of a table there is no midpoint in f16.
+        let below_f16 = |s: &&crate::format::FormatSpec| s.bits <= 8 && s.format != Format::E8m0 && s.table.is_empty();
         for f in crate::format::FORMATS.iter().filter(below_f16).map(|s| s.format) {
             for dtype in [Format::F16, Format::Bf16, Format::F32] {
                 let t = generate(Distribution::Ties(f), dtype, 8, 64, 3, 0).unwrap();
