@@ -59,10 +59,13 @@
 //! `decode(code) · scale_inv`, `(code − zero_point) · scale_inv` (integer zero) or `code · scale_inv + zero_point`
 //! (additive zero). Sizes are elements unless a name says bytes or bits.
 
+// What is not the crate's face is used by some feature: a build without one has code that nobody calls.
+#![cfg_attr(not(all(feature = "cli", feature = "cuda", feature = "notebook")), allow(dead_code))]
+
 pub mod assay;
 pub mod baseline;
 #[cfg(feature = "cuda")]
-pub mod bench;
+pub(crate) mod bench;
 pub mod bundle;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -82,7 +85,7 @@ pub mod op;
 pub mod prelude;
 pub mod quant;
 pub mod recipe;
-pub mod report;
+pub(crate) mod report;
 pub mod run;
 pub mod scenario;
 pub mod sweep;

@@ -1,14 +1,14 @@
 //! Delayed scaling's state machine (TransformerEngine common/recipe/delayed_scaling.cu and pytorch/quantization.py).
 
-use qassay::recipe::delayed::{AmaxAlgo, Rule, State};
+use qassay::recipe::delayed::{AmaxAlgo, State, UpdateRule};
 use qassay::recipe::{Recipe, current};
 use qassay::{Format, Tensor};
 
 fn state(history: &[f32]) -> State {
     State { history: history.to_vec(), ..State::new(1).unwrap() }
 }
-fn rule() -> Rule {
-    Rule::new(Format::E4m3)
+fn rule() -> UpdateRule {
+    UpdateRule::new(Format::E4m3)
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn both_updates_agree_on_ordinary_steps() {
     for len in [1, 2, 3, 16] {
         for algo in [AmaxAlgo::Max, AmaxAlgo::MostRecent] {
             for margin in [0, 1, -2] {
-                let rule = Rule { margin, algo, ..rule() };
+                let rule = UpdateRule { margin, algo, ..rule() };
                 let (mut a, mut b) = (State::new(len).unwrap(), State::new(len).unwrap());
                 let mut seen: Vec<f32> = vec![];
                 for step in 0..40u32 {
@@ -101,7 +101,7 @@ fn corner_nan_in_history() {
 /// Corner (c): a margin and an amax so small that M/amax overflows, (M·2^-margin)/amax does not.
 #[test]
 fn corner_margin_and_tiny_amax() {
-    let rule = Rule { margin: 4, ..rule() };
+    let rule = UpdateRule { margin: 4, ..rule() };
     let (mut fused, mut unfused) = (state(&[1e-36, 0.0]), state(&[1e-36, 0.0]));
     fused.update_fused(&rule, None);
     unfused.update_unfused(&rule);
@@ -154,5 +154,5 @@ fn a_step_quantizes_with_the_old_scale_and_observes_the_new_amax() {
     s.update_fused(&rule(), None);
     assert_eq!(s.scale, 448.0 / 500.0);
     assert!(s.quantize(&rule(), &Tensor::new(Format::F32, 0, 2, vec![]).unwrap()).is_err());
-    assert!(s.quantize(&Rule::new(Format::Int8), &x).is_err());
+    assert!(s.quantize(&UpdateRule::new(Format::Int8), &x).is_err());
 }

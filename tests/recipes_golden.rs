@@ -1,7 +1,7 @@
 //! Every recipe against data/golden/recipes, which numpy and ml_dtypes made from the sources' formulas without this crate.
 
 use qassay::recipe::{RECIPES, Recipe};
-use qassay::{Format, Tensor, Zero};
+use qassay::{Format, Overflow, QTensor, Rounding, Tensor, Zero};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +77,11 @@ fn every_recipe_is_what_numpy_made() {
             Zero::Integer(z) => digest_f32(&z.iter().map(|z| *z as f32).collect::<Vec<_>>()),
             Zero::Additive { zero, .. } => digest_f32(zero),
         };
-        let global = out.q.global_scale_inv().map_or(String::new(), |g| format!("{:08x}", canonical(g)));
+        let global = match out.q.level() {
+            None => String::new(),
+            Some(l) if l.is_whole() => format!("{:08x}", canonical(l.scale_inv[0])),
+            Some(l) => digest_f32(&[&l.scale_inv[..], l.zero.as_deref().unwrap_or_default()].concat()),
+        };
         let first = format!("{:08x}", canonical(out.q.scale_inv()[0]));
         let found = [first, digest_f32(out.q.scale_inv()), zero, global, digest(out.q.codes())];
         for (what, (found, want)) in
@@ -92,4 +96,47 @@ fn every_recipe_is_what_numpy_made() {
     // HQQ has no portable bits to compare with.
     let missing: Vec<_> = RECIPES.iter().map(|r| r.name).filter(|n| !seen.contains(n) && *n != "hqq").collect();
     assert!(missing.is_empty(), "no golden vectors for {missing:?}");
+}
+
+/// The bytes that the source stores: GGUF's block_q4_K, bitsandbytes' pairs of codes, the first in the high nibble.
+fn stored(q: &QTensor) -> Vec<u8> {
+    let Some(level) = q.level() else {
+        return q.codes().chunks(2).map(|c| c[0] << 4 | c[1]).collect();
+    };
+    let (Zero::Additive { zero, .. }, Some(least)) = (q.zero(), &level.zero) else { panic!("two levels of both") };
+    let half = |x: f32| (Format::F16.encode(f64::from(x), Rounding::NearestEven, Overflow::Native) as u16).to_le_bytes();
+    let mut bytes = vec![];
+    for (i, codes) in q.codes().chunks(256).enumerate() {
+        bytes.extend(half(level.scale_inv[i]));
+        bytes.extend(half(-least[i]));
+        let mut packed = [0u8; 12];
+        for j in 0..8 {
+            let (s, m) = (q.scale_inv()[8 * i + j] as u8, zero[8 * i + j] as u8);
+            if j < 4 {
+                (packed[j], packed[j + 4]) = (s, m);
+            } else {
+                packed[j + 4] = s & 15 | m << 4;
+                packed[j - 4] |= s >> 4 << 6;
+                packed[j] |= m >> 4 << 6;
+            }
+        }
+        bytes.extend(packed);
+        codes.chunks(64).for_each(|c| bytes.extend((0..32).map(|l| c[l] | c[l + 32] << 4)));
+    }
+    bytes
+}
+
+/// What gguf and bitsandbytes read out of these bytes is what `dequantize_f32` says.
+#[test]
+fn other_libraries_read_the_same_values() {
+    let tensors: BTreeMap<_, _> = rows("tensors.csv").into_iter().map(|t| (t[0].clone(), t)).collect();
+    let all = rows("elsewhere.csv");
+    assert!(["gguf_q4_k", "bnb_nf4"].iter().all(|name| all.iter().any(|r| r[1] == *name)));
+    for r in all {
+        let t = &tensors[&r[0]];
+        let x = generate(&t[1], t[2].parse().unwrap(), t[3].parse().unwrap(), t[4].parse().unwrap(), t[5].parse().unwrap());
+        let q = r[1].parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        let found = [digest(stored(&q)), digest_f32(q.dequantize_f32().as_slice().unwrap())];
+        assert_eq!(found[..], r[2..4], "{} of {}", r[1], r[0]);
+    }
 }

@@ -36,6 +36,10 @@ FLOATS = {
     "e4m3": (3, 7, "fn", 8), "e5m2": (2, 15, "ieee", 8), "e4m3fnuz": (3, 8, "fnuz", 8), "e5m2fnuz": (2, 16, "fnuz", 8),
     "e2m1": (1, 1, "none", 4), "e2m3": (3, 1, "none", 6), "e3m2": (2, 3, "none", 6),
 }
+NF4 = np.array([
+    -1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0,
+    0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0,
+], np.float32).astype(np.float64)
 
 
 # Element types that a safetensors file has no dtype for: the format, stored one a byte, or two (low_first).
@@ -138,8 +142,10 @@ def decode(codes, format):
         return codes.view(np.int8).astype(np.float64)
     if format == "int4":
         return ((codes.astype(np.int8) ^ 8) - 8).astype(np.float64) if codes.dtype == np.uint8 else codes.astype(np.float64)
-    if format in ("uint4", "u8"):
+    if format in ("uint4", "uint6", "u8"):
         return codes.astype(np.float64)
+    if format == "nf4":
+        return NF4[codes]
     mantissa, bias, special, bits = FLOATS[format]
     c = np.arange(1 << bits)
     e, m = (c >> mantissa) & ((1 << (bits - 1 - mantissa)) - 1), c & ((1 << mantissa) - 1)
@@ -218,18 +224,28 @@ class Bundle:
         wide = np.repeat(np.repeat(grid, rows, -2), cols, -1)
         return wide[..., : shape[-2], : shape[-1]]
 
+    def above(self, x, name, grid):
+        """A grid times its second level, where there is one."""
+        if f"{x}.{name}" not in self.tensors:
+            return grid
+        level, granularity = self.tensors[f"{x}.{name}"].numpy().astype(np.float64), self.meta.get(f"{x}.global_granularity", "tensor")
+        if granularity == "tensor":
+            return grid * level.ravel()[0]
+        kind, size = granularity.split(":")
+        rows, cols = (1, int(size)) if kind == "group" else map(int, size.split("x"))
+        return grid * np.repeat(np.repeat(level, rows, 0), cols, 1)[: grid.shape[0], : grid.shape[1]]
+
     def values(self, x):
         """The unquantized values where there are no codes, else what the codes stand for; float64."""
         if f"{x}.codes" not in self.tensors:
             return self.tensors[x].numpy().astype(np.float64)
         codes = decode(self.codes(x), self.format(x))
-        scale = self.spread(x, self.scale_inv(x).astype(np.float64))
-        if f"{x}.global_scale_inv" in self.tensors:
-            scale = scale * float(self.tensors[f"{x}.global_scale_inv"].numpy()[0])
+        scale = self.spread(x, self.above(x, "global_scale_inv", self.scale_inv(x).astype(np.float64)))
         kind = self.meta.get(f"{x}.zero", "none")
         if kind == "none":
             return codes * scale
-        zero = self.spread(x, self.tensors[f"{x}.zero_point"].numpy().astype(np.float64))
+        zero = self.tensors[f"{x}.zero_point"].numpy().astype(np.float64)
+        zero = self.spread(x, self.above(x, "global_zero_point", zero))
         return (codes - zero) * scale if kind == "integer" else codes * scale + zero
 
     def vector(self, name):

@@ -43,7 +43,7 @@ def build(op: str, tensors: dict[str, Any], how: dict[str, Any]) -> tuple[Held, 
     t = {name: x for name, x in tensors.items() if x is not None}
     how = dict(how)
     for x in "ab":
-        for key in ("zero_point", "global_scale_inv", "scale_history"):
+        for key in ("zero_point", "global_scale_inv", "global_zero_point", "scale_history"):
             if f"{x}.{key}" in t:
                 how[f"{x}_{key}"] = t.pop(f"{x}.{key}")
         if f"{x}.codes" in t and x in t:
@@ -255,8 +255,8 @@ class Quantized:
 
     codes:            numpy; ml_dtypes' float8 where it is installed, else uint8. Both arrays still know format and granularity
     scale_inv:        what codes are multiplied by, in the shape a bundle has
-    zero_point, global_scale_inv: where the recipe has them, else None
-    format, granularity, scale_format, packing, zero: as in the bundle contract
+    zero_point, global_scale_inv, global_zero_point: where the recipe has them, else None
+    format, granularity, scale_format, packing, zero, global_granularity: as in the bundle contract
     """
 
     def __init__(self, bundle: _bundle.Bundle, recipe: str) -> None:
@@ -270,7 +270,9 @@ class Quantized:
         scale_inv = native(bundle.tensors["x.scale_inv"])
         self.scale_inv = Tagged.of(scale_inv, granularity=self.granularity, scale_format=self.scale_format)
         self.zero_point = bundle.vector("x.zero_point")
+        self.global_granularity = bundle.meta.get("x.global_granularity")
         self.global_scale_inv = bundle.vector("x.global_scale_inv")
+        self.global_zero_point = bundle.vector("x.global_zero_point")
 
     def __iter__(self):
         return iter((self.codes, self.scale_inv))

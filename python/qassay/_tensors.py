@@ -32,9 +32,11 @@ class Tagged(np.ndarray):
         x = np.asarray(x)
         return x[()] if return_scalar else x
 
-OPERAND = ("format", "granularity", "scale_format", "packing", "zero")
+OPERAND = ("format", "granularity", "scale_format", "packing", "zero", "global_granularity")
 META = ("recipe", "device_model", "promote_every", "kernel", "note", "device", "fn", "eps", "zero_centered_gamma")
-EXTRA = tuple(f"{x}_{part}" for x in "ab" for part in ("values", "zero_point", "global_scale_inv", "scale_history")) + (
+# What lies beside scales: of an operand, or of a Quantized.
+BESIDE = ("zero_point", "global_scale_inv", "global_zero_point")
+EXTRA = tuple(f"{x}_{part}" for x in "ab" for part in ("values", *BESIDE, "scale_history")) + (
     "out_scale", "out_scale_inv", "out_amax",
 )
 RUN = ("sample", "diagnose", "timeout", "power")
@@ -216,10 +218,9 @@ class Held:
                 for key in OPERAND:
                     if getattr(q, key, None) is not None and how.get(f"{x}_{key}") is None:
                         self.meta[f"{x}.{key}"] = getattr(q, key)
-                if q.zero_point is not None and how.get(f"{x}_zero_point") is None:
-                    how = {**how, f"{x}_zero_point": q.zero_point}
-                if q.global_scale_inv is not None and how.get(f"{x}_global_scale_inv") is None:
-                    how = {**how, f"{x}_global_scale_inv": q.global_scale_inv}
+                for part in BESIDE:
+                    if getattr(q, part, None) is not None and how.get(f"{x}_{part}") is None:
+                        how = {**how, f"{x}_{part}": getattr(q, part)}
         coded = scale_inv is not None
         data, dtype, shape = self.put(f"{x}.codes" if coded else x, values, x)
         for key in OPERAND:
@@ -256,8 +257,10 @@ class Held:
             if squeeze(z[2]) != squeeze(wanted):
                 raise InputError(f"{x}_zero_point is {list(z[2])}, expected {wanted} as {x}_scale_inv")
             self.tensors[f"{x}.zero_point"] = (z[0], z[1], wanted)
-        if how.get(f"{x}_global_scale_inv") is not None:
-            self.scalar(f"{x}.global_scale_inv", how[f"{x}_global_scale_inv"], f"{x}_global_scale_inv")
+        for part in ("global_scale_inv", "global_zero_point"):
+            if how.get(f"{x}_{part}") is not None:
+                one = self.key(x, "global_granularity") in (None, "tensor")
+                (self.scalar if one else self.put)(f"{x}.{part}", how[f"{x}_{part}"], f"{x}_{part}")
         if how.get(f"{x}_values") is not None:
             self.put(x, how[f"{x}_values"], f"{x}_values")
         history = how.get(f"{x}_scale_history")

@@ -88,6 +88,27 @@ def test_weights_of_four_bits_with_zero_points():
     assert qassay.assert_gemm(out, x, None, packed, np.asarray(q.scale_inv), **how).verdict == "pass"
 
 
+@pytest.mark.parametrize("recipe", ["gguf_q4_k", "bnb_nf4"])
+def test_weights_whose_scales_or_values_are_stored_otherwise(recipe):
+    rng = np.random.default_rng(2)
+    w, x = rng.standard_normal((32, 512)).astype(np.float32), rng.standard_normal((16, 512)).astype(np.float16)
+    q = qassay.quantize(w, recipe)
+    values, codes, scale = q.dequantize().astype(np.float64), np.asarray(q.codes), np.asarray(q.scale_inv, np.float64)
+    if recipe == "bnb_nf4":
+        assert q.format == "nf4" and np.array_equal(np.abs(values).reshape(32, 8, 64).max(-1), scale)
+    else:
+        d, dmin = (np.repeat(np.asarray(v, np.float64), 256, 1) for v in (q.global_scale_inv, q.global_zero_point))
+        by_hand = codes * np.repeat(scale, 32, 1) * d + np.repeat(q.zero_point, 32, 1) * dmin
+        assert q.global_granularity == "group:8" and np.array_equal(values, by_hand.astype(np.float32))
+    assert np.abs(values - w).max() < 0.4
+    out = (x.astype(np.float64) @ values.T).astype(np.float32)
+    assert qassay.assert_gemm(out, x, None, q, None).verdict == "pass"
+    wrong = out.copy()
+    wrong[:, 5] *= 1.1
+    with pytest.raises(qassay.KernelFailure, match="^FAIL  assert_gemm"):
+        qassay.assert_gemm(wrong, x, None, q, None)
+
+
 def test_a_scaled_result(product):
     out, (a8, sa), (b8, sb) = product()
     scale = np.float32(2.0 ** np.floor(np.log2(448 / np.abs(out).max())))

@@ -19,7 +19,7 @@ pub fn of(
     most: Accumulation,
 ) -> Result<Option<Bound>> {
     let Some(blocks) = constant(product, qa, qb) else { return Ok(None) };
-    let (a, b) = (Side::of(qa), Side::of(qb));
+    let (a, b) = (DecodedCodes::of(qa), DecodedCodes::of(qb));
     let first_b = product.first_b();
     let cols = product.ideal.d.ncols();
     let magnitude: Vec<f64> = product.ideal.magnitude.iter().flatten().copied().collect();
@@ -49,12 +49,12 @@ fn constant(product: &Product, qa: &[&QTensor], qb: &[&QTensor]) -> Option<Vec<R
 }
 
 /// An operand's codes, one tensor a group, below one another.
-struct Side<'a> {
+struct DecodedCodes<'a> {
     all: &'a [&'a QTensor],
     codes: Array2<f64>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> DecodedCodes<'a> {
     fn of(all: &'a [&'a QTensor]) -> Self {
         let (n, k) = (all[0].rows().max(1), all[0].cols());
         let format = all[0].format();
@@ -88,7 +88,7 @@ struct First {
 }
 
 /// In f32 in any order, and by the accumulator that is assumed where every factor is a number of a 16-bit type (scales that are powers of two).
-fn dequantized_first(product: &Product, a: &Side, b: &Side) -> Result<Vec<First>> {
+fn dequantized_first(product: &Product, a: &DecodedCodes, b: &DecodedCodes) -> Result<Vec<First>> {
     let (a, b) = (a.dequantized(), b.dequantized());
     let lines = |format: Format, x: &Array2<f32>| {
         Lines::of(format, x.nrows(), x.ncols(), |i, row| row.iter_mut().zip(x.row(i)).for_each(|(to, from)| *to = *from))

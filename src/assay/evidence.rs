@@ -3,7 +3,7 @@
 use super::Built;
 use super::product;
 use crate::compare::{
-    self, Bound, Check, Comparison, Evidence, Mismatches, OutFormat, Scales, amax_interval, inverse, inverses,
+    self, Bound, CaseEvidence, Check, Comparison, Mismatches, OutFormat, Scales, amax_interval, inverse, inverses,
 };
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::kernel::Backend;
@@ -79,7 +79,7 @@ pub fn judge_drawn(
         let cols = ideal.d.ncols();
         let scales = if job.op.is_product() { product::scales(job) } else { Vec::new() };
         let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
-        let comparison = compare::judge(&Evidence {
+        let comparison = compare::judge(&CaseEvidence {
             cols,
             exact: exact.as_deref(),
             bound: &bound,

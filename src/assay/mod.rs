@@ -6,15 +6,15 @@
 mod blocks;
 #[cfg(test)]
 mod blocks_tests;
-pub mod command;
-pub mod coverage;
+pub(crate) mod command;
+pub(crate) mod coverage;
 pub mod evidence;
-pub mod fill;
-pub mod map;
-pub mod product;
+pub(crate) mod fill;
+pub(crate) mod map;
+pub(crate) mod product;
 pub mod row;
-pub mod slices;
-pub mod table;
+pub(crate) mod slices;
+pub(crate) mod table;
 mod weights;
 #[cfg(test)]
 mod weights_tests;

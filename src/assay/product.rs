@@ -12,7 +12,7 @@
 use super::{blocks, weights};
 use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError, amax_interval};
 use crate::job::{Job, Operand, OutSpec};
-use crate::model::product::Side;
+use crate::model::product::FactorRows;
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
 use crate::op::{Defined, Op};
 use crate::{Error, Format, QTensor, Result};
@@ -124,7 +124,7 @@ impl<'a> Product<'a> {
     /// About the values as they are dequantized.
     fn unrounded(&self) -> Result<Bound> {
         match (&self.codes_a, &self.codes_b) {
-            (Some(a), Some(b)) if a[0].format().is_integer() == b[0].format().is_integer() => self.of_codes(a, b),
+            (Some(a), Some(b)) if a[0].format().is_float() == b[0].format().is_float() => self.of_codes(a, b),
             (_, Some(b)) => self.of_weights(b[0]),
             _ => {
                 let (fa, fb) = (dtype(self.a()), dtype(self.b));
@@ -347,7 +347,7 @@ impl Factored {
     /// Decoded codes without their scales.
     fn codes(q: &QTensor) -> Self {
         let mut data = vec![0.0; q.codes().len()];
-        let side = Side::codes(Cow::Borrowed(q));
+        let side = FactorRows::codes(Cow::Borrowed(q));
         data.chunks_mut(q.cols().max(1)).enumerate().for_each(|(i, row)| side.fill(i, 0..q.cols(), row));
         Self::new(q.format(), q.cols(), data)
     }

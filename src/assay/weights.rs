@@ -37,9 +37,9 @@ pub struct Rounded {
 
 /// The weights of a product of values and codes.
 fn weights<'a>(p: &Product<'a>) -> Option<&'a QTensor> {
-    let integer = |q: &&QTensor| q.format().is_integer();
+    let float = |q: &&QTensor| q.format().is_float();
     match (&p.codes_a, p.codes_b.as_deref()?) {
-        (Some(a), [w]) if integer(&a[0]) == integer(w) => None,
+        (Some(a), [w]) if float(&a[0]) == float(w) => None,
         (_, [w]) => Some(w),
         _ => None,
     }

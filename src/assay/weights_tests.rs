@@ -5,6 +5,7 @@ use crate::compare::{Judged, OutFormat};
 use crate::job::{Job, Operand, Operands, OutSpec};
 use crate::op::{self, Args64, Op, Params};
 use crate::quant::{Level, QTensorParts};
+use crate::recipe::Recipe;
 use crate::{Format, Granularity, Overflow, QTensor, Rounding, Tensor, Zero};
 use ndarray::Array2;
 use rand::rngs::StdRng;
@@ -27,7 +28,7 @@ struct Case {
 
 fn case(dtype: Format, format: Format, group: usize, scales: Format, global: Option<f32>, zeros: bool, seed: u64) -> Case {
     let mut rng = StdRng::seed_from_u64(seed);
-    let values: Vec<f32> = (0..M * K).map(|_| round(dtype, rng.random_range(0.1..1.0)) as f32).collect();
+    let values = (0..M * K).map(|_| round(dtype, rng.random_range(0.1..1.0)) as f32).collect();
     let codes: Vec<u8> = (0..N * K).map(|_| rng.random_range(0..1u32 << format.bits().min(4)) as u8).collect();
     let scale_inv: Vec<f32> = (0..N * K / group).map(|_| round(scales, rng.random_range(0.6..1.9)) as f32).collect();
     let zero = match zeros {
@@ -45,8 +46,18 @@ fn case(dtype: Format, format: Format, group: usize, scales: Format, global: Opt
         zero,
         level: global.map(Level::whole),
     };
-    let w = QTensor::new(parts).unwrap();
-    let a = Tensor::rounded(dtype, M, K, values).unwrap();
+    with(Tensor::rounded(dtype, M, K, values).unwrap(), QTensor::new(parts).unwrap())
+}
+
+/// Weights as a recipe makes them.
+fn by_recipe(dtype: Format, recipe: &str, seed: u64) -> Case {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut draw = |n: usize, low: f32| (0..n).map(|_| rng.random_range(low..1.0)).collect::<Vec<f32>>();
+    let (a, w) = (Tensor::rounded(dtype, M, K, draw(M * K, 0.1)), Tensor::rounded(dtype, N, K, draw(N * K, -0.6)));
+    with(a.unwrap(), recipe.parse::<Recipe>().unwrap().quantize(&w.unwrap()).unwrap().q)
+}
+
+fn with(a: Tensor, w: QTensor) -> Case {
     let operands = Operands {
         a: vec![Operand::High(a.clone())],
         b: Some(Operand::Quantized(w.clone())),
@@ -95,6 +106,8 @@ fn cases() -> Vec<(Case, Format)> {
         all.push((case(dtype, Format::Int4, 64, Format::F32, None, false, 4), dtype));
         all.push((case(dtype, Format::Uint4, 64, Format::Bf16, None, true, 5), dtype));
         all.push((case(dtype, Format::Uint4, 64, Format::F16, None, true, 6), dtype));
+        all.push((by_recipe(dtype, "gguf_q4_k", 7), dtype));
+        all.push((by_recipe(dtype, "bnb_nf4", 8), dtype));
     }
     all
 }
@@ -106,7 +119,7 @@ fn both_references_pass_and_are_named() {
         let plain = |j: usize, k: usize| c.w.value(j, k);
         let once = |j: usize, k: usize| round(dtype, c.w.value(j, k));
         let zero = |j: usize, k: usize| match c.w.zero() {
-            Zero::Additive { zero, .. } => f64::from(zero[c.w.scale_index(j, k)]),
+            Zero::Additive { .. } => c.w.affine(c.w.scale_index(j, k)).plus,
             _ => 0.0,
         };
         let twice = |j: usize, k: usize| round(dtype, round(dtype, c.w.value(j, k) - zero(j, k)) + zero(j, k));

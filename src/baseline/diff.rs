@@ -1,6 +1,6 @@
 //! Two sides, case by case.
 
-use super::{Record, Side, ks};
+use super::{Record, Recording, ks};
 use crate::assay::row::Row;
 use crate::assay::table::Cell;
 use crate::compare::Verdict;
@@ -90,13 +90,13 @@ pub struct Drift {
 
 /// Two sides compared.
 #[derive(Clone, Debug, Default)]
-pub struct Comparison {
+pub struct Differences {
     pub drifts: Vec<Drift>,
     /// Facts that differ: name, before, after.
     pub facts: Vec<(String, String, String)>,
 }
 
-impl Comparison {
+impl Differences {
     pub fn count(&self, change: Change) -> usize {
         self.drifts.iter().filter(|d| d.change == change).count()
     }
@@ -104,7 +104,7 @@ impl Comparison {
         self.drifts.iter().any(|d| d.change.fails())
     }
     /// Puts another sweep's comparison after this one.
-    pub fn extend(&mut self, other: Comparison) {
+    pub fn extend(&mut self, other: Differences) {
         self.drifts.extend(other.drifts);
         self.facts.extend(other.facts.into_iter().filter(|f| !self.facts.contains(f)).collect::<Vec<_>>());
     }
@@ -130,7 +130,7 @@ const WATCHED: [Watched; 5] = [
 ];
 
 /// Compares `after` with `before`, in the order of `after`, then what is missing. A case that is twice on a side is compared once.
-pub fn compare(before: &Side, after: &Side) -> Comparison {
+pub fn compare(before: &Recording, after: &Recording) -> Differences {
     let mut known: HashMap<&str, &Record> = before.records.iter().map(|r| (r.case.as_str(), r)).collect();
     let mut drifts: Vec<Drift> =
         after.records.iter().map(|r| one(&after.sweep, known.remove(r.case.as_str()), Some(r))).collect();
@@ -138,12 +138,12 @@ pub fn compare(before: &Side, after: &Side) -> Comparison {
     drifts.extend(missing.map(|r| one(&after.sweep, Some(r), None)));
     let own = |(a, b, c): (&str, &str, &str)| (a.to_string(), b.to_string(), c.to_string());
     let facts = named(&before.facts, &after.facts).into_iter().map(own).collect();
-    Comparison { drifts, facts }
+    Differences { drifts, facts }
 }
 
 /// Compares rows in memory, such as a notebook's: the sweep is `name`, and no facts are known.
-pub fn of_rows(name: &str, before: &[Row], after: &[Row]) -> Comparison {
-    let side = |rows: &[Row]| Side {
+pub fn of_rows(name: &str, before: &[Row], after: &[Row]) -> Differences {
+    let side = |rows: &[Row]| Recording {
         sweep: name.to_string(),
         records: rows.iter().map(Record::of).collect(),
         facts: crate::run::facts::Facts::default(),
@@ -293,7 +293,8 @@ mod tests {
     }
 
     fn of(before: Option<Record>, after: Option<Record>) -> Drift {
-        let side = |r: Option<Record>| Side { sweep: "s".into(), records: r.into_iter().collect(), facts: Facts::default() };
+        let side =
+            |r: Option<Record>| Recording { sweep: "s".into(), records: r.into_iter().collect(), facts: Facts::default() };
         compare(&side(before), &side(after)).drifts.remove(0)
     }
 

@@ -3,9 +3,9 @@
 //! A baseline is `data/baselines/<backend-device>/<sweep>.csv`, one line a case that a person can read in a diff, and
 //! `<sweep>.json` beside it: the facts of the run it was accepted from. [`accept`] is the only writer; [`diff`] compares.
 
-pub mod diff;
-pub mod ks;
-pub mod order;
+pub(crate) mod diff;
+pub(crate) mod ks;
+pub(crate) mod order;
 
 use crate::assay::row::{self, Row};
 use crate::assay::table::{Line, table};
@@ -57,14 +57,14 @@ impl Record {
 
 /// One side of a comparison: the cases of one sweep and the facts they were made with.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Side {
+pub struct Recording {
     pub sweep: String,
     pub records: Vec<Record>,
     pub facts: Facts,
 }
 
 /// The sweeps of the run in `folder`, one side each. Errors: no run, or one that is not complete.
-pub fn of_run(folder: &Path) -> Result<Vec<Side>> {
+pub fn of_run(folder: &Path) -> Result<Vec<Recording>> {
     let facts = Facts::read(folder)?;
     let rows = row::read(&folder.join("rows.csv"))?;
     let planned = facts.get("cases").split(' ').next().unwrap_or_default();
@@ -77,7 +77,7 @@ pub fn of_run(folder: &Path) -> Result<Vec<Side>> {
     }
     let side = |sweep: String| {
         let of = rows.iter().filter(|r| r.sweep == sweep);
-        Side { records: of.map(Record::of).collect(), sweep: name(&sweep), facts: facts.clone() }
+        Recording { records: of.map(Record::of).collect(), sweep: name(&sweep), facts: facts.clone() }
     };
     Ok(facts.list("sweeps").into_iter().map(side).collect())
 }
@@ -124,7 +124,7 @@ pub fn accept(run: &Path, baselines: &Path, new: bool) -> Result<Vec<PathBuf>> {
             return Err(refuse(format!("an error in {}", record.case), "a run in which every case ran"));
         }
     }
-    let path_of = |side: &Side| baselines.join(device_folder(&side.facts)).join(format!("{}.csv", side.sweep));
+    let path_of = |side: &Recording| baselines.join(device_folder(&side.facts)).join(format!("{}.csv", side.sweep));
     if let Some(first) = sides.iter().find(|s| !new && !path_of(s).exists()) {
         return Err(Error::BadFile {
             path: path_of(first),
@@ -150,12 +150,12 @@ pub fn accept(run: &Path, baselines: &Path, new: bool) -> Result<Vec<PathBuf>> {
 }
 
 /// Reads the baseline `<folder>/<sweep>.csv` with its twin.
-pub fn read(folder: &Path, sweep: &str) -> Result<Side> {
+pub fn read(folder: &Path, sweep: &str) -> Result<Recording> {
     let path = folder.join(format!("{sweep}.csv"));
     let text = std::fs::read_to_string(&path)
         .map_err(|e| Error::io(&path, e, "there is no baseline of this sweep; `qassay run` it and `qassay accept` the run"))?;
     let records = parse(&path, &text)?;
-    Ok(Side { sweep: sweep.to_string(), records, facts: Facts::read_file(&path.with_extension("json"))? })
+    Ok(Recording { sweep: sweep.to_string(), records, facts: Facts::read_file(&path.with_extension("json"))? })
 }
 
 /// The records in the text of a baseline; `path` names it in errors.

@@ -7,15 +7,15 @@
 mod cast_timed;
 mod fp8_timed;
 mod list;
-pub mod model_gpu;
-pub mod policies;
-pub mod stale;
+pub(crate) mod model_gpu;
+pub(crate) mod policies;
+pub(crate) mod stale;
 mod table;
 mod vendor_timed;
 mod w4a8_timed;
 
-pub use list::{ENTRIES, Entry, Floor, Unit, Work, products};
-pub use table::{COLUMNS, csv, floor, terminal};
+pub use list::{ENTRIES, Entry, Floor, Unit, products};
+pub use table::{csv, floor, terminal};
 
 use crate::kernel::Backend;
 use crate::kernel::cuda::launch::Gpu;
@@ -213,6 +213,7 @@ fn peaks(gpu: &Gpu) -> Result<Vec<(Unit, f64)>> {
 
 #[cfg(test)]
 mod tests {
+    use super::list::Work;
     use super::*;
 
     fn row(group: &str, backend: &'static str, median: f64) -> Row {

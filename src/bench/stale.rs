@@ -9,7 +9,7 @@
 
 use crate::kernel::cuda::contract::{Contract, Pointer};
 use crate::kernel::cuda::fp8_gemm::{Buffers, Dense, Options};
-use crate::kernel::cuda::launch::{Buffer, Gpu, Shape};
+use crate::kernel::cuda::launch::{Buffer, Gpu, LaunchShape};
 use crate::kernel::cuda::options::Type;
 use crate::kernel::cuda::scale_inv::{Hold, Inverse};
 use crate::kernel::cuda::second::{Second, Stream};
@@ -32,8 +32,8 @@ fn scale(i: usize) -> f32 {
 }
 
 /// One block of one thread: the kernels of `kernels/scale_inv.cu`.
-fn one() -> Shape {
-    Shape::new(1, 1)
+fn one() -> LaunchShape {
+    LaunchShape::new(1, 1)
 }
 
 /// What both experiments work with.

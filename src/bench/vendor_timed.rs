@@ -2,7 +2,7 @@
 
 use crate::kernel::cuda::launch::{Buffer, Gpu};
 use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
-use crate::kernel::vendor::lt::{Chosen, Library, Out, Pointers, Problem, Scales, library};
+use crate::kernel::vendor::lt::{Chosen, Library, LtScales, Out, Pointers, Problem, library};
 use crate::{Format, Result};
 
 /// Buffers of one call.
@@ -15,19 +15,19 @@ struct Set {
 /// `D[m,n] = A[m,k]·B[n,k]ᵀ` of e4m3 with one scale each, bf16 output; `fast`: fast accumulation.
 pub fn fp8(gpu: &'static Gpu, m: usize, n: usize, k: usize, fast: bool) -> Result<Timed> {
     let out = Out::Float(Format::Bf16);
-    let p = Problem { fast, ..plain(m, n, k, Format::E4m3, (Scales::Tensor, Scales::Tensor), out) };
+    let p = Problem { fast, ..plain(m, n, k, Format::E4m3, (LtScales::Tensor, LtScales::Tensor), out) };
     dense(gpu, p, &format!("cuBLASLt e4m3 tensor{}", if fast { " fast" } else { "" }))
 }
 
 /// f16 or bf16 in and out.
 pub fn half(gpu: &'static Gpu, m: usize, n: usize, k: usize, format: Format) -> Result<Timed> {
-    let p = plain(m, n, k, format, (Scales::None, Scales::None), Out::Float(format));
+    let p = plain(m, n, k, format, (LtScales::None, LtScales::None), Out::Float(format));
     dense(gpu, p, &format!("cuBLASLt {format}"))
 }
 
 /// int8 to int32.
 pub fn int8(gpu: &'static Gpu, m: usize, n: usize, k: usize) -> Result<Timed> {
-    let p = plain(m, n, k, Format::Int8, (Scales::None, Scales::None), Out::Int32);
+    let p = plain(m, n, k, Format::Int8, (LtScales::None, LtScales::None), Out::Int32);
     dense(gpu, p, "cuBLASLt int8 to int32")
 }
 
@@ -35,7 +35,7 @@ pub fn int8(gpu: &'static Gpu, m: usize, n: usize, k: usize) -> Result<Timed> {
 pub fn fp8_groups(gpu: &'static Gpu, groups: usize, rows: usize, n: usize, k: usize) -> Result<Timed> {
     let each = rows / groups;
     let out = Out::Float(Format::Bf16);
-    let p = Problem { fast: true, ..plain(each, n, k, Format::E4m3, (Scales::Row, Scales::Row), out) };
+    let p = Problem { fast: true, ..plain(each, n, k, Format::E4m3, (LtScales::Row, LtScales::Row), out) };
     let whole = Problem { m: rows, n: n * groups, ..p.clone() };
     let bytes = (rows * k + groups * n * k + 2 * rows * n) as u64;
     let copies = rotation(gpu, bytes);
@@ -65,7 +65,7 @@ pub fn fp8_groups(gpu: &'static Gpu, groups: usize, rows: usize, n: usize, k: us
     })
 }
 
-fn plain(m: usize, n: usize, k: usize, format: Format, scales: (Scales, Scales), out: Out) -> Problem {
+fn plain(m: usize, n: usize, k: usize, format: Format, scales: (LtScales, LtScales), out: Out) -> Problem {
     Problem { m, n, k, a: format, b: format, scales, out, fast: false, bias: None, amax: false, split_k: None }
 }
 

@@ -4,7 +4,7 @@ use crate::kernel::cuda::contract::Pointer;
 use crate::kernel::cuda::launch::{Buffer, Gpu, Launch};
 use crate::kernel::cuda::options::Type;
 use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
-use crate::kernel::cuda::w4a8::{Formats, Operands, Shape, Tile};
+use crate::kernel::cuda::w4a8::{Formats, Operands, Tile, W4a8Sizes};
 use crate::kernel::cuda::w4a8_wide::Wide;
 use crate::{Format, Result};
 
@@ -15,7 +15,7 @@ enum By {
 }
 
 impl By {
-    fn of(gpu: &Gpu, s: &Shape) -> Result<Self> {
+    fn of(gpu: &Gpu, s: &W4a8Sizes) -> Result<Self> {
         let (scale, out) = (Type::F16, Type::F16);
         if let Some(wide) = Wide::of(s, Format::F16, gpu.info.capability) {
             return Ok(By::Wide(wide, wide.options(scale, out)));
@@ -24,7 +24,7 @@ impl By {
         let formats = Formats { unsigned: false, fused: false, xzero: false, wzero: false, scale, out };
         Ok(By::Tile(tile, tile.options(s, formats)))
     }
-    fn launch(&self, s: &Shape, set: &Set) -> Result<Launch<'_>> {
+    fn launch(&self, s: &W4a8Sizes, set: &Set) -> Result<Launch<'_>> {
         let none = Pointer::NULL;
         let (x, w, xs, ws, d) = (&set.x, &set.w, Pointer::from(&set.xs), &set.ws, &set.d);
         let on = Operands { x, w, xs, ws, xz: none, wz: none, bias: none, d, xs_out: none };
@@ -49,7 +49,7 @@ struct Set {
 pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize, group: Option<usize>) -> Result<Timed> {
     let groups = group.map_or(1, |g| k.div_ceil(g));
     let group_shift = group.map_or(30, |g| g.trailing_zeros() as usize);
-    let s = Shape { m: tokens, n: features, k, grouped: groups > 1, group_shift, groups, weight_zero: false };
+    let s = W4a8Sizes { m: tokens, n: features, k, grouped: groups > 1, group_shift, groups, weight_zero: false };
     let by = By::of(gpu, &s)?;
     let [x, w, xs, ws, d] = [s.m * k, s.n * k / 2, 2 * s.m, 2 * s.n * groups, 2 * s.m * s.n];
     let bytes = (x + w + xs + ws + d) as u64;

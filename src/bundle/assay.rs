@@ -1,10 +1,10 @@
 //! A bundle judged: its operands against the recipe, its result against the device model or the derived bound.
 
-use super::operand::{Codes, Side};
+use super::operand::{BundleOperand, Codes};
 pub use super::settle::{Settled, settle, without_nobodys_rows};
 use super::{Bundle, Out, cast, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
-use crate::compare::{self, Bound, Check, Comparison, Evidence, OutFormat, Verdict};
+use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, Finding, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
@@ -112,7 +112,7 @@ fn diagnose(bundle: &Bundle, assayed: &Assayed, time: Duration) -> Result<Option
 }
 
 /// The operand as a kernel reads it.
-fn operand(side: &Side, recipe: Option<&Recipe>) -> Result<Operand> {
+fn operand(side: &BundleOperand, recipe: Option<&Recipe>) -> Result<Operand> {
     match (&side.codes, &side.high) {
         (Some(Codes::Whole(q)), _) => Ok(Operand::Quantized(recipes::about(q, recipe.map_or(0, recipes::middle))?)),
         (Some(Codes::Groups(g)), _) => Ok(Operand::Groups(g.clone())),
@@ -146,7 +146,7 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
         let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
         op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone(), accelerator })
     };
-    let high = |s: &Side| s.high.as_ref().map(Tensor::to_f64);
+    let high = |s: &BundleOperand| s.high.as_ref().map(Tensor::to_f64);
     let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
         (Some(a), None, false) => vec![nan_as_written(bundle, define(a, None)?)],
         (Some(a), Some(b), true) => vec![define(a, Some(b))?],
@@ -340,7 +340,7 @@ pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose:
         checks.push(Check::codes("transpose", turned.codes(), codes)?);
     }
     let exact: Option<Vec<f64>> = exact.map(|e| e.d.iter().copied().collect());
-    let comparison = compare::judge(&Evidence {
+    let comparison = compare::judge(&CaseEvidence {
         cols: x.cols(),
         exact: exact.as_deref(),
         bound: &bound,

@@ -2,7 +2,7 @@
 
 use super::Writer;
 use super::metadata::FUNCTIONS;
-use super::operand::{Codes, Side};
+use super::operand::{BundleOperand, Codes};
 use crate::format::pack::NibbleOrder;
 use crate::job::{Data, Job, Operand, OutSpec, Output};
 use crate::op::{Act, Op, Sizes};
@@ -41,9 +41,9 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
     for (x, operand, experts, packing) in [("a", o.a.first(), None, packing[0]), ("b", o.b.as_ref(), experts, packing[1])] {
         let side = match operand {
             None => continue,
-            Some(Operand::High(t)) => Side { high: Some(t.clone()), ..Side::default() },
-            Some(Operand::Quantized(q)) => Side { codes: Some(Codes::Whole(q.clone())), ..Side::default() },
-            Some(Operand::Groups(g)) => Side { codes: Some(Codes::Groups(g.clone())), ..Side::default() },
+            Some(Operand::High(t)) => BundleOperand { high: Some(t.clone()), ..BundleOperand::default() },
+            Some(Operand::Quantized(q)) => BundleOperand { codes: Some(Codes::Whole(q.clone())), ..BundleOperand::default() },
+            Some(Operand::Groups(g)) => BundleOperand { codes: Some(Codes::Groups(g.clone())), ..BundleOperand::default() },
             Some(Operand::Dynamic(d)) => {
                 let why = format!("its operand {x} is quantized by the kernel itself ({})", d.recipe());
                 return Err(Error::unsupported("a bundle", why));

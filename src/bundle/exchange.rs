@@ -3,10 +3,10 @@
 
 use super::arithmetic::Arithmetic;
 use super::assay::Judged;
-use super::operand::{Codes, Side};
+use super::operand::{BundleOperand, Codes};
 use super::{Bundle, Out};
 use crate::assay::{Assayed, Built, Judgement, evidence, product};
-use crate::compare::{self, Bound, Check, Evidence, OutFormat, amax_interval};
+use crate::compare::{self, Bound, CaseEvidence, Check, OutFormat, amax_interval};
 use crate::fault::Diagnosis;
 use crate::job::{Data, OutSpec, Output};
 use crate::model::Accumulator;
@@ -16,7 +16,7 @@ use crate::{Format, Granularity, QTensor, Result};
 /// Whether the operands stand the other way round than kernels of ours take them: codes times values, integers times floats, int4 (or
 /// groups along K) times int8.
 fn needed(bundle: &Bundle) -> bool {
-    let codes = |s: &Side| match &s.codes {
+    let codes = |s: &BundleOperand| match &s.codes {
         Some(Codes::Whole(q)) => Some(q.clone()),
         _ => None,
     };
@@ -24,7 +24,7 @@ fn needed(bundle: &Bundle) -> bool {
     let token = |q: &QTensor| q.format() == Format::Int8 && matches!(q.granularity(), Granularity::Tensor | Granularity::Row);
     match codes(&bundle.b) {
         None => bundle.b.codes.is_none(),
-        Some(b) if !b.format().is_integer() => a.format().is_integer(),
+        Some(b) if b.format().is_float() => !a.format().is_float(),
         Some(b) => a.format().is_integer() && !token(&a) && token(&b),
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias:
         checks.push(Check::within("amax", &[amax_interval(&bound)], &[f64::from(amax)])?);
     }
     let exact: Option<Vec<f64>> = built.exact.first().map(|e| e.d.iter().copied().collect());
-    let comparison = compare::judge(&Evidence {
+    let comparison = compare::judge(&CaseEvidence {
         cols,
         exact: exact.as_deref(),
         bound: &bound,

@@ -1,6 +1,7 @@
 //! The bytes of a bundle: a safetensors file with its metadata and tensors, and each tensor's elements as codes, values, scales or
 //! integers.
 
+use crate::format::FORMATS;
 use crate::format::pack::{NibbleOrder, unpack4};
 use crate::{Error, Format, Result, Tensor};
 use half::{bf16, f16};
@@ -195,7 +196,8 @@ impl File {
         if let Some(order) = packing {
             if format.bits() != 4 {
                 let found = format!("format {format} with packing {}", order.name());
-                return Err(self.bad_tensor(name, found, "packing of a 4-bit format: e2m1, int4, uint4"));
+                let four: Vec<_> = FORMATS.iter().filter(|f| f.bits == 4).map(|f| f.name).collect();
+                return Err(self.bad_tensor(name, found, format!("packing of a 4-bit format: {}", four.join(", "))));
             }
             return match raw.dtype {
                 Dtype::U8 => Ok(unpack4(&raw.bytes, order)),
@@ -235,7 +237,7 @@ impl File {
             .filter(|f| matches!(f, Format::F32 | Format::F16 | Format::Bf16 | Format::E8m0 | Format::E4m3));
         let format = match (format, own, raw.dtype) {
             (Some(f), Some(own), _) if f == own => f,
-            (Some(f @ (Format::E8m0 | Format::E4m3)), None, Dtype::U8) => f,
+            (Some(f), None, Dtype::U8) if f.bits() <= 8 => f,
             (None, Some(own), _) => own,
             (Some(f), ..) => {
                 let dtype = match f {
@@ -243,7 +245,8 @@ impl File {
                     Format::Bf16 => "BF16",
                     Format::E8m0 => "F8_E8M0 or U8",
                     Format::E4m3 => "F8_E4M3 or U8",
-                    _ => "F32",
+                    Format::F32 => "F32",
+                    _ => "U8",
                 };
                 return Err(self.bad_dtype(name, raw, &format!("dtype {dtype}: scales of format {f}")));
             }

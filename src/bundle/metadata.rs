@@ -1,6 +1,7 @@
 //! The metadata of a bundle: every key, its values and defaults.
 
 use super::File;
+use crate::format::FORMATS;
 use crate::format::pack::NibbleOrder;
 use crate::model::Accumulator;
 use crate::op::{Act, Op, Params};
@@ -13,21 +14,11 @@ use std::str::FromStr;
 pub const OPS: [Op; 8] =
     [Op::Cast, Op::Dequantize, Op::Activation, Op::Layernorm, Op::Rmsnorm, Op::Gemm, Op::GroupedGemm, Op::GroupedGemmWgrad];
 
-const FORMATS: [Format; 13] = [
-    Format::F32,
-    Format::F16,
-    Format::Bf16,
-    Format::E4m3,
-    Format::E5m2,
-    Format::E4m3Fnuz,
-    Format::E5m2Fnuz,
-    Format::E2m1,
-    Format::E2m3,
-    Format::E3m2,
-    Format::Int8,
-    Format::Int4,
-    Format::Uint4,
-];
+/// What operands are stored in: all but the scales' own and what only an instruction has.
+fn formats() -> Vec<Format> {
+    let all = FORMATS.iter().map(|f| f.format);
+    all.filter(|f| !matches!(f, Format::E8m0 | Format::Uint6 | Format::Tf32)).collect()
+}
 
 /// `fn`: name, activation, gated.
 pub const FUNCTIONS: [(&str, Act, bool); 10] = [
@@ -188,7 +179,7 @@ pub fn spec(file: &File, x: &str) -> Result<Spec> {
             .map_err(|_| file.bad_key(&key(k), v, "tensor, row, group:G or block:RxC with G, R, C of at least 1")),
     };
     Ok(Spec {
-        format: file.choice(&key("format"), &by_name(&FORMATS))?,
+        format: file.choice(&key("format"), &by_name(&formats()))?,
         granularity: granularity("granularity")?,
         scale_format: file.choice(&key("scale_format"), &by_name(SCALE_FORMATS))?,
         packing: file.choice(&key("packing"), &packings)?.unwrap_or(None),

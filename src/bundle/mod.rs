@@ -6,7 +6,7 @@
 #![doc = include_str!("../../data/bundles/README.md")]
 
 pub mod answer;
-pub mod arithmetic;
+pub(crate) mod arithmetic;
 pub mod assay;
 #[cfg(test)]
 mod assay_tests;
@@ -15,12 +15,12 @@ mod cast;
 #[cfg(test)]
 mod cast_tests;
 mod exchange;
-pub mod file;
+pub(crate) mod file;
 mod formula;
-pub mod metadata;
-pub mod operand;
-pub mod recipes;
-pub mod settle;
+pub(crate) mod metadata;
+pub(crate) mod operand;
+pub(crate) mod recipes;
+pub(crate) mod settle;
 mod slices;
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ mod write;
 
 pub use file::File;
 pub use metadata::{Meta, Spec};
-pub use operand::{Codes, Side};
+pub use operand::{BundleOperand, Codes};
 pub use write::{Stored, Writer};
 
 use crate::job::Data;
@@ -57,9 +57,9 @@ pub struct Out {
 pub struct Bundle {
     pub path: PathBuf,
     pub meta: Meta,
-    pub a: Side,
+    pub a: BundleOperand,
     /// Empty for ops of one operand.
-    pub b: Side,
+    pub b: BundleOperand,
     pub bias: Option<Tensor>,
     pub gamma: Option<Tensor>,
     pub beta: Option<Tensor>,
@@ -70,8 +70,8 @@ pub struct Bundle {
 
 /// Operands of a bundle, with the shape its result must have.
 struct Operands {
-    a: Side,
-    b: Side,
+    a: BundleOperand,
+    b: BundleOperand,
     bias: Option<Tensor>,
     gamma: Option<Tensor>,
     beta: Option<Tensor>,
@@ -200,7 +200,7 @@ fn operands(file: &File, meta: &Meta) -> Result<Operands> {
     if op == Op::Dequantize && a.codes.is_none() {
         return Err(needs(file, op, "`a.codes`"));
     }
-    let mut b = Side::default();
+    let mut b = BundleOperand::default();
     if product {
         let found = operand::side(file, "b", &meta.b, layout(true))?;
         b = found.ok_or_else(|| needs(file, op, "`b` or `b.codes`"))?;

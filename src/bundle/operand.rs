@@ -30,7 +30,7 @@ pub enum Codes {
 
 /// Operand `a` or `b`.
 #[derive(Clone, Debug, Default)]
-pub struct Side {
+pub struct BundleOperand {
     /// Unquantized; `E·N × K` with experts.
     pub high: Option<Tensor>,
     pub codes: Option<Codes>,
@@ -38,7 +38,7 @@ pub struct Side {
     pub history: Vec<f32>,
 }
 
-impl Side {
+impl BundleOperand {
     /// Rows (of all experts) and columns.
     pub fn shape(&self) -> Option<(usize, usize)> {
         match (&self.high, &self.codes) {
@@ -90,7 +90,7 @@ fn dims(file: &File, name: &str, raw: &Raw, layout: Layout, packed: bool) -> Res
 }
 
 /// Reads operand `x`. `None` where neither its values nor its codes are there.
-pub fn side(file: &File, x: &str, spec: &Spec, layout: Layout) -> Result<Option<Side>> {
+pub fn side(file: &File, x: &str, spec: &Spec, layout: Layout) -> Result<Option<BundleOperand>> {
     let (codes_name, history_name) = (format!("{x}.codes"), format!("{x}.scale_history"));
     if !file.has(x) && !file.has(&codes_name) {
         return Ok(None);
@@ -127,7 +127,7 @@ pub fn side(file: &File, x: &str, spec: &Spec, layout: Layout) -> Result<Option<
         }
         None => None,
     };
-    Ok(Some(Side { high, codes, history }))
+    Ok(Some(BundleOperand { high, codes, history }))
 }
 
 /// What belongs to codes must not be there without them.
@@ -211,7 +211,11 @@ pub fn quantized(
             );
         }
         (ZeroKind::Integer, Some(z)) => Zero::Integer(file.whole_numbers(&zero_name, z)?),
-        (ZeroKind::Additive, Some(z)) => Zero::Additive { zero: file.scales(&zero_name, z, None)?.1, mid: 0 },
+        (ZeroKind::Additive, Some(z)) => {
+            // Under a second level they may be codes, as the scales are.
+            let stored = spec.scale_format.filter(|_| z.dtype == Dtype::U8);
+            Zero::Additive { zero: file.scales(&zero_name, z, stored)?.1, mid: 0 }
+        }
     };
     let stacked = Stacked::of(layout, granularity, tiles, rows, cols);
     let scale_inv = stacked.spread(scale_inv);

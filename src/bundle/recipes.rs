@@ -2,7 +2,7 @@
 
 use super::Bundle;
 use super::assay::given_scales;
-use super::operand::{Codes, Side};
+use super::operand::{BundleOperand, Codes};
 use crate::assay::Built;
 use crate::assay::evidence;
 use crate::fault::DIAGNOSIS;
@@ -101,7 +101,7 @@ fn one(recipe: &Recipe, x: &Tensor, q: &QTensor) -> Result<Vec<String>> {
 }
 
 /// The tensors that were quantized by themselves: all, each expert, the columns of each group.
-fn pieces(side: &Side, offs: &[usize], experts: Option<Granularity>) -> Result<Vec<(String, Tensor, QTensor)>> {
+fn pieces(side: &BundleOperand, offs: &[usize], experts: Option<Granularity>) -> Result<Vec<(String, Tensor, QTensor)>> {
     match (&side.high, &side.codes) {
         (Some(x), Some(Codes::Whole(q))) if experts.is_some() => {
             let granularity = experts.unwrap_or(Granularity::Tensor);

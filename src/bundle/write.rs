@@ -1,6 +1,6 @@
 //! Bundles written: for tests, examples and the cases handed to a candidate process.
 
-use super::operand::{Codes, Side};
+use super::operand::{BundleOperand, Codes};
 use crate::format::pack::{NibbleOrder, pack4};
 use crate::quant::Level;
 use crate::{Error, Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
@@ -159,7 +159,13 @@ impl Writer {
     }
 
     /// An operand: values, codes, earlier scales.
-    pub fn side(&mut self, x: &str, side: &Side, experts: Option<usize>, packing: Option<NibbleOrder>) -> Result<&mut Writer> {
+    pub fn side(
+        &mut self,
+        x: &str,
+        side: &BundleOperand,
+        experts: Option<usize>,
+        packing: Option<NibbleOrder>,
+    ) -> Result<&mut Writer> {
         if let Some(t) = &side.high {
             let n = t.rows() / experts.unwrap_or(1).max(1);
             let shape: Vec<usize> = experts.into_iter().chain([n, t.cols()]).collect();

@@ -3,7 +3,7 @@
 use super::diff::{self, Outputs};
 use super::run::Who;
 use crate::baseline;
-use crate::baseline::diff::{Change, Comparison, Drift};
+use crate::baseline::diff::{Change, Differences, Drift};
 use crate::fault::injected::{self, Alteration};
 use crate::run::facts::Facts;
 use crate::run::plan::Selection;
@@ -95,7 +95,7 @@ pub fn run(args: Args) -> Result<u8> {
 const NAMED: usize = 8;
 
 /// Says which accumulator would have made the new bits, where one does.
-fn name_orders(comparison: &mut Comparison, sweeps: &[Sweep], before: &[baseline::Side]) {
+fn name_orders(comparison: &mut Differences, sweeps: &[Sweep], before: &[baseline::Recording]) {
     let changed =
         |d: &&mut Drift| matches!(d.change, Change::OtherBits | Change::Better | Change::Worse) && !d.digest.is_empty();
     for drift in comparison.drifts.iter_mut().filter(changed).take(NAMED) {

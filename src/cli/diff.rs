@@ -3,7 +3,7 @@
 use super::outputs::{ForCi, of_run, save};
 use super::{print, status};
 use crate::assay::row::Row;
-use crate::baseline::{self, Side, diff::Comparison, diff::compare};
+use crate::baseline::{self, Recording, diff::Differences, diff::compare};
 use crate::fault::card::Card;
 use crate::report::drift::{self, After};
 use anyhow::{Result, bail};
@@ -40,10 +40,10 @@ pub fn run(args: Args) -> Result<u8> {
 }
 
 /// Compares sweep by sweep; a sweep of one side only is new or missing as a whole.
-pub fn sides(before: &[Side], after: &[Side]) -> Comparison {
-    let nothing = |of: &Side| Side { records: Vec::new(), ..of.clone() };
-    let find = |sides: &[Side], sweep: &str| sides.iter().find(|s| s.sweep == sweep).cloned();
-    let mut all = Comparison::default();
+pub fn sides(before: &[Recording], after: &[Recording]) -> Differences {
+    let nothing = |of: &Recording| Recording { records: Vec::new(), ..of.clone() };
+    let find = |sides: &[Recording], sweep: &str| sides.iter().find(|s| s.sweep == sweep).cloned();
+    let mut all = Differences::default();
     for side in after {
         all.extend(compare(&find(before, &side.sweep).unwrap_or_else(|| nothing(side)), side));
     }
@@ -54,7 +54,7 @@ pub fn sides(before: &[Side], after: &[Side]) -> Comparison {
 }
 
 /// Prints the comparison, writes what `outputs` ask for, and gives the exit status. `run` is the folder of the run after.
-pub fn show(comparison: &Comparison, outputs: &Outputs, run: &Path) -> Result<u8> {
+pub fn show(comparison: &Differences, outputs: &Outputs, run: &Path) -> Result<u8> {
     if comparison.drifts.is_empty() {
         bail!("there is no case to compare");
     }

@@ -75,7 +75,7 @@ fn lines(what: What) -> Result<Table> {
             crate::format::FORMATS
                 .iter()
                 .map(|f| {
-                    let float = |x: f64| if f.integer { String::new() } else { crate::assay::row::number(x) };
+                    let float = |x: f64| if !f.format.is_float() { String::new() } else { crate::assay::row::number(x) };
                     let normal = 2f64.powi(f.format.min_exponent());
                     let sub = 2f64.powi(f.format.min_exponent() - f.mantissa as i32);
                     vec![

@@ -65,7 +65,7 @@ struct Request {
 }
 
 /// An answer's line, and the bytes behind it.
-type Answer = (Value, Option<Vec<u8>>);
+type Reply = (Value, Option<Vec<u8>>);
 
 /// What the last panic said, and where.
 static PANIC: Mutex<String> = Mutex::new(String::new());
@@ -134,7 +134,7 @@ fn request(input: &mut impl BufRead) -> Result<Option<(String, Vec<u8>)>> {
     Ok(Some((line, bytes)))
 }
 
-fn send((mut line, bytes): Answer) -> Result<()> {
+fn send((mut line, bytes): Reply) -> Result<()> {
     if let Some(bytes) = &bytes {
         line["bytes"] = bytes.len().into();
     }
@@ -144,7 +144,7 @@ fn send((mut line, bytes): Answer) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn answer(line: &str, bytes: &[u8], sweeps: &mut HashMap<String, Sweep>) -> Result<Answer> {
+fn answer(line: &str, bytes: &[u8], sweeps: &mut HashMap<String, Sweep>) -> Result<Reply> {
     let request: Request = serde_json::from_str(line).context("request")?;
     debug_assert!(request.bytes.is_none_or(|n| n == bytes.len()));
     let accelerator = if request.gpu { accelerator() } else { None };
@@ -201,7 +201,7 @@ fn page(label: &Path, bytes: &[u8], accelerator: Option<Accelerator>) -> Result<
 }
 
 /// `x` by a recipe, as operand `x` of a bundle.
-fn quantize(recipe: &str, label: &Path, bytes: &[u8]) -> Result<Answer> {
+fn quantize(recipe: &str, label: &Path, bytes: &[u8]) -> Result<Reply> {
     let recipe: Recipe = recipe.parse()?;
     let x = File::parse(label, bytes)?.tensor("x")?;
     let q = recipe.quantize(&x)?.q;
@@ -219,7 +219,7 @@ fn sweep<'a>(sweeps: &'a mut HashMap<String, Sweep>, name: &str) -> Result<&'a S
 }
 
 /// What a kernel is given for a case, with the values that its operands were quantized from.
-fn input(sweep: &Sweep, id: &str) -> Result<Answer> {
+fn input(sweep: &Sweep, id: &str) -> Result<Reply> {
     let known = || sweep.cases.iter().map(|c| c.id()).take(8).collect::<Vec<_>>();
     let Some(case) = sweep.cases.iter().find(|c| c.id() == id) else {
         return Err(Error::unknown("case", id, known().iter().map(String::as_str)).into());

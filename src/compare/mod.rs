@@ -15,7 +15,7 @@ mod bound;
 #[cfg(test)]
 mod bound_tests;
 mod digest;
-pub mod digits;
+pub(crate) mod digits;
 pub mod gates;
 mod inverse;
 mod judged;
@@ -37,4 +37,4 @@ pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
 pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};
 pub use side::{Check, amax_interval};
-pub use verdict::{Comparison, Evidence, Mismatches, Verdict, judge};
+pub use verdict::{CaseEvidence, Comparison, Mismatches, Verdict, judge};

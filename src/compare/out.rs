@@ -229,7 +229,8 @@ impl<'a> Cells<'a> {
     pub(super) fn cell(&self, value: f64) -> (f64, f64) {
         let code = (value - self.zero) / self.unit + self.mid;
         let back = |y: f64| if self.scaled { (y - self.mid) / self.scale + self.zero } else { y };
-        let (low, high) = (back(code - 0.5 * self.gap(-code)), back(code + 0.5 * self.gap(code)));
+        let (below, above) = self.values.gaps_of_table(code).unwrap_or_else(|| (self.gap(-code), self.gap(code)));
+        let (low, high) = (back(code - 0.5 * below), back(code + 0.5 * above));
         let (low, high) = if low <= high { (low, high) } else { (high, low) };
         let finite = code.is_finite();
         (if finite { low } else { value }, if finite { high } else { value })

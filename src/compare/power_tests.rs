@@ -202,7 +202,7 @@ fn verdicts_and_their_reasons() {
     let mut rng = StdRng::seed_from_u64(15);
     let h = Healthy::new(&mut rng, 5, 1e-4, &OutFormat::high(Format::F32));
     let judge_with = |actual: &[f64], mismatches: Option<Mismatches>, checks: &[Check], scales: &[Scales], bound: &Bound| {
-        judge(&Evidence {
+        judge(&CaseEvidence {
             cols: COLS,
             exact: Some(h.bound.ideal()),
             bound,

@@ -112,7 +112,7 @@ impl Mismatches {
 
 /// Everything that is known of one case when it is judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub struct CaseEvidence<'a> {
     /// Columns of the result.
     pub cols: usize,
     /// f64 on the unquantized inputs; absent where only quantized operands exist.
@@ -178,7 +178,7 @@ impl Comparison {
 ///
 /// In the errors, `ideal` is the unrounded f64 result of a high-precision output and the value of the correctly rounded code of
 /// a quantized one. Errors when lengths differ.
-pub fn judge(e: &Evidence) -> Result<Comparison> {
+pub fn judge(e: &CaseEvidence) -> Result<Comparison> {
     let out = e.bound.out();
     let judged = e.bound.judge(e.actual)?;
     let rounded: Vec<f64>;
@@ -217,11 +217,11 @@ pub fn judge(e: &Evidence) -> Result<Comparison> {
     })
 }
 
-fn place(e: &Evidence, index: usize) -> (usize, usize) {
+fn place(e: &CaseEvidence, index: usize) -> (usize, usize) {
     (index / e.cols.max(1), index % e.cols.max(1))
 }
 
-fn decide(e: &Evidence, judged: &Judged, power: &Power) -> (Verdict, String) {
+fn decide(e: &CaseEvidence, judged: &Judged, power: &Power) -> (Verdict, String) {
     let n = e.actual.len();
     let element = |i: usize, (low, high): (f64, f64), may: &str| {
         let (row, col) = place(e, i);

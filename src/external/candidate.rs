@@ -18,7 +18,7 @@ use super::process::{Process, Why};
 use crate::bundle::{Bundle, File, Meta};
 use crate::bundle::{assay, case};
 use crate::job::{Data, Job, OutSpec, Output, Part};
-use crate::kernel::{Answer, Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Kernel, KernelAnswer, KernelSpec};
 use crate::op::{OPS, Op};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -231,7 +231,7 @@ impl Kernel for Candidate {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         assay::only_answer(job)
     }
-    fn answer(&self, job: &Job) -> Result<Answer> {
+    fn answer(&self, job: &Job) -> Result<KernelAnswer> {
         let (output, meta) = self.result(job)?;
         super::judged_by(job, output, &meta)
     }

@@ -1,31 +1,38 @@
 //! Kernels from outside: a process that answers cases, a user's own CUDA source.
 
 pub mod candidate;
-pub mod declared;
-pub mod process;
+pub(crate) mod declared;
+pub(crate) mod process;
 #[cfg(feature = "cuda")]
-pub mod user;
+pub(crate) mod user;
 
 use crate::Result;
 use crate::bundle::{Meta, assay};
 use crate::job::{Job, Output};
-use crate::kernel::{Answer, Backend};
+use crate::kernel::{Backend, KernelAnswer};
 
 /// What a result is judged by: for a product the arithmetic that `meta` leaves possible and that its bits show, for what leaves no choice
 /// the one right answer. Errors: a declared model that does not take the operands' formats.
-pub fn judged_by(job: &Job, output: Output, meta: &Meta) -> Result<Answer> {
+pub fn judged_by(job: &Job, output: Output, meta: &Meta) -> Result<KernelAnswer> {
     if job.op.is_product() {
         let output = assay::without_nobodys_rows(job.op, job.operands.offs.as_deref(), output)?;
         let settled = assay::settle(meta, job, &output, Backend::External.accelerator())?;
         let (accumulator, model, doubt) = (Some(settled.accumulator), settled.model, settled.doubt);
-        return Ok(Answer { output, model, drawn: None, accumulator, algorithm: Some(about(meta, &settled.text)), doubt });
+        return Ok(KernelAnswer {
+            output,
+            model,
+            drawn: None,
+            accumulator,
+            algorithm: Some(about(meta, &settled.text)),
+            doubt,
+        });
     }
     let model = assay::only_answer(job)?;
     let output = match &model {
         Some(model) => assay::about_the_models_code(&output, model)?,
         None => output,
     };
-    Ok(Answer { output, model, drawn: None, accumulator: job.accumulator, algorithm: Some(about(meta, "")), doubt: None })
+    Ok(KernelAnswer { output, model, drawn: None, accumulator: job.accumulator, algorithm: Some(about(meta, "")), doubt: None })
 }
 
 /// Kernel and device by their names, and the arithmetic it was held to.

@@ -7,9 +7,9 @@ use super::declared::{Argument, Declaration, READ, in_source};
 use crate::bundle::{Bundle, File, Meta, Stored, Writer, case};
 use crate::format::pack::NibbleOrder;
 use crate::job::{Job, Operand, OutSpec, Output, Part};
-use crate::kernel::cuda::launch::{Arg, Buffer, Function, Gpu, Shape, gpu};
+use crate::kernel::cuda::launch::{Arg, Buffer, Function, Gpu, LaunchShape, gpu};
 use crate::kernel::cuda::nvrtc;
-use crate::kernel::{Answer, Backend, Kernel, KernelSpec, cpu, find};
+use crate::kernel::{Backend, Kernel, KernelAnswer, KernelSpec, cpu, find};
 use crate::op::Op;
 use crate::{Error, Format, Result};
 use safetensors::Dtype;
@@ -286,7 +286,7 @@ impl UserKernel {
         let mut args = self.declared.arguments.iter().map(argument).collect::<Result<Vec<_>>>()?;
         let three = |s: &[super::declared::Size; 3]| Ok::<_, Error>((s[0].of(&sizes)?, s[1].of(&sizes)?, s[2].of(&sizes)?));
         let d = &self.declared;
-        let shape = Shape { grid: three(&d.grid)?, block: three(&d.block)?, shared: d.shared.of(&sizes)? };
+        let shape = LaunchShape { grid: three(&d.grid)?, block: three(&d.block)?, shared: d.shared.of(&sizes)? };
         // SAFETY: the arguments are the declaration's; that the declaration is the kernel's is the user's word. A kernel that breaks it
         // faults, or writes outside its buffers, in a process that runs for one case at a time.
         unsafe { gpu.call(&what, f, &shape, &mut args) }?;
@@ -405,7 +405,7 @@ impl Kernel for UserKernel {
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         crate::bundle::assay::only_answer(job)
     }
-    fn answer(&self, job: &Job) -> Result<Answer> {
+    fn answer(&self, job: &Job) -> Result<KernelAnswer> {
         let output = self.run(job)?;
         let meta = Meta {
             model: self.declared.device_model,

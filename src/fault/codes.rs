@@ -2,7 +2,7 @@
 
 use super::Class;
 use super::edit::{grid, map_scales};
-use super::rule::{A, AB, B, BA, BOTH, Rule, rule};
+use super::rule::{A, AB, B, BA, BOTH, OperandRule, rule};
 use crate::format::{Overflow, Rounding};
 use crate::job::Job;
 use crate::op::Op;
@@ -10,7 +10,7 @@ use crate::quant::{Level, QTensorParts};
 use crate::{Format, Granularity, QTensor, Zero};
 
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
+pub const RULES: &[OperandRule] = &[
     rule(Class::BitsReinterpreted, "sibling", AB, "codes of {} are read as the sibling format (e4m3 e5m2, int4 uint4, e2m3 e3m2)", |_, p, _| sibling(p)),
     rule(Class::BitsReinterpreted, "fnuz", AB, "FP8 codes of {} are read as fnuz: half of every value", |_, p, _| fnuz(p)),
     rule(Class::BitsReinterpreted, "scale_bytes", AB, "8-bit scales of {} are read as the other 8-bit scale format", |_, p, _| scale_bytes(p)),
@@ -103,7 +103,7 @@ fn codes(p: &mut QTensorParts, f: fn(Format, u32) -> u32) -> Option<()> {
 }
 fn is_subnormal(f: Format, code: u32) -> bool {
     let magnitude = code & !f.sign_bit();
-    !f.is_integer() && magnitude > 0 && magnitude < 1 << f.spec().mantissa
+    f.is_float() && magnitude > 0 && magnitude < 1 << f.spec().mantissa
 }
 /// Subnormal codes as zeros of their sign.
 pub fn flushed(f: Format, code: u32) -> u32 {
@@ -114,7 +114,7 @@ fn as_normal(f: Format, code: u32) -> u32 {
 }
 /// Codes of the binade of the largest value as the smallest of it.
 pub fn top_binade(f: Format, code: u32) -> u32 {
-    if f.is_integer() {
+    if !f.is_float() {
         return code;
     }
     let (sign, magnitude) = (code & f.sign_bit(), code & !f.sign_bit());

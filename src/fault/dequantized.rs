@@ -3,11 +3,11 @@
 
 use super::edit::{Side, quantized};
 use super::inject::right;
-use super::rule::{AB, On, Rule, rule};
+use super::rule::{AB, On, OperandRule, rule};
 use super::sums::biased;
 use super::{Class, Fault, How, plain};
 use crate::job::{Data, Job, OutSpec};
-use crate::model::product::{Kind, Plan, Side as Factors};
+use crate::model::product::{FactorRows, Kind, Plan};
 use crate::op::Op;
 use crate::quant::{QTensorParts, Zero};
 use crate::tensor::round_to;
@@ -42,7 +42,7 @@ macro_rules! sums {
 const F16: f64 = 4.9e-4;
 
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
+pub const RULES: &[OperandRule] = &[
     rule(Class::RoundOrder, "dequantized.bf16", AB, "{} is dequantized to bf16 before it is multiplied", |_, p, _| round_values(p, Format::Bf16)),
     rule(Class::RoundOrder, "dequantized.f16", AB, "{} is dequantized to f16 before it is multiplied", |_, p, _| round_values(p, Format::F16)),
 ];
@@ -100,7 +100,7 @@ fn half(x: f64) -> f64 {
 }
 
 /// Values of a row as a kernel has them that dequantizes first.
-fn values(s: &Factors, row: usize, in_f16: bool) -> Vec<f64> {
+fn values(s: &FactorRows, row: usize, in_f16: bool) -> Vec<f64> {
     let global = s.scales().and_then(QTensor::global_scale_inv).unwrap_or(1.0);
     let one = |(k, x): (usize, f32)| x * s.scale_inv(row, k) * global;
     let round = |x: f32| f64::from(if in_f16 { round_to(Format::F16, x) } else { x });

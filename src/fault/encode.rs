@@ -24,10 +24,10 @@ pub const FAULTS: &[Fault] = &[
     encodes!(ScaleRerounded, "out.pow2_down", "the output's scale is cut to a power of two after scale_inv was written",
         |_, e, _| scaled(e).map(|e| nearest(e, if e.v == 0.0 || !e.v.is_finite() { e.y } else { e.v * ratio(e).log2().floor().exp2() }))),
     encodes!(BitsReinterpreted, "out.sibling", "the result is encoded in the sibling format",
-        |_, e, _| sibling_of(e.format).filter(|f| !f.is_integer()).map(|f| f.encode(e.y, Rounding::NearestEven, Overflow::Saturate))),
+        |_, e, _| sibling_of(e.format).filter(|f| f.is_float()).map(|f| f.encode(e.y, Rounding::NearestEven, Overflow::Saturate))),
     encodes!(Rounding, "out.toward_zero", "the result is cut instead of rounded to nearest", |_, e, _| narrow(e).map(|e| with(e, Rounding::TowardZero))),
     encodes!(Rounding, "out.fraction_cut", "the fraction is cut to the format's bits, then converted to nearest: only subnormals are rounded",
-        |_, e, _| narrow(e).filter(|e| !e.format.is_integer()).map(|e| nearest(e, cut_fraction(e.y, e.format.spec().mantissa)))),
+        |_, e, _| narrow(e).filter(|e| e.format.is_float()).map(|e| nearest(e, cut_fraction(e.y, e.format.spec().mantissa)))),
     encodes!(Rounding, "out.up", "the result is rounded toward +∞", |_, e, _| narrow(e).map(|e| with(e, Rounding::Up))),
     encodes!(Rounding, "out.half_away", "ties are rounded away from zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f >= 0.5))),
     encodes!(Rounding, "out.half_down", "ties are rounded toward zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f > 0.5))),
@@ -42,16 +42,16 @@ pub const FAULTS: &[Fault] = &[
     encodes!(RoundOrder, "out.f16_first", "v is rounded to f16 before it is scaled", |_, e, _| scaled(e).map(|e| nearest(e, ratio(e) * through(Format::F16, e.v)))),
     encodes!(RoundOrder, "out.bias_last", "the sum is rounded to the output's type before the bias is added", bias_last),
     encodes!(OverflowWrap, "out.wrap", "integers are not clamped: they wrap", wrap),
-    encodes!(OverflowWrap, "out.native", "the conversion does not saturate: NaN or Inf", |_, e, _| scaled(e).filter(|e| !e.format.is_integer())
+    encodes!(OverflowWrap, "out.native", "the conversion does not saturate: NaN or Inf", |_, e, _| scaled(e).filter(|e| e.format.is_float())
         .map(|e| e.format.encode(e.y, Rounding::NearestEven, Overflow::Native))),
-    encodes!(CodecEdge, "out.subnormal_flushed", "subnormal results are written as zero", |_, e, _| narrow(e).filter(|e| !e.format.is_integer()).map(|e| flushed(e.format, right(e)))),
-    encodes!(CodecEdge, "out.top_binade", "results in the top binade are written as its smallest value", |_, e, _| scaled(e).filter(|e| !e.format.is_integer()).map(|e| top_binade(e.format, right(e)))),
-    encodes!(CodecEdge, "out.negative_zero", "zeros lose their sign", |_, e, _| narrow(e).filter(|e| !e.format.is_integer()).map(|e| {
+    encodes!(CodecEdge, "out.subnormal_flushed", "subnormal results are written as zero", |_, e, _| narrow(e).filter(|e| e.format.is_float()).map(|e| flushed(e.format, right(e)))),
+    encodes!(CodecEdge, "out.top_binade", "results in the top binade are written as its smallest value", |_, e, _| scaled(e).filter(|e| e.format.is_float()).map(|e| top_binade(e.format, right(e)))),
+    encodes!(CodecEdge, "out.negative_zero", "zeros lose their sign", |_, e, _| narrow(e).filter(|e| e.format.is_float()).map(|e| {
         let code = right(e);
         if code == e.format.sign_bit() { 0 } else { code }
     })),
     encodes!(CodecEdge, "out.nan_as_max", "a NaN is written as the largest value", |_, e, _| scaled(e).map(|e| if e.y.is_nan() { e.format.max_code() } else { right(e) })),
-    encodes!(CodecEdge, "out.underflow_kept", "what is too small becomes the smallest value, not zero", |_, e, _| scaled(e).filter(|e| !e.format.is_integer()).map(|e| {
+    encodes!(CodecEdge, "out.underflow_kept", "what is too small becomes the smallest value, not zero", |_, e, _| scaled(e).filter(|e| e.format.is_float()).map(|e| {
         let code = right(e);
         if e.y != 0.0 && code & !e.format.sign_bit() == 0 { code | 1 } else { code }
     })),
@@ -114,6 +114,7 @@ fn by_fraction(e: &Element, up: impl Fn(f64, &Element) -> bool) -> u32 {
     }
     let high = match e.format.is_integer() {
         true => e.format.encode(below + e.y.signum(), Rounding::NearestEven, Overflow::Saturate),
+        false if !e.format.is_float() => low.saturating_add_signed(if e.y < 0.0 { -1 } else { 1 }).min(e.format.max_code()),
         false => {
             let sign = if e.y < 0.0 { e.format.sign_bit() } else { 0 };
             ((low & !e.format.sign_bit()).min(e.format.max_code() - 1) + 1) | sign
@@ -138,7 +139,7 @@ fn wrap(_: &Job, e: &Element, _: Setting) -> Option<u32> {
 }
 
 fn clamped(e: &Element, max: f64) -> Option<u32> {
-    (e.scaled && (e.format == Format::E4m3 || max != 240.0) && !e.format.is_integer()).then_some(())?;
+    (e.scaled && (e.format == Format::E4m3 || max != 240.0) && e.format.is_float()).then_some(())?;
     Some(if e.y.is_nan() { right(e) } else { nearest(e, e.y.clamp(-max, max)) })
 }
 

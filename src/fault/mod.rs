@@ -156,7 +156,7 @@ impl PartialEq for Fault {
 }
 
 /// The catalogue, family by family: rules for operands, and faults that are none.
-const FAMILIES: &[(&[rule::Rule], &[Fault])] = &[
+const FAMILIES: &[(&[rule::OperandRule], &[Fault])] = &[
     (scale::RULES, scale::FAULTS),
     (codes::RULES, &[]),
     (&[], requant::FAULTS),
@@ -170,8 +170,8 @@ const FAMILIES: &[(&[rule::Rule], &[Fault])] = &[
 ];
 
 static FAULTS: LazyLock<Vec<Fault>> = LazyLock::new(|| {
-    let family = |(rules, faults): &'static (&[rule::Rule], &[Fault])| {
-        rules.iter().flat_map(rule::Rule::faults).chain(faults.iter().cloned())
+    let family = |(rules, faults): &'static (&[rule::OperandRule], &[Fault])| {
+        rules.iter().flat_map(rule::OperandRule::faults).chain(faults.iter().cloned())
     };
     FAMILIES.iter().flat_map(family).collect()
 });

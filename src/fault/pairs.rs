@@ -37,7 +37,7 @@ fn pairs(job: &Job, shift: i64, wrap: bool) -> Result<Option<Vec<f32>>> {
     let narrow = |x: i64| if wrap { i64::from(x as i16) } else { x.clamp(-32768, 32767) };
     let mut sums = vec![0.0; plan.rows * plan.cols];
     for p in plan.problems() {
-        let codes = |side: &crate::model::product::Side, row: usize| -> Vec<i64> {
+        let codes = |side: &crate::model::product::FactorRows, row: usize| -> Vec<i64> {
             side.factors(row, 0..side.k).into_iter().map(|x| x as i64).collect()
         };
         let b: Vec<Vec<i64>> = p.b_rows.clone().map(|row| codes(p.b, row)).collect();

@@ -45,7 +45,7 @@ impl On {
 pub type Change = fn(&Job, &mut QTensorParts, Setting) -> Option<()>;
 
 /// A fault of whichever operand.
-pub struct Rule {
+pub struct OperandRule {
     pub class: Class,
     /// The variant without its operand; empty where that is all.
     pub name: &'static str,
@@ -58,14 +58,14 @@ pub struct Rule {
 }
 
 /// A rule without parameters.
-pub const fn rule(class: Class, name: &'static str, on: &'static [On], help: &'static str, change: Change) -> Rule {
-    Rule { class, name, on, help, change, settings: plain }
+pub const fn rule(class: Class, name: &'static str, on: &'static [On], help: &'static str, change: Change) -> OperandRule {
+    OperandRule { class, name, on, help, change, settings: plain }
 }
 
-impl Rule {
+impl OperandRule {
     /// A fault for each operand that it is on. The names are kept for the life of the program.
     pub fn faults(&self) -> impl Iterator<Item = Fault> {
-        let Rule { class, name, on, help, change, settings } = *self;
+        let OperandRule { class, name, on, help, change, settings } = *self;
         on.iter().map(move |on| {
             let operand = if *on == On::Both { "both" } else { on.name() };
             let variant = if name.is_empty() { operand.to_string() } else { format!("{operand}.{name}") };

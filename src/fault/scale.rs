@@ -1,7 +1,7 @@
 //! Faults of scales as they are applied: omitted, doubled, inverted, stale, rounded again, taken from elsewhere.
 
 use super::edit::{Side, edit, grid, map_scales, reindex_scales};
-use super::rule::{A, AB, B, On, Rule, rule};
+use super::rule::{A, AB, B, On, OperandRule, rule};
 use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
 use crate::job::Job;
@@ -91,14 +91,14 @@ fn global(p: &mut QTensorParts, by: fn(f32) -> f32) -> Option<()> {
 }
 
 #[rustfmt::skip]
-pub const RULES: &[Rule] = &[
+pub const RULES: &[OperandRule] = &[
     by_scale!(ScaleOmitted, "", AB, "the scales of {} are never applied", one),
     rule(Class::ScaleOmitted, "global", AB, "the second-level scale of {} is never applied", |_, p, _| global(p, |_| 1.0)),
     by_scale!(ScaleDoubledInverted, "twice", AB, "the scales of {} are applied twice", twice),
     by_scale!(ScaleDoubledInverted, "inverted", AB, "the reciprocals of {}'s scales are applied", inverted),
     rule(Class::ScaleDoubledInverted, "global_twice", A, "the second-level scale of {} is applied twice", |_, p, _| global(p, |x| x * x)),
     rule(Class::ScaleDoubledInverted, "global_inverted", B, "the reciprocal of {}'s second-level scale is applied", |_, p, _| global(p, |x| 1.0 / x)),
-    Rule { settings: gains, ..by_scale!(StaleState, "scale_inv", AB, "the scales of {} are of an earlier step", gained) },
+    OperandRule { settings: gains, ..by_scale!(StaleState, "scale_inv", AB, "the scales of {} are of an earlier step", gained) },
     by_scale!(ScaleRerounded, "pow2_up", AB, "the scales of {} are rounded up to powers of two", pow2_up),
     by_scale!(ScaleRerounded, "pow2_down", AB, "the scales of {} are rounded down to powers of two", pow2_down),
     by_scale!(ScaleRerounded, "pow2_nearest", AB, "the scales of {} are rounded to the nearest power of two", pow2_nearest),

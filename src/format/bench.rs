@@ -31,7 +31,7 @@ const REPETITIONS: usize = 7;
 /// definition; the best of 7 repetitions each, on one thread. The first row is the copy.
 pub fn bench_codec() -> Result<Vec<CodecRow>> {
     let src: Vec<f32> = (0..ELEMENTS).map(|i| ((i % 8191) as f32 - 4095.0) * 0.117).collect();
-    let mut rows = Rows(vec![]);
+    let mut rows = Timings(vec![]);
 
     let mut copy = vec![0f32; ELEMENTS];
     rows.time("copy f32", ELEMENTS, 8.0, || black_box(&mut copy).copy_from_slice(black_box(&src)));
@@ -87,9 +87,9 @@ pub fn bench_codec() -> Result<Vec<CodecRow>> {
     Ok(rows.0)
 }
 
-struct Rows(Vec<CodecRow>);
+struct Timings(Vec<CodecRow>);
 
-impl Rows {
+impl Timings {
     fn time(&mut self, name: &str, elements: usize, bytes_each: f64, mut run: impl FnMut()) {
         let mut best = f64::INFINITY;
         for _ in 0..REPETITIONS {

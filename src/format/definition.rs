@@ -31,6 +31,9 @@ impl Format {
     pub fn decode(self, code: u32) -> f64 {
         let s = self.spec();
         let code = if s.bits == 32 { code } else { code & ((1 << s.bits) - 1) };
+        if !s.table.is_empty() {
+            return f64::from(s.table[code as usize]);
+        }
         if s.integer {
             let wrap = if s.signed && code & self.sign_bit() != 0 { exp2i(s.bits as i32) } else { 0.0 };
             return f64::from(code) - wrap;
@@ -56,11 +59,14 @@ impl Format {
 
     /// The code of `x`, rounded once (an f32 source: pass it widened, which is exact). NaN gives the canonical NaN code, without
     /// sign, or +max where the format has none (0 for integers). e8m0 ignores the sign and gives 2^-127 for anything smaller.
-    /// Integers saturate under both overflow rules.
+    /// Integers and tables saturate under both overflow rules.
     pub fn encode(self, x: f64, rounding: Rounding, overflow: Overflow) -> u32 {
         let s = self.spec();
         if x.is_nan() {
             return if s.integer { 0 } else { self.nan_code().unwrap_or(self.max_code()) };
+        }
+        if !s.table.is_empty() {
+            return self.encode_by_table(x, rounding);
         }
         let negative = x.is_sign_negative() && self != Format::E8m0;
         let magnitude = x.abs();
@@ -90,13 +96,40 @@ impl Format {
 
     /// The distance between neighbouring values at the magnitude of `x`: 2^(floor(log2|x|) − mantissa bits), at least the
     /// subnormal gap. At a power of two it is the gap above; the one below is half of it. Beyond the largest finite value, and
-    /// for NaN: the largest gap. 1 for integers.
+    /// for NaN: the largest gap. 1 for integers. In a table the gap that `x` lies in, the one above at a value, the last one beyond it.
     pub fn ulp(self, x: f64) -> f64 {
         if self.is_integer() {
             return 1.0;
         }
+        let table = self.spec().table;
+        if !table.is_empty() {
+            let above = table.partition_point(|v| !(f64::from(*v) > x)).clamp(1, table.len() - 1);
+            return f64::from(table[above]) - f64::from(table[above - 1]);
+        }
         let e = exponent(x.abs().min(self.max_finite())).max(self.min_exponent());
         exp2i(e - self.spec().mantissa as i32)
+    }
+
+    /// [`Format::encode`] of a number by the table of its values.
+    fn encode_by_table(self, x: f64, rounding: Rounding) -> u32 {
+        let x = x.clamp(self.min_finite(), self.max_finite());
+        let table = self.spec().table;
+        let high = table.partition_point(|v| f64::from(*v) < x) as u32;
+        let (above, below) = (self.decode(high), self.decode(high.saturating_sub(1)));
+        if x == above {
+            return high;
+        }
+        let fraction = (x - below) / (above - below);
+        let up = match rounding {
+            Rounding::NearestEven => fraction > 0.5 || (fraction == 0.5 && high.is_multiple_of(2)),
+            Rounding::TowardZero => x < 0.0,
+            Rounding::Up => true,
+            Rounding::Stochastic(bits) => {
+                let fraction = if x < 0.0 { 1.0 - fraction } else { fraction };
+                (f64::from(bits) < fraction * exp2i(32)) != (x < 0.0)
+            }
+        };
+        if up { high } else { high - 1 }
     }
 
     /// The code of a magnitude that overflows: Inf, else NaN, else max.
@@ -145,6 +178,8 @@ mod tests {
             (Format::E8m0, exp2i(127), 0xfe),
             (Format::Int4, 7.0, 7),
             (Format::Uint4, 15.0, 15),
+            (Format::Uint6, 63.0, 63),
+            (Format::Nf4, 1.0, 15),
             (Format::F16, 65504.0, 0x7bff),
             (Format::Bf16, 3.389_531_389_251_535_5e38, 0x7f7f),
             (Format::F32, f64::from(f32::MAX), 0x7f7f_ffff),
@@ -181,13 +216,36 @@ mod tests {
     }
 
     #[test]
+    fn a_table_rounds_to_its_nearest_value() {
+        use {Overflow::*, Rounding::*};
+        let f = Format::Nf4;
+        assert_eq!((f.min_finite(), f.sign_bit(), f.nan_code()), (-1.0, 0, None));
+        let encode = |x: f64, rounding| f.encode(x, rounding, Native);
+        assert_eq!((encode(-7.0, NearestEven), encode(7.0, NearestEven), encode(f64::NAN, NearestEven)), (0, 15, 15));
+        for code in 0..15 {
+            let (low, high) = (f.decode(code), f.decode(code + 1));
+            let middle = 0.5 * (low + high);
+            assert_eq!(encode(middle, NearestEven), code + code % 2, "a tie goes to the even code");
+            assert_eq!((encode(middle.next_down(), NearestEven), encode(middle.next_up(), NearestEven)), (code, code + 1));
+            let small = if low < 0.0 { code + 1 } else { code };
+            assert_eq!((encode(middle, TowardZero), encode(middle, Up)), (small, code + 1));
+            assert_eq!(
+                (encode(middle, Stochastic(1 << 31)), encode(middle, Stochastic((1 << 31) - 1))),
+                (small, 2 * code + 1 - small)
+            );
+        }
+    }
+
+    #[test]
     fn ulp_is_the_gap_above() {
         for s in FORMATS.iter().filter(|s| s.bits <= 16) {
             let f = s.format;
             for code in 0..f.max_code() {
                 let (x, next) = (f.decode(code), f.decode(code + 1));
                 assert_eq!(f.ulp(x), next - x, "{f} {code:#x}");
-                assert_eq!(f.ulp(-x), next - x, "{f} −{code:#x}");
+                if f.is_float() || f.is_integer() {
+                    assert_eq!(f.ulp(-x), next - x, "{f} −{code:#x}");
+                }
             }
             for beyond in [f.max_finite(), f64::INFINITY, f64::NAN] {
                 assert_eq!(f.ulp(beyond), f.ulp(f.max_finite()), "{f}");

@@ -2,7 +2,7 @@
 //! f32 patterns for e4m3 and e5m2).
 
 use super::simd;
-use super::{Format, Overflow, exp2i};
+use super::{Format, Overflow, Rounding, exp2i};
 use crate::{Error, Result};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -16,6 +16,7 @@ pub(super) enum Kind {
     Float(FloatLane),
     Integer(IntegerLane),
     Exponent(ExponentLane),
+    Table(TableLane),
 }
 
 /// Constants of a small float format beside an f32 word. With m mantissa bits and bias b, a code's fields, shifted left by
@@ -52,6 +53,10 @@ pub(super) struct IntegerLane {
 pub(super) struct ExponentLane {
     cap: u32,
 }
+
+/// A table: by the definition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableLane(Format);
 
 /// One f32 to one code.
 pub(super) trait Lane: Copy {
@@ -97,12 +102,21 @@ impl Lane for ExponentLane {
     }
 }
 
+impl Lane for TableLane {
+    fn code(self, x: f32) -> u8 {
+        self.0.encode(f64::from(x), Rounding::NearestEven, Overflow::Saturate) as u8
+    }
+}
+
 impl Encoder {
     /// Errors: a format of more than 8 bits.
     pub fn new(format: Format, overflow: Overflow) -> Result<Self> {
         let s = format.spec();
         if s.bits > 8 {
             return Err(Error::value("format of the bulk encoder", format, "a format of at most 8 bits"));
+        }
+        if !s.table.is_empty() {
+            return Ok(Encoder(Kind::Table(TableLane(format))));
         }
         if s.integer {
             let (low, high) = (format.min_finite() as f32, format.max_finite() as f32);
@@ -134,6 +148,7 @@ impl Encoder {
             Kind::Float(lane) => lane.code(x),
             Kind::Integer(lane) => lane.code(x),
             Kind::Exponent(lane) => lane.code(x),
+            Kind::Table(lane) => lane.code(x),
         }
     }
     /// `codes[i]` = encode(RN32(`src[i]` · `scale`)); a scale of 1 changes nothing. Errors: lengths that differ.
@@ -165,7 +180,7 @@ impl Decoder {
             return Err(Error::value("format of the bulk decoder", format, "a format of at most 8 bits"));
         }
         let double = std::array::from_fn(|code| format.decode(code as u32));
-        // Every such value is an f32: at most 8 significant bits, exponents −127 … 127.
+        // Every such value is an f32: at most 8 significant bits, exponents −127 … 127, or one of a table.
         Ok(Self { single: double.map(|x| x as f32), double })
     }
     #[inline]

@@ -9,7 +9,8 @@ pub struct ValueGrid {
     format: Format,
     overflow: Overflow,
     integer: bool,
-    /// Neither an integer nor a bare exponent: [`ValueGrid::nearest_float`] holds.
+    table: bool,
+    /// A sign, an exponent and a mantissa: [`ValueGrid::nearest_float`] holds.
     float: bool,
     mantissa: i64,
     min_exponent: i64,
@@ -45,7 +46,8 @@ impl ValueGrid {
             format,
             overflow,
             integer: s.integer,
-            float: !s.integer && format != Format::E8m0,
+            table: !s.table.is_empty(),
+            float: format.is_float() && format != Format::E8m0,
             mantissa: i64::from(s.mantissa),
             min_exponent: i64::from(format.min_exponent()),
             min: format.min_finite(),
@@ -84,12 +86,29 @@ impl ValueGrid {
     pub fn is_float(&self) -> bool {
         self.float
     }
+    /// The distances from a value of a table to those below and above it, infinite at its ends; `None` where there is no table.
+    pub fn gaps_of_table(&self, value: f64) -> Option<(f64, f64)> {
+        let table = self.format.spec().table;
+        let at = |i: usize| table.get(i).map(|v| (f64::from(*v) - value).abs()).filter(|d| *d > 0.0).unwrap_or(f64::INFINITY);
+        let i = table.partition_point(|v| f64::from(*v) < value);
+        self.table.then(|| (i.checked_sub(1).map_or(f64::INFINITY, at), at(i + 1)))
+    }
+    /// Whether `y` is half-way between two neighbouring finite values: as far from its nearest as half the gap that it lies in.
+    #[inline(always)]
+    pub fn is_tie(&self, y: f64) -> bool {
+        let y = if self.table { y } else { y.abs() };
+        let nearest = if self.float { self.nearest_float(y) } else { self.nearest(y) };
+        (y < self.max) & ((y - nearest).abs() == 0.5 * self.ulp(y))
+    }
 
     /// [`Format::ulp`].
     #[inline(always)]
     pub fn ulp(&self, x: f64) -> f64 {
         if self.integer {
             return 1.0;
+        }
+        if self.table {
+            return self.format.ulp(x);
         }
         // A NaN is the largest magnitude here, as in the definition.
         power(exponent(x.abs().min(self.max)).max(self.min_exponent) - self.mantissa)
@@ -101,7 +120,7 @@ impl ValueGrid {
         if self.float { self.nearest_float(x) } else { self.nearest_other(x) }
     }
 
-    /// [`ValueGrid::nearest`] of an integer format or e8m0.
+    /// [`ValueGrid::nearest`] of an integer format, a table or e8m0.
     #[inline(never)]
     fn nearest_other(&self, x: f64) -> f64 {
         if x.is_nan() {

@@ -2,14 +2,14 @@
 //!
 //! [`FORMATS`] is the table; [`definition`] the slow, obvious decode and encode; [`fast`] the bulk paths, which equal them bit
 //! for bit; [`pack`] how two 4-bit codes share a byte. Sources: OCP 8-bit Floating Point Specification 1.0 (e4m3, e5m2), OCP
-//! Microscaling Formats 1.0 (e8m0, e2m1, e2m3, e3m2), IEEE 754-2019 (f16, f32), arXiv 2206.02915 (fnuz). Codes are checked
-//! against tables made elsewhere, in `data/golden`.
+//! Microscaling Formats 1.0 (e8m0, e2m1, e2m3, e3m2), IEEE 754-2019 (f16, f32), arXiv 2206.02915 (fnuz), bitsandbytes 0.50.2 (nf4).
+//! Codes are checked against tables made elsewhere, in `data/golden`.
 
 pub mod bench;
-pub mod definition;
+pub(crate) mod definition;
 pub mod fast;
-pub mod grid;
-pub mod pack;
+pub(crate) mod grid;
+pub(crate) mod pack;
 pub(crate) mod simd;
 
 pub use definition::{Overflow, Rounding};
@@ -28,6 +28,8 @@ pub enum Format {
     Int8,
     Int4,
     Uint4,
+    Uint6,
+    Nf4,
     F16,
     Bf16,
     Tf32,
@@ -58,9 +60,12 @@ pub struct FormatSpec {
     pub mantissa: u32,
     /// Exponent bias; 0 for integers.
     pub bias: i32,
+    /// Whether codes have a sign bit, or are two's complement.
     pub signed: bool,
     pub integer: bool,
     pub special: Special,
+    /// The values of all codes, ascending, where they follow from nothing else; else empty.
+    pub table: &'static [f32],
     pub help: &'static str,
 }
 
@@ -73,11 +78,21 @@ const fn float(
     special: Special,
     help: &'static str,
 ) -> FormatSpec {
-    FormatSpec { format, name, bits, mantissa, bias, signed: true, integer: false, special, help }
+    FormatSpec { format, name, bits, mantissa, bias, signed: true, integer: false, special, table: &[], help }
 }
 const fn integer(format: Format, name: &'static str, bits: u32, signed: bool, help: &'static str) -> FormatSpec {
-    FormatSpec { format, name, bits, mantissa: 0, bias: 0, signed, integer: true, special: Special::None, help }
+    FormatSpec { format, name, bits, mantissa: 0, bias: 0, signed, integer: true, special: Special::None, table: &[], help }
 }
+const fn table(format: Format, name: &'static str, table: &'static [f32], help: &'static str) -> FormatSpec {
+    FormatSpec { integer: false, table, ..integer(format, name, table.len().ilog2(), false, help) }
+}
+
+/// Quantiles of the normal distribution, 0 and ±1 among them: `get_4bit_type("nf4")` of bitsandbytes/functional.py.
+#[rustfmt::skip]
+const NF4: &[f32] = &[
+    -1.0, -0.696_192_8, -0.525_073_05, -0.394_917_5, -0.284_441_38, -0.184_773_43, -0.091_050_036, 0.0,
+    0.079_580_3, 0.160_930_2, 0.246_112_3, 0.337_915_24, 0.440_709_83, 0.562_617, 0.722_956_84, 1.0,
+];
 
 /// Every format, in the order of [`Format`].
 pub const FORMATS: &[FormatSpec] = &[
@@ -94,6 +109,7 @@ pub const FORMATS: &[FormatSpec] = &[
         signed: false,
         integer: false,
         special: Special::NanOnly,
+        table: &[],
         help: "OCP MX scale: a power of two 2^-127 … 2^127, NaN; no zero, no sign",
     },
     float(Format::E2m1, "e2m1", 4, 1, 1, Special::None, "OCP FP4: 0, .5, 1, 1.5, 2, 3, 4, 6"),
@@ -102,6 +118,8 @@ pub const FORMATS: &[FormatSpec] = &[
     integer(Format::Int8, "int8", 8, true, "two's complement −128 … 127"),
     integer(Format::Int4, "int4", 4, true, "two's complement −8 … 7"),
     integer(Format::Uint4, "uint4", 4, false, "0 … 15"),
+    integer(Format::Uint6, "uint6", 6, false, "0 … 63: scales of GGUF's K-quants"),
+    table(Format::Nf4, "nf4", NF4, "NormalFloat: 16 quantiles of the normal distribution, −1 … 1"),
     float(Format::F16, "f16", 16, 10, 15, Special::Ieee, "IEEE 754 binary16"),
     float(Format::Bf16, "bf16", 16, 7, 127, Special::Ieee, "bfloat16"),
     float(Format::Tf32, "tf32", 19, 10, 127, Special::Ieee, "TensorFloat-32: the top 19 bits of a binary32 word"),
@@ -140,6 +158,10 @@ impl Format {
     pub fn is_integer(self) -> bool {
         self.spec().integer
     }
+    /// Whether a code is an exponent and a mantissa: neither an integer nor a place in a table.
+    pub fn is_float(self) -> bool {
+        !self.spec().integer && self.spec().table.is_empty()
+    }
     /// e4m3, e5m2 and their fnuz forms.
     pub fn is_fp8(self) -> bool {
         matches!(self, Format::E4m3 | Format::E5m2 | Format::E4m3Fnuz | Format::E5m2Fnuz)
@@ -156,6 +178,7 @@ impl Format {
     pub fn max_code(self) -> u32 {
         let s = self.spec();
         match (s.integer, s.special) {
+            _ if !s.table.is_empty() => s.table.len() as u32 - 1,
             (true, _) => (1 << (s.bits - s.signed as u32)) - 1,
             (false, Special::Ieee) => (((1 << (s.bits - 1 - s.mantissa)) - 1) << s.mantissa) - 1,
             (false, Special::NanOnly) => (1u32 << (s.bits - s.signed as u32)) - 2,
@@ -166,10 +189,11 @@ impl Format {
     pub fn max_finite(self) -> f64 {
         self.decode(self.max_code())
     }
-    /// The smallest value: −max for floats, −2^(bits−1) or 0 for integers, 2^-127 for e8m0.
+    /// The smallest value: −max for floats, −2^(bits−1) or 0 for integers, 2^-127 for e8m0, the first of a table.
     pub fn min_finite(self) -> f64 {
         let s = self.spec();
         match (s.integer, s.signed) {
+            _ if !s.table.is_empty() => f64::from(s.table[0]),
             (true, true) => -exp2i(s.bits as i32 - 1),
             (true, false) => 0.0,
             (false, true) => -self.max_finite(),

@@ -43,6 +43,7 @@ pub(super) fn encode(kind: Kind, src: &[f32], scale: f32, codes: &mut [u8]) {
         Kind::Float(lane) => dispatch(lane, src, scale, codes),
         Kind::Integer(lane) => dispatch(lane, src, scale, codes),
         Kind::Exponent(lane) => dispatch(lane, src, scale, codes),
+        Kind::Table(lane) => dispatch(lane, src, scale, codes),
     }
 }
 
@@ -99,6 +100,7 @@ mod tests {
                 Kind::Float(lane) => check(lane, format, &src),
                 Kind::Integer(lane) => check(lane, format, &src),
                 Kind::Exponent(lane) => check(lane, format, &src),
+                Kind::Table(lane) => check(lane, format, &src),
             }
         }
     }

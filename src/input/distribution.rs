@@ -111,7 +111,7 @@ impl Distribution {
         match self {
             Distribution::Ties(_) if fits => Ok(Distribution::Ties(f)),
             Distribution::Saturating(_) if fits => Ok(Distribution::Saturating(f)),
-            Distribution::Subnormal(_) if fits && !f.is_integer() => Ok(Distribution::Subnormal(f)),
+            Distribution::Subnormal(_) if fits && f.is_float() => Ok(Distribution::Subnormal(f)),
             d if d.aim().is_some() => {
                 let name = self.spec().name;
                 let want = if name == "subnormal" { "a float of at most 8 bits, not e8m0" } else { "at most 8 bits, not e8m0" };
@@ -156,10 +156,10 @@ pub fn generate(dist: Distribution, dtype: Format, rows: usize, cols: usize, see
     let len = rows.checked_mul(cols).ok_or_else(|| Error::shape("tensor", format!("{rows}×{cols}"), "a size that fits"))?;
     let max = dtype.max_finite();
     let make = Maker { dist, stream: Stream::new(seed, stream), rows, cols };
-    let columns: Vec<Place> = (0..cols).map(|j| make.column(j)).collect();
+    let columns: Vec<LineDraw> = (0..cols).map(|j| make.column(j)).collect();
     let mut data = vec![0f32; len];
     data.par_chunks_mut(cols.max(1)).enumerate().for_each(|(i, row)| {
-        let place = Place::new(make.draw(ROW, i));
+        let place = LineDraw::new(make.draw(ROW, i));
         for (j, x) in row.iter_mut().enumerate() {
             let v = make.value(i, j, place, columns[j]);
             *x = if v.is_finite() { v.clamp(-max, max) as f32 } else { v as f32 };
@@ -187,13 +187,13 @@ impl Draw {
 
 /// What a row, or a column with its group, contributes to each of its elements.
 #[derive(Clone, Copy)]
-struct Place {
+struct LineDraw {
     draw: Draw,
     /// A factor in (½, 2); a row's times a column's is the gain of an element.
     gain: f64,
 }
 
-impl Place {
+impl LineDraw {
     fn new(draw: Draw) -> Self {
         Self { draw, gain: exp((2.0 * unit(draw.0[0]) - 1.0) * std::f64::consts::LN_2) }
     }
@@ -211,15 +211,15 @@ impl Maker {
         Draw(self.stream.words(purpose, index as u64))
     }
     /// Column j: what its group drew, and the gain of an outlier channel.
-    fn column(&self, j: usize) -> Place {
-        let mut place = Place::new(self.draw(COLUMNS, j / GROUP));
+    fn column(&self, j: usize) -> LineDraw {
+        let mut place = LineDraw::new(self.draw(COLUMNS, j / GROUP));
         if self.dist == Distribution::OutlierChannels {
             place.gain *= self.channel_gain(j);
         }
         place
     }
     /// Element (i, j), given its row's and its column's part.
-    fn value(&self, i: usize, j: usize, row: Place, column: Place) -> f64 {
+    fn value(&self, i: usize, j: usize, row: LineDraw, column: LineDraw) -> f64 {
         let draw = self.draw(ELEMENT, i * self.cols + j);
         let w = draw.0;
         let gain = row.gain * column.gain;
@@ -304,7 +304,7 @@ impl Maker {
     }
 }
 
-/// A midpoint between two neighbouring codes of `f`, or its largest (for uint4 also smallest) value; both signs if it has them.
+/// A midpoint between two neighbouring codes of `f`, or its largest (unsigned: also smallest) value; both signs if it has them.
 fn tie(f: Format, draw: Draw, anchor: bool) -> f64 {
     let w = draw.0;
     let sign = if f.spec().signed { draw.sign() } else { 1.0 };
@@ -418,7 +418,8 @@ mod tests {
 
     #[test]
     fn ties_are_midpoints_and_reach_every_formats_maximum() {
-        let below_f16 = |s: &&crate::format::FormatSpec| s.bits <= 8 && s.format != Format::E8m0;
+        // Between two values of a table there is no midpoint in f16.
+        let below_f16 = |s: &&crate::format::FormatSpec| s.bits <= 8 && s.format != Format::E8m0 && s.table.is_empty();
         for f in crate::format::FORMATS.iter().filter(below_f16).map(|s| s.format) {
             for dtype in [Format::F16, Format::Bf16, Format::F32] {
                 let t = generate(Distribution::Ties(f), dtype, 8, 64, 3, 0).unwrap();

@@ -1,8 +1,8 @@
 //! Inputs: synthetic tensors that are the same bits on every machine, and real ones from safetensors files.
 
-pub mod distribution;
-pub mod math;
-pub mod philox;
+pub(crate) mod distribution;
+pub(crate) mod math;
+pub(crate) mod philox;
 pub mod real;
 
 pub use distribution::{DISTRIBUTIONS, Distribution, DistributionSpec, generate};

@@ -24,14 +24,14 @@ pub(super) fn is_collection(s: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RealTensor {
     /// The prefix of a collection, or a path.
-    file: Place,
+    file: TensorFile,
     tensor: String,
     row: usize,
     col: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum TensorFile {
     Collection(&'static str, &'static str),
     File(PathBuf),
 }
@@ -41,11 +41,11 @@ impl std::str::FromStr for RealTensor {
     fn from_str(s: &str) -> Result<Self> {
         let bad = || Error::value("real tensor", s, "minilm:<tensor> or <file>.safetensors#<tensor>, then perhaps @row,col");
         let (file, rest) = match s.split_once('#') {
-            Some((path, rest)) => (Place::File(path.into()), rest),
+            Some((path, rest)) => (TensorFile::File(path.into()), rest),
             None => {
                 let (prefix, rest) = s.split_once(':').ok_or_else(bad)?;
                 let c = COLLECTIONS.iter().find(|c| c.0 == prefix).ok_or_else(bad)?;
-                (Place::Collection(c.0, c.1), rest)
+                (TensorFile::Collection(c.0, c.1), rest)
             }
         };
         let (tensor, row, col) = match rest.rsplit_once('@') {
@@ -55,7 +55,7 @@ impl std::str::FromStr for RealTensor {
                 (tensor, row.parse().map_err(|_| bad())?, col.parse().map_err(|_| bad())?)
             }
         };
-        if tensor.is_empty() || file == Place::File("".into()) {
+        if tensor.is_empty() || file == TensorFile::File("".into()) {
             return Err(bad());
         }
         Ok(Self { file, tensor: tensor.to_string(), row, col })
@@ -65,8 +65,8 @@ impl std::str::FromStr for RealTensor {
 impl std::fmt::Display for RealTensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = match &self.file {
-            Place::Collection(prefix, _) => format!("{prefix}:{}", self.tensor),
-            Place::File(path) => format!("{}#{}", path.display(), self.tensor),
+            TensorFile::Collection(prefix, _) => format!("{prefix}:{}", self.tensor),
+            TensorFile::File(path) => format!("{}#{}", path.display(), self.tensor),
         };
         match (self.row, self.col) {
             (0, 0) => f.pad(&name),
@@ -120,8 +120,8 @@ impl RealTensor {
     /// Hands the tensor's bytes, its rows, columns and dtype to `f`.
     fn read<T>(&self, f: impl FnOnce(&[u8], usize, usize, Dtype) -> Result<T>) -> Result<T> {
         let (path, bytes) = match &self.file {
-            Place::Collection(_, file) => collection(file)?,
-            Place::File(path) => (path.clone(), Bytes::Mapped(map(path)?)),
+            TensorFile::Collection(_, file) => collection(file)?,
+            TensorFile::File(path) => (path.clone(), Bytes::Mapped(map(path)?)),
         };
         let file = parse(&path, bytes.as_slice())?;
         let view = file.tensor(&self.tensor).map_err(|_| {

@@ -1,6 +1,6 @@
 //! One launch: what goes into a kernel and what comes out.
 
-pub mod accumulator;
+pub(crate) mod accumulator;
 
 pub use accumulator::{Accumulator, Inner, MmaModel, ScaleOrder};
 

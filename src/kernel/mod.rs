@@ -3,7 +3,7 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-pub mod exhaust;
+pub(crate) mod exhaust;
 #[cfg(feature = "cuda")]
 pub mod vendor;
 
@@ -33,7 +33,7 @@ pub struct KernelSpec {
 
 /// What came of a run.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct KernelAnswer {
     pub output: Output,
     /// What the kernel's arithmetic must return, where that is known.
     pub model: Option<Output>,
@@ -74,10 +74,10 @@ pub trait Kernel: Sync {
         Ok(None)
     }
     /// Runs it and says by what it is to be judged: the job's accumulator and its own prediction, unless only its run can say.
-    fn answer(&self, job: &Job) -> Result<Answer> {
+    fn answer(&self, job: &Job) -> Result<KernelAnswer> {
         let (algorithm, output) = (self.algorithm(job)?, self.run(job)?);
         let Held { model, drawn } = self.hold(job, &output)?;
-        Ok(Answer { output, model, drawn, accumulator: job.accumulator, algorithm, doubt: None })
+        Ok(KernelAnswer { output, model, drawn, accumulator: job.accumulator, algorithm, doubt: None })
     }
     /// The words of the command line that choose it, where the backend's name does not.
     fn words(&self) -> Option<String> {

@@ -1,7 +1,7 @@
 //! How fast the device models are on this machine: the bulk path on all cores, the obvious one on one.
 
 use super::accumulate::accumulate;
-use super::product::Side;
+use super::product::FactorRows;
 use super::{Accumulator, bulk};
 use crate::input::philox::Stream;
 use crate::quant::QTensorParts;
@@ -103,10 +103,10 @@ impl Factors {
         })
         .map(Factors::Codes)
     }
-    fn side(&self) -> Side<'_> {
+    fn side(&self) -> FactorRows<'_> {
         match self {
-            Factors::Codes(q) => Side::codes(std::borrow::Cow::Borrowed(q)),
-            Factors::Values(t) => Side::values(t.dtype(), t),
+            Factors::Codes(q) => FactorRows::codes(std::borrow::Cow::Borrowed(q)),
+            Factors::Values(t) => FactorRows::values(t.dtype(), t),
         }
     }
 }

@@ -46,15 +46,18 @@ impl Interval {
     pub fn is_empty(self) -> bool {
         self.lo > self.hi
     }
+    #[cfg(test)]
     pub fn is_point(self) -> bool {
         self.lo == self.hi && !self.nan
     }
+    #[cfg(test)]
     /// Whether a kernel may return `x`.
     pub fn allows(self, x: f64) -> bool {
         if x.is_nan() { self.nan } else { self.lo <= x && x <= self.hi }
     }
     /// The distance of an allowed `actual` from `ideal` over that of the farther end: at most 1. Infinite outside the
     /// interval; 0 for a NaN that is allowed.
+    #[cfg(test)]
     pub fn used(self, ideal: f64, actual: f64) -> f64 {
         if !self.allows(actual) {
             return f64::INFINITY;
@@ -148,6 +151,7 @@ impl Interval {
     pub fn rounded(self, format: Format) -> Self {
         self.map(|x| format.decode(format.encode(x, Rounding::NearestEven, Overflow::Native)))
     }
+    #[cfg(test)]
     /// The dequantized FP8 code of `Q(RN32(x·scale))`, saturating: decode(code)·scale_inv.
     pub fn quantized(self, format: Format, scale: f32, scale_inv: f32) -> Self {
         if self.is_empty() || scale.is_nan() {

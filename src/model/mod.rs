@@ -1,22 +1,22 @@
 //! Device models: the arithmetic of the hardware, bit for bit, each as the obvious sequence of rounded operations.
 
 pub mod accumulate;
-pub mod act;
-pub mod bench;
+pub(crate) mod act;
+pub(crate) mod bench;
 pub mod blocks;
-pub mod bound;
+pub(crate) mod bound;
 #[cfg(test)]
 mod bound_tests;
-pub mod boundary;
-pub mod bulk;
-pub mod elementwise;
-pub mod gemm;
-pub mod interval;
-pub mod libm;
-pub mod lowered;
+pub(crate) mod boundary;
+pub(crate) mod bulk;
+pub(crate) mod elementwise;
+pub(crate) mod gemm;
+pub(crate) mod interval;
+pub(crate) mod libm;
+pub(crate) mod lowered;
 pub mod mma;
-pub mod norm;
-pub mod product;
+pub(crate) mod norm;
+pub(crate) mod product;
 #[cfg(test)]
 mod products_tests;
 pub mod runs;

@@ -23,43 +23,43 @@ pub enum Kind {
 
 /// One operand of a product.
 #[derive(Clone, Debug)]
-pub struct Side<'a> {
+pub struct FactorRows<'a> {
     /// Format of the factors.
     pub format: Format,
     pub rows: usize,
     pub k: usize,
-    source: Source<'a>,
+    source: FactorSource<'a>,
 }
 
 #[derive(Clone, Debug)]
-enum Source<'a> {
+enum FactorSource<'a> {
     /// Factors are decoded codes; scales come later. The table holds the value of every code.
     Codes(Cow<'a, QTensor>, Box<[f32; 256]>),
     /// Factors themselves, row-major, and what is left to be multiplied with sums.
     Values(Cow<'a, [f32]>, Option<Cow<'a, QTensor>>),
 }
 
-impl<'a> Side<'a> {
+impl<'a> FactorRows<'a> {
     /// Factors that are decoded codes.
     pub fn codes(q: Cow<'a, QTensor>) -> Self {
         let mut table = Box::new([0.0; 256]);
         for (code, value) in table.iter_mut().enumerate() {
             *value = q.format().decode(code as u32) as f32;
         }
-        Self { format: q.format(), rows: q.rows(), k: q.cols(), source: Source::Codes(q, table) }
+        Self { format: q.format(), rows: q.rows(), k: q.cols(), source: FactorSource::Codes(q, table) }
     }
     /// Factors of a high-precision tensor, read as `format`.
     pub fn values(format: Format, t: &'a Tensor) -> Self {
-        Self { format, rows: t.rows(), k: t.cols(), source: Source::Values(Cow::Borrowed(t.data()), None) }
+        Self { format, rows: t.rows(), k: t.cols(), source: FactorSource::Values(Cow::Borrowed(t.data()), None) }
     }
     /// Factors `k` of a row.
     pub fn fill(&self, row: usize, k: Range<usize>, out: &mut [f32]) {
         let at = row * self.k + k.start..row * self.k + k.end;
         match &self.source {
-            Source::Codes(q, table) => {
+            FactorSource::Codes(q, table) => {
                 out.iter_mut().zip(&q.codes()[at]).for_each(|(out, code)| *out = table[usize::from(*code)]);
             }
-            Source::Values(v, _) => out.copy_from_slice(&v[at]),
+            FactorSource::Values(v, _) => out.copy_from_slice(&v[at]),
         }
     }
     /// Factors `k` of a row.
@@ -71,8 +71,8 @@ impl<'a> Side<'a> {
     /// The tensor whose scales are still to be applied to sums.
     pub fn scales(&self) -> Option<&QTensor> {
         match &self.source {
-            Source::Codes(q, _) => Some(q),
-            Source::Values(_, q) => q.as_deref(),
+            FactorSource::Codes(q, _) => Some(q),
+            FactorSource::Values(_, q) => q.as_deref(),
         }
     }
     /// The scale_inv of an element, 1 where none is left.
@@ -111,8 +111,8 @@ impl<'a> Side<'a> {
 /// One dense product inside a job: rows `a` of A times rows `b` of B; its first row in the output.
 #[derive(Clone, Debug)]
 pub struct Problem<'s> {
-    pub a: &'s Side<'s>,
-    pub b: &'s Side<'s>,
+    pub a: &'s FactorRows<'s>,
+    pub b: &'s FactorRows<'s>,
     pub a_rows: Range<usize>,
     pub b_rows: Range<usize>,
     pub out_row: usize,
@@ -139,8 +139,8 @@ impl Problem<'_> {
 pub struct Plan<'a> {
     pub kind: Kind,
     pub accumulator: Accumulator,
-    a: Vec<Side<'a>>,
-    b: Vec<Side<'a>>,
+    a: Vec<FactorRows<'a>>,
+    b: Vec<FactorRows<'a>>,
     /// Groups: (side, rows of a, rows of b, first output row).
     parts: Vec<(usize, Range<usize>, Range<usize>, usize)>,
     /// Rows and columns of the output.
@@ -149,7 +149,7 @@ pub struct Plan<'a> {
     pub bias: Option<&'a [f32]>,
 }
 
-fn dims(q: &Side) -> String {
+fn dims(q: &FactorRows) -> String {
     format!("{}×{}", q.rows, q.k)
 }
 
@@ -225,7 +225,7 @@ impl<'a> Plan<'a> {
                     let expected = format!("{}·N × {}", offs.len(), a.k);
                     return Err(Error::shape(format!("operand b of {op}"), dims(b), expected));
                 }
-                let spans = |s: &Side| s.scales().map_or(1, |q| q.granularity().tile(q.rows(), q.cols()).0);
+                let spans = |s: &FactorRows| s.scales().map_or(1, |q| q.granularity().tile(q.rows(), q.cols()).0);
                 if !a.is_whole() && spans(a) > 1 {
                     return Err(Error::unsupported(op, "a block of a's scales that spans rows can span groups"));
                 }
@@ -243,8 +243,8 @@ impl<'a> Plan<'a> {
             Op::GroupedGemmWgrad => {
                 let total: usize = self.a.iter().map(|g| g.k).sum();
                 let offs = check_offs(offs, total)?;
-                let ends = |sides: &[Side]| -> Vec<usize> {
-                    let end = |sum: &mut usize, s: &Side| {
+                let ends = |sides: &[FactorRows]| -> Vec<usize> {
+                    let end = |sum: &mut usize, s: &FactorRows| {
                         *sum += s.k;
                         Some(*sum)
                     };
@@ -280,7 +280,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn accumulator(kind: Kind, job: &Job, a: &Side, b: &Side) -> Result<Accumulator> {
+fn accumulator(kind: Kind, job: &Job, a: &FactorRows, b: &FactorRows) -> Result<Accumulator> {
     let int32 = Accumulator::new(super::Inner::Int32);
     let acc = match (kind, job.accumulator) {
         (Kind::Integer, None) => int32,
@@ -295,9 +295,9 @@ fn accumulator(kind: Kind, job: &Job, a: &Side, b: &Side) -> Result<Accumulator>
 }
 
 /// Kind and operands, weights dequantized where the kind does that.
-fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side<'a>>, Vec<Side<'a>>)> {
-    let narrow = |q: &QTensor| !q.format().is_integer() && q.format() != Format::E8m0;
-    let borrow = |q: &'a QTensor| Side::codes(Cow::Borrowed(q));
+fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<FactorRows<'a>>, Vec<FactorRows<'a>>)> {
+    let narrow = |q: &QTensor| q.format().is_float() && q.format() != Format::E8m0;
+    let borrow = |q: &'a QTensor| FactorRows::codes(Cow::Borrowed(q));
     let refuse = |why: String| Err(Error::unsupported(op, why));
     // What a kernel quantizes itself into narrow floats is multiplied as such.
     let floats = |o: &'a Operand| match o {
@@ -313,7 +313,7 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
             [a, b].into_iter().try_for_each(plain_scales)?;
             Ok((Kind::Scaled, vec![borrow(a)], vec![borrow(b)]))
         }
-        (Operand::Quantized(_) | Operand::Dynamic(_), Operand::Quantized(w)) if w.format().is_integer() => {
+        (Operand::Quantized(_) | Operand::Dynamic(_), Operand::Quantized(w)) if !w.format().is_float() => {
             let x = match a {
                 Operand::Dynamic(d) => Cow::Owned(d.recipe().quantize(d.x())?.q),
                 Operand::Quantized(q) => Cow::Borrowed(q),
@@ -322,10 +322,11 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
             if x.format().is_fp8() {
                 return mixed(op, Some(x), None, w);
             }
-            if x.format() != Format::Int8 {
+            if x.format() != Format::Int8 || !w.format().is_integer() {
                 return refuse(format!(
-                    "activations are int8, f16, bf16, e4m3 or e5m2 with integer weights, not {}",
-                    x.format()
+                    "activations are f16, bf16, e4m3 or e5m2 with weights that are decoded first, or int8 with integer ones, not {} with {}",
+                    x.format(),
+                    w.format()
                 ));
             }
             if !matches!(x.granularity(), Granularity::Tensor | Granularity::Row) {
@@ -334,11 +335,11 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Side
             if [&*x, w].iter().any(|q| matches!(q.zero(), Zero::Additive { .. }) || q.level().is_some()) {
                 return refuse("an integer product has integer zero points and one level of scales".into());
             }
-            Ok((Kind::Integer, vec![Side::codes(x)], vec![borrow(w)]))
+            Ok((Kind::Integer, vec![FactorRows::codes(x)], vec![borrow(w)]))
         }
-        (Operand::High(x), Operand::Quantized(w)) if w.format().is_integer() => mixed(op, None, Some(x), w),
+        (Operand::High(x), Operand::Quantized(w)) if !w.format().is_float() => mixed(op, None, Some(x), w),
         (Operand::High(x), Operand::High(w)) if x.dtype() == w.dtype() && matches!(x.dtype(), Format::F16 | Format::Bf16) => {
-            Ok((Kind::Mixed, vec![Side::values(x.dtype(), x)], vec![Side::values(w.dtype(), w)]))
+            Ok((Kind::Mixed, vec![FactorRows::values(x.dtype(), x)], vec![FactorRows::values(w.dtype(), w)]))
         }
         _ => {
             refuse("no kernel multiplies these operands: give two narrow floats, two of f16 or bf16, or integer weights".into())
@@ -362,7 +363,7 @@ fn mixed<'a>(
     narrow: Option<Cow<'a, QTensor>>,
     high: Option<&'a Tensor>,
     w: &QTensor,
-) -> Result<(Kind, Vec<Side<'a>>, Vec<Side<'a>>)> {
+) -> Result<(Kind, Vec<FactorRows<'a>>, Vec<FactorRows<'a>>)> {
     let a = match (narrow, high) {
         (Some(q), _) => {
             plain_scales(&q)?;
@@ -373,17 +374,18 @@ fn mixed<'a>(
                 return Err(Error::unsupported(op, format!("{} activations with integer weights", q.format())));
             }
             let values: Vec<f32> = q.codes().iter().map(|c| q.format().decode(u32::from(*c)) as f32).collect();
-            let source = Source::Values(Cow::Owned(values), Some(q.clone()));
-            Side { format: Format::F16, rows: q.rows(), k: q.cols(), source }
+            let source = FactorSource::Values(Cow::Owned(values), Some(q.clone()));
+            FactorRows { format: Format::F16, rows: q.rows(), k: q.cols(), source }
         }
-        (None, Some(t)) if matches!(t.dtype(), Format::F16 | Format::Bf16) => Side::values(t.dtype(), t),
+        (None, Some(t)) if matches!(t.dtype(), Format::F16 | Format::Bf16) => FactorRows::values(t.dtype(), t),
         (_, t) => {
             let found = t.map_or("none".into(), |t| t.dtype().to_string());
             return Err(Error::value(format!("activations of {op} with integer weights"), found, "f16 or bf16"));
         }
     };
     let weights = dequantized_weights(w, a.format);
-    let b = Side { format: a.format, rows: w.rows(), k: w.cols(), source: Source::Values(Cow::Owned(weights), None) };
+    let b =
+        FactorRows { format: a.format, rows: w.rows(), k: w.cols(), source: FactorSource::Values(Cow::Owned(weights), None) };
     Ok((Kind::Mixed, vec![a], vec![b]))
 }
 

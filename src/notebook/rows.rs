@@ -4,7 +4,7 @@ use super::numbers::gain;
 use super::{Chart, Show, Table, badge};
 use crate::assay::row::{Row, short};
 use crate::assay::table::{Column, Line};
-use crate::baseline::diff::{self, Change, Comparison, Drift};
+use crate::baseline::diff::{self, Change, Differences, Drift};
 use crate::compare::Verdict;
 use crate::report;
 use crate::report::plot::Scale;
@@ -172,7 +172,7 @@ impl Rows {
 }
 
 /// What changed between two runs of the same cases.
-impl Show for Comparison {
+impl Show for Differences {
     fn html(&self) -> String {
         self.table().html()
     }
@@ -181,7 +181,7 @@ impl Show for Comparison {
     }
 }
 
-impl Comparison {
+impl Differences {
     fn table(&self) -> Table {
         let counts: Vec<String> = Change::ALL
             .iter()
@@ -196,7 +196,7 @@ impl Comparison {
 
 impl Rows {
     /// These rows against earlier ones of the same cases.
-    pub fn drift(&self, before: &Rows) -> Comparison {
+    pub fn drift(&self, before: &Rows) -> Differences {
         diff::of_rows("notebook", before, self)
     }
 }

@@ -1,12 +1,12 @@
 //! What is computed, defined in f64. An op knows no kernel; its definition is the obvious loop, with exact sums where f64
 //! could round visibly.
 
-pub mod activation;
-pub mod dot;
-pub mod elementwise;
-pub mod gemm;
-pub mod grouped;
-pub mod norm;
+pub(crate) mod activation;
+pub(crate) mod dot;
+pub(crate) mod elementwise;
+pub(crate) mod gemm;
+pub(crate) mod grouped;
+pub(crate) mod norm;
 mod spec;
 
 pub use gemm::Accelerator;

@@ -4,14 +4,14 @@ use super::{Granularity, Zero};
 use crate::{Error, Format, Overflow, Result, Rounding};
 
 /// What scales may be stored in.
-pub const SCALE_FORMATS: &[Format] = &[Format::F32, Format::F16, Format::Bf16, Format::E8m0, Format::E4m3];
+pub const SCALE_FORMATS: &[Format] = &[Format::F32, Format::F16, Format::Bf16, Format::E8m0, Format::E4m3, Format::Uint6];
 
 /// What the scales of a tensor are multiplied by; a scale is then `scale_inv · level.scale_inv` of its tile of the grid of scales.
 ///
 /// | | over the grid of scales | scales | zero points |
 /// |---|---|---|---|
 /// | NVFP4 | 1×1 (`tensor`) | e4m3 under f32 | none |
-/// | GGUF Q4_K | 1×8 (`group:8`) | six bits under f16 | six bits under a second f16 |
+/// | GGUF Q4_K | 1×8 (`group:8`) | uint6 under f16 | six bits under a second f16 |
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
     /// Which scales share one: tiles of the grid of scales.

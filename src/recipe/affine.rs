@@ -21,7 +21,7 @@ pub enum Mapping {
 
 /// The free parameters of integer affine quantization.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct AffineRule {
     pub mapping: Mapping,
     pub qmin: i32,
     pub qmax: i32,
@@ -38,7 +38,7 @@ pub struct Rule {
 /// Asymmetric            (mx − mn)/(qmax − qmin)                  zero clamp(qmin − round(mn/scale), qmin, qmax)
 /// scale = max(scale, eps) before it is used                      (NaN stays)
 /// ```
-pub fn choose(dtype: Format, min: f32, max: f32, rule: &Rule) -> (f32, i32) {
+pub fn choose(dtype: Format, min: f32, max: f32, rule: &AffineRule) -> (f32, i32) {
     let rn = |v: f32| round_to(dtype, v);
     let mn = if min > 0.0 { 0.0 } else { min };
     let mx = if max < 0.0 { 0.0 } else { max };
@@ -78,7 +78,7 @@ pub(super) fn integer_code(format: Format, value: f32, qmin: i32, qmax: i32) -> 
 
 /// `q = clamp(round(x · (1/scale)) + zero, qmin, qmax)`: the reciprocal rounded to the scale's dtype, product and sum to the
 /// promoted dtype, ties to even. With f16 scales below 2^-16 the reciprocal is Inf: 0·Inf is NaN (code 0), the rest ±Inf.
-pub(super) fn quantize(recipe: &Recipe, x: &Tensor, rule: &Rule, with_zero: bool) -> Result<Quantized> {
+pub(super) fn quantize(recipe: &Recipe, x: &Tensor, rule: &AffineRule, with_zero: bool) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
     let (dtype, granularity) = (x.dtype(), recipe.granularity()?);
     let scale_dtype = recipe.spec()?.scale_format(dtype);
@@ -106,24 +106,13 @@ pub(super) fn quantize(recipe: &Recipe, x: &Tensor, rule: &Rule, with_zero: bool
 }
 
 pub(super) fn finish(recipe: &Recipe, x: &Tensor, codes: Vec<u8>, scale_inv: Vec<f32>, zero: Zero) -> Result<Quantized> {
-    let (granularity, scale_format) = (recipe.granularity()?, recipe.spec()?.scale_format(x.dtype()));
-    let q = QTensor::new(QTensorParts {
-        format: recipe.format,
-        rows: x.rows(),
-        cols: x.cols(),
-        codes,
-        granularity,
-        scale_format,
-        scale_inv,
-        zero,
-        level: None,
-    })?;
-    Ok(Quantized { q, scale: None, amax: tiles::amax(x, granularity, Nan::Propagates) })
+    let q = QTensor::new(QTensorParts { zero, ..tiles::parts(recipe, x, codes, scale_inv)? })?;
+    Ok(Quantized { q, scale: None, amax: tiles::amax(x, recipe.granularity()?, Nan::Propagates) })
 }
 
 fn weights(recipe: &Recipe, x: &Tensor, mapping: Mapping) -> Result<Quantized> {
     let (qmin, qmax) = (recipe.format.min_finite() as i32, recipe.format.max_finite() as i32);
-    let rule = Rule { mapping, qmin, qmax, eps: f32::EPSILON };
+    let rule = AffineRule { mapping, qmin, qmax, eps: f32::EPSILON };
     let with_zero = mapping == Mapping::Asymmetric || recipe.format == Format::Uint4;
     quantize(recipe, x, &rule, with_zero)
 }

@@ -5,8 +5,7 @@
 
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
-use crate::quant::QTensorParts;
-use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
+use crate::{Overflow, QTensor, Result, Tensor};
 
 /// The scale of an amax:
 ///
@@ -28,33 +27,16 @@ pub fn scale_of_amax(amax: f32, max_finite: f32, eps: f32, infinite: f32, pow2: 
 /// Scales are `scale_of_amax` of each tile, q = Q(RN32(x·s)) saturating, scale_inv = RN32(1/s) (`__frcp_rn`).
 fn quantize(recipe: &Recipe, x: &Tensor, infinite: f32, pow2: bool) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    let (format, granularity) = (recipe.format, recipe.granularity()?);
-    let amax = tiles::amax(x, granularity, Nan::Ignored);
-    let max = format.max_finite() as f32;
+    let amax = tiles::amax(x, recipe.granularity()?, Nan::Ignored);
+    let max = recipe.format.max_finite() as f32;
     let scale: Vec<f32> = amax.iter().map(|a| scale_of_amax(*a, max, 0.0, infinite, pow2)).collect();
-    quantize_with_scale(format, x, granularity, scale, amax)
+    quantize_with_scale(recipe, x, scale, amax)
 }
 
 /// The cast that all TransformerEngine FP8 recipes share: q = Q(RN32(x·s)) saturating, scale_inv = RN32(1/s).
-pub(super) fn quantize_with_scale(
-    format: Format,
-    x: &Tensor,
-    granularity: Granularity,
-    scale: Vec<f32>,
-    amax: Vec<f32>,
-) -> Result<Quantized> {
-    let codes = tiles::encode_scaled(format, Overflow::Saturate, x, granularity, &scale, None)?;
-    let q = QTensor::new(QTensorParts {
-        format,
-        rows: x.rows(),
-        cols: x.cols(),
-        codes,
-        granularity,
-        scale_format: Format::F32,
-        scale_inv: scale.iter().map(|s| 1.0 / s).collect(),
-        zero: Zero::None,
-        level: None,
-    })?;
+pub(super) fn quantize_with_scale(recipe: &Recipe, x: &Tensor, scale: Vec<f32>, amax: Vec<f32>) -> Result<Quantized> {
+    let codes = tiles::encode_scaled(recipe.format, Overflow::Saturate, x, recipe.granularity()?, &scale, None)?;
+    let q = QTensor::new(tiles::parts(recipe, x, codes, scale.iter().map(|s| 1.0 / s).collect())?)?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }
 

@@ -4,8 +4,7 @@
 
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
-use crate::quant::QTensorParts;
-use crate::{Format, Overflow, QTensor, Result, Tensor, Zero};
+use crate::{Format, Overflow, QTensor, Result, Tensor};
 
 /// The next power of two by bits: exponent + (mantissa ≠ 0), clamped to 1 … 254. Inf and NaN give 2^127.
 pub fn ceil_to_ue8m0(x: f32) -> f32 {
@@ -28,16 +27,6 @@ pub fn deepseek(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
         .collect();
     let scale: Vec<f32> = scale_inv.iter().map(|s| 1.0 / s).collect();
     let codes = tiles::encode_scaled(recipe.format, Overflow::Native, x, granularity, &scale, None)?;
-    let q = QTensor::new(QTensorParts {
-        format: recipe.format,
-        rows: x.rows(),
-        cols: x.cols(),
-        codes,
-        granularity,
-        scale_format,
-        scale_inv,
-        zero: Zero::None,
-        level: None,
-    })?;
+    let q = QTensor::new(tiles::parts(recipe, x, codes, scale_inv)?)?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }

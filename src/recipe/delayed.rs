@@ -27,9 +27,9 @@ pub enum AmaxAlgo {
     MostRecent,
 }
 
-/// What the update needs besides the state. [`Rule::new`] gives the defaults of `DelayedScaling`.
+/// What the update needs besides the state. [`UpdateRule::new`] gives the defaults of `DelayedScaling`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
+pub struct UpdateRule {
     /// e4m3 or e5m2; M is its largest finite value.
     pub format: Format,
     /// The scale aims at M·2^-margin.
@@ -37,10 +37,10 @@ pub struct Rule {
     pub algo: AmaxAlgo,
 }
 
-impl Rule {
+impl UpdateRule {
     /// Margin 0, "max".
     pub fn new(format: Format) -> Self {
-        Rule { format, margin: 0, algo: AmaxAlgo::Max }
+        UpdateRule { format, margin: 0, algo: AmaxAlgo::Max }
     }
 }
 
@@ -84,7 +84,7 @@ impl State {
     /// s' = finite(amax) and amax > 0 ? RN32(RN32(M·2^-margin) / amax) : s;  Inf becomes FLT_MAX
     /// scale_inv' = RN32(1/s')
     /// ```
-    pub fn update_fused(&mut self, rule: &Rule, reduced: Option<f32>) {
+    pub fn update_fused(&mut self, rule: &UpdateRule, reduced: Option<f32>) {
         let last = reduced.filter(|r| *r != 0.0).unwrap_or(self.history[0]);
         let mut largest = 0f32;
         if last != 0.0 {
@@ -107,7 +107,7 @@ impl State {
     /// H = roll(H, −1); H[0] = 0
     /// s' = finite(amax) and amax > 0 ? RN32(RN32(M/amax) / 2^margin) : s;  Inf becomes FLT_MAX
     /// ```
-    pub fn update_unfused(&mut self, rule: &Rule) {
+    pub fn update_unfused(&mut self, rule: &UpdateRule) {
         let amax = match rule.algo {
             AmaxAlgo::MostRecent => self.history[0],
             AmaxAlgo::Max => self.history.iter().fold(0.0, |m: f32, a| if *a > m || a.is_nan() { *a } else { m }),
@@ -126,12 +126,12 @@ impl State {
 
     /// Quantizes `x` with the current scale (q = Q(RN32(x·s)) saturating, scale_inv = RN32(1/s)) and observes its amax.
     /// Errors: no elements.
-    pub fn quantize(&mut self, rule: &Rule, x: &Tensor) -> Result<Quantized> {
+    pub fn quantize(&mut self, rule: &UpdateRule, x: &Tensor) -> Result<Quantized> {
         let recipe = Recipe { name: "te_delayed", format: rule.format, group: None };
         tiles::check_input(&recipe, x)?;
         let amax = tiles::amax(x, Granularity::Tensor, Nan::Ignored);
         self.observe(amax[0]);
-        current::quantize_with_scale(rule.format, x, Granularity::Tensor, vec![self.scale], amax)
+        current::quantize_with_scale(&recipe, x, vec![self.scale], amax)
     }
 }
 
@@ -141,7 +141,7 @@ impl State {
 /// scale has not seen, as in training; a tensor of one row has seen all.
 pub fn te_delayed(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
-    let rule = Rule::new(recipe.format);
+    let rule = UpdateRule::new(recipe.format);
     let mut state = State::new(HISTORY_LEN)?;
     let quarter = x.rows().div_ceil(4);
     for step in 0..3 {

@@ -6,9 +6,8 @@
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
 use crate::format::fast::Encoder;
-use crate::quant::QTensorParts;
 use crate::tensor::round_to;
-use crate::{Format, Granularity, Overflow, QTensor, Result, Tensor, Zero};
+use crate::{Format, Overflow, QTensor, Result, Tensor};
 
 /// `s = RN32(M / max(f64(amax), 1e-12))`; the division is in f64, a NaN stays NaN. `amax_to_scale` of torchao.
 pub fn scale_of_amax(amax: f32, format: Format, pow2: bool) -> f32 {
@@ -42,29 +41,18 @@ fn quantize(recipe: &Recipe, x: &Tensor, pow2: bool) -> Result<Quantized> {
     let scale: Vec<f32> = amax.iter().map(|a| scale_of_amax(*a, recipe.format, pow2)).collect();
     let codes = tiles::encode_scaled(recipe.format, Overflow::Saturate, x, granularity, &scale, None)?;
     let scale_inv = scale.iter().map(|s| 1.0 / s).collect();
-    finish(recipe, x, granularity, codes, scale_inv, Some(scale), amax)
+    finish(recipe, x, codes, scale_inv, Some(scale), amax)
 }
 
 fn finish(
     recipe: &Recipe,
     x: &Tensor,
-    granularity: Granularity,
     codes: Vec<u8>,
     scale_inv: Vec<f32>,
     scale: Option<Vec<f32>>,
     amax: Vec<f32>,
 ) -> Result<Quantized> {
-    let q = QTensor::new(QTensorParts {
-        format: recipe.format,
-        rows: x.rows(),
-        cols: x.cols(),
-        codes,
-        granularity,
-        scale_format: Format::F32,
-        scale_inv,
-        zero: Zero::None,
-        level: None,
-    })?;
+    let q = QTensor::new(tiles::parts(recipe, x, codes, scale_inv)?)?;
     Ok(Quantized { q, scale, amax })
 }
 
@@ -89,5 +77,5 @@ pub fn inference(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     let codes = tiles::encode(x, granularity, |tile, part, codes| {
         codes.iter_mut().zip(part).for_each(|(code, v)| *code = encoder.encode(v / scale_inv[tile]));
     });
-    finish(recipe, x, granularity, codes, scale_inv, None, amax)
+    finish(recipe, x, codes, scale_inv, None, amax)
 }

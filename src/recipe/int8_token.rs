@@ -4,7 +4,7 @@
 //! `_int8_symm_per_token_reduced_range_quant`, `_int8_symm_per_token_reduced_range_quant_cutlass`) over
 //! `torchao/quantization/quant_primitives.py`.
 
-use super::affine::{self, Mapping, Rule};
+use super::affine::{self, AffineRule, Mapping};
 use super::tiles;
 use super::{Quantized, Recipe};
 use crate::{Granularity, Result, Tensor, Zero};
@@ -15,7 +15,7 @@ pub fn int8_token_asym(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     tiles::check_input(recipe, x)?;
     let dtype = x.dtype();
     let eps = x.dtype().ulp(1.0) as f32;
-    let rule = Rule { mapping: Mapping::Asymmetric, qmin: -128, qmax: 127, eps };
+    let rule = AffineRule { mapping: Mapping::Asymmetric, qmin: -128, qmax: 127, eps };
     let qparams: Vec<(f32, i32)> =
         tiles::min_max(x, Granularity::Row).into_iter().map(|(min, max)| affine::choose(dtype, min, max, &rule)).collect();
     let codes = tiles::encode(x, Granularity::Row, |tile, part, codes| {
@@ -35,6 +35,6 @@ pub fn int8_token_asym(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
 /// CUTLASS: W4A8). An f16 row with f16 scales and amax below about 1.94e-3 has a reciprocal of Inf, so its zeros are NaN (code 0) and the
 /// rest ±127.
 pub fn symmetric(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
-    let rule = Rule { mapping: Mapping::Symmetric, qmin: -127, qmax: 127, eps: 1e-5 };
+    let rule = AffineRule { mapping: Mapping::Symmetric, qmin: -127, qmax: 127, eps: 1e-5 };
     affine::quantize(recipe, x, &rule, false)
 }

@@ -12,18 +12,20 @@
 //! NaN codes are the canonical ones of [`Format::encode`]; the sources differ between versions and devices in a NaN's sign
 //! and payload, so compare NaN as a class. A NaN cast to an integer is 0, as x86 gives it (`cvttss2si`, then truncation).
 
-pub mod affine;
-pub mod awq;
+pub(crate) mod affine;
+pub(crate) mod awq;
+pub(crate) mod bitsandbytes;
 pub mod check;
 pub mod current;
 pub mod deepseek;
 pub mod delayed;
-pub mod device;
+pub(crate) mod device;
 pub mod float8;
-pub mod hqq;
-pub mod int8_token;
+pub(crate) mod gguf;
+pub(crate) mod hqq;
+pub(crate) mod int8_token;
 pub mod mx;
-pub mod nvfp4;
+pub(crate) mod nvfp4;
 mod registry;
 mod tiles;
 

@@ -17,8 +17,7 @@
 
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};
-use crate::quant::QTensorParts;
-use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor};
 
 /// 2^(127−byte), the reciprocal of an e8m0 scale as f32: 2^127 for byte 0, the subnormal 2^-127 for 254, NaN for 255.
 pub fn e8m0_reciprocal(byte: u8) -> f32 {
@@ -49,17 +48,7 @@ fn finish(
             }
         }
     }
-    let q = QTensor::new(QTensorParts {
-        format: recipe.format,
-        rows: x.rows(),
-        cols: x.cols(),
-        codes,
-        granularity,
-        scale_format: Format::E8m0,
-        scale_inv,
-        zero: Zero::None,
-        level: None,
-    })?;
+    let q = QTensor::new(tiles::parts(recipe, x, codes, scale_inv)?)?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }
 

@@ -6,7 +6,7 @@
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe, mx};
 use crate::quant::{Level, QTensorParts};
-use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor};
 
 fn e4m3(x: f32) -> f32 {
     let code = Format::E4m3.encode(f64::from(x), Rounding::NearestEven, Overflow::Saturate);
@@ -81,16 +81,7 @@ fn finish(
     nan_code: Option<u8>,
 ) -> Result<Quantized> {
     let codes = tiles::encode_scaled(recipe.format, Overflow::Saturate, x, granularity, &scale, nan_code)?;
-    let q = QTensor::new(QTensorParts {
-        format: recipe.format,
-        rows: x.rows(),
-        cols: x.cols(),
-        codes,
-        granularity,
-        scale_format: Format::E4m3,
-        scale_inv,
-        zero: Zero::None,
-        level: Some(Level::whole(global_scale_inv)),
-    })?;
+    let level = Some(Level::whole(global_scale_inv));
+    let q = QTensor::new(QTensorParts { level, ..tiles::parts(recipe, x, codes, scale_inv)? })?;
     Ok(Quantized { q, scale: Some(scale), amax })
 }

@@ -3,7 +3,7 @@
 use super::device::{Mapping, Rule, TokenRule};
 use super::*;
 
-use Format::{E2m1, E2m3, E3m2, E4m3, E4m3Fnuz, E5m2, E5m2Fnuz, Int4, Int8, Uint4};
+use Format::{E2m1, E2m3, E3m2, E4m3, E4m3Fnuz, E5m2, E5m2Fnuz, Int4, Int8, Nf4, Uint4};
 
 const FP8: &[Format] = &[E4m3, E5m2];
 const FP8_ALL: &[Format] = &[E4m3, E5m2, E4m3Fnuz, E5m2Fnuz];
@@ -23,7 +23,8 @@ const AO_HQQ: &str = "torchao 36027d82d (after v0.18) quantization/quant_primiti
 const AO_INFERENCE: &str = "torchao v0.18 quantization/quant_primitives.py";
 const AO_API: &str = "torchao v0.8 (e1d79bcb1) quantization/quant_api.py";
 const DEEPGEMM: &str = "DeepGEMM 54e2261 deep_gemm/utils/math.py";
-
+const BITSANDBYTES: &str = "bitsandbytes 0.50.2 backends/default/ops.py";
+const LLAMA_CPP: &str = "llama.cpp 01243c5 ggml/src/ggml-quants.c";
 const AUTOAWQ: &str = "AutoAWQ v0.2.9 awq/quantize/quantizer.py, white calibration inputs";
 
 type Quantize = fn(&Recipe, &Tensor) -> Result<Quantized>;
@@ -164,6 +165,10 @@ pub const RECIPES: &[RecipeSpec] = &[
         "uint4, zero point fitted by half-quadratic iterations (not bit-portable upstream)").stored_in(Dtype::Fixed(Format::F32)).about(8) },
     RecipeSpec { computed_in: Dtype::Fixed(Format::F16), fitted: true, ..affine("awq", Some(128), &[Uint4], AUTOAWQ, awq::awq,
         "uint4, f16 scales, integer zero point, range clipped where the squared error is least") }.stored_in(Dtype::Fixed(Format::F16)),
+    RecipeSpec { fitted: true, ..fixed("gguf_q4_k", line(32), &[Uint4], LLAMA_CPP, gguf::q4_k,
+        "uint4, 1×32, scales and minima of six bits under two f16 of 1×256, fitted by least squares") }.stored_in(Dtype::Fixed(Format::Uint6)),
+    RecipeSpec { granularity: None, default_group: Some(64), ..fixed("bnb_nf4", ROW, &[Nf4], BITSANDBYTES, bitsandbytes::nf4,
+        "NormalFloat: the nearest of 16 values, absmax of each block in f32") },
     fixed("int8_token_sym", ROW, &[Int8], AO_API, int8_token::symmetric, "per token, ±127, f32 scale").token(Dtype::Fixed(Format::F32), TokenRule::InF32),
     fixed("int8_token_asym", ROW, &[Int8], AO_API, int8_token::int8_token_asym,
         "per token, −128…127, integer zero point, arithmetic in f64").token(Dtype::Fixed(Format::F32), TokenRule::Shifted),

@@ -2,7 +2,8 @@
 
 use super::Recipe;
 use crate::format::fast::Encoder;
-use crate::{Error, Format, Granularity, Overflow, Result, Tensor};
+use crate::quant::QTensorParts;
+use crate::{Error, Format, Granularity, Overflow, Result, Tensor, Zero};
 
 /// What a maximum does with NaN.
 #[derive(Clone, Copy, PartialEq)]
@@ -112,6 +113,21 @@ pub(super) fn encode_scaled(
         }
     });
     result.map(|()| codes)
+}
+
+/// Codes under scales as the recipe's entry has them: one level, no zero points.
+pub(super) fn parts(recipe: &Recipe, x: &Tensor, codes: Vec<u8>, scale_inv: Vec<f32>) -> Result<QTensorParts> {
+    Ok(QTensorParts {
+        format: recipe.format,
+        rows: x.rows(),
+        cols: x.cols(),
+        codes,
+        granularity: recipe.granularity()?,
+        scale_format: recipe.spec()?.scale_format(x.dtype()),
+        scale_inv,
+        zero: Zero::None,
+        level: None,
+    })
 }
 
 /// 2^e as f32, subnormals included; `e` within −149 … 127.

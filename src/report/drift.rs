@@ -2,7 +2,7 @@
 
 use super::ci::{self, Cause, Ended, Test};
 use super::{head, short};
-use crate::baseline::diff::{Change, Comparison, Drift};
+use crate::baseline::diff::{Change, Differences, Drift};
 use crate::compare::Verdict;
 use maud::{DOCTYPE, html};
 use std::collections::HashMap;
@@ -11,18 +11,18 @@ use std::collections::HashMap;
 const SHOWN: usize = 200;
 
 /// Those that need somebody's attention, worst first.
-fn notable(c: &Comparison) -> Vec<&Drift> {
+fn notable(c: &Differences) -> Vec<&Drift> {
     let order = [Change::Worse, Change::Missing, Change::NowSkipped, Change::New, Change::Better, Change::OtherBits];
     order.iter().flat_map(|k| c.drifts.iter().filter(move |d| d.change == *k)).collect()
 }
 
-fn counts(c: &Comparison) -> String {
+fn counts(c: &Differences) -> String {
     let some = Change::ALL.iter().filter(|k| c.count(**k) > 0);
     let words: Vec<String> = some.map(|k| format!("{} {}", c.count(*k), k.name().replace('_', " "))).collect();
     if words.is_empty() { "no case".into() } else { words.join(", ") }
 }
 
-fn facts(c: &Comparison) -> Vec<String> {
+fn facts(c: &Differences) -> Vec<String> {
     let clip = |s: &str| if s.is_empty() { "nothing".into() } else { s.chars().take(60).collect::<String>() };
     c.facts.iter().map(|(n, a, b)| format!("{n}: {} → {}", clip(a), clip(b))).collect()
 }
@@ -38,7 +38,7 @@ fn verdicts(d: &Drift) -> String {
 }
 
 /// For the terminal.
-pub fn terminal(c: &Comparison) -> String {
+pub fn terminal(c: &Differences) -> String {
     let mut text = String::new();
     let notable = notable(c);
     for d in notable.iter().take(20) {
@@ -55,7 +55,7 @@ pub fn terminal(c: &Comparison) -> String {
 }
 
 /// For a pull request: each cause once, and no longer than a comment may be.
-pub fn markdown(c: &Comparison) -> String {
+pub fn markdown(c: &Differences) -> String {
     let mut text = format!("## qassay: {}\n\n{}\n", if c.fails() { "drift" } else { "no drift" }, counts(c));
     let alike = alike(c);
     if alike.is_empty() {
@@ -83,7 +83,7 @@ fn moved(d: &Drift) -> (String, String, String) {
 }
 
 /// One JSON object a case.
-pub fn json_lines(c: &Comparison) -> String {
+pub fn json_lines(c: &Differences) -> String {
     let line = |d: &Drift| {
         let moved = d.moved.as_ref().map(|m| {
             // JSON has no NaN: the text of the number.
@@ -99,7 +99,7 @@ pub fn json_lines(c: &Comparison) -> String {
 }
 
 /// The cases as tests; what a case took and its card are in `after`, by the name of the case.
-pub fn tests(c: &Comparison, after: &HashMap<String, After>) -> Vec<Test> {
+pub fn tests(c: &Differences, after: &HashMap<String, After>) -> Vec<Test> {
     let test = |d: &Drift| {
         let ran = after.get(&d.case);
         let ended = match d.change {
@@ -129,12 +129,12 @@ pub struct After {
 }
 
 /// JUnit XML of a comparison.
-pub fn junit(c: &Comparison, after: &HashMap<String, After>) -> String {
+pub fn junit(c: &Differences, after: &HashMap<String, After>) -> String {
     ci::junit(&tests(c, after))
 }
 
 /// What drifted, each cause once.
-pub fn causes(c: &Comparison) -> Vec<Cause> {
+pub fn causes(c: &Differences) -> Vec<Cause> {
     let cause = |(d, count): (&Drift, usize)| Cause {
         title: format!("qassay: {}", d.change.name().replace('_', " ")),
         text: format!("{}\n{}", d.case, d.words),
@@ -145,7 +145,7 @@ pub fn causes(c: &Comparison) -> Vec<Cause> {
 
 /// The notable drifts, those of one cause together: the first of each, and how many they are. Alike are the change, the kernel, the
 /// metric, and the words but for their numbers.
-fn alike(c: &Comparison) -> Vec<(&Drift, usize)> {
+fn alike(c: &Differences) -> Vec<(&Drift, usize)> {
     let mut found: Vec<(String, &Drift, usize)> = Vec::new();
     for d in notable(c) {
         let words: String = d.words.chars().filter(|c| !c.is_ascii_hexdigit() && !"-+.".contains(*c)).collect();
@@ -160,7 +160,7 @@ fn alike(c: &Comparison) -> Vec<(&Drift, usize)> {
 }
 
 /// One page, no network.
-pub fn page(c: &Comparison) -> String {
+pub fn page(c: &Differences) -> String {
     let notable = notable(c);
     let mut sweeps: Vec<&str> = c.drifts.iter().map(|d| d.sweep.as_str()).collect();
     sweeps.dedup();
@@ -206,7 +206,7 @@ mod tests {
     use crate::op::Op;
 
     /// Names as hostile as users can make them.
-    fn hostile() -> Comparison {
+    fn hostile() -> Differences {
         let drift = |change, case: &str| Drift {
             sweep: "a<b>\"&'".into(),
             case: case.into(),
@@ -222,7 +222,7 @@ mod tests {
             words: "]]> </failure> | `x`\n<script>alert(1)</script>".into(),
         };
         let all = Change::ALL.iter().map(|c| drift(*c, "x</testcase>&amp;|`\u{7}")).collect();
-        Comparison { drifts: all, facts: vec![("<i>".into(), "a".into(), "b".into())] }
+        Differences { drifts: all, facts: vec![("<i>".into(), "a".into(), "b".into())] }
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         for row in rows.lines().filter(|l| l.starts_with("| worse") || l.starts_with("| new")) {
             assert_eq!(row.replace("\\|", "").matches('|').count(), 9, "{row}");
         }
-        let twice = Comparison { drifts: [c.drifts.clone(), c.drifts.clone()].concat(), facts: Vec::new() };
+        let twice = Differences { drifts: [c.drifts.clone(), c.drifts.clone()].concat(), facts: Vec::new() };
         assert_eq!(markdown(&twice).matches("| worse | 2 |").count(), 1);
         assert_eq!(causes(&twice).len(), causes(&c).len());
         assert!(json_lines(&c).lines().all(|l| serde_json::from_str::<serde_json::Value>(l).is_ok()));

@@ -2,18 +2,18 @@
 
 mod backends;
 #[cfg(feature = "cuda")]
-pub mod bench;
-pub mod ci;
-pub mod drift;
+pub(crate) mod bench;
+pub(crate) mod ci;
+pub(crate) mod drift;
 mod figures;
 mod grids;
 mod location;
 mod page;
-pub mod plot;
-pub mod power;
+pub(crate) mod plot;
+pub(crate) mod power;
 #[cfg(feature = "cuda")]
 mod roofline;
-pub mod stale;
+pub(crate) mod stale;
 mod summary;
 #[cfg(test)]
 mod tests;

@@ -4,14 +4,14 @@
 //! [`shard`] splits and joins, [`worker`] is a case in a process of its own, [`record`] keeps what a GPU returned.
 
 pub mod facts;
-pub mod journal;
-pub mod lock;
+pub(crate) mod journal;
+pub(crate) mod lock;
 pub mod maps;
 pub mod plan;
-pub mod provenance;
+pub(crate) mod provenance;
 pub mod record;
-pub mod scenarios;
-pub mod shard;
-pub mod sweeps;
-pub mod totals;
-pub mod worker;
+pub(crate) mod scenarios;
+pub(crate) mod shard;
+pub(crate) mod sweeps;
+pub(crate) mod totals;
+pub(crate) mod worker;

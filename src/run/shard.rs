@@ -56,7 +56,6 @@ pub fn split(costs: &[f64], count: usize) -> Vec<usize> {
 pub struct Merged {
     pub kept: Kept,
     pub sweeps: Vec<Sweep>,
-    pub facts: Facts,
 }
 
 /// Joins the runs of all shards into the folder `out`: `rows.csv` and `run.json` as one run would have written them. Errors name what
@@ -136,7 +135,7 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
     let whole = Facts::of(&selection, &sweeps, crate::kernel::Backend::Cpu, "")?;
     facts.0.insert("cases".into(), whole.get("cases").into());
     facts.write_file(&out.join("run.json"))?;
-    Ok(Merged { kept, sweeps, facts })
+    Ok(Merged { kept, sweeps })
 }
 
 /// Writes the rows of all cases to `part`, each from the shard in `parts`. Errors: a shard whose next row is of another case, or that has

@@ -241,6 +241,9 @@ fn neighbours(format: Format, code: u32) -> (f64, f64, f64) {
     if format.is_integer() || !value.is_finite() {
         return (value, value, value);
     }
+    if !format.is_float() {
+        return (value, format.decode(code.max(1) - 1), format.decode((code + 1).min(format.max_code())));
+    }
     let size = value.abs();
     let place = (0..=format.max_code()).find(|c| format.decode(*c) == size).unwrap_or(0);
     let less = if place == 0 { -format.decode(1) } else { format.decode(place - 1) };

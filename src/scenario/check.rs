@@ -10,39 +10,14 @@ use super::{Act, Class, Event, Policy, Scenario, StateSpec};
 use crate::input::Source;
 use crate::model::Accumulator;
 use crate::recipe::Recipe;
-use crate::recipe::delayed::{AmaxAlgo, Rule};
-use crate::sweep::file::line_of;
+use crate::recipe::delayed::{AmaxAlgo, UpdateRule};
+use crate::sweep::file::{TomlText, line_of};
 use crate::{Error, Format, Result};
 use std::path::Path;
 
-/// The file being checked.
-pub(super) struct Place<'a> {
-    path: &'a Path,
-    text: &'a str,
-}
-
-impl Place<'_> {
-    pub(super) fn line(&self, name: &Name) -> usize {
-        line_of(self.text, name.span().start)
-    }
-    pub(super) fn bad(&self, line: usize, what: impl ToString) -> Error {
-        Error::BadLine { path: self.path.to_path_buf(), line, what: what.to_string() }
-    }
-    /// Parses a name; its error gets the line.
-    pub(super) fn parse<T: std::str::FromStr<Err = Error>>(&self, name: &Name) -> Result<T> {
-        name.get_ref().parse().map_err(|e: Error| self.bad(self.line(name), e))
-    }
-    /// One of a list of names.
-    pub(super) fn one_of<T: Copy>(&self, what: &'static str, name: &Name, known: &[(T, &'static str)]) -> Result<T> {
-        let found = known.iter().find(|k| k.1 == name.get_ref()).map(|k| k.0);
-        let unknown = || Error::unknown(what, name.get_ref(), known.iter().map(|k| k.1));
-        found.ok_or_else(|| self.bad(self.line(name), unknown()))
-    }
-}
-
 /// Checks a file.
 pub fn check(path: &Path, text: &str, file: ScenarioFile) -> Result<Scenario> {
-    let place = Place { path, text };
+    let place = TomlText { path, text };
     let class = place.one_of("class", &file.class, &Class::ALL)?;
     let steps = *file.steps.get_ref();
     if !(1..=100_000).contains(&steps) {
@@ -82,7 +57,7 @@ pub fn check(path: &Path, text: &str, file: ScenarioFile) -> Result<Scenario> {
     })
 }
 
-fn distinct(place: &Place, what: &str, names: &[&Name]) -> Result<()> {
+fn distinct(place: &TomlText, what: &str, names: &[&Name]) -> Result<()> {
     for (i, name) in names.iter().enumerate() {
         if names[..i].iter().any(|n| n.get_ref() == name.get_ref()) {
             let text = format!("{what} `{}` is there twice; rename one", name.get_ref());
@@ -93,7 +68,7 @@ fn distinct(place: &Place, what: &str, names: &[&Name]) -> Result<()> {
 }
 
 /// Tensors, those `from` another resolved. Errors: a cycle, an unknown name.
-fn tensors(place: &Place, tables: &[TensorTable]) -> Result<Vec<Moving>> {
+fn tensors(place: &TomlText, tables: &[TensorTable]) -> Result<Vec<Moving>> {
     let names: Vec<&Name> = tables.iter().map(|t| &t.name).collect();
     distinct(place, "tensor", &names)?;
     let find = |name: &Name| {
@@ -147,7 +122,7 @@ fn tensors(place: &Place, tables: &[TensorTable]) -> Result<Vec<Moving>> {
     Ok(all)
 }
 
-fn state(place: &Place, t: &StateTable) -> Result<StateSpec> {
+fn state(place: &TomlText, t: &StateTable) -> Result<StateSpec> {
     let recipe: Recipe = place.parse(&t.recipe)?;
     let algo = match &t.algo {
         None => AmaxAlgo::Max,
@@ -162,12 +137,12 @@ fn state(place: &Place, t: &StateTable) -> Result<StateSpec> {
         name: t.name.get_ref().clone(),
         recipe,
         history,
-        rule: Rule { format: aim, margin: t.margin, algo },
+        rule: UpdateRule { format: aim, margin: t.margin, algo },
         late: t.late,
     })
 }
 
-fn law(place: &Place, t: &LawTable, events: &[Event], known: &Known) -> Result<Law> {
+fn law(place: &TomlText, t: &LawTable, events: &[Event], known: &Known) -> Result<Law> {
     let products: Vec<&str> =
         events.iter().filter_map(|e| if let Act::Product(p) = &e.act { Some(p.name.as_str()) } else { None }).collect();
     if !products.contains(&t.product.get_ref().as_str()) {

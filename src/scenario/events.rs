@@ -1,8 +1,8 @@
 //! The events of a scenario file: each finds what it needs, and what is wrong has a line and a remedy.
 
-use super::check::Place;
 use super::file::{EventTable, Name};
 use super::{Act, Event, How, Part, Product, ProductKind, Read, When};
+use crate::sweep::file::TomlText;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) struct Known {
 
 /// The keys of an event, taken one by one.
 struct Keys<'a> {
-    place: &'a Place<'a>,
+    place: &'a TomlText<'a>,
     table: &'a EventTable,
     known: &'a Known,
 }
@@ -96,7 +96,7 @@ impl Keys<'_> {
 }
 
 /// One event: its keys, and names that exist whenever it happens.
-pub(super) fn event(place: &Place, t: &EventTable, known: &Known) -> Result<Event> {
+pub(super) fn event(place: &TomlText, t: &EventTable, known: &Known) -> Result<Event> {
     let k = Keys { place, table: t, known };
     let yes = |b: Option<bool>| b.unwrap_or(false);
     let act = match k.verb() {
@@ -212,7 +212,7 @@ pub(super) fn event(place: &Place, t: &EventTable, known: &Known) -> Result<Even
 }
 
 /// Every event finds what it reads: walks the steps as they will happen.
-pub(super) fn walk(place: &Place, events: &[Event], steps: usize, mut known: Known) -> Result<()> {
+pub(super) fn walk(place: &TomlText, events: &[Event], steps: usize, mut known: Known) -> Result<()> {
     for step in 0..steps {
         for e in events.iter().filter(|e| e.when.holds(step)) {
             let lacking = |what: &str, name: &str, remedy: &str| {

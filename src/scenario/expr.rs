@@ -37,7 +37,7 @@ pub enum Index {
 }
 
 /// What an expression can ask for.
-pub trait Scales {
+pub trait ScaleVersions {
     /// The scales of a state; `None` when that version does not exist.
     fn scale(&self, state: &str, index: Index) -> Option<Vec<f64>>;
     fn made(&self) -> Vec<f64>;
@@ -94,7 +94,7 @@ impl Expr {
     }
 
     /// Its value. Errors: a version that does not exist.
-    pub fn eval(&self, scales: &dyn Scales) -> Result<Vector> {
+    pub fn eval(&self, scales: &dyn ScaleVersions) -> Result<Vector> {
         let list = |e: &Expr| -> Result<Vec<f64>> { Ok(e.eval(scales)?.parts().0) };
         Ok(match self {
             Expr::Number(x) => Vector::Tiles(vec![*x]),

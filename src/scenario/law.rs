@@ -5,7 +5,7 @@
 //! f64 and must be inside the bound of its arithmetic around that. An operand that no law names is exact, and a product of
 //! two such operands returns the bits of the healthy one.
 
-use super::expr::{Expr, Index, Scales, Vector};
+use super::expr::{Expr, Index, ScaleVersions, Vector};
 use super::machine::Machine;
 use super::product::Outcome;
 use super::state::Buffer;
@@ -108,7 +108,7 @@ struct At<'a> {
     buffer: &'a Buffer,
 }
 
-impl Scales for At<'_> {
+impl ScaleVersions for At<'_> {
     fn scale(&self, state: &str, index: Index) -> Option<Vec<f64>> {
         let slot = self.machine.slot(state).ok()?;
         let version = match index {

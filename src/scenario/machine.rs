@@ -279,14 +279,14 @@ impl<'a> Machine<'a> {
             }
         }
         let out = p.out_state.as_ref().map(|s| self.slot(s)).transpose()?.map(|s| (s.spec.recipe.format, s.delayed.scale));
-        let side = |read: &Read, found: (Granularity, Vec<f32>)| -> Result<product::Side> {
+        let side = |read: &Read, found: (Granularity, Vec<f32>)| -> Result<product::ReadOperand> {
             let buffer = self.buffer(&read.buffer)?;
             let intended = match (&buffer.intended, &buffer.of) {
                 (Some(q), _) => q.clone(),
                 (None, Some(source)) => self.buffer(source)?.q.transposed()?,
                 _ => buffer.q.clone(),
             };
-            Ok(product::Side {
+            Ok(product::ReadOperand {
                 name: read.buffer.clone(),
                 used: buffer.read_with(found.0, &found.1)?,
                 intended,

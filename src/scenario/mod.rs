@@ -11,19 +11,19 @@
 
 pub mod audit;
 pub mod audited;
-pub mod check;
-pub mod data;
-pub mod device;
-pub mod events;
-pub mod expr;
-pub mod file;
-pub mod law;
-pub mod machine;
-pub mod product;
-pub mod reading;
-pub mod record;
-pub mod run;
-pub mod state;
+pub(crate) mod check;
+pub(crate) mod data;
+pub(crate) mod device;
+pub(crate) mod events;
+pub(crate) mod expr;
+pub(crate) mod file;
+pub(crate) mod law;
+pub(crate) mod machine;
+pub(crate) mod product;
+pub(crate) mod reading;
+pub(crate) mod record;
+pub(crate) mod run;
+pub(crate) mod state;
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ mod tests;
 use crate::compare::sha256;
 use crate::model::Accumulator;
 use crate::recipe::Recipe;
-use crate::recipe::delayed::Rule;
+use crate::recipe::delayed::UpdateRule;
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -129,7 +129,7 @@ pub struct StateSpec {
     pub name: String,
     pub recipe: Recipe,
     pub history: usize,
-    pub rule: Rule,
+    pub rule: UpdateRule,
     pub late: bool,
 }
 

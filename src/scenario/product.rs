@@ -13,7 +13,7 @@ use ndarray::Array2;
 
 /// One operand, in the orientation of its buffer.
 #[derive(Clone, Debug)]
-pub struct Side {
+pub struct ReadOperand {
     /// Name of the buffer.
     pub name: String,
     /// The bytes with the scale_inv that the kernel read.
@@ -30,7 +30,7 @@ pub struct Outcome {
     pub kind: ProductKind,
     pub op: Op,
     pub offs: Vec<usize>,
-    pub sides: [Side; 2],
+    pub sides: [ReadOperand; 2],
     /// What was launched, on the operands as they were read and as they were meant.
     pub job: Job,
     pub meant: Job,
@@ -84,7 +84,7 @@ fn turns(kind: ProductKind, i: usize, buffer: &Buffer) -> bool {
 /// Runs a product. `out` is the format and scale of an FP8 result. Errors: operands that no kernel takes.
 pub fn run(
     p: &Product,
-    sides: [Side; 2],
+    sides: [ReadOperand; 2],
     accumulator: Accumulator,
     out: Option<(Format, f32)>,
     backend: Backend,
@@ -97,7 +97,7 @@ pub fn run(
         (ProductKind::GradWeight, _) => Op::GroupedGemmWgrad,
     };
     let orient = |i: usize, q: &QTensor| if turns(p.kind, i, &sides[i].buffer) { q.transposed() } else { Ok(q.clone()) };
-    let job = |pick: fn(&Side) -> &QTensor| -> Result<Job> {
+    let job = |pick: fn(&ReadOperand) -> &QTensor| -> Result<Job> {
         let operand = |i: usize| -> Result<Operand> {
             let q = orient(i, pick(&sides[i]))?;
             if op == Op::GroupedGemmWgrad { split(&q, &p.offs) } else { Ok(Operand::Quantized(q)) }

@@ -14,7 +14,7 @@
 
 use crate::assay::product::bound;
 use crate::bundle::assay::{build, output, settle};
-use crate::bundle::{Bundle, Side};
+use crate::bundle::{Bundle, BundleOperand};
 use crate::compare::digits::apart;
 use crate::compare::{Bound, OutFormat};
 use crate::job::{Data, Operand, Part};
@@ -149,7 +149,7 @@ fn same(a: &Data, b: &Data) -> bool {
 }
 
 /// The factors of `values` over the ideal of a bound, `cols` a row; a bias is added after the scales.
-fn of(around: &Bound, (cols, bias): (usize, &[f64]), values: &[f64], sides: [&Side; 2]) -> Reading {
+fn of(around: &Bound, (cols, bias): (usize, &[f64]), values: &[f64], sides: [&BundleOperand; 2]) -> Reading {
     let added = |i: usize| bias.get(i % cols.max(1)).copied().unwrap_or(0.0);
     let element = |i: usize| interval(around, i, values[i], added(i));
     let meet = |all: &mut dyn Iterator<Item = usize>| {

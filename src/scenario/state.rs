@@ -2,7 +2,7 @@
 
 use super::StateSpec;
 use crate::quant::QTensorParts;
-use crate::recipe::delayed::{Rule, State};
+use crate::recipe::delayed::{State, UpdateRule};
 use crate::{Format, Granularity, QTensor, Result, Tensor};
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ impl Slot {
     }
 
     /// The rule by which bytes are made; updates follow `spec.rule`, which may aim at another format.
-    fn bytes_rule(&self) -> Rule {
-        Rule { format: self.spec.recipe.format, ..self.spec.rule }
+    fn bytes_rule(&self) -> UpdateRule {
+        UpdateRule { format: self.spec.recipe.format, ..self.spec.rule }
     }
 
     /// Bytes of `x`, each `groups`-th part of its columns by itself where `groups` > 1.

@@ -4,7 +4,7 @@ use super::data::Moving;
 use super::machine::Machine;
 use super::run::{With, every, replay};
 use super::*;
-use crate::bundle::{Bundle, Codes, Side, Writer};
+use crate::bundle::{Bundle, BundleOperand, Codes, Writer};
 use crate::input::Source;
 use crate::job::Operand;
 use crate::kernel::{Backend, cpu};
@@ -304,9 +304,9 @@ fn facts_of_seed(facts: &crate::run::facts::Facts) -> crate::run::facts::Facts {
 
 #[test]
 fn expressions_read_and_compute() {
-    use super::expr::{Expr, Index, Scales, Vector};
+    use super::expr::{Expr, Index, ScaleVersions, Vector};
     struct Two;
-    impl Scales for Two {
+    impl ScaleVersions for Two {
         fn scale(&self, state: &str, index: Index) -> Option<Vec<f64>> {
             match (state, index) {
                 ("x", Index::Now(0)) => Some(vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),
@@ -370,7 +370,8 @@ fn groups_of_a_bundle_are_audited_one_by_one() {
         let Operand::Groups(groups) = Operand::by_groups(&x, &offs, &"float8_rowwise".parse().unwrap()).unwrap() else {
             unreachable!()
         };
-        w.side(name, &Side { high: Some(x), codes: Some(Codes::Groups(groups)), history: Vec::new() }, None, None).unwrap();
+        w.side(name, &BundleOperand { high: Some(x), codes: Some(Codes::Groups(groups)), history: Vec::new() }, None, None)
+            .unwrap();
     }
     w.i32s("offs", &[3], &[4, 4, 9]).values("out", &[3, 3, 5], &values(9, 5));
     let found = audited::of(&Bundle::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap()).unwrap();

@@ -10,7 +10,7 @@ use crate::assay::{Assayed, evidence, worst};
 use crate::compare::Verdict;
 use crate::fault::card::Card;
 use crate::input::Source;
-use crate::kernel::{self, Answer, Backend, Kernel};
+use crate::kernel::{self, Backend, Kernel, KernelAnswer};
 use crate::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
     let mut built = build::build_by(case, backend.accelerator())?;
     let kernel = kernel::find(kernels, &built.job, backend)?;
-    let Answer { output, model, drawn, accumulator, algorithm, doubt } = kernel.answer(&built.job)?;
+    let KernelAnswer { output, model, drawn, accumulator, algorithm, doubt } = kernel.answer(&built.job)?;
     built.job.accumulator = accumulator;
     let mut judgements = evidence::judge_drawn(&built, backend, &output, model.as_ref(), drawn.as_ref())?;
     if let Some(doubt) = doubt {

@@ -16,8 +16,6 @@ pub struct JudgeRow {
     /// Of the result, and the multiply-adds of a product.
     pub elements: usize,
     pub products: usize,
-    /// Elements held to the model's definition.
-    pub held: Option<usize>,
     /// Seconds: drawing and quantizing the operands with both references; the kernel; what it is held to; the judgement.
     pub references: f64,
     pub kernel: f64,
@@ -109,7 +107,6 @@ fn measure(name: &'static str, case: &Case) -> Result<JudgeRow> {
         shape: shape(case),
         elements,
         products: elements * case.k,
-        held: model.map(|_| drawn.map_or(elements, |d| d.count())),
         references,
         kernel: seconds,
         model: of_model,
@@ -131,7 +128,7 @@ fn measure_bundle(name: &'static str, case: &Case) -> Result<JudgeRow> {
         (case.total_rows() * case.n, seconds)
     };
     let before = memory::restart();
-    let (found, judgement) = timed(|| bundle::assay::assay(&Bundle::read(&path)?))?;
+    let (_, judgement) = timed(|| bundle::assay::assay(&Bundle::read(&path)?))?;
     let peak = before.and_then(|before| memory::peak().map(|peak| peak.saturating_sub(before)));
     std::fs::remove_file(&path).map_err(|e| Error::io(&path, e, "make room for temporary files"))?;
     Ok(JudgeRow {
@@ -139,7 +136,6 @@ fn measure_bundle(name: &'static str, case: &Case) -> Result<JudgeRow> {
         shape: shape(case),
         elements,
         products: elements * case.k,
-        held: found.comparison().mismatches.map(|_| elements),
         references: 0.0,
         kernel,
         model: 0.0,

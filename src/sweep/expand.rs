@@ -2,34 +2,13 @@
 //! kept as a case with the reason, so that it is listed as skipped and never dropped.
 
 use super::case::{Case, OperandRecipe, OutKind, ZeroMode};
-use super::file::{CaseTable, Names, SweepFile, line_of};
+use super::file::{CaseTable, SweepFile, TomlText};
 use crate::input::Source;
 use crate::op::{Act, Op};
 use crate::{Error, Format, Result};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-
-/// What errors say where they are.
-struct Place<'a> {
-    path: &'a Path,
-    text: &'a str,
-}
-
-impl Place<'_> {
-    /// Parses every name of an axis, or the default when the axis is absent.
-    fn axis<T>(&self, key: &str, names: &Names, default: &[&str], parse: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
-        if names.is_empty() {
-            return default.iter().map(|s| parse(s)).collect();
-        }
-        let at = |n: &toml::Spanned<String>, e: Error| Error::BadLine {
-            path: self.path.to_path_buf(),
-            line: line_of(self.text, n.span().start),
-            what: format!("{key}: {e}"),
-        };
-        names.iter().map(|n| parse(n.get_ref()).map_err(|e| at(n, e))).collect()
-    }
-}
 
 /// `A+B`, or one for both. A `+` inside a real tensor's name is not possible: tensor names have none.
 fn pair<T: Clone>(s: &str, parse: impl Fn(&str) -> Result<T>) -> Result<(T, T)> {
@@ -89,7 +68,7 @@ fn row_list(s: &str) -> Result<Vec<usize>> {
 
 /// All cases of a file, in the order of its tables and lists; `seed` is added to each case's draw number.
 pub fn expand(path: &Path, text: &str, file: &SweepFile, seed: u64) -> Result<Vec<Case>> {
-    let place = Place { path, text };
+    let place = TomlText { path, text };
     let mut cases = Vec::new();
     for table in &file.cases {
         let bad = |what: String| Err(Error::BadLine { path: path.to_path_buf(), line: table.line(text), what });
@@ -117,7 +96,7 @@ pub fn expand(path: &Path, text: &str, file: &SweepFile, seed: u64) -> Result<Ve
     Ok(cases)
 }
 
-fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<Case>) -> Result<()> {
+fn table_cases(place: &TomlText, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<Case>) -> Result<()> {
     let acts = match op.spec().act {
         true => place.axis("act", &t.act, &["gelu", "silu", "relu", "qgelu", "srelu"], |s| Act::from_str(s).map(Some))?,
         false => vec![None],
@@ -160,7 +139,7 @@ fn table_cases(place: &Place, t: &CaseTable, op: Op, seed: u64, cases: &mut Vec<
     if count > MOST_CASES - cases.len() {
         let found = if count == usize::MAX { "more cases than can be counted".into() } else { format!("{count} cases") };
         let what = format!("table `{}`: found {found}, expected at most {MOST_CASES} in a sweep; split it", t.name.get_ref());
-        return Err(Error::BadLine { path: place.path.to_path_buf(), line: t.line(place.text), what });
+        return Err(place.bad(t.line(place.text), what));
     }
     let what = itertools::iproduct!(&acts, &shapes, &rows, &recipes, &accumulators);
     let data = itertools::iproduct!(&dists, &dtypes, &outs, &offsets, &biases, &zeros, &gammas, 0..t.seeds);

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use std::fmt::Formatter;
 use std::path::Path;
+use std::str::FromStr;
 use toml::Spanned;
 
 /// A list of names, each with its place in the file; one name alone is a list of one.
@@ -142,6 +143,44 @@ impl SweepFile {
             let line = e.span().map_or(1, |s| line_of(text, s.start));
             Error::BadLine { path: path.to_path_buf(), line, what: e.message().to_string() }
         })
+    }
+}
+
+/// A file being checked: its errors say the line.
+pub struct TomlText<'a> {
+    pub path: &'a Path,
+    pub text: &'a str,
+}
+
+impl TomlText<'_> {
+    pub fn line(&self, name: &Spanned<String>) -> usize {
+        line_of(self.text, name.span().start)
+    }
+    pub fn bad(&self, line: usize, what: impl ToString) -> Error {
+        Error::BadLine { path: self.path.to_path_buf(), line, what: what.to_string() }
+    }
+    /// Parses a name; its error gets the line.
+    pub fn parse<T: FromStr<Err = Error>>(&self, name: &Spanned<String>) -> crate::Result<T> {
+        name.get_ref().parse().map_err(|e: Error| self.bad(self.line(name), e))
+    }
+    /// One of a list of names.
+    pub fn one_of<T: Copy>(&self, what: &'static str, name: &Spanned<String>, known: &[(T, &'static str)]) -> crate::Result<T> {
+        let found = known.iter().find(|k| k.1 == name.get_ref()).map(|k| k.0);
+        let unknown = || Error::unknown(what, name.get_ref(), known.iter().map(|k| k.1));
+        found.ok_or_else(|| self.bad(self.line(name), unknown()))
+    }
+    /// Parses every name of an axis, or the default when the axis is absent.
+    pub fn axis<T>(
+        &self,
+        key: &str,
+        names: &Names,
+        default: &[&str],
+        parse: impl Fn(&str) -> crate::Result<T>,
+    ) -> crate::Result<Vec<T>> {
+        if names.is_empty() {
+            return default.iter().map(|s| parse(s)).collect();
+        }
+        names.iter().map(|n| parse(n.get_ref()).map_err(|e| self.bad(self.line(n), format!("{key}: {e}")))).collect()
     }
 }
 

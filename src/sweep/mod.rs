@@ -5,12 +5,12 @@
 
 pub mod assay;
 mod bar;
-pub mod bench;
+pub(crate) mod bench;
 pub mod build;
-pub mod builder;
-pub mod case;
-pub mod expand;
-pub mod file;
+pub(crate) mod builder;
+pub(crate) mod case;
+pub(crate) mod expand;
+pub(crate) mod file;
 
 pub use case::Case;
 

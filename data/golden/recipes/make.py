@@ -422,6 +422,111 @@ def awq(x, group):
     return r
 
 
+def nearest_int(f):
+    """llama.cpp's: the low mantissa bits of f + 1.5·2^23; 0 for NaN."""
+    f = np.asarray(f, F32)
+    bits = ((f + F32(12582912)).astype(F32).view(np.int32) & 0x7FFFFF) - 0x400000
+    return np.where(np.isnan(f), 0, bits)
+
+
+def make_qkx2_quants(x):
+    """ggml-quants.c's, for 4 bits, with the arguments of quantize_row_q4_K_ref: (L, scale, the_min)."""
+    size = F32(0)
+    for v in x:
+        size = size + v * v
+    w = np.sqrt(size / F32(len(x))) + np.abs(x)
+    low, high, sum_w, sum_x = x[0], x[0], w[0], w[0] * x[0]
+    for v, u in zip(x[1:], w[1:]):
+        low = v if v < low else low
+        high = v if v > high else high
+        sum_w, sum_x = sum_w + u, sum_x + u * v
+    low = F32(0) if low > 0 else low
+    if high == low:
+        return np.zeros(len(x), np.uint8), F32(0), -low
+
+    def codes(inverse):
+        return np.clip(nearest_int(inverse * (x - low)), 0, 15).astype(np.uint8)
+
+    def error(L, scale, least):
+        total = F32(0)
+        for c, v, u in zip(L, x, w):
+            d = scale * F32(c) + least - v
+            total = total + u * (d * d)
+        return total
+
+    inverse = F32(15) / (high - low)
+    scale, L = F32(1) / inverse, codes(inverse)
+    best = error(L, scale, low)
+    for i in range(21):
+        trial = codes((F32(-1) + F32(0.1) * F32(i) + F32(15)) / (high - low))
+        sum_l, sum_l2, sum_xl = F32(0), F32(0), F32(0)
+        for c, v, u in zip(trial.astype(F32), x, w):
+            sum_l, sum_l2, sum_xl = sum_l + u * c, sum_l2 + u * c * c, sum_xl + u * c * v
+        d = sum_w * sum_l2 - sum_l * sum_l
+        if d > 0:
+            s, m = (sum_w * sum_xl - sum_x * sum_l) / d, (sum_l2 * sum_x - sum_l * sum_xl) / d
+            if m > 0:
+                s, m = sum_xl / sum_l2, F32(0)
+            e = error(trial, s, m)
+            if e < best:
+                L, best, scale, low = trial, e, s, m
+    return L, scale, -low
+
+
+def q4_k(x):
+    """quantize_row_q4_K_ref of llama.cpp, C without contraction."""
+    r = Result(x)
+    r.zero, d, dmin = [], [], []
+    for t in grid(x, (1, 256)):
+        block = x[t][0].astype(F32)
+        groups = [block[i:i + 32] for i in range(0, len(block), 32)]
+        fits = [make_qkx2_quants(g) for g in groups]
+
+        def six(values):
+            largest = F32(0)
+            for v in values:
+                largest = v if v > largest else largest
+            inverse = F32(63) / largest if largest > 0 else F32(0)
+            return [min(63, int(nearest_int(inverse * v)) & 255) for v in values], F16(largest / F32(63))
+
+        scales, unit = six([f[1] for f in fits])
+        minima, least = six([f[2] for f in fits])
+        out = []
+        for g, (L, _, _), s, m in zip(groups, fits, scales, minima):
+            step = F32(unit) * F32(s)
+            if step != 0:
+                L = np.clip(nearest_int((g + F32(least) * F32(m)) / step), 0, 15).astype(np.uint8)
+            out.append(L)
+        r.codes[t] = np.concatenate(out)
+        r.scale_inv += [F32(s) for s in scales]
+        r.zero += [F32(m) for m in minima]
+        d.append(F32(unit))
+        dmin.append(-F32(least))
+    r.glob = d + dmin
+    return r
+
+
+NF4 = np.array([
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0], F32)
+
+
+def nf4(x, group):
+    """bitsandbytes' default quantize_4bit; torch.bucketize is searchsorted, and both put a NaN last."""
+    r = Result(x)
+    bounds = (NF4[:-1] + NF4[1:]) / F32(2)
+    for t in grid(x, (1, group)):
+        v = x[t].astype(F32)
+        absmax = amax_torch(v)
+        divisor = np.maximum(absmax, F32(1e-38))
+        short = v.shape[1] < group
+        scaled = np.clip(v / divisor if short else v * (F32(1) / divisor), F32(-1), F32(1))
+        r.codes[t] = np.searchsorted(bounds, scaled, side="left")
+        r.scale_inv.append(divisor if short else absmax)
+    return r
+
+
 INTEGERS = {"int8": (-128, 127, 8), "int4": (-8, 7, 4), "uint4": (0, 15, 4)}
 F32_EPS = 2.0**-23
 
@@ -474,6 +579,9 @@ def recipes():
         yield "tinygemm", f"uint4:g{g}", lambda x, g=g: tinygemm(x, g)
     for g in (32, 100, 128):
         yield "awq", f"uint4:g{g}", lambda x, g=g: awq(x, g)
+    yield "gguf_q4_k", "uint4", q4_k
+    for g in (64, 100, 128):
+        yield "bnb_nf4", f"nf4:g{g}", lambda x, g=g: nf4(x, g)
     for name in ("sym", "asym", "reduced", "reduced_cutlass"):
         yield f"int8_token_{name}", "int8", lambda x, n=name: int8_token(x, n)
 
@@ -508,9 +616,10 @@ def main():
                 continue
             scale = words(r.scale_inv)
             zero = "" if r.zero is None else digest(words(r.zero).tobytes())
-            glob = "" if r.glob is None else f"{words([r.glob]).view('<u4')[0]:08x}"
+            glob = "" if r.glob is None else digest(words(r.glob).tobytes()) if isinstance(r.glob, list) else f"{words([r.glob]).view('<u4')[0]:08x}"
             first = f"{scale.view('<u4')[0]:08x}"
             results.writerow([name, f"{recipe}:{tag}", first, digest(scale.tobytes()), zero, glob, digest(r.codes.tobytes())])
 
 
-main()
+if __name__ == "__main__":
+    main()

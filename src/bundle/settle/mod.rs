@@ -15,16 +15,16 @@
 //!
 //! [`Settled::text`] says which of these it was.
 
-pub mod cuts;
+pub(crate) mod cuts;
 #[cfg(test)]
 mod emulated;
-pub mod region;
-pub mod search;
+pub(crate) mod region;
+pub(crate) mod search;
 mod spread;
 #[cfg(test)]
 mod tests;
 mod torn;
-pub mod ways;
+pub(crate) mod ways;
 mod wrong;
 
 use super::Meta;
@@ -40,7 +40,7 @@ use crate::{Error, QTensor, Result, Tensor};
 use cuts::Cut;
 use ndarray::Array2;
 use search::{Case, Way, Ways};
-use ways::{Chain, Promote, Scales};
+use ways::{Chain, Promote, ScalesMeet};
 
 /// Which arithmetic a product's result is held to.
 pub struct Settled {
@@ -122,7 +122,7 @@ fn exactly(output: &Output, way: &Way, any: Inner, why: &str) -> Settled {
 /// What the bound of `way` is derived from: itself, or `any` where it is not one chain of K.
 fn near(way: &Way, any: Inner) -> Accumulator {
     let promote_every = way.promote.map(|p| p.every);
-    let scales_first = way.ending.blocks.is_some_and(|b| b.scales == Scales::Both);
+    let scales_first = way.ending.blocks.is_some_and(|b| b.scales == ScalesMeet::Both);
     let scale_order = if scales_first { ScaleOrder::ScalesFirst } else { ScaleOrder::SumFirst };
     match (way.cut, way.chain, way.chain.inner()) {
         (_, Chain::Widened(..), _) | (_, _, None) => Accumulator::new(Inner::AnyUnit),

@@ -5,7 +5,7 @@ use super::ways::{Blocks, Chain, Meets, Promote};
 use crate::model::accumulate::{canonical, int32};
 use crate::model::bulk::{self, Matrix};
 use crate::model::gemm::corrected;
-use crate::model::product::{Kind, Plan, Problem, Side};
+use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Result};
@@ -28,7 +28,7 @@ pub struct Region<'a> {
     chains: HashMap<(Chain, Option<Promote>, Run), Sums>,
 }
 
-fn load(s: &Side, rows: Range<usize>) -> Matrix {
+fn load(s: &FactorRows, rows: Range<usize>) -> Matrix {
     let mut values = vec![0.0; rows.len() * s.k];
     for (row, out) in rows.clone().zip(values.chunks_mut(s.k.max(1))) {
         s.fill(row, 0..s.k, out);
@@ -81,7 +81,7 @@ impl<'a> Region<'a> {
         let p = &self.problem;
         let before = chain == Chain::Dequantized;
         let (row, col) = (self.rows.start + i / self.cols.len(), self.cols.start + i % self.cols.len());
-        let global = |s: &Side| s.scales().and_then(QTensor::global_scale_inv);
+        let global = |s: &FactorRows| s.scales().and_then(QTensor::global_scale_inv);
         let (ga, gb) = (global(p.a), global(p.b));
         Meets {
             a: if before { 1.0 } else { p.a.scale_inv(row, 0) },
@@ -187,7 +187,7 @@ impl<'a> Region<'a> {
     }
 
     /// Every code times its scale, that times the global one, each rounded to f32.
-    fn scaled(&self, m: &Matrix, rows: Range<usize>, side: &Side) -> Matrix {
+    fn scaled(&self, m: &Matrix, rows: Range<usize>, side: &FactorRows) -> Matrix {
         let mut values = m.values.clone();
         let global = side.scales().and_then(QTensor::global_scale_inv).unwrap_or(1.0);
         for (row, values) in rows.zip(values.chunks_mut(m.k.max(1))) {

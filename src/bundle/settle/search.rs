@@ -2,7 +2,7 @@
 
 use super::cuts::{Cut, Join, Run};
 use super::region::Region;
-use super::ways::{Bias, Blocks, Chain, Ending, Extra, Promote, Scales, Store};
+use super::ways::{Bias, Blocks, Chain, Ending, Extra, Promote, ScalesMeet, Store};
 use crate::job::{Data, Job, Output};
 use crate::model::accumulate::canonical;
 use crate::model::gemm::store;
@@ -107,18 +107,18 @@ impl<'a> Case<'a> {
         let Some(p) = self.plan.problems().next() else { return Vec::new() };
         let scaled = p.a.scales().is_some() || p.b.scales().is_some();
         let integer = self.plan.kind == Kind::Integer;
-        let orders: Vec<(Scales, Option<Blocks>)> = if blocked {
+        let orders: Vec<(ScalesMeet, Option<Blocks>)> = if blocked {
             // a's scale can wait where it does not change along K.
-            let late = |b: &Blocks| b.scales != Scales::Late || !p.a.has_blocks();
+            let late = |b: &Blocks| b.scales != ScalesMeet::Late || !p.a.has_blocks();
             let mut all: Vec<Blocks> = Blocks::ALL.into_iter().filter(late).collect();
             if integer {
-                all.sort_by_key(|b| (b.scales != Scales::Late, !b.fused));
+                all.sort_by_key(|b| (b.scales != ScalesMeet::Late, !b.fused));
             }
             all.into_iter().map(|b| (b.scales, Some(b))).collect()
         } else if scaled {
-            [Scales::AFirst, Scales::BFirst, Scales::Both].map(|s| (s, None)).to_vec()
+            [ScalesMeet::AFirst, ScalesMeet::BFirst, ScalesMeet::Both].map(|s| (s, None)).to_vec()
         } else {
-            vec![(Scales::AFirst, None)]
+            vec![(ScalesMeet::AFirst, None)]
         };
         let biases: &[(Bias, bool)] = match (self.plan.bias, integer, parts) {
             (None, true, _) => &[(Bias::None, true), (Bias::None, false)],

@@ -4,7 +4,7 @@ use super::super::Writer;
 use super::super::assay::{Answer, assay_by};
 use super::cuts::Join;
 use super::emulated::{Number, Operands, T, read};
-use super::ways::{Bias, Blocks, Ending, Extra, Meets, Scales};
+use super::ways::{Bias, Blocks, Ending, Extra, Meets, ScalesMeet};
 use crate::compare::Verdict;
 use crate::{Format, tensor::round_to};
 use safetensors::Dtype;
@@ -280,9 +280,16 @@ fn an_int8_product_may_be_dequantized_first() {
     assert_eq!(bundle(&rounded).verdict, Verdict::Fail);
 }
 
-/// Scales one after the other, nothing else.
+/// ScalesMeet one after the other, nothing else.
 fn ending() -> Ending {
-    Ending { scales: Scales::AFirst, blocks: None, each: false, bias: Bias::None, plus_zero: false, extra: Extra::default() }
+    Ending {
+        scales: ScalesMeet::AFirst,
+        blocks: None,
+        each: false,
+        bias: Bias::None,
+        plus_zero: false,
+        extra: Extra::default(),
+    }
 }
 
 /// (2·3)·5 + 7; the bias in the first part is scaled with it.
@@ -296,7 +303,7 @@ fn a_sum_meets_its_scales_and_then_its_bias() {
 
 #[test]
 fn the_words_of_an_ending_say_what_is_unusual() {
-    let blocks = |fused: bool| Some(Blocks { scales: Scales::AFirst, fused });
+    let blocks = |fused: bool| Some(Blocks { scales: ScalesMeet::AFirst, fused });
     assert_eq!(Ending { blocks: blocks(true), ..ending() }.words(), "");
     assert_eq!(Ending { blocks: blocks(false), ..ending() }.words(), ", blocks added without fma");
 }

@@ -104,7 +104,7 @@ impl Promote {
 
 /// The order in which the scale_inv of a and b meet a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scales {
+pub enum ScalesMeet {
     AFirst,
     BFirst,
     /// Multiplied with each other first.
@@ -116,30 +116,30 @@ pub enum Scales {
 /// How the scaled sum of a block is added to those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blocks {
-    pub scales: Scales,
+    pub scales: ScalesMeet,
     /// One rounding for the product and the sum.
     pub fused: bool,
 }
 
 impl Blocks {
     pub const ALL: [Blocks; 8] = [
-        Blocks { scales: Scales::AFirst, fused: true },
-        Blocks { scales: Scales::Both, fused: true },
-        Blocks { scales: Scales::BFirst, fused: true },
-        Blocks { scales: Scales::Late, fused: true },
-        Blocks { scales: Scales::AFirst, fused: false },
-        Blocks { scales: Scales::Both, fused: false },
-        Blocks { scales: Scales::BFirst, fused: false },
-        Blocks { scales: Scales::Late, fused: false },
+        Blocks { scales: ScalesMeet::AFirst, fused: true },
+        Blocks { scales: ScalesMeet::Both, fused: true },
+        Blocks { scales: ScalesMeet::BFirst, fused: true },
+        Blocks { scales: ScalesMeet::Late, fused: true },
+        Blocks { scales: ScalesMeet::AFirst, fused: false },
+        Blocks { scales: ScalesMeet::Both, fused: false },
+        Blocks { scales: ScalesMeet::BFirst, fused: false },
+        Blocks { scales: ScalesMeet::Late, fused: false },
     ];
     /// y after the sum of one more block.
     #[inline]
     pub fn add(self, y: f32, sum: f32, a: f32, b: f32) -> f32 {
         let (factor, times) = match self.scales {
-            Scales::AFirst => (sum * a, b),
-            Scales::BFirst => (sum * b, a),
-            Scales::Both => (sum, a * b),
-            Scales::Late => (sum, b),
+            ScalesMeet::AFirst => (sum * a, b),
+            ScalesMeet::BFirst => (sum * b, a),
+            ScalesMeet::Both => (sum, a * b),
+            ScalesMeet::Late => (sum, b),
         };
         if self.fused { factor.mul_add(times, y) } else { y + factor * times }
     }
@@ -174,7 +174,7 @@ pub struct Extra {
 /// From the sums of the parts to the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    pub scales: Scales,
+    pub scales: ScalesMeet,
     /// Blocks along K, each with its scales.
     pub blocks: Option<Blocks>,
     /// Scales meet every part, not their sum.
@@ -205,11 +205,11 @@ impl Ending {
         let round = |f: Option<Format>, v: f32| f.map_or(v, |f| round_to(f, v));
         // (factor, times): their product is the scaled sum.
         let scale = |p: f32| match self.blocks.map_or(self.scales, |b| b.scales) {
-            Scales::Late if self.blocks.is_some() => (p, m.a),
+            ScalesMeet::Late if self.blocks.is_some() => (p, m.a),
             _ if !m.scaled || self.blocks.is_some() => (p, 1.0),
-            Scales::AFirst => (p * m.a, m.b),
-            Scales::BFirst => (p * m.b, m.a),
-            Scales::Both | Scales::Late => (p, m.a * m.b),
+            ScalesMeet::AFirst => (p * m.a, m.b),
+            ScalesMeet::BFirst => (p * m.b, m.a),
+            ScalesMeet::Both | ScalesMeet::Late => (p, m.a * m.b),
         };
         let product = |(p, s): (f32, f32)| p * s;
         let first = |p: &[f32]| -> Vec<f32> {
@@ -250,9 +250,9 @@ impl Ending {
         let mut words = String::new();
         let scales = self.blocks.map_or(self.scales, |b| b.scales);
         words += match scales {
-            Scales::AFirst | Scales::Late => "",
-            Scales::BFirst => ", b first",
-            Scales::Both => ", scales first",
+            ScalesMeet::AFirst | ScalesMeet::Late => "",
+            ScalesMeet::BFirst => ", b first",
+            ScalesMeet::Both => ", scales first",
         };
         if self.blocks.is_some_and(|b| !b.fused) {
             words += ", blocks added without fma";

@@ -3,10 +3,10 @@
 use super::*;
 
 /// A rule: the bundle, what breaks it, the words of the message.
-type Rule = (&'static str, fn() -> Writer, fn(&mut Writer) -> &mut Writer, &'static [&'static str]);
+type Broken = (&'static str, fn() -> Writer, fn(&mut Writer) -> &mut Writer, &'static [&'static str]);
 
 #[rustfmt::skip]
-const RULES: &[Rule] = &[
+const RULES: &[Broken] = &[
     // Keys.
     ("version missing", gemm, |w| w.without("qassay.bundle"), &["no metadata key `qassay.bundle`", "expected `1`"]),
     ("version unknown", gemm, |w| w.meta("qassay.bundle", "2"), &["`qassay.bundle` = `2`", "expected 1"]),
@@ -16,7 +16,7 @@ const RULES: &[Rule] = &[
     ("unknown key", gemm, |w| w.meta("scale", "x"), &["metadata key `scale`", "one of qassay.bundle, op", "X.granularity"]),
     ("unknown operand key", gemm, |w| w.meta("a.scales", "x"), &["metadata key `a.scales`", "X.scale_format"]),
     ("key of no operand", gemm, |w| w.meta("c.format", "e4m3"), &["metadata key `c.format`", "a, b, out"]),
-    ("format", gemm, |w| w.meta("a.format", "fp8"), &["`a.format` = `fp8`", "one of f32, f16", "uint4"]),
+    ("format", gemm, |w| w.meta("a.format", "fp8"), &["`a.format` = `fp8`", "one of e4m3, e5m2", "uint4"]),
     ("granularity", gemm, |w| w.meta("b.granularity", "channel"), &["`b.granularity` = `channel`", "tensor, row, group:G"]),
     ("granularity of zero", gemm, |w| w.meta("b.granularity", "group:0"), &["`b.granularity` = `group:0`", "at least 1"]),
     ("scale format", gemm, |w| w.meta("a.scale_format", "e5m2"), &["`a.scale_format` = `e5m2`", "f32, f16, bf16, e8m0, e4m3"]),

@@ -42,7 +42,7 @@ impl Index {
 
 /// What a scale becomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
+pub enum WrongScale {
     Omitted,
     Squared,
     Inverted,
@@ -60,7 +60,7 @@ pub enum Effect {
     Dropped(usize, usize),
     Doubled(usize, usize),
     Alone(usize, usize),
-    ScaleRule(Which, Rule),
+    ScaleRule(Which, WrongScale),
     /// Along the rows of the grid, or along its columns.
     ScaleRow(Which, Index),
     ScaleGroup(Which, Index),
@@ -93,7 +93,7 @@ pub enum Effect {
 
 /// Where it happens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rows {
+pub struct Region {
     pub rows: std::ops::Range<usize>,
     pub cols: std::ops::Range<usize>,
     pub all: bool,
@@ -110,7 +110,7 @@ pub struct Question {
     pub offs: Option<Vec<usize>>,
     pub out: Format,
     pub effects: Vec<Effect>,
-    pub region: Rows,
+    pub region: Region,
 }
 
 /// Draws of one question.
@@ -233,7 +233,7 @@ pub fn question(seed: u64, number: u64, two: bool) -> Result<Question> {
     });
     let out = d.of(&[Format::F32, Format::Bf16, Format::F16]);
     let mut q =
-        Question { number, a, b, bias, offs, out, effects: Vec::new(), region: Rows { rows: 0..m, cols: 0..n, all: true } };
+        Question { number, a, b, bias, offs, out, effects: Vec::new(), region: Region { rows: 0..m, cols: 0..n, all: true } };
     let wanted = if two { 2 } else { 1 };
     while q.effects.len() < wanted {
         let Some(e) = effect(d, &q) else { continue };
@@ -243,18 +243,18 @@ pub fn question(seed: u64, number: u64, two: bool) -> Result<Question> {
     }
     if !two && m >= 8 && d.below(3) == 0 && place(&q.effects[0]) != 9 {
         q.region = match d.below(4) {
-            0 => Rows { rows: m / 2..m, cols: 0..n, all: false },
+            0 => Region { rows: m / 2..m, cols: 0..n, all: false },
             1 => {
                 let from = d.below(m - 4);
-                Rows { rows: from..(from + 3 + d.below(m - from - 3)).min(m), cols: 0..n, all: false }
+                Region { rows: from..(from + 3 + d.below(m - from - 3)).min(m), cols: 0..n, all: false }
             }
             2 => {
                 let from = d.below(n - 4);
-                Rows { rows: 0..m, cols: from..(from + 3 + d.below(n - from - 3)).min(n), all: false }
+                Region { rows: 0..m, cols: from..(from + 3 + d.below(n - from - 3)).min(n), all: false }
             }
             _ => {
                 let (i, j) = (d.below(m - 4), d.below(n - 8));
-                Rows { rows: i..(i + 4 + d.below(8)).min(m), cols: j..(j + 8 + d.below(16)).min(n), all: false }
+                Region { rows: i..(i + 4 + d.below(8)).min(m), cols: j..(j + 8 + d.below(16)).min(n), all: false }
             }
         };
     }
@@ -319,7 +319,14 @@ fn effect(d: &mut Dice, q: &Question) -> Option<Effect> {
         }
         6 | 7 => Effect::ScaleRule(
             w,
-            d.of(&[Rule::Omitted, Rule::Squared, Rule::Inverted, Rule::PowerOfTwoUp, Rule::PowerOfTwoDown, Rule::Bf16]),
+            d.of(&[
+                WrongScale::Omitted,
+                WrongScale::Squared,
+                WrongScale::Inverted,
+                WrongScale::PowerOfTwoUp,
+                WrongScale::PowerOfTwoDown,
+                WrongScale::Bf16,
+            ]),
         ),
         8 | 9 => (gr > 1).then(|| Effect::ScaleRow(w, index(d, gr)))?,
         10 | 11 => (gc > 1).then(|| Effect::ScaleGroup(w, index(d, gc)))?,
@@ -338,7 +345,7 @@ fn effect(d: &mut Dice, q: &Question) -> Option<Effect> {
                 _ => Format::Int4,
             },
         ),
-        18 => (!t.format().is_integer()).then_some(Effect::SubnormalsFlushed(w))?,
+        18 => t.format().is_float().then_some(Effect::SubnormalsFlushed(w))?,
         19 => Effect::CodeXor(w, 1 + d.below(31)),
         20 => Effect::CodeOrder(w, d.of(&[2, 4, 8]), d.of(&[2, 4])),
         21 => (t.rows() > 2).then(|| Effect::CodeStride(w, 1 + d.below(32)))?,

@@ -1,6 +1,6 @@
 //! One question put to the judge and to the diagnosis, and its answer held against what was drawn.
 
-use super::draw::{Effect, Question, Rule, Which};
+use super::draw::{Effect, Question, Which, WrongScale};
 use super::replay;
 use crate::assay::Built;
 use crate::assay::evidence;
@@ -148,8 +148,8 @@ fn classes(e: &Effect) -> Vec<Class> {
     match e {
         Effect::Gain(_) => vec![StaleState],
         Effect::Dropped(..) | Effect::Doubled(..) | Effect::Alone(..) => vec![KTail, AccState],
-        Effect::ScaleRule(_, Rule::Omitted) => vec![ScaleOmitted],
-        Effect::ScaleRule(_, Rule::Squared | Rule::Inverted) => vec![ScaleDoubledInverted],
+        Effect::ScaleRule(_, WrongScale::Omitted) => vec![ScaleOmitted],
+        Effect::ScaleRule(_, WrongScale::Squared | WrongScale::Inverted) => vec![ScaleDoubledInverted],
         Effect::ScaleRule(..) => vec![ScaleRerounded],
         Effect::ScaleRow(..) => vec![ScaleShared, ScaleIndex, ScaleLayout],
         Effect::ScaleGroup(..) | Effect::ScaleLength(..) => vec![ScaleIndex, ScaleLayout],

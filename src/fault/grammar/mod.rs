@@ -9,8 +9,8 @@
 //! The replays know nothing of the diagnosis or of the catalogue: they are written as one writes a reference in numpy.
 
 pub mod draw;
-pub mod exam;
-pub mod replay;
+pub(crate) mod exam;
+pub(crate) mod replay;
 
-pub use draw::{Effect, Question, Rows, Which};
+pub use draw::{Effect, Question, Region, Which};
 pub use exam::{Score, ask};

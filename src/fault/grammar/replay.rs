@@ -1,6 +1,6 @@
 //! What a kernel with a question's faults writes: three loops, element by element, as one would write it in numpy.
 
-use super::draw::{Effect, Index, Question, Rule, Which};
+use super::draw::{Effect, Index, Question, Which, WrongScale};
 use crate::{Format, Overflow, QTensor, Rounding, Zero};
 
 /// The result before it is stored, row by row, with the faults or without.
@@ -139,12 +139,12 @@ fn element(t: &QTensor, which: Which, i: usize, k: usize, effects: &[Effect]) ->
     let s = f64::from(t.scale_inv()[flat.unwrap_or(r * grid_cols + c)]);
     let s = match rule {
         None => s,
-        Some(Rule::Omitted) => 1.0,
-        Some(Rule::Squared) => s * s,
-        Some(Rule::Inverted) => 1.0 / s,
-        Some(Rule::PowerOfTwoUp) => s.log2().ceil().exp2(),
-        Some(Rule::PowerOfTwoDown) => s.log2().floor().exp2(),
-        Some(Rule::Bf16) => half::bf16::from_f64(s).to_f64(),
+        Some(WrongScale::Omitted) => 1.0,
+        Some(WrongScale::Squared) => s * s,
+        Some(WrongScale::Inverted) => 1.0 / s,
+        Some(WrongScale::PowerOfTwoUp) => s.log2().ceil().exp2(),
+        Some(WrongScale::PowerOfTwoDown) => s.log2().floor().exp2(),
+        Some(WrongScale::Bf16) => half::bf16::from_f64(s).to_f64(),
     };
     let z = match t.zero() {
         Zero::Integer(z) => f64::from(z[zr * grid_cols + zc]) * z_times + z_add,

@@ -1,7 +1,7 @@
 //! Activations, their gradients and the gated forms.
 
 use super::cast::check_for;
-use super::emit::{Rows, output};
+use super::emit::{RowSource, output};
 use crate::Result;
 use crate::job::{Job, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
@@ -25,7 +25,7 @@ pub fn is_exact(act: Option<Act>) -> bool {
 }
 
 /// g·act'(x)
-pub fn grad_rows(job: &Job) -> Result<Rows<'_>> {
+pub fn grad_rows(job: &Job) -> Result<RowSource<'_>> {
     let (f, g) = (activation(job)?, high(&job.operands.a[0], "activation gradient")?);
     let x = high(job.operands.b.as_ref().expect("checked"), "activation gradient")?;
     let fill = move |i: usize, out: &mut [f32]| {
@@ -33,16 +33,16 @@ pub fn grad_rows(job: &Job) -> Result<Rows<'_>> {
             *out = act_slope::<f32>(f, *x) * g;
         }
     };
-    Ok(Rows { rows: g.rows(), cols: g.cols(), fill: Box::new(fill) })
+    Ok(RowSource { rows: g.rows(), cols: g.cols(), fill: Box::new(fill) })
 }
 
-fn forward_rows(job: &Job) -> Result<Rows<'_>> {
+fn forward_rows(job: &Job) -> Result<RowSource<'_>> {
     let (f, x) = (activation(job)?, high(&job.operands.a[0], "activation")?);
     let fill = move |i: usize, out: &mut [f32]| out.iter_mut().zip(x.row(i)).for_each(|(out, x)| *out = act(f, *x));
-    Ok(Rows { rows: x.rows(), cols: x.cols(), fill: Box::new(fill) })
+    Ok(RowSource { rows: x.rows(), cols: x.cols(), fill: Box::new(fill) })
 }
 
-fn gated_rows(job: &Job) -> Result<Rows<'_>> {
+fn gated_rows(job: &Job) -> Result<RowSource<'_>> {
     let (f, x) = (activation(job)?, high(&job.operands.a[0], "gated activation")?);
     let fill = move |i: usize, out: &mut [f32]| {
         let (a, b) = x.row(i).split_at(out.len());
@@ -50,7 +50,7 @@ fn gated_rows(job: &Job) -> Result<Rows<'_>> {
             *out = act::<f32>(f, *a) * b;
         }
     };
-    Ok(Rows { rows: x.rows(), cols: x.cols() / 2, fill: Box::new(fill) })
+    Ok(RowSource { rows: x.rows(), cols: x.cols() / 2, fill: Box::new(fill) })
 }
 
 impl Kernel for Activation {

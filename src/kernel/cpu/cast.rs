@@ -1,6 +1,6 @@
 //! Quantization of one tensor: by a given scale, or by a recipe.
 
-use super::emit::{Rows, output};
+use super::emit::{RowSource, output};
 use crate::job::{Job, Operand, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::elementwise::{check, high, predict};
@@ -26,9 +26,9 @@ pub fn check_for(spec: &KernelSpec, job: &Job) -> Result<()> {
 }
 
 /// The rows of an operand as they are.
-pub fn rows_of(operand: &Operand) -> Result<Rows<'_>> {
+pub fn rows_of(operand: &Operand) -> Result<RowSource<'_>> {
     let x = high(operand, "cast")?;
-    Ok(Rows { rows: x.rows(), cols: x.cols(), fill: Box::new(|i, out| out.copy_from_slice(x.row(i))) })
+    Ok(RowSource { rows: x.rows(), cols: x.cols(), fill: Box::new(|i, out| out.copy_from_slice(x.row(i))) })
 }
 
 impl Kernel for Cast {

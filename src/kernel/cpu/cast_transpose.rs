@@ -2,7 +2,7 @@
 
 use super::activation::{grad_rows, is_exact};
 use super::cast::{check_for, rows_of};
-use super::emit::{Rows, output};
+use super::emit::{RowSource, output};
 use crate::Result;
 use crate::job::{Job, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
@@ -27,7 +27,7 @@ static SPEC: KernelSpec = KernelSpec {
 };
 
 /// \[act'(x)·g·gate | g·act(x)\] of a row g `[H]` and its forward input \[x | gate\] `[2H]`.
-fn gated_grad_rows(job: &Job) -> Result<Rows<'_>> {
+fn gated_grad_rows(job: &Job) -> Result<RowSource<'_>> {
     let (f, g) = (activation(job)?, high(&job.operands.a[0], "gated gradient")?);
     let x = high(job.operands.b.as_ref().expect("checked"), "gated gradient")?;
     let h = g.cols();
@@ -39,7 +39,7 @@ fn gated_grad_rows(job: &Job) -> Result<Rows<'_>> {
             d_gate[j] = g[j] * act::<f32>(f, x[j]);
         }
     };
-    Ok(Rows { rows: g.rows(), cols: 2 * h, fill: Box::new(fill) })
+    Ok(RowSource { rows: g.rows(), cols: 2 * h, fill: Box::new(fill) })
 }
 
 impl Kernel for CastTranspose {

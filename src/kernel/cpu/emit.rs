@@ -13,7 +13,7 @@ use rayon::prelude::*;
 pub type RowFn<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;
 
 /// The `rows × cols` values of one part, row by row on demand.
-pub struct Rows<'a> {
+pub struct RowSource<'a> {
     pub rows: usize,
     pub cols: usize,
     pub fill: Box<RowFn<'a>>,
@@ -40,7 +40,7 @@ fn total(bands: &[Vec<f32>], cols: usize) -> Vec<f32> {
 }
 
 /// Codes by a given scale, amax and the column sums of v, without ever holding v.
-fn scaled(values: &Rows, format: Format, scale: f32, transpose: bool) -> Result<(Part, Vec<f32>)> {
+fn scaled(values: &RowSource, format: Format, scale: f32, transpose: bool) -> Result<(Part, Vec<f32>)> {
     let (rows, cols) = (values.rows, values.cols);
     let encoder = Encoder::new(format, Overflow::Saturate)?;
     let mut codes = vec![0u8; rows * cols];
@@ -73,7 +73,7 @@ fn scaled(values: &Rows, format: Format, scale: f32, transpose: bool) -> Result<
 }
 
 /// All of v, and its column sums.
-fn whole(values: &Rows) -> (Vec<f32>, Vec<f32>) {
+fn whole(values: &RowSource) -> (Vec<f32>, Vec<f32>) {
     let mut v = vec![0.0f32; values.rows * values.cols];
     let sums = by_band(&mut v, values.cols, |first, v| {
         let mut sums = vec![0.0f32; values.cols];
@@ -87,7 +87,7 @@ fn whole(values: &Rows) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// One part and the column sums of its v.
-fn part(job: &Job, index: usize, values: &Rows, transpose: bool) -> Result<(Part, Vec<f32>)> {
+fn part(job: &Job, index: usize, values: &RowSource, transpose: bool) -> Result<(Part, Vec<f32>)> {
     let (rows, cols) = (values.rows, values.cols);
     match &job.out {
         OutSpec::Scaled { format, scale } => scaled(values, *format, scale[index].unwrap_or(1.0), transpose),
@@ -131,7 +131,7 @@ fn turn(codes: &[u8], rows: usize, cols: usize) -> Vec<u8> {
 }
 
 /// The whole output of a job from the rows of each part.
-pub fn output(job: &Job, parts: &[Rows]) -> Result<Output> {
+pub fn output(job: &Job, parts: &[RowSource]) -> Result<Output> {
     let spec = job.op.spec();
     let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
     for (index, values) in parts.iter().enumerate() {

@@ -1,23 +1,23 @@
 //! The CPU kernels: the rounding order of the origins' kernels in f32, parallel over rows, each equal bit for bit to its
 //! obvious definition under [`crate::model`] where one exists.
 
-pub mod activation;
+pub(crate) mod activation;
 mod bands;
-pub mod cast;
-pub mod cast_transpose;
-pub mod dequantize;
-pub mod drawn;
+pub(crate) mod cast;
+pub(crate) mod cast_transpose;
+pub(crate) mod dequantize;
+pub(crate) mod drawn;
 mod emit;
-pub mod fp8_gemm;
-pub mod grouped_gemm;
-pub mod mixed_gemm;
-pub mod norm;
+pub(crate) mod fp8_gemm;
+pub(crate) mod grouped_gemm;
+pub(crate) mod mixed_gemm;
+pub(crate) mod norm;
 pub(crate) mod product;
 #[cfg(test)]
 mod product_tests;
 #[cfg(test)]
 mod tests;
-pub mod w4a8;
+pub(crate) mod w4a8;
 
 use crate::kernel::Kernel;
 

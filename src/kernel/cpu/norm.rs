@@ -1,7 +1,7 @@
 //! LayerNorm and RMSNorm forward.
 
 use super::cast::check_for;
-use super::emit::{Rows, output};
+use super::emit::{RowSource, output};
 use crate::Result;
 use crate::job::{Job, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
@@ -48,7 +48,7 @@ impl Kernel for Norm {
                 };
             }
         };
-        let mut out = output(job, &[Rows { rows: x.rows(), cols: x.cols(), fill: Box::new(fill) }])?;
+        let mut out = output(job, &[RowSource { rows: x.rows(), cols: x.cols(), fill: Box::new(fill) }])?;
         out.mean = layernorm.then(|| stats.iter().map(|s| s.0).collect());
         out.rsigma = Some(stats.iter().map(|s| s.1).collect());
         Ok(out)

@@ -6,7 +6,7 @@ use crate::job::{Job, Output};
 use crate::kernel::Held;
 use crate::model::bulk;
 use crate::model::gemm::{Epilogue, corrected, store};
-use crate::model::product::{Kind, Plan, Problem, Side};
+use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ fn tile(plan: &Plan, p: &Problem, rows: Range<usize>, cols: Range<usize>) -> Res
 
 /// Integer products of one block with the terms of the zero points, rounded to f32.
 fn integers(p: &Problem, rows: Range<usize>, cols: Range<usize>, k: Range<usize>, out: &mut [f32]) {
-    let load = |s: &Side, row: usize| -> Vec<i32> { s.factors(row, k.clone()).iter().map(|x| *x as i32).collect() };
+    let load = |s: &FactorRows, row: usize| -> Vec<i32> { s.factors(row, k.clone()).iter().map(|x| *x as i32).collect() };
     let total = |x: &[i32]| x.iter().fold(0i32, |sum, x| sum.wrapping_add(*x));
     let b: Vec<(Vec<i32>, i32, i32)> = cols
         .map(|j| {

@@ -1,7 +1,7 @@
 //! Activations, their gradients and the gated forms: `kernels/activation.cu` (contract there).
 
 use super::contract::{Contract, Pointer, arguments};
-use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::operand::{Fp8Side, one_dtype, out_code, type_code, upload};
 use super::options::{Formula, Type, define};
 use super::output::{download, element_bytes};
@@ -62,8 +62,8 @@ fn options(formula: Formula, act: Act, dtype: Format, out: Type) -> Result<[Stri
 }
 
 /// The blocks of an output of `rows × cols`.
-fn shape(rows: usize, cols: usize) -> Shape {
-    Shape::new((rows * cols.div_ceil(8)).div_ceil(THREADS * EACH).max(1), THREADS)
+fn shape(rows: usize, cols: usize) -> LaunchShape {
+    LaunchShape::new((rows * cols.div_ceil(8)).div_ceil(THREADS * EACH).max(1), THREADS)
 }
 
 /// act(a)·b of bf16 rows \[a | b\] to e4m3 by a given scale, with amax and scale_inv: `rows × cols` of output. Errors: out of memory.

@@ -2,7 +2,7 @@
 
 use super::contract::{Contract, Pointer, arguments};
 use super::elements::{dtype, f32s, fp8, upload};
-use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::operand::Fp8Side;
 use super::options::{Rule, define};
 use crate::job::{Data, Job, OutSpec, Output, Part};
@@ -41,8 +41,8 @@ arguments! {
 }
 
 /// The blocks of both for `n` elements.
-pub(crate) fn shape(n: usize) -> Shape {
-    Shape::new(n.div_ceil(BLOCK).max(1), THREADS)
+pub(crate) fn shape(n: usize) -> LaunchShape {
+    LaunchShape::new(n.div_ceil(BLOCK).max(1), THREADS)
 }
 
 /// How the scale of a tensor comes about: RULE and POW2 of `common/scale_rule.cuh`.

@@ -4,7 +4,7 @@
 use super::cast::{ScaleRule, defines};
 use super::contract::{Contract, Pointer, arguments};
 use super::elements::{f32s, fp8, upload};
-use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::options::define;
 use super::tile::{tiles, whole};
 use crate::job::{Data, Job, OutSpec, Output, Part};
@@ -43,8 +43,8 @@ pub(crate) fn chunks(cols: usize) -> String {
     define("CHUNKS", cols.div_ceil(8 * 256).next_power_of_two().min(4))
 }
 /// The blocks of cast_row.
-pub(crate) fn row_shape(rows: usize) -> Shape {
-    Shape::new(rows, 256)
+pub(crate) fn row_shape(rows: usize) -> LaunchShape {
+    LaunchShape::new(rows, 256)
 }
 /// The options of cast_block beside type, format and rule.
 pub(crate) fn tile_options(square: bool, rows: usize, cols: usize) -> [String; 3] {

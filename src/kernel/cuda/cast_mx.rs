@@ -45,14 +45,14 @@ fn rule(spec: &RecipeSpec) -> Option<Rule> {
 
 /// A recipe as the kernel knows it.
 #[derive(Clone, Copy)]
-struct Plan<'a> {
+struct MxCast<'a> {
     recipe: &'a Recipe,
     rule: Rule,
     granularity: Granularity,
     format: Type,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> MxCast<'a> {
     fn of(out: &'a OutSpec) -> Result<Self> {
         let found = match out {
             OutSpec::Recipe(r) => rule(r.spec()?).map(|rule| (r, rule)),
@@ -62,7 +62,7 @@ impl<'a> Plan<'a> {
         let (recipe, rule) = found.ok_or_else(|| Error::unsupported(SPEC.name, format!("it has the recipes {}", names())))?;
         let formats = [Format::E4m3, Format::E5m2, Format::E2m1, Format::E2m3, Format::E3m2];
         let format = Type::one_of(&formats, recipe.format, SPEC.name, || format!("it has no {}", recipe.format))?;
-        Ok(Plan { recipe, rule, granularity: recipe.granularity()?, format })
+        Ok(MxCast { recipe, rule, granularity: recipe.granularity()?, format })
     }
     fn nvfp4(&self) -> bool {
         self.rule >= Rule::TeNvfp4
@@ -105,7 +105,15 @@ fn unpack(bytes: &[u8], cols: usize) -> Result<Vec<u8>> {
 struct Written([Vec<u8>; 4]);
 
 /// Launches with outputs that hold `fill` before.
-fn launch(gpu: &Gpu, x: &Tensor, elements: &Buffer, plan: &Plan, transpose: bool, side: &Fp8Side, fill: u8) -> Result<Written> {
+fn launch(
+    gpu: &Gpu,
+    x: &Tensor,
+    elements: &Buffer,
+    plan: &MxCast,
+    transpose: bool,
+    side: &Fp8Side,
+    fill: u8,
+) -> Result<Written> {
     let (rows, cols, group) = (x.rows(), x.cols(), plan.group());
     let (down, across) = (rows.div_ceil(group), cols.div_ceil(group));
     let own = transpose && !plan.square();
@@ -149,7 +157,7 @@ impl Kernel for CastMx {
     }
     fn check(&self, job: &Job) -> Result<()> {
         check_for(&SPEC, job)?;
-        let plan = Plan::of(&job.out)?;
+        let plan = MxCast::of(&job.out)?;
         let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
         if x.rows() == 0 || x.cols() == 0 {
             return Err(Error::unsupported(SPEC.name, format!("nothing has no amax: {}×{}", x.rows(), x.cols())));
@@ -162,7 +170,7 @@ impl Kernel for CastMx {
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
         let gpu = gpu()?;
-        let (plan, transpose) = (Plan::of(&job.out)?, job.op == Op::CastTranspose);
+        let (plan, transpose) = (MxCast::of(&job.out)?, job.op == Op::CastTranspose);
         let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
         let (rows, cols) = (x.rows(), x.cols());
         let (elements, side) = (upload(gpu, x)?, Fp8Side::new(gpu, &job.out, 0)?);

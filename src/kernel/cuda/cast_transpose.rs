@@ -3,7 +3,7 @@
 use super::cast::{ScaleRule, by_tensor, defines, download_side, tensor_amax, tensor_rule};
 use super::contract::{Contract, Pointer, arguments};
 use super::elements::{fp8, upload};
-use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::operand::Fp8Side;
 use super::options::{Rule, define};
 use super::output::tensor;
@@ -59,8 +59,8 @@ arguments! {
 }
 
 /// The blocks of a sum over bands of `cols` columns.
-pub(crate) fn total_shape(cols: usize) -> Shape {
-    Shape::new(cols.div_ceil(TILE).max(1), TILE)
+pub(crate) fn total_shape(cols: usize) -> LaunchShape {
+    LaunchShape::new(cols.div_ceil(TILE).max(1), TILE)
 }
 
 /// One tensor of the job on the device.
@@ -135,7 +135,7 @@ fn several(gpu: &Gpu, matrices: &[Matrix], defines: &[String]) -> Result<()> {
     let list = gpu.upload(&list)?;
     let arguments = Several { list: (&list).into(), count: matrices.len() };
     // SAFETY: each matrix's buffers have the size of its rows and cols.
-    unsafe { gpu.launch(arguments.launch(defines, Shape::new(first, 2 * TILE))) }
+    unsafe { gpu.launch(arguments.launch(defines, LaunchShape::new(first, 2 * TILE))) }
 }
 
 impl Kernel for CastTranspose {

@@ -3,9 +3,10 @@
 //! [`arguments!`] makes a struct of an entry's parameters; launch, bench and scenario fill it in by name. A test reads the sources and
 //! holds every struct to the entry's own parameters: order, names and types.
 
-use super::launch::{Arg, Buffer, Launch, Shape};
+use super::launch::{Arg, Buffer, Launch, LaunchShape};
 
 /// What a parameter is for the driver.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Pointer,
@@ -38,11 +39,13 @@ pub type Map = Box<cudarc::driver::sys::CUtensorMap>;
 
 /// A parameter's type on this side.
 pub trait Parameter {
+    #[cfg(test)]
     const KIND: Kind;
     fn arg(self) -> Arg;
 }
 
 impl Parameter for Pointer {
+    #[cfg(test)]
     const KIND: Kind = Kind::Pointer;
     fn arg(self) -> Arg {
         Arg::Pointer(self.0)
@@ -50,6 +53,7 @@ impl Parameter for Pointer {
 }
 /// An `int`.
 impl Parameter for usize {
+    #[cfg(test)]
     const KIND: Kind = Kind::Int;
     fn arg(self) -> Arg {
         Arg::Int(i32::try_from(self).expect("check() refuses what an int does not hold"))
@@ -57,18 +61,21 @@ impl Parameter for usize {
 }
 /// A `long long`.
 impl Parameter for u64 {
+    #[cfg(test)]
     const KIND: Kind = Kind::Long;
     fn arg(self) -> Arg {
         Arg::Long(self as i64)
     }
 }
 impl Parameter for f32 {
+    #[cfg(test)]
     const KIND: Kind = Kind::Float;
     fn arg(self) -> Arg {
         Arg::Float(self)
     }
 }
 impl Parameter for Map {
+    #[cfg(test)]
     const KIND: Kind = Kind::Map;
     fn arg(self) -> Arg {
         Arg::Map(self)
@@ -79,15 +86,16 @@ impl Parameter for Map {
 pub trait Contract: Sized {
     const SOURCE: &'static str;
     const ENTRIES: &'static [&'static str];
+    #[cfg(test)]
     const PARAMETERS: &'static [(&'static str, Kind)];
 
     fn args(self) -> Vec<Arg>;
 
     /// Of the first entry.
-    fn launch(self, defines: &[String], shape: Shape) -> Launch<'_> {
+    fn launch(self, defines: &[String], shape: LaunchShape) -> Launch<'_> {
         self.entry(Self::ENTRIES[0], defines, shape)
     }
-    fn entry<'a>(self, entry: &'static str, defines: &'a [String], shape: Shape) -> Launch<'a> {
+    fn entry<'a>(self, entry: &'static str, defines: &'a [String], shape: LaunchShape) -> Launch<'a> {
         Launch { source: Self::SOURCE, entry, defines, shape, args: self.args() }
     }
 }
@@ -102,6 +110,7 @@ macro_rules! arguments {
         impl $crate::kernel::cuda::contract::Contract for $name {
             const SOURCE: &'static str = $source;
             const ENTRIES: &'static [&'static str] = &[$($entry),+];
+            #[cfg(test)]
             const PARAMETERS: &'static [(&'static str, $crate::kernel::cuda::contract::Kind)] =
                 &[$((stringify!($parameter), <$kind as $crate::kernel::cuda::contract::Parameter>::KIND)),*];
 

@@ -1,7 +1,7 @@
 //! FP8 GEMM by wgmma: `kernels/fp8_gemm.cu` (contract there).
 
 use super::contract::{Contract, Map, Pointer, arguments};
-use super::launch::{Buffer, Gpu, Launch, Shape, gpu, tensor_map};
+use super::launch::{Buffer, Gpu, Launch, LaunchShape, gpu, tensor_map};
 use super::model;
 use super::operand::Fp8Side;
 use super::options::{ScaleLayout, Type, define};
@@ -83,22 +83,22 @@ impl Options {
 
 /// How an operand's scales lie, in the words of `common/fp8_epilogue.cuh`.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Scales {
+pub(super) enum ScaleTile {
     Tensor,
     Row,
     Line,
     Square,
 }
 
-pub(super) fn scales(q: &QTensor) -> Result<Scales> {
+pub(super) fn scales(q: &QTensor) -> Result<ScaleTile> {
     if q.level().is_some() {
         return Err(Error::unsupported("cuda FP8 GEMM", "it has one level of scales"));
     }
     match q.granularity() {
-        Granularity::Tensor => Ok(Scales::Tensor),
-        Granularity::Row => Ok(Scales::Row),
-        Granularity::Group(128) | Granularity::Block { rows: 1, cols: 128 } => Ok(Scales::Line),
-        Granularity::Block { rows: 128, cols: 128 } => Ok(Scales::Square),
+        Granularity::Tensor => Ok(ScaleTile::Tensor),
+        Granularity::Row => Ok(ScaleTile::Row),
+        Granularity::Group(128) | Granularity::Block { rows: 1, cols: 128 } => Ok(ScaleTile::Line),
+        Granularity::Block { rows: 128, cols: 128 } => Ok(ScaleTile::Square),
         other => {
             Err(Error::unsupported("cuda FP8 GEMM", format!("it takes tensor, row, 1x128 and 128x128 scales, not {other}")))
         }
@@ -155,10 +155,10 @@ pub(super) fn quantized<'a>(spec: &KernelSpec, o: Option<&'a Operand>) -> Result
 /// SCALES of both operands. Errors: a combination that the kernels do not have.
 fn layout(a: &QTensor, b: &QTensor) -> Result<ScaleLayout> {
     match (scales(a)?, scales(b)?) {
-        (Scales::Tensor, Scales::Tensor) => Ok(ScaleLayout::ByTensor),
-        (Scales::Tensor | Scales::Row, Scales::Tensor | Scales::Row) => Ok(ScaleLayout::ByRow),
-        (Scales::Line, Scales::Square) => Ok(ScaleLayout::LineSquare),
-        (Scales::Line, Scales::Line) => Ok(ScaleLayout::LineLine),
+        (ScaleTile::Tensor, ScaleTile::Tensor) => Ok(ScaleLayout::ByTensor),
+        (ScaleTile::Tensor | ScaleTile::Row, ScaleTile::Tensor | ScaleTile::Row) => Ok(ScaleLayout::ByRow),
+        (ScaleTile::Line, ScaleTile::Square) => Ok(ScaleLayout::LineSquare),
+        (ScaleTile::Line, ScaleTile::Line) => Ok(ScaleLayout::LineLine),
         _ => Err(Error::unsupported("cuda/fp8_gemm", "block scales are 1x128 of A with 1x128 or 128x128 of B")),
     }
 }
@@ -297,8 +297,8 @@ pub(super) fn tile_options(tile_n: usize, cluster: bool) -> [String; 2] {
 }
 
 /// Blocks of both wgmma kernels.
-pub(super) fn blocks(grid: usize) -> Shape {
-    Shape::new(grid, THREADS).shared(SHARED)
+pub(super) fn blocks(grid: usize) -> LaunchShape {
+    LaunchShape::new(grid, THREADS).shared(SHARED)
 }
 
 /// A product of one size, compiled once, started by kernel, bench and scenario.

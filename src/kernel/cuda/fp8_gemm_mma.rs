@@ -2,7 +2,7 @@
 
 use super::contract::{Contract, Pointer, arguments};
 use super::fp8_gemm::{Options, Uploaded, options};
-use super::launch::{Gpu, Shape, gpu};
+use super::launch::{Gpu, LaunchShape, gpu};
 use crate::job::{Job, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::{Accumulator, Inner, gemm};
@@ -88,7 +88,7 @@ impl Kernel for Fp8GemmMma {
             sb_k,
             band: BAND,
         };
-        let shape = Shape::new(m.div_ceil(TILE) * n.div_ceil(TILE), 256).shared(98_304);
+        let shape = LaunchShape::new(m.div_ceil(TILE) * n.div_ceil(TILE), 256).shared(98_304);
         // SAFETY: buffers have the sizes of m, n, k and are aligned to 256.
         unsafe { gpu.launch(arguments.launch(&defines, shape))? };
         on.download(gpu, job)

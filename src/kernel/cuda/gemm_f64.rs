@@ -1,7 +1,7 @@
 //! The f64 reference product on the GPU (`kernels/gemm_f64.cu`): the same bits as [`crate::op::gemm`], for shapes too large for the CPU.
 
 use super::contract::{Contract, Pointer, arguments};
-use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use crate::{Error, Result};
 
 arguments! {
@@ -37,10 +37,10 @@ pub fn product(a: &[f64], b: &[f64], bias: Option<&[f64]>, (m, n, k): (usize, us
         n,
         k,
     };
-    let mended = Shape::new(gpu.info.multiprocessors * 8, 256);
+    let mended = LaunchShape::new(gpu.info.multiprocessors * 8, 256);
     // SAFETY: the buffers are as large as m, n and k say.
     unsafe {
-        gpu.launch(arguments.clone().launch(&[], Shape::of([n.div_ceil(TILE), m.div_ceil(TILE)], 256)))?;
+        gpu.launch(arguments.clone().launch(&[], LaunchShape::of([n.div_ceil(TILE), m.div_ceil(TILE)], 256)))?;
         gpu.launch(arguments.entry("gemm_f64_cancelled", &[], mended))?;
     }
     Ok((read(gpu, "f64 product", &d)?, read(gpu, "f64 magnitude", &magnitude)?))

@@ -2,7 +2,7 @@
 
 use super::contract::{Contract, Pointer, arguments};
 use super::elements;
-use super::launch::{Buffer, Gpu, Shape};
+use super::launch::{Buffer, Gpu, LaunchShape};
 use super::operand::type_code;
 use super::options::{Rule, Type, define};
 use super::tile::{tiles, whole};
@@ -78,8 +78,8 @@ pub fn check(x: &Tensor, recipe: &Recipe) -> Result<()> {
 }
 
 /// `x × y` blocks, at least one.
-fn blocks(x: usize, y: usize) -> Shape {
-    Shape::of([x.max(1), y.max(1)], THREADS)
+fn blocks(x: usize, y: usize) -> LaunchShape {
+    LaunchShape::of([x.max(1), y.max(1)], THREADS)
 }
 
 /// Rows of `x`, tokens contiguous, each group of tokens by its own scale; `offs` are the groups' ends on the device.

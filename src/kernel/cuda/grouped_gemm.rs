@@ -1,9 +1,9 @@
 //! Grouped FP8 GEMM by wgmma: `kernels/grouped_gemm.cu` (contract there).
 
 use super::contract::{Contract, Map, Pointer, arguments};
-use super::fp8_gemm::{Options, Scales, WGMMA, blocks, common, lay_out, needs_hopper, packed, scales, tile_options};
+use super::fp8_gemm::{Options, ScaleTile, WGMMA, blocks, common, lay_out, needs_hopper, packed, scales, tile_options};
 use super::group_scales;
-use super::launch::{Buffer, Gpu, Shape, gpu, tensor_map};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu, tensor_map};
 use super::output::{download, element_bytes};
 use crate::job::{Job, Operand, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
@@ -45,7 +45,7 @@ pub(crate) fn defines(options: &Options, tile_n: usize) -> Vec<String> {
 }
 
 /// Its blocks on `gpu`.
-pub(crate) fn shape(gpu: &Gpu) -> Shape {
+pub(crate) fn shape(gpu: &Gpu) -> LaunchShape {
     blocks(gpu.info.multiprocessors)
 }
 
@@ -60,7 +60,7 @@ struct Packed<'a> {
 
 fn pack<'a>(o: Option<&'a Operand>) -> Result<Packed<'a>> {
     let line = |q: &QTensor| match scales(q)? {
-        Scales::Tensor | Scales::Row => Ok(lay_out(q, true).0),
+        ScaleTile::Tensor | ScaleTile::Row => Ok(lay_out(q, true).0),
         _ => Err(Error::unsupported(SPEC.name, "it takes tensor and row scales")),
     };
     match o {

@@ -2,7 +2,7 @@
 
 use super::contract::{Contract, Pointer, arguments};
 use super::elements::upload;
-use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::options::{Mapping, TokenRule, Type, ZeroPoint, define};
 use super::output::{elements, tensor, type_option};
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
@@ -55,8 +55,8 @@ arguments! {
 }
 
 /// A block for every 256 of `threads`.
-fn threads(threads: usize) -> Shape {
-    Shape::new(threads.div_ceil(THREADS), THREADS)
+fn threads(threads: usize) -> LaunchShape {
+    LaunchShape::new(threads.div_ceil(THREADS), THREADS)
 }
 
 /// The options of int8_token.
@@ -64,8 +64,8 @@ pub(crate) fn token_options(input: Type, rule: TokenRule) -> [String; 2] {
     [define("IN", input), define("TOKEN", rule)]
 }
 /// The blocks of int8_token.
-pub(crate) fn token_shape(rows: usize) -> Shape {
-    Shape::new(rows, THREADS)
+pub(crate) fn token_shape(rows: usize) -> LaunchShape {
+    LaunchShape::new(rows, THREADS)
 }
 
 fn refuse<T>(why: impl Into<String>) -> Result<T> {

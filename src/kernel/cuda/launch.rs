@@ -1,7 +1,7 @@
 //! Launching: modules compiled once, device buffers with guard bands, arguments, and errors that name the kernel.
 
 use super::contract::Map;
-use super::source::{SOURCES, Source};
+use super::source::{CudaSource, SOURCES};
 use super::{device, nvrtc};
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
@@ -66,7 +66,7 @@ pub struct Launch<'a> {
     pub entry: &'static str,
     /// `-DNAME=VALUE`.
     pub defines: &'a [String],
-    pub shape: Shape,
+    pub shape: LaunchShape,
     pub args: Vec<Arg>,
 }
 
@@ -88,13 +88,13 @@ pub struct Function(usize);
 
 /// Blocks, threads of a block, bytes of dynamic shared memory.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct LaunchShape {
     pub grid: (u32, u32, u32),
     pub block: (u32, u32, u32),
     pub shared: u32,
 }
 
-impl Shape {
+impl LaunchShape {
     /// Blocks of `threads`, without dynamic shared memory.
     pub fn new(blocks: usize, threads: usize) -> Self {
         Self::of([blocks, 1], threads)
@@ -113,7 +113,7 @@ impl Shape {
 ///
 /// # Safety
 /// The arguments must be those of the function: types, order, and buffers as large as it says.
-unsafe fn begin(what: &str, f: sys::CUfunction, shape: &Shape, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
+unsafe fn begin(what: &str, f: sys::CUfunction, shape: &LaunchShape, args: &mut [Arg], stream: sys::CUstream) -> Result<()> {
     let pointer = |arg: &mut Arg| -> *mut c_void {
         match arg {
             Arg::Pointer(p) => (p as *mut u64).cast(),
@@ -143,7 +143,7 @@ impl Gpu {
             return allow(*f as sys::CUfunction, shared).map_err(|e| failed(&key, e));
         }
         let known = || SOURCES.iter().map(|s| s.name);
-        let source: &Source = SOURCES
+        let source: &CudaSource = SOURCES
             .iter()
             .find(|s| s.name == launch.source)
             .ok_or_else(|| Error::unknown("CUDA source", launch.source, known()))?;
@@ -170,7 +170,7 @@ impl Gpu {
     ///
     /// # Safety
     /// As [`Self::launch`].
-    pub unsafe fn call(&self, what: &str, f: &Function, shape: &Shape, args: &mut [Arg]) -> Result<()> {
+    pub unsafe fn call(&self, what: &str, f: &Function, shape: &LaunchShape, args: &mut [Arg]) -> Result<()> {
         self.enter()?;
         let f = allow(f.0 as sys::CUfunction, shape.shared).map_err(|e| failed(what, e))?;
         // SAFETY: this function's own condition.

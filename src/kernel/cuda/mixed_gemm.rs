@@ -7,7 +7,7 @@
 
 use super::contract::{Contract, Pointer, arguments};
 use super::elements::upload as upload_tensor;
-use super::launch::{Buffer, Gpu, Shape as Blocks, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::mixed_stream::Stream;
 use super::options::{Type, ZeroPoint, define};
 use super::output::{download, elements, type_option};
@@ -15,7 +15,7 @@ use crate::format::pack::{NibbleOrder, pack4};
 use crate::job::{Job, Operand, OutSpec, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::accumulate::{accumulate, canonical};
-use crate::model::product::{Kind, Plan, Side};
+use crate::model::product::{FactorRows, Kind, Plan};
 use crate::model::{Accumulator, Inner, gemm};
 use crate::op::Op;
 use crate::{Error, Format, Granularity, QTensor, Result, Zero};
@@ -63,7 +63,7 @@ fn step_order(neighbours: bool) -> Vec<usize> {
 }
 
 /// The sizes of a job and how its K is cut.
-pub(super) struct Shape {
+pub(super) struct MixedSizes {
     /// Features: rows of W.
     pub m: usize,
     /// Tokens: rows of X.
@@ -93,21 +93,21 @@ impl Tile {
         16 * self.mt * self.warps_m
     }
     /// The scales of four blocks by one load.
-    fn direct(&self, s: &Shape) -> bool {
+    fn direct(&self, s: &MixedSizes) -> bool {
         s.zero == ZeroPoint::None
             && s.per_slice == 4
             && self.depth == 4
             && s.k.is_multiple_of(512)
             && matches!(s.group_shift, 6 | 7)
     }
-    fn shared(&self, s: &Shape) -> usize {
+    fn shared(&self, s: &MixedSizes) -> usize {
         let scale = if self.direct(s) { 0 } else { self.rows() * if s.zero == ZeroPoint::None { 8 } else { 16 } };
         self.warps_k * self.depth * (self.nt * 2048 + scale)
             + self.split * self.warps_k * self.rows().div_ceil(self.split) * self.nt * 32
     }
 }
 
-impl Shape {
+impl MixedSizes {
     pub fn blocks(&self) -> usize {
         self.k.div_ceil(BLOCK)
     }
@@ -152,7 +152,7 @@ fn zero_option(w: &QTensor, act: Format) -> Result<ZeroPoint> {
     }
 }
 
-fn shape(job: &Job) -> Result<Shape> {
+fn shape(job: &Job) -> Result<MixedSizes> {
     let plan = Plan::of(job)?;
     let Operand::High(x) = &job.operands.a[0] else {
         return refuse("activations are f16 or bf16, not quantized");
@@ -193,7 +193,7 @@ fn shape(job: &Job) -> Result<Shape> {
         }
     };
     let groups = if group_shift == 30 { 1 } else { k.div_ceil(1 << group_shift) };
-    Ok(Shape { m, n, k, per_slice, group_shift, groups, zero: zero_option(w, act)? })
+    Ok(MixedSizes { m, n, k, per_slice, group_shift, groups, zero: zero_option(w, act)? })
 }
 
 /// The operands on the device, the weights packed and as they are.
@@ -230,17 +230,17 @@ pub(super) fn upload(gpu: &Gpu, job: &Job) -> Result<Inputs> {
 }
 
 /// The weights as mixed_gemm's TILED reads them.
-fn tile(gpu: &Gpu, job: &Job, s: &Shape, inputs: &Inputs) -> Result<Buffer> {
+fn tile(gpu: &Gpu, job: &Job, s: &MixedSizes, inputs: &Inputs) -> Result<Buffer> {
     let pieces = s.m.div_ceil(16) * s.blocks() * if weights(job)?.format() == Format::Int8 { 128 } else { 64 };
     let (tiled, defines) = (gpu.output(pieces * 16)?, formats(job, s)?);
     let arguments = Reorder { w: (&inputs.w).into(), out: (&tiled).into(), m: s.m, k: s.k };
     // SAFETY: `tiled` has 16 bytes a piece.
-    unsafe { gpu.launch(arguments.launch(&defines, Blocks::new(pieces.div_ceil(256), 256)))? };
+    unsafe { gpu.launch(arguments.launch(&defines, LaunchShape::new(pieces.div_ceil(256), 256)))? };
     Ok(tiled)
 }
 
 /// Options that say what the operands are.
-pub(super) fn formats(job: &Job, s: &Shape) -> Result<Vec<String>> {
+pub(super) fn formats(job: &Job, s: &MixedSizes) -> Result<Vec<String>> {
     let w = weights(job)?;
     let mid = if let Zero::Additive { mid, .. } = w.zero() { *mid } else { 0 };
     let weight = Type::of(w.format()).expect("shape() knows it");
@@ -253,7 +253,7 @@ pub(super) fn format_options(weight: Type, input: Type, zero: ZeroPoint, mid: i3
 }
 
 /// Options of the contract but TILED.
-fn options(job: &Job, s: &Shape, t: &Tile) -> Result<Vec<String>> {
+fn options(job: &Job, s: &MixedSizes, t: &Tile) -> Result<Vec<String>> {
     let group = if t.direct(s) { 1 << s.group_shift } else { 0 };
     let cut = [
         ("NT", t.nt),
@@ -317,7 +317,7 @@ impl Kernel for MixedGemm {
 }
 
 /// One launch of mixed_gemm, with the weights as they are or tiled.
-fn whole(gpu: &Gpu, job: &Job, s: &Shape, t: &Tile, inputs: &Inputs, tiled: Option<&Buffer>) -> Result<Output> {
+fn whole(gpu: &Gpu, job: &Job, s: &MixedSizes, t: &Tile, inputs: &Inputs, tiled: Option<&Buffer>) -> Result<Output> {
     let mut defines = options(job, s, t)?;
     defines.push(define("TILED", tiled.is_some()));
     let d = gpu.output(s.m * s.n * 2)?;
@@ -338,7 +338,7 @@ fn whole(gpu: &Gpu, job: &Job, s: &Shape, t: &Tile, inputs: &Inputs, tiled: Opti
         d_col: s.m as u64,
     };
     let grid = [t.split * s.m.div_ceil(t.rows()), s.n.div_ceil(8 * t.nt)];
-    let blocks = Blocks::of(grid, 32 * t.warps_m * t.warps_k).shared(t.shared(s));
+    let blocks = LaunchShape::of(grid, 32 * t.warps_m * t.warps_k).shared(t.shared(s));
     // SAFETY: buffers have the sizes of m, n, k and groups; check() refused what the contract says the host refuses, buffers are aligned
     // to 256 bytes.
     unsafe { gpu.launch(arguments.launch(&defines, blocks))? };
@@ -346,7 +346,7 @@ fn whole(gpu: &Gpu, job: &Job, s: &Shape, t: &Tile, inputs: &Inputs, tiled: Opti
 }
 
 /// The rows of a side, each padded with zeros to whole blocks, the k of a block in the order they are multiplied in.
-fn in_step_order(side: &Side, order: &[usize]) -> Vec<f32> {
+fn in_step_order(side: &FactorRows, order: &[usize]) -> Vec<f32> {
     let padded = side.k.next_multiple_of(BLOCK);
     let mut row = vec![0.0; padded];
     let mut out = Vec::with_capacity(side.rows * padded);
@@ -384,7 +384,7 @@ mod tests {
                         (ZeroPoint::Integer8, Format::Int8),
                     ] {
                         let per_slice = slice.min(k.div_ceil(BLOCK));
-                        let s = Shape { m: 100, n, k, per_slice, group_shift: 6, groups: k / 64, zero };
+                        let s = MixedSizes { m: 100, n, k, per_slice, group_shift: 6, groups: k / 64, zero };
                         let slices = s.blocks().div_ceil(per_slice);
                         match s.tile(weight) {
                             Ok(t) => {

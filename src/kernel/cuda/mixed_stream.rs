@@ -1,8 +1,8 @@
 //! The weights of few tokens streamed at once: `kernels/mixed_stream.cu` (contract there), launched by [`super::mixed_gemm`].
 
 use super::contract::{Contract, Pointer, arguments};
-use super::launch::{Buffer, Gpu, Launch, Shape as Blocks};
-use super::mixed_gemm::{Inputs, Shape, format_options, formats};
+use super::launch::{Buffer, Gpu, Launch, LaunchShape};
+use super::mixed_gemm::{Inputs, MixedSizes, format_options, formats};
 use super::options::{Type, ZeroPoint, define};
 use super::output::download;
 use super::timed::{Timed, normals, rotation, uploads};
@@ -40,7 +40,7 @@ impl Stream {
     const UNIT: usize = 1;
 
     /// Where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 16 at most.
-    pub fn of(s: &Shape, weight: Format) -> Option<Self> {
+    pub fn of(s: &MixedSizes, weight: Format) -> Option<Self> {
         let slices = s.blocks().div_ceil(4);
         let cut = s.per_slice == 4 || s.blocks() <= s.per_slice.min(4);
         let split = slices.div_ceil(Self::WARPS_K).next_power_of_two();
@@ -53,7 +53,7 @@ impl Stream {
         8192 + if self.zero { 128 } else { 64 } * (512 >> self.shift)
     }
     /// Bytes of the reordered weights.
-    fn bytes(&self, s: &Shape) -> usize {
+    fn bytes(&self, s: &MixedSizes) -> usize {
         s.m.div_ceil(32 * Self::UNIT) * s.blocks().div_ceil(4) * Self::UNIT * self.chunk()
     }
     fn options(&self, formats: Vec<String>) -> Vec<String> {
@@ -67,18 +67,18 @@ impl Stream {
         ];
         formats.into_iter().chain(cut.map(|(name, value)| define(name, value))).collect()
     }
-    fn blocks(&self, s: &Shape) -> Blocks {
+    fn blocks(&self, s: &MixedSizes) -> LaunchShape {
         let (rows, warps) = (32 * Self::WARPS_M, Self::WARPS_M * Self::WARPS_K);
         let shared = warps * self.chunk() + Self::WARPS_K * self.nt * (8192 + rows * 32) + 16 * warps / Self::UNIT + 8;
-        Blocks::new(self.split * s.m.div_ceil(rows), 32 * (warps + 1)).shared(shared)
+        LaunchShape::new(self.split * s.m.div_ceil(rows), 32 * (warps + 1)).shared(shared)
     }
-    fn launch<'a>(&self, s: &Shape, defines: &'a [String], [w, x, d]: [&Buffer; 3], bias: Pointer) -> Launch<'a> {
+    fn launch<'a>(&self, s: &MixedSizes, defines: &'a [String], [w, x, d]: [&Buffer; 3], bias: Pointer) -> Launch<'a> {
         let (w, x, d) = (w.into(), x.into(), d.into());
         let arguments = Arguments { w, x, bias, d, m: s.m, n: s.n, k: s.k, d_row: 1, d_col: s.m as u64 };
         arguments.launch(defines, self.blocks(s))
     }
     /// Reorders the weights and multiplies.
-    pub fn run(&self, gpu: &Gpu, job: &Job, s: &Shape, inputs: &Inputs) -> Result<Output> {
+    pub fn run(&self, gpu: &Gpu, job: &Job, s: &MixedSizes, inputs: &Inputs) -> Result<Output> {
         let defines = self.options(formats(job, s)?);
         // Packed codes may be any byte: zeros first, all of it is written.
         let w = gpu.filled(self.bytes(s), 0)?;
@@ -94,7 +94,7 @@ impl Stream {
         };
         let threads = self.bytes(s) / 16;
         // SAFETY: `w` has the bytes of all chunks.
-        unsafe { gpu.launch(arguments.launch(&defines, Blocks::new(threads.div_ceil(256), 256)))? };
+        unsafe { gpu.launch(arguments.launch(&defines, LaunchShape::new(threads.div_ceil(256), 256)))? };
         let d = gpu.output(s.m * s.n * 2)?;
         // SAFETY: buffers have the sizes of m, n, k and groups; check() refused what the contract says the host refuses, buffers are
         // aligned to 256 bytes.
@@ -106,7 +106,8 @@ impl Stream {
 /// int4 × f16 with groups of 64, `tokens` (at most 16) × `features` × `k` (a multiple of 512, at most 8192), weights reordered before.
 /// Errors: out of memory.
 pub fn timed(gpu: &'static Gpu, tokens: usize, features: usize, k: usize) -> Result<Timed> {
-    let s = Shape { m: features, n: tokens, k, per_slice: 4, group_shift: 6, groups: k.div_ceil(64), zero: ZeroPoint::None };
+    let s =
+        MixedSizes { m: features, n: tokens, k, per_slice: 4, group_shift: 6, groups: k.div_ceil(64), zero: ZeroPoint::None };
     let stream =
         Stream::of(&s, Format::Int4).ok_or_else(|| Error::value("shape to time", k, "at most 16 tokens and K of 8192"))?;
     let defines = stream.options(format_options(Type::Int4, Type::F16, s.zero, 0));

@@ -2,37 +2,37 @@
 //!
 //! What each must return to the bit is the CPU's to say ([`Kernel::predict`]), which shares no code with it. Everything is loaded at run time: the same binary runs where there is no GPU and no CUDA, and says what is missing.
 
-pub mod activation;
-pub mod cast;
-pub mod cast_block;
-pub mod cast_mx;
-pub mod cast_transpose;
-pub mod contract;
-pub mod dact;
-pub mod device;
-pub mod elements;
-pub mod fp8_gemm;
-pub mod fp8_gemm_mma;
-pub mod gemm_f64;
-pub mod group_scales;
-pub mod grouped_gemm;
-pub mod int4_quant;
-pub mod launch;
-pub mod mixed_gemm;
-pub mod mixed_stream;
-pub mod model;
-pub mod norm;
-pub mod nvrtc;
-pub mod operand;
-pub mod options;
-pub mod output;
-pub mod scale_inv;
-pub mod second;
-pub mod source;
-pub mod tile;
-pub mod timed;
-pub mod w4a8;
-pub mod w4a8_wide;
+pub(crate) mod activation;
+pub(crate) mod cast;
+pub(crate) mod cast_block;
+pub(crate) mod cast_mx;
+pub(crate) mod cast_transpose;
+pub(crate) mod contract;
+pub(crate) mod dact;
+pub(crate) mod device;
+pub(crate) mod elements;
+pub(crate) mod fp8_gemm;
+pub(crate) mod fp8_gemm_mma;
+pub(crate) mod gemm_f64;
+pub(crate) mod group_scales;
+pub(crate) mod grouped_gemm;
+pub(crate) mod int4_quant;
+pub(crate) mod launch;
+pub(crate) mod mixed_gemm;
+pub(crate) mod mixed_stream;
+pub(crate) mod model;
+pub(crate) mod norm;
+pub(crate) mod nvrtc;
+pub(crate) mod operand;
+pub(crate) mod options;
+pub(crate) mod output;
+pub(crate) mod scale_inv;
+pub(crate) mod second;
+pub(crate) mod source;
+pub(crate) mod tile;
+pub(crate) mod timed;
+pub(crate) mod w4a8;
+pub(crate) mod w4a8_wide;
 
 use crate::kernel::Kernel;
 

@@ -1,11 +1,11 @@
 //! The device model in bulk on the GPU (`kernels/model_wgmma.cu`): what a product too large for the CPU's model must return.
 
 use super::contract::{Contract, Pointer, arguments};
-use super::launch::{Buffer, Gpu, Launch, Shape, gpu};
+use super::launch::{Buffer, Gpu, Launch, LaunchShape, gpu};
 use super::options::define;
 use crate::job::{Job, Output};
 use crate::model::gemm::{Epilogue, store};
-use crate::model::product::{Kind, Plan, Problem, Side};
+use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
 use crate::{Error, Format, Result};
 use rayon::prelude::*;
@@ -143,7 +143,7 @@ impl Sums {
         };
         let blocks = |rows: usize, warps: usize| rows.div_ceil(32 * warps);
         let grid = [blocks(self.b.rows, WARPS.1), blocks(self.a.rows, WARPS.0)];
-        arguments.launch(&self.defines, Shape::of(grid, 32 * WARPS.0 * WARPS.1).shared(SHARED))
+        arguments.launch(&self.defines, LaunchShape::of(grid, 32 * WARPS.0 * WARPS.1).shared(SHARED))
     }
 
     fn naive(&self) -> Naive {
@@ -155,7 +155,7 @@ impl Sums {
     /// Computes the sums by the definition, one thread an output. Errors: the launch's.
     pub fn run_naive(&self, gpu: &Gpu) -> Result<()> {
         let grid = (self.b.rows.div_ceil(32) as u32, self.a.rows.div_ceil(8) as u32, 1);
-        let shape = Shape { grid, block: (32, 8, 1), shared: 0 };
+        let shape = LaunchShape { grid, block: (32, 8, 1), shared: 0 };
         // SAFETY: as in `run`.
         unsafe { gpu.launch(self.naive().launch(&self.defines, shape)) }
     }
@@ -181,7 +181,7 @@ fn planes(gpu: &Gpu, side: &Codes, k: usize, warps: usize, defines: &[String], o
         pitch: side.pitch,
     };
     // SAFETY: tiles of 32 lines and 32 k, a byte of scratch for each line.
-    unsafe { gpu.launch(arguments.launch(&defines, Shape::of([tiles, k.div_ceil(32)], 128)))? };
+    unsafe { gpu.launch(arguments.launch(&defines, LaunchShape::of([tiles, k.div_ceil(32)], 128)))? };
     Ok(Planes { planes, special })
 }
 
@@ -193,7 +193,7 @@ pub fn mismatches(gpu: &Gpu, x: &Buffer, y: &Buffer) -> Result<u64> {
     let found = gpu.upload(&[0u8; 8])?;
     let arguments = Mismatches { x: x.into(), y: y.into(), count: (x.bytes() / 4) as u64, found: (&found).into() };
     // SAFETY: both buffers hold this many words.
-    unsafe { gpu.launch(arguments.launch(&[], Shape::new(4096, 256)))? };
+    unsafe { gpu.launch(arguments.launch(&[], LaunchShape::new(4096, 256)))? };
     let bytes = gpu.download("mismatches", &found, 8)?;
     Ok(u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
 }
@@ -251,7 +251,7 @@ fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32])
 }
 
 /// Columns `k` of some rows on the device.
-fn codes(gpu: &Gpu, side: &Side, rows: &Range<usize>, k: &Range<usize>) -> Result<Codes> {
+fn codes(gpu: &Gpu, side: &FactorRows, rows: &Range<usize>, k: &Range<usize>) -> Result<Codes> {
     let q = side.scales().ok_or_else(|| Error::unsupported("the model of wgmma on the GPU", "it multiplies codes"))?;
     let cols = q.cols();
     let codes: Cow<[u8]> = if k.len() == cols {

@@ -3,7 +3,7 @@
 use super::activation::check_for;
 use super::contract::{Contract, Pointer, arguments};
 use super::elements::{self, f32s};
-use super::launch::{Buffer, Gpu, Shape, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::operand::{Fp8Side, one_dtype, out_code, type_code, upload};
 use super::options::{Formula, Ragged, Type, define};
 use super::output::{download, element_bytes};
@@ -98,9 +98,9 @@ fn options(formula: Formula, dtype: Format, out: Type, zero_centered: bool, spli
     ])
 }
 
-fn shape(gpu: &Gpu, split: Split, rows: usize, row_bytes: usize) -> Shape {
+fn shape(gpu: &Gpu, split: Split, rows: usize, row_bytes: usize) -> LaunchShape {
     let blocks = rows.div_ceil(split.block() / split.lanes).clamp(1, split.resident * gpu.info.multiprocessors);
-    Shape::new(blocks, split.block()).shared(split.stages * row_bytes)
+    LaunchShape::new(blocks, split.block()).shared(split.stages * row_bytes)
 }
 
 /// LayerNorm or RMSNorm of bf16 to e4m3 by a given scale, with amax, scale_inv and the row statistics. Errors: out of memory.

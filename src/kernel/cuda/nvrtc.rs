@@ -1,6 +1,6 @@
 //! Source to machine code: NVRTC, with a cache on disk.
 
-use super::source::{HEADERS, Source};
+use super::source::{CudaSource, HEADERS};
 use crate::{Error, Result};
 use cudarc::nvrtc::sys;
 use std::ffi::{CStr, CString};
@@ -107,7 +107,7 @@ pub fn version() -> Result<String> {
 /// cache, whose key is the SHA-256 of sources, options and NVRTC's version.
 ///
 /// Errors: NVRTC is missing; the source does not compile (the log, with file and line).
-pub fn compile(source: &Source, arch: &str, defines: &[String]) -> Result<Compiled> {
+pub fn compile(source: &CudaSource, arch: &str, defines: &[String]) -> Result<Compiled> {
     let mut options: Vec<String> = OPTIONS.iter().map(ToString::to_string).collect();
     options.push(format!("--gpu-architecture={arch}"));
     options.extend_from_slice(defines);

@@ -3,18 +3,18 @@
 use crate::{Error, Result};
 
 /// A source file: its name under `kernels/`, and its text.
-pub struct Source {
+pub struct CudaSource {
     pub name: &'static str,
     pub text: &'static str,
 }
 
-impl Source {
+impl CudaSource {
     /// The names after `#ifndef` in its text and in the headers it includes: the options it has.
     fn options(&self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.text.lines().filter_map(|line| line.strip_prefix("#ifndef ")).map(str::trim).collect();
         for line in self.text.lines() {
             let included = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
-            names.extend(HEADERS.iter().filter(|h| Some(h.name) == included).flat_map(Source::options));
+            names.extend(HEADERS.iter().filter(|h| Some(h.name) == included).flat_map(CudaSource::options));
         }
         names
     }
@@ -31,12 +31,12 @@ impl Source {
 
 macro_rules! embed {
     ($($name:literal),* $(,)?) => {
-        &[$(Source { name: $name, text: include_str!(concat!("../../../kernels/", $name)) }),*]
+        &[$(CudaSource { name: $name, text: include_str!(concat!("../../../kernels/", $name)) }),*]
     };
 }
 
 /// Every `.cu` under `kernels/`.
-pub const SOURCES: &[Source] = embed![
+pub const SOURCES: &[CudaSource] = embed![
     "activation.cu",
     "cast.cu",
     "cast_block.cu",
@@ -60,7 +60,7 @@ pub const SOURCES: &[Source] = embed![
 ];
 
 /// Every header under `kernels/common/`, by the name that `#include` uses.
-pub const HEADERS: &[Source] = embed![
+pub const HEADERS: &[CudaSource] = embed![
     "common/act.cuh",
     "common/elements.cuh",
     "common/eight_rows.cuh",
@@ -106,7 +106,7 @@ mod tests {
             names.sort();
             names
         };
-        let embedded = |sources: &[Source]| {
+        let embedded = |sources: &[CudaSource]| {
             let mut names: Vec<String> = sources.iter().map(|s| s.name.to_string()).collect();
             names.sort();
             names

@@ -1,14 +1,14 @@
 //! Tiles of 128×128: `kernels/common/tile.cuh`.
 
-use super::launch::Shape;
+use super::launch::LaunchShape;
 use super::options::define;
 
 /// Rows, and columns, of a tile.
 pub const TILE: usize = 128;
 
 /// A block of 256 threads a tile, at least one.
-pub fn tiles(rows: usize, cols: usize) -> Shape {
-    Shape::new((rows.div_ceil(TILE) * cols.div_ceil(TILE)).max(1), 2 * TILE)
+pub fn tiles(rows: usize, cols: usize) -> LaunchShape {
+    LaunchShape::new((rows.div_ceil(TILE) * cols.div_ceil(TILE)).max(1), 2 * TILE)
 }
 
 /// Whether no piece of a tile is cut.

@@ -4,7 +4,7 @@
 use super::contract::{Contract, Pointer, arguments};
 use super::elements::upload as upload_tensor;
 use super::int4_quant::{Token, quantize_tokens};
-use super::launch::{Buffer, Gpu, Launch, Shape as Blocks, gpu};
+use super::launch::{Buffer, Gpu, Launch, LaunchShape, gpu};
 use super::options::{Type, define};
 use super::output::{download, element_bytes, elements, type_option};
 use super::w4a8_wide::Wide;
@@ -89,7 +89,7 @@ impl Tile {
     fn tokens(&self) -> usize {
         8 * self.nt * self.warps_t
     }
-    fn shared(&self, s: &Shape) -> usize {
+    fn shared(&self, s: &W4a8Sizes) -> usize {
         let parts = if s.grouped && self.warps_k > 1 { s.groups } else { self.warps_k };
         self.warps_k * self.tokens() * (128 * self.stage + 16)
             + 4 * (self.features() + 4) * self.tokens() * parts
@@ -97,7 +97,7 @@ impl Tile {
             + 8 * self.tokens()
             + 4 * self.features()
     }
-    pub fn options(&self, s: &Shape, f: Formats) -> Vec<String> {
+    pub fn options(&self, s: &W4a8Sizes, f: Formats) -> Vec<String> {
         vec![
             define("UNSIGNED", f.unsigned),
             define("FUSED", f.fused),
@@ -116,7 +116,7 @@ impl Tile {
             define("STAGE", self.stage),
         ]
     }
-    pub fn launch<'a>(&self, s: &Shape, defines: &'a [String], on: &Operands) -> Launch<'a> {
+    pub fn launch<'a>(&self, s: &W4a8Sizes, defines: &'a [String], on: &Operands) -> Launch<'a> {
         let arguments = Arguments {
             x: on.x.into(),
             w: on.w.into(),
@@ -134,11 +134,11 @@ impl Tile {
             groups: s.groups,
         };
         let grid = [s.n.div_ceil(self.features()), s.m.div_ceil(self.tokens())];
-        let blocks = Blocks::of(grid, 32 * self.warps_f * self.warps_t * self.warps_k).shared(self.shared(s));
+        let blocks = LaunchShape::of(grid, 32 * self.warps_f * self.warps_t * self.warps_k).shared(self.shared(s));
         arguments.launch(defines, blocks)
     }
     /// Whether the contract allows it.
-    fn fits(&self, s: &Shape) -> bool {
+    fn fits(&self, s: &W4a8Sizes) -> bool {
         let slice = s.k.div_ceil(128).div_ceil(self.warps_k) * 128;
         let whole = !s.grouped || self.warps_k == 1 || (!s.small() && slice.is_multiple_of(1 << s.group_shift));
         whole && self.shared(s) <= SHARED_LIMIT
@@ -147,7 +147,7 @@ impl Tile {
 
 /// The sizes a tile is chosen by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct W4a8Sizes {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -157,7 +157,7 @@ pub(crate) struct Shape {
     pub weight_zero: bool,
 }
 
-impl Shape {
+impl W4a8Sizes {
     pub fn small(&self) -> bool {
         self.grouped && self.group_shift < 7
     }
@@ -198,7 +198,7 @@ fn fused(job: &Job) -> Result<bool> {
     }
 }
 
-fn shape(job: &Job) -> Result<Shape> {
+fn shape(job: &Job) -> Result<W4a8Sizes> {
     let plan = Plan::of(job)?;
     if plan.kind != Kind::Integer {
         return refuse(format!("its operands are int8 and int4 or uint4, these are {:?}", plan.kind));
@@ -242,7 +242,7 @@ fn shape(job: &Job) -> Result<Shape> {
         }
     };
     let groups = if grouped { k.div_ceil(1 << group_shift) } else { 1 };
-    Ok(Shape { m, n, k, grouped, group_shift, groups, weight_zero: matches!(w.zero(), Zero::Integer(_)) })
+    Ok(W4a8Sizes { m, n, k, grouped, group_shift, groups, weight_zero: matches!(w.zero(), Zero::Integer(_)) })
 }
 
 /// The type of output and bias. Errors: a bias that it cannot hold.
@@ -388,10 +388,10 @@ fn same_scales(written: &[u8], expected: &[f32]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn shape(m: usize, n: usize, k: usize, group: Option<usize>) -> Shape {
+    fn shape(m: usize, n: usize, k: usize, group: Option<usize>) -> W4a8Sizes {
         let groups = group.map_or(1, |g| k.div_ceil(g));
         let group_shift = group.map_or(30, |g| g.trailing_zeros() as usize);
-        Shape { m, n, k, grouped: groups > 1, group_shift, groups, weight_zero: true }
+        W4a8Sizes { m, n, k, grouped: groups > 1, group_shift, groups, weight_zero: true }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! [`super::w4a8`].
 
 use super::contract::{Contract, Map, Pointer, arguments};
-use super::launch::{Launch, Shape as Blocks, tensor_map};
+use super::launch::{Launch, LaunchShape, tensor_map};
 use super::options::{Type, define};
-use super::w4a8::{Operands, SHARED_LIMIT, Shape};
+use super::w4a8::{Operands, SHARED_LIMIT, W4a8Sizes};
 use crate::{Format, Result};
 
 arguments! {
@@ -29,7 +29,7 @@ pub(crate) struct Wide {
 impl Wide {
     /// For problems without zero points whose numbers are codes already and whose output is f16 or bf16, on `capability` 9.0. `None`
     /// where the contract or speed asks for the other kernel.
-    pub fn of(s: &Shape, out: Format, capability: (i32, i32)) -> Option<Self> {
+    pub fn of(s: &W4a8Sizes, out: Format, capability: (i32, i32)) -> Option<Self> {
         let group_blocks = if s.grouped { (1usize << s.group_shift) / 128 } else { 0 };
         let phases = s.k.div_ceil(256);
         // The fastest measured (docs/tuning/mixed.md).
@@ -60,7 +60,7 @@ impl Wide {
         ]
     }
     /// Errors: the driver's, for the map of the weights.
-    pub fn launch<'a>(&self, s: &Shape, defines: &'a [String], on: &Operands) -> Result<Launch<'a>> {
+    pub fn launch<'a>(&self, s: &W4a8Sizes, defines: &'a [String], on: &Operands) -> Result<Launch<'a>> {
         let arguments = Arguments {
             x: on.x.into(),
             w: tensor_map(on.w, s.n, s.k / 2, s.k / 2, (self.features() / self.cluster) as u32)?,
@@ -74,7 +74,7 @@ impl Wide {
             groups: s.groups,
         };
         let tokens = s.m.div_ceil(self.tokens).next_multiple_of(self.cluster);
-        let blocks = Blocks::of([s.n.div_ceil(self.features()), tokens], 128 * self.warpgroups);
+        let blocks = LaunchShape::of([s.n.div_ceil(self.features()), tokens], 128 * self.warpgroups);
         Ok(arguments.launch(defines, blocks.shared(self.shared())))
     }
 }
@@ -83,15 +83,15 @@ impl Wide {
 mod tests {
     use super::*;
 
-    fn shape(m: usize, n: usize, k: usize, group: Option<usize>) -> Shape {
+    fn shape(m: usize, n: usize, k: usize, group: Option<usize>) -> W4a8Sizes {
         let groups = group.map_or(1, |g| k.div_ceil(g));
         let group_shift = group.map_or(30, |g| g.trailing_zeros() as usize);
-        Shape { m, n, k, grouped: groups > 1, group_shift, groups, weight_zero: false }
+        W4a8Sizes { m, n, k, grouped: groups > 1, group_shift, groups, weight_zero: false }
     }
 
     #[test]
     fn it_takes_what_its_contract_allows() {
-        let of = |s: &Shape| Wide::of(s, Format::F16, (9, 0));
+        let of = |s: &W4a8Sizes| Wide::of(s, Format::F16, (9, 0));
         let channel = of(&shape(256, 2048, 1024, None)).unwrap();
         assert_eq!((channel.phases, channel.group_blocks), (4, 0));
         assert_eq!(of(&shape(256, 2048, 1024, Some(256))).unwrap().group_blocks, 2);
@@ -100,7 +100,7 @@ mod tests {
             shape(256, 2048, 1024, Some(64)),
             shape(256, 2047, 1024, None),
             shape(256, 2048, 2080, None),
-            Shape { weight_zero: true, ..shape(256, 2048, 1024, None) },
+            W4a8Sizes { weight_zero: true, ..shape(256, 2048, 1024, None) },
         ] {
             assert_eq!(of(&odd), None, "{odd:?}");
         }

@@ -1,6 +1,6 @@
 //! cuBLASLt as a kernel: FP8, f16 and bf16 products with scales, bias and FP8 output, and the int32 sums of int8 products.
 
-use super::lt::{Algorithm, Out, Pointers, Problem, Scales, library};
+use super::lt::{Algorithm, LtScales, Out, Pointers, Problem, library};
 use super::model;
 use crate::job::{Job, Operand, OutSpec, Output};
 use crate::kernel::cuda::fp8_gemm::lay_out;
@@ -49,15 +49,15 @@ fn asked_split() -> Result<Option<usize>> {
     }
 }
 
-fn scales(q: &QTensor) -> Result<Scales> {
+fn scales(q: &QTensor) -> Result<LtScales> {
     if q.level().is_some() {
         return refuse("it has one level of scales");
     }
     match q.granularity() {
-        Granularity::Tensor => Ok(Scales::Tensor),
-        Granularity::Row => Ok(Scales::Row),
-        Granularity::Group(128) | Granularity::Block { rows: 1, cols: 128 } => Ok(Scales::Line),
-        Granularity::Block { rows: 128, cols: 128 } => Ok(Scales::Square),
+        Granularity::Tensor => Ok(LtScales::Tensor),
+        Granularity::Row => Ok(LtScales::Row),
+        Granularity::Group(128) | Granularity::Block { rows: 1, cols: 128 } => Ok(LtScales::Line),
+        Granularity::Block { rows: 128, cols: 128 } => Ok(LtScales::Square),
         other => refuse(format!("it takes tensor, row, 1x128 and 128x128 scales, not {other}")),
     }
 }
@@ -80,7 +80,7 @@ pub fn problem(job: &Job) -> Result<Problem> {
         k: p.a.k,
         a: p.a.format,
         b: p.b.format,
-        scales: (Scales::None, Scales::None),
+        scales: (LtScales::None, LtScales::None),
         out: Out::Int32,
         fast: false,
         bias,
@@ -110,10 +110,10 @@ pub fn problem(job: &Job) -> Result<Problem> {
                 return refuse(format!("it multiplies e4m3 with e4m3 or e5m2, not {} × {}", made.a, made.b));
             }
             made.scales = match (scales(x)?, scales(w)?) {
-                (Scales::Tensor, Scales::Tensor) => (Scales::Tensor, Scales::Tensor),
-                (Scales::Tensor | Scales::Row, Scales::Tensor | Scales::Row) => (Scales::Row, Scales::Row),
-                (Scales::Square, Scales::Square) => return refuse("128x128 scales on one side only"),
-                pair @ (Scales::Line | Scales::Square, Scales::Line | Scales::Square) => {
+                (LtScales::Tensor, LtScales::Tensor) => (LtScales::Tensor, LtScales::Tensor),
+                (LtScales::Tensor | LtScales::Row, LtScales::Tensor | LtScales::Row) => (LtScales::Row, LtScales::Row),
+                (LtScales::Square, LtScales::Square) => return refuse("128x128 scales on one side only"),
+                pair @ (LtScales::Line | LtScales::Square, LtScales::Line | LtScales::Square) => {
                     // Each block's sum is promoted anyway, and the library has these without fast accumulation only.
                     made.fast = false;
                     pair
@@ -157,9 +157,9 @@ fn integers(a: &Operand, b: &Operand, made: Problem) -> Result<Problem> {
 }
 
 /// Bytes of an operand and its scales as the library reads them.
-fn data(operand: &Operand, scales: Scales) -> Result<(Vec<u8>, Vec<f32>)> {
+fn data(operand: &Operand, scales: LtScales) -> Result<(Vec<u8>, Vec<f32>)> {
     Ok(match operand {
-        Operand::Quantized(q) => (q.codes().to_vec(), lay_out(q, scales == Scales::Row).0),
+        Operand::Quantized(q) => (q.codes().to_vec(), lay_out(q, scales == LtScales::Row).0),
         Operand::High(t) => (halves(t), vec![1.0]),
         _ => return refuse("it quantizes nothing itself"),
     })
@@ -285,13 +285,13 @@ mod tests {
     #[test]
     fn what_the_library_takes_becomes_its_problem() {
         let p = problem(&job("te_current", "te_current", (3, 16, 32), "hopper_wgmma")).unwrap();
-        assert_eq!((p.m, p.n, p.k, p.fast, p.scales), (3, 16, 32, true, (Scales::Tensor, Scales::Tensor)));
+        assert_eq!((p.m, p.n, p.k, p.fast, p.scales), (3, 16, 32, true, (LtScales::Tensor, LtScales::Tensor)));
         let p = problem(&job("te_current", "float8_rowwise", (3, 16, 32), "hopper_wgmma@128")).unwrap();
-        assert_eq!((p.fast, p.scales), (false, (Scales::Row, Scales::Row)));
+        assert_eq!((p.fast, p.scales), (false, (LtScales::Row, LtScales::Row)));
         let p = problem(&job("te_block_1x128_fp32", "te_block_128x128_fp32", (3, 16, 256), "hopper_wgmma")).unwrap();
-        assert_eq!((p.scales, p.fast), ((Scales::Line, Scales::Square), false));
+        assert_eq!((p.scales, p.fast), ((LtScales::Line, LtScales::Square), false));
         let p = problem(&job("none", "none", (3, 16, 32), "hopper_wgmma")).unwrap();
-        assert_eq!((p.a, p.scales, p.out), (Format::Bf16, (Scales::None, Scales::None), Out::Float(Format::Bf16)));
+        assert_eq!((p.a, p.scales, p.out), (Format::Bf16, (LtScales::None, LtScales::None), Out::Float(Format::Bf16)));
         let p = problem(&job("int8_token_sym", "int8_token_sym", (3, 16, 32), "int32")).unwrap();
         assert_eq!((p.a, p.out), (Format::Int8, Out::Int32));
     }

@@ -20,7 +20,7 @@ const MANY: usize = 100;
 
 /// How an operand's scales lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scales {
+pub enum LtScales {
     /// f16, bf16, int8: none.
     None,
     Tensor,
@@ -48,7 +48,7 @@ pub struct Problem {
     /// Formats of A and B.
     pub a: Format,
     pub b: Format,
-    pub scales: (Scales, Scales),
+    pub scales: (LtScales, LtScales),
     pub out: Out,
     /// FP8: sums stay in the tensor core's accumulator; without, they are added to f32 registers every so often.
     pub fast: bool,
@@ -177,12 +177,12 @@ fn data_type(format: Format) -> Result<Type> {
     })
 }
 
-fn mode(scales: Scales) -> Mode {
+fn mode(scales: LtScales) -> Mode {
     match scales {
-        Scales::None | Scales::Tensor => Mode::CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
-        Scales::Row => Mode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
-        Scales::Line => Mode::CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
-        Scales::Square => Mode::CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+        LtScales::None | LtScales::Tensor => Mode::CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+        LtScales::Row => Mode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+        LtScales::Line => Mode::CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+        LtScales::Square => Mode::CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
     }
 }
 

@@ -14,7 +14,7 @@ mod wide;
 
 use super::accumulate::{accumulate, nan_of};
 use super::mma::{Dest, Step};
-use super::product::Side;
+use super::product::FactorRows;
 use super::table::{self, Unit};
 use super::{Accumulator, Inner};
 use crate::{Format, Result};
@@ -62,15 +62,15 @@ pub(crate) use compiled;
 /// [`accumulate`]. Errors: formats that the accumulator does not take.
 pub fn tile(
     acc: &Accumulator,
-    a: &Side,
+    a: &FactorRows,
     rows: Range<usize>,
-    b: &Side,
+    b: &FactorRows,
     cols: Range<usize>,
     k: Range<usize>,
     out: &mut [f32],
 ) -> Result<()> {
     acc.check(a.format, b.format)?;
-    let load = |s: &Side, rows: &Range<usize>| Matrix::load(s, rows.clone(), k.clone());
+    let load = |s: &FactorRows, rows: &Range<usize>| Matrix::load(s, rows.clone(), k.clone());
     let (a, b) = (load(a, &rows), load(b, &cols));
     sums(acc, &a, &b, out)
 }
@@ -93,7 +93,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    fn load(s: &Side, rows: Range<usize>, k: Range<usize>) -> Self {
+    fn load(s: &FactorRows, rows: Range<usize>, k: Range<usize>) -> Self {
         let mut values = vec![0.0; rows.len() * k.len()];
         for (row, out) in rows.clone().zip(values.chunks_mut(k.len().max(1))) {
             s.fill(row, k.clone(), out);

@@ -24,7 +24,7 @@ pub struct Parts {
 
 /// One block step, or the lowered pair of them.
 pub struct Wide {
-    shape: Shape,
+    shape: WideStep,
     formats: (Format, Format),
     a: Parts,
     b: Parts,
@@ -32,7 +32,7 @@ pub struct Wide {
 
 /// What a block does with its packed factors.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct WideStep {
     step: Step,
     /// Fraction bits of a product.
     fraction: u32,
@@ -42,7 +42,7 @@ pub struct Shape {
 impl Wide {
     pub fn new(step: Step, fa: Format, fb: Format) -> Self {
         let fraction = fa.spec().mantissa + fb.spec().mantissa;
-        let shape = Shape { step, fraction, lowered: false };
+        let shape = WideStep { step, fraction, lowered: false };
         Self { shape, formats: (fa, fb), a: Parts::default(), b: Parts::default() }
     }
     /// fp8 factors as the f16 unit reads them.
@@ -110,11 +110,11 @@ impl BlockStep for Wide {
 
 compiled! {
     /// One block of every row of `a` with the 32 columns of `b`; `chain` starts at the tile's first column, its rows `stride` apart.
-    pub fn block(shape: Shape, w: usize, a: &Parts, b: &Parts, stride: usize, chain: &mut [f32]) => block_body;
+    pub fn block(shape: WideStep, w: usize, a: &Parts, b: &Parts, stride: usize, chain: &mut [f32]) => block_body;
 }
 
 #[inline(always)]
-fn block_body(shape: Shape, w: usize, a: &Parts, b: &Parts, stride: usize, chain: &mut [f32]) {
+fn block_body(shape: WideStep, w: usize, a: &Parts, b: &Parts, stride: usize, chain: &mut [f32]) {
     for (i, c) in chain.chunks_mut(stride).enumerate().take(a.significand.len() / w) {
         let c: &mut [f32; LANES] = (&mut c[..LANES]).try_into().expect("a tile is LANES wide");
         let first = i * w;
@@ -135,8 +135,8 @@ fn block_body(shape: Shape, w: usize, a: &Parts, b: &Parts, stride: usize, chain
 
 /// A step of A's factors `row` with B's from slot `from` on.
 #[inline(always)]
-fn step(shape: Shape, a: &Parts, row: std::ops::Range<usize>, b: &Parts, from: usize, c: &mut [f32; LANES]) {
-    let Shape { step, fraction, .. } = shape;
+fn step(shape: WideStep, a: &Parts, row: std::ops::Range<usize>, b: &Parts, from: usize, c: &mut [f32; LANES]) {
+    let WideStep { step, fraction, .. } = shape;
     let lanes = |v: &[i32], k: usize| -> [i32; LANES] { v[k * LANES..(k + 1) * LANES].try_into().expect("LANES") };
     let floor = step.floor;
     let (min_c, f) = (if step.dest == Dest::F16 { -14 } else { -126 }, step.f as i32);

@@ -1,11 +1,12 @@
 //! What each recipe says of a tile: its scale_inv, its zero point, and the value each element is scaled to.
 
 use super::exact::{BF16, Binary, F16, F32, F64, log2_ceil, log2_floor, pow2};
+use super::gguf;
 use crate::recipe::Recipe;
 use crate::{Format, Granularity, QTensor, Tensor, Zero};
 
 /// What is common to a tensor.
-pub(super) struct Law<'a> {
+pub(super) struct RecipeLaw<'a> {
     recipe: &'a Recipe,
     /// TransformerEngine's global NVFP4 scale.
     te_global: f64,
@@ -40,6 +41,12 @@ pub(super) enum Step {
     Tinygemm { low: f64, scale_inv: f64, op: Binary },
     /// clamp(RN16(round(RN16(c/σ)) + z), 0, 15) of c, RN16(x) between ±clip.
     Awq { clip: f64, scale_inv: f64, zero: f64 },
+    /// clamp(int(RN32(inverse · RN32(x − min))), 0, 15) with GGUF's int.
+    Gguf { inverse: f64, min: f64 },
+    /// clamp(int(RN32(RN32(x + least)/step)), 0, 15).
+    GgufAgain { least: f64, step: f64 },
+    /// RN32(x·s) or RN32(x/σ) between ±1; the value of a table whose f32 midpoints are about it.
+    Nf4 { by: f64, divides: bool },
     /// Within half a step, and the rounding of recovering z, of x·s + z.
     Hqq { s: f64, z: f64 },
 }
@@ -52,6 +59,9 @@ impl Step {
             Step::Affine { r, zero, low, high, op } => clamp(op.rn(integer(op.rn(x * r)) + zero), low, high),
             Step::Tinygemm { low, scale_inv, op } => clamp(integer(op.rn(op.rn(x - low) / scale_inv)), 0.0, 15.0),
             Step::Awq { clip, scale_inv, zero } => awq_code(clamp(F16.rn(x), -clip, clip), scale_inv, zero),
+            Step::Gguf { inverse, min } => gguf::four_bits(F32.rn(inverse * F32.rn(x - min))),
+            Step::GgufAgain { least, step } => gguf::four_bits(F32.rn(F32.rn(x + least) / step)),
+            Step::Nf4 { by, divides } => clamp(F32.rn(if divides { x / by } else { x * by }), -1.0, 1.0),
             Step::Hqq { s, z } => clamp(x * s + z, 0.0, 15.0),
         }
     }
@@ -62,6 +72,11 @@ impl Step {
             Step::Hqq { s, z } => Some(4.0 * pow2(-24) * ((x * s).abs() + 2.0 * z.abs() + 8.0)),
             _ => None,
         }
+    }
+    /// The code of a value by the f32 midpoints between the values of a table: how many lie below it, all for NaN.
+    pub(super) fn code_by_midpoints(&self, x: f64, values: &[f64]) -> Option<usize> {
+        let below = |v: &[f64]| x.is_nan() || x > F32.rn(F32.rn(v[0] + v[1]) / 2.0);
+        matches!(self, Step::Nf4 { .. }).then(|| values.windows(2).filter(|v| below(v)).count())
     }
     pub(super) fn native_overflow(&self) -> bool {
         matches!(self, Step::MultiplyNative(_))
@@ -80,7 +95,7 @@ fn integer(x: f64) -> f64 {
 }
 
 /// NaN stays.
-fn clamp(x: f64, low: f64, high: f64) -> f64 {
+pub(super) fn clamp(x: f64, low: f64, high: f64) -> f64 {
     if x < low {
         low
     } else if x > high {
@@ -133,9 +148,9 @@ fn nearest_e4m3(x: f64) -> f64 {
     Format::E4m3.decode(best.1)
 }
 
-impl<'a> Law<'a> {
+impl<'a> RecipeLaw<'a> {
     /// None: an unknown recipe, or no elements.
-    pub(super) fn of(recipe: &'a Recipe, x: &Tensor) -> Option<Law<'a>> {
+    pub(super) fn of(recipe: &'a Recipe, x: &Tensor) -> Option<RecipeLaw<'a>> {
         if x.data().is_empty() {
             return None;
         }
@@ -159,18 +174,27 @@ impl<'a> Law<'a> {
         let scale_format = match name {
             "tinygemm" => Format::Bf16,
             "awq" => Format::F16,
+            "gguf_q4_k" => Format::Uint6,
             _ => scale_format,
         };
         let mid = if matches!(name, "tinygemm" | "hqq") { 8 } else { 0 };
         let max = recipe.format.max_finite();
-        Some(Law { recipe, te_global, granularity, scale_format, global_scale_inv, mid, dtype, max })
+        Some(RecipeLaw { recipe, te_global, granularity, scale_format, global_scale_inv, mid, dtype, max })
     }
 
     /// The tiles in the order of the grid. `q` is read for HQQ's fitted zero point only.
     pub(super) fn tiles(&self, x: &Tensor, q: &QTensor) -> Vec<Tile> {
+        if self.recipe.name == "gguf_q4_k" {
+            return gguf::tiles(x).into_iter().map(|t| t.0).collect();
+        }
         let (rows, cols) = self.granularity.grid(x.rows(), x.cols());
         let seen = (self.recipe.name == "te_delayed").then(|| self.delayed_scale(x));
         (0..rows * cols).map(|t| self.tile(&elements(x, self.granularity, t), seen, q, t)).collect()
+    }
+
+    /// What a tiled second level multiplies each tile's scale and zero point by; empty where there is none.
+    pub(super) fn second_level(&self, x: &Tensor) -> Vec<(f64, f64)> {
+        if self.recipe.name == "gguf_q4_k" { gguf::tiles(x).into_iter().map(|t| t.1).collect() } else { Vec::new() }
     }
 
     fn tile(&self, v: &[f64], delayed: Option<f64>, q: &QTensor, at: usize) -> Tile {
@@ -212,6 +236,17 @@ impl<'a> Law<'a> {
             }
             "tinygemm" => self.tinygemm(v),
             "awq" => awq(v),
+            "bnb_nf4" => {
+                let divisor = at_least(torch, F32.rn(1e-38));
+                // A group that K leaves short is divided.
+                match self.recipe.group.is_some_and(|g| v.len() < g) {
+                    true => Tile { scale_inv: divisor, zero: None, step: Step::Nf4 { by: divisor, divides: true } },
+                    false => {
+                        let by = F32.rn(1.0 / divisor);
+                        Tile { scale_inv: torch, zero: None, step: Step::Nf4 { by, divides: false } }
+                    }
+                }
+            }
             "hqq" => {
                 let (low, high) = extent(v);
                 let s = F32.rn(15.0 / F32.rn(high - low));

@@ -3,19 +3,20 @@
 //! conversions; it reads [`Format::decode`] and the shapes of [`Granularity`].
 
 mod exact;
+mod gguf;
 mod law;
 
 use super::Recipe;
 use crate::{Format, Granularity, QTensor, Tensor, Zero};
 use exact::same;
-use law::{Law, Step};
+use law::{RecipeLaw, Step};
 
 /// One way in which a quantized tensor is not what the recipe makes of `x`: the first mismatch of its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// format, shape, granularity, scale_format, global_scale_inv, scale_inv, zero, code.
+    /// format, shape, granularity, scale_format, global_scale_inv, level, scale_inv, zero, code.
     pub what: &'static str,
-    /// Scale tile (row, column of the grid) for scale_inv and zero; element (row, column) for code.
+    /// Scale tile (row, column of the grid) for level, scale_inv and zero; element (row, column) for code.
     pub at: Option<(usize, usize)>,
     pub found: String,
     pub expected: String,
@@ -47,7 +48,7 @@ pub fn verify(recipe: &Recipe, x: &Tensor, q: &QTensor) -> Vec<Finding> {
     if !findings.0.is_empty() {
         return findings.0;
     }
-    let Some(law) = Law::of(recipe, x) else {
+    let Some(law) = RecipeLaw::of(recipe, x) else {
         findings.check("recipe", None, recipe.name, "a recipe of the registry on a tensor with elements");
         return findings.0;
     };
@@ -63,6 +64,12 @@ pub fn verify(recipe: &Recipe, x: &Tensor, q: &QTensor) -> Vec<Finding> {
     }
     let tiles = law.tiles(x, q);
     let (_, grid_cols) = law.granularity.grid(x.rows(), x.cols());
+    for (i, (scale, zero)) in law.second_level(x).into_iter().enumerate() {
+        let found = q.over(i);
+        if !same(f64::from(found.0), scale) || !same(f64::from(found.1), zero) {
+            findings.push("level", Some((i / grid_cols, i % grid_cols)), format!("{found:?}"), format!("{:?}", (scale, zero)));
+        }
+    }
     for (i, tile) in tiles.iter().enumerate() {
         let at = Some((i / grid_cols, i % grid_cols));
         let found = f64::from(q.scale_inv()[i]);
@@ -150,6 +157,8 @@ impl Table {
         let target = step.target(x);
         let (ok, expected) = if let Some(slack) = step.slack(x) {
             ((value - target).abs() <= 0.5 + slack || target.is_nan(), "the nearest integer")
+        } else if let Some(code) = step.code_by_midpoints(target, &self.values) {
+            (value == self.values[code], "the value whose midpoints are about it")
         } else if self.integer {
             // A NaN cast to an integer is 0.
             (value == if target.is_nan() { 0.0 } else { target }, "that integer, 0 for NaN")
@@ -186,13 +195,13 @@ fn granularity(recipe: &Recipe) -> Option<Granularity> {
         "te_block_1x128" | "te_block_1x128_fp32" | "deepseek_1x128" | "deepseek_1x128_ue8m0" => Granularity::Group(128),
         "te_block_128x128" | "te_block_128x128_fp32" | "deepseek_128x128" | "deepseek_128x128_ue8m0" => block(128),
         "te_mxfp8" | "mx_floor" | "mx_ceil" | "mx_even" | "mx_rceil" | "mx_floor_v018" | "mx_ceil_v018" | "mx_even_v018"
-        | "mx_rceil_v018" => Granularity::Group(32),
+        | "mx_rceil_v018" | "gguf_q4_k" => Granularity::Group(32),
         "te_mxfp8_32x32" => block(32),
         "te_nvfp4" | "ao_nvfp4" => Granularity::Group(16),
         "te_nvfp4_16x16" => block(16),
         "float8_rowwise" | "float8_rowwise_gw_hp" | "float8_inference_row" => Granularity::Row,
         "int8_token_sym" | "int8_token_asym" | "int8_token_reduced" | "int8_token_reduced_cutlass" => Granularity::Row,
-        "affine_sym" | "affine_symnc" | "affine_asym" | "tinygemm" | "hqq" | "awq" => match recipe.group {
+        "affine_sym" | "affine_symnc" | "affine_asym" | "tinygemm" | "hqq" | "awq" | "bnb_nf4" => match recipe.group {
             None => Granularity::Row,
             Some(g) => Granularity::Group(g),
         },
