@@ -55,7 +55,7 @@ impl<'a> Ran<'a> {
             Some(row) if !bundles => {
                 let device = fact(provenance, "device").unwrap_or(&row.device);
                 let backend = row.backend.name();
-                if device == backend { backend.to_string() } else { format!("{backend} ({device})") }
+                if device == backend { backend.to_string() } else { format!("{backend}, {device}") }
             }
             _ => String::new(),
         };
@@ -315,8 +315,8 @@ mod tests {
         };
         let page = |rows: Vec<Row>| html(&rows.into_iter().collect(), &[], "date: today\ncommand: qassay run smoke\n");
         let right = page(vec![row("a", Verdict::Pass), row("b", Verdict::Pass)]);
-        assert!(right.contains("<title>smoke on cuda (a GPU): 2 of 2 cases pass, none fails · qassay</title>"), "{right}");
-        assert!(right.contains("<h1>smoke on cuda (a GPU)</h1>") && right.contains("date <b>today</b>"));
+        assert!(right.contains("<title>smoke on cuda, a GPU: 2 of 2 cases pass, none fails · qassay</title>"), "{right}");
+        assert!(right.contains("<h1>smoke on cuda, a GPU</h1>") && right.contains("date <b>today</b>"));
         let wrong = page(vec![row("a", Verdict::Pass), row("b", Verdict::Fail)]);
         assert!(wrong.contains("1 of 2 cases fails."), "{wrong}");
         let bundle = Row { sweep: "bundles".into(), ..row("some/out.safetensors", Verdict::Pass) };

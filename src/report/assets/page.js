@@ -59,7 +59,8 @@
     try { history.replaceState(null, "", hash ? "#" + hash : location.pathname + location.search); } catch { /* nothing is kept */ }
   };
   const rank = (v) => (v === undefined ? 2 : typeof v === "number" ? 0 : 1);
-  const worst = (r) => verdicts.indexOf(r.verdict);
+  // Edge cases may lack power: they come after those that pass.
+  const worst = (r) => (r.verdict === "no_power" && r.edge === true ? 0.5 : verdicts.indexOf(r.verdict));
   // Empty cells stay last, whichever way. Without a column the worst come first.
   const order = () => {
     const name = state.sort.replace(/^-/, ""), way = state.sort.startsWith("-") ? -1 : 1;
@@ -193,7 +194,7 @@
 
   // Points, cells and links of figures: what they show in a word, and their case.
   const tip = (at, words) => {
-    const title = at.querySelector("title") ?? at.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "title"));
+    const title = at.querySelector("title") ?? at.appendChild(document.createElementNS(at.namespaceURI, "title"));
     title.textContent = words;
   };
   document.addEventListener("click", (e) => {
