@@ -83,7 +83,8 @@ pub(super) fn tiles(x: &Tensor) -> Vec<(Tile, (f64, f64))> {
             let most = groups.iter().map(of).fold(0.0, |a, b| if b > a { b } else { a });
             let inverse = if most > 0.0 { r(63.0 / most) } else { 0.0 };
             // An 8-bit unsigned number wraps before it is capped.
-            let bits = groups.iter().map(|g| nearest_int(r(inverse * of(g))).rem_euclid(256.0).min(63.0)).collect::<Vec<f64>>();
+            let bits =
+                groups.iter().map(|g| nearest_int(r(inverse * of(g))).rem_euclid(256.0).min(63.0) + 0.0).collect::<Vec<f64>>();
             (bits, F16.rn(r(most / 63.0)))
         };
         let ((scales, d), (minima, dmin)) = (six(|g| g.scale), six(|g| -g.min));
