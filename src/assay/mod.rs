@@ -59,7 +59,7 @@ pub struct Assayed {
     pub output: Output,
     /// What the device model returns, where there is one.
     pub model: Option<Output>,
-    /// See [`crate::kernel::Answer::drawn`].
+    /// See [`crate::kernel::KernelAnswer::drawn`].
     pub drawn: Option<Drawn>,
     /// One for each part of the output.
     pub judgements: Vec<Judgement>,

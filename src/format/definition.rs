@@ -119,14 +119,15 @@ impl Format {
         if x == above {
             return high;
         }
-        let fraction = (x - below) / (above - below);
+        let (gap, negative) = (above - below, x < 0.0);
+        let fraction = (x - below) / gap;
         let up = match rounding {
             Rounding::NearestEven => fraction > 0.5 || (fraction == 0.5 && high.is_multiple_of(2)),
-            Rounding::TowardZero => x < 0.0,
+            Rounding::TowardZero => negative,
             Rounding::Up => true,
             Rounding::Stochastic(bits) => {
-                let fraction = if x < 0.0 { 1.0 - fraction } else { fraction };
-                (f64::from(bits) < fraction * exp2i(32)) != (x < 0.0)
+                let outward = if negative { (above - x) / gap } else { fraction };
+                (f64::from(bits) < outward * exp2i(32)) != negative
             }
         };
         if up { high } else { high - 1 }

@@ -28,13 +28,13 @@ fn code(f: f32) -> u8 {
 }
 
 /// A group's affine fit: x ≈ scale·code + min, min ≤ 0.
-struct Fit {
+struct GroupFit {
     scale: f32,
     min: f32,
     codes: Vec<u8>,
 }
 
-impl Fit {
+impl GroupFit {
     /// The least of `Σ w·(scale·code + min − x)²`, `w = √(Σx²/n) + |x|`, over the codes `round((x − min)·(14 + i/10)/(max − min))`, i ≤ 20, with
     /// scale and min by least squares of each, min the best so far; and over the codes of the plain range.
     fn of(x: &[f32]) -> Self {
@@ -53,7 +53,7 @@ impl Fit {
             return Self { scale: 0.0, min, codes: vec![0; x.len()] };
         }
         let codes = |inverse: f32, min: f32| x.iter().map(|x| code(inverse * (x - min))).collect::<Vec<u8>>();
-        let error = |fit: &Fit| {
+        let error = |fit: &GroupFit| {
             let square = |(x, code): (&f32, &u8)| {
                 let e = fit.scale * f32::from(*code) + fit.min - x;
                 e * e
@@ -103,7 +103,7 @@ pub fn q4_k(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     let mut level = Level { granularity: Granularity::Group(GROUPS), format: Format::F16, scale_inv: Vec::new(), zero: None };
     let mut level_zero = Vec::new();
     for block in (0..x.rows()).flat_map(|i| x.row(i).chunks(GROUPS * GROUP)) {
-        let fits: Vec<Fit> = block.chunks(GROUP).map(Fit::of).collect();
+        let fits: Vec<GroupFit> = block.chunks(GROUP).map(GroupFit::of).collect();
         let (scales, d) = six_bits(fits.iter().map(|f| f.scale));
         let (minima, dmin) = six_bits(fits.iter().map(|f| -f.min));
         for (((fit, x), scale), minimum) in fits.into_iter().zip(block.chunks(GROUP)).zip(&scales).zip(&minima) {

@@ -93,7 +93,7 @@ pub enum Effect {
 
 /// Where it happens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Region {
+pub struct Reach {
     pub rows: std::ops::Range<usize>,
     pub cols: std::ops::Range<usize>,
     pub all: bool,
@@ -110,7 +110,7 @@ pub struct Question {
     pub offs: Option<Vec<usize>>,
     pub out: Format,
     pub effects: Vec<Effect>,
-    pub region: Region,
+    pub region: Reach,
 }
 
 /// Draws of one question.
@@ -233,7 +233,7 @@ pub fn question(seed: u64, number: u64, two: bool) -> Result<Question> {
     });
     let out = d.of(&[Format::F32, Format::Bf16, Format::F16]);
     let mut q =
-        Question { number, a, b, bias, offs, out, effects: Vec::new(), region: Region { rows: 0..m, cols: 0..n, all: true } };
+        Question { number, a, b, bias, offs, out, effects: Vec::new(), region: Reach { rows: 0..m, cols: 0..n, all: true } };
     let wanted = if two { 2 } else { 1 };
     while q.effects.len() < wanted {
         let Some(e) = effect(d, &q) else { continue };
@@ -243,18 +243,18 @@ pub fn question(seed: u64, number: u64, two: bool) -> Result<Question> {
     }
     if !two && m >= 8 && d.below(3) == 0 && place(&q.effects[0]) != 9 {
         q.region = match d.below(4) {
-            0 => Region { rows: m / 2..m, cols: 0..n, all: false },
+            0 => Reach { rows: m / 2..m, cols: 0..n, all: false },
             1 => {
                 let from = d.below(m - 4);
-                Region { rows: from..(from + 3 + d.below(m - from - 3)).min(m), cols: 0..n, all: false }
+                Reach { rows: from..(from + 3 + d.below(m - from - 3)).min(m), cols: 0..n, all: false }
             }
             2 => {
                 let from = d.below(n - 4);
-                Region { rows: 0..m, cols: from..(from + 3 + d.below(n - from - 3)).min(n), all: false }
+                Reach { rows: 0..m, cols: from..(from + 3 + d.below(n - from - 3)).min(n), all: false }
             }
             _ => {
                 let (i, j) = (d.below(m - 4), d.below(n - 8));
-                Region { rows: i..(i + 4 + d.below(8)).min(m), cols: j..(j + 8 + d.below(16)).min(n), all: false }
+                Reach { rows: i..(i + 4 + d.below(8)).min(m), cols: j..(j + 8 + d.below(16)).min(n), all: false }
             }
         };
     }

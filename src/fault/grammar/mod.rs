@@ -12,5 +12,5 @@ pub mod draw;
 pub(crate) mod exam;
 pub(crate) mod replay;
 
-pub use draw::{Effect, Question, Region, Which};
+pub use draw::{Effect, Question, Reach, Which};
 pub use exam::{Score, ask};

@@ -23,15 +23,15 @@ pub(super) fn four_bits(f: f64) -> f64 {
 
 /// Scale and minimum of a group, and what made its codes: `four_bits(inverse · (x − min))`.
 #[derive(Clone, Copy)]
-struct Group {
+struct Fitted {
     scale: f64,
     min: f64,
     inverse: f64,
     from: f64,
 }
 
-impl Group {
-    fn of(x: &[f64]) -> Group {
+impl Fitted {
+    fn of(x: &[f64]) -> Fitted {
         let total = |terms: &mut dyn Iterator<Item = f64>| terms.reduce(|a, b| r(a + b)).unwrap_or(0.0);
         let rms = r(r(total(&mut x.iter().map(|x| r(x * x))) / x.len() as f64).sqrt());
         let w: Vec<f64> = x.iter().map(|x| r(rms + x.abs())).collect();
@@ -42,21 +42,21 @@ impl Group {
         let min = x.iter().copied().reduce(|a, b| if b < a { b } else { a }).unwrap_or(0.0);
         let min = if min > 0.0 { 0.0 } else { min };
         if max == min {
-            return Group { scale: 0.0, min, inverse: 0.0, from: 0.0 };
+            return Fitted { scale: 0.0, min, inverse: 0.0, from: 0.0 };
         }
-        let code = |g: &Group, x: f64| four_bits(r(g.inverse * r(x - g.from)));
-        let error = |g: &Group| {
+        let code = |g: &Fitted, x: f64| four_bits(r(g.inverse * r(x - g.from)));
+        let error = |g: &Fitted| {
             total(&mut both().map(|(x, w)| {
                 let e = r(r(r(g.scale * code(g, *x)) + g.min) - x);
                 r(w * r(e * e))
             }))
         };
         let inverse = r(15.0 / r(max - min));
-        let mut best = Group { scale: r(1.0 / inverse), min, inverse, from: min };
+        let mut best = Fitted { scale: r(1.0 / inverse), min, inverse, from: min };
         for i in 0..21 {
             let from = best.min;
             let steps = r(r(r(F32.rn(0.1) * f64::from(i)) - 1.0) + 15.0);
-            let tried = Group { inverse: r(steps / r(max - from)), from, ..best };
+            let tried = Fitted { inverse: r(steps / r(max - from)), from, ..best };
             let sum = |power: i32| total(&mut both().map(|(x, w)| (0..power).fold(*w, |t, _| r(t * code(&tried, *x)))));
             let (l, l2) = (sum(1), sum(2));
             let xl = total(&mut both().map(|(x, w)| r(r(w * code(&tried, *x)) * x)));
@@ -64,7 +64,7 @@ impl Group {
             let scale = r(r(r(sum_w * xl) - r(sum_x * l)) / d);
             let min = r(r(r(l2 * sum_x) - r(l * xl)) / d);
             let (scale, min) = if min > 0.0 { (r(xl / l2), 0.0) } else { (scale, min) };
-            let tried = Group { scale, min, ..tried };
+            let tried = Fitted { scale, min, ..tried };
             if d > 0.0 && error(&tried) < error(&best) {
                 best = tried;
             }
@@ -77,13 +77,14 @@ impl Group {
 pub(super) fn tiles(x: &Tensor) -> Vec<(Tile, (f64, f64))> {
     let mut all = Vec::new();
     for block in (0..x.rows()).flat_map(|i| x.row(i).chunks(256)) {
-        let groups: Vec<Group> =
-            block.chunks(32).map(|g| Group::of(&g.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>())).collect();
-        let six = |of: fn(&Group) -> f64| {
+        let groups: Vec<Fitted> =
+            block.chunks(32).map(|g| Fitted::of(&g.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>())).collect();
+        let six = |of: fn(&Fitted) -> f64| {
             let most = groups.iter().map(of).fold(0.0, |a, b| if b > a { b } else { a });
             let inverse = if most > 0.0 { r(63.0 / most) } else { 0.0 };
             // An 8-bit unsigned number wraps before it is capped.
-            let bits = groups.iter().map(|g| nearest_int(r(inverse * of(g))).rem_euclid(256.0).min(63.0)).collect::<Vec<f64>>();
+            let bits =
+                groups.iter().map(|g| nearest_int(r(inverse * of(g))).rem_euclid(256.0).min(63.0) + 0.0).collect::<Vec<f64>>();
             (bits, F16.rn(r(most / 63.0)))
         };
         let ((scales, d), (minima, dmin)) = (six(|g| g.scale), six(|g| -g.min));
