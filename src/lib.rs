@@ -65,7 +65,7 @@
 pub mod assay;
 pub mod baseline;
 #[cfg(feature = "cuda")]
-pub(crate) mod bench;
+pub mod bench;
 pub mod bundle;
 #[cfg(feature = "cli")]
 pub mod cli;

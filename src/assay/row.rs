@@ -289,7 +289,7 @@ mod tests {
             assert!(!column.help.is_empty(), "{} says nothing", column.name);
         }
         let unknown = Row::column("verdct").err().unwrap().to_string();
-        assert!(unknown.contains("unknown column `verdct`") && unknown.contains("verdict, reason"), "{unknown}");
+        assert!(unknown.contains("unknown column `verdct`") && unknown.contains("did you mean `verdict`?"), "{unknown}");
     }
 
     #[test]

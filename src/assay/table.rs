@@ -232,7 +232,9 @@ impl<'a, L: Line> Cells<'a, L> {
         T::of(text).map_err(|e| {
             let expected = match e {
                 Error::Value { expected, .. } => expected,
-                Error::Unknown { known, .. } => format!("one of {known}"),
+                Error::Unknown { known, .. } => {
+                    format!("one of {}", known.split_once("known: ").map_or(known.as_str(), |k| k.1))
+                }
                 other => other.to_string(),
             };
             Error::value(format!("column {column}"), format!("`{text}`"), expected)

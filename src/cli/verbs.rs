@@ -91,7 +91,9 @@ pub fn named(mut command: Command) -> Result<Command> {
         let there = |c: &Command| c.get_arguments().any(|a| a.get_id() == id);
         if command.find_subcommand(verb).is_some_and(there) {
             let values = PossibleValuesParser::new(all);
-            command = command.mut_subcommand(verb, |c| c.mut_arg(id, |a| a.value_parser(values)));
+            // `mut_arg` would move the argument behind the others.
+            let with = |a: clap::Arg| if a.get_id() == id { a.value_parser(values.clone()) } else { a };
+            command = command.mut_subcommand(verb, |c| c.mut_args(with));
         }
     }
     Ok(command)

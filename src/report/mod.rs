@@ -2,7 +2,7 @@
 
 mod backends;
 #[cfg(feature = "cuda")]
-pub(crate) mod bench;
+pub mod bench;
 pub(crate) mod ci;
 pub(crate) mod drift;
 mod figures;

@@ -30,7 +30,7 @@ pub(crate) mod scale_inv;
 pub(crate) mod second;
 pub(crate) mod source;
 pub(crate) mod tile;
-pub(crate) mod timed;
+pub mod timed;
 pub(crate) mod w4a8;
 pub(crate) mod w4a8_wide;
 
