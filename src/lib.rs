@@ -85,7 +85,7 @@ pub mod op;
 pub mod prelude;
 pub mod quant;
 pub mod recipe;
-pub(crate) mod report;
+pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod sweep;
