@@ -30,9 +30,14 @@ fn consistent(e: &Evidence, q: &QTensor) -> Option<f64> {
 pub fn scales(scene: &Scene) -> Option<Finding> {
     let e = scene.evidence;
     let Data::Quantized(q) = &e.output.parts.first()?.d else { return None };
+    let (actual, right) = scene.beside("scale_inv")?;
+    let inverse = actual.iter().zip(right).all(|(a, r)| (a * r - 1.0).abs() <= 1e-6);
+    if inverse && !right.is_empty() && right.iter().any(|r| (r - 1.0).abs() > 1e-3) {
+        let class = Class::ScaleDoubledInverted;
+        return Some(found(class, "out.inverted", "scale is stored where scale_inv belongs".into(), 1.0));
+    }
     let share = consistent(&e, q)?;
     (share >= CONSISTENT).then_some(())?;
-    let (actual, right) = scene.beside("scale_inv")?;
     let ratios: Vec<f64> =
         actual.iter().zip(right).filter(|(a, r)| a != r && **r != 0.0).map(|(a, r)| a / r).filter(|x| x.is_finite()).collect();
     let first = *ratios.first()?;
@@ -63,10 +68,32 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
                 right.len()
             ),
         )
+    } else if let Some(words) = part_of_row(&e, q, actual, right) {
+        (Class::AmaxScope, "out.amax_part", words)
     } else {
         return None;
     };
-    Some(Finding {
+    Some(found(class, variant, detail, share))
+}
+
+/// The columns whose amax the scales of rows are of, where it is not all of them.
+fn part_of_row(e: &Evidence, q: &QTensor, actual: &[f64], right: &[f64]) -> Option<String> {
+    let Operand::High(x) = e.job.operands.a.first()? else { return None };
+    let (rows, cols) = (x.rows(), x.cols());
+    (q.granularity().grid(rows, cols) == (rows, 1) && actual.len() == rows && right.len() == rows).then_some(())?;
+    let amax = |i: usize, from: usize, to: usize| x.row(i)[from..to].iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let of = |from: usize, to: usize| {
+        (0..rows).all(|i| {
+            let expected = right[i] * f64::from(amax(i, from, to)) / f64::from(amax(i, 0, cols));
+            (actual[i] - expected).abs() <= 1e-5 * expected
+        })
+    };
+    let range = (1..cols).flat_map(|c| [(0, c), (c, cols)]).find(|(from, to)| of(*from, *to))?;
+    Some(format!("amax is that of columns {} … {} alone", range.0, range.1 - 1))
+}
+
+fn found(class: Class, variant: &str, detail: String, share: f64) -> Finding {
+    Finding {
         fault: format!("{}:{variant}", class.name()),
         class,
         variant: variant.into(),
@@ -77,5 +104,5 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         accepted: true,
         exact: share == 1.0,
         freedom: 1,
-    })
+    }
 }

@@ -23,7 +23,7 @@ const AO_HQQ: &str = "torchao 36027d82d (after v0.18) quantization/quant_primiti
 const AO_INFERENCE: &str = "torchao v0.18 quantization/quant_primitives.py";
 const AO_API: &str = "torchao v0.8 (e1d79bcb1) quantization/quant_api.py";
 const DEEPGEMM: &str = "DeepGEMM 54e2261 deep_gemm/utils/math.py";
-const BITSANDBYTES: &str = "bitsandbytes 0.50.2 backends/default/ops.py";
+const BITSANDBYTES: &str = "bitsandbytes v0.50.2 backends/default/ops.py";
 const LLAMA_CPP: &str = "llama.cpp 01243c5 ggml/src/ggml-quants.c";
 const AUTOAWQ: &str = "AutoAWQ v0.2.9 awq/quantize/quantizer.py, white calibration inputs";
 

@@ -102,6 +102,11 @@ pub fn factors(s: &System) -> Vec<Theory> {
             false,
             Arc::new(move |_, j, v| v + 2.0 * b[j]),
         );
+        for n in 3..=64usize {
+            let b = bias.clone();
+            let words = format!("the bias is added {n} times, as by every part of a split K");
+            add(Class::SilentSkip, "bias_times", words, 3.0 + cost(n), false, Arc::new(move |_, j, v| v + n as f64 * b[j]));
+        }
         let (b, out) = (bias.clone(), s.out.clone());
         add(
             Class::SilentSkip,

@@ -40,6 +40,9 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
                 outside += usize::from(s.is_wrong[at]);
                 return scene.clean()[n];
             }
+            if s.is_unknown(t, *i, *j) {
+                return x;
+            }
             let Some((v, low, high)) = s.within(t, *i, *j, tight) else {
                 outside += usize::from(!(x == 0.0 || x.is_nan()));
                 return if x.is_nan() { f64::NAN } else { 0.0 };

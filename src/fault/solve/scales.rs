@@ -576,6 +576,16 @@ pub fn zeros(s: &System, side: Which) -> Vec<Theory> {
             read,
         );
     }
+    for end in (8..g.k).step_by(8) {
+        for first in [true, false] {
+            let z = zero.clone();
+            let words =
+                format!("the term of {of} is {} K {end} alone", if first { "of what is before" } else { "of what is from" });
+            let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.zero_part"), words).bits(6.0 + cost(end));
+            t.side(side).zero = Some(Arc::new(move |i, k| if (k < end) == first { z[cell(i, k)] } else { 0.0 }));
+            all.push(t);
+        }
+    }
     for group in (1..=g.k.min(2048)).filter(|x| *x != tile.1 && cols > 1) {
         let z = zero.clone();
         let mut t = Theory::new(

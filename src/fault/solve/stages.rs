@@ -6,6 +6,7 @@
 //!
 //! C is solved by least squares; where each row of it, or each column, has one 1 and nothing else, it is a map of slices.
 
+use super::given::Given;
 use super::linear::Normal;
 use super::segment::spread;
 use super::system::{System, Theory};
@@ -22,7 +23,14 @@ const NEAR: f64 = 0.2;
 
 /// The maps of slices of one operand that the result says, with its codes alone or with their scales.
 pub fn theories(s: &System) -> Vec<Theory> {
-    let Some((width, c)) = coefficients(s) else { return Vec::new() };
+    // As values; else as codes whose scales stay where they are.
+    let blocks = |side: &Which| s.given(*side).grid.1 > 1;
+    let held = [Which::A, Which::B].into_iter().filter(blocks).map(Some);
+    std::iter::once(None).chain(held).map(|held| of_coefficients(s, held)).find(|t| !t.is_empty()).unwrap_or_default()
+}
+
+fn of_coefficients(s: &System, held: Option<Which>) -> Vec<Theory> {
+    let Some((width, c)) = coefficients(s, held) else { return Vec::new() };
     let n = s.k.div_ceil(width);
     let one = |at: &dyn Fn(usize) -> f64| -> Option<usize> {
         let mut found = None;
@@ -86,8 +94,20 @@ fn of_map(s: &System, side: Which, width: usize, map: &[usize]) -> Vec<Theory> {
     all
 }
 
-/// The width of slices and C, row-major.
-fn coefficients(s: &System) -> Option<(usize, Vec<f64>)> {
+/// The code at k of a row, with the scale and zero point of another k.
+fn scaled(g: &Given, i: usize, k: usize, at: usize) -> f64 {
+    let Some(q) = &g.q else { return g.values[i * g.k + k] };
+    let cell = i / g.tile.0 * g.grid.1 + at / g.tile.1;
+    let (x, s) = (g.table[usize::from(q.codes()[i * g.k + k])], f64::from(q.scale_inv()[cell]) * g.global);
+    match &g.zero {
+        None => x * s,
+        Some((z, None)) => (x - z[cell]) * s,
+        Some((z, Some(mid))) => (x - mid) * s + z[cell],
+    }
+}
+
+/// The width of slices and C, row-major. The codes of `held` are scaled as those of the slice in whose place they are read.
+fn coefficients(s: &System, held: Option<Which>) -> Option<(usize, Vec<f64>)> {
     if s.alone || s.parts.len() != 1 || s.k < 32 {
         return None;
     }
@@ -109,7 +129,12 @@ fn coefficients(s: &System) -> Option<(usize, Vec<f64>)> {
         let (a, b) = (&s.a.values[ra * s.k..(ra + 1) * s.k], &s.b.values[rb * s.k..(rb + 1) * s.k]);
         for (x, a) in a.chunks(width).enumerate() {
             for (y, b) in b.chunks(width).enumerate() {
-                row[x * n + y] = a.iter().zip(b).map(|(a, b)| a * b).sum();
+                let product = |u: usize| match held {
+                    None => a[u] * b[u],
+                    Some(Which::A) => scaled(&s.a, ra, x * width + u, y * width + u) * b[u],
+                    Some(Which::B) => a[u] * scaled(&s.b, rb, y * width + u, x * width + u),
+                };
+                row[x * n + y] = (0..a.len().min(b.len())).map(product).sum();
             }
         }
         let size: f64 = a.iter().zip(b).map(|(a, b)| (a * b).abs()).sum();

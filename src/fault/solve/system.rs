@@ -461,12 +461,21 @@ impl<'s> System<'s> {
         Some((v, x.min(y), x.max(y)))
     }
 
+    /// Whether `t` reads what nobody knows for element (i, j): what lies in memory behind the last row.
+    pub fn is_unknown(&self, t: &Theory, i: usize, j: usize) -> bool {
+        let behind = |past: Past, row: usize, g: &Given| past != Past::Zero && row + 1 == g.rows;
+        t.over.zip(self.lines(i, j)).is_some_and(|(o, (a, b, _))| behind(o.a, a, &self.a) || behind(o.b, b, &self.b))
+    }
+
     /// Whether element (i, j) is what `t` says it is, to rounding.
     pub fn fits(&self, t: &Theory, i: usize, j: usize) -> bool {
         let at = i * self.cols + j;
         let x = self.actual[at];
         if t.region.as_ref().is_some_and(|r| !r.has(i, j)) {
             return !self.is_wrong[at];
+        }
+        if self.is_unknown(t, i, j) {
+            return true;
         }
         self.value(t, i, j).map_or(x == 0.0 || x.is_nan(), |v| self.holds(at, x, v))
     }
