@@ -10,13 +10,23 @@ use crate::model::product::{Kind, Plan, Problem};
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// Elements that the first look is at.
 const FEW: usize = 32;
+/// Places that refute what the first look does not, at most.
+const REFUTERS: usize = 4;
 /// Rows and columns of the regions that all elements are looked at in; a first one is smaller.
 const TILE: usize = 128;
 const FIRST: (usize, usize) = (8, 64);
+
+/// What a look at all elements said of some ways.
+enum Confirmed {
+    By(Way),
+    /// None; one of them has another bit here.
+    RefutedAt(usize),
+    No,
+}
 
 /// The operands and bits of one product.
 pub struct Case<'a> {
@@ -177,19 +187,43 @@ impl<'a> Case<'a> {
     /// operands.
     pub fn find(&self, ways: &Ways, most: usize) -> Result<Option<Way>> {
         let Some(mut few) = self.few(0) else { return Ok(None) };
+        // Around elements that refuted a way: a result that is wrong in one place is right in all others, and is refuted there at once.
+        let mut refuters: Vec<Region> = Vec::new();
         for cut in &ways.cuts {
             let runs = cut.parts(few.k());
             let joins = Join::all(runs.len());
             for (chain, promote) in &ways.chains {
-                let alive = self.alive(&mut few, (*chain, *promote), (*cut, &runs, &joins), &ways.endings)?;
-                if !alive.is_empty()
-                    && let Some(way) = self.confirm(alive, most)?
-                {
-                    return Ok(Some(way));
+                let mut alive = self.alive(&mut few, (*chain, *promote), (*cut, &runs, &joins), &ways.endings)?;
+                for region in &mut refuters {
+                    let mut left = Vec::new();
+                    for way in alive {
+                        let truncated = way.ending.extra.truncated;
+                        if self.each(region, &way, |at, value| self.store.bits(value, truncated) == self.bits[at])? {
+                            left.push(way);
+                        }
+                    }
+                    alive = left;
+                }
+                if alive.is_empty() {
+                    continue;
+                }
+                match self.confirm(alive, most)? {
+                    Confirmed::By(way) => return Ok(Some(way)),
+                    Confirmed::RefutedAt(at) if refuters.len() < REFUTERS => refuters.extend(self.around(at)),
+                    Confirmed::RefutedAt(_) | Confirmed::No => {}
                 }
             }
         }
         Ok(None)
+    }
+
+    /// The elements beside one, in its row.
+    fn around(&self, at: usize) -> Option<Region<'_>> {
+        let (row, col) = (at / self.plan.cols, at % self.plan.cols);
+        let p = self.problems().into_iter().find(|p| (p.out_row..p.out_row + p.a_rows.len()).contains(&row))?;
+        let (i, first) = (p.a_rows.start + row - p.out_row, col / FEW * FEW);
+        let cols = p.b_rows.start + first..p.b_rows.end.min(p.b_rows.start + first + FEW);
+        Some(Region::new(&self.plan, p, i..i + 1, cols))
     }
 
     /// Those that give every bit of a few elements.
@@ -224,7 +258,8 @@ impl<'a> Case<'a> {
     }
 
     /// The first of `ways`, which have one chain and one cut, that gives every bit (of at most about `most` elements).
-    fn confirm(&self, ways: Vec<Way>, most: usize) -> Result<Option<Way>> {
+    fn confirm(&self, ways: Vec<Way>, most: usize) -> Result<Confirmed> {
+        let refuted = AtomicUsize::new(usize::MAX);
         let regions = self.regions();
         let alive: Vec<AtomicBool> = ways.iter().map(|_| AtomicBool::new(true)).collect();
         let amax: Vec<AtomicU32> = ways.iter().map(|_| AtomicU32::new(0)).collect();
@@ -237,7 +272,11 @@ impl<'a> Case<'a> {
                 let mut largest = 0.0f32;
                 let same = self.each(&mut region, way, |at, value| {
                     largest = largest.max(value.abs());
-                    self.store.bits(value, way.ending.extra.truncated) == self.bits[at]
+                    let same = self.store.bits(value, way.ending.extra.truncated) == self.bits[at];
+                    if !same {
+                        refuted.fetch_min(at, Relaxed);
+                    }
+                    same
                 })?;
                 amax[w].fetch_max(largest.to_bits(), Relaxed);
                 if !same {
@@ -264,7 +303,11 @@ impl<'a> Case<'a> {
         let whole = enough.len() == regions.len();
         let right_amax = |w: usize| !whole || self.amax.is_none_or(|a| a.to_bits() == amax[w].load(Relaxed));
         let found = (0..ways.len()).find(|w| alive[*w].load(Relaxed) && right_amax(*w) && self.empty_is_zero);
-        Ok(found.map(|w| ways[w].clone()))
+        Ok(match (found, refuted.load(Relaxed)) {
+            (Some(w), _) => Confirmed::By(ways[w].clone()),
+            (None, usize::MAX) => Confirmed::No,
+            (None, at) => Confirmed::RefutedAt(at),
+        })
     }
 
     /// Hands every value of a region to `see` until that returns false; whether it never did.
