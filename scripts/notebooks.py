@@ -34,7 +34,7 @@ VERDICT = "application/vnd.qassay.verdict+json"
 # Tag of cells whose outputs are of the machine that ran them: not compared.
 MACHINE = "machine"
 # Seconds for one notebook, for all of them.
-LIMIT_ONE, LIMIT_ALL = 1500, 3000
+LIMIT_ONE, LIMIT_ALL = 900, 2400
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 CARGO_SAYS = re.compile(r"\s*(Compiling|Updating|Finished|Locking|Adding|Blocking|Downloading|Downloaded|Checking) ")
 PROGRESS = re.compile(r"[█░]{40} \d+ of \d+ cases$")

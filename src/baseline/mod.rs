@@ -3,7 +3,7 @@
 //! A baseline is `data/baselines/<backend-device>/<sweep>.csv`, one line a case that a person can read in a diff, and
 //! `<sweep>.json` beside it: the facts of the run it was accepted from. [`accept`] is the only writer; [`diff`] compares.
 
-pub(crate) mod diff;
+pub mod diff;
 pub(crate) mod ks;
 pub(crate) mod order;
 

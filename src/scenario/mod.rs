@@ -21,7 +21,7 @@ pub(crate) mod law;
 pub(crate) mod machine;
 pub(crate) mod product;
 pub(crate) mod reading;
-pub(crate) mod record;
+pub mod record;
 pub(crate) mod run;
 pub(crate) mod state;
 

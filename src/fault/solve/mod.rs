@@ -119,6 +119,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let mut fixed = 0;
     let mut tried: Vec<(System, Option<String>)> = Vec::new();
     for system in plain.chain(rounded) {
+        // Where the result is right, what is wrong stands beside it: any theory that changes nothing would explain it.
+        if system.alone && !system.is_wrong.contains(&true) {
+            continue;
+        }
         if tried.is_empty() {
             all = theories(&system);
             fixed = all.len();

@@ -9,7 +9,7 @@ pub(crate) mod cast_mx;
 pub(crate) mod cast_transpose;
 pub(crate) mod contract;
 pub(crate) mod dact;
-pub(crate) mod device;
+pub mod device;
 pub(crate) mod elements;
 pub(crate) mod fp8_gemm;
 pub(crate) mod fp8_gemm_mma;
