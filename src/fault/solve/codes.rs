@@ -371,15 +371,8 @@ pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
 
 /// Values of an operand with these codes.
 fn changed(g: &Given, codes: &[u8]) -> Vec<f64> {
-    let Some(q) = &g.q else { return g.values.clone() };
-    let value = |at: usize| {
-        let cell = at / g.k / g.tile.0 * g.grid.1 + at % g.k / g.tile.1;
-        let (x, s) = (g.table[usize::from(codes[at])], f64::from(q.scale_inv()[cell]) * g.global);
-        match &g.zero {
-            None => x * s,
-            Some((z, None)) => (x - z[cell]) * s,
-            Some((z, Some(mid))) => (x - mid) * s + z[cell],
-        }
-    };
-    (0..codes.len()).map(value).collect()
+    if g.q.is_none() {
+        return g.values.clone();
+    }
+    (0..codes.len()).map(|at| g.decoded(codes[at], at / g.k / g.tile.0 * g.grid.1 + at % g.k / g.tile.1)).collect()
 }

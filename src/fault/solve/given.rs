@@ -96,13 +96,18 @@ impl Given {
         let code = if past == Past::Next { q.codes().get(flat).copied().unwrap_or(0) } else { 0 };
         // The last group of the row.
         let cell = i / self.tile.0 * self.grid.1 + (k / self.tile.1).min(self.grid.1 - 1);
-        let (x, s) = (self.table[usize::from(code)], f64::from(q.scale_inv()[cell]) * self.global);
-        let value = match &self.zero {
+        let value = self.decoded(code, cell);
+        self.rounded.map_or(value, |f| f64::from(round_to(f, value as f32)))
+    }
+
+    /// A code by the scale and zero point of a cell of the grid.
+    pub fn decoded(&self, code: u8, cell: usize) -> f64 {
+        let (x, s) = (self.table[usize::from(code)], self.scales().get(cell).map_or(1.0, |s| f64::from(*s)) * self.global);
+        match &self.zero {
             None => x * s,
             Some((z, None)) => (x - z[cell]) * s,
             Some((z, Some(mid))) => (x - mid) * s + z[cell],
-        };
-        self.rounded.map_or(value, |f| f64::from(round_to(f, value as f32)))
+        }
     }
 
     pub fn format(&self) -> Option<Format> {

@@ -30,6 +30,7 @@ pub mod stages;
 pub mod steps;
 pub mod system;
 pub mod table;
+pub mod zeros;
 
 use super::predict::Scene;
 use rayon::prelude::*;
@@ -58,7 +59,7 @@ fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in s.sides().iter().copied() {
         all.extend(scales::theories(s, side));
-        all.extend(scales::zeros(s, side));
+        all.extend(zeros::theories(s, side));
         all.extend(decoded::decoded(s, side));
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));

@@ -97,13 +97,7 @@ fn of_map(s: &System, side: Which, width: usize, map: &[usize]) -> Vec<Theory> {
 /// The code at k of a row, with the scale and zero point of another k.
 fn scaled(g: &Given, i: usize, k: usize, at: usize) -> f64 {
     let Some(q) = &g.q else { return g.values[i * g.k + k] };
-    let cell = i / g.tile.0 * g.grid.1 + at / g.tile.1;
-    let (x, s) = (g.table[usize::from(q.codes()[i * g.k + k])], f64::from(q.scale_inv()[cell]) * g.global);
-    match &g.zero {
-        None => x * s,
-        Some((z, None)) => (x - z[cell]) * s,
-        Some((z, Some(mid))) => (x - mid) * s + z[cell],
-    }
+    g.decoded(q.codes()[i * g.k + k], i / g.tile.0 * g.grid.1 + at / g.tile.1)
 }
 
 /// The width of slices and C, row-major. The codes of `held` are scaled as those of the slice in whose place they are read.

@@ -1,0 +1,148 @@
+//! Theories of zero points: off by whole steps, of another convention or place, their term missing or in other units.
+
+use super::maps::{self, Kind, cost};
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Side as Which;
+use std::sync::Arc;
+
+/// Theories of the zero points of one side.
+pub fn theories(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let name = if side == Which::A { "a" } else { "b" };
+    let (Some((zero, mid)), Some(q)) = (&g.zero, &g.q) else { return Vec::new() };
+    let zero = Arc::new(zero.clone());
+    let scales: Vec<f64> = q.scale_inv().iter().map(|x| f64::from(*x)).collect();
+    let (tile, (rows, cols)) = (g.tile, g.grid);
+    let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
+    let mut all = Vec::new();
+    let mut add = |class: Class, variant: &str, detail: String, bits: f64, new: Vec<f64>| {
+        if new == *zero || new.iter().any(|x| x.is_nan()) {
+            return;
+        }
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), detail).bits(bits);
+        t.side(side).zero = Some(Arc::new(move |i, k| new[cell(i, k)]));
+        all.push(t);
+    };
+    // An additive zero counts in real units; a step of it is a scale.
+    let additive = mid.is_some();
+    let step = |i: usize| if additive { -scales[i] * g.global } else { 1.0 };
+    let each = |f: &dyn Fn(f64, usize) -> f64| -> Vec<f64> { zero.iter().enumerate().map(|(i, z)| f(*z, i)).collect() };
+    let of = format!("the zero points of {name}");
+    for c in (-16..=16i32).chain([-128, 128, 127, -127, 32, -32]).filter(|c| *c != 0) {
+        let d = f64::from(c);
+        add(
+            Class::ZpOffset,
+            "offset",
+            format!("{of} are {} too {}", c.abs(), if c > 0 { "large" } else { "small" }),
+            cost(c.unsigned_abs() as usize),
+            each(&|z, i| z + d * step(i)),
+        );
+        if !additive {
+            let bits = q.format().bits();
+            let wrapped = |z: f64| (z + d).rem_euclid(f64::from(1u32 << bits));
+            add(
+                Class::ZpOffset,
+                "offset_wrapped",
+                format!("{of} are moved by {c}, wrapped to {bits} bits"),
+                2.0 + cost(c.unsigned_abs() as usize),
+                each(&|z, _| wrapped(z)),
+            );
+        }
+    }
+    add(Class::ZpCorrection, "omitted", format!("the term of {of} is missing"), 0.0, each(&|_, _| 0.0));
+    add(Class::ZpCorrection, "negated", format!("the term of {of} has the wrong sign"), 1.0, each(&|z, _| -z));
+    add(Class::ZpCorrection, "twice", format!("the term of {of} is counted twice"), 1.5, each(&|z, _| 2.0 * z));
+    if additive {
+        add(Class::ZpCorrection, "scaled", format!("{of} are multiplied by the scale too"), 1.5, each(&|z, i| z * scales[i]));
+        add(Class::ZpCorrection, "divided", format!("{of} are divided by the scale"), 2.5, each(&|z, i| z / scales[i]));
+        add(
+            Class::ZpCorrection,
+            "default",
+            format!("{of}: the middle of the range is added instead"),
+            2.0,
+            each(&|_, i| -8.0 * scales[i]),
+        );
+    } else {
+        for c in [8.0, 128.0, 127.0, 7.0, 1.0] {
+            add(Class::ZpCorrection, "default", format!("{c} is used instead of {of}"), 2.0, each(&|_, _| c));
+        }
+        add(
+            Class::ZpCorrection,
+            "unscaled",
+            format!("the term of {of} is not multiplied by the scale"),
+            1.5,
+            each(&|z, i| z / (scales[i] * g.global)),
+        );
+        add(
+            Class::ZpCorrection,
+            "scaled_twice",
+            format!("the term of {of} is multiplied by the scale twice"),
+            2.5,
+            each(&|z, i| z * scales[i] * g.global),
+        );
+        for top in [7.0, 15.0, 127.0] {
+            add(Class::ZpOffset, "clamped", format!("{of} are clamped to {top}"), 3.0, each(&|z, _| z.min(top)));
+        }
+        add(
+            Class::ZpOffset,
+            "zero_underflows",
+            format!("{of}: 0, stored minus one, wraps"),
+            2.0,
+            each(&|z, _| if z == 0.0 { f64::from((1u32 << q.format().bits()) - 1) } else { z }),
+        );
+        add(Class::ZpOffset, "zero_as_one", format!("{of}: 0 is read as 1"), 2.0, each(&|z, _| if z == 0.0 { 1.0 } else { z }));
+        add(
+            Class::BitsReinterpreted,
+            "zero_unsigned",
+            format!("{of} are read without their sign"),
+            1.5,
+            each(&|z, _| if z < 0.0 { z + f64::from(1u32 << q.format().bits()) } else { z }),
+        );
+        add(
+            Class::BitsReinterpreted,
+            "zero_signed",
+            format!("{of} are read with a sign"),
+            1.5,
+            each(&|z, _| {
+                let half = f64::from(1u32 << (q.format().bits() - 1));
+                if z >= half { z - 2.0 * half } else { z }
+            }),
+        );
+    }
+    let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+    for way in maps::ways(rows, cols, experts) {
+        let read: Vec<f64> = (0..rows * cols).map(|f| zero[(way.map)(f / cols, f % cols)]).collect();
+        let class = if way.kind == Kind::Layout { Class::PackPermute } else { Class::ZpCorrection };
+        add(
+            class,
+            "zero_index",
+            format!("the zero point of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words),
+            4.0 + way.bits,
+            read,
+        );
+    }
+    for end in (8..g.k).step_by(8) {
+        for first in [true, false] {
+            let z = zero.clone();
+            let words =
+                format!("the term of {of} is {} K {end} alone", if first { "of what is before" } else { "of what is from" });
+            let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.zero_part"), words).bits(6.0 + cost(end));
+            t.side(side).zero = Some(Arc::new(move |i, k| if (k < end) == first { z[cell(i, k)] } else { 0.0 }));
+            all.push(t);
+        }
+    }
+    for group in (1..=g.k.min(2048)).filter(|x| *x != tile.1 && cols > 1) {
+        let z = zero.clone();
+        let mut t = Theory::new(
+            Class::ZpCorrection,
+            name,
+            format!("{name}.zero_divisor"),
+            format!("{of} are taken every {group} of K instead of every {}", tile.1),
+        )
+        .bits(4.0 + cost(group));
+        t.side(side).zero = Some(Arc::new(move |i, k| z[i / tile.0 * cols + (k / group).min(cols - 1)]));
+        all.push(t);
+    }
+    all
+}
