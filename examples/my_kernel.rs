@@ -21,7 +21,7 @@ static SPEC: KernelSpec = KernelSpec {
 };
 
 fn operands(job: &Job) -> Result<(&QTensor, &QTensor, Format)> {
-    match (&job.operands.a[0], &job.operands.b, &job.out) {
+    match (job.operands.a(), job.operands.b(), &job.out) {
         (Operand::Quantized(a), Some(Operand::Quantized(b)), OutSpec::High(format)) => Ok((a, b, *format)),
         _ => Err(Error::unsupported(SPEC.name, "it multiplies codes into f16, bf16 or f32")),
     }

@@ -123,18 +123,28 @@ const MUTANTS: &[Row] = &[
         "one K block dropped",
         BLOCKS,
         |j| {
-            change(quantized(&mut j.operands.a[0]), |p| {
+            change(quantized(j.operands.get_mut(0).unwrap()), |p| {
                 let k = p.cols;
                 p.codes.iter_mut().enumerate().filter(|(i, _)| i % k / 128 == 1).for_each(|(_, c)| *c = 0);
             })
         },
         kept,
     ),
-    ("scales of two groups swapped", BLOCKS, |j| change(quantized(&mut j.operands.a[0]), |p| p.scale_inv.swap(0, 1)), kept),
-    ("scale omitted", BLOCKS, |j| change(quantized(&mut j.operands.a[0]), |p| p.scale_inv.fill(1.0)), kept),
+    (
+        "scales of two groups swapped",
+        BLOCKS,
+        |j| change(quantized(j.operands.get_mut(0).unwrap()), |p| p.scale_inv.swap(0, 1)),
+        kept,
+    ),
+    ("scale omitted", BLOCKS, |j| change(quantized(j.operands.get_mut(0).unwrap()), |p| p.scale_inv.fill(1.0)), kept),
     ("bias omitted", BLOCKS, |j| j.operands.bias = None, kept),
     ("NaN inserted", BLOCKS, nothing, |_, o| map(o, |i, x| if i == 7 { f32::NAN } else { x })),
-    ("scale of an operand stale", TENSOR, |j| change(quantized(&mut j.operands.a[0]), |p| p.scale_inv[0] *= 1.03), kept),
+    (
+        "scale of an operand stale",
+        TENSOR,
+        |j| change(quantized(j.operands.get_mut(0).unwrap()), |p| p.scale_inv[0] *= 1.03),
+        kept,
+    ),
     ("scale_inv of D stale", TENSOR, nothing, |_, o| change(codes(o), |p| p.scale_inv[0] *= 1.03)),
     ("amax of D halved", TENSOR, nothing, |_, o| {
         let amax = &mut o.parts[0].amax;
@@ -143,7 +153,7 @@ const MUTANTS: &[Row] = &[
     (
         "zero points omitted",
         W4A8,
-        |j| change(quantized(j.operands.b.as_mut().unwrap()), |p| p.zero = Zero::Integer(vec![0; p.scale_inv.len()])),
+        |j| change(quantized(j.operands.get_mut(1).unwrap()), |p| p.zero = Zero::Integer(vec![0; p.scale_inv.len()])),
         kept,
     ),
     ("a group's end one row off", GROUPED, |j| j.operands.offs.as_mut().unwrap()[0] -= 1, kept),
@@ -153,7 +163,7 @@ const MUTANTS: &[Row] = &[
     }),
     ("scale_inv stale", CAST, nothing, |_, o| change(codes(o), |p| p.scale_inv[0] *= 1.03)),
     ("toward zero instead of to nearest", CAST, nothing, |j, o| {
-        let (Operand::High(x), OutSpec::Scaled { scale, .. }) = (&j.operands.a[0], &j.out) else { panic!("a scaled cast") };
+        let (Operand::High(x), OutSpec::Scaled { scale, .. }) = (j.operands.a(), &j.out) else { panic!("a scaled cast") };
         let scale = scale[0].unwrap();
         let truncated = |p: &mut QTensorParts| {
             let code = |x: &f32| p.format.encode(f64::from(x * scale), Rounding::TowardZero, Overflow::Saturate) as u8;

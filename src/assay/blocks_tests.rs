@@ -43,7 +43,7 @@ fn job(a: QTensor, b: QTensor, accumulator: &str) -> Job {
 }
 
 fn bounded(job: &Job) -> Bound {
-    let [a, b] = [&job.operands.a[0], job.operands.b.as_ref().unwrap()].map(|o| match o {
+    let [a, b] = [job.operands.a(), job.operands.b().unwrap()].map(|o| match o {
         Operand::Quantized(q) => q.dequantize(),
         _ => unreachable!("built above"),
     });

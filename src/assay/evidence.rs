@@ -152,7 +152,7 @@ fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, scalin
 /// first, to half a spacing of the output.
 fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) -> Result<Bound> {
     let ideal: Vec<f64> = ideal.d.iter().copied().collect();
-    let (Operand::Quantized(q), OutSpec::High(format)) = (&job.operands.a[0], &job.out) else {
+    let (Operand::Quantized(q), OutSpec::High(format)) = (job.operands.a(), &job.out) else {
         return Err(Error::unsupported("dequantize", "it reads codes and writes values"));
     };
     let u = 2f64.powi(-24);

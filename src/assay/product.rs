@@ -80,10 +80,10 @@ pub(super) struct Product<'a> {
 impl<'a> Product<'a> {
     fn of(job: &'a Job, ideal: &'a Defined, out: &'a OutFormat) -> Result<Self> {
         let missing = || Error::unsupported(job.op.name(), "a product needs operand b, an accumulator and a magnitude");
-        let (b, accumulator) = (job.operands.b.as_ref().ok_or_else(missing)?, job.accumulator.ok_or_else(missing)?);
+        let (b, accumulator) = (job.operands.b().ok_or_else(missing)?, job.accumulator.ok_or_else(missing)?);
         ideal.magnitude.as_ref().ok_or_else(missing)?;
         let bias = job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
-        let (codes_a, codes_b) = (codes(&job.operands.a[0]), codes(b));
+        let (codes_a, codes_b) = (codes(job.operands.a()), codes(b));
         Ok(Self { job, ideal, out, b, accumulator, bias, codes_a, codes_b, k: inner(job), groups: groups(job) })
     }
 
@@ -92,7 +92,7 @@ impl<'a> Product<'a> {
         !self.accumulator.inner.is_model()
     }
     fn a(&self) -> &'a Operand {
-        &self.job.operands.a[0]
+        self.job.operands.a()
     }
     /// Whether sums have one scale, and rows that are read one by one.
     fn simple(&self) -> bool {
@@ -400,7 +400,7 @@ pub fn inner(job: &Job) -> usize {
             let starts = std::iter::once(&0).chain(offs);
             offs.iter().zip(starts).map(|(end, start)| end - start).max().unwrap_or(0)
         }
-        _ => job.operands.a[0].cols(),
+        _ => job.operands.a().cols(),
     }
 }
 
@@ -411,15 +411,14 @@ pub fn groups(job: &Job) -> usize {
         Some(q) if job.op != Op::GroupedGemmWgrad => q[0].granularity().tile(q[0].rows(), q[0].cols()).1,
         _ => k,
     };
-    let narrow = std::iter::once(&job.operands.a[0]).chain(&job.operands.b).map(width).min().unwrap_or(k);
+    let narrow = job.operands.all().map(width).min().unwrap_or(k);
     k.div_ceil(narrow.max(1)).max(1)
 }
 
 /// The scales whose faults a product can have: name, values, and what they span.
 pub fn scales(job: &Job) -> Vec<(&'static str, Vec<f32>, Spans)> {
     let mut all = Vec::new();
-    let sides =
-        [("a.scale_inv", Some(&job.operands.a[0]), Spans::Rows), ("b.scale_inv", job.operands.b.as_ref(), Spans::Columns)];
+    let sides = [("a.scale_inv", Some(job.operands.a()), Spans::Rows), ("b.scale_inv", job.operands.b(), Spans::Columns)];
     for (name, operand, along) in sides {
         let Some(q) = operand.and_then(codes) else { continue };
         let by_row = q.len() == 1 && job.op == Op::Gemm && q[0].scale_inv().len() == q[0].rows();

@@ -47,7 +47,7 @@ fn weights<'a>(p: &Product<'a>) -> Option<&'a QTensor> {
 
 /// The 16-bit types a product may round its weights to: that of the values, either for FP8 activations, none for f32.
 pub fn types(p: &Product) -> &'static [Format] {
-    match &p.job.operands.a[0] {
+    match p.job.operands.a() {
         Operand::High(t) if t.dtype() == Format::F16 => &[Format::F16],
         Operand::High(t) if t.dtype() == Format::Bf16 => &[Format::Bf16],
         Operand::High(_) => &[],
@@ -138,7 +138,7 @@ fn make(w: &QTensor, way: Way) -> Rounded {
 impl Rounded {
     /// The product of these weights, and what the undecided ones add to the error of each element.
     pub(super) fn product(&self, p: &Product) -> Result<(Defined, Option<Vec<f64>>)> {
-        let a = p.job.operands.a[0].to_f64();
+        let a = p.job.operands.a().to_f64();
         let bias = p.job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
         let errors = match &self.undecided {
             Some(u) => Some(define(p, a.mapv(f64::abs), u.clone(), None)?.d.into_iter().collect()),
@@ -187,7 +187,7 @@ pub(super) fn magnitude_apart(p: &Product, w: &QTensor) -> Result<Option<Array2<
     if matches!(w.zero(), Zero::None) {
         return Ok(None);
     }
-    let a = p.job.operands.a[0].to_f64().mapv(f64::abs);
+    let a = p.job.operands.a().to_f64().mapv(f64::abs);
     let bias = p.job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(x.abs())).collect());
     Ok(Some(define(p, a, Array2::from_shape_fn((w.rows(), w.cols()), |(j, k)| size_apart(w, j, k)), bias)?.d))
 }

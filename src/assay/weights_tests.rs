@@ -58,14 +58,7 @@ fn by_recipe(dtype: Format, recipe: &str, seed: u64) -> Case {
 }
 
 fn with(a: Tensor, w: QTensor) -> Case {
-    let operands = Operands {
-        a: vec![Operand::High(a.clone())],
-        b: Some(Operand::Quantized(w.clone())),
-        bias: None,
-        gamma: None,
-        beta: None,
-        offs: None,
-    };
+    let operands = Operands::of(Operand::High(a.clone()), Some(Operand::Quantized(w.clone())));
     let job = Job {
         op: Op::Gemm,
         params: Params::default(),
@@ -191,7 +184,7 @@ fn weights_beyond_f16_are_not_judged() {
     parts.scale_inv[0] = 30_000.0;
     parts.codes[..64].fill(7);
     c.w = QTensor::new(parts).unwrap();
-    c.job.operands.b = Some(Operand::Quantized(c.w.clone()));
+    c.job.operands.set(1, Operand::Quantized(c.w.clone()));
     // Inf in column 0, or 65,504 of it: the kernel's choice.
     for beyond in [f64::INFINITY, 65504.0] {
         let weight = |j: usize, k: usize| if c.w.value(j, k) > 65504.0 { beyond } else { round(Format::F16, c.w.value(j, k)) };

@@ -133,7 +133,7 @@ fn describe(bundle: &Bundle, answer: &Answer) -> String {
     let shape = |rows: usize, cols: usize| format!("{rows}×{cols}");
     let mut words = vec![job.op.name().to_string()];
     words.extend(job.params.act.map(|a| a.name().to_string()));
-    let operands = job.operands.a.iter().chain(&job.operands.b).map(|o| shape(o.rows(), o.cols()));
+    let operands = job.operands.all().map(|o| shape(o.rows(), o.cols()));
     words.push(operands.collect::<Vec<_>>().join(" by "));
     words.extend(bundle.meta.kernel.as_ref().map(|k| format!("by {k}")));
     words.extend(bundle.meta.device.as_ref().map(|d| format!("on {d}")));
@@ -170,11 +170,11 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
         family: kernel.clone(),
         act: job.params.act,
         recipe_a: name(a),
-        recipe_b: name(b.filter(|_| job.operands.b.is_some())),
+        recipe_b: name(b.filter(|_| job.operands.b().is_some())),
         accumulator: job.accumulator,
         m: part.bound.ideal().len() / part.cols.max(1),
         n: part.cols,
-        k: if job.operands.b.is_some() { job.operands.a[0].cols() } else { 0 },
+        k: if job.operands.b().is_some() { job.operands.a().cols() } else { 0 },
         out: part.bound.out().format().to_string(),
         bias: job.operands.bias.is_some(),
         dist_a: "bundle".into(),

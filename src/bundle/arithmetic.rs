@@ -31,7 +31,7 @@ const TILES: [usize; 4] = [32, 64, 128, 16];
 impl Arithmetic {
     /// Of a product. Errors: a declared model that does not take the operands' formats.
     pub fn of(meta: &Meta, job: &Job) -> Result<Arithmetic> {
-        let (fa, fb) = (format(&job.operands.a[0]), job.operands.b.as_ref().map_or(Format::F32, format));
+        let (fa, fb) = (format(job.operands.a()), job.operands.b().map_or(Format::F32, format));
         if let Some(model) = meta.model {
             let accumulator = Accumulator { promote_every: meta.promote_every, ..Accumulator::new(model.inner) };
             accumulator.check(fa, fb)?;

@@ -164,12 +164,11 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
     }
     let source = if matches!(meta.op, Op::Cast | Op::CastTranspose) { bundle.a.high.clone() } else { None };
     let operands = Operands {
-        a: vec![a],
-        b,
         bias: bundle.bias.clone(),
         gamma: bundle.gamma.clone(),
         beta: bundle.beta.clone(),
         offs: bundle.offs.clone(),
+        ..Operands::of(a, b)
     };
     let job = Job { op: meta.op, params: meta.params, operands, out: out_spec(bundle), accumulator: None };
     Ok(Built { job, exact, ideal, quantized, source })
@@ -360,7 +359,7 @@ pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose:
 pub fn only_answer(job: &Job) -> Result<Option<Output>> {
     // A sum with the zero point, or a second scale, is rounded on its way or not.
     let several = |q: &QTensor| matches!(q.zero(), Zero::Additive { .. }) || q.level().is_some();
-    let free = matches!(&job.operands.a[0], Operand::Quantized(q) if several(q));
+    let free = matches!(job.operands.a(), Operand::Quantized(q) if several(q));
     match job.op {
         Op::Cast | Op::CastTranspose => find(cpu::KERNELS, job, Backend::Cpu)?.run(job).map(Some),
         Op::Dequantize if !free => find(cpu::KERNELS, job, Backend::Cpu)?.run(job).map(Some),

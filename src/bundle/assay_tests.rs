@@ -193,10 +193,10 @@ fn operands_are_held_to_the_recipe() {
     let built = build::build(&sweep.cases[0]).unwrap();
     let made = |change: &dyn Fn(&mut crate::quant::QTensorParts)| {
         let mut job = built.job.clone();
-        let crate::job::Operand::Quantized(q) = &job.operands.a[0] else { unreachable!() };
+        let crate::job::Operand::Quantized(q) = job.operands.a() else { unreachable!() };
         let mut parts = q.clone().into_parts();
         change(&mut parts);
-        job.operands.a[0] = crate::job::Operand::Quantized(crate::QTensor::new(parts).unwrap());
+        job.operands.set(0, crate::job::Operand::Quantized(crate::QTensor::new(parts).unwrap()));
         let mut w = input(&job).unwrap();
         w.values("a", &[17, 512], &built.quantized[0].1).values("b", &[33, 512], &built.quantized[1].1);
         output(&mut w, &job, &find(cpu::KERNELS, &job, Backend::Cpu).unwrap().run(&job).unwrap()).unwrap();
@@ -283,7 +283,7 @@ fn products_stand_either_way_round() {
         wrong[5 * 9 + 2] *= 1.5;
         let found = assay(&read(&turned(&wrong)).unwrap()).unwrap();
         assert!(found.verdict == Verdict::Fail && found.reason.contains("(5, 2)"), "{id}: {}", found.reason);
-        assert_eq!((found.judgement().cols, found.assayed.built.job.operands.a[0].rows()), (9, 24), "{id}");
+        assert_eq!((found.judgement().cols, found.assayed.built.job.operands.a().rows()), (9, 24), "{id}");
         // A bias, one a column of the result as it stands now: added before the only rounding, or after one.
         let bias: Vec<f32> = (0..9).map(|i| (i as f32 - 4.0) * 0.3).collect();
         let with = |d: &dyn Fn(usize) -> f32| {

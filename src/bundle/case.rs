@@ -38,7 +38,7 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
         _ => None,
     };
     let o = &job.operands;
-    for (x, operand, experts, packing) in [("a", o.a.first(), None, packing[0]), ("b", o.b.as_ref(), experts, packing[1])] {
+    for (x, operand, experts, packing) in [("a", o.get(0), None, packing[0]), ("b", o.b(), experts, packing[1])] {
         let side = match operand {
             None => continue,
             Some(Operand::High(t)) => BundleOperand { high: Some(t.clone()), ..BundleOperand::default() },
@@ -71,7 +71,7 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
 /// The shape of the result.
 pub fn out_shape(job: &Job) -> Vec<usize> {
     let (spec, o) = (job.op.spec(), &job.operands);
-    let shapes: Vec<[usize; 2]> = o.a.iter().take(1).chain(&o.b).map(|o| [o.rows(), o.cols()]).collect();
+    let shapes: Vec<[usize; 2]> = o.tensors().iter().take(1).chain(o.b()).map(|o| [o.rows(), o.cols()]).collect();
     Sizes::of(spec, &shapes, o.offs.as_ref().map_or(1, Vec::len)).dims(spec.result)
 }
 

@@ -56,7 +56,7 @@ pub(super) fn contradictions(bundle: &Bundle) -> Vec<String> {
 /// Whether every dequantized value is the exact product of code and scale_inv rounded once, without f32 between: f64 arithmetic, or a
 /// multiplication with a narrow result. The product of 8 and 24 bits is exact in f64.
 pub(super) fn rounded_once(job: &Job, output: &Output) -> bool {
-    let (Operand::Quantized(q), Data::High(t)) = (&job.operands.a[0], &output.parts[0].d) else { return false };
+    let (Operand::Quantized(q), Data::High(t)) = (job.operands.a(), &output.parts[0].d) else { return false };
     let once = |x: f64| t.dtype().decode(t.dtype().encode(x, Rounding::NearestEven, Overflow::Native)) as f32;
     q.dequantize_fast().iter().zip(t.data()).all(|(x, found)| {
         let right = once(*x);

@@ -112,10 +112,7 @@ pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias:
 
 /// What was found of Dᵀ, told of D.
 pub(super) fn back(assayed: &mut Assayed, diagnosis: &mut Option<Diagnosis>) -> Result<()> {
-    let job = &mut assayed.built.job;
-    if let (Some(a), Some(b)) = (job.operands.a.first_mut(), job.operands.b.as_mut()) {
-        std::mem::swap(a, b);
-    }
+    assayed.built.job.operands.by_role.reverse();
     assayed.built.quantized.reverse();
     for defined in assayed.built.exact.iter_mut().chain(&mut assayed.built.ideal) {
         *defined = Defined {

@@ -241,7 +241,7 @@ fn input(sweep: &Sweep, id: &str) -> Result<Reply> {
 fn operands(job: &Job) -> impl Iterator<Item = (&'static str, &Operand, Option<usize>)> {
     let experts = matches!(job.op, crate::op::Op::GroupedGemm | crate::op::Op::GroupedGemmDgrad)
         .then(|| job.operands.offs.as_ref().map_or(1, Vec::len));
-    job.operands.a.first().map(|a| ("a", a, None)).into_iter().chain(job.operands.b.as_ref().map(|b| ("b", b, experts)))
+    job.operands.get(0).map(|a| ("a", a, None)).into_iter().chain(job.operands.b().map(|b| ("b", b, experts)))
 }
 
 fn list(what: &str) -> Result<Vec<String>> {

@@ -133,7 +133,7 @@ impl UserKernel {
             let words = self.declared.words(&format!("{x}.codes")).unwrap_or_default();
             words.iter().find_map(|w| w.parse::<NibbleOrder>().ok())
         };
-        let packing = [("a", job.operands.a.first()), ("b", job.operands.b.as_ref())].map(|(x, o)| match o {
+        let packing = [("a", job.operands.get(0)), ("b", job.operands.b())].map(|(x, o)| match o {
             Some(Operand::Quantized(q)) if q.format().bits() == 4 => order(x),
             _ => None,
         });
@@ -333,8 +333,8 @@ fn type_name(dtype: Dtype) -> Option<&'static str> {
 fn sizes(job: &Job) -> [u64; 4] {
     let o = &job.operands;
     let groups = o.offs.as_ref().map_or(1, Vec::len).max(1);
-    let (m, k) = o.a.first().map_or((0, 0), |a| (a.rows(), a.cols()));
-    let n = match &o.b {
+    let (m, k) = o.get(0).map_or((0, 0), |a| (a.rows(), a.cols()));
+    let n = match o.b() {
         Some(b) if job.op == Op::GroupedGemmWgrad => b.rows(),
         Some(b) => b.rows() / groups,
         None => case::out_shape(job).last().copied().unwrap_or(0),
@@ -356,8 +356,8 @@ fn number(job: &Job, sizes: &[u64; 4], name: &str, wide: bool) -> Result<Arg> {
         "e" => sizes[3],
         "k" | "a.stride" | "b.stride" => sizes[2],
         "out.stride" => case::out_shape(job).last().copied().unwrap_or(0) as u64,
-        "a.scale_stride" => scale_columns(job.operands.a.first()) as u64,
-        _ => scale_columns(job.operands.b.as_ref()) as u64,
+        "a.scale_stride" => scale_columns(job.operands.get(0)) as u64,
+        _ => scale_columns(job.operands.b()) as u64,
     };
     let large = |_| Error::value(format!("argument `{name}`"), value, "a number of its type: declare it i64");
     match wide {

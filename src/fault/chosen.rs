@@ -12,7 +12,7 @@ const CONSISTENT: f64 = 0.98;
 
 /// Whether the codes are the values over the stored scales, rounded to nearest and saturated.
 fn consistent(e: &Evidence, q: &QTensor) -> Option<f64> {
-    let Operand::High(x) = e.job.operands.a.first()? else { return None };
+    let Operand::High(x) = e.job.operands.get(0)? else { return None };
     (matches!(e.job.op, Op::Cast | Op::CastTranspose) && matches!(q.zero(), Zero::None)).then_some(())?;
     (x.rows() == q.rows() && x.cols() == q.cols()).then_some(())?;
     let global = q.global_scale_inv().map_or(1.0, f64::from);
@@ -78,7 +78,7 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
 
 /// The columns whose amax the scales of rows are of, where it is not all of them.
 fn part_of_row(e: &Evidence, q: &QTensor, actual: &[f64], right: &[f64]) -> Option<String> {
-    let Operand::High(x) = e.job.operands.a.first()? else { return None };
+    let Operand::High(x) = e.job.operands.get(0)? else { return None };
     let (rows, cols) = (x.rows(), x.cols());
     (q.granularity().grid(rows, cols) == (rows, 1) && actual.len() == rows && right.len() == rows).then_some(())?;
     let amax = |i: usize, from: usize, to: usize| x.row(i)[from..to].iter().fold(0.0f32, |m, v| m.max(v.abs()));

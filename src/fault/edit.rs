@@ -14,8 +14,8 @@ pub enum Side {
 /// The operand of a side.
 pub fn operand(job: &Job, side: Side) -> Option<&Operand> {
     match side {
-        Side::A => job.operands.a.first(),
-        Side::B => job.operands.b.as_ref(),
+        Side::A => job.operands.get(0),
+        Side::B => job.operands.b(),
     }
 }
 
@@ -32,8 +32,8 @@ pub fn quantized(job: &Job, side: Side) -> Option<&QTensor> {
 pub fn replaced(job: &Job, side: Side, operand: Operand) -> Job {
     let mut job = job.clone();
     match side {
-        Side::A => job.operands.a[0] = operand,
-        Side::B => job.operands.b = Some(operand),
+        Side::A => job.operands.set(0, operand),
+        Side::B => job.operands.set(1, operand),
     }
     job
 }

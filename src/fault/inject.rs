@@ -117,10 +117,10 @@ pub fn unrounded(job: &Job) -> Result<Option<Vec<Vec<f32>>>> {
         op => op,
     };
     let mut parts = Vec::new();
-    for a in &job.operands.a {
+    for a in job.operands.tensors() {
         let mut one = job.clone();
         (one.op, one.out) = (op, OutSpec::High(Format::F32));
-        one.operands.a = vec![a.clone()];
+        one.operands.set_tensors(0, vec![a.clone()]);
         if !can(&one) {
             return Ok(None);
         }

@@ -161,8 +161,8 @@ impl<'a> Scene<'a> {
         let o = &part.operands;
         let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f(f64::from(*x))).collect());
         let args = Args64 {
-            a: o.a[0].to_f64().mapv(f),
-            b: o.b.as_ref().map(|b| b.to_f64().mapv(f)),
+            a: o.a().to_f64().mapv(f),
+            b: o.b().map(|b| b.to_f64().mapv(f)),
             bias: vector(&o.bias),
             offs: o.offs.clone(),
             ..Args64::default()

@@ -92,15 +92,15 @@ pub fn product(job: &Job, sample: &Sample) -> Option<Job> {
     let (a, b) = (super::edit::operand(job, Side::A)?, super::edit::operand(job, Side::B)?);
     match job.op {
         Op::Gemm => {
-            part.operands.a[0] = rows_of(a, &sample.rows)?;
-            part.operands.b = Some(rows_of(b, &sample.cols)?);
+            part.operands.set(0, rows_of(a, &sample.rows)?);
+            part.operands.set(1, rows_of(b, &sample.cols)?);
         }
         Op::GroupedGemm | Op::GroupedGemmDgrad => {
             let offs = job.operands.offs.as_ref()?;
             let n = b.rows() / offs.len();
             let columns: Vec<usize> = (0..offs.len()).flat_map(|e| sample.cols.iter().map(move |j| e * n + j)).collect();
-            part.operands.a[0] = rows_of(a, &sample.rows)?;
-            part.operands.b = Some(rows_of(b, &columns)?);
+            part.operands.set(0, rows_of(a, &sample.rows)?);
+            part.operands.set(1, rows_of(b, &columns)?);
             part.operands.offs = Some(offs.iter().map(|o| sample.rows.partition_point(|r| r < o)).collect());
         }
         _ => return None,

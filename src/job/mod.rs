@@ -115,12 +115,11 @@ impl Operand {
     }
 }
 
-/// The operands of an op; the roles of `a` and `b` are those of [`crate::op::Args64`].
+/// The operands of an op by their role, in the order of [`crate::op::OpSpec::operands`].
 #[derive(Clone, Debug)]
 pub struct Operands {
-    /// multi_cast_transpose has several; every other op one.
-    pub a: Vec<Operand>,
-    pub b: Option<Operand>,
+    /// One tensor a role; multi_cast_transpose has several of its one.
+    pub by_role: Vec<Vec<Operand>>,
     pub bias: Option<Tensor>,
     pub gamma: Option<Tensor>,
     pub beta: Option<Tensor>,
@@ -133,7 +132,7 @@ pub enum OutSpec {
     /// A high-precision result.
     High(Format),
     /// FP8 with one scale per tensor, given (delayed scaling): `q = Q(v · scale)`, amax and scale_inv written. One scale for
-    /// each of `Operands::a`. `None` is the null pointer: 1.
+    /// each of [`Operands::tensors`]. `None` is the null pointer: 1.
     Scaled { format: Format, scale: Vec<Option<f32>> },
     /// The kernel chooses the scales itself by this recipe (current, block, MX, NVFP4, int8 per token, …).
     Recipe(Recipe),
@@ -169,7 +168,7 @@ pub struct Part {
 /// Everything a kernel wrote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
-    /// One part for each of `Operands::a`.
+    /// One part for each of [`Operands::tensors`].
     pub parts: Vec<Part>,
     pub dbias: Option<Tensor>,
     /// Norms: f32 row means and reciprocal standard deviations.
@@ -194,6 +193,49 @@ impl Output {
 impl Operands {
     /// Operand a, and b of an op that has one.
     pub fn of(a: Operand, b: Option<Operand>) -> Self {
-        Self { a: vec![a], b, bias: None, gamma: None, beta: None, offs: None }
+        Self::several(vec![a], b)
+    }
+    /// Several tensors of the first role, as multi_cast_transpose takes them, and b of an op that has one.
+    pub fn several(a: Vec<Operand>, b: Option<Operand>) -> Self {
+        let by_role = std::iter::once(a).chain(b.map(|b| vec![b])).collect();
+        Self { by_role, bias: None, gamma: None, beta: None, offs: None }
+    }
+    /// The operand of a role; the first of several tensors.
+    pub fn get(&self, role: usize) -> Option<&Operand> {
+        self.by_role.get(role)?.first()
+    }
+    pub fn get_mut(&mut self, role: usize) -> Option<&mut Operand> {
+        self.by_role.get_mut(role)?.first_mut()
+    }
+    /// The operand of the first role. Panics when there is none, which no checked job has.
+    pub fn a(&self) -> &Operand {
+        self.get(0).expect("an op has an operand")
+    }
+    /// The operand of the second role, of an op that has one.
+    pub fn b(&self) -> Option<&Operand> {
+        self.get(1)
+    }
+    /// All tensors of the first role.
+    pub fn tensors(&self) -> &[Operand] {
+        self.by_role.first().map_or(&[], Vec::as_slice)
+    }
+    /// Every tensor of every role, in their order.
+    pub fn all(&self) -> impl Iterator<Item = &Operand> {
+        self.by_role.iter().flatten()
+    }
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Operand> {
+        self.by_role.iter_mut().flatten()
+    }
+    /// Another operand in a role. Panics when the roles before it have none.
+    pub fn set(&mut self, role: usize, operand: Operand) {
+        self.set_tensors(role, vec![operand]);
+    }
+    /// Other tensors in a role; none takes the role away. Panics when the roles before it have none.
+    pub fn set_tensors(&mut self, role: usize, tensors: Vec<Operand>) {
+        assert!(role <= self.by_role.len(), "role {role} after {} roles", self.by_role.len());
+        match role == self.by_role.len() {
+            true => self.by_role.push(tensors),
+            false => self.by_role[role] = tensors,
+        }
     }
 }

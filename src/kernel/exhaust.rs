@@ -149,8 +149,7 @@ pub fn run(
         let mut lines = Vec::new();
         for (input, x) in inputs(*dtype, out, each, *seed as u64)? {
             let elements = x.data().len();
-            let a = vec![Operand::High(x)];
-            let operands = Operands { a, b: None, bias: None, gamma: None, beta: None, offs: None };
+            let operands = Operands::of(Operand::High(x), None);
             let job = Job { op: *op, params: Params::default(), operands, out: out.clone(), accumulator: None };
             let predicted = find(kernels, &job, backend).and_then(|k| Ok((k, k.predict(&job)?)));
             let (kernel, want) = match predicted {

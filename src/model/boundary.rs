@@ -49,13 +49,13 @@ pub struct Depths {
 impl Depths {
     /// Any order of summation: n − 1 additions of n terms, and one to a zero. Formulas as others write them.
     pub fn any_order(job: &Job) -> Self {
-        Self { row: job.operands.a[0].cols(), column: job.operands.a[0].rows(), free: true }
+        Self { row: job.operands.a().cols(), column: job.operands.a().rows(), free: true }
     }
     /// The CPU kernels: [`norm::lane_sum`], and bands of [`DBIAS_BAND`] rows.
     pub fn cpu(job: &Job) -> Self {
-        let rows = job.operands.a[0].rows();
+        let rows = job.operands.a().rows();
         Self {
-            row: norm::depth(job.operands.a[0].cols()),
+            row: norm::depth(job.operands.a().cols()),
             column: rows.min(DBIAS_BAND) + rows.div_ceil(DBIAS_BAND),
             free: false,
         }
@@ -171,8 +171,8 @@ fn stats(op: Op, x: &[f32], eps: f32, depths: Depths) -> Stats {
 
 /// v of one part, and the row statistics of norms.
 fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<Stats>)> {
-    let a = high(&job.operands.a[index], job.op.name())?;
-    let b = job.operands.b.as_ref().map(|b| high(b, job.op.name())).transpose()?;
+    let a = high(&job.operands.tensors()[index], job.op.name())?;
+    let b = job.operands.b().map(|b| high(b, job.op.name())).transpose()?;
     let f = job.params.act;
     let needs = !matches!(job.op, Op::Cast | Op::CastTranspose | Op::MultiCastTranspose | Op::CastTransposeDbias);
     if needs && !matches!(job.op, Op::Layernorm | Op::Rmsnorm) {
@@ -275,10 +275,10 @@ pub fn recipe_scales(recipe: &Recipe, dtype: Format, rows: usize, v: &[Interval]
 pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
     check(job)?;
     let mut all = Bounds { values: Vec::new(), amax: Vec::new(), scale_inv: Vec::new(), dbias: None, mean: None, rsigma: None };
-    for index in 0..job.operands.a.len() {
+    for index in 0..job.operands.tensors().len() {
         let (mut v, stats) = part(job, index, depths)?;
         if matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact) {
-            let cols = job.operands.a[index].cols();
+            let cols = job.operands.tensors()[index].cols();
             let sum = |j| column_sum(&v, j, cols, depths.column).rounded(input_dtype(job));
             all.dbias = Some((0..cols).into_par_iter().map(sum).collect());
         }
@@ -293,7 +293,7 @@ pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
             OutSpec::Scaled { scale, .. } => Some(vec![exactly(1.0 / scale[index].unwrap_or(1.0))]),
             OutSpec::Recipe(recipe) => {
                 v.par_iter_mut().for_each(|v| *v = v.rounded(input_dtype(job)));
-                let rows = job.operands.a[index].rows();
+                let rows = job.operands.tensors()[index].rows();
                 recipe_scales(recipe, input_dtype(job), rows, &v)?
             }
         });

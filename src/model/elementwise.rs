@@ -37,13 +37,13 @@ pub fn activation(job: &Job) -> Result<Act> {
 pub fn check(job: &Job) -> Result<()> {
     use Op::*;
     let (op, o) = (job.op.name(), &job.operands);
-    let parts = o.a.len();
+    let parts = o.tensors().len();
     if parts == 0 || (parts > 1 && job.op != MultiCastTranspose) {
         return Err(Error::shape(format!("operand a of {op}"), format!("{parts} tensors"), "1 tensor"));
     }
-    let (rows, cols) = (o.a[0].rows(), o.a[0].cols());
+    let (rows, cols) = (o.a().rows(), o.a().cols());
     if job.op == Dequantize {
-        let Operand::Quantized(_) = &o.a[0] else {
+        let Operand::Quantized(_) = o.a() else {
             return Err(Error::unsupported(op, "its operand is not quantized"));
         };
         let OutSpec::High(_) = job.out else {
@@ -51,7 +51,7 @@ pub fn check(job: &Job) -> Result<()> {
         };
         return Ok(());
     }
-    for a in &o.a {
+    for a in o.tensors() {
         high(a, op)?;
     }
     let spec = job.op.spec();
@@ -59,7 +59,7 @@ pub fn check(job: &Job) -> Result<()> {
     if let Some(role) = spec.operands.get(1).filter(|_| !job.op.is_product()) {
         let what = || format!("{} of {op}", role.what);
         let [rows, want] = sizes.shape(role.shape);
-        let b = o.b.as_ref().ok_or_else(|| Error::shape(what(), "none", format!("{rows}×{want}")))?;
+        let b = o.b().ok_or_else(|| Error::shape(what(), "none", format!("{rows}×{want}")))?;
         high(b, op)?;
         if (b.rows(), b.cols()) != (rows, want) {
             let found = format!("{}×{}", b.rows(), b.cols());
@@ -105,7 +105,7 @@ pub fn check(job: &Job) -> Result<()> {
 
 /// The dtype of operand a: what dbias is written in and what v is rounded to before a recipe.
 pub fn input_dtype(job: &Job) -> Format {
-    match &job.operands.a[0] {
+    match job.operands.a() {
         Operand::High(t) => t.dtype(),
         _ => Format::F32,
     }
@@ -122,9 +122,9 @@ struct Values {
 }
 
 fn values(job: &Job, part: usize) -> Result<Values> {
-    let a = high(&job.operands.a[part], job.op.name())?;
+    let a = high(&job.operands.tensors()[part], job.op.name())?;
     let (rows, cols) = (a.rows(), a.cols());
-    let b = job.operands.b.as_ref().map(|b| high(b, job.op.name())).transpose()?;
+    let b = job.operands.b().map(|b| high(b, job.op.name())).transpose()?;
     let f = job.params.act.unwrap_or(Act::Relu);
     let (mut v, mut stats) = (Vec::new(), Vec::new());
     let spec = job.op.spec();
@@ -233,13 +233,13 @@ fn dequantized(q: &QTensor, i: usize, j: usize, out: Format) -> f32 {
 /// with another libm or summation order is judged by [`super::boundary`] instead.
 pub fn predict(job: &Job) -> Result<Output> {
     check(job)?;
-    if let (Op::Dequantize, Operand::Quantized(q), OutSpec::High(format)) = (job.op, &job.operands.a[0], &job.out) {
+    if let (Op::Dequantize, Operand::Quantized(q), OutSpec::High(format)) = (job.op, job.operands.a(), &job.out) {
         let v = (0..q.rows()).flat_map(|i| (0..q.cols()).map(move |j| dequantized(q, i, j, *format))).collect();
         let d = Data::High(Tensor::rounded(*format, q.rows(), q.cols(), v)?);
         return Ok(Output::of(Part::plain(d)));
     }
     let mut out = Output { parts: Vec::new(), dbias: None, mean: None, rsigma: None };
-    for index in 0..job.operands.a.len() {
+    for index in 0..job.operands.tensors().len() {
         let Values { rows, cols, v, stats } = values(job, index)?;
         if job.op.spec().dbias {
             out.dbias = Some(Tensor::rounded(input_dtype(job), 1, cols, column_sums(&v, rows, cols))?);

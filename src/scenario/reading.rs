@@ -126,8 +126,7 @@ pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
     let mut found = of(&around, (ideal.d.ncols(), &bias), &values, [&b.a, &b.b]);
     for e in &mut found.earlier {
         let mut job = built.job.clone();
-        let operand = if e.operand == 0 { job.operands.a.first_mut() } else { job.operands.b.as_mut() };
-        if let Some(Operand::Quantized(q)) = operand {
+        if let Some(Operand::Quantized(q)) = job.operands.get_mut(e.operand) {
             *q = QTensor::new(QTensorParts { scale_inv: vec![e.scale_inv], ..q.clone().into_parts() })?;
         }
         let model = settle(&b.meta, &job, &result, None)?.model;

@@ -198,7 +198,8 @@ pub fn build_by(case: &Case, accelerator: Option<Accelerator>) -> Result<Built> 
     };
     let out = out_spec(case, &ideal)?;
     let source = if matches!(case.op, Op::Cast | Op::CastTranspose) { x.a.first().cloned() } else { None };
-    let operands = Operands { a, b: b.into_iter().next(), bias: x.bias, gamma: x.gamma, beta: x.beta, offs: x.offs };
+    let given = Operands::several(a, b.into_iter().next());
+    let operands = Operands { bias: x.bias, gamma: x.gamma, beta: x.beta, offs: x.offs, ..given };
     Ok(Built {
         job: Job { op: case.op, params, operands, out, accumulator: case.accumulator },
         exact,

@@ -89,7 +89,7 @@ fn runnable(job: &Job) -> Job {
         Operand::Dynamic(d) => d.recipe().format.is_integer(),
         _ => false,
     };
-    let both = job.operands.a.first().is_some_and(integer) && job.operands.b.as_ref().is_some_and(integer);
+    let both = job.operands.get(0).is_some_and(integer) && job.operands.b().is_some_and(integer);
     let inner = if both { Inner::Int32 } else { Inner::F32Sequential };
     Job { accumulator: Some(Accumulator::new(inner)), ..job.clone() }
 }
@@ -222,7 +222,7 @@ fn ideal(job: &Job, accelerator: Option<Accelerator>) -> Result<op::Defined> {
         }
     };
     let o = &job.operands;
-    let (a, b) = (o.a.first().map(values).unwrap_or_default(), o.b.as_ref().map(values));
+    let (a, b) = (o.get(0).map(values).unwrap_or_default(), o.b().map(values));
     let bias = o.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     op::define(job.op, &job.params, &Args64 { a, b, bias, offs: o.offs.clone(), accelerator, ..Args64::default() })
 }

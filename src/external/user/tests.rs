@@ -50,7 +50,7 @@ fn tensors_reach_it_as_declared() {
     let mixed = "op = [\"gemm\"]\nshape = [\"4x8x128\"]\ndtype = [\"f16\"]\nrecipe = [\"none+affine_asym:uint4:g64\"]\n\
                  accumulator = [\"f32_sequential\"]\nout = [\"f16\"]";
     let job = job(mixed);
-    let Some(Operand::Quantized(q)) = &job.operands.b else { panic!() };
+    let Some(Operand::Quantized(q)) = job.operands.b() else { panic!() };
     let with = |scales: &str| {
         let b = format!("b.codes: uint4 high_first, b.scale_inv: {scales}, b.zero_point: integer");
         declared(Op::Gemm, &format!("f(a: f16, {b}, out) grid=1 block=1"))

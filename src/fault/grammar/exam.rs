@@ -39,14 +39,8 @@ fn built(q: &Question) -> Result<Built> {
     let op = if q.offs.is_some() { Op::GroupedGemm } else { Op::Gemm };
     let args = Args64 { a: q.a.dequantize(), b: Some(q.b.dequantize()), bias: wide, offs: q.offs.clone(), ..Args64::default() };
     let inner = if q.a.format().is_integer() { Inner::Int32 } else { Inner::F32Sequential };
-    let operands = Operands {
-        a: vec![Operand::Quantized(q.a.clone())],
-        b: Some(Operand::Quantized(q.b.clone())),
-        bias,
-        gamma: None,
-        beta: None,
-        offs: q.offs.clone(),
-    };
+    let [a, b] = [&q.a, &q.b].map(|x| Operand::Quantized(x.clone()));
+    let operands = Operands { bias, offs: q.offs.clone(), ..Operands::of(a, Some(b)) };
     let ideal = vec![op::define(op, &Params::default(), &args)?];
     let job =
         Job { op, params: Params::default(), operands, out: OutSpec::High(q.out), accumulator: Some(Accumulator::new(inner)) };

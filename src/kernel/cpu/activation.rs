@@ -26,8 +26,8 @@ pub fn is_exact(act: Option<Act>) -> bool {
 
 /// g·act'(x)
 pub fn grad_rows(job: &Job) -> Result<RowSource<'_>> {
-    let (f, g) = (activation(job)?, high(&job.operands.a[0], "activation gradient")?);
-    let x = high(job.operands.b.as_ref().expect("checked"), "activation gradient")?;
+    let (f, g) = (activation(job)?, high(job.operands.a(), "activation gradient")?);
+    let x = high(job.operands.b().expect("checked"), "activation gradient")?;
     let fill = move |i: usize, out: &mut [f32]| {
         for (out, (g, x)) in out.iter_mut().zip(g.row(i).iter().zip(x.row(i))) {
             *out = act_slope::<f32>(f, *x) * g;
@@ -37,13 +37,13 @@ pub fn grad_rows(job: &Job) -> Result<RowSource<'_>> {
 }
 
 fn forward_rows(job: &Job) -> Result<RowSource<'_>> {
-    let (f, x) = (activation(job)?, high(&job.operands.a[0], "activation")?);
+    let (f, x) = (activation(job)?, high(job.operands.a(), "activation")?);
     let fill = move |i: usize, out: &mut [f32]| out.iter_mut().zip(x.row(i)).for_each(|(out, x)| *out = act(f, *x));
     Ok(RowSource { rows: x.rows(), cols: x.cols(), fill: Box::new(fill) })
 }
 
 fn gated_rows(job: &Job) -> Result<RowSource<'_>> {
-    let (f, x) = (activation(job)?, high(&job.operands.a[0], "gated activation")?);
+    let (f, x) = (activation(job)?, high(job.operands.a(), "gated activation")?);
     let fill = move |i: usize, out: &mut [f32]| {
         let (a, b) = x.row(i).split_at(out.len());
         for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {

@@ -40,7 +40,7 @@ impl Kernel for Cast {
     }
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
-        output(job, &[rows_of(&job.operands.a[0])?])
+        output(job, &[rows_of(job.operands.a())?])
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         predict(job).map(Some)

@@ -28,8 +28,8 @@ static SPEC: KernelSpec = KernelSpec {
 
 /// \[act'(x)·g·gate | g·act(x)\] of a row g `[H]` and its forward input \[x | gate\] `[2H]`.
 fn gated_grad_rows(job: &Job) -> Result<RowSource<'_>> {
-    let (f, g) = (activation(job)?, high(&job.operands.a[0], "gated gradient")?);
-    let x = high(job.operands.b.as_ref().expect("checked"), "gated gradient")?;
+    let (f, g) = (activation(job)?, high(job.operands.a(), "gated gradient")?);
+    let x = high(job.operands.b().expect("checked"), "gated gradient")?;
     let h = g.cols();
     let fill = move |i: usize, out: &mut [f32]| {
         let (g, (x, gate)) = (g.row(i), x.row(i).split_at(h));
@@ -54,7 +54,7 @@ impl Kernel for CastTranspose {
         let rows = match job.op {
             Op::CastTransposeDbiasDact => vec![grad_rows(job)?],
             Op::DgatedCastTranspose => vec![gated_grad_rows(job)?],
-            _ => job.operands.a.iter().map(rows_of).collect::<Result<_>>()?,
+            _ => job.operands.tensors().iter().map(rows_of).collect::<Result<_>>()?,
         };
         output(job, &rows)
     }

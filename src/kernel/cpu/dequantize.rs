@@ -29,7 +29,7 @@ impl Kernel for Dequantize {
     }
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
-        let (Operand::Quantized(q), OutSpec::High(out)) = (&job.operands.a[0], &job.out) else {
+        let (Operand::Quantized(q), OutSpec::High(out)) = (job.operands.a(), &job.out) else {
             return Err(Error::unsupported(SPEC.name, "it reads codes and writes values"));
         };
         let (rows, cols) = (q.rows(), q.cols());

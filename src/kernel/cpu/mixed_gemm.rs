@@ -31,7 +31,7 @@ impl Kernel for MixedGemm {
             Operand::Quantized(q) => q.format().bits(),
             _ => 16,
         };
-        let narrowest = job.operands.b.iter().chain(&job.operands.a).map(bits).min().unwrap_or(16);
+        let narrowest = job.operands.all().map(bits).min().unwrap_or(16);
         multiple(SPEC.name, "K", k, 128 / narrowest as usize, "rows of both operands start at 16-byte boundaries")
     }
     fn run(&self, job: &Job) -> Result<Output> {

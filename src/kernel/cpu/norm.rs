@@ -29,7 +29,7 @@ impl Kernel for Norm {
     }
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
-        let (x, eps) = (high(&job.operands.a[0], SPEC.name)?, job.params.eps);
+        let (x, eps) = (high(job.operands.a(), SPEC.name)?, job.params.eps);
         let gamma = job.operands.gamma.as_ref().expect("checked").data();
         let weights: Vec<f32> = gamma.iter().map(|g| weight(*g, job.params.zero_centered_gamma)).collect();
         let zero = vec![0.0; x.cols()];

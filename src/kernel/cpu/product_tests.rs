@@ -72,8 +72,8 @@ fn near(job: &Job, out: &Output, within: f64, what: &str) {
     let o = &job.operands;
     let vector = |t: &Tensor| t.data().iter().map(|x| f64::from(*x)).collect();
     let args = Args64 {
-        a: o.a[0].to_f64(),
-        b: o.b.as_ref().map(Operand::to_f64),
+        a: o.a().to_f64(),
+        b: o.b().map(Operand::to_f64),
         bias: o.bias.as_ref().map(vector),
         offs: o.offs.clone(),
         ..Args64::default()
@@ -360,7 +360,7 @@ fn grouped_products_equal_the_definition() {
     }
     // One scale a group for each row: the groups of a weight gradient do not share them.
     let j = grouped(Op::GroupedGemmWgrad, "float8_rowwise_gw_hp:e4m3", 16, 16, &[5, 40], 40, "exact");
-    let Operand::Groups(groups) = &j.operands.a[0] else { panic!() };
+    let Operand::Groups(groups) = j.operands.a() else { panic!() };
     assert_ne!(groups[0].scale_inv(), groups[1].scale_inv());
 }
 
@@ -414,12 +414,12 @@ fn dynamic_groups_are_quantized_by_themselves() {
     let mut inside = outside.clone();
     let x = |rows, s| random(Distribution::Normal, Bf16, rows, 20, s);
     let dynamic = |x: Tensor| Operand::Dynamic(Dynamic::by_groups(x, &offs, recipe.clone()).unwrap());
-    inside.operands.a = vec![dynamic(x(32, 1))];
+    inside.operands.set_tensors(0, vec![dynamic(x(32, 1))]);
     assert_eq!(agree(&inside, "a dynamic"), run(&outside));
-    inside.operands.b = Some(dynamic(x(48, 2)));
+    inside.operands.set(1, dynamic(x(48, 2)));
     assert_eq!(agree(&inside, "both dynamic"), run(&outside));
-    assert_eq!(inside.operands.a[0].to_f64(), outside.operands.a[0].to_f64());
+    assert_eq!(inside.operands.a().to_f64(), outside.operands.a().to_f64());
     // Scales of the whole row are not those of its groups.
-    inside.operands.b = Some(Operand::Dynamic(Dynamic::new(x(48, 2), recipe.clone()).unwrap()));
+    inside.operands.set(1, Operand::Dynamic(Dynamic::new(x(48, 2), recipe.clone()).unwrap()));
     assert!(kernel(&inside).err().unwrap().to_string().contains("grouped_gemm_wgrad"));
 }

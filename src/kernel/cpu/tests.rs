@@ -36,12 +36,9 @@ pub fn job(
     };
     let norm = matches!(op, Op::Layernorm | Op::Rmsnorm);
     let operands = Operands {
-        a: vec![Operand::High(tensor(m, if op == Op::Gated { 2 * n } else { n }, 0))],
-        b: b.map(Operand::High),
-        bias: None,
         gamma: norm.then(|| normal(n, 2)),
         beta: (op == Op::Layernorm).then(|| normal(n, 3)),
-        offs: None,
+        ..Operands::of(Operand::High(tensor(m, if op == Op::Gated { 2 * n } else { n }, 0)), b.map(Operand::High))
     };
     Job {
         op,
@@ -169,7 +166,7 @@ fn recipe_outputs_equal_the_model_and_quantize_values_in_the_input_dtype() {
             let Some(turned) = &got.parts[0].transpose else { continue };
             assert_eq!(turned.transposed().unwrap().codes() == q.codes(), shares, "{op:?} {act:?} {name}");
             if op == Op::CastTranspose {
-                let Operand::High(x) = &job.operands.a[0] else { panic!() };
+                let Operand::High(x) = job.operands.a() else { panic!() };
                 let again = name.parse::<crate::recipe::Recipe>().unwrap().quantize(&x.transposed()).unwrap();
                 assert!(turned.codes() == again.q.codes() || name == "te_delayed", "{name}: the transposed copy");
             }
@@ -196,7 +193,7 @@ fn a_cast_is_the_nearest_code_with_amax_and_the_reciprocal_scale() {
         for dist in DISTRIBUTIONS {
             let job = job(Op::CastTranspose, None, scaled(format, scale), dist, Format::F32, (9, 21), 5);
             let out = run(&job);
-            let (Data::Quantized(q), Operand::High(x)) = (&out.parts[0].d, &job.operands.a[0]) else { panic!() };
+            let (Data::Quantized(q), Operand::High(x)) = (&out.parts[0].d, job.operands.a()) else { panic!() };
             let turned = out.parts[0].transpose.as_ref().unwrap();
             let mut amax = 0.0;
             for i in 0..9 {
@@ -222,13 +219,13 @@ fn special_values_of_the_contract() {
     let tensor = |v: &[f32]| Operand::High(Tensor::new(Format::F32, 1, v.len(), v.to_vec()).unwrap());
     let (inf, nan) = (f32::INFINITY, f32::NAN);
     let mut job = job(Op::Cast, None, scaled(E4M3, 2.0), Distribution::Zeros, Format::F32, (1, 1), 0);
-    job.operands.a = vec![tensor(&[nan, -inf, inf, -0.0, 1e-9, 224.0, 233.0, -1e30])];
+    job.operands.set_tensors(0, vec![tensor(&[nan, -inf, inf, -0.0, 1e-9, 224.0, 233.0, -1e30])]);
     let out = run(&job);
     let Data::Quantized(q) = &out.parts[0].d else { panic!() };
     assert_eq!(q.codes(), [0x7f, 0xfe, 0x7e, 0x80, 0, 0x7e, 0x7e, 0xfe]);
     assert_eq!((out.parts[0].amax, q.scale_inv()), (Some(inf), &[0.5f32][..]));
     // A NaN alone never reaches amax; FLT_MAX has a subnormal reciprocal.
-    job.operands.a = vec![tensor(&[nan])];
+    job.operands.set_tensors(0, vec![tensor(&[nan])]);
     job.out = scaled(E4M3, f32::MAX);
     let out = run(&job);
     let Data::Quantized(q) = &out.parts[0].d else { panic!() };
@@ -237,7 +234,7 @@ fn special_values_of_the_contract() {
     for act in [Act::Relu, Act::Srelu] {
         job.op = Op::Activation;
         job.params.act = Some(act);
-        job.operands.a = vec![tensor(&[nan, -inf, inf, -2.0, 3.0])];
+        job.operands.set_tensors(0, vec![tensor(&[nan, -inf, inf, -2.0, 3.0])]);
         job.out = OutSpec::High(Format::F32);
         let out = run(&job);
         let Data::High(d) = &out.parts[0].d else { panic!() };
@@ -259,7 +256,7 @@ fn odd_scales_are_taken_as_they_are() {
 fn several_tensors_have_scales_of_their_own() {
     let mut job = job(Op::MultiCastTranspose, None, scaled(E4M3, 1.0), Distribution::Normal, Format::Bf16, (1, 256), 3);
     for (m, n) in [(43, 1), (43, 256), (0, 4)] {
-        job.operands.a.push(Operand::High(generate(Distribution::Normal, Format::Bf16, m, n, 9, 0).unwrap()));
+        job.operands.by_role[0].push(Operand::High(generate(Distribution::Normal, Format::Bf16, m, n, 9, 0).unwrap()));
     }
     job.out = OutSpec::Scaled { format: E4M3, scale: vec![Some(1.0), Some(2.0), None, Some(5.0)] };
     let out = run(&job);
@@ -273,7 +270,7 @@ fn several_tensors_have_scales_of_their_own() {
 /// The f64 definition of a job's first part.
 fn defined(job: &Job) -> Defined {
     let o = &job.operands;
-    let args = Args64 { a: o.a[0].to_f64(), b: o.b.as_ref().map(Operand::to_f64), ..Args64::default() };
+    let args = Args64 { a: o.a().to_f64(), b: o.b().map(Operand::to_f64), ..Args64::default() };
     define(job.op, &job.params, &args).unwrap()
 }
 
@@ -345,7 +342,7 @@ fn dequantize_equals_its_model_and_its_definition() {
                     let q = quantized(spec.format, granularity, zero, global);
                     let mut job = job(Op::Cast, None, OutSpec::High(out), Distribution::Zeros, Format::F32, (1, 1), 0);
                     job.op = Op::Dequantize;
-                    job.operands.a = vec![Operand::Quantized(q.clone())];
+                    job.operands.set_tensors(0, vec![Operand::Quantized(q.clone())]);
                     let got = run(&job);
                     let context = || format!("{} {granularity} zero {zero} {global:?} → {out}", spec.name);
                     same(&got, &predict(&job).unwrap()).unwrap_or_else(|e| panic!("{}: {e}", context()));
@@ -380,7 +377,7 @@ fn dequantize_by_two_levels_rounds_once() {
     p.level = Some(Level { granularity: Granularity::Group(4), format: Format::F16, scale_inv, zero });
     let q = QTensor::new(p).unwrap();
     let mut job = job(Op::Cast, None, OutSpec::High(Format::F32), Distribution::Zeros, Format::F32, (1, 1), 0);
-    (job.op, job.operands.a) = (Op::Dequantize, vec![Operand::Quantized(q.clone())]);
+    (job.op, job.operands) = (Op::Dequantize, Operands::of(Operand::Quantized(q.clone()), None));
     let got = run(&job);
     same(&got, &predict(&job).unwrap()).unwrap();
     let Data::High(d) = &got.parts[0].d else { panic!() };
@@ -393,11 +390,13 @@ fn impossible_jobs_are_refused_with_a_reason() {
     assert!(find(KERNELS, &good, Backend::Cpu).is_ok());
     let other = Operand::High(generate(Distribution::Normal, Format::Bf16, 4, 5, 0, 0).unwrap());
     let q = Operand::Quantized(quantized(E4M3, Granularity::Tensor, 0, None));
+    let by_role = |by_role: Vec<Vec<Operand>>| Job { operands: Operands { by_role, ..good.operands.clone() }, ..good.clone() };
+    let (a, b) = (vec![good.operands.a().clone()], vec![good.operands.b().unwrap().clone()]);
     let bad: Vec<(&str, Job)> = vec![
-        ("forward input", Job { operands: Operands { b: None, ..good.operands.clone() }, ..good.clone() }),
-        ("4×6", Job { operands: Operands { b: Some(other), ..good.operands.clone() }, ..good.clone() }),
-        ("f16, bf16 or f32", Job { operands: Operands { a: vec![q], ..good.operands.clone() }, ..good.clone() }),
-        ("1 tensor", Job { operands: Operands { a: vec![], ..good.operands.clone() }, ..good.clone() }),
+        ("forward input", by_role(vec![a.clone()])),
+        ("4×6", by_role(vec![a, vec![other]])),
+        ("f16, bf16 or f32", by_role(vec![vec![q], b.clone()])),
+        ("1 tensor", by_role(vec![vec![], b])),
         ("activation", Job { params: Params::default(), ..good.clone() }),
         ("fp8", Job { out: scaled(Format::Int8, 1.0), ..good.clone() }),
         ("f16, bf16 or f32", Job { out: OutSpec::High(E4M3), ..good.clone() }),

@@ -43,7 +43,7 @@ pub fn check_for(spec: &KernelSpec, job: &Job) -> Result<()> {
     type_code(spec.name, one_dtype(spec.name, job, &[job.operands.gamma.as_ref(), job.operands.beta.as_ref()])?)?;
     out_code(spec.name, &job.out)?;
     let o = &job.operands;
-    let largest = o.b.iter().chain(&o.a).map(|t| t.rows() * t.cols()).max().unwrap_or(0);
+    let largest = o.all().map(|t| t.rows() * t.cols()).max().unwrap_or(0);
     if largest > i32::MAX as usize {
         return Err(Error::unsupported(spec.name, format!("{largest} elements: it counts up to 2^31 - 1")));
     }
@@ -95,7 +95,7 @@ impl Kernel for Activation {
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
         let gpu = gpu()?;
-        let a = &job.operands.a[0];
+        let a = job.operands.a();
         // Without a gate the matrix is one row.
         let (rows, cols, width) = match job.op {
             Op::Gated => (a.rows(), a.cols() / 2, a.cols() / 2),
@@ -105,7 +105,7 @@ impl Kernel for Activation {
         let dtype = one_dtype(SPEC.name, job, &[])?;
         let defines = options(formula, activation(job)?, dtype, out_code(SPEC.name, &job.out)?)?;
         let first = upload(gpu, a)?;
-        let second = job.operands.b.as_ref().map(|x| upload(gpu, x)).transpose()?;
+        let second = job.operands.b().map(|x| upload(gpu, x)).transpose()?;
         // The forward input is x; a gradient's operand a is g.
         let (x, g) = match &second {
             Some(x) => (x, Some(&first)),

@@ -123,7 +123,7 @@ impl Kernel for Cast {
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
         let gpu = gpu()?;
-        let x: &Tensor = elementwise::high(&job.operands.a[0], SPEC.name)?;
+        let x: &Tensor = elementwise::high(job.operands.a(), SPEC.name)?;
         let (rule, format) = tensor_rule(SPEC.name, &job.out)?;
         let (rows, cols, n) = (x.rows(), x.cols(), x.rows() * x.cols());
         let defines = defines(SPEC.name, x, format, rule)?;

@@ -134,7 +134,7 @@ impl Kernel for CastBlock {
         check_for(&SPEC, job)?;
         let (recipe, blocks, _) = known(&job.out)?;
         fp8(SPEC.name, recipe.format)?;
-        let a = &job.operands.a[0];
+        let a = job.operands.a();
         if a.rows() == 0 || a.cols() == 0 {
             return Err(Error::unsupported(SPEC.name, format!("nothing has no amax: {}×{}", a.rows(), a.cols())));
         }
@@ -148,7 +148,7 @@ impl Kernel for CastBlock {
         self.check(job)?;
         let gpu = gpu()?;
         let (recipe, blocks, rule) = known(&job.out)?;
-        let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
+        let x = elementwise::high(job.operands.a(), SPEC.name)?;
         let written = launch(gpu, x, recipe, blocks, rule, job.op == Op::CastTranspose)?;
         let (scale_format, granularity) = (recipe.spec()?.scale_format(x.dtype()), recipe.granularity()?);
         let q = |rows, cols, codes, scale_inv| {

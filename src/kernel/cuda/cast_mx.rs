@@ -158,7 +158,7 @@ impl Kernel for CastMx {
     fn check(&self, job: &Job) -> Result<()> {
         check_for(&SPEC, job)?;
         let plan = MxCast::of(&job.out)?;
-        let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
+        let x = elementwise::high(job.operands.a(), SPEC.name)?;
         if x.rows() == 0 || x.cols() == 0 {
             return Err(Error::unsupported(SPEC.name, format!("nothing has no amax: {}×{}", x.rows(), x.cols())));
         }
@@ -171,7 +171,7 @@ impl Kernel for CastMx {
         self.check(job)?;
         let gpu = gpu()?;
         let (plan, transpose) = (MxCast::of(&job.out)?, job.op == Op::CastTranspose);
-        let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
+        let x = elementwise::high(job.operands.a(), SPEC.name)?;
         let (rows, cols) = (x.rows(), x.cols());
         let (elements, side) = (upload(gpu, x)?, Fp8Side::new(gpu, &job.out, 0)?);
         if plan.nvfp4() {

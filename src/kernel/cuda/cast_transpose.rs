@@ -75,7 +75,7 @@ struct Matrix<'a> {
 impl<'a> Matrix<'a> {
     /// Element buffers and outputs of part `i`, with amax computed where the rule asks for it.
     fn new(gpu: &Gpu, job: &'a Job, i: usize, defines: &[String], rule: ScaleRule) -> Result<Self> {
-        let x = elementwise::high(&job.operands.a[i], SPEC.name)?;
+        let x = elementwise::high(&job.operands.tensors()[i], SPEC.name)?;
         let n = x.rows() * x.cols();
         let (elements, side) = (upload(gpu, x)?, Fp8Side::new(gpu, &job.out, i)?);
         if rule.rule != Rule::Given {
@@ -146,8 +146,8 @@ impl Kernel for CastTranspose {
         check_for(&SPEC, job)?;
         let (_, format) = tensor_rule(SPEC.name, &job.out)?;
         fp8(SPEC.name, format)?;
-        let dtype = |i: usize| elementwise::high(&job.operands.a[i], SPEC.name).map(Tensor::dtype);
-        for (i, a) in job.operands.a.iter().enumerate() {
+        let dtype = |i: usize| elementwise::high(&job.operands.tensors()[i], SPEC.name).map(Tensor::dtype);
+        for (i, a) in job.operands.tensors().iter().enumerate() {
             if a.rows() == 0 || a.cols() == 0 {
                 let why = "an empty tensor has no tile, so nothing would write its scale_inv";
                 return Err(Error::unsupported(SPEC.name, format!("tensor {i} is {}×{}: {why}", a.rows(), a.cols())));
@@ -162,12 +162,12 @@ impl Kernel for CastTranspose {
         self.check(job)?;
         let gpu = gpu()?;
         let (rule, format) = tensor_rule(SPEC.name, &job.out)?;
-        let x = elementwise::high(&job.operands.a[0], SPEC.name)?;
+        let x = elementwise::high(job.operands.a(), SPEC.name)?;
         let mut defines = defines(SPEC.name, x, format, rule)?;
-        let whole = job.operands.a.iter().all(|a| is_whole(a.rows(), a.cols()));
+        let whole = job.operands.tensors().iter().all(|a| is_whole(a.rows(), a.cols()));
         defines.push(define("WHOLE", whole));
         let matrices =
-            (0..job.operands.a.len()).map(|i| Matrix::new(gpu, job, i, &defines, rule)).collect::<Result<Vec<_>>>()?;
+            (0..job.operands.tensors().len()).map(|i| Matrix::new(gpu, job, i, &defines, rule)).collect::<Result<Vec<_>>>()?;
         let dbias = match job.op {
             Op::MultiCastTranspose => several(gpu, &matrices, &defines).map(|()| None)?,
             op => one(gpu, &matrices[0], &defines, op == Op::CastTransposeDbias)?,

@@ -96,7 +96,7 @@ impl Kernel for Dact {
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
         let gpu = gpu()?;
-        let (g, x) = (&job.operands.a[0], job.operands.b.as_ref().expect("checked"));
+        let (g, x) = (job.operands.a(), job.operands.b().expect("checked"));
         let (rows, cols, width, gated) = (g.rows(), g.cols(), x.cols(), job.op == Op::DgatedCastTranspose);
         let dtype = one_dtype(SPEC.name, job, &[])?;
         let formula = Formula::of(job.op).expect("checked");

@@ -202,7 +202,7 @@ pub(super) struct Uploaded {
 
 /// Both operands. Errors: one that is not quantized.
 fn operands<'a>(spec: &KernelSpec, job: &'a Job) -> Result<(&'a QTensor, &'a QTensor)> {
-    Ok((quantized(spec, job.operands.a.first())?, quantized(spec, job.operands.b.as_ref())?))
+    Ok((quantized(spec, job.operands.get(0))?, quantized(spec, job.operands.b())?))
 }
 
 /// The options of a dense job. Errors: what the kernel of `spec` refuses.

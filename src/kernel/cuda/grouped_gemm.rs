@@ -98,7 +98,7 @@ fn load(gpu: &Gpu, job: &Job, o: Option<&Operand>, offs: &Buffer) -> Result<grou
             let whole = gpu.upload_i32(&[d.x().cols() as i32])?;
             group_scales::quantize_rows(gpu, d.x(), d.recipe(), &whole, 1)
         }
-        Some(Operand::Dynamic(d)) if job.operands.a.first().is_some_and(|a| std::ptr::eq(a, o.expect("matched"))) => {
+        Some(Operand::Dynamic(d)) if job.operands.get(0).is_some_and(|a| std::ptr::eq(a, o.expect("matched"))) => {
             group_scales::quantize_columns(gpu, &d.x().transposed(), d.recipe(), offs, groups)
         }
         Some(Operand::Dynamic(d)) => group_scales::quantize_rows(gpu, d.x(), d.recipe(), offs, groups),
@@ -116,7 +116,7 @@ impl Kernel for GroupedGemm {
     }
     fn check(&self, job: &Job) -> Result<()> {
         common(&SPEC, job, WGMMA)?;
-        let (a, _) = (pack(job.operands.a.first())?, pack(job.operands.b.as_ref())?);
+        let (a, _) = (pack(job.operands.get(0))?, pack(job.operands.b())?);
         packed(&SPEC, a.pitch)?;
         match job.operands.offs.as_ref().map(Vec::len) {
             Some(1..=1024) if a.cols > 0 => Ok(()),
@@ -132,8 +132,8 @@ impl Kernel for GroupedGemm {
         needs_hopper(gpu, &SPEC)?;
         let offs: Vec<i32> = job.operands.offs.iter().flatten().map(|o| *o as i32).collect();
         let (groups, tokens, offs) = (offs.len(), job.op == Op::GroupedGemmWgrad, gpu.upload_i32(&offs)?);
-        let a = load(gpu, job, job.operands.a.first(), &offs)?;
-        let b = load(gpu, job, job.operands.b.as_ref(), &offs)?;
+        let a = load(gpu, job, job.operands.get(0), &offs)?;
+        let b = load(gpu, job, job.operands.b(), &offs)?;
         let (rows, n) = if tokens { (groups * a.rows, b.rows) } else { (a.rows, b.rows / groups) };
         let tile_n = tile_n(groups, rows, n, gpu.info.multiprocessors);
         let defines = defines(&common(&SPEC, job, WGMMA)?, tile_n);
@@ -167,12 +167,12 @@ impl Kernel for GroupedGemm {
 fn aligned(job: &Job) -> Result<Job> {
     let mut job = job.clone();
     let operands = &mut job.operands;
-    for o in operands.a.iter_mut().chain(&mut operands.b) {
+    for o in operands.all_mut() {
         *o = o.given().clone();
     }
-    if let (Some(Operand::Groups(a)), Some(Operand::Groups(b)), Some(offs)) =
-        (operands.a.first_mut(), operands.b.as_mut(), operands.offs.as_mut())
-    {
+    let crate::job::Operands { by_role, offs: Some(offs), .. } = operands else { return Ok(job) };
+    let mut groups = by_role.iter_mut().flatten();
+    if let (Some(Operand::Groups(a)), Some(Operand::Groups(b))) = (groups.next(), groups.next()) {
         let (mut begin, mut end) = (0, 0);
         for ((a, b), off) in a.iter_mut().zip(b).zip(offs) {
             let head = if *off > begin { begin % 16 } else { 0 };

@@ -358,7 +358,7 @@ impl Kernel for Int4Quant {
             return refuse(format!("it has no {}", job.op.name()));
         }
         elementwise::check(job)?;
-        match (&job.operands.a[0], &job.out) {
+        match (job.operands.a(), &job.out) {
             (Operand::Quantized(q), OutSpec::High(_)) => {
                 format_option(q.format())?;
                 group_shift(q)?;
@@ -394,7 +394,7 @@ impl Kernel for Int4Quant {
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
         let gpu = gpu()?;
-        let d = match (&job.operands.a[0], &job.out) {
+        let d = match (job.operands.a(), &job.out) {
             (Operand::Quantized(q), OutSpec::High(out)) => Data::High(dequantize(gpu, q, *out)?),
             (operand, OutSpec::Recipe(recipe)) => {
                 let x = high(operand, SPEC.name)?;

@@ -132,7 +132,7 @@ impl MixedSizes {
 }
 
 fn weights(job: &Job) -> Result<&QTensor> {
-    match &job.operands.b {
+    match job.operands.b() {
         Some(Operand::Quantized(w)) => Ok(w),
         _ => refuse("weights are a quantized tensor"),
     }
@@ -154,7 +154,7 @@ fn zero_option(w: &QTensor, act: Format) -> Result<ZeroPoint> {
 
 fn shape(job: &Job) -> Result<MixedSizes> {
     let plan = Plan::of(job)?;
-    let Operand::High(x) = &job.operands.a[0] else {
+    let Operand::High(x) = job.operands.a() else {
         return refuse("activations are f16 or bf16, not quantized");
     };
     if plan.kind != Kind::Mixed {
@@ -212,7 +212,7 @@ impl Inputs {
 }
 
 pub(super) fn upload(gpu: &Gpu, job: &Job) -> Result<Inputs> {
-    let (w, Operand::High(x)) = (weights(job)?, &job.operands.a[0]) else {
+    let (w, Operand::High(x)) = (weights(job)?, job.operands.a()) else {
         return refuse("activations are f16 or bf16, not quantized");
     };
     let packed = if w.format() == Format::Int8 { w.codes().to_vec() } else { pack4(w.codes(), NibbleOrder::LowFirst)? };

@@ -144,7 +144,7 @@ impl Kernel for Norm {
     }
     fn check(&self, job: &Job) -> Result<()> {
         check_for(&SPEC, job)?;
-        match job.operands.a[0].cols() {
+        match job.operands.a().cols() {
             0 => Err(Error::unsupported(SPEC.name, "rows of no elements have no mean")),
             _ => Ok(()),
         }
@@ -152,7 +152,7 @@ impl Kernel for Norm {
     fn run(&self, job: &Job) -> Result<Output> {
         self.check(job)?;
         let gpu = gpu()?;
-        let (a, o) = (&job.operands.a[0], &job.operands);
+        let (a, o) = (job.operands.a(), &job.operands);
         let (rows, cols, layernorm) = (a.rows(), a.cols(), job.op == Op::Layernorm);
         let dtype = one_dtype(SPEC.name, job, &[])?;
         let split = Split::of(dtype, cols, gpu.info.capability.0 >= 9);

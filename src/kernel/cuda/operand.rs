@@ -28,8 +28,8 @@ pub fn out_code(kernel: &str, out: &OutSpec) -> Result<Type> {
 /// The dtype that all unquantized operands share. Errors: they differ.
 pub fn one_dtype<'a>(kernel: &str, job: &'a Job, more: &[Option<&'a Tensor>]) -> Result<Format> {
     let o = &job.operands;
-    let dtype = high(&o.a[0], kernel)?.dtype();
-    let b = o.b.as_ref().map(|b| high(b, kernel)).transpose()?;
+    let dtype = high(o.a(), kernel)?.dtype();
+    let b = o.b().map(|b| high(b, kernel)).transpose()?;
     for t in more.iter().copied().chain([b]).flatten() {
         if t.dtype() != dtype {
             let why = format!("its operands share one dtype, found {dtype} and {}", t.dtype());

@@ -181,7 +181,7 @@ impl W4a8Sizes {
 }
 
 fn weights(job: &Job) -> Result<&QTensor> {
-    match &job.operands.b {
+    match job.operands.b() {
         Some(Operand::Quantized(w)) => Ok(w),
         _ => refuse("weights are a quantized tensor"),
     }
@@ -189,7 +189,7 @@ fn weights(job: &Job) -> Result<&QTensor> {
 
 /// Whether the numbers are quantized inside the product: scale and reciprocal in the numbers' own type.
 fn fused(job: &Job) -> Result<bool> {
-    match &job.operands.a[0] {
+    match job.operands.a() {
         Operand::Dynamic(d) => {
             let out = matches!(job.out, OutSpec::High(f) if f == d.x().dtype());
             Ok(Token::of(d.recipe(), d.x().dtype())?.scale == d.x().dtype() && d.x().dtype() != Format::F32 && out)
@@ -227,7 +227,7 @@ fn shape(job: &Job) -> Result<W4a8Sizes> {
     if low < least || high > most {
         return refuse(format!("weight zero points {low}..{high}: w − z is an int8 for {least}..{most}"));
     }
-    if let Operand::Quantized(x) = &job.operands.a[0] {
+    if let Operand::Quantized(x) = job.operands.a() {
         let (low, high) = zeros(x);
         if low < -128 || high > 128 {
             return refuse(format!("activation zero points {low}..{high}: z times the weights' sum stays in int32 for ±128"));
@@ -268,7 +268,7 @@ struct Activation {
 fn activation(gpu: &Gpu, job: &Job, w: &QTensor) -> Result<Activation> {
     // One type for both sides' scales: their own where they agree, else f32, which has every number of both.
     let common = |f: Format| if f == w.scale_format() { f } else { Format::F32 };
-    match &job.operands.a[0] {
+    match job.operands.a() {
         Operand::Dynamic(d) if fused(job)? => {
             let x = upload_tensor(gpu, d.x())?;
             Ok(Activation { x, scale: None, zero: None, scale_format: d.x().dtype() })
@@ -303,7 +303,7 @@ impl Kernel for W4a8 {
         s.tile()?;
         out_format(job)?;
         let w = weights(job)?;
-        if let Operand::Dynamic(d) = &job.operands.a[0] {
+        if let Operand::Dynamic(d) = job.operands.a() {
             let scale = Token::of(d.recipe(), d.x().dtype())?.scale;
             if scale != Format::F32 && scale != w.scale_format() {
                 return refuse(format!("activation scales in {scale} beside weight scales in {}", w.scale_format()));
@@ -362,7 +362,7 @@ impl Kernel for W4a8 {
         // SAFETY: buffers have the sizes of m, n, k and groups; check() refused what the contract says the host refuses, buffers are
         // aligned to 256 bytes.
         unsafe { gpu.launch(t.launch(&s, &defines, &on))? };
-        if let (Some(scale), Operand::Quantized(q)) = (&scale_out, job.operands.a[0].given()) {
+        if let (Some(scale), Operand::Quantized(q)) = (&scale_out, job.operands.a().given()) {
             same_scales(&gpu.download("xs_out", scale, 4)?, q.scale_inv())?;
         }
         download(gpu, job, s.m, s.n, &d, None)

@@ -68,8 +68,8 @@ pub fn problem(job: &Job) -> Result<Problem> {
     if job.op != Op::Gemm {
         return refuse(format!("it has no {}", job.op.name()));
     }
-    let (Some(p), Some(b)) = (plan.problems().next(), job.operands.b.as_ref()) else { return refuse("no operands") };
-    let a = &job.operands.a[0];
+    let (Some(p), Some(b)) = (plan.problems().next(), job.operands.b()) else { return refuse("no operands") };
+    let a = job.operands.a();
     if plan.rows == 0 || plan.cols == 0 {
         return refuse("an empty matrix has no layout");
     }
@@ -192,7 +192,7 @@ impl Kernel for CublasLt {
         let p = problem(job)?;
         let (gpu, library) = (gpu()?, library()?);
         let chosen = library.choose(&p)?;
-        let (a, b) = (&job.operands.a[0], job.operands.b.as_ref().ok_or_else(|| Error::unsupported(SPEC.name, "no b"))?);
+        let (a, b) = (job.operands.a(), job.operands.b().ok_or_else(|| Error::unsupported(SPEC.name, "no b"))?);
         let ((a, scale_a), (b, scale_b)) = (data(a, p.scales.0)?, data(b, p.scales.1)?);
         let (a, b) = (gpu.upload(&a)?, gpu.upload(&b)?);
         let (scale_a, scale_b) = (gpu.upload_f32(&scale_a)?, gpu.upload_f32(&scale_b)?);

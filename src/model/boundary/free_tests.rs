@@ -105,12 +105,9 @@ fn wrong_activations_are_outside() {
 fn norm(op: Op, x: &[f32], gamma: &[f32], beta: &[f32], eps: f32) -> Job {
     let row = |v: &[f32]| Tensor::new(Format::F32, 1, v.len(), v.to_vec()).unwrap();
     let operands = Operands {
-        a: vec![Operand::High(row(x))],
-        b: None,
-        bias: None,
         gamma: Some(row(gamma)),
         beta: (op == Op::Layernorm).then(|| row(beta)),
-        offs: None,
+        ..Operands::of(Operand::High(row(x)), None)
     };
     Job { op, params: Params { eps, ..Params::default() }, operands, out: OutSpec::High(Format::F32), accumulator: None }
 }

@@ -16,14 +16,10 @@ fn job(op: Op, act: Option<Act>, dist: Distribution, (m, n): (usize, usize), see
     let make = |dist, rows, cols, stream| generate(dist, dtype, rows, cols, seed, stream).unwrap();
     let b_cols = if op == Op::DgatedCastTranspose { 2 * n } else { n };
     let normal = |stream| make(Distribution::NormalIid, 1, n, stream);
-    let operands = Operands {
-        a: vec![Operand::High(make(dist, m, if op == Op::Gated { 2 * n } else { n }, 0))],
-        b: (!ONE_INPUT.contains(&op) && op != Op::Gated).then(|| Operand::High(make(dist, m, b_cols, 1))),
-        bias: None,
-        gamma: Some(normal(2)),
-        beta: (op == Op::Layernorm).then(|| normal(3)),
-        offs: None,
-    };
+    let a = Operand::High(make(dist, m, if op == Op::Gated { 2 * n } else { n }, 0));
+    let b = (!ONE_INPUT.contains(&op) && op != Op::Gated).then(|| Operand::High(make(dist, m, b_cols, 1)));
+    let beta = (op == Op::Layernorm).then(|| normal(3));
+    let operands = Operands { gamma: Some(normal(2)), beta, ..Operands::of(a, b) };
     let params = Params { act, zero_centered_gamma: seed % 3 == 1, ..Params::default() };
     Job { op, params, operands, out, accumulator: None }
 }
@@ -32,8 +28,8 @@ fn defined(job: &Job) -> Defined {
     let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     let o = &job.operands;
     let args = Args64 {
-        a: o.a[0].to_f64(),
-        b: o.b.as_ref().map(Operand::to_f64),
+        a: o.a().to_f64(),
+        b: o.b().map(Operand::to_f64),
         gamma: vector(&o.gamma),
         beta: vector(&o.beta),
         ..Args64::default()
@@ -130,7 +126,7 @@ fn biased_row_sums_use_the_depth() {
         let a = 1.0 + i as f32 / 256.0 + 1.0 / 1024.0;
         let row: Vec<f32> = (0..32 * 128).map(|j| if j % 2 == 0 { a } else { -a }).collect();
         let mut job = job(Op::Layernorm, None, Distribution::Zeros, (1, row.len()), 1, OutSpec::High(Format::F32));
-        job.operands.a = vec![Operand::High(Tensor::new(Format::F32, 1, row.len(), row).unwrap())];
+        job.operands.set_tensors(0, vec![Operand::High(Tensor::new(Format::F32, 1, row.len(), row).unwrap())]);
         let bounds = bounds(&job, Depths::cpu(&job)).unwrap();
         let (ideal, out) = (defined(&job), output(&job));
         worst = worst.max(f32s("rsigma", &bounds.rsigma, ideal.rsigma.as_deref(), &out.rsigma.unwrap()));
