@@ -1,7 +1,7 @@
 //! A bundle judged: its operands against the recipe, its result against the device model or the derived bound.
 
 use super::operand::{BundleOperand, Codes};
-pub use super::settle::{Settled, settle, without_nobodys_rows};
+pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::{Bundle, Out, cast, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict};
@@ -255,15 +255,14 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
     };
     match (bundle.meta.op, &bundle.out.d) {
         (op, _) if op.is_product() => {
-            let Settled { accumulator, model, text, fault, doubt } =
-                settle(&bundle.meta, &built.job, &output, built.ideal[0].accelerator)?;
+            let Settled { accumulator, model, text, fault, size } = settle(&bundle.meta, built, &output)?;
             built.job.accumulator = Some(accumulator);
             let mut judged = by(built, output, model, text)?;
             for c in judged.judgements.iter_mut().map(|j| &mut j.comparison) {
                 if let Some(fault) = &fault {
                     (c.verdict, c.reason) = (Verdict::Fail, format!("{fault}; {}", c.reason));
-                } else if let Some(doubt) = &doubt {
-                    c.suspect(doubt);
+                } else if let Some(size) = &size {
+                    c.told_by(&size.size);
                 }
             }
             Ok(judged)

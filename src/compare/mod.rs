@@ -37,4 +37,4 @@ pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
 pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};
 pub use side::{Check, amax_interval};
-pub use verdict::{CaseEvidence, Comparison, Mismatches, Verdict, judge};
+pub use verdict::{CaseEvidence, Comparison, ErrorSize, Mismatches, Verdict, judge};

@@ -69,6 +69,9 @@ pub struct PowerInput<'a> {
 pub struct NoPower {
     pub reason: String,
     pub remedy: String,
+    /// Whether it is the bound that hides them, by being wider than the signal.
+    #[serde(skip)]
+    pub wide: bool,
 }
 
 /// The smallest faults that were certain to be caught. ∞ (or a share of 1) says: none.
@@ -95,6 +98,9 @@ pub struct Power {
     /// Whether an output of zeros would have failed; one of the opposite sign would have too, since an interval that holds a
     /// and −a holds 0.
     pub zeros_caught: bool,
+    /// By how much scales differ from 1 and from each other, at least: what a smaller gain is needed to see. ∞ without scales.
+    #[serde(skip)]
+    pub scale_contrast: f64,
     /// Set when the data hide the op's faults.
     pub no_power: Option<NoPower>,
 }
@@ -353,6 +359,7 @@ impl Power {
             zero_shift_share: zero_shift_share(input),
             code_flip_rate: ((hidden + 1) as f64 / n.max(1) as f64).min(1.0),
             zeros_caught,
+            scale_contrast: input.scales.iter().map(contrast).fold(f64::INFINITY, f64::min),
             no_power: None,
         };
         power.no_power = power.blindness(input);
@@ -361,7 +368,8 @@ impl Power {
 
     /// The first reason, if any, why the op's faults cannot show.
     fn blindness(&self, input: &PowerInput) -> Option<NoPower> {
-        let because = |reason: String, remedy: &str| Some(NoPower { reason, remedy: remedy.to_string() });
+        let because = |reason: String, remedy: &str| Some(NoPower { reason, remedy: remedy.to_string(), wide: false });
+        let too_wide = |reason: &str, remedy: &str| Some(NoPower { reason: reason.into(), remedy: remedy.into(), wide: true });
         let (bound, n) = (input.bound, input.actual.len());
         let ideal = bound.ideal();
         if n == 0 {
@@ -390,11 +398,11 @@ impl Power {
             );
         }
         if !self.zeros_caught {
-            let reason = "an output of zeros would pass: the allowed error is larger than the signal".to_string();
-            return because(reason, "operands whose products do not cancel, or a more precise accumulator or output");
+            let reason = "an output of zeros would pass: the allowed error is larger than the signal";
+            return too_wide(reason, "operands whose products do not cancel, or a more precise accumulator or output");
         }
         if self.gain == f64::INFINITY {
-            return because("no element could show a gain of any size".into(), "operands whose products do not cancel");
+            return too_wide("no element could show a gain of any size", "operands whose products do not cancel");
         }
         input
             .scales
@@ -452,28 +460,47 @@ fn zero_shift_share(input: &PowerInput) -> Option<f64> {
     (count > 0).then(|| caught as f64 / count as f64)
 }
 
+/// By how much scales differ from 1 and from each other, whichever is less.
+fn contrast(s: &Scales) -> f64 {
+    let (smallest, largest) = extremes(s);
+    match s.values.len() {
+        0 => f64::INFINITY,
+        1 => from_one((smallest, largest)),
+        _ => from_one((smallest, largest)).min(largest / smallest),
+    }
+}
+
+/// The smallest and the largest scale that is a positive number.
+fn extremes(s: &Scales) -> (f64, f64) {
+    let usable = || s.values.iter().map(|v| f64::from(v.abs())).filter(|v| v.is_finite() && *v > 0.0);
+    (usable().fold(f64::INFINITY, f64::min), usable().fold(0.0, f64::max))
+}
+
+fn from_one((smallest, largest): (f64, f64)) -> f64 {
+    smallest.max(1.0 / smallest).max(largest).max(1.0 / largest)
+}
+
 /// Scales that hide the faults of scales: one that is 1 to within the smallest gain seen, or many that are equal to within it.
 fn scale_blindness(s: &Scales, gain: f64) -> Option<NoPower> {
     let name = s.name;
-    let usable = || s.values.iter().map(|v| f64::from(v.abs())).filter(|v| v.is_finite() && *v > 0.0);
-    let (smallest, largest) = (usable().fold(f64::INFINITY, f64::min), usable().fold(0.0, f64::max));
+    let (smallest, largest) = extremes(s);
     if s.values.is_empty() {
         return None;
     }
     if largest == 0.0 {
         let reason = format!("{name}: no scale is a positive number");
-        return Some(NoPower { reason, remedy: "operands whose amax is neither zero nor infinite".into() });
+        return Some(NoPower { reason, remedy: "operands whose amax is neither zero nor infinite".into(), wide: false });
     }
-    if smallest.max(1.0 / smallest).max(largest).max(1.0 / largest) < gain {
+    if from_one((smallest, largest)) < gain {
         let reason =
             format!("{name} is 1: a scale that is omitted, doubled or inverted changes nothing that is seen (gain ×{gain:.6})");
-        return Some(NoPower { reason, remedy: "scales that are not 1".into() });
+        return Some(NoPower { reason, remedy: "scales that are not 1".into(), wide: false });
     }
     if s.values.len() > 1 && largest / smallest < gain {
         let (n, spread) = (s.values.len(), largest / smallest);
         let reason =
             format!("{name}: {n} scales within ×{spread:.6} of each other: a wrong index is not seen (gain ×{gain:.6})");
-        return Some(NoPower { reason, remedy: "rows, groups or blocks of different amax".into() });
+        return Some(NoPower { reason, remedy: "rows, groups or blocks of different amax".into(), wide: false });
     }
     None
 }
@@ -482,11 +509,11 @@ fn zero_blindness(z: &ZeroPoints) -> Option<NoPower> {
     let first = z.values.first()?;
     if z.values.iter().all(|v| *v == 0.0) {
         let reason = format!("{}: every zero point is 0: a missing correction changes nothing", z.name);
-        return Some(NoPower { reason, remedy: "data whose range is not symmetric about zero".into() });
+        return Some(NoPower { reason, remedy: "data whose range is not symmetric about zero".into(), wide: false });
     }
     if z.values.len() > 1 && z.values.iter().all(|v| v == first) {
         let reason = format!("{}: all {} zero points are {first}: a wrong index changes nothing", z.name, z.values.len());
-        return Some(NoPower { reason, remedy: "groups whose ranges differ".into() });
+        return Some(NoPower { reason, remedy: "groups whose ranges differ".into(), wide: false });
     }
     None
 }

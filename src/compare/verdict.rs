@@ -157,12 +157,39 @@ pub struct Comparison {
     pub reason: String,
 }
 
+/// How large a result's errors are beside those of right sums of the same data, where no bits decide.
+#[derive(Clone, Debug)]
+pub struct ErrorSize {
+    /// In words.
+    pub words: String,
+    /// Why they are larger than those of right sums, where they are.
+    pub larger: Option<String>,
+    /// A gain of the whole result from which they would be.
+    pub gain: f64,
+}
+
 impl Comparison {
-    /// A pass becomes suspect, for this reason before those it has.
-    pub fn suspect(&mut self, why: &str) {
-        if matches!(self.verdict, Verdict::Pass | Verdict::Suspect) {
-            self.verdict = Verdict::Suspect;
-            self.reason = if self.reason.is_empty() { why.to_string() } else { format!("{why}; {}", self.reason) };
+    /// What is inside its certain bound becomes suspect when its errors are larger than any right sum makes them. Where the bound is too wide to
+    /// have power, their size has it.
+    pub fn told_by(&mut self, size: &ErrorSize) {
+        let inside = matches!(self.verdict, Verdict::Pass | Verdict::Suspect | Verdict::NoPower);
+        match &size.larger {
+            Some(why) if inside => {
+                let already = self.verdict == Verdict::Suspect && !self.reason.is_empty();
+                self.reason = if already { format!("{why}; {}", self.reason) } else { why.clone() };
+                self.verdict = Verdict::Suspect;
+            }
+            None if self.power.no_power.as_ref().is_some_and(|np| np.wide)
+                && self.verdict == Verdict::NoPower
+                && size.gain < 2.0f64.min(self.power.scale_contrast) =>
+            {
+                let gain = size.gain;
+                self.verdict = Verdict::Pass;
+                self.reason = format!(
+                    "the bound is wider than the result, so the size of the errors decides: they are as right sums make them, and a gain of ×{gain:.4} would be too large"
+                );
+            }
+            _ => {}
         }
     }
 }

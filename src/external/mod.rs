@@ -7,6 +7,7 @@ pub(crate) mod process;
 pub(crate) mod user;
 
 use crate::Result;
+use crate::assay::Built;
 use crate::bundle::{Meta, assay};
 use crate::job::{Job, Output};
 use crate::kernel::{Backend, KernelAnswer};
@@ -16,23 +17,17 @@ use crate::kernel::{Backend, KernelAnswer};
 pub fn judged_by(job: &Job, output: Output, meta: &Meta) -> Result<KernelAnswer> {
     if job.op.is_product() {
         let output = assay::without_nobodys_rows(job.op, job.operands.offs.as_deref(), output)?;
-        let settled = assay::settle(meta, job, &output, Backend::External.accelerator())?;
-        let (accumulator, model, doubt) = (Some(settled.accumulator), settled.model, settled.doubt);
-        return Ok(KernelAnswer {
-            output,
-            model,
-            drawn: None,
-            accumulator,
-            algorithm: Some(about(meta, &settled.text)),
-            doubt,
-        });
+        let ideal = assay::ideal(job, Backend::External.accelerator())?;
+        let settled = assay::settle(meta, &mut Built::of(job.clone(), vec![ideal]), &output)?;
+        let (accumulator, model, size) = (Some(settled.accumulator), settled.model, settled.size.map(|s| s.size));
+        return Ok(KernelAnswer { output, model, drawn: None, accumulator, algorithm: Some(about(meta, &settled.text)), size });
     }
     let model = assay::only_answer(job)?;
     let output = match &model {
         Some(model) => assay::about_the_models_code(&output, model)?,
         None => output,
     };
-    Ok(KernelAnswer { output, model, drawn: None, accumulator: job.accumulator, algorithm: Some(about(meta, "")), doubt: None })
+    Ok(KernelAnswer { output, model, drawn: None, accumulator: job.accumulator, algorithm: Some(about(meta, "")), size: None })
 }
 
 /// Kernel and device by their names, and the arithmetic it was held to.

@@ -7,6 +7,7 @@ pub(crate) mod exhaust;
 #[cfg(feature = "cuda")]
 pub mod vendor;
 
+use crate::compare::ErrorSize;
 use crate::job::{Accumulator, Job, Output};
 use crate::op::{Accelerator, Op};
 use crate::{Error, Result};
@@ -43,8 +44,8 @@ pub struct KernelAnswer {
     pub accumulator: Option<Accumulator>,
     /// See [`Kernel::algorithm`].
     pub algorithm: Option<String>,
-    /// Why the result is suspect even inside its bound.
-    pub doubt: Option<String>,
+    /// How large the errors are, where no bits decide.
+    pub size: Option<ErrorSize>,
 }
 
 /// What an output is held to, bit for bit.
@@ -77,7 +78,7 @@ pub trait Kernel: Sync {
     fn answer(&self, job: &Job) -> Result<KernelAnswer> {
         let (algorithm, output) = (self.algorithm(job)?, self.run(job)?);
         let Held { model, drawn } = self.hold(job, &output)?;
-        Ok(KernelAnswer { output, model, drawn, accumulator: job.accumulator, algorithm, doubt: None })
+        Ok(KernelAnswer { output, model, drawn, accumulator: job.accumulator, algorithm, size: None })
     }
     /// The words of the command line that choose it, where the backend's name does not.
     fn words(&self) -> Option<String> {

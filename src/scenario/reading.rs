@@ -12,8 +12,9 @@
 //! region that has one is named. scale_inv that differ along K (blocks, groups) sum terms of different r and have no factor: there, and for
 //! everything else, [`qassay assay`](crate::bundle::assay) tries its catalogue of faults.
 
+use crate::assay::Built;
 use crate::assay::product::bound;
-use crate::bundle::assay::{build, output, settle};
+use crate::bundle::assay::{self, build, output, settle};
 use crate::bundle::{Bundle, BundleOperand};
 use crate::compare::digits::apart;
 use crate::compare::{Bound, OutFormat};
@@ -114,7 +115,7 @@ pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
         return Ok(None);
     }
     let (mut built, result) = (build(b)?, output(b)?);
-    built.job.accumulator = Some(settle(&b.meta, &built.job, &result, None)?.accumulator);
+    built.job.accumulator = Some(settle(&b.meta, &mut built, &result)?.accumulator);
     let Some(Part { d, .. }) = result.parts.first() else { return Ok(None) };
     let (values, out) = match d {
         Data::High(t) => (t.data().iter().map(|x| f64::from(*x)).collect::<Vec<f64>>(), OutFormat::high(t.dtype())),
@@ -129,7 +130,9 @@ pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
         if let Some(Operand::Quantized(q)) = job.operands.get_mut(e.operand) {
             *q = QTensor::new(QTensorParts { scale_inv: vec![e.scale_inv], ..q.clone().into_parts() })?;
         }
-        let model = settle(&b.meta, &job, &result, None)?.model;
+        let mut built = Built::of(job, vec![]);
+        built.ideal.push(assay::ideal(&built.job, None)?);
+        let model = settle(&b.meta, &mut built, &result)?.model;
         e.exact = model.is_some_and(|m| same(&m.parts[0].d, d));
     }
     Ok(Some(found))

@@ -18,11 +18,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
     let mut built = build::build_by(case, backend.accelerator())?;
     let kernel = kernel::find(kernels, &built.job, backend)?;
-    let KernelAnswer { output, model, drawn, accumulator, algorithm, doubt } = kernel.answer(&built.job)?;
+    let KernelAnswer { output, model, drawn, accumulator, algorithm, size } = kernel.answer(&built.job)?;
     built.job.accumulator = accumulator;
     let mut judgements = evidence::judge_drawn(&built, backend, &output, model.as_ref(), drawn.as_ref())?;
-    if let Some(doubt) = doubt {
-        judgements.iter_mut().for_each(|j| j.comparison.suspect(&doubt));
+    if let Some(size) = size {
+        judgements.iter_mut().for_each(|j| j.comparison.told_by(&size));
     }
     Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, drawn, judgements })
 }

@@ -31,7 +31,7 @@ use super::Meta;
 use super::arithmetic::Arithmetic;
 use crate::assay::Built;
 use crate::assay::{Judgement, evidence};
-use crate::compare::Verdict;
+use crate::compare::{ErrorSize, Verdict};
 use crate::job::{Data, Job, Operand, Output};
 use crate::kernel::Backend;
 use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
@@ -40,6 +40,7 @@ use crate::{Error, QTensor, Result, Tensor};
 use cuts::Cut;
 use ndarray::Array2;
 use search::{Case, Way, Ways};
+pub use spread::Spread;
 use ways::{Chain, Promote, ScalesMeet};
 
 /// Which arithmetic a product's result is held to.
@@ -51,19 +52,19 @@ pub struct Settled {
     pub text: String,
     /// Why it fails although every element is inside its bound.
     pub fault: Option<String>,
-    /// Why it is suspect although every element is inside its bound.
-    pub doubt: Option<String>,
+    /// How large the errors are beside those of right sums, where no bits decide.
+    pub size: Option<Spread>,
 }
 
 impl Settled {
     fn plain(accumulator: Accumulator, model: Option<Output>, text: String) -> Self {
-        Self { accumulator, model, text, fault: None, doubt: None }
+        Self { accumulator, model, text, fault: None, size: None }
     }
 }
 
-/// Finds the arithmetic among those that the metadata leave possible; large products by `accelerator`. Errors: a declared model that does not take the operands' formats.
-pub fn settle(meta: &Meta, job: &Job, output: &Output, accelerator: Option<Accelerator>) -> Result<Settled> {
-    let job = runnable(job);
+/// Finds the arithmetic among those that the metadata leave possible. Errors: a declared model that does not take the operands' formats.
+pub fn settle(meta: &Meta, built: &mut Built, output: &Output) -> Result<Settled> {
+    let job = runnable(&built.job);
     let arithmetic = Arithmetic::of(meta, &job)?;
     let without = |why: String| {
         let accumulator = arithmetic.declared.unwrap_or(Accumulator::new(arithmetic.bound));
@@ -72,7 +73,7 @@ pub fn settle(meta: &Meta, job: &Job, output: &Output, accelerator: Option<Accel
     };
     let settled = Case::of(&job, output).and_then(|case| match arithmetic.declared {
         Some(accumulator) => declared(&case, accumulator, &arithmetic.why, output),
-        None => assumed(&case, &arithmetic, output, accelerator),
+        None => assumed(&case.telling(&built.ideal[0]), &arithmetic, built, output),
     });
     match settled {
         // Operands that no kernel of ours takes have a bound, but no bits.
@@ -134,7 +135,7 @@ fn near(way: &Way, any: Inner) -> Accumulator {
 }
 
 /// One of a set of right arithmetics, or none.
-fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output, accelerator: Option<Accelerator>) -> Result<Settled> {
+fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Output) -> Result<Settled> {
     let k = case.k();
     let whole = Ways { chains: arithmetic.promoted(k), cuts: vec![Cut::Whole], endings: case.endings(false) };
     // Each chain as it is and with the first of its promotions.
@@ -147,11 +148,21 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output, accelerator: O
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
         }
     }
-    let ideal = ideal(case.job, accelerator)?;
-    let by = |accumulator: Accumulator| -> Result<Judgement> {
-        let job = Job { accumulator: Some(accumulator), ..case.job.clone() };
-        let built = Built::of(job, vec![ideal.clone()]);
-        Ok(evidence::judge(&built, Backend::External, output, None)?.remove(0))
+    // What the format costs is not asked here.
+    let (exact, accumulator) = (std::mem::take(&mut built.exact), built.job.accumulator);
+    let settled = by_bound(case, arithmetic, built, output);
+    (built.exact, built.job.accumulator) = (exact, accumulator);
+    settled
+}
+
+/// What no bits decide: by the bound, by bits of wrong arithmetics, by the size of the errors.
+fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Output) -> Result<Settled> {
+    let k = case.k();
+    let whole = Ways { chains: arithmetic.promoted(k), cuts: vec![Cut::Whole], endings: case.endings(false) };
+    let first = whole.chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
+    let mut by = |accumulator: Accumulator| -> Result<Judgement> {
+        built.job.accumulator = Some(accumulator);
+        Ok(evidence::judge(built, Backend::External, output, None)?.remove(0))
     };
     let passes = |j: &Judgement| j.comparison.judged.improbable == 0 && j.comparison.verdict != Verdict::Fail;
     let any_order = Accumulator::new(Inner::AnyOrder);
@@ -178,7 +189,7 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output, accelerator: O
     if judged.comparison.verdict == Verdict::Fail {
         return failed(None);
     }
-    let (mut doubt, mut chance) = (None, None);
+    let mut chance = None;
     match wrong::find(case, arithmetic, &judged.bound)? {
         Some((words, true)) => return failed(Some(format!("every bit is that of a wrong arithmetic: {words}"))),
         Some((words, false)) => chance = Some(words),
@@ -199,22 +210,20 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, output: &Output, accelerator: O
         return failed(Some(words));
     }
     let mut text = by_bound;
-    match spread {
-        Some(spread::Spread { larger: Some(words), .. }) => doubt = doubt.or(Some(words)),
-        Some(spread::Spread { words, .. }) => text = format!("{text}; {words}"),
-        None => {}
+    if let Some(ErrorSize { larger: None, words, .. }) = spread.as_ref().map(|s| &s.size) {
+        text = format!("{text}; {words}");
     }
     if let Some(words) = chance {
         text = format!("{text}; the bits are also those of a wrong arithmetic, as they may be by chance: {words}");
     }
-    if let Some(doubt) = &doubt {
+    if let Some(ErrorSize { larger: Some(doubt), .. }) = spread.as_ref().map(|s| &s.size) {
         text = format!("{text}; {doubt}");
     }
-    Ok(Settled { doubt, ..Settled::plain(accumulator, None, text) })
+    Ok(Settled { size: spread, ..Settled::plain(accumulator, None, text) })
 }
 
-/// The product in f64.
-fn ideal(job: &Job, accelerator: Option<Accelerator>) -> Result<op::Defined> {
+/// The product in f64, a large one by `accelerator`.
+pub fn ideal(job: &Job, accelerator: Option<Accelerator>) -> Result<op::Defined> {
     let values = |operand: &Operand| -> Array2<f64> {
         match operand {
             Operand::Quantized(q) => q.dequantize_fast(),

@@ -7,6 +7,7 @@ use crate::job::{Data, Job, Output};
 use crate::model::accumulate::canonical;
 use crate::model::gemm::store;
 use crate::model::product::{Kind, Plan, Problem};
+use crate::op::Defined;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 const FEW: usize = 32;
 /// Places that refute what the first look does not, at most.
 const REFUTERS: usize = 4;
+/// Elements that are asked first in a large result.
+const TELLING: usize = 4;
 /// Rows and columns of the regions that all elements are looked at in; a first one is smaller.
 const TILE: usize = 128;
 const FIRST: (usize, usize) = (8, 64);
@@ -38,6 +41,8 @@ pub struct Case<'a> {
     pub amax: Option<f32>,
     /// Whether what no product writes, the elements of an empty group, is zero.
     empty_is_zero: bool,
+    /// Elements of large results that are not the nearest to the ideal: few wrong ways have their bits.
+    telling: Vec<usize>,
 }
 
 /// One arithmetic, whole.
@@ -79,13 +84,27 @@ impl<'a> Case<'a> {
         if bits.len() != plan.rows * plan.cols {
             return Err(Error::shape("result of a product", format!("{} elements", bits.len()), plan.rows * plan.cols));
         }
-        let mut case = Self { job, plan, store, bits, amax: output.parts[0].amax, empty_is_zero: true };
+        let mut case = Self { job, plan, store, bits, amax: output.parts[0].amax, empty_is_zero: true, telling: Vec::new() };
         let mut written = vec![false; case.bits.len()];
         for p in case.problems() {
             written[p.out_row * case.plan.cols..][..p.a_rows.len() * case.plan.cols].fill(true);
         }
         case.empty_is_zero = written.iter().zip(&case.bits).all(|(w, b)| *w || b & 0x7fff_ffff == 0);
         Ok(case)
+    }
+
+    /// With the elements that tell ways apart, where most of a result is the nearest to its ideal whatever the way.
+    pub fn telling(mut self, ideal: &Defined) -> Self {
+        let Some(ideal) = ideal.d.as_slice().filter(|d| d.len() == self.bits.len() && d.len() > FIRST.0 * FIRST.1) else {
+            return self;
+        };
+        let nearest = |i: &usize| self.store.bits(ideal[*i] as f32, false) == self.bits[*i];
+        let others: Vec<usize> = (0..ideal.len()).filter(|i| !nearest(i)).collect();
+        if 4 * others.len() <= ideal.len() {
+            let step = (others.len() / TELLING).max(1);
+            self.telling = others.into_iter().step_by(step).take(TELLING).collect();
+        }
+        self
     }
 
     /// The dense products that have elements.
@@ -188,7 +207,7 @@ impl<'a> Case<'a> {
     pub fn find(&self, ways: &Ways, most: usize) -> Result<Option<Way>> {
         let Some(mut few) = self.few(0) else { return Ok(None) };
         // Around elements that refuted a way: a result that is wrong in one place is right in all others, and is refuted there at once.
-        let mut refuters: Vec<Region> = Vec::new();
+        let mut refuters: Vec<Region> = self.telling.iter().filter_map(|at| self.around(*at)).collect();
         for cut in &ways.cuts {
             let runs = cut.parts(few.k());
             let joins = Join::all(runs.len());
@@ -209,7 +228,9 @@ impl<'a> Case<'a> {
                 }
                 match self.confirm(alive, most)? {
                     Confirmed::By(way) => return Ok(Some(way)),
-                    Confirmed::RefutedAt(at) if refuters.len() < REFUTERS => refuters.extend(self.around(at)),
+                    Confirmed::RefutedAt(at) if refuters.len() < self.telling.len() + REFUTERS => {
+                        refuters.extend(self.around(at))
+                    }
                     Confirmed::RefutedAt(_) | Confirmed::No => {}
                 }
             }

@@ -18,17 +18,26 @@
 //! **One element.** |e_i| over the largest deviation of the region, which [`ORDERS`] = ν sums of an element estimate: `P(|e_i| > x·σ̂) ≤ E exp(−x²σ̂²/2σ²) =
 //! (1 + x²/ν)^(−ν/2)`, so with N elements `x² = ν·((N·10⁹)^(2/ν) − 1)`. The kernel may also be that far, times the largest R. An element's own deviation says too little
 //! where most sums are exact and a few are not (values of few bits, of both signs): none of its ν sums may have shown it.
+//!
+//! **Everywhere.** A first place is looked at whatever the errors are. Then the whole result is cut into T tiles, and two of them are looked at in the same
+//! way, by right sums of their own factors: the tile with the largest mean of (e/β)² and the one with the largest error. A choice among T costs
+//! the chance T times: t = ln(T·10⁹).
+//!
+//! **What it would see.** A gain g of the whole result adds (g − 1)·d to its errors, and so is seen where (g − 1)·rms(d/β) exceeds the limit by the errors that
+//! are there. That is the power of a result whose certain bound is wider than itself.
 
 use super::super::arithmetic::Arithmetic;
 use super::cuts::{Cut, Join, Run};
 use super::region::Region;
 use super::search::{Case, Way};
-use super::ways::Chain;
+use super::ways::{Chain, Ending};
 use crate::Result;
-use crate::compare::Bound;
 use crate::compare::probable::{DELTA, lambda};
+use crate::compare::{Bound, ErrorSize};
 use crate::input::philox::Stream;
-use crate::model::product::Kind;
+use crate::model::product::{Kind, Problem};
+use rayon::prelude::*;
+use std::ops::Range;
 
 /// Every how manieth product is taken first.
 const STRIDES: [usize; 6] = [2, 4, 8, 16, 32, 64];
@@ -36,12 +45,12 @@ const STRIDES: [usize; 6] = [2, 4, 8, 16, 32, 64];
 const ORDERS: usize = 16;
 /// Products that are summed for it, about.
 const BUDGET: usize = 1 << 27;
+/// Rows and columns of the tiles of which the worst is looked at, at most.
+const TILE: usize = 32;
 
 /// What was found.
 pub struct Spread {
-    /// The size of the kernel's errors, in words; why they are larger than those of right sums, where they are.
-    pub words: String,
-    pub larger: Option<String>,
+    pub size: ErrorSize,
     /// Deviation of a right sum's error over β.
     pub sigma: f64,
 }
@@ -68,88 +77,197 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     if case.has_scales() {
         chains.push(Chain::Dequantized);
     }
+    let errors = Errors { case, bound, endings: case.endings(false), chains };
     // The chains with the largest errors in the order of K are those that are looked at further: two of them, and dequantized factors.
-    let elements = (BUDGET / (p.a.k * (2 * (ORDERS + STRIDES.len()) + chains.len()))).clamp(64, 1 << 13);
+    let elements = (BUDGET / (p.a.k * (2 * (ORDERS + STRIDES.len()) + errors.chains.len()))).clamp(64, 1 << 13);
     let side = (elements as f64).sqrt() as usize;
     let cols = p.b_rows.len().min(side.max(elements / p.a_rows.len().min(side)));
     let rows = p.a_rows.len().min((elements / cols).max(1));
-    let (r, c) = (p.a_rows.start..p.a_rows.start + rows, p.b_rows.start..p.b_rows.start + cols);
-    let mut region = Region::new(&case.plan, p.clone(), r, c);
-    let errors = Errors { case, bound, endings: case.endings(false) };
-    let k = p.a.k;
-    let natural: Run = std::iter::once(0..k).collect();
-    let reversed: Run = (0..k).rev().map(|k| k..k + 1).collect();
-    let mut made = Vec::new();
-    for chain in &chains {
-        made.push((*chain, errors.of(&mut region, *chain, &natural, 0)?));
-    }
-    let size = |e: &[f64]| e.iter().map(|e| e * e).filter(|e| e.is_finite()).sum::<f64>();
-    made.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
-    let mut sums: Vec<f64> = made.iter().map(|m| size(&m.1)).collect();
-    let mut largest: Option<(Chain, Vec<f64>)> = None;
-    for (_, (chain, _)) in made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || *chain == Chain::Dequantized) {
-        sums.push(size(&errors.of(&mut region, *chain, &reversed, 1)?));
-        for (nth, s) in STRIDES.into_iter().filter(|s| *s < k).enumerate() {
-            let order: Run = (0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect();
-            sums.push(size(&errors.of(&mut region, *chain, &order, nth)?));
-        }
-        let mut w = vec![0.0; region.elements()];
-        for nth in 0..ORDERS {
-            let e = errors.of(&mut region, *chain, &order(k, nth), nth)?;
-            sums.push(size(&e));
-            w.iter_mut().zip(&e).for_each(|(w, e)| *w += e * e / ORDERS as f64);
-        }
-        if largest.as_ref().is_none_or(|l| l.1.iter().sum::<f64>() < w.iter().sum()) {
-            largest = Some((*chain, w));
+    let first =
+        Place { problem: p.clone(), rows: p.a_rows.start..p.a_rows.start + rows, cols: p.b_rows.start..p.b_rows.start + cols };
+    let Some(looked) = errors.look(&first, 1)? else { return Ok(None) };
+    let mut size = looked.size(&errors, 1.0);
+    // The worst of the other tiles, and the one with the worst element.
+    let tile = side.clamp(8, TILE);
+    let (count, worst) = errors.worst(&problems, tile);
+    for place in worst.into_iter().filter(|w| !first.holds(w)) {
+        if size.larger.is_none()
+            && let Some(looked) = errors.look(&place, count)?
+        {
+            size.larger = looked.size(&errors, count as f64).larger;
         }
     }
-    let Some((chain, w)) = largest else { return Ok(None) };
-    let kernel = errors.of_kernel(&region);
-    // Elements of which something is known.
-    let known: Vec<usize> = (0..w.len()).filter(|i| w[*i].is_finite() && kernel[*i].is_finite()).collect();
-    let total: f64 = known.iter().map(|i| w[*i]).sum();
-    let n = rows.min(cols) as f64;
-    if known.is_empty() {
-        return Ok(None);
+    Ok(Some(Spread { size, sigma: (looked.mean * looked.right).sqrt() }))
+}
+
+/// Rows of A and of B of one dense product.
+#[derive(Clone)]
+struct Place<'a> {
+    problem: Problem<'a>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+}
+
+impl Place<'_> {
+    fn holds(&self, other: &Place) -> bool {
+        let inside = |a: &Range<usize>, b: &Range<usize>| a.start <= b.start && b.end <= a.end;
+        self.problem.out_row == other.problem.out_row && inside(&self.rows, &other.rows) && inside(&self.cols, &other.cols)
     }
-    // Storing a value errs by a twelfth of its squared spacing, also where every sum that was made is exact.
-    let stored: Vec<f64> = (0..w.len()).map(|i| errors.stored(region.at(i))).collect();
-    let mean = (total / known.len() as f64).max(known.iter().map(|i| stored[*i]).sum::<f64>() / known.len() as f64);
-    let squares = known.iter().map(|i| w[*i] * w[*i]).sum::<f64>() / known.len() as f64;
-    let most = known.iter().map(|i| w[*i]).fold(0.0, f64::max);
-    let right = sums.iter().fold(1.0f64, |m, s| m.max(s / known.len() as f64 / mean));
-    let found = known.iter().map(|i| kernel[*i].powi(2)).sum::<f64>() / known.len() as f64 / mean;
-    let t = -DELTA.ln();
-    let limit =
-        right * (1.0 + 2.0 * (t / n * (squares / (mean * mean)).max(1.0)).sqrt() + 2.0 * t * (most / mean).max(1.0) / n);
-    let nu = ORDERS as f64;
-    let far = (right * nu * ((known.len() as f64 / DELTA).powf(2.0 / nu) - 1.0)).sqrt();
-    let one = known
-        .iter()
-        .map(|i| (kernel[*i].abs() / most.max(stored[*i]).sqrt(), *i))
-        .fold((0.0, 0), |m, x| if x.0 > m.0 { x } else { m });
-    let words = format!("its errors are {:.2} of those of {} in any order (root mean square)", found.sqrt(), chain.words());
-    let once = format!("once in {:.0e} tensors", 1.0 / DELTA);
-    let larger = if !(found <= limit) {
-        Some(format!("{words}, larger than any right arithmetic makes them: at most {:.2} {once}", limit.sqrt()))
-    } else if !(one.0 <= far) {
-        let at = region.at(one.1);
-        let (row, col) = (at / case.plan.cols, at % case.plan.cols);
-        let error = format!("({row}, {col}): its error is {:.0} times its deviation", one.0);
-        Some(format!("{error}, larger than any right arithmetic makes it: at most {far:.0} {once}"))
-    } else {
-        None
-    };
-    Ok(Some(Spread { words, larger, sigma: (mean * right).sqrt() }))
+}
+
+/// What right sums and the kernel make of one place.
+struct Looked {
+    chain: Chain,
+    /// Where the elements of which something is known are in the whole result, their w_i and the kernel's errors.
+    at: Vec<usize>,
+    w: Vec<f64>,
+    kernel: Vec<f64>,
+    /// The mean of w, at least that of a rounding of the output.
+    mean: f64,
+    /// The largest R² of the sums that were made.
+    right: f64,
+    /// n.
+    diagonal: f64,
+}
+
+impl Looked {
+    /// How large the kernel's errors are here, one of `tests` places.
+    fn size(&self, errors: &Errors, tests: f64) -> ErrorSize {
+        let (known, mean, right, n) = (self.at.len() as f64, self.mean, self.right, self.diagonal);
+        let squares = self.w.iter().map(|w| w * w).sum::<f64>() / known;
+        let most = self.w.iter().copied().fold(0.0, f64::max);
+        let found = self.kernel.iter().map(|e| e * e).sum::<f64>() / known / mean;
+        let t = (tests / DELTA).ln();
+        let limit =
+            right * (1.0 + 2.0 * (t / n * (squares / (mean * mean)).max(1.0)).sqrt() + 2.0 * t * (most / mean).max(1.0) / n);
+        let nu = ORDERS as f64;
+        let elements = if tests > 1.0 { errors.case.bits.len() as f64 } else { known };
+        let far = (right * nu * ((elements / DELTA).powf(2.0 / nu) - 1.0)).sqrt();
+        let one = (self.at.iter().zip(&self.kernel))
+            .map(|(at, e)| (e.abs() / most.max(errors.stored(*at)).sqrt(), *at))
+            .fold((0.0, 0), |m, x| if x.0 > m.0 { x } else { m });
+        let whole =
+            format!("its errors are {:.2} of those of {} in any order (root mean square)", found.sqrt(), self.chain.words());
+        let once = format!("once in {:.0e} tensors", 1.0 / DELTA);
+        let place = |at: usize| (at / errors.case.plan.cols, at % errors.case.plan.cols);
+        let larger = if !(found <= limit) {
+            let (first, last) = (place(self.at[0]), place(self.at[self.at.len() - 1]));
+            let here = format!("in rows {} … {}, columns {} … {} ", first.0, last.0, first.1, last.1);
+            let here = if tests > 1.0 { here } else { String::new() };
+            Some(format!("{here}{whole}, larger than any right arithmetic makes them: at most {:.2} {once}", limit.sqrt()))
+        } else if !(one.0 <= far) {
+            let (row, col) = place(one.1);
+            let error = format!("({row}, {col}): its error is {:.0} times its deviation", one.0);
+            Some(format!("{error}, larger than any right arithmetic makes it: at most {far:.0} {once}"))
+        } else {
+            None
+        };
+        // A gain g of the result adds (g − 1)·d to its errors.
+        let signal = self.at.iter().map(|at| errors.over(*at, errors.bound.ideal()[*at]).powi(2)).sum::<f64>() / known;
+        let gain = 1.0 + ((limit * mean).sqrt() + (found * mean).sqrt()) / signal.sqrt();
+        ErrorSize { words: whole, larger, gain: if gain.is_nan() { f64::INFINITY } else { gain } }
+    }
 }
 
 struct Errors<'a> {
     case: &'a Case<'a>,
     bound: &'a Bound,
-    endings: Vec<super::ways::Ending>,
+    endings: Vec<Ending>,
+    chains: Vec<Chain>,
 }
 
 impl Errors<'_> {
+    /// Sums of a place in every order, and the kernel's errors there, one of `tests` places. `None` where nothing is known.
+    fn look(&self, place: &Place, tests: usize) -> Result<Option<Looked>> {
+        let (rows, cols) = (place.rows.clone(), place.cols.clone());
+        let n = rows.len().min(cols.len()) as f64;
+        let mut region = Region::new(&self.case.plan, place.problem.clone(), rows, cols);
+        let kernel = self.of_kernel(&region);
+        // A tile whose errors are no larger than the output's rounding can not be too large.
+        let stored: Vec<f64> = (0..region.elements()).map(|i| self.stored(region.at(i))).collect();
+        if tests > 1 && kernel.iter().zip(&stored).all(|(e, s)| e * e <= 3.0 * s) {
+            return Ok(None);
+        }
+        let k = region.k();
+        let natural: Run = std::iter::once(0..k).collect();
+        let reversed: Run = (0..k).rev().map(|k| k..k + 1).collect();
+        let mut made = Vec::new();
+        for chain in &self.chains {
+            made.push((*chain, self.of(&mut region, *chain, &natural, 0)?));
+        }
+        let size = |e: &[f64]| e.iter().map(|e| e * e).filter(|e| e.is_finite()).sum::<f64>();
+        made.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
+        let mut sums: Vec<f64> = made.iter().map(|m| size(&m.1)).collect();
+        let mut largest: Option<(Chain, Vec<f64>)> = None;
+        for (_, (chain, _)) in made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || *chain == Chain::Dequantized) {
+            sums.push(size(&self.of(&mut region, *chain, &reversed, 1)?));
+            for (nth, s) in STRIDES.into_iter().filter(|s| *s < k).enumerate() {
+                let order: Run = (0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect();
+                sums.push(size(&self.of(&mut region, *chain, &order, nth)?));
+            }
+            let mut w = vec![0.0; region.elements()];
+            for nth in 0..ORDERS {
+                let e = self.of(&mut region, *chain, &order(k, nth), nth)?;
+                sums.push(size(&e));
+                w.iter_mut().zip(&e).for_each(|(w, e)| *w += e * e / ORDERS as f64);
+            }
+            if largest.as_ref().is_none_or(|l| l.1.iter().sum::<f64>() < w.iter().sum()) {
+                largest = Some((*chain, w));
+            }
+        }
+        let Some((chain, w)) = largest else { return Ok(None) };
+        // Elements of which something is known.
+        let known: Vec<usize> = (0..w.len()).filter(|i| w[*i].is_finite() && kernel[*i].is_finite()).collect();
+        if known.is_empty() {
+            return Ok(None);
+        }
+        let count = known.len() as f64;
+        // Storing a value errs by a twelfth of its squared spacing, also where every sum that was made is exact.
+        let mean = known.iter().map(|i| w[*i]).sum::<f64>().max(known.iter().map(|i| stored[*i]).sum::<f64>()) / count;
+        let right = sums.iter().fold(1.0f64, |m, s| m.max(s / count / mean));
+        let of_known = |x: &[f64]| known.iter().map(|i| x[*i]).collect::<Vec<f64>>();
+        let at = known.iter().map(|i| region.at(*i)).collect();
+        Ok(Some(Looked { chain, at, w: of_known(&w), kernel: of_known(&kernel), mean, right, diagonal: n }))
+    }
+
+    /// How many tiles of this size there are; the one with the largest mean of squared errors, and the one with the largest error.
+    fn worst<'p>(&self, problems: &[Problem<'p>], side: usize) -> (usize, Vec<Place<'p>>) {
+        let n = self.case.plan.cols;
+        let cut = |r: &Range<usize>| {
+            // A short rest is the end of a whole tile.
+            let starts = r.clone().step_by(side).map(|i| i.min(r.end.saturating_sub(side).max(r.start)));
+            starts.map(|i| i..r.end.min(i + side)).collect::<Vec<_>>()
+        };
+        let tiles: Vec<Place> = (problems.iter())
+            .flat_map(|p| {
+                let cols = cut(&p.b_rows);
+                cut(&p.a_rows).into_iter().flat_map(move |rows| {
+                    cols.clone().into_iter().map(move |cols| Place { problem: p.clone(), rows: rows.clone(), cols })
+                })
+            })
+            .collect();
+        let of = |t: &Place| {
+            let (mut sum, mut count, mut most) = (0.0, 0usize, 0.0f64);
+            for row in t.rows.clone() {
+                let row = (t.problem.out_row + row - t.problem.a_rows.start) * n;
+                for col in t.cols.clone() {
+                    let at = row + col - t.problem.b_rows.start;
+                    let e = self.scaled(at, self.case.bits[at]).powi(2);
+                    if e.is_finite() {
+                        (sum, count, most) = (sum + e, count + 1, most.max(e));
+                    }
+                }
+            }
+            (sum / count.max(1) as f64, most)
+        };
+        let sizes: Vec<(f64, f64)> = tiles.par_iter().map(of).collect();
+        let largest =
+            |by: &dyn Fn(&(f64, f64)) -> f64| (0..sizes.len()).max_by(|i, j| by(&sizes[*i]).total_cmp(&by(&sizes[*j])));
+        let mut found: Vec<usize> = [largest(&|s| s.0), largest(&|s| s.1)].into_iter().flatten().collect();
+        found.dedup();
+        (tiles.len(), found.into_iter().map(|i| tiles[i].clone()).collect())
+    }
+
     /// `(value − ideal)/β` of one chain that takes the products in this order.
     fn of(&self, region: &mut Region, chain: Chain, order: &Run, nth: usize) -> Result<Vec<f64>> {
         let ending = self.endings[nth % self.endings.len()];
@@ -176,9 +294,14 @@ impl Errors<'_> {
 
     /// NaN where nothing is known.
     fn scaled(&self, at: usize, bits: u32) -> f64 {
-        let (d, out) = (self.bound.ideal()[at], self.bound.out());
-        let radius = self.bound.certain()[at] + 0.5 * out.spacing(at, d);
-        if radius.is_finite() && radius > 0.0 { (self.case.store.value(bits) - d) / radius } else { f64::NAN }
+        let d = self.bound.ideal()[at];
+        self.over(at, self.case.store.value(bits) - d)
+    }
+
+    /// An error over β.
+    fn over(&self, at: usize, error: f64) -> f64 {
+        let radius = self.bound.certain()[at] + 0.5 * self.bound.out().spacing(at, self.bound.ideal()[at]);
+        if radius.is_finite() && radius > 0.0 { error / radius } else { f64::NAN }
     }
 }
 
