@@ -4,7 +4,7 @@ use super::operand::{BundleOperand, Codes};
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::{Bundle, Out, cast, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
-use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict};
+use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict, probable};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, Finding, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
@@ -53,15 +53,22 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
         Some(bias) => exchange::by_bound(bundle, &mut built, output, bias.data())?,
         None => judge(bundle, &mut built, output)?,
     };
-    let Judged { output, model, judgements, text } = judged;
+    let Judged { output, model, judgements, text, sigma } = judged;
     let algorithm = Some(text.clone());
     let mut assayed =
         Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, drawn: None, judgements };
     // A search that cannot be made costs the answer nothing: the verdict stands.
-    let mut diagnosis = diagnose(bundle, &assayed, time).unwrap_or_else(|e| {
-        tracing::warn!("{}: no diagnosis: {e}", bundle.path.display());
-        None
-    });
+    let search = |assayed: &Assayed| {
+        diagnose(bundle, assayed, time).unwrap_or_else(|e| {
+            tracing::warn!("{}: no diagnosis: {e}", bundle.path.display());
+            None
+        })
+    };
+    let mut diagnosis =
+        match sigma.filter(|_| !time.is_zero() && worst(&assayed.judgements).comparison.verdict == Verdict::Suspect) {
+            Some(sigma) => explained(&mut assayed, sigma, search)?,
+            None => search(&assayed),
+        };
     if turned.is_some() {
         exchange::back(&mut assayed, &mut diagnosis)?;
     }
@@ -93,6 +100,50 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
 pub(super) fn verdict_alone(bundle: &Bundle) -> Result<Verdict> {
     let judged = judge(bundle, &mut build(bundle)?, output(bundle)?)?;
     Ok(worst(&judged.judgements).comparison.verdict)
+}
+
+/// A suspect whose errors are larger than any right sum makes them fails when a known fault makes exactly these: it is then held to
+/// what right sums of its data do, λ·σ·β.
+fn explained(assayed: &mut Assayed, sigma: f64, search: impl Fn(&Assayed) -> Option<Diagnosis>) -> Result<Option<Diagnosis>> {
+    let narrow = |j: &Judgement| {
+        let b = &j.bound;
+        let by = probable::lambda(j.actual.len(), probable::DELTA) * sigma;
+        let beta = |i: usize| b.certain()[i] + 0.5 * b.out().spacing(i, b.ideal()[i]);
+        let radii = (0..j.actual.len()).map(|i| b.certain()[i].min(by * beta(i))).collect();
+        let mut narrowed = judged_within(j, Bound::from_radius(b.ideal().to_vec(), radii, b.out())?)?;
+        if narrowed.comparison.verdict == Verdict::Fail {
+            narrowed.comparison.reason = format!("{}; {}", j.comparison.reason, narrowed.comparison.reason);
+        }
+        Ok(narrowed)
+    };
+    let narrowed = assayed.judgements.iter().map(narrow).collect::<Result<Vec<_>>>()?;
+    let wide = std::mem::replace(&mut assayed.judgements, narrowed);
+    let found = search(assayed);
+    let found = found.filter(|d| d.findings.first().is_some_and(|f| f.accepted));
+    if found.is_none() {
+        assayed.judgements = wide;
+    }
+    Ok(found)
+}
+
+/// A judgement by another bound; what it says of power is that of the old one.
+fn judged_within(j: &Judgement, bound: Bound) -> Result<Judgement> {
+    let mut comparison = compare::judge(&CaseEvidence {
+        cols: j.cols,
+        exact: None,
+        bound: &bound,
+        actual: &j.actual,
+        mismatches: None,
+        checks: &[],
+        bit_exact: false,
+        k: None,
+        groups: 1,
+        scales: &[],
+        zero_points: &[],
+    })?;
+    comparison.power = j.comparison.power.clone();
+    (comparison.quantization, comparison.total) = (j.comparison.quantization.clone(), j.comparison.total.clone());
+    Ok(Judgement { cols: j.cols, bound, actual: j.actual.clone(), comparison })
 }
 
 /// What explains a result that failed.
@@ -234,6 +285,8 @@ pub(super) struct Judged {
     pub model: Option<Output>,
     pub judgements: Vec<Judgement>,
     pub text: String,
+    /// Deviation of a right sum's error over the certain radius, where no bits decide.
+    pub sigma: Option<f64>,
 }
 
 /// Judges the result and what it says of itself, and says by which arithmetic.
@@ -251,13 +304,14 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
 fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
     let by = |built: &Built, output: Output, model: Option<Output>, text: String| {
         let judgements = evidence::judge(built, Backend::External, &output, model.as_ref())?;
-        Ok(Judged { output, model, judgements, text })
+        Ok(Judged { output, model, judgements, text, sigma: None })
     };
     match (bundle.meta.op, &bundle.out.d) {
         (op, _) if op.is_product() => {
             let Settled { accumulator, model, text, fault, size } = settle(&bundle.meta, built, &output)?;
             built.job.accumulator = Some(accumulator);
             let mut judged = by(built, output, model, text)?;
+            judged.sigma = size.as_ref().map(|s| s.sigma);
             for c in judged.judgements.iter_mut().map(|j| &mut j.comparison) {
                 if let Some(fault) = &fault {
                     (c.verdict, c.reason) = (Verdict::Fail, format!("{fault}; {}", c.reason));
@@ -271,7 +325,7 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
             let x = bundle.a.high.as_ref().ok_or_else(|| Error::shape("operand a", "none", "values"))?;
             let judged = given_scales(x, q, built.exact.first(), bundle.out.transpose.as_deref())?;
             let text = "each code is that of a / out.scale_inv, rounded once".into();
-            Ok(Judged { output, model: None, judgements: vec![judged], text })
+            Ok(Judged { output, model: None, judgements: vec![judged], text, sigma: None })
         }
         (Op::Cast | Op::CastTranspose | Op::Dequantize, _) => {
             let what = match &built.job.out {
@@ -288,7 +342,7 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
                 (&built.job.out, mismatches(&model, &output)? > 0 && cast::agrees(&bundle.out))
                 && let Some((judged, text)) = by_another_product(bundle, built)?
             {
-                return Ok(Judged { output, model: None, judgements: vec![judged], text });
+                return Ok(Judged { output, model: None, judgements: vec![judged], text, sigma: None });
             }
             if bundle.meta.op == Op::Dequantize && mismatches(&model, &output)? > 0 && cast::rounded_once(&built.job, &output) {
                 return by(built, output, None, "RN of code·scale_inv in one rounding, to the bit".into());

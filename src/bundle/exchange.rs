@@ -107,7 +107,7 @@ pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias:
         zero_points: &[],
     })?;
     let text = format!("{accumulator}: {}; by the bound, the bias after it", arithmetic.why);
-    Ok(Judged { output, model: None, judgements: vec![Judgement { cols, bound, actual, comparison }], text })
+    Ok(Judged { output, model: None, judgements: vec![Judgement { cols, bound, actual, comparison }], text, sigma: None })
 }
 
 /// What was found of Dᵀ, told of D.

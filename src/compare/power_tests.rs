@@ -268,6 +268,24 @@ fn verdicts_and_their_reasons() {
     assert_eq!(c.verdict, Verdict::NoPower);
     assert!(c.reason.starts_with("out.scale is 1") && c.reason.ends_with("would need: scales that are not 1"), "{}", c.reason);
 
+    // A bound wider than the result has no power; the size of the errors has it, where it would see less than a doubling.
+    let radii: Vec<f64> = h.bound.ideal().iter().map(|d| 2.0 * d.abs() + 1.0).collect();
+    let wide = Bound::from_radius(h.bound.ideal().to_vec(), radii, h.bound.out()).unwrap();
+    let told = |gain: f64, larger: Option<&str>, scales: &[Scales]| {
+        let mut c = judge_with(&h.actual, None, &[], scales, &wide);
+        assert_eq!(c.verdict, Verdict::NoPower);
+        c.told_by(&ErrorSize { words: "as right".into(), larger: larger.map(str::to_string), gain });
+        (c.verdict, c.reason)
+    };
+    assert_eq!(told(1.25, None, &[]).0, Verdict::Pass);
+    assert!(told(1.25, None, &[]).1.contains("×1.2500 would be too large"));
+    assert_eq!(told(2.5, None, &[]).0, Verdict::NoPower);
+    assert_eq!(told(1.25, Some("too large"), &[]), (Verdict::Suspect, "too large".into()));
+    // A scale of 1, and scales that differ by less than it would see, hide what they would.
+    assert_eq!(told(1.25, None, &one).0, Verdict::NoPower);
+    let near = [Scales { name: "a.scale_inv", values: &[3.0, 3.5], spans: Spans::Rows }];
+    assert_eq!((told(1.25, None, &near).0, told(1.1, None, &near).0), (Verdict::NoPower, Verdict::Pass));
+
     assert!(Verdict::ALL.iter().all(|v| v.as_str().parse::<Verdict>().unwrap() == *v));
     assert!("passed".parse::<Verdict>().unwrap_err().to_string().contains("pass, suspect"));
 }

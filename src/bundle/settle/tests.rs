@@ -217,6 +217,34 @@ fn a_gain_inside_the_wide_bound_is_suspect() {
     assert!(found.reason.contains("larger than"), "{}", found.reason);
 }
 
+/// K is so long that the certain bound of a unit of 13 bits is wider than the result: the size of the errors decides, everywhere.
+#[test]
+fn where_the_bound_is_wider_than_the_result_the_size_of_the_errors_decides() {
+    let o = Operands::new(12, (48, 40, 4096), true);
+    // Eight parts, each in steps of eight products from the last to the first: no order that is modelled.
+    let strange = |a: &[Number], b: &[Number]| {
+        let of = |x: &[Number], part: usize| x.iter().rev().skip(part).step_by(8).copied().collect::<Vec<_>>();
+        (0..8).fold(0.0f32, |sum, part| sum + o.chain(T { w: 8, f: 14, o: Some(13) }, &of(a, part), &of(b, part)))
+    };
+    let right = o.product(strange, |p, i, j| o.scaled(p, i, j));
+    let found = said(&o, &right, Dtype::F32, "NVIDIA L40S");
+    assert_eq!(found.verdict, Verdict::Pass, "{}: {}", found.model, found.reason);
+    let zeros = said(&o, &vec![0.0; right.len()], Dtype::F32, "NVIDIA L40S");
+    assert_eq!(zeros.verdict, Verdict::Suspect, "{}", zeros.reason);
+    // Eight rows and columns away from the first place that is looked at.
+    let mut tile = right.clone();
+    (40..48).for_each(|i| tile[i * 40 + 32..i * 40 + 40].iter_mut().for_each(|x| *x *= 1.5));
+    let found = said(&o, &tile, Dtype::F32, "NVIDIA L40S");
+    assert_eq!(found.verdict, Verdict::Suspect, "{}: {}", found.model, found.reason);
+    assert!(found.reason.contains("larger than"), "{}", found.reason);
+    // A diagnosis that gives exactly these errors makes it a failure.
+    let gain: Vec<f32> = right.iter().map(|x| x * 1.5).collect();
+    let found = super::super::assay::assay(&read(&o.bundle(&gain, Dtype::F32, "NVIDIA L40S"))).unwrap();
+    let named = found.diagnosis.iter().flat_map(|d| &d.findings).map(|f| f.detail.as_str()).collect::<String>();
+    assert_eq!(found.verdict, Verdict::Fail, "{}; {:?}", found.reason, found.diagnosis);
+    assert!(named.contains("1.5"), "{named}");
+}
+
 /// What a kernel leaves behind the last group is not judged.
 #[test]
 fn rows_behind_the_last_group_are_nobodys() {
