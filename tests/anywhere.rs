@@ -86,6 +86,7 @@ fn every_verb_works_in_an_empty_folder() {
     assert!(here.expect("run no_such_sweep", 2).contains("known: cuda, faults, full"));
     assert!(here.expect("stale no_such", 2).contains("07_amax_not_reduced"));
     assert!(here.expect("helper", 0).contains("def serve(kernel"));
+    assert!(here.expect("helper --format", 0).contains("| `qassay.bundle` | `1` | required |"));
 }
 
 #[test]
