@@ -81,8 +81,8 @@ fn checked_out(root: &Path) -> Option<String> {
     if top.canonicalize().ok()? != root.canonicalize().ok()? {
         return None;
     }
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"])? != "";
-    Some(git(&["rev-parse", "--short=12", "HEAD"])? + if changed { "+" } else { "" })
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(git(&["rev-parse", "--short=12", "HEAD"])? + if changes.is_empty() { "" } else { "+" })
 }
 
 /// What a program prints, run in `folder`; `None` where it is not there or fails.

@@ -44,6 +44,9 @@ impl Cause {
     }
 }
 
+/// Causes, each with what differs.
+pub type Causes = Vec<(Cause, String)>;
+
 /// A case whose digest is another.
 #[derive(Clone, Debug)]
 pub struct Changed {
@@ -51,8 +54,8 @@ pub struct Changed {
     /// Digests of the output's bits.
     pub before: String,
     pub after: String,
-    /// Every cause, with what differs; never empty.
-    pub causes: Vec<(Cause, String)>,
+    /// Never empty.
+    pub causes: Causes,
 }
 
 /// From one recording of a sweep to another.
@@ -94,7 +97,7 @@ impl Step {
     }
 
     /// The changed cases by what changed them, most first.
-    pub fn by_cause(&self) -> Vec<(Vec<(Cause, String)>, Vec<&Changed>)> {
+    pub fn by_cause(&self) -> Vec<(Causes, Vec<&Changed>)> {
         let mut groups: BTreeMap<&[(Cause, String)], Vec<&Changed>> = BTreeMap::new();
         self.changed.iter().for_each(|c| groups.entry(&c.causes).or_default().push(c));
         let mut groups: Vec<_> = groups.into_iter().map(|(causes, of)| (causes.to_vec(), of)).collect();
@@ -112,7 +115,7 @@ impl Step {
 }
 
 /// What differs and can have changed a digest.
-fn causes((b, before): (&Record, &Facts), (a, after): (&Record, &Facts)) -> Vec<(Cause, String)> {
+fn causes((b, before): (&Record, &Facts), (a, after): (&Record, &Facts)) -> Causes {
     let mut found = Vec::new();
     let differ = |x: &str, y: &str| (x != y).then(|| format!("{} → {}", shown(x), shown(y)));
     // What one side did not record says nothing.
