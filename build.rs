@@ -1,13 +1,17 @@
-//! Writes the list of the data files that are part of the program (feature `embed`), and the git revision of a packaged source.
+//! Writes the list of the data files that are part of the program (feature `embed`), and what it was built from: revision, compiler,
+//! digest of the CPU kernels' source.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What of `data/` is inside: baselines and golden outputs stay files, they are written and compared. Of `tests/`, the generator of right
 /// results that `qassay power --clean` runs: numpy, which shares nothing with the judge.
 const FILES: [&str; 1] = ["bugs.csv"];
 const FOLDERS: [(&str, &str); 3] = [("sweeps", "toml"), ("scenarios", "toml"), ("real/minilm", "safetensors")];
 const CLEAN: &str = "tests/clean";
+/// What decides the bits that a CPU kernel returns.
+const KERNELS: [&str; 9] = ["format", "tensor.rs", "quant", "recipe", "input", "op", "job", "model", "kernel/cpu"];
 
 fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
@@ -28,7 +32,15 @@ fn main() {
     let mut generator = stems(&clean, "py");
     generator.sort();
     text += &list("CLEAN", generator.into_iter().map(|n| (n.clone(), clean.join(n))).collect());
-    writeln!(text, "pub const REVISION: Option<&str> = {:?};", packaged(&root)).expect("a string grows");
+    // A change of any source: the revision is that of the last build that compiled something.
+    println!("cargo:rerun-if-changed={}", root.join("src").display());
+    let revision = packaged(&root).or_else(|| checked_out(&root));
+    let compiler = said(&root, &std::env::var("RUSTC").expect("cargo sets it"), &["--version"]).unwrap_or_default();
+    writeln!(text, "pub const REVISION: Option<&str> = {revision:?};").expect("a string grows");
+    writeln!(text, "pub const COMPILER: &str = {compiler:?};").expect("a string grows");
+    let mut digest = 0xcbf2_9ce4_8422_2325;
+    KERNELS.iter().for_each(|part| add(&root.join("src").join(part), &mut digest));
+    writeln!(text, "pub const KERNELS: &str = \"{digest:016x}\";").expect("a string grows");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", root.join("Cargo.toml").display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")).join("embedded.rs");
@@ -59,4 +71,37 @@ fn packaged(root: &Path) -> Option<String> {
     let text = std::fs::read_to_string(root.join(".cargo_vcs_info.json")).ok()?;
     let hash = text.split("\"sha1\": \"").nth(1)?.split('"').next()?;
     (hash.len() == 40).then(|| hash[..12].to_string())
+}
+
+/// The revision of the repository whose root this is, with `+` when it has changes.
+fn checked_out(root: &Path) -> Option<String> {
+    let git = |arguments: &[&str]| said(root, "git", arguments);
+    let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
+    // A crate inside somebody else's repository has no revision of its own.
+    if top.canonicalize().ok()? != root.canonicalize().ok()? {
+        return None;
+    }
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(git(&["rev-parse", "--short=12", "HEAD"])? + if changes.is_empty() { "" } else { "+" })
+}
+
+/// What a program prints, run in `folder`; `None` where it is not there or fails.
+fn said(folder: &Path, program: &str, arguments: &[&str]) -> Option<String> {
+    let out = Command::new(program).args(arguments).current_dir(folder).output().ok()?;
+    out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string())
+}
+
+/// FNV-1a over the names and bytes of a file, or of all below a folder, in the order of their names.
+fn add(path: &Path, digest: &mut u64) {
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let mut paths: Vec<PathBuf> = entries.map(|e| e.expect("a readable folder").path()).collect();
+        paths.sort();
+        return paths.iter().for_each(|p| add(p, digest));
+    }
+    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let name = path.file_name().expect("a file").as_encoded_bytes();
+    for byte in name.iter().chain(&bytes) {
+        *digest = (*digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
 }

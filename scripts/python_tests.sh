@@ -35,7 +35,7 @@ done
 for python in "${chosen[@]}"; do
   version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   venv=.tools/python-$version
-  key=$(cat scripts/python-requirements.txt "$wheel" python/tests/*.py examples/ci/run.sh | sha256sum | cut -c1-64)
+  key=$(cat scripts/python-requirements.txt "$wheel" python/tests/*.py action.yml examples/ci/*.yml examples/ci/run.sh | sha256sum | cut -c1-64)
   if [ "$(cat "$venv/passed" 2>/dev/null)" = "$key" ]; then
     echo "python $version: passed before on these files"
     continue
@@ -50,7 +50,7 @@ for python in "${chosen[@]}"; do
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
   place=$(mktemp -d)
   mkdir "$place/venv" "$place/tests"
-  cp python/tests/*.py examples/ci/run.sh "$place/tests/"
+  cp -r python/tests/*.py action.yml examples/ci "$wheel" "$place/tests/"
   test="cd '$place/tests' && exec env -u QASSAY_BIN -u QASSAY_DATA PATH=/usr/sbin:/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 \
     '$place/venv/bin/python' -X dev -W error -m pytest -q -p no:cacheprovider ."
   if [ "${#hide[@]}" = 0 ]; then

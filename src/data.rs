@@ -93,9 +93,19 @@ pub fn folder() -> PathBuf {
     all.iter().find(|p| p.is_dir()).unwrap_or(&all[0]).clone()
 }
 
-/// The git revision of the source that was built: what the builder says in `QASSAY_REVISION`, else what `cargo package` wrote down.
-pub fn revision() -> Option<&'static str> {
-    option_env!("QASSAY_REVISION").or(REVISION)
+/// The git revision of the source that was built: what `cargo package` wrote down, else that of the repository, with `+` when it had changes.
+pub(crate) fn revision() -> Option<&'static str> {
+    REVISION
+}
+
+/// The Rust compiler that built the program.
+pub(crate) fn compiler() -> &'static str {
+    COMPILER
+}
+
+/// Digest of the source of the CPU kernels, and of all that decides their bits.
+pub(crate) fn kernels() -> &'static str {
+    KERNELS
 }
 
 fn places() -> Vec<PathBuf> {

@@ -75,6 +75,10 @@ fn every_verb_works_in_an_empty_folder() {
     here.expect("plan standard", 0);
     here.expect("run smoke --quiet --out run", 0);
     assert!(here.expect("run smoke --quiet --jobs 1 --timeout 60 --filter minilm --out part", 0).contains("19 cases"));
+    let provenance = std::fs::read_to_string(here.at("run/provenance.txt")).unwrap();
+    let revision = provenance.lines().find_map(|l| l.strip_prefix("revision: ")).unwrap();
+    let hash = revision.trim_end_matches('+').len() == 12 && revision[..12].chars().all(|c| c.is_ascii_hexdigit());
+    assert!(hash || revision.starts_with("built from crate "), "{revision}");
     here.expect("report run", 0);
     assert!(here.expect("accept run --new", 0).contains("accepted: data/baselines/cpu/smoke.csv"));
     assert!(here.expect("check smoke --quiet", 0).contains("no drift"));
@@ -86,6 +90,7 @@ fn every_verb_works_in_an_empty_folder() {
     assert!(here.expect("run no_such_sweep", 2).contains("known: cuda, faults, full"));
     assert!(here.expect("stale no_such", 2).contains("07_amax_not_reduced"));
     assert!(here.expect("helper", 0).contains("def serve(kernel"));
+    assert!(here.expect("helper --format", 0).contains("| `qassay.bundle` | `1` | required |"));
 }
 
 #[test]

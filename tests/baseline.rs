@@ -1,8 +1,11 @@
 //! The drift gate: accept, check, diff, and their outputs.
 
 mod common;
+#[path = "common/kept.rs"]
+mod kept;
 
 use common::qassay;
+use kept::Kept;
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use std::path::Path;
@@ -153,4 +156,71 @@ fn changes_of_real_kernels_are_caught() {
         assert!(made.status.code() == Some(1) && text.contains(says), "{what} ({change}): {text}");
     }
     check("rounding:out.sideways").assert().code(2).stderr(contains("unknown fault"));
+}
+
+/// The words of a page's cells, one a line.
+fn words(page: &str) -> Vec<String> {
+    let cells = page.split("<td").skip(1).filter_map(|c| c.split_once('>')?.1.split("</td>").next());
+    cells.map(|c| c.split('<').map(|t| t.split_once('>').map_or(t, |t| t.1)).collect::<String>()).collect()
+}
+
+#[test]
+fn the_history_names_the_cause_of_each_changed_digest() {
+    let kept = Kept::new();
+    run(&kept.at("first"), &[]);
+    kept.accept("first", "the first");
+    let page = kept.page();
+    assert!(
+        page.contains("No bit that was accepted has changed") && words(&page)[0].starts_with("first: "),
+        "{:?}",
+        words(&page)
+    );
+
+    // A change of real kernels.
+    let mut command = qassay();
+    command.args(["check", "smoke", "--quiet", "--inject", "accumulator=f32_sequential", "--out"]).arg(kept.at("other"));
+    command.arg("--baselines").arg(kept.baselines()).assert().code(1);
+    kept.accept("other", "another order of summation");
+    let page = kept.page();
+    assert!(words(&page)[1].ends_with(": kernel"), "{:?}", words(&page));
+    assert!(page.contains("injected fault none → accumulator=f32_sequential") && page.contains("another order of summation"));
+
+    // One case, one fact: as another compiler, another library, another split of K would leave them.
+    let rows = std::fs::read_to_string(kept.at("first").join("rows.csv")).unwrap();
+    let case =
+        rows.lines().filter(|l| l.contains(",pass,")).find_map(|l| l.split(',').find(|c| c.starts_with("gemm/"))).unwrap();
+    let (one, two, shown) = ("1".repeat(64), "2".repeat(64), case.replace('>', "&gt;"));
+    kept.changed("first", "compiled", &[("compiler", "rustc 9.99.9")], case, &[("sha256", &one)]);
+    kept.changed("first", "split_1", &[], case, &[("sha256", &one), ("algorithm", "id=66 split_k=1")]);
+    kept.changed("first", "split_4", &[], case, &[("sha256", &two), ("algorithm", "id=66 split_k=4")]);
+    kept.changed("first", "odd", &[], case, &[("sha256", &two)]);
+    for (before, after, cause, what) in [
+        ("first", "compiled", "compiler", "→ rustc 9.99.9"),
+        ("split_1", "split_4", "split of K", "split_k=1 → split_k=4"),
+        ("first", "odd", "nothing recorded", "does not return the same bits every time"),
+    ] {
+        kept.accept(before, before);
+        let cells = words(&kept.page()).len();
+        kept.accept(after, after);
+        let page = kept.page();
+        let cell = words(&page).into_iter().rfind(|c| c.contains(" of ")).unwrap();
+        assert!(cell.starts_with("1 case of ") && cell.ends_with(&format!(": {cause}")), "{after}: {cell}");
+        assert!(page.contains(what) && page.contains(&shown) && words(&page).len() > cells, "{after}");
+    }
+
+    // Another machine beside it, not committed.
+    kept.changed(
+        "first",
+        "gpu",
+        &[("backend", "cuda"), ("device", "NVIDIA H200")],
+        case,
+        &[("sha256", &one), ("kernel", "cuda/x")],
+    );
+    kept.accept_alone("gpu");
+    let page = kept.page();
+    assert!(page.contains("not committed") && page.contains("cuda-nvidia-h200/smoke"));
+    assert!(page.contains("→ cuda/x"), "the machines are compared");
+    let mut command = qassay();
+    command.args(["history", "nothing", "--html"]).arg(kept.at("h.html")).arg("--baselines").arg(kept.baselines());
+    command.assert().code(2).stderr(contains("no baseline of nothing"));
 }

@@ -1,6 +1,8 @@
 //! The report in headless Chromium: no script error, the table fills, filters, sorts and opens its details.
 
 mod common;
+#[path = "common/kept.rs"]
+mod kept;
 
 use std::path::Path;
 use std::process::Command;
@@ -289,6 +291,60 @@ fn measured() -> qassay::bench::Measured {
     qassay::bench::Measured { rows, copy: 4.2e12, peaks, provenance: "device: a GPU\n".into() }
 }
 
+/// A history of two machines, one of which changed.
+fn history() -> String {
+    let kept = kept::Kept::new();
+    common::qassay().args(["run", "smoke", "--filter", "gemm", "--quiet", "--out"]).arg(kept.at("part")).assert().success();
+    // As if the part were the whole.
+    kept.changed("part", "first", &[("filter", "[]")], "", &[]);
+    let rows = std::fs::read_to_string(kept.at("first/rows.csv")).unwrap();
+    let case =
+        rows.lines().filter(|l| l.contains(",pass,")).find_map(|l| l.split(',').find(|c| c.starts_with("gemm/"))).unwrap();
+    let other = "1".repeat(64);
+    kept.changed("first", "second", &[("compiler", "rustc 9.99.9")], case, &[("sha256", &other)]);
+    kept.changed(
+        "first",
+        "gpu",
+        &[("backend", "cuda"), ("device", "NVIDIA H200")],
+        case,
+        &[("sha256", &other), ("kernel", "cuda/x")],
+    );
+    kept.accept("first", "the first");
+    kept.accept("second", "another <compiler>");
+    kept.accept_alone("gpu");
+    kept.page()
+}
+
+/// The filter of a history's page, and its links.
+const FILTER: &str = r##"<script>
+"use strict";
+window.addEventListener("load", () => {
+  const all = (what) => [...document.querySelectorAll(what)], shown = (what) => all(what).filter((e) => !e.hidden).length;
+  const said = ["rows " + shown("#matrix tr[data-testbed]")];
+  const field = document.getElementById("filter");
+  field.value = "cuda";
+  field.dispatchEvent(new Event("input"));
+  said.push("filtered " + shown("#matrix tr[data-testbed]") + ", " + document.getElementById("count").textContent);
+  said.push("links " + all("a[href^='#']").every((a) => document.getElementById(a.getAttribute("href").slice(1))));
+  said.push("heads " + all("th").every((h) => h.scope !== ""));
+  said.push("focus " + all(".wide").every((e) => e.tabIndex === 0));
+  said.push("fits " + (document.documentElement.scrollWidth <= innerWidth) + "; network " + performance.getEntriesByType("resource").length);
+  top.document.title = said.join("; ");
+});
+</script>"##;
+
+#[test]
+fn the_history_filters_by_testbed() {
+    if no_browser() {
+        return;
+    }
+    let (dir, page) = (tempfile::tempdir().unwrap(), history());
+    for width in [1400, 400] {
+        let title = read_at(dir.path(), &page, FILTER, width, false);
+        assert_eq!(title, "rows 2; filtered 1, 1 of 2 testbeds; links true; heads true; focus true; fits true; network 0");
+    }
+}
+
 /// Every page that is written, light and dark, wide and on a phone: axe-core finds nothing serious, nothing is over 3 MB.
 #[test]
 fn pages_are_accessible() {
@@ -301,7 +357,10 @@ fn pages_are_accessible() {
     common::qassay().arg("diff").args([at("run"), at("part")]).arg("--html").arg(at("drift.html")).assert().code(1);
     let wrong = "data/bundles/bug_scale_inverted.safetensors";
     common::qassay().args(["assay", wrong, "--html"]).arg(at("wrong.html")).assert().code(1);
-    let mut pages = ["run/index.html", "stale/stale.html", "drift.html", "wrong.html"].map(at).to_vec();
+    common::qassay().args(["power", "smoke", "--filter", "gemm", "--sample", "3", "--out"]).arg(at("power")).assert().success();
+    let mut pages = ["run/index.html", "stale/stale.html", "drift.html", "wrong.html", "power/power.html"].map(at).to_vec();
+    std::fs::write(at("history.html"), history()).unwrap();
+    pages.push(at("history.html"));
     let reports = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports");
     pages.extend(["example/index.html"].map(|p| reports.join(p)));
     pages.push(qassay::report::bench::write(&at("bench"), &measured()).unwrap());
@@ -314,6 +373,34 @@ fn pages_are_accessible() {
             let scheme = if dark { "dark" } else { "light" };
             assert_eq!(title, format!("{scheme}; serious 0"), "{} at {width}", path.display());
         }
+    }
+}
+
+/// The table of a window that is wide enough: no column is cut, and none but products have a K.
+const FITS: &str = r##"<script>
+"use strict";
+window.addEventListener("load", () => {
+  const table = document.getElementById("rows"), wide = table.closest(".wide");
+  const heads = [...table.tHead.rows[0].cells].map((th) => th.textContent), [op, k] = [heads.indexOf("op"), heads.indexOf("k")];
+  const rows = [...table.tBodies[0].rows], product = (r) => r.cells[op].textContent.includes("gemm");
+  const right = rows.filter((r) => (r.cells[k].textContent !== "") === product(r)).length;
+  const cut = [...table.querySelectorAll("td")].filter((td) => td.scrollWidth > td.clientWidth + 1);
+  top.document.title = "columns " + heads.length + "; fits " + (wide.scrollWidth <= wide.clientWidth) + "; cut " + cut.length + "; k " + (right === rows.length && rows.some(product));
+});
+</script>"##;
+
+#[test]
+fn the_tables_columns_fit_a_window() {
+    if no_browser() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    common::qassay().args(["run", "smoke", "--quiet", "--out"]).arg(&run).assert().success();
+    let page = std::fs::read_to_string(run.join("index.html")).unwrap();
+    for width in [1400, 1280] {
+        let title = read_at(dir.path(), &page, FITS, width, false);
+        assert_eq!(title, "columns 13; fits true; cut 0; k true", "{width}");
     }
 }
 

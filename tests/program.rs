@@ -257,3 +257,31 @@ fn a_run_writes_junit_markdown_and_annotations() {
     assert!(text("b.xml").contains("tests=\"3\" failures=\"2\" errors=\"1\""), "{}", text("b.xml"));
     assert!(text("b.md").contains("2 cases like this") && text("b.md").contains("not read: "), "{}", text("b.md"));
 }
+
+/// The first figure: what each judge catches, and under it what it fails of right results, of this run and of `--clean`.
+#[test]
+fn the_page_of_power_has_caught_and_alarms_in_one_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    let power = |more: &[&str]| {
+        let mut command = qassay();
+        command.args(["power", "smoke", "--filter", "gemm", "--out"]).arg(dir.path()).args(more);
+        command.assert()
+    };
+    let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    power(&["--clean", "12"]).success().stdout(contains("failed 0 of 12"));
+    let judges = text("clean.csv").lines().count() - 1;
+    assert!(judges > 10 && text("clean.csv").starts_with("judge,right,failed\ndevice model,12,0\nbound,12,0\n"));
+    power(&["--sample", "3"]).success().stdout(contains("power.html"));
+    let page = text("power.html");
+    let sections: Vec<&str> = page.split("<section id=\"").skip(1).filter_map(|s| s.split('"').next()).collect();
+    assert_eq!(sections, ["kill_matrix", "worth", "numbers"]);
+    let first = page.split("<section").nth(1).unwrap();
+    assert!(first.contains("\nright results (") && first.contains("--clean: right results (12)"), "{first}");
+    let data = text("figures/kill_matrix.csv");
+    // The same gates, in both.
+    for of in ["right results (", "--clean: right results (12),"] {
+        assert_eq!(data.lines().filter(|l| l.starts_with(of)).count(), judges, "{of}");
+    }
+    std::fs::write(dir.path().join("clean.csv"), "judge,right,failed\nbound,1,0\n").unwrap();
+    power(&["--sample", "3"]).code(2).stderr(contains("clean.csv: expected judge,right,failed of every judge"));
+}

@@ -12,7 +12,7 @@ Answer the cases of a sweep (qassay run smoke --candidate 'python3 my_kernel.py'
     def kernel(case): return {"out": my_gemm(case.values("a"), case.values("b"))}
     serve(kernel)
 
-The format is data/bundles/README.md.
+`qassay helper --format` prints the format.
 """
 
 import json

@@ -1,13 +1,16 @@
-"""The steps of a pull request, run as they are: examples/ci/run.sh, in an empty repository."""
+"""The steps of a pull request, run as they are in an empty repository: examples/ci, and the action."""
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+import yaml
 
-SCRIPT = pathlib.Path(__file__).parent / "run.sh"
+HERE = pathlib.Path(__file__).parent
+SCRIPT = HERE / "ci/run.sh"
 COUNT = 700  # wrong results whose lines are longer together than a comment may be
 RIGHT = """
 import numpy as np, qassay
@@ -24,18 +27,96 @@ def test_wrong(i):
 
 
 @pytest.fixture
-def run(tmp_path):
+def bin(tmp_path):
+    """Programs that a step calls, and nothing of this machine's but the system's."""
+    bin = tmp_path / "bin"
+    bin.mkdir()
+
+    def program(name, text):
+        (bin / name).write_text(f"#!/bin/sh\n{text}\n")
+        (bin / name).chmod(0o755)
+
+    program("python3", f'exec "{sys.executable}" "$@"')
+    program("qassay", f'exec "{__import__("qassay").program()}" "$@"')
+    program("cargo", "exit 0")
+    program("gh", 'for last; do :; done; test -s "$last" && echo "$@" > gh.txt')
+    return bin
+
+
+@pytest.fixture
+def environment(bin, tmp_path):
+    return {"PATH": f"{bin}:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def run(tmp_path, environment):
     def go(text, **more):
         (tmp_path / "test_mine.py").write_text(text)
-        bin = tmp_path / "bin"
-        bin.mkdir(exist_ok=True)
-        for name, target in (("python3", sys.executable), ("qassay", __import__("qassay").program())):
-            (bin / name).write_text(f'#!/bin/sh\nexec "{target}" "$@"\n')
-            (bin / name).chmod(0o755)
-        env = {"PATH": f"{bin}:/usr/bin:/bin", "HOME": str(tmp_path), "TESTS": "test_mine.py", **more}
+        env = {**environment, "TESTS": "test_mine.py", **more}
         return subprocess.run(["bash", str(SCRIPT)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
 
     return go
+
+
+def steps(file, values):
+    """What a workflow or an action runs: (script, environment) of each step, with the expressions of GitHub replaced by `values`."""
+    written = yaml.safe_load((HERE / file).read_text())
+    parts = [written["runs"]] if "runs" in written else list(written["jobs"].values())
+    usual = {f"inputs.{name}": what.get("default", "") for name, what in written.get("inputs", {}).items()}
+    known = {**usual, **values}
+    expression = re.compile(r"\$\{\{ *(.*?) *\}\}")
+
+    def filled(text):
+        return expression.sub(lambda m: known[m.group(1)], str(text))
+
+    for part in parts:
+        for step in part["steps"]:
+            assert ("run" in step) != ("uses" in step), step
+            if "run" in step:
+                yield filled(step["run"]), {name: filled(value) for name, value in step.get("env", {}).items()}
+
+
+def execute(file, values, folder, env):
+    """Runs every step as GitHub's bash does; returns how many there were."""
+    count = 0
+    for script, more in steps(file, values):
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        done = subprocess.run(command, cwd=folder, env={**env, **more}, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{file}: {script}\n{done.stdout}{done.stderr}"
+        count += 1
+    return count
+
+
+GITHUB = {"github.token": "t", "github.event.pull_request.number": "7", "github.event_name": "pull_request"}
+
+
+@pytest.mark.parametrize("file", ["action.yml", "ci/kernel.yml"])
+def test_the_steps_of_a_kernels_repository(file, tmp_path, environment):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_mine.py").write_text(RIGHT)
+    action = tmp_path / "action/examples"
+    action.mkdir(parents=True)
+    (action / "ci").symlink_to(HERE / "ci")
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github/qassay").symlink_to(HERE / "ci")
+    wheel = str(next(HERE.glob("qassay-*.whl")))
+    env = {**environment, "GITHUB_ACTION_PATH": str(tmp_path / "action"), "GITHUB_REPOSITORY": "me/mine"}
+    count = execute(file, {**GITHUB, "inputs.version": wheel, "inputs.tests": "tests"}, tmp_path, env)
+    assert count == 3
+    assert (tmp_path / "qassay-report/comment.md").read_text().startswith("## qassay: 1 of 1 assays pass")
+    said = (tmp_path / "gh.txt").read_text()
+    assert said.startswith("pr comment 7 ") and said.endswith("--body-file qassay-report/comment.md\n")
+
+
+def test_the_steps_of_a_drift_gate(tmp_path, environment, bin):
+    (tmp_path / "target/release").mkdir(parents=True)
+    (tmp_path / "target/release/qassay").symlink_to(bin / "qassay")
+    env = {**environment, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    begin = "qassay run smoke --quiet --out first && qassay accept first --new"
+    subprocess.run(["bash", "-c", begin], cwd=tmp_path, env=env, check=True, capture_output=True, timeout=300)
+    assert execute("ci/qassay.yml", GITHUB, tmp_path, env) == 4
+    assert (tmp_path / "summary.md").read_text().startswith("## qassay: no drift")
+    assert all((tmp_path / name).exists() for name in ("reports/smoke/index.html", "reports/check/rows.csv", "drift.xml", "drift.html"))
 
 
 def test_a_right_kernel(run, tmp_path):

@@ -185,7 +185,7 @@ fn one(sweep: &str, before: Option<&Record>, after: Option<&Record>) -> Drift {
             let change = if was { Change::Skipped } else { Change::NowSkipped };
             (change, if was { String::new() } else { format!("no kernel ran it; {} before", b.verdict) })
         }
-        (Some(b), Some(a)) if b == a => (Change::Identical, String::new()),
+        (Some(b), Some(a)) if b.measures_as(a) => (Change::Identical, String::new()),
         (Some(b), Some(a)) => changed(b, a, &mut drift),
     };
     drift
@@ -229,6 +229,9 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
         }
         .to_string(),
     );
+    if [before, after].iter().all(|r| !r.algorithm.is_empty()) && before.algorithm != after.algorithm {
+        words.push(format!("the library chose another algorithm: {} → {}", before.algorithm, after.algorithm));
+    }
     // The quantization error is of the operands alone: it moves only with the recipe or the input.
     words.push(
         match (same_operands, before.kernel == after.kernel) {

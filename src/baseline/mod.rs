@@ -4,6 +4,7 @@
 //! `<sweep>.json` beside it: the facts of the run it was accepted from. [`accept`] is the only writer; [`diff`] compares.
 
 pub mod diff;
+pub(crate) mod history;
 pub(crate) mod ks;
 pub(crate) mod order;
 
@@ -32,6 +33,7 @@ table! {
         kernel_max_ulp: Option<f64>, "ulp", "largest kernel error";
         total_rel_frobenius: Option<f64>, "1", "relative total error";
         ulp_histogram: Option<[usize; 9]>, "", "kernel error in output ulps, binned";
+        algorithm: String, "", "which of a library's algorithms ran";
     }
 }
 
@@ -51,7 +53,13 @@ impl Record {
             kernel_max_ulp: row.errors.kernel(|e| e.max_ulp),
             total_rel_frobenius: row.errors.total(|e| e.rel_frobenius),
             ulp_histogram: row.ulp_histogram,
+            algorithm: row.algorithm.clone(),
         }
+    }
+
+    /// Whether nothing that was measured differs: another algorithm that returns the same is no change.
+    pub fn measures_as(&self, other: &Record) -> bool {
+        *self == Record { algorithm: self.algorithm.clone(), ..other.clone() }
     }
 }
 
@@ -158,7 +166,7 @@ pub fn read(folder: &Path, sweep: &str) -> Result<Recording> {
     Ok(Recording { sweep: sweep.to_string(), records, facts: Facts::read_file(&path.with_extension("json"))? })
 }
 
-/// The records in the text of a baseline; `path` names it in errors.
+/// The records in the text of a baseline, with or without the last column, which the first ones had not; `path` names it in errors.
 pub fn parse(path: &Path, text: &str) -> Result<Vec<Record>> {
     let bad = |found: String| Error::BadFile {
         path: path.to_path_buf(),
@@ -167,13 +175,15 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Record>> {
     };
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let header = reader.headers().map_err(|e| bad(e.to_string()))?;
-    if !header.iter().eq(Record::names()) {
+    let (names, found) = (Record::names(), header.iter().collect::<Vec<_>>());
+    let without = found == names[..names.len() - 1];
+    if !without && found != names {
         return Err(bad(format!("the columns {}", header.iter().take(20).collect::<Vec<_>>().join(","))));
     }
     let record = |r: csv::Result<csv::StringRecord>| {
         let r = r.map_err(|e| bad(e.to_string()))?;
         let line = r.position().map_or(0, csv::Position::line);
-        Record::read(&r.iter().collect::<Vec<_>>()).map_err(|e| bad(format!("line {line}: {e}")))
+        Record::read(&r.iter().chain(without.then_some("")).collect::<Vec<_>>()).map_err(|e| bad(format!("line {line}: {e}")))
     };
     reader.records().map(record).collect()
 }

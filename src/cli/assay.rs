@@ -1,11 +1,11 @@
 //! `qassay assay`: bundles of kernels from anywhere.
 
-use super::doing::doing;
 use super::outputs::ForCi;
 use super::{print, status};
 use crate::bundle::{Bundle, answer, assay};
 use crate::compare::Verdict;
 use crate::report::{self, ci};
+use crate::sweep::bar::doing;
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::Instant;
 /// Judge bundles: safetensors files that hold what went into a kernel and what came out.
 ///
 /// The operands are held to the recipe where one is named, the result to the device model or to a bound derived from its arithmetic.
-/// The format is in data/bundles/README.md; notebooks/python/qassay_bundle.py writes it.
+/// `qassay helper --format` prints the format; `qassay helper` a Python file that writes it.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit status: 0 all pass; 1 any fail; 2 usage or unreadable input; 3 no failure but some without power.\n\n\

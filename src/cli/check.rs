@@ -10,6 +10,7 @@ use crate::run::plan::Selection;
 use crate::run::provenance;
 use crate::run::sweeps::{self as runner, Options};
 use crate::sweep::Sweep;
+use crate::sweep::bar::counting;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -62,11 +63,15 @@ pub fn run(args: Args) -> Result<u8> {
     let planned: usize = sweeps.iter().map(|s| s.cases.len()).sum();
     let kept = args.out.is_some();
     let out = args.out.unwrap_or_else(|| std::env::temp_dir().join(format!("qassay-check-{}", std::process::id())));
-    let bar = super::run::progress_bar(planned as u64, args.quiet);
+    let bar = counting(planned, "cases", args.quiet);
+    let mut facts = Facts::of(&selection, &sweeps, backend, &device)?;
+    if let Some(altered) = &args.inject {
+        facts.0.insert("injected".into(), altered.to_string());
+    }
     let options = Options {
         out: out.clone(),
         resume: false,
-        facts: Facts::of(&selection, &sweeps, backend, &device)?,
+        facts,
         jobs: args.jobs,
         backend,
         kernels: args.inject.map_or(kernels, |a| injected::altered(kernels, a)),
@@ -77,8 +82,8 @@ pub fn run(args: Args) -> Result<u8> {
         budget: None,
         workers: None,
     };
-    let done = runner::run(&sweeps, &options, &|_| bar.inc(1)).map_err(anyhow::Error::from);
-    bar.finish_and_clear();
+    let done = runner::run(&sweeps, &options, &|_| bar.step()).map_err(anyhow::Error::from);
+    drop(bar);
     let shown = done.and_then(|outcome| {
         provenance::write_times(&out, &sweeps, &outcome)?;
         let mut comparison = diff::sides(&before, &baseline::of_run(&out)?);

@@ -3,13 +3,19 @@
 use super::{print, status};
 use crate::compare::Verdict;
 use crate::data;
+use crate::fault::tally::{Tallies, judges};
+use crate::report::power::Right;
 use crate::run::plan::Selection;
+use crate::sweep::bar::counting;
 use crate::sweep::{Case, build};
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+
+/// Beside the page of the same folder.
+const FILE: &str = "clean.csv";
 
 /// `n` right results of numpy kernels, judged by `qassay assay`. Their generator (tests/clean) shares nothing with the judge; it is part of the program.
 /// Errors: no Python with numpy.
@@ -38,25 +44,36 @@ pub fn generated(n: usize, seed: u64) -> Result<u8> {
     Ok(if ended.success() { status::PASSED } else { status::FAILED })
 }
 
-/// Right results of the cases of sweeps, seed after seed until there are `n`.
-pub fn cases(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection) -> Result<u8> {
+/// Right results of the cases of sweeps, seed after seed until there are `n`; what each judge failed of them goes to `clean.csv` in `out`.
+pub fn cases(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection, out: &Path) -> Result<u8> {
     let (started, mut judged, mut alarms) = (Instant::now(), 0, Vec::new());
+    let mut tallies = Tallies::default();
     let mut fresh = seed.max(1);
+    let bar = counting(n, "cases", false);
     while judged < n {
         let sweeps = selection(fresh).load()?;
         let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).filter(|c| c.skip.is_none()).take(n - judged).collect();
-        let verdicts: Vec<Option<(String, Verdict)>> = cases
+        let verdicts: Vec<Option<(String, Verdict, Vec<bool>)>> = cases
             .par_iter()
             .map(|c| match build::ground(c) {
-                Ok(g) => Ok(Some((c.id(), g.verdict))),
+                Ok(g) => {
+                    bar.step();
+                    Ok(Some((c.id(), g.verdict, g.alarms().with_context(|| c.id())?)))
+                }
                 Err(crate::Error::Unsupported { .. }) => Ok(None),
                 Err(e) => Err(e).with_context(|| c.id()),
             })
             .collect::<Result<_>>()?;
         let before = judged;
-        for (id, verdict) in verdicts.into_iter().flatten() {
+        for (id, verdict, gates) in verdicts.into_iter().flatten() {
             judged += 1;
-            if matches!(verdict, Verdict::Fail | Verdict::Suspect) {
+            let alarm = matches!(verdict, Verdict::Fail | Verdict::Suspect);
+            if alarm {
+                tallies.add_alarm(&gates)
+            } else {
+                tallies.add_right(&gates)
+            }
+            if alarm {
                 alarms.push(format!("{verdict}: seed {fresh}, {id}"));
             }
         }
@@ -65,6 +82,7 @@ pub fn cases(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection) -> Resul
         }
         fresh += 1;
     }
+    drop(bar);
     let mut text = format!(
         "{} alarms in {judged} clean cases over {} seeds, {:.0} s\n",
         alarms.len(),
@@ -72,6 +90,35 @@ pub fn cases(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection) -> Resul
         started.elapsed().as_secs_f64()
     );
     alarms.iter().for_each(|a| text += &format!("  {a}\n"));
+    std::fs::create_dir_all(out).with_context(|| format!("{}: cannot be made", out.display()))?;
+    let mut csv = csv::Writer::from_path(out.join(FILE))?;
+    csv.write_record(["judge", "right", "failed"])?;
+    for (judge, failed) in judges().iter().zip(&tallies.alarms) {
+        text += &format!("  {judge:<26}failed {failed} of {judged}\n");
+        csv.write_record([judge, &judged.to_string(), &failed.to_string()])?;
+    }
+    csv.flush()?;
     print(&text);
     Ok(if alarms.is_empty() { status::PASSED } else { status::FAILED })
+}
+
+/// What a `--clean` wrote into a folder, for the page. Errors: a file that is none of it.
+pub fn read(out: &Path) -> Result<Option<Right>> {
+    let path = out.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let expected = || {
+        format!("{}: expected judge,right,failed of every judge; write it with `qassay power SWEEP --clean N`", path.display())
+    };
+    let lines = csv::Reader::from_path(&path)?
+        .deserialize()
+        .collect::<Result<Vec<(String, usize, usize)>, _>>()
+        .with_context(expected)?;
+    if !lines.iter().map(|l| &l.0).eq(&judges()) {
+        bail!(expected());
+    }
+    let right = lines[0].1;
+    let percent = lines.iter().map(|l| 100.0 * l.2 as f64 / l.1.max(1) as f64).collect();
+    Ok(Some(Right { name: format!("--clean: right results ({right})"), percent }))
 }

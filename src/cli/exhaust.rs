@@ -3,6 +3,7 @@
 use super::run::Who;
 use super::{print, status};
 use crate::kernel::exhaust::{self, Line};
+use crate::sweep::bar::doing;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
@@ -37,11 +38,13 @@ pub fn run(args: Args) -> Result<u8> {
         )
     };
     print(&format!("{device}\n"));
+    let bar = doing("running every cast".into());
     let lines = exhaust::run(kernels, backend, exhaust::OPS, args.elements, |line| {
         if args.all || line.mismatches > 0 {
-            print(&show(line));
+            bar.beside(|| print(&show(line)));
         }
     })?;
+    drop(bar);
     let mut sums: BTreeMap<_, [usize; 4]> = BTreeMap::new();
     for line in &lines {
         let key = (line.kernel, line.op.name(), line.dtype.to_string(), line.input);

@@ -7,10 +7,15 @@ use anyhow::Result;
 ///
 /// It is `qassay_bundle.py` of the notebooks and a part of `pip install qassay`.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  qassay helper > qassay_bundle.py")]
-pub struct Args {}
+#[command(after_help = "Examples:\n  qassay helper > qassay_bundle.py\n  qassay helper --format")]
+pub struct Args {
+    /// Print the format of bundles instead: names, dtypes, metadata.
+    #[arg(long)]
+    format: bool,
+}
 
-pub fn run(_: Args) -> Result<u8> {
-    print(include_str!("../../python/qassay/_bundle.py"));
+pub fn run(args: Args) -> Result<u8> {
+    let helper = include_str!("../../python/qassay/_bundle.py");
+    print(if args.format { include_str!("../../data/bundles/README.md") } else { helper });
     Ok(status::PASSED)
 }

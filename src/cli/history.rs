@@ -1,36 +1,54 @@
-//! `qassay history`: how the accepted numbers moved, from the git log of the baselines.
+//! `qassay history`: how the accepted numbers and bits moved, from the git log of the baselines.
 
 use super::{print, status};
 use crate::assay::table::{Column, Line};
-use crate::baseline::{self, Record};
+use crate::baseline::history::{History, State, Testbed, Version};
+use crate::baseline::{self, Record, Recording};
+use crate::run::facts::Facts;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Print, and draw, a metric over the accepted baselines: its largest value of each kernel, a column for each commit that changed it.
+/// Print, and draw, a metric over the accepted baselines: its largest value of each kernel, a column for each commit that changed it. With
+/// --html, write a page of every testbed and version instead: which digests changed, and why.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  qassay history --metric kernel_max_ulp --svg history.svg\n  qassay history --html history.html"
+)]
 pub struct Args {
-    /// The sweep.
-    #[arg(default_value = "standard")]
-    sweep: String,
+    /// The sweep; `standard` unless given, and every one with --html.
+    sweep: Option<String>,
     /// A column of the baseline that is a number.
     #[arg(long, default_value = "bound_ratio", value_parser = metric)]
     metric: String,
-    /// Folder of one device's baselines.
+    /// Folder of one device's baselines; `cpu` unless given, and every one with --html.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Folder of baselines, in a git repository; data/baselines unless given.
+    #[arg(long, value_name = "DIR")]
+    baselines: Option<PathBuf>,
     /// The last commits to show.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 8)]
     last: usize,
     /// Also draw it, as an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write a page of testbeds and versions: every changed digest with its cause.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["svg", "metric"])]
+    html: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let folder = args.folder.unwrap_or_else(|| baseline::folder().join("cpu"));
-    let file = format!("{}.csv", args.sweep);
+    let root = args.baselines.clone().unwrap_or_else(baseline::folder);
+    if let Some(path) = &args.html {
+        let history = of_bits(&root, args.folder.as_deref(), args.sweep.as_deref(), args.last)?;
+        super::outputs::save(path, &crate::report::history::page(&history))?;
+        print(&format!("report: {}\n", path.display()));
+        return Ok(status::PASSED);
+    }
+    let folder = args.folder.unwrap_or_else(|| root.join("cpu"));
+    let file = format!("{}.csv", args.sweep.as_deref().unwrap_or("standard"));
     let last = format!("-{}", args.last);
     let log = git(&folder, &["log", &last, "--format=%h %as", "--", &file])?;
     let metric = Record::column(&args.metric)?;
@@ -51,6 +69,95 @@ pub fn run(args: Args) -> Result<u8> {
     }
     print(&table(&args.metric, &columns));
     Ok(status::PASSED)
+}
+
+/// Every testbed over the last commits that changed one, and what is not committed.
+fn of_bits(root: &Path, folder: Option<&Path>, sweep: Option<&str>, last: usize) -> Result<History> {
+    let folders = match folder {
+        Some(one) => vec![one.to_path_buf()],
+        None => below(root)?.into_iter().filter(|p| p.is_dir()).collect(),
+    };
+    let mut files = Vec::new();
+    for folder in &folders {
+        files.extend(below(folder)?.into_iter().filter(|p| p.extension().is_some_and(|e| e == "csv")));
+    }
+    files.retain(|f| sweep.is_none_or(|s| f.file_stem().is_some_and(|n| n == s)));
+    if files.is_empty() {
+        let sweep = sweep.map_or(String::new(), |s| format!(" of {s}"));
+        bail!("{}: no baseline{sweep}; `qassay run` a sweep and `qassay accept` the run", root.display());
+    }
+    let commits = git(root, &["log", &format!("-{last}"), "--format=%h%x09%as%x09%s", "--", "*.csv"])?;
+    let mut versions: Vec<Version> = commits.lines().rev().map(version).collect();
+    let mut testbeds = files.iter().map(|file| testbed(file, &versions)).collect::<Result<Vec<Testbed>>>()?;
+    for (bed, file) in testbeds.iter_mut().zip(&files) {
+        bed.states.push(on_disk(file)?);
+    }
+    if testbeds.iter().all(|t| matches!(t.states.last(), Some(State::Kept))) {
+        testbeds.iter_mut().for_each(|t| drop(t.states.pop()));
+    } else {
+        versions.push(Version { hash: String::new(), date: String::new(), subject: String::new() });
+    }
+    Ok(History { versions, testbeds })
+}
+
+fn version(line: &str) -> Version {
+    let mut parts = line.splitn(3, '\t').map(String::from);
+    let mut next = || parts.next().unwrap_or_default();
+    Version { hash: next(), date: next(), subject: next() }
+}
+
+/// What each version has of the baseline `file`.
+fn testbed(file: &Path, versions: &[Version]) -> Result<Testbed> {
+    let (folder, name, sweep) = names(file);
+    let log = git(folder, &["log", "--format=%h", "--", &name])?;
+    let touched: Vec<&str> = log.lines().collect();
+    let mut states: Vec<State> = Vec::new();
+    for (i, v) in versions.iter().enumerate() {
+        // The first one shown has what an earlier commit wrote.
+        if i > 0 && !touched.contains(&v.hash.as_str()) {
+            let begun = states.iter().any(|s| !matches!(s, State::Absent));
+            states.push(if begun { State::Kept } else { State::Absent });
+            continue;
+        }
+        let show = |name: &str| git(folder, &["show", &format!("{}:./{name}", v.hash)]);
+        states.push(match show(&name) {
+            Err(_) => State::Absent,
+            Ok(text) => state(file, &sweep, &text, &show(&format!("{sweep}.json")).unwrap_or_default()),
+        });
+    }
+    let machine = folder.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    Ok(Testbed { machine, sweep, states })
+}
+
+/// What the tree has, where it is not what was committed last.
+fn on_disk(file: &Path) -> Result<State> {
+    let (folder, name, sweep) = names(file);
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()));
+    let text = read(file)?;
+    if git(folder, &["show", &format!("HEAD:./{name}")]).is_ok_and(|committed| committed == text) {
+        return Ok(State::Kept);
+    }
+    Ok(state(file, &sweep, &text, &read(&file.with_extension("json")).unwrap_or_default()))
+}
+
+fn state(file: &Path, sweep: &str, text: &str, facts: &str) -> State {
+    let Ok(records) = baseline::parse(file, text) else { return State::Unread };
+    let facts = Facts::parse(&file.with_extension("json"), facts).unwrap_or_default();
+    State::Recorded(Recording { sweep: sweep.to_string(), records, facts })
+}
+
+/// Folder, name and sweep of a baseline.
+fn names(file: &Path) -> (&Path, String, String) {
+    let text = |part: Option<&std::ffi::OsStr>| part.map_or_else(String::new, |p| p.to_string_lossy().into_owned());
+    (file.parent().unwrap_or(Path::new(".")), text(file.file_name()), text(file.file_stem()))
+}
+
+/// What a folder holds, in the order of names.
+fn below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("{}: no folder of baselines", folder.display()))?;
+    let mut paths = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
 }
 
 /// Of each kernel; a NaN is the largest.

@@ -10,7 +10,6 @@ mod compile;
 #[cfg(feature = "cuda")]
 mod devices;
 mod diff;
-mod doing;
 mod exhaust;
 mod external;
 mod helper;
@@ -32,6 +31,7 @@ mod table;
 mod verbs;
 mod worker;
 
+use anstyle::AnsiColor;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -164,7 +164,8 @@ fn log(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose).min(3)];
     let given = std::env::var("QASSAY_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let filter = given.or_else(|| level.parse().ok()).unwrap_or_default();
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time();
+    let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).without_time();
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
@@ -174,11 +175,33 @@ fn width() -> usize {
     wide.map_or(crate::bundle::answer::WIDTH, |w| w.clamp(60, 140))
 }
 
+/// Verdicts at the beginning of a line, and their colours.
+const PAINTED: [(&str, AnsiColor); 5] = [
+    ("PASS", AnsiColor::Green),
+    ("SUSPECT", AnsiColor::Yellow),
+    ("FAIL", AnsiColor::Red),
+    ("ERROR", AnsiColor::Red),
+    ("NO_POWER", AnsiColor::Magenta),
+];
+
+/// The text with its verdicts in colour: to be written through `anstream`, which takes colours out where they cannot be shown or are not
+/// wanted (a pipe, `NO_COLOR`).
+fn paint(text: &str) -> String {
+    let line = |line: &str| {
+        let found = PAINTED.iter().find(|(word, _)| line.strip_prefix(word).is_some_and(|rest| rest.starts_with([' ', '\n'])));
+        found.map_or(line.to_string(), |(word, colour)| {
+            let style = colour.on_default().bold();
+            format!("{style}{word}{style:#}{}", &line[word.len()..])
+        })
+    };
+    text.split_inclusive('\n').map(line).collect()
+}
+
 /// Writes to standard output; a reader that went away (`| head`) ends the program quietly.
 fn print(text: &str) {
     use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+    let mut out = anstream::stdout().lock();
+    if out.write_all(paint(text).as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
     }
 }

@@ -6,6 +6,7 @@ use crate::fault::power;
 use crate::fault::tally::{self, Tallies};
 use crate::report::power as figures;
 use crate::run::plan::Selection;
+use crate::sweep::bar::counting;
 use crate::sweep::{Case, build};
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
@@ -42,7 +43,7 @@ pub struct Args {
     /// and count what is caught and, with --diagnose, named; every fourth has two faults at once.
     #[arg(long, value_name = "N")]
     grammar: Option<usize>,
-    /// The folder for power.csv, summary.md and the figures.
+    /// The folder for power.html, power.csv, summary.md and the figures; of --clean and a sweep for clean.csv, which the page shows too.
     #[arg(long, value_name = "DIR", default_value = "reports/power")]
     out: PathBuf,
 }
@@ -54,7 +55,7 @@ pub fn run(args: Args) -> Result<u8> {
     let named = if args.sweep.is_empty() { vec!["standard".to_string()] } else { args.sweep.clone() };
     let selection = |seed| Selection { sweeps: named.clone(), filter: args.filter.clone(), seed, ..Selection::default() };
     if let Some(n) = args.clean {
-        return clean::cases(n, args.seed, &selection);
+        return clean::cases(n, args.seed, &selection, &args.out);
     }
     if let Some(n) = args.grammar {
         return grammar(n, args.seed, &args.out);
@@ -71,7 +72,9 @@ pub fn run(args: Args) -> Result<u8> {
     let limit = args.diagnose.then_some(Duration::from_secs(20));
     let (started, tallies, blind) = (Instant::now(), Mutex::new(Tallies::default()), Mutex::new(0usize));
     let notes = Mutex::new(Vec::new());
+    let bar = counting(cases.len(), "cases", false);
     cases.par_iter().try_for_each(|case| -> Result<()> {
+        bar.step();
         let ground = match build::ground(case) {
             Ok(ground) => ground,
             Err(crate::Error::Unsupported { .. }) => return Ok(()),
@@ -97,26 +100,31 @@ pub fn run(args: Args) -> Result<u8> {
         tallies.add(case.op, &kills);
         Ok(())
     })?;
+    drop(bar);
     let tallies = tallies.into_inner().expect("no panic while held");
     let blind = blind.into_inner().expect("no panic while held");
     let text = summary(&tallies, cases.len(), blind, started.elapsed().as_secs_f64());
     write(&args.out, &tallies, &notes.into_inner().expect("no panic while held"), &text, args.diagnose)?;
-    print(&format!("{text}\nreport: {}\n", args.out.join("summary.md").display()));
+    print(&format!("{text}\nreport: {}\n", args.out.join("power.html").display()));
     Ok(status::PASSED)
 }
 
 /// Questions of the grammar, and what came of them.
 fn grammar(n: usize, seed: u64, out: &std::path::Path) -> Result<u8> {
     use crate::fault::grammar::{Score, ask, draw::question};
+    let bar = counting(n, "questions", false);
     let asked: Vec<(u64, bool, String, Score)> = (0..n as u64)
         .into_par_iter()
         .map(|number| {
             let two = number % 4 == 3;
             let q = question(seed, number, two)?;
             let words = format!("{:?} in rows {:?}, columns {:?}", q.effects, q.region.rows, q.region.cols);
-            Ok((number, two, words, ask(&q)?))
+            let score = ask(&q)?;
+            bar.step();
+            Ok((number, two, words, score))
         })
         .collect::<crate::Result<_>>()?;
+    drop(bar);
     let mut text = format!("{} alarms in {n} right results\n", asked.iter().filter(|a| a.3.alarm).count());
     for two in [false, true] {
         let all: Vec<&Score> = asked.iter().filter(|a| a.1 == two && a.3.changed).map(|a| &a.3).collect();
@@ -242,7 +250,9 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     let rows = tally::judges().into_iter().zip(t.caught()).zip(&t.alarms);
     let worth: Vec<(String, f64, f64)> =
         rows.map(|((judge, caught), alarms)| (judge, share(caught, changed), share(*alarms, t.right))).collect();
-    let mut all = vec![figures::worth(&worth, t.right), figures::kills(&matrix(&tally::judges(), &counts, &totals))];
+    let here = figures::Right { name: format!("right results ({})", t.right), percent: worth.iter().map(|w| w.2).collect() };
+    let right: Vec<figures::Right> = [here].into_iter().chain(clean::read(out)?).collect();
+    let mut all = vec![figures::kills(&matrix(&tally::judges(), &counts, &totals), &right), figures::worth(&worth, t.right)];
     if diagnosed {
         let (counts, totals) = t.confusion();
         all.push(figures::confusion(&matrix(&tally::answers(), &counts, &totals)));
@@ -257,5 +267,14 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
         let _ = write!(page, "\n## {}\n\n{}\n\n![{}](figures/{}.svg)\n", figure.title, figure.see, figure.title, figure.id);
     }
     std::fs::write(out.join("summary.md"), page)?;
+    let (model, bound) = (t.caught()[0], t.caught()[1]);
+    let answer = format!(
+        "Of {changed} faults the device model's bits catch {}, the bound alone {}; of {} right results {} fail",
+        percent(model, changed),
+        percent(bound, changed),
+        t.right,
+        t.alarms[0].max(t.alarms[1])
+    );
+    super::outputs::save(&out.join("power.html"), &figures::page(&answer, text, &all))?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::external::Chosen;
 use super::outputs::{self, ForCi};
-use super::{print, status};
+use super::{paint, print, status};
 use crate::compare::Verdict;
 use crate::external::process;
 use crate::kernel::{Backend, Kernel};
@@ -12,8 +12,8 @@ use crate::run::shard::Shard;
 use crate::run::sweeps::{Options, Outcome};
 use crate::run::worker::Workers;
 use crate::run::{maps, provenance, sweeps as runner};
+use crate::sweep::bar::counting;
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -213,7 +213,7 @@ pub fn run(args: Args) -> Result<u8> {
     })
     .context("could not install the Ctrl-C handler")?;
 
-    let bar = progress_bar(planned as u64, args.quiet || args.json);
+    let bar = counting(planned, "cases", args.quiet || args.json);
     let (started, shown) = (std::time::Instant::now(), AtomicUsize::new(0));
     let options = Options {
         out: out.clone(),
@@ -232,10 +232,10 @@ pub fn run(args: Args) -> Result<u8> {
     };
     let broken = || external.as_ref().and_then(Chosen::broken);
     let outcome = runner::run(&sweeps, &options, &|row| {
-        bar.inc(1);
+        bar.step();
         // The first few at once, by name; the summary has a card of each kind.
         if row.verdict.is_failure() && broken().is_none() && shown.fetch_add(1, Ordering::Relaxed) < 5 {
-            bar.suspend(|| eprintln!("{:<6}{}", row.verdict.as_str().to_uppercase(), row.case));
+            bar.beside(|| anstream::eprint!("{}", paint(&format!("{:<6}{}\n", row.verdict.as_str().to_uppercase(), row.case))));
         }
         if args.json {
             print(&(crate::report::json_line(row) + "\n"));
@@ -244,7 +244,7 @@ pub fn run(args: Args) -> Result<u8> {
             STOP.store(true, Ordering::Relaxed);
         }
     })?;
-    bar.finish_and_clear();
+    drop(bar);
     if let Some(e) = broken() {
         external.iter().for_each(Chosen::close);
         if !args.resume {
@@ -297,15 +297,6 @@ fn exit(outcome: &Outcome) -> u8 {
 /// `reports/<stem>-<n>`, the first n that is free.
 pub fn default_folder(stem: &str) -> PathBuf {
     (1..).map(|n| PathBuf::from("reports").join(format!("{stem}-{n}"))).find(|p| !p.exists()).expect("a free number exists")
-}
-
-pub fn progress_bar(len: u64, hidden: bool) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(
-        Some(len),
-        if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() },
-    );
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} cases  {per_sec}  {eta} left").expect("a valid template");
-    bar.with_style(style)
 }
 
 /// `800M`, `4G`; a number alone is bytes.

@@ -10,6 +10,7 @@ use crate::scenario::audited;
 use crate::scenario::device::{COSTS, DEVICE, SEEN, Seen, Shown};
 use crate::scenario::run::{Replay, With, every, refused};
 use crate::scenario::{Policy, Scenario, names};
+use crate::sweep::bar::counting;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 
@@ -82,7 +83,12 @@ pub fn run(args: Args) -> Result<u8> {
     let out = args.out.clone().unwrap_or_else(|| default_folder("stale"));
     let started = std::time::Instant::now();
     print(&heading());
-    let replays = replay(&jobs, with, (&out, &facts, args.resume), &mut |r| print(&line(r)))?;
+    let bar = counting(jobs.len(), "replays", false);
+    let replays = replay(&jobs, with, (&out, &facts, args.resume), &mut |r| {
+        bar.step();
+        bar.beside(|| print(&line(r)));
+    })?;
+    drop(bar);
     print(&not.concat());
     let shown = show(&on_device)?;
     shown.write(&out)?;

@@ -15,6 +15,16 @@ pub enum Alteration {
     Accumulator(Accumulator),
 }
 
+/// As it is read.
+impl std::fmt::Display for Alteration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Alteration::Fault(fault) => write!(f, "{}", fault.name()),
+            Alteration::Accumulator(accumulator) => write!(f, "accumulator={accumulator}"),
+        }
+    }
+}
+
 impl std::str::FromStr for Alteration {
     type Err = Error;
     /// `class:variant` as `qassay list faults` has it, or `accumulator=NAME`.

@@ -21,6 +21,22 @@ pub enum Backend {
     External,
 }
 
+/// What a backend's bits hang on beside its operands, by name: `kernels` (digest of their source), `compiler`, `driver`. What is not known
+/// is left out.
+pub(crate) fn made_of(backend: Backend) -> Vec<(&'static str, String)> {
+    match backend {
+        Backend::Cpu => vec![("kernels", crate::data::kernels().into()), ("compiler", crate::data::compiler().into())],
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => {
+            let compiler = cuda::nvrtc::version().ok().map(|v| ("compiler", format!("NVRTC {v}")));
+            [("kernels", cuda::source::digest())].into_iter().chain(compiler).chain(cuda::device::driver()).collect()
+        }
+        #[cfg(feature = "cuda")]
+        Backend::Vendor => cuda::device::driver().into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// What a kernel is.
 pub struct KernelSpec {
     /// `cpu/cast`, `cuda/fp8_gemm`, …

@@ -7,6 +7,7 @@ pub(crate) mod ci;
 pub(crate) mod drift;
 mod figures;
 mod grids;
+pub(crate) mod history;
 mod location;
 mod page;
 pub(crate) mod plot;

@@ -77,6 +77,12 @@ pub(super) fn fact<'a>(provenance: &'a str, key: &str) -> Option<&'a str> {
     provenance.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(": "))
 }
 
+/// A fact of the first line. A revision that there is none of is a sentence of its own.
+pub(super) fn said(key: &str, fact: &str) -> Markup {
+    let alone = fact.starts_with("built from ");
+    html! { span { @if !alone { (key) " " } b { (fact) } } }
+}
+
 /// The answer in a few words.
 fn answer(totals: &Totals) -> String {
     let only = Verdict::ALL.into_iter().find(|v| totals.count(*v) == 1).filter(|_| totals.rows == 1);
@@ -113,7 +119,7 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
                 header {
                     h1 { (ran.heading()) }
                     p.ran {
-                        @for key in ["date", "revision", "qassay"] { @if let Some(fact) = ran.fact(key) { span { (key) " " b { (fact) } } " " } }
+                        @for key in ["date", "revision", "qassay"] { @if let Some(fact) = ran.fact(key) { (said(key, fact)) " " } }
                         @if let Some(command) = ran.fact("command") { code { (command) } }
                     }
                     p.answer class=(if failed { "fail" } else { "pass" }) { (answer(totals)) "." }
@@ -200,12 +206,12 @@ fn packed(rows: &[Row]) -> serde_json::Value {
     serde_json::json!({"columns": columns, "count": rows.len(), "verdicts": verdicts.map(Verdict::as_str)})
 }
 
-/// A row as an array in the order of the columns: five digits of each number; the case's name left out of its command, the
-/// codes out of all.
+/// A row as an array in the order of the columns: five digits of each number; the case's name left out of its command, K out of an op that
+/// has none, the codes out of all.
 fn compact(row: &Row) -> Vec<serde_json::Value> {
     let object = json(row);
     let value = |name: &str| match &object[name] {
-        _ if name == "codes" => serde_json::Value::Null,
+        _ if name == "codes" || name == "k" && !row.op.is_product() => serde_json::Value::Null,
         serde_json::Value::Number(n) => {
             let x: f64 = n.as_f64().map_or(0.0, |x| format!("{x:.4e}").parse().unwrap_or(x));
             // A whole number needs no `.0`.

@@ -1,7 +1,9 @@
-//! The figures of `qassay power`: which gate catches which class of faults, and what a diagnosis calls them.
+//! The page and figures of `qassay power`: which gate catches which class of faults, what it fails without cause, and what a diagnosis calls
+//! them.
 
 use super::figures::{Figure, csv};
-use super::plot;
+use super::{head, plot};
+use maud::{DOCTYPE, PreEscaped, html};
 use std::collections::BTreeMap;
 
 /// A share of cases, by row and column: both in their order.
@@ -37,14 +39,19 @@ impl Matrix {
         csv(header, lines)
     }
 
-    /// Every cell coloured by how far it is from one half, or (`sparse`) only those above zero.
-    fn chart(&self, sparse: bool, unit: &str) -> String {
-        let shown = |v: f64| if sparse { (v >= 0.05).then_some((v, v / 2.0)) } else { Some((v, v - 50.0)) };
+    /// Only cells above zero are shown, darker with their share.
+    fn sparse(&self, unit: &str) -> String {
+        let shown = |v: f64| (v >= 0.05).then_some((v, v / 2.0));
         let cells: Vec<Vec<Option<(f64, f64)>>> =
             self.percent.iter().map(|r| r.iter().map(|v| v.and_then(shown)).collect()).collect();
-        let heads = vec![false; self.rows.len()];
-        plot::table(&self.columns, &self.rows, &heads, &cells, 50.0, unit, &[])
+        plot::table(&self.columns, &self.rows, &vec![false; self.rows.len()], &cells, 50.0, unit, &[])
     }
+}
+
+/// Right results that each judge was asked about, and the percent of them that each failed, in the order of the judges.
+pub struct Right {
+    pub name: String,
+    pub percent: Vec<f64>,
 }
 
 /// What each judge catches, and which right results it fails: (judge, percent caught, percent of right results failed), of this many.
@@ -69,17 +76,26 @@ pub fn worth(judges: &[(String, f64, f64)], right: usize) -> Figure {
     }
 }
 
-/// Kill matrix: the share of injected faults of each class that each judge catches.
-pub fn kills(m: &Matrix) -> Figure {
+/// Kill matrix: the share of injected faults of each class that each judge catches; under it the right results that it fails.
+pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
+    let rows: Vec<String> = m.rows.iter().chain(right.iter().map(|r| &r.name)).cloned().collect();
+    let caught = m.percent.iter().map(|r| r.iter().map(|v| v.map(|v| (v, v - 50.0))).collect());
+    let failed = right.iter().map(|r| r.percent.iter().map(|v| Some((*v, -v))).collect());
+    let cells: Vec<Vec<Option<(f64, f64)>>> = caught.chain(failed).collect();
+    // A line above the first of the right results.
+    let heads: Vec<bool> = (0..rows.len()).map(|i| i == m.rows.len()).collect();
+    let unit = "blue: a fault is caught; orange: it passes, or a right result is failed";
+    let alarms = right.iter().flat_map(|r| m.columns.iter().zip(&r.percent).map(|(c, v)| format!("{},{c},{v:.2}\n", r.name)));
     Figure {
         id: "kill_matrix",
-        title: "Which judge catches which fault",
-        see: "Percent of the injected faults that changed at least one bit and were failed by each judge, on the same outputs. Blue: most are \
-              caught; orange: most pass. Model and bound are qassay's own (bits of the device model, and the derived bound with the checks \
-              beside the result); the rest are the gates of other projects against the f64 result."
+        title: "Which judge catches which fault, and which right results it fails",
+        see: "Above the line: percent of the injected faults that changed at least one bit and were failed by each judge, on the same outputs. \
+              Below it: percent of right results that the same judge failed; anything but 0 is a false alarm. Model and bound are qassay's own \
+              (bits of the device model, and the derived bound with the checks beside the result); the rest are the gates of other projects \
+              against the f64 result."
             .into(),
-        charts: vec![(String::new(), m.chart(false, "percentage points from one half: orange passes, blue is caught"))],
-        data: m.data(["class", "judge", "percent_caught"]),
+        charts: vec![(String::new(), plot::table(&m.columns, &rows, &heads, &cells, 50.0, unit, &[]))],
+        data: m.data(["class", "judge", "percent_caught"]) + &alarms.collect::<String>(),
     }
 }
 
@@ -91,7 +107,36 @@ pub fn confusion(m: &Matrix) -> Figure {
         see: "Rows are injected classes, columns what was named, in percent of the row. What lies off the diagonal is a confusion; `unknown` \
               is no answer, `compound` an explanation by two faults."
             .into(),
-        charts: vec![(String::new(), m.chart(true, "percent of the row (blue)"))],
+        charts: vec![(String::new(), m.sparse("percent of the row (blue)"))],
         data: m.data(["class", "named", "percent"]),
     }
+}
+
+/// `power.html`: every figure, the answer in text, one file.
+pub fn page(answer: &str, text: &str, figures: &[Figure]) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(&format!("power: {answer} · qassay"), ""))
+            body {
+                header {
+                    h1 { "What a pass is worth" }
+                    p.answer { (answer) "." }
+                    p.see { "Every fault of the catalogue was injected into right kernels; each judge saw the same outputs, right and wrong." }
+                }
+                main {
+                    @for f in figures {
+                        section id=(f.id) {
+                            h2 { (f.title) }
+                            @let seen = format!("{}-see", f.id);
+                            p.see id=(seen) { (f.see) }
+                            @for (_, svg) in &f.charts { div.charts { figure tabindex="0" { (PreEscaped(plot::named(svg, f.title, &seen))) } } }
+                        }
+                    }
+                    section #numbers { h2 { "In numbers" } pre tabindex="0" { (text) } }
+                }
+            }
+        }
+    };
+    page.into_string()
 }

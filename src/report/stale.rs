@@ -1,6 +1,6 @@
 //! `stale.html`: what every scenario does under every policy, when it shows, who would have noticed, and how it goes on in time.
 
-use super::page::fact;
+use super::page::{fact, said};
 use super::plot::{self, Axis, Scale, Series};
 use super::timeline::{Timeline, timeline};
 use super::{head, short};
@@ -171,7 +171,7 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
                 header {
                     h1 { "Stale scales on " (place) }
                     p.ran {
-                        @for key in ["date", "revision"] { @if let Some(fact) = fact(key) { span { (key) " " b { (fact) } } } }
+                        @for key in ["date", "revision"] { @if let Some(fact) = fact(key) { (said(key, fact)) } }
                         @if let Some(command) = fact("command") { code { (command) } }
                     }
                     p.answer class=(if broken == 0 { "pass" } else { "fail" }) { (answer) "." }

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Name and value. Names: `qassay`, `program`, `revision`, `backend`, `device`, `seed`, `filter`, `case`, `shard`, `sweeps`,
-/// `sweep <name>`, `input <name>`, `cases`.
+/// Name and value. Names: `qassay`, `program`, `revision`, `backend`, `device`, `kernels`, `compiler`, `driver`, `seed`, `filter`, `case`,
+/// `shard`, `sweeps`, `sweep <name>`, `input <name>`, `cases`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts(pub BTreeMap<String, String>);
 
@@ -24,12 +24,13 @@ impl Facts {
     /// read.
     pub fn of(selection: &Selection, sweeps: &[Sweep], backend: Backend, device: &str) -> Result<Facts> {
         let mut facts = BTreeMap::new();
-        let mut set = |name: &str, value: String| facts.insert(name.to_string(), value);
+        let mut set = |name: &str, value: String| drop(facts.insert(name.to_string(), value));
         set("qassay", env!("CARGO_PKG_VERSION").into());
         set("program", program()?);
         set("revision", provenance::revision());
         set("backend", backend.name().into());
         set("device", device.into());
+        crate::kernel::made_of(backend).into_iter().for_each(|(name, value)| set(name, value));
         set("seed", selection.seed.to_string());
         set("filter", list(&selection.filter));
         set("case", selection.case.clone().unwrap_or_default());
@@ -78,7 +79,12 @@ impl Facts {
     /// [`Facts::read`] of a file by its own name.
     pub fn read_file(path: &Path) -> Result<Facts> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e, "name the folder of a run"))?;
-        let parsed = serde_json::from_str(&text).map_err(|e| Error::BadFile {
+        Facts::parse(path, &text)
+    }
+
+    /// The facts in the text of a file; `path` names it in errors.
+    pub fn parse(path: &Path, text: &str) -> Result<Facts> {
+        let parsed = serde_json::from_str(text).map_err(|e| Error::BadFile {
             path: path.to_path_buf(),
             found: e.to_string(),
             expected: "one JSON object whose values are texts".into(),

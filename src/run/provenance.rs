@@ -69,25 +69,26 @@ pub fn read_times(run: &Path) -> Result<HashMap<String, f64>> {
     reader.deserialize().collect::<csv::Result<_>>().map_err(|e| bad(e.to_string()))
 }
 
-/// The git revision of the source tree, with `+` when it has changes, for a program that lies in it; else the revision that the builder
-/// wrote into the program; else `unknown`.
+/// The git revision of the program's source, with `+` when it has changes: what the builder says in `QASSAY_REVISION`; else of the source
+/// tree, for a program that lies in it; else what the build found. A program of no revision says which crate it was built from.
 pub fn revision() -> String {
-    if let Some(built) = crate::data::revision() {
-        return built.into();
-    }
-    // An installed program says nothing of what the tree it was built from has become.
+    let built = || crate::data::revision().map(String::from);
+    let found = option_env!("QASSAY_REVISION").map(String::from).or_else(of_tree).or_else(built);
+    found.unwrap_or_else(|| format!("built from crate {}", env!("CARGO_PKG_VERSION")))
+}
+
+/// Of the tree as it is now. An installed program says nothing of what the tree it was built from has become.
+fn of_tree() -> Option<String> {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
     if !std::env::current_exe().is_ok_and(|exe| exe.starts_with(tree)) {
-        return "unknown".into();
+        return None;
     }
     let git = |args: &[&str]| {
         let out = Command::new("git").arg("-C").arg(tree).args(args).output().ok()?;
         out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string())
     };
-    match (git(&["rev-parse", "--short=12", "HEAD"]), git(&["status", "--porcelain", "--untracked-files=no"])) {
-        (Some(head), Some(changes)) => head + if changes.is_empty() { "" } else { "+" },
-        _ => "unknown".into(),
-    }
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(git(&["rev-parse", "--short=12", "HEAD"])? + if changes.is_empty() { "" } else { "+" })
 }
 
 /// The processor's name, where the system tells it.

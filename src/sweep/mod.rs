@@ -4,7 +4,7 @@
 //! its axes. [`builder`] the same from code. [`build`] turns a case into a job, [`assay`] a case into a row; [`crate::run`] a sweep into a folder.
 
 pub mod assay;
-mod bar;
+pub(crate) mod bar;
 pub(crate) mod bench;
 pub mod build;
 pub(crate) mod builder;

@@ -51,6 +51,19 @@ pub fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count).map(|i| info(&*open(i)?)).collect()
 }
 
+/// The fact `driver`, where there is one: the kernel module's version, and the CUDA that it supports.
+pub(crate) fn driver() -> Option<(&'static str, String)> {
+    let cuda = &super::launch::gpu().ok()?.info.driver;
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    Some(("driver", format!("{}CUDA {cuda}", module(&text).map_or(String::new(), |m| format!("{m}, ")))))
+}
+
+/// The version in what the kernel module says of itself.
+fn module(text: &str) -> Option<&str> {
+    let version = |w: &&str| w.split('.').count() > 1 && w.split('.').all(|n| n.parse::<u32>().is_ok());
+    text.lines().next()?.split_whitespace().find(version)
+}
+
 /// Reads a GPU's facts.
 pub fn info(context: &CudaContext) -> Result<DeviceInfo> {
     use sys::CUdevice_attribute::{CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
@@ -67,4 +80,25 @@ pub fn info(context: &CudaContext) -> Result<DeviceInfo> {
         l2: context.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map_err(failed)? as usize,
         driver: format!("{}.{}", version / 1000, version % 1000 / 10),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::module;
+
+    #[test]
+    fn the_modules_version_is_read() {
+        let gcc = "\nGCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n";
+        for (line, version) in [
+            ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", Some("550.54.15")),
+            (
+                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22-I3)",
+                Some("580.95.05"),
+            ),
+            ("NVRM version: unknown", None),
+            ("", None),
+        ] {
+            assert_eq!(module(&format!("{line}{gcc}")), version, "{line}");
+        }
+    }
 }

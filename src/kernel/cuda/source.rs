@@ -82,6 +82,12 @@ pub const HEADERS: &[CudaSource] = embed![
     "common/wgmma.cuh",
 ];
 
+/// SHA-256 of all of them.
+pub fn digest() -> String {
+    let texts: Vec<String> = SOURCES.iter().chain(HEADERS).map(|s| format!("{}\0{}\0", s.name, s.text)).collect();
+    crate::compare::sha256(texts.concat().as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -73,8 +73,13 @@
   const draw = () => {
     body.replaceChildren(...visible.slice(0, limit).map((row) => {
       const tr = element("tr", "", { tabIndex: 0 });
-      tr.append(...state.columns.map((name) => element("td", show(row[name]), {
-        className: name === "verdict" ? row.verdict : typeof row[name] === "number" ? "number" : "", title: show(row[name]) })));
+      tr.append(...state.columns.map((name) => {
+        const words = show(row[name]), kind = name === "verdict" ? row.verdict : typeof row[name] === "number" ? "number" : "";
+        const td = element("td", "", { className: kind, title: words });
+        // Long names may end a line behind these signs.
+        td.append(...words.split(/(?<=[_:+./])/).flatMap((part, i) => (i && !kind ? [document.createElement("wbr"), part] : [part])));
+        return td;
+      }));
       tr.onclick = () => open(row);
       tr.onkeydown = (e) => {
         if (e.key === "Enter") open(row);
