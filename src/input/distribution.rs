@@ -198,7 +198,7 @@ pub fn generate_by(
         let row_gains = (0..rows).map(|i| place(i).gain).collect();
         let column_gains = columns.iter().map(|c| c.gain).collect();
         let drawn = drawer(&Drawing { dist, dtype, rows, cols, seed, stream, row_gains, column_gains });
-        let places = || (0..len).step_by(len / 1000 | 1).map(|at| (at, at / cols, at % cols));
+        let places = || (0..len).step_by((len / 1000) | 1).map(|at| (at, at / cols, at % cols));
         let same = |data: &[f32]| {
             data.len() == len
                 && places().all(|(at, i, j)| data[at].to_bits() == round_to(dtype, element(i, j, place(i))).to_bits())

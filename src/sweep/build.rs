@@ -209,13 +209,7 @@ pub fn build_by(case: &Case, helpers: Helpers) -> Result<Built> {
     let exact = || x.a.iter().map(of_values).collect::<Result<Vec<_>>>();
     let of_codes = || a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>();
     let (exact, ideal) = timed("references", || match case.op.reads_codes() {
-        // While a GPU computes one, the other is copied.
-        true if accelerator.is_some() => std::thread::scope(|scope| {
-            let exact = scope.spawn(exact);
-            let ideal = of_codes()?;
-            Ok::<_, Error>((exact.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?, ideal))
-        }),
-        true => Ok((exact()?, of_codes()?)),
+        true => Ok::<_, Error>((exact()?, of_codes()?)),
         false => exact().map(|exact| {
             let ideal = exact.iter().map(Defined::copied).collect();
             (exact, ideal)
