@@ -31,6 +31,9 @@
 //   refuse M, N or K < 1 or > 2^31 - 512; a pitch < K
 //
 // contract model_wgmma_naive: block {32, 8}, grid {ceil(N/32), ceil(M/8)}; args a, b, d, m, n, k, pitch_a, pitch_b.
+// contract model_scaled: block 256, any grid; args sums const float* [M, N]; scale_a float* [M]; scale_b float* [N]; y float* [M, N], of the
+//          blocks before (zeroed before the first); m, n int; order int: 0 one scale each, RN(P*RN(a*b)); 1 RN(RN(P*a)*b); of a block
+//          along K, added to y by fma: 2 a first, 3 b first, 4 both.
 // contract model_mismatches: block 256, any grid; args x const u32*, y const u32*, count u64, found u64* zeroed before: adds how many differ.
 #include "common/fp8_model.cuh"
 #include "common/mbarrier.cuh"
@@ -77,6 +80,19 @@ __device__ __noinline__ float obvious(const u8* a, const u8* b, int k) {
 extern "C" __global__ void model_wgmma_naive(const u8* a, const u8* b, float* d, int m, int n, int k, int pitch_a, int pitch_b) {
     const int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
     if (row < m && col < n) d[(long long)row * n + col] = obvious(a + (long long)row * pitch_a, b + (long long)col * pitch_b, k);
+}
+
+extern "C" __global__ void model_scaled(const float* sums, const float* scale_a, const float* scale_b, float* y, int m, int n, int order) {
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < (u64)m * n; at += (u64)gridDim.x * blockDim.x) {
+        const float p = sums[at], a = scale_a[at / n], b = scale_b[at % n];
+        float value;
+        if (order == 0) value = __fmul_rn(p, __fmul_rn(a, b));
+        else if (order == 1) value = __fmul_rn(__fmul_rn(p, a), b);
+        else if (order == 2) value = __fmaf_rn(__fmul_rn(p, a), b, y[at]);
+        else if (order == 3) value = __fmaf_rn(__fmul_rn(p, b), a, y[at]);
+        else value = __fmaf_rn(__fmul_rn(a, b), p, y[at]);
+        y[at] = value;
+    }
 }
 
 extern "C" __global__ void model_mismatches(const u32* x, const u32* y, u64 count, u64* found) {

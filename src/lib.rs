@@ -49,7 +49,7 @@
 //! braces, and nowhere in a circle; `tests/house.rs` reads this line and holds every `use` to it:
 //!
 //! ```text
-//! order: error ← data ← format ← tensor ← quant ← {recipe, input, op, compare} ← job ← model ← kernel ← assay ← fault
+//! order: {error, stage, parallel} ← data ← format ← tensor ← quant ← {recipe, input, op, compare} ← job ← model ← kernel ← assay ← fault
 //!        ← {sweep, bundle, scenario} ← {run, external, baseline} ← {bench, report} ← {cli, notebook, prelude}
 //! ```
 //!
@@ -82,12 +82,14 @@ pub mod model;
 #[cfg(feature = "notebook")]
 pub mod notebook;
 pub mod op;
+pub(crate) mod parallel;
 pub mod prelude;
 pub mod quant;
 pub mod recipe;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub(crate) mod stage;
 pub mod sweep;
 pub mod tensor;
 

@@ -1,7 +1,8 @@
 //! High-precision matrices: f16, bf16 or f32 values held as f32.
 
-use crate::{Error, Format, Overflow, Result, Rounding};
+use crate::{Error, Format, Overflow, Result, Rounding, parallel};
 use ndarray::{Array2, ArrayView2};
+use std::sync::Arc;
 
 /// A row-major matrix `rows × cols` whose elements are exactly representable in `dtype` (f16, bf16 or f32) and are held as
 /// f32. A vector is `1 × n`. A grouped operand `[E,N,K]` is `E·N × K`.
@@ -10,7 +11,8 @@ pub struct Tensor {
     dtype: Format,
     rows: usize,
     cols: usize,
-    data: Vec<f32>,
+    /// Shared by the copies of a tensor.
+    data: Arc<Vec<f32>>,
 }
 
 impl Tensor {
@@ -18,17 +20,22 @@ impl Tensor {
     /// `rows·cols`; a value that `dtype` would round (NaN is allowed).
     pub fn new(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Result<Self> {
         Self::check(dtype, rows, cols, data.len())?;
-        if let Some(x) = data.iter().find(|x| !x.is_nan() && round_to(dtype, **x) != **x) {
-            return Err(Error::value("tensor element", x, format!("a value that {dtype} holds exactly")));
+        let rounds = |x: &f32| !x.is_nan() && round_to(dtype, *x) != *x;
+        if dtype != Format::F32
+            && let Some(i) = parallel::first(&data, rounds)
+        {
+            return Err(Error::value("tensor element", data[i], format!("a value that {dtype} holds exactly")));
         }
-        Ok(Self { dtype, rows, cols, data })
+        Ok(Self { dtype, rows, cols, data: Arc::new(data) })
     }
 
     /// Rounds each value to `dtype` (nearest even, IEEE overflow to Inf).
     pub fn rounded(dtype: Format, rows: usize, cols: usize, mut data: Vec<f32>) -> Result<Self> {
         Self::check(dtype, rows, cols, data.len())?;
-        data.iter_mut().for_each(|x| *x = round_to(dtype, *x));
-        Ok(Self { dtype, rows, cols, data })
+        if dtype != Format::F32 {
+            parallel::change(&mut data, |_, some| some.iter_mut().for_each(|x| *x = round_to(dtype, *x)));
+        }
+        Ok(Self { dtype, rows, cols, data: Arc::new(data) })
     }
 
     fn check(dtype: Format, rows: usize, cols: usize, len: usize) -> Result<()> {
@@ -59,11 +66,12 @@ impl Tensor {
     }
     /// The f32 elements as a matrix view.
     pub fn view(&self) -> ArrayView2<'_, f32> {
-        ArrayView2::from_shape((self.rows, self.cols), &self.data).expect("length checked on construction")
+        ArrayView2::from_shape((self.rows, self.cols), self.data()).expect("length checked on construction")
     }
     /// The elements in f64 (exact).
     pub fn to_f64(&self) -> Array2<f64> {
-        self.view().mapv(f64::from)
+        let values = parallel::map(&self.data, |x| f64::from(*x));
+        Array2::from_shape_vec((self.rows, self.cols), values).expect("length checked on construction")
     }
     /// `cols × rows` with element (i,j) at (j,i).
     pub fn transposed(&self) -> Tensor {
@@ -71,26 +79,28 @@ impl Tensor {
         for j in 0..self.cols {
             data.extend((0..self.rows).map(|i| self.data[i * self.cols + j]));
         }
-        Tensor { dtype: self.dtype, rows: self.cols, cols: self.rows, data }
+        Tensor { dtype: self.dtype, rows: self.cols, cols: self.rows, data: Arc::new(data) }
     }
     /// The same values in another dtype (nearest even).
     pub fn cast(&self, dtype: Format) -> Result<Tensor> {
-        Tensor::rounded(dtype, self.rows, self.cols, self.data.clone())
+        Tensor::rounded(dtype, self.rows, self.cols, parallel::copy(&self.data))
     }
     /// Rows `from..to` as a tensor of their own.
     pub fn rows_range(&self, from: usize, to: usize) -> Tensor {
         let data = self.data[from * self.cols..to * self.cols].to_vec();
-        Tensor { dtype: self.dtype, rows: to - from, cols: self.cols, data }
+        Tensor { dtype: self.dtype, rows: to - from, cols: self.cols, data: Arc::new(data) }
     }
     /// The stored bits, little endian, row by row: what a digest is taken of.
     pub fn bits(&self) -> Vec<u8> {
+        let half = |x: f32| match self.dtype {
+            // What the tensor holds, its type holds exactly; a NaN is the canonical one.
+            Format::Bf16 if !x.is_nan() => (x.to_bits() >> 16) as u16,
+            Format::F16 if !x.is_nan() => half::f16::from_f32(x).to_bits(),
+            dtype => dtype.encode(f64::from(x), Rounding::NearestEven, Overflow::Native) as u16,
+        };
         match self.dtype {
-            Format::F32 => self.data.iter().flat_map(|x| x.to_bits().to_le_bytes()).collect(),
-            dtype => self
-                .data
-                .iter()
-                .flat_map(|&x| (dtype.encode(f64::from(x), Rounding::NearestEven, Overflow::Native) as u16).to_le_bytes())
-                .collect(),
+            Format::F32 => parallel::map(&self.data, |x| x.to_bits().to_le_bytes()).into_flattened(),
+            _ => parallel::map(&self.data, |x| half(*x).to_le_bytes()).into_flattened(),
         }
     }
 }

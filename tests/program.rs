@@ -91,11 +91,9 @@ fn mistakes_in_a_sweep_name_file_line_and_remedy() {
         out.stderr(contains(line).and(contains(says)));
         assert!(!dir.path().join("never").exists(), "a refused sweep left a folder");
     }
-    qassay()
-        .args(["run", "standrad"])
-        .assert()
-        .code(2)
-        .stderr(contains("did you mean `standard`? known: cuda, faults, full, heldout, llm, origins, smoke, standard"));
+    qassay().args(["run", "standrad"]).assert().code(2).stderr(contains(
+        "did you mean `standard`? known: cuda, faults, full, heldout, llm, llm_h200, origins, smoke, standard",
+    ));
     qassay().args(["run", "smoke", "--case", "nothing"]).assert().code(2).stderr(contains("no case of smoke is 'nothing'"));
     qassay()
         .args(["run", "smoke", "--filter", "te_curent"])

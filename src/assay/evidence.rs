@@ -12,7 +12,8 @@ use crate::model::boundary::{self, Depths};
 use crate::model::elementwise::input_dtype;
 use crate::model::interval::Interval;
 use crate::op::{Defined, Op};
-use crate::{Error, Overflow::Saturate, QTensor, Result, Rounding::NearestEven, Zero};
+use crate::stage::timed;
+use crate::{Error, Overflow::Saturate, QTensor, Result, Rounding::NearestEven, Zero, parallel};
 use rayon::prelude::*;
 
 /// One part, judged.
@@ -40,27 +41,33 @@ pub fn judge_drawn(
         return Err(Error::shape("output of the kernel", format!("{} parts", output.parts.len()), built.ideal.len()));
     }
     let job = &built.job;
-    let bounds = if job.op.reads_codes() {
+    // The recipe's own definition gives the one right code of every element, and nothing else is written that has an interval.
+    let defined = |m: &Output| m.parts.iter().all(|p| matches!(p.d, Data::Quantized(_)));
+    let by_recipe = matches!(job.op, Op::Cast | Op::CastTranspose | Op::MultiCastTranspose)
+        && matches!(job.out, OutSpec::Recipe(_))
+        && model.is_some_and(defined);
+    let bounds = if job.op.reads_codes() || by_recipe {
         None
     } else {
         let depths = if backend == Backend::Cpu { Depths::cpu(job) } else { Depths::any_order(job) };
-        Some(boundary::bounds(job, depths)?)
+        Some(timed("boundaries", || boundary::bounds(job, depths))?)
     };
     let mut judgements = Vec::new();
     for (i, part) in output.parts.iter().enumerate() {
         let predicted = model.map(|m| &m.parts[i]);
         let ideal = &built.ideal[i];
         let out = out_format(job, i, part, backend);
-        let bound = match (&bounds, predicted.map(|p| &p.d)) {
-            // The recipe's own definition gives the one right code of every element.
-            (Some(_), Some(Data::Quantized(q))) if matches!(job.out, OutSpec::Recipe(_)) => {
-                Bound::from_radius(q.dequantize_fast().into_raw_vec_and_offset().0, vec![0.0; q.codes().len()], &out)?
+        let bound = timed("bound", || match (&bounds, predicted.map(|p| &p.d)) {
+            (_, Some(Data::Quantized(q))) if by_recipe || (bounds.is_some() && matches!(job.out, OutSpec::Recipe(_))) => {
+                Bound::from_radius(q.dequantize_fast().into_raw_vec_and_offset().0, vec![0.0; q.codes().len()], &out)
             }
-            (Some(b), _) => of_intervals(ideal, &b.values[i], &out, scaling(job))?,
-            (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out, backend)?,
-            (None, _) => product::nearest(job, ideal, &out, &|b| product::misses(b, &values(&part.d), part.amax))?,
-        };
-        let mut checks = side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]), backend)?;
+            (Some(b), _) => of_intervals(ideal, &b.values[i], &out, scaling(job)),
+            (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out, backend),
+            (None, _) => product::nearest(job, ideal, &out, &|b| product::misses(b, &values(&part.d), part.amax)),
+        })?;
+        let mut checks = timed("side outputs", || {
+            side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]), backend)
+        })?;
         if let (OutSpec::Recipe(recipe), Some(b), None, Data::Quantized(q)) = (&job.out, &bounds, predicted, &part.d) {
             let dtype = input_dtype(job);
             if let Some(allowed) = boundary::recipe_scales(recipe, dtype, q.rows(), &b.values[i])? {
@@ -73,9 +80,9 @@ pub fn judge_drawn(
                 checks.push(Check::exact("dbias", m.data(), t.data())?);
             }
         }
-        let mismatches = predicted.map(|p| mismatches(p, part)).transpose()?;
-        let actual = values(&part.d);
-        let exact: Option<Vec<f64>> = built.exact.get(i).map(|e| e.d.iter().copied().collect());
+        let mismatches = timed("mismatches", || predicted.map(|p| mismatches(p, part)).transpose())?;
+        let actual = timed("values", || values(&part.d));
+        let exact = built.exact.get(i).map(|e| e.flat());
         let cols = ideal.d.ncols();
         let scales = if job.op.is_product() { product::scales(job) } else { Vec::new() };
         let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
@@ -100,7 +107,7 @@ pub fn judge_drawn(
 /// The values of a result, in its own scale_inv.
 pub fn values(d: &Data) -> Vec<f64> {
     match d {
-        Data::High(t) => t.data().par_iter().map(|x| f64::from(*x)).collect(),
+        Data::High(t) => parallel::map(t.data(), |x| f64::from(*x)),
         Data::Quantized(q) => q.dequantize_fast().into_raw_vec_and_offset().0,
     }
 }
@@ -140,18 +147,18 @@ pub fn scaled_with(u: f64) -> f64 {
 
 /// Radii from the intervals of the boundary rule, and `scaling` of each value.
 fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, scaling: f64) -> Result<Bound> {
-    let ideal: Vec<f64> = ideal.d.iter().copied().collect();
+    let ideal = ideal.flat();
     // In steps of the code, so of the largest value that the step may come from.
     let largest =
         |v: &Interval, d: f64| if d.is_finite() && scaling > 0.0 { v.magnitude().hi.max(d.abs()) * scaling } else { 0.0 };
-    let radii = intervals.par_iter().zip(&ideal).map(|(v, d)| boundary::radius(*v, *d) + largest(v, *d)).collect();
-    Bound::from_radius(ideal, radii, out)
+    let radii = intervals.par_iter().zip(&ideal[..]).map(|(v, d)| boundary::radius(*v, *d) + largest(v, *d)).collect();
+    Bound::from_radius(parallel::owned(ideal), radii, out)
 }
 
 /// Dequantize rounds once, a foreign kernel with or without RN32 before; with a second level first RN32(scale_inv · second level); with an additive zero point the product
 /// first, to half a spacing of the output.
 fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) -> Result<Bound> {
-    let ideal: Vec<f64> = ideal.d.iter().copied().collect();
+    let ideal = ideal.flat();
     let (Operand::Quantized(q), OutSpec::High(format)) = (job.operands.a(), &job.out) else {
         return Err(Error::unsupported("dequantize", "it reads codes and writes values"));
     };
@@ -172,7 +179,7 @@ fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) 
         return Ok(Bound::exact_output(&ideal, out));
     }
     let radii = ideal.par_iter().enumerate().map(|(i, d)| if d.is_finite() { radius(i, *d) } else { 0.0 }).collect();
-    Bound::from_radius(ideal, radii, out)
+    Bound::from_radius(parallel::owned(ideal), radii, out)
 }
 
 /// Elements of a part whose bits are not the model's. Errors: values against codes.
@@ -188,7 +195,8 @@ pub fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
 fn canonical(q: &QTensor) -> Vec<u8> {
     let nan = q.format().encode(f64::NAN, NearestEven, Saturate) as u8;
     let values = q.dequantize_fast();
-    q.codes().iter().zip(&values).map(|(c, v)| if v.is_nan() { nan } else { *c }).collect()
+    let one = |(c, v): (&u8, &f64)| if v.is_nan() { nan } else { *c };
+    q.codes().par_iter().zip(values.as_slice().expect("row-major")).map(one).collect()
 }
 
 /// scale_inv, amax and the transposed copy.

@@ -8,6 +8,7 @@ use crate::compare::Digest;
 use crate::job::{Data, Output};
 use crate::kernel::cpu::drawn::Drawn;
 use crate::quant::Granularity;
+use crate::stage::timed;
 use crate::{QTensor, Tensor};
 
 /// Verdict, statistics and coverage of what ran.
@@ -30,10 +31,17 @@ pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
     row.power_gain = Some(c.power.gain);
     row.power_group_gain = Some(c.power.group_gain);
     row.power_flip_rate = Some(c.power.code_flip_rate);
-    row.differing = Some(differing(parts));
-    row.sha256 = digest(&assayed.output);
-    row.ulp_histogram = Some(part.bound.ulp_histogram(&part.actual).expect("judged, so as long as its bound"));
-    narrowest(row, assayed);
+    // One thread hashes while the others count.
+    timed("counts", || {
+        std::thread::scope(|scope| {
+            let hashed = scope.spawn(|| digest(&assayed.output));
+            row.differing = Some(differing(parts));
+            let histogram = part.bound.ulp_histogram(&part.actual);
+            row.ulp_histogram = Some(histogram.expect("judged, so as long as its bound"));
+            narrowest(row, assayed);
+            row.sha256 = hashed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    });
     row.errors = Errors { quantization: c.quantization.clone(), kernel: Some(c.kernel.clone()), total: c.total.clone() };
 }
 

@@ -1,5 +1,8 @@
 //! Where the error lives.
 
+use crate::Result;
+use crate::compare::Bound;
+
 /// Largest error over its bound in each tile of a case's result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ErrorMap {
@@ -14,21 +17,17 @@ pub struct ErrorMap {
 }
 
 impl ErrorMap {
-    /// Reduces `ratios` (row-major, `rows × cols`) to at most 32×32 cells, each the largest of its tile; a NaN stays NaN.
-    pub fn new(case: String, why: String, rows: usize, cols: usize, ratios: &[f64]) -> ErrorMap {
+    /// Of a result `actual` with `cols` columns: at most 32×32 cells, each the largest ratio of its tile; a NaN stays NaN. Errors: a length that
+    /// is not the bound's.
+    pub fn of(case: String, bound: &Bound, actual: &[f64], cols: usize) -> Result<ErrorMap> {
         const MOST: usize = 32;
+        let rows = actual.len().checked_div(cols).unwrap_or(0);
         let (tile_rows, tile_cols) = (rows.div_ceil(MOST).max(1), cols.div_ceil(MOST).max(1));
-        let mut cells = vec![vec![0.0f64; cols.div_ceil(tile_cols)]; rows.div_ceil(tile_rows)];
-        for (index, ratio) in ratios.iter().enumerate() {
-            let cell = &mut cells[index / cols / tile_rows][index % cols / tile_cols];
-            if !(*ratio <= *cell) && !cell.is_nan() {
-                *cell = *ratio;
-            }
-        }
+        let mut cells = bound.largest_ratios(actual, cols, (tile_rows, tile_cols))?;
         // Four digits are more than a colour can show; upwards, so that what is over 1 stays over it.
         let shown = |v: &mut f64| *v = (*v * 1e4).ceil() / 1e4;
         cells.iter_mut().flatten().for_each(shown);
-        ErrorMap { case, why, tile_rows, tile_cols, cells }
+        Ok(ErrorMap { case, why: String::new(), tile_rows, tile_cols, cells })
     }
     /// Sizes of a tile and the cells, rows of them between `/`: [`ErrorMap::parse`] reads it.
     pub fn text(&self) -> String {
@@ -54,15 +53,33 @@ impl ErrorMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::OutFormat;
 
     #[test]
     fn a_map_is_read_as_it_was_written() {
-        let ratios = [0.5, 0.1234567, f64::INFINITY, 0.0, 2.0, 1.0];
-        let map = ErrorMap::new("x".into(), String::new(), 2, 3, &ratios);
-        assert_eq!(ErrorMap::parse("x".into(), &map.text()), Some(map));
-        let large = ErrorMap::new("y".into(), String::new(), 100, 70, &vec![0.25; 7000]);
+        let out = OutFormat::high(crate::Format::F32);
+        let map = |rows: usize, cols: usize| {
+            let ideal = vec![1.0; rows * cols];
+            let bound = Bound::from_radius(ideal.clone(), vec![0.5; rows * cols], &out).unwrap();
+            let actual: Vec<f64> = (0..rows * cols).map(|i| 1.0 + (i % 97) as f64 / 150.0).collect();
+            let map = ErrorMap::of("x".into(), &bound, &actual, cols).unwrap();
+            let ratios = bound.ratios(&actual).unwrap();
+            for (i, cells) in map.cells.iter().enumerate() {
+                for (j, cell) in cells.iter().enumerate() {
+                    let rows = i * map.tile_rows..rows.min((i + 1) * map.tile_rows);
+                    let cols_of = j * map.tile_cols..cols.min((j + 1) * map.tile_cols);
+                    let inside = rows.flat_map(|r| cols_of.clone().map(move |c| r * cols + c)).map(|at| ratios[at]);
+                    let largest = inside.fold(0.0, f64::max);
+                    assert!((largest..largest + 1e-4).contains(cell), "({i}, {j}): {cell}, {largest}");
+                }
+            }
+            map
+        };
+        let small = map(2, 3);
+        assert_eq!(ErrorMap::parse("x".into(), &small.text()), Some(small));
+        let large = map(100, 70);
         assert_eq!((large.tile_rows, large.cells.len(), large.cells[0].len()), (4, 25, 24));
-        assert_eq!(ErrorMap::parse("y".into(), &large.text()), Some(large));
+        assert_eq!(ErrorMap::parse("x".into(), &large.text()), Some(large));
         assert_eq!(ErrorMap::parse("x".into(), ""), None);
     }
 }

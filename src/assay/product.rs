@@ -14,9 +14,10 @@ use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, S
 use crate::job::{Job, Operand, OutSpec};
 use crate::model::product::FactorRows;
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
-use crate::op::{Defined, Op};
-use crate::{Error, Format, QTensor, Result};
+use crate::op::{Defined, Op, flat};
+use crate::{Error, Format, QTensor, Result, parallel};
 use ndarray::Array2;
+use rayon::prelude::*;
 use std::borrow::Cow;
 
 /// Half the smallest subnormal f32.
@@ -115,10 +116,9 @@ impl<'a> Product<'a> {
 
     /// The bound about a sum of these values, with this arithmetic.
     pub(super) fn judged(&self, p: &ProductArithmetic, d: &Defined) -> Result<Bound> {
-        let flat = |x: &Array2<f64>| x.iter().copied().collect::<Vec<f64>>();
         let magnitude = d.magnitude.as_ref().map(flat).unwrap_or_default();
         let p = ProductArithmetic { bias: self.bias.as_deref(), ..p.clone() };
-        Bound::product(&p, d.d.ncols(), &flat(&d.d), &magnitude, self.out)
+        Bound::product(&p, d.d.ncols(), &d.flat(), &magnitude, self.out)
     }
 
     /// About the values as they are dequantized.
@@ -151,7 +151,7 @@ impl<'a> Product<'a> {
         if self.assumed() {
             return Ok(sums);
         }
-        let read = |x: &Factored| Factors::of(x.format, x.data.iter().map(|x| f64::from(*x)));
+        let read = |x: &Factored| Factors::of_f32(x.format, &x.data);
         let sums = sums.and_relative(accumulation_bound(&self.accumulator, self.k, read(a), read(b))?);
         if rows * cols * self.k > runs::MOST {
             return Ok(sums);
@@ -348,7 +348,7 @@ impl Factored {
     fn codes(q: &QTensor) -> Self {
         let mut data = vec![0.0; q.codes().len()];
         let side = FactorRows::codes(Cow::Borrowed(q));
-        data.chunks_mut(q.cols().max(1)).enumerate().for_each(|(i, row)| side.fill(i, 0..q.cols(), row));
+        data.par_chunks_mut(q.cols().max(1)).enumerate().for_each(|(i, row)| side.fill(i, 0..q.cols(), row));
         Self::new(q.format(), q.cols(), data)
     }
     /// Values, read as `format`.
@@ -359,7 +359,7 @@ impl Factored {
         }
     }
     fn of(values: &Array2<f64>, format: Format) -> Self {
-        Self::new(format, values.ncols(), values.iter().map(|x| *x as f32).collect())
+        Self::new(format, values.ncols(), parallel::map(&flat(values), |x| *x as f32))
     }
     fn rows(&self, rows: std::ops::Range<usize>) -> &[f32] {
         &self.data[rows.start * self.k..rows.end * self.k]

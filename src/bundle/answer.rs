@@ -194,7 +194,7 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
 /// Where the error lives. Errors: none that a judged bundle has.
 pub fn map(bundle: &Bundle, answer: &Answer) -> crate::Result<ErrorMap> {
     let part = answer.judgement();
-    let ratios = part.bound.ratios(&part.actual)?;
     let why = if answer.reason.is_empty() { answer.verdict.to_string() } else { answer.reason.clone() };
-    Ok(ErrorMap::new(bundle.path.display().to_string(), why, part.actual.len() / part.cols.max(1), part.cols, &ratios))
+    let map = ErrorMap::of(bundle.path.display().to_string(), &part.bound, &part.actual, part.cols)?;
+    Ok(ErrorMap { why, ..map })
 }

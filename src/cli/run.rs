@@ -41,7 +41,10 @@ pub struct Args {
     backend: Who,
     #[command(flatten)]
     external: super::external::External,
-    /// Cases at a time; 0 is one a core.
+    /// Who makes inputs, references and device models of large cases: the GPU that also runs the kernels, to the same bits, or the CPU.
+    #[arg(long, value_enum, default_value_t = Judge::Gpu)]
+    judge: Judge,
+    /// Cases at a time; 0 is one a core, and four a GPU.
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
     /// Folder to write; refused when it holds a run, unless --resume.
@@ -79,11 +82,30 @@ pub struct Args {
     /// Print one JSON object a row on standard output instead of the summary.
     #[arg(long)]
     json: bool,
+    /// Say where the time went: the seconds of each stage of judging, over all cases, on standard error.
+    #[arg(long)]
+    timings: bool,
     /// No progress bar.
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
     ci: ForCi,
+}
+
+/// Who does the large work of judging.
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+pub enum Judge {
+    Cpu,
+    Gpu,
+}
+
+impl Judge {
+    /// From now on.
+    pub fn begin(self) {
+        if self == Judge::Cpu {
+            crate::kernel::judge_on_cpu();
+        }
+    }
 }
 
 /// The backends that can be chosen.
@@ -140,6 +162,7 @@ impl Args {
         arguments.extend(chosen);
         arguments.extend(self.memory.map(|bytes| format!("--memory={bytes}")));
         arguments.extend(self.definitions.then(|| "--definitions".to_string()));
+        arguments.extend((self.judge == Judge::Cpu).then(|| "--judge=cpu".to_string()));
         arguments.push("--".into());
         arguments.extend(self.sweep.iter().cloned());
         // Numbers count the GPUs that are visible here.
@@ -180,6 +203,7 @@ const GPU_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub fn run(args: Args) -> Result<u8> {
     args.check_devices()?;
+    args.judge.begin();
     if args.definitions {
         crate::kernel::cpu::drawn::by_definition_alone();
     }
@@ -267,6 +291,9 @@ pub fn run(args: Args) -> Result<u8> {
     if !args.json {
         print(&crate::report::terminal_summary(&outcome, seconds, super::width()));
     }
+    if args.timings {
+        eprint!("{}", timings(&outcome));
+    }
     if outcome.interrupted {
         let out = out.display();
         eprintln!("stopped: {} of {} cases are complete in {out}; --resume goes on", outcome.kept.totals.rows, outcome.planned);
@@ -282,6 +309,27 @@ pub fn run(args: Args) -> Result<u8> {
         args.ci.write_rows(&rows, &seconds, args.json)?;
     }
     Ok(exit(&outcome))
+}
+
+/// Seconds of each stage over all cases, in the order of a case; what is in none; all, and those of the slowest case.
+fn timings(outcome: &Outcome) -> String {
+    let mut sums: Vec<(&str, f64, f64)> = Vec::new();
+    let slowest = (0..outcome.times.len()).max_by(|a, b| outcome.times[*a].total_cmp(&outcome.times[*b]));
+    for (case, stages) in outcome.stages.iter().enumerate() {
+        for (name, seconds) in stages {
+            let at = sums.iter().position(|s| s.0 == name).unwrap_or_else(|| {
+                sums.push((name, 0.0, 0.0));
+                sums.len() - 1
+            });
+            sums[at].1 += seconds;
+            sums[at].2 += if Some(case) == slowest { *seconds } else { 0.0 };
+        }
+    }
+    let (all, one) = (outcome.times.iter().sum::<f64>(), slowest.map_or(0.0, |i| outcome.times[i]));
+    let (inside, of_one) = sums.iter().fold((0.0, 0.0), |s, x| (s.0 + x.1, s.1 + x.2));
+    sums.extend([("other", all - inside, one - of_one), ("all", all, one)]);
+    let line = |(name, all, one): (&str, f64, f64)| format!("{name:<16}{all:>12.4}{one:>12.4}\n");
+    format!("{:<16}{:>12}{:>12}\n", "stage", "all, s", "slowest, s") + &sums.into_iter().map(line).collect::<String>()
 }
 
 fn exit(outcome: &Outcome) -> u8 {

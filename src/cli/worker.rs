@@ -1,6 +1,6 @@
 //! `qassay worker`: computes the cases that `qassay run` asks it for, one a line. Not for people.
 
-use super::run::Who;
+use super::run::{Judge, Who};
 use super::status;
 use crate::run::plan::Selection;
 use crate::run::worker;
@@ -22,10 +22,13 @@ pub struct Args {
     memory: Option<u64>,
     #[arg(long)]
     definitions: bool,
+    #[arg(long, value_enum, default_value_t = Judge::Gpu)]
+    judge: Judge,
 }
 
 pub fn run(args: Args) -> Result<u8> {
     worker::confine(args.memory)?;
+    args.judge.begin();
     if args.definitions {
         crate::kernel::cpu::drawn::by_definition_alone();
     }

@@ -14,7 +14,7 @@
 use super::OutFormat;
 use super::probable::{DELTA, HALF_MIN_SUBNORMAL, U32, gamma, lambda};
 use crate::format::Format;
-use crate::{Error, Result};
+use crate::{Error, Result, parallel};
 use rayon::prelude::*;
 
 /// What the sum of one element may be off by, in the units of the result.
@@ -173,9 +173,8 @@ impl<'a> ProductArithmetic<'a> {
     }
 
     /// (certain, probable) of element `index`.
-    fn radius(&self, index: usize, cols: usize, d: f64, magnitude: f64, lambda: f64) -> (f64, f64) {
+    fn radius(&self, (row, column, index): (usize, usize, usize), d: f64, magnitude: f64, lambda: f64) -> (f64, f64) {
         const UNKNOWN: (f64, f64) = (f64::INFINITY, f64::INFINITY);
-        let (row, column) = (index / cols, index % cols);
         if self.unknown_columns.is_some_and(|u| u[column]) {
             return UNKNOWN;
         }
@@ -222,6 +221,10 @@ impl<'a> ProductArithmetic<'a> {
     }
 }
 
+/// Rows that are too few for a band a thread; columns of a band that are gone through together.
+const FEW_ROWS: usize = 64;
+const COLUMNS: usize = 256;
+
 /// The allowed kernel error of every element of a result; see the module.
 #[derive(Clone, Debug)]
 pub struct Bound {
@@ -265,10 +268,31 @@ impl Bound {
         expect("errors of factors", p.factor_errors.map_or(n, <[f64]>::len), n)?;
         expect("columns that overflow", p.unknown_columns.map_or(cols, <[bool]>::len), cols)?;
         let lambda = lambda(n, DELTA);
-        let radii = (0..n).into_par_iter().map(|i| p.radius(i, cols, ideal[i], magnitude[i], lambda));
-        let (certain, probable) = radii.unzip();
+        let radius = |row: usize, column: usize| {
+            let at = row * cols + column;
+            p.radius((row, column, at), ideal[at], magnitude[at], lambda)
+        };
+        let (certain, probable) = if rows < FEW_ROWS {
+            (0..n).into_par_iter().map(|at| radius(at / cols, at % cols)).unzip()
+        } else {
+            let (mut certain, mut probable) = (vec![0.0; n], vec![0.0; n]);
+            // What is known of some columns stays in the cache while the rows of a band pass by.
+            let high = (rows / FEW_ROWS).clamp(1, 32);
+            let bands = certain.par_chunks_mut(high * cols).zip(probable.par_chunks_mut(high * cols)).enumerate();
+            bands.for_each(|(band, (certain, probable))| {
+                for from in (0..cols).step_by(COLUMNS) {
+                    for line in 0..certain.len() / cols {
+                        for column in from..cols.min(from + COLUMNS) {
+                            let at = line * cols + column;
+                            (certain[at], probable[at]) = radius(band * high + line, column);
+                        }
+                    }
+                }
+            });
+            (certain, probable)
+        };
         Ok(Self {
-            ideal: ideal.to_vec(),
+            ideal: parallel::copy(ideal),
             certain,
             probable: Some(probable),
             delta: DELTA,
@@ -285,7 +309,7 @@ impl Bound {
     /// Nothing but the rounding order of casts and dequantize is allowed: `RN_out(RN32(ideal))`, for a quantized output
     /// `Q(RN32(RN32(ideal)·scale))`.
     pub fn exact_output(ideal: &[f64], out: &OutFormat) -> Self {
-        let ideal: Vec<f64> = ideal.iter().map(|d| f64::from(*d as f32)).collect();
+        let ideal = parallel::map(ideal, |d| f64::from(*d as f32));
         Self { certain: vec![0.0; ideal.len()], ideal, probable: None, delta: 0.0, out: out.clone(), reference: String::new() }
     }
 
@@ -308,8 +332,8 @@ impl Bound {
             let found = format!("{} radii", certain.len());
             return Err(Error::shape("bound", found, format!("{} as the ideal", ideal.len())));
         }
-        if let Some(c) = certain.iter().find(|c| !(0.0 <= **c)) {
-            return Err(Error::value("radii of a bound", c, "0 and more"));
+        if let Some(i) = parallel::first(&certain, |c| !(0.0 <= *c)) {
+            return Err(Error::value("radii of a bound", certain[i], "0 and more"));
         }
         Ok(Self { ideal, certain, probable: None, delta: DELTA, out: out.clone(), reference: String::new() })
     }

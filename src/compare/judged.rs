@@ -177,15 +177,36 @@ impl Bound {
     pub fn ratios(&self, actual: &[f64]) -> Result<Vec<f64>> {
         self.fits(actual)?;
         let mut ratios = vec![0.0; actual.len()];
-        ratios.par_chunks_mut(BAND).zip(bands(actual.len())).for_each(|(ratios, band)| {
-            let first = band.start;
-            for (run, cells) in self.out().runs(band, LANES) {
-                let mut inside = [false; LANES];
-                let ratio = &mut ratios[run.start - first..run.end - first];
-                look(cells, &self.ideal()[run.clone()], &self.certain()[run.clone()], &actual[run], &mut inside, ratio);
-            }
-        });
+        ratios.par_chunks_mut(BAND).zip(bands(actual.len())).for_each(|(ratios, band)| self.ratios_of(band, actual, ratios));
         Ok(ratios)
+    }
+
+    /// The same of some elements.
+    fn ratios_of(&self, band: Range<usize>, actual: &[f64], ratios: &mut [f64]) {
+        let first = band.start;
+        for (run, cells) in self.out().runs(band, LANES) {
+            let mut inside = [false; LANES];
+            let ratio = &mut ratios[run.start - first..run.end - first];
+            look(cells, &self.ideal()[run.clone()], &self.certain()[run.clone()], &actual[run], &mut inside, ratio);
+        }
+    }
+
+    /// The largest of [`Bound::ratios`] in each tile of a result of `cols` columns, NaN where one is, a row of tiles at a time. Errors as there.
+    pub fn largest_ratios(&self, actual: &[f64], cols: usize, (rows, columns): (usize, usize)) -> Result<Vec<Vec<f64>>> {
+        self.fits(actual)?;
+        let larger = |m: f64, r: &f64| if !(*r <= m) && !m.is_nan() { *r } else { m };
+        let of_rows = |band: usize| {
+            let (mut largest, mut ratios) = (vec![0.0f64; cols.div_ceil(columns)], vec![0.0; cols]);
+            let elements = band * rows * cols..actual.len().min((band + 1) * rows * cols);
+            for first in elements.step_by(cols) {
+                self.ratios_of(first..first + cols, actual, &mut ratios);
+                let tiles = largest.iter_mut().zip(ratios.chunks(columns));
+                tiles.for_each(|(largest, tile)| *largest = tile.iter().fold(*largest, larger));
+            }
+            largest
+        };
+        let bands = (actual.len().checked_div(cols).unwrap_or(0)).div_ceil(rows);
+        Ok((0..bands).into_par_iter().map(of_rows).collect())
     }
 
     /// Judges a result. Errors when its length is not the bound's.

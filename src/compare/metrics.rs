@@ -1,12 +1,11 @@
 //! What an error is summarised by: one registry, one struct, one function.
 
 use super::OutFormat;
-use super::judged::{LANES, bands};
+use super::judged::LANES;
 use super::out::Cells;
 use super::quantile::{Sample, quantiles};
 use crate::format::simd::best;
 use crate::{Error, Result};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Which way a metric gets worse.
@@ -128,15 +127,18 @@ impl ErrorStats {
             return Err(Error::shape("error statistics", found, expected));
         }
         let pairs = Pairs { reference, actual, out };
-        let Counts { finite, mismatches, first_mismatch, saturated, flushed, max_abs, worst, relative } = pairs.counts();
-        let s = tree_sum(reference.len(), &|i| Sums::of(reference[i], actual[i]));
+        // Leaves of the tree are counted while they are summed.
+        let leaf = |of: Range<usize>| (sum_of(of.clone(), &|i| Sums::of(reference[i], actual[i])), pairs.counts(of));
+        let both = |a: (Sums, Counts), b: (Sums, Counts)| (a.0.plus(b.0), a.1.then(b.1));
+        let (s, counts) = tree(0..reference.len(), &leaf, &both);
+        let Counts { finite, mismatches, first_mismatch, saturated, flushed, max_abs, worst, relative } = counts;
         let n = finite as f64;
         let per_element = |sum: f64| if finite == 0 { 0.0 } else { sum / n };
         let mean_signed = per_element(s.signed);
         let spread = tree_sum(reference.len(), &|i| Sums::of_deviation(reference[i], actual[i], mean_signed)).square;
         let standard_error = (spread / (n - 1.0) / n).sqrt();
-        let [p50_rel, p99_rel, p999_rel, max_rel] = quantiles(&Relative(&pairs), relative);
-        let [p50_ulp, p99_ulp, p999_ulp, max_ulp] = quantiles(&Ulps(&pairs), finite);
+        let ([p50_rel, p99_rel, p999_rel, max_rel], [p50_ulp, p99_ulp, p999_ulp, max_ulp]) =
+            quantiles((&Relative(&pairs), relative), (&Ulps(&pairs), finite));
         Ok(Self {
             count: actual.len(),
             finite,
@@ -208,31 +210,28 @@ impl Counts {
 }
 
 impl Pairs<'_> {
-    fn counts(&self) -> Counts {
-        let of = |band: Range<usize>| {
-            let mut c = Counts::default();
-            let mut error = [0.0; LANES];
-            for (run, cells) in self.out.runs(band, LANES) {
-                let (r, a) = (&self.reference[run.clone()], &self.actual[run.clone()]);
-                let tally = tally(cells, r, a, &mut error);
-                c.finite += tally.finite as usize;
-                c.saturated += tally.saturated as usize;
-                c.flushed += tally.flushed as usize;
-                c.relative += tally.relative as usize;
-                if tally.mismatches > 0 {
-                    c.mismatches += tally.mismatches as usize;
-                    let first = || run.start + (0..r.len()).find(|i| mismatch(r[*i], a[*i])).expect("there are some");
-                    c.first_mismatch = c.first_mismatch.or_else(|| Some(first()));
-                }
-                for (i, e) in error[..r.len()].iter().enumerate() {
-                    if *e > c.max_abs {
-                        (c.max_abs, c.worst) = (*e, Some(run.start + i));
-                    }
+    fn counts(&self, of: Range<usize>) -> Counts {
+        let mut c = Counts::default();
+        let mut error = [0.0; LANES];
+        for (run, cells) in self.out.runs(of, LANES) {
+            let (r, a) = (&self.reference[run.clone()], &self.actual[run.clone()]);
+            let tally = tally(cells, r, a, &mut error);
+            c.finite += tally.finite as usize;
+            c.saturated += tally.saturated as usize;
+            c.flushed += tally.flushed as usize;
+            c.relative += tally.relative as usize;
+            if tally.mismatches > 0 {
+                c.mismatches += tally.mismatches as usize;
+                let first = || run.start + (0..r.len()).find(|i| mismatch(r[*i], a[*i])).expect("there are some");
+                c.first_mismatch = c.first_mismatch.or_else(|| Some(first()));
+            }
+            for (i, e) in error[..r.len()].iter().enumerate() {
+                if *e > c.max_abs {
+                    (c.max_abs, c.worst) = (*e, Some(run.start + i));
                 }
             }
-            c
-        };
-        bands(self.reference.len()).map(of).reduce(Counts::default, Counts::then)
+        }
+        c
     }
 }
 
@@ -375,19 +374,27 @@ impl Sums {
 /// Σ over a fixed binary tree with leaves of 256 terms in order; the halves of a large node may run on two threads.
 /// Its rounding error grows with log2(n): Higham, *Accuracy and Stability of Numerical Algorithms*, §4.2.
 pub(super) fn tree_sum(n: usize, term: &(impl Fn(usize) -> Sums + Sync)) -> Sums {
-    fn node(low: usize, high: usize, term: &(impl Fn(usize) -> Sums + Sync)) -> Sums {
-        if high - low <= 256 {
-            return (low..high).fold(Sums::default(), |s, i| s.plus(term(i)));
-        }
-        let middle = low + (high - low) / 2;
-        let (left, right) = if high - low > 1 << 16 {
-            rayon::join(|| node(low, middle, term), || node(middle, high, term))
-        } else {
-            (node(low, middle, term), node(middle, high, term))
-        };
-        left.plus(right)
+    tree(0..n, &|leaf| sum_of(leaf, term), &Sums::plus)
+}
+
+/// The terms of a leaf, in order.
+fn sum_of(leaf: Range<usize>, term: &impl Fn(usize) -> Sums) -> Sums {
+    leaf.fold(Sums::default(), |s, i| s.plus(term(i)))
+}
+
+/// What `leaf` makes of at most 256 elements, joined two by two: the halves of a large node may run on two threads.
+fn tree<T: Send>(all: Range<usize>, leaf: &(impl Fn(Range<usize>) -> T + Sync), join: &(impl Fn(T, T) -> T + Sync)) -> T {
+    if all.len() <= 256 {
+        return leaf(all);
     }
-    node(0, n, term)
+    let middle = all.start + all.len() / 2;
+    let (left, right) = (all.start..middle, middle..all.end);
+    let (left, right) = if all.len() > 1 << 16 {
+        rayon::join(|| tree(left, leaf, join), || tree(right, leaf, join))
+    } else {
+        (tree(left, leaf, join), tree(right, leaf, join))
+    };
+    join(left, right)
 }
 
 #[cfg(test)]

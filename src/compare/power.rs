@@ -230,8 +230,8 @@ fn look_at_each(cells: Cells, bit_exact: bool, ideal: &[f64], radius: &[f64], ac
 struct Seen {
     /// The smallest gain seen anywhere, and in each row and column; none in a line of zeros, which no gain changes.
     gain: f64,
-    rows: Vec<Option<f64>>,
-    columns: Vec<Option<f64>>,
+    rows: Vec<Line>,
+    columns: Vec<Line>,
     /// Elements that can hide a flip, and whether an output of zeros fails.
     hidden: usize,
     zeros_caught: bool,
@@ -252,8 +252,8 @@ struct Band {
     energy: Vec<f64>,
 }
 
-/// Elements whose squares are kept at a time.
-const AT_A_TIME: usize = 1 << 20;
+/// Elements whose squares are added one after the other; the sums of such blocks are added in their order.
+const BLOCK: usize = 1 << 20;
 
 best! {
     /// The smallest gain of a run of a row; each column's, with what it had.
@@ -307,37 +307,57 @@ impl Band {
 }
 
 impl Seen {
-    /// Bands on all cores, joined in order; the squares are added one after the other, so that no bit depends on the bands.
+    /// Blocks of bands on all cores, joined in order: no bit depends on the threads.
     fn of(input: &PowerInput, n: usize, cols: usize) -> Self {
-        let mut all = Seen {
+        let (rows, high) = (n.div_ceil(cols), (BAND / cols).max(1));
+        let starts: Vec<usize> = (0..rows).step_by(high).collect();
+        let band = |from: &usize| Band::of(input, *from..rows.min(from + high), cols);
+        let block = |starts: &[usize]| {
+            let bands: Vec<Band> = starts.par_iter().map(band).collect();
+            let mut all = Seen::nothing(cols);
+            bands.into_iter().for_each(|band| all.add(band));
+            all
+        };
+        let blocks = starts.par_chunks((BLOCK / (high * cols)).max(1)).map(block).collect::<Vec<_>>();
+        blocks.into_iter().reduce(Seen::then).unwrap_or_else(|| Seen::nothing(cols))
+    }
+
+    fn nothing(cols: usize) -> Self {
+        Seen {
             gain: f64::INFINITY,
-            rows: Vec::with_capacity(n.div_ceil(cols)),
-            columns: Vec::new(),
+            rows: Vec::new(),
+            columns: vec![Line::EMPTY; cols],
             hidden: 0,
             zeros_caught: false,
             needed: 0.0,
             energy: 0.0,
-        };
-        let mut columns = vec![Line::EMPTY; cols];
-        let (rows, high) = (n.div_ceil(cols), (BAND / cols).max(1));
-        let starts: Vec<usize> = (0..rows).step_by(high).collect();
-        for starts in starts.chunks((AT_A_TIME / (high * cols)).max(1)) {
-            let band = |from: &usize| Band::of(input, *from..rows.min(from + high), cols);
-            for band in starts.par_iter().map(band).collect::<Vec<_>>() {
-                all.gain = all.gain.min(band.gain);
-                all.rows.extend(band.rows.into_iter().map(Line::found));
-                columns.iter_mut().zip(band.columns).for_each(|(all, some)| *all = all.and(some));
-                all.hidden += band.hidden;
-                all.zeros_caught |= band.zeros_caught;
-                // What is not judged adds +0 to a sum that is not negative: no bit.
-                for (needed, energy) in band.needed.iter().zip(&band.energy) {
-                    all.needed += needed;
-                    all.energy += energy;
-                }
-            }
         }
-        all.columns = columns.into_iter().map(Line::found).collect();
-        all
+    }
+
+    /// The next band of this block.
+    fn add(&mut self, band: Band) {
+        // What is not judged adds +0 to a sum that is not negative: no bit.
+        for (needed, energy) in band.needed.iter().zip(&band.energy) {
+            self.needed += needed;
+            self.energy += energy;
+        }
+        self.gain = self.gain.min(band.gain);
+        self.rows.extend(band.rows);
+        self.columns.iter_mut().zip(band.columns).for_each(|(all, some)| *all = all.and(some));
+        self.hidden += band.hidden;
+        self.zeros_caught |= band.zeros_caught;
+    }
+
+    /// Of both; `self` comes first.
+    fn then(mut self, later: Self) -> Self {
+        self.gain = self.gain.min(later.gain);
+        self.rows.extend(later.rows);
+        self.columns.iter_mut().zip(later.columns).for_each(|(all, some)| *all = all.and(some));
+        self.hidden += later.hidden;
+        self.zeros_caught |= later.zeros_caught;
+        self.needed += later.needed;
+        self.energy += later.energy;
+        self
     }
 }
 
@@ -346,6 +366,8 @@ impl Power {
     pub fn of(input: &PowerInput) -> Self {
         let (n, cols) = (input.actual.len(), input.cols.max(1));
         let Seen { gain, rows, columns, hidden, zeros_caught, needed, energy } = Seen::of(input, n, cols);
+        let found = |lines: Vec<Line>| lines.into_iter().map(Line::found).collect::<Vec<_>>();
+        let (rows, columns) = (found(rows), found(columns));
         let worst = |lines: &[Option<f64>]| lines.iter().flatten().copied().reduce(f64::max).unwrap_or(f64::INFINITY);
         let dropped_share = if energy > 0.0 { (needed / energy).min(1.0) } else { 1.0 };
         let mut power = Self {

@@ -19,24 +19,62 @@ pub trait Sample: Sync {
 /// Numbers that are drawn; as many or fewer are all put in order.
 const FEW: usize = 1 << 16;
 
-/// Nearest-rank quantiles 0.5, 0.99, 0.999 and the maximum of the `count` numbers; zeros for an empty sample.
-pub fn quantiles(sample: &impl Sample, count: usize) -> [f64; 4] {
-    if count == 0 {
-        return [0.0; 4];
-    }
-    let ranks = [500, 990, 999].map(|per_mille| (count * per_mille).div_ceil(1000) - 1);
-    let drawn = draw(sample);
-    let mut found = [None; 3];
-    let mut deviations = 4.0;
+/// Nearest-rank quantiles 0.5, 0.99, 0.999 and the maximum of the `count` numbers of each of two samples of the same places, gone through
+/// together; zeros for an empty one.
+pub fn quantiles<A: Sample, B: Sample>((a, of_a): (&A, usize), (b, of_b): (&B, usize)) -> ([f64; 4], [f64; 4]) {
+    let (mut first, mut second) = (Search::of(a, of_a), Search::of(b, of_b));
     loop {
-        let (largest, between) = pass(sample, &ranks.map(|rank| around(&drawn, rank as f64 / count as f64, deviations)));
-        for ((slot, rank), between) in found.iter_mut().zip(ranks).zip(between) {
+        if let (Some(first), Some(second)) = (first.answer(), second.answer()) {
+            return (first, second);
+        }
+        let (seen, seen_too) = pass(a, b, &first.between(), &second.between());
+        first.take(seen);
+        second.take(seen_too);
+    }
+}
+
+/// What is known of the quantiles of a sample.
+struct Search {
+    count: usize,
+    drawn: Vec<f64>,
+    deviations: f64,
+    found: [Option<f64>; 3],
+    largest: f64,
+}
+
+impl Search {
+    fn of(sample: &impl Sample, count: usize) -> Self {
+        let drawn = if count == 0 { Vec::new() } else { draw(sample) };
+        Self { count, drawn, deviations: 4.0, found: [None; 3], largest: 0.0 }
+    }
+    fn ranks(&self) -> [usize; 3] {
+        [500, 990, 999].map(|per_mille| (self.count * per_mille).div_ceil(1000) - 1)
+    }
+    /// Between which two numbers each rank is looked for next.
+    fn between(&self) -> [(f64, f64); 3] {
+        if self.answer().is_some() {
+            return [(0.0, 0.0); 3];
+        }
+        self.ranks().map(|rank| around(&self.drawn, rank as f64 / self.count as f64, self.deviations))
+    }
+    /// What a pass saw there.
+    fn take(&mut self, (largest, between): Seen) {
+        if self.answer().is_some() {
+            return;
+        }
+        self.largest = largest;
+        let ranks = self.ranks();
+        for ((slot, rank), between) in self.found.iter_mut().zip(ranks).zip(between) {
             *slot = slot.or_else(|| between.at(rank));
         }
-        if let [Some(a), Some(b), Some(c)] = found {
-            return [a, b, c, largest];
+        self.deviations *= 16.0;
+    }
+    fn answer(&self) -> Option<[f64; 4]> {
+        match self.found {
+            _ if self.count == 0 => Some([0.0; 4]),
+            [Some(a), Some(b), Some(c)] => Some([a, b, c, self.largest]),
+            _ => None,
         }
-        deviations *= 16.0;
     }
 }
 
@@ -135,20 +173,24 @@ fn count_each(numbers: &[f64], low: f64, high: f64) -> Counts {
 }
 
 /// The largest number, and what lies between each two.
-fn pass(sample: &impl Sample, between: &[(f64, f64); 3]) -> (f64, [Between; 3]) {
-    let empty = || (0.0f64, between.map(|(low, high)| Between { low, high, ..Between::default() }));
-    let band = |(mut largest, mut all): (f64, [Between; 3]), range: Range<usize>| {
+type Seen = (f64, [Between; 3]);
+
+fn pass<A: Sample, B: Sample>(a: &A, b: &B, of_a: &[(f64, f64); 3], of_b: &[(f64, f64); 3]) -> (Seen, Seen) {
+    let nothing = |between: &[(f64, f64); 3]| (0.0, between.map(|(low, high)| Between { low, high, ..Between::default() }));
+    fn see(sample: &impl Sample, range: Range<usize>, (mut largest, mut all): Seen) -> Seen {
         sample.visit(range, |numbers| {
             largest = numbers.iter().fold(largest, |m, x| m.max(*x));
             all.iter_mut().for_each(|b| b.see(numbers));
         });
         (largest, all)
-    };
-    let both = |(x, a): (f64, [Between; 3]), (y, b): (f64, [Between; 3])| {
+    }
+    let both = |(x, a): Seen, (y, b): Seen| {
         let mut b = b.into_iter();
         (x.max(y), a.map(|a| a.and(b.next().expect("as many"))))
     };
-    bands(sample.places()).fold(empty, band).reduce(empty, both)
+    let empty = || (nothing(of_a), nothing(of_b));
+    let band = |(x, y): (Seen, Seen), range: Range<usize>| (see(a, range.clone(), x), see(b, range, y));
+    bands(a.places()).fold(empty, band).reduce(empty, |x, y| (both(x.0, y.0), both(x.1, y.1)))
 }
 
 #[cfg(test)]
@@ -189,11 +231,12 @@ mod tests {
                 let n = sorted.len();
                 let want = [500, 990, 999, 1000].map(|p| (n * p).div_ceil(1000).checked_sub(1).map_or(0.0, |i| sorted[i]));
                 for piece in [257, 65_536, 1 << 20] {
-                    assert_eq!(
-                        quantiles(&Pieces(&v, piece), n).map(f64::to_bits),
-                        want.map(f64::to_bits),
-                        "{n} in pieces of {piece}"
-                    );
+                    let sample = Pieces(&v, piece);
+                    let bits = |all: [f64; 4]| all.map(f64::to_bits);
+                    // Beside itself, and beside nothing.
+                    let (first, second) = quantiles((&sample, n), (&sample, n));
+                    assert_eq!((bits(first), bits(second)), (bits(want), bits(want)), "{n} in pieces of {piece}");
+                    assert_eq!(bits(quantiles((&sample, n), (&sample, 0)).0), bits(want), "{n} in pieces of {piece}");
                 }
             }
         }
@@ -224,6 +267,6 @@ mod tests {
             }
         }
         let n = 200_000;
-        assert_eq!(quantiles(&Odd(n), n), [99_999.0, 197_999.0, 199_799.0, 199_999.0]);
+        assert_eq!(quantiles((&Odd(n), n), (&Odd(n), 0)).0, [99_999.0, 197_999.0, 199_799.0, 199_999.0]);
     }
 }

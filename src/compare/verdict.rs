@@ -4,6 +4,7 @@ use super::digits::apart;
 use super::judged::bands;
 use super::{Bound, Check, ErrorStats, Judged, Power, PowerInput, Scales, ZeroPoints};
 use crate::quant::QTensor;
+use crate::stage::timed;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 use rayon::prelude::*;
@@ -207,18 +208,18 @@ impl Comparison {
 /// a quantized one. Errors when lengths differ.
 pub fn judge(e: &CaseEvidence) -> Result<Comparison> {
     let out = e.bound.out();
-    let judged = e.bound.judge(e.actual)?;
+    let judged = timed("judged", || e.bound.judge(e.actual))?;
     let rounded: Vec<f64>;
     let ideal = if out.is_quantized() {
-        rounded = e.bound.rounded_ideal();
+        rounded = timed("judged", || e.bound.rounded_ideal());
         &rounded[..]
     } else {
         e.bound.ideal()
     };
     let against_exact = |what: &[f64]| e.exact.map(|exact| ErrorStats::between(exact, what, out)).transpose();
-    let (quantization, total) = (against_exact(ideal)?, against_exact(e.actual)?);
-    let kernel = ErrorStats::between(ideal, e.actual, out)?;
-    let power = Power::of(&PowerInput {
+    let (quantization, total) = timed("statistics", || Ok::<_, Error>((against_exact(ideal)?, against_exact(e.actual)?)))?;
+    let kernel = timed("statistics", || ErrorStats::between(ideal, e.actual, out))?;
+    let input = PowerInput {
         cols: e.cols,
         bound: e.bound,
         actual: e.actual,
@@ -227,7 +228,8 @@ pub fn judge(e: &CaseEvidence) -> Result<Comparison> {
         groups: e.groups,
         scales: e.scales,
         zero_points: e.zero_points,
-    });
+    };
+    let power = timed("power", || Power::of(&input));
     let (verdict, reason) = decide(e, &judged, &power);
     Ok(Comparison {
         quantization,

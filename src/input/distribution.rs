@@ -3,6 +3,7 @@
 use super::math::{exp, normal, unit};
 use super::philox::Stream;
 use crate::format::exp2i;
+use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
 use rayon::prelude::*;
 
@@ -153,17 +154,66 @@ const COLUMNS: u32 = 2;
 /// column gains and positions from counters of their own. Values are made in f64 by [`super::math`], rounded to f32, then to
 /// `dtype`, and kept within its finite range (all but `non_finite`): the same bits on every machine, in any order.
 pub fn generate(dist: Distribution, dtype: Format, rows: usize, cols: usize, seed: u64, stream: u32) -> Result<Tensor> {
+    generate_by(None, dist, dtype, (rows, cols), seed, stream)
+}
+
+/// What a tensor is drawn from.
+pub struct Drawing {
+    pub dist: Distribution,
+    pub dtype: Format,
+    pub rows: usize,
+    pub cols: usize,
+    pub seed: u64,
+    pub stream: u32,
+    /// An element's gain is the product of its row's and its column's.
+    pub row_gains: Vec<f64>,
+    pub column_gains: Vec<f64>,
+}
+
+/// Makes the values of a tensor, of its dtype, in place of the CPU: the same bits. Errors: it does not have this distribution, or cannot.
+pub type Drawer = fn(&Drawing) -> Result<Vec<f32>>;
+
+/// Elements from which a drawer is worth its copies.
+const LARGE: usize = 1 << 20;
+
+/// [`generate`], large tensors by `drawer`, of whose bits some are looked at.
+pub fn generate_by(
+    drawer: Option<Drawer>,
+    dist: Distribution,
+    dtype: Format,
+    (rows, cols): (usize, usize),
+    seed: u64,
+    stream: u32,
+) -> Result<Tensor> {
     let len = rows.checked_mul(cols).ok_or_else(|| Error::shape("tensor", format!("{rows}×{cols}"), "a size that fits"))?;
     let max = dtype.max_finite();
     let make = Maker { dist, stream: Stream::new(seed, stream), rows, cols };
     let columns: Vec<LineDraw> = (0..cols).map(|j| make.column(j)).collect();
+    let element = |i: usize, j: usize, place: LineDraw| {
+        let v = make.value(i, j, place, columns[j]);
+        if v.is_finite() { v.clamp(-max, max) as f32 } else { v as f32 }
+    };
+    let place = |i: usize| LineDraw::new(make.draw(ROW, i));
+    if let Some(drawer) = drawer.filter(|_| len >= LARGE) {
+        let row_gains = (0..rows).map(|i| place(i).gain).collect();
+        let column_gains = columns.iter().map(|c| c.gain).collect();
+        let drawn = drawer(&Drawing { dist, dtype, rows, cols, seed, stream, row_gains, column_gains });
+        let places = || (0..len).step_by((len / 1000) | 1).map(|at| (at, at / cols, at % cols));
+        let same = |data: &[f32]| {
+            data.len() == len
+                && places().all(|(at, i, j)| data[at].to_bits() == round_to(dtype, element(i, j, place(i))).to_bits())
+        };
+        match drawn {
+            Ok(data) if same(&data) => return Tensor::new(dtype, rows, cols, data),
+            Ok(_) => tracing::error!("the GPU's draw of {dist} has other bits than the CPU's, which is used"),
+            Err(Error::Unsupported { .. }) => {}
+            Err(e) => tracing::warn!("{dist} is drawn on the CPU: {e}"),
+        }
+    }
     let mut data = vec![0f32; len];
     data.par_chunks_mut(cols.max(1)).enumerate().for_each(|(i, row)| {
-        let place = LineDraw::new(make.draw(ROW, i));
-        for (j, x) in row.iter_mut().enumerate() {
-            let v = make.value(i, j, place, columns[j]);
-            *x = if v.is_finite() { v.clamp(-max, max) as f32 } else { v as f32 };
-        }
+        let place = place(i);
+        row.iter_mut().enumerate().for_each(|(j, x)| *x = element(i, j, place));
     });
     Tensor::rounded(dtype, rows, cols, data)
 }

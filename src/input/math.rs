@@ -6,8 +6,8 @@
 use crate::format::exp2i;
 
 /// High part of ln 2 (its low 21 bits are zero, so k·LN2_HIGH is exact for |k| < 2²¹) and what is left.
-const LN2_HIGH: f64 = f64::from_bits(0x3FE6_2E42_FEE0_0000);
-const LN2_LOW: f64 = f64::from_bits(0x3DEA_39EF_3579_3C76);
+pub(crate) const LN2_HIGH: f64 = f64::from_bits(0x3FE6_2E42_FEE0_0000);
+pub(crate) const LN2_LOW: f64 = f64::from_bits(0x3DEA_39EF_3579_3C76);
 
 /// Natural logarithm of a positive normal number; error below 2 ulp. x = 2^e·m with m in [√½, √2), s = (m−1)/(m+1),
 /// ln m = 2·(s + s³/3 + s⁵/5 + …), |s| < 0.1716.
@@ -77,9 +77,9 @@ pub fn unit(bits: u32) -> f64 {
     (f64::from(bits) + 0.5) * exp2i(-32)
 }
 
-type Rational = ([f64; 8], [f64; 8]);
+pub(crate) type Rational = ([f64; 8], [f64; 8]);
 /// AS 241, |p − ½| ≤ 0.425.
-const CENTRE: Rational = (
+pub(crate) const CENTRE: Rational = (
     [
         3.387_132_872_796_366_5,
         1.331_416_678_917_843_8e2,
@@ -102,7 +102,7 @@ const CENTRE: Rational = (
     ],
 );
 /// AS 241, √(−ln p) ≤ 5.
-const MIDDLE: Rational = (
+pub(crate) const MIDDLE: Rational = (
     [
         1.423_437_110_749_683_5,
         4.630_337_846_156_546,
@@ -125,7 +125,7 @@ const MIDDLE: Rational = (
     ],
 );
 /// AS 241, √(−ln p) > 5.
-const TAIL: Rational = (
+pub(crate) const TAIL: Rational = (
     [
         6.657_904_643_501_103,
         5.463_784_911_164_114,

@@ -5,7 +5,7 @@ pub(crate) mod math;
 pub(crate) mod philox;
 pub mod real;
 
-pub use distribution::{DISTRIBUTIONS, Distribution, DistributionSpec, generate};
+pub use distribution::{DISTRIBUTIONS, Distribution, DistributionSpec, Drawer, Drawing, generate, generate_by};
 pub use real::RealTensor;
 
 use crate::{Error, Format, Result, Tensor};
@@ -22,8 +22,20 @@ impl Source {
     /// A `rows × cols` tensor of `dtype`. `seed` and `stream` choose among synthetic tensors; a real one is always the same
     /// window, tiled where the case is larger than the tensor.
     pub fn tensor(&self, dtype: Format, rows: usize, cols: usize, seed: u64, stream: u32) -> Result<Tensor> {
+        self.tensor_by(None, dtype, rows, cols, seed, stream)
+    }
+    /// The same, a large synthetic one made by `drawer`.
+    pub fn tensor_by(
+        &self,
+        drawer: Option<Drawer>,
+        dtype: Format,
+        rows: usize,
+        cols: usize,
+        seed: u64,
+        stream: u32,
+    ) -> Result<Tensor> {
         match self {
-            Source::Synthetic(d) => generate(*d, dtype, rows, cols, seed, stream),
+            Source::Synthetic(d) => generate_by(drawer, *d, dtype, (rows, cols), seed, stream),
             Source::Real(r) => r.window(dtype, rows, cols),
         }
     }

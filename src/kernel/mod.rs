@@ -8,9 +8,12 @@ pub(crate) mod exhaust;
 pub mod vendor;
 
 use crate::compare::ErrorSize;
+use crate::input::Drawer;
 use crate::job::{Accumulator, Job, Output};
 use crate::op::{Accelerator, Op};
+use crate::stage::timed;
 use crate::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,8 +95,8 @@ pub trait Kernel: Sync {
     }
     /// Runs it and says by what it is to be judged: the job's accumulator and its own prediction, unless only its run can say.
     fn answer(&self, job: &Job) -> Result<KernelAnswer> {
-        let (algorithm, output) = (self.algorithm(job)?, self.run(job)?);
-        let Held { model, drawn } = self.hold(job, &output)?;
+        let (algorithm, output) = (self.algorithm(job)?, timed("kernel", || self.run(job))?);
+        let Held { model, drawn } = timed("model", || self.hold(job, &output))?;
         Ok(KernelAnswer { output, model, drawn, accumulator: job.accumulator, algorithm, size: None })
     }
     /// The words of the command line that choose it, where the backend's name does not.
@@ -116,14 +119,36 @@ pub fn find(kernels: &[&'static dyn Kernel], job: &Job, backend: Backend) -> Res
     Err(Error::unsupported(format!("backend {}", backend.name()), why))
 }
 
+/// Has everything but the kernels themselves run on the CPU from now on: inputs, references, device models.
+pub fn judge_on_cpu() {
+    ON_CPU.store(true, Ordering::Relaxed);
+}
+
+/// Whether the GPU does the large work of judging its kernels, to the same bits.
+pub fn judges_on_gpu() -> bool {
+    !ON_CPU.load(Ordering::Relaxed)
+}
+
+static ON_CPU: AtomicBool = AtomicBool::new(false);
+
 impl Backend {
     pub const ALL: [Backend; 4] = [Backend::Cpu, Backend::Cuda, Backend::Vendor, Backend::External];
 
     /// What computes the large products of the references beside kernels of this backend.
     pub fn accelerator(self) -> Option<Accelerator> {
         match self {
+            _ if !judges_on_gpu() => None,
             #[cfg(feature = "cuda")]
             Backend::Cuda | Backend::Vendor | Backend::External => Some(cuda::gemm_f64::product),
+            _ => None,
+        }
+    }
+    /// What makes large synthetic inputs for kernels of this backend.
+    pub fn drawer(self) -> Option<Drawer> {
+        match self {
+            _ if !judges_on_gpu() => None,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda | Backend::Vendor | Backend::External => Some(cuda::inputs::draw),
             _ => None,
         }
     }

@@ -32,7 +32,7 @@ use crate::job::{Job, OutSpec};
 use crate::op::elementwise::exact_sum;
 use crate::op::{Act, Op};
 use crate::recipe::Recipe;
-use crate::{Format, Result, Tensor, Zero};
+use crate::{Format, Result, Tensor, Zero, parallel};
 use rayon::prelude::*;
 
 /// The longest chain of additions in a kernel's sums, and whose formulas they are.
@@ -224,11 +224,14 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
 
 /// The largest magnitude of values in these intervals, NaN dropped, from 0.
 fn amax(v: &[Interval]) -> Interval {
-    v.iter().filter(|v| !v.is_empty()).fold(Interval::point(0.0), |all, v| {
+    let larger = |all: Interval, v: &Interval| {
         let m = v.magnitude();
         // One that may be NaN may be dropped.
         Interval::new(if m.nan { all.lo } else { all.lo.max(m.lo) }, all.hi.max(m.hi))
-    })
+    };
+    let of = |some: &[Interval]| some.iter().filter(|v| !v.is_empty()).fold(Interval::point(0.0), larger);
+    let both = |a: Interval, b: Interval| Interval::new(a.lo.max(b.lo), a.hi.max(b.hi));
+    v.par_chunks(parallel::BAND).map(of).reduce(|| Interval::point(0.0), both)
 }
 
 /// Σ over rows of column j: the sum of the intervals and γ_d·Σ|v| around it.
@@ -256,11 +259,11 @@ fn column_sum(v: &[Interval], j: usize, cols: usize, d: usize) -> Interval {
 /// with zero points (they follow minimum and maximum), and for two-level recipes whose global scale is not settled.
 /// Errors: those of the recipe.
 pub fn recipe_scales(recipe: &Recipe, dtype: Format, rows: usize, v: &[Interval]) -> Result<Option<Vec<Interval>>> {
-    if v.iter().any(|v| v.nan != v.is_empty()) || v.is_empty() {
+    if v.is_empty() || parallel::first(v, |v| v.nan != v.is_empty()).is_some() {
         return Ok(None);
     }
-    let quantized = |end: &dyn Fn(Interval) -> f64| {
-        let data = v.iter().map(|v| if v.is_empty() { f32::NAN } else { end(v.magnitude()) as f32 }).collect();
+    let quantized = |end: &(dyn Fn(Interval) -> f64 + Sync)| {
+        let data = parallel::map(v, |v| if v.is_empty() { f32::NAN } else { end(v.magnitude()) as f32 });
         recipe.quantize(&Tensor::rounded(dtype, rows, v.len() / rows, data)?)
     };
     let (small, large) = (quantized(&|m| m.lo)?.q, quantized(&|m| m.hi)?.q);

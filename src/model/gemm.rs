@@ -26,7 +26,7 @@ use super::accumulate::{accumulate, canonical, int32};
 use super::product::{Kind, Plan, Problem};
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::quant::QTensorParts;
-use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Format, Granularity, Overflow, QTensor, Result, Rounding, Tensor, Zero, parallel};
 use rayon::prelude::*;
 
 /// How sums of blocks become the value of an element.
@@ -67,6 +67,17 @@ impl Epilogue {
             order,
             global: (ga.is_some() || gb.is_some()).then(|| ga.unwrap_or(1.0) * gb.unwrap_or(1.0)),
         }
+    }
+
+    /// How [`Epilogue::add`] goes for narrow floats, as `kernels/model_wgmma.cu` numbers it; `None` for other products.
+    pub fn number(&self) -> Option<usize> {
+        (self.kind == Kind::Scaled).then_some(match (self.blocked, self.whole, self.order) {
+            (false, true, _) => 0,
+            (false, false, _) => 1,
+            (true, _, Order::AFirst) => 2,
+            (true, _, Order::BFirst) => 3,
+            (true, _, Order::Both) => 4,
+        })
     }
 
     /// y after the sum of one more block (int32 sums converted to f32 before).
@@ -168,12 +179,12 @@ fn stored(job: &Job, rows: usize, cols: usize, values: Vec<f32>) -> Result<Outpu
             let scale = scale[0].unwrap_or(1.0);
             let code = |v: &f32| format.encode(f64::from(v * scale), Rounding::NearestEven, Overflow::Saturate) as u8;
             // fmaxf drops NaN.
-            let amax = values.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+            let amax = parallel::largest(&values, 0.0, |v| v.abs());
             let q = QTensor::new(QTensorParts {
                 format: *format,
                 rows,
                 cols,
-                codes: values.iter().map(code).collect(),
+                codes: parallel::map(&values, code),
                 granularity: Granularity::Tensor,
                 scale_format: Format::F32,
                 scale_inv: vec![1.0 / scale],

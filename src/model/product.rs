@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
     /// output that cannot be.
     pub fn of(job: &'a Job) -> Result<Self> {
         let (op, o) = (job.op.name(), &job.operands);
-        let (a, b) = match (&o.tensors()[..], o.b()) {
+        let (a, b) = match (o.tensors(), o.b()) {
             ([a], Some(b)) => (a, b),
             (a, b) => {
                 let found = format!("{} and {}", a.len(), usize::from(b.is_some()));

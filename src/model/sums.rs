@@ -64,8 +64,9 @@ struct Line {
     lowest: i32,
     /// Σ m² / count², m how often each magnitude occurs (to 12 bits).
     repeats: f64,
-    /// How many have an exponent of at most `largest − i`.
+    /// How many have an exponent of at most `largest − i`; the same from the last `i` on, `2·BINS − 1` to 0.
     at_most: [u32; BINS],
+    reversed: [u32; 2 * BINS],
 }
 
 /// One side's factors, row by row.
@@ -96,8 +97,15 @@ impl Lines {
 
 impl Line {
     fn of(format: Format, row: &mut [f32]) -> Self {
-        let none =
-            Self { count: 0, top: i32::MIN / 4, largest: i32::MIN / 4, lowest: i32::MAX / 4, repeats: 0.0, at_most: [0; BINS] };
+        let none = Self {
+            count: 0,
+            top: i32::MIN / 4,
+            largest: i32::MIN / 4,
+            lowest: i32::MAX / 4,
+            repeats: 0.0,
+            at_most: [0; BINS],
+            reversed: [0; 2 * BINS],
+        };
         let least = if format.is_integer() { i32::MIN / 4 } else { format.min_exponent() };
         let mut line = row.iter().fold(none, |l, x| {
             let e = exponent(f64::from(*x));
@@ -117,16 +125,25 @@ impl Line {
             sum += bins[i];
             line.at_most[i] = sum;
         }
-        row.sort_unstable_by(|a, b| a.abs().total_cmp(&b.abs()));
-        let squares: f64 =
-            row.chunk_by(|a, b| a.abs().to_bits() >> 12 == b.abs().to_bits() >> 12).map(|c| (c.len() as f64).powi(2)).sum();
+        line.reversed = std::array::from_fn(|j| line.at_most[(2 * BINS - 1 - j).min(BINS - 1)]);
+        let squares = repeats(row);
         line.repeats = squares / (row.len() as f64).powi(2).max(1.0);
         line
     }
+}
 
-    fn at_most(&self, below: i32) -> u32 {
-        if below <= 0 { self.count } else { self.at_most[(below as usize).min(BINS - 1)] }
+/// Σ m², m how often each magnitude occurs to 12 bits of its mantissa: whole numbers, so in any order.
+fn repeats(row: &mut [f32]) -> f64 {
+    const NARROW: u32 = 20;
+    let bits = |x: &f32| x.abs().to_bits();
+    if row.iter().all(|x| bits(x) & ((1 << NARROW) - 1) == 0) {
+        // Three bits of mantissa, as codes have: as few magnitudes as there are counters.
+        let mut counts = [0u32; 1 << (31 - NARROW)];
+        row.iter().for_each(|x| counts[(bits(x) >> NARROW) as usize] += 1);
+        return counts.iter().map(|c| f64::from(*c).powi(2)).sum();
     }
+    row.sort_unstable_by_key(bits);
+    row.chunk_by(|a, b| bits(a) >> 12 == bits(b) >> 12).map(|c| (c.len() as f64).powi(2)).sum()
 }
 
 /// How many products of two lines can be below 2^limit. One that is has exponents e_a + e_b ≤ limit − 1, so for every x an e_a ≤ x or an
@@ -137,8 +154,13 @@ fn smaller(a: &Line, b: &Line, limit: i32) -> u32 {
     if depth <= 0 {
         return all;
     }
-    let last = BINS as i32 - 1;
-    (0..=depth.min(last)).map(|i| a.at_most(i) + b.at_most(depth - i)).min().unwrap_or(all).min(all)
+    let last = 2 * BINS - 1;
+    if depth as usize >= last {
+        return (a.at_most[BINS - 1] + b.at_most[BINS - 1]).min(all);
+    }
+    let depth = depth as usize;
+    let both = a.at_most[..=depth.min(BINS - 1)].iter().zip(&b.reversed[last - depth..]);
+    both.map(|(a, b)| a + b).min().unwrap_or(all).min(all)
 }
 
 /// One arithmetic a sum may have had.

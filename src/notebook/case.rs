@@ -24,8 +24,7 @@ impl Assayed {
     /// Largest error over its bound in each tile of the result's first part.
     pub fn map(&self) -> Chart {
         let j = &self.judgements[0];
-        let ratios = j.bound.ratios(&j.actual).unwrap_or_else(|_| vec![f64::NAN; j.actual.len()]);
-        let map = ErrorMap::new(String::new(), String::new(), j.actual.len() / j.cols.max(1), j.cols, &ratios);
+        let map = ErrorMap::of(String::new(), &j.bound, &j.actual, j.cols).expect("judged, so as long as its bound");
         let cells: Vec<Vec<Option<f64>>> = map.cells.iter().map(|r| r.iter().map(|v| Some(*v)).collect()).collect();
         let (x, y) = (format!("column / {}", map.tile_cols), format!("row / {}", map.tile_rows));
         // What is within its bound is drawn to its own largest value, so that rounding can be seen.

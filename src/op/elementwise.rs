@@ -1,6 +1,6 @@
 //! Casts in f64: the identity, and exact column sums.
 
-use super::{Args64, Defined};
+use super::{Args64, Defined, copied};
 use ndarray::Array2;
 
 /// The sum of `values`, exact until one rounding to f64 (nearest even) when all are finite and the sum stays in range; with
@@ -57,7 +57,7 @@ pub fn column_sums(x: &Array2<f64>) -> Vec<f64> {
 
 /// d = a.
 pub fn identity(args: &Args64) -> Defined {
-    Defined::plain(args.a.clone())
+    Defined::plain(copied(&args.a))
 }
 
 /// d = a, dbias\[j\] = Σ_i a\[i,j\].

@@ -12,8 +12,9 @@ mod spec;
 pub use gemm::Accelerator;
 pub use spec::{ACTS, Dim, Kind, OPS, OpSpec, Role, Sizes};
 
-use crate::Result;
+use crate::{Result, parallel};
 use ndarray::Array2;
+use std::borrow::Cow;
 
 /// What is computed; what each op is stands in [`OPS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +115,27 @@ impl Defined {
     pub fn plain(d: Array2<f64>) -> Self {
         Self { d, magnitude: None, dbias: None, mean: None, rsigma: None, accelerator: None }
     }
+    /// The same, the result copied on all cores.
+    pub(crate) fn copied(&self) -> Self {
+        let Self { magnitude, dbias, mean, rsigma, accelerator, .. } = self;
+        let (dbias, mean, rsigma) = (dbias.clone(), mean.clone(), rsigma.clone());
+        Self { d: copied(&self.d), magnitude: magnitude.as_ref().map(copied), dbias, mean, rsigma, accelerator: *accelerator }
+    }
+    /// The result, row-major.
+    pub fn flat(&self) -> Cow<'_, [f64]> {
+        flat(&self.d)
+    }
+}
+
+/// A copy, made on all cores.
+pub(crate) fn copied(x: &Array2<f64>) -> Array2<f64> {
+    let copy = |all: &[f64]| Array2::from_shape_vec(x.dim(), parallel::copy(all)).expect("as many elements");
+    x.as_slice().map_or_else(|| x.clone(), copy)
+}
+
+/// The elements of a matrix, row-major: borrowed where they lie so.
+pub fn flat(x: &Array2<f64>) -> Cow<'_, [f64]> {
+    x.as_slice().map_or_else(|| Cow::Owned(x.iter().copied().collect()), Cow::Borrowed)
 }
 
 /// What `op` defines for `args` in f64: each arm calls the op's own definition. A multi_cast_transpose is defined tensor by

@@ -1,11 +1,12 @@
 //! What a scale means: granularity, the quantized tensor, dequantize; scales that are quantized themselves ([`Level`]).
 
 use crate::format::fast::Decoder;
-use crate::{Error, Format, Result};
+use crate::{Error, Format, Result, parallel};
 use level::check_scales;
 pub use level::{Level, SCALE_FORMATS};
 use ndarray::Array2;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// Which elements of a `rows × cols` matrix share a scale. Columns run along K. The last tile may be short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,7 +128,8 @@ pub struct QTensor {
     format: Format,
     rows: usize,
     cols: usize,
-    codes: Vec<u8>,
+    /// Shared by the copies of a tensor.
+    codes: Arc<Vec<u8>>,
     granularity: Granularity,
     scale_format: Format,
     scale_inv: Vec<f32>,
@@ -168,8 +170,11 @@ impl QTensor {
         if rows.checked_mul(cols) != Some(codes.len()) {
             return Err(Error::shape("codes", format!("{} codes", codes.len()), format!("{rows}×{cols}")));
         }
-        if let Some(c) = codes.iter().find(|c| u32::from(**c) >= 1 << format.bits()) {
-            return Err(Error::value(format!("{format} code"), format!("{c:#x}"), format!("a code of {} bits", format.bits())));
+        if format.bits() < 8
+            && let Some(i) = parallel::first(&codes, |c| u32::from(*c) >= 1 << format.bits())
+        {
+            let found = format!("{:#x}", codes[i]);
+            return Err(Error::value(format!("{format} code"), found, format!("a code of {} bits", format.bits())));
         }
         let (gr, gc) = granularity.grid(rows, cols);
         let zeros = match &zero {
@@ -187,11 +192,12 @@ impl QTensor {
         if let Some(level) = &level {
             level.check(gr, gc, &zero)?;
         }
-        Ok(Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level })
+        Ok(Self { format, rows, cols, codes: Arc::new(codes), granularity, scale_format, scale_inv, zero, level })
     }
     /// The parts, to be changed and checked again.
     pub fn into_parts(self) -> QTensorParts {
         let Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level } = self;
+        let codes = Arc::unwrap_or_clone(codes);
         QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level }
     }
     pub fn format(&self) -> Format {

@@ -2,8 +2,10 @@
 
 use super::Recipe;
 use crate::format::fast::Encoder;
+use crate::parallel::BAND;
 use crate::quant::QTensorParts;
 use crate::{Error, Format, Granularity, Overflow, Result, Tensor, Zero};
+use rayon::prelude::*;
 
 /// What a maximum does with NaN.
 #[derive(Clone, Copy, PartialEq)]
@@ -46,19 +48,44 @@ pub(super) fn each_part(x: &Tensor, granularity: Granularity, mut f: impl FnMut(
 
 /// Largest magnitude of each tile, over [`Granularity::grid`]; exact in every dtype.
 pub(super) fn amax(x: &Tensor, granularity: Granularity, nan: Nan) -> Vec<f32> {
+    let (tile_rows, tile_cols) = granularity.tile(x.rows(), x.cols());
     let (rows, cols) = granularity.grid(x.rows(), x.cols());
-    let mut out = vec![0f32; rows * cols];
-    each_part(x, granularity, |tile, part| {
-        // Magnitudes order as their bit patterns; every NaN lies above Inf.
+    // Magnitudes order as their bit patterns; every NaN lies above Inf.
+    let largest = |part: &[f32]| {
         let bits = part.iter().map(|v| v.to_bits() & 0x7fff_ffff);
-        let largest = match nan {
+        match nan {
             Nan::Ignored => bits.map(|b| if b <= 0x7f80_0000 { b } else { 0 }).max().unwrap_or(0),
             Nan::Propagates => bits.max().unwrap_or(0),
+        }
+    };
+    let see = |tiles: &mut [u32], row: &[f32]| {
+        tiles.iter_mut().zip(row.chunks(tile_cols)).for_each(|(tile, part)| *tile = (*tile).max(largest(part)));
+    };
+    let mut bits = vec![0u32; rows * cols];
+    // Bands of the rows that share tiles, several threads on each: what they found is the larger of both.
+    let high = (BAND / x.cols().max(1)).max(1);
+    let band = |tiles: &mut [u32], band: &[f32]| {
+        if band.len() <= BAND {
+            return band.chunks(x.cols()).for_each(|row| see(tiles, row));
+        }
+        let found = band.par_chunks(high * x.cols()).map(|rows| {
+            let mut tiles = vec![0u32; cols];
+            rows.chunks(x.cols()).for_each(|row| see(&mut tiles, row));
+            tiles
+        });
+        let larger = |mut a: Vec<u32>, b: Vec<u32>| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a = (*a).max(b));
+            a
         };
-        out[tile] = f32::from_bits(out[tile].to_bits().max(largest));
-    });
-    out.iter_mut().filter(|v| v.is_nan()).for_each(|v| *v = f32::NAN);
-    out
+        tiles.copy_from_slice(&found.reduce(|| vec![0; cols], larger));
+    };
+    if cols > 0 && x.data().len() <= BAND {
+        bits.chunks_mut(cols).zip(x.data().chunks(tile_rows * x.cols())).for_each(|(tiles, rows)| band(tiles, rows));
+    } else if cols > 0 {
+        let bands = bits.par_chunks_mut(cols).zip(x.data().par_chunks(tile_rows * x.cols()));
+        bands.with_min_len((high / tile_rows).max(1)).for_each(|(tiles, rows)| band(tiles, rows));
+    }
+    bits.into_iter().map(|b| if b > 0x7f80_0000 { f32::NAN } else { f32::from_bits(b) }).collect()
 }
 
 /// Minimum and maximum of nothing.
@@ -101,18 +128,29 @@ pub(super) fn encode_scaled(
     nan_code: Option<u8>,
 ) -> Result<Vec<u8>> {
     let encoder = Encoder::new(format, overflow)?;
-    let mut result = Ok(());
-    let codes = encode(x, granularity, |tile, part, codes| {
-        let s = scale[tile];
-        if let Err(e) = encoder.encode_slice(part, s, codes) {
-            result = Err(e);
+    let (tile_rows, tile_cols) = granularity.tile(x.rows(), x.cols());
+    let (_, grid_cols) = granularity.grid(x.rows(), x.cols());
+    let cols = x.cols().max(1);
+    let mut codes = vec![0u8; x.rows() * x.cols()];
+    let row = |(i, (part, codes)): (usize, (&[f32], &mut [u8]))| {
+        let tiles = part.chunks(tile_cols).zip(codes.chunks_mut(tile_cols)).enumerate();
+        for (j, (part, codes)) in tiles {
+            let s = scale[(i / tile_rows) * grid_cols + j];
+            encoder.encode_slice(part, s, codes)?;
+            if let (Some(nan_code), false) = (nan_code, s.is_finite()) {
+                let products = codes.iter_mut().zip(part).filter(|(_, v)| (**v * s).is_nan());
+                products.for_each(|(code, _)| *code = nan_code);
+            }
         }
-        if let (Some(nan_code), false) = (nan_code, s.is_finite()) {
-            let products = codes.iter_mut().zip(part).filter(|(_, v)| (**v * s).is_nan());
-            products.for_each(|(code, _)| *code = nan_code);
-        }
-    });
-    result.map(|()| codes)
+        Ok(())
+    };
+    if codes.len() <= BAND {
+        x.data().chunks(cols).zip(codes.chunks_mut(cols)).enumerate().try_for_each(row)?;
+    } else {
+        let rows = x.data().par_chunks(cols).zip(codes.par_chunks_mut(cols)).enumerate();
+        rows.with_min_len(BAND / cols + 1).try_for_each(row)?;
+    }
+    Ok(codes)
 }
 
 /// Codes under scales as the recipe's entry has them: one level, no zero points.

@@ -26,7 +26,7 @@ pub struct Options<'a> {
     pub resume: bool,
     /// What decides the bits of the run.
     pub facts: Facts,
-    /// Cases at a time; 0 is one a core, and at least one for each GPU of `workers`.
+    /// Cases at a time; 0 is one a core, on GPUs a few each, and at least one for each GPU of `workers`.
     pub jobs: usize,
     pub backend: Backend,
     pub kernels: &'static [&'static dyn Kernel],
@@ -47,8 +47,11 @@ pub struct Options<'a> {
 impl Options<'_> {
     /// Cases that run at a time.
     pub fn jobs(&self) -> usize {
-        let jobs = if self.jobs == 0 { cores() } else { self.jobs };
-        jobs.max(self.workers.as_ref().map_or(0, |w| w.devices.len()))
+        let devices = self.workers.as_ref().map_or(0, |w| w.devices.len());
+        // Processes that share a GPU take turns on it: more than a few wait for one another.
+        let most = if self.backend == Backend::Cpu { usize::MAX } else { ON_A_GPU * devices.max(1) };
+        let jobs = if self.jobs == 0 { cores().min(most) } else { self.jobs };
+        jobs.max(devices)
     }
     /// No more than there are, nor than their memory lets in together: what fewer leave free, each has for its own loops.
     fn jobs_of(&self, cases: &[&Case]) -> usize {
@@ -71,6 +74,8 @@ pub struct Outcome {
     pub resumed: usize,
     /// Seconds that each case took that was run now: those after the first `resumed`.
     pub times: Vec<f64>,
+    /// Seconds of the stages of the same cases.
+    pub stages: Vec<Vec<(String, f64)>>,
     /// Maps that were made while cases ran.
     pub maps: Vec<ErrorMap>,
 }
@@ -92,7 +97,7 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     let jobs = options.jobs_of(&cases[resumed..]);
     let (sender, receiver) = mpsc::sync_channel::<(usize, Ran, f64)>(jobs);
     let gate = Gate::new(MEMORY_IN_FLIGHT);
-    let (mut times, mut maps) = (Vec::new(), Vec::new());
+    let (mut times, mut stages, mut maps) = (Vec::new(), Vec::new(), Vec::new());
     let result: Result<()> = std::thread::scope(|scope| {
         for index in 0..jobs {
             let sender = sender.clone();
@@ -119,14 +124,15 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
         let mut waiting = BTreeMap::new();
         for (i, ran, seconds) in receiver {
             maps.extend(ran.map);
-            waiting.insert(i, (ran.row, seconds));
-            while let Some((row, seconds)) = waiting.remove(&kept.totals.rows) {
+            waiting.insert(i, (ran.row, seconds, ran.stages));
+            while let Some((row, seconds, spent)) = waiting.remove(&kept.totals.rows) {
                 if let Err(e) = journal.append(&row) {
                     halted.store(true, Ordering::Relaxed);
                     return Err(e);
                 }
                 progress(&row);
                 times.push(seconds);
+                stages.push(spent);
                 let last = stops(options, &row);
                 kept.add(row);
                 if last {
@@ -139,7 +145,7 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     });
     journal.sync()?;
     result?;
-    Ok(Outcome { interrupted: kept.totals.rows < cases.len(), planned: cases.len(), kept, resumed, times, maps })
+    Ok(Outcome { interrupted: kept.totals.rows < cases.len(), planned: cases.len(), kept, resumed, times, stages, maps })
 }
 
 /// Whether the run ends with this row.
@@ -168,6 +174,9 @@ fn one(case: &Case, options: &Options, mut seat: Option<&mut Seat>) -> Ran {
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+/// Processes on one GPU, unless asked for more or fewer.
+const ON_A_GPU: usize = 4;
 
 /// Cases together may hold this much; a larger one runs alone.
 const MEMORY_IN_FLIGHT: u64 = 4 << 30;

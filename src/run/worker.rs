@@ -1,7 +1,8 @@
 //! Cases in processes of their own, so that what ends a process (an illegal address, a hang, no memory left) ends one case.
 //!
 //! The run starts `qassay worker`, which says `[]` when it is ready, and asks it for one case at a time: a line `["sweep","case"]` on
-//! its standard input, answered by the row as a JSON array of the columns' values and the map of the error, empty where none was made. A
+//! its standard input, answered by the row as a JSON array of the columns' values, the map of the error, empty where none was made, and the
+//! seconds of its stages. A
 //! worker that dies, or is late and is killed with its process group, costs the row
 //! of that case, which says why; the next case gets a fresh one. On a GPU a worker that answered with an error is replaced too: a
 //! context does not recover from a fault inside a kernel.
@@ -65,10 +66,14 @@ impl<'a> Seat<'a> {
         let process = self.process.as_mut().expect("started above");
         let request = serde_json::to_string(&[&*case.sweep, &case.id()]).expect("texts are JSON");
         let answer = process.ask(&request, self.workers.timeout)?;
-        let mut cells = fields(answer, process, self.workers.timeout, Row::columns().len() + 1)?;
+        let mut cells = fields(answer, process, self.workers.timeout, Row::columns().len() + 2)?;
+        let stages = cells.pop().expect("counted");
+        let stages =
+            stages.split(';').filter_map(|s| s.split_once('=')).filter_map(|(name, s)| Some((name.into(), s.parse().ok()?)));
+        let stages = stages.collect();
         let map = ErrorMap::parse(case.id(), &cells.pop().expect("counted"));
         let row = Row::read(&cells.iter().map(String::as_str).collect::<Vec<_>>()).map_err(|e| e.to_string())?;
-        Ok(Ran { row, map })
+        Ok(Ran { row, map, stages })
     }
 }
 
@@ -98,6 +103,10 @@ impl Workers {
         if !self.devices.is_empty() {
             command.env("CUDA_VISIBLE_DEVICES", &self.devices[index % self.devices.len()]);
         }
+        if std::env::var_os("GLIBC_TUNABLES").is_none() {
+            // Large arrays in large pages: their first use is a fault a 2 MiB, not a 4 KiB.
+            command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+        }
         if std::env::var_os("RAYON_NUM_THREADS").is_none() {
             command.env("RAYON_NUM_THREADS", threads.max(1).to_string());
         }
@@ -126,9 +135,10 @@ pub fn serve(
         let case = serde_json::from_str(&line).ok().and_then(|key: (String, String)| cases.get(&key));
         let case = case.ok_or_else(|| Error::value("request", &line, "[\"sweep\",\"case\"] of the worker's sweeps"))?;
         injected_fault(&case.id());
-        let Ran { row, map } = assay::assay_on(device, case, kernels, backend, seed);
+        let Ran { row, map, stages } = assay::assay_on(device, case, kernels, backend, seed);
         let mut cells = row.cells();
         cells.push(map.map_or(String::new(), |map| map.text()));
+        cells.push(stages.iter().map(|(name, seconds)| format!("{name}={seconds:.6}")).collect::<Vec<_>>().join(";"));
         let answer = serde_json::to_string(&cells).expect("texts are JSON") + "\n";
         answers.write_all(answer.as_bytes()).and_then(|()| answers.flush()).map_err(io)?;
     }
@@ -180,6 +190,7 @@ mod tests {
         serve(&sweeps, KERNELS, Backend::Cpu, "", 0, request.as_bytes(), &mut answer).unwrap();
         let row = String::from_utf8(answer).unwrap().strip_prefix("[]\n").map(String::from).unwrap();
         let mut values: Vec<String> = serde_json::from_str(&row).unwrap();
+        assert!(values.pop().unwrap().contains(";kernel=0."), "the stages");
         assert_eq!(values.pop().as_deref(), Some(""), "a small case has no map");
         assert_eq!(values, assay::assay(case, KERNELS, Backend::Cpu, 0).cells());
     }

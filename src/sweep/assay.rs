@@ -1,6 +1,6 @@
 //! One case to one row: `Case → Built → Output → Comparison → Row`.
 
-use super::build;
+use super::build::{self, Helpers};
 use super::case::{Case, OperandRecipe, OutKind};
 use crate::assay::command::{shell_quoted, shell_word};
 use crate::assay::fill::fill;
@@ -11,12 +11,13 @@ use crate::compare::Verdict;
 use crate::fault::card::Card;
 use crate::input::Source;
 use crate::kernel::{self, Backend, Kernel, KernelAnswer};
+use crate::stage::{self, timed};
 use crate::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Builds the case, runs the kernel of `backend` that takes it, and judges what it returned.
 pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Result<Assayed> {
-    let mut built = build::build_by(case, backend.accelerator())?;
+    let mut built = build::build_by(case, Helpers { product: backend.accelerator(), draw: backend.drawer() })?;
     let kernel = kernel::find(kernels, &built.job, backend)?;
     let KernelAnswer { output, model, drawn, accumulator, algorithm, size } = kernel.answer(&built.job)?;
     built.job.accumulator = accumulator;
@@ -32,11 +33,13 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
 pub struct Ran {
     pub row: Row,
     pub map: Option<ErrorMap>,
+    /// Seconds that each stage took.
+    pub stages: Vec<(String, f64)>,
 }
 
 impl From<Row> for Ran {
     fn from(row: Row) -> Self {
-        Ran { row, map: None }
+        Ran { row, map: None, stages: Vec::new() }
     }
 }
 
@@ -60,6 +63,7 @@ pub fn assay(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, see
 
 fn ran(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Ran {
     let mut map = None;
+    stage::take();
     let mut row = coordinates(case, backend, seed);
     if let Some(words) = kernels.iter().find_map(|k| k.words()) {
         row.command = row.command.replacen(&format!("--backend {}", backend.name()), &words, 1);
@@ -74,10 +78,11 @@ fn ran(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64
     match catch_unwind(AssertUnwindSafe(|| run(case, kernels, backend))) {
         Ok(Ok(assayed)) => {
             fill(&mut row, &assayed);
-            explain(&mut row, &assayed);
+            timed("diagnosis", || explain(&mut row, &assayed));
             if case.total_rows() * case.n * if case.k > 0 { case.k } else { AN_ELEMENT } >= LARGE {
-                map = map_of(case, &assayed).ok();
+                map = timed("map", || map_of(case, &assayed)).ok();
             }
+            timed("freed", || drop(assayed));
         }
         Ok(Err(e @ Error::Unsupported { .. })) => ended(&mut row, Verdict::Skipped, e.to_string()),
         Ok(Err(e)) => ended(&mut row, Verdict::Error, e.to_string()),
@@ -87,7 +92,8 @@ fn ran(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64
             ended(&mut row, Verdict::Error, format!("panicked: {}", text.unwrap_or_default()));
         }
     }
-    Ran { row, map }
+    let stages = stage::take().into_iter().map(|(name, seconds)| (name.to_string(), seconds)).collect();
+    Ran { row, map, stages }
 }
 
 /// The row of a case that was begun and gave no result: `error`, with the reason.
@@ -102,8 +108,7 @@ pub fn error_map(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend)
 
 fn map_of(case: &Case, assayed: &Assayed) -> Result<ErrorMap> {
     let part = worst(&assayed.judgements);
-    let ratios = part.bound.ratios(&part.actual)?;
-    Ok(ErrorMap::new(case.id(), String::new(), part.actual.len() / part.cols.max(1), part.cols, &ratios))
+    ErrorMap::of(case.id(), &part.bound, &part.actual, part.cols)
 }
 
 fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {

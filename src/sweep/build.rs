@@ -3,10 +3,11 @@
 use super::case::{Case, OperandRecipe, OutKind, ZeroMode};
 use crate::assay::Built;
 use crate::fault::power::Ground;
-use crate::input::Source;
+use crate::input::{Drawer, Source};
 use crate::job::{Dynamic, Job, Operand, Operands, OutSpec};
 use crate::op::{self, Accelerator, Args64, Defined, Op, Params};
 use crate::quant::{QTensor, QTensorParts, Zero};
+use crate::stage::timed;
 use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
 
@@ -32,9 +33,20 @@ mod stream {
     pub const PARTS: u32 = 16;
 }
 
+/// What does large work in place of the CPU, to the same bits.
+#[derive(Clone, Copy, Default)]
+pub struct Helpers {
+    pub product: Option<Accelerator>,
+    pub draw: Option<Drawer>,
+}
+
 /// Draws the case's values.
 pub fn inputs(case: &Case) -> Result<Inputs> {
-    let draw = |source: &Source, rows, cols, stream| source.tensor(case.dtype, rows, cols, case.seed, stream);
+    inputs_by(case, None)
+}
+
+fn inputs_by(case: &Case, drawer: Option<Drawer>) -> Result<Inputs> {
+    let draw = |source: &Source, rows, cols, stream| source.tensor_by(drawer, case.dtype, rows, cols, case.seed, stream);
     let (m, n, k, e) = (case.total_rows(), case.n, case.k, case.rows.len());
     let mut inputs = Inputs { a: Vec::new(), b: Vec::new(), bias: None, gamma: None, beta: None, offs: None };
     match case.op {
@@ -146,12 +158,13 @@ pub fn ground(case: &Case) -> Result<Ground> {
 
 /// Draws, quantizes, defines.
 pub fn build(case: &Case) -> Result<Built> {
-    build_by(case, None)
+    build_by(case, Helpers::default())
 }
 
-/// [`build`] with its large products by `accelerator`.
-pub fn build_by(case: &Case, accelerator: Option<Accelerator>) -> Result<Built> {
-    let x = inputs(case)?;
+/// [`build`] with its large inputs and products by `helpers`.
+pub fn build_by(case: &Case, helpers: Helpers) -> Result<Built> {
+    let accelerator = helpers.product;
+    let x = timed("inputs", || inputs_by(case, helpers.draw))?;
     let params = Params { act: case.act, zero_centered_gamma: case.zero_centered_gamma, ..Params::default() };
     let mut quantized = Vec::new();
     let mut operand = |recipe: &OperandRecipe, x: &Tensor, zero: ZeroMode| -> Result<Operand> {
@@ -183,7 +196,8 @@ pub fn build_by(case: &Case, accelerator: Option<Accelerator>) -> Result<Built> 
             _ => tensors.iter().map(|t| operand(recipe, t, zero)).collect(),
         }
     };
-    let (a, b) = (side(&case.a, &x.a, ZeroMode::Recipe)?, side(&case.b, &x.b, case.zero)?);
+    let (a, b) =
+        timed("quantize", || Ok::<_, Error>((side(&case.a, &x.a, ZeroMode::Recipe)?, side(&case.b, &x.b, case.zero)?)))?;
     let defined = |a: ndarray::Array2<f64>, b: Option<ndarray::Array2<f64>>| {
         let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
         let (bias, gamma, beta) = (vector(&x.bias), vector(&x.gamma), vector(&x.beta));
@@ -191,12 +205,17 @@ pub fn build_by(case: &Case, accelerator: Option<Accelerator>) -> Result<Built> 
         op::define(case.op, &params, &args)
     };
     let second = |v: &[Operand]| v.first().map(Operand::to_f64);
-    let exact = x.a.iter().map(|t| defined(t.to_f64(), x.b.first().map(Tensor::to_f64))).collect::<Result<Vec<_>>>()?;
-    let ideal = match case.op.reads_codes() {
-        true => a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>()?,
-        false => exact.clone(),
-    };
-    let out = out_spec(case, &ideal)?;
+    let of_values = |t: &Tensor| defined(t.to_f64(), x.b.first().map(Tensor::to_f64));
+    let exact = || x.a.iter().map(of_values).collect::<Result<Vec<_>>>();
+    let of_codes = || a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>();
+    let (exact, ideal) = timed("references", || match case.op.reads_codes() {
+        true => Ok::<_, Error>((exact()?, of_codes()?)),
+        false => exact().map(|exact| {
+            let ideal = exact.iter().map(Defined::copied).collect();
+            (exact, ideal)
+        }),
+    })?;
+    let out = timed("out", || out_spec(case, &ideal))?;
     let source = if matches!(case.op, Op::Cast | Op::CastTranspose) { x.a.first().cloned() } else { None };
     let given = Operands::several(a, b.into_iter().next());
     let operands = Operands { bias: x.bias, gamma: x.gamma, beta: x.beta, offs: x.offs, ..given };

@@ -164,10 +164,11 @@ impl Kernel for CastTranspose {
         let (rule, format) = tensor_rule(SPEC.name, &job.out)?;
         let x = elementwise::high(job.operands.a(), SPEC.name)?;
         let mut defines = defines(SPEC.name, x, format, rule)?;
-        let whole = job.operands.tensors().iter().all(|a| is_whole(a.rows(), a.cols()));
-        defines.push(define("WHOLE", whole));
         let matrices =
             (0..job.operands.tensors().len()).map(|i| Matrix::new(gpu, job, i, &defines, rule)).collect::<Result<Vec<_>>>()?;
+        // An option of the casts alone, not of the amax before them.
+        let whole = job.operands.tensors().iter().all(|a| is_whole(a.rows(), a.cols()));
+        defines.push(define("WHOLE", whole));
         let dbias = match job.op {
             Op::MultiCastTranspose => several(gpu, &matrices, &defines).map(|()| None)?,
             op => one(gpu, &matrices[0], &defines, op == Op::CastTransposeDbias)?,

@@ -2,7 +2,7 @@
 
 use super::launch::{Buffer, Gpu};
 use super::options::Type;
-use crate::{Format, Result, Tensor};
+use crate::{Format, Result, Tensor, parallel};
 
 /// The format of codes. Errors: the hardware converts to no other.
 pub fn fp8(kernel: &str, f: Format) -> Result<Type> {
@@ -17,11 +17,10 @@ pub fn dtype(x: &Tensor) -> Type {
 
 /// The elements as they lie in memory, little endian; NaN with its payload.
 pub fn bytes(x: &Tensor) -> Vec<u8> {
-    let data = x.data().iter();
     match x.dtype() {
-        Format::F16 => data.flat_map(|x| half::f16::from_f32(*x).to_bits().to_le_bytes()).collect(),
-        Format::Bf16 => data.flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes()).collect(),
-        _ => data.flat_map(|x| x.to_bits().to_le_bytes()).collect(),
+        Format::F16 => parallel::map(x.data(), |x| half::f16::from_f32(*x).to_bits().to_le_bytes()).into_flattened(),
+        Format::Bf16 => parallel::map(x.data(), |x| ((x.to_bits() >> 16) as u16).to_le_bytes()).into_flattened(),
+        _ => parallel::map(x.data(), |x| x.to_bits().to_le_bytes()).into_flattened(),
     }
 }
 
@@ -32,8 +31,7 @@ pub fn upload(gpu: &Gpu, x: &Tensor) -> Result<Buffer> {
 
 /// f32 values that a kernel wrote. Errors: those of [`Gpu::download`].
 pub fn f32s(gpu: &Gpu, what: &str, buffer: &Buffer) -> Result<Vec<f32>> {
-    let bytes = gpu.download(what, buffer, 4)?;
-    Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    gpu.download_all(what, buffer)
 }
 
 #[cfg(test)]

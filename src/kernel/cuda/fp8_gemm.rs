@@ -9,7 +9,7 @@ use super::output::{download, element_bytes};
 use crate::job::{Job, Operand, OutSpec, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
 use crate::model::product::{Kind, Plan};
-use crate::model::{Inner, ScaleOrder, gemm};
+use crate::model::{Inner, ScaleOrder};
 use crate::op::Op;
 use crate::{Error, Format, Granularity, QTensor, Result};
 
@@ -257,18 +257,6 @@ pub(super) fn needs_hopper(gpu: &Gpu, spec: &KernelSpec) -> Result<()> {
     }
 }
 
-/// What must come back: by the obvious definition, or for large products in bulk, which is tested against it: on the GPU where there is one.
-fn predict(job: &Job) -> Result<Option<Output>> {
-    let plan = Plan::of(job)?;
-    let products: u64 = plan.problems().map(|p| (p.a_rows.len() * p.b_rows.len() * p.a.k) as u64).sum();
-    let predicted = match products {
-        0..model::LARGE => gemm::predict(job),
-        _ if gpu().is_ok() => model::predict(job),
-        _ => crate::kernel::cpu::product::run(job),
-    };
-    predicted.map(Some)
-}
-
 /// Tiles of the dense kernel, as its contract chooses them.
 #[derive(Clone, Copy)]
 struct Tiles {
@@ -389,6 +377,6 @@ impl Kernel for Fp8Gemm {
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
-        predict(job)
+        model::predicted(job).map(Some)
     }
 }

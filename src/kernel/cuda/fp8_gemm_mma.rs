@@ -3,9 +3,10 @@
 use super::contract::{Contract, Pointer, arguments};
 use super::fp8_gemm::{Options, Uploaded, options};
 use super::launch::{Gpu, LaunchShape, gpu};
+use super::model;
 use crate::job::{Job, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
-use crate::model::{Accumulator, Inner, gemm};
+use crate::model::{Accumulator, Inner};
 use crate::op::Op;
 use crate::{Error, Result};
 
@@ -95,6 +96,6 @@ impl Kernel for Fp8GemmMma {
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
-        gemm::predict(job).map(Some)
+        model::predicted(job).map(Some)
     }
 }

@@ -1,7 +1,7 @@
 //! The f64 reference product on the GPU (`kernels/gemm_f64.cu`): the same bits as [`crate::op::gemm`], for shapes too large for the CPU.
 
 use super::contract::{Contract, Pointer, arguments};
-use super::launch::{Buffer, Gpu, LaunchShape, gpu};
+use super::launch::{LaunchShape, gpu};
 use crate::{Error, Result};
 
 arguments! {
@@ -11,8 +11,9 @@ arguments! {
     }
 }
 
-/// Outputs of a block along each side.
+/// Outputs of a block of gemm_f64 along each side, and of gemm_f64_cancelled.
 const TILE: usize = 16;
+const WIDE: usize = 64;
 
 /// `a·bᵀ + bias` and `|a|·|b|ᵀ + |bias|`, row-major, of `a` (m × k) and `b` (n × k). Errors: sizes that do not fit; no GPU; out of
 /// device memory.
@@ -24,7 +25,7 @@ pub fn product(a: &[f64], b: &[f64], bias: Option<&[f64]>, (m, n, k): (usize, us
         return Err(Error::shape("operands of the f64 product", found, "m×k and n×k values, sizes from 1 to 2^31 - 513"));
     }
     let gpu = gpu()?;
-    let upload = |values: &[f64]| gpu.upload(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
+    let upload = |values: &[f64]| gpu.upload_all(values);
     let (a, b, bias) = (upload(a)?, upload(b)?, bias.map(upload).transpose()?);
     let (d, magnitude) = (gpu.output(m * n * 8)?, gpu.output(m * n * 8)?);
     let arguments = Arguments {
@@ -37,16 +38,11 @@ pub fn product(a: &[f64], b: &[f64], bias: Option<&[f64]>, (m, n, k): (usize, us
         n,
         k,
     };
-    let mended = LaunchShape::new(gpu.info.multiprocessors * 8, 256);
+    let mended = LaunchShape::of([n.div_ceil(WIDE), m.div_ceil(WIDE)], 256);
     // SAFETY: the buffers are as large as m, n and k say.
     unsafe {
         gpu.launch(arguments.clone().launch(&[], LaunchShape::of([n.div_ceil(TILE), m.div_ceil(TILE)], 256)))?;
         gpu.launch(arguments.entry("gemm_f64_cancelled", &[], mended))?;
     }
-    Ok((read(gpu, "f64 product", &d)?, read(gpu, "f64 magnitude", &magnitude)?))
-}
-
-fn read(gpu: &Gpu, what: &str, buffer: &Buffer) -> Result<Vec<f64>> {
-    let bytes = gpu.download(what, buffer, 8)?;
-    Ok(bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("8 bytes"))).collect())
+    Ok((gpu.download_all("f64 product", &d)?, gpu.download_all("f64 magnitude", &magnitude)?))
 }

@@ -4,10 +4,10 @@ use super::contract::{Contract, Map, Pointer, arguments};
 use super::fp8_gemm::{Options, ScaleTile, WGMMA, blocks, common, lay_out, needs_hopper, packed, scales, tile_options};
 use super::group_scales;
 use super::launch::{Buffer, Gpu, LaunchShape, gpu, tensor_map};
+use super::model;
 use super::output::{download, element_bytes};
 use crate::job::{Job, Operand, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
-use crate::model::gemm;
 use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Error, QTensor, Result};
@@ -158,7 +158,7 @@ impl Kernel for GroupedGemm {
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
-        gemm::predict(&aligned(job)?).map(Some)
+        model::predicted(&aligned(job)?).map(Some)
     }
 }
 

@@ -2,9 +2,11 @@
 
 use super::contract::Map;
 use super::source::{CudaSource, SOURCES};
+use super::staging::Staging;
 use super::{device, nvrtc};
-use crate::{Error, Result};
+use crate::{Error, Result, parallel};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
+use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -25,6 +27,7 @@ pub struct Gpu {
     turn: Mutex<()>,
     /// `CUstream` of what is enqueued: not the default one, which cannot be captured.
     stream: usize,
+    staging: Staging,
 }
 
 /// The GPU that [`gpu`] will open; without effect once it has. Workers see one GPU only and leave it at the first.
@@ -44,7 +47,7 @@ pub fn gpu() -> Result<&'static Gpu> {
             context.bind_to_thread().map_err(|e| failed("cuCtxSetCurrent", e))?;
             let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
             let stream = stream.map_err(|e| failed("cuStreamCreate", e))? as usize;
-            Ok(Gpu { context, info, functions: Mutex::default(), turn: Mutex::default(), stream })
+            Ok(Gpu { context, info, functions: Mutex::default(), turn: Mutex::default(), stream, staging: Staging::default() })
         };
         open().map_err(|e| e.to_string())
     });
@@ -254,19 +257,25 @@ impl Gpu {
         let buffer = self.allocate(bytes.len(), 0)?;
         if !bytes.is_empty() {
             // SAFETY: the allocation holds at least this many bytes.
-            unsafe { result::memcpy_htod_sync(buffer.pointer(), bytes) }.map_err(|e| failed("cuMemcpyHtoD", e))?;
+            unsafe { self.staging.up(buffer.pointer(), bytes) }.map_err(|e| failed("cuMemcpyHtoD", e))?;
         }
         Ok(buffer)
     }
 
+    /// Numbers on the device, as they lie in memory.
+    pub fn upload_all<T: Plain>(&self, values: &[T]) -> Result<Buffer> {
+        // SAFETY: plain numbers have no padding, and every byte of them may be read.
+        self.upload(unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), std::mem::size_of_val(values)) })
+    }
+
     /// f32 values on the device.
     pub fn upload_f32(&self, values: &[f32]) -> Result<Buffer> {
-        self.upload(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+        self.upload_all(values)
     }
 
     /// i32 values on the device.
     pub fn upload_i32(&self, values: &[i32]) -> Result<Buffer> {
-        self.upload(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
+        self.upload_all(values)
     }
 
     /// A poisoned output of `bytes`.
@@ -297,44 +306,92 @@ impl Gpu {
 
     /// What a kernel wrote, elements of `size` bytes. Errors: an element was never written, or something beside the buffer was.
     pub fn download(&self, what: &str, buffer: &Buffer, size: usize) -> Result<Vec<u8>> {
-        inspect(what, &self.fetch(buffer)?, size).map(<[u8]>::to_vec)
+        let inside: Vec<u8> = self.fetch(what, buffer)?;
+        written(what, &inside, size)?;
+        Ok(inside)
+    }
+
+    /// The same, as numbers.
+    pub fn download_all<T: Plain>(&self, what: &str, buffer: &Buffer) -> Result<Vec<T>> {
+        let inside: Vec<T> = self.fetch(what, buffer)?;
+        let size = std::mem::size_of::<T>();
+        // SAFETY: as in `upload_all`.
+        let bytes = unsafe { std::slice::from_raw_parts(inside.as_ptr().cast(), inside.len() * size) };
+        written(what, bytes, size)?;
+        Ok(inside)
+    }
+
+    /// Numbers of which all bits set may be one. Errors: something beside the buffer was written.
+    pub fn download_whole<T: Plain>(&self, what: &str, buffer: &Buffer) -> Result<Vec<T>> {
+        self.fetch(what, buffer)
     }
 
     /// What a kernel wrote where all bits set is a result. Errors: something beside the buffer was written.
     pub fn download_any(&self, what: &str, buffer: &Buffer) -> Result<Vec<u8>> {
-        interior(what, &self.fetch(buffer)?).map(<[u8]>::to_vec)
+        self.fetch(what, buffer)
     }
 
-    /// A buffer with its guard bands.
-    fn fetch(&self, buffer: &Buffer) -> Result<Vec<u8>> {
+    /// What a buffer holds. Errors: a byte of its guard bands changed; a length that is no multiple of an element's.
+    fn fetch<T: Plain>(&self, what: &str, buffer: &Buffer) -> Result<Vec<T>> {
         self.enter()?;
-        let mut all = vec![0u8; buffer.bytes + 2 * GUARD];
-        // SAFETY: the allocation has exactly this length.
-        unsafe { result::memcpy_dtoh_sync(&mut all, buffer.base) }.map_err(|e| failed("cuMemcpyDtoH", e))?;
-        Ok(all)
+        let size = std::mem::size_of::<T>();
+        if !buffer.bytes.is_multiple_of(size) {
+            return Err(Error::shape(what, format!("{} bytes", buffer.bytes), format!("elements of {size} bytes")));
+        }
+        let mut bands = [0u8; 2 * GUARD];
+        let mut inside: Vec<T> = Vec::with_capacity(buffer.bytes / size);
+        // SAFETY: the allocation has a band, the interior and a band; the vector has room for the interior, of which any bits are numbers.
+        unsafe {
+            let copy = |to: &mut [u8], from: u64| result::memcpy_dtoh_sync(to, from).map_err(|e| failed("cuMemcpyDtoH", e));
+            copy(&mut bands[..GUARD], buffer.base)?;
+            copy(&mut bands[GUARD..], buffer.pointer() + buffer.bytes as u64)?;
+            if buffer.bytes > 0 {
+                let room = std::slice::from_raw_parts_mut(inside.as_mut_ptr().cast(), buffer.bytes);
+                self.staging.down(room, buffer.pointer()).map_err(|e| failed("cuMemcpyDtoH", e))?;
+            }
+            inside.set_len(buffer.bytes / size);
+        }
+        unharmed(what, &bands)?;
+        Ok(inside)
     }
 }
 
-/// The interior of a guarded buffer. Errors: a guard byte changed.
-fn interior<'a>(what: &str, all: &'a [u8]) -> Result<&'a [u8]> {
-    let (before, rest) = all.split_at(GUARD);
-    let (inside, after) = rest.split_at(rest.len() - GUARD);
+/// Numbers that are nothing but their bytes.
+///
+/// # Safety
+/// No padding; any bits are a value.
+pub unsafe trait Plain: Copy + Send + Sync {}
+// SAFETY: numbers.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl Plain for f32 {}
+// SAFETY: as above.
+unsafe impl Plain for f64 {}
+
+/// Both guard bands, one after the other. Errors: a byte of them changed.
+fn unharmed(what: &str, bands: &[u8; 2 * GUARD]) -> Result<()> {
+    let (before, after) = bands.split_at(GUARD);
     if let Some(i) = before.iter().rposition(|b| *b != GUARD_BYTE) {
         return Err(Error::value(what, format!("a write {} bytes before its start", GUARD - i), "writes inside only"));
     }
     if let Some(i) = after.iter().position(|b| *b != GUARD_BYTE) {
         return Err(Error::value(what, format!("a write {i} bytes past its end"), "writes inside only"));
     }
-    Ok(inside)
+    Ok(())
 }
 
-/// The interior of a guarded buffer of elements of `size` bytes. Errors: a guard byte changed; an element is still poison.
-fn inspect<'a>(what: &str, all: &'a [u8], size: usize) -> Result<&'a [u8]> {
-    let inside = interior(what, all)?;
+/// Elements of `size` bytes. Errors: one is still poison.
+fn written(what: &str, inside: &[u8], size: usize) -> Result<()> {
+    let band = parallel::BAND / size.max(1) * size.max(1);
     let unwritten = |e: &[u8]| e.iter().all(|b| *b == POISON);
-    match inside.chunks(size).position(unwritten) {
+    let of_band = |(i, band_of): (usize, &[u8])| band_of.chunks(size).position(unwritten).map(|at| i * (band / size) + at);
+    match inside.par_chunks(band).enumerate().find_map_first(of_band) {
         Some(i) => Err(Error::value(what, format!("element {i} was never written"), "every element written")),
-        None => Ok(inside),
+        None => Ok(()),
     }
 }
 
@@ -394,22 +451,24 @@ pub fn tensor_map(buffer: &Buffer, rows: usize, cols: usize, pitch: usize, box_r
 mod tests {
     use super::*;
 
-    fn guarded(inside: &[u8]) -> Vec<u8> {
-        [&[GUARD_BYTE; GUARD][..], inside, &[GUARD_BYTE; GUARD]].concat()
-    }
-
     #[test]
     fn stray_and_missing_writes_are_seen() {
-        assert_eq!(inspect("d", &guarded(&[1, 0xff, 3, 4]), 2).unwrap(), [1, 0xff, 3, 4]);
-        let missing = inspect("d", &guarded(&[1, 2, 0xff, 0xff]), 2).unwrap_err().to_string();
+        assert!(written("d", &[1, 0xff, 3, 4], 2).is_ok());
+        let missing = written("d", &[1, 2, 0xff, 0xff], 2).unwrap_err().to_string();
         assert!(missing.contains("element 1 was never written"), "{missing}");
-        let mut stray = guarded(&[1, 2]);
-        stray[GUARD + 2 + 5] = 0;
-        let past = inspect("d", &stray, 2).unwrap_err().to_string();
+        let mut large = vec![7u8; 3 * parallel::BAND];
+        large[parallel::BAND + 5] = POISON;
+        let missing = written("d", &large, 1).unwrap_err().to_string();
+        assert!(missing.contains(&format!("element {} was never written", parallel::BAND + 5)), "{missing}");
+        let bands = [GUARD_BYTE; 2 * GUARD];
+        assert!(unharmed("d", &bands).is_ok());
+        let mut stray = bands;
+        stray[GUARD + 5] = 0;
+        let past = unharmed("d", &stray).unwrap_err().to_string();
         assert!(past.contains("5 bytes past its end"), "{past}");
-        let mut stray = guarded(&[1, 2]);
+        let mut stray = bands;
         stray[GUARD - 3] = 0;
-        let before = inspect("d", &stray, 2).unwrap_err().to_string();
+        let before = unharmed("d", &stray).unwrap_err().to_string();
         assert!(before.contains("3 bytes before its start"), "{before}");
     }
 }

@@ -4,12 +4,12 @@ use super::contract::{Contract, Pointer, arguments};
 use super::launch::{Buffer, Gpu, Launch, LaunchShape, gpu};
 use super::options::define;
 use crate::job::{Job, Output};
+use crate::kernel::judges_on_gpu;
 use crate::model::gemm::{Epilogue, store};
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
 use crate::{Error, Format, Result};
 use rayon::prelude::*;
-use std::borrow::Cow;
 use std::ops::Range;
 
 /// Warps of a block along M and N: 128 × 64 outputs; stages of shared memory.
@@ -42,12 +42,33 @@ arguments! {
 }
 
 arguments! {
+    /// Contract model_scaled.
+    Scaled = "model_wgmma.cu" "model_scaled" {
+        sums: Pointer, scale_a: Pointer, scale_b: Pointer, y: Pointer, m: usize, n: usize, order: usize,
+    }
+}
+
+arguments! {
     /// Contract model_mismatches.
     Mismatches = "model_wgmma.cu" "model_mismatches" { x: Pointer, y: Pointer, count: u64, found: Pointer }
 }
 
-/// Products from which the GPU's model is used instead of the obvious one.
-pub const LARGE: u64 = 1 << 28;
+/// Products up to which the definition itself computes a case: some milliseconds of a core.
+pub const DEFINED: u64 = 1 << 18;
+/// Products from which the GPU's model is used instead of the CPU's in bulk.
+pub const LARGE: u64 = 1 << 26;
+
+/// What must come back: by the obvious definition; of more products in bulk, which is tested against it; of many on the GPU where it
+/// has the accumulator.
+pub fn predicted(job: &Job) -> Result<Output> {
+    let plan = Plan::of(job)?;
+    let products: u64 = plan.problems().map(|p| (p.a_rows.len() * p.b_rows.len() * p.a.k) as u64).sum();
+    match products {
+        0..=DEFINED => crate::model::gemm::predict(job),
+        LARGE.. if on_gpu(&plan) => predict(job),
+        _ => crate::kernel::cpu::product::run(job),
+    }
+}
 
 /// FP8 codes on the device: `rows` rows, `pitch` apart.
 pub struct Codes {
@@ -55,6 +76,8 @@ pub struct Codes {
     pub format: Format,
     pub rows: usize,
     pub pitch: usize,
+    /// The first code of a row that is read.
+    from: usize,
 }
 
 impl Codes {
@@ -70,7 +93,11 @@ impl Codes {
             let found = format!("{} codes in {rows} rows of {pitch}", codes.len());
             return Err(Error::shape("codes of the model", found, "rows × pitch codes, at least one row"));
         }
-        Ok(Codes { buffer: gpu.upload(codes)?, format, rows, pitch })
+        Ok(Codes { buffer: gpu.upload(codes)?, format, rows, pitch, from: 0 })
+    }
+
+    fn pointer(&self) -> Pointer {
+        Pointer(self.buffer.pointer() + self.from as u64)
     }
 }
 
@@ -104,10 +131,26 @@ impl Sums {
             define("WARPS_N", WARPS.1),
             define("STAGES", STAGES),
         ];
-        let planes = [planes(gpu, &a, k, WARPS.0, &defines, false)?, planes(gpu, &b, k, WARPS.1, &defines, true)?];
+        let planes = [Planes::new(gpu, &a, k, WARPS.0)?, Planes::new(gpu, &b, k, WARPS.1)?];
         defines.push(define("PROMOTE", promoted));
         let d = gpu.output(a.rows * b.rows * 4)?;
-        Ok(Sums { a, b, k, planes, d, defines })
+        let sums = Sums { a, b, k, planes, d, defines };
+        sums.take_apart(gpu)?;
+        Ok(sums)
+    }
+
+    fn take_apart(&self, gpu: &Gpu) -> Result<()> {
+        self.planes[0].fill(gpu, &self.a, self.k, WARPS.0, &self.defines, false)?;
+        self.planes[1].fill(gpu, &self.b, self.k, WARPS.1, &self.defines, true)
+    }
+
+    /// The same sums over other codes of the rows, no more of them than before.
+    fn move_to(&mut self, gpu: &Gpu, k: &Range<usize>) -> Result<()> {
+        if k.len() > self.k || k.end > self.a.pitch.min(self.b.pitch) {
+            return Err(Error::value("block of the model", format!("{k:?}"), format!("at most {} codes of a row", self.k)));
+        }
+        (self.a.from, self.b.from, self.k) = (k.start, k.start, k.len());
+        self.take_apart(gpu)
     }
 
     /// Computes the sums, and waits. Errors: the launch's.
@@ -149,7 +192,7 @@ impl Sums {
     fn naive(&self) -> Naive {
         let (a, b) = (&self.a, &self.b);
         let (m, n, k, pitch_a, pitch_b) = (a.rows, b.rows, self.k, a.pitch, b.pitch);
-        Naive { a: (&a.buffer).into(), b: (&b.buffer).into(), d: (&self.d).into(), m, n, k, pitch_a, pitch_b }
+        Naive { a: a.pointer(), b: b.pointer(), d: (&self.d).into(), m, n, k, pitch_a, pitch_b }
     }
 
     /// Computes the sums by the definition, one thread an output. Errors: the launch's.
@@ -159,30 +202,31 @@ impl Sums {
         // SAFETY: as in `run`.
         unsafe { gpu.launch(self.naive().launch(&self.defines, shape)) }
     }
-
-    /// The sums, row-major.
-    pub fn download(&self, gpu: &Gpu) -> Result<Vec<f32>> {
-        let bytes = gpu.download("sums of the model", &self.d, 4)?;
-        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-    }
 }
 
-fn planes(gpu: &Gpu, side: &Codes, k: usize, warps: usize, defines: &[String], of_b: bool) -> Result<Planes> {
-    let tiles = side.rows.div_ceil(32 * warps) * warps;
-    let planes = gpu.output(tiles * k.div_ceil(32) * TILE)?;
-    let special = gpu.upload(&vec![0u8; side.rows])?;
-    let defines: Vec<String> = defines.iter().cloned().chain([define("SIDE_B", of_b)]).collect();
-    let arguments = PlanesOf {
-        codes: (&side.buffer).into(),
-        planes: (&planes).into(),
-        special: (&special).into(),
-        lines: side.rows,
-        k,
-        pitch: side.pitch,
-    };
-    // SAFETY: tiles of 32 lines and 32 k, a byte of scratch for each line.
-    unsafe { gpu.launch(arguments.launch(&defines, LaunchShape::of([tiles, k.div_ceil(32)], 128)))? };
-    Ok(Planes { planes, special })
+impl Planes {
+    /// Room for `k` codes of every row.
+    fn new(gpu: &Gpu, side: &Codes, k: usize, warps: usize) -> Result<Self> {
+        let tiles = side.rows.div_ceil(32 * warps) * warps;
+        let special = gpu.upload(&vec![0u8; side.rows])?;
+        Ok(Planes { planes: gpu.output(tiles * k.div_ceil(32) * TILE)?, special })
+    }
+
+    /// Of the first `k` codes. Rows that were not finite before stay marked: they go the long way, to the same sums.
+    fn fill(&self, gpu: &Gpu, side: &Codes, k: usize, warps: usize, defines: &[String], of_b: bool) -> Result<()> {
+        let tiles = side.rows.div_ceil(32 * warps) * warps;
+        let defines: Vec<String> = defines.iter().cloned().chain([define("SIDE_B", of_b)]).collect();
+        let arguments = PlanesOf {
+            codes: side.pointer(),
+            planes: (&self.planes).into(),
+            special: (&self.special).into(),
+            lines: side.rows,
+            k,
+            pitch: side.pitch,
+        };
+        // SAFETY: tiles of 32 lines and 32 k, a byte of scratch for each line.
+        unsafe { gpu.launch(arguments.launch(&defines, LaunchShape::of([tiles, k.div_ceil(32)], 128))) }
+    }
 }
 
 /// How many 4-byte elements of two buffers differ. Errors: lengths that differ or no multiple of 4; the launch's.
@@ -196,6 +240,11 @@ pub fn mismatches(gpu: &Gpu, x: &Buffer, y: &Buffer) -> Result<u64> {
     unsafe { gpu.launch(arguments.launch(&[], LaunchShape::new(4096, 256)))? };
     let bytes = gpu.download("mismatches", &found, 8)?;
     Ok(u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
+}
+
+/// Whether the GPU computes the model of this product.
+fn on_gpu(plan: &Plan) -> bool {
+    judges_on_gpu() && plan.kind == Kind::Scaled && takes(&plan.accumulator).is_some() && gpu().is_ok()
 }
 
 /// Whether the GPU's model has this accumulator: wgmma's, promoted every 128 or never.
@@ -226,39 +275,42 @@ pub fn predict(job: &Job) -> Result<Output> {
 
 /// The values of one problem before the output rounding, into rows of the result.
 fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32]) -> Result<()> {
+    let refuse = || Error::unsupported("the model of wgmma on the GPU", "it multiplies codes");
     let epilogue = Epilogue::of(plan, p);
-    for k in p.blocks() {
-        let (a, b) = (codes(gpu, p.a, &p.a_rows, &k)?, codes(gpu, p.b, &p.b_rows, &k)?);
-        let sums = Sums::new(gpu, a, b, k.len(), promoted)?;
+    let (order, blocks) = (epilogue.number().ok_or_else(refuse)?, p.blocks());
+    let (m, n) = (p.a_rows.len(), p.b_rows.len());
+    let side = |side: &FactorRows, rows: &Range<usize>| -> Result<Codes> {
+        let q = side.scales().ok_or_else(refuse)?;
+        Codes::upload(gpu, q.format(), &q.codes()[rows.start * q.cols()..rows.end * q.cols()], rows.len(), q.cols())
+    };
+    let widest = blocks.iter().map(Range::len).max().unwrap_or(0);
+    let mut sums = Sums::new(gpu, side(p.a, &p.a_rows)?, side(p.b, &p.b_rows)?, widest, promoted)?;
+    let y = gpu.filled(m * n * 4, 0)?;
+    for k in &blocks {
+        sums.move_to(gpu, k)?;
         sums.run(gpu)?;
-        let sums = sums.download(gpu)?;
-        let s_b: Vec<f32> = p.b_rows.clone().map(|j| p.b.scale_inv(j, k.start)).collect();
-        let rows = out.par_chunks_mut(plan.cols).zip(sums.par_chunks(p.b_rows.len())).zip(p.a_rows.clone());
-        rows.for_each(|((y, sums), i)| {
-            let s_a = p.a.scale_inv(i, k.start);
-            for ((y, sum), s_b) in y.iter_mut().zip(sums).zip(&s_b) {
-                *y = epilogue.add(*y, *sum, s_a, *s_b);
-            }
-        });
+        let of =
+            |side: &FactorRows, rows: &Range<usize>| -> Vec<f32> { rows.clone().map(|i| side.scale_inv(i, k.start)).collect() };
+        let (scale_a, scale_b) = (gpu.upload_f32(&of(p.a, &p.a_rows))?, gpu.upload_f32(&of(p.b, &p.b_rows))?);
+        let arguments = Scaled {
+            sums: (&sums.d).into(),
+            scale_a: (&scale_a).into(),
+            scale_b: (&scale_b).into(),
+            y: (&y).into(),
+            m,
+            n,
+            order,
+        };
+        // SAFETY: sums and y are m × n, the scales m and n long.
+        unsafe { gpu.launch(arguments.launch(&sums.defines, LaunchShape::new(gpu.info.multiprocessors * 8, 256)))? };
     }
-    out.par_chunks_mut(plan.cols).zip(p.a_rows.clone()).for_each(|(y, i)| {
+    let values: Vec<f32> = gpu.download_whole("values of the model", &y)?;
+    let rows = out.par_chunks_mut(plan.cols).zip(values.par_chunks(n)).zip(p.a_rows.clone());
+    rows.for_each(|((out, values), i)| {
         let s_a = p.a.scale_inv(i, 0);
-        for (j, y) in y.iter_mut().enumerate().take(p.b_rows.len()) {
-            *y = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[j]));
+        for (j, (out, y)) in out.iter_mut().zip(values).enumerate() {
+            *out = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[j]));
         }
     });
     Ok(())
-}
-
-/// Columns `k` of some rows on the device.
-fn codes(gpu: &Gpu, side: &FactorRows, rows: &Range<usize>, k: &Range<usize>) -> Result<Codes> {
-    let q = side.scales().ok_or_else(|| Error::unsupported("the model of wgmma on the GPU", "it multiplies codes"))?;
-    let cols = q.cols();
-    let codes: Cow<[u8]> = if k.len() == cols {
-        Cow::Borrowed(&q.codes()[rows.start * cols..rows.end * cols])
-    } else {
-        let row = |i: usize| q.codes()[i * cols + k.start..i * cols + k.end].iter().copied();
-        Cow::Owned(rows.clone().flat_map(row).collect())
-    };
-    Codes::upload(gpu, q.format(), &codes, rows.len(), k.len())
 }

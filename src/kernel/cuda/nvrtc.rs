@@ -119,9 +119,18 @@ pub fn compile(source: &CudaSource, arch: &str, defines: &[String]) -> Result<Co
     if let Some((cubin, log)) = entry.as_deref().and_then(read_entry) {
         return Ok(Compiled { cubin, log, cached: true });
     }
+    // One process makes an entry, the others wait for it. A lock that cannot be had is no error: all make it then.
+    let lock = entry.as_deref().and_then(|entry| std::fs::File::create(entry.with_extension("lock")).ok());
+    let held = lock.as_ref().is_some_and(|lock| lock.lock().is_ok());
+    if let Some((cubin, log)) = entry.as_deref().filter(|_| held).and_then(read_entry) {
+        return Ok(Compiled { cubin, log, cached: true });
+    }
     let (cubin, log) = invoke(source.text, &format!("kernels/{}", source.name), &options)?;
     if let Some(entry) = entry {
         write_entry(&entry, &cubin, &log);
+        if held {
+            drop(std::fs::remove_file(entry.with_extension("lock")));
+        }
     }
     Ok(Compiled { cubin, log, cached: false })
 }

@@ -5,7 +5,7 @@ use super::operand::Fp8Side;
 use super::options::Type;
 use crate::job::{Data, Job, OutSpec, Output, Part};
 use crate::quant::QTensorParts;
-use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero, parallel};
 
 /// Bytes of an element of the result.
 pub fn element_bytes(out: &OutSpec) -> usize {
@@ -17,7 +17,7 @@ pub fn element_bytes(out: &OutSpec) -> usize {
 
 /// Bytes of f16, bf16 or f32 elements as a tensor.
 pub fn tensor(dtype: Format, rows: usize, cols: usize, bytes: &[u8]) -> Result<Tensor> {
-    let half = |f: fn(u16) -> f32| bytes.chunks_exact(2).map(|b| f(u16::from_le_bytes([b[0], b[1]]))).collect();
+    let half = |f: fn(u16) -> f32| parallel::map(bytes.as_chunks::<2>().0, |b| f(u16::from_le_bytes(*b)));
     let data: Vec<f32> = match dtype {
         Format::F16 => half(|b| half::f16::from_bits(b).to_f32()),
         Format::Bf16 => half(|b| half::bf16::from_bits(b).to_f32()),
@@ -43,7 +43,7 @@ pub fn elements(kernel: &str, what: &str, dtype: Format, values: &[f32]) -> Resu
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    parallel::map(bytes.as_chunks::<4>().0, |b| f32::from_le_bytes(*b))
 }
 
 /// The result of a product, `rows × cols`; for FP8 with what is beside its codes.

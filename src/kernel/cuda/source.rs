@@ -49,6 +49,7 @@ pub const SOURCES: &[CudaSource] = embed![
     "gemm_f64.cu",
     "group_scales.cu",
     "grouped_gemm.cu",
+    "inputs.cu",
     "int4_quant.cu",
     "mixed_gemm.cu",
     "mixed_stream.cu",

@@ -5,13 +5,13 @@ use super::contract::{Contract, Pointer, arguments};
 use super::elements::upload as upload_tensor;
 use super::int4_quant::{Token, quantize_tokens};
 use super::launch::{Buffer, Gpu, Launch, LaunchShape, gpu};
+use super::model;
 use super::options::{Type, define};
 use super::output::{download, element_bytes, elements, type_option};
 use super::w4a8_wide::Wide;
 use crate::format::pack::{NibbleOrder, pack4};
 use crate::job::{Job, Operand, OutSpec, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
-use crate::model::gemm;
 use crate::model::product::{Kind, Plan};
 use crate::op::Op;
 use crate::{Error, Format, Granularity, QTensor, Result, Zero};
@@ -369,7 +369,7 @@ impl Kernel for W4a8 {
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
-        gemm::predict(job).map(Some)
+        model::predicted(job).map(Some)
     }
 }
 
