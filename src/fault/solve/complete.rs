@@ -122,7 +122,8 @@ fn one(s: &System, t: &Theory, looks: &[Look], finishes: &[Theory]) -> Vec<Theor
     // Four corners of a rectangle: columns 0 2 and 1 3, rows 0 1 and 2 3.
     if looks.len() >= 4 && looks[0].j == looks[2].j && looks[0].i == looks[1].i && t.from.is_none() {
         let mut solve = |side| {
-            let named = |p: &Theory| !p.variant.contains(solved::NAMELESS.name());
+            // Numbers that nothing has, on top of another theory, explain whatever it leaves.
+            let named = |p: &Theory| !p.variant.contains(solved::NAMELESS.name()) && !p.variant.ends_with(".gains");
             let more = solved::gains(s, t, side).into_iter().filter(|p| named(p) && s.explains(p));
             found.extend(more);
         };

@@ -4,6 +4,7 @@
 //! System ──► segment: which region is wrong, which elements decide
 //!        ──► theories: every formula for scales, zero points, codes, tables, K, experts, addresses; numbers solved where they are free
 //!        ──► explains: a theory predicts single elements in f64, and is refused after the first that the bound forbids
+//!        ──► split: what explains part of the wrong elements, and what explains the rest
 //!        ──► Theory: the name with its parameters, to be replayed and ranked by `diagnose`
 //! ```
 //!
@@ -26,6 +27,7 @@ pub mod scales;
 pub mod segment;
 pub mod slices;
 pub mod solved;
+pub mod split;
 pub mod stages;
 pub mod steps;
 pub mod system;
@@ -143,7 +145,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
             let Some((system, _)) = tried.get(at) else { continue };
             all.truncate(fixed);
             all.extend(output::factors(system));
-            let found = two(system, &all);
+            let mut found = split::beside(system, &all);
+            if found.is_empty() {
+                found = two(system, &all);
+            }
             if !found.is_empty() {
                 let (system, picture) = tried.swap_remove(at);
                 return Some(Solved { system, singles: Vec::new(), pairs: found, picture });

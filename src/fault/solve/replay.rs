@@ -13,7 +13,7 @@ use crate::{Format, Overflow, QTensor, Rounding};
 pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
     let scene = s.scene;
     let places: Vec<(usize, usize)> = scene.sample.indices(s.cols).map(|at| (at / s.cols, at % s.cols)).collect();
-    let inside = |i: usize, j: usize| t.region.as_ref().is_none_or(|r| r.has(i, j));
+    let inside = |i: usize, j: usize| t.at(i, j).region.as_ref().is_none_or(|r| r.has(i, j));
     let mut known = false;
     // A kernel of ours that rounds its operands is not asked for: f64 says it.
     let jobs = if s.is_rounded() || s.part_of_bound > 1.0 { None } else { job(s, t) };
@@ -40,7 +40,7 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
                 outside += usize::from(s.is_wrong[at]);
                 return scene.clean()[n];
             }
-            if s.is_unknown(t, *i, *j) {
+            if s.is_unknown(t.at(*i, *j), *i, *j) {
                 return x;
             }
             let Some((v, low, high)) = s.within(t, *i, *j, tight) else {
@@ -90,7 +90,8 @@ fn stored(s: &System, t: &Theory, job: &Job, places: &[(usize, usize)]) -> Optio
 
 /// The job that a theory amounts to, for kernels that sum in their own order. `None`: no job says the same.
 fn job(s: &System, t: &Theory) -> Option<Job> {
-    if t.from.is_some() || t.expert.is_some() || t.cut.is_some() || t.over.is_some() || t.product.is_some() {
+    if t.patch.is_some() || t.from.is_some() || t.expert.is_some() || t.cut.is_some() || t.over.is_some() || t.product.is_some()
+    {
         return None;
     }
     let mut job = s.scene.evidence.job.clone();

@@ -105,6 +105,8 @@ pub struct Theory {
     /// The range of K of each part (gradients of weights).
     pub cut: Option<Arc<Vec<Range<usize>>>>,
     pub region: Option<Arc<Region>>,
+    /// What holds in another region instead.
+    pub patch: Option<Arc<Patch>>,
 }
 
 impl Theory {
@@ -132,6 +134,7 @@ impl Theory {
             expert: None,
             cut: None,
             region: None,
+            patch: None,
         }
     }
     pub fn bits(mut self, bits: f64) -> Self {
@@ -165,6 +168,7 @@ impl Theory {
             expert: one(&self.expert, &other.expert)?,
             cut: one(&self.cut, &other.cut)?,
             region: if self.region.is_some() || other.region.is_some() { return None } else { None },
+            patch: if self.patch.is_some() || other.patch.is_some() { return None } else { None },
             ..self.clone()
         })
     }
@@ -173,6 +177,10 @@ impl Theory {
         let mut both = self.and(other)?;
         both.variant = format!("{} + {}", self.variant, other.name());
         Some(both)
+    }
+    /// What it says of element (i, j): itself, or what holds there instead.
+    pub fn at(&self, i: usize, j: usize) -> &Self {
+        self.patch.as_ref().filter(|p| p.0.has(i, j)).map_or(self, |p| &p.1)
     }
     /// Whether it sums what it should, in the way it should.
     pub fn sums_right(&self) -> bool {
@@ -196,6 +204,7 @@ impl Theory {
 const ROUNDED: usize = 1 << 28;
 
 /// The rows of a result that one product makes.
+#[derive(Clone)]
 pub struct Part {
     pub rows: Range<usize>,
     /// First row of a, first row of b, and K.
@@ -205,6 +214,7 @@ pub struct Part {
 }
 
 /// A product (or a dequantization: one by the identity) and what was written.
+#[derive(Clone)]
 pub struct System<'s> {
     pub scene: &'s Scene<'s>,
     pub a: Given,
@@ -231,6 +241,9 @@ pub struct System<'s> {
     /// The wrong region, where it is not everything.
     pub region: Option<Arc<Region>>,
 }
+
+/// A theory that holds in a region, before the one that it is part of.
+pub type Patch = (Arc<Region>, Theory);
 
 impl<'s> System<'s> {
     /// `None`: no product, or one without a result.
@@ -328,6 +341,13 @@ impl<'s> System<'s> {
             probes: Vec::new(),
             region: None,
         })
+    }
+
+    /// The same with other wrong elements: all else is taken for right.
+    pub fn of_wrong(&self, is_wrong: Vec<bool>) -> Option<Self> {
+        let mut s = self.clone();
+        s.is_wrong = is_wrong;
+        s.look()
     }
 
     /// Where it is wrong, and which elements decide.
@@ -437,6 +457,7 @@ impl<'s> System<'s> {
 
     /// [`System::value`] with a part of the bound.
     pub fn within(&self, t: &Theory, i: usize, j: usize, part: f64) -> Option<(f64, f64, f64)> {
+        let t = t.at(i, j);
         let (i, j) = match &t.from {
             Some(from) => from(i, j)?,
             None => (i, j),
@@ -469,6 +490,7 @@ impl<'s> System<'s> {
 
     /// Whether element (i, j) is what `t` says it is, to rounding.
     pub fn fits(&self, t: &Theory, i: usize, j: usize) -> bool {
+        let t = t.at(i, j);
         let at = i * self.cols + j;
         let x = self.actual[at];
         if t.region.as_ref().is_some_and(|r| !r.has(i, j)) {
