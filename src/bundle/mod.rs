@@ -14,9 +14,11 @@ pub mod case;
 mod cast;
 #[cfg(test)]
 mod cast_tests;
+mod casts;
 mod exchange;
 pub(crate) mod file;
 mod formula;
+mod formulas;
 pub(crate) mod metadata;
 pub(crate) mod operand;
 pub(crate) mod recipes;
