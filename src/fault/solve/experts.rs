@@ -4,6 +4,8 @@ use super::maps::cost;
 use super::segment::lines;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::fault::edit::{Side as Which, operand};
+use crate::job::Operand;
 use std::sync::Arc;
 
 /// The expert whose weights make each row; `None` where no one's do. A row of zeros met nobody.
@@ -107,6 +109,47 @@ fn boundaries(s: &System) -> Option<Theory> {
         .bits(4.0 + 6.0 * moved.len() as f64);
     t.cut = Some(Arc::new(cut));
     Some(t)
+}
+
+/// Scales of groups along K (gradients of weights), each group with another's: of operand a, of b, of both.
+pub fn scaled(s: &System) -> Vec<Theory> {
+    let job = s.scene.evidence.job;
+    let n = s.parts.len();
+    let scales = |side: Which| -> Option<Vec<Vec<f64>>> {
+        let Operand::Groups(groups) = operand(job, side)?.given() else { return None };
+        let lines = s.given(side).rows;
+        let of = |q: &crate::QTensor| -> Option<Vec<f64>> {
+            let all = q.scale_inv();
+            (all.len() == 1 || all.len() == lines).then(|| (0..lines).map(|i| f64::from(all[i.min(all.len() - 1)])).collect())
+        };
+        groups.iter().map(of).collect::<Option<Vec<_>>>().filter(|g| g.len() == n)
+    };
+    let mut all = Vec::new();
+    if n < 2 {
+        return all;
+    }
+    let part: Arc<Vec<Option<usize>>> = Arc::new(s.part.clone());
+    let per = s.rows / n;
+    for (side, name) in [(Which::A, "a"), (Which::B, "b")] {
+        let Some(scales) = scales(side).map(Arc::new) else { continue };
+        let mut maps: Vec<(String, Vec<usize>)> =
+            vec![("the group before".into(), (0..n).map(|e| e.saturating_sub(1)).collect())];
+        maps.push(("the last group first".into(), (0..n).rev().collect()));
+        maps.extend((1..n).map(|d| (format!("group e + {d}, wrapped"), (0..n).map(|e| (e + d) % n).collect())));
+        maps.extend((0..n).map(|e| (format!("group {e} for all"), vec![e; n])));
+        for (words, map) in maps {
+            let words = format!("the scales of {name} of group e are those of {words}");
+            let mut t = Theory::new(Class::ScaleShared, name, format!("{name}.group_scale"), words).bits(6.0);
+            let (part, scales, bias) = (part.clone(), scales.clone(), s.bias.clone());
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let Some(e) = part[i] else { return v + bias[j] };
+                let line = if side == Which::A { i - e * per } else { j };
+                v * scales[map[e]][line] / scales[e][line] + bias[j]
+            }));
+            all.push(t);
+        }
+    }
+    all
 }
 
 /// A map of rows to experts as a rule of groups, or as other boundaries.

@@ -17,6 +17,7 @@ pub mod decoded;
 pub mod effective;
 pub mod experts;
 pub mod given;
+pub mod kept;
 pub mod linear;
 pub mod maps;
 pub mod output;
@@ -164,6 +165,7 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = places::contents(s).into_iter().filter(|t| s.explains(t)).collect();
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     found.extend(slices::ranges(s).iter().chain(&slices::patterns(s)).filter_map(|t| s.accept(t)));
+    found.extend(kept::theories(s).iter().chain(&experts::scaled(s)).filter_map(|t| s.accept(t)));
     found.extend(carried::theories(s).iter().chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
     let right = Theory::right();
     for side in s.sides().iter().copied() {

@@ -192,6 +192,17 @@ pub fn factors(s: &System) -> Vec<Theory> {
         }
         scaled_bias(s, &mut add);
     }
+    if let Some((limit, n)) = limit(s) {
+        let b = bias.clone();
+        add(
+            Class::OverflowWrap,
+            "limited",
+            format!("the result is clamped to ±{limit}, which {n} elements have"),
+            20.0,
+            false,
+            Arc::new(move |_, j, v| (v + b[j]).clamp(-limit, limit)),
+        );
+    }
     // Clamps and overflow of what is accumulated.
     for (limit, words) in [
         (65504.0, "f16's range"),
@@ -260,6 +271,15 @@ pub fn factors(s: &System) -> Vec<Theory> {
         );
     }
     all
+}
+
+/// The largest magnitude, where so many elements have it that it is a limit: and how many.
+fn limit(s: &System) -> Option<(f64, usize)> {
+    let wrong = || (0..s.actual.len()).filter(|at| s.is_wrong[*at] && s.actual[*at].is_finite());
+    let most = wrong().map(|at| s.actual[at].abs()).fold(0.0, f64::max);
+    let n = wrong().filter(|at| s.actual[*at].abs() == most).count();
+    let others = (0..s.actual.len()).any(|at| s.actual[at].is_finite() && s.actual[at].abs() < most);
+    (n >= 8 && most > 0.0 && others).then_some((most, n))
 }
 
 /// Those without a number to find, for what has another fault too.

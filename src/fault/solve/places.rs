@@ -284,7 +284,7 @@ pub fn contents(s: &System) -> Vec<Theory> {
         "NaN"
     } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) {
         "one and the same number"
-    } else if let Some(words) = garbage(s, &wrong) {
+    } else if let Some(words) = garbage(s, &wrong).or_else(|| unwritten(s, &wrong)) {
         words
     } else {
         return displaced(s);
@@ -316,6 +316,53 @@ fn garbage(s: &System, wrong: &[usize]) -> Option<&'static str> {
     let sizes = wrong.iter().map(|at| s.actual[*at].abs()).filter(|x| x.is_finite());
     let (least, most) = sizes.fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
     (right > 0.0 && least > FAR * right && most > FAR * least).then_some("numbers that nothing in the inputs makes")
+}
+
+/// Old memory: where nothing is summed; or a region whose numbers have neither the right ones' values nor the sizes that its rows and columns
+/// give every product of them, however they are paired.
+fn unwritten(s: &System, wrong: &[usize]) -> Option<&'static str> {
+    const OLD: &str = "numbers that the inputs do not make, as memory that was not written holds";
+    let region = s.region.as_ref()?;
+    let empty = |at: &usize| s.part[at / s.cols].is_some_and(|p| s.parts[p].k.is_empty());
+    if wrong.iter().all(empty) {
+        return Some(OLD);
+    }
+    let area = (0..s.rows * s.cols).filter(|at| region.has(at / s.cols, at % s.cols)).count();
+    (!s.alone && wrong.len() >= 256 && 10 * wrong.len() >= 9 * area).then_some(())?;
+    let finite: Vec<usize> = wrong
+        .iter()
+        .copied()
+        .filter(|at| s.actual[*at].is_finite() && s.actual[*at] != 0.0 && s.ideal[*at].is_finite())
+        .collect();
+    let n = finite.len() as f64;
+    let norm = |g: &super::given::Given, i: usize| g.values[i * g.k..(i + 1) * g.k].iter().map(|x| x * x).sum::<f64>().sqrt();
+    let (a, b): (Vec<f64>, Vec<f64>) =
+        ((0..s.a.rows).map(|i| norm(&s.a, i)).collect(), (0..s.b.rows).map(|j| norm(&s.b, j)).collect());
+    let size = |at: usize| {
+        let (ra, rb, _) = s.lines(at / s.cols, at % s.cols)?;
+        Some((a[ra] * b[rb]).ln()).filter(|x| x.is_finite())
+    };
+    let sizes: Vec<f64> = finite.iter().map(|at| size(*at)).collect::<Option<_>>()?;
+    let logs: Vec<f64> = finite.iter().map(|at| s.actual[*at].abs().ln()).collect();
+    let right: Vec<f64> = finite.iter().map(|at| s.ideal[*at]).collect();
+    let actual: Vec<f64> = finite.iter().map(|at| s.actual[*at]).collect();
+    // ln|x| of a normal x has a standard deviation of 1.11; it is what hides the sizes.
+    let spread = (correlated(&sizes, &sizes).0).sqrt();
+    let expected = spread / (spread * spread + 1.11f64.powi(2)).sqrt();
+    let unlike = |x: &[f64], y: &[f64], most: f64| correlated(x, y).1.abs() <= most;
+    let found = expected * n.sqrt() >= 8.0
+        && unlike(&sizes, &logs, 0.5 * expected)
+        && unlike(&right, &actual, (5.0 / n.sqrt()).min(0.2));
+    found.then_some(OLD)
+}
+
+/// Variance of x, and the correlation of x and y.
+fn correlated(x: &[f64], y: &[f64]) -> (f64, f64) {
+    let n = x.len() as f64;
+    let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
+    let sum = |f: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(a, b)| f(a - mx, b - my)).sum::<f64>();
+    let (xx, yy, xy) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
+    (xx / n, if xx > 0.0 && yy > 0.0 { xy / (xx * yy).sqrt() } else { 0.0 })
 }
 
 /// What kind of place a region of zeros, NaN or old values is.

@@ -1,6 +1,7 @@
 //! Two faults side by side: one makes part of what is wrong, another the rest.
 //!
 //! ```text
+//! blank:   what holds zeros or NaN, beside another fault
 //! apart:   runs of wrong rows (or columns) with right ones between them, each solved by itself
 //! partly:  theories that make a good part of the wrong elements ──► what they leave, if it is a region, solved by itself, else on top of them
 //! ```
@@ -24,7 +25,10 @@ const LEAST: usize = 16;
 
 /// Theories of two faults in two places, the shortest first.
 pub fn beside(s: &System, all: &[Theory]) -> Vec<Theory> {
-    let mut found = apart(s, all);
+    let mut found = blank(s, all);
+    if found.is_empty() {
+        found = apart(s, all);
+    }
     if found.is_empty() {
         found = partly(s, all);
     }
@@ -59,6 +63,33 @@ fn best(s: &System, all: &[Theory]) -> Option<Theory> {
     all.extend(output::factors(s));
     let (found, _) = one(s, &all);
     found.into_iter().find(|t| !t.name().contains(" + "))
+}
+
+/// A region that holds nothing, and what makes the rest.
+fn blank(s: &System, all: &[Theory]) -> Vec<Theory> {
+    for empty in [|x: f64| x == 0.0, |x: f64| x.is_nan()] {
+        let is_empty = |at: usize| s.is_wrong[at] && empty(s.actual[at]);
+        let Some(own) = within(s, (0..s.is_wrong.len()).map(is_empty).collect()) else { continue };
+        let Some(region) = own.region.clone() else { continue };
+        let inside = |at: usize| region.has(at / s.cols, at % s.cols);
+        let dense = (0..s.is_wrong.len()).filter(|at| inside(*at)).all(|at| empty(s.actual[at]));
+        let rest: Vec<bool> = (0..s.is_wrong.len()).map(|at| s.is_wrong[at] && !inside(at)).collect();
+        let Some(content) = places::contents(&own).into_iter().next().filter(|_| dense) else { continue };
+        let first = (rest.iter().filter(|w| **w).count() >= LEAST).then(|| s.of_wrong(rest)).flatten();
+        let first = first.and_then(|rest| best_around(&rest, all, &region));
+        let both = first.map(|first| patched(&first, region.clone(), &content)).filter(|p| s.explains(p));
+        if let Some(both) = both {
+            return vec![both];
+        }
+    }
+    Vec::new()
+}
+
+/// The best fault of what lies outside a region: looked for where that is not.
+fn best_around(s: &System, all: &[Theory], region: &Region) -> Option<Theory> {
+    let mut s = s.clone();
+    s.probes.retain(|(i, j)| !region.has(*i, *j));
+    best(&s, all)
 }
 
 /// Runs of wrong lines with right ones between them.
@@ -150,7 +181,13 @@ fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theor
         first.detail = format!("{}, in {}", first.detail, own.words);
         first.region = Some(own);
     }
-    let explained = |second: Theory| Some(patched(&first, region.clone(), &second)).filter(|p| s.explains(p));
+    // Another may make the same, and be shorter.
+    let own: Vec<bool> = (0..n).map(|at| s.is_wrong[at] && outside(&at)).collect();
+    let shorter = s.of_wrong(own).and_then(|own| best_around(&own, all, &region)).filter(|x| x.bits < first.bits);
+    let explained = |second: Theory| {
+        let with = |first: &Theory| Some(patched(first, region.clone(), &second)).filter(|p| s.explains(p));
+        shorter.as_ref().and_then(with).or_else(|| with(&first))
+    };
     if let Some(found) = best(&rest, all).and_then(explained) {
         return vec![found];
     }

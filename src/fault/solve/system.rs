@@ -9,13 +9,13 @@
 //! after one or two.
 
 use super::given::{Given, Side};
-use crate::Format;
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Side as Which};
 use crate::fault::predict::Scene;
 use crate::job::Operand;
 use crate::op::Op;
 use crate::tensor::round_to;
+use crate::{Format, Overflow, Rounding};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -74,6 +74,34 @@ pub enum Units {
     Codes,
 }
 
+/// What becomes of a partial sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Narrow {
+    Rounded(Format),
+    /// Clamped to this magnitude.
+    Clamped(f64),
+}
+
+impl Narrow {
+    fn of(self, x: f64) -> f64 {
+        match self {
+            Narrow::Rounded(f) => f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native)),
+            Narrow::Clamped(limit) => x.clamp(-limit - 1.0, limit),
+        }
+    }
+}
+
+/// How partial sums are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    /// Of so many of K.
+    pub every: usize,
+    pub how: Narrow,
+    pub units: Units,
+    /// Each by itself, and added in f32; else what was summed so far.
+    pub apart: bool,
+}
+
 /// What a kernel may have done. The parts that are `None` were done right.
 #[derive(Clone)]
 pub struct Theory {
@@ -97,6 +125,7 @@ pub struct Theory {
     pub over: Option<Over>,
     /// The type that every product is rounded to, in its own units or in those of the codes.
     pub product: Option<(Format, Units)>,
+    pub kept: Option<Kept>,
     /// What becomes of the sum, bias not added; adds it itself.
     pub finish: Option<Finish>,
     pub from: Option<From>,
@@ -129,6 +158,7 @@ impl Theory {
             k: None,
             over: None,
             product: None,
+            kept: None,
             finish: None,
             from: None,
             expert: None,
@@ -163,6 +193,7 @@ impl Theory {
             k: one(&self.k, &other.k)?,
             over: one(&self.over, &other.over)?,
             product: one(&self.product, &other.product)?,
+            kept: one(&self.kept, &other.kept)?,
             finish: one(&self.finish, &other.finish)?,
             from: one(&self.from, &other.from)?,
             expert: one(&self.expert, &other.expert)?,
@@ -185,7 +216,7 @@ impl Theory {
     /// Whether it sums what it should, in the way it should.
     pub fn sums_right(&self) -> bool {
         let reads = self.a.is_given() && self.b.is_given() && self.expert.is_none() && self.cut.is_none();
-        reads && self.k.is_none() && self.over.is_none() && self.product.is_none()
+        reads && self.k.is_none() && self.over.is_none() && self.product.is_none() && self.kept.is_none()
     }
     /// Whether it changes nothing.
     pub fn is_plain(&self) -> bool {
@@ -429,11 +460,32 @@ impl<'s> System<'s> {
     /// Sum and magnitude of an element, without bias.
     pub fn sum(&self, t: &Theory, i: usize, j: usize) -> (f64, f64) {
         let (mut sum, mut size) = (0.0, 0.0);
-        self.products(t, i, j, |_, p| {
-            sum += p;
+        let Some(kept) = t.kept else {
+            self.products(t, i, j, |_, p| {
+                sum += p;
+                size += p.abs();
+            });
+            return (sum, size);
+        };
+        let unit = match (kept.units, self.lines(i, j)) {
+            (Units::Codes, Some((a, b, _))) => self.a.step(a, 0) * self.b.step(b, 0),
+            _ => 1.0,
+        };
+        let (mut part, mut slice) = (0.0, 0);
+        let mut keep = |part: f64| {
+            let x = part / unit;
+            sum = if kept.apart { sum + kept.how.of(x) } else { kept.how.of(sum + x) };
+        };
+        self.products(t, i, j, |k, p| {
+            if k / kept.every != slice {
+                keep(part);
+                (part, slice) = (0.0, k / kept.every);
+            }
+            part += p;
             size += p.abs();
         });
-        (sum, size)
+        keep(part);
+        (sum * unit, size)
     }
 
     /// What was written for an element less its bias, and half the width of what its sum of this magnitude may have been: rounding of the
