@@ -20,6 +20,8 @@ pub(crate) mod file;
 mod formula;
 mod formulas;
 pub(crate) mod metadata;
+#[cfg(test)]
+mod named_tests;
 pub(crate) mod operand;
 pub(crate) mod recipes;
 pub(crate) mod settle;

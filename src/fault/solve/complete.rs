@@ -241,6 +241,7 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
     };
     let Some((sums, r)) = prefix(&looks[0]) else { return Vec::new() };
     let mut candidates: Vec<(usize, usize, Fate)> = Vec::new();
+    let mut many = false;
     let (low, high) = (looks[0].low - r, looks[0].high + r);
     let whole = sums[s.k];
     let mut order: Vec<(f64, usize)> = sums.iter().copied().zip(0..).collect();
@@ -257,7 +258,24 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
                 }
             }
             if candidates.len() > 4 * s.k {
-                return Vec::new();
+                many = true;
+                break;
+            }
+        }
+    }
+    if many {
+        // Where few products are large, many ranges have the same sum: those that end where tiles do.
+        let ends: Vec<usize> = (0..=s.k).step_by(8).chain((!s.k.is_multiple_of(8)).then_some(s.k)).collect();
+        candidates.clear();
+        for (n, from) in ends.iter().enumerate() {
+            for to in &ends[n + 1..] {
+                for fate in [Fate::Lost, Fate::Twice, Fate::Alone] {
+                    let v = fate.of(sums[*to] - sums[*from], whole);
+                    let own = (*from, *to) != (0, s.k) && !(fate == Fate::Alone && (*from == 0 || *to == s.k));
+                    if own && low <= v && v <= high {
+                        candidates.push((*from, *to, fate));
+                    }
+                }
             }
         }
     }

@@ -398,6 +398,13 @@ fn by_expert(rows: usize, cols: usize, experts: usize, add: &mut Add) {
         add(Kind::Expert, format!("expert e / {p}'s"), cost(p), Arc::new(move |r, c| at(r / per / p, r, c)));
         add(Kind::Expert, format!("expert e mod {p}'s"), cost(p), Arc::new(move |r, c| at(r / per % p, r, c)));
     }
+    for d in [1, 2, 4, 8, 16, 32, 64, 128].into_iter().filter(|d| *d < per) {
+        for (d, words) in
+            [(d, format!("row r + {d} of its expert, wrapped")), (per - d, format!("row r − {d} of its expert, wrapped"))]
+        {
+            add(Kind::Shared, words, cost(d.min(per - d)) + 1.0, Arc::new(move |r, c| at(r / per, r % per + d, c)));
+        }
+    }
     add(Kind::Expert, "expert E − 1 − e's".into(), 1.5, Arc::new(move |r, c| at(experts - 1 - r / per, r, c)));
 }
 

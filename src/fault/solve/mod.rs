@@ -157,6 +157,9 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         }
     }
     let (system, picture) = tried.into_iter().next()?;
+    if let Some(old) = places::old(&system).filter(|_| pairs) {
+        return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
+    }
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })
 }
 
@@ -166,7 +169,7 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     found.extend(slices::ranges(s).iter().chain(&slices::patterns(s)).filter_map(|t| s.accept(t)));
     found.extend(kept::theories(s).iter().chain(&experts::scaled(s)).filter_map(|t| s.accept(t)));
-    found.extend(carried::theories(s).iter().chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
+    found.extend(carried::theories(s).iter().chain(&carried::aside(s)).chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
     let right = Theory::right();
     for side in s.sides().iter().copied() {
         let numbers = [solved::gains(s, &right, side), solved::offsets(s, &right, side), table::codecs(s, side)];

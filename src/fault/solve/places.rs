@@ -284,8 +284,10 @@ pub fn contents(s: &System) -> Vec<Theory> {
         "NaN"
     } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) {
         "one and the same number"
-    } else if let Some(words) = garbage(s, &wrong).or_else(|| unwritten(s, &wrong)) {
+    } else if let Some(words) = garbage(s, &wrong) {
         words
+    } else if s.region.is_some() && wrong.iter().all(|at| s.part[at / s.cols].is_some_and(|p| s.parts[p].k.is_empty())) {
+        OLD
     } else {
         return displaced(s);
     };
@@ -318,42 +320,49 @@ fn garbage(s: &System, wrong: &[usize]) -> Option<&'static str> {
     (right > 0.0 && least > FAR * right && most > FAR * least).then_some("numbers that nothing in the inputs makes")
 }
 
-/// Old memory: where nothing is summed; or a region whose numbers have neither the right ones' values nor the sizes that its rows and columns
-/// give every product of them, however they are paired.
-fn unwritten(s: &System, wrong: &[usize]) -> Option<&'static str> {
-    const OLD: &str = "numbers that the inputs do not make, as memory that was not written holds";
-    let region = s.region.as_ref()?;
-    let empty = |at: &usize| s.part[at / s.cols].is_some_and(|p| s.parts[p].k.is_empty());
-    if wrong.iter().all(empty) {
-        return Some(OLD);
-    }
-    let area = (0..s.rows * s.cols).filter(|at| region.has(at / s.cols, at % s.cols)).count();
+const OLD: &str = "numbers that the inputs do not make, as memory that was not written holds";
+
+/// Old memory, for what no theory explains: numbers that have neither the right ones' values nor the sizes that their rows and columns give
+/// every product of them, however they are paired; instead of the result in a region, or added to all of it.
+pub fn old(s: &System) -> Option<Theory> {
+    let wrong: Vec<usize> = (0..s.rows * s.cols).filter(|at| s.is_wrong[*at]).collect();
+    let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
+    let area = (0..s.rows * s.cols).filter(inside).count();
     (!s.alone && wrong.len() >= 256 && 10 * wrong.len() >= 9 * area).then_some(())?;
-    let finite: Vec<usize> = wrong
-        .iter()
-        .copied()
-        .filter(|at| s.actual[*at].is_finite() && s.actual[*at] != 0.0 && s.ideal[*at].is_finite())
-        .collect();
-    let n = finite.len() as f64;
     let norm = |g: &super::given::Given, i: usize| g.values[i * g.k..(i + 1) * g.k].iter().map(|x| x * x).sum::<f64>().sqrt();
     let (a, b): (Vec<f64>, Vec<f64>) =
         ((0..s.a.rows).map(|i| norm(&s.a, i)).collect(), (0..s.b.rows).map(|j| norm(&s.b, j)).collect());
-    let size = |at: usize| {
-        let (ra, rb, _) = s.lines(at / s.cols, at % s.cols)?;
-        Some((a[ra] * b[rb]).ln()).filter(|x| x.is_finite())
+    let size = |at: usize| s.lines(at / s.cols, at % s.cols).map(|(ra, rb, _)| (a[ra] * b[rb]).ln());
+    let is_unlike = |of: &dyn Fn(usize) -> f64| -> bool {
+        let finite = |at: &usize| of(*at).is_finite() && of(*at) != 0.0 && s.ideal[*at].is_finite();
+        let places: Vec<usize> = wrong.iter().copied().filter(finite).collect();
+        let Some(sizes) = places.iter().map(|at| size(*at).filter(|x| x.is_finite())).collect::<Option<Vec<f64>>>() else {
+            return false;
+        };
+        let (n, logs) = (places.len() as f64, places.iter().map(|at| of(*at).abs().ln()).collect::<Vec<f64>>());
+        let (values, right): (Vec<f64>, Vec<f64>) = places.iter().map(|at| (of(*at), s.ideal[*at])).unzip();
+        // ln|x| of a normal x has a standard deviation of 1.11; it is what hides the sizes.
+        let spread = correlated(&sizes, &sizes).0.sqrt();
+        let expected = spread / (spread * spread + 1.11f64.powi(2)).sqrt();
+        expected * n.sqrt() >= 8.0
+            && correlated(&sizes, &logs).1.abs() <= 0.5 * expected
+            && correlated(&right, &values).1.abs() <= (5.0 / n.sqrt()).min(0.2)
     };
-    let sizes: Vec<f64> = finite.iter().map(|at| size(*at)).collect::<Option<_>>()?;
-    let logs: Vec<f64> = finite.iter().map(|at| s.actual[*at].abs().ln()).collect();
-    let right: Vec<f64> = finite.iter().map(|at| s.ideal[*at]).collect();
-    let actual: Vec<f64> = finite.iter().map(|at| s.actual[*at]).collect();
-    // ln|x| of a normal x has a standard deviation of 1.11; it is what hides the sizes.
-    let spread = (correlated(&sizes, &sizes).0).sqrt();
-    let expected = spread / (spread * spread + 1.11f64.powi(2)).sqrt();
-    let unlike = |x: &[f64], y: &[f64], most: f64| correlated(x, y).1.abs() <= most;
-    let found = expected * n.sqrt() >= 8.0
-        && unlike(&sizes, &logs, 0.5 * expected)
-        && unlike(&right, &actual, (5.0 / n.sqrt()).min(0.2));
-    found.then_some(OLD)
+    let (class, variant, words) = match &s.region {
+        Some(r) if is_unlike(&|at| s.actual[at]) => place(s, r, OLD),
+        None if is_unlike(&|at| s.actual[at]) => (Class::SilentSkip, "unwritten", format!("the whole result is {OLD}")),
+        _ if is_unlike(&|at| s.actual[at] - s.ideal[at]) => {
+            let place = s.region.as_ref().map_or(String::new(), |r| format!(", in {}", r.words));
+            (Class::AccState, "old_content", format!("to the right result are added {OLD}{place}"))
+        }
+        _ => return None,
+    };
+    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(60.0);
+    let (actual, cols) = (s.actual.to_vec(), s.cols);
+    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    t.region.clone_from(&s.region);
+    t.fitted = true;
+    Some(t)
 }
 
 /// Variance of x, and the correlation of x and y.

@@ -206,5 +206,6 @@ fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theor
     let mut above: Vec<Theory> = all.par_iter().filter_map(|x| right(x).filter(|x| fits(x))).collect();
     above.extend(places::contents(&rest));
     above.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    above.extend(places::old(&rest));
     above.into_iter().find_map(explained).into_iter().collect()
 }
