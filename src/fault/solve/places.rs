@@ -322,31 +322,34 @@ fn garbage(s: &System, wrong: &[usize]) -> Option<&'static str> {
 
 const OLD: &str = "numbers that the inputs do not make, as memory that was not written holds";
 
-/// Old memory, for what no theory explains: numbers that have neither the right ones' values nor the sizes that their rows and columns give
-/// every product of them, however they are paired; instead of the result in a region, or added to all of it.
+/// Old memory, for what no theory explains: numbers whose rows and columns are all of one size, where the right ones' are not. A product of
+/// wrong rows, of wrong columns or in a wrong order keeps the sizes of one of them. Instead of the result in a region, or added to it.
 pub fn old(s: &System) -> Option<Theory> {
-    let wrong: Vec<usize> = (0..s.rows * s.cols).filter(|at| s.is_wrong[*at]).collect();
-    let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
-    let area = (0..s.rows * s.cols).filter(inside).count();
-    (!s.alone && wrong.len() >= 256 && 10 * wrong.len() >= 9 * area).then_some(())?;
-    let norm = |g: &super::given::Given, i: usize| g.values[i * g.k..(i + 1) * g.k].iter().map(|x| x * x).sum::<f64>().sqrt();
-    let (a, b): (Vec<f64>, Vec<f64>) =
-        ((0..s.a.rows).map(|i| norm(&s.a, i)).collect(), (0..s.b.rows).map(|j| norm(&s.b, j)).collect());
-    let size = |at: usize| s.lines(at / s.cols, at % s.cols).map(|(ra, rb, _)| (a[ra] * b[rb]).ln());
-    let is_unlike = |of: &dyn Fn(usize) -> f64| -> bool {
-        let finite = |at: &usize| of(*at).is_finite() && of(*at) != 0.0 && s.ideal[*at].is_finite();
-        let places: Vec<usize> = wrong.iter().copied().filter(finite).collect();
-        let Some(sizes) = places.iter().map(|at| size(*at).filter(|x| x.is_finite())).collect::<Option<Vec<f64>>>() else {
-            return false;
+    let region = |i: usize, j: usize| s.region.as_ref().is_none_or(|r| r.has(i, j));
+    let places: Vec<(usize, usize)> =
+        (0..s.rows * s.cols).map(|at| (at / s.cols, at % s.cols)).filter(|(i, j)| region(*i, *j)).collect();
+    let wrong = places.iter().filter(|(i, j)| s.is_wrong[i * s.cols + j]).count();
+    (!s.alone && wrong >= 256 && 10 * wrong >= 9 * places.len()).then_some(())?;
+    // How much more the sizes of lines differ than those of as many independent normal numbers do, for rows and for columns.
+    let structure = |of: &dyn Fn(usize) -> f64| -> Option<[f64; 2]> {
+        let one = |n: usize, line: &dyn Fn(&(usize, usize)) -> usize| -> Option<f64> {
+            let (mut sums, mut counts) = (vec![0.0; n], vec![0usize; n]);
+            for p in &places {
+                let x = of(p.0 * s.cols + p.1);
+                (sums[line(p)], counts[line(p)]) = (sums[line(p)] + x * x, counts[line(p)] + 1);
+            }
+            let lines: Vec<(f64, f64)> = (0..n).filter(|l| counts[*l] > 0).map(|l| (sums[l], counts[l] as f64)).collect();
+            (lines.len() >= 8 && lines.iter().all(|(x, n)| *n >= 8.0 && x.is_finite() && *x > 0.0)).then_some(())?;
+            let logs: Vec<f64> = lines.iter().map(|(x, n)| (x / n).ln()).collect();
+            let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+            let variance = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (logs.len() - 1) as f64;
+            Some(variance / lines.iter().map(|(_, n)| 2.0 / n).sum::<f64>() * lines.len() as f64)
         };
-        let (n, logs) = (places.len() as f64, places.iter().map(|at| of(*at).abs().ln()).collect::<Vec<f64>>());
-        let (values, right): (Vec<f64>, Vec<f64>) = places.iter().map(|at| (of(*at), s.ideal[*at])).unzip();
-        // ln|x| of a normal x has a standard deviation of 1.11; it is what hides the sizes.
-        let spread = correlated(&sizes, &sizes).0.sqrt();
-        let expected = spread / (spread * spread + 1.11f64.powi(2)).sqrt();
-        expected * n.sqrt() >= 8.0
-            && correlated(&sizes, &logs).1.abs() <= 0.5 * expected
-            && correlated(&right, &values).1.abs() <= (5.0 / n.sqrt()).min(0.2)
+        Some([one(s.rows, &|p| p.0)?, one(s.cols, &|p| p.1)?])
+    };
+    let right = structure(&|at| s.ideal[at])?;
+    let is_unlike = |of: &dyn Fn(usize) -> f64| {
+        structure(of).is_some_and(|x| x.iter().zip(right).all(|(x, right)| *x < 2.0 && right > 6.0))
     };
     let (class, variant, words) = match &s.region {
         Some(r) if is_unlike(&|at| s.actual[at]) => place(s, r, OLD),
@@ -363,15 +366,6 @@ pub fn old(s: &System) -> Option<Theory> {
     t.region.clone_from(&s.region);
     t.fitted = true;
     Some(t)
-}
-
-/// Variance of x, and the correlation of x and y.
-fn correlated(x: &[f64], y: &[f64]) -> (f64, f64) {
-    let n = x.len() as f64;
-    let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
-    let sum = |f: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(a, b)| f(a - mx, b - my)).sum::<f64>();
-    let (xx, yy, xy) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
-    (xx / n, if xx > 0.0 && yy > 0.0 { xy / (xx * yy).sqrt() } else { 0.0 })
 }
 
 /// What kind of place a region of zeros, NaN or old values is.

@@ -57,11 +57,31 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
             }
         })
         .collect();
+    let of_wrong = share(s, &places, &values);
     let (mut fit, prediction) = scene.fit_values(values, t.fitted);
     fit.outside = outside;
+    // Where the right bits are not known, right elements differ from ours too: what is to be explained are the wrong ones.
+    if outside == 0 {
+        fit.share = fit.share.max(of_wrong);
+    }
     // The bound decides here: how many roundings fall the other way is not known.
     fit.allowed = fit.allowed.max(if outside == 0 { fit.misses } else { 0.0 });
     Some((fit, prediction))
+}
+
+/// The share of the error of the wrong elements that these values explain.
+fn share(s: &System, places: &[(usize, usize)], values: &[f64]) -> f64 {
+    let (mut left, mut all) = (0.0, 0.0);
+    for ((i, j), v) in places.iter().zip(values) {
+        let at = i * s.cols + j;
+        let right = s.out.round(at, s.ideal[at]);
+        let unit = s.out.spacing(at, right);
+        if s.is_wrong[at] && unit > 0.0 && [s.actual[at], right, *v].iter().all(|x| x.is_finite()) {
+            all += ((s.actual[at] - right) / unit).powi(2).min(1e8);
+            left += ((s.actual[at] - v) / unit).powi(2).min(1e8);
+        }
+    }
+    if all > 0.0 { 1.0 - left / all } else { 0.0 }
 }
 
 /// The job in every way its device's unit may have been used: with the promotion to f32 that is assumed, and the others.

@@ -311,7 +311,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             Arc::new(move |i, k| c[(k * high + i / g1) % n] * global),
         );
     }
-    // A rule of one group of K alone.
+    // A rule of one group of K alone. What makes a group vanish is rather a group that is lost.
+    let small = scales.iter().all(|s| s.abs() < 1.0 / 256.0);
+    let vanishes = move |rule: &Rule| if small && rule.1 == "twice" { 8.0 } else { 0.0 };
     for group in (0..cols).filter(|_| cols > 1) {
         for rule in RULES.iter().filter(|r| matches!(r.1, "omitted" | "inverted" | "twice")) {
             let a = scales.clone();
@@ -326,7 +328,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 rule.0,
                 format!("{name}.{}_in_group", rule.1),
                 format!("the scales of {name} in the {place} group of K are {}", rule.2),
-                rule.3 + 3.0 + if group == cols - 1 || group == 0 { 0.0 } else { cost(group) },
+                rule.3 + 3.0 + if group == cols - 1 || group == 0 { 0.0 } else { cost(group) } + vanishes(rule),
                 Arc::new(move |i, k| {
                     let s = a[cell(i, k)];
                     (if k / tile.1 == group { (rule.4)(s) } else { s }) * global
