@@ -198,7 +198,8 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
         None => {}
     }
     let written = evidence::values(&output.parts[0].d);
-    if let Some(words) = nearer::find(case.job, &ideal, &written, &judged.bound) {
+    let rows = written.len() / tight.cols.max(1);
+    if let Some(words) = nearer::find(case.job, rows, tight.cols, &written, &tight.bound) {
         // Sums in f32 show it.
         let mut found = failed(Some(words))?;
         found.accumulator = any_order;

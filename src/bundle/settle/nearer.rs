@@ -5,7 +5,7 @@
 
 use crate::compare::Bound;
 use crate::job::{Job, Operand};
-use crate::op::{self, Op};
+use crate::op::Op;
 use crate::{Format, Overflow, QTensor, Rounding};
 use ndarray::Array2;
 
@@ -22,7 +22,7 @@ const TYPES: [Format; 2] = [Format::Bf16, Format::F16];
 struct Look {
     at: usize,
     actual: f64,
-    /// The right sum, without bias, the bias, and the magnitude.
+    /// The right sum, without bias, the bias, and how far sums in f32 may be from it.
     sum: f64,
     bias: f64,
     size: f64,
@@ -32,18 +32,18 @@ fn round(f: Format, x: f64, rounding: Rounding) -> f64 {
     f.decode(f.encode(x, rounding, Overflow::Native))
 }
 
-/// What the result is nearer to than to the right one, in words.
-pub fn find(job: &Job, ideal: &op::Defined, actual: &[f64], bound: &Bound) -> Option<String> {
-    let (rows, cols) = ideal.d.dim();
-    let size = ideal.magnitude.as_ref()?;
-    let b = job.operands.b.as_ref()?;
-    (job.op == Op::Gemm && actual.len() == rows * cols).then_some(())?;
+/// What the result is nearer to than to the right one, in words. Errors are weighed by `bound`, that of sums in f32.
+pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) -> Option<String> {
+    let b = job.operands.b()?;
+    (job.op == Op::Gemm && actual.len() == rows * cols && bound.ideal().len() == rows * cols).then_some(())?;
     let bias = |j: usize| job.operands.bias.as_ref().map_or(0.0, |t| f64::from(t.data()[j]));
     let step = (rows * cols).div_ceil(MOST) | 1;
     let looks: Vec<Look> = (0..rows * cols)
         .step_by(step)
-        .map(|at| (at, at / cols, at % cols))
-        .map(|(at, i, j)| Look { at, actual: actual[at], sum: ideal.d[(i, j)] - bias(j), bias: bias(j), size: size[(i, j)] })
+        .map(|at| {
+            let bias = bias(at % cols);
+            Look { at, actual: actual[at], sum: bound.ideal()[at] - bias, bias, size: bound.certain()[at] }
+        })
         .filter(|l| l.actual.is_finite() && l.sum.is_finite() && l.size > 0.0 && l.size.is_finite())
         .collect();
     (looks.len() >= LEAST).then_some(())?;
@@ -58,7 +58,7 @@ pub fn find(job: &Job, ideal: &op::Defined, actual: &[f64], bound: &Bound) -> Op
     }
     let is_nearer = |of: &dyn Fn(usize, &Look) -> f64| far(of) * NEARER < right;
     // Scales of lines.
-    for (operand, name, by_row) in [(job.operands.a.first()?, "a", true), (b, "b", false)] {
+    for (operand, name, by_row) in [(job.operands.a(), "a", true), (b, "b", false)] {
         let Some(gains) = gains(operand) else { continue };
         for (words, gain) in gains {
             let mut different: Vec<u64> = gain.iter().filter(|g| **g != 1.0).map(|g| g.to_bits()).collect();
@@ -73,7 +73,7 @@ pub fn find(job: &Job, ideal: &op::Defined, actual: &[f64], bound: &Bound) -> Op
         }
     }
     // Parts of K.
-    let (a, b) = (values(job.operands.a.first()?), values(b));
+    let (a, b) = (values(job.operands.a()), values(b));
     let k = a.ncols();
     (b.dim() == (cols, k) && a.nrows() == rows).then_some(())?;
     let prefix: Vec<Vec<f64>> = looks
