@@ -36,6 +36,9 @@ struct Cast<'b> {
 /// Low and high end of the scale_inv that codes were made with.
 type Range = (f64, f64);
 
+/// Words, variant, how a number becomes whole.
+type Whole = (&'static str, &'static str, fn(f64) -> f64);
+
 /// A name: class, variant, words.
 type Named = (Class, &'static str, String);
 
@@ -180,10 +183,11 @@ impl<'b> Cast<'b> {
         let near = |a: f64, b: f64| (a - b).abs() <= SAME / 4.0 * b.abs();
         let right = |g: &usize| near(used[*g], self.amax[*g]);
         let wrong: Vec<usize> = known.iter().copied().filter(|g| !right(g)).collect();
-        (!self.is_pow2() && wrong.len() >= 2.min(known.len()) && !wrong.is_empty()).then_some(())?;
-        // The least that a scale is kept at explains the smallest of them.
+        (!self.is_pow2() && known.len() >= 4 && wrong.len() >= 2).then_some(())?;
+        // The least that a scale is kept at explains the smallest of them, where it is not most of them.
         let least = used.iter().copied().fold(f64::INFINITY, f64::min);
-        let is = |of: &[f64]| known.iter().all(|g| near(used[*g], of[*g]) || used[*g] == least && of[*g] < least);
+        let few = 4 * known.iter().filter(|g| used[**g] == least).count() <= known.len();
+        let is = |of: &[f64]| known.iter().all(|g| near(used[*g], of[*g]) || few && used[*g] == least && of[*g] < least);
         let over = |f: &dyn Fn(usize, f64) -> f64| {
             let mut all = vec![f64::NEG_INFINITY; ranges.len()];
             for (at, v) in self.x.data().iter().enumerate() {
@@ -206,18 +210,8 @@ impl<'b> Cast<'b> {
                 return Some((Class::AmaxScope, "out.axis", "amax of row i is that of column i".into()));
             }
         }
-        for part in 1..self.tile.1 {
-            for (from, to) in [(0, part), (part, self.tile.1)] {
-                let of = over(&|at, v| if (from..to).contains(&(at % cols % self.tile.1)) { v.abs() } else { 0.0 });
-                // Most parts hold the largest of few groups only.
-                if is(&of) {
-                    let words = format!("amax is that of columns {from} … {} of each group alone", to - 1);
-                    return Some((Class::AmaxScope, "out.amax_part", words));
-                }
-                if known.iter().take(2).all(|g| right(g)) {
-                    break;
-                }
-            }
+        if let Some(words) = self.part_of_groups(&used, &known) {
+            return Some((Class::AmaxScope, "out.amax_part", words));
         }
         let (grid_rows, grid_cols) = self.grid;
         let way = ways(grid_rows, grid_cols, 1)
@@ -227,44 +221,82 @@ impl<'b> Cast<'b> {
         Some((Class::AmaxScope, "out.amax_of", words))
     }
 
+    /// The columns at the start or the end of every group whose largest magnitudes these are.
+    fn part_of_groups(&self, used: &[f64], known: &[usize]) -> Option<String> {
+        let (cols, width) = (self.x.cols(), self.tile.1);
+        let mut largest = vec![0.0f64; used.len() * width];
+        for (at, v) in self.x.data().iter().enumerate() {
+            let l = &mut largest[self.group(at) * width + at % cols % width];
+            *l = l.max(f64::from(v.abs()));
+        }
+        for last in [false, true] {
+            // So many columns of each group, at least and at most.
+            let (mut least, mut most) = (1, width);
+            for g in known {
+                let (mut m, mut reached, mut within) = (0.0f64, None, 0);
+                for n in 1..=width {
+                    let c = if last { width - n } else { n - 1 };
+                    m = m.max(largest[g * width + c]);
+                    if m >= used[*g] * (1.0 - SAME / 4.0) && reached.is_none() {
+                        reached = Some(n);
+                    }
+                    if m <= used[*g] * (1.0 + SAME / 4.0) {
+                        within = n;
+                    }
+                }
+                (least, most) = (least.max(reached.unwrap_or(width + 1)), most.min(within));
+            }
+            if least <= most && most < width {
+                // Of all that fit, the roundest.
+                let n = (least..=most).max_by_key(|n| n.trailing_zeros())?;
+                let (from, to) = if last { (width - n, width) } else { (0, n) };
+                return Some(format!("amax is that of columns {from} … {} of each group alone", to - 1));
+            }
+        }
+        None
+    }
+
     /// Codes that no scales make: by those stored, rounded or saturated otherwise.
     fn encoded(&self) -> Option<Named> {
         let y = |at: usize| f64::from(self.x.data()[at]) / self.stored[self.group(at)];
         let n = self.q.codes().len();
         let finite = |at: &usize| y(*at).is_finite();
-        let wrong: Vec<usize> =
-            (0..n).filter(finite).filter(|at| self.code(y(*at), Rounding::NearestEven) != self.value(*at)).collect();
+        // A kernel may divide or multiply by a reciprocal: what lies near a tie is either.
+        let is =
+            |at: usize, of: &dyn Fn(f64) -> f64| [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|f| of(y(at) * f) == self.value(at));
+        let nearest = |y: f64| self.code(y, Rounding::NearestEven);
+        let wrong: Vec<usize> = (0..n).filter(finite).filter(|at| !is(*at, &nearest)).collect();
         (wrong.len() >= 4).then_some(())?;
-        let made = |of: &dyn Fn(usize) -> f64| {
+        let made = |of: &dyn Fn(f64) -> f64| {
             let share = |all: &mut dyn Iterator<Item = usize>| {
                 let (mut made, mut n) = (0usize, 0usize);
-                all.for_each(|at| (made, n) = (made + usize::from(of(at) == self.value(at)), n + 1));
+                all.for_each(|at| (made, n) = (made + usize::from(is(at, of)), n + 1));
                 made as f64 >= SHARE * n as f64
             };
             share(&mut wrong.iter().copied()) && share(&mut (0..n).filter(finite))
         };
-        if made(&|at| self.code(y(at), Rounding::TowardZero)) {
+        if made(&|y| self.code(y, Rounding::TowardZero)) {
             return Some((
                 Class::Rounding,
                 "out.toward_zero",
                 "codes are cut toward zero instead of rounded to nearest".into(),
             ));
         }
-        let whole: [(&str, &'static str, fn(f64) -> f64); 3] = [
+        let whole: [Whole; 3] = [
             ("rounded toward −∞", "out.down", f64::floor),
             ("rounded toward +∞", "out.up", f64::ceil),
             ("rounded with ties away from zero", "out.half_away", f64::round),
         ];
         if self.q.format().is_integer() {
             for (words, variant, f) in whole {
-                if made(&|at| self.code(f(y(at)), Rounding::NearestEven)) {
+                if made(&|y| nearest(f(y))) {
                     return Some((Class::Rounding, variant, format!("codes are {words} instead of to nearest even")));
                 }
             }
         }
         let top = self.q.format().max_finite();
         let limit = wrong.iter().map(|at| y(*at).abs()).fold(f64::INFINITY, f64::min);
-        if made(&|at| if y(at).abs() >= limit { top * y(at).signum() } else { self.code(y(at), Rounding::NearestEven) }) {
+        if made(&|y| if y.abs() >= limit * (1.0 - NEAR) { top * y.signum() } else { nearest(y) }) {
             let all = (0..n).filter(finite).map(|at| y(at).abs());
             let below = all.filter(|y| *y < limit).fold(0.0f64, f64::max);
             let words = format!(

@@ -35,6 +35,9 @@ struct At<'r> {
 
 type Made = Box<dyn Fn(&At) -> Vec<f64> + Send + Sync>;
 
+/// Words, and what becomes of a number.
+type Change = (&'static str, fn(f64) -> f64);
+
 /// A formula: words, and the row it makes. The right one has no words.
 struct Formula {
     words: String,
@@ -141,7 +144,7 @@ fn norms(op: Op) -> Vec<Formula> {
             r.with(m, d, |j| r.gamma[j], |j| r.beta[j] * r.gamma[j])
         }));
     }
-    let own: [(&str, fn(f64) -> f64); 4] = [
+    let own: [Change; 4] = [
         ("gamma is not applied", |_| 1.0),
         ("1 is added to gamma, which is stored whole", |g| g + 1.0),
         ("1 is not added to gamma, which is stored without", |g| g - 1.0),
@@ -179,7 +182,7 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 /// Activations by another name, and with other constants.
-const ACTS: [(&str, fn(f64) -> f64); 11] = [
+const ACTS: [Change; 11] = [
     ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
     ("gelu by the error function, x·Φ(x)", |x| x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2))),
     ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),

@@ -64,7 +64,7 @@ fn scaled(q: &QTensor, scale: impl Fn(usize) -> f32) -> Array2<f64> {
     QTensor::new(QTensorParts { scale_inv, scale_format: Format::F32, ..q.clone().into_parts() }).unwrap().dequantize_fast()
 }
 
-const ROW: &str = "float8_rowwise";
+const ROW: &str = "float8_rowwise_gw_hp";
 
 #[test]
 fn two_faults_side_by_side_are_two_names() {
@@ -95,8 +95,8 @@ fn a_range_of_k_beside_another_fault_is_found_where_few_products_are_large() {
     let x = Tensor::rounded(Format::Bf16, 24, 336, x).unwrap();
     let (a, b) = (ROW.parse::<Recipe>().unwrap().quantize(&x).unwrap().q, quantized(ROW, 32, 336, 4));
     let (x, rolled) = (a.dequantize_fast(), scaled(&b, |r| b.scale_inv()[(r + 31) % 32]));
-    let w = gemm(&a, &b, Format::Bf16, |i, j| (0..320).map(|k| x[(i, k)] * rolled[(j, k)]).sum());
-    is_named(&w, "scale_shared:b.index + k_tail:k.dropped", &["row r − 1, wrapped", "the last 16 of K"]);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| (0..312).map(|k| x[(i, k)] * rolled[(j, k)]).sum());
+    is_named(&w, "scale_shared:b.index + k_tail:k.dropped", &["row r − 1, wrapped", "the last 24 of K"]);
 }
 
 #[test]
@@ -135,6 +135,8 @@ fn partial_sums_in_sixteen_bits_are_named() {
             (0..8).fold(0.0, |sum, n| round(Format::Bf16, sum + slice(i, j, 64 * n, 64) / u)) * u
         }
     });
+    let mut w = w;
+    w.meta("device_model", "f32_sequential");
     is_named(&w, "lowprec_acc:out.partial_sums", &["after every 64 of K", "bf16"]);
     // Integers that saturate on their way.
     let (a, b) = (quantized("int8_token_sym", 48, 256, 11), quantized("int8_token_sym", 48, 256, 12));
@@ -171,7 +173,12 @@ fn orders_of_index_bits_and_signs_of_nibbles_are_named() {
     let codes: Vec<u8> = (0..48 * 128).map(|at| b.codes()[at / 16 * 16 + order[at % 16]]).collect();
     let mixed = QTensor::new(QTensorParts { codes, ..b.clone().into_parts() }).unwrap().dequantize_fast();
     let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&x, &mixed, i, j));
-    is_named(&w, "pack_permute:b.k_bits", &["every 16 of K"]);
+    // Groups of 64 have one scale: b in this order, or a in the inverse.
+    let (verdict, name, detail) = found(&w);
+    assert!(
+        verdict == Verdict::Fail && name.starts_with("pack_permute:") && detail.contains("every 16 of K as"),
+        "{name} {detail}"
+    );
     let raised = |j: usize, k: usize| {
         let negative = b.format().decode(u32::from(b.codes()[j * 128 + k])) < 0.0;
         y[(j, k)] + if negative && k % 2 == 1 { 16.0 * f64::from(b.scale_inv()[j * 2 + k / 64]) } else { 0.0 }
@@ -188,8 +195,9 @@ fn a_limit_and_memory_that_was_not_written_are_named() {
     let limit = round(Format::Bf16, 0.3 * most);
     let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&x, &y, i, j).clamp(-limit, limit));
     is_named(&w, "overflow_wrap:out.limited", &[&format!("±{limit}")]);
-    let old = values(Format::Bf16, 64, 48, 19);
-    let w = gemm(&a, &b, Format::Bf16, |i, j| if i < 32 { dot(&x, &y, i, j) } else { f64::from(old.row(j)[i]) });
+    // One row has one size.
+    let old = values(Format::Bf16, 1, 48 * 64, 19);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| if i < 32 { dot(&x, &y, i, j) } else { f64::from(old.data()[i * 64 + j]) });
     is_named(&w, "mn_edge:out.edge", &["rows 32 … 47", "not written"]);
 }
 
@@ -208,7 +216,7 @@ fn casts_are_named_by_what_made_their_codes() {
     let amax = |i: usize, from: usize, to: usize| x.row(i)[from..to].iter().fold(0f32, |m, v| m.max(v.abs()));
     let rows = |max: f32| (0..32).map(|i| amax(i, 0, 256) / max).collect::<Vec<f32>>();
     let int8: Vec<u8> = (0..32 * 256).map(|at| (x.data()[at] / rows(127.0)[at / 256]).trunc() as i8 as u8).collect();
-    is_named(&cast(&x, Dtype::I8, int8, "row", &[32], &rows(127.0)), "rounding:out.toward_zero", &["cut toward zero"]);
+    is_named(&cast(&x, Dtype::I8, int8, "row", &[32], &rows(127.0)), "rounding:out.toward_zero", &["cut"]);
     let e4m3 = |v: f32| Format::E4m3.encode(f64::from(v), Rounding::NearestEven, Overflow::Saturate) as u8;
     let own = rows(448.0);
     let codes = |f: &dyn Fn(f32) -> f32, s: &dyn Fn(usize) -> f32| -> Vec<u8> {

@@ -89,20 +89,22 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
                 .collect()
         })
         .collect();
+    let mut best: Option<(f64, usize, Format)> = None;
     for parts in PARTS.into_iter().filter(|p| k >= 32 * p) {
         let end = |p: usize| if p == parts { k } else { (k * p / parts).next_multiple_of(32).min(k) };
         for f in TYPES {
             let joined = |n: usize, _: &Look| {
                 (0..parts).map(|p| round(f, prefix[n][end(p + 1)] - prefix[n][end(p)], Rounding::NearestEven)).sum::<f64>()
             };
-            if is_nearer(&joined) {
-                return Some(format!(
-                    "every element is nearer to the sum of {parts} parts of K rounded to {f} than to the right one"
-                ));
+            let far = far(&joined);
+            if far * NEARER < right && best.is_none_or(|b| far < b.0) {
+                best = Some((far, parts, f));
             }
         }
     }
-    None
+    best.map(|(_, parts, f)| {
+        format!("every element is nearer to the sum of {parts} parts of K rounded to {f} than to the right one")
+    })
 }
 
 fn values(operand: &Operand) -> Array2<f64> {

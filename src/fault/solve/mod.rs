@@ -146,7 +146,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
             let Some((system, _)) = tried.get(at) else { continue };
             all.truncate(fixed);
             all.extend(output::factors(system));
+            // Two regions with a theory each fit many probes: all elements decide before pairs are left out.
+            let holds = |t: &Theory| replay::replay(system, t).is_some_and(|(fit, _)| fit.accepted());
             let mut found = split::beside(system, &all);
+            found.retain(holds);
             if found.is_empty() {
                 found = two(system, &all);
             }

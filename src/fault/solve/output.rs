@@ -358,6 +358,7 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
         (g.grid.1 == 1 && s.parts.len() == 1).then(|| (0..n).map(|i| g.step(i, 0)).collect())
     };
     let (a, b) = (row(&s.a, s.rows), row(&s.b, s.cols));
+    let a_and_b = a.is_some() && b.is_some();
     let ones = |n: usize| vec![1.0; n];
     let both = s.a.global * s.b.global;
     let mut units: Vec<(&str, Vec<f64>, Vec<f64>)> = Vec::new();
@@ -388,6 +389,23 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
         (Class::RoundOrder, "bf16", "is rounded to bf16", bf16),
     ];
     let mut all = Vec::new();
+    // One scale a row of a, taken by the column of the result, and the other way about.
+    if let [(_, rows, cols), ..] = &units[..]
+        && a_and_b
+    {
+        for (by_column, words) in
+            [(true, "the scale of a is taken by the column"), (false, "the scale of b is taken by the row")]
+        {
+            let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
+            let variant = if by_column { "a.by_column" } else { "b.by_row" };
+            let mut t = Theory::new(Class::ScaleLayout, if by_column { "a" } else { "b" }, variant, words).bits(4.0);
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let (own, other) = if by_column { (rows[i], rows.get(j)) } else { (cols[j], cols.get(i)) };
+                other.map_or(f64::NAN, |other| v / own * other) + bias[j]
+            }));
+            all.push(t);
+        }
+    }
     for (words, rows, cols) in &units {
         for (class, variant, what, narrow) in ways {
             let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());

@@ -349,7 +349,8 @@ pub fn old(s: &System) -> Option<Theory> {
     };
     let right = structure(&|at| s.ideal[at])?;
     let is_unlike = |of: &dyn Fn(usize) -> f64| {
-        structure(of).is_some_and(|x| x.iter().zip(right).all(|(x, right)| *x < 2.0 && right > 6.0))
+        structure(of)
+            .is_some_and(|x| x.iter().all(|x| *x < 2.0) && x.iter().zip(right).any(|(x, right)| right > 8.0 * x.max(1.0)))
     };
     let (class, variant, words) = match &s.region {
         Some(r) if is_unlike(&|at| s.actual[at]) => place(s, r, OLD),

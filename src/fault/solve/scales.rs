@@ -312,8 +312,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         );
     }
     // A rule of one group of K alone. What makes a group vanish is rather a group that is lost.
-    let small = scales.iter().all(|s| s.abs() < 1.0 / 256.0);
-    let vanishes = move |rule: &Rule| if small && rule.1 == "twice" { 8.0 } else { 0.0 };
+    let vanishes = |rule: &Rule| if rule.1 == "twice" { 8.0 } else { 0.0 };
     for group in (0..cols).filter(|_| cols > 1) {
         for rule in RULES.iter().filter(|r| matches!(r.1, "omitted" | "inverted" | "twice")) {
             let a = scales.clone();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Wrong elements that every theory is looked at on; it has to make two of the first, then this share of more.
 const FIRST: usize = 6;
 const LOOKS: usize = 14;
-const SHARE: f64 = 0.12;
+const SHARE: f64 = 0.2;
 /// Theories whose rest is solved, and those that are looked at whole.
 const SOLVED: usize = 3;
 const WHOLE: usize = 12;
