@@ -161,7 +161,11 @@ impl<'b> Cast<'b> {
         let way = all.iter().find(|w| same(&|g| (w.map)(g / cols, g % cols)))?;
         // The codes are those of their own values' amax where the scale that they say is: then the scales stand elsewhere.
         let max = self.q.format().max_finite();
-        let own = known.iter().filter(|g| (center(ranges[**g]) * max / self.amax[**g] - 1.0).abs() < 0.05).count();
+        let of_amax = |g: &usize| {
+            let ((low, high), s) = (ranges[*g], self.amax[*g] / max);
+            if self.is_pow2() { (0.5..=2.0).contains(&(center(ranges[*g]) / s)) } else { low * 0.999 <= s && s <= high * 1.001 }
+        };
+        let own = known.iter().filter(|g| of_amax(g)).count();
         let words = if 10 * own > 9 * known.len() {
             format!("scale_inv of group (r, c) of the {rows}×{cols} grid stands at {}", way.words)
         } else {
