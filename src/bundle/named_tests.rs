@@ -102,7 +102,7 @@ fn a_range_of_k_beside_another_fault_is_found_where_few_products_are_large() {
 #[test]
 fn scales_that_are_clamped_or_of_another_group_are_told_from_other_numbers() {
     let (a, b) = (quantized(ROW, 64, 128, 5), quantized(ROW, 64, 128, 6));
-    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let y = b.dequantize_fast();
     let mut sorted = a.scale_inv().to_vec();
     sorted.sort_by(f32::total_cmp);
     let clamped = scaled(&a, |r| a.scale_inv()[r].max(sorted[32]));
