@@ -2,7 +2,7 @@
 
 use super::operand::{BundleOperand, Codes};
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
-use super::{Bundle, Out, cast, exchange, formula, recipes};
+use super::{Bundle, Out, cast, casts, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict, probable};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, Finding, History};
@@ -83,13 +83,21 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
         diagnosis = if time.is_zero() { None } else { recipes::diagnose(first)?.or(diagnosis) };
     }
     let mut found = Answer { verdict, reason, model: text, assayed, diagnosis };
+    let fitted = |d: &Diagnosis| d.findings.first().is_none_or(|f| f.freedom > 0);
+    if verdict == Verdict::Fail
+        && wrong.is_empty()
+        && let Some(d) = found.diagnosis.as_mut().filter(|d| fitted(d))
+        && let Some(other) = casts::explain(bundle)
+    {
+        d.findings = vec![other];
+    }
     if verdict == Verdict::Fail
         && wrong.is_empty()
         && let Some(other) = formula::explain(bundle, &found)?
     {
-        let named = found.diagnosis.as_ref().is_some_and(|d| !d.findings.is_empty());
-        if let Some(d) = found.diagnosis.as_mut().filter(|_| !named && !found.assayed.built.job.op.is_product()) {
-            d.findings.push(Finding::of_formula(&other));
+        // A number that was fitted to the result names nothing beside a formula that makes it.
+        if let Some(d) = found.diagnosis.as_mut().filter(|d| fitted(d) && !found.assayed.built.job.op.is_product()) {
+            d.findings = vec![Finding::of_formula(&other)];
         }
         found.reason = format!("{other}; {}", found.reason);
     }

@@ -14,10 +14,14 @@ pub mod case;
 mod cast;
 #[cfg(test)]
 mod cast_tests;
+mod casts;
 mod exchange;
 pub(crate) mod file;
 mod formula;
+mod formulas;
 pub(crate) mod metadata;
+#[cfg(test)]
+mod named_tests;
 pub(crate) mod operand;
 pub(crate) mod recipes;
 pub(crate) mod settle;

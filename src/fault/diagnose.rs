@@ -38,21 +38,26 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A result that is right by another formula, and so ignores what it was asked for, or that rounds on its way.
-    pub fn of_formula(words: &str) -> Self {
-        let class = if words.contains("rounded") { Class::RoundOrder } else { Class::SilentSkip };
+    /// What was solved outside of a product, and explains all that is wrong.
+    pub fn solved(class: Class, variant: &str, detail: String) -> Self {
         Self {
-            fault: format!("{}:formula", class.name()),
+            fault: format!("{}:{variant}", class.name()),
             class,
-            variant: "formula".into(),
+            variant: variant.into(),
             operand: "out",
             explains: 1.0,
-            detail: words.into(),
+            detail,
             look: class.spec().look,
             accepted: true,
             exact: false,
             freedom: 0,
         }
+    }
+
+    /// A result that is right by another formula, and so ignores what it was asked for, or that rounds on its way.
+    pub fn of_formula(words: &str) -> Self {
+        let class = if words.contains("rounded") { Class::RoundOrder } else { Class::SilentSkip };
+        Self::solved(class, "formula", words.into())
     }
 }
 

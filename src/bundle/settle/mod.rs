@@ -9,6 +9,7 @@
 //! | has every bit of one of them | pass |
 //! | has an element outside the certain bound of that device in any order | fail |
 //! | has every bit of a known wrong arithmetic ([`wrong`]) | fail |
+//! | is nearer all over to the product of scales or parts of K in 16 bits ([`nearer`]) | fail |
 //! | has the bits of a right one all around an element that is not near it ([`torn`]) | fail |
 //! | has a larger error, in distribution, than any right arithmetic of the device makes on these data ([`spread`]) | suspect |
 //! | else | pass, by the bound |
@@ -18,6 +19,7 @@
 pub(crate) mod cuts;
 #[cfg(test)]
 mod emulated;
+mod nearer;
 pub(crate) mod region;
 pub(crate) mod search;
 mod spread;
@@ -194,6 +196,14 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
         Some((words, true)) => return failed(Some(format!("every bit is that of a wrong arithmetic: {words}"))),
         Some((words, false)) => chance = Some(words),
         None => {}
+    }
+    let written = evidence::values(&output.parts[0].d);
+    let rows = written.len() / tight.cols.max(1);
+    if let Some(words) = nearer::find(case.job, rows, tight.cols, &written, &tight.bound) {
+        // Sums in f32 show it.
+        let mut found = failed(Some(words))?;
+        found.accumulator = any_order;
+        return Ok(found);
     }
     let spread = spread::measure(case, arithmetic, &judged.bound)?;
     // How far two right sums of an element lie apart. f32 chains: no further than the bound of the one that was found, and integers that are

@@ -69,6 +69,49 @@ pub fn theories(s: &System) -> Vec<Theory> {
     found
 }
 
+/// Part of K of another element: what a split of K was added to, one tile aside, wrapped.
+pub fn aside(s: &System) -> Vec<Theory> {
+    let inside = |p: &&(usize, usize)| s.region.as_ref().is_none_or(|r| r.has(p.0, p.1));
+    let probes: Vec<(usize, usize)> = s.probes.iter().filter(inside).take(LOOKS).copied().collect();
+    if s.alone || s.parts.len() != 1 || probes.len() < 8 || !probes.iter().any(|(i, j)| s.is_wrong[i * s.cols + j]) {
+        return Vec::new();
+    }
+    let (a, b): (Arc<Vec<f64>>, Arc<Vec<f64>>) = (Arc::new(s.a.values.clone()), Arc::new(s.b.values.clone()));
+    let (rows, cols, k) = (s.rows, s.cols, s.k);
+    let sum = move |i: usize, j: usize, ks: std::ops::Range<usize>| -> f64 {
+        let line = |v: &[f64], n: usize| v[n * k + ks.start..n * k + ks.end].to_vec();
+        line(&a, i).iter().zip(&line(&b, j)).map(|(x, y)| x * y).sum()
+    };
+    let mut found = Vec::new();
+    for by_row in [false, true] {
+        let n = if by_row { rows } else { cols };
+        for d in [8usize, 16, 32, 64, 128, 256].into_iter().filter(|d| *d < n).flat_map(|d| [d, n - d]) {
+            let other = move |i: usize, j: usize| if by_row { ((i + d) % n, j) } else { (i, (j + d) % n) };
+            for from in (16..k).step_by(16) {
+                for late in [true, false] {
+                    let ks = if late { from..k } else { 0..from };
+                    let (sum, bias) = (sum.clone(), s.bias.clone());
+                    let range = ks.clone();
+                    let moved = move |i: usize, j: usize| {
+                        let (x, y) = other(i, j);
+                        sum(x, y, range.clone()) - sum(i, j, range.clone())
+                    };
+                    let far = if 2 * d > n { format!("− {}", n - d) } else { format!("+ {d}") };
+                    let line = if by_row { "row i" } else { "column j" };
+                    let words = format!("K {} … {} of an element is that of {line} {far}, wrapped", ks.start, ks.end - 1);
+                    let mut t = Theory::new(Class::AccState, "out", "out.part_aside", words)
+                        .bits(8.0 + cost(d.min(n - d)) + cost(from));
+                    t.finish = Some(Arc::new(move |i, j, v| v + moved(i, j) + bias[j]));
+                    if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {
+                        found.push(t);
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
 fn offset(d: i64) -> String {
     match d {
         0 => "+ 0".into(),

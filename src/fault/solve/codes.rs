@@ -73,6 +73,22 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
             );
         }
     }
+    for order in bit_orders().into_iter().filter(|o| 1 << o.len() <= k_all) {
+        let to = |x: usize| order.iter().enumerate().map(|(from, to)| (x >> from & 1) << to).sum::<usize>();
+        let map: Vec<usize> = (0..1 << order.len()).map(to).collect();
+        let part = map.len();
+        let first: Vec<String> = map.iter().take(8).map(ToString::to_string).collect();
+        add(
+            Class::PackPermute,
+            "k_bits",
+            format!("in another order: every {part} of K as {}{}", first.join(", "), if part > 8 { ", …" } else { "" }),
+            cost(part) + order.len() as f64,
+            Arc::new(move |i, k| {
+                let (base, x) = (k / part * part, k % part);
+                Some(i * k_all + if base + part <= k_all { base + map[x] } else { k })
+            }),
+        );
+    }
     // One tile of K again and again, or one that is late.
     for tile in 1..k_all.min(2048) {
         add(
@@ -300,6 +316,34 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
     all
 }
 
+/// Orders of the bits of an index within 8 to 64 elements, as fragments of matrix instructions are laid out: where each bit goes. Those that
+/// only turn the bits around are p × q, transposed.
+fn bit_orders() -> Vec<Vec<usize>> {
+    let mut all = Vec::new();
+    for n in 3..=6usize {
+        let mut order: Vec<usize> = (0..n).collect();
+        permutations(&mut order, 0, &mut |o| {
+            let rotated = (0..n).all(|x| o[x] == (x + o[0]) % n);
+            // The highest bit moves, else it is an order of fewer.
+            if !rotated && o[n - 1] != n - 1 {
+                all.push(o.to_vec());
+            }
+        });
+    }
+    all
+}
+
+fn permutations(v: &mut Vec<usize>, from: usize, f: &mut dyn FnMut(&[usize])) {
+    if from + 1 >= v.len() {
+        return f(v);
+    }
+    for x in from..v.len() {
+        v.swap(from, x);
+        permutations(v, from + 1, f);
+        v.swap(from, x);
+    }
+}
+
 /// Nibbles that are left from the code before, and other bits mixed in.
 pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
@@ -314,6 +358,22 @@ pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
         ("the first code of a pair is the second", |c, other, k| if k % 2 == 0 { other } else { c }),
         ("the second code of a pair is 0", |c, _, k| if k % 2 == 1 { 0 } else { c }),
     ];
+    // A sign that is not extended in one of the two nibbles.
+    let signed = q.format().is_integer() && q.format().min_finite() < 0.0;
+    let unsigned = [(0usize, "low"), (1, "high")].into_iter().filter(|_| signed).map(|(odd, which)| {
+        let values: Vec<f64> = (0..g.values.len())
+            .map(|at| {
+                let x = g.values[at];
+                let negative = at % k_all % 2 == odd && g.table[usize::from(q.codes()[at])] < 0.0;
+                if negative { x + 16.0 * g.step(at / k_all, at % k_all) } else { x }
+            })
+            .collect();
+        let words = format!("the sign of the {which} nibble of {name} is not extended: its codes are 0 … 15");
+        let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.nibble_sign"), words).bits(4.0);
+        t.side(side).value = Some(Arc::new(move |i, k| values[i * k_all + k]));
+        t
+    });
+    let unsigned: Vec<Theory> = unsigned.collect();
     ways.into_iter()
         .map(|(words, mix)| {
             let codes: Arc<Vec<u8>> = Arc::new(
@@ -329,6 +389,7 @@ pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
             t.side(side).value = Some(Arc::new(move |i, k| values[i * k_all + k]));
             t
         })
+        .chain(unsigned)
         .collect()
 }
 

@@ -122,7 +122,8 @@ fn one(s: &System, t: &Theory, looks: &[Look], finishes: &[Theory]) -> Vec<Theor
     // Four corners of a rectangle: columns 0 2 and 1 3, rows 0 1 and 2 3.
     if looks.len() >= 4 && looks[0].j == looks[2].j && looks[0].i == looks[1].i && t.from.is_none() {
         let mut solve = |side| {
-            let named = |p: &Theory| !p.variant.contains(solved::NAMELESS.name());
+            // Numbers that nothing has, on top of another theory, explain whatever it leaves.
+            let named = |p: &Theory| !p.variant.contains(solved::NAMELESS.name()) && !p.variant.ends_with(".gains");
             let more = solved::gains(s, t, side).into_iter().filter(|p| named(p) && s.explains(p));
             found.extend(more);
         };
@@ -240,6 +241,7 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
     };
     let Some((sums, r)) = prefix(&looks[0]) else { return Vec::new() };
     let mut candidates: Vec<(usize, usize, Fate)> = Vec::new();
+    let mut many = false;
     let (low, high) = (looks[0].low - r, looks[0].high + r);
     let whole = sums[s.k];
     let mut order: Vec<(f64, usize)> = sums.iter().copied().zip(0..).collect();
@@ -256,7 +258,24 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
                 }
             }
             if candidates.len() > 4 * s.k {
-                return Vec::new();
+                many = true;
+                break;
+            }
+        }
+    }
+    if many {
+        // Where few products are large, many ranges have the same sum: those that end where tiles do.
+        let ends: Vec<usize> = (0..=s.k).step_by(8).chain((!s.k.is_multiple_of(8)).then_some(s.k)).collect();
+        candidates.clear();
+        for (n, from) in ends.iter().enumerate() {
+            for to in &ends[n + 1..] {
+                for fate in [Fate::Lost, Fate::Twice, Fate::Alone] {
+                    let v = fate.of(sums[*to] - sums[*from], whole);
+                    let own = (*from, *to) != (0, s.k) && !(fate == Fate::Alone && (*from == 0 || *to == s.k));
+                    if own && low <= v && v <= high {
+                        candidates.push((*from, *to, fate));
+                    }
+                }
             }
         }
     }

@@ -4,12 +4,15 @@ use super::maps::cost;
 use super::segment::lines;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::fault::edit::{Side as Which, operand};
+use crate::job::Operand;
 use std::sync::Arc;
 
 /// The expert whose weights make each row; `None` where no one's do. A row of zeros met nobody.
 fn met(s: &System) -> Option<Vec<Option<usize>>> {
     let mut all = Vec::with_capacity(s.rows);
-    let look: Vec<usize> = (0..s.cols.min(8)).map(|x| x * s.cols / s.cols.min(8)).collect();
+    let open: Vec<usize> = (0..s.cols).filter(|j| s.region.as_ref().is_none_or(|r| r.cols[*j])).collect();
+    let look: Vec<usize> = (0..open.len().min(8)).map(|x| open[x * open.len() / open.len().min(8)]).collect();
     for i in 0..s.rows {
         let zeros = look.iter().all(|j| s.actual[i * s.cols + j] == 0.0);
         let home = s.part[i];
@@ -33,7 +36,7 @@ fn met(s: &System) -> Option<Vec<Option<usize>>> {
 pub fn theories(s: &System) -> Vec<Theory> {
     let wgrad = s.parts.len() > 1 && s.parts.iter().any(|p| p.k.len() != s.k);
     if wgrad {
-        return boundaries(s).into_iter().collect();
+        return boundaries(s).or_else(|| boundaries_of_codes(s)).into_iter().collect();
     }
     if s.parts.len() < 2 || s.rows > 8192 {
         return Vec::new();
@@ -106,6 +109,135 @@ fn boundaries(s: &System) -> Option<Theory> {
     let mut t = Theory::new(Class::GroupBoundary, "b", "tokens_of_groups", format!("{} (ends exclusive)", words.join(", ")))
         .bits(4.0 + 6.0 * moved.len() as f64);
     t.cut = Some(Arc::new(cut));
+    Some(t)
+}
+
+/// Scales of groups along K (gradients of weights), each group with another's: of operand a, of b, of both.
+pub fn scaled(s: &System) -> Vec<Theory> {
+    let n = s.parts.len();
+    let mut all = Vec::new();
+    if n < 2 {
+        return all;
+    }
+    let part: Arc<Vec<Option<usize>>> = Arc::new(s.part.clone());
+    let per = s.rows / n;
+    for (side, name) in [(Which::A, "a"), (Which::B, "b")] {
+        let Some(scales) = group_scales(s, side).map(Arc::new) else { continue };
+        let mut maps: Vec<(String, Vec<usize>)> =
+            vec![("the group before".into(), (0..n).map(|e| e.saturating_sub(1)).collect())];
+        maps.push(("the last group first".into(), (0..n).rev().collect()));
+        maps.extend((1..n).map(|d| (format!("group e + {d}, wrapped"), (0..n).map(|e| (e + d) % n).collect())));
+        maps.extend((0..n).map(|e| (format!("group {e} for all"), vec![e; n])));
+        for (words, map) in maps {
+            let words = format!("the scales of {name} of group e are those of {words}");
+            let mut t = Theory::new(Class::ScaleShared, name, format!("{name}.group_scale"), words).bits(6.0);
+            let (part, scales, bias) = (part.clone(), scales.clone(), s.bias.clone());
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let Some(e) = part[i] else { return v + bias[j] };
+                let line = if side == Which::A { i - e * per } else { j };
+                v * scales[map[e]][line] / scales[e][line] + bias[j]
+            }));
+            all.push(t);
+        }
+    }
+    all
+}
+
+/// Codes of both operands along K, decoded, and the scales of every group.
+struct Tokens {
+    values: [Vec<f64>; 2],
+    scales: [Vec<Vec<f64>>; 2],
+    k: usize,
+}
+
+impl Tokens {
+    fn of(s: &System) -> Option<Self> {
+        let one = |side: Which| -> Option<(Vec<f64>, Vec<Vec<f64>>)> {
+            let Operand::Groups(groups) = operand(s.scene.evidence.job, side)?.given() else { return None };
+            let rows = s.given(side).rows;
+            let mut values = vec![0.0; rows * s.k];
+            let mut from = 0;
+            for q in groups {
+                for (at, code) in q.codes().iter().enumerate() {
+                    values[at / q.cols() * s.k + from + at % q.cols()] = q.format().decode(u32::from(*code));
+                }
+                from += q.cols();
+            }
+            (from <= s.k && groups.iter().all(|q| matches!(q.zero(), crate::quant::Zero::None))).then_some(())?;
+            Some((values, group_scales(s, side)?))
+        };
+        let ((a, sa), (b, sb)) = (one(Which::A)?, one(Which::B)?);
+        Some(Self { values: [a, b], scales: [sa, sb], k: s.k })
+    }
+    /// The sums of the first k products of an element, by the scales of group `e`.
+    fn prefix(&self, e: usize, i: usize, j: usize) -> Vec<f64> {
+        let scale = self.scales[0][e][i] * self.scales[1][e][j];
+        let (a, b) = (&self.values[0][i * self.k..(i + 1) * self.k], &self.values[1][j * self.k..(j + 1) * self.k]);
+        let mut sum = 0.0;
+        let next = |(x, y): (&f64, &f64)| {
+            sum += x * y;
+            sum * scale
+        };
+        std::iter::once(0.0).chain(a.iter().zip(b).map(next)).collect()
+    }
+}
+
+/// One number for each line of an operand in every group.
+fn group_scales(s: &System, side: Which) -> Option<Vec<Vec<f64>>> {
+    let Operand::Groups(groups) = operand(s.scene.evidence.job, side)?.given() else { return None };
+    let lines = s.given(side).rows;
+    let of = |q: &crate::QTensor| -> Option<Vec<f64>> {
+        let all = q.scale_inv();
+        (all.len() == 1 || all.len() == lines).then(|| (0..lines).map(|i| f64::from(all[i.min(all.len() - 1)])).collect())
+    };
+    groups.iter().map(of).collect::<Option<Vec<_>>>().filter(|g| g.len() == s.parts.len())
+}
+
+/// [`boundaries`] where every token that a group sums, its own or not, is scaled as the group's: first by the one end that moved.
+fn boundaries_of_codes(s: &System) -> Option<Theory> {
+    let tokens = Arc::new(Tokens::of(s)?);
+    let mut cut = Vec::new();
+    for (e, p) in s.parts.iter().enumerate() {
+        let mut places: Vec<(usize, usize)> = p.rows.clone().flat_map(|i| (0..s.cols).map(move |j| (i, j))).collect();
+        super::segment::spread(&mut places, 12);
+        let of = |(i, j): &(usize, usize)| {
+            let prefix = tokens.prefix(e, i - p.rows.start, *j);
+            let size = prefix.windows(2).map(|w| (w[1] - w[0]).abs()).sum();
+            s.written(*i, *j, size).map(|(y, half)| (prefix, y, half))
+        };
+        let sums: Vec<(Vec<f64>, f64, f64)> = places.iter().filter_map(of).collect();
+        let fits = |from: usize, to: usize| sums.iter().all(|(x, y, half)| (x[to] - x[from] - y).abs() <= *half);
+        let (start, end) = (p.k.start, p.k.end);
+        if fits(start, end) {
+            cut.push(start..end);
+            continue;
+        }
+        let mut near: Vec<(usize, usize)> =
+            (0..=s.k).flat_map(|from| (from..=s.k).map(move |to| (from, to))).filter(|(from, to)| fits(*from, *to)).collect();
+        near.sort_by_key(|(from, to)| from.abs_diff(start) + to.abs_diff(end));
+        let (from, to) = *near.first()?;
+        cut.push(from..to);
+    }
+    let moved: Vec<usize> = (0..cut.len()).filter(|e| cut[*e] != s.parts[*e].k).collect();
+    (!moved.is_empty()).then_some(())?;
+    let some: Vec<String> = moved
+        .iter()
+        .take(6)
+        .map(|e| {
+            let (new, old) = (&cut[*e], &s.parts[*e].k);
+            format!("group {e} sums tokens {} … {} instead of {} … {}", new.start, new.end, old.start, old.end)
+        })
+        .collect();
+    let words = format!("{} (ends exclusive), all by the scales of the group", some.join(", "));
+    let mut t = Theory::new(Class::GroupBoundary, "b", "tokens_of_groups", words).bits(5.0 + 6.0 * moved.len() as f64);
+    let (part, per, bias, cols) = (s.part.clone(), s.rows / s.parts.len().max(1), s.bias.clone(), s.cols);
+    let right: Vec<f64> = s.ideal.to_vec();
+    t.finish = Some(Arc::new(move |i, j, v| {
+        let Some(e) = part[i] else { return v + bias[j] };
+        let prefix = tokens.prefix(e, i - e * per, j);
+        // What `v` is off the right sum, this one may be.
+        prefix[cut[e].end] - prefix[cut[e].start] + v - (right[i * cols + j] - bias[j]) + bias[j]
+    }));
     Some(t)
 }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// One operand as it was given.
+#[derive(Clone)]
 pub struct Given {
     pub rows: usize,
     pub k: usize,

@@ -102,6 +102,15 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         add(kind, format!("flat index + {d}, the last at the end"), b, Arc::new(move |r, c| (flat(r, c) + d).min(n - 1)));
         add(kind, format!("flat index − {d}, the first at the start"), b, Arc::new(move |r, c| flat(r, c).saturating_sub(d)));
     }
+    // One group alone.
+    for c0 in 1..if cols > 2 { cols.min(65) } else { 0 } {
+        add(
+            Kind::Index,
+            format!("group c − 1 where c = {c0}"),
+            cost(if c0 == cols - 1 { 1 } else { c0 }) + 1.0,
+            Arc::new(move |r, c| flat(r, if c == c0 { c - 1 } else { c })),
+        );
+    }
     // One for all.
     for r0 in 0..rows.min(4097) {
         if rows > 1 {
@@ -324,6 +333,8 @@ fn swizzled(rows: usize, cols: usize, add: &mut Add) {
     }
     for (tall, lanes, wide) in [(128usize, 32usize, 4usize), (64, 16, 4), (32, 8, 4), (128, 32, 1), (128, 16, 4), (32, 16, 2)] {
         let padded = cols.div_ceil(wide) * wide;
+        // What has fewer rows than lanes has other mistakes first.
+        let small = if rows < lanes { 4.0 } else { 0.0 };
         let to = move |r: usize, c: usize| {
             let tile = r / tall * (padded / wide) + c / wide;
             tile * tall * wide + (r % lanes) * (tall / lanes) * wide + (r % tall) / lanes * wide + c % wide
@@ -331,7 +342,7 @@ fn swizzled(rows: usize, cols: usize, add: &mut Add) {
         add(
             Kind::Layout,
             format!("the {tall}×{wide} swizzle of block scales applied to scales that are not"),
-            2.0,
+            2.0 + small,
             Arc::new(move |r, c| to(r, c) % n),
         );
         // Swizzled in memory, read in rows.
@@ -346,7 +357,7 @@ fn swizzled(rows: usize, cols: usize, add: &mut Add) {
         add(
             Kind::Layout,
             format!("scales in the {tall}×{wide} swizzle read without it"),
-            2.5,
+            2.5 + small,
             Arc::new(move |r, c| {
                 let at = back[r * padded + c];
                 if at == usize::MAX { last } else { at }
@@ -386,6 +397,13 @@ fn by_expert(rows: usize, cols: usize, experts: usize, add: &mut Add) {
     for p in 2..=experts.min(128) {
         add(Kind::Expert, format!("expert e / {p}'s"), cost(p), Arc::new(move |r, c| at(r / per / p, r, c)));
         add(Kind::Expert, format!("expert e mod {p}'s"), cost(p), Arc::new(move |r, c| at(r / per % p, r, c)));
+    }
+    for d in [1, 2, 4, 8, 16, 32, 64, 128].into_iter().filter(|d| *d < per) {
+        for (d, words) in
+            [(d, format!("row r + {d} of its expert, wrapped")), (per - d, format!("row r − {d} of its expert, wrapped"))]
+        {
+            add(Kind::Shared, words, cost(d.min(per - d)) + 1.0, Arc::new(move |r, c| at(r / per, r % per + d, c)));
+        }
     }
     add(Kind::Expert, "expert E − 1 − e's".into(), 1.5, Arc::new(move |r, c| at(experts - 1 - r / per, r, c)));
 }

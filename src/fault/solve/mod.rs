@@ -4,6 +4,7 @@
 //! System ──► segment: which region is wrong, which elements decide
 //!        ──► theories: every formula for scales, zero points, codes, tables, K, experts, addresses; numbers solved where they are free
 //!        ──► explains: a theory predicts single elements in f64, and is refused after the first that the bound forbids
+//!        ──► split: what explains part of the wrong elements, and what explains the rest
 //!        ──► Theory: the name with its parameters, to be replayed and ranked by `diagnose`
 //! ```
 //!
@@ -16,6 +17,7 @@ pub mod decoded;
 pub mod effective;
 pub mod experts;
 pub mod given;
+pub mod kept;
 pub mod linear;
 pub mod maps;
 pub mod output;
@@ -26,6 +28,7 @@ pub mod scales;
 pub mod segment;
 pub mod slices;
 pub mod solved;
+pub mod split;
 pub mod stages;
 pub mod steps;
 pub mod system;
@@ -143,7 +146,13 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
             let Some((system, _)) = tried.get(at) else { continue };
             all.truncate(fixed);
             all.extend(output::factors(system));
-            let found = two(system, &all);
+            // Two regions with a theory each fit many probes: all elements decide before pairs are left out.
+            let holds = |t: &Theory| replay::replay(system, t).is_some_and(|(fit, _)| fit.accepted());
+            let mut found = split::beside(system, &all);
+            found.retain(holds);
+            if found.is_empty() {
+                found = two(system, &all);
+            }
             if !found.is_empty() {
                 let (system, picture) = tried.swap_remove(at);
                 return Some(Solved { system, singles: Vec::new(), pairs: found, picture });
@@ -151,6 +160,9 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         }
     }
     let (system, picture) = tried.into_iter().next()?;
+    if let Some(old) = places::old(&system).filter(|_| pairs) {
+        return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
+    }
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })
 }
 
@@ -159,7 +171,8 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = places::contents(s).into_iter().filter(|t| s.explains(t)).collect();
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     found.extend(slices::ranges(s).iter().chain(&slices::patterns(s)).filter_map(|t| s.accept(t)));
-    found.extend(carried::theories(s).iter().chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
+    found.extend(kept::theories(s).iter().chain(&experts::scaled(s)).filter_map(|t| s.accept(t)));
+    found.extend(carried::theories(s).iter().chain(&carried::aside(s)).chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
     let right = Theory::right();
     for side in s.sides().iter().copied() {
         let numbers = [solved::gains(s, &right, side), solved::offsets(s, &right, side), table::codecs(s, side)];

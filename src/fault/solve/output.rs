@@ -192,6 +192,17 @@ pub fn factors(s: &System) -> Vec<Theory> {
         }
         scaled_bias(s, &mut add);
     }
+    if let Some((limit, n)) = limit(s) {
+        let b = bias.clone();
+        add(
+            Class::OverflowWrap,
+            "limited",
+            format!("the result is clamped to ±{limit}, which {n} elements have"),
+            20.0,
+            false,
+            Arc::new(move |_, j, v| (v + b[j]).clamp(-limit, limit)),
+        );
+    }
     // Clamps and overflow of what is accumulated.
     for (limit, words) in [
         (65504.0, "f16's range"),
@@ -260,6 +271,15 @@ pub fn factors(s: &System) -> Vec<Theory> {
         );
     }
     all
+}
+
+/// The largest magnitude, where so many elements have it that it is a limit: and how many.
+fn limit(s: &System) -> Option<(f64, usize)> {
+    let wrong = || (0..s.actual.len()).filter(|at| s.is_wrong[*at] && s.actual[*at].is_finite());
+    let most = wrong().map(|at| s.actual[at].abs()).fold(0.0, f64::max);
+    let n = wrong().filter(|at| s.actual[*at].abs() == most).count();
+    let others = (0..s.actual.len()).any(|at| s.actual[at].is_finite() && s.actual[at].abs() < most);
+    (n >= 8 && most > 0.0 && others).then_some((most, n))
 }
 
 /// Those without a number to find, for what has another fault too.
@@ -338,6 +358,7 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
         (g.grid.1 == 1 && s.parts.len() == 1).then(|| (0..n).map(|i| g.step(i, 0)).collect())
     };
     let (a, b) = (row(&s.a, s.rows), row(&s.b, s.cols));
+    let a_and_b = a.is_some() && b.is_some();
     let ones = |n: usize| vec![1.0; n];
     let both = s.a.global * s.b.global;
     let mut units: Vec<(&str, Vec<f64>, Vec<f64>)> = Vec::new();
@@ -368,6 +389,23 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
         (Class::RoundOrder, "bf16", "is rounded to bf16", bf16),
     ];
     let mut all = Vec::new();
+    // One scale a row of a, taken by the column of the result, and the other way about.
+    if let [(_, rows, cols), ..] = &units[..]
+        && a_and_b
+    {
+        for (by_column, words) in
+            [(true, "the scale of a is taken by the column"), (false, "the scale of b is taken by the row")]
+        {
+            let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
+            let variant = if by_column { "a.by_column" } else { "b.by_row" };
+            let mut t = Theory::new(Class::ScaleLayout, if by_column { "a" } else { "b" }, variant, words).bits(4.0);
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let (own, other) = if by_column { (rows[i], rows.get(j)) } else { (cols[j], cols.get(i)) };
+                other.map_or(f64::NAN, |other| v / own * other) + bias[j]
+            }));
+            all.push(t);
+        }
+    }
     for (words, rows, cols) in &units {
         for (class, variant, what, narrow) in ways {
             let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());

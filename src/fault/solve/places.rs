@@ -286,6 +286,8 @@ pub fn contents(s: &System) -> Vec<Theory> {
         "one and the same number"
     } else if let Some(words) = garbage(s, &wrong) {
         words
+    } else if s.region.is_some() && wrong.iter().all(|at| s.part[at / s.cols].is_some_and(|p| s.parts[p].k.is_empty())) {
+        OLD
     } else {
         return displaced(s);
     };
@@ -316,6 +318,55 @@ fn garbage(s: &System, wrong: &[usize]) -> Option<&'static str> {
     let sizes = wrong.iter().map(|at| s.actual[*at].abs()).filter(|x| x.is_finite());
     let (least, most) = sizes.fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
     (right > 0.0 && least > FAR * right && most > FAR * least).then_some("numbers that nothing in the inputs makes")
+}
+
+const OLD: &str = "numbers that the inputs do not make, as memory that was not written holds";
+
+/// Old memory, for what no theory explains: numbers whose rows and columns are all of one size, where the right ones' are not. A product of
+/// wrong rows, of wrong columns or in a wrong order keeps the sizes of one of them. Instead of the result in a region, or added to it.
+pub fn old(s: &System) -> Option<Theory> {
+    let region = |i: usize, j: usize| s.region.as_ref().is_none_or(|r| r.has(i, j));
+    let places: Vec<(usize, usize)> =
+        (0..s.rows * s.cols).map(|at| (at / s.cols, at % s.cols)).filter(|(i, j)| region(*i, *j)).collect();
+    let wrong = places.iter().filter(|(i, j)| s.is_wrong[i * s.cols + j]).count();
+    (!s.alone && wrong >= 256 && 10 * wrong >= 9 * places.len()).then_some(())?;
+    // How much more the sizes of lines differ than those of as many independent normal numbers do, for rows and for columns.
+    let structure = |of: &dyn Fn(usize) -> f64| -> Option<[f64; 2]> {
+        let one = |n: usize, line: &dyn Fn(&(usize, usize)) -> usize| -> Option<f64> {
+            let (mut sums, mut counts) = (vec![0.0; n], vec![0usize; n]);
+            for p in &places {
+                let x = of(p.0 * s.cols + p.1);
+                (sums[line(p)], counts[line(p)]) = (sums[line(p)] + x * x, counts[line(p)] + 1);
+            }
+            let lines: Vec<(f64, f64)> = (0..n).filter(|l| counts[*l] > 0).map(|l| (sums[l], counts[l] as f64)).collect();
+            (lines.len() >= 8 && lines.iter().all(|(x, n)| *n >= 8.0 && x.is_finite() && *x > 0.0)).then_some(())?;
+            let logs: Vec<f64> = lines.iter().map(|(x, n)| (x / n).ln()).collect();
+            let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+            let variance = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (logs.len() - 1) as f64;
+            Some(variance / lines.iter().map(|(_, n)| 2.0 / n).sum::<f64>() * lines.len() as f64)
+        };
+        Some([one(s.rows, &|p| p.0)?, one(s.cols, &|p| p.1)?])
+    };
+    let right = structure(&|at| s.ideal[at])?;
+    let is_unlike = |of: &dyn Fn(usize) -> f64| {
+        structure(of)
+            .is_some_and(|x| x.iter().all(|x| *x < 2.0) && x.iter().zip(right).any(|(x, right)| right > 8.0 * x.max(1.0)))
+    };
+    let (class, variant, words) = match &s.region {
+        Some(r) if is_unlike(&|at| s.actual[at]) => place(s, r, OLD),
+        None if is_unlike(&|at| s.actual[at]) => (Class::SilentSkip, "unwritten", format!("the whole result is {OLD}")),
+        _ if is_unlike(&|at| s.actual[at] - s.ideal[at]) => {
+            let place = s.region.as_ref().map_or(String::new(), |r| format!(", in {}", r.words));
+            (Class::AccState, "old_content", format!("to the right result are added {OLD}{place}"))
+        }
+        _ => return None,
+    };
+    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(60.0);
+    let (actual, cols) = (s.actual.to_vec(), s.cols);
+    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    t.region.clone_from(&s.region);
+    t.fitted = true;
+    Some(t)
 }
 
 /// What kind of place a region of zeros, NaN or old values is.

@@ -13,7 +13,7 @@ use crate::{Format, Overflow, QTensor, Rounding};
 pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
     let scene = s.scene;
     let places: Vec<(usize, usize)> = scene.sample.indices(s.cols).map(|at| (at / s.cols, at % s.cols)).collect();
-    let inside = |i: usize, j: usize| t.region.as_ref().is_none_or(|r| r.has(i, j));
+    let inside = |i: usize, j: usize| t.at(i, j).region.as_ref().is_none_or(|r| r.has(i, j));
     let mut known = false;
     // A kernel of ours that rounds its operands is not asked for: f64 says it.
     let jobs = if s.is_rounded() || s.part_of_bound > 1.0 { None } else { job(s, t) };
@@ -40,7 +40,7 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
                 outside += usize::from(s.is_wrong[at]);
                 return scene.clean()[n];
             }
-            if s.is_unknown(t, *i, *j) {
+            if s.is_unknown(t.at(*i, *j), *i, *j) {
                 return x;
             }
             let Some((v, low, high)) = s.within(t, *i, *j, tight) else {
@@ -57,11 +57,31 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
             }
         })
         .collect();
+    let of_wrong = share(s, &places, &values);
     let (mut fit, prediction) = scene.fit_values(values, t.fitted);
     fit.outside = outside;
+    // Where the right bits are not known, right elements differ from ours too: what is to be explained are the wrong ones.
+    if outside == 0 {
+        fit.share = fit.share.max(of_wrong);
+    }
     // The bound decides here: how many roundings fall the other way is not known.
     fit.allowed = fit.allowed.max(if outside == 0 { fit.misses } else { 0.0 });
     Some((fit, prediction))
+}
+
+/// The share of the error of the wrong elements that these values explain.
+fn share(s: &System, places: &[(usize, usize)], values: &[f64]) -> f64 {
+    let (mut left, mut all) = (0.0, 0.0);
+    for ((i, j), v) in places.iter().zip(values) {
+        let at = i * s.cols + j;
+        let right = s.out.round(at, s.ideal[at]);
+        let unit = s.out.spacing(at, right);
+        if s.is_wrong[at] && unit > 0.0 && [s.actual[at], right, *v].iter().all(|x| x.is_finite()) {
+            all += ((s.actual[at] - right) / unit).powi(2).min(1e8);
+            left += ((s.actual[at] - v) / unit).powi(2).min(1e8);
+        }
+    }
+    if all > 0.0 { 1.0 - left / all } else { 0.0 }
 }
 
 /// The job in every way its device's unit may have been used: with the promotion to f32 that is assumed, and the others.
@@ -90,7 +110,8 @@ fn stored(s: &System, t: &Theory, job: &Job, places: &[(usize, usize)]) -> Optio
 
 /// The job that a theory amounts to, for kernels that sum in their own order. `None`: no job says the same.
 fn job(s: &System, t: &Theory) -> Option<Job> {
-    if t.from.is_some() || t.expert.is_some() || t.cut.is_some() || t.over.is_some() || t.product.is_some() {
+    if t.patch.is_some() || t.from.is_some() || t.expert.is_some() || t.cut.is_some() || t.over.is_some() || t.product.is_some()
+    {
         return None;
     }
     let mut job = s.scene.evidence.job.clone();

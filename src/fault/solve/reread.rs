@@ -10,7 +10,7 @@ fn encode(format: Format, x: f64) -> u32 {
     format.encode(x, Rounding::NearestEven, Overflow::Saturate)
 }
 
-/// Every way to read these numbers by another width: words, values (0 behind the end).
+/// Every way to read these numbers by another width: words, values (0 behind the end, or the first again).
 fn floats(values: &[f64]) -> Vec<(String, Vec<f64>)> {
     let n = values.len();
     let mut all = Vec::new();
@@ -21,6 +21,9 @@ fn floats(values: &[f64]) -> Vec<(String, Vec<f64>)> {
             let half = |at: usize| values.get(at).map_or(0, |x| encode(format, *x));
             let wide = |i: usize| f64::from(f32::from_bits(half(2 * i) | half(2 * i + 1) << 16));
             all.push((format!("{format} read as f32: two neighbours make one"), (0..n).map(wide).collect()));
+            let half = |at: usize| encode(format, values[at % n]);
+            let wide = |i: usize| f64::from(f32::from_bits(half(2 * i) | half(2 * i + 1) << 16));
+            all.push((format!("{format} read as f32: two neighbours make one, wrapped"), (0..n).map(wide).collect()));
         }
         let half = |i: usize| {
             let bits = (values[i / 2] as f32).to_bits();
@@ -88,7 +91,8 @@ mod tests {
         let read = floats(&x);
         let wide = f64::from(f32::from_bits(0xc000_3fc0));
         assert_eq!(read[0].1, [wide, f64::from(f32::from_bits(0x3e80)), 0.0]);
-        assert_eq!(read[1].1, [0.0, 1.5, 0.0]);
+        assert_eq!(read[1].1, [wide, f64::from(f32::from_bits(0x3fc0_3e80)), f64::from(f32::from_bits(0x3e80_c000))]);
+        assert_eq!(read[2].1, [0.0, 1.5, 0.0]);
         assert_eq!(integers(&[1.0, 2.0, -3.0])[0].1, [8_589_934_593.0, 4_294_967_293.0, 0.0]);
         assert_eq!(integers(&[1.0, -2.0])[1].1, [1.0, 0.0]);
         assert!(integers(&[0.5]).is_empty());

@@ -59,6 +59,59 @@ pub const RULES: &[Rule] = &[
     (Class::CodecEdge, "e8m0_smallest", "the smallest e8m0 scale, 2^-127, read as 0", 2.0, |s| if s <= 2f64.powi(-127) { 0.0 } else { s }),
 ];
 
+/// Grids that are stored for a padded shape and read without it, or the other way about; what nobody stored is 0: words, bits, scales.
+fn padded(rows: usize, cols: usize, scales: &[f64]) -> Vec<(String, f64, Vec<f64>)> {
+    let mut all = Vec::new();
+    if rows < 2 || cols < 2 {
+        return all;
+    }
+    let mut add = |words: String, bits: f64, from: &dyn Fn(usize, usize) -> Option<(usize, usize)>| {
+        let read = |f: usize| from(f / cols, f % cols).map_or(0.0, |(r, c)| scales[r * cols + c]);
+        let read: Vec<f64> = (0..rows * cols).map(read).collect();
+        if read != scales {
+            all.push((words, bits, read));
+        }
+    };
+    for unit in [4usize, 8, 16, 32, 64, 128] {
+        let tall = rows.next_multiple_of(unit);
+        if tall != rows {
+            add(format!("stored column by column, read at a stride of {tall} rows instead of {rows}"), cost(unit), &|r, c| {
+                let f = c * tall + r;
+                (f < rows * cols).then_some((f % rows, f / rows))
+            });
+            add(format!("stored column by column at a stride of {tall} rows, read at {rows}"), cost(unit), &|r, c| {
+                let f = c * rows + r;
+                (f % tall < rows).then_some((f % tall, f / tall))
+            });
+        }
+        let wide = cols.next_multiple_of(unit);
+        if wide != cols {
+            add(format!("read at a row stride of {wide} groups instead of {cols}"), cost(unit), &|r, c| {
+                let f = r * wide + c;
+                (f < rows * cols).then_some((f / cols, f % cols))
+            });
+            add(format!("stored at a row stride of {wide} groups, read at {cols}"), cost(unit), &|r, c| {
+                let f = r * cols + c;
+                (f % wide < cols).then_some((f / wide, f % wide))
+            });
+        }
+    }
+    // Block scales in tiles of 128 × 4 for rows and groups that fill none.
+    let (tall, wide) = (rows.next_multiple_of(128), cols.next_multiple_of(4));
+    if (tall, wide) != (rows, cols) {
+        let to = |r: usize, c: usize| (r / 128 * (wide / 4) + c / 4) * 512 + r % 32 * 16 + r % 128 / 32 * 4 + c % 4;
+        let mut back = vec![(0, 0); tall * wide];
+        (0..tall * wide).for_each(|f| back[to(f / wide, f % wide)] = (f / wide, f % wide));
+        let inside = |(r, c): (usize, usize)| (r < rows && c < cols).then_some((r, c));
+        add("in the 128×4 swizzle, padded, and read without it".into(), 2.5, &|r, c| inside(back[r * wide + c]));
+        add("not in the 128×4 swizzle, padded, and read by it".into(), 2.5, &|r, c| {
+            let f = to(r, c);
+            inside((f / wide, f % wide))
+        });
+    }
+    all
+}
+
 /// Whether scales stored like this can suffer it.
 pub fn applies(rule: &Rule, g: &Given) -> bool {
     let stored = g.q.as_ref().map(crate::QTensor::scale_format);
@@ -159,6 +212,11 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         t.side(side).scale = Some(at);
         all.push(t);
     };
+    // Padding, which holds nothing.
+    for (words, bits, read) in padded(rows, cols, &scales) {
+        let at: At = Arc::new(move |i, k| read[cell(i, k)] * global);
+        add(Class::ScaleLayout, format!("{name}.padded"), format!("the scales of {name} are {words}"), 4.0 + bits, at);
+    }
     // Another group length, or another block height.
     let n = rows * cols;
     for group in (1..=g.k.min(4096)).filter(|x| *x != tile.1 && n > 1) {
@@ -253,7 +311,8 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             Arc::new(move |i, k| c[(k * high + i / g1) % n] * global),
         );
     }
-    // A rule of one group of K alone.
+    // A rule of one group of K alone. What makes a group vanish is rather a group that is lost.
+    let vanishes = |rule: &Rule| if rule.1 == "twice" { 8.0 } else { 0.0 };
     for group in (0..cols).filter(|_| cols > 1) {
         for rule in RULES.iter().filter(|r| matches!(r.1, "omitted" | "inverted" | "twice")) {
             let a = scales.clone();
@@ -268,7 +327,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 rule.0,
                 format!("{name}.{}_in_group", rule.1),
                 format!("the scales of {name} in the {place} group of K are {}", rule.2),
-                rule.3 + 3.0 + if group == cols - 1 || group == 0 { 0.0 } else { cost(group) },
+                rule.3 + 3.0 + if group == cols - 1 || group == 0 { 0.0 } else { cost(group) } + vanishes(rule),
                 Arc::new(move |i, k| {
                     let s = a[cell(i, k)];
                     (if k / tile.1 == group { (rule.4)(s) } else { s }) * global

@@ -87,10 +87,10 @@ impl Gains<'_> {
         (choices <= all.len() + all.len() / 2).then_some(all)
     }
 
-    /// The factor between the effective scales and these, where it is one for all changed cells, and whether the others have it.
-    fn factor(&self, numbers: &dyn Fn(usize) -> f64) -> Option<(f64, f64)> {
+    /// The factor between the effective scales of some cells and these numbers, where it is one.
+    fn factor_of(&self, numbers: &dyn Fn(usize) -> f64, cells: &[usize]) -> Option<(f64, f64)> {
         let mut range = (f64::NEG_INFINITY, f64::INFINITY);
-        for c in &self.changed {
+        for c in cells {
             let x = self.effective[*c] / numbers(*c);
             let r = self.within(*c) * x.abs();
             range = (range.0.max(x - r), range.1.min(x + r));
@@ -98,6 +98,12 @@ impl Gains<'_> {
                 return None;
             }
         }
+        Some(range)
+    }
+
+    /// The factor between the effective scales and these, where it is one for all changed cells, and whether the others have it.
+    fn factor(&self, numbers: &dyn Fn(usize) -> f64) -> Option<(f64, f64)> {
+        let range = self.factor_of(numbers, &self.changed)?;
         let same = (0..self.stored.len()).filter(|c| !self.changed.contains(c)).all(|c| {
             let x = self.stored[c] / numbers(c);
             let r = self.cells.within[c].min(1e300) * x.abs() + 1e-6 * x.abs();
@@ -120,7 +126,8 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory>
     let effective: Vec<f64> = stored.iter().zip(&cells.value).map(|(s, v)| s * v).collect();
     let x = Gains { s, g, grid: *grid, cells, changed, effective, stored };
     let mut values = x.stored.clone();
-    let mut t = x.rule(&mut values).or_else(|| x.elsewhere(&mut values)).or_else(|| x.product(&mut values));
+    let mut t = x.clamped(&mut values).or_else(|| x.rule(&mut values)).or_else(|| x.lines_elsewhere(&mut values));
+    t = t.or_else(|| x.elsewhere(&mut values)).or_else(|| x.product(&mut values));
     if t.is_none() {
         t = Some(x.nameless(&mut values));
     }
@@ -138,6 +145,33 @@ impl Gains<'_> {
     fn theory(&self, class: Class, variant: &str, detail: String, bits: f64) -> Theory {
         let who = name(self.grid.side);
         Theory::new(class, who, format!("{who}.{variant}"), detail).bits(bits)
+    }
+
+    /// One limit for all scales: those beyond it have it, and the others are right.
+    fn clamped(&self, values: &mut [f64]) -> Option<Theory> {
+        let who = name(self.grid.side);
+        (self.changed.len() >= 3 && self.changed.len() < self.stored.len()).then_some(())?;
+        let (low, high) = self.factor_of(&|_| 1.0, &self.changed)?;
+        let limit = super::output::roundest(low, high);
+        let spread = self.changed.iter().any(|c| (self.stored[*c] - limit).abs() > 0.1 * limit.abs());
+        let near = 2f64.powi(-7) * limit.abs();
+        let is_changed = |c: usize| self.cells.value[c] != 1.0;
+        let side = |above: bool| {
+            (0..self.stored.len()).all(|c| {
+                let d = if above { self.stored[c] - limit } else { limit - self.stored[c] };
+                if is_changed(c) { d > -near } else { d < near }
+            })
+        };
+        let (above, below) = (side(true), side(false));
+        (limit > 0.0 && spread && above != below).then_some(())?;
+        let what = if above { "above" } else { "below" };
+        for v in values.iter_mut() {
+            *v = if above { v.min(limit) } else { v.max(limit) };
+        }
+        let words = format!("the scales of {who} are clamped from {what} at {}", super::output::short(limit, high - low));
+        let mut t = self.theory(Class::RangeRule, "clamped", words, 20.0);
+        (t.fitted, t.slack) = (true, (high - low) / limit);
+        Some(t)
     }
 
     /// A rule of all scales, and one factor beside it.
@@ -164,6 +198,46 @@ impl Gains<'_> {
                 t.bits += 22.0;
             }
             return Some(t);
+        }
+        None
+    }
+
+    /// Every wrong column of the grid has the scales of one other column, or every wrong row those of one other row: lines decide where
+    /// single cells do not.
+    fn lines_elsewhere(&self, values: &mut [f64]) -> Option<Theory> {
+        let (rows, cols) = (self.grid.rows, self.grid.cols);
+        (self.g.grid == (rows, cols) && rows > 1 && cols > 1).then_some(())?;
+        let who = name(self.grid.side);
+        for along_k in [true, false] {
+            let (lines, length) = if along_k { (cols, rows) } else { (rows, cols) };
+            let cell = |line: usize, x: usize| if along_k { x * cols + line } else { line * cols + x };
+            let known = |line: usize| (0..length).filter(move |x| self.cells.within[cell(line, *x)].is_finite());
+            let is = |line: usize, from: usize| {
+                known(line).all(|x| {
+                    let (c, e) = (cell(line, x), self.stored[cell(from, x)]);
+                    (self.effective[c] - e).abs() <= (self.within(c) + 1e-6) * self.effective[c].abs()
+                })
+            };
+            let source = |line: usize| -> Option<usize> {
+                let wrong = (0..length).filter(|x| self.cells.value[cell(line, *x)] != 1.0).count();
+                if wrong == 0 {
+                    return Some(line);
+                }
+                // Two lines that fit say nothing.
+                let mut fit = (0..lines).filter(|from| *from != line && is(line, *from));
+                let from = fit.next()?;
+                (fit.next().is_none() && wrong > 2).then_some(from)
+            };
+            let Some(from) = (0..lines).map(source).collect::<Option<Vec<usize>>>() else { continue };
+            let moved: Vec<usize> = (0..lines).filter(|l| from[*l] != *l).collect();
+            for line in &moved {
+                (0..length).for_each(|x| values[cell(*line, x)] = self.stored[cell(from[*line], x)]);
+            }
+            let some: Vec<String> = moved.iter().take(4).map(|l| format!("{l} ← {}", from[*l])).collect();
+            let (what, class) = if along_k { ("K group", Class::ScaleIndex) } else { ("row", Class::ScaleShared) };
+            let words = format!("scales of {who} are taken from another {what} ({})", some.join(", "));
+            let bits = 6.0 + moved.len() as f64 * INDEX.max((lines as f64).log2());
+            return Some(self.theory(class, "lines", words, bits));
         }
         None
     }
@@ -250,6 +324,18 @@ impl Gains<'_> {
         None
     }
 
+    /// Whether the effective scales are large where the stored ones are, as those of another step are; scales from elsewhere are not. True
+    /// where the stored ones do not differ.
+    fn follows(&self) -> bool {
+        let log = |v: &[f64]| -> Vec<f64> { self.changed.iter().map(|c| v[*c].abs().max(1e-300).ln()).collect() };
+        let (x, y) = (log(&self.stored), log(&self.effective));
+        let n = x.len() as f64;
+        let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
+        let sum = |f: &dyn Fn(f64, f64) -> f64| x.iter().zip(&y).map(|(a, b)| f(a - mx, b - my)).sum::<f64>();
+        let (xx, yy, xy) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
+        xx < n * 0.05f64.powi(2) || xy > 0.5 * (xx * yy).sqrt()
+    }
+
     /// Powers of two where others are stored; else numbers that nothing has: a picture, and a name only where every scale is another, some
     /// larger and some smaller, as those of another step are.
     fn nameless(&self, values: &mut [f64]) -> Theory {
@@ -277,6 +363,7 @@ impl Gains<'_> {
             .iter()
             .zip(differences())
             .all(|(c, d)| (d - first).abs() <= 2.0 * self.within(*c) * self.effective[*c].abs());
+        let stale = stale && self.follows();
         let class = if signed && self.stored.iter().any(|s| *s > 0.0) {
             words = format!("the negative scales of {who} are read as others, the positive ones are right");
             if constant {

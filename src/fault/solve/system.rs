@@ -9,13 +9,13 @@
 //! after one or two.
 
 use super::given::{Given, Side};
-use crate::Format;
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Side as Which};
 use crate::fault::predict::Scene;
 use crate::job::Operand;
 use crate::op::Op;
 use crate::tensor::round_to;
+use crate::{Format, Overflow, Rounding};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -74,6 +74,34 @@ pub enum Units {
     Codes,
 }
 
+/// What becomes of a partial sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Narrow {
+    Rounded(Format),
+    /// Clamped to this magnitude.
+    Clamped(f64),
+}
+
+impl Narrow {
+    fn of(self, x: f64) -> f64 {
+        match self {
+            Narrow::Rounded(f) => f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native)),
+            Narrow::Clamped(limit) => x.clamp(-limit - 1.0, limit),
+        }
+    }
+}
+
+/// How partial sums are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    /// Of so many of K.
+    pub every: usize,
+    pub how: Narrow,
+    pub units: Units,
+    /// Each by itself, and added in f32; else what was summed so far.
+    pub apart: bool,
+}
+
 /// What a kernel may have done. The parts that are `None` were done right.
 #[derive(Clone)]
 pub struct Theory {
@@ -97,6 +125,7 @@ pub struct Theory {
     pub over: Option<Over>,
     /// The type that every product is rounded to, in its own units or in those of the codes.
     pub product: Option<(Format, Units)>,
+    pub kept: Option<Kept>,
     /// What becomes of the sum, bias not added; adds it itself.
     pub finish: Option<Finish>,
     pub from: Option<From>,
@@ -105,6 +134,8 @@ pub struct Theory {
     /// The range of K of each part (gradients of weights).
     pub cut: Option<Arc<Vec<Range<usize>>>>,
     pub region: Option<Arc<Region>>,
+    /// What holds in another region instead.
+    pub patch: Option<Arc<Patch>>,
 }
 
 impl Theory {
@@ -127,11 +158,13 @@ impl Theory {
             k: None,
             over: None,
             product: None,
+            kept: None,
             finish: None,
             from: None,
             expert: None,
             cut: None,
             region: None,
+            patch: None,
         }
     }
     pub fn bits(mut self, bits: f64) -> Self {
@@ -160,11 +193,13 @@ impl Theory {
             k: one(&self.k, &other.k)?,
             over: one(&self.over, &other.over)?,
             product: one(&self.product, &other.product)?,
+            kept: one(&self.kept, &other.kept)?,
             finish: one(&self.finish, &other.finish)?,
             from: one(&self.from, &other.from)?,
             expert: one(&self.expert, &other.expert)?,
             cut: one(&self.cut, &other.cut)?,
             region: if self.region.is_some() || other.region.is_some() { return None } else { None },
+            patch: if self.patch.is_some() || other.patch.is_some() { return None } else { None },
             ..self.clone()
         })
     }
@@ -174,10 +209,14 @@ impl Theory {
         both.variant = format!("{} + {}", self.variant, other.name());
         Some(both)
     }
+    /// What it says of element (i, j): itself, or what holds there instead.
+    pub fn at(&self, i: usize, j: usize) -> &Self {
+        self.patch.as_ref().filter(|p| p.0.has(i, j)).map_or(self, |p| &p.1)
+    }
     /// Whether it sums what it should, in the way it should.
     pub fn sums_right(&self) -> bool {
         let reads = self.a.is_given() && self.b.is_given() && self.expert.is_none() && self.cut.is_none();
-        reads && self.k.is_none() && self.over.is_none() && self.product.is_none()
+        reads && self.k.is_none() && self.over.is_none() && self.product.is_none() && self.kept.is_none()
     }
     /// Whether it changes nothing.
     pub fn is_plain(&self) -> bool {
@@ -196,6 +235,7 @@ impl Theory {
 const ROUNDED: usize = 1 << 28;
 
 /// The rows of a result that one product makes.
+#[derive(Clone)]
 pub struct Part {
     pub rows: Range<usize>,
     /// First row of a, first row of b, and K.
@@ -205,6 +245,7 @@ pub struct Part {
 }
 
 /// A product (or a dequantization: one by the identity) and what was written.
+#[derive(Clone)]
 pub struct System<'s> {
     pub scene: &'s Scene<'s>,
     pub a: Given,
@@ -231,6 +272,9 @@ pub struct System<'s> {
     /// The wrong region, where it is not everything.
     pub region: Option<Arc<Region>>,
 }
+
+/// A theory that holds in a region, before the one that it is part of.
+pub type Patch = (Arc<Region>, Theory);
 
 impl<'s> System<'s> {
     /// `None`: no product, or one without a result.
@@ -330,6 +374,13 @@ impl<'s> System<'s> {
         })
     }
 
+    /// The same with other wrong elements: all else is taken for right.
+    pub fn of_wrong(&self, is_wrong: Vec<bool>) -> Option<Self> {
+        let mut s = self.clone();
+        s.is_wrong = is_wrong;
+        s.look()
+    }
+
     /// Where it is wrong, and which elements decide.
     fn look(mut self) -> Option<Self> {
         self.region = super::segment::region(&self).map(Arc::new);
@@ -409,11 +460,32 @@ impl<'s> System<'s> {
     /// Sum and magnitude of an element, without bias.
     pub fn sum(&self, t: &Theory, i: usize, j: usize) -> (f64, f64) {
         let (mut sum, mut size) = (0.0, 0.0);
-        self.products(t, i, j, |_, p| {
-            sum += p;
+        let Some(kept) = t.kept else {
+            self.products(t, i, j, |_, p| {
+                sum += p;
+                size += p.abs();
+            });
+            return (sum, size);
+        };
+        let unit = match (kept.units, self.lines(i, j)) {
+            (Units::Codes, Some((a, b, _))) => self.a.step(a, 0) * self.b.step(b, 0),
+            _ => 1.0,
+        };
+        let (mut part, mut slice) = (0.0, 0);
+        let mut keep = |part: f64| {
+            let x = part / unit;
+            sum = if kept.apart { sum + kept.how.of(x) } else { kept.how.of(sum + x) };
+        };
+        self.products(t, i, j, |k, p| {
+            if k / kept.every != slice {
+                keep(part);
+                (part, slice) = (0.0, k / kept.every);
+            }
+            part += p;
             size += p.abs();
         });
-        (sum, size)
+        keep(part);
+        (sum * unit, size)
     }
 
     /// What was written for an element less its bias, and half the width of what its sum of this magnitude may have been: rounding of the
@@ -437,6 +509,7 @@ impl<'s> System<'s> {
 
     /// [`System::value`] with a part of the bound.
     pub fn within(&self, t: &Theory, i: usize, j: usize, part: f64) -> Option<(f64, f64, f64)> {
+        let t = t.at(i, j);
         let (i, j) = match &t.from {
             Some(from) => from(i, j)?,
             None => (i, j),
@@ -469,6 +542,7 @@ impl<'s> System<'s> {
 
     /// Whether element (i, j) is what `t` says it is, to rounding.
     pub fn fits(&self, t: &Theory, i: usize, j: usize) -> bool {
+        let t = t.at(i, j);
         let at = i * self.cols + j;
         let x = self.actual[at];
         if t.region.as_ref().is_some_and(|r| !r.has(i, j)) {

@@ -1,0 +1,389 @@
+//! What is wrong with a cast, solved: the scales that its codes were made with, from the codes alone, held against those stored beside them
+//! and against the largest magnitudes of the values.
+//!
+//! ```text
+//! code c of x  ──►  cell(c) / x: the scales that give it  ──►  their intersection over a group: the scale of its codes
+//! ```
+
+use super::Bundle;
+use crate::fault::solve::maps::{Kind, ways};
+use crate::fault::solve::segment::lines;
+use crate::fault::{Class, Finding};
+use crate::job::Data;
+use crate::op::Op;
+use crate::quant::Zero;
+use crate::{Overflow, QTensor, Rounding, Tensor};
+
+/// What division, multiplication and a reciprocal in f32 may be off, relative.
+const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
+/// The share of what is wrong that has to be explained.
+const SHARE: f64 = 0.98;
+/// How far a scale that is named may be from the one it is said to be, relative: a rounding of bf16.
+const SAME: f64 = 1.0 / 256.0;
+
+/// A cast as it was written.
+struct Cast<'b> {
+    x: &'b Tensor,
+    q: &'b QTensor,
+    grid: (usize, usize),
+    tile: (usize, usize),
+    /// scale_inv as stored, second level included.
+    stored: Vec<f64>,
+    /// Largest magnitude of every group.
+    amax: Vec<f64>,
+}
+
+/// Low and high end of the scale_inv that codes were made with.
+type Range = (f64, f64);
+
+/// Words, variant, how a number becomes whole.
+type Whole = (&'static str, &'static str, fn(f64) -> f64);
+
+/// A name: class, variant, words.
+type Named = (Class, &'static str, String);
+
+/// What explains a cast that failed. `None`: no cast, or nothing known.
+pub fn explain(bundle: &Bundle) -> Option<Finding> {
+    let Data::Quantized(q) = &bundle.out.d else { return None };
+    let x = bundle.a.high.as_ref().filter(|x| (x.rows(), x.cols()) == (q.rows(), q.cols()))?;
+    (matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && matches!(q.zero(), Zero::None)).then_some(())?;
+    let cast = Cast::of(x, q);
+    let codes = cast.codes();
+    let found = match &codes {
+        Some(ranges) if cast.agree(ranges) => cast.beside(bundle).or_else(|| cast.chosen(ranges)),
+        Some(ranges) => cast.scales(ranges),
+        None => cast.encoded().or_else(|| cast.strided()),
+    };
+    let (class, variant, detail) = found?;
+    Some(Finding::solved(class, variant, detail))
+}
+
+fn center((low, high): Range) -> f64 {
+    0.5 * (low + high)
+}
+
+fn holds((low, high): Range, x: f64) -> bool {
+    low * (1.0 - NEAR) <= x && x <= high * (1.0 + NEAR)
+}
+
+impl<'b> Cast<'b> {
+    fn of(x: &'b Tensor, q: &'b QTensor) -> Self {
+        let (rows, cols) = (q.rows(), q.cols());
+        let (grid, tile) = (q.granularity().grid(rows, cols), q.granularity().tile(rows, cols));
+        let global = q.global_scale_inv().map_or(1.0, f64::from);
+        let mut amax = vec![0.0f64; grid.0 * grid.1];
+        for (at, v) in x.data().iter().enumerate() {
+            let g = &mut amax[q.scale_index(at / cols, at % cols)];
+            *g = g.max(f64::from(v.abs()));
+        }
+        Self { x, q, grid, tile, stored: q.scale_inv().iter().map(|s| f64::from(*s) * global).collect(), amax }
+    }
+    fn group(&self, at: usize) -> usize {
+        self.q.scale_index(at / self.q.cols(), at % self.q.cols())
+    }
+    fn value(&self, at: usize) -> f64 {
+        self.q.format().decode(u32::from(self.q.codes()[at]))
+    }
+    fn code(&self, y: f64, rounding: Rounding) -> f64 {
+        let f = self.q.format();
+        f.decode(f.encode(y, rounding, Overflow::Saturate))
+    }
+    fn is_pow2(&self) -> bool {
+        self.stored.iter().all(|s| *s > 0.0 && s.log2().fract() == 0.0)
+    }
+
+    /// The scale_inv that every group's codes say; all that is positive where they say nothing. `None`: some contradict each other.
+    fn codes(&self) -> Option<Vec<Range>> {
+        self.ranges(|at| f64::from(self.x.data()[at]), |at| self.group(at), self.stored.len())
+    }
+
+    /// The same of groups of other values.
+    fn ranges(&self, x: impl Fn(usize) -> f64, group: impl Fn(usize) -> usize, n: usize) -> Option<Vec<Range>> {
+        let f = self.q.format();
+        let mut values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c)).filter(|v| v.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let mut ranges: Vec<Range> = vec![(0.0, f64::INFINITY); n];
+        for at in 0..self.q.codes().len() {
+            let (x, v) = (x(at), self.value(at));
+            if !x.is_finite() || x == 0.0 {
+                continue;
+            }
+            if !v.is_finite() || v * x < 0.0 {
+                return None;
+            }
+            let (x, v) = (x.abs(), v.abs());
+            let n = values.partition_point(|y| *y < v);
+            let low = if v == 0.0 { 0.0 } else { 0.5 * (values[n - 1] + v) };
+            // int8 stops at −127 or at −128.
+            let top = v >= values[values.len() - 1];
+            let high = if top { f64::INFINITY } else { 0.5 * (v + values[n + 1]) };
+            let r = &mut ranges[group(at)];
+            *r = (r.0.max(x / high), if low == 0.0 { r.1 } else { r.1.min(x / low) });
+            if r.0 > r.1 * (1.0 + 4.0 * NEAR) {
+                return None;
+            }
+        }
+        Some(ranges)
+    }
+
+    fn agree(&self, ranges: &[Range]) -> bool {
+        self.stored.iter().zip(ranges).all(|(s, r)| holds(*r, *s))
+    }
+
+    /// Codes of other scales than those stored.
+    fn scales(&self, ranges: &[Range]) -> Option<Named> {
+        let n = ranges.len();
+        let known: Vec<usize> = (0..n).filter(|g| ranges[*g].1.is_finite() && ranges[*g].0 > 0.0).collect();
+        (!known.is_empty()).then_some(())?;
+        if known.iter().all(|g| holds(ranges[*g], 1.0 / self.stored[*g])) {
+            return Some((Class::ScaleDoubledInverted, "out.inverted", "scale is stored where scale_inv belongs".into()));
+        }
+        // One factor.
+        let (low, high) = known.iter().fold((0.0f64, f64::INFINITY), |m, g| {
+            (m.0.max(self.stored[*g] / ranges[*g].1), m.1.min(self.stored[*g] / ranges[*g].0))
+        });
+        if low <= high * (1.0 + 2.0 * SAME) && low > 0.0 && !holds((low, high), 1.0) {
+            let by = if low <= high { crate::fault::solve::output::roundest(low, high) } else { center((high, low)) };
+            let whole = by.log2().round();
+            if low <= high && holds((low, high), whole.exp2()) && self.is_pow2() {
+                let words = format!("every scale_inv is 2^{whole} times that of its codes: its exponent is off by {whole}");
+                return Some((Class::BitsReinterpreted, "out.exponent", words));
+            }
+            let words = format!("the codes were made with other scales: every scale_inv is {by:.4} times that of its codes");
+            return Some((Class::StaleState, "out.scale_inv", words));
+        }
+        // Another place.
+        let same = |map: &dyn Fn(usize) -> usize| known.iter().all(|g| holds(ranges[*g], self.stored[map(*g)]));
+        let (rows, cols) = self.grid;
+        let mut all = ways(rows, cols, 1);
+        all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+        let way = all.iter().find(|w| same(&|g| (w.map)(g / cols, g % cols)))?;
+        // The codes are those of their own values' amax where the scale that they say is: then the scales stand elsewhere.
+        let max = self.q.format().max_finite();
+        let of_amax = |g: &usize| {
+            let ((low, high), s) = (ranges[*g], self.amax[*g] / max);
+            if self.is_pow2() { (0.5..=2.0).contains(&(center(ranges[*g]) / s)) } else { low * 0.999 <= s && s <= high * 1.001 }
+        };
+        let own = known.iter().filter(|g| of_amax(g)).count();
+        let words = if 10 * own > 9 * known.len() {
+            format!("scale_inv of group (r, c) of the {rows}×{cols} grid stands at {}", way.words)
+        } else {
+            format!("the codes of group (r, c) of the {rows}×{cols} grid were made with the scale of {}", way.words)
+        };
+        let class = match way.kind {
+            Kind::Shared | Kind::Expert => Class::ScaleShared,
+            Kind::Index => Class::ScaleIndex,
+            Kind::Layout => Class::ScaleLayout,
+        };
+        Some((class, "out.index", words))
+    }
+
+    /// Codes of the scales stored, which are not those of the values: what their amax was taken over.
+    fn chosen(&self, ranges: &[Range]) -> Option<Named> {
+        let max = self.q.format().max_finite();
+        let known: Vec<usize> = (0..ranges.len()).filter(|g| self.amax[*g] > 0.0).collect();
+        let used: Vec<f64> = self.stored.iter().map(|s| s * max).collect();
+        let near = |a: f64, b: f64| (a - b).abs() <= SAME / 4.0 * b.abs();
+        let right = |g: &usize| near(used[*g], self.amax[*g]);
+        let wrong: Vec<usize> = known.iter().copied().filter(|g| !right(g)).collect();
+        (!self.is_pow2() && known.len() >= 4 && wrong.len() >= 2).then_some(())?;
+        // The least that a scale is kept at explains the smallest of them, where it is not most of them.
+        let least = used.iter().copied().fold(f64::INFINITY, f64::min);
+        let few = 4 * known.iter().filter(|g| used[**g] == least).count() <= known.len();
+        let is = |of: &[f64]| known.iter().all(|g| near(used[*g], of[*g]) || few && used[*g] == least && of[*g] < least);
+        let over = |f: &dyn Fn(usize, f64) -> f64| {
+            let mut all = vec![f64::NEG_INFINITY; ranges.len()];
+            for (at, v) in self.x.data().iter().enumerate() {
+                let g = self.group(at);
+                all[g] = all[g].max(f(at, f64::from(*v)));
+            }
+            all
+        };
+        if is(&over(&|_, v| v)) {
+            return Some((Class::AmaxScope, "out.signed", "amax is the largest value, not the largest magnitude".into()));
+        }
+        if is(&over(&|_, v| -v)) {
+            return Some((Class::AmaxScope, "out.signed", "amax is that of the negative values alone".into()));
+        }
+        let (rows, cols) = (self.x.rows(), self.x.cols());
+        if rows == cols && self.grid == (rows, 1) {
+            let mut of = vec![0.0f64; cols];
+            self.x.data().iter().enumerate().for_each(|(at, v)| of[at % cols] = of[at % cols].max(f64::from(v.abs())));
+            if is(&of) {
+                return Some((Class::AmaxScope, "out.axis", "amax of row i is that of column i".into()));
+            }
+        }
+        if let Some(words) = self.part_of_groups(&used, &known) {
+            return Some((Class::AmaxScope, "out.amax_part", words));
+        }
+        let (grid_rows, grid_cols) = self.grid;
+        let way = ways(grid_rows, grid_cols, 1)
+            .into_iter()
+            .find(|w| known.iter().all(|g| near(used[*g], self.amax[(w.map)(g / grid_cols, g % grid_cols)])))?;
+        let words = format!("amax of group (r, c) of the {grid_rows}×{grid_cols} grid is that of {}", way.words);
+        Some((Class::AmaxScope, "out.amax_of", words))
+    }
+
+    /// The columns at the start or the end of every group whose largest magnitudes these are.
+    fn part_of_groups(&self, used: &[f64], known: &[usize]) -> Option<String> {
+        let (cols, width) = (self.x.cols(), self.tile.1);
+        let mut largest = vec![0.0f64; used.len() * width];
+        for (at, v) in self.x.data().iter().enumerate() {
+            let l = &mut largest[self.group(at) * width + at % cols % width];
+            *l = l.max(f64::from(v.abs()));
+        }
+        for last in [false, true] {
+            // So many columns of each group, at least and at most.
+            let (mut least, mut most) = (1, width);
+            for g in known {
+                let (mut m, mut reached, mut within) = (0.0f64, None, 0);
+                for n in 1..=width {
+                    let c = if last { width - n } else { n - 1 };
+                    m = m.max(largest[g * width + c]);
+                    if m >= used[*g] * (1.0 - SAME / 4.0) && reached.is_none() {
+                        reached = Some(n);
+                    }
+                    if m <= used[*g] * (1.0 + SAME / 4.0) {
+                        within = n;
+                    }
+                }
+                (least, most) = (least.max(reached.unwrap_or(width + 1)), most.min(within));
+            }
+            if least <= most && most < width {
+                // Of all that fit, the roundest.
+                let n = (least..=most).max_by_key(|n| n.trailing_zeros())?;
+                let (from, to) = if last { (width - n, width) } else { (0, n) };
+                return Some(format!("amax is that of columns {from} … {} of each group alone", to - 1));
+            }
+        }
+        None
+    }
+
+    /// Codes that no scales make: by those stored, rounded or saturated otherwise.
+    fn encoded(&self) -> Option<Named> {
+        let y = |at: usize| f64::from(self.x.data()[at]) / self.stored[self.group(at)];
+        let n = self.q.codes().len();
+        let finite = |at: &usize| y(*at).is_finite();
+        // A kernel may divide or multiply by a reciprocal: what lies near a tie is either.
+        let is =
+            |at: usize, of: &dyn Fn(f64) -> f64| [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|f| of(y(at) * f) == self.value(at));
+        let nearest = |y: f64| self.code(y, Rounding::NearestEven);
+        let wrong: Vec<usize> = (0..n).filter(finite).filter(|at| !is(*at, &nearest)).collect();
+        (wrong.len() >= 4).then_some(())?;
+        let made = |of: &dyn Fn(f64) -> f64| {
+            let share = |all: &mut dyn Iterator<Item = usize>| {
+                let (mut made, mut n) = (0usize, 0usize);
+                all.for_each(|at| (made, n) = (made + usize::from(is(at, of)), n + 1));
+                made as f64 >= SHARE * n as f64
+            };
+            share(&mut wrong.iter().copied()) && share(&mut (0..n).filter(finite))
+        };
+        if made(&|y| self.code(y, Rounding::TowardZero)) {
+            return Some((
+                Class::Rounding,
+                "out.toward_zero",
+                "codes are cut toward zero instead of rounded to nearest".into(),
+            ));
+        }
+        let whole: [Whole; 3] = [
+            ("rounded toward −∞", "out.down", f64::floor),
+            ("rounded toward +∞", "out.up", f64::ceil),
+            ("rounded with ties away from zero", "out.half_away", f64::round),
+        ];
+        if self.q.format().is_integer() {
+            for (words, variant, f) in whole {
+                if made(&|y| nearest(f(y))) {
+                    return Some((Class::Rounding, variant, format!("codes are {words} instead of to nearest even")));
+                }
+            }
+        }
+        let top = self.q.format().max_finite();
+        let limit = wrong.iter().map(|at| y(*at).abs()).fold(f64::INFINITY, f64::min);
+        if made(&|y| if y.abs() >= limit * (1.0 - NEAR) { top * y.signum() } else { nearest(y) }) {
+            let all = (0..n).filter(finite).map(|at| y(at).abs());
+            let below = all.filter(|y| *y < limit).fold(0.0f64, f64::max);
+            let words = format!(
+                "values from {} scales on become the largest code, {top}: saturated too early",
+                crate::fault::solve::output::roundest(below, limit)
+            );
+            return Some((Class::CodecEdge, "out.saturated_early", words));
+        }
+        None
+    }
+
+    /// Every so many rows of the result are the first rows of the values: a stride of another tensor's.
+    fn strided(&self) -> Option<Named> {
+        let (rows, cols) = (self.x.rows(), self.x.cols());
+        (self.grid == (rows, 1) && rows >= 8).then_some(())?;
+        let of = |row: usize, from: usize| {
+            let inside = |at: usize| at / cols == row;
+            let x = |at: usize| if inside(at) { f64::from(self.x.data()[from * cols + at % cols]) } else { 0.0 };
+            self.ranges(x, |_| 0, 1).is_some_and(|r| holds(r[0], self.stored[row]))
+        };
+        let p = (2..=4usize).find(|p| (0..rows).step_by(*p).all(|row| of(row, row / p)))?;
+        // The rows between are none of these.
+        (!of(1, 1)).then(|| {
+            let words = format!(
+                "row {p}·i of the result is that of row i of a, and what is between is no row of a: a is read without its row stride"
+            );
+            (Class::Addressing, "a.stride", words)
+        })
+    }
+
+    /// What stands beside codes that are right: the transposed copy, the reported amax.
+    fn beside(&self, bundle: &Bundle) -> Option<Named> {
+        if let Some(copy) = &bundle.out.transpose {
+            let right = self.q.transposed().ok()?;
+            let (rows, cols) = (right.rows(), right.cols());
+            let wrong: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != right.codes()[*at]).collect();
+            if !wrong.is_empty() {
+                return transposed(copy, &right, &wrong, (rows, cols));
+            }
+        }
+        let amax = f64::from(bundle.out.amax?);
+        let largest = self.amax.iter().copied().fold(0.0, f64::max);
+        (amax != largest && amax.is_finite() && largest > 0.0).then_some(())?;
+        let (rows, cols) = (self.x.rows(), self.x.cols());
+        let of = |f: &dyn Fn(usize) -> bool| {
+            (0..rows * cols).filter(|at| f(*at)).map(|at| f64::from(self.x.data()[at].abs())).fold(0.0, f64::max) == amax
+        };
+        let part = (1..rows).find(|n| of(&|at| at / cols < *n)).map(|n| format!("that of the first {n} rows"));
+        let part = part.or_else(|| {
+            (1..rows).rev().find(|n| of(&|at| at / cols >= *n)).map(|n| format!("that of rows {n} … {}", rows - 1))
+        });
+        let part =
+            part.or_else(|| (1..cols).find(|n| of(&|at| at % cols < *n)).map(|n| format!("that of the first {n} columns")));
+        let what = part.unwrap_or_else(|| "the magnitude of no part of the rows or columns".into());
+        let words = format!("amax is {:.6} of the largest magnitude, {what}; codes and scales are right", amax / largest);
+        Some((Class::AmaxScope, "amax", words))
+    }
+}
+
+/// A tile of the transposed copy that is not transposed, or not written.
+fn transposed(copy: &[u8], right: &QTensor, wrong: &[usize], (rows, cols): (usize, usize)) -> Option<Named> {
+    let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
+    wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
+    let span = |v: &[bool]| (v.iter().position(|x| *x).unwrap_or(0), v.iter().rposition(|x| *x).unwrap_or(0) + 1);
+    let place = format!("rows {}, columns {} of the transposed copy", lines(&is_row), lines(&is_col));
+    if wrong.iter().all(|at| copy[*at] == 0) {
+        return Some((Class::SilentSkip, "transpose.part", format!("{place} are 0: not written")));
+    }
+    // The corner of the tile is the largest power of two that both starts are multiples of.
+    let ((r0, r1), (c0, c1)) = (span(&is_row), span(&is_col));
+    for size in [4usize, 8, 16, 32, 64, 128] {
+        let (r, c) = (r0 / size * size, c0 / size * size);
+        if r1 > r + size || c1 > c + size || r + size > rows || c + size > cols {
+            continue;
+        }
+        let plain = |at: &usize| {
+            let (i, j) = (at / cols - r, at % cols - c);
+            copy[*at] == right.codes()[(r + j) * cols + c + i]
+        };
+        if wrong.iter().all(plain) {
+            let words = format!("a {size}×{size} tile at row {r}, column {c} of the transposed copy is not transposed within");
+            return Some((Class::Addressing, "transpose.tile", words));
+        }
+    }
+    None
+}

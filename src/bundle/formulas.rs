@@ -1,0 +1,412 @@
+//! A result held against the formulas that kernels use by mistake, element by element: one that makes all that the right one does not, or
+//! two that make it between them, line by line.
+
+use super::Bundle;
+use super::assay::Answer;
+use crate::fault::solve::segment::lines;
+use crate::op::activation::act;
+use crate::op::{Act, Op};
+use crate::tensor::round_to;
+use crate::{Format, Tensor};
+use rayon::prelude::*;
+use statrs::function::erf::erf;
+
+/// Elements that formulas are held against, at most: of more, every so many rows.
+const MOST: usize = 1 << 20;
+/// The share of the elements of a line, or of all wrong elements, that a formula has to make.
+const SHARE: f64 = 0.98;
+/// Wrong elements that a formula has to make, at least.
+const LEAST: usize = 8;
+/// What f32 arithmetic and its library may be off, relative.
+const SLACK: f64 = 1.0 / (1u64 << 18) as f64;
+
+/// One row as a formula reads it: all rows, and which one it is.
+struct At<'r> {
+    rows: &'r [Vec<f64>],
+    i: usize,
+    gamma: &'r [f64],
+    beta: &'r [f64],
+    eps: f64,
+    act: Act,
+    /// Columns of the result; the halves of a gated row.
+    cols: usize,
+    dtype: Format,
+}
+
+type Made = Box<dyn Fn(&At) -> Vec<f64> + Send + Sync>;
+
+/// Words, and what becomes of a number.
+type Change = (&'static str, fn(f64) -> f64);
+
+/// A formula: words, and the row it makes. The right one has no words.
+struct Formula {
+    words: String,
+    made: Made,
+}
+
+fn formula(words: impl Into<String>, made: impl Fn(&At) -> Vec<f64> + Send + Sync + 'static) -> Formula {
+    Formula { words: words.into(), made: Box::new(made) }
+}
+
+fn mean(x: &[f64], f: impl Fn(f64) -> f64) -> f64 {
+    x.iter().map(|x| f(*x)).sum::<f64>() / x.len().max(1) as f64
+}
+
+impl At<'_> {
+    fn x(&self) -> &[f64] {
+        &self.rows[self.i]
+    }
+    fn n(&self) -> f64 {
+        self.x().len() as f64
+    }
+    /// The row `d` before or after this one, wrapped.
+    fn row(&self, d: isize) -> &[f64] {
+        &self.rows[(self.i as isize + d).rem_euclid(self.rows.len() as isize) as usize]
+    }
+    /// `(x − shift)/divisor · γ + β`.
+    fn norm(&self, shift: f64, divisor: f64) -> Vec<f64> {
+        self.with(shift, divisor, |j| self.gamma[j], |j| self.beta[j])
+    }
+    fn with(&self, shift: f64, divisor: f64, gamma: impl Fn(usize) -> f64, beta: impl Fn(usize) -> f64) -> Vec<f64> {
+        self.x().iter().enumerate().map(|(j, x)| (x - shift) / divisor * gamma(j) + beta(j)).collect()
+    }
+    /// Shift and divisor of the op's own.
+    fn moments(&self, op: Op) -> (f64, f64) {
+        let m = if op == Op::Layernorm { mean(self.x(), |x| x) } else { 0.0 };
+        (m, (mean(self.x(), |x| (x - m).powi(2)) + self.eps).sqrt())
+    }
+}
+
+/// Numbers of columns or elements that an address may be off by.
+const SHIFTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
+fn norms(op: Op) -> Vec<Formula> {
+    let layer = op == Op::Layernorm;
+    let center = move |x: &[f64]| if layer { mean(x, |x| x) } else { 0.0 };
+    let variance = move |x: &[f64]| {
+        let m = center(x);
+        mean(x, |x| (x - m).powi(2))
+    };
+    let mut all = vec![formula("", move |r| {
+        let (m, d) = r.moments(op);
+        r.norm(m, d)
+    })];
+    all.push(formula("eps is added to the root, not under it", move |r| r.norm(center(r.x()), variance(r.x()).sqrt() + r.eps)));
+    for eps in super::formula::EPS {
+        let made = move |r: &At| r.norm(center(r.x()), (variance(r.x()) + f64::from(eps)).sqrt());
+        all.push(formula(format!("eps is {eps:e}"), made));
+    }
+    all.push(formula("gamma is applied before the mean square is taken", move |r| {
+        let y: Vec<f64> = r.x().iter().zip(r.gamma).map(|(x, g)| x * g).collect();
+        r.norm(center(r.x()), (variance(&y) + r.eps).sqrt())
+    }));
+    all.push(formula("the mean is over the next power of two of columns", move |r| {
+        let n = r.x().len();
+        let part = n as f64 / n.next_power_of_two() as f64;
+        let m = center(r.x()) * part;
+        r.norm(m, (mean(r.x(), |x| (x - m).powi(2)) * part + r.eps).sqrt())
+    }));
+    for less in [1usize, 8, 16, 32, 64] {
+        let what = if layer { "variance" } else { "mean square" };
+        all.push(formula(
+            format!("the {what} is the sum over {less} column{} less", if less == 1 { "" } else { "s" }),
+            move |r| r.norm(center(r.x()), (variance(r.x()) * r.n() / (r.n() - less as f64).max(1.0) + r.eps).sqrt()),
+        ));
+    }
+    for parts in [2usize, 4, 8] {
+        for (last, which) in [(false, "first"), (true, "last")] {
+            all.push(formula(format!("mean and variance are those of the {which} 1/{parts} of the row"), move |r| {
+                let n = (r.x().len() / parts).max(1);
+                let x = if last { &r.x()[r.x().len() - n..] } else { &r.x()[..n] };
+                r.norm(center(x), (variance(x) + r.eps).sqrt())
+            }));
+        }
+    }
+    for (d, which) in [(-1, "before"), (1, "behind")] {
+        all.push(formula(format!("mean and variance are those of the row {which}"), move |r| {
+            r.norm(center(r.row(d)), (variance(r.row(d)) + r.eps).sqrt())
+        }));
+    }
+    if layer {
+        all.push(formula("the variance is the mean square: the mean is not taken off", move |r| {
+            r.norm(center(r.x()), (mean(r.x(), |x| x * x) + r.eps).sqrt())
+        }));
+        all.push(formula("the mean is not taken off the values", move |r| r.norm(0.0, r.moments(op).1)));
+        all.push(formula("mean and variance are taken as 0 and the mean square", move |r| {
+            r.norm(0.0, (mean(r.x(), |x| x * x) + r.eps).sqrt())
+        }));
+        all.push(formula("beta is not added", move |r| {
+            let (m, d) = r.moments(op);
+            r.with(m, d, |j| r.gamma[j], |_| 0.0)
+        }));
+        all.push(formula("beta is multiplied by gamma too", move |r| {
+            let (m, d) = r.moments(op);
+            r.with(m, d, |j| r.gamma[j], |j| r.beta[j] * r.gamma[j])
+        }));
+    }
+    let own: [Change; 4] = [
+        ("gamma is not applied", |_| 1.0),
+        ("1 is added to gamma, which is stored whole", |g| g + 1.0),
+        ("1 is not added to gamma, which is stored without", |g| g - 1.0),
+        ("gamma is rounded to bf16", |g| f64::from(round_to(Format::Bf16, g as f32))),
+    ];
+    for (words, change) in own {
+        all.push(formula(words, move |r| {
+            let (m, d) = r.moments(op);
+            r.with(m, d, |j| change(r.gamma[j]), |j| r.beta[j])
+        }));
+    }
+    for shift in SHIFTS {
+        for (behind, which) in [(false, "behind"), (true, "before")] {
+            let of = move |j: usize, n: usize| if behind { (j + n - shift % n) % n } else { (j + shift) % n };
+            all.push(formula(format!("gamma is read {shift} elements {which}, wrapped"), move |r| {
+                let (m, d) = r.moments(op);
+                r.with(m, d, |j| r.gamma[of(j, r.gamma.len())], |j| r.beta[j])
+            }));
+            if layer {
+                all.push(formula(format!("beta is read {shift} elements {which}, wrapped"), move |r| {
+                    let (m, d) = r.moments(op);
+                    r.with(m, d, |j| r.gamma[j], |j| r.beta[of(j, r.beta.len())])
+                }));
+            }
+        }
+    }
+    all
+}
+
+/// Limits of gated activations that models have.
+const LIMITS: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 16.0];
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// Activations by another name, and with other constants.
+const ACTS: [Change; 11] = [
+    ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
+    ("gelu by the error function, x·Φ(x)", |x| x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2))),
+    ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
+    ("silu, x·σ(x)", |x| act(Act::Silu, x)),
+    ("relu", |x| act(Act::Relu, x)),
+    ("squared relu", |x| act(Act::Srelu, x)),
+    ("no activation at all", |x| x),
+    ("leaky relu, 0.01·x below 0", |x| if x > 0.0 { x } else { 0.01 * x }),
+    ("σ(x) alone", sigmoid),
+    ("gelu with the constant 0.44715", |x| x * sigmoid(2.0 * 0.7978845608 * (x + 0.44715 * x.powi(3)))),
+    ("silu with β = 1.25", |x| x * sigmoid(1.25 * x)),
+];
+
+fn activations(op: Op, own: Act) -> Vec<Formula> {
+    let gated = op == Op::Gated;
+    let gate = move |r: &At, j: usize| if gated { r.x()[r.cols + j] } else { 1.0 };
+    let made = move |f: fn(f64) -> f64| move |r: &At| (0..r.cols).map(|j| f(r.x()[j]) * gate(r, j)).collect::<Vec<f64>>();
+    let mut all = vec![formula("", move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect())];
+    for (words, f) in ACTS {
+        all.push(formula(format!("the activation is {words}"), made(f)));
+    }
+    for (d, which) in [(1, "behind"), (-1, "before")] {
+        if gated {
+            all.push(formula(format!("the gate is that of the row {which}"), move |r| {
+                (0..r.cols).map(|j| act(own, r.x()[j]) * r.row(d)[r.cols + j]).collect()
+            }));
+        }
+    }
+    if gated {
+        all.push(formula("the halves of a row are exchanged: [gate | x] is read", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[r.cols + j]) * r.x()[j]).collect()
+        }));
+        all.push(formula("x and gate are read in turns, x first", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[2 * j]) * r.x()[2 * j + 1]).collect()
+        }));
+        all.push(formula("x and gate are read in turns, the gate first", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[2 * j + 1]) * r.x()[2 * j]).collect()
+        }));
+        all.push(formula("the gate is not multiplied", move |r| (0..r.cols).map(|j| act(own, r.x()[j])).collect()));
+        all.push(formula("the activation is left out: the gate alone is written", move |r| r.x()[r.cols..].to_vec()));
+        all.push(formula("the gate is activated too", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[j]) * act(own, r.x()[r.cols + j])).collect()
+        }));
+        for limit in LIMITS {
+            all.push(formula(format!("x is clamped at {limit} and the gate at ±{limit}"), move |r| {
+                (0..r.cols).map(|j| act(own, r.x()[j].min(limit)) * r.x()[r.cols + j].clamp(-limit, limit)).collect()
+            }));
+        }
+    }
+    let words = "the activation is rounded to the type of a before it meets the gate: one rounding more than of the formula";
+    all.push(formula(words, move |r| {
+        (0..r.cols).map(|j| f64::from(round_to(r.dtype, act(own, r.x()[j]) as f32)) * gate(r, j)).collect()
+    }));
+    all
+}
+
+/// Which elements a formula makes.
+type Mask = Vec<bool>;
+
+/// What makes the wrong elements, in words. `None`: no op with formulas, or none that makes them.
+pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
+    let (op, params) = (bundle.meta.op, bundle.meta.params);
+    let (t, part) = (bundle.a.high.as_ref()?, found.judgement());
+    let all = match op {
+        Op::Rmsnorm | Op::Layernorm => norms(op),
+        Op::Activation | Op::Gated => activations(op, params.act?),
+        _ => return None,
+    };
+    let (cols, width) = (part.cols, if op == Op::Gated { 2 * part.cols } else { part.cols });
+    (cols > 0 && t.cols() == width && part.actual.len() == t.rows() * cols).then_some(())?;
+    let job = &found.assayed.built.job;
+    let vector =
+        |t: Option<&Tensor>, none: f64| t.map_or(vec![none; cols], |t| t.data().iter().map(|x| f64::from(*x)).collect());
+    let one = f64::from(u8::from(params.zero_centered_gamma));
+    let gamma: Vec<f64> = vector(job.operands.gamma.as_ref(), 1.0 - one).iter().map(|g| g + one).collect();
+    let beta = vector(job.operands.beta.as_ref(), 0.0);
+    let step = (t.rows() * cols).div_ceil(MOST).max(1);
+    let rows: Vec<Vec<f64>> = (0..t.rows()).map(|i| t.row(i).iter().map(|x| f64::from(*x)).collect()).collect();
+    let sampled: Vec<usize> = (0..t.rows()).step_by(step).collect();
+    let (out, certain) = (part.bound.out(), part.bound.certain());
+    let is_made = |at: usize, y: f64| {
+        let (x, r) = (part.actual[at], certain[at]);
+        let (low, high) = out.cell(at, x);
+        let slack = (y.abs() * SLACK).max(if r.is_finite() { r } else { 0.0 });
+        (y.is_nan() && x.is_nan()) || (low - slack <= y && y <= high + slack)
+    };
+    let mask = |f: &Formula| -> Mask {
+        let row = |i: &usize| {
+            let at = At {
+                rows: &rows,
+                i: *i,
+                gamma: &gamma,
+                beta: &beta,
+                eps: f64::from(params.eps),
+                act: params.act.unwrap_or(Act::Relu),
+                cols,
+                dtype: t.dtype(),
+            };
+            let made = (f.made)(&at);
+            (0..cols).map(|j| is_made(i * cols + j, made[j])).collect::<Mask>()
+        };
+        sampled.par_iter().flat_map_iter(row).collect()
+    };
+    let masks: Vec<Mask> = all.iter().map(mask).collect();
+    let words: Vec<&str> = all.iter().map(|f| f.words.as_str()).collect();
+    let found = by_elements(&masks, &words, cols, step == 1);
+    found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).map(|w| format!("another formula: {w}"))
+}
+
+/// The first formula that makes what the right one, which is the first of all, does not.
+fn by_elements(masks: &[Mask], words: &[&str], cols: usize, whole: bool) -> Option<String> {
+    let wrong: Vec<usize> = (0..masks[0].len()).filter(|at| !masks[0][*at]).collect();
+    (wrong.len() >= LEAST).then_some(())?;
+    let share = |m: &Mask| wrong.iter().filter(|at| m[**at]).count() as f64 / wrong.len() as f64;
+    let n = (1..masks.len()).find(|n| share(&masks[*n]) > SHARE)?;
+    // All over, but where the two agree.
+    let all_over = masks[n].iter().filter(|m| **m).count() as f64 > SHARE * masks[n].len() as f64;
+    if all_over || !whole {
+        return Some(words[n].into());
+    }
+    let rows = masks[0].len() / cols;
+    let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
+    wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
+    Some(format!("{}{}", words[n], place(&is_row, &is_col)))
+}
+
+fn place(rows: &[bool], cols: &[bool]) -> String {
+    match (rows.iter().all(|x| *x), cols.iter().all(|x| *x)) {
+        (true, true) => String::new(),
+        (false, true) => format!(", in rows {}", lines(rows)),
+        (true, false) => format!(", in columns {}", lines(cols)),
+        _ => format!(", in rows {}, columns {}", lines(rows), lines(cols)),
+    }
+}
+
+/// Two formulas that make every wrong row between them, or every wrong column.
+fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
+    let rows = masks[0].len() / cols;
+    for by_row in [true, false] {
+        let (n, m) = if by_row { (rows, cols) } else { (cols, rows) };
+        let at = |line: usize, x: usize| if by_row { line * cols + x } else { x * cols + line };
+        let made: Vec<Vec<bool>> = masks
+            .iter()
+            .map(|mask| (0..n).map(|l| (0..m).filter(|x| mask[at(l, *x)]).count() as f64 >= SHARE * m as f64).collect())
+            .collect();
+        let wrong: Vec<usize> = (0..n).filter(|l| !made[0][*l]).collect();
+        let elements = |lines: &[usize]| lines.iter().map(|l| (0..m).filter(|x| !masks[0][at(*l, *x)]).count()).sum::<usize>();
+        let pair = (1..masks.len()).flat_map(|f| (f + 1..masks.len()).map(move |g| (f, g))).find(|(f, g)| {
+            let only =
+                |f: usize, g: usize| wrong.iter().copied().filter(|l| made[f][*l] && !made[g][*l]).collect::<Vec<usize>>();
+            let (first, second) = (only(*f, *g), only(*g, *f));
+            wrong.iter().all(|l| made[*f][*l] || made[*g][*l]) && elements(&first).min(elements(&second)) >= LEAST
+        });
+        let Some((f, g)) = pair else { continue };
+        let of = |f: usize, g: usize| {
+            let is_line: Vec<bool> = (0..n).map(|l| !made[0][l] && made[f][l] && (f < g || !made[g][l])).collect();
+            let what = if by_row { "rows" } else { "columns" };
+            format!("{}, in {what} {}", words[f], lines(&is_line))
+        };
+        return Some(format!("{}; and {}", of(f, g), of(g, f)));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORDS: [&str; 3] = ["", "one", "two"];
+
+    fn mask(f: impl Fn(usize, usize) -> bool) -> Mask {
+        (0..16 * 32).map(|at| f(at / 32, at % 32)).collect()
+    }
+
+    #[test]
+    fn one_formula_of_a_region_and_two_of_lines_are_found() {
+        let right = mask(|i, _| i < 8);
+        let one = mask(|i, _| i >= 8);
+        assert_eq!(by_elements(&[right.clone(), one.clone()], &WORDS, 32, true).unwrap(), "one, in rows 8 … 15");
+        let part = mask(|i, _| (8..12).contains(&i));
+        let rest = mask(|i, j| i >= 12 && j != 3 || i == 2);
+        let masks = [right.clone(), part.clone(), rest];
+        assert_eq!(by_elements(&masks, &WORDS, 32, true), None);
+        assert_eq!(by_lines(&masks, &WORDS, 32), None, "a line of which one in 32 is not made is not made");
+        let rest = mask(|i, _| i >= 12);
+        assert_eq!(by_lines(&[right, part, rest], &WORDS, 32).unwrap(), "one, in rows 8 … 11; and two, in rows 12 … 15");
+    }
+
+    #[test]
+    fn formulas_have_words_but_the_right_one() {
+        for all in [
+            norms(Op::Rmsnorm),
+            norms(Op::Layernorm),
+            activations(Op::Gated, Act::Silu),
+            activations(Op::Activation, Act::Relu),
+        ] {
+            assert!(all[0].words.is_empty() && all[1..].iter().all(|f| !f.words.is_empty()));
+        }
+    }
+
+    #[test]
+    fn norms_by_hand() {
+        let rows = [vec![3.0, 4.0], vec![6.0, 8.0]];
+        let of = |op, words: &str| {
+            let at = At {
+                rows: &rows,
+                i: 0,
+                gamma: &[2.0, 1.0],
+                beta: &[0.5, 0.0],
+                eps: 0.0,
+                act: Act::Relu,
+                cols: 2,
+                dtype: Format::F32,
+            };
+            let all = norms(op);
+            (all.iter().find(|f| f.words == words).unwrap().made)(&at)
+        };
+        let r = 12.5f64.sqrt();
+        assert_eq!(of(Op::Rmsnorm, ""), [6.0 / r + 0.5, 4.0 / r]);
+        assert_eq!(
+            of(Op::Rmsnorm, "mean and variance are those of the row before"),
+            [6.0 / 50f64.sqrt() + 0.5, 4.0 / 50f64.sqrt()]
+        );
+        assert_eq!(of(Op::Rmsnorm, "gamma is read 1 elements behind, wrapped"), [3.0 / r + 0.5, 8.0 / r]);
+        assert_eq!(of(Op::Layernorm, "beta is not added"), [-2.0, 1.0]);
+    }
+}

@@ -1,0 +1,267 @@
+//! Bugs that a diagnosis has to name: each is made in f64 and held against the first finding.
+
+use super::{Bundle, Writer, answer, assay::assay};
+use crate::compare::Verdict;
+use crate::format::pack::NibbleOrder;
+use crate::quant::QTensorParts;
+use crate::recipe::Recipe;
+use crate::{Format, Overflow, QTensor, Rounding, Tensor};
+use ndarray::Array2;
+use safetensors::Dtype;
+use std::path::Path;
+
+/// Values of both signs over a few binades, rows of different sizes.
+fn values(dtype: Format, rows: usize, cols: usize, seed: u32) -> Tensor {
+    let mut word = seed;
+    let mut next = || {
+        word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (f64::from(word >> 8) / 8_388_608.0 - 1.0) as f32
+    };
+    let sizes: Vec<f32> = (0..rows).map(|_| (1.5 * next()).exp2()).collect();
+    Tensor::rounded(dtype, rows, cols, (0..rows * cols).map(|at| next() * sizes[at / cols]).collect()).unwrap()
+}
+
+fn quantized(recipe: &str, rows: usize, cols: usize, seed: u32) -> QTensor {
+    recipe.parse::<Recipe>().unwrap().quantize(&values(Format::Bf16, rows, cols, seed)).unwrap().q
+}
+
+fn found(w: &Writer) -> (Verdict, String, String) {
+    let found = assay(&Bundle::parse(Path::new("x.safetensors"), &w.to_bytes().unwrap()).unwrap()).unwrap();
+    let best = found.diagnosis.as_ref().and_then(|d| d.findings.first()).map(|f| (f.fault.clone(), f.detail.clone()));
+    let (fault, detail) = best.unwrap_or_default();
+    (answer::verdict(&found), fault, detail)
+}
+
+/// Whether the bundle fails by this name, and these words stand in its detail.
+fn is_named(w: &Writer, fault: &str, words: &[&str]) {
+    let found = found(w);
+    assert_eq!((found.0, found.1.as_str()), (Verdict::Fail, fault), "{}", found.2);
+    assert!(words.iter().all(|x| found.2.contains(x)), "{}", found.2);
+}
+
+fn round(f: Format, x: f64) -> f64 {
+    f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native))
+}
+
+/// A product of two quantized operands, and what was written.
+fn gemm(a: &QTensor, b: &QTensor, out: Format, y: impl Fn(usize, usize) -> f64) -> Writer {
+    let (m, n) = (a.rows(), b.rows());
+    let mut w = Writer::new("gemm");
+    let packing = |q: &QTensor| (q.format().bits() == 4).then_some(NibbleOrder::LowFirst);
+    w.codes("a", a, None, packing(a)).unwrap().codes("b", b, None, packing(b)).unwrap();
+    let data = (0..m * n).map(|at| y(at / n, at % n) as f32).collect();
+    w.values("out", &[m, n], &Tensor::rounded(out, m, n, data).unwrap());
+    w
+}
+
+fn dot(a: &Array2<f64>, b: &Array2<f64>, i: usize, j: usize) -> f64 {
+    a.row(i).dot(&b.row(j))
+}
+
+/// With other scales.
+fn scaled(q: &QTensor, scale: impl Fn(usize) -> f32) -> Array2<f64> {
+    let scale_inv = (0..q.scale_inv().len()).map(scale).collect();
+    QTensor::new(QTensorParts { scale_inv, scale_format: Format::F32, ..q.clone().into_parts() }).unwrap().dequantize_fast()
+}
+
+const ROW: &str = "float8_rowwise_gw_hp";
+
+#[test]
+fn two_faults_side_by_side_are_two_names() {
+    let (a, b) = (quantized(ROW, 48, 160, 1), quantized(ROW, 64, 160, 2));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let rolled = scaled(&b, |r| b.scale_inv()[(r + 63) % 64]);
+    let part = |i: usize, j: usize| (0..128).map(|k| x[(i, k)] * y[(j, k)]).sum::<f64>();
+    let w = gemm(&a, &b, Format::Bf16, |i, j| if j < 32 { dot(&x, &rolled, i, j) } else { part(i, j) });
+    is_named(&w, "scale_shared:b.index + k_tail:k.dropped", &["row r − 1, wrapped", "the last 32 of K", "columns 32 … 63"]);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| match (i, j) {
+        (_, 48..) => 0.0,
+        _ => dot(&x, &rolled, i, j),
+    });
+    is_named(&w, "scale_shared:b.index + mn_edge:out.edge", &["row r − 1", "columns 48 … 63 are zero"]);
+    // Rows 0 … 15 and 32 … 47, right ones between them.
+    let w = gemm(&a, &b, Format::Bf16, |i, j| match i {
+        0..16 => 2.0 * dot(&x, &y, i, j),
+        32..48 => dot(&x, &y, i ^ 8, j),
+        _ => dot(&x, &y, i, j),
+    });
+    is_named(&w, "bits_reinterpreted:a.constant + addressing:out.rows", &["rows 0 … 15", "row i xor 8", "rows 32 … 47"]);
+}
+
+#[test]
+fn a_range_of_k_beside_another_fault_is_found_where_few_products_are_large() {
+    let mut x = values(Format::Bf16, 24, 336, 3).data().to_vec();
+    (0..24).for_each(|i| x[i * 336 + 40] *= 200.0);
+    let x = Tensor::rounded(Format::Bf16, 24, 336, x).unwrap();
+    let (a, b) = (ROW.parse::<Recipe>().unwrap().quantize(&x).unwrap().q, quantized(ROW, 32, 336, 4));
+    let (x, rolled) = (a.dequantize_fast(), scaled(&b, |r| b.scale_inv()[(r + 31) % 32]));
+    let w = gemm(&a, &b, Format::Bf16, |i, j| (0..312).map(|k| x[(i, k)] * rolled[(j, k)]).sum());
+    is_named(&w, "scale_shared:b.index + k_tail:k.dropped", &["row r − 1, wrapped", "the last 24 of K"]);
+}
+
+#[test]
+fn scales_that_are_clamped_or_of_another_group_are_told_from_other_numbers() {
+    let (a, b) = (quantized(ROW, 64, 128, 5), quantized(ROW, 64, 128, 6));
+    let y = b.dequantize_fast();
+    let mut sorted = a.scale_inv().to_vec();
+    sorted.sort_by(f32::total_cmp);
+    let clamped = scaled(&a, |r| a.scale_inv()[r].max(sorted[32]));
+    let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&clamped, &y, i, j));
+    is_named(&w, "range_rule:a.clamped", &["clamped from below"]);
+    // Numbers that nobody stored, in no order: no name.
+    let other = scaled(&a, |r| a.scale_inv()[(r * 37 + 11) % 64] * (1.0 + 0.01 * (r % 7) as f32));
+    let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&other, &y, i, j));
+    assert_eq!(found(&w).1, "");
+    // The last group is the largest of each row.
+    let data = values(Format::Bf16, 96, 448, 8)
+        .data()
+        .iter()
+        .enumerate()
+        .map(|(at, v)| if at % 448 < 384 { *v } else { 8.0 * v })
+        .collect();
+    let data = Tensor::rounded(Format::Bf16, 96, 448, data).unwrap();
+    let b = "te_block_1x128_fp32".parse::<Recipe>().unwrap().quantize(&data).unwrap().q;
+    let late = scaled(&b, |g| if g % 4 == 3 { b.scale_inv()[g - 1] } else { b.scale_inv()[g] });
+    let a = quantized("te_block_1x128_fp32", 64, 448, 7);
+    let x = a.dequantize_fast();
+    let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&x, &late, i, j));
+    let name = found(&w);
+    assert!(name.1.starts_with("scale_index:b."), "{name:?}");
+}
+
+#[test]
+fn partial_sums_in_sixteen_bits_are_named() {
+    let (a, b) = (quantized(ROW, 48, 512, 9), quantized(ROW, 64, 512, 10));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let slice = |i: usize, j: usize, k: usize, n: usize| (k..k + n).map(|k| x[(i, k)] * y[(j, k)]).sum::<f64>();
+    let unit = |i: usize, j: usize| f64::from(a.scale_inv()[i]) * f64::from(b.scale_inv()[j]);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| {
+        let u = unit(i, j);
+        if j < 32 {
+            dot(&x, &y, i, j)
+        } else {
+            (0..8).fold(0.0, |sum, n| round(Format::Bf16, sum + slice(i, j, 64 * n, 64) / u)) * u
+        }
+    });
+    let mut w = w;
+    w.meta("device_model", "f32_sequential");
+    is_named(&w, "lowprec_acc:out.partial_sums", &["after every 64 of K", "bf16"]);
+    // Integers that saturate on their way.
+    let (a, b) = (quantized("int8_token_sym", 48, 256, 11), quantized("int8_token_sym", 48, 256, 12));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let unit = |i: usize, j: usize| f64::from(a.scale_inv()[i]) * f64::from(b.scale_inv()[j]);
+    let slice = |i: usize, j: usize, n: usize| (32 * n..32 * n + 32).map(|k| x[(i, k)] * y[(j, k)]).sum::<f64>() / unit(i, j);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| {
+        (0..8).fold(0.0f64, |sum, n| (sum + slice(i, j, n).round()).clamp(-32768.0, 32767.0)) * unit(i, j)
+    });
+    is_named(&w, "overflow_wrap:out.partial_sums", &["every 32 of K", "16 bits"]);
+}
+
+#[test]
+fn scales_and_parts_of_k_in_sixteen_bits_fail_inside_a_wide_bound() {
+    let (a, b) = (quantized(ROW, 64, 512, 13), quantized(ROW, 48, 512, 14));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let right = gemm(&a, &b, Format::F32, |i, j| dot(&x, &y, i, j));
+    assert_eq!(found(&right).0, Verdict::Pass);
+    let cut = scaled(&a, |r| f32::from_bits(a.scale_inv()[r].to_bits() & 0xffff_0000));
+    let w = gemm(&a, &b, Format::F32, |i, j| dot(&cut, &y, i, j));
+    is_named(&w, "scale_rerounded:a.bf16_truncated", &["cut to bf16"]);
+    let part = |i: usize, j: usize, n: usize| (64 * n..64 * n + 64).map(|k| x[(i, k)] * y[(j, k)]).sum::<f64>();
+    let w = gemm(&a, &b, Format::F32, |i, j| (0..8).map(|n| round(Format::Bf16, part(i, j, n))).sum());
+    let (verdict, name, detail) = found(&w);
+    assert_eq!(verdict, Verdict::Fail);
+    assert!(name.starts_with("lowprec_acc:"), "{name} {detail}");
+}
+
+#[test]
+fn orders_of_index_bits_and_signs_of_nibbles_are_named() {
+    let (a, b) = (quantized(ROW, 32, 128, 15), quantized("affine_sym:int4:g64", 48, 128, 16));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let order = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
+    let codes: Vec<u8> = (0..48 * 128).map(|at| b.codes()[at / 16 * 16 + order[at % 16]]).collect();
+    let mixed = QTensor::new(QTensorParts { codes, ..b.clone().into_parts() }).unwrap().dequantize_fast();
+    let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&x, &mixed, i, j));
+    // Groups of 64 have one scale: b in this order, or a in the inverse.
+    let (verdict, name, detail) = found(&w);
+    assert!(
+        verdict == Verdict::Fail && name.starts_with("pack_permute:") && detail.contains("every 16 of K as"),
+        "{name} {detail}"
+    );
+    let raised = |j: usize, k: usize| {
+        let negative = b.format().decode(u32::from(b.codes()[j * 128 + k])) < 0.0;
+        y[(j, k)] + if negative && k % 2 == 1 { 16.0 * f64::from(b.scale_inv()[j * 2 + k / 64]) } else { 0.0 }
+    };
+    let w = gemm(&a, &b, Format::Bf16, |i, j| (0..128).map(|k| x[(i, k)] * raised(j, k)).sum());
+    is_named(&w, "bits_reinterpreted:b.nibble_sign", &["high nibble"]);
+}
+
+#[test]
+fn a_limit_and_memory_that_was_not_written_are_named() {
+    let (a, b) = (quantized(ROW, 48, 128, 17), quantized(ROW, 64, 128, 18));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let most = (0..48 * 64).map(|at| dot(&x, &y, at / 64, at % 64).abs()).fold(0.0, f64::max);
+    let limit = round(Format::Bf16, 0.3 * most);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&x, &y, i, j).clamp(-limit, limit));
+    is_named(&w, "overflow_wrap:out.limited", &[&format!("±{limit}")]);
+    // One row has one size.
+    let old = values(Format::Bf16, 1, 48 * 64, 19);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| if i < 32 { dot(&x, &y, i, j) } else { f64::from(old.data()[i * 64 + j]) });
+    is_named(&w, "mn_edge:out.edge", &["rows 32 … 47", "not written"]);
+}
+
+/// A cast to int8 or e4m3 by these scales, and the scale_inv stored beside it.
+fn cast(x: &Tensor, dtype: Dtype, codes: Vec<u8>, granularity: &str, grid: &[usize], scale_inv: &[f32]) -> Writer {
+    let shape = [x.rows(), x.cols()];
+    let mut w = Writer::new("cast");
+    w.values("a", &shape, x).raw("out.codes", dtype, &shape, codes).f32s("out.scale_inv", grid, scale_inv);
+    w.meta("out.granularity", granularity);
+    w
+}
+
+#[test]
+fn casts_are_named_by_what_made_their_codes() {
+    let x = values(Format::Bf16, 32, 256, 20);
+    let amax = |i: usize, from: usize, to: usize| x.row(i)[from..to].iter().fold(0f32, |m, v| m.max(v.abs()));
+    let rows = |max: f32| (0..32).map(|i| amax(i, 0, 256) / max).collect::<Vec<f32>>();
+    let int8: Vec<u8> = (0..32 * 256).map(|at| (x.data()[at] / rows(127.0)[at / 256]).trunc() as i8 as u8).collect();
+    is_named(&cast(&x, Dtype::I8, int8, "row", &[32], &rows(127.0)), "rounding:out.toward_zero", &["cut"]);
+    let e4m3 = |v: f32| Format::E4m3.encode(f64::from(v), Rounding::NearestEven, Overflow::Saturate) as u8;
+    let own = rows(448.0);
+    let codes = |f: &dyn Fn(f32) -> f32, s: &dyn Fn(usize) -> f32| -> Vec<u8> {
+        (0..32 * 256).map(|at| e4m3(f(x.data()[at] / s(at)))).collect()
+    };
+    let early = codes(&|v| if v.abs() >= 256.0 { 448.0 * v.signum() } else { v }, &|at| own[at / 256]);
+    is_named(&cast(&x, Dtype::F8_E4M3, early, "row", &[32], &own), "codec_edge:out.saturated_early", &["saturated too early"]);
+    let right = codes(&|v| v, &|at| own[at / 256]);
+    let twice: Vec<f32> = own.iter().map(|s| s * 1.06).collect();
+    is_named(&cast(&x, Dtype::F8_E4M3, right.clone(), "row", &[32], &twice), "stale_state:out.scale_inv", &["1.06"]);
+    let inverse: Vec<f32> = own.iter().map(|s| 1.0 / s).collect();
+    is_named(&cast(&x, Dtype::F8_E4M3, right, "row", &[32], &inverse), "scale_doubled_inverted:out.inverted", &[]);
+    let groups: Vec<f32> = (0..64).map(|g| amax(g / 2, g % 2 * 128, g % 2 * 128 + 128) / 448.0).collect();
+    let of = |at: usize| at / 256 * 2 + at % 256 / 128;
+    let late = codes(&|v| v, &|at| groups[of(at) / 2 * 2]);
+    is_named(&cast(&x, Dtype::F8_E4M3, late, "group:128", &[32, 2], &groups), "scale_index:out.index", &["were made with"]);
+    let turned: Vec<f32> = (0..64).map(|g| groups[g % 32 * 2 + g / 32]).collect();
+    let right = codes(&|v| v, &|at| groups[of(at)]);
+    is_named(&cast(&x, Dtype::F8_E4M3, right, "group:128", &[32, 2], &turned), "scale_layout:out.index", &["stands at"]);
+}
+
+#[test]
+fn activations_by_other_formulas_are_named_with_their_place() {
+    let x = values(Format::Bf16, 32, 64, 21);
+    let quick = |x: f64| x / (1.0 + (-1.702 * x).exp());
+    let gelu = |x: f64| x * 0.5 * (1.0 + (0.7978845608 * (x + 0.044715 * x.powi(3))).tanh());
+    let silu = |x: f64| x / (1.0 + (-x).exp());
+    let made = |f: &dyn Fn(usize, usize, f64) -> f64| {
+        let data = (0..32 * 64).map(|at| f(at / 64, at % 64, f64::from(x.data()[at])) as f32).collect();
+        let mut w = Writer::new("activation");
+        w.meta("fn", "gelu").values("a", &[32, 64], &x);
+        w.values("out", &[32, 64], &Tensor::rounded(Format::Bf16, 32, 64, data).unwrap());
+        w
+    };
+    assert_eq!(found(&made(&|_, _, x| gelu(x))).0, Verdict::Pass);
+    let part = made(&|_, j, x| if j < 48 { gelu(x) } else { quick(x) });
+    is_named(&part, "silent_skip:formula", &["quick gelu", "columns 48 … 63"]);
+    let two = made(&|i, _, x| if i < 16 { silu(x) } else { quick(x) });
+    is_named(&two, "silent_skip:formula", &["quick gelu", "silu", "rows 0 … 15", "rows 16 … 31"]);
+}

@@ -1,0 +1,129 @@
+//! Results inside a wide bound that are, all over, those of operands that were rounded on the way, or of parts of K that were.
+//!
+//! A right kernel's error knows nothing of those roundings: it would lie as far from their result as its own error and theirs together,
+//! `Σ(e − r)² ≈ Σe² + Σr²`. Where the result is much nearer to theirs than to the right one, it was made so.
+
+use crate::compare::Bound;
+use crate::job::{Job, Operand};
+use crate::op::Op;
+use crate::{Format, Overflow, QTensor, Rounding};
+use ndarray::Array2;
+
+/// Elements that are looked at.
+const MOST: usize = 4096;
+/// How many times nearer, in squares, and of how many elements at least.
+const NEARER: f64 = 4.0;
+const LEAST: usize = 256;
+/// Parts of K.
+const PARTS: [usize; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
+const TYPES: [Format; 2] = [Format::Bf16, Format::F16];
+
+/// One element that is looked at.
+struct Look {
+    at: usize,
+    actual: f64,
+    /// The right sum, without bias, the bias, and how far sums in f32 may be from it.
+    sum: f64,
+    bias: f64,
+    size: f64,
+}
+
+fn round(f: Format, x: f64, rounding: Rounding) -> f64 {
+    f.decode(f.encode(x, rounding, Overflow::Native))
+}
+
+/// What the result is nearer to than to the right one, in words. Errors are weighed by `bound`, that of sums in f32.
+pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) -> Option<String> {
+    let b = job.operands.b()?;
+    (job.op == Op::Gemm && actual.len() == rows * cols && bound.ideal().len() == rows * cols).then_some(())?;
+    let bias = |j: usize| job.operands.bias.as_ref().map_or(0.0, |t| f64::from(t.data()[j]));
+    let step = (rows * cols).div_ceil(MOST) | 1;
+    let looks: Vec<Look> = (0..rows * cols)
+        .step_by(step)
+        .map(|at| {
+            let bias = bias(at % cols);
+            Look { at, actual: actual[at], sum: bound.ideal()[at] - bias, bias, size: bound.certain()[at] }
+        })
+        .filter(|l| l.actual.is_finite() && l.sum.is_finite() && l.size > 0.0 && l.size.is_finite())
+        .collect();
+    (looks.len() >= LEAST).then_some(())?;
+    let out = bound.out();
+    let far = |of: &dyn Fn(usize, &Look) -> f64| {
+        let one = |(n, l): (usize, &Look)| ((l.actual - out.round(l.at, of(n, l) + l.bias)) / l.size).powi(2);
+        looks.iter().enumerate().map(one).sum::<f64>()
+    };
+    let right = far(&|_, l| l.sum);
+    if right == 0.0 {
+        return None;
+    }
+    let is_nearer = |of: &dyn Fn(usize, &Look) -> f64| far(of) * NEARER < right;
+    // Scales of lines.
+    for (operand, name, by_row) in [(job.operands.a(), "a", true), (b, "b", false)] {
+        let Some(gains) = gains(operand) else { continue };
+        for (words, gain) in gains {
+            let mut different: Vec<u64> = gain.iter().filter(|g| **g != 1.0).map(|g| g.to_bits()).collect();
+            different.sort_unstable();
+            different.dedup();
+            let line = |l: &Look| if by_row { l.at / cols } else { l.at % cols };
+            if different.len() >= 4 && is_nearer(&|_, l| l.sum * gain[line(l)]) {
+                return Some(format!(
+                    "every element is nearer to the product by scales of {name} {words} than to the right one"
+                ));
+            }
+        }
+    }
+    // Parts of K.
+    let (a, b) = (values(job.operands.a()), values(b));
+    let k = a.ncols();
+    (b.dim() == (cols, k) && a.nrows() == rows).then_some(())?;
+    let prefix: Vec<Vec<f64>> = looks
+        .iter()
+        .map(|l| {
+            let mut sum = 0.0;
+            let products = a.row(l.at / cols).into_iter().zip(b.row(l.at % cols)).map(|(x, y)| x * y);
+            std::iter::once(0.0)
+                .chain(products.map(|p| {
+                    sum += p;
+                    sum
+                }))
+                .collect()
+        })
+        .collect();
+    let mut best: Option<(f64, usize, Format)> = None;
+    for parts in PARTS.into_iter().filter(|p| k >= 32 * p) {
+        let end = |p: usize| if p == parts { k } else { (k * p / parts).next_multiple_of(32).min(k) };
+        for f in TYPES {
+            let joined = |n: usize, _: &Look| {
+                (0..parts).map(|p| round(f, prefix[n][end(p + 1)] - prefix[n][end(p)], Rounding::NearestEven)).sum::<f64>()
+            };
+            let far = far(&joined);
+            if far * NEARER < right && best.is_none_or(|b| far < b.0) {
+                best = Some((far, parts, f));
+            }
+        }
+    }
+    best.map(|(_, parts, f)| {
+        format!("every element is nearer to the sum of {parts} parts of K rounded to {f} than to the right one")
+    })
+}
+
+fn values(operand: &Operand) -> Array2<f64> {
+    match operand {
+        Operand::Quantized(q) => q.dequantize_fast(),
+        other => other.to_f64(),
+    }
+}
+
+/// What scales of lines are times when they are kept in 16 bits, in words.
+fn gains(operand: &Operand) -> Option<Vec<(String, Vec<f64>)>> {
+    let Operand::Quantized(q) = operand else { return None };
+    let (grid, tile) = (q.granularity().grid(q.rows(), q.cols()), q.granularity().tile(q.rows(), q.cols()));
+    (grid.1 == 1 && q.scale_format() == Format::F32).then_some(())?;
+    let of = |q: &QTensor, f: Format, rounding: Rounding| -> Vec<f64> {
+        let gain = |s: &f32| round(f, f64::from(*s), rounding) / f64::from(*s);
+        (0..q.rows()).map(|i| gain(&q.scale_inv()[i / tile.0])).collect()
+    };
+    let ways = [(Rounding::NearestEven, "rounded"), (Rounding::TowardZero, "cut")];
+    let all = TYPES.into_iter().flat_map(|f| ways.map(|(r, words)| (format!("{words} to {f}"), of(q, f, r))));
+    Some(all.filter(|(_, g)| g.iter().all(|g| g.is_finite())).collect())
+}
