@@ -321,3 +321,44 @@ fn bundles_of_a_gpu_are_told_apart() {
         println!("{name}: {verdict} {} {:?}", found.model, found.diagnosis.map(|d| d.line()));
     }
 }
+
+#[test]
+fn the_text_for_a_terminal_says_what_was_computed_by_whom() {
+    let mut w = gemm("f32_sequential", "f32");
+    let text = |w: &Writer| {
+        let bundle = read(w).unwrap();
+        answer::text(&bundle, &assay(&bundle).unwrap(), answer::WIDTH)
+    };
+    assert!(text(&w).contains("op           gemm 17×512 by 33×512\n"), "{}", text(&w));
+    w.meta("kernel", "mine").meta("device", "NVIDIA H200");
+    assert!(text(&w).contains("op           gemm 17×512 by 33×512 by mine on NVIDIA H200\n"), "{}", text(&w));
+}
+
+/// The recipe of a product is that of its operands; its FP8 result is scaled by what is stored beside it.
+#[test]
+fn the_result_of_a_product_is_not_of_the_operands_recipe() {
+    let mut w = gemm("hopper_wgmma@128", "scaled:e4m3");
+    w.meta("recipe", "float8_rowwise_gw_hp");
+    assert_eq!(verdict(&w), (Verdict::Pass, String::new()));
+}
+
+/// gelu is the tanh formula. That by the error function is another, and the reason says so, of f32 results too.
+#[test]
+fn gelu_by_the_error_function_is_named() {
+    use statrs::function::erf::erf;
+    let x: Vec<f32> = (0..9 * 64).map(|i| (i as f32 - 288.0) / 60.0).collect();
+    for (dtype, raw) in [(Format::F32, safetensors::Dtype::F32), (Format::Bf16, safetensors::Dtype::BF16)] {
+        let by = |f: &dyn Fn(f64) -> f64| {
+            let t = crate::Tensor::rounded(dtype, 9, 64, x.clone()).unwrap();
+            let made = t.data().iter().map(|x| f(f64::from(*x)) as f32).collect();
+            let mut w = Writer::new("activation");
+            w.meta("fn", "gelu").values("a", &[9, 64], &t);
+            w.values("out", &[9, 64], &crate::Tensor::rounded(dtype, 9, 64, made).unwrap());
+            verdict(&w)
+        };
+        let tanh = |x: f64| x * 0.5 * (1.0 + (0.797_884_560_8 * (x + 0.044_715 * x.powi(3))).tanh());
+        assert_eq!(by(&tanh).0, Verdict::Pass, "{raw:?}");
+        let (v, reason) = by(&|x| x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2)));
+        assert!(v == Verdict::Fail && reason.starts_with("it is gelu by the error function"), "{raw:?}: {reason}");
+    }
+}

@@ -95,6 +95,34 @@ fn an_inverse_that_is_rounded_otherwise_is_right() {
     }
 }
 
+/// a·scale rounded once, where the product rounded to f32 is a tie of the codes and goes the other way.
+#[test]
+fn a_product_that_is_not_rounded_to_f32_is_right() {
+    let scale = 1.1f32;
+    let ties = (17..32).step_by(2).flat_map(|tie| {
+        let near = (tie as f32 / scale).to_bits();
+        (near - 2..near + 3).map(f32::from_bits)
+    });
+    let x = Tensor::new(Format::F32, 5, 8, ties.collect()).unwrap();
+    let code = |v: f64| Format::E4m3.encode(v, crate::Rounding::NearestEven, crate::Overflow::Saturate) as u8;
+    let once: Vec<u8> = x.data().iter().map(|v| code(f64::from(*v) * f64::from(scale))).collect();
+    let twice: Vec<u8> = x.data().iter().map(|v| code(f64::from(v * scale))).collect();
+    assert!(once.iter().zip(&twice).filter(|(a, b)| a != b).count() > 3, "{once:?}");
+    let with = |codes: &[u8]| {
+        let mut w = scaled(&x, scale);
+        w.without("out.transpose").raw("out.codes", Dtype::F8_E4M3, &[5, 8], codes.to_vec());
+        let found = assay(&read(&w).unwrap()).unwrap();
+        (answer::verdict(&found), found.model)
+    };
+    let (v, model) = with(&once);
+    assert!(v == Verdict::Pass && model.starts_with("codes of a·scale,"), "{model}");
+    let (v, model) = with(&twice);
+    assert!(v == Verdict::Pass && model.starts_with("codes of RN32(a·scale),"), "{model}");
+    let mut wrong = once;
+    wrong[7] ^= 2;
+    assert_eq!(with(&wrong).0, Verdict::Fail);
+}
+
 #[test]
 fn an_amax_is_the_casts_own_with_or_without_a_recipe() {
     let x = values(Format::Bf16, 9, 64, 3.0);

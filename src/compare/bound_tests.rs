@@ -299,6 +299,13 @@ fn scales_whose_product_underflows() {
     let p = p.scaled_by(Format::Bf16, Format::F32, &[&[sa], &[sb]]);
     let j = Bound::product(&p, 1, &[ideal], &[ideal], &out).unwrap().judge(&[actual]).unwrap();
     assert_eq!(j.violations, 0, "{j:?}");
+    // A third scale, which the sum meets after those two, multiplies what they lost.
+    let sc = 1024.0f32;
+    let (ideal, actual) = (ideal * f64::from(sc), f64::from(sum as f32 * (sa * sb) * sc));
+    let three = ProductArithmetic { scale_roundings: 3, ..ProductArithmetic::plain(&Accumulation::EXACT, 4) };
+    let three = three.scaled_by(Format::Bf16, Format::F32, &[&[sa], &[sb], &[sc]]);
+    let j = Bound::product(&three, 1, &[ideal], &[ideal], &out).unwrap().judge(&[actual]).unwrap();
+    assert_eq!(j.violations, 0, "{j:?}");
     // Without underflow the term is not there.
     let p = ProductArithmetic::plain(&Accumulation::EXACT, 4).scaled_by(Format::Bf16, Format::F32, &[&[0.5], &[0.25]]);
     assert_eq!(p.after_underflow, 0.0);

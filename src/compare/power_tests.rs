@@ -246,6 +246,12 @@ fn verdicts_and_their_reasons() {
         c.reason
     );
 
+    // What is probable is inside what may be, about the ideal.
+    for (i, ideal) in bound.rounded_ideal().into_iter().enumerate() {
+        let ((least, most), (low, high)) = (bound.allowed(i), bound.likely(i));
+        assert!(least <= low && low <= ideal && ideal <= high && high <= most, "{i}: {low} … {high} of {least} … {most}");
+    }
+
     let c = judge_with(&h.actual, Some(Mismatches { count: 2, first: Some((8, 1.5)) }), &[], &[], &h.bound);
     assert_eq!((c.verdict, c.mismatches), (Verdict::Fail, Some(2)));
     assert!(c.reason.starts_with("(1, 1) got") && c.reason.contains("the device model says 1.5; 2 of 35"), "{}", c.reason);

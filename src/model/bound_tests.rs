@@ -1,8 +1,9 @@
 //! Accumulation bounds: never crossed by the models, and not idle.
 
 use super::accumulate::accumulate;
+use super::mma::Dest;
 use super::products_tests::values;
-use super::table::MODELS;
+use super::table::{DeviceModel, MODELS, Unit};
 use super::{Accumulator, Inner, MmaModel};
 use super::{Factors, Lines, SumBound, accumulation_bound};
 use crate::compare::SumError;
@@ -174,4 +175,22 @@ fn assumptions_have_a_bound_and_no_bits() {
         acc.check(E4m3, F16).unwrap();
     }
     assert!("any_hopper".parse::<Accumulator>().unwrap_err().to_string().contains("any_hopper"));
+}
+
+/// Sixteen products are half of f16's smallest number and a tie to zero: each of the two steps of an instruction loses them.
+#[test]
+fn what_f16_accumulators_lose_below_their_smallest_number_is_inside() {
+    let lowered = |m: &&DeviceModel| matches!(m.unit(E5m2, E5m2), Ok(Unit::Lowered(s)) if s.dest == Dest::F16);
+    let models: Vec<_> = MODELS.iter().filter(lowered).collect();
+    assert!(!models.is_empty());
+    for model in models {
+        let acc = Accumulator::new(Inner::Mma(MmaModel { name: model.name }));
+        for k in [32, 96] {
+            let (a, b) = (vec![2f32.powi(-14); k], vec![2f32.powi(-15); k]);
+            assert_eq!(accumulate(&acc, E5m2, E5m2, &a, &b).unwrap(), 0.0);
+            let lost = k as f64 * 2f64.powi(-29);
+            let bound = accumulation_bound(&acc, k, read(E5m2, &a), read(E5m2, &b)).unwrap();
+            assert!(lost <= bound.relative * lost + bound.absolute, "{} K={k}: {bound:?}", model.name);
+        }
+    }
 }

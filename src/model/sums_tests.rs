@@ -169,3 +169,19 @@ fn the_product_of_a_tree_is_rounded() {
     let found = ratio(&tree, &tree, F32, &[1.0 + f32::EPSILON], &[1.5]);
     assert!(found > 0.1 && found <= 1.0, "{found}");
 }
+
+/// A sum that is rounded once loses up to half of f32's smallest number where it is that small.
+#[test]
+fn an_exact_sum_below_normal_numbers_is_rounded() {
+    let run = acc("exact");
+    let mut lost = 0;
+    for i in 1..32 {
+        let (a, b) = ([2f32.powi(-75)], [rounded(F32, f64::from(i)) * 2f32.powi(-78)]);
+        let (d, _) = exact(&a, &b);
+        let error = (f64::from(accumulate(&run, F32, F32, &a, &b).unwrap()) - d).abs();
+        let r = bound(&run, F32, &a, &b);
+        assert!(error <= r.certain && error <= r.drift, "{i}: {error:e} {r:?}");
+        lost += usize::from(error > 0.0);
+    }
+    assert!(lost > 20, "{lost}");
+}

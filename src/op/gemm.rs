@@ -191,6 +191,21 @@ mod tests {
         assert!(!check(2.0, f64::NAN) && !check(f64::NAN, 6.0));
     }
 
+    /// An accelerator is asked where its copies are worth it: by how many products there are, not by how many elements.
+    #[test]
+    fn an_accelerator_is_asked_for_large_products() {
+        thread_local!(static ASKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+        fn zeros(_: &[f64], _: &[f64], _: Option<&[f64]>, (m, n, _): (usize, usize, usize)) -> Result<(Vec<f64>, Vec<f64>)> {
+            ASKED.set(ASKED.get() + 1);
+            Ok((vec![0.0; m * n], vec![0.0; m * n]))
+        }
+        for (m, n, k, asked) in [(16, 16, 16, 0), (2, 2, LARGE >> 11, 0), (1 << 9, 1 << 9, LARGE >> 18, 1)] {
+            ASKED.set(0);
+            let (d, _) = product(Array2::zeros((m, k)).view(), Array2::zeros((n, k)).view(), None, Some(zeros));
+            assert_eq!((ASKED.get(), d.dim()), (asked, (m, n)), "{m}×{n}×{k}");
+        }
+    }
+
     #[test]
     fn by_hand() {
         let a = array![[1.0, 2.0, -3.0], [0.5, 0.0, 4.0]];

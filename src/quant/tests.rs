@@ -171,3 +171,22 @@ fn a_second_level_is_checked() {
     assert!(change(&|p| level(p).format = Format::Int8).contains("one of f32, f16, bf16"));
     assert!(change(&|p| p.zero = Zero::None).contains("none where zero points are not additive"));
 }
+
+/// A product that is −0 stays it, with a zero point or without.
+#[test]
+fn the_sign_of_a_zero_is_kept() {
+    let with = |scale: f32, zero: Zero| {
+        let p = QTensorParts { codes: vec![3, 5, 7], scale_inv: vec![scale], zero, level: None, ..one_row() };
+        let q = QTensor::new(p).unwrap();
+        [0, 1, 2].map(|j| q.value(0, j).to_bits())
+    };
+    let bits = |x: [f64; 3]| x.map(f64::to_bits);
+    assert_eq!(with(0.0, Zero::Integer(vec![5])), bits([-0.0, 0.0, 0.0]));
+    assert_eq!(with(-2.0, Zero::Integer(vec![5])), bits([4.0, -0.0, -4.0]));
+    assert_eq!(with(-0.0, Zero::None), bits([-0.0; 3]));
+}
+
+/// Three int8 codes under one scale.
+fn one_row() -> QTensorParts {
+    parts(Format::Int8, 1, 3, Granularity::Tensor, Format::F32, 1)
+}

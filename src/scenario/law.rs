@@ -344,3 +344,44 @@ fn twice(buffer: &Buffer) -> (usize, usize) {
 pub fn must_be_exact(class: Class, policy: Policy) -> bool {
     class == Class::Healthy || (class == Class::Staleness && policy == Policy::Packaged)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::Made;
+    use super::*;
+    use crate::{Format, Tensor};
+
+    /// A row under scales of 1×128, with the scales that made it.
+    fn blocks(values: Vec<f32>) -> Buffer {
+        let x = Tensor::new(Format::F32, 1, values.len(), values).unwrap();
+        let made = "deepseek_1x128".parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap();
+        let scale = made.q.scale_inv().iter().map(|s| 1.0 / f64::from(*s)).collect();
+        Buffer::new(Made { q: made.q, scale }, x, "x", 0, false)
+    }
+
+    /// Half of e4m3's smallest number, 2^-9, is a tie to zero; what is above it is not lost. Each in the scale of its own block.
+    #[test]
+    fn what_becomes_zero_is_predicted_block_by_block() {
+        let half = 2f32.powi(-10);
+        let block = [448.0, half, -half, 0.5 * half, 1.5 * half, 2.0 * half, -3.0 * half, 0.0];
+        let buffer = blocks((0..512).map(|i| block[i % 8] * [1.0, 2f32.powi(-12)][i / 128 % 2]).collect());
+        let lost = Lost::of(&buffer);
+        assert_eq!((lost.flushed, lost.flushed_predicted), (512 / 8 * 3, 512 / 8 * 3));
+        assert_eq!((lost.saturated, lost.saturated_predicted, lost.clipped), (512 / 8, 512 / 8, 0));
+    }
+
+    /// Numbers between 256 and 448 are 32 apart: quantized twice they are off by 32 at most, two codes further they are not.
+    #[test]
+    fn what_was_quantized_twice_is_off_by_half_a_spacing_of_both() {
+        let values: Vec<f32> = (0..128).map(|i| if i == 0 { 448.0 } else { 256.0 + (i * 7 % 100) as f32 }).collect();
+        let first = blocks(values);
+        let with = |further: u8| {
+            let mut parts = first.q.clone().into_parts();
+            parts.codes.iter_mut().skip(1).for_each(|c| *c += further);
+            Buffer { q: QTensor::new(parts).unwrap(), first: Some(Box::new(first.clone())), ..first.clone() }
+        };
+        assert_eq!(twice(&with(0)), (0, 0));
+        assert_eq!(twice(&with(2)), (127, 127));
+        assert_eq!(twice(&first), (128, 0), "nothing was quantized first");
+    }
+}

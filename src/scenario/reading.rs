@@ -259,6 +259,7 @@ mod tests {
     /// Healthy products raise no alarm, and a factor on a scale that the stored one does not have is found: of the tensor, of one row.
     #[test]
     fn drawn_products_are_read_as_stored_or_by_their_factor() {
+        use super::super::audited::OfBundle;
         use crate::Format;
         use crate::bundle::case;
         use crate::input::Source;
@@ -305,6 +306,12 @@ mod tests {
             assert_eq!(found.region, Some(region), "{at}");
             let r = found.r[if region == Region::Rows { tile } else { 0 }];
             assert!(r.0 <= f64::from(factor) && f64::from(factor) <= r.1, "{at}");
+            // The audit's table says so of each.
+            let parts = found.r.len();
+            let table = OfBundle { tensors: Vec::new(), read: Some(found), cols: 8 }.scales();
+            let of = |finding: &str| table.iter().filter(|row| row.last().is_some_and(|cell| cell == finding)).count();
+            let stale = usize::from(factor != 1.0);
+            assert_eq!((of("belongs"), of("stale")), (parts - stale, stale), "{at}");
         }
     }
 }

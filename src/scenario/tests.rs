@@ -402,3 +402,47 @@ fn a_gain_is_a_gain() {
     let gained: Vec<f32> = plain.data().iter().map(|x| 4.0 * x).collect();
     assert_eq!(moving.at(0, 7, &[]).unwrap().data(), gained);
 }
+
+/// After the spike the scale is too small for most values: what became zero shows at every step of the law.
+#[test]
+fn values_that_become_zero_show() {
+    let r = replay(&Scenario::load("17_amax_spike").unwrap(), Policy::Packaged, CPU).unwrap();
+    let under: Vec<_> = r.records.iter().filter(|r| r.law.starts_with("flushed")).collect();
+    assert_eq!(under.iter().map(|r| r.step).collect::<Vec<_>>(), [6, 7, 8, 9]);
+    assert!(under.iter().all(|r| r.flushed_share > 0.0 && r.shows));
+}
+
+/// A program that starts anew from a checkpoint has the bytes, and no forward of it has cloned a scale_inv yet.
+#[test]
+fn a_checkpoint_holds_no_clone() {
+    let text = text("09_checkpoint_without_scale_inv");
+    let forward = "do = \"forward\", a = \"xq\", b = \"wq\"";
+    assert!(text.contains(forward));
+    let s = parse(&text.replace(forward, &format!("{forward}, last = 5"))).unwrap();
+    let mut machine = Machine::new(&s, Policy::Cloned, CPU).unwrap();
+    for step in 0..=6 {
+        machine.step(&mut |_, _| Ok(())).unwrap();
+        assert_eq!(machine.buffer("wq").unwrap().cloned.is_some(), step < 6, "step {step}");
+    }
+}
+
+/// A NaN is healthy where the healthy result has one, whatever its bits, and nowhere else.
+#[test]
+fn a_nan_of_one_result_is_not_healthy() {
+    let s = Scenario::load("01_update_before_backward").unwrap();
+    let mut machine = Machine::new(&s, Policy::Packaged, CPU).unwrap();
+    let mut products = 0;
+    let mut each = |_: &Machine, mut outcome: super::product::Outcome| {
+        assert!(outcome.is_healthy());
+        outcome.actual[3] = f64::NAN;
+        assert!(!outcome.is_healthy());
+        outcome.healthy[3] = -f64::NAN;
+        assert!(outcome.is_healthy());
+        outcome.actual[3] = 1.0;
+        assert!(!outcome.is_healthy());
+        products += 1;
+        Ok(())
+    };
+    machine.step(&mut each).unwrap();
+    assert!(products > 0);
+}

@@ -2,10 +2,12 @@
 
 use super::super::Writer;
 use super::super::assay::{Answer, assay_by};
+use super::Arithmetic;
 use super::cuts::Join;
 use super::emulated::{Number, Operands, T, read};
-use super::ways::{Bias, Blocks, Ending, Extra, Meets, ScalesMeet};
+use super::ways::{Bias, Blocks, Chain, Ending, Extra, Meets, ScalesMeet};
 use crate::compare::Verdict;
+use crate::model::Inner;
 use crate::{Format, tensor::round_to};
 use safetensors::Dtype;
 use std::ops::Range;
@@ -137,6 +139,7 @@ fn an_order_without_a_model_passes_by_the_bound() {
         let found = said(&o, &out, Dtype::F32, H200);
         assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, None), "{}: {}", found.model, found.reason);
         assert!(found.model.contains("bound") && found.model.contains("its errors are"), "{}", found.model);
+        assert!(!found.model.contains("wrong arithmetic"), "{}", found.model);
         // Few elements in bf16 may have the bits of another order.
         let found = said(&o, &out, Dtype::BF16, H200);
         assert_eq!(found.verdict, Verdict::Pass, "{}: {}", found.model, found.reason);
@@ -345,4 +348,40 @@ fn parts_may_be_added_from_the_last() {
     };
     let found = said(&o, &o.product(backwards, |p, i, j| o.scaled(p, i, j)), Dtype::F32, H200);
     assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+}
+
+/// K of five tiles, two of them in the first part and three in the second: as no usual split cuts it.
+#[test]
+fn a_rare_split_passes_to_the_bit() {
+    let o = Operands::new(12, (4, 48, 640), true);
+    let found = said(&o, &split(&o, WGMMA, &[0..256, 256..640]), Dtype::F32, H200);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+    assert!(found.model.contains("split in 2"), "{}", found.model);
+}
+
+/// Blocks of 32 products that keep 25 bits are another device's: nobody's bits here, more exact than this device's, and not wrong.
+#[test]
+fn the_arithmetic_of_a_better_device_passes() {
+    let o = Operands::new(13, (16, 64, 768), true);
+    let better = T { w: 32, f: 25, o: Some(23) };
+    let out = o.product(|a, b| o.chain(better, a, b), |p, i, j| o.scaled(p, i, j));
+    let found = said(&o, &out, Dtype::F32, "NVIDIA B200");
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+    let found = said(&o, &out, Dtype::F32, H200);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, None), "{}", found.model);
+}
+
+/// Integers have nothing to promote, whatever a kernel of another type does; sums that round have.
+#[test]
+fn exact_sums_are_not_promoted() {
+    let promoted = |chain: Chain, promote_every: Option<usize>| {
+        let (chains, bound) = (vec![chain], Inner::AnyOrder);
+        Arithmetic { declared: None, chains, promote_every, bound, why: String::new() }.promoted(4096)
+    };
+    for every in [None, Some(64)] {
+        for chain in [Chain::Int32, Chain::Exact] {
+            assert_eq!(promoted(chain, every), [(chain, None)]);
+        }
+        assert!(promoted(Chain::Sequential, every).iter().any(|c| c.1.is_some()));
+    }
 }

@@ -158,6 +158,24 @@ mod tests {
         }
     }
 
+    /// An element by itself is that of the whole, in whichever group its row stands; one of no group is zero.
+    #[test]
+    fn elements_of_groups_are_those_of_the_whole() {
+        let text = "about = \"x\"\n[[cases]]\nname = \"x\"\nop = [\"grouped_gemm\", \"grouped_gemm_dgrad\", \"grouped_gemm_wgrad\"]\n\
+                    shape = [\"32x48\"]\nrows = [\"5,0,9\"]\nrecipe = [\"float8_rowwise\"]\naccumulator = [\"hopper_wgmma\"]\n";
+        let sweep = Sweep::parse(Path::new("x.toml"), text, 0).unwrap();
+        assert_eq!(sweep.cases.len(), 3);
+        for case in &sweep.cases {
+            let job = build::build(case).unwrap().job;
+            let plan = Plan::of(&job).unwrap();
+            let all: Vec<_> = (0..plan.rows).flat_map(|i| (0..plan.cols).map(move |j| (i, j))).collect();
+            let few = gemm::predict_at(&job, &plan, &all).unwrap();
+            let whole = gemm::predict(&job).unwrap();
+            let (Data::High(few), Data::High(whole)) = (&few.d, &whole.parts[0].d) else { panic!("codes") };
+            assert!(few.data() == whole.data() && whole.data().iter().any(|x| *x != 0.0), "{}", case.id());
+        }
+    }
+
     fn other(lines: &[usize]) -> usize {
         (1..).find(|i| lines.binary_search(i).is_err()).expect("a line that was not drawn")
     }

@@ -86,3 +86,25 @@ pub(super) fn log2_ceil(x: f64) -> i32 {
 pub(super) fn same(a: f64, b: f64) -> bool {
     (a.is_nan() && b.is_nan()) || a.to_bits() == b.to_bits()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Just below a power of two, whose logarithm rounds to it, at it, and above it.
+    #[test]
+    fn the_exponent_is_found_beside_powers_of_two() {
+        for e in [-1000, -126, -2, 0, 1, 100, 1000] {
+            let x = pow2(e);
+            assert_eq!([x.next_down(), x, x.next_up()].map(log2_floor), [e - 1, e, e]);
+            assert_eq!([x.next_down(), x, x.next_up()].map(log2_ceil), [e, e, e + 1]);
+        }
+    }
+
+    #[test]
+    fn eps_is_the_step_above_one() {
+        for (ours, eps) in [(F32, f64::from(f32::EPSILON)), (F16, f64::from(half::f16::EPSILON)), (F64, f64::EPSILON)] {
+            assert_eq!(ours.eps(), eps);
+        }
+    }
+}
