@@ -333,6 +333,17 @@ mod tests {
         }
     }
 
+    /// Another digest with every number of D as it was is another side output, and nothing else is.
+    #[test]
+    fn a_side_output_is_named_where_d_is_as_it_was() {
+        let beside = |set: &[(&str, &str)]| of(Some(record(&[])), Some(record(set))).words.contains("side output");
+        assert!(beside(&[("sha256", "bb")]));
+        for number in [("kernel_rel_frobenius", "0.00101"), ("mismatches", "3"), ("ulp_histogram", "1001|999|0|0|0|0|0|0|0")] {
+            assert!(!beside(&[("sha256", "bb"), number]), "{number:?}");
+        }
+        assert!(!beside(&[("kernel", "other")]));
+    }
+
     #[test]
     fn a_revision_is_named_beside_a_program_that_differs() {
         let facts = |program: &str, os: &str, revision: &str| {

@@ -119,4 +119,25 @@ mod tests {
             assert_eq!(found, want, "{format}: AVX2");
         }
     }
+
+    /// One value at a time or many: the definition's codes. tests/formats_fast.rs asks every f32.
+    #[test]
+    fn codes_are_the_definitions() {
+        let src: Vec<f32> = (0..=u32::MAX).step_by(1_000_003).map(f32::from_bits).collect();
+        for format in FORMATS.iter().filter(|f| f.bits <= 8).map(|f| f.format) {
+            for overflow in [Overflow::Saturate, Overflow::Native] {
+                let encoder = Encoder::new(format, overflow).unwrap();
+                let mut codes = vec![0; src.len()];
+                encoder.encode_slice(&src, 1.0, &mut codes).unwrap();
+                for (x, code) in src.iter().zip(codes) {
+                    let want = format.encode(f64::from(*x), crate::Rounding::NearestEven, overflow);
+                    assert_eq!(
+                        (u32::from(code), u32::from(encoder.encode(*x))),
+                        (want, want),
+                        "{format} of {x:e}, {overflow:?}"
+                    );
+                }
+            }
+        }
+    }
 }

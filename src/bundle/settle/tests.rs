@@ -328,7 +328,10 @@ fn ending() -> Ending {
 fn a_sum_meets_its_scales_and_then_its_bias() {
     let meets = Meets { a: 3.0, b: 5.0, scaled: true, global: None, bias: 7.0 };
     for (bias, value) in [(Bias::Added, 37.0), (Bias::Fused, 37.0), (Bias::First, 135.0), (Bias::None, 30.0)] {
-        assert_eq!(Ending { bias, ..ending() }.value(&[2.0], &Join::Tree, &meets), value, "{bias:?}");
+        for scales in [ScalesMeet::AFirst, ScalesMeet::BFirst, ScalesMeet::Both, ScalesMeet::Late] {
+            let ending = Ending { bias, scales, ..ending() };
+            assert_eq!(ending.value(&[2.0], &Join::Tree, &meets), value, "{bias:?}, {scales:?}");
+        }
     }
 }
 

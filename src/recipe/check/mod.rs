@@ -208,3 +208,60 @@ fn granularity(recipe: &Recipe) -> Option<Granularity> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::Source;
+    use crate::quant::{Level, QTensorParts};
+    use crate::recipe::RECIPES;
+
+    /// Rows of other sizes, one of them with an outlier, one of zeros, one of positive numbers; 160 columns leave short last groups.
+    fn rows(dtype: Format) -> Tensor {
+        let normal = "normal".parse::<Source>().unwrap().tensor(Format::F32, 6, 160, 5, 0).unwrap();
+        let row = |i: usize, j: usize, x: f32| match i {
+            1 => x * 1e-5,
+            2 if j == 7 => 300.0 * x,
+            3 => 0.0,
+            4 => x.abs() + 3.0,
+            5 => (j % 65) as f32 * 0.25 - 8.0,
+            _ => x,
+        };
+        let data = normal.data().iter().enumerate().map(|(n, x)| row(n / 160, n % 160, *x)).collect();
+        Tensor::rounded(dtype, 6, 160, data).unwrap()
+    }
+
+    /// The smaller form of tests/recipes_check.rs.
+    #[test]
+    fn what_a_recipe_makes_is_what_its_law_says() {
+        let mut cases = 0;
+        for dtype in [Format::F32, Format::Bf16, Format::F16] {
+            let x = rows(dtype);
+            for spec in RECIPES {
+                for format in spec.formats.iter().copied() {
+                    let recipe = Recipe { name: spec.name, format, group: None };
+                    let Ok(made) = recipe.quantize(&x) else { continue };
+                    assert_eq!(verify(&recipe, &x, &made.q), [], "{recipe} of {dtype}");
+                    cases += 1;
+                }
+            }
+        }
+        assert!(cases > 100, "{cases}");
+    }
+
+    /// 0·∞ is a NaN, which every code of the tile becomes: none is wrong.
+    #[test]
+    fn codes_under_a_scale_that_is_nan_are_not_judged() {
+        let (recipe, x) = ("te_nvfp4".parse::<Recipe>().unwrap(), rows(Format::F32));
+        let mut parts = recipe.quantize(&x).unwrap().q.into_parts();
+        let wrong = |parts: &QTensorParts| {
+            let found = verify(&recipe, &x, &QTensor::new(parts.clone()).unwrap());
+            found.iter().find(|f| f.what == "code").map_or(0, |f| f.count)
+        };
+        parts.codes[..16].iter_mut().for_each(|c| *c ^= 7);
+        assert_eq!(wrong(&parts), 16);
+        parts.scale_inv[0] = 0.0;
+        parts.level = Some(Level::whole(f32::INFINITY));
+        assert_eq!(wrong(&parts), 0);
+    }
+}
