@@ -110,9 +110,16 @@ mod tests {
         // The unquantized values are known, so the format's share is.
         assert!(found.comparison().quantization.is_some());
         assert_assay_of_views(&a, &b, &out);
-        // One in a hundred is inside what the coarsest tensor core may do, and larger than right sums make it.
+        // One in a hundred is inside what the coarsest tensor core may do, and larger than right sums make it: a gain makes exactly that.
         let gain = out.mapv(|x| x * 1.01);
-        let doubtful = gemm(&a, &b, &gain).recipe("te_current").judge().unwrap();
+        let named = gemm(&a, &b, &gain).recipe("te_current").judge().unwrap();
+        assert_eq!(named.verdict, Verdict::Fail, "{}", named.reason);
+        assert!(named.diagnosis.is_some_and(|d| d.findings[0].detail.contains("times 1.01")), "{}", named.reason);
+        // Other errors of that size have no name: suspect.
+        let noise = Array2::from_shape_fn(out.dim(), |(i, j)| {
+            out[[i, j]] * (1.0 + 0.005 * ((i * 7919 + j * 104_729) % 97) as f32 / 97.0)
+        });
+        let doubtful = gemm(&a, &b, &noise).recipe("te_current").judge().unwrap();
         assert_eq!(doubtful.verdict, Verdict::Suspect, "{}", doubtful.reason);
         let wrong = out.mapv(|x| x * 2.0);
         let e = gemm(&a, &b, &wrong).recipe("te_current").check().unwrap_err().to_string();
