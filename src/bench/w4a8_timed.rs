@@ -4,7 +4,7 @@ use crate::kernel::cuda::contract::Pointer;
 use crate::kernel::cuda::launch::{Buffer, Gpu, Launch};
 use crate::kernel::cuda::options::Type;
 use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
-use crate::kernel::cuda::w4a8::{Formats, Operands, Tile, W4a8Sizes};
+use crate::kernel::cuda::w4a8::{Formats, ProductBuffers, Tile, W4a8Sizes};
 use crate::kernel::cuda::w4a8_wide::Wide;
 use crate::{Format, Result};
 
@@ -27,7 +27,7 @@ impl By {
     fn launch(&self, s: &W4a8Sizes, set: &Set) -> Result<Launch<'_>> {
         let none = Pointer::NULL;
         let (x, w, xs, ws, d) = (&set.x, &set.w, Pointer::from(&set.xs), &set.ws, &set.d);
-        let on = Operands { x, w, xs, ws, xz: none, wz: none, bias: none, d, xs_out: none };
+        let on = ProductBuffers { x, w, xs, ws, xz: none, wz: none, bias: none, d, xs_out: none };
         match self {
             By::Wide(wide, defines) => wide.launch(s, defines, &on),
             By::Tile(tile, defines) => Ok(tile.launch(s, defines, &on)),

@@ -73,7 +73,7 @@ pub struct Bundle {
 }
 
 /// Operands of a bundle, with the shape its result must have.
-struct Operands {
+struct ReadOperands {
     a: BundleOperand,
     b: BundleOperand,
     bias: Option<Tensor>,
@@ -102,7 +102,7 @@ impl Bundle {
         }
         known_tensors(file, &meta)?;
         let named = |e: Error| in_file(file, e);
-        let Operands { a, b, bias, gamma, beta, offs, out } = operands(file, &meta).map_err(named)?;
+        let ReadOperands { a, b, bias, gamma, beta, offs, out } = operands(file, &meta).map_err(named)?;
         let out = result(file, &meta, &out).map_err(named)?;
         if let (Some((first, second)), Some(text)) = (&mut meta.recipe, file.metadata.get("recipe")) {
             let (of_first, of_second) = text.split_once('+').unwrap_or((text, text));
@@ -185,7 +185,7 @@ fn needs(file: &File, op: Op, what: &str) -> Error {
     file.bad(format!("no tensor {what}"), format!("one: op {} needs it", op.name()))
 }
 
-fn operands(file: &File, meta: &Meta) -> Result<Operands> {
+fn operands(file: &File, meta: &Meta) -> Result<ReadOperands> {
     let op = meta.op;
     let offs = match op {
         Op::GroupedGemm | Op::GroupedGemmWgrad => Some(ends(file, op)?),
@@ -239,7 +239,7 @@ fn operands(file: &File, meta: &Meta) -> Result<Operands> {
         _ => vec![rows, k],
     };
     let (bias, beta) = (vector("bias", b_rows, "one a column of the result")?, vector("beta", k, "one a column")?);
-    Ok(Operands { a, b, bias, gamma, beta, offs, out })
+    Ok(ReadOperands { a, b, bias, gamma, beta, offs, out })
 }
 
 /// `offs`: cumulative ends, ascending.

@@ -1,6 +1,6 @@
 //! Faults of what stands beside a result, and of arguments that are ignored.
 
-use super::edit::{Side, edit, operand, replaced};
+use super::edit::{Which, edit, operand, replaced};
 use super::scale::gains;
 use super::{Class, Fault, How, On, Setting, plain};
 use crate::format::{Overflow, Rounding};
@@ -97,12 +97,12 @@ pub const FAULTS: &[Fault] = &[
         Some(job)
     }),
     ignores!(SilentSkip, "gate", "the gated half is read from the first half again", |job, _| {
-        let (Op::Gated, Some(Operand::High(t))) = (job.op, operand(job, Side::A)) else { return None };
+        let (Op::Gated, Some(Operand::High(t))) = (job.op, operand(job, Which::A)) else { return None };
         let (cols, half) = (t.cols(), t.cols() / 2);
         let data = t.data().iter().enumerate().map(|(i, x)| if i % cols < half { *x } else { t.data()[i - half] }).collect();
-        Some(replaced(job, Side::A, Operand::High(Tensor::new(t.dtype(), t.rows(), cols, data).ok()?)))
+        Some(replaced(job, Which::A, Operand::High(Tensor::new(t.dtype(), t.rows(), cols, data).ok()?)))
     }),
-    ignores!(SilentSkip, "zeros_of_a", "operand a is never loaded: zeros", |job, _| edit(job, Side::A, |p| {
+    ignores!(SilentSkip, "zeros_of_a", "operand a is never loaded: zeros", |job, _| edit(job, Which::A, |p| {
         matches!(p.zero, crate::Zero::None).then_some(())?;
         p.codes.fill(0);
         Some(())
@@ -250,7 +250,7 @@ fn signed(job: &Job, o: &mut Output, _: Setting) -> Option<()> {
 }
 fn last_band(job: &Job, o: &mut Output, _: Setting) -> Option<()> {
     o.dbias.as_ref()?;
-    let rows = operand(job, Side::A)?.rows();
+    let rows = operand(job, Which::A)?.rows();
     let last = (rows.checked_sub(1)?) / DBIAS_BAND * DBIAS_BAND;
     (last > 0).then_some(())?;
     let v = super::inject::unrounded(job).ok().flatten()?.pop()?;
@@ -260,9 +260,9 @@ fn last_band(job: &Job, o: &mut Output, _: Setting) -> Option<()> {
     Some(())
 }
 fn round_input(job: &Job, to: Format) -> Option<Job> {
-    let Operand::High(t) = operand(job, Side::A)? else { return None };
+    let Operand::High(t) = operand(job, Which::A)? else { return None };
     (t.dtype() != to).then_some(())?;
     let through = |x: &f32| to.decode(to.encode(f64::from(*x), Rounding::NearestEven, Overflow::Native)) as f32;
     let rounded = Tensor::rounded(t.dtype(), t.rows(), t.cols(), t.data().iter().map(through).collect()).ok()?;
-    (rounded != *t).then(|| replaced(job, Side::A, Operand::High(rounded)))
+    (rounded != *t).then(|| replaced(job, Which::A, Operand::High(rounded)))
 }

@@ -1,7 +1,7 @@
 //! Faults of how scales meet the sum (products): operands that are dequantized to 16 bits first, terms summed in f16 one after the other,
 //! a bias that is added before the scales.
 
-use super::edit::{Side, quantized};
+use super::edit::{Which, quantized};
 use super::inject::right;
 use super::rule::{AB, On, OperandRule, rule};
 use super::sums::biased;
@@ -131,8 +131,8 @@ fn sequential(job: &Job, in_f16: bool, fused: bool) -> Result<Option<Vec<f32>>> 
 fn scaled_bias(job: &Job, by_a: bool, by_b: bool) -> Result<Option<Vec<f32>>> {
     // One scale a row, or one: it can stand behind the sum over K. The second level always does.
     let behind = |side| quantized(job, side).filter(|q| matches!(q.granularity(), Granularity::Tensor | Granularity::Row));
-    let (a, b) = (behind(Side::A), behind(Side::B));
-    let global: f32 = [Side::A, Side::B].iter().filter_map(|s| quantized(job, *s)?.global_scale_inv()).product();
+    let (a, b) = (behind(Which::A), behind(Which::B));
+    let global: f32 = [Which::A, Which::B].iter().filter_map(|s| quantized(job, *s)?.global_scale_inv()).product();
     let Some(bias) = job.operands.bias.as_ref().map(Tensor::data).filter(|_| job.op == Op::Gemm) else { return Ok(None) };
     // One of two: else it is all there is.
     if (by_a != by_b && (a.is_none() || b.is_none())) || (a.is_none() && b.is_none() && global == 1.0) {

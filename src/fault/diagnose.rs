@@ -213,7 +213,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     let single = tried.first().is_some_and(|t| t.fit.accepted());
     // Scales are solved one level deep.
     let tiled = |side| super::edit::quantized(evidence.job, side).is_some_and(|q| q.level().is_some_and(|l| !l.is_whole()));
-    let deep = tiled(super::edit::Side::A) || tiled(super::edit::Side::B);
+    let deep = tiled(super::edit::Which::A) || tiled(super::edit::Which::B);
     let solved = if budget > 0 && !deep { solve::solve(&scene, !single) } else { None };
     if let Some(solve::Solved { system, singles, pairs, .. }) = &solved {
         let theory = |t: &Theory| {

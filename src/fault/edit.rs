@@ -6,21 +6,21 @@ use crate::{Format, Overflow, QTensor, Rounding};
 
 /// Which operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Which {
     A,
     B,
 }
 
 /// The operand of a side.
-pub fn operand(job: &Job, side: Side) -> Option<&Operand> {
+pub fn operand(job: &Job, side: Which) -> Option<&Operand> {
     match side {
-        Side::A => job.operands.get(0),
-        Side::B => job.operands.b(),
+        Which::A => job.operands.get(0),
+        Which::B => job.operands.b(),
     }
 }
 
 /// The quantized tensor of a side; the first group of a grouped one.
-pub fn quantized(job: &Job, side: Side) -> Option<&QTensor> {
+pub fn quantized(job: &Job, side: Which) -> Option<&QTensor> {
     match operand(job, side)?.given() {
         Operand::High(_) | Operand::Dynamic(_) => None,
         Operand::Quantized(q) => Some(q),
@@ -29,18 +29,18 @@ pub fn quantized(job: &Job, side: Side) -> Option<&QTensor> {
 }
 
 /// The job with one operand replaced.
-pub fn replaced(job: &Job, side: Side, operand: Operand) -> Job {
+pub fn replaced(job: &Job, side: Which, operand: Operand) -> Job {
     let mut job = job.clone();
     match side {
-        Side::A => job.operands.set(0, operand),
-        Side::B => job.operands.set(1, operand),
+        Which::A => job.operands.set(0, operand),
+        Which::B => job.operands.set(1, operand),
     }
     job
 }
 
 /// Changes the quantized tensor of a side, or each group of it. An operand that the kernel quantizes itself is quantized, then
 /// changed. `None` when the operand is not quantized, `change` refuses, or nothing that can be stored comes of it.
-pub fn edit(job: &Job, side: Side, mut change: impl FnMut(&mut QTensorParts) -> Option<()>) -> Option<Job> {
+pub fn edit(job: &Job, side: Which, mut change: impl FnMut(&mut QTensorParts) -> Option<()>) -> Option<Job> {
     let mut one = |q: &QTensor| -> Option<QTensor> {
         let mut parts = q.clone().into_parts();
         change(&mut parts)?;

@@ -1,6 +1,6 @@
 //! Faults of grouped products: rows, scales and weights of the wrong group.
 
-use super::edit::{Side, edit, grid};
+use super::edit::{Which, edit, grid};
 use super::{Class, Fault, How, On, plain};
 use crate::job::{Job, Operand};
 use crate::op::Op;
@@ -29,8 +29,8 @@ pub const FAULTS: &[Fault] = &[
     Fault { on: On::B, ..group!(ScaleShared, "b.next_expert", "every expert's scales of b are the next one's", |job, _| experts(job, |e, offs| (e + 1) % offs.len(), false)) },
     Fault { on: On::B, ..group!(ScaleShared, "b.previous_expert", "the scales of b of every expert but the first are those of the one before", |job, _| experts(job, |e, _| e.saturating_sub(1), false)) },
     Fault { on: On::B, ..group!(ScaleShared, "b.empty_not_counted", "the experts' scales of b are counted without the empty groups before them", |job, _| experts(job, filled_before, false)) },
-    Fault { on: On::A, ..group!(ScaleShared, "a.first_group", "the scales of a's first group are used for all groups", |job, _| shared(job, Side::A)) },
-    Fault { on: On::B, ..group!(ScaleShared, "b.first_group", "the scales of b's first group are used for all groups", |job, _| shared(job, Side::B)) },
+    Fault { on: On::A, ..group!(ScaleShared, "a.first_group", "the scales of a's first group are used for all groups", |job, _| shared(job, Which::A)) },
+    Fault { on: On::B, ..group!(ScaleShared, "b.first_group", "the scales of b's first group are used for all groups", |job, _| shared(job, Which::B)) },
 ];
 
 /// Ends of all groups but the last by a rule, kept ascending. Refuses when nothing changes.
@@ -71,7 +71,7 @@ fn experts(job: &Job, from: fn(usize, &[usize]) -> usize, codes: bool) -> Option
     matches!(job.op, Op::GroupedGemm | Op::GroupedGemmDgrad).then_some(())?;
     let offs = job.operands.offs.as_ref()?;
     let n = offs.len();
-    edit(job, Side::B, |p| {
+    edit(job, Which::B, |p| {
         (n > 1).then_some(())?;
         let (rows, cols) = grid(p);
         let before = p.clone();
@@ -92,7 +92,7 @@ fn take<T: Copy>(to: &mut [T], old: &[T], size: usize, offs: &[usize], from: fn(
 }
 
 /// Scales of the first group of a grouped operand that has tokens.
-fn shared(job: &Job, side: Side) -> Option<Job> {
+fn shared(job: &Job, side: Which) -> Option<Job> {
     let Operand::Groups(groups) = super::edit::operand(job, side)? else { return None };
     let first = groups.iter().find(|q| q.cols() > 0)?.scale_inv().to_vec();
     let mut changed = false;

@@ -1,7 +1,7 @@
 //! What a kernel with faults writes: the right CPU kernel on a changed job, with its sums joined, its result encoded and its
 //! elements placed as the faults say.
 
-use super::{Element, Fault, How, Moves, Setting, Shape, Source};
+use super::{Element, Fault, How, Moves, Origin, Setting, Shape};
 use crate::job::{Data, Job, OutSpec, Output};
 use crate::kernel::cpu::{KERNELS, product};
 use crate::kernel::{self, Backend, Kernel, KernelSpec};
@@ -226,17 +226,17 @@ pub fn moved(d: &Data, moves: &Moves) -> Result<Data> {
     Ok(match d {
         Data::High(t) => {
             let data = sources().map(|s| match s {
-                Source::From(i, j) => t.data()[i * cols + j],
-                Source::Zero => 0.0,
-                Source::Unwritten => f32::NAN,
+                Origin::From(i, j) => t.data()[i * cols + j],
+                Origin::Zero => 0.0,
+                Origin::Unwritten => f32::NAN,
             });
             Data::High(Tensor::new(t.dtype(), rows, cols, data.collect())?)
         }
         Data::Quantized(q) => {
             let codes = sources().map(|s| match s {
-                Source::From(i, j) => q.codes()[i * cols + j],
-                Source::Zero => 0,
-                Source::Unwritten => canary(q.format()) as u8,
+                Origin::From(i, j) => q.codes()[i * cols + j],
+                Origin::Zero => 0,
+                Origin::Unwritten => canary(q.format()) as u8,
             });
             let codes = codes.collect();
             Data::Quantized(QTensor::new(crate::quant::QTensorParts { codes, ..q.clone().into_parts() })?)

@@ -1,6 +1,6 @@
 //! Where an error lives: rows, columns, tiles, slices of K, magnitudes and signs. Words for the reason, numbers for figures.
 
-use super::edit::{Side, operand};
+use super::edit::{Which, operand};
 use super::predict::Scene;
 use crate::job::{Data, Operand};
 use crate::op::Op;
@@ -140,7 +140,7 @@ fn words(l: &Location, wrong: &[usize], rows: usize, cols: usize, actual: &[f64]
 fn by_slice(scene: &Scene, actual: &[f64], ideal: &[f64]) -> Option<Vec<f64>> {
     let job = scene.evidence.job;
     (job.op == Op::Gemm).then_some(())?;
-    let (a, b) = (operand(job, Side::A)?, operand(job, Side::B)?);
+    let (a, b) = (operand(job, Which::A)?, operand(job, Which::B)?);
     matches!(a, Operand::High(_) | Operand::Quantized(_) | Operand::Dynamic(_)).then_some(())?;
     let k = a.cols();
     let (a, b) = (a.to_f64(), b.to_f64());

@@ -77,7 +77,7 @@ pub struct Element {
 
 /// Where an element of the result comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum Origin {
     /// Row and column of the right result.
     From(usize, usize),
     Zero,
@@ -125,7 +125,7 @@ pub struct Shape {
 }
 
 /// The source of every element.
-pub type Moves = Box<dyn Fn(usize, usize) -> Source + Send + Sync>;
+pub type Moves = Box<dyn Fn(usize, usize) -> Origin + Send + Sync>;
 
 /// A known way to be wrong.
 #[derive(Clone)]

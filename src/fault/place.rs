@@ -1,6 +1,6 @@
 //! Faults of where results are written: edges of tiles, strides, aliases, tiles that another wrote, rows nobody wrote.
 
-use super::{Class, Fault, How, Moves, On, Setting, Shape, Source, plain};
+use super::{Class, Fault, How, Moves, On, Origin, Setting, Shape, plain};
 
 macro_rules! places {
     ($class:ident, $variant:literal, $help:literal, $places:expr, $settings:expr) => {
@@ -17,14 +17,14 @@ macro_rules! places {
 
 #[rustfmt::skip]
 pub const FAULTS: &[Fault] = &[
-    places!(MnEdge, "rows.16.zero", "the last M mod 16 rows are zero", |_, s, _| rows_past(s, 16, Source::Zero), plain),
-    places!(MnEdge, "rows.64.zero", "the last M mod 64 rows are zero", |_, s, _| rows_past(s, 64, Source::Zero), plain),
-    places!(MnEdge, "rows.16.unwritten", "the last M mod 16 rows are not stored", |_, s, _| rows_past(s, 16, Source::Unwritten), plain),
-    places!(MnEdge, "rows.64.unwritten", "the last M mod 64 rows are not stored", |_, s, _| rows_past(s, 64, Source::Unwritten), plain),
-    places!(MnEdge, "columns.16.zero", "the last N mod 16 columns are zero", |_, s, _| columns_past(s, 16, Source::Zero), plain),
-    places!(MnEdge, "columns.64.zero", "the last N mod 64 columns are zero", |_, s, _| columns_past(s, 64, Source::Zero), plain),
-    places!(MnEdge, "columns.16.unwritten", "the last N mod 16 columns are not stored", |_, s, _| columns_past(s, 16, Source::Unwritten), plain),
-    places!(MnEdge, "columns.64.unwritten", "the last N mod 64 columns are not stored", |_, s, _| columns_past(s, 64, Source::Unwritten), plain),
+    places!(MnEdge, "rows.16.zero", "the last M mod 16 rows are zero", |_, s, _| rows_past(s, 16, Origin::Zero), plain),
+    places!(MnEdge, "rows.64.zero", "the last M mod 64 rows are zero", |_, s, _| rows_past(s, 64, Origin::Zero), plain),
+    places!(MnEdge, "rows.16.unwritten", "the last M mod 16 rows are not stored", |_, s, _| rows_past(s, 16, Origin::Unwritten), plain),
+    places!(MnEdge, "rows.64.unwritten", "the last M mod 64 rows are not stored", |_, s, _| rows_past(s, 64, Origin::Unwritten), plain),
+    places!(MnEdge, "columns.16.zero", "the last N mod 16 columns are zero", |_, s, _| columns_past(s, 16, Origin::Zero), plain),
+    places!(MnEdge, "columns.64.zero", "the last N mod 64 columns are zero", |_, s, _| columns_past(s, 64, Origin::Zero), plain),
+    places!(MnEdge, "columns.16.unwritten", "the last N mod 16 columns are not stored", |_, s, _| columns_past(s, 16, Origin::Unwritten), plain),
+    places!(MnEdge, "columns.64.unwritten", "the last N mod 64 columns are not stored", |_, s, _| columns_past(s, 64, Origin::Unwritten), plain),
     places!(MnEdge, "columns.32.overhang", "the last tile of 32 columns is stored whole: it overwrites the next row's start", |_, s, _| overhang(s, 32), plain),
     places!(MnEdge, "rows.16.repeated", "the last tile of 16 rows starts where the one before did", |_, s, _| repeated(s, 16), plain),
     places!(Addressing, "transposed", "the result is stored in column-major order", |_, s, _| transposed(s), plain),
@@ -41,8 +41,8 @@ pub const FAULTS: &[Fault] = &[
     places!(PaddingPoison, "row", "one row is poisoned by its padding: NaN", |_, s, x| line(s, x.at, true), |_| some()),
     places!(PaddingPoison, "column", "one column is poisoned by its padding: NaN", |_, s, x| line(s, x.at, false), |_| some()),
     places!(PaddingPoison, "last_column", "the last column is poisoned by what is behind it: NaN", |_, s, _| line(s, s.cols.checked_sub(1)?, false).filter(|_| s.cols > 1), plain),
-    places!(SilentSkip, "zeros", "nothing is computed: zeros", |_, _, _| all(Source::Zero), plain),
-    places!(SilentSkip, "unwritten", "the kernel was not run: the result is untouched", |_, _, _| all(Source::Unwritten), plain),
+    places!(SilentSkip, "zeros", "nothing is computed: zeros", |_, _, _| all(Origin::Zero), plain),
+    places!(SilentSkip, "unwritten", "the kernel was not run: the result is untouched", |_, _, _| all(Origin::Unwritten), plain),
     places!(SilentSkip, "second_half", "the second half of the rows is never written", |_, s, _| second_half(s), plain),
 ];
 
@@ -51,39 +51,39 @@ fn some() -> Vec<Setting> {
     (0..4096).map(|at| Setting { at, by: 1.0 }).collect()
 }
 
-fn moves(f: impl Fn(usize, usize) -> Source + Send + Sync + 'static) -> Option<Moves> {
+fn moves(f: impl Fn(usize, usize) -> Origin + Send + Sync + 'static) -> Option<Moves> {
     Some(Box::new(f))
 }
-fn all(source: Source) -> Option<Moves> {
+fn all(source: Origin) -> Option<Moves> {
     moves(move |_, _| source)
 }
 /// A partial last tile with a whole one before it.
 fn partial(n: usize, tile: usize) -> Option<usize> {
     (n > tile && !n.is_multiple_of(tile)).then(|| n / tile * tile)
 }
-fn rows_past(s: Shape, tile: usize, source: Source) -> Option<Moves> {
+fn rows_past(s: Shape, tile: usize, source: Origin) -> Option<Moves> {
     let edge = partial(s.rows, tile)?;
-    moves(move |i, j| if i >= edge { source } else { Source::From(i, j) })
+    moves(move |i, j| if i >= edge { source } else { Origin::From(i, j) })
 }
-fn columns_past(s: Shape, tile: usize, source: Source) -> Option<Moves> {
+fn columns_past(s: Shape, tile: usize, source: Origin) -> Option<Moves> {
     let edge = partial(s.cols, tile)?;
-    moves(move |i, j| if j >= edge { source } else { Source::From(i, j) })
+    moves(move |i, j| if j >= edge { source } else { Origin::From(i, j) })
 }
 fn overhang(s: Shape, tile: usize) -> Option<Moves> {
     let edge = partial(s.cols, tile)?;
     let over = (edge + tile - s.cols).min(s.cols);
     (s.rows > 1).then_some(())?;
-    moves(move |i, j| if i > 0 && j < over { Source::Zero } else { Source::From(i, j) })
+    moves(move |i, j| if i > 0 && j < over { Origin::Zero } else { Origin::From(i, j) })
 }
 fn repeated(s: Shape, tile: usize) -> Option<Moves> {
     let edge = partial(s.rows, tile)?;
-    moves(move |i, j| Source::From(if i >= edge { i - tile } else { i }, j))
+    moves(move |i, j| Origin::From(if i >= edge { i - tile } else { i }, j))
 }
 fn transposed(s: Shape) -> Option<Moves> {
     (s.rows > 1 && s.cols > 1).then_some(())?;
     moves(move |i, j| {
         let flat = i * s.cols + j;
-        Source::From(flat % s.rows, flat / s.rows)
+        Origin::From(flat % s.rows, flat / s.rows)
     })
 }
 fn strided(s: Shape) -> Option<Moves> {
@@ -92,7 +92,7 @@ fn strided(s: Shape) -> Option<Moves> {
     moves(move |i, j| {
         let flat = i * s.cols + j;
         let (row, col) = (flat / stride, flat % stride);
-        if col < s.cols { Source::From(row, col) } else { Source::Unwritten }
+        if col < s.cols { Origin::From(row, col) } else { Origin::Unwritten }
     })
 }
 fn antidiagonal(s: Shape) -> Option<Moves> {
@@ -101,7 +101,7 @@ fn antidiagonal(s: Shape) -> Option<Moves> {
     moves(move |i, j| {
         let flat = i * s.cols + j;
         let row = flat.min(s.rows - 1);
-        if flat - row < s.cols { Source::From(row, flat - row) } else { Source::Unwritten }
+        if flat - row < s.cols { Origin::From(row, flat - row) } else { Origin::Unwritten }
     })
 }
 fn wrapped(s: Shape) -> Option<Moves> {
@@ -112,24 +112,24 @@ fn wrapped(s: Shape) -> Option<Moves> {
     moves(move |i, j| {
         let flat = i * s.cols + j;
         let source = if flat + limit < n { flat + limit } else { flat };
-        if flat >= limit { Source::Unwritten } else { Source::From(source / s.cols, source % s.cols) }
+        if flat >= limit { Origin::Unwritten } else { Origin::From(source / s.cols, source % s.cols) }
     })
 }
 fn pairs(s: Shape) -> Option<Moves> {
     (s.rows > 1).then_some(())?;
-    moves(|i, j| Source::From(i / 2 * 2, j))
+    moves(|i, j| Origin::From(i / 2 * 2, j))
 }
 fn shifted(s: Shape) -> Option<Moves> {
     (s.cols > 1).then_some(())?;
-    moves(move |i, j| Source::From(i, (j + s.cols - 1) % s.cols))
+    moves(move |i, j| Origin::From(i, (j + s.cols - 1) % s.cols))
 }
 fn rotated(s: Shape) -> Option<Moves> {
     (s.rows > 1).then_some(())?;
-    moves(move |i, j| Source::From((i + s.rows - 1) % s.rows, j))
+    moves(move |i, j| Origin::From((i + s.rows - 1) % s.rows, j))
 }
 fn second_half(s: Shape) -> Option<Moves> {
     (s.rows > 1).then_some(())?;
-    moves(move |i, j| if i >= s.rows.div_ceil(2) { Source::Unwritten } else { Source::From(i, j) })
+    moves(move |i, j| if i >= s.rows.div_ceil(2) { Origin::Unwritten } else { Origin::From(i, j) })
 }
 
 #[derive(Clone, Copy)]
@@ -152,13 +152,13 @@ fn tile(s: Shape, h: usize, w: usize, at: usize, kind: Kind) -> Option<Moves> {
     let (r, c) = (at / across % down * h, at % across * w);
     moves(move |i, j| {
         if !((r..r + h).contains(&i) && (c..c + w).contains(&j)) {
-            return Source::From(i, j);
+            return Origin::From(i, j);
         }
         match kind {
-            Kind::Zero => Source::Zero,
-            Kind::Unwritten => Source::Unwritten,
-            Kind::Neighbour => Source::From(i, j + w),
-            Kind::Below => Source::From(i + h, j),
+            Kind::Zero => Origin::Zero,
+            Kind::Unwritten => Origin::Unwritten,
+            Kind::Neighbour => Origin::From(i, j + w),
+            Kind::Below => Origin::From(i + h, j),
         }
     })
 }
@@ -166,7 +166,7 @@ fn line(s: Shape, at: usize, row: bool) -> Option<Moves> {
     let n = if row { s.rows } else { s.cols };
     (n > 1).then_some(())?;
     let at = at % n;
-    moves(move |i, j| if (if row { i } else { j }) == at { Source::Unwritten } else { Source::From(i, j) })
+    moves(move |i, j| if (if row { i } else { j }) == at { Origin::Unwritten } else { Origin::From(i, j) })
 }
 
 /// The settings of [`some`] whose tile or line holds element (i, j): what diagnosis tries.

@@ -94,7 +94,7 @@ fn history(job: &Job, (fault, _): Set) -> Option<History> {
         }
         _ => Vec::new(),
     };
-    Some(History { a: of(super::edit::Side::A), b: of(super::edit::Side::B), out })
+    Some(History { a: of(super::edit::Which::A), b: of(super::edit::Which::B), out })
 }
 
 /// Whether every bit of two outputs is the same, NaNs as a class.

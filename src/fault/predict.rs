@@ -3,7 +3,7 @@
 
 use super::inject::{Set, canary, read, shape_of, unrounded, written};
 use super::subset::{self, Sample};
-use super::{Evidence, Fault, How, Shape, Source};
+use super::{Evidence, Fault, How, Origin, Shape};
 use crate::assay::evidence::values;
 use crate::job::{Data, Job, Output};
 use crate::kernel::Backend;
@@ -187,15 +187,15 @@ impl<'a> Scene<'a> {
         let [(Fault { how: How::Places(places), .. }, setting)] = places[..] else { return Ok(None) };
         let Some(moves) = places(job, self.shape, setting) else { return Ok(None) };
         let cols = self.shape.cols;
-        let sources: Vec<Source> = self.sample.indices(cols).map(|i| moves(i / cols, i % cols)).collect();
-        let lines = |of: fn(&Source) -> Option<usize>| {
+        let sources: Vec<Origin> = self.sample.indices(cols).map(|i| moves(i / cols, i % cols)).collect();
+        let lines = |of: fn(&Origin) -> Option<usize>| {
             let mut all: Vec<usize> = sources.iter().filter_map(of).collect();
             all.sort_unstable();
             all.dedup();
             all
         };
-        let rows = lines(|s| if let Source::From(i, _) = s { Some(*i) } else { None });
-        let columns = lines(|s| if let Source::From(_, j) = s { Some(*j) } else { None });
+        let rows = lines(|s| if let Origin::From(i, _) = s { Some(*i) } else { None });
+        let columns = lines(|s| if let Origin::From(_, j) = s { Some(*j) } else { None });
         if rows.is_empty() || columns.is_empty() || rows.len() * columns.len() > 4 * sources.len() {
             return Ok(None);
         }
@@ -204,10 +204,10 @@ impl<'a> Scene<'a> {
         let Some(output) = written(&part, &others)? else { return Ok(None) };
         let (format, computed) = (self.evidence.judged[0].bound.out().format(), values(&output.parts[0].d));
         let at = |all: &[usize], line: usize| all.partition_point(|x| *x < line);
-        let value = |s: &Source| match s {
-            Source::From(i, j) => computed[at(&there.rows, *i) * there.cols.len() + at(&there.cols, *j)],
-            Source::Zero => 0.0,
-            Source::Unwritten => format.decode(canary(format)),
+        let value = |s: &Origin| match s {
+            Origin::From(i, j) => computed[at(&there.rows, *i) * there.cols.len() + at(&there.cols, *j)],
+            Origin::Zero => 0.0,
+            Origin::Unwritten => format.decode(canary(format)),
         };
         let mut all = self.components(&output, false);
         all[0].values = sources.iter().map(value).collect();
@@ -317,9 +317,9 @@ impl<'a> Scene<'a> {
         let j = &self.evidence.judged[0];
         let (cols, out) = (self.shape.cols, j.bound.out());
         let value = |i: usize| match moves(i / cols, i % cols) {
-            Source::From(r, c) => out.round(r * cols + c, j.bound.ideal()[r * cols + c]),
-            Source::Zero => 0.0,
-            Source::Unwritten => out.format().decode(canary(out.format())),
+            Origin::From(r, c) => out.round(r * cols + c, j.bound.ideal()[r * cols + c]),
+            Origin::Zero => 0.0,
+            Origin::Unwritten => out.format().decode(canary(out.format())),
         };
         let mut all: Prediction = self.clean.iter().map(|c| Component { name: c.name, values: c.values.clone() }).collect();
         all[0].values = self.sample.indices(cols).map(value).collect();

@@ -1,6 +1,6 @@
 //! A change of what is read, applied to one operand, the other, or both.
 
-use super::edit::{Side, edit};
+use super::edit::{Which, edit};
 use super::{Class, Fault, How, Setting, plain};
 use crate::job::Job;
 use crate::quant::QTensorParts;
@@ -31,11 +31,11 @@ impl On {
         }
     }
     /// The operands that are read otherwise.
-    pub fn sides(self) -> &'static [Side] {
+    pub fn sides(self) -> &'static [Which] {
         match self {
-            On::A => &[Side::A],
-            On::B => &[Side::B],
-            On::Both => &[Side::A, Side::B],
+            On::A => &[Which::A],
+            On::B => &[Which::B],
+            On::Both => &[Which::A, Which::B],
             On::Out => &[],
         }
     }

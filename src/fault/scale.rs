@@ -1,6 +1,6 @@
 //! Faults of scales as they are applied: omitted, doubled, inverted, stale, rounded again, taken from elsewhere.
 
-use super::edit::{Side, edit, grid, map_scales, reindex_scales};
+use super::edit::{Which, edit, grid, map_scales, reindex_scales};
 use super::rule::{A, AB, B, On, OperandRule, rule};
 use super::{Class, Fault, How, Setting, plain};
 use crate::format::{Overflow, Rounding};
@@ -194,12 +194,12 @@ fn unpadded(p: &mut QTensorParts) -> Option<()> {
 /// a's scales for b and b's for a, each taken modulo what there is.
 fn swapped(job: &Job, _: Setting) -> Option<Job> {
     let mut of = Vec::new();
-    let first = edit(job, Side::A, |p| {
+    let first = edit(job, Which::A, |p| {
         of.extend_from_slice(&p.scale_inv);
         Some(())
     })?;
     let mut other = Vec::new();
-    edit(&first, Side::B, |p| {
+    edit(&first, Which::B, |p| {
         other.extend_from_slice(&p.scale_inv);
         Some(())
     })?;
@@ -209,6 +209,6 @@ fn swapped(job: &Job, _: Setting) -> Option<Job> {
         p.scale_inv.iter_mut().enumerate().for_each(|(i, s)| *s = from[i % from.len()]);
         (before != p.scale_inv).then_some(())
     };
-    let a = edit(job, Side::A, |p| take(p, &other))?;
-    edit(&a, Side::B, |p| take(p, &of))
+    let a = edit(job, Which::A, |p| take(p, &other))?;
+    edit(&a, Which::B, |p| take(p, &of))
 }

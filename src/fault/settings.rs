@@ -95,8 +95,8 @@ pub fn of(fault: &Fault, scene: &Scene, gains: &Gains) -> Vec<Trial> {
         Some(actual.first()? / right.first()?)
     };
     let (past, found): (Vec<f64>, Option<f64>) = match (fault.on, fault.variant) {
-        (On::A, _) => (history.map_or(Vec::new(), |h| side(edit::Side::A, &h.a)), gains.result),
-        (On::B, _) => (history.map_or(Vec::new(), |h| side(edit::Side::B, &h.b)), gains.result),
+        (On::A, _) => (history.map_or(Vec::new(), |h| side(edit::Which::A, &h.a)), gains.result),
+        (On::B, _) => (history.map_or(Vec::new(), |h| side(edit::Which::B, &h.b)), gains.result),
         (_, "out.scale") => {
             let past = history.zip(now).map_or(Vec::new(), |(h, now)| h.out.iter().map(|p| f64::from(*p) / now).collect());
             (past, gains.result)

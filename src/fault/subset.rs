@@ -1,7 +1,7 @@
 //! A part of a product: some rows and columns of its result, computed from the same rows of the operands. What diagnosis tries every
 //! fault on when the whole would take too long.
 
-use super::edit::Side;
+use super::edit::Which;
 use crate::job::{Job, Operand};
 use crate::op::Op;
 use crate::quant::QTensorParts;
@@ -89,7 +89,7 @@ pub fn product(job: &Job, sample: &Sample) -> Option<Job> {
         return Some(job.clone());
     }
     let mut part = job.clone();
-    let (a, b) = (super::edit::operand(job, Side::A)?, super::edit::operand(job, Side::B)?);
+    let (a, b) = (super::edit::operand(job, Which::A)?, super::edit::operand(job, Which::B)?);
     match job.op {
         Op::Gemm => {
             part.operands.set(0, rows_of(a, &sample.rows)?);

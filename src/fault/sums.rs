@@ -1,7 +1,7 @@
 //! Faults of sums over K (products): slices that are lost, counted twice or summed in 16 bits. Slices are taken by masking: outside
 //! a slice operand a is zero.
 
-use super::edit::{Side, operand, replaced};
+use super::edit::{Which, operand, replaced};
 use super::inject::right;
 use super::{Class, Fault, How, On, Setting, plain};
 use crate::assay::product::inner;
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// The job with operand a zero outside `k` (columns of a; of all groups one after the other). `None`: no code of a stands for zero.
 pub fn masked(job: &Job, k: &Range<usize>) -> Option<Job> {
-    let a = match operand(job, Side::A)?.given() {
+    let a = match operand(job, Which::A)?.given() {
         Operand::High(t) => {
             let cols = t.cols();
             let data = t.data().iter().enumerate().map(|(i, x)| if k.contains(&(i % cols)) { *x } else { 0.0 }).collect();
@@ -32,7 +32,7 @@ pub fn masked(job: &Job, k: &Range<usize>) -> Option<Job> {
             Operand::Groups(all)
         }
     };
-    Some(replaced(job, Side::A, a))
+    Some(replaced(job, Which::A, a))
 }
 
 /// Codes outside the slice stand for zero. The first column of `q` is column `from` of the operand.
@@ -139,7 +139,7 @@ fn tail_twice(job: &Job, tile: usize) -> Option<Vec<Range<usize>>> {
 }
 /// Slices of `width`.
 fn slices(job: &Job, width: usize) -> Option<Vec<Range<usize>>> {
-    let k = if job.op == Op::GroupedGemmWgrad { operand(job, Side::A)?.cols() } else { k_of(job)? };
+    let k = if job.op == Op::GroupedGemmWgrad { operand(job, Which::A)?.cols() } else { k_of(job)? };
     (k > width).then(|| (0..k).step_by(width).map(|from| from..k.min(from + width)).collect())
 }
 /// All of K but slice `at` of `width`.

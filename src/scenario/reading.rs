@@ -24,7 +24,7 @@ use crate::{Granularity, QTensor, Result};
 
 /// What shares a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region {
+pub enum Shared {
     Tensor,
     /// Rows of D: scales of A.
     Rows,
@@ -32,7 +32,7 @@ pub enum Region {
     Columns,
 }
 
-impl Region {
+impl Shared {
     pub fn name(self) -> &'static str {
         ["tensor", "row of a", "row of b"][self as usize]
     }
@@ -56,7 +56,7 @@ pub struct Earlier {
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The widest region with one factor; `None` where no factor explains the result.
-    pub region: Option<Region>,
+    pub region: Option<Shared>,
     /// Certain bounds of r of each part of the region; one pair where there is no region, empty (low > high).
     pub r: Vec<(f64, f64)>,
     /// Earlier scale_inv whose ratio to the stored one is inside (tensor scales).
@@ -86,7 +86,7 @@ impl Reading {
             return format!("read as stored (r between {low:.6} and {high:.6})");
         }
         let mut text = match region {
-            Region::Tensor => format!("not read as stored: r of the tensor is between {low:.6} and {high:.6}"),
+            Shared::Tensor => format!("not read as stored: r of the tensor is between {low:.6} and {high:.6}"),
             _ => format!(
                 "not read as stored: r of {off} of {} ({}) is not 1, between {low:.6} and {high:.6} at the worst",
                 self.r.len(),
@@ -159,21 +159,21 @@ fn of(around: &Bound, (cols, bias): (usize, &[f64]), values: &[f64], sides: [&Bu
     };
     let n = values.len();
     let rows = n.checked_div(cols).unwrap_or(0);
-    let by = |region: Region| -> Vec<(f64, f64)> {
+    let by = |region: Shared| -> Vec<(f64, f64)> {
         match region {
-            Region::Tensor => vec![meet(&mut (0..n))],
-            Region::Rows => (0..rows).map(|i| meet(&mut (i * cols..(i + 1) * cols))).collect(),
-            Region::Columns => (0..cols).map(|j| meet(&mut (0..rows).map(|i| i * cols + j))).collect(),
+            Shared::Tensor => vec![meet(&mut (0..n))],
+            Shared::Rows => (0..rows).map(|i| meet(&mut (i * cols..(i + 1) * cols))).collect(),
+            Shared::Columns => (0..cols).map(|j| meet(&mut (0..rows).map(|i| i * cols + j))).collect(),
         }
     };
     let whole = |r: &[(f64, f64)]| r.iter().all(|r| r.0 <= r.1);
-    let fits = |region: &Region| whole(&by(*region));
-    let region = [Region::Tensor, Region::Rows, Region::Columns].into_iter().find(fits);
-    let r = by(region.unwrap_or(Region::Tensor));
+    let fits = |region: &Shared| whole(&by(*region));
+    let region = [Shared::Tensor, Shared::Rows, Shared::Columns].into_iter().find(fits);
+    let r = by(region.unwrap_or(Shared::Tensor));
     let mut earlier = Vec::new();
     for (operand, side) in sides.into_iter().enumerate() {
         let stored = side.whole().filter(|q| q.granularity() == Granularity::Tensor).map(|q| q.scale_inv()[0]);
-        if let (Some(stored), Some(Region::Tensor)) = (stored, region) {
+        if let (Some(stored), Some(Shared::Tensor)) = (stored, region) {
             let named = side.history.iter().enumerate().map(|(k, h)| Earlier {
                 operand,
                 steps: k + 1,
@@ -185,8 +185,8 @@ fn of(around: &Bound, (cols, bias): (usize, &[f64]), values: &[f64], sides: [&Bu
         }
     }
     let part = |i: usize| match region {
-        Some(Region::Rows) => r[i / cols],
-        Some(Region::Columns) => r[i % cols],
+        Some(Shared::Rows) => r[i / cols],
+        Some(Shared::Columns) => r[i % cols],
         _ => r[0],
     };
     let off = |r: (f64, f64)| region.is_some() && !(r.0 <= 1.0 && 1.0 <= r.1);
@@ -233,7 +233,7 @@ mod tests {
         }
         // make.py: scale_a is history[2] of 1, 0.71, 1.37, 0.93 times the right one, which is the second of scale_history.
         let stale = read("bug_scale_stale");
-        assert_eq!(stale.region, Some(Region::Tensor));
+        assert_eq!(stale.region, Some(Shared::Tensor));
         assert!(!stale.belongs() && stale.r[0].0 <= 1.37 && 1.37 <= stale.r[0].1, "{}", stale.words());
         let named: Vec<(usize, usize)> = stale.earlier.iter().map(|e| (e.operand, e.steps)).collect();
         assert_eq!(named, [(0, 2)], "{}", stale.words());
@@ -248,7 +248,7 @@ mod tests {
         assert!(inverted.r[0].0 <= squared && squared <= inverted.r[0].1 && !inverted.belongs(), "{}", inverted.words());
         // One wrong factor a row.
         let turned = read("bug_scale_transposed");
-        assert!(turned.region == Some(Region::Rows) && !turned.belongs(), "{}", turned.words());
+        assert!(turned.region == Some(Shared::Rows) && !turned.belongs(), "{}", turned.words());
         // No factor explains what is lost of K, or block scales in another order.
         for none in ["bug_k_tail", "bug_block_scales_transposed"] {
             let r = read(none);
@@ -302,9 +302,9 @@ mod tests {
             let at = format!("draw {i}, {recipe}, {out}, factor {factor}: {}", found.words());
             assert_eq!(found.belongs(), factor == 1.0, "{at}");
             assert!(found.lost.iter().any(|l| *l != 0.0) == (factor != 1.0), "{at}");
-            let region = if rows && factor != 1.0 { Region::Rows } else { Region::Tensor };
+            let region = if rows && factor != 1.0 { Shared::Rows } else { Shared::Tensor };
             assert_eq!(found.region, Some(region), "{at}");
-            let r = found.r[if region == Region::Rows { tile } else { 0 }];
+            let r = found.r[if region == Shared::Rows { tile } else { 0 }];
             assert!(r.0 <= f64::from(factor) && f64::from(factor) <= r.1, "{at}");
             // The audit's table says so of each.
             let parts = found.r.len();

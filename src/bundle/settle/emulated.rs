@@ -36,8 +36,8 @@ pub struct T {
     pub o: Option<i32>,
 }
 
-/// Operands: 8-bit or 16-bit floats with a scale a row, or one.
-pub struct Operands {
+/// Emulated: 8-bit or 16-bit floats with a scale a row, or one.
+pub struct Emulated {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -63,7 +63,7 @@ fn f16(code: u16) -> Number {
     Number { significand: if code & 0x8000 != 0 { -significand } else { significand }, exponent: field.max(1) - 15 }
 }
 
-impl Operands {
+impl Emulated {
     pub fn new(seed: u64, (m, n, k): (usize, usize, usize), e4m3: bool) -> Self {
         let mut r = Random(seed);
         let mut codes = |count: usize| -> Vec<u16> {

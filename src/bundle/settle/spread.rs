@@ -84,7 +84,7 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     let cols = p.b_rows.len().min(side.max(elements / p.a_rows.len().min(side)));
     let rows = p.a_rows.len().min((elements / cols).max(1));
     let first =
-        Place { problem: p.clone(), rows: p.a_rows.start..p.a_rows.start + rows, cols: p.b_rows.start..p.b_rows.start + cols };
+        Patch { problem: p.clone(), rows: p.a_rows.start..p.a_rows.start + rows, cols: p.b_rows.start..p.b_rows.start + cols };
     let Some(looked) = errors.look(&first, 1)? else { return Ok(None) };
     let mut size = looked.size(&errors, 1.0);
     // The worst of the other tiles, and the one with the worst element.
@@ -102,14 +102,14 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
 
 /// Rows of A and of B of one dense product.
 #[derive(Clone)]
-struct Place<'a> {
+struct Patch<'a> {
     problem: Problem<'a>,
     rows: Range<usize>,
     cols: Range<usize>,
 }
 
-impl Place<'_> {
-    fn holds(&self, other: &Place) -> bool {
+impl Patch<'_> {
+    fn holds(&self, other: &Patch) -> bool {
         let inside = |a: &Range<usize>, b: &Range<usize>| a.start <= b.start && b.end <= a.end;
         self.problem.out_row == other.problem.out_row && inside(&self.rows, &other.rows) && inside(&self.cols, &other.cols)
     }
@@ -178,7 +178,7 @@ struct Errors<'a> {
 
 impl Errors<'_> {
     /// Sums of a place in every order, and the kernel's errors there, one of `tests` places. `None` where nothing is known.
-    fn look(&self, place: &Place, tests: usize) -> Result<Option<Looked>> {
+    fn look(&self, place: &Patch, tests: usize) -> Result<Option<Looked>> {
         let (rows, cols) = (place.rows.clone(), place.cols.clone());
         let n = rows.len().min(cols.len()) as f64;
         let mut region = Region::new(&self.case.plan, place.problem.clone(), rows, cols);
@@ -231,22 +231,22 @@ impl Errors<'_> {
     }
 
     /// How many tiles of this size there are; the one with the largest mean of squared errors, and the one with the largest error.
-    fn worst<'p>(&self, problems: &[Problem<'p>], side: usize) -> (usize, Vec<Place<'p>>) {
+    fn worst<'p>(&self, problems: &[Problem<'p>], side: usize) -> (usize, Vec<Patch<'p>>) {
         let n = self.case.plan.cols;
         let cut = |r: &Range<usize>| {
             // A short rest is the end of a whole tile.
             let starts = r.clone().step_by(side).map(|i| i.min(r.end.saturating_sub(side).max(r.start)));
             starts.map(|i| i..r.end.min(i + side)).collect::<Vec<_>>()
         };
-        let tiles: Vec<Place> = (problems.iter())
+        let tiles: Vec<Patch> = (problems.iter())
             .flat_map(|p| {
                 let cols = cut(&p.b_rows);
                 cut(&p.a_rows).into_iter().flat_map(move |rows| {
-                    cols.clone().into_iter().map(move |cols| Place { problem: p.clone(), rows: rows.clone(), cols })
+                    cols.clone().into_iter().map(move |cols| Patch { problem: p.clone(), rows: rows.clone(), cols })
                 })
             })
             .collect();
-        let of = |t: &Place| {
+        let of = |t: &Patch| {
             let (mut sum, mut count, mut most) = (0.0, 0usize, 0.0f64);
             for row in t.rows.clone() {
                 let row = (t.problem.out_row + row - t.problem.a_rows.start) * n;

@@ -4,7 +4,7 @@ use super::super::Writer;
 use super::super::assay::{Answer, assay_by};
 use super::Arithmetic;
 use super::cuts::Join;
-use super::emulated::{Number, Operands, T, read};
+use super::emulated::{Emulated, Number, T, read};
 use super::ways::{Bias, Blocks, Chain, Ending, Extra, Meets, ScalesMeet};
 use crate::compare::Verdict;
 use crate::model::Inner;
@@ -17,7 +17,7 @@ const H200: &str = "NVIDIA H200";
 const WGMMA: T = T { w: 32, f: 13, o: Some(13) };
 const HALF: T = T { w: 16, f: 25, o: Some(23) };
 
-fn said(o: &Operands, out: &[f32], dtype: Dtype, device: &str) -> Answer {
+fn said(o: &Emulated, out: &[f32], dtype: Dtype, device: &str) -> Answer {
     let start = Instant::now();
     let answer = assay(&o.bundle(out, dtype, device));
     println!("{:?} {} {}: {} {}", start.elapsed(), answer.verdict, device, answer.model, answer.reason);
@@ -30,7 +30,7 @@ fn assay(w: &Writer) -> Answer {
 }
 
 /// The product with K cut into these parts, which are added one after the other.
-fn split(o: &Operands, t: T, parts: &[Range<usize>]) -> Vec<f32> {
+fn split(o: &Emulated, t: T, parts: &[Range<usize>]) -> Vec<f32> {
     let sum = |a: &[Number], b: &[Number]| {
         let of = |r: &Range<usize>| o.chain(t, &a[r.clone()], &b[r.clone()]);
         parts[1..].iter().fold(of(&parts[0]), |sum, r| sum + of(r))
@@ -46,7 +46,7 @@ fn parts(k: usize, count: usize) -> Vec<Range<usize>> {
 
 #[test]
 fn splits_of_an_h200_pass_to_the_bit() {
-    let o = Operands::new(1, (4, 48, 5760), true);
+    let o = Emulated::new(1, (4, 48, 5760), true);
     for (count, dtype) in [(2, Dtype::F32), (3, Dtype::BF16), (4, Dtype::F32)] {
         let found = said(&o, &split(&o, WGMMA, &parts(o.k, count)), dtype, H200);
         assert_eq!(found.verdict, Verdict::Pass, "{count}: {}", found.reason);
@@ -79,7 +79,7 @@ fn splits_of_an_h200_pass_to_the_bit() {
 
 #[test]
 fn a_bias_may_be_fused_and_scales_meet_parts_or_sums() {
-    let o = Operands::new(2, (6, 40, 768), true).with_bias(3);
+    let o = Emulated::new(2, (6, 40, 768), true).with_bias(3);
     let bias = o.bias.clone().unwrap();
     let chain = |a: &[Number], b: &[Number]| o.chain(WGMMA, a, b);
     let fused = o.product(chain, |p, i, j| (p * o.sa[i]).mul_add(o.sb[j], bias[j]));
@@ -105,7 +105,7 @@ fn a_bias_may_be_fused_and_scales_meet_parts_or_sums() {
 
 #[test]
 fn f16_products_of_known_and_unknown_devices_pass() {
-    let o = Operands::new(4, (5, 40, 1024), false);
+    let o = Emulated::new(4, (5, 40, 1024), false);
     for (device, t) in [
         ("Tesla V100-SXM2-16GB", T { w: 4, f: 23, o: Some(23) }),
         ("NVIDIA A100-SXM4-40GB", T { w: 8, f: 24, o: Some(23) }),
@@ -125,7 +125,7 @@ fn f16_products_of_known_and_unknown_devices_pass() {
 #[test]
 fn an_order_without_a_model_passes_by_the_bound() {
     for (seed, e4m3, t) in [(5, true, WGMMA), (6, false, HALF)] {
-        let o = Operands::new(seed, (24, 64, 768), e4m3);
+        let o = Emulated::new(seed, (24, 64, 768), e4m3);
         let mut order: Vec<usize> = (0..o.k).collect();
         let mut r = super::emulated::Random(seed);
         for i in (1..o.k).rev() {
@@ -148,7 +148,7 @@ fn an_order_without_a_model_passes_by_the_bound() {
 
 #[test]
 fn wrong_arithmetics_that_hide_in_the_bound_fail() {
-    let o = Operands::new(7, (16, 64, 768), true);
+    let o = Emulated::new(7, (16, 64, 768), true);
     let of = |t: T| o.product(|a, b| o.chain(t, a, b), |p, i, j| o.scaled(p, i, j));
     let two = parts(o.k, 2);
     let halves = |end: &dyn Fn(f32) -> f32| {
@@ -192,7 +192,7 @@ fn wrong_arithmetics_that_hide_in_the_bound_fail() {
         assert_eq!(said(&o, out, *dtype, "").verdict, Verdict::Fail, "{name}");
     }
     // f16 operands with f16 accumulators.
-    let o = Operands::new(8, (16, 64, 768), false);
+    let o = Emulated::new(8, (16, 64, 768), false);
     let out = o.product(|a, b| o.chain(T { o: None, ..HALF }, a, b), |p, i, j| o.scaled(p, i, j));
     assert_eq!(said(&o, &out, Dtype::F32, H200).verdict, Verdict::Fail);
 }
@@ -200,7 +200,7 @@ fn wrong_arithmetics_that_hide_in_the_bound_fail() {
 /// One element off by 10 %, one column by 3 %: inside the bound of 13 fraction bits, and all around is to the bit.
 #[test]
 fn one_wrong_element_fails_in_the_wide_bound() {
-    let o = Operands::new(9, (16, 64, 768), true);
+    let o = Emulated::new(9, (16, 64, 768), true);
     let right = split(&o, WGMMA, &parts(o.k, 1));
     let mut one = right.clone();
     one[77] *= 1.1;
@@ -213,7 +213,7 @@ fn one_wrong_element_fails_in_the_wide_bound() {
 /// A gain of all elements has nobody's bits; it is larger than any error of the device.
 #[test]
 fn a_gain_inside_the_wide_bound_is_suspect() {
-    let o = Operands::new(10, (32, 64, 768), true);
+    let o = Emulated::new(10, (32, 64, 768), true);
     let gain: Vec<f32> = split(&o, WGMMA, &parts(o.k, 1)).iter().map(|x| x * 1.02).collect();
     let found = said(&o, &gain, Dtype::F32, H200);
     assert_eq!(found.verdict, Verdict::Suspect, "{}", found.model);
@@ -223,7 +223,7 @@ fn a_gain_inside_the_wide_bound_is_suspect() {
 /// K is so long that the certain bound of a unit of 13 bits is wider than the result: the size of the errors decides, everywhere.
 #[test]
 fn where_the_bound_is_wider_than_the_result_the_size_of_the_errors_decides() {
-    let o = Operands::new(12, (48, 40, 4096), true);
+    let o = Emulated::new(12, (48, 40, 4096), true);
     // Eight parts, each in steps of eight products from the last to the first: no order that is modelled.
     let strange = |a: &[Number], b: &[Number]| {
         let of = |x: &[Number], part: usize| x.iter().rev().skip(part).step_by(8).copied().collect::<Vec<_>>();
@@ -251,7 +251,7 @@ fn where_the_bound_is_wider_than_the_result_the_size_of_the_errors_decides() {
 /// What a kernel leaves behind the last group is not judged.
 #[test]
 fn rows_behind_the_last_group_are_nobodys() {
-    let o = Operands::new(11, (12, 40, 256), true);
+    let o = Emulated::new(11, (12, 40, 256), true);
     // Two experts of 20 columns; rows 9, 10 and 11 belong to none.
     let mut out = Vec::new();
     let whole = split(&o, WGMMA, &parts(o.k, 1));
@@ -345,7 +345,7 @@ fn the_words_of_an_ending_say_what_is_unusual() {
 #[test]
 fn parts_may_be_added_from_the_last() {
     // f16 products leave every part 24 bits, so that the order of the additions shows.
-    let o = Operands::new(7, (4, 48, 768), false);
+    let o = Emulated::new(7, (4, 48, 768), false);
     let backwards = |a: &[Number], b: &[Number]| {
         let of = |r: Range<usize>| o.chain(HALF, &a[r.clone()], &b[r]);
         parts(o.k, 3).into_iter().rev().map(of).reduce(|sum, part| sum + part).unwrap()
@@ -358,7 +358,7 @@ fn parts_may_be_added_from_the_last() {
 /// K of five tiles, two of them in the first part and three in the second: as no usual split cuts it.
 #[test]
 fn a_rare_split_passes_to_the_bit() {
-    let o = Operands::new(12, (4, 48, 640), true);
+    let o = Emulated::new(12, (4, 48, 640), true);
     let found = said(&o, &split(&o, WGMMA, &[0..256, 256..640]), Dtype::F32, H200);
     assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
     assert!(found.model.contains("split in 2"), "{}", found.model);
@@ -367,7 +367,7 @@ fn a_rare_split_passes_to_the_bit() {
 /// Blocks of 32 products that keep 25 bits are another device's: nobody's bits here, more exact than this device's, and not wrong.
 #[test]
 fn the_arithmetic_of_a_better_device_passes() {
-    let o = Operands::new(13, (16, 64, 768), true);
+    let o = Emulated::new(13, (16, 64, 768), true);
     let better = T { w: 32, f: 25, o: Some(23) };
     let out = o.product(|a, b| o.chain(better, a, b), |p, i, j| o.scaled(p, i, j));
     let found = said(&o, &out, Dtype::F32, "NVIDIA B200");

@@ -4,7 +4,7 @@ use super::given::Given;
 use super::maps::cost;
 use super::system::{System, Theory, To};
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// Theories of where the codes of one side are read.

@@ -8,7 +8,7 @@ use super::slices::{self, Fate};
 use super::solved;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use rayon::prelude::*;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::maps::cost;
 use super::system::{System, Theory};
 use crate::Format;
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use std::sync::Arc;
 
 const NAMES: &[Format] = &[

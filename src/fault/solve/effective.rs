@@ -9,7 +9,7 @@
 
 use super::linear::Normal;
 use super::system::{System, Theory};
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 
 /// A grid over an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]

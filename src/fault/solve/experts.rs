@@ -4,7 +4,7 @@ use super::maps::cost;
 use super::segment::lines;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::{Side as Which, operand};
+use crate::fault::edit::{Which, operand};
 use crate::job::Operand;
 use std::sync::Arc;
 

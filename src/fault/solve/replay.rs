@@ -2,7 +2,7 @@
 
 use super::given::{Given, Side};
 use super::system::{System, Theory};
-use crate::fault::edit::{Side as Which, operand, replaced};
+use crate::fault::edit::{Which, operand, replaced};
 use crate::fault::predict::{Fit, Prediction};
 use crate::job::{Job, Operand, OutSpec};
 use crate::model::{Accumulator, Inner};

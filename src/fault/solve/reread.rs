@@ -2,7 +2,7 @@
 
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::given::Given;
 use super::maps::{self, Kind, cost};
 use super::system::{At, System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use super::segment::lines;
 use super::system::{System, Theory};
 use crate::Zero;
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// Bits of an index that was found cell by cell, and of a number that was.

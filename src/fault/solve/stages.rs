@@ -11,7 +11,7 @@ use super::linear::Normal;
 use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// Widths that are tried: the narrowest that leaves few enough unknowns.

@@ -5,7 +5,7 @@ use super::maps::cost;
 use super::system::{Over, Past, System, Theory, Units};
 use crate::Format;
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// Tiles of K that kernels load.

@@ -10,7 +10,7 @@
 
 use super::given::{Given, Side};
 use crate::compare::OutFormat;
-use crate::fault::edit::{self, Side as Which};
+use crate::fault::edit::{self, Which};
 use crate::fault::predict::Scene;
 use crate::job::Operand;
 use crate::op::Op;
@@ -27,7 +27,7 @@ pub type At = Arc<dyn Fn(usize, usize) -> f64 + Send + Sync>;
 pub type To = Arc<dyn Fn(usize, usize) -> Option<usize> + Send + Sync>;
 /// A number for each (row, column, sum without bias) of the result.
 pub type Finish = Arc<dyn Fn(usize, usize, f64) -> f64 + Send + Sync>;
-/// Source of an element of the result.
+/// Origin of an element of the result.
 pub type From = Arc<dyn Fn(usize, usize) -> Option<(usize, usize)> + Send + Sync>;
 
 /// A place in the result, where all theories that have one are told apart from the right.

@@ -3,7 +3,7 @@
 use super::linear::Normal;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// Standard errors that a value may be off, and equations for each unknown.

@@ -3,7 +3,7 @@
 use super::maps::{self, Kind, cost};
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Side as Which;
+use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// Theories of the zero points of one side.

@@ -41,7 +41,7 @@ arguments! {
 }
 
 /// Buffers of one product: activations, weights, their scales and zero points; null what its options have no use for.
-pub(crate) struct Operands<'a> {
+pub(crate) struct ProductBuffers<'a> {
     pub x: &'a Buffer,
     pub w: &'a Buffer,
     pub xs: Pointer,
@@ -116,7 +116,7 @@ impl Tile {
             define("STAGE", self.stage),
         ]
     }
-    pub fn launch<'a>(&self, s: &W4a8Sizes, defines: &'a [String], on: &Operands) -> Launch<'a> {
+    pub fn launch<'a>(&self, s: &W4a8Sizes, defines: &'a [String], on: &ProductBuffers) -> Launch<'a> {
         let arguments = Arguments {
             x: on.x.into(),
             w: on.w.into(),
@@ -331,7 +331,7 @@ impl Kernel for W4a8 {
         let scale_out = if fused { Some(gpu.output(4 * s.m)?) } else { None };
         let (scale_type, out_type) =
             (type_option(SPEC.name, "scales", a.scale_format)?, type_option(SPEC.name, "output", out)?);
-        let on = Operands {
+        let on = ProductBuffers {
             x: &a.x,
             w: &codes,
             xs: a.scale.as_ref().into(),

@@ -4,7 +4,7 @@
 use super::contract::{Contract, Map, Pointer, arguments};
 use super::launch::{Launch, LaunchShape, tensor_map};
 use super::options::{Type, define};
-use super::w4a8::{Operands, SHARED_LIMIT, W4a8Sizes};
+use super::w4a8::{ProductBuffers, SHARED_LIMIT, W4a8Sizes};
 use crate::{Format, Result};
 
 arguments! {
@@ -60,7 +60,7 @@ impl Wide {
         ]
     }
     /// Errors: the driver's, for the map of the weights.
-    pub fn launch<'a>(&self, s: &W4a8Sizes, defines: &'a [String], on: &Operands) -> Result<Launch<'a>> {
+    pub fn launch<'a>(&self, s: &W4a8Sizes, defines: &'a [String], on: &ProductBuffers) -> Result<Launch<'a>> {
         let arguments = Arguments {
             x: on.x.into(),
             w: tensor_map(on.w, s.n, s.k / 2, s.k / 2, (self.features() / self.cluster) as u32)?,
