@@ -436,3 +436,27 @@ fn non_finite_ideals_and_overflow() {
     let bound = Bound::product(&p, 1, &[0.0], &[1e39], &out).unwrap();
     assert_eq!(bound.judge(&[inf]).unwrap().unjudged, 1);
 }
+
+/// Scales of 1e-15 on both sides: a sum of 1e8 was 1e38 before them, which f32 holds, one of 1e10 was 1e40.
+#[test]
+fn a_sum_that_overflows_before_its_scales_is_not_known() {
+    let p = ProductArithmetic::plain(&Accumulation::EXACT, 4).scaled_by(Format::Bf16, Format::F32, &[&[1e-15], &[1e-15]]);
+    let certain = |d: f64| Bound::product(&p, 1, &[d], &[d], &OutFormat::high(Format::F32)).unwrap().certain()[0];
+    assert!(certain(1e8) < 1.0 && certain(1e10).is_infinite(), "{} {}", certain(1e8), certain(1e10));
+}
+
+/// What is not the rounded ideal is counted, a NaN for a NaN not.
+#[test]
+fn elements_that_are_not_the_ideal_are_counted() {
+    let ideal = [1.0 / 3.0, -2.5, f64::NAN, 0.0, 1e30];
+    let bound = Bound::from_radii(ideal.to_vec(), vec![1.0; 5], vec![1.0; 5], &OutFormat::high(Format::Bf16)).unwrap();
+    let mut actual = bound.rounded_ideal();
+    assert_eq!(bound.differing(&actual).unwrap(), 0);
+    actual[0] = ideal[0];
+    actual[1] = 2.5;
+    assert_eq!(bound.differing(&actual).unwrap(), 2);
+    actual[2] = 0.0;
+    actual[4] = f64::NAN;
+    assert_eq!(bound.differing(&actual).unwrap(), 4);
+    assert!(bound.differing(&actual[1..]).is_err());
+}

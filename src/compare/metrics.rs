@@ -427,7 +427,7 @@ mod tests {
         let (inf, nan) = (f64::INFINITY, f64::NAN);
         let s = stats(&[nan, inf, 1.0, 1.0, inf, nan, 2.0], &[nan, inf, nan, inf, -inf, 0.0, 2.0]);
         assert_eq!((s.finite, s.nonfinite_mismatches, s.worst), (1, 4, Some(2)));
-        assert_eq!(s.max_abs, 0.0);
+        assert_eq!((s.max_abs, s.max_ulp), (0.0, 0.0));
     }
 
     #[test]

@@ -380,3 +380,29 @@ fn gather(parts: &[&Buffer], state: &str, by_cols: bool) -> Result<Buffer> {
     let x = Tensor::new(first.x.dtype(), all_rows, all_cols, x)?;
     Ok(Buffer::new(made, x, state, first.version, false))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::Made;
+    use super::*;
+
+    /// Tiles of 32×32 of 40 rows or columns end within the next rank's.
+    #[test]
+    fn slabs_are_gathered_where_tiles_end() {
+        for (rows, cols, by_cols, fits) in
+            [(40, 64, false, false), (40, 64, true, true), (64, 40, false, true), (64, 40, true, false)]
+        {
+            let x = "normal".parse::<crate::input::Source>().unwrap().tensor(crate::Format::F32, rows, cols, 1, 0).unwrap();
+            let q = "te_mxfp8_32x32".parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap().q;
+            let scale = q.scale_inv().iter().map(|s| 1.0 / f64::from(*s)).collect();
+            let slab = Buffer::new(Made { q, scale }, x, "x", 0, false);
+            match gather(&[&slab, &slab], "x", by_cols) {
+                Ok(all) => {
+                    let twice = if by_cols { (rows, 2 * cols) } else { (2 * rows, cols) };
+                    assert!(fits && (all.q.rows(), all.q.cols()) == twice, "{rows}×{cols} by columns {by_cols}");
+                }
+                Err(e) => assert!(!fits && e.to_string().contains("tiles of 40"), "{rows}×{cols} by columns {by_cols}: {e}"),
+            }
+        }
+    }
+}

@@ -446,3 +446,22 @@ fn a_nan_of_one_result_is_not_healthy() {
     machine.step(&mut each).unwrap();
     assert!(products > 0);
 }
+
+/// Every step of an optimizer adds its rate times the weight's root mean square, along a direction of its own.
+#[test]
+fn an_optimizer_moves_a_weight_by_its_rates() {
+    let source: Source = "normal".parse().unwrap();
+    let scenario = Scenario::load("01_update_before_backward").unwrap();
+    let spec =
+        Moving { rows: 4, cols: 64, gain: 1.0, drift: 1.0, wobble: 0.0, dtype: Format::F32, ..scenario.tensors[0].clone() };
+    let weight = Moving { source: source.clone(), weight: true, spike: Vec::new(), inf: Vec::new(), stream: 3, ..spec };
+    let drawn = |seed, stream| source.tensor(Format::F32, 4, 64, seed, stream).unwrap();
+    let at = |changes: &[f64]| weight.at(changes.len(), 7, changes).unwrap();
+    let (start, moved) = (at(&[]), at(&[0.5, 0.25]));
+    let rms = (start.data().iter().map(|w| f64::from(*w).powi(2)).sum::<f64>() / 256.0).sqrt();
+    let directions = [(0.5, drawn(8, 1003)), (0.25, drawn(9, 1003))];
+    for (i, w) in start.data().iter().enumerate() {
+        let want = f64::from(*w) + rms * directions.iter().map(|(rate, n)| rate * f64::from(n.data()[i])).sum::<f64>();
+        assert!((f64::from(moved.data()[i]) - want).abs() < 1e-6, "{i}: {} {want}", moved.data()[i]);
+    }
+}
