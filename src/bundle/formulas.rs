@@ -27,7 +27,6 @@ struct At<'r> {
     gamma: &'r [f64],
     beta: &'r [f64],
     eps: f64,
-    act: Act,
     /// Columns of the result; the halves of a gated row.
     cols: usize,
     dtype: Format,
@@ -277,7 +276,6 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
                 gamma: &gamma,
                 beta: &beta,
                 eps: f64::from(params.eps),
-                act: params.act.unwrap_or(Act::Relu),
                 cols,
                 dtype: t.dtype(),
             };
@@ -393,7 +391,6 @@ mod tests {
                 gamma: &[2.0, 1.0],
                 beta: &[0.5, 0.0],
                 eps: 0.0,
-                act: Act::Relu,
                 cols: 2,
                 dtype: Format::F32,
             };
