@@ -185,7 +185,10 @@ class Checker:
     def wait(self, poll, deadline: float) -> None:
         __tracebackhide__ = HIDE
         left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000.0):
+        # In slices: a Ctrl-C that comes just before the call does not end it.
+        while left > 0 and not poll.poll(min(left, 1.0) * 1000.0):
+            left = deadline - time.monotonic()
+        if left <= 0:
             raise CheckerTimeout("qassay's checker did not answer in time and was ended; no verdict. Give timeout= more seconds, or a sample=")
 
     def more(self, poll, deadline: float) -> bytes:
