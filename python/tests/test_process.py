@@ -119,6 +119,8 @@ def test_ctrl_c_ends_the_work_at_once():
     done = run("""
         import os, qassay, signal, threading, time
         from qassay import _process
+        # A shell's background job is born with SIGINT ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         _process.ask("ping"); pid = _process.CHECKER.process.pid
         os.kill(pid, signal.SIGSTOP)
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
