@@ -270,15 +270,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     };
     let mask = |f: &Formula| -> Mask {
         let row = |i: &usize| {
-            let at = At {
-                rows: &rows,
-                i: *i,
-                gamma: &gamma,
-                beta: &beta,
-                eps: f64::from(params.eps),
-                cols,
-                dtype: t.dtype(),
-            };
+            let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
             let made = (f.made)(&at);
             (0..cols).map(|j| is_made(i * cols + j, made[j])).collect::<Mask>()
         };
@@ -385,15 +377,7 @@ mod tests {
     fn norms_by_hand() {
         let rows = [vec![3.0, 4.0], vec![6.0, 8.0]];
         let of = |op, words: &str| {
-            let at = At {
-                rows: &rows,
-                i: 0,
-                gamma: &[2.0, 1.0],
-                beta: &[0.5, 0.0],
-                eps: 0.0,
-                cols: 2,
-                dtype: Format::F32,
-            };
+            let at = At { rows: &rows, i: 0, gamma: &[2.0, 1.0], beta: &[0.5, 0.0], eps: 0.0, cols: 2, dtype: Format::F32 };
             let all = norms(op);
             (all.iter().find(|f| f.words == words).unwrap().made)(&at)
         };
