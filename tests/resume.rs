@@ -210,18 +210,25 @@ fn fail_fast_time_out_and_budget_stop_where_they_say() {
     let case = |name: &str, shape: &str| {
         format!("[[cases]]\nname = \"{name}\"\nop = [\"cast\"]\nshape = [\"{shape}\"]\nout = [\"te_current\"]\n")
     };
-    let text = ["about = \"slow\"\n".to_string(), case("a", "8x64"), case("b", "1024x2048"), case("c", "8x32")].concat();
+    let text = ["about = \"slow\"\n".to_string(), case("a", "8x64"), case("b", "3x96"), case("c", "8x32")].concat();
     std::fs::write(&sweep, text).unwrap();
     let out = |name: &str| dir.path().join(name);
-    run(&sweep, &out("all"), &["--jobs", "1", "--timeout", "300ms", "--retry", "1"])
+    // The middle case never ends, however fast the machine is; the time is long enough for the others on a slow one.
+    let hangs = |name: &str, args: &[&str]| {
+        let mut command = run(&sweep, &out(name), args);
+        command.env("QASSAY_FAULT", "hang:/3x96/");
+        command
+    };
+    hangs("all", &["--jobs", "1", "--timeout", "3s", "--retry", "1"])
         .assert()
         .code(1)
         .stderr(contains("attempt 2 of 2"))
-        .stderr(contains("took longer than --timeout 0.3s"));
+        .stderr(contains("took longer than --timeout 3s"));
     assert_eq!(lines(&out("all")), 4);
-    run(&sweep, &out("fast"), &["--jobs", "2", "--timeout", "300ms", "--fail-fast"]).assert().code(1);
+    hangs("fast", &["--jobs", "2", "--timeout", "3s", "--fail-fast"]).assert().code(1);
     assert_eq!(lines(&out("fast")), 3, "the row that failed is the last");
-    run(&sweep, &out("budget"), &["--jobs", "1", "--budget", "100ms"]).assert().code(4).stderr(contains("--resume goes on"));
+    // Without processes of its own a run looks at its budget between cases: the first uses it up.
+    run(&sweep, &out("budget"), &["--jobs", "1", "--budget", "1ms"]).assert().code(4).stderr(contains("--resume goes on"));
     assert!(lines(&out("budget")) < 4);
     run(&sweep, &out("budget"), &["--jobs", "1", "--resume"]).assert().success();
     assert_eq!(lines(&out("budget")), 4);
