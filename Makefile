@@ -53,9 +53,9 @@ package:
 python:
 	scripts/python_tests.sh
 
-# Every case of the sweeps that have a baseline, to the bit; never writes to it.
+# Every case of the sweeps that have a baseline, to the bit and to the last digit of its judgement; never writes to it.
 check:
-	cargo run --release -- check
+	cargo run --release -- check --strict
 
 # Every notebook in a new kernel, outputs compared; scripts/notebooks.py --accept writes them.
 notebooks: setup

@@ -13,6 +13,9 @@ use std::collections::HashMap;
 pub enum Change {
     /// Every bit of the output and the verdict.
     Identical,
+    /// Every bit of the output and the verdict, from the same kernel; the numbers of its judgement moved: reference, bound or model of
+    /// another qassay.
+    Rejudged,
     /// The verdict and the error's distribution are as they were, the bits are not.
     OtherBits,
     /// The error's distribution or the verdict moved the right way.
@@ -30,8 +33,9 @@ pub enum Change {
 }
 
 impl Change {
-    pub const ALL: [Change; 8] = [
+    pub const ALL: [Change; 9] = [
         Change::Identical,
+        Change::Rejudged,
         Change::OtherBits,
         Change::Better,
         Change::Worse,
@@ -43,6 +47,7 @@ impl Change {
     pub fn name(self) -> &'static str {
         match self {
             Change::Identical => "identical",
+            Change::Rejudged => "rejudged",
             Change::OtherBits => "other_bits",
             Change::Better => "better",
             Change::Worse => "worse",
@@ -52,9 +57,9 @@ impl Change {
             Change::Skipped => "skipped",
         }
     }
-    /// Fails a check. Only an identical case passes; one that was skipped before and is now neither passes nor fails.
+    /// Fails a check. Only a case of the same bits and verdict passes; one that was skipped before and is now neither passes nor fails.
     pub fn fails(self) -> bool {
-        !matches!(self, Change::Identical | Change::Skipped)
+        !matches!(self, Change::Identical | Change::Rejudged | Change::Skipped)
     }
 }
 
@@ -201,6 +206,8 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
     drift.p = ks::p_value(&histogram(before), &histogram(after));
     drift.beyond_order = !(number(after.bound_ratio) <= 1.0);
     let same_operands = same(|r| r.quant_sqnr_db);
+    let same_output = (&before.sha256, before.verdict, &before.kernel, &before.device)
+        == (&after.sha256, after.verdict, &after.kernel, &after.device);
 
     let mut words = Vec::new();
     if before.verdict != after.verdict {
@@ -219,6 +226,10 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
         && before.mismatches == after.mismatches
         && before.ulp_histogram == after.ulp_histogram
         && before.sha256 != after.sha256;
+    if same_output && same_operands {
+        words.push("reference, bound or model changed, not the kernel".into());
+        return (Change::Rejudged, words.join("; "));
+    }
     words.push(
         if drift.beyond_order {
             "beyond the certain bound: no order of summation explains it"
@@ -326,10 +337,14 @@ mod tests {
             (plain(), with(&[("sha256", "bb"), ("quant_sqnr_db", "29")]), Worse),
             (plain(), with(&[("sha256", "bb"), ("quant_sqnr_db", "31")]), Better),
             (plain(), with(&[("kernel", "other")]), OtherBits),
+            (plain(), with(&[("bound_ratio", "0.6")]), Rejudged),
+            (plain(), with(&[("mismatches", "3"), ("kernel_max_ulp", "2")]), Rejudged),
+            (plain(), with(&[("bound_ratio", "1.6"), ("verdict", "fail")]), Worse),
+            (plain(), with(&[("quant_sqnr_db", "29")]), Worse),
         ] {
             let drift = of(before, after);
             assert_eq!(drift.change, expected, "{}", drift.words);
-            assert_eq!(drift.change.fails(), !matches!(expected, Identical | Skipped));
+            assert_eq!(drift.change.fails(), !matches!(expected, Identical | Rejudged | Skipped));
         }
     }
 

@@ -11,6 +11,7 @@ use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
 use crate::job::Data;
 use crate::op::Op;
+use crate::format::grid::ValueGrid;
 use crate::quant::Zero;
 use crate::{Overflow, QTensor, Rounding, Tensor};
 
@@ -31,6 +32,9 @@ struct Cast<'b> {
     stored: Vec<f64>,
     /// Largest magnitude of every group.
     amax: Vec<f64>,
+    grid_of_codes: ValueGrid,
+    /// The value of every code.
+    values: Vec<f64>,
 }
 
 /// Low and high end of the scale_inv that codes were made with.
@@ -76,17 +80,27 @@ impl<'b> Cast<'b> {
             let g = &mut amax[q.scale_index(at / cols, at % cols)];
             *g = g.max(f64::from(v.abs()));
         }
-        Self { x, q, grid, tile, stored: q.scale_inv().iter().map(|s| f64::from(*s) * global).collect(), amax }
+        let f = q.format();
+        Self {
+            x,
+            q,
+            grid,
+            tile,
+            stored: q.scale_inv().iter().map(|s| f64::from(*s) * global).collect(),
+            amax,
+            grid_of_codes: ValueGrid::new(f, Overflow::Saturate),
+            values: (0..1u32 << f.bits()).map(|c| f.decode(c)).collect(),
+        }
     }
     fn group(&self, at: usize) -> usize {
         self.q.scale_index(at / self.q.cols(), at % self.q.cols())
     }
     fn value(&self, at: usize) -> f64 {
-        self.q.format().decode(u32::from(self.q.codes()[at]))
+        self.values[usize::from(self.q.codes()[at])]
     }
-    fn code(&self, y: f64, rounding: Rounding) -> f64 {
+    fn toward_zero(&self, y: f64) -> f64 {
         let f = self.q.format();
-        f.decode(f.encode(y, rounding, Overflow::Saturate))
+        f.decode(f.encode(y, Rounding::TowardZero, Overflow::Saturate))
     }
     fn is_pow2(&self) -> bool {
         self.stored.iter().all(|s| *s > 0.0 && s.log2().fract() == 0.0)
@@ -94,17 +108,18 @@ impl<'b> Cast<'b> {
 
     /// The scale_inv that every group's codes say; all that is positive where they say nothing. `None`: some contradict each other.
     fn codes(&self) -> Option<Vec<Range>> {
-        self.ranges(|at| f64::from(self.x.data()[at]), |at| self.group(at), self.stored.len())
+        self.ranges(0..self.q.codes().len(), |at| f64::from(self.x.data()[at]), |at| self.group(at), self.stored.len())
     }
 
-    /// The same of groups of other values.
-    fn ranges(&self, x: impl Fn(usize) -> f64, group: impl Fn(usize) -> usize, n: usize) -> Option<Vec<Range>> {
-        let f = self.q.format();
-        let mut values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c)).filter(|v| v.is_finite()).collect();
+    /// The same of some codes, in `n` groups of other values.
+    fn ranges(
+        &self, places: std::ops::Range<usize>, x: impl Fn(usize) -> f64, group: impl Fn(usize) -> usize, n: usize,
+    ) -> Option<Vec<Range>> {
+        let mut values: Vec<f64> = self.values.iter().copied().filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
         let mut ranges: Vec<Range> = vec![(0.0, f64::INFINITY); n];
-        for at in 0..self.q.codes().len() {
+        for at in places {
             let (x, v) = (x(at), self.value(at));
             if !x.is_finite() || x == 0.0 {
                 continue;
@@ -268,7 +283,7 @@ impl<'b> Cast<'b> {
         // A kernel may divide or multiply by a reciprocal: what lies near a tie is either.
         let is =
             |at: usize, of: &dyn Fn(f64) -> f64| [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|f| of(y(at) * f) == self.value(at));
-        let nearest = |y: f64| self.code(y, Rounding::NearestEven);
+        let nearest = |y: f64| self.grid_of_codes.nearest(y);
         let wrong: Vec<usize> = (0..n).filter(finite).filter(|at| !is(*at, &nearest)).collect();
         (wrong.len() >= 4).then_some(())?;
         let made = |of: &dyn Fn(f64) -> f64| {
@@ -279,7 +294,7 @@ impl<'b> Cast<'b> {
             };
             share(&mut wrong.iter().copied()) && share(&mut (0..n).filter(finite))
         };
-        if made(&|y| self.code(y, Rounding::TowardZero)) {
+        if made(&|y| self.toward_zero(y)) {
             return Some((
                 Class::Rounding,
                 "out.toward_zero",
@@ -317,9 +332,8 @@ impl<'b> Cast<'b> {
         let (rows, cols) = (self.x.rows(), self.x.cols());
         (self.grid == (rows, 1) && rows >= 8).then_some(())?;
         let of = |row: usize, from: usize| {
-            let inside = |at: usize| at / cols == row;
-            let x = |at: usize| if inside(at) { f64::from(self.x.data()[from * cols + at % cols]) } else { 0.0 };
-            self.ranges(x, |_| 0, 1).is_some_and(|r| holds(r[0], self.stored[row]))
+            let x = |at: usize| f64::from(self.x.data()[from * cols + at % cols]);
+            self.ranges(row * cols..(row + 1) * cols, x, |_| 0, 1).is_some_and(|r| holds(r[0], self.stored[row]))
         };
         let p = (2..=4usize).find(|p| (0..rows).step_by(*p).all(|row| of(row, row / p)))?;
         // The rows between are none of these.
@@ -345,15 +359,22 @@ impl<'b> Cast<'b> {
         let largest = self.amax.iter().copied().fold(0.0, f64::max);
         (amax != largest && amax.is_finite() && largest > 0.0).then_some(())?;
         let (rows, cols) = (self.x.rows(), self.x.cols());
-        let of = |f: &dyn Fn(usize) -> bool| {
-            (0..rows * cols).filter(|at| f(*at)).map(|at| f64::from(self.x.data()[at].abs())).fold(0.0, f64::max) == amax
+        let (mut of_row, mut of_col) = (vec![0.0f64; rows], vec![0.0f64; cols]);
+        for (at, v) in self.x.data().iter().enumerate() {
+            let v = f64::from(v.abs());
+            of_row[at / cols] = of_row[at / cols].max(v);
+            of_col[at % cols] = of_col[at % cols].max(v);
+        }
+        // The fewest lines from that end whose largest magnitude it is, but not all of them.
+        // The fewest lines from an end whose largest magnitude it is, but not all of them: up to the first that reaches it.
+        let least = |lines: &[f64]| {
+            let at = lines.iter().position(|v| *v >= amax)?;
+            (lines[at] == amax && at + 1 < lines.len()).then_some(at + 1)
         };
-        let part = (1..rows).find(|n| of(&|at| at / cols < *n)).map(|n| format!("that of the first {n} rows"));
-        let part = part.or_else(|| {
-            (1..rows).rev().find(|n| of(&|at| at / cols >= *n)).map(|n| format!("that of rows {n} … {}", rows - 1))
-        });
-        let part =
-            part.or_else(|| (1..cols).find(|n| of(&|at| at % cols < *n)).map(|n| format!("that of the first {n} columns")));
+        let reversed: Vec<f64> = of_row.iter().rev().copied().collect();
+        let part = least(&of_row).map(|n| format!("that of the first {n} rows"));
+        let part = part.or_else(|| least(&reversed).map(|n| format!("that of rows {} … {}", rows - n, rows - 1)));
+        let part = part.or_else(|| least(&of_col).map(|n| format!("that of the first {n} columns")));
         let what = part.unwrap_or_else(|| "the magnitude of no part of the rows or columns".into());
         let words = format!("amax is {:.6} of the largest magnitude, {what}; codes and scales are right", amax / largest);
         Some((Class::AmaxScope, "amax", words))

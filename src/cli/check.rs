@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// Run sweeps again and compare with their accepted baselines. Exit status 0 when every case is identical, 1 otherwise.
+/// Run sweeps again and compare with their accepted baselines. Exit status 0 when every case has the same bits and verdict, 1 otherwise.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  qassay check\n  qassay check standard --junit drift.xml --markdown drift.md\n\nWhat is new, \

@@ -3,14 +3,14 @@
 use super::outputs::{ForCi, of_run, save};
 use super::{print, status};
 use crate::assay::row::Row;
-use crate::baseline::{self, Recording, diff::Differences, diff::compare};
+use crate::baseline::{self, Recording, diff::Change, diff::Differences, diff::compare};
 use crate::fault::card::Card;
 use crate::report::drift::{self, After};
 use anyhow::{Result, bail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Compare two runs case by case. Exit status 0 when every case is identical, 1 otherwise.
+/// Compare two runs case by case. Exit status 0 when every case has the same bits and verdict, 1 otherwise.
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder of the run before.
@@ -24,6 +24,9 @@ pub struct Args {
 /// Where a comparison goes beside the terminal.
 #[derive(clap::Args, Default)]
 pub struct Outputs {
+    /// Fail cases of the same bits and verdict too, where the numbers of their judgement moved (`rejudged`).
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     ci: ForCi,
     /// Write one JSON object a case.
@@ -75,5 +78,10 @@ pub fn show(comparison: &Differences, outputs: &Outputs, run: &Path) -> Result<u
         let junit = || drift::junit(comparison, &after);
         outputs.ci.write(junit, || drift::markdown(comparison), || drift::causes(comparison), false)?;
     }
-    Ok(if comparison.fails() { status::FAILED } else { status::PASSED })
+    let rejudged = comparison.count(Change::Rejudged);
+    let strict = outputs.strict && rejudged > 0;
+    if strict {
+        print(&format!("--strict: {rejudged} cases have the bits of before and another judgement\n"));
+    }
+    Ok(if comparison.fails() || strict { status::FAILED } else { status::PASSED })
 }

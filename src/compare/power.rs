@@ -74,6 +74,12 @@ pub struct NoPower {
     pub wide: bool,
 }
 
+impl NoPower {
+    fn new(reason: impl Into<String>, remedy: &str) -> Self {
+        Self { reason: reason.into(), remedy: remedy.into(), wide: false }
+    }
+}
+
 /// The smallest faults that were certain to be caught. ∞ (or a share of 1) says: none.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Power {
@@ -390,8 +396,8 @@ impl Power {
 
     /// The first reason, if any, why the op's faults cannot show.
     fn blindness(&self, input: &PowerInput) -> Option<NoPower> {
-        let because = |reason: String, remedy: &str| Some(NoPower { reason, remedy: remedy.to_string(), wide: false });
-        let too_wide = |reason: &str, remedy: &str| Some(NoPower { reason: reason.into(), remedy: remedy.into(), wide: true });
+        let because = |reason: String, remedy: &str| Some(NoPower::new(reason, remedy));
+        let too_wide = |reason: &str, remedy: &str| Some(NoPower { wide: true, ..NoPower::new(reason, remedy) });
         let (bound, n) = (input.bound, input.actual.len());
         let ideal = bound.ideal();
         if n == 0 {
@@ -511,18 +517,18 @@ fn scale_blindness(s: &Scales, gain: f64) -> Option<NoPower> {
     }
     if largest == 0.0 {
         let reason = format!("{name}: no scale is a positive number");
-        return Some(NoPower { reason, remedy: "operands whose amax is neither zero nor infinite".into(), wide: false });
+        return Some(NoPower::new(reason, "operands whose amax is neither zero nor infinite"));
     }
     if from_one((smallest, largest)) < gain {
         let reason =
             format!("{name} is 1: a scale that is omitted, doubled or inverted changes nothing that is seen (gain ×{gain:.6})");
-        return Some(NoPower { reason, remedy: "scales that are not 1".into(), wide: false });
+        return Some(NoPower::new(reason, "scales that are not 1"));
     }
     if s.values.len() > 1 && largest / smallest < gain {
         let (n, spread) = (s.values.len(), largest / smallest);
         let reason =
             format!("{name}: {n} scales within ×{spread:.6} of each other: a wrong index is not seen (gain ×{gain:.6})");
-        return Some(NoPower { reason, remedy: "rows, groups or blocks of different amax".into(), wide: false });
+        return Some(NoPower::new(reason, "rows, groups or blocks of different amax"));
     }
     None
 }
@@ -531,11 +537,11 @@ fn zero_blindness(z: &ZeroPoints) -> Option<NoPower> {
     let first = z.values.first()?;
     if z.values.iter().all(|v| *v == 0.0) {
         let reason = format!("{}: every zero point is 0: a missing correction changes nothing", z.name);
-        return Some(NoPower { reason, remedy: "data whose range is not symmetric about zero".into(), wide: false });
+        return Some(NoPower::new(reason, "data whose range is not symmetric about zero"));
     }
     if z.values.len() > 1 && z.values.iter().all(|v| v == first) {
         let reason = format!("{}: all {} zero points are {first}: a wrong index changes nothing", z.name, z.values.len());
-        return Some(NoPower { reason, remedy: "groups whose ranges differ".into(), wide: false });
+        return Some(NoPower::new(reason, "groups whose ranges differ"));
     }
     None
 }

@@ -12,7 +12,8 @@ const SHOWN: usize = 200;
 
 /// Those that need somebody's attention, worst first.
 fn notable(c: &Differences) -> Vec<&Drift> {
-    let order = [Change::Worse, Change::Missing, Change::NowSkipped, Change::New, Change::Better, Change::OtherBits];
+    use Change::*;
+    let order = [Worse, Missing, NowSkipped, New, Better, OtherBits, Rejudged];
     order.iter().flat_map(|k| c.drifts.iter().filter(move |d| d.change == *k)).collect()
 }
 

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::process::Command;
 
 /// Writes `provenance.txt`, one `key: value` a line.
 pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome, seconds: f64) -> Result<()> {
@@ -69,26 +68,11 @@ pub fn read_times(run: &Path) -> Result<HashMap<String, f64>> {
     reader.deserialize().collect::<csv::Result<_>>().map_err(|e| bad(e.to_string()))
 }
 
-/// The git revision of the program's source, with `+` when it has changes: what the builder says in `QASSAY_REVISION`; else of the source
-/// tree, for a program that lies in it; else what the build found. A program of no revision says which crate it was built from.
+/// The git revision of the program's source when it was built, with `+` when it had changes: what the builder says in `QASSAY_REVISION`,
+/// else what the build found. A program of no revision says which crate it was built from.
 pub fn revision() -> String {
-    let built = || crate::data::revision().map(String::from);
-    let found = option_env!("QASSAY_REVISION").map(String::from).or_else(of_tree).or_else(built);
-    found.unwrap_or_else(|| format!("built from crate {}", env!("CARGO_PKG_VERSION")))
-}
-
-/// Of the tree as it is now. An installed program says nothing of what the tree it was built from has become.
-fn of_tree() -> Option<String> {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
-    if !std::env::current_exe().is_ok_and(|exe| exe.starts_with(tree)) {
-        return None;
-    }
-    let git = |args: &[&str]| {
-        let out = Command::new("git").arg("-C").arg(tree).args(args).output().ok()?;
-        out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string())
-    };
-    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(git(&["rev-parse", "--short=12", "HEAD"])? + if changes.is_empty() { "" } else { "+" })
+    let found = option_env!("QASSAY_REVISION").or_else(crate::data::revision);
+    found.map_or_else(|| format!("built from crate {}", env!("CARGO_PKG_VERSION")), String::from)
 }
 
 /// The processor's name, where the system tells it.

@@ -220,6 +220,29 @@ fn a_gain_inside_the_wide_bound_is_suspect() {
     assert!(found.reason.contains("larger than"), "{}", found.reason);
 }
 
+/// Sums of positive products that a unit cuts lie below the right ones, here by about as much as these scales would if they were cut to bf16.
+#[test]
+fn sums_that_are_cut_are_not_scales_that_are_cut() {
+    let mut o = Emulated::new(13, (16, 32, 512), true);
+    o.a.iter_mut().chain(&mut o.b).for_each(|code| *code &= 0x7f);
+    o.sa.fill(1.0 / 1024.0);
+    // Steps of eight products from the last to the first: no order that is modelled.
+    let back = |x: &[Number]| x.iter().rev().copied().collect::<Vec<_>>();
+    let of = |o: &Emulated, t: T| o.product(|a, b| o.chain(t, &back(a), &back(b)), |p, i, j| o.scaled(p, i, j));
+    let unit = T { w: 8, f: 14, o: Some(13) };
+    let (cut, whole) = (of(&o, unit), of(&o, T { w: 8, f: 30, o: Some(23) }));
+    let drift = cut.iter().zip(&whole).map(|(c, w)| 1.0 - c / w).sum::<f32>() / cut.len() as f32;
+    // Below the step of bf16 above a power of two: cut, each of these scales becomes the power.
+    assert!((0.0005..0.0075).contains(&drift), "{drift}");
+    for (i, scale) in o.sa.iter_mut().enumerate() {
+        *scale *= 1.0 + drift * (0.95 + i as f32 / 150.0);
+    }
+    for device in ["NVIDIA L40S", ""] {
+        let found = said(&o, &of(&o, unit), Dtype::F32, device);
+        assert_ne!(found.verdict, Verdict::Fail, "{device}: {}", found.model);
+    }
+}
+
 /// K is so long that the certain bound of a unit of 13 bits is wider than the result: the size of the errors decides, everywhere.
 #[test]
 fn where_the_bound_is_wider_than_the_result_the_size_of_the_errors_decides() {
