@@ -66,6 +66,7 @@ def gemm(held, shape: tuple[int, int, int], sample) -> str | None:
     cells = np.asarray(data).reshape(whole[0], n, size(dtype))
     cut = np.ascontiguousarray(cells[:, chosen["b"], :]).reshape(-1)
     held.tensors[name] = (cut, dtype, [whole[0], len(chosen["b"])])
-    # The largest magnitude is one of all rows.
+    # Of all rows: the largest magnitude, and what a recipe makes of it.
     held.tensors.pop("out.amax", None)
+    held.meta.pop("recipe", None)
     return f"{len(chosen['a'])} of {m} rows and {len(chosen['b'])} of {n} columns (seed {seed}); sample=None judges all"

@@ -24,7 +24,7 @@ pub fn verdict(answer: &Answer) -> Verdict {
     }
 }
 
-/// The JSON line of the contract, with `suspect`, `reason`, `model`, `reference` and `mismatches` beside it. A number that is not finite is null.
+/// The JSON line of the contract, with `suspect`, `reason`, `sample`, `model`, `reference` and `mismatches` beside it. A number that is not finite is null.
 pub fn json(bundle: &Bundle, answer: &Answer) -> Value {
     let c = answer.comparison();
     let stats = |s: Option<&ErrorStats>| s.map_or(Value::Null, |s| serde_json::to_value(s).unwrap_or(Value::Null));
@@ -45,6 +45,7 @@ pub fn json(bundle: &Bundle, answer: &Answer) -> Value {
         "bound_ratio": c.bound_ratio_certain,
         "power": serde_json::to_value(&c.power).unwrap_or(Value::Null),
         "reason": answer.reason,
+        "sample": bundle.sample,
         "model": answer.model,
         "reference": reference(answer),
         "mismatches": c.mismatches,
@@ -101,6 +102,7 @@ pub fn text(bundle: &Bundle, answer: &Answer, width: usize) -> String {
         d.audit.iter().for_each(|a| line("audit", a.clone()));
     }
     line("op", describe(bundle, answer));
+    bundle.sample.iter().for_each(|words| line("sample", words.clone()));
     line("model", answer.model.clone());
     if let Value::String(words) = reference(answer) {
         line("reference", words);

@@ -329,10 +329,13 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
             }
             Ok(judged)
         }
-        (Op::Cast | Op::CastTranspose, Data::Quantized(q)) if bundle.out.scale.is_none() && result_recipe(bundle).is_none() => {
+        (Op::Cast | Op::CastTranspose, Data::Quantized(q))
+            if (bundle.out.scale.is_none() || !q.format().is_fp8()) && result_recipe(bundle).is_none() =>
+        {
             let x = bundle.a.high.as_ref().ok_or_else(|| Error::shape("operand a", "none", "values"))?;
             let judged = given_scales(x, q, built.exact.first(), bundle.out.transpose.as_deref())?;
-            let text = "each code is that of a / out.scale_inv, rounded once".into();
+            let least = least(q).map_or_else(String::new, |l| format!("; the least is {l}, as in symmetric casts"));
+            let text = format!("each code is that of a / out.scale_inv, rounded once{least}");
             Ok(Judged { output, model: None, judgements: vec![judged], text, sigma: None })
         }
         (Op::Cast | Op::CastTranspose | Op::Dequantize, _) => {
@@ -385,11 +388,28 @@ fn by_another_product(bundle: &Bundle, built: &Built) -> Result<Option<(Judgemen
     Ok(None)
 }
 
+/// Where a symmetric cast to integers stops: one above the least of its format, as `[−127, 127]` has it. `None`: the least itself was
+/// written, or the format has another range.
+fn least(q: &QTensor) -> Option<f64> {
+    let f = q.format();
+    let symmetric = f.is_integer() && f.min_finite() < 0.0 && matches!(q.zero(), Zero::None);
+    let written = |c: &u8| f.decode(u32::from(*c)) == f.min_finite();
+    (symmetric && !q.codes().iter().any(written)).then(|| f.min_finite() + 1.0)
+}
+
 /// A cast by scales that are taken as they are: each code is the nearest to `x / scale_inv`, but for the roundings of the reciprocal and
 /// of the product.
 pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose: Option<&[u8]>) -> Result<Judgement> {
     let out = OutFormat::quantized(q, None);
-    let ideal: Vec<f64> = x.data().iter().map(|x| f64::from(*x)).collect();
+    let mut ideal: Vec<f64> = x.data().iter().map(|x| f64::from(*x)).collect();
+    if let Some(least) = least(q) {
+        let cols = q.cols();
+        let stops = |at: usize| least * f64::from(q.scale_inv()[q.scale_index(at / cols, at % cols)]);
+        // Comparisons leave a NaN as it is.
+        for (at, x) in ideal.iter_mut().enumerate().filter(|(at, x)| **x < stops(*at)) {
+            *x = stops(at);
+        }
+    }
     let radii: Vec<f64> =
         ideal.iter().map(|d| if d.is_finite() { d.abs() * evidence::scaled_with(2f64.powi(-24)) } else { 0.0 }).collect();
     let bound = Bound::from_radius(ideal, radii, &out)?;

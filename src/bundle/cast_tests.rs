@@ -51,6 +51,34 @@ fn scaled(x: &Tensor, scale: f32) -> Writer {
     w
 }
 
+/// Without a recipe both ranges of int8 are right, but not both in one tensor, and not a range that stops elsewhere.
+#[test]
+fn a_symmetric_cast_may_stop_above_the_least_code() {
+    let x = values(Format::F32, 9, 64, 200.0);
+    let cast = |low: f32, high: f32, change: &dyn Fn(&mut Vec<u8>)| {
+        let codes = x.data().iter().map(|v| v.round_ties_even().clamp(low, high) as i8 as u8);
+        let mut codes: Vec<u8> = codes.collect();
+        change(&mut codes);
+        let with = |scale: bool| {
+            let mut w = Writer::new("cast");
+            w.values("a", &[9, 64], &x).raw("out.codes", Dtype::I8, &[9, 64], codes.clone());
+            w.f32s("out.scale_inv", &[1], &[1.0]);
+            if scale {
+                w.f32s("out.scale", &[1], &[1.0]);
+            }
+            verdict(&w).0
+        };
+        [with(false), with(true)]
+    };
+    let least = x.data().iter().position(|v| *v < -130.0).unwrap();
+    assert_eq!(cast(-128.0, 127.0, &|_| ()), [Verdict::Pass; 2]);
+    assert_eq!(cast(-127.0, 127.0, &|_| ()), [Verdict::Pass; 2]);
+    assert_eq!(cast(-127.0, 127.0, &|c| c[least] = -128i8 as u8), [Verdict::Fail; 2]);
+    assert_eq!(cast(-128.0, 127.0, &|c| c[least] = -127i8 as u8), [Verdict::Fail; 2]);
+    assert_eq!(cast(-126.0, 127.0, &|_| ()), [Verdict::Fail; 2]);
+    assert_eq!(cast(-127.0, 126.0, &|_| ()), [Verdict::Fail; 2]);
+}
+
 #[test]
 fn a_power_of_two_does_not_hide_in_the_scale() {
     let x = values(Format::Bf16, 9, 64, 3.0);

@@ -9,9 +9,9 @@ use super::Bundle;
 use crate::fault::solve::maps::{Kind, ways};
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
+use crate::format::grid::ValueGrid;
 use crate::job::Data;
 use crate::op::Op;
-use crate::format::grid::ValueGrid;
 use crate::quant::Zero;
 use crate::{Overflow, QTensor, Rounding, Tensor};
 
@@ -113,7 +113,11 @@ impl<'b> Cast<'b> {
 
     /// The same of some codes, in `n` groups of other values.
     fn ranges(
-        &self, places: std::ops::Range<usize>, x: impl Fn(usize) -> f64, group: impl Fn(usize) -> usize, n: usize,
+        &self,
+        places: std::ops::Range<usize>,
+        x: impl Fn(usize) -> f64,
+        group: impl Fn(usize) -> usize,
+        n: usize,
     ) -> Option<Vec<Range>> {
         let mut values: Vec<f64> = self.values.iter().copied().filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A safetensors file, mapped where it can be: never read whole, and no larger than the file, whatever its header claims.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct File {
     pub path: PathBuf,
     pub metadata: BTreeMap<String, String>,
@@ -66,7 +66,23 @@ impl std::fmt::Debug for Bytes {
     }
 }
 
+impl Raw {
+    /// A tensor in memory.
+    pub(super) fn of(dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Raw {
+        let range = 0..bytes.len();
+        Raw { dtype, shape, bytes: Bytes { file: Arc::new(Whole::Read(bytes)), range } }
+    }
+}
+
 impl File {
+    /// Puts a tensor in the place of the one of this name.
+    pub(super) fn put(&mut self, name: &str, raw: Raw) {
+        self.tensors.insert(name.to_string(), raw);
+    }
+    pub(super) fn remove(&mut self, name: &str) {
+        self.tensors.remove(name);
+    }
+
     /// Maps a file; one that cannot be mapped, a pipe, is read. Errors: it cannot be read, or is no whole safetensors file.
     pub fn read(path: &Path) -> Result<File> {
         let io = |e| Error::io(path, e, "give the path of a bundle, a safetensors file");

@@ -24,6 +24,7 @@ pub(crate) mod metadata;
 mod named_tests;
 pub(crate) mod operand;
 pub(crate) mod recipes;
+mod sample;
 pub(crate) mod settle;
 mod slices;
 #[cfg(test)]
@@ -33,6 +34,7 @@ mod write;
 pub use file::File;
 pub use metadata::{Meta, Spec};
 pub use operand::{BundleOperand, Codes};
+pub use sample::Sample;
 pub use write::{Stored, Writer};
 
 use crate::job::Data;
@@ -70,6 +72,8 @@ pub struct Bundle {
     /// Cumulative end rows of the groups.
     pub offs: Option<Vec<usize>>,
     pub out: Out,
+    /// What of the file this is, where it is a sample.
+    pub sample: Option<String>,
 }
 
 /// Operands of a bundle, with the shape its result must have.
@@ -87,6 +91,15 @@ impl Bundle {
     /// Reads and checks a bundle. Errors name the file, the tensor or key, what was found and what was expected.
     pub fn read(path: &Path) -> Result<Bundle> {
         Bundle::of(&File::read(path)?)
+    }
+
+    /// A sample of a bundle, or all of it where the sample holds all. Errors: those of [`Bundle::read`]; an op of which no sample can be taken.
+    pub fn read_sample(path: &Path, sample: Sample) -> Result<Bundle> {
+        let file = File::read(path)?;
+        Ok(match sample::gemm(&file, sample)? {
+            Some((cut, words)) => Bundle { sample: Some(words), ..Bundle::of(&cut)? },
+            None => Bundle::of(&file)?,
+        })
     }
 
     /// [`Bundle::read`] of bytes that are in memory.
@@ -114,7 +127,7 @@ impl Bundle {
             recipes::as_stored(of_first, first, if reads { a.any() } else { result });
             recipes::as_stored(of_second, second, b.any());
         }
-        Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out })
+        Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out, sample: None })
     }
 
     /// The result of `file`, an output bundle, for the operands of this one's: what a candidate process answers with. Its metadata

@@ -1,8 +1,9 @@
 //! `qassay assay`: bundles of kernels from anywhere.
 
 use super::outputs::ForCi;
+use super::run::size;
 use super::{print, status};
-use crate::bundle::{Bundle, answer, assay};
+use crate::bundle::{Bundle, Sample, answer, assay};
 use crate::compare::Verdict;
 use crate::report::{self, ci};
 use crate::sweep::bar::doing;
@@ -18,7 +19,8 @@ use std::time::Instant;
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit status: 0 all pass; 1 any fail; 2 usage or unreadable input; 3 no failure but some without power.\n\n\
-Examples:\n  qassay assay out.safetensors\n  qassay assay runs/*.safetensors --json\n  qassay assay out.safetensors --html out.html"
+Examples:\n  qassay assay out.safetensors\n  qassay assay runs/*.safetensors --json\n  qassay assay out.safetensors --html out.html\n  \
+qassay assay large.safetensors --memory 2G"
 )]
 pub struct Args {
     /// Bundles.
@@ -30,6 +32,12 @@ pub struct Args {
     /// Also write a page with the error maps and every number.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Of a large product (gemm) judge so many drawn rows and columns: what is not drawn is never read.
+    #[arg(long, value_name = "N", conflicts_with = "memory", value_parser = clap::value_parser!(u32).range(1..))]
+    sample: Option<u32>,
+    /// Of a product (gemm) that needs more memory than this (800M, 4G) judge as many drawn rows and columns as fit.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
     #[command(flatten)]
     ci: ForCi,
 }
@@ -38,9 +46,10 @@ pub fn run(args: Args) -> Result<u8> {
     let (mut verdicts, mut unreadable) = (Vec::new(), Vec::new());
     let (mut rows, mut maps, mut locations) = (Vec::new(), Vec::new(), Vec::new());
     let mut seconds = HashMap::new();
+    let sample = args.sample.map(|n| Sample::Each(n as usize)).or(args.memory.map(Sample::Memory));
     for path in &args.bundles {
         let begun = Instant::now();
-        match judge(path) {
+        match judge(path, sample) {
             Ok((bundle, found)) => {
                 match args.json {
                     true => print(&format!("{}\n", answer::json(&bundle, &found))),
@@ -99,9 +108,9 @@ fn provenance() -> String {
     format!("qassay: {}\ndate: {date}\ncommand: {command}\n", env!("CARGO_PKG_VERSION"))
 }
 
-fn judge(path: &Path) -> crate::Result<(Bundle, assay::Answer)> {
+fn judge(path: &Path, sample: Option<Sample>) -> crate::Result<(Bundle, assay::Answer)> {
     let _doing = doing(format!("judging {}", path.display()));
-    let bundle = Bundle::read(path)?;
+    let bundle = sample.map_or_else(|| Bundle::read(path), |s| Bundle::read_sample(path, s))?;
     let mut found = assay::assay(&bundle)?;
     crate::scenario::audited::beside(&bundle, &mut found);
     Ok((bundle, found))

@@ -348,7 +348,7 @@ pub fn default_folder(stem: &str) -> PathBuf {
 }
 
 /// `800M`, `4G`; a number alone is bytes.
-fn size(s: &str) -> Result<u64, String> {
+pub(super) fn size(s: &str) -> Result<u64, String> {
     let (number, unit) = s.split_at(s.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(s.len()));
     let shift = ["", "K", "M", "G", "T"].iter().position(|u| *u == unit).map(|i| 10 * i as u32);
     let bytes = shift.and_then(|shift| number.trim().parse::<u64>().ok()?.checked_mul(1 << shift));
