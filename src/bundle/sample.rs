@@ -17,8 +17,8 @@ pub enum Sample {
 /// Rows are drawn in runs of so many, so that what is wrong with a tile stays together.
 const RUN: usize = 16;
 /// Bytes that an element of the result and one of an operand take while they are judged and diagnosed, at most: measured.
-const RESULT: u64 = 220;
-const OPERAND: u64 = 24;
+const RESULT: u64 = 180;
+const OPERAND: u64 = 40;
 
 impl Sample {
     fn each(self, k: usize) -> usize {

@@ -64,6 +64,13 @@ impl<'a> Region<'a> {
         self.a.k
     }
 
+    /// Σ (a·b)² over K of every element, as the factors are stored.
+    pub fn squares(&self) -> Vec<f64> {
+        let square = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (f64::from(*a) * f64::from(*b)).powi(2)).sum();
+        let of = |i: usize| square(self.a.row(i / self.cols.len()), self.b.row(i % self.cols.len()));
+        (0..self.elements()).map(of).collect()
+    }
+
     /// Forgets the sums that were made.
     pub fn forget(&mut self) {
         self.chains.clear();

@@ -23,6 +23,10 @@
 //! way, by right sums of their own factors: the tile with the largest mean of (e/β)² and the one with the largest error. A choice among T costs
 //! the chance T times: t = ln(T·10⁹).
 //!
+//! **Whole weights.** Weights that are dequantized may keep 24 bits: then no product of theirs is exact, though the sums that are made here, of weights rounded
+//! to 16 bits, may all be. Each of K additions rounds a partial sum, of about k products, by up to 2⁻²⁴ of it: w_i is at least
+//! `Σ_k (2⁻²⁴)²·k·p²/3 = (2⁻²⁴)²·K·Σp²/6`, p² the mean square of the products.
+//!
 //! **What it would see.** A gain g of the whole result adds (g − 1)·d to its errors, and so is seen where (g − 1)·rms(d/β) exceeds the limit by the errors that
 //! are there. That is the power of a result whose certain bound is wider than itself.
 
@@ -35,6 +39,7 @@ use crate::Result;
 use crate::compare::probable::{DELTA, lambda};
 use crate::compare::{Bound, ErrorSize};
 use crate::input::philox::Stream;
+use crate::job::Operand;
 use crate::model::product::{Kind, Problem};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -215,7 +220,13 @@ impl Errors<'_> {
                 largest = Some((*chain, w));
             }
         }
-        let Some((chain, w)) = largest else { return Ok(None) };
+        let Some((chain, mut w)) = largest else { return Ok(None) };
+        if self.whole_weights() {
+            for (i, squares) in region.squares().into_iter().enumerate() {
+                let f32s = (self.over(region.at(i), 2f64.powi(-24))).powi(2) * k as f64 * squares / 6.0;
+                w[i] = if w[i] < f32s { f32s } else { w[i] };
+            }
+        }
         // Elements of which something is known.
         let known: Vec<usize> = (0..w.len()).filter(|i| w[*i].is_finite() && kernel[*i].is_finite()).collect();
         if known.is_empty() {
@@ -228,6 +239,12 @@ impl Errors<'_> {
         let of_known = |x: &[f64]| known.iter().map(|i| x[*i]).collect::<Vec<f64>>();
         let at = known.iter().map(|i| region.at(*i)).collect();
         Ok(Some(Looked { chain, at, w: of_known(&w), kernel: of_known(&kernel), mean, right, diagonal: n }))
+    }
+
+    /// Whether weights may be dequantized to f32, and keep more bits there than the factors that are summed here.
+    fn whole_weights(&self) -> bool {
+        let quantized = |o: &Operand| matches!(o, Operand::Quantized(_));
+        self.case.plan.kind == Kind::Mixed && !self.case.has_scales() && self.case.job.operands.all().any(quantized)
     }
 
     /// How many tiles of this size there are; the one with the largest mean of squared errors, and the one with the largest error.

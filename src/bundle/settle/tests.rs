@@ -8,7 +8,7 @@ use super::emulated::{Emulated, Number, T, read};
 use super::ways::{Bias, Blocks, Chain, Ending, Extra, Meets, ScalesMeet};
 use crate::compare::Verdict;
 use crate::model::Inner;
-use crate::{Format, tensor::round_to};
+use crate::{Format, Tensor, tensor::round_to};
 use safetensors::Dtype;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -241,6 +241,39 @@ fn sums_that_are_cut_are_not_scales_that_are_cut() {
         let found = said(&o, &of(&o, unit), Dtype::F32, device);
         assert_ne!(found.verdict, Verdict::Fail, "{device}: {}", found.model);
     }
+}
+
+/// Weights kept in f32 whose products cancel: sums of weights rounded to bf16 are exact in every order, and say nothing of this kernel's errors.
+#[test]
+fn weights_that_are_not_rounded_may_err_where_rounded_ones_do_not() {
+    let (m, n, k) = (7, 5, 64);
+    let mut r = super::emulated::Random(14);
+    // Of one binade: their products and sums by weights of four bits, rounded to bf16, are exact in f32.
+    let mut one = || {
+        let x = r.normal() as f32;
+        round_to(Format::Bf16, (1.0 + x.abs() % 0.75).copysign(x))
+    };
+    let mut rows = |count: usize, sign: f32| -> Vec<f32> {
+        let mut row = || {
+            let half: Vec<f32> = (0..k / 2).map(|_| one()).collect();
+            half.iter().copied().chain(half.iter().map(|x| sign * x)).collect::<Vec<_>>()
+        };
+        (0..count).flat_map(|_| row()).collect()
+    };
+    let a = Tensor::rounded(Format::Bf16, m, k, rows(m, -1.0)).unwrap();
+    let b = Tensor::rounded(Format::F32, n, k, rows(n, 1.0)).unwrap();
+    let b = "affine_sym:int4:g64".parse::<crate::recipe::Recipe>().unwrap().quantize(&b).unwrap().q;
+    let weights = b.dequantize_f32();
+    // Every thirteenth product, round and round: no order that is modelled.
+    let ks = || (0..k).map(|l| l * 13 % k);
+    let sum = |at: usize| ks().fold(0.0f32, |s, l| s + a.data()[at / n * k + l] * weights[[at % n, l]]);
+    let out: Vec<f32> = (0..m * n).map(sum).collect();
+    assert!(out.iter().any(|x| *x != 0.0));
+    let mut w = Writer::new("gemm");
+    w.values("a", &[m, k], &a).codes("b", &b, None, None).unwrap();
+    w.values("out", &[m, n], &Tensor::new(Format::F32, m, n, out).unwrap());
+    let found = assay(&w);
+    assert!(!matches!(found.verdict, Verdict::Suspect | Verdict::Fail), "{}: {}", found.verdict, found.reason);
 }
 
 /// K is so long that the certain bound of a unit of 13 bits is wider than the result: the size of the errors decides, everywhere.
