@@ -160,8 +160,13 @@ pub fn accept(run: &Path, baselines: &Path, new: bool) -> Result<Vec<PathBuf>> {
 /// Reads the baseline `<folder>/<sweep>.csv` with its twin.
 pub fn read(folder: &Path, sweep: &str) -> Result<Recording> {
     let path = folder.join(format!("{sweep}.csv"));
-    let text = std::fs::read_to_string(&path)
-        .map_err(|e| Error::io(&path, e, "there is no baseline of this sweep; `qassay run` it and `qassay accept` the run"))?;
+    let text = std::fs::read_to_string(&path).map_err(|e| {
+        Error::io(
+            &path,
+            e,
+            "there is no baseline of this sweep; `qassay run` it, read the report, then `qassay accept --new` the run",
+        )
+    })?;
     let records = parse(&path, &text)?;
     Ok(Recording { sweep: sweep.to_string(), records, facts: Facts::read_file(&path.with_extension("json"))? })
 }

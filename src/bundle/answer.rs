@@ -145,7 +145,12 @@ fn describe(bundle: &Bundle, answer: &Answer) -> String {
 /// The smallest faults that would have been caught.
 fn power(answer: &Answer) -> String {
     let p = &answer.comparison().power;
-    let times = |x: f64| if x.is_finite() { format!("×{x:.6}") } else { "none".to_string() };
+    // A gain of 1.0000002 is told by what it adds.
+    let times = |x: f64| match x - 1.0 {
+        more if !more.is_finite() => "none".to_string(),
+        more if more < 1e-3 => format!("×(1 + {})", short(more)),
+        _ => format!("×{}", short(x)),
+    };
     let mut words = vec![
         format!("catches a gain of {}", times(p.gain)),
         format!(

@@ -90,7 +90,7 @@ pub fn cases(n: usize, seed: u64, selection: &dyn Fn(u64) -> Selection, out: &Pa
         started.elapsed().as_secs_f64()
     );
     alarms.iter().for_each(|a| text += &format!("  {a}\n"));
-    std::fs::create_dir_all(out).with_context(|| format!("{}: cannot be made", out.display()))?;
+    std::fs::create_dir_all(out).map_err(|e| crate::Error::io(out, e, "choose a folder that can be written with --out"))?;
     let mut csv = csv::Writer::from_path(out.join(FILE))?;
     csv.write_record(["judge", "right", "failed"])?;
     for (judge, failed) in judges().iter().zip(&tallies.alarms) {

@@ -146,7 +146,7 @@ fn grammar(n: usize, seed: u64, out: &std::path::Path) -> Result<u8> {
             seconds.last().copied().unwrap_or(0.0),
         );
     }
-    std::fs::create_dir_all(out).with_context(|| format!("{}: cannot be made", out.display()))?;
+    std::fs::create_dir_all(out).map_err(|e| crate::Error::io(out, e, "choose a folder that can be written with --out"))?;
     let mut csv = csv::Writer::from_path(out.join("grammar.csv"))?;
     csv.write_record(["number", "question", "changed", "named", "numbers", "wrong", "unknown", "seconds", "answer"])?;
     for (number, _, words, s) in &asked {
@@ -225,7 +225,8 @@ fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
 
 fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, diagnosed: bool) -> Result<()> {
     let folder = out.join("figures");
-    std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
+    std::fs::create_dir_all(&folder)
+        .map_err(|e| crate::Error::io(&folder, e, "choose a folder that can be written with --out"))?;
     let mut csv = csv::Writer::from_path(out.join("power.csv"))?;
     let header =
         ["class", "variant", "changed", "device_model", "bound", "asked", "class_right", "variant_right", "alone", "named"];

@@ -263,7 +263,8 @@ fn decide(e: &CaseEvidence, judged: &Judged, power: &Power) -> (Verdict, String)
             let [found, low, high] = apart([found, low, high]);
             format!("[{i}] got {found}, may be {}", if low == high { low.clone() } else { format!("{low} … {high}") })
         });
-        format!("{}{at}; {outside} of {} wrong", c.name, c.count)
+        let count = if c.count > 1 { format!("; {outside} of {} wrong", c.count) } else { String::new() };
+        format!("{}{at}{count}", c.name)
     };
     let mut failures = Vec::new();
     let outside = judged.first_violation.map(|i| (i, element(i, e.bound.allowed(i), "may be")));

@@ -87,7 +87,8 @@ impl Chart {
             format!("{name}: {}", cells.join(" "))
         };
         let data = format!("{}\n{}", columns.join(" "), rows.iter().zip(cells).map(line).collect::<Vec<_>>().join("\n"));
-        let svg = plot::table(columns, rows, &heads, cells, most, unit, &[]);
+        let ends = [&*format!("−{most}"), &*format!("+{most}  {unit}")];
+        let svg = plot::table(columns, rows, &heads, cells, &plot::Colours { from: -most, to: most, ends }, &[]);
         Chart { title: title.into(), see: String::new(), charts: vec![(String::new(), svg)], data }
     }
     /// A drawing of its own, with what it draws.

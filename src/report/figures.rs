@@ -166,7 +166,18 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
         ),
         charts: vec![(
             String::new(),
-            plot::table(&columns, &labels, &heads, &cells, FULL_DB, "dB against the same recipe on normal data", &cases),
+            plot::table(
+                &columns,
+                &labels,
+                &heads,
+                &cells,
+                &plot::Colours {
+                    from: -FULL_DB,
+                    to: FULL_DB,
+                    ends: [&format!("−{FULL_DB}"), &format!("+{FULL_DB} dB against the same recipe on normal data")],
+                },
+                &cases,
+            ),
         )],
         data: csv(
             ["recipe", "format", "source", "real", "sqnr_db"],

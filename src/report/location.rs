@@ -31,12 +31,13 @@ fn bands(v: &[f64]) -> Vec<f64> {
 pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
     let drawn: Vec<_> = locations.iter().filter(|(_, l)| !l.rows.is_empty()).collect();
     let columns: Vec<String> = (1..=BANDS).map(|i| i.to_string()).collect();
+    let scale = plot::Colours { from: 0.0, to: -50.0, ends: ["0", "100 percent wrong"] };
     let chart = |(name, l): &&(String, Location)| {
         let axes = axes(l);
         let rows: Vec<String> = axes.iter().map(|a| a.0.to_string()).collect();
         let cell = |v: &Vec<f64>, i: usize| v.get(i).map(|x| (*x, -x / 2.0));
         let cells: Vec<Vec<_>> = axes.iter().map(|a| (0..BANDS).map(|i| cell(&a.1, i)).collect()).collect();
-        let svg = plot::table(&columns, &rows, &vec![false; rows.len()], &cells, 50.0, "orange: percent wrong, halved", &[]);
+        let svg = plot::table(&columns, &rows, &vec![false; rows.len()], &cells, &scale, &[]);
         (format!("{name}: {}", l.words), svg)
     };
     let lines = drawn.iter().flat_map(|(name, l)| {

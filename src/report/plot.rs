@@ -411,23 +411,24 @@ fn diverging(x: f64, most: f64) -> RGBAColor {
     color.mix((x.abs() / most).min(1.0) * 0.8)
 }
 
-/// A table of numbers. Each cell is `(number, change)`: the number is written, the change colours the cell, full at ±`most`.
-/// `None` is a missing cell. `unit` says what the colour means. Rows where `heads` is true have a line above. `cases` has the case of
+/// A table of numbers. Each cell is `(number, change)`: the number is written, the change colours the cell.
+/// `None` is a missing cell. Rows where `heads` is true have a line above. `cases` has the case of
 /// each cell that is one, or nothing.
 pub fn table(
     columns: &[String],
     rows: &[String],
     heads: &[bool],
     cells: &[Vec<Option<(f64, f64)>>],
-    most: f64,
-    unit: &str,
+    scale: &Colours,
     cases: &[Vec<Option<String>>],
 ) -> String {
+    let most = scale.from.abs().max(scale.to.abs());
+    let [low, high] = scale.ends;
     let mut places = Vec::new();
-    let left = 16 + widest(rows.iter().map(String::as_str), 13);
+    let left = 16 + widest(rows.iter().map(String::as_str), 13).max(wide(low, 12) - 26);
     let (top, cw, ch) = (24 + widest(columns.iter().map(String::as_str), 12), 56, 21);
     let (right, bottom) = (left + cw * columns.len() as i32, top + ch * rows.len() as i32);
-    let size = ((right + 16).max(left + 260 + wide(unit, 12)), bottom + 44);
+    let size = ((right + 16).max(left + 174 + wide(high, 12)), bottom + 44);
     let svg = draw(size, |root| {
         for (j, name) in columns.iter().enumerate() {
             let style = font(12).transform(FontTransform::Rotate270).pos(at(HPos::Left, VPos::Center));
@@ -450,15 +451,22 @@ pub fn table(
             }
         }
         let y = bottom + 14;
-        say(root, &format!("−{most}"), (left + 26, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
+        say(root, low, (left + 26, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
         for i in 0..40 {
-            let change = most * (f64::from(i) - 19.5) / 19.5;
+            let change = scale.from + (scale.to - scale.from) * f64::from(i) / 39.0;
             let x = left + 32 + 3 * i;
             root.draw(&Rectangle::new([(x, y), (x + 3, y + 14)], diverging(change, most).filled()))?;
         }
-        say(root, &format!("+{most}  {unit}"), (left + 158, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
+        say(root, high, (left + 158, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
     });
     with_places(svg, &places)
+}
+
+/// The colours of a table's cells: the changes that have the first and the last colour, and the words beside them.
+pub struct Colours<'a> {
+    pub from: f64,
+    pub to: f64,
+    pub ends: [&'a str; 2],
 }
 
 /// How a map is labelled and coloured.

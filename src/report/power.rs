@@ -40,11 +40,12 @@ impl Matrix {
     }
 
     /// Only cells above zero are shown, darker with their share.
-    fn sparse(&self, unit: &str) -> String {
+    fn sparse(&self, high: &str) -> String {
+        let scale = plot::Colours { from: 0.0, to: 50.0, ends: ["0", high] };
         let shown = |v: f64| (v >= 0.05).then_some((v, v / 2.0));
         let cells: Vec<Vec<Option<(f64, f64)>>> =
             self.percent.iter().map(|r| r.iter().map(|v| v.and_then(shown)).collect()).collect();
-        plot::table(&self.columns, &self.rows, &vec![false; self.rows.len()], &cells, 50.0, unit, &[])
+        plot::table(&self.columns, &self.rows, &vec![false; self.rows.len()], &cells, &scale, &[])
     }
 }
 
@@ -60,7 +61,7 @@ pub fn worth(judges: &[(String, f64, f64)], right: usize) -> Figure {
     let rows: Vec<String> = judges.iter().map(|j| j.0.clone()).collect();
     let cells: Vec<Vec<Option<(f64, f64)>>> =
         judges.iter().map(|(_, caught, alarms)| vec![Some((*caught, caught - 50.0)), Some((*alarms, -alarms))]).collect();
-    let unit = "blue: most faults are caught; orange: most pass, or right results are failed";
+    let scale = plot::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
     Figure {
         id: "worth",
         title: "What each check catches, and what it fails without cause",
@@ -68,7 +69,7 @@ pub fn worth(judges: &[(String, f64, f64)], right: usize) -> Figure {
             "Percent of the injected faults that each judge failed, and percent of {right} right results that it failed as well. A check that \
              catches much because it fails much is worth little."
         ),
-        charts: vec![(String::new(), plot::table(&columns, &rows, &vec![false; rows.len()], &cells, 50.0, unit, &[]))],
+        charts: vec![(String::new(), plot::table(&columns, &rows, &vec![false; rows.len()], &cells, &scale, &[]))],
         data: csv(
             ["judge", "percent_caught", "percent_of_right_failed"],
             judges.iter().map(|(j, caught, alarms)| [j.clone(), format!("{caught:.2}"), format!("{alarms:.2}")]),
@@ -84,7 +85,7 @@ pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
     let cells: Vec<Vec<Option<(f64, f64)>>> = caught.chain(failed).collect();
     // A line above the first of the right results.
     let heads: Vec<bool> = (0..rows.len()).map(|i| i == m.rows.len()).collect();
-    let unit = "blue: a fault is caught; orange: it passes, or a right result is failed";
+    let scale = plot::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
     let alarms = right.iter().flat_map(|r| m.columns.iter().zip(&r.percent).map(|(c, v)| format!("{},{c},{v:.2}\n", r.name)));
     Figure {
         id: "kill_matrix",
@@ -94,7 +95,7 @@ pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
               (bits of the device model, and the derived bound with the checks beside the result); the rest are the gates of other projects \
               against the f64 result."
             .into(),
-        charts: vec![(String::new(), plot::table(&m.columns, &rows, &heads, &cells, 50.0, unit, &[]))],
+        charts: vec![(String::new(), plot::table(&m.columns, &rows, &heads, &cells, &scale, &[]))],
         data: m.data(["class", "judge", "percent_caught"]) + &alarms.collect::<String>(),
     }
 }
@@ -107,7 +108,7 @@ pub fn confusion(m: &Matrix) -> Figure {
         see: "Rows are injected classes, columns what was named, in percent of the row. What lies off the diagonal is a confusion; `unknown` \
               is no answer, `compound` an explanation by two faults."
             .into(),
-        charts: vec![(String::new(), m.sparse("percent of the row (blue)"))],
+        charts: vec![(String::new(), m.sparse("100 percent of the row"))],
         data: m.data(["class", "named", "percent"]),
     }
 }

@@ -74,7 +74,7 @@
     body.replaceChildren(...visible.slice(0, limit).map((row) => {
       const tr = element("tr", "", { tabIndex: 0 });
       tr.append(...state.columns.map((name) => {
-        const words = show(row[name]), kind = name === "verdict" ? row.verdict : typeof row[name] === "number" ? "number" : "";
+        const words = show(row[name]), kind = name === "verdict" ? row.verdict : typeof row[name] === "number" || /^-?(inf|nan)$/i.test(words) ? "number" : "";
         const td = element("td", "", { className: kind, title: words });
         // Long names may end a line behind these signs.
         td.append(...words.split(/(?<=[_:+./])/).flatMap((part, i) => (i && !kind ? [document.createElement("wbr"), part] : [part])));
