@@ -211,10 +211,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         singles.par_iter().take(budget).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
     tried.sort_by(better);
     let single = tried.first().is_some_and(|t| t.fit.accepted());
-    // Scales are solved one level deep.
-    let tiled = |side| super::edit::quantized(evidence.job, side).is_some_and(|q| q.level().is_some_and(|l| !l.is_whole()));
-    let deep = tiled(super::edit::Which::A) || tiled(super::edit::Which::B);
-    let solved = if budget > 0 && !deep { solve::solve(&scene, !single) } else { None };
+    let solved = if budget > 0 { solve::solve(&scene, !single) } else { None };
     if let Some(solve::Solved { system, singles, pairs, .. }) = &solved {
         let theory = |t: &Theory| {
             let (fit, prediction) = solve::replay::replay(system, t)?;

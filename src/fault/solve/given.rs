@@ -3,6 +3,7 @@
 use super::system::{At, Past, To};
 use crate::job::Operand;
 use crate::tensor::round_to;
+use crate::quant::Level;
 use crate::{Format, QTensor, Zero};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,8 +16,10 @@ pub struct Given {
     pub k: usize,
     /// Right values, row-major.
     pub values: Vec<f64>,
-    /// Codes with their scales, where it has some.
+    /// Codes with their scales, where it has some; scales of two levels as one.
     pub q: Option<QTensor>,
+    /// The tensor as it was given, where its scales have a second level of several numbers.
+    pub deep: Option<QTensor>,
     /// Value of every code.
     pub table: Vec<f64>,
     pub tile: (usize, usize),
@@ -27,6 +30,21 @@ pub struct Given {
     pub history: Vec<f32>,
     /// The type that dequantized values are rounded to before they are multiplied, where they are.
     pub rounded: Option<Format>,
+}
+
+/// Scales of two levels as one, in f32: products of both, which Q4_K's are exactly. As it is, where the second level is one number.
+pub fn flat(q: &QTensor) -> Cow<'_, QTensor> {
+    if q.level().is_none_or(Level::is_whole) {
+        return Cow::Borrowed(q);
+    }
+    let steps: Vec<(f32, f32)> = (0..q.scale_inv().len()).map(|s| q.steps(s)).collect();
+    let mut p = q.clone().into_parts();
+    p.scale_inv = steps.iter().map(|s| s.0).collect();
+    (p.scale_format, p.level) = (Format::F32, None);
+    if let Zero::Additive { zero, .. } = &mut p.zero {
+        *zero = steps.iter().map(|s| s.1).collect();
+    }
+    QTensor::new(p).map_or(Cow::Borrowed(q), Cow::Owned)
 }
 
 impl Given {
@@ -44,6 +62,7 @@ impl Given {
             k,
             values,
             q: None,
+            deep: None,
             table: Vec::new(),
             tile: (rows.max(1), k.max(1)),
             grid: (1, 1),
@@ -53,6 +72,11 @@ impl Given {
             rounded: rounded.filter(|_| matches!(operand, Operand::Quantized(_))),
         };
         if let Operand::Quantized(q) = operand {
+            let one_level = flat(q);
+            if matches!(one_level, Cow::Owned(_)) {
+                given.deep = Some(q.clone());
+            }
+            let q: &QTensor = &one_level;
             given.table = (0..1u32 << q.format().bits()).map(|c| q.format().decode(c)).collect();
             given.tile = q.granularity().tile(rows, k);
             given.grid = q.granularity().grid(rows, k);
@@ -78,6 +102,7 @@ impl Given {
             k,
             values,
             q: None,
+            deep: None,
             table: Vec::new(),
             tile: (rows.max(1), k.max(1)),
             grid: (1, 1),
@@ -127,7 +152,7 @@ impl Given {
 /// How one operand was read: `None` is as given.
 #[derive(Clone, Default)]
 pub struct Side {
-    /// Index into the codes; `None` reads nothing: 0.
+    /// Index into the codes, or into the values of an operand without; `None` reads nothing: 0.
     pub code: Option<To>,
     pub table: Option<Arc<Vec<f64>>>,
     pub scale: Option<At>,
@@ -174,7 +199,10 @@ impl Side {
         }
         let mut row: Vec<f64> = match (&self.value, &g.q) {
             (Some(f), _) => ks.map(|k| f(i, k)).collect(),
-            (None, None) => return given(),
+            (None, None) => match &self.code {
+                Some(f) => ks.map(|k| f(i, k).map_or(0.0, |at| g.values[at])).collect(),
+                None => return given(),
+            },
             (None, Some(q)) => self.dequantized(g, q, i, ks),
         };
         if let Some(f) = g.rounded {
@@ -216,7 +244,10 @@ impl Side {
         if let Some(f) = &self.value {
             return f(i, k);
         }
-        let Some(q) = g.q.as_ref() else { return g.values[i * g.k + k] };
+        let Some(q) = g.q.as_ref() else {
+            let at = self.code.as_ref().map_or(Some(i * g.k + k), |f| f(i, k));
+            return at.map_or(0.0, |at| g.values[at]);
+        };
         let code = match &self.code {
             Some(f) => match f(i, k) {
                 Some(at) => q.codes()[at],

@@ -18,6 +18,8 @@ pub mod effective;
 pub mod experts;
 pub mod given;
 pub mod kept;
+pub mod lanes;
+pub mod levels;
 pub mod linear;
 pub mod maps;
 pub mod output;
@@ -33,6 +35,7 @@ pub mod stages;
 pub mod steps;
 pub mod system;
 pub mod table;
+pub mod theory;
 pub mod zeros;
 
 use super::predict::Scene;
@@ -64,11 +67,14 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(scales::theories(s, side));
         all.extend(zeros::theories(s, side));
         all.extend(decoded::decoded(s, side));
+        all.extend(levels::theories(s, side));
+        all.extend(lanes::theories(s, side));
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
     }
     all.extend(alike(&all));
+    all.extend(lanes::smallest(s));
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));

@@ -144,7 +144,7 @@ fn edited(q: &QTensor, side: &Side, g: &Given, mask: Option<&[f64]>) -> Option<Q
     if side.table.is_some() || side.value.is_some() {
         return None;
     }
-    let mut p = q.clone().into_parts();
+    let mut p = super::given::flat(q).into_owned().into_parts();
     let (rows, cols) = g.grid;
     let tile = |f: &dyn Fn(usize, usize) -> f64| -> Option<Vec<f64>> {
         let mut all = Vec::with_capacity(rows * cols);
