@@ -26,6 +26,7 @@ pub mod output;
 pub mod places;
 pub mod replay;
 pub mod reread;
+pub mod scale_bytes;
 pub mod scales;
 pub mod segment;
 pub mod slices;
@@ -68,6 +69,8 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(zeros::theories(s, side));
         all.extend(decoded::decoded(s, side));
         all.extend(levels::theories(s, side));
+        all.extend(scale_bytes::theories(s, side));
+        all.extend(zeros::narrow(s, side));
         all.extend(lanes::theories(s, side));
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));
@@ -166,7 +169,7 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         }
     }
     let (system, picture) = tried.into_iter().next()?;
-    if let Some(old) = places::old(&system).filter(|_| pairs) {
+    if let Some(old) = places::overrun(&system).or_else(|| places::old(&system)).filter(|_| pairs) {
         return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
     }
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })

@@ -61,6 +61,17 @@ pub fn factors(s: &System) -> Vec<Theory> {
             add(class, "scale", words, 1.0, false, Arc::new(move |_, j, v| (v + b[j]) * by));
         }
     }
+    if let crate::job::OutSpec::Scaled { scale, .. } = &s.scene.evidence.job.out
+        && let Some(scale) = scale[0].map(f64::from).filter(|x| *x != 1.0)
+        && s.bias.iter().any(|x| *x != 0.0)
+    {
+        let b = bias.clone();
+        let words = "the bias is added behind the output's scale, unscaled".to_string();
+        add(Class::RoundOrder, "bias_behind_scale", words, 2.0, false, Arc::new(move |_, j, v| v + b[j] / scale));
+        let b = bias.clone();
+        let words = "the bias is multiplied by the output's scale twice".to_string();
+        add(Class::ScaleDoubledInverted, "bias_scaled", words, 3.0, false, Arc::new(move |_, j, v| v + b[j] * scale));
+    }
     let other = |r: Option<(f64, f64)>| r.filter(|(low, high)| *low > 0.0 && !(*low <= 1.0 && 1.0 <= *high));
     for range in [gain(s, false, |_, _| true), gain(s, false, inside)] {
         let Some((low, high)) = other(range) else { continue };
