@@ -216,7 +216,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         let theory = |t: &Theory| {
             let (fit, prediction) = solve::replay::replay(system, t)?;
             let what = What::Solved(Box::new(t.clone()));
-            let (freedom, bits) = (usize::from(t.fitted), 4.0 + t.bits);
+            let (freedom, bits) = (usize::from(t.fitted) + t.freedom, 4.0 + t.bits);
             Some(Tried { what, fit, prediction: fit.accepted().then_some(prediction), fitted: t.fitted, freedom, bits })
         };
         tried.extend(singles.par_iter().chain(pairs).filter_map(theory).collect::<Vec<Tried>>());
@@ -251,6 +251,10 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         if !findings.iter().any(|x| parts(&x.fault) == parts(&f.fault)) {
             findings.push(f);
         }
+    }
+    // What needs more numbers to say the same is none of the answers.
+    if let Some(least) = findings.first().map(|f| f.freedom) {
+        findings.retain(|f| f.freedom <= least);
     }
     if findings.is_empty() {
         findings.extend(super::chosen::scales(&scene));

@@ -76,7 +76,7 @@ pub fn aside(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.len() != 1 || probes.len() < 8 || !probes.iter().any(|(i, j)| s.is_wrong[i * s.cols + j]) {
         return Vec::new();
     }
-    let (a, b): (Arc<Vec<f64>>, Arc<Vec<f64>>) = (Arc::new(s.a.values.clone()), Arc::new(s.b.values.clone()));
+    let (a, b) = (s.a.values.clone(), s.b.values.clone());
     let (rows, cols, k) = (s.rows, s.cols, s.k);
     let mut found = Vec::new();
     for by_row in [false, true] {

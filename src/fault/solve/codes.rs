@@ -1,6 +1,5 @@
 //! Theories of codes: read from another address, or mixed with their neighbours.
 
-use super::given::Given;
 use super::maps::cost;
 use super::system::{System, Theory, To};
 use crate::fault::Class;
@@ -395,7 +394,7 @@ fn permutations(v: &mut Vec<usize>, from: usize, f: &mut dyn FnMut(&[usize])) {
     }
 }
 
-/// Nibbles that are left from the code before, and other bits mixed in.
+/// Nibbles that are left from the code before.
 pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let name = if side == Which::A { "a" } else { "b" };
@@ -409,39 +408,18 @@ pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
         ("the first code of a pair is the second", |c, other, k| if k % 2 == 0 { other } else { c }),
         ("the second code of a pair is 0", |c, _, k| if k % 2 == 1 { 0 } else { c }),
     ];
-    // A sign that is not extended in one of the two nibbles.
-    let signed = q.format().is_integer() && q.format().min_finite() < 0.0;
-    let unsigned = [(0usize, "low"), (1, "high")].into_iter().filter(|_| signed).map(|(odd, which)| {
-        let values: Vec<f64> = (0..g.values.len())
-            .map(|at| {
-                let x = g.values[at];
-                let negative = at % k_all % 2 == odd && g.table[usize::from(q.codes()[at])] < 0.0;
-                if negative { x + 16.0 * g.step(at / k_all, at % k_all) } else { x }
-            })
-            .collect();
-        let words = format!("the sign of the {which} nibble of {name} is not extended: its codes are 0 … 15");
-        let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.nibble_sign"), words).bits(4.0);
-        t.side(side).value = Some(Arc::new(move |i, k| values[i * k_all + k]));
+    let given = Arc::new(g.clone());
+    let theory = |(words, mix): (&str, Mix)| {
+        let (g, q) = (given.clone(), q.clone());
+        let mut t = Theory::new(Class::PackPermute, name, format!("{name}.nibbles"), format!("of {name}, {words}")).bits(5.0);
+        t.side(side).value = Some(Arc::new(move |i, k| {
+            let (at, codes) = (i * k_all + k, q.codes());
+            let code = mix(codes[at], codes[(at ^ 1).min(codes.len() - 1)], k);
+            g.decoded(code, i / g.tile.0 * g.grid.1 + k / g.tile.1)
+        }));
         t
-    });
-    let unsigned: Vec<Theory> = unsigned.collect();
-    ways.into_iter()
-        .map(|(words, mix)| {
-            let codes: Arc<Vec<u8>> = Arc::new(
-                q.codes()
-                    .iter()
-                    .enumerate()
-                    .map(|(at, c)| mix(*c, q.codes()[(at ^ 1).min(q.codes().len() - 1)], at % k_all))
-                    .collect(),
-            );
-            let values = changed(g, &codes);
-            let mut t =
-                Theory::new(Class::PackPermute, name, format!("{name}.nibbles"), format!("of {name}, {words}")).bits(5.0);
-            t.side(side).value = Some(Arc::new(move |i, k| values[i * k_all + k]));
-            t
-        })
-        .chain(unsigned)
-        .collect()
+    };
+    ways.into_iter().map(theory).collect()
 }
 
 /// A subtraction over packed integers whose borrow reaches the next lane: the code `far` behind a negative one is one less.
@@ -450,7 +428,7 @@ pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
     let name = if side == Which::A { "a" } else { "b" };
     let Some(q) = g.q.as_ref().filter(|q| q.format().is_integer()) else { return Vec::new() };
     let zeros = g.zero.as_ref().filter(|z| z.1.is_none()).map(|z| &z.0);
-    let right = Arc::new(g.values.clone());
+    let right = g.values.clone();
     let steps: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());
     let (tile, cols, k_all) = (g.tile, g.grid.1, g.k);
     let mut all = Vec::new();
@@ -486,12 +464,4 @@ pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
         }
     }
     all
-}
-
-/// Values of an operand with these codes.
-fn changed(g: &Given, codes: &[u8]) -> Vec<f64> {
-    if g.q.is_none() {
-        return g.values.clone();
-    }
-    (0..codes.len()).map(|at| g.decoded(codes[at], at / g.k / g.tile.0 * g.grid.1 + at % g.k / g.tile.1)).collect()
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 pub struct Given {
     pub rows: usize,
     pub k: usize,
-    /// Right values, row-major.
-    pub values: Vec<f64>,
+    /// Right values, row-major; shared by all that reads them.
+    pub values: Arc<Vec<f64>>,
     /// Codes with their scales, where it has some; scales of two levels as one.
     pub q: Option<QTensor>,
     /// The tensor as it was given, where its scales have a second level of several numbers.
@@ -60,7 +60,7 @@ impl Given {
         let mut given = Self {
             rows,
             k,
-            values,
+            values: Arc::new(values),
             q: None,
             deep: None,
             table: Vec::new(),
@@ -100,7 +100,7 @@ impl Given {
         Self {
             rows,
             k,
-            values,
+            values: Arc::new(values),
             q: None,
             deep: None,
             table: Vec::new(),

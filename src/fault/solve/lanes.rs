@@ -6,7 +6,7 @@ use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::tensor::round_to;
-use crate::{Format, Overflow, Rounding};
+use crate::{Format, Overflow, QTensor, Rounding};
 use std::sync::Arc;
 
 /// Lanes of a word, by k: words, bits, whether k is one.
@@ -42,8 +42,8 @@ type Lane = (Class, &'static str, String, f64, To);
 
 /// What a value is made of, shared by all theories of a side.
 struct Source {
-    values: Vec<f64>,
-    codes: Vec<u8>,
+    values: Arc<Vec<f64>>,
+    codes: Option<QTensor>,
     table: Vec<f64>,
     steps: Vec<f64>,
     k: usize,
@@ -56,7 +56,7 @@ impl Source {
         let cells = g.grid.0 * g.grid.1;
         Arc::new(Self {
             values: g.values.clone(),
-            codes: g.q.as_ref().map_or_else(Vec::new, |q| q.codes().to_vec()),
+            codes: g.q.clone(),
             table: g.table.clone(),
             steps: (0..cells).map(|c| g.step(c / g.grid.1 * g.tile.0, c % g.grid.1 * g.tile.1)).collect(),
             k: g.k,
@@ -65,7 +65,7 @@ impl Source {
         })
     }
     fn code(&self, i: usize, k: usize) -> u8 {
-        self.codes[i * self.k + k]
+        self.codes.as_ref().map_or(0, |q| q.codes()[i * self.k + k])
     }
     fn own(&self, i: usize, k: usize) -> f64 {
         self.table[usize::from(self.code(i, k))]
@@ -93,11 +93,11 @@ fn changes(f: Format) -> Vec<Lane> {
             add(Class::ZpOffset, "lane_offset", &format!("{size} too {direction}"), 2.0, Arc::new(move |_, x| x + d));
         }
         if signed {
-            add(Class::BitsReinterpreted, "lane_sign", "read without extending their sign", 1.0, Arc::new(|c, _| f64::from(c)));
+            add(Class::BitsReinterpreted, "nibble_sign", "read without extending their sign", 1.0, Arc::new(|c, _| f64::from(c)));
         } else {
             let half = 0.5 * whole;
             let extended = move |_: u8, x: f64| if x >= half { x - whole } else { x };
-            add(Class::BitsReinterpreted, "lane_sign", "sign-extended", 1.0, Arc::new(extended));
+            add(Class::BitsReinterpreted, "nibble_sign", "sign-extended", 1.0, Arc::new(extended));
         }
         let flip = 1u8 << (bits - 1);
         add(Class::BitsReinterpreted, "lane_flip", "read with their top bit flipped", 2.0, Arc::new(move |c, _| f.decode(u32::from(c ^ flip))));
@@ -262,7 +262,7 @@ pub fn smallest(s: &System) -> Vec<Theory> {
         }
         let mut of_row: Vec<Vec<usize>> = vec![Vec::new(); g.rows];
         small.iter().for_each(|(i, k)| of_row[*i].push(*k));
-        let (of_row, right, theirs) = (Arc::new(of_row), Arc::new(g.values.clone()), Arc::new(other.values.clone()));
+        let (of_row, right, theirs) = (Arc::new(of_row), g.values.clone(), other.values.clone());
         let lines: Arc<Vec<Option<(usize, usize)>>> = Arc::new((0..s.rows * s.cols).map(|at| s.lines(at / s.cols, at % s.cols).map(|x| (x.0, x.1))).collect());
         let (cols, k_all) = (s.cols, s.k);
         for negative in [true, false] {

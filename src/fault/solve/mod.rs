@@ -10,6 +10,7 @@
 //!
 //! Budgets count theories and multiply-adds, never seconds: the answer is the same everywhere.
 
+pub mod after;
 pub mod carried;
 pub mod codes;
 pub mod complete;
@@ -161,6 +162,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
             found.retain(holds);
             if found.is_empty() {
                 found = two(system, &all);
+            }
+            if found.is_empty() {
+                found = split::stacked(system, &all);
+                found.retain(holds);
             }
             if !found.is_empty() {
                 let (system, picture) = tried.swap_remove(at);

@@ -417,14 +417,24 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
             all.push(t);
         }
     }
+    if let [(_, rows, cols), ..] = &units[..]
+        && a_and_b
+        && s.rows == s.cols
+    {
+        let words = "the scales of a are applied along the columns and those of b along the rows";
+        let mut t = Theory::new(Class::ScaleLayout, "a", "both.other_axis", words).bits(3.0);
+        let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
+        t.finish = Some(Arc::new(move |i, j, v| v / (rows[i] * cols[j]) * (rows[j] * cols[i]) + bias[j]));
+        all.push(t);
+    }
     for (words, rows, cols) in &units {
+        // Whether anything is beyond it decides between the range and the rounding.
+        let beyond = (0..s.ideal.len()).any(|at| {
+            let unit = rows[at / s.cols] * cols[at % s.cols];
+            ((s.ideal[at] - s.bias[at % s.cols]) / unit).abs() >= 65520.0
+        });
         for (class, variant, what, narrow) in ways {
             let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
-            // Whether anything is beyond it decides between the range and the rounding.
-            let beyond = (0..s.ideal.len()).any(|at| {
-                let unit = rows[at / s.cols] * cols[at % s.cols];
-                ((s.ideal[at] - s.bias[at % s.cols]) / unit).abs() >= 65520.0
-            });
             let class = if variant == "f16" && !beyond { Class::RoundOrder } else { class };
             let mut t = Theory::new(
                 class,

@@ -565,6 +565,7 @@ pub fn sources(s: &System) -> Vec<Theory> {
         let mut t =
             Theory::new(Class::Addressing, "out", format!("out.{what}s_moved"), format!("{words}: {}", some.join(", ")))
                 .bits(8.0 + moved * (n as f64).log2());
+        t.freedom = moved as usize;
         let source = Arc::new(source);
         t.from = Some(Arc::new(move |i, j| Some(if axis == 0 { (source[i], j) } else { (i, source[j]) })));
         all.push(t);

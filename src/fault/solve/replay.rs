@@ -140,7 +140,7 @@ fn job(s: &System, t: &Theory) -> Option<Job> {
 }
 
 /// The tensor a kernel would have been given to read this: the same tiles, other codes, scales and zero points.
-fn edited(q: &QTensor, side: &Side, g: &Given, mask: Option<&[f64]>) -> Option<QTensor> {
+pub fn edited(q: &QTensor, side: &Side, g: &Given, mask: Option<&[f64]>) -> Option<QTensor> {
     if side.table.is_some() || side.value.is_some() {
         return None;
     }

@@ -53,6 +53,43 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         add(Class::ScaleIndex, "lane", words, 3.0 + cost(groups), cell);
     }
     all.extend(bled(s, side));
+    all.extend(shuffled(s, side));
+    all
+}
+
+/// Scales that stand column by column in groups of rows, written with the columns there are and read with padded ones, or the other way
+/// about; what nobody wrote is 1 or 0.
+fn shuffled(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let name = if side == Which::A { "a" } else { "b" };
+    let (tile, (rows, cols)) = (g.tile, g.grid);
+    let global = g.global;
+    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+    let mut all = Vec::new();
+    for (high, unit) in [8usize, 16, 32, 64, 128].into_iter().flat_map(|h| [4usize, 8, 16].map(|u| (h, u))) {
+        let wide = cols.next_multiple_of(unit);
+        if wide == cols || cols < 2 || rows < 2 {
+            continue;
+        }
+        for (written, read) in [(cols, wide), (wide, cols)] {
+            let place = |r: usize, c: usize, w: usize| r / high * high * w + c * high + r % high;
+            let mut buffer: Vec<Option<f64>> = vec![None; rows.next_multiple_of(high) * wide];
+            (0..rows * cols).for_each(|f| buffer[place(f / cols, f % cols, written)] = Some(scales[f]));
+            let gaps = (0..rows * cols).any(|f| buffer[place(f / cols, f % cols, read)].is_none());
+            for gap in [1.0, 0.0].into_iter().take(if gaps { 2 } else { 1 }) {
+                let new: Vec<f64> =
+                    (0..rows * cols).map(|f| buffer[place(f / cols, f % cols, read)].unwrap_or(gap) * global).collect();
+                let rest = if gaps { format!("; what nobody wrote is {gap}") } else { String::new() };
+                let words = format!(
+                    "the scales of {name} stand group by group in blocks of {high} rows: written for {written} groups, read for {read}{rest}"
+                );
+                let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.shuffled"), words)
+                    .bits(5.0 + cost(high) + 0.5 * (1.0 - gap));
+                t.side(side).scale = Some(Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
+                all.push(t);
+            }
+        }
+    }
     all
 }
 

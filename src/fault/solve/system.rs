@@ -75,12 +75,12 @@ impl<'s> System<'s> {
     }
 
     /// Which elements are outside the bound that theories are held to.
-    fn wrong(&self) -> Vec<bool> {
+    pub fn wrong(&self) -> Vec<bool> {
         let one = |at: usize| match (self.actual[at].is_nan(), self.ideal[at].is_nan()) {
             (false, false) => !self.is_right(at, self.actual[at]),
             (x, d) => x != d,
         };
-        (0..self.rows * self.cols).map(one).collect()
+        (0..self.rows * self.cols).into_par_iter().map(one).collect()
     }
     /// The bound of an element that theories are held to.
     pub fn certain(&self, at: usize) -> f64 {
@@ -139,7 +139,7 @@ impl<'s> System<'s> {
             .as_ref()
             .filter(|_| !alone)
             .map_or(vec![0.0; cols], |t| t.data().iter().map(|x| f64::from(*x)).collect());
-        let is_wrong = scene.wrong();
+        let is_wrong = scene.wrong().to_vec();
         Some(Self {
             scene,
             a,
@@ -346,6 +346,10 @@ impl<'s> System<'s> {
     pub fn holds(&self, at: usize, x: f64, (v, low, high): (f64, f64, f64)) -> bool {
         if !v.is_finite() {
             return x.is_nan() || x == v || (self.out.is_quantized() && self.out.is_saturated(at, x));
+        }
+        // Sums that leave f32 are Inf, or NaN where two of them meet.
+        if !x.is_finite() && low.abs().max(high.abs()) > f64::from(f32::MAX) {
+            return true;
         }
         let slack = v.abs() * 2f64.powi(-23);
         let (low, high) = (self.out.round(at, low - slack), self.out.round(at, high + slack));

@@ -100,6 +100,8 @@ pub struct Theory {
     pub bits: f64,
     /// Whether a number in it was fitted to the result.
     pub fitted: bool,
+    /// Places and codes that were found one by one.
+    pub freedom: usize,
     /// How far fitted numbers may be from the true ones, relative to the magnitude of the sum.
     pub slack: f64,
     pub a: Side,
@@ -137,6 +139,7 @@ impl Theory {
             detail: detail.into(),
             bits: 0.0,
             fitted: false,
+            freedom: 0,
             slack: 0.0,
             a: Side::default(),
             b: Side::default(),
@@ -172,6 +175,7 @@ impl Theory {
             detail: format!("{}; and {}", self.detail, other.detail),
             bits: self.bits + other.bits + 4.0,
             fitted: self.fitted || other.fitted,
+            freedom: self.freedom + other.freedom,
             slack: self.slack + other.slack,
             a: self.a.and(&other.a)?,
             b: self.b.and(&other.b)?,
