@@ -73,32 +73,72 @@ type Encoder = fn(&Element) -> Option<f64>;
 
 /// Class, variant, words, encoder.
 const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
-    (Class::RoundOrder, "twice_f16", "values are rounded to f16 before they are rounded to codes", |e| e.code(through(Format::F16)(e.y()) + e.zero)),
-    (Class::RoundOrder, "twice_bf16", "values are rounded to bf16 before they are rounded to codes", |e| e.code(through(Format::Bf16)(e.y()) + e.zero)),
-    (Class::RoundOrder, "x_bf16", "a is rounded to bf16 before it is scaled", |e| e.code(through(Format::Bf16)(e.x) / e.inverse + e.zero)),
-    (Class::RoundOrder, "x_f16", "a is rounded to f16 before it is scaled", |e| e.code(through(Format::F16)(e.x) / e.inverse + e.zero)),
-    (Class::OverflowWrap, "multiplier_f16", "the multiplier 1/scale_inv is kept in f16: Inf where it is beyond 65504", |e| multiplied(e, through(Format::F16)(1.0 / e.inverse))),
-    (Class::ScaleRerounded, "multiplier_bf16", "the multiplier 1/scale_inv is kept in bf16", |e| multiplied(e, through(Format::Bf16)(1.0 / e.inverse))),
-    (Class::ScaleRerounded, "scale_bf16", "values are divided by scale_inv rounded to bf16", |e| e.code(e.x / through(Format::Bf16)(e.inverse) + e.zero)),
-    (Class::ScaleRerounded, "scale_f16", "values are divided by scale_inv rounded to f16", |e| e.code(e.x / through(Format::F16)(e.inverse) + e.zero)),
-    (Class::ScaleRerounded, "exact_scale", "codes are made with amax over the format's maximum; the scale stored beside them is rounded afterwards", |e| e.code(e.x / (e.amax / e.format.max_finite()))),
-    (Class::Rounding, "toward_zero", "codes are cut toward zero", |e| Some(encode(e.format, e.y() + e.zero, Rounding::TowardZero))),
+    (Class::RoundOrder, "twice_f16", "values are rounded to f16 before they are rounded to codes", |e| {
+        e.code(through(Format::F16)(e.y()) + e.zero)
+    }),
+    (Class::RoundOrder, "twice_bf16", "values are rounded to bf16 before they are rounded to codes", |e| {
+        e.code(through(Format::Bf16)(e.y()) + e.zero)
+    }),
+    (Class::RoundOrder, "x_bf16", "a is rounded to bf16 before it is scaled", |e| {
+        e.code(through(Format::Bf16)(e.x) / e.inverse + e.zero)
+    }),
+    (Class::RoundOrder, "x_f16", "a is rounded to f16 before it is scaled", |e| {
+        e.code(through(Format::F16)(e.x) / e.inverse + e.zero)
+    }),
+    (Class::OverflowWrap, "multiplier_f16", "the multiplier 1/scale_inv is kept in f16: Inf where it is beyond 65504", |e| {
+        multiplied(e, through(Format::F16)(1.0 / e.inverse))
+    }),
+    (Class::ScaleRerounded, "multiplier_bf16", "the multiplier 1/scale_inv is kept in bf16", |e| {
+        multiplied(e, through(Format::Bf16)(1.0 / e.inverse))
+    }),
+    (Class::ScaleRerounded, "scale_bf16", "values are divided by scale_inv rounded to bf16", |e| {
+        e.code(e.x / through(Format::Bf16)(e.inverse) + e.zero)
+    }),
+    (Class::ScaleRerounded, "scale_f16", "values are divided by scale_inv rounded to f16", |e| {
+        e.code(e.x / through(Format::F16)(e.inverse) + e.zero)
+    }),
+    (
+        Class::ScaleRerounded,
+        "exact_scale",
+        "codes are made with amax over the format's maximum; the scale stored beside them is rounded afterwards",
+        |e| {
+            // A rounding of the scale is at most a binade.
+            let exact = e.amax / e.format.max_finite();
+            (e.inverse / exact).log2().abs().le(&1.0).then(|| nearest(e.format, e.x / exact))
+        },
+    ),
+    (Class::Rounding, "toward_zero", "codes are cut toward zero", |e| {
+        Some(encode(e.format, e.y() + e.zero, Rounding::TowardZero))
+    }),
     (Class::Rounding, "half_away", "ties are rounded away from zero", |e| Some(whole(e, e.y() + e.zero, f64::round))),
     (Class::Rounding, "half_up", "ties are rounded upward", |e| Some(whole(e, e.y() + e.zero, |y| (y + 0.5).floor()))),
     (Class::Rounding, "down", "codes are rounded toward −∞", |e| Some(whole(e, e.y() + e.zero, f64::floor))),
     (Class::Rounding, "up", "codes are rounded toward +∞", |e| Some(whole(e, e.y() + e.zero, f64::ceil))),
-    (Class::CodecEdge, "subnormal_half", "subnormal codes are a binade too small", |e| subnormal(e, |e, y| nearest(e.format, 0.5 * y))),
-    (Class::CodecEdge, "subnormal_twice_as_large", "subnormal codes are a binade too large", |e| subnormal(e, |e, y| nearest(e.format, 2.0 * y))),
-    (Class::CodecEdge, "subnormal_flushed", "subnormal codes are 0", |e| subnormal(e, |_, _| 0.0)),
-    (Class::CodecEdge, "subnormal_least", "subnormal codes are the smallest normal one", |e| subnormal(e, |e, y| normal(e.format) * y.signum())),
-    (Class::CodecEdge, "subnormal_cut", "subnormal codes are cut toward zero", |e| subnormal(e, |e, y| encode(e.format, y, Rounding::TowardZero))),
-    (Class::RoundOrder, "subnormal_twice", "subnormal codes are rounded twice: to the bits of a normal one first, then shifted", |e| {
-        let bits = e.format.spec().mantissa as i32;
-        subnormal_of(e, |e, y| {
-            let unit = (y.abs().log2().floor() - f64::from(bits)).exp2();
-            nearest(e.format, if y == 0.0 { y } else { (y / unit).round_ties_even() * unit })
-        })
+    (Class::CodecEdge, "subnormal_half", "subnormal codes are a binade too small", |e| {
+        subnormal(e, |e, y| nearest(e.format, 0.5 * y))
     }),
+    (Class::CodecEdge, "subnormal_twice_as_large", "subnormal codes are a binade too large", |e| {
+        subnormal(e, |e, y| nearest(e.format, 2.0 * y))
+    }),
+    (Class::CodecEdge, "subnormal_flushed", "subnormal codes are 0", |e| subnormal(e, |_, _| 0.0)),
+    (Class::CodecEdge, "subnormal_least", "subnormal codes are the smallest normal one", |e| {
+        subnormal(e, |e, y| normal(e.format) * y.signum())
+    }),
+    (Class::CodecEdge, "subnormal_cut", "subnormal codes are cut toward zero", |e| {
+        subnormal(e, |e, y| encode(e.format, y, Rounding::TowardZero))
+    }),
+    (
+        Class::RoundOrder,
+        "subnormal_twice",
+        "subnormal codes are rounded twice: to the bits of a normal one first, then shifted",
+        |e| {
+            let bits = e.format.spec().mantissa as i32;
+            subnormal_of(e, |e, y| {
+                let unit = (y.abs().log2().floor() - f64::from(bits)).exp2();
+                nearest(e.format, if y == 0.0 { y } else { (y / unit).round_ties_even() * unit })
+            })
+        },
+    ),
     (Class::CodecEdge, "odd", "odd mantissas are cut to even ones", |e| {
         let f = e.format;
         Some(f.decode(f.encode(e.y() + e.zero, Rounding::NearestEven, Overflow::Saturate) & !1))
@@ -108,17 +148,29 @@ const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         let (low, span) = (f.min_finite(), f64::from(1u32 << f.bits()));
         f.is_integer().then(|| ((e.y() + e.zero).round_ties_even() - low).rem_euclid(span) + low)
     }),
-    (Class::OverflowWrap, "saturated_first", "values are saturated to the codes' range before the zero point is added", |e| e.code(nearest(e.format, e.y()) + e.zero)),
-    (Class::RoundOrder, "zero_first", "the zero point is added to what is rounded already, and rounded again", |e| e.code(e.y().round_ties_even() + e.zero)),
+    (Class::OverflowWrap, "saturated_first", "values are saturated to the codes' range before the zero point is added", |e| {
+        e.code(nearest(e.format, e.y()) + e.zero)
+    }),
+    (Class::RoundOrder, "zero_first", "the zero point is added to what is rounded already, and rounded again", |e| {
+        e.code(e.y().round_ties_even() + e.zero)
+    }),
     (Class::ZpCorrection, "zero_omitted", "the zero point is not added", |e| e.code(e.y())),
     (Class::ZpCorrection, "zero_negated", "the zero point is subtracted", |e| e.code(e.y() - e.zero)),
-    (Class::ZpCorrection, "zero_unscaled", "the zero point is added before values are divided by the scale", |e| e.code((e.x + e.zero) / e.inverse)),
-    (Class::OverflowWrap, "clipped_early", "values are clamped to half the codes' range", |e| e.code((e.y() + e.zero).clamp(-0.5 * e.format.max_finite(), 0.5 * e.format.max_finite()))),
+    (Class::ZpCorrection, "zero_unscaled", "the zero point is added before values are divided by the scale", |e| {
+        e.code((e.x + e.zero) / e.inverse)
+    }),
+    (Class::OverflowWrap, "clipped_early", "values are clamped to half the codes' range", |e| {
+        e.code((e.y() + e.zero).clamp(-0.5 * e.format.max_finite(), 0.5 * e.format.max_finite()))
+    }),
     (Class::BitsReinterpreted, "magnitude", "the sign is lost", |e| e.code((e.y() + e.zero).abs())),
     (Class::BitsReinterpreted, "negated", "the sign is turned", |e| e.code(-(e.y() + e.zero))),
     (Class::ScaleOmitted, "unscaled", "values are not divided by the scale", |e| e.code(e.x + e.zero)),
-    (Class::ScaleDoubledInverted, "scaled_twice", "values are divided by the scale twice", |e| e.code(e.y() / e.inverse + e.zero)),
-    (Class::ScaleDoubledInverted, "multiplied", "values are multiplied by scale_inv, not divided", |e| e.code(e.x * e.inverse + e.zero)),
+    (Class::ScaleDoubledInverted, "scaled_twice", "values are divided by the scale twice", |e| {
+        e.code(e.y() / e.inverse + e.zero)
+    }),
+    (Class::ScaleDoubledInverted, "multiplied", "values are multiplied by scale_inv, not divided", |e| {
+        e.code(e.x * e.inverse + e.zero)
+    }),
 ];
 
 fn multiplied(e: &Element, by: f64) -> Option<f64> {
@@ -160,7 +212,8 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
         *g = g.max(f64::from(v.abs()));
     }
     let cast = Cast { x, q, amax, zero };
-    let (class, variant, words) = cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle))?;
+    let (class, variant, words) =
+        cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle))?;
     Some(Finding::solved(class, &variant, words))
 }
 
@@ -185,9 +238,9 @@ impl Cast<'_> {
     fn is(&self, at: usize, encoder: Encoder) -> bool {
         let e = self.element(at);
         let v = self.value(at);
-        [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|f| {
-            encoder(&Element { inverse: e.inverse * f, ..e }).is_some_and(|x| x == v || (x.is_nan() && v.is_nan()))
-        })
+        [1.0, 1.0 - NEAR, 1.0 + NEAR]
+            .iter()
+            .any(|f| encoder(&Element { inverse: e.inverse * f, ..e }).is_some_and(|x| x == v || (x.is_nan() && v.is_nan())))
     }
     fn right(&self, at: usize) -> bool {
         self.is(at, |e| e.code(e.y() + e.zero))
@@ -201,7 +254,8 @@ impl Cast<'_> {
         let finite = self.finite();
         let wrong: Vec<usize> = finite.iter().copied().filter(|at| !self.right(*at)).collect();
         (wrong.len() >= LEAST).then_some(())?;
-        let share = |all: &[usize], encoder: Encoder| all.iter().filter(|at| self.is(**at, encoder)).count() as f64 / all.len() as f64;
+        let share =
+            |all: &[usize], encoder: Encoder| all.iter().filter(|at| self.is(**at, encoder)).count() as f64 / all.len() as f64;
         // A few refuse most.
         let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(64)).collect();
         let made = |e: &&(Class, &str, &str, Encoder)| share(&few, e.3) > 0.9 && share(&wrong, e.3) >= SHARE;
@@ -285,13 +339,16 @@ impl Cast<'_> {
         (0..rows * cols).for_each(|at| members[self.q.scale_index(at / cols, at % cols)].push(at));
         let made_by = |g: usize, inverse: f64| {
             let is = |at: &&usize| {
-                [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| nearest(f, f64::from(self.x.data()[**at]) / (inverse * n)) == self.value(**at))
+                [1.0, 1.0 - NEAR, 1.0 + NEAR]
+                    .iter()
+                    .any(|n| nearest(f, f64::from(self.x.data()[**at]) / (inverse * n)) == self.value(**at))
             };
             members[g].iter().filter(is).count() as f64 >= SHARE * members[g].len() as f64
         };
         let stored = |g: usize| self.q.affine(g).unit;
         let of_amax = |g: usize| self.amax[g] / f.max_finite();
-        let foreign: Vec<bool> = (0..members.len()).map(|g| self.amax[g] > 0.0 && !made_by(g, stored(g)) && made_by(g, of_amax(g))).collect();
+        let foreign: Vec<bool> =
+            (0..members.len()).map(|g| self.amax[g] > 0.0 && !made_by(g, stored(g)) && made_by(g, of_amax(g))).collect();
         let count = foreign.iter().filter(|x| **x).count();
         let rest = (0..members.len()).filter(|g| !foreign[*g]).all(|g| self.amax[g] == 0.0 || made_by(g, stored(g)));
         if count >= 4 && rest {
@@ -316,10 +373,12 @@ impl Cast<'_> {
         let data = self.x.data();
         let reaches = |g: &&usize| {
             let end = (*g / grid.1 + 1) * cols;
-            let behind = data[end.min(data.len())..(end + tile.1 - short).min(data.len())].iter().fold(0f32, |m, x| m.max(x.abs()));
+            let behind =
+                data[end.min(data.len())..(end + tile.1 - short).min(data.len())].iter().fold(0f32, |m, x| m.max(x.abs()));
             // Behind the last row nobody knows what lies.
             let expected = right[**g] * f64::from(behind).max(self.amax[**g]) / self.amax[**g];
-            end + tile.1 - short > data.len() || (stored(**g) / expected).log2().abs() <= if power_of_two(stored(**g)) { 1.0 } else { 1e-4 }
+            end + tile.1 - short > data.len()
+                || (stored(**g) / expected).log2().abs() <= if power_of_two(stored(**g)) { 1.0 } else { 1e-4 }
         };
         let told = wrong.iter().filter(reaches).count();
         (told == wrong.len()).then(|| {

@@ -246,18 +246,27 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let right = mask(&all[0]);
     let mut special = None;
     if matches!(op, Op::Rmsnorm | Op::Layernorm) {
-        let wrong = |i: &usize, n: usize| right[n * cols..(n + 1) * cols].iter().any(|m| !m) && part.actual[i * cols].is_finite();
+        let wrong =
+            |i: &usize, n: usize| right[n * cols..(n + 1) * cols].iter().any(|m| !m) && part.actual[i * cols].is_finite();
         let solved: Vec<(usize, moments::Solved)> = sampled
             .iter()
             .enumerate()
             .filter(|(n, i)| wrong(i, *n))
             .map(|(_, i)| {
-                let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
+                let at =
+                    At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
                 (*i, moments::solve(&at, op, |j| out.cell(i * cols + j, part.actual[i * cols + j])))
             })
             .collect();
         all.extend(moments::formulas(op, &rows, &solved));
-        special = moments::cancels(op, &rows, &solved);
+        if op == Op::Layernorm {
+            let row = |(i, _): &(usize, moments::Solved)| {
+                let at =
+                    At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
+                (at, &part.actual[i * cols..(i + 1) * cols])
+            };
+            special = moments::cancels(&solved.iter().map(row).collect::<Vec<_>>());
+        }
     } else if op == Op::Activation {
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);

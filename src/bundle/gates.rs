@@ -75,7 +75,10 @@ fn gates(all: &mut Vec<Formula>, own: Act) {
     for (d, which) in [(1, "behind"), (-1, "before")] {
         with(format!("the gate is that of the row {which}"), Box::new(move |r, j| r.row(d)[r.cols + j]));
     }
-    with("the gate is that of row 0 for every row: its pointer lacks the row's offset".into(), Box::new(|r, j| r.rows[0][r.cols + j]));
+    with(
+        "the gate is that of row 0 for every row: its pointer lacks the row's offset".into(),
+        Box::new(|r, j| r.rows[0][r.cols + j]),
+    );
     for d in [2usize, 4, 8, 16, 32, 64] {
         with(format!("the gate is that of row (i / {d})·{d}"), Box::new(move |r, j| r.rows[r.i / d * d][r.cols + j]));
         with(format!("the gate is that of row i mod {d}"), Box::new(move |r, j| r.rows[r.i % d][r.cols + j]));
@@ -121,12 +124,15 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
     all.push(formula("x is that of row 0 for every row: its pointer lacks the row's offset", move |r| {
         (0..r.cols).map(|j| act(own, r.rows[0][j]) * gate(r, j)).collect()
     }));
-    for (words, f) in [("bf16", bf16 as fn(f64) -> f64), ("f16", f16), ("e4m3", |x| f64::from(round_to(Format::E4m3, x as f32)))] {
+    for (words, f) in
+        [("bf16", bf16 as fn(f64) -> f64), ("f16", f16), ("e4m3", |x| f64::from(round_to(Format::E4m3, x as f32)))]
+    {
         all.push(formula(format!("x is rounded to {words} before it is activated"), move |r| {
             (0..r.cols).map(|j| act(own, f(r.x()[j])) * gate(r, j)).collect()
         }));
         if gated {
-            let words = format!("the activation is rounded to {words} before it meets the gate: one rounding more than of the formula");
+            let words =
+                format!("the activation is rounded to {words} before it meets the gate: one rounding more than of the formula");
             all.push(formula(words, move |r| (0..r.cols).map(|j| f(act(own, r.x()[j])) * gate(r, j)).collect()));
         }
         let words = format!("the result is rounded to {words} before it is stored");
@@ -171,7 +177,9 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
         }));
     } else {
         for limit in LIMITS {
-            all.push(formula(format!("x is clamped at ±{limit}"), move |r| r.x().iter().map(|x| act(own, x.clamp(-limit, limit))).collect()));
+            all.push(formula(format!("x is clamped at ±{limit}"), move |r| {
+                r.x().iter().map(|x| act(own, x.clamp(-limit, limit))).collect()
+            }));
         }
     }
     all
@@ -213,7 +221,10 @@ mod tests {
     #[test]
     fn a_tail_is_a_factor_of_x() {
         let elements = |by: f64| -> Vec<(f64, f64, f64)> {
-            (1..200).map(|n| f64::from(n) * 0.05).map(|x| (x, act(Act::Gelu, x) * if x > 3.0 { by } else { 1.0 }, 1e-3)).collect()
+            (1..200)
+                .map(|n| f64::from(n) * 0.05)
+                .map(|x| (x, act(Act::Gelu, x) * if x > 3.0 { by } else { 1.0 }, 1e-3))
+                .collect()
         };
         assert!(saturated(Act::Gelu, &mut elements(1.022)).unwrap().contains("tanh at 1.044"));
         assert_eq!(saturated(Act::Gelu, &mut elements(1.0)), None);

@@ -132,7 +132,7 @@ fn parts(table: &[Row], what: &str, add: &mut Add) {
                 let part = |i: usize| table[i].slice(width, of, which);
                 let words = format!("slice {which} of every {of}, {width} wide,");
                 add(format!("the {what} lacks {words} of the row"), &|i| (table[i].total() - part(i)) / size);
-                add(format!("the {what} is that of {words} of the row alone"), &|i| part(i) / size);
+                add(format!("the {what} sums {words} of the row alone, divided by all {n} columns"), &|i| part(i) / size);
                 add(format!("the {what} is {of} times that of {words} of the row alone"), &|i| part(i) * of as f64 / size);
                 add(format!("the {what} counts {words} of the row twice"), &|i| (table[i].total() + part(i)) / size);
             }
@@ -183,7 +183,9 @@ fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
     }
     add(format!("the {what} is added to that of the row before"), &|i| of(i) + i.checked_sub(1).map_or(0.0, of));
     if op == Op::Layernorm {
-        for lanes in [32usize, 64, 128, 256, 512, 1024, 2048].into_iter().map(|l| n.next_multiple_of(l)).chain([n.next_power_of_two()]) {
+        for lanes in
+            [32usize, 64, 128, 256, 512, 1024, 2048].into_iter().map(|l| n.next_multiple_of(l)).chain([n.next_power_of_two()])
+        {
             if lanes > n {
                 let words = format!("lanes behind the end of the row, up to {lanes}, count (0 − μ)² into the variance");
                 add(words, &|i| of(i) + (lanes - n) as f64 / n as f64 * table[i].mean.powi(2));
@@ -224,24 +226,34 @@ fn one_pass(x: &[f64]) -> f64 {
     f64::from((s - m * m).max(0.0))
 }
 
-/// Whether wrong rows are all divided by a variance that is off by no more than E[x²] − μ² in f32 may be, and more than it should be: the
-/// order of its sums is not known, so that no number says it.
-pub fn cancels(op: Op, rows: &[Vec<f64>], solved: &[(usize, Solved)]) -> Option<String> {
-    (op == Op::Layernorm && solved.len() >= LEAST).then_some(())?;
+/// Whether wrong rows are all divided by a variance that is off by no more than E[x²] − μ² in f32 may be, and most by more than a right one:
+/// the order of its sums is not known, so that no number says it. A row and what was written for it.
+pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
+    (rows.len() >= LEAST).then_some(())?;
     let mut far = 0;
-    for (i, s) in solved {
-        let ((low, high), x) = ((*s)?, &rows[*i]);
+    for (at, y) in rows {
+        let x = at.x();
         let m = mean(x, |x| x);
         let (v, square) = (mean(x, |x| (x - m).powi(2)), mean(x, |x| x * x));
-        let step = square * f64::from(f32::EPSILON);
+        // y − β = γ·((x − μ)·p + q) by least squares.
+        let (mut xx, mut xw, mut ww, mut xy, mut wy, mut yy) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
+        for (j, x) in x.iter().enumerate() {
+            let (u, w, y) = (at.gamma[j] * (x - m), at.gamma[j], y[j] - at.beta[j]);
+            (xx, xw, ww, xy, wy, yy) = (xx + u * u, xw + u * w, ww + w * w, xy + u * y, wy + w * y, yy + y * y);
+        }
+        let det = xx * ww - xw * xw;
+        let (p, q) = ((xy * ww - wy * xw) / det, (wy * xx - xy * xw) / det);
+        let rest = yy - p * xy - q * wy;
+        let off = 1.0 / (p * p) - at.eps - v;
         // A sum of n terms in f32 is off by some roundings of its largest partial sums.
+        let step = square * f64::from(f32::EPSILON);
         let most = step * (x.len() as f64).sqrt();
-        (square > 100.0 * v && low - most <= v && v <= high + most).then_some(())?;
-        far += usize::from(low - 0.25 * step > v || high + 0.25 * step < v);
+        let is_one = square > 100.0 * v && p > 0.0 && rest.abs() < 1e-6 * yy && off.abs() <= most;
+        is_one.then_some(())?;
+        far += usize::from(off.abs() > 0.25 * step);
     }
-    (2 * far >= solved.len()).then(|| {
-        "the variance is E[x²] − μ² in f32: the mean is large, and the difference is off by its roundings".to_string()
-    })
+    (2 * far >= rows.len())
+        .then(|| "the variance is E[x²] − μ² in f32: the mean is large, and the difference is off by its roundings".to_string())
 }
 
 #[cfg(test)]
@@ -269,6 +281,25 @@ mod tests {
         assert!(all[0].contains("counts columns 64 … 79 twice and columns 80 … 95 not at all"), "{all:?}");
         assert!(found(Op::Rmsnorm, |x| total(x) / 97.0)[0].contains("divided by 97 instead of 96"));
         assert!(found(Op::Rmsnorm, |x| total(x) / n).is_empty(), "what is right has no name");
+    }
+
+    #[test]
+    fn a_variance_that_cancels_is_told_from_one_that_is_wrong() {
+        let rows: Vec<Vec<f64>> = rows().iter().map(|x| x.iter().map(|x| 300.0 + 0.3 * x).collect()).collect();
+        let ones = vec![1.0; 96];
+        let zeros = vec![0.0; 96];
+        let at = |i: usize| At { rows: &rows, i, gamma: &ones, beta: &zeros, eps: 1e-5, cols: 96, dtype: Format::F32 };
+        let found = |by: &dyn Fn(usize) -> f64| {
+            let made = |i: usize| {
+                let m = mean(&rows[i], |x| x);
+                at(i).norm(m, (mean(&rows[i], |x| (x - m).powi(2)) + by(i) + 1e-5).sqrt())
+            };
+            let made: Vec<Vec<f64>> = (0..rows.len()).map(made).collect();
+            cancels(&made.iter().enumerate().map(|(i, y)| (at(i), &y[..])).collect::<Vec<_>>())
+        };
+        assert!(found(&|i| 0.02 * if i % 2 == 0 { 1.0 } else { -1.0 }).is_some());
+        assert_eq!(found(&|_| 0.5), None);
+        assert_eq!(found(&|_| 0.0), None);
     }
 
     #[test]

@@ -309,7 +309,9 @@ fn what_reads_twice_is_two_names() {
     let (a, b) = (quantized(ROW, 32, 256, 27), quantized(ROW, 48, 256, 28));
     let y = b.dequantize_fast();
     let x = scaled(&a, |i| a.scale_inv()[(i + 1) % 32]);
-    let w = gemm(&a, &b, Format::F32, |i, j| (0..256).map(|k| if (96..176).contains(&k) { 0.0 } else { x[(i, k)] * y[(j, k)] }).sum());
+    let w = gemm(&a, &b, Format::F32, |i, j| {
+        (0..256).map(|k| if (96..176).contains(&k) { 0.0 } else { x[(i, k)] * y[(j, k)] }).sum()
+    });
     let (verdict, name, detail) = found(&w);
     assert!(verdict == Verdict::Fail && name.contains(" + ") && name.contains("scale_shared"), "{name} {detail}");
 }
@@ -326,7 +328,11 @@ fn encoders_of_a_cast_are_named() {
     let (_, name, detail) = found(&half);
     assert!(name.starts_with("codec_edge:out.subnormal"), "{name} {detail}");
     is_named(&cast(&|at| code(y(at)) & !1), "codec_edge:out.odd", &["odd mantissas"]);
-    is_named(&cast(&|at| if at / 256 < 8 { code(-y(at)) } else { code(y(at)) }), "bits_reinterpreted:out.negated", &["rows 0 … 7"]);
+    is_named(
+        &cast(&|at| if at / 256 < 8 { code(-y(at)) } else { code(y(at)) }),
+        "bits_reinterpreted:out.negated",
+        &["rows 0 … 7"],
+    );
     let dirty = cast(&|at| (at / 4 * 4..=at).fold(0, |bits, k| bits | code(y(k))));
     is_named(&dirty, "pack_permute:out.not_cleared", &["1 apart in every 4"]);
 }
@@ -340,13 +346,21 @@ fn sums_of_a_norm_are_named() {
             (row[at % 192] / (f(&row, at / 192) + 1e-5).sqrt()) as f32
         });
         let mut w = Writer::new("rmsnorm");
-        w.meta("eps", "1e-5").values("a", &[24, 192], &x).values("gamma", &[192], &Tensor::rounded(Format::F32, 1, 192, vec![1.0; 192]).unwrap());
+        w.meta("eps", "1e-5").values("a", &[24, 192], &x).values(
+            "gamma",
+            &[192],
+            &Tensor::rounded(Format::F32, 1, 192, vec![1.0; 192]).unwrap(),
+        );
         w.values("out", &[24, 192], &Tensor::rounded(Format::F32, 24, 192, data.collect()).unwrap());
         w
     };
     let square = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>();
     assert_eq!(found(&made(&|x, _| square(x) / 192.0)).0, Verdict::Pass);
-    is_named(&made(&|x, _| (square(x) - square(&x[64..128])) / 192.0), "silent_skip:formula", &["mean square lacks", "64 wide"]);
+    is_named(
+        &made(&|x, _| (square(x) - square(&x[64..128])) / 192.0),
+        "silent_skip:formula",
+        &["mean square lacks", "64 wide"],
+    );
     let part = made(&|x, i| if i < 12 { square(x) / 192.0 } else { square(&x[..160]) / 192.0 });
     is_named(&part, "silent_skip:formula", &["rows 12 … 23"]);
 }

@@ -20,8 +20,8 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
     let what = if g.q.is_some() { "codes" } else { "values" };
     let mut all = Vec::new();
     let mut add = |class: Class, variant: &str, words: String, bits: f64, to: To| {
-        let mut t =
-            Theory::new(class, name, format!("{name}.{variant}"), format!("{what} of {name} are read {words}")).bits(4.0 + bits);
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), format!("{what} of {name} are read {words}"))
+            .bits(4.0 + bits);
         t.side(side).code = Some(to);
         all.push(t);
     };
@@ -349,7 +349,8 @@ fn staged(rows: usize, k_all: usize, add: &mut impl FnMut(Class, &str, String, f
             others.dedup();
             for ld in others.into_iter().filter(|ld| *ld > 0 && *ld != own) {
                 let order = if by_row { "row by row" } else { "K by K" };
-                let words = format!("from tiles of {high} rows × {deep} of K, {order}, with leading dimension {ld} instead of {own}");
+                let words =
+                    format!("from tiles of {high} rows × {deep} of K, {order}, with leading dimension {ld} instead of {own}");
                 let to: To = Arc::new(move |i, k| {
                     let (i0, k0) = (i / high * high, k / deep * deep);
                     if i0 + high > rows || k0 + deep > k_all {

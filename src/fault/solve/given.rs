@@ -2,8 +2,8 @@
 
 use super::system::{At, Past, To};
 use crate::job::Operand;
-use crate::tensor::round_to;
 use crate::quant::Level;
+use crate::tensor::round_to;
 use crate::{Format, QTensor, Zero};
 use std::borrow::Cow;
 use std::ops::Range;

@@ -93,17 +93,37 @@ fn changes(f: Format) -> Vec<Lane> {
             add(Class::ZpOffset, "lane_offset", &format!("{size} too {direction}"), 2.0, Arc::new(move |_, x| x + d));
         }
         if signed {
-            add(Class::BitsReinterpreted, "nibble_sign", "read without extending their sign", 1.0, Arc::new(|c, _| f64::from(c)));
+            add(
+                Class::BitsReinterpreted,
+                "nibble_sign",
+                "read without extending their sign",
+                1.0,
+                Arc::new(|c, _| f64::from(c)),
+            );
         } else {
             let half = 0.5 * whole;
             let extended = move |_: u8, x: f64| if x >= half { x - whole } else { x };
             add(Class::BitsReinterpreted, "nibble_sign", "sign-extended", 1.0, Arc::new(extended));
         }
         let flip = 1u8 << (bits - 1);
-        add(Class::BitsReinterpreted, "lane_flip", "read with their top bit flipped", 2.0, Arc::new(move |c, _| f.decode(u32::from(c ^ flip))));
-        add(Class::BitsReinterpreted, "lane_top", "read without their top bit", 2.0, Arc::new(move |c, _| f64::from(c & (flip - 1))));
+        add(
+            Class::BitsReinterpreted,
+            "lane_flip",
+            "read with their top bit flipped",
+            2.0,
+            Arc::new(move |c, _| f.decode(u32::from(c ^ flip))),
+        );
+        add(
+            Class::BitsReinterpreted,
+            "lane_top",
+            "read without their top bit",
+            2.0,
+            Arc::new(move |c, _| f64::from(c & (flip - 1))),
+        );
     }
-    for (by, words) in [(whole, "not shifted down"), (1.0 / whole, "shifted down once too often"), (-1.0, "read with the other sign")] {
+    for (by, words) in
+        [(whole, "not shifted down"), (1.0 / whole, "shifted down once too often"), (-1.0, "read with the other sign")]
+    {
         add(Class::BitsReinterpreted, "lane_factor", words, 2.0, Arc::new(move |_, x| x * by));
     }
     add(Class::BitsReinterpreted, "lane_lost", "read as 0", 2.0, Arc::new(|_, _| 0.0));
@@ -131,16 +151,28 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         for (class, variant, what, bits, to) in changes(q.format()) {
             let (x, is) = (source.clone(), is.clone());
             let words = format!("of {name}, {lane} are {what}");
-            add(class, variant, words, 2.0 + bits + cost_of_lane, Arc::new(move |i, k| {
-                if is(k) { x.with(i, k, to(x.code(i, k), x.own(i, k))) } else { x.values[i * x.k + k] }
-            }));
+            add(
+                class,
+                variant,
+                words,
+                2.0 + bits + cost_of_lane,
+                Arc::new(move |i, k| if is(k) { x.with(i, k, to(x.code(i, k), x.own(i, k))) } else { x.values[i * x.k + k] }),
+            );
         }
         for far in [1usize, 2, 4] {
             let (x, is) = (source.clone(), is.clone());
             let words = format!("of {name}, {lane} are those at k xor {far}");
-            add(Class::PackPermute, "lane_source", words, 4.0 + cost(far) + cost_of_lane, Arc::new(move |i, k| {
-                if is(k) { x.with(i, k, x.own(i, (k ^ far).min(x.k - 1))) } else { x.values[i * x.k + k] }
-            }));
+            add(
+                Class::PackPermute,
+                "lane_source",
+                words,
+                4.0 + cost(far) + cost_of_lane,
+                Arc::new(
+                    move |i, k| {
+                        if is(k) { x.with(i, k, x.own(i, (k ^ far).min(x.k - 1))) } else { x.values[i * x.k + k] }
+                    },
+                ),
+            );
         }
     }
     // A level of whole numbers over the codes whose product is kept in 8 bits.
@@ -154,10 +186,16 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         ];
         for (how, bits, narrow) in narrow {
             let (x, steps) = (source.clone(), steps.clone());
-            add(Class::OverflowWrap, "product_8_bits", words(how), bits, Arc::new(move |i, k| {
-                let m = steps[x.cell(i, k)];
-                x.with(i, k, narrow(x.own(i, k) * m) / m)
-            }));
+            add(
+                Class::OverflowWrap,
+                "product_8_bits",
+                words(how),
+                bits,
+                Arc::new(move |i, k| {
+                    let m = steps[x.cell(i, k)];
+                    x.with(i, k, narrow(x.own(i, k) * m) / m)
+                }),
+            );
         }
     }
     all
@@ -171,10 +209,12 @@ fn multiples(g: &Given) -> Option<Vec<f64>> {
     for row in g.scales().chunks(g.grid.1) {
         let least = row.iter().copied().fold(f32::INFINITY, f32::min);
         (least > 0.0 && least.is_finite()).then_some(())?;
-        let whole = |m: &u32| row.iter().all(|s| {
-            let x = f64::from(*s) / f64::from(least) * f64::from(*m);
-            x < 128.0 && (x - x.round()).abs() <= NEAR * x
-        });
+        let whole = |m: &u32| {
+            row.iter().all(|s| {
+                let x = f64::from(*s) / f64::from(least) * f64::from(*m);
+                x < 128.0 && (x - x.round()).abs() <= NEAR * x
+            })
+        };
         let m = (1..64u32).find(whole)?;
         all.extend(row.iter().map(|s| (f64::from(*s) / f64::from(least) * f64::from(m)).round()));
     }
@@ -199,13 +239,20 @@ fn joined(g: &Given, side: Which, source: &Arc<Source>) -> Vec<Theory> {
         for (f, words) in [(Format::F16, "f16"), (Format::Bf16, "bf16")] {
             let shift = f.spec().mantissa;
             let x = source.clone();
-            let words =
-                format!("the exponent of the scale of {name} is added into the {words} bits of the value: it leaves their range");
-            add(Class::OverflowWrap, "exponent_added", words, 4.0, Arc::new(move |i, k| {
-                let v = x.own(i, k);
-                let e = x.steps[x.cell(i, k)].log2().round() as i32;
-                if v == 0.0 { v } else { f.decode((bits_of(f, v) as i32).wrapping_add(e << shift) as u32 & 0xffff) }
-            }));
+            let words = format!(
+                "the exponent of the scale of {name} is added into the {words} bits of the value: it leaves their range"
+            );
+            add(
+                Class::OverflowWrap,
+                "exponent_added",
+                words,
+                4.0,
+                Arc::new(move |i, k| {
+                    let v = x.own(i, k);
+                    let e = x.steps[x.cell(i, k)].log2().round() as i32;
+                    if v == 0.0 { v } else { f.decode((bits_of(f, v) as i32).wrapping_add(e << shift) as u32 & 0xffff) }
+                }),
+            );
         }
     }
     if g.rounded.is_some() {
@@ -228,7 +275,13 @@ fn joined(g: &Given, side: Which, source: &Arc<Source>) -> Vec<Theory> {
         let what = if g.q.is_some() { "dequantized values" } else { "values" };
         let words = format!("{what} of {name} are {words} before they are multiplied");
         let x = source.clone();
-        add(Class::RoundOrder, &format!("operand_{variant}"), words, 2.0 + bits, Arc::new(move |i, k| f(x.values[i * x.k + k])));
+        add(
+            Class::RoundOrder,
+            &format!("operand_{variant}"),
+            words,
+            2.0 + bits,
+            Arc::new(move |i, k| f(x.values[i * x.k + k])),
+        );
     }
     all
 }
@@ -263,21 +316,28 @@ pub fn smallest(s: &System) -> Vec<Theory> {
         let mut of_row: Vec<Vec<usize>> = vec![Vec::new(); g.rows];
         small.iter().for_each(|(i, k)| of_row[*i].push(*k));
         let (of_row, right, theirs) = (Arc::new(of_row), g.values.clone(), other.values.clone());
-        let lines: Arc<Vec<Option<(usize, usize)>>> = Arc::new((0..s.rows * s.cols).map(|at| s.lines(at / s.cols, at % s.cols).map(|x| (x.0, x.1))).collect());
+        let lines: Arc<Vec<Option<(usize, usize)>>> =
+            Arc::new((0..s.rows * s.cols).map(|at| s.lines(at / s.cols, at % s.cols).map(|x| (x.0, x.1))).collect());
         let (cols, k_all) = (s.cols, s.k);
         for negative in [true, false] {
-            let (of_row, right, theirs, lines, bias) = (of_row.clone(), right.clone(), theirs.clone(), lines.clone(), s.bias.clone());
+            let (of_row, right, theirs, lines, bias) =
+                (of_row.clone(), right.clone(), theirs.clone(), lines.clone(), s.bias.clone());
             let words = if negative {
                 format!("−128 of {name} keeps its sign where a negative {they} turns it: −(−128) is −128 in 8 bits")
             } else {
                 format!("|−128| of {name} is −128 in 8 bits: its products have the other sign")
             };
-            let mut t = Theory::new(Class::CodecEdge, name, format!("{name}.smallest_sign"), words).bits(if negative { 4.0 } else { 4.5 });
+            let mut t = Theory::new(Class::CodecEdge, name, format!("{name}.smallest_sign"), words).bits(if negative {
+                4.0
+            } else {
+                4.5
+            });
             t.finish = Some(Arc::new(move |i, j, v| {
                 let Some((ra, rb)) = lines[i * cols + j] else { return v + bias[j] };
                 let (own, their) = if side == Which::A { (ra, rb) } else { (rb, ra) };
                 let wrong = |k: &&usize| !negative || theirs[their * k_all + **k] < 0.0;
-                let twice: f64 = of_row[own].iter().filter(wrong).map(|k| right[own * k_all + k] * theirs[their * k_all + k]).sum();
+                let twice: f64 =
+                    of_row[own].iter().filter(wrong).map(|k| right[own * k_all + k] * theirs[their * k_all + k]).sum();
                 v - 2.0 * twice + bias[j]
             }));
             all.push(t);

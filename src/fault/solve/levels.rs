@@ -74,7 +74,13 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     ] {
         add(class, "second", format!("{second} is {word}"), 1.0, read(&x, |c| (x.scale[c], f(x.over[c].0)), own));
         let both = |z: &[f64], c: usize| (z[c], f(x.over[c].1));
-        add(class, "second", format!("{second} and of its zero points is {word}"), 1.5, read(&x, |c| (x.scale[c], f(x.over[c].0)), both));
+        add(
+            class,
+            "second",
+            format!("{second} and of its zero points is {word}"),
+            1.5,
+            read(&x, |c| (x.scale[c], f(x.over[c].0)), both),
+        );
     }
     // Another place of either level.
     let level = q.level().map(|l| l.granularity.grid(rows, cols)).unwrap_or((1, 1));
@@ -95,7 +101,13 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     if q.scale_format() == Format::Uint6 && cols.is_multiple_of(8) {
         for (words, bits, (scale, zero)) in unpacked(&x) {
             let read = read(&x, |c| (scale[c], x.over[c].0), |_, c| (zero.get(c).copied().unwrap_or(0.0), x.over[c].1));
-            add(Class::BitsReinterpreted, "six_bits", format!("the 6-bit scales and minima of {name} {words}"), 3.0 + bits, read);
+            add(
+                Class::BitsReinterpreted,
+                "six_bits",
+                format!("the 6-bit scales and minima of {name} {words}"),
+                3.0 + bits,
+                read,
+            );
         }
     }
     all
@@ -160,36 +172,43 @@ fn six(b: &[u8], at: usize) -> u8 {
 }
 
 /// Ways to unpack them that are not theirs.
-const UNPACK: [(&str, f64, Unpack); 15] = [
-    ("are read as a plain stream of 6-bit fields", 1.0, |b, j| (six(b, 6 * j), six(b, 48 + 6 * j))),
-    ("are read as a plain stream of 6-bit fields, minima from byte 4 on", 2.0, |b, j| (six(b, 6 * j), six(b, (32 + 6 * j).min(88)))),
-    ("are read as a plain stream of 6-bit fields, scale and minimum in turns", 2.0, |b, j| (six(b, 12 * j), six(b, 12 * j + 6))),
-    ("4 … 7 lose their upper two bits", 1.0, |b, j| upper(j, || (b[j + 4] & 15, b[j + 4] >> 4), b)),
-    ("4 … 7 have their upper two bits from each other", 2.0, |b, j| {
-        upper(j, || (b[j + 4] & 15 | (b[j] >> 6) << 4, b[j + 4] >> 4 | (b[j - 4] >> 6) << 4), b)
-    }),
-    ("4 … 7 have the scale's upper bits in both", 2.5, |b, j| {
-        upper(j, || (b[j + 4] & 15 | (b[j - 4] >> 6) << 4, b[j + 4] >> 4 | (b[j - 4] >> 6) << 4), b)
-    }),
-    ("4 … 7 have the minimum's upper bits in both", 2.5, |b, j| {
-        upper(j, || (b[j + 4] & 15 | (b[j] >> 6) << 4, b[j + 4] >> 4 | (b[j] >> 6) << 4), b)
-    }),
-    ("4 … 7 have their lower four bits from each other", 2.0, |b, j| {
-        upper(j, || (b[j + 4] >> 4 | (b[j - 4] >> 6) << 4, b[j + 4] & 15 | (b[j] >> 6) << 4), b)
-    }),
-    ("4 … 7 have their upper bits two places too low", 3.0, |b, j| {
-        upper(j, || (b[j + 4] & 15 | (b[j - 4] >> 6) << 2, b[j + 4] >> 4 | (b[j] >> 6) << 2), b)
-    }),
-    ("4 … 7 are those of 0 … 3", 2.0, |b, j| right(b, j % 4)),
-    ("0 … 3 are those of 4 … 7", 2.5, |b, j| right(b, 4 + j % 4)),
-    ("are exchanged: scales are read as minima", 1.5, |b, j| {
-        let (s, m) = right(b, j);
-        (m, s)
-    }),
-    ("0 … 3 keep the upper two bits of others: they are not masked", 1.5, |b, j| if j < 4 { (b[j], b[j + 4]) } else { right(b, j) }),
-    ("are read as whole bytes 0 … 7 and 4 … 11", 3.0, |b, j| (b[j], b[j + 4])),
-    ("are read as signed numbers of six bits", 3.0, right),
-];
+const UNPACK: [(&str, f64, Unpack); 15] =
+    [
+        ("are read as a plain stream of 6-bit fields", 1.0, |b, j| (six(b, 6 * j), six(b, 48 + 6 * j))),
+        ("are read as a plain stream of 6-bit fields, minima from byte 4 on", 2.0, |b, j| {
+            (six(b, 6 * j), six(b, (32 + 6 * j).min(88)))
+        }),
+        ("are read as a plain stream of 6-bit fields, scale and minimum in turns", 2.0, |b, j| {
+            (six(b, 12 * j), six(b, 12 * j + 6))
+        }),
+        ("4 … 7 lose their upper two bits", 1.0, |b, j| upper(j, || (b[j + 4] & 15, b[j + 4] >> 4), b)),
+        ("4 … 7 have their upper two bits from each other", 2.0, |b, j| {
+            upper(j, || (b[j + 4] & 15 | (b[j] >> 6) << 4, b[j + 4] >> 4 | (b[j - 4] >> 6) << 4), b)
+        }),
+        ("4 … 7 have the scale's upper bits in both", 2.5, |b, j| {
+            upper(j, || (b[j + 4] & 15 | (b[j - 4] >> 6) << 4, b[j + 4] >> 4 | (b[j - 4] >> 6) << 4), b)
+        }),
+        ("4 … 7 have the minimum's upper bits in both", 2.5, |b, j| {
+            upper(j, || (b[j + 4] & 15 | (b[j] >> 6) << 4, b[j + 4] >> 4 | (b[j] >> 6) << 4), b)
+        }),
+        ("4 … 7 have their lower four bits from each other", 2.0, |b, j| {
+            upper(j, || (b[j + 4] >> 4 | (b[j - 4] >> 6) << 4, b[j + 4] & 15 | (b[j] >> 6) << 4), b)
+        }),
+        ("4 … 7 have their upper bits two places too low", 3.0, |b, j| {
+            upper(j, || (b[j + 4] & 15 | (b[j - 4] >> 6) << 2, b[j + 4] >> 4 | (b[j] >> 6) << 2), b)
+        }),
+        ("4 … 7 are those of 0 … 3", 2.0, |b, j| right(b, j % 4)),
+        ("0 … 3 are those of 4 … 7", 2.5, |b, j| right(b, 4 + j % 4)),
+        ("are exchanged: scales are read as minima", 1.5, |b, j| {
+            let (s, m) = right(b, j);
+            (m, s)
+        }),
+        ("0 … 3 keep the upper two bits of others: they are not masked", 1.5, |b, j| {
+            if j < 4 { (b[j], b[j + 4]) } else { right(b, j) }
+        }),
+        ("are read as whole bytes 0 … 7 and 4 … 11", 3.0, |b, j| (b[j], b[j + 4])),
+        ("are read as signed numbers of six bits", 3.0, right),
+    ];
 
 /// Scales and minima of every way.
 fn unpacked(x: &Levels) -> Vec<(&'static str, f64, (Vec<f64>, Vec<f64>))> {

@@ -85,9 +85,9 @@ pub fn theories(s: &System) -> Vec<Theory> {
             all.push(t);
         }
         let zero = g.zero.as_ref().filter(|z| z.0.len() > 1);
-        for (words, read) in zero.map_or(Vec::new(), |z| {
-            integers(&z.0).into_iter().chain(nibbles(&z.0)).chain(floats(&z.0)).collect()
-        }) {
+        for (words, read) in
+            zero.map_or(Vec::new(), |z| integers(&z.0).into_iter().chain(nibbles(&z.0)).chain(floats(&z.0)).collect())
+        {
             let words = format!("the zero points of {name} are {words}");
             let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.zero_width"), words).bits(3.0);
             t.side(side).zero = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));

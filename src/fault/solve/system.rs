@@ -10,13 +10,13 @@
 
 use super::given::Given;
 pub use super::theory::{At, Finish, From, Kept, Narrow, Over, Past, Patch, Region, Theory, To, Units};
+use crate::Format;
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Which};
 use crate::fault::predict::Scene;
 use crate::job::Operand;
 use crate::op::Op;
 use crate::tensor::round_to;
-use crate::Format;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;

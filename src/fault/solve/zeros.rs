@@ -156,11 +156,8 @@ pub fn narrow(s: &System, side: Which) -> Vec<Theory> {
     let step = |c: usize| g.step(c / g.grid.1 * g.tile.0, c % g.grid.1 * g.tile.1);
     let by: Arc<Vec<f64>> = Arc::new((0..cells).map(|c| if mid.is_some() { zero[c] } else { -zero[c] * step(c) }).collect());
     let groups = g.grid.1;
-    let sums: Vec<f64> = other
-        .values
-        .chunks(other.k.max(1))
-        .flat_map(|row| row.chunks(g.tile.1).map(|part| part.iter().sum::<f64>()))
-        .collect();
+    let sums: Vec<f64> =
+        other.values.chunks(other.k.max(1)).flat_map(|row| row.chunks(g.tile.1).map(|part| part.iter().sum::<f64>())).collect();
     let sums = Arc::new(sums);
     let lines: Arc<Vec<Option<(usize, usize)>>> =
         Arc::new((0..s.rows).map(|i| s.lines(i, 0).map(|(a, b, _)| (a, b))).collect());
