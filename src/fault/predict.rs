@@ -97,7 +97,9 @@ impl<'a> Scene<'a> {
             }
             worst.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));
             let must: Vec<(usize, usize)> = worst.iter().take(16).map(|i| (i / cols, i % cols)).collect();
-            let some = Sample::of(rows, cols, 48, &must);
+            // Fewer lines of a deep product.
+            let most = ((SMALL / crate::assay::product::inner(job)) as f64).sqrt() as usize;
+            let some = Sample::of(rows, cols, most.clamp(24, 48), &must);
             if subset::product(job, &some).is_some() {
                 sample = some;
             }

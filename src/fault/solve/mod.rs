@@ -125,7 +125,8 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     // Last the whole certain bound: how a device's unit cuts is not random.
     let mut parts = vec![tight, 1.0, scene.whole()];
     parts.dedup();
-    let plain = parts.iter().filter_map(|p| System::of(scene, *p));
+    let unheld = System::new(scene)?;
+    let plain = parts.iter().filter_map(|p| unheld.clone().held_to(*p));
     let rounded = [true, false]
         .into_iter()
         .flat_map(|round| parts.iter().take(usize::from(pairs) * 3).filter_map(move |p| System::rounded(scene, *p, round)));

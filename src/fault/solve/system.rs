@@ -62,16 +62,23 @@ pub struct System<'s> {
     pub probes: Vec<(usize, usize)>,
     /// The wrong region, where it is not everything.
     pub region: Option<Arc<Region>>,
+    /// Whether enough wrong elements are numbers to tell a theory by: what leaves f32 is then Inf or NaN.
+    pub overflows: bool,
 }
 
 impl<'s> System<'s> {
-    /// `None`: no product, or one without a result.
-    pub fn of(scene: &'s Scene<'s>, part: f64) -> Option<Self> {
-        let mut s = Self::with(scene, None, part)?;
+    /// Not held to any bound yet. `None`: no product, or one without a result.
+    pub fn new(scene: &'s Scene<'s>) -> Option<Self> {
+        Self::with(scene, None, 1.0)
+    }
+
+    /// Held to this part of the bound. `None`: nothing is wrong.
+    pub fn held_to(mut self, part: f64) -> Option<Self> {
+        (self.part_of_bound, self.relative) = (part, self.scene.relative() * part);
         if part > 1.0 {
-            s.is_wrong = s.wrong();
+            self.is_wrong = self.wrong();
         }
-        s.look()
+        self.look()
     }
 
     /// Which elements are outside the bound that theories are held to.
@@ -159,6 +166,7 @@ impl<'s> System<'s> {
             is_wrong,
             probes: Vec::new(),
             region: None,
+            overflows: false,
         })
     }
 
@@ -173,6 +181,8 @@ impl<'s> System<'s> {
     fn look(mut self) -> Option<Self> {
         self.region = super::segment::region(&self).map(Arc::new);
         self.probes = super::segment::probes(&self);
+        let number = |(i, j): &&(usize, usize)| self.is_wrong[i * self.cols + j] && self.actual[i * self.cols + j].is_finite();
+        self.overflows = self.probes.iter().filter(number).count() >= 16;
         (!self.probes.is_empty()).then_some(self)
     }
 
@@ -348,7 +358,7 @@ impl<'s> System<'s> {
             return x.is_nan() || x == v || (self.out.is_quantized() && self.out.is_saturated(at, x));
         }
         // Sums that leave f32 are Inf, or NaN where two of them meet.
-        if !x.is_finite() && low.abs().max(high.abs()) > f64::from(f32::MAX) {
+        if self.overflows && !x.is_finite() && low.abs().max(high.abs()) > f64::from(f32::MAX) {
             return true;
         }
         let slack = v.abs() * 2f64.powi(-23);
