@@ -292,10 +292,15 @@ impl Cast<'_> {
         let same = |a: u8, b: u8| a == b || f.decode(u32::from(a)) == f.decode(u32::from(b));
         let wrong: Vec<usize> = (0..codes.len()).filter(|at| !same(codes[*at], right[*at])).collect();
         (wrong.len() >= LEAST).then_some(())?;
+        // A few refuse most.
+        let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(64)).collect();
         let made = |of: &dyn Fn(usize) -> u8| {
-            let share = |n: usize, all: usize| n as f64 >= SHARE * all as f64;
-            share(wrong.iter().filter(|at| same(codes[**at], of(**at))).count(), wrong.len())
-                && share((0..codes.len()).filter(|at| same(codes[*at], of(*at))).count(), codes.len())
+            let is = |all: &mut dyn Iterator<Item = usize>| {
+                let (n, made) =
+                    all.fold((0usize, 0usize), |(n, made), at| (n + 1, made + usize::from(same(codes[at], of(at)))));
+                made as f64 >= SHARE * n as f64
+            };
+            is(&mut few.iter().copied()) && is(&mut wrong.iter().copied()) && is(&mut (0..codes.len()))
         };
         let lane = |at: usize, k: usize| right[at - at % cols + k.min(cols - 1)];
         for word in [2usize, 4, 8, 16, 32] {

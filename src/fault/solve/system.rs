@@ -22,6 +22,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// From here on a factor of a product may be beyond f32.
+const OVERFLOWS: f64 = (1u128 << 96) as f64;
+
 /// Multiply-adds of a product that is computed again for operands that are rounded.
 const ROUNDED: usize = 1 << 28;
 
@@ -357,8 +360,8 @@ impl<'s> System<'s> {
         if !v.is_finite() {
             return x.is_nan() || x == v || (self.out.is_quantized() && self.out.is_saturated(at, x));
         }
-        // Sums that leave f32 are Inf, or NaN where two of them meet.
-        if self.overflows && !x.is_finite() && low.abs().max(high.abs()) > f64::from(f32::MAX) {
+        // Sums and what they are made of leave f32: Inf, or NaN where two of them meet.
+        if self.overflows && !x.is_finite() && low.abs().max(high.abs()) > OVERFLOWS {
             return true;
         }
         let slack = v.abs() * 2f64.powi(-23);
