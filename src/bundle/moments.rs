@@ -128,13 +128,18 @@ fn parts(table: &[Row], what: &str, add: &mut Add) {
     let size = n as f64;
     for width in [1usize, 2, 4, 8, 16, 32, 64, 128, 256, 512].into_iter().filter(|w| *w < n) {
         for of in [2usize, 3, 4, 8, 16, 32].into_iter().filter(|of| (of - 1) * width < n) {
+            let slice = |which: usize| format!("slice {which} of every {of}, {width} wide,");
+            let part = |i: usize, which: usize| table[i].slice(width, of, which);
             for which in 0..of {
-                let part = |i: usize| table[i].slice(width, of, which);
-                let words = format!("slice {which} of every {of}, {width} wide,");
-                add(format!("the {what} lacks {words} of the row"), &|i| (table[i].total() - part(i)) / size);
-                add(format!("the {what} sums {words} of the row alone, divided by all {n} columns"), &|i| part(i) / size);
-                add(format!("the {what} is {of} times that of {words} of the row alone"), &|i| part(i) * of as f64 / size);
-                add(format!("the {what} counts {words} of the row twice"), &|i| (table[i].total() + part(i)) / size);
+                let words = format!("the {what} lacks {} of the row", slice(which));
+                add(words, &|i| (table[i].total() - part(i, which)) / size);
+            }
+            for which in 0..of {
+                let words = slice(which);
+                let alone = format!("the {what} sums {words} of the row alone");
+                add(format!("{alone}, divided by all {n} columns"), &|i| part(i, which) / size);
+                add(format!("{alone}, {of} times"), &|i| part(i, which) * of as f64 / size);
+                add(format!("the {what} counts {words} of the row twice"), &|i| (table[i].total() + part(i, which)) / size);
             }
         }
     }
