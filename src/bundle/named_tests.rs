@@ -301,7 +301,7 @@ fn an_index_that_wraps_and_a_tile_that_overruns_are_named() {
     let w = gemm(&a, &b, Format::Bf16, |i, j| {
         if i > 0 && j < 32 { 0.3 * dot(&x, &y, i - 1, 95 - j) + f64::from(other.data()[j]) } else { dot(&x, &y, i, j) }
     });
-    is_named(&w, "mn_edge:out.overrun", &["columns 0 … 31", "of 128"]);
+    is_named(&w, "mn_edge:out.overrun", &["columns 0 … 31", "of 64"]);
 }
 
 #[test]
@@ -318,7 +318,9 @@ fn what_reads_twice_is_two_names() {
 
 #[test]
 fn encoders_of_a_cast_are_named() {
+    let small = |at: usize| if at.is_multiple_of(3) { 0.5f32.powi(13) } else { 1.0 };
     let x = values(Format::Bf16, 32, 256, 29);
+    let x = Tensor::rounded(Format::Bf16, 32, 256, x.data().iter().enumerate().map(|(at, v)| v * small(at)).collect()).unwrap();
     let scale: Vec<f32> = (0..32).map(|i| x.row(i).iter().fold(0f32, |m, v| m.max(v.abs())) / 448.0).collect();
     let y = |at: usize| f64::from(x.data()[at] / scale[at / 256]);
     let code = |v: f64| Format::E4m3.encode(v, Rounding::NearestEven, Overflow::Saturate) as u8;

@@ -17,11 +17,12 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
     let (rows, k_all, n) = (g.rows, g.k, g.rows * g.k);
     let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
     let per = rows / experts.max(1);
-    let what = if g.q.is_some() { "codes" } else { "values" };
+    // Codes are packed and permuted; values are read as they lie.
+    let (what, unlikely) = if g.q.is_some() { ("codes", 0.0) } else { ("values", 6.0) };
     let mut all = Vec::new();
     let mut add = |class: Class, variant: &str, words: String, bits: f64, to: To| {
         let mut t = Theory::new(class, name, format!("{name}.{variant}"), format!("{what} of {name} are read {words}"))
-            .bits(4.0 + bits);
+            .bits(4.0 + bits + unlikely);
         t.side(side).code = Some(to);
         all.push(t);
     };

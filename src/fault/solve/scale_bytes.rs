@@ -58,7 +58,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
 }
 
 /// Scales that stand column by column in groups of rows, written with the columns there are and read with padded ones, or the other way
-/// about; what nobody wrote is 1 or 0.
+/// about; what nobody wrote is 1.
 fn shuffled(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let name = if side == Which::A { "a" } else { "b" };
@@ -75,19 +75,16 @@ fn shuffled(s: &System, side: Which) -> Vec<Theory> {
             let place = |r: usize, c: usize, w: usize| r / high * high * w + c * high + r % high;
             let mut buffer: Vec<Option<f64>> = vec![None; rows.next_multiple_of(high) * wide];
             (0..rows * cols).for_each(|f| buffer[place(f / cols, f % cols, written)] = Some(scales[f]));
-            let gaps = (0..rows * cols).any(|f| buffer[place(f / cols, f % cols, read)].is_none());
-            for gap in [1.0, 0.0].into_iter().take(if gaps { 2 } else { 1 }) {
-                let new: Vec<f64> =
-                    (0..rows * cols).map(|f| buffer[place(f / cols, f % cols, read)].unwrap_or(gap) * global).collect();
-                let rest = if gaps { format!("; what nobody wrote is {gap}") } else { String::new() };
-                let words = format!(
-                    "the scales of {name} stand group by group in blocks of {high} rows: written for {written} groups, read for {read}{rest}"
-                );
-                let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.shuffled"), words)
-                    .bits(5.0 + cost(high) + 0.5 * (1.0 - gap));
-                t.side(side).scale = Some(Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
-                all.push(t);
-            }
+            let at = |f: usize| buffer[place(f / cols, f % cols, read)];
+            // A gap of zeros would be as a part that was not written.
+            let rest = if (0..rows * cols).any(|f| at(f).is_none()) { "; what nobody wrote is 1" } else { "" };
+            let new: Vec<f64> = (0..rows * cols).map(|f| at(f).unwrap_or(1.0) * global).collect();
+            let words = format!(
+                "the scales of {name} stand group by group in blocks of {high} rows: written for {written} groups, read for {read}{rest}"
+            );
+            let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.shuffled"), words).bits(5.0 + cost(high));
+            t.side(side).scale = Some(Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
+            all.push(t);
         }
     }
     all
