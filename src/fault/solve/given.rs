@@ -136,6 +136,11 @@ impl Given {
         }
     }
 
+    /// The value at a place of memory; 0 behind the end.
+    fn beyond(&self, at: usize) -> f64 {
+        self.values.get(at).copied().unwrap_or(0.0)
+    }
+
     pub fn format(&self) -> Option<Format> {
         self.q.as_ref().map(QTensor::format)
     }
@@ -200,7 +205,7 @@ impl Side {
         let mut row: Vec<f64> = match (&self.value, &g.q) {
             (Some(f), _) => ks.map(|k| f(i, k)).collect(),
             (None, None) => match &self.code {
-                Some(f) => ks.map(|k| f(i, k).map_or(0.0, |at| g.values[at])).collect(),
+                Some(f) => ks.map(|k| f(i, k).map_or(0.0, |at| g.beyond(at))).collect(),
                 None => return given(),
             },
             (None, Some(q)) => self.dequantized(g, q, i, ks),
@@ -246,7 +251,7 @@ impl Side {
         }
         let Some(q) = g.q.as_ref() else {
             let at = self.code.as_ref().map_or(Some(i * g.k + k), |f| f(i, k));
-            return at.map_or(0.0, |at| g.values[at]);
+            return at.map_or(0.0, |at| g.beyond(at));
         };
         let code = match &self.code {
             Some(f) => match f(i, k) {

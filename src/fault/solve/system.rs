@@ -385,6 +385,9 @@ impl<'s> System<'s> {
             return Some(t.clone());
         }
         let region = self.region.clone().filter(|_| t.region.is_none())?;
+        // What moves nothing into the region only says that it is empty.
+        let moves = |from: &From| self.probes.iter().any(|(i, j)| region.has(*i, *j) && from(*i, *j).is_some());
+        t.from.as_ref().is_none_or(moves).then_some(())?;
         let mut t = t.clone();
         t.detail = format!("{}, in {}", t.detail, region.words);
         t.bits += 12.0;

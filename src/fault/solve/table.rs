@@ -32,7 +32,7 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
     }
     let n = codes.len();
     // Of many elements some of every row and column.
-    let step = (s.rows * s.cols >> 20) | 1;
+    let step = ((s.rows * s.cols) >> 20) | 1;
     let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
     let inside = (0..s.rows * s.cols).step_by(step).filter(inside);
     let mut places: Vec<(usize, usize)> = inside.map(|at| (at / s.cols, at % s.cols)).collect();
