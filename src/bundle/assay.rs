@@ -2,7 +2,7 @@
 
 use super::operand::{BundleOperand, Codes};
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
-use super::{Bundle, Out, cast, casts, exchange, formula, recipes};
+use super::{Bundle, Out, cast, casts, encoders, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict, probable};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, Finding, History};
@@ -87,7 +87,7 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
     if verdict == Verdict::Fail
         && wrong.is_empty()
         && let Some(d) = found.diagnosis.as_mut().filter(|d| fitted(d))
-        && let Some(other) = casts::explain(bundle)
+        && let Some(other) = casts::explain(bundle).or_else(|| encoders::explain(bundle))
     {
         d.findings = vec![other];
     }

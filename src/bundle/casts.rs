@@ -173,7 +173,10 @@ impl<'b> Cast<'b> {
             return Some((Class::StaleState, "out.scale_inv", words));
         }
         // Another place.
-        let same = |map: &dyn Fn(usize) -> usize| known.iter().all(|g| holds(ranges[*g], self.stored[map(*g)]));
+        // Codes that saturate say one end, which has to hold too; groups whose own scale does not hold are what is to be explained.
+        let told = known.iter().filter(|g| !holds(ranges[**g], self.stored[**g])).count();
+        (told > 0).then_some(())?;
+        let same = |map: &dyn Fn(usize) -> usize| (0..n).all(|g| holds(ranges[g], self.stored[map(g)]));
         let (rows, cols) = self.grid;
         let mut all = ways(rows, cols, 1);
         all.sort_by(|a, b| a.bits.total_cmp(&b.bits));

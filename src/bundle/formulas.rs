@@ -1,15 +1,13 @@
 //! A result held against the formulas that kernels use by mistake, element by element: one that makes all that the right one does not, or
 //! two that make it between them, line by line.
 
-use super::Bundle;
 use super::assay::Answer;
+use super::{Bundle, gates, moments};
 use crate::fault::solve::segment::lines;
-use crate::op::activation::act;
-use crate::op::{Act, Op};
+use crate::op::Op;
 use crate::tensor::round_to;
 use crate::{Format, Tensor};
 use rayon::prelude::*;
-use statrs::function::erf::erf;
 
 /// Elements that formulas are held against, at most: of more, every so many rows.
 const MOST: usize = 1 << 20;
@@ -21,15 +19,15 @@ const LEAST: usize = 8;
 const SLACK: f64 = 1.0 / (1u64 << 18) as f64;
 
 /// One row as a formula reads it: all rows, and which one it is.
-struct At<'r> {
-    rows: &'r [Vec<f64>],
-    i: usize,
-    gamma: &'r [f64],
-    beta: &'r [f64],
-    eps: f64,
+pub struct At<'r> {
+    pub rows: &'r [Vec<f64>],
+    pub i: usize,
+    pub gamma: &'r [f64],
+    pub beta: &'r [f64],
+    pub eps: f64,
     /// Columns of the result; the halves of a gated row.
-    cols: usize,
-    dtype: Format,
+    pub cols: usize,
+    pub dtype: Format,
 }
 
 type Made = Box<dyn Fn(&At) -> Vec<f64> + Send + Sync>;
@@ -38,46 +36,46 @@ type Made = Box<dyn Fn(&At) -> Vec<f64> + Send + Sync>;
 type Change = (&'static str, fn(f64) -> f64);
 
 /// A formula: words, and the row it makes. The right one has no words.
-struct Formula {
-    words: String,
+pub struct Formula {
+    pub words: String,
     made: Made,
 }
 
-fn formula(words: impl Into<String>, made: impl Fn(&At) -> Vec<f64> + Send + Sync + 'static) -> Formula {
+pub fn formula(words: impl Into<String>, made: impl Fn(&At) -> Vec<f64> + Send + Sync + 'static) -> Formula {
     Formula { words: words.into(), made: Box::new(made) }
 }
 
-fn mean(x: &[f64], f: impl Fn(f64) -> f64) -> f64 {
+pub fn mean(x: &[f64], f: impl Fn(f64) -> f64) -> f64 {
     x.iter().map(|x| f(*x)).sum::<f64>() / x.len().max(1) as f64
 }
 
 impl At<'_> {
-    fn x(&self) -> &[f64] {
+    pub fn x(&self) -> &[f64] {
         &self.rows[self.i]
     }
     fn n(&self) -> f64 {
         self.x().len() as f64
     }
     /// The row `d` before or after this one, wrapped.
-    fn row(&self, d: isize) -> &[f64] {
+    pub fn row(&self, d: isize) -> &[f64] {
         &self.rows[(self.i as isize + d).rem_euclid(self.rows.len() as isize) as usize]
     }
     /// `(x − shift)/divisor · γ + β`.
-    fn norm(&self, shift: f64, divisor: f64) -> Vec<f64> {
+    pub fn norm(&self, shift: f64, divisor: f64) -> Vec<f64> {
         self.with(shift, divisor, |j| self.gamma[j], |j| self.beta[j])
     }
     fn with(&self, shift: f64, divisor: f64, gamma: impl Fn(usize) -> f64, beta: impl Fn(usize) -> f64) -> Vec<f64> {
         self.x().iter().enumerate().map(|(j, x)| (x - shift) / divisor * gamma(j) + beta(j)).collect()
     }
     /// Shift and divisor of the op's own.
-    fn moments(&self, op: Op) -> (f64, f64) {
+    pub fn moments(&self, op: Op) -> (f64, f64) {
         let m = if op == Op::Layernorm { mean(self.x(), |x| x) } else { 0.0 };
         (m, (mean(self.x(), |x| (x - m).powi(2)) + self.eps).sqrt())
     }
 }
 
 /// Numbers of columns or elements that an address may be off by.
-const SHIFTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+pub const SHIFTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
 fn norms(op: Op) -> Vec<Formula> {
     let layer = op == Op::Layernorm;
@@ -155,6 +153,40 @@ fn norms(op: Op) -> Vec<Formula> {
             r.with(m, d, |j| change(r.gamma[j]), |j| r.beta[j])
         }));
     }
+    for f in [Format::Bf16, Format::F16] {
+        let round = move |x: f64| f64::from(round_to(f, x as f32));
+        all.push(formula(format!("the normalized value is rounded to {f} before gamma multiplies it"), move |r| {
+            let (m, d) = r.moments(op);
+            r.x().iter().enumerate().map(|(j, x)| round((x - m) / d) * r.gamma[j] + r.beta[j]).collect()
+        }));
+        all.push(formula(format!("the reciprocal of the root is rounded to {f}"), move |r| {
+            let (m, d) = r.moments(op);
+            r.norm(m, 1.0 / round(1.0 / d))
+        }));
+        all.push(formula(format!("values are rounded to {f} before anything else"), move |r| {
+            let x: Vec<f64> = r.x().iter().map(|x| round(*x)).collect();
+            let (m, d) = (center(&x), (variance(&x) + r.eps).sqrt());
+            x.iter().enumerate().map(|(j, x)| (x - m) / d * r.gamma[j] + r.beta[j]).collect()
+        }));
+        all.push(formula(format!("the result is rounded to {f} before it is stored"), move |r| {
+            let (m, d) = r.moments(op);
+            r.norm(m, d).into_iter().map(round).collect()
+        }));
+        if layer {
+            all.push(formula(format!("the mean is rounded to {f}"), move |r| r.norm(round(center(r.x())), r.moments(op).1)));
+            all.push(formula(format!("the sum is rounded to {f} before beta is added"), move |r| {
+                let (m, d) = r.moments(op);
+                r.x().iter().enumerate().map(|(j, x)| round((x - m) / d * r.gamma[j]) + r.beta[j]).collect()
+            }));
+        }
+    }
+    for (d, which) in [(-1, "before"), (1, "behind")] {
+        all.push(formula(format!("the row is that {which}, wrapped"), move |r| {
+            let x = r.row(d);
+            let (m, d) = (center(x), (variance(x) + r.eps).sqrt());
+            x.iter().enumerate().map(|(j, x)| (x - m) / d * r.gamma[j] + r.beta[j]).collect()
+        }));
+    }
     for shift in SHIFTS {
         for (behind, which) in [(false, "behind"), (true, "before")] {
             let of = move |j: usize, n: usize| if behind { (j + n - shift % n) % n } else { (j + shift) % n };
@@ -173,71 +205,6 @@ fn norms(op: Op) -> Vec<Formula> {
     all
 }
 
-/// Limits of gated activations that models have.
-const LIMITS: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 16.0];
-
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-/// Activations by another name, and with other constants.
-const ACTS: [Change; 11] = [
-    ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
-    ("gelu by the error function, x·Φ(x)", |x| x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2))),
-    ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
-    ("silu, x·σ(x)", |x| act(Act::Silu, x)),
-    ("relu", |x| act(Act::Relu, x)),
-    ("squared relu", |x| act(Act::Srelu, x)),
-    ("no activation at all", |x| x),
-    ("leaky relu, 0.01·x below 0", |x| if x > 0.0 { x } else { 0.01 * x }),
-    ("σ(x) alone", sigmoid),
-    ("gelu with the constant 0.44715", |x| x * sigmoid(2.0 * 0.7978845608 * (x + 0.44715 * x.powi(3)))),
-    ("silu with β = 1.25", |x| x * sigmoid(1.25 * x)),
-];
-
-fn activations(op: Op, own: Act) -> Vec<Formula> {
-    let gated = op == Op::Gated;
-    let gate = move |r: &At, j: usize| if gated { r.x()[r.cols + j] } else { 1.0 };
-    let made = move |f: fn(f64) -> f64| move |r: &At| (0..r.cols).map(|j| f(r.x()[j]) * gate(r, j)).collect::<Vec<f64>>();
-    let mut all = vec![formula("", move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect())];
-    for (words, f) in ACTS {
-        all.push(formula(format!("the activation is {words}"), made(f)));
-    }
-    for (d, which) in [(1, "behind"), (-1, "before")] {
-        if gated {
-            all.push(formula(format!("the gate is that of the row {which}"), move |r| {
-                (0..r.cols).map(|j| act(own, r.x()[j]) * r.row(d)[r.cols + j]).collect()
-            }));
-        }
-    }
-    if gated {
-        all.push(formula("the halves of a row are exchanged: [gate | x] is read", move |r| {
-            (0..r.cols).map(|j| act(own, r.x()[r.cols + j]) * r.x()[j]).collect()
-        }));
-        all.push(formula("x and gate are read in turns, x first", move |r| {
-            (0..r.cols).map(|j| act(own, r.x()[2 * j]) * r.x()[2 * j + 1]).collect()
-        }));
-        all.push(formula("x and gate are read in turns, the gate first", move |r| {
-            (0..r.cols).map(|j| act(own, r.x()[2 * j + 1]) * r.x()[2 * j]).collect()
-        }));
-        all.push(formula("the gate is not multiplied", move |r| (0..r.cols).map(|j| act(own, r.x()[j])).collect()));
-        all.push(formula("the activation is left out: the gate alone is written", move |r| r.x()[r.cols..].to_vec()));
-        all.push(formula("the gate is activated too", move |r| {
-            (0..r.cols).map(|j| act(own, r.x()[j]) * act(own, r.x()[r.cols + j])).collect()
-        }));
-        for limit in LIMITS {
-            all.push(formula(format!("x is clamped at {limit} and the gate at ±{limit}"), move |r| {
-                (0..r.cols).map(|j| act(own, r.x()[j].min(limit)) * r.x()[r.cols + j].clamp(-limit, limit)).collect()
-            }));
-        }
-    }
-    let words = "the activation is rounded to the type of a before it meets the gate: one rounding more than of the formula";
-    all.push(formula(words, move |r| {
-        (0..r.cols).map(|j| f64::from(round_to(r.dtype, act(own, r.x()[j]) as f32)) * gate(r, j)).collect()
-    }));
-    all
-}
-
 /// Which elements a formula makes.
 type Mask = Vec<bool>;
 
@@ -245,9 +212,9 @@ type Mask = Vec<bool>;
 pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let (op, params) = (bundle.meta.op, bundle.meta.params);
     let (t, part) = (bundle.a.high.as_ref()?, found.judgement());
-    let all = match op {
+    let mut all = match op {
         Op::Rmsnorm | Op::Layernorm => norms(op),
-        Op::Activation | Op::Gated => activations(op, params.act?),
+        Op::Activation | Op::Gated => gates::activations(op, params.act?),
         _ => return None,
     };
     let (cols, width) = (part.cols, if op == Op::Gated { 2 * part.cols } else { part.cols });
@@ -276,10 +243,42 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         };
         sampled.par_iter().flat_map_iter(row).collect()
     };
-    let masks: Vec<Mask> = all.iter().map(mask).collect();
+    let right = mask(&all[0]);
+    let mut special = None;
+    if matches!(op, Op::Rmsnorm | Op::Layernorm) {
+        let wrong =
+            |i: &usize, n: usize| right[n * cols..(n + 1) * cols].iter().any(|m| !m) && part.actual[i * cols].is_finite();
+        let solved: Vec<(usize, moments::Solved)> = sampled
+            .iter()
+            .enumerate()
+            .filter(|(n, i)| wrong(i, *n))
+            .map(|(_, i)| {
+                let at =
+                    At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
+                (*i, moments::solve(&at, op, |j| out.cell(i * cols + j, part.actual[i * cols + j])))
+            })
+            .collect();
+        all.extend(moments::formulas(op, &rows, &solved));
+        if op == Op::Layernorm {
+            let row = |(i, _): &(usize, moments::Solved)| {
+                let at =
+                    At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
+                (at, &part.actual[i * cols..(i + 1) * cols])
+            };
+            special = moments::cancels(&solved.iter().map(row).collect::<Vec<_>>());
+        }
+    } else if op == Op::Activation {
+        let one = |at: usize| {
+            let (low, high) = out.cell(at, part.actual[at]);
+            (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))
+        };
+        special = params.act.and_then(|own| gates::saturated(own, &mut (0..part.actual.len()).map(one).collect()));
+    }
+    let masks: Vec<Mask> = std::iter::once(right).chain(all[1..].iter().map(mask)).collect();
     let words: Vec<&str> = all.iter().map(|f| f.words.as_str()).collect();
     let found = by_elements(&masks, &words, cols, step == 1);
-    found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).map(|w| format!("another formula: {w}"))
+    let found = found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).or(special);
+    found.map(|w| format!("another formula: {w}"))
 }
 
 /// The first formula that makes what the right one, which is the first of all, does not.
@@ -340,6 +339,7 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Act;
 
     const WORDS: [&str; 3] = ["", "one", "two"];
 
@@ -366,8 +366,8 @@ mod tests {
         for all in [
             norms(Op::Rmsnorm),
             norms(Op::Layernorm),
-            activations(Op::Gated, Act::Silu),
-            activations(Op::Activation, Act::Relu),
+            gates::activations(Op::Gated, Act::Silu),
+            gates::activations(Op::Activation, Act::Relu),
         ] {
             assert!(all[0].words.is_empty() && all[1..].iter().all(|f| !f.words.is_empty()));
         }

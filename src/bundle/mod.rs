@@ -15,11 +15,14 @@ mod cast;
 #[cfg(test)]
 mod cast_tests;
 mod casts;
+mod encoders;
 mod exchange;
 pub(crate) mod file;
 mod formula;
 mod formulas;
+mod gates;
 pub(crate) mod metadata;
+mod moments;
 #[cfg(test)]
 mod named_tests;
 pub(crate) mod operand;

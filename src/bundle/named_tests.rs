@@ -265,3 +265,104 @@ fn activations_by_other_formulas_are_named_with_their_place() {
     let two = made(&|i, _, x| if i < 16 { silu(x) } else { quick(x) });
     is_named(&two, "silent_skip:formula", &["quick gelu", "silu", "rows 0 … 15", "rows 16 … 31"]);
 }
+
+#[test]
+fn words_of_packed_codes_and_rounded_operands_are_named() {
+    let (a, b) = (quantized(ROW, 32, 128, 22), quantized("affine_sym:int4:g64", 48, 128, 23));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let code = |j: usize, k: usize| b.format().decode(u32::from(b.codes()[j * 128 + k]));
+    let step = |j: usize, k: usize| f64::from(b.scale_inv()[j * 2 + k / 64]);
+    // Eight nibbles of a word: those of even k are the bytes of one subtraction, those of odd k of another.
+    let lends = |j: usize, k: usize| {
+        let mut lent = 0.0;
+        for at in (k / 8 * 8 + k % 2..k).step_by(2) {
+            lent = f64::from(u8::from(code(j, at) - lent < 0.0));
+        }
+        lent
+    };
+    let w = gemm(&a, &b, Format::Bf16, |i, j| (0..128).map(|k| x[(i, k)] * (y[(j, k)] - lends(j, k) * step(j, k))).sum());
+    is_named(&w, "bits_reinterpreted:b.borrow", &["2 before it", "borrow"]);
+    let high = |j: usize, k: usize| if k % 2 == 1 { 8.0 * step(j, k) } else { 0.0 };
+    let w = gemm(&a, &b, Format::Bf16, |i, j| (0..128).map(|k| x[(i, k)] * (y[(j, k)] + high(j, k))).sum());
+    is_named(&w, "zp_offset:b.lane_offset", &["high nibbles", "8 too large"]);
+}
+
+#[test]
+fn an_index_that_wraps_and_a_tile_that_overruns_are_named() {
+    let (a, b) = (quantized(ROW, 48, 128, 24), quantized(ROW, 96, 128, 25));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let flat = |at: usize| dot(&x, &y, at / 96, at % 96);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| {
+        let at = i * 96 + j;
+        if at >= 4096 { 0.0 } else { flat(if at + 4096 < 48 * 96 { at + 4096 } else { at }) }
+    });
+    is_named(&w, "overflow_wrap:out.index_wraps", &["4096"]);
+    let other = values(Format::F32, 48, 96, 26);
+    let w = gemm(&a, &b, Format::Bf16, |i, j| {
+        if i > 0 && j < 32 { 0.3 * dot(&x, &y, i - 1, 95 - j) + f64::from(other.data()[j]) } else { dot(&x, &y, i, j) }
+    });
+    is_named(&w, "mn_edge:out.overrun", &["columns 0 … 31", "of 64"]);
+}
+
+#[test]
+fn what_reads_twice_is_two_names() {
+    let (a, b) = (quantized(ROW, 32, 256, 27), quantized(ROW, 48, 256, 28));
+    let y = b.dequantize_fast();
+    let x = scaled(&a, |i| a.scale_inv()[(i + 1) % 32]);
+    let w = gemm(&a, &b, Format::F32, |i, j| {
+        (0..256).map(|k| if (96..176).contains(&k) { 0.0 } else { x[(i, k)] * y[(j, k)] }).sum()
+    });
+    let (verdict, name, detail) = found(&w);
+    assert!(verdict == Verdict::Fail && name.contains(" + ") && name.contains("scale_shared"), "{name} {detail}");
+}
+
+#[test]
+fn encoders_of_a_cast_are_named() {
+    let small = |at: usize| if at.is_multiple_of(3) { 0.5f32.powi(13) } else { 1.0 };
+    let x = values(Format::Bf16, 32, 256, 29);
+    let x = Tensor::rounded(Format::Bf16, 32, 256, x.data().iter().enumerate().map(|(at, v)| v * small(at)).collect()).unwrap();
+    let scale: Vec<f32> = (0..32).map(|i| x.row(i).iter().fold(0f32, |m, v| m.max(v.abs())) / 448.0).collect();
+    let y = |at: usize| f64::from(x.data()[at] / scale[at / 256]);
+    let code = |v: f64| Format::E4m3.encode(v, Rounding::NearestEven, Overflow::Saturate) as u8;
+    let cast = |f: &dyn Fn(usize) -> u8| cast(&x, Dtype::F8_E4M3, (0..32 * 256).map(f).collect(), "row", &[32], &scale);
+    let least = 1.0 / 64.0;
+    let half = cast(&|at| if y(at).abs() < least { code(0.5 * y(at)) } else { code(y(at)) });
+    let (_, name, detail) = found(&half);
+    assert!(name.starts_with("codec_edge:out.subnormal"), "{name} {detail}");
+    is_named(&cast(&|at| code(y(at)) & !1), "codec_edge:out.odd", &["odd mantissas"]);
+    is_named(
+        &cast(&|at| if at / 256 < 8 { code(-y(at)) } else { code(y(at)) }),
+        "bits_reinterpreted:out.negated",
+        &["rows 0 … 7"],
+    );
+    let dirty = cast(&|at| (at / 4 * 4..=at).fold(0, |bits, k| bits | code(y(k))));
+    is_named(&dirty, "pack_permute:out.not_cleared", &["1 apart in every 4"]);
+}
+
+#[test]
+fn sums_of_a_norm_are_named() {
+    let x = values(Format::F32, 24, 192, 30);
+    let made = |f: &dyn Fn(&[f64], usize) -> f64| {
+        let data = (0..24 * 192).map(|at| {
+            let row: Vec<f64> = x.row(at / 192).iter().map(|v| f64::from(*v)).collect();
+            (row[at % 192] / (f(&row, at / 192) + 1e-5).sqrt()) as f32
+        });
+        let mut w = Writer::new("rmsnorm");
+        w.meta("eps", "1e-5").values("a", &[24, 192], &x).values(
+            "gamma",
+            &[192],
+            &Tensor::rounded(Format::F32, 1, 192, vec![1.0; 192]).unwrap(),
+        );
+        w.values("out", &[24, 192], &Tensor::rounded(Format::F32, 24, 192, data.collect()).unwrap());
+        w
+    };
+    let square = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>();
+    assert_eq!(found(&made(&|x, _| square(x) / 192.0)).0, Verdict::Pass);
+    is_named(
+        &made(&|x, _| (square(x) - square(&x[64..128])) / 192.0),
+        "silent_skip:formula",
+        &["mean square lacks", "64 wide"],
+    );
+    let part = made(&|x, i| if i < 12 { square(x) / 192.0 } else { square(&x[..160]) / 192.0 });
+    is_named(&part, "silent_skip:formula", &["rows 12 … 23"]);
+}

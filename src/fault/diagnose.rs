@@ -169,7 +169,7 @@ const WHOLE: f64 = 0.97;
 const WORK: f64 = 1e8;
 
 /// Multiply-adds for pairs of the catalogue where a product was solved.
-const PAIRS: usize = 1 << 30;
+const PAIRS: usize = 1 << 29;
 
 /// Searches the catalogue and solves the product. `Ok(None)`: nothing to explain, the result is right to rounding.
 ///
@@ -211,15 +211,12 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         singles.par_iter().take(budget).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
     tried.sort_by(better);
     let single = tried.first().is_some_and(|t| t.fit.accepted());
-    // Scales are solved one level deep.
-    let tiled = |side| super::edit::quantized(evidence.job, side).is_some_and(|q| q.level().is_some_and(|l| !l.is_whole()));
-    let deep = tiled(super::edit::Which::A) || tiled(super::edit::Which::B);
-    let solved = if budget > 0 && !deep { solve::solve(&scene, !single) } else { None };
+    let solved = if budget > 0 { solve::solve(&scene, !single) } else { None };
     if let Some(solve::Solved { system, singles, pairs, .. }) = &solved {
         let theory = |t: &Theory| {
             let (fit, prediction) = solve::replay::replay(system, t)?;
             let what = What::Solved(Box::new(t.clone()));
-            let (freedom, bits) = (usize::from(t.fitted), 4.0 + t.bits);
+            let (freedom, bits) = (usize::from(t.fitted) + t.freedom, 4.0 + t.bits);
             Some(Tried { what, fit, prediction: fit.accepted().then_some(prediction), fitted: t.fitted, freedom, bits })
         };
         tried.extend(singles.par_iter().chain(pairs).filter_map(theory).collect::<Vec<Tried>>());
@@ -254,6 +251,10 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         if !findings.iter().any(|x| parts(&x.fault) == parts(&f.fault)) {
             findings.push(f);
         }
+    }
+    // What needs more numbers to say the same is none of the answers.
+    if let Some(least) = findings.first().map(|f| f.freedom) {
+        findings.retain(|f| f.freedom <= least);
     }
     if findings.is_empty() {
         findings.extend(super::chosen::scales(&scene));

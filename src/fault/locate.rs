@@ -56,13 +56,15 @@ pub fn locate(scene: &Scene) -> Location {
         let size = n as f64 / bands as f64;
         v.into_iter().map(|x: f64| (x / size).min(1.0)).collect()
     };
-    let mut order: Vec<usize> = (0..n).collect();
+    // Of a large result every so many: shares, no counts.
+    let mut order: Vec<usize> = (0..n).step_by((n >> 20).max(1) | 1).collect();
+    let m = order.len();
     order.sort_by(|a, b| ideal[*a].abs().total_cmp(&ideal[*b].abs()));
     let mut is_wrong = vec![false; n];
     wrong.iter().for_each(|i| is_wrong[*i] = true);
     let magnitudes: Vec<f64> = (0..8)
         .map(|e| {
-            let part = &order[e * n / 8..(e + 1) * n / 8];
+            let part = &order[e * m / 8..(e + 1) * m / 8];
             part.iter().filter(|i| is_wrong[**i]).count() as f64 / part.len().max(1) as f64
         })
         .collect();

@@ -10,6 +10,7 @@ use crate::kernel::Backend;
 use crate::model::Inner;
 use crate::op::{self, Args64};
 use crate::{Result, Tensor};
+use rayon::prelude::*;
 use std::sync::OnceLock;
 
 /// Errors count in steps of the output, up to this many.
@@ -70,6 +71,8 @@ pub struct Scene<'a> {
     places: Vec<(usize, usize)>,
     /// √(Σa²b²) of every sampled element: how large partial sums get.
     partial: OnceLock<Vec<f64>>,
+    /// Which elements of the whole first part are wrong.
+    wrong: OnceLock<Vec<bool>>,
 }
 
 /// Multiply-adds of a product that is computed whole for each fault.
@@ -84,10 +87,19 @@ impl<'a> Scene<'a> {
         let mut sample = Sample::whole(rows, cols);
         if product && rows * cols * crate::assay::product::inner(job) > SMALL {
             let ratios = evidence.judged[0].bound.ratios(&evidence.judged[0].actual)?;
-            let mut worst: Vec<usize> = (0..ratios.len()).filter(|i| !(ratios[*i] <= 1.0)).collect();
+            let mut worst: Vec<usize> = Vec::new();
+            for i in (0..ratios.len()).filter(|i| !(ratios[*i] <= 1.0)) {
+                worst.push(i);
+                if worst.len() == 4096 {
+                    worst.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));
+                    worst.truncate(16);
+                }
+            }
             worst.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));
             let must: Vec<(usize, usize)> = worst.iter().take(16).map(|i| (i / cols, i % cols)).collect();
-            let some = Sample::of(rows, cols, 48, &must);
+            // Fewer lines of a deep product.
+            let most = ((SMALL / crate::assay::product::inner(job)) as f64).sqrt() as usize;
+            let some = Sample::of(rows, cols, most.clamp(24, 48), &must);
             if subset::product(job, &some).is_some() {
                 sample = some;
             }
@@ -103,6 +115,7 @@ impl<'a> Scene<'a> {
             radius: Vec::new(),
             places: Vec::new(),
             partial: OnceLock::new(),
+            wrong: OnceLock::new(),
             sample,
         };
         let (mut relative, magnitude) = (0.0f64, if product { scene.magnitude(job)? } else { Vec::new() });
@@ -407,7 +420,11 @@ impl<'a> Scene<'a> {
 
     /// Which elements of the whole first part are wrong: outside the bound; where a model says the bits, also apart from them by more than
     /// another order of roundings makes.
-    pub fn wrong(&self) -> Vec<bool> {
+    pub fn wrong(&self) -> &[bool] {
+        self.wrong.get_or_init(|| self.find_wrong())
+    }
+
+    fn find_wrong(&self) -> Vec<bool> {
         let j = &self.evidence.judged[0];
         let out = j.bound.out();
         let model = self.evidence.model.and_then(|m| m.parts.first()).map(|p| values(&p.d));
@@ -426,7 +443,7 @@ impl<'a> Scene<'a> {
                 None => !(x == out.round(i, d) || near(i, d)),
             }
         };
-        (0..j.actual.len()).map(one).collect()
+        (0..j.actual.len()).into_par_iter().map(one).collect()
     }
 
     /// How well values predicted for the sampled elements of the first part fit; the rest is as a right kernel has it.

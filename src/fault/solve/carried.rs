@@ -76,40 +76,55 @@ pub fn aside(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.len() != 1 || probes.len() < 8 || !probes.iter().any(|(i, j)| s.is_wrong[i * s.cols + j]) {
         return Vec::new();
     }
-    let (a, b): (Arc<Vec<f64>>, Arc<Vec<f64>>) = (Arc::new(s.a.values.clone()), Arc::new(s.b.values.clone()));
+    let (a, b) = (s.a.values.clone(), s.b.values.clone());
     let (rows, cols, k) = (s.rows, s.cols, s.k);
-    let sum = move |i: usize, j: usize, ks: std::ops::Range<usize>| -> f64 {
-        let line = |v: &[f64], n: usize| v[n * k + ks.start..n * k + ks.end].to_vec();
-        line(&a, i).iter().zip(&line(&b, j)).map(|(x, y)| x * y).sum()
-    };
     let mut found = Vec::new();
     for by_row in [false, true] {
         let n = if by_row { rows } else { cols };
         for d in [8usize, 16, 32, 64, 128, 256].into_iter().filter(|d| *d < n).flat_map(|d| [d, n - d]) {
             let other = move |i: usize, j: usize| if by_row { ((i + d) % n, j) } else { (i, (j + d) % n) };
-            for from in (16..k).step_by(16) {
-                for late in [true, false] {
-                    let ks = if late { from..k } else { 0..from };
-                    let (sum, bias) = (sum.clone(), s.bias.clone());
-                    let range = ks.clone();
-                    let moved = move |i: usize, j: usize| {
-                        let (x, y) = other(i, j);
-                        sum(x, y, range.clone()) - sum(i, j, range.clone())
+            for (words, bits, is_part) in parts_of_k(k) {
+                let (a, b, bias) = (a.clone(), b.clone(), s.bias.clone());
+                let moved = move |i: usize, j: usize| -> f64 {
+                    let sum = |i: usize, j: usize| -> f64 {
+                        (0..k).filter(|k| is_part(*k)).map(|x| a[i * k + x] * b[j * k + x]).sum()
                     };
-                    let far = if 2 * d > n { format!("− {}", n - d) } else { format!("+ {d}") };
-                    let line = if by_row { "row i" } else { "column j" };
-                    let words = format!("K {} … {} of an element is that of {line} {far}, wrapped", ks.start, ks.end - 1);
-                    let mut t = Theory::new(Class::AccState, "out", "out.part_aside", words)
-                        .bits(8.0 + cost(d.min(n - d)) + cost(from));
-                    t.finish = Some(Arc::new(move |i, j, v| v + moved(i, j) + bias[j]));
-                    if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {
-                        found.push(t);
-                    }
+                    let (x, y) = other(i, j);
+                    sum(x, y) - sum(i, j)
+                };
+                let far = if 2 * d > n { format!("− {}", n - d) } else { format!("+ {d}") };
+                let line = if by_row { "row i" } else { "column j" };
+                let words = format!("{words} of an element is that of {line} {far}, wrapped");
+                let mut t = Theory::new(Class::AccState, "out", "out.part_aside", words).bits(8.0 + cost(d.min(n - d)) + bits);
+                t.finish = Some(Arc::new(move |i, j, v| v + moved(i, j) + bias[j]));
+                if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {
+                    found.push(t);
                 }
             }
         }
     }
     found
+}
+
+/// Whether k is in a part.
+type Part = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+
+/// Parts of K that one unit of a kernel sums: from or up to a step of 16, or one warp's slices of every tile.
+fn parts_of_k(k: usize) -> Vec<(String, f64, Part)> {
+    let mut all: Vec<(String, f64, Part)> = Vec::new();
+    for from in (16..k).step_by(16) {
+        all.push((format!("K {from} … {}", k - 1), cost(from), Arc::new(move |x| x >= from)));
+        all.push((format!("K 0 … {}", from - 1), cost(from), Arc::new(move |x| x < from)));
+    }
+    for width in [8usize, 16, 32, 64] {
+        for of in [2usize, 4, 8].into_iter().filter(|of| of * width <= k) {
+            for which in 0..of {
+                let words = format!("slice {which} of {of}, {width} wide, in every {} of K", of * width);
+                all.push((words, cost(width) + cost(of) + cost(which), Arc::new(move |x| x / width % of == which)));
+            }
+        }
+    }
+    all
 }
 
 fn offset(d: i64) -> String {

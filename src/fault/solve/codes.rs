@@ -1,6 +1,5 @@
 //! Theories of codes: read from another address, or mixed with their neighbours.
 
-use super::given::Given;
 use super::maps::cost;
 use super::system::{System, Theory, To};
 use crate::fault::Class;
@@ -11,16 +10,19 @@ use std::sync::Arc;
 pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let name = if side == Which::A { "a" } else { "b" };
-    if g.q.is_none() {
+    // What is no product moves its result: other theories say so.
+    if g.q.is_none() && s.alone {
         return Vec::new();
     }
     let (rows, k_all, n) = (g.rows, g.k, g.rows * g.k);
     let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
     let per = rows / experts.max(1);
+    // Codes are packed and permuted; values are read as they lie.
+    let (what, unlikely) = if g.q.is_some() { ("codes", 0.0) } else { ("values", 6.0) };
     let mut all = Vec::new();
     let mut add = |class: Class, variant: &str, words: String, bits: f64, to: To| {
-        let mut t =
-            Theory::new(class, name, format!("{name}.{variant}"), format!("codes of {name} are read {words}")).bits(4.0 + bits);
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), format!("{what} of {name} are read {words}"))
+            .bits(4.0 + bits + unlikely);
         t.side(side).code = Some(to);
         all.push(t);
     };
@@ -88,6 +90,25 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
                 Some(i * k_all + if base + part <= k_all { base + map[x] } else { k })
             }),
         );
+    }
+    // The column within its group alone, in every so many of K: the first group's codes for all of them, or the last's.
+    for tile in [64usize, 128, 256, 512].into_iter().filter(|t| *t <= k_all.next_power_of_two()) {
+        for group in [16usize, 32, 64, 128].into_iter().filter(|x| 2 * x <= tile && k_all.is_multiple_of(*x)) {
+            for last in [false, true] {
+                let which = if last { "last" } else { "first" };
+                add(
+                    Class::PackPermute,
+                    "k_alias",
+                    format!("from the {which} {group} of every {tile} of K"),
+                    cost(tile) + cost(group) - 2.0,
+                    Arc::new(move |i, k| {
+                        let base = k / tile * tile;
+                        let end = (base + tile).min(k_all);
+                        Some(i * k_all + if last { end - group } else { base } + k % group)
+                    }),
+                );
+            }
+        }
     }
     // One tile of K again and again, or one that is late.
     for tile in 1..k_all.min(2048) {
@@ -199,6 +220,7 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
         2.0,
         Arc::new(move |i, k| Some((rows - 1 - i) * k_all + k)),
     );
+    staged(rows, k_all, &mut add);
     // The flat buffer.
     let span = 4 * 128usize;
     for stride in (k_all.saturating_sub(span).max(1)..=k_all + span).filter(|x| *x != k_all && rows > 1) {
@@ -316,6 +338,36 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
     all
 }
 
+/// Tiles of an operand in shared memory that are read with another leading dimension than they were written with: row by row, or K by K.
+fn staged(rows: usize, k_all: usize, add: &mut impl FnMut(Class, &str, String, f64, To)) {
+    const HIGH: [usize; 8] = [8, 16, 24, 32, 48, 64, 96, 128];
+    const DEEP: [usize; 4] = [16, 32, 64, 128];
+    for (high, deep) in HIGH.into_iter().flat_map(|h| DEEP.map(|d| (h, d))).filter(|(h, d)| *h <= rows && *d <= k_all) {
+        for by_row in [true, false] {
+            let own = if by_row { deep } else { high };
+            let mut others = vec![own.next_power_of_two(), own / 2, 2 * own, own + 4, own + 8, own + 16, own - 8, 32, 64, 128];
+            others.sort_unstable();
+            others.dedup();
+            for ld in others.into_iter().filter(|ld| *ld > 0 && *ld != own) {
+                let order = if by_row { "row by row" } else { "K by K" };
+                let words =
+                    format!("from tiles of {high} rows × {deep} of K, {order}, with leading dimension {ld} instead of {own}");
+                let to: To = Arc::new(move |i, k| {
+                    let (i0, k0) = (i / high * high, k / deep * deep);
+                    if i0 + high > rows || k0 + deep > k_all {
+                        return Some(i * k_all + k);
+                    }
+                    let (r, c) = (i - i0, k - k0);
+                    let flat = if by_row { r * ld + c } else { c * ld + r } % (high * deep);
+                    let (r, c) = if by_row { (flat / deep, flat % deep) } else { (flat % high, flat / high) };
+                    Some((i0 + r) * k_all + k0 + c)
+                });
+                add(Class::Addressing, "leading_dimension", words, cost(high) + cost(deep) + cost(ld) - 4.0, to);
+            }
+        }
+    }
+}
+
 /// Orders of the bits of an index within 8 to 64 elements, as fragments of matrix instructions are laid out: where each bit goes. Those that
 /// only turn the bits around are p × q, transposed.
 fn bit_orders() -> Vec<Vec<usize>> {
@@ -344,7 +396,7 @@ fn permutations(v: &mut Vec<usize>, from: usize, f: &mut dyn FnMut(&[usize])) {
     }
 }
 
-/// Nibbles that are left from the code before, and other bits mixed in.
+/// Nibbles that are left from the code before.
 pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let name = if side == Which::A { "a" } else { "b" };
@@ -358,39 +410,18 @@ pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
         ("the first code of a pair is the second", |c, other, k| if k % 2 == 0 { other } else { c }),
         ("the second code of a pair is 0", |c, _, k| if k % 2 == 1 { 0 } else { c }),
     ];
-    // A sign that is not extended in one of the two nibbles.
-    let signed = q.format().is_integer() && q.format().min_finite() < 0.0;
-    let unsigned = [(0usize, "low"), (1, "high")].into_iter().filter(|_| signed).map(|(odd, which)| {
-        let values: Vec<f64> = (0..g.values.len())
-            .map(|at| {
-                let x = g.values[at];
-                let negative = at % k_all % 2 == odd && g.table[usize::from(q.codes()[at])] < 0.0;
-                if negative { x + 16.0 * g.step(at / k_all, at % k_all) } else { x }
-            })
-            .collect();
-        let words = format!("the sign of the {which} nibble of {name} is not extended: its codes are 0 … 15");
-        let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.nibble_sign"), words).bits(4.0);
-        t.side(side).value = Some(Arc::new(move |i, k| values[i * k_all + k]));
+    let given = Arc::new(g.clone());
+    let theory = |(words, mix): (&str, Mix)| {
+        let (g, q) = (given.clone(), q.clone());
+        let mut t = Theory::new(Class::PackPermute, name, format!("{name}.nibbles"), format!("of {name}, {words}")).bits(5.0);
+        t.side(side).value = Some(Arc::new(move |i, k| {
+            let (at, codes) = (i * k_all + k, q.codes());
+            let code = mix(codes[at], codes[(at ^ 1).min(codes.len() - 1)], k);
+            g.decoded(code, i / g.tile.0 * g.grid.1 + k / g.tile.1)
+        }));
         t
-    });
-    let unsigned: Vec<Theory> = unsigned.collect();
-    ways.into_iter()
-        .map(|(words, mix)| {
-            let codes: Arc<Vec<u8>> = Arc::new(
-                q.codes()
-                    .iter()
-                    .enumerate()
-                    .map(|(at, c)| mix(*c, q.codes()[(at ^ 1).min(q.codes().len() - 1)], at % k_all))
-                    .collect(),
-            );
-            let values = changed(g, &codes);
-            let mut t =
-                Theory::new(Class::PackPermute, name, format!("{name}.nibbles"), format!("of {name}, {words}")).bits(5.0);
-            t.side(side).value = Some(Arc::new(move |i, k| values[i * k_all + k]));
-            t
-        })
-        .chain(unsigned)
-        .collect()
+    };
+    ways.into_iter().map(theory).collect()
 }
 
 /// A subtraction over packed integers whose borrow reaches the next lane: the code `far` behind a negative one is one less.
@@ -398,21 +429,25 @@ pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let name = if side == Which::A { "a" } else { "b" };
     let Some(q) = g.q.as_ref().filter(|q| q.format().is_integer()) else { return Vec::new() };
+    let zeros = g.zero.as_ref().filter(|z| z.1.is_none()).map(|z| &z.0);
+    let right = g.values.clone();
+    let steps: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());
+    let (tile, cols, k_all) = (g.tile, g.grid.1, g.k);
     let mut all = Vec::new();
     for far in [1usize, 2, 4, 8] {
         for every in [1usize, 2, 4, 8, 16] {
             let mut any = false;
-            // Within a word of `every` steps of `far`, or without end.
-            let codes: Vec<f64> = (0..q.codes().len())
-                .map(|at| {
-                    let k = at % g.k;
-                    let lent = k >= far
-                        && (every == 1 || !(k / far).is_multiple_of(every))
-                        && g.table[usize::from(q.codes()[at - far])] < 0.0;
-                    any |= lent;
-                    g.values[at] - if lent { g.step(at / g.k, k) } else { 0.0 }
-                })
-                .collect();
+            // Within a word of `every` steps of `far`, or without end; what lends may turn negative by it and borrow itself.
+            let mut lends = vec![false; q.codes().len()];
+            let mut lent_to = vec![false; q.codes().len()];
+            for at in 0..q.codes().len() {
+                let k = at % g.k;
+                let lent = k >= far && (every == 1 || !(k / far).is_multiple_of(every)) && lends[at - far];
+                let zero = zeros.map_or(0.0, |z| z[at / g.k / g.tile.0 * g.grid.1 + k / g.tile.1]);
+                lends[at] = g.table[usize::from(q.codes()[at])] - zero - f64::from(u8::from(lent)) < 0.0;
+                any |= lent;
+                lent_to[at] = lent;
+            }
             if !any {
                 continue;
             }
@@ -422,18 +457,13 @@ pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
             );
             let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.borrow"), words)
                 .bits(6.0 + cost(far) + cost(every));
-            let k_all = g.k;
-            t.side(side).value = Some(Arc::new(move |i, k| codes[i * k_all + k]));
+            let (right, steps) = (right.clone(), steps.clone());
+            t.side(side).value = Some(Arc::new(move |i, k| {
+                let at = i * k_all + k;
+                right[at] - if lent_to[at] { steps[i / tile.0 * cols + k / tile.1] } else { 0.0 }
+            }));
             all.push(t);
         }
     }
     all
-}
-
-/// Values of an operand with these codes.
-fn changed(g: &Given, codes: &[u8]) -> Vec<f64> {
-    if g.q.is_none() {
-        return g.values.clone();
-    }
-    (0..codes.len()).map(|at| g.decoded(codes[at], at / g.k / g.tile.0 * g.grid.1 + at % g.k / g.tile.1)).collect()
 }

@@ -42,7 +42,8 @@ fn looks(s: &System) -> Vec<Look> {
     for (i, j) in wrong.iter().take(16) {
         // The same row and the same column.
         for (x, y) in &wrong {
-            if x == i || y == j {
+            // One group's weights have one scale a column.
+            if x == i || y == j || s.part[*x] != s.part[*i] {
                 continue;
             }
             let four = [(*i, *j), (*i, *y), (*x, *j), (*x, *y)];

@@ -62,6 +62,11 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
     add(Class::BitsReinterpreted, "read_as", format!("read as offset by {half}"), 2.0, each(&|c, _| c as f64 - half as f64));
     add(Class::BitsReinterpreted, "sign_lost", "decoded without their sign".into(), 2.0, each(&|c, _| right[c % half].abs()));
     add(Class::BitsReinterpreted, "sign_flipped", "decoded with the other sign".into(), 2.5, each(&|_, x| -x));
+    if f.bits() == 4 {
+        let mut fp4: Vec<f64> = BITSANDBYTES.to_vec();
+        fp4.extend(BITSANDBYTES.map(|x| -x));
+        add(Class::BitsReinterpreted, "read_as", "read as fp4 of bitsandbytes".into(), 2.0, fp4);
+    }
     if f.is_integer() {
         let (low, high) = (f.min_finite(), f.max_finite());
         add(
@@ -252,6 +257,9 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
     }
     all
 }
+
+/// The positive values of bitsandbytes' fp4, by code.
+const BITSANDBYTES: [f64; 8] = [0.0, 0.005_208_333_333, 0.666_666_67, 1.0, 0.333_333_33, 0.5, 0.166_666_67, 0.25];
 
 /// Theories of how the codes of one side are decoded.
 pub fn decoded(s: &System, side: Which) -> Vec<Theory> {

@@ -140,6 +140,21 @@ pub fn scaled(s: &System) -> Vec<Theory> {
             all.push(t);
         }
     }
+    // Each vector along the other's axis.
+    if let (Some(of_a), Some(of_b)) = (group_scales(s, Which::A), group_scales(s, Which::B)) {
+        let lines = of_a.iter().chain(&of_b).map(Vec::len).min().unwrap_or(0);
+        if lines >= s.cols.max(per) {
+            let words = "the scales of a are applied along the columns and those of b along the rows".to_string();
+            let mut t = Theory::new(Class::ScaleLayout, "a", "both.other_axis", words).bits(3.0);
+            let (part, bias) = (s.part.clone(), s.bias.clone());
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let Some(e) = part[i] else { return v + bias[j] };
+                let line = i - e * per;
+                v / (of_a[e][line] * of_b[e][j]) * (of_b[e][line] * of_a[e][j]) + bias[j]
+            }));
+            all.push(t);
+        }
+    }
     all
 }
 

@@ -2,6 +2,7 @@
 
 use super::system::{At, Past, To};
 use crate::job::Operand;
+use crate::quant::Level;
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Zero};
 use std::borrow::Cow;
@@ -13,10 +14,12 @@ use std::sync::Arc;
 pub struct Given {
     pub rows: usize,
     pub k: usize,
-    /// Right values, row-major.
-    pub values: Vec<f64>,
-    /// Codes with their scales, where it has some.
+    /// Right values, row-major; shared by all that reads them.
+    pub values: Arc<Vec<f64>>,
+    /// Codes with their scales, where it has some; scales of two levels as one.
     pub q: Option<QTensor>,
+    /// The tensor as it was given, where its scales have a second level of several numbers.
+    pub deep: Option<QTensor>,
     /// Value of every code.
     pub table: Vec<f64>,
     pub tile: (usize, usize),
@@ -27,6 +30,21 @@ pub struct Given {
     pub history: Vec<f32>,
     /// The type that dequantized values are rounded to before they are multiplied, where they are.
     pub rounded: Option<Format>,
+}
+
+/// Scales of two levels as one, in f32: products of both, which Q4_K's are exactly. As it is, where the second level is one number.
+pub fn flat(q: &QTensor) -> Cow<'_, QTensor> {
+    if q.level().is_none_or(Level::is_whole) {
+        return Cow::Borrowed(q);
+    }
+    let steps: Vec<(f32, f32)> = (0..q.scale_inv().len()).map(|s| q.steps(s)).collect();
+    let mut p = q.clone().into_parts();
+    p.scale_inv = steps.iter().map(|s| s.0).collect();
+    (p.scale_format, p.level) = (Format::F32, None);
+    if let Zero::Additive { zero, .. } = &mut p.zero {
+        *zero = steps.iter().map(|s| s.1).collect();
+    }
+    QTensor::new(p).map_or(Cow::Borrowed(q), Cow::Owned)
 }
 
 impl Given {
@@ -42,8 +60,9 @@ impl Given {
         let mut given = Self {
             rows,
             k,
-            values,
+            values: Arc::new(values),
             q: None,
+            deep: None,
             table: Vec::new(),
             tile: (rows.max(1), k.max(1)),
             grid: (1, 1),
@@ -53,6 +72,11 @@ impl Given {
             rounded: rounded.filter(|_| matches!(operand, Operand::Quantized(_))),
         };
         if let Operand::Quantized(q) = operand {
+            let one_level = flat(q);
+            if matches!(one_level, Cow::Owned(_)) {
+                given.deep = Some(q.clone());
+            }
+            let q: &QTensor = &one_level;
             given.table = (0..1u32 << q.format().bits()).map(|c| q.format().decode(c)).collect();
             given.tile = q.granularity().tile(rows, k);
             given.grid = q.granularity().grid(rows, k);
@@ -76,8 +100,9 @@ impl Given {
         Self {
             rows,
             k,
-            values,
+            values: Arc::new(values),
             q: None,
+            deep: None,
             table: Vec::new(),
             tile: (rows.max(1), k.max(1)),
             grid: (1, 1),
@@ -111,6 +136,11 @@ impl Given {
         }
     }
 
+    /// The value at a place of memory; 0 behind the end.
+    fn beyond(&self, at: usize) -> f64 {
+        self.values.get(at).copied().unwrap_or(0.0)
+    }
+
     pub fn format(&self) -> Option<Format> {
         self.q.as_ref().map(QTensor::format)
     }
@@ -127,7 +157,7 @@ impl Given {
 /// How one operand was read: `None` is as given.
 #[derive(Clone, Default)]
 pub struct Side {
-    /// Index into the codes; `None` reads nothing: 0.
+    /// Index into the codes, or into the values of an operand without; `None` reads nothing: 0.
     pub code: Option<To>,
     pub table: Option<Arc<Vec<f64>>>,
     pub scale: Option<At>,
@@ -174,7 +204,10 @@ impl Side {
         }
         let mut row: Vec<f64> = match (&self.value, &g.q) {
             (Some(f), _) => ks.map(|k| f(i, k)).collect(),
-            (None, None) => return given(),
+            (None, None) => match &self.code {
+                Some(f) => ks.map(|k| f(i, k).map_or(0.0, |at| g.beyond(at))).collect(),
+                None => return given(),
+            },
             (None, Some(q)) => self.dequantized(g, q, i, ks),
         };
         if let Some(f) = g.rounded {
@@ -216,7 +249,10 @@ impl Side {
         if let Some(f) = &self.value {
             return f(i, k);
         }
-        let Some(q) = g.q.as_ref() else { return g.values[i * g.k + k] };
+        let Some(q) = g.q.as_ref() else {
+            let at = self.code.as_ref().map_or(Some(i * g.k + k), |f| f(i, k));
+            return at.map_or(0.0, |at| g.beyond(at));
+        };
         let code = match &self.code {
             Some(f) => match f(i, k) {
                 Some(at) => q.codes()[at],

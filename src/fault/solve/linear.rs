@@ -38,10 +38,14 @@ impl Normal {
         let known: Vec<bool> = (0..n).map(|i| self.gram[i * n + i] > 0.0).collect();
         let largest = (0..n).map(|i| self.gram[i * n + i]).fold(0.0, f64::max);
         (largest > 0.0 && largest.is_finite()).then_some(())?;
+        // Unknowns in units of their own: weights may be many binades apart.
+        let unit: Vec<f64> = (0..n).map(|i| if known[i] { self.gram[i * n + i].sqrt() } else { 1.0 }).collect();
         for i in 0..n {
-            let d = &mut self.gram[i * n + i];
-            *d = if *d == 0.0 { largest } else { *d * (1.0 + 1e-12) };
+            self.right[i] /= unit[i];
+            (0..=i).for_each(|j| self.gram[i * n + j] /= unit[i] * unit[j]);
+            self.gram[i * n + i] = if known[i] { 1.0 + 1e-12 } else { 1.0 };
         }
+        let largest = 1.0;
         for j in 0..n {
             for k in 0..j {
                 let f = self.gram[j * n + k];
@@ -82,8 +86,9 @@ impl Normal {
                 column[j] /= self.gram[j * n + j];
                 squares += column[j] * column[j];
             }
-            within[i] = squares.sqrt();
+            within[i] = squares.sqrt() / unit[i];
         }
+        x.iter_mut().zip(&unit).for_each(|(x, u)| *x /= u);
         x.iter().all(|v| v.is_finite()).then_some((x, within))
     }
 }

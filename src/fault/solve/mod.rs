@@ -10,6 +10,7 @@
 //!
 //! Budgets count theories and multiply-adds, never seconds: the answer is the same everywhere.
 
+pub mod after;
 pub mod carried;
 pub mod codes;
 pub mod complete;
@@ -18,12 +19,15 @@ pub mod effective;
 pub mod experts;
 pub mod given;
 pub mod kept;
+pub mod lanes;
+pub mod levels;
 pub mod linear;
 pub mod maps;
 pub mod output;
 pub mod places;
 pub mod replay;
 pub mod reread;
+pub mod scale_bytes;
 pub mod scales;
 pub mod segment;
 pub mod slices;
@@ -33,6 +37,7 @@ pub mod stages;
 pub mod steps;
 pub mod system;
 pub mod table;
+pub mod theory;
 pub mod zeros;
 
 use super::predict::Scene;
@@ -64,11 +69,16 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(scales::theories(s, side));
         all.extend(zeros::theories(s, side));
         all.extend(decoded::decoded(s, side));
+        all.extend(levels::theories(s, side));
+        all.extend(scale_bytes::theories(s, side));
+        all.extend(zeros::narrow(s, side));
+        all.extend(lanes::theories(s, side));
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
     }
     all.extend(alike(&all));
+    all.extend(lanes::smallest(s));
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
@@ -115,7 +125,8 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     // Last the whole certain bound: how a device's unit cuts is not random.
     let mut parts = vec![tight, 1.0, scene.whole()];
     parts.dedup();
-    let plain = parts.iter().filter_map(|p| System::of(scene, *p));
+    let unheld = System::new(scene)?;
+    let plain = parts.iter().filter_map(|p| unheld.clone().held_to(*p));
     let rounded = [true, false]
         .into_iter()
         .flat_map(|round| parts.iter().take(usize::from(pairs) * 3).filter_map(move |p| System::rounded(scene, *p, round)));
@@ -153,6 +164,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
             if found.is_empty() {
                 found = two(system, &all);
             }
+            if found.is_empty() {
+                found = split::stacked(system, &all);
+                found.retain(holds);
+            }
             if !found.is_empty() {
                 let (system, picture) = tried.swap_remove(at);
                 return Some(Solved { system, singles: Vec::new(), pairs: found, picture });
@@ -160,7 +175,7 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         }
     }
     let (system, picture) = tried.into_iter().next()?;
-    if let Some(old) = places::old(&system).filter(|_| pairs) {
+    if let Some(old) = places::overrun(&system).or_else(|| places::old(&system)).filter(|_| pairs) {
         return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
     }
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })

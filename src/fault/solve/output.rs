@@ -61,6 +61,17 @@ pub fn factors(s: &System) -> Vec<Theory> {
             add(class, "scale", words, 1.0, false, Arc::new(move |_, j, v| (v + b[j]) * by));
         }
     }
+    if let crate::job::OutSpec::Scaled { scale, .. } = &s.scene.evidence.job.out
+        && let Some(scale) = scale[0].map(f64::from).filter(|x| *x != 1.0)
+        && s.bias.iter().any(|x| *x != 0.0)
+    {
+        let b = bias.clone();
+        let words = "the bias is added behind the output's scale, unscaled".to_string();
+        add(Class::RoundOrder, "bias_behind_scale", words, 2.0, false, Arc::new(move |_, j, v| v + b[j] / scale));
+        let b = bias.clone();
+        let words = "the bias is multiplied by the output's scale twice".to_string();
+        add(Class::ScaleDoubledInverted, "bias_scaled", words, 3.0, false, Arc::new(move |_, j, v| v + b[j] * scale));
+    }
     let other = |r: Option<(f64, f64)>| r.filter(|(low, high)| *low > 0.0 && !(*low <= 1.0 && 1.0 <= *high));
     for range in [gain(s, false, |_, _| true), gain(s, false, inside)] {
         let Some((low, high)) = other(range) else { continue };
@@ -406,14 +417,24 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
             all.push(t);
         }
     }
+    if let [(_, rows, cols), ..] = &units[..]
+        && a_and_b
+        && s.rows == s.cols
+    {
+        let words = "the scales of a are applied along the columns and those of b along the rows";
+        let mut t = Theory::new(Class::ScaleLayout, "a", "both.other_axis", words).bits(3.0);
+        let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
+        t.finish = Some(Arc::new(move |i, j, v| v / (rows[i] * cols[j]) * (rows[j] * cols[i]) + bias[j]));
+        all.push(t);
+    }
     for (words, rows, cols) in &units {
+        // Whether anything is beyond it decides between the range and the rounding.
+        let beyond = (0..s.ideal.len()).any(|at| {
+            let unit = rows[at / s.cols] * cols[at % s.cols];
+            ((s.ideal[at] - s.bias[at % s.cols]) / unit).abs() >= 65520.0
+        });
         for (class, variant, what, narrow) in ways {
             let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
-            // Whether anything is beyond it decides between the range and the rounding.
-            let beyond = (0..s.ideal.len()).any(|at| {
-                let unit = rows[at / s.cols] * cols[at % s.cols];
-                ((s.ideal[at] - s.bias[at % s.cols]) / unit).abs() >= 65520.0
-            });
             let class = if variant == "f16" && !beyond { Class::RoundOrder } else { class };
             let mut t = Theory::new(
                 class,

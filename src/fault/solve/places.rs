@@ -254,6 +254,31 @@ pub fn moves(s: &System) -> Vec<Theory> {
             }
         }
     }
+    // An index that wraps: what is stored last stays, and nothing is stored behind the wrap.
+    for m in (3..32).map(|p| 1usize << p).filter(|m| *m < n) {
+        add(
+            Class::OverflowWrap,
+            "index_wraps",
+            format!("the index of an element wraps at {m}: later elements are stored over the first, behind {m} nothing is"),
+            4.0,
+            Arc::new(move |i, j| {
+                let f = i * cols + j;
+                (f < m).then(|| f + (n - 1 - f) / m * m).map(|f| (f / cols, f % cols))
+            }),
+        );
+    }
+    for m in (2..16).map(|p| 1usize << p) {
+        if m < rows {
+            let words = format!("the row wraps at {m}: later rows are stored over the first, behind {m} nothing is");
+            let to: From = Arc::new(move |i, j| (i < m).then(|| (i + (rows - 1 - i) / m * m, j)));
+            add(Class::OverflowWrap, "row_wraps", words, 4.0, to);
+        }
+        if m < cols {
+            let words = format!("the column wraps at {m}: later columns are stored over the first, behind {m} nothing is");
+            let to: From = Arc::new(move |i, j| (j < m).then(|| (i, j + (cols - 1 - j) / m * m)));
+            add(Class::OverflowWrap, "column_wraps", words, 4.0, to);
+        }
+    }
     for t in [2usize, 4, 8, 16, 32, 64, 128] {
         if t <= rows && t <= cols && t < rows.max(cols) {
             add(
@@ -291,7 +316,18 @@ pub fn contents(s: &System) -> Vec<Theory> {
     } else {
         return displaced(s);
     };
+    // NaN, zeros and one number are those of every element there: some among right ones have another cause.
     let nan = what == "NaN";
+    let held = |at: usize| match what {
+        "zero" => s.actual[at] == 0.0,
+        "NaN" => s.actual[at].is_nan(),
+        "one and the same number" => s.actual[at] == s.actual[*first],
+        _ => true,
+    };
+    let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
+    if !(0..n).filter(inside).all(held) {
+        return Vec::new();
+    }
     let whole = s.region.is_none();
     let (class, variant, words) = match &s.region {
         None if nan => (Class::PaddingPoison, "all", "the whole result is NaN".to_string()),
@@ -362,6 +398,28 @@ pub fn old(s: &System) -> Option<Theory> {
         _ => return None,
     };
     let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(60.0);
+    let (actual, cols) = (s.actual.to_vec(), s.cols);
+    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    t.region.clone_from(&s.region);
+    t.fitted = true;
+    Some(t)
+}
+
+/// The last tile of columns, stored whole: what it holds behind the last column lies over the start of the next row. What that is nobody knows;
+/// that the first row is spared and the width is what the columns lack to whole tiles says so.
+pub fn overrun(s: &System) -> Option<Theory> {
+    let wrong = |i: usize, j: usize| s.is_wrong[i * s.cols + j];
+    let width = (0..s.cols).rposition(|j| (0..s.rows).any(|i| wrong(i, j)))? + 1;
+    let tile = [2usize, 4, 8, 16, 32, 64, 128, 256].into_iter().find(|t| s.cols % t != 0 && t - s.cols % t == width)?;
+    let hit: Vec<usize> = (0..s.rows).filter(|i| (0..width).any(|j| wrong(*i, j))).collect();
+    let dense = hit.iter().map(|i| (0..width).filter(|j| wrong(*i, *j)).count()).sum::<usize>();
+    let whole = dense * 10 > 9 * hit.len() * width && 2 * hit.len() > s.rows && hit[0] > 0;
+    (whole && hit.len() >= 8 && 2 * width <= s.cols).then_some(())?;
+    let words = format!(
+        "columns 0 … {} of every row but the first hold something else: the last tile of {tile} columns is stored whole, over the start of the next row",
+        width - 1
+    );
+    let mut t = Theory::new(Class::MnEdge, "out", "out.overrun", words).bits(50.0);
     let (actual, cols) = (s.actual.to_vec(), s.cols);
     t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
     t.region.clone_from(&s.region);
@@ -507,6 +565,7 @@ pub fn sources(s: &System) -> Vec<Theory> {
         let mut t =
             Theory::new(Class::Addressing, "out", format!("out.{what}s_moved"), format!("{words}: {}", some.join(", ")))
                 .bits(8.0 + moved * (n as f64).log2());
+        t.freedom = moved as usize;
         let source = Arc::new(source);
         t.from = Some(Arc::new(move |i, j| Some(if axis == 0 { (source[i], j) } else { (i, source[j]) })));
         all.push(t);

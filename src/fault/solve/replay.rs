@@ -140,11 +140,11 @@ fn job(s: &System, t: &Theory) -> Option<Job> {
 }
 
 /// The tensor a kernel would have been given to read this: the same tiles, other codes, scales and zero points.
-fn edited(q: &QTensor, side: &Side, g: &Given, mask: Option<&[f64]>) -> Option<QTensor> {
+pub fn edited(q: &QTensor, side: &Side, g: &Given, mask: Option<&[f64]>) -> Option<QTensor> {
     if side.table.is_some() || side.value.is_some() {
         return None;
     }
-    let mut p = q.clone().into_parts();
+    let mut p = super::given::flat(q).into_owned().into_parts();
     let (rows, cols) = g.grid;
     let tile = |f: &dyn Fn(usize, usize) -> f64| -> Option<Vec<f64>> {
         let mut all = Vec::with_capacity(rows * cols);

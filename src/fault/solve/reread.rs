@@ -49,6 +49,28 @@ fn integers(values: &[f64]) -> Vec<(String, Vec<f64>)> {
     ]
 }
 
+/// Whole numbers of 4 bits, packed two to a byte, read as numbers of 16 or 8 bits; the first again behind the end.
+fn nibbles(values: &[f64]) -> Vec<(String, Vec<f64>)> {
+    let n = values.len();
+    if n < 2 || values.iter().any(|z| z.fract() != 0.0 || !(0.0..16.0).contains(z)) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for (order, high) in [("low nibble first", 4), ("high nibble first", 0)] {
+        let byte = |at: usize| {
+            let (x, y) = (values[2 * at % n] as u32, values[(2 * at + 1) % n] as u32);
+            x << (4 - high) | y << high
+        };
+        let half = |at: usize| byte(2 * at) | byte(2 * at + 1) << 8;
+        for f in [Format::F16, Format::Bf16] {
+            let read: Vec<f64> = (0..n).map(|i| f.decode(half(i))).collect();
+            all.push((format!("4 bits, packed with the {order}, read as {f}"), read));
+        }
+        all.push((format!("4 bits, packed with the {order}, read as bytes"), (0..n).map(|i| f64::from(byte(i))).collect()));
+    }
+    all
+}
+
 /// All of them.
 pub fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
@@ -63,7 +85,9 @@ pub fn theories(s: &System) -> Vec<Theory> {
             all.push(t);
         }
         let zero = g.zero.as_ref().filter(|z| z.0.len() > 1);
-        for (words, read) in zero.map_or(Vec::new(), |z| integers(&z.0).into_iter().chain(floats(&z.0)).collect()) {
+        for (words, read) in
+            zero.map_or(Vec::new(), |z| integers(&z.0).into_iter().chain(nibbles(&z.0)).chain(floats(&z.0)).collect())
+        {
             let words = format!("the zero points of {name} are {words}");
             let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.zero_width"), words).bits(3.0);
             t.side(side).zero = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
@@ -96,5 +120,16 @@ mod tests {
         assert_eq!(integers(&[1.0, 2.0, -3.0])[0].1, [8_589_934_593.0, 4_294_967_293.0, 0.0]);
         assert_eq!(integers(&[1.0, -2.0])[1].1, [1.0, 0.0]);
         assert!(integers(&[0.5]).is_empty());
+    }
+
+    #[test]
+    fn nibbles_make_halves() {
+        // Bytes 0x21, 0x03 and again: f16 0x0321 and bf16.
+        let read = nibbles(&[1.0, 2.0, 3.0, 0.0]);
+        assert_eq!(read[0].1[0], Format::F16.decode(0x0321));
+        assert_eq!(read[0].1[1], read[0].1[0]);
+        assert_eq!(read[2].1, [33.0, 3.0, 33.0, 3.0]);
+        assert_eq!(read[3].1[0], Format::F16.decode(0x3012));
+        assert!(nibbles(&[16.0, 1.0]).is_empty());
     }
 }

@@ -146,18 +146,29 @@ pub fn probes(s: &System) -> Vec<(usize, usize)> {
         let e = (s.actual[at] - s.ideal[at]).abs() / (s.certain(at) + s.out.spacing(at, s.ideal[at])).max(1e-300);
         if e.is_nan() { 0.0 } else { e }
     };
-    let mut wrong: Vec<usize> = (0..n).filter(|at| s.is_wrong[*at]).collect();
+    let mut wrong = some(n, |at| s.is_wrong[at]);
     let mut all = Vec::new();
-    let mut by_size = wrong.clone();
-    by_size.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
-    all.extend(by_size.iter().step_by(by_size.len().div_ceil(8).max(1)).take(8).copied());
+    let mut by_size: Vec<(f64, usize)> = wrong.iter().map(|at| (size(*at), *at)).collect();
+    by_size.sort_by(|a, b| b.0.total_cmp(&a.0));
+    all.extend(by_size.iter().step_by(by_size.len().div_ceil(8).max(1)).take(8).map(|x| x.1));
     spread(&mut wrong, WRONG);
     all.extend(wrong);
-    let mut right: Vec<usize> = (0..n).filter(|at| !s.is_wrong[*at] && s.actual[*at].is_finite()).collect();
+    let mut right = some(n, |at| !s.is_wrong[at] && s.actual[at].is_finite());
     spread(&mut right, RIGHT);
     all.extend(right);
     let mut seen = std::collections::HashSet::new();
     all.into_iter().filter(|at| seen.insert(*at)).map(|at| (at / s.cols, at % s.cols)).collect()
+}
+
+/// Elements that are looked at where a result is large.
+const LOOKS: usize = 1 << 16;
+
+/// The elements that are so, in order; of many about as many as [`LOOKS`], from all over.
+fn some(n: usize, is: impl Fn(usize) -> bool) -> Vec<usize> {
+    let count = (0..n).filter(|at| is(*at)).count();
+    let step = (count / LOOKS).max(1);
+    // An odd step meets all columns.
+    (0..n).filter(|at| is(*at)).step_by(step | usize::from(step > 1)).collect()
 }
 
 /// Keeps `most`, in an order that jumps over the rows and columns.

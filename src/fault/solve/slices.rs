@@ -202,6 +202,7 @@ pub fn patterns(s: &System) -> Vec<Theory> {
     let class = if rounded.last() == Some(&0.0) && rounded[0] == 1.0 { Class::KTail } else { Class::AccState };
     let mut t = Theory::new(class, "out", "k.pattern", format!("slices of K are not counted once: {}", words.join(", ")));
     t.bits = 8.0 + 3.0 * words.len() as f64;
+    t.freedom = words.len();
     let rounded = rounded.clone();
     t.k = Some(Arc::new((0..s.k).map(|k| rounded[k / width]).collect()));
     vec![t]

@@ -136,6 +136,7 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory>
     let place = if grid.cols == 1 && grid.tile.0 == 1 { "rows" } else { "cells of its grid" };
     let some = |c: &usize| format!("{c}: {:.5e} instead of {:.5e}", values[*c], x.stored[*c]);
     let first: Vec<String> = x.changed.iter().take(4).map(some).collect();
+    t.freedom = x.changed.len();
     t.detail = format!("{}: {place} of {who} {} ({})", t.detail, lines(&which), first.join(", "));
     read(&mut t, s, grid, Arc::new(values))?;
     if base.is_plain() { Some(t) } else { base.with(&t) }
@@ -397,7 +398,7 @@ fn read(t: &mut Theory, s: &System, grid: &Grid, values: Arc<Vec<f64>>) -> Optio
         t.side(grid.side).scale = Some(Arc::new(move |i, k| values[grid.cell(i, k)]));
         return Some(());
     }
-    let right: Arc<Vec<f64>> = Arc::new(g.values.clone());
+    let right: Arc<Vec<f64>> = g.values.clone();
     let columns = g.k;
     t.side(grid.side).value = Some(Arc::new(move |i, k| right[i * columns + k] * values[grid.cell(i, k)]));
     Some(())
@@ -445,6 +446,7 @@ fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theor
     let which: Vec<bool> = whole.iter().map(|d| *d != 0.0).collect();
     let mut t = Theory::new(Class::ZpOffset, who, format!("{who}.offset"), String::new());
     t.bits = 8.0 + 2.0 * changed.len() as f64;
+    t.freedom = changed.len();
     t.detail = match &zero {
         _ if same && every => format!("the zero points of {who} are {size} too {direction}"),
         Some(z) if same && changed.iter().all(|c| z[*c] == z[first]) => {
@@ -486,7 +488,7 @@ fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theor
         None => {
             matches!(g.q.as_ref()?.zero(), Zero::None).then_some(())?;
             t.detail = format!("{}, where none are stored", t.detail);
-            let right = Arc::new(g.values.clone());
+            let right = g.values.clone();
             let columns = g.k;
             let steps: Vec<f64> = g.q.as_ref()?.scale_inv().iter().map(|x| f64::from(*x) * g.global).collect();
             t.side(grid.side).value = Some(Arc::new(move |i, k| {

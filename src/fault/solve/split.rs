@@ -7,7 +7,7 @@
 //! ```
 
 use super::system::{Region, System, Theory};
-use super::{one, output, places};
+use super::{after, one, output, places};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -166,6 +166,33 @@ fn partly(s: &System, all: &[Theory]) -> Vec<Theory> {
     Vec::new()
 }
 
+/// First faults that a second is solved on top of, all over, and the elements that they are told by.
+const STACKED: usize = 4;
+const STACKED_LOOKS: usize = 24;
+
+/// Two faults in one place: what is solved where one of the theories that bring the result nearest is taken for right.
+pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
+    for t in super::nearest(s, all, STACKED_LOOKS, STACKED) {
+        let found = || {
+            let after = after::system(s, t)?;
+            let second = best(&after, &super::theories(&after))?;
+            let joined = after::joined(t, &second, &after);
+            s.explains(&joined).then(|| Theory {
+                class: t.class,
+                operand: t.operand,
+                variant: format!("{} + {}", t.variant, second.name()),
+                detail: format!("{}; and {}", t.detail, second.detail),
+                bits: t.bits + second.bits + 8.0,
+                ..joined
+            })
+        };
+        if let Some(found) = found() {
+            return vec![found];
+        }
+    }
+    Vec::new()
+}
+
 /// `t` where it makes what was written, and what makes the rest of what is wrong.
 fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theory> {
     let n = made.len();
@@ -206,6 +233,16 @@ fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theor
     let mut above: Vec<Theory> = all.par_iter().filter_map(|x| right(x).filter(|x| fits(x))).collect();
     above.extend(places::contents(&rest));
     above.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    above.extend(places::overrun(&rest));
     above.extend(places::old(&rest));
-    above.into_iter().find_map(explained).into_iter().collect()
+    if let Some(found) = above.into_iter().find_map(explained) {
+        return vec![found];
+    }
+    // Solved as the only one, where what the first reads is right.
+    let solved = || {
+        let after = after::system(s, t)?.of_wrong(rest.is_wrong.clone())?;
+        let second = best(&after, &super::theories(&after))?;
+        explained(after::joined(t, &Theory { region: None, ..second }, &after))
+    };
+    solved().into_iter().collect()
 }

@@ -128,7 +128,7 @@ fn corrections(s: &System, side: Which) -> Vec<Theory> {
             .collect(),
     );
     let (values, steps): (Arc<Vec<f64>>, Arc<Vec<f64>>) =
-        (Arc::new(o.values.clone()), Arc::new((0..o.rows * o.k).map(|at| o.step(at / o.k, at % o.k)).collect()));
+        (o.values.clone(), Arc::new((0..o.rows * o.k).map(|at| o.step(at / o.k, at % o.k)).collect()));
     let (lines, ranges, k_all) = (Arc::new(lines), Arc::new(ranges), s.k);
     [(-1, "is not multiplied by"), (1, "is multiplied twice by")]
         .into_iter()

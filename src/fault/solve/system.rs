@@ -8,228 +8,22 @@
 //! Each part can be read in another way ([`Side`] and [`Theory`]); a theory predicts single elements in f64, so that a wrong one is refused
 //! after one or two.
 
-use super::given::{Given, Side};
+use super::given::Given;
+pub use super::theory::{At, Finish, From, Kept, Narrow, Over, Past, Patch, Region, Theory, To, Units};
+use crate::Format;
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Which};
 use crate::fault::predict::Scene;
 use crate::job::Operand;
 use crate::op::Op;
 use crate::tensor::round_to;
-use crate::{Format, Overflow, Rounding};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A number for each element (row, k) of an operand.
-pub type At = Arc<dyn Fn(usize, usize) -> f64 + Send + Sync>;
-/// A place for each element.
-pub type To = Arc<dyn Fn(usize, usize) -> Option<usize> + Send + Sync>;
-/// A number for each (row, column, sum without bias) of the result.
-pub type Finish = Arc<dyn Fn(usize, usize, f64) -> f64 + Send + Sync>;
-/// Origin of an element of the result.
-pub type From = Arc<dyn Fn(usize, usize) -> Option<(usize, usize)> + Send + Sync>;
-
-/// A place in the result, where all theories that have one are told apart from the right.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Region {
-    pub rows: Vec<bool>,
-    pub cols: Vec<bool>,
-    /// Rectangles of these rows and columns, where it is not all of them: (rows, columns).
-    pub tiles: Vec<(Range<usize>, Range<usize>)>,
-    pub words: String,
-}
-
-impl Region {
-    pub fn has(&self, i: usize, j: usize) -> bool {
-        self.rows[i]
-            && self.cols[j]
-            && (self.tiles.is_empty() || self.tiles.iter().any(|(r, c)| r.contains(&i) && c.contains(&j)))
-    }
-}
-
-/// What a kernel that does not mask its last tile finds behind the end of K.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Past {
-    /// What follows in memory: the codes at the start of the next row, by the scale of this one; 0 behind the last.
-    Next,
-    /// The same, by the scale of the next row.
-    NextScaled,
-    /// Code 0, dequantized.
-    Zero,
-}
-
-/// So many elements behind the end of K are summed as well.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Over {
-    pub by: usize,
-    pub a: Past,
-    pub b: Past,
-}
-
-/// What a product is rounded as.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Units {
-    Values,
-    Codes,
-}
-
-/// What becomes of a partial sum.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Narrow {
-    Rounded(Format),
-    /// Clamped to this magnitude.
-    Clamped(f64),
-}
-
-impl Narrow {
-    fn of(self, x: f64) -> f64 {
-        match self {
-            Narrow::Rounded(f) => f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native)),
-            Narrow::Clamped(limit) => x.clamp(-limit - 1.0, limit),
-        }
-    }
-}
-
-/// How partial sums are kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kept {
-    /// Of so many of K.
-    pub every: usize,
-    pub how: Narrow,
-    pub units: Units,
-    /// Each by itself, and added in f32; else what was summed so far.
-    pub apart: bool,
-}
-
-/// What a kernel may have done. The parts that are `None` were done right.
-#[derive(Clone)]
-pub struct Theory {
-    pub class: crate::fault::Class,
-    /// `b.scale`, `k`, `out`, … : what is read wrong.
-    pub variant: String,
-    pub operand: &'static str,
-    /// In a sentence, with its parameters.
-    pub detail: String,
-    /// Bits of its parameters.
-    pub bits: f64,
-    /// Whether a number in it was fitted to the result.
-    pub fitted: bool,
-    /// How far fitted numbers may be from the true ones, relative to the magnitude of the sum.
-    pub slack: f64,
-    pub a: Side,
-    pub b: Side,
-    /// Coefficient of every k.
-    pub k: Option<Arc<Vec<f64>>>,
-    /// What is summed behind the end of K.
-    pub over: Option<Over>,
-    /// The type that every product is rounded to, in its own units or in those of the codes.
-    pub product: Option<(Format, Units)>,
-    pub kept: Option<Kept>,
-    /// What becomes of the sum, bias not added; adds it itself.
-    pub finish: Option<Finish>,
-    pub from: Option<From>,
-    /// Which group a row of the result belongs to (grouped products).
-    pub expert: Option<Arc<Vec<Option<usize>>>>,
-    /// The range of K of each part (gradients of weights).
-    pub cut: Option<Arc<Vec<Range<usize>>>>,
-    pub region: Option<Arc<Region>>,
-    /// What holds in another region instead.
-    pub patch: Option<Arc<Patch>>,
-}
-
-impl Theory {
-    pub fn new(
-        class: crate::fault::Class,
-        operand: &'static str,
-        variant: impl Into<String>,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self {
-            class,
-            variant: variant.into(),
-            operand,
-            detail: detail.into(),
-            bits: 0.0,
-            fitted: false,
-            slack: 0.0,
-            a: Side::default(),
-            b: Side::default(),
-            k: None,
-            over: None,
-            product: None,
-            kept: None,
-            finish: None,
-            from: None,
-            expert: None,
-            cut: None,
-            region: None,
-            patch: None,
-        }
-    }
-    pub fn bits(mut self, bits: f64) -> Self {
-        self.bits = bits;
-        self
-    }
-    pub fn side(&mut self, which: Which) -> &mut Side {
-        match which {
-            Which::A => &mut self.a,
-            Which::B => &mut self.b,
-        }
-    }
-    /// Both, where they change different things.
-    pub fn and(&self, other: &Self) -> Option<Self> {
-        fn one<T: Clone>(a: &Option<T>, b: &Option<T>) -> Option<Option<T>> {
-            if a.is_some() && b.is_some() { None } else { Some(a.clone().or_else(|| b.clone())) }
-        }
-        Some(Self {
-            variant: self.variant.clone(),
-            detail: format!("{}; and {}", self.detail, other.detail),
-            bits: self.bits + other.bits + 4.0,
-            fitted: self.fitted || other.fitted,
-            slack: self.slack + other.slack,
-            a: self.a.and(&other.a)?,
-            b: self.b.and(&other.b)?,
-            k: one(&self.k, &other.k)?,
-            over: one(&self.over, &other.over)?,
-            product: one(&self.product, &other.product)?,
-            kept: one(&self.kept, &other.kept)?,
-            finish: one(&self.finish, &other.finish)?,
-            from: one(&self.from, &other.from)?,
-            expert: one(&self.expert, &other.expert)?,
-            cut: one(&self.cut, &other.cut)?,
-            region: if self.region.is_some() || other.region.is_some() { return None } else { None },
-            patch: if self.patch.is_some() || other.patch.is_some() { return None } else { None },
-            ..self.clone()
-        })
-    }
-    /// Both, the name of the second behind that of the first.
-    pub fn with(&self, other: &Self) -> Option<Self> {
-        let mut both = self.and(other)?;
-        both.variant = format!("{} + {}", self.variant, other.name());
-        Some(both)
-    }
-    /// What it says of element (i, j): itself, or what holds there instead.
-    pub fn at(&self, i: usize, j: usize) -> &Self {
-        self.patch.as_ref().filter(|p| p.0.has(i, j)).map_or(self, |p| &p.1)
-    }
-    /// Whether it sums what it should, in the way it should.
-    pub fn sums_right(&self) -> bool {
-        let reads = self.a.is_given() && self.b.is_given() && self.expert.is_none() && self.cut.is_none();
-        reads && self.k.is_none() && self.over.is_none() && self.product.is_none() && self.kept.is_none()
-    }
-    /// Whether it changes nothing.
-    pub fn is_plain(&self) -> bool {
-        self.sums_right() && self.finish.is_none() && self.from.is_none()
-    }
-    /// A kernel that does everything right.
-    pub fn right() -> Self {
-        Self::new(crate::fault::Class::VacuousOracle, "out", "", "")
-    }
-    pub fn name(&self) -> String {
-        format!("{}:{}", self.class.name(), self.variant)
-    }
-}
+/// From here on a factor of a product may be beyond f32.
+const OVERFLOWS: f64 = (1u128 << 96) as f64;
 
 /// Multiply-adds of a product that is computed again for operands that are rounded.
 const ROUNDED: usize = 1 << 28;
@@ -271,28 +65,32 @@ pub struct System<'s> {
     pub probes: Vec<(usize, usize)>,
     /// The wrong region, where it is not everything.
     pub region: Option<Arc<Region>>,
+    /// Whether enough wrong elements are numbers to tell a theory by: what leaves f32 is then Inf or NaN.
+    pub overflows: bool,
 }
 
-/// A theory that holds in a region, before the one that it is part of.
-pub type Patch = (Arc<Region>, Theory);
-
 impl<'s> System<'s> {
-    /// `None`: no product, or one without a result.
-    pub fn of(scene: &'s Scene<'s>, part: f64) -> Option<Self> {
-        let mut s = Self::with(scene, None, part)?;
+    /// Not held to any bound yet. `None`: no product, or one without a result.
+    pub fn new(scene: &'s Scene<'s>) -> Option<Self> {
+        Self::with(scene, None, 1.0)
+    }
+
+    /// Held to this part of the bound. `None`: nothing is wrong.
+    pub fn held_to(mut self, part: f64) -> Option<Self> {
+        (self.part_of_bound, self.relative) = (part, self.scene.relative() * part);
         if part > 1.0 {
-            s.is_wrong = s.wrong();
+            self.is_wrong = self.wrong();
         }
-        s.look()
+        self.look()
     }
 
     /// Which elements are outside the bound that theories are held to.
-    fn wrong(&self) -> Vec<bool> {
+    pub fn wrong(&self) -> Vec<bool> {
         let one = |at: usize| match (self.actual[at].is_nan(), self.ideal[at].is_nan()) {
             (false, false) => !self.is_right(at, self.actual[at]),
             (x, d) => x != d,
         };
-        (0..self.rows * self.cols).map(one).collect()
+        (0..self.rows * self.cols).into_par_iter().map(one).collect()
     }
     /// The bound of an element that theories are held to.
     pub fn certain(&self, at: usize) -> f64 {
@@ -351,7 +149,7 @@ impl<'s> System<'s> {
             .as_ref()
             .filter(|_| !alone)
             .map_or(vec![0.0; cols], |t| t.data().iter().map(|x| f64::from(*x)).collect());
-        let is_wrong = scene.wrong();
+        let is_wrong = scene.wrong().to_vec();
         Some(Self {
             scene,
             a,
@@ -371,6 +169,7 @@ impl<'s> System<'s> {
             is_wrong,
             probes: Vec::new(),
             region: None,
+            overflows: false,
         })
     }
 
@@ -385,6 +184,8 @@ impl<'s> System<'s> {
     fn look(mut self) -> Option<Self> {
         self.region = super::segment::region(&self).map(Arc::new);
         self.probes = super::segment::probes(&self);
+        let number = |(i, j): &&(usize, usize)| self.is_wrong[i * self.cols + j] && self.actual[i * self.cols + j].is_finite();
+        self.overflows = self.probes.iter().filter(number).count() >= 16;
         (!self.probes.is_empty()).then_some(self)
     }
 
@@ -559,6 +360,10 @@ impl<'s> System<'s> {
         if !v.is_finite() {
             return x.is_nan() || x == v || (self.out.is_quantized() && self.out.is_saturated(at, x));
         }
+        // Sums and what they are made of leave f32: Inf, or NaN where two of them meet.
+        if self.overflows && !x.is_finite() && low.abs().max(high.abs()) > OVERFLOWS {
+            return true;
+        }
         let slack = v.abs() * 2f64.powi(-23);
         let (low, high) = (self.out.round(at, low - slack), self.out.round(at, high + slack));
         low <= x && x <= high
@@ -580,6 +385,9 @@ impl<'s> System<'s> {
             return Some(t.clone());
         }
         let region = self.region.clone().filter(|_| t.region.is_none())?;
+        // What moves nothing into the region only says that it is empty.
+        let moves = |from: &From| self.probes.iter().any(|(i, j)| region.has(*i, *j) && from(*i, *j).is_some());
+        t.from.as_ref().is_none_or(moves).then_some(())?;
         let mut t = t.clone();
         t.detail = format!("{}, in {}", t.detail, region.words);
         t.bits += 12.0;

@@ -31,10 +31,24 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
         }
     }
     let n = codes.len();
-    let mut places: Vec<(usize, usize)> = (0..s.rows).flat_map(|i| (0..s.cols).map(move |j| (i, j))).collect();
-    places.retain(|(i, j)| s.region.as_ref().is_none_or(|r| r.has(*i, *j)));
+    // Of many elements some of every row and column.
+    let step = ((s.rows * s.cols) >> 20) | 1;
+    let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
+    let inside = (0..s.rows * s.cols).step_by(step).filter(inside);
+    let mut places: Vec<(usize, usize)> = inside.map(|at| (at / s.cols, at % s.cols)).collect();
     (n > 1 && places.len() >= EQUATIONS * n).then_some(())?;
-    super::segment::spread(&mut places, 2 * EQUATIONS * n);
+    if s.alone {
+        // Each element says one code: as many of each.
+        super::segment::spread(&mut places, usize::MAX);
+        let mut seen = vec![0; n];
+        places.retain(|(i, j)| {
+            let count = &mut seen[used[usize::from(q.codes()[i * g.k + j])]];
+            *count += 1;
+            *count <= 4 * EQUATIONS
+        });
+    } else {
+        super::segment::spread(&mut places, 2 * EQUATIONS * n);
+    }
     let mut rows: Vec<(Vec<f64>, f64, f64)> = Vec::new();
     for (i, j) in places {
         let Some(part) = s.part[i].map(|p| &s.parts[p]) else { continue };
@@ -92,7 +106,7 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
     let more = if changed.len() > 5 { format!(" and {} more", changed.len() - 5) } else { String::new() };
     let detail = format!("codes of {who} ({}) are decoded {what}: {}{more}", q.format(), words.join(", "));
     let mut t = Theory::new(class, who, format!("{who}.table"), detail).bits(bits + if fitted { 16.0 } else { 0.0 });
-    t.fitted = fitted;
+    (t.fitted, t.freedom) = (fitted, changed.len());
     t.side(side).table = Some(Arc::new(table));
     Some(t)
 }

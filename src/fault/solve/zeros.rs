@@ -146,3 +146,37 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     }
     all
 }
+
+/// The term of the zero points whose sums over a group of the other operand are kept in 16 bits.
+pub fn narrow(s: &System, side: Which) -> Vec<Theory> {
+    let (g, other) = (s.given(side), s.given(if side == Which::A { Which::B } else { Which::A }));
+    let (name, they) = if side == Which::A { ("a", "b") } else { ("b", "a") };
+    let Some((zero, mid)) = g.zero.as_ref().filter(|_| !s.alone) else { return Vec::new() };
+    let cells = g.grid.0 * g.grid.1;
+    let step = |c: usize| g.step(c / g.grid.1 * g.tile.0, c % g.grid.1 * g.tile.1);
+    let by: Arc<Vec<f64>> = Arc::new((0..cells).map(|c| if mid.is_some() { zero[c] } else { -zero[c] * step(c) }).collect());
+    let groups = g.grid.1;
+    let sums: Vec<f64> =
+        other.values.chunks(other.k.max(1)).flat_map(|row| row.chunks(g.tile.1).map(|part| part.iter().sum::<f64>())).collect();
+    let sums = Arc::new(sums);
+    let lines: Arc<Vec<Option<(usize, usize)>>> =
+        Arc::new((0..s.rows).map(|i| s.lines(i, 0).map(|(a, b, _)| (a, b))).collect());
+    let tall = g.tile.0;
+    let theory = |f: crate::Format| {
+        let words = format!("the sums of {they} over each group, which the zero points of {name} multiply, are kept in {f}");
+        let mut t = Theory::new(Class::LowprecAcc, name, format!("{name}.zero_sums"), words).bits(4.0);
+        let (by, sums, lines, bias) = (by.clone(), sums.clone(), lines.clone(), s.bias.clone());
+        let round = move |x: f64| f.decode(f.encode(x, crate::Rounding::NearestEven, crate::Overflow::Native));
+        t.finish = Some(Arc::new(move |i, j, v| {
+            let Some((a, b)) = lines[i] else { return v + bias[j] };
+            let (own, theirs) = if side == Which::A { (a, b + j) } else { (b + j, a) };
+            let off = |c: usize| {
+                let x = sums[theirs * groups + c];
+                (round(x) - x) * by[own / tall * groups + c]
+            };
+            v + (0..groups).map(off).sum::<f64>() + bias[j]
+        }));
+        t
+    };
+    [crate::Format::F16, crate::Format::Bf16].map(theory).to_vec()
+}

@@ -1,0 +1,451 @@
+//! Codes of a cast that no scales make, held against the encoders that kernels have by mistake; and scales beside codes that are right.
+//!
+//! ```text
+//! x, scale_inv ──► y = x / scale_inv ──► code            by every encoder: all wrong codes have to be one's, and few right ones not
+//! ```
+
+use super::Bundle;
+use crate::fault::solve::segment::lines;
+use crate::fault::{Class, Finding};
+use crate::job::Data;
+use crate::op::Op;
+use crate::quant::Zero;
+use crate::tensor::round_to;
+use crate::{Format, Overflow, QTensor, Rounding, Tensor};
+
+/// The share of wrong codes, and of all, that an encoder has to make.
+const SHARE: f64 = 0.98;
+/// Wrong codes, at least.
+const LEAST: usize = 8;
+/// What a reciprocal and a product in f32 may be off, relative.
+const NEAR: f64 = 1.0 / (1u64 << 21) as f64;
+
+/// An element on its way to its code.
+#[derive(Clone, Copy)]
+struct Element {
+    x: f64,
+    /// scale_inv, of both levels.
+    inverse: f64,
+    /// The integer zero point, else 0.
+    zero: f64,
+    /// The largest magnitude of its group.
+    amax: f64,
+    format: Format,
+}
+
+impl Element {
+    fn y(&self) -> f64 {
+        self.x / self.inverse
+    }
+    fn code(&self, y: f64) -> Option<f64> {
+        Some(nearest(self.format, y))
+    }
+}
+
+fn encode(f: Format, y: f64, rounding: Rounding) -> f64 {
+    f.decode(f.encode(y, rounding, Overflow::Saturate))
+}
+
+fn nearest(f: Format, y: f64) -> f64 {
+    encode(f, y, Rounding::NearestEven)
+}
+
+fn through(f: Format) -> impl Fn(f64) -> f64 {
+    move |y| f64::from(round_to(f, y as f32))
+}
+
+/// The smallest normal magnitude of a float format; 0 of an integer.
+fn normal(f: Format) -> f64 {
+    if f.is_integer() { 0.0 } else { f.decode(1 << f.spec().mantissa).abs() }
+}
+
+/// The multiple of a unit that is nearest, ties away from zero or upward, kept within the format.
+fn whole(e: &Element, y: f64, to: fn(f64) -> f64) -> f64 {
+    let f = e.format;
+    let magnitude = y.abs().max(normal(f));
+    let exponent = if f.is_integer() { 0.0 } else { magnitude.log2().floor() - f64::from(f.spec().mantissa) };
+    let unit = exponent.exp2();
+    nearest(f, to(y / unit) * unit)
+}
+
+/// An encoder: the value of an element's code, zero point not taken off. `None`: it says nothing of this element.
+type Encoder = fn(&Element) -> Option<f64>;
+
+/// Class, variant, words, encoder.
+const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
+    (Class::RoundOrder, "twice_f16", "values are rounded to f16 before they are rounded to codes", |e| {
+        e.code(through(Format::F16)(e.y()) + e.zero)
+    }),
+    (Class::RoundOrder, "twice_bf16", "values are rounded to bf16 before they are rounded to codes", |e| {
+        e.code(through(Format::Bf16)(e.y()) + e.zero)
+    }),
+    (Class::RoundOrder, "x_bf16", "a is rounded to bf16 before it is scaled", |e| {
+        e.code(through(Format::Bf16)(e.x) / e.inverse + e.zero)
+    }),
+    (Class::RoundOrder, "x_f16", "a is rounded to f16 before it is scaled", |e| {
+        e.code(through(Format::F16)(e.x) / e.inverse + e.zero)
+    }),
+    (Class::OverflowWrap, "multiplier_f16", "the multiplier 1/scale_inv is kept in f16: Inf where it is beyond 65504", |e| {
+        multiplied(e, through(Format::F16)(1.0 / e.inverse))
+    }),
+    (Class::ScaleRerounded, "multiplier_bf16", "the multiplier 1/scale_inv is kept in bf16", |e| {
+        multiplied(e, through(Format::Bf16)(1.0 / e.inverse))
+    }),
+    (Class::ScaleRerounded, "scale_bf16", "values are divided by scale_inv rounded to bf16", |e| {
+        e.code(e.x / through(Format::Bf16)(e.inverse) + e.zero)
+    }),
+    (Class::ScaleRerounded, "scale_f16", "values are divided by scale_inv rounded to f16", |e| {
+        e.code(e.x / through(Format::F16)(e.inverse) + e.zero)
+    }),
+    (
+        Class::ScaleRerounded,
+        "exact_scale",
+        "codes are made with amax over the format's maximum; the scale stored beside them is rounded afterwards",
+        |e| {
+            // A rounding of the scale is at most a binade.
+            let exact = e.amax / e.format.max_finite();
+            (e.inverse / exact).log2().abs().le(&1.0).then(|| nearest(e.format, e.x / exact))
+        },
+    ),
+    (Class::Rounding, "toward_zero", "codes are cut toward zero", |e| {
+        Some(encode(e.format, e.y() + e.zero, Rounding::TowardZero))
+    }),
+    (Class::Rounding, "half_away", "ties are rounded away from zero", |e| Some(whole(e, e.y() + e.zero, f64::round))),
+    (Class::Rounding, "half_up", "ties are rounded upward", |e| Some(whole(e, e.y() + e.zero, |y| (y + 0.5).floor()))),
+    (Class::Rounding, "down", "codes are rounded toward −∞", |e| Some(whole(e, e.y() + e.zero, f64::floor))),
+    (Class::Rounding, "up", "codes are rounded toward +∞", |e| Some(whole(e, e.y() + e.zero, f64::ceil))),
+    (Class::CodecEdge, "subnormal_half", "subnormal codes are a binade too small", |e| {
+        subnormal(e, |e, y| nearest(e.format, 0.5 * y))
+    }),
+    (Class::CodecEdge, "subnormal_twice_as_large", "subnormal codes are a binade too large", |e| {
+        subnormal(e, |e, y| nearest(e.format, 2.0 * y))
+    }),
+    (Class::CodecEdge, "subnormal_flushed", "subnormal codes are 0", |e| subnormal(e, |_, _| 0.0)),
+    (Class::CodecEdge, "subnormal_least", "subnormal codes are the smallest normal one", |e| {
+        subnormal(e, |e, y| normal(e.format) * y.signum())
+    }),
+    (Class::CodecEdge, "subnormal_cut", "subnormal codes are cut toward zero", |e| {
+        subnormal(e, |e, y| encode(e.format, y, Rounding::TowardZero))
+    }),
+    (
+        Class::RoundOrder,
+        "subnormal_twice",
+        "subnormal codes are rounded twice: to the bits of a normal one first, then shifted",
+        |e| {
+            let bits = e.format.spec().mantissa as i32;
+            subnormal_of(e, |e, y| {
+                let unit = (y.abs().log2().floor() - f64::from(bits)).exp2();
+                nearest(e.format, if y == 0.0 { y } else { (y / unit).round_ties_even() * unit })
+            })
+        },
+    ),
+    (Class::CodecEdge, "odd", "odd mantissas are cut to even ones", |e| {
+        let f = e.format;
+        Some(f.decode(f.encode(e.y() + e.zero, Rounding::NearestEven, Overflow::Saturate) & !1))
+    }),
+    (Class::OverflowWrap, "wrapped", "codes wrap where they should saturate", |e| {
+        let f = e.format;
+        let (low, span) = (f.min_finite(), f64::from(1u32 << f.bits()));
+        f.is_integer().then(|| ((e.y() + e.zero).round_ties_even() - low).rem_euclid(span) + low)
+    }),
+    (Class::OverflowWrap, "saturated_first", "values are saturated to the codes' range before the zero point is added", |e| {
+        e.code(nearest(e.format, e.y()) + e.zero)
+    }),
+    (Class::RoundOrder, "zero_first", "the zero point is added to what is rounded already, and rounded again", |e| {
+        e.code(e.y().round_ties_even() + e.zero)
+    }),
+    (Class::ZpCorrection, "zero_omitted", "the zero point is not added", |e| e.code(e.y())),
+    (Class::ZpCorrection, "zero_negated", "the zero point is subtracted", |e| e.code(e.y() - e.zero)),
+    (Class::ZpCorrection, "zero_unscaled", "the zero point is added before values are divided by the scale", |e| {
+        e.code((e.x + e.zero) / e.inverse)
+    }),
+    (Class::OverflowWrap, "clipped_early", "values are clamped to half the codes' range", |e| {
+        e.code((e.y() + e.zero).clamp(-0.5 * e.format.max_finite(), 0.5 * e.format.max_finite()))
+    }),
+    (Class::BitsReinterpreted, "magnitude", "the sign is lost", |e| e.code((e.y() + e.zero).abs())),
+    (Class::BitsReinterpreted, "negated", "the sign is turned", |e| e.code(-(e.y() + e.zero))),
+    (Class::ScaleOmitted, "unscaled", "values are not divided by the scale", |e| e.code(e.x + e.zero)),
+    (Class::ScaleDoubledInverted, "scaled_twice", "values are divided by the scale twice", |e| {
+        e.code(e.y() / e.inverse + e.zero)
+    }),
+    (Class::ScaleDoubledInverted, "multiplied", "values are multiplied by scale_inv, not divided", |e| {
+        e.code(e.x * e.inverse + e.zero)
+    }),
+];
+
+fn multiplied(e: &Element, by: f64) -> Option<f64> {
+    let y = e.x * by;
+    if y.is_nan() { Some(f64::NAN) } else { e.code(y.clamp(-1e30, 1e30) + e.zero) }
+}
+
+/// Elements whose code is subnormal.
+fn subnormal(e: &Element, f: fn(&Element, f64) -> f64) -> Option<f64> {
+    let right = nearest(e.format, e.y());
+    Some(if right.abs() < normal(e.format) { f(e, e.y()) } else { right })
+}
+
+/// Elements that are subnormal before they are rounded.
+fn subnormal_of(e: &Element, f: impl Fn(&Element, f64) -> f64) -> Option<f64> {
+    Some(if e.y().abs() < normal(e.format) { f(e, e.y()) } else { nearest(e.format, e.y()) })
+}
+
+struct Cast<'b> {
+    x: &'b Tensor,
+    q: &'b QTensor,
+    amax: Vec<f64>,
+    zero: Vec<f64>,
+}
+
+/// What made the codes of a cast that failed, or the scales beside right ones. `None`: no cast, or nothing known.
+pub fn explain(bundle: &Bundle) -> Option<Finding> {
+    let Data::Quantized(q) = &bundle.out.d else { return None };
+    let x = bundle.a.high.as_ref().filter(|x| (x.rows(), x.cols()) == (q.rows(), q.cols()))?;
+    matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some(())?;
+    let zero = match q.zero() {
+        Zero::None => Vec::new(),
+        Zero::Integer(z) => z.iter().map(|z| f64::from(*z)).collect(),
+        Zero::Additive { .. } => return None,
+    };
+    let mut amax = vec![0.0f64; q.scale_inv().len()];
+    for (at, v) in x.data().iter().enumerate() {
+        let g = &mut amax[q.scale_index(at / q.cols(), at % q.cols())];
+        *g = g.max(f64::from(v.abs()));
+    }
+    let cast = Cast { x, q, amax, zero };
+    let (class, variant, words) =
+        cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle))?;
+    Some(Finding::solved(class, &variant, words))
+}
+
+/// A name: class, variant, words.
+type Named = (Class, String, String);
+
+impl Cast<'_> {
+    fn element(&self, at: usize) -> Element {
+        let g = self.q.scale_index(at / self.q.cols(), at % self.q.cols());
+        Element {
+            x: f64::from(self.x.data()[at]),
+            inverse: self.q.affine(g).unit,
+            zero: self.zero.get(g).copied().unwrap_or(0.0),
+            amax: self.amax[g],
+            format: self.q.format(),
+        }
+    }
+    fn value(&self, at: usize) -> f64 {
+        self.q.format().decode(u32::from(self.q.codes()[at]))
+    }
+    /// Whether an encoder makes a code, as it is or with a scale that is off by a rounding.
+    fn is(&self, at: usize, encoder: Encoder) -> bool {
+        let e = self.element(at);
+        let v = self.value(at);
+        [1.0, 1.0 - NEAR, 1.0 + NEAR]
+            .iter()
+            .any(|f| encoder(&Element { inverse: e.inverse * f, ..e }).is_some_and(|x| x == v || (x.is_nan() && v.is_nan())))
+    }
+    fn right(&self, at: usize) -> bool {
+        self.is(at, |e| e.code(e.y() + e.zero))
+    }
+    fn finite(&self) -> Vec<usize> {
+        let finite = |at: &usize| self.element(*at).x.is_finite() && self.element(*at).inverse > 0.0;
+        (0..self.q.codes().len()).filter(finite).collect()
+    }
+
+    fn encoded(&self) -> Option<Named> {
+        let finite = self.finite();
+        let wrong: Vec<usize> = finite.iter().copied().filter(|at| !self.right(*at)).collect();
+        (wrong.len() >= LEAST).then_some(())?;
+        let share =
+            |all: &[usize], encoder: Encoder| all.iter().filter(|at| self.is(**at, encoder)).count() as f64 / all.len() as f64;
+        // A few refuse most.
+        let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(64)).collect();
+        let made = |e: &&(Class, &str, &str, Encoder)| share(&few, e.3) > 0.9 && share(&wrong, e.3) >= SHARE;
+        let made: Vec<_> = ENCODERS.iter().filter(made).collect();
+        // All over, else in the rows or columns that are wrong.
+        if let Some((class, variant, words, _)) = made.iter().find(|e| share(&finite, e.3) >= SHARE) {
+            return Some((*class, format!("out.{variant}"), (*words).to_string()));
+        }
+        let (class, variant, words, encoder) = made.first()?;
+        let (rows, cols) = (self.q.rows(), self.q.cols());
+        let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
+        wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
+        let inside: Vec<usize> = finite.iter().copied().filter(|at| is_row[at / cols] && is_col[at % cols]).collect();
+        (share(&inside, *encoder) >= SHARE).then_some(())?;
+        let place = match (is_row.contains(&false), is_col.contains(&false)) {
+            (true, false) => format!("rows {}", lines(&is_row)),
+            (false, true) => format!("columns {}", lines(&is_col)),
+            _ => format!("rows {}, columns {}", lines(&is_row), lines(&is_col)),
+        };
+        Some((*class, format!("out.{variant}"), format!("{words}, in {place}")))
+    }
+
+    /// Codes that hold bits of others of their word: not cleared, or from another lane.
+    fn packed(&self) -> Option<Named> {
+        let (f, cols) = (self.q.format(), self.q.cols());
+        (self.zero.is_empty() && f.bits() <= 8).then_some(())?;
+        let right: Vec<u8> = (0..self.q.codes().len())
+            .map(|at| {
+                let e = self.element(at);
+                f.encode(e.y(), Rounding::NearestEven, Overflow::Saturate) as u8
+            })
+            .collect();
+        let codes = self.q.codes();
+        let same = |a: u8, b: u8| a == b || f.decode(u32::from(a)) == f.decode(u32::from(b));
+        let wrong: Vec<usize> = (0..codes.len()).filter(|at| !same(codes[*at], right[*at])).collect();
+        (wrong.len() >= LEAST).then_some(())?;
+        // A few refuse most.
+        let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(64)).collect();
+        let made = |of: &dyn Fn(usize) -> u8| {
+            let is = |all: &mut dyn Iterator<Item = usize>| {
+                let (n, made) =
+                    all.fold((0usize, 0usize), |(n, made), at| (n + 1, made + usize::from(same(codes[at], of(at)))));
+                made as f64 >= SHARE * n as f64
+            };
+            is(&mut few.iter().copied()) && is(&mut wrong.iter().copied()) && is(&mut (0..codes.len()))
+        };
+        let lane = |at: usize, k: usize| right[at - at % cols + k.min(cols - 1)];
+        for word in [2usize, 4, 8, 16, 32] {
+            for step in [1usize, 2, 4].into_iter().filter(|s| *s < word) {
+                let or = |at: usize| {
+                    let k = at % cols;
+                    (0..=k % word / step).fold(0, |bits, back| bits | lane(at, k - back * step))
+                };
+                if made(&or) {
+                    let words = format!(
+                        "codes have the bits of those before them too, {step} apart in every {word}: what they are packed into is not cleared"
+                    );
+                    return Some((Class::PackPermute, "out.not_cleared".into(), words));
+                }
+            }
+            for by in (1..word).filter(|by| by.is_power_of_two() || *by == word - 1) {
+                if made(&|at| lane(at, (at % cols) ^ by)) {
+                    return Some((Class::PackPermute, "out.lanes".into(), format!("codes stand at k xor {by}")));
+                }
+            }
+        }
+        for (p, part) in [2usize, 4, 8, 16, 32, 64].into_iter().flat_map(|p| [4usize, 8, 16, 32, 64, 128].map(|n| (p, n))) {
+            if p < part && cols.is_multiple_of(part) {
+                let q = part / p;
+                if made(&|at| lane(at, at % cols / part * part + at % cols % part % q * p + at % cols % part / q)) {
+                    let words = format!("codes stand in another order: every {part} as {p}×{q}, transposed");
+                    return Some((Class::PackPermute, "out.order".into(), words));
+                }
+            }
+        }
+        None
+    }
+
+    /// Scales that are none of the codes beside them, or that were chosen over more than their groups.
+    fn scales(&self, bundle: &Bundle) -> Option<Named> {
+        let f = self.q.format();
+        let (rows, cols) = (self.q.rows(), self.q.cols());
+        let (tile, grid) = (self.q.granularity().tile(rows, cols), self.q.granularity().grid(rows, cols));
+        (self.zero.is_empty() && grid.0 * grid.1 > 1).then_some(())?;
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); grid.0 * grid.1];
+        (0..rows * cols).for_each(|at| members[self.q.scale_index(at / cols, at % cols)].push(at));
+        let made_by = |g: usize, inverse: f64| {
+            let is = |at: &&usize| {
+                [1.0, 1.0 - NEAR, 1.0 + NEAR]
+                    .iter()
+                    .any(|n| nearest(f, f64::from(self.x.data()[**at]) / (inverse * n)) == self.value(**at))
+            };
+            members[g].iter().filter(is).count() as f64 >= SHARE * members[g].len() as f64
+        };
+        let stored = |g: usize| self.q.affine(g).unit;
+        let of_amax = |g: usize| self.amax[g] / f.max_finite();
+        let foreign: Vec<bool> =
+            (0..members.len()).map(|g| self.amax[g] > 0.0 && !made_by(g, stored(g)) && made_by(g, of_amax(g))).collect();
+        let count = foreign.iter().filter(|x| **x).count();
+        let rest = (0..members.len()).filter(|g| !foreign[*g]).all(|g| self.amax[g] == 0.0 || made_by(g, stored(g)));
+        if count >= 4 && rest {
+            let (mut is_row, mut is_col) = (vec![false; grid.0], vec![false; grid.1]);
+            (0..members.len()).filter(|g| foreign[*g]).for_each(|g| (is_row[g / grid.1], is_col[g % grid.1]) = (true, true));
+            let all = is_row.iter().filter(|x| **x).count() * is_col.iter().filter(|x| **x).count();
+            if 10 * count >= 9 * all && all < members.len() {
+                let words = format!(
+                    "scales of rows {}, groups {} of the grid are none that made the codes beside them, which are right: they are not written",
+                    lines(&is_row),
+                    lines(&is_col)
+                );
+                return Some((Class::SilentSkip, "out.scales_unwritten".into(), words));
+            }
+        }
+        // Short groups whose amax reaches behind the row.
+        let short = cols % tile.1;
+        (short > 0 && tile.0 == 1 && (0..members.len()).all(|g| self.amax[g] == 0.0 || made_by(g, stored(g)))).then_some(())?;
+        let right = right_scales(bundle)?;
+        let wrong: Vec<usize> = (0..members.len()).filter(|g| (right[*g] - stored(*g)).abs() > 1e-6 * right[*g]).collect();
+        (wrong.len() >= 4 && wrong.iter().all(|g| g % grid.1 == grid.1 - 1)).then_some(())?;
+        let data = self.x.data();
+        let reaches = |g: &&usize| {
+            let end = (*g / grid.1 + 1) * cols;
+            let behind =
+                data[end.min(data.len())..(end + tile.1 - short).min(data.len())].iter().fold(0f32, |m, x| m.max(x.abs()));
+            // Behind the last row nobody knows what lies.
+            let expected = right[**g] * f64::from(behind).max(self.amax[**g]) / self.amax[**g];
+            end + tile.1 - short > data.len()
+                || (stored(**g) / expected).log2().abs() <= if power_of_two(stored(**g)) { 1.0 } else { 1e-4 }
+        };
+        let told = wrong.iter().filter(reaches).count();
+        (told == wrong.len()).then(|| {
+            let words = format!(
+                "amax of the last, short group of a row also covers the {} elements behind the row's end",
+                tile.1 - short
+            );
+            (Class::AmaxScope, "out.amax_behind".into(), words)
+        })
+    }
+
+    /// The transposed copy by units of several codes, which keep their own order.
+    fn copied(&self, bundle: &Bundle) -> Option<Named> {
+        let copy = bundle.out.transpose.as_ref()?;
+        let (rows, cols) = (self.q.rows(), self.q.cols());
+        let codes = self.q.codes();
+        // Copy (c, r) is code (r, c).
+        let wrong: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != codes[at % rows * cols + at / rows]).collect();
+        (wrong.len() >= LEAST).then_some(())?;
+        for unit in [2usize, 4, 8, 16] {
+            if !rows.is_multiple_of(unit) || !cols.is_multiple_of(unit) {
+                continue;
+            }
+            let within = |at: usize| {
+                let (c, r) = (at / rows, at % rows);
+                let (c0, r0) = (c / unit * unit, r / unit * unit);
+                codes[(r0 + c - c0) * cols + c0 + r - r0]
+            };
+            let pieces = |at: usize| {
+                let (c, r) = (at / rows, at % rows);
+                // A unit of neighbours along the columns is moved as one.
+                let flat = c / unit * rows + r;
+                let word = flat * unit + c % unit;
+                codes.get((word / unit % rows) * cols + word / unit / rows * unit + word % unit).copied().unwrap_or(0)
+            };
+            let as_words = |at: usize| {
+                let (word, lane) = (at / unit, at % unit);
+                codes[word % rows * cols + word / rows * unit + lane]
+            };
+            let ways: [(&str, &dyn Fn(usize) -> u8); 3] = [
+                ("tiles are moved, and not transposed within", &within),
+                ("neighbours of a row keep their order, one below the other", &pieces),
+                ("words of neighbours are transposed as one", &as_words),
+            ];
+            for (words, of) in ways {
+                if wrong.iter().all(|at| copy[*at] == of(*at)) {
+                    let words = format!("the copy is transposed by units of {unit} codes: {words}");
+                    return Some((Class::Addressing, "transpose.unit".into(), words));
+                }
+            }
+        }
+        None
+    }
+}
+
+fn power_of_two(x: f64) -> bool {
+    x > 0.0 && x.log2().fract() == 0.0
+}
+
+/// scale_inv by the recipe of the bundle, second level included. `None`: it names none.
+fn right_scales(bundle: &Bundle) -> Option<Vec<f64>> {
+    let recipe = bundle.meta.recipe.as_ref()?.0.as_ref()?;
+    let q = recipe.quantize(bundle.a.high.as_ref()?).ok()?.q;
+    Some((0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect())
+}

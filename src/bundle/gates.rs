@@ -1,0 +1,238 @@
+//! Formulas of activations that kernels use by mistake: other functions, gates of other places, steps in 16 bits, exponentials that overflow.
+
+use super::formulas::{At, Formula, formula};
+use crate::Format;
+use crate::op::activation::act;
+use crate::op::{Act, Op};
+use crate::tensor::round_to;
+use statrs::function::erf::erf;
+
+/// Limits of gated activations that models have.
+const LIMITS: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 16.0];
+
+/// Words, and what becomes of a number.
+type Change = (&'static str, fn(f64) -> f64);
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn bf16(x: f64) -> f64 {
+    f64::from(round_to(Format::Bf16, x as f32))
+}
+
+fn f16(x: f64) -> f64 {
+    f64::from(round_to(Format::F16, x as f32))
+}
+
+/// `(e^z − 1)/(e^z + 1)`, the exponential in f32: Inf/Inf where it overflows.
+fn open_tanh(z: f64) -> f64 {
+    let e = f64::from((z as f32).exp());
+    if e.is_infinite() { f64::NAN } else { (e - 1.0) / (e + 1.0) }
+}
+
+fn inner(x: f64) -> f64 {
+    0.7978845608 * (x + 0.044715 * x.powi(3))
+}
+
+/// Activations by another name, with other constants, and with steps in few bits.
+const ACTS: [Change; 24] = [
+    ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
+    ("gelu by the error function, x·Φ(x)", |x| x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2))),
+    ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
+    ("silu, x·σ(x)", |x| act(Act::Silu, x)),
+    ("relu", |x| act(Act::Relu, x)),
+    ("squared relu", |x| act(Act::Srelu, x)),
+    ("no activation at all", |x| x),
+    ("leaky relu, 0.01·x below 0", |x| if x > 0.0 { x } else { 0.01 * x }),
+    ("σ(x) alone", sigmoid),
+    ("gelu with the constant 0.44715", |x| x * sigmoid(2.0 * 0.7978845608 * (x + 0.44715 * x.powi(3)))),
+    ("silu with β = 1.25", |x| x * sigmoid(1.25 * x)),
+    ("gelu whose tanh is (e^2z − 1)/(e^2z + 1) in f32: NaN where the exponential overflows", |x| {
+        0.5 * x * (1.0 + open_tanh(2.0 * inner(x)))
+    }),
+    ("silu whose σ is e^x/(1 + e^x) in f32: NaN where the exponential overflows", |x| 0.5 * x * (1.0 + open_tanh(x))),
+    ("quick gelu whose σ is e^z/(1 + e^z) in f32: NaN where the exponential overflows", |x| {
+        0.5 * x * (1.0 + open_tanh(1.702 * x))
+    }),
+    ("silu in bf16: exponential, sum and quotient are each rounded", |x| bf16(x / bf16(1.0 + bf16((-x).exp())))),
+    ("silu in bf16: exponential, sum, σ and product are each rounded", |x| bf16(x * bf16(1.0 / bf16(1.0 + bf16((-x).exp()))))),
+    ("silu whose σ is rounded to bf16", |x| x * bf16(sigmoid(x))),
+    ("silu in f16: exponential, sum and quotient are each rounded", |x| f16(x / f16(1.0 + f16((-x).exp())))),
+    ("silu in f16: exponential, sum, σ and product are each rounded", |x| f16(x * f16(1.0 / f16(1.0 + f16((-x).exp()))))),
+    ("silu whose σ is rounded to f16", |x| x * f16(sigmoid(x))),
+    ("gelu whose tanh is rounded to bf16", |x| 0.5 * x * (1.0 + bf16(inner(x).tanh()))),
+    ("gelu whose tanh is rounded to f16", |x| 0.5 * x * (1.0 + f16(inner(x).tanh()))),
+    ("squared relu whose square is taken in f16: Inf above 255.9", |x| f16(x.max(0.0) * x.max(0.0))),
+    ("squared relu whose square is rounded to bf16", |x| bf16(x.max(0.0) * x.max(0.0))),
+];
+
+/// What becomes of the gate: words, and the gate of (row, column).
+fn gates(all: &mut Vec<Formula>, own: Act) {
+    let mut with = |words: String, gate: Box<dyn Fn(&At, usize) -> f64 + Send + Sync>| {
+        all.push(formula(words, move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect()));
+    };
+    for (d, which) in [(1, "behind"), (-1, "before")] {
+        with(format!("the gate is that of the row {which}"), Box::new(move |r, j| r.row(d)[r.cols + j]));
+    }
+    with(
+        "the gate is that of row 0 for every row: its pointer lacks the row's offset".into(),
+        Box::new(|r, j| r.rows[0][r.cols + j]),
+    );
+    for d in [2usize, 4, 8, 16, 32, 64] {
+        with(format!("the gate is that of row (i / {d})·{d}"), Box::new(move |r, j| r.rows[r.i / d * d][r.cols + j]));
+        with(format!("the gate is that of row i mod {d}"), Box::new(move |r, j| r.rows[r.i % d][r.cols + j]));
+    }
+    with("the gate is x again: its pointer lacks the half row".into(), Box::new(|r, j| r.x()[j]));
+    with("the gate of column 0 is used for all columns".into(), Box::new(|r, _| r.x()[r.cols]));
+    for d in super::formulas::SHIFTS {
+        with(format!("the gate is read {d} columns behind, wrapped"), Box::new(move |r, j| r.x()[r.cols + (j + d) % r.cols]));
+        let before = move |r: &At, j: usize| r.x()[r.cols + (j + r.cols - d % r.cols) % r.cols];
+        with(format!("the gate is read {d} columns before, wrapped"), Box::new(before));
+    }
+    for (words, f) in [
+        ("1 is added to the gate, as gpt-oss has it", (|u| u + 1.0) as fn(f64) -> f64),
+        ("1 is taken off the gate", |u| u - 1.0),
+        ("the gate has the other sign", |u| -u),
+        ("the gate is multiplied by its own magnitude", |u| u * u.abs()),
+        ("the gate is squared", |u| u * u),
+        ("the gate's magnitude is taken", f64::abs),
+        ("the gate is clamped from below at 0", |u| u.max(0.0)),
+        ("the gate goes through σ", sigmoid),
+        ("the gate is rounded to bf16", bf16),
+        ("the gate is rounded to f16", f16),
+        ("the gate is rounded to e4m3", |u| f64::from(round_to(Format::E4m3, u as f32))),
+    ] {
+        with(words.into(), Box::new(move |r, j| f(r.x()[r.cols + j])));
+    }
+}
+
+/// The formulas of an activation, the right one first.
+pub fn activations(op: Op, own: Act) -> Vec<Formula> {
+    let gated = op == Op::Gated;
+    let gate = move |r: &At, j: usize| if gated { r.x()[r.cols + j] } else { 1.0 };
+    let made = move |f: fn(f64) -> f64| move |r: &At| (0..r.cols).map(|j| f(r.x()[j]) * gate(r, j)).collect::<Vec<f64>>();
+    let mut all = vec![formula("", move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect())];
+    for (words, f) in ACTS {
+        all.push(formula(format!("the activation is {words}"), made(f)));
+    }
+    for (d, which) in [(1isize, "behind"), (-1, "before")] {
+        all.push(formula(format!("x is that of the row {which}"), move |r| {
+            (0..r.cols).map(|j| act(own, r.row(d)[j]) * gate(r, j)).collect()
+        }));
+    }
+    all.push(formula("x is that of row 0 for every row: its pointer lacks the row's offset", move |r| {
+        (0..r.cols).map(|j| act(own, r.rows[0][j]) * gate(r, j)).collect()
+    }));
+    for (words, f) in
+        [("bf16", bf16 as fn(f64) -> f64), ("f16", f16), ("e4m3", |x| f64::from(round_to(Format::E4m3, x as f32)))]
+    {
+        all.push(formula(format!("x is rounded to {words} before it is activated"), move |r| {
+            (0..r.cols).map(|j| act(own, f(r.x()[j])) * gate(r, j)).collect()
+        }));
+        if gated {
+            let words =
+                format!("the activation is rounded to {words} before it meets the gate: one rounding more than of the formula");
+            all.push(formula(words, move |r| (0..r.cols).map(|j| f(act(own, r.x()[j])) * gate(r, j)).collect()));
+        }
+        let words = format!("the result is rounded to {words} before it is stored");
+        all.push(formula(words, move |r| (0..r.cols).map(|j| f(act(own, r.x()[j]) * gate(r, j))).collect()));
+    }
+    if gated {
+        gates(&mut all, own);
+        all.push(formula("the halves of a row are exchanged: [gate | x] is read", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[r.cols + j]) * r.x()[j]).collect()
+        }));
+        all.push(formula("x and gate are read in turns, x first", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[2 * j]) * r.x()[2 * j + 1]).collect()
+        }));
+        all.push(formula("x and gate are read in turns, the gate first", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[2 * j + 1]) * r.x()[2 * j]).collect()
+        }));
+        all.push(formula("the gate is not multiplied", move |r| (0..r.cols).map(|j| act(own, r.x()[j])).collect()));
+        all.push(formula("the activation is left out: the gate alone is written", move |r| r.x()[r.cols..].to_vec()));
+        all.push(formula("the gate is activated too", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[j]) * act(own, r.x()[r.cols + j])).collect()
+        }));
+        all.push(formula("gate and x are added, not multiplied", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[j]) + r.x()[r.cols + j]).collect()
+        }));
+        for limit in LIMITS {
+            all.push(formula(format!("x is clamped at {limit} and the gate at ±{limit}"), move |r| {
+                (0..r.cols).map(|j| act(own, r.x()[j].min(limit)) * r.x()[r.cols + j].clamp(-limit, limit)).collect()
+            }));
+            all.push(formula(format!("x is clamped at {limit}"), move |r| {
+                (0..r.cols).map(|j| act(own, r.x()[j].min(limit)) * r.x()[r.cols + j]).collect()
+            }));
+            all.push(formula(format!("gpt-oss's form with a limit of {limit}: x·σ(1.702·x)·(gate + 1)"), move |r| {
+                let one = |j: usize| {
+                    let (x, u) = (r.x()[j].min(limit), r.x()[r.cols + j].clamp(-limit, limit));
+                    x * sigmoid(1.702 * x) * (u + 1.0)
+                };
+                (0..r.cols).map(one).collect()
+            }));
+        }
+        all.push(formula("gpt-oss's form: x·σ(1.702·x)·(gate + 1)", move |r| {
+            (0..r.cols).map(|j| r.x()[j] * sigmoid(1.702 * r.x()[j]) * (r.x()[r.cols + j] + 1.0)).collect()
+        }));
+    } else {
+        for limit in LIMITS {
+            all.push(formula(format!("x is clamped at ±{limit}"), move |r| {
+                r.x().iter().map(|x| act(own, x.clamp(-limit, limit))).collect()
+            }));
+        }
+    }
+    all
+}
+
+/// Elements of a tail, at least.
+const TAIL: usize = 16;
+
+/// One number over x in the tail of an activation that ends in x itself: what its σ or tanh goes to, where that is not 1. The elements are
+/// values of x and of what was written with half its rounding.
+pub fn saturated(own: Act, elements: &mut Vec<(f64, f64, f64)>) -> Option<String> {
+    matches!(own, Act::Gelu | Act::Silu | Act::Qgelu).then_some(())?;
+    elements.retain(|(x, y, _)| *x > 0.0 && y.is_finite());
+    elements.sort_by(|a, b| b.0.total_cmp(&a.0));
+    // From the largest x down, as long as one factor is in all.
+    let (mut low, mut high, mut n) = (0.0f64, f64::INFINITY, 0);
+    for (x, y, half) in elements.iter() {
+        let (from, to) = ((y - half) / x, (y + half) / x);
+        if from.max(low) > to.min(high) {
+            break;
+        }
+        (low, high, n) = (low.max(from), high.min(to), n + 1);
+    }
+    let (ends, first) = (crate::fault::solve::output::roundest(low, high), elements.first()?.0);
+    (n >= TAIL && n < elements.len() && (low > 1.0 || high < 1.0) && ends > 0.5 && first > 2.0).then_some(())?;
+    // The right one is x to less than this there.
+    ((act(own, elements[n - 1].0) / elements[n - 1].0 - ends).abs() > high - low).then_some(())?;
+    Some(format!(
+        "the activation ends in {ends:.4}·x instead of x, from x = {:.3} on: its σ saturates at {ends:.4}, its tanh at {:.4}",
+        elements[n - 1].0,
+        2.0 * ends - 1.0
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_a_factor_of_x() {
+        let elements = |by: f64| -> Vec<(f64, f64, f64)> {
+            (1..200)
+                .map(|n| f64::from(n) * 0.05)
+                .map(|x| (x, act(Act::Gelu, x) * if x > 3.0 { by } else { 1.0 }, 1e-3))
+                .collect()
+        };
+        assert!(saturated(Act::Gelu, &mut elements(1.022)).unwrap().contains("tanh at 1.044"));
+        assert_eq!(saturated(Act::Gelu, &mut elements(1.0)), None);
+        assert_eq!(saturated(Act::Relu, &mut elements(1.022)), None);
+    }
+
+    #[test]
+    fn exponentials_overflow() {
+        assert!(open_tanh(100.0).is_nan() && open_tanh(20.0) > 0.999_999 && open_tanh(-100.0) == -1.0);
+    }
+}

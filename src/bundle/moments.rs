@@ -1,0 +1,320 @@
+//! The divisors that a norm used, solved row by row, and the sums that are these: parts of the row left out or counted twice, another row's,
+//! another number of columns, sums in 16 bits.
+//!
+//! ```text
+//! y_j = γ_j · (x_j − μ) / d + β_j  for every j  ──►  the interval of d  ──►  d² − ε: the mean square, held against those of parts of the row
+//! ```
+
+use super::formulas::{At, Formula, formula, mean};
+use crate::Format;
+use crate::op::Op;
+use crate::tensor::round_to;
+use std::sync::Arc;
+
+/// What f32 sums of a row in any order may be off, relative.
+const NEAR: f64 = 1e-5;
+/// Rows that a sum has to be of, at least, and their share of the wrong ones.
+const LEAST: usize = 4;
+const SHARE: f64 = 0.2;
+/// Sums that are kept, at most.
+const KEPT: usize = 6;
+
+/// The interval of the mean square that a row was divided by; `None`: its elements contradict each other.
+pub type Solved = Option<(f64, f64)>;
+
+/// Solves one row: `cell` is what each element may have been before it was stored.
+pub fn solve(at: &At, op: Op, cell: impl Fn(usize) -> (f64, f64)) -> Solved {
+    let shift = at.moments(op).0;
+    let (mut low, mut high) = (0.0f64, f64::INFINITY);
+    for (j, x) in at.x().iter().enumerate() {
+        let by = (x - shift) * at.gamma[j];
+        let (from, to) = cell(j);
+        if by.abs() < 1e-30 || !(from.is_finite() && to.is_finite()) {
+            continue;
+        }
+        let slack = 4.0 * f64::from(f32::EPSILON) * (at.beta[j].abs() + from.abs().max(to.abs()));
+        let ends = [(from - at.beta[j] - slack) / by, (to - at.beta[j] + slack) / by];
+        (low, high) = (low.max(ends[0].min(ends[1])), high.min(ends[0].max(ends[1])));
+    }
+    let square = |r: f64| 1.0 / (r * r) - at.eps;
+    (low > 0.0 && low <= high * (1.0 + NEAR) && high.is_finite()).then(|| (square(high.max(low)), square(low.min(high))))
+}
+
+/// A sum of every row, in words.
+struct Sum {
+    words: String,
+    of: Vec<f64>,
+}
+
+/// Squares of a row about its mean, and their prefix sums.
+struct Row {
+    squares: Vec<f64>,
+    prefix: Vec<f64>,
+    mean: f64,
+}
+
+/// The formulas of sums that the solved rows have: the ones of most rows first.
+pub fn formulas(op: Op, rows: &[Vec<f64>], solved: &[(usize, Solved)]) -> Vec<Formula> {
+    let known: Vec<(usize, (f64, f64))> = solved.iter().filter_map(|(i, s)| s.map(|s| (*i, s))).collect();
+    if known.len() < LEAST {
+        return Vec::new();
+    }
+    let table: Vec<Row> = rows.iter().map(|x| row(op, x)).collect();
+    let fits = |of: f64, (low, high): (f64, f64)| {
+        let slack = NEAR * of.abs();
+        low - slack <= of && of <= high + slack
+    };
+    let right: Vec<f64> = table.iter().map(|r| r.total() / r.n()).collect();
+    let least = LEAST.max((SHARE * known.len() as f64) as usize);
+    let mut found: Vec<(usize, Sum)> = Vec::new();
+    let mut add = |words: String, of: &dyn Fn(usize) -> f64| {
+        // Three rows refuse most.
+        let first = known.iter().take(3 * least).filter(|(i, s)| fits(of(*i), *s)).count();
+        let told = known.iter().any(|(i, s)| !fits(right[*i], *s) && fits(of(*i), *s));
+        if first * 8 < least || !told {
+            return;
+        }
+        let n = known.iter().filter(|(i, s)| fits(of(*i), *s)).count();
+        if n >= least {
+            found.push((n, Sum { words, of: (0..rows.len()).map(of).collect() }));
+        }
+    };
+    let what = if op == Op::Layernorm { "variance" } else { "mean square" };
+    parts(&table, what, &mut add);
+    others(op, rows, &table, what, &mut add);
+    found.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+    found.truncate(KEPT);
+    found.into_iter().map(|(_, sum)| of_sum(op, sum)).collect()
+}
+
+fn of_sum(op: Op, sum: Sum) -> Formula {
+    let of = Arc::new(sum.of);
+    formula(sum.words, move |r: &At| r.norm(r.moments(op).0, (of[r.i] + r.eps).sqrt()))
+}
+
+fn row(op: Op, x: &[f64]) -> Row {
+    let m = mean(x, |x| x);
+    let center = if op == Op::Layernorm { m } else { 0.0 };
+    let squares: Vec<f64> = x.iter().map(|x| (x - center).powi(2)).collect();
+    let mut prefix = vec![0.0];
+    squares.iter().fold(0.0, |sum, x| {
+        prefix.push(sum + x);
+        sum + x
+    });
+    Row { squares, prefix, mean: m }
+}
+
+impl Row {
+    fn n(&self) -> f64 {
+        self.squares.len() as f64
+    }
+    fn total(&self) -> f64 {
+        self.prefix[self.squares.len()]
+    }
+    fn range(&self, from: usize, to: usize) -> f64 {
+        self.prefix[to.min(self.squares.len())] - self.prefix[from.min(self.squares.len())]
+    }
+    fn slice(&self, width: usize, of: usize, which: usize) -> f64 {
+        (which * width..self.squares.len()).step_by(of * width).map(|from| self.range(from, from + width)).sum()
+    }
+}
+
+/// Takes a sum: words, and the mean square of every row.
+type Add<'x> = dyn FnMut(String, &dyn Fn(usize) -> f64) + 'x;
+
+/// Parts of the row.
+fn parts(table: &[Row], what: &str, add: &mut Add) {
+    let n = table[0].squares.len();
+    let size = n as f64;
+    for width in [1usize, 2, 4, 8, 16, 32, 64, 128, 256, 512].into_iter().filter(|w| *w < n) {
+        for of in [2usize, 3, 4, 8, 16, 32].into_iter().filter(|of| (of - 1) * width < n) {
+            let slice = |which: usize| format!("slice {which} of every {of}, {width} wide,");
+            let part = |i: usize, which: usize| table[i].slice(width, of, which);
+            for which in 0..of {
+                let words = format!("the {what} lacks {} of the row", slice(which));
+                add(words, &|i| (table[i].total() - part(i, which)) / size);
+            }
+            for which in 0..of {
+                let words = slice(which);
+                let alone = format!("the {what} sums {words} of the row alone");
+                add(format!("{alone}, divided by all {n} columns"), &|i| part(i, which) / size);
+                add(format!("{alone}, {of} times"), &|i| part(i, which) * of as f64 / size);
+                add(format!("the {what} counts {words} of the row twice"), &|i| (table[i].total() + part(i, which)) / size);
+            }
+        }
+    }
+    for width in [8usize, 16, 32, 64, 128, 256, 512, 1024].into_iter().filter(|w| *w < n) {
+        let chunks = n.div_ceil(width);
+        let part = |i: usize, c: usize| table[i].range(c * width, (c + 1) * width);
+        let place = |c: usize| format!("columns {} … {}", c * width, ((c + 1) * width).min(n) - 1);
+        for c in 0..chunks {
+            add(format!("the {what} lacks {}", place(c)), &|i| (table[i].total() - part(i, c)) / size);
+            add(format!("the {what} counts {} twice", place(c)), &|i| (table[i].total() + part(i, c)) / size);
+            for d in (0..chunks).filter(|d| *d != c && chunks <= 64) {
+                add(format!("the {what} counts {} twice and {} not at all", place(c), place(d)), &|i| {
+                    (table[i].total() + part(i, c) - part(i, d)) / size
+                });
+            }
+        }
+    }
+    for m in 1..n {
+        add(format!("the {what} is the sum over the first {m} columns, divided by {n}"), &|i| table[i].range(0, m) / size);
+        add(format!("the {what} is that of the first {m} columns"), &|i| table[i].range(0, m) / m as f64);
+        add(format!("the {what} is the sum over the last {m} columns, divided by {n}"), &|i| table[i].range(n - m, n) / size);
+        add(format!("the {what} is that of the last {m} columns"), &|i| table[i].range(n - m, n) / m as f64);
+    }
+    for m in (1..2 * n + 1025).filter(|m| *m != n) {
+        add(format!("the {what} is divided by {m} instead of {n}"), &|i| table[i].total() / m as f64);
+    }
+}
+
+/// Other rows, lanes behind the end, sums in few bits, cancellation.
+fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
+    let (count, n) = (rows.len(), table[0].squares.len());
+    let of = |i: usize| table[i].total() / n as f64;
+    add(format!("the {what} is that of row 0 for all rows"), &|_| of(0));
+    for d in (1..count).filter(|d| *d <= 64) {
+        add(format!("the {what} is that of the row {d} before, wrapped"), &|i| of((i + count - d) % count));
+        add(format!("the {what} is that of the row {d} behind, wrapped"), &|i| of((i + d) % count));
+        if d > 1 {
+            add(format!("the {what} is that of row (i / {d})·{d}"), &|i| of(i / d * d));
+            add(format!("the {what} is that of row i mod {d}"), &|i| of(i % d));
+            add(format!("the {what} is that of row (i / {d})·{d} + {}", d - 1), &|i| of((i / d * d + d - 1).min(count - 1)));
+            add(format!("the {what} is the mean over {d} rows"), &|i| {
+                let all = i / d * d..(i / d * d + d).min(count);
+                all.clone().map(of).sum::<f64>() / all.len() as f64
+            });
+        }
+    }
+    add(format!("the {what} is added to that of the row before"), &|i| of(i) + i.checked_sub(1).map_or(0.0, of));
+    if op == Op::Layernorm {
+        for lanes in
+            [32usize, 64, 128, 256, 512, 1024, 2048].into_iter().map(|l| n.next_multiple_of(l)).chain([n.next_power_of_two()])
+        {
+            if lanes > n {
+                let words = format!("lanes behind the end of the row, up to {lanes}, count (0 − μ)² into the variance");
+                add(words, &|i| of(i) + (lanes - n) as f64 / n as f64 * table[i].mean.powi(2));
+            }
+        }
+        let one_pass: Vec<f64> = rows.iter().map(|x| one_pass(x)).collect();
+        add("the variance is E[x²] − μ² in f32, which cancels".into(), &|i| one_pass[i]);
+    }
+    for f in [Format::Bf16, Format::F16] {
+        let shift = |i: usize| if op == Op::Layernorm { table[i].mean } else { 0.0 };
+        for lanes in [1usize, 32, 64, 128, 256] {
+            let sums: Vec<f64> = rows.iter().enumerate().map(|(i, x)| narrow(x, shift(i), f, lanes) / n as f64).collect();
+            let how = if lanes == 1 { String::new() } else { format!(", by {lanes} lanes") };
+            add(format!("squares and their sum are rounded to {f} at every step{how}"), &|i| sums[i]);
+        }
+    }
+}
+
+/// The sum of squares of a row where every square and every partial sum is rounded.
+fn narrow(x: &[f64], shift: f64, f: Format, lanes: usize) -> f64 {
+    let round = |x: f64| f64::from(round_to(f, x as f32));
+    let mut sums = vec![0.0; lanes];
+    x.iter().enumerate().for_each(|(j, x)| sums[j % lanes] = round(sums[j % lanes] + round((x - shift).powi(2))));
+    while sums.len() > 1 {
+        let half = sums.len() / 2;
+        sums = (0..half).map(|l| round(sums[l] + sums[l + half])).collect();
+    }
+    sums[0]
+}
+
+/// E[x²] − μ² in f32, one column after the other.
+fn one_pass(x: &[f64]) -> f64 {
+    let (mut sum, mut squares) = (0f32, 0f32);
+    for x in x.iter().map(|x| *x as f32) {
+        (sum, squares) = (sum + x, squares + x * x);
+    }
+    let (m, s) = (sum / x.len() as f32, squares / x.len() as f32);
+    f64::from((s - m * m).max(0.0))
+}
+
+/// Whether wrong rows are all divided by a variance that is off by no more than E[x²] − μ² in f32 may be, and most by more than a right one:
+/// the order of its sums is not known, so that no number says it. A row and what was written for it.
+pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
+    (rows.len() >= LEAST).then_some(())?;
+    let mut far = 0;
+    for (at, y) in rows {
+        let x = at.x();
+        let m = mean(x, |x| x);
+        let (v, square) = (mean(x, |x| (x - m).powi(2)), mean(x, |x| x * x));
+        // y − β = γ·((x − μ)·p + q) by least squares.
+        let (mut xx, mut xw, mut ww, mut xy, mut wy, mut yy) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
+        for (j, x) in x.iter().enumerate() {
+            let (u, w, y) = (at.gamma[j] * (x - m), at.gamma[j], y[j] - at.beta[j]);
+            (xx, xw, ww, xy, wy, yy) = (xx + u * u, xw + u * w, ww + w * w, xy + u * y, wy + w * y, yy + y * y);
+        }
+        let det = xx * ww - xw * xw;
+        let (p, q) = ((xy * ww - wy * xw) / det, (wy * xx - xy * xw) / det);
+        let rest = yy - p * xy - q * wy;
+        let off = 1.0 / (p * p) - at.eps - v;
+        // A sum of n terms in f32 is off by some roundings of its largest partial sums.
+        let step = square * f64::from(f32::EPSILON);
+        let most = step * (x.len() as f64).sqrt();
+        let is_one = square > 100.0 * v && p > 0.0 && rest.abs() < 1e-6 * yy && off.abs() <= most;
+        is_one.then_some(())?;
+        far += usize::from(off.abs() > 0.25 * step);
+    }
+    (2 * far >= rows.len())
+        .then(|| "the variance is E[x²] − μ² in f32: the mean is large, and the difference is off by its roundings".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Vec<f64>> {
+        (0..12).map(|i| (0..96).map(|j| ((i * 37 + j * 11 + i * j) % 29) as f64 / 7.0 - 1.5).collect()).collect()
+    }
+
+    /// What is found of rows that were divided by this mean square.
+    fn found(op: Op, of: impl Fn(&[f64]) -> f64) -> Vec<String> {
+        let rows = rows();
+        let solved: Vec<(usize, Solved)> =
+            rows.iter().enumerate().map(|(i, x)| (i, Some((of(x) * (1.0 - 1e-6), of(x) * (1.0 + 1e-6))))).collect();
+        formulas(op, &rows, &solved).into_iter().map(|f| f.words).collect()
+    }
+
+    #[test]
+    fn sums_of_parts_are_named() {
+        let total = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>();
+        let n = 96.0;
+        assert!(found(Op::Rmsnorm, |x| (total(x) - total(&x[32..64])) / n)[0].contains("lacks slice 1 of every 2, 32 wide"));
+        let all = found(Op::Rmsnorm, |x| (total(x) + total(&x[64..80]) - total(&x[80..])) / n);
+        assert!(all[0].contains("counts columns 64 … 79 twice and columns 80 … 95 not at all"), "{all:?}");
+        assert!(found(Op::Rmsnorm, |x| total(x) / 97.0)[0].contains("divided by 97 instead of 96"));
+        assert!(found(Op::Rmsnorm, |x| total(x) / n).is_empty(), "what is right has no name");
+    }
+
+    #[test]
+    fn a_variance_that_cancels_is_told_from_one_that_is_wrong() {
+        let rows: Vec<Vec<f64>> = rows().iter().map(|x| x.iter().map(|x| 300.0 + 0.3 * x).collect()).collect();
+        let ones = vec![1.0; 96];
+        let zeros = vec![0.0; 96];
+        let at = |i: usize| At { rows: &rows, i, gamma: &ones, beta: &zeros, eps: 1e-5, cols: 96, dtype: Format::F32 };
+        let found = |by: &dyn Fn(usize) -> f64| {
+            let made = |i: usize| {
+                let m = mean(&rows[i], |x| x);
+                at(i).norm(m, (mean(&rows[i], |x| (x - m).powi(2)) + by(i) + 1e-5).sqrt())
+            };
+            let made: Vec<Vec<f64>> = (0..rows.len()).map(made).collect();
+            cancels(&made.iter().enumerate().map(|(i, y)| (at(i), &y[..])).collect::<Vec<_>>())
+        };
+        assert!(found(&|i| 0.02 * if i % 2 == 0 { 1.0 } else { -1.0 }).is_some());
+        assert_eq!(found(&|_| 0.5), None);
+        assert_eq!(found(&|_| 0.0), None);
+    }
+
+    #[test]
+    fn rows_are_solved() {
+        let rows = rows();
+        let (gamma, beta) = (vec![1.5; 96], vec![0.25; 96]);
+        let at = At { rows: &rows, i: 3, gamma: &gamma, beta: &beta, eps: 1e-3, cols: 96, dtype: Format::F32 };
+        let y = at.norm(at.moments(Op::Layernorm).0, (0.7f64 + 1e-3).sqrt());
+        let (low, high) = solve(&at, Op::Layernorm, |j| (y[j] - 1e-6, y[j] + 1e-6)).unwrap();
+        assert!(low <= 0.7 && 0.7 <= high && high - low < 1e-4, "{low} {high}");
+        assert!(solve(&at, Op::Layernorm, |j| (y[j] + j as f64, y[j] + j as f64)).is_none());
+    }
+}

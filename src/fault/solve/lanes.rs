@@ -1,0 +1,347 @@
+//! Theories of packed words: what becomes of the codes of some lanes of a word, and of values that are joined from bits.
+
+use super::given::Given;
+use super::maps::cost;
+use super::system::{At, System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use crate::tensor::round_to;
+use crate::{Format, Overflow, QTensor, Rounding};
+use std::sync::Arc;
+
+/// Lanes of a word, by k: words, bits, whether k is one.
+fn lanes() -> Vec<(String, f64, Is)> {
+    let mut all: Vec<(String, f64, Is)> = Vec::new();
+    for n in [2usize, 4, 8] {
+        for lane in 0..n {
+            let words = match (n, lane) {
+                (2, 0) => "every first code of a pair (low nibbles)".to_string(),
+                (2, _) => "every second code of a pair (high nibbles)".into(),
+                _ => format!("codes k mod {n} = {lane}"),
+            };
+            all.push((words, cost(n) + cost(lane), Arc::new(move |k| k % n == lane)));
+        }
+    }
+    for n in [4usize, 8, 16, 32] {
+        for second in [false, true] {
+            let which = if second { "second" } else { "first" };
+            let words = format!("the {which} {} of every {n} codes", n / 2);
+            all.push((words, 1.0 + cost(n), Arc::new(move |k| (k % n >= n / 2) == second)));
+        }
+    }
+    all
+}
+
+/// Whether k is a lane.
+type Is = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+/// What a code of these bits and this value becomes.
+type To = Arc<dyn Fn(u8, f64) -> f64 + Send + Sync>;
+
+/// What a code of a lane becomes: class, variant, words, bits.
+type Lane = (Class, &'static str, String, f64, To);
+
+/// What a value is made of, shared by all theories of a side.
+struct Source {
+    values: Arc<Vec<f64>>,
+    codes: Option<QTensor>,
+    table: Vec<f64>,
+    steps: Vec<f64>,
+    k: usize,
+    tile: (usize, usize),
+    cols: usize,
+}
+
+impl Source {
+    fn of(g: &Given) -> Arc<Self> {
+        let cells = g.grid.0 * g.grid.1;
+        Arc::new(Self {
+            values: g.values.clone(),
+            codes: g.q.clone(),
+            table: g.table.clone(),
+            steps: (0..cells).map(|c| g.step(c / g.grid.1 * g.tile.0, c % g.grid.1 * g.tile.1)).collect(),
+            k: g.k,
+            tile: g.tile,
+            cols: g.grid.1,
+        })
+    }
+    fn code(&self, i: usize, k: usize) -> u8 {
+        self.codes.as_ref().map_or(0, |q| q.codes()[i * self.k + k])
+    }
+    fn own(&self, i: usize, k: usize) -> f64 {
+        self.table[usize::from(self.code(i, k))]
+    }
+    fn cell(&self, i: usize, k: usize) -> usize {
+        i / self.tile.0 * self.cols + k / self.tile.1
+    }
+    /// The value of (i, k) if its code were worth `x`.
+    fn with(&self, i: usize, k: usize, x: f64) -> f64 {
+        self.values[i * self.k + k] + (x - self.own(i, k)) * self.steps[self.cell(i, k)]
+    }
+}
+
+fn changes(f: Format) -> Vec<Lane> {
+    let mut all: Vec<Lane> = Vec::new();
+    let bits = f.bits();
+    let mut add = |class, variant, words: &str, bits, to: To| {
+        all.push((class, variant, words.to_string(), bits, to));
+    };
+    let whole = f64::from(1u32 << bits);
+    if f.is_integer() {
+        let signed = f.min_finite() < 0.0;
+        for d in [1.0, 4.0, 7.0, 8.0, 16.0, 64.0, 128.0].into_iter().filter(|d| *d <= whole).flat_map(|d| [d, -d]) {
+            let (size, direction) = (f64::abs(d), if d > 0.0 { "large" } else { "small" });
+            add(Class::ZpOffset, "lane_offset", &format!("{size} too {direction}"), 2.0, Arc::new(move |_, x| x + d));
+        }
+        if signed {
+            add(
+                Class::BitsReinterpreted,
+                "nibble_sign",
+                "read without extending their sign",
+                1.0,
+                Arc::new(|c, _| f64::from(c)),
+            );
+        } else {
+            let half = 0.5 * whole;
+            let extended = move |_: u8, x: f64| if x >= half { x - whole } else { x };
+            add(Class::BitsReinterpreted, "nibble_sign", "sign-extended", 1.0, Arc::new(extended));
+        }
+        let flip = 1u8 << (bits - 1);
+        add(
+            Class::BitsReinterpreted,
+            "lane_flip",
+            "read with their top bit flipped",
+            2.0,
+            Arc::new(move |c, _| f.decode(u32::from(c ^ flip))),
+        );
+        add(
+            Class::BitsReinterpreted,
+            "lane_top",
+            "read without their top bit",
+            2.0,
+            Arc::new(move |c, _| f64::from(c & (flip - 1))),
+        );
+    }
+    for (by, words) in
+        [(whole, "not shifted down"), (1.0 / whole, "shifted down once too often"), (-1.0, "read with the other sign")]
+    {
+        add(Class::BitsReinterpreted, "lane_factor", words, 2.0, Arc::new(move |_, x| x * by));
+    }
+    add(Class::BitsReinterpreted, "lane_lost", "read as 0", 2.0, Arc::new(|_, _| 0.0));
+    add(Class::BitsReinterpreted, "lane_magnitude", "read without their sign", 2.0, Arc::new(|_, x| x.abs()));
+    all
+}
+
+fn who(side: Which) -> &'static str {
+    if side == Which::A { "a" } else { "b" }
+}
+
+/// Theories of the lanes of one side's codes, and of values that are joined from bits.
+pub fn theories(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let name = who(side);
+    let source = Source::of(g);
+    let mut all = joined(g, side, &source);
+    let Some(q) = g.q.as_ref().filter(|q| q.format().bits() <= 4) else { return all };
+    let mut add = |class: Class, variant: &str, words: String, bits: f64, value: At| {
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), words).bits(bits);
+        t.side(side).value = Some(value);
+        all.push(t);
+    };
+    for (lane, cost_of_lane, is) in lanes() {
+        for (class, variant, what, bits, to) in changes(q.format()) {
+            let (x, is) = (source.clone(), is.clone());
+            let words = format!("of {name}, {lane} are {what}");
+            add(
+                class,
+                variant,
+                words,
+                2.0 + bits + cost_of_lane,
+                Arc::new(move |i, k| if is(k) { x.with(i, k, to(x.code(i, k), x.own(i, k))) } else { x.values[i * x.k + k] }),
+            );
+        }
+        for far in [1usize, 2, 4] {
+            let (x, is) = (source.clone(), is.clone());
+            let words = format!("of {name}, {lane} are those at k xor {far}");
+            add(
+                Class::PackPermute,
+                "lane_source",
+                words,
+                4.0 + cost(far) + cost_of_lane,
+                Arc::new(
+                    move |i, k| {
+                        if is(k) { x.with(i, k, x.own(i, (k ^ far).min(x.k - 1))) } else { x.values[i * x.k + k] }
+                    },
+                ),
+            );
+        }
+    }
+    // A level of whole numbers over the codes whose product is kept in 8 bits.
+    if q.format().is_integer()
+        && let Some(steps) = multiples(g).map(Arc::new)
+    {
+        let words = |how: &str| format!("code times the whole multiple of the row's unit that each scale of {name} is {how}");
+        let narrow: [(&str, f64, fn(f64) -> f64); 2] = [
+            ("wraps at 8 bits", 6.0, |x| (x + 128.0).rem_euclid(256.0) - 128.0),
+            ("is clamped to 8 bits", 6.5, |x| x.clamp(-128.0, 127.0)),
+        ];
+        for (how, bits, narrow) in narrow {
+            let (x, steps) = (source.clone(), steps.clone());
+            add(
+                Class::OverflowWrap,
+                "product_8_bits",
+                words(how),
+                bits,
+                Arc::new(move |i, k| {
+                    let m = steps[x.cell(i, k)];
+                    x.with(i, k, narrow(x.own(i, k) * m) / m)
+                }),
+            );
+        }
+    }
+    all
+}
+
+/// For every cell the whole number that its scale is of the largest unit of its row of the grid. `None`: some rows have none below 128.
+fn multiples(g: &Given) -> Option<Vec<f64>> {
+    const NEAR: f64 = 1e-5;
+    (g.grid.1 > 1).then_some(())?;
+    let mut all = Vec::with_capacity(g.scales().len());
+    for row in g.scales().chunks(g.grid.1) {
+        let least = row.iter().copied().fold(f32::INFINITY, f32::min);
+        (least > 0.0 && least.is_finite()).then_some(())?;
+        let whole = |m: &u32| {
+            row.iter().all(|s| {
+                let x = f64::from(*s) / f64::from(least) * f64::from(*m);
+                x < 128.0 && (x - x.round()).abs() <= NEAR * x
+            })
+        };
+        let m = (1..64u32).find(whole)?;
+        all.extend(row.iter().map(|s| (f64::from(*s) / f64::from(least) * f64::from(m)).round()));
+    }
+    Some(all)
+}
+
+fn bits_of(f: Format, x: f64) -> u32 {
+    f.encode(x, Rounding::NearestEven, Overflow::Native)
+}
+
+/// Values that are joined from bits, or cut to fewer: an exponent added into 16 bits, an operand rounded before it is multiplied.
+fn joined(g: &Given, side: Which, source: &Arc<Source>) -> Vec<Theory> {
+    let name = who(side);
+    let mut all = Vec::new();
+    let mut add = |class, variant: &str, words: String, bits: f64, value: At| {
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), words).bits(bits);
+        t.side(side).value = Some(value);
+        all.push(t);
+    };
+    let pow2 = g.scales().iter().all(|s| *s > 0.0 && s.log2().fract() == 0.0);
+    if g.q.as_ref().is_some_and(|q| !q.format().is_integer()) && pow2 && g.zero.is_none() {
+        for (f, words) in [(Format::F16, "f16"), (Format::Bf16, "bf16")] {
+            let shift = f.spec().mantissa;
+            let x = source.clone();
+            let words = format!(
+                "the exponent of the scale of {name} is added into the {words} bits of the value: it leaves their range"
+            );
+            add(
+                Class::OverflowWrap,
+                "exponent_added",
+                words,
+                4.0,
+                Arc::new(move |i, k| {
+                    let v = x.own(i, k);
+                    let e = x.steps[x.cell(i, k)].log2().round() as i32;
+                    if v == 0.0 { v } else { f.decode((bits_of(f, v) as i32).wrapping_add(e << shift) as u32 & 0xffff) }
+                }),
+            );
+        }
+    }
+    if g.rounded.is_some() {
+        return all;
+    }
+    type Way = (&'static str, &'static str, f64, fn(f64) -> f64);
+    let ways: [Way; 6] = [
+        ("cut to the 10 bits of TF32", "tf32_cut", 2.0, |x| cut(x, 13)),
+        ("rounded to the 10 bits of TF32", "tf32", 2.0, |x| near(x, 13)),
+        ("cut to bf16", "bf16_cut", 2.5, |x| cut(x, 16)),
+        ("rounded to bf16", "bf16", 2.0, |x| f64::from(round_to(Format::Bf16, x as f32))),
+        ("rounded to f16", "f16", 2.0, |x| f64::from(round_to(Format::F16, x as f32))),
+        ("rounded to e4m3", "e4m3", 3.0, |x| Format::E4m3.decode(bits_of(Format::E4m3, x))),
+    ];
+    for (words, variant, bits, f) in ways {
+        let first = source.values.iter().take(1 << 16).filter(|x| x.is_finite());
+        if first.clone().all(|x| f(*x) == *x) {
+            continue;
+        }
+        let what = if g.q.is_some() { "dequantized values" } else { "values" };
+        let words = format!("{what} of {name} are {words} before they are multiplied");
+        let x = source.clone();
+        add(
+            Class::RoundOrder,
+            &format!("operand_{variant}"),
+            words,
+            2.0 + bits,
+            Arc::new(move |i, k| f(x.values[i * x.k + k])),
+        );
+    }
+    all
+}
+
+/// An f32 without its last bits, cut or rounded.
+fn cut(x: f64, bits: u32) -> f64 {
+    f64::from(f32::from_bits((x as f32).to_bits() & !((1u32 << bits) - 1)))
+}
+
+fn near(x: f64, bits: u32) -> f64 {
+    let b = (x as f32).to_bits();
+    let half = (1u32 << (bits - 1)) - 1 + (b >> bits & 1);
+    if x.is_finite() { f64::from(f32::from_bits((b + half) & !((1u32 << bits) - 1))) } else { x }
+}
+
+/// What products of int8 suffer where −128 has no positive: `|a| · sign(b, a)`, and the magnitude of −128.
+pub fn smallest(s: &System) -> Vec<Theory> {
+    let mut all = Vec::new();
+    let integer = |g: &Given| g.q.as_ref().is_some_and(|q| q.format() == Format::Int8 && g.zero.is_none());
+    if s.alone || !integer(&s.a) || !integer(&s.b) {
+        return all;
+    }
+    for (side, g, other) in [(Which::B, &s.b, &s.a), (Which::A, &s.a, &s.b)] {
+        let (name, they) = (who(side), who(if side == Which::A { Which::B } else { Which::A }));
+        let Some(q) = &g.q else { continue };
+        let code = |at: usize| g.table[usize::from(q.codes()[at])];
+        let small: Arc<Vec<(usize, usize)>> =
+            Arc::new((0..g.values.len()).filter(|at| code(*at) == -128.0).map(|at| (at / g.k, at % g.k)).collect());
+        if small.is_empty() {
+            continue;
+        }
+        let mut of_row: Vec<Vec<usize>> = vec![Vec::new(); g.rows];
+        small.iter().for_each(|(i, k)| of_row[*i].push(*k));
+        let (of_row, right, theirs) = (Arc::new(of_row), g.values.clone(), other.values.clone());
+        let lines: Arc<Vec<Option<(usize, usize)>>> =
+            Arc::new((0..s.rows * s.cols).map(|at| s.lines(at / s.cols, at % s.cols).map(|x| (x.0, x.1))).collect());
+        let (cols, k_all) = (s.cols, s.k);
+        for negative in [true, false] {
+            let (of_row, right, theirs, lines, bias) =
+                (of_row.clone(), right.clone(), theirs.clone(), lines.clone(), s.bias.clone());
+            let words = if negative {
+                format!("−128 of {name} keeps its sign where a negative {they} turns it: −(−128) is −128 in 8 bits")
+            } else {
+                format!("|−128| of {name} is −128 in 8 bits: its products have the other sign")
+            };
+            let mut t = Theory::new(Class::CodecEdge, name, format!("{name}.smallest_sign"), words).bits(if negative {
+                4.0
+            } else {
+                4.5
+            });
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let Some((ra, rb)) = lines[i * cols + j] else { return v + bias[j] };
+                let (own, their) = if side == Which::A { (ra, rb) } else { (rb, ra) };
+                let wrong = |k: &&usize| !negative || theirs[their * k_all + **k] < 0.0;
+                let twice: f64 =
+                    of_row[own].iter().filter(wrong).map(|k| right[own * k_all + k] * theirs[their * k_all + k]).sum();
+                v - 2.0 * twice + bias[j]
+            }));
+            all.push(t);
+        }
+    }
+    all
+}

@@ -1,0 +1,129 @@
+//! Theories of scales that are packed, and of grids whose tile is guessed: bytes that bleed into each other, block sizes derived from the
+//! grid, lanes taken for groups.
+
+use super::maps::cost;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use std::sync::Arc;
+
+/// A cell of the grid for every element.
+type Cell = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
+
+/// Theories of one side.
+pub fn theories(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let name = if side == Which::A { "a" } else { "b" };
+    let (tile, (rows, cols)) = (g.tile, g.grid);
+    let n = rows * cols;
+    if g.q.is_none() || n < 2 {
+        return Vec::new();
+    }
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());
+    let zeros = g.zero.as_ref().map(|z| Arc::new(z.0.clone()));
+    let mut all = Vec::new();
+    let mut add = |class: Class, variant: &str, words: String, bits: f64, cell: Cell| {
+        let what = if zeros.is_some() { "scales and zero points" } else { "scales" };
+        let mut t = Theory::new(class, name, format!("{name}.{variant}"), format!("{what} of {name} {words}")).bits(bits);
+        let (x, at) = (scales.clone(), cell.clone());
+        t.side(side).scale = Some(Arc::new(move |i, k| x[at(i, k)]));
+        if let Some(z) = zeros.clone() {
+            t.side(side).zero = Some(Arc::new(move |i, k| z[cell(i, k)]));
+        }
+        all.push(t);
+    };
+    // The tile that the grid suggests: the last one may be short.
+    let derived = (g.rows.div_ceil(rows), g.k.div_ceil(cols));
+    for (high, wide) in [derived, (derived.0, tile.1), (tile.0, derived.1)] {
+        if (high, wide) != tile {
+            let words = format!(
+                "are taken by tiles of {high}×{wide} instead of {}×{}: the size is derived from the grid, whose last tile is short",
+                tile.0, tile.1
+            );
+            let cell: Cell = Arc::new(move |i, k| (i / high).min(rows - 1) * cols + (k / wide).min(cols - 1));
+            add(Class::ScaleLayout, "derived_block", words, 3.0, cell);
+        }
+    }
+    // The lane of an element taken for its group.
+    let wholes = [2usize, 4, 8, 16].map(|n| n * tile.1).into_iter().chain([cols * tile.1]);
+    for whole in wholes.filter(|w| *w <= g.k.next_multiple_of(tile.1) && *w > tile.1) {
+        let groups = whole / tile.1;
+        let words = format!("are taken by lane: element k of every {whole} has those of group k mod {groups}");
+        let cell: Cell = Arc::new(move |i, k| i / tile.0 * cols + (k / whole * groups + k % groups).min(cols - 1));
+        add(Class::ScaleIndex, "lane", words, 3.0 + cost(groups), cell);
+    }
+    all.extend(bled(s, side));
+    all.extend(shuffled(s, side));
+    all
+}
+
+/// Scales that stand column by column in groups of rows, written with the columns there are and read with padded ones, or the other way
+/// about; what nobody wrote is 1.
+fn shuffled(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let name = if side == Which::A { "a" } else { "b" };
+    let (tile, (rows, cols)) = (g.tile, g.grid);
+    let global = g.global;
+    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+    let mut all = Vec::new();
+    for (high, unit) in [8usize, 16, 32, 64, 128].into_iter().flat_map(|h| [4usize, 8, 16].map(|u| (h, u))) {
+        let wide = cols.next_multiple_of(unit);
+        if wide == cols || cols < 2 || rows < 2 {
+            continue;
+        }
+        for (written, read) in [(cols, wide), (wide, cols)] {
+            let place = |r: usize, c: usize, w: usize| r / high * high * w + c * high + r % high;
+            let mut buffer: Vec<Option<f64>> = vec![None; rows.next_multiple_of(high) * wide];
+            (0..rows * cols).for_each(|f| buffer[place(f / cols, f % cols, written)] = Some(scales[f]));
+            let at = |f: usize| buffer[place(f / cols, f % cols, read)];
+            // A gap of zeros would be as a part that was not written.
+            let rest = if (0..rows * cols).any(|f| at(f).is_none()) { "; what nobody wrote is 1" } else { "" };
+            let new: Vec<f64> = (0..rows * cols).map(|f| at(f).unwrap_or(1.0) * global).collect();
+            let words = format!(
+                "the scales of {name} stand group by group in blocks of {high} rows: written for {written} groups, read for {read}{rest}"
+            );
+            let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.shuffled"), words).bits(5.0 + cost(high));
+            t.side(side).scale = Some(Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
+            all.push(t);
+        }
+    }
+    all
+}
+
+/// Exponents of f32 scales packed four to a word by shifts: what is not masked reaches the byte beside it.
+fn bled(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let name = if side == Which::A { "a" } else { "b" };
+    let (tile, (_, cols), global) = (g.tile, g.grid, g.global);
+    let bits: Vec<u32> = g.scales().iter().map(|x| x.to_bits()).collect();
+    if cols < 2 || bits.iter().all(|b| b & 0x7f_ffff == 0) {
+        return Vec::new();
+    }
+    let packed = |other: isize, joined: fn(u32, u32) -> u32| -> Vec<f64> {
+        let one = |at: usize| {
+            let (exponent, lane) = (bits[at] >> 23 & 255, at % cols % 4);
+            let beside = at as isize + other;
+            let inside = (0..4).contains(&(lane as isize + other)) && beside / cols as isize == (at / cols) as isize;
+            // The upper eight bits of the fraction beside it.
+            let fraction = if inside { bits.get(beside as usize).map_or(0, |b| b >> 15 & 255) } else { 0 };
+            (f64::from(joined(exponent, fraction).min(254)) - 127.0).exp2()
+        };
+        (0..bits.len()).map(one).collect()
+    };
+    let ways: [(&str, isize, fn(u32, u32) -> u32); 4] = [
+        ("behind it by or", 1, |e, f| e | f),
+        ("before it by or", -1, |e, f| e | f),
+        ("behind it by a sum", 1, |e, f| (e + f) & 255),
+        ("before it by a sum", -1, |e, f| (e + f) & 255),
+    ];
+    let theory = |(words, other, joined): (&str, isize, fn(u32, u32) -> u32)| {
+        let read = packed(other, joined);
+        let words = format!(
+            "the f32 scales of {name} are packed four to a word by their exponents: each meets the fraction of the scale {words}"
+        );
+        let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.packed_exponents"), words).bits(5.0);
+        t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
+        t
+    };
+    ways.into_iter().map(theory).collect()
+}
