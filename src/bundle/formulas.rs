@@ -27,7 +27,6 @@ pub struct At<'r> {
     pub eps: f64,
     /// Columns of the result; the halves of a gated row.
     pub cols: usize,
-    pub dtype: Format,
 }
 
 type Made = Box<dyn Fn(&At) -> Vec<f64> + Send + Sync>;
@@ -237,7 +236,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     };
     let mask = |f: &Formula| -> Mask {
         let row = |i: &usize| {
-            let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
+            let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
             let made = (f.made)(&at);
             (0..cols).map(|j| is_made(i * cols + j, made[j])).collect::<Mask>()
         };
@@ -253,16 +252,14 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             .enumerate()
             .filter(|(n, i)| wrong(i, *n))
             .map(|(_, i)| {
-                let at =
-                    At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
+                let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
                 (*i, moments::solve(&at, op, |j| out.cell(i * cols + j, part.actual[i * cols + j])))
             })
             .collect();
         all.extend(moments::formulas(op, &rows, &solved));
         if op == Op::Layernorm {
             let row = |(i, _): &(usize, moments::Solved)| {
-                let at =
-                    At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols, dtype: t.dtype() };
+                let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
                 (at, &part.actual[i * cols..(i + 1) * cols])
             };
             special = moments::cancels(&solved.iter().map(row).collect::<Vec<_>>());
@@ -377,7 +374,7 @@ mod tests {
     fn norms_by_hand() {
         let rows = [vec![3.0, 4.0], vec![6.0, 8.0]];
         let of = |op, words: &str| {
-            let at = At { rows: &rows, i: 0, gamma: &[2.0, 1.0], beta: &[0.5, 0.0], eps: 0.0, cols: 2, dtype: Format::F32 };
+            let at = At { rows: &rows, i: 0, gamma: &[2.0, 1.0], beta: &[0.5, 0.0], eps: 0.0, cols: 2 };
             let all = norms(op);
             (all.iter().find(|f| f.words == words).unwrap().made)(&at)
         };

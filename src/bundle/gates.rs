@@ -67,9 +67,12 @@ const ACTS: [Change; 24] = [
     ("squared relu whose square is rounded to bf16", |x| bf16(x.max(0.0) * x.max(0.0))),
 ];
 
+/// The gate of (row, column).
+type Gate = Box<dyn Fn(&At, usize) -> f64 + Send + Sync>;
+
 /// What becomes of the gate: words, and the gate of (row, column).
 fn gates(all: &mut Vec<Formula>, own: Act) {
-    let mut with = |words: String, gate: Box<dyn Fn(&At, usize) -> f64 + Send + Sync>| {
+    let mut with = |words: String, gate: Gate| {
         all.push(formula(words, move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect()));
     };
     for (d, which) in [(1, "behind"), (-1, "before")] {

@@ -293,7 +293,7 @@ mod tests {
         let rows: Vec<Vec<f64>> = rows().iter().map(|x| x.iter().map(|x| 300.0 + 0.3 * x).collect()).collect();
         let ones = vec![1.0; 96];
         let zeros = vec![0.0; 96];
-        let at = |i: usize| At { rows: &rows, i, gamma: &ones, beta: &zeros, eps: 1e-5, cols: 96, dtype: Format::F32 };
+        let at = |i: usize| At { rows: &rows, i, gamma: &ones, beta: &zeros, eps: 1e-5, cols: 96 };
         let found = |by: &dyn Fn(usize) -> f64| {
             let made = |i: usize| {
                 let m = mean(&rows[i], |x| x);
@@ -311,7 +311,7 @@ mod tests {
     fn rows_are_solved() {
         let rows = rows();
         let (gamma, beta) = (vec![1.5; 96], vec![0.25; 96]);
-        let at = At { rows: &rows, i: 3, gamma: &gamma, beta: &beta, eps: 1e-3, cols: 96, dtype: Format::F32 };
+        let at = At { rows: &rows, i: 3, gamma: &gamma, beta: &beta, eps: 1e-3, cols: 96 };
         let y = at.norm(at.moments(Op::Layernorm).0, (0.7f64 + 1e-3).sqrt());
         let (low, high) = solve(&at, Op::Layernorm, |j| (y[j] - 1e-6, y[j] + 1e-6)).unwrap();
         assert!(low <= 0.7 && 0.7 <= high && high - low < 1e-4, "{low} {high}");

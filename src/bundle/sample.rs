@@ -119,7 +119,7 @@ fn draw(count: usize, most: usize, block: usize, purpose: u32) -> Vec<usize> {
 fn replace(file: &mut File, name: &str, lines: &[usize], count: usize) -> Result<()> {
     let Some(raw) = file.get(name) else { return Ok(()) };
     let elements: usize = raw.shape.iter().product();
-    if count == 0 || elements % count != 0 || raw.bytes.len() % count != 0 {
+    if count == 0 || !elements.is_multiple_of(count) || !raw.bytes.len().is_multiple_of(count) {
         let found = format!("shape {:?}", raw.shape);
         return Err(file.bad_tensor(name, found, format!("{count} lines of the same length, to take a sample of")));
     }

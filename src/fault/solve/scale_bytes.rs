@@ -7,6 +7,9 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
+/// Words, where the other byte stands, and how the two become one exponent.
+type Joined = (&'static str, isize, fn(u32, u32) -> u32);
+
 /// A cell of the grid for every element.
 type Cell = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
 
@@ -110,7 +113,7 @@ fn bled(s: &System, side: Which) -> Vec<Theory> {
         };
         (0..bits.len()).map(one).collect()
     };
-    let ways: [(&str, isize, fn(u32, u32) -> u32); 4] = [
+    let ways: [Joined; 4] = [
         ("behind it by or", 1, |e, f| e | f),
         ("before it by or", -1, |e, f| e | f),
         ("behind it by a sum", 1, |e, f| (e + f) & 255),
