@@ -5,7 +5,7 @@
 //! A(i, k)   = (table[code(i, k)] − zero(i, k)) · scale(i, k)          additive: (table[code] − mid) · scale + zero
 //! ```
 //!
-//! Each part can be read in another way ([`Side`] and [`Theory`]); a theory predicts single elements in f64, so that a wrong one is refused
+//! Each part can be read in another way ([`Side`](super::given::Side) and [`Theory`]); a theory predicts single elements in f64, so that a wrong one is refused
 //! after one or two.
 
 use super::given::Given;
