@@ -120,6 +120,18 @@ const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     (Class::CodecEdge, "subnormal_twice_as_large", "subnormal codes are a binade too large", |e| {
         subnormal(e, |e, y| nearest(e.format, 2.0 * y))
     }),
+    (Class::CodecEdge, "subnormal_half", "what is below the smallest normal code is encoded a binade too small", |e| {
+        subnormal_of(e, |e, y| nearest(e.format, 0.5 * y))
+    }),
+    (
+        Class::CodecEdge,
+        "subnormal_twice_as_large",
+        "what is below the smallest normal code is encoded a binade too large",
+        |e| subnormal_of(e, |e, y| nearest(e.format, 2.0 * y)),
+    ),
+    (Class::CodecEdge, "subnormal_flushed", "what is below the smallest normal code becomes 0", |e| {
+        subnormal_of(e, |_, _| 0.0)
+    }),
     (Class::CodecEdge, "subnormal_flushed", "subnormal codes are 0", |e| subnormal(e, |_, _| 0.0)),
     (Class::CodecEdge, "subnormal_least", "subnormal codes are the smallest normal one", |e| {
         subnormal(e, |e, y| normal(e.format) * y.signum())

@@ -140,8 +140,58 @@ pub(super) fn back(assayed: &mut Assayed, diagnosis: &mut Option<Diagnosis>) -> 
             "b" => "a",
             other => other,
         };
+        for name in [&mut finding.fault, &mut finding.variant] {
+            *name = names(name);
+        }
+        finding.detail = regions(&operands(&finding.detail));
     }
     Ok(())
+}
+
+/// `a.` for `b.` and the other way about, at the start of a variant.
+fn names(text: &str) -> String {
+    let one = |part: &str| {
+        let (class, variant) = part.split_once(':').map_or(("", part), |(c, v)| (c, v));
+        let variant = match variant.split_at_checked(2) {
+            Some(("a.", rest)) => format!("b.{rest}"),
+            Some(("b.", rest)) => format!("a.{rest}"),
+            _ => variant.to_string(),
+        };
+        if class.is_empty() { variant } else { format!("{class}:{variant}") }
+    };
+    text.split(" + ").map(one).collect::<Vec<_>>().join(" + ")
+}
+
+/// What a sentence may go on with behind an operand's name; behind an article stands a noun.
+const BEHIND: [&str; 15] =
+    ["are", "is", "at", "and", "by", "times", "that", "as", "keeps", "of", "in", "with", "under", "over", "before"];
+
+/// Operands a and b of a sentence exchanged: the names, not the article.
+fn operands(text: &str) -> String {
+    let words: Vec<&str> = text.split(' ').collect();
+    let one = |at: usize| {
+        let word = words[at];
+        let (name, mark) = word.split_at(word.trim_end_matches([',', ';', ':', '.']).len());
+        let goes_on = !mark.is_empty() || words.get(at + 1).is_none_or(|w| BEHIND.contains(w) || w.starts_with('('));
+        match name {
+            "b" => format!("a{mark}"),
+            "a" if goes_on => format!("b{mark}"),
+            _ => word.to_string(),
+        }
+    };
+    (0..words.len()).map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// Rows for columns in the places of a sentence: from `, in rows` or `, in columns` to its end.
+fn regions(text: &str) -> String {
+    let turned = |part: &str| match part.find(", in rows ").or_else(|| part.find(", in columns ")) {
+        Some(at) => {
+            let place = part[at..].replace("rows ", "\0").replace("columns ", "rows ").replace('\0', "columns ");
+            format!("{}{place}", &part[..at])
+        }
+        None => part.to_string(),
+    };
+    text.split("; and ").map(turned).collect::<Vec<_>>().join("; and ")
 }
 
 /// Every `(row, column)` of a sentence turned round.
@@ -163,7 +213,20 @@ fn positions(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::positions;
+    use super::{names, operands, positions, regions};
+
+    #[test]
+    fn what_was_found_is_told_of_the_operands_that_were_given() {
+        assert_eq!(names("zp_offset:b.lane_offset + addressing:out.rows"), "zp_offset:a.lane_offset + addressing:out.rows");
+        assert_eq!(names("a.scale"), "b.scale");
+        let text =
+            "of b, every second code of a pair is 8 too large; and values of a are read late, in rows 0 … 3, columns 8 … 9";
+        let told =
+            "of a, every second code of a pair is 8 too large; and values of b are read late, in columns 0 … 3, rows 8 … 9";
+        assert_eq!(regions(&operands(text)), told);
+        assert_eq!(operands("a is times 2^4"), "b is times 2^4");
+        assert_eq!(operands("a code of b is lost: a tile"), "a code of a is lost: a tile");
+    }
 
     #[test]
     fn positions_are_those_of_the_result() {

@@ -70,7 +70,7 @@ const ACTS: [Change; 24] = [
 /// The gate of (row, column).
 type Gate = Box<dyn Fn(&At, usize) -> f64 + Send + Sync>;
 
-/// What becomes of the gate: words, and the gate of (row, column).
+/// What becomes of the gate.
 fn gates(all: &mut Vec<Formula>, own: Act) {
     let mut with = |words: String, gate: Gate| {
         all.push(formula(words, move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect()));
@@ -206,7 +206,11 @@ pub fn saturated(own: Act, elements: &mut Vec<(f64, f64, f64)>) -> Option<String
         }
         (low, high, n) = (low.max(from), high.min(to), n + 1);
     }
-    let (ends, first) = (crate::fault::solve::output::roundest(low, high), elements.first()?.0);
+    // Near its start the tail still rises: the outer half says where it ends.
+    let outer = elements[..n / 2]
+        .iter()
+        .fold((0.0f64, f64::INFINITY), |(low, high), (x, y, half)| (low.max((y - half) / x), high.min((y + half) / x)));
+    let (ends, first) = (crate::fault::solve::output::roundest(outer.0, outer.1), elements.first()?.0);
     (n >= TAIL && n < elements.len() && (low > 1.0 || high < 1.0) && ends > 0.5 && first > 2.0).then_some(())?;
     // The right one is x to less than this there.
     ((act(own, elements[n - 1].0) / elements[n - 1].0 - ends).abs() > high - low).then_some(())?;

@@ -216,7 +216,7 @@ fn recode(job: &Job, output: &mut Output, before: &[Vec<f32>], code: &dyn Fn(&El
 
 /// What a buffer holds that nobody wrote: a NaN where the format has one, else all ones.
 pub fn canary(format: Format) -> u32 {
-    format.nan_code().unwrap_or((1 << format.bits()) - 1)
+    format.nan_code().unwrap_or_else(|| u32::MAX >> (32 - format.bits()))
 }
 
 /// A result with its elements taken from where `moves` says. Scales stay where they are.

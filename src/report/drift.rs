@@ -233,9 +233,9 @@ mod tests {
         let text = junit(&c, &HashMap::from([(c.drifts[0].case.clone(), after)]));
         let seen = elements(&text);
         let count = |n: &str| seen.iter().filter(|s| *s == n).count();
-        assert_eq!((count("testsuites"), count("testsuite"), count("testcase")), (1, 1, 8));
+        assert_eq!((count("testsuites"), count("testsuite"), count("testcase")), (1, 1, 9));
         assert_eq!((count("failure"), count("skipped")), (6, 1));
-        assert!(text.contains("tests=\"8\" failures=\"6\" errors=\"0\" skipped=\"1\" time=\"16.000\""), "{text}");
+        assert!(text.contains("tests=\"9\" failures=\"6\" errors=\"0\" skipped=\"1\" time=\"18.000\""), "{text}");
         assert!(text.contains("FAIL &lt;x&gt;"));
     }
 
@@ -252,6 +252,6 @@ mod tests {
         assert_eq!(markdown(&twice).matches("| worse | 2 |").count(), 1);
         assert_eq!(causes(&twice).len(), causes(&c).len());
         assert!(json_lines(&c).lines().all(|l| serde_json::from_str::<serde_json::Value>(l).is_ok()));
-        assert!(terminal(&c).contains("drift: 1 identical, 1 other bits"));
+        assert!(terminal(&c).contains("drift: 1 identical, 1 rejudged, 1 other bits"));
     }
 }

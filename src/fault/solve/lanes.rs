@@ -34,8 +34,6 @@ fn lanes() -> Vec<(String, f64, Is)> {
 
 /// Whether k is a lane.
 type Is = Arc<dyn Fn(usize) -> bool + Send + Sync>;
-/// Words, bits, and what a number becomes.
-type Narrow = (&'static str, f64, fn(f64) -> f64);
 /// What a code of these bits and this value becomes.
 type To = Arc<dyn Fn(u8, f64) -> f64 + Send + Sync>;
 
@@ -182,6 +180,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         && let Some(steps) = multiples(g).map(Arc::new)
     {
         let words = |how: &str| format!("code times the whole multiple of the row's unit that each scale of {name} is {how}");
+        type Narrow = (&'static str, f64, fn(f64) -> f64);
         let narrow: [Narrow; 2] = [
             ("wraps at 8 bits", 6.0, |x| (x + 128.0).rem_euclid(256.0) - 128.0),
             ("is clamped to 8 bits", 6.5, |x| x.clamp(-128.0, 127.0)),

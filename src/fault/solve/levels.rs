@@ -210,11 +210,11 @@ const UNPACK: [(&str, f64, Unpack); 15] =
         ("are read as signed numbers of six bits", 3.0, right),
     ];
 
-/// Words, bits, scales and minima of one way.
-type Unpacked = (&'static str, f64, (Vec<f64>, Vec<f64>));
+/// Words, bits, scales and minima.
+type Other = (&'static str, f64, (Vec<f64>, Vec<f64>));
 
 /// Scales and minima of every way.
-fn unpacked(x: &Levels) -> Vec<Unpacked> {
+fn unpacked(x: &Levels) -> Vec<Other> {
     let byte = |v: &f64| *v as u8;
     let scale: Vec<u8> = x.scale.iter().map(byte).collect();
     let min: Vec<u8> = x.zero.as_ref().map_or_else(|| vec![0; scale.len()], |z| z.iter().map(byte).collect());

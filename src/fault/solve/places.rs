@@ -410,8 +410,7 @@ pub fn old(s: &System) -> Option<Theory> {
 pub fn overrun(s: &System) -> Option<Theory> {
     let wrong = |i: usize, j: usize| s.is_wrong[i * s.cols + j];
     let width = (0..s.cols).rposition(|j| (0..s.rows).any(|i| wrong(i, j)))? + 1;
-    let tile =
-        [2usize, 4, 8, 16, 32, 64, 128, 256].into_iter().find(|t| !s.cols.is_multiple_of(*t) && t - s.cols % t == width)?;
+    let tile = [2usize, 4, 8, 16, 32, 64, 128, 256].into_iter().find(|t| s.cols.next_multiple_of(*t) - s.cols == width)?;
     let hit: Vec<usize> = (0..s.rows).filter(|i| (0..width).any(|j| wrong(*i, j))).collect();
     let dense = hit.iter().map(|i| (0..width).filter(|j| wrong(*i, *j)).count()).sum::<usize>();
     let whole = dense * 10 > 9 * hit.len() * width && 2 * hit.len() > s.rows && hit[0] > 0;

@@ -7,9 +7,6 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
-/// Words, where the other byte stands, and how the two become one exponent.
-type Joined = (&'static str, isize, fn(u32, u32) -> u32);
-
 /// A cell of the grid for every element.
 type Cell = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
 
@@ -113,13 +110,14 @@ fn bled(s: &System, side: Which) -> Vec<Theory> {
         };
         (0..bits.len()).map(one).collect()
     };
-    let ways: [Joined; 4] = [
+    type Join = (&'static str, isize, fn(u32, u32) -> u32);
+    let ways: [Join; 4] = [
         ("behind it by or", 1, |e, f| e | f),
         ("before it by or", -1, |e, f| e | f),
         ("behind it by a sum", 1, |e, f| (e + f) & 255),
         ("before it by a sum", -1, |e, f| (e + f) & 255),
     ];
-    let theory = |(words, other, joined): (&str, isize, fn(u32, u32) -> u32)| {
+    let theory = |(words, other, joined): Join| {
         let read = packed(other, joined);
         let words = format!(
             "the f32 scales of {name} are packed four to a word by their exponents: each meets the fraction of the scale {words}"
