@@ -211,7 +211,7 @@ pub fn saturated(own: Act, elements: &mut Vec<(f64, f64, f64)>) -> Option<String
         .iter()
         .fold((0.0f64, f64::INFINITY), |(low, high), (x, y, half)| (low.max((y - half) / x), high.min((y + half) / x)));
     let (ends, first) = (crate::fault::solve::output::roundest(outer.0, outer.1), elements.first()?.0);
-    (n >= TAIL && n < elements.len() && (low > 1.0 || high < 1.0) && ends > 0.5 && first > 2.0).then_some(())?;
+    (n >= TAIL && n < elements.len() && (outer.0 > 1.0 || outer.1 < 1.0) && ends > 0.5 && first > 2.0).then_some(())?;
     // The right one is x to less than this there.
     ((act(own, elements[n - 1].0) / elements[n - 1].0 - ends).abs() > high - low).then_some(())?;
     Some(format!(

@@ -104,7 +104,7 @@ pub fn tests(c: &Differences, after: &HashMap<String, After>) -> Vec<Test> {
     let test = |d: &Drift| {
         let ran = after.get(&d.case);
         let ended = match d.change {
-            Change::Identical => Ended::Passed,
+            Change::Identical | Change::Rejudged => Ended::Passed,
             Change::Skipped => Ended::Skipped { why: String::new() },
             kind => Ended::Failed {
                 kind: kind.name().into(),
@@ -141,7 +141,7 @@ pub fn causes(c: &Differences) -> Vec<Cause> {
         text: format!("{}\n{}", d.case, d.words),
         count,
     };
-    alike(c).into_iter().map(cause).collect()
+    alike(c).into_iter().filter(|(d, _)| d.change.fails()).map(cause).collect()
 }
 
 /// The notable drifts, those of one cause together: the first of each, and how many they are. Alike are the change, the kernel, the
@@ -172,7 +172,7 @@ pub fn page(c: &Differences) -> String {
             body {
                 header {
                     h1 { @if c.fails() { "Drift" } @else { "No drift" } " in " (sweeps.join(", ")) }
-                    p { (counts(c)) ". Only an identical case passes; what is right is accepted by " code { "qassay accept" } "." }
+                    p { (counts(c)) ". Only a case of the same bits and verdict passes; what is right is accepted by " code { "qassay accept" } "." }
                 }
                 main {
                     section {
