@@ -78,7 +78,7 @@ fn what_is_right_passes_and_what_is_wrong_fails_with_its_name() {
     for (name, words) in [
         ("bug_gelu_erf", "gelu by the error function"),
         ("bug_gate_swapped", "[gate | x]"),
-        ("bug_swiglu_rounded_between", "rounded to the type of a before it meets the gate"),
+        ("bug_swiglu_rounded_between", "is rounded to bf16 before it meets the gate"),
         ("bug_layernorm_eps", "`eps` = 1e-2, not 1e-5"),
         ("bug_rmsnorm_eps", "`eps` = 1e-6, not 1e-5"),
     ] {
