@@ -6,7 +6,7 @@
 //! ```
 
 use super::Bundle;
-use crate::fault::solve::maps::{Kind, ways};
+use crate::fault::solve::maps::ways;
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
 use crate::format::grid::ValueGrid;
@@ -193,11 +193,7 @@ impl<'b> Cast<'b> {
         } else {
             format!("the codes of group (r, c) of the {rows}×{cols} grid were made with the scale of {}", way.words)
         };
-        let class = match way.kind {
-            Kind::Shared | Kind::Expert => Class::ScaleShared,
-            Kind::Index => Class::ScaleIndex,
-            Kind::Layout => Class::ScaleLayout,
-        };
+        let class = way.kind.class();
         Some((class, "out.index", words))
     }
 

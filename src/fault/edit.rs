@@ -11,6 +11,23 @@ pub enum Which {
     B,
 }
 
+impl Which {
+    /// As bundles name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Which::A => "a",
+            Which::B => "b",
+        }
+    }
+
+    pub fn other(self) -> Self {
+        match self {
+            Which::A => Which::B,
+            Which::B => Which::A,
+        }
+    }
+}
+
 /// The operand of a side.
 pub fn operand(job: &Job, side: Which) -> Option<&Operand> {
     match side {

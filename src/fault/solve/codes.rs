@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Theories of where the codes of one side are read.
 pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     // What is no product moves its result: other theories say so.
     if g.q.is_none() && s.alone {
         return Vec::new();
@@ -399,7 +399,7 @@ fn permutations(v: &mut Vec<usize>, from: usize, f: &mut dyn FnMut(&[usize])) {
 /// Nibbles that are left from the code before.
 pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let Some(q) = g.q.as_ref().filter(|q| q.format().bits() == 4) else { return Vec::new() };
     let k_all = g.k;
     type Mix = fn(u8, u8, usize) -> u8;
@@ -427,7 +427,7 @@ pub fn mixed(s: &System, side: Which) -> Vec<Theory> {
 /// A subtraction over packed integers whose borrow reaches the next lane: the code `far` behind a negative one is one less.
 pub fn borrowed(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let Some(q) = g.q.as_ref().filter(|q| q.format().is_integer()) else { return Vec::new() };
     let zeros = g.zero.as_ref().filter(|z| z.1.is_none()).map(|z| &z.0);
     let right = g.values.clone();

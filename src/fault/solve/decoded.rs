@@ -264,7 +264,7 @@ const BITSANDBYTES: [f64; 8] = [0.0, 0.005_208_333_333, 0.666_666_67, 1.0, 0.333
 /// Theories of how the codes of one side are decoded.
 pub fn decoded(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let Some(f) = g.format() else { return Vec::new() };
     tables(f)
         .into_iter()

@@ -131,14 +131,10 @@ fn changes(f: Format) -> Vec<Lane> {
     all
 }
 
-fn who(side: Which) -> &'static str {
-    if side == Which::A { "a" } else { "b" }
-}
-
 /// Theories of the lanes of one side's codes, and of values that are joined from bits.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = who(side);
+    let name = side.name();
     let source = Source::of(g);
     let mut all = joined(g, side, &source);
     let Some(q) = g.q.as_ref().filter(|q| q.format().bits() <= 4) else { return all };
@@ -228,7 +224,7 @@ fn bits_of(f: Format, x: f64) -> u32 {
 
 /// Values that are joined from bits, or cut to fewer: an exponent added into 16 bits, an operand rounded before it is multiplied.
 fn joined(g: &Given, side: Which, source: &Arc<Source>) -> Vec<Theory> {
-    let name = who(side);
+    let name = side.name();
     let mut all = Vec::new();
     let mut add = |class, variant: &str, words: String, bits: f64, value: At| {
         let mut t = Theory::new(class, name, format!("{name}.{variant}"), words).bits(bits);
@@ -306,7 +302,7 @@ pub fn smallest(s: &System) -> Vec<Theory> {
         return all;
     }
     for (side, g, other) in [(Which::B, &s.b, &s.a), (Which::A, &s.a, &s.b)] {
-        let (name, they) = (who(side), who(if side == Which::A { Which::B } else { Which::A }));
+        let (name, they) = (side.name(), side.other().name());
         let Some(q) = &g.q else { continue };
         let code = |at: usize| g.table[usize::from(q.codes()[at])];
         let small: Arc<Vec<(usize, usize)>> =

@@ -1,7 +1,7 @@
 //! Theories of scales that are quantized themselves: the second level's place or absence, the sub-scales left out, their six bits unpacked
 //! otherwise.
 
-use super::maps::{self, Kind};
+use super::maps;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -35,7 +35,7 @@ type Read = (Vec<f64>, Option<Vec<f64>>);
 /// Theories of one side whose scales have two levels.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let Some(q) = &g.deep else { return Vec::new() };
     let x = Levels::of(q);
     let n = x.scale.len();
@@ -90,13 +90,13 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let to = |c: usize| first[(way.map)(index(q, c, (rows, cols)) / level.1, index(q, c, (rows, cols)) % level.1)];
         let words = format!("{second} at row r, group c of its {}×{} grid is read from {}", level.0, level.1, way.words);
         let zero = |z: &[f64], c: usize| (z[c], x.over[to(c)].1);
-        add(class(way.kind), "second_index", words, 4.0 + way.bits, read(&x, |c| (x.scale[c], x.over[to(c)].0), zero));
+        add(way.kind.class(), "second_index", words, 4.0 + way.bits, read(&x, |c| (x.scale[c], x.over[to(c)].0), zero));
     }
     for way in maps::ways(rows, cols, experts(s, side)) {
         let to = |c: usize| (way.map)(c / cols, c % cols);
         let words = format!("{sub} at row r, group c of the {rows}×{cols} grid are read from {}", way.words);
         let zero = |z: &[f64], c: usize| (z[to(c)], x.over[c].1);
-        add(class(way.kind), "sub_index", words, 5.0 + way.bits, read(&x, |c| (x.scale[to(c)], x.over[c].0), zero));
+        add(way.kind.class(), "sub_index", words, 5.0 + way.bits, read(&x, |c| (x.scale[to(c)], x.over[c].0), zero));
     }
     if q.scale_format() == Format::Uint6 && cols.is_multiple_of(8) {
         for (words, bits, (scale, zero)) in unpacked(&x) {
@@ -129,14 +129,6 @@ fn index(q: &QTensor, c: usize, (rows, cols): (usize, usize)) -> usize {
 
 fn experts(s: &System, side: Which) -> usize {
     if side == Which::B { s.parts.len().max(1) } else { 1 }
-}
-
-fn class(kind: Kind) -> Class {
-    match kind {
-        Kind::Shared | Kind::Expert => Class::ScaleShared,
-        Kind::Index => Class::ScaleIndex,
-        Kind::Layout => Class::ScaleLayout,
-    }
 }
 
 /// Eight scales and eight minima of six bits in twelve bytes, as GGUF's Q4_K packs them: bytes 0 … 3 hold scales 0 … 3 and above them the
@@ -172,7 +164,7 @@ fn six(b: &[u8], at: usize) -> u8 {
 }
 
 /// Ways to unpack them that are not theirs.
-const UNPACK: [(&str, f64, Unpack); 15] =
+const UNPACK: [(&str, f64, Unpack); 14] =
     [
         ("are read as a plain stream of 6-bit fields", 1.0, |b, j| (six(b, 6 * j), six(b, 48 + 6 * j))),
         ("are read as a plain stream of 6-bit fields, minima from byte 4 on", 2.0, |b, j| {
@@ -207,7 +199,6 @@ const UNPACK: [(&str, f64, Unpack); 15] =
             if j < 4 { (b[j], b[j + 4]) } else { right(b, j) }
         }),
         ("are read as whole bytes 0 … 7 and 4 … 11", 3.0, |b, j| (b[j], b[j + 4])),
-        ("are read as signed numbers of six bits", 3.0, right),
     ];
 
 /// Words, bits, scales and minima.
@@ -218,9 +209,11 @@ fn unpacked(x: &Levels) -> Vec<Other> {
     let byte = |v: &f64| *v as u8;
     let scale: Vec<u8> = x.scale.iter().map(byte).collect();
     let min: Vec<u8> = x.zero.as_ref().map_or_else(|| vec![0; scale.len()], |z| z.iter().map(byte).collect());
-    let signed = |x: u8| if x > 31 { f64::from(x) - 64.0 } else { f64::from(x) };
-    let all = UNPACK.iter().map(|(words, bits, f)| {
-        let number = |v: u8| if words.contains("signed") { signed(v) } else { f64::from(v) };
+    let unsigned: fn(u8) -> f64 = f64::from;
+    let signed: fn(u8) -> f64 = |x| f64::from(x) - if x > 31 { 64.0 } else { 0.0 };
+    let ways = UNPACK.iter().map(|(words, bits, f)| (*words, *bits, *f, unsigned));
+    let ways = ways.chain([("are read as signed numbers of six bits", 3.0, right as Unpack, signed)]);
+    let all = ways.map(|(words, bits, f, number)| {
         let (mut s, mut m) = (Vec::new(), Vec::new());
         for (scale, min) in scale.chunks_exact(8).zip(min.chunks_exact(8)) {
             let b = packed(scale, min);
@@ -229,7 +222,7 @@ fn unpacked(x: &Levels) -> Vec<Other> {
                 m.push(number(y));
             });
         }
-        (*words, *bits, (s, m))
+        (words, bits, (s, m))
     });
     all.collect()
 }

@@ -1,5 +1,6 @@
 //! Ways to address a grid: every offset, divisor, stride, modulus, transposition and swizzle that its shape has, as formulas.
 
+use crate::fault::Class;
 use std::sync::Arc;
 
 /// Place (r, c) to the flat index that is read instead of `r·C + c`; always inside the grid.
@@ -16,6 +17,17 @@ pub enum Kind {
     Layout,
     /// The wrong expert's.
     Expert,
+}
+
+impl Kind {
+    /// The class of scales that are read so.
+    pub fn class(self) -> Class {
+        match self {
+            Kind::Shared | Kind::Expert => Class::ScaleShared,
+            Kind::Index => Class::ScaleIndex,
+            Kind::Layout => Class::ScaleLayout,
+        }
+    }
 }
 
 /// One way.

@@ -2,7 +2,6 @@
 
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::fault::edit::Which;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 
@@ -75,7 +74,7 @@ fn nibbles(values: &[f64]) -> Vec<(String, Vec<f64>)> {
 pub fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in s.sides().iter().copied() {
-        let (g, name) = (s.given(side), if side == Which::A { "a" } else { "b" });
+        let (g, name) = (s.given(side), side.name());
         let (tile, cols, global) = (g.tile, g.grid.1, g.global);
         let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
         for (words, read) in if scales.len() > 1 { floats(&scales) } else { Vec::new() } {

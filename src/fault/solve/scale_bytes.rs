@@ -13,7 +13,7 @@ type Cell = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
 /// Theories of one side.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let (tile, (rows, cols)) = (g.tile, g.grid);
     let n = rows * cols;
     if g.q.is_none() || n < 2 {
@@ -61,7 +61,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
 /// about; what nobody wrote is 1.
 fn shuffled(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let (tile, (rows, cols)) = (g.tile, g.grid);
     let global = g.global;
     let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
@@ -93,7 +93,7 @@ fn shuffled(s: &System, side: Which) -> Vec<Theory> {
 /// Exponents of f32 scales packed four to a word by shifts: what is not masked reaches the byte beside it.
 fn bled(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let (tile, (_, cols), global) = (g.tile, g.grid, g.global);
     let bits: Vec<u32> = g.scales().iter().map(|x| x.to_bits()).collect();
     if cols < 2 || bits.iter().all(|b| b & 0x7f_ffff == 0) {

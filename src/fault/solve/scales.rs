@@ -1,7 +1,7 @@
 //! Theories of scales and zero points: another rule, another place, another granularity, the other operand's.
 
 use super::given::Given;
-use super::maps::{self, Kind, cost};
+use super::maps::{self, cost};
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -166,9 +166,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
             add(class, format!("{name}.global"), format!("the second-level scale of {name} is {word}"), bits, at);
         }
-        if let Some(theirs) =
-            s.given(if side == Which::A { Which::B } else { Which::A }).q.as_ref().and_then(crate::QTensor::global_scale_inv)
-        {
+        if let Some(theirs) = s.given(side.other()).q.as_ref().and_then(crate::QTensor::global_scale_inv) {
             let by = f64::from(theirs) / second;
             let scales = scales.clone();
             let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
@@ -204,11 +202,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         if read == *scales {
             continue;
         }
-        let class = match way.kind {
-            Kind::Shared | Kind::Expert => Class::ScaleShared,
-            Kind::Index => Class::ScaleIndex,
-            Kind::Layout => Class::ScaleLayout,
-        };
+        let class = way.kind.class();
         let at: At = Arc::new(move |i, k| read[cell(i, k)] * global);
         let words = format!("the scale of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words);
         add(class, format!("{name}.index"), words, 4.0 + way.bits, at);
@@ -363,7 +357,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         );
     }
     // The other operand's.
-    let o = s.given(if side == Which::A { Which::B } else { Which::A });
+    let o = s.given(side.other());
     if !o.scales().is_empty() {
         let theirs: Arc<Vec<f64>> = Arc::new(o.scales().iter().map(|x| f64::from(*x)).collect());
         let m = theirs.len();
@@ -393,7 +387,7 @@ fn n_of(g: &Given) -> usize {
 
 /// A wrong group or row for the scale and the zero point alike.
 fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theory> {
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let (tile, (rows, cols), global) = (g.tile, g.grid, g.global);
     let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x) * global).collect();
     let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
@@ -402,11 +396,7 @@ fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theor
         let s: Vec<f64> = from.iter().map(|f| scales[*f]).collect();
         let z: Vec<f64> = from.iter().map(|f| zero[*f]).collect();
         (s != scales || z != zero).then_some(())?;
-        let class = match way.kind {
-            Kind::Shared | Kind::Expert => Class::ScaleShared,
-            Kind::Index => Class::ScaleIndex,
-            Kind::Layout => Class::ScaleLayout,
-        };
+        let class = way.kind.class();
         let words =
             format!("scale and zero point of {name} at row r, group c of the {rows}×{cols} grid are read from {}", way.words);
         let mut t = Theory::new(class, name, format!("{name}.index"), words).bits(4.0 + way.bits);
@@ -430,7 +420,7 @@ fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theor
 /// Places that no map of the grid alone has: a pointer that advances by another number a tile, groups along the other axis. Of the scale, and of the zero
 /// point with it.
 fn advanced(g: &Given, side: Which) -> Vec<Theory> {
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let (tile, (rows, cols), global, n) = (g.tile, g.grid, g.global, n_of(g));
     if n < 2 {
         return Vec::new();

@@ -14,14 +14,10 @@ use std::sync::Arc;
 const INDEX: f64 = 3.0;
 const NUMBER: f64 = 16.0;
 
-fn name(side: Which) -> &'static str {
-    if side == Which::A { "a" } else { "b" }
-}
-
 /// The grids that a kernel may have scaled by: the operand's own, one number a row, one for each of the other's groups of K.
 fn grids(s: &System, side: Which) -> Vec<Grid> {
     let g = s.given(side);
-    let other = s.given(if side == Which::A { Which::B } else { Which::A });
+    let other = s.given(side.other());
     let mut all = Vec::new();
     for tile in [g.tile, (1, g.k), (1, g.tile.1), (g.rows.max(1), other.tile.1)] {
         let grid = Grid::of(s, side, tile);
@@ -116,7 +112,7 @@ impl Gains<'_> {
 /// The gains of one grid, as scales: a rule, other places, the other operand's, products with stored numbers; else no name.
 fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory> {
     let g = s.given(grid.side);
-    let who = name(grid.side);
+    let who = grid.side.name();
     let at = |cell: usize| (cell / grid.cols * grid.tile.0, cell % grid.cols * grid.tile.1);
     let stored: Vec<f64> = (0..cells.value.len()).map(|c| g.step(at(c).0, at(c).1)).collect();
     let changed: Vec<usize> = (0..stored.len()).filter(|c| cells.value[*c] != 1.0).collect();
@@ -144,13 +140,13 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory>
 
 impl Gains<'_> {
     fn theory(&self, class: Class, variant: &str, detail: String, bits: f64) -> Theory {
-        let who = name(self.grid.side);
+        let who = self.grid.side.name();
         Theory::new(class, who, format!("{who}.{variant}"), detail).bits(bits)
     }
 
     /// One limit for all scales: those beyond it have it, and the others are right.
     fn clamped(&self, values: &mut [f64]) -> Option<Theory> {
-        let who = name(self.grid.side);
+        let who = self.grid.side.name();
         (self.changed.len() >= 3 && self.changed.len() < self.stored.len()).then_some(())?;
         let (low, high) = self.factor_of(&|_| 1.0, &self.changed)?;
         let limit = super::output::roundest(low, high);
@@ -177,7 +173,7 @@ impl Gains<'_> {
 
     /// A rule of all scales, and one factor beside it.
     fn rule(&self, values: &mut [f64]) -> Option<Theory> {
-        let who = name(self.grid.side);
+        let who = self.grid.side.name();
         let global = self.g.global;
         for rule in scales::RULES.iter().filter(|r| scales::applies(r, self.g)) {
             let by = |c: usize| (rule.4)(self.stored[c] / global) * global;
@@ -208,7 +204,7 @@ impl Gains<'_> {
     fn lines_elsewhere(&self, values: &mut [f64]) -> Option<Theory> {
         let (rows, cols) = (self.grid.rows, self.grid.cols);
         (self.g.grid == (rows, cols) && rows > 1 && cols > 1).then_some(())?;
-        let who = name(self.grid.side);
+        let who = self.grid.side.name();
         for along_k in [true, false] {
             let (lines, length) = if along_k { (cols, rows) } else { (rows, cols) };
             let cell = |line: usize, x: usize| if along_k { x * cols + line } else { line * cols + x };
@@ -245,7 +241,7 @@ impl Gains<'_> {
 
     /// Stored scales of other places, of this operand or of the other.
     fn elsewhere(&self, values: &mut [f64]) -> Option<Theory> {
-        let (who, they) = (name(self.grid.side), other_name(self.grid.side));
+        let (who, they) = (self.grid.side.name(), self.grid.side.other().name());
         let own = self.g.grid == (self.grid.rows, self.grid.cols);
         if own
             && self.stored.len() > 1
@@ -285,13 +281,13 @@ impl Gains<'_> {
     }
 
     fn theirs(&self) -> Vec<f64> {
-        let other = self.s.given(if self.grid.side == Which::A { Which::B } else { Which::A });
+        let other = self.s.given(self.grid.side.other());
         other.scales().iter().map(|x| f64::from(*x)).collect()
     }
 
     /// The right scale, times or over another stored number.
     fn product(&self, values: &mut [f64]) -> Option<Theory> {
-        let (who, they) = (name(self.grid.side), other_name(self.grid.side));
+        let (who, they) = (self.grid.side.name(), self.grid.side.other().name());
         let own: Vec<f64> = self.g.scales().iter().map(|x| f64::from(*x)).collect();
         let theirs = self.theirs();
         // What has neither scale: the effective one is the other's reciprocal.
@@ -340,7 +336,7 @@ impl Gains<'_> {
     /// Powers of two where others are stored; else numbers that nothing has: a picture, and a name only where every scale is another, some
     /// larger and some smaller, as those of another step are.
     fn nameless(&self, values: &mut [f64]) -> Theory {
-        let who = name(self.grid.side);
+        let who = self.grid.side.name();
         let power = |x: f64| x > 0.0 && (x.log2() - x.log2().round()).abs() < 1e-3;
         let n = self.changed.len() as f64;
         if self.changed.iter().all(|c| power(self.effective[*c])) && !self.stored.iter().all(|s| power(*s)) {
@@ -386,10 +382,6 @@ impl Gains<'_> {
 /// The class of what is solved and has no name.
 pub const NAMELESS: Class = Class::VacuousOracle;
 
-fn other_name(side: Which) -> &'static str {
-    if side == Which::A { "b" } else { "a" }
-}
-
 /// The theory that reads these scales.
 fn read(t: &mut Theory, s: &System, grid: &Grid, values: Arc<Vec<f64>>) -> Option<()> {
     let grid = *grid;
@@ -424,7 +416,7 @@ pub fn offsets(s: &System, base: &Theory, side: Which) -> Vec<Theory> {
 
 fn offset(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory> {
     let g: &Given = s.given(grid.side);
-    let who = name(grid.side);
+    let who = grid.side.name();
     g.q.as_ref()?;
     // In steps of the code; whole ones, all but those that nothing says.
     let whole: Vec<f64> = cells.value.iter().map(|d| d.round()).collect();

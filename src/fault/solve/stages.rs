@@ -56,7 +56,7 @@ fn of_coefficients(s: &System, held: Option<Which>) -> Vec<Theory> {
 }
 
 fn of_map(s: &System, side: Which, width: usize, map: &[usize]) -> Vec<Theory> {
-    let (g, name) = (s.given(side), if side == Which::A { "a" } else { "b" });
+    let (g, name) = (s.given(side), side.name());
     let mut sorted = map.to_vec();
     sorted.sort_unstable();
     sorted.dedup();

@@ -72,7 +72,7 @@ fn unmasked(s: &System) -> Vec<Theory> {
 
 /// Elements of an operand from one on are read as 0: the first wrong line has lost the end of its K, those behind it all.
 fn ended(s: &System, side: Which) -> Option<Theory> {
-    let (g, name) = (s.given(side), if side == Which::A { "a" } else { "b" });
+    let (g, name) = (s.given(side), side.name());
     let region = s.region.as_ref().filter(|r| r.tiles.is_empty() && s.parts.len() == 1)?;
     let (lines, others) = if side == Which::A { (&region.rows, &region.cols) } else { (&region.cols, &region.rows) };
     let first = lines.iter().position(|x| *x)?;
@@ -103,7 +103,7 @@ fn ended(s: &System, side: Which) -> Option<Theory> {
 
 /// The term of one operand's zero points, Σ_k other·zero·scale, without the other's scale, or with it twice.
 fn corrections(s: &System, side: Which) -> Vec<Theory> {
-    let (g, o) = (s.given(side), s.given(if side == Which::A { Which::B } else { Which::A }));
+    let (g, o) = (s.given(side), s.given(side.other()));
     // Signed integers without a zero point may be multiplied as unsigned ones, whose zero point is the middle.
     let middle = g.format().filter(|f| f.is_integer() && f.min_finite() < 0.0).map(|f| 0.5 * f64::from(1u32 << f.bits()));
     let zero: Vec<f64> = match (&g.zero, middle) {

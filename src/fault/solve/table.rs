@@ -20,7 +20,7 @@ pub fn codecs(s: &System, side: Which) -> Vec<Theory> {
 fn codec(s: &System, side: Which) -> Option<Theory> {
     let g = s.given(side);
     let q = g.q.as_ref()?;
-    let who = if side == Which::A { "a" } else { "b" };
+    let who = side.name();
     let mut used = vec![usize::MAX; g.table.len()];
     let mut codes: Vec<usize> = Vec::new();
     for c in q.codes() {

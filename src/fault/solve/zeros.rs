@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Theories of the zero points of one side.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
-    let name = if side == Which::A { "a" } else { "b" };
+    let name = side.name();
     let (Some((zero, mid)), Some(q)) = (&g.zero, &g.q) else { return Vec::new() };
     let zero = Arc::new(zero.clone());
     let scales: Vec<f64> = q.scale_inv().iter().map(|x| f64::from(*x)).collect();
@@ -149,7 +149,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
 
 /// The term of the zero points whose sums over a group of the other operand are kept in 16 bits.
 pub fn narrow(s: &System, side: Which) -> Vec<Theory> {
-    let (g, other) = (s.given(side), s.given(if side == Which::A { Which::B } else { Which::A }));
+    let (g, other) = (s.given(side), s.given(side.other()));
     let (name, they) = if side == Which::A { ("a", "b") } else { ("b", "a") };
     let Some((zero, mid)) = g.zero.as_ref().filter(|_| !s.alone) else { return Vec::new() };
     let cells = g.grid.0 * g.grid.1;
