@@ -5,7 +5,7 @@
 //! code c of x  ──►  cell(c) / x: the scales that give it  ──►  their intersection over a group: the scale of its codes
 //! ```
 
-use super::Bundle;
+use super::{Bundle, chosen};
 use crate::fault::solve::maps::ways;
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
@@ -231,6 +231,13 @@ impl<'b> Cast<'b> {
             if is(&of) {
                 return Some((Class::AmaxScope, "out.axis", "amax of row i is that of column i".into()));
             }
+        }
+        let rule: Vec<f64> = self.amax.iter().map(|a| a / max).collect();
+        if let Some(words) = chosen::clamped(&self.stored, &rule, &known) {
+            return Some((Class::RangeRule, "out.limit", words));
+        }
+        if let Some(words) = (self.grid == (rows, 1)).then(|| chosen::of_other_rows(&used, &self.amax)).flatten() {
+            return Some((Class::AmaxScope, "out.amax_rows", words));
         }
         if let Some(words) = self.part_of_groups(&used, &known) {
             return Some((Class::AmaxScope, "out.amax_part", words));

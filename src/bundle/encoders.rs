@@ -4,7 +4,7 @@
 //! x, scale_inv ──► y = x / scale_inv ──► code            by every encoder: all wrong codes have to be one's, and few right ones not
 //! ```
 
-use super::Bundle;
+use super::{Bundle, chosen};
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
 use crate::job::Data;
@@ -14,27 +14,27 @@ use crate::tensor::round_to;
 use crate::{Format, Overflow, QTensor, Rounding, Tensor};
 
 /// The share of wrong codes, and of all, that an encoder has to make.
-const SHARE: f64 = 0.98;
+pub const SHARE: f64 = 0.98;
 /// Wrong codes, at least.
-const LEAST: usize = 8;
+pub const LEAST: usize = 8;
 /// What a reciprocal and a product in f32 may be off, relative.
 const NEAR: f64 = 1.0 / (1u64 << 21) as f64;
 
 /// An element on its way to its code.
 #[derive(Clone, Copy)]
-struct Element {
-    x: f64,
+pub struct Element {
+    pub x: f64,
     /// scale_inv, of both levels.
     inverse: f64,
     /// The integer zero point, else 0.
-    zero: f64,
+    pub zero: f64,
     /// The largest magnitude of its group.
     amax: f64,
-    format: Format,
+    pub format: Format,
 }
 
 impl Element {
-    fn y(&self) -> f64 {
+    pub fn y(&self) -> f64 {
         self.x / self.inverse
     }
     fn code(&self, y: f64) -> Option<f64> {
@@ -46,7 +46,7 @@ fn encode(f: Format, y: f64, rounding: Rounding) -> f64 {
     f.decode(f.encode(y, rounding, Overflow::Saturate))
 }
 
-fn nearest(f: Format, y: f64) -> f64 {
+pub fn nearest(f: Format, y: f64) -> f64 {
     encode(f, y, Rounding::NearestEven)
 }
 
@@ -201,11 +201,13 @@ fn subnormal_of(e: &Element, f: impl Fn(&Element, f64) -> f64) -> Option<f64> {
     Some(if e.y().abs() < normal(e.format) { f(e, e.y()) } else { nearest(e.format, e.y()) })
 }
 
-struct Cast<'b> {
-    x: &'b Tensor,
-    q: &'b QTensor,
+pub struct Cast<'b> {
+    pub x: &'b Tensor,
+    pub q: &'b QTensor,
     amax: Vec<f64>,
-    zero: Vec<f64>,
+    pub zero: Vec<f64>,
+    /// Magnitudes that codes have, ascending.
+    pub values: Vec<f64>,
 }
 
 /// What made the codes of a cast that failed, or the scales beside right ones. `None`: no cast, or nothing known.
@@ -223,17 +225,22 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
         let g = &mut amax[q.scale_index(at / q.cols(), at % q.cols())];
         *g = g.max(f64::from(v.abs()));
     }
-    let cast = Cast { x, q, amax, zero };
-    let (class, variant, words) =
-        cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle))?;
+    let f = q.format();
+    let mut values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c).abs()).filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let cast = Cast { x, q, amax, zero, values };
+    let named = cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle));
+    let other = || cast.offset().or_else(|| cast.drawn()).or_else(|| cast.specials()).or_else(|| cast.without_zero());
+    let (class, variant, words) = named.or_else(other)?;
     Some(Finding::solved(class, &variant, words))
 }
 
 /// A name: class, variant, words.
-type Named = (Class, String, String);
+pub type Named = (Class, String, String);
 
 impl Cast<'_> {
-    fn element(&self, at: usize) -> Element {
+    pub fn element(&self, at: usize) -> Element {
         let g = self.q.scale_index(at / self.q.cols(), at % self.q.cols());
         Element {
             x: f64::from(self.x.data()[at]),
@@ -243,7 +250,7 @@ impl Cast<'_> {
             format: self.q.format(),
         }
     }
-    fn value(&self, at: usize) -> f64 {
+    pub fn value(&self, at: usize) -> f64 {
         self.q.format().decode(u32::from(self.q.codes()[at]))
     }
     /// Whether an encoder makes a code, as it is or with a scale that is off by a rounding.
@@ -254,12 +261,19 @@ impl Cast<'_> {
             .iter()
             .any(|f| encoder(&Element { inverse: e.inverse * f, ..e }).is_some_and(|x| x == v || (x.is_nan() && v.is_nan())))
     }
-    fn right(&self, at: usize) -> bool {
+    pub fn right(&self, at: usize) -> bool {
         self.is(at, |e| e.code(e.y() + e.zero))
     }
-    fn finite(&self) -> Vec<usize> {
+    pub fn finite(&self) -> Vec<usize> {
         let finite = |at: &usize| self.element(*at).x.is_finite() && self.element(*at).inverse > 0.0;
         (0..self.q.codes().len()).filter(finite).collect()
+    }
+
+    /// The range of affine codes.
+    fn without_zero(&self) -> Option<Named> {
+        (!self.zero.is_empty()).then_some(())?;
+        let words = chosen::without_zero(self.x, self.q)?;
+        Some((Class::RangeRule, "out.without_zero".into(), words))
     }
 
     fn encoded(&self) -> Option<Named> {

@@ -2,9 +2,11 @@
 //! two that make it between them, line by line.
 
 use super::assay::Answer;
+use super::function::{self, Point};
 use super::{Bundle, gates, moments};
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
+use crate::op::activation::act;
 use crate::tensor::round_to;
 use crate::{Format, Tensor};
 use rayon::prelude::*;
@@ -15,6 +17,8 @@ const MOST: usize = 1 << 20;
 const SHARE: f64 = 0.98;
 /// Wrong elements that a formula has to make, at least.
 const LEAST: usize = 8;
+/// Heads of a row, at most.
+const HEADS: usize = 128;
 /// What f32 arithmetic and its library may be off, relative.
 const SLACK: f64 = 1.0 / (1u64 << 18) as f64;
 
@@ -73,6 +77,70 @@ impl At<'_> {
     }
 }
 
+/// 1/√x in f32 by the integer trick with this magic number and so many steps of Newton's.
+fn trick(x: f64, magic: u32, steps: usize) -> f64 {
+    let x = x as f32;
+    let mut y = f32::from_bits(magic.wrapping_sub(x.to_bits() >> 1));
+    for _ in 0..steps {
+        y *= 1.5 - 0.5 * x * y * y;
+    }
+    f64::from(y)
+}
+
+/// Reciprocal roots that kernels take.
+const ROOTS: [Change; 4] = [
+    ("the reciprocal root is taken by the integer trick 0x5f3759df without a step of Newton's", |x| trick(x, 0x5f37_59df, 0)),
+    ("the reciprocal root is taken by the integer trick 0x5f3759df and one step of Newton's", |x| trick(x, 0x5f37_59df, 1)),
+    ("the reciprocal root is taken by the integer trick 0x5f375a86 and one step of Newton's", |x| trick(x, 0x5f37_5a86, 1)),
+    ("the reciprocal root is taken by the integer trick 0x5f3759df and two steps of Newton's", |x| trick(x, 0x5f37_59df, 2)),
+];
+
+/// A row in heads: each has its own mean and variance.
+fn heads(op: Op, n: usize) -> Vec<Formula> {
+    let widths = (2..=n / 2).rev().filter(|w| n.is_multiple_of(*w) && n / w <= HEADS && *w >= 8);
+    let one = |w: usize| {
+        formula(format!("each {w} columns of the row are normalized by themselves"), move |r: &At| {
+            let mut y = Vec::with_capacity(r.cols);
+            for (h, x) in r.x().chunks(w).enumerate() {
+                let m = if op == Op::Layernorm { mean(x, |x| x) } else { 0.0 };
+                let d = (mean(x, |x| (x - m).powi(2)) + r.eps).sqrt();
+                y.extend(x.iter().enumerate().map(|(j, x)| (x - m) / d * r.gamma[h * w + j] + r.beta[h * w + j]));
+            }
+            y
+        })
+    };
+    widths.map(one).collect()
+}
+
+/// Partial results of `w` columns merged as Chan has it, where the short last one is counted as if it had as many: in the merge, in its own
+/// mean, in what the sum is divided by.
+fn merged(op: Op, n: usize) -> Vec<Formula> {
+    let mut all = Vec::new();
+    for w in [32usize, 64, 128, 256, 512, 1024].into_iter().filter(|w| *w < n && !n.is_multiple_of(*w)) {
+        for (own_mean, all_n) in [(true, true), (true, false), (false, true), (false, false)] {
+            let words = format!(
+                "partial results of {w} columns are merged as if the short last one had {w} too{}{}",
+                if own_mean { "" } else { ", also in its own mean" },
+                if all_n { ", and the variance is divided by as many" } else { "" }
+            );
+            all.push(formula(words, move |r: &At| {
+                let (mut count, mut m, mut m2) = (0.0, 0.0, 0.0);
+                for x in r.x().chunks(w) {
+                    let by = if own_mean { x.len() as f64 } else { w as f64 };
+                    let own = if op == Op::Layernorm { x.iter().sum::<f64>() / by } else { 0.0 };
+                    let square: f64 = x.iter().map(|x| (x - own).powi(2)).sum();
+                    let (with, delta) = (count + w as f64, own - m);
+                    m += delta * w as f64 / with;
+                    m2 += square + delta * delta * count * w as f64 / with;
+                    count = with;
+                }
+                r.norm(m, (m2 / if all_n { count } else { r.n() } + r.eps).sqrt())
+            }));
+        }
+    }
+    all
+}
+
 /// Numbers of columns or elements that an address may be off by.
 pub const SHIFTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
@@ -121,6 +189,12 @@ fn norms(op: Op) -> Vec<Formula> {
     for (d, which) in [(-1, "before"), (1, "behind")] {
         all.push(formula(format!("mean and variance are those of the row {which}"), move |r| {
             r.norm(center(r.row(d)), (variance(r.row(d)) + r.eps).sqrt())
+        }));
+    }
+    for (words, root) in ROOTS {
+        all.push(formula(words, move |r| {
+            let m = center(r.x());
+            r.norm(m, 1.0 / root(variance(r.x()) + r.eps))
         }));
     }
     if layer {
@@ -242,6 +316,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         };
         sampled.par_iter().flat_map_iter(row).collect()
     };
+    let found_nothing = found.diagnosis.as_ref().is_some_and(|d| d.findings.is_empty());
     let right = mask(&all[0]);
     let mut special = None;
     if matches!(op, Op::Rmsnorm | Op::Layernorm) {
@@ -257,6 +332,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             })
             .collect();
         all.extend(moments::formulas(op, &rows, &solved));
+        all.extend(heads(op, cols));
+        all.extend(merged(op, cols));
         if op == Op::Layernorm {
             let row = |(i, _): &(usize, moments::Solved)| {
                 let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
@@ -271,11 +348,64 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         };
         special = params.act.and_then(|own| gates::saturated(own, &mut (0..part.actual.len()).map(one).collect()));
     }
-    let masks: Vec<Mask> = std::iter::once(right).chain(all[1..].iter().map(mask)).collect();
+    let masks: Vec<Mask> = std::iter::once(right.clone()).chain(all[1..].iter().map(mask)).collect();
     let words: Vec<&str> = all.iter().map(|f| f.words.as_str()).collect();
     let found = by_elements(&masks, &words, cols, step == 1);
     let found = found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).or(special);
-    found.map(|w| format!("another formula: {w}"))
+    // What nothing else explains.
+    let nameless = || {
+        found_nothing.then_some(())?;
+        let at = |n: usize| sampled[n / cols] * cols + n % cols;
+        let points = |f: &dyn Fn(usize) -> Point| (0..sampled.len() * cols).map(|n| f(at(n))).collect::<Vec<Point>>();
+        let cell = |at: usize| {
+            let (low, high) = out.cell(at, part.actual[at]);
+            let slack = part.actual[at].abs() * SLACK;
+            (low - slack, high + slack)
+        };
+        match op {
+            Op::Activation => {
+                let own = params.act?;
+                let of = |at: usize| {
+                    let (x, (low, high)) = (rows[at / cols][at % cols], cell(at));
+                    Point { x, low, high, right: act(own, x) }
+                };
+                function::explain(&points(&of), cols, "the activation")
+            }
+            Op::Gated => {
+                let own = params.act?;
+                let both = |at: usize| (rows[at / cols][at % cols], rows[at / cols][cols + at % cols]);
+                let of_x = |at: usize| {
+                    let (x, u) = both(at);
+                    quotient(x, cell(at), u, act(own, x))
+                };
+                let of_gate = |at: usize| {
+                    let (x, u) = both(at);
+                    quotient(u, cell(at), act(own, x), u)
+                };
+                let first = function::explain(&points(&of_x), cols, "the activation");
+                first.or_else(|| function::explain(&points(&of_gate), cols, "what multiplies the activation"))
+            }
+            Op::Rmsnorm | Op::Layernorm => {
+                let wrong = |n: &usize| right[n * cols..(n + 1) * cols].iter().any(|m| !m);
+                let written = |n: usize| {
+                    let i = sampled[n];
+                    let at = At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
+                    let cells = (0..cols).map(|j| cell(i * cols + j)).collect();
+                    moments::Written { at, y: &part.actual[i * cols..(i + 1) * cols], cells }
+                };
+                moments::free(op, &(0..sampled.len()).filter(wrong).map(written).collect::<Vec<_>>())
+            }
+            _ => None,
+        }
+    };
+    found.or_else(nameless).map(|w| format!("another formula: {w}"))
+}
+
+/// What a result in `cell` was before `by` multiplied it; no point where that says nothing.
+fn quotient(x: f64, (low, high): (f64, f64), by: f64, right: f64) -> Point {
+    let x = if by.abs() < 1e-30 || !by.is_finite() { f64::NAN } else { x };
+    let ends = [low / by, high / by];
+    Point { x, low: ends[0].min(ends[1]), high: ends[0].max(ends[1]), right }
 }
 
 /// The first formula that makes what the right one, which is the first of all, does not.

@@ -15,11 +15,13 @@ mod cast;
 #[cfg(test)]
 mod cast_tests;
 mod casts;
+mod chosen;
 mod encoders;
 mod exchange;
 pub(crate) mod file;
 mod formula;
 mod formulas;
+mod function;
 mod gates;
 pub(crate) mod metadata;
 mod moments;
@@ -33,6 +35,7 @@ mod slices;
 #[cfg(test)]
 mod tests;
 mod write;
+mod wrong_codes;
 
 pub use file::File;
 pub use metadata::{Meta, Spec};

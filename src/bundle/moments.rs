@@ -18,6 +18,10 @@ const LEAST: usize = 4;
 const SHARE: f64 = 0.2;
 /// Sums that are kept, at most.
 const KEPT: usize = 6;
+/// The share of elements that statistics of their own have to make.
+const FREE: f64 = 0.98;
+/// Elements that a sum may start or end off its row, at most.
+const FLAT: usize = 64;
 
 /// The interval of the mean square that a row was divided by; `None`: its elements contradict each other.
 pub type Solved = Option<(f64, f64)>;
@@ -37,7 +41,11 @@ pub fn solve(at: &At, op: Op, cell: impl Fn(usize) -> (f64, f64)) -> Solved {
         (low, high) = (low.max(ends[0].min(ends[1])), high.min(ends[0].max(ends[1])));
     }
     let square = |r: f64| 1.0 / (r * r) - at.eps;
-    (low > 0.0 && low <= high * (1.0 + NEAR) && high.is_finite()).then(|| (square(high.max(low)), square(low.min(high))))
+    if low <= 0.0 {
+        // Nothing is left of the row: its sum may be anything above this, or infinite.
+        return (high >= 0.0 && high.is_finite()).then(|| (square(high), f64::INFINITY));
+    }
+    (low <= high * (1.0 + NEAR) && high.is_finite()).then(|| (square(high.max(low)), square(low.min(high))))
 }
 
 /// A sum of every row, in words.
@@ -61,7 +69,7 @@ pub fn formulas(op: Op, rows: &[Vec<f64>], solved: &[(usize, Solved)]) -> Vec<Fo
     }
     let table: Vec<Row> = rows.iter().map(|x| row(op, x)).collect();
     let fits = |of: f64, (low, high): (f64, f64)| {
-        let slack = NEAR * of.abs();
+        let slack = if of.is_finite() { NEAR * of.abs() } else { 0.0 };
         low - slack <= of && of <= high + slack
     };
     let right: Vec<f64> = table.iter().map(|r| r.total() / r.n()).collect();
@@ -81,6 +89,7 @@ pub fn formulas(op: Op, rows: &[Vec<f64>], solved: &[(usize, Solved)]) -> Vec<Fo
     };
     let what = if op == Op::Layernorm { "variance" } else { "mean square" };
     parts(&table, what, &mut add);
+    flat(&table, what, &mut add);
     others(op, rows, &table, what, &mut add);
     found.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
     found.truncate(KEPT);
@@ -168,11 +177,46 @@ fn parts(table: &[Row], what: &str, add: &mut Add) {
     }
 }
 
+/// Sums that start or end so many elements off the row, in memory where rows follow each other.
+fn flat(table: &[Row], what: &str, add: &mut Add) {
+    let n = table[0].squares.len();
+    let squares = || table.iter().flat_map(|r| &r.squares);
+    let mut prefix = vec![0.0];
+    squares().fold(0.0, |sum, x| {
+        prefix.push(sum + x);
+        sum + x
+    });
+    let size = n as f64;
+    let end = table.len() * n;
+    // What lies before the first row and behind the last nobody knows.
+    let sum = |from: isize, to: isize| {
+        let known = from >= 0 && to as usize <= end;
+        if known { prefix[to as usize] - prefix[from as usize] } else { f64::NAN }
+    };
+    let most = n.min(FLAT) as isize;
+    for d in 1..=most {
+        let start = |i: usize| (i * n) as isize;
+        let stop = |i: usize| ((i + 1) * n) as isize;
+        let these = if d == 1 { "first element".to_string() } else { format!("first {d} elements") };
+        add(format!("the {what} also sums the {these} of the next row"), &|i| sum(start(i), stop(i) + d) / size);
+        let these = if d == 1 { "last element".to_string() } else { format!("last {d} elements") };
+        add(format!("the {what} also sums the {these} of the row before"), &|i| sum(start(i) - d, stop(i)) / size);
+        add(format!("the {what} is that of the columns from {d} on and of the first {d} of the next row"), &|i| {
+            sum(start(i) + d, stop(i) + d) / size
+        });
+        add(format!("the {what} is that of the row but its last {d} and of the last {d} of the row before"), &|i| {
+            sum(start(i) - d, stop(i) - d) / size
+        });
+    }
+}
+
 /// Other rows, lanes behind the end, sums in few bits, cancellation.
 fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
     let (count, n) = (rows.len(), table[0].squares.len());
     let of = |i: usize| table[i].total() / n as f64;
     add(format!("the {what} is that of row 0 for all rows"), &|_| of(0));
+    let all = (0..count).map(of).sum::<f64>() / count as f64;
+    add(format!("the {what} is the mean over all {count} rows"), &|_| all);
     for d in (1..count).filter(|d| *d <= 64) {
         add(format!("the {what} is that of the row {d} before, wrapped"), &|i| of((i + count - d) % count));
         add(format!("the {what} is that of the row {d} behind, wrapped"), &|i| of((i + d) % count));
@@ -201,7 +245,7 @@ fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
     }
     for f in [Format::Bf16, Format::F16] {
         let shift = |i: usize| if op == Op::Layernorm { table[i].mean } else { 0.0 };
-        for lanes in [1usize, 32, 64, 128, 256] {
+        for lanes in [1usize, 2, 4, 8, 16, 32, 64, 128, 256] {
             let sums: Vec<f64> = rows.iter().enumerate().map(|(i, x)| narrow(x, shift(i), f, lanes) / n as f64).collect();
             let how = if lanes == 1 { String::new() } else { format!(", by {lanes} lanes") };
             add(format!("squares and their sum are rounded to {f} at every step{how}"), &|i| sums[i]);
@@ -229,6 +273,60 @@ fn one_pass(x: &[f64]) -> f64 {
     }
     let (m, s) = (sum / x.len() as f32, squares / x.len() as f32);
     f64::from((s - m * m).max(0.0))
+}
+
+/// A row, what was written for it, and what each of its elements may have been before it was stored.
+pub struct Written<'r> {
+    pub at: At<'r>,
+    pub y: &'r [f64],
+    pub cells: Vec<(f64, f64)>,
+}
+
+/// Least squares of `y − β = γ·((x − μ)·p + q)`.
+fn line(at: &At, y: &[f64], m: f64, shifted: bool) -> (f64, f64) {
+    let (mut xx, mut xw, mut ww, mut xy, mut wy) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for (j, x) in at.x().iter().enumerate() {
+        let (u, w, y) = (at.gamma[j] * (x - m), at.gamma[j], y[j] - at.beta[j]);
+        (xx, xw, ww, xy, wy) = (xx + u * u, xw + u * w, ww + w * w, xy + u * y, wy + w * y);
+    }
+    let det = xx * ww - xw * xw;
+    if shifted { ((xy * ww - wy * xw) / det, (wy * xx - xy * xw) / det) } else { (xy / xx, 0.0) }
+}
+
+/// Whether all rows are normalized rightly but for their statistics, which are no sums that are known: by how much these are off.
+pub fn free(op: Op, rows: &[Written]) -> Option<String> {
+    (rows.len() >= LEAST).then_some(())?;
+    let layer = op == Op::Layernorm;
+    let (mut made, mut n) = (0usize, 0usize);
+    let (mut factors, mut shift) = ((f64::INFINITY, 0.0f64), 0.0f64);
+    for Written { at, y, cells } in rows {
+        let (m, d) = at.moments(op);
+        let (p, q) = line(at, y, m, layer);
+        for (j, x) in at.x().iter().enumerate() {
+            let of = at.gamma[j] * ((x - m) * p + q) + at.beta[j];
+            let (low, high) = cells[j];
+            let more = 0.25 * (high - low);
+            n += 1;
+            made += usize::from(low - more <= of && of <= high + more);
+        }
+        let factor = 1.0 / (p * d);
+        factors = (factors.0.min(factor), factors.1.max(factor));
+        // The mean that was taken off is μ − q/p.
+        shift = shift.max((q / (p * d)).abs());
+    }
+    // One factor for all rows is a gain of the result, and no statistic.
+    let apart = factors.0 > 0.0 && factors.1 > factors.0 * (1.0 + 1e-4);
+    (made as f64 >= FREE * n as f64 && (apart || shift > 1e-4)).then(|| {
+        let divisor = format!("{:.4} to {:.4} times the right one", factors.0, factors.1);
+        let what = if layer {
+            format!("a mean that is off by up to {shift:.4} standard deviations and a divisor that is {divisor}")
+        } else {
+            format!("a divisor that is {divisor}")
+        };
+        format!(
+            "each wrong row is normalized with {what}, the same for all its elements: statistics of no elements that are known"
+        )
+    })
 }
 
 /// Whether wrong rows are all divided by a variance that is off by no more than E[x²] − μ² in f32 may be, and most by more than a right one:

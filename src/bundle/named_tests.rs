@@ -264,6 +264,12 @@ fn activations_by_other_formulas_are_named_with_their_place() {
     is_named(&part, "silent_skip:formula", &["quick gelu", "columns 48 … 63"]);
     let two = made(&|i, _, x| if i < 16 { silu(x) } else { quick(x) });
     is_named(&two, "silent_skip:formula", &["quick gelu", "silu", "rows 0 … 15", "rows 16 … 31"]);
+    // A function that has no name; and what is no function of the value.
+    let soft = |x: f64| x * x / (1.0 + x.abs());
+    let other = made(&|i, _, x| if i < 20 { soft(x) } else { gelu(x) });
+    is_named(&other, "silent_skip:formula", &["another function of its value", "instead of", "rows 0 … 19"]);
+    let none = found(&made(&|i, j, x| gelu(x) * (1.0 + 0.2 * ((i * 31 + j * 17) % 7) as f64)));
+    assert!(none.0 == Verdict::Fail && !none.2.contains("another function"), "{}", none.2);
 }
 
 #[test]
@@ -333,6 +339,64 @@ fn encoders_of_a_cast_are_named() {
     is_named(&cast(&|at| if at / 256 < 8 { code(-y(at)) } else { code(y(at)) }), "silent_skip:out.negated", &["rows 0 … 7"]);
     let dirty = cast(&|at| (at / 4 * 4..=at).fold(0, |bits, k| bits | code(y(k))));
     is_named(&dirty, "pack_permute:out.not_cleared", &["1 apart in every 4"]);
+    // Up or down by a hash, up as often as the value is near the upper code.
+    let next = |v: f64| (0..126).map(|c| Format::E4m3.decode(c)).find(|x| *x > v).unwrap_or(448.0);
+    let draw = |at: usize| ((at as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / 2f64.powi(53);
+    let drawn = cast(&|at| {
+        let (v, sign) = (y(at).abs(), y(at).signum());
+        let down = Format::E4m3.decode(Format::E4m3.encode(v, Rounding::TowardZero, Overflow::Saturate));
+        code(sign * if draw(at) < (v - down) / (next(v) - down) { next(v) } else { down })
+    });
+    is_named(&drawn, "sr_broken:out.stochastic", &["by chance"]);
+    let mut data = x.data().to_vec();
+    (0..data.len()).step_by(97).for_each(|at| data[at] = f32::NAN);
+    let holes = Tensor::rounded(Format::Bf16, 32, 256, data).unwrap();
+    let codes = |at: usize| if holes.data()[at].is_nan() { code(448.0) } else { code(y(at)) };
+    let nan = self::cast(&holes, Dtype::F8_E4M3, (0..32 * 256).map(codes).collect(), "row", &[32], &scale);
+    is_named(&nan, "codec_edge:out.special", &["NaN becomes 448"]);
+}
+
+#[test]
+fn scales_chosen_by_other_rules_are_named() {
+    let x = values(Format::Bf16, 32, 64, 41);
+    let amax: Vec<f32> = (0..32).map(|i| x.row(i).iter().fold(0f32, |m, v| m.max(v.abs()))).collect();
+    let cast = |scale: &dyn Fn(usize) -> f32| {
+        let scales: Vec<f32> = (0..32).map(scale).collect();
+        let code = |at: usize| {
+            let y = f64::from(x.data()[at] * (1.0 / scales[at / 64]));
+            Format::E4m3.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8
+        };
+        let mut w = cast(&x, Dtype::F8_E4M3, (0..32 * 64).map(code).collect(), "row", &[32], &scales);
+        w.meta("recipe", "float8_rowwise_gw_hp");
+        w
+    };
+    assert_eq!(found(&cast(&|i| 1.0 / (448.0 / amax[i]))), (Verdict::Pass, String::new(), String::new()));
+    let mut sorted = amax.clone();
+    sorted.sort_by(f32::total_cmp);
+    let least = sorted[9] / 448.0;
+    is_named(&cast(&|i| (amax[i] / 448.0).max(least)), "range_rule:out.limit", &["at least", "9 of 32"]);
+    let before = cast(&|i| amax[i].max(amax[i.saturating_sub(1)]) / 448.0);
+    is_named(&before, "amax_scope:out.amax_rows", &["the row before it"]);
+}
+
+#[test]
+fn zero_points_that_are_off_by_one_are_named() {
+    let x = values(Format::F32, 24, 128, 43);
+    let ends: Vec<(f32, f32)> =
+        (0..24).map(|i| x.row(i).iter().fold((0f32, 0f32), |(low, high), v| (low.min(*v), high.max(*v)))).collect();
+    let scale: Vec<f32> = ends.iter().map(|(low, high)| (high - low) / 255.0).collect();
+    let zero: Vec<i8> = (0..24).map(|i| (-128.0 - (ends[i].0 / scale[i]).round_ties_even()) as i8).collect();
+    let cast = |off: f32| {
+        let code = |at: usize| {
+            let y = (x.data()[at] / scale[at / 128]).round_ties_even() + f32::from(zero[at / 128]) + off;
+            y.clamp(-128.0, 127.0) as i8 as u8
+        };
+        let mut w = cast(&x, Dtype::I8, (0..24 * 128).map(code).collect(), "row", &[24], &scale);
+        w.meta("out.zero", "integer").raw("out.zero_point", Dtype::I8, &[24], zero.iter().map(|z| *z as u8).collect());
+        w
+    };
+    assert_eq!(found(&cast(0.0)).0, Verdict::Pass);
+    is_named(&cast(-1.0), "zp_offset:out.zero_point", &["-1 off"]);
 }
 
 #[test]
@@ -361,4 +425,18 @@ fn sums_of_a_norm_are_named() {
     );
     let part = made(&|x, i| if i < 12 { square(x) / 192.0 } else { square(&x[..160]) / 192.0 });
     is_named(&part, "silent_skip:formula", &["rows 12 … 23"]);
+    let all = (0..24).map(|i| square(&x.row(i).iter().map(|v| f64::from(*v)).collect::<Vec<_>>())).sum::<f64>();
+    is_named(&made(&|_, _| all / (24.0 * 192.0)), "silent_skip:formula", &["the mean over all 24 rows"]);
+    let next = |i: usize| if i < 23 { f64::from(x.row(i + 1)[0]).powi(2) } else { 0.0 };
+    is_named(&made(&|x, i| (square(x) + next(i)) / 192.0), "silent_skip:formula", &["the first element of the next row"]);
+    let noisy = made(&|x, i| square(x) / 192.0 * (1.0 + 0.01 * ((i * 37 % 11) as f64 - 5.0)));
+    is_named(&noisy, "silent_skip:formula", &["statistics of no elements that are known"]);
+    let heads = |x: &[f64], j: usize| square(&x[j / 48 * 48..j / 48 * 48 + 48]) / 48.0;
+    let data = (0..24 * 192).map(|at| {
+        let row: Vec<f64> = x.row(at / 192).iter().map(|v| f64::from(*v)).collect();
+        (row[at % 192] / (heads(&row, at % 192) + 1e-5).sqrt()) as f32
+    });
+    let mut w = made(&|_, _| 1.0);
+    w.values("out", &[24, 192], &Tensor::rounded(Format::F32, 24, 192, data.collect()).unwrap());
+    is_named(&w, "silent_skip:formula", &["each 48 columns of the row"]);
 }

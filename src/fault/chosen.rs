@@ -54,6 +54,14 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         )
     } else if ratios.iter().all(|x| (x - 1.0).abs() < 2f64.powi(-7)) && actual.iter().all(|s| bf16(*s) || bf16(1.0 / s)) {
         (Class::RoundOrder, "out.scale_in_bf16", "the scales are computed in bf16".to_string())
+    } else if same && first == 0.0 {
+        let largest = actual.iter().zip(right).filter(|(a, _)| **a == 0.0).fold(0.0f64, |m, (_, r)| m.max(*r));
+        let words = format!(
+            "scale_inv is 0 in {} of {} groups where the rule's is up to {largest:.3e}: its reciprocal overflows for so small an amax",
+            ratios.len(),
+            right.len()
+        );
+        (Class::DegenerateBlock, "out.scale_zero", words)
     } else if same && ratios.len() * 10 > right.len() * 9 {
         (Class::RangeRule, "out.range", format!("every scale_inv is {first} times the rule's: another maximum of the format"))
     } else if ratios.iter().all(power) {

@@ -9,7 +9,7 @@ use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -62,6 +62,15 @@ impl<'a> Region<'a> {
     /// Length of its sums.
     pub fn k(&self) -> usize {
         self.a.k
+    }
+
+    /// The most elements that share neither a row nor a column, rows of equal factors counted once.
+    pub fn different(&self) -> usize {
+        let rows = |m: &Matrix| {
+            let bits = |i: usize| m.row(i).iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+            (0..m.rows).map(bits).collect::<HashSet<_>>().len()
+        };
+        rows(&self.a).min(rows(&self.b))
     }
 
     /// Σ (a·b)² over K of every element, as the factors are stored.

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! **All elements.** Let a right kernel's errors be as large as the largest R² of those sums has them, and sub-Gaussian. Elements that share neither row nor column are
-//! of different factors: their errors are taken as independent. The region is the union of max(r, c) diagonals of n = min(r, c) such elements; the mean over
+//! of different factors: their errors are taken as independent. The region is the union of max(r, c) diagonals of min(r, c) such elements (equal
+//! rows have equal errors: n counts different ones); the mean over
 //! it is the mean of the diagonals' means, and by the convexity of exp its tail is no heavier than that of one of them (Janson,
 //! *Large deviations for sums of partly dependent random variables*, 2004). For one of them Laurent and Massart (2000, lemma 1) give
 //! `P( R² > 1 + 2·√(t/n') + 2t·max w/(n·mean w) ) ≤ e^−t`, `n' = n·(mean w)²/mean w²`; t = ln 10⁹.
@@ -185,8 +186,8 @@ impl Errors<'_> {
     /// Sums of a place in every order, and the kernel's errors there, one of `tests` places. `None` where nothing is known.
     fn look(&self, place: &Patch, tests: usize) -> Result<Option<Looked>> {
         let (rows, cols) = (place.rows.clone(), place.cols.clone());
-        let n = rows.len().min(cols.len()) as f64;
         let mut region = Region::new(&self.case.plan, place.problem.clone(), rows, cols);
+        let n = region.different() as f64;
         let kernel = self.of_kernel(&region);
         // A tile whose errors are no larger than the output's rounding can not be too large.
         let stored: Vec<f64> = (0..region.elements()).map(|i| self.stored(region.at(i))).collect();

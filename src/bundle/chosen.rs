@@ -1,0 +1,113 @@
+//! What scales were chosen by, where codes are right by them and they are not those of their groups' largest magnitudes: kept within limits,
+//! or of other rows too.
+
+use crate::{QTensor, Tensor};
+
+/// How far a largest magnitude may be from the one that it is said to be, relative.
+const NEAR: f64 = 1e-5;
+/// Rows that another one is looked for in.
+const FAR: usize = 8;
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= NEAR * b.abs()
+}
+
+/// A limit that scales are kept at: `stored` scales of `known` groups, those of `rule`.
+pub fn clamped(stored: &[f64], rule: &[f64], known: &[usize]) -> Option<String> {
+    let wrong: Vec<usize> = known.iter().copied().filter(|g| !near(stored[*g], rule[*g])).collect();
+    let limit = stored[*wrong.first()?];
+    (wrong.len() >= 2 && wrong.iter().all(|g| stored[*g] == limit)).then_some(())?;
+    let (below, above) = (wrong.iter().all(|g| rule[*g] < limit), wrong.iter().all(|g| rule[*g] > limit));
+    let other = known.iter().filter(|g| near(stored[**g], rule[**g]));
+    // Groups beside it that are on its other side are as they should be.
+    let beyond = other.clone().filter(|g| if below { rule[**g] > limit } else { rule[**g] < limit }).count();
+    ((below || above) && beyond > 0).then(|| {
+        let end = if below { "least" } else { "most" };
+        format!("scale_inv is kept at {limit:e} at {end}: that is what {} of {} groups have", wrong.len(), known.len())
+    })
+}
+
+/// The other rows whose values a row's largest magnitude also covers: `used` of each row, `amax` the right one.
+pub fn of_other_rows(used: &[f64], amax: &[f64]) -> Option<String> {
+    let n = amax.len();
+    (n >= 4 && used.len() == n).then_some(())?;
+    let wrong = (0..n).filter(|i| !near(used[*i], amax[*i])).count();
+    (wrong >= 2).then_some(())?;
+    let is = |of: &dyn Fn(usize) -> f64| (0..n).filter(|i| near(used[*i], of(*i))).count() + 1 >= n;
+    for d in 1..=FAR.min(n - 1) {
+        let rows = if d == 1 { "the row".to_string() } else { format!("the {d} rows") };
+        if is(&|i| amax[i.saturating_sub(d)..=i].iter().copied().fold(0.0, f64::max)) {
+            return Some(format!("amax of a row also covers {rows} before it"));
+        }
+        if is(&|i| amax[i..n.min(i + d + 1)].iter().copied().fold(0.0, f64::max)) {
+            return Some(format!("amax of a row also covers {rows} behind it"));
+        }
+    }
+    if is(&|i| amax[..=i].iter().copied().fold(0.0, f64::max)) {
+        return Some("amax of a row also covers all rows before it: the maximum is not reset".into());
+    }
+    for d in (2..=n.min(256)).filter(|d| d.is_power_of_two()) {
+        for stride in [1, n.div_ceil(d)] {
+            let same = |i: usize, j: usize| if stride == 1 { i / d == j / d } else { i % stride == j % stride };
+            if is(&|i| (0..n).filter(|j| same(i, *j)).map(|j| amax[j]).fold(0.0, f64::max)) {
+                return Some(if stride == 1 {
+                    format!("amax of a row is that of {d} rows together")
+                } else {
+                    format!("amax of a row is that of all rows that are a multiple of {stride} away")
+                });
+            }
+        }
+    }
+    // Rows that chain: each also has what the one before was given.
+    is(&|i| if i == 0 { amax[0] } else { amax[i].max(used[i - 1]) })
+        .then(|| "amax of a row also has what the row before it was given".into())
+}
+
+/// Scale and range of affine codes: whether the range of every group was taken without zero, although a zero point has to be inside.
+pub fn without_zero(x: &Tensor, q: &QTensor) -> Option<String> {
+    let f = q.format();
+    let mut ends = vec![(f64::INFINITY, f64::NEG_INFINITY); q.scale_inv().len()];
+    for (at, v) in x.data().iter().enumerate() {
+        let e = &mut ends[q.scale_index(at / q.cols(), at % q.cols())];
+        *e = (e.0.min(f64::from(*v)), e.1.max(f64::from(*v)));
+    }
+    let span = f.max_finite() - f.min_finite();
+    let known: Vec<usize> = (0..ends.len()).filter(|g| ends[*g].1 > ends[*g].0).collect();
+    let used = |g: usize| q.affine(g).unit * span;
+    let is = |g: &usize| near(used(*g), ends[*g].1 - ends[*g].0);
+    let told = known.iter().filter(|g| !near(used(**g), ends[**g].1.max(0.0) - ends[**g].0.min(0.0))).count();
+    (told >= 2 && known.iter().all(is)).then(|| {
+        format!(
+            "the range of a group is taken from its smallest to its largest value, without 0: the zero points of {told} groups lie outside \
+             the codes and are cut off"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_numbers_that_several_scales_are_kept_at() {
+        let rule = [0.1, 0.5, 0.02, 0.3, 0.01];
+        let known = [0, 1, 2, 3, 4];
+        let stored = rule.map(|s: f64| s.max(0.05));
+        assert!(clamped(&stored, &rule, &known).unwrap().contains("at 5e-2 at least: that is what 2 of 5"));
+        let stored = rule.map(|s: f64| s.min(0.25));
+        assert!(clamped(&stored, &rule, &known).unwrap().contains("at 2.5e-1 at most: that is what 2 of 5"));
+        assert_eq!(clamped(&rule.map(|s| s * 1.5), &rule, &known), None);
+        assert_eq!(clamped(&[0.7; 5], &rule, &known), None, "one number for all is no limit");
+    }
+
+    #[test]
+    fn rows_that_also_cover_others() {
+        let amax: Vec<f64> = (0..24).map(|i| f64::from((i * 7 + 3) % 11) + 1.0).collect();
+        let with = |of: &dyn Fn(usize) -> f64| of_other_rows(&(0..24).map(of).collect::<Vec<_>>(), &amax);
+        assert!(with(&|i| amax[i].max(amax[i.saturating_sub(1)])).unwrap().contains("the row before it"));
+        assert!(with(&|i| amax[i..(i + 3).min(24)].iter().copied().fold(0.0, f64::max)).unwrap().contains("the 2 rows behind"));
+        assert!(with(&|i| amax[..=i].iter().copied().fold(0.0, f64::max)).is_some());
+        assert_eq!(with(&|i| amax[i]), None);
+        assert_eq!(with(&|i| amax[i] * 1.25), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! Codes of a cast that no rounding of the values makes: other zero points than those stored, a draw, and what becomes of NaN and Inf.
+
+use super::encoders::{Cast, LEAST, Named, SHARE, nearest};
+use crate::fault::Class;
+use crate::{Overflow, Rounding};
+
+/// How far a share may be from what it is of, in standard deviations.
+const SIGMAS: f64 = 5.0;
+/// Elements between two codes, at least, for a draw to show.
+const BETWEEN: usize = 64;
+
+impl Cast<'_> {
+    /// Codes by zero points that are all off by one number.
+    pub fn offset(&self) -> Option<Named> {
+        (!self.zero.is_empty()).then_some(())?;
+        let finite = self.finite();
+        let off = |at: &usize| {
+            let e = self.element(*at);
+            (self.value(*at) - e.y() - e.zero).round()
+        };
+        let inside = |at: &&usize| self.value(**at).abs() < 0.9 * self.element(**at).format.max_finite();
+        let mut offs: Vec<f64> = finite.iter().filter(inside).map(off).collect();
+        (offs.len() >= LEAST).then_some(())?;
+        offs.sort_by(f64::total_cmp);
+        let by = offs[offs.len() / 2];
+        (by != 0.0).then_some(())?;
+        let made = |at: &&usize| {
+            let e = self.element(**at);
+            [-1e-6, 0.0, 1e-6].iter().any(|n| nearest(e.format, e.y() * (1.0 + n) + e.zero + by) == self.value(**at))
+        };
+        let share = finite.iter().filter(made).count() as f64 / finite.len() as f64;
+        (share >= SHARE).then(|| {
+            let words = format!("codes were made with zero points {by:+} off those stored beside them");
+            (Class::ZpOffset, "out.zero_point".into(), words)
+        })
+    }
+
+    /// Codes that are the one below or the one above by chance: above as often as the value lies far from the one below.
+    pub fn drawn(&self) -> Option<Named> {
+        let f = self.q.format();
+        let finite = self.finite();
+        let (mut n, mut outside, mut above, mut expected, mut variance, mut far) = (0usize, 0usize, 0.0, 0.0, 0.0, 0usize);
+        for at in finite {
+            let e = self.element(at);
+            let y = e.y() + e.zero;
+            if y.abs() >= f.max_finite() {
+                continue;
+            }
+            let down = f.decode(f.encode(y, Rounding::TowardZero, Overflow::Saturate));
+            if (y - down).abs() < 1e-6 * y.abs() {
+                continue;
+            }
+            // The next one away from zero: just above what rounds up to it.
+            let up = self.values.get(self.values.partition_point(|v| *v <= down.abs())).copied()? * y.signum();
+            let part = (y - down) / (up - down);
+            let v = self.value(at);
+            n += 1;
+            outside += usize::from(v != down && v != up);
+            above += f64::from(u8::from(v == up));
+            expected += part;
+            variance += part * (1.0 - part);
+            // Not the nearest, and not near a tie.
+            far += usize::from((part < 0.4 && v == up) || (part > 0.6 && v == down));
+        }
+        let is = n >= BETWEEN && outside * 200 <= n && (above - expected).abs() <= SIGMAS * variance.sqrt();
+        // A draw is wrong by a part of 0.2 in the mean where nearest is never.
+        (is && far * 10 > n).then(|| {
+            let words = format!(
+                "codes are rounded up or down by chance, up as often as the value lies near the upper one ({above:.0} of {n} where {expected:.0} \
+                 are expected): stochastic rounding"
+            );
+            (Class::SrBroken, "out.stochastic".into(), words)
+        })
+    }
+
+    /// What NaN and Inf became, where all else is right.
+    pub fn specials(&self) -> Option<Named> {
+        let finite = self.finite();
+        finite.iter().all(|at| self.right(*at)).then_some(())?;
+        for (what, is) in [("NaN", (|x: f64| x.is_nan()) as fn(f64) -> bool), ("Inf", |x: f64| x.is_infinite())] {
+            let places: Vec<usize> = (0..self.q.codes().len()).filter(|at| is(self.element(*at).x)).collect();
+            let Some(first) = places.first() else { continue };
+            let v = self.value(*first).abs();
+            let right = if what == "NaN" { v.is_nan() } else { v.is_infinite() || v == self.q.format().max_finite() };
+            if !right && places.iter().all(|at| self.value(*at).abs() == v) {
+                return Some((Class::CodecEdge, "out.special".into(), format!("{what} becomes {v}")));
+            }
+        }
+        None
+    }
+}
