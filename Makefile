@@ -33,9 +33,15 @@ unit:
 	cargo test --lib --bins --features notebook
 	cargo test --doc
 
+# The program as the whole-program tests build it: their dependencies switch features on, so that `cargo build` would make it once more.
+PROGRAM = $${CARGO_TARGET_DIR:-target}/release/qassay
+.PHONY: built
+built:
+	cargo test --release --test '*' --no-run
+
 # Every CUDA kernel to machine code, with no GPU.
-kernels:
-	cargo run --release --quiet -- compile --arch sm_89,sm_90a,sm_100a
+kernels: built
+	$(PROGRAM) compile --arch sm_89,sm_90a,sm_100a
 
 # Whole-program and exhaustive tests, on the program that people run.
 program:
@@ -54,8 +60,8 @@ python:
 	scripts/python_tests.sh
 
 # Every case of the sweeps that have a baseline, to the bit and to the last digit of its judgement; never writes to it.
-check:
-	cargo run --release -- check --strict
+check: built
+	$(PROGRAM) check --strict
 
 # Every notebook in a new kernel, outputs compared; scripts/notebooks.py --accept writes them.
 notebooks: setup
