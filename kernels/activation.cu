@@ -1,7 +1,7 @@
 // Activations, their gradients and the gated forms: v in f32, amax, FP8 codes or a 16-bit or 32-bit result, in one pass.
 //
 // Options (-D): OP ACTIVATION v = act(x), ACTIVATION_GRADIENT v = act'(x) * g, GATED v = act(x[a]) * x[b] with rows [a | b];  ACT of
-//   common/act.cuh;  IN, OUT as common/elements.cuh;  EACH eights a thread (2).
+//   common/act.cuh;  IN, OUT as common/elements.cuh;  EACH eights a thread (4).
 //
 // activation(const void* x, const void* g, void* d, const float* scale, float* amax, float* scale_inv, long long rows, long long cols)
 //   x [rows, cols] (GATED: [rows, 2*cols]), g [rows, cols] (of a gradient, else null), d [rows, cols], row-major, contiguous, bases at multiples of
@@ -25,7 +25,7 @@
 #define OUT E4M3
 #endif
 #ifndef EACH
-#define EACH 2
+#define EACH 4
 #endif
 constexpr int THREADS = 256;
 
@@ -49,9 +49,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const u32 width = (u32)((cols + 7) / 8), eights = (u32)rows * width;
     Eight<IN> a[EACH], b[OP == ACTIVATION ? 1 : EACH];
     Place out[EACH];
+    const u32 start = blockIdx.x * (EACH * THREADS) + threadIdx.x;
+    u32 row = OP == GATED ? start / width : 0, at = start - row * width;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        const u32 e = (blockIdx.x * EACH + i) * THREADS + threadIdx.x, row = OP == GATED ? e / width : 0, col = (OP == GATED ? e - row * width : e) * 8;
+        const u32 e = start + i * THREADS, col = at * 8;
         const int count = e < eights ? (int)min(cols - col, 8ll) : 0;
         const bool whole = count == 8 && (OP != GATED || cols % 8 == 0);
         out[i] = {row * cols + col, count, whole};
@@ -59,6 +61,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         first.load(a[i], x);
         if (OP == ACTIVATION_GRADIENT) first.load(b[i], g);
         if (OP == GATED) Place{first.at + cols, count, whole}.load(b[i], x);
+        at += THREADS;
+        if (OP == GATED && at >= width) row += at / width, at %= width;
     }
     const float s = take_scale(scale, scale_inv);
     float largest = 0.0f;

@@ -7,14 +7,17 @@
 // (GIVEN) and scale_inv may be null. dbias sums x in f32: each column in bands of 64 rows in order, then the bands in order, from +0.
 //
 // cast_transpose(const void* x, u8* codes, u8* turned, const float* scale, float* amax, float* scale_inv, const float* noop, int rows, int
-//   cols): codes [rows, cols], turned [cols, rows]. grid tiles = ceil(rows/128) * ceil(cols/128), block 256. noop[0] == 1: nothing is
+//   cols): codes [rows, cols], turned [cols, rows]. grid tiles = ceil(rows/128) * ceil(cols/TILE_COLS), block 2*TILE_COLS. noop[0] == 1: nothing is
 //   written at all; null is 0.
 // cast_transpose_dbias(the same, float* sums): and sums[ceil(rows/64), cols], the sums of the bands.
-// multi_cast_transpose(const Matrix* list, int count): grid the sum of all tiles, block 256; Matrix.first is the tile its own begin at,
+// multi_cast_transpose(const Matrix* list, int count): grid the sum of all tiles, block 2*TILE_COLS; Matrix.first is the tile its own begin at,
 //   ascending from 0, and no matrix is empty.
-// dbias_total(const float* sums, void* dbias, int bands, int cols): dbias[cols] of type IN. grid ceil(cols/128), block 128.
+// dbias_total(const float* sums, void* dbias, int bands, int cols): dbias[cols] of type IN. grid ceil(cols/32), block 256.
 // WHOLE as in common/tile.cuh, for every matrix. x 16-byte, codes 8-byte, turned 16-byte aligned; rows, cols > 0, rows*cols < 2^40.
 #include "common/scale_rule.cuh"
+#ifndef TILE_COLS
+#define TILE_COLS 64
+#endif
 #include "common/tile.cuh"
 
 #ifndef IN
@@ -24,7 +27,7 @@
 #define FORMAT E4M3
 #endif
 #ifndef TILES
-#define TILES (IN == F32 || !WHOLE ? 2 : 3)  // blocks an SM, at least
+#define TILES ((IN == F32 || !WHOLE ? 4 : 5) * 64 / TILE_COLS)  // blocks an SM, at least
 #endif
 
 struct Matrix {
@@ -45,8 +48,9 @@ struct Shared {
     Scale scale;
 };
 
-/// One tile of `m`.
-__device__ __forceinline__ void cast_tile(const Matrix& m, const TilePlace& p, Shared& shared) {
+/// One tile of `m`; its elements as they are to `rows` (put_row), if there is one.
+template <bool ROWS>
+__device__ __forceinline__ void cast_tile(const Matrix& m, const TilePlace& p, Shared& shared, u8* rows) {
     Eight<IN> v[8];
     load_tile(v, m.x, p);
     if (threadIdx.x == 0) {
@@ -60,6 +64,7 @@ __device__ __forceinline__ void cast_tile(const Matrix& m, const TilePlace& p, S
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (RULE == GIVEN) largest.take(v[i]);
+        if constexpr (ROWS) put_row<IN>(rows, i, v[i].word);
         codes[i] = s.codes<FORMAT>(v[i]);
     }
     store_tile(m.codes, codes, p);
@@ -77,8 +82,8 @@ __device__ __forceinline__ void cast_tile(const Matrix& m, const TilePlace& p, S
 }
 
 __device__ __forceinline__ TilePlace place(const Matrix& m, int tile) {
-    const int across = ceil_div(m.cols, TILE);
-    return {m.rows, m.cols, tile / across * TILE, tile % across * TILE};
+    const int across = ceil_div(m.cols, TILE_COLS);
+    return {m.rows, m.cols, tile / across * TILE, tile % across * TILE_COLS};
 }
 
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
@@ -86,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     __shared__ Shared shared;
     const Matrix m = {x, codes, turned, scale, amax, scale_inv, rows, cols, 0};
     if (noop && *noop == 1.0f) return;
-    cast_tile(m, place(m, blockIdx.x), shared);
+    cast_tile<false>(m, place(m, blockIdx.x), shared, nullptr);
 }
 
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) multi_cast_transpose(const Matrix* list, int count) {
@@ -98,28 +103,20 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES) multi_cast_tra
         else to = middle;
     }
     const Matrix m = list[from];
-    cast_tile(m, place(m, blockIdx.x - m.first), shared);
+    cast_tile<false>(m, place(m, blockIdx.x - m.first), shared, nullptr);
 }
 
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     cast_transpose_dbias(const void* x, u8* codes, u8* turned, const float* scale, float* amax, float* scale_inv, const float* noop, int rows, int cols,
                          float* sums) {
-    __shared__ union {
-        Shared cast;
-        alignas(16) u8 rows[SUM_BYTES];
-    } shared;
+    __shared__ Shared shared;
+    __shared__ alignas(16) u8 all_rows[TILE_BYTES * bytes_of(IN)];
     const Matrix m = {x, codes, turned, scale, amax, scale_inv, rows, cols, 0};
     if (noop && *noop == 1.0f) return;
     const TilePlace p = place(m, blockIdx.x);
-    cast_tile(m, p, shared.cast);
-    band_sums<IN>(sums, shared.rows, m.x, p);
+    let_total_begin();
+    cast_tile<true>(m, p, shared, all_rows);
+    band_sums<IN>(sums, all_rows, p);
 }
 
-extern "C" __global__ void dbias_total(const float* sums, void* dbias, int bands, int cols) {
-    const int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= cols) return;
-    float total = 0.0f;
-#pragma unroll 32
-    for (int b = 0; b < bands; b++) total = __fadd_rn(total, sums[(long long)b * cols + c]);
-    store_element<IN>(dbias, c, total);
-}
+extern "C" __global__ void dbias_total(const float* sums, void* dbias, int bands, int cols) { total_of_bands<IN>(sums, dbias, bands, cols); }

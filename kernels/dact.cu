@@ -8,15 +8,19 @@
 //   multiples of 16. d = Qsat(RN32(v * *scale)), t = d transposed, *amax raised to max |v| over all of v (both halves share it; NaN
 //   dropped; the host sets it to 0 before), *scale_inv = RN32(1 / *scale), written also where there is no element; a null scale is 1, a null
 //   amax or scale_inv is skipped. ACTIVATION_GRADIENT: sums [ceil(rows/64), cols], sums[b][j] = v[64b][j] + v[64b+1][j] + ..., from +0 in order in f32.
-//   grid ceil(rows/128) * ceil(cols/128), at least 1, block 256. Fewer than 2^31 elements.
+//   grid ceil(rows/128) * ceil(cols/TILE_COLS), at least 1, block 2*TILE_COLS, dynamic shared memory 128*TILE_COLS times 5 (GATED_GRADIENT: 6).
+//   Fewer than 2^31 elements.
 // dbias(const float* sums, void* out, int bands, int cols): out[j] = RN_IN(sums[0][j] + sums[1][j] + ...), from +0 in order in f32.
-//   grid ceil(cols / 128), block 128.
+//   grid ceil(cols/32), block 256.
 #include "common/act.cuh"
-#include "common/tile.cuh"
-
 #ifndef OP
 #define OP ACTIVATION_GRADIENT
 #endif
+#ifndef TILE_COLS
+#define TILE_COLS 64
+#endif
+#include "common/tile.cuh"
+
 #ifndef ACT
 #define ACT GELU
 #endif
@@ -26,6 +30,9 @@
 #ifndef FORMAT
 #define FORMAT E4M3
 #endif
+#ifndef TILES
+#define TILES (OP == ACTIVATION_GRADIENT ? 5 : IN == F32 ? 2 : 4)  // blocks an SM, at least
+#endif
 
 __device__ __forceinline__ float first(float g, float x, float gate) {
     const float v = __fmul_rn(act_slope<ACT>(x), g);
@@ -33,29 +40,62 @@ __device__ __forceinline__ float first(float g, float x, float gate) {
 }
 __device__ __forceinline__ float second(float g, float x) { return __fmul_rn(g, act<ACT>(x)); }
 
-/// The thread's elements from column `offset` on of a matrix with rows of `width`; outside of the tile's matrix zeros.
-__device__ __forceinline__ void load_part(Eight<IN> (&v)[8], const void* x, const TilePlace& p, int width, int offset) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const long long at = (long long)(p.row() + i) * width + offset + p.col();
-        if (!p.has(i)) v[i].zero();
-        else if (p.whole()) v[i].load(x, at);
-        else v[i].load_some(x, at, p.cols - p.col());
-    }
+/// Where the thread's row i of g, x and the gate (k = 0, 1, 2) waits in shared memory: 16 bytes. The row of v that the sums need takes the place
+/// of g's and x's. f32 does not wait: it is read where it is used.
+constexpr bool WAITS = IN != F32;
+__device__ __forceinline__ u8* waiting(u8* values, int i, int k) {
+    return OP == ACTIVATION_GRADIENT ? row_in<F32>(values, i) + 2 * TILE_COLS * k : row_in<BF16>(values + 2 * TILE_BYTES * k, i);
 }
-
-/// The thread's codes, row by row, and turned through `shared`. One barrier inside, none after.
-__device__ __forceinline__ void write_part(u8* d, u8* t, const uint2 (&codes)[8], const TilePlace& p, int width, int offset, u8* shared) {
+/// The inputs: g, x and the gate, as matrices with rows of `width` whose columns begin at `offset`.
+struct Inputs {
+    const void* from[3];
+    int width[3], offset[3];
+    static constexpr int COUNT = OP == ACTIVATION_GRADIENT ? 2 : 3;
+    __device__ __forceinline__ long long at(const TilePlace& p, int i, int k) const { return (long long)(p.row() + i) * width[k] + offset[k] + p.col(); }
+    /// Asks for rows 4*half to 4*half + 3 of the thread.
+    __device__ __forceinline__ void ask(u8* values, const TilePlace& p, int half) const {
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const long long at = (long long)(p.row() + i) * width + offset + p.col();
-        if (!p.has(i)) continue;
-        if (p.whole()) store8(d + at, codes[i]);
-        else store_some(d, at, codes[i], p.cols - p.col());
+        for (int i = 4 * half; WAITS && i < 4 * half + 4; i++) {
+            if (!p.has(i)) continue;
+#pragma unroll
+            for (int k = 0; k < COUNT; k++) {
+                u8* to = waiting(values, i, k);
+                if (p.whole()) {
+                    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(smem_address(to)), "l"((const u8*)from[k] + 2 * at(p, i, k)) : "memory");
+                } else {
+                    Eight<IN> v;
+                    v.load_some(from[k], at(p, i, k), p.cols - p.col());
+                    *(uint4*)to = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
+                }
+            }
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
     }
-    put_turned(shared, codes);
-    __syncthreads();
-    store_turned(t + (long long)offset * p.rows, shared, p);
+    /// Until the thread's rows of the half are there.
+    __device__ __forceinline__ static void await(int half) {
+        if (half == 0) asm volatile("cp.async.wait_group 1;" ::: "memory");
+        else asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+    /// The thread's row i; outside of the matrix zeros.
+    __device__ __forceinline__ void take(Eight<IN>& v, u8* values, const TilePlace& p, int i, int k) const {
+        if (!p.has(i)) {
+            v.zero();
+        } else if constexpr (WAITS) {
+            const uint4 w = *(const uint4*)waiting(values, i, k);
+            v.word[0] = w.x, v.word[1] = w.y, v.word[2] = w.z, v.word[3] = w.w;
+        } else {
+            if (p.whole()) v.load(from[k], at(p, i, k));
+            else v.load_some(from[k], at(p, i, k), p.cols - p.col());
+        }
+    }
+};
+
+/// The thread's codes of row i, to a matrix with rows of `width` whose columns begin at `offset`.
+__device__ __forceinline__ void store_row(u8* d, uint2 codes, const TilePlace& p, int i, int width, int offset) {
+    if (!p.has(i)) return;
+    const long long at = (long long)(p.row() + i) * width + offset + p.col();
+    if (p.whole()) store8(d + at, codes);
+    else store_some(d, at, codes, p.cols - p.col());
 }
 
 /// Codes of eight values; |v| joins `largest`.
@@ -65,86 +105,75 @@ __device__ __forceinline__ uint2 cast_eight(const float (&v)[8], float s, float&
     return fp8_eight<FORMAT>(v, s);
 }
 
-/// As band_sums of common/tile.cuh for values that are in registers: `v[i][j]` is row i, column j of the thread's elements (zero outside
-/// of the matrix); `shared` holds 2 * TILE floats. Within a band the sum is handed from 16 rows (a warp) to the next 16.
-__device__ __forceinline__ void sums_of_registers(float* sums, float* shared, const TilePlace& p, const float (&v)[8][8]) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, band = warp / 4;
-    float* handed = shared + band * TILE + 8 * (lane % 16);
-    for (int step = 0; step < 4; step++) {
-        if (warp % 4 == step) {
-            float sum[8];
-#pragma unroll
-            for (int j = 0; j < 8; j++) {
-                sum[j] = step ? handed[j] : 0.0f;
-                if (lane < 16) {
-#pragma unroll
-                    for (int i = 0; i < 8; i++) sum[j] = __fadd_rn(sum[j], v[i][j]);
-                }
-                sum[j] = __shfl_sync(~0u, sum[j], lane % 16);
-                if (lane >= 16) {
-#pragma unroll
-                    for (int i = 0; i < 8; i++) sum[j] = __fadd_rn(sum[j], v[i][j]);
-                    handed[j] = sum[j];
-                }
-            }
-        }
-        __syncthreads();
-    }
-    const int c = threadIdx.x % TILE, b = threadIdx.x / TILE;
-    if (p.col0 + c < p.cols && p.row0 + 64 * b < p.rows) sums[(long long)(p.row0 / 64 + b) * p.cols + p.col0 + c] = shared[threadIdx.x];
-}
-
-extern "C" __global__ void __launch_bounds__(TILE_THREADS, IN == F32 ? 1 : 2)
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     dact(const void* g, const void* x, u8* d, u8* t, const float* scale, float* amax, float* scale_inv, float* sums, int rows, int cols) {
-    __shared__ alignas(16) u8 turned[TILE_BYTES];
-    __shared__ float handed[2 * TILE];
+    extern __shared__ __align__(16) u8 values[];
     __shared__ u32 words[TILE_THREADS / 32];
     const float s = scale_or_one(scale);
     if (blockIdx.x == 0 && threadIdx.x == 0) write_scale_inv(scale_inv, s);
-    const int across = max(ceil_div(cols, TILE), 1), width = OP == ACTIVATION_GRADIENT ? cols : 2 * cols;
-    const TilePlace p = {rows, cols, (int)blockIdx.x / across * TILE, (int)blockIdx.x % across * TILE};
-    Eight<IN> up[8], in[8];
+    const int across = max(ceil_div(cols, TILE_COLS), 1), width = OP == ACTIVATION_GRADIENT ? cols : 2 * cols;
+    const TilePlace p = {rows, cols, (int)blockIdx.x / across * TILE, (int)blockIdx.x % across * TILE_COLS};
     float largest = 0.0f;
-    load_part(up, g, p, cols, 0);
-    load_part(in, x, p, width, 0);
-    uint2 codes[8];
+    const Inputs in = {{g, x, x}, {cols, width, width}, {0, 0, cols}};
+    in.ask(values, p, 0);
+    in.ask(values, p, 1);
     if constexpr (OP == GATED_GRADIENT) {
-        Eight<IN> gate[8];
-        uint2 codes_gate[8];
-        load_part(gate, x, p, width, cols);
+        uint2 codes[8], codes_gate[8];
 #pragma unroll
         for (int i = 0; i < 8; i++) {
+            if (i % 4 == 0) in.await(i / 4);
+            Eight<IN> up, a, gate;
+            in.take(up, values, p, i, 0);
+            in.take(a, values, p, i, 1);
+            in.take(gate, values, p, i, 2);
             float v[8], w[8];
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                v[j] = first(up[i][j], in[i][j], gate[i][j]);
-                w[j] = second(up[i][j], in[i][j]);
+                v[j] = first(up[j], a[j], gate[j]);
+                w[j] = second(up[j], a[j]);
             }
             codes[i] = cast_eight(v, s, largest);
             codes_gate[i] = cast_eight(w, s, largest);
+            store_row(d, codes[i], p, i, width, 0);
+            store_row(d, codes_gate[i], p, i, width, cols);
         }
-        write_part(d, t, codes, p, width, 0, turned);
+        __syncthreads();  // the inputs' place is free
+        put_turned(values, codes);
+        put_turned(values + TILE_BYTES, codes_gate);
         __syncthreads();
-        write_part(d, t, codes_gate, p, width, cols, turned);
+        store_turned(t, values, p);
+        store_turned(t + (long long)cols * rows, values + TILE_BYTES, p);
     } else {
-        float v[8][8];
+        u8* turned = values + 4 * TILE_BYTES;
+        let_total_begin();
+#pragma unroll 1
+        for (int half = 0; half < 2; half++) {
+            in.await(half);
+            uint2 codes[4];
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
+            for (int i = 0; i < 4; i++) {
+                const int row = 4 * half + i;
+                Eight<IN> up, a;
+                in.take(up, values, p, row, 0);
+                in.take(a, values, p, row, 1);
+                float v[8];
+                u32 bits[8];
 #pragma unroll
-            for (int j = 0; j < 8; j++) v[i][j] = first(up[i][j], in[i][j], 0.0f);
-            codes[i] = cast_eight(v[i], s, largest);
+                for (int j = 0; j < 8; j++) {
+                    v[j] = first(up[j], a[j], 0.0f);
+                    bits[j] = __float_as_uint(v[j]);
+                }
+                put_row<F32>(values, row, bits);
+                codes[i] = cast_eight(v, s, largest);
+                store_row(d, codes[i], p, row, width, 0);
+            }
+            put_turned_half(turned, half, codes);
         }
-        write_part(d, t, codes, p, width, 0, turned);
-        sums_of_registers(sums, handed, p, v);
+        __syncthreads();
+        store_turned(t, turned, p);
+        band_sums<F32>(sums, values, p);
     }
     raise_amax(amax, __float_as_uint(largest), words);
 }
 
-extern "C" __global__ void dbias(const float* sums, void* out, int bands, int cols) {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
-    if (column >= cols) return;
-    float total = 0.0f;
-#pragma unroll 16
-    for (int b = 0; b < bands; b++) total = __fadd_rn(total, sums[(long long)b * cols + column]);
-    store_element<IN>(out, column, total);
-}
+extern "C" __global__ void dbias(const float* sums, void* out, int bands, int cols) { total_of_bands<IN>(sums, out, bands, cols); }

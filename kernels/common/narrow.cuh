@@ -10,12 +10,12 @@ __host__ __device__ constexpr float max_of(int f) { return f == E4M3 ? 448.0f : 
 /// Exponent of the largest value.
 __host__ __device__ constexpr int emax_of(int f) { return f == E4M3 ? 8 : f == E5M2 ? 15 : f == E3M2 ? 4 : 2; }
 
-/// e2m1, e2m3, e3m2 of a product p, nearest even, saturating; NaN (which a product has without sign) to +max. With m bits of mantissa
+/// e2m3, e3m2 of a product p, nearest even, saturating; NaN (which a product has without sign) to +max. With m bits of mantissa
 /// and e the exponent of p, at least the smallest normal's, adding 2^(e - m + 23) rounds |p| to n steps of 2^(e-m), and
 /// (e - emin) * 2^m + n is the code: the first term is that number's own exponent, shifted. Left out is OFFSET, for the sum of several.
 template <int F>
 struct Narrow {
-    static constexpr int M = mantissa_of(F), SHIFT = 23 - M, SIGN = F == E2M1 ? 3 : 5;
+    static constexpr int M = mantissa_of(F), SHIFT = 23 - M, SIGN = 5;
     static constexpr u32 OFFSET = (u32)(150 - M + 1 - bias_of(F)) << M;
     __device__ __forceinline__ static u32 code(float p) {
         const float a = fminf(fabsf(p), max_of(F));
@@ -26,6 +26,32 @@ struct Narrow {
     /// Four codes, one a byte.
     __device__ __forceinline__ static u32 four(float a, float b, float c, float d) {
         return code(a) + (code(b) << 8) + (code(c) << 16) + (code(d) << 24) - OFFSET * 0x01010101u;
+    }
+};
+
+/// e2m1 as above. Its values are 0 to 4 in halves, ones and twos (below 2, below 4, above): of |p| rounded in each of the three, by adding it
+/// to 2^23, the smallest number of steps is the code.
+template <>
+struct Narrow<E2M1> {
+    static constexpr u32 OFFSET = 0x4b000000;  // 2^23
+    __device__ __forceinline__ static float steps(float p) {
+        const float a = fabsf(p);
+        const float low = fminf(__fmaf_rn(a, 2.0f, 8388608.0f), __fadd_rn(a, 8388610.0f));
+        return fminf(low, fminf(__fmaf_rn(a, 0.5f, 8388612.0f), 8388615.0f));
+    }
+    __device__ __forceinline__ static u32 code(float p) { return __float_as_uint(steps(p)) | (__float_as_uint(p) >> 31) << 3; }
+    __device__ __forceinline__ static u32 byte_of(float a, float b, float c, float d, int byte) {
+        const u32 from = byte | (4 + byte) << 4;
+        return __byte_perm(__byte_perm(__float_as_uint(a), __float_as_uint(b), from), __byte_perm(__float_as_uint(c), __float_as_uint(d), from), 0x5410);
+    }
+    __device__ __forceinline__ static u32 four(float a, float b, float c, float d) {
+        return byte_of(steps(a), steps(b), steps(c), steps(d), 0) | (byte_of(a, b, c, d, 3) >> 4 & 0x08080808u);
+    }
+    /// Eight codes, two a byte, the even one low.
+    __device__ __forceinline__ static u32 nibbles(const float (&p)[8]) {
+        const u32 even = byte_of(steps(p[0]), steps(p[2]), steps(p[4]), steps(p[6]), 0), odd = byte_of(steps(p[1]), steps(p[3]), steps(p[5]), steps(p[7]), 0);
+        const u32 signs = (byte_of(p[0], p[2], p[4], p[6], 3) >> 4 & 0x08080808u) | (byte_of(p[1], p[3], p[5], p[7], 3) & 0x80808080u);
+        return even + (odd << 4) | signs;
     }
 };
 

@@ -1,10 +1,11 @@
-// A tile of 128 x 128 elements by 256 threads, written as codes and as transposed codes.
+// A tile of 128 rows x TILE_COLS columns (128 or 64) by 2*TILE_COLS threads, written as codes and as transposed codes.
 //
-// Thread t holds 8 rows, from 8*(t/16), of 8 columns, from 8*(t%16): a warp reads and writes whole 256- and 128-byte pieces of two
-// rows at a time. The transposed bytes go through 16 KB of shared memory, 128 bytes a column, whose 8-byte pieces are swapped by the
-// column (piece ^ column/8), so that neither side has bank conflicts.
+// Thread t holds 8 rows, from 8*(t/L), of 8 columns, from 8*(t%L), L = TILE_COLS/8: a warp reads and writes whole pieces of 16*L and 8*L bytes of
+// two or four rows at a time. The transposed bytes go through shared memory, 128 bytes a column, whose 8-byte pieces are swapped by the
+// column (piece ^ column/8 * (16/L)), so that neither side has bank conflicts.
 //
-// Option (-D): WHOLE 1 promises that cols is a multiple of 8 and rows one of 16, so that no piece is cut; 0 (default) takes any shape.
+// Options (-D): WHOLE 1 promises that cols is a multiple of 8 and rows one of 16, so that no piece is cut; 0 (default) takes any shape.
+//   TILE_COLS, a source's own.
 #pragma once
 #include "common/fp8_cast.cuh"
 
@@ -12,13 +13,23 @@
 #define WHOLE 0
 #endif
 
-constexpr int TILE = 128, TILE_THREADS = 256, TILE_BYTES = TILE * TILE;
+#ifndef TILE_COLS
+#define TILE_COLS 128
+#endif
+constexpr int TILE = 128, TILE_LANES = TILE_COLS / 8, TILE_THREADS = 2 * TILE_COLS, TILE_BYTES = TILE * TILE_COLS;
+static_assert(TILE_COLS == 128 || TILE_COLS == 64, "a warp has two or four rows of a tile");
+
+/// The thread's place among those of its rows, and of its columns.
+__device__ __forceinline__ int tile_x() { return (int)(threadIdx.x % (u32)TILE_LANES); }
+__device__ __forceinline__ int tile_y() { return (int)(threadIdx.x / (u32)TILE_LANES); }
+/// How the transposed pieces of a thread's columns are swapped.
+__device__ __forceinline__ int swapped(int tx) { return tx * (16 / TILE_LANES); }
 
 /// A matrix `rows x cols` and the thread's first row and column in it.
 struct TilePlace {
     int rows, cols, row0, col0;  // row0, col0: of the tile
-    __device__ __forceinline__ int row() const { return row0 + 8 * ((int)threadIdx.x / 16); }
-    __device__ __forceinline__ int col() const { return col0 + 8 * ((int)threadIdx.x % 16); }
+    __device__ __forceinline__ int row() const { return row0 + 8 * tile_y(); }
+    __device__ __forceinline__ int col() const { return col0 + 8 * tile_x(); }
     /// Whether the thread's eights lie whole in the matrix and start at 16 (codes: 8) bytes.
     __device__ __forceinline__ bool whole() const { return WHOLE || (cols % 8 == 0 && col() + 8 <= cols); }
     /// Whether the thread's row i has elements.
@@ -59,7 +70,7 @@ __device__ __forceinline__ void turn4(u32 (&column)[4], u32 a, u32 b, u32 c, u32
 
 /// The thread's codes into `shared` (TILE_BYTES, 16-byte aligned), transposed. A barrier has to follow.
 __device__ __forceinline__ void put_turned(u8* shared, const uint2 (&codes)[8]) {
-    const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+    const int ty = tile_y(), tx = tile_x();
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         u32 low[4], high[4];
@@ -67,7 +78,21 @@ __device__ __forceinline__ void put_turned(u8* shared, const uint2 (&codes)[8]) 
         turn4(low, word(0), word(1), word(2), word(3));
         turn4(high, word(4), word(5), word(6), word(7));
 #pragma unroll
-        for (int j = 0; j < 4; j++) *(uint2*)(shared + (8 * tx + 4 * half + j) * TILE + (ty ^ tx) * 8) = make_uint2(low[j], high[j]);
+        for (int j = 0; j < 4; j++) *(uint2*)(shared + (8 * tx + 4 * half + j) * TILE + (ty ^ swapped(tx)) * 8) = make_uint2(low[j], high[j]);
+    }
+}
+
+/// Four rows of the thread's codes, from row 4*half, into `shared` as put_turned lays them.
+__device__ __forceinline__ void put_turned_half(u8* shared, int half, const uint2 (&codes)[4]) {
+    const int tx = tile_x();
+    u8* at = shared + 8 * tx * TILE + (tile_y() ^ swapped(tx)) * 8 + 4 * half;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const auto word = [&](int i) { return k ? codes[i].y : codes[i].x; };
+        u32 column[4];
+        turn4(column, word(0), word(1), word(2), word(3));
+#pragma unroll
+        for (int j = 0; j < 4; j++) *(u32*)(at + (4 * k + j) * TILE) = column[j];
     }
 }
 
@@ -75,10 +100,10 @@ __device__ __forceinline__ void put_turned(u8* shared, const uint2 (&codes)[8]) 
 __device__ __forceinline__ void store_turned(u8* turned, const u8* shared, const TilePlace& p) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int column = 32 * i + threadIdx.x / 8, piece = threadIdx.x % 8, tx = column / 8;
+        const int column = TILE_THREADS / 8 * i + threadIdx.x / 8, piece = threadIdx.x % 8, swap = swapped(column / 8);
         if (p.col0 + column >= p.cols) continue;
-        uint4 v = *(const uint4*)(shared + column * TILE + (piece ^ (tx / 2)) * 16);
-        if (tx & 1) v = make_uint4(v.z, v.w, v.x, v.y);
+        uint4 v = *(const uint4*)(shared + column * TILE + (piece ^ (swap / 2)) * 16);
+        if (swap & 1) v = make_uint4(v.z, v.w, v.x, v.y);
         const int row = p.row0 + 16 * piece;
         u8* at = turned + (long long)(p.col0 + column) * p.rows + row;
         if (WHOLE || p.rows % 16 == 0) {
@@ -90,38 +115,75 @@ __device__ __forceinline__ void store_turned(u8* turned, const u8* shared, const
     }
 }
 
-/// Bytes of shared memory of band_sums.
-constexpr int SUM_BYTES = 32768;
-
-/// Sums of the tile's columns over bands of 64 rows, each in order from +0 in f32: band b, column c of the matrix to
-/// `sums[b * cols + c]`. The elements are read again, out of the L1 where a cast has just been there, and laid into `shared`
-/// (SUM_BYTES, 16-byte aligned), so that a thread has a column of a band to itself. All threads call it.
+/// Sums of the tile's columns over bands of 64 rows, each in order from +0 in f32: band b, column c of the matrix to `sums[b * cols + c]`.
+/// `shared` holds the tile's elements as put_rows has laid them, zeros outside of the matrix; a barrier is between. All threads call it.
 template <int T>
-__device__ __forceinline__ void band_sums(float* sums, u8* shared, const void* x, const TilePlace& p) {
-    constexpr int ROWS = SUM_BYTES / (TILE * bytes_of(T));  // at a time: 128 or 64
-    const int column = threadIdx.x % TILE, band = threadIdx.x / TILE;
-    for (int from = 0; from < TILE; from += ROWS) {
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < ROWS / 16; i++) {
-            const int row = threadIdx.x / 16 + 16 * i;
-            const TilePlace at = {p.rows, p.cols, p.row0 + from + row - 8 * ((int)threadIdx.x / 16), p.col0};
-            Eight<T> v;
-            if (at.row() >= p.rows || at.col() >= p.cols) v.zero();
-            else if (at.whole()) v.load(x, (long long)at.row() * p.cols + at.col());
-            else v.load_some(x, (long long)at.row() * p.cols + at.col(), p.cols - at.col());
-#pragma unroll
-            for (int k = 0; k < bytes_of(T) / 2; k++) {
-                const uint4 words = make_uint4(v.word[4 * k], v.word[4 * k + 1], v.word[4 * k + 2], v.word[4 * k + 3]);
-                *(uint4*)(shared + (row * TILE + 8 * (threadIdx.x % 16)) * bytes_of(T) + 16 * k) = words;
-            }
-        }
-        __syncthreads();
-        const int row0 = p.row0 + from + 64 * band;
-        if (64 * band >= ROWS || row0 >= p.rows || p.col0 + column >= p.cols) continue;
-        float sum = 0.0f;
+__device__ __forceinline__ void band_sums(float* sums, const u8* shared, const TilePlace& p) {
+    constexpr int WIDTH = T == F32 ? 1 : 2;  // columns a thread
+    const int at = threadIdx.x % (TILE_COLS / WIDTH) * WIDTH, band = threadIdx.x / (TILE_COLS / WIDTH), row0 = p.row0 + 64 * band;
+    // f32 of a thread's eight lie four by four, so that the writers have no bank conflicts.
+    const int column = T == F32 ? at % (TILE_COLS / 2) / 4 * 8 + at / (TILE_COLS / 2) * 4 + at % 4 : at;
+    if (band >= 2 || row0 >= p.rows || p.col0 + column >= p.cols) return;
+    const u32* words = (const u32*)shared + (64 * band * TILE_COLS + at) / WIDTH;
+    float sum[WIDTH] = {};
 #pragma unroll 16
-        for (int i = 0; i < 64; i++) sum = __fadd_rn(sum, element<T>(shared, (64 * band + i) * TILE + column));
-        sums[(long long)(row0 / 64) * p.cols + p.col0 + column] = sum;
+    for (int i = 0; i < 64; i++) {
+        const u32 word = words[i * TILE_COLS / WIDTH];
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++) {
+            const float v = T == F32    ? __uint_as_float(word)
+                            : T == BF16 ? __uint_as_float(k ? word & 0xffff0000u : word << 16)
+                                        : f16_to_f32((u16)(word >> (16 * k)));
+            sum[k] = __fadd_rn(sum[k], v);
+        }
     }
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++) {
+        if (p.col0 + column + k < p.cols) sums[(long long)(row0 / 64) * p.cols + p.col0 + column + k] = sum[k];
+    }
+}
+/// Where the thread's row i begins in a tile of elements of T: 16 bytes, and of f32 16 more half a row on.
+template <int T>
+__device__ __forceinline__ u8* row_in(u8* shared, int i) { return shared + (8 * tile_y() + i) * TILE_COLS * bytes_of(T) + 16 * tile_x(); }
+template <int T>
+__device__ __forceinline__ void put_row(u8* shared, int i, const u32 (&word)[T == F32 ? 8 : 4]) {
+    u8* row = row_in<T>(shared, i);
+    *(uint4*)row = make_uint4(word[0], word[1], word[2], word[3]);
+    if constexpr (T == F32) *(uint4*)(row + 2 * TILE_COLS) = make_uint4(word[4], word[5], word[6], word[7]);
+}
+
+/// Lets the kernel that adds up the bands take its place; it waits there.
+__device__ __forceinline__ void let_total_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/// out[c] = RN_T(sums[0][c] + sums[1][c] + ...), from +0 in order in f32, of 32 columns a block of 256 threads.
+template <int T>
+__device__ __forceinline__ void total_of_bands(const float* sums, void* out, int bands, int cols) {
+    constexpr int AT_ONCE = 128;
+    __shared__ float held[AT_ONCE][32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = blockIdx.x * 32 + lane;
+    float total = 0.0f;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+    for (int from = 0; from < bands; from += AT_ONCE) {
+        if (from) __syncthreads();
+        float v[AT_ONCE / 8];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE / 8; i++) {
+            const int band = from + 8 * i + warp;
+            v[i] = band < bands && column < cols ? sums[(long long)band * cols + column] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE / 8; i++) held[8 * i + warp][lane] = v[i];
+        __syncthreads();
+        if (warp) continue;
+        const int count = min(bands - from, AT_ONCE);
+#pragma unroll 16
+        for (int i = 0; i < count; i++) total = __fadd_rn(total, held[i][lane]);
+    }
+    if (warp == 0 && column < cols) store_element<T>(out, column, total);
 }

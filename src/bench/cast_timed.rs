@@ -3,7 +3,7 @@
 use crate::kernel::cuda::contract::{Contract, Pointer};
 use crate::kernel::cuda::launch::{Buffer, Gpu};
 use crate::kernel::cuda::options::{Rule, TokenRule, Type, define};
-use crate::kernel::cuda::tile::{tiles, whole};
+use crate::kernel::cuda::tile::{narrow_tiles, tiles, whole};
 use crate::kernel::cuda::timed::{Timed, normals, rotation, uploads};
 use crate::kernel::cuda::{cast, cast_block, cast_mx, cast_transpose, int4_quant};
 use crate::{Format, Result};
@@ -102,7 +102,7 @@ fn transposed(gpu: &'static Gpu, rows: usize, cols: usize, dbias: bool) -> Resul
         let [scale, amax, scale_inv] = pointers(&side);
         let (x, codes, turned, noop) = ((&s.x).into(), s.at(0), s.at(1), Pointer::NULL);
         let cast = cast_transpose::Arguments { x, codes, turned, scale, amax, scale_inv, noop, rows, cols };
-        let shape = tiles(rows, cols);
+        let shape = narrow_tiles(rows, cols);
         // SAFETY: buffers have the sizes of rows and cols.
         unsafe {
             if !dbias {
@@ -167,6 +167,7 @@ pub fn mx(gpu: &'static Gpu, rows: usize, cols: usize, nvfp4: bool, transpose: b
     let (rule, format) = if nvfp4 { (Rule::TeNvfp4, Type::E2m1) } else { (Rule::TeMxfp8, Type::E4m3) };
     let defines = [define("IN", Type::Bf16), define("RULE", rule), define("FORMAT", format), whole(rows, cols)];
     let (amax, global) = (gpu.upload_f32(&[4.5])?, gpu.output(4)?);
+    let by_groups = cast_mx::by_groups(packed == 2, transpose, cols, group);
     let mut outs = vec![rows * cols.div_ceil(packed), rows * cols.div_ceil(group)];
     if transpose {
         outs.extend([cols * rows.div_ceil(packed), cols * rows.div_ceil(group)]);
@@ -174,18 +175,32 @@ pub fn mx(gpu: &'static Gpu, rows: usize, cols: usize, nvfp4: bool, transpose: b
     let what = if nvfp4 { "NVFP4" } else { "MXFP8" };
     let name = format!("{} bf16>{what}", if transpose { "cast_transpose" } else { "cast" });
     rotated(gpu, &name, (rows, cols), &outs, 2 * rows * cols + outs.iter().sum::<usize>(), move |s| {
+        let (amax, global_scale_inv) = ((&amax).into(), (&global).into());
+        if by_groups {
+            let groups = rows * cols / group;
+            let arguments = cast_mx::Groups {
+                x: (&s.x).into(),
+                codes: s.at(0),
+                scale: s.at(1),
+                amax,
+                global_scale_inv,
+                groups: groups as u64,
+            };
+            // SAFETY: buffers have the sizes of rows, cols and their groups.
+            return unsafe { gpu.enqueue(arguments.launch(&defines, cast_mx::group_shape(groups))) };
+        }
         let arguments = cast_mx::Arguments {
             x: (&s.x).into(),
             codes: s.at(0),
             turned: s.at(2),
             scale: s.at(1),
             turned_scale: s.at(3),
-            amax: (&amax).into(),
-            global_scale_inv: (&global).into(),
+            amax,
+            global_scale_inv,
             rows,
             cols,
         };
-        // SAFETY: buffers have the sizes of rows, cols and their groups.
-        unsafe { gpu.enqueue(arguments.launch(&defines, tiles(rows, cols))) }
+        // SAFETY: as above.
+        unsafe { gpu.enqueue(arguments.launch(&defines, cast_mx::shape(nvfp4, rows, cols))) }
     })
 }

@@ -15,7 +15,7 @@ use crate::{Error, Format, Result};
 
 const THREADS: usize = 256;
 /// Eights of elements that a thread takes.
-const EACH: usize = 2;
+const EACH: usize = 4;
 
 pub struct Activation;
 

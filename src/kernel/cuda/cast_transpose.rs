@@ -7,7 +7,7 @@ use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::operand::Fp8Side;
 use super::options::{Rule, define};
 use super::output::tensor;
-use super::tile::{TILE, is_whole, tiles};
+use super::tile::{NARROW, is_whole, narrow_tiles};
 use crate::job::{Data, Job, Output, Part};
 use crate::kernel::cpu::cast::check_for;
 use crate::kernel::{Backend, Kernel, KernelSpec, cpu};
@@ -58,9 +58,9 @@ arguments! {
     Total = "cast_transpose.cu" "dbias_total" { sums: Pointer, dbias: Pointer, bands: usize, cols: usize }
 }
 
-/// The blocks of a sum over bands of `cols` columns.
+/// The blocks of a sum over bands of `cols` columns, which wait for the bands themselves.
 pub(crate) fn total_shape(cols: usize) -> LaunchShape {
-    LaunchShape::new(cols.div_ceil(TILE).max(1), TILE)
+    LaunchShape::new(cols.div_ceil(32).max(1), 256).early()
 }
 
 /// One tensor of the job on the device.
@@ -108,7 +108,7 @@ impl<'a> Matrix<'a> {
 /// Runs one tensor, with the column sums if asked for.
 fn one(gpu: &Gpu, m: &Matrix, defines: &[String], dbias: bool) -> Result<Option<Tensor>> {
     let (rows, cols) = (m.x.rows(), m.x.cols());
-    let shape = tiles(rows, cols);
+    let shape = narrow_tiles(rows, cols);
     if !dbias {
         // SAFETY: every buffer has the size of rows and cols.
         return unsafe { gpu.launch(m.arguments().launch(defines, shape)) }.map(|()| None);
@@ -130,12 +130,12 @@ fn several(gpu: &Gpu, matrices: &[Matrix], defines: &[String]) -> Result<()> {
     let (mut list, mut first) = (Vec::new(), 0);
     for m in matrices {
         list.extend(m.bytes(first));
-        first += tiles(m.x.rows(), m.x.cols()).grid.0 as usize;
+        first += narrow_tiles(m.x.rows(), m.x.cols()).grid.0 as usize;
     }
     let list = gpu.upload(&list)?;
     let arguments = Several { list: (&list).into(), count: matrices.len() };
     // SAFETY: each matrix's buffers have the size of its rows and cols.
-    unsafe { gpu.launch(arguments.launch(defines, LaunchShape::new(first, 2 * TILE))) }
+    unsafe { gpu.launch(arguments.launch(defines, LaunchShape::new(first, 2 * NARROW))) }
 }
 
 impl Kernel for CastTranspose {

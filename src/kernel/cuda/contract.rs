@@ -175,6 +175,7 @@ mod tests {
             .chain(entries::<cast_block::Rows>())
             .chain(entries::<cast_block::Tiles>())
             .chain(entries::<cast_mx::Arguments>())
+            .chain(entries::<cast_mx::Groups>())
             .chain(entries::<cast_transpose::Arguments>())
             .chain(entries::<cast_transpose::WithSums>())
             .chain(entries::<cast_transpose::Several>())

@@ -3,11 +3,11 @@
 use super::activation::check_for;
 use super::cast_transpose::total_shape;
 use super::contract::{Contract, Pointer, arguments};
-use super::launch::{Buffer, Gpu, gpu};
+use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::operand::{Fp8Side, one_dtype, out_code, type_code, upload};
 use super::options::{Formula, Type, define};
 use super::output::{download, tensor};
-use super::tile::{tiles, whole};
+use super::tile::{NARROW, narrow_tiles, whole};
 use super::timed::{Timed, normals, rotation, uploads};
 use crate::job::{Data, Job, OutSpec, Output};
 use crate::kernel::cpu::activation::is_exact;
@@ -40,6 +40,11 @@ arguments! {
     Total = "dact.cu" "dbias" { sums: Pointer, out: Pointer, bands: usize, cols: usize }
 }
 
+/// The blocks of a gradient of `rows × cols`, with the shared memory of its inputs and transposed codes.
+fn shape(gated: bool, rows: usize, cols: usize) -> LaunchShape {
+    narrow_tiles(rows, cols).shared(128 * NARROW * if gated { 6 } else { 5 })
+}
+
 fn options(formula: Formula, act: Act, dtype: Format, format: Type, rows: usize, cols: usize) -> Result<[String; 5]> {
     Ok([
         define("OP", formula),
@@ -70,7 +75,7 @@ pub fn timed(gpu: &'static Gpu, act: Act, gated: bool, rows: usize, cols: usize)
         let sums = Pointer::from(&sums);
         let arguments = Arguments { g, x, d, t, scale, amax, scale_inv, sums, rows, cols };
         // SAFETY: the buffers have the sizes of rows and cols, and live in this closure.
-        unsafe { gpu.enqueue(arguments.launch(&defines, tiles(rows, cols)))? };
+        unsafe { gpu.enqueue(arguments.launch(&defines, shape(gated, rows, cols)))? };
         if gated {
             return Ok(());
         }
@@ -120,7 +125,7 @@ impl Kernel for Dact {
             cols,
         };
         // SAFETY: buffers hold what the contract says of rows and cols.
-        unsafe { gpu.launch(arguments.launch(&defines, tiles(rows, cols)))? };
+        unsafe { gpu.launch(arguments.launch(&defines, shape(gated, rows, cols)))? };
         let mut out = download(gpu, job, rows, width, &d, Some(&side))?;
         let part = &mut out.parts[0];
         if let Data::Quantized(q) = &part.d {

@@ -60,7 +60,8 @@ impl Split {
         let (lanes, most, resident) = match eights {
             0..=128 => (32, 4, 2),
             129..=512 => (256, 2, if wide { 2 } else { 3 }),
-            513..=1024 => (512, 2, if wide { 1 } else { 2 }),
+            513..=1024 if !wide => (256, 4, 2),
+            513..=1024 => (512, 2, 1),
             _ => (1024, if wide { 2 } else { 4 }, 1),
         };
         let each = eights.div_ceil(lanes).clamp(1, most);
@@ -72,7 +73,7 @@ impl Split {
         let fits = copy_engine && lanes > 32 && ragged != Ragged::Any && cols <= 8 * lanes * each;
         let stages = if fits { (SHARED / resident / Self::row_bytes(dtype, cols)).min(2) } else { 0 };
         let stages = if stages < 2 { 0 } else { stages };
-        Self { lanes, each, prefetch: lanes < 1024, resident, ragged, stages, keep: stages > 0 && each <= 2 }
+        Self { lanes, each, prefetch: lanes < 1024, resident, ragged, stages, keep: stages > 0 && each * lanes <= 1024 }
     }
     fn row_bytes(dtype: Format, cols: usize) -> usize {
         cols * dtype.bits() as usize / 8
@@ -210,6 +211,6 @@ mod tests {
             }
         }
         let s = Split::of(Format::Bf16, 8192, true);
-        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (512, 2, 2, Ragged::Full, 2));
+        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (256, 4, 2, Ragged::Full, 2));
     }
 }

@@ -1,14 +1,25 @@
-//! Tiles of 128×128: `kernels/common/tile.cuh`.
+//! Tiles of 128 rows: `kernels/common/tile.cuh`.
 
 use super::launch::LaunchShape;
 use super::options::define;
 
 /// Rows, and columns, of a tile.
-pub const TILE: usize = 128;
+const TILE: usize = 128;
+/// Columns of a narrow one.
+pub const NARROW: usize = 64;
 
-/// A block of 256 threads a tile, at least one.
+/// A block of 256 threads a tile of 128×128, at least one.
 pub fn tiles(rows: usize, cols: usize) -> LaunchShape {
-    LaunchShape::new((rows.div_ceil(TILE) * cols.div_ceil(TILE)).max(1), 2 * TILE)
+    of_width(rows, cols, TILE)
+}
+
+/// A block of 128 threads a tile of 128×64, at least one.
+pub fn narrow_tiles(rows: usize, cols: usize) -> LaunchShape {
+    of_width(rows, cols, NARROW)
+}
+
+fn of_width(rows: usize, cols: usize, width: usize) -> LaunchShape {
+    LaunchShape::new((rows.div_ceil(TILE) * cols.div_ceil(width)).max(1), 2 * width)
 }
 
 /// Whether no piece of a tile is cut.
