@@ -7,24 +7,25 @@
 // v = RN32(sum + f32(bias[m])) if bias is given, D = RN(v). The order of N never matters.
 //
 // A cluster of SPLIT CTAs holds ROWS rows of W: CTA r has slices r*WARPS_K .. of K, warp (i, j) its 32 rows i of slice j. All weights of a
-// CTA fit its shared memory: nothing is waited for before everything is asked for. One more warp asks for the weights, half of
-// those of UNIT warps at a time, when X has been asked for: a thread that asks for more than memory delivers waits, so no other thread does it, and
-// few large copies are faster than many. Sums of slices meet in the CTA that
-// owns the row, counted by its barrier, and are added in slice order.
+// CTA fit its shared memory: nothing is waited for before everything is asked for. ASKING more warps ask for X, a row a copy, then for the
+// weights, those of a block and 32 rows a copy, block after block: a thread that asks for more than memory delivers waits, so no other warp
+// does it. X comes in where the sums will be and is laid out from there. Sums of slices meet in the CTA that owns the row, counted by its
+// barrier, and are added in slice order.
 //
 // Options (-D): WEIGHT INT4, UINT4; IN, ZERO, MID as in mixed_gemm.cu;  SHIFT log2 of the group size, 5 to 9 (9: 512 and more);
-//   NT 8-token tiles (1, 2);  WARPS_M, WARPS_K;  SPLIT (1, 2, 4, 8);  UNIT (divides WARPS_M).
+//   NT 8-token tiles (1, 2);  WARPS_M, WARPS_K;  SPLIT (1, 2, 4, 8);  ASKING (4, 8: divides WARPS_M*WARPS_K).
 //
 // contract mixed_stream(const u8* w, const u16* x, const u16* bias, u16* d, int M, int N, int K, long long d_row, long long d_col)
 //   arch   sm_90 and later
 //   w      as mixed_stream_reorder writes it;  x [N, K] row-major, 16-byte aligned;  bias [M] or null;  d: element (m, n) at m*d_row + n*d_col
-//   grid   (SPLIT * ceil(M / ROWS)), ROWS = 32 WARPS_M;  block 32 (WARPS_M WARPS_K + 1)
-//   smem   WARPS_K*(WARPS_M*CHUNK + NT*8192 + ROWS*NT*32) + 16*WARPS_M*WARPS_K/UNIT + 8 dynamic, CHUNK = 8192 + (ZERO ? 128 : 64)*(512 >> SHIFT)
+//   grid   (SPLIT * ceil(M / ROWS)), ROWS = 32 WARPS_M;  block 32 (WARPS_M WARPS_K + ASKING)
+//   smem   WARPS_K*(WARPS_M*CHUNK + NT*8192) + max(WARPS_K*ROWS*NT*32, 8*NT*(WARPS_K*1024 + 32)) + 32*WARPS_M*WARPS_K + 16 dynamic,
+//          CHUNK = 8192 + (ZERO ? 128 : 64)*(512 >> SHIFT)
 //   refuse N > 8 NT; ceil(K/512) > SPLIT*WARPS_K; and what mixed_gemm.cu refuses
 // mixed_stream_reorder(w, scale, zero, out, M, K, group_shift, scale_row): thread per 16 bytes of out, grid ceil(n/256), block 256,
-//   n = ceil(M/(32 UNIT))*ceil(K/512)*UNIT*CHUNK/16. scale (and zero): element (m, group) at m*scale_row + group; group_shift up to 30. Unit (i, s),
-//   UNIT times 32 rows and k 512 s .., is at (i*ceil(K/512) + s)*UNIT*CHUNK: of each 32 rows the scales, u16 [32][512 >> SHIFT], if ZERO the zero
-//   points as 16 bits in the same order, and the codes of blocks 0 and 1; then of each 32 rows the codes of blocks 2 and 3. Codes of a block:
+//   n = ceil(M/32)*ceil(K/512)*CHUNK/16. scale (and zero): element (m, group) at m*scale_row + group; group_shift up to 30. 32 rows i and
+//   k 512 s .. are at (i*ceil(K/512) + s)*CHUNK: the scales, u16 [32][512 >> SHIFT], if ZERO the zero points as 16 bits in the same order, and the
+//   codes of blocks 0 to 3. Codes of a block:
 //   16 bytes of row 8 r + g, k = 32 t .. + 31 at (r*32 + 4 g + t)*16, in every word code j as nibble j / 2 + 4 (j % 2): nibbles that come out of it
 //   together, i and i + 4, are neighbours in X. Beyond M and K all is zero.
 #include "common/mbarrier.cuh"
@@ -43,8 +44,8 @@
 #ifndef SPLIT
 #define SPLIT 8
 #endif
-#ifndef UNIT
-#define UNIT 2
+#ifndef ASKING
+#define ASKING 4
 #endif
 #ifndef SHIFT
 #define SHIFT 6
@@ -52,13 +53,15 @@
 static_assert(WEIGHT != INT8, "4-bit weights");
 
 constexpr int BLOCK = 128, SLICE = 4;                       // k of a block, blocks of a slice
-constexpr int ROWS = 32 * WARPS_M, COLS = 8 * NT, WARPS = WARPS_M * WARPS_K, THREADS = 32 * (WARPS + 1);
+constexpr int ROWS = 32 * WARPS_M, COLS = 8 * NT, WARPS = WARPS_M * WARPS_K, THREADS = 32 * (WARPS + ASKING);
 constexpr int SLICES = SPLIT * WARPS_K, OWNED = ROWS / SPLIT;
 constexpr int ENTRIES = 512 >> SHIFT, SCALE_BYTES = (ZERO ? 128 : 64) * ENTRIES;
-constexpr int HALF_BYTES = 4096, FIRST_BYTES = SCALE_BYTES + HALF_BYTES, WARP_BYTES = FIRST_BYTES + HALF_BYTES;  // weights of 32 rows
-constexpr int UNITS_M = WARPS_M / UNIT, UNITS = UNITS_M * WARPS_K, UNIT_BYTES = UNIT * WARP_BYTES;
-constexpr int W_BYTES = WARPS * WARP_BYTES, X_BYTES = WARPS_K * SLICE * NT * 2048;
+constexpr int CODE_BYTES = 2048, UNIT_BYTES = SCALE_BYTES + SLICE * CODE_BYTES;  // codes of 32 rows of a block; weights of a warp
+constexpr int W_BYTES = WARPS * UNIT_BYTES, X_BYTES = WARPS_K * SLICE * NT * 2048;
 constexpr int SUM_BYTES = SLICES * OWNED * COLS * 4;
+constexpr int X_PIECES = WARPS_K * SLICE * 4 * NT, X_ROW = 2 * BLOCK * SLICE * WARPS_K, X_PITCH = X_ROW + 32;
+constexpr int TAIL_BYTES = SUM_BYTES > COLS * X_PITCH ? SUM_BYTES : COLS * X_PITCH;  // X as it comes in, then sums
+static_assert(X_PIECES % WARPS == 0 && WARPS % ASKING == 0 && WARPS / ASKING * SLICE < 32, "whole pieces a warp; a lane for every barrier");
 static_assert(ROWS % SPLIT == 0 && SUM_BYTES == WARPS_K * ROWS * NT * 32, "whole rows of sums");
 
 /// Two floats to shared memory of a CTA of the cluster, counted by its barrier.
@@ -71,63 +74,81 @@ __device__ __forceinline__ u32 address_in(u32 own, int rank) {
     return d;
 }
 
-/// X of the CTA's slices to where lanes find 16 bytes, the eight k of two steps, in one place: piece (block, p, tile) of lane
-/// (column % 8)*4 + t. Two columns of a block a warp: neighbouring lanes read neighbouring 16 bytes.
-__device__ __forceinline__ void copy_x(u32 to, const u16* x, int n, int k, int first_block) {
-    constexpr int PAIRS = COLS / 2, STEP = WARPS / PAIRS;  // blocks apart
-    static_assert(WARPS % PAIRS == 0, "a warp keeps its columns");
-    const int warp = threadIdx.x / 32, chunk = threadIdx.x % 16, column = warp % PAIRS * 2 + threadIdx.x / 16 % 2, p = chunk % 4, t = chunk / 4;
-    const int kk = BLOCK * (first_block + warp / PAIRS) + 8 * chunk;
-    const u16* from = x + (long long)min(column, n - 1) * k + kk;
-    to += (((warp / PAIRS * 4 + p) * NT + column / 8) * 32 + column % 8 * 4 + t) * 16;
+/// X of the CTA's slices as it comes in, a row a token (X_PITCH apart: neighbouring rows in other banks), to where lanes find 16 bytes, the
+/// eight k of two steps, in one place: piece (block, p, tile) of lane (column % 8)*4 + t. A warp lays a piece at a time; beyond X it is zero.
+__device__ __forceinline__ void lay_out_x(u8* to, const u8* rows, int n, int k_left) {
+    const int lane = threadIdx.x % 32, t = lane % 4;
 #pragma unroll
-    for (int j = 0; j < WARPS_K * SLICE / STEP; j++) {
-        const bool exists = kk + j * STEP * BLOCK < k && column < n;
-        copy16(to + j * STEP * 4 * NT * 512, exists ? from + j * STEP * BLOCK : x, exists ? 16 : 0);
+    for (int j = 0; j < X_PIECES / WARPS; j++) {
+        const int piece = threadIdx.x / 32 + j * WARPS, tile = piece % NT, p = piece / NT % 4, block = piece / NT / 4;
+        const int column = 8 * tile + lane / 4, k = BLOCK * block + 32 * t + 8 * p;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (column < n && k < k_left) v = *(const uint4*)(rows + column * X_PITCH + 2 * k);
+        *(uint4*)(to + piece * 512 + 16 * lane) = v;
     }
 }
 
-/// The weights of the CTA, asked for by one thread: the first half of every unit, then the second.
-__device__ __forceinline__ void ask_for_weights(const u8* w, u32 base, u32 bars, int first_row, int rows, int first_slice, int slices) {
-#pragma unroll 1
-    for (int i = 0; i < 2 * UNITS; i++) {
-        const int second = i / UNITS, unit = i % UNITS, row = first_row + unit % UNITS_M, slice = first_slice + unit / UNITS_M;
-        if (row >= rows || slice >= slices) continue;
-        const int from = second * (UNIT * FIRST_BYTES), bytes = UNIT * (second ? HALF_BYTES : FIRST_BYTES);
-        mbarrier_expect(bars + 8 * i, bytes);
-        bulk_load(base + unit * UNIT_BYTES + from, w + ((long long)row * slices + slice) * UNIT_BYTES + from, bytes, bars + 8 * i);
-    }
-}
+/// Where the piece of block i begins in the weights of a warp, and its size: the scales come with the first.
+__device__ __forceinline__ int piece_at(int i) { return i ? SCALE_BYTES + i * CODE_BYTES : 0; }
+__device__ __forceinline__ int piece_bytes(int i) { return i ? CODE_BYTES : SCALE_BYTES + CODE_BYTES; }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // clusters and bulk copies
 extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREADS, 1)
     mixed_stream(const u8* w, const u16* x, const u16* bias, u16* d, int m, int n, int k, long long d_row, long long d_col) {
     extern __shared__ __align__(128) u8 smem[];
     float* sums = (float*)(smem + W_BYTES + X_BYTES);       // [SLICES][OWNED][COLS]
-    const u32 base = shared_address(smem), bars = base + W_BYTES + X_BYTES + SUM_BYTES, all_sums = bars + 16 * UNITS;
+    const u32 base = shared_address(smem), bars = base + W_BYTES + X_BYTES + TAIL_BYTES, all_sums = bars + 8 * SLICE * WARPS, x_there = all_sums + 8;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = blockIdx.x % SPLIT;
     const int warp_k = warp / WARPS_M, warp_m = warp % WARPS_M, cta_row = blockIdx.x / SPLIT * ROWS, warp_row = cta_row + 32 * warp_m;
     const int blocks = (k + BLOCK - 1) / BLOCK, slice = rank * WARPS_K + warp_k, first = slice * SLICE;
-    const bool asks = warp == WARPS;
+    const bool asks = warp >= WARPS;
+    const int k_left = k - BLOCK * SLICE * WARPS_K * rank;  // from the CTA's first
+    const int slices = (blocks + SLICE - 1) / SLICE;
     const int count = asks || warp_row >= m ? 0 : max(0, min(SLICE, blocks - first));
 
     if (asks) {
-        if (lane == 0) {
-#pragma unroll 1
-            for (int i = 0; i <= 2 * UNITS; i++) mbarrier_init(bars + 8 * i, 1);
+        constexpr int EACH = WARPS / ASKING;  // units
+        const int asking = warp - WARPS;
+        const auto unit_of = [&](int j) { return (asking * EACH + j) % WARPS_K * WARPS_M + (asking * EACH + j) / WARPS_K; };
+        const auto asked = [&](int j, int i) {
+            const int unit = unit_of(j);
+            return cta_row + 32 * (unit % WARPS_M) < m && (rank * WARPS_K + unit / WARPS_M) * SLICE + i < blocks;
+        };
+        const int bytes = 2 * max(0, min(k_left, X_ROW / 2)), tokens = bytes ? min(n, COLS) : 0;
+        if (lane < EACH * SLICE) {
+            const int j = lane / SLICE, i = lane % SLICE;
+            const u32 bar = bars + 8 * (WARPS * i + unit_of(j));
+            mbarrier_init(bar, 1);
+            mbarrier_init_fence();
+            if (asked(j, i)) mbarrier_expect(bar, piece_bytes(i));
+        } else if (warp == WARPS && lane == 31) {
+            mbarrier_init(all_sums, 1);
+            mbarrier_init(x_there, 1);
             mbarrier_init_fence();
             mbarrier_expect(all_sums, SUM_BYTES);
+            mbarrier_expect(x_there, tokens * bytes);
         }
         __syncwarp();
-        named_barrier_arrive(1, THREADS);
-        named_barrier(2, THREADS);
-        if (lane == 0) ask_for_weights(w, base, bars, cta_row / (32 * UNIT), (m + 32 * UNIT - 1) / (32 * UNIT), rank * WARPS_K, (blocks + SLICE - 1) / SLICE);
+        named_barrier(3, 32 * ASKING);
+        named_barrier_arrive(2, THREADS);
+        if (lane == 0) {
+            for (int c = asking; c < tokens; c += ASKING)
+                bulk_load(base + W_BYTES + X_BYTES + c * X_PITCH, x + (long long)c * k + (k - k_left), bytes, x_there);
+#pragma unroll
+            for (int i = 0; i < SLICE; i++)
+#pragma unroll
+                for (int j = 0; j < EACH; j++) {
+                    const int unit = unit_of(j);
+                    const u8* from = w + ((long long)(cta_row / 32 + unit % WARPS_M) * slices + rank * WARPS_K + unit / WARPS_M) * UNIT_BYTES;
+                    if (asked(j, i)) bulk_load(base + unit * UNIT_BYTES + piece_at(i), from + piece_at(i), piece_bytes(i), bars + 8 * (WARPS * i + unit));
+                }
+        }
         __syncwarp();
     } else {
-        copy_x(base + W_BYTES, x, n, k, rank * WARPS_K * SLICE);
-        named_barrier_arrive(2, THREADS);
-        copies_done();
-        named_barrier(1, THREADS);
+        named_barrier(2, THREADS);
+        mbarrier_wait(x_there, 0);
+        lay_out_x(smem + W_BYTES, smem + W_BYTES + X_BYTES, n, k_left);
+        named_barrier(1, 32 * WARPS);
     }
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 
@@ -135,17 +156,15 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
 #pragma unroll
     for (int i = 0; i < SLICE; i++) {
         if (i >= count) break;
-        const int unit = warp_k * UNITS_M + warp_m / UNIT, member = warp_m % UNIT;
-        if (i % 2 == 0) mbarrier_wait(bars + 8 * (i / 2 * UNITS + unit), 0);
-        const u8* first_half = smem + unit * UNIT_BYTES + member * FIRST_BYTES;
-        const u8* half = i < 2 ? first_half + SCALE_BYTES : smem + unit * UNIT_BYTES + UNIT * FIRST_BYTES + member * HALF_BYTES;
+        const u8* unit = smem + warp * UNIT_BYTES;
+        mbarrier_wait(bars + 8 * (WARPS * i + warp), 0);
         const bool exists = BLOCK * (first + i) + 32 * (lane % 4) < k;
         uint4 codes[4];  // of rows g, g + 8, g + 16, g + 24
         u32 scales[4];
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            codes[r] = *(const uint4*)(half + i % 2 * 2048 + r * 512 + lane * 16);
-            const u16* at = (const u16*)first_half + (8 * r + lane / 4) * ENTRIES + ((BLOCK * i + 32 * (lane % 4)) >> SHIFT);
+            codes[r] = *(const uint4*)(unit + SCALE_BYTES + i * CODE_BYTES + r * 512 + lane * 16);
+            const u16* at = (const u16*)unit + (8 * r + lane / 4) * ENTRIES + ((BLOCK * i + 32 * (lane % 4)) >> SHIFT);
             scales[r] = exists ? ZERO ? at[0] | (u32)at[32 * ENTRIES] << 16 : at[0] : 0;
         }
         const u8* xs = smem + W_BYTES + ((warp_k * SLICE + i) * 4 * NT * 32 + lane) * 16;
@@ -194,10 +213,8 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
 extern "C" __global__ void mixed_stream_reorder(const u8* w, const u16* scale, const void* zero, uint4* out, int m, int k, int group_shift, long long scale_row) {
     const int slices = (k + BLOCK * SLICE - 1) / (BLOCK * SLICE);
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, unit = i / (UNIT_BYTES / 16);
-    if (unit >= (long long)((m + 32 * UNIT - 1) / (32 * UNIT)) * slices) return;
-    const int at_byte = (int)(i % (UNIT_BYTES / 16)) * 16, second = at_byte >= UNIT * FIRST_BYTES, in_half = at_byte - second * (UNIT * FIRST_BYTES);
-    const int part = second ? HALF_BYTES : FIRST_BYTES, member = in_half / part, in_part = in_half % part - (second ? 0 : SCALE_BYTES);
-    const int row0 = ((int)(unit / slices) * UNIT + member) * 32, k0 = (int)(unit % slices) * SLICE * BLOCK;
+    if (unit >= (long long)((m + 31) / 32) * slices) return;
+    const int in_part = (int)(i % (UNIT_BYTES / 16)) * 16 - SCALE_BYTES, row0 = (int)(unit / slices) * 32, k0 = (int)(unit % slices) * SLICE * BLOCK;
     u32 words[4] = {};
     if (in_part < 0) {
         for (int j = 0; j < 8; j++) {
@@ -209,7 +226,7 @@ extern "C" __global__ void mixed_stream_reorder(const u8* w, const u16* scale, c
         }
     } else {
         const int piece = in_part / 16, lane = piece % 32, row = row0 + 8 * (piece / 32 % 4) + lane / 4;
-        const int kk = k0 + (2 * second + piece / 128) * BLOCK + 32 * (lane % 4);
+        const int kk = k0 + piece / 128 * BLOCK + 32 * (lane % 4);
         for (int j = 0; j < 32 && row < m && kk < k; j++)
             words[j / 8] |= (u32)nibble_at<false>(w + (long long)row * (k / 2), kk + j) << (4 * (j % 8 / 2 + 4 * (j % 2)));
     }

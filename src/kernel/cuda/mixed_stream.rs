@@ -37,7 +37,8 @@ pub(super) struct Stream {
 impl Stream {
     const WARPS_M: usize = 8;
     const WARPS_K: usize = 2;
-    const UNIT: usize = 1;
+    /// Warps that ask for everything.
+    const ASKING: usize = 4;
 
     /// Where it cuts K as the accumulator says: 4-bit weights, at most 16 tokens, slices of four blocks, 16 at most.
     pub fn of(s: &MixedSizes, weight: Format) -> Option<Self> {
@@ -54,7 +55,7 @@ impl Stream {
     }
     /// Bytes of the reordered weights.
     fn bytes(&self, s: &MixedSizes) -> usize {
-        s.m.div_ceil(32 * Self::UNIT) * s.blocks().div_ceil(4) * Self::UNIT * self.chunk()
+        s.m.div_ceil(32) * s.blocks().div_ceil(4) * self.chunk()
     }
     fn options(&self, formats: Vec<String>) -> Vec<String> {
         let cut = [
@@ -63,14 +64,15 @@ impl Stream {
             ("SHIFT", self.shift),
             ("WARPS_M", Self::WARPS_M),
             ("WARPS_K", Self::WARPS_K),
-            ("UNIT", Self::UNIT),
+            ("ASKING", Self::ASKING),
         ];
         formats.into_iter().chain(cut.map(|(name, value)| define(name, value))).collect()
     }
     fn blocks(&self, s: &MixedSizes) -> LaunchShape {
         let (rows, warps) = (32 * Self::WARPS_M, Self::WARPS_M * Self::WARPS_K);
-        let shared = warps * self.chunk() + Self::WARPS_K * self.nt * (8192 + rows * 32) + 16 * warps / Self::UNIT + 8;
-        LaunchShape::new(self.split * s.m.div_ceil(rows), 32 * (warps + 1)).shared(shared)
+        let tail = (Self::WARPS_K * rows * 32).max(8 * (Self::WARPS_K * 1024 + 32));
+        let shared = warps * self.chunk() + self.nt * (Self::WARPS_K * 8192 + tail) + 32 * warps + 16;
+        LaunchShape::new(self.split * s.m.div_ceil(rows), 32 * (warps + Self::ASKING)).shared(shared)
     }
     fn launch<'a>(&self, s: &MixedSizes, defines: &'a [String], [w, x, d]: [&Buffer; 3], bias: Pointer) -> Launch<'a> {
         let (w, x, d) = (w.into(), x.into(), d.into());
