@@ -33,7 +33,7 @@
 #define IN BF16
 #endif
 #ifndef TILES
-#define TILES (IN == F32 ? 128 / TILE_COLS : TILE_COLS == 64 ? 7 : 4)  // blocks an SM, at least
+#define TILES (IN == F32 ? 128 / TILE_COLS : TILE_COLS == 64 ? 7 : 3)  // blocks an SM, at least
 #endif
 #ifndef FORMAT
 #define FORMAT E4M3
@@ -249,11 +249,8 @@ __device__ __forceinline__ void largest_of_columns(Amax (&column)[WORDS], const 
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     cast_mx(const void* x, u8* codes, u8* turned, u8* scale, u8* turned_scale, const float* amax, float* global_scale_inv, int rows, int cols) {
     __shared__ Shared shared;
-    // Tiles below one another one after the other, BANDS of them: together they fill the 32 bytes of turned_scale that leave the L2 at once.
-    constexpr int BANDS = 32 * GROUP / TILE;
-    const int across = ceil_div(cols, TILE_COLS), tile = blockIdx.x, band = tile / (BANDS * across) * BANDS, down = min(BANDS, ceil_div(rows, TILE) - band);
-    const int within = tile - band * across;
-    const TilePlace p = {rows, cols, (band + within % down) * TILE, within / down * TILE_COLS};
+    const int across = ceil_div(cols, TILE_COLS), tile = blockIdx.x;
+    const TilePlace p = {rows, cols, tile / across * TILE, tile % across * TILE_COLS};
     const int row_groups = ceil_div(cols, GROUP), column_groups = ceil_div(rows, GROUP);
     Elements v;
     v.rows = shared.turned;

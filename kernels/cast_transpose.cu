@@ -114,7 +114,6 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
     const Matrix m = {x, codes, turned, scale, amax, scale_inv, rows, cols, 0};
     if (noop && *noop == 1.0f) return;
     const TilePlace p = place(m, blockIdx.x);
-    let_total_begin();
     cast_tile<true>(m, p, shared, all_rows);
     band_sums<IN>(sums, all_rows, p);
 }

@@ -145,7 +145,6 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILES)
         store_turned(t + (long long)cols * rows, values + TILE_BYTES, p);
     } else {
         u8* turned = values + 4 * TILE_BYTES;
-        let_total_begin();
 #pragma unroll 1
         for (int half = 0; half < 2; half++) {
             in.await(half);

@@ -152,13 +152,6 @@ __device__ __forceinline__ void put_row(u8* shared, int i, const u32 (&word)[T =
     if constexpr (T == F32) *(uint4*)(row + 2 * TILE_COLS) = make_uint4(word[4], word[5], word[6], word[7]);
 }
 
-/// Lets the kernel that adds up the bands take its place; it waits there.
-__device__ __forceinline__ void let_total_begin() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
 /// out[c] = RN_T(sums[0][c] + sums[1][c] + ...), from +0 in order in f32, of 32 columns a block of 256 threads.
 template <int T>
 __device__ __forceinline__ void total_of_bands(const float* sums, void* out, int bands, int cols) {
@@ -166,9 +159,6 @@ __device__ __forceinline__ void total_of_bands(const float* sums, void* out, int
     __shared__ float held[AT_ONCE][32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = blockIdx.x * 32 + lane;
     float total = 0.0f;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
     for (int from = 0; from < bands; from += AT_ONCE) {
         if (from) __syncthreads();
         float v[AT_ONCE / 8];

@@ -58,9 +58,9 @@ arguments! {
     Total = "cast_transpose.cu" "dbias_total" { sums: Pointer, dbias: Pointer, bands: usize, cols: usize }
 }
 
-/// The blocks of a sum over bands of `cols` columns, which wait for the bands themselves.
+/// The blocks of a sum over bands of `cols` columns.
 pub(crate) fn total_shape(cols: usize) -> LaunchShape {
-    LaunchShape::new(cols.div_ceil(32).max(1), 256).early()
+    LaunchShape::new(cols.div_ceil(32).max(1), 256)
 }
 
 /// One tensor of the job on the device.

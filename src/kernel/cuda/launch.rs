@@ -89,13 +89,12 @@ fn allow(f: sys::CUfunction, shared: u32) -> std::result::Result<sys::CUfunction
 /// An entry of a module that [`Gpu::load`] loaded; lives as long as the process.
 pub struct Function(usize);
 
-/// Blocks, threads of a block, bytes of dynamic shared memory, and whether it is put in place while the kernel before it still runs.
+/// Blocks, threads of a block, bytes of dynamic shared memory.
 #[derive(Clone, Copy)]
 pub struct LaunchShape {
     pub grid: (u32, u32, u32),
     pub block: (u32, u32, u32),
     pub shared: u32,
-    pub early: bool,
 }
 
 impl LaunchShape {
@@ -105,15 +104,11 @@ impl LaunchShape {
     }
     /// The same, `[x, y]` blocks.
     pub fn of([x, y]: [usize; 2], threads: usize) -> Self {
-        Self { grid: (x as u32, y as u32, 1), block: (threads as u32, 1, 1), shared: 0, early: false }
+        Self { grid: (x as u32, y as u32, 1), block: (threads as u32, 1, 1), shared: 0 }
     }
     /// With dynamic shared memory.
     pub fn shared(self, bytes: usize) -> Self {
         Self { shared: bytes as u32, ..self }
-    }
-    /// Of an entry that waits by itself for the kernel before it (`griddepcontrol.wait`, sm_90; elsewhere it starts as any other).
-    pub fn early(self) -> Self {
-        Self { early: true, ..self }
     }
 }
 
@@ -132,26 +127,8 @@ unsafe fn begin(what: &str, f: sys::CUfunction, shape: &LaunchShape, args: &mut 
         }
     };
     let mut pointers: Vec<*mut c_void> = args.iter_mut().map(pointer).collect();
-    let mut early = sys::CUlaunchAttribute {
-        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        pad: [0; 4],
-        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-    };
-    let config = sys::CUlaunchConfig {
-        gridDimX: shape.grid.0,
-        gridDimY: shape.grid.1,
-        gridDimZ: shape.grid.2,
-        blockDimX: shape.block.0,
-        blockDimY: shape.block.1,
-        blockDimZ: shape.block.2,
-        sharedMemBytes: shape.shared,
-        hStream: stream,
-        attrs: &mut early,
-        numAttrs: u32::from(shape.early),
-    };
-    // SAFETY: the driver copies arguments and attributes during the call; the arguments are the function's by this one's own condition.
-    unsafe { sys::cuLaunchKernelEx(&config, f, pointers.as_mut_ptr(), std::ptr::null_mut()) }
-        .result()
+    // SAFETY: the driver copies the arguments during the call; they are the function's by this one's own condition.
+    unsafe { result::launch_kernel(f, shape.grid, shape.block, shape.shared, stream, &mut pointers) }
         .map_err(|e| failed(what, e))
 }
 
@@ -270,7 +247,6 @@ impl Gpu {
     pub(crate) unsafe fn start(&self, mut launch: Launch, stream: sys::CUstream) -> Result<()> {
         self.enter()?;
         let f = self.function(&launch)?;
-        launch.shape.early &= self.info.capability.0 >= 9;
         let what = format!("start of kernel {} of kernels/{}", launch.entry, launch.source);
         // SAFETY: this function's own condition; types and order are the contract's, held to the source by its test.
         unsafe { begin(&what, f, &launch.shape, &mut launch.args, stream) }

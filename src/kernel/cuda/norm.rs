@@ -53,15 +53,15 @@ struct Split {
 const SHARED: usize = 160 << 10;
 
 impl Split {
-    /// `copy_engine`: sm_90 or later.
-    fn of(dtype: Format, cols: usize, copy_engine: bool) -> Self {
+    /// `copy_engine`: sm_90 or later. A layer norm, which sums a row twice, shares a wide one among fewer threads.
+    fn of(op: Op, dtype: Format, cols: usize, copy_engine: bool) -> Self {
         let eights = cols.div_ceil(8);
         let wide = dtype == Format::F32;
         let (lanes, most, resident) = match eights {
             0..=128 => (32, 4, 2),
             129..=512 => (256, 2, if wide { 2 } else { 3 }),
-            513..=1024 if !wide => (256, 4, 2),
-            513..=1024 => (512, 2, 1),
+            513..=1024 if op == Op::Layernorm && !wide => (256, 4, 2),
+            513..=1024 => (512, 2, if wide { 1 } else { 2 }),
             _ => (1024, if wide { 2 } else { 4 }, 1),
         };
         let each = eights.div_ceil(lanes).clamp(1, most);
@@ -106,7 +106,7 @@ fn shape(gpu: &Gpu, split: Split, rows: usize, row_bytes: usize) -> LaunchShape 
 
 /// LayerNorm or RMSNorm of bf16 to e4m3 by a given scale, with amax, scale_inv and the row statistics. Errors: out of memory.
 pub fn timed(gpu: &'static Gpu, op: Op, rows: usize, cols: usize) -> Result<Timed> {
-    let split = Split::of(Format::Bf16, cols, gpu.info.capability.0 >= 9);
+    let split = Split::of(op, Format::Bf16, cols, gpu.info.capability.0 >= 9);
     let formula = Formula::of(op).ok_or_else(|| Error::unsupported(SPEC.name, format!("it has no {}", op.name())))?;
     let defines = options(formula, Format::Bf16, Type::E4m3, false, split)?;
     let bytes = (3 * rows * cols + 8 * rows + 4 * cols) as u64;
@@ -156,7 +156,7 @@ impl Kernel for Norm {
         let (a, o) = (job.operands.a(), &job.operands);
         let (rows, cols, layernorm) = (a.rows(), a.cols(), job.op == Op::Layernorm);
         let dtype = one_dtype(SPEC.name, job, &[])?;
-        let split = Split::of(dtype, cols, gpu.info.capability.0 >= 9);
+        let split = Split::of(job.op, dtype, cols, gpu.info.capability.0 >= 9);
         let formula = Formula::of(job.op).expect("checked");
         let defines = options(formula, dtype, out_code(SPEC.name, &job.out)?, job.params.zero_centered_gamma, split)?;
         let x = upload(gpu, a)?;
@@ -200,17 +200,26 @@ mod tests {
     #[test]
     fn rows_are_held_where_they_fit() {
         for cols in [1, 7, 208, 1024, 1025, 2304, 8192, 17389, 32768, 40000, 65536] {
-            for dtype in [Format::Bf16, Format::F32] {
-                let s = Split::of(dtype, cols, true);
+            for (op, dtype) in [
+                (Op::Layernorm, Format::Bf16),
+                (Op::Layernorm, Format::F32),
+                (Op::Rmsnorm, Format::Bf16),
+                (Op::Rmsnorm, Format::F32),
+            ] {
+                let s = Split::of(op, dtype, cols, true);
                 let held = 8 * s.lanes * s.each;
                 assert!(held >= cols || (s.ragged != Ragged::Full && s.stages == 0), "{cols} {dtype}: {s:?}");
                 assert_eq!(s.ragged == Ragged::Full, held == cols, "{cols} {dtype}: {s:?}");
                 assert!(s.stages * s.resident * Split::row_bytes(dtype, cols) <= SHARED, "{cols} {dtype}: {s:?}");
                 assert!(cols.is_multiple_of(8) || s.stages == 0, "the copy engine copies 16 bytes: {cols} {dtype}: {s:?}");
-                assert_eq!(Split::of(dtype, cols, false), Split { stages: 0, keep: false, ..s });
+                assert_eq!(Split::of(op, dtype, cols, false), Split { stages: 0, keep: false, ..s });
             }
         }
-        let s = Split::of(Format::Bf16, 8192, true);
-        assert_eq!((s.lanes, s.each, s.resident, s.ragged, s.stages), (256, 4, 2, Ragged::Full, 2));
+        let held = |op| {
+            let s = Split::of(op, Format::Bf16, 8192, true);
+            (s.lanes, s.each, s.resident, s.ragged, s.stages)
+        };
+        assert_eq!(held(Op::Layernorm), (256, 4, 2, Ragged::Full, 2));
+        assert_eq!(held(Op::Rmsnorm), (512, 2, 2, Ragged::Full, 2));
     }
 }
