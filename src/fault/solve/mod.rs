@@ -16,15 +16,18 @@ pub mod codes;
 pub mod complete;
 pub mod decoded;
 pub mod effective;
+pub mod elsewhere;
 pub mod experts;
 pub mod given;
 pub mod kept;
 pub mod lanes;
+pub mod layouts;
 pub mod levels;
 pub mod linear;
 pub mod maps;
 pub mod output;
 pub mod places;
+pub mod readings;
 pub mod replay;
 pub mod reread;
 pub mod scale_bytes;
@@ -35,6 +38,7 @@ pub mod solved;
 pub mod split;
 pub mod stages;
 pub mod steps;
+pub mod sums;
 pub mod system;
 pub mod table;
 pub mod theory;
@@ -76,6 +80,10 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
+        all.extend(layouts::theories(s, side));
+        all.extend(readings::theories(s, side));
+        all.extend(readings::rescaled(s, side));
+        all.extend(readings::flat(s, side));
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
@@ -83,6 +91,7 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
     all.extend(steps::theories(s));
+    all.extend(sums::theories(s));
     all.extend(reread::theories(s));
     all
 }
@@ -126,29 +135,36 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let mut parts = vec![tight, 1.0, scene.whole()];
     parts.dedup();
     let unheld = System::new(scene)?;
-    let plain = parts.iter().filter_map(|p| unheld.clone().held_to(*p));
-    let rounded = [true, false]
-        .into_iter()
-        .flat_map(|round| parts.iter().take(usize::from(pairs) * 3).filter_map(move |p| System::rounded(scene, *p, round)));
     let mut all: Vec<Theory> = Vec::new();
     let mut fixed = 0;
     let mut tried: Vec<(System, Option<String>)> = Vec::new();
-    for system in plain.chain(rounded) {
+    // Operands as they are; rounded; not rounded although the result was held to ones that are.
+    for round in [None, Some(true), Some(false)].into_iter().take(if pairs { 3 } else { 1 }) {
+        let mut systems: Vec<System> = match round {
+            None => parts.iter().filter_map(|p| unheld.clone().held_to(*p)).collect(),
+            Some(round) => System::rounded(scene, tight, round).map_or_else(Vec::new, |first| {
+                let looser: Vec<System> = parts[1..].iter().filter_map(|p| first.held_again(*p)).collect();
+                std::iter::once(first).chain(looser).collect()
+            }),
+        };
         // Where the result is right, what is wrong stands beside it: any theory that changes nothing would explain it.
-        if system.alone && !system.is_wrong.contains(&true) {
-            continue;
-        }
+        systems.retain(|s| !s.alone || s.is_wrong.contains(&true));
+        let Some(loosest) = systems.last() else { continue };
         if tried.is_empty() {
-            all = theories(&system);
+            all = theories(&systems[0]);
             fixed = all.len();
         }
-        all.truncate(fixed);
-        all.extend(output::factors(&system));
-        let (singles, picture) = one(&system, &all);
-        if !singles.is_empty() {
-            return Some(Solved { system, singles, pairs: Vec::new(), picture });
+        // What the loosest bound refuses, the others do.
+        let may: Vec<Theory> = all[..fixed].par_iter().filter(|t| loosest.may_explain(t)).cloned().collect();
+        for system in systems {
+            let mut may = may.clone();
+            may.extend(output::factors(&system));
+            let (singles, picture) = one(&system, &may);
+            if !singles.is_empty() {
+                return Some(Solved { system, singles, pairs: Vec::new(), picture });
+            }
+            tried.push((system, picture));
         }
-        tried.push((system, picture));
     }
     if pairs {
         // Two of them: as the operands are, and rounded, else to the largest bound.
@@ -193,6 +209,7 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
         let numbers = [solved::gains(s, &right, side), solved::offsets(s, &right, side), table::codecs(s, side)];
         found.extend(numbers.iter().flatten().filter_map(|t| s.accept(t)));
     }
+    found.extend(elsewhere::theories(s).iter().filter_map(|t| s.accept(t)));
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
     // A factor of some tiles that no stored number has is nobody's.
     for t in found.iter_mut().filter(|t| t.fitted && t.operand == "out") {
