@@ -17,11 +17,15 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let mut all = tiles(s);
+    if all.is_empty() {
+        all.extend(shuffled(s));
+    }
     all.extend(gathered(s));
     all.extend(biases(s));
     all.extend(stages(s));
     all.extend(workspaces(s));
     all.extend(waves(s));
+    all.extend(loads(s));
     all
 }
 
@@ -87,6 +91,55 @@ fn source_tiles(s: &System, high: usize, wide: usize) -> Option<Vec<usize>> {
         all.push(from);
     }
     (moved > 0).then_some(all)
+}
+
+/// Sizes of tiles whose elements may be permuted.
+const SHUFFLED: [(usize, usize); 10] =
+    [(8, 8), (16, 8), (8, 16), (16, 16), (16, 32), (32, 16), (32, 32), (8, 64), (64, 8), (64, 64)];
+
+/// Elements that stand in another order in every tile, the same in all: by value.
+fn shuffled(s: &System) -> Vec<Theory> {
+    // Tiles that a place is told by.
+    const LOOKS: usize = 10;
+    for (high, wide) in SHUFFLED {
+        let (m, n) = (s.rows / high, s.cols / wide);
+        if m * n < 4 || s.rows % high != 0 || s.cols % wide != 0 {
+            continue;
+        }
+        let mut some: Vec<usize> = (0..m * n)
+            .filter(|t| s.region.as_ref().is_none_or(|r| r.has(t / n * high, t % n * wide)))
+            .collect();
+        if some.len() < 4 {
+            continue;
+        }
+        spread(&mut some, LOOKS);
+        let at = |t: usize, x: usize| (t / n * high + x / wide) * s.cols + t % n * wide + x % wide;
+        let holds = |x: usize, from: usize| some.iter().all(|t| s.is_right(at(*t, from), s.actual[at(*t, x)]));
+        let area = high * wide;
+        let one = |x: usize| if holds(x, x) { Some(x) } else { (0..area).find(|from| holds(x, *from)) };
+        // Some places first: most shapes are not it.
+        if (0..4).any(|x| one((x * 37 + x) % area).is_none()) {
+            continue;
+        }
+        let Some(from) = (0..area).into_par_iter().map(one).collect::<Option<Vec<usize>>>() else { continue };
+        let moved = (0..area).filter(|x| from[*x] != *x).count();
+        if moved == 0 {
+            continue;
+        }
+        let place = |x: usize| format!("({}, {})", x / wide, x % wide);
+        let first: Vec<String> =
+            (0..area).filter(|x| from[*x] != *x).take(4).map(|x| format!("{} ← {}", place(x), place(from[x]))).collect();
+        let words = format!("in every {high}×{wide} of the result elements stand in another order: {}, …", first.join(", "));
+        let mut t = Theory::new(Class::Addressing, "out", "out.tile_order", words).bits(20.0 + 2.0 * (moved as f64).sqrt());
+        t.freedom = moved;
+        let from = Arc::new(from);
+        t.from = Some(Arc::new(move |i, j| {
+            let x = from[i % high * wide + j % wide];
+            Some((i / high * high + x / wide, j / wide * wide + x % wide))
+        }));
+        return vec![t];
+    }
+    Vec::new()
 }
 
 /// Rows of a that are gathered from other rows, and by what group's weights they are multiplied; columns by other rows of b.
@@ -224,12 +277,21 @@ fn biases(s: &System) -> Vec<Theory> {
         let Some(best) = near.iter().copied().min_by_key(|x| x.abs_diff(j)) else { return Vec::new() };
         choices += near.len();
         *from = best;
-        moved.push(j);
+        moved.push((j, near));
     }
-    if moved.len() < 3 || choices > 2 * moved.len() || moved.iter().all(|j| from[*j] == *j) {
+    if moved.len() < 3 || choices > 2 * moved.len() || moved.iter().all(|(j, _)| from[*j] == *j) {
         return Vec::new();
     }
-    let unit = [8usize, 16, 32, 64, 128].into_iter().find(|u| moved.iter().all(|j| from[*j] / u == j / u));
+    // Within the shortest part of the columns that has them all.
+    let unit = [8usize, 16, 32, 64, 128]
+        .into_iter()
+        .find(|u| moved.iter().all(|(j, near)| near.iter().any(|x| x / u == j / u)));
+    if let Some(u) = unit {
+        for (j, near) in &moved {
+            from[*j] = near.iter().copied().filter(|x| x / u == j / u).min_by_key(|x| x.abs_diff(*j)).unwrap_or(*j);
+        }
+    }
+    let moved: Vec<usize> = moved.into_iter().map(|x| x.0).collect();
     let some: Vec<String> = moved.iter().filter(|j| from[**j] != **j).take(6).map(|j| format!("{j} ← {}", from[*j])).collect();
     let within = unit.map_or(String::new(), |u| format!(" within every {u}"));
     let words = format!("the bias is added in another order of columns{within}: {}", some.join(", "));
@@ -436,6 +498,68 @@ fn waves(s: &System) -> Vec<Theory> {
                     all.push(t);
                 }
             }
+        }
+    }
+    all
+}
+
+/// Runs of lines that are wrong.
+fn runs(v: &[bool]) -> Vec<std::ops::Range<usize>> {
+    let starts = (0..v.len()).filter(|x| v[*x] && (*x == 0 || !v[x - 1]));
+    starts.map(|x| x..v[x..].iter().position(|w| !w).map_or(v.len(), |n| x + n)).collect()
+}
+
+/// Tiles that hold an operand: what a load puts into the memory that the result is still stored from.
+fn loads(s: &System) -> Vec<Theory> {
+    let Some(region) = &s.region else { return Vec::new() };
+    let mut tiles = region.tiles.clone();
+    if tiles.is_empty() {
+        tiles = runs(&region.rows).into_iter().flat_map(|r| runs(&region.cols).into_iter().map(move |c| (r.clone(), c))).collect();
+    }
+    if tiles.len() > 256 || tiles.iter().any(|(r, c)| r.len() * c.len() < 16) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for side in [Which::A, Which::B] {
+        let g = s.given(side);
+        let mut contents: Vec<(&str, Arc<Vec<f64>>)> = vec![("values", g.values.clone())];
+        if let Some(q) = &g.q {
+            contents.push(("codes", Arc::new(q.codes().iter().map(|c| g.table[usize::from(*c)]).collect())));
+        }
+        for (what, values) in contents {
+            let origin = |(r, c): &(std::ops::Range<usize>, std::ops::Range<usize>)| -> Option<(usize, usize)> {
+                let mut looks: Vec<(usize, usize)> = (0..r.len() * c.len()).map(|x| (x / c.len(), x % c.len())).collect();
+                spread(&mut looks, 64);
+                // Zeros are everywhere.
+                looks.retain(|(i, j)| s.actual[(r.start + i) * s.cols + c.start + j] != 0.0);
+                let held = |i: usize, j: usize| {
+                    let at = (r.start + i) * s.cols + c.start + j;
+                    (at, s.actual[at])
+                };
+                let is = |x: usize, y: usize| {
+                    looks.iter().all(|(i, j)| {
+                        let (at, x_held) = held(*i, *j);
+                        s.out.round(at, values[(x + i) * g.k + y + j]) == x_held
+                    })
+                };
+                (looks.len() >= 8 && r.len() <= g.rows && c.len() <= g.k).then_some(())?;
+                (0..=g.rows - r.len()).flat_map(|x| (0..=g.k - c.len()).map(move |y| (x, y))).find(|(x, y)| is(*x, *y))
+            };
+            let Some(origins) = tiles.iter().map(origin).collect::<Option<Vec<_>>>() else { continue };
+            let name = side.name();
+            let words = format!(
+                "{} hold {what} of {name}: the first those from row {}, k = {} on, as a load puts them into the memory that the result is stored from",
+                region.words, origins[0].0, origins[0].1
+            );
+            let mut t = Theory::new(Class::Race, "out", "out.operand", words).bits(10.0 + 4.0 * tiles.len() as f64);
+            t.freedom = tiles.len();
+            let (tiles, k_all) = (tiles.clone(), g.k);
+            t.region = Some(region.clone());
+            t.finish = Some(Arc::new(move |i, j, v| {
+                let tile = tiles.iter().position(|(r, c)| r.contains(&i) && c.contains(&j));
+                tile.map_or(v, |t| values[(origins[t].0 + i - tiles[t].0.start) * k_all + origins[t].1 + j - tiles[t].1.start])
+            }));
+            all.push(t);
         }
     }
     all

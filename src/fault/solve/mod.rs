@@ -25,6 +25,7 @@ pub mod layouts;
 pub mod levels;
 pub mod linear;
 pub mod maps;
+pub mod mixed;
 pub mod output;
 pub mod places;
 pub mod readings;
@@ -41,6 +42,8 @@ pub mod steps;
 pub mod sums;
 pub mod system;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod theory;
 pub mod zeros;
 
@@ -210,6 +213,9 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
         found.extend(numbers.iter().flatten().filter_map(|t| s.accept(t)));
     }
     found.extend(elsewhere::theories(s).iter().filter_map(|t| s.accept(t)));
+    if found.is_empty() {
+        found.extend(mixed::theories(s).iter().filter_map(|t| s.accept(t)));
+    }
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
     // A factor of some tiles that no stored number has is nobody's.
     for t in found.iter_mut().filter(|t| t.fitted && t.operand == "out") {
@@ -240,12 +246,22 @@ fn shown(s: &System, all: &[Theory]) -> Vec<Theory> {
 
 /// Two faults: the second solved; else any two. What changes nothing is none.
 fn two(s: &System, all: &[Theory]) -> Vec<Theory> {
-    let all = &shown(s, all)[..];
+    let all = &affordable(&shown(s, all), WORK / (6 * s.k).max(1))[..];
     let mut found = complete::completed(s, all);
     if found.iter().all(|t| t.fitted) {
         found.extend(both(s, all));
     }
     found
+}
+
+/// So many theories at most: the shortest.
+fn affordable(all: &[Theory], most: usize) -> Vec<Theory> {
+    let mut all = all.to_vec();
+    if all.len() > most {
+        all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+        all.truncate(most);
+    }
+    all
 }
 
 /// Two theories at once: those that bring the probes nearest, each with every other.

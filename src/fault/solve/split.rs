@@ -19,7 +19,7 @@ const SHARE: f64 = 0.2;
 const SOLVED: usize = 3;
 const WHOLE: usize = 12;
 /// Multiply-adds of the looks.
-const WORK: usize = 1 << 31;
+const WORK: usize = 1 << 29;
 /// The fewest elements that a region's theory has to make.
 const LEAST: usize = 16;
 
@@ -173,7 +173,8 @@ const STACKED_LOOKS: usize = 24;
 
 /// Two faults in one place: what is solved where one of the theories that bring the result nearest is taken for right.
 pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
-    for t in super::nearest(s, all, STACKED_LOOKS, STACKED) {
+    let some = super::affordable(all, WORK / (super::FEW * s.k).max(1));
+    for t in super::nearest(s, &some, STACKED_LOOKS, STACKED) {
         let found = |after: System| {
             let second = best(&after, &super::theories(&after))?;
             let joined = after::joined(s, t, &second, &after)?;
