@@ -87,6 +87,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(readings::theories(s, side));
         all.extend(readings::rescaled(s, side));
         all.extend(readings::flat(s, side));
+        all.extend(readings::nested(s, side));
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
@@ -95,6 +96,7 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(places::moves(s));
     all.extend(steps::theories(s));
     all.extend(sums::theories(s));
+    all.extend(sums::ends(s));
     all.extend(reread::theories(s));
     all
 }
@@ -209,7 +211,12 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
     found.extend(carried::theories(s).iter().chain(&carried::aside(s)).chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
     let right = Theory::right();
     for side in s.sides().iter().copied() {
-        let numbers = [solved::gains(s, &right, side), solved::offsets(s, &right, side), table::codecs(s, side)];
+        let numbers = [
+            solved::gains(s, &right, side),
+            solved::offsets(s, &right, side),
+            table::codecs(s, side),
+            solved::line(s, side).into_iter().collect(),
+        ];
         found.extend(numbers.iter().flatten().filter_map(|t| s.accept(t)));
     }
     found.extend(elsewhere::theories(s).iter().filter_map(|t| s.accept(t)));

@@ -369,3 +369,44 @@ pub fn flat(s: &System, side: Which) -> Vec<Theory> {
     }
     all
 }
+
+/// Scales that are quantized to 8 bits themselves, without the scale and offset of that: of all, or of every 256 as they lie.
+pub fn nested(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let (tile, cols, name) = (g.tile, g.grid.1, side.name());
+    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+    if scales.len() < 16 || s.alone && !s.a.q.is_some() {
+        return Vec::new();
+    }
+    let n = scales.len() as f64;
+    let mean = scales.iter().sum::<f64>() / n;
+    let least = scales.iter().copied().fold(f64::INFINITY, f64::min);
+    let mut all = Vec::new();
+    for (offset, which, top) in [(mean, "their mean", 127.0), (0.0, "nothing", 127.0), (least, "the least", 255.0), (0.0, "nothing", 255.0)] {
+        for block in [scales.len(), 256] {
+            if block == 256 && scales.len() <= 256 {
+                continue;
+            }
+            let code = |part: &[f64]| -> Vec<f64> {
+                let most = part.iter().map(|x| (x - offset).abs()).fold(0.0, f64::max);
+                part.iter().map(|x| ((x - offset) / most * top).round_ties_even()).collect()
+            };
+            let codes: Vec<f64> = scales.chunks(block).flat_map(code).collect();
+            if codes.iter().any(|x| !x.is_finite()) {
+                continue;
+            }
+            for (over, how) in [(top, format!("over {top}")), (1.0, "as whole numbers".into())] {
+                let read: Vec<f64> = codes.iter().map(|c| c / over * g.global).collect();
+                let of = if block == 256 { "every 256 of them" } else { "all of them" };
+                let words = format!(
+                    "the scales of {name} are read as their 8-bit codes, {how}: without the offset ({which}) and the scale of {of}"
+                );
+                let bits = 6.0 + f64::from(u8::from(offset != mean)) + f64::from(u8::from(over == 1.0));
+                let mut t = Theory::new(Class::ScaleOmitted, name, format!("{name}.second_level"), words).bits(bits);
+                t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+                all.push(t);
+            }
+        }
+    }
+    all
+}

@@ -2,6 +2,7 @@
 //! product of the scales rounded, the result in another type's bits.
 
 use super::maps::cost;
+use super::slices::{self, Fate};
 use super::system::{Finish, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -286,4 +287,19 @@ fn promoted(s: &System) -> Vec<Theory> {
         all.push(t);
     }
     all
+}
+
+/// The ends of K that a loop may miss or run twice, for what has another fault too.
+pub fn ends(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let mut long: Vec<usize> = [8usize, 16, 32, 64, 128, 256, 512].into_iter().flat_map(|w| [w, s.k % w]).collect();
+    long.retain(|w| *w > 0 && *w < s.k);
+    long.sort_unstable();
+    long.dedup();
+    let fates = |w: usize| {
+        [Fate::Lost, Fate::Twice].into_iter().flat_map(move |fate| [(s.k - w, s.k, fate), (0, w, fate)])
+    };
+    long.into_iter().flat_map(fates).map(|(from, to, fate)| slices::theory(s.k, from, to, fate)).collect()
 }
