@@ -71,7 +71,20 @@ fn solved(s: &System, base: &Theory, grid: &Grid, ask: Ask, least: f64) -> Optio
         if (places.len() as f64) < least * grid.cols as f64 {
             continue;
         }
-        let row: Vec<Equation> = places.iter().filter_map(|(i, j)| equation(s, base, grid, ask, *i, *j)).collect();
+        // What does not fit a few equations more than unknowns fits no more of them.
+        let first = (grid.cols + 4).min(places.len());
+        let of = |places: &[(usize, usize)]| -> Vec<Equation> {
+            places.iter().filter_map(|(i, j)| equation(s, base, grid, ask, *i, *j)).collect()
+        };
+        let mut row = of(&places[..first]);
+        if row.len() > grid.cols && first < places.len() {
+            if grid.cols == 1 {
+                interval(&row).map(|_| ())?
+            } else {
+                squares(&row, grid.cols).map(|_| ())?
+            };
+        }
+        row.extend(of(&places[first..]));
         if (row.len() as f64) < least * grid.cols as f64 {
             continue;
         }
@@ -89,8 +102,7 @@ fn solved(s: &System, base: &Theory, grid: &Grid, ask: Ask, least: f64) -> Optio
     }
     let known = within.iter().filter(|w| w.is_finite()).count() as f64;
     let enough = if least < 2.0 { least } else { 3.0 };
-    (equations as f64 >= enough * known && known > 0.0)
-        .then_some(Cells { value, within })
+    (equations as f64 >= enough * known && known > 0.0).then_some(Cells { value, within })
 }
 
 struct Equation {

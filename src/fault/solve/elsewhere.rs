@@ -106,9 +106,8 @@ fn shuffled(s: &System) -> Vec<Theory> {
         if m * n < 4 || s.rows % high != 0 || s.cols % wide != 0 {
             continue;
         }
-        let mut some: Vec<usize> = (0..m * n)
-            .filter(|t| s.region.as_ref().is_none_or(|r| r.has(t / n * high, t % n * wide)))
-            .collect();
+        let mut some: Vec<usize> =
+            (0..m * n).filter(|t| s.region.as_ref().is_none_or(|r| r.has(t / n * high, t % n * wide))).collect();
         if some.len() < 4 {
             continue;
         }
@@ -283,9 +282,8 @@ fn biases(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     // Within the shortest part of the columns that has them all.
-    let unit = [8usize, 16, 32, 64, 128]
-        .into_iter()
-        .find(|u| moved.iter().all(|(j, near)| near.iter().any(|x| x / u == j / u)));
+    let unit =
+        [8usize, 16, 32, 64, 128].into_iter().find(|u| moved.iter().all(|(j, near)| near.iter().any(|x| x / u == j / u)));
     if let Some(u) = unit {
         for (j, near) in &moved {
             from[*j] = near.iter().copied().filter(|x| x / u == j / u).min_by_key(|x| x.abs_diff(*j)).unwrap_or(*j);
@@ -365,7 +363,11 @@ fn stage(s: &System, side: Which, width: usize, codes: bool, probes: &[(usize, u
             }
             s.may(*i, *j, sum - parts[*x].0 + p, size - parts[*x].1 + m)
         };
-        left = if left.len() > 256 { left.into_par_iter().filter(holds).collect() } else { left.into_iter().filter(holds).collect() };
+        left = if left.len() > 256 {
+            left.into_par_iter().filter(holds).collect()
+        } else {
+            left.into_iter().filter(holds).collect()
+        };
         if left.is_empty() {
             return Vec::new();
         }
@@ -514,7 +516,8 @@ fn loads(s: &System) -> Vec<Theory> {
     let Some(region) = &s.region else { return Vec::new() };
     let mut tiles = region.tiles.clone();
     if tiles.is_empty() {
-        tiles = runs(&region.rows).into_iter().flat_map(|r| runs(&region.cols).into_iter().map(move |c| (r.clone(), c))).collect();
+        tiles =
+            runs(&region.rows).into_iter().flat_map(|r| runs(&region.cols).into_iter().map(move |c| (r.clone(), c))).collect();
     }
     if tiles.len() > 256 || tiles.iter().any(|(r, c)| r.len() * c.len() < 16) {
         return Vec::new();

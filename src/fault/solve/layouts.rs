@@ -56,8 +56,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     };
     let bits = q.format().bits() as usize;
     // Words of 8, 16 and 32 bits.
-    let ways: Vec<Packed> =
-        [(true, false), (true, true), (false, true), (false, false)].map(|(k, r)| Packed { along_k: k, rows_fastest: r }).into();
+    let ways: Vec<Packed> = [(true, false), (true, true), (false, true), (false, false)]
+        .map(|(k, r)| Packed { along_k: k, rows_fastest: r })
+        .into();
     for word in [2usize, 4, 8].into_iter().filter(|w| w * bits <= 32 && (bits < 8 || *w == 4)) {
         if !per.is_multiple_of(word) || !cols.is_multiple_of(word) {
             continue;
@@ -66,11 +67,8 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         for (stored, read) in ways.iter().flat_map(|a| ways.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b) {
             for ((was, order), (is, other)) in orders.iter().flat_map(|a| orders.iter().map(move |b| (a, b))) {
                 let (order, other) = (*order, *other);
-                let words = format!(
-                    "stored in words of {word} as {}{was} and read as {}{is}",
-                    stored.words(word),
-                    read.words(word)
-                );
+                let words =
+                    format!("stored in words of {word} as {}{was} and read as {}{is}", stored.words(word), read.words(word));
                 let more = f64::from(u8::from(!was.is_empty())) + f64::from(u8::from(!is.is_empty()));
                 let lane_of = move |order: [usize; 8], x: usize| {
                     if word == 8 { (0..8).find(|l| order[*l] == x).unwrap_or(x) } else { x }
@@ -97,7 +95,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     tiles.retain(|t| t.0 > 1);
     tiles.insert(0, (1, cols));
     for (stored, read) in tiles.iter().flat_map(|a| tiles.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b) {
-        let of = |(h, d): (usize, usize)| if h == 1 { "row by row".to_string() } else { format!("in tiles of {h} rows × {d} of K") };
+        let of = |(h, d): (usize, usize)| {
+            if h == 1 { "row by row".to_string() } else { format!("in tiles of {h} rows × {d} of K") }
+        };
         let words = format!("stored {} and read {}", of(stored), of(read));
         let tile = |x: (usize, usize)| if x.0 == 1 { 0.0 } else { cost(x.0) + cost(x.1) - 4.0 };
         let to: To = Arc::new(move |i, k| {
@@ -124,8 +124,8 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             let (n, k) = (flat / long, flat % long);
             (k < cols).then_some((i / per * per + n) * cols + k)
         };
-        let mut t =
-            Theory::new(Class::Addressing, name, format!("{name}.stride"), format!("codes of {name} are {words}")).bits(3.0 + cost(long));
+        let mut t = Theory::new(Class::Addressing, name, format!("{name}.stride"), format!("codes of {name} are {words}"))
+            .bits(3.0 + cost(long));
         if g.zero.is_some() {
             // The padding is code 0, which is not the value 0.
             let g = given.clone();

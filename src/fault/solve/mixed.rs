@@ -21,7 +21,12 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.len() != 1 || (s.a.q.is_none() && s.b.q.is_none()) {
         return Vec::new();
     }
-    WIDTHS.into_iter().filter(|w| s.k.is_multiple_of(*w) && s.k > *w).map(|w| of_width(s, w)).find(|t| !t.is_empty()).unwrap_or_default()
+    WIDTHS
+        .into_iter()
+        .filter(|w| s.k.is_multiple_of(*w) && s.k > *w)
+        .map(|w| of_width(s, w))
+        .find(|t| !t.is_empty())
+        .unwrap_or_default()
 }
 
 fn of_width(s: &System, width: usize) -> Vec<Theory> {

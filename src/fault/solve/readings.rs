@@ -105,12 +105,16 @@ fn terms(given: &Arc<Given>, side: Which) -> Vec<Theory> {
                 ]
             } else {
                 vec![
-                    (Class::ScaleRerounded, "the codes are multiplied by scales {}, the zero points by the right ones".into(), |p, r| {
-                        p.code * r(p.scale) - p.zero * p.scale
-                    }),
-                    (Class::ScaleRerounded, "the zero points are multiplied by scales {}, the codes by the right ones".into(), |p, r| {
-                        p.code * p.scale - p.zero * r(p.scale)
-                    }),
+                    (
+                        Class::ScaleRerounded,
+                        "the codes are multiplied by scales {}, the zero points by the right ones".into(),
+                        |p, r| p.code * r(p.scale) - p.zero * p.scale,
+                    ),
+                    (
+                        Class::ScaleRerounded,
+                        "the zero points are multiplied by scales {}, the codes by the right ones".into(),
+                        |p, r| p.code * p.scale - p.zero * r(p.scale),
+                    ),
                     (Class::RoundOrder, "zero point times scale is {} ahead".into(), |p, r| {
                         p.code * p.scale - r(p.zero * p.scale)
                     }),
@@ -120,9 +124,11 @@ fn terms(given: &Arc<Given>, side: Which) -> Vec<Theory> {
                     (Class::RoundOrder, "both terms, code times scale and zero point times scale, are {}".into(), |p, r| {
                         r(p.code * p.scale) - r(p.zero * p.scale)
                     }),
-                    (Class::RoundOrder, "both terms, code times scale and zero point times scale, and their difference are {}".into(), |p, r| {
-                        r(r(p.code * p.scale) - r(p.zero * p.scale))
-                    }),
+                    (
+                        Class::RoundOrder,
+                        "both terms, code times scale and zero point times scale, and their difference are {}".into(),
+                        |p, r| r(r(p.code * p.scale) - r(p.zero * p.scale)),
+                    ),
                 ]
             };
             for (n, (class, words, of)) in ways.into_iter().enumerate() {
@@ -262,7 +268,8 @@ fn rotated(s: &System, given: &Arc<Given>, side: Which) -> Vec<Theory> {
                 });
                 let what = if codes { "codes" } else { "values" };
                 let how = if scaled { "" } else { ", not divided by its norm" };
-                let words = format!("{what} of {name} are rotated by a Hadamard matrix over every {block} of K{how}, {other} is not");
+                let words =
+                    format!("{what} of {name} are rotated by a Hadamard matrix over every {block} of K{how}, {other} is not");
                 let bits = 5.0 + f64::from(u8::from(!scaled)) * 2.0;
                 all.push(theory(side, Class::SilentSkip, "rotated", words, bits, value));
             }
@@ -287,9 +294,12 @@ pub fn rescaled(s: &System, side: Which) -> Vec<Theory> {
             4.0,
             |row, c| row[row.len() - 1] * row[row.len() - 1] / row[c],
         ),
-        (Class::ScaleIndex, "the accumulator is not rescaled from block to block: all count by the last block's scale", 4.0, |row, _| {
-            row[row.len() - 1]
-        }),
+        (
+            Class::ScaleIndex,
+            "the accumulator is not rescaled from block to block: all count by the last block's scale",
+            4.0,
+            |row, _| row[row.len() - 1],
+        ),
         (Class::ScaleDoubledInverted, "each block counts by first²/own of its scales", 5.0, |row, c| row[0] * row[0] / row[c]),
         (Class::ScaleDoubledInverted, "each block counts by own²/last of its scales", 5.0, |row, c| {
             row[c] * row[c] / row[row.len() - 1]
@@ -304,7 +314,9 @@ pub fn rescaled(s: &System, side: Which) -> Vec<Theory> {
             5.0,
             |row, c| row[c..].iter().product(),
         ),
-        (Class::ScaleDoubledInverted, "each block has the scales of all before it too", 5.0, |row, c| row[..=c].iter().product()),
+        (Class::ScaleDoubledInverted, "each block has the scales of all before it too", 5.0, |row, c| {
+            row[..=c].iter().product()
+        }),
         (Class::ScaleDoubledInverted, "each block counts by its own scale times that of the one before", 5.0, |row, c| {
             row[c] * if c > 0 { row[c - 1] } else { 1.0 }
         }),
@@ -382,7 +394,9 @@ pub fn nested(s: &System, side: Which) -> Vec<Theory> {
     let mean = scales.iter().sum::<f64>() / n;
     let least = scales.iter().copied().fold(f64::INFINITY, f64::min);
     let mut all = Vec::new();
-    for (offset, which, top) in [(mean, "their mean", 127.0), (0.0, "nothing", 127.0), (least, "the least", 255.0), (0.0, "nothing", 255.0)] {
+    for (offset, which, top) in
+        [(mean, "their mean", 127.0), (0.0, "nothing", 127.0), (least, "the least", 255.0), (0.0, "nothing", 255.0)]
+    {
         for block in [scales.len(), 256] {
             if block == 256 && scales.len() <= 256 {
                 continue;

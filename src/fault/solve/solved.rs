@@ -167,8 +167,7 @@ impl Gains<'_> {
         (self.changed.len() >= 8 && self.correlates(0.98)).then_some(())?;
         for over in [127.0, 128.0, 255.0, 256.0, 1.0, 15.0, 63.0, 7.0] {
             let n = |c: usize| self.effective[c] * over / self.g.global;
-            let known: Vec<usize> =
-                self.changed.iter().copied().filter(|c| self.within(*c) * n(*c).abs() < 0.2).collect();
+            let known: Vec<usize> = self.changed.iter().copied().filter(|c| self.within(*c) * n(*c).abs() < 0.2).collect();
             let is = |c: &usize| {
                 let x = n(*c);
                 x.abs() <= 256.0 && (x - x.round()).abs() <= self.within(*c) * x.abs() + 1e-4
@@ -178,7 +177,9 @@ impl Gains<'_> {
                 continue;
             }
             self.changed.iter().for_each(|c| values[*c] = n(*c).round() / over * self.g.global);
-            let words = format!("the scales of {who} are whole numbers over {over} that follow the stored ones: 8-bit scales without their own scale and offset");
+            let words = format!(
+                "the scales of {who} are whole numbers over {over} that follow the stored ones: 8-bit scales without their own scale and offset"
+            );
             return Some(self.theory(Class::ScaleOmitted, "second_level", words, 24.0));
         }
         None
@@ -491,7 +492,10 @@ pub fn line(s: &System, side: Which) -> Option<Theory> {
     let (mut by, plus) = (v[0], v[1]);
     let mean = g.scales().iter().map(|x| f64::from(*x)).sum::<f64>() / g.scales().len() as f64;
     // A factor alone is no line, and scales that are all the same say none.
-    (spread.1 > 1.1 * spread.0 && plus.abs() > 16.0 * within[1] && plus.abs() > 0.01 * mean.abs() && by.abs() > 16.0 * within[0])
+    (spread.1 > 1.1 * spread.0
+        && plus.abs() > 16.0 * within[1]
+        && plus.abs() > 0.01 * mean.abs()
+        && by.abs() > 16.0 * within[0])
         .then_some(())?;
     if (by - 1.0).abs() <= 4.0 * within[0] {
         by = 1.0;

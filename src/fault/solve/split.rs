@@ -19,7 +19,7 @@ const SHARE: f64 = 0.2;
 const SOLVED: usize = 3;
 const WHOLE: usize = 12;
 /// Multiply-adds of the looks.
-const WORK: usize = 1 << 29;
+const WORK: usize = 1 << 28;
 /// The fewest elements that a region's theory has to make.
 const LEAST: usize = 16;
 

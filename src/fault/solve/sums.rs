@@ -135,14 +135,15 @@ fn pairs(s: &System) -> Vec<Theory> {
     shifts.extend(up_b.map(|x| (0.0, x, ", the codes of b without a sign")));
     let mut all = Vec::new();
     for (da, db, sign) in shifts {
-        for (count, apart) in [(2usize, 1usize), (2, 8), (2, 4), (2, 16), (2, 2), (2, 32), (2, 64), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1)] {
+        for (count, apart) in
+            [(2usize, 1usize), (2, 8), (2, 4), (2, 16), (2, 2), (2, 32), (2, 64), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1)]
+        {
             let span = count * apart;
             if span > k_all || (largest(&a) + da) * (largest(&b) + db) * count as f64 <= 32767.0 {
                 continue;
             }
             for wraps in [false, true] {
-                let (a, b, sa, sb, lines, bias) =
-                    (a.clone(), b.clone(), sa.clone(), sb.clone(), lines.clone(), s.bias.clone());
+                let (a, b, sa, sb, lines, bias) = (a.clone(), b.clone(), sa.clone(), sb.clone(), lines.clone(), s.bias.clone());
                 let how = if wraps { "wrap" } else { "are clamped" };
                 let which = if apart == 1 { "neighbouring products".into() } else { format!("products {apart} apart") };
                 let words = format!("sums of {count} {which} {how} at 16 bits{sign}");
@@ -195,13 +196,9 @@ fn magic(s: &System) -> Vec<Theory> {
             4.0,
             |x| f64::from(f32::from_bits((x + 0x4B40_0000) as u32)) - 12_582_912.0,
         ),
-        (
-            Class::OverflowWrap,
-            "magic",
-            "become floats by their bits behind those of 2^23: right below 2^23 only",
-            5.0,
-            |x| f64::from(f32::from_bits((x as u32 ^ 0x0080_0000) & 0x00ff_ffff | 0x4B00_0000)) - 16_777_216.0,
-        ),
+        (Class::OverflowWrap, "magic", "become floats by their bits behind those of 2^23: right below 2^23 only", 5.0, |x| {
+            f64::from(f32::from_bits((x as u32 ^ 0x0080_0000) & 0x00ff_ffff | 0x4B00_0000)) - 16_777_216.0
+        }),
         (Class::RoundOrder, "integer_bf16", "are rounded to bf16", 4.0, |x| near(Format::Bf16, x as f64)),
         (Class::OverflowWrap, "integer_f16", "become f16, clamped to its range", 4.0, |x| {
             near(Format::F16, (x as f64).clamp(-65504.0, 65504.0))
@@ -221,7 +218,8 @@ fn magic(s: &System) -> Vec<Theory> {
                 Arc::new(move |i, j, v| {
                     let Some((ra, rb)) = lines[i] else { return v + bias[j] };
                     let rb = rb + j;
-                    let sum: f64 = a[ra * k_all..(ra + 1) * k_all].iter().zip(&b[rb * k_all..(rb + 1) * k_all]).map(|(x, y)| x * y).sum();
+                    let sum: f64 =
+                        a[ra * k_all..(ra + 1) * k_all].iter().zip(&b[rb * k_all..(rb + 1) * k_all]).map(|(x, y)| x * y).sum();
                     v + (of(sum as i64) - sum) * sa[ra] * sb[rb] + bias[j]
                 }),
             )
@@ -263,7 +261,8 @@ fn zero_terms(s: &System) -> Vec<Theory> {
                 Arc::new(move |i, j, v| {
                     let Some((ra, rb)) = lines[i] else { return v + bias[j] };
                     let rb = rb + j;
-                    let term: f64 = x[ra * k_all..(ra + 1) * k_all].iter().zip(&y[rb * k_all..(rb + 1) * k_all]).map(|(x, y)| x * y).sum();
+                    let term: f64 =
+                        x[ra * k_all..(ra + 1) * k_all].iter().zip(&y[rb * k_all..(rb + 1) * k_all]).map(|(x, y)| x * y).sum();
                     v + by * sign * term + bias[j]
                 }),
             ));
@@ -280,8 +279,9 @@ fn promoted(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for every in [16usize, 32, 64, 128, 256, 512, 1024, 2048].into_iter().filter(|e| *e < s.k) {
         let n = s.k.div_ceil(every);
-        let words =
-            format!("every {every} of K the accumulator is added to the sum and not cleared: early products count again each time");
+        let words = format!(
+            "every {every} of K the accumulator is added to the sum and not cleared: early products count again each time"
+        );
         let mut t = Theory::new(Class::AccState, "out", "k.not_cleared", words).bits(3.0 + cost(every));
         t.k = Some(Arc::new((0..s.k).map(|k| (n - k / every) as f64).collect()));
         all.push(t);
@@ -298,8 +298,6 @@ pub fn ends(s: &System) -> Vec<Theory> {
     long.retain(|w| *w > 0 && *w < s.k);
     long.sort_unstable();
     long.dedup();
-    let fates = |w: usize| {
-        [Fate::Lost, Fate::Twice].into_iter().flat_map(move |fate| [(s.k - w, s.k, fate), (0, w, fate)])
-    };
+    let fates = |w: usize| [Fate::Lost, Fate::Twice].into_iter().flat_map(move |fate| [(s.k - w, s.k, fate), (0, w, fate)]);
     long.into_iter().flat_map(fates).map(|(from, to, fate)| slices::theory(s.k, from, to, fate)).collect()
 }

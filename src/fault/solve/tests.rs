@@ -43,7 +43,13 @@ fn codes(format: Format, rows: usize, k: usize, group: usize, zeros: bool, seed:
 }
 
 /// What is found where a kernel writes `wrong(i, j, right)`, and its parameters.
-fn found(a: &Operand, b: &QTensor, bias: Option<Vec<f32>>, out: Format, wrong: impl Fn(usize, usize, &[f64]) -> f64) -> (String, String) {
+fn found(
+    a: &Operand,
+    b: &QTensor,
+    bias: Option<Vec<f32>>,
+    out: Format,
+    wrong: impl Fn(usize, usize, &[f64]) -> f64,
+) -> (String, String) {
     let wide = bias.as_ref().map(|v| v.iter().map(|x| f64::from(*x)).collect());
     let (rows, cols) = (a.rows(), b.rows());
     let args = Args64 { a: a.to_f64(), b: Some(b.dequantize()), bias: wide, ..Args64::default() };
