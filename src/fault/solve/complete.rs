@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Multiply-adds that completions may take.
-const WORK: usize = 1 << 28;
+const WORK: usize = 1 << 29;
 /// Scales along K that are solved on top of every theory, at most.
 const GROUPS: usize = 32;
 /// Completed theories kept.

@@ -292,7 +292,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
 
 /// The theories that bring the probes nearest: all of them on a few probes, the best of those on `looks`.
 fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> Vec<&'t Theory> {
-    let score = |t: &Theory, looks: usize| -> f64 {
+    let score = |t: &Theory, looks: std::ops::Range<usize>| -> f64 {
         let one = |(i, j): &(usize, usize)| {
             let at = i * s.cols + j;
             let (x, unit) = (s.actual[at], s.ideal[at].abs().max(s.certain(at)).max(1e-300));
@@ -301,14 +301,15 @@ fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> Vec<
                 _ => 1.0,
             }
         };
-        s.probes.iter().take(looks).map(one).sum()
+        s.probes.iter().skip(looks.start).take(looks.len()).map(one).sum()
     };
     let right = Theory::right();
     let mut left: Vec<&Theory> = all.iter().collect();
-    for (looks, most) in [(looks.min(FEW), 16 * most), (looks, most)] {
-        let before = score(&right, looks);
+    // The worst elements, which come first, may all be of one fault: a first look is at some of them and at others.
+    for (looks, most) in [(6..10, (all.len() / 4).max(256 * most)), (0..looks.min(FEW), 16 * most), (0..looks, most)] {
+        let before = score(&right, looks.clone());
         let mut scored: Vec<(f64, &Theory)> =
-            left.par_iter().map(|t| (score(t, looks), *t)).filter(|(x, _)| *x < before).collect();
+            left.par_iter().map(|t| (score(t, looks.clone()), *t)).filter(|(x, _)| *x < before).collect();
         scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.bits.total_cmp(&b.1.bits)));
         // What says the same is one.
         scored.dedup_by_key(|(x, _)| *x);

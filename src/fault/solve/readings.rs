@@ -38,6 +38,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     }
     let given = Arc::new(g.clone());
     let mut all = differences(&given, side);
+    all.extend(averaged(&given, side));
     all.extend(terms(&given, side));
     all.extend(exchanged(&given, side));
     all.extend(narrower(s, &given, side));
@@ -182,6 +183,34 @@ fn exchanged(given: &Arc<Given>, side: Which) -> Vec<Theory> {
         all.push(theory(side, Class::ZpCorrection, "negated", format!("the zero points of {name} are subtracted"), 2.0, value));
     }
     all
+}
+
+/// One number for many scales that is none of them: their mean.
+fn averaged(given: &Arc<Given>, side: Which) -> Vec<Theory> {
+    let (name, (rows, cols), tile) = (side.name(), given.grid, given.tile);
+    let scales: Vec<f64> = given.scales().iter().map(|x| f64::from(*x) * given.global).collect();
+    let mean = |of: &dyn Fn(usize) -> bool| {
+        let some: Vec<f64> = (0..scales.len()).filter(|c| of(*c)).map(|c| scales[c]).collect();
+        some.iter().sum::<f64>() / some.len() as f64
+    };
+    let mut ways: Vec<(Class, &str, Vec<f64>)> = Vec::new();
+    if scales.len() > 1 {
+        ways.push((Class::ScaleShared, "all", vec![mean(&|_| true); scales.len()]));
+    }
+    if rows > 1 && cols > 1 && scales.len() <= 1 << 14 {
+        let of_row: Vec<f64> = (0..rows).map(|r| mean(&|c| c / cols == r)).collect();
+        let of_col: Vec<f64> = (0..cols).map(|x| mean(&|c| c % cols == x)).collect();
+        ways.push((Class::ScaleIndex, "their row", (0..scales.len()).map(|c| of_row[c / cols]).collect()));
+        ways.push((Class::ScaleShared, "their group of K", (0..scales.len()).map(|c| of_col[c % cols]).collect()));
+    }
+    ways.into_iter()
+        .map(|(class, whose, read)| {
+            let words = format!("instead of the scales of {name} the mean of {whose} is used");
+            let mut t = Theory::new(class, name, format!("{name}.mean"), words).bits(4.0);
+            t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            t
+        })
+        .collect()
 }
 
 /// What is dequantized and quantized again for a unit that multiplies another type: by one scale for all, or one a row.

@@ -10,6 +10,8 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
+/// How far the two numbers of a line through all scales may make a sum be off, relative to its magnitude.
+const LINE: f64 = 2e-3;
 /// Bits of an index that was found cell by cell, and of a number that was.
 const INDEX: f64 = 3.0;
 const NUMBER: f64 = 16.0;
@@ -220,7 +222,7 @@ impl Gains<'_> {
         let words = format!("the scales of {who} {what}: an offset and a scale of scales that are not those stored");
         let mut t = self.theory(Class::ScaleOmitted, "offset", words, 30.0);
         t.fitted = plus != -mean;
-        t.slack = self.changed.iter().map(|c| self.within(*c)).fold(0.0, f64::max);
+        t.slack = if t.fitted { LINE } else { 0.0 };
         Some(t)
     }
 
@@ -497,10 +499,13 @@ pub fn line(s: &System, side: Which) -> Option<Theory> {
         && plus.abs() > 0.01 * mean.abs()
         && by.abs() > 16.0 * within[0])
         .then_some(())?;
+    // Numbers that are known no better say whatever they are asked.
+    let off = within[0] + within[1] / mean.abs().max(1e-300);
     if (by - 1.0).abs() <= 4.0 * within[0] {
         by = 1.0;
     }
     let natural = by == 1.0 && (plus + mean).abs() <= 4.0 * within[1];
+    (natural || off <= LINE).then_some(())?;
     let plus = if natural { -mean } else { plus };
     let who = side.name();
     let how = match (natural, by == 1.0) {
@@ -512,7 +517,7 @@ pub fn line(s: &System, side: Which) -> Option<Theory> {
     let mut t = Theory::new(Class::ScaleOmitted, who, format!("{who}.offset"), words).bits(26.0);
     t.fitted = !natural;
     t.freedom = 2;
-    t.slack = if natural { 0.0 } else { (within[0] + within[1] / mean.abs().max(1e-300)).min(0.01) };
+    t.slack = if natural { 0.0 } else { off };
     let (scales, tile, cols): (Vec<f64>, _, _) = (g.scales().iter().map(|x| f64::from(*x)).collect(), g.tile, g.grid.1);
     t.side(side).scale = Some(Arc::new(move |i, k| (by * scales[i / tile.0 * cols + k / tile.1] + plus) * unit));
     Some(t)

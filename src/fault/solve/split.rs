@@ -15,6 +15,8 @@ use std::sync::Arc;
 const FIRST: usize = 6;
 const LOOKS: usize = 14;
 const SHARE: f64 = 0.2;
+/// Elements that the share is taken of, at most.
+const MOST: usize = 40;
 /// Theories whose rest is solved, and those that are looked at whole.
 const SOLVED: usize = 3;
 const WHOLE: usize = 12;
@@ -130,7 +132,7 @@ fn apart(s: &System, all: &[Theory]) -> Vec<Theory> {
 fn partly(s: &System, all: &[Theory]) -> Vec<Theory> {
     let wrong: Vec<(usize, usize)> = s.probes.iter().copied().filter(|(i, j)| s.is_wrong[i * s.cols + j]).collect();
     // The worst elements, which come first, may all be of one of the two.
-    let looks: Vec<(usize, usize)> = wrong.iter().skip(8).copied().collect();
+    let looks: Vec<(usize, usize)> = wrong.iter().skip(8).take(MOST).copied().collect();
     if looks.len() < LOOKS {
         return Vec::new();
     }
