@@ -145,14 +145,12 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     let usual = Ways { chains: first.clone(), cuts: Cut::usual(k), endings: case.endings(true) };
     let units = whole.chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
     let split = Ways { cuts: Cut::all(k), chains: units, ..usual.clone() };
-    for ways in [&whole, &usual, &split] {
+    // No order or cut of K brings back what is far outside of every right one's bound. Block scales make them dear; operands that no kernel
+    // rounds on its way have one bound.
+    let far = case.blocked() && narrow(&built.job) && is_far(arithmetic, built, output)?;
+    for ways in [&whole, &usual, &split].into_iter().filter(|_| !far) {
         if let Some(way) = case.find(ways, usize::MAX)? {
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
-        }
-        // No cut of K brings back what is far outside of every right one's bound. Block scales make the cuts dear; operands that no kernel
-        // rounds on its way have one bound.
-        if std::ptr::eq(ways, &whole) && case.blocked() && narrow(&built.job) && is_far(arithmetic, built, output)? {
-            break;
         }
     }
     // What the format costs is not asked here.

@@ -55,7 +55,7 @@ pub use system::{System, Theory};
 const KEPT: usize = 24;
 /// First faults of a pair, at most; multiply-adds that pairs may take.
 const FIRST: usize = 12;
-const WORK: usize = 1 << 28;
+const WORK: usize = 1 << 29;
 /// Elements that a first fault is scored on: every theory on a few, the best on more.
 const FEW: usize = 12;
 const LOOKS: usize = 40;

@@ -143,15 +143,16 @@ fn pairs_that_saturate_are_told() {
     let (sa, sb) = (a.scale_inv().to_vec(), b.scale_inv().to_vec());
     let code = |c: u8| f64::from(c as i8);
     let got = found(&Operand::Quantized(a), &b, None, Format::F32, |i, j, _| {
-        // Without a sign, less what that adds.
+        // Without a sign, products eight apart, less what the missing sign adds.
         let unsigned = sum(32, |x| {
-            let two = |k: usize| (code(p[i * 64 + k]) + 128.0) * code(q[j * 64 + k]);
-            (two(2 * x) + two(2 * x + 1)).clamp(-32768.0, 32767.0)
+            let k = x / 8 * 16 + x % 8;
+            let one = |k: usize| (code(p[i * 64 + k]) + 128.0) * code(q[j * 64 + k]);
+            (one(k) + one(k + 8)).clamp(-32768.0, 32767.0)
         }) - 128.0 * sum(64, |k| code(q[j * 64 + k]));
         unsigned * f64::from(sa[i]) * f64::from(sb[j])
     });
     assert_eq!(got.0, "overflow_wrap:out.pairs_16_bits", "{}", got.1);
-    assert!(got.1.contains("2 neighbouring products are clamped"), "{}", got.1);
+    assert!(got.1.contains("sums of 2 products 8 apart are clamped at 16 bits, the codes of a without a sign"), "{}", got.1);
 }
 
 #[test]
