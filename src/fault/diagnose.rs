@@ -169,7 +169,7 @@ const WHOLE: f64 = 0.97;
 const WORK: f64 = 1e8;
 
 /// Multiply-adds for pairs of the catalogue where a product was solved.
-const PAIRS: usize = 1 << 29;
+const PAIRS: usize = 1 << 28;
 
 /// Searches the catalogue and solves the product. `Ok(None)`: nothing to explain, the result is right to rounding.
 ///

@@ -25,6 +25,8 @@ pub struct Region<'a> {
     a: Matrix,
     b: Matrix,
     finite: bool,
+    /// Blocks of K that have scales of their own: scales of the rows, and of the columns.
+    blocks: Rc<Vec<(Range<usize>, Vec<f32>, Vec<f32>)>>,
     chains: HashMap<(Chain, Option<Promote>, Run), Sums>,
 }
 
@@ -52,7 +54,13 @@ impl<'a> Region<'a> {
     pub fn new(plan: &'a Plan<'a>, problem: Problem<'a>, rows: Range<usize>, cols: Range<usize>) -> Self {
         let (a, b) = (load(problem.a, rows.clone()), load(problem.b, cols.clone()));
         let finite = a.values.iter().chain(&b.values).all(|x| x.is_finite());
-        Self { plan, problem, rows, cols, a, b, finite, chains: HashMap::new() }
+        let scales = |side: &FactorRows, lines: &Range<usize>, k: usize| lines.clone().map(|i| side.scale_inv(i, k)).collect();
+        let block = |block: Range<usize>| {
+            let (of_a, of_b) = (scales(problem.a, &rows, block.start), scales(problem.b, &cols, block.start));
+            (block, of_a, of_b)
+        };
+        let blocks = Rc::new(problem.blocks().into_iter().map(block).collect());
+        Self { plan, problem, rows, cols, a, b, finite, blocks, chains: HashMap::new() }
     }
 
     pub fn elements(&self) -> usize {
@@ -123,19 +131,18 @@ impl<'a> Region<'a> {
         let Some(blocks) = blocks.filter(|_| chain != Chain::Dequantized) else { return self.sum(chain, promote, run) };
         let mut y = vec![0.0f32; self.elements()];
         let n = self.cols.len();
-        for block in self.problem.blocks() {
+        let of_blocks = self.blocks.clone();
+        for (block, of_a, of_b) in of_blocks.iter() {
             let inside: Run =
                 run.iter().map(|r| r.start.max(block.start)..r.end.min(block.end)).filter(|r| !r.is_empty()).collect();
             if inside.is_empty() {
                 continue;
             }
             let sums = self.sum(chain, promote, &inside)?;
-            let s_b: Vec<f32> = self.cols.clone().map(|j| self.problem.b.scale_inv(j, block.start)).collect();
-            for (i, row) in self.rows.clone().enumerate() {
-                let s_a = self.problem.a.scale_inv(row, block.start);
-                for (j, s_b) in s_b.iter().enumerate() {
+            for (i, s_a) in of_a.iter().enumerate() {
+                for (j, s_b) in of_b.iter().enumerate() {
                     let at = i * n + j;
-                    y[at] = blocks.add(y[at], sums[at], s_a, *s_b);
+                    y[at] = blocks.add(y[at], sums[at], *s_a, *s_b);
                 }
             }
         }

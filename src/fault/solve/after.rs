@@ -11,19 +11,63 @@ use std::borrow::Cow;
 /// Multiply-adds of a product that is computed again.
 const WORK: usize = 1 << 28;
 
-/// The system of a kernel that reads its operands as `t` does. `None`: `t` does more than read, or it is too large.
-pub fn system<'s>(s: &System<'s>, t: &Theory) -> Option<System<'s>> {
+/// The systems in which what `t` does is right: of a kernel that reads its operands as `t` does, that sums K as `t` does, or that finishes
+/// sums as `t` does. None: `t` does more than one of these, or it is too large.
+pub fn systems<'s>(s: &System<'s>, t: &Theory) -> Vec<System<'s>> {
+    if t.patch.is_some() || t.region.is_some() || t.is_plain() || s.alone || s.rows * s.cols * s.k > WORK {
+        return Vec::new();
+    }
     let reads = Theory { a: Side::default(), b: Side::default(), ..t.clone() }.is_plain();
-    (reads && !t.is_plain() && t.patch.is_none() && !s.alone && s.rows * s.cols * s.k <= WORK).then_some(())?;
+    if reads {
+        return read(s, t).into_iter().collect();
+    }
+    if (Theory { k: None, ..t.clone() }).is_plain() {
+        // The coefficients as values of either operand, so that the other still has its codes.
+        return [Which::B, Which::A].into_iter().filter_map(|side| counted(s, t, side)).collect();
+    }
+    if (Theory { finish: None, ..t.clone() }).is_plain() {
+        return finished(s, t).into_iter().collect();
+    }
+    Vec::new()
+}
+
+fn read<'s>(s: &System<'s>, t: &Theory) -> Option<System<'s>> {
     let mut after = s.clone();
     after.a = given(s, t, Which::A)?;
     after.b = given(s, t, Which::B)?;
+    summed(after)
+}
+
+fn counted<'s>(s: &System<'s>, t: &Theory, side: Which) -> Option<System<'s>> {
+    let c = t.k.as_ref()?;
+    let mut after = s.clone();
+    let g = s.given(side);
+    let values = g.values.iter().enumerate().map(|(at, v)| v * c[at % g.k]).collect();
+    let new = Given { rounded: g.rounded, ..Given::values(g.rows, g.k, values) };
+    match side {
+        Which::A => after.a = new,
+        Which::B => after.b = new,
+    }
+    summed(after)
+}
+
+fn finished<'s>(s: &System<'s>, t: &Theory) -> Option<System<'s>> {
+    let f = t.finish.as_ref()?;
+    let mut after = s.clone();
+    let one = |at: usize| f(at / s.cols, at % s.cols, s.ideal[at] - s.bias[at % s.cols]);
+    after.ideal = Cow::Owned((0..s.rows * s.cols).into_par_iter().map(one).collect());
+    let is_wrong = after.wrong();
+    after.of_wrong(is_wrong)
+}
+
+/// With the result that its operands make.
+fn summed(mut after: System) -> Option<System> {
     let right = Theory::right();
     let one = |at: usize| {
-        let (i, j) = (at / s.cols, at % s.cols);
-        if s.part[i].is_none() { s.ideal[at] } else { after.sum(&right, i, j).0 + s.bias[j] }
+        let (i, j) = (at / after.cols, at % after.cols);
+        if after.part[i].is_none() { after.ideal[at] } else { after.sum(&right, i, j).0 + after.bias[j] }
     };
-    let ideal: Vec<f64> = (0..s.rows * s.cols).into_par_iter().map(one).collect();
+    let ideal: Vec<f64> = (0..after.rows * after.cols).into_par_iter().map(one).collect();
     after.ideal = Cow::Owned(ideal);
     let is_wrong = after.wrong();
     after.of_wrong(is_wrong)
@@ -65,14 +109,24 @@ fn side(first: &Side, second: &Side, after: &Given) -> Side {
     Side { value: Some(std::sync::Arc::new(move |i, k| second.at(&g, i, k))), ..Side::default() }
 }
 
-/// Both as one theory, with the words of the second alone.
-pub fn joined(first: &Theory, second: &Theory, after: &System) -> Theory {
-    Theory {
-        a: side(&first.a, &second.a, &after.a),
-        b: side(&first.b, &second.b, &after.b),
+/// Both as one theory, with the words of the second alone. `None`: the second changes what the first made of the sums.
+pub fn joined(s: &System, first: &Theory, second: &Theory, after: &System) -> Option<Theory> {
+    let both = Theory {
         fitted: first.fitted || second.fitted,
         slack: first.slack + second.slack,
         freedom: first.freedom + second.freedom,
         ..second.clone()
+    };
+    if first.finish.is_some() {
+        return (second.sums_right() && second.finish.is_none()).then(|| Theory { finish: first.finish.clone(), ..both });
     }
+    if first.k.is_some() {
+        second.k.is_none().then_some(())?;
+        // What the second reads of the operand that has the coefficients has them already.
+        let counts = |x: &Given, y: &Given| !std::sync::Arc::ptr_eq(&x.values, &y.values);
+        let taken = counts(&after.a, &s.a) && !second.a.is_given() || counts(&after.b, &s.b) && !second.b.is_given();
+        let k = first.k.clone().filter(|_| !taken);
+        return Some(Theory { k, a: side(&first.a, &second.a, &after.a), b: side(&first.b, &second.b, &after.b), ..both });
+    }
+    Some(Theory { a: side(&first.a, &second.a, &after.a), b: side(&first.b, &second.b, &after.b), ..both })
 }

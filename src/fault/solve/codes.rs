@@ -312,24 +312,30 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
                 }),
             );
         }
-        for (m, words) in [(1usize, "1"), (2, "2"), (3, "3"), (7, "7"), (15, "15"), (31, "31")] {
+        for (m, words) in [(2usize, "2"), (31, "31")] {
+            for unit in [8usize, 16] {
+                add(
+                    Class::PackPermute,
+                    "swizzle",
+                    format!("at k xor ((row and {words})·{unit}): a bank swizzle"),
+                    3.0,
+                    Arc::new(move |i, k| {
+                        let x = k ^ ((i & m) * unit);
+                        Some(i * k_all + if x < k_all { x } else { k })
+                    }),
+                );
+            }
+        }
+        for (unit, mask, shift) in super::places::swizzles().filter(|(u, m, _)| u * (m + 1) <= k_all.next_power_of_two()) {
+            let row = if shift == 0 { "row".to_string() } else { format!("row / {}", 1usize << shift) };
+            let bits = 3.0 + shift as f64 + if unit == 8 || unit == 16 { 0.0 } else { 1.0 };
             add(
                 Class::PackPermute,
                 "swizzle",
-                format!("at k xor ((row and {words})·8): a bank swizzle"),
-                3.0,
+                format!("at k xor (({row} and {mask})·{unit}): a bank swizzle"),
+                bits,
                 Arc::new(move |i, k| {
-                    let x = k ^ ((i & m) * 8);
-                    Some(i * k_all + if x < k_all { x } else { k })
-                }),
-            );
-            add(
-                Class::PackPermute,
-                "swizzle",
-                format!("at k xor ((row and {words})·16): a bank swizzle"),
-                3.0,
-                Arc::new(move |i, k| {
-                    let x = k ^ ((i & m) * 16);
+                    let x = k ^ (((i >> shift) & mask) * unit);
                     Some(i * k_all + if x < k_all { x } else { k })
                 }),
             );

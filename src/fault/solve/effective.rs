@@ -50,6 +50,16 @@ pub enum Ask {
 
 /// Solves a grid on top of what a theory says already. `None`: too few equations, or they contradict each other.
 pub fn solve(s: &System, base: &Theory, grid: &Grid, ask: Ask) -> Option<Cells> {
+    solved(s, base, grid, ask, 2.0)
+}
+
+/// The gains of a grid with hardly more equations than unknowns: numbers that say little one by one.
+pub fn thin(s: &System, base: &Theory, grid: &Grid) -> Option<Cells> {
+    solved(s, base, grid, Ask::Gain, 1.1)
+}
+
+/// With so many times the equations at least.
+fn solved(s: &System, base: &Theory, grid: &Grid, ask: Ask, least: f64) -> Option<Cells> {
     let n = grid.rows * grid.cols;
     let most = 8 * grid.cols + 16;
     (grid.rows * most * (s.k + grid.cols * grid.cols / 2) <= WORK).then_some(())?;
@@ -58,11 +68,24 @@ pub fn solve(s: &System, base: &Theory, grid: &Grid, ask: Ask) -> Option<Cells> 
     let mut equations = 0;
     for r in 0..grid.rows {
         let places = places(s, grid, r, most);
-        if places.len() < 2 * grid.cols {
+        if (places.len() as f64) < least * grid.cols as f64 {
             continue;
         }
-        let row: Vec<Equation> = places.iter().filter_map(|(i, j)| equation(s, base, grid, ask, *i, *j)).collect();
-        if row.len() < 2 * grid.cols {
+        // What does not fit a few equations more than unknowns fits no more of them.
+        let first = (grid.cols + 4).min(places.len());
+        let of = |places: &[(usize, usize)]| -> Vec<Equation> {
+            places.iter().filter_map(|(i, j)| equation(s, base, grid, ask, *i, *j)).collect()
+        };
+        let mut row = of(&places[..first]);
+        if row.len() > grid.cols && first < places.len() {
+            if grid.cols == 1 {
+                interval(&row).map(|_| ())?
+            } else {
+                squares(&row, grid.cols).map(|_| ())?
+            };
+        }
+        row.extend(of(&places[first..]));
+        if (row.len() as f64) < least * grid.cols as f64 {
             continue;
         }
         equations += row.len();
@@ -77,8 +100,9 @@ pub fn solve(s: &System, base: &Theory, grid: &Grid, ask: Ask) -> Option<Cells> 
             *v = right;
         }
     }
-    (equations >= 3 * within.iter().filter(|w| w.is_finite()).count() && within.iter().any(|w| w.is_finite()))
-        .then_some(Cells { value, within })
+    let known = within.iter().filter(|w| w.is_finite()).count() as f64;
+    let enough = if least < 2.0 { least } else { 3.0 };
+    (equations as f64 >= enough * known && known > 0.0).then_some(Cells { value, within })
 }
 
 struct Equation {

@@ -29,7 +29,12 @@ pub fn theories(s: &System) -> Vec<Theory> {
     // Codes have a unit of their own where one scale goes with all of K.
     let whole = s.a.grid.1 == 1 && s.b.grid.1 == 1;
     let integers = [&s.a, &s.b].iter().all(|g| g.format().is_some_and(|f| f.is_integer()));
-    for every in EVERY.into_iter().filter(|e| *e < s.k) {
+    // As tiles are deep, and the parts of a split K.
+    let parts = [2usize, 3, 4, 5, 6, 8, 12, 16].into_iter().filter(|n| s.k.is_multiple_of(*n)).map(|n| s.k / n);
+    let mut depths: Vec<usize> = EVERY.into_iter().chain(parts).collect();
+    depths.sort_unstable();
+    depths.dedup();
+    for every in depths.into_iter().filter(|e| *e < s.k && *e > 1) {
         for units in [Units::Codes, Units::Values].into_iter().filter(|u| whole || *u == Units::Values) {
             for (how, words, class) in [
                 (Narrow::Rounded(Format::F16), "rounded to f16", Class::LowprecAcc),

@@ -256,7 +256,8 @@ fn joined(g: &Given, side: Which, source: &Arc<Source>) -> Vec<Theory> {
         return all;
     }
     type Way = (&'static str, &'static str, f64, fn(f64) -> f64);
-    let ways: [Way; 6] = [
+    let ways: [Way; 7] = [
+        ("read as 0 below the smallest normal f16", "below_f16", 2.0, |x| if x.abs() < 6.103515625e-5 { 0.0 } else { x }),
         ("cut to the 10 bits of TF32", "tf32_cut", 2.0, |x| cut(x, 13)),
         ("rounded to the 10 bits of TF32", "tf32", 2.0, |x| near(x, 13)),
         ("cut to bf16", "bf16_cut", 2.5, |x| cut(x, 16)),

@@ -101,6 +101,29 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
             b,
             Arc::new(move |r, c| flat(r, c.saturating_sub(d))),
         );
+        if d > 1 {
+            add(
+                Kind::Index,
+                format!("group c − {d} from the {d}th on, as from a ring of {d} that is filled too late"),
+                b + 1.0,
+                Arc::new(move |r, c| flat(r, if c >= d { c - d } else { c })),
+            );
+            add(
+                Kind::Index,
+                format!("group c + {d} where there is one, as from a ring of {d} that is filled too early"),
+                b + 1.0,
+                Arc::new(move |r, c| flat(r, if c + d < cols { c + d } else { c })),
+            );
+        }
+        // One slot of a ring.
+        for slot in (0..d).filter(|_| (2..=8).contains(&d) && 2 * d <= cols) {
+            add(
+                Kind::Index,
+                format!("group c − {d} where c mod {d} is {slot}, as from one slot of a ring that is filled too late"),
+                b + 2.0 + cost(slot),
+                Arc::new(move |r, c| flat(r, if c >= d && c % d == slot { c - d } else { c })),
+            );
+        }
     }
     for d in 1..n.min(513) {
         let b = cost(d) + 2.0;

@@ -16,15 +16,19 @@ pub mod codes;
 pub mod complete;
 pub mod decoded;
 pub mod effective;
+pub mod elsewhere;
 pub mod experts;
 pub mod given;
 pub mod kept;
 pub mod lanes;
+pub mod layouts;
 pub mod levels;
 pub mod linear;
 pub mod maps;
+pub mod mixed;
 pub mod output;
 pub mod places;
+pub mod readings;
 pub mod replay;
 pub mod reread;
 pub mod scale_bytes;
@@ -35,8 +39,11 @@ pub mod solved;
 pub mod split;
 pub mod stages;
 pub mod steps;
+pub mod sums;
 pub mod system;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod theory;
 pub mod zeros;
 
@@ -76,6 +83,11 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
+        all.extend(layouts::theories(s, side));
+        all.extend(readings::theories(s, side));
+        all.extend(readings::rescaled(s, side));
+        all.extend(readings::flat(s, side));
+        all.extend(readings::nested(s, side));
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
@@ -83,6 +95,8 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
     all.extend(steps::theories(s));
+    all.extend(sums::theories(s));
+    all.extend(sums::ends(s));
     all.extend(reread::theories(s));
     all
 }
@@ -126,29 +140,36 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let mut parts = vec![tight, 1.0, scene.whole()];
     parts.dedup();
     let unheld = System::new(scene)?;
-    let plain = parts.iter().filter_map(|p| unheld.clone().held_to(*p));
-    let rounded = [true, false]
-        .into_iter()
-        .flat_map(|round| parts.iter().take(usize::from(pairs) * 3).filter_map(move |p| System::rounded(scene, *p, round)));
     let mut all: Vec<Theory> = Vec::new();
     let mut fixed = 0;
     let mut tried: Vec<(System, Option<String>)> = Vec::new();
-    for system in plain.chain(rounded) {
+    // Operands as they are; rounded; not rounded although the result was held to ones that are.
+    for round in [None, Some(true), Some(false)].into_iter().take(if pairs { 3 } else { 1 }) {
+        let mut systems: Vec<System> = match round {
+            None => parts.iter().filter_map(|p| unheld.clone().held_to(*p)).collect(),
+            Some(round) => System::rounded(scene, tight, round).map_or_else(Vec::new, |first| {
+                let looser: Vec<System> = parts[1..].iter().filter_map(|p| first.held_again(*p)).collect();
+                std::iter::once(first).chain(looser).collect()
+            }),
+        };
         // Where the result is right, what is wrong stands beside it: any theory that changes nothing would explain it.
-        if system.alone && !system.is_wrong.contains(&true) {
-            continue;
-        }
+        systems.retain(|s| !s.alone || s.is_wrong.contains(&true));
+        let Some(loosest) = systems.last() else { continue };
         if tried.is_empty() {
-            all = theories(&system);
+            all = theories(&systems[0]);
             fixed = all.len();
         }
-        all.truncate(fixed);
-        all.extend(output::factors(&system));
-        let (singles, picture) = one(&system, &all);
-        if !singles.is_empty() {
-            return Some(Solved { system, singles, pairs: Vec::new(), picture });
+        // What the loosest bound refuses, the others do.
+        let may: Vec<Theory> = all[..fixed].par_iter().filter(|t| loosest.may_explain(t)).cloned().collect();
+        for system in systems {
+            let mut may = may.clone();
+            may.extend(output::factors(&system));
+            let (singles, picture) = one(&system, &may);
+            if !singles.is_empty() {
+                return Some(Solved { system, singles, pairs: Vec::new(), picture });
+            }
+            tried.push((system, picture));
         }
-        tried.push((system, picture));
     }
     if pairs {
         // Two of them: as the operands are, and rounded, else to the largest bound.
@@ -190,8 +211,17 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
     found.extend(carried::theories(s).iter().chain(&carried::aside(s)).chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
     let right = Theory::right();
     for side in s.sides().iter().copied() {
-        let numbers = [solved::gains(s, &right, side), solved::offsets(s, &right, side), table::codecs(s, side)];
+        let numbers = [
+            solved::gains(s, &right, side),
+            solved::offsets(s, &right, side),
+            table::codecs(s, side),
+            solved::line(s, side).into_iter().collect(),
+        ];
         found.extend(numbers.iter().flatten().filter_map(|t| s.accept(t)));
+    }
+    found.extend(elsewhere::theories(s).iter().filter_map(|t| s.accept(t)));
+    if found.is_empty() {
+        found.extend(mixed::theories(s).iter().filter_map(|t| s.accept(t)));
     }
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
     // A factor of some tiles that no stored number has is nobody's.
@@ -223,12 +253,22 @@ fn shown(s: &System, all: &[Theory]) -> Vec<Theory> {
 
 /// Two faults: the second solved; else any two. What changes nothing is none.
 fn two(s: &System, all: &[Theory]) -> Vec<Theory> {
-    let all = &shown(s, all)[..];
+    let all = &affordable(&shown(s, all), WORK / (6 * s.k).max(1))[..];
     let mut found = complete::completed(s, all);
     if found.iter().all(|t| t.fitted) {
         found.extend(both(s, all));
     }
     found
+}
+
+/// So many theories at most: the shortest.
+fn affordable(all: &[Theory], most: usize) -> Vec<Theory> {
+    let mut all = all.to_vec();
+    if all.len() > most {
+        all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+        all.truncate(most);
+    }
+    all
 }
 
 /// Two theories at once: those that bring the probes nearest, each with every other.
@@ -252,7 +292,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
 
 /// The theories that bring the probes nearest: all of them on a few probes, the best of those on `looks`.
 fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> Vec<&'t Theory> {
-    let score = |t: &Theory, looks: usize| -> f64 {
+    let score = |t: &Theory, looks: std::ops::Range<usize>| -> f64 {
         let one = |(i, j): &(usize, usize)| {
             let at = i * s.cols + j;
             let (x, unit) = (s.actual[at], s.ideal[at].abs().max(s.certain(at)).max(1e-300));
@@ -261,14 +301,15 @@ fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> Vec<
                 _ => 1.0,
             }
         };
-        s.probes.iter().take(looks).map(one).sum()
+        s.probes.iter().skip(looks.start).take(looks.len()).map(one).sum()
     };
     let right = Theory::right();
     let mut left: Vec<&Theory> = all.iter().collect();
-    for (looks, most) in [(looks.min(FEW), 16 * most), (looks, most)] {
-        let before = score(&right, looks);
+    // The worst elements, which come first, may all be of one fault: a first look is at some of them and at others.
+    for (looks, most) in [(6..10, (all.len() / 4).max(256 * most)), (0..looks.min(FEW), 16 * most), (0..looks, most)] {
+        let before = score(&right, looks.clone());
         let mut scored: Vec<(f64, &Theory)> =
-            left.par_iter().map(|t| (score(t, looks), *t)).filter(|(x, _)| *x < before).collect();
+            left.par_iter().map(|t| (score(t, looks.clone()), *t)).filter(|(x, _)| *x < before).collect();
         scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.bits.total_cmp(&b.1.bits)));
         // What says the same is one.
         scored.dedup_by_key(|(x, _)| *x);

@@ -36,6 +36,29 @@ pub fn gain(s: &System, stored: bool, keep: impl Fn(usize, usize) -> bool) -> Op
     (n >= 2 && low <= high && low.is_finite() && high.is_finite()).then_some((low, high))
 }
 
+/// The ratio of what was written to what is right that most wrong probes have, where another fault has the rest.
+fn common(s: &System) -> Option<f64> {
+    let ratio = |(i, j): &(usize, usize)| {
+        let at = i * s.cols + j;
+        let right = s.ideal[at] - s.bias[*j];
+        let x = s.actual[at] - s.bias[*j];
+        (s.is_wrong[at] && right.abs() > 16.0 * s.certain(at) && x.is_finite()).then(|| x / right)
+    };
+    let mut all: Vec<f64> = s.probes.iter().filter_map(ratio).collect();
+    (all.len() >= 12).then_some(())?;
+    all.sort_by(f64::total_cmp);
+    let middle = all[all.len() / 2];
+    let near = all.iter().filter(|x| (*x - middle).abs() <= 0.01 * middle.abs()).count();
+    (middle > 0.0 && 2 * near > all.len() && near < all.len()).then_some(middle)
+}
+
+/// Whether an element is about this many times the right one.
+fn near_gain(s: &System, g: f64, i: usize, j: usize) -> bool {
+    let at = i * s.cols + j;
+    let (right, x) = (s.ideal[at] - s.bias[j], s.actual[at] - s.bias[j]);
+    right.abs() > 16.0 * s.certain(at) && (x - g * right).abs() <= 0.01 * (g * right).abs()
+}
+
 /// Factors of the whole (or of the wrong region) that no stored number has, and what a bias may suffer.
 pub fn factors(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
@@ -73,7 +96,8 @@ pub fn factors(s: &System) -> Vec<Theory> {
         add(Class::ScaleDoubledInverted, "bias_scaled", words, 3.0, false, Arc::new(move |_, j, v| v + b[j] * scale));
     }
     let other = |r: Option<(f64, f64)>| r.filter(|(low, high)| *low > 0.0 && !(*low <= 1.0 && 1.0 <= *high));
-    for range in [gain(s, false, |_, _| true), gain(s, false, inside)] {
+    let most = common(s).and_then(|g| gain(s, false, |i, j| near_gain(s, g, i, j)));
+    for range in [gain(s, false, |_, _| true), gain(s, false, inside), most] {
         let Some((low, high)) = other(range) else { continue };
         let by = roundest(low, high);
         let b = bias.clone();
@@ -388,8 +412,10 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
     let f16 = |x: f64| Format::F16.decode(Format::F16.encode(x, Rounding::NearestEven, Overflow::Native));
     let bf16 = |x: f64| Format::Bf16.decode(Format::Bf16.encode(x, Rounding::NearestEven, Overflow::Native));
     type Narrow = fn(f64) -> f64;
-    let ways: [(Class, &str, &str, Narrow); 7] = [
+    let f16_clamped = |x: f64| Format::F16.decode(Format::F16.encode(x, Rounding::NearestEven, Overflow::Saturate));
+    let ways: [(Class, &str, &str, Narrow); 8] = [
         (Class::OverflowWrap, "f16", "is rounded to f16, Inf where it is larger", f16),
+        (Class::OverflowWrap, "f16_rounded_clamped", "is rounded to f16 and clamped to its range", f16_clamped),
         (Class::OverflowWrap, "f16_clamped", "is clamped to f16's range", |x| x.clamp(-65504.0, 65504.0)),
         (Class::OverflowWrap, "f16_inf", "is Inf where f16 ends", |x| {
             if x.abs() >= 65520.0 { x.signum() * f64::INFINITY } else { x }

@@ -279,6 +279,19 @@ pub fn moves(s: &System) -> Vec<Theory> {
             add(Class::OverflowWrap, "column_wraps", words, 4.0, to);
         }
     }
+    // A swizzle that is applied on one side alone.
+    for (unit, mask, shift) in swizzles().filter(|(u, m, _)| u * (m + 1) <= cols.next_power_of_two()) {
+        add(
+            Class::Addressing,
+            "swizzle",
+            format!("column j of row i holds column j xor ((i / {} and {mask})·{unit}): a swizzle", 1usize << shift),
+            5.0 + cost(unit),
+            Arc::new(move |i, j| {
+                let x = j ^ (((i >> shift) & mask) * unit);
+                Some((i, if x < cols { x } else { j }))
+            }),
+        );
+    }
     for t in [2usize, 4, 8, 16, 32, 64, 128] {
         if t <= rows && t <= cols && t < rows.max(cols) {
             add(
@@ -294,6 +307,13 @@ pub fn moves(s: &System) -> Vec<Theory> {
         }
     }
     all
+}
+
+/// Swizzles of a column by its row: unit of columns, mask of the row, and how many low bits of the row are left out.
+pub fn swizzles() -> impl Iterator<Item = (usize, usize, usize)> {
+    let units = [1usize, 2, 4, 8, 16, 32, 64];
+    let rows = [1usize, 3, 7, 15].into_iter().flat_map(|m| (0..4usize).map(move |s| (m, s)));
+    units.into_iter().flat_map(move |u| rows.clone().map(move |(m, s)| (u, m, s)))
 }
 
 /// What a region may hold that is none of the right values: zeros, NaN, a constant, another part of the result.

@@ -94,14 +94,24 @@ pub fn ranges(s: &System) -> Vec<Theory> {
         probes.iter().map(one).sum::<f64>() / probes.len() as f64
     };
     let mut found: Vec<(f64, usize, usize, Fate)> = Vec::new();
+    // Ends whose sums are as far apart as the first probe asks for.
+    let first = &probes[0];
+    let whole = first.sums[s.k];
+    let mut order: Vec<(f64, usize)> = first.sums.iter().copied().zip(0..).collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let slack = 1e-12 * first.sums.iter().fold(0.0f64, |m, x| m.max(x.abs()));
     for from in 0..s.k {
-        for to in from + 1..=s.k {
-            if (from, to) == (0, s.k) && s.k > 0 {
-                continue;
-            }
-            for fate in [Fate::Lost, Fate::Twice, Fate::Alone] {
+        for (fate, low, high) in [
+            (Fate::Lost, whole - first.high, whole - first.low),
+            (Fate::Twice, first.low - whole, first.high - whole),
+            (Fate::Alone, first.low, first.high),
+        ] {
+            let start = first.sums[from];
+            let near = order.partition_point(|x| x.0 < start + low - slack);
+            for (_, to) in order[near..].iter().take_while(|x| x.0 <= start + high + slack) {
+                let to = *to;
                 // Alone to an end of K is the rest lost.
-                if fate == Fate::Alone && (from == 0 || to == s.k) {
+                if to <= from || (from, to) == (0, s.k) || fate == Fate::Alone && (from == 0 || to == s.k) {
                     continue;
                 }
                 if probes.iter().all(|p| holds(p, from, to, fate)) {

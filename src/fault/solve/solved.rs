@@ -1,6 +1,6 @@
 //! Names for solved numbers: effective scales held against the stored ones, effective zero points against the stored ones.
 
-use super::effective::{Ask, Cells, Grid, solve};
+use super::effective::{Ask, Cells, Grid, solve, thin};
 use super::given::Given;
 use super::scales;
 use super::segment::lines;
@@ -10,6 +10,8 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
+/// How far the two numbers of a line through all scales may make a sum be off, relative to its magnitude.
+const LINE: f64 = 2e-3;
 /// Bits of an index that was found cell by cell, and of a number that was.
 const INDEX: f64 = 3.0;
 const NUMBER: f64 = 16.0;
@@ -36,9 +38,13 @@ pub fn gains(s: &System, base: &Theory, side: Which) -> Vec<Theory> {
     grids(s, side)
         .iter()
         .filter_map(|grid| {
-            let cells = solve(s, base, grid, Ask::Gain)?;
+            let (cells, thin) = match solve(s, base, grid, Ask::Gain) {
+                Some(cells) => (cells, false),
+                None if base.is_plain() => (thin(s, base, grid)?, true),
+                None => return None,
+            };
             cells.value.iter().any(|g| *g != 1.0).then_some(())?;
-            gain(s, base, grid, &cells)
+            gain(s, base, grid, &cells, thin)
         })
         .take(1)
         .collect()
@@ -110,7 +116,7 @@ impl Gains<'_> {
 }
 
 /// The gains of one grid, as scales: a rule, other places, the other operand's, products with stored numbers; else no name.
-fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory> {
+fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells, thin: bool) -> Option<Theory> {
     let g = s.given(grid.side);
     let who = grid.side.name();
     let at = |cell: usize| (cell / grid.cols * grid.tile.0, cell % grid.cols * grid.tile.1);
@@ -122,9 +128,10 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory>
     let effective: Vec<f64> = stored.iter().zip(&cells.value).map(|(s, v)| s * v).collect();
     let x = Gains { s, g, grid: *grid, cells, changed, effective, stored };
     let mut values = x.stored.clone();
-    let mut t = x.clamped(&mut values).or_else(|| x.rule(&mut values)).or_else(|| x.lines_elsewhere(&mut values));
-    t = t.or_else(|| x.elsewhere(&mut values)).or_else(|| x.product(&mut values));
-    if t.is_none() {
+    // Few equations say only what all cells have in common.
+    let mut t = if thin { None } else { x.named(&mut values) };
+    t = t.or_else(|| x.whole(&mut values)).or_else(|| x.affine(&mut values));
+    if t.is_none() && !thin {
         t = Some(x.nameless(&mut values));
     }
     let mut t = t?;
@@ -139,6 +146,86 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells) -> Option<Theory>
 }
 
 impl Gains<'_> {
+    fn named(&self, values: &mut [f64]) -> Option<Theory> {
+        let t = self.clamped(values).or_else(|| self.rule(values)).or_else(|| self.lines_elsewhere(values));
+        t.or_else(|| self.elsewhere(values)).or_else(|| self.product(values))
+    }
+
+    /// Whether the effective scales rise with the stored ones in a line, to a share of their spread.
+    fn correlates(&self, least: f64) -> bool {
+        let n = self.changed.len() as f64;
+        let mean = |v: &[f64]| self.changed.iter().map(|c| v[*c]).sum::<f64>() / n;
+        let (mx, my) = (mean(&self.stored), mean(&self.effective));
+        let sum = |f: &dyn Fn(f64, f64) -> f64| {
+            self.changed.iter().map(|c| f(self.stored[*c] - mx, self.effective[*c] - my)).sum::<f64>()
+        };
+        let (xx, yy, xy) = (sum(&|x, _| x * x), sum(&|_, y| y * y), sum(&|x, y| x * y));
+        xx > n * (0.02 * mx).powi(2) && xy > least * (xx * yy).sqrt()
+    }
+
+    /// Whole numbers over one, that follow the stored scales: scales quantized to 8 bits whose own scale and offset are not applied.
+    fn whole(&self, values: &mut [f64]) -> Option<Theory> {
+        let who = self.grid.side.name();
+        (self.changed.len() >= 8 && self.correlates(0.98)).then_some(())?;
+        for over in [127.0, 128.0, 255.0, 256.0, 1.0, 15.0, 63.0, 7.0] {
+            let n = |c: usize| self.effective[c] * over / self.g.global;
+            let known: Vec<usize> = self.changed.iter().copied().filter(|c| self.within(*c) * n(*c).abs() < 0.2).collect();
+            let is = |c: &usize| {
+                let x = n(*c);
+                x.abs() <= 256.0 && (x - x.round()).abs() <= self.within(*c) * x.abs() + 1e-4
+            };
+            // The others are near a whole number by chance.
+            if known.len() < 8 || known.len() * 10 < self.changed.len() * 8 || !known.iter().all(is) {
+                continue;
+            }
+            self.changed.iter().for_each(|c| values[*c] = n(*c).round() / over * self.g.global);
+            let words = format!(
+                "the scales of {who} are whole numbers over {over} that follow the stored ones: 8-bit scales without their own scale and offset"
+            );
+            return Some(self.theory(Class::ScaleOmitted, "second_level", words, 24.0));
+        }
+        None
+    }
+
+    /// One line through all cells: effective = α·stored + β.
+    fn affine(&self, values: &mut [f64]) -> Option<Theory> {
+        let who = self.grid.side.name();
+        (self.changed.len() >= 8 && self.correlates(0.999)).then_some(())?;
+        let mut line = super::linear::Normal::new(2);
+        for c in &self.changed {
+            let r = self.within(*c) * self.effective[*c].abs();
+            line.add(&[self.stored[*c], 1.0], self.effective[*c], 1.0 / (r * r).max(1e-300));
+        }
+        let v = line.solve()?;
+        let (mut by, mut plus) = (v[0], v[1]);
+        let holds = |by: f64, plus: f64| {
+            (0..self.stored.len()).filter(|c| self.cells.within[*c].is_finite()).all(|c| {
+                (self.stored[c] * by + plus - self.effective[c]).abs() <= (self.within(c) + 1e-6) * self.effective[c].abs()
+            })
+        };
+        // An offset that is a mean of the stored ones, or none beside a factor.
+        let mean = self.stored.iter().sum::<f64>() / self.stored.len() as f64;
+        let what = if holds(1.0, -mean) {
+            (by, plus) = (1.0, -mean);
+            "lack their mean".to_string()
+        } else if holds(1.0, plus) {
+            by = 1.0;
+            format!("have {plus:.6e} added")
+        } else if holds(by, plus) && plus != 0.0 {
+            format!("are {by:.6} times the stored ones plus {plus:.6e}")
+        } else {
+            return None;
+        };
+        // One factor alone is no line.
+        (plus.abs() > 0.02 * self.changed.iter().map(|c| self.effective[*c].abs()).fold(0.0, f64::max)).then_some(())?;
+        (0..values.len()).for_each(|c| values[c] = by * self.stored[c] + plus);
+        let words = format!("the scales of {who} {what}: an offset and a scale of scales that are not those stored");
+        let mut t = self.theory(Class::ScaleOmitted, "offset", words, 30.0);
+        t.fitted = plus != -mean;
+        t.slack = if t.fitted { LINE } else { 0.0 };
+        Some(t)
+    }
+
     fn theory(&self, class: Class, variant: &str, detail: String, bits: f64) -> Theory {
         let who = self.grid.side.name();
         Theory::new(class, who, format!("{who}.{variant}"), detail).bits(bits)
@@ -183,6 +270,10 @@ impl Gains<'_> {
             let spread = self.changed.iter().any(|c| (by(*c) - by(self.changed[0])).abs() > 0.01 * by(*c).abs());
             let told = spread || self.stored.iter().any(|s| (s - self.stored[0]).abs() > 0.1 * s.abs());
             if !one && (!told || self.changed.len() < 3) {
+                continue;
+            }
+            // A rare rule and a factor beside it are two numbers taken from the result, as is a factor that leaves nothing.
+            if !one && (rule.3 >= 3.0 || !(1e-6..1e6).contains(&high.abs()) || high - low > 0.05 * high.abs()) {
                 continue;
             }
             let by_all = if one { 1.0 } else { super::output::roundest(low, high) };
@@ -377,6 +468,59 @@ impl Gains<'_> {
         t.slack = self.changed.iter().map(|c| self.within(*c)).fold(0.0, f64::max);
         t
     }
+}
+
+/// One line for all scales, α·stored + β: two unknowns for the whole result, where single cells say too little.
+pub fn line(s: &System, side: Which) -> Option<Theory> {
+    let g = s.given(side);
+    (!s.alone && g.q.is_some() && g.scales().len() >= 8).then_some(())?;
+    // The same with a scale of one: what is added to all of them.
+    let mut ones = Theory::right();
+    let unit = g.global;
+    ones.side(side).scale = Some(Arc::new(move |_, _| unit));
+    let right = Theory::right();
+    let mut system = super::linear::Normal::new(2);
+    let mut n = 0;
+    for (i, j) in s.probes.iter().filter(|(i, j)| s.region.as_ref().is_none_or(|r| r.has(*i, *j))) {
+        let ((own, size), (one, _)) = (s.sum(&right, *i, *j), s.sum(&ones, *i, *j));
+        if let Some((y, half)) = s.written(*i, *j, size) {
+            system.add(&[own, one], y, 1.0 / (half * half));
+            n += 1;
+        }
+    }
+    (n >= 12).then_some(())?;
+    let (v, within) = system.solve_within()?;
+    let spread = g.scales().iter().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(f64::from(*x)), m.1.max(f64::from(*x))));
+    let (mut by, plus) = (v[0], v[1]);
+    let mean = g.scales().iter().map(|x| f64::from(*x)).sum::<f64>() / g.scales().len() as f64;
+    // A factor alone is no line, and scales that are all the same say none.
+    (spread.1 > 1.1 * spread.0
+        && plus.abs() > 16.0 * within[1]
+        && plus.abs() > 0.01 * mean.abs()
+        && by.abs() > 16.0 * within[0])
+        .then_some(())?;
+    // Numbers that are known no better say whatever they are asked.
+    let off = within[0] + within[1] / mean.abs().max(1e-300);
+    if (by - 1.0).abs() <= 4.0 * within[0] {
+        by = 1.0;
+    }
+    let natural = by == 1.0 && (plus + mean).abs() <= 4.0 * within[1];
+    (natural || off <= LINE).then_some(())?;
+    let plus = if natural { -mean } else { plus };
+    let who = side.name();
+    let how = match (natural, by == 1.0) {
+        (true, _) => "lack their mean".to_string(),
+        (_, true) => format!("have {plus:.5e} added"),
+        _ => format!("are {by:.5} times the stored ones plus {plus:.5e}"),
+    };
+    let words = format!("the scales of {who} {how}: an offset or a scale of scales that is not applied");
+    let mut t = Theory::new(Class::ScaleOmitted, who, format!("{who}.offset"), words).bits(26.0);
+    t.fitted = !natural;
+    t.freedom = 2;
+    t.slack = if natural { 0.0 } else { off };
+    let (scales, tile, cols): (Vec<f64>, _, _) = (g.scales().iter().map(|x| f64::from(*x)).collect(), g.tile, g.grid.1);
+    t.side(side).scale = Some(Arc::new(move |i, k| (by * scales[i / tile.0 * cols + k / tile.1] + plus) * unit));
+    Some(t)
 }
 
 /// The class of what is solved and has no name.

@@ -15,11 +15,13 @@ use std::sync::Arc;
 const FIRST: usize = 6;
 const LOOKS: usize = 14;
 const SHARE: f64 = 0.2;
+/// Elements that the share is taken of, at most.
+const MOST: usize = 40;
 /// Theories whose rest is solved, and those that are looked at whole.
 const SOLVED: usize = 3;
 const WHOLE: usize = 12;
 /// Multiply-adds of the looks.
-const WORK: usize = 1 << 31;
+const WORK: usize = 1 << 28;
 /// The fewest elements that a region's theory has to make.
 const LEAST: usize = 16;
 
@@ -62,7 +64,8 @@ fn best(s: &System, all: &[Theory]) -> Option<Theory> {
     let mut all: Vec<Theory> = all.to_vec();
     all.extend(output::factors(s));
     let (found, _) = one(s, &all);
-    found.into_iter().find(|t| !t.name().contains(" + "))
+    // Numbers that nothing has, on top of another fault, explain whatever it leaves.
+    found.into_iter().find(|t| !t.name().contains(" + ") && !t.variant.ends_with(".gains"))
 }
 
 /// A region that holds nothing, and what makes the rest.
@@ -129,7 +132,7 @@ fn apart(s: &System, all: &[Theory]) -> Vec<Theory> {
 fn partly(s: &System, all: &[Theory]) -> Vec<Theory> {
     let wrong: Vec<(usize, usize)> = s.probes.iter().copied().filter(|(i, j)| s.is_wrong[i * s.cols + j]).collect();
     // The worst elements, which come first, may all be of one of the two.
-    let looks: Vec<(usize, usize)> = wrong.iter().skip(8).copied().collect();
+    let looks: Vec<(usize, usize)> = wrong.iter().skip(8).take(MOST).copied().collect();
     if looks.len() < LOOKS {
         return Vec::new();
     }
@@ -172,11 +175,11 @@ const STACKED_LOOKS: usize = 24;
 
 /// Two faults in one place: what is solved where one of the theories that bring the result nearest is taken for right.
 pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
-    for t in super::nearest(s, all, STACKED_LOOKS, STACKED) {
-        let found = || {
-            let after = after::system(s, t)?;
+    let some = super::affordable(all, WORK / (super::FEW * s.k).max(1));
+    for t in super::nearest(s, &some, STACKED_LOOKS, STACKED) {
+        let found = |after: System| {
             let second = best(&after, &super::theories(&after))?;
-            let joined = after::joined(t, &second, &after);
+            let joined = after::joined(s, t, &second, &after)?;
             s.explains(&joined).then(|| Theory {
                 class: t.class,
                 operand: t.operand,
@@ -186,7 +189,7 @@ pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
                 ..joined
             })
         };
-        if let Some(found) = found() {
+        if let Some(found) = after::systems(s, t).into_iter().find_map(found) {
             return vec![found];
         }
     }
@@ -239,10 +242,10 @@ fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theor
         return vec![found];
     }
     // Solved as the only one, where what the first reads is right.
-    let solved = || {
-        let after = after::system(s, t)?.of_wrong(rest.is_wrong.clone())?;
+    let solved = |after: System| {
+        let after = after.of_wrong(rest.is_wrong.clone())?;
         let second = best(&after, &super::theories(&after))?;
-        explained(after::joined(t, &Theory { region: None, ..second }, &after))
+        explained(after::joined(s, t, &Theory { region: None, ..second }, &after)?)
     };
-    solved().into_iter().collect()
+    after::systems(s, t).into_iter().find_map(solved).into_iter().collect()
 }

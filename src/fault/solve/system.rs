@@ -84,6 +84,15 @@ impl<'s> System<'s> {
         self.look()
     }
 
+    /// The same, held to another part of the bound.
+    pub fn held_again(&self, part: f64) -> Option<Self> {
+        let mut s = self.clone();
+        (s.part_of_bound, s.relative) = (part, self.scene.relative() * part);
+        s.is_wrong = s.wrong();
+        s.is_wrong.contains(&true).then_some(())?;
+        s.look()
+    }
+
     /// Which elements are outside the bound that theories are held to.
     pub fn wrong(&self) -> Vec<bool> {
         let one = |at: usize| match (self.actual[at].is_nan(), self.ideal[at].is_nan()) {
@@ -379,12 +388,19 @@ impl<'s> System<'s> {
         self.probes.iter().all(|(i, j)| self.fits(t, *i, *j))
     }
 
+    /// Whether `t` makes the first wrong elements: what does not explains nothing, in a region or everywhere.
+    pub fn may_explain(&self, t: &Theory) -> bool {
+        const FIRST: usize = 3;
+        let wrong = |(i, j): &&(usize, usize)| self.is_wrong[i * self.cols + j];
+        self.probes.iter().filter(wrong).take(FIRST).all(|(i, j)| self.fits(t, *i, *j))
+    }
+
     /// `t` as it is, or in the wrong region only, where it explains every probe.
     pub fn accept(&self, t: &Theory) -> Option<Theory> {
-        if self.explains(t) {
-            return Some(t.clone());
-        }
+        let Some(failed) = self.probes.iter().find(|(i, j)| !self.fits(t, *i, *j)) else { return Some(t.clone()) };
         let region = self.region.clone().filter(|_| t.region.is_none())?;
+        // What fails in the region fails there alone too.
+        (!region.has(failed.0, failed.1)).then_some(())?;
         // What moves nothing into the region only says that it is empty.
         let moves = |from: &From| self.probes.iter().any(|(i, j)| region.has(*i, *j) && from(*i, *j).is_some());
         t.from.as_ref().is_none_or(moves).then_some(())?;

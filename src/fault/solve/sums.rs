@@ -1,0 +1,303 @@
+//! Theories of the sum itself in other arithmetic: pairs in 16 bits, integers that become floats by a trick, terms of zero points left out, the
+//! product of the scales rounded, the result in another type's bits.
+
+use super::maps::cost;
+use super::slices::{self, Fate};
+use super::system::{Finish, System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use crate::{Format, Overflow, Rounding};
+use std::sync::Arc;
+
+fn near(f: Format, x: f64) -> f64 {
+    f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native))
+}
+
+/// All of them.
+pub fn theories(s: &System) -> Vec<Theory> {
+    let mut all = bits_of_result(s);
+    if s.alone {
+        return all;
+    }
+    all.extend(alpha(s));
+    all.extend(pairs(s));
+    all.extend(magic(s));
+    all.extend(zero_terms(s));
+    all.extend(promoted(s));
+    all
+}
+
+fn theory(class: Class, variant: &str, words: String, bits: f64, finish: Finish) -> Theory {
+    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
+    t.finish = Some(finish);
+    t
+}
+
+/// What one step of the codes of a line is worth, where one scale holds for all of its K.
+fn steps(s: &System, side: Which) -> Option<Arc<Vec<f64>>> {
+    let g = s.given(side);
+    (g.grid.1 == 1).then(|| Arc::new((0..g.rows).map(|i| g.step(i, 0)).collect()))
+}
+
+/// The lines of both operands that make an element, looked up by row: (line of a, first line of b).
+fn lines(s: &System) -> Arc<Vec<Option<(usize, usize)>>> {
+    Arc::new((0..s.rows).map(|i| s.lines(i, 0).map(|(a, b, _)| (a, b))).collect())
+}
+
+/// The result written in another type's bits.
+fn bits_of_result(s: &System) -> Vec<Theory> {
+    let f = s.out.format();
+    let others: &[(Format, Format)] = match f {
+        Format::Bf16 => &[(Format::F16, Format::Bf16)],
+        Format::F16 => &[(Format::Bf16, Format::F16)],
+        _ => &[],
+    };
+    let mut all = Vec::new();
+    for (wrote, read) in others.iter().copied().filter(|_| !s.out.is_quantized()) {
+        for overflow in [Overflow::Native, Overflow::Saturate] {
+            let bias = s.bias.clone();
+            let how = if overflow == Overflow::Saturate { ", clamped to its range" } else { "" };
+            let words = format!("the result is written as {wrote}{how}, and read as {read}");
+            let bits = 2.0 + f64::from(u8::from(overflow == Overflow::Saturate));
+            all.push(theory(
+                Class::BitsReinterpreted,
+                "bits",
+                words,
+                bits,
+                Arc::new(move |_, j, v| read.decode(wrote.encode(v + bias[j], Rounding::NearestEven, overflow))),
+            ));
+        }
+    }
+    all
+}
+
+/// The product of both scales, rounded before it meets the sum.
+fn alpha(s: &System) -> Vec<Theory> {
+    let mut all = Vec::new();
+    let lines = lines(s);
+    let mut units: Vec<(&str, Arc<Vec<f64>>, Arc<Vec<f64>>)> = Vec::new();
+    if let (Some(a), Some(b)) = (steps(s, Which::A), steps(s, Which::B)) {
+        units.push(("scales", a, b));
+    }
+    if s.a.global * s.b.global != 1.0 {
+        let of = |g: &super::given::Given| Arc::new(vec![g.global; g.rows]);
+        units.push(("second-level scales", of(&s.a), of(&s.b)));
+    }
+    for (what, a, b) in units {
+        for f in [Format::F16, Format::Bf16] {
+            type Way = (&'static str, f64, fn(Format, f64, f64) -> f64);
+            let ways: [Way; 4] = [
+                ("the product of both", 0.0, |f, a, b| near(f, a * b)),
+                ("both and their product", 0.5, |f, a, b| near(f, near(f, a) * near(f, b))),
+                ("both", 1.0, |f, a, b| near(f, a) * near(f, b)),
+                ("the product of both, cut and not rounded,", 1.0, |f, a, b| {
+                    f.decode(f.encode(a * b, Rounding::TowardZero, Overflow::Native))
+                }),
+            ];
+            for (which, bits, of) in ways {
+                let (a, b, lines, bias) = (a.clone(), b.clone(), lines.clone(), s.bias.clone());
+                let words = format!("{which} {what} become {f} before they multiply the sum");
+                all.push(theory(
+                    Class::ScaleRerounded,
+                    "alpha",
+                    words,
+                    4.0 + bits,
+                    Arc::new(move |i, j, v| {
+                        let Some((ra, rb)) = lines[i] else { return v + bias[j] };
+                        let (x, y) = (a[ra], b[rb + j]);
+                        v / (x * y) * of(f, x, y) + bias[j]
+                    }),
+                ));
+            }
+        }
+    }
+    all
+}
+
+/// Codes of an operand as whole numbers. `None`: they are none.
+fn integers(s: &System, side: Which) -> Option<Arc<Vec<f64>>> {
+    let g = s.given(side);
+    let q = g.q.as_ref().filter(|q| q.format().is_integer())?;
+    Some(Arc::new(q.codes().iter().map(|c| g.table[usize::from(*c)]).collect()))
+}
+
+/// Sums of a few products of integers that are kept in 16 bits.
+fn pairs(s: &System) -> Vec<Theory> {
+    let (Some(a), Some(b)) = (integers(s, Which::A), integers(s, Which::B)) else { return Vec::new() };
+    let (Some(sa), Some(sb)) = (steps(s, Which::A), steps(s, Which::B)) else { return Vec::new() };
+    let lines = lines(s);
+    let k_all = s.k;
+    let largest = |v: &[f64]| v.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let shift_of = |f: Option<Format>| f.filter(|f| f.is_integer() && f.min_finite() < 0.0).map(|f| -f.min_finite());
+    let (up_a, up_b) = (shift_of(s.a.format()), shift_of(s.b.format()));
+    let mut shifts = vec![(0.0, 0.0, "")];
+    shifts.extend(up_a.map(|x| (x, 0.0, ", the codes of a without a sign")));
+    shifts.extend(up_b.map(|x| (0.0, x, ", the codes of b without a sign")));
+    let mut all = Vec::new();
+    for (da, db, sign) in shifts {
+        for (count, apart) in
+            [(2usize, 1usize), (2, 8), (2, 4), (2, 16), (2, 2), (2, 32), (2, 64), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1)]
+        {
+            let span = count * apart;
+            if span > k_all || (largest(&a) + da) * (largest(&b) + db) * count as f64 <= 32767.0 {
+                continue;
+            }
+            for wraps in [false, true] {
+                let (a, b, sa, sb, lines, bias) = (a.clone(), b.clone(), sa.clone(), sb.clone(), lines.clone(), s.bias.clone());
+                let how = if wraps { "wrap" } else { "are clamped" };
+                let which = if apart == 1 { "neighbouring products".into() } else { format!("products {apart} apart") };
+                let words = format!("sums of {count} {which} {how} at 16 bits{sign}");
+                let bits = 3.0 + cost(count) + cost(apart) + if sign.is_empty() { 0.0 } else { 1.0 };
+                all.push(theory(
+                    Class::OverflowWrap,
+                    "pairs_16_bits",
+                    words,
+                    bits,
+                    Arc::new(move |i, j, v| {
+                        let Some((ra, rb)) = lines[i] else { return v + bias[j] };
+                        let rb = rb + j;
+                        let (x, y) = (&a[ra * k_all..(ra + 1) * k_all], &b[rb * k_all..(rb + 1) * k_all]);
+                        let mut off = 0.0;
+                        for base in (0..k_all).step_by(span) {
+                            for first in base..(base + apart).min(k_all) {
+                                let sum: f64 =
+                                    (first..(base + span).min(k_all)).step_by(apart).map(|k| (x[k] + da) * (y[k] + db)).sum();
+                                if !(-32768.0..=32767.0).contains(&sum) {
+                                    let kept = if wraps {
+                                        (sum + 32768.0).rem_euclid(65536.0) - 32768.0
+                                    } else {
+                                        sum.clamp(-32768.0, 32767.0)
+                                    };
+                                    off += kept - sum;
+                                }
+                            }
+                        }
+                        v + off * sa[ra] * sb[rb] + bias[j]
+                    }),
+                ));
+            }
+        }
+    }
+    all
+}
+
+/// Integer sums that become floats by their bits, or in fewer of them.
+fn magic(s: &System) -> Vec<Theory> {
+    let (Some(a), Some(b)) = (integers(s, Which::A), integers(s, Which::B)) else { return Vec::new() };
+    let (Some(sa), Some(sb)) = (steps(s, Which::A), steps(s, Which::B)) else { return Vec::new() };
+    let lines = lines(s);
+    let k_all = s.k;
+    type Way = (Class, &'static str, &'static str, f64, fn(i64) -> f64);
+    let ways: [Way; 6] = [
+        (
+            Class::OverflowWrap,
+            "magic",
+            "become floats by adding them to the bits of 1.5·2^23 and subtracting that: right below 2^22 only",
+            4.0,
+            |x| f64::from(f32::from_bits((x + 0x4B40_0000) as u32)) - 12_582_912.0,
+        ),
+        (Class::OverflowWrap, "magic", "become floats by their bits behind those of 2^23: right below 2^23 only", 5.0, |x| {
+            f64::from(f32::from_bits((x as u32 ^ 0x0080_0000) & 0x00ff_ffff | 0x4B00_0000)) - 16_777_216.0
+        }),
+        (Class::RoundOrder, "integer_bf16", "are rounded to bf16", 4.0, |x| near(Format::Bf16, x as f64)),
+        (Class::OverflowWrap, "integer_f16", "become f16, clamped to its range", 4.0, |x| {
+            near(Format::F16, (x as f64).clamp(-65504.0, 65504.0))
+        }),
+        (Class::OverflowWrap, "integer_8", "lose all but their low 24 bits", 5.0, |x| ((x << 40) >> 40) as f64),
+        (Class::OverflowWrap, "unsigned", "are read without a sign", 4.0, |x| f64::from(x as u32)),
+    ];
+    ways.into_iter()
+        .map(|(class, variant, how, bits, of)| {
+            let (a, b, sa, sb, lines, bias) = (a.clone(), b.clone(), sa.clone(), sb.clone(), lines.clone(), s.bias.clone());
+            let words = format!("sums of products of codes {how}");
+            theory(
+                class,
+                variant,
+                words,
+                bits,
+                Arc::new(move |i, j, v| {
+                    let Some((ra, rb)) = lines[i] else { return v + bias[j] };
+                    let rb = rb + j;
+                    let sum: f64 =
+                        a[ra * k_all..(ra + 1) * k_all].iter().zip(&b[rb * k_all..(rb + 1) * k_all]).map(|(x, y)| x * y).sum();
+                    v + (of(sum as i64) - sum) * sa[ra] * sb[rb] + bias[j]
+                }),
+            )
+        })
+        .collect()
+}
+
+/// The terms of zero points where both operands have some: the product of both, and each alone.
+fn zero_terms(s: &System) -> Vec<Theory> {
+    let zeros = |side: Which| -> Option<(Arc<Vec<f64>>, Arc<Vec<f64>>)> {
+        let g = s.given(side);
+        let Some((zero, None)) = &g.zero else { return None };
+        let term: Vec<f64> = (0..g.rows * g.k)
+            .map(|at| {
+                let (i, k) = (at / g.k, at % g.k);
+                zero[i / g.tile.0 * g.grid.1 + k / g.tile.1] * g.step(i, k)
+            })
+            .collect();
+        let codes: Vec<f64> = g.values.iter().zip(&term).map(|(v, z)| v + z).collect();
+        Some((Arc::new(term), Arc::new(codes)))
+    };
+    let (Some((za, qa)), Some((zb, qb))) = (zeros(Which::A), zeros(Which::B)) else { return Vec::new() };
+    let lines = lines(s);
+    let k_all = s.k;
+    let mut all = Vec::new();
+    for (x, y, sign, what) in [
+        (&za, &zb, 1.0, "the product of both zero points"),
+        (&za, &qb, -1.0, "the zero points of a times the codes of b"),
+        (&qa, &zb, -1.0, "the codes of a times the zero points of b"),
+    ] {
+        for (by, how, bits) in [(-1.0, "is missing", 2.0), (1.0, "is counted twice", 3.0), (-2.0, "has the wrong sign", 3.0)] {
+            let (x, y, lines, bias) = (x.clone(), y.clone(), lines.clone(), s.bias.clone());
+            let words = format!("of the four terms of the product, {what} {how}");
+            all.push(theory(
+                Class::ZpCorrection,
+                "zero_terms",
+                words,
+                bits,
+                Arc::new(move |i, j, v| {
+                    let Some((ra, rb)) = lines[i] else { return v + bias[j] };
+                    let rb = rb + j;
+                    let term: f64 =
+                        x[ra * k_all..(ra + 1) * k_all].iter().zip(&y[rb * k_all..(rb + 1) * k_all]).map(|(x, y)| x * y).sum();
+                    v + by * sign * term + bias[j]
+                }),
+            ));
+        }
+    }
+    all
+}
+
+/// Partial sums that are added up and not cleared: products count once for every promotion behind them.
+fn promoted(s: &System) -> Vec<Theory> {
+    if s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for every in [16usize, 32, 64, 128, 256, 512, 1024, 2048].into_iter().filter(|e| *e < s.k) {
+        let n = s.k.div_ceil(every);
+        let words = format!(
+            "every {every} of K the accumulator is added to the sum and not cleared: early products count again each time"
+        );
+        let mut t = Theory::new(Class::AccState, "out", "k.not_cleared", words).bits(3.0 + cost(every));
+        t.k = Some(Arc::new((0..s.k).map(|k| (n - k / every) as f64).collect()));
+        all.push(t);
+    }
+    all
+}
+
+/// The ends of K that a loop may miss or run twice, for what has another fault too.
+pub fn ends(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let mut long: Vec<usize> = [8usize, 16, 32, 64, 128, 256, 512].into_iter().flat_map(|w| [w, s.k % w]).collect();
+    long.retain(|w| *w > 0 && *w < s.k);
+    long.sort_unstable();
+    long.dedup();
+    let fates = |w: usize| [Fate::Lost, Fate::Twice].into_iter().flat_map(move |fate| [(s.k - w, s.k, fate), (0, w, fate)]);
+    long.into_iter().flat_map(fates).map(|(from, to, fate)| slices::theory(s.k, from, to, fate)).collect()
+}
