@@ -24,7 +24,7 @@ recipe = ["te_current"]
 bias = [false, true]
 dtype = ["f16", "f32"]
 accumulator = ["hopper_wgmma"]
-out = ["f32", "scaled:e4m3"]
+out = ["f32", "f16", "scaled:e4m3"]
 [[cases]]
 name = "casts"
 op = ["cast"]

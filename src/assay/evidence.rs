@@ -104,6 +104,19 @@ pub fn judge_drawn(
     Ok(judgements)
 }
 
+/// Whether a cast has the bits of its recipe's definition in everything that it wrote: one part of codes, and what lies beside them.
+pub(crate) fn is_defined(job: &Job, output: &Output, model: Option<&Output>, backend: Backend) -> Result<bool> {
+    let (OutSpec::Recipe(_), [part], Some([defined])) = (&job.out, output.parts.as_slice(), model.map(|m| m.parts.as_slice()))
+    else {
+        return Ok(false);
+    };
+    let (Data::Quantized(q), Data::Quantized(_), None) = (&part.d, &defined.d, &part.transpose) else { return Ok(false) };
+    // No check of a recipe's cast asks the bound.
+    let nothing = Bound::from_radius(Vec::new(), Vec::new(), &OutFormat::quantized(q, None))?;
+    let checks = side_checks(job, 0, part, Some(defined), &nothing, None, backend)?;
+    Ok(mismatches(defined, part)?.count == 0 && checks.iter().all(Check::passes))
+}
+
 /// The values of a result, in its own scale_inv.
 pub fn values(d: &Data) -> Vec<f64> {
     match d {

@@ -4,7 +4,7 @@ use super::coverage::Coverage;
 use super::row::Row;
 use super::table::Errors;
 use super::{Assayed, Judgement, worst};
-use crate::compare::Digest;
+use crate::compare::{Comparison, Digest, Measured};
 use crate::job::{Data, Output};
 use crate::kernel::cpu::drawn::Drawn;
 use crate::quant::Granularity;
@@ -15,10 +15,8 @@ use crate::{QTensor, Tensor};
 pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
     let (parts, part) = (&assayed.judgements, worst(&assayed.judgements));
     let c = &part.comparison;
-    row.kernel = assayed.kernel.into();
     row.algorithm = assayed.algorithm.clone().unwrap_or_default();
-    row.device = if assayed.kernel.starts_with("cpu/") { "cpu".into() } else { String::new() };
-    row.verdict = c.verdict;
+    judged(row, assayed.kernel, c);
     let which = parts.iter().position(|j| std::ptr::eq(j, part)).unwrap_or(0);
     let place = if parts.len() > 1 { format!("part {which} of {}: ", parts.len()) } else { String::new() };
     row.reason = if c.reason.is_empty() { String::new() } else { place + &c.reason };
@@ -26,11 +24,6 @@ pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
     row.mismatches = parts.iter().map(|j| j.comparison.mismatches).sum();
     let all = || parts.iter().map(|j| j.actual.len()).sum();
     row.held = row.mismatches.map(|_| assayed.drawn.as_ref().map_or_else(all, Drawn::count));
-    row.bound_ratio = Some(c.bound_ratio_certain);
-    row.probable_ratio = Some(c.bound_ratio_probable);
-    row.power_gain = Some(c.power.gain);
-    row.power_group_gain = Some(c.power.group_gain);
-    row.power_flip_rate = Some(c.power.code_flip_rate);
     // One thread hashes while the others count.
     timed("counts", || {
         std::thread::scope(|scope| {
@@ -38,20 +31,42 @@ pub(crate) fn fill(row: &mut Row, assayed: &Assayed) {
             row.differing = Some(differing(parts));
             let histogram = part.bound.ulp_histogram(&part.actual);
             row.ulp_histogram = Some(histogram.expect("judged, so as long as its bound"));
-            narrowest(row, assayed);
+            narrowest(row, &assayed.output, &assayed.built.quantized, assayed.built.source.as_ref());
             row.sha256 = hashed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
     });
+}
+
+/// Who ran, the verdict, the errors and what is derived from them.
+fn judged(row: &mut Row, kernel: &str, c: &Comparison) {
+    row.kernel = kernel.into();
+    row.device = if kernel.starts_with("cpu/") { "cpu".into() } else { String::new() };
+    row.verdict = c.verdict;
+    row.bound_ratio = Some(c.bound_ratio_certain);
+    row.probable_ratio = Some(c.bound_ratio_probable);
+    row.power_gain = Some(c.power.gain);
+    row.power_group_gain = Some(c.power.group_gain);
+    row.power_flip_rate = Some(c.power.code_flip_rate);
     row.errors = Errors { quantization: c.quantization.clone(), kernel: Some(c.kernel.clone()), total: c.total.clone() };
 }
 
+/// The columns of what was judged where it lies: every element has the bits of its model.
+pub(crate) fn fill_measured(row: &mut Row, kernel: &str, c: &Comparison, m: &Measured) {
+    judged(row, kernel, c);
+    let elements = c.kernel.count;
+    row.reason = c.reason.clone();
+    (row.mismatches, row.held) = (c.mismatches, c.mismatches.map(|_| elements));
+    row.differing = Some(m.differing as f64 / elements.max(1) as f64);
+    row.ulp_histogram = Some(m.histogram);
+}
+
 /// Format, granularity and coverage of the narrowest quantized tensor: the last operand, or the result of a cast.
-fn narrowest(row: &mut Row, assayed: &Assayed) {
-    let result = match &assayed.output.parts[0].d {
-        Data::Quantized(q) if assayed.built.quantized.is_empty() => assayed.built.source.as_ref().map(|x| (q, x)),
+pub(crate) fn narrowest(row: &mut Row, output: &Output, quantized: &[(QTensor, Tensor)], source: Option<&Tensor>) {
+    let result = match &output.parts[0].d {
+        Data::Quantized(q) if quantized.is_empty() => source.map(|x| (q, x)),
         _ => None,
     };
-    let operands = assayed.built.quantized.iter().map(|(q, x)| (q, x));
+    let operands = quantized.iter().map(|(q, x)| (q, x));
     let pair: Option<(&QTensor, &Tensor)> = operands.min_by_key(|(q, _)| q.format().bits()).or(result);
     let Some((q, x)) = pair else { return };
     let coverage = Coverage::of(q, x);

@@ -20,14 +20,21 @@ impl ErrorMap {
     /// Of a result `actual` with `cols` columns: at most 32×32 cells, each the largest ratio of its tile; a NaN stays NaN. Errors: a length that
     /// is not the bound's.
     pub fn of(case: String, bound: &Bound, actual: &[f64], cols: usize) -> Result<ErrorMap> {
-        const MOST: usize = 32;
         let rows = actual.len().checked_div(cols).unwrap_or(0);
-        let (tile_rows, tile_cols) = (rows.div_ceil(MOST).max(1), cols.div_ceil(MOST).max(1));
-        let mut cells = bound.largest_ratios(actual, cols, (tile_rows, tile_cols))?;
+        let tile = Self::tile(rows, cols);
+        Ok(Self::of_largest(case, tile, bound.largest_ratios(actual, cols, tile)?))
+    }
+    /// Rows and columns of a tile of a result.
+    pub(crate) fn tile(rows: usize, cols: usize) -> (usize, usize) {
+        const MOST: usize = 32;
+        (rows.div_ceil(MOST).max(1), cols.div_ceil(MOST).max(1))
+    }
+    /// Of the largest ratio of each tile.
+    pub(crate) fn of_largest(case: String, (tile_rows, tile_cols): (usize, usize), mut cells: Vec<Vec<f64>>) -> ErrorMap {
         // Four digits are more than a colour can show; upwards, so that what is over 1 stays over it.
         let shown = |v: &mut f64| *v = (*v * 1e4).ceil() / 1e4;
         cells.iter_mut().flatten().for_each(shown);
-        Ok(ErrorMap { case, why: String::new(), tile_rows, tile_cols, cells })
+        ErrorMap { case, why: String::new(), tile_rows, tile_cols, cells }
     }
     /// Sizes of a tile and the cells, rows of them between `/`: [`ErrorMap::parse`] reads it.
     pub fn text(&self) -> String {

@@ -15,6 +15,7 @@ use crate::job::{Job, Operand, OutSpec};
 use crate::model::product::FactorRows;
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
 use crate::op::{Defined, Op, flat};
+use crate::stage::timed;
 use crate::{Error, Format, QTensor, Result, parallel};
 use ndarray::Array2;
 use rayon::prelude::*;
@@ -175,33 +176,10 @@ impl<'a> Product<'a> {
     /// Codes times codes: the scales meet the accumulated sum, of each block where they change along K. int32 sums are exact and rounded
     /// once on their way to f32.
     fn of_codes(&self, qa: &[&QTensor], qb: &[&QTensor]) -> Result<Bound> {
-        let (fa, fb) = (qa[0].format(), qb[0].format());
-        let globals: Vec<Vec<f32>> = [qa, qb]
-            .iter()
-            .map(|all| all.iter().filter_map(|q| q.global_scale_inv()).collect::<Vec<f32>>())
-            .filter(|g| !g.is_empty())
-            .collect();
-        let scales = [qa, qb].map(|all| all.iter().flat_map(|q| q.scale_inv()).copied().collect::<Vec<f32>>());
+        let integer = qa[0].format().is_integer();
+        let Scaling { globals, scales } = Scaling::of(qa, qb);
         let every: Vec<&[f32]> = scales.iter().chain(&globals).map(Vec::as_slice).collect();
-        let largest = |s: &[f32]| s.iter().map(|s| f64::from(s.abs())).filter(|s| s.is_finite()).fold(1.0, f64::max);
-        let integer = fa.is_integer();
-        let p = ProductArithmetic {
-            groups: self.groups,
-            scale_roundings: 2 + u32::from(integer) + globals.len() as u32,
-            ..ProductArithmetic::plain(&Accumulation::EXACT, self.k)
-        };
-        let p = p.scaled_by(fa, fb, &every);
-        let p = match self.assumed() {
-            true => ProductArithmetic {
-                factor_roundings: 3 + globals.len() as u32,
-                factor_underflow: self.k as f64
-                    * UNDERFLOW
-                    * (1.0 + fa.max_finite() * largest(&scales[0]) + fb.max_finite() * largest(&scales[1]))
-                    * globals.iter().map(|g| largest(g)).product::<f64>(),
-                ..p
-            },
-            false => p,
-        };
+        let p = arithmetic(qa, qb, self.k, self.groups, self.assumed());
         let with = |sums: &dyn SumError| self.judged(&ProductArithmetic { accumulation: sums, ..p.clone() }, self.ideal);
         match (integer, self.assumed()) {
             (true, false) => return with(&Accumulation::EXACT),
@@ -219,7 +197,7 @@ impl<'a> Product<'a> {
         let (a, b) = (Factors::of_codes(qa), Factors::of_codes(qb));
         let mut sums = accumulation_bound(&self.accumulator, chunk, a, b)?;
         // In units of codes, of every group.
-        sums.absolute *= self.groups as f64 * every.iter().map(|s| largest(s)).product::<f64>();
+        sums.absolute *= self.groups as f64 * every.iter().map(|s| largest_of(s)).product::<f64>();
         // Blocks' sums are sums of their own: each has its own partial sums.
         sums.of_partial *= self.groups as f64;
         if self.assumed() {
@@ -330,6 +308,75 @@ impl<'a> Product<'a> {
     }
 }
 
+/// Every scale of a product of codes.
+struct Scaling {
+    /// Of a second level, where there is one.
+    globals: Vec<Vec<f32>>,
+    /// Of a, of b.
+    scales: [Vec<f32>; 2],
+}
+
+impl Scaling {
+    fn of(qa: &[&QTensor], qb: &[&QTensor]) -> Self {
+        let globals = [qa, qb]
+            .iter()
+            .map(|all| all.iter().filter_map(|q| q.global_scale_inv()).collect::<Vec<f32>>())
+            .filter(|g| !g.is_empty())
+            .collect();
+        let scales = [qa, qb].map(|all| all.iter().flat_map(|q| q.scale_inv()).copied().collect::<Vec<f32>>());
+        Self { globals, scales }
+    }
+}
+
+/// The largest of scales and 1.
+fn largest_of(scales: &[f32]) -> f64 {
+    scales.iter().map(|s| f64::from(s.abs())).filter(|s| s.is_finite()).fold(1.0, f64::max)
+}
+
+/// Codes times codes, but for their sums.
+fn arithmetic<'a>(qa: &[&QTensor], qb: &[&QTensor], k: usize, groups: usize, assumed: bool) -> ProductArithmetic<'a> {
+    let (fa, fb) = (qa[0].format(), qb[0].format());
+    let Scaling { globals, scales } = Scaling::of(qa, qb);
+    let every: Vec<&[f32]> = scales.iter().chain(&globals).map(Vec::as_slice).collect();
+    let p = ProductArithmetic {
+        groups,
+        scale_roundings: 2 + u32::from(fa.is_integer()) + globals.len() as u32,
+        ..ProductArithmetic::plain(&Accumulation::EXACT, k)
+    };
+    let p = p.scaled_by(fa, fb, &every);
+    match assumed {
+        true => ProductArithmetic {
+            factor_roundings: 3 + globals.len() as u32,
+            factor_underflow: k as f64
+                * UNDERFLOW
+                * (1.0 + fa.max_finite() * largest_of(&scales[0]) + fb.max_finite() * largest_of(&scales[1]))
+                * globals.iter().map(|g| largest_of(g)).product::<f64>(),
+            ..p
+        },
+        false => p,
+    }
+}
+
+/// What bounds a large product of codes with one scale along K, of an accumulator whose bits are known, where its elements lie elsewhere.
+/// `ask` gets the arithmetic without the bias, and the sums. Errors: formats that the accumulator does not take; `ask`'s.
+pub fn of_device_model<T>(
+    job: &Job,
+    (qa, qb): (&QTensor, &QTensor),
+    ask: impl FnOnce(&ProductArithmetic, &SumBound) -> Result<T>,
+) -> Result<Option<T>> {
+    let Some(accumulator) = job.accumulator.filter(|a| a.inner.is_model()) else { return Ok(None) };
+    let k = qa.cols();
+    if groups(job) != 1 || job.op != Op::Gemm || qa.rows() * qb.rows() * k <= runs::MOST {
+        return Ok(None);
+    }
+    let (fa, fb) = (qa.format(), qb.format());
+    let [(a, factors_a), (b, factors_b)] = timed("bound", || [qa, qb].map(Lines::and_factors));
+    let relative = accumulation_bound(&accumulator, k, factors_a, factors_b)?;
+    let mut sums = SumBound::new(&accumulator, k, (fa, &a), (fb, &b), true)?.and_relative(relative);
+    (sums.scale_a, sums.scale_b) = (row_scales(qa), row_scales(qb));
+    ask(&arithmetic(&[qa], &[qb], k, 1, false), &sums).map(Some)
+}
+
 /// One side's factors as the sums read them, row-major.
 struct Factored {
     format: Format,
@@ -349,7 +396,7 @@ impl Factored {
         let mut data = vec![0.0; q.codes().len()];
         let side = FactorRows::codes(Cow::Borrowed(q));
         data.par_chunks_mut(q.cols().max(1)).enumerate().for_each(|(i, row)| side.fill(i, 0..q.cols(), row));
-        Self::new(q.format(), q.cols(), data)
+        Self { format: q.format(), k: q.cols(), data, lines: Lines::of_codes(q) }
     }
     /// Values, read as `format`.
     fn values(operand: &Operand, format: Format) -> Self {

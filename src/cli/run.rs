@@ -41,7 +41,8 @@ pub struct Args {
     backend: Who,
     #[command(flatten)]
     external: super::external::External,
-    /// Who makes inputs, references and device models of large cases: the GPU that also runs the kernels, to the same bits, or the CPU.
+    /// Who makes inputs, references and device models of large cases, and judges them: the GPU that also runs the kernels, to the same bits, or
+    /// the CPU.
     #[arg(long, value_enum, default_value_t = Judge::Gpu)]
     judge: Judge,
     /// Cases at a time; 0 is one a core, and four a GPU.

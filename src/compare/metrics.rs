@@ -131,16 +131,22 @@ impl ErrorStats {
         let leaf = |of: Range<usize>| (sum_of(of.clone(), &|i| Sums::of(reference[i], actual[i])), pairs.counts(of));
         let both = |a: (Sums, Counts), b: (Sums, Counts)| (a.0.plus(b.0), a.1.then(b.1));
         let (s, counts) = tree(0..reference.len(), &leaf, &both);
-        let Counts { finite, mismatches, first_mismatch, saturated, flushed, max_abs, worst, relative } = counts;
+        let spread = |mean: f64| tree_sum(reference.len(), &|i| Sums::of_deviation(reference[i], actual[i], mean)).square;
+        let counted = (counts.relative, counts.finite);
+        let quantiles = || quantiles((&Relative(&pairs), counted.0), (&Ulps(&pairs), counted.1));
+        Ok(Self::of_parts(actual.len(), &s, &counts, spread(counts.mean(s.signed)), quantiles()))
+    }
+
+    /// Of what was counted and summed: `spread` is Σ (e − mean)², the quantiles are 0.5, 0.99, 0.999 and the largest, relative and in spacings.
+    pub(crate) fn of_parts(count: usize, s: &Sums, counts: &Counts, spread: f64, quantiles: ([f64; 4], [f64; 4])) -> Self {
+        let Counts { finite, mismatches, first_mismatch, saturated, flushed, max_abs, worst, .. } = *counts;
         let n = finite as f64;
         let per_element = |sum: f64| if finite == 0 { 0.0 } else { sum / n };
-        let mean_signed = per_element(s.signed);
-        let spread = tree_sum(reference.len(), &|i| Sums::of_deviation(reference[i], actual[i], mean_signed)).square;
+        let mean_signed = counts.mean(s.signed);
         let standard_error = (spread / (n - 1.0) / n).sqrt();
-        let ([p50_rel, p99_rel, p999_rel, max_rel], [p50_ulp, p99_ulp, p999_ulp, max_ulp]) =
-            quantiles((&Relative(&pairs), relative), (&Ulps(&pairs), finite));
-        Ok(Self {
-            count: actual.len(),
+        let ([p50_rel, p99_rel, p999_rel, max_rel], [p50_ulp, p99_ulp, p999_ulp, max_ulp]) = quantiles;
+        Self {
+            count,
             finite,
             nonfinite_mismatches: mismatches,
             max_abs,
@@ -167,7 +173,7 @@ impl ErrorStats {
             saturated,
             flushed,
             worst: first_mismatch.or(worst),
-        })
+        }
     }
 }
 
@@ -180,19 +186,23 @@ struct Pairs<'a> {
 
 /// Counts and extremes of the pairs of some consecutive bands.
 #[derive(Default)]
-struct Counts {
-    finite: usize,
-    mismatches: usize,
-    first_mismatch: Option<usize>,
-    saturated: usize,
-    flushed: usize,
-    max_abs: f64,
-    worst: Option<usize>,
+pub(crate) struct Counts {
+    pub finite: usize,
+    pub mismatches: usize,
+    pub first_mismatch: Option<usize>,
+    pub saturated: usize,
+    pub flushed: usize,
+    pub max_abs: f64,
+    pub worst: Option<usize>,
     /// Pairs that have a relative error.
-    relative: usize,
+    pub relative: usize,
 }
 
 impl Counts {
+    /// Of a sum over the finite pairs; 0 where there are none.
+    pub(crate) fn mean(&self, sum: f64) -> f64 {
+        if self.finite == 0 { 0.0 } else { sum / self.finite as f64 }
+    }
     /// Of both; `self` comes first.
     fn then(self, later: Self) -> Self {
         let larger = later.max_abs > self.max_abs;
@@ -335,16 +345,20 @@ fn ulps_each(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64])
 
 /// The sums over finite pairs.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Sums {
-    pub(super) abs: f64,
-    pub(super) square: f64,
-    signed: f64,
-    pub(super) reference: f64,
-    pub(super) actual: f64,
-    pub(super) dot: f64,
+pub(crate) struct Sums {
+    pub abs: f64,
+    pub square: f64,
+    pub signed: f64,
+    pub reference: f64,
+    pub actual: f64,
+    pub dot: f64,
 }
 
 impl Sums {
+    /// In the order of the fields.
+    pub(crate) fn from_array([abs, square, signed, reference, actual, dot]: [f64; 6]) -> Self {
+        Self { abs, square, signed, reference, actual, dot }
+    }
     pub(super) fn of(r: f64, a: f64) -> Self {
         if !(r.is_finite() && a.is_finite()) {
             return Self::default();
@@ -359,7 +373,7 @@ impl Sums {
         let e = a - r - mean;
         Self { square: e * e, ..Self::default() }
     }
-    fn plus(self, o: Self) -> Self {
+    pub(crate) fn plus(self, o: Self) -> Self {
         Self {
             abs: self.abs + o.abs,
             square: self.square + o.square,
@@ -382,9 +396,41 @@ fn sum_of(leaf: Range<usize>, term: &impl Fn(usize) -> Sums) -> Sums {
     leaf.fold(Sums::default(), |s, i| s.plus(term(i)))
 }
 
+/// Elements of a leaf at most.
+const LEAF: usize = 256;
+
+/// Where the leaves of the tree over `n` elements begin, and the end of the last.
+pub(crate) fn leaves(n: usize) -> Vec<usize> {
+    fn begin(all: Range<usize>, starts: &mut Vec<usize>) {
+        if all.len() <= LEAF {
+            return starts.push(all.start);
+        }
+        let middle = all.start + all.len() / 2;
+        begin(all.start..middle, starts);
+        begin(middle..all.end, starts);
+    }
+    let mut starts = Vec::with_capacity(2 * n / LEAF + 2);
+    begin(0..n, &mut starts);
+    starts.push(n);
+    starts
+}
+
+/// What the leaves of a tree that begin at `starts` give together.
+pub(crate) fn joined<T: Send + Copy + Sync>(starts: &[usize], of_leaves: &[T], join: &(impl Fn(T, T) -> T + Sync)) -> T {
+    if let [one] = of_leaves {
+        return *one;
+    }
+    let middle = starts[0] + (starts[starts.len() - 1] - starts[0]) / 2;
+    let at = starts.partition_point(|start| *start < middle);
+    let left = || joined(&starts[..=at], &of_leaves[..at], join);
+    let right = || joined(&starts[at..], &of_leaves[at..], join);
+    let (left, right) = if of_leaves.len() > 1 << 10 { rayon::join(left, right) } else { (left(), right()) };
+    join(left, right)
+}
+
 /// What `leaf` makes of at most 256 elements, joined two by two: the halves of a large node may run on two threads.
 fn tree<T: Send>(all: Range<usize>, leaf: &(impl Fn(Range<usize>) -> T + Sync), join: &(impl Fn(T, T) -> T + Sync)) -> T {
-    if all.len() <= 256 {
+    if all.len() <= LEAF {
         return leaf(all);
     }
     let middle = all.start + all.len() / 2;
@@ -452,6 +498,19 @@ mod tests {
         assert_eq!((s.saturated, s.flushed), (1, 1));
         // 1.0 is code value 2: spacing 0.25 · 0.5 = 0.125: one ulp.
         assert_eq!(s.p50_ulp, 1.0);
+    }
+
+    /// Sums that were taken leaf by leaf elsewhere, joined as the tree joins its own.
+    #[test]
+    fn leaves_are_joined_as_the_tree_joins_them() {
+        for n in [1, 255, 256, 257, 1000, 65_537, 300_001] {
+            let term = |i: usize| Sums { abs: (i as f64 * 0.7).sin(), ..Sums::default() };
+            let starts = leaves(n);
+            assert_eq!((starts[0], *starts.last().unwrap()), (0, n));
+            let of_leaves: Vec<f64> = starts.windows(2).map(|w| sum_of(w[0]..w[1], &term).abs).collect();
+            let all = joined(&starts, &of_leaves, &|a, b| a + b);
+            assert_eq!(all.to_bits(), tree_sum(n, &term).abs.to_bits(), "{n}");
+        }
     }
 
     #[test]

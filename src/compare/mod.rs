@@ -19,13 +19,14 @@ pub(crate) mod digits;
 pub mod gates;
 mod inverse;
 mod judged;
-mod metrics;
-mod out;
-mod power;
+pub(crate) mod measured;
+pub(crate) mod metrics;
+pub(crate) mod out;
+pub(crate) mod power;
 #[cfg(test)]
 mod power_tests;
 pub mod probable;
-mod quantile;
+pub(crate) mod quantile;
 mod side;
 mod verdict;
 
@@ -33,6 +34,7 @@ pub use bound::{Accumulation, Bound, ProductArithmetic, SumError, SumRadius};
 pub use digest::{Digest, sha256};
 pub use inverse::{inverse, inverses};
 pub use judged::Judged;
+pub use measured::Measured;
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
 pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};

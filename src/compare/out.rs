@@ -34,6 +34,17 @@ struct Grid {
     zero: Vec<f64>,
 }
 
+/// See [`OutFormat::laid_out`].
+pub(crate) struct LaidOut<'a> {
+    pub numbers: [f64; 8],
+    /// One a tile; none where there is no scale.
+    pub scale: &'a [f64],
+    pub unit: &'a [f64],
+    /// Rows and columns of a tile, and tiles a row of them.
+    pub tile: (usize, usize),
+    pub grid_cols: usize,
+}
+
 impl OutFormat {
     /// Stored as it is, in f16, bf16, f32 (or any other format) with its own overflow (Inf or NaN).
     pub fn high(format: Format) -> Self {
@@ -85,6 +96,19 @@ impl OutFormat {
 
     pub fn format(&self) -> Format {
         self.values.format()
+    }
+
+    /// As a GPU reads it; `None` where there are zero points, or values are of no float format.
+    pub(crate) fn laid_out(&self) -> Option<LaidOut<'_>> {
+        let numbers = self.values.numbers()?;
+        let whole = (usize::MAX, usize::MAX);
+        Some(match &self.grid {
+            None => LaidOut { numbers, scale: &[], unit: &[], tile: whole, grid_cols: 1 },
+            Some(g) if g.mid.is_empty() && g.zero.is_empty() => {
+                LaidOut { numbers, scale: &g.scale, unit: &g.unit, tile: g.tile, grid_cols: g.grid_cols }
+            }
+            Some(_) => return None,
+        })
     }
 
     /// Whether the output is codes with scales.

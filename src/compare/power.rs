@@ -64,6 +64,14 @@ pub struct PowerInput<'a> {
     pub zero_points: &'a [ZeroPoints<'a>],
 }
 
+/// What a case can be wrong in: see [`PowerInput`].
+pub(crate) struct Faults<'a> {
+    pub k: Option<usize>,
+    pub groups: usize,
+    pub scales: &'a [Scales<'a>],
+    pub zero_points: &'a [ZeroPoints<'a>],
+}
+
 /// Why a case could not have failed, and what data would do.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct NoPower {
@@ -169,9 +177,9 @@ impl Element {
 
 /// The smallest gain of a line: NaN before there is one, which a minimum passes over, and whether an element was not zero.
 #[derive(Clone, Copy)]
-struct Line {
-    gain: f64,
-    there: bool,
+pub(crate) struct Line {
+    pub gain: f64,
+    pub there: bool,
 }
 
 impl Line {
@@ -233,17 +241,52 @@ fn look_at_each(cells: Cells, bit_exact: bool, ideal: &[f64], radius: &[f64], ac
 }
 
 /// What all elements together show.
-struct Seen {
+#[derive(Default)]
+pub(crate) struct Seen {
     /// The smallest gain seen anywhere, and in each row and column; none in a line of zeros, which no gain changes.
-    gain: f64,
-    rows: Vec<Line>,
-    columns: Vec<Line>,
+    pub gain: f64,
+    pub rows: Vec<Line>,
+    pub columns: Vec<Line>,
     /// Elements that can hide a flip, and whether an output of zeros fails.
-    hidden: usize,
-    zeros_caught: bool,
+    pub hidden: usize,
+    pub zeros_caught: bool,
     /// Squares of what is needed and of the ideal, where a bound can judge.
-    needed: f64,
-    energy: f64,
+    pub needed: f64,
+    pub energy: f64,
+}
+
+/// What of its elements may take the power from a case.
+pub(crate) struct Facts {
+    pub elements: usize,
+    /// Whether an ideal is finite, whether one is not zero, whether one has a bound, whether one lies inside the range of the output.
+    pub finite: bool,
+    pub nonzero: bool,
+    pub bounded: bool,
+    pub unclipped: bool,
+}
+
+impl Facts {
+    fn of(bound: &Bound) -> Self {
+        let (ideal, certain) = (bound.ideal(), bound.certain());
+        let n = ideal.len();
+        let clipped = |out: &OutFormat, i: usize| {
+            let (low, high) = out.range(i);
+            ideal[i] == 0.0 || !ideal[i].is_finite() || ideal[i] <= low.min(high) || ideal[i] >= low.max(high)
+        };
+        Self {
+            elements: n,
+            finite: ideal.iter().any(|d| d.is_finite()),
+            nonzero: ideal.iter().any(|d| d.is_finite() && *d != 0.0),
+            bounded: (0..n).any(|i| ideal[i].is_finite() && certain[i] != f64::INFINITY),
+            unclipped: (0..n).any(|i| !clipped(bound.out(), i)),
+        }
+    }
+}
+
+/// Elements whose squares are added one after the other, of a result of `cols` columns: whole bands of rows.
+pub(crate) fn block(cols: usize) -> usize {
+    let band = (BAND / cols).max(1) * cols;
+    (BLOCK / band).max(1) * band
 }
 
 /// Some consecutive rows.
@@ -324,7 +367,7 @@ impl Seen {
             bands.into_iter().for_each(|band| all.add(band));
             all
         };
-        let blocks = starts.par_chunks((BLOCK / (high * cols)).max(1)).map(block).collect::<Vec<_>>();
+        let blocks = starts.par_chunks(self::block(cols) / (high * cols)).map(block).collect::<Vec<_>>();
         blocks.into_iter().reduce(Seen::then).unwrap_or_else(|| Seen::nothing(cols))
     }
 
@@ -370,8 +413,14 @@ impl Seen {
 impl Power {
     /// The power of one run; see the module. `actual` and the bound must have the same length.
     pub fn of(input: &PowerInput) -> Self {
-        let (n, cols) = (input.actual.len(), input.cols.max(1));
-        let Seen { gain, rows, columns, hidden, zeros_caught, needed, energy } = Seen::of(input, n, cols);
+        let seen = Seen::of(input, input.actual.len(), input.cols.max(1));
+        let faults = Faults { k: input.k, groups: input.groups, scales: input.scales, zero_points: input.zero_points };
+        Self::of_seen(seen, &Facts::of(input.bound), &faults, zero_shift_share(input))
+    }
+
+    /// The same, of what is seen.
+    pub(crate) fn of_seen(seen: Seen, facts: &Facts, faults: &Faults, zero_shift_share: Option<f64>) -> Self {
+        let Seen { gain, rows, columns, hidden, zeros_caught, needed, energy } = seen;
         let found = |lines: Vec<Line>| lines.into_iter().map(Line::found).collect::<Vec<_>>();
         let (rows, columns) = (found(rows), found(columns));
         let worst = |lines: &[Option<f64>]| lines.iter().flatten().copied().reduce(f64::max).unwrap_or(f64::INFINITY);
@@ -380,48 +429,42 @@ impl Power {
             gain,
             row_gain: worst(&rows),
             column_gain: worst(&columns),
-            group_gain: 1.0 + (dropped_share * input.groups.max(1) as f64).sqrt(),
+            group_gain: 1.0 + (dropped_share * faults.groups.max(1) as f64).sqrt(),
             dropped_share,
-            dropped_k: input.k.map(|k| dropped_share * k as f64),
-            swap_share: swap_share(input.scales, &rows, &columns),
-            zero_shift_share: zero_shift_share(input),
-            code_flip_rate: ((hidden + 1) as f64 / n.max(1) as f64).min(1.0),
+            dropped_k: faults.k.map(|k| dropped_share * k as f64),
+            swap_share: swap_share(faults.scales, &rows, &columns),
+            zero_shift_share,
+            code_flip_rate: ((hidden + 1) as f64 / facts.elements.max(1) as f64).min(1.0),
             zeros_caught,
-            scale_contrast: input.scales.iter().map(contrast).fold(f64::INFINITY, f64::min),
+            scale_contrast: faults.scales.iter().map(contrast).fold(f64::INFINITY, f64::min),
             no_power: None,
         };
-        power.no_power = power.blindness(input);
+        power.no_power = power.blindness(facts, faults);
         power
     }
 
     /// The first reason, if any, why the op's faults cannot show.
-    fn blindness(&self, input: &PowerInput) -> Option<NoPower> {
-        let because = |reason: String, remedy: &str| Some(NoPower::new(reason, remedy));
+    fn blindness(&self, facts: &Facts, faults: &Faults) -> Option<NoPower> {
+        let because = |reason: &str, remedy: &str| Some(NoPower::new(reason, remedy));
         let too_wide = |reason: &str, remedy: &str| Some(NoPower { wide: true, ..NoPower::new(reason, remedy) });
-        let (bound, n) = (input.bound, input.actual.len());
-        let ideal = bound.ideal();
-        if n == 0 {
-            return because("the output has no element".into(), "a shape without a zero");
+        if facts.elements == 0 {
+            return because("the output has no element", "a shape without a zero");
         }
-        if !ideal.iter().any(|d| d.is_finite()) {
-            return because("every ideal value is NaN or Inf".into(), "finite operands and scales");
+        if !facts.finite {
+            return because("every ideal value is NaN or Inf", "finite operands and scales");
         }
-        if ideal.iter().all(|d| !d.is_finite() || *d == 0.0) {
+        if !facts.nonzero {
             return because(
-                "every output is zero: no gain, sign, index or layout fault changes it".into(),
+                "every output is zero: no gain, sign, index or layout fault changes it",
                 "operands that are not zero",
             );
         }
-        if (0..n).all(|i| !ideal[i].is_finite() || bound.certain()[i] == f64::INFINITY) {
-            return because("an intermediate of every element may overflow f32".into(), "smaller operands or scales");
+        if !facts.bounded {
+            return because("an intermediate of every element may overflow f32", "smaller operands or scales");
         }
-        let clipped = |out: &OutFormat, i: usize| {
-            let (low, high) = out.range(i);
-            ideal[i] == 0.0 || !ideal[i].is_finite() || ideal[i] <= low.min(high) || ideal[i] >= low.max(high)
-        };
-        if (0..n).all(|i| clipped(bound.out(), i)) {
+        if !facts.unclipped {
             return because(
-                "every output saturates: the clip hides gains and scales".into(),
+                "every output saturates: the clip hides gains and scales",
                 "a smaller output scale or smaller operands",
             );
         }
@@ -432,11 +475,11 @@ impl Power {
         if self.gain == f64::INFINITY {
             return too_wide("no element could show a gain of any size", "operands whose products do not cancel");
         }
-        input
+        faults
             .scales
             .iter()
             .find_map(|s| scale_blindness(s, self.gain))
-            .or_else(|| input.zero_points.iter().find_map(zero_blindness))
+            .or_else(|| faults.zero_points.iter().find_map(zero_blindness))
     }
 }
 

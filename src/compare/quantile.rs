@@ -17,7 +17,7 @@ pub trait Sample: Sync {
 }
 
 /// Numbers that are drawn; as many or fewer are all put in order.
-const FEW: usize = 1 << 16;
+pub(crate) const FEW: usize = 1 << 16;
 
 /// Nearest-rank quantiles 0.5, 0.99, 0.999 and the maximum of the `count` numbers of each of two samples of the same places, gone through
 /// together; zeros for an empty one.
@@ -34,7 +34,7 @@ pub fn quantiles<A: Sample, B: Sample>((a, of_a): (&A, usize), (b, of_b): (&B, u
 }
 
 /// What is known of the quantiles of a sample.
-struct Search {
+pub(crate) struct Search {
     count: usize,
     drawn: Vec<f64>,
     deviations: f64,
@@ -47,18 +47,24 @@ impl Search {
         let drawn = if count == 0 { Vec::new() } else { draw(sample) };
         Self { count, drawn, deviations: 4.0, found: [None; 3], largest: 0.0 }
     }
+    /// Of `count` numbers, of which these were drawn; NaN is no number.
+    pub(crate) fn drawn(count: usize, mut drawn: Vec<f64>) -> Self {
+        drawn.retain(|x| !x.is_nan());
+        drawn.sort_unstable_by(f64::total_cmp);
+        Self { count, drawn, deviations: 4.0, found: [None; 3], largest: 0.0 }
+    }
     fn ranks(&self) -> [usize; 3] {
         [500, 990, 999].map(|per_mille| (self.count * per_mille).div_ceil(1000) - 1)
     }
     /// Between which two numbers each rank is looked for next.
-    fn between(&self) -> [(f64, f64); 3] {
+    pub(crate) fn between(&self) -> [(f64, f64); 3] {
         if self.answer().is_some() {
             return [(0.0, 0.0); 3];
         }
         self.ranks().map(|rank| around(&self.drawn, rank as f64 / self.count as f64, self.deviations))
     }
     /// What a pass saw there.
-    fn take(&mut self, (largest, between): Seen) {
+    pub(crate) fn take(&mut self, (largest, between): Seen) {
         if self.answer().is_some() {
             return;
         }
@@ -69,7 +75,7 @@ impl Search {
         }
         self.deviations *= 16.0;
     }
-    fn answer(&self) -> Option<[f64; 4]> {
+    pub(crate) fn answer(&self) -> Option<[f64; 4]> {
         match self.found {
             _ if self.count == 0 => Some([0.0; 4]),
             [Some(a), Some(b), Some(c)] => Some([a, b, c, self.largest]),
@@ -103,13 +109,13 @@ fn around(drawn: &[f64], share: f64, deviations: f64) -> (f64, f64) {
 
 /// What lies below and at two numbers, and what between them.
 #[derive(Default)]
-struct Between {
-    low: f64,
-    high: f64,
-    below: usize,
-    at_low: usize,
-    at_high: usize,
-    inside: Vec<f64>,
+pub(crate) struct Between {
+    pub low: f64,
+    pub high: f64,
+    pub below: usize,
+    pub at_low: usize,
+    pub at_high: usize,
+    pub inside: Vec<f64>,
 }
 
 impl Between {
@@ -173,7 +179,7 @@ fn count_each(numbers: &[f64], low: f64, high: f64) -> Counts {
 }
 
 /// The largest number, and what lies between each two.
-type Seen = (f64, [Between; 3]);
+pub(crate) type Seen = (f64, [Between; 3]);
 
 fn pass<A: Sample, B: Sample>(a: &A, b: &B, of_a: &[(f64, f64); 3], of_b: &[(f64, f64); 3]) -> (Seen, Seen) {
     let nothing = |between: &[(f64, f64); 3]| (0.0, between.map(|(low, high)| Between { low, high, ..Between::default() }));

@@ -307,6 +307,11 @@ fn decide(e: &CaseEvidence, judged: &Judged, power: &Power) -> (Verdict, String)
     if !doubts.is_empty() {
         return (Verdict::Suspect, doubts.join("; "));
     }
+    settled(judged, power)
+}
+
+/// Where nothing is wrong and nothing in doubt.
+pub(super) fn settled(judged: &Judged, power: &Power) -> (Verdict, String) {
     match &power.no_power {
         Some(np) => (Verdict::NoPower, format!("{}; would need: {}", np.reason, np.remedy)),
         None if judged.unjudged > 0 => (

@@ -57,6 +57,23 @@ impl ValueGrid {
             negative_zero: s.special != Special::NegativeZeroNan,
         }
     }
+    /// What a GPU reads of it: mantissa, smallest exponent, smallest and largest value, what is beyond, NaN, whether −0 has a code, whether it
+    /// saturates. `None` unless [`ValueGrid::is_float`].
+    pub(crate) fn numbers(&self) -> Option<[f64; 8]> {
+        let flag = |x: bool| f64::from(u8::from(x));
+        let saturates = flag(self.overflow == Overflow::Saturate);
+        let (mantissa, exponent) = (self.mantissa as f64, self.min_exponent as f64);
+        self.float.then_some([
+            mantissa,
+            exponent,
+            self.min,
+            self.max,
+            self.beyond,
+            self.nan,
+            flag(self.negative_zero),
+            saturates,
+        ])
+    }
     pub fn format(&self) -> Format {
         self.format
     }

@@ -7,12 +7,13 @@ pub(crate) mod exhaust;
 #[cfg(feature = "cuda")]
 pub mod vendor;
 
-use crate::compare::ErrorSize;
+use crate::compare::{ErrorSize, Measured, ProductArithmetic};
 use crate::input::Drawer;
 use crate::job::{Accumulator, Job, Output};
+use crate::model::SumBound;
 use crate::op::{Accelerator, Op};
 use crate::stage::timed;
-use crate::{Error, Result};
+use crate::{Error, QTensor, Result, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who runs it.
@@ -85,6 +86,10 @@ pub trait Kernel: Sync {
     /// What its arithmetic must return, to the bit, computed by the obvious definition; `None` where it is not predictable
     /// (libm in activations and norms).
     fn predict(&self, job: &Job) -> Result<Option<Output>>;
+    /// Whether that is the device model of a product and nothing more: [`crate::model`] has it too.
+    fn is_modelled(&self) -> bool {
+        false
+    }
     /// What `output` is held to: its prediction, all of it or, where that takes too long, at some places.
     fn hold(&self, job: &Job, _output: &Output) -> Result<Held> {
         Ok(Held { model: self.predict(job)?, drawn: None })
@@ -104,6 +109,36 @@ pub trait Kernel: Sync {
         None
     }
 }
+
+/// A product of codes with its unquantized operands, whose references are too large to be moved about.
+pub struct LargeProduct<'a> {
+    pub job: &'a Job,
+    /// Unquantized and quantized a and b.
+    pub sources: [&'a Tensor; 2],
+    pub quantized: [&'a QTensor; 2],
+    /// What bounds it, without the bias.
+    pub arithmetic: &'a ProductArithmetic<'a>,
+    pub sums: &'a SumBound<'a>,
+    /// What the kernel wrote.
+    pub actual: &'a Tensor,
+    /// Rows and columns of a tile of the error's map.
+    pub map: (usize, usize),
+}
+
+/// Judges a product that has the bits of its device model, by its references and bounds, where they lie. `None`: something is wrong, or is to be judged
+/// on the CPU.
+pub type ProductJudge = fn(&LargeProduct) -> Result<Option<Measured>>;
+
+/// A cast that has the codes and scales of its recipe's definition.
+pub struct LargeCast<'a> {
+    pub source: &'a Tensor,
+    pub codes: &'a QTensor,
+    /// Rows and columns of a tile of the error's map.
+    pub map: (usize, usize),
+}
+
+/// Judges how large the errors of a cast are, where they lie. `None`: it is to be judged on the CPU.
+pub type CastJudge = fn(&LargeCast) -> Result<Option<Measured>>;
 
 /// The kernel that runs `job` on `backend`: the first that accepts it. Errors with every refusal when none does.
 pub fn find(kernels: &[&'static dyn Kernel], job: &Job, backend: Backend) -> Result<&'static dyn Kernel> {
@@ -140,6 +175,24 @@ impl Backend {
             _ if !judges_on_gpu() => None,
             #[cfg(feature = "cuda")]
             Backend::Cuda | Backend::Vendor | Backend::External => Some(cuda::gemm_f64::product),
+            _ => None,
+        }
+    }
+    /// What judges large products of this backend.
+    pub fn product_judge(self) -> Option<ProductJudge> {
+        match self {
+            _ if !judges_on_gpu() => None,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => Some(cuda::judge::product),
+            _ => None,
+        }
+    }
+    /// What judges large casts of this backend.
+    pub fn cast_judge(self) -> Option<CastJudge> {
+        match self {
+            _ if !judges_on_gpu() => None,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => Some(cuda::judge::cast),
             _ => None,
         }
     }

@@ -62,11 +62,15 @@ impl Factors {
         })
     }
 
+    /// Of both.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { largest: self.largest.max(other.largest), smallest: self.smallest.min(other.smallest), ..self }
+    }
+
     /// [`Factors::of`] of many.
     pub fn of_f32(format: Format, values: &[f32]) -> Self {
         let of = |some: &[f32]| Self::of(format, some.iter().map(|x| f64::from(*x)));
-        let both = |a: Self, b: Self| Self { format, largest: a.largest.max(b.largest), smallest: a.smallest.min(b.smallest) };
-        values.par_chunks(parallel::BAND).map(of).reduce(|| of(&[]), both)
+        values.par_chunks(parallel::BAND).map(of).reduce(|| of(&[]), Self::and)
     }
 
     /// The codes of all of `tensors`, which have one format.

@@ -42,11 +42,11 @@
 
 use super::mma::{Dest, Step};
 use super::table::{self, Unit};
-use super::{Accumulator, Inner, lowered};
+use super::{Accumulator, Factors, Inner, lowered};
 use crate::compare::probable::U32;
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::format::exp2i;
-use crate::{Format, Result};
+use crate::{Format, QTensor, Result};
 use rayon::prelude::*;
 
 /// Exponents below the largest that are counted one by one.
@@ -93,9 +93,66 @@ impl Lines {
         };
         Self((0..rows).into_par_iter().map(line).collect())
     }
+
+    /// [`Lines::of`] of codes without their scales, each row from how often each code occurs in it.
+    pub fn of_codes(q: &QTensor) -> Self {
+        Self::and_factors(q).0
+    }
+
+    /// The same, and [`Factors::of_codes`].
+    pub(crate) fn and_factors(q: &QTensor) -> (Self, Factors) {
+        let format = q.format();
+        let values: Vec<f32> = (0..256).map(|c| format.decode(c) as f32).collect();
+        let line = |row: &[u8]| {
+            let mut counts = [0u32; 256];
+            row.iter().for_each(|c| counts[usize::from(*c)] += 1);
+            let there = counts.iter().zip(&values).filter(|(n, _)| **n > 0).map(|(_, x)| f64::from(*x));
+            (Line::of_counts(format, &values, &counts), Factors::of(format, there))
+        };
+        let (lines, factors): (Vec<Line>, Vec<Factors>) = q.codes().par_chunks(q.cols().max(1)).map(line).unzip();
+        (Self(lines), factors.into_iter().fold(Factors::of(format, []), Factors::and))
+    }
+
+    /// As a GPU reads them, line after line of one fact: count, top, largest, lowest, `at_most`; and the repeats.
+    pub(crate) fn laid_out(&self) -> (Vec<i32>, Vec<f64>) {
+        let fact = |of: &dyn Fn(&Line) -> i32| self.0.iter().map(of).collect::<Vec<_>>();
+        let mut all = [fact(&|l| l.count as i32), fact(&|l| l.top), fact(&|l| l.largest), fact(&|l| l.lowest)].concat();
+        (0..BINS).for_each(|i| all.extend(self.0.iter().map(|l| l.at_most[i] as i32)));
+        (all, self.0.iter().map(|l| l.repeats).collect())
+    }
 }
 
 impl Line {
+    /// Of values that each occur so often.
+    fn of_counts(format: Format, values: &[f32], counts: &[u32; 256]) -> Self {
+        let there = || values.iter().zip(counts).filter(|(x, n)| **n > 0 && **x != 0.0 && x.is_finite());
+        let mut some: Vec<f32> = there().map(|(x, _)| *x).collect();
+        let mut line = Self::of(format, &mut some);
+        line.count = there().map(|(_, n)| n).sum();
+        let mut bins = [0u32; BINS];
+        there().for_each(|(x, n)| bins[((line.largest - exponent(f64::from(*x))) as usize).min(BINS - 1)] += n);
+        line.spread(&bins);
+        // Σ m² of magnitudes: a narrow float has as many codes of one as signs.
+        let mut magnitudes: Vec<(u32, u32)> = there().map(|(x, n)| (x.abs().to_bits(), *n)).collect();
+        magnitudes.sort_unstable();
+        let squares: f64 = magnitudes
+            .chunk_by(|a, b| a.0 == b.0)
+            .map(|same| f64::from(same.iter().map(|(_, n)| n).sum::<u32>()).powi(2))
+            .sum();
+        line.repeats = squares / f64::from(line.count).powi(2).max(1.0);
+        line
+    }
+
+    /// Sums of the counts of exponents.
+    fn spread(&mut self, bins: &[u32; BINS]) {
+        let mut sum = 0;
+        for i in (0..BINS).rev() {
+            sum += bins[i];
+            self.at_most[i] = sum;
+        }
+        self.reversed = std::array::from_fn(|j| self.at_most[(2 * BINS - 1 - j).min(BINS - 1)]);
+    }
+
     fn of(format: Format, row: &mut [f32]) -> Self {
         let none = Self {
             count: 0,
@@ -120,12 +177,7 @@ impl Line {
         line.count = row.len() as u32;
         let mut bins = [0u32; BINS];
         row.iter().for_each(|x| bins[((line.largest - exponent(f64::from(*x))) as usize).min(BINS - 1)] += 1);
-        let mut sum = 0;
-        for i in (0..BINS).rev() {
-            sum += bins[i];
-            line.at_most[i] = sum;
-        }
-        line.reversed = std::array::from_fn(|j| line.at_most[(2 * BINS - 1 - j).min(BINS - 1)]);
+        line.spread(&bins);
         let squares = repeats(row);
         line.repeats = squares / (row.len() as f64).powi(2).max(1.0);
         line
@@ -172,6 +224,14 @@ enum Way {
     Nearest { inexact: bool, any: bool, units: bool, depth: Option<usize> },
     /// Block steps, in order of K or in `any`, and additions of what several chains of them give.
     Steps { step: Step, steps: usize, adds: usize, any: bool, widened: bool },
+}
+
+/// A single chain of block steps that keeps to the order of K, as a GPU reads it.
+pub(crate) struct Chain {
+    pub step: Step,
+    pub steps: usize,
+    pub adds: usize,
+    pub relative: Accumulation,
 }
 
 /// The bound of every sum of a product whose scales do not change along K: see the module.
@@ -266,6 +326,21 @@ impl<'a> SumBound<'a> {
 }
 
 impl SumBound<'_> {
+    /// What is all that this says of its sums; `None` where there is more to it.
+    pub(crate) fn chain(&self) -> Option<Chain> {
+        match (self.ways.as_slice(), self.relative) {
+            ([Way::Steps { step, steps, adds, any: false, widened: false }], Some(relative))
+                if step.dest != Dest::F16 && self.runs.is_none() && self.first_b.is_empty() =>
+            {
+                Some(Chain { step: *step, steps: *steps, adds: *adds, relative })
+            }
+            _ => None,
+        }
+    }
+    /// Both sides' lines.
+    pub(crate) fn lines(&self) -> (&Lines, &Lines) {
+        (self.a, self.b)
+    }
     /// With the largest sums of runs of products, `cols` a row of the result. An accumulator that does not keep to the order of K leaves them aside.
     pub fn in_runs(self, runs: Vec<f64>, cols: usize) -> Self {
         Self { runs: Some((runs, cols)), ..self }

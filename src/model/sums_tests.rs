@@ -185,3 +185,34 @@ fn an_exact_sum_below_normal_numbers_is_rounded() {
     }
     assert!(lost > 20, "{lost}");
 }
+
+/// Lines of codes, counted, are those of their values.
+#[test]
+fn lines_of_codes_are_those_of_their_values() {
+    use crate::quant::{Granularity, QTensorParts, Zero};
+    let mut rng = StdRng::seed_from_u64(5);
+    for format in [E4m3, E5m2, Format::E2m1, Format::Int8] {
+        let (rows, cols) = (9, 300);
+        // The first row is of zeros, the second of one code; the last has every kind.
+        let code = |row: usize, c: u8| if row < 2 { [0, 3][row] } else { c };
+        let codes: Vec<u8> =
+            (0..rows * cols).map(|i| code(i / cols, rng.random_range(0..1u32 << format.bits()) as u8)).collect();
+        let parts = QTensorParts {
+            format,
+            rows,
+            cols,
+            codes,
+            granularity: Granularity::Tensor,
+            scale_format: F32,
+            scale_inv: vec![1.0],
+            zero: Zero::None,
+            level: None,
+        };
+        let q = crate::QTensor::new(parts).unwrap();
+        let value = |i: usize| format.decode(u32::from(q.codes()[i])) as f32;
+        let of_values = Lines::of(format, rows, cols, |i, row| {
+            row.iter_mut().enumerate().for_each(|(k, x)| *x = value(i * cols + k));
+        });
+        assert_eq!(format!("{:?}", Lines::of_codes(&q)), format!("{of_values:?}"), "{format}");
+    }
+}

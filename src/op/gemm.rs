@@ -5,6 +5,7 @@ use super::{Args64, Defined};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 /// `d[i,j] = Σ_k a[i,k]·b[j,k] + bias[j]` with `magnitude[i,j] = Σ_k |a||b| + |bias|`. `[M,K] × [N,K] → [M,N]`
 ///
@@ -114,17 +115,32 @@ fn agrees(
     (m, n, k): (usize, usize, usize),
     (d, magnitude): (&[f64], &[f64]),
 ) -> bool {
-    const ROWS: usize = 4;
-    const COLUMNS: usize = 512;
+    looked_at(m).into_par_iter().enumerate().all(|(r, i)| {
+        let row = |of: &'_ [f64]| of[i * n..(i + 1) * n].to_vec();
+        row_agrees(r, &a[i * k..(i + 1) * k], &|j| Cow::Borrowed(&b[j * k..(j + 1) * k]), bias, (&row(d), &row(magnitude)))
+    })
+}
+
+/// The rows of a result of `m` rows that are looked at where it was made elsewhere.
+pub(crate) fn looked_at(m: usize) -> [usize; 4] {
+    std::array::from_fn(|r| r * (m - 1) / 3)
+}
+
+/// Whether row `r` of those has the CPU's bits, at places spread over its columns: of factors `a`, and `b(j)` of column j.
+pub(crate) fn row_agrees<'b>(
+    r: usize,
+    a: &[f64],
+    b: &(dyn Fn(usize) -> Cow<'b, [f64]> + Sync),
+    bias: Option<&[f64]>,
+    (d, magnitude): (&[f64], &[f64]),
+) -> bool {
+    const COLUMNS: usize = 128;
+    let n = d.len();
     let same = |x: f64, y: f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
-    (0..ROWS).into_par_iter().all(|r| {
-        let i = r * (m - 1) / (ROWS - 1);
-        (0..COLUMNS.min(n)).into_par_iter().all(|c| {
-            let j = (c * (n / COLUMNS.min(n)) + r) % n;
-            let bias = bias.map_or(0.0, |bias| bias[j]);
-            let expected = element(&a[i * k..(i + 1) * k], &b[j * k..(j + 1) * k], bias);
-            same(d[i * n + j], expected.0) && same(magnitude[i * n + j], expected.1)
-        })
+    (0..COLUMNS.min(n)).into_par_iter().all(|c| {
+        let j = (c * (n / COLUMNS.min(n)) + r) % n;
+        let expected = element(a, &b(j), bias.map_or(0.0, |bias| bias[j]));
+        same(d[j], expected.0) && same(magnitude[j], expected.1)
     })
 }
 

@@ -163,69 +163,108 @@ pub fn build(case: &Case) -> Result<Built> {
 
 /// [`build`] with its large inputs and products by `helpers`.
 pub fn build_by(case: &Case, helpers: Helpers) -> Result<Built> {
-    let accelerator = helpers.product;
-    let x = timed("inputs", || inputs_by(case, helpers.draw))?;
-    let params = Params { act: case.act, zero_centered_gamma: case.zero_centered_gamma, ..Params::default() };
-    let mut quantized = Vec::new();
-    let mut operand = |recipe: &OperandRecipe, x: &Tensor, zero: ZeroMode| -> Result<Operand> {
-        match recipe {
-            OperandRecipe::None => Ok(Operand::High(x.clone())),
-            OperandRecipe::Fused(r) => {
-                let d = Dynamic::new(x.clone(), r.clone())?;
-                if let Operand::Quantized(q) = d.quantized() {
-                    quantized.push((q.clone(), x.clone()));
+    Prepared::of(case, helpers)?.define(case, helpers)
+}
+
+/// A case's operands, of which nothing is defined yet.
+pub struct Prepared {
+    pub x: Inputs,
+    a: Vec<Operand>,
+    b: Vec<Operand>,
+    /// The quantized operands with the values they came from.
+    pub quantized: Vec<(QTensor, Tensor)>,
+}
+
+impl Prepared {
+    /// Draws and quantizes.
+    pub fn of(case: &Case, helpers: Helpers) -> Result<Self> {
+        let x = timed("inputs", || inputs_by(case, helpers.draw))?;
+        let mut quantized = Vec::new();
+        let mut operand = |recipe: &OperandRecipe, x: &Tensor, zero: ZeroMode| -> Result<Operand> {
+            match recipe {
+                OperandRecipe::None => Ok(Operand::High(x.clone())),
+                OperandRecipe::Fused(r) => {
+                    let d = Dynamic::new(x.clone(), r.clone())?;
+                    if let Operand::Quantized(q) = d.quantized() {
+                        quantized.push((q.clone(), x.clone()));
+                    }
+                    Ok(Operand::Dynamic(d))
                 }
-                Ok(Operand::Dynamic(d))
+                OperandRecipe::Quantized(r) => {
+                    let q = r.quantize(x)?.q;
+                    let q = if zero == ZeroMode::Additive { additive(q)? } else { q };
+                    quantized.push((q.clone(), x.clone()));
+                    Ok(Operand::Quantized(q))
+                }
             }
-            OperandRecipe::Quantized(r) => {
-                let q = r.quantize(x)?.q;
-                let q = if zero == ZeroMode::Additive { additive(q)? } else { q };
-                quantized.push((q.clone(), x.clone()));
-                Ok(Operand::Quantized(q))
+        };
+        let wgrad = x.offs.as_ref().filter(|_| case.op == Op::GroupedGemmWgrad);
+        let mut side = |recipe: &OperandRecipe, tensors: &[Tensor], zero: ZeroMode| -> Result<Vec<Operand>> {
+            match (wgrad, recipe) {
+                (Some(offs), OperandRecipe::Quantized(r)) => tensors.iter().map(|t| Operand::by_groups(t, offs, r)).collect(),
+                (Some(offs), OperandRecipe::Fused(r)) => {
+                    let dynamic = |t: &Tensor| Dynamic::by_groups(t.clone(), offs, r.clone()).map(Operand::Dynamic);
+                    tensors.iter().map(dynamic).collect()
+                }
+                _ => tensors.iter().map(|t| operand(recipe, t, zero)).collect(),
             }
-        }
-    };
-    let wgrad = x.offs.as_ref().filter(|_| case.op == Op::GroupedGemmWgrad);
-    let mut side = |recipe: &OperandRecipe, tensors: &[Tensor], zero: ZeroMode| -> Result<Vec<Operand>> {
-        match (wgrad, recipe) {
-            (Some(offs), OperandRecipe::Quantized(r)) => tensors.iter().map(|t| Operand::by_groups(t, offs, r)).collect(),
-            (Some(offs), OperandRecipe::Fused(r)) => {
-                let dynamic = |t: &Tensor| Dynamic::by_groups(t.clone(), offs, r.clone()).map(Operand::Dynamic);
-                tensors.iter().map(dynamic).collect()
-            }
-            _ => tensors.iter().map(|t| operand(recipe, t, zero)).collect(),
-        }
-    };
-    let (a, b) =
-        timed("quantize", || Ok::<_, Error>((side(&case.a, &x.a, ZeroMode::Recipe)?, side(&case.b, &x.b, case.zero)?)))?;
-    let defined = |a: ndarray::Array2<f64>, b: Option<ndarray::Array2<f64>>| {
-        let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
-        let (bias, gamma, beta) = (vector(&x.bias), vector(&x.gamma), vector(&x.beta));
-        let args = Args64 { a, b, bias, gamma, beta, offs: x.offs.clone(), accelerator };
-        op::define(case.op, &params, &args)
-    };
-    let second = |v: &[Operand]| v.first().map(Operand::to_f64);
-    let of_values = |t: &Tensor| defined(t.to_f64(), x.b.first().map(Tensor::to_f64));
-    let exact = || x.a.iter().map(of_values).collect::<Result<Vec<_>>>();
-    let of_codes = || a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>();
-    let (exact, ideal) = timed("references", || match case.op.reads_codes() {
-        true => Ok::<_, Error>((exact()?, of_codes()?)),
-        false => exact().map(|exact| {
-            let ideal = exact.iter().map(Defined::copied).collect();
-            (exact, ideal)
-        }),
-    })?;
-    let out = timed("out", || out_spec(case, &ideal))?;
-    let source = if matches!(case.op, Op::Cast | Op::CastTranspose) { x.a.first().cloned() } else { None };
-    let given = Operands::several(a, b.into_iter().next());
-    let operands = Operands { bias: x.bias, gamma: x.gamma, beta: x.beta, offs: x.offs, ..given };
-    Ok(Built {
-        job: Job { op: case.op, params, operands, out, accumulator: case.accumulator },
-        exact,
-        ideal,
-        quantized,
-        source,
-    })
+        };
+        let (a, b) =
+            timed("quantize", || Ok::<_, Error>((side(&case.a, &x.a, ZeroMode::Recipe)?, side(&case.b, &x.b, case.zero)?)))?;
+        Ok(Self { x, a, b, quantized })
+    }
+
+    /// The job of a case whose output needs no reference; `None` of another. The operands are shared, not copied.
+    pub fn job(&self, case: &Case) -> Option<Job> {
+        let out = match &*case.out {
+            OutKind::High(format) => OutSpec::High(*format),
+            OutKind::Recipe(recipe) => OutSpec::Recipe(recipe.clone()),
+            OutKind::Scaled { .. } => return None,
+        };
+        let x = &self.x;
+        let given = Operands::several(self.a.clone(), self.b.first().cloned());
+        let (bias, gamma, beta, offs) = (x.bias.clone(), x.gamma.clone(), x.beta.clone(), x.offs.clone());
+        let operands = Operands { bias, gamma, beta, offs, ..given };
+        Some(Job { op: case.op, params: params(case), operands, out, accumulator: case.accumulator })
+    }
+
+    /// With the references.
+    pub fn define(self, case: &Case, helpers: Helpers) -> Result<Built> {
+        let Self { x, a, b, quantized } = self;
+        let (accelerator, params) = (helpers.product, params(case));
+        let defined = |a: ndarray::Array2<f64>, b: Option<ndarray::Array2<f64>>| {
+            let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+            let (bias, gamma, beta) = (vector(&x.bias), vector(&x.gamma), vector(&x.beta));
+            let args = Args64 { a, b, bias, gamma, beta, offs: x.offs.clone(), accelerator };
+            op::define(case.op, &params, &args)
+        };
+        let second = |v: &[Operand]| v.first().map(Operand::to_f64);
+        let of_values = |t: &Tensor| defined(t.to_f64(), x.b.first().map(Tensor::to_f64));
+        let exact = || x.a.iter().map(of_values).collect::<Result<Vec<_>>>();
+        let of_codes = || a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>();
+        let (exact, ideal) = timed("references", || match case.op.reads_codes() {
+            true => Ok::<_, Error>((exact()?, of_codes()?)),
+            false => exact().map(|exact| {
+                let ideal = exact.iter().map(Defined::copied).collect();
+                (exact, ideal)
+            }),
+        })?;
+        let out = timed("out", || out_spec(case, &ideal))?;
+        let source = if matches!(case.op, Op::Cast | Op::CastTranspose) { x.a.first().cloned() } else { None };
+        let given = Operands::several(a, b.into_iter().next());
+        let operands = Operands { bias: x.bias, gamma: x.gamma, beta: x.beta, offs: x.offs, ..given };
+        Ok(Built {
+            job: Job { op: case.op, params, operands, out, accumulator: case.accumulator },
+            exact,
+            ideal,
+            quantized,
+            source,
+        })
+    }
+}
+
+fn params(case: &Case) -> Params {
+    Params { act: case.act, zero_centered_gamma: case.zero_centered_gamma, ..Params::default() }
 }
 
 /// What the kernel is to write. A given scale comes from a past step, as in delayed scaling: the largest magnitude of this

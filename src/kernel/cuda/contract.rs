@@ -59,6 +59,14 @@ impl Parameter for usize {
         Arg::Int(i32::try_from(self).expect("check() refuses what an int does not hold"))
     }
 }
+/// An `int` that may be negative.
+impl Parameter for i32 {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Int;
+    fn arg(self) -> Arg {
+        Arg::Int(self)
+    }
+}
 /// A `long long`.
 impl Parameter for u64 {
     #[cfg(test)]
@@ -191,6 +199,21 @@ mod tests {
             .chain(entries::<group_scales::ColumnsScale>())
             .chain(entries::<group_scales::Columns>())
             .chain(entries::<inputs::Arguments>())
+            .chain(entries::<judge::BoundOf>())
+            .chain(entries::<judge::CodesOf>())
+            .chain(entries::<judge::Widen>())
+            .chain(entries::<judge::ModelOf>())
+            .chain(entries::<judge::ElementsOf>())
+            .chain(entries::<judge::SumsOf>())
+            .chain(entries::<judge::DrawnOf>())
+            .chain(entries::<judge::RanksOf>())
+            .chain(entries::<judge::PowerOf>())
+            .chain(entries::<reference::Width>())
+            .chain(entries::<reference::LanesOf>())
+            .chain(entries::<reference::DigitsOf>())
+            .chain(entries::<reference::SumsOf>())
+            .chain(entries::<reference::ExactOf>())
+            .chain(entries::<reference::Mend>())
             .chain(entries::<int4_quant::Token8>())
             .chain(entries::<int4_quant::Groups>())
             .chain(entries::<int4_quant::Repack>())

@@ -375,6 +375,9 @@ impl Kernel for Fp8Gemm {
         unsafe { gpu.launch(dense.launch(&buffers)?)? };
         on.download(gpu, job)
     }
+    fn is_modelled(&self) -> bool {
+        true
+    }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
         model::predicted(job).map(Some)

@@ -94,6 +94,9 @@ impl Kernel for Fp8GemmMma {
         unsafe { gpu.launch(arguments.launch(&defines, shape))? };
         on.download(gpu, job)
     }
+    fn is_modelled(&self) -> bool {
+        true
+    }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
         model::predicted(job).map(Some)

@@ -326,6 +326,25 @@ impl Gpu {
         self.fetch(what, buffer)
     }
 
+    /// `count` numbers of a buffer from number `from` on. Errors: they are not there; the driver's.
+    pub fn download_some<T: Plain>(&self, what: &str, buffer: &Buffer, from: usize, count: usize) -> Result<Vec<T>> {
+        self.enter()?;
+        let (size, all) = (std::mem::size_of::<T>(), buffer.bytes / std::mem::size_of::<T>());
+        if from + count > all {
+            return Err(Error::shape(what, format!("{count} numbers from {from} on"), format!("{all} in all")));
+        }
+        let mut some: Vec<T> = Vec::with_capacity(count);
+        // SAFETY: the buffer holds them, the vector has room for them, and any bits are numbers.
+        unsafe {
+            if count > 0 {
+                let room = std::slice::from_raw_parts_mut(some.as_mut_ptr().cast(), count * size);
+                self.staging.down(room, buffer.pointer() + (from * size) as u64).map_err(|e| failed("cuMemcpyDtoH", e))?;
+            }
+            some.set_len(count);
+        }
+        Ok(some)
+    }
+
     /// What a kernel wrote where all bits set is a result. Errors: something beside the buffer was written.
     pub fn download_any(&self, what: &str, buffer: &Buffer) -> Result<Vec<u8>> {
         self.fetch(what, buffer)

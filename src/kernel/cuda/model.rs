@@ -275,6 +275,34 @@ pub fn predict(job: &Job) -> Result<Output> {
 
 /// The values of one problem before the output rounding, into rows of the result.
 fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32]) -> Result<()> {
+    let (epilogue, n) = (Epilogue::of(plan, p), p.b_rows.len());
+    let values: Vec<f32> = gpu.download_whole("values of the model", &left_there(gpu, plan, p, promoted)?)?;
+    let rows = out.par_chunks_mut(plan.cols).zip(values.par_chunks(n)).zip(p.a_rows.clone());
+    rows.for_each(|((out, values), i)| {
+        let s_a = p.a.scale_inv(i, 0);
+        for (j, (out, y)) in out.iter_mut().zip(values).enumerate() {
+            *out = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[j]));
+        }
+    });
+    Ok(())
+}
+
+/// The values of a job that is one product of codes with one level of scales, before bias and output rounding, `[M, N]` on the device;
+/// `None` of another. Errors: those of [`predict`].
+pub fn values(gpu: &Gpu, job: &Job) -> Result<Option<Buffer>> {
+    let plan = Plan::of(job)?;
+    let (Some(promoted), Kind::Scaled) = (takes(&plan.accumulator), plan.kind) else { return Ok(None) };
+    let problems: Vec<Problem> = plan.problems().collect();
+    match problems.as_slice() {
+        [p] if p.out_row == 0 && p.a_rows.len() == plan.rows && p.b_rows.len() == plan.cols => {
+            left_there(gpu, &plan, p, promoted).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The values of one problem after the last block of K, on the device.
+fn left_there(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool) -> Result<Buffer> {
     let refuse = || Error::unsupported("the model of wgmma on the GPU", "it multiplies codes");
     let epilogue = Epilogue::of(plan, p);
     let (order, blocks) = (epilogue.number().ok_or_else(refuse)?, p.blocks());
@@ -304,13 +332,5 @@ fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32])
         // SAFETY: sums and y are m × n, the scales m and n long.
         unsafe { gpu.launch(arguments.launch(&sums.defines, LaunchShape::new(gpu.info.multiprocessors * 8, 256)))? };
     }
-    let values: Vec<f32> = gpu.download_whole("values of the model", &y)?;
-    let rows = out.par_chunks_mut(plan.cols).zip(values.par_chunks(n)).zip(p.a_rows.clone());
-    rows.for_each(|((out, values), i)| {
-        let s_a = p.a.scale_inv(i, 0);
-        for (j, (out, y)) in out.iter_mut().zip(values).enumerate() {
-            *out = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[j]));
-        }
-    });
-    Ok(())
+    Ok(y)
 }

@@ -29,8 +29,8 @@ pub struct Resources {
 }
 
 /// Options every kernel is compiled with. No fast-math: kernels say where they fuse; `-v` puts the resources into the log.
-const OPTIONS: &[&str] =
-    &["--std=c++17", "--fmad=true", "-lineinfo", "--ptxas-options=-v", "--device-as-default-execution-space"];
+const OPTIONS: &[&str] = &["--std=c++17", FUSED, "-lineinfo", "--ptxas-options=-v", "--device-as-default-execution-space"];
+const FUSED: &str = "--fmad=true";
 
 /// Loads NVRTC once: from `QASSAY_NVRTC` (a folder), from `.tools/nvrtc` where `make test` puts it, from the site-packages that pip
 /// installed it in beside this program or into the active environment, or from the system. Errors with what was tried.
@@ -109,6 +109,9 @@ pub fn version() -> Result<String> {
 /// Errors: NVRTC is missing; the source does not compile (the log, with file and line).
 pub fn compile(source: &CudaSource, arch: &str, defines: &[String]) -> Result<Compiled> {
     let mut options: Vec<String> = OPTIONS.iter().map(ToString::to_string).collect();
+    if !source.fuses() {
+        options.iter_mut().filter(|o| *o == FUSED).for_each(|o| *o = "--fmad=false".into());
+    }
     options.push(format!("--gpu-architecture={arch}"));
     options.extend_from_slice(defines);
     let mut identity = format!("{}\n{}\n", version()?, options.join("\n"));

@@ -18,6 +18,10 @@ impl CudaSource {
         }
         names
     }
+    /// Whether products and sums may be fused where the source does not say: not in one whose first lines say how it is compiled.
+    pub fn fuses(&self) -> bool {
+        !self.text.contains("\n// compiled with --fmad=false\n")
+    }
     /// Errors: an option (`-DNAME=VALUE`) that the source does not read, which would leave its own at the default.
     pub fn knows(&self, defines: &[String]) -> Result<()> {
         let options = self.options();
@@ -51,10 +55,12 @@ pub const SOURCES: &[CudaSource] = embed![
     "grouped_gemm.cu",
     "inputs.cu",
     "int4_quant.cu",
+    "judge.cu",
     "mixed_gemm.cu",
     "mixed_stream.cu",
     "model_wgmma.cu",
     "norm.cu",
+    "reference.cu",
     "scale_inv.cu",
     "w4a8.cu",
     "w4a8_wide.cu",
