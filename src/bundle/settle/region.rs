@@ -16,6 +16,9 @@ use std::rc::Rc;
 /// Sums of all elements of a region, row-major.
 type Sums = Rc<Vec<f32>>;
 
+/// A range of K, the scales of the rows there and those of the columns.
+type Block = (Range<usize>, Vec<f32>, Vec<f32>);
+
 /// Rows `rows` of A and `cols` of B of one dense product.
 pub struct Region<'a> {
     plan: &'a Plan<'a>,
@@ -26,7 +29,7 @@ pub struct Region<'a> {
     b: Matrix,
     finite: bool,
     /// Blocks of K that have scales of their own: scales of the rows, and of the columns.
-    blocks: Rc<Vec<(Range<usize>, Vec<f32>, Vec<f32>)>>,
+    blocks: Rc<Vec<Block>>,
     chains: HashMap<(Chain, Option<Promote>, Run), Sums>,
 }
 

@@ -103,7 +103,7 @@ fn shuffled(s: &System) -> Vec<Theory> {
     const LOOKS: usize = 10;
     for (high, wide) in SHUFFLED {
         let (m, n) = (s.rows / high, s.cols / wide);
-        if m * n < 4 || s.rows % high != 0 || s.cols % wide != 0 {
+        if m * n < 4 || !s.rows.is_multiple_of(high) || !s.cols.is_multiple_of(wide) {
             continue;
         }
         let mut some: Vec<usize> =

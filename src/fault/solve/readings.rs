@@ -416,7 +416,7 @@ pub fn nested(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
     let (tile, cols, name) = (g.tile, g.grid.1, side.name());
     let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
-    if scales.len() < 16 || s.alone && !s.a.q.is_some() {
+    if scales.len() < 16 || s.alone && s.a.q.is_none() {
         return Vec::new();
     }
     let n = scales.len() as f64;

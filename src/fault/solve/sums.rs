@@ -71,11 +71,14 @@ fn bits_of_result(s: &System) -> Vec<Theory> {
     all
 }
 
+/// Numbers of a side that several theories read.
+type Values = Arc<Vec<f64>>;
+
 /// The product of both scales, rounded before it meets the sum.
 fn alpha(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     let lines = lines(s);
-    let mut units: Vec<(&str, Arc<Vec<f64>>, Arc<Vec<f64>>)> = Vec::new();
+    let mut units: Vec<(&str, Values, Values)> = Vec::new();
     if let (Some(a), Some(b)) = (steps(s, Which::A), steps(s, Which::B)) {
         units.push(("scales", a, b));
     }
@@ -229,7 +232,7 @@ fn magic(s: &System) -> Vec<Theory> {
 
 /// The terms of zero points where both operands have some: the product of both, and each alone.
 fn zero_terms(s: &System) -> Vec<Theory> {
-    let zeros = |side: Which| -> Option<(Arc<Vec<f64>>, Arc<Vec<f64>>)> {
+    let zeros = |side: Which| -> Option<(Values, Values)> {
         let g = s.given(side);
         let Some((zero, None)) = &g.zero else { return None };
         let term: Vec<f64> = (0..g.rows * g.k)

@@ -197,6 +197,9 @@ pub fn measured(gpu: &Gpu, e: &Elements, out: &OutFormat) -> Result<Option<Measu
     }))
 }
 
+/// Counts, and the largest ratio of every tile of the map.
+type Tallied = (Vec<u64>, Vec<Vec<f64>>);
+
 struct Judge<'a> {
     gpu: &'a Gpu,
     e: &'a Elements<'a>,
@@ -206,7 +209,7 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     /// Counts and extremes, and the map.
-    fn elements(&self) -> Result<Option<(Vec<u64>, Vec<Vec<f64>>)>> {
+    fn elements(&self) -> Result<Option<Tallied>> {
         let (gpu, e, s) = (self.gpu, self.e, &self.stored);
         let (tiles, width) = (e.rows.div_ceil(e.map.0), e.cols.div_ceil(e.map.1));
         let (counts, largest) = (gpu.filled(tally::ALL * 8, 0)?, gpu.filled(tiles * width * 8, 0)?);
