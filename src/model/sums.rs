@@ -135,10 +135,9 @@ impl Line {
         // Σ m² of magnitudes: a narrow float has as many codes of one as signs.
         let mut magnitudes: Vec<(u32, u32)> = there().map(|(x, n)| (x.abs().to_bits(), *n)).collect();
         magnitudes.sort_unstable();
-        let squares: f64 = magnitudes
-            .chunk_by(|a, b| a.0 == b.0)
-            .map(|same| f64::from(same.iter().map(|(_, n)| n).sum::<u32>()).powi(2))
-            .sum();
+        let occurs = |same: &[(u32, u32)]| f64::from(same.iter().map(|(_, n)| n).sum::<u32>());
+        // From +0: the sum of nothing is −0.
+        let squares = magnitudes.chunk_by(|a, b| a.0 == b.0).fold(0.0, |sum, same| sum + occurs(same).powi(2));
         line.repeats = squares / f64::from(line.count).powi(2).max(1.0);
         line
     }

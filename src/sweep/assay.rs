@@ -127,8 +127,9 @@ fn beside<T>(
     std::thread::scope(|scope| {
         let columns = &mut *row;
         let counting = scope.spawn(move || {
-            narrowest(columns, output, quantized, source);
+            // The digest needs one core: others read the codes for the bound meanwhile.
             columns.sha256 = digest(output);
+            narrowest(columns, output, quantized, source);
         });
         let judged = judge();
         timed("counts", || counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
