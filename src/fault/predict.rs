@@ -85,7 +85,9 @@ impl<'a> Scene<'a> {
         let (rows, cols) = evidence.output.parts.first().map_or((0, 0), |p| shape_of(&p.d));
         let product = job.op.is_product();
         let mut sample = Sample::whole(rows, cols);
-        if product && rows * cols * crate::assay::product::inner(job) > SMALL {
+        let k = crate::assay::product::inner(job);
+        // A decoder's product is few multiply-adds, and many weights to decode.
+        if product && (rows * cols * k > SMALL || (rows + cols) * k > SMALL / 2) {
             let ratios = evidence.judged[0].bound.ratios(&evidence.judged[0].actual)?;
             let mut worst: Vec<usize> = Vec::new();
             for i in (0..ratios.len()).filter(|i| !(ratios[*i] <= 1.0)) {
@@ -98,7 +100,7 @@ impl<'a> Scene<'a> {
             worst.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));
             let must: Vec<(usize, usize)> = worst.iter().take(16).map(|i| (i / cols, i % cols)).collect();
             // Fewer lines of a deep product.
-            let most = ((SMALL / crate::assay::product::inner(job)) as f64).sqrt() as usize;
+            let most = ((SMALL / k) as f64).sqrt() as usize;
             let some = Sample::of(rows, cols, most.clamp(24, 48), &must);
             if subset::product(job, &some).is_some() {
                 sample = some;
