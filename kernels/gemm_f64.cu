@@ -24,6 +24,7 @@
 //   grid   {ceil(N/64), ceil(M/64)}
 //   args   as gemm_f64
 #include "common/gemm_types.cuh"
+#include "common/pairs.cuh"
 
 constexpr int LANES = 16;
 
@@ -79,24 +80,6 @@ extern "C" __global__ void __launch_bounds__(256)
                 magnitude[(long long)r * n + q] = __dadd_rn(size[i][j], fabs(c));
             }
         }
-}
-
-/// An unevaluated sum of two doubles, the second at most half a spacing of the first.
-struct Pair {
-    double high, low;
-};
-
-/// high + low = a + b exactly.
-__device__ __forceinline__ Pair two_sum(double a, double b) {
-    const double high = __dadd_rn(a, b), part = __dsub_rn(high, a);
-    return {high, __dadd_rn(__dsub_rn(a, __dsub_rn(high, part)), __dsub_rn(b, part))};
-}
-
-__device__ __forceinline__ Pair add_pairs(Pair a, Pair b) {
-    Pair s = two_sum(a.high, b.high);
-    const Pair t = two_sum(a.low, b.low);
-    s = two_sum(s.high, __dadd_rn(s.low, t.high));
-    return two_sum(s.high, __dadd_rn(s.low, t.low));
 }
 
 /// Rows of A and of B of a block of gemm_f64_cancelled, outputs of a thread along each side, k of a stage.

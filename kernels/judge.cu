@@ -1,4 +1,4 @@
-// A large result judged where it lies: bounds, counts, extremes, sums, ranks. Every f64 step is the CPU's (`compare`, `model::sums`), none fused.
+// A large result judged where it lies: counts, extremes, sums, ranks. Every f64 step is the CPU's (`compare`), none fused.
 // compiled with --fmad=false
 //
 // All matrices are row-major doubles of `count` elements, `cols` a row. Extremes are the bits of doubles that are not negative: in the order
@@ -6,27 +6,24 @@
 //
 // -DSCALED=1: the result is codes with a scale a tile; else values of a float format. -DPASS=n: see judge_sums.
 //
-// contract judge_bound: block 256, any grid; args ideal, magnitude: const double*; bias const double* [cols] or null; numbers const double[]
-//          (enum Arithmetic); lines of a, of b: const int* [4 + 48, rows or cols] (enum Line); repeats of a, of b: const double*; scales of a, of b:
-//          const double*; certain, probable double*; rows, cols int
 // contract judge_codes: block 256, any grid; args codes const u8* [count]; table const double[256]; unit const double* [tiles]; values double*;
 //          cols, tile_rows, tile_cols, grid_cols int; count u64
 // contract judge_widen: block 256, any grid; args from const float*; to double*; count u64
 // contract judge_model: block 256, any grid; args model const float*, actual const float*; bias const float* [cols] or null; cols, dtype int (0 f32,
 //          1 bf16, 2 f16); count u64; found u64[2], zeroed before: how many values of the model in this type have other bits; how many are no numbers
-// contract judge_elements: block 256, any grid; args exact, ideal, certain (null: 0), probable (null: certain), actual: const double*; numbers const
-//          double[] (enum Stored); scale, unit: const double* [tiles], of codes; tally u64[TALLY], zeroed; largest u64* [tiles of the map], zeroed;
-//          cols, tile_rows, tile_cols, grid_cols, map_rows, map_cols, map_width int; count u64
-// contract judge_sums: block 32, shared SUMS_SHARED; grid ceil(leaves/32); args exact, ideal, actual; numbers, scale, unit; starts const int* [leaves + 1];
-//          means const double[3]; sums double* [leaves, 18 or 3]; leaves, cols, tile_rows, tile_cols, grid_cols int. PASS 0: of each of three errors
-//          |e|, e², e, r², a², r·a; 1: (e - mean)²
-// contract judge_drawn: block 256, grid pieces; args exact, ideal, actual; numbers, scale, unit; drawn double* [6, pieces * 256]; cols, tile_rows,
-//          tile_cols, grid_cols int; count u64: of each error the relative one and the one in spacings, at even distances
-// contract judge_ranks: block 256, any grid; args exact, ideal, actual; numbers, scale, unit; between const double* [6, 3, 2]; tally u64* [6, 13],
-//          zeroed; inside double* [6, 3, room]; cols, tile_rows, tile_cols, grid_cols int; count, room u64. Of a tally: the largest, then below, at the
-//          low end, at the high end, inside of each interval
-// contract judge_power: block 512, grid blocks; args ideal, certain, actual; numbers, scale, unit; tally u64[4], the first all ones, then zeroed;
-//          row_gains, column_gains u64*, all ones before; sums double* [blocks, 2]; cols, tile_rows, tile_cols, grid_cols, bit_exact int; count, block u64
+// Elements: exact, ideal, actual const double*; numbers const double[] (enum Stored); scale, unit const double* [tiles], of codes; cols, tile_rows,
+//          tile_cols, grid_cols int; count u64
+// contract judge_elements: block 256, any grid; args all Elements; certain (null: 0), probable (null: certain) const double*; tally u64[TALLY], zeroed;
+//          largest u64* [tiles of the map], zeroed; map_rows, map_cols, map_width int
+// contract judge_sums: block 32, grid ceil(leaves/32); args all Elements; starts const int* [leaves + 1]; means const double[3]; sums double*
+//          [leaves, 18 or 3]; leaves int. PASS 0: of each of three errors |e|, e², e, r², a², r·a; 1: (e - mean)²
+// contract judge_drawn: block 256, grid pieces; args all Elements; drawn double* [6, pieces * 256]: of each error the relative one and the one in
+//          spacings, at even distances
+// contract judge_ranks: block 256, any grid; args all Elements; between const double* [6, 3, 2]; tally u64* [6, 13], zeroed; inside double*
+//          [6, 3, room]; room u64. Of a tally: the largest, then below, at the low end, at the high end, inside of each interval
+// contract judge_power: block 512, grid blocks; args all Elements; certain const double* (null: 0); tally u64[4], the first all ones, then zeroed;
+//          row_gains, column_gains u64*, all ones before; sums double* [blocks, 2]; bit_exact int; block u64
+#include "common/doubles.cuh"
 #include "common/gemm_types.cuh"
 
 #ifndef SCALED
@@ -35,17 +32,6 @@
 #ifndef PASS
 #define PASS 0
 #endif
-
-#define INFINITE __longlong_as_double(0x7ff0000000000000ll)
-#define NOT_A_NUMBER __longlong_as_double(0x7ff8000000000000ll)
-
-__device__ __forceinline__ double power_of(int e) {
-    return __longlong_as_double(e >= -1022 ? (long long)(e + 1023) << 52 : 1ll << (e + 1074));
-}
-__device__ __forceinline__ int exponent(double magnitude) { return (int)((u64)__double_as_longlong(magnitude) >> 52) - 1023; }
-__device__ __forceinline__ bool finite(double x) { return x - x == 0.0; }
-__device__ __forceinline__ bool nan(double x) { return x != x; }
-__device__ __forceinline__ u64 bits(double x) { return (u64)__double_as_longlong(x); }
 
 /// What `numbers` holds of a format.
 enum Stored { MANTISSA, MIN_EXPONENT, SMALLEST, LARGEST, BEYOND, NAN_VALUE, NEGATIVE_ZERO, SATURATES };
@@ -111,116 +97,37 @@ __device__ __forceinline__ Cells stored(const double* numbers) {
     return c;
 }
 
-/// The scales of an element's tile.
-__device__ __forceinline__ void at_tile(Cells& c, const double* scale, const double* unit, u64 at, int cols, int tile_rows, int tile_cols,
-                                        int grid_cols) {
-    if (!SCALED) return;
-    const int row = (int)(at / cols), col = (int)(at % cols), tile = row / tile_rows * grid_cols + col / tile_cols;
-    c.scale = scale[tile];
-    c.unit = unit[tile];
-}
-
-/// `numbers` of judge_bound.
-enum Arithmetic {
-    REFERENCE, DESCALE_LOW, LARGEST_SUM, AFTER_UNDERFLOW, ABSOLUTE, ABSOLUTE_SCALED, FACTORS, FACTOR_UNDERFLOW, SCALING, INVERSE_DESCALE,
-    LARGEST_INTERMEDIATE, LAMBDA, STEPS, ADDS, STEP_FRACTION, SUM_FRACTION, FLOOR, RELATIVE, OF_PARTIAL, RELATIVE_ABSOLUTE
+/// A result: its references, what was written, and how that is stored; scales of codes, one a tile.
+struct Elements {
+    const double* exact;
+    const double* ideal;
+    const double* actual;
+    const double* numbers;
+    const double* scale;
+    const double* unit;
+    int cols;
+    int tile_rows;
+    int tile_cols;
+    int grid_cols;
+    u64 count;
 };
-constexpr double HALF_SPACING = 1.0 / (1 << 24);
-/// What is known of a row of factors, by line of the array; then how many exponents are at most the largest less 0 to 47.
-enum Line { COUNT, TOP, HIGHEST, LOWEST };
-constexpr int BINS = 48;
 
-__device__ __forceinline__ int at_most(const int* lines, int of, int line, int depth) { return lines[(4 + min(depth, BINS - 1)) * of + line]; }
-
-/// `model::sums::smaller`.
-__device__ int smaller(const int* a, int rows, int row, const int* b, int cols, int col, int limit) {
-    const int depth = a[HIGHEST * rows + row] + b[HIGHEST * cols + col] + 2 - limit, all = min(a[COUNT * rows + row], b[COUNT * cols + col]);
-    if (depth <= 0) return all;
-    if (depth >= 2 * BINS - 1) return min(at_most(a, rows, row, BINS) + at_most(b, cols, col, BINS), all);
-    int least = all;
-    for (int i = 0; i <= min(depth, BINS - 1); i++) least = min(least, at_most(a, rows, row, i) + at_most(b, cols, col, depth - i));
-    return least;
+__device__ __forceinline__ int tile_of(u64 at, int cols, int tile_rows, int tile_cols, int grid_cols) {
+    return (int)(at / cols) / tile_rows * grid_cols + (int)(at % cols) / tile_cols;
 }
 
-__device__ __forceinline__ int exponent_of(double x) { return max(exponent(fabs(x * (1.0 + 1e-12))), -1022); }
-
-extern "C" __global__ void __launch_bounds__(256)
-    judge_bound(const double* ideal, const double* magnitude, const double* bias, const double* numbers, const int* lines_a, const int* lines_b,
-                const double* repeats_a, const double* repeats_b, const double* scales_a, const double* scales_b, double* certain,
-                double* probable, int rows, int cols) {
-    const auto number = [&](Arithmetic of) { return numbers[of]; };
-    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < (u64)rows * cols; at += (u64)gridDim.x * blockDim.x) {
-        const int row = (int)(at / cols), col = (int)(at % cols);
-        const double d = ideal[at], size = magnitude[at], with = bias ? bias[col] : 0.0;
-        const double s = fmax(size - fabs(with), 0.0), reference = number(REFERENCE) * size;
-        const double unscaled = fmin(s / number(DESCALE_LOW), number(LARGEST_SUM));
-        const double after_scales = number(AFTER_UNDERFLOW) > 0.0 ? unscaled * number(AFTER_UNDERFLOW) : 0.0;
-        const double absolute = reference + number(ABSOLUTE) + number(ABSOLUTE_SCALED) * after_scales;
-        const double factors = number(FACTORS) * s + number(FACTOR_UNDERFLOW) + 0.0;
-        const double of_sum = fabs(d - with) + reference + factors, of_size = s + reference + factors;
-        // SumBound::at.
-        double sure = 0.0, drift = 0.0, variance = 0.0;
-        const double unit = fabs(scales_a[row]) * fabs(scales_b[col]);
-        bool unknown = false;
-        if (unit > 0.0 && finite(unit) && of_size > 0.0) {
-            const double x = of_sum / unit, t = of_size / unit, partial = 0.5 * (t + x);
-            const int count_a = lines_a[COUNT * rows + row], count_b = lines_b[COUNT * cols + col];
-            const double count = (double)min(count_a, count_b);
-            const double alike = fmax(count * fmin(repeats_a[row], repeats_b[col]), 1.0);
-            const int low = lines_a[LOWEST * rows + row] + lines_b[LOWEST * cols + col];
-            const int fraction = (int)number(SUM_FRACTION), f = (int)number(STEP_FRACTION), least = -126;
-            const int products = max(lines_a[TOP * rows + row] + lines_b[TOP * cols + col], (int)number(FLOOR));
-            const double steps = fmin(number(STEPS), 2.0 * count), adds = fmin(number(ADDS), 2.0 * count);
-            const double c = power_of(products - f);
-            double term = 0.0, out = 0.0, add = 0.0;
-            const auto top = [&](int e) { return max(max(products, e), least); };
-            const auto error = [&](int e) {
-                term = fmax(power_of(top(e) - f) - power_of(min(max(low, -1000), 1000)), 0.0);
-                out = power_of(max(e, least) - fraction);
-                add = power_of(max(e, -126) - 24);
-                return count * term + steps * (c + out) + adds * add;
-            };
-            const int first = exponent_of(partial), last = exponent_of(t * (1.0 + adds * 2.0 * HALF_SPACING));
-            const bool exact = first <= 127 && low >= max(top(first) - f, first - fraction) && low >= least - fraction;
-            if (count > 0.0 && !exact) {
-                int e = min(first, 127);
-                double all = 0.0;
-                for (; e <= 127; e++) {
-                    all = error(e);
-                    if (partial + all < power_of(e + 1) || e >= last) break;
-                }
-                unknown = e > 127 || first > 127;
-                const double small = (double)smaller(lines_a, rows, row, lines_b, cols, col, top(e) - f), leaning = steps * (c + out);
-                sure = fmin(all, (t + x) * (1.0 + 1e-5) + steps * power_of(-149));
-                drift = 0.5 * ((count + small) * term + leaning);
-                const double half_term = 0.5 * term, half_step = 0.5 * c + 0.5 * out;
-                variance = alike * (count * (half_term * half_term) + steps * (half_step * half_step) + adds * add * add);
-            }
-            if (!unknown) {
-                const double most = fmin(number(RELATIVE) * t, number(OF_PARTIAL) * 0.5 * (t + fabs(x))) + number(RELATIVE_ABSOLUTE);
-                sure = fmin(sure, most) * unit;
-                drift = fmin(drift, most) * unit;
-                variance = variance * unit * unit;
-            }
-        }
-        // ProductArithmetic::radius.
-        const auto after = [&](double radius) {
-            const double whole = fabs(d - with) + reference + radius, scaled = radius + number(SCALING) * whole;
-            return scaled + (bias ? HALF_SPACING * (fabs(d) + scaled) : 0.0);
-        };
-        const double surely = after(factors + sure), likely = after(factors + drift + number(LAMBDA) * __dsqrt_rn(variance));
-        const double intermediate = fmin((size + surely) * fmax(number(INVERSE_DESCALE), 1.0), number(LARGEST_INTERMEDIATE));
-        unknown |= !finite(sure) || !(intermediate < 3.4028234663852886e38);
-        certain[at] = unknown ? INFINITE : surely + absolute;
-        probable[at] = unknown ? INFINITE : fmin(likely + absolute, surely + absolute);
-    }
+/// The scales of an element's tile.
+__device__ __forceinline__ void at_tile(Cells& c, const Elements& all, u64 at) {
+    if (!SCALED) return;
+    const int tile = tile_of(at, all.cols, all.tile_rows, all.tile_cols, all.grid_cols);
+    c.scale = all.scale[tile];
+    c.unit = all.unit[tile];
 }
 
 extern "C" __global__ void judge_codes(const u8* codes, const double* table, const double* unit, double* values, int cols, int tile_rows,
                                        int tile_cols, int grid_cols, u64 count) {
     for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += (u64)gridDim.x * blockDim.x) {
-        const int row = (int)(at / cols), col = (int)(at % cols);
-        values[at] = table[codes[at]] * unit[row / tile_rows * grid_cols + col / tile_cols];
+        values[at] = table[codes[at]] * unit[tile_of(at, cols, tile_rows, tile_cols, grid_cols)];
     }
 }
 
@@ -283,15 +190,14 @@ __device__ __forceinline__ double ratio_of(const Cells& cells, double d, double 
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    judge_elements(const double* exact, const double* ideal, const double* certain, const double* probable, const double* actual,
-                   const double* numbers, const double* scale, const double* unit, u64* tally, u64* largest, int cols, int tile_rows,
-                   int tile_cols, int grid_cols, int map_rows, int map_cols, int map_width, u64 count) {
-    Cells cells = stored(numbers);
+    judge_elements(const Elements all, const double* certain, const double* probable, u64* tally, u64* largest, int map_rows, int map_cols,
+                   int map_width) {
+    Cells cells = stored(all.numbers);
     u32 counts[COUNTS] = {};
     u64 extremes[TALLY - COUNTS] = {};
-    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += (u64)gridDim.x * blockDim.x) {
-        at_tile(cells, scale, unit, at, cols, tile_rows, tile_cols, grid_cols);
-        const double d = ideal[at], a = actual[at], sure = certain ? certain[at] : 0.0;
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < all.count; at += (u64)gridDim.x * blockDim.x) {
+        at_tile(cells, all, at);
+        const double d = all.ideal[at], a = all.actual[at], sure = certain ? certain[at] : 0.0;
         const bool surely = within(cells, d, sure, a);
         const double ratio = ratio_of(cells, d, sure, a, surely);
         if (sure == INFINITE && finite(d)) {
@@ -311,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(256)
             extremes[RATIO_CERTAIN - COUNTS] = max(extremes[RATIO_CERTAIN - COUNTS], bits(certain_ratio));
             extremes[RATIO_PROBABLE - COUNTS] = max(extremes[RATIO_PROBABLE - COUNTS], bits(probable_ratio));
         }
-        const int row = (int)(at / cols), col = (int)(at % cols);
+        const int row = (int)(at / all.cols), col = (int)(at % all.cols);
         u64* cell = largest + (u64)(row / map_rows) * map_width + col / map_cols;
         if (bits(ratio) > *cell) atomicMax(cell, bits(ratio));
 
@@ -333,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(256)
             clipped |= d <= fmin(x, y) || d >= fmax(x, y);
         }
         counts[UNCLIPPED] += !clipped;
-        const double x = exact[at];
+        const double x = all.exact[at];
 #pragma unroll
         for (int error = 0; error < 3; error++) {
             const double r = error == 1 ? stands : x, v = error == 0 ? stands : a;
@@ -349,8 +255,8 @@ extern "C" __global__ void __launch_bounds__(256)
     }
 #pragma unroll
     for (int i = 0; i < COUNTS; i++) {
-        const u32 all = sum_of_warp(counts[i]);
-        if (threadIdx.x % 32 == 0 && all) atomicAdd(tally + i, (u64)all);
+        const u32 sum = sum_of_warp(counts[i]);
+        if (threadIdx.x % 32 == 0 && sum) atomicAdd(tally + i, (u64)sum);
     }
 #pragma unroll
     for (int i = COUNTS; i < TALLY; i++) {
@@ -363,10 +269,9 @@ extern "C" __global__ void __launch_bounds__(256)
 constexpr int WIDE = 32;
 
 extern "C" __global__ void __launch_bounds__(32)
-    judge_sums(const double* exact, const double* ideal, const double* actual, const double* numbers, const double* scale, const double* unit,
-               const int* starts, const double* means, double* sums, int leaves, int cols, int tile_rows, int tile_cols, int grid_cols) {
+    judge_sums(const Elements all, const int* starts, const double* means, double* sums, int leaves) {
     __shared__ double kept[3][32][WIDE + 1];
-    Cells cells = stored(numbers);
+    Cells cells = stored(all.numbers);
     const int lane = threadIdx.x, first = blockIdx.x * 32, leaf = first + lane;
     const u32 from = leaf < leaves ? (u32)starts[leaf] : 0, length = leaf < leaves ? (u32)starts[leaf + 1] - from : 0;
     double sum[PASS == 0 ? 18 : 3] = {};
@@ -375,14 +280,14 @@ extern "C" __global__ void __launch_bounds__(32)
             const u32 begin = __shfl_sync(~0u, from, of), long_ = __shfl_sync(~0u, length, of);
             if (at + lane < long_) {
                 const u64 place = (u64)begin + at + lane;
-                double d = ideal[place];
+                double d = all.ideal[place];
                 if (SCALED) {
-                    at_tile(cells, scale, unit, place, cols, tile_rows, tile_cols, grid_cols);
+                    at_tile(cells, all, place);
                     d = cells.round(d);
                 }
-                kept[0][of][lane] = exact[place];
+                kept[0][of][lane] = all.exact[place];
                 kept[1][of][lane] = d;
-                kept[2][of][lane] = actual[place];
+                kept[2][of][lane] = all.actual[place];
             }
         }
         __syncwarp();
@@ -419,44 +324,41 @@ __device__ __forceinline__ void errors_of(const Cells& cells, double r, double a
 }
 
 /// All six of an element.
-__device__ __forceinline__ void samples_of(const Cells& cells, double x, double ideal, double a, double (&all)[6]) {
-    const double d = SCALED ? cells.round(ideal) : ideal;
+__device__ __forceinline__ void samples_of(const Cells& cells, const Elements& all, u64 at, double (&samples)[6]) {
+    const double x = all.exact[at], a = all.actual[at], d = SCALED ? cells.round(all.ideal[at]) : all.ideal[at];
 #pragma unroll
     for (int error = 0; error < 3; error++)
-        errors_of(cells, error == 1 ? d : x, error == 0 ? d : a, all[2 * error], all[2 * error + 1]);
+        errors_of(cells, error == 1 ? d : x, error == 0 ? d : a, samples[2 * error], samples[2 * error + 1]);
 }
 
-extern "C" __global__ void judge_drawn(const double* exact, const double* ideal, const double* actual, const double* numbers,
-                                       const double* scale, const double* unit, double* drawn, int cols, int tile_rows, int tile_cols,
-                                       int grid_cols, u64 count) {
-    const u64 pieces = gridDim.x, from = pieces > 1 ? blockIdx.x * (count - 256) / (pieces - 1) : 0, at = from + threadIdx.x;
-    Cells cells = stored(numbers);
-    double all[6];
-    at_tile(cells, scale, unit, at, cols, tile_rows, tile_cols, grid_cols);
-    samples_of(cells, exact[at], ideal[at], actual[at], all);
-    for (int i = 0; i < 6; i++) drawn[i * pieces * 256 + blockIdx.x * 256 + threadIdx.x] = all[i];
+extern "C" __global__ void judge_drawn(const Elements all, double* drawn) {
+    const u64 pieces = gridDim.x, from = pieces > 1 ? blockIdx.x * (all.count - 256) / (pieces - 1) : 0, at = from + threadIdx.x;
+    Cells cells = stored(all.numbers);
+    double samples[6];
+    at_tile(cells, all, at);
+    samples_of(cells, all, at, samples);
+    for (int i = 0; i < 6; i++) drawn[i * pieces * 256 + blockIdx.x * 256 + threadIdx.x] = samples[i];
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    judge_ranks(const double* exact, const double* ideal, const double* actual, const double* numbers, const double* scale, const double* unit,
-                const double* between, u64* tally, double* inside, int cols, int tile_rows, int tile_cols, int grid_cols, u64 count, u64 room) {
-    Cells cells = stored(numbers);
+    judge_ranks(const Elements all, const double* between, u64* tally, double* inside, u64 room) {
+    Cells cells = stored(all.numbers);
     double ends[6][3][2];
     for (int i = 0; i < 36; i++) ends[i / 6][i / 2 % 3][i % 2] = between[i];
     u32 counts[6][3][3] = {};
     u64 largest[6] = {};
     const u64 threads = (u64)gridDim.x * blockDim.x, here = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     // All lanes of a warp go on together: they append together.
-    for (u64 from = here - threadIdx.x % 32; from < count; from += threads) {
+    for (u64 from = here - threadIdx.x % 32; from < all.count; from += threads) {
         const u64 at = from + threadIdx.x % 32;
-        double all[6] = {NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER};
-        if (at < count) {
-            at_tile(cells, scale, unit, at, cols, tile_rows, tile_cols, grid_cols);
-            samples_of(cells, exact[at], ideal[at], actual[at], all);
+        double samples[6] = {NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER};
+        if (at < all.count) {
+            at_tile(cells, all, at);
+            samples_of(cells, all, at, samples);
         }
 #pragma unroll
         for (int s = 0; s < 6; s++) {
-            const double x = all[s];
+            const double x = samples[s];
             if (!nan(x)) largest[s] = max(largest[s], bits(x));
 #pragma unroll
             for (int i = 0; i < 3; i++) {
@@ -480,8 +382,8 @@ extern "C" __global__ void __launch_bounds__(256)
         if (threadIdx.x % 32 == 0 && most) atomicMax(tally + s * 13, most);
 #pragma unroll
         for (int i = 0; i < 9; i++) {
-            const u32 all = sum_of_warp(counts[s][i / 3][i % 3]);
-            if (threadIdx.x % 32 == 0 && all) atomicAdd(tally + s * 13 + 1 + i / 3 * 4 + i % 3, (u64)all);
+            const u32 sum = sum_of_warp(counts[s][i / 3][i % 3]);
+            if (threadIdx.x % 32 == 0 && sum) atomicAdd(tally + s * 13 + 1 + i / 3 * 4 + i % 3, (u64)sum);
         }
     }
 }
@@ -522,12 +424,11 @@ struct Element {
 };
 
 extern "C" __global__ void __launch_bounds__(512)
-    judge_power(const double* ideal, const double* certain, const double* actual, const double* numbers, const double* scale,
-                const double* unit, u64* tally, u64* row_gains, u64* column_gains, double* sums, int cols, int tile_rows, int tile_cols,
-                int grid_cols, int bit_exact, u64 count, u64 block) {
+    judge_power(const Elements all, const double* certain, u64* tally, u64* row_gains, u64* column_gains, double* sums, int bit_exact,
+                u64 block) {
     __shared__ double needed[2][CHUNK], energy[2][CHUNK];
-    Cells cells = stored(numbers);
-    const u64 from = blockIdx.x * block, to = min(from + block, count);
+    Cells cells = stored(all.numbers);
+    const u64 from = blockIdx.x * block, to = min(from + block, all.count);
     u64 least = ~0ull;
     u32 hidden = 0, caught = 0, odd = 0;
     double sum = 0.0;
@@ -552,9 +453,9 @@ extern "C" __global__ void __launch_bounds__(512)
             for (int i = threadIdx.x - 64; i < CHUNK; i += 512 - 64) {
                 const u64 at = from + (u64)chunk * CHUNK + i;
                 if (at >= to) break;
-                at_tile(cells, scale, unit, at, cols, tile_rows, tile_cols, grid_cols);
-                const double d = ideal[at];
-                const Element e(cells, bit_exact, d, certain ? certain[at] : 0.0, actual[at]);
+                at_tile(cells, all, at);
+                const double d = all.ideal[at];
+                const Element e(cells, bit_exact, d, certain ? certain[at] : 0.0, all.actual[at]);
                 needed[chunk % 2][i] = e.needed;
                 energy[chunk % 2][i] = e.energy;
                 hidden += e.hides;
@@ -562,7 +463,7 @@ extern "C" __global__ void __launch_bounds__(512)
                 odd += !(e.gain >= 0.0);
                 least = min(least, bits(e.gain));
                 if (d != 0.0) {
-                    u64 *row = row_gains + at / cols, *column = column_gains + at % cols;
+                    u64 *row = row_gains + at / all.cols, *column = column_gains + at % all.cols;
                     if (bits(e.gain) < *row) atomicMin(row, bits(e.gain));
                     if (bits(e.gain) < *column) atomicMin(column, bits(e.gain));
                 }

@@ -11,10 +11,11 @@
 //
 // contract reference_width: block 256, any grid; args values const float*; count u64; found int[3]: the largest exponent, minus the lowest
 //          exponent of a bit that is set (both from -100000 before), whether a value is not finite (0 before).
-// contract reference_lanes: block 256; grid {ceil(K/128), padded/32}; args values const float* or null; codes const u8* or null; table const
-//          double[256]; unit const double* or null, one each `step` rows (0: one); lanes double[16, depth, padded]; rows, k, padded, depth, step int
-// contract reference_digits: block 256; grid {padded, ceil(pitch/256)}; args values, codes, table as above; digits double[padded, pitch];
-//          rows, k, pitch, low, shift, width int: the bits shift.. of value/2^low, with its sign
+// Factors: values const float* or null; codes const u8* or null; table const double[256]; unit const double* or null; rows, k int
+// contract reference_lanes: block 256; grid {ceil(K/128), padded/32}; args of Factors, a unit each `step` rows (0: one); lanes
+//          double[16, depth, padded]; padded, depth, step int
+// contract reference_digits: block 256; grid {padded, ceil(pitch/256)}; args of Factors, without their units; digits double[padded, pitch];
+//          pitch, low, shift, width int: the bits shift.. of value/2^low, with its sign
 // contract reference_sums: block 256; smem SUMS_SHARED; grid {padded_b/64, padded_a/128}; args lanes of a, of b; bias const double* or null;
 //          d, magnitude double[M, N]; m, n, depth (a multiple of 8), padded_a (of 128), padded_b (of 128) int
 // contract reference_exact: block 256; smem EXACT_SHARED; grid {ceil(N/128), ceil(M/128)}; args digits of a, of b, padded to 128 rows; high, low
@@ -22,6 +23,7 @@
 // contract reference_mend: block 256, any grid; args high, low, magnitude double[M, N]; unit_a, unit_b as above with steps step_a, step_b;
 //          bias; d double[M, N]; m, n, k, step_a, step_b int
 #include "common/gemm_types.cuh"
+#include "common/pairs.cuh"
 
 constexpr int LANES = 16;
 
@@ -48,21 +50,32 @@ extern "C" __global__ void reference_width(const float* values, u64 count, int* 
     }
 }
 
+/// One side of the product.
+struct Factors {
+    const float* values;
+    const u8* codes;
+    const double* table;
+    const double* unit;
+    int rows;
+    int k;
+
+    /// Without its unit.
+    __device__ __forceinline__ double at(u64 place) const { return values ? (double)values[place] : table[codes[place]]; }
+};
+
 /// How many k lie in the lane at a place of the order of reversed bits, and which lane it is.
 __device__ __forceinline__ int reversed(int place) { return (int)(__brev((u32)place) >> 28); }
 
 extern "C" __global__ void __launch_bounds__(256)
-    reference_lanes(const float* values, const u8* codes, const double* table, const double* unit, double* lanes, int rows, int k, int padded,
-                    int depth, int step) {
+    reference_lanes(const Factors of, double* lanes, int padded, int depth, int step) {
     __shared__ double tile[32][129];
     const int k0 = blockIdx.x * 128, row0 = blockIdx.y * 32;
     for (int i = threadIdx.x; i < 32 * 128; i += 256) {
         const int row = row0 + i / 128, at = k0 + i % 128;
         double x = 0.0;
-        if (row < rows && at < k) {
-            const u64 place = (u64)row * k + at;
-            x = values ? (double)values[place] : table[codes[place]];
-            if (unit) x = __dmul_rn(x, unit[row * step]);
+        if (row < of.rows && at < of.k) {
+            x = of.at((u64)row * of.k + at);
+            if (of.unit) x = __dmul_rn(x, of.unit[row * step]);
         }
         tile[i / 128][i % 128] = x;
     }
@@ -74,14 +87,12 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    reference_digits(const float* values, const u8* codes, const double* table, double* digits, int rows, int k, int pitch, int low, int shift,
-                     int width) {
+    reference_digits(const Factors of, double* digits, int pitch, int low, int shift, int width) {
     const int at = blockIdx.y * 256 + threadIdx.x, row = blockIdx.x;
     if (at >= pitch) return;
     double digit = 0.0;
-    if (row < rows && at < k) {
-        const u64 place = (u64)row * k + at;
-        const double x = values ? (double)values[place] : table[codes[place]];
+    if (row < of.rows && at < of.k) {
+        const double x = of.at((u64)row * of.k + at);
         const long long whole = (long long)__dmul_rn(fabs(x), __longlong_as_double((long long)(1023 - low) << 52));
         digit = (double)(whole >> shift & ((1ll << width) - 1));
         if (x < 0.0) digit = -digit;
@@ -186,24 +197,6 @@ extern "C" __global__ void __launch_bounds__(256, 1)
             d[(u64)row * n + col] = __dadd_rn(sum[r][c], with);
             magnitude[(u64)row * n + col] = __dadd_rn(size[r][c], fabs(with));
         }
-}
-
-/// An unevaluated sum of two doubles, the second at most half a spacing of the first.
-struct Pair {
-    double high, low;
-};
-
-/// high + low = a + b exactly.
-__device__ __forceinline__ Pair two_sum(double a, double b) {
-    const double high = __dadd_rn(a, b), part = __dsub_rn(high, a);
-    return {high, __dadd_rn(__dsub_rn(a, __dsub_rn(high, part)), __dsub_rn(b, part))};
-}
-
-__device__ __forceinline__ Pair add_pairs(Pair a, Pair b) {
-    Pair s = two_sum(a.high, b.high);
-    const Pair t = two_sum(a.low, b.low);
-    s = two_sum(s.high, __dadd_rn(s.low, t.high));
-    return two_sum(s.high, __dadd_rn(s.low, t.low));
 }
 
 /// c += a (16 rows, 8 k) · b (8 k, 8 columns): row lane/4 (+8), k lane%4 (+4), column lane/4; of c columns lane%4*2 and the next.

@@ -476,3 +476,31 @@ emit("bug_cast_240", "cast", {"a": x, "out": np.clip(xf * F(60), -240, 240).asty
 emit("bug_cast_wraps_to_nan", "cast", {"a": x, "out": np.where(np.abs(xf * 60) > 464, np.nan, xf * F(60)).astype(ml.float8_e4m3fn), "out.scale": np.array([60], F)}, "fail", "")
 emit("bug_amax_stale", "cast", {**cast, "out.amax": cast["out.amax"] * F(0.9)}, "fail", "")
 emit("bug_transpose_missing", "cast", {**cast, "out.transpose": np.ascontiguousarray(cast["out"].T)[::-1].copy()}, "fail", "")
+
+# --- numbers of experts, rows and columns ------------------------------------------------------------------------------------
+# NVFP4 with a second-level scale for every expert, on both sides.
+cx, sx, gx, vx = nvfp4(draw(30, 96))
+each = [nvfp4(draw(20, 96)) for _ in offs]
+alphas = (F(0.5) + rng.random(4).astype(F)) * gx, np.array([q[2] for q in each], F)
+words = {f"{x}_{k}": v for x in "ab" for k, v in dict(format="e2m1", packing="low_first", granularity="group:16").items()}
+nv = {"a.codes": packed(cx, "low_first"), "a.scale_inv": sx, "a.global_scale_inv": alphas[0], "offs": offs,
+      "b.codes": packed(np.stack([q[0] for q in each]), "low_first"), "b.scale_inv": np.stack([q[1] for q in each]), "b.global_scale_inv": alphas[1]}
+alone = lambda pick: np.concatenate([(vx[i:j] / gx * alphas[0][e]) @ (each[e][3] / alphas[1][e] * alphas[1][pick(e)]).T for e, (i, j) in enumerate(ends)])
+emit("grouped_nvfp4_experts", "grouped_gemm", {**nv, "out": alone(lambda e: e).astype(ml.bfloat16)}, **words)
+emit("bug_grouped_nvfp4_first_expert", "grouped_gemm", {**nv, "out": alone(lambda e: 0).astype(ml.bfloat16)}, "fail", "", **words)
+# A router's weight for every row.
+weights = (0.1 + rng.random(30)).astype(F)
+y = np.concatenate([qx.value()[i:j] @ qw[e].value().T for e, (i, j) in enumerate(ends)])
+emit("grouped_row_weights", "grouped_gemm", {**grouped, "row_weights": weights, "out": (y * weights[:, None]).astype(ml.bfloat16)}, **rows)
+emit("bug_grouped_row_weights", "grouped_gemm", {**grouped, "row_weights": weights, "out": y.astype(ml.bfloat16)}, "fail", "", **rows)
+# Columns of weights in groups by an index (act-order).
+x, index = draw(16, 128), rng.permutation(128).astype(np.int32) // 32
+codes, scale = rng.integers(-8, 8, (24, 128)).astype(np.int8), (0.01 + 0.05 * rng.random((24, 4))).astype(np.float16)
+acted = {"a": x, "b.codes": codes, "b.scale_inv": scale, "b.g_idx": index}
+words = dict(b_format="int4", b_granularity="group:32")
+emit("gemm_g_idx", "gemm", {**acted, "out": product(x, codes * scale.astype(F)[:, index])}, **words)
+emit("bug_gemm_g_idx", "gemm", {**acted, "out": product(x, codes * scale.astype(F)[:, np.arange(128) // 32])}, "fail", "", **words)
+# An activation of codes.
+q = Q(draw(16, 128), "e4m3", 1, 32, "e8m0")
+emit("relu_of_codes", "activation", {**q.held("a", e8m0=True)[0], "out": np.maximum(q.value(), 0).astype(ml.bfloat16)}, fn="relu", a_granularity="group:32")
+emit("bug_relu_of_codes", "activation", {**q.held("a", e8m0=True)[0], "out": np.maximum(2 * q.value(), 0).astype(ml.bfloat16)}, "fail", "", fn="relu", a_granularity="group:32")

@@ -195,3 +195,34 @@ fn the_example_of_the_library_prints_verdicts() {
     let wrong = rows(&MyGemm { forgets_scale: true });
     assert!(count(&wrong, Verdict::Fail, "scale_omitted:a") == 9, "{wrong:?}");
 }
+
+/// The benchmark of PyTorch says what is missing: PyTorch, a GPU, the other table.
+#[test]
+fn a_benchmark_without_pytorch_or_a_gpu_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let modules = |name: &str, torch: &str| {
+        let modules = folder.path().join(name);
+        std::fs::create_dir_all(modules.join("torch/nn")).unwrap();
+        std::fs::write(modules.join("torch/__init__.py"), torch).unwrap();
+        std::fs::write(modules.join("torch/nn/__init__.py"), "").unwrap();
+        std::fs::write(modules.join("torch/nn/functional.py"), "").unwrap();
+        modules
+    };
+    let none = modules("none", "raise ImportError('no torch here')");
+    let blind = modules("blind", "class cuda:\n    is_available = staticmethod(lambda: False)\n");
+    std::fs::write(folder.path().join("odd.csv"), "group,time\nx,1\n").unwrap();
+    let odd = folder.path().join("odd.csv").display().to_string();
+    let asks: [(&Path, &[&str], &str); 4] = [
+        (&none, &[], "PyTorch is not installed: pip install torch"),
+        (&blind, &[], "PyTorch sees no CUDA GPU"),
+        (&none, &["--bench", "no-such.csv"], "no-such.csv: No such file"),
+        (&none, &["--bench", &odd], "no column backend"),
+    ];
+    for (modules, arguments, words) in asks {
+        let mut command = assert_cmd::Command::new("python3");
+        command.arg("notebooks/python/bench_torch.py").args(arguments).env("PYTHONPATH", modules);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(words) && output.stdout.is_empty(), "{words}: {said}");
+    }
+}

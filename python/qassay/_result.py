@@ -151,7 +151,8 @@ class Result:
         if self.mismatches is not None:
             say("mismatches", self.mismatches)
         if self.power.get("gain") is not None:
-            say("catches a gain of", f"×{self.power['gain']:.6g}")
+            more = self.power["gain"] - 1
+            say("catches a gain of", f"×(1 + {more:.3g})" if more < 1e-3 else f"×{1 + more:.4g}")
         if self.sample:
             say("sample", self.sample)
         table = "".join(f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{text}</td></tr>" for name, text in rows)

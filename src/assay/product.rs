@@ -320,7 +320,10 @@ impl Scaling {
     fn of(qa: &[&QTensor], qb: &[&QTensor]) -> Self {
         let globals = [qa, qb]
             .iter()
-            .map(|all| all.iter().filter_map(|q| q.global_scale_inv()).collect::<Vec<f32>>())
+            .map(|all| {
+                let level = |q: &&QTensor| q.over_row(0).and(q.level()).map(|l| l.scale_inv.clone());
+                all.iter().filter_map(level).flatten().collect::<Vec<f32>>()
+            })
             .filter(|g| !g.is_empty())
             .collect();
         let scales = [qa, qb].map(|all| all.iter().flat_map(|q| q.scale_inv()).copied().collect::<Vec<f32>>());

@@ -4,6 +4,7 @@ use super::{Record, Recording, ks};
 use crate::assay::row::Row;
 use crate::assay::table::Cell;
 use crate::compare::Verdict;
+use crate::compare::digits::apart;
 use crate::op::Op;
 use crate::run::facts::Facts;
 use std::collections::HashMap;
@@ -214,12 +215,17 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
         words.push(format!("verdict {} → {}", before.verdict, after.verdict));
     }
     if let Some(m) = &drift.moved {
-        words.push(format!("{} {} → {}", m.column, m.before, m.after));
+        let [before, after] = apart([m.before, m.after]);
+        words.push(format!("{} {before} → {after}", m.column));
     }
     words.push(bits(before, after));
     let other = drift.p.is_some_and(|p| !(p >= SIGNIFICANCE));
     if let Some(p) = drift.p {
-        words.push(format!("{} error distribution (KS p = {p:.2e})", if other { "another" } else { "the same" }));
+        let chance = match p {
+            p if p < 1e-99 => "< 1e-99".to_string(),
+            p => format!("= {}", apart([p])[0]),
+        };
+        words.push(format!("{} error distribution (KS p {chance})", if other { "another" } else { "the same" }));
     }
     // The histogram is of D's errors; it and every number alike, what changed is beside D.
     let beside = drift.moved.is_none()

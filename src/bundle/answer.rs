@@ -7,7 +7,7 @@ use crate::assay::fill::fill;
 use crate::assay::map::ErrorMap;
 use crate::assay::row::{Row, short};
 use crate::compare::{ErrorStats, Verdict};
-use crate::fault::card::Card;
+use crate::fault::card::{Card, wrapped};
 use crate::fault::diagnose::Finding;
 use crate::kernel::Backend;
 use crate::recipe::Recipe;
@@ -93,11 +93,19 @@ pub fn card(bundle: &Bundle, answer: &Answer) -> Card {
     Card::new(answer.verdict, bundle.path.display().to_string(), &answer.reason, answer.diagnosis.as_ref())
 }
 
+/// Columns before a number: two spaces and its name.
+const NAMES: usize = 15;
+
 /// Several lines for a terminal of `width` characters: the card, then every number.
 pub fn text(bundle: &Bundle, answer: &Answer, width: usize) -> String {
     let c = answer.comparison();
     let mut text = card(bundle, answer).text(width);
-    let mut line = |name: &str, what: String| text += &format!("  {name:<13}{what}\n");
+    let mut line = |name: &str, what: String| {
+        let mut name = name;
+        for part in wrapped(&what, width.saturating_sub(NAMES)) {
+            text += &format!("  {:<1$}{part}\n", std::mem::take(&mut name), NAMES - 2);
+        }
+    };
     if let Some(d) = &answer.diagnosis {
         d.audit.iter().for_each(|a| line("audit", a.clone()));
     }

@@ -2,7 +2,7 @@
 
 use super::operand::{BundleOperand, Codes};
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
-use super::{Bundle, Out, cast, casts, encoders, exchange, formula, recipes};
+use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, recipes};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict, probable};
 use crate::fault::{self, DIAGNOSIS, Diagnosis, Finding, History};
@@ -84,11 +84,9 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
     }
     let mut found = Answer { verdict, reason, model: text, assayed, diagnosis };
     let fitted = |d: &Diagnosis| d.findings.first().is_none_or(|f| f.freedom > 0);
-    if verdict == Verdict::Fail
-        && wrong.is_empty()
-        && let Some(d) = found.diagnosis.as_mut().filter(|d| fitted(d))
-        && let Some(other) = casts::explain(bundle).or_else(|| encoders::explain(bundle))
-    {
+    let open = verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(fitted);
+    let solved = || casts::explain(bundle).or_else(|| encoders::explain(bundle)).or_else(|| decoded::explain(bundle, &found));
+    if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
         d.findings = vec![other];
     }
     if verdict == Verdict::Fail

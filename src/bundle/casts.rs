@@ -5,7 +5,7 @@
 //! code c of x  ──►  cell(c) / x: the scales that give it  ──►  their intersection over a group: the scale of its codes
 //! ```
 
-use super::{Bundle, chosen};
+use super::{Bundle, chosen, copies};
 use crate::fault::solve::maps::ways;
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
@@ -52,11 +52,11 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let x = bundle.a.high.as_ref().filter(|x| (x.rows(), x.cols()) == (q.rows(), q.cols()))?;
     (matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && matches!(q.zero(), Zero::None)).then_some(())?;
     let cast = Cast::of(x, q);
-    let codes = cast.codes();
+    let codes = cast.codes(Rounding::NearestEven);
     let found = match &codes {
         Some(ranges) if cast.agree(ranges) => cast.beside(bundle).or_else(|| cast.chosen(ranges)),
         Some(ranges) => cast.scales(ranges),
-        None => cast.encoded().or_else(|| cast.strided()),
+        None => cast.encoded().or_else(|| cast.strided()).or_else(|| cast.cut()),
     };
     let (class, variant, detail) = found?;
     Some(Finding::solved(class, variant, detail))
@@ -107,14 +107,23 @@ impl<'b> Cast<'b> {
     }
 
     /// The scale_inv that every group's codes say; all that is positive where they say nothing. `None`: some contradict each other.
-    fn codes(&self) -> Option<Vec<Range>> {
-        self.ranges(0..self.q.codes().len(), |at| f64::from(self.x.data()[at]), |at| self.group(at), self.stored.len())
+    fn codes(&self, by: Rounding) -> Option<Vec<Range>> {
+        let places = 0..self.q.codes().len();
+        self.ranges(places, by, |at| f64::from(self.x.data()[at]), |at| self.group(at), self.stored.len())
+    }
+
+    /// Codes that are cut toward zero, by other scales than those stored.
+    fn cut(&self) -> Option<Named> {
+        let ranges = self.codes(Rounding::TowardZero)?;
+        let (class, variant, words) = self.scales(&ranges)?;
+        Some((class, variant, format!("{words}; and codes are cut toward zero instead of rounded to nearest")))
     }
 
     /// The same of some codes, in `n` groups of other values.
     fn ranges(
         &self,
         places: std::ops::Range<usize>,
+        by: Rounding,
         x: impl Fn(usize) -> f64,
         group: impl Fn(usize) -> usize,
         n: usize,
@@ -133,10 +142,23 @@ impl<'b> Cast<'b> {
             }
             let (x, v) = (x.abs(), v.abs());
             let n = values.partition_point(|y| *y < v);
-            let low = if v == 0.0 { 0.0 } else { 0.5 * (values[n - 1] + v) };
+            let nearest = by != Rounding::TowardZero;
+            let low = if v == 0.0 {
+                0.0
+            } else if nearest {
+                0.5 * (values[n - 1] + v)
+            } else {
+                v
+            };
             // int8 stops at −127 or at −128.
             let top = v >= values[values.len() - 1];
-            let high = if top { f64::INFINITY } else { 0.5 * (v + values[n + 1]) };
+            let high = if top {
+                f64::INFINITY
+            } else if nearest {
+                0.5 * (v + values[n + 1])
+            } else {
+                values[n + 1]
+            };
             let r = &mut ranges[group(at)];
             *r = (r.0.max(x / high), if low == 0.0 { r.1 } else { r.1.min(x / low) });
             if r.0 > r.1 * (1.0 + 4.0 * NEAR) {
@@ -245,9 +267,24 @@ impl<'b> Cast<'b> {
         let (grid_rows, grid_cols) = self.grid;
         let way = ways(grid_rows, grid_cols, 1)
             .into_iter()
-            .find(|w| known.iter().all(|g| near(used[*g], self.amax[(w.map)(g / grid_cols, g % grid_cols)])))?;
+            .find(|w| known.iter().all(|g| near(used[*g], self.amax[(w.map)(g / grid_cols, g % grid_cols)])));
+        let Some(way) = way else {
+            let (words, race) = chosen::misses(&used, &self.lanes())?;
+            return Some((if race { Class::Race } else { Class::AmaxScope }, "out.amax_lanes", words));
+        };
         let words = format!("amax of group (r, c) of the {grid_rows}×{grid_cols} grid is that of {}", way.words);
         Some((Class::AmaxScope, "out.amax_of", words))
+    }
+
+    /// The magnitudes of every group with their places in it.
+    fn lanes(&self) -> Vec<Vec<(usize, f64)>> {
+        let (cols, (height, width)) = (self.x.cols(), self.tile);
+        let mut all = vec![Vec::new(); self.stored.len()];
+        for (at, v) in self.x.data().iter().enumerate() {
+            let lane = at / cols % height * width + at % cols % width;
+            all[self.group(at)].push((lane, f64::from(v.abs())));
+        }
+        all
     }
 
     /// The columns at the start or the end of every group whose largest magnitudes these are.
@@ -343,7 +380,8 @@ impl<'b> Cast<'b> {
         (self.grid == (rows, 1) && rows >= 8).then_some(())?;
         let of = |row: usize, from: usize| {
             let x = |at: usize| f64::from(self.x.data()[from * cols + at % cols]);
-            self.ranges(row * cols..(row + 1) * cols, x, |_| 0, 1).is_some_and(|r| holds(r[0], self.stored[row]))
+            self.ranges(row * cols..(row + 1) * cols, Rounding::NearestEven, x, |_| 0, 1)
+                .is_some_and(|r| holds(r[0], self.stored[row]))
         };
         let p = (2..=4usize).find(|p| (0..rows).step_by(*p).all(|row| of(row, row / p)))?;
         // The rows between are none of these.
@@ -362,7 +400,7 @@ impl<'b> Cast<'b> {
             let (rows, cols) = (right.rows(), right.cols());
             let wrong: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != right.codes()[*at]).collect();
             if !wrong.is_empty() {
-                return transposed(copy, &right, &wrong, (rows, cols));
+                return transposed(copy, &right, &wrong, (rows, cols)).or_else(|| copies::explain(copy, self.x, self.q));
             }
         }
         let amax = f64::from(bundle.out.amax?);

@@ -63,6 +63,34 @@ pub fn of_other_rows(used: &[f64], amax: &[f64]) -> Option<String> {
         .then(|| "amax of a row also has what the row before it was given".into())
 }
 
+/// Groups whose largest magnitude misses some of their elements: `used` of each group, the magnitudes of its elements by lane. The words, and
+/// whether other groups have these lanes.
+pub fn misses(used: &[f64], groups: &[Vec<(usize, f64)>]) -> Option<(String, bool)> {
+    let largest = |g: usize| groups[g].iter().fold(0.0f64, |m, e| m.max(e.1));
+    let known: Vec<usize> = (0..groups.len()).filter(|g| largest(*g) > 0.0).collect();
+    let wrong: Vec<usize> = known.iter().copied().filter(|g| !near(used[*g], largest(*g))).collect();
+    let own = |g: &usize| groups[*g].iter().any(|e| near(used[*g], e.1));
+    (wrong.len() >= 3 && wrong.iter().all(own)).then_some(())?;
+    let lanes = groups.iter().flatten().map(|e| e.0 + 1).max()?;
+    let mut missed = vec![false; lanes];
+    let above = |g: usize| groups[g].iter().filter(move |e| e.1 > used[g] * (1.0 + NEAR));
+    wrong.iter().flat_map(|g| above(*g)).for_each(|e| missed[e.0] = true);
+    // A right group whose largest magnitude is in a lane that is missed elsewhere.
+    let has = |g: &&usize| !wrong.contains(g) && groups[**g].iter().filter(|e| near(e.1, largest(**g))).all(|e| missed[e.0]);
+    let others = known.iter().filter(has).count();
+    let count = missed.iter().filter(|m| **m).count();
+    let words = format!(
+        "amax misses {count} of {lanes} lanes of a group ({}) in {} of {} groups: their scale is that of another, smaller element",
+        crate::fault::solve::segment::lines(&missed),
+        wrong.len(),
+        known.len()
+    );
+    let race = format!(
+        "{words}; {others} other groups have the largest element of these lanes, as if lanes were read before they were written"
+    );
+    Some(if others > 0 { (race, true) } else { (words, false) })
+}
+
 /// Scale and range of affine codes: whether the range of every group was taken without zero, although a zero point has to be inside.
 pub fn without_zero(x: &Tensor, q: &QTensor) -> Option<String> {
     let f = q.format();
@@ -98,6 +126,20 @@ mod tests {
         assert!(clamped(&stored, &rule, &known).unwrap().contains("at 2.5e-1 at most: that is what 2 of 5"));
         assert_eq!(clamped(&rule.map(|s| s * 1.5), &rule, &known), None);
         assert_eq!(clamped(&[0.7; 5], &rule, &known), None, "one number for all is no limit");
+    }
+
+    #[test]
+    fn groups_that_miss_lanes() {
+        let groups: Vec<Vec<(usize, f64)>> =
+            (0..24).map(|g| (0..16).map(|l| (l, f64::from((g * 7 + l as i32 * 5) % 31) + 1.0)).collect()).collect();
+        let over = |g: usize, from: usize| groups[g][from..].iter().fold(0.0f64, |m, e| m.max(e.1));
+        let all: Vec<f64> = (0..24).map(|g| over(g, 4)).collect();
+        let (words, others) = misses(&all, &groups).unwrap();
+        assert!(words.contains("0 … 3") && !others, "{words}");
+        let some: Vec<f64> = (0..24).map(|g| over(g, if g < 12 { 4 } else { 0 })).collect();
+        assert!(misses(&some, &groups).unwrap().1);
+        assert_eq!(misses(&(0..24).map(|g| over(g, 0)).collect::<Vec<_>>(), &groups), None);
+        assert_eq!(misses(&(0..24).map(|g| over(g, 0) * 0.77).collect::<Vec<_>>(), &groups), None, "no element's");
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn through(f: Format) -> impl Fn(f64) -> f64 {
 }
 
 /// The smallest normal magnitude of a float format; 0 of an integer.
-fn normal(f: Format) -> f64 {
+pub fn normal(f: Format) -> f64 {
     if f.is_integer() { 0.0 } else { f.decode(1 << f.spec().mantissa).abs() }
 }
 
@@ -231,7 +231,10 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     values.dedup();
     let cast = Cast { x, q, amax, zero, values };
     let named = cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle));
-    let other = || cast.offset().or_else(|| cast.drawn()).or_else(|| cast.specials()).or_else(|| cast.without_zero());
+    let other = || {
+        let named = cast.offset().or_else(|| cast.drawn()).or_else(|| cast.specials()).or_else(|| cast.without_zero());
+        named.or_else(|| cast.stepped())
+    };
     let (class, variant, words) = named.or_else(other)?;
     Some(Finding::solved(class, &variant, words))
 }

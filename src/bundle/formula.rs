@@ -5,20 +5,68 @@
 use super::assay::{self, Answer};
 use super::{Bundle, formulas};
 use crate::compare::Verdict;
+use crate::job::Data;
 use crate::op::Op;
 use crate::{Result, Tensor};
+
+/// Elements of a result that is judged whole at once, and rows of one that is not.
+const SMALL: usize = 1 << 18;
+const ROWS: usize = 16;
 
 /// Values of `eps` that frameworks take.
 pub const EPS: [f32; 9] = [1e-5, 1e-6, 1e-4, 1e-7, 1e-8, 1e-12, 1e-3, 1e-2, 0.0];
 
 /// What would have passed, in words. `None`: nothing known would. Errors: those of [`assay::assay`].
 pub fn explain(bundle: &Bundle, found: &Answer) -> Result<Option<String>> {
+    // Wrong rows, and some all over, refuse most of them.
+    let few = some_rows(bundle, found);
     for (words, other) in others(bundle)? {
+        if let Some(few) = &few
+            && assay::verdict_alone(&rows_of(&other, few)?)? == Verdict::Fail
+        {
+            continue;
+        }
         if assay::verdict_alone(&other)? != Verdict::Fail {
             return Ok(Some(words));
         }
     }
     Ok(formulas::explain(bundle, found))
+}
+
+/// Rows that a formula is tried on before all are. `None`: the result is small.
+fn some_rows(bundle: &Bundle, found: &Answer) -> Option<Vec<usize>> {
+    let Data::High(out) = &bundle.out.d else { return None };
+    let (part, n) = (found.judgement(), out.rows());
+    (n * out.cols() > SMALL && part.actual.len() == n * out.cols()).then_some(())?;
+    let certain = part.bound.certain();
+    let wrong = |i: &usize| {
+        let at = i * out.cols()..(i + 1) * out.cols();
+        at.clone().any(|at| {
+            let (low, high) = part.bound.out().cell(at, part.actual[at]);
+            let (x, r) = (part.bound.ideal()[at], certain[at]);
+            !(low - r <= x && x <= high + r)
+        })
+    };
+    let mut some: Vec<usize> = (0..n).filter(wrong).take(ROWS).chain((0..n).step_by(n.div_ceil(ROWS))).collect();
+    some.sort_unstable();
+    some.dedup();
+    Some(some)
+}
+
+/// The bundle of these rows alone.
+fn rows_of(bundle: &Bundle, rows: &[usize]) -> Result<Bundle> {
+    let cut = |t: &Tensor| {
+        let data = rows.iter().flat_map(|i| t.row(*i)).copied().collect();
+        Tensor::new(t.dtype(), rows.len(), t.cols(), data)
+    };
+    let mut few = bundle.clone();
+    if let Some(t) = &bundle.a.high {
+        few.a.high = Some(cut(t)?);
+    }
+    if let Data::High(t) = &bundle.out.d {
+        few.out.d = Data::High(cut(t)?);
+    }
+    Ok(few)
 }
 
 /// The same bundle with other metadata or other halves.

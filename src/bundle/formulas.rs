@@ -3,7 +3,7 @@
 
 use super::assay::Answer;
 use super::function::{self, Point};
-use super::{Bundle, gates, moments};
+use super::{Bundle, gates, moments, norms, weights};
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
 use crate::op::activation::act;
@@ -17,6 +17,8 @@ const MOST: usize = 1 << 20;
 const SHARE: f64 = 0.98;
 /// Wrong elements that a formula has to make, at least.
 const LEAST: usize = 8;
+/// Wrong rows that a formula is tried on before all are.
+const FEW: usize = 64;
 /// Heads of a row, at most.
 const HEADS: usize = 128;
 /// What f32 arithmetic and its library may be off, relative.
@@ -323,7 +325,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         let wrong =
             |i: &usize, n: usize| right[n * cols..(n + 1) * cols].iter().any(|m| !m) && part.actual[i * cols].is_finite();
         let solved: Vec<(usize, moments::Solved)> = sampled
-            .iter()
+            .par_iter()
             .enumerate()
             .filter(|(n, i)| wrong(i, *n))
             .map(|(_, i)| {
@@ -348,10 +350,53 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         };
         special = params.act.and_then(|own| gates::saturated(own, &mut (0..part.actual.len()).map(one).collect()));
     }
-    let masks: Vec<Mask> = std::iter::once(right.clone()).chain(all[1..].iter().map(mask)).collect();
-    let words: Vec<&str> = all.iter().map(|f| f.words.as_str()).collect();
+    // Some of the wrong rows refuse most formulas: one that makes a line is looked at in all.
+    let is_wrong: Vec<usize> = (0..sampled.len()).filter(|n| right[n * cols..(n + 1) * cols].contains(&false)).collect();
+    let few: Vec<usize> = is_wrong.iter().copied().step_by(is_wrong.len().div_ceil(FEW).max(1)).collect();
+    let makes_some = |f: &&Formula| {
+        let row = |n: &usize| {
+            let i = sampled[*n];
+            let at = At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
+            (f.made)(&at).iter().enumerate().map(|(j, y)| is_made(i * cols + j, *y)).collect::<Mask>()
+        };
+        let made: Vec<Mask> = few.par_iter().map(row).collect();
+        let any_row = || made.iter().any(|m| m.iter().filter(|x| **x).count() as f64 >= SHARE * cols as f64);
+        let is = |j: usize| made.iter().filter(|m| m[j]).count() as f64 >= SHARE * made.len() as f64;
+        let told = |j: usize| few.iter().any(|n| !right[n * cols + j]);
+        // Elements of any place: one of many.
+        let share = || {
+            let wrong = |n: &usize| (0..cols).filter(|j| !right[n * cols + j]).count();
+            let all: usize = few.iter().map(wrong).sum();
+            let hit: usize =
+                few.iter().zip(&made).map(|(n, m)| (0..cols).filter(|j| !right[n * cols + j] && m[*j]).count()).sum();
+            hit as f64 > 0.9 * SHARE * all as f64
+        };
+        any_row() || (0..cols).any(|j| told(j) && is(j)) || share()
+    };
+    let rest: Vec<&Formula> =
+        if few.len() < is_wrong.len() { all[1..].iter().filter(makes_some).collect() } else { all[1..].iter().collect() };
+    let masks: Vec<Mask> = std::iter::once(right.clone()).chain(rest.iter().map(|f| mask(f))).collect();
+    let words: Vec<&str> = std::iter::once("").chain(rest.iter().map(|f| f.words.as_str())).collect();
     let found = by_elements(&masks, &words, cols, step == 1);
     let found = found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).or(special);
+    let apart = || {
+        matches!(op, Op::Rmsnorm | Op::Layernorm).then_some(())?;
+        let cell = |at: usize| out.cell(at, part.actual[at]);
+        let (eps, actual) = (f64::from(params.eps), &part.actual[..]);
+        let norm = norms::Norm {
+            op,
+            rows: &rows,
+            sampled: &sampled,
+            gamma: &gamma,
+            beta: &beta,
+            eps,
+            actual,
+            cell: &cell,
+            right: &right,
+        };
+        norm.explain().or_else(|| weights::explain(&norm))
+    };
+    let found = found.or_else(apart);
     // What nothing else explains.
     let nameless = || {
         found_nothing.then_some(())?;

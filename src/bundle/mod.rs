@@ -16,6 +16,8 @@ mod cast;
 mod cast_tests;
 mod casts;
 mod chosen;
+mod copies;
+mod decoded;
 mod encoders;
 mod exchange;
 pub(crate) mod file;
@@ -27,13 +29,18 @@ pub(crate) mod metadata;
 mod moments;
 #[cfg(test)]
 mod named_tests;
+mod norms;
 pub(crate) mod operand;
+mod order;
 pub(crate) mod recipes;
 mod sample;
 pub(crate) mod settle;
 mod slices;
 #[cfg(test)]
+mod solved_tests;
+#[cfg(test)]
 mod tests;
+mod weights;
 mod write;
 mod wrong_codes;
 
@@ -179,6 +186,9 @@ fn known_tensors(file: &File, meta: &Meta) -> Result<()> {
     let codes =
         |x: &str| QUANTIZED.map(|q| format!("{x}.{q}")).into_iter().chain([format!("{x}.scale_history")]).collect::<Vec<_>>();
     known.push("a".into());
+    if matches!(meta.op, Op::Activation | Op::Gated | Op::Layernorm | Op::Rmsnorm) {
+        known.extend(codes("a"));
+    }
     match meta.op {
         Op::Dequantize => known.extend(codes("a")),
         Op::Layernorm => known.extend(["gamma", "beta"].map(String::from)),
@@ -188,6 +198,12 @@ fn known_tensors(file: &File, meta: &Meta) -> Result<()> {
             known.extend(codes("a"));
             known.extend(codes("b"));
             known.push(if meta.op == Op::Gemm { "bias" } else { "offs" }.into());
+            if meta.op == Op::Gemm {
+                known.push(order::G_IDX.into());
+            }
+            if meta.op == Op::GroupedGemm {
+                known.push(order::ROW_WEIGHTS.into());
+            }
         }
         _ => known.push("a.scale_history".into()),
     }
@@ -214,11 +230,14 @@ fn operands(file: &File, meta: &Meta) -> Result<ReadOperands> {
     let layout = |experts: bool| match (op, &offs) {
         (Op::GroupedGemmWgrad, _) => columns(),
         (Op::GroupedGemm, Some(offs)) if experts => Layout::Experts(offs.len()),
+        (Op::GroupedGemm, Some(offs)) => Layout::Tokens(offs),
         _ => Layout::Plain,
     };
     let product = matches!(op, Op::Gemm | Op::GroupedGemm | Op::GroupedGemmWgrad);
     let a = operand::side(file, "a", &meta.a, layout(false))?;
     let a = a.ok_or_else(|| needs(file, op, if product { "`a` or `a.codes`" } else { "`a`" }))?;
+    let a =
+        if matches!(op, Op::Activation | Op::Gated | Op::Layernorm | Op::Rmsnorm) { order::dequantized(file, a)? } else { a };
     let (rows, k) = a.shape().unwrap_or_default();
     if op == Op::Dequantize && a.codes.is_none() {
         return Err(needs(file, op, "`a.codes`"));
@@ -233,6 +252,8 @@ fn operands(file: &File, meta: &Meta) -> Result<ReadOperands> {
             return Err(file.bad_tensor(name, format!("K = {bk}"), format!("K = {k} as in a")));
         }
     }
+    let (a, b) = if op == Op::Gemm { order::in_groups(file, a, b)? } else { (a, b) };
+    let a = if op == Op::GroupedGemm { order::weighted(file, a)? } else { a };
     let (b_rows, _) = b.shape().unwrap_or_default();
     let experts = offs.as_ref().map_or(1, Vec::len);
     if op == Op::GroupedGemm {

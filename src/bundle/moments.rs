@@ -16,6 +16,8 @@ const NEAR: f64 = 1e-5;
 /// Rows that a sum has to be of, at least, and their share of the wrong ones.
 const LEAST: usize = 4;
 const SHARE: f64 = 0.2;
+/// Rows that a sum is tried on before all are.
+const FEW: usize = 32;
 /// Sums that are kept, at most.
 const KEPT: usize = 6;
 /// The share of elements that statistics of their own have to make.
@@ -49,9 +51,9 @@ pub fn solve(at: &At, op: Op, cell: impl Fn(usize) -> (f64, f64)) -> Solved {
 }
 
 /// A sum of every row, in words.
-struct Sum {
-    words: String,
-    of: Vec<f64>,
+pub struct Sum {
+    pub words: String,
+    pub of: Vec<f64>,
 }
 
 /// Squares of a row about its mean, and their prefix sums.
@@ -63,23 +65,28 @@ struct Row {
 
 /// The formulas of sums that the solved rows have: the ones of most rows first.
 pub fn formulas(op: Op, rows: &[Vec<f64>], solved: &[(usize, Solved)]) -> Vec<Formula> {
+    sums(op, rows, None, solved).into_iter().map(|sum| of_sum(op, sum)).collect()
+}
+
+/// The sums of squares that the solved rows have, about their means or about `centers`: the ones of most rows first.
+pub fn sums(op: Op, rows: &[Vec<f64>], centers: Option<&[f64]>, solved: &[(usize, Solved)]) -> Vec<Sum> {
     let known: Vec<(usize, (f64, f64))> = solved.iter().filter_map(|(i, s)| s.map(|s| (*i, s))).collect();
     if known.len() < LEAST {
         return Vec::new();
     }
-    let table: Vec<Row> = rows.iter().map(|x| row(op, x)).collect();
+    let table: Vec<Row> = rows.iter().enumerate().map(|(i, x)| row(op, x, centers.map(|c| c[i]))).collect();
     let fits = |of: f64, (low, high): (f64, f64)| {
         let slack = if of.is_finite() { NEAR * of.abs() } else { 0.0 };
         low - slack <= of && of <= high + slack
     };
     let right: Vec<f64> = table.iter().map(|r| r.total() / r.n()).collect();
     let least = LEAST.max((SHARE * known.len() as f64) as usize);
+    let few: Vec<(usize, (f64, f64))> = known.iter().copied().step_by(known.len().div_ceil(FEW)).collect();
     let mut found: Vec<(usize, Sum)> = Vec::new();
     let mut add = |words: String, of: &dyn Fn(usize) -> f64| {
-        // Three rows refuse most.
-        let first = known.iter().take(3 * least).filter(|(i, s)| fits(of(*i), *s)).count();
-        let told = known.iter().any(|(i, s)| !fits(right[*i], *s) && fits(of(*i), *s));
-        if first * 8 < least || !told {
+        // A few rows all over refuse most: of a fifth of all, some are among them.
+        let told = || known.iter().any(|(i, s)| !fits(right[*i], *s) && fits(of(*i), *s));
+        if !few.iter().any(|(i, s)| fits(of(*i), *s)) || !told() {
             return;
         }
         let n = known.iter().filter(|(i, s)| fits(of(*i), *s)).count();
@@ -93,7 +100,7 @@ pub fn formulas(op: Op, rows: &[Vec<f64>], solved: &[(usize, Solved)]) -> Vec<Fo
     others(op, rows, &table, what, &mut add);
     found.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
     found.truncate(KEPT);
-    found.into_iter().map(|(_, sum)| of_sum(op, sum)).collect()
+    found.into_iter().map(|(_, sum)| sum).collect()
 }
 
 fn of_sum(op: Op, sum: Sum) -> Formula {
@@ -101,9 +108,9 @@ fn of_sum(op: Op, sum: Sum) -> Formula {
     formula(sum.words, move |r: &At| r.norm(r.moments(op).0, (of[r.i] + r.eps).sqrt()))
 }
 
-fn row(op: Op, x: &[f64]) -> Row {
+fn row(op: Op, x: &[f64], center: Option<f64>) -> Row {
     let m = mean(x, |x| x);
-    let center = if op == Op::Layernorm { m } else { 0.0 };
+    let center = center.unwrap_or(if op == Op::Layernorm { m } else { 0.0 });
     let squares: Vec<f64> = x.iter().map(|x| (x - center).powi(2)).collect();
     let mut prefix = vec![0.0];
     squares.iter().fold(0.0, |sum, x| {
@@ -135,6 +142,12 @@ type Add<'x> = dyn FnMut(String, &dyn Fn(usize) -> f64) + 'x;
 fn parts(table: &[Row], what: &str, add: &mut Add) {
     let n = table[0].squares.len();
     let size = n as f64;
+    for m in 1..n {
+        add(format!("the {what} is the sum over the first {m} columns, divided by {n}"), &|i| table[i].range(0, m) / size);
+        add(format!("the {what} is that of the first {m} columns"), &|i| table[i].range(0, m) / m as f64);
+        add(format!("the {what} is the sum over the last {m} columns, divided by {n}"), &|i| table[i].range(n - m, n) / size);
+        add(format!("the {what} is that of the last {m} columns"), &|i| table[i].range(n - m, n) / m as f64);
+    }
     for width in [1usize, 2, 4, 8, 16, 32, 64, 128, 256, 512].into_iter().filter(|w| *w < n) {
         for of in [2usize, 3, 4, 8, 16, 32].into_iter().filter(|of| (of - 1) * width < n) {
             let slice = |which: usize| format!("slice {which} of every {of}, {width} wide,");
@@ -165,12 +178,6 @@ fn parts(table: &[Row], what: &str, add: &mut Add) {
                 });
             }
         }
-    }
-    for m in 1..n {
-        add(format!("the {what} is the sum over the first {m} columns, divided by {n}"), &|i| table[i].range(0, m) / size);
-        add(format!("the {what} is that of the first {m} columns"), &|i| table[i].range(0, m) / m as f64);
-        add(format!("the {what} is the sum over the last {m} columns, divided by {n}"), &|i| table[i].range(n - m, n) / size);
-        add(format!("the {what} is that of the last {m} columns"), &|i| table[i].range(n - m, n) / m as f64);
     }
     for m in (1..2 * n + 1025).filter(|m| *m != n) {
         add(format!("the {what} is divided by {m} instead of {n}"), &|i| table[i].total() / m as f64);

@@ -267,13 +267,13 @@ fn activations_by_other_formulas_are_named_with_their_place() {
     };
     assert_eq!(found(&made(&|_, _, x| gelu(x))).0, Verdict::Pass);
     let part = made(&|_, j, x| if j < 48 { gelu(x) } else { quick(x) });
-    is_named(&part, "silent_skip:formula", &["quick gelu", "columns 48 … 63"]);
+    is_named(&part, "other_formula:solved", &["quick gelu", "columns 48 … 63"]);
     let two = made(&|i, _, x| if i < 16 { silu(x) } else { quick(x) });
-    is_named(&two, "silent_skip:formula", &["quick gelu", "silu", "rows 0 … 15", "rows 16 … 31"]);
+    is_named(&two, "other_formula:solved", &["quick gelu", "silu", "rows 0 … 15", "rows 16 … 31"]);
     // A function that has no name; and what is no function of the value.
     let soft = |x: f64| x * x / (1.0 + x.abs());
     let other = made(&|i, _, x| if i < 20 { soft(x) } else { gelu(x) });
-    is_named(&other, "silent_skip:formula", &["another function of its value", "instead of", "rows 0 … 19"]);
+    is_named(&other, "other_formula:solved", &["another function of its value", "instead of", "rows 0 … 19"]);
     let none = found(&made(&|i, j, x| gelu(x) * (1.0 + 0.2 * ((i * 31 + j * 17) % 7) as f64)));
     assert!(none.0 == Verdict::Fail && !none.2.contains("another function"), "{}", none.2);
 }
@@ -426,17 +426,17 @@ fn sums_of_a_norm_are_named() {
     assert_eq!(found(&made(&|x, _| square(x) / 192.0)).0, Verdict::Pass);
     is_named(
         &made(&|x, _| (square(x) - square(&x[64..128])) / 192.0),
-        "silent_skip:formula",
+        "other_formula:solved",
         &["mean square lacks", "64 wide"],
     );
     let part = made(&|x, i| if i < 12 { square(x) / 192.0 } else { square(&x[..160]) / 192.0 });
-    is_named(&part, "silent_skip:formula", &["rows 12 … 23"]);
+    is_named(&part, "other_formula:solved", &["rows 12 … 23"]);
     let all = (0..24).map(|i| square(&x.row(i).iter().map(|v| f64::from(*v)).collect::<Vec<_>>())).sum::<f64>();
-    is_named(&made(&|_, _| all / (24.0 * 192.0)), "silent_skip:formula", &["the mean over all 24 rows"]);
+    is_named(&made(&|_, _| all / (24.0 * 192.0)), "other_formula:solved", &["the mean over all 24 rows"]);
     let next = |i: usize| if i < 23 { f64::from(x.row(i + 1)[0]).powi(2) } else { 0.0 };
-    is_named(&made(&|x, i| (square(x) + next(i)) / 192.0), "silent_skip:formula", &["the first element of the next row"]);
+    is_named(&made(&|x, i| (square(x) + next(i)) / 192.0), "other_formula:solved", &["the first element of the next row"]);
     let noisy = made(&|x, i| square(x) / 192.0 * (1.0 + 0.01 * ((i * 37 % 11) as f64 - 5.0)));
-    is_named(&noisy, "silent_skip:formula", &["statistics of no elements that are known"]);
+    is_named(&noisy, "other_formula:solved", &["statistics of no elements that are known"]);
     let heads = |x: &[f64], j: usize| square(&x[j / 48 * 48..j / 48 * 48 + 48]) / 48.0;
     let data = (0..24 * 192).map(|at| {
         let row: Vec<f64> = x.row(at / 192).iter().map(|v| f64::from(*v)).collect();
@@ -444,5 +444,5 @@ fn sums_of_a_norm_are_named() {
     });
     let mut w = made(&|_, _| 1.0);
     w.values("out", &[24, 192], &Tensor::rounded(Format::F32, 24, 192, data.collect()).unwrap());
-    is_named(&w, "silent_skip:formula", &["each 48 columns of the row"]);
+    is_named(&w, "other_formula:solved", &["each 48 columns of the row"]);
 }

@@ -15,6 +15,8 @@ pub enum Layout<'a> {
     Plain,
     /// `[E, N, K]` with a leading `E` axis on the scales: `b` of a grouped product.
     Experts(usize),
+    /// `[tokens, K]` whose rows `offs` cuts into groups: `a` of a grouped product. A second level may have a number for each.
+    Tokens(&'a [usize]),
     /// `[rows, tokens]` whose groups of columns are quantized by themselves, with a leading `E` axis on the scales: both operands of
     /// grouped_gemm_wgrad.
     Columns(&'a [usize]),
@@ -70,7 +72,7 @@ fn dims(file: &File, name: &str, raw: &Raw, layout: Layout, packed: bool) -> Res
     let want = match layout {
         Layout::Experts(e) => format!("[{e}, N, K]"),
         Layout::Columns(_) => "[rows, tokens]".into(),
-        Layout::Plain => "[rows, K]".into(),
+        Layout::Plain | Layout::Tokens(_) => "[rows, K]".into(),
     };
     let bad = || file.bad_tensor(name, format!("shape {:?}", raw.shape), format!("{want}, no size 0"));
     if raw.shape.contains(&0) {
@@ -78,7 +80,7 @@ fn dims(file: &File, name: &str, raw: &Raw, layout: Layout, packed: bool) -> Res
     }
     let (rows, cols) = match (layout, &raw.shape[..]) {
         (Layout::Experts(e), [lead, n, k]) if *lead == e => (lead * n, *k),
-        (Layout::Plain | Layout::Columns(_), [rows, cols]) => (*rows, *cols),
+        (Layout::Plain | Layout::Tokens(_) | Layout::Columns(_), [rows, cols]) => (*rows, *cols),
         _ => return Err(bad()),
     };
     // The shape of an F4 tensor counts codes, not bytes.
@@ -188,7 +190,7 @@ pub fn quantized(
     let (scale_shape, tiles) = scale_shape(file, x, granularity, layout, rows, cols)?;
     let why = format!(
         "{granularity} of {rows}×{cols}{}",
-        if matches!(layout, Layout::Plain) { "" } else { ", a leading axis of groups" }
+        if matches!(layout, Layout::Plain | Layout::Tokens(_)) { "" } else { ", a leading axis of groups" }
     );
     let Some(scales) = file.squeezed(&scale_name, &scale_shape, &why)? else {
         return Err(file.bad(
@@ -237,11 +239,15 @@ fn level(file: &File, x: &str, spec: &Spec, layout: Layout, (rows, cols): (usize
     let (name, zero_name) = (format!("{x}.global_scale_inv"), format!("{x}.global_zero_point"));
     let key = format!("{x}.global_granularity");
     if spec.global == Granularity::Tensor && !file.has(&zero_name) {
+        if let Some(level) = by_expert(file, &name, layout, (rows, cols))? {
+            return Ok(Some(level));
+        }
         let whole = file.scalar(&name, &[Format::F32, Format::F16, Format::Bf16])?;
         return Ok(whole.map(Level::whole));
     }
-    if !matches!(layout, Layout::Plain) {
-        return Err(file.bad_key(&key, &spec.global.to_string(), "tensor: groups share one second-level scale"));
+    if !matches!(layout, Layout::Plain | Layout::Tokens(_)) {
+        let expected = "tensor: groups share one second-level scale, or have one each, [E]";
+        return Err(file.bad_key(&key, &spec.global.to_string(), expected));
     }
     let (r, c) = spec.global.grid(rows, cols);
     let why = format!("{} of {rows}×{cols} scales", spec.global);
@@ -266,6 +272,31 @@ fn level(file: &File, x: &str, spec: &Spec, layout: Layout, (rows, cols): (usize
     Ok(Some(Level { granularity: spec.global, format, scale_inv, zero }))
 }
 
+/// A second level of one number an expert over `rows × cols` scales. `None`: no experts, or not so many numbers.
+fn by_expert(file: &File, name: &str, layout: Layout, (rows, cols): (usize, usize)) -> Result<Option<Level>> {
+    let experts = match layout {
+        Layout::Experts(e) => e,
+        Layout::Tokens(offs) => offs.len(),
+        Layout::Plain | Layout::Columns(_) => 1,
+    };
+    let Some(raw) = file.get(name).filter(|raw| experts > 1 && raw.shape.iter().product::<usize>() == experts) else {
+        return Ok(None);
+    };
+    file.squeezed(name, &[experts], "one an expert")?;
+    let (format, each) = file.values(name, raw)?;
+    let (tile, scale_inv) = match layout {
+        Layout::Tokens(offs) => {
+            let of = |i: usize| offs.iter().position(|end| i < *end).map_or(1.0, |e| each[e]);
+            if rows < offs.last().copied().unwrap_or(0) {
+                return Err(file.bad_tensor(name, format!("{experts} numbers"), "one: the scales of `a` span tokens"));
+            }
+            (1, (0..rows).map(of).collect())
+        }
+        _ => (rows / experts, each),
+    };
+    Ok(Some(Level { granularity: Granularity::Block { rows: tile, cols }, format, scale_inv, zero: None }))
+}
+
 /// The shape of scale_inv, and the granularity of all rows together (experts are stacked).
 fn scale_shape(
     file: &File,
@@ -277,7 +308,7 @@ fn scale_shape(
 ) -> Result<(Vec<usize>, Granularity)> {
     let key = format!("{x}.granularity");
     match layout {
-        Layout::Plain => Ok(match granularity {
+        Layout::Plain | Layout::Tokens(_) => Ok(match granularity {
             Granularity::Tensor => (vec![1], granularity),
             Granularity::Row => (vec![rows], granularity),
             _ => {

@@ -106,15 +106,17 @@ impl Writer {
         self.meta(&format!("{x}.packing"), packing.map_or("none", NibbleOrder::name));
         self.scales(x, q, &grid)?;
         if let Some(level) = q.level() {
-            self.level(x, level, level.granularity.grid(grid_rows, grid_cols))?;
+            self.level(x, level, level.granularity.grid(grid_rows, grid_cols), experts)?;
         }
         Ok(self)
     }
 
     /// The second level of scales, over its grid.
-    fn level(&mut self, x: &str, level: &Level, (rows, cols): (usize, usize)) -> Result<()> {
-        let shape = if level.is_whole() { vec![1] } else { vec![rows, cols] };
-        if !level.is_whole() {
+    fn level(&mut self, x: &str, level: &Level, (rows, cols): (usize, usize), experts: Option<usize>) -> Result<()> {
+        // One number an expert has no granularity of its own.
+        let each = experts.is_some_and(|e| e == rows) && cols == 1;
+        let shape = if level.is_whole() || each { vec![rows] } else { vec![rows, cols] };
+        if !level.is_whole() && !each {
             self.meta(&format!("{x}.global_granularity"), level.granularity);
         }
         for (name, values) in [("global_scale_inv", Some(&level.scale_inv)), ("global_zero_point", level.zero.as_ref())] {

@@ -73,6 +73,59 @@ impl Cast<'_> {
         })
     }
 
+    /// Codes that are some function of the scaled value, whichever: in the order of the values they change no more often than codes do.
+    pub fn stepped(&self) -> Option<Named> {
+        self.zero.is_empty().then_some(())?;
+        let cols = self.q.cols();
+        let finite = self.finite();
+        let mut is_row = vec![false; self.q.rows()];
+        finite.iter().filter(|at| !self.right(**at)).for_each(|at| is_row[at / cols] = true);
+        // Value and code of the magnitude, the element's sign taken off.
+        let mut all: Vec<(f64, f64, f64)> = finite
+            .iter()
+            .filter(|at| is_row[*at / cols] && self.element(**at).x != 0.0)
+            .map(|at| {
+                let e = self.element(*at);
+                let sign = e.x.signum();
+                (e.y().abs(), self.value(*at) * sign, nearest(e.format, e.y()) * sign)
+            })
+            .collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan());
+        let runs = 1 + all.windows(2).filter(|w| !same(w[0].1, w[1].1)).count();
+        let codes = 1 + all.windows(2).filter(|w| !same(w[0].2, w[1].2)).count();
+        (all.len() >= 8 * codes && runs <= 2 * codes + all.len() / 50).then_some(())?;
+        // Ranges of wrong codes, each with the elements in it.
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
+        for (n, e) in all.iter().enumerate().filter(|(_, e)| !same(e.1, e.2)) {
+            match ranges.last_mut() {
+                Some((from, to)) if *to == n && same(all[*from].1, e.1) && same(all[*from].2, e.2) => *to = n + 1,
+                _ => ranges.push((n, n + 1)),
+            }
+        }
+        let wrong: usize = ranges.iter().map(|(from, to)| to - from).sum();
+        (wrong >= LEAST && wrong >= 2 * ranges.len()).then_some(())?;
+        ranges.sort_by_key(|(from, to)| std::cmp::Reverse(to - from));
+        let f = self.q.format();
+        let edge = |e: &(f64, f64, f64)| e.0 < 2.0 * super::encoders::normal(f) || e.0 > 0.5 * f.max_finite();
+        let edges = all.iter().filter(|e| !same(e.1, e.2)).all(edge);
+        let shown: Vec<String> = ranges
+            .iter()
+            .take(3)
+            .map(|(from, to)| {
+                let [low, high] = crate::compare::digits::apart([all[*from].0, all[to - 1].0]);
+                format!("values of {low} … {high} scales become {} instead of {}", all[*from].1, all[*from].2)
+            })
+            .collect();
+        let place = if is_row.contains(&false) {
+            format!(", in rows {}", crate::fault::solve::segment::lines(&is_row))
+        } else {
+            String::new()
+        };
+        let words = format!("codes are another function of the scaled value: {}{place}", shown.join(", "));
+        Some((if edges { Class::CodecEdge } else { Class::Rounding }, "out.steps".into(), words))
+    }
+
     /// What NaN and Inf became, where all else is right.
     pub fn specials(&self) -> Option<Named> {
         let finite = self.finite();

@@ -6,8 +6,9 @@ use crate::assay::row::Row;
 use crate::baseline::{self, Recording, diff::Change, diff::Differences, diff::compare};
 use crate::fault::card::Card;
 use crate::report::drift::{self, After};
+use crate::report::drift_page;
+use crate::run::facts::Facts;
 use anyhow::{Result, bail};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Compare two runs case by case. Exit status 0 when every case has the same bits and verdict, 1 otherwise.
@@ -64,20 +65,18 @@ pub fn show(comparison: &Differences, outputs: &Outputs, run: &Path) -> Result<u
     if let Some(path) = &outputs.jsonl {
         save(path, &drift::json_lines(comparison))?;
     }
+    let (rows, seconds) = of_run(run)?;
+    let known = |row: &Row| {
+        let seconds = seconds.get(&row.case).copied().unwrap_or(0.0);
+        (row.case.clone(), After { seconds, card: Card::of(row) })
+    };
+    let after: drift::Run = rows.iter().map(known).collect();
     if let Some(path) = &outputs.html {
-        save(path, &drift::page(comparison))?;
+        save(path, &drift_page::page(comparison, &after, &Facts::read(run)?))?;
     }
-    print(&drift::terminal(comparison));
-    if outputs.ci.wanted() {
-        let (rows, seconds) = of_run(run)?;
-        let known = |row: &Row| {
-            let seconds = seconds.get(&row.case).copied().unwrap_or(0.0);
-            (row.case.clone(), After { seconds, card: Card::of(row).text(crate::bundle::answer::WIDTH) })
-        };
-        let after: HashMap<String, After> = rows.iter().map(known).collect();
-        let junit = || drift::junit(comparison, &after);
-        outputs.ci.write(junit, || drift::markdown(comparison), || drift::causes(comparison), false)?;
-    }
+    print(&drift::terminal(comparison, &after, super::width()));
+    let junit = || drift::junit(comparison, &after);
+    outputs.ci.write(junit, || drift::markdown(comparison, &after), || drift::causes(comparison, &after), false)?;
     let rejudged = comparison.count(Change::Rejudged);
     let strict = outputs.strict && rejudged > 0;
     if strict {

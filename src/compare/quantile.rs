@@ -16,8 +16,13 @@ pub trait Sample: Sync {
     fn visit(&self, range: Range<usize>, see: impl FnMut(&[f64]));
 }
 
-/// Numbers that are drawn; as many or fewer are all put in order.
-pub(crate) const FEW: usize = 1 << 16;
+/// Numbers that are drawn at least; as many or fewer are all put in order.
+pub(crate) const FEW: usize = 1 << 12;
+
+/// How many of `places` are drawn, a multiple of [`LANES`]: more cost more to put in order, fewer leave more between the two numbers.
+pub(crate) fn drawn_of(places: usize) -> usize {
+    (places / 16).next_multiple_of(LANES).clamp(FEW, 1 << 16)
+}
 
 /// Nearest-rank quantiles 0.5, 0.99, 0.999 and the maximum of the `count` numbers of each of two samples of the same places, gone through
 /// together; zeros for an empty one.
@@ -92,7 +97,7 @@ fn draw(sample: &impl Sample) -> Vec<f64> {
     if n <= FEW {
         sample.visit(0..n, &mut see);
     } else {
-        let pieces = FEW / LANES;
+        let pieces = drawn_of(n) / LANES;
         (0..pieces).map(|i| i * (n - LANES) / (pieces - 1)).for_each(|from| sample.visit(from..from + LANES, &mut see));
     }
     drawn.sort_unstable_by(f64::total_cmp);

@@ -117,8 +117,8 @@ impl Card {
     }
 }
 
-/// Words in lines of at most `width` characters; a longer word stands alone.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// Words in lines of at most `width` characters, two spaces before all but the first; a longer word stands alone.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let last = lines.last_mut().expect("one from the start");

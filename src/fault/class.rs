@@ -33,6 +33,7 @@ pub enum Class {
     AmaxScope,
     SrBroken,
     SilentSkip,
+    OtherFormula,
     VacuousOracle,
 }
 
@@ -112,6 +113,8 @@ pub const CLASSES: &[ClassSpec] = &[
         "quantized outputs", "the random draw: seed, lane, and the bits it is compared with"),
     class(Class::SilentSkip, "silent_skip", "nothing is written, or an argument is ignored",
         "every kernel", "whether the launch happened, and every argument's use"),
+    class(Class::OtherFormula, "other_formula", "the result is that of another formula: its function, eps, mean, divisor, gamma or beta",
+        "activations, gates, norms", "the formula and its constants, and which elements its sums are over"),
     class(Class::VacuousOracle, "vacuous_oracle", "no fault of a kernel: the check could not have failed",
         "the verdict no_power", "the data: what it would take is in the reason"),
 ];

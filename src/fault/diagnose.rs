@@ -54,10 +54,10 @@ impl Finding {
         }
     }
 
-    /// A result that is right by another formula, and so ignores what it was asked for, or that rounds on its way.
+    /// A result that is right by another formula, or that rounds on its way.
     pub fn of_formula(words: &str) -> Self {
-        let class = if words.contains("rounded") { Class::RoundOrder } else { Class::SilentSkip };
-        Self::solved(class, "formula", words.into())
+        let class = if words.contains("rounded") { Class::RoundOrder } else { Class::OtherFormula };
+        Self::solved(class, if class == Class::OtherFormula { "solved" } else { "formula" }, words.into())
     }
 }
 

@@ -151,7 +151,7 @@ impl<'a> Scene<'a> {
                 let clean = clean.unwrap_or_else(|| evidence.output.clone());
                 scene.components(&clean, false)
             }
-            Err(crate::Error::Unsupported { .. }) => scene.rounded(),
+            Err(crate::Error::Unsupported { .. } | crate::Error::Value { .. }) => scene.rounded(),
             Err(e) => return Err(e),
         };
         Ok(scene)

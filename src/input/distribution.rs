@@ -174,7 +174,7 @@ pub struct Drawing {
 pub type Drawer = fn(&Drawing) -> Result<Vec<f32>>;
 
 /// Elements from which a drawer is worth its copies.
-const LARGE: usize = 1 << 20;
+const LARGE: usize = 1 << 18;
 
 /// [`generate`], large tensors by `drawer`, of whose bits some are looked at.
 pub fn generate_by(

@@ -54,8 +54,7 @@ impl Epilogue {
             (_, true, false) => Order::BFirst,
             _ => Order::AFirst,
         };
-        let global = |q: Option<&QTensor>| q.and_then(QTensor::global_scale_inv);
-        let (ga, gb) = (global(p.a.scales()), global(p.b.scales()));
+        let (ga, gb) = (p.a.over_row(p.a_rows.start), p.b.over_row(p.b_rows.start));
         Self {
             kind: plan.kind,
             blocked: match plan.kind {

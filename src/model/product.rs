@@ -79,6 +79,10 @@ impl<'a> FactorRows<'a> {
     pub fn scale_inv(&self, row: usize, k: usize) -> f32 {
         self.scales().map_or(1.0, |q| q.scale_inv()[q.scale_index(row, k)])
     }
+    /// The second level's scale_inv of a row, where there is one.
+    pub fn over_row(&self, row: usize) -> Option<f32> {
+        self.scales().filter(|q| row < q.rows()).and_then(|q| q.over_row(row))
+    }
     /// The integer zero point of an element.
     pub fn zero(&self, row: usize, k: usize) -> i32 {
         match self.scales().map(|q| (q, q.zero())) {
@@ -265,6 +269,14 @@ impl<'a> Plan<'a> {
             }
             _ => return Err(Error::unsupported(op, "it is not a product")),
         }
+        // A sum meets one number of the second level.
+        let one = |s: &FactorRows, rows: &Range<usize>| {
+            s.scales().is_none_or(|q| q.level().is_none_or(Level::is_whole))
+                || rows.clone().all(|i| s.over_row(i) == s.over_row(rows.start))
+        };
+        if self.parts.iter().any(|(e, a, b, _)| !one(&self.a[*e], a) || !one(&self.b[*e], b)) {
+            return Err(Error::unsupported(op, "its second level of scales is one number for the tensor, or one an expert"));
+        }
         Ok(())
     }
 
@@ -347,12 +359,12 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Fact
     }
 }
 
-/// Errors: zero points; a second level other than one scale for the whole tensor.
+/// Errors: zero points; a second level that changes along a row.
 fn plain_scales(q: &QTensor) -> Result<()> {
     let refuse = |why: &str| Err(Error::unsupported("a product of narrow floats", why));
     match q.zero() {
-        Zero::None if q.level().is_none_or(Level::is_whole) => Ok(()),
-        Zero::None => refuse("its second level of scales is one number for the tensor"),
+        Zero::None if q.level().is_none() || q.over_row(0).is_some() => Ok(()),
+        Zero::None => refuse("its second level of scales is one number for the tensor, or one an expert"),
         _ => refuse("it has no zero points"),
     }
 }

@@ -35,7 +35,7 @@ pub fn operand_b(args: &Args64) -> Result<&Array2<f64>> {
 pub type Accelerator = fn(&[f64], &[f64], Option<&[f64]>, (usize, usize, usize)) -> Result<(Vec<f64>, Vec<f64>)>;
 
 /// Multiply-adds from which an accelerator is worth its copies.
-const LARGE: usize = 1 << 30;
+const LARGE: usize = 1 << 26;
 
 /// The sums and the magnitudes of a·bᵀ + bias; large ones by `accelerator`, whose bits are looked at.
 pub fn product(

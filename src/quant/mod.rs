@@ -231,6 +231,12 @@ impl QTensor {
     pub fn global_scale_inv(&self) -> Option<f32> {
         self.level.as_ref().filter(|l| l.is_whole()).map(|l| l.scale_inv[0])
     }
+    /// The second level's scale_inv of row `i` where it is one number for all of the row: of the tensor, or of an expert's rows.
+    pub fn over_row(&self, i: usize) -> Option<f32> {
+        let level = self.level.as_ref().filter(|l| l.zero.is_none())?;
+        let grid = self.granularity.grid(self.rows, self.cols);
+        (level.granularity.grid(grid.0, grid.1).1 == 1).then(|| level.scale_inv[level.index(self.scale_index(i, 0), grid)])
+    }
     /// Index into `scale_inv` of element (i, j).
     pub fn scale_index(&self, i: usize, j: usize) -> usize {
         let (r, c) = self.granularity.tile(self.rows, self.cols);

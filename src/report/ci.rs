@@ -10,7 +10,7 @@ use crate::op::Op;
 use std::collections::{BTreeMap, HashMap};
 
 /// Characters a line of a card in a file.
-const WIDTH: usize = 110;
+pub(super) const WIDTH: usize = 110;
 
 /// Bytes of a comment: GitHub refuses more than 64 KiB.
 const COMMENT: usize = 60_000;

@@ -1,29 +1,35 @@
 //! A comparison with a baseline, for people and for machines. Words what the comparison holds; computes no statistic.
 
 use super::ci::{self, Cause, Ended, Test};
-use super::{head, short};
+use super::short;
 use crate::baseline::diff::{Change, Differences, Drift};
 use crate::compare::Verdict;
-use maud::{DOCTYPE, html};
+use crate::fault::card::{Card, wrapped};
 use std::collections::HashMap;
 
-/// How many drifts a table for people shows.
-const SHOWN: usize = 200;
+/// What is known of a case of the run after.
+pub struct After {
+    pub seconds: f64,
+    pub card: Card,
+}
+
+/// The cases of the run after, by name.
+pub type Run = HashMap<String, After>;
 
 /// Those that need somebody's attention, worst first.
-fn notable(c: &Differences) -> Vec<&Drift> {
+pub(super) fn notable(c: &Differences) -> Vec<&Drift> {
     use Change::*;
     let order = [Worse, Missing, NowSkipped, New, Better, OtherBits, Rejudged];
     order.iter().flat_map(|k| c.drifts.iter().filter(move |d| d.change == *k)).collect()
 }
 
-fn counts(c: &Differences) -> String {
+pub(super) fn counts(c: &Differences) -> String {
     let some = Change::ALL.iter().filter(|k| c.count(**k) > 0);
     let words: Vec<String> = some.map(|k| format!("{} {}", c.count(*k), k.name().replace('_', " "))).collect();
     if words.is_empty() { "no case".into() } else { words.join(", ") }
 }
 
-fn facts(c: &Differences) -> Vec<String> {
+pub(super) fn facts(c: &Differences) -> Vec<String> {
     let clip = |s: &str| if s.is_empty() { "nothing".into() } else { s.chars().take(60).collect::<String>() };
     c.facts.iter().map(|(n, a, b)| format!("{n}: {} → {}", clip(a), clip(b))).collect()
 }
@@ -34,31 +40,37 @@ fn word(verdict: Option<Verdict>) -> &'static str {
 }
 
 /// The verdicts before and after.
-fn verdicts(d: &Drift) -> String {
+pub(super) fn verdicts(d: &Drift) -> String {
     format!("{} → {}", word(d.before), word(d.after))
 }
 
-/// For the terminal.
-pub fn terminal(c: &Differences) -> String {
+/// For the terminal, lines of at most `width` characters: each cause once.
+pub fn terminal(c: &Differences, after: &Run, width: usize) -> String {
+    const SHOWN: usize = 12;
     let mut text = String::new();
-    let notable = notable(c);
-    for d in notable.iter().take(20) {
-        text += &format!("{:<12}{}\n            {}\n", d.change.name(), d.case, d.words);
+    let alike = alike(c, after);
+    for group in alike.iter().take(SHOWN) {
+        text += &group.title();
+        text.push('\n');
+        for line in group.lines().iter().chain(group.again()) {
+            let width = if Some(line) == group.again() { usize::MAX } else { width.saturating_sub(6) };
+            wrapped(line, width).iter().for_each(|l| text += &format!("      {l}\n"));
+        }
     }
-    if notable.len() > 20 {
-        text += &format!("… and {} more\n", notable.len() - 20);
+    if alike.len() > SHOWN {
+        text += &format!("… and {} more causes\n", alike.len() - SHOWN);
     }
     let facts = facts(c);
-    if !notable.is_empty() && !facts.is_empty() {
+    if !alike.is_empty() && !facts.is_empty() {
         text += &format!("what changed in the provenance:\n  {}\n", facts.join("\n  "));
     }
     text + &format!("{}: {}\n", if c.fails() { "drift" } else { "no drift" }, counts(c))
 }
 
 /// For a pull request: each cause once, and no longer than a comment may be.
-pub fn markdown(c: &Differences) -> String {
+pub fn markdown(c: &Differences, after: &Run) -> String {
     let mut text = format!("## qassay: {}\n\n{}\n", if c.fails() { "drift" } else { "no drift" }, counts(c));
-    let alike = alike(c);
+    let alike = alike(c, after);
     if alike.is_empty() {
         return text;
     }
@@ -70,16 +82,18 @@ pub fn markdown(c: &Differences) -> String {
         "\n| change | cases | the first | verdict | metric | before | after | why |\n|---|---:|---|---|---|---:|---:|---|\n";
     // A bar would end the cell, a backtick the code.
     let cell = |s: &str| s.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;");
-    let line = |(d, count): &(&Drift, usize)| {
+    let line = |group: &Group| {
+        let d = group.first;
         let (name, before, after) = moved(d);
         let case = format!("`{}`", d.case.replace('`', "'"));
-        let fields = [d.change.name(), &count.to_string(), &case, &verdicts(d), &name, &before, &after, &d.words];
+        let why = group.lines().join("; ");
+        let fields = [d.change.name(), &group.count.to_string(), &case, &verdicts(d), &name, &before, &after, &why];
         format!("| {} |\n", fields.map(cell).join(" | "))
     };
     ci::comment(text, &alike.iter().map(line).collect::<Vec<_>>())
 }
 
-fn moved(d: &Drift) -> (String, String, String) {
+pub(super) fn moved(d: &Drift) -> (String, String, String) {
     d.moved.as_ref().map_or_else(Default::default, |m| (m.column.to_string(), short(m.before), short(m.after)))
 }
 
@@ -100,7 +114,7 @@ pub fn json_lines(c: &Differences) -> String {
 }
 
 /// The cases as tests; what a case took and its card are in `after`, by the name of the case.
-pub fn tests(c: &Differences, after: &HashMap<String, After>) -> Vec<Test> {
+pub fn tests(c: &Differences, after: &Run) -> Vec<Test> {
     let test = |d: &Drift| {
         let ran = after.get(&d.case);
         let ended = match d.change {
@@ -109,7 +123,7 @@ pub fn tests(c: &Differences, after: &HashMap<String, After>) -> Vec<Test> {
             kind => Ended::Failed {
                 kind: kind.name().into(),
                 message: format!("{}; {}", verdicts(d), d.words),
-                text: ran.map_or_else(|| d.words.clone(), |a| format!("{}\n{}", d.words, a.card)),
+                text: ran.map_or_else(|| d.words.clone(), |a| format!("{}\n{}", d.words, a.card.text(ci::WIDTH))),
             },
         };
         Test {
@@ -123,81 +137,73 @@ pub fn tests(c: &Differences, after: &HashMap<String, After>) -> Vec<Test> {
     c.drifts.iter().map(test).collect()
 }
 
-/// What is known of a case of the run after.
-pub struct After {
-    pub seconds: f64,
-    pub card: String,
-}
-
 /// JUnit XML of a comparison.
-pub fn junit(c: &Differences, after: &HashMap<String, After>) -> String {
+pub fn junit(c: &Differences, after: &Run) -> String {
     ci::junit(&tests(c, after))
 }
 
 /// What drifted, each cause once.
-pub fn causes(c: &Differences) -> Vec<Cause> {
-    let cause = |(d, count): (&Drift, usize)| Cause {
-        title: format!("qassay: {}", d.change.name().replace('_', " ")),
-        text: format!("{}\n{}", d.case, d.words),
-        count,
+pub fn causes(c: &Differences, after: &Run) -> Vec<Cause> {
+    let cause = |group: Group| Cause {
+        title: format!("qassay: {}", group.first.change.name().replace('_', " ")),
+        text: format!("{}\n{}", group.first.case, group.lines().join("\n")),
+        count: group.count,
     };
-    alike(c).into_iter().filter(|(d, _)| d.change.fails()).map(cause).collect()
+    alike(c, after).into_iter().filter(|g| g.first.change.fails()).map(cause).collect()
 }
 
-/// The notable drifts, those of one cause together: the first of each, and how many they are. Alike are the change, the kernel, the
-/// metric, and the words but for their numbers.
-fn alike(c: &Differences) -> Vec<(&Drift, usize)> {
-    let mut found: Vec<(String, &Drift, usize)> = Vec::new();
+/// Drifts of one cause.
+pub(super) struct Group<'a> {
+    pub first: &'a Drift,
+    pub count: usize,
+    /// Of the first, where the run after judged it.
+    pub card: Option<&'a Card>,
+}
+
+impl Group<'_> {
+    /// The name of the bug, where there is one.
+    pub fn name(&self) -> &str {
+        self.card.map_or("", |c| &c.name)
+    }
+
+    fn title(&self) -> String {
+        let cases = if self.count == 1 { String::new() } else { format!(", {} cases like this", self.count) };
+        let name = if self.name().is_empty() { String::new() } else { format!("  {}", self.name()) };
+        format!("{:<12}{}{cases}{name}", self.first.change.name(), self.first.case)
+    }
+
+    /// What was found, and what changed.
+    pub fn lines(&self) -> Vec<String> {
+        let found = self.card.map(|c| c.finding.clone()).filter(|f| !f.is_empty());
+        let look = self.card.filter(|c| !c.look.is_empty()).map(|c| format!("look at: {}", c.look));
+        found.into_iter().chain([self.first.words.clone()]).chain(look).collect()
+    }
+
+    /// The command that runs the first again.
+    pub fn again(&self) -> Option<&String> {
+        self.card.map(|c| &c.again).filter(|a| !a.is_empty())
+    }
+}
+
+/// The notable drifts, those of one cause together: the first of each, and how many they are. Alike are the change and the name of the
+/// bug; where there is no name, the change, the kernel, the metric, and the words but for their numbers.
+pub(super) fn alike<'a>(c: &'a Differences, after: &'a Run) -> Vec<Group<'a>> {
+    let mut found: Vec<(String, Group)> = Vec::new();
     for d in notable(c) {
+        let card = after.get(&d.case).map(|a| &a.card).filter(|c| c.verdict.is_failure());
         let words: String = d.words.chars().filter(|c| !c.is_ascii_hexdigit() && !"-+.".contains(*c)).collect();
         let metric = d.moved.as_ref().map_or("", |m| m.column);
-        let key = format!("{} {} {metric} {} {words}", d.change.name(), ci::class(d.op, &d.kernel), verdicts(d));
+        let change = d.change.name();
+        let key = match card.filter(|c| !c.name.is_empty() && c.name != "unknown") {
+            Some(card) => format!("{change} {}", card.name),
+            None => format!("{change} {} {metric} {} {words}", ci::class(d.op, &d.kernel), verdicts(d)),
+        };
         match found.iter_mut().find(|f| f.0 == key) {
-            Some(f) => f.2 += 1,
-            None => found.push((key, d, 1)),
+            Some(f) => f.1.count += 1,
+            None => found.push((key, Group { first: d, count: 1, card })),
         }
     }
-    found.into_iter().map(|f| (f.1, f.2)).collect()
-}
-
-/// One page, no network.
-pub fn page(c: &Differences) -> String {
-    let notable = notable(c);
-    let mut sweeps: Vec<&str> = c.drifts.iter().map(|d| d.sweep.as_str()).collect();
-    sweeps.dedup();
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(&format!("{}: {} · qassay", if c.fails() { "drift" } else { "no drift" }, counts(c)), ""))
-            body {
-                header {
-                    h1 { @if c.fails() { "Drift" } @else { "No drift" } " in " (sweeps.join(", ")) }
-                    p { (counts(c)) ". Only a case of the same bits and verdict passes; what is right is accepted by " code { "qassay accept" } "." }
-                }
-                main {
-                    section {
-                        h2 { "What changed" }
-                        @if notable.is_empty() { p { "Nothing." } }
-                        @else {
-                            div.wide tabindex="0" role="region" aria-label="What changed" { table {
-                                thead { tr { @for h in ["change", "case", "verdict", "metric", "before", "after", "why"] { th { (h) } } } }
-                                tbody { @for d in notable.iter().take(SHOWN) {
-                                    @let (name, before, after) = moved(d);
-                                    tr { td { (d.change.name().replace('_', " ")) } td { code { (d.case) } }
-                                         td { (verdicts(d)) } td { (name) } td { (before) } td { (after) } td { (d.words) } }
-                                } }
-                            } }
-                            @if notable.len() > SHOWN { p { "… and " (notable.len() - SHOWN) " more in drift.jsonl" } }
-                        }
-                    }
-                    section { h2 { "Provenance that differs" }
-                        @if c.facts.is_empty() { p { "None." } }
-                        @else { ul { @for fact in facts(c) { li { (fact) } } } } }
-                }
-            }
-        }
-    };
-    page.into_string()
+    found.into_iter().map(|f| f.1).collect()
 }
 
 #[cfg(test)]
@@ -205,6 +211,7 @@ mod tests {
     use super::super::ci::check::elements;
     use super::*;
     use crate::op::Op;
+    use crate::run::facts::Facts;
 
     /// Names as hostile as users can make them.
     fn hostile() -> Differences {
@@ -229,29 +236,56 @@ mod tests {
     #[test]
     fn junit_is_well_formed_whatever_the_names() {
         let c = hostile();
-        let after = After { seconds: 2.0, card: "FAIL <x>".into() };
+        let after = After { seconds: 2.0, card: Card::new(Verdict::Fail, "<x>", "", None) };
         let text = junit(&c, &HashMap::from([(c.drifts[0].case.clone(), after)]));
         let seen = elements(&text);
         let count = |n: &str| seen.iter().filter(|s| *s == n).count();
         assert_eq!((count("testsuites"), count("testsuite"), count("testcase")), (1, 1, 9));
         assert_eq!((count("failure"), count("skipped")), (6, 1));
         assert!(text.contains("tests=\"9\" failures=\"6\" errors=\"0\" skipped=\"1\" time=\"18.000\""), "{text}");
-        assert!(text.contains("FAIL &lt;x&gt;"));
+        assert!(text.contains("FAIL  &lt;x&gt;"));
     }
 
     #[test]
     fn page_markdown_and_json_hold_no_live_text() {
         let c = hostile();
-        assert!(!page(&c).contains("<script>alert") && !page(&c).contains("<i>"));
-        assert!(!markdown(&c).contains("<script>"));
-        let rows = markdown(&c);
+        let none = Run::new();
+        let page = super::super::drift_page::page(&c, &none, &Facts::default());
+        assert!(!page.contains("<script>alert") && !page.contains("<i>"));
+        assert!(!markdown(&c, &none).contains("<script>"));
+        let rows = markdown(&c, &none);
         for row in rows.lines().filter(|l| l.starts_with("| worse") || l.starts_with("| new")) {
             assert_eq!(row.replace("\\|", "").matches('|').count(), 9, "{row}");
         }
         let twice = Differences { drifts: [c.drifts.clone(), c.drifts.clone()].concat(), facts: Vec::new() };
-        assert_eq!(markdown(&twice).matches("| worse | 2 |").count(), 1);
-        assert_eq!(causes(&twice).len(), causes(&c).len());
+        assert_eq!(markdown(&twice, &none).matches("| worse | 2 |").count(), 1);
+        assert_eq!(causes(&twice, &none).len(), causes(&c, &none).len());
         assert!(json_lines(&c).lines().all(|l| serde_json::from_str::<serde_json::Value>(l).is_ok()));
-        assert!(terminal(&c).contains("drift: 1 identical, 1 rejudged, 1 other bits"));
+        assert!(terminal(&c, &none, 100).contains("drift: 1 identical, 1 rejudged, 1 other bits"));
+    }
+    #[test]
+    fn drifts_of_one_bug_are_one_cause() {
+        let mut c = hostile();
+        let worse = c.drifts.iter().find(|d| d.change == Change::Worse).unwrap().clone();
+        let drift = |case: &str, words: &str| Drift { case: case.into(), words: words.into(), ..worse.clone() };
+        c.drifts = vec![drift("first", "one metric"), drift("second", "another one"), drift("third", "another one")];
+        let card = |name: &str| {
+            let mut card = Card::new(Verdict::Fail, "title", "reason", None);
+            (card.name, card.finding) = (name.into(), format!("what {name} does"));
+            After { seconds: 0.0, card }
+        };
+        let after = Run::from([("first".into(), card("scale_shared:b")), ("second".into(), card("scale_shared:b"))]);
+        let groups = alike(&c, &after);
+        assert_eq!(groups.iter().map(|g| (g.name(), g.count)).collect::<Vec<_>>(), [("scale_shared:b", 2), ("", 1)]);
+        let text = terminal(&c, &after, 60);
+        assert!(
+            text.starts_with("worse       first, 2 cases like this  scale_shared:b\n      what scale_shared:b does\n"),
+            "{text}"
+        );
+        assert!(markdown(&c, &after).contains("what scale_shared:b does; one metric"));
+        let mut ran = Facts::default();
+        ran.0.insert("revision".into(), "abc".into());
+        let page = super::super::drift_page::page(&c, &after, &ran);
+        assert!(page.contains("2 cases like this") && page.contains("abc"), "{page}");
     }
 }

@@ -5,6 +5,7 @@ mod backends;
 pub mod bench;
 pub(crate) mod ci;
 pub(crate) mod drift;
+pub(crate) mod drift_page;
 mod figures;
 mod grids;
 pub(crate) mod history;

@@ -24,7 +24,16 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
 }
 
 fn helpers(backend: Backend) -> Helpers {
-    Helpers { product: backend.accelerator(), draw: backend.drawer() }
+    Helpers { product: backend.accelerator(), draw: backend.drawer(), keeps: true }
+}
+
+/// A case with its operands, and whose kernels may take it.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    case: &'a Case,
+    prepared: &'a Prepared,
+    kernels: &'a [&'static dyn Kernel],
+    backend: Backend,
 }
 
 /// What was judged where it lies: by whom it was made, and what of it.
@@ -37,16 +46,11 @@ struct There {
 }
 
 /// The map of a case whose elements stay on the device, and its row filled, where nothing is wrong with it; `None`: all is judged on the CPU.
-fn judged_there(
-    row: &mut Row,
-    case: &Case,
-    prepared: &Prepared,
-    kernels: &[&'static dyn Kernel],
-    backend: Backend,
-) -> Result<Option<ErrorMap>> {
+fn judged_there(row: &mut Row, asked: Asked) -> Result<Option<ErrorMap>> {
+    let case = asked.case;
     let there = match case.op {
-        Op::Gemm => product_there(row, case, prepared, kernels, backend)?,
-        Op::Cast => cast_there(row, case, prepared, kernels, backend)?,
+        Op::Gemm => product_there(row, asked)?,
+        Op::Cast => cast_there(row, asked)?,
         _ => None,
     };
     Ok(there.map(|there| {
@@ -55,13 +59,7 @@ fn judged_there(
     }))
 }
 
-fn product_there(
-    row: &mut Row,
-    case: &Case,
-    prepared: &Prepared,
-    kernels: &[&'static dyn Kernel],
-    backend: Backend,
-) -> Result<Option<There>> {
+fn product_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Asked) -> Result<Option<There>> {
     let Some(judge) = backend.product_judge().filter(|_| case.total_rows() * case.n * case.k >= LARGE_PRODUCT) else {
         return Ok(None);
     };
@@ -90,13 +88,7 @@ fn product_there(
     Ok(Some(There { kernel: kernel.spec().name, measured, comparison, tile }))
 }
 
-fn cast_there(
-    row: &mut Row,
-    case: &Case,
-    prepared: &Prepared,
-    kernels: &[&'static dyn Kernel],
-    backend: Backend,
-) -> Result<Option<There>> {
+fn cast_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Asked) -> Result<Option<There>> {
     let Some(judge) = backend.cast_judge().filter(|_| case.total_rows() * case.n >= LARGE_CAST) else { return Ok(None) };
     let (Some(job), [source]) = (prepared.job(case), prepared.x.a.as_slice()) else { return Ok(None) };
     if !matches!(&job.out, OutSpec::Recipe(recipe) if recipe.format.is_float()) {
@@ -181,8 +173,8 @@ impl From<Row> for Ran {
 /// Multiply-adds of a case from which its map is made while it is at hand; an element of another op counts as [`AN_ELEMENT`] of them.
 const LARGE: usize = 1 << 28;
 /// Multiply-adds of a product, and elements of a cast, from which the device that ran it judges it.
-const LARGE_PRODUCT: usize = 1 << 30;
-const LARGE_CAST: usize = 1 << 20;
+const LARGE_PRODUCT: usize = 1 << 28;
+const LARGE_CAST: usize = 1 << 17;
 const AN_ELEMENT: usize = 64;
 
 /// [`assay`] on a device that has a name: the row of what ran there says it.
@@ -216,7 +208,7 @@ fn ran(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64
     let there = |row: &mut Row| -> Result<std::result::Result<ErrorMap, Box<Assayed>>> {
         let helpers = helpers(backend);
         let prepared = Prepared::of(case, helpers)?;
-        match judged_there(row, case, &prepared, kernels, backend)? {
+        match judged_there(row, Asked { case, prepared: &prepared, kernels, backend })? {
             Some(map) => {
                 // Gigabytes go back to the system while the next case begins.
                 std::thread::spawn(move || drop(prepared));

@@ -1,6 +1,7 @@
 //! A case's operands and job: `Case → Inputs → Operands`.
 
 use super::case::{Case, OperandRecipe, OutKind, ZeroMode};
+use super::memo::Memo;
 use crate::assay::Built;
 use crate::fault::power::Ground;
 use crate::input::{Drawer, Source};
@@ -10,6 +11,7 @@ use crate::quant::{QTensor, QTensorParts, Zero};
 use crate::stage::timed;
 use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
+use std::sync::Arc;
 
 /// The unquantized operands, each role as [`Args64`] says.
 pub struct Inputs {
@@ -38,15 +40,25 @@ mod stream {
 pub struct Helpers {
     pub product: Option<Accelerator>,
     pub draw: Option<Drawer>,
+    /// What was drawn and defined is kept for the next cases, as a run asks for it.
+    pub keeps: bool,
 }
+
+/// Tensors and references of the last cases, by what they are made from. Four distributions of an operand of 2^20 elements, and products of them.
+static DRAWN: Memo<Tensor> = Memo::new(96 << 20);
+static EXACT: Memo<Arc<Vec<Defined>>> = Memo::new(32 << 20);
 
 /// Draws the case's values.
 pub fn inputs(case: &Case) -> Result<Inputs> {
-    inputs_by(case, None)
+    inputs_by(case, Helpers::default())
 }
 
-fn inputs_by(case: &Case, drawer: Option<Drawer>) -> Result<Inputs> {
-    let draw = |source: &Source, rows, cols, stream| source.tensor_by(drawer, case.dtype, rows, cols, case.seed, stream);
+fn inputs_by(case: &Case, helpers: Helpers) -> Result<Inputs> {
+    let draw = |source: &Source, rows, cols, stream| {
+        let make = || source.tensor_by(helpers.draw, case.dtype, rows, cols, case.seed, stream);
+        let key = || format!("{source} {} {rows} {cols} {} {stream}", case.dtype, case.seed);
+        if helpers.keeps { DRAWN.get(key(), make, |t| 4 * t.data().len()) } else { make() }
+    };
     let (m, n, k, e) = (case.total_rows(), case.n, case.k, case.rows.len());
     let mut inputs = Inputs { a: Vec::new(), b: Vec::new(), bias: None, gamma: None, beta: None, offs: None };
     match case.op {
@@ -178,7 +190,7 @@ pub struct Prepared {
 impl Prepared {
     /// Draws and quantizes.
     pub fn of(case: &Case, helpers: Helpers) -> Result<Self> {
-        let x = timed("inputs", || inputs_by(case, helpers.draw))?;
+        let x = timed("inputs", || inputs_by(case, helpers))?;
         let mut quantized = Vec::new();
         let mut operand = |recipe: &OperandRecipe, x: &Tensor, zero: ZeroMode| -> Result<Operand> {
             match recipe {
@@ -240,7 +252,17 @@ impl Prepared {
         };
         let second = |v: &[Operand]| v.first().map(Operand::to_f64);
         let of_values = |t: &Tensor| defined(t.to_f64(), x.b.first().map(Tensor::to_f64));
-        let exact = || x.a.iter().map(of_values).collect::<Result<Vec<_>>>();
+        let exact = || {
+            let make = || x.a.iter().map(of_values).collect::<Result<Vec<_>>>();
+            if case.op != Op::Gemm || !helpers.keeps {
+                return make();
+            }
+            let (m, n, k, to) = (case.total_rows(), case.n, case.k, case.offset);
+            let key = format!("{m}×{n}×{k} {} {} {} {} {to} {}", case.dist_a, case.dist_b, case.dtype, case.seed, case.bias);
+            // d and its magnitude.
+            let bytes = |all: &Arc<Vec<Defined>>| all.iter().map(|d| 16 * d.d.len()).sum();
+            EXACT.get(key, || make().map(Arc::new), bytes).map(|all| all.iter().map(Defined::copied).collect())
+        };
         let of_codes = || a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>();
         let (exact, ideal) = timed("references", || match case.op.reads_codes() {
             true => Ok::<_, Error>((exact()?, of_codes()?)),

@@ -26,6 +26,8 @@ import numpy as np  # noqa: E402
 
 # Family: how many of a hundred results.
 FAMILIES = {"plain": 20, "scaled": 30, "blocks": 12, "integers": 10, "mixed": 10, "grouped": 5, "casts": 5, "pointwise": 4, "norms": 4}
+# Results in a task, and the numbers of batches kept for it: a task is short, so that the last ones do not run alone for long.
+RUN, BATCHES = 200, 1000
 
 
 def results(seed, family, number):
@@ -75,7 +77,7 @@ def work(task):
     with tempfile.TemporaryDirectory(dir=folder) as held:
         while done < count and time.time() < end:
             start, paths, names = time.time(), [], {}
-            while done < count and len(paths) < 600:
+            while done < count:
                 for variant, result in enumerate(results(seed, family, number)):
                     wrote = result.write(f"{held}/{family}-{number}-{variant}")
                     names |= {p: result.label for p in wrote}
@@ -140,12 +142,12 @@ def main():
     for f in chosen:
         left, first = max(1, args.count * FAMILIES[f] // total), 0
         while left > 0:
-            part = min(left, 1000)
+            part = min(left, RUN)
             tasks.append((args.seed, f, first, part, os.path.abspath(args.qassay), "/dev/shm" if os.path.isdir("/dev/shm") else None, start + args.seconds))
-            left, first = left - part, first + 1_000_000
+            left, first = left - part, first + BATCHES
     # What is judged depends on seed and count alone, not on the number of jobs.
     tasks.sort(key=lambda t: (t[2], t[1]))
-    tally, alarms, elements, spent = collections.defaultdict(collections.Counter), [], 0, collections.Counter()
+    tally, alarms, elements, spent, said = collections.defaultdict(collections.Counter), [], 0, collections.Counter(), start
     with futures.ProcessPoolExecutor(args.jobs) as pool:
         waiting, tasks = set(), iter(tasks)
         while True:
@@ -158,8 +160,15 @@ def main():
                 family, counts, found, n, took = d.result()
                 tally[family] += counts
                 alarms += found
+                if args.alarms and found:
+                    with open(args.alarms, "a") as f:
+                        f.writelines(json.dumps(a) + "\n" for a in found)
                 elements += n
                 spent += took
+            if time.time() - said > 30:
+                said = time.time()
+                sums = sum(tally.values(), collections.Counter())
+                print(f"{said - start:.0f} s: {sums.total()} results, {dict(sums)}", file=sys.stderr, flush=True)
     report(args, tally, alarms, elements, spent, time.time() - start)
     sums = sum(tally.values(), collections.Counter())
     allowed = args.suspects * sums.total() / 1e6
@@ -172,9 +181,6 @@ def report(args, tally, alarms, elements, spent, seconds):
     print(f"{'family':12}" + "".join(f"{k:>10}" for k in kinds))
     for family, counts in sorted(tally.items()):
         print(f"{family:12}" + "".join(f"{counts[k]:10}" for k in kinds))
-    if args.alarms:
-        with open(args.alarms, "a") as f:
-            f.writelines(json.dumps(a) + "\n" for a in alarms)
     for a in alarms[:40]:
         print(f"{a['verdict']} {a['name']}: {a['kernel']}: {a['why'][:160]}\n    python3 tests/clean/run.py --seed {a['seed']} --only {a['name']} --qassay {args.qassay}")
     if len(alarms) > 40:

@@ -145,10 +145,7 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     let usual = Ways { chains: first.clone(), cuts: Cut::usual(k), endings: case.endings(true) };
     let units = whole.chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
     let split = Ways { cuts: Cut::all(k), chains: units, ..usual.clone() };
-    // No order or cut of K brings back what is far outside of every right one's bound. Block scales make them dear; operands that no kernel
-    // rounds on its way have one bound.
-    let far = case.blocked() && narrow(&built.job) && is_far(arithmetic, built, output)?;
-    for ways in [&whole, &usual, &split].into_iter().filter(|_| !far) {
+    for ways in [&whole, &usual, &split] {
         if let Some(way) = case.find(ways, usize::MAX)? {
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
         }
@@ -158,23 +155,6 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     let settled = by_bound(case, arithmetic, built, output);
     (built.exact, built.job.accumulator) = (exact, accumulator);
     settled
-}
-
-/// Whether both operands are floats of 8 bits or fewer.
-fn narrow(job: &Job) -> bool {
-    let is = |o: &Operand| matches!(o, Operand::Quantized(q) if q.format().bits() <= 8 && !q.format().is_integer());
-    job.operands.get(0).is_some_and(is) && job.operands.b().is_some_and(is)
-}
-
-/// Whether an element is many times the certain bound of any right arithmetic away from its ideal.
-fn is_far(arithmetic: &Arithmetic, built: &mut Built, output: &Output) -> Result<bool> {
-    const FAR: f64 = 64.0;
-    let (exact, accumulator) = (std::mem::take(&mut built.exact), built.job.accumulator);
-    built.job.accumulator = Some(Accumulator::new(arithmetic.bound));
-    let judged = evidence::judge(built, Backend::External, output, None);
-    (built.exact, built.job.accumulator) = (exact, accumulator);
-    let judged = judged?.remove(0);
-    Ok(judged.bound.ratios(&judged.actual)?.iter().any(|x| *x > FAR))
 }
 
 /// What no bits decide: by the bound, by bits of wrong arithmetics, by the size of the errors.

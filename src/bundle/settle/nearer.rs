@@ -4,23 +4,31 @@
 //! `Σ(e − r)² ≈ Σe² + Σr²`. Where the result is much nearer to theirs than to the right one, it was made so. Sums that are cut lie below the
 //! right ones by a share that all elements have about alike, and so do the products of scales that are cut: of each result the best common
 //! gain is taken off before, and what is compared is what is left.
+//!
+//! **Chance.** Where the output has few bits, a right error shows only where the right sum is near the middle of two of its values, and a rounding
+//! of something else moves such an element to the same side half the time. With e_i the error of an element, a share q of Σe² that a theory
+//! explains, and `n = (Σe²)²/Σe⁴` elements that carry it (equal ones once), Hoeffding gives `P ≤ exp(−2n(q − ½)²)`: no more than once in 10⁹
+//! tensors over all theories.
 
 use crate::compare::Bound;
+use crate::compare::probable::DELTA;
 use crate::job::{Job, Operand};
 use crate::op::Op;
 use crate::{Format, Overflow, QTensor, Rounding};
 use ndarray::Array2;
+use std::collections::HashSet;
 
 /// Elements that are looked at.
 const MOST: usize = 4096;
-/// How many times nearer, in squares, and of how many elements at least.
+/// How many times nearer, in squares.
 const NEARER: f64 = 4.0;
-const LEAST: usize = 256;
 /// How many different gains lines need: the drifts of few lines follow a few numbers by chance.
 const GAINS: usize = 12;
 /// Parts of K.
 const PARTS: [usize; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
 const TYPES: [Format; 2] = [Format::Bf16, Format::F16];
+/// Theories: rounded or cut scales of two operands, parts.
+const THEORIES: usize = TYPES.len() * (2 * 2 + PARTS.len());
 
 /// One element that is looked at.
 struct Look {
@@ -42,6 +50,7 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
     (job.op == Op::Gemm && actual.len() == rows * cols && bound.ideal().len() == rows * cols).then_some(())?;
     let bias = |j: usize| job.operands.bias.as_ref().map_or(0.0, |t| f64::from(t.data()[j]));
     let step = (rows * cols).div_ceil(MOST) | 1;
+    let mut seen = HashSet::new();
     let looks: Vec<Look> = (0..rows * cols)
         .step_by(step)
         .map(|at| {
@@ -49,10 +58,10 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
             Look { at, actual: actual[at], sum: bound.ideal()[at] - bias, bias, size: bound.certain()[at] }
         })
         .filter(|l| l.actual.is_finite() && l.sum.is_finite() && l.size > 0.0 && l.size.is_finite())
+        .filter(|l| seen.insert([l.actual, l.sum, l.bias].map(f64::to_bits)))
         .collect();
-    (looks.len() >= LEAST).then_some(())?;
     let out = bound.out();
-    let far = |of: &dyn Fn(usize, &Look) -> f64| {
+    let squares = |of: &dyn Fn(usize, &Look) -> f64| -> Vec<f64> {
         let (mut along, mut length) = (0.0, 0.0);
         for (n, l) in looks.iter().enumerate() {
             let sum = of(n, l) / l.size;
@@ -61,13 +70,18 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
         }
         let gain = if length > 0.0 { along / length } else { 1.0 };
         let one = |(n, l): (usize, &Look)| ((l.actual - out.round(l.at, gain * of(n, l) + l.bias)) / l.size).powi(2);
-        looks.iter().enumerate().map(one).sum::<f64>()
+        looks.iter().enumerate().map(one).collect()
     };
-    let right = far(&|_, l| l.sum);
+    let far = |of: &dyn Fn(usize, &Look) -> f64| squares(of).iter().sum::<f64>();
+    let errors = squares(&|_, l| l.sum);
+    let right: f64 = errors.iter().sum();
     if right == 0.0 {
         return None;
     }
-    let is_nearer = |of: &dyn Fn(usize, &Look) -> f64| far(of) * NEARER < right;
+    let carry = right * right / errors.iter().map(|e| e * e).sum::<f64>();
+    let sure = (THEORIES as f64 / DELTA).ln();
+    let explains = |far: f64| far * NEARER < right && 2.0 * carry * (0.5 - far / right).powi(2) >= sure;
+    let is_nearer = |of: &dyn Fn(usize, &Look) -> f64| explains(far(of));
     // Scales of lines.
     for (operand, name, by_row) in [(job.operands.a(), "a", true), (b, "b", false)] {
         let Some(gains) = gains(operand) else { continue };
@@ -108,7 +122,7 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
                 (0..parts).map(|p| round(f, prefix[n][end(p + 1)] - prefix[n][end(p)], Rounding::NearestEven)).sum::<f64>()
             };
             let far = far(&joined);
-            if far * NEARER < right && best.is_none_or(|b| far < b.0) {
+            if explains(far) && best.is_none_or(|b| far < b.0) {
                 best = Some((far, parts, f));
             }
         }

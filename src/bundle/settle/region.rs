@@ -8,7 +8,7 @@ use crate::model::gemm::corrected;
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
 use crate::tensor::round_to;
-use crate::{Format, QTensor, Result};
+use crate::{Format, Result};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -106,10 +106,9 @@ impl<'a> Region<'a> {
     /// What the sum of element `i` by `chain` meets.
     pub fn meets(&self, chain: Chain, i: usize) -> Meets {
         let p = &self.problem;
-        let before = chain == Chain::Dequantized;
+        let before = matches!(chain, Chain::Dequantized { .. });
         let (row, col) = (self.rows.start + i / self.cols.len(), self.cols.start + i % self.cols.len());
-        let global = |s: &FactorRows| s.scales().and_then(QTensor::global_scale_inv);
-        let (ga, gb) = (global(p.a), global(p.b));
+        let (ga, gb) = (p.a.over_row(row), p.b.over_row(col));
         Meets {
             a: if before { 1.0 } else { p.a.scale_inv(row, 0) },
             b: if before { 1.0 } else { p.b.scale_inv(col, 0) },
@@ -131,7 +130,9 @@ impl<'a> Region<'a> {
     }
 
     fn part(&mut self, chain: Chain, promote: Option<Promote>, run: &Run, blocks: Option<Blocks>) -> Result<Sums> {
-        let Some(blocks) = blocks.filter(|_| chain != Chain::Dequantized) else { return self.sum(chain, promote, run) };
+        let Some(blocks) = blocks.filter(|_| !matches!(chain, Chain::Dequantized { .. })) else {
+            return self.sum(chain, promote, run);
+        };
         let mut y = vec![0.0f32; self.elements()];
         let n = self.cols.len();
         let of_blocks = self.blocks.clone();
@@ -193,13 +194,16 @@ impl<'a> Region<'a> {
                     out.iter_mut().enumerate().for_each(|(j, out)| *out = sixteen(format, fused, x, b.row(j)));
                 }
             }
-            Chain::Dequantized => {
+            Chain::Dequantized { fused } => {
                 let (a, b) = (
                     self.scaled(&self.a, self.rows.clone(), self.problem.a),
                     self.scaled(&self.b, self.cols.clone(), self.problem.b),
                 );
                 let (a, b) = (gathered(&a, run, Format::F32), gathered(&b, run, Format::F32));
-                bulk::sums(&Accumulator::new(Inner::F32Sequential), &a, &b, &mut out)?;
+                match fused {
+                    true => bulk::sums(&Accumulator::new(Inner::F32Sequential), &a, &b, &mut out)?,
+                    false => bulk::unfused(&a, &b, &mut out),
+                }
             }
             Chain::Narrowed { .. } if !self.finite => out.fill(f32::NAN),
             Chain::Narrowed { .. } => {
@@ -215,8 +219,8 @@ impl<'a> Region<'a> {
     /// Every code times its scale, that times the global one, each rounded to f32.
     fn scaled(&self, m: &Matrix, rows: Range<usize>, side: &FactorRows) -> Matrix {
         let mut values = m.values.clone();
-        let global = side.scales().and_then(QTensor::global_scale_inv).unwrap_or(1.0);
         for (row, values) in rows.zip(values.chunks_mut(m.k.max(1))) {
+            let global = side.over_row(row).unwrap_or(1.0);
             values.iter_mut().enumerate().for_each(|(k, x)| *x *= side.scale_inv(row, k) * global);
         }
         Matrix { format: Format::F32, rows: m.rows, k: m.k, values }

@@ -1,8 +1,10 @@
 //! Whether an error is larger, in distribution, than any right arithmetic of the device makes it on these data.
 //!
 //! Where no bits decide and every element is inside its certain bound, the bound alone says little: it adds K worst cases of one sign. What
-//! right kernels really do is measured: on a region of r × c elements every chain of the device sums the products in the order of K, in the
-//! reverse, in strides ([`STRIDES`]: lanes and vector loads take every second, fourth, … product) and in [`ORDERS`] random orders, with scales and bias in every order, and stores the result as the kernel did. With e the error against the
+//! right kernels really do is measured: on a region of r × c elements every chain of the device, and f32 sums of factors that are scaled first
+//! (their products rounded before they are added, or not), sum the products in the order of K, in the reverse, in strides ([`STRIDES`]: lanes
+//! and vector loads take every second, fourth, … product) and in [`ORDERS`] random orders, with scales and bias in every order, and store the
+//! result as the kernel did. With e the error against the
 //! f64 ideal and β the certain radius with half a spacing of the output, w_i is the mean of (e_i/β_i)² over the random orders of the chain with the largest errors, and
 //!
 //! ```text
@@ -79,9 +81,10 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     }
     let mut chains: Vec<Chain> =
         arithmetic.chains.iter().copied().filter(|c| !matches!(c, Chain::Exact | Chain::Pairwise)).collect();
-    // A kernel may also scale its factors first: sums of codes can be exact where those of scaled factors round at every step, the factors before that.
+    // A kernel may also scale its factors first: sums of codes can be exact where those of scaled factors round at every step, the factors before that. On constant data a sum errs by
+    // the same remainder at every step, which is another one where the product is rounded first.
     if case.has_scales() {
-        chains.push(Chain::Dequantized);
+        chains.extend([true, false].map(|fused| Chain::Dequantized { fused }));
     }
     let errors = Errors { case, bound, endings: case.endings(false), chains };
     // The chains with the largest errors in the order of K are those that are looked at further: two of them, and dequantized factors.
@@ -205,7 +208,9 @@ impl Errors<'_> {
         made.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
         let mut sums: Vec<f64> = made.iter().map(|m| size(&m.1)).collect();
         let mut largest: Option<(Chain, Vec<f64>)> = None;
-        for (_, (chain, _)) in made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || *chain == Chain::Dequantized) {
+        for (_, (chain, _)) in
+            made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || matches!(chain, Chain::Dequantized { .. }))
+        {
             sums.push(size(&self.of(&mut region, *chain, &reversed, 1)?));
             for (nth, s) in STRIDES.into_iter().filter(|s| *s < k).enumerate() {
                 let order: Run = (0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect();

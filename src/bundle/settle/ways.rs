@@ -13,8 +13,10 @@ pub enum Chain {
     Exact,
     Sequential,
     Pairwise,
-    /// f32 sums of factors that are scaled first, one product after the other, blocks or not.
-    Dequantized,
+    /// f32 sums of factors that are scaled first, one product after the other, blocks or not. The product is rounded before it is added, or not.
+    Dequantized {
+        fused: bool,
+    },
     Int32,
     /// A device model.
     Unit(&'static str),
@@ -54,7 +56,7 @@ impl Chain {
             Chain::Pairwise => Inner::F32Pairwise,
             Chain::Int32 => Inner::Int32,
             Chain::Unit(name) | Chain::Widened(name, _) => Inner::Mma(crate::model::MmaModel { name }),
-            Chain::Dequantized | Chain::Narrowed { .. } | Chain::Sixteen { .. } => return None,
+            Chain::Dequantized { .. } | Chain::Narrowed { .. } | Chain::Sixteen { .. } => return None,
         })
     }
 
@@ -68,7 +70,8 @@ impl Chain {
 
     pub fn words(self) -> String {
         match self {
-            Chain::Dequantized => "f32 sums of dequantized factors".into(),
+            Chain::Dequantized { fused: true } => "f32 sums of dequantized factors".into(),
+            Chain::Dequantized { fused: false } => "f32 sums of rounded products of dequantized factors".into(),
             Chain::Widened(name, format) => format!("{name} of factors widened to {format}"),
             Chain::Narrowed { w, f, fraction } => {
                 format!("block steps of {w} products with {f} bits below the largest exponent and {fraction} fraction bits")

@@ -106,6 +106,100 @@ pub fn aside(s: &System) -> Vec<Theory> {
     found
 }
 
+/// One part of K is all that is summed: of the splits of K, or of the warps that share it, one partial sum is stored and the others are lost.
+pub fn alone(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let theory = |(words, bits, is_part): (String, f64, Part)| {
+        let mut t =
+            Theory::new(Class::AccState, "out", "k.part_only", format!("only {words} is summed, the other parts are lost"));
+        t.bits = 6.0 + bits;
+        t.k = Some(Arc::new((0..s.k).map(|k| f64::from(u8::from(is_part(k)))).collect()));
+        t
+    };
+    parts_of_k(s.k).into_iter().filter(|p| p.0.starts_with("slice")).map(theory).collect()
+}
+
+/// Part of K that is of another row of every tile: partial sums that are stored in batches, each with the registers of one.
+pub fn batches(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k {
+        return Vec::new();
+    }
+    let inside = |p: &&(usize, usize)| s.region.as_ref().is_none_or(|r| r.has(p.0, p.1));
+    let probes: Vec<(usize, usize, f64, f64)> = s
+        .probes
+        .iter()
+        .filter(inside)
+        .filter_map(|(i, j)| s.written(*i, *j, 0.0).map(|(y, half)| (*i, *j, y, half + s.certain(i * s.cols + j))))
+        .take(LOOKS)
+        .collect();
+    if probes.len() < 8 || probes.iter().filter(|p| s.is_wrong[p.0 * s.cols + p.1]).count() < 6 {
+        return Vec::new();
+    }
+    let (a, b, k_all, n_rows, n_cols) = (s.a.values.clone(), s.b.values.clone(), s.k, s.rows, s.cols);
+    let sums = |i: usize, j: usize| -> Vec<f64> {
+        let mut sum = 0.0;
+        let next = |k: usize| {
+            sum += a[i * k_all + k] * b[j * k_all + k];
+            sum
+        };
+        std::iter::once(0.0).chain((0..k_all).map(next)).collect()
+    };
+    let own: Vec<Vec<f64>> = probes.iter().map(|(i, j, ..)| sums(*i, *j)).collect();
+    let mut found = Vec::new();
+    let tiles = [256usize, 128, 64, 32, 16];
+    for by_row in [true, false] {
+        let n = if by_row { n_rows } else { n_cols };
+        for tile in tiles.into_iter().filter(|t| *t < 2 * n) {
+            for (batch, which) in
+                [64usize, 32, 16, 8, 4].into_iter().filter(|b| *b < tile).flat_map(|b| [(b, 0), (b, tile - b)])
+            {
+                let from = move |x: usize| x / tile * tile + which + x % batch;
+                let other = move |i: usize, j: usize| if by_row { (from(i), j) } else { (i, from(j)) };
+                // Every end of K that the elements before allow, for what is before it or behind it.
+                let mut left: Vec<(usize, bool)> = (0..=k_all).step_by(8).flat_map(|k| [(k, true), (k, false)]).collect();
+                for ((i, j, y, r), own) in probes.iter().zip(&own) {
+                    let (x, z) = other(*i, *j);
+                    if x >= n_rows || z >= n_cols {
+                        left.clear();
+                        break;
+                    }
+                    let theirs = if (x, z) == (*i, *j) { own.clone() } else { sums(x, z) };
+                    let r = r + s.certain(x * n_cols + z);
+                    left.retain(|(k, before)| {
+                        let v = if *before { theirs[*k] + own[k_all] - own[*k] } else { own[*k] + theirs[k_all] - theirs[*k] };
+                        (v - y).abs() <= r
+                    });
+                    if left.is_empty() {
+                        break;
+                    }
+                }
+                for (k0, before) in left.into_iter().take(4) {
+                    let (line, what) = if by_row { ("row", "i") } else { ("column", "j") };
+                    let ks = if before { 0..k0 } else { k0..k_all };
+                    let words = format!(
+                        "the partial sum of K {} … {} is stored in batches of {batch} {line}s that all hold the {} of every tile of {tile}: {line} {what} has that of {line} {what} mod {batch} there",
+                        ks.start,
+                        ks.end.max(1) - 1,
+                        if which == 0 { "first" } else { "last" }
+                    );
+                    let mut t = Theory::new(Class::AccState, "out", "out.batch_repeated", words)
+                        .bits(8.0 + cost(tile) + cost(batch) + cost(k0) + f64::from(u8::from(which > 0)));
+                    let (a, b, bias) = (a.clone(), b.clone(), s.bias.clone());
+                    t.finish = Some(Arc::new(move |i, j, v| {
+                        let (x, z) = other(i, j);
+                        let one = |k: usize| a[x * k_all + k] * b[z * k_all + k] - a[i * k_all + k] * b[j * k_all + k];
+                        v + ks.clone().map(one).sum::<f64>() + bias[j]
+                    }));
+                    found.push(t);
+                }
+            }
+        }
+    }
+    found
+}
+
 /// Whether k is in a part.
 type Part = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 

@@ -6,6 +6,14 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
+/// In every whole `part` of K the code at x is read from `of(x)`.
+fn every(k_all: usize, part: usize, of: impl Fn(usize) -> usize + Send + Sync + 'static) -> To {
+    Arc::new(move |i, k| {
+        let (base, x) = (k / part * part, k % part);
+        Some(i * k_all + if base + part <= k_all { base + of(x) } else { k })
+    })
+}
+
 /// Theories of where the codes of one side are read.
 pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
@@ -44,10 +52,7 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
                 "k_order",
                 format!("in another order: every {part} of K as {p}×{q}, transposed"),
                 cost(p) + cost(part) - 2.0,
-                Arc::new(move |i, k| {
-                    let (base, x) = (k / part * part, k % part);
-                    Some(i * k_all + if base + part <= k_all { base + x % q * p + x / q } else { k })
-                }),
+                every(k_all, part, move |x| x % q * p + x / q),
             );
         }
         for d in 1..part.min(64) {
@@ -56,10 +61,7 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
                 "k_rotated",
                 format!("rotated by {d} in every {part} of K"),
                 cost(d) + cost(part),
-                Arc::new(move |i, k| {
-                    let (base, x) = (k / part * part, k % part);
-                    Some(i * k_all + if base + part <= k_all { base + (x + d) % part } else { k })
-                }),
+                every(k_all, part, move |x| (x + d) % part),
             );
         }
         if part > 2 {
@@ -68,10 +70,7 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
                 "k_reversed",
                 format!("backwards in every {part} of K"),
                 cost(part),
-                Arc::new(move |i, k| {
-                    let (base, x) = (k / part * part, k % part);
-                    Some(i * k_all + if base + part <= k_all { base + part - 1 - x } else { k })
-                }),
+                every(k_all, part, move |x| part - 1 - x),
             );
         }
     }
@@ -85,10 +84,7 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
             "k_bits",
             format!("in another order: every {part} of K as {}{}", first.join(", "), if part > 8 { ", …" } else { "" }),
             cost(part) + order.len() as f64,
-            Arc::new(move |i, k| {
-                let (base, x) = (k / part * part, k % part);
-                Some(i * k_all + if base + part <= k_all { base + map[x] } else { k })
-            }),
+            every(k_all, part, move |x| map[x]),
         );
     }
     // The column within its group alone, in every so many of K: the first group's codes for all of them, or the last's.

@@ -101,14 +101,15 @@ pub fn completed(s: &System, all: &[Theory]) -> Vec<Theory> {
     let each = 3 * s.k + 24 * s.k.ilog2() as usize * 8 + if grouped { 512 * s.k } else { 0 };
     order.truncate(WORK / each.max(1));
     let finishes = output::simple(s);
+    let biases: Vec<Theory> = output::factors(s).into_iter().filter(|t| t.variant.starts_with("out.bias")).collect();
     let mut found: Vec<Theory> = gained_range(s);
-    found.extend(order.into_par_iter().flat_map_iter(|t| one(s, t, &looks, &finishes)).collect::<Vec<Theory>>());
+    found.extend(order.into_par_iter().flat_map_iter(|t| one(s, t, &looks, (&finishes, &biases))).collect::<Vec<Theory>>());
     found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
     found.truncate(KEPT);
     found
 }
 
-fn one(s: &System, t: &Theory, looks: &[Look], finishes: &[Theory]) -> Vec<Theory> {
+fn one(s: &System, t: &Theory, looks: &[Look], (finishes, biases): (&[Theory], &[Theory])) -> Vec<Theory> {
     let mut found = Vec::new();
     let Some(v) = looks.iter().take(4).map(|l| at(s, t, l)).collect::<Option<Vec<(f64, f64)>>>() else { return found };
     let r: Vec<Option<(f64, f64)>> = looks.iter().zip(&v).map(|(l, v)| ratio(l, *v)).collect();
@@ -137,7 +138,15 @@ fn one(s: &System, t: &Theory, looks: &[Look], finishes: &[Theory]) -> Vec<Theor
             solve(Which::A);
         }
     }
-    for f in finishes {
+    // What was added is one number a column, or one a row: a bias of another place.
+    let added =
+        |n: usize| (looks[n].low + s.bias[looks[n].j] - v[n].0 - v[n].1, looks[n].high + s.bias[looks[n].j] - v[n].0 + v[n].1);
+    let same = |x: usize, y: usize| meet(added(x), added(y)).is_some();
+    let steady = looks.len() >= 4
+        && looks[0].j == looks[2].j
+        && looks[0].i == looks[1].i
+        && (same(0, 2) && same(1, 3) || same(0, 1) && same(2, 3));
+    for f in finishes.iter().chain(biases.iter().filter(|_| steady)) {
         if let Some(p) = t.with(f).filter(|p| looks.iter().all(|l| s.fits(p, l.i, l.j)) && s.explains(p)) {
             found.push(p);
         }

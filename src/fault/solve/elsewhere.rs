@@ -20,12 +20,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if all.is_empty() {
         all.extend(shuffled(s));
     }
-    all.extend(gathered(s));
-    all.extend(biases(s));
-    all.extend(stages(s));
-    all.extend(workspaces(s));
-    all.extend(waves(s));
-    all.extend(loads(s));
+    let others = [gathered, biases, stages, workspaces, waves, loads];
+    all.extend(others.iter().flat_map(|of| of(s)));
     all
 }
 
@@ -414,7 +410,8 @@ fn workspaces(s: &System) -> Vec<Theory> {
     let right: Arc<Vec<f64>> = Arc::new(s.ideal.to_vec());
     let cols = s.cols;
     for splits in [2usize, 3, 4, 5, 6, 8, 16].into_iter().filter(|n| s.k.is_multiple_of(*n)) {
-        for stride in strides.iter().copied().filter(|x| *x > 0 && *x != rows) {
+        // Whole multiples of the rows only leave out splits.
+        for stride in strides.iter().copied().filter(|x| *x > 0 && !x.is_multiple_of(rows)) {
             let (a, b, right, bias) = (a.clone(), b.clone(), right.clone(), s.bias.clone());
             let words = format!(
                 "partial sums of {splits} parts of K lie {rows} rows apart and are added up {stride} rows apart, nothing behind the end"

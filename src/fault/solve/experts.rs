@@ -34,7 +34,7 @@ fn met(s: &System) -> Option<Vec<Option<usize>>> {
 
 /// Theories from the rows' experts.
 pub fn theories(s: &System) -> Vec<Theory> {
-    let wgrad = s.parts.len() > 1 && s.parts.iter().any(|p| p.k.len() != s.k);
+    let wgrad = s.parts.iter().any(|p| p.k.len() != s.k);
     if wgrad {
         return boundaries(s).or_else(|| boundaries_of_codes(s)).into_iter().collect();
     }

@@ -343,3 +343,23 @@ pub fn smallest(s: &System) -> Vec<Theory> {
     }
     all
 }
+/// Lanes of a warp that hold different lines where they should hold different K: a sum over them mixes all lines of a strip.
+pub fn strips(s: &System, side: Which) -> Vec<Theory> {
+    let (g, name) = (s.given(side), side.name());
+    let (rows, k_all) = (g.rows, g.k);
+    let theory = |wide: usize| {
+        let words = format!(
+            "of {name} row r at k is read from row (r / {wide})·{wide} + k mod {wide}: a sum over lanes that hold different rows, the same for all {wide}"
+        );
+        let mut t = Theory::new(Class::AccState, name, format!("{name}.strips"), words).bits(4.0 + cost(wide));
+        let from = move |i: usize, k: usize| (i / wide * wide + k % wide).min(rows - 1);
+        if g.q.is_some() && g.grid == (1, 1) {
+            t.side(side).code = Some(Arc::new(move |i, k| Some(from(i, k) * k_all + k)));
+        } else {
+            let values = g.values.clone();
+            t.side(side).value = Some(Arc::new(move |i, k| values[from(i, k) * k_all + k]));
+        }
+        t
+    };
+    [4usize, 8, 16, 32, 64].into_iter().filter(|w| !s.alone && *w <= rows).map(theory).collect()
+}

@@ -273,7 +273,7 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
         add(Kind::Layout, "c·R + r: stored row by row, read column by column".into(), 1.0, Arc::new(move |r, c| c * rows + r));
         add(
             Kind::Layout,
-            "stored column by column, read row by row".into(),
+            "the transposed place: stored column by column, read row by row".into(),
             1.0,
             Arc::new(move |r, c| {
                 let f = r * cols + c;
@@ -286,8 +286,11 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
         for p in (2..part).filter(|p| part.is_multiple_of(*p)).take(48) {
             let q = part / p;
             let whole = part == n;
-            let words =
-                if whole { format!("all as {p}×{q}, transposed") } else { format!("every {part} as {p}×{q}, transposed") };
+            let words = if whole {
+                format!("its place in all as {p}×{q}, transposed")
+            } else {
+                format!("its place in every {part} as {p}×{q}, transposed")
+            };
             let b = cost(p) + if whole { 2.0 } else { 2.0 + cost(part) };
             add(
                 Kind::Layout,
@@ -308,7 +311,7 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
                 let q = part / p;
                 add(
                     Kind::Layout,
-                    format!("rows, every {part} as {p}×{q}, transposed"),
+                    format!("the row's place in every {part} as {p}×{q}, transposed"),
                     cost(p) + cost(part) + 1.0,
                     Arc::new(move |r, c| {
                         let x = r % part;

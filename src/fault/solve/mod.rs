@@ -10,6 +10,7 @@
 //!
 //! Budgets count theories and multiply-adds, never seconds: the answer is the same everywhere.
 
+pub mod address;
 pub mod after;
 pub mod carried;
 pub mod codes;
@@ -18,15 +19,23 @@ pub mod decoded;
 pub mod effective;
 pub mod elsewhere;
 pub mod experts;
+pub mod fragments;
+pub mod gain_places;
+pub mod gain_rules;
 pub mod given;
+pub mod held;
 pub mod kept;
 pub mod lanes;
 pub mod layouts;
 pub mod levels;
+pub mod line;
 pub mod linear;
 pub mod maps;
 pub mod mixed;
+pub mod offsets;
 pub mod output;
+#[cfg(test)]
+mod place_tests;
 pub mod places;
 pub mod readings;
 pub mod replay;
@@ -45,6 +54,8 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod theory;
+pub mod tiles;
+pub mod two_numbers;
 pub mod zeros;
 
 use super::predict::Scene;
@@ -79,7 +90,9 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(levels::theories(s, side));
         all.extend(scale_bytes::theories(s, side));
         all.extend(zeros::narrow(s, side));
+        all.extend(zeros::shifted(s, side));
         all.extend(lanes::theories(s, side));
+        all.extend(lanes::strips(s, side));
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
@@ -143,6 +156,7 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     let mut all: Vec<Theory> = Vec::new();
     let mut fixed = 0;
     let mut tried: Vec<(System, Option<String>)> = Vec::new();
+    let mut near: Option<(System, Vec<Theory>)> = None;
     // Operands as they are; rounded; not rounded although the result was held to ones that are.
     for round in [None, Some(true), Some(false)].into_iter().take(if pairs { 3 } else { 1 }) {
         let mut systems: Vec<System> = match round {
@@ -164,9 +178,13 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         for system in systems {
             let mut may = may.clone();
             may.extend(output::factors(&system));
-            let (singles, picture) = one(&system, &may);
-            if !singles.is_empty() {
+            let (singles, picture) = one(&system, &may, true);
+            // What explains the probes alone stands in nobody's way.
+            if singles.par_iter().any(|t| holds(&system, t)) {
                 return Some(Solved { system, singles, pairs: Vec::new(), picture });
+            }
+            if near.is_none() && !singles.is_empty() {
+                near = Some((system.clone(), singles));
             }
             tried.push((system, picture));
         }
@@ -178,22 +196,25 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
             let Some((system, _)) = tried.get(at) else { continue };
             all.truncate(fixed);
             all.extend(output::factors(system));
+            all.extend(address::partial(system));
             // Two regions with a theory each fit many probes: all elements decide before pairs are left out.
-            let holds = |t: &Theory| replay::replay(system, t).is_some_and(|(fit, _)| fit.accepted());
             let mut found = split::beside(system, &all);
-            found.retain(holds);
+            found.retain(|t| holds(system, t));
             if found.is_empty() {
                 found = two(system, &all);
             }
             if found.is_empty() {
                 found = split::stacked(system, &all);
-                found.retain(holds);
+                found.retain(|t| holds(system, t));
             }
             if !found.is_empty() {
                 let (system, picture) = tried.swap_remove(at);
                 return Some(Solved { system, singles: Vec::new(), pairs: found, picture });
             }
         }
+    }
+    if let Some((system, singles)) = near {
+        return Some(Solved { system, singles, pairs: Vec::new(), picture: None });
     }
     let (system, picture) = tried.into_iter().next()?;
     if let Some(old) = places::overrun(&system).or_else(|| places::old(&system)).filter(|_| pairs) {
@@ -202,20 +223,28 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })
 }
 
-/// One fault, and what was solved without a name.
-fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
+/// One fault, and what was solved without a name. With `pairs` both operands may be read wrong, each in its own way.
+fn one(s: &System, all: &[Theory], pairs: bool) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = places::contents(s).into_iter().filter(|t| s.explains(t)).collect();
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     found.extend(slices::ranges(s).iter().chain(&slices::patterns(s)).filter_map(|t| s.accept(t)));
     found.extend(kept::theories(s).iter().chain(&experts::scaled(s)).filter_map(|t| s.accept(t)));
-    found.extend(carried::theories(s).iter().chain(&carried::aside(s)).chain(&stages::theories(s)).filter_map(|t| s.accept(t)));
+    found.extend(two_numbers::theories(s).iter().filter_map(|t| s.accept(t)));
+    found.extend(
+        carried::theories(s)
+            .iter()
+            .chain(&carried::aside(s))
+            .chain(&carried::alone(s))
+            .chain(&stages::theories(s))
+            .filter_map(|t| s.accept(t)),
+    );
     let right = Theory::right();
     for side in s.sides().iter().copied() {
         let numbers = [
             solved::gains(s, &right, side),
-            solved::offsets(s, &right, side),
+            offsets::offsets(s, &right, side),
             table::codecs(s, side),
-            solved::line(s, side).into_iter().collect(),
+            line::line(s, side).into_iter().collect(),
         ];
         found.extend(numbers.iter().flatten().filter_map(|t| s.accept(t)));
     }
@@ -224,6 +253,10 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
         found.extend(mixed::theories(s).iter().filter_map(|t| s.accept(t)));
     }
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
+    let named = |t: &Theory| t.class != solved::NAMELESS && (!pairs || holds(s, t));
+    if !found.par_iter().any(named) {
+        found.extend(rarer(s, pairs));
+    }
     // A factor of some tiles that no stored number has is nobody's.
     for t in found.iter_mut().filter(|t| t.fitted && t.operand == "out") {
         if t.region.as_ref().is_some_and(|r| !r.tiles.is_empty()) {
@@ -236,6 +269,25 @@ fn one(s: &System, all: &[Theory]) -> (Vec<Theory>, Option<String>) {
     found.truncate(KEPT);
     let picture = nameless.into_iter().next().map(|t| t.detail).or_else(|| slices::picture(s));
     (found, picture)
+}
+
+/// Whether all sampled elements are what a theory says.
+fn holds(s: &System, t: &Theory) -> bool {
+    replay::replay(s, t).is_some_and(|(fit, _)| fit.accepted())
+}
+
+/// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
+/// that none stands in the way of what a looser bound says.
+fn rarer(s: &System, pairs: bool) -> Vec<Theory> {
+    let kinds: [&dyn Fn() -> Vec<Theory>; 5] =
+        [&|| carried::batches(s), &|| held::theories(s), &|| fragments::theories(s), &|| tiles::theories(s), &|| {
+            address::theories(s, pairs)
+        }];
+    let found = |of: &&dyn Fn() -> Vec<Theory>| -> Option<Vec<Theory>> {
+        let some: Vec<Theory> = of().iter().filter_map(|t| s.accept(t)).filter(|t| !pairs || holds(s, t)).collect();
+        (!some.is_empty()).then_some(some)
+    };
+    kinds.iter().find_map(found).unwrap_or_default()
 }
 
 /// Those theories that say another value than the right one of any of the first elements.
@@ -305,8 +357,12 @@ fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> Vec<
     };
     let right = Theory::right();
     let mut left: Vec<&Theory> = all.iter().collect();
-    // The worst elements, which come first, may all be of one fault: a first look is at some of them and at others.
-    for (looks, most) in [(6..10, (all.len() / 4).max(256 * most)), (0..looks.min(FEW), 16 * most), (0..looks, most)] {
+    let mut stages = vec![(0..looks.min(FEW), 16 * most), (0..looks, most)];
+    // Where that is dear, a first look at a few elements: the worst, which come first, may all be of one fault.
+    if all.len() * s.k * FEW > WORK {
+        stages.insert(0, (6..10, (all.len() / 4).max(256 * most)));
+    }
+    for (looks, most) in stages {
         let before = score(&right, looks.clone());
         let mut scored: Vec<(f64, &Theory)> =
             left.par_iter().map(|t| (score(t, looks.clone()), *t)).filter(|(x, _)| *x < before).collect();

@@ -198,12 +198,13 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     // Another place.
     let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
     for way in maps::ways(rows, cols, experts) {
-        let read: Vec<f64> = (0..rows * cols).map(|f| scales[(way.map)(f / cols, f % cols)]).collect();
-        if read == *scales {
+        if (0..rows * cols).all(|f| scales[(way.map)(f / cols, f % cols)] == scales[f]) {
             continue;
         }
         let class = way.kind.class();
-        let at: At = Arc::new(move |i, k| read[cell(i, k)] * global);
+        // Looked up where it is asked for: as many tables as ways would fill the memory.
+        let (held, map) = (scales.clone(), way.map);
+        let at: At = Arc::new(move |i, k| held[map(i / tile.0, k / tile.1)] * global);
         let words = format!("the scale of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words);
         add(class, format!("{name}.index"), words, 4.0 + way.bits, at);
     }
@@ -389,19 +390,21 @@ fn n_of(g: &Given) -> usize {
 fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theory> {
     let name = side.name();
     let (tile, (rows, cols), global) = (g.tile, g.grid, g.global);
-    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x) * global).collect();
-    let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * global).collect());
+    let zero = Arc::new(zero.to_vec());
     let theory = |way: maps::Way| {
-        let from: Vec<usize> = (0..rows * cols).map(|f| (way.map)(f / cols, f % cols)).collect();
-        let s: Vec<f64> = from.iter().map(|f| scales[*f]).collect();
-        let z: Vec<f64> = from.iter().map(|f| zero[*f]).collect();
-        (s != scales || z != zero).then_some(())?;
+        let other = |f: usize| {
+            let from = (way.map)(f / cols, f % cols);
+            scales[from] != scales[f] || zero[from] != zero[f]
+        };
+        (0..rows * cols).any(other).then_some(())?;
         let class = way.kind.class();
         let words =
             format!("scale and zero point of {name} at row r, group c of the {rows}×{cols} grid are read from {}", way.words);
         let mut t = Theory::new(class, name, format!("{name}.index"), words).bits(4.0 + way.bits);
-        t.side(side).scale = Some(Arc::new(move |i, k| s[cell(i, k)]));
-        t.side(side).zero = Some(Arc::new(move |i, k| z[cell(i, k)]));
+        let (s, z, of_scale, of_zero) = (scales.clone(), zero.clone(), way.map.clone(), way.map);
+        t.side(side).scale = Some(Arc::new(move |i, k| s[of_scale(i / tile.0, k / tile.1)]));
+        t.side(side).zero = Some(Arc::new(move |i, k| z[of_zero(i / tile.0, k / tile.1)]));
         Some(t)
     };
     let mut all: Vec<Theory> = maps::ways(rows, cols, experts).into_iter().filter_map(theory).collect();
@@ -409,7 +412,7 @@ fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theor
         let at = move |i: usize, k: usize| i / tile.0 * cols + (k / group).min(cols - 1);
         let words = format!("scales and zero points of {name} are taken every {group} of K instead of every {}", tile.1);
         let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.divisor"), words).bits(4.0 + cost(group));
-        let (s, z) = (scales.clone(), zero.to_vec());
+        let (s, z) = (scales.clone(), zero.clone());
         t.side(side).scale = Some(Arc::new(move |i, k| s[at(i, k)]));
         t.side(side).zero = Some(Arc::new(move |i, k| z[at(i, k)]));
         all.push(t);

@@ -22,15 +22,13 @@ pub fn region(s: &System) -> Option<Region> {
     }
     let all = |v: &[bool]| v.iter().all(|x| *x);
     let count = |v: &[bool]| v.iter().filter(|x| **x).count();
+    if let Some((height, width, tiles)) = grid_tiles(s, wrong, count(&rows) * count(&cols)) {
+        let words = format!("{} of the tiles of {height}×{width}", tiles.len());
+        return Some(Region { rows, cols, words: format!("{words}: {}", places(&tiles)), tiles });
+    }
     let tiles = if (wrong as f64) < DENSE * (count(&rows) * count(&cols)) as f64 { rectangles(s) } else { Vec::new() };
     if !tiles.is_empty() {
-        let some: Vec<String> = tiles
-            .iter()
-            .take(4)
-            .map(|(r, c)| format!("rows {} … {} × columns {} … {}", r.start, r.end - 1, c.start, c.end - 1))
-            .collect();
-        let more = if tiles.len() > 4 { ", …" } else { "" };
-        let words = format!("{} tile{}: {}{more}", tiles.len(), if tiles.len() == 1 { "" } else { "s" }, some.join(", "));
+        let words = format!("{} tile{}: {}", tiles.len(), if tiles.len() == 1 { "" } else { "s" }, places(&tiles));
         return Some(Region { rows, cols, tiles, words });
     }
     // Lines of which almost all are wrong are all wrong: an element may be right by chance.
@@ -48,6 +46,45 @@ pub fn region(s: &System) -> Option<Region> {
         _ => format!("rows {}, columns {}", lines(&rows), lines(&cols)),
     };
     Some(Region { rows, cols, tiles: Vec::new(), words })
+}
+
+type Tile = (Range<usize>, Range<usize>);
+
+/// The first few tiles in words.
+fn places(tiles: &[Tile]) -> String {
+    let one = |(r, c): &Tile| format!("rows {} … {} × columns {} … {}", r.start, r.end - 1, c.start, c.end - 1);
+    let some: Vec<String> = tiles.iter().take(4).map(one).collect();
+    format!("{}{}", some.join(", "), if tiles.len() > 4 { ", …" } else { "" })
+}
+
+/// Sizes of tiles of a grid, the largest first.
+const GRID: [usize; 4] = [256, 128, 64, 32];
+
+/// Tiles of a grid that are wrong as a whole beside right ones, where they are not all of the `area` of the wrong rows and columns, and zeros:
+/// tiles that were not computed. Height, width, tiles.
+fn grid_tiles(s: &System, wrong: usize, area: usize) -> Option<(usize, usize, Vec<Tile>)> {
+    let zeros = || (0..s.is_wrong.len()).filter(|at| s.is_wrong[*at]).all(|at| s.actual[at] == 0.0 || s.actual[at].is_nan());
+    (wrong * 10 < area * 9 && wrong >= GRID[3] * GRID[3] && zeros()).then_some(())?;
+    for (height, width) in GRID.iter().flat_map(|h| GRID.iter().map(move |w| (*h, *w))) {
+        let (down, across) = (s.rows.div_ceil(height), s.cols.div_ceil(width));
+        let mut counts = vec![0usize; down * across];
+        for (at, _) in s.is_wrong.iter().enumerate().filter(|(_, w)| **w) {
+            counts[at / s.cols / height * across + at % s.cols / width] += 1;
+        }
+        let tile = |t: usize| {
+            let (i, j) = (t / across * height, t % across * width);
+            (i..(i + height).min(s.rows), j..(j + width).min(s.cols))
+        };
+        let hit: Vec<usize> = (0..counts.len()).filter(|t| counts[*t] > 0).collect();
+        let whole = |t: &usize| {
+            let (r, c) = tile(*t);
+            counts[*t] * 10 > r.len() * c.len() * 9
+        };
+        if hit.len() < counts.len() && hit.len() <= 4 * TILES && hit.iter().all(whole) {
+            return Some((height, width, hit.into_iter().map(tile).collect()));
+        }
+    }
+    None
 }
 
 /// A run of the result as it lies in memory, that starts or ends within a row.

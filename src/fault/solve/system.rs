@@ -331,7 +331,11 @@ impl<'s> System<'s> {
         let at = i * self.cols + j;
         let (sum, r) = if plain {
             // A theory that only moves or finishes the sum is held to no less than one that makes it.
-            let size = if self.alone { 0.0 } else { self.sum(t, i, j).1 };
+            let size = match &t.size {
+                Some(size) => size(i, j),
+                None if self.alone => 0.0,
+                None => self.sum(t, i, j).1,
+            };
             let r = self.certain(at).max(self.relative * (size + self.bias[j].abs()));
             (self.ideal[at] - self.bias[j], r + t.slack * self.ideal[at].abs())
         } else {

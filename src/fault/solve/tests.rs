@@ -12,14 +12,14 @@ use crate::{Format, Granularity, QTensor, Tensor, Zero};
 use std::time::Duration;
 
 /// A number in 0 … 1 for every place, the same each time.
-fn noise(x: usize) -> f64 {
+pub fn noise(x: usize) -> f64 {
     let mut h = (x as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
     h = (h ^ (h >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     h = (h ^ (h >> 32)).wrapping_mul(0x94D0_49BB_1331_11EB);
     (h >> 11) as f64 / (1u64 << 53) as f64
 }
 
-fn codes(format: Format, rows: usize, k: usize, group: usize, zeros: bool, seed: usize) -> QTensor {
+pub fn codes(format: Format, rows: usize, k: usize, group: usize, zeros: bool, seed: usize) -> QTensor {
     let n = rows * k.div_ceil(group);
     let bits = format.bits();
     let code = |at: usize| {
@@ -43,7 +43,7 @@ fn codes(format: Format, rows: usize, k: usize, group: usize, zeros: bool, seed:
 }
 
 /// What is found where a kernel writes `wrong(i, j, right)`, and its parameters.
-fn found(
+pub fn found(
     a: &Operand,
     b: &QTensor,
     bias: Option<Vec<f32>>,
@@ -76,17 +76,17 @@ fn found(
     d.findings.first().map_or((d.line(), String::new()), |f| (f.fault.clone(), f.detail.clone()))
 }
 
-fn wide(rows: usize, k: usize) -> Operand {
+pub fn wide(rows: usize, k: usize) -> Operand {
     let v = (0..rows * k).map(|x| round_to(Format::Bf16, (2.0 * noise(3 * x + 5) - 1.0) as f32)).collect();
     Operand::High(Tensor::new(Format::Bf16, rows, k, v).unwrap())
 }
 
-fn sum(k: usize, f: impl Fn(usize) -> f64) -> f64 {
+pub fn sum(k: usize, f: impl Fn(usize) -> f64) -> f64 {
     (0..k).map(f).sum()
 }
 
-const M: usize = 32;
-const N: usize = 48;
+pub const M: usize = 32;
+pub const N: usize = 48;
 
 #[test]
 fn a_difference_that_wraps_is_told() {

@@ -115,6 +115,8 @@ pub struct Theory {
     pub kept: Option<Kept>,
     /// What becomes of the sum, bias not added; adds it itself.
     pub finish: Option<Finish>,
+    /// The magnitude of what an element sums, where `finish` sums something else.
+    pub size: Option<At>,
     pub from: Option<From>,
     /// Which group a row of the result belongs to (grouped products).
     pub expert: Option<Arc<Vec<Option<usize>>>>,
@@ -148,6 +150,7 @@ impl Theory {
             product: None,
             kept: None,
             finish: None,
+            size: None,
             from: None,
             expert: None,
             cut: None,
@@ -184,6 +187,7 @@ impl Theory {
             product: one(&self.product, &other.product)?,
             kept: one(&self.kept, &other.kept)?,
             finish: one(&self.finish, &other.finish)?,
+            size: one(&self.size, &other.size)?,
             from: one(&self.from, &other.from)?,
             expert: one(&self.expert, &other.expert)?,
             cut: one(&self.cut, &other.cut)?,

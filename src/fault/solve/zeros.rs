@@ -112,15 +112,15 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     }
     let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
     for way in maps::ways(rows, cols, experts) {
-        let read: Vec<f64> = (0..rows * cols).map(|f| zero[(way.map)(f / cols, f % cols)]).collect();
+        if (0..rows * cols).all(|f| zero[(way.map)(f / cols, f % cols)] == zero[f]) {
+            continue;
+        }
         let class = if way.kind == Kind::Layout { Class::PackPermute } else { Class::ZpCorrection };
-        add(
-            class,
-            "zero_index",
-            format!("the zero point of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words),
-            4.0 + way.bits,
-            read,
-        );
+        let words = format!("the zero point of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words);
+        let mut t = Theory::new(class, name, format!("{name}.zero_index"), words).bits(4.0 + way.bits);
+        let (z, map) = (zero.clone(), way.map);
+        t.side(side).zero = Some(Arc::new(move |i, k| z[map(i / tile.0, k / tile.1)]));
+        all.push(t);
     }
     for end in (8..g.k).step_by(8) {
         for first in [true, false] {
@@ -145,6 +145,48 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         all.push(t);
     }
     all
+}
+
+/// Signed codes that are multiplied as unsigned ones, half a range up, and the term that takes this back with another scale than its group's.
+pub fn shifted(s: &System, side: Which) -> Vec<Theory> {
+    let (g, other) = (s.given(side), s.given(side.other()));
+    let (name, they) = (side.name(), side.other().name());
+    let Some(f) = g.format().filter(|f| f.is_integer() && !s.alone && g.zero.is_none()) else { return Vec::new() };
+    if g.grid.1 < 2 || s.parts.iter().any(|p| p.k.len() != s.k) || !g.table.iter().any(|x| *x < 0.0) {
+        return Vec::new();
+    }
+    let half = f64::from(1u32 << (f.bits() - 1));
+    let (tall, groups) = (g.tile.0, g.grid.1);
+    let sums: Arc<Vec<f64>> = Arc::new(
+        other.values.chunks(other.k.max(1)).flat_map(|row| row.chunks(g.tile.1).map(|x| x.iter().sum::<f64>())).collect(),
+    );
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());
+    let lines: Arc<Vec<Option<(usize, usize)>>> =
+        Arc::new((0..s.rows).map(|i| s.lines(i, 0).map(|(a, b, _)| (a, b))).collect());
+    type Of = fn(&[f64]) -> f64;
+    let ways: [(&str, f64, Of); 4] = [
+        ("once for all of K, with the scale of the last group", 1.0, |s| s[s.len() - 1]),
+        ("once for all of K, with the scale of the first group", 1.5, |s| s[0]),
+        ("without a scale", 2.0, |_| 1.0),
+        ("not at all", 2.0, |_| 0.0),
+    ];
+    let theory = |(how, bits, of): (&str, f64, Of)| {
+        let words = format!(
+            "codes of {name} are multiplied {half} too large, and {half} times the sums of {they} is subtracted {how}, not in each group"
+        );
+        let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.compensation"), words).bits(6.0 + bits);
+        let (sums, scales, lines, bias) = (sums.clone(), scales.clone(), lines.clone(), s.bias.clone());
+        t.finish = Some(Arc::new(move |i, j, v| {
+            let Some((a, b)) = lines[i] else { return v + bias[j] };
+            let (own, theirs) = if side == Which::A { (a, b + j) } else { (b + j, a) };
+            let own = &scales[own / tall * groups..(own / tall + 1) * groups];
+            let by = of(own);
+            let off: f64 = own.iter().zip(&sums[theirs * groups..]).map(|(s, w)| (s - by) * w).sum();
+            v + half * off + bias[j]
+        }));
+        t
+    };
+    ways.map(theory).to_vec()
 }
 
 /// The term of the zero points whose sums over a group of the other operand are kept in 16 bits.

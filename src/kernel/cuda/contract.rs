@@ -14,10 +14,12 @@ pub enum Kind {
     Long,
     Float,
     Map,
+    Struct,
 }
 
 /// An address on the device; null where there is nothing.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(transparent)]
 pub struct Pointer(pub u64);
 
 impl Pointer {
@@ -130,6 +132,45 @@ macro_rules! arguments {
 }
 pub(crate) use arguments;
 
+/// Name, source and fields of a struct that is passed by value.
+#[cfg(test)]
+pub type Struct = (&'static str, &'static str, &'static [(&'static str, Kind)]);
+
+/// `by_value!(Name = "source.cu" { field: Type, … })`: a struct that entries take by value, as `Name` of that source lies in memory: fields of 8
+/// bytes, or of 4 in pairs.
+macro_rules! by_value {
+    ($(#[$doc:meta])* $name:ident = $source:literal { $($field:ident: $kind:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        pub(crate) struct $name { $(pub $field: $kind),* }
+
+        impl $name {
+            /// Its name, its source and its fields.
+            #[cfg(test)]
+            pub const STRUCT: $crate::kernel::cuda::contract::Struct = (
+                stringify!($name),
+                $source,
+                &[$((stringify!($field), <$kind as $crate::kernel::cuda::contract::Parameter>::KIND)),*],
+            );
+        }
+
+        impl $crate::kernel::cuda::contract::Parameter for $name {
+            #[cfg(test)]
+            const KIND: $crate::kernel::cuda::contract::Kind = $crate::kernel::cuda::contract::Kind::Struct;
+            fn arg(self) -> $crate::kernel::cuda::launch::Arg {
+                // Words of the fields' own alignment, and no padding.
+                const WORDS: usize = std::mem::size_of::<$name>() / 8;
+                const { assert!(0 $(+ std::mem::size_of::<$kind>())* == WORDS * 8) };
+                // SAFETY: plain numbers without padding, as many words.
+                let words = unsafe { std::mem::transmute::<$name, [u64; WORDS]>(self) };
+                $crate::kernel::cuda::launch::Arg::Struct(words.into())
+            }
+        }
+    };
+}
+pub(crate) use by_value;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +187,7 @@ mod tests {
         let kind = match &text {
             t if t.contains('*') => Kind::Pointer,
             t if t.contains("TensorMap ") => Kind::Map,
+            t if STRUCTS.iter().any(|(name, ..)| t.starts_with(&format!("const {name} "))) => Kind::Struct,
             t if t.contains("long long") || t.starts_with("u64") => Kind::Long,
             t if t.starts_with("int") => Kind::Int,
             t if t.starts_with("float ") => Kind::Float,
@@ -199,15 +241,15 @@ mod tests {
             .chain(entries::<group_scales::ColumnsScale>())
             .chain(entries::<group_scales::Columns>())
             .chain(entries::<inputs::Arguments>())
-            .chain(entries::<judge::BoundOf>())
+            .chain(entries::<judge::bound::BoundOf>())
             .chain(entries::<judge::CodesOf>())
-            .chain(entries::<judge::Widen>())
+            .chain(entries::<judge::elements::Widen>())
             .chain(entries::<judge::ModelOf>())
-            .chain(entries::<judge::ElementsOf>())
-            .chain(entries::<judge::SumsOf>())
-            .chain(entries::<judge::DrawnOf>())
-            .chain(entries::<judge::RanksOf>())
-            .chain(entries::<judge::PowerOf>())
+            .chain(entries::<judge::counted::ElementsOf>())
+            .chain(entries::<judge::counted::SumsOf>())
+            .chain(entries::<judge::counted::DrawnOf>())
+            .chain(entries::<judge::counted::RanksOf>())
+            .chain(entries::<judge::counted::PowerOf>())
             .chain(entries::<reference::Width>())
             .chain(entries::<reference::LanesOf>())
             .chain(entries::<reference::DigitsOf>())
@@ -244,5 +286,21 @@ mod tests {
             }
         }
         assert!(defined.is_empty(), "entries without a struct: {:?}", defined.keys());
+    }
+
+    const STRUCTS: [Struct; 2] = [judge::elements::Elements::STRUCT, reference::Factors::STRUCT];
+
+    #[test]
+    fn a_struct_by_value_has_the_fields_of_its_source() {
+        for (name, file, ours) in STRUCTS {
+            let source = SOURCES.iter().find(|s| s.name == file).expect("embedded");
+            let (_, rest) = source.text.split_once(&format!("struct {name} {{")).expect("there");
+            // Functions follow the fields, if any do.
+            let (fields, _) = rest.split_once("};").expect("its end");
+            let fields = fields.split("\n\n").next().expect("fields").split(';').map(str::trim).filter(|f| !f.is_empty());
+            let found: Vec<_> = fields.map(parameter).map(|(name, kind)| (name.expect("a name"), kind)).collect();
+            let ours: Vec<_> = ours.iter().map(|(name, kind)| (name.to_string(), *kind)).collect();
+            assert_eq!(found, ours, "{name} of {file}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::contract::Map;
 use super::source::{CudaSource, SOURCES};
 use super::staging::Staging;
-use super::{device, nvrtc};
+use super::{device, nvrtc, pool};
 use crate::{Error, Result, parallel};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use rayon::prelude::*;
@@ -61,6 +61,8 @@ pub enum Arg {
     Long(i64),
     Float(f32),
     Map(Map),
+    /// A struct by value.
+    Struct(Box<[u64]>),
 }
 
 /// A start of a kernel of `kernels/<source>`, made by [`super::contract::Contract::launch`].
@@ -124,6 +126,7 @@ unsafe fn begin(what: &str, f: sys::CUfunction, shape: &LaunchShape, args: &mut 
             Arg::Long(i) => (i as *mut i64).cast(),
             Arg::Float(x) => (x as *mut f32).cast(),
             Arg::Map(map) => (&mut **map as *mut sys::CUtensorMap).cast(),
+            Arg::Struct(words) => words.as_mut_ptr().cast(),
         }
     };
     let mut pointers: Vec<*mut c_void> = args.iter_mut().map(pointer).collect();
@@ -294,7 +297,7 @@ impl Gpu {
         // SAFETY: plain allocation; both fills stay inside it.
         unsafe {
             let what = format!("allocation of {bytes} bytes on {}", self.info.name);
-            let base = result::malloc_sync(bytes + 2 * GUARD).map_err(|e| failed(&what, e))?;
+            let base = pool::take(bytes + 2 * GUARD).map_err(|e| failed(&what, e))?;
             let buffer = Buffer { base, bytes };
             result::memset_d8_sync(base, GUARD_BYTE, bytes + 2 * GUARD).map_err(|e| failed("cuMemset", e))?;
             if bytes > 0 {
@@ -433,8 +436,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from cuMemAlloc and is freed once. After a fault the context refuses; the process ends then.
-        let _ = unsafe { result::free_sync(self.base) };
+        // SAFETY: the address is of so many bytes and comes back once.
+        unsafe { pool::give_back(self.base, self.bytes + 2 * GUARD) };
     }
 }
 

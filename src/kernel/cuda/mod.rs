@@ -28,6 +28,7 @@ pub(crate) mod nvrtc;
 pub(crate) mod operand;
 pub(crate) mod options;
 pub(crate) mod output;
+mod pool;
 pub(crate) mod reference;
 pub(crate) mod scale_inv;
 pub(crate) mod second;

@@ -1,6 +1,6 @@
 //! The f64 references of large products on the GPU (`kernels/reference.cu`), from operands as they lie there: the bits of [`crate::op`]'s.
 
-use super::contract::{Contract, Pointer, arguments};
+use super::contract::{Contract, Pointer, arguments, by_value};
 use super::launch::{Buffer, Gpu, LaunchShape};
 use crate::{Error, Granularity, QTensor, Result, Tensor, Zero, parallel};
 
@@ -9,19 +9,20 @@ arguments! {
     Width = "reference.cu" "reference_width" { values: Pointer, count: u64, found: Pointer }
 }
 
+by_value! {
+    /// One side of a product.
+    Factors = "reference.cu" { values: Pointer, codes: Pointer, table: Pointer, unit: Pointer, rows: i32, k: i32 }
+}
+
 arguments! {
     /// Contract reference_lanes.
-    LanesOf = "reference.cu" "reference_lanes" {
-        values: Pointer, codes: Pointer, table: Pointer, unit: Pointer, lanes: Pointer, rows: usize, k: usize, padded: usize, depth: usize,
-        step: usize,
-    }
+    LanesOf = "reference.cu" "reference_lanes" { of: Factors, lanes: Pointer, padded: usize, depth: usize, step: usize }
 }
 
 arguments! {
     /// Contract reference_digits.
     DigitsOf = "reference.cu" "reference_digits" {
-        values: Pointer, codes: Pointer, table: Pointer, digits: Pointer, rows: usize, k: usize, pitch: usize, low: i32, shift: usize,
-        width: usize,
+        of: Factors, digits: Pointer, pitch: usize, low: i32, shift: usize, width: usize,
     }
 }
 
@@ -134,22 +135,23 @@ impl Side {
         self.rows.next_multiple_of(EXACT)
     }
 
-    /// The factors, lane by lane.
-    fn lanes(&self, gpu: &Gpu) -> Result<(Buffer, usize)> {
-        let (padded, depth) = (self.padded(), self.k.div_ceil(LANES).next_multiple_of(DEPTH));
-        let lanes = gpu.filled(LANES * depth * padded * 8, 0)?;
-        let arguments = LanesOf {
+    /// Sizes that [`product`] looked at.
+    fn factors(&self) -> Factors {
+        Factors {
             values: self.values.as_ref().into(),
             codes: self.codes.as_ref().into(),
             table: self.table.as_ref().into(),
             unit: self.unit.as_ref().into(),
-            lanes: (&lanes).into(),
-            rows: self.rows,
-            k: self.k,
-            padded,
-            depth,
-            step: self.step,
-        };
+            rows: self.rows as i32,
+            k: self.k as i32,
+        }
+    }
+
+    /// The factors, lane by lane.
+    fn lanes(&self, gpu: &Gpu) -> Result<(Buffer, usize)> {
+        let (padded, depth) = (self.padded(), self.k.div_ceil(LANES).next_multiple_of(DEPTH));
+        let lanes = gpu.filled(LANES * depth * padded * 8, 0)?;
+        let arguments = LanesOf { of: self.factors(), lanes: (&lanes).into(), padded, depth, step: self.step };
         // SAFETY: the factors are rows × k, the lanes LANES × depth × padded.
         unsafe { gpu.launch(arguments.launch(&[], LaunchShape::of([self.k.div_ceil(128), padded / 32], 256)))? };
         Ok((lanes, depth))
@@ -159,18 +161,7 @@ impl Side {
     fn digits(&self, gpu: &Gpu, pitch: usize, shift: usize, width: usize) -> Result<Buffer> {
         let padded = self.padded();
         let digits = gpu.filled(padded * pitch * 8, 0)?;
-        let arguments = DigitsOf {
-            values: self.values.as_ref().into(),
-            codes: self.codes.as_ref().into(),
-            table: self.table.as_ref().into(),
-            digits: (&digits).into(),
-            rows: self.rows,
-            k: self.k,
-            pitch,
-            low: self.low,
-            shift,
-            width,
-        };
+        let arguments = DigitsOf { of: self.factors(), digits: (&digits).into(), pitch, low: self.low, shift, width };
         // SAFETY: as above, the digits padded × pitch.
         unsafe { gpu.launch(arguments.launch(&[], LaunchShape::of([padded, pitch.div_ceil(256)], 256)))? };
         Ok(digits)

@@ -56,6 +56,7 @@ pub const SOURCES: &[CudaSource] = embed![
     "inputs.cu",
     "int4_quant.cu",
     "judge.cu",
+    "judge_bound.cu",
     "mixed_gemm.cu",
     "mixed_stream.cu",
     "model_wgmma.cu",
@@ -69,6 +70,7 @@ pub const SOURCES: &[CudaSource] = embed![
 /// Every header under `kernels/common/`, by the name that `#include` uses.
 pub const HEADERS: &[CudaSource] = embed![
     "common/act.cuh",
+    "common/doubles.cuh",
     "common/elements.cuh",
     "common/eight_rows.cuh",
     "common/fp8_cast.cuh",
@@ -82,6 +84,7 @@ pub const HEADERS: &[CudaSource] = embed![
     "common/mixed.cuh",
     "common/narrow.cuh",
     "common/options.cuh",
+    "common/pairs.cuh",
     "common/scale_rule.cuh",
     "common/tile.cuh",
     "common/tma.cuh",

@@ -41,6 +41,11 @@ pub fn sequential(promote: usize, a: &Matrix, b: &Matrix, out: &mut [f32]) {
     over(promote, a, b, out, chain);
 }
 
+/// Products rounded to f32, added one after the other, k ascending from +0.
+pub fn rounded(a: &Matrix, b: &Matrix, out: &mut [f32]) {
+    over(a.k.max(1), a, b, out, products);
+}
+
 /// Products rounded to f32, added as a tree that splits after the largest power of two below its size.
 pub fn pairwise(promote: usize, a: &Matrix, b: &Matrix, out: &mut [f32]) {
     over(promote, a, b, out, tree);
@@ -82,6 +87,21 @@ fn chain_body(a: &[f32], b: &[[f32; LANES]], sum: &mut [f32; LANES]) {
     for (a, b) in a.iter().zip(b) {
         for l in 0..LANES {
             s[l] = a.mul_add(b[l], s[l]);
+        }
+    }
+    *sum = s;
+}
+
+compiled! {
+    /// sum ← sum + Σ RN(a·b).
+    fn products(a: &[f32], b: &[[f32; LANES]], sum: &mut [f32; LANES]) => products_body;
+}
+#[inline(always)]
+fn products_body(a: &[f32], b: &[[f32; LANES]], sum: &mut [f32; LANES]) {
+    let mut s = *sum;
+    for (a, b) in a.iter().zip(b) {
+        for l in 0..LANES {
+            s[l] += a * b[l];
         }
     }
     *sum = s;

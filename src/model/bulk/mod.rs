@@ -113,6 +113,11 @@ pub fn steps(step: Step, a: &Matrix, b: &Matrix, out: &mut [f32]) {
     chain::sums(&mut wide::Wide::new(step, a.format, b.format), a.k.max(1), a, b, out);
 }
 
+/// Sums of products that are rounded to f32 first, k ascending: a kernel without FMA.
+pub fn unfused(a: &Matrix, b: &Matrix, out: &mut [f32]) {
+    ieee::rounded(a, b, out);
+}
+
 /// The sums of all rows of `a` with all rows of `b`: [`tile`] of factors that are loaded.
 pub fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Result<()> {
     let promote = acc.promote_every.unwrap_or(a.k).min(a.k).max(1);

@@ -1,0 +1,110 @@
+//! The transposed copy of a cast whose codes are right: where its wrong codes come from, or how they were made.
+
+use crate::fault::Class;
+use crate::fault::solve::segment::lines;
+use crate::{Overflow, QTensor, Rounding, Tensor};
+
+/// Wrong codes, at least.
+const LEAST: usize = 8;
+/// The share of wrong codes that a way has to make.
+const SHARE: f64 = 0.98;
+
+type Named = (Class, &'static str, String);
+/// The code that stands at column r of row c of the copy.
+type Source<'s> = &'s dyn Fn(usize, usize) -> Option<u8>;
+
+/// What made the wrong codes of `copy`, `[cols, rows]` of a cast of `x` to `q`. `None`: nothing known, or nothing is wrong.
+pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
+    let (rows, cols) = (q.rows(), q.cols());
+    let codes = q.codes();
+    (copy.len() == codes.len() && x.data().len() == codes.len()).then_some(())?;
+    let wrong: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != codes[at % rows * cols + at / rows]).collect();
+    (wrong.len() >= LEAST).then_some(())?;
+    let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(64)).collect();
+    let made = |of: Source| {
+        // Copy (c, r).
+        let is = |at: &&usize| of(**at / rows, **at % rows) == Some(copy[**at]);
+        let share = |all: &[usize]| all.iter().filter(is).count() as f64 >= SHARE * all.len() as f64;
+        share(&few) && share(&wrong)
+    };
+    let code = |r: usize, c: usize| (r < rows && c < cols).then(|| codes[r * cols + c]);
+    let (mut is_row, mut is_col) = (vec![false; cols], vec![false; rows]);
+    wrong.iter().for_each(|at| (is_row[at / rows], is_col[at % rows]) = (true, true));
+    let place = format!("in rows {}, columns {} of the transposed copy", lines(&is_row), lines(&is_col));
+    if made(&|c, r| codes.get(c * rows + r).copied()) {
+        return Some((
+            Class::Addressing,
+            "transpose.flat",
+            format!("codes stand in the order of the codes, not transposed, {place}"),
+        ));
+    }
+    for d in 1..rows.max(cols) {
+        let ways: [(&str, Source); 8] = [
+            ("column r is row r + {} of the codes", &|c, r| code(r + d, c)),
+            ("column r is row r − {} of the codes", &|c, r| r.checked_sub(d).and_then(|r| code(r, c))),
+            ("column r is row r xor {} of the codes", &|c, r| code(r ^ d, c)),
+            ("column r is row r + {} of the codes, wrapped", &|c, r| code((r + d) % rows, c)),
+            ("row c is column c + {} of the codes", &|c, r| code(r, c + d)),
+            ("row c is column c − {} of the codes", &|c, r| c.checked_sub(d).and_then(|c| code(r, c))),
+            ("row c is column c xor {} of the codes", &|c, r| code(r, c ^ d)),
+            ("row c is column c + {} of the codes, wrapped", &|c, r| code(r, (c + d) % cols)),
+        ];
+        if let Some((words, _)) = ways.iter().find(|(_, of)| made(*of)) {
+            return Some((Class::Addressing, "transpose.index", format!("{}, {place}", words.replace("{}", &d.to_string()))));
+        }
+    }
+    let first = copy[wrong[0]];
+    if wrong.iter().all(|at| copy[*at] == first) {
+        return Some((Class::SilentSkip, "transpose.part", format!("codes are {first:#x} everywhere {place}: not written")));
+    }
+    // Codes of the right values, made otherwise.
+    let f = q.format();
+    let y = |r: usize, c: usize| f64::from(x.data()[r * cols + c]) / q.affine(q.scale_index(r, c)).unit;
+    let encode = |y: f64, by: Rounding| Some(f.encode(y, by, Overflow::Saturate) as u8);
+    if made(&|c, r| encode(y(r, c), Rounding::TowardZero)) {
+        return Some((Class::Rounding, "transpose.toward_zero", format!("codes are cut toward zero {place}")));
+    }
+    // One factor between the scale of the copy's codes and the one stored.
+    let mut by: Vec<f64> = few
+        .iter()
+        .map(|at| f.decode(u32::from(copy[*at])) / y(at % rows, at / rows))
+        .filter(|by| by.is_finite() && *by != 0.0)
+        .collect();
+    by.sort_by(f64::total_cmp);
+    let middle = *by.get(by.len() / 2)?;
+    let near = (0..=256).map(|n| middle * (1.0 + (f64::from(n) - 128.0) / 4096.0));
+    let share = |by: f64| {
+        few.iter().filter(|at| encode(by * y(*at % rows, *at / rows), Rounding::NearestEven) == Some(copy[**at])).count()
+    };
+    let best = near.max_by_key(|by| share(*by))?;
+    (made(&|c, r| encode(best * y(r, c), Rounding::NearestEven))).then(|| {
+        (Class::StaleState, "transpose.scale", format!("codes are made with {:.4} times scale_inv {place}", 1.0 / best))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::Recipe;
+
+    #[test]
+    fn copies_are_told_by_where_their_codes_are_from() {
+        let data = (0..48 * 64).map(|at: u32| ((at.wrapping_mul(0x9E37_79B9) >> 8) as f32 / 8_388_608.0 - 1.0) * 3.0).collect();
+        let x = Tensor::new(crate::Format::F32, 48, 64, data).unwrap();
+        let q = "te_current".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        let right = |c: usize, r: usize| q.codes()[r * 64 + c];
+        let found = |of: &dyn Fn(usize, usize) -> u8| {
+            let copy: Vec<u8> = (0..48 * 64).map(|at| of(at / 48, at % 48)).collect();
+            explain(&copy, &x, &q).map(|f| (f.1, f.2)).unwrap_or_default()
+        };
+        assert_eq!(found(&right), Default::default());
+        let (name, words) = found(&|c, r| if c >= 32 { right(c, r ^ 8) } else { right(c, r) });
+        assert!(name == "transpose.index" && words.contains("row r xor 8") && words.contains("rows 32 … 63"), "{words}");
+        assert_eq!(found(&|c, r| q.codes()[c * 48 + r]).0, "transpose.flat");
+        assert_eq!(found(&|c, r| if r < 16 { 0x7f } else { right(c, r) }).0, "transpose.part");
+        let y = |c: usize, r: usize| f64::from(x.data()[r * 64 + c]) / q.affine(0).unit;
+        let scaled = |c: usize, r: usize| q.format().encode(0.8 * y(c, r), Rounding::NearestEven, Overflow::Saturate) as u8;
+        let (name, words) = found(&scaled);
+        assert!(name == "transpose.scale" && words.contains("1.25"), "{words}");
+    }
+}

@@ -1,0 +1,348 @@
+//! What a wrong dequantization made of its codes and scales, solved: a table of values by code, a table of scales by their codes, a scale
+//! and a zero point for every group.
+//!
+//! ```text
+//! result / scale ──► the values that a code may have had ──► their intersection over all elements of it: the table
+//! result / value ──► the scales that a group may have had ──► the same over all groups of one stored scale: its table
+//! ```
+
+use super::Bundle;
+use super::assay::Answer;
+use crate::compare::digits;
+use crate::fault::solve::maps::ways;
+use crate::fault::solve::segment::lines;
+use crate::fault::{Class, Finding};
+use crate::format::FORMATS;
+use crate::job::Operand;
+use crate::op::Op;
+use crate::{Format, QTensor, Zero};
+
+/// What products in f32 and their rounding may be off, relative.
+const NEAR: f64 = 1.0 / (1u64 << 21) as f64;
+/// The share of elements that a table has to make.
+const SHARE: f64 = 0.98;
+/// Wrong elements, and elements that could have contradicted a table, at least.
+const LEAST: usize = 8;
+/// Entries that are shown.
+const SHOWN: usize = 3;
+
+/// A name: class, variant, words.
+type Named = (Class, &'static str, String);
+
+/// What is known of one entry of a table.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    low: f64,
+    high: f64,
+    /// Elements: finite ones, NaN, Inf.
+    finite: usize,
+    nan: usize,
+    inf: usize,
+    contradictions: usize,
+}
+
+impl Entry {
+    const NONE: Entry = Entry { low: f64::NEG_INFINITY, high: f64::INFINITY, finite: 0, nan: 0, inf: 0, contradictions: 0 };
+
+    fn count(&self) -> usize {
+        self.finite + self.nan + self.inf
+    }
+    fn take(&mut self, (low, high): (f64, f64)) {
+        self.finite += 1;
+        let (l, h) = (self.low.max(low), self.high.min(high));
+        if l <= h { (self.low, self.high) = (l, h) } else { self.contradictions += 1 }
+    }
+    /// Elements that are not what the others of their entry are.
+    fn against(&self) -> usize {
+        let most = (self.finite - self.contradictions).max(self.nan).max(self.inf);
+        self.count() - most
+    }
+    fn is_nan(&self) -> bool {
+        self.nan > self.finite.max(self.inf)
+    }
+    fn is_inf(&self) -> bool {
+        self.inf > self.finite.max(self.nan)
+    }
+    fn holds(&self, x: f64) -> bool {
+        match (self.is_nan(), self.is_inf()) {
+            (true, _) => x.is_nan(),
+            (_, true) => x.is_infinite(),
+            _ => self.low <= x && x <= self.high,
+        }
+    }
+    fn words(&self) -> String {
+        match (self.is_nan(), self.is_inf()) {
+            (true, _) => "NaN".into(),
+            (_, true) => "Inf".into(),
+            _ => {
+                let x = if self.low <= 0.0 && self.high >= 0.0 {
+                    0.0
+                } else {
+                    crate::fault::solve::output::roundest(self.low, self.high)
+                };
+                digits::apart([x])[0].clone()
+            }
+        }
+    }
+}
+
+struct Decoded<'b> {
+    q: &'b QTensor,
+    actual: &'b [f64],
+    cells: Vec<(f64, f64)>,
+    wrong: Vec<usize>,
+    zero: Vec<f64>,
+}
+
+/// What explains a dequantization that failed. `None`: another op, or nothing known.
+pub fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
+    (bundle.meta.op == Op::Dequantize).then_some(())?;
+    let Operand::Quantized(q) = found.assayed.built.job.operands.a() else { return None };
+    let part = found.judgement();
+    (part.actual.len() == q.codes().len()).then_some(())?;
+    let (out, certain) = (part.bound.out(), part.bound.certain());
+    let cell = |at: usize| {
+        let (low, high) = out.cell(at, part.actual[at]);
+        let slack = NEAR * part.actual[at].abs() + if certain[at].is_finite() { certain[at] } else { 0.0 };
+        (low - slack, high + slack)
+    };
+    let cells: Vec<(f64, f64)> = (0..part.actual.len()).map(cell).collect();
+    let zero = match q.zero() {
+        Zero::Additive { zero, .. } => zero.iter().map(|z| f64::from(*z)).collect(),
+        _ => Vec::new(),
+    };
+    let mut this = Decoded { q, actual: &part.actual, cells, wrong: Vec::new(), zero };
+    this.wrong = (0..part.actual.len()).filter(|at| !this.is(*at, this.right(*at))).collect();
+    (this.wrong.len() >= LEAST).then_some(())?;
+    let (class, variant, words) = this.levels().or_else(|| this.table()).or_else(|| this.scales())?;
+    let mut found = Finding::solved(class, variant, words);
+    found.operand = "a";
+    Some(found)
+}
+
+impl Decoded<'_> {
+    fn code(&self, at: usize) -> usize {
+        usize::from(self.q.codes()[at])
+    }
+    fn group(&self, at: usize) -> usize {
+        self.q.scale_index(at / self.q.cols(), at % self.q.cols())
+    }
+    fn value(&self, at: usize) -> f64 {
+        self.q.format().decode(self.code(at) as u32)
+    }
+    fn right(&self, at: usize) -> f64 {
+        self.q.affine(self.group(at)).value(self.value(at))
+    }
+    fn is(&self, at: usize, y: f64) -> bool {
+        let (low, high) = self.cells[at];
+        let x = self.actual[at];
+        y == x || (y.is_nan() && x.is_nan()) || (low <= y && y <= high)
+    }
+
+    /// The elements of the rows or columns that are wrong, and where that is in words.
+    fn place(&self) -> (Vec<usize>, String) {
+        let (rows, cols) = (self.q.rows(), self.q.cols());
+        let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
+        self.wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
+        // Lines that make no range are where the wrong codes happen to stand.
+        for lines in [&mut is_row, &mut is_col] {
+            let first = lines.iter().position(|x| *x).unwrap_or(0);
+            let last = lines.iter().rposition(|x| *x).unwrap_or(0);
+            if lines[first..=last].contains(&false) {
+                lines.fill(true);
+            }
+        }
+        let all = (0..rows * cols).filter(|at| is_row[at / cols] && is_col[at % cols]).collect();
+        let words = match (is_row.contains(&false), is_col.contains(&false)) {
+            (false, false) => String::new(),
+            (true, false) => format!(", in rows {}", lines(&is_row)),
+            (false, true) => format!(", in columns {}", lines(&is_col)),
+            _ => format!(", in rows {}, columns {}", lines(&is_row), lines(&is_col)),
+        };
+        (all, words)
+    }
+
+    /// Both levels of scales and zero points, taken for each other or left out.
+    fn levels(&self) -> Option<Named> {
+        (!self.zero.is_empty() && self.q.level().is_some()).then_some(())?;
+        let (inside, place) = self.place();
+        let of = |at: &usize| {
+            let g = self.group(*at);
+            let (over, zero_over) = self.q.over(g);
+            let minus = self.q.affine(g).minus;
+            (self.value(*at) - minus, f64::from(self.q.scale_inv()[g]), f64::from(over), self.zero[g], f64::from(zero_over))
+        };
+        type Way = fn((f64, f64, f64, f64, f64)) -> f64;
+        let ways: [(Class, &str, Way); 10] = [
+            (
+                Class::ScaleLayout,
+                "the second levels of scales and zero points are exchanged: scales are multiplied by global_zero_point, zero points by \
+                 global_scale_inv",
+                |(c, s, o, z, p)| c * s * p + z * o,
+            ),
+            (
+                Class::ScaleLayout,
+                "the second levels of scales and zero points are exchanged, but for their signs",
+                |(c, s, o, z, p)| c * s * p.abs() * o.signum() + z * o.abs() * p.signum(),
+            ),
+            (Class::ScaleLayout, "scales and zero points are exchanged", |(c, s, o, z, p)| c * z * p + s * o),
+            (Class::ScaleLayout, "the codes of scales and zero points are exchanged", |(c, s, o, z, p)| c * z * o + s * p),
+            (Class::ScaleShared, "zero points are multiplied by global_scale_inv too", |(c, s, o, z, _)| c * s * o + z * o),
+            (Class::ScaleShared, "scales are multiplied by global_zero_point too", |(c, s, _, z, p)| c * s * p + z * p),
+            (Class::ZpCorrection, "zero points have the other sign", |(c, s, o, z, p)| c * s * o - z * p),
+            (Class::ZpCorrection, "zero points are not added", |(c, s, o, _, _)| c * s * o),
+            (Class::ScaleOmitted, "zero points lack their second level", |(c, s, o, z, _)| c * s * o + z),
+            (Class::ZpCorrection, "zero points are multiplied by the scale too", |(c, s, o, z, p)| (c + z * p) * s * o),
+        ];
+        let made =
+            |way: Way, all: &[usize]| all.iter().filter(|at| self.is(**at, way(of(at)))).count() as f64 / all.len() as f64;
+        let (class, words, _) = ways.iter().find(|w| made(w.2, &self.wrong) > SHARE && made(w.2, &inside) > SHARE)?;
+        Some((*class, "a.levels", format!("{words}{place}")))
+    }
+
+    /// The value that each code was given.
+    fn table(&self) -> Option<Named> {
+        let f = self.q.format();
+        let (inside, place) = self.place();
+        let mut table = vec![Entry::NONE; 1 << f.bits()];
+        for at in &inside {
+            let (affine, y) = (self.q.affine(self.group(*at)), self.actual[*at]);
+            if affine.unit == 0.0 || !affine.unit.is_finite() || !affine.plus.is_finite() {
+                continue;
+            }
+            let entry = &mut table[self.code(*at)];
+            match (y.is_nan(), y.is_infinite()) {
+                (true, _) => entry.nan += 1,
+                (_, true) => entry.inf += 1,
+                _ => {
+                    let ends = [self.cells[*at].0, self.cells[*at].1].map(|y| (y - affine.plus) / affine.unit + affine.minus);
+                    entry.take((ends[0].min(ends[1]), ends[0].max(ends[1])));
+                }
+            }
+        }
+        let value = |c: usize| f.decode(c as u32);
+        consistent(&table).then_some(())?;
+        let used: Vec<usize> = (0..table.len()).filter(|c| table[*c].count() > 0).collect();
+        let wrong: Vec<usize> = used.iter().copied().filter(|c| !table[*c].holds(value(*c))).collect();
+        (!wrong.is_empty()).then_some(())?;
+        // One factor for all is no table.
+        let told = |c: &&usize| table[**c].finite > 0 && value(**c) != 0.0;
+        let factor = wrong.iter().filter(told).fold((f64::NEG_INFINITY, f64::INFINITY), |(low, high), c| {
+            let ends = [table[*c].low / value(*c), table[*c].high / value(*c)];
+            (low.max(ends[0].min(ends[1])), high.min(ends[0].max(ends[1])))
+        });
+        if factor.0 <= factor.1 && wrong.len() > 4 && wrong.iter().filter(told).count() == wrong.len() {
+            return None;
+        }
+        let other = FORMATS
+            .iter()
+            .map(|spec| spec.format)
+            .find(|g| *g != f && g.bits() == f.bits() && used.iter().all(|c| table[*c].holds(g.decode(*c as u32))));
+        if let Some(g) = other {
+            return Some((Class::BitsReinterpreted, "a.table", format!("codes of {f} are decoded as {g}{place}")));
+        }
+        let shown = |c: &usize| format!("{c:#x} is {} instead of {}", table[*c].words(), digits::apart([value(*c)])[0]);
+        let step = wrong.len().div_ceil(SHOWN);
+        let some: Vec<String> = wrong.iter().step_by(step).map(shown).collect();
+        let set = which(f, &wrong, &used);
+        let words =
+            format!("{} of {} codes are decoded to other values: {}{set}{place}", wrong.len(), used.len(), some.join(", "));
+        let class = if 2 * wrong.len() > used.len() { Class::BitsReinterpreted } else { Class::CodecEdge };
+        Some((class, "a.table", words))
+    }
+
+    /// The scale that each group was given: a function of the one stored, or another's.
+    fn scales(&self) -> Option<Named> {
+        self.zero.is_empty().then_some(())?;
+        let n = self.q.scale_inv().len();
+        let mut groups = vec![Entry::NONE; n];
+        for at in 0..self.actual.len() {
+            let g = self.group(at);
+            let (by, y) = (self.value(at) - self.q.affine(g).minus, self.actual[at]);
+            if by == 0.0 || !by.is_finite() {
+                continue;
+            }
+            match (y.is_nan(), y.is_infinite()) {
+                (true, _) => groups[g].nan += 1,
+                (_, true) => groups[g].inf += 1,
+                _ => {
+                    let ends = [self.cells[at].0 / by, self.cells[at].1 / by];
+                    groups[g].take((ends[0].min(ends[1]), ends[0].max(ends[1])));
+                }
+            }
+        }
+        consistent(&groups).then_some(())?;
+        let unit = |g: usize| self.q.affine(g).unit;
+        let wrong: Vec<usize> = (0..n).filter(|g| groups[*g].count() > 0 && !groups[*g].holds(unit(*g))).collect();
+        (!wrong.is_empty()).then_some(())?;
+        // Another place of the grid.
+        let grid = self.q.granularity().grid(self.q.rows(), self.q.cols());
+        let mut all = ways(grid.0, grid.1, 1);
+        all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+        let far = |g: &&usize| (unit(**g) / unit(0) - 1.0).abs() > 1e-3;
+        if (0..n).collect::<Vec<_>>().iter().filter(far).count() >= LEAST
+            && let Some(way) = all.iter().find(|w| (0..n).all(|g| groups[g].holds(unit((w.map)(g / grid.1, g % grid.1)))))
+        {
+            let words = format!("the scale of group (r, c) of the {}×{} grid is that of {}", grid.0, grid.1, way.words);
+            return Some((way.kind.class(), "a.index", words));
+        }
+        // One stored scale is one factor.
+        let mut by_scale: std::collections::BTreeMap<u32, (f32, Entry, usize)> = std::collections::BTreeMap::new();
+        for g in (0..n).filter(|g| groups[*g].count() > 0) {
+            let s = self.q.scale_inv()[g];
+            let over = f64::from(self.q.over(g).0);
+            let (_, entry, count) = by_scale.entry(s.to_bits()).or_insert((s, Entry::NONE, 0));
+            *count += 1;
+            match (groups[g].is_nan(), groups[g].is_inf()) {
+                (true, _) => entry.nan += 1,
+                (_, true) => entry.inf += 1,
+                _ => entry.take((groups[g].low / over, groups[g].high / over)),
+            }
+        }
+        let table: Vec<Entry> = by_scale.values().map(|e| e.1).collect();
+        let again = by_scale.values().map(|e| e.2 - 1).sum::<usize>();
+        // A scale of its own for every group says nothing of a function.
+        (again >= LEAST || self.q.scale_format().bits() <= 8).then_some(())?;
+        consistent(&table).then_some(())?;
+        let wrong: Vec<&(f32, Entry, usize)> = by_scale.values().filter(|(s, e, _)| !e.holds(f64::from(*s))).collect();
+        (!wrong.is_empty() && 10 * wrong.len() <= 9 * by_scale.len() || again >= LEAST).then_some(())?;
+        let shown = |(s, e, _): &&(f32, Entry, usize)| format!("{} is {}", digits::apart([f64::from(*s)])[0], e.words());
+        let some: Vec<String> = wrong.iter().step_by(wrong.len().div_ceil(SHOWN).max(1)).map(shown).collect();
+        let words = format!(
+            "{} of {} different scales are decoded to other values, the same wherever they stand: {}",
+            wrong.len(),
+            by_scale.len(),
+            some.join(", ")
+        );
+        let class = if 2 * wrong.len() > by_scale.len() { Class::BitsReinterpreted } else { Class::CodecEdge };
+        Some((class, "a.scale_table", words))
+    }
+}
+
+/// Whether entries contradict themselves nowhere, but for a few elements.
+fn consistent(table: &[Entry]) -> bool {
+    let (count, against) = table.iter().fold((0, 0), |(n, a), e| (n + e.count(), a + e.against()));
+    count >= LEAST && against as f64 <= (1.0 - SHARE) * count as f64
+}
+
+/// What codes have in common that no other used one has, in words.
+fn which(f: Format, wrong: &[usize], used: &[usize]) -> String {
+    let is =
+        |of: &dyn Fn(usize) -> bool| wrong.iter().all(|c| of(*c)) && used.iter().filter(|c| of(**c)).count() == wrong.len();
+    let value = |c: usize| f.decode(c as u32);
+    if f.is_integer() {
+        return if is(&|c| value(c) < 0.0) { "; they are the negative ones".into() } else { String::new() };
+    }
+    let mantissa = f.spec().mantissa;
+    let exponent = |c: usize| (c & ((1 << (f.bits() - 1)) - 1)) >> mantissa;
+    let top = (1usize << (f.bits() - 1 - mantissa)) - 1;
+    let sets: [(&str, &dyn Fn(usize) -> bool); 6] = [
+        ("those of the top exponent", &|c| exponent(c) == top),
+        ("those of the top exponent that are numbers", &|c| exponent(c) == top && value(c).is_finite()),
+        ("the subnormal ones and zero", &|c| exponent(c) == 0),
+        ("the subnormal ones", &|c| exponent(c) == 0 && value(c) != 0.0),
+        ("zeros", &|c| value(c) == 0.0),
+        ("the negative ones", &|c| c >> (f.bits() - 1) == 1),
+    ];
+    sets.iter().find(|(_, of)| is(of)).map_or(String::new(), |(words, _)| format!("; they are {words}"))
+}

@@ -1,0 +1,97 @@
+//! Operands that are stored in another order or with numbers of their rows: columns of K in groups by an index (act-order), router
+//! weights; codes that are values before anything is computed.
+
+use super::File;
+use super::operand::{BundleOperand, Codes};
+use crate::quant::Level;
+use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+use safetensors::Dtype;
+
+/// Name of the index, and of the weights of rows.
+pub const G_IDX: &str = "b.g_idx";
+pub const ROW_WEIGHTS: &str = "row_weights";
+
+/// Both operands with the columns of K in the order of their groups, where `b.g_idx` says which group each column of `b` is of: the sums
+/// are the same, and every group's columns are neighbours. Errors: an index that is not that of whole groups; scales of `a` along K.
+pub fn in_groups(file: &File, a: BundleOperand, b: BundleOperand) -> Result<(BundleOperand, BundleOperand)> {
+    let k = b.shape().map_or(0, |s| s.1);
+    let Some(raw) = file.shaped(G_IDX, &[k], "the group of each column of b")? else { return Ok((a, b)) };
+    let index = file.integers(G_IDX, raw, &[Dtype::I32])?;
+    let bad = |found: String, expected: String| file.bad_tensor(G_IDX, found, expected);
+    let Some(Granularity::Group(g)) = b.whole().map(QTensor::granularity) else {
+        return Err(bad("an index of groups".into(), "it beside `b.codes` with `b.granularity` = group:G only".into()));
+    };
+    if a.any().is_some_and(|q| !matches!(q.granularity(), Granularity::Tensor | Granularity::Row)) {
+        return Err(bad("an index of groups".into(), "it with values in `a`, or codes of one scale a row".into()));
+    }
+    let groups = k.div_ceil(g);
+    let mut columns: Vec<Vec<usize>> = vec![Vec::new(); groups];
+    for (j, group) in index.iter().enumerate() {
+        let own = usize::try_from(*group).ok().and_then(|e| columns.get_mut(e));
+        own.ok_or_else(|| bad(format!("group {group} of column {j}"), format!("0 to {}", groups - 1)))?.push(j);
+    }
+    for (e, own) in columns.iter().enumerate() {
+        let want = g.min(k - e * g);
+        if own.len() != want {
+            return Err(bad(format!("{} columns in group {e}", own.len()), format!("{want}: groups of {g} of {k} columns")));
+        }
+    }
+    let order = columns.concat();
+    Ok((ordered(a, &order)?, ordered(b, &order)?))
+}
+
+fn ordered(side: BundleOperand, order: &[usize]) -> Result<BundleOperand> {
+    fn turn<T: Copy>(v: &[T], order: &[usize]) -> Vec<T> {
+        v.chunks(order.len().max(1)).flat_map(|row| order.iter().map(|j| row[*j])).collect()
+    }
+    let high = side.high.map(|t| Tensor::new(t.dtype(), t.rows(), t.cols(), turn(t.data(), order))).transpose()?;
+    let codes = match side.codes {
+        Some(Codes::Whole(q)) => {
+            let mut parts = q.into_parts();
+            parts.codes = turn(&parts.codes, order);
+            Some(Codes::Whole(QTensor::new(parts)?))
+        }
+        other => other,
+    };
+    Ok(BundleOperand { high, codes, history: side.history })
+}
+
+/// Codes that an activation or a norm reads, as the f32 values that it computes with. Errors: values beside them.
+pub fn dequantized(file: &File, a: BundleOperand) -> Result<BundleOperand> {
+    let Some(q) = a.whole() else { return Ok(a) };
+    if a.high.is_some() {
+        return Err(file.bad("tensors `a` and `a.codes`".into(), "one of them: what the kernel read".to_string()));
+    }
+    let values = q.dequantize_f32().into_raw_vec_and_offset().0;
+    let high = Some(Tensor::new(Format::F32, q.rows(), q.cols(), values)?);
+    Ok(BundleOperand { high, codes: None, history: a.history })
+}
+
+/// Codes of `a` whose rows have a second-level scale each, the weight that a router gave them: their sums are multiplied by it last.
+/// Errors: values in `a`, a second level that is there already.
+pub fn weighted(file: &File, a: BundleOperand) -> Result<BundleOperand> {
+    let rows = a.shape().map_or(0, |s| s.0);
+    let Some(raw) = file.shaped(ROW_WEIGHTS, &[rows], "one a row of a")? else { return Ok(a) };
+    let (_, weights) = file.values(ROW_WEIGHTS, raw)?;
+    let bad =
+        |found: &'static str| file.bad_tensor(ROW_WEIGHTS, found, "codes in `a`, of one level of scales without zero points");
+    let mut parts = match a.codes {
+        Some(Codes::Whole(q)) if q.level().is_none() && *q.zero() == Zero::None => q.into_parts(),
+        Some(_) => return Err(bad("weights of rows beside zero points or a second level")),
+        None => return Err(bad("weights of rows beside values")),
+    };
+    if parts.granularity == Granularity::Tensor {
+        (parts.granularity, parts.scale_inv) = (Granularity::Row, vec![parts.scale_inv[0]; rows]);
+    }
+    let (grid_rows, cols) = parts.granularity.grid(parts.rows, parts.cols);
+    if grid_rows != rows {
+        return Err(bad("weights of rows beside scales that span rows"));
+    }
+    let granularity = Granularity::Block { rows: 1, cols };
+    parts.level = Some(Level { granularity, format: Format::F32, scale_inv: weights, zero: None });
+    let q = QTensor::new(parts).map_err(|e| match e {
+        Error::Value { found, expected, .. } => file.bad_tensor(ROW_WEIGHTS, found, expected),
+        e => e,
+    })?;
+    Ok(BundleOperand { codes: Some(Codes::Whole(q)), ..a })
+}

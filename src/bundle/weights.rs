@@ -1,0 +1,143 @@
+//! The gamma and beta of every column of a norm, solved from rows whose mean and divisor are the right ones: which element of the stored
+//! ones each is, or what function of it.
+
+use super::norms::{NEAR, Norm, SHARE};
+use crate::compare::digits;
+use crate::fault::solve::segment::lines;
+
+/// Rows that a column is solved from, at least and at most.
+const LEAST: usize = 6;
+const MOST: usize = 512;
+/// Columns of another gamma or beta, at least.
+const WRONG: usize = 8;
+const SIGMAS: f64 = 5.0;
+
+/// A number of a column, and how far it may be off.
+type Solved = (f64, f64);
+
+/// What each wrong column was multiplied by and what was added, in words. `None`: it is no such thing.
+pub fn explain(norm: &Norm) -> Option<String> {
+    let (columns, unwritten) = norm.written();
+    let n = norm.gamma.len();
+    let step = norm.sampled.len().div_ceil(MOST);
+    let rows: Vec<usize> = norm.sampled.iter().copied().step_by(step).collect();
+    (rows.len() >= LEAST && columns.len() >= WRONG).then_some(())?;
+    let moments: Vec<(f64, f64)> = rows.iter().map(|i| (norm.center(&norm.rows[*i]), norm.divisor(&norm.rows[*i]))).collect();
+    let mut solved: Vec<Option<(Solved, Solved)>> = vec![None; n];
+    let (mut made, mut count) = (0usize, 0usize);
+    for j in &columns {
+        let terms = rows.iter().zip(&moments).filter_map(|(i, (m, d))| {
+            let (low, high) = (norm.cell)(i * n + j);
+            let y = 0.5 * (low + high);
+            let half = 0.5 * (high - low) + 4.0 * NEAR * y.abs() + 1e-30;
+            (y.is_finite() && half.is_finite()).then(|| ((norm.rows[*i][*j] - m) / d, y, half))
+        });
+        let terms: Vec<(f64, f64, f64)> = terms.collect();
+        let known = norm.beta[*j];
+        let (g, b) = if norm.layer() { line(&terms)? } else { (slope(&terms, known)?, (known, 0.0)) };
+        count += terms.len();
+        made += terms.iter().filter(|(z, y, half)| (g.0 * z + b.0 - y).abs() <= 1.5 * half).count();
+        solved[*j] = Some((g, b));
+    }
+    (made as f64 >= SHARE * count as f64).then_some(())?;
+    let part = |what: &str, stored: &[f64], of: &dyn Fn(&(Solved, Solved)) -> Solved| -> Option<Option<String>> {
+        let found: Vec<Option<Solved>> = solved.iter().map(|s| s.as_ref().map(of)).collect();
+        let is = |j: usize, x: f64| found[j].is_none_or(|(v, off)| (v - x).abs() <= off + 4.0 * NEAR * x.abs());
+        let wrong: Vec<usize> = columns.iter().copied().filter(|j| !is(*j, stored[*j])).collect();
+        if wrong.len() < WRONG {
+            return (wrong.len() * 50 <= columns.len()).then_some(None);
+        }
+        let flags: Vec<bool> = (0..n).map(|j| wrong.contains(&j)).collect();
+        let place = if 10 * wrong.len() > 9 * n { String::new() } else { format!(", in columns {}", lines(&flags)) };
+        let words = index(&wrong, stored, &is).unwrap_or_else(|| {
+            let shown = |j: &usize| {
+                let [found, right] = digits::apart([found[*j].map_or(f64::NAN, |f| f.0), stored[*j]]);
+                format!("{found} instead of {right} in column {j}")
+            };
+            let some: Vec<String> = wrong.iter().step_by(wrong.len().div_ceil(3)).map(shown).collect();
+            format!("{what} is another vector, the same in every row: {}", some.join(", "))
+        });
+        Some(Some(format!("{}{place}", words.replace("{}", what))))
+    };
+    let gamma = part("gamma", norm.gamma, &|s| s.0)?;
+    let beta = if norm.layer() { part("beta", norm.beta, &|s| s.1)? } else { None };
+    let words: Vec<String> = [gamma, beta, unwritten].into_iter().flatten().collect();
+    (words.len() > usize::from(columns.len() < n)).then(|| words.join("; and "))
+}
+
+/// Least squares of `y = g·z + b`, each with how far it may be off.
+fn line(terms: &[(f64, f64, f64)]) -> Option<(Solved, Solved)> {
+    let (mut w, mut z1, mut zz, mut y1, mut zy) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for (z, y, half) in terms {
+        let by = 1.0 / (half * half);
+        (w, z1, zz, y1, zy) = (w + by, z1 + by * z, zz + by * z * z, y1 + by * y, zy + by * z * y);
+    }
+    let det = w * zz - z1 * z1;
+    (terms.len() >= LEAST && det > 1e-12 * w * zz).then(|| {
+        let off = |c: f64| SIGMAS * (c / det / 3.0).sqrt();
+        (((w * zy - z1 * y1) / det, off(w)), ((zz * y1 - z1 * zy) / det, off(zz)))
+    })
+}
+
+/// Least squares of `y − b = g·z`.
+fn slope(terms: &[(f64, f64, f64)], b: f64) -> Option<Solved> {
+    let (mut zz, mut zy) = (0.0, 0.0);
+    for (z, y, half) in terms {
+        let by = 1.0 / (half * half);
+        (zz, zy) = (zz + by * z * z, zy + by * z * (y - b));
+    }
+    (terms.len() >= LEAST && zz > 0.0).then(|| (zy / zz, SIGMAS * (1.0 / zz / 3.0).sqrt()))
+}
+
+/// The element of the stored vector that each wrong column took, in words with `{}` for its name; or the number that all took.
+fn index(wrong: &[usize], stored: &[f64], is: &dyn Fn(usize, f64) -> bool) -> Option<String> {
+    let n = stored.len();
+    let all = |of: &dyn Fn(usize) -> f64| {
+        let few = wrong.iter().step_by(wrong.len().div_ceil(8));
+        few.clone().filter(|j| is(**j, of(**j))).count() * 8 >= few.count() * 7
+            && wrong.iter().filter(|j| is(**j, of(**j))).count() as f64 >= SHARE * wrong.len() as f64
+    };
+    let at = |map: &dyn Fn(usize) -> usize| all(&|j| stored[map(j).min(n - 1)]);
+    for d in 1..n {
+        if at(&|j| (j + d) % n) {
+            return Some(if d <= n / 2 {
+                format!("{{}} is read {d} columns behind, wrapped")
+            } else {
+                format!("{{}} is read {} columns before, wrapped", n - d)
+            });
+        }
+    }
+    for d in 1..n {
+        for (words, map) in [
+            (format!("column j takes {{}}[j mod {d}]"), &(|j: usize| j % d) as &dyn Fn(usize) -> usize),
+            (format!("column j takes {{}}[(j / {d})·{d}]"), &|j| j / d * d),
+            (format!("column j takes {{}}[j / {d}]"), &|j| j / d),
+            (format!("column j takes {{}}[{d}·j], wrapped"), &|j| j * d % n),
+            (format!("column j takes {{}}[j xor {d}]"), &|j| j ^ d),
+            (format!("column j takes {{}}[j + {d}]"), &|j| j + d),
+            (format!("column j takes {{}}[j − {d}]"), &|j| j.saturating_sub(d)),
+            (format!("column j takes {{}}[j mod {d} · {0} + j / {d}]: it is transposed as {d} wide", n.div_ceil(d)), &|j| {
+                j % d * n.div_ceil(d) + j / d
+            }),
+        ] {
+            if at(map) {
+                return Some(words);
+            }
+        }
+    }
+    if at(&|j| n - 1 - j) {
+        return Some("{} is read from its end".into());
+    }
+    type Change = (&'static str, fn(f64) -> f64);
+    let changes: [Change; 8] = [
+        ("0 is taken for {}", |_| 0.0),
+        ("1 is taken for {}", |_| 1.0),
+        ("1 is added to {}", |g| g + 1.0),
+        ("1 is taken off {}", |g| g - 1.0),
+        ("{} has the other sign", |g| -g),
+        ("{} is squared", |g| g * g),
+        ("the magnitude of {} is taken", f64::abs),
+        ("{} is applied twice as large", |g| 2.0 * g),
+    ];
+    changes.iter().find(|(_, f)| all(&|j| f(stored[j]))).map(|(words, _)| (*words).to_string())
+}

@@ -1,0 +1,150 @@
+//! Effective scales that are stored numbers of another place: lines of the grid, single cells, the other operand's, products with them.
+
+use super::solved::{Gains, INDEX};
+use super::system::Theory;
+use crate::fault::Class;
+
+impl Gains<'_> {
+    /// For every changed cell the place of a stored number that `wanted` is, the cell's own before another. `None`: some have none, or as
+    /// many are near as not.
+    fn places(&self, numbers: &[f64], wanted: &dyn Fn(usize) -> f64) -> Option<Vec<usize>> {
+        let mut order: Vec<usize> = (0..numbers.len()).collect();
+        order.sort_by(|a, b| numbers[*a].total_cmp(&numbers[*b]));
+        let mut choices = 0;
+        let mut all = Vec::new();
+        for c in &self.changed {
+            let (x, r) = (wanted(*c), self.within(*c) * wanted(*c).abs());
+            let from = order.partition_point(|n| numbers[*n] < x - r);
+            let near: Vec<usize> = order[from..].iter().copied().take_while(|n| numbers[*n] <= x + r).collect();
+            // Equal numbers are one.
+            let mut distinct: Vec<u64> = near.iter().map(|n| numbers[*n].to_bits()).collect();
+            distinct.dedup();
+            choices += distinct.len();
+            let best = |a: &usize, b: &usize| (numbers[*a] - x).abs().total_cmp(&(numbers[*b] - x).abs());
+            all.push(near.into_iter().min_by(best)?);
+        }
+        (choices <= all.len() + all.len() / 2).then_some(all)
+    }
+
+    /// Every wrong column of the grid has the scales of one other column, or every wrong row those of one other row: lines decide where
+    /// single cells do not.
+    pub fn lines_elsewhere(&self, values: &mut [f64]) -> Option<Theory> {
+        let (rows, cols) = (self.grid.rows, self.grid.cols);
+        (self.g.grid == (rows, cols) && rows > 1 && cols > 1).then_some(())?;
+        let who = self.grid.side.name();
+        for along_k in [true, false] {
+            let (lines, length) = if along_k { (cols, rows) } else { (rows, cols) };
+            let cell = |line: usize, x: usize| if along_k { x * cols + line } else { line * cols + x };
+            let known = |line: usize| (0..length).filter(move |x| self.cells.within[cell(line, *x)].is_finite());
+            let is = |line: usize, from: usize| {
+                known(line).all(|x| {
+                    let (c, e) = (cell(line, x), self.stored[cell(from, x)]);
+                    (self.effective[c] - e).abs() <= (self.within(c) + 1e-6) * self.effective[c].abs()
+                })
+            };
+            let source = |line: usize| -> Option<usize> {
+                let wrong = (0..length).filter(|x| self.cells.value[cell(line, *x)] != 1.0).count();
+                if wrong == 0 {
+                    return Some(line);
+                }
+                // Two lines that fit say nothing.
+                let mut fit = (0..lines).filter(|from| *from != line && is(line, *from));
+                let from = fit.next()?;
+                (fit.next().is_none() && wrong > 2).then_some(from)
+            };
+            let Some(from) = (0..lines).map(source).collect::<Option<Vec<usize>>>() else { continue };
+            let moved: Vec<usize> = (0..lines).filter(|l| from[*l] != *l).collect();
+            for line in &moved {
+                (0..length).for_each(|x| values[cell(*line, x)] = self.stored[cell(from[*line], x)]);
+            }
+            let some: Vec<String> = moved.iter().take(4).map(|l| format!("{l} ← {}", from[*l])).collect();
+            let (what, class) = if along_k { ("K group", Class::ScaleIndex) } else { ("row", Class::ScaleShared) };
+            let words = format!("scales of {who} are taken from another {what} ({})", some.join(", "));
+            let bits = 6.0 + moved.len() as f64 * INDEX.max((lines as f64).log2());
+            return Some(self.theory(class, "lines", words, bits));
+        }
+        None
+    }
+
+    /// Stored scales of other places, of this operand or of the other.
+    pub fn elsewhere(&self, values: &mut [f64]) -> Option<Theory> {
+        let (who, they) = (self.grid.side.name(), self.grid.side.other().name());
+        let own = self.g.grid == (self.grid.rows, self.grid.cols);
+        if own
+            && self.stored.len() > 1
+            && let Some(from) = self.places(&self.stored, &|c| self.effective[c])
+        {
+            let moved: Vec<(usize, usize)> = self.changed.iter().copied().zip(from).collect();
+            let cols = self.grid.cols;
+            let same_row = moved.iter().all(|(c, f)| c / cols == f / cols);
+            let same_col = moved.iter().all(|(c, f)| c % cols == f % cols);
+            let mut sources: Vec<usize> = moved.iter().map(|(_, f)| *f).collect();
+            sources.sort_unstable();
+            sources.dedup();
+            let shared = 4 * sources.len() < 3 * moved.len();
+            let class = match (same_row, same_col) {
+                _ if sources.len() == 1 && moved.len() > 1 => Class::ScaleShared,
+                (true, false) => Class::ScaleIndex,
+                (false, true) if shared => Class::ScaleShared,
+                _ => Class::ScaleLayout,
+            };
+            moved.iter().for_each(|(c, f)| values[*c] = self.stored[*f]);
+            let place = |c: usize| if cols == 1 { format!("{c}") } else { format!("({}, {})", c / cols, c % cols) };
+            let first: Vec<String> = moved.iter().take(4).map(|(c, f)| format!("{} ← {}", place(*c), place(*f))).collect();
+            let words = format!("scales of {who} are taken from other places ({})", first.join(", "));
+            let bits = 8.0 + moved.len() as f64 * INDEX.max((self.stored.len() as f64).log2());
+            return Some(self.theory(class, "index", words, bits));
+        }
+        let theirs = self.theirs();
+        if theirs.len() > 1
+            && let Some(from) = self.places(&theirs, &|c| self.effective[c] / self.g.global)
+        {
+            self.changed.iter().zip(&from).for_each(|(c, f)| values[*c] = theirs[*f] * self.g.global);
+            let bits = 8.0 + self.changed.len() as f64 * INDEX.max((theirs.len() as f64).log2());
+            let words = format!("scales of {they} are used for {who}");
+            return Some(self.theory(Class::ScaleLayout, &format!("of_{they}"), words, bits));
+        }
+        None
+    }
+
+    fn theirs(&self) -> Vec<f64> {
+        let other = self.s.given(self.grid.side.other());
+        other.scales().iter().map(|x| f64::from(*x)).collect()
+    }
+
+    /// The right scale, times or over another stored number.
+    pub fn product(&self, values: &mut [f64]) -> Option<Theory> {
+        let (who, they) = (self.grid.side.name(), self.grid.side.other().name());
+        let own: Vec<f64> = self.g.scales().iter().map(|x| f64::from(*x)).collect();
+        let theirs = self.theirs();
+        // What has neither scale: the effective one is the other's reciprocal.
+        if self.changed.len() > 1
+            && let Some(from) = self.places(&theirs, &|c| 1.0 / self.effective[c])
+        {
+            self.changed.iter().zip(&from).for_each(|(c, f)| values[*c] = 1.0 / theirs[*f]);
+            let bits = 9.0 + self.changed.len() as f64;
+            return Some(self.theory(Class::ScaleOmitted, "neither", "neither scale is applied to it".into(), bits));
+        }
+        for (numbers, whose) in [(&own, who), (&theirs, they)] {
+            for (over, word) in [(false, "multiplied by"), (true, "divided by")] {
+                let wanted = |c: usize| if over { 1.0 / self.cells.value[c] } else { self.cells.value[c] };
+                if numbers.len() < 2 || self.changed.len() < 2 {
+                    continue;
+                }
+                let Some(from) = self.places(numbers, &wanted) else { continue };
+                for (c, f) in self.changed.iter().zip(&from) {
+                    values[*c] *= if over { 1.0 / numbers[*f] } else { numbers[*f] };
+                }
+                let words = format!("what has its scale of {who} is {word} a scale of {whose} too");
+                let bits = 9.0 + self.changed.len() as f64 * INDEX.max((numbers.len() as f64).log2());
+                return Some(self.theory(
+                    Class::ScaleDoubledInverted,
+                    &format!("{}_{whose}", if over { "over" } else { "times" }),
+                    words,
+                    bits,
+                ));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,151 @@
+//! Products whose scales, zero points, fragments or partial sums are those of another place, replayed here by their own formula.
+
+use super::tests::{M, N, codes, found, sum, wide};
+use crate::job::Operand;
+use crate::{Format, QTensor, Zero};
+
+fn scale(q: &QTensor, cell: usize) -> f64 {
+    f64::from(q.scale_inv()[cell])
+}
+
+#[test]
+fn a_loop_counter_of_half_groups_is_told_for_both_operands() {
+    let (k_all, a, b) = (256, codes(Format::E4m3, M, 256, 64, false, 21), codes(Format::E4m3, N, 256, 64, false, 22));
+    let f = |q: &QTensor, at: usize| Format::E4m3.decode(u32::from(q.codes()[at]));
+    let read = |q: &QTensor, row: usize, k: usize| scale(q, (row * 4 + k / 32).min(q.scale_inv().len() - 1));
+    let (x, y) = (a.clone(), b.clone());
+    let got = found(&Operand::Quantized(a), &b, None, Format::Bf16, |i, j, _| {
+        sum(k_all, |k| f(&x, i * k_all + k) * f(&y, j * k_all + k) * read(&x, i, k) * read(&y, j, k))
+    });
+    assert_eq!(got.0, "scale_index:a.address", "{}", got.1);
+    assert!(got.1.contains("scales of a are read at r·4 + c·1, a group every 32 of K, the last behind the end"), "{}", got.1);
+    assert!(got.1.contains("scales of b are read at r·4 + c·1, a group every 32 of K, the last behind the end"), "{}", got.1);
+}
+
+#[test]
+fn a_gather_without_its_second_stride_is_told() {
+    let (k_all, a, b) = (256, codes(Format::E4m3, M, 256, 64, false, 23), codes(Format::E4m3, N, 256, 256, false, 24));
+    let y = b.dequantize();
+    let x = a.clone();
+    // Stored column by column: cell (r, c) at c·M + r; read at r + c.
+    let memory = |at: usize| scale(&x, at % M * 4 + at / M);
+    let got = found(&Operand::Quantized(a), &b, None, Format::Bf16, |i, j, _| {
+        sum(k_all, |k| Format::E4m3.decode(u32::from(x.codes()[i * k_all + k])) * memory(i + k / 64) * y[[j, k]])
+    });
+    assert_eq!(got.0, "scale_layout:a.address", "{}", got.1);
+    assert!(got.1.contains("stored column by column at a stride of 32, are read at r·1 + c·1"), "{}", got.1);
+}
+
+#[test]
+fn zero_points_that_are_not_loaded_are_told() {
+    // Fewer rows than two for each group: single cells cannot be solved.
+    let (a, b) = (wide(6, 256), codes(Format::Uint4, N, 256, 32, true, 25));
+    let Zero::Integer(z) = b.zero() else { panic!("whole zero points") };
+    let x = a.to_f64();
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        sum(256, |k| {
+            let (cell, c) = (j * 8 + k / 32, k / 32);
+            let zero = if c % 4 == 0 { f64::from(z[cell]) } else { 0.0 };
+            x[[i, k]] * (f64::from(b.codes()[j * 256 + k]) - zero) * scale(&b, cell)
+        })
+    });
+    assert_eq!(got.0, "zp_correction:b.zero_address", "{}", got.1);
+    assert!(got.1.contains("loaded where the group mod 4 is 0"), "{}", got.1);
+}
+
+#[test]
+fn tiles_that_take_the_scales_of_others_are_told() {
+    let (k_all, a, b) = (128, codes(Format::E4m3, 128, 128, 64, false, 26), codes(Format::E4m3, 128, 128, 64, false, 27));
+    let f = |q: &QTensor, at: usize| Format::E4m3.decode(u32::from(q.codes()[at]));
+    let (x, y) = (a.clone(), b.clone());
+    let got = found(&Operand::Quantized(a), &b, None, Format::Bf16, |i, j, _| {
+        // Tile (p, q) of 64 × 64 takes rows of tile p xor q, columns of tile p.
+        let (row, col) = (((i / 64) ^ (j / 64)) * 64 + i % 64, i / 64 * 64 + j % 64);
+        sum(k_all, |k| f(&x, i * k_all + k) * f(&y, j * k_all + k) * scale(&x, row * 2 + k / 64) * scale(&y, col * 2 + k / 64))
+    });
+    assert_eq!(got.0, "scale_index:tile.index", "{}", got.1);
+    assert!(got.1.contains("(0, 1) ← (1, 0)") && got.1.contains("(1, 1) ← (0, 1)"), "{}", got.1);
+}
+
+#[test]
+fn fragments_of_another_step_are_told() {
+    let (k_all, a, b) = (256, wide(M, 256), codes(Format::E4m3, 64, 256, 256, false, 28));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let stale = |j: usize, k: usize| matches!((j / 32, k / 16), (0, 5) | (0, 11) | (1, 7));
+    let got =
+        found(&a, &b, None, Format::Bf16, |i, j, _| sum(k_all, |k| x[[i, k]] * y[[j, if stale(j, k) { k - 32 } else { k }]]));
+    assert_eq!(got.0, "race:b.fragments", "{}", got.1);
+    assert!(got.1.contains("3 of 32 fragments of b (16 of K by 32 columns) are those of 2 steps before"), "{}", got.1);
+}
+
+#[test]
+fn batches_with_the_registers_of_one_are_told() {
+    let (k_all, a, b) = (256, wide(64, 256), codes(Format::E4m3, N, 256, 256, false, 29));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| {
+        let first = i / 32 * 32 + i % 8;
+        sum(k_all, |k| x[[if k >= 160 { first } else { i }, k]] * y[[j, k]])
+    });
+    assert_eq!(got.0, "acc_state:out.batch_repeated", "{}", got.1);
+    assert!(got.1.contains("K 160 … 255") && got.1.contains("batches of 8 rows"), "{}", got.1);
+}
+
+#[test]
+fn a_compensation_with_one_groups_scale_is_told() {
+    let (k_all, a, b) = (128, codes(Format::Int8, M, 128, 32, false, 30), codes(Format::Int8, N, 128, 128, false, 31));
+    let code = |q: &QTensor, at: usize| f64::from(q.codes()[at] as i8);
+    let (x, y) = (a.clone(), b.clone());
+    let got = found(&Operand::Quantized(a), &b, None, Format::F32, |i, j, _| {
+        let last = scale(&x, i * 4 + 3);
+        scale(&y, j)
+            * sum(k_all, |k| {
+                let q = code(&y, j * k_all + k);
+                (code(&x, i * k_all + k) + 128.0) * q * scale(&x, i * 4 + k / 32) - 128.0 * q * last
+            })
+    });
+    assert_eq!(got.0, "zp_correction:a.compensation", "{}", got.1);
+    assert!(got.1.contains("with the scale of the last group"), "{}", got.1);
+}
+
+#[test]
+fn tiles_that_were_not_computed_are_told() {
+    let (a, b) = (wide(128, 64), codes(Format::E4m3, 160, 64, 64, false, 32));
+    // A diagonal of tiles: no range of rows and columns.
+    let got =
+        found(&a, &b, None, Format::Bf16, |i, j, right| if (i / 32 + j / 32) % 3 == 1 { 0.0 } else { right[i * 160 + j] });
+    assert_eq!(got.0, "race:out.tile", "{}", got.1);
+    assert!(got.1.contains("of the tiles of 32×32"), "{}", got.1);
+}
+
+#[test]
+fn one_warps_share_of_k_is_told() {
+    let (k_all, a, b) = (256, wide(M, 256), codes(Format::E4m3, N, 256, 256, false, 33));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let got = found(&a, &b, None, Format::Bf16, |i, j, right| {
+        let only = sum(k_all, |k| if k / 32 % 4 == 0 { x[[i, k]] * y[[j, k]] } else { 0.0 });
+        if j % 16 >= 12 { only } else { right[i * N + j] }
+    });
+    assert_eq!(got.0, "acc_state:k.part_only", "{}", got.1);
+    assert!(got.1.contains("slice 0 of 4, 32 wide"), "{}", got.1);
+}
+
+#[test]
+fn lanes_that_hold_other_columns_are_told() {
+    let (k_all, a, b) = (64, wide(M, 64), codes(Format::E4m3, 64, 64, 64, false, 34));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| sum(k_all, |k| x[[i, k]] * y[[j / 32 * 32 + k % 32, k]]));
+    assert_eq!(got.0, "acc_state:b.strips", "{}", got.1);
+}
+
+#[test]
+fn rows_that_are_never_loaded_are_told() {
+    let (k_all, a, b) = (128, wide(M, 128), codes(Format::E4m3, 96, 128, 128, false, 35));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    // Whatever lay there: the same 16 numbers a row for every tile of K.
+    let old = |i: usize, u: usize| 2.0 * super::tests::noise(7000 + 16 * i + u) - 1.0;
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| {
+        sum(k_all, |k| if i % 16 >= 12 { old(i, k % 16) } else { x[[i, k]] } * y[[j, k]])
+    });
+    assert_eq!(got.0, "silent_skip:a.not_loaded", "{}", got.1);
+    assert!(got.1.contains("the same 16 numbers for every tile of 16 of K"), "{}", got.1);
+}
