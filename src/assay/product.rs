@@ -56,7 +56,11 @@ pub fn nearest(job: &Job, ideal: &Defined, out: &OutFormat, misses: &dyn Fn(&Bou
         if holds(best.0) {
             break;
         }
-        let bound = p.rounded(&weights)?;
+        let bound = match p.rounded(&weights) {
+            // The accumulator's instruction takes no weights of this type: they were not these.
+            Err(Error::Unsupported { .. }) => continue,
+            bound => bound?,
+        };
         let now = misses(&bound)?;
         if now < best.0 {
             best = (now, bound);

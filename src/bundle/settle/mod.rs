@@ -206,11 +206,11 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
         return Ok(found);
     }
     let spread = spread::measure(case, arithmetic, &judged.bound)?;
-    // How far two right sums of an element lie apart. f32 chains: no further than the bound of the one that was found, and integers that are
-    // dequantized first no further than f32 in any order; units that keep fewer bits: as far as their own sums in any order do.
+    // How far two right sums of an element lie apart. Chains of f32 that the bits tell from exact sums: no further than the bound of the one
+    // that was found. Other sums in f32: no further than in any order. Units that keep fewer bits: as far as their own sums in any order do.
     let wide = spread.as_ref().map(|s| s.apart(case.bits.len()));
     let in_f32 = matches!(way.chain, Chain::Exact | Chain::Sequential | Chain::Pairwise);
-    let own = if in_f32 { by(near(&way, arithmetic.bound))? } else { by(any_order)? };
+    let own = by(if in_f32 && case.tells(&way)? { near(&way, arithmetic.bound) } else { any_order })?;
     let radius = |i: usize| {
         let any = own.bound.certain()[i].min(tight.bound.certain()[i]);
         let half = 0.5 * judged.bound.out().spacing(i, judged.bound.ideal()[i]);

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 const FEW: usize = 32;
 /// Places that refute what the first look does not, at most.
 const REFUTERS: usize = 4;
+/// Bits that no exact sum gives which say in what order f32 sums were taken, at least.
+const TELL: usize = 16;
 /// Elements that are asked first in a large result.
 const TELLING: usize = 4;
 /// Rows and columns of the regions that all elements are looked at in; a first one is smaller.
@@ -384,6 +386,20 @@ impl<'a> Case<'a> {
         let mut values = vec![0.0f32; self.bits.len()];
         pieces.into_iter().flatten().for_each(|(at, value)| values[at] = value);
         Ok(values)
+    }
+
+    /// Whether the bits are those of this order of sums, and not of any: most of those that differ from what exact sums give.
+    pub fn tells(&self, way: &Way) -> Result<bool> {
+        if way.chain == Chain::Exact {
+            return Ok(false);
+        }
+        let bits = |way: &Way| -> Result<Vec<u32>> {
+            Ok(self.values(way)?.into_iter().map(|v| self.store.bits(v, false)).collect())
+        };
+        let (own, exact) = (bits(way)?, bits(&Way { chain: Chain::Exact, ..way.clone() })?);
+        let others: Vec<usize> = (0..own.len()).filter(|i| own[*i] != exact[*i]).collect();
+        let same = others.iter().filter(|i| own[**i] == self.bits[**i]).count();
+        Ok(same >= TELL && 4 * same >= 3 * others.len())
     }
 
     /// Of `ways`, the one with the fewest other bits among a few elements, and how many.
