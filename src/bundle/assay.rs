@@ -1,11 +1,12 @@
 //! A bundle judged: its operands against the recipe, its result against the device model or the derived bound.
 
 use super::operand::{BundleOperand, Codes};
+use super::settle::sixteen;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
-use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, recipes};
+use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, recipes, ties};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict, probable};
-use crate::fault::{self, DIAGNOSIS, Diagnosis, Finding, History};
+use crate::fault::{self, Class, DIAGNOSIS, Diagnosis, Finding, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
 use crate::op::{self, Accelerator, Act, Args64, Defined, Op};
@@ -85,7 +86,13 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
     let mut found = Answer { verdict, reason, model: text, assayed, diagnosis };
     let fitted = |d: &Diagnosis| d.findings.first().is_none_or(|f| f.freedom > 0);
     let open = verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(fitted);
-    let solved = || casts::explain(bundle).or_else(|| encoders::explain(bundle)).or_else(|| decoded::explain(bundle, &found));
+    let solved = || {
+        casts::explain(bundle)
+            .or_else(|| encoders::explain(bundle))
+            .or_else(|| decoded::explain(bundle, &found))
+            .or_else(|| ties::explain(bundle))
+            .or_else(|| in_sixteen(&found))
+    };
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
         d.findings = vec![other];
     }
@@ -100,6 +107,13 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
         found.reason = format!("{other}; {}", found.reason);
     }
     Ok(found)
+}
+
+/// A product whose sums are all numbers of 16 bits.
+fn in_sixteen(found: &Answer) -> Option<Finding> {
+    let (job, part) = (&found.assayed.built.job, found.judgement());
+    let f = sixteen::find(job, part.actual.len() / part.cols.max(1), part.cols, &part.actual, part.bound.ideal())?;
+    Some(Finding::solved(Class::LowprecAcc, &format!("out.{f}"), sixteen::words(f)))
 }
 
 /// The verdict of the result alone.

@@ -50,6 +50,7 @@ pub(super) fn contradictions(bundle: &Bundle) -> Vec<String> {
             found.push(format!("out.amax: found {amax}, expected {largest}, the largest magnitude of a"));
         }
     }
+    found.extend(super::ties::contradiction(bundle));
     found
 }
 

@@ -334,12 +334,9 @@ impl<'b> Cast<'b> {
         let wrong: Vec<usize> = (0..n).filter(finite).filter(|at| !is(*at, &nearest)).collect();
         (wrong.len() >= 4).then_some(())?;
         let made = |of: &dyn Fn(f64) -> f64| {
-            let share = |all: &mut dyn Iterator<Item = usize>| {
-                let (mut made, mut n) = (0usize, 0usize);
-                all.for_each(|at| (made, n) = (made + usize::from(is(at, of)), n + 1));
-                made as f64 >= SHARE * n as f64
-            };
-            share(&mut wrong.iter().copied()) && share(&mut (0..n).filter(finite))
+            let most = ((1.0 - SHARE) * wrong.len() as f64) as usize;
+            let few = |all: &mut dyn Iterator<Item = usize>| all.filter(|at| !is(*at, of)).take(most + 1).count() <= most;
+            few(&mut wrong.iter().copied()) && few(&mut (0..n).filter(finite))
         };
         if made(&|y| self.toward_zero(y)) {
             return Some((

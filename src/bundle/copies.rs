@@ -9,6 +9,10 @@ const LEAST: usize = 8;
 /// The share of wrong codes that a way has to make.
 const SHARE: f64 = 0.98;
 
+/// Of codes near those of these values: how many, and their correlation, at least. Other tensors of a network have none.
+const MANY: usize = 64;
+const ALIKE: f64 = 0.6;
+
 type Named = (Class, &'static str, String);
 /// The code that stands at column r of row c of the copy.
 type Source<'s> = &'s dyn Fn(usize, usize) -> Option<u8>;
@@ -77,9 +81,33 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
         few.iter().filter(|at| encode(by * y(*at % rows, *at / rows), Rounding::NearestEven) == Some(copy[**at])).count()
     };
     let best = near.max_by_key(|by| share(*by))?;
-    (made(&|c, r| encode(best * y(r, c), Rounding::NearestEven))).then(|| {
-        (Class::StaleState, "transpose.scale", format!("codes are made with {:.4} times scale_inv {place}", 1.0 / best))
+    if made(&|c, r| encode(best * y(r, c), Rounding::NearestEven)) {
+        return Some((
+            Class::StaleState,
+            "transpose.scale",
+            format!("codes are made with {:.4} times scale_inv {place}", 1.0 / best),
+        ));
+    }
+    // Codes of other values, near these.
+    let of = |at: &usize| (f.decode(u32::from(copy[*at])), y(at % rows, at / rows));
+    let pairs: Vec<(f64, f64)> = wrong.iter().map(of).filter(|(v, y)| v.is_finite() && y.is_finite()).collect();
+    let r = correlation(&pairs);
+    let far = pairs.iter().filter(|(v, y)| (v - y).abs() > 0.5 * y.abs()).count();
+    (pairs.len() >= MANY && r > ALIKE && far >= LEAST).then(|| {
+        let words = format!(
+            "codes are near those of these values and not theirs (correlation {r:.3}): of the tensor before an update, {place}"
+        );
+        (Class::StaleState, "transpose.values", words)
     })
+}
+
+/// Pearson's. NaN where one side is constant.
+fn correlation(pairs: &[(f64, f64)]) -> f64 {
+    let n = pairs.len() as f64;
+    let mean = |f: fn(&(f64, f64)) -> f64| pairs.iter().map(f).sum::<f64>() / n;
+    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+    let sum = |f: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|p| f(p.0 - x, p.1 - y)).sum::<f64>();
+    sum(&|a, b| a * b) / (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt()
 }
 
 #[cfg(test)]
@@ -103,6 +131,14 @@ mod tests {
         assert_eq!(found(&|c, r| q.codes()[c * 48 + r]).0, "transpose.flat");
         assert_eq!(found(&|c, r| if r < 16 { 0x7f } else { right(c, r) }).0, "transpose.part");
         let y = |c: usize, r: usize| f64::from(x.data()[r * 64 + c]) / q.affine(0).unit;
+        let noise = |c: usize, r: usize| f64::from((c * 48 + r) as u32 % 97) / 97.0 - 0.5;
+        let before = |c: usize, r: usize| {
+            q.format().encode(y(c, r) + 60.0 * noise(c, r), Rounding::NearestEven, Overflow::Saturate) as u8
+        };
+        assert_eq!(found(&before).0, "transpose.values");
+        let other =
+            |c: usize, r: usize| q.format().encode(600.0 * noise(c, r), Rounding::NearestEven, Overflow::Saturate) as u8;
+        assert_eq!(found(&other).0, "", "another tensor is none of an earlier step");
         let scaled = |c: usize, r: usize| q.format().encode(0.8 * y(c, r), Rounding::NearestEven, Overflow::Saturate) as u8;
         let (name, words) = found(&scaled);
         assert!(name == "transpose.scale" && words.contains("1.25"), "{words}");

@@ -54,6 +54,10 @@ fn through(f: Format) -> impl Fn(f64) -> f64 {
     move |y| f64::from(round_to(f, y as f32))
 }
 
+fn cut(f: Format, y: f64) -> f64 {
+    encode(f, y, Rounding::TowardZero)
+}
+
 /// The smallest normal magnitude of a float format; 0 of an integer.
 pub fn normal(f: Format) -> f64 {
     if f.is_integer() { 0.0 } else { f.decode(1 << f.spec().mantissa).abs() }
@@ -78,6 +82,12 @@ const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     }),
     (Class::RoundOrder, "twice_bf16", "values are rounded to bf16 before they are rounded to codes", |e| {
         e.code(through(Format::Bf16)(e.y()) + e.zero)
+    }),
+    (Class::Rounding, "cut_f16", "values are cut to f16 before they are rounded to codes", |e| {
+        e.code(cut(Format::F16, e.y()) + e.zero)
+    }),
+    (Class::Rounding, "cut_bf16", "values are cut to bf16 before they are rounded to codes", |e| {
+        e.code(cut(Format::Bf16, e.y()) + e.zero)
     }),
     (Class::RoundOrder, "x_bf16", "a is rounded to bf16 before it is scaled", |e| {
         e.code(through(Format::Bf16)(e.x) / e.inverse + e.zero)
@@ -283,14 +293,16 @@ impl Cast<'_> {
         let finite = self.finite();
         let wrong: Vec<usize> = finite.iter().copied().filter(|at| !self.right(*at)).collect();
         (wrong.len() >= LEAST).then_some(())?;
-        let share =
-            |all: &[usize], encoder: Encoder| all.iter().filter(|at| self.is(**at, encoder)).count() as f64 / all.len() as f64;
-        // A few refuse most.
+        let missed = |all: &[usize], encoder: Encoder| all.iter().filter(|at| !self.is(**at, encoder)).count();
+        let share = |all: &[usize], encoder: Encoder| 1.0 - missed(all, encoder) as f64 / all.len() as f64;
+        // A few refuse most. What an encoder does not make of right codes counts as much as what it does not make of wrong ones.
         let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(64)).collect();
-        let made = |e: &&(Class, &str, &str, Encoder)| share(&few, e.3) > 0.9 && share(&wrong, e.3) >= SHARE;
+        let most = ((1.0 - SHARE) * wrong.len() as f64) as usize;
+        let made = |e: &&(Class, &str, &str, Encoder)| share(&few, e.3) > 0.9 && missed(&wrong, e.3) <= most;
         let made: Vec<_> = ENCODERS.iter().filter(made).collect();
         // All over, else in the rows or columns that are wrong.
-        if let Some((class, variant, words, _)) = made.iter().find(|e| share(&finite, e.3) >= SHARE) {
+        let over: Vec<_> = made.iter().map(|e| (missed(&finite, e.3), e)).filter(|(n, _)| *n <= most).collect();
+        if let Some((_, (class, variant, words, _))) = over.into_iter().min_by_key(|(n, _)| *n) {
             return Some((*class, format!("out.{variant}"), (*words).to_string()));
         }
         let (class, variant, words, encoder) = made.first()?;
@@ -298,7 +310,7 @@ impl Cast<'_> {
         let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
         wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
         let inside: Vec<usize> = finite.iter().copied().filter(|at| is_row[at / cols] && is_col[at % cols]).collect();
-        (share(&inside, *encoder) >= SHARE).then_some(())?;
+        (missed(&inside, *encoder) <= most).then_some(())?;
         let place = match (is_row.contains(&false), is_col.contains(&false)) {
             (true, false) => format!("rows {}", lines(&is_row)),
             (false, true) => format!("columns {}", lines(&is_col)),

@@ -334,6 +334,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             })
             .collect();
         all.extend(moments::formulas(op, &rows, &solved));
+        all.extend(moments::rounded(op, &rows, f64::from(params.eps), &solved));
         all.extend(heads(op, cols));
         all.extend(merged(op, cols));
         if op == Op::Layernorm {

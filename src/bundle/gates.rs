@@ -1,6 +1,7 @@
 //! Formulas of activations that kernels use by mistake: other functions, gates of other places, steps in 16 bits, exponentials that overflow.
 
 use super::formulas::{At, Formula, formula};
+use super::gate_pairs;
 use crate::Format;
 use crate::op::activation::act;
 use crate::op::{Act, Op};
@@ -8,7 +9,7 @@ use crate::tensor::round_to;
 use statrs::function::erf::erf;
 
 /// Limits of gated activations that models have.
-const LIMITS: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 16.0];
+pub const LIMITS: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 16.0];
 
 /// Words, and what becomes of a number.
 type Change = (&'static str, fn(f64) -> f64);
@@ -36,7 +37,7 @@ fn inner(x: f64) -> f64 {
 }
 
 /// Activations by another name, with other constants, and with steps in few bits.
-const ACTS: [Change; 24] = [
+pub const ACTS: [Change; 24] = [
     ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
     ("gelu by the error function, x·Φ(x)", |x| x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2))),
     ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
@@ -67,10 +68,25 @@ const ACTS: [Change; 24] = [
     ("squared relu whose square is rounded to bf16", |x| bf16(x.max(0.0) * x.max(0.0))),
 ];
 
+/// What becomes of the gate.
+pub const CHANGES: [Change; 11] = [
+    ("1 is added to the gate, as gpt-oss has it", |u| u + 1.0),
+    ("1 is taken off the gate", |u| u - 1.0),
+    ("the gate has the other sign", |u| -u),
+    ("the gate is multiplied by its own magnitude", |u| u * u.abs()),
+    ("the gate is squared", |u| u * u),
+    ("the gate's magnitude is taken", f64::abs),
+    ("the gate is clamped from below at 0", |u| u.max(0.0)),
+    ("the gate goes through σ", sigmoid),
+    ("the gate is rounded to bf16", bf16),
+    ("the gate is rounded to f16", f16),
+    ("the gate is rounded to e4m3", |u| f64::from(round_to(Format::E4m3, u as f32))),
+];
+
 /// The gate of (row, column).
 type Gate = Box<dyn Fn(&At, usize) -> f64 + Send + Sync>;
 
-/// What becomes of the gate.
+/// Gates of other places, and what becomes of the right one.
 fn gates(all: &mut Vec<Formula>, own: Act) {
     let mut with = |words: String, gate: Gate| {
         all.push(formula(words, move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect()));
@@ -93,19 +109,7 @@ fn gates(all: &mut Vec<Formula>, own: Act) {
         let before = move |r: &At, j: usize| r.x()[r.cols + (j + r.cols - d % r.cols) % r.cols];
         with(format!("the gate is read {d} columns before, wrapped"), Box::new(before));
     }
-    for (words, f) in [
-        ("1 is added to the gate, as gpt-oss has it", (|u| u + 1.0) as fn(f64) -> f64),
-        ("1 is taken off the gate", |u| u - 1.0),
-        ("the gate has the other sign", |u| -u),
-        ("the gate is multiplied by its own magnitude", |u| u * u.abs()),
-        ("the gate is squared", |u| u * u),
-        ("the gate's magnitude is taken", f64::abs),
-        ("the gate is clamped from below at 0", |u| u.max(0.0)),
-        ("the gate goes through σ", sigmoid),
-        ("the gate is rounded to bf16", bf16),
-        ("the gate is rounded to f16", f16),
-        ("the gate is rounded to e4m3", |u| f64::from(round_to(Format::E4m3, u as f32))),
-    ] {
+    for (words, f) in CHANGES {
         with(words.into(), Box::new(move |r, j| f(r.x()[r.cols + j])));
     }
 }
@@ -143,15 +147,9 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
     }
     if gated {
         gates(&mut all, own);
-        all.push(formula("the halves of a row are exchanged: [gate | x] is read", move |r| {
-            (0..r.cols).map(|j| act(own, r.x()[r.cols + j]) * r.x()[j]).collect()
-        }));
-        all.push(formula("x and gate are read in turns, x first", move |r| {
-            (0..r.cols).map(|j| act(own, r.x()[2 * j]) * r.x()[2 * j + 1]).collect()
-        }));
-        all.push(formula("x and gate are read in turns, the gate first", move |r| {
-            (0..r.cols).map(|j| act(own, r.x()[2 * j + 1]) * r.x()[2 * j]).collect()
-        }));
+        for (words, read) in gate_pairs::READS {
+            all.push(formula(words, move |r| (0..r.cols).map(|j| read(r, j)).map(|(x, u)| act(own, x) * u).collect()));
+        }
         all.push(formula("the gate is not multiplied", move |r| (0..r.cols).map(|j| act(own, r.x()[j])).collect()));
         all.push(formula("the activation is left out: the gate alone is written", move |r| r.x()[r.cols..].to_vec()));
         all.push(formula("the gate is activated too", move |r| {
@@ -178,6 +176,7 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
         all.push(formula("gpt-oss's form: x·σ(1.702·x)·(gate + 1)", move |r| {
             (0..r.cols).map(|j| r.x()[j] * sigmoid(1.702 * r.x()[j]) * (r.x()[r.cols + j] + 1.0)).collect()
         }));
+        all.extend(gate_pairs::formulas(own));
     } else {
         for limit in LIMITS {
             all.push(formula(format!("x is clamped at ±{limit}"), move |r| {

@@ -24,6 +24,7 @@ pub(crate) mod file;
 mod formula;
 mod formulas;
 mod function;
+mod gate_pairs;
 mod gates;
 pub(crate) mod metadata;
 mod moments;
@@ -40,6 +41,7 @@ mod slices;
 mod solved_tests;
 #[cfg(test)]
 mod tests;
+mod ties;
 mod weights;
 mod write;
 mod wrong_codes;

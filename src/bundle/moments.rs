@@ -68,6 +68,35 @@ pub fn formulas(op: Op, rows: &[Vec<f64>], solved: &[(usize, Solved)]) -> Vec<Fo
     sums(op, rows, None, solved).into_iter().map(|sum| of_sum(op, sum)).collect()
 }
 
+/// The same where the reciprocal of the root is rounded to 16 bits: that of every row is such a number.
+pub fn rounded(op: Op, rows: &[Vec<f64>], eps: f64, solved: &[(usize, Solved)]) -> Vec<Formula> {
+    let mut all = Vec::new();
+    for f in [Format::Bf16, Format::F16] {
+        let round = move |x: f64| f64::from(round_to(f, x as f32));
+        // What is rounded to the one number of the row's interval.
+        let cell = |(low, high): (f64, f64)| -> Solved {
+            let ends = [high, low].map(|square| 1.0 / (square + eps).sqrt());
+            let one = round(0.5 * (ends[0] + ends[1]));
+            let step = f.ulp(one);
+            let is_one = ends[0] * (1.0 - NEAR) <= one && one <= ends[1] * (1.0 + NEAR) && ends[1] - ends[0] < 0.1 * step;
+            let square = |r: f64| 1.0 / (r * r) - eps;
+            is_one.then(|| (square(one + 0.51 * step), square(one - 0.51 * step)))
+        };
+        let known: Vec<(f64, f64)> = solved.iter().filter_map(|s| s.1).collect();
+        if known.len() < LEAST || known.iter().any(|s| cell(*s).is_none()) {
+            continue;
+        }
+        let wide: Vec<(usize, Solved)> = solved.iter().map(|(i, s)| (*i, s.and_then(cell))).collect();
+        all.extend(sums(op, rows, None, &wide).into_iter().map(|sum| {
+            let of = Arc::new(sum.of);
+            formula(format!("{}, and the reciprocal of the root is rounded to {f}", sum.words), move |r: &At| {
+                r.norm(r.moments(op).0, 1.0 / round(1.0 / (of[r.i] + r.eps).sqrt()))
+            })
+        }));
+    }
+    all
+}
+
 /// The sums of squares that the solved rows have, about their means or about `centers`: the ones of most rows first.
 pub fn sums(op: Op, rows: &[Vec<f64>], centers: Option<&[f64]>, solved: &[(usize, Solved)]) -> Vec<Sum> {
     let known: Vec<(usize, (f64, f64))> = solved.iter().filter_map(|(i, s)| s.map(|s| (*i, s))).collect();
@@ -325,7 +354,7 @@ pub fn free(op: Op, rows: &[Written]) -> Option<String> {
     let apart = factors.0 > 0.0 && factors.1 > factors.0 * (1.0 + 1e-4);
     (made as f64 >= FREE * n as f64 && (apart || shift > 1e-4)).then(|| {
         let divisor = format!("{:.4} to {:.4} times the right one", factors.0, factors.1);
-        let what = if layer {
+        let what = if layer && shift > 1e-4 {
             format!("a mean that is off by up to {shift:.4} standard deviations and a divisor that is {divisor}")
         } else {
             format!("a divisor that is {divisor}")

@@ -10,6 +10,7 @@
 //! | has an element outside the certain bound of that device in any order | fail |
 //! | has every bit of a known wrong arithmetic ([`wrong`]) | fail |
 //! | is nearer all over to the product of scales or parts of K in 16 bits ([`nearer`]) | fail |
+//! | has sums that are all numbers of 16 bits ([`sixteen`]) | fail |
 //! | has the bits of a right one all around an element that is not near it ([`torn`]) | fail |
 //! | has a larger error, in distribution, than any right arithmetic of the device makes on these data ([`spread`]) | suspect |
 //! | else | pass, by the bound |
@@ -22,6 +23,7 @@ mod emulated;
 mod nearer;
 pub(crate) mod region;
 pub(crate) mod search;
+pub(crate) mod sixteen;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -202,6 +204,11 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
     if let Some(words) = nearer::find(case.job, rows, tight.cols, &written, &tight.bound) {
         // Sums in f32 show it.
         let mut found = failed(Some(words))?;
+        found.accumulator = any_order;
+        return Ok(found);
+    }
+    if let Some(f) = sixteen::find(case.job, rows, tight.cols, &written, tight.bound.ideal()) {
+        let mut found = failed(Some(sixteen::words(f)))?;
         found.accumulator = any_order;
         return Ok(found);
     }

@@ -393,9 +393,8 @@ impl<'a> Case<'a> {
         if way.chain == Chain::Exact {
             return Ok(false);
         }
-        let bits = |way: &Way| -> Result<Vec<u32>> {
-            Ok(self.values(way)?.into_iter().map(|v| self.store.bits(v, false)).collect())
-        };
+        let bits =
+            |way: &Way| -> Result<Vec<u32>> { Ok(self.values(way)?.into_iter().map(|v| self.store.bits(v, false)).collect()) };
         let (own, exact) = (bits(way)?, bits(&Way { chain: Chain::Exact, ..way.clone() })?);
         let others: Vec<usize> = (0..own.len()).filter(|i| own[*i] != exact[*i]).collect();
         let same = others.iter().filter(|i| own[**i] == self.bits[**i]).count();

@@ -1,0 +1,110 @@
+//! Two mistakes at once in a gated activation: how a row is read, a limit, the activation, what becomes of the gate.
+//!
+//! ```text
+//! row ──read──► (x, gate) ──limit──► (x, gate) ──► f(x) · g(gate)        each pair of the four steps, the other two right
+//! ```
+
+use super::formulas::{At, Formula, formula};
+use super::gates::{ACTS, CHANGES, LIMITS};
+use crate::op::Act;
+use crate::op::activation::act;
+
+/// x and gate of a column.
+type Read = fn(&At, usize) -> (f64, f64);
+
+/// How a row is read by mistake.
+pub const READS: [(&str, Read); 3] = [
+    ("the halves of a row are exchanged: [gate | x] is read", |r, j| (r.x()[r.cols + j], r.x()[j])),
+    ("x and gate are read in turns, x first", |r, j| (r.x()[2 * j], r.x()[2 * j + 1])),
+    ("x and gate are read in turns, the gate first", |r, j| (r.x()[2 * j + 1], r.x()[2 * j])),
+];
+/// Activations that are other functions, not the right one in few bits.
+const FUNCTIONS: usize = 10;
+
+/// A step that is wrong.
+#[derive(Clone, Copy)]
+enum Step {
+    Read(usize),
+    Limit(f64),
+    Act(usize),
+    Gate(usize),
+}
+
+impl Step {
+    fn words(self) -> String {
+        match self {
+            Step::Read(n) => READS[n].0.into(),
+            Step::Limit(limit) => format!("x is clamped at {limit} and the gate at ±{limit}"),
+            Step::Act(n) => format!("the activation is {}", ACTS[n].0),
+            Step::Gate(n) => CHANGES[n].0.into(),
+        }
+    }
+    fn kind(self) -> u8 {
+        match self {
+            Step::Read(_) => 0,
+            Step::Limit(_) => 1,
+            Step::Act(_) => 2,
+            Step::Gate(_) => 3,
+        }
+    }
+}
+
+/// What a column becomes with these steps wrong.
+fn made(steps: [Step; 2], own: Act, r: &At, j: usize) -> f64 {
+    let (mut x, mut u) = (r.x()[j], r.x()[r.cols + j]);
+    for step in steps {
+        if let Step::Read(n) = step {
+            (x, u) = READS[n].1(r, j);
+        }
+    }
+    for step in steps {
+        if let Step::Limit(limit) = step {
+            (x, u) = (x.min(limit), u.clamp(-limit, limit));
+        }
+    }
+    let (mut y, mut gate) = (None, u);
+    for step in steps {
+        match step {
+            Step::Act(n) => y = Some(ACTS[n].1(x)),
+            Step::Gate(n) => gate = CHANGES[n].1(u),
+            _ => {}
+        }
+    }
+    y.unwrap_or_else(|| act(own, x)) * gate
+}
+
+/// Every pair of wrong steps.
+pub fn formulas(own: Act) -> Vec<Formula> {
+    let steps: Vec<Step> = (0..READS.len())
+        .map(Step::Read)
+        .chain(LIMITS.map(Step::Limit))
+        .chain((0..FUNCTIONS).map(Step::Act))
+        .chain((0..CHANGES.len()).map(Step::Gate))
+        .collect();
+    let mut all = Vec::new();
+    for (n, first) in steps.iter().enumerate() {
+        for second in steps[n + 1..].iter().filter(|s| s.kind() != first.kind()) {
+            let both = [*first, *second];
+            let words = format!("{}; and {}", first.words(), second.words());
+            all.push(formula(words, move |r| (0..r.cols).map(|j| made(both, own, r, j)).collect()));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_steps_meet_in_the_order_of_a_kernel() {
+        let rows = [vec![9.0, 1.0, 20.0, -30.0]];
+        let r = At { rows: &rows, i: 0, gamma: &[], beta: &[], eps: 0.0, cols: 2 };
+        let both = [Step::Read(0), Step::Limit(7.0)];
+        assert_eq!(made(both, Act::Relu, &r, 0), 49.0, "x = 20 and the gate 9 are both 7");
+        assert_eq!(made(both, Act::Relu, &r, 1), 0.0);
+        let all = formulas(Act::Silu);
+        assert!(all.iter().all(|f| f.words.contains("; and ")));
+        assert!(all.iter().any(|f| f.words.starts_with(READS[0].0) && f.words.ends_with("clamped at 7 and the gate at ±7")));
+    }
+}
