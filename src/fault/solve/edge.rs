@@ -49,7 +49,7 @@ pub fn not_computed(s: &System) -> Option<Theory> {
         (from, 0) if from > 0 => (from, s.rows, "rows"),
         _ => return None,
     };
-    let tile = TILES.into_iter().find(|t| *t >= LEAST && n % t != 0 && n / t * t == from)?;
+    let tile = TILES.into_iter().find(|t| *t >= LEAST && !n.is_multiple_of(*t) && n / t * t == from)?;
     let places: Vec<usize> = (0..s.rows * s.cols).filter(|at| r.has(at / s.cols, at % s.cols)).collect();
     let wrong = places.iter().filter(|at| s.is_wrong[**at]).count();
     (places.len() >= LEAST && 10 * wrong >= 9 * places.len()).then_some(())?;
