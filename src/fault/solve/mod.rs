@@ -197,7 +197,9 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         }
     }
     // Of a last tile alone that has nothing of the product two faults are not asked.
-    let tile = |(s, _): &(System<'s>, Option<String>)| edge::not_computed(s).filter(|t| holds(s, t));
+    let tile = |(s, _): &(System<'s>, Option<String>)| {
+        edge::not_computed(s).map(|t| places::old(s).unwrap_or(t)).filter(|t| holds(s, t))
+    };
     if pairs
         && near.is_none()
         && let Some((at, t)) = tried.iter().enumerate().find_map(|(n, x)| tile(x).map(|t| (n, t)))

@@ -132,7 +132,7 @@ fn ways(s: &System) -> Vec<Way> {
         for pb in sides(&s.b) {
             let tile = |g: &super::given::Given, pre: bool| if pre || g.grid.1 == 1 { s.k } else { g.tile.1 };
             let unit = tile(&s.a, pa).min(tile(&s.b, pb));
-            if !tile(&s.a, pa).is_multiple_of(unit) && unit < s.k || !tile(&s.b, pb).is_multiple_of(unit) && unit < s.k {
+            if !(unit >= s.k || tile(&s.a, pa).is_multiple_of(unit) && tile(&s.b, pb).is_multiple_of(unit)) {
                 continue;
             }
             let mut groups = vec![unit];
@@ -157,7 +157,7 @@ fn ways(s: &System) -> Vec<Way> {
                                     left.0
                                 }
                             }
-                            Join::Steps { b_first: true, .. } => left.0 && left.1 || left.1 && group < s.k,
+                            Join::Steps { b_first: true, .. } => (group < s.k || left.0) && left.1,
                             Join::Steps { .. } => left.0 && left.1,
                         };
                         // A narrow join says it all where the chain is one with it.
