@@ -3,10 +3,10 @@
 
 use super::sums::biased;
 use super::{Class, Fault, How, On, plain};
-use crate::Result;
-use crate::job::Job;
+use crate::job::{Job, Operand};
 use crate::model::product::{Kind, Plan};
 use crate::op::Op;
+use crate::{Result, Zero};
 
 macro_rules! pairs {
     ($variant:literal, $help:literal, $shift:expr, $wrap:expr) => {
@@ -28,10 +28,16 @@ pub const FAULTS: &[Fault] = &[
     pairs!("pairs.i16_wrapped", "two products at a time are added in 16 bits, which wrap", 0, true),
 ];
 
+/// Whether an operand has zero points: the sums here are those of codes alone, which would be a fault of its own.
+fn has_zeros(job: &Job) -> bool {
+    let zeros = |o: &Operand| matches!(o, Operand::Quantized(q) if !matches!(q.zero(), Zero::None));
+    job.operands.get(0).is_some_and(zeros) || job.operands.b().is_some_and(zeros)
+}
+
 /// v where pairs along K pass through 16 bits. `None`: no product of integers with a scale a row.
 fn pairs(job: &Job, shift: i64, wrap: bool) -> Result<Option<Vec<f32>>> {
     let Ok(plan) = Plan::of(job) else { return Ok(None) };
-    if plan.kind != Kind::Integer || job.op == Op::GroupedGemmWgrad {
+    if plan.kind != Kind::Integer || job.op == Op::GroupedGemmWgrad || has_zeros(job) {
         return Ok(None);
     }
     let narrow = |x: i64| if wrap { i64::from(x as i16) } else { x.clamp(-32768, 32767) };

@@ -1,8 +1,10 @@
 //! Theories of an accumulator that still holds another element: the tile before, once or all of them.
 
 use super::maps::cost;
-use super::system::{System, Theory};
+use super::system::{self, Kept, Narrow, System, Theory};
+use crate::Format;
 use crate::fault::Class;
+use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Elements that have to agree.
@@ -18,20 +20,127 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || probes.len() < 4 {
         return Vec::new();
     }
-    let ideal: Arc<Vec<f64>> = Arc::new((0..s.ideal.len()).map(|at| s.ideal[at] - s.bias[at % s.cols]).collect());
+    let mut found: Vec<Theory> = Vec::new();
+    let base = Base { sums: Arc::new((0..s.ideal.len()).map(|at| s.ideal[at] - s.bias[at % s.cols]).collect()), kept: None };
+    for units in units(s) {
+        let most = MOST - found.len();
+        found.extend(with_units(s, &probes, &units, &base, most));
+        if found.len() >= MOST {
+            break;
+        }
+    }
+    found
+}
+
+/// Multiply-adds of sums that are rounded on their way, and how often they are.
+const WORK: usize = 1 << 28;
+const EVERY: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
+
+/// The same where sums are kept in 16 bits: each element's, and that of the tile before.
+pub fn kept(s: &System) -> Vec<Theory> {
+    let finite = |at: usize| s.actual[at].is_finite() && s.ideal[at].is_finite();
+    let wrong = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && finite(i * s.cols + j);
+    let probes: Vec<(usize, usize)> = s.probes.iter().filter(wrong).take(LOOKS).copied().collect();
+    if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k || probes.len() < 8 {
+        return Vec::new();
+    }
+    let n = s.rows * s.cols;
+    let whole = s.a.grid.1 == 1 && s.b.grid.1 == 1;
+    let mut ways = Vec::new();
+    for every in EVERY.into_iter().filter(|e| *e < s.k) {
+        for format in [Format::F16, Format::Bf16] {
+            for units in
+                [system::Units::Codes, system::Units::Values].into_iter().filter(|u| whole || *u == system::Units::Values)
+            {
+                ways.push((format, Kept { every, how: Narrow::Rounded(format), units, apart: false }));
+            }
+        }
+    }
+    ways.truncate(WORK / (n * s.k).max(1));
+    let mut found = Vec::new();
+    for (format, kept) in ways {
+        let mut of = Theory::right();
+        of.kept = Some(kept);
+        let sums: Vec<f64> = (0..n).into_par_iter().map(|at| s.sum(&of, at / s.cols, at % s.cols).0).collect();
+        let base = Base { sums: Arc::new(sums), kept: Some(kept) };
+        for mut t in units(s).iter().flat_map(|units| with_units(s, &probes, units, &base, KEPT)) {
+            t.variant = format!("{} + {}:out.partial_sums", t.variant, Class::LowprecAcc.name());
+            t.detail = format!("{}; and the accumulator after every {} of K is rounded to {format}", t.detail, kept.every);
+            t.bits += 8.0 + cost(kept.every);
+            found.push(t);
+        }
+        if !found.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+/// Theories of one way to keep sums.
+const KEPT: usize = 4;
+
+/// Every element's sum without its bias, and how it was kept.
+struct Base {
+    sums: Arc<Vec<f64>>,
+    kept: Option<Kept>,
+}
+
+/// What an element's sum is scaled by behind it: its words, and the scale of each element.
+struct Units {
+    words: &'static str,
+    bits: f64,
+    of: Option<Arc<Vec<f64>>>,
+}
+
+/// Sums with their scales; without those of rows, of columns or of both, where one goes with all of K.
+fn units(s: &System) -> Vec<Units> {
+    let steps = |g: &super::given::Given| {
+        let many = g.q.is_some() && g.grid.1 == 1 && g.grid.0 > 1;
+        many.then(|| (0..g.rows).map(|i| g.step(i, 0)).collect::<Vec<f64>>())
+    };
+    let mut all = vec![Units { words: "", bits: 0.0, of: None }];
+    let (a, b) = (steps(&s.a), steps(&s.b));
+    let mut add = |words, a: Option<&Vec<f64>>, b: Option<&Vec<f64>>| {
+        let one = |at: usize| {
+            let (x, y, _) = s.lines(at / s.cols, at % s.cols)?;
+            Some(a.map_or(1.0, |a| a[x]) * b.map_or(1.0, |b| b[y]))
+        };
+        let of: Vec<f64> = (0..s.rows * s.cols).map(|at| one(at).unwrap_or(1.0)).collect();
+        if of.iter().all(|x| *x != 0.0 && x.is_finite()) {
+            all.push(Units { words, bits: 1.0, of: Some(Arc::new(of)) });
+        }
+    };
+    if b.is_some() {
+        add(", before the scales of columns meet it", None, b.as_ref());
+    }
+    if a.is_some() {
+        add(", before the scales of rows meet it", a.as_ref(), None);
+    }
+    if a.is_some() && b.is_some() {
+        add(", before its scales meet it", a.as_ref(), b.as_ref());
+    }
+    all
+}
+
+fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base, most: usize) -> Vec<Theory> {
+    let (n_cols, scale) = (s.cols, units.of.clone());
+    let unit = move |at: usize| scale.as_ref().map_or(1.0, |u| u[at]);
+    let ideal: Arc<Vec<f64>> = Arc::new(base.sums.iter().enumerate().map(|(at, x)| x / unit(at)).collect());
     let (i0, j0) = probes[0];
     let first = i0 * s.cols + j0;
-    let rest = s.actual[first] - s.ideal[first];
+    let rest = s.actual[first] - s.bias[j0] - base.sums[first];
     let (rows, cols) = (s.rows as i64, s.cols as i64);
     let mut found: Vec<Theory> = Vec::new();
     // All that fits the first probe: where the right value is the rest, or the rest less what stands as far behind it again.
     for at in 0..s.ideal.len() {
         let (di, dj) = ((at / s.cols) as i64 - i0 as i64, (at % s.cols) as i64 - j0 as i64);
-        if (di, dj) == (0, 0) || !ideal[at].is_finite() {
+        // Scales change nothing where they are the same.
+        let same = units.of.as_ref().is_some_and(|u| u[at] == u[first]);
+        if (di, dj) == (0, 0) || !ideal[at].is_finite() || same {
             continue;
         }
         for all in [false, true] {
-            let ideal = ideal.clone();
+            let (ideal, scale) = (ideal.clone(), units.of.clone());
             let held = move |i: usize, j: usize| -> f64 {
                 let (mut sum, mut x, mut y) = (0.0, i as i64 + di, j as i64 + dj);
                 while (0..rows).contains(&x) && (0..cols).contains(&y) {
@@ -41,27 +150,52 @@ pub fn theories(s: &System) -> Vec<Theory> {
                     }
                     (x, y) = (x + di, y + dj);
                 }
-                sum
+                sum * scale.as_ref().map_or(1.0, |u| u[i * n_cols + j])
             };
             let more = held(i0, j0);
-            let slack = 2.0 * (s.certain(first) + s.certain(at)) + s.out.spacing(first, s.actual[first]);
+            let by = units.of.as_ref().map_or(1.0, |u| (u[first] / u[at]).abs().max(1.0));
+            let slack = 2.0 * (s.certain(first) + by * s.certain(at)) + s.out.spacing(first, s.actual[first]);
             if !((more - rest).abs() <= slack) {
                 continue;
             }
             let how = if all { "and all those before" } else { "as well" };
             let words = format!(
-                "the accumulator is not cleared between tiles: element (i, j) holds that of (i {}, j {}) {how}",
+                "the accumulator is not cleared between tiles: element (i, j) holds that of (i {}, j {}) {how}{}",
                 offset(di),
-                offset(dj)
+                offset(dj),
+                units.words
             );
             let bias = s.bias.clone();
-            let mut t = Theory::new(Class::AccState, "out", "out.carried", words)
-                .bits(6.0 + cost(di.unsigned_abs() as usize) + cost(dj.unsigned_abs() as usize) + if all { 1.0 } else { 0.0 });
+            let mut t = Theory::new(Class::AccState, "out", "out.carried", words).bits(
+                6.0 + cost(di.unsigned_abs() as usize)
+                    + cost(dj.unsigned_abs() as usize)
+                    + if all { 1.0 } else { 0.0 }
+                    + units.bits,
+            );
+            t.kept = base.kept;
+            if let Some(u) = units.of.clone() {
+                // What is held is rounded as sums of its size are.
+                let (a, b, k) = (s.a.values.clone(), s.b.values.clone(), s.k);
+                let part: Vec<Option<(usize, usize)>> = (0..s.rows).map(|i| s.lines(i, 0).map(|x| (x.0, x.1))).collect();
+                t.size = Some(Arc::new(move |i, j| {
+                    let (mut size, mut x, mut y) = (0.0, i as i64, j as i64);
+                    while (0..rows).contains(&x) && (0..cols).contains(&y) {
+                        let (p, q) = (x as usize, y as usize);
+                        if let Some((ra, rb)) = part[p] {
+                            let (ra, rb) = (ra * k, (rb + q) * k);
+                            let sum: f64 = (0..k).map(|c| (a[ra + c] * b[rb + c]).abs()).sum();
+                            size += sum * (u[i * n_cols + j] / u[p * n_cols + q]).abs();
+                        }
+                        (x, y) = (x + di, y + dj);
+                    }
+                    size
+                }));
+            }
             t.finish = Some(Arc::new(move |i, j, v| v + held(i, j) + bias[j]));
             if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {
                 found.push(t);
             }
-            if found.len() >= MOST {
+            if found.len() >= most {
                 return found;
             }
         }

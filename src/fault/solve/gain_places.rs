@@ -2,6 +2,7 @@
 
 use super::solved::{Gains, INDEX};
 use super::system::Theory;
+use crate::Format;
 use crate::fault::Class;
 
 impl Gains<'_> {
@@ -58,10 +59,58 @@ impl Gains<'_> {
                 (0..length).for_each(|x| values[cell(*line, x)] = self.stored[cell(from[*line], x)]);
             }
             let some: Vec<String> = moved.iter().take(4).map(|l| format!("{l} ← {}", from[*l])).collect();
-            let (what, class) = if along_k { ("K group", Class::ScaleIndex) } else { ("row", Class::ScaleShared) };
-            let words = format!("scales of {who} are taken from another {what} ({})", some.join(", "));
+            let mut sources = from.clone();
+            sources.sort_unstable();
+            sources.dedup();
+            // Where every line serves one it is the order that is wrong.
+            let permuted = sources.len() == lines && moved.len() > 2;
+            let (what, class) = match (along_k, permuted) {
+                (true, _) => ("K group", Class::ScaleIndex),
+                (false, true) => ("row", Class::ScaleLayout),
+                (false, false) => ("row", Class::ScaleShared),
+            };
+            let within = [8usize, 16, 32, 64, 128, 256].into_iter().find(|n| (0..lines).all(|l| l / n == from[l] / n));
+            let order = match (permuted, within.filter(|n| *n < lines)) {
+                (true, Some(n)) => format!("stand in another order within every {n} {what}s"),
+                (true, None) => format!("stand in another order of {what}s"),
+                (false, _) => format!("are taken from another {what}"),
+            };
+            let words = format!("scales of {who} {order} ({})", some.join(", "));
             let bits = 6.0 + moved.len() as f64 * INDEX.max((lines as f64).log2());
             return Some(self.theory(class, "lines", words, bits));
+        }
+        None
+    }
+
+    /// One row's scales for all rows, or one K group's, and FP8 codes that are read as those of the sibling whose bias is one more or less: the
+    /// factor of two beside a stored number.
+    pub fn shared_by_sibling(&self, values: &mut [f64]) -> Option<Theory> {
+        let who = self.grid.side.name();
+        let (rows, cols) = (self.grid.rows, self.grid.cols);
+        let (other, by) = match self.g.format()? {
+            Format::E4m3Fnuz => (Format::E4m3, 2.0),
+            Format::E5m2Fnuz => (Format::E5m2, 2.0),
+            Format::E4m3 => (Format::E4m3Fnuz, 0.5),
+            Format::E5m2 => (Format::E5m2Fnuz, 0.5),
+            _ => return None,
+        };
+        (self.g.grid == (rows, cols) && self.changed.len() >= 3).then_some(())?;
+        for (lines, class, what) in [(rows, Class::ScaleShared, "row"), (cols, Class::ScaleIndex, "K group")] {
+            let from = |c: usize| if what == "row" { c % cols } else { c / cols * cols };
+            let of_all = (0..self.stored.len()).filter(|c| self.cells.within[*c].is_finite()).all(|c| {
+                let x = by * self.stored[from(c)];
+                (self.effective[c] - x).abs() <= (self.within(c) + 1e-6) * self.effective[c].abs()
+            });
+            if lines < 2 || !of_all {
+                continue;
+            }
+            (0..values.len()).for_each(|c| values[c] = by * self.stored[from(c)]);
+            let words = format!(
+                "scales of {who} are those of {what} 0 for all; and codes of {who} are read as {other}: all is times {by} of that"
+            );
+            let mut t = self.theory(class, "first", words, 12.0);
+            t.variant = format!("{} + {}:{who}.sibling", t.variant, Class::BitsReinterpreted.name());
+            return Some(t);
         }
         None
     }

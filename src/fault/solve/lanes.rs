@@ -295,19 +295,21 @@ fn near(x: f64, bits: u32) -> f64 {
     if x.is_finite() { f64::from(f32::from_bits((b + half) & !((1u32 << bits) - 1))) } else { x }
 }
 
-/// What products of int8 suffer where −128 has no positive: `|a| · sign(b, a)`, and the magnitude of −128.
+/// What products of integers suffer where the smallest code has no positive (−128 of 8 bits): `|a| · sign(b, a)`, and its magnitude.
 pub fn smallest(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
-    let integer = |g: &Given| g.q.as_ref().is_some_and(|q| q.format() == Format::Int8 && g.zero.is_none());
+    let signed = |f: Format| f.is_integer() && f.min_finite() < 0.0;
+    let integer = |g: &Given| g.zero.is_none() && g.format().is_some_and(signed);
     if s.alone || !integer(&s.a) || !integer(&s.b) {
         return all;
     }
     for (side, g, other) in [(Which::B, &s.b, &s.a), (Which::A, &s.a, &s.b)] {
         let (name, they) = (side.name(), side.other().name());
         let Some(q) = &g.q else { continue };
+        let (least, bits) = (q.format().min_finite(), q.format().bits());
         let code = |at: usize| g.table[usize::from(q.codes()[at])];
         let small: Arc<Vec<(usize, usize)>> =
-            Arc::new((0..g.values.len()).filter(|at| code(*at) == -128.0).map(|at| (at / g.k, at % g.k)).collect());
+            Arc::new((0..g.values.len()).filter(|at| code(*at) == least).map(|at| (at / g.k, at % g.k)).collect());
         if small.is_empty() {
             continue;
         }
@@ -321,9 +323,11 @@ pub fn smallest(s: &System) -> Vec<Theory> {
             let (of_row, right, theirs, lines, bias) =
                 (of_row.clone(), right.clone(), theirs.clone(), lines.clone(), s.bias.clone());
             let words = if negative {
-                format!("−128 of {name} keeps its sign where a negative {they} turns it: −(−128) is −128 in 8 bits")
+                format!(
+                    "{least} of {name} keeps its sign where a negative {they} turns it: −({least}) is {least} in {bits} bits"
+                )
             } else {
-                format!("|−128| of {name} is −128 in 8 bits: its products have the other sign")
+                format!("|{least}| of {name} is {least} in {bits} bits: its products have the other sign")
             };
             let mut t = Theory::new(Class::CodecEdge, name, format!("{name}.smallest_sign"), words).bits(if negative {
                 4.0

@@ -16,6 +16,7 @@ pub mod carried;
 pub mod codes;
 pub mod complete;
 pub mod decoded;
+pub mod edge;
 pub mod effective;
 pub mod elsewhere;
 pub mod experts;
@@ -24,7 +25,10 @@ pub mod gain_places;
 pub mod gain_rules;
 pub mod given;
 pub mod held;
+pub mod in_place;
 pub mod kept;
+#[cfg(test)]
+mod kernel_tests;
 pub mod lanes;
 pub mod layouts;
 pub mod levels;
@@ -34,9 +38,11 @@ pub mod maps;
 pub mod mixed;
 pub mod offsets;
 pub mod output;
+pub mod periodic;
 #[cfg(test)]
 mod place_tests;
 pub mod places;
+pub mod reach;
 pub mod readings;
 pub mod replay;
 pub mod reread;
@@ -85,6 +91,7 @@ fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in s.sides().iter().copied() {
         all.extend(scales::theories(s, side));
+        all.extend(in_place::theories(s, side));
         all.extend(zeros::theories(s, side));
         all.extend(decoded::decoded(s, side));
         all.extend(levels::theories(s, side));
@@ -189,6 +196,17 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
             tried.push((system, picture));
         }
     }
+    // Of a last tile alone that has nothing of the product two faults are not asked.
+    let tile = |(s, _): &(System<'s>, Option<String>)| {
+        edge::not_computed(s).map(|t| places::old(s).unwrap_or(t)).filter(|t| holds(s, t))
+    };
+    if pairs
+        && near.is_none()
+        && let Some((at, t)) = tried.iter().enumerate().find_map(|(n, x)| tile(x).map(|t| (n, t)))
+    {
+        let (system, picture) = tried.swap_remove(at);
+        return Some(Solved { system, singles: vec![t], pairs: Vec::new(), picture });
+    }
     if pairs {
         // Two of them: as the operands are, and rounded, else to the largest bound.
         let last = tried.iter().position(|t| t.0.is_rounded()).unwrap_or(tried.len().saturating_sub(1));
@@ -217,7 +235,8 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         return Some(Solved { system, singles, pairs: Vec::new(), picture: None });
     }
     let (system, picture) = tried.into_iter().next()?;
-    if let Some(old) = places::overrun(&system).or_else(|| places::old(&system)).filter(|_| pairs) {
+    let old = || edge::overrun(&system).or_else(|| places::old(&system));
+    if let Some(old) = old().filter(|_| pairs) {
         return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
     }
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })
@@ -229,6 +248,7 @@ fn one(s: &System, all: &[Theory], pairs: bool) -> (Vec<Theory>, Option<String>)
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     found.extend(slices::ranges(s).iter().chain(&slices::patterns(s)).filter_map(|t| s.accept(t)));
     found.extend(kept::theories(s).iter().chain(&experts::scaled(s)).filter_map(|t| s.accept(t)));
+    found.extend(reach::theories(s).iter().filter_map(|t| s.accept(t)));
     found.extend(two_numbers::theories(s).iter().filter_map(|t| s.accept(t)));
     found.extend(
         carried::theories(s)
@@ -279,10 +299,17 @@ fn holds(s: &System, t: &Theory) -> bool {
 /// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
 /// that none stands in the way of what a looser bound says.
 fn rarer(s: &System, pairs: bool) -> Vec<Theory> {
-    let kinds: [&dyn Fn() -> Vec<Theory>; 5] =
-        [&|| carried::batches(s), &|| held::theories(s), &|| fragments::theories(s), &|| tiles::theories(s), &|| {
-            address::theories(s, pairs)
-        }];
+    let kinds: [&dyn Fn() -> Vec<Theory>; 9] = [
+        &|| periodic::masks(s),
+        &|| periodic::overlaps(s),
+        &|| periodic::tiles(s),
+        &|| carried::kept(s),
+        &|| carried::batches(s),
+        &|| held::theories(s),
+        &|| fragments::theories(s),
+        &|| tiles::theories(s),
+        &|| address::theories(s, pairs),
+    ];
     let found = |of: &&dyn Fn() -> Vec<Theory>| -> Option<Vec<Theory>> {
         let some: Vec<Theory> = of().iter().filter_map(|t| s.accept(t)).filter(|t| !pairs || holds(s, t)).collect();
         (!some.is_empty()).then_some(some)

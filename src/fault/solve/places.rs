@@ -1,5 +1,6 @@
 //! Theories of places: results stored elsewhere, rows and columns that are copies of others, regions that hold nothing of their own.
 
+use super::edge;
 use super::maps::cost;
 use super::segment::lines;
 use super::system::{From, System, Theory};
@@ -329,6 +330,8 @@ pub fn contents(s: &System) -> Vec<Theory> {
         "NaN"
     } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) {
         "one and the same number"
+    } else if s.region.is_some() && s.bias.iter().any(|b| *b != 0.0) && wrong.iter().all(|at| is_bias(s, *at)) {
+        BIAS
     } else if let Some(words) = garbage(s, &wrong) {
         words
     } else if s.region.is_some() && wrong.iter().all(|at| s.part[at / s.cols].is_some_and(|p| s.parts[p].k.is_empty())) {
@@ -342,6 +345,7 @@ pub fn contents(s: &System) -> Vec<Theory> {
         "zero" => s.actual[at] == 0.0,
         "NaN" => s.actual[at].is_nan(),
         "one and the same number" => s.actual[at] == s.actual[*first],
+        BIAS => is_bias(s, at),
         _ => true,
     };
     let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
@@ -364,6 +368,12 @@ pub fn contents(s: &System) -> Vec<Theory> {
     t.region.clone_from(&s.region);
     found.push(t);
     found
+}
+
+const BIAS: &str = "the bias alone, of a sum that is 0";
+
+fn is_bias(s: &System, at: usize) -> bool {
+    s.actual[at] == s.out.round(at, s.bias[at % s.cols])
 }
 
 /// Numbers that no inputs make: of rows or columns, all of them far beyond every right result, and far from each other.
@@ -425,28 +435,6 @@ pub fn old(s: &System) -> Option<Theory> {
     Some(t)
 }
 
-/// The last tile of columns, stored whole: what it holds behind the last column lies over the start of the next row. What that is nobody knows;
-/// that the first row is spared and the width is what the columns lack to whole tiles says so.
-pub fn overrun(s: &System) -> Option<Theory> {
-    let wrong = |i: usize, j: usize| s.is_wrong[i * s.cols + j];
-    let width = (0..s.cols).rposition(|j| (0..s.rows).any(|i| wrong(i, j)))? + 1;
-    let tile = [2usize, 4, 8, 16, 32, 64, 128, 256].into_iter().find(|t| s.cols.next_multiple_of(*t) - s.cols == width)?;
-    let hit: Vec<usize> = (0..s.rows).filter(|i| (0..width).any(|j| wrong(*i, j))).collect();
-    let dense = hit.iter().map(|i| (0..width).filter(|j| wrong(*i, *j)).count()).sum::<usize>();
-    let whole = dense * 10 > 9 * hit.len() * width && 2 * hit.len() > s.rows && hit[0] > 0;
-    (whole && hit.len() >= 8 && 2 * width <= s.cols).then_some(())?;
-    let words = format!(
-        "columns 0 … {} of every row but the first hold something else: the last tile of {tile} columns is stored whole, over the start of the next row",
-        width - 1
-    );
-    let mut t = Theory::new(Class::MnEdge, "out", "out.overrun", words).bits(50.0);
-    let (actual, cols) = (s.actual.to_vec(), s.cols);
-    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
-    t.region.clone_from(&s.region);
-    t.fitted = true;
-    Some(t)
-}
-
 /// What kind of place a region of zeros, NaN or old values is.
 fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static str, String) {
     if r.words.contains("flat index") {
@@ -468,6 +456,11 @@ fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static 
     }
     if (tail(rows, s.rows) && all_cols) || (tail(cols, s.cols) && all_rows) || (tail(rows, s.rows) && tail(cols, s.cols)) {
         return (Class::MnEdge, "edge", format!("{} are {what}: the last, partial tile", r.words));
+    }
+    if let Some(tile) = edge::overhung(s, r) {
+        let words =
+            format!("{} are {what}: the last tile of {tile} columns is stored whole, over the start of the next row", r.words);
+        return (Class::MnEdge, "overrun", words);
     }
     if what == "NaN"
         && let Some(words) = degenerate(s, r)

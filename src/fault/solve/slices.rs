@@ -42,33 +42,37 @@ pub fn prefixes(s: &System, most: usize) -> Vec<Prefix> {
     }
     // Where only a region is wrong, it is the region that says what was summed there.
     let inside = |p: &&(usize, usize)| s.region.as_ref().is_none_or(|r| r.has(p.0, p.1));
-    for (i, j) in s.probes.iter().filter(inside).take(most) {
-        let at = i * s.cols + j;
-        let x = s.actual[at];
-        let Some(part) = s.part[*i].map(|p| &s.parts[p]) else { continue };
-        if !x.is_finite() || s.out.is_quantized() && s.out.is_saturated(at, x) {
-            continue;
-        }
-        let (a, b) = ((part.a + i - part.rows.start) * s.a.k, (part.b + j) * s.b.k);
-        let (mut sum, mut size) = (0.0, 0.0);
-        let mut sums = Vec::with_capacity(s.k + 1);
-        for k in 0..s.k {
-            sums.push(sum);
-            if part.k.contains(&k) {
-                let p = s.a.values[a + k] * s.b.values[b + k];
-                sum += p;
-                size += p.abs();
-            }
-        }
-        sums.push(sum);
-        let r = s.relative * (size + s.bias[*j].abs()) + x.abs() * 2f64.powi(-23);
-        let (low, high) = s.out.cell(at, x);
-        if !(sum.is_finite() && low.is_finite() && high.is_finite()) {
-            continue;
-        }
-        all.push(Prefix { sums, low: low - s.bias[*j] - r, high: high - s.bias[*j] + r });
-    }
+    all.extend(s.probes.iter().filter(inside).take(most).filter_map(|(i, j)| prefix(s, *i, *j)));
     all
+}
+
+/// That of one element. `None`: it is nobody's, or not finite.
+pub fn prefix(s: &System, i: usize, j: usize) -> Option<Prefix> {
+    let at = i * s.cols + j;
+    let x = s.actual[at];
+    let part = s.part[i].map(|p| &s.parts[p])?;
+    if !x.is_finite() || s.out.is_quantized() && s.out.is_saturated(at, x) {
+        return None;
+    }
+    let (a, b) = ((part.a + i - part.rows.start) * s.a.k, (part.b + j) * s.b.k);
+    let (mut sum, mut size) = (0.0, 0.0);
+    let mut sums = Vec::with_capacity(s.k + 1);
+    for k in 0..s.k {
+        sums.push(sum);
+        if part.k.contains(&k) {
+            let p = s.a.values[a + k] * s.b.values[b + k];
+            sum += p;
+            size += p.abs();
+        }
+    }
+    sums.push(sum);
+    let r = s.relative * (size + s.bias[j].abs()) + x.abs() * 2f64.powi(-23);
+    let (low, high) = s.out.cell(at, x);
+    (sum.is_finite() && low.is_finite() && high.is_finite()).then(|| Prefix {
+        sums,
+        low: low - s.bias[j] - r,
+        high: high - s.bias[j] + r,
+    })
 }
 
 /// Ranges kept for the replay.
@@ -200,7 +204,9 @@ pub fn patterns(s: &System) -> Vec<Theory> {
     let Some((width, c)) = coefficients(s) else { return Vec::new() };
     let rounded: Vec<f64> = c.iter().map(|x| x.round()).collect();
     let near = c.iter().zip(&rounded).filter(|(x, r)| (*x - *r).abs() < 0.2).count();
-    if near * 10 < c.len() * 9 || rounded.iter().all(|x| *x == 1.0) || rounded.iter().any(|x| x.abs() > 16.0) {
+    // Nothing of K at all is no pattern of K.
+    let none = rounded.iter().all(|x| *x == 0.0);
+    if near * 10 < c.len() * 9 || none || rounded.iter().all(|x| *x == 1.0) || rounded.iter().any(|x| x.abs() > 16.0) {
         return Vec::new();
     }
     let words: Vec<String> = (0..c.len())

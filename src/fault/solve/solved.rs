@@ -124,7 +124,11 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells, thin: bool) -> Op
 
 impl Gains<'_> {
     fn named(&self, values: &mut [f64]) -> Option<Theory> {
-        let t = self.clamped(values).or_else(|| self.rule(values)).or_else(|| self.lines_elsewhere(values));
+        let t = self
+            .clamped(values)
+            .or_else(|| self.shared_by_sibling(values))
+            .or_else(|| self.rule(values))
+            .or_else(|| self.lines_elsewhere(values));
         t.or_else(|| self.elsewhere(values)).or_else(|| self.product(values))
     }
 

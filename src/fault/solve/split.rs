@@ -7,7 +7,7 @@
 //! ```
 
 use super::system::{Region, System, Theory};
-use super::{after, one, output, places};
+use super::{after, edge, one, output, places};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -236,7 +236,7 @@ fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theor
     let mut above: Vec<Theory> = all.par_iter().filter_map(|x| right(x).filter(|x| fits(x))).collect();
     above.extend(places::contents(&rest));
     above.sort_by(|a, b| a.bits.total_cmp(&b.bits));
-    above.extend(places::overrun(&rest));
+    above.extend(edge::overrun(&rest));
     above.extend(places::old(&rest));
     if let Some(found) = above.into_iter().find_map(explained) {
         return vec![found];

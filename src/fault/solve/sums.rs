@@ -138,9 +138,24 @@ fn pairs(s: &System) -> Vec<Theory> {
     shifts.extend(up_b.map(|x| (0.0, x, ", the codes of b without a sign")));
     let mut all = Vec::new();
     for (da, db, sign) in shifts {
-        for (count, apart) in
-            [(2usize, 1usize), (2, 8), (2, 4), (2, 16), (2, 2), (2, 32), (2, 64), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1)]
-        {
+        for (count, apart) in [
+            (2usize, 1usize),
+            (2, 8),
+            (2, 4),
+            (2, 16),
+            (2, 2),
+            (2, 32),
+            (2, 64),
+            (4, 1),
+            (8, 1),
+            (16, 1),
+            (32, 1),
+            (64, 1),
+            (128, 1),
+            (256, 1),
+            (512, 1),
+            (1024, 1),
+        ] {
             let span = count * apart;
             if span > k_all || (largest(&a) + da) * (largest(&b) + db) * count as f64 <= 32767.0 {
                 continue;

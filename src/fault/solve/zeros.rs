@@ -2,6 +2,7 @@
 
 use super::maps::{self, Kind, cost};
 use super::system::{System, Theory};
+use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
@@ -64,6 +65,19 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             each(&|_, i| -8.0 * scales[i]),
         );
     } else {
+        // Bytes of zero points, two or four of them one number; behind the end they start again, or there are none.
+        let bytes: Vec<u8> = zero.iter().map(|z| *z as i64 as u8).collect();
+        for (format, width) in [(Format::F16, 2usize), (Format::Bf16, 2), (Format::F32, 4)] {
+            for again in [false, true] {
+                let n = bytes.len().next_multiple_of(width);
+                let byte = |at: usize| if again { bytes.get(at % n) } else { bytes.get(at) }.copied().unwrap_or(0);
+                let bits = |i: usize| (0..width).map(|x| u32::from(byte(i * width + x)) << (8 * x)).sum();
+                let behind = if again { "from the first again" } else { "0" };
+                let words = format!("{of}, packed as bytes, are read as {format}, behind the last ones {behind}");
+                let new = each(&|_, i| format.decode(bits(i)));
+                add(Class::BitsReinterpreted, "bytes", words, 4.0 + f64::from(u8::from(again)), new);
+            }
+        }
         for c in [8.0, 128.0, 127.0, 7.0, 1.0] {
             add(Class::ZpCorrection, "default", format!("{c} is used instead of {of}"), 2.0, each(&|_, _| c));
         }
