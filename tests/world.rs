@@ -73,7 +73,14 @@ fn judged(set: &[&str]) -> Tally {
 }
 
 fn assert_holds(t: &Tally, caught: usize, named: usize, other: usize) {
-    println!("{} of {} wrong caught, {} named, {} by another class; {} right", t.caught, t.wrong, t.named, t.other.len(), t.right);
+    println!(
+        "{} of {} wrong caught, {} named, {} by another class; {} right",
+        t.caught,
+        t.wrong,
+        t.named,
+        t.other.len(),
+        t.right
+    );
     assert!(t.alarms.is_empty(), "right results: {:#?}", t.alarms);
     assert!(t.caught >= caught, "not caught: {:#?}", t.missed);
     assert!(t.named >= named, "{} of {} named", t.named, t.wrong);
