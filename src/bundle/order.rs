@@ -19,10 +19,10 @@ pub fn in_groups(file: &File, a: BundleOperand, b: BundleOperand) -> Result<(Bun
     let index = file.integers(G_IDX, raw, &[Dtype::I32])?;
     let bad = |found: String, expected: String| file.bad_tensor(G_IDX, found, expected);
     let Some(Granularity::Group(g)) = b.whole().map(QTensor::granularity) else {
-        return Err(bad("without groups of `b`".into(), "`b.codes` with `b.granularity` = group:G".into()));
+        return Err(bad("a bundle whose `b` has no groups".into(), "`b.codes` with `b.granularity` = group:G".into()));
     };
     if a.any().is_some_and(|q| !matches!(q.granularity(), Granularity::Tensor | Granularity::Row)) {
-        return Err(bad("with scales of `a` along K".into(), "values in `a`, or codes with one scale a row".into()));
+        return Err(bad("a bundle whose `a` has scales along K".into(), "values in `a`, or codes with one scale a row".into()));
     }
     let groups = k.div_ceil(g);
     let mut columns: Vec<Vec<usize>> = vec![Vec::new(); groups];
