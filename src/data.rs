@@ -45,7 +45,7 @@ impl DataFile {
         let path = self.path;
         String::from_utf8(self.bytes.into_owned()).map_err(|e| Error::BadFile {
             path,
-            found: format!("no UTF-8 at byte {}", e.utf8_error().valid_up_to()),
+            found: format!("byte {} is not UTF-8", e.utf8_error().valid_up_to()),
             expected: "text".into(),
         })
     }
@@ -69,8 +69,8 @@ pub fn text_of(folder: &str, name: &str) -> Result<Option<(PathBuf, String)>> {
     if name.ends_with(".toml") {
         let path = PathBuf::from(name);
         let remedy = match folder {
-            "sweeps" => "check the path; `qassay list sweeps` has those that go by a name",
-            "scenarios" => "check the path; `qassay list scenarios` has those that go by a name",
+            "sweeps" => "check the path; `qassay list sweeps` prints the names of built-in sweeps",
+            "scenarios" => "check the path; `qassay list scenarios` prints the names of built-in scenarios",
             _ => "check the path and its permissions",
         };
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e, remedy))?;

@@ -75,6 +75,11 @@ pub(crate) fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
     known.into_iter().map(like).filter(|l| l.0 >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|l| l.1)
 }
 
+/// `; did you mean …?` after a list of what is expected; empty where no name is alike.
+pub(crate) fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    meant(name, known).map_or_else(String::new, |m| format!("; did you mean `{m}`?"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -106,7 +106,7 @@ fn bundles_are_judged_and_files_of_the_folder_come_first() {
         "about = \"mine\"\n[[cases]]\nname = \"x\"\nop = [\"cast\"]\nshape = [\"4x8\"]\nout = [\"te_current\"]\n",
     )
     .unwrap();
-    assert!(here.expect("run smoke --quiet --out run", 0).contains("1 cases") || here.at("run/rows.csv").exists());
+    assert!(here.expect("run smoke --quiet --out run", 0).contains("1 case ") || here.at("run/rows.csv").exists());
     let sweeps = here.expect("list sweeps", 0);
     assert!(sweeps.contains("mine") && sweeps.contains("standard"), "{sweeps}");
 }

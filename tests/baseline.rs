@@ -148,7 +148,7 @@ fn changes_of_real_kernels_are_caught() {
         ("scale_rerounded:b.bf16", "scales kept in bf16", "the scales of b are rounded to bf16"),
         ("accumulator=f32_sequential", "another order of summation", "the new bits are those of accumulator"),
         ("rounding:out.toward_zero", "truncation for round to nearest", "worse"),
-        ("stale_state:transpose", "a transposed copy of an earlier step", "it is a side output"),
+        ("stale_state:transpose", "a transposed copy of an earlier step", "a side output did"),
     ];
     for (change, what, says) in changes {
         let made = check(change).output().unwrap();

@@ -48,7 +48,7 @@ fn each_misfortune_is_the_row_of_its_case_and_the_rest_goes_on() {
         ("crash", "error", "it ended, exit status: 1: out of luck"),
         ("hang", "error", "it took longer than --timeout 8s and was killed"),
         ("garbage", "error", "found `progress: 50%`, expected {\"status\":\"done\"}"),
-        ("endless", "error", "it printed a line of more than 1048576 bytes, and was killed"),
+        ("endless", "error", "it printed a line of more than 1048576 bytes and was killed"),
         ("error", "error", "found no luck, expected a result"),
         ("unsupported", "skipped", "not today"),
         ("missing", "error", "out.safetensors: No such file"),
@@ -152,7 +152,7 @@ fn a_kernel_of_ones_own_is_checked_before_it_needs_a_gpu() {
     let own = run(&["--kernel", example, "--entry", "my_gemm", "--op", "gemm"]).get_output().clone();
     let said = String::from_utf8_lossy(&own.stderr).to_string();
     match own.status.code() {
-        Some(2) => assert!(said.contains("libcuda is not here") || said.contains("libnvrtc is not on this machine"), "{said}"),
+        Some(2) => assert!(said.contains("libcuda") || said.contains("libnvrtc"), "{said}"),
         code => assert_eq!(code, Some(0), "{said}"),
     }
     for (arguments, words) in [

@@ -387,7 +387,7 @@ def page(tests: int, places: list[Found], title: str = "qassay audit") -> str:
     heads = ["place", "assertion", "all-zero output", "gains that pass", "energy of the largest fault that passes", "also passes", "calls asked"]
     zeros = sum("zeros" in f.passes for f in places)
     style = (
-        "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#1f2328;background:#fff}table{border-collapse:collapse}"
+        "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#1f2328;background:#fff}table{border-collapse:collapse;display:block;overflow-x:auto}"
         "td,th{border-top:1px solid #d0d7de;padding:.4em .8em;text-align:left;vertical-align:top}code{font-size:13px}b{color:#cf222e}"
         "@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}td,th{border-color:#30363d}}"
     )

@@ -120,7 +120,7 @@ def granularity(where: str, shape, rows: int, cols: int, given: str | None, lead
         if grid is None:
             raise InputError(f"{x}_granularity is {given!r}, expected tensor, row, group:G or block:RxC")
         if count != elements(grid) or (squeeze(inner) != squeeze(grid)):
-            raise InputError(f"{where} is {list(shape)}, expected {[*first, *grid]}: {given} of {rows}×{cols}")
+            raise InputError(f"{where} is {list(shape)}, expected {[*first, *grid]}: granularity {given} over {rows}×{cols}")
         return given, [*first, *grid]
     if count == 1:
         return "tensor", [*first, 1]

@@ -167,7 +167,7 @@ def test_group_scales_have_to_be_named_or_come_from_quantize(product):
         plain()
     how = {"a_granularity": "group:128", "b_granularity": "group:128"}
     assert qassay.assert_gemm(out, a8, np.asarray(sa), b8, np.asarray(sb), **how).verdict == "pass"
-    with pytest.raises(qassay.InputError, match="a_scale_inv is \\[8, 4\\], expected \\[8, 8\\]: group:64 of 8×512"):
+    with pytest.raises(qassay.InputError, match="a_scale_inv is \\[8, 4\\], expected \\[8, 8\\]: granularity group:64 over 8×512"):
         qassay.assert_gemm(out, a8, np.asarray(sa), b8, np.asarray(sb), a_granularity="group:64", b_granularity="group:128")
 
 

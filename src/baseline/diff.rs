@@ -240,9 +240,9 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
         if drift.beyond_order {
             "beyond the certain bound: no order of summation explains it"
         } else if beside {
-            "nothing measured on D changed: it is a side output (scale_inv, amax, transposed copy, dbias, statistics) that is another"
+            "nothing measured on D changed: a side output did (scale_inv, amax, transposed copy, dbias or statistics)"
         } else {
-            "within the certain bound, as another order of summation or rounding would be"
+            "within the certain bound, as with another order of summation or rounding"
         }
         .to_string(),
     );
@@ -254,7 +254,7 @@ fn changed(before: &Record, after: &Record, drift: &mut Drift) -> (Change, Strin
         match (same_operands, before.kernel == after.kernel) {
             (false, _) => "the quantized operands changed: recipe or input",
             (true, false) => "another kernel ran it",
-            (true, true) => "the operands are as they were: the kernel or its reference changed",
+            (true, true) => "the operands are the same: the kernel or its reference changed",
         }
         .to_string(),
     );
@@ -287,7 +287,7 @@ fn bits(before: &Record, after: &Record) -> String {
     match (before.mismatches, after.mismatches) {
         (Some(0), Some(n)) if n > 0 => format!("{n} elements differ: the baseline equals the device model"),
         (Some(n), Some(0)) if n > 0 => format!("{n} elements differ: the run equals the device model"),
-        _ => "other bits; how many, digests cannot tell".into(),
+        _ => "other bits; the digests do not say how many".into(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! How accepted bits moved, over versions and from one testbed to another. There is no noise: a changed bit is a change, and its cause is
-//! among what else changed.
+//! How accepted bits moved, over versions and from one testbed to another. There is no noise: a changed bit is a change, caused by
+//! something else that changed with it.
 
 use super::{Record, Recording};
 use crate::assay::table::Cell;

@@ -65,7 +65,7 @@ impl Arithmetic {
             _ => {
                 let device = meta.device.as_deref().map_or("no `device`".to_string(), |d| format!("device `{d}`"));
                 let bound = if first.is_some() || chains.len() > F32.len() { Inner::AnyUnit } else { Inner::AnyOrder };
-                (bound, format!("assumed: every unit that takes the formats ({device}, formats {fa}, {fb}, no `device_model`)"))
+                (bound, format!("assumed: any unit that takes the formats {fa}, {fb} ({device} and no `device_model` given)"))
             }
         };
         Ok(Arithmetic { declared: None, chains, promote_every, bound, why })

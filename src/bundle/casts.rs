@@ -1,5 +1,5 @@
-//! What is wrong with a cast, solved: the scales that its codes were made with, from the codes alone, held against those stored beside them
-//! and against the largest magnitudes of the values.
+//! Finds what is wrong with a cast: solves the scales that made its codes from the codes alone, and compares them with the stored
+//! scales and with the largest magnitudes of the values.
 //!
 //! ```text
 //! code c of x  ──►  cell(c) / x: the scales that give it  ──►  their intersection over a group: the scale of its codes

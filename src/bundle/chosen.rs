@@ -1,5 +1,4 @@
-//! What scales were chosen by, where codes are right by them and they are not those of their groups' largest magnitudes: kept within limits,
-//! or of other rows too.
+//! How wrong scales were chosen, where the codes beside them are right: kept within limits, or chosen over other rows too.
 
 use crate::{QTensor, Tensor};
 
@@ -23,7 +22,7 @@ pub fn clamped(stored: &[f64], rule: &[f64], known: &[usize]) -> Option<String> 
     let beyond = other.clone().filter(|g| if below { rule[**g] > limit } else { rule[**g] < limit }).count();
     ((below || above) && beyond > 0).then(|| {
         let end = if below { "least" } else { "most" };
-        format!("scale_inv is kept at {limit:e} at {end}: that is what {} of {} groups have", wrong.len(), known.len())
+        format!("scale_inv is limited to {limit:e} at {end}: {} of {} groups have it", wrong.len(), known.len())
     })
 }
 
@@ -40,7 +39,7 @@ pub fn of_other_rows(used: &[f64], amax: &[f64]) -> Option<String> {
             return Some(format!("amax of a row also covers {rows} before it"));
         }
         if is(&|i| amax[i..n.min(i + d + 1)].iter().copied().fold(0.0, f64::max)) {
-            return Some(format!("amax of a row also covers {rows} behind it"));
+            return Some(format!("amax of a row also covers {rows} after it"));
         }
     }
     if is(&|i| amax[..=i].iter().copied().fold(0.0, f64::max)) {
@@ -60,7 +59,7 @@ pub fn of_other_rows(used: &[f64], amax: &[f64]) -> Option<String> {
     }
     // Rows that chain: each also has what the one before was given.
     is(&|i| if i == 0 { amax[0] } else { amax[i].max(used[i - 1]) })
-        .then(|| "amax of a row also has what the row before it was given".into())
+        .then(|| "the amax of each row is carried into the next row".into())
 }
 
 /// Groups whose largest magnitude misses some of their elements: `used` of each group, the magnitudes of its elements by lane. The words, and
@@ -147,7 +146,7 @@ mod tests {
         let amax: Vec<f64> = (0..24).map(|i| f64::from((i * 7 + 3) % 11) + 1.0).collect();
         let with = |of: &dyn Fn(usize) -> f64| of_other_rows(&(0..24).map(of).collect::<Vec<_>>(), &amax);
         assert!(with(&|i| amax[i].max(amax[i.saturating_sub(1)])).unwrap().contains("the row before it"));
-        assert!(with(&|i| amax[i..(i + 3).min(24)].iter().copied().fold(0.0, f64::max)).unwrap().contains("the 2 rows behind"));
+        assert!(with(&|i| amax[i..(i + 3).min(24)].iter().copied().fold(0.0, f64::max)).unwrap().contains("the 2 rows after"));
         assert!(with(&|i| amax[..=i].iter().copied().fold(0.0, f64::max)).is_some());
         assert_eq!(with(&|i| amax[i]), None);
         assert_eq!(with(&|i| amax[i] * 1.25), None);

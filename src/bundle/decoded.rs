@@ -1,5 +1,5 @@
-//! What a wrong dequantization made of its codes and scales, solved: a table of values by code, a table of scales by their codes, a scale
-//! and a zero point for every group.
+//! Finds what a wrong dequantization did with codes and scales: solves a table of values by code, a table of scales by their codes, a
+//! scale and a zero point for every group.
 //!
 //! ```text
 //! result / scale ──► the values that a code may have had ──► their intersection over all elements of it: the table

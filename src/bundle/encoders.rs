@@ -1,4 +1,4 @@
-//! Codes of a cast that no scales make, held against the encoders that kernels have by mistake; and scales beside codes that are right.
+//! Codes of a cast that no scales explain, compared with encoders that kernels have by mistake; and wrong scales beside right codes.
 //!
 //! ```text
 //! x, scale_inv ──► y = x / scale_inv ──► code            by every encoder: all wrong codes have to be one's, and few right ones not
@@ -130,16 +130,16 @@ const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     (Class::CodecEdge, "subnormal_twice_as_large", "subnormal codes are a binade too large", |e| {
         subnormal(e, |e, y| nearest(e.format, 2.0 * y))
     }),
-    (Class::CodecEdge, "subnormal_half", "what is below the smallest normal code is encoded a binade too small", |e| {
+    (Class::CodecEdge, "subnormal_half", "a value below the smallest normal code is encoded a binade too small", |e| {
         subnormal_of(e, |e, y| nearest(e.format, 0.5 * y))
     }),
     (
         Class::CodecEdge,
         "subnormal_twice_as_large",
-        "what is below the smallest normal code is encoded a binade too large",
+        "a value below the smallest normal code is encoded a binade too large",
         |e| subnormal_of(e, |e, y| nearest(e.format, 2.0 * y)),
     ),
-    (Class::CodecEdge, "subnormal_flushed", "what is below the smallest normal code becomes 0", |e| {
+    (Class::CodecEdge, "subnormal_flushed", "a value below the smallest normal code becomes 0", |e| {
         subnormal_of(e, |_, _| 0.0)
     }),
     (Class::CodecEdge, "subnormal_flushed", "subnormal codes are 0", |e| subnormal(e, |_, _| 0.0)),
@@ -161,7 +161,7 @@ const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
             })
         },
     ),
-    (Class::CodecEdge, "odd", "odd mantissas are cut to even ones", |e| {
+    (Class::CodecEdge, "odd", "odd mantissas are rounded down to even ones", |e| {
         let f = e.format;
         Some(f.decode(f.encode(e.y() + e.zero, Rounding::NearestEven, Overflow::Saturate) & !1))
     }),
@@ -173,7 +173,7 @@ const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     (Class::OverflowWrap, "saturated_first", "values are saturated to the codes' range before the zero point is added", |e| {
         e.code(nearest(e.format, e.y()) + e.zero)
     }),
-    (Class::RoundOrder, "zero_first", "the zero point is added to what is rounded already, and rounded again", |e| {
+    (Class::RoundOrder, "zero_first", "the zero point is added after rounding, and the sum is rounded again", |e| {
         e.code(e.y().round_ties_even() + e.zero)
     }),
     (Class::ZpCorrection, "zero_omitted", "the zero point is not added", |e| e.code(e.y())),
@@ -352,7 +352,7 @@ impl Cast<'_> {
                 };
                 if made(&or) {
                     let words = format!(
-                        "codes have the bits of those before them too, {step} apart in every {word}: what they are packed into is not cleared"
+                        "codes also have the bits of earlier ones, {step} apart in every {word}: the word they are packed into is not cleared"
                     );
                     return Some((Class::PackPermute, "out.not_cleared".into(), words));
                 }
@@ -403,7 +403,7 @@ impl Cast<'_> {
             let all = is_row.iter().filter(|x| **x).count() * is_col.iter().filter(|x| **x).count();
             if 10 * count >= 9 * all && all < members.len() {
                 let words = format!(
-                    "scales of rows {}, groups {} of the grid are none that made the codes beside them, which are right: they are not written",
+                    "scales of rows {}, groups {} of the grid did not make the codes beside them, which are right: these scales were never written",
                     lines(&is_row),
                     lines(&is_col)
                 );
@@ -429,7 +429,7 @@ impl Cast<'_> {
         let told = wrong.iter().filter(reaches).count();
         (told == wrong.len()).then(|| {
             let words = format!(
-                "amax of the last, short group of a row also covers the {} elements behind the row's end",
+                "amax of the last, short group of a row also covers the {} elements past the row's end",
                 tile.1 - short
             );
             (Class::AmaxScope, "out.amax_behind".into(), words)

@@ -106,7 +106,7 @@ pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias:
         scales: &[],
         zero_points: &[],
     })?;
-    let text = format!("{accumulator}: {}; by the bound, the bias after it", arithmetic.why);
+    let text = format!("{accumulator}: {}; judged by the bound, the bias after it", arithmetic.why);
     Ok(Judged { output, model: None, judgements: vec![Judgement { cols, bound, actual, comparison }], text, sigma: None })
 }
 

@@ -105,7 +105,7 @@ impl File {
         let bad = |found: String| Error::BadFile {
             path: path.to_path_buf(),
             found,
-            expected: "a whole safetensors file: 8 bytes of header length, the header, the data".into(),
+            expected: "a whole safetensors file (8 bytes of header length, the header, the data); write it again".into(),
         };
         let broken = |e| bad(format!("{e} in {} bytes", bytes.len()));
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(broken)?;
@@ -134,7 +134,7 @@ impl File {
 
     /// A matrix of values. Errors: it is not there, is no matrix with elements, or is not of f16, bf16 or f32.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
-        let expected = "a matrix [rows, K] of dtype F16, BF16 or F32, no size 0";
+        let expected = "a matrix [rows, K] of dtype F16, BF16 or F32, both at least 1";
         let raw = self.get(name).ok_or_else(|| self.bad(format!("no tensor `{name}`"), expected.into()))?;
         match raw.shape[..] {
             [rows, cols] if rows > 0 && cols > 0 => {

@@ -1,5 +1,5 @@
-//! A result held against the formulas that kernels use by mistake, element by element: one that makes all that the right one does not, or
-//! two that make it between them, line by line.
+//! Compares a result, element by element, with formulas that kernels use by mistake: one that explains everything wrong, or two that
+//! explain it together, line by line.
 
 use super::assay::Answer;
 use super::function::{self, Point};
@@ -162,7 +162,7 @@ fn norms(op: Op) -> Vec<Formula> {
         let made = move |r: &At| r.norm(center(r.x()), (variance(r.x()) + f64::from(eps)).sqrt());
         all.push(formula(format!("eps is {eps:e}"), made));
     }
-    all.push(formula("gamma is applied before the mean square is taken", move |r| {
+    all.push(formula("gamma is applied before the mean square is computed", move |r| {
         let y: Vec<f64> = r.x().iter().zip(r.gamma).map(|(x, g)| x * g).collect();
         r.norm(center(r.x()), (variance(&y) + r.eps).sqrt())
     }));
@@ -188,7 +188,7 @@ fn norms(op: Op) -> Vec<Formula> {
             }));
         }
     }
-    for (d, which) in [(-1, "before"), (1, "behind")] {
+    for (d, which) in [(-1, "i − 1"), (1, "i + 1")] {
         all.push(formula(format!("mean and variance are those of the row {which}"), move |r| {
             r.norm(center(r.row(d)), (variance(r.row(d)) + r.eps).sqrt())
         }));
@@ -200,10 +200,10 @@ fn norms(op: Op) -> Vec<Formula> {
         }));
     }
     if layer {
-        all.push(formula("the variance is the mean square: the mean is not taken off", move |r| {
+        all.push(formula("the variance is the mean square: the mean is not subtracted", move |r| {
             r.norm(center(r.x()), (mean(r.x(), |x| x * x) + r.eps).sqrt())
         }));
-        all.push(formula("the mean is not taken off the values", move |r| r.norm(0.0, r.moments(op).1)));
+        all.push(formula("the mean is not subtracted from the values", move |r| r.norm(0.0, r.moments(op).1)));
         all.push(formula("mean and variance are taken as 0 and the mean square", move |r| {
             r.norm(0.0, (mean(r.x(), |x| x * x) + r.eps).sqrt())
         }));
@@ -218,8 +218,8 @@ fn norms(op: Op) -> Vec<Formula> {
     }
     let own: [Change; 4] = [
         ("gamma is not applied", |_| 1.0),
-        ("1 is added to gamma, which is stored whole", |g| g + 1.0),
-        ("1 is not added to gamma, which is stored without", |g| g - 1.0),
+        ("1 is added to gamma, which already contains it", |g| g + 1.0),
+        ("1 is not added to gamma, which is stored minus one", |g| g - 1.0),
         ("gamma is rounded to bf16", |g| f64::from(round_to(Format::Bf16, g as f32))),
     ];
     for (words, change) in own {
@@ -255,22 +255,22 @@ fn norms(op: Op) -> Vec<Formula> {
             }));
         }
     }
-    for (d, which) in [(-1, "before"), (1, "behind")] {
-        all.push(formula(format!("the row is that {which}, wrapped"), move |r| {
+    for (d, which) in [(-1, "i − 1"), (1, "i + 1")] {
+        all.push(formula(format!("row i holds row {which}, wrapped"), move |r| {
             let x = r.row(d);
             let (m, d) = (center(x), (variance(x) + r.eps).sqrt());
             x.iter().enumerate().map(|(j, x)| (x - m) / d * r.gamma[j] + r.beta[j]).collect()
         }));
     }
     for shift in SHIFTS {
-        for (behind, which) in [(false, "behind"), (true, "before")] {
-            let of = move |j: usize, n: usize| if behind { (j + n - shift % n) % n } else { (j + shift) % n };
-            all.push(formula(format!("gamma is read {shift} elements {which}, wrapped"), move |r| {
+        for (before, sign) in [(false, '+'), (true, '−')] {
+            let of = move |j: usize, n: usize| if before { (j + n - shift % n) % n } else { (j + shift) % n };
+            all.push(formula(format!("column j takes gamma[j {sign} {shift}], wrapped"), move |r| {
                 let (m, d) = r.moments(op);
                 r.with(m, d, |j| r.gamma[of(j, r.gamma.len())], |j| r.beta[j])
             }));
             if layer {
-                all.push(formula(format!("beta is read {shift} elements {which}, wrapped"), move |r| {
+                all.push(formula(format!("column j takes beta[j {sign} {shift}], wrapped"), move |r| {
                     let (m, d) = r.moments(op);
                     r.with(m, d, |j| r.gamma[j], |j| r.beta[of(j, r.beta.len())])
                 }));
@@ -560,7 +560,7 @@ mod tests {
             of(Op::Rmsnorm, "mean and variance are those of the row before"),
             [6.0 / 50f64.sqrt() + 0.5, 4.0 / 50f64.sqrt()]
         );
-        assert_eq!(of(Op::Rmsnorm, "gamma is read 1 elements behind, wrapped"), [3.0 / r + 0.5, 8.0 / r]);
+        assert_eq!(of(Op::Rmsnorm, "column j takes gamma[j + 1], wrapped"), [3.0 / r + 0.5, 8.0 / r]);
         assert_eq!(of(Op::Layernorm, "beta is not added"), [-2.0, 1.0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the elements of a result are a function of the value that each was made of, whichever: equal values then give equal results.
+//! Whether each element of a result is some function of the value it was made from: equal values then give equal results.
 //!
 //! ```text
 //! elements of one x  ──►  the intervals that they may have been in before they were stored  ──►  one number in all: f(x)

@@ -15,8 +15,8 @@ type Read = fn(&At, usize) -> (f64, f64);
 /// How a row is read by mistake.
 pub const READS: [(&str, Read); 3] = [
     ("the halves of a row are exchanged: [gate | x] is read", |r, j| (r.x()[r.cols + j], r.x()[j])),
-    ("x and gate are read in turns, x first", |r, j| (r.x()[2 * j], r.x()[2 * j + 1])),
-    ("x and gate are read in turns, the gate first", |r, j| (r.x()[2 * j + 1], r.x()[2 * j])),
+    ("x and gate are read as interleaved, x first", |r, j| (r.x()[2 * j], r.x()[2 * j + 1])),
+    ("x and gate are read as interleaved, the gate first", |r, j| (r.x()[2 * j + 1], r.x()[2 * j])),
 ];
 /// Activations that are other functions, not the right one in few bits.
 const FUNCTIONS: usize = 10;

@@ -71,12 +71,12 @@ pub const ACTS: [Change; 24] = [
 /// What becomes of the gate.
 pub const CHANGES: [Change; 11] = [
     ("1 is added to the gate, as gpt-oss has it", |u| u + 1.0),
-    ("1 is taken off the gate", |u| u - 1.0),
+    ("1 is subtracted from the gate", |u| u - 1.0),
     ("the gate has the other sign", |u| -u),
     ("the gate is multiplied by its own magnitude", |u| u * u.abs()),
     ("the gate is squared", |u| u * u),
-    ("the gate's magnitude is taken", f64::abs),
-    ("the gate is clamped from below at 0", |u| u.max(0.0)),
+    ("the gate is replaced by its magnitude", f64::abs),
+    ("a negative gate becomes 0", |u| u.max(0.0)),
     ("the gate goes through σ", sigmoid),
     ("the gate is rounded to bf16", bf16),
     ("the gate is rounded to f16", f16),
@@ -91,8 +91,8 @@ fn gates(all: &mut Vec<Formula>, own: Act) {
     let mut with = |words: String, gate: Gate| {
         all.push(formula(words, move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect()));
     };
-    for (d, which) in [(1, "behind"), (-1, "before")] {
-        with(format!("the gate is that of the row {which}"), Box::new(move |r, j| r.row(d)[r.cols + j]));
+    for (d, which) in [(1, "i + 1"), (-1, "i − 1")] {
+        with(format!("the gate is that of row {which}"), Box::new(move |r, j| r.row(d)[r.cols + j]));
     }
     with(
         "the gate is that of row 0 for every row: its pointer lacks the row's offset".into(),
@@ -105,9 +105,9 @@ fn gates(all: &mut Vec<Formula>, own: Act) {
     with("the gate is x again: its pointer lacks the half row".into(), Box::new(|r, j| r.x()[j]));
     with("the gate of column 0 is used for all columns".into(), Box::new(|r, _| r.x()[r.cols]));
     for d in super::formulas::SHIFTS {
-        with(format!("the gate is read {d} columns behind, wrapped"), Box::new(move |r, j| r.x()[r.cols + (j + d) % r.cols]));
+        with(format!("the gate is that of column j + {d}, wrapped"), Box::new(move |r, j| r.x()[r.cols + (j + d) % r.cols]));
         let before = move |r: &At, j: usize| r.x()[r.cols + (j + r.cols - d % r.cols) % r.cols];
-        with(format!("the gate is read {d} columns before, wrapped"), Box::new(before));
+        with(format!("the gate is that of column j − {d}, wrapped"), Box::new(before));
     }
     for (words, f) in CHANGES {
         with(words.into(), Box::new(move |r, j| f(r.x()[r.cols + j])));
@@ -123,8 +123,8 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
     for (words, f) in ACTS {
         all.push(formula(format!("the activation is {words}"), made(f)));
     }
-    for (d, which) in [(1isize, "behind"), (-1, "before")] {
-        all.push(formula(format!("x is that of the row {which}"), move |r| {
+    for (d, which) in [(1isize, "i + 1"), (-1, "i − 1")] {
+        all.push(formula(format!("x is that of row {which}"), move |r| {
             (0..r.cols).map(|j| act(own, r.row(d)[j]) * gate(r, j)).collect()
         }));
     }
@@ -138,8 +138,9 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
             (0..r.cols).map(|j| act(own, f(r.x()[j])) * gate(r, j)).collect()
         }));
         if gated {
-            let words =
-                format!("the activation is rounded to {words} before it meets the gate: one rounding more than of the formula");
+            let words = format!(
+                "the activation is rounded to {words} before it meets the gate: one rounding more than the formula has"
+            );
             all.push(formula(words, move |r| (0..r.cols).map(|j| f(act(own, r.x()[j])) * gate(r, j)).collect()));
         }
         let words = format!("the result is rounded to {words} before it is stored");
@@ -165,15 +166,18 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
             all.push(formula(format!("x is clamped at {limit}"), move |r| {
                 (0..r.cols).map(|j| act(own, r.x()[j].min(limit)) * r.x()[r.cols + j]).collect()
             }));
-            all.push(formula(format!("gpt-oss's form with a limit of {limit}: x·σ(1.702·x)·(gate + 1)"), move |r| {
-                let one = |j: usize| {
-                    let (x, u) = (r.x()[j].min(limit), r.x()[r.cols + j].clamp(-limit, limit));
-                    x * sigmoid(1.702 * x) * (u + 1.0)
-                };
-                (0..r.cols).map(one).collect()
-            }));
+            all.push(formula(
+                format!("the formula of gpt-oss with a limit of {limit}: x·σ(1.702·x)·(gate + 1)"),
+                move |r| {
+                    let one = |j: usize| {
+                        let (x, u) = (r.x()[j].min(limit), r.x()[r.cols + j].clamp(-limit, limit));
+                        x * sigmoid(1.702 * x) * (u + 1.0)
+                    };
+                    (0..r.cols).map(one).collect()
+                },
+            ));
         }
-        all.push(formula("gpt-oss's form: x·σ(1.702·x)·(gate + 1)", move |r| {
+        all.push(formula("the formula of gpt-oss: x·σ(1.702·x)·(gate + 1)", move |r| {
             (0..r.cols).map(|j| r.x()[j] * sigmoid(1.702 * r.x()[j]) * (r.x()[r.cols + j] + 1.0)).collect()
         }));
         all.extend(gate_pairs::formulas(own));

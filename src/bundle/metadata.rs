@@ -1,6 +1,7 @@
 //! The metadata of a bundle: every key, its values and defaults.
 
 use super::File;
+use crate::error::hint;
 use crate::format::FORMATS;
 use crate::format::pack::NibbleOrder;
 use crate::model::Accumulator;
@@ -108,9 +109,11 @@ impl Meta {
         };
         if let Some(key) = file.metadata.keys().find(|k| !known(k)) {
             let operands = OPERAND_KEYS.map(|k| format!("X.{k}")).join(", ");
+            let all: Vec<String> = ["a", "b", "out"].iter().flat_map(|x| OPERAND_KEYS.map(|k| format!("{x}.{k}"))).collect();
+            let meant = hint(key, KEYS.into_iter().chain(all.iter().map(String::as_str)));
             return Err(file.bad(
                 format!("metadata key `{key}`"),
-                format!("one of {}, {operands} with X one of a, b, out", KEYS.join(", ")),
+                format!("one of {}, {operands} with X one of a, b, out{meant}", KEYS.join(", ")),
             ));
         }
         match file.metadata.get("qassay.bundle").map(String::as_str) {
@@ -121,9 +124,10 @@ impl Meta {
         let names = || OPS.map(Op::name).join(", ");
         let op = match file.metadata.get("op") {
             None => return Err(file.bad("no metadata key `op`".into(), format!("one of {}", names()))),
-            Some(v) => {
-                OPS.into_iter().find(|o| o.name() == v).ok_or_else(|| file.bad_key("op", v, format!("one of {}", names())))?
-            }
+            Some(v) => OPS.into_iter().find(|o| o.name() == v).ok_or_else(|| {
+                let meant = hint(v, OPS.map(Op::name));
+                file.bad_key("op", v, format!("one of {}{meant}", names()))
+            })?,
         };
         let function = file.choice("fn", &FUNCTIONS.map(|f| (f.0, (f.1, f.2))))?;
         let params = Params {
@@ -139,7 +143,9 @@ impl Meta {
             (Op::Activation, Some((_, true))) => Op::Gated,
             (Op::Layernorm | Op::Rmsnorm | Op::Activation, _) => op,
             (_, Some(_)) => {
-                return Err(file.bad(format!("metadata key `fn` for op {}", op.name()), "it for op activation only".into()));
+                return Err(
+                    file.bad(format!("metadata key `fn` for op {}", op.name()), "this key for op activation only".into())
+                );
             }
             _ => op,
         };
@@ -148,7 +154,8 @@ impl Meta {
             let one = v.parse::<Accumulator>().ok().filter(|a| a.promote_every.is_none());
             one.ok_or_else(|| {
                 let known = Accumulator::names().collect::<Vec<_>>().join(", ");
-                file.bad_key("device_model", &v, format!("one of {known} (promotion is `promote_every`)"))
+                let meant = hint(&v, Accumulator::names());
+                file.bad_key("device_model", &v, format!("one of {known} (promotion is `promote_every`){meant}"))
             })
         });
         Ok(Meta {

@@ -212,7 +212,8 @@ fn known_tensors(file: &File, meta: &Meta) -> Result<()> {
     match file.names().find(|n| !known.iter().any(|k| k == n)) {
         None => Ok(()),
         Some(name) => {
-            let expected = format!("the tensors of op {}: {}", meta.op.name(), known.join(", "));
+            let meant = crate::error::hint(name, known.iter().map(|k| k.as_ref()));
+            let expected = format!("the tensors of op {}: {}{meant}", meta.op.name(), known.join(", "));
             Err(file.bad(format!("tensor `{name}`"), expected))
         }
     }
@@ -311,12 +312,12 @@ fn result(file: &File, meta: &Meta, shape: &[usize]) -> Result<Out> {
 fn result_of(file: &File, spec: &Spec, op: Op, shape: &[usize]) -> Result<Out> {
     let (name, raw) = match (file.get("out"), file.get("out.codes")) {
         (Some(_), Some(_)) => {
-            return Err(file.bad("tensors `out` and `out.codes`".into(), "one of them: what the kernel wrote".into()));
+            return Err(file.bad("tensors `out` and `out.codes`".into(), "one of them, with what the kernel wrote".into()));
         }
         (Some(raw), None) => ("out", raw),
         (None, Some(raw)) => ("out.codes", raw),
         (None, None) => {
-            return Err(file.bad("no tensor `out` or `out.codes`".into(), "one of them: what the kernel wrote".into()));
+            return Err(file.bad("no tensor `out` or `out.codes`".into(), "one of them, with what the kernel wrote".into()));
         }
     };
     let packed = spec.packing.is_some() && raw.dtype != Dtype::F4;
@@ -404,7 +405,7 @@ fn codes(file: &File, spec: &Spec, op: Op, name: &str, raw: &file::Raw, (rows, c
     let transpose = match file.shaped("out.transpose", &[cols, rows], "the transposed codes")? {
         None => None,
         Some(_) if !cast => {
-            return Err(file.bad(format!("tensor `out.transpose` of op {}", op.name()), "it from op cast only".into()));
+            return Err(file.bad(format!("tensor `out.transpose` of op {}", op.name()), "this tensor from op cast only".into()));
         }
         Some(_) if spec.granularity != Granularity::Tensor => {
             let found = spec.granularity.to_string();

@@ -1,4 +1,5 @@
-//! The divisors that a norm used, solved row by row, and the sums that are these: parts of the row left out or counted twice, another row's,
+//! Solves the divisor that a norm used in each row, and finds the sum that gives it: parts of the row left out or counted twice,
+//! another row's,
 //! another number of columns, sums in 16 bits.
 //!
 //! ```text
@@ -254,8 +255,8 @@ fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
     let all = (0..count).map(of).sum::<f64>() / count as f64;
     add(format!("the {what} is the mean over all {count} rows"), &|_| all);
     for d in (1..count).filter(|d| *d <= 64) {
-        add(format!("the {what} is that of the row {d} before, wrapped"), &|i| of((i + count - d) % count));
-        add(format!("the {what} is that of the row {d} behind, wrapped"), &|i| of((i + d) % count));
+        add(format!("the {what} is that of row i − {d}, wrapped"), &|i| of((i + count - d) % count));
+        add(format!("the {what} is that of row i + {d}, wrapped"), &|i| of((i + d) % count));
         if d > 1 {
             add(format!("the {what} is that of row (i / {d})·{d}"), &|i| of(i / d * d));
             add(format!("the {what} is that of row i mod {d}"), &|i| of(i % d));
@@ -266,13 +267,13 @@ fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
             });
         }
     }
-    add(format!("the {what} is added to that of the row before"), &|i| of(i) + i.checked_sub(1).map_or(0.0, of));
+    add(format!("the {what} of the row before is added to it"), &|i| of(i) + i.checked_sub(1).map_or(0.0, of));
     if op == Op::Layernorm {
         for lanes in
             [32usize, 64, 128, 256, 512, 1024, 2048].into_iter().map(|l| n.next_multiple_of(l)).chain([n.next_power_of_two()])
         {
             if lanes > n {
-                let words = format!("lanes behind the end of the row, up to {lanes}, count (0 − μ)² into the variance");
+                let words = format!("lanes past the end of the row, up to {lanes}, add (0 − μ)² to the variance");
                 add(words, &|i| of(i) + (lanes - n) as f64 / n as f64 * table[i].mean.powi(2));
             }
         }
@@ -360,7 +361,7 @@ pub fn free(op: Op, rows: &[Written]) -> Option<String> {
             format!("a divisor that is {divisor}")
         };
         format!(
-            "each wrong row is normalized with {what}, the same for all its elements: statistics of no elements that are known"
+            "each wrong row is normalized with {what}, the same for all its elements: no known choice of elements gives these statistics"
         )
     })
 }
@@ -392,7 +393,7 @@ pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
         far += usize::from(off.abs() > 0.25 * step);
     }
     (2 * far >= rows.len())
-        .then(|| "the variance is E[x²] − μ² in f32: the mean is large, and the difference is off by its roundings".to_string())
+        .then(|| "the variance is E[x²] − μ² in f32: the mean is large, so the difference is mostly rounding".to_string())
 }
 
 #[cfg(test)]

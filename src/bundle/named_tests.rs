@@ -113,7 +113,7 @@ fn scales_that_are_clamped_or_of_another_group_are_told_from_other_numbers() {
     sorted.sort_by(f32::total_cmp);
     let clamped = scaled(&a, |r| a.scale_inv()[r].max(sorted[32]));
     let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&clamped, &y, i, j));
-    is_named(&w, "range_rule:a.clamped", &["clamped from below"]);
+    is_named(&w, "range_rule:a.clamped", &["a negative gate becomes 0"]);
     // Numbers that nobody stored, in no order: no name.
     let other = scaled(&a, |r| a.scale_inv()[(r * 37 + 11) % 64] * (1.0 + 0.01 * (r % 7) as f32));
     let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&other, &y, i, j));

@@ -1,5 +1,5 @@
-//! A norm taken apart: what multiplies and shifts every row, solved under every gamma and beta that kernels apply, and then held against the
-//! means and divisors that kernels have; several effects at once are one combination.
+//! Takes a wrong norm apart: solves what multiplies and shifts every row, for each gamma and beta that kernels apply, and compares it
+//! with the means and divisors that kernels use. Several effects at once are one combination.
 //!
 //! ```text
 //! y_j = γ'_j · (x_j · p + q) + β'_j   ──►  p, q of every row by least squares  ──►  mean −q/p and divisor 1/p  ──►  sums, eps, roundings
@@ -350,9 +350,9 @@ impl Norm<'_> {
             }
         };
         if self.layer() {
-            add("the mean is not taken off".into(), &|_| 0.0);
+            add("the mean is not subtracted".into(), &|_| 0.0);
         } else {
-            add("the mean is taken off, as in a layernorm".into(), &|i| own[i]);
+            add("the mean is subtracted, as in a layernorm".into(), &|i| own[i]);
         }
         let prefix: Vec<Vec<f64>> = self
             .rows
@@ -385,8 +385,8 @@ impl Norm<'_> {
             add(format!("the mean is divided by {m} instead of {n}"), &|i| prefix[i][n] / m as f64);
         }
         for d in 1..count.min(65) {
-            add(format!("the mean is that of the row {d} before, wrapped"), &|i| own[(i + count - d) % count]);
-            add(format!("the mean is that of the row {d} behind, wrapped"), &|i| own[(i + d) % count]);
+            add(format!("the mean is that of row i − {d}, wrapped"), &|i| own[(i + count - d) % count]);
+            add(format!("the mean is that of row i + {d}, wrapped"), &|i| own[(i + d) % count]);
             add(format!("the mean is that of row (i / {d})·{d}"), &|i| own[i / d * d]);
             add(format!("the mean is that of row i mod {d}"), &|i| own[i % d]);
         }
@@ -473,7 +473,7 @@ impl Norm<'_> {
             };
             add(format!("{words}; and {}", eps_words(e, self.eps, n)), &|i| (f * v[i] + e).max(1e-30).sqrt());
         }
-        add("the root is not taken: what is divided by is the variance".into(), &|i| v[i] + self.eps);
+        add("the root is not taken: values are divided by the variance".into(), &|i| v[i] + self.eps);
         let solved: Vec<(usize, Solved)> = known
             .iter()
             .map(|(i, l)| {

@@ -167,7 +167,8 @@ pub fn code_format(file: &File, x: &str, name: &str, raw: &Raw, spec: &Spec) -> 
         Some(f) if f.bits() <= 8 => Ok(f),
         Some(f) => Err(file.bad_tensor(name, format!("format {f}"), "a format of at most 8 bits")),
         None => {
-            let expected = format!("metadata `{x}.format`: the dtype does not say which codes these are");
+            let values = if name == x { "dtype F16, BF16 or F32, or " } else { "" };
+            let expected = format!("{values}metadata `{x}.format` that says which codes these are");
             Err(file.bad_tensor(name, format!("dtype {:?}", raw.dtype), expected))
         }
     }
@@ -189,7 +190,7 @@ pub fn quantized(
     let scale_name = format!("{x}.scale_inv");
     let (scale_shape, tiles) = scale_shape(file, x, granularity, layout, rows, cols)?;
     let why = format!(
-        "{granularity} of {rows}×{cols}{}",
+        "granularity {granularity} over {rows}×{cols}{}",
         if matches!(layout, Layout::Plain | Layout::Tokens(_)) { "" } else { ", a leading axis of groups" }
     );
     let Some(scales) = file.squeezed(&scale_name, &scale_shape, &why)? else {
@@ -208,9 +209,8 @@ pub fn quantized(
             );
         }
         (_, None) => {
-            return Err(
-                file.bad(format!("no tensor `{zero_name}`"), format!("one of shape {scale_shape:?}: `{x}.zero` says so"))
-            );
+            return Err(file
+                .bad(format!("no tensor `{zero_name}`"), format!("one of shape {scale_shape:?}, because `{x}.zero` is set")));
         }
         (ZeroKind::Integer, Some(z)) => Zero::Integer(file.whole_numbers(&zero_name, z)?),
         (ZeroKind::Additive, Some(z)) => {
@@ -266,7 +266,7 @@ fn level(file: &File, x: &str, spec: &Spec, layout: Layout, (rows, cols): (usize
             return Err(file.bad(format!("`{zero_name}` in {f}"), format!("{format}, as `{name}`")));
         }
         (Some(_), _) => {
-            return Err(file.bad(format!("tensor `{zero_name}`"), format!("it with `{x}.zero` = additive only")));
+            return Err(file.bad(format!("tensor `{zero_name}`"), format!("this tensor with `{x}.zero` = additive only")));
         }
     };
     Ok(Some(Level { granularity: spec.global, format, scale_inv, zero }))

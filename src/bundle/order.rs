@@ -1,4 +1,4 @@
-//! Operands that are stored in another order or with numbers of their rows: columns of K in groups by an index (act-order), router
+//! Operands that are stored in another order or with a number for each row: columns of K in groups by an index (act-order), router
 //! weights; codes that are values before anything is computed.
 
 use super::File;
@@ -19,10 +19,10 @@ pub fn in_groups(file: &File, a: BundleOperand, b: BundleOperand) -> Result<(Bun
     let index = file.integers(G_IDX, raw, &[Dtype::I32])?;
     let bad = |found: String, expected: String| file.bad_tensor(G_IDX, found, expected);
     let Some(Granularity::Group(g)) = b.whole().map(QTensor::granularity) else {
-        return Err(bad("an index of groups".into(), "it beside `b.codes` with `b.granularity` = group:G only".into()));
+        return Err(bad("a bundle whose `b` has no groups".into(), "`b.codes` with `b.granularity` = group:G".into()));
     };
     if a.any().is_some_and(|q| !matches!(q.granularity(), Granularity::Tensor | Granularity::Row)) {
-        return Err(bad("an index of groups".into(), "it with values in `a`, or codes of one scale a row".into()));
+        return Err(bad("a bundle whose `a` has scales along K".into(), "values in `a`, or codes with one scale a row".into()));
     }
     let groups = k.div_ceil(g);
     let mut columns: Vec<Vec<usize>> = vec![Vec::new(); groups];
@@ -60,7 +60,7 @@ fn ordered(side: BundleOperand, order: &[usize]) -> Result<BundleOperand> {
 pub fn dequantized(file: &File, a: BundleOperand) -> Result<BundleOperand> {
     let Some(q) = a.whole() else { return Ok(a) };
     if a.high.is_some() {
-        return Err(file.bad("tensors `a` and `a.codes`".into(), "one of them: what the kernel read".to_string()));
+        return Err(file.bad("tensors `a` and `a.codes`".into(), "one of them, with what the kernel read".to_string()));
     }
     let values = q.dequantize_f32().into_raw_vec_and_offset().0;
     let high = Some(Tensor::new(Format::F32, q.rows(), q.cols(), values)?);

@@ -82,7 +82,7 @@ pub fn gemm(file: &File, sample: Sample) -> Result<Option<(File, String)>> {
     }
     cut.metadata.remove("recipe");
     let words = format!(
-        "{} of {m} rows and {} of {n} columns, in runs of {RUN}; places are those of the sample; operands are not held to a recipe",
+        "{} of {m} rows and {} of {n} columns, in runs of {RUN}; places are those of the sample; operands are not checked against a recipe",
         rows.len(),
         cols.len()
     );

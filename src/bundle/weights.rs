@@ -1,5 +1,5 @@
-//! The gamma and beta of every column of a norm, solved from rows whose mean and divisor are the right ones: which element of the stored
-//! ones each is, or what function of it.
+//! Solves gamma and beta of every column of a norm from rows whose mean and divisor are right: which stored element each is, or what
+//! function of one.
 
 use super::norms::{NEAR, Norm, SHARE};
 use crate::compare::digits;
@@ -101,9 +101,9 @@ fn index(wrong: &[usize], stored: &[f64], is: &dyn Fn(usize, f64) -> bool) -> Op
     for d in 1..n {
         if at(&|j| (j + d) % n) {
             return Some(if d <= n / 2 {
-                format!("{{}} is read {d} columns behind, wrapped")
+                format!("column j takes {{}}[j + {d}], wrapped")
             } else {
-                format!("{{}} is read {} columns before, wrapped", n - d)
+                format!("column j takes {{}}[j − {}], wrapped", n - d)
             });
         }
     }
@@ -126,17 +126,17 @@ fn index(wrong: &[usize], stored: &[f64], is: &dyn Fn(usize, f64) -> bool) -> Op
         }
     }
     if at(&|j| n - 1 - j) {
-        return Some("{} is read from its end".into());
+        return Some("{} is read backwards".into());
     }
     type Change = (&'static str, fn(f64) -> f64);
     let changes: [Change; 8] = [
-        ("0 is taken for {}", |_| 0.0),
-        ("1 is taken for {}", |_| 1.0),
+        ("0 is used instead of {}", |_| 0.0),
+        ("1 is used instead of {}", |_| 1.0),
         ("1 is added to {}", |g| g + 1.0),
-        ("1 is taken off {}", |g| g - 1.0),
+        ("1 is subtracted from {}", |g| g - 1.0),
         ("{} has the other sign", |g| -g),
         ("{} is squared", |g| g * g),
-        ("the magnitude of {} is taken", f64::abs),
+        ("{} is replaced by its magnitude", f64::abs),
         ("{} is applied twice as large", |g| 2.0 * g),
     ];
     changes.iter().find(|(_, f)| all(&|j| f(stored[j]))).map(|(words, _)| (*words).to_string())

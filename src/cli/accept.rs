@@ -28,7 +28,7 @@ pub fn run(args: Args) -> Result<u8> {
     for side in baseline::of_run(&args.run)? {
         let failing = side.records.iter().filter(|r| r.verdict == Verdict::Fail).count();
         if failing > 0 {
-            eprintln!("{}: {failing} cases with the verdict fail are recorded as they are", side.sweep);
+            eprintln!("{}: {failing} cases that fail are recorded as they are", side.sweep);
         }
     }
     Ok(status::PASSED)

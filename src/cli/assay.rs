@@ -14,8 +14,8 @@ use std::time::Instant;
 
 /// Judge bundles: safetensors files that hold what went into a kernel and what came out.
 ///
-/// The operands are held to the recipe where one is named, the result to the device model or to a bound derived from its arithmetic.
-/// `qassay helper --format` prints the format; `qassay helper` a Python file that writes it.
+/// The operands are checked against the recipe, where one is named. The result is checked against the device model, or a bound derived from
+/// its arithmetic. `qassay helper --format` prints the format; `qassay helper` prints a Python file that writes it.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit status: 0 all pass; 1 any fail; 2 usage or unreadable input; 3 no failure but some without power.\n\n\
@@ -23,7 +23,7 @@ Examples:\n  qassay assay out.safetensors\n  qassay assay runs/*.safetensors --j
 qassay assay large.safetensors --memory 2G"
 )]
 pub struct Args {
-    /// Bundles.
+    /// Safetensors files.
     #[arg(required = true, value_name = "BUNDLE")]
     bundles: Vec<PathBuf>,
     /// One JSON object a line instead of text.
@@ -32,10 +32,10 @@ pub struct Args {
     /// Also write a page with the error maps and every number.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Of a large product (gemm) judge so many drawn rows and columns: what is not drawn is never read.
+    /// Judge only N drawn rows and columns of a large product (gemm); the rest is never read.
     #[arg(long, value_name = "N", conflicts_with = "memory", value_parser = clap::value_parser!(u32).range(1..))]
     sample: Option<u32>,
-    /// Of a product (gemm) that needs more memory than this (800M, 4G) judge as many drawn rows and columns as fit.
+    /// Where a product (gemm) needs more memory than this (800M, 4G), judge as many drawn rows and columns as fit.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     #[command(flatten)]

@@ -5,7 +5,7 @@ use super::{print, status};
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// Measure the GPU kernels beside a copy and cuBLASLt; or the codecs, the device models, or the judge on the CPU.
+/// Time the GPU kernels beside a copy and cuBLASLt; or the codecs, the device models or the judge.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  qassay bench                          every GPU kernel, ours and cuBLASLt, into reports/bench-<n>/\n  \
@@ -14,12 +14,12 @@ qassay bench judge                    what judging costs here\n  \
 qassay bench --op gemm --recipe te_current --shape 4096x14336x4096 --against vendor"
 )]
 pub struct Args {
-    /// Without it: the GPU's kernels.
+    /// What to time; the GPU's kernels unless given.
     what: Option<What>,
     /// Whose GPU kernels: cuda (ours), vendor (cuBLASLt); both by default. With `model`: cuda for the model of wgmma on the GPU.
     #[arg(long, value_enum, value_delimiter = ',')]
     backend: Vec<Who>,
-    /// With `--op gemm`: the product of a recipe at the shapes of `--shape`, instead of the fixed list.
+    /// Time this product, of `--recipe` at `--shape`, instead of the fixed list.
     #[arg(long, value_name = "OP", value_parser = ["gemm"], requires = "shape")]
     op: Option<String>,
     /// How its operands are quantized: te_current, int8_token_sym+affine_sym:int4:g128, or none (bf16).
@@ -28,7 +28,7 @@ pub struct Args {
     /// M×N×K of the products, `4096x14336x4096`.
     #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = shape, requires = "op")]
     shape: Vec<[usize; 3]>,
-    /// Beside whom: `vendor` is cuBLASLt. Without it ours alone are timed at `--shape`.
+    /// Also time this at `--shape`: `vendor` is cuBLASLt.
     #[arg(long, value_name = "WHO", value_parser = ["vendor"], requires = "op")]
     against: Option<String>,
     /// Only groups whose name contains this text.
@@ -45,7 +45,7 @@ enum What {
     Codec,
     /// What judging costs on the CPU, by op: elements and products a second, bytes an element.
     Judge,
-    /// Device models in bulk, beside their definition: on all cores, or on a GPU beside what its tensor cores return.
+    /// Device models in bulk: on all cores, beside their definition; or on a GPU, beside what its tensor cores return.
     Model,
 }
 

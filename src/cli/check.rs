@@ -18,11 +18,11 @@ use std::sync::atomic::AtomicBool;
 /// Run sweeps again and compare with their accepted baselines. Exit status 0 when every case has the same bits and verdict, 1 otherwise.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  qassay check\n  qassay check standard --junit drift.xml --markdown drift.md\n\nWhat is new, \
-missing, better or has other bits does not pass either: when it is right, `qassay accept` the run."
+    after_help = "Examples:\n  qassay check\n  qassay check standard --junit drift.xml --markdown drift.md\n\nA case that is \
+new, missing, better or has other bits does not pass either. When it is right, `qassay accept` the run."
 )]
 pub struct Args {
-    /// Sweeps by name or path; every sweep that has a baseline unless given.
+    /// Sweeps by name or path; without any, every sweep that has a baseline.
     sweep: Vec<String>,
     /// Folder of baselines; data/baselines unless given.
     #[arg(long, value_name = "DIR")]
@@ -33,11 +33,11 @@ pub struct Args {
     /// Whose kernels run; a GPU's results are compared with the baseline of its own kind.
     #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
-    /// Worker threads; 0 is one a core.
+    /// Worker threads; 0 means one a core.
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
     /// Try the gate: run with this fault in every kernel it can happen to (`qassay list faults`), or with `accumulator=NAME`. Every case
-    /// should then be a drift or be none of the fault's.
+    /// that the fault changes should then drift.
     #[arg(long, value_name = "FAULT")]
     inject: Option<Alteration>,
     /// No progress bar.
@@ -116,14 +116,15 @@ fn name_orders(comparison: &mut Differences, sweeps: &[Sweep], before: &[baselin
 
 /// The sweeps that have a baseline in `folder`.
 fn accepted(folder: &Path) -> Result<Vec<String>> {
-    let entries = std::fs::read_dir(folder)
-        .with_context(|| format!("{}: no baseline; `qassay run` a sweep and `qassay accept` the run", folder.display()))?;
+    let entries = std::fs::read_dir(folder).with_context(|| {
+        format!("{}: no baseline here; `qassay run` a sweep, then `qassay accept` the run", folder.display())
+    })?;
     let paths = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>()?;
     let stems = paths.iter().filter(|p| p.extension().is_some_and(|e| e == "csv")).filter_map(|p| p.file_stem());
     let mut names: Vec<String> = stems.map(|s| s.to_string_lossy().into_owned()).collect();
     names.sort();
     if names.is_empty() {
-        bail!("{}: no baseline; `qassay run` a sweep and `qassay accept` the run", folder.display());
+        bail!("{}: no baseline here; `qassay run` a sweep, then `qassay accept` the run", folder.display());
     }
     Ok(names)
 }

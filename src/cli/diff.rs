@@ -25,7 +25,7 @@ pub struct Args {
 /// Where a comparison goes beside the terminal.
 #[derive(clap::Args, Default)]
 pub struct Outputs {
-    /// Fail cases of the same bits and verdict too, where the numbers of their judgement moved (`rejudged`).
+    /// Also fail cases whose bits and verdict are the same but whose judgement has other numbers (`rejudged`).
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub fn show(comparison: &Differences, outputs: &Outputs, run: &Path) -> Result<u
     let rejudged = comparison.count(Change::Rejudged);
     let strict = outputs.strict && rejudged > 0;
     if strict {
-        print(&format!("--strict: {rejudged} cases have the bits of before and another judgement\n"));
+        print(&format!("--strict: {rejudged} cases have the same bits but another judgement\n"));
     }
     Ok(if comparison.fails() || strict { status::FAILED } else { status::PASSED })
 }

@@ -15,10 +15,10 @@ pub struct Args {
     /// Whose kernels run.
     #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
-    /// Random elements in total, about.
+    /// About how many random elements in total.
     #[arg(long, default_value_t = 10_000_000)]
     elements: usize,
-    /// A line for each kernel, output, dtype and input instead of one a kernel and input.
+    /// Print a line for each kernel, output, dtype and input, not only for each kernel and input.
     #[arg(long)]
     all: bool,
 }

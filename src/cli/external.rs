@@ -11,7 +11,7 @@ pub type Kernels = &'static [&'static dyn Kernel];
 /// A kernel from outside.
 #[derive(clap::Args)]
 pub struct External {
-    /// Run the cases in a process of this command, which speaks JSON lines (notebooks/python has a helper and examples). A case that takes
+    /// Run the cases in a process started by this command, which speaks JSON lines (notebooks/python has a helper and examples). A case that takes
     /// longer than --timeout (60 s unless given) is an error, and the process is killed. One at a time unless --jobs says more.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["backend", "memory", "devices"])]
     #[cfg_attr(feature = "cuda", arg(conflicts_with = "kernel"))]

@@ -10,19 +10,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Print, and draw, a metric over the accepted baselines: its largest value of each kernel, a column for each commit that changed it. With
-/// --html, write a page of every testbed and version instead: which digests changed, and why.
+/// Print a metric over the accepted baselines: the largest value of each kernel, a column for each commit that changed it. With --html, write
+/// a page of all testbeds and versions instead: which digests changed, and why.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  qassay history --metric kernel_max_ulp --svg history.svg\n  qassay history --html history.html"
 )]
 pub struct Args {
-    /// The sweep; `standard` unless given, and every one with --html.
+    /// The sweep; `standard` unless given; with --html, all of them.
     sweep: Option<String>,
     /// A column of the baseline that is a number.
     #[arg(long, default_value = "bound_ratio", value_parser = metric)]
     metric: String,
-    /// Folder of one device's baselines; `cpu` unless given, and every one with --html.
+    /// Folder of one device's baselines; `cpu` unless given; with --html, all of them.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
     /// Folder of baselines, in a git repository; data/baselines unless given.
@@ -31,7 +31,7 @@ pub struct Args {
     /// The last commits to show.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 8)]
     last: usize,
-    /// Also draw it, as an SVG file.
+    /// Also draw it as an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write a page of testbeds and versions: every changed digest with its cause.
@@ -84,7 +84,7 @@ fn of_bits(root: &Path, folder: Option<&Path>, sweep: Option<&str>, last: usize)
     files.retain(|f| sweep.is_none_or(|s| f.file_stem().is_some_and(|n| n == s)));
     if files.is_empty() {
         let sweep = sweep.map_or(String::new(), |s| format!(" of {s}"));
-        bail!("{}: no baseline{sweep}; `qassay run` a sweep and `qassay accept` the run", root.display());
+        bail!("{}: no baseline{sweep} here; `qassay run` a sweep, then `qassay accept` the run", root.display());
     }
     let commits = git(root, &["log", &format!("-{last}"), "--format=%h%x09%as%x09%s", "--", "*.csv"])?;
     let mut versions: Vec<Version> = commits.lines().rev().map(version).collect();

@@ -6,13 +6,13 @@ use crate::assay::table::Line;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, scenarios, models, faults; gates and columns
+/// List what can be named: formats, recipes, ops, kernels, metrics, distributions, sweeps, scenarios, models, faults, gates, and columns
 /// of rows.csv.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay list recipes\n  qassay list faults scale_shared b\n  qassay list columns --json")]
 pub struct Args {
     what: What,
-    /// Only lines that have these texts; all must be there.
+    /// Only lines that contain all of these texts.
     #[arg(value_name = "TEXT")]
     filter: Vec<String>,
     /// As a JSON array of objects.

@@ -56,12 +56,12 @@ pub mod status {
 /// Assays quantized GPU kernels to the last bit.
 ///
 /// A sweep (data/sweeps/*.toml) expands to cases. Each case is computed four times: exactly on the unquantized values, in
-/// f64 on the bits the kernel saw, by the device model, and by the kernel. What the format costs and what the kernel costs
-/// are told apart, and the kernel's share is judged by a bound derived from its arithmetic.
+/// f64 on the bits the kernel saw, by the device model, and by the kernel. This separates what the
+/// format costs from what the kernel costs. The kernel's share is judged by a bound derived from its arithmetic.
 #[derive(Parser)]
 #[command(name = "qassay", version, max_term_width = 110)]
 #[command(after_help = "Exit status: 0 all passed; 1 a verdict failed; 2 usage or input; 3 nothing failed but a case had no \
-power, or none was judged; 4 the time budget ended before the cases; 130 stopped by Ctrl-C.\n\nFirst steps:\n  qassay run smoke          a few seconds\n  qassay run                the \
+power, or none was judged; 4 the time budget ended before every case was run; 130 stopped by Ctrl-C.\n\nFirst steps:\n  qassay run smoke          a few seconds\n  qassay run                the \
 standard sweep, with a report\n  qassay list recipes       what can be named in a sweep")]
 struct Cli {
     /// Show what the library logs (also QASSAY_LOG=debug).

@@ -12,13 +12,13 @@ pub struct Args {
     /// Sweeps by name or path.
     #[arg(default_value = "standard")]
     sweep: Vec<String>,
-    /// Only cases whose name has these whole words; a `*` at an end lets the word go on. All must match.
+    /// Only cases whose name has these whole words; `te_block*` also matches longer words. All must match.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
-    /// Into how many shards.
+    /// Number of shards.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     shards: u32,
-    /// Hold the estimates against the times of a run with --jobs 1.
+    /// Compare the estimates with the times of a run with --jobs 1.
     #[arg(long, value_name = "RUN")]
     measured: Option<PathBuf>,
 }
@@ -43,7 +43,7 @@ pub fn run(args: Args) -> Result<u8> {
         let name = format!("{s}/{}", args.shards);
         text += &format!("{name:<10}{:>8}{skipped:>9}{operations:>14.3e}{memory:>8.0} MiB{seconds:>12.1}\n", of.len());
     }
-    text += "memory is of the largest case; seconds are of one core, estimated\n";
+    text += "memory is that of the largest case; seconds are estimated for one core\n";
     if let Some(run) = args.measured {
         let times = provenance::read_times(&run)?;
         let pairs: Vec<(f64, f64)> =

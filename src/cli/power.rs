@@ -15,15 +15,15 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Inject every fault of the catalogue into the CPU kernels on every case of a sweep, and report what is caught, by what, and what
-/// is not, beside what the gates of other projects catch on the same outputs.
+/// Inject every fault of the catalogue into the CPU kernels on every case of a sweep, and report which checks
+/// catch each one: the device model, the bound, the gates of other projects.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay power --sample 200\n  qassay power smoke --diagnose\n  qassay power --clean 20000")]
 pub struct Args {
     /// Sweeps by name or path; `standard` where none is named.
     #[arg(value_name = "SWEEP")]
     sweep: Vec<String>,
-    /// Only cases whose name has these whole words; a `*` at an end lets the word go on. All must match.
+    /// Only cases whose name has these whole words; `te_block*` also matches longer words. All must match.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// At most about this many cases, the same ones every time: a share of each table of the sweep, at least one.
@@ -32,18 +32,18 @@ pub struct Args {
     /// Added to every case's seed.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Also ask for a diagnosis of every fault that is caught, and count what it names rightly.
+    /// Also diagnose every fault that is caught, and count those that are named rightly.
     #[arg(long)]
     diagnose: bool,
-    /// Judge this many right results instead, and count the alarms: of numpy kernels in every order of summation, style of scaling and kind
-    /// of data; where a sweep is named, of its cases over fresh seeds.
+    /// Judge N right results instead, and count the alarms. They come from numpy kernels in every order of summation, style of scaling and kind
+    /// of data; or, where a sweep is named, from its cases over fresh seeds.
     #[arg(long, value_name = "N")]
     clean: Option<usize>,
-    /// Draw this many questions from the grammar of faults instead (effect, region, parameters, formats, shapes), replay each in plain loops,
-    /// and count what is caught and, with --diagnose, named; every fourth has two faults at once.
+    /// Draw N faults from a grammar instead (effect, region, parameters, formats, shapes), replay each in plain loops, and count
+    /// those caught and, with --diagnose, named. Every fourth question has two faults at once.
     #[arg(long, value_name = "N")]
     grammar: Option<usize>,
-    /// The folder for power.html, power.csv, summary.md and the figures; of --clean and a sweep for clean.csv, which the page shows too.
+    /// The folder for power.html, power.csv, summary.md and the figures. --clean with a sweep writes clean.csv there, which the page shows too.
     #[arg(long, value_name = "DIR", default_value = "reports/power")]
     out: PathBuf,
 }
@@ -215,10 +215,7 @@ fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
     if asked > 0 {
         line(format!("named in class: {}", percent(t.sum(|t| t.class_right), asked)));
         line(format!("named in variant: {}", percent(t.sum(|t| t.variant_right), asked)));
-        line(format!(
-            "named alone (not beside variants that would have written the same): {}",
-            percent(t.sum(|t| t.alone), asked)
-        ));
+        line(format!("named alone (no other variant would give the same result): {}", percent(t.sum(|t| t.alone), asked)));
     }
     text
 }
@@ -276,6 +273,8 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
         t.right,
         t.alarms[0].max(t.alarms[1])
     );
-    super::outputs::save(&out.join("power.html"), &figures::page(&answer, text, &all))?;
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let ran = [("date", crate::run::provenance::now()), ("qassay", env!("CARGO_PKG_VERSION").into()), ("command", command)];
+    super::outputs::save(&out.join("power.html"), &figures::page(&ran, &answer, text, &all))?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::run::record;
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// Keep a run of a GPU as a record that `make test` replays on the CPU: digests of all its cases, outputs of some small ones.
+/// Keep what a GPU returned, for `make test` to replay on the CPU: digests of all cases, outputs of some small ones.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  qassay run cuda --backend cuda --out reports/h200 && qassay record reports/h200\n\nSmall cases \
@@ -15,7 +15,7 @@ are run again for their outputs, so it takes the same GPU. What failed or ended 
 pub struct Args {
     /// Folder of a complete run.
     run: PathBuf,
-    /// Whose run it is.
+    /// The backend of the run.
     #[arg(long, value_enum, default_value = "cuda")]
     backend: Who,
     /// Folder to write; data/golden/h200 unless given.

@@ -26,26 +26,26 @@ pub struct Args {
     /// Sweeps by name (`qassay list sweeps`) or path to a .toml.
     #[arg(default_value = "standard")]
     sweep: Vec<String>,
-    /// Only cases whose name has these whole words; a `*` at an end lets the word go on. May be given several times, all must match.
+    /// Only cases whose name has these whole words; `te_block*` also matches longer words. May be given several times; all must match.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
-    /// Only the case with exactly this name: what a row's command uses.
+    /// Only the case with exactly this name, as a row's command has it.
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
     /// Added to the draw number of every case: other random data.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Whose kernels run: cpu; cuda: ours on a GPU; vendor: cuBLASLt on a GPU. Cases that no kernel of it takes are skipped with the
-    /// reason.
+    /// Whose kernels run: cpu; cuda: ours on a GPU; vendor: cuBLASLt on a GPU. Cases that none of its kernels takes are skipped, with
+    /// the reason.
     #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
     #[command(flatten)]
     external: super::external::External,
-    /// Who makes inputs, references and device models of large cases, and judges them: the GPU that also runs the kernels, to the same bits, or
-    /// the CPU.
+    /// Who makes the inputs, references and device models of large cases and judges them: the GPU that runs the kernels, or the CPU. The bits are
+    /// the same.
     #[arg(long, value_enum, default_value_t = Judge::Gpu)]
     judge: Judge,
-    /// Cases at a time; 0 is one a core, and four a GPU.
+    /// Cases at a time; 0 means one a core, and four a GPU.
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
     /// Folder to write; refused when it holds a run, unless --resume.
@@ -61,20 +61,20 @@ pub struct Args {
     /// Stop after the first case that fails or ends in an error.
     #[arg(long)]
     fail_fast: bool,
-    /// Run a case that ended in an error again, this often.
+    /// Run a case that ended in an error again, up to N times.
     #[arg(long, value_name = "N", default_value_t = 0)]
     retry: u32,
     /// Begin no case after this time (90s, 10m, 2h); exit status 4 when cases are left.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
-    /// A case that takes longer (90s, 10m) is an error; cases then run in processes of their own, as they do on a GPU, where 10m
-    /// is the limit unless given.
+    /// A case that takes longer (90s, 10m) is an error. Cases then run in processes of their own. On a GPU they always do, and the
+    /// limit is 10m unless given.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
     /// A case that needs more address space (800M, 4G) is an error: each process may have this much. CPU only.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Hold every element of a large product to its definition, not only drawn rows and columns. CPU only
+    /// Check every element of a large product against its definition, not only drawn rows and columns. CPU only
     #[arg(long)]
     definitions: bool,
     /// Run on these GPUs, as `qassay devices` numbers them.

@@ -129,7 +129,7 @@ fn request(input: &mut impl BufRead) -> Result<Option<(String, Vec<u8>)>> {
     if let Some(n) = head.get("bytes").and_then(Value::as_u64) {
         // As they come: a false length costs no memory.
         let read = input.take(n).read_to_end(&mut bytes).context("standard input")?;
-        anyhow::ensure!(read as u64 == n, "{read} bytes behind a request, expected {n}");
+        anyhow::ensure!(read as u64 == n, "{read} bytes after a request, expected {n}");
     }
     Ok(Some((line, bytes)))
 }

@@ -24,13 +24,13 @@ qassay stale mine.toml\n  qassay stale --audit kernel.safetensors\n  qassay list
 pub struct Args {
     /// Scenarios by name (`qassay list scenarios`) or path to a .toml; all of data/scenarios unless given.
     scenario: Vec<String>,
-    /// Where the scale_inv lives; all three unless given.
+    /// Where the scale_inv is kept; all three policies unless given.
     #[arg(long, value_name = "POLICY")]
     policy: Vec<Policy>,
     /// Whose kernels run: cpu, or cuda (needs a GPU).
     #[arg(long, value_enum, default_value_t = Who::Cpu)]
     backend: Who,
-    /// At most so many steps of each.
+    /// At most N steps of each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
     /// Added to the draw number of all data.
@@ -42,8 +42,8 @@ pub struct Args {
     /// Go on with the run in the folder.
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Instead: whether the codes and the scale_inv of a bundle belong together, which scale_inv its kernel read, and which step of its
-    /// scale_history that is; with --out every scale (audit.csv) and every element (lost.csv).
+    /// Audit a bundle instead: do its codes and scale_inv belong together, which scale_inv did its kernel read, and which step of the
+    /// scale_history is that? With --out, write every scale (audit.csv) and every element (lost.csv).
     #[arg(long, value_name = "BUNDLE", conflicts_with_all = ["scenario", "policy", "steps", "resume"])]
     audit: Vec<PathBuf>,
 }

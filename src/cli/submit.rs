@@ -9,15 +9,15 @@ use std::process::Command;
 /// Submit a sweep to Slurm: a job array of shards and a merge job that waits for all of them; `qassay status` shows progress.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  qassay submit --slurm full --array 16 --out reports/full --partition gpu --gres gpu:1 --backend cuda\n  \
-qassay status reports/full\n\nA task that is killed is queued again by itself (--retries) and goes on where it was. The folder has to be \
-one that all nodes see."
+    after_help = "Example:\n  qassay submit --slurm full --array 16 --out reports/full --partition gpu --gres gpu:1 -- --backend cuda\n  \
+qassay status reports/full\n\nA task that is killed is queued again (--retries) and goes on where it was. All nodes must see the \
+folder."
 )]
 pub struct Args {
     /// Sweeps by name or path.
     #[arg(required = true)]
     sweep: Vec<String>,
-    /// The scheduler. Slurm is the one there is; `--shard` alone serves every other (see the README).
+    /// Submit to Slurm, the one scheduler supported. For any other, use `qassay run --shard` (docs/clusters.md).
     #[arg(long, required = true)]
     slurm: bool,
     /// Tasks: one shard each.
@@ -44,7 +44,7 @@ pub struct Args {
     /// How often a task that dies is queued again by itself.
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
-    /// Words for each task's `qassay run`, after `--`: --backend cuda, --seed 1, --timeout 90s, …
+    /// Options for each task's `qassay run`, after `--`: --backend cuda, --seed 1, --timeout 90s, …
     #[arg(last = true)]
     run: Vec<String>,
 }

@@ -76,7 +76,7 @@ pub fn grouped(command: Command) -> Command {
 /// The first sentence of what a verb does; `None` for one that is not built in.
 fn about(command: &Command, verb: &str) -> Option<String> {
     if verb == "help" {
-        return Some("The help of a verb: `qassay help run`, `qassay run --help`".into());
+        return Some("Print the help of a verb: `qassay help run`, or `qassay run --help`".into());
     }
     let about = command.find_subcommand(verb)?.get_about()?.to_string();
     let end = about.find(". ").or_else(|| about.find(": ").filter(|_| about.len() > 110));

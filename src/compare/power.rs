@@ -464,7 +464,7 @@ impl Power {
         }
         if !facts.unclipped {
             return because(
-                "every output saturates: the clip hides gains and scales",
+                "every output saturates, which hides gains and scales",
                 "a smaller output scale or smaller operands",
             );
         }
@@ -563,14 +563,13 @@ fn scale_blindness(s: &Scales, gain: f64) -> Option<NoPower> {
         return Some(NoPower::new(reason, "operands whose amax is neither zero nor infinite"));
     }
     if from_one((smallest, largest)) < gain {
-        let reason =
-            format!("{name} is 1: a scale that is omitted, doubled or inverted changes nothing that is seen (gain ×{gain:.6})");
+        let reason = format!("{name} is 1: a scale that is omitted, doubled or inverted would not show (gain ×{gain:.6})");
         return Some(NoPower::new(reason, "scales that are not 1"));
     }
     if s.values.len() > 1 && largest / smallest < gain {
         let (n, spread) = (s.values.len(), largest / smallest);
         let reason =
-            format!("{name}: {n} scales within ×{spread:.6} of each other: a wrong index is not seen (gain ×{gain:.6})");
+            format!("{name}: {n} scales within ×{spread:.6} of each other: a wrong index would not show (gain ×{gain:.6})");
         return Some(NoPower::new(reason, "rows, groups or blocks of different amax"));
     }
     None

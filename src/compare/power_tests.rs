@@ -284,7 +284,7 @@ fn verdicts_and_their_reasons() {
         (c.verdict, c.reason)
     };
     assert_eq!(told(1.25, None, &[]).0, Verdict::Pass);
-    assert!(told(1.25, None, &[]).1.contains("×1.2500 would be too large"));
+    assert!(told(1.25, None, &[]).1.contains("×1.2500 would be caught"));
     assert_eq!(told(2.5, None, &[]).0, Verdict::NoPower);
     assert_eq!(told(1.25, Some("too large"), &[]), (Verdict::Suspect, "too large".into()));
     // A scale of 1, and scales that differ by less than it would see, hide what they would.

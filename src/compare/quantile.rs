@@ -1,4 +1,5 @@
-//! Exact nearest-rank quantiles of numbers that are computed anew each time they are asked for: nothing as long as the sample is kept.
+//! Exact nearest-rank quantiles of numbers that are computed anew each time they are asked for: nothing of the sample's length is
+//! stored.
 //!
 //! A few numbers, drawn at even distances, say between which two the wanted rank is likely to lie; one pass over all counts what is below
 //! and gathers what is between. Where the rank was not between them, they are moved apart. Counts are added and what is gathered is put in

@@ -187,7 +187,7 @@ impl Comparison {
                 let gain = size.gain;
                 self.verdict = Verdict::Pass;
                 self.reason = format!(
-                    "the bound is wider than the result, so the size of the errors decides: they are as right sums make them, and a gain of ×{gain:.4} would be too large"
+                    "the bound is wider than the result, so the size of the errors decides: right sums make errors of this size, and a gain of ×{gain:.4} would be caught"
                 );
             }
             _ => {}
@@ -298,7 +298,7 @@ fn decide(e: &CaseEvidence, judged: &Judged, power: &Power) -> (Verdict, String)
     if let Some(i) = judged.first_improbable {
         let text = element(i, e.bound.likely(i), "is probably");
         doubts.push(format!(
-            "{text}; {} of {n} elements outside the probable bound (a correct kernel does this once in {:.0e} tensors)",
+            "{text}; {} of {n} elements outside the probable bound (a correct kernel does this in one of {:.0e} tensors)",
             judged.improbable,
             1.0 / e.bound.delta()
         ));

@@ -225,12 +225,12 @@ impl Declaration {
             }
         }
         if !grid || !block {
-            return Err(bad(format!("`{text}`"), "`grid=…` and `block=…` behind the arguments"));
+            return Err(bad(format!("`{text}`"), "`grid=…` and `block=…` after the arguments"));
         }
         let written = |a: &Argument| matches!(a, Argument::Tensor { name, .. } if name == "out" || name == "out.codes");
         match declared.arguments.iter().filter(|a| written(a)).count() {
             1 => Ok(declared),
-            n => Err(bad(format!("{n} arguments `out` or `out.codes`"), "one of them: what the kernel writes")),
+            n => Err(bad(format!("{n} arguments `out` or `out.codes`"), "one of them, which the kernel writes")),
         }
     }
 

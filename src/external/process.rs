@@ -104,14 +104,14 @@ impl Process {
     /// How it ended that closed its output.
     fn ending(&mut self) -> String {
         if self.endless.load(Ordering::SeqCst) {
-            return format!("it printed a line of more than {LONGEST} bytes, and was killed");
+            return format!("it printed a line of more than {LONGEST} bytes and was killed");
         }
         // What closed its output ends soon; what does not is killed when it is dropped.
         let status = (0..500).find_map(|_| {
             std::thread::sleep(Duration::from_millis(10));
             self.child.try_wait().ok().flatten()
         });
-        let Some(status) = status else { return "it closed its output, and was killed".into() };
+        let Some(status) = status else { return "it closed its output and was killed".into() };
         // What it started may live on; the group does until the last of it ends.
         kill_group(self.child.id());
         self.reaped = true;

@@ -1,4 +1,4 @@
-//! Faults of what stands beside a result, and of arguments that are ignored.
+//! Faults of side outputs, and of arguments that are ignored.
 
 use super::edit::{Which, edit, operand, replaced};
 use super::scale::gains;
@@ -84,7 +84,7 @@ pub const FAULTS: &[Fault] = &[
         job.operands.beta = Some(Tensor::new(t.dtype(), 1, t.cols(), vec![0.0; t.cols()]).ok()?);
         Some(job)
     }),
-    ignores!(SilentSkip, "zero_centered", "that gamma is stored minus one is ignored", |job, _| {
+    ignores!(SilentSkip, "zero_centered", "1 is not added to gamma, which is stored minus one", |job, _| {
         job.params.zero_centered_gamma.then_some(())?;
         let mut job = job.clone();
         job.params.zero_centered_gamma = false;
@@ -96,7 +96,7 @@ pub const FAULTS: &[Fault] = &[
         job.params.act = Some(if act == Act::Silu { Act::Gelu } else { Act::Silu });
         Some(job)
     }),
-    ignores!(SilentSkip, "gate", "the gated half is read from the first half again", |job, _| {
+    ignores!(SilentSkip, "gate", "the gate is read from the first half of the row again", |job, _| {
         let (Op::Gated, Some(Operand::High(t))) = (job.op, operand(job, Which::A)) else { return None };
         let (cols, half) = (t.cols(), t.cols() / 2);
         let data = t.data().iter().enumerate().map(|(i, x)| if i % cols < half { *x } else { t.data()[i - half] }).collect();

@@ -55,7 +55,7 @@ impl Card {
                 card.look = best.look.into();
                 let also: Vec<&str> = d.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
                 if !also.is_empty() {
-                    card.finding += &format!("; would have written the same here: {}", also.join(", "));
+                    card.finding += &format!("; {} would give the same result here", also.join(", "));
                 }
             }
             None => {

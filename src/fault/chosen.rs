@@ -1,4 +1,4 @@
-//! A cast whose codes are those of its scales, and whose scales are not those of its rule: what is wrong with the scales.
+//! What is wrong with the scales of a cast, where the codes fit the scales but the scales do not follow the rule.
 
 use super::diagnose::Finding;
 use super::predict::Scene;
@@ -50,7 +50,7 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (
             Class::AmaxScope,
             "out.amax",
-            format!("amax, and the scale with it, is {:.6} of what it should be", amax.unwrap_or(first)),
+            format!("amax is {:.6} times what it should be, and the scale with it", amax.unwrap_or(first)),
         )
     } else if ratios.iter().all(|x| (x - 1.0).abs() < 2f64.powi(-7)) && actual.iter().all(|s| bf16(*s) || bf16(1.0 / s)) {
         (Class::RoundOrder, "out.scale_in_bf16", "the scales are computed in bf16".to_string())
@@ -63,7 +63,11 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         );
         (Class::DegenerateBlock, "out.scale_zero", words)
     } else if same && ratios.len() * 10 > right.len() * 9 {
-        (Class::RangeRule, "out.range", format!("every scale_inv is {first} times the rule's: another maximum of the format"))
+        (
+            Class::RangeRule,
+            "out.range",
+            format!("every scale_inv is {first} times the rule's: the kernel uses another maximum for the format"),
+        )
     } else if ratios.iter().all(power) {
         let (low, high) = ratios.iter().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(*x), m.1.max(*x)));
         let words = if low == high { format!("{low}") } else { format!("{low} … {high}") };
@@ -71,7 +75,7 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
             Class::RangeRule,
             "out.exponent",
             format!(
-                "{} of {} scale_inv are {words} times the rule's: their exponent is rounded otherwise",
+                "{} of {} scale_inv are {words} times the rule's: their exponent is rounded another way",
                 ratios.len(),
                 right.len()
             ),

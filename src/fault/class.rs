@@ -99,7 +99,7 @@ pub const CLASSES: &[ClassSpec] = &[
         "grouped products", "how offs become tiles, and which group a straddling tile asks for"),
     class(Class::PaddingPoison, "padding_poison", "uninitialised padding reaches valid results",
         "every result", "what fills padded rows, scales and shared memory before the launch"),
-    class(Class::DegenerateBlock, "degenerate_block", "a zero or tiny block gives 0/0, an infinite scale, another floor",
+    class(Class::DegenerateBlock, "degenerate_block", "a zero or tiny block gives 0/0, an infinite scale or another floor",
         "kernels that choose scales, blocks that are all zero", "the guard and epsilon of the block's amax"),
     class(Class::LowprecAcc, "lowprec_acc", "partial sums are kept in 16 bits or fewer",
         "products of narrow floats", "the accumulator's type and how often it is promoted"),
@@ -113,9 +113,9 @@ pub const CLASSES: &[ClassSpec] = &[
         "quantized outputs", "the random draw: seed, lane, and the bits it is compared with"),
     class(Class::SilentSkip, "silent_skip", "nothing is written, or an argument is ignored",
         "every kernel", "whether the launch happened, and every argument's use"),
-    class(Class::OtherFormula, "other_formula", "the result is that of another formula: its function, eps, mean, divisor, gamma or beta",
+    class(Class::OtherFormula, "other_formula", "another formula is computed: its function, eps, mean, divisor, gamma or beta",
         "activations, gates, norms", "the formula and its constants, and which elements its sums are over"),
-    class(Class::VacuousOracle, "vacuous_oracle", "no fault of a kernel: the check could not have failed",
+    class(Class::VacuousOracle, "vacuous_oracle", "not a fault of the kernel: the check could not have failed",
         "the verdict no_power", "the data: what it would take is in the reason"),
 ];
 

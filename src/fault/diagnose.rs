@@ -92,11 +92,8 @@ impl Diagnosis {
         let next =
             self.runner_up.as_ref().map_or(String::new(), |r| format!("; next: {} {:.1} %", r.fault, 100.0 * r.explains));
         let also: Vec<&str> = self.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
-        let also = if also.is_empty() {
-            String::new()
-        } else {
-            format!("; the same result here, so not told apart: {}", also.join(", "))
-        };
+        let also =
+            if also.is_empty() { String::new() } else { format!("; {} would give the same result here", also.join(", ")) };
         format!("{} ({}; {:.2} %{next}{also}{late}; look at {})", best.fault, best.detail, 100.0 * best.explains, best.look)
     }
 }

@@ -32,7 +32,7 @@ pub const FAULTS: &[Fault] = &[
     encodes!(Rounding, "out.half_away", "ties are rounded away from zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f >= 0.5))),
     encodes!(Rounding, "out.half_down", "ties are rounded toward zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f > 0.5))),
     encodes!(Rounding, "out.away", "the result is rounded away from zero", |_, e, _| narrow(e).map(|e| by_fraction(e, |f, _| f > 0.0))),
-    encodes!(Rounding, "out.carry_lost", "what should round up is or-ed into the last bit: a carry is lost",
+    encodes!(Rounding, "out.carry_lost", "rounding up sets the last bit instead of adding to it: a carry is lost",
         |_, e, _| narrow(e).map(|e| by_fraction(e, |f, e| f >= 0.5 && with(e, Rounding::TowardZero) & 1 == 0))),
     encodes!(Rounding, "out.via_f16", "the scaled value is rounded to f16 first", |_, e, _| scaled(e).map(|e| nearest(e, through(Format::F16, e.y)))),
     encodes!(Rounding, "out.via_bf16", "the scaled value is rounded to bf16 first", |_, e, _| scaled(e).map(|e| nearest(e, through(Format::Bf16, e.y)))),
@@ -51,7 +51,7 @@ pub const FAULTS: &[Fault] = &[
         if code == e.format.sign_bit() { 0 } else { code }
     })),
     encodes!(CodecEdge, "out.nan_as_max", "a NaN is written as the largest value", |_, e, _| scaled(e).map(|e| if e.y.is_nan() { e.format.max_code() } else { right(e) })),
-    encodes!(CodecEdge, "out.underflow_kept", "what is too small becomes the smallest value, not zero", |_, e, _| scaled(e).filter(|e| e.format.is_float()).map(|e| {
+    encodes!(CodecEdge, "out.underflow_kept", "a value that is too small becomes the smallest one, not zero", |_, e, _| scaled(e).filter(|e| e.format.is_float()).map(|e| {
         let code = right(e);
         if e.y != 0.0 && code & !e.format.sign_bit() == 0 { code | 1 } else { code }
     })),

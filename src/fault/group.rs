@@ -23,7 +23,7 @@ pub const FAULTS: &[Fault] = &[
     group!(GroupBoundary, "next_expert", "every group is multiplied by the next one's weights", |job, _| experts(job, |e, offs| (e + 1) % offs.len(), true)),
     group!(GroupBoundary, "previous_expert", "every group but the first is multiplied by the weights of the one before", |job, _| experts(job, |e, _| e.saturating_sub(1), true)),
     group!(GroupBoundary, "first_expert", "every group is multiplied by the first one's weights", |job, _| experts(job, |_, _| 0, true)),
-    group!(GroupBoundary, "empty_neighbour", "a group behind an empty one is multiplied by the empty one's weights", |job, _| experts(job, empty_before, true)),
+    group!(GroupBoundary, "empty_neighbour", "a group after an empty one is multiplied by the empty one's weights", |job, _| experts(job, empty_before, true)),
     group!(GroupBoundary, "empty_not_counted", "experts are counted without the empty groups before them", |job, _| experts(job, filled_before, true)),
     Fault { on: On::B, ..group!(ScaleShared, "b.first_expert", "the first expert's scales of b are used for all", |job, _| experts(job, |_, _| 0, false)) },
     Fault { on: On::B, ..group!(ScaleShared, "b.next_expert", "every expert's scales of b are the next one's", |job, _| experts(job, |e, offs| (e + 1) % offs.len(), false)) },

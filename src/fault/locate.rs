@@ -46,7 +46,7 @@ pub fn locate(scene: &Scene) -> Location {
         wrong = (0..n).filter(|i| j.actual[*i] != j.bound.out().round(*i, ideal[*i])).collect();
     }
     if wrong.is_empty() {
-        return Location { words: "the result is right; what stands beside it is not".into(), ..Location::default() };
+        return Location { words: "the result is right; a side output is not".into(), ..Location::default() };
     }
     let rows = n / cols;
     let share = |count: usize, line: &dyn Fn(usize) -> usize| -> Vec<f64> {

@@ -40,7 +40,7 @@ pub const FAULTS: &[Fault] = &[
     places!(Race, "tile_8x32.neighbour", "a tile of 8×32 holds the one below it", |_, s, x| tile(s, 8, 32, x.at, Kind::Below), |_| some()),
     places!(PaddingPoison, "row", "one row is poisoned by its padding: NaN", |_, s, x| line(s, x.at, true), |_| some()),
     places!(PaddingPoison, "column", "one column is poisoned by its padding: NaN", |_, s, x| line(s, x.at, false), |_| some()),
-    places!(PaddingPoison, "last_column", "the last column is poisoned by what is behind it: NaN", |_, s, _| line(s, s.cols.checked_sub(1)?, false).filter(|_| s.cols > 1), plain),
+    places!(PaddingPoison, "last_column", "the last column is poisoned by what lies past it: NaN", |_, s, _| line(s, s.cols.checked_sub(1)?, false).filter(|_| s.cols > 1), plain),
     places!(SilentSkip, "zeros", "nothing is computed: zeros", |_, _, _| all(Origin::Zero), plain),
     places!(SilentSkip, "unwritten", "the kernel was not run: the result is untouched", |_, _, _| all(Origin::Unwritten), plain),
     places!(SilentSkip, "second_half", "the second half of the rows is never written", |_, s, _| second_half(s), plain),

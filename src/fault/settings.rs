@@ -123,7 +123,7 @@ pub fn words(fault: &Fault, scene: &Scene, setting: Setting) -> String {
     }
     if setting.by != 1.0 {
         let step = match setting.at {
-            usize::MAX => "no step of a history is known to have it".to_string(),
+            usize::MAX => "no known step of the history has it".to_string(),
             at => format!("the scale of {} step(s) ago", at + 1),
         };
         return format!("gain {:.7}: {step}", setting.by);

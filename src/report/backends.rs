@@ -64,7 +64,7 @@ pub fn figure(rows: &[&Row]) -> Option<Figure> {
             "Cases that more than one backend ran on the same operands, by whether the digests of their outputs agree: {}. cpu is the \
              device model of the case's accumulator; the vendor's library may split K or promote otherwise than that accumulator \
              (column algorithm), and then other bits are right: its own rows say whether the model of its algorithm agrees. {} comparisons \
-             differ where the library split K, {} where it did not. The number of cases stands behind each name.",
+             differ where the library split K, {} where it did not. The number after each name counts its cases.",
             by_pair.join(", "),
             sum(1),
             sum(2)

@@ -12,7 +12,7 @@ const CAUSES: usize = 24;
 const CASES: usize = 500;
 
 /// The table's words stand in full.
-const CSS: &str = "td { white-space: normal; max-width: none; overflow-wrap: anywhere; vertical-align: top; } td code { display: inline-block; min-width: 14rem; } td:last-child { min-width: 18rem; }";
+const CSS: &str = "td { white-space: normal; max-width: none; overflow-wrap: anywhere; vertical-align: top; } td code { display: inline-block; min-width: 14rem; } td:last-child { min-width: 18rem; } li { overflow-wrap: anywhere; }";
 
 /// `ran` are the facts of the run after.
 pub fn page(c: &Differences, after: &Run, ran: &Facts) -> String {

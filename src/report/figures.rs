@@ -217,7 +217,7 @@ fn real(rows: &[&Row]) -> Option<Figure> {
         title: "Real tensors against normal data",
         see: format!(
             "Each point is a recipe on a tensor: SQNR on normal data across, on the real tensor upwards. Points below the \
-             dashed line are recipes that normal data flatters: {below} of {count} lie more than 1 dB below, the farthest is {} on \
+             dashed line are recipes that look better on normal data: {below} of {count} lie more than 1 dB below, the farthest is {} on \
              {} ({} dB).",
             point.recipe,
             point.source,
@@ -285,7 +285,7 @@ fn groups(rows: &[&Row]) -> Option<Figure> {
         id: "error_by_group",
         title: "Quantization error against group size",
         see: format!(
-            "What a smaller group buys: SQNR against the number of elements along K that share a scale. Going from {to} to \
+            "What a smaller group gains: SQNR against the number of elements along K that share a scale. Going from {to} to \
              {from} elements gains {least:.1} to {most:.1} dB. Real weights stand beside normal data: where their line falls faster, \
              outliers decide."
         ),
@@ -379,7 +379,7 @@ fn shares(rows: &[&Row]) -> Option<Figure> {
         see: format!(
             "Each point is a case with both errors, as relative Frobenius norms: what quantizing the inputs costs across, what the \
              kernel adds upwards. Above the dashed line the kernel costs more than the format: {above} of {} cases. What the kernel \
-             adds goes by the format it writes and by its accumulator. {exact} cases with no kernel error at all and edge cases are \
+             adds depends on the format it writes and on its accumulator. {exact} cases with no kernel error at all and edge cases are \
              not drawn; the CSV names every case.",
             points.len()
         ),
@@ -436,7 +436,7 @@ fn bounds(rows: &[&Row]) -> Option<Figure> {
         see: format!(
             "Cases by how near their worst element came to the bound derived from the arithmetic. Over 1 proves a bug: {over} cases. \
              Near 1 the bound is tight, as where one rounding to the output is all there is; far below 1 it has room that a small \
-             bug could hide in. The number of cases stands behind each name."
+             bug could hide in. The number after each name counts its cases."
         ),
         charts: vec![(String::new(), plot::shares(&labels, &names, &values, "share of cases, by largest error / bound"))],
         data: csv(["kernel", "ratio", "cases"], data),

@@ -1,6 +1,7 @@
 //! The page of `qassay history --html`: testbeds × versions, and the cause of each changed digest. Words what the history holds.
 
 use super::head;
+use super::summary::plural;
 use crate::baseline::history::{Cause, Changed, History, State, Step, Testbed, Version};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -28,14 +29,14 @@ pub fn page(history: &History) -> String {
                 header {
                     h1 { "History of accepted bits" }
                     p.answer class=(if moved == 0 { "pass" } else { "suspect" }) { (answer) "." }
-                    p.see { (plural(beds, "testbed")) " over " (plural(versions, "version")) ". There are no statistics here, for there is no noise: a changed \
-                        bit is a change. Its cause is among what else changed with it: kernel, library, its algorithm, split of K, GPU, \
-                        driver, compiler, program." }
+                    p.see { (plural(beds, "testbed")) " over " (plural(versions, "version")) ". There is no noise here: a changed \
+                        bit is a change. Its cause is something that changed with it: kernel, library, its algorithm, split of K, GPU, \
+                        driver, compiler or program." }
                 }
                 main {
                     section #matrix {
                         h2 { "Testbeds and versions" }
-                        p.see { "Each cell says what a version changed of what a testbed returns. A count leads to the cases and their cause; unchanged is a file that the version left alone." }
+                        p.see { "Each cell says how many results of a testbed a version changed. A count leads to the cases and their cause; a version that left the file alone is unchanged." }
                         div.tools {
                             input #filter type="search" placeholder="filter, e.g. h200 vendor" aria-label="filter of testbeds" autocomplete="off" spellcheck="false";
                             span #count aria-live="polite" {}
@@ -165,10 +166,6 @@ fn anchor(bed: &Testbed, i: usize) -> String {
 
 fn cases(n: usize) -> String {
     plural(n, "case")
-}
-
-fn plural(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn clip(text: &str) -> String {

@@ -2,6 +2,7 @@
 //! them.
 
 use super::figures::{Figure, csv};
+use super::page::said;
 use super::{head, plot};
 use maud::{DOCTYPE, PreEscaped, html};
 use std::collections::BTreeMap;
@@ -67,7 +68,7 @@ pub fn worth(judges: &[(String, f64, f64)], right: usize) -> Figure {
         title: "What each check catches, and what it fails without cause",
         see: format!(
             "Percent of the injected faults that each judge failed, and percent of {right} right results that it failed as well. A check that \
-             catches much because it fails much is worth little."
+             also fails right results is worth little."
         ),
         charts: vec![(String::new(), plot::table(&columns, &rows, &vec![false; rows.len()], &cells, &scale, &[]))],
         data: csv(
@@ -113,15 +114,16 @@ pub fn confusion(m: &Matrix) -> Figure {
     }
 }
 
-/// `power.html`: every figure, the answer in text, one file.
-pub fn page(answer: &str, text: &str, figures: &[Figure]) -> String {
+/// `power.html`: what ran, the answer, every figure, the numbers as text; one file.
+pub fn page(ran: &[(&str, String)], answer: &str, text: &str, figures: &[Figure]) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&format!("power: {answer} · qassay"), ""))
+            (head(&format!("power: {answer} · qassay"), "#numbers pre { white-space: pre; }"))
             body {
                 header {
                     h1 { "What a pass is worth" }
+                    p.ran { @for (key, fact) in ran { (said(key, fact)) " " } }
                     p.answer { (answer) "." }
                     p.see { "Every fault of the catalogue was injected into right kernels; each judge saw the same outputs, right and wrong." }
                 }

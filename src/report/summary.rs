@@ -30,17 +30,22 @@ pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
     found.into_iter().map(|f| f.1).collect()
 }
 
+/// `1 case`, `2 cases`.
+pub(super) fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// How the kernels and the device models agree, how near the kernels came to their bounds, what no verdict can be had of.
 pub fn agreement(t: &Totals) -> String {
     let models = match t.modelled {
         0 => "no case has a device model".to_string(),
         n if t.wrong == 0 && t.elements < t.all => format!(
-            "all {} elements drawn from {} of {n} modelled cases are their device model's, bit for bit",
+            "all {} elements drawn from {} of {n} modelled cases equal their device model, bit for bit",
             grouped(t.elements as f64),
             grouped(t.all as f64)
         ),
         n if t.wrong == 0 => {
-            format!("all {} elements of {n} modelled cases are their device model's, bit for bit", grouped(t.elements as f64))
+            format!("all {} elements of {n} modelled cases equal their device model, bit for bit", grouped(t.elements as f64))
         }
         n => format!(
             "{} of {} elements in {} of {n} modelled cases differ from their device model",
@@ -51,6 +56,7 @@ pub fn agreement(t: &Totals) -> String {
     };
     let bounds = match t.worst() {
         None if t.over == 0 => "no case has a bound".to_string(),
+        _ if t.over == 1 => "1 case is over its certain bound".to_string(),
         _ if t.over > 0 => format!("{} cases are over their certain bound", t.over),
         worst => format!("no error is over its certain bound (largest error/bound {})", short(worst.unwrap_or(0.0))),
     };
@@ -67,7 +73,7 @@ pub fn terminal(outcome: &Outcome, seconds: f64, width: usize) -> String {
         let cells = Verdict::ALL.map(|v| op.verdicts.get(&v).map_or(format!("{:>9}", "·"), |n| format!("{n:>9}"))).concat();
         text += &format!("{:<28}{cells}  {}\n", op.op.name(), op.worst.map_or(String::new(), short));
     }
-    text += &format!("\n{} cases in {seconds:.1} s: {}\n", totals.rows, agreement(totals));
+    text += &format!("\n{} in {seconds:.1} s: {}\n", plural(totals.rows, "case"), agreement(totals));
     const SHOWN: usize = 8;
     let all = attention(outcome.kept.rows());
     for a in all.iter().take(SHOWN) {
@@ -76,7 +82,7 @@ pub fn terminal(outcome: &Outcome, seconds: f64, width: usize) -> String {
             let of = if outcome.kept.is_whole() {
                 String::new()
             } else {
-                format!(", of {} rows that were kept", outcome.kept.rows().len())
+                format!(", in the {} rows that were kept", outcome.kept.rows().len())
             };
             text += &format!("{:6}and {} more like it in table `{}`{of}\n", "", a.count - 1, a.row.family);
         }

@@ -220,7 +220,7 @@ fn agreement_counts_elements_and_never_lets_a_nan_pass() {
     assert!(summary::agreement(&totals).contains("largest error/bound 0.5"));
     totals.add(&modelled(3, 10, f64::NAN));
     assert!(summary::agreement(&totals).starts_with("3 of 1\u{202f}510 elements in 1 of 2 modelled cases differ"));
-    assert!(summary::agreement(&totals).contains("1 cases are over their certain bound"));
+    assert!(summary::agreement(&totals).contains("1 case is over its certain bound"));
 }
 
 #[test]

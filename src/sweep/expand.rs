@@ -74,7 +74,7 @@ pub fn expand(path: &Path, text: &str, file: &SweepFile, seed: u64) -> Result<Ve
         let bad = |what: String| Err(Error::BadLine { path: path.to_path_buf(), line: table.line(text), what });
         if table.op.is_empty() || table.shape.is_empty() || table.seeds == 0 {
             return bad(format!(
-                "table `{}` has no case: op and shape need a name each, seeds at least 1",
+                "table `{}` has no case; give `op` and `shape` at least one value each, and `seeds` at least 1",
                 table.name.get_ref()
             ));
         }

@@ -72,7 +72,7 @@ pub fn settle(meta: &Meta, built: &mut Built, output: &Output) -> Result<Settled
     let arithmetic = Arithmetic::of(meta, &job)?;
     let without = |why: String| {
         let accumulator = arithmetic.declared.unwrap_or(Accumulator::new(arithmetic.bound));
-        let text = format!("{accumulator}: {}; its bits are not modelled for these operands ({why})", arithmetic.why);
+        let text = format!("{accumulator}: {}; there is no model of its bits for these operands ({why})", arithmetic.why);
         Ok(Settled::plain(accumulator, None, text))
     };
     let settled = Case::of(&job, output).and_then(|case| match arithmetic.declared {
@@ -103,7 +103,7 @@ fn runnable(job: &Job) -> Job {
 fn declared(case: &Case, accumulator: Accumulator, why: &str, output: &Output) -> Result<Settled> {
     let integers = matches!(case.plan.accumulator.inner, Inner::Int32);
     if integers != (accumulator.inner == Inner::Int32) {
-        let why = if integers { "an integer product accumulates in int32" } else { "int32 sums are of integers" };
+        let why = if integers { "an integer product accumulates in int32" } else { "int32 sums need integers" };
         return Err(Error::unsupported(accumulator.to_string(), why));
     }
     let chain = Chain::of(accumulator.inner).ok_or_else(|| Error::unsupported(accumulator.to_string(), "it has no bits"))?;
@@ -178,7 +178,7 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
         (any_order, None, text)
     } else {
         let wide = Accumulator::new(arithmetic.bound);
-        (wide, Some(by(wide)?), format!("{wide}: {why}; no bits of a known arithmetic, by the bound"))
+        (wide, Some(by(wide)?), format!("{wide}: {why}; judged by the bound: the bits are of no known arithmetic"))
     };
     let judged = judged.as_ref().unwrap_or(&tight);
     let Some(way) = case.nearest(&Ways { chains: first, ..whole.clone() })? else {
@@ -195,7 +195,7 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
     }
     let mut chance = None;
     match wrong::find(case, arithmetic, &judged.bound)? {
-        Some((words, true)) => return failed(Some(format!("every bit is that of a wrong arithmetic: {words}"))),
+        Some((words, true)) => return failed(Some(format!("a wrong arithmetic gives exactly these bits: {words}"))),
         Some((words, false)) => chance = Some(words),
         None => {}
     }
@@ -231,7 +231,7 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
         text = format!("{text}; {words}");
     }
     if let Some(words) = chance {
-        text = format!("{text}; the bits are also those of a wrong arithmetic, as they may be by chance: {words}");
+        text = format!("{text}; a wrong arithmetic, perhaps by chance, gives the same bits: {words}");
     }
     if let Some(ErrorSize { larger: Some(doubt), .. }) = spread.as_ref().map(|s| &s.size) {
         text = format!("{text}; {doubt}");

@@ -1,4 +1,4 @@
-//! Results inside a wide bound that are, all over, those of operands that were rounded on the way, or of parts of K that were.
+//! Results inside a wide bound that everywhere fit operands, or parts of K, that were rounded on the way.
 //!
 //! A right kernel's error knows nothing of those roundings: it would lie as far from their result as its own error and theirs together,
 //! `Σ(e − r)² ≈ Σe² + Σr²`. Where the result is much nearer to theirs than to the right one, it was made so. Sums that are cut lie below the
@@ -92,7 +92,7 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
             let line = |l: &Look| if by_row { l.at / cols } else { l.at % cols };
             if different.len() >= GAINS && is_nearer(&|_, l| l.sum * gain[line(l)]) {
                 return Some(format!(
-                    "every element is nearer to the product by scales of {name} {words} than to the right one"
+                    "every element is nearer to the product with the scales of {name} {words} than to the right one"
                 ));
             }
         }

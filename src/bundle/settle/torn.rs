@@ -1,4 +1,4 @@
-//! Elements that are not near the bits of a right arithmetic while those around them have them.
+//! Elements that are far from the bits of a right arithmetic while their neighbours have exactly these bits.
 //!
 //! A tensor core's tile of outputs is at least 8 × 8, and all of it is summed in one way. Where three quarters of the elements of such a box
 //! that are not just the rounded ideal have the bits of one right arithmetic, and at least [`CARRIERS`] do, the box is of that arithmetic. An
@@ -44,7 +44,7 @@ pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64)
         let (found, right) = (case.store.value(case.bits[i]), case.store.value(bits(i)));
         let [found, right] = digits::apart([found, right]);
         format!(
-            "({}, {}): found {found}, where all around has the bits of {}, which gives {right}; {count} such elements",
+            "({}, {}): found {found}, but its neighbours have the bits of {}, which gives {right} here; {count} such elements",
             i / cols,
             i % cols,
             way.words()

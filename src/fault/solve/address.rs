@@ -141,7 +141,7 @@ fn readings(s: &System, side: Which) -> Vec<Reading> {
                 ends = vec![
                     (Behind::Zero, ", 0 where nothing is stored", 0.5),
                     (Behind::One, ", 1 where nothing is stored", 1.0),
-                    (Behind::Last, ", the last behind the end", 1.0),
+                    (Behind::Last, ", the last one past the end", 1.0),
                     (Behind::Wrapped, ", wrapped", 1.0),
                 ];
             }

@@ -1,4 +1,4 @@
-//! What a first fault reads, taken for right: a second is then solved as if it were the only one, and joined with the first.
+//! Takes what a first fault reads as right, solves a second fault as if it were the only one, and joins the two.
 
 use super::given::{Given, Side};
 use super::replay;

@@ -247,7 +247,7 @@ pub fn alone(s: &System) -> Vec<Theory> {
     }
     let theory = |(words, bits, is_part): (String, f64, Part)| {
         let mut t =
-            Theory::new(Class::AccState, "out", "k.part_only", format!("only {words} is summed, the other parts are lost"));
+            Theory::new(Class::AccState, "out", "k.part_only", format!("only {words} is kept, the other parts are lost"));
         t.bits = 6.0 + bits;
         t.k = Some(Arc::new((0..s.k).map(|k| f64::from(u8::from(is_part(k)))).collect()));
         t

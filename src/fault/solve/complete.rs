@@ -172,7 +172,7 @@ fn gained(s: &System, t: &Theory, looks: &[Look], first: (f64, f64)) -> Option<T
         }
     }
     let by = output::roundest(range.0, range.1);
-    let words = format!("the result is times {}: no stored number is this factor", output::short(by, range.1 - range.0));
+    let words = format!("the result is multiplied by {}, which is no stored number", output::short(by, range.1 - range.0));
     let mut gain = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
     let bias = Arc::new(s.bias.clone());
     gain.finish = Some(Arc::new(move |_, j, v| v * by + bias[j]));
@@ -219,7 +219,7 @@ fn gained_range(s: &System) -> Vec<Theory> {
         .filter_map(|(from, to, fate)| {
             let (low, high) = gain(from, to, fate)?;
             let by = output::roundest(low, high);
-            let words = format!("the result is times {}: no stored number is this factor", output::short(by, high - low));
+            let words = format!("the result is multiplied by {}, which is no stored number", output::short(by, high - low));
             let mut g = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
             let b = bias.clone();
             g.finish = Some(Arc::new(move |_, j, v| v * by + b[j]));

@@ -1,4 +1,4 @@
-//! Theories of lines, tiles and stages that are those of another place: found by value, one by one, and said as a formula where they have one.
+//! Theories of lines, tiles and stages that come from another place: each is found by value, and told as a formula where there is one.
 
 use super::maps::cost;
 use super::segment::spread;
@@ -414,7 +414,7 @@ fn workspaces(s: &System) -> Vec<Theory> {
         for stride in strides.iter().copied().filter(|x| *x > 0 && !x.is_multiple_of(rows)) {
             let (a, b, right, bias) = (a.clone(), b.clone(), right.clone(), s.bias.clone());
             let words = format!(
-                "partial sums of {splits} parts of K lie {rows} rows apart and are added up {stride} rows apart, nothing behind the end"
+                "partial sums of {splits} parts of K lie {rows} rows apart and are added up {stride} rows apart, nothing past the end"
             );
             let mut t = Theory::new(Class::Addressing, "out", "out.workspace", words).bits(4.0 + cost(splits) + cost(stride));
             let long = k_all / splits;
@@ -471,7 +471,7 @@ fn waves(s: &System) -> Vec<Theory> {
                     };
                     let along = if by_rows { "row by row" } else { "column by column" };
                     let words = format!(
-                        "from the {}th tile of {tile}×{tile} on ({along}) the first {deep} of K are still the last ones of {whose} of the tile {before} before",
+                        "from the {}th tile of {tile}×{tile} on ({along}) the first {deep} of K are still the last ones of {whose}, of the tile {before} earlier",
                         before + 1
                     );
                     let mut t = Theory::new(Class::AccState, "out", "out.stage_of_tile", words)

@@ -243,7 +243,7 @@ fn boundaries_of_codes(s: &System) -> Option<Theory> {
             format!("group {e} sums tokens {} … {} instead of {} … {}", new.start, new.end, old.start, old.end)
         })
         .collect();
-    let words = format!("{} (ends exclusive), all by the scales of the group", some.join(", "));
+    let words = format!("{} (ends exclusive), all with the group's own scales", some.join(", "));
     let mut t = Theory::new(Class::GroupBoundary, "b", "tokens_of_groups", words).bits(5.0 + 6.0 * moved.len() as f64);
     let (part, per, bias, cols) = (s.part.clone(), s.rows / s.parts.len().max(1), s.bias.clone(), s.cols);
     let right: Vec<f64> = s.ideal.to_vec();

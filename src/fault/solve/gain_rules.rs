@@ -133,7 +133,7 @@ impl Gains<'_> {
             let mut t = self.theory(rule.0, rule.1, format!("the scales of {who} are {}", rule.2), rule.3 + 4.0);
             if !one {
                 t.variant = format!("{} + {}:out.gain", t.variant, Class::StaleState.name());
-                t.detail = format!("{}; and all is times {}", t.detail, output::short(by_all, high - low));
+                t.detail = format!("{}; and everything is multiplied by {}", t.detail, output::short(by_all, high - low));
                 (t.fitted, t.slack) = (true, (high - low) / by_all.abs());
                 t.bits += 22.0;
             }

@@ -37,7 +37,7 @@ fn theory(s: &System, side: Which, hit: &[bool]) -> Option<Theory> {
         which.par_iter().map(|x| line(s, side, *x, width).map(|v| (*x, v))).collect::<Option<_>>()?;
     let name = side.name();
     let words = format!(
-        "rows {} of {name} are never loaded: what lies there instead, the same {width} numbers for every tile of {width} of K, is multiplied",
+        "rows {} of {name} are never loaded: instead the same {width} numbers are multiplied for every tile of {width} of K",
         lines(hit)
     );
     let mut t = Theory::new(Class::SilentSkip, name, format!("{name}.not_loaded"), words).bits(40.0 + which.len() as f64);

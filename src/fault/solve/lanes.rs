@@ -122,7 +122,7 @@ fn changes(f: Format) -> Vec<Lane> {
         );
     }
     for (by, words) in
-        [(whole, "not shifted down"), (1.0 / whole, "shifted down once too often"), (-1.0, "read with the other sign")]
+        [(whole, "not shifted right"), (1.0 / whole, "shifted right one bit too far"), (-1.0, "read with the other sign")]
     {
         add(Class::BitsReinterpreted, "lane_factor", words, 2.0, Arc::new(move |_, x| x * by));
     }

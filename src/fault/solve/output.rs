@@ -89,7 +89,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
         && s.bias.iter().any(|x| *x != 0.0)
     {
         let b = bias.clone();
-        let words = "the bias is added behind the output's scale, unscaled".to_string();
+        let words = "the bias is added after the output's scale, unscaled".to_string();
         add(Class::RoundOrder, "bias_behind_scale", words, 2.0, false, Arc::new(move |_, j, v| v + b[j] / scale));
         let b = bias.clone();
         let words = "the bias is multiplied by the output's scale twice".to_string();
@@ -104,7 +104,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
         add(
             Class::StaleState,
             "gain",
-            format!("the result is times {}: no stored number is this factor", short(by, high - low)),
+            format!("the result is multiplied by {}, which is no stored number", short(by, high - low)),
             22.0,
             true,
             Arc::new(move |_, j, v| v * by + b[j]),
@@ -120,7 +120,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
         add(
             Class::StaleState,
             "gain",
-            format!("the stored result is times {}: no stored number is this factor", short(by, high - low)),
+            format!("the stored result is multiplied by {}, which is no stored number", short(by, high - low)),
             24.0,
             true,
             Arc::new(move |_, j, v| out.round(0, v + b[j]) * by),
@@ -264,7 +264,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
     add(
         Class::SilentSkip,
         "relu",
-        "negative results are 0, as by a relu nobody asked for".into(),
+        "negative results are 0, as if a relu were applied".into(),
         4.0,
         false,
         Arc::new(move |_, j, v| (v + b[j]).max(0.0)),
@@ -335,7 +335,7 @@ pub fn simple(s: &System) -> Vec<Theory> {
     add(
         Class::SilentSkip,
         "relu",
-        "negative results are 0, as by a relu nobody asked for",
+        "negative results are 0, as if a relu were applied",
         4.0,
         Arc::new(move |_, j, v| (v + b[j]).max(0.0)),
     );

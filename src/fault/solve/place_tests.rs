@@ -18,8 +18,8 @@ fn a_loop_counter_of_half_groups_is_told_for_both_operands() {
         sum(k_all, |k| f(&x, i * k_all + k) * f(&y, j * k_all + k) * read(&x, i, k) * read(&y, j, k))
     });
     assert_eq!(got.0, "scale_index:a.address", "{}", got.1);
-    assert!(got.1.contains("scales of a are read at r·4 + c·1, a group every 32 of K, the last behind the end"), "{}", got.1);
-    assert!(got.1.contains("scales of b are read at r·4 + c·1, a group every 32 of K, the last behind the end"), "{}", got.1);
+    assert!(got.1.contains("scales of a are read at r·4 + c·1, a group every 32 of K, the last one past the end"), "{}", got.1);
+    assert!(got.1.contains("scales of b are read at r·4 + c·1, a group every 32 of K, the last one past the end"), "{}", got.1);
 }
 
 #[test]

@@ -106,7 +106,7 @@ pub fn moves(s: &System) -> Vec<Theory> {
         add(
             Class::Addressing,
             "rows",
-            format!("row i holds row i + {d}; behind the end nothing"),
+            format!("row i holds row i + {d}; past the end nothing"),
             b,
             Arc::new(move |i, j| (i + d < rows).then_some((i + d, j))),
         );
@@ -183,7 +183,7 @@ pub fn moves(s: &System) -> Vec<Theory> {
         add(
             Class::Addressing,
             "columns",
-            format!("column j holds column j + {d}; behind the end nothing"),
+            format!("column j holds column j + {d}; past the end nothing"),
             b,
             Arc::new(move |i, j| (j + d < cols).then_some((i, j + d))),
         );
@@ -260,7 +260,7 @@ pub fn moves(s: &System) -> Vec<Theory> {
         add(
             Class::OverflowWrap,
             "index_wraps",
-            format!("the index of an element wraps at {m}: later elements are stored over the first, behind {m} nothing is"),
+            format!("the index of an element wraps at {m}: later elements overwrite the first, and nothing is stored past {m}"),
             4.0,
             Arc::new(move |i, j| {
                 let f = i * cols + j;
@@ -270,12 +270,12 @@ pub fn moves(s: &System) -> Vec<Theory> {
     }
     for m in (2..16).map(|p| 1usize << p) {
         if m < rows {
-            let words = format!("the row wraps at {m}: later rows are stored over the first, behind {m} nothing is");
+            let words = format!("the row wraps at {m}: later rows overwrite the first, and nothing is stored past {m}");
             let to: From = Arc::new(move |i, j| (i < m).then(|| (i + (rows - 1 - i) / m * m, j)));
             add(Class::OverflowWrap, "row_wraps", words, 4.0, to);
         }
         if m < cols {
-            let words = format!("the column wraps at {m}: later columns are stored over the first, behind {m} nothing is");
+            let words = format!("the column wraps at {m}: later columns overwrite the first, and nothing is stored past {m}");
             let to: From = Arc::new(move |i, j| (j < m).then(|| (i, j + (cols - 1 - j) / m * m)));
             add(Class::OverflowWrap, "column_wraps", words, 4.0, to);
         }
@@ -383,10 +383,10 @@ fn garbage(s: &System, wrong: &[usize]) -> Option<&'static str> {
     let right = s.ideal.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
     let sizes = wrong.iter().map(|at| s.actual[*at].abs()).filter(|x| x.is_finite());
     let (least, most) = sizes.fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
-    (right > 0.0 && least > FAR * right && most > FAR * least).then_some("numbers that nothing in the inputs makes")
+    (right > 0.0 && least > FAR * right && most > FAR * least).then_some("numbers that the inputs cannot give")
 }
 
-const OLD: &str = "numbers that the inputs do not make, as memory that was not written holds";
+const OLD: &str = "numbers that the inputs cannot give, such as memory that was never written";
 
 /// Old memory, for what no theory explains: numbers whose rows and columns are all of one size, where the right ones' are not. A product of
 /// wrong rows, of wrong columns or in a wrong order keeps the sizes of one of them. Instead of the result in a region, or added to it.
@@ -423,7 +423,7 @@ pub fn old(s: &System) -> Option<Theory> {
         None if is_unlike(&|at| s.actual[at]) => (Class::SilentSkip, "unwritten", format!("the whole result is {OLD}")),
         _ if is_unlike(&|at| s.actual[at] - s.ideal[at]) => {
             let place = s.region.as_ref().map_or(String::new(), |r| format!(", in {}", r.words));
-            (Class::AccState, "old_content", format!("to the right result are added {OLD}{place}"))
+            (Class::AccState, "old_content", format!("{OLD}{place} are added to the right result"))
         }
         _ => return None,
     };
@@ -494,7 +494,7 @@ fn degenerate(s: &System, r: &super::system::Region) -> Option<String> {
         }
         if (0..g.rows).all(|i| zero_block(g, i) == wrong[i]) {
             return Some(format!(
-                "{} are NaN: just these have a block of {name} that is all zeros, whose scale is 0/0",
+                "{} are NaN: exactly these read a block of {name} that is all zeros, whose scale is 0/0",
                 r.words
             ));
         }
@@ -536,7 +536,7 @@ fn displaced(s: &System) -> Vec<Theory> {
         } else {
             Class::Race
         };
-        let words = format!("{} hold what belongs {} rows and {} columns on", region.words, di, dj);
+        let words = format!("{} hold what belongs {} rows and {} columns further on", region.words, di, dj);
         let mut t = Theory::new(class, "out", "out.displaced", words)
             .bits(12.0 + cost(di.unsigned_abs() as usize) + cost(dj.unsigned_abs() as usize));
         t.from = Some(Arc::new(to));

@@ -100,9 +100,11 @@ fn terms(given: &Arc<Given>, side: Which) -> Vec<Theory> {
                     (Class::RoundOrder, "scale, zero point, their product with the code and the sum are {}".into(), |p, r| {
                         r(r((p.code - p.mid) * r(p.scale)) + r(p.zero))
                     }),
-                    (Class::RoundOrder, "the middle times the scale is {} and taken out of the zero point".into(), |p, r| {
-                        p.code * p.scale + r(p.zero - p.mid * p.scale)
-                    }),
+                    (
+                        Class::RoundOrder,
+                        "the middle times the scale is {} and subtracted from the zero point".into(),
+                        |p, r| p.code * p.scale + r(p.zero - p.mid * p.scale),
+                    ),
                 ]
             } else {
                 vec![
@@ -116,10 +118,10 @@ fn terms(given: &Arc<Given>, side: Which) -> Vec<Theory> {
                         "the zero points are multiplied by scales {}, the codes by the right ones".into(),
                         |p, r| p.code * p.scale - p.zero * r(p.scale),
                     ),
-                    (Class::RoundOrder, "zero point times scale is {} ahead".into(), |p, r| {
+                    (Class::RoundOrder, "zero point times scale is {} beforehand".into(), |p, r| {
                         p.code * p.scale - r(p.zero * p.scale)
                     }),
-                    (Class::RoundOrder, "code times scale is {} before zero point times scale is taken off".into(), |p, r| {
+                    (Class::RoundOrder, "code times scale is {} before zero point times scale is subtracted".into(), |p, r| {
                         r(p.code * p.scale) - p.zero * p.scale
                     }),
                     (Class::RoundOrder, "both terms, code times scale and zero point times scale, are {}".into(), |p, r| {

@@ -285,7 +285,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         add(
             Class::ScaleLayout,
             format!("{name}.stride"),
-            format!("scales of {name} are read at a row stride of {stride} instead of {cols}, 0 behind the end"),
+            format!("scales of {name} are read at a row stride of {stride} instead of {cols}, 0 past the end"),
             3.0 + cost(stride - cols),
             Arc::new(move |i, k| a.get(i / tile.0 * stride + k / tile.1).map_or(0.0, |s| s * global)),
         );

@@ -164,7 +164,7 @@ impl Gains<'_> {
         let is_changed = |c: usize| self.cells.value[c] != 1.0;
         let negative = |c: usize| self.stored[c] < 0.0;
         let signed = (0..self.stored.len()).filter(|c| self.cells.within[*c].is_finite()).all(|c| negative(c) == is_changed(c));
-        let mut words = format!("the effective scales of {who} are no stored numbers");
+        let mut words = format!("the effective scales of {who} are not among the stored ones");
         let gains = || self.changed.iter().map(|c| self.cells.value[*c]);
         let own = self.g.grid == (self.grid.rows, self.grid.cols);
         let every = 20 * self.changed.len() >= 19 * self.cells.within.iter().filter(|w| w.is_finite()).count();

@@ -58,7 +58,7 @@ fn unmasked(s: &System) -> Vec<Theory> {
                 Past::Zero => "code 0",
             };
             let words = format!(
-                "the last tile of {tile} of K is not masked: {by} elements behind the end are summed, of a {}, of b {}",
+                "the last tile of {tile} of K is not masked: {by} elements past the end are summed, of a {}, of b {}",
                 whose(a),
                 whose(b)
             );

@@ -210,13 +210,17 @@ fn magic(s: &System) -> Vec<Theory> {
         (
             Class::OverflowWrap,
             "magic",
-            "become floats by adding them to the bits of 1.5·2^23 and subtracting that: right below 2^22 only",
+            "become floats by adding them to the bits of 1.5·2^23 and subtracting it again: right below 2^22 only",
             4.0,
             |x| f64::from(f32::from_bits((x + 0x4B40_0000) as u32)) - 12_582_912.0,
         ),
-        (Class::OverflowWrap, "magic", "become floats by their bits behind those of 2^23: right below 2^23 only", 5.0, |x| {
-            f64::from(f32::from_bits((x as u32 ^ 0x0080_0000) & 0x00ff_ffff | 0x4B00_0000)) - 16_777_216.0
-        }),
+        (
+            Class::OverflowWrap,
+            "magic",
+            "become floats by placing their bits after those of 2^23: right below 2^23 only",
+            5.0,
+            |x| f64::from(f32::from_bits((x as u32 ^ 0x0080_0000) & 0x00ff_ffff | 0x4B00_0000)) - 16_777_216.0,
+        ),
         (Class::RoundOrder, "integer_bf16", "are rounded to bf16", 4.0, |x| near(Format::Bf16, x as f64)),
         (Class::OverflowWrap, "integer_f16", "become f16, clamped to its range", 4.0, |x| {
             near(Format::F16, (x as f64).clamp(-65504.0, 65504.0))

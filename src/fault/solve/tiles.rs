@@ -1,4 +1,5 @@
-//! Tiles of the result that take the scales of other tiles: whose, found tile by tile, and said as a formula of the tile's place where it has one.
+//! Tiles of the result that take the scales of other tiles: each source is found by value, and told as a formula of the tile's place
+//! where there is one.
 //!
 //! ```text
 //! out[i, j] = Σ_u s_a(p·h + i mod h, u) · s_b(q·w + j mod w, u) · Σ_{k in u} code_a · code_b          p, q of tile (x, y): x and y in a right kernel

@@ -139,8 +139,11 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     for end in (8..g.k).step_by(8) {
         for first in [true, false] {
             let z = zero.clone();
-            let words =
-                format!("the term of {of} is {} K {end} alone", if first { "of what is before" } else { "of what is from" });
+            let words = if first {
+                format!("the term of {of} covers K before {end} only")
+            } else {
+                format!("the term of {of} covers K from {end} on only")
+            };
             let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.zero_part"), words).bits(6.0 + cost(end));
             t.side(side).zero = Some(Arc::new(move |i, k| if (k < end) == first { z[cell(i, k)] } else { 0.0 }));
             all.push(t);

@@ -136,7 +136,7 @@ impl Kernel for CastBlock {
         fp8(SPEC.name, recipe.format)?;
         let a = job.operands.a();
         if a.rows() == 0 || a.cols() == 0 {
-            return Err(Error::unsupported(SPEC.name, format!("nothing has no amax: {}×{}", a.rows(), a.cols())));
+            return Err(Error::unsupported(SPEC.name, format!("an empty tensor has no amax: {}×{}", a.rows(), a.cols())));
         }
         if blocks == Blocks::Row && job.op == Op::CastTranspose {
             let why = "the transposed copy's scales are of whole columns: cast the transposed tensor";

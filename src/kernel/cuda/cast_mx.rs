@@ -194,7 +194,7 @@ impl Kernel for CastMx {
         let plan = MxCast::of(&job.out)?;
         let x = elementwise::high(job.operands.a(), SPEC.name)?;
         if x.rows() == 0 || x.cols() == 0 {
-            return Err(Error::unsupported(SPEC.name, format!("nothing has no amax: {}×{}", x.rows(), x.cols())));
+            return Err(Error::unsupported(SPEC.name, format!("an empty tensor has no amax: {}×{}", x.rows(), x.cols())));
         }
         if !plan.recipe.spec()?.takes_f16 && x.dtype() == Format::F16 {
             return Err(Error::unsupported(SPEC.name, format!("{} takes bf16 and f32 only", plan.recipe)));

@@ -33,7 +33,7 @@ pub fn open(ordinal: usize) -> Result<Arc<CudaContext>> {
     // SAFETY: asks the dynamic loader whether libcuda can be opened.
     if !unsafe { sys::is_culib_present() } {
         let remedy = "install NVIDIA's driver, or use --backend cpu";
-        return Err(Error::unsupported("this machine", format!("libcuda is not here: no NVIDIA driver; {remedy}")));
+        return Err(Error::unsupported("this machine", format!("there is no NVIDIA driver (libcuda); {remedy}")));
     }
     let failed = |e| Error::unsupported("the NVIDIA driver", format!("{e:?}"));
     let count = CudaContext::device_count().map_err(failed)? as usize;

@@ -49,7 +49,10 @@ pub fn gpu() -> Result<&'static Gpu> {
             let stream = stream.map_err(|e| failed("cuStreamCreate", e))? as usize;
             Ok(Gpu { context, info, functions: Mutex::default(), turn: Mutex::default(), stream, staging: Staging::default() })
         };
-        open().map_err(|e| e.to_string())
+        open().map_err(|e| match e {
+            Error::Unsupported { what, why } if what == "this machine" => why,
+            e => e.to_string(),
+        })
     });
     opened.as_ref().map_err(|why| Error::unsupported("backend cuda", why.clone()))
 }

@@ -62,7 +62,7 @@ pub fn load() -> Result<()> {
         // SAFETY: asks the dynamic loader whether a library of that name can be opened.
         match unsafe { sys::is_culib_present() } {
             true => Ok(()),
-            false => Err("libnvrtc is not on this machine".into()),
+            false => Err("there is no libnvrtc".into()),
         }
     });
     loaded.clone().map_err(|why| {

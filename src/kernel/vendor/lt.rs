@@ -152,7 +152,7 @@ pub fn library() -> Result<&'static Library> {
             let workspace = gpu()?.upload(&vec![0; WORKSPACE])?;
             // SAFETY: asks the dynamic loader; the calls below are made only when it is there.
             if !unsafe { sys::is_culib_present() } {
-                let why = "libcublasLt is not here: install CUDA's cuBLAS, or name its folder in LD_LIBRARY_PATH";
+                let why = "there is no libcublasLt; install CUDA's cuBLAS, or name its folder in LD_LIBRARY_PATH";
                 return Err(Error::unsupported("this machine", why));
             }
             let handle = result::create_handle().map_err(|e| failed("cublasLtCreate", e))? as usize;
@@ -160,7 +160,10 @@ pub fn library() -> Result<&'static Library> {
             let version = unsafe { sys::cublasLtGetVersion() };
             Ok(Library { handle, version, workspace, chosen: Mutex::default() })
         };
-        open().map_err(|e| e.to_string())
+        open().map_err(|e| match e {
+            Error::Unsupported { what, why } if what == "this machine" => why,
+            e => e.to_string(),
+        })
     });
     opened.as_ref().map_err(|why| Error::unsupported("backend vendor", why.clone()))
 }
