@@ -89,5 +89,11 @@ fn assert_holds(t: &Tally, caught: usize, named: usize, other: usize) {
 
 #[test]
 fn bugs_of_the_world_are_caught_and_named() {
-    assert_holds(&judged(&[]), 110, 90, 9);
+    assert_holds(&judged(&[]), 110, 100, 8);
+}
+
+/// A second set by the same hand, looked at once after the first was mended for.
+#[test]
+fn more_bugs_of_the_world_are_caught_and_named() {
+    assert_holds(&judged(&["reserve"]), 51, 47, 5);
 }

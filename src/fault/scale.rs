@@ -205,7 +205,8 @@ fn swapped(job: &Job, _: Setting) -> Option<Job> {
     })?;
     let take = |p: &mut QTensorParts, from: &[f32]| {
         let before = p.scale_inv.clone();
-        (!from.is_empty()).then_some(())?;
+        // One scale beside several: the other way round it would be read past its end.
+        (from.len() > 1 && before.len() > 1 || from.len() == before.len()).then_some(())?;
         p.scale_inv.iter_mut().enumerate().for_each(|(i, s)| *s = from[i % from.len()]);
         (before != p.scale_inv).then_some(())
     };

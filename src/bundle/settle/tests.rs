@@ -456,7 +456,7 @@ fn sums_that_are_nearly_all_exact_may_be_in_any_order() {
         // Outliers make most codes of a row small: some sums need more bits than f32 has.
         let mut r = Random(1000 + seed);
         for row in o.a.chunks_mut(160).chain(o.b.chunks_mut(160)) {
-            let x: Vec<f64> = row.iter().map(|_| r.normal() * if r.next() % 200 == 0 { 20.0 } else { 1.0 }).collect();
+            let x: Vec<f64> = row.iter().map(|_| r.normal() * if r.next().is_multiple_of(200) { 20.0 } else { 1.0 }).collect();
             let most = x.iter().fold(0.0f64, |m, x| m.max(x.abs()));
             row.iter_mut().zip(&x).for_each(|(c, x)| *c = float8::F8E4M3::from_f64(x * 448.0 / most).to_bits().into());
         }

@@ -483,7 +483,7 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
         let (tile, cols, m, global) = (g.tile, g.grid.1, theirs.len(), g.global);
         Arc::new(move |i, k| theirs[(i / tile.0 * cols + k / tile.1) % m] * global)
     };
-    if !s.a.scales().is_empty() && (s.a.scales().len() > 1 || s.b.scales().len() > 1) {
+    if s.a.scales().len() > 1 && s.b.scales().len() > 1 {
         let mut t = Theory::new(Class::ScaleLayout, "a", "swapped", "the scales of a and b are exchanged").bits(1.5);
         t.a.scale = Some(read(&s.a, &s.b));
         t.b.scale = Some(read(&s.b, &s.a));
