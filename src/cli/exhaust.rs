@@ -1,7 +1,7 @@
 //! `qassay exhaust`: every cast on every pattern.
 
 use super::run::Who;
-use super::{print, status};
+use super::{print, status, table};
 use crate::kernel::exhaust::{self, Line};
 use crate::sweep::bar::doing;
 use anyhow::Result;
@@ -26,16 +26,8 @@ pub struct Args {
 pub fn run(args: Args) -> Result<u8> {
     let (backend, kernels, device) = args.backend.choose()?;
     let show = |l: &Line| {
-        format!(
-            "{:<20} {:<20} {:<24} {:<5} {:<10} {:>11} {:>11}\n",
-            l.kernel,
-            l.op.name(),
-            l.out,
-            l.dtype,
-            l.input,
-            l.elements,
-            l.mismatches
-        )
+        let what = format!("{} {}, {} {}, {}", l.kernel, l.op.name(), l.out, l.dtype, l.input);
+        format!("{what}: {} of {} elements differ\n", l.mismatches, l.elements)
     };
     print(&format!("{device}\n"));
     let bar = doing("running every cast".into());
@@ -53,14 +45,15 @@ pub fn run(args: Args) -> Result<u8> {
             *sum += n;
         }
     }
-    let mut table = format!(
-        "\n{:<20} {:<20} {:<5} {:<10} {:>7} {:>11} {:>11} {:>10}\n",
-        "kernel", "op", "dtype", "input", "outputs", "elements", "compared", "mismatches"
-    );
-    for ((kernel, op, dtype, input), [outputs, elements, compared, wrong]) in &sums {
-        table +=
-            &format!("{kernel:<20} {op:<20} {dtype:<5} {input:<10} {outputs:>7} {elements:>11} {compared:>11} {wrong:>10}\n");
-    }
+    let rows: Vec<Vec<String>> = sums
+        .iter()
+        .map(|((kernel, op, dtype, input), counts)| {
+            let names = [kernel.to_string(), op.to_string(), dtype.clone(), input.to_string()];
+            names.into_iter().chain(counts.iter().map(ToString::to_string)).collect()
+        })
+        .collect();
+    let head = ["kernel", "op", "dtype", "input", "outputs", "elements", "compared", "mismatches"];
+    let mut table = "\n".to_string() + &table::text(&head, &rows);
     let total = |f: fn(&Line) -> usize| lines.iter().map(f).sum::<usize>();
     let wrong = total(|l| l.mismatches);
     table += &format!("{} elements, {} results compared, {wrong} mismatches\n", total(|l| l.elements), total(|l| l.compared));

@@ -176,13 +176,16 @@ fn table(metric: &str, columns: &[(String, BTreeMap<String, f64>)]) -> String {
     let mut kernels: Vec<&String> = columns.iter().flat_map(|(_, c)| c.keys()).collect();
     kernels.sort();
     kernels.dedup();
-    let heads: Vec<String> = columns.iter().map(|(name, _)| format!("{name:>20}")).collect();
-    let mut text = format!("{:<28}{}\n", format!("largest {metric}"), heads.concat());
-    for kernel in kernels {
-        let cells = columns.iter().map(|(_, c)| c.get(kernel).map_or(format!("{:>20}", "·"), |x| format!("{x:>20.6e}")));
-        text += &format!("{kernel:<28}{}\n", cells.collect::<String>());
-    }
-    text
+    let first = format!("largest {metric}");
+    let heads: Vec<&str> = std::iter::once(first.as_str()).chain(columns.iter().map(|(name, _)| name.as_str())).collect();
+    let rows: Vec<Vec<String>> = kernels
+        .into_iter()
+        .map(|kernel| {
+            let cells = columns.iter().map(|(_, c)| c.get(kernel).map_or("·".into(), |x| format!("{x:.6e}")));
+            std::iter::once(kernel.clone()).chain(cells).collect()
+        })
+        .collect();
+    super::table::text(&heads, &rows)
 }
 
 fn git(folder: &Path, args: &[&str]) -> Result<String> {

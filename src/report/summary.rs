@@ -5,7 +5,7 @@ use crate::assay::row::Row;
 use crate::compare::Verdict;
 use crate::fault::card::Card;
 use crate::run::sweeps::Outcome;
-use crate::run::totals::{Kept, Totals};
+use crate::run::totals::{Kept, OpTotals, Totals};
 
 /// Cases that need somebody's attention, alike ones together.
 pub struct Attention<'a> {
@@ -65,14 +65,31 @@ pub fn agreement(t: &Totals) -> String {
     format!("{models}; {bounds}{edges}")
 }
 
+/// Verdicts of every op; columns of verdicts that no case has are left out, so that a terminal of 80 characters holds the rest.
+fn counts(totals: &Totals) -> String {
+    let of = |v: Verdict| totals.ops.iter().filter_map(move |op| op.verdicts.get(&v));
+    let shown: Vec<(Verdict, usize)> = Verdict::ALL
+        .into_iter()
+        .filter(|v| of(*v).next().is_some())
+        .map(|v| (v, of(v).map(|n| n.to_string().len()).chain([v.as_str().len()]).max().unwrap_or(0) + 2))
+        .collect();
+    let name = totals.ops.iter().map(|op| op.op.name().len()).chain(["op".len()]).max().unwrap_or(0);
+    let line = |first: &str, cell: &dyn Fn(Verdict) -> String, last: &str| {
+        let cells = shown.iter().map(|(v, width)| format!("{:>width$}", cell(*v))).collect::<String>();
+        format!("{first:<name$}{cells}  {last}").trim_end().to_string() + "\n"
+    };
+    let head = line("op", &|v| v.to_string(), "worst error/bound");
+    let row = |op: &OpTotals| {
+        let cell = |v: Verdict| op.verdicts.get(&v).map_or("·".into(), ToString::to_string);
+        line(op.op.name(), &cell, &op.worst.map_or(String::new(), short))
+    };
+    head + &totals.ops.iter().map(row).collect::<String>()
+}
+
 /// What a kernel engineer needs after a run: counts, how near the bounds, what failed and how to see it again.
 pub fn terminal(outcome: &Outcome, seconds: f64, width: usize) -> String {
     let totals = &outcome.kept.totals;
-    let mut text = format!("{:<28}{}\n", "op", Verdict::ALL.map(|v| format!("{v:>9}")).concat() + "  worst error/bound");
-    for op in &totals.ops {
-        let cells = Verdict::ALL.map(|v| op.verdicts.get(&v).map_or(format!("{:>9}", "·"), |n| format!("{n:>9}"))).concat();
-        text += &format!("{:<28}{cells}  {}\n", op.op.name(), op.worst.map_or(String::new(), short));
-    }
+    let mut text = counts(totals);
     text += &format!("\n{} in {seconds:.1} s: {}\n", plural(totals.rows, "case"), agreement(totals));
     const SHOWN: usize = 8;
     let all = attention(outcome.kept.rows());
