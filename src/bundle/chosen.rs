@@ -120,9 +120,9 @@ mod tests {
         let rule = [0.1, 0.5, 0.02, 0.3, 0.01];
         let known = [0, 1, 2, 3, 4];
         let stored = rule.map(|s: f64| s.max(0.05));
-        assert!(clamped(&stored, &rule, &known).unwrap().contains("at 5e-2 at least: that is what 2 of 5"));
+        assert!(clamped(&stored, &rule, &known).unwrap().contains("limited to 5e-2 at least: 2 of 5"));
         let stored = rule.map(|s: f64| s.min(0.25));
-        assert!(clamped(&stored, &rule, &known).unwrap().contains("at 2.5e-1 at most: that is what 2 of 5"));
+        assert!(clamped(&stored, &rule, &known).unwrap().contains("limited to 2.5e-1 at most: 2 of 5"));
         assert_eq!(clamped(&rule.map(|s| s * 1.5), &rule, &known), None);
         assert_eq!(clamped(&[0.7; 5], &rule, &known), None, "one number for all is no limit");
     }

@@ -189,7 +189,7 @@ fn norms(op: Op) -> Vec<Formula> {
         }
     }
     for (d, which) in [(-1, "i − 1"), (1, "i + 1")] {
-        all.push(formula(format!("mean and variance are those of the row {which}"), move |r| {
+        all.push(formula(format!("mean and variance are those of row {which}"), move |r| {
             r.norm(center(r.row(d)), (variance(r.row(d)) + r.eps).sqrt())
         }));
     }
@@ -556,10 +556,7 @@ mod tests {
         };
         let r = 12.5f64.sqrt();
         assert_eq!(of(Op::Rmsnorm, ""), [6.0 / r + 0.5, 4.0 / r]);
-        assert_eq!(
-            of(Op::Rmsnorm, "mean and variance are those of the row before"),
-            [6.0 / 50f64.sqrt() + 0.5, 4.0 / 50f64.sqrt()]
-        );
+        assert_eq!(of(Op::Rmsnorm, "mean and variance are those of row i − 1"), [6.0 / 50f64.sqrt() + 0.5, 4.0 / 50f64.sqrt()]);
         assert_eq!(of(Op::Rmsnorm, "column j takes gamma[j + 1], wrapped"), [3.0 / r + 0.5, 8.0 / r]);
         assert_eq!(of(Op::Layernorm, "beta is not added"), [-2.0, 1.0]);
     }

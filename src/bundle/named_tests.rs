@@ -113,7 +113,7 @@ fn scales_that_are_clamped_or_of_another_group_are_told_from_other_numbers() {
     sorted.sort_by(f32::total_cmp);
     let clamped = scaled(&a, |r| a.scale_inv()[r].max(sorted[32]));
     let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&clamped, &y, i, j));
-    is_named(&w, "range_rule:a.clamped", &["a negative gate becomes 0"]);
+    is_named(&w, "range_rule:a.clamped", &["clamped from below at 0.0018"]);
     // Numbers that nobody stored, in no order: no name.
     let other = scaled(&a, |r| a.scale_inv()[(r * 37 + 11) % 64] * (1.0 + 0.01 * (r % 7) as f32));
     let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&other, &y, i, j));
@@ -212,7 +212,7 @@ fn a_limit_and_memory_that_was_not_written_are_named() {
     // One row has one size.
     let old = values(Format::Bf16, 1, 48 * 64, 19);
     let w = gemm(&a, &b, Format::Bf16, |i, j| if i < 32 { dot(&x, &y, i, j) } else { f64::from(old.data()[i * 64 + j]) });
-    is_named(&w, "mn_edge:out.edge", &["rows 32 … 47", "not written"]);
+    is_named(&w, "mn_edge:out.edge", &["rows 32 … 47", "never written"]);
 }
 
 /// A cast to int8 or e4m3 by these scales, and the scale_inv stored beside it.
@@ -436,7 +436,7 @@ fn sums_of_a_norm_are_named() {
     let next = |i: usize| if i < 23 { f64::from(x.row(i + 1)[0]).powi(2) } else { 0.0 };
     is_named(&made(&|x, i| (square(x) + next(i)) / 192.0), "other_formula:solved", &["the first element of the next row"]);
     let noisy = made(&|x, i| square(x) / 192.0 * (1.0 + 0.01 * ((i * 37 % 11) as f64 - 5.0)));
-    is_named(&noisy, "other_formula:solved", &["statistics of no elements that are known"]);
+    is_named(&noisy, "other_formula:solved", &["no known choice of elements"]);
     let heads = |x: &[f64], j: usize| square(&x[j / 48 * 48..j / 48 * 48 + 48]) / 48.0;
     let data = (0..24 * 192).map(|at| {
         let row: Vec<f64> = x.row(at / 192).iter().map(|v| f64::from(*v)).collect();

@@ -114,7 +114,7 @@ mod tests {
         let gain = out.mapv(|x| x * 1.01);
         let named = gemm(&a, &b, &gain).recipe("te_current").judge().unwrap();
         assert_eq!(named.verdict, Verdict::Fail, "{}", named.reason);
-        assert!(named.diagnosis.is_some_and(|d| d.findings[0].detail.contains("times 1.01")), "{}", named.reason);
+        assert!(named.diagnosis.is_some_and(|d| d.findings[0].detail.contains("multiplied by 1.01")), "{}", named.reason);
         // Other errors of that size have no name: suspect.
         let noise = Array2::from_shape_fn(out.dim(), |(i, j)| {
             out[[i, j]] * (1.0 + 0.005 * ((i * 7919 + j * 104_729) % 97) as f32 / 97.0)

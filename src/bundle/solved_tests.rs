@@ -76,7 +76,7 @@ fn gamma_and_beta_of_other_columns_are_found_wherever_they_are() {
         })
     };
     let both = with(&|g, j| g[(j + 37) % COLS], &|b, j| b[j % 48]);
-    is_named(&both, "other_formula:solved", &["gamma is read 37 columns behind", "beta[j mod 48]"]);
+    is_named(&both, "other_formula:solved", &["column j takes gamma[j + 37]", "beta[j mod 48]"]);
     let other = with(&|g, j| g[j] * (1.0 + 0.1 * ((j * 7919 % 13) as f64)), &|b, j| b[j]);
     is_named(&other, "other_formula:solved", &["gamma is another vector, the same in every row"]);
 }

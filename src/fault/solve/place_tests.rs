@@ -147,5 +147,5 @@ fn rows_that_are_never_loaded_are_told() {
         sum(k_all, |k| if i % 16 >= 12 { old(i, k % 16) } else { x[[i, k]] } * y[[j, k]])
     });
     assert_eq!(got.0, "silent_skip:a.not_loaded", "{}", got.1);
-    assert!(got.1.contains("the same 16 numbers for every tile of 16 of K"), "{}", got.1);
+    assert!(got.1.contains("the same 16 numbers are multiplied for every tile of 16 of K"), "{}", got.1);
 }
