@@ -254,6 +254,6 @@ fn a_result_times_a_number_of_nobody_is_said_to_be_that() {
         let evidence = fault::Evidence::new(&ground.built.job, &output, Backend::External, &judged);
         let d = fault::diagnose(evidence, Duration::from_secs(60)).unwrap().unwrap();
         let line = d.line();
-        assert!(line.contains("times 1.01") && line.contains("no stored number"), "{line}");
+        assert!(line.contains("multiplied by 1.01") && line.contains("no stored number"), "{line}");
     }
 }
