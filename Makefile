@@ -1,5 +1,5 @@
 # The commands people type. `make help` lists them.
-.PHONY: help report test setup fmt clippy unit kernels program docs check notebooks lab lab-picture jupyterlab bench clean package python
+.PHONY: help report test setup evcxr compiled fmt clippy unit kernels program docs check notebooks lab lab-picture jupyterlab bench clean package python
 
 help:
 	@echo "make report   run the standard sweep and write its report"
@@ -15,10 +15,18 @@ report:
 	cargo run --release -- run
 
 # One step a line, so that the first that fails is the last thing printed.
-test: setup fmt clippy unit kernels program docs package python check notebooks
+test: setup fmt clippy unit compiled kernels program docs package python check notebooks
 
 setup:
 	scripts/setup.sh
+
+# The Rust kernel of Jupyter.
+evcxr:
+	scripts/evcxr.sh
+
+# Beside each other: the release build of a single crate is the work of one core.
+compiled:
+	$(MAKE) --jobs=2 evcxr built
 
 fmt:
 	cargo fmt --check
@@ -31,9 +39,10 @@ clippy:
 # Unit and doc tests with overflow checks.
 unit:
 	cargo test --lib --bins --features notebook
-	cargo test --doc
+	cargo test --doc --features notebook
 
-# The program as the whole-program tests build it: their dependencies switch features on, so that `cargo build` would make it once more.
+# The program and the whole-program tests. The tests' own dependencies switch on no feature of what the program is built of (Cargo.toml), so that
+# `cargo build --release` is this build.
 PROGRAM = $${CARGO_TARGET_DIR:-target}/release/qassay
 .PHONY: built
 built:
@@ -64,7 +73,7 @@ check: built
 	$(PROGRAM) check --strict
 
 # Every notebook in a new kernel, outputs compared; scripts/notebooks.py --accept writes them.
-notebooks: setup
+notebooks: setup evcxr
 	.venv/bin/python scripts/notebooks_test.py
 	.venv/bin/python scripts/notebooks.py
 
@@ -76,7 +85,7 @@ lab: jupyterlab
 lab-picture: jupyterlab
 	.venv/bin/python scripts/lab_picture.py 01_first_assay.ipynb notebooks/lab.png notebooks/lab_dark.png
 
-jupyterlab: setup
+jupyterlab: setup evcxr
 	.venv/bin/python -c 'import jupyterlab' 2>/dev/null || .venv/bin/pip install --quiet --disable-pip-version-check jupyterlab==4.6.6
 
 bench:

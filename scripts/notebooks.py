@@ -44,7 +44,7 @@ def environment():
     """Kernels of this checkout alone: the Rust one beside the environment's Python."""
     evcxr = TOOLS / "evcxr" / "bin" / "evcxr_jupyter"
     if not evcxr.exists():
-        sys.exit(f"no {evcxr.relative_to(ROOT)}: run scripts/setup.sh, which compiles it")
+        sys.exit(f"no {evcxr.relative_to(ROOT)}: run scripts/evcxr.sh, which compiles it")
     spec = TOOLS / "jupyter" / "kernels" / "rust"
     spec.mkdir(parents=True, exist_ok=True)
     kernel = {"argv": [str(evcxr), "--control_file", "{connection_file}"], "display_name": "Rust", "language": "rust", "interrupt_mode": "message"}

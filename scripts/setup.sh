@@ -41,11 +41,4 @@ if ! cmp -s scripts/requirements.txt .venv/requirements.txt; then
   python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check -r scripts/requirements.txt &&
     cp scripts/requirements.txt .venv/requirements.txt || echo "setup: pip could not fill .venv; what needs Python will fail"
 fi
-# The Rust kernel of Jupyter, once: five minutes of compiling on 2 cores. It starts rustc, so it needs no speed of its own.
-if [ ! -x .tools/evcxr/bin/evcxr_jupyter ]; then
-  echo "setup: compiling evcxr_jupyter 0.22.0"
-  CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_LTO=off \
-    cargo install --quiet --locked --version 0.22.0 --root .tools/evcxr --target-dir .tools/evcxr-build evcxr_jupyter &&
-    rm -rf .tools/evcxr-build || echo "setup: cargo could not compile evcxr_jupyter; the notebooks will fail"
-fi
 echo "setup: done"

@@ -197,3 +197,23 @@ fn an_arrow_back_and_a_circle_are_found() {
     write("c/deep.rs", "use crate::b::X;\n");
     assert_eq!(check(), (vec![], vec!["b".to_string(), "c".to_string()]));
 }
+
+/// Crates with their features, as `cargo tree` resolves them for this machine.
+fn resolved(edges: &str) -> BTreeSet<String> {
+    let tree = std::process::Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--prefix", "none", "--no-dedupe", "--format", "{p} {f}", "--edges", edges])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    String::from_utf8(tree.stdout).unwrap().lines().map(String::from).collect()
+}
+
+/// Otherwise `cargo build` compiles what `cargo test` has compiled already: minutes.
+#[test]
+fn the_crates_of_tests_switch_no_feature_on_in_those_of_the_program() {
+    let (program, tests) = (resolved("normal,build"), resolved("normal,build,dev"));
+    assert!(program.len() > 50 && tests.len() > program.len(), "{} and {} crates", program.len(), tests.len());
+    let other: Vec<_> = program.difference(&tests).collect();
+    assert!(other.is_empty(), "with more features in tests than in the program ([dev-dependencies] in Cargo.toml): {other:#?}");
+}
