@@ -26,7 +26,7 @@ fn no_right_result_fails() {
 }
 
 /// Batches of other seeds that once raised an alarm, by the mechanism that was wrong.
-const ONCE: [(&str, &str); 9] = [
+const ONCE: [(&str, &str); 11] = [
     ("2026112101", "blocks-5-3"), // factors scaled first, sorted: block sums are exact, theirs are not
     ("2026112101", "blocks-1000004-0"), // the global scale in every factor
     ("2026112102", "scaled-1000002-1"), // scales a tensor, constant data
@@ -36,6 +36,8 @@ const ONCE: [(&str, &str); 9] = [
     ("2026113103", "blocks-1000004-1"), // equal rows counted as different ones
     ("2026112303", "mixed-263000-3"), // few elements near the middle of two bf16 values
     ("2026112303", "scaled-32000-5-35"), // constant data, products rounded before they are added
+    ("2026112303", "plain-455000-4"), // written in f16: every sum is a number of f16
+    ("2026112303", "scaled-534002-2"), // only sums of one sign are inexact, as those of 128 lanes are
 ];
 
 #[test]

@@ -28,14 +28,15 @@ use crate::kernel::Backend;
 use crate::kernel::cpu::drawn::Drawn;
 use crate::op::Defined;
 use crate::{QTensor, Tensor};
+use std::sync::Arc;
 
 /// What is handed to the kernel and what it is compared with.
 pub struct Built {
     pub job: Job,
     /// The op on the unquantized values, one for each part; empty where those are not known (a bundle of codes).
-    pub exact: Vec<Defined>,
-    /// The op on the values the kernel sees.
-    pub ideal: Vec<Defined>,
+    pub exact: Vec<Arc<Defined>>,
+    /// The op on the values the kernel sees; the same as `exact` where the kernel sees them as they are.
+    pub ideal: Vec<Arc<Defined>>,
     /// The quantized operands with the values they came from.
     pub quantized: Vec<(QTensor, Tensor)>,
     /// What a cast is given.
@@ -45,6 +46,7 @@ pub struct Built {
 impl Built {
     /// A job and what it defines on the values that the kernel sees; nothing is known of what they came from.
     pub fn of(job: Job, ideal: Vec<Defined>) -> Self {
+        let ideal = ideal.into_iter().map(Arc::new).collect();
         Self { job, exact: Vec::new(), ideal, quantized: Vec::new(), source: None }
     }
 }

@@ -267,7 +267,7 @@ fn products_stand_either_way_round() {
     assert_eq!(made.len(), 2);
     for (id, plain) in made {
         let mut b = read(&plain).unwrap();
-        let ideal = super::assay::build(&b).unwrap().ideal.remove(0).d;
+        let ideal = super::assay::build(&b).unwrap().ideal.remove(0).d.clone();
         std::mem::swap(&mut b.a, &mut b.b);
         let crate::job::Data::High(d) = &b.out.d else { panic!("values") };
         let d = d.transposed();

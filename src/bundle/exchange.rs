@@ -12,6 +12,7 @@ use crate::job::{Data, OutSpec, Output};
 use crate::model::Accumulator;
 use crate::op::{Defined, Op};
 use crate::{Format, Granularity, QTensor, Result};
+use std::sync::Arc;
 
 /// Whether the operands stand the other way round than kernels of ours take them: codes times values, integers times floats, int4 (or
 /// groups along K) times int8.
@@ -54,7 +55,7 @@ fn transposed(d: &Data) -> Result<Data> {
 pub(super) fn add_bias(built: &mut Built, bias: &[f32]) {
     for defined in built.exact.iter_mut().chain(&mut built.ideal) {
         for (i, b) in bias.iter().map(|b| f64::from(*b)).enumerate() {
-            defined.d.row_mut(i).mapv_inplace(|d| d + b);
+            Arc::make_mut(defined).d.row_mut(i).mapv_inplace(|d| d + b);
         }
     }
 }
@@ -115,11 +116,11 @@ pub(super) fn back(assayed: &mut Assayed, diagnosis: &mut Option<Diagnosis>) -> 
     assayed.built.job.operands.by_role.reverse();
     assayed.built.quantized.reverse();
     for defined in assayed.built.exact.iter_mut().chain(&mut assayed.built.ideal) {
-        *defined = Defined {
+        *defined = Arc::new(Defined {
             magnitude: defined.magnitude.as_ref().map(|m| m.t().as_standard_layout().into_owned()),
             accelerator: defined.accelerator,
             ..Defined::plain(defined.d.t().as_standard_layout().into_owned())
-        };
+        });
     }
     for output in std::iter::once(&mut assayed.output).chain(&mut assayed.model) {
         output.parts[0].d = transposed(&output.parts[0].d)?;

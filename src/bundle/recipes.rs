@@ -71,7 +71,8 @@ pub fn diagnose(wrong: &Wrong) -> Result<Option<Diagnosis>> {
     let job = Job { op: Op::Cast, params: Params::default(), operands, out, accumulator: None };
     let output = Output::of(Part::plain(Data::Quantized(about(q, middle(recipe))?)));
     let exact = vec![Defined::plain(x.to_f64())];
-    let built = Built { exact: exact.clone(), ..Built::of(job, exact) };
+    let built = Built::of(job, exact);
+    let built = Built { exact: built.ideal.clone(), ..built };
     // Another granularity than the recipe's cannot be compared element by element.
     let Ok(model) = find(cpu::KERNELS, &built.job, Backend::Cpu)?.run(&built.job) else { return Ok(None) };
     let Ok(judged) = evidence::judge(&built, Backend::External, &output, Some(&model)) else { return Ok(None) };

@@ -11,6 +11,7 @@ use crate::job::Data;
 use crate::op::Op;
 use crate::quant::Zero;
 use crate::{Overflow, QTensor, Tensor};
+use rayon::prelude::*;
 
 /// Ties that a rule decides otherwise than to even, at least. By chance a right kernel has none.
 const LEAST: usize = 8;
@@ -24,45 +25,70 @@ const RULES: [Rule; 4] = [
     ("downward", "half_down", |negative| negative),
 ];
 
+/// The ties of some rows.
+#[derive(Clone, Copy)]
+struct Ties {
+    all: usize,
+    /// By rule: whether all of them are rounded so, and how many it rounds otherwise than to even.
+    fits: [bool; RULES.len()],
+    others: [usize; RULES.len()],
+}
+
+impl Ties {
+    const NONE: Self = Self { all: 0, fits: [true; RULES.len()], others: [0; RULES.len()] };
+
+    fn and(mut self, other: Self) -> Self {
+        self.all += other.all;
+        for n in 0..RULES.len() {
+            self.fits[n] &= other.fits[n];
+            self.others[n] += other.others[n];
+        }
+        self
+    }
+}
+
+/// The ties of row `i`. `None` where anything else than a tie is not the nearest: what is wrong elsewhere too is no rule of ties.
+fn row(grid: &ValueGrid, values: &[f64], units: &[Option<f64>], x: &[f32], q: &QTensor, i: usize) -> Option<Ties> {
+    let (mut ties, tile) = (Ties::NONE, q.granularity().tile(q.rows(), q.cols()).1);
+    for (first, (xs, codes)) in x.chunks(tile).zip(q.codes()[i * q.cols()..][..q.cols()].chunks(tile)).enumerate() {
+        let Some(unit) = units[q.scale_index(i, first * tile)] else { continue };
+        for (x, code) in xs.iter().zip(codes).filter(|(x, _)| x.is_finite()) {
+            let (y, found) = (f64::from(*x) / unit, values[usize::from(*code)]);
+            let nearest = grid.nearest_float(y);
+            if !grid.is_tie(y) {
+                if found != nearest {
+                    return None;
+                }
+                continue;
+            }
+            // The other end of the gap is as far on the other side.
+            let (even, other) = (nearest.abs(), 2.0 * y.abs() - nearest.abs());
+            ties.all += 1;
+            for (n, (_, _, further)) in RULES.iter().enumerate() {
+                let made = if further(y < 0.0) { even.max(other) } else { even.min(other) };
+                ties.fits[n] &= found.abs() == made;
+                ties.others[n] += usize::from(made != even);
+            }
+        }
+    }
+    Some(ties)
+}
+
 /// Variant and words where all ties are rounded by one rule, which is not to even.
 fn rule(x: &Tensor, q: &QTensor) -> Option<(&'static str, String)> {
     let f = q.format();
-    let exact = |s: f64| s > 0.0 && s.log2().fract() == 0.0;
-    (f.is_fp8() && matches!(q.zero(), Zero::None) && x.data().len() == q.codes().len()).then_some(())?;
-    let mut values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c)).filter(|v| v.is_finite() && *v >= 0.0).collect();
-    values.sort_by(f64::total_cmp);
-    values.dedup();
+    (f.is_fp8() && matches!(q.zero(), Zero::None) && x.data().len() == q.codes().len() && q.cols() > 0).then_some(())?;
+    let exact = |s: &f64| *s > 0.0 && s.log2().fract() == 0.0;
+    let units: Vec<Option<f64>> = (0..q.scale_inv().len()).map(|s| Some(q.affine(s).unit).filter(exact)).collect();
+    units.iter().any(Option::is_some).then_some(())?;
+    let values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c)).collect();
     let grid = ValueGrid::new(f, Overflow::Saturate);
-    let mut fits = [true; RULES.len()];
-    let (mut all, mut others) = (0usize, [0usize; RULES.len()]);
-    for (at, x) in x.data().iter().enumerate() {
-        let unit = q.affine(q.scale_index(at / q.cols(), at % q.cols())).unit;
-        if !exact(unit) || !x.is_finite() {
-            continue;
-        }
-        let y = f64::from(*x) / unit;
-        let found = f.decode(u32::from(q.codes()[at]));
-        let n = values.partition_point(|v| *v < y.abs());
-        let ends = n.checked_sub(1).and_then(|below| Some((values[below], *values.get(n)?)));
-        let Some((low, high)) = ends.filter(|(low, high)| y.abs() - low == high - y.abs()) else {
-            // What is wrong elsewhere too is no rule of ties.
-            if found != grid.nearest(y) {
-                return None;
-            }
-            continue;
-        };
-        let (found, even) = (found.abs(), grid.nearest(y.abs()));
-        all += 1;
-        for (n, (_, _, further)) in RULES.iter().enumerate() {
-            let made = if further(y < 0.0) { high } else { low };
-            fits[n] &= found == made;
-            others[n] += usize::from(made != even);
-        }
-    }
-    let n = (0..RULES.len()).find(|n| fits[*n] && others[*n] >= LEAST)?;
+    let rows = x.data().par_chunks(q.cols()).enumerate().map(|(i, x)| row(&grid, &values, &units, x, q, i));
+    let ties = rows.try_reduce(|| Ties::NONE, |a, b| Some(a.and(b)))?;
+    let n = (0..RULES.len()).find(|n| ties.fits[*n] && ties.others[*n] >= LEAST)?;
     let words = format!(
-        "all {all} values halfway between two codes are rounded {}, where {} of them have the even code on the other side: ties go to even",
-        RULES[n].0, others[n]
+        "all {} values halfway between two codes are rounded {}, where {} of them have the even code on the other side: ties go to even",
+        ties.all, RULES[n].0, ties.others[n]
     );
     Some((RULES[n].1, words))
 }

@@ -131,6 +131,10 @@ impl ErrorStats {
         let leaf = |of: Range<usize>| (sum_of(of.clone(), &|i| Sums::of(reference[i], actual[i])), pairs.counts(of));
         let both = |a: (Sums, Counts), b: (Sums, Counts)| (a.0.plus(b.0), a.1.then(b.1));
         let (s, counts) = tree(0..reference.len(), &leaf, &both);
+        if counts.max_abs == 0.0 {
+            // No pair errs: there is nothing to spread and nothing to rank.
+            return Ok(Self::of_parts(actual.len(), &s, &counts, 0.0, ([0.0; 4], [0.0; 4])));
+        }
         let spread = |mean: f64| tree_sum(reference.len(), &|i| Sums::of_deviation(reference[i], actual[i], mean)).square;
         let counted = (counts.relative, counts.finite);
         let quantiles = || quantiles((&Relative(&pairs), counted.0), (&Ulps(&pairs), counted.1));

@@ -67,11 +67,13 @@ impl OutFormat {
     }
 
     /// The storage of `q`, with the quantization scales that made it; without them, RN32(1/scale_inv) is taken, or 1/scale_inv itself
-    /// where scale_inv is a subnormal number whose inverse is beyond f32: no kernel multiplies by Inf there.
+    /// where scale_inv is a subnormal number whose inverse is beyond f32: no kernel multiplies by Inf there. 0 where scale_inv is.
     pub fn quantized(q: &QTensor, scale: Option<&[f32]>) -> Self {
         let all: Vec<Affine> = (0..q.scale_inv().len()).map(|s| q.affine(s)).collect();
         let unit: Vec<f64> = all.iter().map(|a| a.unit).collect();
         let inverse = |u: &f64| match f64::from((1.0 / u) as f32) {
+            // Whatever the code, 0 is read back: of a block of zeros that is right.
+            _ if *u == 0.0 => 0.0,
             s if s.is_infinite() && *u != 0.0 => 1.0 / u,
             s => s,
         };

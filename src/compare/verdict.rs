@@ -209,15 +209,22 @@ impl Comparison {
 pub fn judge(e: &CaseEvidence) -> Result<Comparison> {
     let out = e.bound.out();
     let judged = timed("judged", || e.bound.judge(e.actual))?;
+    // Codes that are all the nearest are the rounded ideal: what holds of them holds of it.
+    let nearest = out.is_quantized() && timed("judged", || e.bound.differing(e.actual))? == 0;
     let rounded: Vec<f64>;
-    let ideal = if out.is_quantized() {
-        rounded = timed("judged", || e.bound.rounded_ideal());
-        &rounded[..]
-    } else {
-        e.bound.ideal()
+    let ideal = match out.is_quantized() {
+        true if nearest => e.actual,
+        true => {
+            rounded = timed("judged", || e.bound.rounded_ideal());
+            &rounded[..]
+        }
+        false => e.bound.ideal(),
     };
     let against_exact = |what: &[f64]| e.exact.map(|exact| ErrorStats::between(exact, what, out)).transpose();
-    let (quantization, total) = timed("statistics", || Ok::<_, Error>((against_exact(ideal)?, against_exact(e.actual)?)))?;
+    let (quantization, total) = timed("statistics", || {
+        let total = against_exact(e.actual)?;
+        Ok::<_, Error>((if nearest { total.clone() } else { against_exact(ideal)? }, total))
+    })?;
     let kernel = timed("statistics", || ErrorStats::between(ideal, e.actual, out))?;
     let input = PowerInput {
         cols: e.cols,

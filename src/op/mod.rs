@@ -115,12 +115,6 @@ impl Defined {
     pub fn plain(d: Array2<f64>) -> Self {
         Self { d, magnitude: None, dbias: None, mean: None, rsigma: None, accelerator: None }
     }
-    /// The same, the result copied on all cores.
-    pub(crate) fn copied(&self) -> Self {
-        let Self { magnitude, dbias, mean, rsigma, accelerator, .. } = self;
-        let (dbias, mean, rsigma) = (dbias.clone(), mean.clone(), rsigma.clone());
-        Self { d: copied(&self.d), magnitude: magnitude.as_ref().map(copied), dbias, mean, rsigma, accelerator: *accelerator }
-    }
     /// The result, row-major.
     pub fn flat(&self) -> Cow<'_, [f64]> {
         flat(&self.d)

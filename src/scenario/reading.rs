@@ -21,6 +21,7 @@ use crate::compare::{Bound, OutFormat};
 use crate::job::{Data, Operand, Part};
 use crate::quant::QTensorParts;
 use crate::{Granularity, QTensor, Result};
+use std::sync::Arc;
 
 /// What shares a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +132,7 @@ pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
             *q = QTensor::new(QTensorParts { scale_inv: vec![e.scale_inv], ..q.clone().into_parts() })?;
         }
         let mut built = Built::of(job, vec![]);
-        built.ideal.push(assay::ideal(&built.job, None)?);
+        built.ideal.push(Arc::new(assay::ideal(&built.job, None)?));
         let model = settle(&b.meta, &mut built, &result)?.model;
         e.exact = model.is_some_and(|m| same(&m.parts[0].d, d));
     }

@@ -46,7 +46,7 @@ pub struct Helpers {
 
 /// Tensors and references of the last cases, by what they are made from. Four distributions of an operand of 2^20 elements, and products of them.
 static DRAWN: Memo<Tensor> = Memo::new(96 << 20);
-static EXACT: Memo<Arc<Vec<Defined>>> = Memo::new(32 << 20);
+static EXACT: Memo<Vec<Arc<Defined>>> = Memo::new(32 << 20);
 
 /// Draws the case's values.
 pub fn inputs(case: &Case) -> Result<Inputs> {
@@ -253,23 +253,20 @@ impl Prepared {
         let second = |v: &[Operand]| v.first().map(Operand::to_f64);
         let of_values = |t: &Tensor| defined(t.to_f64(), x.b.first().map(Tensor::to_f64));
         let exact = || {
-            let make = || x.a.iter().map(of_values).collect::<Result<Vec<_>>>();
+            let make = || x.a.iter().map(|a| of_values(a).map(Arc::new)).collect::<Result<Vec<_>>>();
             if case.op != Op::Gemm || !helpers.keeps {
                 return make();
             }
             let (m, n, k, to) = (case.total_rows(), case.n, case.k, case.offset);
             let key = format!("{m}×{n}×{k} {} {} {} {} {to} {}", case.dist_a, case.dist_b, case.dtype, case.seed, case.bias);
             // d and its magnitude.
-            let bytes = |all: &Arc<Vec<Defined>>| all.iter().map(|d| 16 * d.d.len()).sum();
-            EXACT.get(key, || make().map(Arc::new), bytes).map(|all| all.iter().map(Defined::copied).collect())
+            let bytes = |all: &Vec<Arc<Defined>>| all.iter().map(|d| 16 * d.d.len()).sum();
+            EXACT.get(key, make, bytes)
         };
-        let of_codes = || a.iter().map(|o| defined(o.to_f64(), second(&b))).collect::<Result<Vec<_>>>();
+        let of_codes = || a.iter().map(|o| defined(o.to_f64(), second(&b)).map(Arc::new)).collect::<Result<Vec<_>>>();
         let (exact, ideal) = timed("references", || match case.op.reads_codes() {
             true => Ok::<_, Error>((exact()?, of_codes()?)),
-            false => exact().map(|exact| {
-                let ideal = exact.iter().map(Defined::copied).collect();
-                (exact, ideal)
-            }),
+            false => exact().map(|exact| (exact.clone(), exact)),
         })?;
         let out = timed("out", || out_spec(case, &ideal))?;
         let source = if matches!(case.op, Op::Cast | Op::CastTranspose) { x.a.first().cloned() } else { None };
@@ -291,13 +288,13 @@ fn params(case: &Case) -> Params {
 
 /// What the kernel is to write. A given scale comes from a past step, as in delayed scaling: the largest magnitude of this
 /// step times 1.0734, or half of it for data that is to saturate; never a power of two.
-fn out_spec(case: &Case, ideal: &[Defined]) -> Result<OutSpec> {
+fn out_spec(case: &Case, ideal: &[Arc<Defined>]) -> Result<OutSpec> {
     Ok(match &*case.out {
         OutKind::High(f) => OutSpec::High(*f),
         OutKind::Recipe(r) => OutSpec::Recipe(r.clone()),
         OutKind::Scaled { format, null } => {
             let past = if case.dist_a.to_string().starts_with("saturating") { 0.5 } else { 1.0734 };
-            let scale = |d: &Defined| {
+            let scale = |d: &Arc<Defined>| {
                 let amax = d.d.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
                 let scale = (format.max_finite() / (amax * past)) as f32;
                 // A scale near one would hide that it is omitted.

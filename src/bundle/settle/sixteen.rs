@@ -8,7 +8,7 @@
 //! larger than any of its products, and was never more than twice as large on the way, has 13 bits or more: it is a number of 11 no more often
 //! than one time in four, and of f32 one time in 2¹². So [`LEAST`] different sums that all are prove it: 4⁻⁶⁴ ≈ 10⁻³⁹.
 
-use crate::job::{Job, Operand};
+use crate::job::{Job, Operand, OutSpec};
 use crate::op::Op;
 use crate::{Format, Zero};
 use std::collections::HashSet;
@@ -43,25 +43,33 @@ fn off(x: f64, bits: u32) -> f64 {
     (x - (x / step).round_ties_even() * step).abs() / x.abs()
 }
 
-/// The format that all sums are numbers of though the right ones are not. Only results in f32 show it.
+/// The format that all sums are numbers of though the right ones are not. A result in f32 shows it, and one in f16 shows sums in bf16: what is
+/// written in a format is a number of it.
 pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], ideal: &[f64]) -> Option<Format> {
     (job.op == Op::Gemm && job.operands.bias.is_none() && actual.len() == rows * cols && ideal.len() == actual.len())
         .then_some(())?;
+    let OutSpec::High(out) = job.out else { return None };
     let (a, b) = (lines(job.operands.a())?, lines(job.operands.b()?)?);
     (a.len() == rows && b.len() == cols).then_some(())?;
-    [Format::Bf16, Format::F16].into_iter().find(|f| {
+    let narrower = |f: &Format| f.spec().mantissa < out.spec().mantissa;
+    [Format::Bf16, Format::F16].into_iter().filter(narrower).find(|f| {
         let bits = f.spec().mantissa + 1;
+        // Of a result that is subnormal few bits are left, whatever it was summed in.
+        let shows = |x: f64| out.ulp(x) * f64::from(1u32 << (bits + 2)) <= x.abs();
         let mut seen = HashSet::new();
         for at in 0..actual.len() {
             let ((s, x), (t, y)) = (a[at / cols], b[at % cols]);
             let (sum, right) = (actual[at] / (s * t), ideal[at] / (s * t));
-            if !sum.is_finite() || sum.abs() <= x * y || off(right, bits) <= 4.0 * NEAR {
+            if !sum.is_finite() || sum.abs() <= x * y || !shows(actual[at]) || off(right, bits) <= 4.0 * NEAR {
                 continue;
             }
             if off(sum, bits) > NEAR {
                 return false;
             }
-            seen.insert((sum as f32).to_bits());
+            // No more than are wanted: a large result has millions.
+            if seen.len() < LEAST {
+                seen.insert((sum as f32).to_bits());
+            }
         }
         seen.len() >= LEAST
     })

@@ -135,6 +135,8 @@ struct Looked {
     mean: f64,
     /// The largest R² of the sums that were made.
     right: f64,
+    /// σ₁², the variance of which the largest error of one element in those sums would be the largest of its kind.
+    single: f64,
     /// n.
     diagonal: f64,
 }
@@ -153,7 +155,7 @@ impl Looked {
         let elements = if tests > 1.0 { errors.case.bits.len() as f64 } else { known };
         let far = (right * nu * ((elements / DELTA).powf(2.0 / nu) - 1.0)).sqrt();
         let one = (self.at.iter().zip(&self.kernel))
-            .map(|(at, e)| (e.abs() / most.max(errors.stored(*at)).sqrt(), *at))
+            .map(|(at, e)| (e.abs() / most.max(errors.stored(*at)).max(self.single / right).sqrt(), *at))
             .fold((0.0, 0), |m, x| if x.0 > m.0 { x } else { m });
         let whole =
             format!("its errors are {:.2} of those of {} in any order (root mean square)", found.sqrt(), self.chain.words());
@@ -175,6 +177,19 @@ impl Looked {
         let signal = self.at.iter().map(|at| errors.over(*at, errors.bound.ideal()[*at]).powi(2)).sum::<f64>() / known;
         let gain = 1.0 + ((limit * mean).sqrt() + (found * mean).sqrt()) / signal.sqrt();
         ErrorSize { words: whole, larger, gain: if gain.is_nan() { f64::INFINITY } else { gain } }
+    }
+}
+
+/// What one sum of every element of a place errs by: all squares, the largest.
+struct Sums {
+    squares: f64,
+    most: f64,
+}
+
+impl Sums {
+    fn of(errors: &[f64]) -> Self {
+        let squares = errors.iter().map(|e| e * e).filter(|e| e.is_finite());
+        squares.fold(Self { squares: 0.0, most: 0.0 }, |s, e| Self { squares: s.squares + e, most: s.most.max(e) })
     }
 }
 
@@ -204,22 +219,21 @@ impl Errors<'_> {
         for chain in &self.chains {
             made.push((*chain, self.of(&mut region, *chain, &natural, 0)?));
         }
-        let size = |e: &[f64]| e.iter().map(|e| e * e).filter(|e| e.is_finite()).sum::<f64>();
-        made.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
-        let mut sums: Vec<f64> = made.iter().map(|m| size(&m.1)).collect();
+        made.sort_by(|a, b| Sums::of(&b.1).squares.total_cmp(&Sums::of(&a.1).squares));
+        let mut sums: Vec<Sums> = made.iter().map(|m| Sums::of(&m.1)).collect();
         let mut largest: Option<(Chain, Vec<f64>)> = None;
         for (_, (chain, _)) in
             made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || matches!(chain, Chain::Dequantized { .. }))
         {
-            sums.push(size(&self.of(&mut region, *chain, &reversed, 1)?));
+            sums.push(Sums::of(&self.of(&mut region, *chain, &reversed, 1)?));
             for (nth, s) in STRIDES.into_iter().filter(|s| *s < k).enumerate() {
                 let order: Run = (0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect();
-                sums.push(size(&self.of(&mut region, *chain, &order, nth)?));
+                sums.push(Sums::of(&self.of(&mut region, *chain, &order, nth)?));
             }
             let mut w = vec![0.0; region.elements()];
             for nth in 0..ORDERS {
                 let e = self.of(&mut region, *chain, &order(k, nth), nth)?;
-                sums.push(size(&e));
+                sums.push(Sums::of(&e));
                 w.iter_mut().zip(&e).for_each(|(w, e)| *w += e * e / ORDERS as f64);
             }
             if largest.as_ref().is_none_or(|l| l.1.iter().sum::<f64>() < w.iter().sum()) {
@@ -241,10 +255,12 @@ impl Errors<'_> {
         let count = known.len() as f64;
         // Storing a value errs by a twelfth of its squared spacing, also where every sum that was made is exact.
         let mean = known.iter().map(|i| w[*i]).sum::<f64>().max(known.iter().map(|i| stored[*i]).sum::<f64>()) / count;
-        let right = sums.iter().fold(1.0f64, |m, s| m.max(s / count / mean));
+        let right = sums.iter().fold(1.0f64, |m, s| m.max(s.squares / count / mean));
+        let most = sums.iter().fold(0.0f64, |m, s| m.max(s.most));
+        let single = most / (2.0 * (sums.len() as f64 * count).max(2.0).ln());
         let of_known = |x: &[f64]| known.iter().map(|i| x[*i]).collect::<Vec<f64>>();
         let at = known.iter().map(|i| region.at(*i)).collect();
-        Ok(Some(Looked { chain, at, w: of_known(&w), kernel: of_known(&kernel), mean, right, diagonal: n }))
+        Ok(Some(Looked { chain, at, w: of_known(&w), kernel: of_known(&kernel), mean, right, single, diagonal: n }))
     }
 
     /// Whether weights may be dequantized to f32, and keep more bits there than the factors that are summed here.
