@@ -3,7 +3,7 @@
 use super::operand::{BundleOperand, Codes};
 use super::settle::sixteen;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
-use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, recipes, ties};
+use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, recipes, ties, zero_blocks};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict, probable};
 use crate::fault::{self, Class, DIAGNOSIS, Diagnosis, Finding, History};
@@ -11,8 +11,9 @@ use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
 use crate::op::{self, Accelerator, Act, Args64, Defined, Op};
 use crate::recipe::Recipe;
-use crate::{Error, Overflow, QTensor, Result, Rounding, Tensor, Zero};
+use crate::{Error, Overflow, QTensor, Result, Rounding, Tensor, Zero, parallel};
 use ndarray::Array2;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What was found.
@@ -95,6 +96,14 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
     };
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
         d.findings = vec![other];
+    }
+    if verdict == Verdict::Fail
+        && wrong.is_empty()
+        && !time.is_zero()
+        && let Some(zeros) = zero_blocks::explain(bundle, found.judgement().bound.ideal())
+    {
+        let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(zeros.clone()));
+        d.findings = vec![zeros];
     }
     if verdict == Verdict::Fail
         && wrong.is_empty()
@@ -218,14 +227,14 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
         op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone(), accelerator })
     };
     let high = |s: &BundleOperand| s.high.as_ref().map(Tensor::to_f64);
-    let exact: Vec<Defined> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
-        (Some(a), None, false) => vec![nan_as_written(bundle, define(a, None)?)],
-        (Some(a), Some(b), true) => vec![define(a, Some(b))?],
+    let exact: Vec<Arc<Defined>> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
+        (Some(a), None, false) => vec![Arc::new(nan_as_written(bundle, define(a, None)?))],
+        (Some(a), Some(b), true) => vec![Arc::new(define(a, Some(b))?)],
         _ => Vec::new(),
     };
     let ideal = match quantizes {
         true => exact.clone(),
-        false => vec![define(values(&a), b.as_ref().map(values))?],
+        false => vec![Arc::new(define(values(&a), b.as_ref().map(values))?)],
     };
     let mut quantized = Vec::new();
     for side in [&bundle.a, &bundle.b] {
@@ -345,7 +354,7 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
             if (bundle.out.scale.is_none() || !q.format().is_fp8()) && result_recipe(bundle).is_none() =>
         {
             let x = bundle.a.high.as_ref().ok_or_else(|| Error::shape("operand a", "none", "values"))?;
-            let judged = given_scales(x, q, built.exact.first(), bundle.out.transpose.as_deref())?;
+            let judged = given_scales(x, q, built.exact.first().map(Arc::as_ref), bundle.out.transpose.as_deref())?;
             let least = least(q).map_or_else(String::new, |l| format!("; the least is {l}, as in symmetric casts"));
             let text = format!("each code is that of a / out.scale_inv, rounded once{least}");
             Ok(Judged { output, model: None, judgements: vec![judged], text, sigma: None })
@@ -393,7 +402,7 @@ fn by_another_product(bundle: &Bundle, built: &Built) -> Result<Option<(Judgemen
     for (name, way) in ways {
         let code = |x: &f32| q.format().encode(way(f64::from(*x)), Rounding::NearestEven, Overflow::Saturate) as u8;
         if x.data().iter().zip(q.codes()).all(|(x, c)| code(x) == *c) {
-            let judged = given_scales(x, q, built.exact.first(), bundle.out.transpose.as_deref())?;
+            let judged = given_scales(x, q, built.exact.first().map(Arc::as_ref), bundle.out.transpose.as_deref())?;
             return Ok(Some((judged, format!("codes of {name}, saturating, to the bit"))));
         }
     }
@@ -406,14 +415,14 @@ fn least(q: &QTensor) -> Option<f64> {
     let f = q.format();
     let symmetric = f.is_integer() && f.min_finite() < 0.0 && matches!(q.zero(), Zero::None);
     let written = |c: &u8| f.decode(u32::from(*c)) == f.min_finite();
-    (symmetric && !q.codes().iter().any(written)).then(|| f.min_finite() + 1.0)
+    (symmetric && parallel::first(q.codes(), written).is_none()).then(|| f.min_finite() + 1.0)
 }
 
 /// A cast by scales that are taken as they are: each code is the nearest to `x / scale_inv`, but for the roundings of the reciprocal and
 /// of the product.
 pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose: Option<&[u8]>) -> Result<Judgement> {
     let out = OutFormat::quantized(q, None);
-    let mut ideal: Vec<f64> = x.data().iter().map(|x| f64::from(*x)).collect();
+    let mut ideal = parallel::map(x.data(), |x| f64::from(*x));
     if let Some(least) = least(q) {
         let cols = q.cols();
         let stops = |at: usize| least * f64::from(q.scale_inv()[q.scale_index(at / cols, at % cols)]);
@@ -422,8 +431,8 @@ pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose:
             *x = stops(at);
         }
     }
-    let radii: Vec<f64> =
-        ideal.iter().map(|d| if d.is_finite() { d.abs() * evidence::scaled_with(2f64.powi(-24)) } else { 0.0 }).collect();
+    let share = evidence::scaled_with(2f64.powi(-24));
+    let radii = parallel::map(&ideal, |d| if d.is_finite() { d.abs() * share } else { 0.0 });
     let bound = Bound::from_radius(ideal, radii, &out)?;
     let actual = evidence::values(&Data::Quantized(q.clone()));
     let mut checks = Vec::new();
@@ -431,7 +440,7 @@ pub fn given_scales(x: &Tensor, q: &QTensor, exact: Option<&Defined>, transpose:
         let turned = q.transposed()?;
         checks.push(Check::codes("transpose", turned.codes(), codes)?);
     }
-    let exact: Option<Vec<f64>> = exact.map(|e| e.d.iter().copied().collect());
+    let exact = exact.map(Defined::flat);
     let comparison = compare::judge(&CaseEvidence {
         cols: x.cols(),
         exact: exact.as_deref(),

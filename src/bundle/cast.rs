@@ -51,6 +51,7 @@ pub(super) fn contradictions(bundle: &Bundle) -> Vec<String> {
         }
     }
     found.extend(super::ties::contradiction(bundle));
+    found.extend(super::zero_blocks::contradiction(bundle));
     found
 }
 

@@ -345,3 +345,57 @@ fn a_recipe_takes_the_format_and_the_group_that_are_stored() {
         assert_eq!(v != Verdict::Fail, right, "{made} as {named}, read: {reason}");
     }
 }
+
+/// Codes of `x` by the largest magnitude of each row, and its scales; where that is zero the scale is 0.
+fn by_rows(x: &Tensor) -> (Vec<u8>, Vec<f32>) {
+    let scales: Vec<f32> = (0..x.rows()).map(|i| x.row(i).iter().fold(0f32, |m, x| m.max(x.abs())) / 448.0).collect();
+    let code = |(at, v): (usize, &f32)| {
+        Format::E4m3.encode(f64::from(v / scales[at / x.cols()]), crate::Rounding::NearestEven, crate::Overflow::Saturate) as u8
+    };
+    (x.data().iter().enumerate().map(code).collect(), scales)
+}
+
+#[test]
+fn a_cast_that_is_written_by_the_strides_of_its_transpose_is_named() {
+    for (rows, cols) in [(48, 48), (24, 96)] {
+        let x = values(Format::Bf16, rows, cols, 3.0);
+        let (codes, scales) = by_rows(&x);
+        let mut turned = codes.clone();
+        (0..rows * cols).for_each(|at| turned[at % cols * rows + at / cols] = codes[at]);
+        let of = |codes: Vec<u8>| {
+            let mut w = Writer::new("cast");
+            w.meta("out.granularity", "row").values("a", &[rows, cols], &x).raw(
+                "out.codes",
+                Dtype::F8_E4M3,
+                &[rows, cols],
+                codes,
+            );
+            w.f32s("out.scale_inv", &[rows], &scales);
+            assay(&read(&w).unwrap()).unwrap()
+        };
+        assert_eq!(answer::verdict(&of(codes)), Verdict::Pass);
+        let found = of(turned);
+        let name = found.diagnosis.and_then(|d| d.findings.into_iter().next()).map(|f| f.fault);
+        assert_eq!(name.as_deref(), Some("addressing:out.transposed"), "{rows}×{cols}: {}", found.reason);
+    }
+}
+
+/// 0 / 0 is NaN, and NaN codes are just what a scale of 0 gives: what is read back decides.
+#[test]
+fn zeros_that_become_nan_fail() {
+    let mut data = values(Format::F32, 6, 64, 3.0).data().to_vec();
+    data[2 * 64..3 * 64].fill(0.0);
+    let x = Tensor::new(Format::F32, 6, 64, data).unwrap();
+    let (mut codes, scales) = by_rows(&x);
+    let of = |codes: &[u8]| {
+        let mut w = Writer::new("cast");
+        w.meta("out.granularity", "row").values("a", &[6, 64], &x).raw("out.codes", Dtype::F8_E4M3, &[6, 64], codes.to_vec());
+        w.f32s("out.scale_inv", &[6], &scales);
+        let found = assay(&read(&w).unwrap()).unwrap();
+        (answer::verdict(&found), found.diagnosis.and_then(|d| d.findings.into_iter().next()).map(|f| f.fault))
+    };
+    codes[2 * 64..3 * 64].fill(0x7f);
+    assert_eq!(of(&codes), (Verdict::Fail, Some("degenerate_block:out.zeros".into())));
+    codes[2 * 64..3 * 64].fill(0);
+    assert_eq!(of(&codes).0, Verdict::Pass);
+}

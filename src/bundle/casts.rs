@@ -56,7 +56,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let found = match &codes {
         Some(ranges) if cast.agree(ranges) => cast.beside(bundle).or_else(|| cast.chosen(ranges)),
         Some(ranges) => cast.scales(ranges),
-        None => cast.encoded().or_else(|| cast.strided()).or_else(|| cast.cut()),
+        None => cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided()).or_else(|| cast.cut()),
     };
     let (class, variant, detail) = found?;
     Some(Finding::solved(class, variant, detail))
@@ -110,6 +110,21 @@ impl<'b> Cast<'b> {
     fn codes(&self, by: Rounding) -> Option<Vec<Range>> {
         let places = 0..self.q.codes().len();
         self.ranges(places, by, |at| f64::from(self.x.data()[at]), |at| self.group(at), self.stored.len())
+    }
+
+    /// Codes that are right by the stored scales, each at the place that the strides of a column-major result give it.
+    fn transposed(&self) -> Option<Named> {
+        let (rows, cols) = (self.q.rows(), self.q.cols());
+        (rows > 1 && cols > 1).then_some(())?;
+        let place = |at: usize| at % rows * cols + at / rows;
+        let places = 0..self.q.codes().len();
+        let x = |at: usize| f64::from(self.x.data()[place(at)]);
+        let ranges = self.ranges(places, Rounding::NearestEven, x, |at| self.group(place(at)), self.stored.len())?;
+        let words = match rows == cols {
+            true => "the codes are those of the transpose, with the scales of the tensor as it is".into(),
+            false => format!("the codes are written column by column: element (i, j) at j·{rows} + i"),
+        };
+        self.agree(&ranges).then_some((Class::Addressing, "out.transposed", words))
     }
 
     /// Codes that are cut toward zero, by other scales than those stored.
@@ -172,6 +187,17 @@ impl<'b> Cast<'b> {
         self.stored.iter().zip(ranges).all(|(s, r)| holds(*r, *s))
     }
 
+    /// What a factor of all scale_inv is that the second level's own number makes.
+    fn by_global(&self, factor: Range) -> Option<&'static str> {
+        let g = f64::from(self.q.global_scale_inv()?);
+        let ways = [
+            (g, "the codes were made without the global scale"),
+            (g * g, "the codes were made with the inverse of the global scale"),
+            (1.0 / g, "the codes were made with the global scale twice"),
+        ];
+        ways.into_iter().find(|w| holds(factor, w.0)).map(|w| w.1)
+    }
+
     /// Codes of other scales than those stored.
     fn scales(&self, ranges: &[Range]) -> Option<Named> {
         let n = ranges.len();
@@ -190,6 +216,9 @@ impl<'b> Cast<'b> {
             if low <= high && holds((low, high), whole.exp2()) && self.is_pow2() {
                 let words = format!("every scale_inv is 2^{whole} times that of its codes: its exponent is off by {whole}");
                 return Some((Class::BitsReinterpreted, "out.exponent", words));
+            }
+            if let Some(words) = self.by_global((low, high)) {
+                return Some((Class::ScaleDoubledInverted, "out.global", words.into()));
             }
             let words = format!("the codes were made with other scales: every scale_inv is {by:.4} times that of its codes");
             return Some((Class::StaleState, "out.scale_inv", words));

@@ -45,6 +45,7 @@ mod ties;
 mod weights;
 mod write;
 mod wrong_codes;
+mod zero_blocks;
 
 pub use file::File;
 pub use metadata::{Meta, Spec};

@@ -80,6 +80,12 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
+    /// Of what is seen without a search.
+    pub fn only(finding: Finding) -> Self {
+        let (runner_up, location, solved) = (None, Location::default(), None);
+        Self { findings: vec![finding], runner_up, location, complete: true, solved, audit: Vec::new() }
+    }
+
     /// One line: fault, parameters, share, runner-up, what to look at; or "unknown" and where.
     pub fn line(&self) -> String {
         let late = if self.complete { "" } else { "; the budget did not reach for the whole catalogue" };
@@ -256,17 +262,14 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     if findings.is_empty() {
         findings.extend(super::chosen::scales(&scene));
     }
+    let location = locate::locate(&scene);
+    if findings.is_empty() {
+        findings.extend(super::patches::find(&scene, &location));
+    }
     let other = tried.iter().zip(&is_same).find(|(_, same)| !**same).map(|(t, _)| t).filter(|t| t.fit.share > 0.0);
     let runner_up = other.map(describe).filter(|o| !findings.iter().any(|f| f.fault == o.fault));
     let picture = solved.as_ref().and_then(|s| s.picture.clone());
-    Ok(Some(Diagnosis {
-        findings,
-        runner_up,
-        location: locate::locate(&scene),
-        complete: left_out == 0,
-        solved: picture,
-        audit: Vec::new(),
-    }))
+    Ok(Some(Diagnosis { findings, runner_up, location, complete: left_out == 0, solved: picture, audit: Vec::new() }))
 }
 
 /// The faults that are tried together with every other: those that explain most, and those that set most elements right. A second

@@ -27,6 +27,7 @@ pub mod inject;
 pub mod injected;
 pub mod locate;
 pub mod pairs;
+pub mod patches;
 pub mod place;
 pub mod power;
 pub mod predict;

@@ -2,6 +2,7 @@
 //! [`super::definition`] bit for bit.
 
 use super::{Format, Overflow, Rounding, Special};
+use std::sync::LazyLock;
 
 /// Nearest value and spacing of one format.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +37,13 @@ fn power(e: i64) -> f64 {
 #[inline(always)]
 fn exponent(magnitude: f64) -> i64 {
     (magnitude.to_bits() >> 52) as i64 - ONE
+}
+
+/// The grid of `format` with [`Overflow::Native`], made once.
+pub fn native(format: Format) -> &'static ValueGrid {
+    static GRIDS: LazyLock<Vec<ValueGrid>> =
+        LazyLock::new(|| super::FORMATS.iter().map(|s| ValueGrid::new(s.format, Overflow::Native)).collect());
+    &GRIDS[format as usize]
 }
 
 impl ValueGrid {

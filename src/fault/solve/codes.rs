@@ -106,6 +106,18 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
             }
         }
     }
+    // Pointers that step by another size than the elements have: blocks of K twice as far apart as they lie, into the next rows.
+    for (block, times) in
+        [8usize, 16, 32, 64, 128, 256].into_iter().flat_map(|b| [(b, 2usize), (b, 4)]).filter(|(b, _)| 2 * b <= k_all)
+    {
+        add(
+            Class::Addressing,
+            "k_blocks_apart",
+            format!("in blocks of {block} of K that are {times} times as far apart as they lie, past the end of the row"),
+            cost(block) + cost(times) + 2.0,
+            Arc::new(move |i, k| Some(i * k_all + k / block * block * times + k % block).filter(|at| *at < n)),
+        );
+    }
     // One tile of K again and again, or one that is late.
     for tile in 1..k_all.min(2048) {
         add(

@@ -216,6 +216,34 @@ pub fn tables(f: Format) -> Vec<(Class, &'static str, String, f64, Vec<f64>)> {
         2.0,
         each(&|c, x| if x.is_nan() { if c & sign != 0 { -max } else { max } } else { x }),
     );
+    if right.iter().any(|x| x.is_infinite()) {
+        // The top exponent as any other.
+        let mantissas = (1usize << bits) as f64;
+        let top = 2.0 * binade;
+        add(
+            Class::CodecEdge,
+            "infinity",
+            format!("decoded with Inf and NaN as finite numbers from {top}"),
+            1.0,
+            each(&|c, x| {
+                let m = top * (1.0 + (c & ((1usize << bits) - 1)) as f64 / mantissas);
+                if x.is_finite() {
+                    x
+                } else if c & sign != 0 {
+                    -m
+                } else {
+                    m
+                }
+            }),
+        );
+        add(
+            Class::CodecEdge,
+            "infinity",
+            format!("decoded with Inf as the largest value, {max}"),
+            2.0,
+            each(&|c, x| if x.is_infinite() { if c & sign != 0 { -max } else { max } } else { x }),
+        );
+    }
     for e in -8..=8i32 {
         if e != 0 {
             add(

@@ -5,6 +5,7 @@ use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::{Format, Overflow, Rounding};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -246,7 +247,7 @@ fn biases(s: &System) -> Vec<Theory> {
     let mut order: Vec<usize> = (0..s.cols).collect();
     order.sort_by(|a, b| s.bias[*a].total_cmp(&s.bias[*b]));
     let mut choices = 0;
-    let mut moved = Vec::new();
+    let (mut moved, mut added, mut strange) = (Vec::new(), Vec::new(), false);
     for (j, from) in from.iter_mut().enumerate() {
         let inside = |i: &usize| s.region.as_ref().is_none_or(|r| r.has(*i, j));
         let mut rows: Vec<usize> = (0..s.rows).filter(inside).collect();
@@ -266,13 +267,20 @@ fn biases(s: &System) -> Vec<Theory> {
         if !(low <= high && low.is_finite() && high.is_finite()) {
             return Vec::new();
         }
+        added.push((j, low, high));
         let first = order.partition_point(|x| s.bias[*x] < low);
         let near: Vec<usize> = order[first..].iter().copied().take_while(|x| s.bias[*x] <= high).collect();
         // The own one, else the nearest place.
-        let Some(best) = near.iter().copied().min_by_key(|x| x.abs_diff(j)) else { return Vec::new() };
+        let Some(best) = near.iter().copied().min_by_key(|x| x.abs_diff(j)) else {
+            strange = true;
+            continue;
+        };
         choices += near.len();
         *from = best;
         moved.push((j, near));
+    }
+    if strange {
+        return read_as(s, &added).into_iter().collect();
     }
     if moved.len() < 3 || choices > 2 * moved.len() || moved.iter().all(|(j, _)| from[*j] == *j) {
         return Vec::new();
@@ -294,6 +302,43 @@ fn biases(s: &System) -> Vec<Theory> {
     let bias: Vec<f64> = from.iter().map(|x| s.bias[*x]).collect();
     t.finish = Some(Arc::new(move |_, j, v| v + bias[j]));
     vec![t]
+}
+
+/// The bias read as numbers of another type: `added` has a column, and the least and the most that was added there.
+fn read_as(s: &System, added: &[(usize, f64, f64)]) -> Option<Theory> {
+    let bias = s.scene.evidence.job.operands.bias.as_ref()?;
+    let (own, n) = (bias.dtype(), s.bias.len());
+    let half = |f: Format, bits: u32| f.decode(bits);
+    let bits = |j: usize| own.encode(s.bias[j], Rounding::NearestEven, Overflow::Native);
+    let mut ways: Vec<(Format, Vec<Option<f64>>)> = Vec::new();
+    if own == Format::F32 {
+        // The low half of a number comes first.
+        let of = |f: Format| (0..n).map(|j| Some(half(f, bits(j / 2) >> (16 * (j % 2)) & 0xffff))).collect();
+        ways.extend([Format::Bf16, Format::F16].map(|f| (f, of(f))));
+    } else {
+        let other = if own == Format::Bf16 { Format::F16 } else { Format::Bf16 };
+        ways.push((other, (0..n).map(|j| Some(half(other, bits(j)))).collect()));
+        let two = |j: usize| (2 * j + 1 < n).then(|| f64::from(f32::from_bits(bits(2 * j) | bits(2 * j + 1) << 16)));
+        ways.push((Format::F32, (0..n).map(two).collect()));
+    }
+    let (to, read) = ways.into_iter().find(|(_, read)| {
+        let known: Vec<bool> = added
+            .iter()
+            .filter_map(|(j, low, high)| read[*j].map(|x| (low.next_down()..=high.next_up()).contains(&x)))
+            .collect();
+        known.len() >= 4 && 3 * known.len() >= added.len() && known.iter().all(|fits| *fits)
+    })?;
+    let unknown = read.iter().filter(|x| x.is_none()).count();
+    let behind =
+        if unknown > 0 { format!("; columns from {} on read what lies behind it", n - unknown) } else { String::new() };
+    let words = format!("the bias, stored as {own}, is read as {to}{behind}");
+    let mut bias: Vec<f64> = read.iter().zip(&s.bias).map(|(x, b)| x.unwrap_or(*b)).collect();
+    for (j, low, high) in added.iter().filter(|(j, ..)| read[*j].is_none()) {
+        bias[*j] = 0.5 * (low + high);
+    }
+    let mut t = Theory::new(Class::BitsReinterpreted, "out", "out.bias_bits", words).bits(6.0);
+    t.finish = Some(Arc::new(move |_, j, v| v + bias[j]));
+    Some(t)
 }
 
 /// One stage of K that holds another: of one operand, by the sums of its products with what stays.

@@ -103,6 +103,29 @@ fn long_sums_that_wrap_are_told() {
     assert!(got.1.contains("sums of 128 neighbouring products wrap"), "{}", got.1);
 }
 
+/// Ternary weights are stored one larger, and what that adds is taken away behind the sum.
+#[test]
+fn lanes_that_wrap_through_all_of_k_are_told() {
+    let ternary = |c: u8| f64::from(c % 3) - 1.0;
+    let (a, mut parts) =
+        (codes(Format::Int8, M, 2048, 2048, false, 71), codes(Format::Int4, N, 2048, 2048, false, 72).into_parts());
+    parts.codes.iter_mut().for_each(|c| *c = ternary(*c) as i8 as u8 & 0xf);
+    let b = QTensor::new(parts).unwrap();
+    let mut parts = a.into_parts();
+    // Of one sign.
+    parts.codes.iter_mut().for_each(|c| *c = *c & 0x3f | 0x40);
+    let x = QTensor::new(parts).unwrap();
+    let got = found(&Operand::Quantized(x.clone()), &b, None, Format::F32, |i, j, _| {
+        let mut lanes = [0.0f64; 4];
+        (0..2048).for_each(|k| lanes[k / 2 % 4] += signed(&x, i * 2048 + k) * (signed(&b, j * 2048 + k) + 1.0));
+        let kept: f64 = lanes.iter().map(|s| (s + 32768.0).rem_euclid(65536.0) - 32768.0).sum();
+        (kept - sum(2048, |k| signed(&x, i * 2048 + k))) * scale(&x, i) * scale(&b, j)
+    });
+    assert_eq!(got.0, "overflow_wrap:out.pairs_16_bits", "{}", got.1);
+    let words = "sums of 2 neighbouring products in every 8 of all K wrap at 16 bits, the codes of b without a sign, 1 more";
+    assert!(got.1.contains(words), "{}", got.1);
+}
+
 #[test]
 fn the_smallest_code_that_keeps_its_sign_is_told_beside_narrower_codes() {
     let (a, b) = (codes(Format::Int8, M, 192, 192, false, 48), codes(Format::Int4, N, 192, 192, false, 49));

@@ -39,6 +39,7 @@ pub mod mixed;
 pub mod offsets;
 pub mod output;
 pub mod periodic;
+pub mod persistent;
 #[cfg(test)]
 mod place_tests;
 pub mod places;
@@ -299,12 +300,13 @@ fn holds(s: &System, t: &Theory) -> bool {
 /// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
 /// that none stands in the way of what a looser bound says.
 fn rarer(s: &System, pairs: bool) -> Vec<Theory> {
-    let kinds: [&dyn Fn() -> Vec<Theory>; 9] = [
+    let kinds: [&dyn Fn() -> Vec<Theory>; 10] = [
         &|| periodic::masks(s),
         &|| periodic::overlaps(s),
         &|| periodic::tiles(s),
         &|| carried::kept(s),
         &|| carried::batches(s),
+        &|| persistent::theories(s),
         &|| held::theories(s),
         &|| fragments::theories(s),
         &|| tiles::theories(s),

@@ -328,7 +328,7 @@ pub fn contents(s: &System) -> Vec<Theory> {
         "zero"
     } else if all_are(&f64::is_nan) {
         "NaN"
-    } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) {
+    } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) && !is_of_another(s, s.actual[*first]) {
         "one and the same number"
     } else if s.region.is_some() && s.bias.iter().any(|b| *b != 0.0) && wrong.iter().all(|at| is_bias(s, *at)) {
         BIAS
@@ -368,6 +368,11 @@ pub fn contents(s: &System) -> Vec<Theory> {
     t.region.clone_from(&s.region);
     found.push(t);
     found
+}
+
+/// Whether this number is what a right element holds: then it was computed, for another one.
+fn is_of_another(s: &System, x: f64) -> bool {
+    (0..s.actual.len()).any(|at| !s.is_wrong[at] && s.actual[at] == x)
 }
 
 const BIAS: &str = "the bias alone, of a sum that is 0";

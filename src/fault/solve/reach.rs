@@ -9,8 +9,9 @@
 use super::maps::cost;
 use super::segment::spread;
 use super::system::{System, Theory};
+use crate::Format;
 use crate::fault::Class;
-use crate::{Format, Overflow, Rounding};
+use crate::format::grid::native;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ const JOINS: [Join; 9] = [
 ];
 
 fn half(x: f64) -> f64 {
-    Format::F16.decode(Format::F16.encode(x, Rounding::NearestEven, Overflow::Native))
+    native(Format::F16).nearest(x)
 }
 
 /// One way to compute: which scales products have already, groups of K, products between roundings, and the join.

@@ -31,6 +31,10 @@ pub fn region(s: &System) -> Option<Region> {
         let words = format!("{} tile{}: {}", tiles.len(), if tiles.len() == 1 { "" } else { "s" }, places(&tiles));
         return Some(Region { rows, cols, tiles, words });
     }
+    if let Some((height, width, tiles)) = any_tiles(s, wrong) {
+        let words = format!("{} of the tiles of {height}×{width}", tiles.len());
+        return Some(Region { rows, cols, words: format!("{words}: {}", places(&tiles)), tiles });
+    }
     // Lines of which almost all are wrong are all wrong: an element may be right by chance.
     for v in [&mut rows, &mut cols] {
         if count(v) * 10 > v.len() * 9 && !runs(v) {
@@ -65,7 +69,22 @@ const GRID: [usize; 4] = [256, 128, 64, 32];
 fn grid_tiles(s: &System, wrong: usize, area: usize) -> Option<(usize, usize, Vec<Tile>)> {
     let zeros = || (0..s.is_wrong.len()).filter(|at| s.is_wrong[*at]).all(|at| s.actual[at] == 0.0 || s.actual[at].is_nan());
     (wrong * 10 < area * 9 && wrong >= GRID[3] * GRID[3] && zeros()).then_some(())?;
-    for (height, width) in GRID.iter().flat_map(|h| GRID.iter().map(move |w| (*h, *w))) {
+    whole_tiles(s, &GRID)
+}
+
+/// Sides of tiles that may be wrong in any way; elements of a result that is looked through for them.
+const SIDES: [usize; 9] = [256, 192, 128, 96, 80, 64, 48, 32, 16];
+const MANY: usize = 1 << 22;
+
+/// Tiles of a grid that are wrong as a whole, whatever they hold: less than half of them, and the rest is right.
+fn any_tiles(s: &System, wrong: usize) -> Option<(usize, usize, Vec<Tile>)> {
+    let n = s.rows * s.cols;
+    (n <= MANY && wrong * 2 < n && wrong >= 4 * SIDES[8] * SIDES[8]).then_some(())?;
+    whole_tiles(s, &SIDES)
+}
+
+fn whole_tiles(s: &System, sides: &[usize]) -> Option<(usize, usize, Vec<Tile>)> {
+    for (height, width) in sides.iter().flat_map(|h| sides.iter().map(move |w| (*h, *w))) {
         let (down, across) = (s.rows.div_ceil(height), s.cols.div_ceil(width));
         let mut counts = vec![0usize; down * across];
         for (at, _) in s.is_wrong.iter().enumerate().filter(|(_, w)| **w) {

@@ -6,11 +6,12 @@ use super::slices::{self, Fate};
 use super::system::{Finish, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::format::grid::native;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 
 fn near(f: Format, x: f64) -> f64 {
-    f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native))
+    native(f).nearest(x)
 }
 
 /// All of them.
@@ -124,48 +125,102 @@ fn integers(s: &System, side: Which) -> Option<Arc<Vec<f64>>> {
     Some(Arc::new(q.codes().iter().map(|c| g.table[usize::from(*c)]).collect()))
 }
 
-/// Sums of a few products of integers that are kept in 16 bits.
+/// Products of K that are added in one number of 16 bits: the number of each, how many of them it takes at most, words, bits.
+struct Lanes {
+    of: Vec<usize>,
+    numbers: usize,
+    most: usize,
+    /// Of each number, which of the scales along K go with it.
+    unit: Vec<usize>,
+    words: String,
+    bits: f64,
+}
+
+impl Lanes {
+    fn new(k: usize, words: String, bits: f64, of: impl Fn(usize) -> usize) -> Self {
+        let of: Vec<usize> = (0..k).map(of).collect();
+        let numbers = of.iter().max().map_or(0, |m| m + 1);
+        let mut counts = vec![0; numbers];
+        of.iter().for_each(|n| counts[*n] += 1);
+        let most = counts.into_iter().max().unwrap_or(0);
+        Self { of, numbers, most, unit: vec![0; numbers], words, bits }
+    }
+
+    /// With the scales of so many of K. `None`: a number has products of different scales.
+    fn in_units(mut self, unit: usize) -> Option<Self> {
+        for (k, n) in self.of.iter().enumerate() {
+            self.unit[*n] = k / unit;
+        }
+        self.of.iter().enumerate().all(|(k, n)| self.unit[*n] == k / unit).then_some(self)
+    }
+
+    /// Neighbours; pairs that a vector's width lies between; lanes of a vector that run through all of K.
+    fn all(k: usize) -> Vec<Self> {
+        let mut all = Vec::new();
+        for count in (1..11).map(|p| 1usize << p).filter(|c| *c <= k) {
+            let words = format!("sums of {count} neighbouring products");
+            all.push(Self::new(k, words, cost(count) + cost(1), |k| k / count));
+        }
+        for apart in (1..7).map(|p| 1usize << p).filter(|a| 2 * a <= k) {
+            let words = format!("sums of 2 products {apart} apart");
+            all.push(Self::new(k, words, cost(2) + cost(apart), |k| k / (2 * apart) * apart + k % apart));
+        }
+        for lanes in [4usize, 8, 16, 32] {
+            for width in [1usize, 2, 4].into_iter().filter(|w| 2 * w * lanes <= k) {
+                let words = match width {
+                    1 => format!("sums of every {lanes}th product of all K"),
+                    _ => format!("sums of {width} neighbouring products in every {} of all K", lanes * width),
+                };
+                all.push(Self::new(k, words, cost(lanes) + cost(width) + 1.0, |k| k / width % lanes));
+            }
+        }
+        all
+    }
+}
+
+/// Sums of products of integers that are kept in 16 bits.
 fn pairs(s: &System) -> Vec<Theory> {
     let (Some(a), Some(b)) = (integers(s, Which::A), integers(s, Which::B)) else { return Vec::new() };
-    let (Some(sa), Some(sb)) = (steps(s, Which::A), steps(s, Which::B)) else { return Vec::new() };
     let lines = lines(s);
     let k_all = s.k;
+    // Scales are the same for so many of K: a number that is kept in 16 bits has none yet.
+    let unit = [&s.a, &s.b].iter().filter(|g| g.grid.1 > 1).fold(0, |unit, g| super::address::gcd(g.tile.1, unit));
+    let unit = if unit == 0 { k_all } else { unit };
+    let units = k_all.div_ceil(unit);
+    let steps = |g: &super::given::Given| -> Arc<Vec<f64>> {
+        Arc::new((0..g.rows * units).map(|at| g.step(at / units, at % units * unit)).collect())
+    };
+    let (sa, sb) = (steps(&s.a), steps(&s.b));
     let largest = |v: &[f64]| v.iter().fold(0.0f64, |m, x| m.max(x.abs()));
-    let shift_of = |f: Option<Format>| f.filter(|f| f.is_integer() && f.min_finite() < 0.0).map(|f| -f.min_finite());
-    let (up_a, up_b) = (shift_of(s.a.format()), shift_of(s.b.format()));
-    let mut shifts = vec![(0.0, 0.0, "")];
-    shifts.extend(up_a.map(|x| (x, 0.0, ", the codes of a without a sign")));
-    shifts.extend(up_b.map(|x| (0.0, x, ", the codes of b without a sign")));
+    // Codes without a sign: from the smallest of the format, or from the smallest there is, as ternary weights are stored.
+    let ups = |f: Option<Format>, values: &[f64]| -> Vec<f64> {
+        let signed = f.filter(|f| f.is_integer() && f.min_finite() < 0.0);
+        let least = values.iter().fold(0.0f64, |m, x| m.min(*x));
+        let mut ups: Vec<f64> = signed.iter().flat_map(|f| [-f.min_finite(), -least]).filter(|up| *up > 0.0).collect();
+        ups.dedup();
+        ups
+    };
+    let mut shifts = vec![(0.0, 0.0, String::new())];
+    let words = |operand: &str, up: f64| format!(", the codes of {operand} without a sign, {up} more");
+    shifts.extend(ups(s.a.format(), &a).into_iter().map(|x| (x, 0.0, words("a", x))));
+    shifts.extend(ups(s.b.format(), &b).into_iter().map(|x| (0.0, x, words("b", x))));
+    let lanes: Vec<Arc<Lanes>> = Lanes::all(k_all).into_iter().filter_map(|l| l.in_units(unit)).map(Arc::new).collect();
     let mut all = Vec::new();
     for (da, db, sign) in shifts {
-        for (count, apart) in [
-            (2usize, 1usize),
-            (2, 8),
-            (2, 4),
-            (2, 16),
-            (2, 2),
-            (2, 32),
-            (2, 64),
-            (4, 1),
-            (8, 1),
-            (16, 1),
-            (32, 1),
-            (64, 1),
-            (128, 1),
-            (256, 1),
-            (512, 1),
-            (1024, 1),
-        ] {
-            let span = count * apart;
-            if span > k_all || (largest(&a) + da) * (largest(&b) + db) * count as f64 <= 32767.0 {
+        for lane in &lanes {
+            if (largest(&a) + da) * (largest(&b) + db) * lane.most as f64 <= 32767.0 {
                 continue;
             }
             for wraps in [false, true] {
+                // What is clamped at the end of K only was kept in more bits.
+                if !wraps && lane.words.ends_with("of all K") {
+                    continue;
+                }
                 let (a, b, sa, sb, lines, bias) = (a.clone(), b.clone(), sa.clone(), sb.clone(), lines.clone(), s.bias.clone());
                 let how = if wraps { "wrap" } else { "are clamped" };
-                let which = if apart == 1 { "neighbouring products".into() } else { format!("products {apart} apart") };
-                let words = format!("sums of {count} {which} {how} at 16 bits{sign}");
-                let bits = 3.0 + cost(count) + cost(apart) + if sign.is_empty() { 0.0 } else { 1.0 };
+                let words = format!("{} {how} at 16 bits{sign}", lane.words);
+                let bits = 3.0 + lane.bits + if sign.is_empty() { 0.0 } else { 1.0 };
+                let lane = lane.clone();
                 all.push(theory(
                     Class::OverflowWrap,
                     "pairs_16_bits",
@@ -175,22 +230,19 @@ fn pairs(s: &System) -> Vec<Theory> {
                         let Some((ra, rb)) = lines[i] else { return v + bias[j] };
                         let rb = rb + j;
                         let (x, y) = (&a[ra * k_all..(ra + 1) * k_all], &b[rb * k_all..(rb + 1) * k_all]);
-                        let mut off = 0.0;
-                        for base in (0..k_all).step_by(span) {
-                            for first in base..(base + apart).min(k_all) {
-                                let sum: f64 =
-                                    (first..(base + span).min(k_all)).step_by(apart).map(|k| (x[k] + da) * (y[k] + db)).sum();
-                                if !(-32768.0..=32767.0).contains(&sum) {
-                                    let kept = if wraps {
-                                        (sum + 32768.0).rem_euclid(65536.0) - 32768.0
-                                    } else {
-                                        sum.clamp(-32768.0, 32767.0)
-                                    };
-                                    off += kept - sum;
-                                }
-                            }
-                        }
-                        v + off * sa[ra] * sb[rb] + bias[j]
+                        let mut sums = vec![0.0; lane.numbers];
+                        x.iter().zip(y).zip(&lane.of).for_each(|((x, y), n)| sums[*n] += (x + da) * (y + db));
+                        let off = |sum: f64| {
+                            let kept = if wraps {
+                                (sum + 32768.0).rem_euclid(65536.0) - 32768.0
+                            } else {
+                                sum.clamp(-32768.0, 32767.0)
+                            };
+                            kept - sum
+                        };
+                        let scaled =
+                            |(n, sum): (usize, f64)| off(sum) * sa[ra * units + lane.unit[n]] * sb[rb * units + lane.unit[n]];
+                        v + sums.into_iter().enumerate().map(scaled).sum::<f64>() + bias[j]
                     }),
                 ));
             }

@@ -410,7 +410,7 @@ impl<'s> System<'s> {
         t.from.as_ref().is_none_or(moves).then_some(())?;
         let mut t = t.clone();
         t.detail = format!("{}, in {}", t.detail, region.words);
-        t.bits += 12.0;
+        t.bits += region.bits();
         t.region = Some(region);
         self.explains(&t).then_some(t)
     }

@@ -1,8 +1,9 @@
 //! What a kernel may have done: which part of a product it did in another way, and where.
 
 use super::given::Side;
+use crate::Format;
 use crate::fault::edit::Which;
-use crate::{Format, Overflow, Rounding};
+use crate::format::grid::native;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,6 +31,20 @@ impl Region {
         self.rows[i]
             && self.cols[j]
             && (self.tiles.is_empty() || self.tiles.iter().any(|(r, c)| r.contains(&i) && c.contains(&j)))
+    }
+
+    /// Bits to say which it is: few where its lines are runs or every so manieth, else those of the choice of k lines of n, log2 of n over k.
+    pub fn bits(&self) -> f64 {
+        let of = |v: &[bool]| {
+            let at: Vec<usize> = (0..v.len()).filter(|i| v[*i]).collect();
+            let changes = v.windows(2).filter(|w| w[0] != w[1]).count();
+            match (changes, at.windows(3).all(|w| w[1] - w[0] == w[2] - w[1])) {
+                (..=2, _) => 0.0,
+                (_, true) => 4.0,
+                _ => (1..=at.len()).map(|i| ((v.len() - at.len() + i) as f64 / i as f64).log2()).sum(),
+            }
+        };
+        12.0 + of(&self.rows) + of(&self.cols)
     }
 }
 
@@ -70,7 +85,7 @@ pub enum Narrow {
 impl Narrow {
     pub fn of(self, x: f64) -> f64 {
         match self {
-            Narrow::Rounded(f) => f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native)),
+            Narrow::Rounded(f) => native(f).nearest(x),
             Narrow::Clamped(limit) => x.clamp(-limit - 1.0, limit),
         }
     }

@@ -1,0 +1,92 @@
+//! Blocks of zeros that a cast makes something else of: a scale of 0 divides 0 by 0, and what is read back is NaN.
+//!
+//! Of every other block the stored scale says what its codes are. Of a block of zeros it need not: codes that are NaN are just what 0 / 0 is, so
+//! the values that are read back decide, which have to be numbers. A recipe says itself what its blocks of zeros become.
+
+use super::Bundle;
+use crate::fault::{Class, Finding};
+use crate::job::Data;
+use crate::op::Op;
+use crate::quant::Zero;
+use crate::{QTensor, Tensor};
+
+/// Row and column of its first element, its scale_inv, and what is read there, of each block of zeros that is read back as NaN or Inf.
+fn blocks(x: &Tensor, q: &QTensor) -> Vec<(usize, usize, f64, f64)> {
+    let (rows, cols) = (q.rows(), q.cols());
+    if !matches!(q.zero(), Zero::None) || (x.rows(), x.cols()) != (rows, cols) {
+        return Vec::new();
+    }
+    let (mut zeros, mut bad) = (vec![true; q.scale_inv().len()], vec![None; q.scale_inv().len()]);
+    let values: Vec<f64> = (0..1u32 << q.format().bits()).map(|c| q.format().decode(c)).collect();
+    let (grid, tile) = (q.granularity().grid(rows, cols), q.granularity().tile(rows, cols));
+    for (i, (x, codes)) in x.data().chunks(cols.max(1)).zip(q.codes().chunks(cols.max(1))).enumerate() {
+        for (first, (x, codes)) in x.chunks(tile.1).zip(codes.chunks(tile.1)).enumerate() {
+            let s = i / tile.0 * grid.1 + first;
+            if !zeros[s] {
+                continue;
+            }
+            zeros[s] = x.iter().all(|x| *x == 0.0);
+            if !zeros[s] {
+                continue;
+            }
+            let unit = q.affine(s).unit;
+            let read = codes.iter().map(|c| values[usize::from(*c)] * unit).enumerate().find(|(_, v)| !v.is_finite());
+            if let (None, Some((j, v))) = (bad[s], read) {
+                bad[s] = Some((i, first * tile.1 + j, unit, v));
+            }
+        }
+    }
+    bad.into_iter().zip(zeros).filter_map(|(b, zeros)| b.filter(|_| zeros)).collect()
+}
+
+fn of(bundle: &Bundle, may_be_nan: impl Fn(usize) -> bool) -> Option<String> {
+    let Data::Quantized(q) = &bundle.out.d else { return None };
+    matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some(())?;
+    let mut found = blocks(bundle.a.high.as_ref()?, q);
+    found.retain(|(row, col, ..)| !may_be_nan(row * q.cols() + col));
+    let (row, col, unit, value) = found.first()?;
+    let count = if found.len() == 1 { "a block of zeros is".into() } else { format!("{} blocks of zeros are", found.len()) };
+    Some(format!("{count} not read back as zeros: ({row}, {col}) is {value} with scale_inv {unit}"))
+}
+
+/// What is wrong with the blocks of zeros of a cast without a recipe.
+pub(super) fn contradiction(bundle: &Bundle) -> Option<String> {
+    of(bundle, |_| bundle.meta.recipe.is_some())
+}
+
+/// The same as a finding, of a recipe as well: where `ideal`, the right values, is a number.
+pub(super) fn explain(bundle: &Bundle, ideal: &[f64]) -> Option<Finding> {
+    let words = of(bundle, |at| ideal.get(at).is_none_or(|d| !d.is_finite()))?;
+    Some(Finding::solved(Class::DegenerateBlock, "out.zeros", words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::QTensorParts;
+    use crate::{Format, Granularity};
+
+    #[test]
+    fn zeros_are_read_back_as_numbers() {
+        let of = |scale_inv: [f32; 2], code: u8| {
+            let data = (0..64).map(|at| if at % 32 < 16 { 0.0 } else { 1.0 }).collect();
+            let codes = (0..64).map(|at| if at % 32 < 16 { code } else { 0x38 }).collect();
+            let q = QTensor::new(QTensorParts {
+                format: Format::E4m3,
+                rows: 2,
+                cols: 32,
+                codes,
+                granularity: Granularity::Block { rows: 2, cols: 16 },
+                scale_format: Format::F32,
+                scale_inv: scale_inv.to_vec(),
+                zero: Zero::None,
+                level: None,
+            });
+            blocks(&Tensor::new(Format::F32, 2, 32, data).unwrap(), &q.unwrap()).len()
+        };
+        assert_eq!(of([0.0, 1.0], 0), 0, "a scale of 0 is no harm where its codes are numbers");
+        assert_eq!(of([0.0, 1.0], 0x7f), 1, "NaN codes");
+        assert_eq!(of([f32::NAN, 1.0], 0), 1, "a NaN scale");
+        assert_eq!(of([1.0, f32::NAN], 0), 0, "the other block is not of zeros");
+    }
+}
