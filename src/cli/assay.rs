@@ -105,9 +105,9 @@ pub fn run(args: Args) -> Result<u8> {
 
 /// What judged, when, and the command.
 fn provenance() -> String {
-    use crate::run::provenance::{command, now};
-    let (date, command) = (now(), command());
-    format!("qassay: {}\ndate: {date}\ncommand: {command}\n", env!("CARGO_PKG_VERSION"))
+    use crate::run::provenance::{command, now, revision};
+    let (revision, date, command) = (revision(), now(), command());
+    format!("qassay: {}\nrevision: {revision}\ndate: {date}\ncommand: {command}\n", env!("CARGO_PKG_VERSION"))
 }
 
 fn judge(path: &Path, sample: Option<Sample>) -> crate::Result<(Bundle, assay::Answer)> {

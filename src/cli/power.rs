@@ -195,10 +195,10 @@ fn summary(t: &Tallies, times: &[f64], cases: usize, blind: usize, seconds: f64)
         line(format!("left out: {blind} of the cases, without power or not passing"));
     }
     line(format!("injected and changed a bit: {changed}"));
-    line(format!("{:<21}{:<27}{:<22}{:>9}", "", "caught", "right results failed", "time"));
+    line(format!("{:<26}{:<25}{:<19}{:>8}", "", "caught", "false alarms", "time"));
     for (((judge, caught), alarms), time) in tally::judges().iter().zip(t.caught()).zip(&t.alarms).zip(times) {
         let (caught, alarms) = (percent(caught, changed), percent(*alarms, t.right));
-        line(format!("{judge:<21}{caught:<27}{alarms:<22}{:>9}", figures::time(*time)));
+        line(format!("{judge:<26}{caught:<25}{alarms:<19}{:>8}", figures::time(*time)));
     }
     let never = |f: &dyn Fn(&tally::Tally) -> Vec<&'static str>| {
         t.faults
@@ -290,9 +290,9 @@ fn write(
     std::fs::write(out.join("summary.md"), page)?;
     let (model, bound) = (t.caught()[0], t.caught()[1]);
     let answer = format!(
-        "Of {changed} faults the device model's bits catch {}, the bound alone {}; of {} right results {} fail",
-        percent(model, changed),
-        percent(bound, changed),
+        "Of {changed} faults the device model's bits catch {:.1} %, the bound alone {:.1} %; of {} right results {} fail",
+        share(model, changed),
+        share(bound, changed),
         t.right,
         t.alarms[0].max(t.alarms[1])
     );

@@ -198,12 +198,13 @@ fn failed(after: &After) -> Option<&Card> {
 }
 
 /// What makes drifts alike: the change and the name of the bug; where there is no name, the change, the kernel, the metric, and the words
-/// but for their numbers.
+/// but for their numbers. Of cases that one side alone has, the change and the words.
 fn cause(d: &Drift, card: Option<&Card>) -> String {
     let words: String = d.words.chars().filter(|c| !c.is_ascii_hexdigit() && !"-+.".contains(*c)).collect();
     let metric = d.moved.as_ref().map_or("", |m| m.column);
     let change = d.change.name();
     match card.filter(|c| !c.name.is_empty() && c.name != "unknown") {
+        None if matches!(d.change, Change::New | Change::Missing) => format!("{change} {words}"),
         Some(card) => format!("{change} {}", card.name),
         None => format!("{change} {} {metric} {} {words}", ci::class(d.op, &d.kernel), verdicts(d)),
     }

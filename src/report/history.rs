@@ -4,6 +4,7 @@ use super::head;
 use super::page::ran as said;
 use super::summary::plural;
 use crate::baseline::history::{Cause, Changed, History, State, Step, Testbed, Version};
+use itertools::Itertools;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Cases of one cause that are named.
@@ -21,6 +22,10 @@ pub fn page(history: &History, ran: &[(&str, &str)]) -> String {
         0 => "No accepted bit has changed".to_string(),
         n => format!("{} changed bits from one version to the next", cases(n)),
     };
+    let unique = |of: fn(&Testbed) -> &str| history.testbeds.iter().map(of).unique().collect::<Vec<_>>().join(", ");
+    let (sweeps, machines) = (unique(|t| &t.sweep), unique(|t| &t.machine));
+    let mut facts = vec![("sweeps", sweeps.as_str()), ("machines", machines.as_str())];
+    facts.extend(ran);
     let (beds, versions) = (history.testbeds.len(), history.versions.len());
     let page = html! {
         (DOCTYPE)
@@ -29,7 +34,7 @@ pub fn page(history: &History, ran: &[(&str, &str)]) -> String {
             body {
                 header {
                     h1 { "History of accepted bits" }
-                    (said(ran))
+                    (said(&facts))
                     p.answer class=(if moved == 0 { "pass" } else { "suspect" }) { (answer) "." }
                     p.see { (plural(beds, "testbed")) " over " (plural(versions, "version")) ". A testbed is one sweep on one machine. A \
                         version is a commit that changed an accepted baseline. Nothing here is noise: where a bit changed, something else \
@@ -75,7 +80,7 @@ fn matrix(history: &History, steps: &[(&Testbed, usize, Step)]) -> Markup {
                 @for v in &history.versions { th scope="col" title=(v.subject) { (words(v)) @if !v.date.is_empty() { br; span.date { (v.date) } } } }
             } }
             tbody { @for bed in &history.testbeds { tr data-testbed=(bed.name()) {
-                th scope="row" { (bed.name()) }
+                th scope="row" { (bed.machine) "/" wbr; (bed.sweep) }
                 @for (i, state) in bed.states.iter().enumerate() { (cell(state, step(bed, i), &anchor(bed, i))) }
             } } }
         }

@@ -57,6 +57,8 @@ impl<'a> Ran<'a> {
                 let backend = row.backend.name();
                 if device == backend { backend.to_string() } else { format!("{backend}, {device}") }
             }
+            // Bundles may say where they are from.
+            Some(row) if rows.iter().all(|r| r.device == row.device) => row.device.clone(),
             _ => String::new(),
         };
         Self { what, device, provenance }
@@ -341,7 +343,7 @@ mod tests {
         assert!(wrong.contains("1 of 2 cases fails."), "{wrong}");
         let bundle = Row { sweep: "bundles".into(), ..row("some/out.safetensors", Verdict::Pass) };
         let single = page(vec![bundle]);
-        assert!(single.contains("<h1>out.safetensors</h1>") && single.contains("It passes."), "{single}");
+        assert!(single.contains("<h1>out.safetensors on a GPU</h1>") && single.contains("It passes."), "{single}");
     }
 
     /// A column is unpacked as `page.js` does it.

@@ -71,6 +71,7 @@ pub struct Worth {
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if !s.is_finite() => String::new(),
+        s if s < 0.5e-6 => "< 1 µs".into(),
         s if s < 0.9995e-3 => format!("{:.0} µs", s * 1e6),
         s => format!("{:.1} ms", s * 1e3),
     }
