@@ -273,7 +273,7 @@ fn write(
         figures::Right { name: format!("right results ({})", t.right), percent: worth.iter().map(|w| w.alarms).collect() };
     let right: Vec<figures::Right> = [here].into_iter().chain(clean::read(out)?).collect();
     let kills = matrix(&tally::judges(), &counts, &totals);
-    let mut all = vec![figures::worth(&worth, t.right), figures::kills(&kills, &right)];
+    let mut all = vec![figures::kills(&kills, &right), figures::worth(&worth, t.right)];
     if diagnosed {
         let (counts, totals) = t.confusion();
         all.push(figures::confusion(&matrix(&tally::answers(), &counts, &totals)));

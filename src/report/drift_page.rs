@@ -29,7 +29,7 @@ pub fn page(c: &Differences, after: &Run, facts: &Facts) -> String {
                 header {
                     h1 { "Drift of " (heading) }
                     (ran(&["date", "revision", "qassay", "command"].map(|key| (key, facts.get(key)))))
-                    p.answer class=(if c.fails() { "fail" } else { "pass" }) { (answer(c)) "." }
+                    p class={ "answer " (if c.fails() { "fail" } else { "pass" }) } { (answer(c)) "." }
                     p { (counts(c)) ". A case passes with the bits and the verdict of the baseline; what is right is accepted by " code { "qassay accept" } "." }
                 }
                 main {

@@ -35,7 +35,7 @@ pub fn page(history: &History, ran: &[(&str, &str)]) -> String {
                 header {
                     h1 { "History of accepted bits" }
                     (said(&facts))
-                    p.answer class=(if moved == 0 { "pass" } else { "suspect" }) { (answer) "." }
+                    p class={ "answer " (if moved == 0 { "pass" } else { "suspect" }) } { (answer) "." }
                     p.see { (plural(beds, "testbed")) " over " (plural(versions, "version")) ". A testbed is one sweep on one machine. A \
                         version is a commit that changed an accepted baseline. Nothing here is noise: where a bit changed, something else \
                         changed too, and the page names it as the cause. It can be the kernel, the library or its algorithm, the split of \

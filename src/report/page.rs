@@ -137,7 +137,7 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
                 header {
                     h1 { (ran.heading()) }
                     (self::ran(&["date", "revision", "qassay", "command"].map(|key| (key, ran.fact(key).unwrap_or("")))))
-                    p.answer class=(if failed { "fail" } else { "pass" }) { (answer(totals)) "." }
+                    p class={ "answer " (if failed { "fail" } else { "pass" }) } { (answer(totals)) "." }
                     @if totals.rows > 1 { (verdicts(totals)) }
                     @if totals.rows > 1 { p { (totals.rows) " cases: " (summary::agreement(totals)) "." } }
                 }
@@ -340,7 +340,7 @@ mod tests {
         assert!(right.contains("<title>smoke on cuda, a GPU: 2 of 2 cases pass, none fails · qassay</title>"), "{right}");
         assert!(right.contains("<h1>smoke on cuda, a GPU</h1>") && right.contains("date <b>today</b>"));
         let wrong = page(vec![row("a", Verdict::Pass), row("b", Verdict::Fail)]);
-        assert!(wrong.contains("1 of 2 cases fails."), "{wrong}");
+        assert!(wrong.contains("<p class=\"answer fail\">1 of 2 cases fails.</p>"), "{wrong}");
         let bundle = Row { sweep: "bundles".into(), ..row("some/out.safetensors", Verdict::Pass) };
         let single = page(vec![bundle]);
         assert!(single.contains("<h1>out.safetensors on a GPU</h1>") && single.contains("It passes."), "{single}");

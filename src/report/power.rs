@@ -209,10 +209,10 @@ pub fn page(p: &Page) -> String {
                             h2 { (f.title) }
                             @let seen = format!("{}-see", f.id);
                             p.see id=(seen) { (f.see) }
-                            // A table says it as well, and fits a phone.
+                            // A phone has a table in place of the wide figure.
                             @if f.id == "worth" { (worth_table(p.worth)) }
                             @else { @for (_, svg) in &f.charts { div.charts { figure tabindex="0" { (PreEscaped(plot::named(svg, f.title, &seen))) } } } }
-                            @if f.id == "kill_matrix" { details { summary { "The same as a table" } (kills_table(p.kills, p.right)) } }
+                            @if f.id == "kill_matrix" { div.phone { (kills_table(p.kills, p.right)) } }
                         }
                     }
                     section #numbers { h2 { "In numbers" } pre tabindex="0" { (p.text) } }

@@ -171,7 +171,7 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
                 header {
                     h1 { "Stale scales on " (place) }
                     (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(key).unwrap_or("")))))
-                    p.answer class=(if broken == 0 { "pass" } else { "fail" }) { (answer) "." }
+                    p class={ "answer " (if broken == 0 { "pass" } else { "fail" }) } { (answer) "." }
                     p { "Bytes made with scale s and read with scale_inv σ′ stand for r = s·σ′ times their values: 1 when they belong \
                          together. Each scenario is one sequence of events, run with scale_inv packaged with the data, cloned by each \
                          forward, and shared in the recipe; a law predicts r, or what is clipped, from the scales alone, and the kernels' \
