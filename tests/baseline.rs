@@ -171,11 +171,7 @@ fn the_history_names_the_cause_of_each_changed_digest() {
     run(&kept.at("first"), &[]);
     kept.accept("first", "the first");
     let page = kept.page();
-    assert!(
-        page.contains("No bit that was accepted has changed") && words(&page)[0].starts_with("first: "),
-        "{:?}",
-        words(&page)
-    );
+    assert!(page.contains("No accepted bit has changed") && words(&page)[0].starts_with("first: "), "{:?}", words(&page));
 
     // A change of real kernels.
     let mut command = qassay();

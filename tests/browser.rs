@@ -68,6 +68,13 @@ window.addEventListener("load", () => {
   said.push("arrows " + (document.activeElement === body.rows[1]));
   key(body.rows[1], "Enter");
   said.push("details " + (details.open && /^qassay run \S+ --case '[^']+'$/m.test(details.querySelector("pre").textContent)));
+  // Copied, or selected where a page may not copy.
+  const copy = details.querySelector(".again > pre + .copy");
+  copy.click();
+  setTimeout(() => {
+    said.push("copy " + (copy.textContent === "Copied" || (copy.textContent === "Selected" && getSelection().toString().startsWith("qassay run"))));
+    document.title = said.join("; ");
+  }, 400);
   said.push("injected " + (window.injected === undefined && document.querySelectorAll("b.injected").length === 0));
   said.push("network " + performance.getEntriesByType("resource").length);
   said.push("figures " + document.querySelectorAll("figure svg").length);
@@ -223,6 +230,7 @@ fn check(title: &str) {
         "sorted true",
         "arrows true",
         "details true",
+        "copy true",
         "injected true",
         "network 0",
     ] {
@@ -242,7 +250,7 @@ fn the_report_works_in_a_browser() {
     assert!(!page.contains("http://") && !page.contains("https://"), "the page must not name a host");
     let title = read(dir.path(), &page, USE);
     check(&title);
-    let figures: usize = title.split("figures ").nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let figures: usize = title.split("figures ").nth(1).and_then(|n| n.split(';').next()?.parse().ok()).unwrap_or(0);
     assert!(figures >= 8, "{title}");
 }
 

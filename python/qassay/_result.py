@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import textwrap
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -103,7 +104,8 @@ class Result:
         lines = [self._card.rstrip("\n")]
         if self.verdict == "no_power":
             lines.append('      give data that can show them, or power="ignore"')
-        lines.append(f"      held to: {self.model}")
+        indent = {"initial_indent": " " * 6, "subsequent_indent": " " * 8, "break_long_words": False, "break_on_hyphens": False}
+        lines += textwrap.wrap(f"held to: {self.model}", 100, **indent)
         if self.sample:
             lines.append(f"      sample: {self.sample}")
         if self._path:

@@ -144,7 +144,8 @@ fn provenance(gpu: &Gpu, copy: f64, peaks: &[(Unit, f64)]) -> String {
     let mut lines = vec![
         format!("qassay: {}", env!("CARGO_PKG_VERSION")),
         format!("revision: {}", crate::run::provenance::revision()),
-        format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")),
+        format!("date: {}", crate::run::provenance::now()),
+        format!("command: {}", crate::run::provenance::command()),
         format!("device: {}, compute capability {major}.{minor}, {} multiprocessors", info.name, info.multiprocessors),
         format!("l2: {} bytes", info.l2),
         format!("driver: CUDA {}", info.driver),

@@ -80,7 +80,8 @@ pub fn run(args: Args) -> Result<u8> {
         seconds: 0.0,
         ended: ci::Ended::Error { message: why.clone(), text: why.clone() },
     };
-    let cause = |(_, why): &(String, String)| ci::Cause { title: "qassay: not read".into(), text: why.clone(), count: 1 };
+    let cause =
+        |(_, why): &(String, String)| ci::Cause { title: "qassay: not read".into(), text: why.clone(), like: String::new() };
     args.ci.write(
         || ci::junit(&ci::tests(&rows, &seconds).into_iter().chain(unreadable.iter().map(unread)).collect::<Vec<_>>()),
         || ci::comment(ci::markdown(&rows), &unreadable.iter().map(|u| format!("\nnot read: {}\n", u.1)).collect::<Vec<_>>()),
@@ -104,8 +105,9 @@ pub fn run(args: Args) -> Result<u8> {
 
 /// What judged, when, and the command.
 fn provenance() -> String {
-    let (date, command) = (crate::run::provenance::now(), std::env::args().collect::<Vec<_>>().join(" "));
-    format!("qassay: {}\ndate: {date}\ncommand: {command}\n", env!("CARGO_PKG_VERSION"))
+    use crate::run::provenance::{command, now, revision};
+    let (revision, date, command) = (revision(), now(), command());
+    format!("qassay: {}\nrevision: {revision}\ndate: {date}\ncommand: {command}\n", env!("CARGO_PKG_VERSION"))
 }
 
 fn judge(path: &Path, sample: Option<Sample>) -> crate::Result<(Bundle, assay::Answer)> {

@@ -14,6 +14,7 @@ use crate::sweep::bar::counting;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// Run sweeps again and compare with their accepted baselines. Exit status 0 when every case has the same bits and verdict, 1 otherwise.
 #[derive(clap::Args)]
@@ -82,10 +83,12 @@ pub fn run(args: Args) -> Result<u8> {
         budget: None,
         workers: None,
     };
+    let begun = Instant::now();
     let done = runner::run(&sweeps, &options, &|_| bar.step()).map_err(anyhow::Error::from);
     drop(bar);
     let shown = done.and_then(|outcome| {
         provenance::write_times(&out, &sweeps, &outcome)?;
+        provenance::write(&out, &sweeps, &options, &outcome, begun.elapsed().as_secs_f64())?;
         let mut comparison = diff::sides(&before, &baseline::of_run(&out)?);
         name_orders(&mut comparison, &sweeps, &before);
         diff::show(&comparison, &args.outputs, &out)

@@ -8,6 +8,7 @@ use crate::fault::card::Card;
 use crate::report::drift::{self, After};
 use crate::report::drift_page;
 use crate::run::facts::Facts;
+use crate::run::provenance;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 
@@ -72,7 +73,9 @@ pub fn show(comparison: &Differences, outputs: &Outputs, run: &Path) -> Result<u
     };
     let after: drift::Run = rows.iter().map(known).collect();
     if let Some(path) = &outputs.html {
-        save(path, &drift_page::page(comparison, &after, &Facts::read(run)?))?;
+        let mut facts = Facts::read(run)?;
+        facts.0.extend([("date", provenance::now()), ("command", provenance::command())].map(|(k, v)| (k.to_string(), v)));
+        save(path, &drift_page::page(comparison, &after, &facts))?;
     }
     print(&drift::terminal(comparison, &after, super::width()));
     let junit = || drift::junit(comparison, &after);

@@ -5,6 +5,7 @@ use crate::assay::table::{Column, Line};
 use crate::baseline::history::{History, State, Testbed, Version};
 use crate::baseline::{self, Record, Recording};
 use crate::run::facts::Facts;
+use crate::run::provenance;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,10 @@ pub fn run(args: Args) -> Result<u8> {
     let root = args.baselines.clone().unwrap_or_else(baseline::folder);
     if let Some(path) = &args.html {
         let history = of_bits(&root, args.folder.as_deref(), args.sweep.as_deref(), args.last)?;
-        super::outputs::save(path, &crate::report::history::page(&history))?;
+        let (date, revision, command) = (provenance::now(), provenance::revision(), provenance::command());
+        let ran =
+            [("date", date.as_str()), ("revision", &revision), ("qassay", env!("CARGO_PKG_VERSION")), ("command", &command)];
+        super::outputs::save(path, &crate::report::history::page(&history, &ran))?;
         print(&format!("report: {}\n", path.display()));
         return Ok(status::PASSED);
     }

@@ -14,6 +14,7 @@ mod exhaust;
 mod external;
 mod helper;
 mod history;
+mod judge_times;
 mod list;
 mod merge;
 mod outputs;

@@ -1,11 +1,12 @@
 //! `qassay power`: what a pass is worth, measured with wrong kernels.
 
-use super::{clean, print, status};
+use super::{clean, judge_times, print, status};
 use crate::compare::Verdict;
 use crate::fault::power;
 use crate::fault::tally::{self, Tallies};
 use crate::report::power as figures;
 use crate::run::plan::Selection;
+use crate::run::provenance;
 use crate::sweep::bar::counting;
 use crate::sweep::{Case, build};
 use anyhow::{Context, Result, bail};
@@ -103,8 +104,10 @@ pub fn run(args: Args) -> Result<u8> {
     drop(bar);
     let tallies = tallies.into_inner().expect("no panic while held");
     let blind = blind.into_inner().expect("no panic while held");
-    let text = summary(&tallies, cases.len(), blind, started.elapsed().as_secs_f64());
-    write(&args.out, &tallies, &notes.into_inner().expect("no panic while held"), &text, args.diagnose)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let times = judge_times::medians(&cases)?;
+    let text = summary(&tallies, &times, cases.len(), blind, seconds);
+    write(&args.out, &named, &tallies, &times, &notes.into_inner().expect("no panic while held"), &text, args.diagnose)?;
     print(&format!("{text}\nreport: {}\n", args.out.join("power.html").display()));
     Ok(status::PASSED)
 }
@@ -177,21 +180,25 @@ fn percent(part: usize, whole: usize) -> String {
     if whole == 0 { "none".into() } else { format!("{:.2} % ({part} of {whole})", 100.0 * part as f64 / whole as f64) }
 }
 
-fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
+fn summary(t: &Tallies, times: &[f64], cases: usize, blind: usize, seconds: f64) -> String {
     let changed = t.sum(|t| t.changed);
     let mut text = String::new();
     let mut line = |s: String| {
         let _ = writeln!(text, "{s}");
     };
     line(format!(
-        "{} faults of {} classes in {cases} cases ({blind} of them without power or not passing: left out), {seconds:.0} s",
+        "{} faults of {} classes in {cases} cases, {seconds:.0} s",
         t.faults.iter().filter(|t| t.changed > 0).count(),
         t.kills().1.values().filter(|n| **n > 0).count()
     ));
+    if blind > 0 {
+        line(format!("left out: {blind} of the cases, without power or not passing"));
+    }
     line(format!("injected and changed a bit: {changed}"));
-    line(format!("{:<26}{:<34}right results failed ({} cases)", "", "caught", t.right));
-    for ((judge, caught), alarms) in tally::judges().iter().zip(t.caught()).zip(&t.alarms) {
-        line(format!("{judge:<26}{:<34}{}", percent(caught, changed), percent(*alarms, t.right)));
+    line(format!("{:<26}{:<25}{:<19}{:>8}", "", "caught", "false alarms", "time"));
+    for (((judge, caught), alarms), time) in tally::judges().iter().zip(t.caught()).zip(&t.alarms).zip(times) {
+        let (caught, alarms) = (percent(caught, changed), percent(*alarms, t.right));
+        line(format!("{judge:<26}{caught:<25}{alarms:<19}{:>8}", figures::time(*time)));
     }
     let never = |f: &dyn Fn(&tally::Tally) -> Vec<&'static str>| {
         t.faults
@@ -220,7 +227,15 @@ fn summary(t: &Tallies, cases: usize, blind: usize, seconds: f64) -> String {
     text
 }
 
-fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, diagnosed: bool) -> Result<()> {
+fn write(
+    out: &std::path::Path,
+    named: &[String],
+    t: &Tallies,
+    times: &[f64],
+    notes: &[[String; 3]],
+    text: &str,
+    diagnosed: bool,
+) -> Result<()> {
     let folder = out.join("figures");
     std::fs::create_dir_all(&folder)
         .map_err(|e| crate::Error::io(&folder, e, "choose a folder that can be written with --out"))?;
@@ -230,11 +245,11 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     let gates: Vec<&str> = crate::compare::gates::GATES.iter().map(|g| g.name).collect();
     csv.write_record(header.iter().copied().chain(gates))?;
     for t in &t.faults {
-        let named: Vec<String> = t.named.iter().map(|(n, c)| format!("{n}={c}")).collect();
+        let called: Vec<String> = t.named.iter().map(|(n, c)| format!("{n}={c}")).collect();
         let numbers =
             [t.changed, t.by_model, t.by_bound, t.asked, t.class_right, t.variant_right, t.alone].map(|n| n.to_string());
         let fields = [t.fault.class.name().to_string(), t.fault.variant.to_string()].into_iter().chain(numbers);
-        csv.write_record(fields.chain([named.join(" ")]).chain(t.by_gate.iter().map(ToString::to_string)))?;
+        csv.write_record(fields.chain([called.join(" ")]).chain(t.by_gate.iter().map(ToString::to_string)))?;
     }
     csv.flush()?;
     let mut misnamed = csv::Writer::from_path(out.join("misnamed.csv"))?;
@@ -245,12 +260,20 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     let matrix = |columns: &[String], counts: &_, totals: &_| figures::Matrix::of(&tally::answers(), columns, counts, totals);
     let share = |n: usize, of: usize| 100.0 * n as f64 / of.max(1) as f64;
     let changed = t.sum(|t| t.changed);
-    let rows = tally::judges().into_iter().zip(t.caught()).zip(&t.alarms);
-    let worth: Vec<(String, f64, f64)> =
-        rows.map(|((judge, caught), alarms)| (judge, share(caught, changed), share(*alarms, t.right))).collect();
-    let here = figures::Right { name: format!("right results ({})", t.right), percent: worth.iter().map(|w| w.2).collect() };
+    let rows = tally::judges().into_iter().zip(t.caught()).zip(&t.alarms).zip(times);
+    let worth: Vec<figures::Worth> = rows
+        .map(|(((judge, caught), alarms), time)| figures::Worth {
+            judge,
+            caught: share(caught, changed),
+            alarms: share(*alarms, t.right),
+            seconds: *time,
+        })
+        .collect();
+    let here =
+        figures::Right { name: format!("right results ({})", t.right), percent: worth.iter().map(|w| w.alarms).collect() };
     let right: Vec<figures::Right> = [here].into_iter().chain(clean::read(out)?).collect();
-    let mut all = vec![figures::kills(&matrix(&tally::judges(), &counts, &totals), &right), figures::worth(&worth, t.right)];
+    let kills = matrix(&tally::judges(), &counts, &totals);
+    let mut all = vec![figures::kills(&kills, &right), figures::worth(&worth, t.right)];
     if diagnosed {
         let (counts, totals) = t.confusion();
         all.push(figures::confusion(&matrix(&tally::answers(), &counts, &totals)));
@@ -267,14 +290,22 @@ fn write(out: &std::path::Path, t: &Tallies, notes: &[[String; 3]], text: &str, 
     std::fs::write(out.join("summary.md"), page)?;
     let (model, bound) = (t.caught()[0], t.caught()[1]);
     let answer = format!(
-        "Of {changed} faults the device model's bits catch {}, the bound alone {}; of {} right results {} fail",
-        percent(model, changed),
-        percent(bound, changed),
+        "Of {changed} faults the device model's bits catch {:.1} %, the bound alone {:.1} %; of {} right results {} fail",
+        share(model, changed),
+        share(bound, changed),
         t.right,
         t.alarms[0].max(t.alarms[1])
     );
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let ran = [("date", crate::run::provenance::now()), ("qassay", env!("CARGO_PKG_VERSION").into()), ("command", command)];
-    super::outputs::save(&out.join("power.html"), &figures::page(&ran, &answer, text, &all))?;
-    Ok(())
+    let (date, revision, command) = (provenance::now(), provenance::revision(), provenance::command());
+    let page = figures::page(&figures::Page {
+        what: &format!("{} on cpu, {}", named.join(", "), provenance::cpu()),
+        ran: &[("date", &date), ("revision", &revision), ("qassay", env!("CARGO_PKG_VERSION")), ("command", &command)],
+        answer: &answer,
+        worth: &worth,
+        kills: &kills,
+        right: &right,
+        text,
+        figures: &all,
+    });
+    super::outputs::save(&out.join("power.html"), &page)
 }

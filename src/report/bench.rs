@@ -1,7 +1,7 @@
 //! The folder of a GPU bench: `bench.csv`, `provenance.txt`, `roofline.svg`, `shares.svg`, `index.html`.
 
 use super::head;
-use super::page::fact;
+use super::page::{fact, ran};
 use super::plot::{self, Series};
 use super::roofline::{Bar, Ceiling, bars, roofline};
 use crate::bench::{self, Measured, Row};
@@ -90,7 +90,7 @@ fn page(measured: &Measured, roof: &str, shares: &str) -> String {
         html lang="en" {
             (head(&format!("{heading} · qassay"), ""))
             body {
-                header { h1 { (heading) } p { "Median over rounds; inputs rotate past the L2; every number is from one run." } }
+                header { h1 { (heading) } (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(&measured.provenance, key).unwrap_or(""))))) p { "Median over rounds; inputs rotate past the L2; every number is from one run." } }
                 main {
                     section #shares { h2 { "How near each kernel is to its limit" } p.see #shares-see { "Each bar is a kernel: the larger of the time its bytes and the time its operations need, over the time it took." } div.charts { figure tabindex="0" { (PreEscaped(plot::named(shares, "Share of the limit", "shares-see"))) } } }
                     section #roofline { h2 { "Roofline" } p.see #roofline-see { (see_roof) } div.charts { figure tabindex="0" { (PreEscaped(plot::named(roof, "Roofline", "roofline-see"))) } } }

@@ -48,8 +48,8 @@ pub enum Ended {
 pub struct Cause {
     pub title: String,
     pub text: String,
-    /// The cases it has.
-    pub count: usize,
+    /// How many cases it has; empty of one.
+    pub like: String,
 }
 
 /// JUnit XML: a suite for each sweep, a test for each case.
@@ -118,7 +118,7 @@ fn xml(s: &str) -> String {
 pub fn github(causes: &[Cause]) -> String {
     let escaped = |s: &str| s.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let line = |c: &Cause| {
-        let like = if c.count > 1 { format!("\n{} cases like this", c.count) } else { String::new() };
+        let like = if c.like.is_empty() { String::new() } else { format!("\n{}", c.like) };
         let title = escaped(&c.title).replace(':', "%3A").replace(',', "%2C");
         format!("::error title={title}::{}\n", escaped(&(c.text.trim_end().to_string() + &like)))
     };
@@ -137,10 +137,17 @@ pub fn comment(mut text: String, parts: &[String]) -> String {
     text
 }
 
-/// The tests of rows; `seconds` by the name of the case, 0 where it is not known.
+/// The tests of rows; `seconds` by the name of the case, 0 where it is not known. The first case of a cause has its card, the others name
+/// that case.
 pub fn tests(rows: &[Row], seconds: &HashMap<String, f64>) -> Vec<Test> {
+    let first: HashMap<String, Attention> =
+        summary::attention(rows).into_iter().filter_map(|a| Some((summary::cause(a.row)?, a))).collect();
     let test = |row: &Row| {
-        let card = || Card::of(row).text(WIDTH);
+        let card = || match summary::cause(row).and_then(|cause| first.get(&cause)) {
+            Some(a) if !std::ptr::eq(a.row, row) => format!("the same cause as {}\nagain: {}\n", a.row.case, row.command),
+            Some(a) if a.count > 1 => format!("{}{}\n", Card::of(row).text(WIDTH), a.like()),
+            _ => Card::of(row).text(WIDTH),
+        };
         let ended = match row.verdict {
             Verdict::Pass | Verdict::Suspect => Ended::Passed,
             Verdict::NoPower if row.is_edge() => Ended::Passed,
@@ -174,7 +181,7 @@ pub fn causes(rows: &[Row]) -> Vec<Cause> {
     let cause = |a: Attention| {
         let card = Card::of(a.row);
         let name = if card.name.is_empty() { a.row.verdict.words() } else { card.name.clone() };
-        Cause { title: format!("qassay: {name}"), text: card.text(WIDTH), count: a.count }
+        Cause { title: format!("qassay: {name}"), text: card.text(WIDTH), like: a.like() }
     };
     summary::attention(rows).into_iter().filter(failing).map(cause).collect()
 }
@@ -198,7 +205,7 @@ pub fn markdown(rows: &[Row]) -> String {
         // A card may quote what users named: its fence is longer than any of theirs.
         let longest = card.split(|c| c != '`').map(str::len).max().unwrap_or(0);
         let fence = "`".repeat((longest + 1).max(3));
-        let like = if a.count > 1 { format!("\n{} cases like this.\n", a.count) } else { String::new() };
+        let like = if a.count > 1 { format!("\n{}.\n", a.like()) } else { String::new() };
         format!("\n{fence}text\n{card}{fence}\n{like}")
     };
     comment(text, &summary::attention(rows).iter().map(fenced).collect::<Vec<_>>())
@@ -270,12 +277,18 @@ mod tests {
             text.contains("message=\"scale_shared:b: each column used")
                 && text.contains("again: qassay run x --case &apos;c3&apos;")
         );
+        // One card a cause, with its count; the other cases name the first.
+        let cards = text.matches("FAIL  gemm").count();
+        assert_eq!(
+            (cards, text.matches("90 cases like this").count(), text.matches("the same cause as c0").count()),
+            (1, 1, 89)
+        );
     }
 
     #[test]
     fn a_cause_is_told_once() {
         let causes = causes(&rows());
-        assert_eq!(causes.iter().map(|c| c.count).collect::<Vec<_>>(), [1, 90]);
+        assert_eq!(causes.iter().map(|c| c.like.as_str()).collect::<Vec<_>>(), ["", "90 cases like this"]);
         let said = github(&causes);
         assert_eq!((said.lines().count(), said.matches("::error title=qassay%3A").count()), (2, 2), "{said}");
         assert!(said.contains("qassay%3A scale_shared%3Ab::FAIL") && said.contains("%0A90 cases like this"), "{said}");

@@ -113,8 +113,15 @@ pub fn json_lines(c: &Differences) -> String {
     c.drifts.iter().map(line).collect()
 }
 
-/// The cases as tests; what a case took and its card are in `after`, by the name of the case.
+/// The cases as tests; what a case took and its card are in `after`, by the name of the case. The first case of a cause has its card, the
+/// others name that case.
 pub fn tests(c: &Differences, after: &Run) -> Vec<Test> {
+    let first: HashMap<String, Group> = alike(c, after).into_iter().map(|g| (cause(g.first, g.card), g)).collect();
+    let text = |d: &Drift, ran: &After| match first.get(&cause(d, failed(ran))) {
+        Some(g) if g.first.case != d.case => format!("the same cause as {}\nagain: {}\n", g.first.case, ran.card.again),
+        Some(g) if g.count > 1 => format!("{}{} cases like this\n", ran.card.text(ci::WIDTH), g.count),
+        _ => ran.card.text(ci::WIDTH),
+    };
     let test = |d: &Drift| {
         let ran = after.get(&d.case);
         let ended = match d.change {
@@ -123,7 +130,7 @@ pub fn tests(c: &Differences, after: &Run) -> Vec<Test> {
             kind => Ended::Failed {
                 kind: kind.name().into(),
                 message: format!("{}; {}", verdicts(d), d.words),
-                text: ran.map_or_else(|| d.words.clone(), |a| format!("{}\n{}", d.words, a.card.text(ci::WIDTH))),
+                text: ran.map_or_else(|| d.words.clone(), |a| format!("{}\n{}", d.words, text(d, a))),
             },
         };
         Test {
@@ -144,12 +151,12 @@ pub fn junit(c: &Differences, after: &Run) -> String {
 
 /// What drifted, each cause once.
 pub fn causes(c: &Differences, after: &Run) -> Vec<Cause> {
-    let cause = |group: Group| Cause {
+    let told = |group: Group| Cause {
         title: format!("qassay: {}", group.first.change.name().replace('_', " ")),
         text: format!("{}\n{}", group.first.case, group.lines().join("\n")),
-        count: group.count,
+        like: if group.count > 1 { format!("{} cases like this", group.count) } else { String::new() },
     };
-    alike(c, after).into_iter().filter(|g| g.first.change.fails()).map(cause).collect()
+    alike(c, after).into_iter().filter(|g| g.first.change.fails()).map(told).collect()
 }
 
 /// Drifts of one cause.
@@ -185,19 +192,30 @@ impl Group<'_> {
     }
 }
 
-/// The notable drifts, those of one cause together: the first of each, and how many they are. Alike are the change and the name of the
-/// bug; where there is no name, the change, the kernel, the metric, and the words but for their numbers.
+/// The card of a case that failed.
+fn failed(after: &After) -> Option<&Card> {
+    Some(&after.card).filter(|c| c.verdict.is_failure())
+}
+
+/// What makes drifts alike: the change and the name of the bug; where there is no name, the change, the kernel, the metric, and the words
+/// but for their numbers. Of cases that one side alone has, the change and the words.
+fn cause(d: &Drift, card: Option<&Card>) -> String {
+    let words: String = d.words.chars().filter(|c| !c.is_ascii_hexdigit() && !"-+.".contains(*c)).collect();
+    let metric = d.moved.as_ref().map_or("", |m| m.column);
+    let change = d.change.name();
+    match card.filter(|c| !c.name.is_empty() && c.name != "unknown") {
+        None if matches!(d.change, Change::New | Change::Missing) => format!("{change} {words}"),
+        Some(card) => format!("{change} {}", card.name),
+        None => format!("{change} {} {metric} {} {words}", ci::class(d.op, &d.kernel), verdicts(d)),
+    }
+}
+
+/// The notable drifts, those of one cause together: the first of each, and how many they are.
 pub(super) fn alike<'a>(c: &'a Differences, after: &'a Run) -> Vec<Group<'a>> {
     let mut found: Vec<(String, Group)> = Vec::new();
     for d in notable(c) {
-        let card = after.get(&d.case).map(|a| &a.card).filter(|c| c.verdict.is_failure());
-        let words: String = d.words.chars().filter(|c| !c.is_ascii_hexdigit() && !"-+.".contains(*c)).collect();
-        let metric = d.moved.as_ref().map_or("", |m| m.column);
-        let change = d.change.name();
-        let key = match card.filter(|c| !c.name.is_empty() && c.name != "unknown") {
-            Some(card) => format!("{change} {}", card.name),
-            None => format!("{change} {} {metric} {} {words}", ci::class(d.op, &d.kernel), verdicts(d)),
-        };
+        let card = after.get(&d.case).and_then(failed);
+        let key = cause(d, card);
         match found.iter_mut().find(|f| f.0 == key) {
             Some(f) => f.1.count += 1,
             None => found.push((key, Group { first: d, count: 1, card })),

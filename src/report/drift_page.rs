@@ -1,11 +1,11 @@
 //! A comparison with a baseline as one page, no network: what ran, the answer, each cause once, then all cases that changed.
 
-use super::drift::{Group, Run, alike, counts, facts, moved, notable, verdicts};
+use super::drift::{Group, Run, alike, counts, facts as changed, moved, notable, verdicts};
 use super::head;
-use super::page::said;
+use super::page::{again, ran};
 use crate::baseline::diff::{Differences, Drift};
 use crate::run::facts::Facts;
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// How many causes, and how many cases, the page shows.
 const CAUSES: usize = 24;
@@ -14,13 +14,13 @@ const CASES: usize = 500;
 /// The table's words stand in full.
 const CSS: &str = "td { white-space: normal; max-width: none; overflow-wrap: anywhere; vertical-align: top; } td code { display: inline-block; min-width: 14rem; } td:last-child { min-width: 18rem; } li { overflow-wrap: anywhere; }";
 
-/// `ran` are the facts of the run after.
-pub fn page(c: &Differences, after: &Run, ran: &Facts) -> String {
+/// `facts` are those of the run after, and date and command of the comparison.
+pub fn page(c: &Differences, after: &Run, facts: &Facts) -> String {
     let mut sweeps: Vec<&str> = c.drifts.iter().map(|d| d.sweep.as_str()).collect();
     sweeps.dedup();
-    let on: Vec<&str> = ["backend", "device"].iter().map(|key| ran.get(key)).filter(|f| !f.is_empty()).collect();
+    let on: Vec<&str> = ["backend", "device"].iter().map(|key| facts.get(key)).filter(|f| !f.is_empty()).collect();
     let heading = [sweeps.join(", "), on.join(", ")].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" on ");
-    let (notable, causes, facts) = (notable(c), alike(c, after), facts(c));
+    let (notable, causes, changed) = (notable(c), alike(c, after), changed(c));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -28,8 +28,8 @@ pub fn page(c: &Differences, after: &Run, ran: &Facts) -> String {
             body {
                 header {
                     h1 { "Drift of " (heading) }
-                    p.ran { @for key in ["revision", "qassay"] { @let fact = ran.get(key); @if !fact.is_empty() { (said(key, fact)) " " } } }
-                    p.answer class=(if c.fails() { "fail" } else { "pass" }) { (answer(c)) "." }
+                    (ran(&["date", "revision", "qassay", "command"].map(|key| (key, facts.get(key)))))
+                    p class={ "answer " (if c.fails() { "fail" } else { "pass" }) } { (answer(c)) "." }
                     p { (counts(c)) ". A case passes with the bits and the verdict of the baseline; what is right is accepted by " code { "qassay accept" } "." }
                 }
                 main {
@@ -42,9 +42,10 @@ pub fn page(c: &Differences, after: &Run, ran: &Facts) -> String {
                         section #cases { details { summary { h2 { "All cases that changed" } } (table(&notable)) } }
                     }
                     section #provenance { h2 { "Provenance that differs" }
-                        @if facts.is_empty() { p { "None." } }
-                        @else { ul { @for fact in facts { li { (fact) } } } } }
+                        @if changed.is_empty() { p { "None." } }
+                        @else { ul { @for fact in changed { li { (fact) } } } } }
                 }
+                script { (PreEscaped(include_str!("assets/copy.js"))) }
             }
         }
     };
@@ -71,7 +72,7 @@ fn card(group: &Group) -> Markup {
             }
             @for (nth, line) in group.lines().iter().enumerate() { p class=[(nth == 0).then_some("finding")] { (line) } }
             @if group.count > 1 { p { (group.count) " cases like this" } }
-            @if let Some(again) = group.again() { pre { (again) } }
+            @if let Some(command) = group.again() { (again(command)) }
         }
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
     });
     (!maps.is_empty()).then(|| Figure {
         id: "error_maps",
-        title: "Where the error lives: the worst cases",
+        title: "The worst cases, tile by tile",
         see: "Largest kernel error over its bound in each tile of the result, for failures and for the case of each op that came nearest \
               to its bound. The colour is logarithmic, dark to pale blue up to the bound; red, inside a line, is over it or not a number. \
               Rounding looks like noise, and what is exact is dark (an empty group, say). Other stripes and blocks with a sharp edge point \

@@ -1,15 +1,17 @@
 //! The page of `qassay history --html`: testbeds × versions, and the cause of each changed digest. Words what the history holds.
 
 use super::head;
+use super::page::ran as said;
 use super::summary::plural;
 use crate::baseline::history::{Cause, Changed, History, State, Step, Testbed, Version};
+use itertools::Itertools;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Cases of one cause that are named.
 const NAMED: usize = 100;
 
-/// The page as one file.
-pub fn page(history: &History) -> String {
+/// The page as one file; `ran` are the facts of its first line.
+pub fn page(history: &History, ran: &[(&str, &str)]) -> String {
     let steps: Vec<(&Testbed, usize, Step)> = history
         .testbeds
         .iter()
@@ -17,9 +19,13 @@ pub fn page(history: &History) -> String {
         .collect();
     let moved: usize = steps.iter().map(|s| s.2.changed.len()).sum();
     let answer = match moved {
-        0 => "No bit that was accepted has changed".to_string(),
-        n => format!("{} changed bits since the version before", cases(n)),
+        0 => "No accepted bit has changed".to_string(),
+        n => format!("{} changed bits from one version to the next", cases(n)),
     };
+    let unique = |of: fn(&Testbed) -> &str| history.testbeds.iter().map(of).unique().collect::<Vec<_>>().join(", ");
+    let (sweeps, machines) = (unique(|t| &t.sweep), unique(|t| &t.machine));
+    let mut facts = vec![("sweeps", sweeps.as_str()), ("machines", machines.as_str())];
+    facts.extend(ran);
     let (beds, versions) = (history.testbeds.len(), history.versions.len());
     let page = html! {
         (DOCTYPE)
@@ -28,15 +34,17 @@ pub fn page(history: &History) -> String {
             body {
                 header {
                     h1 { "History of accepted bits" }
-                    p.answer class=(if moved == 0 { "pass" } else { "suspect" }) { (answer) "." }
-                    p.see { (plural(beds, "testbed")) " over " (plural(versions, "version")) ". There is no noise here: a changed \
-                        bit is a change. Its cause is something that changed with it: kernel, library, its algorithm, split of K, GPU, \
-                        driver, compiler or program." }
+                    (said(&facts))
+                    p class={ "answer " (if moved == 0 { "pass" } else { "suspect" }) } { (answer) "." }
+                    p.see { (plural(beds, "testbed")) " over " (plural(versions, "version")) ". A testbed is one sweep on one machine. A \
+                        version is a commit that changed an accepted baseline. Nothing here is noise: where a bit changed, something else \
+                        changed too, and the page names it as the cause. It can be the kernel, the library or its algorithm, the split of \
+                        K, the GPU, the driver, the compiler or the program." }
                 }
                 main {
                     section #matrix {
                         h2 { "Testbeds and versions" }
-                        p.see { "Each cell says how many results of a testbed a version changed. A count leads to the cases and their cause; a version that left the file alone is unchanged." }
+                        p.see { "A cell says how many results of the testbed this version changed. Follow a count to the cases and their cause. Where it says unchanged, this version left the baseline alone." }
                         div.tools {
                             input #filter type="search" placeholder="filter, e.g. h200 vendor" aria-label="filter of testbeds" autocomplete="off" spellcheck="false";
                             span #count aria-live="polite" {}
@@ -72,7 +80,7 @@ fn matrix(history: &History, steps: &[(&Testbed, usize, Step)]) -> Markup {
                 @for v in &history.versions { th scope="col" title=(v.subject) { (words(v)) @if !v.date.is_empty() { br; span.date { (v.date) } } } }
             } }
             tbody { @for bed in &history.testbeds { tr data-testbed=(bed.name()) {
-                th scope="row" { (bed.name()) }
+                th scope="row" { (bed.machine) "/" wbr; (bed.sweep) }
                 @for (i, state) in bed.states.iter().enumerate() { (cell(state, step(bed, i), &anchor(bed, i))) }
             } } }
         }
@@ -83,7 +91,7 @@ fn cell(state: &State, step: Option<&Step>, anchor: &str) -> Markup {
     match (state, step) {
         (State::Absent, _) => html! { td.kept { "no baseline" } },
         (State::Kept, _) => html! { td.kept { "unchanged" } },
-        (State::Unread, _) => html! { td.kept { "other columns" } },
+        (State::Unread, _) => html! { td.kept { "of an older form" } },
         (State::Recorded(r), None) => {
             html! { td { "first: " (cases(r.records.iter().filter(|r| !r.sha256.is_empty()).count())) } }
         }
@@ -102,7 +110,7 @@ fn cell(state: &State, step: Option<&Step>, anchor: &str) -> Markup {
 fn change(step: &Step, label: &str) -> Markup {
     html! {
         div.wide tabindex="0" role="region" aria-label={ "Causes: " (label) } { table.history {
-            thead { tr { @for h in ["cause", "what differs", "cases", "which: digest before → after"] { th scope="col" { (h) } } } }
+            thead { tr { @for h in ["cause", "what differs", "cases", "case: digest before → after"] { th scope="col" { (h) } } } }
             tbody { @for (causes, of) in step.by_cause() { (cause(&causes, &of)) } }
         } }
         @if !step.facts.is_empty() {
@@ -136,9 +144,9 @@ fn across(history: &History) -> Markup {
         h2 { "From machine to machine" }
         @if pairs.is_empty() { p { "No two testbeds have a baseline of the same sweep." } }
         @else {
-            p.see { "The newest baselines of two testbeds, over the cases that both ran." }
+            p.see { "The newest baselines of two machines, compared case by case where both ran the case." }
             div.wide tabindex="0" role="region" aria-label="From machine to machine" { table.history {
-                thead { tr { @for h in ["testbeds", "the same bits", "other bits", "cause", "the first case of each cause"] { th scope="col" { (h) } } } }
+                thead { tr { @for h in ["testbeds", "cases with the same bits", "with other bits", "cause", "the first case of each cause"] { th scope="col" { (h) } } } }
                 tbody { @for (one, other, step) in &pairs {
                     tr data-testbed={ (one.name()) " " (other.name()) } {
                         th scope="row" { (one.name()) br; (other.name()) }

@@ -57,6 +57,8 @@ impl<'a> Ran<'a> {
                 let backend = row.backend.name();
                 if device == backend { backend.to_string() } else { format!("{backend}, {device}") }
             }
+            // Bundles may say where they are from.
+            Some(row) if rows.iter().all(|r| r.device == row.device) => row.device.clone(),
             _ => String::new(),
         };
         Self { what, device, provenance }
@@ -77,8 +79,24 @@ pub(super) fn fact<'a>(provenance: &'a str, key: &str) -> Option<&'a str> {
     provenance.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(": "))
 }
 
+/// What ran, in the order of its facts, without those that nobody knows; a command as it is typed.
+pub(super) fn ran(facts: &[(&str, &str)]) -> Markup {
+    html! {
+        p.ran {
+            @for (key, fact) in facts.iter().filter(|f| !f.1.is_empty()) {
+                @if *key == "command" { code { (fact) } } @else { (said(key, fact)) " " }
+            }
+        }
+    }
+}
+
+/// The command that does a case again, with a button that copies it. `assets/copy.js` does.
+pub(super) fn again(command: &str) -> Markup {
+    html! { div.again { pre { (command) } button.copy type="button" { "Copy" } } }
+}
+
 /// A fact of the first line. A revision that there is none of is a sentence of its own.
-pub(super) fn said(key: &str, fact: &str) -> Markup {
+fn said(key: &str, fact: &str) -> Markup {
     let alone = fact.starts_with("built from ");
     html! { span { @if !alone { (key) " " } b { (fact) } } }
 }
@@ -118,11 +136,8 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
             body {
                 header {
                     h1 { (ran.heading()) }
-                    p.ran {
-                        @for key in ["date", "revision", "qassay"] { @if let Some(fact) = ran.fact(key) { (said(key, fact)) " " } }
-                        @if let Some(command) = ran.fact("command") { code { (command) } }
-                    }
-                    p.answer class=(if failed { "fail" } else { "pass" }) { (answer(totals)) "." }
+                    (self::ran(&["date", "revision", "qassay", "command"].map(|key| (key, ran.fact(key).unwrap_or("")))))
+                    p class={ "answer " (if failed { "fail" } else { "pass" }) } { (answer(totals)) "." }
                     @if totals.rows > 1 { (verdicts(totals)) }
                     @if totals.rows > 1 { p { (totals.rows) " cases: " (summary::agreement(totals)) "." } }
                 }
@@ -147,6 +162,7 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
                 }
                 dialog #details aria-label="One case" { form method="dialog" { button { "Close" } } div {} }
                 script #data type="application/json" { (PreEscaped(embed(&packed(rows)))) }
+                script { (PreEscaped(include_str!("assets/copy.js"))) }
                 script { (PreEscaped(include_str!("assets/page.js"))) }
             }
         }
@@ -250,13 +266,13 @@ fn attention(rows: &[Row]) -> Markup {
             section #attention {
                 h2 { "To look at" }
                 @for a in all.iter().take(SHOWN) { (card(a)) }
-                @if all.len() > SHOWN { p { (all.len() - SHOWN) " more kinds are in summary.md." } }
+                @if all.len() > SHOWN { p { (all.len() - SHOWN) " more causes are in summary.md." } }
             }
         }
     }
 }
 
-/// One kind of what failed.
+/// One cause of what failed.
 fn card(a: &Attention) -> Markup {
     let card = Card::of(a.row);
     html! {
@@ -268,8 +284,8 @@ fn card(a: &Attention) -> Markup {
             @if !card.finding.is_empty() { p.finding { (card.finding) } }
             @if !card.reason.is_empty() { p { (card.reason) } }
             @if !card.look.is_empty() { p { "look at: " (card.look) } }
-            @if a.count > 1 { p { (a.count) " cases like this in table " code { (a.row.family) } } }
-            pre { (card.again) }
+            @if a.count > 1 { p { (a.like()) } }
+            @if !card.again.is_empty() { (again(&card.again)) }
         }
     }
 }
@@ -324,10 +340,10 @@ mod tests {
         assert!(right.contains("<title>smoke on cuda, a GPU: 2 of 2 cases pass, none fails · qassay</title>"), "{right}");
         assert!(right.contains("<h1>smoke on cuda, a GPU</h1>") && right.contains("date <b>today</b>"));
         let wrong = page(vec![row("a", Verdict::Pass), row("b", Verdict::Fail)]);
-        assert!(wrong.contains("1 of 2 cases fails."), "{wrong}");
+        assert!(wrong.contains("<p class=\"answer fail\">1 of 2 cases fails.</p>"), "{wrong}");
         let bundle = Row { sweep: "bundles".into(), ..row("some/out.safetensors", Verdict::Pass) };
         let single = page(vec![bundle]);
-        assert!(single.contains("<h1>out.safetensors</h1>") && single.contains("It passes."), "{single}");
+        assert!(single.contains("<h1>out.safetensors on a GPU</h1>") && single.contains("It passes."), "{single}");
     }
 
     /// A column is unpacked as `page.js` does it.

@@ -2,9 +2,10 @@
 //! them.
 
 use super::figures::{Figure, csv};
-use super::page::said;
+use super::page::ran;
 use super::{head, plot};
-use maud::{DOCTYPE, PreEscaped, html};
+use crate::fault::tally::JUDGES;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::BTreeMap;
 
 /// A share of cases, by row and column: both in their order.
@@ -56,24 +57,45 @@ pub struct Right {
     pub percent: Vec<f64>,
 }
 
-/// What each judge catches, and which right results it fails: (judge, percent caught, percent of right results failed), of this many.
-pub fn worth(judges: &[(String, f64, f64)], right: usize) -> Figure {
+/// What a judge is worth.
+pub struct Worth {
+    pub judge: String,
+    /// Percent of the faults that it catches, and of the right results that it fails.
+    pub caught: f64,
+    pub alarms: f64,
+    /// What it takes for one result, beside the f64 reference.
+    pub seconds: f64,
+}
+
+/// A time as a table has it.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if !s.is_finite() => String::new(),
+        s if s < 0.5e-6 => "< 1 µs".into(),
+        s if s < 0.9995e-3 => format!("{:.0} µs", s * 1e6),
+        s => format!("{:.1} ms", s * 1e3),
+    }
+}
+
+/// What each judge catches, and which of this many right results it fails.
+pub fn worth(judges: &[Worth], right: usize) -> Figure {
     let columns = ["faults caught", "right results failed"].map(String::from);
-    let rows: Vec<String> = judges.iter().map(|j| j.0.clone()).collect();
+    let rows: Vec<String> = judges.iter().map(|j| j.judge.clone()).collect();
     let cells: Vec<Vec<Option<(f64, f64)>>> =
-        judges.iter().map(|(_, caught, alarms)| vec![Some((*caught, caught - 50.0)), Some((*alarms, -alarms))]).collect();
+        judges.iter().map(|w| vec![Some((w.caught, w.caught - 50.0)), Some((w.alarms, -w.alarms))]).collect();
     let scale = plot::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
     Figure {
         id: "worth",
         title: "What each check catches, and what it fails without cause",
         see: format!(
             "Percent of the injected faults that each judge failed, and percent of {right} right results that it failed as well. A check that \
-             also fails right results is worth little."
+             also fails right results is worth little. The time is for one right result, beside the f64 reference that all of them need: the \
+             median of some of these cases."
         ),
         charts: vec![(String::new(), plot::table(&columns, &rows, &vec![false; rows.len()], &cells, &scale, &[]))],
         data: csv(
             ["judge", "percent_caught", "percent_of_right_failed"],
-            judges.iter().map(|(j, caught, alarms)| [j.clone(), format!("{caught:.2}"), format!("{alarms:.2}")]),
+            judges.iter().map(|w| [w.judge.clone(), format!("{:.2}", w.caught), format!("{:.2}", w.alarms)]),
         ),
     }
 }
@@ -101,6 +123,44 @@ pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
     }
 }
 
+/// [`worth`] as a table: qassay's own judges first, then the best of the others.
+fn worth_table(judges: &[Worth]) -> Markup {
+    let (own, others) = judges.split_at(JUDGES.len().min(judges.len()));
+    let mut others: Vec<&Worth> = others.iter().collect();
+    others.sort_by(|a, b| b.caught.total_cmp(&a.caught));
+    let cell = |class: &str, x: f64| html! { td class=(class) style=(format!("--share:{x:.1}%")) { (format!("{x:.1} %")) } };
+    html! {
+        div.wide tabindex="0" role="region" aria-label="What each check is worth" { table.shares.worth {
+            thead { tr { th scope="col" { "check" } th scope="col" { "faults caught" } th scope="col" { "right results failed" } th scope="col" { "time a result" } } }
+            tbody {
+                @for (i, w) in own.iter().chain(others).enumerate() {
+                    tr.own[i < own.len()] {
+                        th scope="row" { @if i < own.len() { "qassay: " } (w.judge) }
+                        (cell("caught", w.caught)) (cell("alarm", w.alarms)) td { (time(w.seconds)) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+/// [`kills`] as a table.
+fn kills_table(m: &Matrix, right: &[Right]) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-label="Faults and judges" { table.shares.kills {
+            thead { tr { td {} @for judge in &m.columns { th scope="col" { (judge) } } } }
+            tbody {
+                @for (class, cells) in m.rows.iter().zip(&m.percent) {
+                    tr { th scope="row" { (class) } @for v in cells { td { @if let Some(v) = v { (format!("{v:.0}")) } } } }
+                }
+                @for r in right {
+                    tr.right { th scope="row" { (r.name) } @for v in &r.percent { td { (format!("{v:.0}")) } } }
+                }
+            }
+        } }
+    }
+}
+
 /// Confusion matrix: what the diagnosis calls the faults of each class.
 pub fn confusion(m: &Matrix) -> Figure {
     Figure {
@@ -114,29 +174,48 @@ pub fn confusion(m: &Matrix) -> Figure {
     }
 }
 
-/// `power.html`: what ran, the answer, every figure, the numbers as text; one file.
-pub fn page(ran: &[(&str, String)], answer: &str, text: &str, figures: &[Figure]) -> String {
+/// What `power.html` holds.
+pub struct Page<'a> {
+    /// The sweeps and the device.
+    pub what: &'a str,
+    /// The facts of its first line.
+    pub ran: &'a [(&'a str, &'a str)],
+    pub answer: &'a str,
+    pub worth: &'a [Worth],
+    pub kills: &'a Matrix,
+    pub right: &'a [Right],
+    /// The numbers as the terminal has them.
+    pub text: &'a str,
+    pub figures: &'a [Figure],
+}
+
+/// `power.html`: what ran, the answer, what each check is worth, every figure, the numbers as text; one file.
+pub fn page(p: &Page) -> String {
+    let Page { what, answer, .. } = p;
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&format!("power: {answer} · qassay"), "#numbers pre { white-space: pre; }"))
+            (head(&format!("power of {what}: {answer} · qassay"), include_str!("assets/power.css")))
             body {
                 header {
-                    h1 { "What a pass is worth" }
-                    p.ran { @for (key, fact) in ran { (said(key, fact)) " " } }
+                    h1 { "What a pass is worth: " (what) }
+                    (ran(p.ran))
                     p.answer { (answer) "." }
                     p.see { "Every fault of the catalogue was injected into right kernels; each judge saw the same outputs, right and wrong." }
                 }
                 main {
-                    @for f in figures {
+                    @for f in p.figures {
                         section id=(f.id) {
                             h2 { (f.title) }
                             @let seen = format!("{}-see", f.id);
                             p.see id=(seen) { (f.see) }
-                            @for (_, svg) in &f.charts { div.charts { figure tabindex="0" { (PreEscaped(plot::named(svg, f.title, &seen))) } } }
+                            // A phone has a table in place of the wide figure.
+                            @if f.id == "worth" { (worth_table(p.worth)) }
+                            @else { @for (_, svg) in &f.charts { div.charts { figure tabindex="0" { (PreEscaped(plot::named(svg, f.title, &seen))) } } } }
+                            @if f.id == "kill_matrix" { div.phone { (kills_table(p.kills, p.right)) } }
                         }
                     }
-                    section #numbers { h2 { "In numbers" } pre tabindex="0" { (text) } }
+                    section #numbers { h2 { "In numbers" } pre tabindex="0" { (p.text) } }
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! `stale.html`: what every scenario does under every policy, when it shows, who would have noticed, and how it goes on in time.
 
-use super::page::{fact, said};
+use super::page::{fact, ran};
 use super::plot::{self, Axis, Scale, Series};
 use super::timeline::{Timeline, timeline};
 use super::{head, short};
@@ -170,11 +170,8 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
             body {
                 header {
                     h1 { "Stale scales on " (place) }
-                    p.ran {
-                        @for key in ["date", "revision"] { @if let Some(fact) = fact(key) { (said(key, fact)) } }
-                        @if let Some(command) = fact("command") { code { (command) } }
-                    }
-                    p.answer class=(if broken == 0 { "pass" } else { "fail" }) { (answer) "." }
+                    (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(key).unwrap_or("")))))
+                    p class={ "answer " (if broken == 0 { "pass" } else { "fail" }) } { (answer) "." }
                     p { "Bytes made with scale s and read with scale_inv σ′ stand for r = s·σ′ times their values: 1 when they belong \
                          together. Each scenario is one sequence of events, run with scale_inv packaged with the data, cloned by each \
                          forward, and shared in the recipe; a law predicts r, or what is clipped, from the scales alone, and the kernels' \

@@ -6,28 +6,61 @@ use crate::compare::Verdict;
 use crate::fault::card::Card;
 use crate::run::sweeps::Outcome;
 use crate::run::totals::{Kept, OpTotals, Totals};
+use std::collections::HashMap;
 
 /// Cases that need somebody's attention, alike ones together.
 pub struct Attention<'a> {
     /// The first of them.
     pub row: &'a Row,
     pub count: usize,
+    /// The tables of the sweep that have one.
+    pub tables: Vec<&'a str>,
 }
 
-/// What needs attention, worst kind first. Cases of one table whose reasons differ in numbers only are alike.
-pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
-    let mut found: Vec<(String, Attention)> = Vec::new();
-    for row in rows.iter().filter(|r| r.verdict > Verdict::Pass && !(r.verdict == Verdict::NoPower && r.is_edge())) {
-        let digits = |c: &char| !c.is_ascii_digit() && !"-+.".contains(*c);
-        let reason = if row.fault.is_empty() { row.reason.chars().filter(digits).collect() } else { row.fault.clone() };
-        let key = format!("{} {} {} {reason}", row.verdict, row.family, row.op.name());
-        match found.iter_mut().find(|f| f.0 == key) {
-            Some(f) => f.1.count += 1,
-            None => found.push((key, Attention { row, count: 1 })),
+impl Attention<'_> {
+    /// How many cases are like the first, itself among them, and where; empty where it is alone.
+    pub fn like(&self) -> String {
+        match (self.count, self.tables.as_slice()) {
+            (1, _) => String::new(),
+            (n, [""]) => format!("{n} cases like this"),
+            // Bundles are of no table.
+            (n, _) if self.row.sweep == "bundles" => format!("{n} cases like this"),
+            (n, [table]) => format!("{n} cases like this, in table {table}"),
+            (n, tables) => format!("{n} cases like this, in {} tables", tables.len()),
         }
     }
-    found.sort_by_key(|f| std::cmp::Reverse(f.1.row.verdict));
-    found.into_iter().map(|f| f.1).collect()
+}
+
+/// What makes cases alike, where one needs attention: the verdict and the name of the bug; without a name the table, the op and the reason
+/// but for its numbers.
+pub fn cause(row: &Row) -> Option<String> {
+    let quiet = row.verdict <= Verdict::Pass || row.verdict == Verdict::NoPower && row.is_edge();
+    let words = || row.reason.chars().filter(|c| !c.is_ascii_digit() && !"-+.".contains(*c)).collect::<String>();
+    (!quiet).then(|| match row.fault.as_str() {
+        "" => format!("{} {} {} {}", row.verdict, row.family, row.op.name(), words()),
+        "unknown" => format!("{} {} {} unknown", row.verdict, row.family, row.op.name()),
+        fault => format!("{} {fault}", row.verdict),
+    })
+}
+
+/// What needs attention, each cause once, worst kind first.
+pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
+    let mut found: Vec<Attention> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (row, cause) in rows.iter().filter_map(|r| Some((r, cause(r)?))) {
+        let place = *places.entry(cause).or_insert(found.len());
+        match found.get_mut(place) {
+            Some(a) => {
+                a.count += 1;
+                if !a.tables.contains(&row.family.as_str()) {
+                    a.tables.push(&row.family);
+                }
+            }
+            None => found.push(Attention { row, count: 1, tables: vec![&row.family] }),
+        }
+    }
+    found.sort_by_key(|a| std::cmp::Reverse(a.row.verdict));
+    found
 }
 
 /// `1 case`, `2 cases`.
@@ -101,11 +134,11 @@ pub fn terminal(outcome: &Outcome, seconds: f64, width: usize) -> String {
             } else {
                 format!(", in the {} rows that were kept", outcome.kept.rows().len())
             };
-            text += &format!("{:6}and {} more like it in table `{}`{of}\n", "", a.count - 1, a.row.family);
+            text += &format!("{:6}{}{of}\n", "", a.like());
         }
     }
     if all.len() > SHOWN {
-        text += &format!("\n… and {} more kinds; summary.md lists them\n", all.len() - SHOWN);
+        text += &format!("\n… and {} more causes; summary.md lists them\n", all.len() - SHOWN);
     }
     text
 }
@@ -128,8 +161,7 @@ pub fn markdown(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
         text += "\n## To look at\n\n";
     }
     for a in &all {
-        let like =
-            if a.count > 1 { format!(" ({} cases like this in table `{}`)", a.count, a.row.family) } else { String::new() };
+        let like = if a.count > 1 { format!(" ({})", a.like()) } else { String::new() };
         let card = Card::of(a.row);
         let name = if card.name.is_empty() { String::new() } else { format!(" `{}`", card.name) };
         text += &format!("- **{}** {}{name}{like}\n", card.verdict, card.title);

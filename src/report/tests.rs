@@ -208,6 +208,26 @@ fn what_needs_attention_comes_worst_first_and_alike_together() {
 }
 
 #[test]
+fn one_bug_is_one_card_whatever_the_table() {
+    let case = |op, table: &str, fault: &str| Row {
+        verdict: Verdict::Fail,
+        fault: fault.into(),
+        family: table.into(),
+        ..Row::new(op, Backend::Cpu)
+    };
+    let rows = [
+        case(Op::Gemm, "one", "scale_shared:b"),
+        case(Op::Gemm, "two", "unknown"),
+        case(Op::Cast, "two", "scale_shared:b"),
+        case(Op::Gemm, "two", "scale_shared:b"),
+        case(Op::Gemm, "three", "unknown"),
+        case(Op::Gemm, "three", "unknown"),
+    ];
+    let like: Vec<String> = summary::attention(&rows).iter().map(summary::Attention::like).collect();
+    assert_eq!(like, ["3 cases like this, in 2 tables", "", "2 cases like this, in table three"]);
+}
+
+#[test]
 fn agreement_counts_elements_and_never_lets_a_nan_pass() {
     let mut totals = Totals::default();
     let modelled = |mismatches, elements, bound_ratio| {

@@ -1,6 +1,7 @@
 //! What a run was: enough to make it again.
 
 use super::sweeps::{Options, Outcome};
+use crate::assay::command::shell_word;
 use crate::sweep::Sweep;
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
         format!("qassay: {}", env!("CARGO_PKG_VERSION")),
         format!("revision: {}", revision()),
         format!("date: {}", now()),
-        format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")),
+        format!("command: {}", command()),
         format!("backend: {}", options.backend.name()),
         format!("device: {}", options.facts.get("device")),
         format!("{}: {}", if options.workers.is_some() { "processes" } else { "threads" }, options.jobs()),
@@ -39,6 +40,12 @@ pub fn write(out: &Path, sweeps: &[Sweep], options: &Options, outcome: &Outcome,
     }
     let path = out.join("provenance.txt");
     std::fs::write(&path, lines.join("\n") + "\n").map_err(|e| Error::io(&path, e, "make room; the rows are complete"))
+}
+
+/// The command that runs, as a reader types it: without the folder of the program, quoted for a shell.
+pub fn command() -> String {
+    let words = std::env::args().skip(1).map(|word| shell_word(&word));
+    std::iter::once("qassay".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The time now, as every provenance has it: to the second, in UTC.

@@ -73,7 +73,7 @@ pub fn run(
     journal.sync()?;
     let mut lines: Vec<String> = facts.0.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     lines.push(format!("date: {}", provenance::now()));
-    lines.push(format!("command: {}", std::env::args().collect::<Vec<_>>().join(" ")));
+    lines.push(format!("command: {}", provenance::command()));
     lines.push(format!("rows: {at}"));
     lines.push(format!("seconds: {:.1}", started.elapsed().as_secs_f64()));
     let path = out.join("provenance.txt");

@@ -323,6 +323,10 @@ pub fn batches(s: &System) -> Vec<Theory> {
                     let (a, b, bias) = (a.clone(), b.clone(), s.bias.clone());
                     t.finish = Some(Arc::new(move |i, j, v| {
                         let (x, z) = other(i, j);
+                        // Behind the last row or column there is nothing to store.
+                        if x >= n_rows || z >= n_cols {
+                            return v + bias[j];
+                        }
                         let one = |k: usize| a[x * k_all + k] * b[z * k_all + k] - a[i * k_all + k] * b[j * k_all + k];
                         v + ks.clone().map(one).sum::<f64>() + bias[j]
                     }));

@@ -90,6 +90,18 @@ fn batches_with_the_registers_of_one_are_told() {
     assert!(got.1.contains("K 160 … 255") && got.1.contains("batches of 8 rows"), "{}", got.1);
 }
 
+/// The last tile has no row that a batch could repeat: there is nothing to read, and the rest is told.
+#[test]
+fn batches_of_a_result_that_ends_within_a_tile_are_told() {
+    let (k_all, rows, a, b) = (256, 66, wide(66, 256), codes(Format::E4m3, N, 256, 256, false, 29));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| {
+        let last = i / 32 * 32 + 24 + i % 8;
+        sum(k_all, |k| x[[if k >= 160 && last < rows { last } else { i }, k]] * y[[j, k]])
+    });
+    assert_eq!(got.0, "acc_state:out.batch_repeated", "{}", got.1);
+}
+
 #[test]
 fn a_compensation_with_one_groups_scale_is_told() {
     let (k_all, a, b) = (128, codes(Format::Int8, M, 128, 32, false, 30), codes(Format::Int8, N, 128, 128, false, 31));

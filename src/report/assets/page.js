@@ -136,7 +136,9 @@
     }
     const said = [row.finding, row.reason, row.look && "look at: " + row.look].filter(Boolean).map((s) => element("p", s));
     const verdict = element("p", row.verdict.replace("_", " ") + (row.fault ? ": " + row.fault : ""), { className: "verdict " + row.verdict });
-    details.querySelector("div").replaceChildren(element("h2", row.case), verdict, ...said, element("pre", row.command), list);
+    const again = element("div", "", { className: "again" });
+    again.append(element("pre", row.command), element("button", "Copy", { className: "copy", type: "button" }));
+    details.querySelector("div").replaceChildren(element("h2", row.case), verdict, ...said, again, list);
     if (!details.open) details.showModal();
     details.scrollTop = 0;
     state.case = row.case;
