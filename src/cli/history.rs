@@ -71,8 +71,7 @@ pub fn run(args: Args) -> Result<u8> {
         let svg = crate::report::history(&args.metric, &columns);
         std::fs::write(path, svg).with_context(|| format!("{}: could not be written", path.display()))?;
     }
-    let wide = terminal_size::terminal_size().map(|(w, _)| usize::from(w.0));
-    print(&table(&args.metric, &columns, wide));
+    print(&table(&args.metric, &columns, super::table::terminal()));
     Ok(status::PASSED)
 }
 
