@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<u8> {
         let svg = crate::report::history(&args.metric, &columns);
         std::fs::write(path, svg).with_context(|| format!("{}: could not be written", path.display()))?;
     }
-    print(&table(&args.metric, &columns));
+    print(&table(&args.metric, &columns, super::table::terminal()));
     Ok(status::PASSED)
 }
 
@@ -176,20 +176,41 @@ fn largest(records: &[Record], metric: &Column<Record>) -> BTreeMap<String, f64>
     all
 }
 
-fn table(metric: &str, columns: &[(String, BTreeMap<String, f64>)]) -> String {
+/// Spaces beside a column, and the characters of its date.
+const DATE: usize = 2 + "2026-11-21".len();
+
+/// A row for each kernel, a column for each commit: the newest that a terminal of `wide` characters has room for.
+fn table(metric: &str, columns: &[(String, BTreeMap<String, f64>)], wide: Option<usize>) -> String {
     let mut kernels: Vec<&String> = columns.iter().flat_map(|(_, c)| c.keys()).collect();
     kernels.sort();
     kernels.dedup();
     let first = format!("largest {metric}");
+    let names = kernels.iter().map(|k| k.chars().count()).chain([first.len()]).max().unwrap_or(0) + 3;
+    let room = wide.map_or(columns.len(), |w| (w.saturating_sub(names) / DATE).max(1));
+    let older = columns.len().saturating_sub(room);
+    let columns = &columns[older..];
     let heads: Vec<&str> = std::iter::once(first.as_str()).chain(columns.iter().map(|(name, _)| name.as_str())).collect();
     let rows: Vec<Vec<String>> = kernels
         .into_iter()
         .map(|kernel| {
-            let cells = columns.iter().map(|(_, c)| c.get(kernel).map_or("·".into(), |x| format!("{x:.6e}")));
+            let cells = columns.iter().map(|(_, c)| c.get(kernel).map_or("·".into(), |x| number(*x)));
             std::iter::once(kernel.clone()).chain(cells).collect()
         })
         .collect();
-    super::table::text(&heads, &rows)
+    let more =
+        if older > 0 { format!("and {older} older: a wider terminal, a pipe or --svg has them\n") } else { String::new() };
+    super::table::text(&heads, &rows) + &more
+}
+
+/// Six digits, as people write them.
+fn number(x: f64) -> String {
+    let size = x.abs();
+    if size != 0.0 && !(1e-3..1e6).contains(&size) {
+        return format!("{x:.5e}");
+    }
+    let whole = if size >= 1.0 { size.log10() as usize + 1 } else { 0 };
+    let text = format!("{x:.0$}", 6 - whole);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
 }
 
 fn git(folder: &Path, args: &[&str]) -> Result<String> {
@@ -203,4 +224,24 @@ fn git(folder: &Path, args: &[&str]) -> Result<String> {
 fn metric(s: &str) -> Result<String, String> {
     let numbers: Vec<&str> = Record::columns().iter().filter(|c| !c.unit.is_empty()).map(|c| c.name.as_str()).collect();
     if numbers.contains(&s) { Ok(s.to_string()) } else { Err(crate::Error::unknown("metric", s, numbers).to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_columns_fit_a_terminal() {
+        let column = |i: usize| (format!("abcdef{i} 2026-11-2{i}"), BTreeMap::from([("cpu/cast".to_string(), 0.9 + 1e-4)]));
+        let columns: Vec<_> = (0..8).map(column).collect();
+        let text = table("bound_ratio", &columns, Some(80));
+        assert!(text.contains("abcdef7") && !text.contains("abcdef3") && text.contains("and 4 older"), "{text}");
+        assert!(table("bound_ratio", &columns, None).contains("abcdef0"));
+    }
+
+    #[test]
+    fn numbers_have_six_digits() {
+        let said = [1.0, 0.0, 0.99162345, 191.7, 123456.7, 1e-4, 3.5e7].map(number);
+        assert_eq!(said, ["1", "0", "0.991623", "191.7", "123457", "1.00000e-4", "3.50000e7"]);
+    }
 }

@@ -4,8 +4,13 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 
 /// A table with its header. In a terminal long cells are wrapped; in a pipe each row is one line.
 pub fn text(header: &[&str], rows: &[Vec<String>]) -> String {
-    let wide = terminal_size::terminal_size().map(|(w, _)| usize::from(w.0).max(40));
-    within(wide, header, rows)
+    within(terminal(), header, rows)
+}
+
+/// Characters a line of the terminal that standard output is.
+pub fn terminal() -> Option<usize> {
+    let size = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some(usize::from(size.0.0).max(40))
 }
 
 /// A table of at most `width` characters, where that is given.
