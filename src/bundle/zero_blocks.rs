@@ -46,7 +46,7 @@ fn of(bundle: &Bundle, may_be_nan: impl Fn(usize) -> bool) -> Option<String> {
     found.retain(|(row, col, ..)| !may_be_nan(row * q.cols() + col));
     let (row, col, unit, value) = found.first()?;
     let count = if found.len() == 1 { "a block of zeros is".into() } else { format!("{} blocks of zeros are", found.len()) };
-    Some(format!("{count} not read back as zeros: ({row}, {col}) is {value} with scale_inv {unit}"))
+    Some(format!("{count} not read back as zeros: ({row}, {col}) is {value} with scale_inv {unit:e}"))
 }
 
 /// What is wrong with the blocks of zeros of a cast without a recipe.

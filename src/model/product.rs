@@ -349,7 +349,7 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Fact
             }
             Ok((Kind::Integer, vec![FactorRows::codes(x)], vec![borrow(w)]))
         }
-        (Operand::High(x), Operand::Quantized(w)) if !w.format().is_float() => mixed(op, None, Some(x), w),
+        (Operand::High(x), Operand::Quantized(w)) => mixed(op, None, Some(x), w),
         (Operand::High(x), Operand::High(w)) if x.dtype() == w.dtype() && matches!(x.dtype(), Format::F16 | Format::Bf16) => {
             Ok((Kind::Mixed, vec![FactorRows::values(x.dtype(), x)], vec![FactorRows::values(w.dtype(), w)]))
         }

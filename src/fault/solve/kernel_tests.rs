@@ -227,3 +227,72 @@ fn a_bias_that_is_stored_over_the_next_row_is_an_overrun() {
     assert_eq!(got.0, "mn_edge:out.overrun", "{}", got.1);
     assert!(got.1.contains("the bias alone") && got.1.contains("the last tile of 16 columns"), "{}", got.1);
 }
+
+#[test]
+fn a_bias_that_is_read_as_another_type_is_told() {
+    let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 64, false, 61));
+    let half =
+        |j: usize| Format::Bf16.encode(2.0 * noise(17 * j + 3) - 1.0, crate::Rounding::NearestEven, crate::Overflow::Native);
+    let bias: Vec<f32> = (0..N).map(|j| f32::from_bits(half(2 * j) | half(2 * j + 1) << 16)).collect();
+    let stored = bias.clone();
+    let got = found(&a, &b, Some(bias), Format::Bf16, |i, j, right| {
+        right[i * N + j] - f64::from(stored[j]) + Format::Bf16.decode(half(j))
+    });
+    assert_eq!(got.0, "bits_reinterpreted:out.bias_bits", "{}", got.1);
+    assert!(got.1.contains("stored as f32, is read as bf16"), "{}", got.1);
+}
+
+#[test]
+fn a_persistent_block_that_keeps_its_accumulator_is_told() {
+    let (a, b) = (codes(Format::E4m3, 64, 96, 96, false, 62), codes(Format::E4m3, 80, 96, 96, false, 63));
+    let (x, y) = (a.dequantize(), b.dequantize());
+    let raw = |i: usize, j: usize| sum(96, |k| x[[i, k]] * y[[j, k]]) / (scale(&a, i) * scale(&b, j));
+    // Tiles of 16×16, five a row, taken by three blocks in turn.
+    let got = found(&Operand::Quantized(a.clone()), &b, None, Format::Bf16, |i, j, _| {
+        let tile = i / 16 * 5 + j / 16;
+        let held = (0..=tile).rev().step_by(3).map(|t| raw(t / 5 * 16 + i % 16, t % 5 * 16 + j % 16));
+        held.sum::<f64>() * scale(&a, i) * scale(&b, j)
+    });
+    assert_eq!(got.0, "acc_state:out.persistent", "{}", got.1);
+    assert!(got.1.contains("tiles of 16×16, row after row, also hold the tiles 3, 6, … before them"), "{}", got.1);
+}
+
+#[test]
+fn pointers_that_step_by_another_size_are_told() {
+    let (a, b) = (codes(Format::Int8, M, 256, 256, false, 64), codes(Format::Int4, N, 256, 256, false, 65));
+    let at = |j: usize, k: usize| j * 256 + k / 16 * 32 + k % 16;
+    let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+        let one = |k: usize| if at(j, k) < N * 256 { signed(&a, i * 256 + k) * signed(&b, at(j, k)) } else { 0.0 };
+        sum(256, one) * scale(&a, i) * scale(&b, j)
+    });
+    assert_eq!(got.0, "addressing:b.k_blocks_apart", "{}", got.1);
+    assert!(got.1.contains("blocks of 16 of K that are 2 times as far apart"), "{}", got.1);
+}
+
+#[test]
+fn pairs_that_are_clamped_before_the_scales_of_groups_are_told() {
+    let (a, b) = (codes(Format::Int8, 4, 128, 32, false, 66), codes(Format::Int8, N, 128, 32, false, 67));
+    let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+        let pair = |k: usize| {
+            let of = |k: usize| signed(&a, i * 128 + k) * (signed(&b, j * 128 + k) + 128.0);
+            let lost =
+                (of(k) + of(k + 1)).clamp(-32768.0, 32767.0) - 128.0 * (signed(&a, i * 128 + k) + signed(&a, i * 128 + k + 1));
+            lost * scale(&a, i * 4 + k / 32) * scale(&b, j * 4 + k / 32)
+        };
+        (0..128).step_by(2).map(pair).sum()
+    });
+    assert_eq!(got.0, "overflow_wrap:out.pairs_16_bits", "{}", got.1);
+    assert!(got.1.contains("sums of 2 neighbouring products are clamped at 16 bits"), "{}", got.1);
+}
+
+#[test]
+fn a_last_step_of_k_beside_unknown_memory_is_told() {
+    let (a, b) = (wide(20, 120), codes(Format::E4m3, N, 120, 120, false, 68));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let behind = |i: usize, t: usize| 2.0 * noise(101 * i + t) - 1.0;
+    let next = |j: usize, t: usize| if j + 1 < N { y[[j + 1, t]] / scale(&b, j + 1) * scale(&b, j) } else { 0.0 };
+    let got =
+        found(&a, &b, None, Format::F32, |i, j, _| sum(120, |k| x[[i, k]] * y[[j, k]]) + sum(8, |t| behind(i, t) * next(j, t)));
+    assert_eq!(got.0, "k_tail:k.behind", "{}", got.1);
+    assert!(got.1.contains("8 more columns are summed, of b the start of its next row"), "{}", got.1);
+}

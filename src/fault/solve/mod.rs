@@ -12,6 +12,7 @@
 
 pub mod address;
 pub mod after;
+pub mod behind;
 pub mod carried;
 pub mod codes;
 pub mod complete;
@@ -300,7 +301,7 @@ fn holds(s: &System, t: &Theory) -> bool {
 /// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
 /// that none stands in the way of what a looser bound says.
 fn rarer(s: &System, pairs: bool) -> Vec<Theory> {
-    let kinds: [&dyn Fn() -> Vec<Theory>; 10] = [
+    let kinds: [&dyn Fn() -> Vec<Theory>; 11] = [
         &|| periodic::masks(s),
         &|| periodic::overlaps(s),
         &|| periodic::tiles(s),
@@ -310,6 +311,7 @@ fn rarer(s: &System, pairs: bool) -> Vec<Theory> {
         &|| held::theories(s),
         &|| fragments::theories(s),
         &|| tiles::theories(s),
+        &|| behind::theories(s),
         &|| address::theories(s, pairs),
     ];
     let found = |of: &&dyn Fn() -> Vec<Theory>| -> Option<Vec<Theory>> {

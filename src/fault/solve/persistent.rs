@@ -89,7 +89,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
             }
             let order = if by_column { "column" } else { "row" };
             let words = format!(
-                "the accumulator is not cleared between the tiles of a persistent block: tiles of {high}×{wide}, {order} after {order}, hold every {blocks}th tile before them as well"
+                "the accumulator is not cleared between the tiles of a persistent block: tiles of {high}×{wide}, {order} after {order}, also hold the tiles {blocks}, {}, … before them",
+                2 * blocks
             );
             let mut t = Theory::new(Class::AccState, "out", "out.persistent", words)
                 .bits(10.0 + cost(high) + cost(wide) + cost(blocks) + f64::from(u8::from(by_column)));

@@ -1,0 +1,105 @@
+//! Theories of a last step of K that is not masked, where one operand's memory goes on with its next row and the other's with what nobody
+//! knows: the unknown numbers are solved, row by row, and have to fit every element.
+//!
+//! ```text
+//! out[i, j] − right = Σ_{t < T} g(i, t) · B_next(j, t)        g: what lies behind row i of a; the same with a and b exchanged
+//! ```
+
+use super::linear::Normal;
+use super::maps::cost;
+use super::system::{Past, System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Steps of K that kernels take.
+const STEPS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
+/// Equations for each unknown, at least; multiply-adds of one way.
+const EQUATIONS: usize = 2;
+const WORK: usize = 1 << 30;
+/// Lines that are solved first.
+const FIRST: usize = 3;
+
+/// The first way that fits every line.
+pub fn theories(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k {
+        return Vec::new();
+    }
+    let mut steps: Vec<usize> = STEPS.iter().map(|m| s.k.next_multiple_of(*m) - s.k).filter(|by| *by > 0).collect();
+    steps.dedup();
+    let ways = steps.into_iter().flat_map(|by| {
+        [Which::A, Which::B].into_iter().flat_map(move |w| [Past::Next, Past::NextScaled].map(move |past| (by, w, past)))
+    });
+    ways.filter_map(|(by, unknown, past)| of(s, by, unknown, past)).take(1).collect()
+}
+
+/// What the rows of one operand, its `unknown`, hold behind their end if the other's next rows are read there.
+fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
+    let known = s.given(unknown.other());
+    let (lines, others) = if unknown == Which::A { (s.rows, s.cols) } else { (s.cols, s.rows) };
+    // Behind the last row of the other operand nobody knows either.
+    let others = others.checked_sub(1)?;
+    (others >= EQUATIONS * by && lines * others * by * by <= WORK).then_some(())?;
+    let next: Vec<Vec<f64>> = (0..others).map(|y| (0..by).map(|t| known.past(past, y, s.k + t)).collect()).collect();
+    let place = move |x: usize, y: usize| if unknown == Which::A { (x, y) } else { (y, x) };
+    let cols = s.cols;
+    let solve = |x: usize| -> Option<Vec<f64>> {
+        let wrong = (0..others).any(|y| {
+            let (i, j) = place(x, y);
+            s.is_wrong[i * cols + j]
+        });
+        if !wrong {
+            return Some(vec![0.0; by]);
+        }
+        let mut normal = Normal::new(by);
+        let mut equations = Vec::new();
+        for (y, next) in next.iter().enumerate() {
+            let (i, j) = place(x, y);
+            let at = i * cols + j;
+            let Some((sum, half)) = s.written(i, j, 0.0) else { continue };
+            let (more, r) = (sum - (s.ideal[at] - s.bias[j]), half + s.certain(at));
+            normal.add(next, more, 1.0 / (r * r));
+            equations.push((next, more, r));
+        }
+        (equations.len() >= EQUATIONS * by).then_some(())?;
+        let g = normal.solve()?;
+        let fits = |(next, more, r): &(&Vec<f64>, f64, f64)| {
+            let made: f64 = next.iter().zip(&g).map(|(x, g)| x * g).sum();
+            (more - made).abs() <= 2.0 * r
+        };
+        equations.iter().all(fits).then_some(g)
+    };
+    let wrong: Vec<usize> =
+        (0..lines).filter(|x| (0..others).any(|y| s.is_wrong[place(*x, y).0 * cols + place(*x, y).1])).collect();
+    (!wrong.is_empty()).then_some(())?;
+    for at in 0..FIRST.min(wrong.len()) {
+        solve(wrong[at * (wrong.len() - 1) / FIRST.min(wrong.len()).max(1)])?;
+    }
+    let g: Vec<Vec<f64>> = (0..lines).into_par_iter().map(solve).collect::<Option<_>>()?;
+    let (name, other) = (unknown.name(), unknown.other().name());
+    let scaled = if past == Past::NextScaled { ", with its scales" } else { "" };
+    let words = format!(
+        "the last step of K is not masked: {by} more columns are summed, of {other} the start of its next row{scaled}, of {name} whatever lies behind its rows"
+    );
+    let mut t = Theory::new(Class::KTail, name, "k.behind", words).bits(48.0 + cost(by));
+    t.fitted = true;
+    t.freedom = by * wrong.len();
+    // Solved numbers err as what was written is rounded.
+    let near: Vec<f64> = (0..s.rows * cols)
+        .map(|at| {
+            s.written(at / cols, at % cols, 0.0).map_or(0.0, |(_, half)| 2.0 * (half + s.certain(at)) / s.relative.max(1e-300))
+        })
+        .collect();
+    t.size = Some(Arc::new(move |i, j| near[i * cols + j]));
+    let (bias, rest) = (s.bias.clone(), s.actual.iter().zip(&*s.ideal).map(|(x, d)| x - d).collect::<Vec<f64>>());
+    t.finish = Some(Arc::new(move |i, j, v| {
+        let (x, y) = place(i, j);
+        let more = match next.get(y) {
+            Some(next) => next.iter().zip(&g[x]).map(|(x, g)| x * g).sum(),
+            None => rest[i * cols + j],
+        };
+        v + more + bias[j]
+    }));
+    Some(t)
+}
