@@ -7,7 +7,7 @@ use super::launch::{Buffer, Gpu, LaunchShape, gpu, tensor_map};
 use super::model;
 use super::output::{download, element_bytes};
 use crate::job::{Job, Operand, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Kernel, KernelSpec, Modelled};
 use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Error, QTensor, Result};
@@ -155,6 +155,9 @@ impl Kernel for GroupedGemm {
         // SAFETY: buffers have the contract's sizes; offs end within the rows (tokens), as Plan::of checked.
         unsafe { gpu.launch(arguments.entry(entry, &defines, shape(gpu)))? };
         download(gpu, job, rows, n, &d, None)
+    }
+    fn modelled<'a>(&self, job: &'a Job) -> Result<Option<Modelled<'a>>> {
+        Ok(Some(Modelled { job: Cow::Owned(aligned(job)?), splits: None }))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
