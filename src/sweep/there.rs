@@ -46,6 +46,7 @@ pub fn judged(row: &mut Row, asked: Asked) -> Result<Option<ErrorMap>> {
         _ => None,
     };
     Ok(there.map(|there| {
+        tracing::debug!("{}: judged where it ran", case.id());
         row.algorithm = there.algorithm.unwrap_or_default();
         fill_measured(row, there.kernel, &there.comparison, &there.measured);
         ErrorMap::of_largest(case.id(), there.tile, there.measured.ratios)
