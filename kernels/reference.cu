@@ -1,5 +1,5 @@
 // The f64 reference of a large product, d = A·B^T + bias and sum |a||b| + |bias|, from operands as they lie on the device: f32 values, or FP8
-// codes with a scale a tile. The bits of the CPU's `op::gemm` and of `gemm_f64.cu`, which says what those are.
+// or integer codes with a scale, or a zero point and a scale, a tile. The bits of the CPU's `op::gemm` and of `gemm_f64.cu`, which says what those are.
 //
 // The plain sums: lane l of 16 holds the products of k = l mod 16 in ascending k, no fma; the lanes are added in pairs. Here the lanes are
 // products of their own, one after the other, so that what a thread reads is used eight and four times. They come in the order of the
@@ -12,7 +12,8 @@
 //
 // contract reference_width: block 256, any grid; args values const float*; count u64; found int[3]: the largest exponent, minus the lowest
 //          exponent of a bit that is set (both from -100000 before), whether a value is not finite (0 before).
-// Factors: values const float* or null; codes const u8* or null, `pitch` a row; table const double[256]; unit const double* [tiles] or null;
+// Factors: values const float* or null; codes const u8* or null, `pitch` a row; table const double[256]; unit const double* [tiles] or null; minus const
+//          double* [tiles] or null: what is taken from a code before its unit;
 //          rows, k int, from first_row and first_k on; pitch, tile_rows, tile_cols, grid_cols int: the tiles of units, from row 0 and k 0 on
 // contract reference_lanes: block 256; grid {ceil(K/128), padded/32}; args of Factors; lanes double[16, depth, padded]; padded, depth int
 // contract reference_digits: block 256; grid {padded, ceil(pitch/256)}; args of Factors, without their units; digits double[padded, pitch];
@@ -57,6 +58,7 @@ struct Factors {
     const u8* codes;
     const double* table;
     const double* unit;
+    const double* minus;
     int rows;
     int k;
     int first_row;
@@ -69,11 +71,13 @@ struct Factors {
     /// Without its unit.
     __device__ __forceinline__ double at(int row, int at_k) const {
         const u64 place = (u64)(first_row + row) * pitch + first_k + at_k;
-        return values ? (double)values[place] : table[codes[place]];
+        const double x = values ? (double)values[place] : table[codes[place]];
+        return minus ? __dsub_rn(x, minus[tile_of(row, at_k)]) : x;
     }
-    __device__ __forceinline__ double unit_at(int row, int at_k) const {
-        return unit ? unit[(first_row + row) / tile_rows * grid_cols + (first_k + at_k) / tile_cols] : 1.0;
+    __device__ __forceinline__ int tile_of(int row, int at_k) const {
+        return (first_row + row) / tile_rows * grid_cols + (first_k + at_k) / tile_cols;
     }
+    __device__ __forceinline__ double unit_at(int row, int at_k) const { return unit ? unit[tile_of(row, at_k)] : 1.0; }
 };
 
 /// How many k lie in the lane at a place of the order of reversed bits, and which lane it is.

@@ -2,14 +2,14 @@
 
 use super::product::{arithmetic, codes, first_b, groups, inner, relative, row_scales};
 use crate::Result;
-use crate::compare::ProductArithmetic;
+use crate::compare::{Accumulation, ProductArithmetic};
 use crate::job::Job;
 use crate::kernel::LargeSums;
 use crate::model::{Lines, SumBound, accumulation_bound, runs};
 use crate::op::Op;
 use crate::stage::timed;
 
-/// Of a product of narrow floats by an accumulator whose bits are known, its result `rows × cols`. `ask` gets the arithmetic without the bias, and the
+/// Of a product of narrow floats, or of integers, by an accumulator whose bits are known, its result `rows × cols`. `ask` gets the arithmetic without the bias, and the
 /// sums. `None`, without having asked: another product, or one whose bound needs the runs of its products. Errors: formats that the accumulator
 /// does not take; `ask`'s.
 pub(crate) fn of_device_model<T>(
@@ -19,14 +19,18 @@ pub(crate) fn of_device_model<T>(
 ) -> Result<Option<T>> {
     let Some(accumulator) = job.accumulator.filter(|a| a.inner.is_model()) else { return Ok(None) };
     let (Some(qa), Some(qb)) = (codes(job.operands.a()), job.operands.b().and_then(codes)) else { return Ok(None) };
-    if [&qa, &qb].iter().any(|q| q.is_empty() || !q[0].format().is_float()) {
+    let integers = [&qa, &qb].map(|q| q.first().is_some_and(|q| q.format().is_integer()));
+    if qa.is_empty() || qb.is_empty() || integers[0] != integers[1] {
         return Ok(None);
     }
     let (k, groups, by_tokens) = (inner(job), groups(job), job.op == Op::GroupedGemmWgrad);
+    let p = arithmetic(&qa, &qb, k, groups, false);
+    if integers[0] {
+        return ask(&p, &LargeSums::Relative(Accumulation::EXACT)).map(Some);
+    }
     if !by_tokens && rows * cols * k <= runs::MOST {
         return Ok(None);
     }
-    let p = arithmetic(&qa, &qb, k, groups, false);
     let ([a], [b], 1, false) = (qa.as_slice(), qb.as_slice(), groups, by_tokens) else {
         let sums = timed("bound", || relative(&accumulator, &qa, &qb, k, groups))?;
         return ask(&p, &LargeSums::Relative(sums)).map(Some);
@@ -112,6 +116,14 @@ mod tests {
                 ),
                 (1024, 1024),
             ),
+            (
+                "integers",
+                Job {
+                    accumulator: Some("int32".parse().unwrap()),
+                    ..job(Op::Gemm, codes("int8_token_sym", 64, k, 0), codes("affine_sym:int4:g32", 48, k, 1), None)
+                },
+                (64, 48),
+            ),
             ("tokens", job(Op::GroupedGemmWgrad, groups(64, 0), groups(48, 7), Some(vec![96, 256])), (128, 48)),
         ];
         for (name, job, size) in cases {
@@ -127,7 +139,7 @@ mod tests {
         let small = job(Op::Gemm, codes("te_current", 32, 0), codes("te_current", 32, 1), None);
         let asked = of_device_model(&small, (32, 32), |_, _| -> Result<()> { panic!("asked") });
         assert!(asked.unwrap().is_none());
-        let integers = job(Op::Gemm, codes("int8_token_sym", 32, 0), codes("int8_token_sym", 32, 1), None);
-        assert!(of_device_model(&integers, (1 << 15, 1 << 15), |_, _| -> Result<()> { panic!("asked") }).unwrap().is_none());
+        let mixed = job(Op::Gemm, codes("float8_rowwise", 32, 0), codes("int8_token_sym", 32, 1), None);
+        assert!(of_device_model(&mixed, (1 << 15, 1 << 15), |_, _| -> Result<()> { panic!("asked") }).unwrap().is_none());
     }
 }

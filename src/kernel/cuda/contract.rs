@@ -272,6 +272,7 @@ mod tests {
             .chain(entries::<model::Naive>())
             .chain(entries::<model::Scaled>())
             .chain(entries::<model::Added>())
+            .chain(entries::<model_int::IntegersOf>())
             .chain(entries::<model::Mismatches>())
             .chain(entries::<norm::Arguments>())
             .chain(entries::<scale_inv::Inverse>())
@@ -291,7 +292,7 @@ mod tests {
         assert!(defined.is_empty(), "entries without a struct: {:?}", defined.keys());
     }
 
-    const STRUCTS: [Struct; 2] = [judge::elements::Elements::STRUCT, reference::Factors::STRUCT];
+    const STRUCTS: [Struct; 3] = [judge::elements::Elements::STRUCT, reference::Factors::STRUCT, model_int::Integers::STRUCT];
 
     #[test]
     fn a_struct_by_value_has_the_fields_of_its_source() {

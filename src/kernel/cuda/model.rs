@@ -2,6 +2,7 @@
 
 use super::contract::{Contract, Pointer, arguments};
 use super::launch::{Buffer, Gpu, Launch, LaunchShape, gpu};
+use super::model_int;
 use super::options::define;
 use crate::job::{Job, Output};
 use crate::kernel::{Modelled, Splits, judges_on_gpu};
@@ -294,12 +295,15 @@ fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32])
     Ok(())
 }
 
-/// The values of products of codes with one level of scales, before bias and output rounding, `[M, N]` on the device; rows of no product are
-/// zeros. `None` of other products. Errors: those of [`predict`].
+/// The values of products of codes with one level of scales, or of integers, before bias and output rounding, `[M, N]` on the device; rows of no
+/// product are zeros. `None` of other products. Errors: those of [`predict`].
 pub fn values(gpu: &Gpu, of: &Modelled) -> Result<Option<Buffer>> {
     let plan = Plan::of(&of.job)?;
-    let (Some(promoted), Kind::Scaled) = (takes(&plan.accumulator), plan.kind) else { return Ok(None) };
     let y = gpu.filled(plan.rows * plan.cols * 4, 0)?;
+    if let (Kind::Integer, Some(p)) = (plan.kind, plan.problems().next()) {
+        return model_int::values(gpu, &plan, &p, &y).map(|()| Some(y));
+    }
+    let (Some(promoted), Kind::Scaled) = (takes(&plan.accumulator), plan.kind) else { return Ok(None) };
     for p in plan.problems().filter(|p| p.a.k > 0 && !p.a_rows.is_empty() && !p.b_rows.is_empty()) {
         let to = Pointer(y.pointer() + (p.out_row * plan.cols * 4) as u64);
         left_there(gpu, &p, &Way::of(&plan, &p, of.splits.as_ref())?, promoted, to)?;

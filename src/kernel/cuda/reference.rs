@@ -14,7 +14,7 @@ arguments! {
 by_value! {
     /// One side of a product.
     Factors = "reference.cu" {
-        values: Pointer, codes: Pointer, table: Pointer, unit: Pointer, rows: i32, k: i32, first_row: i32, first_k: i32, pitch: i32,
+        values: Pointer, codes: Pointer, table: Pointer, unit: Pointer, minus: Pointer, rows: i32, k: i32, first_row: i32, first_k: i32, pitch: i32,
         tile_rows: i32, tile_cols: i32, grid_cols: i32,
     }
 }
@@ -72,6 +72,8 @@ pub struct Side {
     codes: Option<Rc<Buffer>>,
     table: Option<Rc<Buffer>>,
     unit: Option<Rc<Buffer>>,
+    /// Zero points.
+    minus: Option<Rc<Buffer>>,
     /// What is multiplied, of rows of `pitch` factors.
     rows: Range<usize>,
     k: Range<usize>,
@@ -111,6 +113,7 @@ impl Side {
             codes: none(),
             table: none(),
             unit: none(),
+            minus: none(),
             rows: 0..x.rows(),
             k: 0..x.cols(),
             pitch: x.cols(),
@@ -121,15 +124,29 @@ impl Side {
         })
     }
 
-    /// Codes of a narrow float with a scale a tile. Errors: others; one is not finite; the driver's.
+    /// Codes with a scale a tile, integers also with a zero point. Errors: others; one is not finite; the driver's.
     pub fn codes(gpu: &Gpu, q: &QTensor) -> Result<Self> {
         let table: Vec<f64> = (0..256).map(|c| if c >> q.format().bits() == 0 { q.format().decode(c) } else { 0.0 }).collect();
         let unit: Vec<f64> = (0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect();
         let special = parallel::first(q.codes(), |c| !table[usize::from(*c)].is_finite()).is_some();
-        if special || q.level().is_some() || *q.zero() != Zero::None || !unit.iter().all(|u| u.is_finite()) {
-            return Err(refuse("codes are finite, with one level of finite scales and without zero points"));
+        let zeros: Vec<f64> =
+            if let Zero::Integer(z) = q.zero() { z.iter().map(|z| f64::from(*z)).collect() } else { Vec::new() };
+        let zeros_fit = zeros.is_empty() || q.format().is_integer();
+        let additive = matches!(q.zero(), Zero::Additive { .. });
+        if special || q.level().is_some() || additive || !zeros_fit || !unit.iter().all(|u| u.is_finite()) {
+            return Err(refuse("codes are finite, with one level of finite scales and at most whole zero points"));
         }
-        let numbers = || table.iter().filter(|x| x.is_finite() && **x != 0.0).map(|x| x.abs().to_bits());
+        let ends = |x: &[f64]| x.iter().fold((0.0f64, 0.0f64), |(low, high), x| (low.min(*x), high.max(*x)));
+        let (codes, minus) = (ends(&table), ends(&zeros));
+        // The largest numbers that a code less a zero point can be, beside the codes themselves.
+        let widest = [codes.0 - minus.1, codes.1 - minus.0];
+        let numbers = || {
+            table
+                .iter()
+                .chain(if zeros.is_empty() { &[] } else { &widest[..] })
+                .filter(|x| x.is_finite() && **x != 0.0)
+                .map(|x| x.abs().to_bits())
+        };
         let exponent = |bits: u64| (bits >> 52) as i32 - 1023;
         let lowest = |bits: u64| exponent(bits) - 52 + (bits & ((1 << 52) - 1) | 1 << 52).trailing_zeros() as i32;
         let (low, top) = (numbers().map(lowest).min().unwrap_or(0), numbers().map(exponent).max().unwrap_or(0));
@@ -139,6 +156,7 @@ impl Side {
             codes: some(gpu.upload(q.codes())?),
             table: some(gpu.upload_all(&table)?),
             unit: some(gpu.upload_all(&unit)?),
+            minus: if zeros.is_empty() { None } else { some(gpu.upload_all(&zeros)?) },
             rows: 0..q.rows(),
             k: 0..q.cols(),
             pitch: q.cols(),
@@ -179,6 +197,7 @@ impl Side {
             codes: pointer(&self.codes),
             table: pointer(&self.table),
             unit: pointer(&self.unit),
+            minus: pointer(&self.minus),
             rows: self.rows.len() as i32,
             k: self.k.len() as i32,
             first_row: self.rows.start as i32,
@@ -314,8 +333,8 @@ mod tests {
 
     fn side(k: Range<usize>, tile: usize) -> Side {
         let none = || None;
-        let (values, codes, table, unit) = (none(), none(), none(), none());
-        Side { values, codes, table, unit, rows: 0..4, k, pitch: 4096, tile: (1, tile), grid_cols: 32, low: 0, bits: 18 }
+        let (values, codes, table, unit, minus) = (none(), none(), none(), none(), none());
+        Side { values, codes, table, unit, minus, rows: 0..4, k, pitch: 4096, tile: (1, tile), grid_cols: 32, low: 0, bits: 18 }
     }
 
     #[test]

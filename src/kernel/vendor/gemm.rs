@@ -230,6 +230,9 @@ impl Kernel for CublasLt {
         download(gpu, job, p.m, p.n, &d, side.as_ref())
     }
     fn modelled<'a>(&self, job: &'a Job) -> Result<Option<Modelled<'a>>> {
+        if Plan::of(job)?.kind == Kind::Integer {
+            return Ok(Some(Modelled::of(job)));
+        }
         let splits = model::joined(job, &Self::chosen(job)?)?;
         Ok(splits.map(|splits| Modelled { job: Cow::Borrowed(job), splits: Some(splits) }))
     }
