@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Large enough for the GPU: every distribution that it draws and one that it does not; scales of a tensor, of rows, of blocks, the last of them short; a
-/// bias; FP8 results; experts, some without rows; tokens.
+/// bias; FP8 results; experts, some without rows; tokens; integers.
 const PRODUCTS: &str = r#"about = "who judges products"
 [[cases]]
 name = "tensor and rows"
@@ -51,6 +51,18 @@ recipe = ["float8_rowwise", "te_current"]
 dist = ["outlier_channels"]
 accumulator = ["hopper_wgmma", "hopper_wgmma@128"]
 out = ["bf16"]
+[[cases]]
+name = "integers"
+op = ["gemm"]
+shape = ["1000x1032x416"]
+dtype = ["f16"]
+recipe = [
+  "int8_token_sym+affine_sym:int4", "int8_token_sym+affine_sym:int4:g32", "int8_token_asym+affine_asym:int4:g128", "int8_token_sym+affine_asym:uint4:g256",
+]
+dist = ["normal"]
+bias = [false, true]
+accumulator = ["int32"]
+out = ["f16"]
 "#;
 
 /// The same of cuBLASLt: where it splits K too, a bias, FP8 results.
@@ -71,6 +83,13 @@ dist = ["normal"]
 accumulator = ["hopper_wgmma", "hopper_wgmma@128"]
 bias = [true]
 out = ["bf16", "scaled:e4m3"]
+[[cases]]
+name = "vendor, integers"
+op = ["gemm"]
+shape = ["1024x768x640"]
+recipe = ["int8_token_sym"]
+accumulator = ["int32"]
+out = ["bf16", "f32"]
 "#;
 
 const CASTS: &str = r#"about = "who judges casts"
@@ -111,9 +130,9 @@ fn the_gpu_judges_to_the_bits_of_the_cpu() {
     let folder = tempfile::tempdir().unwrap();
     let sweeps = [
         ("smoke", "", "cuda", 0),
-        ("products", PRODUCTS, "cuda", 96),
+        ("products", PRODUCTS, "cuda", 104),
         ("casts", CASTS, "cuda", 6),
-        ("vendor", VENDOR, "vendor", 16),
+        ("vendor", VENDOR, "vendor", 22),
     ];
     for (name, text, backend, at_least) in sweeps {
         let at = folder.path().join(name);
