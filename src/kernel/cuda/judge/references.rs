@@ -82,7 +82,7 @@ impl References {
             }
             Ok(into)
         };
-        let held = |product: &Product, factors: &(dyn Fn(usize, usize, usize, &Range<usize>) -> Vec<f64> + Sync)| {
+        let held = |product: &Product, factors: Row| {
             for (r, i) in looked_at(rows).into_iter().enumerate() {
                 let Some(e) = part_of(&parts, i) else { continue };
                 let p = &parts[e];
@@ -125,6 +125,9 @@ impl References {
         Ok(Self { exact: exact.d, ideal, bias: there })
     }
 }
+
+/// Factors of a side (0 a, 1 b) of a product, by its number: these of a row.
+type Row<'a> = &'a (dyn Fn(usize, usize, usize, &Range<usize>) -> Vec<f64> + Sync);
 
 /// Which product a row of the result belongs to; `None`: to none, or to an empty one.
 fn part_of(parts: &[Dense], row: usize) -> Option<usize> {
