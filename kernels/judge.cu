@@ -11,6 +11,9 @@
 // contract judge_widen: block 256, any grid; args from const float*; to double*; count u64
 // contract judge_model: block 256, any grid; args model const float*, actual const float*; bias const float* [cols] or null; cols, dtype int (0 f32,
 //          1 bf16, 2 f16); count u64; found u64[2], zeroed before: how many values of the model in this type have other bits; how many are no numbers
+// contract judge_model_codes: block 256, any grid; args model const float*; bias as above; codes const u8*; table const double[256]; numbers const
+//          double[] (enum Stored); scale float; cols int; count u64; found u64[3], zeroed before: how many codes are not those of the model's values
+//          times the scale; how many values are no numbers; the bits of the largest magnitude
 // Elements: exact, ideal, actual const double*; numbers const double[] (enum Stored); scale, unit const double* [tiles], of codes; cols, tile_rows,
 //          tile_cols, grid_cols int; count u64
 // contract judge_elements: block 256, any grid; args all Elements; certain (null: 0), probable (null: certain) const double*; tally u64[TALLY], zeroed;
@@ -150,6 +153,24 @@ extern "C" __global__ void judge_model(const float* model, const float* actual, 
     }
     if (differ) atomicAdd(found, differ);
     if (special) atomicAdd(found + 1, special);
+}
+
+extern "C" __global__ void judge_model_codes(const float* model, const float* bias, const u8* codes, const double* table, const double* numbers,
+                                             float scale, int cols, u64 count, u64* found) {
+    const Cells cells = stored(numbers);
+    u64 differ = 0, special = 0;
+    u32 largest = 0;
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += (u64)gridDim.x * blockDim.x) {
+        float x = model[at];
+        if (bias) x = __fadd_rn(x, bias[at % cols]);
+        special += !(x - x == 0.0f);
+        largest = max(largest, __float_as_uint(x) & 0x7fffffff);
+        differ += bits(cells.nearest((double)__fmul_rn(x, scale))) != bits(table[codes[at]]);
+    }
+    if (differ) atomicAdd(found, differ);
+    if (special) atomicAdd(found + 1, special);
+    largest = __reduce_max_sync(~0u, largest);
+    if (threadIdx.x % 32 == 0) atomicMax(found + 2, (u64)largest);
 }
 
 /// What judge_elements counts; of each error FINITE and what follows.

@@ -32,8 +32,9 @@
 //
 // contract model_wgmma_naive: block {32, 8}, grid {ceil(N/32), ceil(M/8)}; args a, b, d, m, n, k, pitch_a, pitch_b.
 // contract model_scaled: block 256, any grid; args sums const float* [M, N]; scale_a float* [M]; scale_b float* [N]; y float* [M, N], of the
-//          blocks before (zeroed before the first); m, n int; order int: 0 one scale each, RN(P*RN(a*b)); 1 RN(RN(P*a)*b); of a block
-//          along K, added to y by fma: 2 a first, 3 b first, 4 both.
+//          blocks before (zeroed before the first; else may be the sums themselves); m, n int; order int: 0 one scale each, RN(P*RN(a*b));
+//          1 RN(RN(P*a)*b); of a block along K, added to y by fma: 2 a first, 3 b first, 4 both; 5 RN(RN(P*b)*a).
+// contract model_added: block 256, any grid; args part const float*; y float*; count u64: y = RN(y + part).
 // contract model_mismatches: block 256, any grid; args x const u32*, y const u32*, count u64, found u64* zeroed before: adds how many differ.
 #include "common/fp8_model.cuh"
 #include "common/mbarrier.cuh"
@@ -90,9 +91,14 @@ extern "C" __global__ void model_scaled(const float* sums, const float* scale_a,
         else if (order == 1) value = __fmul_rn(__fmul_rn(p, a), b);
         else if (order == 2) value = __fmaf_rn(__fmul_rn(p, a), b, y[at]);
         else if (order == 3) value = __fmaf_rn(__fmul_rn(p, b), a, y[at]);
-        else value = __fmaf_rn(__fmul_rn(a, b), p, y[at]);
+        else if (order == 4) value = __fmaf_rn(__fmul_rn(a, b), p, y[at]);
+        else value = __fmul_rn(__fmul_rn(p, b), a);
         y[at] = value;
     }
+}
+
+extern "C" __global__ void model_added(const float* part, float* y, u64 count) {
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += (u64)gridDim.x * blockDim.x) y[at] = __fadd_rn(y[at], part[at]);
 }
 
 extern "C" __global__ void model_mismatches(const u32* x, const u32* y, u64 count, u64* found) {

@@ -1,5 +1,5 @@
 // The f64 reference of a large product, d = A·B^T + bias and sum |a||b| + |bias|, from operands as they lie on the device: f32 values, or FP8
-// codes with one scale a tensor or a row. The bits of the CPU's `op::gemm` and of `gemm_f64.cu`, which says what those are.
+// or integer codes with a scale, or a zero point and a scale, a tile. The bits of the CPU's `op::gemm` and of `gemm_f64.cu`, which says what those are.
 //
 // The plain sums: lane l of 16 holds the products of k = l mod 16 in ascending k, no fma; the lanes are added in pairs. Here the lanes are
 // products of their own, one after the other, so that what a thread reads is used eight and four times. They come in the order of the
@@ -7,21 +7,23 @@
 // lane changes no bit: a sum that begins with +0 is never -0.
 //
 // Where the terms cancel, the exact sum: every factor is an integer times 2^low, cut into parts of WIDTH bits. Sums of products of two parts
-// are integers below 2^53, so the tensor cores' f64 adds them without a rounding; what they give is added in pairs of doubles.
+// are integers below 2^53, so the tensor cores' f64 adds them without a rounding; what they give is added in pairs of doubles. Scales meet these
+// sums, so there is one of each pair of parts and each run of K inside which no scale changes.
 //
 // contract reference_width: block 256, any grid; args values const float*; count u64; found int[3]: the largest exponent, minus the lowest
 //          exponent of a bit that is set (both from -100000 before), whether a value is not finite (0 before).
-// Factors: values const float* or null; codes const u8* or null; table const double[256]; unit const double* or null; rows, k int
-// contract reference_lanes: block 256; grid {ceil(K/128), padded/32}; args of Factors, a unit each `step` rows (0: one); lanes
-//          double[16, depth, padded]; padded, depth, step int
+// Factors: values const float* or null; codes const u8* or null, `pitch` a row; table const double[256]; unit const double* [tiles] or null; minus const
+//          double* [tiles] or null: what is taken from a code before its unit;
+//          rows, k int, from first_row and first_k on; pitch, tile_rows, tile_cols, grid_cols int: the tiles of units, from row 0 and k 0 on
+// contract reference_lanes: block 256; grid {ceil(K/128), padded/32}; args of Factors; lanes double[16, depth, padded]; padded, depth int
 // contract reference_digits: block 256; grid {padded, ceil(pitch/256)}; args of Factors, without their units; digits double[padded, pitch];
 //          pitch, low, shift, width int: the bits shift.. of value/2^low, with its sign
 // contract reference_sums: block 256; smem SUMS_SHARED; grid {padded_b/64, padded_a/128}; args lanes of a, of b; bias const double* or null;
 //          d, magnitude double[M, N]; m, n, depth (a multiple of 8), padded_a (of 128), padded_b (of 128) int
-// contract reference_exact: block 256; smem EXACT_SHARED; grid {ceil(N/128), ceil(M/128)}; args digits of a, of b, padded to 128 rows; high, low
-//          double[M, N]; m, n, pitch (a multiple of 8), exponent int; first int: 1 nothing is there yet
-// contract reference_mend: block 256, any grid; args high, low, magnitude double[M, N]; unit_a, unit_b as above with steps step_a, step_b;
-//          bias; d double[M, N]; m, n, k, step_a, step_b int
+// contract reference_exact: block 256; smem EXACT_SHARED; grid {ceil(N/128), ceil(M/128)}; args Factors of a, of b, whose units do not change in the run;
+//          digits of a, of b, padded to 128 rows; high, low double[M, N]; pitch, begin, length (multiples of 8: the run of K), exponent int;
+//          first int: 1 nothing is there yet
+// contract reference_mend: block 256, any grid; args high, low, magnitude double[M, N]; bias double[N] or null; d double[M, N]; m, n, k int
 #include "common/gemm_types.cuh"
 #include "common/pairs.cuh"
 
@@ -56,26 +58,41 @@ struct Factors {
     const u8* codes;
     const double* table;
     const double* unit;
+    const double* minus;
     int rows;
     int k;
+    int first_row;
+    int first_k;
+    int pitch;
+    int tile_rows;
+    int tile_cols;
+    int grid_cols;
 
     /// Without its unit.
-    __device__ __forceinline__ double at(u64 place) const { return values ? (double)values[place] : table[codes[place]]; }
+    __device__ __forceinline__ double at(int row, int at_k) const {
+        const u64 place = (u64)(first_row + row) * pitch + first_k + at_k;
+        const double x = values ? (double)values[place] : table[codes[place]];
+        return minus ? __dsub_rn(x, minus[tile_of(row, at_k)]) : x;
+    }
+    __device__ __forceinline__ int tile_of(int row, int at_k) const {
+        return (first_row + row) / tile_rows * grid_cols + (first_k + at_k) / tile_cols;
+    }
+    __device__ __forceinline__ double unit_at(int row, int at_k) const { return unit ? unit[tile_of(row, at_k)] : 1.0; }
 };
 
 /// How many k lie in the lane at a place of the order of reversed bits, and which lane it is.
 __device__ __forceinline__ int reversed(int place) { return (int)(__brev((u32)place) >> 28); }
 
 extern "C" __global__ void __launch_bounds__(256)
-    reference_lanes(const Factors of, double* lanes, int padded, int depth, int step) {
+    reference_lanes(const Factors of, double* lanes, int padded, int depth) {
     __shared__ double tile[32][129];
     const int k0 = blockIdx.x * 128, row0 = blockIdx.y * 32;
     for (int i = threadIdx.x; i < 32 * 128; i += 256) {
         const int row = row0 + i / 128, at = k0 + i % 128;
         double x = 0.0;
         if (row < of.rows && at < of.k) {
-            x = of.at((u64)row * of.k + at);
-            if (of.unit) x = __dmul_rn(x, of.unit[row * step]);
+            x = of.at(row, at);
+            if (of.unit) x = __dmul_rn(x, of.unit_at(row, at));
         }
         tile[i / 128][i % 128] = x;
     }
@@ -92,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(256)
     if (at >= pitch) return;
     double digit = 0.0;
     if (row < of.rows && at < of.k) {
-        const double x = of.at((u64)row * of.k + at);
+        const double x = of.at(row, at);
         const long long whole = (long long)__dmul_rn(fabs(x), __longlong_as_double((long long)(1023 - low) << 52));
         digit = (double)(whole >> shift & ((1ll << width) - 1));
         if (x < 0.0) digit = -digit;
@@ -218,11 +235,12 @@ __device__ __forceinline__ void multiply(double (&c)[4], const double (&a)[4], c
 constexpr int EXACT_TILE = 128, EXACT_DEPTH = 8, EXACT_PITCH = 12, EXACT_STAGES = 4;
 
 extern "C" __global__ void __launch_bounds__(256, 1)
-    reference_exact(const double* a, const double* b, double* high, double* low, int m, int n, int pitch, int exponent, int first) {
+    reference_exact(const Factors of_a, const Factors of_b, const double* a, const double* b, double* high, double* low, int pitch, int begin,
+                    int length, int exponent, int first) {
     extern __shared__ __align__(16) double shared[];
     constexpr int STAGE = 2 * EXACT_TILE * EXACT_PITCH;
     const int row0 = blockIdx.y * EXACT_TILE, col0 = blockIdx.x * EXACT_TILE, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int warp_row = warp / 4 * 64, warp_col = warp % 4 * 32, stages = pitch / EXACT_DEPTH;
+    const int warp_row = warp / 4 * 64, warp_col = warp % 4 * 32, stages = length / EXACT_DEPTH, m = of_a.rows, n = of_b.rows;
     const auto load = [&](int stage) {
         if (stage < stages) {
             double* to = shared + stage % EXACT_STAGES * STAGE;
@@ -230,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
             for (int i = threadIdx.x; i < 2 * EXACT_TILE * 4; i += 256) {
                 const int line = i / 4, at = i % 4 * 2;
                 const double* from = line < EXACT_TILE ? a + (u64)(row0 + line) * pitch : b + (u64)(col0 + line - EXACT_TILE) * pitch;
-                copy16(smem_address(to + line * EXACT_PITCH + at), from + stage * EXACT_DEPTH + at);
+                copy16(smem_address(to + line * EXACT_PITCH + at), from + begin + stage * EXACT_DEPTH + at);
             }
         }
         commit();
@@ -258,37 +276,36 @@ extern "C" __global__ void __launch_bounds__(256, 1)
             for (int j = 0; j < 4; j++) multiply(c[i][j], u[i], v[j]);
     }
     const double unit = __longlong_as_double((long long)(1023 + exponent) << 52);
+    const int first_row = row0 + warp_row + lane / 4, first_col = col0 + warp_col + lane % 4 * 2;
+    double unit_b[4][2];
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 8; j++) unit_b[j / 2][j % 2] = of_b.unit_at(min(first_col + j / 2 * 8 + j % 2, n - 1), begin);
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+    for (int i = 0; i < 8; i++) {
+        const int row = first_row + i / 2 * 16 + i % 2 * 8;
+        if (row >= m) break;
+        const double unit_a = __dmul_rn(of_a.unit_at(row, begin), unit);
 #pragma unroll
-            for (int q = 0; q < 4; q++) {
-                const int row = row0 + warp_row + i * 16 + q / 2 * 8 + lane / 4, col = col0 + warp_col + j * 8 + lane % 4 * 2 + q % 2;
-                if (row >= m || col >= n) continue;
-                const u64 at = (u64)row * n + col;
-                const double here = __dmul_rn(c[i][j][q], unit);
-                const Pair sum = first ? Pair{here, 0.0} : add_pairs({high[at], low[at]}, {here, 0.0});
-                high[at] = sum.high;
-                low[at] = sum.low;
-            }
+        for (int j = 0; j < 8; j++) {
+            const int col = first_col + j / 2 * 8 + j % 2;
+            if (col >= n) continue;
+            const u64 at = (u64)row * n + col;
+            // Two scales of f32 and a power of two: their product is a double.
+            const double here = c[i / 2][j / 2][i % 2 * 2 + j % 2], s = __dmul_rn(unit_a, unit_b[j / 2][j % 2]), p = __dmul_rn(here, s);
+            const Pair scaled{p, __fma_rn(here, s, -p)}, sum = first ? scaled : add_pairs({high[at], low[at]}, scaled);
+            high[at] = sum.high;
+            low[at] = sum.low;
+        }
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    reference_mend(const double* high, const double* low, const double* magnitude, const double* unit_a, const double* unit_b,
-                   const double* bias, double* d, int m, int n, int k, int step_a, int step_b) {
+    reference_mend(const double* high, const double* low, const double* magnitude, const double* bias, double* d, int m, int n, int k) {
     const double errors = __dmul_rn(__dadd_rn((double)k, 4.0), 1.0 / (1ll << 53));
     for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < (u64)m * n; at += (u64)gridDim.x * blockDim.x) {
         if (!(__dmul_rn(errors, magnitude[at]) > __dmul_rn(1.0 / (1ll << 34), fabs(d[at])))) continue;
-        const int row = (int)(at / n), col = (int)(at % n);
         Pair sum{high[at], low[at]};
-        for (int side = 0; side < 2; side++) {
-            const double* unit = side ? unit_b : unit_a;
-            if (!unit) continue;
-            const double s = unit[side ? col * step_b : row * step_a], p = __dmul_rn(sum.high, s);
-            sum = two_sum(p, __fma_rn(sum.low, s, __fma_rn(sum.high, s, -p)));
-        }
-        if (bias) sum = add_pairs(sum, {bias[col], 0.0});
+        if (bias) sum = add_pairs(sum, {bias[at % n], 0.0});
         d[at] = sum.high;
     }
 }

@@ -126,7 +126,7 @@ pub fn values(d: &Data) -> Vec<f64> {
 }
 
 /// How a part is stored. Codes of a foreign kernel are read in its own scale_inv where that is the inverse of the scale to rounding.
-fn out_format(job: &Job, i: usize, part: &Part, backend: Backend) -> OutFormat {
+pub(crate) fn out_format(job: &Job, i: usize, part: &Part, backend: Backend) -> OutFormat {
     match (&job.out, &part.d) {
         (OutSpec::High(f), _) => OutFormat::high(*f),
         (OutSpec::Scaled { format, scale }, d) => {

@@ -10,6 +10,7 @@ pub(crate) mod command;
 pub(crate) mod coverage;
 pub mod evidence;
 pub(crate) mod fill;
+pub(crate) mod large;
 pub(crate) mod map;
 pub(crate) mod product;
 pub mod row;

@@ -15,7 +15,6 @@ use crate::job::{Job, Operand, OutSpec};
 use crate::model::product::FactorRows;
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
 use crate::op::{Defined, Op, flat};
-use crate::stage::timed;
 use crate::{Error, Format, QTensor, Result, parallel};
 use ndarray::Array2;
 use rayon::prelude::*;
@@ -105,18 +104,9 @@ impl<'a> Product<'a> {
         self.groups == 1 && self.job.op != Op::GroupedGemmWgrad
     }
 
-    /// The end rows of experts that have weights of their own.
-    fn experts(&self) -> Option<&'a [usize]> {
-        match (self.job.op, &self.job.operands.offs) {
-            (Op::GroupedGemm | Op::GroupedGemmDgrad, Some(offs)) => Some(offs),
-            _ => None,
-        }
-    }
     /// The row of b that column 0 meets in each row of the result.
     pub(super) fn first_b(&self) -> Vec<usize> {
-        let (rows, cols) = self.ideal.d.dim();
-        let expert = |i: usize| self.experts().map_or(0, |e| e.partition_point(|end| *end <= i).min(e.len() - 1));
-        (0..rows).map(|i| expert(i) * cols).collect()
+        first_b(self.job, self.ideal.d.dim())
     }
 
     /// The bound about a sum of these values, with this arithmetic.
@@ -149,7 +139,7 @@ impl<'a> Product<'a> {
     fn sums<'l>(&self, a: &'l Factored, b: &'l Factored, scaled: bool) -> Result<SumBound<'l>> {
         let mut sums = SumBound::new(&self.accumulator, self.k, (a.format, &a.lines), (b.format, &b.lines), scaled)?;
         let (rows, cols) = self.ideal.d.dim();
-        let grouped = self.experts();
+        let grouped = experts(self.job);
         if grouped.is_some() {
             sums.first_b = self.first_b();
         }
@@ -181,8 +171,6 @@ impl<'a> Product<'a> {
     /// once on their way to f32.
     fn of_codes(&self, qa: &[&QTensor], qb: &[&QTensor]) -> Result<Bound> {
         let integer = qa[0].format().is_integer();
-        let Scaling { globals, scales } = Scaling::of(qa, qb);
-        let every: Vec<&[f32]> = scales.iter().chain(&globals).map(Vec::as_slice).collect();
         let p = arithmetic(qa, qb, self.k, self.groups, self.assumed());
         let with = |sums: &dyn SumError| self.judged(&ProductArithmetic { accumulation: sums, ..p.clone() }, self.ideal);
         match (integer, self.assumed()) {
@@ -197,14 +185,9 @@ impl<'a> Product<'a> {
             (sums.scale_a, sums.scale_b) = (row_scales(qa), row_scales(qb));
             return with(&sums);
         }
-        let chunk = self.k.div_ceil(self.groups.max(1)).max(1);
-        let (a, b) = (Factors::of_codes(qa), Factors::of_codes(qb));
-        let mut sums = accumulation_bound(&self.accumulator, chunk, a, b)?;
-        // In units of codes, of every group.
-        sums.absolute *= self.groups as f64 * every.iter().map(|s| largest_of(s)).product::<f64>();
-        // Blocks' sums are sums of their own: each has its own partial sums.
-        sums.of_partial *= self.groups as f64;
+        let mut sums = relative(&self.accumulator, qa, qb, self.k, self.groups)?;
         if self.assumed() {
+            let (a, b) = (Factors::of_codes(qa), Factors::of_codes(qb));
             sums = sums.or(accumulation_bound(&Accumulator::new(Inner::AnyOrder), self.k, a, b)?);
         }
         match blocks::of(self, qa, qb, &p, sums)? {
@@ -312,6 +295,33 @@ impl<'a> Product<'a> {
     }
 }
 
+/// The end rows of experts that have weights of their own.
+fn experts(job: &Job) -> Option<&[usize]> {
+    match (job.op, &job.operands.offs) {
+        (Op::GroupedGemm | Op::GroupedGemmDgrad, Some(offs)) => Some(offs),
+        _ => None,
+    }
+}
+
+/// The row of b that column 0 meets in each row of a result.
+pub(super) fn first_b(job: &Job, (rows, cols): (usize, usize)) -> Vec<usize> {
+    let expert = |i: usize| experts(job).map_or(0, |e| e.partition_point(|end| *end <= i).min(e.len() - 1));
+    (0..rows).map(|i| expert(i) * cols).collect()
+}
+
+/// What holds, relative to Σ|ab|, of sums of codes in `groups` blocks along K, each scaled and added by itself. Errors: formats that the accumulator
+/// does not take.
+pub(super) fn relative(acc: &Accumulator, qa: &[&QTensor], qb: &[&QTensor], k: usize, groups: usize) -> Result<Accumulation> {
+    let Scaling { globals, scales } = Scaling::of(qa, qb);
+    let chunk = k.div_ceil(groups.max(1)).max(1);
+    let mut sums = accumulation_bound(acc, chunk, Factors::of_codes(qa), Factors::of_codes(qb))?;
+    // In units of codes, of every group.
+    sums.absolute *= groups as f64 * scales.iter().chain(&globals).map(|s| largest_of(s)).product::<f64>();
+    // Blocks' sums are sums of their own: each has its own partial sums.
+    sums.of_partial *= groups as f64;
+    Ok(sums)
+}
+
 /// Every scale of a product of codes.
 struct Scaling {
     /// Of a second level, where there is one.
@@ -341,7 +351,13 @@ fn largest_of(scales: &[f32]) -> f64 {
 }
 
 /// Codes times codes, but for their sums.
-fn arithmetic<'a>(qa: &[&QTensor], qb: &[&QTensor], k: usize, groups: usize, assumed: bool) -> ProductArithmetic<'a> {
+pub(super) fn arithmetic<'a>(
+    qa: &[&QTensor],
+    qb: &[&QTensor],
+    k: usize,
+    groups: usize,
+    assumed: bool,
+) -> ProductArithmetic<'a> {
     let (fa, fb) = (qa[0].format(), qb[0].format());
     let Scaling { globals, scales } = Scaling::of(qa, qb);
     let every: Vec<&[f32]> = scales.iter().chain(&globals).map(Vec::as_slice).collect();
@@ -362,26 +378,6 @@ fn arithmetic<'a>(qa: &[&QTensor], qb: &[&QTensor], k: usize, groups: usize, ass
         },
         false => p,
     }
-}
-
-/// What bounds a large product of codes with one scale along K, of an accumulator whose bits are known, where its elements lie elsewhere.
-/// `ask` gets the arithmetic without the bias, and the sums. Errors: formats that the accumulator does not take; `ask`'s.
-pub fn of_device_model<T>(
-    job: &Job,
-    (qa, qb): (&QTensor, &QTensor),
-    ask: impl FnOnce(&ProductArithmetic, &SumBound) -> Result<T>,
-) -> Result<Option<T>> {
-    let Some(accumulator) = job.accumulator.filter(|a| a.inner.is_model()) else { return Ok(None) };
-    let k = qa.cols();
-    if groups(job) != 1 || job.op != Op::Gemm || qa.rows() * qb.rows() * k <= runs::MOST {
-        return Ok(None);
-    }
-    let (fa, fb) = (qa.format(), qb.format());
-    let [(a, factors_a), (b, factors_b)] = timed("bound", || [qa, qb].map(Lines::and_factors));
-    let relative = accumulation_bound(&accumulator, k, factors_a, factors_b)?;
-    let mut sums = SumBound::new(&accumulator, k, (fa, &a), (fb, &b), true)?.and_relative(relative);
-    (sums.scale_a, sums.scale_b) = (row_scales(qa), row_scales(qb));
-    ask(&arithmetic(&[qa], &[qb], k, 1, false), &sums).map(Some)
 }
 
 /// One side's factors as the sums read them, row-major.
@@ -421,7 +417,7 @@ impl Factored {
 }
 
 /// What the sums of each row are multiplied by.
-fn row_scales(q: &QTensor) -> Vec<f64> {
+pub(super) fn row_scales(q: &QTensor) -> Vec<f64> {
     (0..q.rows()).map(|i| q.affine(q.scale_index(i, 0)).unit).collect()
 }
 
@@ -431,7 +427,7 @@ fn scales_of(tensors: &[&QTensor]) -> Vec<f32> {
 }
 
 /// The codes an operand is read as; `None` for values.
-fn codes(operand: &Operand) -> Option<Vec<&QTensor>> {
+pub(super) fn codes(operand: &Operand) -> Option<Vec<&QTensor>> {
     match operand {
         Operand::High(_) => None,
         Operand::Quantized(q) => Some(vec![q]),

@@ -7,13 +7,16 @@ pub(crate) mod exhaust;
 #[cfg(feature = "cuda")]
 pub mod vendor;
 
-use crate::compare::{ErrorSize, Measured, ProductArithmetic};
+use crate::compare::{Accumulation, ErrorSize, Measured, OutFormat, ProductArithmetic};
 use crate::input::Drawer;
-use crate::job::{Accumulator, Job, Output};
+use crate::job::{Accumulator, Job, Operands, Output, Part};
 use crate::model::SumBound;
 use crate::op::{Accelerator, Op};
 use crate::stage::timed;
 use crate::{Error, QTensor, Result, Tensor};
+use std::any::Any;
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who runs it.
@@ -68,6 +71,29 @@ pub struct KernelAnswer {
     pub size: Option<ErrorSize>,
 }
 
+/// The device model of a product, whose sums [`crate::model`] has.
+pub struct Modelled<'a> {
+    /// What is multiplied.
+    pub job: Cow<'a, Job>,
+    /// `None`: as [`crate::model::gemm`] says.
+    pub splits: Option<Splits>,
+}
+
+/// How a library cuts and joins the sums of a product.
+pub struct Splits {
+    /// The K of each split; their sums are added in f32, one after the other.
+    pub of_k: Vec<Range<usize>>,
+    /// How sums are scaled, as model_scaled of `kernels/model_wgmma.cu` numbers it.
+    pub order: usize,
+}
+
+impl<'a> Modelled<'a> {
+    /// As [`crate::model::gemm`] says.
+    pub fn of(job: &'a Job) -> Self {
+        Self { job: Cow::Borrowed(job), splits: None }
+    }
+}
+
 /// What an output is held to, bit for bit.
 pub struct Held {
     /// `None` where nothing is predictable.
@@ -86,9 +112,9 @@ pub trait Kernel: Sync {
     /// What its arithmetic must return, to the bit, computed by the obvious definition; `None` where it is not predictable
     /// (libm in activations and norms).
     fn predict(&self, job: &Job) -> Result<Option<Output>>;
-    /// Whether that is the device model of a product and nothing more: [`crate::model`] has it too.
-    fn is_modelled(&self) -> bool {
-        false
+    /// Where that is a device model of a product: of what, and how its sums are joined.
+    fn modelled<'a>(&self, _job: &'a Job) -> Result<Option<Modelled<'a>>> {
+        Ok(None)
     }
     /// What `output` is held to: its prediction, all of it or, where that takes too long, at some places.
     fn hold(&self, job: &Job, _output: &Output) -> Result<Held> {
@@ -110,24 +136,54 @@ pub trait Kernel: Sync {
     }
 }
 
-/// A product of codes with its unquantized operands, whose references are too large to be moved about.
-pub struct LargeProduct<'a> {
-    pub job: &'a Job,
-    /// Unquantized and quantized a and b.
+/// The operands of a product of codes, whose references are too large to be moved about.
+#[derive(Clone, Copy)]
+pub struct LargeOperands<'a> {
+    pub op: Op,
+    /// Quantized; the bias.
+    pub operands: &'a Operands,
+    /// Unquantized a and b.
     pub sources: [&'a Tensor; 2],
-    pub quantized: [&'a QTensor; 2],
+}
+
+/// The f64 references of a product, where they lie.
+pub struct LargeReferences {
+    /// The largest finite magnitude of op(dequantize(q)).
+    pub largest: f64,
+    /// Who made them knows what this is.
+    pub there: Box<dyn Any>,
+}
+
+/// The error of the sums of a large product.
+pub enum LargeSums<'a> {
+    /// From what is known of each row and column.
+    Each(SumBound<'a>),
+    /// Relative to Σ|ab|.
+    Relative(Accumulation),
+}
+
+/// Such a product and what a kernel made of it.
+pub struct LargeProduct<'a> {
+    pub of: LargeOperands<'a>,
+    pub model: &'a Modelled<'a>,
     /// What bounds it, without the bias.
     pub arithmetic: &'a ProductArithmetic<'a>,
-    pub sums: &'a SumBound<'a>,
-    /// What the kernel wrote.
-    pub actual: &'a Tensor,
+    pub sums: &'a LargeSums<'a>,
+    /// How it is stored, and what the kernel wrote.
+    pub out: &'a OutFormat,
+    pub actual: &'a Part,
     /// Rows and columns of a tile of the error's map.
     pub map: (usize, usize),
 }
 
-/// Judges a product that has the bits of its device model, by its references and bounds, where they lie. `None`: something is wrong, or is to be judged
-/// on the CPU.
-pub type ProductJudge = fn(&LargeProduct) -> Result<Option<Measured>>;
+/// Judges large products where they lie.
+#[derive(Clone, Copy)]
+pub struct ProductJudge {
+    pub references: fn(&LargeOperands) -> Result<LargeReferences>,
+    /// Of a product that has the bits of its device model, by its references, which are made where there are none yet, and its bounds. `None`:
+    /// something is wrong, or is to be judged on the CPU.
+    pub judge: fn(&LargeProduct, Option<LargeReferences>) -> Result<Option<Measured>>,
+}
 
 /// A cast that has the codes and scales of its recipe's definition.
 pub struct LargeCast<'a> {
@@ -183,7 +239,7 @@ impl Backend {
         match self {
             _ if !judges_on_gpu() => None,
             #[cfg(feature = "cuda")]
-            Backend::Cuda => Some(cuda::judge::product),
+            Backend::Cuda | Backend::Vendor => Some(cuda::judge::product::JUDGE),
             _ => None,
         }
     }
@@ -192,7 +248,7 @@ impl Backend {
         match self {
             _ if !judges_on_gpu() => None,
             #[cfg(feature = "cuda")]
-            Backend::Cuda => Some(cuda::judge::cast),
+            Backend::Cuda => Some(cuda::judge::cast::cast),
             _ => None,
         }
     }

@@ -353,9 +353,10 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Fact
         (Operand::High(x), Operand::High(w)) if x.dtype() == w.dtype() && matches!(x.dtype(), Format::F16 | Format::Bf16) => {
             Ok((Kind::Mixed, vec![FactorRows::values(x.dtype(), x)], vec![FactorRows::values(w.dtype(), w)]))
         }
-        _ => {
-            refuse("no kernel multiplies these operands: give two narrow floats, two of f16 or bf16, or integer weights".into())
-        }
+        _ => refuse(
+            "no kernel multiplies these operands: give two narrow floats, two of f16 or bf16, or weights in codes beside them"
+                .into(),
+        ),
     }
 }
 

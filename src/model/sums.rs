@@ -329,7 +329,7 @@ impl SumBound<'_> {
     pub(crate) fn chain(&self) -> Option<Chain> {
         match (self.ways.as_slice(), self.relative) {
             ([Way::Steps { step, steps, adds, any: false, widened: false }], Some(relative))
-                if step.dest != Dest::F16 && self.runs.is_none() && self.first_b.is_empty() =>
+                if step.dest != Dest::F16 && self.runs.is_none() =>
             {
                 Some(Chain { step: *step, steps: *steps, adds: *adds, relative })
             }

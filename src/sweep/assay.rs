@@ -2,19 +2,18 @@
 
 use super::build::{Helpers, Prepared};
 use super::case::{Case, OperandRecipe, OutKind};
+use super::there::{Asked, judged};
 use crate::assay::command::{shell_quoted, shell_word};
-use crate::assay::fill::{digest, fill, fill_measured, narrowest};
+use crate::assay::fill::fill;
 use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
-use crate::assay::{Assayed, evidence, product, worst};
-use crate::compare::{Comparison, Measured, Scales, Verdict};
+use crate::assay::{Assayed, evidence, worst};
+use crate::compare::Verdict;
 use crate::fault::card::Card;
 use crate::input::Source;
-use crate::job::{Data, Operand, OutSpec, Output, Part};
-use crate::kernel::{self, Backend, Held, Kernel, KernelAnswer, LargeCast, LargeProduct};
-use crate::op::Op;
+use crate::kernel::{self, Backend, Kernel, KernelAnswer};
 use crate::stage::{self, timed};
-use crate::{Error, QTensor, Result, Tensor};
+use crate::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Builds the case, runs the kernel of `backend` that takes it, and judges what it returned.
@@ -25,116 +24,6 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
 
 fn helpers(backend: Backend) -> Helpers {
     Helpers { product: backend.accelerator(), draw: backend.drawer(), keeps: true }
-}
-
-/// A case with its operands, and whose kernels may take it.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
-    case: &'a Case,
-    prepared: &'a Prepared,
-    kernels: &'a [&'static dyn Kernel],
-    backend: Backend,
-}
-
-/// What was judged where it lies: by whom it was made, and what of it.
-struct There {
-    kernel: &'static str,
-    measured: Measured,
-    comparison: Comparison,
-    /// Rows and columns of a tile of the map.
-    tile: (usize, usize),
-}
-
-/// The map of a case whose elements stay on the device, and its row filled, where nothing is wrong with it; `None`: all is judged on the CPU.
-fn judged_there(row: &mut Row, asked: Asked) -> Result<Option<ErrorMap>> {
-    let case = asked.case;
-    let there = match case.op {
-        Op::Gemm => product_there(row, asked)?,
-        Op::Cast => cast_there(row, asked)?,
-        _ => None,
-    };
-    Ok(there.map(|there| {
-        fill_measured(row, there.kernel, &there.comparison, &there.measured);
-        ErrorMap::of_largest(case.id(), there.tile, there.measured.ratios)
-    }))
-}
-
-fn product_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Asked) -> Result<Option<There>> {
-    let Some(judge) = backend.product_judge().filter(|_| case.total_rows() * case.n * case.k >= LARGE_PRODUCT) else {
-        return Ok(None);
-    };
-    let Some(job) = prepared.job(case) else { return Ok(None) };
-    let Prepared { x, quantized, .. } = prepared;
-    let ([a, b], [source_a], [source_b]) = (quantized.as_slice(), x.a.as_slice(), x.b.as_slice()) else { return Ok(None) };
-    let plain = |o: Option<&Operand>| matches!(o, Some(Operand::Quantized(_)));
-    if !plain(job.operands.tensors().first()) || !plain(job.operands.b()) || product::groups(&job) != 1 {
-        return Ok(None);
-    }
-    let Some(kernel) = kernel::find(kernels, &job, backend).ok().filter(|k| k.is_modelled()) else { return Ok(None) };
-    let output = timed("kernel", || kernel.run(&job))?;
-    let (Data::High(actual), [_]) = (&output.parts[0].d, output.parts.as_slice()) else { return Ok(None) };
-    let tile = ErrorMap::tile(actual.rows(), actual.cols());
-    let measured = beside(row, &output, quantized, None, || {
-        product::of_device_model(&job, (&a.0, &b.0), |arithmetic, sums| {
-            let (sources, quantized) = ([source_a, source_b], [&a.0, &b.0]);
-            judge(&LargeProduct { job: &job, sources, quantized, arithmetic, sums, actual, map: tile })
-        })
-        .map(Option::flatten)
-    });
-    let Some(mut measured) = or_here(case, measured) else { return Ok(None) };
-    let scales = product::scales(&job);
-    let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
-    let comparison = measured.comparison(Some(product::inner(&job)), product::groups(&job), &scales);
-    Ok(Some(There { kernel: kernel.spec().name, measured, comparison, tile }))
-}
-
-fn cast_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Asked) -> Result<Option<There>> {
-    let Some(judge) = backend.cast_judge().filter(|_| case.total_rows() * case.n >= LARGE_CAST) else { return Ok(None) };
-    let (Some(job), [source]) = (prepared.job(case), prepared.x.a.as_slice()) else { return Ok(None) };
-    if !matches!(&job.out, OutSpec::Recipe(recipe) if recipe.format.is_float()) {
-        return Ok(None);
-    }
-    let Ok(kernel) = kernel::find(kernels, &job, backend) else { return Ok(None) };
-    let output = timed("kernel", || kernel.run(&job))?;
-    let Held { model, drawn: None } = timed("model", || kernel.hold(&job, &output))? else { return Ok(None) };
-    let same = || evidence::is_defined(&job, &output, model.as_ref(), backend);
-    let ([Part { d: Data::Quantized(codes), .. }], true) = (output.parts.as_slice(), timed("mismatches", same)?) else {
-        return Ok(None);
-    };
-    let tile = ErrorMap::tile(codes.rows(), codes.cols());
-    let measured = beside(row, &output, &[], Some(source), || judge(&LargeCast { source, codes, map: tile }));
-    let Some(mut measured) = or_here(case, measured) else { return Ok(None) };
-    let comparison = measured.comparison(None, 1, &[]);
-    Ok(Some(There { kernel: kernel.spec().name, measured, comparison, tile }))
-}
-
-/// What `judge` says, while another thread hashes and counts the codes.
-fn beside<T>(
-    row: &mut Row,
-    output: &Output,
-    quantized: &[(QTensor, Tensor)],
-    source: Option<&Tensor>,
-    judge: impl FnOnce() -> T,
-) -> T {
-    std::thread::scope(|scope| {
-        let columns = &mut *row;
-        let counting = scope.spawn(move || {
-            // The digest needs one core: others read the codes for the bound meanwhile.
-            columns.sha256 = digest(output);
-            narrowest(columns, output, quantized, source);
-        });
-        let judged = judge();
-        timed("counts", || counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        judged
-    })
-}
-
-/// What was measured; `None`, with the reason in the log where it is one, where the CPU is to judge.
-fn or_here(case: &Case, measured: Result<Option<Measured>>) -> Option<Measured> {
-    measured.unwrap_or_else(|e| {
-        tracing::warn!("{}: judged on the CPU: {e}", case.id());
-        None
-    })
 }
 
 fn run_prepared(
@@ -172,9 +61,6 @@ impl From<Row> for Ran {
 
 /// Multiply-adds of a case from which its map is made while it is at hand; an element of another op counts as [`AN_ELEMENT`] of them.
 const LARGE: usize = 1 << 28;
-/// Multiply-adds of a product, and elements of a cast, from which the device that ran it judges it.
-const LARGE_PRODUCT: usize = 1 << 28;
-const LARGE_CAST: usize = 1 << 17;
 const AN_ELEMENT: usize = 64;
 
 /// [`assay`] on a device that has a name: the row of what ran there says it.
@@ -208,7 +94,7 @@ fn ran(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64
     let there = |row: &mut Row| -> Result<std::result::Result<ErrorMap, Box<Assayed>>> {
         let helpers = helpers(backend);
         let prepared = Prepared::of(case, helpers)?;
-        match judged_there(row, Asked { case, prepared: &prepared, kernels, backend })? {
+        match judged(row, Asked { case, prepared: &prepared, kernels, backend })? {
             Some(map) => {
                 // Gigabytes go back to the system while the next case begins.
                 std::thread::spawn(move || drop(prepared));

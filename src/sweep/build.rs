@@ -226,13 +226,13 @@ impl Prepared {
         Ok(Self { x, a, b, quantized })
     }
 
-    /// The job of a case whose output needs no reference; `None` of another. The operands are shared, not copied.
-    pub fn job(&self, case: &Case) -> Option<Job> {
-        let out = match &*case.out {
-            OutKind::High(format) => OutSpec::High(*format),
-            OutKind::Recipe(recipe) => OutSpec::Recipe(recipe.clone()),
-            OutKind::Scaled { .. } => return None,
-        };
+    /// The job of a case, whose parts' references have `largest` as their largest finite magnitudes; `None` of one whose output needs those where
+    /// there are none. The operands are shared, not copied.
+    pub fn job(&self, case: &Case, largest: &[f64]) -> Option<Job> {
+        if matches!(&*case.out, OutKind::Scaled { .. }) && largest.is_empty() {
+            return None;
+        }
+        let out = out_spec(case, largest);
         let x = &self.x;
         let given = Operands::several(self.a.clone(), self.b.first().cloned());
         let (bias, gamma, beta, offs) = (x.bias.clone(), x.gamma.clone(), x.beta.clone(), x.offs.clone());
@@ -268,7 +268,10 @@ impl Prepared {
             true => Ok::<_, Error>((exact()?, of_codes()?)),
             false => exact().map(|exact| (exact.clone(), exact)),
         })?;
-        let out = timed("out", || out_spec(case, &ideal))?;
+        let largest = |d: &Defined| d.d.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+        let scaled = matches!(&*case.out, OutKind::Scaled { .. });
+        let largest = timed("out", || if scaled { ideal.iter().map(|d| largest(d)).collect() } else { Vec::new() });
+        let out = out_spec(case, &largest);
         let source = if matches!(case.op, Op::Cast | Op::CastTranspose) { x.a.first().cloned() } else { None };
         let given = Operands::several(a, b.into_iter().next());
         let operands = Operands { bias: x.bias, gamma: x.gamma, beta: x.beta, offs: x.offs, ..given };
@@ -288,20 +291,19 @@ fn params(case: &Case) -> Params {
 
 /// What the kernel is to write. A given scale comes from a past step, as in delayed scaling: the largest magnitude of this
 /// step times 1.0734, or half of it for data that is to saturate; never a power of two.
-fn out_spec(case: &Case, ideal: &[Arc<Defined>]) -> Result<OutSpec> {
-    Ok(match &*case.out {
+fn out_spec(case: &Case, largest: &[f64]) -> OutSpec {
+    match &*case.out {
         OutKind::High(f) => OutSpec::High(*f),
         OutKind::Recipe(r) => OutSpec::Recipe(r.clone()),
         OutKind::Scaled { format, null } => {
             let past = if case.dist_a.to_string().starts_with("saturating") { 0.5 } else { 1.0734 };
-            let scale = |d: &Arc<Defined>| {
-                let amax = d.d.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
-                let scale = (format.max_finite() / (amax * past)) as f32;
+            let scale = |amax: &f64| {
+                let scale = (format.max_finite() / (*amax * past)) as f32;
                 // A scale near one would hide that it is omitted.
                 let scale = if (0.8..1.25).contains(&scale) { scale * 0.6871 } else { scale };
                 if *null { None } else { Some(if scale.is_finite() { scale } else { 1.37 }) }
             };
-            OutSpec::Scaled { format: *format, scale: ideal.iter().map(scale).collect() }
+            OutSpec::Scaled { format: *format, scale: largest.iter().map(scale).collect() }
         }
-    })
+    }
 }

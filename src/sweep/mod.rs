@@ -12,6 +12,7 @@ pub(crate) mod case;
 pub(crate) mod expand;
 pub(crate) mod file;
 mod memo;
+mod there;
 
 pub use case::Case;
 

@@ -242,9 +242,11 @@ mod tests {
             .chain(entries::<group_scales::Columns>())
             .chain(entries::<inputs::Arguments>())
             .chain(entries::<judge::bound::BoundOf>())
-            .chain(entries::<judge::CodesOf>())
+            .chain(entries::<judge::bound::AmaxOf>())
+            .chain(entries::<judge::cast::CodesOf>())
             .chain(entries::<judge::elements::Widen>())
-            .chain(entries::<judge::ModelOf>())
+            .chain(entries::<judge::product::ModelOf>())
+            .chain(entries::<judge::product::ModelCodes>())
             .chain(entries::<judge::counted::ElementsOf>())
             .chain(entries::<judge::counted::SumsOf>())
             .chain(entries::<judge::counted::DrawnOf>())
@@ -269,6 +271,8 @@ mod tests {
             .chain(entries::<model::Arguments>())
             .chain(entries::<model::Naive>())
             .chain(entries::<model::Scaled>())
+            .chain(entries::<model::Added>())
+            .chain(entries::<model_int::IntegersOf>())
             .chain(entries::<model::Mismatches>())
             .chain(entries::<norm::Arguments>())
             .chain(entries::<scale_inv::Inverse>())
@@ -288,7 +292,7 @@ mod tests {
         assert!(defined.is_empty(), "entries without a struct: {:?}", defined.keys());
     }
 
-    const STRUCTS: [Struct; 2] = [judge::elements::Elements::STRUCT, reference::Factors::STRUCT];
+    const STRUCTS: [Struct; 3] = [judge::elements::Elements::STRUCT, reference::Factors::STRUCT, model_int::Integers::STRUCT];
 
     #[test]
     fn a_struct_by_value_has_the_fields_of_its_source() {

@@ -7,7 +7,7 @@ use super::operand::Fp8Side;
 use super::options::{ScaleLayout, Type, define};
 use super::output::{download, element_bytes};
 use crate::job::{Job, Operand, OutSpec, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Kernel, KernelSpec, Modelled};
 use crate::model::product::{Kind, Plan};
 use crate::model::{Inner, ScaleOrder};
 use crate::op::Op;
@@ -375,8 +375,8 @@ impl Kernel for Fp8Gemm {
         unsafe { gpu.launch(dense.launch(&buffers)?)? };
         on.download(gpu, job)
     }
-    fn is_modelled(&self) -> bool {
-        true
+    fn modelled<'a>(&self, job: &'a Job) -> Result<Option<Modelled<'a>>> {
+        Ok(Some(Modelled::of(job)))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

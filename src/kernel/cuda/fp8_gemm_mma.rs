@@ -5,7 +5,7 @@ use super::fp8_gemm::{Options, Uploaded, options};
 use super::launch::{Gpu, LaunchShape, gpu};
 use super::model;
 use crate::job::{Job, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Kernel, KernelSpec, Modelled};
 use crate::model::{Accumulator, Inner};
 use crate::op::Op;
 use crate::{Error, Result};
@@ -94,8 +94,8 @@ impl Kernel for Fp8GemmMma {
         unsafe { gpu.launch(arguments.launch(&defines, shape))? };
         on.download(gpu, job)
     }
-    fn is_modelled(&self) -> bool {
-        true
+    fn modelled<'a>(&self, job: &'a Job) -> Result<Option<Modelled<'a>>> {
+        Ok(Some(Modelled::of(job)))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

@@ -7,10 +7,10 @@ use super::launch::{Buffer, Gpu, LaunchShape, gpu, tensor_map};
 use super::model;
 use super::output::{download, element_bytes};
 use crate::job::{Job, Operand, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Kernel, KernelSpec, Modelled};
 use crate::op::Op;
 use crate::quant::QTensorParts;
-use crate::{Error, QTensor, Result};
+use crate::{Error, Granularity, QTensor, Result};
 use std::borrow::Cow;
 
 pub struct GroupedGemm;
@@ -156,19 +156,35 @@ impl Kernel for GroupedGemm {
         unsafe { gpu.launch(arguments.entry(entry, &defines, shape(gpu)))? };
         download(gpu, job, rows, n, &d, None)
     }
+    fn modelled<'a>(&self, job: &'a Job) -> Result<Option<Modelled<'a>>> {
+        Ok(Some(Modelled { job: Cow::Owned(aligned(job)?), splits: None }))
+    }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;
         model::predicted(&aligned(job)?).map(Some)
     }
 }
 
-/// The job whose groups along K begin where the kernel's do: at the last multiple of 16, with zeros before their first token. Zeros
-/// change no sum but move the blocks of 32 that are added at once.
+/// The codes with a scale a row, as the kernel reads those of one scale.
+fn by_rows(q: &QTensor) -> Result<QTensor> {
+    if q.granularity() != Granularity::Tensor {
+        return Ok(q.clone());
+    }
+    let scale_inv = vec![q.scale_inv()[0]; q.rows()];
+    QTensor::new(QTensorParts { granularity: Granularity::Row, scale_inv, ..q.clone().into_parts() })
+}
+
+/// The job as the kernel reads it: scales of rows, and groups along K that begin where the kernel's do, at the last multiple of 16, with zeros before
+/// their first token. Zeros change no sum but move the blocks of 32 that are added at once.
 fn aligned(job: &Job) -> Result<Job> {
     let mut job = job.clone();
     let operands = &mut job.operands;
     for o in operands.all_mut() {
-        *o = o.given().clone();
+        *o = match o.given() {
+            Operand::Quantized(q) => Operand::Quantized(by_rows(q)?),
+            Operand::Groups(groups) => Operand::Groups(groups.iter().map(by_rows).collect::<Result<_>>()?),
+            other => other.clone(),
+        };
     }
     let crate::job::Operands { by_role, offs: Some(offs), .. } = operands else { return Ok(job) };
     let mut groups = by_role.iter_mut().flatten();

@@ -23,6 +23,7 @@ pub(crate) mod launch;
 pub(crate) mod mixed_gemm;
 pub(crate) mod mixed_stream;
 pub(crate) mod model;
+pub(crate) mod model_int;
 pub(crate) mod norm;
 pub(crate) mod nvrtc;
 pub(crate) mod operand;

@@ -2,9 +2,10 @@
 
 use super::contract::{Contract, Pointer, arguments};
 use super::launch::{Buffer, Gpu, Launch, LaunchShape, gpu};
+use super::model_int;
 use super::options::define;
 use crate::job::{Job, Output};
-use crate::kernel::judges_on_gpu;
+use crate::kernel::{Modelled, Splits, judges_on_gpu};
 use crate::model::gemm::{Epilogue, store};
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
@@ -46,6 +47,11 @@ arguments! {
     Scaled = "model_wgmma.cu" "model_scaled" {
         sums: Pointer, scale_a: Pointer, scale_b: Pointer, y: Pointer, m: usize, n: usize, order: usize,
     }
+}
+
+arguments! {
+    /// Contract model_added.
+    Added = "model_wgmma.cu" "model_added" { part: Pointer, y: Pointer, count: u64 }
 }
 
 arguments! {
@@ -276,7 +282,9 @@ pub fn predict(job: &Job) -> Result<Output> {
 /// The values of one problem before the output rounding, into rows of the result.
 fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32]) -> Result<()> {
     let (epilogue, n) = (Epilogue::of(plan, p), p.b_rows.len());
-    let values: Vec<f32> = gpu.download_whole("values of the model", &left_there(gpu, plan, p, promoted)?)?;
+    let y = gpu.filled(p.a_rows.len() * n * 4, 0)?;
+    left_there(gpu, p, &Way::of(plan, p, None)?, promoted, (&y).into())?;
+    let values: Vec<f32> = gpu.download_whole("values of the model", &y)?;
     let rows = out.par_chunks_mut(plan.cols).zip(values.par_chunks(n)).zip(p.a_rows.clone());
     rows.for_each(|((out, values), i)| {
         let s_a = p.a.scale_inv(i, 0);
@@ -287,50 +295,92 @@ fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32])
     Ok(())
 }
 
-/// The values of a job that is one product of codes with one level of scales, before bias and output rounding, `[M, N]` on the device;
-/// `None` of another. Errors: those of [`predict`].
-pub fn values(gpu: &Gpu, job: &Job) -> Result<Option<Buffer>> {
-    let plan = Plan::of(job)?;
+/// The values of products of codes with one level of scales, or of integers, before bias and output rounding, `[M, N]` on the device; rows of no
+/// product are zeros. `None` of other products. Errors: those of [`predict`].
+pub fn values(gpu: &Gpu, of: &Modelled) -> Result<Option<Buffer>> {
+    let plan = Plan::of(&of.job)?;
+    let y = gpu.filled(plan.rows * plan.cols * 4, 0)?;
+    if let (Kind::Integer, Some(p)) = (plan.kind, plan.problems().next()) {
+        return model_int::values(gpu, &plan, &p, &y).map(|()| Some(y));
+    }
     let (Some(promoted), Kind::Scaled) = (takes(&plan.accumulator), plan.kind) else { return Ok(None) };
-    let problems: Vec<Problem> = plan.problems().collect();
-    match problems.as_slice() {
-        [p] if p.out_row == 0 && p.a_rows.len() == plan.rows && p.b_rows.len() == plan.cols => {
-            left_there(gpu, &plan, p, promoted).map(Some)
-        }
-        _ => Ok(None),
+    for p in plan.problems().filter(|p| p.a.k > 0 && !p.a_rows.is_empty() && !p.b_rows.is_empty()) {
+        let to = Pointer(y.pointer() + (p.out_row * plan.cols * 4) as u64);
+        left_there(gpu, &p, &Way::of(&plan, &p, of.splits.as_ref())?, promoted, to)?;
+    }
+    Ok(Some(y))
+}
+
+fn refused() -> Error {
+    Error::unsupported("the model of wgmma on the GPU", "it multiplies codes")
+}
+
+/// How the sums of one problem become its values.
+struct Way {
+    /// The K of each split: their sums are added one after the other.
+    splits: Vec<Range<usize>>,
+    /// Where scales change along K: each is scaled and added by itself; none: the whole sum is scaled.
+    blocks: Vec<Range<usize>>,
+    /// How, as `model_scaled` numbers it.
+    order: usize,
+}
+
+impl Way {
+    /// Errors: a product that is not of codes.
+    fn of(plan: &Plan, p: &Problem, splits: Option<&Splits>) -> Result<Self> {
+        let order = Epilogue::of(plan, p).number().ok_or_else(refused)?;
+        let (whole, order) = (vec![0..p.a.k], splits.map_or(order, |s| s.order));
+        let by_blocks = (2..=4).contains(&order);
+        Ok(Self {
+            splits: splits.map_or(whole, |s| s.of_k.clone()),
+            blocks: if by_blocks { p.blocks() } else { Vec::new() },
+            order,
+        })
     }
 }
 
-/// The values of one problem after the last block of K, on the device.
-fn left_there(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool) -> Result<Buffer> {
-    let refuse = || Error::unsupported("the model of wgmma on the GPU", "it multiplies codes");
-    let epilogue = Epilogue::of(plan, p);
-    let (order, blocks) = (epilogue.number().ok_or_else(refuse)?, p.blocks());
+/// The values of one problem after the last block of K, at `y`, where zeros were.
+fn left_there(gpu: &Gpu, p: &Problem, way: &Way, promoted: bool, y: Pointer) -> Result<()> {
     let (m, n) = (p.a_rows.len(), p.b_rows.len());
     let side = |side: &FactorRows, rows: &Range<usize>| -> Result<Codes> {
-        let q = side.scales().ok_or_else(refuse)?;
+        let q = side.scales().ok_or_else(refused)?;
         Codes::upload(gpu, q.format(), &q.codes()[rows.start * q.cols()..rows.end * q.cols()], rows.len(), q.cols())
     };
-    let widest = blocks.iter().map(Range::len).max().unwrap_or(0);
+    let summed = if way.blocks.is_empty() { &way.splits } else { &way.blocks };
+    let widest = summed.iter().map(Range::len).max().unwrap_or(0);
     let mut sums = Sums::new(gpu, side(p.a, &p.a_rows)?, side(p.b, &p.b_rows)?, widest, promoted)?;
-    let y = gpu.filled(m * n * 4, 0)?;
-    for k in &blocks {
+    let (everything, defines) = (LaunchShape::new(gpu.info.multiprocessors * 8, 256), sums.defines.clone());
+    let scaled = |sums: Pointer, k: usize, y: Pointer| -> Result<()> {
+        let of = |side: &FactorRows, rows: &Range<usize>| -> Vec<f32> { rows.clone().map(|i| side.scale_inv(i, k)).collect() };
+        let (scale_a, scale_b) = (gpu.upload_f32(&of(p.a, &p.a_rows))?, gpu.upload_f32(&of(p.b, &p.b_rows))?);
+        let (scale_a, scale_b, order) = ((&scale_a).into(), (&scale_b).into(), way.order);
+        // SAFETY: sums and y are m × n, the scales m and n long.
+        unsafe { gpu.launch(Scaled { sums, scale_a, scale_b, y, m, n, order }.launch(&defines, everything)) }
+    };
+    // SAFETY: both are m × n.
+    let added = |part: &Buffer| unsafe {
+        let arguments = Added { part: part.into(), y, count: (m * n) as u64 };
+        gpu.launch(arguments.launch(&defines, everything))
+    };
+    if !way.blocks.is_empty() {
+        for (i, split) in way.splits.iter().enumerate() {
+            let part = if i == 0 { None } else { Some(gpu.filled(m * n * 4, 0)?) };
+            for k in way.blocks.iter().filter(|k| split.contains(&k.start)) {
+                sums.move_to(gpu, k)?;
+                sums.run(gpu)?;
+                scaled((&sums.d).into(), k.start, part.as_ref().map_or(y, Pointer::from))?;
+            }
+            part.as_ref().map(&added).transpose()?;
+        }
+        return Ok(());
+    }
+    for k in way.splits.iter().filter(|k| !k.is_empty()) {
         sums.move_to(gpu, k)?;
         sums.run(gpu)?;
-        let of =
-            |side: &FactorRows, rows: &Range<usize>| -> Vec<f32> { rows.clone().map(|i| side.scale_inv(i, k.start)).collect() };
-        let (scale_a, scale_b) = (gpu.upload_f32(&of(p.a, &p.a_rows))?, gpu.upload_f32(&of(p.b, &p.b_rows))?);
-        let arguments = Scaled {
-            sums: (&sums.d).into(),
-            scale_a: (&scale_a).into(),
-            scale_b: (&scale_b).into(),
-            y: (&y).into(),
-            m,
-            n,
-            order,
-        };
-        // SAFETY: sums and y are m × n, the scales m and n long.
-        unsafe { gpu.launch(arguments.launch(&sums.defines, LaunchShape::new(gpu.info.multiprocessors * 8, 256)))? };
+        // Sums begin with +0 and are never -0: the first is added to zeros.
+        if way.splits.len() > 1 {
+            added(&sums.d)?;
+        }
     }
-    Ok(y)
+    scaled(if way.splits.len() > 1 { y } else { (&sums.d).into() }, 0, y)
 }

@@ -59,6 +59,7 @@ pub const SOURCES: &[CudaSource] = embed![
     "judge_bound.cu",
     "mixed_gemm.cu",
     "mixed_stream.cu",
+    "model_int.cu",
     "model_wgmma.cu",
     "norm.cu",
     "reference.cu",

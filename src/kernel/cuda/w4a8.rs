@@ -11,7 +11,7 @@ use super::output::{download, element_bytes, elements, type_option};
 use super::w4a8_wide::Wide;
 use crate::format::pack::{NibbleOrder, pack4};
 use crate::job::{Job, Operand, OutSpec, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Kernel, KernelSpec, Modelled};
 use crate::model::product::{Kind, Plan};
 use crate::op::Op;
 use crate::{Error, Format, Granularity, QTensor, Result, Zero};
@@ -366,6 +366,9 @@ impl Kernel for W4a8 {
             same_scales(&gpu.download("xs_out", scale, 4)?, q.scale_inv())?;
         }
         download(gpu, job, s.m, s.n, &d, None)
+    }
+    fn modelled<'a>(&self, job: &'a Job) -> Result<Option<Modelled<'a>>> {
+        Ok(Some(Modelled::of(job)))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         self.check(job)?;

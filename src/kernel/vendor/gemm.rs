@@ -7,12 +7,13 @@ use crate::kernel::cuda::fp8_gemm::lay_out;
 use crate::kernel::cuda::launch::{Buffer, gpu};
 use crate::kernel::cuda::operand::Fp8Side;
 use crate::kernel::cuda::output::{download, element_bytes};
-use crate::kernel::{Backend, Kernel, KernelSpec};
+use crate::kernel::{Backend, Kernel, KernelSpec, Modelled};
 use crate::model::Inner;
 use crate::model::gemm::{Epilogue, store};
 use crate::model::product::{Kind, Plan};
 use crate::op::Op;
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+use std::borrow::Cow;
 
 pub struct CublasLt;
 
@@ -227,6 +228,13 @@ impl Kernel for CublasLt {
             return scaled(job, sums.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])));
         }
         download(gpu, job, p.m, p.n, &d, side.as_ref())
+    }
+    fn modelled<'a>(&self, job: &'a Job) -> Result<Option<Modelled<'a>>> {
+        if Plan::of(job)?.kind == Kind::Integer {
+            return Ok(Some(Modelled::of(job)));
+        }
+        let splits = model::joined(job, &Self::chosen(job)?)?;
+        Ok(splits.map(|splits| Modelled { job: Cow::Borrowed(job), splits: Some(splits) }))
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         model::predict(job, &Self::chosen(job)?)

@@ -17,6 +17,7 @@
 
 use super::lt::Algorithm;
 use crate::job::{Job, Output};
+use crate::kernel::Splits;
 use crate::kernel::cpu::product;
 use crate::model::bulk;
 use crate::model::gemm::store;
@@ -48,7 +49,7 @@ pub fn predict(job: &Job, algorithm: &Algorithm) -> Result<Option<Output>> {
     if plan.kind == Kind::Integer {
         return product::run(job).map(Some);
     }
-    if algorithm.split_k > 1 && !matches!(algorithm.reduction, 0 | 2) {
+    if !is_known(algorithm) {
         return Ok(None);
     }
     let mut values = vec![0.0f32; plan.rows * plan.cols];
@@ -67,6 +68,25 @@ pub fn predict(job: &Job, algorithm: &Algorithm) -> Result<Option<Output>> {
         })?;
     }
     store(job, &plan, values).map(Some)
+}
+
+/// How a product of FP8 codes is cut and joined; `None` of other products, and where no rule is known. Errors: those of [`Plan::of`].
+pub fn joined(job: &Job, algorithm: &Algorithm) -> Result<Option<Splits>> {
+    let plan = Plan::of(job)?;
+    let (Some(p), true) = (plan.problems().next(), plan.kind == Kind::Scaled && is_known(algorithm)) else { return Ok(None) };
+    let order = match (p.a.has_blocks() || p.b.has_blocks(), is_square(&p), p.a.is_whole() && p.b.is_whole()) {
+        (true, true, _) => 4,
+        (true, false, _) => 2,
+        (false, _, true) => 0,
+        (false, _, false) => 5,
+    };
+    let of_k = splits(p.a.k, p.a.format, is_square(&p), algorithm.split_k as usize);
+    Ok(Some(Splits { of_k, order }))
+}
+
+/// Whether it is known how partial sums are added.
+fn is_known(algorithm: &Algorithm) -> bool {
+    algorithm.split_k <= 1 || matches!(algorithm.reduction, 0 | 2)
 }
 
 fn is_square(p: &Problem) -> bool {
@@ -128,6 +148,32 @@ fn each(rows: &Range<usize>, cols: &Range<usize>, values: &mut [f32], mut f: imp
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scales_are_joined_in_the_order_of_the_table() {
+        use crate::input::{Distribution, generate};
+        use crate::job::{Operand, Operands, OutSpec};
+        use crate::op::{Op, Params};
+        let algorithm = |split_k: u32, reduction: u32| Algorithm { split_k, reduction, ..Algorithm::default() };
+        let job = |a: &str, b: &str| {
+            let side = |recipe: &str| {
+                let x = generate(Distribution::Normal, Format::Bf16, 8, 256, 1, 0).unwrap();
+                Operand::Quantized(recipe.parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap().q)
+            };
+            let (operands, accumulator) = (Operands::of(side(a), Some(side(b))), Some("hopper_wgmma@128".parse().unwrap()));
+            Job { op: Op::Gemm, params: Params::default(), operands, out: OutSpec::High(Format::Bf16), accumulator }
+        };
+        let (line, square) = ("te_block_1x128_fp32", "te_block_128x128_fp32");
+        for (a, b, order) in
+            [("te_current", "te_current", 0), ("float8_rowwise", "te_current", 5), (line, line, 2), (line, square, 4)]
+        {
+            let found = joined(&job(a, b), &algorithm(2, 2)).unwrap().unwrap();
+            let ends = if order == 4 { [0..256, 256..256] } else { [0..128, 128..256] };
+            assert_eq!((found.order, found.of_k), (order, ends.to_vec()), "{a} × {b}");
+        }
+        assert!(joined(&job(line, line), &algorithm(2, 4)).unwrap().is_none());
+        assert_eq!(joined(&job(line, line), &algorithm(1, 4)).unwrap().unwrap().of_k, [0..256]);
+    }
 
     #[test]
     fn splits_are_whole_tiles_and_the_last_may_be_short_or_empty() {

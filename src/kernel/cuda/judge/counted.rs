@@ -72,7 +72,7 @@ pub fn measured(gpu: &Gpu, e: &Given, out: &OutFormat) -> Result<Option<Measured
     let stored = Stored::new(gpu, &laid_out)?;
     let by = Judge { gpu, e, n, all: stored.elements(e), stored };
     let Some((counted, ratios)) = timed("judged", || by.elements())? else { return Ok(None) };
-    let Some(errors) = timed("statistics", || by.errors(&counted))? else { return Ok(None) };
+    let errors = timed("statistics", || by.errors(&counted))?;
     let Some(seen) = timed("power", || by.power())? else { return Ok(None) };
     let [quantization, kernel, total] = errors;
     let is = |at: usize| counted[at] > 0;
@@ -144,7 +144,7 @@ impl Judge<'_> {
     }
 
     /// The statistics of the three errors.
-    fn errors(&self, counted: &[u64]) -> Result<Option<[ErrorStats; 3]>> {
+    fn errors(&self, counted: &[u64]) -> Result<[ErrorStats; 3]> {
         let starts = metrics::leaves(self.n);
         let on_device: Vec<i32> = starts.iter().map(|at| *at as i32).collect();
         let starts = (starts.as_slice(), &self.gpu.upload_i32(&on_device)?);
@@ -164,10 +164,10 @@ impl Judge<'_> {
         let sums: [Sums; 3] = std::array::from_fn(|error| Sums::from_array(std::array::from_fn(|i| sums[error * 6 + i])));
         let spreads = self.sums::<3>(starts, std::array::from_fn(|i| counts[i].mean(sums[i].signed)))?;
         let samples = counts.iter().flat_map(|c| [c.relative, c.finite]).collect::<Vec<_>>();
-        let Some(quantiles) = self.quantiles(&samples)? else { return Ok(None) };
-        Ok(Some(std::array::from_fn(|i| {
+        let quantiles = self.quantiles(&samples)?;
+        Ok(std::array::from_fn(|i| {
             ErrorStats::of_parts(self.n, &sums[i], &counts[i], spreads[i], (quantiles[2 * i], quantiles[2 * i + 1]))
-        })))
+        }))
     }
 
     /// Sums over the leaves of the CPU's tree, joined as it does.
@@ -185,7 +185,7 @@ impl Judge<'_> {
     }
 
     /// Quantiles and largest of the six samples, of so many numbers each.
-    fn quantiles(&self, counts: &[usize]) -> Result<Option<Vec<[f64; 4]>>> {
+    fn quantiles(&self, counts: &[usize]) -> Result<Vec<[f64; 4]>> {
         let (gpu, s) = (self.gpu, &self.stored);
         let few = drawn_of(self.n);
         let drawn = gpu.filled(6 * few * 8, 0)?;
@@ -195,8 +195,8 @@ impl Judge<'_> {
         let drawn: Vec<f64> = gpu.download_whole("drawn errors", &drawn)?;
         let mut searches: Vec<Search> =
             drawn.par_chunks(few).zip(counts).map(|(drawn, count)| Search::drawn(*count, drawn.to_vec())).collect();
-        let room = self.n / 8 + few;
-        let inside = gpu.filled(18 * room * 8, 0)?;
+        let mut room = self.n / 8 + few;
+        let mut inside = gpu.filled(18 * room * 8, 0)?;
         while searches.iter().any(|s| s.answer().is_none()) {
             let ends: Vec<[(f64, f64); 3]> = searches.iter().map(Search::between).collect();
             let between: Vec<f64> = ends.iter().flatten().flat_map(|(low, high)| [*low, *high]).collect();
@@ -211,14 +211,17 @@ impl Judge<'_> {
             // SAFETY: as above; room for 18 lists.
             unsafe { gpu.launch(arguments.launch(&s.defines, every(gpu)))? };
             let counted: Vec<u64> = gpu.download_whole("ranks of errors", &counted)?;
+            // Ends that were moved far apart leave more between them.
+            if counted.chunks(13).any(|of| (0..3).any(|j| of[4 + j * 4] as usize > room)) {
+                room = self.n;
+                inside = gpu.filled(18 * room * 8, 0)?;
+                continue;
+            }
             let mut seen = Vec::new();
             for (i, (of, ends)) in counted.chunks(13).zip(&ends).enumerate() {
                 let mut between: [Between; 3] = Default::default();
                 for (j, (to, (low, high))) in between.iter_mut().zip(ends).enumerate() {
                     let [below, at_low, at_high, count] = std::array::from_fn(|k| of[1 + j * 4 + k] as usize);
-                    if count > room {
-                        return Ok(None);
-                    }
                     let inside = gpu.download_some("errors between two", &inside, (i * 3 + j) * room, count)?;
                     *to = Between { low: *low, high: *high, below, at_low, at_high, inside };
                 }
@@ -226,7 +229,7 @@ impl Judge<'_> {
             }
             searches.par_iter_mut().zip(seen).for_each(|(search, seen)| search.take(seen));
         }
-        Ok(Some(searches.iter().map(|s| s.answer().expect("all are found")).collect()))
+        Ok(searches.iter().map(|s| s.answer().expect("all are found")).collect())
     }
 
     fn power(&self) -> Result<Option<Seen>> {

@@ -1,0 +1,145 @@
+//! What bounds a large product of codes whose elements lie elsewhere: what [`super::product`] says of it, without its elements.
+
+use super::product::{arithmetic, codes, first_b, groups, inner, relative, row_scales};
+use crate::Result;
+use crate::compare::{Accumulation, ProductArithmetic};
+use crate::job::Job;
+use crate::kernel::LargeSums;
+use crate::model::{Lines, SumBound, accumulation_bound, runs};
+use crate::op::Op;
+use crate::stage::timed;
+
+/// Of a product of narrow floats, or of integers, by an accumulator whose bits are known, its result `rows × cols`. `ask` gets the arithmetic without the bias, and the
+/// sums. `None`, without having asked: another product, or one whose bound needs the runs of its products. Errors: formats that the accumulator
+/// does not take; `ask`'s.
+pub(crate) fn of_device_model<T>(
+    job: &Job,
+    (rows, cols): (usize, usize),
+    ask: impl FnOnce(&ProductArithmetic, &LargeSums) -> Result<T>,
+) -> Result<Option<T>> {
+    let Some(accumulator) = job.accumulator.filter(|a| a.inner.is_model()) else { return Ok(None) };
+    let (Some(qa), Some(qb)) = (codes(job.operands.a()), job.operands.b().and_then(codes)) else { return Ok(None) };
+    let integers = [&qa, &qb].map(|q| q.first().is_some_and(|q| q.format().is_integer()));
+    if qa.is_empty() || qb.is_empty() || integers[0] != integers[1] {
+        return Ok(None);
+    }
+    let (k, groups, by_tokens) = (inner(job), groups(job), job.op == Op::GroupedGemmWgrad);
+    let p = arithmetic(&qa, &qb, k, groups, false);
+    if integers[0] {
+        return ask(&p, &LargeSums::Relative(Accumulation::EXACT)).map(Some);
+    }
+    if !by_tokens && rows * cols * k <= runs::MOST {
+        return Ok(None);
+    }
+    let ([a], [b], 1, false) = (qa.as_slice(), qb.as_slice(), groups, by_tokens) else {
+        let sums = timed("bound", || relative(&accumulator, &qa, &qb, k, groups))?;
+        return ask(&p, &LargeSums::Relative(sums)).map(Some);
+    };
+    let [(lines_a, factors_a), (lines_b, factors_b)] = timed("bound", || [a, b].map(|q| Lines::and_factors(q)));
+    let most = accumulation_bound(&accumulator, k, factors_a, factors_b)?;
+    let lines = ((a.format(), &lines_a), (b.format(), &lines_b));
+    let mut sums = SumBound::new(&accumulator, k, lines.0, lines.1, true)?.and_relative(most);
+    (sums.scale_a, sums.scale_b) = (row_scales(a), row_scales(b));
+    if job.op != Op::Gemm {
+        sums.first_b = first_b(job, (rows, cols));
+    }
+    ask(&p, &LargeSums::Each(sums)).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::product;
+    use super::*;
+    use crate::compare::{Bound, OutFormat};
+    use crate::input::{Distribution, generate};
+    use crate::job::{Operand, Operands, OutSpec};
+    use crate::op::{Defined, Params};
+    use crate::recipe::Recipe;
+    use crate::{Format, QTensor};
+    use ndarray::Array2;
+
+    fn quantized(recipe: &str, rows: usize, k: usize, stream: u32) -> QTensor {
+        let x = generate(Distribution::OutlierChannels, Format::Bf16, rows, k, 1, stream).unwrap();
+        recipe.parse::<Recipe>().unwrap().quantize(&x).unwrap().q
+    }
+
+    fn job(op: Op, a: Operand, b: Operand, offs: Option<Vec<usize>>) -> Job {
+        let operands = Operands { offs, ..Operands::of(a, Some(b)) };
+        let accumulator = Some("hopper_wgmma@128".parse().unwrap());
+        Job { op, params: Params::default(), operands, out: OutSpec::High(Format::Bf16), accumulator }
+    }
+
+    /// The bound of the CPU, and that of what is said of a product whose elements lie elsewhere.
+    fn both(job: &Job, (rows, cols): (usize, usize)) -> [Bound; 2] {
+        let out = OutFormat::high(Format::Bf16);
+        let value = |(i, j): (usize, usize)| ((i * 7919 + j * 104_729) % 2003) as f64 * 0.37 - 370.0;
+        let d = Array2::from_shape_fn((rows, cols), value);
+        let magnitude = Array2::from_shape_fn((rows, cols), |at| value(at).abs() * 9.0 + 40.0);
+        let ideal = Defined { magnitude: Some(magnitude.clone()), ..Defined::plain(d.clone()) };
+        let (d, magnitude) = (d.into_raw_vec_and_offset().0, magnitude.into_raw_vec_and_offset().0);
+        let told = of_device_model(job, (rows, cols), |p, sums| {
+            let p = match sums {
+                LargeSums::Each(sums) => ProductArithmetic { accumulation: sums, ..p.clone() },
+                LargeSums::Relative(sums) => ProductArithmetic { accumulation: sums, ..p.clone() },
+            };
+            Bound::product(&p, cols, &d, &magnitude, &out)
+        });
+        [product::bound(job, &ideal, &out).unwrap(), told.unwrap().unwrap()]
+    }
+
+    #[test]
+    fn it_says_what_the_cpu_takes() {
+        let codes = |recipe: &str, rows, k, stream| Operand::Quantized(quantized(recipe, rows, k, stream));
+        let groups = |rows: usize, stream| {
+            let widths = [96, 160].into_iter().zip(stream..);
+            Operand::Groups(widths.map(|(k, stream)| quantized("float8_rowwise", rows, k, stream)).collect())
+        };
+        let k = 264;
+        let cases = [
+            (
+                "rows",
+                job(Op::Gemm, codes("float8_rowwise", 1024, k, 0), codes("float8_rowwise", 1024, k, 1), None),
+                (1024, 1024),
+            ),
+            (
+                "blocks",
+                job(Op::Gemm, codes("te_block_1x128_fp32", 1024, k, 0), codes("te_block_128x128_fp32", 1024, k, 1), None),
+                (1024, 1024),
+            ),
+            (
+                "experts",
+                job(
+                    Op::GroupedGemm,
+                    codes("float8_rowwise", 1024, k, 0),
+                    codes("te_current", 2048, k, 1),
+                    Some(vec![700, 1000]),
+                ),
+                (1024, 1024),
+            ),
+            (
+                "integers",
+                Job {
+                    accumulator: Some("int32".parse().unwrap()),
+                    ..job(Op::Gemm, codes("int8_token_sym", 64, k, 0), codes("affine_sym:int4:g32", 48, k, 1), None)
+                },
+                (64, 48),
+            ),
+            ("tokens", job(Op::GroupedGemmWgrad, groups(64, 0), groups(48, 7), Some(vec![96, 256])), (128, 48)),
+        ];
+        for (name, job, size) in cases {
+            let [cpu, told] = both(&job, size);
+            assert!(cpu.certain() == told.certain() && cpu.probable() == told.probable(), "{name}");
+            assert!(cpu.certain().iter().all(|r| *r > 0.0 && r.is_finite()), "{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_where_elements_are_needed() {
+        let codes = |recipe: &str, rows, stream| Operand::Quantized(quantized(recipe, rows, 64, stream));
+        let small = job(Op::Gemm, codes("te_current", 32, 0), codes("te_current", 32, 1), None);
+        let asked = of_device_model(&small, (32, 32), |_, _| -> Result<()> { panic!("asked") });
+        assert!(asked.unwrap().is_none());
+        let mixed = job(Op::Gemm, codes("float8_rowwise", 32, 0), codes("int8_token_sym", 32, 1), None);
+        assert!(of_device_model(&mixed, (1 << 15, 1 << 15), |_, _| -> Result<()> { panic!("asked") }).unwrap().is_none());
+    }
+}

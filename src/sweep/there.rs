@@ -1,0 +1,149 @@
+//! A large case judged where its kernel ran: only the numbers of its row come back.
+
+use super::build::Prepared;
+use super::case::{Case, OutKind};
+use crate::assay::fill::{digest, fill_measured, narrowest};
+use crate::assay::map::ErrorMap;
+use crate::assay::row::Row;
+use crate::assay::{evidence, large, product};
+use crate::compare::{Comparison, Measured, Scales};
+use crate::job::{Data, Operand, OutSpec, Output, Part};
+use crate::kernel::{self, Backend, Held, Kernel, LargeCast, LargeOperands, LargeProduct};
+use crate::op::Op;
+use crate::stage::timed;
+use crate::{QTensor, Result, Tensor};
+
+/// Multiply-adds of a product, and elements of a cast, from which the device that ran it judges it.
+const LARGE_PRODUCT: usize = 1 << 28;
+const LARGE_CAST: usize = 1 << 17;
+
+/// A case with its operands, and whose kernels may take it.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    pub case: &'a Case,
+    pub prepared: &'a Prepared,
+    pub kernels: &'a [&'static dyn Kernel],
+    pub backend: Backend,
+}
+
+/// What was judged: by whom it was made, and what of it.
+struct There {
+    kernel: &'static str,
+    /// See [`Kernel::algorithm`].
+    algorithm: Option<String>,
+    measured: Measured,
+    comparison: Comparison,
+    /// Rows and columns of a tile of the map.
+    tile: (usize, usize),
+}
+
+/// The map of a case whose elements stay on the device, and its row filled, where nothing is wrong with it; `None`: all is judged on the CPU.
+pub fn judged(row: &mut Row, asked: Asked) -> Result<Option<ErrorMap>> {
+    let case = asked.case;
+    let there = match case.op {
+        op if op.is_product() => product_there(row, asked)?,
+        Op::Cast => cast_there(row, asked)?,
+        _ => None,
+    };
+    Ok(there.map(|there| {
+        tracing::debug!("{}: judged where it ran", case.id());
+        row.algorithm = there.algorithm.unwrap_or_default();
+        fill_measured(row, there.kernel, &there.comparison, &there.measured);
+        ErrorMap::of_largest(case.id(), there.tile, there.measured.ratios)
+    }))
+}
+
+fn product_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Asked) -> Result<Option<There>> {
+    let Some(judge) = backend.product_judge().filter(|_| case.total_rows() * case.n * case.k >= LARGE_PRODUCT) else {
+        return Ok(None);
+    };
+    // A scale that follows from the references comes when they are there; which kernel takes it does not depend on its value.
+    let (Some(mut job), [x], [y]) = (prepared.job(case, &[1.0]), prepared.x.a.as_slice(), prepared.x.b.as_slice()) else {
+        return Ok(None);
+    };
+    let codes = |o: Option<&Operand>| matches!(o, Some(Operand::Quantized(_) | Operand::Groups(_)));
+    if !codes(job.operands.tensors().first()) || !codes(job.operands.b()) {
+        return Ok(None);
+    }
+    let Ok(kernel) = kernel::find(kernels, &job, backend) else { return Ok(None) };
+    if kernel.modelled(&job)?.is_none() {
+        return Ok(None);
+    }
+    let (op, operands, sources) = (case.op, job.operands.clone(), [x, y]);
+    let of = LargeOperands { op, operands: &operands, sources };
+    let mut references = None;
+    if matches!(&*case.out, OutKind::Scaled { .. }) {
+        let Some(made) = or_here(case, (judge.references)(&of).map(Some)) else { return Ok(None) };
+        let Some(scaled) = prepared.job(case, &[made.largest]) else { return Ok(None) };
+        (job, references) = (scaled, Some(made));
+    }
+    let (algorithm, Some(model)) = (kernel.algorithm(&job)?, kernel.modelled(&job)?) else { return Ok(None) };
+    let output = timed("kernel", || kernel.run(&job))?;
+    let [part] = output.parts.as_slice() else { return Ok(None) };
+    let (rows, cols) = match &part.d {
+        Data::High(t) => (t.rows(), t.cols()),
+        Data::Quantized(q) => (q.rows(), q.cols()),
+    };
+    let (tile, out) = (ErrorMap::tile(rows, cols), evidence::out_format(&job, 0, part, backend));
+    let measured = beside(row, &output, &prepared.quantized, None, || {
+        large::of_device_model(&job, (rows, cols), |arithmetic, sums| {
+            let product = LargeProduct { of, model: &model, arithmetic, sums, out: &out, actual: part, map: tile };
+            (judge.judge)(&product, references)
+        })
+        .map(Option::flatten)
+    });
+    let Some(mut measured) = or_here(case, measured) else { return Ok(None) };
+    let scales = product::scales(&job);
+    let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
+    let comparison = measured.comparison(Some(product::inner(&job)), product::groups(&job), &scales);
+    Ok(Some(There { kernel: kernel.spec().name, algorithm, measured, comparison, tile }))
+}
+
+fn cast_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Asked) -> Result<Option<There>> {
+    let Some(judge) = backend.cast_judge().filter(|_| case.total_rows() * case.n >= LARGE_CAST) else { return Ok(None) };
+    let (Some(job), [source]) = (prepared.job(case, &[]), prepared.x.a.as_slice()) else { return Ok(None) };
+    if !matches!(&job.out, OutSpec::Recipe(recipe) if recipe.format.is_float()) {
+        return Ok(None);
+    }
+    let Ok(kernel) = kernel::find(kernels, &job, backend) else { return Ok(None) };
+    let output = timed("kernel", || kernel.run(&job))?;
+    let Held { model, drawn: None } = timed("model", || kernel.hold(&job, &output))? else { return Ok(None) };
+    let same = || evidence::is_defined(&job, &output, model.as_ref(), backend);
+    let ([Part { d: Data::Quantized(codes), .. }], true) = (output.parts.as_slice(), timed("mismatches", same)?) else {
+        return Ok(None);
+    };
+    let tile = ErrorMap::tile(codes.rows(), codes.cols());
+    let measured = beside(row, &output, &[], Some(source), || judge(&LargeCast { source, codes, map: tile }));
+    let Some(mut measured) = or_here(case, measured) else { return Ok(None) };
+    let comparison = measured.comparison(None, 1, &[]);
+    Ok(Some(There { kernel: kernel.spec().name, algorithm: None, measured, comparison, tile }))
+}
+
+/// What `judge` says, while another thread hashes and counts the codes.
+fn beside<T>(
+    row: &mut Row,
+    output: &Output,
+    quantized: &[(QTensor, Tensor)],
+    source: Option<&Tensor>,
+    judge: impl FnOnce() -> T,
+) -> T {
+    std::thread::scope(|scope| {
+        let columns = &mut *row;
+        let counting = scope.spawn(move || {
+            // The digest needs one core: others read the codes for the bound meanwhile.
+            columns.sha256 = digest(output);
+            narrowest(columns, output, quantized, source);
+        });
+        let judged = judge();
+        timed("counts", || counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        judged
+    })
+}
+
+/// What there is; `None`, with the reason in the log where it is one, where the CPU is to judge.
+fn or_here<T>(case: &Case, found: Result<Option<T>>) -> Option<T> {
+    found.unwrap_or_else(|e| {
+        tracing::warn!("{}: judged on the CPU: {e}", case.id());
+        None
+    })
+}
