@@ -8,7 +8,7 @@ use crate::fault::{Class, Finding};
 use crate::job::Data;
 use crate::op::Op;
 use crate::quant::Zero;
-use crate::{QTensor, Tensor};
+use crate::{QTensor, Tensor, parallel};
 
 /// Row and column of its first element, its scale_inv, and what is read there, of each block of zeros that is read back as NaN or Inf.
 fn blocks(x: &Tensor, q: &QTensor) -> Vec<(usize, usize, f64, f64)> {
@@ -42,7 +42,10 @@ fn blocks(x: &Tensor, q: &QTensor) -> Vec<(usize, usize, f64, f64)> {
 fn of(bundle: &Bundle, may_be_nan: impl Fn(usize) -> bool) -> Option<String> {
     let Data::Quantized(q) = &bundle.out.d else { return None };
     matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some(())?;
-    let mut found = blocks(bundle.a.high.as_ref()?, q);
+    let x = bundle.a.high.as_ref()?;
+    // A tensor of zeros alone has no scale of its second level either: NaN in all of it is what torchao's NVFP4 makes of one.
+    parallel::first(x.data(), |x| *x != 0.0)?;
+    let mut found = blocks(x, q);
     found.retain(|(row, col, ..)| !may_be_nan(row * q.cols() + col));
     let (row, col, unit, value) = found.first()?;
     let count = if found.len() == 1 { "a block of zeros is".into() } else { format!("{} blocks of zeros are", found.len()) };

@@ -2,8 +2,9 @@
 //! a result that is cut off.
 //!
 //! **When the bits prove it.** The result has every bit of a wrong arithmetic W and not those of any right one that is known. A right kernel
-//! that is not known has the value of W at one element, where W is d spacings of the output from the nearest to the ideal, with
-//! probability at most 1/(2d+1): its error is as likely of either sign and no more likely far than near. So all elements agree by chance with
+//! that is not known has the value of W at one element, where W is d steps from the nearest to the ideal, with
+//! probability at most 1/(2d+1): its error is as likely of either sign and no more likely far than near. A step is the spacing of the output, or of the sums
+//! where much cancels: β/K², which is no more than an error of f32 in one product. So all elements agree by chance with
 //! probability Π 1/(2d+1) over the elements that are of different values; those of one value, or of one but for a power of two, are one (equal rows,
 //! constant data). What was tried multiplies it. Below 10⁻⁹ it is proved, above it may be chance: that is said, and is no verdict.
 
@@ -45,6 +46,11 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
     tries.push(Ways { chains: once(&right), cuts: few, endings: extra(&split, case, true) });
     for ways in &tries {
         if let Some(way) = case.find(ways, most)? {
+            // On every device a kernel may sum in f32 without its tensor cores.
+            let in_f32 = [Chain::Exact, Chain::Sequential, Chain::Pairwise].map(|c| (c, None)).to_vec();
+            if case.find(&Ways { chains: in_f32, cuts: Cut::usual(k), endings: case.endings(true) }, most)?.is_some() {
+                return Ok(None);
+            }
             let tried: usize = tries.iter().map(|w| w.chains.len() * w.cuts.len() * w.endings.len()).sum();
             let needed = (1e9 * tried as f64).log2();
             return Ok(Some((way.words(), surprise(case, bound, most) >= needed)));
@@ -55,9 +61,10 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
 
 /// `Σ log2(2d + 1)` of the elements; see the module.
 fn surprise(case: &Case, bound: &Bound, most: usize) -> f64 {
-    let (ideal, out) = (bound.rounded_ideal(), bound.out());
+    let (ideal, out, k) = (bound.rounded_ideal(), bound.out(), case.k().max(1) as f64);
     let of = |(i, bits): (usize, &u32)| {
-        let d = (case.store.value(*bits) - ideal[i]).abs() / out.spacing(i, ideal[i]);
+        let step = out.spacing(i, ideal[i]).max(bound.certain()[i] / (k * k));
+        let d = (case.store.value(*bits) - ideal[i]).abs() / step;
         if d.is_finite() { (2.0 * d.round() + 1.0).log2() } else { 0.0 }
     };
     let mut seen = HashSet::new();

@@ -280,7 +280,7 @@ fn biases(s: &System) -> Vec<Theory> {
         moved.push((j, near));
     }
     if strange {
-        return read_as(s, &added).into_iter().collect();
+        return glued(s, &added).into_iter().collect();
     }
     if moved.len() < 3 || choices > 2 * moved.len() || moved.iter().all(|(j, _)| from[*j] == *j) {
         return Vec::new();
@@ -304,39 +304,31 @@ fn biases(s: &System) -> Vec<Theory> {
     vec![t]
 }
 
-/// The bias read as numbers of another type: `added` has a column, and the least and the most that was added there.
-fn read_as(s: &System, added: &[(usize, f64, f64)]) -> Option<Theory> {
-    let bias = s.scene.evidence.job.operands.bias.as_ref()?;
-    let (own, n) = (bias.dtype(), s.bias.len());
-    let half = |f: Format, bits: u32| f.decode(bits);
-    let bits = |j: usize| own.encode(s.bias[j], Rounding::NearestEven, Overflow::Native);
-    let mut ways: Vec<(Format, Vec<Option<f64>>)> = Vec::new();
-    if own == Format::F32 {
-        // The low half of a number comes first.
-        let of = |f: Format| (0..n).map(|j| Some(half(f, bits(j / 2) >> (16 * (j % 2)) & 0xffff))).collect();
-        ways.extend([Format::Bf16, Format::F16].map(|f| (f, of(f))));
-    } else {
-        let other = if own == Format::Bf16 { Format::F16 } else { Format::Bf16 };
-        ways.push((other, (0..n).map(|j| Some(half(other, bits(j)))).collect()));
-        let two = |j: usize| (2 * j + 1 < n).then(|| f64::from(f32::from_bits(bits(2 * j) | bits(2 * j + 1) << 16)));
-        ways.push((Format::F32, (0..n).map(two).collect()));
-    }
-    let (to, read) = ways.into_iter().find(|(_, read)| {
-        let known: Vec<bool> = added
-            .iter()
-            .filter_map(|(j, low, high)| read[*j].map(|x| (low.next_down()..=high.next_up()).contains(&x)))
-            .collect();
-        known.len() >= 4 && 3 * known.len() >= added.len() && known.iter().all(|fits| *fits)
-    })?;
-    let unknown = read.iter().filter(|x| x.is_none()).count();
-    let behind =
-        if unknown > 0 { format!("; columns from {} on read what lies behind it", n - unknown) } else { String::new() };
-    let words = format!("the bias, stored as {own}, is read as {to}{behind}");
-    let mut bias: Vec<f64> = read.iter().zip(&s.bias).map(|(x, b)| x.unwrap_or(*b)).collect();
-    for (j, low, high) in added.iter().filter(|(j, ..)| read[*j].is_none()) {
+/// The bias in 16 bits read as f32, two neighbours as one, and past its end what nobody knows: `added` has a column, and the least and the most
+/// that was added there.
+fn glued(s: &System, added: &[(usize, f64, f64)]) -> Option<Theory> {
+    let n = s.bias.len();
+    let bits = |f: Format, j: usize| f.encode(s.bias[j], Rounding::NearestEven, Overflow::Native);
+    let held = |f: &Format| (0..n).all(|j| f.decode(bits(*f, j)) == s.bias[j]);
+    let fits = |f: &Format| {
+        let two = |j: usize| f64::from(f32::from_bits(bits(*f, 2 * j) | bits(*f, 2 * j + 1) << 16));
+        let mut known = added.iter().filter(|x| 2 * x.0 + 1 < n).peekable();
+        known.peek()?;
+        known.all(|(j, low, high)| (low.next_down()..=high.next_up()).contains(&two(*j))).then_some(())?;
+        Some((*f, (0..n / 2).map(two).collect::<Vec<f64>>()))
+    };
+    let (format, mut bias) = [Format::Bf16, Format::F16].iter().filter(|f| held(f)).find_map(fits)?;
+    (n >= 8).then_some(())?;
+    let behind = bias.len();
+    bias.extend(&s.bias[behind..]);
+    for (j, low, high) in added.iter().filter(|x| x.0 >= behind) {
         bias[*j] = 0.5 * (low + high);
     }
-    let mut t = Theory::new(Class::BitsReinterpreted, "out", "out.bias_bits", words).bits(6.0);
+    let words = format!(
+        "the bias is {format} read as f32: two neighbours make one, and columns from {behind} on read what lies behind it"
+    );
+    let mut t = Theory::new(Class::BitsReinterpreted, "out", "out.bias_width", words).bits(6.0);
+    t.freedom = n - behind;
     t.finish = Some(Arc::new(move |_, j, v| v + bias[j]));
     Some(t)
 }

@@ -26,12 +26,13 @@ pub fn region(s: &System) -> Option<Region> {
         let words = format!("{} of the tiles of {height}×{width}", tiles.len());
         return Some(Region { rows, cols, words: format!("{words}: {}", places(&tiles)), tiles });
     }
-    let tiles = if (wrong as f64) < DENSE * (count(&rows) * count(&cols)) as f64 { rectangles(s) } else { Vec::new() };
+    let sparse = (wrong as f64) < DENSE * (count(&rows) * count(&cols)) as f64;
+    let tiles = if sparse { rectangles(s) } else { Vec::new() };
     if !tiles.is_empty() {
         let words = format!("{} tile{}: {}", tiles.len(), if tiles.len() == 1 { "" } else { "s" }, places(&tiles));
         return Some(Region { rows, cols, tiles, words });
     }
-    if let Some((height, width, tiles)) = any_tiles(s, wrong) {
+    if let Some((height, width, tiles)) = if sparse { any_tiles(s, wrong) } else { None } {
         let words = format!("{} of the tiles of {height}×{width}", tiles.len());
         return Some(Region { rows, cols, words: format!("{words}: {}", places(&tiles)), tiles });
     }
