@@ -10,6 +10,9 @@ const LEAST: usize = 16;
 /// One tile in so many may be hit: more of them have a cause that repeats.
 const RARE: usize = 8;
 
+/// The squared cosine of what two factors of the same values have.
+const ALIKE: f64 = 0.9995;
+
 /// The finding, where nothing else was found. A whole row or column of tiles is no race: an edge, a group or a line has its own cause.
 pub fn find(scene: &Scene, location: &Location) -> Option<Finding> {
     let (high, wide, hit, all) = location.tiles?;
@@ -24,6 +27,20 @@ pub fn find(scene: &Scene, location: &Location) -> Option<Finding> {
     let row = |x: usize| (0..across).all(|y| hits[x * across + y]);
     let column = |y: usize| (0..down).all(|x| hits[x * across + y]);
     (!(0..down).any(row) && !(0..across).any(column)).then_some(())?;
+    // A factor of the right values is no other content.
+    let judged = scene.evidence.judged.first()?;
+    let multiple = |t: usize| {
+        let (top, left) = (t / across * high, t % across * wide);
+        let rows = top..(top + high).min(wrong.len() / cols);
+        let places = rows.flat_map(|i| (left..(left + wide).min(cols)).map(move |j| i * cols + j));
+        let pairs = || places.clone().map(|at| (judged.bound.ideal()[at], judged.actual[at]));
+        let sum = |f: &dyn Fn(f64, f64) -> f64| pairs().map(|(d, x)| f(d, x)).sum::<f64>();
+        let (dd, dx, xx) = (sum(&|d, _| d * d), sum(&|d, x| d * x), sum(&|_, x| x * x));
+        dx * dx > ALIKE * dd * xx
+    };
+    if (0..hits.len()).filter(|t| hits[*t]).any(multiple) {
+        return None;
+    }
     let place = |t: usize| format!("({}, {})", t / across * high, t % across * wide);
     let first: Vec<String> = (0..hits.len()).filter(|t| hits[*t]).take(4).map(place).collect();
     let words = format!(

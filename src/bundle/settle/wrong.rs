@@ -14,7 +14,7 @@ use super::search::{Case, Ways};
 use super::ways::{Bias, Chain, Ending, Extra, Promote};
 use crate::compare::Bound;
 use crate::model::mma::{Dest, Step};
-use crate::model::product::Kind;
+use crate::model::product::{FactorRows, Kind};
 use crate::model::table::{self, Unit};
 use crate::{Format, Result};
 use std::collections::HashSet;
@@ -106,6 +106,11 @@ fn chains(case: &Case, arithmetic: &Arithmetic, k: usize) -> Vec<(Chain, Option<
         },
         _ => None,
     };
+    // A unit that takes the scales of blocks itself cuts products by the scaled sum: which bits it keeps of a block is not known here.
+    let takes_scales = |s: &FactorRows| s.scales().is_some_and(|q| matches!(q.scale_format(), Format::E8m0 | Format::E4m3));
+    if case.plan.problems().next().is_some_and(|p| takes_scales(p.a) && takes_scales(p.b)) {
+        return sorted(all);
+    }
     let steps: Vec<(usize, u32, u32)> = arithmetic.chains.iter().filter_map(step).collect();
     let product = (fa.spec().mantissa + fb.spec().mantissa).max(8);
     let least_f = steps.iter().map(|s| s.1).min().unwrap_or(0);
@@ -115,6 +120,10 @@ fn chains(case: &Case, arithmetic: &Arithmetic, k: usize) -> Vec<(Chain, Option<
         all.extend([7, 10, 11, 12, 13].into_iter().filter(|o| *o < least_fraction).map(|o| fewer(f, o)));
         all.extend((product..least_f).flat_map(|f| [fewer(f, fraction), fewer(f, f.min(fraction))]));
     }
+    sorted(all)
+}
+
+fn sorted(mut all: Vec<(Chain, Option<Promote>)>) -> Vec<(Chain, Option<Promote>)> {
     all.sort_by_key(|(_, promote)| promote.is_some());
     all.dedup();
     all

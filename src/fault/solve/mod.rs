@@ -13,6 +13,7 @@
 pub mod address;
 pub mod after;
 pub mod behind;
+pub mod biases;
 pub mod carried;
 pub mod codes;
 pub mod complete;
