@@ -26,7 +26,7 @@ fn no_right_result_fails() {
 }
 
 /// Batches of other seeds that once raised an alarm, by the mechanism that was wrong.
-const ONCE: [(&str, &str); 14] = [
+const ONCE: [(&str, &str); 16] = [
     ("2026112101", "blocks-5-3"), // factors scaled first, sorted: block sums are exact, theirs are not
     ("2026112101", "blocks-1000004-0"), // the global scale in every factor
     ("2026112102", "scaled-1000002-1"), // scales a tensor, constant data
@@ -40,6 +40,8 @@ const ONCE: [(&str, &str); 14] = [
     ("2026112303", "scaled-534002-2"), // only sums of one sign are inexact, as those of 128 lanes are
     ("2026112401", "casts-24000-0-0"), // a tensor of zeros alone, whose scales are NaN
     ("2026112401", "scaled-23000-2-18"), // one element that cancels, in steps of the output
+    ("2026112402", "mixed-45000-1-45"), // values that may be NaN, and their amax is
+    ("2026112402", "plain-185000-3-4"), // the least exponent of an Ada step
     ("2026112401", "blocks-82000-3-18"), // f32 sums on a device whose own unit rounds otherwise
 ];
 

@@ -235,7 +235,9 @@ fn side_checks(
             _ => Check::exact("scale_inv", &[1.0 / scale], q.scale_inv())?,
         });
         let allowed = amax.map_or_else(|| amax_interval(bound), |a| (a.lo, a.hi));
-        if let Some(amax) = part.amax {
+        // Where a value is not known it may be NaN, and so may be their amax.
+        let unknown = |amax: f32| amax.is_nan() && allowed.1 == f64::INFINITY;
+        if let Some(amax) = part.amax.filter(|amax| !unknown(*amax)) {
             checks.push(Check::within("amax", &[allowed], &[f64::from(amax)])?);
         }
     }

@@ -14,7 +14,9 @@ UNITS_8 = {"L40S": (16, 13, 13), "H100": (32, 13, 13), "H200": (32, 13, 13), "B2
 MODELS_16 = {"V100": "volta_mma", "A100": "ampere_mma", "L40S": "ada_mma", "H100": "hopper_wgmma", "H200": "hopper_wgmma", "B200": "blackwell_tcgen05",
              "RTX 5090": "blackwell_mma"}
 MODELS_8 = {"L40S": "ada_mma", "H100": "hopper_wgmma", "H200": "hopper_wgmma", "B200": "blackwell_tcgen05", "RTX 5090": "blackwell_mma"}
+# The least exponent that a quantum is taken from: measured on Hopper (F = 25); MMA-Sim 2.1.1's by F.
 FLOOR = -133
+FLOORS = {23: -131, 24: -132}
 
 
 def power(e):
@@ -38,7 +40,7 @@ def cut(x, least, bits):
 def step(p, rank, c, kept, out):
     """One block step: products p with ranks [..., W], c of f32 values in f64; f64 values of an f32."""
     rank_c = exponent(c, -126)
-    top = np.maximum(np.maximum(rank.max(-1), rank_c), FLOOR)
+    top = np.maximum(np.maximum(rank.max(-1), rank_c), FLOORS.get(kept, FLOOR))
     up, down = power(kept - top), power(top - kept)
     total = np.trunc(p * up[..., None]).sum(-1) + np.trunc(c * up)
     return cut(total * down, -126, out)
