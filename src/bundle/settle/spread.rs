@@ -3,7 +3,8 @@
 //! Where no bits decide and every element is inside its certain bound, the bound alone says little: it adds K worst cases of one sign. What
 //! right kernels really do is measured: on a region of r × c elements every chain of the device, and f32 sums of factors that are scaled first
 //! (their products rounded before they are added, or not), sum the products in the order of K, in the reverse, in strides ([`STRIDES`]: lanes
-//! and vector loads take every second, fourth, … product) and in [`ORDERS`] random orders, with scales and bias in every order, and store the
+//! and vector loads take every second, fourth, … product) in [`BLOCKS`]
+//! that are added one after the other, and in [`ORDERS`] random orders, with scales and bias in every order, and store the
 //! result as the kernel did. With e the error against the
 //! f64 ideal and β the certain radius with half a spacing of the output, w_i is the mean of (e_i/β_i)² over the random orders of the chain with the largest errors, and
 //!
@@ -37,7 +38,7 @@ use super::super::arithmetic::Arithmetic;
 use super::cuts::{Cut, Join, Run};
 use super::region::Region;
 use super::search::{Case, Way};
-use super::ways::{Chain, Ending};
+use super::ways::{Chain, Ending, Promote};
 use crate::Result;
 use crate::compare::probable::{DELTA, lambda};
 use crate::compare::{Bound, ErrorSize};
@@ -51,6 +52,8 @@ use std::ops::Range;
 const STRIDES: [usize; 6] = [2, 4, 8, 16, 32, 64];
 /// Random orders of every chain.
 const ORDERS: usize = 16;
+/// Products of K that are summed by themselves, and their sums added one after the other: on constant data every block errs by the same.
+const BLOCKS: [usize; 5] = [8, 16, 32, 64, 128];
 /// Products that are summed for it, about.
 const BUDGET: usize = 1 << 27;
 /// Rows and columns of the tiles of which the worst is looked at, at most.
@@ -88,7 +91,7 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     }
     let errors = Errors { case, bound, endings: case.endings(false), chains };
     // The chains with the largest errors in the order of K are those that are looked at further: two of them, and dequantized factors.
-    let elements = (BUDGET / (p.a.k * (2 * (ORDERS + STRIDES.len()) + errors.chains.len()))).clamp(64, 1 << 13);
+    let elements = (BUDGET / (p.a.k * (2 * (ORDERS + STRIDES.len() + BLOCKS.len()) + errors.chains.len()))).clamp(64, 1 << 13);
     let side = (elements as f64).sqrt() as usize;
     let cols = p.b_rows.len().min(side.max(elements / p.a_rows.len().min(side)));
     let rows = p.a_rows.len().min((elements / cols).max(1));
@@ -230,6 +233,9 @@ impl Errors<'_> {
                 let order: Run = (0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect();
                 sums.push(Sums::of(&self.of(&mut region, *chain, &order, nth)?));
             }
+            for (nth, every) in BLOCKS.into_iter().filter(|b| *b < k).enumerate() {
+                sums.push(Sums::of(&self.in_blocks(&mut region, *chain, &natural, every, nth)?));
+            }
             let mut w = vec![0.0; region.elements()];
             for nth in 0..ORDERS {
                 let e = self.of(&mut region, *chain, &order(k, nth), nth)?;
@@ -309,9 +315,14 @@ impl Errors<'_> {
 
     /// `(value − ideal)/β` of one chain that takes the products in this order.
     fn of(&self, region: &mut Region, chain: Chain, order: &Run, nth: usize) -> Result<Vec<f64>> {
+        self.in_blocks(region, chain, order, order.iter().map(|r| r.len()).sum(), nth)
+    }
+
+    /// The same of one that starts anew `every` so many products; their sums are added in f32.
+    fn in_blocks(&self, region: &mut Region, chain: Chain, order: &Run, every: usize, nth: usize) -> Result<Vec<f64>> {
         let ending = self.endings[nth % self.endings.len()];
         let (join, cut) = (Join::Order(vec![0]), Cut::Whole);
-        let way = Way { chain, promote: None, cut, join, ending };
+        let way = Way { chain, promote: Some(Promote::f32(every)), cut, join, ending };
         let mut errors = Vec::with_capacity(region.elements());
         self.case.each_of(region, &way, std::slice::from_ref(order), |at, value| {
             errors.push(self.scaled(at, self.case.store.bits(value, false)));

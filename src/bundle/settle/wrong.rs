@@ -2,7 +2,8 @@
 //! a result that is cut off.
 //!
 //! **When the bits prove it.** The result has every bit of a wrong arithmetic W and not those of any right one that is known. A right kernel
-//! that is not known has the value of W at one element, where W is d steps from the nearest to the ideal, with
+//! that is not known has the value of W at one element, where W is d steps from the nearest to the ideal (or to the exact sum of the factors that
+//! W sums, which may be rounded where the ideal's are not), with
 //! probability at most 1/(2d+1): its error is as likely of either sign and no more likely far than near. A step is the spacing of the output, or of the sums
 //! where much cancels: β/K², which is no more than an error of f32 in one product. So all elements agree by chance with
 //! probability Π 1/(2d+1) over the elements that are of different values; those of one value, or of one but for a power of two, are one (equal rows,
@@ -10,7 +11,7 @@
 
 use super::super::arithmetic::Arithmetic;
 use super::cuts::Cut;
-use super::search::{Case, Ways};
+use super::search::{Case, Way, Ways};
 use super::ways::{Bias, Chain, Ending, Extra, Promote};
 use crate::compare::Bound;
 use crate::model::mma::{Dest, Step};
@@ -53,23 +54,26 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
             }
             let tried: usize = tries.iter().map(|w| w.chains.len() * w.cuts.len() * w.endings.len()).sum();
             let needed = (1e9 * tried as f64).log2();
-            return Ok(Some((way.words(), surprise(case, bound, most) >= needed)));
+            return Ok(Some((way.words(), surprise(case, &way, bound, most)? >= needed)));
         }
     }
     Ok(None)
 }
 
 /// `Σ log2(2d + 1)` of the elements; see the module.
-fn surprise(case: &Case, bound: &Bound, most: usize) -> f64 {
+fn surprise(case: &Case, way: &Way, bound: &Bound, most: usize) -> Result<f64> {
     let (ideal, out, k) = (bound.rounded_ideal(), bound.out(), case.k().max(1) as f64);
+    let exact =
+        case.values(&Way { chain: Chain::Exact, ending: Ending { extra: Extra::default(), ..way.ending }, ..way.clone() })?;
     let of = |(i, bits): (usize, &u32)| {
         let step = out.spacing(i, ideal[i]).max(bound.certain()[i] / (k * k));
-        let d = (case.store.value(*bits) - ideal[i]).abs() / step;
+        let of_factors = case.store.value(case.store.bits(exact[i], false));
+        let d = [ideal[i], of_factors].into_iter().map(|x| (case.store.value(*bits) - x).abs() / step).fold(f64::NAN, f64::min);
         if d.is_finite() { (2.0 * d.round() + 1.0).log2() } else { 0.0 }
     };
     let mut seen = HashSet::new();
     let mut is_new = |x: f64| seen.insert(x.to_bits() & ((1 << 52) - 1));
-    case.bits.iter().enumerate().take(most).filter(|(i, _)| is_new(bound.ideal()[*i])).map(of).sum()
+    Ok(case.bits.iter().enumerate().take(most).filter(|(i, _)| is_new(bound.ideal()[*i])).map(of).sum())
 }
 
 /// Accumulators of 16 bits, of fewer bits than the device's, and f32 sums kept in 16 bits between promotions.
