@@ -11,6 +11,7 @@ use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
 use crate::op::{self, Accelerator, Act, Args64, Defined, Op};
 use crate::recipe::Recipe;
+use crate::stage::timed;
 use crate::{Error, Overflow, QTensor, Result, Rounding, Tensor, Zero, parallel};
 use ndarray::Array2;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
         Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, drawn: None, judgements };
     // A search that cannot be made costs the answer nothing: the verdict stands.
     let search = |assayed: &Assayed| {
-        diagnose(bundle, assayed, time).unwrap_or_else(|e| {
+        timed("diagnosis", || diagnose(bundle, assayed, time)).unwrap_or_else(|e| {
             tracing::warn!("{}: no diagnosis: {e}", bundle.path.display());
             None
         })
@@ -229,12 +230,12 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
     let high = |s: &BundleOperand| s.high.as_ref().map(Tensor::to_f64);
     let exact: Vec<Arc<Defined>> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
         (Some(a), None, false) => vec![Arc::new(nan_as_written(bundle, define(a, None)?))],
-        (Some(a), Some(b), true) => vec![Arc::new(define(a, Some(b))?)],
+        (Some(a), Some(b), true) => timed("references", || Ok::<_, Error>(vec![Arc::new(define(a, Some(b))?)]))?,
         _ => Vec::new(),
     };
     let ideal = match quantizes {
         true => exact.clone(),
-        false => vec![Arc::new(define(values(&a), b.as_ref().map(values))?)],
+        false => timed("references", || Ok::<_, Error>(vec![Arc::new(define(values(&a), b.as_ref().map(values))?)]))?,
     };
     let mut quantized = Vec::new();
     for side in [&bundle.a, &bundle.b] {
@@ -337,9 +338,12 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
     };
     match (bundle.meta.op, &bundle.out.d) {
         (op, _) if op.is_product() => {
-            let Settled { accumulator, model, text, fault, size } = settle(&bundle.meta, built, &output)?;
+            let Settled { accumulator, model, text, fault, size, judged } = settle(&bundle.meta, built, &output)?;
             built.job.accumulator = Some(accumulator);
-            let mut judged = by(built, output, model, text)?;
+            let mut judged = match judged {
+                Some(judgement) => Judged { output, model, judgements: vec![judgement], text, sigma: None },
+                None => by(built, output, model, text)?,
+            };
             judged.sigma = size.as_ref().map(|s| s.sigma);
             for c in judged.judgements.iter_mut().map(|j| &mut j.comparison) {
                 if let Some(fault) = &fault {

@@ -38,6 +38,9 @@ pub struct Args {
     /// Where a product (gemm) needs more memory than this (800M, 4G), judge as many drawn rows and columns as fit.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
+    /// Print where the time of each bundle went.
+    #[arg(long)]
+    timings: bool,
     #[command(flatten)]
     ci: ForCi,
 }
@@ -62,6 +65,9 @@ pub fn run(args: Args) -> Result<u8> {
                 if args.html.is_some() {
                     maps.push(answer::map(&bundle, &found)?);
                     locations.extend(found.diagnosis.as_ref().map(|d| (path.display().to_string(), d.location.clone())));
+                }
+                if args.timings {
+                    eprint!("{}", timings(begun.elapsed().as_secs_f64()));
                 }
                 verdicts.push(answer::verdict(&found));
             }
@@ -101,6 +107,14 @@ pub fn run(args: Args) -> Result<u8> {
     } else {
         status::PASSED
     })
+}
+
+/// Seconds of each stage of the last bundle, in the order in which they began; what is in none; all.
+fn timings(all: f64) -> String {
+    let stages = crate::stage::take();
+    let inside: f64 = stages.iter().map(|s| s.1).sum();
+    let lines = stages.into_iter().chain([("other", all - inside), ("all", all)]);
+    lines.map(|(name, seconds)| format!("{name:<16}{seconds:>10.3} s\n")).collect()
 }
 
 /// What judged, when, and the command.

@@ -40,6 +40,7 @@ use crate::job::{Data, Job, Operand, Output};
 use crate::kernel::Backend;
 use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
 use crate::op::{self, Accelerator, Args64, Op};
+use crate::stage::timed;
 use crate::{Error, QTensor, Result, Tensor};
 use cuts::Cut;
 use ndarray::Array2;
@@ -58,11 +59,13 @@ pub struct Settled {
     pub fault: Option<String>,
     /// How large the errors are beside those of right sums, where no bits decide.
     pub size: Option<Spread>,
+    /// The result by the bound of `accumulator`, where nothing else decides.
+    pub judged: Option<Judgement>,
 }
 
 impl Settled {
     fn plain(accumulator: Accumulator, model: Option<Output>, text: String) -> Self {
-        Self { accumulator, model, text, fault: None, size: None }
+        Self { accumulator, model, text, fault: None, size: None, judged: None }
     }
 }
 
@@ -148,14 +151,13 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     let units = whole.chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
     let split = Ways { cuts: Cut::all(k), chains: units, ..usual.clone() };
     for ways in [&whole, &usual, &split] {
-        if let Some(way) = case.find(ways, usize::MAX)? {
+        if let Some(way) = timed("right bits", || case.find(ways, usize::MAX))? {
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
         }
     }
-    // What the format costs is not asked here.
-    let (exact, accumulator) = (std::mem::take(&mut built.exact), built.job.accumulator);
+    let accumulator = built.job.accumulator;
     let settled = by_bound(case, arithmetic, built, output);
-    (built.exact, built.job.accumulator) = (exact, accumulator);
+    built.job.accumulator = accumulator;
     settled
 }
 
@@ -173,15 +175,15 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
     let tight = by(any_order)?;
     let why = &arithmetic.why;
     // What was assumed of the device is not what every kernel on it does: one that sums in f32 is more exact than its FP8 unit.
-    let (accumulator, judged, by_bound) = if arithmetic.bound != Inner::AnyOrder && passes(&tight) {
+    let (accumulator, wide, by_bound) = if arithmetic.bound != Inner::AnyOrder && passes(&tight) {
         let text = format!("f32 in any order: within its bound, which is tighter than {} ({why})", arithmetic.bound);
         (any_order, None, text)
     } else {
-        let wide = Accumulator::new(arithmetic.bound);
-        (wide, Some(by(wide)?), format!("{wide}: {why}; judged by the bound: the bits are of no known arithmetic"))
+        let any = Accumulator::new(arithmetic.bound);
+        (any, Some(by(any)?), format!("{any}: {why}; judged by the bound: the bits are of no known arithmetic"))
     };
-    let judged = judged.as_ref().unwrap_or(&tight);
-    let Some(way) = case.nearest(&Ways { chains: first, ..whole.clone() })? else {
+    let judged = wide.as_ref().unwrap_or(&tight);
+    let Some(way) = timed("right bits", || case.nearest(&Ways { chains: first, ..whole.clone() }))? else {
         return Ok(Settled::plain(accumulator, None, by_bound));
     };
     let failed = |fault: Option<String>| -> Result<Settled> {
@@ -194,36 +196,37 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
         return failed(None);
     }
     let mut chance = None;
-    match wrong::find(case, arithmetic, &judged.bound)? {
+    match timed("wrong bits", || wrong::find(case, arithmetic, &judged.bound))? {
         Some((words, true)) => return failed(Some(format!("a wrong arithmetic gives exactly these bits: {words}"))),
         Some((words, false)) => chance = Some(words),
         None => {}
     }
     let written = evidence::values(&output.parts[0].d);
     let rows = written.len() / tight.cols.max(1);
-    if let Some(words) = nearer::find(case.job, rows, tight.cols, &written, &tight.bound) {
+    if let Some(words) = timed("16 bits", || nearer::find(case.job, rows, tight.cols, &written, &tight.bound)) {
         // Sums in f32 show it.
         let mut found = failed(Some(words))?;
         found.accumulator = any_order;
         return Ok(found);
     }
-    if let Some(f) = sixteen::find(case.job, rows, tight.cols, &written, tight.bound.ideal()) {
+    if let Some(f) = timed("16 bits", || sixteen::find(case.job, rows, tight.cols, &written, tight.bound.ideal())) {
         let mut found = failed(Some(sixteen::words(f)))?;
         found.accumulator = any_order;
         return Ok(found);
     }
-    let spread = spread::measure(case, arithmetic, &judged.bound)?;
+    let spread = timed("sizes of errors", || spread::measure(case, arithmetic, &judged.bound))?;
     // How far two right sums of an element lie apart. Chains of f32 that the bits tell from exact sums: no further than the bound of the one
     // that was found. Other sums in f32: no further than in any order. Units that keep fewer bits: as far as their own sums in any order do.
-    let wide = spread.as_ref().map(|s| s.apart(case.bits.len()));
+    let apart = spread.as_ref().map(|s| s.apart(case.bits.len()));
     let in_f32 = matches!(way.chain, Chain::Exact | Chain::Sequential | Chain::Pairwise);
-    let own = by(if in_f32 && case.tells(&way)? { near(&way, arithmetic.bound) } else { any_order })?;
+    let own = (in_f32 && timed("right bits", || case.tells(&way))?).then(|| by(near(&way, arithmetic.bound))).transpose()?;
+    let own = own.as_ref().unwrap_or(&tight);
     let radius = |i: usize| {
         let any = own.bound.certain()[i].min(tight.bound.certain()[i]);
         let half = 0.5 * judged.bound.out().spacing(i, judged.bound.ideal()[i]);
-        if in_f32 { any } else { any.max(wide.map_or(0.0, |w| w * (judged.bound.certain()[i] + half))) }
+        if in_f32 { any } else { any.max(apart.map_or(0.0, |w| w * (judged.bound.certain()[i] + half))) }
     };
-    if let Some(words) = torn::find(case, &way, &tight.bound, radius)? {
+    if let Some(words) = timed("torn elements", || torn::find(case, &way, &tight.bound, radius))? {
         return failed(Some(words));
     }
     let mut text = by_bound;
@@ -236,7 +239,7 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
     if let Some(ErrorSize { larger: Some(doubt), .. }) = spread.as_ref().map(|s| &s.size) {
         text = format!("{text}; {doubt}");
     }
-    Ok(Settled { size: spread, ..Settled::plain(accumulator, None, text) })
+    Ok(Settled { size: spread, judged: Some(wide.unwrap_or(tight)), ..Settled::plain(accumulator, None, text) })
 }
 
 /// The product in f64, a large one by `accelerator`.

@@ -9,12 +9,13 @@ use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
 use crate::tensor::round_to;
 use crate::{Format, Result};
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Sums of all elements of a region, row-major.
-type Sums = Rc<Vec<f32>>;
+type Sums = Arc<Vec<f32>>;
 
 /// A range of K, the scales of the rows there and those of the columns.
 type Block = (Range<usize>, Vec<f32>, Vec<f32>);
@@ -29,7 +30,9 @@ pub struct Region<'a> {
     b: Matrix,
     finite: bool,
     /// Blocks of K that have scales of their own: scales of the rows, and of the columns.
-    blocks: Rc<Vec<Block>>,
+    blocks: Arc<Vec<Block>>,
+    /// Factors times their scales.
+    dequantized: OnceCell<[Matrix; 2]>,
     chains: HashMap<(Chain, Option<Promote>, Run), Sums>,
 }
 
@@ -62,8 +65,8 @@ impl<'a> Region<'a> {
             let (of_a, of_b) = (scales(problem.a, &rows, block.start), scales(problem.b, &cols, block.start));
             (block, of_a, of_b)
         };
-        let blocks = Rc::new(problem.blocks().into_iter().map(block).collect());
-        Self { plan, problem, rows, cols, a, b, finite, blocks, chains: HashMap::new() }
+        let blocks = Arc::new(problem.blocks().into_iter().map(block).collect());
+        Self { plan, problem, rows, cols, a, b, finite, blocks, dequantized: OnceCell::new(), chains: HashMap::new() }
     }
 
     pub fn elements(&self) -> usize {
@@ -150,7 +153,7 @@ impl<'a> Region<'a> {
                 }
             }
         }
-        Ok(Rc::new(y))
+        Ok(Arc::new(y))
     }
 
     /// The promoted sum of a run.
@@ -175,7 +178,7 @@ impl<'a> Region<'a> {
                 main
             }
         };
-        let sums = Rc::new(sums);
+        let sums = Arc::new(sums);
         self.chains.insert(key, sums.clone());
         Ok(sums)
     }
@@ -195,11 +198,12 @@ impl<'a> Region<'a> {
                 }
             }
             Chain::Dequantized { fused } => {
-                let (a, b) = (
-                    self.scaled(&self.a, self.rows.clone(), self.problem.a),
-                    self.scaled(&self.b, self.cols.clone(), self.problem.b),
-                );
-                let (a, b) = (gathered(&a, run, Format::F32), gathered(&b, run, Format::F32));
+                let scaled = || {
+                    let (rows, cols) = (self.rows.clone(), self.cols.clone());
+                    [self.scaled(&self.a, rows, self.problem.a), self.scaled(&self.b, cols, self.problem.b)]
+                };
+                let [a, b] = self.dequantized.get_or_init(scaled);
+                let (a, b) = (gathered(a, run, Format::F32), gathered(b, run, Format::F32));
                 match fused {
                     true => bulk::sums(&Accumulator::new(Inner::F32Sequential), &a, &b, &mut out)?,
                     false => bulk::unfused(&a, &b, &mut out),

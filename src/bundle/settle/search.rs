@@ -20,10 +20,29 @@ const REFUTERS: usize = 4;
 /// Bits that no exact sum gives which say in what order f32 sums were taken, at least.
 const TELL: usize = 16;
 /// Elements that are asked first in a large result.
-const TELLING: usize = 4;
+const TELLING: usize = 16;
+/// Elements that tell orders of sums apart which are enough, and tiles that are asked at once.
+const ENOUGH: usize = 1024;
+const AT_ONCE: usize = 8;
+/// Elements that are looked at with the first of them.
+const NEAR: usize = 4;
+/// Chains and cuts that are looked at together.
+const BATCH: usize = 64;
 /// Rows and columns of the regions that all elements are looked at in; a first one is smaller.
 const TILE: usize = 128;
 const FIRST: (usize, usize) = (8, 64);
+
+/// Rows of A and of B of a dense product.
+type Place<'a> = (Problem<'a>, Range<usize>, Range<usize>);
+
+/// A cut, the chain of its parts and how that is promoted.
+type Chained = (Cut, Chain, Option<Promote>);
+
+/// Where ways are looked at before all elements are.
+struct Look<'a> {
+    few: Region<'a>,
+    refuters: Vec<Region<'a>>,
+}
 
 /// What a look at all elements said of some ways.
 enum Confirmed {
@@ -192,13 +211,17 @@ impl<'a> Case<'a> {
         Some(Region::new(&self.plan, p.clone(), row..row + rows, col..col + cols))
     }
 
-    /// Regions that hold every element once, a small one first.
-    fn regions(&self) -> Vec<(Problem<'_>, Range<usize>, Range<usize>)> {
+    /// Tiles that hold every element once.
+    fn regions(&self) -> Vec<Place<'_>> {
+        self.places(TILE, TILE)
+    }
+
+    fn places(&self, high: usize, wide: usize) -> Vec<Place<'_>> {
         let mut all = Vec::new();
         let cut = |r: &Range<usize>, by: usize| r.clone().step_by(by).map(|i| i..r.end.min(i + by)).collect::<Vec<_>>();
         for p in self.problems() {
-            for rows in cut(&p.a_rows, TILE) {
-                all.extend(cut(&p.b_rows, TILE).into_iter().map(|cols| (p.clone(), rows.clone(), cols)));
+            for rows in cut(&p.a_rows, high) {
+                all.extend(cut(&p.b_rows, wide).into_iter().map(|cols| (p.clone(), rows.clone(), cols)));
             }
         }
         all
@@ -207,50 +230,100 @@ impl<'a> Case<'a> {
     /// The first of `ways` that gives every bit, or the first `most` elements of a large result. Errors: a model that does not take the
     /// operands.
     pub fn find(&self, ways: &Ways, most: usize) -> Result<Option<Way>> {
-        let Some(mut few) = self.few(0) else { return Ok(None) };
-        // Around elements that refuted a way: a result that is wrong in one place is right in all others, and is refuted there at once.
-        let mut refuters: Vec<Region> = self.telling.iter().filter_map(|at| self.around(*at)).collect();
-        for cut in &ways.cuts {
-            let runs = cut.parts(few.k());
-            let joins = Join::all(runs.len());
-            for (chain, promote) in &ways.chains {
-                let mut alive = self.alive(&mut few, (*chain, *promote), (*cut, &runs, &joins), &ways.endings)?;
+        let all: Vec<Chained> =
+            ways.cuts.iter().flat_map(|cut| ways.chains.iter().map(|(chain, promote)| (*cut, *chain, *promote))).collect();
+        // Each thread has chains of its own: what it summed serves other cuts of K and promotions.
+        let threads = rayon::current_num_threads();
+        let Some(mut looks) = (0..threads).map(|_| self.look()).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let owner = |chain: &Chain| ways.chains.iter().position(|c| c.0 == *chain).map_or(0, |nth| nth % threads);
+        // The first is often the right one: more and more are looked at together.
+        let (mut from, mut count, mut learned) = (0, 1, 0);
+        while from < all.len() {
+            let batch: Vec<(usize, &Chained)> = all.iter().enumerate().skip(from).take(count).collect();
+            (from, count) = (from + batch.len(), (2 * count).min(BATCH));
+            let of = |(thread, look): (usize, &mut Look)| -> Result<Vec<(usize, Vec<Way>)>> {
+                let mine = batch.iter().filter(|(_, chained)| owner(&chained.1) == thread);
+                mine.map(|(nth, chained)| Ok((*nth, self.alive(look, chained, &ways.endings)?))).collect()
+            };
+            let mut alive: Vec<(usize, Vec<Way>)> = match batch.len() {
+                1 => looks.iter_mut().enumerate().map(of).collect::<Result<Vec<_>>>()?,
+                _ => looks.par_iter_mut().enumerate().map(of).collect::<Result<Vec<_>>>()?,
+            }
+            .into_iter()
+            .flatten()
+            .collect();
+            alive.sort_by_key(|a| a.0);
+            // What refutes one of a batch is asked of those after it.
+            let mut new: Vec<usize> = Vec::new();
+            let mut refuters: Vec<Region> = Vec::new();
+            for (_, mut alive) in alive {
                 for region in &mut refuters {
-                    let mut left = Vec::new();
-                    for way in alive {
-                        let truncated = way.ending.extra.truncated;
-                        if self.each(region, &way, |at, value| self.store.bits(value, truncated) == self.bits[at])? {
-                            left.push(way);
-                        }
-                    }
-                    alive = left;
+                    alive = self.left(region, alive)?;
                 }
                 if alive.is_empty() {
                     continue;
                 }
                 match self.confirm(alive, most)? {
                     Confirmed::By(way) => return Ok(Some(way)),
-                    Confirmed::RefutedAt(at) if refuters.len() < self.telling.len() + REFUTERS => {
-                        refuters.extend(self.around(at))
+                    Confirmed::RefutedAt(at) if learned < REFUTERS => {
+                        learned += 1;
+                        new.push(at);
+                        refuters.extend(self.around(at, FEW));
                     }
                     Confirmed::RefutedAt(_) | Confirmed::No => {}
                 }
+            }
+            for look in &mut looks {
+                look.refuters.extend(new.iter().filter_map(|at| self.around(*at, FEW)));
             }
         }
         Ok(None)
     }
 
-    /// The elements beside one, in its row.
-    fn around(&self, at: usize) -> Option<Region<'_>> {
+    /// Where ways are looked at first: a few elements, then those that tell ways apart. Those around an element that refuted a way come
+    /// later: a result that is wrong in one place is right in all others, and is refuted there at once.
+    fn look(&self) -> Option<Look<'_>> {
+        let few = self.telling.first().and_then(|at| self.around(*at, NEAR)).or_else(|| self.few(0))?;
+        Some(Look { few, refuters: self.telling.iter().skip(1).filter_map(|at| self.around(*at, 1)).collect() })
+    }
+
+    /// Those that give every bit there.
+    fn alive(&self, look: &mut Look, (cut, chain, promote): &Chained, endings: &[Ending]) -> Result<Vec<Way>> {
+        let runs = cut.parts(look.few.k());
+        let joins = Join::all(runs.len());
+        let mut alive = self.first(&mut look.few, (*chain, *promote), (*cut, &runs, &joins), endings)?;
+        for region in &mut look.refuters {
+            if alive.is_empty() {
+                break;
+            }
+            alive = self.left(region, alive)?;
+        }
+        Ok(alive)
+    }
+
+    /// Those of `alive` that give every bit of a region.
+    fn left(&self, region: &mut Region, alive: Vec<Way>) -> Result<Vec<Way>> {
+        let mut left = Vec::new();
+        for way in alive {
+            let truncated = way.ending.extra.truncated;
+            if self.each(region, &way, |at, value| self.store.bits(value, truncated) == self.bits[at])? {
+                left.push(way);
+            }
+        }
+        Ok(left)
+    }
+
+    /// `count` elements beside one, in its row.
+    fn around(&self, at: usize, count: usize) -> Option<Region<'_>> {
         let (row, col) = (at / self.plan.cols, at % self.plan.cols);
         let p = self.problems().into_iter().find(|p| (p.out_row..p.out_row + p.a_rows.len()).contains(&row))?;
-        let (i, first) = (p.a_rows.start + row - p.out_row, col / FEW * FEW);
-        let cols = p.b_rows.start + first..p.b_rows.end.min(p.b_rows.start + first + FEW);
+        let (i, first) = (p.a_rows.start + row - p.out_row, col / count * count);
+        let cols = p.b_rows.start + first..p.b_rows.end.min(p.b_rows.start + first + count);
         Some(Region::new(&self.plan, p, i..i + 1, cols))
     }
 
     /// Those that give every bit of a few elements.
-    fn alive(
+    fn first(
         &self,
         few: &mut Region,
         (chain, promote): (Chain, Option<Promote>),
@@ -286,7 +359,7 @@ impl<'a> Case<'a> {
         let regions = self.regions();
         let alive: Vec<AtomicBool> = ways.iter().map(|_| AtomicBool::new(true)).collect();
         let amax: Vec<AtomicU32> = ways.iter().map(|_| AtomicU32::new(0)).collect();
-        let look = |(p, rows, cols): (Problem<'_>, Range<usize>, Range<usize>)| -> Result<()> {
+        let look = |(p, rows, cols): Place| -> Result<()> {
             if !alive.iter().any(|a| a.load(Relaxed)) {
                 return Ok(());
             }
@@ -370,35 +443,63 @@ impl<'a> Case<'a> {
 
     /// Its values before they are stored; rows that are nobody's are 0.
     pub fn values(&self, way: &Way) -> Result<Vec<f32>> {
-        let pieces: Vec<Vec<(usize, f32)>> = self
-            .regions()
-            .into_par_iter()
-            .map(|(p, rows, cols)| {
-                let mut region = Region::new(&self.plan, p, rows, cols);
-                let mut piece = Vec::with_capacity(region.elements());
-                self.each(&mut region, way, |at, value| {
-                    piece.push((at, value));
-                    true
-                })?;
-                Ok(piece)
-            })
-            .collect::<Result<_>>()?;
+        let regions = self.regions();
+        let pieces: Vec<Vec<(usize, f32)>> = regions.into_par_iter().map(|r| self.piece(way, &r)).collect::<Result<_>>()?;
         let mut values = vec![0.0f32; self.bits.len()];
         pieces.into_iter().flatten().for_each(|(at, value)| values[at] = value);
         Ok(values)
     }
 
-    /// Whether the bits are those of this order of sums, and not of any: most of those that differ from what exact sums give.
+    /// The values of one place, with where they stand.
+    fn piece(&self, way: &Way, (p, rows, cols): &Place) -> Result<Vec<(usize, f32)>> {
+        let mut region = Region::new(&self.plan, p.clone(), rows.clone(), cols.clone());
+        let mut piece = Vec::with_capacity(region.elements());
+        self.each(&mut region, way, |at, value| {
+            piece.push((at, value));
+            true
+        })?;
+        Ok(piece)
+    }
+
+    /// `count` places of at most `rows` × `cols` elements spread over the result, row by row in each; `None` where that is most of it.
+    pub fn spread(&self, way: &Way, count: usize, (rows, cols): (usize, usize)) -> Result<Option<Vec<Vec<(usize, f32)>>>> {
+        let all = self.places(rows, cols);
+        if all.len() < 2 * count {
+            return Ok(None);
+        }
+        let chosen: Vec<Place> = (0..count).map(|i| all[i * all.len() / count + i % (all.len() / count)].clone()).collect();
+        chosen.par_iter().map(|place| self.piece(way, place)).collect::<Result<_>>().map(Some)
+    }
+
+    /// Whether the bits are those of this order of sums, and not of any: most of those that differ from what exact sums give. Of a large
+    /// result, the first [`ENOUGH`] that differ, in tiles from all over it.
     pub fn tells(&self, way: &Way) -> Result<bool> {
         if way.chain == Chain::Exact {
             return Ok(false);
         }
-        let bits =
-            |way: &Way| -> Result<Vec<u32>> { Ok(self.values(way)?.into_iter().map(|v| self.store.bits(v, false)).collect()) };
-        let (own, exact) = (bits(way)?, bits(&Way { chain: Chain::Exact, ..way.clone() })?);
-        let others: Vec<usize> = (0..own.len()).filter(|i| own[*i] != exact[*i]).collect();
-        let same = others.iter().filter(|i| own[**i] == self.bits[**i]).count();
-        Ok(same >= TELL && 4 * same >= 3 * others.len())
+        let exactly = Way { chain: Chain::Exact, ..way.clone() };
+        // (those that differ from exact sums, those of them with the kernel's bits)
+        let of = |place: &Place| -> Result<(usize, usize)> {
+            let bits = |way: &Way| -> Result<Vec<(usize, u32)>> {
+                Ok(self.piece(way, place)?.into_iter().map(|(at, v)| (at, self.store.bits(v, false))).collect())
+            };
+            let (own, exact) = (bits(way)?, bits(&exactly)?);
+            let others = own.iter().zip(&exact).filter(|(own, exact)| own.1 != exact.1);
+            Ok(others.fold((0, 0), |n, ((at, own), _)| (n.0 + 1, n.1 + usize::from(*own == self.bits[*at]))))
+        };
+        let places = self.regions();
+        let apart = places.len().div_ceil(AT_ONCE);
+        let (mut others, mut same) = (0, 0);
+        for first in 0..apart {
+            let turn: Vec<&Place> = places.iter().skip(first).step_by(apart).collect();
+            for (o, s) in turn.into_par_iter().map(of).collect::<Result<Vec<_>>>()? {
+                (others, same) = (others + o, same + s);
+            }
+            if others >= ENOUGH {
+                break;
+            }
+        }
+        Ok(same >= TELL && 4 * same >= 3 * others)
     }
 
     /// Of `ways`, the one with the fewest other bits among a few elements, and how many.

@@ -217,30 +217,28 @@ impl Errors<'_> {
         }
         let k = region.k();
         let natural: Run = std::iter::once(0..k).collect();
-        let reversed: Run = (0..k).rev().map(|k| k..k + 1).collect();
         let mut made = Vec::new();
         for chain in &self.chains {
-            made.push((*chain, self.of(&mut region, *chain, &natural, 0)?));
+            made.push((*chain, self.in_blocks(&mut region, *chain, &natural, k, 0)?));
         }
         made.sort_by(|a, b| Sums::of(&b.1).squares.total_cmp(&Sums::of(&a.1).squares));
         let mut sums: Vec<Sums> = made.iter().map(|m| Sums::of(&m.1)).collect();
         let mut largest: Option<(Chain, Vec<f64>)> = None;
-        for (_, (chain, _)) in
-            made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || matches!(chain, Chain::Dequantized { .. }))
-        {
-            sums.push(Sums::of(&self.of(&mut region, *chain, &reversed, 1)?));
-            for (nth, s) in STRIDES.into_iter().filter(|s| *s < k).enumerate() {
-                let order: Run = (0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect();
-                sums.push(Sums::of(&self.of(&mut region, *chain, &order, nth)?));
-            }
-            for (nth, every) in BLOCKS.into_iter().filter(|b| *b < k).enumerate() {
-                sums.push(Sums::of(&self.in_blocks(&mut region, *chain, &natural, every, nth)?));
-            }
+        let chosen = made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || matches!(chain, Chain::Dequantized { .. }));
+        let chosen: Vec<Chain> = chosen.map(|(_, (chain, _))| *chain).collect();
+        let ordered = orders(k);
+        let all: Vec<(Chain, &Ordered)> = chosen.iter().flat_map(|chain| ordered.iter().map(|o| (*chain, o))).collect();
+        let some = |part: &[(Chain, &Ordered)]| -> Result<Vec<Vec<f64>>> {
+            let mut region = Region::new(&self.case.plan, place.problem.clone(), place.rows.clone(), place.cols.clone());
+            part.iter().map(|(chain, o)| self.in_blocks(&mut region, *chain, &o.run, o.every, o.nth)).collect()
+        };
+        let errors = all.par_chunks(all.len().div_ceil(rayon::current_num_threads())).map(some).collect::<Result<Vec<_>>>()?;
+        let errors: Vec<Vec<f64>> = errors.into_iter().flatten().collect();
+        sums.extend(errors.iter().map(|e| Sums::of(e)));
+        for (chain, errors) in chosen.iter().zip(errors.chunks(ordered.len())) {
             let mut w = vec![0.0; region.elements()];
-            for nth in 0..ORDERS {
-                let e = self.of(&mut region, *chain, &order(k, nth), nth)?;
-                sums.push(Sums::of(&e));
-                w.iter_mut().zip(&e).for_each(|(w, e)| *w += e * e / ORDERS as f64);
+            for (_, e) in ordered.iter().zip(errors).filter(|(o, _)| o.random) {
+                w.iter_mut().zip(e).for_each(|(w, e)| *w += e * e / ORDERS as f64);
             }
             if largest.as_ref().is_none_or(|l| l.1.iter().sum::<f64>() < w.iter().sum()) {
                 largest = Some((*chain, w));
@@ -313,12 +311,7 @@ impl Errors<'_> {
         (tiles.len(), found.into_iter().map(|i| tiles[i].clone()).collect())
     }
 
-    /// `(value − ideal)/β` of one chain that takes the products in this order.
-    fn of(&self, region: &mut Region, chain: Chain, order: &Run, nth: usize) -> Result<Vec<f64>> {
-        self.in_blocks(region, chain, order, order.iter().map(|r| r.len()).sum(), nth)
-    }
-
-    /// The same of one that starts anew `every` so many products; their sums are added in f32.
+    /// `(value − ideal)/β` of one chain that takes the products in this order and starts anew `every` so many; their sums are added in f32.
     fn in_blocks(&self, region: &mut Region, chain: Chain, order: &Run, every: usize, nth: usize) -> Result<Vec<f64>> {
         let ending = self.endings[nth % self.endings.len()];
         let (join, cut) = (Join::Order(vec![0]), Cut::Whole);
@@ -353,6 +346,27 @@ impl Errors<'_> {
         let radius = self.bound.certain()[at] + 0.5 * self.bound.out().spacing(at, self.bound.ideal()[at]);
         if radius.is_finite() && radius > 0.0 { error / radius } else { f64::NAN }
     }
+}
+
+/// How a chain takes the products: in this order, starting anew `every` so many.
+struct Ordered {
+    run: Run,
+    every: usize,
+    /// Which ending it has.
+    nth: usize,
+    random: bool,
+}
+
+/// The reverse order, strides, blocks, random orders.
+fn orders(k: usize) -> Vec<Ordered> {
+    let of = |run: Run, every: usize, nth: usize, random: bool| Ordered { run, every, nth, random };
+    let mut all = vec![of((0..k).rev().map(|k| k..k + 1).collect(), k, 1, false)];
+    for (nth, s) in STRIDES.into_iter().filter(|s| *s < k).enumerate() {
+        all.push(of((0..s).flat_map(|first| (first..k).step_by(s)).map(|k| k..k + 1).collect(), k, nth, false));
+    }
+    all.extend(BLOCKS.into_iter().filter(|b| *b < k).enumerate().map(|(nth, every)| of(vec![0..k], every, nth, false)));
+    all.extend((0..ORDERS).map(|nth| of(order(k, nth), k, nth, true)));
+    all
 }
 
 /// The `nth` random order of `k` products (Fisher and Yates).

@@ -3,39 +3,59 @@
 //! A tensor core's tile of outputs is at least 8 × 8, and all of it is summed in one way. Where three quarters of the elements of such a box
 //! that are not just the rounded ideal have the bits of one right arithmetic, and at least [`CARRIERS`] do, the box is of that arithmetic. An
 //! element in it that is further from the model's than two right sums of its factors can lie apart is no other rounding of the same sum: it
-//! is wrong.
+//! is wrong. Of a large result [`SAMPLE`] places are asked first: where no box of theirs is of that arithmetic, it is not that of the result.
 
 use super::search::{Case, Way};
 use crate::Result;
 use crate::compare::{Bound, digits};
+use std::collections::HashMap;
 
 const BOX: usize = 8;
 /// Elements of a box that must have the bits, where those bits are not just the rounded ideal.
 const CARRIERS: usize = 16;
+/// Places of a large result that are asked first, and their rows and columns.
+const SAMPLE: usize = 64;
+const PLACE: (usize, usize) = (2 * BOX, 8 * BOX);
 
 /// What was found. `bound` holds the ideal, `apart` says how far two right sums of an element lie apart.
 pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64) -> Result<Option<String>> {
-    let model = case.values(way)?;
     let (cols, rows) = (case.plan.cols, case.plan.rows);
     let (rounded, out) = (bound.rounded_ideal(), bound.out());
+    // Elements of a box that tell, and those of them with the model's bits.
+    let counts = |inside: &[(usize, u32)]| {
+        let carries = |i: usize, bits: u32| (case.store.value(bits) - rounded[i]).abs() >= out.spacing(i, rounded[i]);
+        let carriers = inside.iter().filter(|(i, bits)| carries(*i, *bits));
+        carriers.fold((0, 0), |n, (i, bits)| (n.0 + 1, n.1 + usize::from(*bits == case.bits[*i])))
+    };
+    let is_its = |(carriers, same): (usize, usize)| same >= CARRIERS && 4 * same >= 3 * carriers;
+    if let Some(places) = case.spread(way, SAMPLE, PLACE)? {
+        let of_place = |place: &Vec<(usize, f32)>| {
+            let mut boxes: HashMap<(usize, usize), Vec<(usize, u32)>> = HashMap::new();
+            for (at, value) in place {
+                boxes.entry((at / cols / BOX, at % cols / BOX)).or_default().push((*at, case.store.bits(*value, false)));
+            }
+            boxes.values().any(|inside| is_its(counts(inside)))
+        };
+        if !places.iter().any(of_place) {
+            return Ok(None);
+        }
+    }
+    let model = case.values(way)?;
     let bits = |i: usize| case.store.bits(model[i], false);
     let mut count = 0;
     let mut first = None;
     for top in (0..rows).step_by(BOX) {
         for left in (0..cols).step_by(BOX) {
             let inside = (top..rows.min(top + BOX)).flat_map(|i| (left..cols.min(left + BOX)).map(move |j| i * cols + j));
-            let inside: Vec<usize> = inside.collect();
-            let carries = |i: &&usize| (case.store.value(bits(**i)) - rounded[**i]).abs() >= out.spacing(**i, rounded[**i]);
-            let carriers: Vec<usize> = inside.iter().filter(carries).copied().collect();
-            let same = carriers.iter().filter(|i| bits(**i) == case.bits[**i]).count();
-            if same < CARRIERS || 4 * same < 3 * carriers.len() {
+            let inside: Vec<(usize, u32)> = inside.map(|i| (i, bits(i))).collect();
+            if !is_its(counts(&inside)) {
                 continue;
             }
-            let away = |i: &&usize| {
-                let (found, right) = (case.store.value(case.bits[**i]), case.store.value(bits(**i)));
-                case.bits[**i] != bits(**i) && !((found - right).abs() <= apart(**i) + out.spacing(**i, right))
+            let away = |(i, bits): &&(usize, u32)| {
+                let (found, right) = (case.store.value(case.bits[*i]), case.store.value(*bits));
+                case.bits[*i] != *bits && !((found - right).abs() <= apart(*i) + out.spacing(*i, right))
             };
-            let torn: Vec<usize> = inside.iter().filter(away).copied().collect();
+            let torn: Vec<usize> = inside.iter().filter(away).map(|(i, _)| *i).collect();
             count += torn.len();
             first = first.or(torn.first().copied());
         }
