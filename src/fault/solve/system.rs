@@ -389,7 +389,17 @@ impl<'s> System<'s> {
 
     /// Whether `t` explains every probe; the wrong elements come first.
     pub fn explains(&self, t: &Theory) -> bool {
-        self.probes.iter().all(|(i, j)| self.fits(t, *i, *j))
+        self.probes.iter().all(|(i, j)| self.fits(t, *i, *j)) && self.is_known(t)
+    }
+
+    /// Whether `t` says what most wrong elements are: what lies in unknown memory may be anything.
+    fn is_known(&self, t: &Theory) -> bool {
+        let reads_on = |t: &Theory| t.over.is_some();
+        if !reads_on(t) && !t.patch.as_ref().is_some_and(|p| reads_on(&p.1)) {
+            return true;
+        }
+        let wrong = || self.probes.iter().filter(|(i, j)| self.is_wrong[i * self.cols + j]);
+        2 * wrong().filter(|(i, j)| self.is_unknown(t.at(*i, *j), *i, *j)).count() <= wrong().count()
     }
 
     /// Whether `t` makes the first wrong elements: what does not explains nothing, in a region or everywhere.
@@ -401,7 +411,9 @@ impl<'s> System<'s> {
 
     /// `t` as it is, or in the wrong region only, where it explains every probe.
     pub fn accept(&self, t: &Theory) -> Option<Theory> {
-        let Some(failed) = self.probes.iter().find(|(i, j)| !self.fits(t, *i, *j)) else { return Some(t.clone()) };
+        let Some(failed) = self.probes.iter().find(|(i, j)| !self.fits(t, *i, *j)) else {
+            return self.is_known(t).then(|| t.clone());
+        };
         let region = self.region.clone().filter(|_| t.region.is_none())?;
         // What fails in the region fails there alone too.
         (!region.has(failed.0, failed.1)).then_some(())?;
