@@ -84,7 +84,9 @@ fn scales(job: &Job, x: &Tensor, width: usize, change: &Change) -> Option<QTenso
 fn same(a: &QTensor, b: &QTensor) -> bool {
     let bits = |q: &QTensor| q.global_scale_inv().map(f32::to_bits);
     let equal = |x: &f32, y: &f32| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
-    bits(a) == bits(b) && a.scale_inv().len() == b.scale_inv().len() && a.scale_inv().iter().zip(b.scale_inv()).all(|(x, y)| equal(x, y))
+    bits(a) == bits(b)
+        && a.scale_inv().len() == b.scale_inv().len()
+        && a.scale_inv().iter().zip(b.scale_inv()).all(|(x, y)| equal(x, y))
 }
 
 /// Whether blocks whose scale is another power of two are told from the others by where their amax lies between two powers: the exponent is
