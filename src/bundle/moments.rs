@@ -280,21 +280,26 @@ fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
         let one_pass: Vec<f64> = rows.iter().map(|x| one_pass(x)).collect();
         add("the variance is E[x²] − μ² in f32, which cancels".into(), &|i| one_pass[i]);
     }
-    for f in [Format::Bf16, Format::F16] {
-        let shift = |i: usize| if op == Op::Layernorm { table[i].mean } else { 0.0 };
-        for lanes in [1usize, 2, 4, 8, 16, 32, 64, 128, 256] {
-            let sums: Vec<f64> = rows.iter().enumerate().map(|(i, x)| narrow(x, shift(i), f, lanes) / n as f64).collect();
+    let shift = |i: usize| if op == Op::Layernorm { table[i].mean } else { 0.0 };
+    for (f, load) in [Format::Bf16, Format::F16].into_iter().flat_map(|f| [1usize, 2, 4, 8, 16].map(|load| (f, load))) {
+        for lanes in [1usize, 2, 4, 8, 16, 32, 64, 128, 256].into_iter().filter(|l| l * load <= n.max(1)) {
             let how = if lanes == 1 { String::new() } else { format!(", by {lanes} lanes") };
-            add(format!("squares and their sum are rounded to {f} at every step{how}"), &|i| sums[i]);
+            let what = if load == 1 { "squares".to_string() } else { format!("sums of {load} neighbouring squares") };
+            add(format!("{what} and their sum are rounded to {f} at every step{how}"), &|i| {
+                narrow(&rows[i], shift(i), f, load, lanes) / n as f64
+            });
         }
     }
 }
 
-/// The sum of squares of a row where every square and every partial sum is rounded.
-fn narrow(x: &[f64], shift: f64, f: Format, lanes: usize) -> f64 {
+/// The sum of squares of a row where the sum of every so many squares and every partial sum is rounded.
+fn narrow(x: &[f64], shift: f64, f: Format, load: usize, lanes: usize) -> f64 {
     let round = |x: f64| f64::from(round_to(f, x as f32));
     let mut sums = vec![0.0; lanes];
-    x.iter().enumerate().for_each(|(j, x)| sums[j % lanes] = round(sums[j % lanes] + round((x - shift).powi(2))));
+    for (n, some) in x.chunks(load).enumerate() {
+        let square: f64 = some.iter().map(|x| (x - shift).powi(2)).sum();
+        sums[n % lanes] = round(sums[n % lanes] + round(square));
+    }
     while sums.len() > 1 {
         let half = sums.len() / 2;
         sums = (0..half).map(|l| round(sums[l] + sums[l + half])).collect();
@@ -421,6 +426,8 @@ mod tests {
         assert!(all[0].contains("counts columns 64 … 79 twice and columns 80 … 95 not at all"), "{all:?}");
         assert!(found(Op::Rmsnorm, |x| total(x) / 97.0)[0].contains("divided by 97 instead of 96"));
         assert!(found(Op::Rmsnorm, |x| total(x) / n).is_empty(), "what is right has no name");
+        let all = found(Op::Rmsnorm, |x| narrow(x, 0.0, Format::Bf16, 4, 1) / n);
+        assert!(all[0].contains("sums of 4 neighbouring squares and their sum are rounded to bf16 at every step"), "{all:?}");
     }
 
     #[test]

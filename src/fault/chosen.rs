@@ -68,7 +68,11 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
             "out.range",
             format!("every scale_inv is {first} times the rule's: the kernel uses another maximum for the format"),
         )
+    } else if let Some(words) = super::amax::over(scene) {
+        (Class::AmaxScope, "out.amax_over", words)
     } else if ratios.iter().all(power) {
+        let every: Vec<f64> = actual.iter().zip(right).map(|(a, r)| a / r).collect();
+        super::amax::is_rounded_otherwise(&largest(&e, q)?, &every).then_some(())?;
         let (low, high) = ratios.iter().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(*x), m.1.max(*x)));
         let words = if low == high { format!("{low}") } else { format!("{low} … {high}") };
         (
@@ -86,6 +90,17 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         return None;
     };
     Some(found(class, variant, detail, share))
+}
+
+/// The largest magnitude of every block.
+fn largest(e: &Evidence, q: &QTensor) -> Option<Vec<f64>> {
+    let Operand::High(x) = e.job.operands.get(0)? else { return None };
+    let mut all = vec![0.0f64; q.scale_inv().len()];
+    for (at, v) in x.data().iter().enumerate() {
+        let of = &mut all[q.scale_index(at / q.cols(), at % q.cols())];
+        *of = of.max(f64::from(v.abs()));
+    }
+    Some(all)
 }
 
 /// The columns whose amax the scales of rows are of, where it is not all of them.

@@ -200,8 +200,8 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
             |(f, s): &Set| usize::from(s.by != 1.0) + usize::from(super::place::is_placed(f)) + usize::from(s.at > 0);
         let freedom = set.iter().map(parameters).sum::<usize>() + usize::from(fitted) + 2 * (set.len() - 1);
         let (mut fit, prediction) = scene.fit(&set, fitted)?;
-        // Two faults that leave more than rounding are two wrong names.
-        if set.len() > 1 && fit.share < WHOLE {
+        // Two faults that leave more than rounding are two wrong names; so is a constant that is not that of every element.
+        if set.len() > 1 && fit.share < WHOLE || set.len() == 1 && gains.is_of_some(set[0]) {
             fit.outside = fit.outside.max(1);
         }
         let bits = bits(&set, fitted);

@@ -1,5 +1,6 @@
 //! The settings of a fault that are worth trying on a result: all it can have, or the gain, place or step that the result shows.
 
+use super::inject::Set;
 use super::predict::Scene;
 use super::{Class, Fault, On, Setting, edit, place};
 use crate::Tensor;
@@ -14,6 +15,8 @@ pub struct Gains {
     result: Option<f64>,
     /// Of all of it.
     whole: Option<f64>,
+    /// Whether every element allows the one of all of it; else it is that of most.
+    of_all: bool,
 }
 
 impl Gains {
@@ -21,12 +24,18 @@ impl Gains {
     /// what each element allows; else the median.
     pub fn of(scene: &Scene) -> Self {
         let bias = scene.evidence.job.operands.bias.as_ref();
-        Self { result: fitted(scene, bias), whole: fitted(scene, None) }
+        let whole = fitted(scene, None);
+        Self { result: fitted(scene, bias).map(|x| x.0), whole: whole.map(|x| x.0), of_all: whole.is_some_and(|x| x.1) }
+    }
+
+    /// Whether this is a constant that some elements do not allow: one of rows or of columns, say.
+    pub fn is_of_some(&self, (fault, setting): Set) -> bool {
+        !self.of_all && fault.variant == "out.gain" && Some(setting.by) == self.whole
     }
 }
 
-/// The gain of what stands beside `bias`.
-fn fitted(scene: &Scene, bias: Option<&Tensor>) -> Option<f64> {
+/// The gain of what stands beside `bias`, and whether every element allows it.
+fn fitted(scene: &Scene, bias: Option<&Tensor>) -> Option<(f64, bool)> {
     let j = scene.evidence.judged.first()?;
     let (mut low, mut high, mut all) = (f64::NEG_INFINITY, f64::INFINITY, Vec::new());
     for (i, (a, d)) in j.actual.iter().zip(j.bound.ideal()).enumerate() {
@@ -53,10 +62,10 @@ fn fitted(scene: &Scene, bias: Option<&Tensor>) -> Option<f64> {
         return None;
     }
     if low <= high && low.is_finite() && high.is_finite() {
-        return Some(0.5 * (low + high));
+        return Some((0.5 * (low + high), true));
     }
     let middle = all.len() / 2;
-    Some(*all.select_nth_unstable_by(middle, f64::total_cmp).1)
+    Some((*all.select_nth_unstable_by(middle, f64::total_cmp).1, false))
 }
 
 /// Every setting of `fault` that this scene suggests.

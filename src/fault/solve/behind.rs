@@ -59,6 +59,10 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
             let at = i * cols + j;
             let Some((sum, half)) = s.written(i, j, 0.0) else { continue };
             let (more, r) = (sum - (s.ideal[at] - s.bias[j]), half + s.certain(at));
+            // What is 0 there says nothing.
+            if next.iter().all(|x| *x == 0.0) {
+                continue;
+            }
             normal.add(next, more, 1.0 / (r * r));
             equations.push((next, more, r));
         }

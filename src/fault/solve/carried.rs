@@ -52,7 +52,7 @@ pub fn kept(s: &System) -> Vec<Theory> {
             for units in
                 [system::Units::Codes, system::Units::Values].into_iter().filter(|u| whole || *u == system::Units::Values)
             {
-                ways.push((format, Kept { every, how: Narrow::Rounded(format), units, apart: false }));
+                ways.push((format, Kept { every, how: Narrow::Rounded(format), units, of: system::Rounds::Sum, within: 0 }));
             }
         }
     }

@@ -13,7 +13,10 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Multiply-adds that completions may take.
-const WORK: usize = 1 << 29;
+const WORK: usize = 1 << 27;
+/// From here on ranges of K that complete a theory start and end at multiples.
+const FINE: usize = 256;
+const COARSE: usize = 8;
 /// Scales along K that are solved on top of every theory, at most.
 const GROUPS: usize = 32;
 /// Completed theories kept.
@@ -98,7 +101,7 @@ pub fn completed(s: &System, all: &[Theory]) -> Vec<Theory> {
     order.sort_by(|a, b| a.bits.total_cmp(&b.bits));
     // Scales along K are solved for each theory again.
     let grouped = [&s.a, &s.b].iter().any(|g| g.grid.1 > 1 && g.grid.1 <= GROUPS);
-    let each = 3 * s.k + 24 * s.k.ilog2() as usize * 8 + if grouped { 512 * s.k } else { 0 };
+    let each = 6 * s.k + if grouped { 128 * s.k } else { 0 };
     order.truncate(WORK / each.max(1));
     let finishes = output::simple(s);
     let biases: Vec<Theory> = output::factors(s).into_iter().filter(|t| t.variant.starts_with("out.bias")).collect();
@@ -250,17 +253,20 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
         (sums.len() == s.k + 1 && sum.is_finite()).then(|| (sums, s.relative * (size + s.bias[j].abs())))
     };
     let Some((sums, r)) = prefix(&looks[0]) else { return Vec::new() };
+    // Where K is long, ranges start and end where steps of a loop do.
+    let step = if s.k > FINE { COARSE } else { 1 };
+    let ends: Vec<usize> = (0..=s.k).step_by(step).chain((!s.k.is_multiple_of(step)).then_some(s.k)).collect();
     let mut candidates: Vec<(usize, usize, Fate)> = Vec::new();
     let mut many = false;
     let (low, high) = (looks[0].low - r, looks[0].high + r);
     let whole = sums[s.k];
-    let mut order: Vec<(f64, usize)> = sums.iter().copied().zip(0..).collect();
+    let mut order: Vec<(f64, usize)> = ends.iter().map(|k| (sums[*k], *k)).collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (fate, low, high) in
         [(Fate::Lost, whole - high, whole - low), (Fate::Twice, low - whole, high - whole), (Fate::Alone, low, high)]
     {
         // sums[to] − sums[from] in [low, high].
-        for (from, start) in sums.iter().enumerate() {
+        for (from, start) in ends.iter().map(|k| (*k, sums[*k])) {
             let first = order.partition_point(|x| x.0 < start + low);
             for (_, to) in order[first..].iter().take_while(|x| x.0 <= start + high) {
                 if *to > from && (from, *to) != (0, s.k) && !(fate == Fate::Alone && (from == 0 || *to == s.k)) {

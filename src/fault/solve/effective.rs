@@ -71,6 +71,11 @@ fn solved(s: &System, base: &Theory, grid: &Grid, ask: Ask, least: f64) -> Optio
         if (places.len() as f64) < least * grid.cols as f64 {
             continue;
         }
+        // What is NaN or infinite all along was multiplied by that.
+        if let Some(by) = beyond(s, &places).filter(|_| ask == Ask::Gain && grid.cols == 1) {
+            (value[r], within[r]) = (by, 0.0);
+            continue;
+        }
         // What does not fit a few equations more than unknowns fits no more of them.
         let first = (grid.cols + 4).min(places.len());
         let of = |places: &[(usize, usize)]| -> Vec<Equation> {
@@ -103,6 +108,16 @@ fn solved(s: &System, base: &Theory, grid: &Grid, ask: Ask, least: f64) -> Optio
     let known = within.iter().filter(|w| w.is_finite()).count() as f64;
     let enough = if least < 2.0 { least } else { 3.0 };
     (equations as f64 >= enough * known && known > 0.0).then_some(Cells { value, within })
+}
+
+/// NaN where all of these elements are, more than any sum where all are infinite.
+fn beyond(s: &System, places: &[(usize, usize)]) -> Option<f64> {
+    const HUGE: f64 = 1e200;
+    let all = |is: fn(f64) -> bool| places.len() >= 4 && places.iter().all(|(i, j)| is(s.actual[i * s.cols + j]));
+    if all(f64::is_nan) {
+        return Some(f64::NAN);
+    }
+    all(|x| x.is_infinite() || x.is_nan()).then_some(HUGE)
 }
 
 struct Equation {

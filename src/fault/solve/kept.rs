@@ -1,7 +1,7 @@
 //! Theories of partial sums that are kept in 16 bits. Where a sum lies near a tie a kernel's own order decides how it rounds, so that not every
 //! element is the one predicted: the share that is, to the bit, tells the right theory from its neighbours.
 
-use super::system::{Kept, Narrow, System, Theory, Units};
+use super::system::{Kept, Narrow, Rounds, System, Theory, Units};
 use crate::Format;
 use crate::fault::Class;
 use rayon::prelude::*;
@@ -34,8 +34,14 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let mut depths: Vec<usize> = EVERY.into_iter().chain(parts).collect();
     depths.sort_unstable();
     depths.dedup();
-    for every in depths.into_iter().filter(|e| *e < s.k && *e > 1) {
-        for units in [Units::Codes, Units::Values].into_iter().filter(|u| whole || *u == Units::Values) {
+    // Where scales go with groups of K, a sum may be kept for each group.
+    let group = [&s.a, &s.b].iter().filter(|g| g.grid.1 > 1).fold(0, |unit, g| super::address::gcd(g.tile.1, unit));
+    let withins = if group > 1 { vec![0, group] } else { vec![0] };
+    let ways = depths.into_iter().filter(|e| *e < s.k && *e > 1).flat_map(|every| withins.iter().map(move |w| (every, *w)));
+    for (every, within) in ways.filter(|(every, within)| *within == 0 || every < within && within.is_multiple_of(*every)) {
+        // Codes have a unit of their own where one scale goes with all that is kept in one sum.
+        let of_codes = whole || within > 0;
+        for units in [Units::Codes, Units::Values].into_iter().filter(|u| of_codes || *u == Units::Values) {
             for (how, words, class) in [
                 (Narrow::Rounded(Format::F16), "rounded to f16", Class::LowprecAcc),
                 (Narrow::Rounded(Format::Bf16), "rounded to bf16", Class::LowprecAcc),
@@ -44,12 +50,19 @@ pub fn theories(s: &System) -> Vec<Theory> {
                 if matches!(how, Narrow::Clamped(_)) && !(integers && units == Units::Codes) {
                     continue;
                 }
-                for apart in [false, true] {
-                    let what = if apart { "the sum of every" } else { "the accumulator after every" };
-                    let of = if units == Units::Codes && whole { ", before scales meet it," } else { "" };
-                    let words = format!("{what} {every} of K{of} is {words}");
-                    let mut t = Theory::new(class, "out", "out.partial_sums", words).bits(8.0 + super::maps::cost(every));
-                    t.kept = Some(Kept { every, how, units, apart });
+                for of in [Rounds::Sum, Rounds::Parts, Rounds::Both] {
+                    let what = match of {
+                        Rounds::Sum => "the accumulator after every",
+                        Rounds::Parts => "the sum of every",
+                        Rounds::Both => "the sum of every, and the accumulator after it,",
+                    };
+                    let scaled = if units == Units::Codes { ", before scales meet it," } else { "" };
+                    let group = if within > 0 { format!(", within {within} of K by itself,") } else { String::new() };
+                    let words = format!("{what} {every} of K{group}{scaled} is {words}");
+                    let more = if within > 0 { 1.0 } else { 0.0 } + if of == Rounds::Both { 1.0 } else { 0.0 };
+                    let bits = 8.0 + super::maps::cost(every) + more;
+                    let mut t = Theory::new(class, "out", "out.partial_sums", words).bits(bits);
+                    t.kept = Some(Kept { every, how, units, of, within });
                     all.push(t);
                 }
             }

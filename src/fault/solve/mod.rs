@@ -75,7 +75,7 @@ pub use system::{System, Theory};
 const KEPT: usize = 24;
 /// First faults of a pair, at most; multiply-adds that pairs may take.
 const FIRST: usize = 12;
-const WORK: usize = 1 << 29;
+const WORK: usize = 1 << 28;
 /// Elements that a first fault is scored on: every theory on a few, the best on more.
 const FEW: usize = 12;
 const LOOKS: usize = 40;
@@ -185,10 +185,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         }
         // What the loosest bound refuses, the others do.
         let may: Vec<Theory> = all[..fixed].par_iter().filter(|t| loosest.may_explain(t)).cloned().collect();
-        for system in systems {
+        for (at, system) in systems.into_iter().enumerate() {
             let mut may = may.clone();
             may.extend(output::factors(&system));
-            let (singles, picture) = one(&system, &may, true);
+            let (singles, picture) = one(&system, &may, true, at > 0);
             // What explains the probes alone stands in nobody's way.
             if singles.par_iter().any(|t| holds(&system, t)) {
                 return Some(Solved { system, singles, pairs: Vec::new(), picture });
@@ -245,8 +245,9 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })
 }
 
-/// One fault, and what was solved without a name. With `pairs` both operands may be read wrong, each in its own way.
-fn one(s: &System, all: &[Theory], pairs: bool) -> (Vec<Theory>, Option<String>) {
+/// One fault, and what was solved without a name. With `pairs` both operands may be read wrong, each in its own way; `again`: the same was held to a
+/// tighter bound before.
+fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = places::contents(s).into_iter().filter(|t| s.explains(t)).collect();
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     found.extend(slices::ranges(s).iter().chain(&slices::patterns(s)).filter_map(|t| s.accept(t)));
@@ -278,7 +279,7 @@ fn one(s: &System, all: &[Theory], pairs: bool) -> (Vec<Theory>, Option<String>)
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
     let named = |t: &Theory| t.class != solved::NAMELESS && (!pairs || holds(s, t));
     if !found.par_iter().any(named) {
-        found.extend(rarer(s, pairs));
+        found.extend(rarer(s, pairs, again));
     }
     // A factor of some tiles that no stored number has is nobody's.
     for t in found.iter_mut().filter(|t| t.fitted && t.operand == "out") {
@@ -301,12 +302,13 @@ fn holds(s: &System, t: &Theory) -> bool {
 
 /// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
 /// that none stands in the way of what a looser bound says.
-fn rarer(s: &System, pairs: bool) -> Vec<Theory> {
+fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     let kinds: [&dyn Fn() -> Vec<Theory>; 11] = [
         &|| periodic::masks(s),
         &|| periodic::overlaps(s),
         &|| periodic::tiles(s),
-        &|| carried::kept(s),
+        // Roundings to 16 bits are seen to any bound.
+        &|| if again { Vec::new() } else { carried::kept(s) },
         &|| carried::batches(s),
         &|| persistent::theories(s),
         &|| held::theories(s),
@@ -360,12 +362,14 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
     // One probe of every theory; a wrong pair is refused after about two.
     let round = (all.len() * s.k).max(1);
     let (looks, firsts) = ((WORK / round).clamp(6, LOOKS), (WORK / (2 * round)).clamp(2, FIRST));
-    let first = nearest(s, all, looks, firsts);
+    let mut first = nearest(s, all, looks, firsts);
+    first.extend(likest(s, all, firsts));
+    first.dedup_by_key(|t| std::ptr::from_ref(*t));
     let quick: Vec<Quick> = first.iter().map(|t| Quick::of(s, t)).collect();
     let pairs = |b: &Theory| -> Vec<Theory> {
         let second = Quick::of(s, b);
         let may = |(_, a): &(&&Theory, &Quick)| a.may(s, &second);
-        let with = |(a, _): (&&Theory, &Quick)| a.with(b).filter(|t| s.explains(t));
+        let with = |(a, _): (&&Theory, &Quick)| a.joined(b).filter(|t| s.explains(t)).and_then(|_| a.with(b));
         first.iter().zip(&quick).filter(may).filter_map(with).collect()
     };
     let mut found: Vec<Theory> = all.par_iter().flat_map_iter(pairs).collect();
@@ -404,6 +408,46 @@ fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> Vec<
         left = scored.into_iter().take(most).map(|(_, t)| t).collect();
     }
     left
+}
+
+/// Elements that a likeness is taken of, at least and at most.
+const ALIKE: usize = 16;
+const MOST_ALIKE: usize = 48;
+/// How far a likeness has to be beyond that of the right result, in standard deviations of none.
+const BEYOND: f64 = 2.5;
+
+/// The theories that read other codes, or other values for them, and are most like what was written: it rises or falls with what they say, however
+/// far off. A second fault that all codes have, such as another meaning of them, hides how near the first is.
+fn likest<'t>(s: &System, all: &'t [Theory], most: usize) -> Vec<&'t Theory> {
+    let reads = |t: &&Theory| [&t.a, &t.b].iter().any(|x| x.code.is_some() || x.table.is_some());
+    let some: Vec<&Theory> = all.iter().filter(reads).collect();
+    let finite = |p: &&(usize, usize)| s.actual[p.0 * s.cols + p.1].is_finite();
+    let looks = (WORK / (2 * some.len() * s.k).max(1)).min(MOST_ALIKE);
+    let probes: Vec<(usize, usize)> = s.probes.iter().filter(finite).take(looks).copied().collect();
+    if probes.len() < ALIKE {
+        return Vec::new();
+    }
+    // In units of what an element may sum: large ones do not decide alone.
+    let unit = |i: usize, j: usize| s.certain(i * s.cols + j).max(1e-300);
+    let written: Vec<f64> = probes.iter().map(|(i, j)| (s.actual[i * s.cols + j] - s.bias[*j]) / unit(*i, *j)).collect();
+    let likeness = |t: &Theory| -> f64 {
+        let made = probes.iter().map(|(i, j)| s.value(t, *i, *j).map_or(0.0, |v| (v.0 - s.bias[*j]) / unit(*i, *j)));
+        correlation(&made.collect::<Vec<f64>>(), &written).abs()
+    };
+    let least = likeness(&Theory::right()) + BEYOND / (probes.len() as f64).sqrt();
+    let mut scored: Vec<(f64, &Theory)> = some.par_iter().map(|t| (likeness(t), *t)).filter(|(x, _)| *x >= least).collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.bits.total_cmp(&b.1.bits)));
+    scored.dedup_by_key(|(x, _)| *x);
+    scored.into_iter().take(most).map(|(_, t)| t).collect()
+}
+
+/// Pearson's, 0 where one does not differ.
+fn correlation(x: &[f64], y: &[f64]) -> f64 {
+    let n = x.len() as f64;
+    let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
+    let sum = |f: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(a, b)| f(a - mx, b - my)).sum::<f64>();
+    let (xx, yy, xy) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
+    if xx > 0.0 && yy > 0.0 && xy.is_finite() { xy / (xx * yy).sqrt() } else { 0.0 }
 }
 
 /// What a theory reads for the first probe, where it only reads an operand otherwise: what refuses most pairs with one sum.

@@ -3,6 +3,39 @@
 use super::system::{Region, System};
 use std::ops::Range;
 
+/// How far a stray element may be beyond its bound, in bounds; their share of all elements and of the wrong ones.
+const NEARLY: f64 = 8.0;
+const STRAY: usize = 1000;
+const OF_WRONG: usize = 100;
+
+/// Wrong elements with right ones all around that are hardly beyond their bound, where they are a few beside many: another order of roundings,
+/// and no part of a region.
+pub fn strays(s: &System) -> Vec<usize> {
+    let n = s.rows * s.cols;
+    let wrong = s.is_wrong.iter().filter(|w| **w).count();
+    if wrong < OF_WRONG || wrong == n {
+        return Vec::new();
+    }
+    let alone = |at: usize| {
+        let (i, j) = (at / s.cols, at % s.cols);
+        let near = |x: usize, most: usize| x.saturating_sub(1)..(x + 2).min(most);
+        near(i, s.rows).all(|y| near(j, s.cols).all(|x| (y, x) == (i, j) || !s.is_wrong[y * s.cols + x]))
+    };
+    let most = (wrong / OF_WRONG).min(n.div_ceil(STRAY));
+    let mut all = Vec::new();
+    for at in (0..n).filter(|at| s.is_wrong[*at]) {
+        let (x, right) = (s.actual[at], s.ideal[at]);
+        let near = (x - right).abs() <= NEARLY * (s.certain(at) + s.out.spacing(at, right).max(s.out.spacing(at, x)));
+        if near && alone(at) {
+            all.push(at);
+            if all.len() > most {
+                return Vec::new();
+            }
+        }
+    }
+    all
+}
+
 /// The wrong share that makes a rectangle one region: the rest is right by chance.
 const DENSE: f64 = 0.5;
 /// Rectangles that one fault may have hit.
@@ -84,8 +117,26 @@ fn any_tiles(s: &System, wrong: usize) -> Option<(usize, usize, Vec<Tile>)> {
     whole_tiles(s, &SIDES)
 }
 
+/// Elements side by side that an edge between wrong and right is told by, and how many of them have to change there.
+const EDGE: usize = 16;
+const CHANGES: usize = 12;
+
+/// What all edges between wrong and right are a multiple of: the height of the tiles, or their width.
+fn pitch(s: &System, across: bool) -> Option<usize> {
+    let (n, m) = if across { (s.cols, s.rows) } else { (s.rows, s.cols) };
+    let wrong = |x: usize, y: usize| s.is_wrong[if across { y * s.cols + x } else { x * s.cols + y }];
+    let is_edge = |x: &usize| {
+        let changes: Vec<bool> = (0..m).map(|y| wrong(x - 1, y) != wrong(*x, y)).collect();
+        changes.windows(EDGE.min(m)).any(|w| w.iter().filter(|c| **c).count() >= CHANGES.min(m))
+    };
+    let all = (1..n).filter(is_edge).fold(0, super::address::gcd);
+    (all >= EDGE / 2).then_some(all)
+}
+
 fn whole_tiles(s: &System, sides: &[usize]) -> Option<(usize, usize, Vec<Tile>)> {
-    for (height, width) in sides.iter().flat_map(|h| sides.iter().map(move |w| (*h, *w))) {
+    let own = pitch(s, false).zip(pitch(s, true));
+    let listed = sides.iter().flat_map(|h| sides.iter().map(move |w| (*h, *w)));
+    for (height, width) in own.into_iter().chain(listed) {
         let (down, across) = (s.rows.div_ceil(height), s.cols.div_ceil(width));
         let mut counts = vec![0usize; down * across];
         for (at, _) in s.is_wrong.iter().enumerate().filter(|(_, w)| **w) {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// How far the two numbers of a line through all scales may make a sum be off, relative to its magnitude.
 pub const LINE: f64 = 2e-3;
+/// How far apart numbers are that no scales are.
+const WILD: f64 = 64.0;
 /// Bits of an index that was found cell by cell, and of a number that was.
 pub const INDEX: f64 = 3.0;
 const NUMBER: f64 = 16.0;
@@ -100,7 +102,8 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells, thin: bool) -> Op
     let stored: Vec<f64> = (0..cells.value.len()).map(|c| g.step(at(c).0, at(c).1)).collect();
     let changed: Vec<usize> = (0..stored.len()).filter(|c| cells.value[*c] != 1.0).collect();
     // A number that is known to a quarter says nothing.
-    let known = changed.iter().filter(|c| cells.within[**c] <= 0.25 * cells.value[**c].abs()).count();
+    let is_known = |c: &&usize| cells.within[**c] <= 0.25 * cells.value[**c].abs() || cells.value[**c].is_nan();
+    let known = changed.iter().filter(is_known).count();
     (known * 10 >= changed.len() * 9).then_some(())?;
     let effective: Vec<f64> = stored.iter().zip(&cells.value).map(|(s, v)| s * v).collect();
     let x = Gains { s, g, grid: *grid, cells, changed, effective, stored };
@@ -149,6 +152,27 @@ impl Gains<'_> {
         xx < n * 0.05f64.powi(2) || xy > 0.5 * (xx * yy).sqrt()
     }
 
+    /// Numbers of all sizes, or none, beside right scales: memory that holds no scales. In words.
+    fn garbage(&self) -> Option<String> {
+        let who = self.grid.side.name();
+        let gains: Vec<f64> = self.changed.iter().map(|c| self.cells.value[*c].abs()).collect();
+        let numbers = || gains.iter().filter(|g| g.is_finite() && **g > 0.0);
+        let (least, most) = numbers().fold((f64::INFINITY, 0.0f64), |m, g| (m.0.min(*g), m.1.max(*g)));
+        let wild = most > WILD * least || numbers().count() * 20 < gains.len() * 19 && most > 0.0;
+        (wild && gains.len() >= 4 && self.changed.len() < self.stored.len()).then_some(())?;
+        // One number is stored where lines have one each: all but the first lie behind it.
+        let behind = self.g.grid == (1, 1) && self.cells.value[0] == 1.0;
+        let few = 2 * self.changed.len() <= self.stored.len() && self.g.grid == (self.grid.rows, self.grid.cols);
+        if behind {
+            return Some(format!(
+                "one scale of {who} is stored, and each line takes one of its own: numbers of all sizes that lie behind it"
+            ));
+        }
+        few.then(|| {
+            format!("some scales of {who} are numbers of all sizes that are stored nowhere: memory that holds no scales")
+        })
+    }
+
     /// Powers of two where others are stored; else numbers that nothing has: a picture, and a name only where every scale is another, some
     /// larger and some smaller, as those of another step are.
     fn nameless(&self, values: &mut [f64]) -> Theory {
@@ -177,7 +201,10 @@ impl Gains<'_> {
             .zip(differences())
             .all(|(c, d)| (d - first).abs() <= 2.0 * self.within(*c) * self.effective[*c].abs());
         let stale = stale && self.follows();
-        let class = if signed && self.stored.iter().any(|s| *s > 0.0) {
+        let class = if let Some(what) = self.garbage() {
+            words = what;
+            Class::PaddingPoison
+        } else if signed && self.stored.iter().any(|s| *s > 0.0) {
             words = format!("the negative scales of {who} are read as others, the positive ones are right");
             if constant {
                 words += &format!(": {first:.6e} is added");

@@ -63,7 +63,7 @@ fn within<'s>(s: &System<'s>, is_wrong: Vec<bool>) -> Option<System<'s>> {
 fn best(s: &System, all: &[Theory]) -> Option<Theory> {
     let mut all: Vec<Theory> = all.to_vec();
     all.extend(output::factors(s));
-    let (found, _) = one(s, &all, false);
+    let (found, _) = one(s, &all, false, false);
     // Numbers that nothing has, on top of another fault, explain whatever it leaves.
     found.into_iter().find(|t| !t.name().contains(" + ") && !t.variant.ends_with(".gains"))
 }

@@ -98,8 +98,20 @@ pub struct Kept {
     pub every: usize,
     pub how: Narrow,
     pub units: Units,
-    /// Each by itself, and added in f32; else what was summed so far.
-    pub apart: bool,
+    pub of: Rounds,
+    /// Of so many of K, where what is kept is added in f32 and starts again; 0: of all.
+    pub within: usize,
+}
+
+/// Which sums are kept in the narrow type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rounds {
+    /// What was summed so far.
+    Sum,
+    /// Each part by itself, and added in f32.
+    Parts,
+    /// Each part, and what was summed so far.
+    Both,
 }
 
 /// What a kernel may have done. The parts that are `None` were done right.
@@ -185,12 +197,21 @@ impl Theory {
     }
     /// Both, where they change different things.
     pub fn and(&self, other: &Self) -> Option<Self> {
+        let both = self.joined(other)?;
+        Some(Self { variant: self.variant.clone(), detail: format!("{}; and {}", self.detail, other.detail), ..both })
+    }
+    /// [`Theory::and`] without words: what most pairs are refused by.
+    pub fn joined(&self, other: &Self) -> Option<Self> {
         fn one<T: Clone>(a: &Option<T>, b: &Option<T>) -> Option<Option<T>> {
             if a.is_some() && b.is_some() { None } else { Some(a.clone().or_else(|| b.clone())) }
         }
+        let placed = |t: &Self| t.region.is_some() || t.patch.is_some();
+        (!placed(self) && !placed(other)).then_some(())?;
         Some(Self {
-            variant: self.variant.clone(),
-            detail: format!("{}; and {}", self.detail, other.detail),
+            class: self.class,
+            variant: String::new(),
+            operand: self.operand,
+            detail: String::new(),
             bits: self.bits + other.bits + 4.0,
             fitted: self.fitted || other.fitted,
             freedom: self.freedom + other.freedom,
@@ -206,9 +227,8 @@ impl Theory {
             from: one(&self.from, &other.from)?,
             expert: one(&self.expert, &other.expert)?,
             cut: one(&self.cut, &other.cut)?,
-            region: if self.region.is_some() || other.region.is_some() { return None } else { None },
-            patch: if self.patch.is_some() || other.patch.is_some() { return None } else { None },
-            ..self.clone()
+            region: None,
+            patch: None,
         })
     }
     /// Both, the name of the second behind that of the first.

@@ -67,15 +67,25 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     } else {
         // Bytes of zero points, two or four of them one number; behind the end they start again, or there are none.
         let bytes: Vec<u8> = zero.iter().map(|z| *z as i64 as u8).collect();
-        for (format, width) in [(Format::F16, 2usize), (Format::Bf16, 2), (Format::F32, 4)] {
-            for again in [false, true] {
-                let n = bytes.len().next_multiple_of(width);
-                let byte = |at: usize| if again { bytes.get(at % n) } else { bytes.get(at) }.copied().unwrap_or(0);
-                let bits = |i: usize| (0..width).map(|x| u32::from(byte(i * width + x)) << (8 * x)).sum();
-                let behind = if again { "from the first again" } else { "0" };
-                let words = format!("{of}, packed as bytes, are read as {format}, behind the last ones {behind}");
-                let new = each(&|_, i| format.decode(bits(i)));
-                add(Class::BitsReinterpreted, "bytes", words, 4.0 + f64::from(u8::from(again)), new);
+        // Of four bits two are a byte; each row has whole bytes.
+        let nibbles = q.format().bits() == 4 && zero.iter().all(|z| (0.0..16.0).contains(z));
+        let pair = |c: &[u8]| c[0] | c.get(1).map_or(0, |x| x << 4);
+        let pairs: Vec<u8> =
+            if nibbles { bytes.chunks(cols).flat_map(|row| row.chunks(2).map(pair)).collect() } else { Vec::new() };
+        for (bytes, packed) in
+            [(bytes, "packed as bytes"), (pairs, "packed two a byte")].into_iter().filter(|x| !x.0.is_empty())
+        {
+            for (format, width) in [(Format::F16, 2usize), (Format::Bf16, 2), (Format::F32, 4)] {
+                for (again, held) in [(false, false), (true, false), (false, true)] {
+                    let n = bytes.len().next_multiple_of(width);
+                    let byte = |at: usize| if again { bytes.get(at % n) } else { bytes.get(at) }.copied().unwrap_or(0);
+                    let bits = |i: usize| (0..width).map(|x| u32::from(byte(i * width + x)) << (8 * x)).sum();
+                    let behind = if again { "from the first again" } else { "0" };
+                    let numbers = if held { ", what is no number as 0" } else { "" };
+                    let words = format!("{of}, {packed}, are read as {format}{numbers}, behind the last ones {behind}");
+                    let new = each(&|_, i| Some(format.decode(bits(i))).filter(|x| !held || x.is_finite()).unwrap_or(0.0));
+                    add(Class::BitsReinterpreted, "bytes", words, 4.0 + f64::from(u8::from(again || held)), new);
+                }
             }
         }
         for c in [8.0, 128.0, 127.0, 7.0, 1.0] {
@@ -104,6 +114,13 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{of}: 0, stored minus one, wraps"),
             2.0,
             each(&|z, _| if z == 0.0 { f64::from((1u32 << q.format().bits()) - 1) } else { z }),
+        );
+        add(
+            Class::ZpOffset,
+            "zero_wraps",
+            format!("{of}: 0, stored minus one, wraps before one is added again"),
+            2.0,
+            each(&|z, _| if z == 0.0 { f64::from(1u32 << q.format().bits()) } else { z }),
         );
         add(Class::ZpOffset, "zero_as_one", format!("{of}: 0 is read as 1"), 2.0, each(&|z, _| if z == 0.0 { 1.0 } else { z }));
         add(

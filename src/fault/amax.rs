@@ -1,0 +1,124 @@
+//! What the amax of every block was taken over, where a recipe's rule makes a scale of it: the right kernel's scales of values that are changed as
+//! a wrong amax would see them.
+//!
+//! ```text
+//! scales of f(x) by the right kernel  =  the scales that were written, all of them  ──►  amax is that of f(x)
+//! ```
+
+use super::predict::Scene;
+use super::{edit, inject};
+use crate::job::{Data, Job, Operand};
+use crate::op::Op;
+use crate::tensor::round_to;
+use crate::{Format, QTensor, Tensor};
+
+/// Elements that are cast for all changes together, at most.
+const WORK: usize = 1 << 26;
+
+/// A change: a value by its column in the block, 0 where the amax does not see it.
+struct Change {
+    words: String,
+    of: Box<dyn Fn(usize, f32) -> f32>,
+}
+
+fn change(words: impl Into<String>, of: impl Fn(usize, f32) -> f32 + 'static) -> Change {
+    Change { words: words.into(), of: Box::new(of) }
+}
+
+/// What is taken over too few elements of blocks of `width` columns, over rounded ones or over one sign, the likeliest first.
+fn changes(width: usize) -> Vec<Change> {
+    let mut all = vec![
+        change("amax is the largest value, not the largest magnitude", |_, x| x.max(0.0)),
+        change("amax is that of the negative values alone", |_, x| x.min(0.0)),
+    ];
+    for f in [Format::Bf16, Format::F16] {
+        all.push(change(format!("amax is rounded to {f} before the scale is taken from it"), move |_, x| round_to(f, x)));
+    }
+    let cut = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
+    all.push(change("amax is cut to bf16 before the scale is taken from it", move |_, x| cut(x)));
+    for step in [2usize, 4, 8].into_iter().filter(|s| *s < width) {
+        for first in 0..step {
+            let words = format!("amax is over every {step}th element of a block alone, from element {first} on");
+            all.push(change(words, move |c, x| if c % step == first { x } else { 0.0 }));
+        }
+    }
+    let mut counts: Vec<usize> = (1..width).collect();
+    counts.sort_by_key(|m| width / gcd(*m, width));
+    for m in counts {
+        let words = format!("amax is over the first {m} of the {width} elements of a block alone");
+        all.push(change(words, move |c, x| if c < m { x } else { 0.0 }));
+        let words = format!("amax is over the last {m} of the {width} elements of a block alone");
+        all.push(change(words, move |c, x| if c >= width - m { x } else { 0.0 }));
+    }
+    all
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// What amax was taken over, in words, where the right kernel's scales of that are those that were written.
+pub fn over(scene: &Scene) -> Option<String> {
+    let job = scene.evidence.job;
+    let Data::Quantized(q) = &scene.evidence.output.parts.first()?.d else { return None };
+    let Operand::High(x) = edit::operand(job, edit::Which::A)? else { return None };
+    matches!(job.op, Op::Cast | Op::CastTranspose).then_some(())?;
+    let width = q.granularity().tile(x.rows(), x.cols()).1;
+    let most = WORK / x.data().len().max(1);
+    // Whether its scales are these; refused by the first rows where blocks of one row do not know the others.
+    changes(width).into_iter().take(most).find(|c| scales(job, x, width, c).is_some_and(|s| same(&s, q))).map(|c| c.words)
+}
+
+/// The scales that the right kernel chooses for changed values.
+fn scales(job: &Job, x: &Tensor, width: usize, change: &Change) -> Option<QTensor> {
+    let data: Vec<f32> = x.data().iter().enumerate().map(|(at, v)| (change.of)(at % x.cols() % width, *v)).collect();
+    (data != x.data()).then_some(())?;
+    let changed = Tensor::new(Format::F32, x.rows(), x.cols(), data).ok()?;
+    let changed = edit::replaced(job, edit::Which::A, Operand::High(changed));
+    match inject::written(&changed, &[]).ok()??.parts.into_iter().next()?.d {
+        Data::Quantized(q) => Some(q),
+        Data::High(_) => None,
+    }
+}
+
+fn same(a: &QTensor, b: &QTensor) -> bool {
+    let bits = |q: &QTensor| q.global_scale_inv().map(f32::to_bits);
+    let equal = |x: &f32, y: &f32| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
+    bits(a) == bits(b)
+        && a.scale_inv().len() == b.scale_inv().len()
+        && a.scale_inv().iter().zip(b.scale_inv()).all(|(x, y)| equal(x, y))
+}
+
+/// Whether blocks whose scale is another power of two are told from the others by where their amax lies between two powers: the exponent is
+/// rounded in another way, and nothing else chose them. `ratio`: what was written over what is right, of blocks with an amax.
+pub fn is_rounded_otherwise(amax: &[f64], ratio: &[f64]) -> bool {
+    let mut all: Vec<(f64, bool)> = amax
+        .iter()
+        .zip(ratio)
+        .filter(|(a, r)| **a > 0.0 && a.is_finite() && r.is_finite())
+        .map(|(a, r)| (a.log2().rem_euclid(1.0), *r != 1.0))
+        .collect();
+    let wrong: Vec<f64> = ratio.iter().copied().filter(|r| *r != 1.0).collect();
+    let one_step = wrong.iter().all(|r| *r == wrong[0]) && wrong.first().is_some_and(|r| *r == 2.0 || *r == 0.5);
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let changes = (0..all.len()).filter(|n| all[*n].1 != all[(n + 1) % all.len()].1).count();
+    // Those of equal amax are alike.
+    one_step && changes <= 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exponent_that_is_rounded_otherwise_has_a_threshold() {
+        let amax: Vec<f64> = (0..64).map(|n| (f64::from(n * 37 % 64) / 9.0).exp2()).collect();
+        let ratio = |is: &dyn Fn(f64) -> bool, by: f64| -> Vec<f64> {
+            amax.iter().map(|a| if is(a.log2().fract()) { by } else { 1.0 }).collect()
+        };
+        assert!(is_rounded_otherwise(&amax, &ratio(&|f| f > 0.6, 2.0)));
+        assert!(is_rounded_otherwise(&amax, &ratio(&|f| f > 0.0 && f < 0.4, 0.5)));
+        assert!(!is_rounded_otherwise(&amax, &ratio(&|f| f > 0.6, 0.25)), "two steps are no rounding");
+        assert!(!is_rounded_otherwise(&amax, &ratio(&|f| f > 0.2 && f < 0.4 || f > 0.7 && f < 0.8, 0.5)));
+    }
+}
