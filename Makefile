@@ -32,14 +32,17 @@ fmt:
 	cargo fmt --check
 
 clippy:
-	cargo clippy --all-targets --features notebook -- -D warnings
-	cargo clippy --lib --no-default-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --quiet
+	cargo clippy --release --all-targets --features notebook -- -D warnings
+	cargo clippy --release --lib --no-default-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --release --no-deps --quiet
 
-# Unit and doc tests with overflow checks.
+# Unit and doc tests with overflow checks and debug assertions: this crate only, beside the dependencies that the program has.
+OF_CRATE = profile.release.package.qassay
+CHECKED = --release --config '$(OF_CRATE).opt-level=1' --config '$(OF_CRATE).codegen-units=64' --config '$(OF_CRATE).strip="none"' \
+	--config '$(OF_CRATE).overflow-checks=true' --config '$(OF_CRATE).debug-assertions=true'
 unit:
-	cargo test --lib --bins --features notebook
-	cargo test --doc --features notebook
+	cargo test $(CHECKED) --lib --bins --features notebook
+	cargo test $(CHECKED) --doc --features notebook
 
 # The program and the whole-program tests. The tests' own dependencies switch on no feature of what the program is built of (Cargo.toml), so that
 # `cargo build --release` is this build.

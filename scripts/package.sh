@@ -20,6 +20,7 @@ fi
 place=$PWD/target/package/unpacked
 rm -rf "$place" && mkdir -p "$place"
 tar -xzf "$crate" -C "$place" --strip-components=1
-(cd "$place" && CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-../..} cargo build --quiet --locked --config profile.dev.opt-level=0)
+(cd "$place" && CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-../..} cargo build --quiet --locked --release \
+  --config profile.release.package.qassay.opt-level=0 --config profile.release.package.qassay.codegen-units=16)
 echo "$key" > target/package/passed
 echo "package: $size bytes; builds"
