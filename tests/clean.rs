@@ -26,7 +26,7 @@ fn no_right_result_fails() {
 }
 
 /// Batches of other seeds that once raised an alarm, by the mechanism that was wrong.
-const ONCE: [(&str, &str); 18] = [
+const ONCE: [(&str, &str); 21] = [
     ("2026112101", "blocks-5-3"), // factors scaled first, sorted: block sums are exact, theirs are not
     ("2026112101", "blocks-1000004-0"), // the global scale in every factor
     ("2026112102", "scaled-1000002-1"), // scales a tensor, constant data
@@ -42,6 +42,9 @@ const ONCE: [(&str, &str); 18] = [
     ("2026112401", "scaled-23000-2-18"), // one element that cancels, in steps of the output
     ("2026112402", "mixed-45000-1-45"), // values that may be NaN, and their amax is
     ("2026112402", "plain-185000-3-4"), // the least exponent of an Ada step
+    ("2026112405", "plain-28000-0-1"), // values of few bits: no sum that was made rounds, the kernel's does
+    ("2026112405", "scaled-49000-2-13"), // sums that cancel, beyond the range of f16
+    ("2026112405", "mixed-58000-1-11"), // weights rounded twice, within the bound of those that are not rounded
     ("2026112403", "blocks-33000-2-18"), // constant data in blocks of K that err by the same
     ("2026112403", "mixed-57000-1-25"), // weights rounded, sums that cancel: the ideal is of weights that are not
     ("2026112401", "blocks-82000-3-18"), // f32 sums on a device whose own unit rounds otherwise

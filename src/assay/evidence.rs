@@ -63,7 +63,9 @@ pub fn judge_drawn(
             }
             (Some(b), _) => of_intervals(ideal, &b.values[i], &out, scaling(job)),
             (None, _) if job.op == Op::Dequantize => of_dequantize(job, ideal, &out, backend),
-            (None, _) => product::nearest(job, ideal, &out, &|b| product::misses(b, &values(&part.d), part.amax)),
+            (None, _) => product::nearest(job, ideal, &out, backend != Backend::External, &|b| {
+                product::misses(b, &values(&part.d), part.amax)
+            }),
         })?;
         let mut checks = timed("side outputs", || {
             side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]), backend)

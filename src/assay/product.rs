@@ -40,9 +40,16 @@ pub fn misses(bound: &Bound, actual: &[f64], amax: Option<f32>) -> Result<Misses
     Ok((judged.violations + usize::from(outside), judged.improbable + usize::from(outside), judged.ratio_certain))
 }
 
-/// The bound about the reference that a result follows: the first of which it misses nothing, else the one of which it misses least. One
-/// reference for all elements and for amax: a kernel rounds its weights, or does not.
-pub fn nearest(job: &Job, ideal: &Defined, out: &OutFormat, misses: &dyn Fn(&Bound) -> Result<Misses>) -> Result<Bound> {
+/// The bound about the reference that a result follows: the one of which it misses least and, of those of which it misses nothing, is nearest to.
+/// One reference for all elements and for amax: a kernel rounds its weights, or does not. A kernel that is `known` is held to the first of which
+/// it misses nothing.
+pub fn nearest(
+    job: &Job,
+    ideal: &Defined,
+    out: &OutFormat,
+    known: bool,
+    misses: &dyn Fn(&Bound) -> Result<Misses>,
+) -> Result<Bound> {
     let p = Product::of(job, ideal, out)?;
     let first = p.unrounded()?;
     let mut others = weights::rounded(&p)?.into_iter().peekable();
@@ -52,7 +59,7 @@ pub fn nearest(job: &Job, ideal: &Defined, out: &OutFormat, misses: &dyn Fn(&Bou
     let holds = |k: Misses| k.0 == 0 && k.1 == 0;
     let mut best = (misses(&first)?, first);
     for weights in others {
-        if holds(best.0) {
+        if known && holds(best.0) {
             break;
         }
         let bound = match p.rounded(&weights) {

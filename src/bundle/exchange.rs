@@ -87,7 +87,7 @@ pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias:
         Bound::from_radii(ideal, open(radii.0), open(radii.1), &out)
     };
     let misses = |sums: &Bound| product::misses(&with_bias(sums)?, &actual, output.parts[0].amax);
-    let bound = with_bias(&product::nearest(&built.job, &built.ideal[0], &out, &misses)?)?;
+    let bound = with_bias(&product::nearest(&built.job, &built.ideal[0], &out, false, &misses)?)?;
     add_bias(built, bias);
     let mut checks = Vec::new();
     if let Some(amax) = output.parts[0].amax {

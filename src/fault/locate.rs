@@ -111,7 +111,7 @@ fn words(l: &Location, wrong: &[usize], rows: usize, cols: usize, actual: &[f64]
         text.push(format!("{nan} of them NaN or Inf"));
     }
     if let Some((slice, r2)) = l.k.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, r2)| *r2 > 0.5) {
-        text.push(format!("{:.0} % of the error is the partial sum of slice {slice} of {} of K", 100.0 * r2, l.k.len()));
+        text.push(format!("{:.0} % of the error is the partial sum of slice {} of {} of K", 100.0 * r2, slice + 1, l.k.len()));
     }
     let (small, large) = (l.magnitudes[0], l.magnitudes[7]);
     if large > 4.0 * small + 0.01 {

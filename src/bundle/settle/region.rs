@@ -94,6 +94,15 @@ impl<'a> Region<'a> {
         (0..self.elements()).map(of).collect()
     }
 
+    /// What the sum of element `i` is multiplied by; 0 where scales change along K.
+    pub fn scale(&self, i: usize) -> f64 {
+        if self.blocks.len() > 1 {
+            return 0.0;
+        }
+        let m = self.meets(Chain::Exact, i);
+        f64::from(m.a) * f64::from(m.b) * f64::from(m.global.unwrap_or(1.0))
+    }
+
     /// Forgets the sums that were made.
     pub fn forget(&mut self) {
         self.chains.clear();

@@ -53,7 +53,12 @@ pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64)
             }
             let away = |(i, bits): &&(usize, u32)| {
                 let (found, right) = (case.store.value(case.bits[*i]), case.store.value(*bits));
-                case.bits[*i] != *bits && !((found - right).abs() <= apart(*i) + out.spacing(*i, right))
+                // As it is stored: a right sum may leave the range of the output.
+                let [low, high] = [-1.0, 1.0].map(|side| {
+                    let end = right + side * (apart(*i) + out.spacing(*i, right));
+                    case.store.value(case.store.bits(end as f32, false))
+                });
+                case.bits[*i] != *bits && !(low <= found && found <= high)
             };
             let torn: Vec<usize> = inside.iter().filter(away).map(|(i, _)| *i).collect();
             count += torn.len();
