@@ -3,7 +3,7 @@
 use super::operand::{BundleOperand, Codes};
 use super::settle::sixteen;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
-use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, recipes, ties, zero_blocks};
+use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, order, recipes, ties, zero_blocks};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict, probable};
 use crate::fault::{self, Class, DIAGNOSIS, Diagnosis, Finding, History};
@@ -93,6 +93,7 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))
             .or_else(|| ties::explain(bundle))
+            .or_else(|| order::explain(bundle))
             .or_else(|| in_sixteen(&found))
     };
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {

@@ -42,6 +42,8 @@ mod solved_tests;
 #[cfg(test)]
 mod tests;
 mod ties;
+#[cfg(test)]
+mod unseen_tests;
 mod weights;
 mod write;
 mod wrong_codes;
@@ -88,6 +90,8 @@ pub struct Bundle {
     /// Cumulative end rows of the groups.
     pub offs: Option<Vec<usize>>,
     pub out: Out,
+    /// Where each column of K stood in the file, where an index of groups moved them.
+    pub order: Option<Vec<usize>>,
     /// What of the file this is, where it is a sample.
     pub sample: Option<String>,
 }
@@ -101,6 +105,7 @@ struct ReadOperands {
     beta: Option<Tensor>,
     offs: Option<Vec<usize>>,
     out: Vec<usize>,
+    order: Option<Vec<usize>>,
 }
 
 impl Bundle {
@@ -131,7 +136,7 @@ impl Bundle {
         }
         known_tensors(file, &meta)?;
         let named = |e: Error| in_file(file, e);
-        let ReadOperands { a, b, bias, gamma, beta, offs, out } = operands(file, &meta).map_err(named)?;
+        let ReadOperands { a, b, bias, gamma, beta, offs, out, order } = operands(file, &meta).map_err(named)?;
         let out = result(file, &meta, &out).map_err(named)?;
         if let (Some((first, second)), Some(text)) = (&mut meta.recipe, file.metadata.get("recipe")) {
             let (of_first, of_second) = text.split_once('+').unwrap_or((text, text));
@@ -143,7 +148,7 @@ impl Bundle {
             recipes::as_stored(of_first, first, if reads { a.any() } else { result });
             recipes::as_stored(of_second, second, b.any());
         }
-        Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out, sample: None })
+        Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out, order, sample: None })
     }
 
     /// The result of `file`, an output bundle, for the operands of this one's: what a candidate process answers with. Its metadata
@@ -256,7 +261,7 @@ fn operands(file: &File, meta: &Meta) -> Result<ReadOperands> {
             return Err(file.bad_tensor(name, format!("K = {bk}"), format!("K = {k} as in a")));
         }
     }
-    let (a, b) = if op == Op::Gemm { order::in_groups(file, a, b)? } else { (a, b) };
+    let (a, b, order) = if op == Op::Gemm { order::in_groups(file, a, b)? } else { (a, b, None) };
     let a = if op == Op::GroupedGemm { order::weighted(file, a)? } else { a };
     let (b_rows, _) = b.shape().unwrap_or_default();
     let experts = offs.as_ref().map_or(1, Vec::len);
@@ -283,7 +288,7 @@ fn operands(file: &File, meta: &Meta) -> Result<ReadOperands> {
         _ => vec![rows, k],
     };
     let (bias, beta) = (vector("bias", b_rows, "one a column of the result")?, vector("beta", k, "one a column")?);
-    Ok(ReadOperands { a, b, bias, gamma, beta, offs, out })
+    Ok(ReadOperands { a, b, bias, gamma, beta, offs, out, order })
 }
 
 /// `offs`: cumulative ends, ascending.

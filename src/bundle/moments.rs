@@ -268,6 +268,13 @@ fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
         }
     }
     add(format!("the {what} of the row before is added to it"), &|i| of(i) + i.checked_sub(1).map_or(0.0, of));
+    if op == Op::Rmsnorm {
+        let about = |i: usize| {
+            let m = mean(&rows[i], |x| x);
+            mean(&rows[i], |x| (x - m).powi(2))
+        };
+        add("values are divided by the root of the variance, the mean subtracted, and not of the mean square".into(), &about);
+    }
     if op == Op::Layernorm {
         for lanes in
             [32usize, 64, 128, 256, 512, 1024, 2048].into_iter().map(|l| n.next_multiple_of(l)).chain([n.next_power_of_two()])

@@ -11,7 +11,7 @@ use safetensors::Dtype;
 use std::path::Path;
 
 /// Values of both signs over a few binades, rows of different sizes.
-fn values(dtype: Format, rows: usize, cols: usize, seed: u32) -> Tensor {
+pub fn values(dtype: Format, rows: usize, cols: usize, seed: u32) -> Tensor {
     let mut word = seed;
     let mut next = || {
         word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -21,11 +21,11 @@ fn values(dtype: Format, rows: usize, cols: usize, seed: u32) -> Tensor {
     Tensor::rounded(dtype, rows, cols, (0..rows * cols).map(|at| next() * sizes[at / cols]).collect()).unwrap()
 }
 
-fn quantized(recipe: &str, rows: usize, cols: usize, seed: u32) -> QTensor {
+pub fn quantized(recipe: &str, rows: usize, cols: usize, seed: u32) -> QTensor {
     recipe.parse::<Recipe>().unwrap().quantize(&values(Format::Bf16, rows, cols, seed)).unwrap().q
 }
 
-fn found(w: &Writer) -> (Verdict, String, String) {
+pub fn found(w: &Writer) -> (Verdict, String, String) {
     let found = assay(&Bundle::parse(Path::new("x.safetensors"), &w.to_bytes().unwrap()).unwrap()).unwrap();
     let best = found.diagnosis.as_ref().and_then(|d| d.findings.first()).map(|f| (f.fault.clone(), f.detail.clone()));
     let (fault, detail) = best.unwrap_or_default();
@@ -33,7 +33,7 @@ fn found(w: &Writer) -> (Verdict, String, String) {
 }
 
 /// Whether the bundle fails by this name, two of them in either order, and these words stand in its detail.
-fn is_named(w: &Writer, fault: &str, words: &[&str]) {
+pub fn is_named(w: &Writer, fault: &str, words: &[&str]) {
     let found = found(w);
     let sorted = |names: &str| {
         let mut all: Vec<String> = names.split(" + ").map(String::from).collect();
@@ -44,12 +44,12 @@ fn is_named(w: &Writer, fault: &str, words: &[&str]) {
     assert!(words.iter().all(|x| found.2.contains(x)), "{}", found.2);
 }
 
-fn round(f: Format, x: f64) -> f64 {
+pub fn round(f: Format, x: f64) -> f64 {
     f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native))
 }
 
 /// A product of two quantized operands, and what was written.
-fn gemm(a: &QTensor, b: &QTensor, out: Format, y: impl Fn(usize, usize) -> f64) -> Writer {
+pub fn gemm(a: &QTensor, b: &QTensor, out: Format, y: impl Fn(usize, usize) -> f64) -> Writer {
     let (m, n) = (a.rows(), b.rows());
     let mut w = Writer::new("gemm");
     let packing = |q: &QTensor| (q.format().bits() == 4).then_some(NibbleOrder::LowFirst);
@@ -59,17 +59,17 @@ fn gemm(a: &QTensor, b: &QTensor, out: Format, y: impl Fn(usize, usize) -> f64) 
     w
 }
 
-fn dot(a: &Array2<f64>, b: &Array2<f64>, i: usize, j: usize) -> f64 {
+pub fn dot(a: &Array2<f64>, b: &Array2<f64>, i: usize, j: usize) -> f64 {
     a.row(i).dot(&b.row(j))
 }
 
 /// With other scales.
-fn scaled(q: &QTensor, scale: impl Fn(usize) -> f32) -> Array2<f64> {
+pub fn scaled(q: &QTensor, scale: impl Fn(usize) -> f32) -> Array2<f64> {
     let scale_inv = (0..q.scale_inv().len()).map(scale).collect();
     QTensor::new(QTensorParts { scale_inv, scale_format: Format::F32, ..q.clone().into_parts() }).unwrap().dequantize_fast()
 }
 
-const ROW: &str = "float8_rowwise_gw_hp";
+pub const ROW: &str = "float8_rowwise_gw_hp";
 
 #[test]
 fn two_faults_side_by_side_are_two_names() {

@@ -1,8 +1,10 @@
 //! Operands that are stored in another order or with a number for each row: columns of K in groups by an index (act-order), router
 //! weights; codes that are values before anything is computed.
 
-use super::File;
 use super::operand::{BundleOperand, Codes};
+use super::{Bundle, File};
+use crate::compare::Verdict;
+use crate::fault::{Class, Finding};
 use crate::quant::Level;
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
 use safetensors::Dtype;
@@ -12,10 +14,14 @@ pub const G_IDX: &str = "b.g_idx";
 pub const ROW_WEIGHTS: &str = "row_weights";
 
 /// Both operands with the columns of K in the order of their groups, where `b.g_idx` says which group each column of `b` is of: the sums
-/// are the same, and every group's columns are neighbours. Errors: an index that is not that of whole groups; scales of `a` along K.
-pub fn in_groups(file: &File, a: BundleOperand, b: BundleOperand) -> Result<(BundleOperand, BundleOperand)> {
+/// are the same, and every group's columns are neighbours. With that order. Errors: an index that is not that of whole groups; scales of `a` along K.
+pub fn in_groups(
+    file: &File,
+    a: BundleOperand,
+    b: BundleOperand,
+) -> Result<(BundleOperand, BundleOperand, Option<Vec<usize>>)> {
     let k = b.shape().map_or(0, |s| s.1);
-    let Some(raw) = file.shaped(G_IDX, &[k], "the group of each column of b")? else { return Ok((a, b)) };
+    let Some(raw) = file.shaped(G_IDX, &[k], "the group of each column of b")? else { return Ok((a, b, None)) };
     let index = file.integers(G_IDX, raw, &[Dtype::I32])?;
     let bad = |found: String, expected: String| file.bad_tensor(G_IDX, found, expected);
     let Some(Granularity::Group(g)) = b.whole().map(QTensor::granularity) else {
@@ -37,7 +43,44 @@ pub fn in_groups(file: &File, a: BundleOperand, b: BundleOperand) -> Result<(Bun
         }
     }
     let order = columns.concat();
-    Ok((ordered(a, &order)?, ordered(b, &order)?))
+    Ok((ordered(a, &order)?, ordered(b, &order)?, Some(order)))
+}
+
+/// What a kernel makes of an index of groups that it reads wrong, where the result is right by that.
+pub fn explain(bundle: &Bundle) -> Option<Finding> {
+    let order = bundle.order.as_ref()?;
+    let mut stored = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(at, j)| stored[*j] = at);
+    let as_stored = |side: &BundleOperand| ordered(side.clone(), &stored).ok();
+    let ways = [
+        (
+            true,
+            true,
+            Class::ScaleIndex,
+            "the index of groups is not read: column k of b takes the scale of group k / G, in the stored order",
+        ),
+        (
+            true,
+            false,
+            Class::Addressing,
+            "columns of b are taken in the order of their groups, and those of a in the stored order",
+        ),
+        (
+            false,
+            true,
+            Class::Addressing,
+            "columns of a are taken in the order of their groups, and those of b in the stored order",
+        ),
+    ];
+    ways.into_iter().find_map(|(a, b, class, words)| {
+        let (a, b) = (
+            if a { as_stored(&bundle.a)? } else { bundle.a.clone() },
+            if b { as_stored(&bundle.b)? } else { bundle.b.clone() },
+        );
+        let other = Bundle { a, b, order: None, ..bundle.clone() };
+        let passes = super::assay::verdict_alone(&other).is_ok_and(|v| v == Verdict::Pass);
+        passes.then(|| Finding::solved(class, "b.g_idx", words.into()))
+    })
 }
 
 fn ordered(side: BundleOperand, order: &[usize]) -> Result<BundleOperand> {

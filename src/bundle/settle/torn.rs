@@ -52,13 +52,13 @@ pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64)
                 continue;
             }
             let away = |(i, bits): &&(usize, u32)| {
-                let (found, right) = (case.store.value(case.bits[*i]), case.store.value(*bits));
-                // As it is stored: a right sum may leave the range of the output.
+                // The ends as they are stored: a right sum may leave the range of the output, or of f32.
+                let (found, right) = (case.store.value(case.bits[*i]), f64::from(model[*i]));
                 let [low, high] = [-1.0, 1.0].map(|side| {
-                    let end = right + side * (apart(*i) + out.spacing(*i, right));
+                    let end = right + side * (apart(*i) + out.spacing(*i, case.store.value(*bits)));
                     case.store.value(case.store.bits(end as f32, false))
                 });
-                case.bits[*i] != *bits && !(low <= found && found <= high)
+                case.bits[*i] != *bits && !(low <= found && found <= high) && right.is_finite()
             };
             let torn: Vec<usize> = inside.iter().filter(away).map(|(i, _)| *i).collect();
             count += torn.len();

@@ -102,6 +102,7 @@ fn side(first: &Side, second: &Side, after: &Given) -> Side {
             scale: second.scale.clone().or_else(|| first.scale.clone()),
             zero: second.zero.clone().or_else(|| first.zero.clone()),
             value: None,
+            all: None,
         };
     }
     // By what the second makes of it.

@@ -13,10 +13,12 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Multiply-adds that completions may take.
-const WORK: usize = 1 << 27;
+const WORK: usize = 1 << 25;
 /// From here on ranges of K that complete a theory start and end at multiples.
 const FINE: usize = 256;
 const COARSE: usize = 8;
+/// What may be left open of an element that a number is solved from, relative.
+const OPEN: f64 = 0.25;
 /// Scales along K that are solved on top of every theory, at most.
 const GROUPS: usize = 32;
 /// Completed theories kept.
@@ -39,7 +41,14 @@ fn looks(s: &System) -> Vec<Look> {
             return None;
         }
         let (low, high) = s.out.cell(at, x);
-        (low.is_finite() && high.is_finite()).then(|| Look { i, j, low: low - s.bias[j], high: high - s.bias[j] })
+        // What the bound leaves open tells no number.
+        let open = high - low + 2.0 * s.certain(at);
+        (low.is_finite() && high.is_finite() && open <= OPEN * low.abs().max(high.abs())).then(|| Look {
+            i,
+            j,
+            low: low - s.bias[j],
+            high: high - s.bias[j],
+        })
     };
     let wrong: Vec<(usize, usize)> = s.probes.iter().copied().filter(|(i, j)| usable(*i, *j).is_some()).collect();
     for (i, j) in wrong.iter().take(16) {
@@ -150,8 +159,8 @@ fn one(s: &System, t: &Theory, looks: &[Look], (finishes, biases): (&[Theory], &
         && looks[0].i == looks[1].i
         && (same(0, 2) && same(1, 3) || same(0, 1) && same(2, 3));
     for f in finishes.iter().chain(biases.iter().filter(|_| steady)) {
-        if let Some(p) = t.with(f).filter(|p| looks.iter().all(|l| s.fits(p, l.i, l.j)) && s.explains(p)) {
-            found.push(p);
+        if t.joined(f).is_some_and(|p| looks.iter().all(|l| s.fits(&p, l.i, l.j)) && s.explains(&p)) {
+            found.extend(t.with(f));
         }
     }
     found.extend(ranged(s, t, looks));

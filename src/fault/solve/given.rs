@@ -5,6 +5,7 @@ use crate::job::Operand;
 use crate::quant::Level;
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Zero};
+use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -164,6 +165,8 @@ pub struct Side {
     pub zero: Option<At>,
     /// Instead of all of these.
     pub value: Option<At>,
+    /// All values that this reads, where they were written down.
+    pub all: Option<Arc<Vec<f64>>>,
 }
 
 impl Side {
@@ -185,8 +188,19 @@ impl Side {
             scale: one(&self.scale, &other.scale)?,
             zero: one(&self.zero, &other.zero)?,
             value: one(&self.value, &other.value)?,
+            all: None,
         })
     }
+
+    /// The same with all values written down: for what is summed for many elements.
+    pub fn written(&self, g: &Given) -> Self {
+        if self.is_given() {
+            return self.clone();
+        }
+        let all = (0..g.rows).into_par_iter().flat_map_iter(|i| self.row(g, i, 0..g.k).into_owned()).collect();
+        Self { all: Some(Arc::new(all)), ..self.clone() }
+    }
+
     /// What the kernel had for element (i, k).
     pub fn at(&self, g: &Given, i: usize, k: usize) -> f64 {
         if self.is_given() {
@@ -197,10 +211,13 @@ impl Side {
     }
 
     /// [`Side::at`] for every k of a row: what stays the same along it is looked up once.
-    pub fn row<'g>(&self, g: &'g Given, i: usize, ks: Range<usize>) -> Cow<'g, [f64]> {
+    pub fn row<'g>(&'g self, g: &'g Given, i: usize, ks: Range<usize>) -> Cow<'g, [f64]> {
         let given = || Cow::Borrowed(&g.values[i * g.k + ks.start..i * g.k + ks.end]);
         if self.is_given() {
             return given();
+        }
+        if let Some(all) = &self.all {
+            return Cow::Borrowed(&all[i * g.k + ks.start..i * g.k + ks.end]);
         }
         let mut row: Vec<f64> = match (&self.value, &g.q) {
             (Some(f), _) => ks.map(|k| f(i, k)).collect(),

@@ -51,14 +51,16 @@ pub fn theories(s: &System) -> Vec<Theory> {
                     continue;
                 }
                 for of in [Rounds::Sum, Rounds::Parts, Rounds::Both] {
-                    let what = match of {
-                        Rounds::Sum => "the accumulator after every",
-                        Rounds::Parts => "the sum of every",
-                        Rounds::Both => "the sum of every, and the accumulator after it,",
-                    };
+                    let group = if within > 0 { format!(" of each {within} by itself") } else { String::new() };
                     let scaled = if units == Units::Codes { ", before scales meet it," } else { "" };
-                    let group = if within > 0 { format!(", within {within} of K by itself,") } else { String::new() };
-                    let words = format!("{what} {every} of K{group}{scaled} is {words}");
+                    let (what, is) = match of {
+                        Rounds::Sum => (format!("the accumulator after every {every} of K{group}{scaled}"), "is"),
+                        Rounds::Parts => (format!("the sum of every {every} of K{group}{scaled}"), "is"),
+                        Rounds::Both => {
+                            (format!("the sum of every {every} of K{group} and the accumulator after it{scaled}"), "are")
+                        }
+                    };
+                    let words = format!("{what} {is} {words}");
                     let more = if within > 0 { 1.0 } else { 0.0 } + if of == Rounds::Both { 1.0 } else { 0.0 };
                     let bits = 8.0 + super::maps::cost(every) + more;
                     let mut t = Theory::new(class, "out", "out.partial_sums", words).bits(bits);

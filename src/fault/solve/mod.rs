@@ -50,6 +50,7 @@ pub mod readings;
 pub mod replay;
 pub mod reread;
 pub mod scale_bytes;
+pub mod scale_rows;
 pub mod scales;
 pub mod segment;
 pub mod slices;
@@ -75,7 +76,9 @@ pub use system::{System, Theory};
 const KEPT: usize = 24;
 /// First faults of a pair, at most; multiply-adds that pairs may take.
 const FIRST: usize = 12;
-const WORK: usize = 1 << 28;
+const WORK: usize = 1 << 27;
+/// Pairs that are looked at.
+const PAIRS: usize = 1 << 17;
 /// Elements that a first fault is scored on: every theory on a few, the best on more.
 const FEW: usize = 12;
 const LOOKS: usize = 40;
@@ -303,7 +306,7 @@ fn holds(s: &System, t: &Theory) -> bool {
 /// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
 /// that none stands in the way of what a looser bound says.
 fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
-    let kinds: [&dyn Fn() -> Vec<Theory>; 11] = [
+    let kinds: [&dyn Fn() -> Vec<Theory>; 12] = [
         &|| periodic::masks(s),
         &|| periodic::overlaps(s),
         &|| periodic::tiles(s),
@@ -315,6 +318,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| fragments::theories(s),
         &|| tiles::theories(s),
         &|| behind::theories(s),
+        &|| scale_rows::theories(s),
         &|| address::theories(s, pairs),
     ];
     let found = |of: &&dyn Fn() -> Vec<Theory>| -> Option<Vec<Theory>> {
@@ -324,22 +328,45 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     kinds.iter().find_map(found).unwrap_or_default()
 }
 
-/// Those theories that say another value than the right one of any of the first elements.
+/// Those theories that say another value than the right one of any of the first elements; of those that say the same of a few, the shortest.
 fn shown(s: &System, all: &[Theory]) -> Vec<Theory> {
+    const SAME: usize = 4;
     let right = Theory::right();
     let first: Vec<_> = s.probes.iter().take(8).map(|(i, j)| (*i, *j, s.value(&right, *i, *j))).collect();
-    let shows = |t: &&Theory| {
-        first.iter().any(|(i, j, right)| match (s.value(t, *i, *j), right) {
-            (Some((x, ..)), Some((y, ..))) => !((x - y).abs() <= 1e-9 * y.abs()),
-            (x, y) => x.is_some() != y.is_some(),
-        })
+    let key = |t: &Theory| -> Option<Vec<u64>> {
+        let mut shows = false;
+        let mut key = Vec::with_capacity(SAME);
+        for (n, (i, j, right)) in first.iter().enumerate() {
+            if n >= SAME && shows {
+                break;
+            }
+            let of = s.value(t, *i, *j);
+            shows |= match (of, right) {
+                (Some((x, ..)), Some((y, ..))) => !((x - y).abs() <= 1e-9 * y.abs()),
+                (x, y) => x.is_some() != y.is_some(),
+            };
+            key.push(of.map_or(1, |v| v.0.to_bits()));
+        }
+        shows.then_some(key)
     };
-    all.par_iter().filter(shows).cloned().collect()
+    let keys: Vec<Option<Vec<u64>>> = all.par_iter().map(key).collect();
+    let mut best: std::collections::HashMap<&[u64], usize> = std::collections::HashMap::new();
+    for (n, key) in keys.iter().enumerate().filter_map(|(n, key)| key.as_ref().map(|k| (n, &k[..]))) {
+        let of = best.entry(key).or_insert(n);
+        if all[n].bits < all[*of].bits {
+            *of = n;
+        }
+    }
+    let mut left: Vec<usize> = best.into_values().collect();
+    left.sort_unstable();
+    left.into_iter().map(|n| all[n].clone()).collect()
 }
 
 /// Two faults: the second solved; else any two. What changes nothing is none.
 fn two(s: &System, all: &[Theory]) -> Vec<Theory> {
-    let all = &affordable(&shown(s, all), WORK / (6 * s.k).max(1))[..];
+    let some = affordable(all, WORK / (4 * s.k).max(1));
+    let all = &shown(s, &some)[..];
+
     let mut found = complete::completed(s, all);
     if found.iter().all(|t| t.fitted) {
         found.extend(both(s, all));
@@ -361,7 +388,8 @@ fn affordable(all: &[Theory], most: usize) -> Vec<Theory> {
 fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
     // One probe of every theory; a wrong pair is refused after about two.
     let round = (all.len() * s.k).max(1);
-    let (looks, firsts) = ((WORK / round).clamp(6, LOOKS), (WORK / (2 * round)).clamp(2, FIRST));
+    let firsts = (WORK / (2 * round)).min(PAIRS / all.len().max(1)).clamp(2, FIRST);
+    let looks = (WORK / round).clamp(6, LOOKS);
     let mut first = nearest(s, all, looks, firsts);
     first.extend(likest(s, all, firsts));
     first.dedup_by_key(|t| std::ptr::from_ref(*t));

@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub const LINE: f64 = 2e-3;
 /// How far apart numbers are that no scales are.
 const WILD: f64 = 64.0;
+/// How far a scale that is rounded again may be from the right one, relative.
+const ROUNDED: f64 = 0.05;
 /// Bits of an index that was found cell by cell, and of a number that was.
 pub const INDEX: f64 = 3.0;
 const NUMBER: f64 = 16.0;
@@ -187,24 +189,27 @@ impl Gains<'_> {
         self.changed.iter().for_each(|c| values[*c] = self.effective[*c]);
         let is_changed = |c: usize| self.cells.value[c] != 1.0;
         let negative = |c: usize| self.stored[c] < 0.0;
-        let signed = (0..self.stored.len()).filter(|c| self.cells.within[*c].is_finite()).all(|c| negative(c) == is_changed(c));
+        // Beside them, numbers that were rounded again are right.
+        let is_right = |c: usize| !is_changed(c) || (self.cells.value[c] - 1.0).abs() <= ROUNDED;
+        let signed = (0..self.stored.len()).filter(|c| self.cells.within[*c].is_finite()).all(|c| negative(c) != is_right(c));
         let mut words = format!("the effective scales of {who} are not among the stored ones");
         let gains = || self.changed.iter().map(|c| self.cells.value[*c]);
         let own = self.g.grid == (self.grid.rows, self.grid.cols);
         let every = 20 * self.changed.len() >= 19 * self.cells.within.iter().filter(|w| w.is_finite()).count();
         let stale = own && every && self.s.region.is_none() && gains().any(|g| g > 1.02) && gains().any(|g| g < 0.98);
         let differences = || self.changed.iter().map(|c| self.effective[*c] - self.stored[*c]);
-        let first = differences().next().unwrap_or(0.0);
+        let first = self.changed.iter().zip(differences()).find(|(c, _)| !is_right(**c)).map_or(0.0, |x| x.1);
         let constant = self
             .changed
             .iter()
             .zip(differences())
+            .filter(|(c, _)| !is_right(**c))
             .all(|(c, d)| (d - first).abs() <= 2.0 * self.within(*c) * self.effective[*c].abs());
         let stale = stale && self.follows();
         let class = if let Some(what) = self.garbage() {
             words = what;
             Class::PaddingPoison
-        } else if signed && self.stored.iter().any(|s| *s > 0.0) {
+        } else if signed && self.stored.iter().any(|s| *s > 0.0) && self.stored.iter().any(|s| *s < 0.0) {
             words = format!("the negative scales of {who} are read as others, the positive ones are right");
             if constant {
                 words += &format!(": {first:.6e} is added");

@@ -20,10 +20,15 @@ const MOST: usize = 40;
 /// Theories whose rest is solved, and those that are looked at whole.
 const SOLVED: usize = 3;
 const WHOLE: usize = 12;
-/// Multiply-adds of the looks.
-const WORK: usize = 1 << 28;
+/// A bound over the error, at most.
+const TELLS: f64 = 0.25;
+/// Multiply-adds of the looks, and of theories that are looked at whole.
+const WORK: usize = 1 << 27;
+const ROOM: usize = 1 << 31;
 /// The fewest elements that a region's theory has to make.
 const LEAST: usize = 16;
+/// The same beside a region that holds nothing.
+const FEWEST: usize = 8;
 
 /// Theories of two faults in two places, the shortest first.
 pub fn beside(s: &System, all: &[Theory]) -> Vec<Theory> {
@@ -63,7 +68,7 @@ fn within<'s>(s: &System<'s>, is_wrong: Vec<bool>) -> Option<System<'s>> {
 fn best(s: &System, all: &[Theory]) -> Option<Theory> {
     let mut all: Vec<Theory> = all.to_vec();
     all.extend(output::factors(s));
-    let (found, _) = one(s, &all, false, false);
+    let (found, _) = one(s, &all, false, true);
     // Numbers that nothing has, on top of another fault, explain whatever it leaves.
     found.into_iter().find(|t| !t.name().contains(" + ") && !t.variant.ends_with(".gains"))
 }
@@ -78,7 +83,7 @@ fn blank(s: &System, all: &[Theory]) -> Vec<Theory> {
         let dense = (0..s.is_wrong.len()).filter(|at| inside(*at)).all(|at| empty(s.actual[at]));
         let rest: Vec<bool> = (0..s.is_wrong.len()).map(|at| s.is_wrong[at] && !inside(at)).collect();
         let Some(content) = places::contents(&own).into_iter().next().filter(|_| dense) else { continue };
-        let first = (rest.iter().filter(|w| **w).count() >= LEAST).then(|| s.of_wrong(rest)).flatten();
+        let first = (rest.iter().filter(|w| **w).count() >= FEWEST).then(|| s.of_wrong(rest)).flatten();
         let first = first.and_then(|rest| best_around(&rest, all, &region));
         let both = first.map(|first| patched(&first, region.clone(), &content)).filter(|p| s.explains(p));
         if let Some(both) = both {
@@ -132,14 +137,19 @@ fn apart(s: &System, all: &[Theory]) -> Vec<Theory> {
 fn partly(s: &System, all: &[Theory]) -> Vec<Theory> {
     let wrong: Vec<(usize, usize)> = s.probes.iter().copied().filter(|(i, j)| s.is_wrong[i * s.cols + j]).collect();
     // The worst elements, which come first, may all be of one of the two.
-    let looks: Vec<(usize, usize)> = wrong.iter().skip(8).take(MOST).copied().collect();
+    // A bound that is as wide as the error tells no theory from another.
+    let tells = |(i, j): &&(usize, usize)| {
+        let at = i * s.cols + j;
+        !(s.certain(at) > TELLS * (s.actual[at] - s.ideal[at]).abs())
+    };
+    let looks: Vec<(usize, usize)> = wrong.iter().skip(8).filter(tells).take(MOST).copied().collect();
     if looks.len() < LOOKS {
         return Vec::new();
     }
     let mut order: Vec<&Theory> = all.iter().filter(|t| t.region.is_none()).collect();
     order.sort_by(|a, b| a.bits.total_cmp(&b.bits));
     order.truncate(WORK / (FIRST * s.k).max(1));
-    let count = |t: &Theory, looks: &[(usize, usize)]| looks.iter().filter(|(i, j)| s.fits(t, *i, *j)).count();
+    let count = |t: &Theory, looks: &[(usize, usize)]| looks.iter().filter(|(i, j)| s.makes(t, *i, *j)).count();
     let counted = |t: &&Theory| {
         let n = count(t, &looks[..FIRST]);
         let n = n + if n > 0 { count(t, &looks[FIRST..LOOKS]) } else { 0 };
@@ -147,10 +157,13 @@ fn partly(s: &System, all: &[Theory]) -> Vec<Theory> {
     };
     let mut first: Vec<(usize, &Theory)> = order.into_par_iter().filter_map(|t| counted(&t).map(|n| (n, t))).collect();
     first.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.bits.total_cmp(&b.1.bits)));
-    first.truncate(WHOLE);
     let n = s.rows * s.cols;
-    let made: Vec<Vec<bool>> =
-        first.iter().map(|(_, t)| (0..n).into_par_iter().map(|at| s.fits(t, at / s.cols, at % s.cols)).collect()).collect();
+    first.truncate((ROOM / (n * s.k)).clamp(1, WHOLE));
+    let whole = |t: &Theory| -> Vec<bool> {
+        let t = Theory { a: t.a.written(&s.a), b: t.b.written(&s.b), ..t.clone() };
+        (0..n).into_par_iter().map(|at| s.fits(&t, at / s.cols, at % s.cols)).collect()
+    };
+    let made: Vec<Vec<bool>> = first.iter().map(|(_, t)| whole(t)).collect();
     let mut tried: Vec<&[bool]> = Vec::new();
     for ((_, t), made) in first.iter().zip(&made) {
         // What makes the same elements leaves the same.
@@ -237,6 +250,7 @@ fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theor
     above.extend(places::contents(&rest));
     above.sort_by(|a, b| a.bits.total_cmp(&b.bits));
     above.extend(edge::overrun(&rest));
+    above.extend(edge::not_computed(&rest));
     above.extend(places::old(&rest));
     if let Some(found) = above.into_iter().find_map(explained) {
         return vec![found];

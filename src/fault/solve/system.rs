@@ -391,6 +391,16 @@ impl<'s> System<'s> {
         self.fit(t, i, j).is_some()
     }
 
+    /// Whether `t` makes a wrong element, and not only as the right result would: a bound may be wider than an error.
+    pub fn makes(&self, t: &Theory, i: usize, j: usize) -> bool {
+        let at = i * self.cols + j;
+        let (x, right) = (self.actual[at], self.out.round(at, self.ideal[at]));
+        match self.fit(t, i, j) {
+            Some(Some(v)) if (x + right + v).is_finite() => (x - self.out.round(at, v)).abs() <= 0.5 * (x - right).abs(),
+            found => found.is_some(),
+        }
+    }
+
     /// What `t` says of an element that fits: a number, where it says one. `None`: it does not fit.
     fn fit(&self, t: &Theory, i: usize, j: usize) -> Option<Option<f64>> {
         let t = t.at(i, j);
@@ -443,7 +453,7 @@ impl<'s> System<'s> {
             let at = i * self.cols + j;
             let (x, right) = (self.actual[at], self.out.round(at, self.ideal[at]));
             if let Some(v) = v.filter(|v| self.is_wrong[at] && looked < LOOKS && (x + right + v).is_finite()) {
-                let unit = self.out.spacing(at, right).max(f64::MIN_POSITIVE);
+                let unit = self.out.spacing(at, right).max(self.out.spacing(at, x)).max(f64::MIN_POSITIVE);
                 left += ((x - self.out.round(at, v)) / unit).powi(2).min(1e8);
                 all += ((x - right) / unit).powi(2).min(1e8);
                 looked += 1;
