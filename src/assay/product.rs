@@ -29,7 +29,7 @@ pub fn bound(job: &Job, ideal: &Defined, out: &OutFormat) -> Result<Bound> {
     p.unrounded()
 }
 
-/// How far a result is from a bound: values and amax outside the certain interval, values outside the probable one, the largest ratio.
+/// How far a result is from a bound: values and amax outside the certain interval, values outside the probable one, the sum of squared errors.
 pub type Misses = (usize, usize, f64);
 
 /// What a result misses of a bound, its amax counted as a value.
@@ -37,7 +37,8 @@ pub fn misses(bound: &Bound, actual: &[f64], amax: Option<f32>) -> Result<Misses
     let judged = bound.judge(actual)?;
     let (low, high) = amax_interval(bound);
     let outside = amax.is_some_and(|a| !(low <= f64::from(a) && f64::from(a) <= high));
-    Ok((judged.violations + usize::from(outside), judged.improbable + usize::from(outside), judged.ratio_certain))
+    let squares = bound.ideal().iter().zip(actual).map(|(d, a)| (a - d).powi(2)).filter(|e| e.is_finite()).sum();
+    Ok((judged.violations + usize::from(outside), judged.improbable + usize::from(outside), squares))
 }
 
 /// The bound about the reference that a result follows: the one of which it misses least and, of those of which it misses nothing, is nearest to.

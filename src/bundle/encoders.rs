@@ -202,12 +202,18 @@ fn multiplied(e: &Element, by: f64) -> Option<f64> {
 
 /// Elements whose code is subnormal.
 fn subnormal(e: &Element, f: fn(&Element, f64) -> f64) -> Option<f64> {
+    if e.format.is_integer() {
+        return None;
+    }
     let right = nearest(e.format, e.y());
     Some(if right.abs() < normal(e.format) { f(e, e.y()) } else { right })
 }
 
 /// Elements that are subnormal before they are rounded.
 fn subnormal_of(e: &Element, f: impl Fn(&Element, f64) -> f64) -> Option<f64> {
+    if e.format.is_integer() {
+        return None;
+    }
     Some(if e.y().abs() < normal(e.format) { f(e, e.y()) } else { nearest(e.format, e.y()) })
 }
 

@@ -15,6 +15,8 @@ use std::sync::OnceLock;
 
 /// Errors count in steps of the output, up to this many.
 const CAP: f64 = 1e4;
+/// A prediction this much smaller than the right result is held to a bound that is as much smaller.
+const TINY: f64 = 1.0 / 16.0;
 
 /// How well a prediction fits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -359,10 +361,14 @@ impl<'a> Scene<'a> {
                 false if loose || fitted => (0.0, 1e-5 * p.values[i].abs()),
                 false => (0.0, 0.0),
             };
+            // A result that is smaller by far errs by as much less: what is right to within a bound that is wider than all of it is not explained.
+            let small = if main { size(&p.values) / size(&clean.values) } else { 1.0 };
+            let small = if small < TINY { small } else { 1.0 };
             let (mut before, mut after) = (0.0, 0.0);
             for i in 0..a.values.len() {
                 let (x, y) = (a.values[i], p.values[i]);
                 let (r, step) = tolerance(i);
+                let r = if r.is_finite() { r * small } else { r };
                 let unit = if r + step > 0.0 { r + step } else { 1e-6 * clean.values[i].abs().max(1e-30) };
                 before += error(x, clean.values[i], unit, signs);
                 after += error(x, y, unit, signs);
@@ -492,6 +498,11 @@ impl<'a> Scene<'a> {
         let i = self.actual.iter().position(|c| c.name == name)?;
         Some((&self.actual[i].values, &self.clean.get(i)?.values))
     }
+}
+
+/// The root of the sum of squares of what is finite.
+fn size(values: &[f64]) -> f64 {
+    values.iter().filter(|v| v.is_finite()).map(|v| v * v).sum::<f64>().sqrt()
 }
 
 /// A squared error in units, capped; what is not a number where a number belongs counts in full, a zero of the other sign (where

@@ -23,7 +23,11 @@ pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64)
     let (rounded, out) = (bound.rounded_ideal(), bound.out());
     // Elements of a box that tell, and those of them with the model's bits.
     let counts = |inside: &[(usize, u32)]| {
-        let carries = |i: usize, bits: u32| (case.store.value(bits) - rounded[i]).abs() >= out.spacing(i, rounded[i]);
+        // An overflow says no more than a sign.
+        let carries = |i: usize, bits: u32| {
+            let value = case.store.value(bits);
+            value.is_finite() && (value - rounded[i]).abs() >= out.spacing(i, rounded[i])
+        };
         let carriers = inside.iter().filter(|(i, bits)| carries(*i, *bits));
         carriers.fold((0, 0), |n, (i, bits)| (n.0 + 1, n.1 + usize::from(*bits == case.bits[*i])))
     };

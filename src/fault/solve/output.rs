@@ -524,6 +524,9 @@ pub fn roundest(low: f64, high: f64) -> f64 {
 
 pub fn short(x: f64, width: f64) -> String {
     let digits = (-(width / x.abs()).max(1e-12).log10()).ceil().clamp(2.0, 9.0) as usize;
+    if x != 0.0 && !(1e-3..1e6).contains(&x.abs()) {
+        return format!("{x:.digits$e}");
+    }
     let text = format!("{x:.digits$}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
