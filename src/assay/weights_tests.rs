@@ -81,7 +81,7 @@ impl Case {
     fn judged(&self, actual: &[f64], out: Format) -> (Judged, String) {
         let args = Args64 { a: self.a.clone(), b: Some(self.w.dequantize()), ..Args64::default() };
         let ideal = op::define(Op::Gemm, &Params::default(), &args).unwrap();
-        let bound = nearest(&self.job, &ideal, &OutFormat::high(out), &|b| misses(b, actual, None)).unwrap();
+        let bound = nearest(&self.job, &ideal, &OutFormat::high(out), false, &|b| misses(b, actual, None)).unwrap();
         (bound.judge(actual).unwrap(), bound.reference().to_string())
     }
 }

@@ -35,6 +35,9 @@ const FIRST: (usize, usize) = (8, 64);
 /// Rows of A and of B of a dense product.
 type Place<'a> = (Problem<'a>, Range<usize>, Range<usize>);
 
+/// Elements of a place: where each stands in the result, and its value.
+pub type Piece = Vec<(usize, f32)>;
+
 /// A cut, the chain of its parts and how that is promoted.
 type Chained = (Cut, Chain, Option<Promote>);
 
@@ -444,14 +447,14 @@ impl<'a> Case<'a> {
     /// Its values before they are stored; rows that are nobody's are 0.
     pub fn values(&self, way: &Way) -> Result<Vec<f32>> {
         let regions = self.regions();
-        let pieces: Vec<Vec<(usize, f32)>> = regions.into_par_iter().map(|r| self.piece(way, &r)).collect::<Result<_>>()?;
+        let pieces: Vec<Piece> = regions.into_par_iter().map(|r| self.piece(way, &r)).collect::<Result<_>>()?;
         let mut values = vec![0.0f32; self.bits.len()];
         pieces.into_iter().flatten().for_each(|(at, value)| values[at] = value);
         Ok(values)
     }
 
     /// The values of one place, with where they stand.
-    fn piece(&self, way: &Way, (p, rows, cols): &Place) -> Result<Vec<(usize, f32)>> {
+    fn piece(&self, way: &Way, (p, rows, cols): &Place) -> Result<Piece> {
         let mut region = Region::new(&self.plan, p.clone(), rows.clone(), cols.clone());
         let mut piece = Vec::with_capacity(region.elements());
         self.each(&mut region, way, |at, value| {
@@ -462,7 +465,7 @@ impl<'a> Case<'a> {
     }
 
     /// `count` places of at most `rows` × `cols` elements spread over the result, row by row in each; `None` where that is most of it.
-    pub fn spread(&self, way: &Way, count: usize, (rows, cols): (usize, usize)) -> Result<Option<Vec<Vec<(usize, f32)>>>> {
+    pub fn spread(&self, way: &Way, count: usize, (rows, cols): (usize, usize)) -> Result<Option<Vec<Piece>>> {
         let all = self.places(rows, cols);
         if all.len() < 2 * count {
             return Ok(None);

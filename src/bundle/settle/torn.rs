@@ -5,7 +5,7 @@
 //! element in it that is further from the model's than two right sums of its factors can lie apart is no other rounding of the same sum: it
 //! is wrong. Of a large result [`SAMPLE`] places are asked first: where no box of theirs is of that arithmetic, it is not that of the result.
 
-use super::search::{Case, Way};
+use super::search::{Case, Piece, Way};
 use crate::Result;
 use crate::compare::{Bound, digits};
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64)
     };
     let is_its = |(carriers, same): (usize, usize)| same >= CARRIERS && 4 * same >= 3 * carriers;
     if let Some(places) = case.spread(way, SAMPLE, PLACE)? {
-        let of_place = |place: &Vec<(usize, f32)>| {
+        let of_place = |place: &Piece| {
             let mut boxes: HashMap<(usize, usize), Vec<(usize, u32)>> = HashMap::new();
             for (at, value) in place {
                 boxes.entry((at / cols / BOX, at % cols / BOX)).or_default().push((*at, case.store.bits(*value, false)));
