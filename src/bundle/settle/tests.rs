@@ -496,3 +496,22 @@ fn sums_of_eleven_bits_are_those_of_an_accumulator_in_f16() {
     assert_eq!(first.map(|f| f.class), Some(crate::fault::Class::LowprecAcc));
     assert_eq!(said(&o, &out(&|x| x), Dtype::F32, "").verdict, Verdict::Pass);
 }
+
+/// A large result is asked at a few places first whether it has the bits of an arithmetic: one element apart from them is still seen.
+#[test]
+fn one_element_apart_from_its_neighbours_bits_fails_in_a_large_result() {
+    let o = Emulated::new(11, (512, 512, 64), true);
+    let right = o.product(|a, b| o.chain(WGMMA, a, b), |p, i, j| o.scaled(p, i, j));
+    assert_eq!(said(&o, &right, Dtype::F32, H200).verdict, Verdict::Pass);
+    let at = 301 * o.n + 77;
+    let rms = (right.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / right.len() as f64).sqrt() as f32;
+    // From far inside the certain bound to its end.
+    let fails = (0..12).map(|n| {
+        let mut out = right.clone();
+        out[at] += rms * 2f32.powi(n - 20);
+        said(&o, &out, Dtype::F32, H200)
+    });
+    let first = fails.into_iter().find(|f| f.verdict == Verdict::Fail).expect("an error of the size of the result fails");
+    assert!(first.reason.contains("its neighbours have the bits of"), "{}", first.reason);
+    assert!(first.reason.contains("(301, 77)"), "{}", first.reason);
+}
