@@ -389,13 +389,7 @@ impl<'a> Case<'a> {
             let (rows, cols) = (small(&rows, FIRST.0), small(&cols, FIRST.1));
             look((p, rows, cols))?;
         }
-        let mut count = 0;
-        let enough = regions.iter().take_while(|(_, r, c)| {
-            let before = count;
-            count += r.len() * c.len();
-            before < most
-        });
-        let enough: Vec<_> = enough.cloned().collect();
+        let enough = self.enough(most);
         let (first, rest) = enough.split_at(enough.len().min(1));
         first.iter().cloned().try_for_each(look)?;
         rest.par_iter().cloned().try_for_each(look)?;
@@ -451,6 +445,24 @@ impl<'a> Case<'a> {
         let mut values = vec![0.0f32; self.bits.len()];
         pieces.into_iter().flatten().for_each(|(at, value)| values[at] = value);
         Ok(values)
+    }
+
+    /// The values of the first tiles that hold about `most` elements.
+    pub fn first_values(&self, way: &Way, most: usize) -> Result<Piece> {
+        let enough = self.enough(most);
+        let pieces: Vec<Piece> = enough.par_iter().map(|place| self.piece(way, place)).collect::<Result<_>>()?;
+        Ok(pieces.concat())
+    }
+
+    /// The first tiles that hold about `most` elements.
+    fn enough(&self, most: usize) -> Vec<Place<'_>> {
+        let mut count = 0;
+        let inside = |(_, r, c): &Place| {
+            let before = count;
+            count += r.len() * c.len();
+            before < most
+        };
+        self.regions().into_iter().take_while(inside).collect()
     }
 
     /// The values of one place, with where they stand.

@@ -10,7 +10,7 @@
 //! constant data). What was tried multiplies it. Below 10⁻⁹ it is proved, above it may be chance: that is said, and is no verdict.
 
 use super::super::arithmetic::Arithmetic;
-use super::cuts::Cut;
+use super::cuts::{Cut, Join};
 use super::search::{Case, Way, Ways};
 use super::ways::{Bias, Chain, Ending, Extra, Promote};
 use crate::compare::Bound;
@@ -63,17 +63,21 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
 /// `Σ log2(2d + 1)` of the elements; see the module.
 fn surprise(case: &Case, way: &Way, bound: &Bound, most: usize) -> Result<f64> {
     let (ideal, out, k) = (bound.rounded_ideal(), bound.out(), case.k().max(1) as f64);
-    let exact =
-        case.values(&Way { chain: Chain::Exact, ending: Ending { extra: Extra::default(), ..way.ending }, ..way.clone() })?;
-    let of = |(i, bits): (usize, &u32)| {
-        let step = out.spacing(i, ideal[i]).max(bound.certain()[i] / (k * k));
-        let of_factors = case.store.value(case.store.bits(exact[i], false));
-        let d = [ideal[i], of_factors].into_iter().map(|x| (case.store.value(*bits) - x).abs() / step).fold(f64::NAN, f64::min);
-        if d.is_finite() { (2.0 * d.round() + 1.0).log2() } else { 0.0 }
-    };
+    // Nothing of the wrong arithmetic but its factors and the order of its scales.
+    let ending = Ending { extra: Extra::default(), ..way.ending };
+    let exact = Way { chain: Chain::Exact, promote: None, cut: Cut::Whole, join: Join::Order(vec![0]), ending };
     let mut seen = HashSet::new();
-    let mut is_new = |x: f64| seen.insert(x.to_bits() & ((1 << 52) - 1));
-    Ok(case.bits.iter().enumerate().take(most).filter(|(i, _)| is_new(bound.ideal()[*i])).map(of).sum())
+    let mut sum = 0.0;
+    for (i, value) in case.first_values(&exact, most)? {
+        if !seen.insert(bound.ideal()[i].to_bits() & ((1 << 52) - 1)) {
+            continue;
+        }
+        let step = out.spacing(i, ideal[i]).max(bound.certain()[i] / (k * k));
+        let (written, of_factors) = (case.store.value(case.bits[i]), case.store.value(case.store.bits(value, false)));
+        let d = ((written - ideal[i]).abs() / step).min((written - of_factors).abs() / step);
+        sum += if d.is_finite() { (2.0 * d.round() + 1.0).log2() } else { 0.0 };
+    }
+    Ok(sum)
 }
 
 /// Accumulators of 16 bits, of fewer bits than the device's, and f32 sums kept in 16 bits between promotions.
