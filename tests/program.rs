@@ -94,6 +94,15 @@ fn mistakes_in_a_sweep_name_file_line_and_remedy() {
     qassay().args(["run", "standrad"]).assert().code(2).stderr(contains(
         "did you mean `standard`? known: cuda, faults, full, heldout, llm, llm_h200, origins, smoke, standard",
     ));
+    // A folder that has a sweep's name, such as the one that a run wrote, is in nobody's way.
+    std::fs::create_dir(dir.path().join("smoke")).unwrap();
+    let mut beside = qassay();
+    beside.current_dir(dir.path()).args(["run", "smoke", "--case", "nothing"]);
+    beside.assert().code(2).stderr(contains("no case of smoke is 'nothing'"));
+    std::fs::create_dir(dir.path().join("bundles")).unwrap();
+    let mut folder = qassay();
+    folder.current_dir(dir.path()).args(["run", "bundles"]);
+    folder.assert().code(2).stderr(contains("found `bundles`, a folder"));
     qassay().args(["run", "smoke", "--case", "nothing"]).assert().code(2).stderr(contains("no case of smoke is 'nothing'"));
     qassay()
         .args(["run", "smoke", "--filter", "te_curent"])

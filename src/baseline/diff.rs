@@ -398,4 +398,16 @@ mod tests {
             drift.words
         );
     }
+
+    #[test]
+    fn another_algorithm_is_said_where_both_are_known() {
+        let said = |before: &str, after: &str| {
+            let with = |algorithm, sum| Some(record(&[("algorithm", algorithm), ("sha256", sum)]));
+            of(with(before, "aa"), with(after, "bb")).words
+        };
+        assert!(said("67", "68").contains("another algorithm: 67 → 68"), "{}", said("67", "68"));
+        for (before, after) in [("67", "67"), ("", "68"), ("67", ""), ("", "")] {
+            assert!(!said(before, after).contains("another algorithm"), "{before} {after}");
+        }
+    }
 }

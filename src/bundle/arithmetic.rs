@@ -233,4 +233,19 @@ mod tests {
         assert_eq!(f16, [&[Chain::Unit("volta_mma")][..], &F32].concat());
         assert_eq!(of(&["volta_mma"], Format::Bf16), (F32.to_vec(), None));
     }
+
+    #[test]
+    fn a_tensor_core_takes_both_operands_in_the_sixteen_bits_of_one() {
+        let (f16, bf16, e4m3) = (Format::F16, Format::Bf16, Format::E4m3);
+        assert_eq!([met(f16, e4m3), met(e4m3, bf16)], [(f16, f16), (bf16, bf16)]);
+        assert_eq!([met(f16, bf16), met(e4m3, Format::E5m2)], [(f16, bf16), (e4m3, Format::E5m2)]);
+        assert_eq!(met(f16, Format::F32), (f16, Format::F32));
+    }
+
+    #[test]
+    fn promotions_are_shorter_than_k() {
+        let of = |k: usize| promotions(&[128, 256, 512], k).into_iter().flatten().count();
+        assert_eq!([of(128), of(129), of(256), of(257), of(513)], [0, 1, 1, 2, 3]);
+        assert_eq!(promotions(&[128], 64), [None]);
+    }
 }

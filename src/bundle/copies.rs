@@ -143,4 +143,16 @@ mod tests {
         let (name, words) = found(&scaled);
         assert!(name == "transpose.scale" && words.contains("1.25"), "{words}");
     }
+
+    #[test]
+    fn a_correlation_is_pearsons() {
+        let of = |pairs: &[(f64, f64)]| correlation(pairs);
+        let near = |x: f64, y: f64| assert!((x - y).abs() < 1e-12, "{x} {y}");
+        near(of(&[(1.0, 10.0), (2.0, 20.0), (4.0, 40.0)]), 1.0);
+        near(of(&[(1.0, -10.0), (2.0, -20.0), (4.0, -40.0)]), -1.0);
+        // Deviations −2, 0, 2 and −1, 2, −1 times numbers of other sizes.
+        near(of(&[(1.0, 1.0), (3.0, 4.0), (5.0, 1.0)]), 0.0);
+        // Σxy = 4, Σxx = 8, Σyy = 6: 4/√48.
+        near(of(&[(0.0, 0.0), (2.0, 3.0), (4.0, 2.0), (2.0, 3.0)]), 4.0 / 48f64.sqrt());
+    }
 }

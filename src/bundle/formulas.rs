@@ -46,6 +46,13 @@ pub struct Formula {
     made: Made,
 }
 
+impl Formula {
+    /// The row that it makes.
+    pub fn row(&self, at: &At) -> Vec<f64> {
+        (self.made)(at)
+    }
+}
+
 pub fn formula(words: impl Into<String>, made: impl Fn(&At) -> Vec<f64> + Send + Sync + 'static) -> Formula {
     Formula { words: words.into(), made: Box::new(made) }
 }
@@ -313,7 +320,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let mask = |f: &Formula| -> Mask {
         let row = |i: &usize| {
             let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
-            let made = (f.made)(&at);
+            let made = f.row(&at);
             (0..cols).map(|j| is_made(i * cols + j, made[j])).collect::<Mask>()
         };
         sampled.par_iter().flat_map_iter(row).collect()
@@ -358,7 +365,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         let row = |n: &usize| {
             let i = sampled[*n];
             let at = At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
-            (f.made)(&at).iter().enumerate().map(|(j, y)| is_made(i * cols + j, *y)).collect::<Mask>()
+            f.row(&at).iter().enumerate().map(|(j, y)| is_made(i * cols + j, *y)).collect::<Mask>()
         };
         let made: Vec<Mask> = few.par_iter().map(row).collect();
         let any_row = || made.iter().any(|m| m.iter().filter(|x| **x).count() as f64 >= SHARE * cols as f64);
@@ -508,6 +515,9 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+mod by_hand;
 
 #[cfg(test)]
 mod tests {

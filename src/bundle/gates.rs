@@ -2,10 +2,10 @@
 
 use super::formulas::{At, Formula, formula};
 use super::gate_pairs;
-use crate::Format;
 use crate::op::activation::act;
 use crate::op::{Act, Op};
 use crate::tensor::round_to;
+use crate::{Format, Overflow, Rounding};
 use statrs::function::erf::erf;
 
 /// Limits of gated activations that models have.
@@ -24,6 +24,10 @@ fn bf16(x: f64) -> f64 {
 
 fn f16(x: f64) -> f64 {
     f64::from(round_to(Format::F16, x as f32))
+}
+
+fn e4m3(x: f64) -> f64 {
+    Format::E4m3.decode(Format::E4m3.encode(f64::from(x as f32), Rounding::NearestEven, Overflow::Saturate))
 }
 
 /// `(e^z − 1)/(e^z + 1)`, the exponential in f32: Inf/Inf where it overflows.
@@ -80,7 +84,7 @@ pub const CHANGES: [Change; 11] = [
     ("the gate goes through σ", sigmoid),
     ("the gate is rounded to bf16", bf16),
     ("the gate is rounded to f16", f16),
-    ("the gate is rounded to e4m3", |u| f64::from(round_to(Format::E4m3, u as f32))),
+    ("the gate is rounded to e4m3", e4m3),
 ];
 
 /// The gate of (row, column).
@@ -131,9 +135,7 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
     all.push(formula("x is that of row 0 for every row: its pointer lacks the row's offset", move |r| {
         (0..r.cols).map(|j| act(own, r.rows[0][j]) * gate(r, j)).collect()
     }));
-    for (words, f) in
-        [("bf16", bf16 as fn(f64) -> f64), ("f16", f16), ("e4m3", |x| f64::from(round_to(Format::E4m3, x as f32)))]
-    {
+    for (words, f) in [("bf16", bf16 as fn(f64) -> f64), ("f16", f16), ("e4m3", e4m3)] {
         all.push(formula(format!("x is rounded to {words} before it is activated"), move |r| {
             (0..r.cols).map(|j| act(own, f(r.x()[j])) * gate(r, j)).collect()
         }));

@@ -10,6 +10,8 @@ pub(crate) mod arithmetic;
 pub mod assay;
 #[cfg(test)]
 mod assay_tests;
+#[cfg(test)]
+mod by_hand;
 pub mod case;
 mod cast;
 #[cfg(test)]
@@ -34,6 +36,8 @@ mod norms;
 pub(crate) mod operand;
 mod order;
 pub(crate) mod recipes;
+#[cfg(test)]
+mod replayed_tests;
 mod sample;
 pub(crate) mod settle;
 mod slices;

@@ -409,6 +409,9 @@ pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
 }
 
 #[cfg(test)]
+mod by_hand;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -239,4 +239,20 @@ mod tests {
         let said = gemm(&file(&w), Sample::Each(2)).unwrap_err().to_string();
         assert!(said.contains("`activation`") && said.contains("expected op `gemm`"), "{said}");
     }
+
+    /// Few rows are all taken; the columns are drawn all the same.
+    #[test]
+    fn one_side_alone_may_be_drawn() {
+        let (m, n, k) = (6, 280, 64);
+        let of = |rows, seed| "te_current".parse::<Recipe>().unwrap().quantize(&values(rows, k, seed)).unwrap().q;
+        let (a, b) = (of(m, 3), of(n, 4));
+        let d = a.dequantize().dot(&b.dequantize().t());
+        let mut w = Writer::new("gemm");
+        w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap();
+        w.values("out", &[m, n], &Tensor::rounded(Format::Bf16, m, n, d.iter().map(|x| *x as f32).collect()).unwrap());
+        let (cut, words) = gemm(&file(&w), Sample::Each(48)).unwrap().unwrap();
+        let part = Bundle::of(&cut).unwrap();
+        let Data::High(out) = &part.out.d else { panic!("{words}") };
+        assert_eq!((out.rows(), out.cols() < n), (m, true), "{words}");
+    }
 }

@@ -141,3 +141,18 @@ fn index(wrong: &[usize], stored: &[f64], is: &dyn Fn(usize, f64) -> bool) -> Op
     ];
     changes.iter().find(|(_, f)| all(&|j| f(stored[j]))).map(|(words, _)| (*words).to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_factor_of_known_points_is_solved() {
+        let of = |n: i32| f64::from(n) / 7.0 - 2.0;
+        let terms: Vec<(f64, f64, f64)> = (0..40).map(|n| (of(n), 1.75 * of(n) + 0.5, 1e-3)).collect();
+        let (g, off) = slope(&terms, 0.5).unwrap();
+        assert!((g - 1.75).abs() < 1e-12 && 0.0 < off && off < 1e-2, "{g} ± {off}");
+        assert!(slope(&terms[..LEAST - 1], 0.5).is_none(), "too few");
+        assert!(slope(&[(0.0, 1.0, 1e-3); 40], 0.5).is_none(), "nothing that a factor moves");
+    }
+}

@@ -74,4 +74,23 @@ mod tests {
         // The reciprocal of f32's largest number is subnormal.
         assert!(inverse(f32::MAX, f32::from_bits(0x0020_0000), Format::F32));
     }
+
+    /// A scale that is subnormal is off by up to half of the smallest number, which is more than a rounding.
+    #[test]
+    fn the_inverse_of_a_subnormal_scale_may_be_far() {
+        let mut word = 7u32;
+        let mut subnormal = 0;
+        for _ in 0..20_000 {
+            word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let amax = 1e38 * (1.0 + 2.3 * (word as f32 / u32::MAX as f32));
+            for m in [1.0f32, 0.5] {
+                let scale = m / amax;
+                subnormal += usize::from(scale < f32::MIN_POSITIVE);
+                for inv in [1.0 / scale, amax / m].into_iter().filter(|x| x.is_finite()) {
+                    assert!(inverse(scale, inv, Format::F32), "{amax:e} {m}: {scale:e} and {inv:e}");
+                }
+            }
+        }
+        assert!(subnormal > 20_000);
+    }
 }

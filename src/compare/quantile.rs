@@ -281,4 +281,10 @@ mod tests {
         let n = 200_000;
         assert_eq!(quantiles((&Odd(n), n), (&Odd(n), 0)).0, [99_999.0, 197_999.0, 199_799.0, 199_999.0]);
     }
+
+    #[test]
+    fn nan_is_not_among_those_drawn() {
+        let search = Search::drawn(5, vec![3.0, f64::NAN, 1.0, -f64::NAN, 2.0]);
+        assert_eq!(search.drawn, [1.0, 2.0, 3.0]);
+    }
 }

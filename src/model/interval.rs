@@ -94,6 +94,9 @@ impl Interval {
     fn has_inf(self) -> bool {
         !self.is_empty() && (self.lo == f64::NEG_INFINITY || self.hi == f64::INFINITY)
     }
+    fn has_finite(self) -> bool {
+        self.lo < f64::INFINITY && self.hi > f64::NEG_INFINITY
+    }
     /// |x|
     pub fn magnitude(self) -> Self {
         if self.is_empty() {
@@ -209,7 +212,10 @@ impl std::ops::Mul for Interval {
             return Self::NAN;
         }
         let nan = self.nan || b.nan || (self.has_zero() && b.has_inf()) || (self.has_inf() && b.has_zero());
-        Self::around([self.lo * b.lo, self.lo * b.hi, self.hi * b.lo, self.hi * b.hi], nan)
+        // Beside an infinite end are numbers of any size, unless it is all there is: zero times them is 0.
+        let finite = self.has_finite() && b.has_finite();
+        let of = |x: f64, y: f64| if finite && (x == 0.0 || y == 0.0) { 0.0 } else { x * y };
+        Self::around([of(self.lo, b.lo), of(self.lo, b.hi), of(self.hi, b.lo), of(self.hi, b.hi)], nan)
     }
 }
 
@@ -224,6 +230,46 @@ impl std::ops::Div for Interval {
             return Self::ANY;
         }
         let nan = self.nan || b.nan || (self.has_inf() && b.has_inf());
-        Self::around([self.lo / b.lo, self.lo / b.hi, self.hi / b.lo, self.hi / b.hi], nan)
+        // A number over infinity is 0; beside an infinite end are numbers, unless it is all there is.
+        let of = |x: f64, y: f64| if y.is_infinite() && self.has_finite() { 0.0 } else { x / y };
+        Self::around([of(self.lo, b.lo), of(self.lo, b.hi), of(self.hi, b.lo), of(self.hi, b.hi)], nan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDS: [f64; 7] = [f64::NEG_INFINITY, -3.0, -0.5, 0.0, 0.25, 2.0, f64::INFINITY];
+
+    fn all() -> impl Iterator<Item = Interval> {
+        ENDS.iter().flat_map(|lo| ENDS.iter().filter(move |hi| *hi >= lo).map(|hi| Interval::new(*lo, *hi)))
+    }
+
+    /// Numbers of an interval: its ends, and those between.
+    fn some(i: Interval) -> impl Iterator<Item = f64> {
+        ENDS.into_iter().filter(move |x| i.lo <= *x && *x <= i.hi)
+    }
+
+    /// What two numbers of two intervals make is in the interval of the operation, NaN as well; and NaN is there for a reason.
+    #[test]
+    fn operations_hold_what_their_arguments_make() {
+        type Both = (&'static str, fn(f64, f64) -> f64, fn(Interval, Interval) -> Interval);
+        let operations: [Both; 4] = [
+            ("+", |x, y| x + y, |a, b| a + b),
+            ("-", |x, y| x - y, |a, b| a - b),
+            ("*", |x, y| x * y, |a, b| a * b),
+            ("/", |x, y| x / y, |a, b| a / b),
+        ];
+        for (name, of, with) in operations {
+            for (a, b) in all().flat_map(|a| all().map(move |b| (a, b))) {
+                let found = with(a, b);
+                let made: Vec<f64> = some(a).flat_map(|x| some(b).map(move |y| of(x, y))).collect();
+                assert!(made.iter().all(|z| found.allows(*z)), "{a:?} {name} {b:?} = {found:?}: {made:?}");
+                // A divisor that may be zero allows anything.
+                let any = name == "/" && some(b).any(|y| y == 0.0);
+                assert!(any || found.nan == made.iter().any(|z| z.is_nan()), "{a:?} {name} {b:?} = {found:?}");
+            }
+        }
     }
 }

@@ -99,4 +99,12 @@ mod tests {
         // Independent values, by hand from the series: e = 2.718281828459045…, tanh 1 = 0.761594155955764888…
         assert_eq!((exp(1.0), tanh(1.0), tanh(0.5)), (2.718_281_7, 0.761_594_2, 0.462_117_16));
     }
+
+    /// Its polynomial is the nearest f32 nearly everywhere: the next term is below 2^-40.
+    #[test]
+    fn a_small_tanh_is_rounded_rightly() {
+        let xs = || (0..20_000u32).map(|n| f32::from_bits(0x3b80_0000 + n * 800)).filter(|x| *x < 0.015625);
+        let far = xs().filter(|x| tanh(*x) != f64::from(*x).tanh() as f32).count();
+        assert!(xs().count() > 15_000 && far <= 2, "{far}");
+    }
 }

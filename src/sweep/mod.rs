@@ -37,16 +37,15 @@ impl Sweep {
     /// Reads and expands `data/sweeps/NAME.toml`, or the file at `name` when it ends in `.toml`. `seed` is added to every
     /// case's seed.
     pub fn load(name: &str, seed: u64) -> Result<Sweep> {
-        if Path::new(name).is_dir() {
-            let expected =
-                "the name of a sweep (`qassay list sweeps`) or a .toml file; bundles in a folder are judged by `qassay assay`";
-            return Err(Error::value("sweep", format!("`{name}`, a folder"), expected));
-        }
         if name.ends_with(".safetensors") {
             let expected = "the name of a sweep (`qassay list sweeps`) or a .toml file; `qassay assay` judges a bundle";
             return Err(Error::value("sweep", format!("`{name}`"), expected));
         }
         let Some((path, text)) = crate::data::text_of("sweeps", name)? else {
+            if Path::new(name).is_dir() {
+                let expected = "the name of a sweep (`qassay list sweeps`) or a .toml file; bundles in a folder are judged by `qassay assay`";
+                return Err(Error::value("sweep", format!("`{name}`, a folder"), expected));
+            }
             let known = crate::data::names("sweeps", "toml")?;
             return Err(Error::unknown("sweep", name, known.iter().map(String::as_str)));
         };

@@ -197,6 +197,25 @@ fn wrong_arithmetics_that_hide_in_the_bound_fail() {
     assert_eq!(said(&o, &out, Dtype::F32, H200).verdict, Verdict::Fail);
 }
 
+/// An accumulator of bf16 between promotions, behind a result of bf16: its error is of the size of the result's own rounding.
+#[test]
+fn an_accumulator_of_bf16_fails_behind_a_result_of_bf16() {
+    let o = Emulated::new(17, (24, 40, 2048), true);
+    let exact = T { w: 128, f: 40, o: Some(23) };
+    let every = |step: usize, kept: fn(f32) -> f32| {
+        let sum = |a: &[Number], b: &[Number]| {
+            a.chunks(step).zip(b.chunks(step)).fold(0.0, |main, (a, b)| kept(main + o.chain(exact, a, b)))
+        };
+        o.product(sum, |p, i, j| o.scaled(p, i, j))
+    };
+    for step in [128, 256] {
+        let wrong = said(&o, &every(step, |x| round_to(Format::Bf16, x)), Dtype::BF16, "");
+        assert_eq!(wrong.verdict, Verdict::Fail, "{step}: {}", wrong.model);
+        let right = said(&o, &every(step, |x| x), Dtype::BF16, "");
+        assert_eq!(right.verdict, Verdict::Pass, "{step}: {}", right.reason);
+    }
+}
+
 /// One element off by 10 %, one column by 3 %: inside the bound of 13 fraction bits, and all around is to the bit.
 #[test]
 fn one_wrong_element_fails_in_the_wide_bound() {

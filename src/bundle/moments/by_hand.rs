@@ -1,0 +1,216 @@
+//! Every sum that a norm may have taken by mistake, a second time by hand.
+
+use super::*;
+use crate::bundle::by_hand::{Hand, all_seen, bf16, f16, rows, same, which};
+use std::collections::BTreeSet;
+
+/// A row of a norm among all.
+#[derive(Clone, Copy)]
+struct Place<'r> {
+    op: Op,
+    rows: &'r [Vec<f64>],
+    i: usize,
+}
+
+impl Place<'_> {
+    fn n(self) -> usize {
+        self.rows[0].len()
+    }
+    /// Row `i` about its mean (a layernorm), or as it is.
+    fn about(self, i: usize) -> Vec<f64> {
+        let x = &self.rows[i];
+        let shift = if self.op == Op::Layernorm { x.iter().sum::<f64>() / x.len() as f64 } else { 0.0 };
+        x.iter().map(|x| x - shift).collect()
+    }
+    /// Σ of the squares of these columns of row `i`.
+    fn of(self, i: usize, columns: impl Iterator<Item = usize>) -> f64 {
+        let x = self.about(i);
+        columns.filter(|j| *j < x.len()).map(|j| x[j] * x[j]).sum()
+    }
+    /// Σ over the columns that are taken this often, over all of them.
+    fn times(self, often: impl Fn(usize) -> f64) -> f64 {
+        let x = self.about(self.i);
+        (0..x.len()).map(|j| often(j) * x[j] * x[j]).sum::<f64>() / x.len() as f64
+    }
+    fn right(self, i: usize) -> f64 {
+        self.of(i, 0..self.n()) / self.n() as f64
+    }
+    /// Σ of squares in memory, `from` and `to` columns away from this row's start and end; NaN outside the tensor.
+    fn memory(self, from: isize, to: isize) -> f64 {
+        let n = self.n() as isize;
+        let (start, end) = (self.i as isize * n + from, (self.i as isize + 1) * n + to);
+        if start < 0 || end > n * self.rows.len() as isize {
+            return f64::NAN;
+        }
+        let all = (start..end).map(|at| self.about((at / n) as usize)[(at % n) as usize].powi(2));
+        all.sum::<f64>() / n as f64
+    }
+    fn wrapped(self, by: isize) -> f64 {
+        self.right((self.i as isize + by).rem_euclid(self.rows.len() as isize) as usize)
+    }
+    /// Sums of `load` squares added by lanes, which are then added in halves; everything rounded.
+    fn narrow(self, load: usize, lanes: usize, round: fn(f64) -> f64) -> f64 {
+        let x = self.about(self.i);
+        let mut sums = vec![0.0; lanes];
+        let mut lane = 0;
+        for some in x.chunks(load) {
+            let square = round(some.iter().map(|x| x * x).sum());
+            sums[lane] = round(sums[lane] + square);
+            lane = (lane + 1) % lanes;
+        }
+        let mut half = lanes / 2;
+        while half > 0 {
+            for l in 0..half {
+                sums[l] = round(sums[l] + sums[l + half]);
+            }
+            half /= 2;
+        }
+        sums[0] / x.len() as f64
+    }
+}
+
+/// Whether column `j` is in slice `which` of every `of`, `width` wide.
+fn in_slice(n: &[f64], j: usize) -> bool {
+    let (which, of, width) = (n[0] as usize, n[1] as usize, n[2] as usize);
+    j / width % of == which
+}
+
+fn within(n: &[f64], j: usize) -> f64 {
+    f64::from(u8::from(n[0] as usize <= j && j <= n[1] as usize))
+}
+
+fn table<'x>() -> Hand<'x, Place<'x>> {
+    let alone = |n: &[f64], p: Place| p.times(|j| f64::from(u8::from(in_slice(n, j))));
+    let by = |n: &[f64]| n[0] as usize;
+    let narrow = |n: &[f64], p: Place, round| p.narrow(n[0] as usize, n.get(2).map_or(1, |l| *l as usize), round);
+    let single = |n: &[f64], p: Place, round| p.narrow(1, n.get(1).map_or(1, |l| *l as usize), round);
+    vec![
+        ("the W is the sum over the first 9 columns, divided by 9", Box::new(move |n, p| p.of(p.i, 0..by(n)) / p.n() as f64)),
+        ("the W is that of the first 9 columns", Box::new(move |n, p| p.of(p.i, 0..by(n)) / n[0])),
+        (
+            "the W is the sum over the last 9 columns, divided by 9",
+            Box::new(move |n, p| p.of(p.i, p.n() - by(n)..p.n()) / p.n() as f64),
+        ),
+        ("the W is that of the last 9 columns", Box::new(move |n, p| p.of(p.i, p.n() - by(n)..p.n()) / n[0])),
+        (
+            "the W lacks slice 9 of every 9, 9 wide, of the row",
+            Box::new(|n, p| p.times(|j| f64::from(u8::from(!in_slice(n, j))))),
+        ),
+        ("the W sums slice 9 of every 9, 9 wide, of the row alone, divided by all 9 columns", Box::new(alone)),
+        ("the W sums slice 9 of every 9, 9 wide, of the row alone, 9 times", Box::new(move |n, p| n[3] * alone(n, p))),
+        (
+            "the W counts slice 9 of every 9, 9 wide, of the row twice",
+            Box::new(|n, p| p.times(|j| if in_slice(n, j) { 2.0 } else { 1.0 })),
+        ),
+        ("the W lacks columns 9 … 9", Box::new(|n, p| p.times(|j| 1.0 - within(n, j)))),
+        ("the W counts columns 9 … 9 twice", Box::new(|n, p| p.times(|j| 1.0 + within(n, j)))),
+        (
+            "the W counts columns 9 … 9 twice and columns 9 … 9 not at all",
+            Box::new(|n, p| p.times(|j| 1.0 + within(n, j) - within(&n[2..], j))),
+        ),
+        ("the W is divided by 9 instead of 9", Box::new(|n, p| p.right(p.i) * n[1] / n[0])),
+        ("the W also sums the first element of the next row", Box::new(|_, p| p.memory(0, 1))),
+        ("the W also sums the first 9 elements of the next row", Box::new(|n, p| p.memory(0, n[0] as isize))),
+        ("the W also sums the last element of the row before", Box::new(|_, p| p.memory(-1, 0))),
+        ("the W also sums the last 9 elements of the row before", Box::new(|n, p| p.memory(-(n[0] as isize), 0))),
+        (
+            "the W is that of the columns from 9 on and of the first 9 of the next row",
+            Box::new(|n, p| p.memory(n[0] as isize, n[0] as isize)),
+        ),
+        (
+            "the W is that of the row but its last 9 and of the last 9 of the row before",
+            Box::new(|n, p| p.memory(-(n[0] as isize), -(n[0] as isize))),
+        ),
+        ("the W is that of row 0 for all rows", Box::new(|_, p| p.right(0))),
+        ("the W is the mean over all 9 rows", Box::new(|n, p| (0..p.rows.len()).map(|i| p.right(i)).sum::<f64>() / n[0])),
+        ("the W is that of row i − 9, wrapped", Box::new(|n, p| p.wrapped(-(n[0] as isize)))),
+        ("the W is that of row i + 9, wrapped", Box::new(|n, p| p.wrapped(n[0] as isize))),
+        ("the W is that of row (i / 9)·9", Box::new(move |n, p| p.right(p.i - p.i % by(n)))),
+        ("the W is that of row i mod 9", Box::new(move |n, p| p.right(p.i % by(n)))),
+        (
+            "the W is that of row (i / 9)·9 + 9",
+            Box::new(move |n, p| p.right((p.i - p.i % by(n) + by(n) - 1).min(p.rows.len() - 1))),
+        ),
+        (
+            "the W is the mean over 9 rows",
+            Box::new(move |n, p| {
+                let together: Vec<usize> = (0..p.rows.len()).filter(|i| i / by(n) == p.i / by(n)).collect();
+                together.iter().map(|i| p.right(*i)).sum::<f64>() / together.len() as f64
+            }),
+        ),
+        (
+            "the W of the row before is added to it",
+            Box::new(|_, p| p.right(p.i) + if p.i == 0 { 0.0 } else { p.right(p.i - 1) }),
+        ),
+        (
+            "values are divided by the root of the W, the mean subtracted, and not of the W",
+            Box::new(|_, p| {
+                let x = &p.rows[p.i];
+                let m = x.iter().sum::<f64>() / x.len() as f64;
+                x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64 - m * m
+            }),
+        ),
+        (
+            "lanes past the end of the row, up to 128, add (0 − μ)² to the W",
+            Box::new(|n, p| {
+                let x = &p.rows[p.i];
+                let m = x.iter().sum::<f64>() / x.len() as f64;
+                let padded = x.iter().copied().chain(std::iter::repeat_n(0.0, n[0] as usize - x.len()));
+                padded.map(|x| (x - m) * (x - m)).sum::<f64>() / x.len() as f64
+            }),
+        ),
+        (
+            "the W is E[x²] − μ² in f32, which cancels",
+            Box::new(|_, p| {
+                let x: Vec<f32> = p.rows[p.i].iter().map(|x| *x as f32).collect();
+                let square = x.iter().map(|x| x * x).fold(0f32, |a, b| a + b) / x.len() as f32;
+                let m = x.iter().fold(0f32, |a, b| a + b) / x.len() as f32;
+                f64::from((square - m * m).max(0.0))
+            }),
+        ),
+        ("squares and their sum are rounded to bf16 at every step", Box::new(move |n, p| single(n, p, bf16))),
+        ("squares and their sum are rounded to bf16 at every step, by 9 lanes", Box::new(move |n, p| single(n, p, bf16))),
+        ("squares and their sum are rounded to f16 at every step", Box::new(move |n, p| single(n, p, f16))),
+        ("squares and their sum are rounded to f16 at every step, by 9 lanes", Box::new(move |n, p| single(n, p, f16))),
+        (
+            "sums of 9 neighbouring squares and their sum are rounded to bf16 at every step",
+            Box::new(move |n, p| narrow(n, p, bf16)),
+        ),
+        (
+            "sums of 9 neighbouring squares and their sum are rounded to bf16 at every step, by 9 lanes",
+            Box::new(move |n, p| narrow(n, p, bf16)),
+        ),
+        (
+            "sums of 9 neighbouring squares and their sum are rounded to f16 at every step",
+            Box::new(move |n, p| narrow(n, p, f16)),
+        ),
+        (
+            "sums of 9 neighbouring squares and their sum are rounded to f16 at every step, by 9 lanes",
+            Box::new(move |n, p| narrow(n, p, f16)),
+        ),
+    ]
+}
+
+#[test]
+fn sums_by_hand() {
+    let rows = rows(7, 76);
+    let table = table();
+    let mut seen = BTreeSet::new();
+    for op in [Op::Rmsnorm, Op::Layernorm] {
+        let squares: Vec<Row> = rows.iter().map(|x| row(op, x, None)).collect();
+        let what = if op == Op::Layernorm { "variance" } else { "mean square" };
+        let mut add = |words: String, of: &dyn Fn(usize) -> f64| {
+            let key = words.replace("mean square", "W").replace("variance", "W");
+            let (n, numbers) = which(&table, &key);
+            seen.insert(n);
+            for i in 0..rows.len() {
+                let (made, hand) = (of(i), (table[n].1)(&numbers, Place { op, rows: &rows, i }));
+                assert!(same(made, hand), "{op:?}: \"{words}\" of row {i}: {made}, by hand {hand}");
+            }
+        };
+        parts(&squares, what, &mut add);
+        flat(&squares, what, &mut add);
+        others(op, &rows, &squares, what, &mut add);
+    }
+    all_seen(&table, &seen);
+}

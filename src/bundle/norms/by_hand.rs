@@ -1,0 +1,177 @@
+//! Norms with mistakes in their gamma, mean, divisor and roundings, each written by hand, and what they are called.
+
+use super::Norm;
+use crate::bundle::by_hand::{bf16, f16};
+use crate::op::Op;
+
+const ROWS: usize = 24;
+const COLS: usize = 96;
+const EPS: f64 = 0.02;
+
+/// Values of both signs, not centred, rows of different sizes.
+fn rows() -> Vec<Vec<f64>> {
+    let one = |at: usize| ((at * 7919 + 101) % 1009) as f64 / 1009.0 - 0.4;
+    let size = |i: usize| 0.1 + 0.15 * ((i * 5 % ROWS) as f64);
+    (0..ROWS).map(|i| (0..COLS).map(|j| f64::from((one(i * COLS + j) * size(i)) as f32)).collect()).collect()
+}
+
+fn gamma(j: usize) -> f64 {
+    f64::from((0.6 + ((j * 37 + 5) % 89) as f64 / 89.0) as f32)
+}
+
+fn beta(j: usize) -> f64 {
+    f64::from((((j * 53 + 11) % 83) as f64 / 83.0 - 0.3) as f32)
+}
+
+fn average(x: &[f64]) -> f64 {
+    x.iter().sum::<f64>() / x.len() as f64
+}
+
+fn square(x: &[f64], m: f64) -> f64 {
+    x.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / x.len() as f64
+}
+
+/// What is said of a norm whose element (i, j) is this.
+fn said(op: Op, made: &dyn Fn(&[Vec<f64>], usize, usize) -> f64) -> String {
+    let rows = rows();
+    let layer = op == Op::Layernorm;
+    let (g, b): (Vec<f64>, Vec<f64>) = (0..COLS).map(|j| (gamma(j), if layer { beta(j) } else { 0.0 })).unzip();
+    let half = |y: f64| y.abs() * 2f64.powi(-22) + 1e-12;
+    let actual: Vec<f64> = (0..ROWS * COLS).map(|at| made(&rows, at / COLS, at % COLS)).collect();
+    let ideal = |at: usize| {
+        let (x, j) = (&rows[at / COLS], at % COLS);
+        let m = if layer { average(x) } else { 0.0 };
+        (x[j] - m) / (square(x, m) + EPS).sqrt() * g[j] + b[j]
+    };
+    let right: Vec<bool> = (0..ROWS * COLS).map(|at| (actual[at] - ideal(at)).abs() <= half(actual[at])).collect();
+    let cell = |at: usize| (actual[at] - half(actual[at]), actual[at] + half(actual[at]));
+    let sampled: Vec<usize> = (0..ROWS).collect();
+    let norm =
+        Norm { op, rows: &rows, sampled: &sampled, gamma: &g, beta: &b, eps: EPS, actual: &actual, cell: &cell, right: &right };
+    norm.explain().unwrap_or_default()
+}
+
+/// A layernorm by this mean of row `i` and this divisor, from the row and its mean.
+fn layernorm(mean: &dyn Fn(&[Vec<f64>], usize) -> f64, divisor: &dyn Fn(&[Vec<f64>], usize, f64) -> f64) -> String {
+    said(Op::Layernorm, &|rows, i, j| {
+        let m = mean(rows, i);
+        (rows[i][j] - m) / divisor(rows, i, m) * gamma(j) + beta(j)
+    })
+}
+
+#[test]
+fn means_are_named() {
+    let own = |rows: &[Vec<f64>], i: usize| average(&rows[i]);
+    type Mean<'x> = Box<dyn Fn(&[Vec<f64>], usize) -> f64 + 'x>;
+    let ways: Vec<(&str, Mean)> = vec![
+        ("", Box::new(own)),
+        ("the mean is 1.2500 times the right one", Box::new(|r, i| 1.25 * own(r, i))),
+        ("0.375 is added to the mean", Box::new(|r, i| 0.375 + own(r, i))),
+        ("the mean is that of the first 40 columns", Box::new(|r, i| average(&r[i][..40]))),
+        (
+            "the mean is the sum over the first 40 columns, divided by 96",
+            Box::new(|r, i| r[i][..40].iter().sum::<f64>() / 96.0),
+        ),
+        ("the mean is that of the last 40 columns", Box::new(|r, i| average(&r[i][56..]))),
+        ("the mean is the sum over the last 40 columns, divided by 96", Box::new(|r, i| r[i][56..].iter().sum::<f64>() / 96.0)),
+        ("the mean is that of row i − 3, wrapped", Box::new(|r, i| own(r, (i + ROWS - 3) % ROWS))),
+        ("the mean is that of row i + 3, wrapped", Box::new(|r, i| own(r, (i + 3) % ROWS))),
+        ("the mean is that of row (i / 4)·4", Box::new(|r, i| own(r, i - i % 4))),
+        ("the mean is that of row i mod 4", Box::new(|r, i| own(r, i % 4))),
+        ("the mean is that of all rows", Box::new(|r, _| r.iter().flatten().sum::<f64>() / (ROWS * COLS) as f64)),
+    ];
+    for (words, mean) in &ways {
+        let found = layernorm(mean, &|r, i, m| (square(&r[i], m) + EPS).sqrt());
+        assert_eq!(found.split(", in rows").next().unwrap(), *words);
+    }
+    let subtracted = said(Op::Rmsnorm, &|r, i, j| {
+        let m = own(r, i);
+        (r[i][j] - m) / (square(&r[i], m) + EPS).sqrt() * gamma(j)
+    });
+    assert_eq!(subtracted, "the mean is subtracted, as in a layernorm");
+}
+
+#[test]
+fn divisors_are_named() {
+    type Divisor<'x> = Box<dyn Fn(f64) -> f64 + 'x>;
+    // Of the variance; and what has to be said of it.
+    let eps = |e: f64| -> Divisor { Box::new(move |v| (v + e).sqrt()) };
+    let ways: Vec<(&str, Divisor)> = vec![
+        ("", eps(EPS)),
+        ("eps is 0.03", eps(0.03)),
+        ("eps is left out", eps(0.0)),
+        ("the given eps over the number of columns", eps(EPS / COLS as f64)),
+        ("the given eps times the number of columns", eps(EPS * COLS as f64)),
+        ("the given eps squared", eps(EPS * EPS)),
+        ("the root of the given eps", eps(EPS.sqrt())),
+        ("the given eps twice", eps(2.0 * EPS)),
+        ("0.05 is added to the root, not under it", Box::new(|v| v.sqrt() + 0.05)),
+        ("the sum of squares is divided by 95 instead of 96", Box::new(|v| (v * 96.0 / 95.0 + EPS).sqrt())),
+        ("the variance is 1.30", Box::new(|v| (v * 1.3 + EPS).sqrt())),
+        ("the variance and eps are together at least 0.2", Box::new(|v| (v + EPS).max(0.2).sqrt())),
+        ("the variance is at least 0.2", Box::new(|v| v.max(0.2).sqrt())),
+        ("the sum of squares is divided by 128 instead of 96; and eps is 0.07", Box::new(|v| (v * 0.75 + 0.07).sqrt())),
+        ("the root is not taken: values are divided by the variance", Box::new(|v| v + EPS)),
+    ];
+    for (words, divisor) in &ways {
+        let found = layernorm(&|r, i| average(&r[i]), &|r, i, m| divisor(square(&r[i], m)));
+        assert!(if words.is_empty() { found.is_empty() } else { found.contains(words) }, "{words}: {found}");
+    }
+}
+
+#[test]
+fn weights_and_roundings_are_named() {
+    type Weight = (&'static str, fn(f64) -> f64);
+    let gammas: [Weight; 6] = [
+        ("", |g| g),
+        ("gamma is not applied", |_| 1.0),
+        ("1 is not added to gamma", |g| g - 1.0),
+        ("1 is added to gamma", |g| 1.0 + g),
+        ("gamma is applied twice", |g| g.powi(2)),
+        ("gamma is rounded to bf16", bf16),
+    ];
+    type Shift = (&'static str, fn(f64, f64) -> f64);
+    // Of beta and of the gamma that is applied.
+    let betas: [Shift; 6] = [
+        ("", |b, _| b),
+        ("beta is not added", |_, _| 0.0),
+        ("beta is multiplied by gamma too", |b, g| g * b),
+        ("beta is subtracted", |b, _| 0.0 - b),
+        ("beta is added twice", |b, _| b + b),
+        ("gamma is added where beta belongs", |_, g| g),
+    ];
+    for ((of_gamma, g), (of_beta, b)) in gammas.into_iter().flat_map(|g| betas.map(|b| (g, b))) {
+        let found = said(Op::Layernorm, &|r, i, j| {
+            let (m, by) = (average(&r[i]), g(gamma(j)));
+            (r[i][j] - m) / (square(&r[i], m) + 0.5).sqrt() * by + b(beta(j), by)
+        });
+        // Times 1 changes nothing.
+        let of_beta = if of_gamma == "gamma is not applied" { of_beta.replace(betas[2].0, "") } else { of_beta.into() };
+        let words: Vec<&str> = [of_gamma, &of_beta, "eps is 0.5"].into_iter().filter(|w| !w.is_empty()).collect();
+        assert_eq!(found, words.join("; and "));
+    }
+    // What is rounded: the values, the mean, the reciprocal, the normalized value, its product with gamma.
+    let kernels =
+        ["00100", "00010", "00110", "10000", "00001", "00011", "00111", "10110", "01000", "01100", "01010", "01110", "01111"];
+    for (name, round) in [("bf16", bf16 as fn(f64) -> f64), ("f16", f16)] {
+        for kernel in kernels {
+            let step = |n: usize, y: f64| if &kernel[n..=n] == "1" { round(y) } else { y };
+            let found = said(Op::Layernorm, &|r, i, j| {
+                let m = average(&r[i]);
+                let root = step(2, 1.0 / (square(&r[i], m) + EPS).sqrt());
+                let normal = step(3, (step(0, r[i][j]) - step(1, m)) * root);
+                step(4, normal * gamma(j)) + beta(j)
+            });
+            let what = [
+                "the values are",
+                "the mean is",
+                "the reciprocal of the root is",
+                "the normalized value is",
+                "its product with gamma is",
+            ];
+            let words: Vec<String> =
+                (0..5).filter(|n| &kernel[*n..=*n] == "1").map(|n| format!("{} rounded to {name}", what[n])).collect();
+            assert_eq!(found, words.join("; and "), "{kernel}");
+        }
+    }
+}

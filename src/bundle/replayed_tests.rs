@@ -1,0 +1,198 @@
+//! Ways of decoding and of writing codes that a diagnosis has words for, each replayed from what it says.
+
+use super::Writer;
+use super::named_tests::{found, is_named, values};
+use crate::compare::Verdict;
+use crate::recipe::Recipe;
+use crate::{Format, Overflow, Rounding, Tensor, Zero};
+use safetensors::Dtype;
+
+const ROWS: usize = 8;
+const COLS: usize = 512;
+
+/// Code, scale and its second level, zero point and its second level.
+type Parts = (f64, f64, f64, f64, f64);
+
+#[test]
+fn both_levels_of_scales_and_zero_points_are_told_apart() {
+    let q = "gguf_q4_k".parse::<Recipe>().unwrap().quantize(&values(Format::F32, ROWS, COLS, 51)).unwrap().q;
+    let Zero::Additive { zero, mid: 0 } = q.zero() else { panic!("minima are added") };
+    let dequantized = |value: fn(Parts) -> f64, wrong: fn(usize, usize) -> bool| {
+        let one = |at: usize| {
+            let g = q.scale_index(at / COLS, at % COLS);
+            let (over, zero_over) = q.over(g);
+            let of = (
+                f64::from(q.codes()[at]),
+                f64::from(q.scale_inv()[g]),
+                f64::from(over),
+                f64::from(zero[g]),
+                f64::from(zero_over),
+            );
+            let (c, s, o, z, p) = of;
+            (if wrong(at / COLS, at % COLS) { value(of) } else { c * s * o + z * p }) as f32
+        };
+        let mut w = Writer::new("dequantize");
+        w.codes("a", &q, None, Some(crate::format::pack::NibbleOrder::LowFirst)).unwrap();
+        let out = (0..ROWS * COLS).map(one).collect();
+        w.values("out", &[ROWS, COLS], &Tensor::rounded(Format::F32, ROWS, COLS, out).unwrap());
+        w
+    };
+    let ways: [(&str, &str, fn(Parts) -> f64); 10] = [
+        ("scale_layout", "scales are multiplied by global_zero_point, zero points by global_scale_inv", |(c, s, o, z, p)| {
+            s * p * c + o * z
+        }),
+        ("scale_layout", "are exchanged, but for their signs", |(c, s, o, z, p)| {
+            let sign = |x: f64| if x < 0.0 { -1.0 } else { 1.0 };
+            sign(o) * sign(p) * (s * c * p + o * z)
+        }),
+        ("scale_layout", "scales and zero points are exchanged", |(c, s, o, z, p)| z * p * c + o * s),
+        ("scale_layout", "the codes of scales and zero points are exchanged", |(c, s, o, z, p)| z * o * c + p * s),
+        ("scale_shared", "zero points are multiplied by global_scale_inv too", |(c, s, o, z, _)| o * (s * c + z)),
+        ("scale_shared", "scales are multiplied by global_zero_point too", |(c, s, _, z, p)| p * (s * c + z)),
+        ("zp_correction", "zero points have the other sign", |(c, s, o, z, p)| o * s * c - p * z),
+        ("zp_correction", "zero points are not added", |(c, s, o, _, _)| o * s * c),
+        ("scale_omitted", "zero points lack their second level", |(c, s, o, z, _)| o * s * c + z),
+        ("zp_correction", "zero points are multiplied by the scale too", |(c, s, o, z, p)| s * o * c + s * o * z * p),
+    ];
+    for (class, words, value) in ways {
+        let of_some: fn(usize, usize) -> bool = |i, _| (2..5).contains(&i);
+        for (wrong, place) in [((|_, _| true) as fn(usize, usize) -> bool, ""), (of_some, "rows 2 … 4")] {
+            let (verdict, fault, detail) = found(&dequantized(value, wrong));
+            // All four exchanged has two sayings.
+            let same =
+                words == "scales and zero points are exchanged" && detail.contains("scale and zero point of a are exchanged");
+            assert_eq!((verdict, fault.split(':').next()), (Verdict::Fail, Some(class)), "{words}: {fault} {detail}");
+            assert!((same || detail.contains(words)) && detail.contains(place), "{words}: {detail}");
+        }
+    }
+}
+
+/// A cast to e4m3 by one scale, with what stands in its transposed copy at (column, row).
+fn copied(of: &dyn Fn(&[u8], usize, usize) -> u8) -> Writer {
+    let (rows, cols) = (32, 64);
+    let x = values(Format::Bf16, rows, cols, 52);
+    let scale = x.data().iter().fold(0f32, |m, v| m.max(v.abs())) / 448.0;
+    let code =
+        |at: usize| Format::E4m3.encode(f64::from(x.data()[at] / scale), Rounding::NearestEven, Overflow::Saturate) as u8;
+    let codes: Vec<u8> = (0..rows * cols).map(code).collect();
+    let copy = (0..rows * cols).map(|at| of(&codes, at / rows, at % rows)).collect();
+    let mut w = Writer::new("cast");
+    w.values("a", &[rows, cols], &x).raw("out.codes", Dtype::F8_E4M3, &[rows, cols], codes);
+    w.f32s("out.scale_inv", &[], &[scale]);
+    w.raw("out.transpose", Dtype::F8_E4M3, &[cols, rows], copy);
+    w
+}
+
+#[test]
+fn copies_that_are_transposed_by_units_are_named() {
+    let right = copied(&|codes, c, r| codes[r * 64 + c]);
+    assert_eq!(found(&right).1, "");
+    for unit in [2usize, 4, 8, 16] {
+        // Tile (c0, r0) of the copy holds tile (r0, c0) of the codes as it is.
+        let tiles = copied(&|codes, c, r| codes[(r / unit * unit + c % unit) * 64 + c / unit * unit + r % unit]);
+        is_named(&tiles, "addressing:transpose.unit", &[&format!("units of {unit} codes"), "tiles are moved"]);
+        // The copy as one array of words: word w of the transposed array of words of the codes.
+        let words = copied(&|codes, c, r| {
+            let (word, lane) = ((c * 32 + r) / unit, (c * 32 + r) % unit);
+            codes[word % 32 * 64 + word / 32 * unit + lane]
+        });
+        is_named(&words, "addressing:transpose.unit", &[&format!("units of {unit} codes"), "words of neighbours"]);
+    }
+}
+
+#[test]
+fn scales_that_were_not_written_beside_right_codes_are_named() {
+    let (rows, cols) = (32, 256);
+    let x = values(Format::Bf16, rows, cols, 53);
+    let amax = |i: usize, g: usize| x.row(i)[g * 32..g * 32 + 32].iter().fold(0f32, |m, v| m.max(v.abs()));
+    let scale: Vec<f32> = (0..rows * 8).map(|at| amax(at / 8, at % 8) / 448.0).collect();
+    let code = |at: usize| {
+        let s = scale[at / cols * 8 + at % cols / 32];
+        Format::E4m3.encode(f64::from(x.data()[at] / s), Rounding::NearestEven, Overflow::Saturate) as u8
+    };
+    let codes: Vec<u8> = (0..rows * cols).map(code).collect();
+    let cast = |stored: Vec<f32>| {
+        let mut w = Writer::new("cast");
+        w.values("a", &[rows, cols], &x).raw("out.codes", Dtype::F8_E4M3, &[rows, cols], codes.clone());
+        w.f32s("out.scale_inv", &[rows, 8], &stored).meta("out.granularity", "group:32");
+        w
+    };
+    assert_eq!(found(&cast(scale.clone())).1, "");
+    let mut some = scale.clone();
+    // Rows 5 … 20, groups 2 to 4: what the memory held before.
+    (5..21).for_each(|i| (2..5).for_each(|g| some[i * 8 + g] = 0.37 + 0.11 * ((i * 13 + g * 7) % 17) as f32));
+    is_named(&cast(some), "silent_skip:out.scales_unwritten", &["scales of rows 5 … 20, groups 2 … 4"]);
+}
+
+#[test]
+fn an_amax_over_other_rows_is_named() {
+    let (rows, cols) = (24, 64);
+    let x = values(Format::Bf16, rows, cols, 54);
+    let amax: Vec<f32> = (0..rows).map(|i| x.row(i).iter().fold(0f32, |m, v| m.max(v.abs()))).collect();
+    let cast = |of: &dyn Fn(usize) -> Vec<usize>| {
+        let scale: Vec<f32> = (0..rows).map(|i| of(i).iter().map(|r| amax[*r]).fold(0.0, f32::max) / 448.0).collect();
+        let code = |at: usize| {
+            let y = f64::from(x.data()[at] * (1.0 / scale[at / cols]));
+            Format::E4m3.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8
+        };
+        let mut w = Writer::new("cast");
+        w.values("a", &[rows, cols], &x).raw("out.codes", Dtype::F8_E4M3, &[rows, cols], (0..rows * cols).map(code).collect());
+        w.f32s("out.scale_inv", &[rows], &scale).meta("out.granularity", "row").meta("recipe", "float8_rowwise_gw_hp");
+        w
+    };
+    type Rows<'x> = Box<dyn Fn(usize) -> Vec<usize> + 'x>;
+    let ways: Vec<(&str, Rows)> = vec![
+        ("also covers the row before it", Box::new(|i| (i.saturating_sub(1)..=i).collect())),
+        ("also covers the 3 rows before it", Box::new(|i| (i.saturating_sub(3)..=i).collect())),
+        ("also covers the row after it", Box::new(|i| (i..rows.min(i + 2)).collect())),
+        ("also covers the 2 rows after it", Box::new(|i| (i..rows.min(i + 3)).collect())),
+        ("covers all rows before it: the maximum is not reset", Box::new(|i| (0..=i).collect())),
+        ("is that of 4 rows together", Box::new(|i| (i / 4 * 4..i / 4 * 4 + 4).collect())),
+        ("is that of all rows that are a multiple of 6 away", Box::new(|i| (i % 6..rows).step_by(6).collect())),
+    ];
+    for (words, of) in ways {
+        is_named(&cast(&*of), "amax_scope:out.amax_rows", &[words]);
+    }
+}
+
+#[test]
+fn metadata_that_would_have_been_right_are_named() {
+    let (rows, cols) = (16, 96);
+    let (x, gamma) = (values(Format::F32, rows, cols, 55), values(Format::F32, 1, cols, 56));
+    let norm = |given: bool, done: bool, eps: f64| {
+        let one = |at: usize| {
+            let row: Vec<f64> = x.row(at / cols).iter().map(|v| f64::from(*v)).collect();
+            let square = row.iter().map(|v| v * v).sum::<f64>() / cols as f64;
+            let g = f64::from(gamma.data()[at % cols]) + if done { 1.0 } else { 0.0 };
+            (row[at % cols] / (square + eps).sqrt() * g) as f32
+        };
+        let mut w = Writer::new("rmsnorm");
+        w.meta("eps", "1e-5").meta("zero_centered_gamma", given).values("a", &[rows, cols], &x);
+        w.values("gamma", &[cols], &gamma);
+        w.values("out", &[rows, cols], &Tensor::rounded(Format::F32, rows, cols, (0..rows * cols).map(one).collect()).unwrap());
+        found(&w)
+    };
+    assert_eq!((norm(false, false, 1e-5).1, norm(true, true, 1e-5).1), (String::new(), String::new()));
+    let detail = |given, done, eps| norm(given, done, eps).2;
+    assert!(detail(false, true, 1e-5).contains("the result of `zero_centered_gamma` = true"), "{}", detail(false, true, 1e-5));
+    assert!(detail(true, false, 1e-5).contains("1 is not added to gamma"), "{}", detail(true, false, 1e-5));
+    assert!(detail(false, false, 1e-3).contains("the result of `eps` = 1e-3"), "{}", detail(false, false, 1e-3));
+}
+
+/// The released torchao takes the least scale byte for a factor of 2^126, which doubles nothing: the codes are half of the revision's.
+#[test]
+fn the_least_byte_of_a_scale_is_read_by_version() {
+    let mut data = vec![0f32; 32];
+    // The largest is 1.5·2^-127: its byte is 0 in both.
+    data[0] = f32::from_bits(0x0060_0000);
+    let x = Tensor::new(Format::F32, 1, 32, data).unwrap();
+    let of = |recipe: &str| {
+        let q = recipe.parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        (f64::from(q.scale_inv()[0]), q.format().decode(u32::from(q.codes()[0])))
+    };
+    let least = 2f64.powi(-127);
+    for mode in ["floor", "ceil", "even"] {
+        assert_eq!(of(&format!("mx_{mode}_v018")), (least, 0.75), "{mode}");
+        assert_eq!(of(&format!("mx_{mode}")), (least, 1.5), "{mode}");
+    }
+}
