@@ -30,16 +30,7 @@ fn bands(v: &[f64]) -> Vec<f64> {
 /// One chart a failed result; none where nothing failed.
 pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
     let drawn: Vec<_> = locations.iter().filter(|(_, l)| !l.rows.is_empty()).collect();
-    let columns: Vec<String> = (1..=BANDS).map(|i| i.to_string()).collect();
-    let scale = plot::Colours { from: 0.0, to: -50.0, ends: ["0", "100 percent wrong"] };
-    let chart = |(name, l): &&(String, Location)| {
-        let axes = axes(l);
-        let rows: Vec<String> = axes.iter().map(|a| a.0.to_string()).collect();
-        let cell = |v: &Vec<f64>, i: usize| v.get(i).map(|x| (*x, -x / 2.0));
-        let cells: Vec<Vec<_>> = axes.iter().map(|a| (0..BANDS).map(|i| cell(&a.1, i)).collect()).collect();
-        let svg = plot::table(&columns, &rows, &vec![false; rows.len()], &cells, &scale, &[]);
-        (format!("{name}: {}", l.words), svg)
-    };
+    let chart = |(name, l): &&(String, Location)| (format!("{name}: {}", l.words), plot::strips(&axes(l), "percent wrong"));
     let lines = drawn.iter().flat_map(|(name, l)| {
         axes(l).into_iter().flat_map(move |(axis, v)| {
             v.into_iter()
@@ -61,6 +52,30 @@ pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Beside the margins of a page of 400 pixels.
+    #[test]
+    fn the_figure_is_no_wider_than_a_phone() {
+        let half = vec![0.5; 40];
+        let location = Location {
+            words: "everywhere".into(),
+            rows: half.clone(),
+            cols: half.clone(),
+            k: half.clone(),
+            magnitudes: half.clone(),
+            codes: half,
+            signs: [1.0, 0.0],
+            ..Location::default()
+        };
+        let figure = figure(&[("a".into(), location)]).unwrap();
+        let width =
+            |svg: &str| svg.split("viewBox=\"0 0 ").nth(1).and_then(|v| v.split(' ').next()?.parse::<u32>().ok()).unwrap();
+        assert!(width(&figure.charts[0].1) <= 374, "{}", width(&figure.charts[0].1));
+        let cells = vec![vec![2.0; 64]; 64];
+        let map = crate::assay::map::ErrorMap { case: "c".into(), why: "w".into(), tile_rows: 128, tile_cols: 128, cells };
+        let map = super::super::grids::error_maps(&[map]).unwrap();
+        assert!(width(&map.charts[0].1) <= 374, "{}", width(&map.charts[0].1));
+    }
 
     #[test]
     fn each_axis_has_its_bands_and_its_data() {
