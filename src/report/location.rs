@@ -1,8 +1,11 @@
 //! Where an error lives, as a figure: the share of wrong elements along each axis that an error can lie along.
 
 use super::figures::{Figure, csv};
-use super::plot;
+use super::plot::{at, diverging, draw, font, say, wide, widest};
 use crate::fault::locate::Location;
+use plotters::prelude::Rectangle;
+use plotters::style::Color;
+use plotters::style::text_anchor::{HPos, VPos};
 
 /// Bands that an axis is drawn in.
 const BANDS: usize = 16;
@@ -27,10 +30,37 @@ fn bands(v: &[f64]) -> Vec<f64> {
     (0..n).map(|i| 100.0 * band(i).iter().sum::<f64>() / band(i).len() as f64).collect()
 }
 
+/// Percentages in strips, each below its name: as narrow as a phone.
+fn strips(all: &[(&str, Vec<f64>)], unit: &str) -> String {
+    let (left, cell, line) = (4, 22, 44);
+    let longest = widest(all.iter().map(|s| s.0), 13);
+    let most = all.iter().map(|s| s.1.len() as i32).max().unwrap_or(0);
+    let (from, to) = (left + 10, left + 136);
+    let size = ((left + cell * most).max(left + longest).max(to + 34 + wide(unit, 12)) + 4, line * all.len() as i32 + 30);
+    draw(size, |root| {
+        for (i, (name, percent)) in all.iter().enumerate() {
+            let y = line * i as i32;
+            say(root, name, (left, y + 10), font(13).pos(at(HPos::Left, VPos::Center)))?;
+            for (j, v) in percent.iter().enumerate() {
+                let x = left + cell * j as i32;
+                root.draw(&Rectangle::new([(x, y + 19), (x + cell - 1, y + 38)], diverging(-v / 2.0, 50.0).filled()))?;
+                say(root, &format!("{v:.0}"), (x + cell / 2, y + 28), font(11).pos(at(HPos::Center, VPos::Center)))?;
+            }
+        }
+        let y = size.1 - 20;
+        say(root, "0", (from - 2, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
+        for i in 0..40 {
+            let x = from + 3 * i;
+            root.draw(&Rectangle::new([(x, y), (x + 3, y + 14)], diverging(-50.0 * f64::from(i) / 39.0, 50.0).filled()))?;
+        }
+        say(root, &format!("100 {unit}"), (to - 2, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
+    })
+}
+
 /// One chart a failed result; none where nothing failed.
 pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
     let drawn: Vec<_> = locations.iter().filter(|(_, l)| !l.rows.is_empty()).collect();
-    let chart = |(name, l): &&(String, Location)| (format!("{name}: {}", l.words), plot::strips(&axes(l), "percent wrong"));
+    let chart = |(name, l): &&(String, Location)| (format!("{name}: {}", l.words), strips(&axes(l), "percent wrong"));
     let lines = drawn.iter().flat_map(|(name, l)| {
         axes(l).into_iter().flat_map(move |(axis, v)| {
             v.into_iter()

@@ -409,7 +409,7 @@ fn shade(share: f64) -> RGBColor {
 }
 
 /// Orange below zero, blue above, nothing at zero; full at ±`most`.
-fn diverging(x: f64, most: f64) -> RGBAColor {
+pub(super) fn diverging(x: f64, most: f64) -> RGBAColor {
     let color = if x < 0.0 { RGBColor(0xf2, 0x7a, 0x1a) } else { RGBColor(0x3b, 0x82, 0xd6) };
     color.mix((x.abs() / most).min(1.0) * 0.8)
 }
@@ -463,33 +463,6 @@ pub fn table(
         say(root, high, (left + 158, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
     });
     with_places(svg, &places)
-}
-
-/// Percentages in strips, each below its name: as narrow as a phone.
-pub(super) fn strips(all: &[(&str, Vec<f64>)], unit: &str) -> String {
-    let (left, cell, line) = (4, 22, 44);
-    let widest_name = widest(all.iter().map(|s| s.0), 13);
-    let most = all.iter().map(|s| s.1.len() as i32).max().unwrap_or(0);
-    let (from, to) = (left + 10, left + 136);
-    let size = ((left + cell * most).max(left + widest_name).max(to + 34 + wide(unit, 12)) + 4, line * all.len() as i32 + 30);
-    draw(size, |root| {
-        for (i, (name, percent)) in all.iter().enumerate() {
-            let y = line * i as i32;
-            say(root, name, (left, y + 10), font(13).pos(at(HPos::Left, VPos::Center)))?;
-            for (j, v) in percent.iter().enumerate() {
-                let x = left + cell * j as i32;
-                root.draw(&Rectangle::new([(x, y + 19), (x + cell - 1, y + 38)], diverging(-v / 2.0, 50.0).filled()))?;
-                say(root, &format!("{v:.0}"), (x + cell / 2, y + 28), font(11).pos(at(HPos::Center, VPos::Center)))?;
-            }
-        }
-        let y = size.1 - 20;
-        say(root, "0", (from - 2, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
-        for i in 0..40 {
-            let x = from + 3 * i;
-            root.draw(&Rectangle::new([(x, y), (x + 3, y + 14)], diverging(-50.0 * f64::from(i) / 39.0, 50.0).filled()))?;
-        }
-        say(root, &format!("100 {unit}"), (to - 2, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
-    })
 }
 
 /// The colours of a table's cells: the changes that have the first and the last colour, and the words beside them.
