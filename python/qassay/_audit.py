@@ -392,7 +392,7 @@ def page(tests: int, places: list[Found], title: str = "qassay audit") -> str:
         "@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}td,th{border-color:#30363d}}"
     )
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{style}</style></head><body><h1>{html.escape(title)}</h1>"
         f"<p>{tests} tests, {len(places)} numeric assertions; an all-zero output passes {zeros} of them. Each assertion that passed was asked again "
         f"with the actual value changed; what it still let pass is listed, worst first.</p>"
