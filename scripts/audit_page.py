@@ -25,12 +25,12 @@ def main(out: str, *parts: str) -> None:
         if len(found) > MOST:
             head, mark, tail = text.partition("<tbody>")
             kept = re.findall(r"<tr>.*?</tr>", tail, re.S)[:MOST]
-            text = head + mark + "".join(kept) + f"</tbody></table><p>{len(found) - MOST} more let less pass.</p></body></html>\n"
+            text = head + mark + "".join(kept) + f"</tbody></table></div><p>{len(found) - MOST} more let less pass.</p></body></html>\n"
         bodies.append(text)
     style = bodies[0].partition("<style>")[2].partition("</style>")[0]
     inner = "".join(b.partition("<body>")[2].partition("</body>")[0].replace("h1>", "h2>") for b in bodies)
     with open(out, "w", encoding="utf-8") as f:
-        f.write(f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f.write(f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
                 f"<title>qassay audit</title><style>{style}</style></head><body><h1>What published suites' assertions let pass</h1>{inner}</body></html>\n")
 
 

@@ -220,4 +220,6 @@ fn the_history_names_the_cause_of_each_changed_digest() {
     let mut command = qassay();
     command.args(["history", "nothing", "--html"]).arg(kept.at("h.html")).arg("--baselines").arg(kept.baselines());
     command.assert().code(2).stderr(contains("no baseline of nothing"));
+    let nowhere = tempfile::tempdir().unwrap();
+    qassay().arg("history").current_dir(nowhere.path()).assert().code(2).stderr(contains("no baselines here"));
 }

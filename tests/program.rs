@@ -82,6 +82,7 @@ fn mistakes_in_a_sweep_name_file_line_and_remedy() {
         (&ONE.replace("shape", "shapes"), "mine.toml:5", "unknown field `shapes`"),
         (&ONE.replace("\"cast\"", "\"cats\""), "mine.toml:4", "unknown op `cats`; did you mean `cast`? known: cast"),
         (&ONE.replace("8x64", "8by64"), "mine.toml:5", "MxN"),
+        (&ONE.replace("cast", "gemm").replace("8x64", "8x64x0"), "mine.toml:5", "a result of nothing is judged from a bundle"),
         (&ONE.replace("te_current", "te_curent"), "mine.toml:6", "unknown recipe `te_curent`; did you mean `te_current`?"),
         (&format!("{ONE}dist = [\"norml\"]\n"), "mine.toml:7", "unknown distribution `norml`"),
         (&format!("{ONE}{}", ONE.strip_prefix("about = \"one\"\n").unwrap()), "mine.toml", "both hold the case"),

@@ -387,14 +387,15 @@ def page(tests: int, places: list[Found], title: str = "qassay audit") -> str:
     heads = ["place", "assertion", "all-zero output", "gains that pass", "energy of the largest fault that passes", "also passes", "calls asked"]
     zeros = sum("zeros" in f.passes for f in places)
     style = (
-        "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#1f2328;background:#fff}table{border-collapse:collapse;display:block;overflow-x:auto}"
+        "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#1f2328;background:#fff}.wide{overflow-x:auto}table{border-collapse:collapse}"
         "td,th{border-top:1px solid #d0d7de;padding:.4em .8em;text-align:left;vertical-align:top}code{font-size:13px}b{color:#cf222e}"
         "@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}td,th{border-color:#30363d}}"
     )
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{style}</style></head><body><h1>{html.escape(title)}</h1>"
         f"<p>{tests} tests, {len(places)} numeric assertions; an all-zero output passes {zeros} of them. Each assertion that passed was asked again "
         f"with the actual value changed; what it still let pass is listed, worst first.</p>"
-        f"<table><thead><tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table></body></html>\n"
+        f'<div class="wide" tabindex="0" role="region" aria-label="Assertions"><table><thead>'
+        f"<tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></body></html>\n"
     )

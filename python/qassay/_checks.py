@@ -317,12 +317,29 @@ def quantize(x: Any, recipe: str) -> Quantized:
         data, dtype, shape = _bundle.raw(x, "x")
         if len(shape) != 2:
             raise InputError(f"x is {shape}, expected [rows, K]")
-        head, body = ask("quantize", _bundle.blob({"x": (data, dtype, shape)}, {}), recipe=recipe, label="quantize")
+        if 0 in shape:
+            # Format, granularity and dtypes are those of zeros.
+            rows, cols = shape[0] or 1, shape[1] or 128
+            data, dtype = bytes(4 * rows * cols), "F32"
+        else:
+            rows, cols = shape
+        head, body = ask("quantize", _bundle.blob({"x": (data, dtype, [rows, cols])}, {}), recipe=recipe, label="quantize")
     except (InputError, TypeError) as e:
         text = str(e)
         raise type(e)(text if text.startswith("quantize: ") else f"quantize: {text}") from None
     held = Bundle.parse(body)
+    if 0 in shape:
+        _without_elements(held, shape)
     return Quantized(held, head["recipe"])
+
+
+def _without_elements(bundle: _bundle.Bundle, shape: list[int]) -> None:
+    """Cuts what zeros were quantized to down to the size of 0."""
+    whole = bundle.granularity("x") == "tensor"
+    for name, raw in bundle.tensors.items():
+        if name == "x.codes" or not (whole or name.startswith("x.global")):
+            cut = [n and had for had, n in zip(raw.shape, shape)]
+            bundle.tensors[name] = _bundle.Raw(b"" if 0 in cut else raw.bytes, raw.dtype, cut)
 
 
 class Bundle(_bundle.Bundle):

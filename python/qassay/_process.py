@@ -35,14 +35,14 @@ def version() -> str | None:
 
 
 def program() -> str:
-    """The `qassay` program: `$QASSAY_BIN`, the environment's scripts, the `bin` beside this package, then PATH."""
+    """The `qassay` program: `$QASSAY_BIN`, the `bin` beside this package (`pip install --target`), the environment's scripts, then PATH."""
     given = os.environ.get("QASSAY_BIN")
     if given:
         if not os.access(given, os.X_OK):
             raise CheckerError(f"QASSAY_BIN is {given}: no program there; unset it or give the path of `qassay`")
         return given
     beside = Path(__file__).resolve().parent.parent / "bin"
-    for folder in (sysconfig.get_path("scripts"), str(beside)):
+    for folder in (str(beside), sysconfig.get_path("scripts")):
         found = shutil.which("qassay", path=folder)
         if found:
             return found

@@ -69,6 +69,8 @@ class Result:
     bound_ratio: float | None
     #: What part of the result was judged; None: all of it.
     sample: str | None
+    #: Where the f64 products that a large result was held to were computed: "cpu" or "gpu".
+    products: str
 
     def __init__(self, answer: dict[str, Any], label: str, parts: list, sample: str | None = None) -> None:
         self.verdict, self.suspect = answer["verdict"], answer["suspect"]
@@ -76,7 +78,7 @@ class Result:
         self.diagnosis = [Finding(**{k: d.get(k) for k in Finding.__dataclass_fields__}) for d in answer["diagnosis"]]
         self.errors, self.power = answer["errors"], answer["power"]
         self.mismatches, self.bound_ratio = answer["mismatches"], answer["bound_ratio"]
-        self.sample = sample
+        self.sample, self.products = sample, answer.get("products", "cpu")
         self.text, self.map, self.label = plain(answer["text"]), answer["map"], label
         self._card = plain(answer["card"])
         self._parts, self._path = parts, None

@@ -106,6 +106,8 @@ def granularity(where: str, shape, rows: int, cols: int, given: str | None, lead
     for each of so many groups, under a leading axis. Errors: a shape that fits the given one not, or more than one."""
     __tracebackhide__ = HIDE
     x = where.split("_")[0]
+    if rows * cols == 0:  # nothing is scaled
+        return given or "tensor", list(shape)
     inner = list(shape)
     first = [] if lead is None else [lead]
     if lead is not None:

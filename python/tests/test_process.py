@@ -183,6 +183,17 @@ def test_no_program(monkeypatch):
         works()
 
 
+def test_the_program_beside_the_package_comes_first(monkeypatch, tmp_path):
+    """`pip install --target` into an environment that has another one."""
+    monkeypatch.delenv("QASSAY_BIN", raising=False)
+    (tmp_path / "bin").mkdir()
+    beside = tmp_path / "bin" / "qassay"
+    beside.write_text("#!/bin/sh\n")
+    beside.chmod(0o755)
+    monkeypatch.setattr(_process, "__file__", str(tmp_path / "qassay" / "_process.py"))
+    assert qassay.program() == str(beside)
+
+
 def test_a_request_that_is_wrong_says_so_and_the_next_is_answered():
     with pytest.raises(qassay.InputError, match="unknown word `dance`; known: assay"):
         _process.ask("dance")

@@ -6,6 +6,7 @@
 
 mod cast_timed;
 mod fp8_timed;
+mod kept;
 mod list;
 pub(crate) mod model_gpu;
 pub(crate) mod policies;
@@ -14,6 +15,7 @@ mod table;
 mod vendor_timed;
 mod w4a8_timed;
 
+pub use kept::read;
 pub use list::{ENTRIES, Entry, Floor, Unit, products};
 pub use table::{csv, floor, terminal};
 

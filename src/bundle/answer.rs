@@ -46,6 +46,7 @@ pub fn json(bundle: &Bundle, answer: &Answer) -> Value {
         "power": serde_json::to_value(&c.power).unwrap_or(Value::Null),
         "reason": answer.reason,
         "sample": bundle.sample,
+        "empty": bundle.empty.as_ref().map(|e| &e.words),
         "model": answer.model,
         "reference": reference(answer),
         "mismatches": c.mismatches,
@@ -141,10 +142,17 @@ pub fn text(bundle: &Bundle, answer: &Answer, width: usize) -> String {
 fn describe(bundle: &Bundle, answer: &Answer) -> String {
     let job = &answer.assayed.built.job;
     let shape = |rows: usize, cols: usize| format!("{rows}×{cols}");
-    let mut words = vec![job.op.name().to_string()];
-    words.extend(job.params.act.map(|a| a.name().to_string()));
-    let operands = job.operands.all().map(|o| shape(o.rows(), o.cols()));
-    words.push(operands.collect::<Vec<_>>().join(" by "));
+    let mut words = match &bundle.empty {
+        Some(empty) => vec![empty.words.clone()],
+        None => {
+            let operands = job.operands.all().map(|o| shape(o.rows(), o.cols()));
+            let operands = operands.collect::<Vec<_>>().join(" by ");
+            [Some(job.op.name().to_string()), job.params.act.map(|a| a.name().to_string()), Some(operands)]
+                .into_iter()
+                .flatten()
+                .collect()
+        }
+    };
     words.extend(bundle.meta.kernel.as_ref().map(|k| format!("by {k}")));
     words.extend(bundle.meta.device.as_ref().map(|d| format!("on {d}")));
     words.join(" ")
@@ -198,6 +206,9 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
         ..Row::new(job.op, Backend::External)
     };
     fill(&mut row, &answer.assayed);
+    if let Some(e) = &bundle.empty {
+        (row.op, row.m, row.n, row.k) = (e.op, e.m, e.n, e.k);
+    }
     row.verdict = answer.verdict;
     row.reason = answer.reason.clone();
     card(bundle, answer).into_row(&mut row);

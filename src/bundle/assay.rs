@@ -47,6 +47,20 @@ pub fn assay(bundle: &Bundle) -> Result<Answer> {
 
 /// [`assay`] with this much time for the diagnosis of a failure (none is looked for in no time), and large products by `accelerator`.
 pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) -> Result<Answer> {
+    let mut found = assay_all(bundle, time, accelerator)?;
+    // Zeros have no power to show a fault of sums that are there. Here there are none.
+    if let Some(empty) = &bundle.empty
+        && matches!(found.verdict, Verdict::Pass | Verdict::NoPower)
+    {
+        let wrong = empty.wrong.as_ref();
+        found.verdict = if wrong.is_some() { Verdict::Fail } else { Verdict::Pass };
+        found.reason = wrong.unwrap_or(&empty.why).clone();
+        found.model = "none: nothing is summed".into();
+    }
+    Ok(found)
+}
+
+fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) -> Result<Answer> {
     let wrong = recipes::operands(bundle)?;
     let turned = exchange::turned(bundle)?;
     let (own, bundle) = (bundle, turned.as_ref().unwrap_or(bundle));

@@ -20,6 +20,9 @@ mod casts;
 mod chosen;
 mod copies;
 mod decoded;
+mod empty;
+#[cfg(test)]
+mod empty_tests;
 mod encoders;
 mod exchange;
 pub(crate) mod file;
@@ -53,6 +56,7 @@ mod write;
 mod wrong_codes;
 mod zero_blocks;
 
+pub use empty::Empty;
 pub use file::File;
 pub use metadata::{Meta, Spec};
 pub use operand::{BundleOperand, Codes};
@@ -98,6 +102,8 @@ pub struct Bundle {
     pub order: Option<Vec<usize>>,
     /// What of the file this is, where it is a sample.
     pub sample: Option<String>,
+    /// What the file holds, where that is nothing: the rest stands for it.
+    pub empty: Option<Empty>,
 }
 
 /// Operands of a bundle, with the shape its result must have.
@@ -121,6 +127,9 @@ impl Bundle {
     /// A sample of a bundle, or all of it where the sample holds all. Errors: those of [`Bundle::read`]; an op of which no sample can be taken.
     pub fn read_sample(path: &Path, sample: Sample) -> Result<Bundle> {
         let file = File::read(path)?;
+        if let Some(empty) = Bundle::of_nothing(&file)? {
+            return Ok(empty);
+        }
         Ok(match sample::gemm(&file, sample)? {
             Some((cut, words)) => Bundle { sample: Some(words), ..Bundle::of(&cut)? },
             None => Bundle::of(&file)?,
@@ -133,6 +142,10 @@ impl Bundle {
     }
 
     fn of(file: &File) -> Result<Bundle> {
+        Bundle::of_nothing(file)?.map_or_else(|| Bundle::of_tensors(file), Ok)
+    }
+
+    fn of_tensors(file: &File) -> Result<Bundle> {
         let mut meta = Meta::of(file)?;
         // A cast that also wrote the transposed codes.
         if meta.op == Op::Cast && file.has("out.transpose") {
@@ -152,7 +165,7 @@ impl Bundle {
             recipes::as_stored(of_first, first, if reads { a.any() } else { result });
             recipes::as_stored(of_second, second, b.any());
         }
-        Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out, order, sample: None })
+        Ok(Bundle { path: file.path.clone(), meta, a, b, bias, gamma, beta, offs, out, order, sample: None, empty: None })
     }
 
     /// The result of `file`, an output bundle, for the operands of this one's: what a candidate process answers with. Its metadata

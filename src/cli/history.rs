@@ -52,6 +52,12 @@ pub fn run(args: Args) -> Result<u8> {
         return Ok(status::PASSED);
     }
     let folder = args.folder.unwrap_or_else(|| root.join("cpu"));
+    if !folder.is_dir() {
+        bail!(
+            "{}: no baselines here; `qassay run` a sweep, `qassay accept` the run and commit it, or give --baselines",
+            folder.display()
+        );
+    }
     let file = format!("{}.csv", args.sweep.as_deref().unwrap_or("standard"));
     let last = format!("-{}", args.last);
     let log = git(&folder, &["log", &last, "--format=%h %as", "--", &file])?;

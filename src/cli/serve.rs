@@ -5,7 +5,7 @@
 //!
 //! | `word` | request | answer |
 //! |---|---|---|
-//! | `assay` | a bundle; `label` names it in errors, `seconds` bounds its diagnosis (0: none) | `answer`: what `qassay assay --json` prints, with `text`, `map` |
+//! | `assay` | a bundle; `label` names it in errors, `seconds` bounds its diagnosis (0: none) | `answer`: what `qassay assay --json` prints, with `text`, `map`, and where large f64 `products` were computed: cpu or gpu |
 //! | `quantize` | `recipe`; a file with `x` | a file with `x.codes`, `x.scale_inv`, … and their metadata |
 //! | `cases` | `sweep`, `match` (texts) | `cases`: id, op, family, why it is skipped |
 //! | `case` | `sweep`, `id` | its bundle without a result |
@@ -18,7 +18,7 @@
 use super::status;
 use crate::bundle::{Bundle, File, Writer, answer, assay, case};
 use crate::job::{Job, Operand};
-use crate::op::Accelerator;
+use crate::op::{Accelerator, accelerated};
 use crate::recipe::{RECIPES, Recipe};
 use crate::sweep::{Sweep, build};
 use crate::{Error, report};
@@ -178,10 +178,14 @@ fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>, accelerator: Option<A
         None => crate::fault::DIAGNOSIS,
         Some(s) => Duration::try_from_secs_f64(s).context("seconds")?,
     };
+    let before = accelerated();
     let mut found = assay::assay_by(&bundle, time, accelerator)?;
     crate::scenario::audited::beside(&bundle, &mut found);
     let mut value = answer::json(&bundle, &found);
-    value["text"] = answer::text(&bundle, &found, answer::WIDTH).into();
+    let gpu = accelerated() > before;
+    let on = if gpu { "  products     f64, on the GPU\n" } else { "" };
+    value["products"] = if gpu { "gpu" } else { "cpu" }.into();
+    value["text"] = (answer::text(&bundle, &found, answer::WIDTH) + on).into();
     let map = answer::map(&bundle, &found)?;
     // A ratio that is not finite is null: NaN and Inf are both no number that a bound was met by.
     let cell = |r: &f64| if r.is_finite() { json!(r) } else { Value::Null };

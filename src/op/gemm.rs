@@ -6,6 +6,7 @@ use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `d[i,j] = Σ_k a[i,k]·b[j,k] + bias[j]` with `magnitude[i,j] = Σ_k |a||b| + |bias|`. `[M,K] × [N,K] → [M,N]`
 ///
@@ -37,6 +38,13 @@ pub type Accelerator = fn(&[f64], &[f64], Option<&[f64]>, (usize, usize, usize))
 /// Multiply-adds from which an accelerator is worth its copies.
 const LARGE: usize = 1 << 26;
 
+static ACCELERATED: AtomicUsize = AtomicUsize::new(0);
+
+/// Products of this process that an accelerator computed.
+pub fn accelerated() -> usize {
+    ACCELERATED.load(Ordering::Relaxed)
+}
+
 /// The sums and the magnitudes of a·bᵀ + bias; large ones by `accelerator`, whose bits are looked at.
 pub fn product(
     a: ArrayView2<f64>,
@@ -50,6 +58,7 @@ pub fn product(
     if let (Some(accelerator), Some(x), Some(y)) = (accelerator, a.as_slice(), b.as_slice()) {
         match accelerator(x, y, bias, (m, n, k)) {
             Ok((d, magnitude)) if agrees(x, y, bias, (m, n, k), (&d, &magnitude)) => {
+                ACCELERATED.fetch_add(1, Ordering::Relaxed);
                 let shaped = |v| Array2::from_shape_vec((m, n), v).expect("an accelerator returns m × n");
                 return (shaped(d), shaped(magnitude));
             }

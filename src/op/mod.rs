@@ -9,7 +9,7 @@ pub(crate) mod grouped;
 pub(crate) mod norm;
 mod spec;
 
-pub use gemm::Accelerator;
+pub use gemm::{Accelerator, accelerated};
 pub use spec::{ACTS, Dim, Kind, OPS, OpSpec, Role, Sizes};
 
 use crate::{Result, parallel};

@@ -13,20 +13,28 @@ use std::path::{Path, PathBuf};
 pub fn write(out: &Path, measured: &Measured) -> Result<PathBuf> {
     let folder = |e| Error::io(out, e, "make room, or choose another folder with --out");
     std::fs::create_dir_all(out).map_err(folder)?;
-    let save = |name: &str, text: &str| -> Result<PathBuf> {
-        let path = out.join(name);
-        std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room, or choose another folder with --out"))?;
-        Ok(path)
-    };
-    let (roof, shares) = (roof(measured), shares(measured));
+    let save = |name: &str, text: &str| save(out, name, text);
     save("bench.csv", &bench::csv(measured))?;
     save("provenance.txt", &measured.provenance)?;
+    draw(out, measured)
+}
+
+/// Draws the page and the figures of a folder; returns the page's path. Errors: they cannot be written.
+pub fn draw(out: &Path, measured: &Measured) -> Result<PathBuf> {
+    let (roof, shares) = (roof(measured), shares(measured));
+    let save = |name: &str, text: &str| save(out, name, text);
     save(
         "roofline.svg",
         &plot::standalone(&roof, "Roofline", "Speed of each product against operations a byte, under the copy and the peaks"),
     )?;
     save("shares.svg", &plot::standalone(&shares, "Share of the limit", "How near each kernel is to its limit"))?;
     save("index.html", &page(measured, &roof, &shares))
+}
+
+fn save(out: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let path = out.join(name);
+    std::fs::write(&path, text).map_err(|e| Error::io(&path, e, "make room, or choose another folder with --out"))?;
+    Ok(path)
 }
 
 /// What a point or bar is drawn as.

@@ -1,8 +1,11 @@
 //! Where an error lives, as a figure: the share of wrong elements along each axis that an error can lie along.
 
 use super::figures::{Figure, csv};
-use super::plot;
+use super::plot::{at, diverging, draw, font, say, wide, widest};
 use crate::fault::locate::Location;
+use plotters::prelude::Rectangle;
+use plotters::style::Color;
+use plotters::style::text_anchor::{HPos, VPos};
 
 /// Bands that an axis is drawn in.
 const BANDS: usize = 16;
@@ -27,19 +30,37 @@ fn bands(v: &[f64]) -> Vec<f64> {
     (0..n).map(|i| 100.0 * band(i).iter().sum::<f64>() / band(i).len() as f64).collect()
 }
 
+/// Percentages in strips, each below its name: as narrow as a phone.
+fn strips(all: &[(&str, Vec<f64>)], unit: &str) -> String {
+    let (left, cell, line) = (4, 22, 44);
+    let longest = widest(all.iter().map(|s| s.0), 13);
+    let most = all.iter().map(|s| s.1.len() as i32).max().unwrap_or(0);
+    let (from, to) = (left + 10, left + 136);
+    let size = ((left + cell * most).max(left + longest).max(to + 34 + wide(unit, 12)) + 4, line * all.len() as i32 + 30);
+    draw(size, |root| {
+        for (i, (name, percent)) in all.iter().enumerate() {
+            let y = line * i as i32;
+            say(root, name, (left, y + 10), font(13).pos(at(HPos::Left, VPos::Center)))?;
+            for (j, v) in percent.iter().enumerate() {
+                let x = left + cell * j as i32;
+                root.draw(&Rectangle::new([(x, y + 19), (x + cell - 1, y + 38)], diverging(-v / 2.0, 50.0).filled()))?;
+                say(root, &format!("{v:.0}"), (x + cell / 2, y + 28), font(11).pos(at(HPos::Center, VPos::Center)))?;
+            }
+        }
+        let y = size.1 - 20;
+        say(root, "0", (from - 2, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
+        for i in 0..40 {
+            let x = from + 3 * i;
+            root.draw(&Rectangle::new([(x, y), (x + 3, y + 14)], diverging(-50.0 * f64::from(i) / 39.0, 50.0).filled()))?;
+        }
+        say(root, &format!("100 {unit}"), (to - 2, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
+    })
+}
+
 /// One chart a failed result; none where nothing failed.
 pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
     let drawn: Vec<_> = locations.iter().filter(|(_, l)| !l.rows.is_empty()).collect();
-    let columns: Vec<String> = (1..=BANDS).map(|i| i.to_string()).collect();
-    let scale = plot::Colours { from: 0.0, to: -50.0, ends: ["0", "100 percent wrong"] };
-    let chart = |(name, l): &&(String, Location)| {
-        let axes = axes(l);
-        let rows: Vec<String> = axes.iter().map(|a| a.0.to_string()).collect();
-        let cell = |v: &Vec<f64>, i: usize| v.get(i).map(|x| (*x, -x / 2.0));
-        let cells: Vec<Vec<_>> = axes.iter().map(|a| (0..BANDS).map(|i| cell(&a.1, i)).collect()).collect();
-        let svg = plot::table(&columns, &rows, &vec![false; rows.len()], &cells, &scale, &[]);
-        (format!("{name}: {}", l.words), svg)
-    };
+    let chart = |(name, l): &&(String, Location)| (format!("{name}: {}", l.words), strips(&axes(l), "percent wrong"));
     let lines = drawn.iter().flat_map(|(name, l)| {
         axes(l).into_iter().flat_map(move |(axis, v)| {
             v.into_iter()
@@ -61,6 +82,30 @@ pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Beside the margins of a page of 400 pixels.
+    #[test]
+    fn the_figure_is_no_wider_than_a_phone() {
+        let half = vec![0.5; 40];
+        let location = Location {
+            words: "everywhere".into(),
+            rows: half.clone(),
+            cols: half.clone(),
+            k: half.clone(),
+            magnitudes: half.clone(),
+            codes: half,
+            signs: [1.0, 0.0],
+            ..Location::default()
+        };
+        let figure = figure(&[("a".into(), location)]).unwrap();
+        let width =
+            |svg: &str| svg.split("viewBox=\"0 0 ").nth(1).and_then(|v| v.split(' ').next()?.parse::<u32>().ok()).unwrap();
+        assert!(width(&figure.charts[0].1) <= 374, "{}", width(&figure.charts[0].1));
+        let cells = vec![vec![2.0; 64]; 64];
+        let map = crate::assay::map::ErrorMap { case: "c".into(), why: "w".into(), tile_rows: 128, tile_cols: 128, cells };
+        let map = super::super::grids::error_maps(&[map]).unwrap();
+        assert!(width(&map.charts[0].1) <= 374, "{}", width(&map.charts[0].1));
+    }
 
     #[test]
     fn each_axis_has_its_bands_and_its_data() {

@@ -323,7 +323,10 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
         let mut chart = axes(&plot, (xr, x.label), (yr, y.label))?;
         if diagonal.is_some() {
             let (lo, hi) = (x0.max(y0), x1.min(y1));
-            chart.draw_series(DashedLineSeries::new([(lo, lo), (hi, hi)], 6, 4, INK.mix(0.7).stroke_width(1)))?;
+            // By hand: plotters' dashes need `hypotf` of glibc 2.35, and nothing else here is so new.
+            let at = |share: f64| (lo + (hi - lo) * share, lo + (hi - lo) * share);
+            let dash = |i: i32| [f64::from(i), f64::from(i) + 0.6].map(|x| at(x / 60.0)).to_vec();
+            chart.draw_series((0..60).map(|i| PathElement::new(dash(i), INK.mix(0.7).stroke_width(1))))?;
         }
         for (i, (_, points, cases)) in drawn.iter().enumerate() {
             let color = PALETTE[i % PALETTE.len()];
@@ -406,7 +409,7 @@ fn shade(share: f64) -> RGBColor {
 }
 
 /// Orange below zero, blue above, nothing at zero; full at ±`most`.
-fn diverging(x: f64, most: f64) -> RGBAColor {
+pub(super) fn diverging(x: f64, most: f64) -> RGBAColor {
     let color = if x < 0.0 { RGBColor(0xf2, 0x7a, 0x1a) } else { RGBColor(0x3b, 0x82, 0xd6) };
     color.mix((x.abs() / most).min(1.0) * 0.8)
 }
@@ -509,8 +512,15 @@ pub fn map(cells: &[Vec<Option<f64>>], m: &Map) -> String {
     let (top, right) = (8, left + m.cell * cols);
     let bottom = top + m.cell * rows;
     let half = wide(m.y.0, 12) / 2 + 4;
-    let across = (right + 24 + wide(m.unit, 11).max(60)).max(left + wide(m.x.0, 12) + 8);
-    let size = (across, (bottom + 42).max(130).max(2 * half));
+    // The colours' legend stands below: beside the map it would be past a phone's edge.
+    let (least, most) = (m.least.map_or("0".to_string(), |least| format!("{least:.0e}")), tick(m.most, Scale::Linear));
+    let bar = left + wide(&least, 11) + 6;
+    let red = bar + 90 + 6 + wide(&most, 11) + 12;
+    let any_over = m.least.is_some() && cells.iter().flatten().any(|v| m.over(*v));
+    let end = if any_over { red + 16 + wide("over", 11) } else { red };
+    let across = [right + 6, end, left + wide(m.unit, 11) + 8, left + wide(m.x.0, 12) + 8].into_iter().max().unwrap_or(right);
+    let legend = (bottom + 46).max(2 * half);
+    let size = (across, legend + 32);
     draw(size, |root| {
         for (i, row) in cells.iter().enumerate() {
             let y = top + m.cell * i as i32;
@@ -562,18 +572,18 @@ pub fn map(cells: &[Vec<Option<f64>>], m: &Map) -> String {
         )?;
         let side = font(12).transform(FontTransform::Rotate270).pos(at(HPos::Center, VPos::Top));
         say(root, m.y.0, (4, ((top + bottom) / 2).max(half)), side)?;
-        let x = right + 14;
-        for i in 0..60 {
-            let color = shade(1.0 - f64::from(i) / 59.0);
-            root.draw(&Rectangle::new([(x, top + 18 + i), (x + 12, top + 19 + i)], color.filled()))?;
+        let beside = |x: i32| (x, legend + 22);
+        let start = || font(11).pos(at(HPos::Left, VPos::Center));
+        say(root, m.unit, (left, legend + 6), start())?;
+        say(root, &least, beside(left), start())?;
+        for i in 0..45 {
+            let (x, color) = (bar + 2 * i, shade(f64::from(i) / 44.0));
+            root.draw(&Rectangle::new([(x, legend + 16), (x + 2, legend + 28)], color.filled()))?;
         }
-        say(root, m.unit, (x, top + 5), font(11).pos(at(HPos::Left, VPos::Center)))?;
-        say(root, &tick(m.most, Scale::Linear), (x + 17, top + 22), font(11).pos(at(HPos::Left, VPos::Center)))?;
-        let least = m.least.map_or("0".to_string(), |least| format!("{least:.0e}"));
-        say(root, &least, (x + 17, top + 75), font(11).pos(at(HPos::Left, VPos::Center)))?;
-        if m.least.is_some() && cells.iter().flatten().any(|v| m.over(*v)) {
-            root.draw(&Rectangle::new([(x, top + 88), (x + 12, top + 100)], BAD.filled()))?;
-            say(root, "over", (x + 17, top + 94), font(11).pos(at(HPos::Left, VPos::Center)))?;
+        say(root, &most, beside(bar + 96), start())?;
+        if any_over {
+            root.draw(&Rectangle::new([(red, legend + 16), (red + 12, legend + 28)], BAD.filled()))?;
+            say(root, "over", beside(red + 16), start())?;
         }
         Ok(())
     })

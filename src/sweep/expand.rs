@@ -40,6 +40,10 @@ fn shape(op: Op, s: &str) -> Result<(usize, usize, usize)> {
     };
     let bad = || Error::value(format!("shape of {}", op.name()), s, format!("{want} with whole numbers"));
     let sizes: Vec<usize> = s.split('x').map(|n| n.parse().map_err(|_| bad())).collect::<Result<_>>()?;
+    if op.is_product() && sizes.contains(&0) {
+        let want = "sizes of at least 1; a result of nothing is judged from a bundle, or by qassay.assert_gemm and its like";
+        return Err(Error::value(format!("shape of {}", op.name()), s, want));
+    }
     // What no machine holds, before anything is multiplied by it.
     if sizes.iter().try_fold(1usize, |product, n| product.checked_mul((*n).max(1))).is_none_or(|n| n > MOST_OPERATIONS) {
         let most = format!("{want} whose product is at most 2^44");
