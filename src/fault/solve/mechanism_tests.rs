@@ -19,25 +19,6 @@ fn zeros(q: &QTensor) -> &[i32] {
 }
 
 #[test]
-fn stray_elements_beside_tiles_are_no_part_of_what_is_told() {
-    let (a, b) = (wide(M, 128), codes(Format::E4m3, N, 128, 128, false, 101));
-    let (x, y) = (a.to_f64(), b.dequantize());
-    let lost = |i: usize, j: usize, k: usize| match (i / 16, j / 16) {
-        (0, 1) => (32..56).contains(&k),
-        (1, 2) => (88..96).contains(&k),
-        _ => false,
-    };
-    let got = found(&a, &b, None, Format::F32, |i, j, _| {
-        let v = sum(128, |k| if lost(i, j, k) { 0.0 } else { x[[i, k]] * y[[j, k]] });
-        // Two elements on their own, a few bounds off: another order of roundings.
-        let off = 3.0 * 136.0 * 2f64.powi(-24) * sum(128, |k| (x[[i, k]] * y[[j, k]]).abs());
-        if [(25, 5), (4, 42)].contains(&(i, j)) { v + off } else { v }
-    });
-    assert_eq!(got.0, "acc_state:k.of_tiles", "{}", got.1);
-    assert!(got.1.contains("(0, 1) without 32 … 55, (1, 2) without 88 … 95"), "{}", got.1);
-}
-
-#[test]
 fn sums_of_16_bits_within_groups_are_told() {
     let (a, b) = (codes(Format::Int8, M, 128, 32, false, 102), codes(Format::Int4, N, 128, 32, false, 103));
     let (x, y) = (a.clone(), b.clone());
@@ -86,14 +67,14 @@ fn zero_points_that_wrap_are_told() {
 
 #[test]
 fn another_order_and_another_meaning_of_codes_are_told_by_their_likeness() {
-    let (a, b) = (wide(M, 128), codes(Format::Int4, N, 128, 32, false, 106));
+    let (a, b) = (wide(M, 32), codes(Format::Int4, N, 32, 32, false, 106));
     let x = a.to_f64();
-    // Every 32 as 2×16, transposed; the nibble less eight where two's complement is meant.
-    let from = |k: usize| k / 32 * 32 + k % 2 * 16 + k % 32 / 2;
+    // K as 2×16, transposed; the nibble less eight where two's complement is meant.
+    let from = |k: usize| k % 2 * 16 + k / 2;
     let got = found(&a, &b, None, Format::F32, |i, j, _| {
-        sum(128, |k| {
-            let nibble = f64::from(b.codes()[j * 128 + from(k)] & 15);
-            x[[i, k]] * (nibble - 8.0) * scale(&b, j * 4 + k / 32)
+        sum(32, |k| {
+            let nibble = f64::from(b.codes()[j * 32 + from(k)] & 15);
+            x[[i, k]] * (nibble - 8.0) * scale(&b, j)
         })
     });
     assert!(got.0.contains("pack_permute:b.") && got.0.contains("bits_reinterpreted:b."), "{}: {}", got.0, got.1);
