@@ -5,8 +5,9 @@
 //! scales of f(x) by the right kernel  =  the scales that were written, all of them  ──►  amax is that of f(x)
 //! ```
 
+use super::diagnose::Finding;
 use super::predict::Scene;
-use super::{edit, inject};
+use super::{Class, edit, inject};
 use crate::job::{Data, Job, Operand};
 use crate::op::Op;
 use crate::tensor::round_to;
@@ -67,6 +68,32 @@ pub fn over(scene: &Scene) -> Option<String> {
     let most = WORK / x.data().len().max(1);
     // Whether its scales are these; refused by the first rows where blocks of one row do not know the others.
     changes(width).into_iter().take(most).find(|c| scales(job, x, width, c).is_some_and(|s| same(&s, q))).map(|c| c.words)
+}
+
+/// An amax beside right codes that misses the largest elements and is that of a part of the columns, exactly: neither of another step nor of
+/// what was stored, although saturated codes are as large as any amax that their scale was taken from.
+pub fn seen(scene: &Scene) -> Option<Finding> {
+    let job = scene.evidence.job;
+    let part = scene.evidence.output.parts.first()?;
+    let (amax, Operand::High(x)) = (part.amax?, edit::operand(job, edit::Which::A)?) else { return None };
+    matches!(job.op, Op::Cast | Op::CastTranspose).then_some(())?;
+    let larger: Vec<usize> = (0..x.data().len()).filter(|at| x.data()[*at].abs() > amax).collect();
+    let first = larger.first()?;
+    let of = |step: usize, from: usize| {
+        let own = x.data().iter().enumerate().filter(|(at, _)| at % x.cols() % step == from);
+        own.fold(0.0f32, |m, (_, v)| m.max(v.abs()))
+    };
+    let steps = [2usize, 4, 8].into_iter().filter(|s| *s < x.cols());
+    let (step, from) = steps.flat_map(|s| (0..s).map(move |f| (s, f))).find(|(s, f)| of(*s, *f) == amax)?;
+    let words = format!(
+        "amax is that of columns {from}, {}, {} … alone: it does not see {} of larger magnitude, such as ({}, {})",
+        from + step,
+        from + 2 * step,
+        if larger.len() == 1 { "one element".to_string() } else { format!("{} elements", larger.len()) },
+        first / x.cols(),
+        first % x.cols()
+    );
+    Some(Finding::solved(Class::AmaxScope, "some_columns", words))
 }
 
 /// The scales that the right kernel chooses for changed values.

@@ -262,6 +262,10 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     if findings.is_empty() {
         findings.extend(super::chosen::scales(&scene));
     }
+    if findings.first().is_some_and(|f| ["amax_scope:of_codes", "stale_state:amax"].contains(&&f.fault[..])) {
+        let seen = super::amax::seen(&scene);
+        findings = if seen.is_some() { seen.into_iter().collect() } else { findings };
+    }
     let location = locate::locate(&scene);
     if findings.is_empty() {
         findings.extend(super::patches::find(&scene, &location));

@@ -10,6 +10,7 @@
 
 use super::given::Given;
 use super::maps::cost;
+use super::screen::{Element, Line, Screen};
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -17,7 +18,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Multiply-adds of all pairs of readings on one element.
-const WORK: usize = 1 << 28;
+const WORK: usize = 1 << 26;
 /// Elements that readings are told by, and units of K.
 const LOOKS: usize = 14;
 const UNITS: usize = 512;
@@ -362,7 +363,7 @@ fn ways(s: &System, side: Which) -> Vec<Way> {
 }
 
 /// The scale and the zero point of every unit of K, for each reading.
-type Lines = Vec<Vec<(f64, f64)>>;
+type Lines = Vec<Line>;
 
 /// One element: its lines, what was written, and the sums of codes of each unit.
 struct Look {
@@ -375,6 +376,13 @@ struct Look {
     /// Σ of the codes of a, of b.
     of_a: Vec<f64>,
     of_b: Vec<f64>,
+}
+
+impl Look {
+    fn screen(&self, (xs, ys): &(Lines, Lines), loose: f64) -> Screen {
+        let Self { y, half, both, of_a, of_b, .. } = self;
+        Screen::of(&Element { y: *y, half: *half, both, of_a, of_b }, xs, ys, loose)
+    }
 }
 
 fn looks(s: &System, unit: usize) -> Vec<Look> {
@@ -477,17 +485,23 @@ pub fn theories(s: &System, pairs: bool) -> Vec<Theory> {
         let (first, others) = looks.split_at(if pairs { looks.len().min(FIRST) } else { 1 });
         let held: Vec<_> = first.iter().map(|look| lines(n, m, look)).collect();
         let all = |x: usize, y: usize| first.iter().zip(&held).all(|(look, (xs, ys))| fits(look, &xs[x], &ys[y]));
+        let screen = first[0].screen(&held[0], loose);
         let mut left: Vec<(usize, usize)> = (0..n)
             .into_par_iter()
             .flat_map_iter(|x| {
                 let few = if pairs || x == 0 { m } else { 1 };
-                let all = &all;
-                (0..few).filter(move |y| all(x, *y)).map(move |y| (x, y)).take(if pairs { BESIDE } else { m })
+                let (all, screen) = (&all, &screen);
+                let may = move |y: &usize| screen.may(x, *y) && all(x, *y);
+                (0..few).filter(may).map(move |y| (x, y)).take(if pairs { BESIDE } else { m })
             })
             .collect();
         for look in others {
             if left.is_empty() {
                 break;
+            }
+            if 4 * left.len() < n + m {
+                left.retain(|(x, y)| fits(look, &line(&ways_a[*x], Which::A, look), &line(&ways_b[*y], Which::B, look)));
+                continue;
             }
             let (xs, ys) = lines(n, m, look);
             left.retain(|(x, y)| fits(look, &xs[*x], &ys[*y]));

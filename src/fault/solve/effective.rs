@@ -8,7 +8,7 @@
 //! Each row of the grid is a system by itself: as many unknowns as it has columns, an equation for each element of the result that it makes.
 
 use super::linear::Normal;
-use super::system::{System, Theory};
+use super::system::{Part, System, Theory};
 use crate::fault::edit::Which;
 
 /// A grid over an operand.
@@ -40,6 +40,10 @@ pub struct Cells {
 const SIGMAS: f64 = 4.0;
 /// Multiply-adds of one grid.
 const WORK: usize = 1 << 28;
+
+/// Rows of a grid that have to tell a number to this part of it, where gains are solved on top of another theory.
+const FIRST_ROWS: usize = 1;
+const KNOWN: f64 = 0.25;
 
 /// What is asked of the cells.
 #[derive(Clone, Copy, PartialEq)]
@@ -98,6 +102,9 @@ fn solved(s: &System, base: &Theory, grid: &Grid, ask: Ask, least: f64) -> Optio
         for c in 0..grid.cols {
             (value[r * grid.cols + c], within[r * grid.cols + c]) = (v[c], e[c]);
         }
+        // A bound as wide as the result tells no gains: what first rows do not say, the others do not.
+        let known = || (0..(r + 1) * grid.cols).any(|c| within[c] <= KNOWN * value[c].abs() || value[c].is_nan());
+        (ask != Ask::Gain || base.is_plain() || r != FIRST_ROWS || known()).then_some(())?;
     }
     // What cannot be told from right is right.
     for (v, e) in value.iter_mut().zip(&within) {
@@ -128,24 +135,40 @@ struct Equation {
 
 /// Elements of the result that row `r` of the grid makes, in the wrong region where there is one; at most so many, over all of them.
 fn places(s: &System, grid: &Grid, r: usize, most: usize) -> Vec<(usize, usize)> {
-    let mut all = Vec::new();
     let lines = r * grid.tile.0..((r + 1) * grid.tile.0).min(s.given(grid.side).rows);
-    let inside = |i: usize, j: usize| s.region.as_ref().is_none_or(|x| x.has(i, j));
+    // Lines of the result, and what each has: written down only where a region leaves some out.
+    let mut runs: Vec<(usize, usize, &Part)> = Vec::new();
     for p in &s.parts {
         for line in lines.clone() {
             match grid.side {
-                Which::A if line >= p.a && line - p.a < p.rows.len() => {
-                    let i = p.rows.start + line - p.a;
-                    all.extend((0..s.cols).map(|j| (i, j)));
-                }
-                Which::B if line >= p.b && line - p.b < s.cols => all.extend(p.rows.clone().map(|i| (i, line - p.b))),
+                Which::A if line >= p.a && line - p.a < p.rows.len() => runs.push((p.rows.start + line - p.a, s.cols, p)),
+                Which::B if line >= p.b && line - p.b < s.cols => runs.push((line - p.b, p.rows.len(), p)),
                 _ => {}
             }
         }
     }
-    all.retain(|(i, j)| inside(*i, *j));
-    super::segment::spread(&mut all, most);
-    all
+    let place = |(line, _, p): &(usize, usize, &Part), n: usize| match grid.side {
+        Which::A => (*line, n),
+        Which::B => (p.rows.start + n, *line),
+    };
+    if let Some(region) = &s.region {
+        let mut all: Vec<(usize, usize)> = runs.iter().flat_map(|x| (0..x.1).map(move |n| place(x, n))).collect();
+        all.retain(|(i, j)| region.has(*i, *j));
+        super::segment::spread(&mut all, most);
+        return all;
+    }
+    let ends: Vec<usize> = runs
+        .iter()
+        .scan(0, |n, x| {
+            *n += x.1;
+            Some(*n)
+        })
+        .collect();
+    let at = |n: usize| {
+        let run = ends.partition_point(|end| *end <= n);
+        place(&runs[run], n + runs[run].1 - ends[run])
+    };
+    super::segment::spread_of(ends.last().copied().unwrap_or(0), most).into_iter().map(at).collect()
 }
 
 fn equation(s: &System, base: &Theory, grid: &Grid, ask: Ask, i: usize, j: usize) -> Option<Equation> {

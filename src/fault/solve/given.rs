@@ -155,6 +155,12 @@ impl Given {
     }
 }
 
+/// The nearest bf16 to a number, ties to even.
+fn bf16(x: f32) -> f64 {
+    let bits = x.to_bits();
+    f64::from(f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000))
+}
+
 /// How one operand was read: `None` is as given.
 #[derive(Clone, Default)]
 pub struct Side {
@@ -227,8 +233,11 @@ impl Side {
             },
             (None, Some(q)) => self.dequantized(g, q, i, ks),
         };
-        if let Some(f) = g.rounded {
-            row.iter_mut().for_each(|x| *x = f64::from(round_to(f, *x as f32)));
+        match g.rounded {
+            // The usual one, without a call for every value.
+            Some(Format::Bf16) if row.iter().all(|x| x.is_finite()) => row.iter_mut().for_each(|x| *x = bf16(*x as f32)),
+            Some(f) => row.iter_mut().for_each(|x| *x = f64::from(round_to(f, *x as f32))),
+            None => {}
         }
         Cow::Owned(row)
     }

@@ -29,11 +29,15 @@ impl Normal {
 
     /// c; unknowns that no equation has are 0. `None`: not finite.
     pub fn solve(self) -> Option<Vec<f64>> {
-        self.solve_within().map(|x| x.0)
+        self.solved(false).map(|x| x.0)
     }
 
     /// c, and √ of the diagonal of the inverse: the standard error of each where weights are those of unit noise, ∞ of what no equation has.
-    pub fn solve_within(mut self) -> Option<(Vec<f64>, Vec<f64>)> {
+    pub fn solve_within(self) -> Option<(Vec<f64>, Vec<f64>)> {
+        self.solved(true)
+    }
+
+    fn solved(mut self, errors: bool) -> Option<(Vec<f64>, Vec<f64>)> {
         let n = self.n;
         let known: Vec<bool> = (0..n).map(|i| self.gram[i * n + i] > 0.0).collect();
         let largest = (0..n).map(|i| self.gram[i * n + i]).fold(0.0, f64::max);
@@ -46,44 +50,36 @@ impl Normal {
             self.gram[i * n + i] = if known[i] { 1.0 + 1e-12 } else { 1.0 };
         }
         let largest = 1.0;
-        for j in 0..n {
-            for k in 0..j {
-                let f = self.gram[j * n + k];
-                for i in j..n {
-                    self.gram[i * n + j] -= self.gram[i * n + k] * f;
-                }
+        // Row by row, so that what is multiplied lies side by side.
+        for i in 0..n {
+            let (above, row) = self.gram.split_at_mut(i * n);
+            for j in 0..i {
+                let other = &above[j * n..=j * n + j];
+                row[j] = (row[j] - dot(&row[..j], &other[..j])) / other[j];
             }
-            let d = self.gram[j * n + j];
-            let root = if d > largest * 1e-14 { d.sqrt() } else { (largest * 1e-14).sqrt() };
-            for i in j..n {
-                self.gram[i * n + j] /= root;
-            }
-            self.gram[j * n + j] = root;
+            let d = row[i] - dot(&row[..i], &row[..i]);
+            row[i] = if d > largest * 1e-14 { d.sqrt() } else { (largest * 1e-14).sqrt() };
         }
         let mut x = self.right;
         for i in 0..n {
-            for k in 0..i {
-                x[i] -= self.gram[i * n + k] * x[k];
-            }
-            x[i] /= self.gram[i * n + i];
+            let row = &self.gram[i * n..=i * n + i];
+            x[i] = (x[i] - dot(&row[..i], &x[..i])) / row[i];
         }
         for i in (0..n).rev() {
-            for k in i + 1..n {
-                x[i] -= self.gram[k * n + i] * x[k];
-            }
-            x[i] /= self.gram[i * n + i];
+            let row = &self.gram[i * n..=i * n + i];
+            x[i] /= row[i];
+            let (before, at) = x.split_at_mut(i);
+            before.iter_mut().zip(row).for_each(|(x, g)| *x -= g * at[0]);
         }
         // Column i of L⁻¹ by substitution; the inverse's diagonal is the squares of its columns of L⁻ᵀ.
         let mut within = vec![f64::INFINITY; n];
-        for i in (0..n).filter(|i| known[*i]) {
+        for i in (0..n).filter(|i| errors && known[*i]) {
             let mut column = vec![0.0; n];
             column[i] = 1.0;
             let mut squares = 0.0;
             for j in i..n {
-                for k in i..j {
-                    column[j] -= self.gram[j * n + k] * column[k];
-                }
-                column[j] /= self.gram[j * n + j];
+                let row = &self.gram[j * n..=j * n + j];
+                column[j] = (column[j] - dot(&row[i..j], &column[i..j])) / row[j];
                 squares += column[j] * column[j];
             }
             within[i] = squares.sqrt() / unit[i];
@@ -91,6 +87,19 @@ impl Normal {
         x.iter_mut().zip(&unit).for_each(|(x, u)| *x /= u);
         x.iter().all(|v| v.is_finite()).then_some((x, within))
     }
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    const LANES: usize = 4;
+    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    let mut sums = [0.0; LANES];
+    for (x, y) in xs.zip(ys) {
+        for n in 0..LANES {
+            sums[n] += x[n] * y[n];
+        }
+    }
+    sums.iter().sum::<f64>() + rest
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub mod levels;
 pub mod line;
 pub mod linear;
 pub mod maps;
+#[cfg(test)]
+mod mechanism_tests;
 pub mod mixed;
 pub mod offsets;
 pub mod output;
@@ -47,16 +49,19 @@ mod place_tests;
 pub mod places;
 pub mod reach;
 pub mod readings;
+pub mod rectangles;
 pub mod replay;
 pub mod reread;
 pub mod scale_bytes;
 pub mod scale_rows;
 pub mod scales;
+pub mod screen;
 pub mod segment;
 pub mod slices;
 pub mod solved;
 pub mod split;
 pub mod stages;
+pub mod starts;
 pub mod steps;
 pub mod sums;
 pub mod system;
@@ -66,6 +71,7 @@ mod tests;
 pub mod theory;
 pub mod tiles;
 pub mod two_numbers;
+pub mod within;
 pub mod zeros;
 
 use super::predict::Scene;
@@ -216,13 +222,20 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     if pairs {
         // Two of them: as the operands are, and rounded, else to the largest bound.
         let last = tried.iter().position(|t| t.0.is_rounded()).unwrap_or(tried.len().saturating_sub(1));
-        for at in if last == 0 { vec![0] } else { vec![0, last] } {
+        let alone = last == 0 || !tried[last].0.is_rounded() && tells_as_much(&tried[last].0, &tried[0].0);
+        for at in if alone { vec![last] } else { vec![0, last] } {
             let Some((system, _)) = tried.get(at) else { continue };
             all.truncate(fixed);
             all.extend(output::factors(system));
             all.extend(address::partial(system));
             // Two regions with a theory each fit many probes: all elements decide before pairs are left out.
-            let mut found = split::beside(system, &all);
+            let mut found = within::theories(system, &all);
+            found.retain(|t| holds(system, t));
+            if !found.is_empty() {
+                let (system, picture) = tried.swap_remove(at);
+                return Some(Solved { system, singles: found, pairs: Vec::new(), picture });
+            }
+            found = split::beside(system, &all);
             found.retain(|t| holds(system, t));
             if found.is_empty() {
                 found = two(system, &all);
@@ -248,34 +261,49 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })
 }
 
+/// Whether a looser bound refuses nearly what the tighter one does: the steps of the output are wider than both.
+fn tells_as_much(loose: &System, tight: &System) -> bool {
+    const LOOKS: usize = 40;
+    const WIDER: f64 = 1.25;
+    let wider = |(i, j): &(usize, usize)| {
+        let at = i * loose.cols + j;
+        let (low, high) = loose.out.cell(at, loose.actual[at]);
+        let width = |s: &System| high - low + 2.0 * s.certain(at);
+        !(width(loose) <= WIDER * width(tight))
+    };
+    let looks = || loose.probes.iter().take(LOOKS);
+    10 * looks().filter(|p| wider(p)).count() <= looks().count()
+}
+
 /// One fault, and what was solved without a name. With `pairs` both operands may be read wrong, each in its own way; `again`: the same was held to a
 /// tighter bound before.
 fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Option<String>) {
     let mut found: Vec<Theory> = places::contents(s).into_iter().filter(|t| s.explains(t)).collect();
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
-    found.extend(slices::ranges(s).iter().chain(&slices::patterns(s)).filter_map(|t| s.accept(t)));
-    found.extend(kept::theories(s).iter().chain(&experts::scaled(s)).filter_map(|t| s.accept(t)));
-    found.extend(reach::theories(s).iter().filter_map(|t| s.accept(t)));
-    found.extend(two_numbers::theories(s).iter().filter_map(|t| s.accept(t)));
-    found.extend(
-        carried::theories(s)
-            .iter()
-            .chain(&carried::aside(s))
-            .chain(&carried::alone(s))
-            .chain(&stages::theories(s))
-            .filter_map(|t| s.accept(t)),
-    );
+    // What is solved, each by itself: on all cores, in this order.
     let right = Theory::right();
+    let mut solvers: Vec<Solver> = vec![
+        Box::new(|| slices::ranges(s)),
+        Box::new(|| slices::patterns(s)),
+        Box::new(|| kept::theories(s)),
+        Box::new(|| experts::scaled(s)),
+        Box::new(|| reach::theories(s)),
+        Box::new(|| two_numbers::theories(s)),
+        Box::new(|| carried::theories(s)),
+        Box::new(|| carried::aside(s)),
+        Box::new(|| carried::alone(s)),
+        Box::new(|| stages::theories(s)),
+    ];
     for side in s.sides().iter().copied() {
-        let numbers = [
-            solved::gains(s, &right, side),
-            offsets::offsets(s, &right, side),
-            table::codecs(s, side),
-            line::line(s, side).into_iter().collect(),
-        ];
-        found.extend(numbers.iter().flatten().filter_map(|t| s.accept(t)));
+        let right = &right;
+        solvers.push(Box::new(move || solved::gains(s, right, side)));
+        solvers.push(Box::new(move || offsets::offsets(s, right, side)));
+        solvers.push(Box::new(move || table::codecs(s, side)));
+        solvers.push(Box::new(move || line::line(s, side).into_iter().collect()));
     }
-    found.extend(elsewhere::theories(s).iter().filter_map(|t| s.accept(t)));
+    solvers.push(Box::new(|| elsewhere::theories(s)));
+    let accepted = |of: &Solver| -> Vec<Theory> { of().iter().filter_map(|t| s.accept(t)).collect() };
+    found.extend(solvers.par_iter().map(accepted).collect::<Vec<_>>().into_iter().flatten());
     if found.is_empty() {
         found.extend(mixed::theories(s).iter().filter_map(|t| s.accept(t)));
     }
@@ -298,6 +326,9 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
     (found, picture)
 }
 
+/// Theories of one kind.
+type Solver<'f> = Box<dyn Fn() -> Vec<Theory> + Send + Sync + 'f>;
+
 /// Whether all sampled elements are what a theory says.
 fn holds(s: &System, t: &Theory) -> bool {
     replay::replay(s, t).is_some_and(|(fit, _)| fit.accepted())
@@ -306,7 +337,7 @@ fn holds(s: &System, t: &Theory) -> bool {
 /// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
 /// that none stands in the way of what a looser bound says.
 fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
-    let kinds: [&dyn Fn() -> Vec<Theory>; 12] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 13] = [
         &|| periodic::masks(s),
         &|| periodic::overlaps(s),
         &|| periodic::tiles(s),
@@ -319,13 +350,14 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| tiles::theories(s),
         &|| behind::theories(s),
         &|| scale_rows::theories(s),
+        &|| starts::theories(s),
         &|| address::theories(s, pairs),
     ];
-    let found = |of: &&dyn Fn() -> Vec<Theory>| -> Option<Vec<Theory>> {
+    let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {
         let some: Vec<Theory> = of().iter().filter_map(|t| s.accept(t)).filter(|t| !pairs || holds(s, t)).collect();
         (!some.is_empty()).then_some(some)
     };
-    kinds.iter().find_map(found).unwrap_or_default()
+    kinds.par_iter().find_map_first(found).unwrap_or_default()
 }
 
 /// Those theories that say another value than the right one of any of the first elements; of those that say the same of a few, the shortest.

@@ -6,6 +6,9 @@ use crate::fault::Class;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 
+/// From here down the bound is that of the sum times the factor.
+const TINY: f64 = 1.0 / 16.0;
+
 /// The one factor that every probe allows, of the sum or of the result as it was `stored`: `(low, high)`.
 pub fn gain(s: &System, stored: bool, keep: impl Fn(usize, usize) -> bool) -> Option<(f64, f64)> {
     let (mut low, mut high, mut n) = (f64::NEG_INFINITY, f64::INFINITY, 0);
@@ -28,7 +31,9 @@ pub fn gain(s: &System, stored: bool, keep: impl Fn(usize, usize) -> bool) -> Op
             continue;
         }
         let (from, to) = s.out.cell(at, x);
-        let slack = r * (x.abs() / v.abs()).max(1.0) + x.abs() * 2f64.powi(-22);
+        // A number far below one makes the bound as small.
+        let by = x.abs() / v.abs();
+        let slack = r * if by < TINY { by } else { by.max(1.0) } + x.abs() * 2f64.powi(-22);
         let ends = [(from - bias - slack) / v, (to - bias + slack) / v];
         (low, high) = (low.max(ends[0].min(ends[1])), high.min(ends[0].max(ends[1])));
         n += 1;

@@ -349,11 +349,17 @@ pub fn contents(s: &System) -> Vec<Theory> {
         _ => true,
     };
     let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
-    if !(0..n).filter(inside).all(held) {
+    let region = if (0..n).filter(inside).all(held) {
+        s.region.clone()
+    } else if matches!(what, "zero" | "NaN") {
+        // Some rectangles beside each other, as of the tiles of groups that nobody scheduled.
+        let Some(region) = super::rectangles::of(s.rows, s.cols, &held) else { return Vec::new() };
+        Some(Arc::new(region))
+    } else {
         return Vec::new();
-    }
-    let whole = s.region.is_none();
-    let (class, variant, words) = match &s.region {
+    };
+    let whole = region.is_none();
+    let (class, variant, words) = match &region {
         None if nan => (Class::PaddingPoison, "all", "the whole result is NaN".to_string()),
         None => (
             Class::SilentSkip,
@@ -365,7 +371,11 @@ pub fn contents(s: &System) -> Vec<Theory> {
     let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(if whole && !nan { 0.0 } else { 10.0 });
     let (actual, cols) = (s.actual.to_vec(), s.cols);
     t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
-    t.region.clone_from(&s.region);
+    // Each rectangle is four numbers: where groups that end early say the same, they say it shorter.
+    if let Some(r) = region.as_ref().filter(|r| r.words.contains("rectangles")) {
+        t.bits = 20.0 * r.tiles.len() as f64;
+    }
+    t.region = region;
     found.push(t);
     found
 }
@@ -444,6 +454,9 @@ pub fn old(s: &System) -> Option<Theory> {
 fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static str, String) {
     if r.words.contains("flat index") {
         return (Class::Addressing, "index", format!("{} are {what}: the index wraps or ends", r.words));
+    }
+    if r.words.contains("rectangles") && what == "zero" {
+        return (Class::SilentSkip, "tiles", format!("{} are zero: nobody computed them", r.words));
     }
     if !r.tiles.is_empty() {
         return (Class::Race, "tile", format!("{} hold {what}", r.words));

@@ -5,7 +5,7 @@ use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use crate::{Format, Overflow, Rounding};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Code, scale and zero point of an element; additive zero points come with what is subtracted from the code.
 struct Parts {
@@ -18,7 +18,9 @@ struct Parts {
 fn parts(g: &Given, i: usize, k: usize) -> Parts {
     let cell = i / g.tile.0 * g.grid.1 + k / g.tile.1;
     let code = g.q.as_ref().map_or(0.0, |q| g.table[usize::from(q.codes()[i * g.k + k])]);
-    let (zero, mid) = g.zero.as_ref().map_or((0.0, 0.0), |(z, mid)| (z[cell], mid.unwrap_or(0.0)));
+    // Of integers the middle of their range.
+    let middle = if g.table.iter().any(|x| *x < 0.0) { 0.0 } else { 0.5 * g.table.len() as f64 };
+    let (zero, mid) = g.zero.as_ref().map_or((0.0, 0.0), |(z, mid)| (z[cell], mid.unwrap_or(middle)));
     Parts { code, scale: g.step(i, k), zero, mid }
 }
 
@@ -118,6 +120,11 @@ fn terms(given: &Arc<Given>, side: Which) -> Vec<Theory> {
                         "the zero points are multiplied by scales {}, the codes by the right ones".into(),
                         |p, r| p.code * p.scale - p.zero * r(p.scale),
                     ),
+                    (
+                        Class::ScaleRerounded,
+                        "the codes less the middle of their range are multiplied by scales {}, what the zero points are off it by the right ones".into(),
+                        |p, r| (p.code - p.mid) * r(p.scale) - (p.zero - p.mid) * p.scale,
+                    ),
                     (Class::RoundOrder, "zero point times scale is {} beforehand".into(), |p, r| {
                         p.code * p.scale - r(p.zero * p.scale)
                     }),
@@ -215,6 +222,12 @@ fn averaged(given: &Arc<Given>, side: Which) -> Vec<Theory> {
         .collect()
 }
 
+/// Values that take long to say, each row said once.
+fn by_rows(rows: usize, k_all: usize, value: impl Fn(usize, usize) -> f64 + Send + Sync + 'static) -> At {
+    let said: Vec<OnceLock<Vec<f64>>> = (0..rows).map(|_| OnceLock::new()).collect();
+    Arc::new(move |i, k| said[i].get_or_init(|| (0..k_all).map(|k| value(i, k)).collect())[k])
+}
+
 /// What is dequantized and quantized again for a unit that multiplies another type: by one scale for all, or one a row.
 fn narrower(s: &System, given: &Arc<Given>, side: Which) -> Vec<Theory> {
     let name = side.name();
@@ -242,7 +255,7 @@ fn narrower(s: &System, given: &Arc<Given>, side: Which) -> Vec<Theory> {
                 continue;
             }
             let (v, rows) = (values.clone(), Arc::new(rows));
-            let value: At = Arc::new(move |i, k| {
+            let value = by_rows(given.rows, k_all, move |i, k| {
                 let t = f64::from(rows[i.min(rows.len() - 1)] as f32);
                 let x = f64::from((v[i * k_all + k] / t) as f32);
                 f.decode(f.encode(x, Rounding::NearestEven, Overflow::Saturate)) * t
@@ -258,7 +271,7 @@ fn narrower(s: &System, given: &Arc<Given>, side: Which) -> Vec<Theory> {
     for (f, bits) in [(Format::E5m2, 4.5), (Format::E4m3, 4.0)] {
         let v = values.clone();
         let g = given.clone();
-        let value: At = Arc::new(move |i, k| {
+        let value = by_rows(given.rows, k_all, move |i, k| {
             let unit = g.global;
             near(f, v[i * k_all + k] / unit) * unit
         });

@@ -89,7 +89,7 @@ pub fn region(s: &System) -> Option<Region> {
 type Tile = (Range<usize>, Range<usize>);
 
 /// The first few tiles in words.
-fn places(tiles: &[Tile]) -> String {
+pub fn places(tiles: &[Tile]) -> String {
     let one = |(r, c): &Tile| format!("rows {} … {} × columns {} … {}", r.start, r.end - 1, c.start, c.end - 1);
     let some: Vec<String> = tiles.iter().take(4).map(one).collect();
     format!("{}{}", some.join(", "), if tiles.len() > 4 { ", …" } else { "" })
@@ -281,16 +281,20 @@ fn some(n: usize, is: impl Fn(usize) -> bool) -> Vec<usize> {
 
 /// Keeps `most`, in an order that jumps over the rows and columns.
 pub fn spread<T: Copy>(v: &mut Vec<T>, most: usize) {
-    let n = v.len();
+    *v = spread_of(v.len(), most).into_iter().map(|at| v[at]).collect();
+}
+
+/// So many numbers below n, over all of them.
+pub fn spread_of(n: usize, most: usize) -> Vec<usize> {
     if n == 0 {
-        return;
+        return Vec::new();
     }
     // An odd stride near the golden section visits everything before it comes back.
     let mut stride = (n as f64 * 0.618) as usize | 1;
     while gcd(stride, n) != 1 {
         stride += 2;
     }
-    *v = (0..n.min(most)).map(|x| v[x * stride % n]).collect();
+    (0..n.min(most)).map(|x| x * stride % n).collect()
 }
 
 fn gcd(a: usize, b: usize) -> usize {

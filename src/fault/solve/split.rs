@@ -189,7 +189,7 @@ const STACKED_LOOKS: usize = 24;
 /// Two faults in one place: what is solved where one of the theories that bring the result nearest is taken for right.
 pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
     let some = super::affordable(all, WORK / (super::FEW * s.k).max(1));
-    for t in super::nearest(s, &some, STACKED_LOOKS, STACKED) {
+    let solved = |t: &&Theory| -> Option<Theory> {
         let found = |after: System| {
             let second = best(&after, &super::theories(&after))?;
             let joined = after::joined(s, t, &second, &after)?;
@@ -202,11 +202,9 @@ pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
                 ..joined
             })
         };
-        if let Some(found) = after::systems(s, t).into_iter().find_map(found) {
-            return vec![found];
-        }
-    }
-    Vec::new()
+        after::systems(s, t).into_iter().find_map(found)
+    };
+    super::nearest(s, &some, STACKED_LOOKS, STACKED).par_iter().find_map_first(solved).into_iter().collect()
 }
 
 /// `t` where it makes what was written, and what makes the rest of what is wrong.

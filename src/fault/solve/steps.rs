@@ -25,6 +25,12 @@ pub fn theories(s: &System) -> Vec<Theory> {
             t.product = Some((format, units));
             all.push(t);
         }
+        if s.a.q.is_some() && s.b.q.is_some() {
+            let words = format!("the product of the scales of a and of b is rounded to {format} before it multiplies anything");
+            let mut t = Theory::new(Class::LowprecAcc, "out", "out.scales_rounded", words).bits(5.0);
+            t.product = Some((format, Units::Scales));
+            all.push(t);
+        }
     }
     for side in [Which::A, Which::B] {
         all.extend(corrections(s, side));

@@ -253,7 +253,12 @@ impl<'s> System<'s> {
 
     fn rounded_product(&self, (format, units): (Format, Units), (i, j, k): (usize, usize, usize), x: f64) -> f64 {
         let unit = if units == Units::Values { 1.0 } else { self.a.step(i, k) * self.b.step(j, k) };
-        if unit == 0.0 { x } else { f64::from(round_to(format, (x / unit) as f32)) * unit }
+        let round = |x: f64| f64::from(round_to(format, x as f32));
+        match units {
+            _ if unit == 0.0 => x,
+            Units::Scales => x / unit * round(unit),
+            _ => round(x / unit) * unit,
+        }
     }
 
     /// The lines of a and b that make an element, and its K. `None`: it is nobody's.
@@ -302,7 +307,7 @@ impl<'s> System<'s> {
             return (sum, size);
         };
         let unit = |k: usize| match (kept.units, self.lines(i, j)) {
-            (Units::Codes, Some((a, b, _))) => self.a.step(a, k) * self.b.step(b, k),
+            (Units::Codes | Units::Scales, Some((a, b, _))) => self.a.step(a, k) * self.b.step(b, k),
             _ => 1.0,
         };
         let within = if kept.within == 0 { usize::MAX } else { kept.within };

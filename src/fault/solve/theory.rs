@@ -72,6 +72,8 @@ pub struct Over {
 pub enum Units {
     Values,
     Codes,
+    /// The product of its two scales, and not what they multiply.
+    Scales,
 }
 
 /// What becomes of a partial sum.

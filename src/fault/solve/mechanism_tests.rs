@@ -1,0 +1,111 @@
+//! One product for each mechanism that several bugs of the world share, replayed here by its own formula.
+
+use super::tests::{M, N, codes, found, sum, wide};
+use crate::job::Operand;
+use crate::{Format, QTensor, Zero};
+
+fn scale(q: &QTensor, cell: usize) -> f64 {
+    f64::from(q.scale_inv()[cell])
+}
+fn code(q: &QTensor, at: usize) -> f64 {
+    q.format().decode(u32::from(q.codes()[at]))
+}
+fn half(x: f64) -> f64 {
+    Format::F16.decode(Format::F16.encode(x, crate::Rounding::NearestEven, crate::Overflow::Native))
+}
+fn zeros(q: &QTensor) -> &[i32] {
+    let Zero::Integer(z) = q.zero() else { panic!("whole zero points") };
+    z
+}
+
+#[test]
+fn sums_of_16_bits_within_groups_are_told() {
+    let (a, b) = (codes(Format::Int8, M, 128, 32, false, 102), codes(Format::Int4, N, 128, 32, false, 103));
+    let (x, y) = (a.clone(), b.clone());
+    let got = found(&Operand::Quantized(a), &b, None, Format::F32, |i, j, _| {
+        sum(4, |g| {
+            let part = |s: usize| sum(8, |k| code(&x, i * 128 + g * 32 + s * 8 + k) * code(&y, j * 128 + g * 32 + s * 8 + k));
+            let held = (0..4).fold(0.0, |held, s| half(held + part(s)));
+            held * scale(&x, i * 4 + g) * scale(&y, j * 4 + g)
+        })
+    });
+    assert_eq!(got.0, "lowprec_acc:out.partial_sums", "{}", got.1);
+    assert!(got.1.contains("every 8 of K of each 32 by itself, before scales meet it, is rounded to f16"), "{}", got.1);
+}
+
+#[test]
+fn zero_points_that_are_read_as_floats_are_told() {
+    let (a, b) = (wide(M, 128), codes(Format::Uint4, N, 128, 32, true, 104));
+    let (x, z) = (a.to_f64(), zeros(&b));
+    // Two a byte, each two bytes one f16: half of them lie behind the end.
+    let byte = |at: usize| (2 * at + 1 < z.len()).then(|| z[2 * at] as u32 | (z[2 * at + 1] as u32) << 4).unwrap_or(0);
+    let zero = |cell: usize| Some(Format::F16.decode(byte(2 * cell) | byte(2 * cell + 1) << 8)).filter(|x| x.is_finite());
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        sum(128, |k| {
+            let cell = j * 4 + k / 32;
+            x[[i, k]] * (f64::from(b.codes()[j * 128 + k]) - zero(cell).unwrap_or(0.0)) * scale(&b, cell)
+        })
+    });
+    assert_eq!(got.0, "bits_reinterpreted:b.bytes", "{}", got.1);
+    assert!(got.1.contains("packed two a byte, are read as f16"), "{}", got.1);
+}
+
+#[test]
+fn zero_points_that_wrap_are_told() {
+    let (a, b) = (wide(M, 128), codes(Format::Uint4, N, 128, 32, true, 105));
+    let (x, z) = (a.to_f64(), zeros(&b));
+    // Stored minus one in four bits: 0 is 15, and 16 when one is added.
+    let zero = |cell: usize| if z[cell] == 0 { 16.0 } else { f64::from(z[cell]) };
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        sum(128, |k| {
+            let cell = j * 4 + k / 32;
+            x[[i, k]] * (f64::from(b.codes()[j * 128 + k]) - zero(cell)) * scale(&b, cell)
+        })
+    });
+    assert_eq!(got.0, "zp_offset:b.zero_wraps", "{}", got.1);
+}
+
+#[test]
+fn another_order_and_another_meaning_of_codes_are_told_by_their_likeness() {
+    let (a, b) = (wide(M, 32), codes(Format::Int4, N, 32, 32, false, 106));
+    let x = a.to_f64();
+    // K as 2×16, transposed; the nibble less eight where two's complement is meant.
+    let from = |k: usize| k % 2 * 16 + k / 2;
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        sum(32, |k| {
+            let nibble = f64::from(b.codes()[j * 32 + from(k)] & 15);
+            x[[i, k]] * (nibble - 8.0) * scale(&b, j)
+        })
+    });
+    assert!(got.0.contains("pack_permute:b.") && got.0.contains("bits_reinterpreted:b."), "{}: {}", got.0, got.1);
+}
+
+#[test]
+fn a_product_of_scales_in_16_bits_is_told() {
+    let (a, b) = (codes(Format::E4m3, M, 128, 32, false, 107), codes(Format::E4m3, N, 128, 32, false, 108));
+    let (x, y) = (a.clone(), b.clone());
+    let got = found(&Operand::Quantized(a), &b, None, Format::F32, |i, j, _| {
+        sum(128, |k| {
+            let by = half(scale(&x, i * 4 + k / 32) * scale(&y, j * 4 + k / 32));
+            code(&x, i * 128 + k) * code(&y, j * 128 + k) * by
+        })
+    });
+    assert_eq!(got.0, "lowprec_acc:out.scales_rounded", "{}", got.1);
+    assert!(got.1.contains("f16"), "{}", got.1);
+}
+
+#[test]
+fn scales_that_are_rounded_for_codes_less_their_middle_are_told() {
+    let (a, b) = (wide(M, 128), codes(Format::Uint4, N, 128, 32, true, 109));
+    let (x, z) = (a.to_f64(), zeros(&b));
+    let round = |x: f64| Format::Bf16.decode(Format::Bf16.encode(x, crate::Rounding::NearestEven, crate::Overflow::Native));
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        sum(128, |k| {
+            let cell = j * 4 + k / 32;
+            let s = scale(&b, cell);
+            x[[i, k]] * ((f64::from(b.codes()[j * 128 + k]) - 8.0) * round(s) - (f64::from(z[cell]) - 8.0) * s)
+        })
+    });
+    assert_eq!(got.0, "scale_rerounded:b.terms", "{}", got.1);
+    assert!(got.1.contains("less the middle of their range are multiplied by scales rounded to bf16"), "{}", got.1);
+}
