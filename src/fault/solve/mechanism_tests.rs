@@ -66,21 +66,6 @@ fn zero_points_that_wrap_are_told() {
 }
 
 #[test]
-fn another_order_and_another_meaning_of_codes_are_told_by_their_likeness() {
-    let (a, b) = (wide(M, 32), codes(Format::Int4, N, 32, 32, false, 106));
-    let x = a.to_f64();
-    // K as 2×16, transposed; the nibble less eight where two's complement is meant.
-    let from = |k: usize| k % 2 * 16 + k / 2;
-    let got = found(&a, &b, None, Format::F32, |i, j, _| {
-        sum(32, |k| {
-            let nibble = f64::from(b.codes()[j * 32 + from(k)] & 15);
-            x[[i, k]] * (nibble - 8.0) * scale(&b, j)
-        })
-    });
-    assert!(got.0.contains("pack_permute:b.") && got.0.contains("bits_reinterpreted:b."), "{}: {}", got.0, got.1);
-}
-
-#[test]
 fn a_product_of_scales_in_16_bits_is_told() {
     let (a, b) = (codes(Format::E4m3, M, 128, 32, false, 107), codes(Format::E4m3, N, 128, 32, false, 108));
     let (x, y) = (a.clone(), b.clone());
