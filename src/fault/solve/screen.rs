@@ -91,10 +91,11 @@ mod tests {
 
     /// Σ x·y of codes by scales and zero points, in f64.
     fn whole(e: &Element, x: &Line, y: &Line) -> f64 {
-        let one = |(u, (x, y)): (usize, (&(f64, f64), &(f64, f64)))| {
+        let one = |u: usize| {
+            let (x, y) = (x[u], y[u]);
             x.0 * y.0 * e.both[u].0 + x.1 * y.0 * e.of_b[u] + y.1 * x.0 * e.of_a[u]
         };
-        x.iter().zip(y).enumerate().map(one).sum()
+        (0..x.len()).map(one).sum()
     }
 
     #[test]
