@@ -370,7 +370,10 @@ fn pages_are_accessible() {
     std::fs::write(at("history.html"), history()).unwrap();
     pages.push(at("history.html"));
     let reports = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports");
-    pages.extend(["example/index.html", "example-torch/index.html", "example-h200/bench/index.html"].map(|p| reports.join(p)));
+    pages.extend(
+        ["example/index.html", "example-torch/index.html", "example-h200/index.html", "example-h200/bench/index.html"]
+            .map(|p| reports.join(p)),
+    );
     pages.push(reports.join("../docs/audit.html"));
     pages.push(qassay::report::bench::write(&at("bench"), &measured()).unwrap());
     for path in pages {

@@ -112,22 +112,24 @@ fn part(s: &System, t: &Theory, side: Which, end: usize, first: bool) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use crate::Format;
     use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+    use crate::{Format, QTensor};
 
     #[test]
-    fn scales_that_only_the_main_loop_reads_wrong_are_told() {
-        let (a, b) = (wide(M, 144), codes(Format::E4m3, N, 144, 16, false, 71));
+    fn codes_that_only_the_main_loop_decodes_wrong_are_told() {
+        let (a, mut parts) = (wide(M, 144), codes(Format::E4m3, N, 144, 16, false, 71).into_parts());
+        // None that is Inf or NaN there.
+        parts.codes.iter_mut().filter(|c| **c & 0x7c == 0x7c).for_each(|c| *c &= 0xbf);
+        let b = QTensor::new(parts).unwrap();
         let (x, y) = (a.to_f64(), b.dequantize());
-        // Up to K = 64 every group has the scale of the one behind it.
-        let scale = |j: usize, g: usize| f64::from(b.scale_inv()[j * 9 + g]);
-        let got = found(&a, &b, None, Format::Bf16, |i, j, _| {
-            sum(144, |k| {
-                let by = if k < 64 { scale(j, k / 16 + 1) / scale(j, k / 16) } else { 1.0 };
-                x[[i, k]] * y[[j, k]] * by
-            })
-        });
-        assert!(got.0.starts_with("scale_index:b."), "{}: {}", got.0, got.1);
+        // Up to K = 64 the codes are taken for e5m2.
+        let value = |j: usize, k: usize| {
+            let code = u32::from(b.codes()[j * 144 + k]);
+            let other = Format::E5m2.decode(code) * f64::from(b.scale_inv()[j * 9 + k / 16]);
+            if k < 64 { other } else { y[[j, k]] }
+        };
+        let got = found(&a, &b, None, Format::Bf16, |i, j, _| sum(144, |k| x[[i, k]] * value(j, k)));
+        assert!(got.0.starts_with("bits_reinterpreted:b."), "{}: {}", got.0, got.1);
         assert!(got.1.contains("for k = 0 … 63 alone"), "{}", got.1);
     }
 }
