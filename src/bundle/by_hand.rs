@@ -137,8 +137,11 @@ fn erf(x: f64) -> f64 {
     y.copysign(x)
 }
 
+/// A function of one number, and its words.
+type Function = (&'static str, fn(f64) -> f64);
+
 /// Activations by their words.
-fn functions<'x>() -> Vec<(&'x str, fn(f64) -> f64)> {
+fn functions() -> Vec<Function> {
     vec![
         ("gelu by its tanh approximation", |x| 0.5 * x * (1.0 + tanh_of(x))),
         ("gelu by the error function, x·Φ(x)", |x| 0.5 * x * (1.0 + erf(x * 0.5f64.sqrt()))),
@@ -177,7 +180,7 @@ fn functions<'x>() -> Vec<(&'x str, fn(f64) -> f64)> {
 }
 
 /// What becomes of a gate, by words.
-fn changes<'x>() -> Vec<(&'x str, fn(f64) -> f64)> {
+fn changes() -> Vec<Function> {
     vec![
         ("1 is added to the gate, as gpt-oss has it", |u| 1.0 + u),
         ("1 is subtracted from the gate", |u| u - 1.0),
@@ -331,7 +334,8 @@ fn table<'x>(own: fn(f64) -> f64) -> Hand<'x, Place<'x>> {
 #[test]
 fn activations_by_hand() {
     let (count, cols) = (11, 24);
-    let both: [(Act, fn(f64) -> f64); 2] = [(Act::Silu, silu), (Act::Srelu, |x| if x > 0.0 { x * x } else { 0.0 })];
+    type Own = (Act, fn(f64) -> f64);
+    let both: [Own; 2] = [(Act::Silu, silu), (Act::Srelu, |x| if x > 0.0 { x * x } else { 0.0 })];
     let mut seen = BTreeSet::new();
     let mut named = BTreeSet::new();
     for ((act, own), op) in both.into_iter().flat_map(|both| [Op::Gated, Op::Activation].map(|op| (both, op))) {

@@ -37,7 +37,8 @@ fn both_levels_of_scales_and_zero_points_are_told_apart() {
         w.values("out", &[ROWS, COLS], &Tensor::rounded(Format::F32, ROWS, COLS, out).unwrap());
         w
     };
-    let ways: [(&str, &str, fn(Parts) -> f64); 10] = [
+    type Way = (&'static str, &'static str, fn(Parts) -> f64);
+    let ways: [Way; 10] = [
         ("scale_layout", "scales are multiplied by global_zero_point, zero points by global_scale_inv", |(c, s, o, z, p)| {
             s * p * c + o * z
         }),

@@ -31,8 +31,11 @@ fn square(x: &[f64], m: f64) -> f64 {
     x.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / x.len() as f64
 }
 
+/// All rows of a norm.
+type Rows<'x> = &'x [Vec<f64>];
+
 /// What is said of a norm whose element (i, j) is this.
-fn said(op: Op, made: &dyn Fn(&[Vec<f64>], usize, usize) -> f64) -> String {
+fn said(op: Op, made: &dyn Fn(Rows, usize, usize) -> f64) -> String {
     let rows = rows();
     let layer = op == Op::Layernorm;
     let (g, b): (Vec<f64>, Vec<f64>) = (0..COLS).map(|j| (gamma(j), if layer { beta(j) } else { 0.0 })).unzip();
@@ -52,7 +55,7 @@ fn said(op: Op, made: &dyn Fn(&[Vec<f64>], usize, usize) -> f64) -> String {
 }
 
 /// A layernorm by this mean of row `i` and this divisor, from the row and its mean.
-fn layernorm(mean: &dyn Fn(&[Vec<f64>], usize) -> f64, divisor: &dyn Fn(&[Vec<f64>], usize, f64) -> f64) -> String {
+fn layernorm(mean: &dyn Fn(Rows, usize) -> f64, divisor: &dyn Fn(Rows, usize, f64) -> f64) -> String {
     said(Op::Layernorm, &|rows, i, j| {
         let m = mean(rows, i);
         (rows[i][j] - m) / divisor(rows, i, m) * gamma(j) + beta(j)
