@@ -36,13 +36,12 @@ clippy:
 	cargo clippy --release --lib --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --release --no-deps --quiet
 
-# Unit and doc tests with overflow checks and debug assertions: this crate only, beside the dependencies that the program has.
+# Unit tests with overflow checks and debug assertions: this crate only, beside the dependencies that the program has.
 OF_CRATE = profile.release.package.qassay
 CHECKED = --release --config '$(OF_CRATE).opt-level=1' --config '$(OF_CRATE).codegen-units=64' --config '$(OF_CRATE).strip="none"' \
 	--config '$(OF_CRATE).overflow-checks=true' --config '$(OF_CRATE).debug-assertions=true'
 unit:
-	cargo test $(CHECKED) --lib --bins --features notebook
-	cargo test $(CHECKED) --doc --features notebook
+	cargo test $(CHECKED) --lib --features notebook
 
 # The program and the whole-program tests. The tests' own dependencies switch on no feature of what the program is built of (Cargo.toml), so that
 # `cargo build --release` is this build.
@@ -55,8 +54,9 @@ built:
 kernels: built
 	$(PROGRAM) compile --arch sm_89,sm_90a,sm_100a
 
-# Whole-program and exhaustive tests, on the program that people run.
+# Doc, whole-program and exhaustive tests, on the library and the program that people have.
 program:
+	cargo test --release --doc
 	cargo test --release --test '*'
 
 # The pages of docs/ as a book in target/book. tests/links.rs follows their links.

@@ -1,5 +1,5 @@
-//! Writes the list of the data files that are part of the program (feature `embed`), and what it was built from: revision, compiler,
-//! digest of the CPU kernels' source.
+//! Packs the data files that are part of the program (feature `embed`) and the CUDA sources (feature `cuda`), and writes down what it was
+//! built from: revision, compiler, digest of the CPU kernels' source.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,6 @@ use std::process::Command;
 /// results that `qassay power --clean` runs: numpy, which shares nothing with the judge.
 const FILES: [&str; 1] = ["bugs.csv"];
 const FOLDERS: [(&str, &str); 2] = [("sweeps", "toml"), ("scenarios", "toml")];
-/// The real tensors are packed: as they are, they would be a third of the program.
 const TENSORS: (&str, &str) = ("real/minilm", "safetensors");
 const CLEAN: &str = "tests/clean";
 /// What decides the bits that a CPU kernel returns.
@@ -17,27 +16,22 @@ const KERNELS: [&str; 9] = ["format", "tensor.rs", "quant", "recipe", "input", "
 
 fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let data = root.join("data");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    let (mut names, mut tensors): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    if std::env::var_os("CARGO_FEATURE_EMBED").is_some() {
-        names.extend(FILES.map(String::from));
-        let of = |(folder, extension): (&str, &str)| {
-            // The folder too: a new file changes its time.
-            println!("cargo:rerun-if-changed={}", data.join(folder).display());
-            stems(&data.join(folder), extension).into_iter().map(|n| format!("{folder}/{n}")).collect::<Vec<_>>()
-        };
-        names.extend(FOLDERS.into_iter().flat_map(of));
-        names.sort();
-        tensors = of(TENSORS);
+    let (data, out) = (root.join("data"), PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")));
+    let feature = |name: &str| std::env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
+    let mut text = String::new();
+    let mut files = Vec::new();
+    if feature("EMBED") {
+        files.extend(FILES.map(String::from));
+        files.extend(FOLDERS.into_iter().chain([TENSORS]).flat_map(|(folder, extension)| within(&data, folder, extension)));
+        files.sort();
     }
-    let mut text = list("FILES", names.into_iter().map(|n| (n.clone(), data.join(n))).collect());
-    text += &packed(&data, &out, &tensors);
-    let clean = root.join(CLEAN);
-    println!("cargo:rerun-if-changed={}", clean.display());
-    let mut generator = stems(&clean, "py");
-    generator.sort();
-    text += &list("CLEAN", generator.into_iter().map(|n| (n.clone(), clean.join(n))).collect());
+    text += &table("FILES", &data, &files, &out);
+    text += &table("CLEAN", &root.join(CLEAN), &within(&root.join(CLEAN), "", "py"), &out);
+    if feature("CUDA") {
+        let kernels = root.join("kernels");
+        text += &table("CUDA", &kernels, &within(&kernels, "", "cu"), &out);
+        text += &table("CUDA_HEADERS", &kernels, &within(&kernels, "common", "cuh"), &out);
+    }
     // A change of any source: the revision is that of the last build that compiled something.
     println!("cargo:rerun-if-changed={}", root.join("src").display());
     let revision = packaged(&root).or_else(|| checked_out(&root));
@@ -53,54 +47,52 @@ fn main() {
     std::fs::write(&out, text).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
 }
 
-/// A table of names and contents.
-fn list(table: &str, files: Vec<(String, PathBuf)>) -> String {
-    let mut text = format!("pub static {table}: &[(&str, &[u8])] = &[\n");
-    for (name, path) in files {
-        println!("cargo:rerun-if-changed={}", path.display());
-        writeln!(text, "    ({name:?}, include_bytes!({:?})),", path.display().to_string()).expect("a string grows");
-    }
-    text + "];\n"
-}
-
-/// Packs tensor files: the even bytes, then the odd ones, deflated. In 16-bit floats the odd bytes hold sign and exponent: they pack to 70 %;
-/// the others do not pack.
-fn packed(data: &Path, out: &Path, names: &[String]) -> String {
-    let mut text = format!("pub static PACKED: [Packed; {}] = [\n", names.len());
+/// A table of files: each deflated, with its name below `root`.
+fn table(table: &str, root: &Path, names: &[String], out: &Path) -> String {
+    let mut text = format!("pub static {table}: [Packed; {}] = [\n", names.len());
     for name in names {
-        let (from, to) = (data.join(name), out.join(name.replace('/', "-")));
+        let (from, to) = (root.join(name), out.join(format!("{table}-{}", name.replace('/', "-"))));
         println!("cargo:rerun-if-changed={}", from.display());
         let bytes = std::fs::read(&from).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
-        let planes: Vec<u8> = (0..2).flat_map(|odd| bytes.iter().skip(odd).step_by(2)).copied().collect();
-        std::fs::write(&to, deflated(&planes)).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+        let planes = name.ends_with(TENSORS.1);
+        let packed = if planes { by_planes(&bytes) } else { miniz_oxide::deflate::compress_to_vec(&bytes, 9) };
+        std::fs::write(&to, packed).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
         let (to, size) = (to.display().to_string(), bytes.len());
-        writeln!(text, "    Packed::new({name:?}, include_bytes!({to:?}), {size}),").expect("a string grows");
+        writeln!(text, "    Packed::new({name:?}, include_bytes!({to:?}), {size}, {planes}),").expect("a string grows");
     }
     text + "];\n"
 }
 
-/// Of Huffman codes alone: nothing in a mantissa repeats, and it is quick.
-fn deflated(bytes: &[u8]) -> Vec<u8> {
+/// The even bytes, then the odd ones, deflated by Huffman codes alone: nothing in a mantissa repeats, and it is quick. In 16-bit floats the odd
+/// bytes hold sign and exponent: they pack to 70 %; the others do not pack.
+fn by_planes(bytes: &[u8]) -> Vec<u8> {
     use miniz_oxide::deflate::CompressionLevel::DefaultLevel;
     use miniz_oxide::deflate::core::{
         CompressionStrategy::HuffmanOnly, CompressorOxide, TDEFLFlush, TDEFLStatus, compress, create_comp_flags_from_zip_params,
     };
+    let planes: Vec<u8> = (0..2).flat_map(|odd| bytes.iter().skip(odd).step_by(2)).copied().collect();
     let mut compressor = CompressorOxide::new(create_comp_flags_from_zip_params(DefaultLevel as i32, 0, HuffmanOnly as i32));
     // A block that does not pack is stored with a few bytes of header.
-    let mut packed = vec![0; bytes.len() + bytes.len() / 100 + 100];
-    let (status, _, len) = compress(&mut compressor, bytes, &mut packed, TDEFLFlush::Finish);
+    let mut packed = vec![0; planes.len() + planes.len() / 100 + 100];
+    let (status, _, len) = compress(&mut compressor, &planes, &mut packed, TDEFLFlush::Finish);
     assert!(status == TDEFLStatus::Done, "deflate: {status:?}");
     packed.truncate(len);
     packed
 }
 
-/// File names with this extension. A missing folder ends the build: the program would lack what its verbs need.
-fn stems(folder: &Path, extension: &str) -> Vec<String> {
-    let entries =
-        std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}; build without feature embed", folder.display()));
+/// Files of a folder with this extension, by their names below `root`, sorted. A missing folder ends the build: the program would lack what
+/// its verbs need.
+fn within(root: &Path, folder: &str, extension: &str) -> Vec<String> {
+    let place = root.join(folder);
+    // The folder too: a new file changes its time.
+    println!("cargo:rerun-if-changed={}", place.display());
+    let entries = std::fs::read_dir(&place).unwrap_or_else(|e| panic!("{}: {e}; build without feature embed", place.display()));
     let paths = entries.map(|e| e.expect("a readable folder").path());
     let named = paths.filter(|p| p.extension().is_some_and(|e| e == extension));
-    named.map(|p| p.file_name().expect("a file").to_str().expect("a name in ASCII").to_string()).collect()
+    let name = |p: PathBuf| p.strip_prefix(root).expect("below it").to_str().expect("a name in ASCII").to_string();
+    let mut names: Vec<String> = named.map(name).collect();
+    names.sort();
+    names
 }
 
 /// The revision that `cargo package` wrote down.

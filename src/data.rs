@@ -8,22 +8,27 @@ use std::sync::OnceLock;
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
-/// A file that the program holds deflated, even bytes before odd ones. It is unpacked once, by the first who reads it.
+/// A file that the program holds deflated. It is unpacked once, by the first who reads it.
 pub struct Packed {
-    name: &'static str,
+    pub name: &'static str,
     bytes: &'static [u8],
     size: usize,
+    /// Even bytes before odd ones.
+    planes: bool,
     whole: OnceLock<Vec<u8>>,
 }
 
 impl Packed {
-    const fn new(name: &'static str, bytes: &'static [u8], size: usize) -> Packed {
-        Packed { name, bytes, size, whole: OnceLock::new() }
+    const fn new(name: &'static str, bytes: &'static [u8], size: usize, planes: bool) -> Packed {
+        Packed { name, bytes, size, planes, whole: OnceLock::new() }
     }
-    fn whole(&'static self) -> &'static [u8] {
+    pub fn whole(&'static self) -> &'static [u8] {
         self.whole.get_or_init(|| {
-            let planes = miniz_oxide::inflate::decompress_to_vec_with_limit(self.bytes, self.size).expect("packed by build.rs");
-            let (even, odd) = planes.split_at(self.size.div_ceil(2));
+            let bytes = miniz_oxide::inflate::decompress_to_vec_with_limit(self.bytes, self.size).expect("packed by build.rs");
+            if !self.planes {
+                return bytes;
+            }
+            let (even, odd) = bytes.split_at(self.size.div_ceil(2));
             let mut whole = vec![0; self.size];
             whole.iter_mut().step_by(2).zip(even).for_each(|(to, from)| *to = *from);
             whole.iter_mut().skip(1).step_by(2).zip(odd).for_each(|(to, from)| *to = *from);
@@ -91,18 +96,12 @@ pub fn find(relative: &str) -> Option<PathBuf> {
 
 /// The bytes that are part of the program.
 pub fn embedded(relative: &str) -> Option<&'static [u8]> {
-    let packed = || PACKED.iter().find(|p| p.name == relative).map(Packed::whole);
-    FILES.binary_search_by(|f| f.0.cmp(relative)).ok().map(|i| FILES[i].1).or_else(packed)
+    FILES.binary_search_by(|f| f.name.cmp(relative)).ok().map(|i| FILES[i].whole())
 }
 
 /// Names, without the extension, of the files of a folder: those on disk and those in the program, sorted.
 pub fn names(folder: &str, extension: &str) -> Result<Vec<String>> {
-    let inside = FILES
-        .iter()
-        .map(|f| f.0)
-        .chain(PACKED.iter().map(|p| p.name))
-        .map(Path::new)
-        .filter(|p| p.parent() == Some(Path::new(folder)));
+    let inside = FILES.iter().map(|f| Path::new(f.name)).filter(|p| p.parent() == Some(Path::new(folder)));
     let mut found: Vec<PathBuf> = inside.map(PathBuf::from).collect();
     for dir in places().into_iter().map(|p| p.join(folder)).filter(|p| p.is_dir()) {
         let io = |e| Error::io(&dir, e, "check its permissions");
@@ -173,9 +172,10 @@ mod tests {
             }
         }
         assert_eq!(embedded("bugs.csv"), Some(&std::fs::read(tree.join("bugs.csv")).unwrap()[..]));
-        assert_eq!(FILES.len() + PACKED.len(), count + 1);
-        assert!(FILES.is_sorted());
-        assert!(PACKED.iter().all(|p| p.bytes.len() * 100 < p.size * 85), "they are packed");
+        assert_eq!(FILES.len(), count + 1);
+        assert!(FILES.is_sorted_by_key(|f| f.name));
+        let (packed, whole) = FILES.iter().fold((0, 0), |(packed, whole), f| (packed + f.bytes.len(), whole + f.size));
+        assert!(packed * 100 < whole * 85, "they are packed: {packed} of {whole} bytes");
     }
 
     #[test]

@@ -21,8 +21,9 @@ const FILE: &str = "clean.csv";
 /// Errors: no Python with numpy.
 pub fn generated(n: usize, seed: u64) -> Result<u8> {
     let folder = tempfile::tempdir().context("a folder for the generator")?;
-    for (name, bytes) in data::CLEAN {
-        std::fs::write(folder.path().join(name), bytes).with_context(|| format!("{}: no space?", folder.path().display()))?;
+    for file in &data::CLEAN {
+        std::fs::write(folder.path().join(file.name), file.whole())
+            .with_context(|| format!("{}: no space?", folder.path().display()))?;
     }
     let python = std::env::var_os("QASSAY_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from);
     let numpy = Command::new(&python).args(["-c", "import numpy"]).output();

@@ -200,7 +200,7 @@ mod tests {
     /// What the sources define.
     fn defined() -> Entries {
         let mut found = Entries::new();
-        for source in SOURCES {
+        for source in SOURCES.iter() {
             for part in source.text.split("extern \"C\" __global__").skip(1) {
                 let (head, _) = part.split_once('{').expect("a body");
                 let (before, parameters) = head.trim_end().trim_end_matches(')').rsplit_once('(').expect("parameters");

@@ -115,7 +115,7 @@ pub fn compile(source: &CudaSource, arch: &str, defines: &[String]) -> Result<Co
     options.push(format!("--gpu-architecture={arch}"));
     options.extend_from_slice(defines);
     let mut identity = format!("{}\n{}\n", version()?, options.join("\n"));
-    for part in std::iter::once(source).chain(HEADERS) {
+    for part in std::iter::once(source).chain(HEADERS.iter()) {
         identity += &format!("{} {}\n{}\n", part.name, part.text.len(), part.text);
     }
     let entry = cache().map(|folder| folder.join(crate::compare::sha256(identity.as_bytes())));

@@ -1,6 +1,8 @@
 //! The embedded sources: one op a `.cu`, and the headers they share.
 
+use crate::data::{self, Packed};
 use crate::{Error, Result};
+use std::sync::LazyLock;
 
 /// A source file: its name under `kernels/`, and its text.
 pub struct CudaSource {
@@ -33,69 +35,20 @@ impl CudaSource {
     }
 }
 
-macro_rules! embed {
-    ($($name:literal),* $(,)?) => {
-        &[$(CudaSource { name: $name, text: include_str!(concat!("../../../kernels/", $name)) }),*]
-    };
-}
-
 /// Every `.cu` under `kernels/`.
-pub const SOURCES: &[CudaSource] = embed![
-    "activation.cu",
-    "cast.cu",
-    "cast_block.cu",
-    "cast_mx.cu",
-    "cast_row.cu",
-    "cast_transpose.cu",
-    "dact.cu",
-    "fp8_gemm.cu",
-    "fp8_gemm_mma.cu",
-    "gemm_f64.cu",
-    "group_scales.cu",
-    "grouped_gemm.cu",
-    "inputs.cu",
-    "int4_quant.cu",
-    "judge.cu",
-    "judge_bound.cu",
-    "mixed_gemm.cu",
-    "mixed_stream.cu",
-    "model_int.cu",
-    "model_wgmma.cu",
-    "norm.cu",
-    "reference.cu",
-    "scale_inv.cu",
-    "w4a8.cu",
-    "w4a8_wide.cu",
-];
+pub static SOURCES: LazyLock<Vec<CudaSource>> = LazyLock::new(|| texts(&data::CUDA));
 
 /// Every header under `kernels/common/`, by the name that `#include` uses.
-pub const HEADERS: &[CudaSource] = embed![
-    "common/act.cuh",
-    "common/doubles.cuh",
-    "common/elements.cuh",
-    "common/eight_rows.cuh",
-    "common/fp8_cast.cuh",
-    "common/fp8_epilogue.cuh",
-    "common/fp8_model.cuh",
-    "common/fp8_pipeline.cuh",
-    "common/gemm_types.cuh",
-    "common/int4.cuh",
-    "common/intmma.cuh",
-    "common/mbarrier.cuh",
-    "common/mixed.cuh",
-    "common/narrow.cuh",
-    "common/options.cuh",
-    "common/pairs.cuh",
-    "common/scale_rule.cuh",
-    "common/tile.cuh",
-    "common/tma.cuh",
-    "common/token.cuh",
-    "common/wgmma.cuh",
-];
+pub static HEADERS: LazyLock<Vec<CudaSource>> = LazyLock::new(|| texts(&data::CUDA_HEADERS));
+
+fn texts(files: &'static [Packed]) -> Vec<CudaSource> {
+    let text = |file: &'static Packed| std::str::from_utf8(file.whole()).expect("a source is text");
+    files.iter().map(|file| CudaSource { name: file.name, text: text(file) }).collect()
+}
 
 /// SHA-256 of all of them.
 pub fn digest() -> String {
-    let texts: Vec<String> = SOURCES.iter().chain(HEADERS).map(|s| format!("{}\0{}\0", s.name, s.text)).collect();
+    let texts: Vec<String> = SOURCES.iter().chain(HEADERS.iter()).map(|s| format!("{}\0{}\0", s.name, s.text)).collect();
     crate::compare::sha256(texts.concat().as_bytes())
 }
 
@@ -116,19 +69,19 @@ mod tests {
     #[test]
     fn every_file_of_the_folder_is_embedded() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-        let files = |folder: &str, extension: &str| -> Vec<String> {
-            let entries = std::fs::read_dir(root.join(folder)).into_iter().flatten();
-            let paths = entries.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == extension));
-            let mut names: Vec<String> = paths.map(|p| p.strip_prefix(&root).unwrap().display().to_string()).collect();
-            names.sort();
-            names
-        };
-        let embedded = |sources: &[CudaSource]| {
-            let mut names: Vec<String> = sources.iter().map(|s| s.name.to_string()).collect();
-            names.sort();
-            names
-        };
-        assert_eq!(embedded(SOURCES), files("", "cu"));
-        assert_eq!(embedded(HEADERS), files("common", "cuh"));
+        let mut count = 0;
+        for (folder, extension, sources) in [("", "cu", &SOURCES), ("common", "cuh", &HEADERS)] {
+            for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+                let path = entry.unwrap().path();
+                if path.extension().is_some_and(|e| e == extension) {
+                    let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
+                    let inside = sources.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{name} is not inside"));
+                    assert_eq!(inside.text, std::fs::read_to_string(&path).unwrap(), "{name}");
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(count, SOURCES.len() + HEADERS.len());
+        assert!(count > 40, "{count}");
     }
 }
