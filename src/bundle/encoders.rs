@@ -496,3 +496,6 @@ fn right_scales(bundle: &Bundle) -> Option<Vec<f64>> {
     let q = recipe.quantize(bundle.a.high.as_ref()?).ok()?.q;
     Some((0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect())
 }
+
+#[cfg(test)]
+mod by_hand;

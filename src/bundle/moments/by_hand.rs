@@ -214,3 +214,84 @@ fn sums_by_hand() {
     }
     all_seen(&table, &seen);
 }
+
+/// γ and β that no two columns share.
+fn affine(cols: usize) -> (Vec<f64>, Vec<f64>) {
+    ((0..cols).map(|j| 0.5 + 0.03 * j as f64).collect(), (0..cols).map(|j| 0.2 - 0.017 * j as f64).collect())
+}
+
+/// What a row is divided by, and its mean where that is taken off.
+fn statistics(op: Op, x: &[f64], eps: f64) -> (f64, f64) {
+    let n = x.len() as f64;
+    let m = if op == Op::Layernorm { x.iter().sum::<f64>() / n } else { 0.0 };
+    (m, (x.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / n + eps).sqrt())
+}
+
+#[test]
+fn statistics_of_nobody_are_told_by_how_far_they_are_off() {
+    let (rows, eps) = (rows(6, 40), 0.01);
+    let (gamma, beta) = affine(40);
+    let told = |op, count: usize, wrong: usize, factor: &dyn Fn(usize) -> f64, off: &dyn Fn(usize) -> f64| {
+        let made = |i: usize| -> Vec<f64> {
+            let (m, d) = statistics(op, &rows[i], eps);
+            let y = |j: usize| gamma[j] * (rows[i][j] - m + off(i) * d) / (factor(i) * d) + beta[j];
+            (0..40).map(|j| y(j) + if j < wrong { 3.0 } else { 0.0 }).collect()
+        };
+        let made: Vec<Vec<f64>> = (0..count).map(made).collect();
+        let written = |i: usize| Written {
+            at: At { rows: &rows, i, gamma: &gamma, beta: &beta, eps, cols: 40 },
+            y: &made[i],
+            cells: made[i].iter().map(|y| (y - 1e-6, y + 1e-6)).collect(),
+        };
+        free(op, &(0..count).map(written).collect::<Vec<_>>())
+    };
+    let (factor, off) = (|i: usize| 1.1 + 0.05 * i as f64, |i: usize| 0.06 * i as f64);
+    let words = told(Op::Layernorm, 6, 0, &factor, &off).unwrap();
+    assert!(
+        words.contains("a mean that is off by up to 0.3000 standard deviations and a divisor that is 1.1000 to 1.3500 times"),
+        "{words}"
+    );
+    let words = told(Op::Layernorm, 6, 0, &|_| 1.0, &off).unwrap();
+    assert!(words.contains("0.3000 standard deviations and a divisor that is 1.0000 to 1.0000"), "{words}");
+    let words = told(Op::Rmsnorm, 4, 0, &factor, &|_| 0.0).unwrap();
+    assert!(words.contains("with a divisor that is 1.1000 to 1.2500 times the right one"), "{words}");
+    assert_eq!(told(Op::Rmsnorm, 6, 0, &|_| 1.3, &|_| 0.0), None, "one factor is a gain");
+    assert_eq!(told(Op::Layernorm, 3, 0, &factor, &off), None, "three rows are too few");
+    assert_eq!(told(Op::Layernorm, 6, 1, &factor, &off), None, "an element of each row is not made");
+}
+
+#[test]
+fn reciprocals_of_roots_in_sixteen_bits_by_hand() {
+    let (rows, eps) = (rows(8, 40), 0.01);
+    let (gamma, beta) = affine(40);
+    for op in [Op::Rmsnorm, Op::Layernorm] {
+        for (name, round) in [("bf16", bf16 as fn(f64) -> f64), ("f16", f16)] {
+            let at = |i: usize| At { rows: &rows, i, gamma: &gamma, beta: &beta, eps, cols: 40 };
+            // The sum over the first 32 columns, divided by 32.
+            let root = |i: usize| {
+                let m = statistics(op, &rows[i], eps).0;
+                (rows[i][..32].iter().map(|x| (x - m) * (x - m)).sum::<f64>() / 32.0 + eps).sqrt()
+            };
+            let solved = |reciprocal: &dyn Fn(usize) -> f64| -> Vec<(usize, Solved)> {
+                let square = |r: f64| 1.0 / (r * r) - eps;
+                (0..8)
+                    .map(|i| (i, Some((square(reciprocal(i) * (1.0 + 1e-7)), square(reciprocal(i) * (1.0 - 1e-7))))))
+                    .collect()
+            };
+            let is = |i: usize| round(1.0 / root(i));
+            let found = super::rounded(op, &rows, eps, &solved(&is));
+            let first = found.first().expect("a formula");
+            let words = format!("is that of the first 32 columns, and the reciprocal of the root is rounded to {name}");
+            assert!(first.words.ends_with(&words), "{}", first.words);
+            for i in 0..8 {
+                let m = statistics(op, &rows[i], eps).0;
+                for (j, made) in first.row(&at(i)).into_iter().enumerate() {
+                    let hand = gamma[j] * (rows[i][j] - m) * is(i) + beta[j];
+                    assert!(same(made, hand), "{op:?} {name} ({i}, {j}): {made}, by hand {hand}");
+                }
+            }
+            let none = super::rounded(op, &rows, eps, &solved(&|i| 1.0 / root(i)));
+            assert!(none.is_empty(), "what is not rounded: {}", none[0].words);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Every encoder that a cast may have by mistake, a second time by hand: on lists of values, without a codec.
+
+use super::{ENCODERS, Element};
+use crate::Format;
+use crate::bundle::by_hand::{bf16, f16};
+
+/// The values of a format in their order, and where 0 is among them.
+struct Grid {
+    values: Vec<f64>,
+    zero: usize,
+    whole: bool,
+}
+
+impl Grid {
+    fn of(format: Format) -> Grid {
+        let e4m3 = |code: u8| f64::from(float8::F8E4M3::from_bits(code).to_f32());
+        let values: Vec<f64> = match format {
+            Format::E4m3 => (1..127u8).rev().map(|c| -e4m3(c)).chain((0..127u8).map(e4m3)).collect(),
+            Format::Int8 => (-128..128).map(f64::from).collect(),
+            Format::Uint4 => (0..16).map(f64::from).collect(),
+            other => panic!("{other} has no list here"),
+        };
+        let zero = values.iter().position(|v| *v == 0.0).unwrap();
+        Grid { values, zero, whole: format != Format::E4m3 }
+    }
+    fn most(&self) -> f64 {
+        self.values[self.values.len() - 1]
+    }
+    /// The last value that is not above `y`, else the first.
+    fn down(&self, y: f64) -> usize {
+        self.values.partition_point(|v| *v <= y).saturating_sub(1)
+    }
+    fn floor(&self, y: f64) -> f64 {
+        self.values[self.down(y)]
+    }
+    fn ceil(&self, y: f64) -> f64 {
+        let at = self.values.partition_point(|v| *v < y);
+        self.values[at.min(self.values.len() - 1)]
+    }
+    fn toward_zero(&self, y: f64) -> f64 {
+        if y < 0.0 { self.ceil(y) } else { self.floor(y) }
+    }
+    /// The nearest; of two that are as near the one that `upper` chooses, of the place of the lower.
+    fn nearest_by(&self, y: f64, upper: impl Fn(usize) -> bool) -> f64 {
+        let at = self.down(y);
+        let Some(next) = self.values.get(at + 1) else { return self.values[at] };
+        let (below, above) = (y - self.values[at], next - y);
+        let up = if below == above { upper(at) } else { above < below };
+        if up { *next } else { self.values[at] }
+    }
+    fn nearest(&self, y: f64) -> f64 {
+        // Codes count from 0 in both directions.
+        self.nearest_by(y, |at| at.abs_diff(self.zero) % 2 == 1)
+    }
+    /// The smallest normal value of e4m3.
+    fn normal(&self) -> f64 {
+        if self.whole { 0.0 } else { 0.015625 }
+    }
+}
+
+/// What an encoder makes of an element, by hand.
+fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
+    let (x, s, z) = (e.x, e.inverse, e.zero);
+    let y = x / s;
+    let at = |v: f64| Some(g.nearest(v));
+    // Below the smallest normal value: after rounding, before it.
+    let (after, before) = (g.nearest(y).abs() < g.normal(), y.abs() < g.normal());
+    let small = |is: bool, v: f64| if g.whole { None } else { Some(if is { v } else { g.nearest(y) }) };
+    let times = |m: f64| {
+        let product = x * m;
+        if product.is_nan() { Some(f64::NAN) } else { at(product.clamp(-1e30, 1e30) + z) }
+    };
+    // Of 52 bits after the first one these are left; no value here is subnormal in f16 or beyond its range.
+    let cut = |bits: u32| f64::from_bits(y.to_bits() >> (52 - bits) << (52 - bits));
+    match words {
+        "values are rounded to f16 before they are rounded to codes" => at(f16(y) + z),
+        "values are rounded to bf16 before they are rounded to codes" => at(bf16(y) + z),
+        "values are cut to f16 before they are rounded to codes" => at(cut(10) + z),
+        "values are cut to bf16 before they are rounded to codes" => at(cut(7) + z),
+        "a is rounded to bf16 before it is scaled" => at(bf16(x) / s + z),
+        "a is rounded to f16 before it is scaled" => at(f16(x) / s + z),
+        "the multiplier 1/scale_inv is kept in f16: Inf where it is beyond 65504" => times(f16(1.0 / s)),
+        "the multiplier 1/scale_inv is kept in bf16" => times(bf16(1.0 / s)),
+        "values are divided by scale_inv rounded to bf16" => at(x / bf16(s) + z),
+        "values are divided by scale_inv rounded to f16" => at(x / f16(s) + z),
+        "codes are made with amax over the format's maximum; the scale stored beside them is rounded afterwards" => {
+            let exact = e.amax / g.most();
+            if s <= 2.0 * exact && exact <= 2.0 * s { at(x / exact) } else { None }
+        }
+        "codes are cut toward zero" => Some(g.toward_zero(y + z)),
+        "ties are rounded away from zero" => Some(g.nearest_by(y + z, |_| y + z > 0.0)),
+        "ties are rounded upward" => Some(g.nearest_by(y + z, |_| true)),
+        "codes are rounded toward −∞" => Some(g.floor(y + z)),
+        "codes are rounded toward +∞" => Some(g.ceil(y + z)),
+        "subnormal codes are a binade too small" => small(after, g.nearest(y / 2.0)),
+        "subnormal codes are a binade too large" => small(after, g.nearest(y * 2.0)),
+        "a value below the smallest normal code is encoded a binade too small" => small(before, g.nearest(y / 2.0)),
+        "a value below the smallest normal code is encoded a binade too large" => small(before, g.nearest(y * 2.0)),
+        "a value below the smallest normal code becomes 0" => small(before, 0.0),
+        "subnormal codes are 0" => small(after, 0.0),
+        "subnormal codes are the smallest normal one" => small(after, y.signum() * g.normal()),
+        "subnormal codes are cut toward zero" => small(after, g.toward_zero(y)),
+        "subnormal codes are rounded twice: to the bits of a normal one first, then shifted" => {
+            // Three bits after the first one.
+            let mut unit = 8.0;
+            while unit > y.abs() && y != 0.0 {
+                unit /= 2.0;
+            }
+            let unit = unit / 8.0;
+            let (low, rest) = ((y / unit).floor(), (y / unit).fract().abs());
+            let even = if low % 2.0 == 0.0 { low } else { low + 1.0 };
+            let once = if rest == 0.5 { even } else { (y / unit).round() };
+            small(before, if y == 0.0 { 0.0 } else { g.nearest(once * unit) })
+        }
+        "odd mantissas are rounded down to even ones" => {
+            let v = g.nearest(y + z);
+            let place = g.values.iter().position(|w| *w == v).unwrap();
+            // Codes of integers count from their lowest bits, those of floats from 0 outward.
+            let from = if g.whole {
+                (v.rem_euclid(2.0) == 1.0, place.saturating_sub(1))
+            } else {
+                (place.abs_diff(g.zero) % 2 == 1, if place > g.zero { place - 1 } else { place + 1 })
+            };
+            Some(if from.0 { g.values[from.1] } else { v })
+        }
+        "codes wrap where they should saturate" => g.whole.then(|| {
+            let mut v = (y + z).round_ties_even();
+            while v > g.most() {
+                v -= g.values.len() as f64;
+            }
+            while v < g.values[0] {
+                v += g.values.len() as f64;
+            }
+            v
+        }),
+        "values are saturated to the codes' range before the zero point is added" => at(g.nearest(y) + z),
+        "the zero point is added after rounding, and the sum is rounded again" => at(y.round_ties_even() + z),
+        "the zero point is not added" => at(y),
+        "the zero point is subtracted" => at(y - z),
+        "the zero point is added before values are divided by the scale" => at((x + z) / s),
+        "values are clamped to half the codes' range" => at((y + z).max(-g.most() / 2.0).min(g.most() / 2.0)),
+        "the sign is lost" => at((y + z).abs()),
+        "the sign is turned" => at(-(y + z)),
+        "values are not divided by the scale" => at(x + z),
+        "values are divided by the scale twice" => at(x / s / s + z),
+        "values are multiplied by scale_inv, not divided" => at(x * s + z),
+        other => panic!("no encoder by hand has the words \"{other}\""),
+    }
+}
+
+/// Elements of all sizes: ties, subnormal ones, some out of range.
+fn elements(format: Format) -> Vec<Element> {
+    let mut all = Vec::new();
+    for (inverse, zero) in [(0.0371f32, 0.0), (1.75, 9.0), (0.6, 5.0), (1.0, 0.0), (3e-6, 0.0)] {
+        let zero = if format == Format::E4m3 { 0.0 } else { zero };
+        let (s, of) = (f64::from(inverse), |y: f64| f64::from((y * f64::from(inverse)) as f32));
+        let amax = of(440.0);
+        for k in 0..400 {
+            let y = f64::from(k % 2 * 2 - 1) * (0.0019 * 1.033f64.powi(k) + f64::from(k % 7) * 1e-4);
+            all.push(Element { x: of(y), inverse: s, zero, amax, format });
+        }
+        // Ties of every kind, where the scale is a power of two.
+        for k in 0..120 {
+            let y = f64::from(k - 60) / if format == Format::E4m3 { 1024.0 } else { 2.0 };
+            all.push(Element { x: of(y), inverse: s, zero, amax, format });
+        }
+    }
+    all
+}
+
+#[test]
+fn encoders_by_hand() {
+    let mut tried = Vec::new();
+    for format in [Format::E4m3, Format::Int8, Format::Uint4] {
+        let grid = Grid::of(format);
+        for (_, variant, words, encoder) in ENCODERS {
+            let mut other = 0;
+            for e in elements(format) {
+                let (is, want) = (encoder(&e), made(words, &e, &grid));
+                let same = is == want || is.zip(want).is_some_and(|(is, want)| is.is_nan() && want.is_nan());
+                assert!(same, "{variant} of {format}: {} / {} + {} gives {is:?}, by hand {want:?}", e.x, e.inverse, e.zero);
+                other += usize::from(is.is_some() && is != Some(grid.nearest(e.y() + e.zero)));
+            }
+            if other > 0 {
+                tried.push(*words);
+            }
+        }
+    }
+    let never: Vec<&str> = ENCODERS.iter().map(|e| e.2).filter(|words| !tried.contains(words)).collect();
+    assert!(never.is_empty(), "no element tells these from a right encoder: {never:?}");
+}
