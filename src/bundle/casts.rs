@@ -23,13 +23,13 @@ const SHARE: f64 = 0.98;
 const SAME: f64 = 1.0 / 256.0;
 
 /// A cast as it was written.
-struct Cast<'b> {
-    x: &'b Tensor,
-    q: &'b QTensor,
+pub struct Cast<'b> {
+    pub x: &'b Tensor,
+    pub q: &'b QTensor,
     grid: (usize, usize),
-    tile: (usize, usize),
+    pub tile: (usize, usize),
     /// scale_inv as stored, second level included.
-    stored: Vec<f64>,
+    pub stored: Vec<f64>,
     /// Largest magnitude of every group.
     amax: Vec<f64>,
     grid_of_codes: ValueGrid,
@@ -38,13 +38,13 @@ struct Cast<'b> {
 }
 
 /// Low and high end of the scale_inv that codes were made with.
-type Range = (f64, f64);
+pub type Range = (f64, f64);
 
 /// Words, variant, how a number becomes whole.
 type Whole = (&'static str, &'static str, fn(f64) -> f64);
 
 /// A name: class, variant, words.
-type Named = (Class, &'static str, String);
+pub type Named = (Class, &'static str, String);
 
 /// What explains a cast that failed. `None`: no cast, or nothing known.
 pub fn explain(bundle: &Bundle) -> Option<Finding> {
@@ -56,7 +56,10 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let found = match &codes {
         Some(ranges) if cast.agree(ranges) => cast.beside(bundle).or_else(|| cast.chosen(ranges)),
         Some(ranges) => cast.scales(ranges),
-        None => cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided()).or_else(|| cast.cut()),
+        None => {
+            let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided());
+            made.or_else(|| cast.cut()).or_else(|| cast.in_parts())
+        }
     };
     let (class, variant, detail) = found?;
     Some(Finding::solved(class, variant, detail))
@@ -66,7 +69,7 @@ fn center((low, high): Range) -> f64 {
     0.5 * (low + high)
 }
 
-fn holds((low, high): Range, x: f64) -> bool {
+pub fn holds((low, high): Range, x: f64) -> bool {
     low * (1.0 - NEAR) <= x && x <= high * (1.0 + NEAR)
 }
 
@@ -92,7 +95,7 @@ impl<'b> Cast<'b> {
             values: (0..1u32 << f.bits()).map(|c| f.decode(c)).collect(),
         }
     }
-    fn group(&self, at: usize) -> usize {
+    pub fn group(&self, at: usize) -> usize {
         self.q.scale_index(at / self.q.cols(), at % self.q.cols())
     }
     fn value(&self, at: usize) -> f64 {
@@ -102,7 +105,7 @@ impl<'b> Cast<'b> {
         let f = self.q.format();
         f.decode(f.encode(y, Rounding::TowardZero, Overflow::Saturate))
     }
-    fn is_pow2(&self) -> bool {
+    pub fn is_pow2(&self) -> bool {
         self.stored.iter().all(|s| *s > 0.0 && s.log2().fract() == 0.0)
     }
 
@@ -135,7 +138,7 @@ impl<'b> Cast<'b> {
     }
 
     /// The same of some codes, in `n` groups of other values.
-    fn ranges(
+    pub fn ranges(
         &self,
         places: std::ops::Range<usize>,
         by: Rounding,

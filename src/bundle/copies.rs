@@ -42,6 +42,9 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
             format!("codes stand in the order of the codes, not transposed, {place}"),
         ));
     }
+    if let Some(words) = untransposed(copy, q, &wrong) {
+        return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
+    }
     for d in 1..rows.max(cols) {
         let ways: [(&str, Source); 8] = [
             ("column r is row r + {} of the codes", &|c, r| code(r + d, c)),
@@ -98,6 +101,26 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
             "codes are near those of these values and not theirs (correlation {r:.3}): of the tensor before an update, {place}"
         );
         (Class::StaleState, "transpose.values", words)
+    })
+}
+
+/// Tiles that are moved to their place in the copy, and not transposed within; what a short tile lacks there nobody knows.
+fn untransposed(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
+    let (rows, cols, codes) = (q.rows(), q.cols(), q.codes());
+    [16usize, 32, 64, 128].into_iter().find_map(|unit| {
+        let (mut known, mut hit) = (0usize, 0usize);
+        for at in wrong {
+            let (c, r) = (at / rows, at % rows);
+            let (c0, r0) = (c / unit * unit, r / unit * unit);
+            // Row r0 + (c − c0), column c0 + (r − r0) of the codes.
+            let (row, col) = (r0 + c - c0, c0 + r - r0);
+            if row < rows && col < cols {
+                known += 1;
+                hit += usize::from(codes[row * cols + col] == copy[*at]);
+            }
+        }
+        let most = 2 * known >= wrong.len() && known >= LEAST && hit as f64 >= SHARE * known as f64;
+        most.then(|| format!("a tile of {unit}×{unit} is moved to its place and not transposed within"))
     })
 }
 

@@ -37,7 +37,7 @@ impl Element {
     pub fn y(&self) -> f64 {
         self.x / self.inverse
     }
-    fn code(&self, y: f64) -> Option<f64> {
+    pub fn code(&self, y: f64) -> Option<f64> {
         Some(nearest(self.format, y))
     }
 }
@@ -73,10 +73,10 @@ fn whole(e: &Element, y: f64, to: fn(f64) -> f64) -> f64 {
 }
 
 /// An encoder: the value of an element's code, zero point not taken off. `None`: it says nothing of this element.
-type Encoder = fn(&Element) -> Option<f64>;
+pub type Encoder = fn(&Element) -> Option<f64>;
 
 /// Class, variant, words, encoder.
-const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
+pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     (Class::RoundOrder, "twice_f16", "values are rounded to f16 before they are rounded to codes", |e| {
         e.code(through(Format::F16)(e.y()) + e.zero)
     }),
@@ -249,7 +249,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let named = cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle));
     let other = || {
         let named = cast.offset().or_else(|| cast.drawn()).or_else(|| cast.specials()).or_else(|| cast.without_zero());
-        named.or_else(|| cast.stepped())
+        named.or_else(|| cast.stepped()).or_else(|| cast.packed_after()).or_else(|| cast.written())
     };
     let (class, variant, words) = named.or_else(other)?;
     Some(Finding::solved(class, &variant, words))
@@ -323,62 +323,6 @@ impl Cast<'_> {
             _ => format!("rows {}, columns {}", lines(&is_row), lines(&is_col)),
         };
         Some((*class, format!("out.{variant}"), format!("{words}, in {place}")))
-    }
-
-    /// Codes that hold bits of others of their word: not cleared, or from another lane.
-    fn packed(&self) -> Option<Named> {
-        let (f, cols) = (self.q.format(), self.q.cols());
-        (self.zero.is_empty() && f.bits() <= 8).then_some(())?;
-        let right: Vec<u8> = (0..self.q.codes().len())
-            .map(|at| {
-                let e = self.element(at);
-                f.encode(e.y(), Rounding::NearestEven, Overflow::Saturate) as u8
-            })
-            .collect();
-        let codes = self.q.codes();
-        let same = |a: u8, b: u8| a == b || f.decode(u32::from(a)) == f.decode(u32::from(b));
-        let wrong: Vec<usize> = (0..codes.len()).filter(|at| !same(codes[*at], right[*at])).collect();
-        (wrong.len() >= LEAST).then_some(())?;
-        // A few refuse most.
-        let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(64)).collect();
-        let made = |of: &dyn Fn(usize) -> u8| {
-            let is = |all: &mut dyn Iterator<Item = usize>| {
-                let (n, made) =
-                    all.fold((0usize, 0usize), |(n, made), at| (n + 1, made + usize::from(same(codes[at], of(at)))));
-                made as f64 >= SHARE * n as f64
-            };
-            is(&mut few.iter().copied()) && is(&mut wrong.iter().copied()) && is(&mut (0..codes.len()))
-        };
-        let lane = |at: usize, k: usize| right[at - at % cols + k.min(cols - 1)];
-        for word in [2usize, 4, 8, 16, 32] {
-            for step in [1usize, 2, 4].into_iter().filter(|s| *s < word) {
-                let or = |at: usize| {
-                    let k = at % cols;
-                    (0..=k % word / step).fold(0, |bits, back| bits | lane(at, k - back * step))
-                };
-                if made(&or) {
-                    let words = format!(
-                        "codes also have the bits of earlier ones, {step} apart in every {word}: the word they are packed into is not cleared"
-                    );
-                    return Some((Class::PackPermute, "out.not_cleared".into(), words));
-                }
-            }
-            for by in (1..word).filter(|by| by.is_power_of_two() || *by == word - 1) {
-                if made(&|at| lane(at, (at % cols) ^ by)) {
-                    return Some((Class::PackPermute, "out.lanes".into(), format!("codes stand at k xor {by}")));
-                }
-            }
-        }
-        for (p, part) in [2usize, 4, 8, 16, 32, 64].into_iter().flat_map(|p| [4usize, 8, 16, 32, 64, 128].map(|n| (p, n))) {
-            if p < part && cols.is_multiple_of(part) {
-                let q = part / p;
-                if made(&|at| lane(at, at % cols / part * part + at % cols % part % q * p + at % cols % part / q)) {
-                    let words = format!("codes stand in another order: every {part} as {p}×{q}, transposed");
-                    return Some((Class::PackPermute, "out.order".into(), words));
-                }
-            }
-        }
-        None
     }
 
     /// Scales that are none of the codes beside them, or that were chosen over more than their groups.

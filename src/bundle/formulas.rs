@@ -3,7 +3,7 @@
 
 use super::assay::Answer;
 use super::function::{self, Point};
-use super::{Bundle, gates, moments, norms, weights};
+use super::{Bundle, blank, curves, gates, moments, norms, pieces, weights};
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
 use crate::op::activation::act;
@@ -385,7 +385,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         if few.len() < is_wrong.len() { all[1..].iter().filter(makes_some).collect() } else { all[1..].iter().collect() };
     let masks: Vec<Mask> = std::iter::once(right.clone()).chain(rest.iter().map(|f| mask(f))).collect();
     let words: Vec<&str> = std::iter::once("").chain(rest.iter().map(|f| f.words.as_str())).collect();
-    let found = by_elements(&masks, &words, cols, step == 1);
+    let found = by_elements(&masks, &words, cols, (step == 1).then_some(&part.actual[..]));
     let found = found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).or(special);
     let apart = || {
         matches!(op, Op::Rmsnorm | Op::Layernorm).then_some(())?;
@@ -404,7 +404,40 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         };
         norm.explain().or_else(|| weights::explain(&norm))
     };
-    let found = found.or_else(apart);
+    // An activation by other constants, of all elements but some.
+    let curve = |not: Option<&[bool]>| {
+        matches!(op, Op::Activation | Op::Gated).then_some(())?;
+        let element = |n: usize| {
+            let (i, j) = (sampled[n / cols], n % cols);
+            let (low, high) = out.cell(i * cols + j, part.actual[i * cols + j]);
+            let gate = if op == Op::Gated { rows[i][cols + j] } else { 1.0 };
+            curves::Element { x: rows[i][j], gate, low, high }
+        };
+        let is = |n: &usize| not.is_none_or(|m| !m[*n]) && part.actual[sampled[n / cols] * cols + n % cols].is_finite();
+        let all: Vec<curves::Element> = (0..right.len()).filter(is).map(element).collect();
+        curves::explain(&all, op == Op::Gated)
+    };
+    // What is not written, and what is wrong beside it.
+    let beside = || {
+        let blank = blank::find(&part.actual, &right, cols).filter(|_| step == 1)?;
+        let masks: Vec<Mask> = masks.iter().map(|m| m.iter().zip(&blank.is).map(|(m, b)| *m || *b).collect()).collect();
+        if !masks[0].contains(&false) {
+            return found_nothing.then(|| format!("{}{}", blank::ONLY, blank.words));
+        }
+        let other = by_elements(&masks, &words, cols, Some(&part.actual)).or_else(|| by_lines(&masks, &words, cols));
+        other.or_else(|| curve(Some(&blank.is))).map(|other| format!("{other}; and {}", blank.words))
+    };
+    let of_pieces = || {
+        matches!(op, Op::Rmsnorm | Op::Layernorm).then_some(())?;
+        let at = |i: usize| At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
+        let cell = |at: usize| {
+            let ((low, high), slack) = (out.cell(at, part.actual[at]), part.actual[at].abs() * SLACK);
+            (low - slack, high + slack)
+        };
+        (step == 1).then_some(())?;
+        pieces::explain(&pieces::Rows { op, at: &at, cell: &cell, right: &right, rows: rows.len(), cols })
+    };
+    let found = found.or_else(apart).or_else(|| curve(None)).or_else(of_pieces).or_else(beside);
     // What nothing else explains.
     let nameless = || {
         found_nothing.then_some(())?;
@@ -451,7 +484,20 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             _ => None,
         }
     };
-    found.or_else(nameless).map(|w| format!("another formula: {w}"))
+    // What is only not written is right otherwise.
+    let formula = |w: String| if w.starts_with(blank::ONLY) { w } else { format!("another formula: {w}") };
+    // Columns of old numbers: neither the right ones, nor x, nor the gate.
+    let old = || {
+        (found_nothing && step == 1 && matches!(op, Op::Activation | Op::Gated)).then_some(())?;
+        let n = rows.len() * cols;
+        let column = |from: usize| (0..n).map(|at| rows[at / cols][from + at % cols]).collect::<Vec<f64>>();
+        let mut sources = vec![part.bound.ideal().to_vec(), column(0)];
+        if op == Op::Gated {
+            sources.push(column(cols));
+        }
+        blank::old(&part.actual, &right, cols, &sources).map(|w| format!("{}{w}", blank::ONLY))
+    };
+    found.or_else(nameless).or_else(old).map(formula)
 }
 
 /// What a result in `cell` was before `by` multiplied it; no point where that says nothing.
@@ -462,20 +508,37 @@ fn quotient(x: f64, (low, high): (f64, f64), by: f64, right: f64) -> Point {
 }
 
 /// The first formula that makes what the right one, which is the first of all, does not.
-fn by_elements(masks: &[Mask], words: &[&str], cols: usize, whole: bool) -> Option<String> {
+fn by_elements(masks: &[Mask], words: &[&str], cols: usize, whole: Option<&[f64]>) -> Option<String> {
     let wrong: Vec<usize> = (0..masks[0].len()).filter(|at| !masks[0][*at]).collect();
     (wrong.len() >= LEAST).then_some(())?;
     let share = |m: &Mask| wrong.iter().filter(|at| m[**at]).count() as f64 / wrong.len() as f64;
     let n = (1..masks.len()).find(|n| share(&masks[*n]) > SHARE)?;
     // All over, but where the two agree.
     let all_over = masks[n].iter().filter(|m| **m).count() as f64 > SHARE * masks[n].len() as f64;
-    if all_over || !whole {
-        return Some(words[n].into());
+    if all_over || whole.is_none() {
+        let rest = whole.map_or(String::new(), |actual| others(&masks[n], &wrong, cols, actual));
+        return Some(format!("{}{rest}", words[n]));
     }
     let rows = masks[0].len() / cols;
     let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
     wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
     Some(format!("{}{}", words[n], place(&is_row, &is_col)))
+}
+
+/// The few columns that hold what a formula does not make, where it makes all others.
+fn others(made: &Mask, wrong: &[usize], cols: usize, actual: &[f64]) -> String {
+    let left: Vec<usize> = wrong.iter().copied().filter(|at| !made[*at]).collect();
+    let mut is_col = vec![false; cols];
+    left.iter().for_each(|at| is_col[at % cols] = true);
+    let n = is_col.iter().filter(|x| **x).count();
+    if n == 0 || 64 * n > cols || left.len() < 4 {
+        return String::new();
+    }
+    let first = actual[left[0]];
+    if left.iter().all(|at| actual[*at] == first) {
+        return format!("; and column {} holds {first} in all of it: it is not written", lines(&is_col));
+    }
+    format!("; and in {} rows column {} holds something else", left.len().div_ceil(n), lines(&is_col))
 }
 
 fn place(rows: &[bool], cols: &[bool]) -> String {
@@ -525,6 +588,7 @@ mod tests {
     use crate::op::Act;
 
     const WORDS: [&str; 3] = ["", "one", "two"];
+    const NUMBERS: [f64; 512] = [1.0; 512];
 
     fn mask(f: impl Fn(usize, usize) -> bool) -> Mask {
         (0..16 * 32).map(|at| f(at / 32, at % 32)).collect()
@@ -534,11 +598,15 @@ mod tests {
     fn one_formula_of_a_region_and_two_of_lines_are_found() {
         let right = mask(|i, _| i < 8);
         let one = mask(|i, _| i >= 8);
-        assert_eq!(by_elements(&[right.clone(), one.clone()], &WORDS, 32, true).unwrap(), "one, in rows 8 … 15");
+        assert_eq!(by_elements(&[right.clone(), one.clone()], &WORDS, 32, Some(&NUMBERS)).unwrap(), "one, in rows 8 … 15");
+        // One of 128 columns is left besides.
+        let made: Mask = (0..512).map(|at| at % 128 != 3).collect();
+        let wrong: Vec<usize> = (0..512).collect();
+        assert!(others(&made, &wrong, 128, &NUMBERS).contains("column 3 holds 1 in all of it"));
         let part = mask(|i, _| (8..12).contains(&i));
         let rest = mask(|i, j| i >= 12 && j != 3 || i == 2);
         let masks = [right.clone(), part.clone(), rest];
-        assert_eq!(by_elements(&masks, &WORDS, 32, true), None);
+        assert_eq!(by_elements(&masks, &WORDS, 32, Some(&NUMBERS)), None);
         assert_eq!(by_lines(&masks, &WORDS, 32), None, "a line of which one in 32 is not made is not made");
         let rest = mask(|i, _| i >= 12);
         assert_eq!(by_lines(&[right, part, rest], &WORDS, 32).unwrap(), "one, in rows 8 … 11; and two, in rows 12 … 15");

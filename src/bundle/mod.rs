@@ -10,6 +10,7 @@ pub(crate) mod arithmetic;
 pub mod assay;
 #[cfg(test)]
 mod assay_tests;
+mod blank;
 #[cfg(test)]
 mod by_hand;
 pub mod case;
@@ -19,6 +20,7 @@ mod cast_tests;
 mod casts;
 mod chosen;
 mod copies;
+mod curves;
 mod decoded;
 mod empty;
 #[cfg(test)]
@@ -38,6 +40,7 @@ mod named_tests;
 mod norms;
 pub(crate) mod operand;
 mod order;
+mod pieces;
 pub(crate) mod recipes;
 #[cfg(test)]
 mod replayed_tests;
@@ -46,13 +49,18 @@ pub(crate) mod settle;
 mod slices;
 #[cfg(test)]
 mod solved_tests;
+mod subgroups;
 #[cfg(test)]
 mod tests;
 mod ties;
 #[cfg(test)]
 mod unseen_tests;
 mod weights;
+mod words;
 mod write;
+mod written;
+#[cfg(test)]
+mod written_tests;
 mod wrong_codes;
 mod zero_blocks;
 

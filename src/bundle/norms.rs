@@ -73,6 +73,7 @@ struct Each {
 struct Rounded {
     x: Option<Format>,
     mean: Option<Format>,
+    square: Option<Format>,
     root: Option<Format>,
     normal: Option<Format>,
     product: Option<Format>,
@@ -93,6 +94,8 @@ impl Rounded {
             let both = Rounded { root: f, normal: f, ..none };
             all.extend([root, normal, both, Rounded { x: f, ..none }, Rounded { product: f, ..none }]);
             all.extend([Rounded { product: f, ..normal }, Rounded { product: f, ..both }, Rounded { x: f, ..both }]);
+            let square = Rounded { square: f, ..none };
+            all.extend([square, Rounded { square: f, ..root }, Rounded { square: f, ..normal }, Rounded { square: f, ..both }]);
             if layer {
                 all.extend([Rounded { mean: f, ..none }, Rounded { mean: f, ..root }, Rounded { mean: f, ..normal }]);
                 all.extend([Rounded { mean: f, ..both }, Rounded { mean: f, product: f, ..both }]);
@@ -104,6 +107,7 @@ impl Rounded {
         let parts = [
             (self.x, "the values are"),
             (self.mean, "the mean is"),
+            (self.square, "what stands under the root is"),
             (self.root, "the reciprocal of the root is"),
             (self.normal, "the normalized value is"),
             (self.product, "its product with gamma is"),
@@ -260,7 +264,14 @@ impl Norm<'_> {
         if wrong.len() < LEAST {
             return None;
         }
-        let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(FEW)).collect();
+        // What is NaN or Inf solves nothing; what is found has to make it.
+        let is_number =
+            |i: &usize| 2 * columns.iter().filter(|j| self.actual[self.at(*i, **j)].is_finite()).count() > columns.len();
+        let numbers: Vec<usize> = wrong.iter().copied().filter(is_number).collect();
+        if numbers.len() < LEAST {
+            return None;
+        }
+        let few: Vec<usize> = numbers.iter().copied().step_by(numbers.len().div_ceil(FEW)).collect();
         let mut fitting: Vec<(f64, bool, Weights)> = Vec::new();
         for w in self.weights() {
             let made: Vec<(f64, f64)> =
@@ -277,7 +288,7 @@ impl Norm<'_> {
             fitting.sort_by(|a, b| b.0.total_cmp(&a.0));
         }
         fitting.truncate(4);
-        let found = fitting.iter().find_map(|(_, _, w)| self.statistics(w, &wrong, &few, &columns));
+        let found = fitting.iter().find_map(|(_, _, w)| self.statistics(w, (&wrong, &numbers), &few, &columns));
         let alone = || {
             let w = &fitting.first().filter(|f| f.1 && !f.2.words.is_empty())?.2;
             Some(format!("{}; and its mean or divisor is another", w.words.join("; and ")))
@@ -294,9 +305,15 @@ impl Norm<'_> {
     }
 
     /// Mean, divisor and roundings under these weights.
-    fn statistics(&self, w: &Weights, wrong: &[usize], few: &[usize], columns: &[usize]) -> Option<String> {
-        let known: Vec<(usize, Line)> = wrong.par_iter().filter_map(|i| self.line(*i, columns, w).map(|l| (*i, l))).collect();
-        (known.len() >= LEAST && known.len() as f64 >= SHARE * wrong.len() as f64).then_some(())?;
+    fn statistics(
+        &self,
+        w: &Weights,
+        (wrong, numbers): (&[usize], &[usize]),
+        few: &[usize],
+        columns: &[usize],
+    ) -> Option<String> {
+        let known: Vec<(usize, Line)> = numbers.par_iter().filter_map(|i| self.line(*i, columns, w).map(|l| (*i, l))).collect();
+        (known.len() >= LEAST && known.len() as f64 >= SHARE * numbers.len() as f64).then_some(())?;
         let roundings = Rounded::all(self.layer());
         for center in self.means(&known) {
             for divisor in self.divisors(&center.of, &known) {
@@ -320,12 +337,17 @@ impl Norm<'_> {
     /// How many elements of a row this makes.
     fn made(&self, i: usize, columns: &[usize], w: &Weights, centers: &[f64], divisors: &[f64], by: &Rounded) -> usize {
         let m = through(by.mean, centers[i]);
-        let r = through(by.root, 1.0 / divisors[i]);
+        let divisor = by.square.map_or(divisors[i], |f| f64::from(round_to(f, divisors[i].powi(2) as f32)).sqrt());
+        let r = through(by.root, 1.0 / divisor);
         let is = |j: &&usize| {
             let x = through(by.x, self.rows[i][**j]);
             let normal = through(by.normal, (x - m) * r);
             let product = through(by.product, normal * w.gamma[**j]);
             let y = product + w.beta[**j];
+            let actual = self.actual[self.at(i, **j)];
+            if !actual.is_finite() {
+                return y.is_nan() && actual.is_nan() || y == actual;
+            }
             let (low, high) = (self.cell)(self.at(i, **j));
             let slack = 4.0 * NEAR * (y.abs() + product.abs() + (w.gamma[**j] * m * r).abs() * 0.01);
             low - slack <= y && y <= high + slack
@@ -409,7 +431,12 @@ impl Norm<'_> {
                 (r - l.p).abs() <= l.off_p + 2.0 * NEAR * r.abs() + 1e-2 * (r - through(Some(Format::Bf16), r)).abs()
             };
             // A reciprocal that is rounded lies off by a rounding.
-            let loose = |(i, l): &&(usize, Line)| (of(*i) * l.p - 1.0).abs() <= LOOSE / 2.0;
+            let near = |d: f64, l: &Line| (d * l.p - 1.0).abs() <= LOOSE / 2.0;
+            let rounded = |f: Format, d: f64| f64::from(round_to(f, (d * d) as f32)).sqrt();
+            let loose = |(i, l): &&(usize, Line)| {
+                let d = of(*i);
+                near(d, l) || [Format::Bf16, Format::F16].iter().any(|f| near(rounded(*f, d), l))
+            };
             let share = |n: usize| n as f64 >= SHARE * known.len() as f64;
             if share(known.iter().filter(is).count()) {
                 all.push((0, Each { words, of: (0..count).map(of).collect() }));

@@ -56,8 +56,13 @@ impl Finding {
 
     /// A result that is right by another formula, or that rounds on its way.
     pub fn of_formula(words: &str) -> Self {
-        let class = if words.contains("rounded") { Class::RoundOrder } else { Class::OtherFormula };
-        Self::solved(class, if class == Class::OtherFormula { "solved" } else { "formula" }, words.into())
+        let class = match () {
+            () if words.contains("pieces of") => Class::Race,
+            () if !words.contains("formula") && words.contains("not written") => Class::SilentSkip,
+            () if words.contains("rounded") => Class::RoundOrder,
+            () => Class::OtherFormula,
+        };
+        Self::solved(class, if class == Class::RoundOrder { "formula" } else { "solved" }, words.into())
     }
 }
 

@@ -176,5 +176,22 @@ fn weights_and_roundings_are_named() {
                 (0..5).filter(|n| &kernel[*n..=*n] == "1").map(|n| format!("{} rounded to {name}", what[n])).collect();
             assert_eq!(found, words.join("; and "), "{kernel}");
         }
+        // What stands under the root, alone and with its reciprocal and the normalized value.
+        for (by_root, by_normal) in [(false, false), (true, false), (false, true), (true, true)] {
+            let when = |is: bool, y: f64| if is { round(y) } else { y };
+            let found = said(Op::Layernorm, &|r, i, j| {
+                let m = average(&r[i]);
+                let root = when(by_root, 1.0 / round(square(&r[i], m) + EPS).sqrt());
+                when(by_normal, (r[i][j] - m) * root) * gamma(j) + beta(j)
+            });
+            let parts = [
+                (true, "what stands under the root is"),
+                (by_root, "the reciprocal of the root is"),
+                (by_normal, "the normalized value is"),
+            ];
+            let words: Vec<String> =
+                parts.iter().filter(|p| p.0).map(|(_, what)| format!("{what} rounded to {name}")).collect();
+            assert_eq!(found, words.join("; and "));
+        }
     }
 }

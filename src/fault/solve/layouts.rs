@@ -124,18 +124,28 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             let (n, k) = (flat / long, flat % long);
             (k < cols).then_some((i / per * per + n) * cols + k)
         };
-        let mut t = Theory::new(Class::Addressing, name, format!("{name}.stride"), format!("codes of {name} are {words}"))
-            .bits(3.0 + cost(long));
+        let theory = |words: &str| {
+            Theory::new(Class::Addressing, name, format!("{name}.stride"), format!("codes of {name} are {words}"))
+                .bits(3.0 + cost(long))
+        };
+        let mut t = theory(&words);
         if g.zero.is_some() {
-            // The padding is code 0, which is not the value 0.
-            let g = given.clone();
-            t.side(side).value = Some(Arc::new(move |i, k| {
-                let code = from(i, k).and_then(|at| g.q.as_ref().map(|q| q.codes()[at])).unwrap_or(0);
-                g.decoded(code, i / g.tile.0 * g.grid.1 + k / g.tile.1)
-            }));
-        } else {
-            t.side(side).code = Some(Arc::new(from));
+            // The padding is code 0, which is not the value 0; or it is what stands for 0.
+            for blank in [false, true] {
+                let mut t = theory(&if blank { format!("{words}; the padding stands for 0") } else { words.clone() });
+                let g = given.clone();
+                t.side(side).value = Some(Arc::new(move |i, k| {
+                    let code = from(i, k).and_then(|at| g.q.as_ref().map(|q| q.codes()[at]));
+                    match code {
+                        None if blank => 0.0,
+                        code => g.decoded(code.unwrap_or(0), i / g.tile.0 * g.grid.1 + k / g.tile.1),
+                    }
+                }));
+                rows.push(t);
+            }
+            continue;
         }
+        t.side(side).code = Some(Arc::new(from));
         rows.push(t);
     }
     all.extend(rows);

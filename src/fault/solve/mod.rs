@@ -17,11 +17,14 @@ pub mod biases;
 pub mod carried;
 pub mod codes;
 pub mod complete;
+pub mod crossed;
 pub mod decoded;
 pub mod edge;
 pub mod effective;
 pub mod elsewhere;
+pub mod expert_tiles;
 pub mod experts;
+pub mod foreign;
 pub mod fragments;
 pub mod gain_places;
 pub mod gain_rules;
@@ -42,6 +45,7 @@ mod mechanism_tests;
 pub mod mixed;
 pub mod offsets;
 pub mod output;
+pub mod part_sums;
 pub mod periodic;
 pub mod persistent;
 #[cfg(test)]
@@ -71,6 +75,7 @@ mod tests;
 pub mod theory;
 pub mod tiles;
 pub mod two_numbers;
+pub mod values;
 pub mod within;
 pub mod zeros;
 
@@ -116,6 +121,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
         all.extend(layouts::theories(s, side));
+        all.extend(values::theories(s, side));
         all.extend(readings::theories(s, side));
         all.extend(readings::rescaled(s, side));
         all.extend(readings::flat(s, side));
@@ -126,6 +132,7 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
+    all.extend(values::both_turned(s));
     all.extend(steps::theories(s));
     all.extend(sums::theories(s));
     all.extend(sums::ends(s));
@@ -235,10 +242,17 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
                 let (system, picture) = tried.swap_remove(at);
                 return Some(Solved { system, singles: found, pairs: Vec::new(), picture });
             }
-            found = split::beside(system, &all);
+            found = crossed::theories(system, &all);
+            if found.is_empty() {
+                found = split::beside(system, &all);
+            }
             found.retain(|t| holds(system, t));
             if found.is_empty() {
                 found = two(system, &all);
+            }
+            if found.is_empty() {
+                found = crossed::banded(system, &all);
+                found.retain(|t| holds(system, t));
             }
             if found.is_empty() {
                 found = split::stacked(system, &all);
@@ -337,7 +351,7 @@ fn holds(s: &System, t: &Theory) -> bool {
 /// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
 /// that none stands in the way of what a looser bound says.
 fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 13] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 16] = [
         &|| periodic::masks(s),
         &|| periodic::overlaps(s),
         &|| periodic::tiles(s),
@@ -352,6 +366,9 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| scale_rows::theories(s),
         &|| starts::theories(s),
         &|| address::theories(s, pairs),
+        &|| expert_tiles::theories(s),
+        &|| part_sums::theories(s),
+        &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {
         let some: Vec<Theory> = of().iter().filter_map(|t| s.accept(t)).filter(|t| !pairs || holds(s, t)).collect();

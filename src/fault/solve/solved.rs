@@ -14,6 +14,8 @@ pub const LINE: f64 = 2e-3;
 const WILD: f64 = 64.0;
 /// How far a scale that is rounded again may be from the right one, relative.
 const ROUNDED: f64 = 0.05;
+/// A gain that is 0, at most.
+const ZERO: f64 = 1e-2;
 /// Bits of an index that was found cell by cell, and of a number that was.
 pub const INDEX: f64 = 3.0;
 const NUMBER: f64 = 16.0;
@@ -104,7 +106,8 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells, thin: bool) -> Op
     let stored: Vec<f64> = (0..cells.value.len()).map(|c| g.step(at(c).0, at(c).1)).collect();
     let changed: Vec<usize> = (0..stored.len()).filter(|c| cells.value[*c] != 1.0).collect();
     // A number that is known to a quarter says nothing.
-    let is_known = |c: &&usize| cells.within[**c] <= 0.25 * cells.value[**c].abs() || cells.value[**c].is_nan();
+    let is_zero = |c: usize| cells.value[c].abs() + cells.within[c] <= ZERO;
+    let is_known = |c: &&usize| cells.within[**c] <= 0.25 * cells.value[**c].abs() || cells.value[**c].is_nan() || is_zero(**c);
     let known = changed.iter().filter(is_known).count();
     (known * 10 >= changed.len() * 9).then_some(())?;
     let effective: Vec<f64> = stored.iter().zip(&cells.value).map(|(s, v)| s * v).collect();
@@ -160,7 +163,9 @@ impl Gains<'_> {
         let gains: Vec<f64> = self.changed.iter().map(|c| self.cells.value[*c].abs()).collect();
         let numbers = || gains.iter().filter(|g| g.is_finite() && **g > 0.0);
         let (least, most) = numbers().fold((f64::INFINITY, 0.0f64), |m, g| (m.0.min(*g), m.1.max(*g)));
-        let wild = most > WILD * least || numbers().count() * 20 < gains.len() * 19 && most > 0.0;
+        let zeros = self.changed.iter().filter(|c| self.cells.value[**c].abs() + self.cells.within[**c] <= ZERO).count();
+        let wild =
+            most > WILD * least || (numbers().count() - zeros.min(numbers().count())) * 20 < gains.len() * 19 && most > 0.0;
         (wild && gains.len() >= 4 && self.changed.len() < self.stored.len()).then_some(())?;
         // One number is stored where lines have one each: all but the first lie behind it.
         let behind = self.g.grid == (1, 1) && self.cells.value[0] == 1.0;
@@ -168,6 +173,16 @@ impl Gains<'_> {
         if behind {
             return Some(format!(
                 "one scale of {who} is stored, and each line takes one of its own: numbers of all sizes that lie behind it"
+            ));
+        }
+        // Right up to some line, and then none of those stored.
+        let first = self.changed[0];
+        let end = (0..self.stored.len()).rev().find(|c| self.cells.within[*c].is_finite())? + 1;
+        if first > 0 && 20 * self.changed.len() >= 19 * (end - first) && self.g.grid.1 == 1 {
+            return Some(format!(
+                "the scales of {who} are right up to {}, and those behind are {zeros} zeros and numbers that are stored nowhere: what lies \
+                 behind a buffer that is too short",
+                first - 1
             ));
         }
         few.then(|| {
@@ -186,7 +201,9 @@ impl Gains<'_> {
             let words = format!("the effective scales of {who} are powers of two, the stored ones are not");
             return self.theory(Class::ScaleRerounded, "pow2", words, 8.0 + 3.0 * n);
         }
-        self.changed.iter().for_each(|c| values[*c] = self.effective[*c]);
+        // A gain of 0 is that: what is left of it is noise.
+        let is_zero = |c: usize| self.cells.value[c].abs() + self.cells.within[c] <= ZERO;
+        self.changed.iter().for_each(|c| values[*c] = if is_zero(*c) { 0.0 } else { self.effective[*c] });
         let is_changed = |c: usize| self.cells.value[c] != 1.0;
         let negative = |c: usize| self.stored[c] < 0.0;
         // Beside them, numbers that were rounded again are right.
@@ -222,7 +239,7 @@ impl Gains<'_> {
         };
         let mut t = self.theory(class, "gains", words, 8.0 + NUMBER * n);
         t.fitted = true;
-        t.slack = self.changed.iter().map(|c| self.within(*c)).fold(0.0, f64::max);
+        t.slack = self.changed.iter().filter(|c| !is_zero(**c)).map(|c| self.within(*c)).fold(0.0, f64::max);
         t
     }
 }

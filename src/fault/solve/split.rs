@@ -58,14 +58,14 @@ fn patched(first: &Theory, region: Arc<Region>, second: &Theory) -> Theory {
 }
 
 /// Where nothing but `is_wrong` is wrong.
-fn within<'s>(s: &System<'s>, is_wrong: Vec<bool>) -> Option<System<'s>> {
+pub fn within<'s>(s: &System<'s>, is_wrong: Vec<bool>) -> Option<System<'s>> {
     let n = is_wrong.iter().filter(|w| **w).count();
     (n >= LEAST).then_some(())?;
     s.of_wrong(is_wrong).filter(|s| s.region.is_some())
 }
 
 /// The best single fault of a part.
-fn best(s: &System, all: &[Theory]) -> Option<Theory> {
+pub fn best(s: &System, all: &[Theory]) -> Option<Theory> {
     let mut all: Vec<Theory> = all.to_vec();
     all.extend(output::factors(s));
     let (found, _) = one(s, &all, false, true);
@@ -208,7 +208,7 @@ pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
 }
 
 /// `t` where it makes what was written, and what makes the rest of what is wrong.
-fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theory> {
+pub fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theory> {
     let n = made.len();
     let left: Vec<bool> = (0..n).map(|at| s.is_wrong[at] && !made[at]).collect();
     let Some(rest) = within(s, left) else { return Vec::new() };

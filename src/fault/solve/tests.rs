@@ -50,22 +50,39 @@ pub fn found(
     out: Format,
     wrong: impl Fn(usize, usize, &[f64]) -> f64,
 ) -> (String, String) {
+    found_of((Op::Gemm, None), a, b, bias, out, wrong)
+}
+
+/// The same of a grouped product whose groups end at these rows.
+pub fn grouped_found(
+    a: &Operand,
+    b: &QTensor,
+    offs: &[usize],
+    out: Format,
+    wrong: impl Fn(usize, usize) -> f64,
+) -> (String, String) {
+    found_of((Op::GroupedGemm, Some(offs.to_vec())), a, b, None, out, |i, j, _| wrong(i, j))
+}
+
+fn found_of(
+    (op, offs): (Op, Option<Vec<usize>>),
+    a: &Operand,
+    b: &QTensor,
+    bias: Option<Vec<f32>>,
+    out: Format,
+    wrong: impl Fn(usize, usize, &[f64]) -> f64,
+) -> (String, String) {
     let wide = bias.as_ref().map(|v| v.iter().map(|x| f64::from(*x)).collect());
-    let (rows, cols) = (a.rows(), b.rows());
-    let args = Args64 { a: a.to_f64(), b: Some(b.dequantize()), bias: wide, ..Args64::default() };
-    let ideal = op::define(Op::Gemm, &Params::default(), &args).unwrap();
+    let (rows, cols) = (a.rows(), b.rows() / offs.as_ref().map_or(1, Vec::len));
+    let args = Args64 { a: a.to_f64(), b: Some(b.dequantize()), bias: wide, offs: offs.clone(), ..Args64::default() };
+    let ideal = op::define(op, &Params::default(), &args).unwrap();
     let right: Vec<f64> = ideal.d.iter().copied().collect();
     let bias = bias.map(|v| Tensor::new(Format::F32, 1, cols, v).unwrap());
-    let operands = Operands { bias, ..Operands::of(a.clone(), Some(Operand::Quantized(b.clone()))) };
+    let operands = Operands { bias, offs, ..Operands::of(a.clone(), Some(Operand::Quantized(b.clone()))) };
     let integers = matches!(a, Operand::Quantized(q) if q.format().is_integer() && b.format() == Format::Int8);
     let inner = if integers { Inner::Int32 } else { Inner::F32Sequential };
-    let job = Job {
-        op: Op::Gemm,
-        params: Params::default(),
-        operands,
-        out: OutSpec::High(out),
-        accumulator: Some(Accumulator::new(inner)),
-    };
+    let job =
+        Job { op, params: Params::default(), operands, out: OutSpec::High(out), accumulator: Some(Accumulator::new(inner)) };
     let built = Built::of(job, vec![ideal]);
     let written = (0..rows * cols).map(|at| round_to(out, wrong(at / cols, at % cols, &right) as f32)).collect();
     let d = Data::High(Tensor::new(out, rows, cols, written).unwrap());

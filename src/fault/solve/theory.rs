@@ -241,7 +241,7 @@ impl Theory {
     }
     /// What it says of element (i, j): itself, or what holds there instead.
     pub fn at(&self, i: usize, j: usize) -> &Self {
-        self.patch.as_ref().filter(|p| p.0.has(i, j)).map_or(self, |p| &p.1)
+        self.patch.as_ref().filter(|p| p.0.has(i, j)).map_or(self, |p| p.1.at(i, j))
     }
     /// Whether it sums what it should, in the way it should.
     pub fn sums_right(&self) -> bool {

@@ -16,6 +16,8 @@ use std::sync::Arc;
 /// Sizes of tiles, the largest first.
 const SIZES: [(usize, usize); 9] =
     [(256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32)];
+/// The least side of a tile.
+const LEAST: usize = 16;
 /// Elements of a tile that decide, and tiles at most.
 const LOOKS: usize = 10;
 const TILES: usize = 1024;
@@ -80,7 +82,13 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k || !blocks(&s.a) || !blocks(&s.b) || !many {
         return Vec::new();
     }
-    SIZES.into_iter().find_map(|(high, wide)| of_size(s, high, wide)).into_iter().collect()
+    // Tiles as large as the blocks that have one scale, and twice that, besides.
+    let own = |g: &Given, n: usize| [g.tile.0, 2 * g.tile.0].map(|x| x.min(n));
+    let blocks = own(&s.a, s.rows).into_iter().flat_map(|h| own(&s.b, s.cols).map(|w| (h, w)));
+    let mut sizes: Vec<(usize, usize)> = SIZES.into_iter().chain(blocks.filter(|(h, w)| *h >= LEAST && *w >= LEAST)).collect();
+    sizes.sort_by_key(|(h, w)| std::cmp::Reverse(h * w));
+    sizes.dedup();
+    sizes.into_iter().find_map(|(high, wide)| of_size(s, high, wide)).into_iter().collect()
 }
 
 fn of_size(s: &System, high: usize, wide: usize) -> Option<Theory> {

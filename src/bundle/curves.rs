@@ -1,0 +1,214 @@
+//! Activations by constants that are solved: the two numbers in the argument of σ or tanh, the slopes beside 0, for each way to take the gate.
+//!
+//! ```text
+//! y = x·σ(p·x + q·x³)·g     ──►  logit(y / (x·g)) = p·x + q·x³: two unknowns          gelu, silu and quick gelu, with any constants
+//! y = x·(x > 0 ? c : d)·g   ──►  the intervals of y / (x·g) on both sides of 0        relu, leaky relu, none at all
+//! ```
+
+use super::gates::{CHANGES, LIMITS};
+use crate::compare::digits;
+use crate::fault::solve::output::roundest;
+
+/// The share of elements that the solved numbers have to make.
+const SHARE: f64 = 0.98;
+/// Elements that numbers are solved from, at most, and elements at least.
+const SOLVED: usize = 4096;
+const LEAST: usize = 64;
+/// What f32 arithmetic and its library may be off, relative.
+const SLACK: f64 = 1.0 / (1u64 << 18) as f64;
+/// Standard deviations that a solved number may be off.
+const SIGMAS: f64 = 4.0;
+/// Ways to change the gate that are asked.
+const WAYS: usize = 7;
+
+/// One element: x, its gate (1 where there is none), and what the result may have been before it was stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Element {
+    pub x: f64,
+    pub gate: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// A function that was solved, in words.
+struct Curve {
+    words: String,
+    of: Box<dyn Fn(f64) -> f64>,
+}
+
+/// What makes the elements, in words. `None`: no function of these kinds.
+pub fn explain(all: &[Element], gated: bool) -> Option<String> {
+    (all.len() >= LEAST).then_some(())?;
+    type Way = (&'static str, fn(f64) -> f64);
+    let mut ways: Vec<Way> = vec![("", |u| u)];
+    let mut reads = vec![""];
+    if gated {
+        ways.extend(&CHANGES[..WAYS]);
+        reads.push("the halves of a row are exchanged: [gate | x] is read");
+    }
+    for read in reads {
+        for limit in std::iter::once(f64::INFINITY).chain(LIMITS) {
+            for both in [true, false] {
+                // Without a gate there is one limit, to both sides; without a limit one way.
+                if !both && (!gated || limit.is_infinite()) {
+                    continue;
+                }
+                for (words, way) in &ways {
+                    let seen = |e: &Element| {
+                        let (x, u) = if read.is_empty() { (e.x, e.gate) } else { (e.gate, e.x) };
+                        let x = if gated { x.min(limit) } else { x.clamp(-limit, limit) };
+                        Element { x, gate: way(if both && gated { u.clamp(-limit, limit) } else { u }), ..*e }
+                    };
+                    let Some(curve) = solved(all, &seen) else { continue };
+                    let limited = match (limit.is_finite(), gated, both) {
+                        (false, ..) => String::new(),
+                        (true, true, true) => format!("x is clamped at {limit} and the gate at ±{limit}"),
+                        (true, true, false) => format!("x is clamped at {limit}"),
+                        (true, false, _) => format!("x is clamped at ±{limit}"),
+                    };
+                    let parts = [curve.words.as_str(), words, &limited, read];
+                    return Some(parts.into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join("; and "));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The function of these elements.
+fn solved(all: &[Element], seen: &dyn Fn(&Element) -> Element) -> Option<Curve> {
+    let some: Vec<Element> = all.iter().step_by(all.len().div_ceil(SOLVED)).map(seen).collect();
+    sigmoid(&some).into_iter().chain(slopes(&some)).find(|c| {
+        let made = |e: &Element| {
+            let y = (c.of)(e.x) * e.gate;
+            let slack = SLACK * y.abs();
+            e.low - slack <= y && y <= e.high + slack
+        };
+        let share = |all: &mut dyn Iterator<Item = Element>| {
+            let (n, hit) = all.fold((0usize, 0usize), |(n, hit), e| (n + 1, hit + usize::from(made(&e))));
+            hit as f64 >= SHARE * n as f64
+        };
+        share(&mut some.iter().take(LEAST).copied()) && share(&mut all.iter().map(seen))
+    })
+}
+
+/// The interval of the result over x and gate.
+fn quotient(e: &Element) -> Option<(f64, f64)> {
+    let by = e.x * e.gate;
+    let ends = [e.low / by, e.high / by];
+    (by.abs() > 1e-9 && ends.iter().all(|x| x.is_finite())).then(|| (ends[0].min(ends[1]), ends[0].max(ends[1])))
+}
+
+/// `x·σ(p·x + q·x³)` by least squares of the argument: with short numbers, then as they were solved.
+fn sigmoid(some: &[Element]) -> Vec<Curve> {
+    let Some(solved) = argument(some) else { return Vec::new() };
+    let near = |x: f64, y: f64| (x / y - 1.0).abs() < 0.02;
+    let one = |sigmas: f64| {
+        let round = |x: f64, off: f64| if sigmas == 0.0 { x } else { roundest(x - sigmas * off, x + sigmas * off) };
+        let ((p, off_p), Some((q, off_q))) = solved else {
+            let p = round(solved.0.0, solved.0.1);
+            let shown = if near(p, p.round()) && (p - p.round()).abs() < solved.0.1 { p.round() } else { p };
+            let words = format!("the activation is x·σ({}·x)", digits::apart([shown])[0]);
+            return Curve { words, of: Box::new(move |x| x / (1.0 + (-p * x).exp())) };
+        };
+        // As tanh has it: σ(2z) = (1 + tanh z)/2.
+        let (a, b) = (round(0.5 * p, 0.5 * off_p), round(q / p, ((off_q / q).abs() + (off_p / p).abs()) * (q / p).abs()));
+        let how = if near(a, 0.044715) && near(b, 0.797_884_56) { ": the two constants of gelu are exchanged" } else { "" };
+        let [shown_a, shown_b] = [a, b].map(|x| digits::apart([x])[0].clone());
+        let words = format!("the activation is x/2·(1 + tanh({shown_a}·(x + {shown_b}·x³))){how}");
+        Curve { words, of: Box::new(move |x| 0.5 * x * (1.0 + (a * (x + b * x.powi(3))).tanh())) }
+    };
+    [SIGMAS, 1.0, 0.0].map(one).into()
+}
+
+/// A number and its standard error.
+type Number = (f64, f64);
+
+/// p and q of the argument; q only where it is not 0.
+fn argument(some: &[Element]) -> Option<(Number, Option<Number>)> {
+    let logit = |s: f64| (s / (1.0 - s)).ln();
+    let (mut terms, mut told, mut outside) = (Vec::new(), 0usize, 0usize);
+    for e in some {
+        let Some((low, high)) = quotient(e).filter(|_| e.x.abs() > 0.05) else { continue };
+        told += 1;
+        outside += usize::from(high < 0.0 || low > 1.0);
+        // What is rounded to 0 or to x says too little.
+        if low > 1e-5 && high < 1.0 - 1e-5 {
+            let (from, to) = (logit(low), logit(high));
+            let half = 0.5 * (to - from) + 1e-7;
+            if half < 0.5 {
+                terms.push((e.x, e.x.powi(3), 0.5 * (from + to), 1.0 / (half * half)));
+            }
+        }
+    }
+    (terms.len() >= LEAST && (outside as f64) < (1.0 - SHARE) * told as f64).then_some(())?;
+    let sum = |f: &dyn Fn(&(f64, f64, f64, f64)) -> f64| terms.iter().map(|t| t.3 * f(t)).sum::<f64>();
+    let (uu, uv, vv) = (sum(&|t| t.0 * t.0), sum(&|t| t.0 * t.1), sum(&|t| t.1 * t.1));
+    let (uz, vz) = (sum(&|t| t.0 * t.2), sum(&|t| t.1 * t.2));
+    let det = uu * vv - uv * uv;
+    (det > 1e-9 * uu * vv).then_some(())?;
+    let (p, q) = ((uz * vv - vz * uv) / det, (vz * uu - uz * uv) / det);
+    let (off_p, off_q) = ((vv / det).sqrt() + 1e-7 * p.abs(), (uu / det).sqrt());
+    if q.abs() <= (SIGMAS * off_q).max(1e-5) {
+        let p = uz / uu;
+        return (p != 0.0).then_some(((p, uu.sqrt().recip() + 1e-7), None));
+    }
+    (p != 0.0 && off_q < 0.1 * q.abs()).then_some(((p, off_p), Some((q, off_q))))
+}
+
+/// One factor of x above 0 and one below.
+fn slopes(some: &[Element]) -> Option<Curve> {
+    let side = |positive: bool| {
+        let mut n = 0usize;
+        let of = some.iter().filter(|e| (e.x > 0.0) == positive).filter_map(quotient);
+        let (low, high) = of.fold((f64::NEG_INFINITY, f64::INFINITY), |(low, high), (from, to)| {
+            n += 1;
+            let slack = SLACK * from.abs().max(to.abs());
+            (low.max(from - slack), high.min(to + slack))
+        });
+        (n >= LEAST / 4 && low <= high).then(|| if low <= 0.0 && high >= 0.0 { 0.0 } else { roundest(low, high) })
+    };
+    let (above, below) = (side(true)?, side(false)?);
+    let [a, b] = [above, below].map(|x| digits::apart([x])[0].clone());
+    let words = format!("the activation is {a}·x above 0 and {b}·x below");
+    Some(Curve { words, of: Box::new(move |x| if x > 0.0 { above * x } else { below * x }) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+    use crate::tensor::round_to;
+
+    /// 40 rows of 32 elements in bf16 of what `f` makes of x and its gate.
+    fn elements(f: impl Fn(f64, f64) -> f64) -> Vec<Element> {
+        let bf16 = |x: f64| f64::from(round_to(Format::Bf16, x as f32));
+        let number = |n: u64| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1u64 << 24) as f64;
+        (0..40 * 32u64)
+            .map(|n| {
+                let (x, gate) = (bf16(18.0 * number(n) - 9.0), bf16(20.0 * number(n + 77777) - 10.0));
+                let y = bf16(f(x, gate));
+                let half = y.abs() / 256.0;
+                Element { x, gate, low: y - half, high: y + half }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn constants_are_solved_with_limits_and_gates() {
+        let gpt = |x: f64, u: f64| {
+            let (x, u) = (x.min(7.0), u.clamp(-7.0, 7.0));
+            x / (1.0 + (-1.55 * x).exp()) * (u + 1.0)
+        };
+        let words = explain(&elements(gpt), true).unwrap();
+        assert!(words.contains("x·σ(1.55·x); and 1 is added to the gate") && words.ends_with("the gate at ±7"), "{words}");
+        let words = explain(&elements(|x, u| x * (1.0 + (0.6 * (x + 0.07 * x.powi(3))).tanh()) / 2.0 * u), true).unwrap();
+        assert!(words.contains("tanh(0.6·(x + 0.07·x³))"), "{words}");
+        let words = explain(&elements(|x, u| u * if x > 0.0 { x } else { 0.2 * x }), true).unwrap();
+        assert!(words.contains("1·x above 0 and 0.2·x below"), "{words}");
+        let exchanged = |x: f64, _| 0.5 * x * (1.0 + (0.044715 * (x + 0.79788456 * x.powi(3))).tanh());
+        let all: Vec<Element> = elements(exchanged).into_iter().map(|e| Element { gate: 1.0, ..e }).collect();
+        assert!(explain(&all, false).unwrap().contains("constants of gelu are exchanged"));
+        assert_eq!(explain(&elements(|x, u| x.sin() * u), true), None, "no function of these kinds");
+    }
+}

@@ -1,0 +1,139 @@
+//! Codes of a cast that are put together into words wrongly: bits of other lanes in them, codes in another order; with every encoder before it.
+//!
+//! ```text
+//! word = code₀ | code₁ << b | code₂ << 2b …      code signed and not masked: its sign fills all lanes above; added: a borrow reaches the next
+//! ```
+
+use super::encoders::{Cast, ENCODERS, Encoder, LEAST, Named, SHARE};
+use crate::fault::Class;
+use crate::{Overflow, Rounding};
+
+/// Wrong codes that a way is tried on before all are.
+const FEW: usize = 64;
+
+/// How the codes of a word are joined.
+#[derive(Clone, Copy, PartialEq)]
+enum Join {
+    /// Signed numbers, shifted and or-ed.
+    Or,
+    /// Signed numbers, shifted and added.
+    Add,
+    /// Signed numbers, shifted and xor-ed.
+    Xor,
+}
+
+const JOINS: [(Join, &str); 3] = [
+    (Join::Or, "are or-ed into words of {n} without a mask: the sign of a negative one fills the lanes above it"),
+    (Join::Add, "are added into words of {n} without a mask: a negative one takes 1 from the lane above it"),
+    (Join::Xor, "are xor-ed into words of {n} without a mask: the sign of a negative one turns the lanes above it"),
+];
+
+/// The code at a place, by the codes of all places.
+type Way<'w> = Box<dyn Fn(&dyn Fn(usize) -> u32, usize) -> u32 + 'w>;
+
+impl Cast<'_> {
+    /// Right codes in wrong words.
+    pub fn packed(&self) -> Option<Named> {
+        let (words, variant) = self.way(|e| e.code(e.y() + e.zero))?;
+        Some((Class::PackPermute, variant.into(), words))
+    }
+
+    /// Codes of a wrong encoder in wrong words.
+    pub fn packed_after(&self) -> Option<Named> {
+        ENCODERS.iter().find_map(|(class, variant, words, encoder)| {
+            let (second, packed) = self.way(*encoder)?;
+            Some((*class, format!("out.{variant} + {}:{packed}", Class::PackPermute.name()), format!("{words}; and {second}")))
+        })
+    }
+
+    /// The way that makes all codes of an encoder's, in words, and its variant.
+    fn way(&self, encoder: Encoder) -> Option<(String, &'static str)> {
+        let (f, n) = (self.q.format(), self.q.codes().len());
+        let codes = self.q.codes();
+        let code = |at: usize| {
+            let e = self.element(at);
+            encoder(&e).map_or(0, |y| f.encode(y, Rounding::NearestEven, Overflow::Saturate))
+        };
+        let same = |a: u32, b: u32| a == b || f.decode(a) == f.decode(b);
+        let right = |at: usize| {
+            let e = self.element(at);
+            f.encode(e.y() + e.zero, Rounding::NearestEven, Overflow::Saturate)
+        };
+        let wrong: Vec<usize> = (0..n).filter(|at| !same(u32::from(codes[*at]), right(*at))).collect();
+        (wrong.len() >= LEAST).then_some(())?;
+        let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(FEW)).collect();
+        let ways = self.ways();
+        let made = |way: &Way, code: &dyn Fn(usize) -> u32, all: &mut dyn Iterator<Item = usize>| {
+            let (n, hit) = all
+                .fold((0usize, 0usize), |(n, hit), at| (n + 1, hit + usize::from(same(u32::from(codes[at]), way(code, at)))));
+            hit as f64 >= SHARE * n as f64
+        };
+        let mut some = ways.iter().filter(|w| made(&w.2, &code, &mut few.iter().copied())).peekable();
+        some.peek()?;
+        let all: Vec<u32> = (0..n).map(code).collect();
+        let all = |at: usize| all[at];
+        let found = some.find(|w| made(&w.2, &all, &mut wrong.iter().copied()) && made(&w.2, &all, &mut (0..n)))?;
+        Some((found.0.clone(), found.1))
+    }
+
+    /// Every way to put codes into words, and to mix them up there.
+    fn ways(&self) -> Vec<(String, &'static str, Way<'_>)> {
+        let (f, cols) = (self.q.format(), self.q.cols());
+        let bits = f.bits();
+        let mask = (1u32 << bits) - 1;
+        let mut all: Vec<(String, &'static str, Way)> = Vec::new();
+        for word in [2usize, 4, 8, 16, 32] {
+            for step in [1usize, 2, 4].into_iter().filter(|s| *s < word) {
+                let words = format!(
+                    "codes also have the bits of earlier ones, {step} apart in every {word}: the word they are packed into is not cleared"
+                );
+                let way: Way =
+                    Box::new(move |code, at| (0..=at % cols % word / step).fold(0, |bits, back| bits | code(at - back * step)));
+                all.push((words, "out.not_cleared", way));
+            }
+            for by in (1..word).filter(|by| by.is_power_of_two() || *by == word - 1) {
+                let way: Way = Box::new(move |code, at| code(at - at % cols + ((at % cols) ^ by).min(cols - 1)));
+                all.push((format!("codes stand at k xor {by}"), "out.lanes", way));
+            }
+            if word as u32 * bits > 64 || !f.is_integer() {
+                continue;
+            }
+            // The lowest lane is the first of a word, or the last.
+            for (up, (join, text)) in [true, false].into_iter().flat_map(|up| JOINS.map(|j| (up, j))) {
+                let order = if up { "" } else { ", the last of them lowest" };
+                let words = format!("codes {}{order}", text.replace("{n}", &word.to_string()));
+                let signed = move |code: u32| -> i64 {
+                    let x = f.decode(code) as i64;
+                    if x < 0 { x } else { i64::from(code & mask) }
+                };
+                let way: Way = Box::new(move |code, at| {
+                    let (k, row) = (at % cols, at - at % cols);
+                    let from = k / word * word;
+                    let n = word.min(cols - from);
+                    let shift = |lane: usize| bits * (if up { lane } else { n - 1 - lane }) as u32;
+                    let joined = (0..n).fold(0i64, |w, lane| {
+                        let x = signed(code(row + from + lane)).wrapping_shl(shift(lane));
+                        match join {
+                            Join::Or => w | x,
+                            Join::Add => w.wrapping_add(x),
+                            Join::Xor => w ^ x,
+                        }
+                    });
+                    (joined >> shift(k - from)) as u32 & mask
+                });
+                all.push((words, "out.not_masked", way));
+            }
+        }
+        for (p, part) in [2usize, 4, 8, 16, 32, 64].into_iter().flat_map(|p| [4usize, 8, 16, 32, 64, 128].map(|n| (p, n))) {
+            if p < part && cols.is_multiple_of(part) {
+                let q = part / p;
+                let way: Way = Box::new(move |code, at| {
+                    let (row, k) = (at - at % cols, at % cols);
+                    code(row + k / part * part + k % part % q * p + k % part / q)
+                });
+                all.push((format!("codes stand in another order: every {part} as {p}×{q}, transposed"), "out.order", way));
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,82 @@
+//! Where the codes of a cast were written: at another stride between rows or between columns, over each other or with gaps.
+//!
+//! ```text
+//! code of (i, j)  ──►  place i·s + j, or j·s + i       a place with several codes holds one of them, one with none the same as all such
+//! ```
+
+use super::encoders::{Cast, Named, SHARE};
+use crate::fault::Class;
+use crate::{Overflow, Rounding};
+use std::collections::HashMap;
+
+/// Places that a stride is tried on before all are.
+const FEW: usize = 64;
+/// Places that have to hold what a right store would not have put there.
+const LEAST: usize = 16;
+/// Bits of evidence that tell a stride from chance.
+const BITS: f64 = 64.0;
+
+impl Cast<'_> {
+    /// The stride that explains every place.
+    pub fn written(&self) -> Option<Named> {
+        let (f, rows, cols) = (self.q.format(), self.q.rows(), self.q.cols());
+        let (codes, n) = (self.q.codes(), rows * cols);
+        (rows > 1 && cols > 1).then_some(())?;
+        let right: Vec<f64> = (0..n)
+            .map(|at| {
+                let e = self.element(at);
+                f.decode(f.encode(e.y() + e.zero, Rounding::NearestEven, Overflow::Saturate))
+            })
+            .collect();
+        let holds = |place: usize, at: usize| self.value(place) == right[at];
+        (0..n).filter(|at| !holds(*at, *at)).nth(LEAST)?;
+        let mut share: HashMap<u64, f64> = HashMap::new();
+        right.iter().for_each(|v| *share.entry(v.to_bits()).or_default() += 1.0 / n as f64);
+        for by_row in [true, false] {
+            let (lines, length) = if by_row { (rows, cols) } else { (cols, rows) };
+            let own = if by_row { length } else { 0 };
+            for stride in (1..=2 * length).filter(|s| *s != own) {
+                // The elements that go to a place: those of the lines that reach it.
+                let sources = |place: usize| {
+                    let last = (place / stride).min(lines - 1);
+                    let first = (place + 1).saturating_sub(length).div_ceil(stride);
+                    (first..=last).map(move |l| {
+                        let x = place - l * stride;
+                        if by_row { l * cols + x } else { x * cols + l }
+                    })
+                };
+                let empty: Vec<usize> = (0..n).filter(|p| sources(*p).next().is_none()).collect();
+                let blank = empty.first().map(|p| codes[*p]);
+                let is = |p: usize| {
+                    let mut any = false;
+                    let hit = sources(p).any(|at| {
+                        any = true;
+                        holds(p, at)
+                    });
+                    if any { hit } else { Some(codes[p]) == blank }
+                };
+                let few = (0..n).step_by(n.div_ceil(FEW)).filter(|p| !is(*p)).count();
+                if few > 2 || ((0..n).filter(|p| is(*p)).count() as f64) < SHARE * n as f64 {
+                    continue;
+                }
+                // How unlikely it is that a place holds one of its codes by chance.
+                let bits = |p: usize| {
+                    let mut all: Vec<u64> = sources(p).map(|at| right[at].to_bits()).collect();
+                    all.sort_unstable();
+                    all.dedup();
+                    -all.iter().map(|v| share[v]).sum::<f64>().log2()
+                };
+                let told: f64 = (0..n).filter(|p| sources(*p).next().is_some() && !holds(*p, *p)).map(bits).sum();
+                if told < BITS {
+                    continue;
+                }
+                let (what, rest) = if by_row { ("row", cols) } else { ("column", rows) };
+                let over = if stride < length { "over each other" } else { "with gaps" };
+                let blank = if empty.is_empty() { "" } else { "; the rest is not written" };
+                let words = format!("{what}s of codes are written {over}, {stride} elements apart instead of {rest}{blank}");
+                return Some((Class::Addressing, "out.stride".into(), words));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,110 @@
+//! Codes of a cast that are right but for how they are put into words, where they are written, or what their scales are of; and a norm whose variance
+//! is kept in 16 bits.
+
+use super::Writer;
+use super::named_tests::{is_named, round, values};
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity, Overflow, QTensor, Rounding, Tensor, Zero};
+
+const ROWS: usize = 24;
+const COLS: usize = 96;
+
+/// A cast to `format` with groups of `group`, whose codes are `of` the values over their scales.
+fn cast(format: Format, group: usize, scale: impl Fn(&[f32]) -> f32, of: impl Fn(&[f64]) -> Vec<u8>) -> Writer {
+    let x = values(Format::Bf16, ROWS, COLS, 11);
+    let groups: Vec<&[f32]> = x.data().chunks(group).collect();
+    let scale_inv: Vec<f32> = groups.iter().map(|g| scale(g)).collect();
+    let y: Vec<f64> = x.data().iter().enumerate().map(|(at, v)| f64::from(*v) / f64::from(scale_inv[at / group])).collect();
+    let granularity = if group == COLS { Granularity::Row } else { Granularity::Group(group) };
+    let q = QTensor::new(QTensorParts {
+        format,
+        rows: ROWS,
+        cols: COLS,
+        codes: of(&y),
+        granularity,
+        scale_inv,
+        zero: Zero::None,
+        scale_format: Format::F32,
+        level: None,
+    });
+    let mut w = Writer::new("cast");
+    w.values("a", &[ROWS, COLS], &x).codes("out", &q.unwrap(), None, None).unwrap();
+    w
+}
+
+fn amax(x: &[f32]) -> f32 {
+    x.iter().fold(0f32, |m, x| m.max(x.abs()))
+}
+
+fn code(format: Format, y: f64) -> u8 {
+    format.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8
+}
+
+#[test]
+fn signed_codes_that_are_not_masked_fill_the_lanes_above() {
+    let int8 = |y: f64| y.round_ties_even().clamp(-127.0, 127.0) as i32;
+    let words = |join: fn(i32, i32) -> i32, y: &[f64]| -> Vec<u8> {
+        let word = |y: &[f64]| y.iter().enumerate().fold(0, |w, (lane, y)| join(w, int8(*y) << (8 * lane))).to_le_bytes();
+        y.chunks(4).flat_map(word).collect()
+    };
+    let of = |join: fn(i32, i32) -> i32| cast(Format::Int8, COLS, |x| amax(x) / 127.0, move |y| words(join, y));
+    is_named(&of(|w, x| w | x), "pack_permute:out.not_masked", &["or-ed into words of 4"]);
+    is_named(&of(|w, x| w.wrapping_add(x)), "pack_permute:out.not_masked", &["added into words of 4"]);
+}
+
+#[test]
+fn rows_that_are_written_over_each_other_are_told_by_their_stride() {
+    let of = |stride: usize| {
+        cast(
+            Format::E4m3,
+            COLS,
+            |x| amax(x) / 448.0,
+            move |y| {
+                let mut codes = vec![0; ROWS * COLS];
+                // Which row comes last differs from place to place.
+                for row in (0..ROWS).map(|n| n * 7 % ROWS) {
+                    (0..COLS).for_each(|c| codes[row * stride + c] = code(Format::E4m3, y[row * COLS + c]));
+                }
+                codes
+            },
+        )
+    };
+    is_named(&of(1), "addressing:out.stride", &["over each other, 1 elements apart instead of 96"]);
+    is_named(&of(40), "addressing:out.stride", &["over each other, 40 elements apart instead of 96"]);
+}
+
+#[test]
+fn halves_of_groups_with_scales_of_their_own_are_told() {
+    let x = values(Format::Bf16, ROWS, COLS, 11);
+    let w = cast(
+        Format::E4m3,
+        48,
+        |x| amax(&x[..24]) / 448.0,
+        |_| {
+            let of = |half: &[f32]| {
+                half.iter().map(|v| code(Format::E4m3, f64::from(*v) / f64::from(amax(half) / 448.0))).collect::<Vec<u8>>()
+            };
+            x.data().chunks(24).flat_map(of).collect()
+        },
+    );
+    is_named(&w, "amax_scope:out.amax_parts", &["each 24 columns of a group of 48", "that of the first part"]);
+}
+
+#[test]
+fn a_variance_in_sixteen_bits_is_told() {
+    let (x, gamma) = (values(Format::F16, ROWS, COLS, 12), values(Format::F16, 1, COLS, 13));
+    // One row whose variance is 0 there.
+    let x: Vec<f32> = x.data().iter().enumerate().map(|(at, v)| if at / COLS == 3 { v / 65536.0 } else { *v }).collect();
+    let x = Tensor::rounded(Format::F16, ROWS, COLS, x).unwrap();
+    let y: Vec<f32> = (0..ROWS * COLS)
+        .map(|at| {
+            let row: Vec<f64> = x.row(at / COLS).iter().map(|x| f64::from(*x)).collect();
+            let square = row.iter().map(|x| x * x).sum::<f64>() / COLS as f64 + 1e-12;
+            (row[at % COLS] / round(Format::F16, square).sqrt() * f64::from(gamma.data()[at % COLS])) as f32
+        })
+        .collect();
+    let mut w = Writer::new("rmsnorm");
+    w.meta("eps", "1e-12").values("a", &[ROWS, COLS], &x).values("gamma", &[COLS], &gamma);
+    w.values("out", &[ROWS, COLS], &Tensor::rounded(Format::F16, ROWS, COLS, y).unwrap());
+    is_named(&w, "round_order:formula", &["what stands under the root is rounded to f16"]);
+}

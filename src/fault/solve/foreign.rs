@@ -1,0 +1,133 @@
+//! A range of K of one operand whose numbers are others: those of an earlier step, or of memory that was not loaded yet. What they are is
+//! solved, line by line, and has to fit more elements than there are numbers.
+//!
+//! ```text
+//! out[i, j] − right = Σ_{k in range} d(i, k) · B(j, k)            d: what is there, less what belongs there; the same with a and b exchanged
+//! ```
+
+use super::linear::Normal;
+use super::maps::cost;
+use super::segment::spread;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Widths of tiles of K, the narrowest first.
+const WIDTHS: [usize; 6] = [8, 16, 32, 64, 128, 256];
+/// Equations beyond the unknowns of a line, at least, and of all lines together.
+const MORE: usize = 4;
+const SURPLUS: usize = 96;
+/// Errors over what an element may be off: less tells nothing.
+const TELLS: f64 = 8.0;
+/// Lines that refuse a range before all are solved; multiply-adds at most.
+const FIRST: usize = 3;
+const WORK: usize = 1 << 30;
+
+/// The narrowest range of either operand that fits every element.
+pub fn theories(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k || !tells(s) {
+        return Vec::new();
+    }
+    [Which::A, Which::B].into_iter().filter_map(|side| of(s, side)).collect()
+}
+
+/// Whether most wrong elements are far outside what they may be.
+fn tells(s: &System) -> bool {
+    let wrong = || s.probes.iter().map(|(i, j)| i * s.cols + j).filter(|at| s.is_wrong[*at]);
+    let far = |at: &usize| {
+        let half = s.certain(*at) + s.out.spacing(*at, s.actual[*at]);
+        (s.actual[*at] - s.ideal[*at]).abs() > TELLS * half
+    };
+    2 * wrong().filter(far).count() > wrong().count()
+}
+
+fn of(s: &System, side: Which) -> Option<Theory> {
+    let other = s.given(side.other());
+    let lines = if side == Which::A { s.rows } else { s.cols };
+    let wrong: Vec<usize> = (0..lines)
+        .filter(|x| (0..other.rows).any(|y| s.is_wrong[if side == Which::A { x * s.cols + y } else { y * s.cols + x }]))
+        .collect();
+    (wrong.len() >= 2).then_some(())?;
+    let fits = |from: usize, to: usize| {
+        let width = to - from;
+        let enough = other.rows >= width + MORE && wrong.len() * (other.rows - width) >= SURPLUS && 2 * width <= s.k;
+        let equations = other.rows.min(3 * width + 32);
+        let cheap = wrong.len().saturating_mul(equations * width * width / 2 + width.pow(3) / 3) <= WORK;
+        let few = || (0..FIRST).map(|n| wrong[n * (wrong.len() - 1) / (FIRST - 1)]);
+        enough && cheap && few().all(|x| line(s, side, x, from..to).is_some())
+    };
+    let tiles = |w: usize| (0..s.k.div_ceil(w)).map(move |t| (t * w, ((t + 1) * w).min(s.k)));
+    let (from, to) = WIDTHS.into_iter().flat_map(tiles).find(|(from, to)| fits(*from, *to))?;
+    let solved: Vec<Vec<f64>> = wrong.par_iter().map(|x| line(s, side, *x, from..to)).collect::<Option<_>>()?;
+    let name = side.name();
+    let words = format!(
+        "k = {from} … {} of {name} hold other numbers than those given, in each of {} rows: those of an earlier step, or of a load \
+         that is not waited for",
+        to - 1,
+        wrong.len()
+    );
+    let mut t = Theory::new(Class::Race, name, format!("{name}.k_foreign"), words).bits(64.0 + cost(from) + cost(to - from));
+    (t.fitted, t.freedom) = (true, (to - from) * wrong.len());
+    let mut change: Vec<Option<Vec<f64>>> = vec![None; s.given(side).rows];
+    wrong.iter().zip(solved).for_each(|(x, v)| change[*x] = Some(v));
+    let (values, k_all) = (s.given(side).values.clone(), s.k);
+    t.side(side).value = Some(Arc::new(move |i, k| {
+        let d = change[i].as_ref().filter(|_| (from..to).contains(&k)).map_or(0.0, |v| v[k - from]);
+        values[i * k_all + k] + d
+    }));
+    // Solved numbers err as what was written is rounded.
+    let near: Vec<f64> = (0..s.rows * s.cols)
+        .map(|at| s.written(at / s.cols, at % s.cols, 0.0).map_or(0.0, |w| 2.0 * (w.1 + s.certain(at))))
+        .collect();
+    let widest = near.iter().zip(&*s.ideal).map(|(n, x)| n / x.abs().max(1e-300));
+    let mut widest: Vec<f64> = widest.filter(|x| x.is_finite()).collect();
+    widest.sort_by(f64::total_cmp);
+    t.slack = widest.get(widest.len() / 2).copied().unwrap_or(0.0).min(0.02);
+    Some(t)
+}
+
+/// What one line's range differs by. `None`: too few equations, or they contradict each other.
+fn line(s: &System, side: Which, line: usize, ks: std::ops::Range<usize>) -> Option<Vec<f64>> {
+    let other = s.given(side.other());
+    let mut places: Vec<usize> = (0..other.rows).collect();
+    spread(&mut places, 3 * ks.len() + 32);
+    let mut system = Normal::new(ks.len());
+    let mut rows: Vec<(&[f64], f64, f64)> = Vec::new();
+    for y in places {
+        let (i, j) = if side == Which::A { (line, y) } else { (y, line) };
+        let at = i * s.cols + j;
+        let Some((written, half)) = s.written(i, j, 0.0) else { continue };
+        let half = half + s.certain(at);
+        let x = &other.values[y * s.k + ks.start..y * s.k + ks.end];
+        let more = written - (s.ideal[at] - s.bias[j]);
+        system.add(x, more, 1.0 / (half * half));
+        rows.push((x, more, half));
+    }
+    (rows.len() >= ks.len() + MORE).then_some(())?;
+    let v = system.solve()?;
+    let fits = |(x, y, half): &(&[f64], f64, f64)| {
+        let sum: f64 = x.iter().zip(&v).map(|(x, v)| x * v).sum();
+        (sum - y).abs() <= 1.5 * half
+    };
+    rows.iter().all(fits).then_some(v)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, codes, found, sum, wide};
+
+    #[test]
+    fn a_tile_of_k_that_is_of_an_earlier_step_is_told() {
+        let (n, k_all) = (80, 128);
+        let (a, old, b) = (wide(M, k_all), wide(2 * M, k_all), codes(Format::Int8, n, k_all, k_all, false, 23));
+        let (x, z, y) = (a.to_f64(), old.to_f64(), b.dequantize());
+        let got = found(&a, &b, None, Format::Bf16, |i, j, _| {
+            sum(k_all, |k| if (32..64).contains(&k) { z[[M + i, (k + 7) % k_all]] } else { x[[i, k]] } * y[[j, k]])
+        });
+        assert_eq!(got.0, "race:a.k_foreign", "{}", got.1);
+        assert!(got.1.contains("k = 32 … 63 of a"), "{}", got.1);
+    }
+}

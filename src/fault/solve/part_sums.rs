@@ -1,0 +1,149 @@
+//! Partial sums that are another line's: from some K on, or up to there, a row (or column) holds what was summed for another.
+//!
+//! ```text
+//! out[i, j] = Σ_{k < K₀} A(i, k)·B(j, k) + Σ_{k ≥ K₀} A(source(i), k)·B(j, k)          or the other way round; columns alike
+//! ```
+
+use super::maps::cost;
+use super::segment::{lines, spread};
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use std::sync::Arc;
+
+/// Lines of the other operand that tell a source.
+const LOOKS: usize = 8;
+/// Where K may be cut: multiples of these, a multiple of K's own parts.
+const STEPS: [usize; 2] = [64, 8];
+const PARTS: [usize; 7] = [2, 3, 4, 5, 6, 8, 16];
+/// Lines at most; multiply-adds.
+const LINES: usize = 512;
+const WORK: usize = 1 << 27;
+
+/// Of rows, else of columns.
+pub fn theories(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k {
+        return Vec::new();
+    }
+    [Which::A, Which::B].into_iter().find_map(|side| of(s, side)).into_iter().collect()
+}
+
+fn of(s: &System, side: Which) -> Option<Theory> {
+    let (g, other) = (s.given(side), s.given(side.other()));
+    let (n, m) = (g.rows, other.rows);
+    (n >= 4 && n <= LINES && m >= LOOKS).then_some(())?;
+    let mut looks: Vec<usize> = (0..m).collect();
+    spread(&mut looks, LOOKS);
+    let at = |x: usize, y: usize| if side == Which::A { (x, y) } else { (y, x) };
+    let wrong: Vec<usize> = (0..n).filter(|x| looks.iter().any(|y| s.is_wrong[at(*x, *y).0 * s.cols + at(*x, *y).1])).collect();
+    // Some lines have their own sums: of those that are all wrong other theories know.
+    (wrong.len() >= 2 && wrong.len() < n).then_some(())?;
+    let mut cuts: Vec<usize> = STEPS.iter().flat_map(|w| (1..s.k.div_ceil(*w)).map(move |c| c * w)).collect();
+    cuts.extend(PARTS.iter().flat_map(|p| (1..*p).map(move |c| (s.k * c).div_ceil(*p))));
+    cuts.sort_unstable();
+    cuts.dedup();
+    (n * LOOKS * s.k + cuts.len() * n * LOOKS <= WORK).then_some(())?;
+    // Sums up to every cut, with their magnitudes.
+    let prefix = |x: usize, y: usize| -> (Vec<f64>, Vec<f64>) {
+        let (a, b) = (&g.values[x * s.k..(x + 1) * s.k], &other.values[y * s.k..(y + 1) * s.k]);
+        let (mut sum, mut size, mut from) = (0.0, 0.0, 0);
+        let mut all = (Vec::with_capacity(cuts.len() + 1), Vec::with_capacity(cuts.len() + 1));
+        for to in cuts.iter().copied().chain([s.k]) {
+            a[from..to].iter().zip(&b[from..to]).for_each(|(a, b)| (sum, size) = (sum + a * b, size + (a * b).abs()));
+            all.0.push(sum);
+            all.1.push(size);
+            from = to;
+        }
+        all
+    };
+    let sums: Vec<Vec<(Vec<f64>, Vec<f64>)>> = (0..n).map(|x| looks.iter().map(|y| prefix(x, *y)).collect()).collect();
+    let whole = cuts.len();
+    let fits = |x: usize, from: usize, cut: usize, last: bool| {
+        looks.iter().enumerate().all(|(l, y)| {
+            let ((own, size), (theirs, other)) = (&sums[x][l], &sums[from][l]);
+            let sum = if last { own[cut] + theirs[whole] - theirs[cut] } else { theirs[cut] + own[whole] - own[cut] };
+            let (i, j) = at(x, *y);
+            s.may(i, j, sum, size[whole].max(other[whole]))
+        })
+    };
+    let found = (0..cuts.len()).flat_map(|c| [(c, true), (c, false)]).find_map(|(c, last)| {
+        // Every wrong line has a source, the nearest first; the first few refuse most cuts.
+        let source = |x: usize| {
+            let mut order: Vec<usize> = (0..n).filter(|from| *from != x).collect();
+            order.sort_by_key(|from| from.abs_diff(x));
+            order.into_iter().find(|from| fits(x, *from, c, last))
+        };
+        let sources: Option<Vec<usize>> = wrong.iter().map(|x| source(*x)).collect();
+        sources.map(|v| (cuts[c], last, v))
+    });
+    let (cut, last, sources) = found?;
+    let name = side.name();
+    let mut from: Vec<usize> = (0..n).collect();
+    wrong.iter().zip(&sources).for_each(|(x, y)| from[*x] = *y);
+    let place = if last { format!("from k = {cut} on") } else { format!("for k = 0 … {}", cut - 1) };
+    let (what, letter) = if side == Which::A { ("rows", "i") } else { ("columns", "j") };
+    let is: Vec<bool> = (0..n).map(|x| from[x] != x).collect();
+    let (rule, bits) = formula(&from, letter).unwrap_or_else(|| {
+        let some: Vec<String> = wrong.iter().take(4).map(|x| format!("{x} ← {}", from[*x])).collect();
+        (format!("others ({})", some.join(", ")), 3.0 * wrong.len() as f64)
+    });
+    let words = format!(
+        "{place} the sums of {what} {} of the result are those of {rule}: a partial sum is stored, or fetched, at another place",
+        lines(&is)
+    );
+    let mut t = Theory::new(Class::AccState, name, format!("{name}.part_sums"), words).bits(10.0 + cost(cut) + bits);
+    t.freedom = if bits > 24.0 { wrong.len() } else { 1 };
+    let k_all = s.k;
+    t.side(side).code = Some(Arc::new(move |i, k| Some(if (k >= cut) == last { from[i] } else { i } * k_all + k)));
+    if g.q.is_some() {
+        // Values with their own scales.
+        let (values, to) = (g.values.clone(), t.side(side).code.take()?);
+        t.side(side).value = Some(Arc::new(move |i, k| to(i, k).map_or(0.0, |at| values[at])));
+    }
+    Some(t)
+}
+
+/// The sources of all lines as one formula.
+fn formula(from: &[usize], x: &str) -> Option<(String, f64)> {
+    let n = from.len();
+    for tile in (2..=n).rev() {
+        for batch in 1..tile {
+            if (0..n).all(|i| from[i] == i / tile * tile + i % tile % batch) {
+                return Some((format!("({x} / {tile})·{tile} + {x} mod {tile} mod {batch}"), cost(tile) + cost(batch)));
+            }
+        }
+    }
+    for d in 1..n {
+        if (0..n).all(|i| from[i] == i || from[i] == i + d) {
+            return Some((format!("{x} + {d}"), cost(d)));
+        }
+        if (0..n).all(|i| from[i] == i || from[i] + d == i) {
+            return Some((format!("{x} − {d}"), cost(d)));
+        }
+        if (0..n).all(|i| from[i] == i || from[i] == i ^ d) {
+            return Some((format!("{x} xor {d}"), cost(d)));
+        }
+        if (0..n).all(|i| from[i] == i || from[i] == i % d) {
+            return Some((format!("{x} mod {d}"), cost(d)));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{N, codes, found, sum, wide};
+
+    #[test]
+    fn batches_of_a_tile_that_all_hold_the_first_ones_part_are_told() {
+        let (m, k_all) = (96, 128);
+        let (a, b) = (wide(m, k_all), codes(Format::E4m3, N, k_all, k_all, false, 61));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let from = |i: usize| i / 48 * 48 + i % 48 % 16;
+        let got =
+            found(&a, &b, None, Format::Bf16, |i, j, _| sum(k_all, |k| x[[if k >= 64 { from(i) } else { i }, k]] * y[[j, k]]));
+        assert_eq!(got.0, "acc_state:a.part_sums", "{}", got.1);
+        assert!(got.1.starts_with("from k = 64 on") && got.1.contains("mod 48 mod 16"), "{}", got.1);
+    }
+}
