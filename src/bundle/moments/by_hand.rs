@@ -283,10 +283,10 @@ fn reciprocals_of_roots_in_sixteen_bits_by_hand() {
             let first = found.first().expect("a formula");
             let words = format!("is that of the first 32 columns, and the reciprocal of the root is rounded to {name}");
             assert!(first.words.ends_with(&words), "{}", first.words);
-            for i in 0..8 {
-                let m = statistics(op, &rows[i], eps).0;
+            for (i, row) in rows.iter().enumerate() {
+                let m = statistics(op, row, eps).0;
                 for (j, made) in first.row(&at(i)).into_iter().enumerate() {
-                    let hand = gamma[j] * (rows[i][j] - m) * is(i) + beta[j];
+                    let hand = gamma[j] * (row[j] - m) * is(i) + beta[j];
                     assert!(same(made, hand), "{op:?} {name} ({i}, {j}): {made}, by hand {hand}");
                 }
             }
