@@ -107,7 +107,7 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
 /// Tiles that are moved to their place in the copy, and not transposed within; what a short tile lacks there nobody knows.
 fn untransposed(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
     let (rows, cols, codes) = (q.rows(), q.cols(), q.codes());
-    [16usize, 32, 64, 128].into_iter().find_map(|unit| {
+    [32usize, 64, 128].into_iter().find_map(|unit| {
         let (mut known, mut hit) = (0usize, 0usize);
         for at in wrong {
             let (c, r) = (at / rows, at % rows);

@@ -1,6 +1,6 @@
 //! Products whose scales, zero points, fragments or partial sums are those of another place, replayed here by their own formula.
 
-use super::tests::{M, N, codes, found, sum, wide};
+use super::tests::{M, N, codes, found, noise, sum, wide};
 use crate::job::Operand;
 use crate::{Format, QTensor, Zero};
 
@@ -160,4 +160,36 @@ fn rows_that_are_never_loaded_are_told() {
     });
     assert_eq!(got.0, "silent_skip:a.not_loaded", "{}", got.1);
     assert!(got.1.contains("the same 16 numbers are multiplied for every tile of 16 of K"), "{}", got.1);
+}
+
+#[test]
+fn scales_behind_a_buffer_that_is_too_short_are_told() {
+    let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 64, false, 91));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let by = |j: usize| match j {
+        0 => 1.0,
+        1..20 => 0.0,
+        _ => 0.4 + 1.3 * noise(17 * j),
+    };
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| by(j) * sum(64, |k| x[[i, k]] * y[[j, k]]));
+    assert_eq!(got.0, "padding_poison:b.gains", "{}", got.1);
+    assert!(got.1.contains("right up to 0") && got.1.contains("19 zeros"), "{}", got.1);
+}
+
+#[test]
+fn padding_of_rows_that_stands_for_zero_is_told_from_code_zero() {
+    let k_all = 80;
+    let (a, b) = (wide(M, k_all), codes(Format::Uint4, N, k_all, 16, true, 92));
+    let x = a.to_f64();
+    let Zero::Integer(zero) = b.zero().clone() else { panic!("zero points") };
+    // Rows of 96 in memory.
+    let value = |j: usize, k: usize| {
+        let (n, c) = ((j * k_all + k) / 96, (j * k_all + k) % 96);
+        let cell = j * 5 + k / 16;
+        let code = |c: usize| f64::from(b.codes()[n * k_all + c]) - f64::from(zero[cell]);
+        if c < k_all { code(c) * f64::from(b.scale_inv()[cell]) } else { 0.0 }
+    };
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| sum(k_all, |k| x[[i, k]] * value(j, k)));
+    assert_eq!(got.0, "addressing:b.stride", "{}", got.1);
+    assert!(got.1.contains("rows of 96") && got.1.contains("stands for 0"), "{}", got.1);
 }

@@ -98,6 +98,12 @@ impl Gains<'_> {
     }
 }
 
+/// Whether a gain is 0 as far as anything says: small, and less than it may be off.
+fn zero(cells: &Cells, c: usize) -> bool {
+    let (value, within) = (cells.value[c].abs(), cells.within[c]);
+    value + within <= ZERO && value <= within
+}
+
 /// The gains of one grid, as scales: a rule, other places, the other operand's, products with stored numbers; else no name.
 fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells, thin: bool) -> Option<Theory> {
     let g = s.given(grid.side);
@@ -106,7 +112,7 @@ fn gain(s: &System, base: &Theory, grid: &Grid, cells: &Cells, thin: bool) -> Op
     let stored: Vec<f64> = (0..cells.value.len()).map(|c| g.step(at(c).0, at(c).1)).collect();
     let changed: Vec<usize> = (0..stored.len()).filter(|c| cells.value[*c] != 1.0).collect();
     // A number that is known to a quarter says nothing.
-    let is_zero = |c: usize| cells.value[c].abs() + cells.within[c] <= ZERO;
+    let is_zero = |c: usize| zero(cells, c);
     let is_known = |c: &&usize| cells.within[**c] <= 0.25 * cells.value[**c].abs() || cells.value[**c].is_nan() || is_zero(**c);
     let known = changed.iter().filter(is_known).count();
     (known * 10 >= changed.len() * 9).then_some(())?;
@@ -163,7 +169,7 @@ impl Gains<'_> {
         let gains: Vec<f64> = self.changed.iter().map(|c| self.cells.value[*c].abs()).collect();
         let numbers = || gains.iter().filter(|g| g.is_finite() && **g > 0.0);
         let (least, most) = numbers().fold((f64::INFINITY, 0.0f64), |m, g| (m.0.min(*g), m.1.max(*g)));
-        let zeros = self.changed.iter().filter(|c| self.cells.value[**c].abs() + self.cells.within[**c] <= ZERO).count();
+        let zeros = self.changed.iter().filter(|c| zero(self.cells, **c)).count();
         let wild =
             most > WILD * least || (numbers().count() - zeros.min(numbers().count())) * 20 < gains.len() * 19 && most > 0.0;
         (wild && gains.len() >= 4 && self.changed.len() < self.stored.len()).then_some(())?;
@@ -202,7 +208,7 @@ impl Gains<'_> {
             return self.theory(Class::ScaleRerounded, "pow2", words, 8.0 + 3.0 * n);
         }
         // A gain of 0 is that: what is left of it is noise.
-        let is_zero = |c: usize| self.cells.value[c].abs() + self.cells.within[c] <= ZERO;
+        let is_zero = |c: usize| zero(self.cells, c);
         self.changed.iter().for_each(|c| values[*c] = if is_zero(*c) { 0.0 } else { self.effective[*c] });
         let is_changed = |c: usize| self.cells.value[c] != 1.0;
         let negative = |c: usize| self.stored[c] < 0.0;
