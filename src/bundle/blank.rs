@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn columns_of_one_number_are_told() {
         let (rows, cols) = (6, 64);
-        let hit = |j: usize| (32..64).contains(&j) && j % 8 != 0;
+        let hit = |j: usize| (32..64).contains(&j) && !j.is_multiple_of(8);
         let right = |at: usize| (at * 37 % 101) as f64 - 50.5;
         let actual: Vec<f64> = (0..rows * cols).map(|at| if hit(at % cols) { -7.0 } else { right(at) }).collect();
         let is_right: Vec<bool> = (0..rows * cols).map(|at| actual[at] == right(at)).collect();

@@ -137,14 +137,14 @@ fn argument(some: &[Element]) -> Option<(Number, Option<Number>)> {
             let (from, to) = (logit(low), logit(high));
             let half = 0.5 * (to - from) + 1e-7;
             if half < 0.5 {
-                terms.push((e.x, e.x.powi(3), 0.5 * (from + to), 1.0 / (half * half)));
+                terms.push([e.x, e.x.powi(3), 0.5 * (from + to), 1.0 / (half * half)]);
             }
         }
     }
     (terms.len() >= LEAST && (outside as f64) < (1.0 - SHARE) * told as f64).then_some(())?;
-    let sum = |f: &dyn Fn(&(f64, f64, f64, f64)) -> f64| terms.iter().map(|t| t.3 * f(t)).sum::<f64>();
-    let (uu, uv, vv) = (sum(&|t| t.0 * t.0), sum(&|t| t.0 * t.1), sum(&|t| t.1 * t.1));
-    let (uz, vz) = (sum(&|t| t.0 * t.2), sum(&|t| t.1 * t.2));
+    // Of the products of two of them, each weighed by what its element tells.
+    let sum = |a: usize, b: usize| terms.iter().map(|t: &[f64; 4]| t[3] * (t[a] * t[b])).sum::<f64>();
+    let (uu, uv, vv, uz, vz) = (sum(0, 0), sum(0, 1), sum(1, 1), sum(0, 2), sum(1, 2));
     let det = uu * vv - uv * uv;
     (det > 1e-9 * uu * vv).then_some(())?;
     let (p, q) = ((uz * vv - vz * uv) / det, (vz * uu - uz * uv) / det);

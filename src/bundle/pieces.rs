@@ -157,7 +157,7 @@ mod tests {
             (0..rows).map(|i| (0..cols).map(|j| ((i * 37 + j * 11 + i * j) % 29) as f64 / 7.0 - 2.03).collect()).collect();
         let (gamma, beta) = (vec![1.5; cols], vec![0.0; cols]);
         let at = |i: usize| At { rows: &x, i, gamma: &gamma, beta: &beta, eps: 1e-6, cols };
-        let hit = |i: usize, j: usize| j >= 32 && (i * 7 + j / 32) % 5 == 0;
+        let hit = |i: usize, j: usize| j >= 32 && (i * 7 + j / 32).is_multiple_of(5);
         let number = |i: usize| x[(i + 1) % rows][..32].iter().map(|x| x * x).sum::<f64>();
         let found = |by: &dyn Fn(usize, usize) -> f64| {
             let y = |p: usize| x[p / cols][p % cols] * 1.5 * by(p / cols, p % cols);

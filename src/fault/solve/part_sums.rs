@@ -31,7 +31,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
 fn of(s: &System, side: Which) -> Option<Theory> {
     let (g, other) = (s.given(side), s.given(side.other()));
     let (n, m) = (g.rows, other.rows);
-    (n >= 4 && n <= LINES && m >= LOOKS).then_some(())?;
+    ((4..=LINES).contains(&n) && m >= LOOKS).then_some(())?;
     let mut looks: Vec<usize> = (0..m).collect();
     spread(&mut looks, LOOKS);
     let at = |x: usize, y: usize| if side == Which::A { (x, y) } else { (y, x) };
