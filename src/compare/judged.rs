@@ -282,7 +282,16 @@ fn round_each(cells: Cells, values: &[f64], rounded: &mut [f64]) {
 
 best! {
     /// Adds to each bin of the histogram what belongs into it or into one before it.
-    fn tally(cells: Cells, ideal: &[f64], actual: &[f64], up_to: &mut [u64; 9]) => tally_each;
+    fn tally(cells: Cells, ideal: &[f64], actual: &[f64], up_to: &mut [u64; 9]) => tally_of;
+}
+
+#[inline(always)]
+fn tally_of(cells: Cells, ideal: &[f64], actual: &[f64], up_to: &mut [u64; 9]) {
+    match (cells.is_plain(), cells.is_float()) {
+        (true, _) => tally_each(cells.as_plain(), ideal, actual, up_to),
+        (_, true) => tally_each(cells.as_float(), ideal, actual, up_to),
+        _ => tally_each(cells, ideal, actual, up_to),
+    }
 }
 
 #[inline(always)]

@@ -266,7 +266,16 @@ struct Tally {
 
 best! {
     /// What is counted of pairs that are stored alike, and the error of each; 0 of one that is not finite.
-    fn tally(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) -> Tally => tally_each;
+    fn tally(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) -> Tally => tally_of;
+}
+
+#[inline(always)]
+fn tally_of(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) -> Tally {
+    match (cells.is_plain(), cells.is_float()) {
+        (true, _) => tally_each(cells.as_plain(), reference, actual, error),
+        (_, true) => tally_each(cells.as_float(), reference, actual, error),
+        _ => tally_each(cells, reference, actual, error),
+    }
 }
 
 #[inline(always)]
@@ -333,7 +342,16 @@ impl Sample for Ulps<'_, '_> {
 }
 
 best! {
-    fn ulps(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) => ulps_each;
+    fn ulps(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) => ulps_of;
+}
+
+#[inline(always)]
+fn ulps_of(cells: Cells, reference: &[f64], actual: &[f64], error: &mut [f64]) {
+    match (cells.is_plain(), cells.is_float()) {
+        (true, _) => ulps_each(cells.as_plain(), reference, actual, error),
+        (_, true) => ulps_each(cells.as_float(), reference, actual, error),
+        _ => ulps_each(cells, reference, actual, error),
+    }
 }
 
 #[inline(always)]

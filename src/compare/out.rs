@@ -212,20 +212,24 @@ impl<'a> Cells<'a> {
     pub(super) fn as_plain(self) -> Self {
         Cells { float: true, ..Cells::plain(self.values) }
     }
-    /// Whether these are codes of a float format.
+    /// Whether these are codes of a float format with a scale.
     pub(super) fn is_float(&self) -> bool {
-        self.float
+        self.float && self.scaled
     }
     /// The same where [`Cells::is_float`].
     #[inline(always)]
     pub(super) fn as_float(self) -> Self {
-        Cells { float: true, ..self }
+        Cells { float: true, scaled: true, ..self }
     }
 
+    #[inline(always)]
+    fn ulp(&self, code: f64) -> f64 {
+        if self.float { self.values.ulp_float(code) } else { self.values.ulp(code) }
+    }
     /// See [`OutFormat::spacing`].
     #[inline(always)]
     pub(super) fn spacing(&self, x: f64) -> f64 {
-        self.values.ulp(x / self.unit) * self.unit.abs()
+        self.ulp(x / self.unit) * self.unit.abs()
     }
     /// See [`OutFormat::range`].
     pub(super) fn range(&self) -> (f64, f64) {
@@ -239,7 +243,7 @@ impl<'a> Cells<'a> {
     pub(super) fn is_saturated(&self, value: f64) -> bool {
         let code = (value - self.zero) / self.unit + self.mid;
         // Half a step of tolerance: value / unit is rounded.
-        let slack = 0.25 * self.values.ulp(self.values.max());
+        let slack = 0.25 * self.ulp(self.values.max());
         (code >= self.values.max() - slack) | (code <= self.values.min() + slack.min(0.25))
     }
     /// See [`OutFormat::round`].
@@ -255,7 +259,11 @@ impl<'a> Cells<'a> {
     pub(super) fn cell(&self, value: f64) -> (f64, f64) {
         let code = (value - self.zero) / self.unit + self.mid;
         let back = |y: f64| if self.scaled { (y - self.mid) / self.scale + self.zero } else { y };
-        let (below, above) = self.values.gaps_of_table(code).unwrap_or_else(|| (self.gap(-code), self.gap(code)));
+        let table = if self.float { None } else { self.values.gaps_of_table(code) };
+        let (below, above) = match table {
+            Some(gaps) => gaps,
+            None => (self.gap(-code), self.gap(code)),
+        };
         let (low, high) = (back(code - 0.5 * below), back(code + 0.5 * above));
         let (low, high) = if low <= high { (low, high) } else { (high, low) };
         let finite = code.is_finite();
@@ -265,11 +273,12 @@ impl<'a> Cells<'a> {
     #[inline(always)]
     fn gap(&self, code: f64) -> f64 {
         let v = self.values;
-        let ulp = v.ulp(code);
+        let ulp = self.ulp(code);
+        let integer = !self.float & v.is_integer();
         // Below a power of two the neighbours toward zero are half as far apart.
-        let power = (code < 0.0) & (ulp > v.ulp(0.0)) & (code.abs() == ulp * v.steps());
-        let gap = if power & !v.is_integer() { 0.5 * ulp } else { ulp };
-        if (code >= v.max()) & (v.overflow() == Overflow::Saturate || v.is_integer()) { f64::INFINITY } else { gap }
+        let power = (code < 0.0) & (ulp > self.ulp(0.0)) & (code.abs() == ulp * v.steps());
+        let gap = if power & !integer { 0.5 * ulp } else { ulp };
+        if (code >= v.max()) & ((v.overflow() == Overflow::Saturate) | integer) { f64::INFINITY } else { gap }
     }
 }
 

@@ -291,11 +291,7 @@ pub(crate) fn block(cols: usize) -> usize {
 
 /// Some consecutive rows.
 struct Band {
-    gain: f64,
-    rows: Vec<Line>,
-    columns: Vec<Line>,
-    hidden: usize,
-    zeros_caught: bool,
+    seen: Seen,
     /// `needed²` and `ideal²` of the elements that a bound can judge, in order; zeros of the others.
     needed: Vec<f64>,
     energy: Vec<f64>,
@@ -324,33 +320,14 @@ fn smallest_of(gain: &[f64], ideal: &[f64], row: &mut Line, columns: &mut [Line]
 }
 
 impl Band {
+    /// The rows, but for the sums of their squares.
     fn of(input: &PowerInput, rows: std::ops::Range<usize>, cols: usize) -> Self {
-        let elements = rows.start * cols..input.actual.len().min(rows.end * cols);
-        let mut band = Band {
-            gain: f64::INFINITY,
-            rows: vec![Line::EMPTY; rows.len()],
-            columns: vec![Line::EMPTY; cols],
-            hidden: 0,
-            zeros_caught: false,
-            needed: Vec::with_capacity(elements.len()),
-            energy: Vec::with_capacity(elements.len()),
-        };
-        let (ideal, certain) = (input.bound.ideal(), input.bound.certain());
-        let none = [0.0; LANES];
-        let mut lanes = Lanes { hidden: 0, zeros_caught: false, gain: none, needed: none, energy: none };
-        for (line, row) in rows.enumerate() {
-            let row = row * cols..elements.end.min((row + 1) * cols);
-            for (run, cells) in input.bound.out().runs(row.clone(), LANES) {
-                let ideal = &ideal[run.clone()];
-                look(cells, input.bit_exact, ideal, &certain[run.clone()], &input.actual[run.clone()], &mut lanes);
-                let columns = &mut band.columns[run.start - row.start..run.end - row.start];
-                band.gain = band.gain.min(smallest(&lanes.gain, ideal, &mut band.rows[line], columns));
-                band.hidden += lanes.hidden;
-                band.zeros_caught |= lanes.zeros_caught;
-                band.needed.extend_from_slice(&lanes.needed[..run.len()]);
-                band.energy.extend_from_slice(&lanes.energy[..run.len()]);
-            }
-        }
+        let n = rows.len() * cols;
+        let mut band = Band { seen: Seen::nothing(cols), needed: Vec::with_capacity(n), energy: Vec::with_capacity(n) };
+        band.seen.look(input, rows, cols, |_, needed: &[f64], energy: &[f64]| {
+            band.needed.extend_from_slice(needed);
+            band.energy.extend_from_slice(energy);
+        });
         band
     }
 }
@@ -359,15 +336,22 @@ impl Seen {
     /// Blocks of bands on all cores, joined in order: no bit depends on the threads.
     fn of(input: &PowerInput, n: usize, cols: usize) -> Self {
         let (rows, high) = (n.div_ceil(cols), (BAND / cols).max(1));
-        let starts: Vec<usize> = (0..rows).step_by(high).collect();
-        let band = |from: &usize| Band::of(input, *from..rows.min(from + high), cols);
-        let block = |starts: &[usize]| {
-            let bands: Vec<Band> = starts.par_iter().map(band).collect();
-            let mut all = Seen::nothing(cols);
-            bands.into_iter().for_each(|band| all.add(band));
+        let lines = self::block(cols) / cols;
+        let starts: Vec<usize> = (0..rows).step_by(lines).collect();
+        // Blocks that are too few for the threads are gone through by bands; the squares are added in the same order.
+        let few = starts.len() < 2 * rayon::current_num_threads();
+        let block = |from: &usize| {
+            let (to, mut all) = (rows.min(from + lines), Seen::nothing(cols));
+            if few {
+                let starts: Vec<usize> = (*from..to).step_by(high).collect();
+                let band = |from: &usize| Band::of(input, *from..to.min(from + high), cols);
+                let bands: Vec<Band> = starts.par_iter().map(band).collect();
+                return bands.into_iter().fold(all, Seen::add);
+            }
+            all.look(input, *from..to, cols, Seen::square);
             all
         };
-        let blocks = starts.par_chunks(self::block(cols) / (high * cols)).map(block).collect::<Vec<_>>();
+        let blocks: Vec<Seen> = starts.par_iter().map(block).collect();
         blocks.into_iter().reduce(Seen::then).unwrap_or_else(|| Seen::nothing(cols))
     }
 
@@ -383,18 +367,47 @@ impl Seen {
         }
     }
 
-    /// The next band of this block.
-    fn add(&mut self, band: Band) {
-        // What is not judged adds +0 to a sum that is not negative: no bit.
-        for (needed, energy) in band.needed.iter().zip(&band.energy) {
+    /// The next rows; what is to be done with the squares of some elements says `squares`.
+    fn look(
+        &mut self,
+        input: &PowerInput,
+        rows: std::ops::Range<usize>,
+        cols: usize,
+        mut squares: impl FnMut(&mut Self, &[f64], &[f64]),
+    ) {
+        let end = input.actual.len();
+        let (ideal, certain) = (input.bound.ideal(), input.bound.certain());
+        let none = [0.0; LANES];
+        let mut lanes = Lanes { hidden: 0, zeros_caught: false, gain: none, needed: none, energy: none };
+        for row in rows {
+            let row = row * cols..end.min((row + 1) * cols);
+            let mut line = Line::EMPTY;
+            for (run, cells) in input.bound.out().runs(row.clone(), LANES) {
+                let ideal = &ideal[run.clone()];
+                look(cells, input.bit_exact, ideal, &certain[run.clone()], &input.actual[run.clone()], &mut lanes);
+                let columns = &mut self.columns[run.start - row.start..run.end - row.start];
+                self.gain = self.gain.min(smallest(&lanes.gain, ideal, &mut line, columns));
+                self.hidden += lanes.hidden;
+                self.zeros_caught |= lanes.zeros_caught;
+                squares(self, &lanes.needed[..run.len()], &lanes.energy[..run.len()]);
+            }
+            self.rows.push(line);
+        }
+    }
+
+    /// The next squares. What is not judged adds +0 to a sum that is not negative: no bit.
+    fn square(&mut self, needed: &[f64], energy: &[f64]) {
+        for (needed, energy) in needed.iter().zip(energy) {
             self.needed += needed;
             self.energy += energy;
         }
-        self.gain = self.gain.min(band.gain);
-        self.rows.extend(band.rows);
-        self.columns.iter_mut().zip(band.columns).for_each(|(all, some)| *all = all.and(some));
-        self.hidden += band.hidden;
-        self.zeros_caught |= band.zeros_caught;
+    }
+
+    /// The next band of this block.
+    fn add(self, band: Band) -> Self {
+        let mut all = self.then(band.seen);
+        all.square(&band.needed, &band.energy);
+        all
     }
 
     /// Of both; `self` comes first.

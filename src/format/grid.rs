@@ -135,6 +135,12 @@ impl ValueGrid {
         if self.table {
             return self.format.ulp(x);
         }
+        self.ulp_float(x)
+    }
+
+    /// [`ValueGrid::ulp`] where [`ValueGrid::is_float`], without a branch.
+    #[inline(always)]
+    pub fn ulp_float(&self, x: f64) -> f64 {
         // A NaN is the largest magnitude here, as in the definition.
         power(exponent(x.abs().min(self.max)).max(self.min_exponent) - self.mantissa)
     }
