@@ -228,7 +228,10 @@ fn fail_fast_time_out_and_budget_stop_where_they_say() {
     hangs("fast", &["--jobs", "2", "--timeout", "3s", "--fail-fast"]).assert().code(1);
     assert_eq!(lines(&out("fast")), 3, "the row that failed is the last");
     // Without processes of its own a run looks at its budget between cases: the first uses it up, on a machine of any speed.
-    run(&sweep, &out("budget"), &["--jobs", "1", "--budget", "0.000001ms"]).assert().code(4).stderr(contains("--resume goes on"));
+    run(&sweep, &out("budget"), &["--jobs", "1", "--budget", "0.000001ms"])
+        .assert()
+        .code(4)
+        .stderr(contains("--resume goes on"));
     assert!(lines(&out("budget")) < 4);
     run(&sweep, &out("budget"), &["--jobs", "1", "--resume"]).assert().success();
     assert_eq!(lines(&out("budget")), 4);

@@ -165,7 +165,7 @@ def assay(op: str, tensors: dict[str, Any], **how: Any) -> Result:
 
 def _assert(label: str, op: str, tensors: dict[str, Any], how: dict[str, Any]) -> Result:
     __tracebackhide__ = HIDE
-    return run(label, op, tensors, how).check(how.get("power", "require"))
+    return run(label, op, tensors, how).check(how.get("power", "require"), how.get("suspect", "fail"))
 
 
 def assert_gemm(actual: Any, a: Any, a_scale_inv: Any, b: Any, b_scale_inv: Any, *, bias: Any = None, **how: Any) -> Result:

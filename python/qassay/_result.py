@@ -116,12 +116,17 @@ class Result:
             lines.append("      again: error.result.save('fail.safetensors'), then qassay assay fail.safetensors")
         return "\n".join(lines)
 
-    def check(self, power: str = "require") -> "Result":
-        """Itself when it is a pass. Raises KernelFailure, or NoPower unless `power` is "ignore"."""
+    def check(self, power: str = "require", suspect: str = "fail") -> "Result":
+        """Itself when it is a pass. Raises KernelFailure, or NoPower unless `power` is "ignore".
+
+        A suspect result raises too, unless `suspect` is "ignore": every element is inside its certain bound, but right arithmetic makes
+        errors this large for one tensor in 10⁹ at most.
+        """
         __tracebackhide__ = HIDE
-        if power not in ("require", "ignore"):
-            raise TypeError(f'power is {power!r}, expected "require" or "ignore"')
-        if self.verdict == "fail":
+        for name, value, choices in (("power", power, ("require", "ignore")), ("suspect", suspect, ("fail", "ignore"))):
+            if value not in choices:
+                raise TypeError(f'{name} is {value!r}, expected "{choices[0]}" or "{choices[1]}"')
+        if self.verdict == "fail" or (self.suspect and suspect == "fail"):
             raise KernelFailure(self.card(), self)
         if self.verdict == "no_power" and power == "require":
             raise NoPower(self.card(), self)

@@ -9,7 +9,9 @@ import numpy as np
 from ._errors import InputError
 
 #: Products of the whole that are judged without a sample; a sample has at most so many.
-MOST = 1 << 32
+MOST = 1 << 34
+#: Rows and columns are drawn in runs of so many: what is wrong with a tile, or taken from the line before, stays together.
+RUN = 16
 SIZES = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "I16": 2}
 
 
@@ -25,7 +27,8 @@ def take(part, index: np.ndarray, axis: int = 0):
 
 
 def draw(count: int, most: int, block: int, seed: int) -> np.ndarray:
-    """About `most` of `count` indices: whole blocks, the first and the last among them (tails are where kernels err)."""
+    """About `most` of `count` indices: whole runs and blocks, the first and the last among them (tails are where kernels err)."""
+    block *= -(-RUN // block)
     blocks = -(-count // block)
     wanted = min(blocks, max(2, most // block))
     middle = np.random.Generator(np.random.PCG64(seed)).permutation(np.arange(1, max(blocks - 1, 1)))[: max(wanted - 2, 0)]

@@ -39,7 +39,7 @@ BESIDE = ("zero_point", "global_scale_inv", "global_zero_point")
 EXTRA = tuple(f"{x}_{part}" for x in "ab" for part in ("values", *BESIDE, "scale_history")) + (
     "out_scale", "out_scale_inv", "out_amax",
 )
-RUN = ("sample", "diagnose", "timeout", "power")
+RUN = ("sample", "diagnose", "timeout", "power", "suspect")
 KNOWN = (*(f"{x}_{k}" for x in ("a", "b", "out") for k in OPERAND), *META, *EXTRA, *RUN)
 # dtypes of one element: what a code's format follows from.
 CODES = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I8", "U8"}

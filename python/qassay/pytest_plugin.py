@@ -132,7 +132,7 @@ class Case(_bundle.Bundle):
         result = Result(head["answer"], self.id, parts)
         for listener in _checks.LISTENERS:
             listener(result)
-        return result.check(how.get("power", "require"))
+        return result.check(how.get("power", "require"), how.get("suspect", "fail"))
 
 
 # -- the session's assays ---------------------------------------------------------------------------------------------

@@ -183,6 +183,29 @@ def test_a_sample_judges_whole_rows_and_columns(product):
     assert qassay.assert_gemm(out, qa, None, qb, None).sample is None
 
 
+def test_errors_larger_than_right_arithmetic_makes_them_raise():
+    rng = np.random.default_rng(3)
+    qa, qb = (qassay.quantize(rng.standard_normal((rows, 2048)).astype(np.float32), "float8_rowwise") for rows in (64, 96))
+    values = [np.asarray(q._bundle.values("x")) for q in (qa, qb)]
+    out = (values[0] @ values[1].T).astype(np.float32)
+    assert qassay.assert_gemm(out, qa, None, qb, None).verdict == "pass"
+    # No element of a product that is 2 % too large is outside the bound of a unit that truncates: all of them together are.
+    with pytest.raises(qassay.KernelFailure, match="SUSPECT.*\n.*larger than any") as raised:
+        qassay.assert_gemm(out * np.float32(1.02), qa, None, qb, None, diagnose=False)
+    assert (raised.value.result.verdict, raised.value.result.suspect) == ("pass", True)
+    assert qassay.assert_gemm(out * np.float32(1.02), qa, None, qb, None, diagnose=False, suspect="ignore").suspect
+    with pytest.raises(TypeError, match='suspect is "no"|suspect is \'no\''):
+        qassay.assert_gemm(out, qa, None, qb, None, suspect="no")
+
+
+def test_a_sample_keeps_neighbours_together(product):
+    out, (a8, sa), (b8, sb) = product("float8_rowwise", 200, 300, 64)
+    wrong = out / np.asarray(sb).reshape(1, -1) * np.roll(np.asarray(sb).reshape(1, -1), 1)
+    with pytest.raises(qassay.KernelFailure, match="sample: 104 of 200 rows and 108 of 300 columns") as raised:
+        qassay.assert_gemm(wrong.astype(np.float32), a8, sa, b8, sb, sample=112)
+    assert raised.value.result.diagnosis[0].fault == "scale_shared"
+
+
 def test_a_result_is_neither_true_nor_false_and_can_be_kept(product, tmp_path):
     import pickle
 

@@ -18,7 +18,7 @@ use std::time::Instant;
 /// its arithmetic. `qassay helper --format` prints the format; `qassay helper` prints a Python file that writes it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status: 0 all pass; 1 any fail; 2 usage or unreadable input; 3 no failure but some without power.\n\n\
+    after_help = "Exit status: 0 all pass; 1 any fail; 2 usage or unreadable input; 3 no failure but some without power, or suspect.\n\n\
 Examples:\n  qassay assay out.safetensors\n  qassay assay runs/*.safetensors --json\n  qassay assay out.safetensors --html out.html\n  \
 qassay assay large.safetensors --memory 2G"
 )]
@@ -102,7 +102,7 @@ pub fn run(args: Args) -> Result<u8> {
         status::USAGE
     } else if verdicts.contains(&Verdict::Fail) {
         status::FAILED
-    } else if verdicts.contains(&Verdict::NoPower) {
+    } else if verdicts.iter().any(|v| matches!(v, Verdict::NoPower | Verdict::Suspect)) {
         status::NO_POWER
     } else {
         status::PASSED

@@ -46,7 +46,7 @@ pub mod status {
     pub const FAILED: u8 = 1;
     /// Usage or input.
     pub const USAGE: u8 = 2;
-    /// Nothing failed, but a case that is no edge case had no power, or no case was judged.
+    /// Nothing failed, but a case that is no edge case had no power, one is suspect, or no case was judged.
     pub const NO_POWER: u8 = 3;
     /// Nothing failed, but the time ran out before every case was run.
     pub const INCOMPLETE: u8 = 4;
@@ -62,7 +62,7 @@ pub mod status {
 #[derive(Parser)]
 #[command(name = "qassay", version, max_term_width = 110)]
 #[command(after_help = "Exit status: 0 all passed; 1 a verdict failed; 2 usage or input; 3 nothing failed but a case had no \
-power, or none was judged; 4 the time budget ended before every case was run; 130 stopped by Ctrl-C.\n\nFirst steps:\n  qassay run smoke          a few seconds\n  qassay run                the \
+power, is suspect, or none was judged; 4 the time budget ended before every case was run; 130 stopped by Ctrl-C.\n\nFirst steps:\n  qassay run smoke          a few seconds\n  qassay run                the \
 standard sweep, with a report\n  qassay list recipes       what can be named in a sweep")]
 struct Cli {
     /// Show what the library logs (also QASSAY_LOG=debug).
