@@ -9,7 +9,7 @@ use crate::{QTensor, Result, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Products of factors that the definition computes for one case; a product of fewer is computed whole.
-const MOST: usize = 1 << 23;
+pub const MOST: usize = 1 << 23;
 
 static WHOLE: AtomicBool = AtomicBool::new(false);
 
