@@ -57,9 +57,24 @@ impl Options<'_> {
     fn jobs_of(&self, cases: &[&Case]) -> usize {
         let devices = self.workers.as_ref().map_or(1, |w| w.devices.len().max(1));
         let largest = cases.iter().map(|c| plan::bytes(c)).max().unwrap_or(0).max(1);
-        let together = ((MEMORY_IN_FLIGHT / largest) as usize).max(devices);
+        let together = ((self.in_flight() / largest) as usize).max(devices);
         self.jobs().min(cases.len()).min(if self.jobs == 0 { together } else { usize::MAX }).max(1)
     }
+    /// Bytes that cases may hold together; a larger one runs alone. Half of what this machine has free, and what a GPU holds beside the judge's
+    /// own: a fixed few GiB would let one large case in at a time, however many GPUs wait.
+    fn in_flight(&self) -> u64 {
+        let free = free_memory().unwrap_or(0) / 2;
+        let devices = self.workers.as_ref().map_or(1, |w| w.devices.len().max(1)) as u64;
+        let most = if self.backend == Backend::Cpu { u64::MAX } else { devices * IN_A_GPU };
+        free.min(most).max(LEAST_IN_FLIGHT)
+    }
+}
+
+/// Bytes that programs can have without swapping, as Linux counts them.
+fn free_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
 /// What came of a run.
@@ -96,7 +111,7 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     let (next, halted) = (AtomicUsize::new(resumed), AtomicBool::new(halt));
     let jobs = options.jobs_of(&cases[resumed..]);
     let (sender, receiver) = mpsc::sync_channel::<(usize, Ran, f64)>(jobs);
-    let gate = Gate::new(MEMORY_IN_FLIGHT);
+    let gate = Gate::new(options.in_flight());
     let (mut times, mut stages, mut maps) = (Vec::new(), Vec::new(), Vec::new());
     let result: Result<()> = std::thread::scope(|scope| {
         for index in 0..jobs {
@@ -178,8 +193,10 @@ fn cores() -> usize {
 /// Processes on one GPU, unless asked for more or fewer.
 const ON_A_GPU: usize = 4;
 
-/// Cases together may hold this much; a larger one runs alone.
-const MEMORY_IN_FLIGHT: u64 = 4 << 30;
+/// Cases together may always hold this much, by [`plan::bytes`].
+const LEAST_IN_FLIGHT: u64 = 4 << 30;
+/// Cases on one GPU.
+const IN_A_GPU: u64 = 40 << 30;
 
 /// Lets cases in while their memory fits.
 struct Gate {
@@ -234,6 +251,11 @@ mod tests {
         fn predict(&self, job: &Job) -> Result<Option<Output>> {
             cpu::cast::Cast.predict(job)
         }
+    }
+
+    #[test]
+    fn linux_says_what_memory_is_free() {
+        assert!((1 << 26..1 << 50).contains(&free_memory().expect("/proc/meminfo has MemAvailable")));
     }
 
     #[test]
