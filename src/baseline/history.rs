@@ -304,6 +304,27 @@ mod tests {
     }
 
     #[test]
+    fn testbeds_of_one_sweep_are_compared_once_each_and_never_with_themselves() {
+        let bed = |machine: &str, sweep: &str, newest: Option<&str>| Testbed {
+            machine: machine.into(),
+            sweep: sweep.into(),
+            states: vec![newest.map_or(State::Absent, |d| State::Recorded(side(&[("sha256", d)])))],
+        };
+        let testbeds = vec![
+            bed("m1", "s", Some("aa")),
+            bed("m1", "other", Some("aa")),
+            bed("m2", "s", Some("bb")),
+            bed("m3", "s", Some("aa")),
+            bed("m4", "s", None),
+        ];
+        let history = History { versions: Vec::new(), testbeds };
+        let pairs: Vec<(String, String, usize)> =
+            history.across().into_iter().map(|(b, a, step)| (b.name(), a.name(), step.changed.len())).collect();
+        let pair = |b: &str, a: &str, changed| (b.to_string(), a.to_string(), changed);
+        assert_eq!(pairs, [pair("m1/s", "m2/s", 1), pair("m1/s", "m3/s", 0), pair("m2/s", "m3/s", 1)]);
+    }
+
+    #[test]
     fn a_step_goes_back_to_the_last_recording() {
         let states = vec![
             State::Absent,

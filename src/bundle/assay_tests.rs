@@ -330,6 +330,10 @@ fn the_text_for_a_terminal_says_what_was_computed_by_whom() {
         answer::text(&bundle, &assay(&bundle).unwrap(), answer::WIDTH)
     };
     assert!(text(&w).contains("op           gemm 17×512 by 33×512\n"), "{}", text(&w));
+    let said = text(&w).split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in ["catches a gain of ×", " of K dropped; ", " % of codes off by one"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
     w.meta("kernel", "mine").meta("device", "NVIDIA H200");
     assert!(text(&w).contains("op           gemm 17×512 by 33×512 by mine on NVIDIA H200\n"), "{}", text(&w));
 }
@@ -365,4 +369,21 @@ fn gelu_by_the_error_function_is_named() {
             "{raw:?}: {reason}"
         );
     }
+}
+
+/// relu of NaN may be NaN or 0, as C and IEEE 754 have it; relu of a number is no NaN.
+#[test]
+fn relu_of_nan_is_either_and_of_a_number_is_none() {
+    let judged = |written: [f32; 2]| {
+        let (mut x, mut y): (Vec<f32>, Vec<f32>) = (0..64).map(|at| at as f32 - 20.0).map(|x| (x, x.max(0.0))).unzip();
+        x[5] = f32::NAN;
+        (y[5], y[40]) = (written[0], written[1]);
+        let mut w = Writer::new("activation");
+        w.meta("fn", "relu").f32s("a", &[8, 8], &x).f32s("out", &[8, 8], &y);
+        verdict(&w).0
+    };
+    assert_ne!(judged([f32::NAN, 20.0]), Verdict::Fail);
+    assert_ne!(judged([0.0, 20.0]), Verdict::Fail);
+    assert_eq!(judged([f32::NAN, f32::NAN]), Verdict::Fail);
+    assert_eq!(judged([0.0, f32::NAN]), Verdict::Fail);
 }

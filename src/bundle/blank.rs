@@ -116,6 +116,9 @@ mod tests {
         assert!(old(&written, &is_right, cols, &sources).unwrap().starts_with("columns 40 … 63 hold numbers"));
         let half: Vec<f64> = (0..rows * cols).map(|at| if tail(at) { 0.5 * right(at) } else { right(at) }).collect();
         assert_eq!(old(&half, &is_right, cols, &sources), None);
+        // Sources far from 0 are followed too.
+        let far = [(0..rows * cols).map(|at| right(at) + 1e4).collect::<Vec<f64>>()];
+        assert_eq!(old(&half, &is_right, cols, &far), None);
         let wrong: Vec<f64> = (0..rows * cols).map(|at| right(at) * 2.0).collect();
         assert!(find(&wrong, &vec![false; rows * cols], cols).is_none(), "no line holds one number");
     }

@@ -162,6 +162,13 @@ mod tests {
         let other =
             |c: usize, r: usize| q.format().encode(600.0 * noise(c, r), Rounding::NearestEven, Overflow::Saturate) as u8;
         assert_eq!(found(&other).0, "", "another tensor is none of an earlier step");
+        // A code up or down is no other value.
+        let beside = |c: usize, r: usize| match right(c, r) {
+            code if code & 0x7f == 0 || code & 0x7f >= 0x7e => code,
+            code if (c * 7 + r * 13) % 5 < 2 => code + 1,
+            code => code - 1,
+        };
+        assert_eq!(found(&beside).0, "", "codes beside the right ones are of the same values");
         let scaled = |c: usize, r: usize| q.format().encode(0.8 * y(c, r), Rounding::NearestEven, Overflow::Saturate) as u8;
         let (name, words) = found(&scaled);
         assert!(name == "transpose.scale" && words.contains("1.25"), "{words}");

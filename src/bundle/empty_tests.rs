@@ -123,6 +123,14 @@ fn shapes_that_contradict_each_other_are_errors() {
     let mut k = gemm(0, 5, 16, 0);
     k.raw("b.codes", Dtype::F8_E4M3, &[5, 8], vec![0; 40]);
     assert!(refused(&k).contains("expected [N, 16] with K as in a"), "{}", refused(&k));
+    // Experts of another K, and fewer experts than groups.
+    for b in [[3, 8, 12], [2, 8, 16]] {
+        let mut w = Writer::new("grouped_gemm");
+        w.raw("a.codes", Dtype::F8_E4M3, &[0, 16], Vec::new()).f32s("a.scale_inv", &[1], &[1.0]);
+        w.raw("b.codes", Dtype::F8_E4M3, &b, vec![0x38; b.iter().product()]).f32s("b.scale_inv", &[b[0], 1], &vec![1.0; b[0]]);
+        w.i32s("offs", &[3], &[0, 0, 0]).raw("out", Dtype::BF16, &[0, 8], Vec::new());
+        assert!(refused(&w).contains("expected [3, N, 16] with K as in a"), "{}", refused(&w));
+    }
     assert!(refused(gemm(0, 5, 16, 0).without("out")).contains("no tensor `out`"));
     assert!(refused(gemm(0, 5, 16, 0).f32s("a.scale", &[1], &[1.0])).contains("tensor `a.scale`"));
 }

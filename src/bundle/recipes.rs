@@ -163,3 +163,26 @@ pub fn about(q: &QTensor, mid: i32) -> Result<QTensor> {
         _ => Ok(q.clone()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An expert has the codes, scales and zero points that stand in its rows, whatever the grid of the whole.
+    #[test]
+    fn the_rows_of_an_expert_are_quantized_as_in_the_whole() {
+        let data = (0..12 * 64).map(|at| ((at * 37 % 101) as f32 - 40.0) * (1 + at / 64) as f32).collect();
+        let x = Tensor::new(crate::Format::F32, 12, 64, data).unwrap();
+        for recipe in ["te_mxfp8", "float8_rowwise", "affine_asym:int8:g32", "affine_asym:int4:g32"] {
+            let q = recipe.parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+            for e in 0..3 {
+                let expert = rows(&q, 4 * e, 4, q.granularity()).unwrap();
+                assert_eq!(
+                    expert.dequantize(),
+                    q.dequantize().slice(ndarray::s![4 * e..4 * e + 4, ..]),
+                    "{recipe}, expert {e}"
+                );
+            }
+        }
+    }
+}

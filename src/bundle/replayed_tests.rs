@@ -101,6 +101,19 @@ fn copies_that_are_transposed_by_units_are_named() {
     }
 }
 
+/// One tile of the copy is written as it was read.
+#[test]
+fn a_tile_of_a_copy_that_is_not_transposed_is_named() {
+    for (size, c0, r0) in [(4, 20, 12), (8, 16, 8), (16, 48, 0)] {
+        let is = |at: usize, first: usize| (first..first + size).contains(&at);
+        let w = copied(&|codes, c, r| {
+            if is(c, c0) && is(r, r0) { codes[(r0 + c - c0) * 64 + c0 + r - r0] } else { codes[r * 64 + c] }
+        });
+        let words = format!("a {size}×{size} tile at row {c0}, column {r0} of the transposed copy is not transposed within");
+        is_named(&w, "addressing:transpose.tile", &[&words]);
+    }
+}
+
 #[test]
 fn scales_that_were_not_written_beside_right_codes_are_named() {
     let (rows, cols) = (32, 256);

@@ -146,12 +146,29 @@ fn index(wrong: &[usize], stored: &[f64], is: &dyn Fn(usize, f64) -> bool) -> Op
 mod tests {
     use super::*;
 
+    /// All columns have to agree, not those that are looked at first.
+    #[test]
+    fn a_place_that_few_columns_took_is_not_named() {
+        let stored: Vec<f64> = (0..64).map(|j| f64::from(j * 37 % 64) + 1.0).collect();
+        let wrong: Vec<usize> = (0..64).collect();
+        let named = |taken: &dyn Fn(usize) -> f64| index(&wrong, &stored, &|j, v| v == taken(j));
+        assert_eq!(named(&|j| stored[(j + 3) % 64]).unwrap(), "column j takes {}[j + 3], wrapped");
+        assert_eq!(named(&|j| if j % 8 == 0 { stored[(j + 3) % 64] } else { 0.5 + j as f64 }), None);
+    }
+
     #[test]
     fn a_factor_of_known_points_is_solved() {
         let of = |n: i32| f64::from(n) / 7.0 - 2.0;
         let terms: Vec<(f64, f64, f64)> = (0..40).map(|n| (of(n), 1.75 * of(n) + 0.5, 1e-3)).collect();
         let (g, off) = slope(&terms, 0.5).unwrap();
         assert!((g - 1.75).abs() < 1e-12 && 0.0 < off && off < 1e-2, "{g} ± {off}");
+        // z = ±1 with a rounding of ±1/2 each: a deviation of 1/√12 over the root of their number.
+        let ones: Vec<(f64, f64, f64)> = (0..48).map(|n| [(1.0, 3.0, 0.5), (-1.0, -3.0, 0.5)][n % 2]).collect();
+        let (g, off) = slope(&ones, 0.0).unwrap();
+        assert!((g - 3.0).abs() < 1e-12 && (off - SIGMAS / 12f64.sqrt() / 48f64.sqrt()).abs() < 1e-12, "{g} ± {off}");
+        let ((g, _), (b, off)) = line(&ones).unwrap();
+        assert!((g - 3.0).abs() < 1e-12 && b.abs() < 1e-12, "{g}, {b}");
+        assert!((off - SIGMAS / 12f64.sqrt() / 48f64.sqrt()).abs() < 1e-12, "± {off}");
         assert!(slope(&terms[..LEAST - 1], 0.5).is_none(), "too few");
         assert!(slope(&[(0.0, 1.0, 1e-3); 40], 0.5).is_none(), "nothing that a factor moves");
     }

@@ -76,18 +76,22 @@ fn rows_that_are_written_over_each_other_are_told_by_their_stride() {
 #[test]
 fn halves_of_groups_with_scales_of_their_own_are_told() {
     let x = values(Format::Bf16, ROWS, COLS, 11);
-    let w = cast(
-        Format::E4m3,
-        48,
-        |x| amax(&x[..24]) / 448.0,
-        |_| {
-            let of = |half: &[f32]| {
-                half.iter().map(|v| code(Format::E4m3, f64::from(*v) / f64::from(amax(half) / 448.0))).collect::<Vec<u8>>()
-            };
-            x.data().chunks(24).flat_map(of).collect()
-        },
-    );
-    is_named(&w, "amax_scope:out.amax_parts", &["each 24 columns of a group of 48", "that of the first part"]);
+    let w = |stored: fn(&[f32]) -> f32| {
+        cast(
+            Format::E4m3,
+            48,
+            move |x| stored(x) / 448.0,
+            |_| {
+                let of = |half: &[f32]| {
+                    half.iter().map(|v| code(Format::E4m3, f64::from(*v) / f64::from(amax(half) / 448.0))).collect::<Vec<u8>>()
+                };
+                x.data().chunks(24).flat_map(of).collect()
+            },
+        )
+    };
+    let parts = "each 24 columns of a group of 48";
+    is_named(&w(|x| amax(&x[..24])), "amax_scope:out.amax_parts", &[parts, "that of the first part"]);
+    is_named(&w(|x| amax(&x[24..])), "amax_scope:out.amax_parts", &[parts, "that of the last part"]);
 }
 
 #[test]
@@ -107,4 +111,31 @@ fn a_variance_in_sixteen_bits_is_told() {
     w.meta("eps", "1e-12").values("a", &[ROWS, COLS], &x).values("gamma", &[COLS], &gamma);
     w.values("out", &[ROWS, COLS], &Tensor::rounded(Format::F16, ROWS, COLS, y).unwrap());
     is_named(&w, "round_order:formula", &["what stands under the root is rounded to f16"]);
+}
+
+/// A view of every so manieth row of a wider tensor, read as if its rows lay side by side.
+#[test]
+fn rows_that_are_read_without_their_stride_are_told() {
+    let x = values(Format::Bf16, ROWS, COLS, 11);
+    for p in [2, 3] {
+        let between = values(Format::Bf16, ROWS, COLS, 29);
+        let of = |r: usize| if r.is_multiple_of(p) { x.row(r / p) } else { between.row(r) };
+        let scale_inv: Vec<f32> = (0..ROWS).map(|r| amax(of(r)) / 448.0).collect();
+        let codes = (0..ROWS).flat_map(|r| of(r).iter().map(move |v| (r, v)));
+        let codes = codes.map(|(r, v)| code(Format::E4m3, f64::from(*v) / f64::from(scale_inv[r]))).collect();
+        let q = QTensor::new(QTensorParts {
+            format: Format::E4m3,
+            rows: ROWS,
+            cols: COLS,
+            codes,
+            granularity: Granularity::Row,
+            scale_inv: scale_inv.clone(),
+            zero: Zero::None,
+            scale_format: Format::F32,
+            level: None,
+        });
+        let mut w = Writer::new("cast");
+        w.values("a", &[ROWS, COLS], &x).codes("out", &q.unwrap(), None, None).unwrap();
+        is_named(&w, "addressing:a.stride", &[&format!("row {p}·i of the result is that of row i of a")]);
+    }
 }

@@ -58,6 +58,8 @@ fn what_power_promises_is_caught() {
         assert_eq!(p.no_power, None);
         assert!(p.gain > 1.0 && p.gain <= p.row_gain && p.gain <= p.column_gain, "{p:?}");
         assert!(h.catches(|_, t| t * p.gain * (1.0 + 1e-9)), "gain {p:?}");
+        // What a gain adds to one of four groups is the share of the energy that may vanish.
+        assert!(((p.group_gain - 1.0).powi(2) / 4.0 / p.dropped_share - 1.0).abs() < 1e-6, "{p:?}");
         for line in 0..9 {
             assert!(p.row_gain.is_infinite() || h.catches(|i, t| if i / COLS == line { t * p.row_gain * 1.000001 } else { t }));
         }
@@ -174,6 +176,7 @@ fn data_that_hide_faults_have_no_power() {
     starts(of(vec![0.0; 5], 0.0, &f32_out), "every output is zero");
     starts(of(vec![1.0; 5], f64::INFINITY, &f32_out), "an intermediate of every element");
     starts(of(vec![500.0, -1e4, 0.0], 1.0, &e4m3), "every output saturates");
+    starts(of(vec![-448.0, 448.0, -448.0], 1.0, &e4m3), "every output saturates");
     starts(of(vec![1.0, -2.0], 5.0, &f32_out), "an output of zeros would pass");
     assert_eq!(of(vec![1.0, -2.0], 0.1, &f32_out), "");
 

@@ -481,3 +481,30 @@ impl Way {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small products are counted without looking at each: never fewer than there are, for factors of any exponents.
+    #[test]
+    fn no_small_product_is_left_out_of_the_count() {
+        for (wide, seed) in [(3, 1u32), (20, 2), (60, 3), (110, 4)] {
+            let mut word = seed;
+            let mut line = || -> Vec<f32> {
+                let mut next = || {
+                    word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    word >> 8
+                };
+                (0..64).map(|_| (1.0 + next() as f32 / 2f32.powi(24)) * 2f32.powi(-(next() as i32 % wide))).collect()
+            };
+            let (a, b) = (line(), line());
+            let of = |x: &[f32]| Line::of(Format::F32, &mut x.to_vec());
+            for limit in -240..8 {
+                let there = a.iter().zip(&b).filter(|(a, b)| f64::from(**a) * f64::from(**b) < 2f64.powi(limit)).count();
+                let counted = smaller(&of(&a), &of(&b), limit) as usize;
+                assert!(there <= counted && counted <= 64, "2^{limit}, {wide} binades: {there} are, {counted} counted");
+            }
+        }
+    }
+}

@@ -96,6 +96,15 @@ fn exact_sums_and_zeros_have_no_error() {
     assert!(one.certain <= 2f64.powi(-23) && all.certain > 999.0 * 2f64.powi(-24) * 500.0, "{one:?} {all:?}");
 }
 
+/// Roundings of one magnitude over and over lean the same way; those of many do not.
+#[test]
+fn the_variance_grows_with_what_is_alike() {
+    let (k, by) = (256, acc("f32_sequential"));
+    let distinct: Vec<f32> = (0..k).map(|i| 1.0 + ((i * 37) % k) as f32 / k as f32 + 2f32.powi(-20)).collect();
+    let (alike, apart) = (bound(&by, F32, &vec![1.4243; k], &vec![1.4243; k]), bound(&by, F32, &distinct, &distinct));
+    assert!(alike.variance > 20.0 * apart.variance, "{alike:?} {apart:?}");
+}
+
 /// Coordinate ascent on the error of a sum over its bound: a factor is drawn anew, moved by one unit in the last place, negated, exchanged with
 /// another, or copied; what does not lower the ratio stays.
 fn attack(run: &Accumulator, by: &Accumulator, f: Format, k: usize, rounds: usize, seed: u64) -> f64 {

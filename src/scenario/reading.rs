@@ -257,6 +257,17 @@ mod tests {
         }
     }
 
+    /// A result is that of an earlier scale to the bit or it is not.
+    #[test]
+    fn results_are_the_same_by_their_bits() {
+        let t = |data: &[f32]| Data::High(crate::Tensor::new(crate::Format::F32, 1, data.len(), data.to_vec()).unwrap());
+        assert!(same(&t(&[1.0, f32::NAN]), &t(&[1.0, -f32::NAN])));
+        for other in [&[1.0, 2.0][..], &[f32::from_bits(0x3f80_0001), f32::NAN], &[1.0]] {
+            assert!(!same(&t(&[1.0, f32::NAN]), &t(other)), "{other:?}");
+        }
+        assert!(!same(&t(&[0.0]), &t(&[-0.0])));
+    }
+
     /// Healthy products raise no alarm, and a factor on a scale that the stored one does not have is found: of the tensor, of one row.
     #[test]
     fn drawn_products_are_read_as_stored_or_by_their_factor() {

@@ -295,3 +295,31 @@ fn reciprocals_of_roots_in_sixteen_bits_by_hand() {
         }
     }
 }
+
+/// E[x²] − μ² where the mean is a thousand deviations: off by roundings of the sum, one shift and one divisor a row.
+#[test]
+fn a_variance_that_cancels_is_told_whatever_gamma_is() {
+    let (gamma, beta) = affine(40);
+    let rows: Vec<Vec<f64>> =
+        rows(6, 40).iter().map(|row| row.iter().map(|x| f64::from((x + 1000.0) as f32)).collect()).collect();
+    let eps = 1e-5;
+    let told = |off: &dyn Fn(usize) -> f64, shift: f64| {
+        let made: Vec<Vec<f64>> = (0..6)
+            .map(|i| {
+                let m = rows[i].iter().sum::<f64>() / 40.0;
+                let v = rows[i].iter().map(|x| (x - m) * (x - m)).sum::<f64>() / 40.0;
+                let d = (v + off(i) + eps).sqrt();
+                (0..40).map(|j| gamma[j] * ((rows[i][j] - m) / d + shift) + beta[j]).collect()
+            })
+            .collect();
+        let at = |i: usize| At { rows: &rows, i, gamma: &gamma, beta: &beta, eps, cols: 40 };
+        cancels(&(0..6).map(|i| (at(i), &made[i][..])).collect::<Vec<_>>())
+    };
+    // A unit in the last place of 10⁶ is 1/16 in f32: most rows by one and more.
+    let step = 1e6 * f64::from(f32::EPSILON);
+    for shift in [0.0, 0.02] {
+        assert!(told(&|i| step * (0.3 + 0.1 * i as f64), shift).is_some_and(|w| w.starts_with("the variance is E[x²] − μ²")));
+    }
+    assert_eq!(told(&|i| step * (10.0 + i as f64), 0.02), None, "more than roundings of a sum");
+    assert_eq!(told(&|_| 0.0, 0.0), None, "right rows");
+}

@@ -114,6 +114,7 @@ fn divisors_are_named() {
         ("the variance and eps are together at least 0.2", Box::new(|v| (v + EPS).max(0.2).sqrt())),
         ("the variance is at least 0.2", Box::new(|v| v.max(0.2).sqrt())),
         ("the sum of squares is divided by 128 instead of 96; and eps is 0.07", Box::new(|v| (v * 0.75 + 0.07).sqrt())),
+        ("the variance is 1.307", Box::new(|v| (v * 1.3072 + 0.07).sqrt())),
         ("the root is not taken: values are divided by the variance", Box::new(|v| v + EPS)),
     ];
     for (words, divisor) in &ways {
