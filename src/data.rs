@@ -8,9 +8,26 @@ use std::sync::OnceLock;
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
-/// A file that the program holds deflated. It is unpacked once, by the first who reads it.
+/// A file that the program holds.
 pub struct Packed {
     pub name: &'static str,
+    /// Where it is, and which bytes of that are its own.
+    stream: &'static Stream,
+    start: usize,
+    end: usize,
+}
+
+impl Packed {
+    const fn new(name: &'static str, stream: &'static Stream, start: usize, end: usize) -> Packed {
+        Packed { name, stream, start, end }
+    }
+    pub fn whole(&'static self) -> &'static [u8] {
+        &self.stream.whole()[self.start..self.end]
+    }
+}
+
+/// Files deflated together. They are unpacked once, by the first who reads one.
+struct Stream {
     bytes: &'static [u8],
     size: usize,
     /// Even bytes before odd ones.
@@ -18,11 +35,11 @@ pub struct Packed {
     whole: OnceLock<Vec<u8>>,
 }
 
-impl Packed {
-    const fn new(name: &'static str, bytes: &'static [u8], size: usize, planes: bool) -> Packed {
-        Packed { name, bytes, size, planes, whole: OnceLock::new() }
+impl Stream {
+    const fn new(bytes: &'static [u8], size: usize, planes: bool) -> Stream {
+        Stream { bytes, size, planes, whole: OnceLock::new() }
     }
-    pub fn whole(&'static self) -> &'static [u8] {
+    fn whole(&'static self) -> &'static [u8] {
         self.whole.get_or_init(|| {
             let bytes = miniz_oxide::inflate::decompress_to_vec_with_limit(self.bytes, self.size).expect("packed by build.rs");
             if !self.planes {
