@@ -11,6 +11,8 @@ const FILES: [&str; 1] = ["bugs.csv"];
 const FOLDERS: [(&str, &str); 2] = [("sweeps", "toml"), ("scenarios", "toml")];
 const TENSORS: (&str, &str) = ("real/minilm", "safetensors");
 const CLEAN: &str = "tests/clean";
+/// What `qassay helper` prints: the format of bundles, and the Python file.
+const HELPER: [&str; 2] = ["data/bundles/README.md", "python/qassay/_bundle.py"];
 /// What decides the bits that a CPU kernel returns.
 const KERNELS: [&str; 9] = ["format", "tensor.rs", "quant", "recipe", "input", "op", "job", "model", "kernel/cpu"];
 
@@ -26,6 +28,7 @@ fn main() {
         files.sort();
     }
     text += &table("FILES", &data, &files, &out);
+    text += &table("HELPER", &root, &HELPER.map(String::from), &out);
     text += &table("CLEAN", &root.join(CLEAN), &within(&root.join(CLEAN), "", "py"), &out);
     if feature("CUDA") {
         let kernels = root.join("kernels");
@@ -47,20 +50,38 @@ fn main() {
     std::fs::write(&out, text).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
 }
 
-/// A table of files: each deflated, with its name below `root`.
+/// A table of files with their names below `root`. Texts are deflated together, because they are alike; each tensor by itself.
 fn table(table: &str, root: &Path, names: &[String], out: &Path) -> String {
-    let mut text = format!("pub static {table}: [Packed; {}] = [\n", names.len());
-    for name in names {
-        let (from, to) = (root.join(name), out.join(format!("{table}-{}", name.replace('/', "-"))));
+    let (mut streams, mut rows, mut texts) = (String::new(), String::new(), Vec::new());
+    let save = |stream: &str, packed: Vec<u8>| {
+        let to = out.join(stream);
+        std::fs::write(&to, packed).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+        to.display().to_string()
+    };
+    for (i, name) in names.iter().enumerate() {
+        let from = root.join(name);
         println!("cargo:rerun-if-changed={}", from.display());
         let bytes = std::fs::read(&from).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
-        let planes = name.ends_with(TENSORS.1);
-        let packed = if planes { by_planes(&bytes) } else { miniz_oxide::deflate::compress_to_vec(&bytes, 9) };
-        std::fs::write(&to, packed).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
-        let (to, size) = (to.display().to_string(), bytes.len());
-        writeln!(text, "    Packed::new({name:?}, include_bytes!({to:?}), {size}, {planes}),").expect("a string grows");
+        let (stream, start) = if name.ends_with(TENSORS.1) {
+            let (stream, size) = (format!("{table}_{i}"), bytes.len());
+            let at = save(&stream, by_planes(&bytes));
+            writeln!(streams, "static {stream}: Stream = Stream::new(include_bytes!({at:?}), {size}, true);")
+                .expect("a string grows");
+            (stream, 0)
+        } else {
+            texts.extend_from_slice(&bytes);
+            (format!("{table}_TEXTS"), texts.len() - bytes.len())
+        };
+        let end = start + bytes.len();
+        writeln!(rows, "    Packed::new({name:?}, &{stream}, {start}, {end}),").expect("a string grows");
     }
-    text + "];\n"
+    if !texts.is_empty() {
+        let (stream, size) = (format!("{table}_TEXTS"), texts.len());
+        let at = save(&stream, miniz_oxide::deflate::compress_to_vec(&texts, 9));
+        writeln!(streams, "static {stream}: Stream = Stream::new(include_bytes!({at:?}), {size}, false);")
+            .expect("a string grows");
+    }
+    format!("{streams}pub static {table}: [Packed; {}] = [\n{rows}];\n", names.len())
 }
 
 /// The even bytes, then the odd ones, deflated by Huffman codes alone: nothing in a mantissa repeats, and it is quick. In 16-bit floats the odd

@@ -25,7 +25,7 @@ def main(out: str, *parts: str) -> None:
         if len(found) > MOST:
             head, mark, tail = text.partition("<tbody>")
             kept = re.findall(r"<tr>.*?</tr>", tail, re.S)[:MOST]
-            text = head + mark + "".join(kept) + f"</tbody></table></div><p>{len(found) - MOST} more let less pass.</p></body></html>\n"
+            text = head + mark + "".join(kept) + f"</tbody></table></div><p>{len(found) - MOST} more assertions, which let less pass, are not shown.</p></body></html>\n"
         bodies.append(text)
     style = bodies[0].partition("<style>")[2].partition("</style>")[0]
     inner = "".join(b.partition("<body>")[2].partition("</body>")[0].replace("h1>", "h2>") for b in bodies)

@@ -80,9 +80,27 @@ pub(crate) fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> 
     meant(name, known).map_or_else(String::new, |m| format!("; did you mean `{m}`?"))
 }
 
+/// What a reader of TOML says, with the key that was probably meant where it did not know one.
+pub(crate) fn of_key(message: &str) -> String {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let wrong = names.next().filter(|_| message.starts_with("unknown field `"));
+    message.to_string() + &wrong.map_or_else(String::new, |name| hint(name, names))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_is_nearly_right_is_offered() {
+        let said = "unknown field `recipes`, expected one of `name`, `recipe`";
+        assert_eq!(of_key(said), format!("{said}; did you mean `recipe`?"));
+        for other in
+            ["unknown field `xyz`, expected `about` or `cases`", "missing field `name`", "found `name`, expected `names`"]
+        {
+            assert_eq!(of_key(other), other);
+        }
+    }
 
     #[test]
     fn a_name_that_is_nearly_right_is_offered() {

@@ -39,6 +39,7 @@ fn what_was_accepted_passes_and_every_change_of_it_fails() {
         command
     };
     check().assert().code(2).stderr(contains("there is no baseline of this sweep"));
+    qassay().args(["check", "smok"]).assert().code(2).stderr(contains("unknown sweep `smok`; did you mean `smoke`?"));
     let accept = |more: &[&str]| {
         let mut command = qassay();
         command.arg("accept").arg(&run_folder).arg("--baselines").arg(&baselines).args(more);

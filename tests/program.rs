@@ -79,7 +79,7 @@ fn mistakes_in_a_sweep_name_file_line_and_remedy() {
     for (text, line, says) in [
         ("about = 1", "mine.toml:1", "string"),
         ("about = \"x\"\ncases = [", "mine.toml:2", ""),
-        (&ONE.replace("shape", "shapes"), "mine.toml:5", "unknown field `shapes`"),
+        (&ONE.replace("shape", "shapes"), "mine.toml:5", "; did you mean `shape`?"),
         (&ONE.replace("\"cast\"", "\"cats\""), "mine.toml:4", "unknown op `cats`; did you mean `cast`? known: cast"),
         (&ONE.replace("8x64", "8by64"), "mine.toml:5", "MxN"),
         (&ONE.replace("cast", "gemm").replace("8x64", "8x64x0"), "mine.toml:5", "a result of nothing is judged from a bundle"),
@@ -191,6 +191,10 @@ fn ctrl_c_leaves_complete_rows_and_says_so() {
 
 #[test]
 fn every_list_is_filled_and_is_json_too() {
+    // Without a name it lists the lists.
+    let kinds = qassay().arg("list").assert().success().get_output().stdout.clone();
+    let kinds = String::from_utf8(kinds).unwrap();
+    assert!(kinds.lines().any(|l| l.starts_with("recipes ") && l.contains("How scales")), "{kinds}");
     for what in ["formats", "recipes", "ops", "kernels", "metrics", "distributions", "sweeps", "models", "gates", "columns"] {
         let text = qassay().args(["list", what]).assert().success().get_output().stdout.clone();
         assert!(String::from_utf8(text).unwrap().lines().count() > 3, "{what}");

@@ -40,6 +40,25 @@ fn verdicts_have_a_colour_where_it_can_be_seen_and_is_wanted() {
     }
 }
 
+/// Sentences too: only a command, which is copied, and the name of a case may be longer.
+#[test]
+fn a_run_fits_a_terminal_of_eighty_characters() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    // `script` gives its own size to the program: a shell sets that of 80 columns first.
+    let program = env!("CARGO_BIN_EXE_qassay");
+    let command = format!("stty cols 80 rows 40; {program} run smoke --quiet --out {}", out.display());
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &command, "/dev/null"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let Ok(done) = script.env("TERM", "xterm-256color").stdin(Stdio::null()).output() else {
+        eprintln!("SKIPPED: no `script` on this machine to make a terminal with");
+        return;
+    };
+    let text = String::from_utf8_lossy(&done.stdout).replace('\r', "");
+    let long: Vec<&str> = text.lines().filter(|l| !l.starts_with("report: ") && l.chars().count() > 80).collect();
+    assert!(text.contains("94 cases in") && long.is_empty(), "{long:?} in {text}");
+}
+
 #[test]
 fn a_log_in_a_pipe_has_no_colour() {
     let dir = tempfile::tempdir().unwrap();

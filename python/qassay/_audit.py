@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import html
+import importlib
 import json
 import os
 import shutil
@@ -101,11 +102,15 @@ class Audit:
         self.parsed: dict[str, dict[int, _slice.Place]] = {}
         self.replaced: list[tuple[Any, str, Any]] = []
         self.originals: dict[int, Any] = {}
+        self.homes: set[str] = set()
 
     # -- wrapping -----------------------------------------------------------------------------------------------------
 
     def wrap(self) -> None:
         """Puts a wrapper wherever a module holds one of the functions, also by `from … import`."""
+        # numpy loads this when somebody first writes np.testing: that may be inside of a test.
+        importlib.import_module("numpy.testing")
+        self.homes = self.loaded()
         for module, name, words, returns in TARGETS:
             home = sys.modules.get(module)
             original = getattr(home, name, None)
@@ -130,6 +135,15 @@ class Audit:
         for holder, key, original in reversed(self.replaced):
             setattr(holder, key, original) if isinstance(holder, type) else holder.__setitem__(key, original)
         self.replaced.clear()
+
+    @staticmethod
+    def loaded() -> set[str]:
+        return {module for module, *_ in TARGETS if module in sys.modules}
+
+    def late(self) -> None:
+        """A test may have imported torch: the next ones are asked."""
+        if self.loaded() != self.homes:
+            self.wrap()
 
     def wrapper(self, original: Callable, how: str, words: tuple[str, str], returns: bool) -> Callable:
         @functools.wraps(original)
@@ -308,6 +322,7 @@ class Plugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         self.tests += 1
+        self.audit.late()
         self.audit.test = item.nodeid
 
     def pytest_assertion_pass(self, item: pytest.Item, lineno: int, orig: str, expl: str) -> None:
@@ -390,6 +405,8 @@ def page(tests: int, places: list[Found], title: str = "qassay audit") -> str:
         "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#1f2328;background:#fff}.wide{overflow-x:auto}table{border-collapse:collapse}"
         "td,th{border-top:1px solid #d0d7de;padding:.4em .8em;text-align:left;vertical-align:top}code{font-size:13px}b{color:#cf222e}"
         "@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}td,th{border-color:#30363d}}"
+        "@media(max-width:640px){body{margin:1em}h1{font-size:1.4em}h2{font-size:1.15em}table{font-size:13px}td,th{padding:.4em}td{min-width:6em}"
+        "td:first-child{max-width:9em;overflow-wrap:anywhere}td:nth-child(2){min-width:16em}}"
     )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -86,6 +86,34 @@ def test_known_answers(pytester, more):
     assert "one NaN" not in {p for f in found for p in f["passes"]}
 
 
+def test_what_a_test_loads_itself_is_asked_too(pytester):
+    """numpy loads np.testing at its first use, which here is inside of a test; and torch may come as late."""
+    pytester.makepyfile(torch_late="""
+        import sys, types
+        torch, testing = types.ModuleType("torch"), types.ModuleType("torch.testing")
+        def assert_close(actual, expected, rtol, atol):
+            assert (abs(actual - expected) <= atol + rtol * abs(expected)).all()
+        testing.assert_close, torch.testing = assert_close, testing
+        sys.modules.update({"torch": torch, "torch.testing": testing})
+    """)
+    pytester.makepyfile("""
+        import numpy as np
+        X = np.linspace(1, 2, 64).reshape(8, 8)
+        def test_numpy():
+            np.testing.assert_allclose(X, X + 1e-4, rtol=0.5, atol=0.15)
+        def test_loads():
+            import torch_late
+        def test_torch():
+            import torch
+            torch.testing.assert_close(X, X + 1e-4, rtol=0.5, atol=0.15)
+    """)
+    outcome = pytester.runpytest_subprocess("--qassay-audit", "--qassay-audit-report", "a.json")
+    outcome.assert_outcomes(passed=3)
+    found = json.loads((pytester.path / "a.json").read_text())["assertions"]
+    assert sorted(f["test"].split("::")[1] for f in found) == ["test_numpy", "test_torch"]
+    assert all(1.5 < f["gain_up"] < 2 for f in found), [f["gain_up"] for f in found]
+
+
 def test_outcomes_and_warnings_do_not_change(pytester):
     text = """
         import warnings

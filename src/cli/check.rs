@@ -57,10 +57,11 @@ pub fn run(args: Args) -> Result<u8> {
     facts.0.insert("device".into(), device.clone());
     let folder = args.baselines.unwrap_or_else(baseline::folder).join(baseline::device_folder(&facts));
     let names = if args.sweep.is_empty() { accepted(&folder)? } else { args.sweep };
-    let before = names.iter().map(|n| baseline::read(&folder, &baseline::name(n))).collect::<crate::Result<Vec<_>>>()?;
-
     let selection = Selection { sweeps: names, ..Selection::default() };
+    // First: of a name that no sweep has there is no baseline either.
     let sweeps = selection.load()?;
+    let before =
+        selection.sweeps.iter().map(|n| baseline::read(&folder, &baseline::name(n))).collect::<crate::Result<Vec<_>>>()?;
     let planned: usize = sweeps.iter().map(|s| s.cases.len()).sum();
     let kept = args.out.is_some();
     let out = args.out.unwrap_or_else(|| std::env::temp_dir().join(format!("qassay-check-{}", std::process::id())));
@@ -117,17 +118,18 @@ fn name_orders(comparison: &mut Differences, sweeps: &[Sweep], before: &[baselin
     }
 }
 
+/// How a baseline begins.
+pub(super) const BEGIN: &str = "`qassay run` a sweep, read the report, then `qassay accept --new` the run";
+
 /// The sweeps that have a baseline in `folder`.
 fn accepted(folder: &Path) -> Result<Vec<String>> {
-    let entries = std::fs::read_dir(folder).with_context(|| {
-        format!("{}: no baseline here; `qassay run` a sweep, then `qassay accept` the run", folder.display())
-    })?;
+    let entries = std::fs::read_dir(folder).with_context(|| format!("{}: no baseline here; {BEGIN}", folder.display()))?;
     let paths = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>()?;
     let stems = paths.iter().filter(|p| p.extension().is_some_and(|e| e == "csv")).filter_map(|p| p.file_stem());
     let mut names: Vec<String> = stems.map(|s| s.to_string_lossy().into_owned()).collect();
     names.sort();
     if names.is_empty() {
-        bail!("{}: no baseline here; `qassay run` a sweep, then `qassay accept` the run", folder.display());
+        bail!("{}: no baseline here; {BEGIN}", folder.display());
     }
     Ok(names)
 }

@@ -15,7 +15,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let helper = include_str!("../../python/qassay/_bundle.py");
-    print(if args.format { include_str!("../../data/bundles/README.md") } else { helper });
+    let [format, helper] = &crate::data::HELPER;
+    let text = if args.format { format } else { helper };
+    print(std::str::from_utf8(text.whole())?);
     Ok(status::PASSED)
 }

@@ -1,5 +1,6 @@
 //! `qassay history`: how the accepted numbers and bits moved, from the git log of the baselines.
 
+use super::check::BEGIN;
 use super::{print, status};
 use crate::assay::table::{Column, Line};
 use crate::baseline::history::{History, State, Testbed, Version};
@@ -53,10 +54,7 @@ pub fn run(args: Args) -> Result<u8> {
     }
     let folder = args.folder.unwrap_or_else(|| root.join("cpu"));
     if !folder.is_dir() {
-        bail!(
-            "{}: no baselines here; `qassay run` a sweep, `qassay accept` the run and commit it, or give --baselines",
-            folder.display()
-        );
+        bail!("{}: no baselines here; {BEGIN} and commit it; or give --baselines", folder.display());
     }
     let file = format!("{}.csv", args.sweep.as_deref().unwrap_or("standard"));
     let last = format!("-{}", args.last);
@@ -94,7 +92,7 @@ fn of_bits(root: &Path, folder: Option<&Path>, sweep: Option<&str>, last: usize)
     files.retain(|f| sweep.is_none_or(|s| f.file_stem().is_some_and(|n| n == s)));
     if files.is_empty() {
         let sweep = sweep.map_or(String::new(), |s| format!(" of {s}"));
-        bail!("{}: no baseline{sweep} here; `qassay run` a sweep, then `qassay accept` the run", root.display());
+        bail!("{}: no baseline{sweep} here; {BEGIN}", root.display());
     }
     let commits = git(root, &["log", &format!("-{last}"), "--format=%h%x09%as%x09%s", "--", "*.csv"])?;
     let mut versions: Vec<Version> = commits.lines().rev().map(version).collect();

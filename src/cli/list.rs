@@ -11,7 +11,8 @@ use clap::ValueEnum;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay list recipes\n  qassay list faults scale_shared b\n  qassay list columns --json")]
 pub struct Args {
-    what: What,
+    /// What to list; without it, what there is to list.
+    what: Option<What>,
     /// Only lines that contain all of these texts.
     #[arg(value_name = "TEXT")]
     filter: Vec<String>,
@@ -22,29 +23,41 @@ pub struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum What {
+    /// Formats of elements: e4m3, int4, nf4, …
     Formats,
+    /// How scales and zero points are chosen: te_current, te_mxfp8, …
     Recipes,
+    /// What a kernel computes: gemm, cast, rmsnorm, …
     Ops,
+    /// The kernels that are in qassay.
     Kernels,
+    /// The numbers that an error is described by.
     Metrics,
+    /// Where the numbers of a case come from.
     Distributions,
+    /// Lists of cases for `run`, `check` and `power`.
     Sweeps,
+    /// Stories for `stale`: how scale and data go out of step.
     Scenarios,
+    /// The arithmetic of devices, to the bit.
     Models,
+    /// Known ways for a kernel to be wrong.
     Faults,
+    /// The checks of other projects.
     Gates,
+    /// The columns of rows.csv.
     Columns,
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let (header, mut rows) = lines(args.what)?;
+    let (header, mut rows) = args.what.map_or_else(kinds, lines)?;
     let wanted: Vec<String> = args.filter.iter().map(|t| t.to_lowercase()).collect();
     rows.retain(|row| wanted.iter().all(|t| row.iter().any(|cell| cell.to_lowercase().contains(t))));
     if rows.is_empty() {
-        let (_, all) = lines(args.what)?;
+        let (_, all) = args.what.map_or_else(kinds, lines)?;
         let meant = crate::error::meant(&args.filter.join(" "), all.iter().map(|r| r[0].as_str()));
         let meant = meant.map_or_else(String::new, |m| format!("; did you mean `{m}`?"));
-        let what = args.what.to_possible_value().map_or_else(String::new, |v| v.get_name().to_string());
+        let what = args.what.map_or_else(String::new, name);
         bail!("no line of `qassay list {what}` has {}{meant}", args.filter.join(" and "));
     }
     if args.json {
@@ -62,6 +75,20 @@ pub fn run(args: Args) -> Result<u8> {
         print(&table::text(&header[..shown], &rows));
     }
     Ok(status::PASSED)
+}
+
+/// The word for a kind on the command line.
+fn name(what: What) -> String {
+    what.to_possible_value().map_or_else(String::new, |v| v.get_name().to_string())
+}
+
+/// What there is to list, how many of each, and what it is for.
+fn kinds() -> Result<Table> {
+    let row = |what: &What| {
+        let help = what.to_possible_value().and_then(|v| v.get_help().map(ToString::to_string)).unwrap_or_default();
+        Ok(vec![name(*what), lines(*what)?.1.len().to_string(), help])
+    };
+    Ok((vec!["name", "lines", "what"], What::value_variants().iter().map(row).collect::<Result<_>>()?))
 }
 
 /// The header, and the cells of each line.

@@ -37,7 +37,9 @@ impl Shard {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let out = args.out.canonicalize().with_context(|| format!("{}: no such folder", args.out.display()))?;
+    let out = args.out.canonicalize().with_context(|| {
+        format!("{}: there is no such submission; give the folder that `qassay submit --out` named", args.out.display())
+    })?;
     let mut submitted = Submitted::read(&out)?;
     let queue = queue(&submitted)?;
     let shards: Vec<Shard> = (1..=submitted.shards).map(|i| shard(&out, i, &queue)).collect();

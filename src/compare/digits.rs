@@ -28,6 +28,20 @@ pub fn apart<const N: usize>(numbers: [f64; N]) -> [String; N] {
     all.iter().enumerate().find(|(i, t)| *i == last || differ(t)).map(|(_, t)| t.clone()).expect("the last is taken")
 }
 
+/// What was found and what it may be, from `low` to `high`: a narrow interval that is far from it is its middle and half its width.
+pub fn allowed(found: f64, (low, high): (f64, f64)) -> [String; 2] {
+    let [is, from, to] = apart([found, low, high]);
+    let (middle, half) = (0.5 * (low + high), 0.5 * (high - low));
+    if low == high {
+        return [is, from];
+    }
+    if with(low, 6) == with(high, 6) && half.is_finite() && !((found - middle).abs() <= 100.0 * half) {
+        let [is, middle] = apart([found, middle]);
+        return [is, format!("about {middle} (± {})", with(half, 2))];
+    }
+    [is, format!("{from} … {to}")]
+}
+
 /// A sentence whose decimal numbers of more than eight digits have six: `4.984598457813263e-1` is 0.49846.
 pub fn shortened(text: &str) -> String {
     let mut out = String::new();
@@ -75,6 +89,16 @@ mod tests {
             assert_eq!(shortened(same), same);
         }
         assert_eq!(shortened("-123456.789012e-20,"), "-1.23457e-15,");
+    }
+
+    #[test]
+    fn an_interval_of_few_digits_is_written_out_and_a_narrow_one_is_its_middle() {
+        assert_eq!(allowed(9.0, (6.8012, 6.8034)), ["9", "6.801 … 6.803"]);
+        assert_eq!(allowed(9.0, (6.8, 6.8)), ["9", "6.8"]);
+        assert_eq!(allowed(32.2460938, (2.01538062, 2.0153811)), ["32.25", "about 2.015 (± 2.4e-7)"]);
+        assert_eq!(allowed(f64::NAN, (2.01538062, 2.0153811)), ["NaN", "about 2.015 (± 2.4e-7)"]);
+        // What is beside it needs the digits.
+        assert_eq!(allowed(2.0153815, (2.01538062, 2.0153811)), ["2.0153815", "2.01538062 … 2.0153811"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! to what was written. A fault that moves t to t + Δ is certain to be caught at that element when t + Δ leaves the cell of
 //! the outermost allowed value for every such t. The Δ needed upward and downward is all that the statements below are made of.
 
+use super::digits::apart;
 use super::judged::{BAND, LANES, interval};
 use super::out::Cells;
 use super::{Bound, OutFormat};
@@ -581,8 +582,12 @@ fn scale_blindness(s: &Scales, gain: f64) -> Option<NoPower> {
     }
     if s.values.len() > 1 && largest / smallest < gain {
         let (n, spread) = (s.values.len(), largest / smallest);
-        let reason =
-            format!("{name}: {n} scales within ×{spread:.6} of each other: a wrong index would not show (gain ×{gain:.6})");
+        let reason = if s.values.iter().all(|v| *v == s.values[0]) {
+            let [scale] = apart([s.values[0].into()]);
+            format!("{name}: all {n} scales are {scale}: a wrong index would not show")
+        } else {
+            format!("{name}: {n} scales within ×{spread:.6} of each other: a wrong index would not show (gain ×{gain:.6})")
+        };
         return Some(NoPower::new(reason, "rows, groups or blocks of different amax"));
     }
     None

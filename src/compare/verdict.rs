@@ -1,6 +1,6 @@
 //! The judgement of a case: three errors, one bound, one verdict, one sentence that says where and how much.
 
-use super::digits::apart;
+use super::digits::{allowed, apart};
 use super::judged::bands;
 use super::{Bound, Check, ErrorStats, Judged, Power, PowerInput, Scales, ZeroPoints};
 use crate::quant::QTensor;
@@ -259,16 +259,15 @@ fn place(e: &CaseEvidence, index: usize) -> (usize, usize) {
 
 fn decide(e: &CaseEvidence, judged: &Judged, power: &Power) -> (Verdict, String) {
     let n = e.actual.len();
-    let element = |i: usize, (low, high): (f64, f64), may: &str| {
+    let element = |i: usize, interval: (f64, f64), may: &str| {
         let (row, col) = place(e, i);
-        let [found, low, high] = apart([e.actual[i], low, high]);
-        let allowed = if low == high { low } else { format!("{low} … {high}") };
-        format!("({row}, {col}) got {found}, {may} {allowed}")
+        let [found, right] = allowed(e.actual[i], interval);
+        format!("({row}, {col}) got {found}, {may} {right}")
     };
     let side = |c: &Check, outside: usize| {
-        let at = c.first.map_or(String::new(), |(i, found, (low, high))| {
-            let [found, low, high] = apart([found, low, high]);
-            format!("[{i}] got {found}, may be {}", if low == high { low.clone() } else { format!("{low} … {high}") })
+        let at = c.first.map_or(String::new(), |(i, found, interval)| {
+            let [found, right] = allowed(found, interval);
+            format!("[{i}] got {found}, may be {right}")
         });
         let count = if c.count > 1 { format!("; {outside} of {} wrong", c.count) } else { String::new() };
         format!("{}{at}{count}", c.name)
@@ -297,7 +296,20 @@ fn decide(e: &CaseEvidence, judged: &Judged, power: &Power) -> (Verdict, String)
             }
         }
     }
-    failures.extend(e.checks.iter().filter(|c| !c.passes()).map(|c| side(c, c.violations)));
+    let mut wrong = e.checks.iter().filter(|c| !c.passes()).peekable();
+    while let Some(check) = wrong.next() {
+        let text = side(check, check.violations);
+        // An output that is outside its interval and has not the model's bits is wrong once.
+        let model = wrong.next_if(|c| {
+            let (Some((i, x, interval)), Some((j, y, (low, high)))) = (check.first, c.first) else { return false };
+            c.name == check.name && i == j && x == y && interval.0 < interval.1 && low == high
+        });
+        let says = model.and_then(|c| c.first).map_or(String::new(), |(_, found, (model, _))| {
+            let [_, model] = apart([found, model]);
+            format!(", the device model says {model}")
+        });
+        failures.push(text + &says);
+    }
     if !failures.is_empty() {
         return (Verdict::Fail, failures.join("; "));
     }

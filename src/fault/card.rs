@@ -16,6 +16,9 @@ use crate::compare::digits::shortened;
 /// Left of every line but the first.
 const INDENT: usize = 6;
 
+/// Names of other faults with the same result that a card has; JSON has all.
+const ALSO: usize = 3;
+
 /// The facts of a card, each a few words; empty where there is none.
 #[derive(Clone, Debug)]
 pub struct Card {
@@ -55,8 +58,14 @@ impl Card {
                 card.look = best.look.into();
                 let also: Vec<&str> = d.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
                 if !also.is_empty() {
-                    card.finding += &format!("; {} would give the same result here", also.join(", "));
+                    let more = match also.len().saturating_sub(ALSO) {
+                        0 => String::new(),
+                        n => format!(" and {n} more"),
+                    };
+                    let some = also[..also.len().min(ALSO)].join(", ");
+                    card.finding += &format!("; {some}{more} would give the same result here");
                 }
+                card.reason = after(&card.finding, reason).into();
             }
             None => {
                 let solved = d.solved.iter().map(|s| format!("solved: {}", shortened(s)));
@@ -80,7 +89,7 @@ impl Card {
             title: words.into_iter().filter(|w| !w.is_empty() && w != "→ ").collect::<Vec<_>>().join(" "),
             name: row.fault.clone(),
             finding: row.finding.clone(),
-            reason: row.reason.clone(),
+            reason: after(&row.finding, &row.reason).into(),
             look: row.look.clone(),
             again: row.command.clone(),
         }
@@ -115,6 +124,12 @@ impl Card {
         }
         text
     }
+}
+
+/// What a reason says after what the finding says already.
+fn after<'a>(finding: &str, reason: &'a str) -> &'a str {
+    let known = finding.split(" (explains ").next().filter(|k| !k.is_empty());
+    known.and_then(|k| reason.strip_prefix(k)?.strip_prefix("; ")).unwrap_or(reason)
 }
 
 /// Words in lines of at most `width` characters, two spaces before all but the first; a longer word stands alone.
@@ -179,6 +194,29 @@ mod tests {
         let narrow = card.text(50);
         assert!(narrow.lines().filter(|l| !l.contains("again")).all(|l| l.chars().count() <= 50), "{narrow}");
         assert!(narrow.contains("again: qassay run smoke --case 'a b'\n"));
+    }
+
+    #[test]
+    fn what_was_found_is_not_said_again_in_the_reason() {
+        let location = Location::default();
+        let d =
+            Diagnosis { findings: vec![finding()], runner_up: None, location, complete: true, solved: None, audit: Vec::new() };
+        let reason = format!("{}; (0, 0) got 9, may be 6", finding().detail);
+        assert_eq!(Card::new(Verdict::Fail, "gemm", &reason, Some(&d)).reason, "(0, 0) got 9, may be 6");
+        assert_eq!(Card::new(Verdict::Fail, "gemm", "(0, 0) got 9", Some(&d)).reason, "(0, 0) got 9");
+    }
+
+    #[test]
+    fn a_card_names_three_others_and_counts_the_rest() {
+        let same = |name: &str| Finding { fault: name.into(), ..finding() };
+        let said = |n: usize| {
+            let findings = std::iter::once(finding()).chain("abcde".chars().take(n).map(|c| same(&format!("x:{c}")))).collect();
+            let location = Location::default();
+            let d = Diagnosis { findings, runner_up: None, location, complete: true, solved: None, audit: Vec::new() };
+            Card::new(Verdict::Fail, "gemm", "", Some(&d)).finding
+        };
+        assert!(said(3).ends_with("; x:a, x:b, x:c would give the same result here"), "{}", said(3));
+        assert!(said(5).ends_with("; x:a, x:b, x:c and 2 more would give the same result here"), "{}", said(5));
     }
 
     #[test]

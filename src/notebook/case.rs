@@ -26,7 +26,8 @@ impl Assayed {
         let j = &self.judgements[0];
         let map = ErrorMap::of(String::new(), &j.bound, &j.actual, j.cols).expect("judged, so as long as its bound");
         let cells: Vec<Vec<Option<f64>>> = map.cells.iter().map(|r| r.iter().map(|v| Some(*v)).collect()).collect();
-        let (x, y) = (format!("column / {}", map.tile_cols), format!("row / {}", map.tile_rows));
+        let name = |what: &str, each: usize| if each == 1 { what.to_string() } else { format!("{what}, in tiles of {each}") };
+        let (x, y) = (name("column", map.tile_cols), name("row", map.tile_rows));
         // What is within its bound is drawn to its own largest value, so that rounding can be seen.
         let all = || map.cells.iter().flatten();
         let worst = all().fold(0.0, |m: f64, r| m.max(*r));

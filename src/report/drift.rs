@@ -50,8 +50,7 @@ pub fn terminal(c: &Differences, after: &Run, width: usize) -> String {
     let mut text = String::new();
     let alike = alike(c, after);
     for group in alike.iter().take(SHOWN) {
-        text += &group.title();
-        text.push('\n');
+        text += &group.title(width);
         for line in group.lines().iter().chain(group.again()) {
             let width = if Some(line) == group.again() { usize::MAX } else { width.saturating_sub(6) };
             wrapped(line, width).iter().for_each(|l| text += &format!("      {l}\n"));
@@ -173,10 +172,17 @@ impl Group<'_> {
         self.card.map_or("", |c| &c.name)
     }
 
-    fn title(&self) -> String {
-        let cases = if self.count == 1 { String::new() } else { format!(", {} cases like this", self.count) };
-        let name = if self.name().is_empty() { String::new() } else { format!("  {}", self.name()) };
-        format!("{:<12}{}{cases}{name}", self.first.change.name(), self.first.case)
+    /// The change, the first case, how many are like it, the name of the bug: on one line where they fit.
+    fn title(&self, width: usize) -> String {
+        let like = if self.count == 1 { String::new() } else { format!("{} cases like this", self.count) };
+        let head = format!("{:<12}{}", self.first.change.name(), self.first.case);
+        let whole = [head.clone(), like.clone()].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(", ");
+        let whole = [whole, self.name().to_string()].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join("  ");
+        if whole.chars().count() <= width {
+            return whole + "\n";
+        }
+        let below = [self.name().to_string(), like].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join("; ");
+        if below.is_empty() { head + "\n" } else { format!("{head}\n      {below}\n") }
     }
 
     /// What was found, and what changed.
@@ -300,6 +306,9 @@ mod tests {
             text.starts_with("worse       first, 2 cases like this  scale_shared:b\n      what scale_shared:b does\n"),
             "{text}"
         );
+        // Where they do not fit on a line the name of the bug stands below that of the case.
+        let text = terminal(&c, &after, 40);
+        assert!(text.starts_with("worse       first\n      scale_shared:b; 2 cases like this\n      what scale"), "{text}");
         assert!(markdown(&c, &after).contains("what scale_shared:b does; one metric"));
         let mut ran = Facts::default();
         ran.0.insert("revision".into(), "abc".into());

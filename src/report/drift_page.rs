@@ -30,7 +30,7 @@ pub fn page(c: &Differences, after: &Run, facts: &Facts) -> String {
                     h1 { "Drift of " (heading) }
                     (ran(&["date", "revision", "qassay", "command"].map(|key| (key, facts.get(key)))))
                     p class={ "answer " (if c.fails() { "fail" } else { "pass" }) } { (answer(c)) "." }
-                    p { (counts(c)) ". A case passes with the bits and the verdict of the baseline; what is right is accepted by " code { "qassay accept" } "." }
+                    p { (counts(c)) ". A case passes when its bits and its verdict are those of the baseline. Where the change is meant, record it with " code { "qassay accept" } "." }
                 }
                 main {
                     @if !causes.is_empty() {

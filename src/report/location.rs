@@ -71,8 +71,9 @@ pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
     (!drawn.is_empty()).then(|| Figure {
         id: "location",
         title: "Where the error lives",
-        see: "Percent of the elements that are wrong in each band of rows and columns, by magnitude, by the right code and by sign of the right \
-              value, first to last; of a product also the squared correlation, in percent, of the error with the partial sum of each slice of K."
+        see: "How many percent of the elements are wrong: in each band of rows and of columns, first to last, and by magnitude, code and sign of \
+              the right value. Of a product also how much of the error each slice of K explains: its squared correlation with the slice's partial \
+              sum, in percent."
             .into(),
         charts: drawn.iter().map(chart).collect(),
         data: csv(["result", "axis", "band", "percent"], lines),

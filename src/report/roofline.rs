@@ -4,6 +4,9 @@ use super::plot::{Drawn, INK, PALETTE, Root, Ruler, Scale, Series, at, axes, dra
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
+/// Where along the slope its name is tried.
+const SHARES: [f64; 7] = [0.35, 0.5, 0.25, 0.6, 0.15, 0.7, 0.8];
+
 /// A ceiling of operations a second.
 pub struct Ceiling {
     pub name: String,
@@ -30,10 +33,19 @@ pub fn roofline(bandwidth: f64, ceilings: &[Ceiling], series: &[Series]) -> Stri
         let slope = bandwidth.log10();
         let (from, to) = (x0.max(y0 - slope), (top - slope).min(x1));
         chart.draw_series(LineSeries::new([(from, from + slope), (to, to + slope)], INK.mix(0.7).stroke_width(2)))?;
-        let middle = from + (to - from) * 0.35;
-        let place = chart.backend_coord(&(middle, middle + slope));
-        let style = font(12).pos(at(HPos::Left, VPos::Top));
-        say(root, &format!("copy {bandwidth:.2} TB/s"), (place.0 + 8, place.1 + 4), style)?;
+        // The name of the slope stands right of it, where no point is in its way.
+        let name = format!("copy {bandwidth:.2} TB/s");
+        let beside = |share: f64| {
+            let x = from + (to - from) * share;
+            let (x, y) = chart.backend_coord(&(x, x + slope));
+            (x + 8, y + 4)
+        };
+        let dots: Vec<(i32, i32)> = points().map(|p| chart.backend_coord(&(p.0.log10(), p.1.log10()))).collect();
+        let free = |(x, y): (i32, i32)| {
+            !dots.iter().any(|d| d.0 > x - 8 && d.0 < x + wide(&name, 12) + 8 && d.1 > y - 8 && d.1 < y + 20)
+        };
+        let place = SHARES.into_iter().map(beside).find(|p| free(*p)).unwrap_or(beside(SHARES[0]));
+        say(root, &name, place, font(12).pos(at(HPos::Left, VPos::Top)))?;
         for c in ceilings {
             let (level, knee) = (c.rate.log10(), (c.rate / bandwidth).log10());
             chart.draw_series(LineSeries::new([(knee, level), (x1, level)], INK.mix(0.7).stroke_width(2)))?;
@@ -94,7 +106,10 @@ pub fn bars(bars: &[Bar], kinds: &[&str], x_label: &str) -> String {
             say(root, &bar.label, (left - 8, y + 8), font(13).pos(at(HPos::Right, VPos::Center)))?;
             let end = across(bar.share.max(0.0)).max(left + 2);
             root.draw(&Rectangle::new([(left, y), (end, y + 16)], PALETTE[bar.kind].filled()))?;
-            say(root, &bar.note, (end + 6, y + 8), font(12).pos(at(HPos::Left, VPos::Center)))?;
+            // No line goes through words: what would reach the limit stands behind it.
+            let limit = across(1.0);
+            let note = if end <= limit && end + 6 + wide(&bar.note, 12) >= limit { limit + 6 } else { end + 6 };
+            say(root, &bar.note, (note, y + 8), font(12).pos(at(HPos::Left, VPos::Center)))?;
             y += 20;
         }
         root.draw(&PathElement::new(vec![(left, bottom), (across(most), bottom)], INK.mix(0.6)))?;
@@ -107,4 +122,44 @@ pub fn bars(bars: &[Bar], kinds: &[&str], x_label: &str) -> String {
         say(root, x_label, (left + length / 2, bottom + 26), font(13).pos(at(HPos::Center, VPos::Top)))
     };
     draw(size, paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// x of the first text that is `words`.
+    fn left_of(svg: &str, words: &str) -> f64 {
+        let before = &svg[..svg.find(words).unwrap_or_else(|| panic!("no {words} in {svg}"))];
+        let tag = &before[before.rfind("<text").unwrap()..];
+        tag.split(" x=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn the_limit_goes_through_no_words() {
+        let bar = |share: f64, note: &str| Bar { label: "kernel".into(), share, kind: 0, note: note.into(), head: None };
+        let all = [
+            bar(0.1, "short"),
+            bar(0.9, "nine tenths, 1234 TFLOP/s"),
+            bar(0.5, "half, and words that reach farther than the rest of it, 0.50 TB/s"),
+            bar(1.0, "all"),
+        ];
+        let svg = bars(&all, &["ours"], "share");
+        let limit = left_of(&svg, "100 %");
+        assert!(left_of(&svg, "short") < limit);
+        for behind in ["nine tenths", "half, and", "all"] {
+            assert!(left_of(&svg, behind) >= limit, "{behind} at {} of {limit}", left_of(&svg, behind));
+        }
+    }
+
+    #[test]
+    fn the_slope_is_named_where_no_point_is() {
+        let ceilings = [Ceiling { name: "FP8".into(), rate: 2000.0 }];
+        let at = |points: Vec<(f64, f64)>| left_of(&roofline(4.0, &ceilings, &[Series::new("ours", points)]), "copy 4.00");
+        let (far, free) = (vec![(1.0, 1.0), (4000.0, 1900.0)], at(vec![(1.0, 1.0), (4000.0, 1900.0)]));
+        // A point that stands where the name would be moves it.
+        let moved: Vec<f64> =
+            (0..40).map(|i| 10f64.powf(f64::from(i) / 10.0)).map(|x| at([far.clone(), vec![(x, 2.0 * x)]].concat())).collect();
+        assert!(moved.iter().any(|x| (x - free).abs() > 20.0), "{free} {moved:?}");
+    }
 }

@@ -172,24 +172,25 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
                     h1 { "Stale scales on " (place) }
                     (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(key).unwrap_or("")))))
                     p class={ "answer " (if broken == 0 { "pass" } else { "fail" }) } { (answer) "." }
-                    p { "Bytes made with scale s and read with scale_inv σ′ stand for r = s·σ′ times their values: 1 when they belong \
-                         together. Each scenario is one sequence of events, run with scale_inv packaged with the data, cloned by each \
-                         forward, and shared in the recipe; a law predicts r, or what is clipped, from the scales alone, and the kernels' \
-                         results are checked against it." }
+                    p { "A value that is stored with scale s and read with scale_inv σ′ comes back as r = s·σ′ times itself. Where scale and \
+                         bytes belong together, r is 1. Each scenario is one sequence of events. It runs three times: with scale_inv packaged \
+                         with the data, cloned by each forward, and shared in the recipe. A law predicts from the scales alone what r is, or \
+                         what is clipped. The kernels' results are checked against it." }
                     ul.verdicts {
                         li { b { (stories.len()) } " scenarios" }
                         li { b { (rows.len()) } " operands read" }
                         li class=(if broken == 0 { "pass" } else { "fail" }) { b { (broken) } " not as their law says" }
-                        li { b { (silent.count()) } " that show and no ordinary gate notices" }
+                        li { b { (silent.count()) } " show a difference that no ordinary gate notices" }
                     }
                 }
                 nav aria-label="Parts of the page" { a href="#table" { "Table" } a href="#ratios" { "Predicted and measured" } @if !shown.seen.is_empty() || !shown.costs.is_empty() { a href="#device" { "On the device" } } a href="#stories" { "Scenarios" } a href="#provenance" { "Provenance" } }
                 main {
                     section #table {
                         h2 { "What happens, when it shows, who sees it" }
-                        p.see { "Gates are the " (GATES.len()) " of other projects (" code { "qassay list gates" } "), at the step at which most of them fail: \
-                                 against the product of the bytes and scales that were meant, and against the unquantized product where freshly \
-                                 quantized operands pass. Bound is qassay's own. Pointing at a count names the gates." }
+                        p.see { "Gates: how many of the " (GATES.len()) " checks of other projects (" code { "qassay list gates" } ") fail, at the step at which most of \
+                                 them do. The first count compares with the product of the right bytes and scales. The second compares with the \
+                                 unquantized product, by gates that pass freshly quantized operands. Bound is qassay's own. Point at a count to see \
+                                 the gates' names." }
                         div.tools {
                             input #filter type="search" placeholder="filter, e.g. checkpoint shared" aria-label="filter of scenarios" autocomplete="off" spellcheck="false";
                             span #count aria-live="polite" {}
@@ -204,7 +205,7 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
                     @if !shown.seen.is_empty() || !shown.costs.is_empty() { (device(shown)) }
                     section #stories { h2 { "Scenarios" } p.see { "Each over its steps: scales, errors, events, and the law. Click one to unfold it." } }
                     @for s in stories { (story(s)) }
-                    section #provenance { h2 { "Provenance" } pre { (provenance) } }
+                    section #provenance { details { summary { h2 { "Provenance" } } pre { (provenance) } } }
                 }
                 script { (PreEscaped(include_str!("assets/stale.js"))) }
             }

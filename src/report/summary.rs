@@ -3,7 +3,7 @@
 use super::{Figure, grouped, short};
 use crate::assay::row::Row;
 use crate::compare::Verdict;
-use crate::fault::card::Card;
+use crate::fault::card::{Card, wrapped};
 use crate::run::sweeps::Outcome;
 use crate::run::totals::{Kept, OpTotals, Totals};
 use std::collections::HashMap;
@@ -123,7 +123,8 @@ fn counts(totals: &Totals) -> String {
 pub fn terminal(outcome: &Outcome, seconds: f64, width: usize) -> String {
     let totals = &outcome.kept.totals;
     let mut text = counts(totals);
-    text += &format!("\n{} in {seconds:.1} s: {}\n", plural(totals.rows, "case"), agreement(totals));
+    let answer = format!("{} in {seconds:.1} s: {}", plural(totals.rows, "case"), agreement(totals));
+    text += &format!("\n{}\n", wrapped(&answer, width).join("\n"));
     const SHOWN: usize = 8;
     let all = attention(outcome.kept.rows());
     for a in all.iter().take(SHOWN) {

@@ -200,7 +200,7 @@ impl ScenarioFile {
     pub fn parse(path: &Path, text: &str) -> Result<ScenarioFile> {
         toml::from_str(text).map_err(|e: toml::de::Error| {
             let line = e.span().map_or(1, |s| line_of(text, s.start));
-            Error::BadLine { path: path.to_path_buf(), line, what: e.message().to_string() }
+            Error::BadLine { path: path.to_path_buf(), line, what: crate::error::of_key(e.message()) }
         })
     }
 }

@@ -164,7 +164,7 @@ impl Looked {
             .map(|(at, e)| (e.abs() / most.max(errors.stored(*at)).max(self.single / right).sqrt(), *at))
             .fold((0.0, 0), |m, x| if x.0 > m.0 { x } else { m });
         let whole =
-            format!("its errors are {:.2} of those of {} in any order (root mean square)", found.sqrt(), self.chain.words());
+            format!("its errors are {:.2} times those of {} in any order (root mean square)", found.sqrt(), self.chain.words());
         let once = format!("once in {:.0e} tensors", 1.0 / DELTA);
         let place = |at: usize| (at / errors.case.plan.cols, at % errors.case.plan.cols);
         let larger = if !(found <= limit) {

@@ -130,14 +130,14 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
         add(
             Class::AccState,
             "stage_late",
-            format!("{tile} of K late: the stage before, the first at the start"),
+            format!("{tile} of K late: the stage before, or the first where there is none"),
             cost(tile) + 2.0,
             Arc::new(move |i, k| Some(i * k_all + if k >= tile { k - tile } else { k })),
         );
         add(
             Class::AccState,
             "stage_early",
-            format!("{tile} of K early, the last at the end"),
+            format!("{tile} of K early, or the last where there is none"),
             cost(tile) + 2.0,
             Arc::new(move |i, k| Some(i * k_all + if k + tile < k_all { k + tile } else { k })),
         );
@@ -193,14 +193,14 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
         add(
             Class::Addressing,
             "row_offset",
-            format!("{d} rows before, the first at the start"),
+            format!("{d} rows before, or the first where there is none"),
             cost(d) + 2.0,
             Arc::new(move |i, k| Some(i.saturating_sub(d) * k_all + k)),
         );
         add(
             Class::Addressing,
             "row_offset",
-            format!("{d} rows on, the last at the end"),
+            format!("{d} rows on, or the last where there is none"),
             cost(d) + 2.0,
             Arc::new(move |i, k| Some((i + d).min(rows - 1) * k_all + k)),
         );

@@ -70,13 +70,13 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         );
         add(
             Kind::Shared,
-            format!("row r + {d}, the last row at the end"),
+            format!("row r + {d}, or the last row where there is none"),
             b,
             Arc::new(move |r, c| flat((r + d).min(rows - 1), c)),
         );
         add(
             Kind::Shared,
-            format!("row r − {d}, the first row at the start"),
+            format!("row r − {d}, or the first row where there is none"),
             b,
             Arc::new(move |r, c| flat(r.saturating_sub(d), c)),
         );
@@ -91,13 +91,13 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         );
         add(
             Kind::Index,
-            format!("group c + {d}, the last at the end"),
+            format!("group c + {d}, or the last where there is none"),
             b,
             Arc::new(move |r, c| flat(r, (c + d).min(cols - 1))),
         );
         add(
             Kind::Index,
-            format!("group c − {d}, the first at the start"),
+            format!("group c − {d}, or the first where there is none"),
             b,
             Arc::new(move |r, c| flat(r, c.saturating_sub(d))),
         );
@@ -134,8 +134,18 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
             cost(d.min(n - d)) + 3.0,
             Arc::new(move |r, c| (flat(r, c) + d) % n),
         );
-        add(kind, format!("flat index + {d}, the last at the end"), b, Arc::new(move |r, c| (flat(r, c) + d).min(n - 1)));
-        add(kind, format!("flat index − {d}, the first at the start"), b, Arc::new(move |r, c| flat(r, c).saturating_sub(d)));
+        add(
+            kind,
+            format!("flat index + {d}, or the last where there is none"),
+            b,
+            Arc::new(move |r, c| (flat(r, c) + d).min(n - 1)),
+        );
+        add(
+            kind,
+            format!("flat index − {d}, or the first where there is none"),
+            b,
+            Arc::new(move |r, c| flat(r, c).saturating_sub(d)),
+        );
     }
     // One group alone.
     for c0 in 1..if cols > 2 { cols.min(65) } else { 0 } {
@@ -191,7 +201,7 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         );
         add(
             Kind::Shared,
-            format!("row {p}·r, the last row at the end"),
+            format!("row {p}·r, or the last row where there is none"),
             b,
             Arc::new(move |r, c| flat((r * p).min(rows - 1), c)),
         );
@@ -210,7 +220,12 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
             b + 1.0,
             Arc::new(move |r, c| flat(r, (c / p * p + p - 1).min(cols - 1))),
         );
-        add(Kind::Index, format!("group {p}·c, the last at the end"), b, Arc::new(move |r, c| flat(r, (c * p).min(cols - 1))));
+        add(
+            Kind::Index,
+            format!("group {p}·c, or the last where there is none"),
+            b,
+            Arc::new(move |r, c| flat(r, (c * p).min(cols - 1))),
+        );
         add(Kind::Index, format!("group {p}·c, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, c * p % cols)));
     }
     // Reversed and xored.
@@ -238,7 +253,7 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
             add(Kind::Layout, format!("r·{stride} + c, wrapped"), b + 1.0, Arc::new(move |r, c| (r * stride + c) % n));
             add(
                 Kind::Layout,
-                format!("r·{stride} + c, the last at the end"),
+                format!("r·{stride} + c, or the last where there is none"),
                 b,
                 Arc::new(move |r, c| (r * stride + c).min(n - 1)),
             );
@@ -287,9 +302,9 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
             let q = part / p;
             let whole = part == n;
             let words = if whole {
-                format!("its place in all as {p}×{q}, transposed")
+                format!("its place after all {part} are transposed as a {p}×{q} grid")
             } else {
-                format!("its place in every {part} as {p}×{q}, transposed")
+                format!("its place after every {part} are transposed as a {p}×{q} grid")
             };
             let b = cost(p) + if whole { 2.0 } else { 2.0 + cost(part) };
             add(
@@ -421,13 +436,13 @@ fn by_expert(rows: usize, cols: usize, experts: usize, add: &mut Add) {
         );
         add(
             Kind::Expert,
-            format!("expert e + {d}'s, the last at the end"),
+            format!("expert e + {d}'s, or the last where there is none"),
             cost(d) + 0.5,
             Arc::new(move |r, c| at((r / per + d).min(experts - 1), r, c)),
         );
         add(
             Kind::Expert,
-            format!("expert e − {d}'s, the first at the start"),
+            format!("expert e − {d}'s, or the first where there is none"),
             cost(d) + 0.5,
             Arc::new(move |r, c| at((r / per).saturating_sub(d), r, c)),
         );

@@ -99,7 +99,7 @@ pub fn moves(s: &System) -> Vec<Theory> {
         add(
             Class::Addressing,
             "rows",
-            format!("row i holds row i + {d}, the last at the end"),
+            format!("row i holds row i + {d}, or the last where there is none"),
             b,
             Arc::new(move |i, j| Some(((i + d).min(rows - 1), j))),
         );
@@ -113,7 +113,7 @@ pub fn moves(s: &System) -> Vec<Theory> {
         add(
             Class::Addressing,
             "rows",
-            format!("row i holds row i − {d}, the first at the start"),
+            format!("row i holds row i − {d}, or the first where there is none"),
             b,
             Arc::new(move |i, j| Some((i.saturating_sub(d), j))),
         );
@@ -162,14 +162,14 @@ pub fn moves(s: &System) -> Vec<Theory> {
         add(
             Class::Addressing,
             "columns",
-            format!("column j holds column j − {d}, the first at the start"),
+            format!("column j holds column j − {d}, or the first where there is none"),
             b,
             Arc::new(move |i, j| Some((i, j.saturating_sub(d)))),
         );
         add(
             Class::Addressing,
             "columns",
-            format!("column j holds column j + {d}, the last at the end"),
+            format!("column j holds column j + {d}, or the last where there is none"),
             b,
             Arc::new(move |i, j| Some((i, (j + d).min(cols - 1)))),
         );
