@@ -33,7 +33,8 @@ mod formulas;
 mod function;
 mod gate_pairs;
 mod gates;
-pub(crate) mod metadata;
+pub(crate) mod merged;
+mod metadata;
 mod moments;
 #[cfg(test)]
 mod named_tests;

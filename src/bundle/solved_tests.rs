@@ -49,6 +49,31 @@ fn variance(x: &[f64], m: f64) -> f64 {
     x.iter().map(|x| (x - m).powi(2)).sum::<f64>() / x.len() as f64
 }
 
+/// Rows far from 0 whose spread f32 does not hold beside their squares.
+#[test]
+fn a_difference_of_squares_that_is_cut_to_0_is_told() {
+    let (rows, cols) = (12, 96);
+    let data = (0..rows * cols).map(|x| 500.0 + 0.06 * (((x * 7919 + x * x % 613) % 1009) as f32 / 504.5 - 1.0)).collect();
+    let x = Tensor::rounded(Format::F32, rows, cols, data).unwrap();
+    let ones = |v: f32| Tensor::rounded(Format::F32, 1, cols, vec![v; cols]).unwrap();
+    let made = |i: usize| {
+        let x = x.row(i);
+        let sum = |f: fn(f32) -> f32| x.iter().map(|x| f(*x)).sum::<f32>() / cols as f32;
+        let m = sum(|x| x);
+        let by = ((sum(|x| x * x) - m * m).max(0.0) + 1e-5).sqrt();
+        x.iter().map(move |x| (x - m) / by).collect::<Vec<f32>>()
+    };
+    let out = Tensor::rounded(Format::F32, rows, cols, (0..rows).flat_map(made).collect()).unwrap();
+    let mut w = Writer::new("layernorm");
+    w.meta("eps", "1e-5").values("a", &[rows, cols], &x).values("gamma", &[cols], &ones(1.0)).values(
+        "beta",
+        &[cols],
+        &ones(0.0),
+    );
+    w.values("out", &[rows, cols], &out);
+    is_named(&w, "other_formula:solved", &["E[x²] − μ² in f32"]);
+}
+
 #[test]
 fn effects_on_one_norm_are_one_combination() {
     let normal = |x: &[f64], m: f64, d: f64| x.iter().map(|x| (x - m) / d).collect::<Vec<f64>>();
@@ -263,4 +288,48 @@ fn rows_of_a_grouped_product_have_weights() {
     w.f32s("row_weights", &[32], &weights);
     w.values("out", &[32, 24], &Tensor::rounded(Format::Bf16, 32, 24, vec![0.0; 32 * 24]).unwrap());
     assert!(said(&w).contains("beside values"));
+}
+
+/// A gradient of weights, 20×48 by 17×48 in four groups of which one is empty: each takes the scales of b of group `from(e)` and sums `tokens(e)`.
+fn gradient(from: impl Fn(usize) -> usize, tokens: impl Fn(usize, usize) -> bool) -> Writer {
+    let (m, n, k, offs) = (20, 17, 48, [10usize, 10, 27, 48]);
+    let code = |seed: usize, at: usize| {
+        ((at * 7919 + at * at % 613 + seed * 31) % 1009 % 112) as u8 + if at % 5 < 2 { 128 } else { 0 }
+    };
+    let codes = |seed: usize, lines: usize| (0..lines * k).map(|at| code(seed, at)).collect::<Vec<u8>>();
+    let scales =
+        |seed: usize, lines: usize| (0..4 * lines).map(|x| 0.5 + ((x * 613 + seed) % 101) as f32 / 67.0).collect::<Vec<f32>>();
+    let (a, b, sa, sb) = (codes(1, m), codes(2, n), scales(3, m), scales(4, n));
+    let value = |c: u8| Format::E4m3.decode(u32::from(c));
+    let group = |at: usize| offs.iter().position(|end| at < *end).unwrap();
+    let one = |x: usize| {
+        let (e, i, j) = (x / (m * n), x / n % m, x % n);
+        let own = (0..k).filter(|at| group(*at) == e && tokens(e, *at));
+        let sum: f64 = own.map(|at| value(a[i * k + at]) * value(b[j * k + at])).sum();
+        (sum * f64::from(sa[e * m + i]) * f64::from(sb[from(e) * n + j])) as f32
+    };
+    let mut w = Writer::new("grouped_gemm_wgrad");
+    w.meta("a.granularity", "row").meta("b.granularity", "row").i32s("offs", &[4], &[10, 10, 27, 48]);
+    w.raw("a.codes", Dtype::F8_E4M3, &[m, k], a.clone()).raw("b.codes", Dtype::F8_E4M3, &[n, k], b.clone());
+    w.f32s("a.scale_inv", &[4, m], &sa).f32s("b.scale_inv", &[4, n], &sb);
+    w.values("out", &[4, m, n], &Tensor::rounded(Format::F32, 4 * m, n, (0..4 * m * n).map(one).collect()).unwrap());
+    w
+}
+
+#[test]
+fn groups_along_k_with_the_scales_of_others_are_one_rule() {
+    let before = |e: usize| [0, 0, 0, 2][e];
+    is_named(
+        &gradient(before, |_, _| true),
+        "scale_shared:b.group_scale",
+        &["the group before that has tokens, the first its own"],
+    );
+    let behind = |e: usize| [2, 2, 3, 3][e];
+    let last = |_: usize, at: usize| ![9, 26, 47].contains(&at);
+    is_named(
+        &gradient(behind, last),
+        "group_boundary:tokens_of_groups + scale_shared:b.group_scale",
+        &["the last token of every group that has any is left out", "the next group that has tokens, the last its own"],
+    );
+    is_named(&gradient(|e| [3, 1, 2, 0][e], |_, _| true), "scale_shared:b.group_scale", &["group 0 are those of group 3"]);
 }

@@ -29,6 +29,9 @@ const BESIDE: usize = 64;
 /// Readings that are handed on.
 const KEPT: usize = 12;
 
+/// Rows that a tile may have which starts at its own address.
+const TILES: [usize; 8] = [8, 16, 24, 32, 48, 64, 96, 128];
+
 /// What stands between the address of a cell and its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
@@ -81,6 +84,8 @@ struct Reading {
     behind: Behind,
     /// Only groups of this remainder by the first are loaded; the others hold what is behind.
     only: Option<(usize, usize)>,
+    /// Every so many rows start where they are stored, at this stride.
+    based: Option<(usize, usize)>,
     class: Class,
     words: String,
     bits: f64,
@@ -99,7 +104,11 @@ impl Reading {
         if self.only.is_some_and(|(of, which)| c % of != which) {
             return Place::Number(number);
         }
-        let at = self.shape.at(row / self.per, row % self.per, c);
+        let (e, r) = (row / self.per, row % self.per);
+        let at = match self.based {
+            Some((tall, stride)) => r / tall * tall * stride + self.shape.at(e, r % tall, c),
+            None => self.shape.at(e, r, c),
+        };
         let held = match (self.memory.get(at), self.behind) {
             (None, Behind::Wrapped) => self.memory[at % self.memory.len()],
             (None, Behind::Last) => self.memory.iter().rev().find_map(|x| *x),
@@ -134,24 +143,29 @@ fn readings(s: &System, side: Which) -> Vec<Reading> {
         (0..rows * cols).for_each(|f| held[at(f)] = Some(f));
         Arc::new(held)
     };
-    let mut add =
-        |memory: &Arc<Vec<Option<usize>>>, shape: Shape, tall: usize, long: usize, class: Class, words: &str, bits: f64| {
-            let last = shape.at(experts - 1, ((g.rows - 1) / tall).min(per * experts - 1) % per, (g.k - 1) / long);
-            let mut ends = vec![(Behind::Zero, "", 0.0)];
-            if last >= memory.len() || memory.contains(&None) {
-                ends = vec![
-                    (Behind::Zero, ", 0 where nothing is stored", 0.5),
-                    (Behind::One, ", 1 where nothing is stored", 1.0),
-                    (Behind::Last, ", the last one past the end", 1.0),
-                    (Behind::Wrapped, ", wrapped", 1.0),
-                ];
-            }
-            for (behind, more, b) in ends {
-                let words = format!("{words}{more}");
-                let memory = memory.clone();
-                all.push(Reading { memory, shape, tall, long, per, behind, only: None, class, words, bits: bits + b });
-            }
-        };
+    let mut add = |memory: &Arc<Vec<Option<usize>>>,
+                   shape: Shape,
+                   tall: usize,
+                   long: usize,
+                   class: Class,
+                   words: &str,
+                   bits: f64| {
+        let last = shape.at(experts - 1, ((g.rows - 1) / tall).min(per * experts - 1) % per, (g.k - 1) / long);
+        let mut ends = vec![(Behind::Zero, "", 0.0)];
+        if last >= memory.len() || memory.contains(&None) {
+            ends = vec![
+                (Behind::Zero, ", 0 where nothing is stored", 0.5),
+                (Behind::One, ", 1 where nothing is stored", 1.0),
+                (Behind::Last, ", the last one past the end", 1.0),
+                (Behind::Wrapped, ", wrapped", 1.0),
+            ];
+        }
+        for (behind, more, b) in ends {
+            let words = format!("{words}{more}");
+            let memory = memory.clone();
+            all.push(Reading { memory, shape, tall, long, per, behind, only: None, based: None, class, words, bits: bits + b });
+        }
+    };
     let mut longs: Vec<usize> = [4, 2, 1].into_iter().filter(|d| g.tile.1.is_multiple_of(*d)).map(|d| g.tile.1 / d).collect();
     longs.extend([2 * g.tile.1, 4 * g.tile.1]);
     longs.retain(|l| *l >= 8 && *l < g.k);
@@ -268,16 +282,43 @@ fn readings(s: &System, side: Which) -> Vec<Reading> {
                 let words = format!(" are loaded where the group mod {of} is {which}; {number} stands for the others");
                 all.push(Reading {
                     memory: held.clone(),
-
                     shape: own,
                     tall: g.tile.0,
                     long: g.tile.1,
                     per,
                     behind,
                     only: Some((of, which)),
+                    based: None,
                     class: Class::ScaleIndex,
                     words,
                     bits: 7.0 + cost(of) + cost(which),
+                });
+            }
+        }
+    }
+    // At another stride from the start of every tile of rows, which is the right one.
+    for based in TILES.into_iter().filter(|t| *t < per && cols > 1) {
+        for row in strides.iter().copied().filter(|x| *x != cols) {
+            for (behind, more) in [
+                (Behind::Zero, "0 where nothing is stored"),
+                (Behind::One, "1 where nothing is stored"),
+                (Behind::Last, "the last one past the end"),
+                (Behind::Wrapped, "wrapped"),
+            ] {
+                all.push(Reading {
+                    memory: held.clone(),
+                    shape: Shape { row, ..own },
+                    tall: g.tile.0,
+                    long: g.tile.1,
+                    per,
+                    behind,
+                    only: None,
+                    based: Some((based, cols)),
+                    class: Class::ScaleLayout,
+                    words: format!(
+                        " are read at a row stride of {row} instead of {cols} from the start of every {based} rows, {more}"
+                    ),
+                    bits: 7.0 + cost(based) + cost(row) + if behind == Behind::Zero { 0.0 } else { 0.5 },
                 });
             }
         }

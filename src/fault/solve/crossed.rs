@@ -110,22 +110,19 @@ pub fn banded(s: &System, all: &[Theory]) -> Vec<Theory> {
     if s.region.is_some() {
         return Vec::new();
     }
-    for band in bands {
-        let Some(own) = within(s, band) else { continue };
+    let solved = |band: &Vec<bool>| -> Option<Vec<Theory>> {
+        let mut own = within(s, band.clone())?;
         let region = own.region.clone();
-        let mut own = own;
         own.probes.retain(|(i, j)| region.as_ref().is_some_and(|r| r.has(*i, *j)));
-        let Some(t) = best(&own, all).filter(|t| !t.fitted && t.from.is_none()) else { continue };
+        let t = best(&own, all).filter(|t| !t.fitted && t.from.is_none())?;
         let place = region.map_or(String::new(), |r| format!(", in {}", r.words));
         let t = Theory { region: None, detail: t.detail.replace(&place, ""), ..t };
         let whole = Theory { a: t.a.written(&s.a), b: t.b.written(&s.b), ..t.clone() };
         let made: Vec<bool> = (0..n).into_par_iter().map(|at| s.fits(&whole, at / s.cols, at % s.cols)).collect();
         let found = completed(s, all, &t, &made);
-        if !found.is_empty() {
-            return found;
-        }
-    }
-    Vec::new()
+        (!found.is_empty()).then_some(found)
+    };
+    bands.par_iter().find_map_first(solved).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -159,14 +159,14 @@ pub fn scaled(s: &System) -> Vec<Theory> {
 }
 
 /// Codes of both operands along K, decoded, and the scales of every group.
-struct Tokens {
+pub struct Tokens {
     values: [Vec<f64>; 2],
-    scales: [Vec<Vec<f64>>; 2],
+    pub scales: [Vec<Vec<f64>>; 2],
     k: usize,
 }
 
 impl Tokens {
-    fn of(s: &System) -> Option<Self> {
+    pub fn of(s: &System) -> Option<Self> {
         let one = |side: Which| -> Option<(Vec<f64>, Vec<Vec<f64>>)> {
             let Operand::Groups(groups) = operand(s.scene.evidence.job, side)?.given() else { return None };
             let rows = s.given(side).rows;
@@ -186,7 +186,10 @@ impl Tokens {
     }
     /// The sums of the first k products of an element, by the scales of group `e`.
     fn prefix(&self, e: usize, i: usize, j: usize) -> Vec<f64> {
-        let scale = self.scales[0][e][i] * self.scales[1][e][j];
+        self.sums(self.scales[0][e][i] * self.scales[1][e][j], i, j)
+    }
+    /// The sums of the first k products of an element, by this scale.
+    pub fn sums(&self, scale: f64, i: usize, j: usize) -> Vec<f64> {
         let (a, b) = (&self.values[0][i * self.k..(i + 1) * self.k], &self.values[1][j * self.k..(j + 1) * self.k]);
         let mut sum = 0.0;
         let next = |(x, y): (&f64, &f64)| {

@@ -1,6 +1,7 @@
 //! Weighted least squares by normal equations and Cholesky, for a few hundred unknowns.
 
 /// Σ w·x·xᵀ and Σ w·x·y.
+#[derive(Clone)]
 pub struct Normal {
     n: usize,
     gram: Vec<f64>,

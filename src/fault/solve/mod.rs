@@ -29,6 +29,7 @@ pub mod fragments;
 pub mod gain_places;
 pub mod gain_rules;
 pub mod given;
+pub mod group_scales;
 pub mod held;
 pub mod in_place;
 pub mod kept;
@@ -301,6 +302,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| slices::patterns(s)),
         Box::new(|| kept::theories(s)),
         Box::new(|| experts::scaled(s)),
+        Box::new(|| group_scales::theories(s).into_iter().collect()),
         Box::new(|| reach::theories(s)),
         Box::new(|| two_numbers::theories(s)),
         Box::new(|| carried::theories(s)),

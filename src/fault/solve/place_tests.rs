@@ -23,6 +23,26 @@ fn a_loop_counter_of_half_groups_is_told_for_both_operands() {
 }
 
 #[test]
+fn a_stride_that_holds_within_tiles_of_rows_is_told() {
+    let (k_all, a, b) = (192, codes(Format::E4m3, M, 192, 32, false, 28), codes(Format::E4m3, N, 192, 192, false, 29));
+    let (x, y) = (a.clone(), b.dequantize());
+    // From row 8 on 6 scales of a row lie 8 apart, each tile of 8 rows starts where it is stored; behind the end 1.
+    let read = |i: usize, c: usize| {
+        let at = if i < 8 { i * 6 + c } else { i / 8 * 48 + i % 8 * 8 + c };
+        if at < M * 6 { scale(&x, at) } else { 1.0 }
+    };
+    let got = found(&Operand::Quantized(a), &b, None, Format::Bf16, |i, j, _| {
+        sum(k_all, |k| Format::E4m3.decode(u32::from(x.codes()[i * k_all + k])) * read(i, k / 32) * y[[j, k]])
+    });
+    assert_eq!(got.0, "scale_layout:a.address", "{}", got.1);
+    assert!(
+        got.1.contains("at a row stride of 8 instead of 6 from the start of every 8 rows, 1 where nothing is stored"),
+        "{}",
+        got.1
+    );
+}
+
+#[test]
 fn a_gather_without_its_second_stride_is_told() {
     let (k_all, a, b) = (256, codes(Format::E4m3, M, 256, 64, false, 23), codes(Format::E4m3, N, 256, 256, false, 24));
     let y = b.dequantize();

@@ -20,6 +20,9 @@ const WIDTHS: [usize; 5] = [16, 32, 64, 128, 256];
 const SLICES: usize = 24;
 /// How far a coefficient may be from a whole number.
 const NEAR: f64 = 0.2;
+/// Equations beyond the unknowns after which a first look decides, and how far off, in half widths of what was written, most of them may be.
+const MORE: usize = 64;
+const FAR: f64 = 16.0;
 
 /// The maps of slices of one operand that the result says, with its codes alone or with their scales.
 pub fn theories(s: &System) -> Vec<Theory> {
@@ -136,6 +139,15 @@ fn coefficients(s: &System, held: Option<Which>) -> Option<(usize, Vec<f64>)> {
         system.add(&row, y, 1.0 / (half * half));
         if nth < 32 {
             checks.push((row.clone(), y, half));
+        }
+        // What no coefficients make, whole or not, is not of this kind: a few more equations than unknowns say so.
+        if nth + 1 == n * n + MORE && nth + 1 < places.len() {
+            let c = system.clone().solve()?;
+            let far = |(row, y, half): &&(Vec<f64>, f64, f64)| {
+                let sum: f64 = row.iter().zip(&c).map(|(x, c)| x * c).sum();
+                (sum - y).abs() > FAR * half
+            };
+            (2 * checks.iter().filter(far).count() <= checks.len()).then_some(())?;
         }
     }
     let c = system.solve()?;

@@ -36,6 +36,7 @@ fn of(s: &System, side: Which, own: bool) -> Option<Theory> {
     (wanted.len() >= 4).then_some(())?;
     let mut starts: Vec<(usize, usize)> = Vec::new();
     let mut searched = 0;
+    let memory = memory(g, own);
     for (line, places) in &wanted {
         let holds = |start: &usize| places.iter().all(|(i, j)| makes(s, side, own, (*line, *start), (*i, *j)));
         // As the lines before, by their distance or by that of the rows; else anywhere.
@@ -50,7 +51,8 @@ fn of(s: &System, side: Which, own: bool) -> Option<Theory> {
         if start.is_none() {
             searched += 1;
             (searched <= SEARCHED).then_some(())?;
-            start = (0..=g.rows * g.k - g.k).find(holds);
+            let screen = memory.as_ref().and_then(|m| Screen::of(s, side, own, m, *line, places.first()?));
+            start = (0..=g.rows * g.k - g.k).filter(|x| screen.as_ref().is_none_or(|c| c.may(*x))).find(holds);
         }
         starts.push((*line, start?));
     }
@@ -83,6 +85,81 @@ fn of(s: &System, side: Which, own: bool) -> Option<Theory> {
         t.side(side).value = Some(Arc::new(move |i, k| values[from[i] + k]));
     }
     Some(t)
+}
+
+/// All of an operand as it lies in memory, its largest 1: codes by no scale, or values. `None`: no f32 holds what they are.
+fn memory(g: &Given, own: bool) -> Option<Vec<f32>> {
+    let all: Vec<f64> = match &g.q {
+        Some(q) if own => {
+            g.zero.is_none().then_some(())?;
+            q.codes().iter().map(|c| g.table[usize::from(*c)]).collect()
+        }
+        _ => g.values.to_vec(),
+    };
+    scaled(&all)
+}
+
+/// Numbers over their largest, in f32. `None`: some are none.
+fn scaled(all: &[f64]) -> Option<Vec<f32>> {
+    let most = all.iter().fold(0.0, |m: f64, x| m.max(if x.is_nan() { f64::INFINITY } else { x.abs() }));
+    (most > 0.0 && most.is_finite()).then(|| all.iter().map(|x| (x / most) as f32).collect())
+}
+
+/// Which starts may make one element: all of memory against it in f32.
+struct Screen<'m> {
+    memory: &'m [f32],
+    with: Vec<f32>,
+    /// What was written, how far off it may be, and that of a sum over its magnitude.
+    y: f32,
+    half: f32,
+    loose: f32,
+}
+
+const LANES: usize = 8;
+
+impl<'m> Screen<'m> {
+    fn of(s: &System, side: Which, own: bool, memory: &'m [f32], line: usize, (i, j): &(usize, usize)) -> Option<Self> {
+        let (ra, rb, _) = s.lines(*i, *j)?;
+        let (g, other, theirs): (&Given, &Given, usize) = if side == Which::A { (&s.a, &s.b, rb) } else { (&s.b, &s.a, ra) };
+        let cells = line / g.tile.0 * g.grid.1;
+        let scale = |k: usize| g.scales().get(cells + k / g.tile.1).map_or(1.0, |s| f64::from(*s)) * g.global;
+        let by = |k: usize| if own && g.q.is_some() { scale(k) } else { 1.0 };
+        let with: Vec<f64> = (0..s.k).map(|k| other.values[theirs * s.k + k] * by(k)).collect();
+        let largest = |all: &mut dyn Iterator<Item = f64>| all.fold(0.0f64, |m, x| m.max(x.abs()));
+        let of_memory = match &g.q {
+            Some(q) if own => largest(&mut q.codes().iter().map(|c| g.table[usize::from(*c)])),
+            _ => largest(&mut g.values.iter().copied()),
+        };
+        let unit = of_memory * largest(&mut with.iter().copied());
+        let (y, half) = s.written(*i, *j, 0.0)?;
+        // What f32 rounds on its way, and what is too small for it.
+        let loose = 1.001 * (s.relative + 2f64.powi(-22)) + (s.k + 8) as f64 * f64::from(f32::EPSILON);
+        let (y, half) = (y / unit, 1.01 * half / unit + 2.0 * f64::from(f32::EPSILON) * (y / unit).abs() + s.k as f64 * 1e-36);
+        let held = y.abs() < 1e30 && half < 1e30;
+        held.then_some(())?;
+        Some(Self { memory, with: scaled(&with)?, y: y as f32, half: half as f32, loose: loose as f32 })
+    }
+
+    /// Whether a line that starts there may make it. What is no number is left to f64.
+    fn may(&self, start: usize) -> bool {
+        let at = &self.memory[start..start + self.with.len()];
+        let (mut sums, mut sizes) = ([0.0f32; LANES], [0.0f32; LANES]);
+        let mut add = |x: &[f32], y: &[f32]| {
+            for (n, (x, y)) in x.iter().zip(y).enumerate() {
+                let p = x * y;
+                sums[n] += p;
+                sizes[n] += p.abs();
+            }
+        };
+        let whole = self.with.len() / LANES * LANES;
+        for (x, y) in at[..whole].chunks_exact(LANES).zip(self.with[..whole].chunks_exact(LANES)) {
+            add(x, y);
+        }
+        add(&at[whole..], &self.with[whole..]);
+        let (sum, size): (f32, f32) = (sums.iter().sum(), sizes.iter().sum());
+        let off = (sum - self.y).abs();
+        off <= self.half + self.loose * size || !(off + size).is_finite()
+    }
 }
 
 /// Lines that make a wrong element, and some elements that each makes.
@@ -161,6 +238,32 @@ mod tests {
         });
         assert_eq!(got.0, "addressing:b.starts", "{}", got.1);
         assert!(got.1.contains("rows 16 … 31 from element 16 on instead of 640, 40 apart"), "{}", got.1);
+    }
+
+    #[test]
+    fn what_makes_an_element_is_never_refused_and_most_else_is() {
+        let n = 53;
+        let wild = |x: usize| ((x * 7919 + x * x % 4099) % 1009) as f64 / 1009.0 - 0.4;
+        for tiny in [1.0, 1e-30, 1e30] {
+            let all: Vec<f64> = (0..400).map(|x| tiny * wild(x)).collect();
+            let with: Vec<f64> = (0..n).map(|x| tiny * wild(x + 5000)).collect();
+            let most = |v: &[f64]| v.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+            let (unit, memory) = (most(&all) * most(&with), super::scaled(&all).unwrap());
+            for start in [0, 7, 400 - n] {
+                let y: f64 = all[start..].iter().zip(&with).map(|(x, y)| x * y).sum();
+                let loose = (n + 8) as f64 * f64::from(f32::EPSILON);
+                let s = super::Screen {
+                    memory: &memory,
+                    with: super::scaled(&with).unwrap(),
+                    y: (y / unit) as f32,
+                    half: 1e-6,
+                    loose: loose as f32,
+                };
+                assert!(s.may(start), "{tiny} {start}");
+                let passed = (0..=400 - n).filter(|x| s.may(*x)).count();
+                assert!(passed < 6, "{tiny} {start}: {passed}");
+            }
+        }
     }
 
     #[test]
