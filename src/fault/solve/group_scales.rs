@@ -104,12 +104,15 @@ fn group(s: &System, tokens: &Tokens, e: usize) -> Option<Did> {
     own_first.flat_map(|m| ends.iter().map(move |k| (m, k))).find(|(m, k)| fits(*m, k)).map(|(m, k)| did(m, k))
 }
 
+/// Words, bits, and the group whose scales the x-th group with tokens, e, takes.
+type Rule<'f> = (&'f str, f64, &'f dyn Fn(usize, usize) -> usize);
+
 /// Whose scales the groups take, of those that sum tokens: "group e are those of …", its bits, and the groups that follow no rule.
 fn rule(map: &[usize], filled: &[usize]) -> (String, f64, usize) {
     let n = map.len();
     let of = |f: &dyn Fn(usize, usize) -> usize| filled.iter().enumerate().all(|(x, e)| map[*e] == f(x, *e));
     let last = filled.len().saturating_sub(1);
-    let rules: [(&str, f64, &dyn Fn(usize, usize) -> usize); 6] = [
+    let rules: [Rule; 6] = [
         ("the group before, the first its own", 2.0, &|_, e| e.saturating_sub(1)),
         ("the group behind, the last its own", 2.0, &|_, e| (e + 1).min(n - 1)),
         ("the group before that has tokens, the first its own", 3.0, &|x, _| filled[x.saturating_sub(1)]),
