@@ -32,7 +32,7 @@ pub fn apart<const N: usize>(numbers: [f64; N]) -> [String; N] {
 pub fn allowed(found: f64, (low, high): (f64, f64)) -> [String; 2] {
     let [is, from, to] = apart([found, low, high]);
     let (middle, half) = (0.5 * (low + high), 0.5 * (high - low));
-    if low == high {
+    if low == high || (low.is_nan() && high.is_nan()) {
         return [is, from];
     }
     if with(low, 6) == with(high, 6) && half.is_finite() && !((found - middle).abs() <= 100.0 * half) {
@@ -95,6 +95,7 @@ mod tests {
     fn an_interval_of_few_digits_is_written_out_and_a_narrow_one_is_its_middle() {
         assert_eq!(allowed(9.0, (6.8012, 6.8034)), ["9", "6.801 … 6.803"]);
         assert_eq!(allowed(9.0, (6.8, 6.8)), ["9", "6.8"]);
+        assert_eq!(allowed(0.0, (f64::NAN, f64::NAN)), ["0", "NaN"]);
         assert_eq!(allowed(32.2460938, (2.01538062, 2.0153811)), ["32.25", "about 2.015 (± 2.4e-7)"]);
         assert_eq!(allowed(f64::NAN, (2.01538062, 2.0153811)), ["NaN", "about 2.015 (± 2.4e-7)"]);
         // What is beside it needs the digits.
