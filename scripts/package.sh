@@ -19,7 +19,8 @@ fi
 # As `cargo package` would verify it, but with the dependencies that are compiled already.
 place=$PWD/target/package/unpacked
 rm -rf "$place" && mkdir -p "$place"
-tar -xzf "$crate" -C "$place" --strip-components=1
+# Files of an archive have no time of today: cargo would take what it built of an older package for this one.
+tar -xzmf "$crate" -C "$place" --strip-components=1
 (cd "$place" && CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-../..} cargo build --quiet --locked --release \
   --config profile.release.package.qassay.opt-level=0 --config profile.release.package.qassay.codegen-units=16)
 echo "$key" > target/package/passed

@@ -224,7 +224,7 @@ fn assayed(name: &str) -> serde_json::Value {
 fn the_samples_of_the_project_are_named_right() {
     for (name, class, words) in [
         ("bug_scale_stale", "stale_state", "of 2 steps ago"),
-        ("bug_scale_transposed", "scale_layout", "6×4, transposed"),
+        ("bug_scale_transposed", "scale_layout", "transposed as a 6×4 grid"),
         ("bug_block_scales_transposed", "scale_layout", "column by column"),
         ("bug_cast_truncated", "rounding", "cut"),
         ("bug_k_tail", "k_tail", "the last 16 of K (240 … 255)"),
