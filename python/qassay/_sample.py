@@ -10,6 +10,8 @@ from ._errors import InputError
 
 #: Products of the whole that are judged without a sample; a sample has at most so many.
 MOST = 1 << 34
+#: Elements of a result that is judged whole: some gigabytes while it is diagnosed, however short its sums are.
+MOST_RESULT = 1 << 24
 #: Rows and columns are drawn in runs of so many: what is wrong with a tile, or taken from the line before, stays together.
 RUN = 16
 SIZES = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "I16": 2}
@@ -45,11 +47,11 @@ def block_of(meta: dict[str, str], x: str) -> int:
 def gemm(held, shape: tuple[int, int, int], sample) -> str | None:
     """Cuts the operands and the result of a gemm M×N×K in place; what was kept, or None."""
     m, n, k = shape
-    if sample is None or (sample == "auto" and m * n * k <= MOST):
+    if sample is None or (sample == "auto" and m * n * k <= MOST and m * n <= MOST_RESULT):
         return None
     if sample != "auto" and (not isinstance(sample, int) or isinstance(sample, bool) or sample < 1):
         raise InputError(f'sample is {sample!r}, expected "auto", None or a number of rows and of columns')
-    each = sample if sample != "auto" else max(16, int((MOST / k) ** 0.5))
+    each = sample if sample != "auto" else max(16, int(min(MOST / k, MOST_RESULT) ** 0.5))
     seed = zlib.crc32(repr(shape).encode())
     chosen = {x: draw(count, each, block_of(held.meta, x), seed + i) for i, (x, count) in enumerate((("a", m), ("b", n)))}
     if len(chosen["a"]) == m and len(chosen["b"]) == n:

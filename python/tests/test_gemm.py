@@ -198,6 +198,12 @@ def test_errors_larger_than_right_arithmetic_makes_them_raise():
         qassay.assert_gemm(out, qa, None, qb, None, suspect="no")
 
 
+def test_a_result_of_many_elements_is_sampled_however_short_its_sums_are(product):
+    out, qa, qb = product("float8_rowwise", 4200, 4160, 4)
+    result = qassay.assert_gemm(out, qa, None, qb, None, diagnose=False)
+    assert result.sample.startswith("4088 of 4200 rows and 4096 of 4160 columns"), result.sample
+
+
 def test_a_sample_keeps_neighbours_together(product):
     out, (a8, sa), (b8, sb) = product("float8_rowwise", 200, 300, 64)
     wrong = out / np.asarray(sb).reshape(1, -1) * np.roll(np.asarray(sb).reshape(1, -1), 1)
