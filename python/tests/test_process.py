@@ -204,3 +204,25 @@ def test_workers_of_xdist_share_the_cores(monkeypatch):
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "1000")
     monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
     assert _process._environment()["RAYON_NUM_THREADS"] == "1"
+
+
+def test_a_search_for_a_name_that_takes_too_long_leaves_the_verdict(monkeypatch):
+    from qassay import _checks
+
+    asked = []
+
+    def slow(word, parts, timeout, **fields):
+        asked.append(fields["seconds"])
+        if fields["seconds"]:
+            raise qassay.CheckerTimeout("too long")
+        return _process.ask(word, parts, timeout, **fields)
+
+    monkeypatch.setattr(_checks, "ask", slow)
+    x = np.random.default_rng(0).standard_normal((16, 32)).astype(np.float32)
+    with pytest.raises(qassay.KernelFailure):
+        qassay.assert_activation(np.zeros_like(x), x, "gelu")
+    assert len(asked) == 2 and asked[0] > 0 and asked[1] == 0
+    # Who asks for no name waits once.
+    monkeypatch.setattr(_checks, "ask", lambda *a, **k: (_ for _ in ()).throw(qassay.CheckerTimeout("too long")))
+    with pytest.raises(qassay.CheckerTimeout):
+        qassay.assert_activation(x, x, "gelu", diagnose=False)
