@@ -460,3 +460,19 @@ fn elements_that_are_not_the_ideal_are_counted() {
     assert_eq!(bound.differing(&actual).unwrap(), 4);
     assert!(bound.differing(&actual[1..]).is_err());
 }
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let (out, p) = (OutFormat::high(Format::F32), ProductArithmetic::plain(&Accumulation::EXACT, 4));
+    let refused = |p: &ProductArithmetic, magnitude: &[f64]| {
+        let four = [1.0, 2.0, 3.0, 4.0];
+        Bound::product(p, 2, &four, magnitude, &out).err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refused(&p, &[1.0; 4]), "");
+    assert!(refused(&p, &[1.0; 3]).contains("magnitude of a product"), "{}", refused(&p, &[1.0; 3]));
+    let with =
+        |p: ProductArithmetic, words: &str| assert!(refused(&p, &[1.0; 4]).contains(words), "{}", refused(&p, &[1.0; 4]));
+    with(ProductArithmetic { bias: Some(&[1.0; 3]), ..p.clone() }, "bias");
+    with(ProductArithmetic { factor_errors: Some(&[0.0; 3]), ..p.clone() }, "errors of factors");
+    with(ProductArithmetic { unknown_columns: Some(&[false; 3]), ..p.clone() }, "columns that overflow");
+}

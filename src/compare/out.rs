@@ -297,6 +297,7 @@ mod tests {
         assert_eq!(out.cell(0, -1.0), (-1.0625, -1.0 + 0.03125));
         assert_eq!(out.cell(0, 112.0).1, f64::INFINITY);
         assert!(out.is_saturated(0, -112.0) && !out.is_saturated(0, 104.0));
+        assert!(!out.is_saturated(0, -104.0) && !out.is_saturated(0, -1.0) && out.is_saturated(0, 112.0));
     }
 
     #[test]

@@ -99,3 +99,17 @@ pub(super) fn tiles(x: &Tensor) -> Vec<(Tile, (f64, f64))> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fraction bits of f + 1.5·2²³ as they lie in memory, also where the sum is 0 or infinite.
+    #[test]
+    fn the_nearest_integer_is_that_of_the_bits() {
+        let bits = |f: f32| f64::from(((f + 12_582_912.0).to_bits() & 0x7f_ffff) as i32 - 0x40_0000);
+        for f in [0.0, 0.5, 1.5, -2.5, 7.49, 15.0, -12_582_912.0, f32::INFINITY, f32::NEG_INFINITY, 3e30] {
+            assert_eq!(nearest_int(f64::from(f)), bits(f), "{f}");
+        }
+    }
+}

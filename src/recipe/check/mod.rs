@@ -249,6 +249,18 @@ mod tests {
         assert!(cases > 100, "{cases}");
     }
 
+    #[test]
+    fn another_shape_and_another_format_of_scales_are_found() {
+        let (recipe, x) = ("te_nvfp4".parse::<Recipe>().unwrap(), rows(Format::F32));
+        let q = recipe.quantize(&x).unwrap().q;
+        let what = |x: &Tensor, q: &QTensor| verify(&recipe, x, q).iter().map(|f| f.what).collect::<Vec<_>>();
+        assert!(what(&x, &q).is_empty());
+        let short = Tensor::new(Format::F32, 5, 160, x.data()[..5 * 160].to_vec()).unwrap();
+        assert_eq!(what(&short, &q), ["shape"]);
+        let wide = QTensor::new(QTensorParts { scale_format: Format::F32, ..q.into_parts() }).unwrap();
+        assert_eq!(what(&x, &wide), ["scale_format"]);
+    }
+
     /// 0·∞ is a NaN, which every code of the tile becomes: none is wrong.
     #[test]
     fn codes_under_a_scale_that_is_nan_are_not_judged() {
