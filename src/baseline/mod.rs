@@ -199,6 +199,16 @@ mod tests {
     use crate::kernel::{Backend, cpu::KERNELS};
     use crate::sweep::{Sweep, assay};
 
+    /// Every CPU gives the same bits: one folder for all of them, one for each GPU.
+    #[test]
+    fn a_folder_is_of_all_cpus_or_of_one_gpu() {
+        let folder = |backend: &str, device: &str| {
+            device_folder(&Facts([("backend", backend), ("device", device)].map(|(k, v)| (k.into(), v.into())).into()))
+        };
+        assert_eq!(folder("cpu", "AMD EPYC 9654"), "cpu");
+        assert_eq!(folder("cuda", "NVIDIA H200"), "cuda-nvidia-h200");
+    }
+
     #[test]
     fn a_record_is_the_columns_of_its_row() {
         let sweep = Sweep::load("smoke", 0).unwrap();

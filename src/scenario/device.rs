@@ -186,7 +186,17 @@ impl Shown {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Policy;
     use super::*;
+
+    #[test]
+    fn costs_are_told_in_microseconds_and_as_times_the_packaged_policy() {
+        let cost =
+            |policy, us: f64| Cost { policy, shape: (64, 128, 256), device_us: us, host_us: 2.0 * us, wall_us: 3.0 * us };
+        let all = [cost(Policy::Cloned, 5.0), cost(Policy::Packaged, 4.0)];
+        assert_eq!(all[1].cells(&all)[2..], ["4.00", "1.000", "8.00", "1.000", "12.00", "1.000"]);
+        assert_eq!(all[0].cells(&all)[2..], ["5.00", "1.250", "10.00", "1.250", "15.00", "1.250"]);
+    }
 
     #[test]
     fn reads_are_told_apart_to_the_bit_and_judged() {
