@@ -331,9 +331,13 @@ fn the_text_for_a_terminal_says_what_was_computed_by_whom() {
     };
     assert!(text(&w).contains("op           gemm 17×512 by 33×512\n"), "{}", text(&w));
     let said = text(&w).split_whitespace().collect::<Vec<_>>().join(" ");
-    for words in ["catches a gain of ×", " of K dropped; ", " % of codes off by one"] {
+    // What a gain adds is told, where "×1.00002" would hide it.
+    for words in ["catches a gain of ×(1 + ", " of K dropped; ", " % of codes off by one"] {
         assert!(said.contains(words), "{words}: {said}");
     }
+    let bundle = read(&w).unwrap();
+    let row = answer::row(&bundle, &assay(&bundle).unwrap());
+    assert_eq!((row.m, row.n, row.k), (17, 33, 512));
     w.meta("kernel", "mine").meta("device", "NVIDIA H200");
     assert!(text(&w).contains("op           gemm 17×512 by 33×512 by mine on NVIDIA H200\n"), "{}", text(&w));
 }

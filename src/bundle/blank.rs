@@ -107,6 +107,9 @@ mod tests {
         let found = find(&actual, &is_right, cols).unwrap();
         assert!(found.words.starts_with("columns 33 … 63 but every 8th, 40, … 56, hold -7"), "{}", found.words);
         assert!((0..rows * cols).all(|at| found.is[at] == hit(at % cols)));
+        // Two that are left out are no pattern.
+        let twice: Vec<bool> = (0..cols).map(|j| (32..56).contains(&j) && hit(j)).collect();
+        assert_eq!(but(&twice), lines(&twice));
         // Numbers of their own, and numbers that follow the right ones.
         let other = |at: usize| ((at * 7919 + 13) % 1009) as f64 - 504.5;
         let tail = |at: usize| at % cols >= 40;

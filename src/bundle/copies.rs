@@ -152,6 +152,12 @@ mod tests {
         let (name, words) = found(&|c, r| if c >= 32 { right(c, r ^ 8) } else { right(c, r) });
         assert!(name == "transpose.index" && words.contains("row r xor 8") && words.contains("rows 32 … 63"), "{words}");
         assert_eq!(found(&|c, r| q.codes()[c * 48 + r]).0, "transpose.flat");
+        let tiles = |c: usize, r: usize| {
+            let (row, col) = (r / 32 * 32 + c % 32, c / 32 * 32 + r % 32);
+            if row < 48 { right(col, row) } else { right(c, r) }
+        };
+        let (_, words) = found(&tiles);
+        assert!(words.contains("a tile of 32×32 is moved to its place and not transposed within"), "{words}");
         assert_eq!(found(&|c, r| if r < 16 { 0x7f } else { right(c, r) }).0, "transpose.part");
         let y = |c: usize, r: usize| f64::from(x.data()[r * 64 + c]) / q.affine(0).unit;
         let noise = |c: usize, r: usize| f64::from((c * 48 + r) as u32 % 97) / 97.0 - 0.5;
@@ -172,6 +178,16 @@ mod tests {
         let scaled = |c: usize, r: usize| q.format().encode(0.8 * y(c, r), Rounding::NearestEven, Overflow::Saturate) as u8;
         let (name, words) = found(&scaled);
         assert!(name == "transpose.scale" && words.contains("1.25"), "{words}");
+        // Beside one large value the others have codes of small numbers: near one another, and still of an earlier step.
+        let mut data: Vec<f32> = x.data().iter().map(|v| v / 150.0).collect();
+        data[7] = 3.0;
+        let small = Tensor::new(crate::Format::F32, 48, 64, data).unwrap();
+        let q = "te_current".parse::<Recipe>().unwrap().quantize(&small).unwrap().q;
+        let y = |c: usize, r: usize| f64::from(small.data()[r * 64 + c]) / q.affine(0).unit;
+        let early =
+            |c: usize, r: usize| q.format().encode(y(c, r) + 0.9 * noise(c, r), Rounding::NearestEven, Overflow::Saturate);
+        let copy: Vec<u8> = (0..48 * 64).map(|at| early(at / 48, at % 48) as u8).collect();
+        assert_eq!(explain(&copy, &small, &q).map(|f| f.1), Some("transpose.values"));
     }
 
     #[test]

@@ -157,6 +157,18 @@ mod tests {
     }
 
     #[test]
+    fn what_becomes_of_every_number_is_said() {
+        let stored: Vec<f64> = (0..24).map(|j| (f64::from(j * 7 % 24) - 9.5) * 0.25).collect();
+        let wrong: Vec<usize> = (0..24).collect();
+        let named = |f: &dyn Fn(f64) -> f64| index(&wrong, &stored, &|j, v| (v - f(stored[j])).abs() < 1e-12);
+        assert_eq!(named(&|g| g * g).unwrap(), "{} is squared");
+        assert_eq!(named(&|g| -g).unwrap(), "{} has the other sign");
+        assert_eq!(named(&|g| 2.0 * g).unwrap(), "{} is applied twice as large");
+        assert_eq!(named(&|_| 1.0).unwrap(), "1 is used instead of {}");
+        assert_eq!(named(&|g| 3.0 * g * g), None);
+    }
+
+    #[test]
     fn a_factor_of_known_points_is_solved() {
         let of = |n: i32| f64::from(n) / 7.0 - 2.0;
         let terms: Vec<(f64, f64, f64)> = (0..40).map(|n| (of(n), 1.75 * of(n) + 0.5, 1e-3)).collect();
