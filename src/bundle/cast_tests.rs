@@ -308,6 +308,20 @@ fn the_dtype_of_four_bits_is_read() {
     assert!(e.contains("F4 holds e2m1"), "{e}");
 }
 
+/// Frameworks without a type of four bits keep int4 as bytes from −8 to 7.
+#[test]
+fn int4_in_signed_bytes_is_read() {
+    let x = values(Format::F32, 5, 48, 3.0);
+    let q = quantize("affine_sym:int4:g16", &x);
+    let signed: Vec<u8> = q.codes().iter().map(|c| ((c << 4) as i8 >> 4) as u8).collect();
+    assert!(signed.iter().any(|c| (*c as i8) < 0) && signed.iter().any(|c| (*c as i8) > 0));
+    let mut w = Writer::new("dequantize");
+    w.codes("a", &q, None, None).unwrap().raw("a.codes", Dtype::I8, &[5, 48], signed);
+    w.f32s("out", &[5, 48], &q.dequantize_f32().into_iter().collect::<Vec<_>>());
+    assert_eq!(read(&w).unwrap().a.whole(), Some(&q));
+    assert_eq!(verdict(&w).0, Verdict::Pass);
+}
+
 #[test]
 fn rows_behind_the_last_group_are_read() {
     let (a, b) = (values(Format::Bf16, 9, 64, 1.0), values(Format::Bf16, 8, 64, 1.0));
@@ -378,6 +392,25 @@ fn a_cast_that_is_written_by_the_strides_of_its_transpose_is_named() {
         let name = found.diagnosis.and_then(|d| d.findings.into_iter().next()).map(|f| f.fault);
         assert_eq!(name.as_deref(), Some("addressing:out.transposed"), "{rows}×{cols}: {}", found.reason);
     }
+}
+
+/// By a scale that is NaN every code is as right as any: that zeros are not read back as zeros is what fails.
+#[test]
+fn a_nan_scale_of_a_row_of_zeros_fails() {
+    let mut data = values(Format::F32, 6, 64, 3.0).data().to_vec();
+    data[2 * 64..3 * 64].fill(0.0);
+    let x = Tensor::new(Format::F32, 6, 64, data).unwrap();
+    let (mut codes, mut scales) = by_rows(&x);
+    codes[2 * 64..3 * 64].fill(0);
+    let of = |scales: &[f32]| {
+        let mut w = Writer::new("cast");
+        w.meta("out.granularity", "row").values("a", &[6, 64], &x).raw("out.codes", Dtype::F8_E4M3, &[6, 64], codes.clone());
+        verdict(w.f32s("out.scale_inv", &[6], scales))
+    };
+    assert_eq!(of(&scales).0, Verdict::Pass);
+    scales[2] = f32::NAN;
+    let (v, reason) = of(&scales);
+    assert!(v == Verdict::Fail && reason.contains("a block of zeros is not read back as zeros: (2, 0)"), "{v}: {reason}");
 }
 
 /// 0 / 0 is NaN, and NaN codes are just what a scale of 0 gives: what is read back decides.

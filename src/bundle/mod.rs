@@ -55,6 +55,8 @@ mod subgroups;
 mod tests;
 mod ties;
 #[cfg(test)]
+mod told_tests;
+#[cfg(test)]
 mod unseen_tests;
 mod weights;
 mod words;
