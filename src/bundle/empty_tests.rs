@@ -4,6 +4,7 @@ use super::answer::{json, row, text};
 use super::assay::{Answer, assay};
 use super::*;
 use crate::compare::Verdict;
+use crate::recipe::Recipe;
 
 fn judged(w: &Writer) -> (Bundle, Answer) {
     let bundle = Bundle::parse(Path::new("x.safetensors"), &w.to_bytes().unwrap()).unwrap();
@@ -41,6 +42,19 @@ fn a_result_without_elements_passes_and_says_so() {
         let row = row(&bundle, &found);
         assert_eq!((row.op, row.m, row.n, row.k), (Op::Gemm, m, n, k));
     }
+}
+
+/// Two codes a byte: K of the weights is twice what is stored.
+#[test]
+fn packed_weights_fit_activations_without_rows() {
+    let b = crate::Tensor::rounded(Format::F16, 8, 32, (0..256).map(|i| i as f32 - 100.0).collect()).unwrap();
+    let q = "affine_sym:int4:g16".parse::<Recipe>().unwrap().quantize(&b).unwrap().q;
+    let mut w = Writer::new("gemm");
+    w.raw("a", Dtype::F16, &[0, 32], Vec::new()).raw("out", Dtype::F16, &[0, 8], Vec::new());
+    w.codes("b", &q, None, Some(crate::format::pack::NibbleOrder::LowFirst)).unwrap();
+    let (bundle, found) = judged(&w);
+    assert_eq!((found.verdict, &*found.reason), (Verdict::Pass, "nothing to judge: the result is 0×8"));
+    assert_eq!(row(&bundle, &found).k, 32);
 }
 
 #[test]

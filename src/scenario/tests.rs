@@ -266,6 +266,14 @@ fn the_audit_tells_orders_other_values_and_losses_apart() {
         let value = q.value(i / 128, i % 128);
         assert!((lost - value).abs() <= 0.1 * value.abs(), "{i}: {lost} of {value}");
     }
+    // Elements that became 0 by the scale are counted.
+    let mut data = x.data().to_vec();
+    data[5..8].fill(1e-20);
+    let small = Tensor::new(Format::F32, 24, 128, data).unwrap();
+    let made = "te_current".parse::<crate::recipe::Recipe>().unwrap().quantize(&small).unwrap().q;
+    let zeros = made.codes().iter().zip(small.data()).filter(|(c, x)| **c & 0x7f == 0 && **x != 0.0).count();
+    let counted = audit(&made, &small, &[]).unwrap().flushed;
+    assert!(counted == zeros && zeros >= 3, "{counted} of {zeros}");
     // A code of the other sign belongs to no scale.
     let mut parts = q.clone().into_parts();
     parts.codes[x.data().iter().position(|x| *x < -1e-3).unwrap()] ^= 0x80;

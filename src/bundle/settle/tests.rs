@@ -77,6 +77,20 @@ fn splits_of_an_h200_pass_to_the_bit() {
     assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
 }
 
+/// A result in FP8 by a given scale is looked for to the bit as one in f32 is.
+#[test]
+fn codes_of_a_split_product_pass_to_the_bit() {
+    let o = Emulated::new(3, (16, 64, 768), true);
+    let values = split(&o, WGMMA, &parts(o.k, 2));
+    let scale = 300.0 / values.iter().fold(0f32, |m, v| m.max(v.abs()));
+    let codes: Vec<u8> = values.iter().map(|v| float8::F8E4M3::from_f32(v * scale).to_bits()).collect();
+    let mut w = o.bundle(&values, Dtype::F32, H200);
+    w.without("out").raw("out.codes", Dtype::F8_E4M3, &[o.m, o.n], codes).f32s("out.scale", &[1], &[scale]);
+    let found = assay(&w);
+    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}: {}", found.model, found.reason);
+    assert!(found.model.contains("split in 2"), "{}", found.model);
+}
+
 #[test]
 fn a_bias_may_be_fused_and_scales_meet_parts_or_sums() {
     let o = Emulated::new(2, (6, 40, 768), true).with_bias(3);
@@ -514,6 +528,21 @@ fn sums_of_eleven_bits_are_those_of_an_accumulator_in_f16() {
     let first = named.diagnosis.and_then(|d| d.findings.into_iter().next());
     assert_eq!(first.map(|f| f.class), Some(crate::fault::Class::LowprecAcc));
     assert_eq!(said(&o, &out(&|x| x), Dtype::F32, "").verdict, Verdict::Pass);
+}
+
+/// Two products of 2^16 cancel: beside them a unit keeps few bits of all others, and what is left was never kept in f16.
+#[test]
+fn sums_that_are_small_beside_their_products_show_no_accumulator() {
+    let mut o = Emulated::new(6, (24, 24, 32), true);
+    o.b.iter_mut().for_each(|c| *c += 16);
+    for i in 0..o.m {
+        (o.a[i * o.k], o.a[i * o.k + 1]) = (0x7e, 0xfe);
+        (o.b[i * o.k], o.b[i * o.k + 1]) = (0x7e, 0x7e);
+    }
+    // A unit that nobody has a model of.
+    let unit = T { w: 32, f: 14, o: Some(23) };
+    let found = said(&o, &o.product(|a, b| o.chain(unit, a, b), |p, i, j| o.scaled(p, i, j)), Dtype::F32, "");
+    assert_eq!(found.verdict, Verdict::Pass, "{}", found.reason);
 }
 
 /// A large result is asked at a few places first whether it has the bits of an arithmetic: one element apart from them is still seen.
