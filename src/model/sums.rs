@@ -153,26 +153,17 @@ impl Line {
     }
 
     fn of(format: Format, row: &mut [f32]) -> Self {
-        let none = Self {
-            count: 0,
-            top: i32::MIN / 4,
-            largest: i32::MIN / 4,
-            lowest: i32::MAX / 4,
-            repeats: 0.0,
-            at_most: [0; BINS],
-            reversed: [0; 2 * BINS],
-        };
         let least = if format.is_integer() { i32::MIN / 4 } else { format.min_exponent() };
-        let mut line = row.iter().fold(none, |l, x| {
+        let (mut top, mut largest, mut lowest) = (i32::MIN / 4, i32::MIN / 4, i32::MAX / 4);
+        for x in row.iter() {
             let e = exponent(f64::from(*x));
             let mantissa = f64::from(*x).to_bits() & ((1 << 52) - 1) | 1 << 52;
-            Self {
-                largest: l.largest.max(e),
-                top: l.top.max(e.max(least)),
-                lowest: l.lowest.min(e - 52 + mantissa.trailing_zeros() as i32),
-                ..l
-            }
-        });
+            largest = largest.max(e);
+            top = top.max(e.max(least));
+            lowest = lowest.min(e - 52 + mantissa.trailing_zeros() as i32);
+        }
+        let none = ([0; BINS], [0; 2 * BINS]);
+        let mut line = Self { count: 0, top, largest, lowest, repeats: 0.0, at_most: none.0, reversed: none.1 };
         line.count = row.len() as u32;
         let mut bins = [0u32; BINS];
         row.iter().for_each(|x| bins[((line.largest - exponent(f64::from(*x))) as usize).min(BINS - 1)] += 1);
@@ -191,7 +182,8 @@ fn repeats(row: &mut [f32]) -> f64 {
         // Three bits of mantissa, as codes have: as few magnitudes as there are counters.
         let mut counts = [0u32; 1 << (31 - NARROW)];
         row.iter().for_each(|x| counts[(bits(x) >> NARROW) as usize] += 1);
-        return counts.iter().map(|c| f64::from(*c).powi(2)).sum();
+        // Each of m numbers alike adds m.
+        return row.iter().map(|x| u64::from(counts[(bits(x) >> NARROW) as usize])).sum::<u64>() as f64;
     }
     row.sort_unstable_by_key(bits);
     row.chunk_by(|a, b| bits(a) >> 12 == bits(b) >> 12).map(|c| (c.len() as f64).powi(2)).sum()

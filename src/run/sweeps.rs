@@ -3,6 +3,7 @@
 use super::facts::Facts;
 use super::journal::Journal;
 use super::plan;
+use super::shared::Shared;
 use super::totals::Kept;
 use super::worker::{Seat, Workers};
 use crate::Result;
@@ -60,6 +61,13 @@ impl Options<'_> {
         let together = ((self.in_flight() / largest) as usize).max(devices);
         self.jobs().min(cases.len()).min(if self.jobs == 0 { together } else { usize::MAX }).max(1)
     }
+    /// A process for each GPU, where cases may share it and more than one runs there at a time.
+    fn shared(&self, jobs: usize) -> Vec<Shared<'_>> {
+        let Some(workers) = self.workers.as_ref().filter(|w| w.share) else { return Vec::new() };
+        let devices = workers.devices.len().max(1);
+        let processes = if jobs > devices { devices } else { 0 };
+        (0..processes).map(|index| Shared::new(workers, index, cores() / devices, jobs.div_ceil(devices))).collect()
+    }
     /// Bytes that cases may hold together; a larger one runs alone. Half of what this machine has free, and what a GPU holds beside the judge's
     /// own: a fixed few GiB would let one large case in at a time, however many GPUs wait.
     fn in_flight(&self) -> u64 {
@@ -112,13 +120,15 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     let jobs = options.jobs_of(&cases[resumed..]);
     let (sender, receiver) = mpsc::sync_channel::<(usize, Ran, f64)>(jobs);
     let gate = Gate::new(options.in_flight());
+    let shared = options.shared(jobs);
     let (mut times, mut stages, mut maps) = (Vec::new(), Vec::new(), Vec::new());
     let result: Result<()> = std::thread::scope(|scope| {
         for index in 0..jobs {
             let sender = sender.clone();
-            let (next, halted, gate, cases, spent) = (&next, &halted, &gate, &cases, &spent);
+            let (next, halted, gate, cases, spent, shared) = (&next, &halted, &gate, &cases, &spent, &shared);
             scope.spawn(move || {
-                let mut seat = options.workers.as_ref().map(|w| Seat::new(w, index, cores() / jobs));
+                let shared = (!shared.is_empty()).then(|| &shared[index % shared.len()]);
+                let mut seat = options.workers.as_ref().map(|w| Seat::new(w, index, cores() / jobs, shared));
                 while !options.stop.load(Ordering::Relaxed) && !halted.load(Ordering::Relaxed) && !spent() {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     if i >= cases.len() {
