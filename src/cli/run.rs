@@ -45,7 +45,7 @@ pub struct Args {
     /// the same.
     #[arg(long, value_enum, default_value_t = Judge::Gpu)]
     judge: Judge,
-    /// Cases at a time; 0 means one a core, and four a GPU.
+    /// Cases at a time; 0 means one a core, and eight a GPU (four where they do not share a process).
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
     /// Folder to write; refused when it holds a run, unless --resume.

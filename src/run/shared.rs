@@ -36,9 +36,11 @@ struct State {
 /// A running process and those who wait for its answers.
 struct Crew {
     process: Mutex<Option<Process>>,
-    /// By request. `None`: no answer will come any more.
-    waiting: Arc<Mutex<Option<HashMap<String, Sender<Vec<String>>>>>>,
+    waiting: Arc<Mutex<Waiting>>,
 }
+
+/// Who gets the cells of an answer, by request. `None`: no answer will come any more.
+type Waiting = Option<HashMap<String, Sender<Vec<String>>>>;
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,7 +116,7 @@ impl Crew {
 }
 
 /// Gives every line to the one who waits for it. When no more come, nobody is to wait.
-fn hand_out(lines: &Receiver<String>, waiting: &Mutex<Option<HashMap<String, Sender<Vec<String>>>>>) {
+fn hand_out(lines: &Receiver<String>, waiting: &Mutex<Waiting>) {
     for line in lines {
         let asker = |cells: &Vec<String>| locked(waiting).as_mut()?.remove(cells.first()?);
         match worker::cells(&line).and_then(|cells| Some((asker(&cells)?, cells))) {
@@ -174,7 +176,8 @@ mod tests {
         let failed = Row { verdict: Verdict::Fail, ..row(bad) };
         // The first answer comes when the second was asked for: they run together.
         let held = format!("{}\n", says(bad, &failed));
-        let workers = workers(dir.path(), &[(good, "first=1".into()), (bad, format!("{held}{}", says(good, &row(good))))], LATE);
+        let workers =
+            workers(dir.path(), &[(good, "first=1".into()), (bad, format!("{held}{}", says(good, &row(good))))], LATE);
         let shared = Shared::new(&workers, 0, 1, 2);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| shared.ran(good));

@@ -49,13 +49,18 @@ impl Options<'_> {
     /// Cases that run at a time.
     pub fn jobs(&self) -> usize {
         let devices = self.workers.as_ref().map_or(0, |w| w.devices.len());
-        // Processes that share a GPU take turns on it: more than a few wait for one another.
-        let most = if self.backend == Backend::Cpu { usize::MAX } else { ON_A_GPU * devices.max(1) };
+        let shared = self.workers.as_ref().is_some_and(|w| w.share);
+        let on_a_gpu = if shared { TOGETHER_ON_A_GPU } else { ON_A_GPU };
+        let most = if self.backend == Backend::Cpu { usize::MAX } else { on_a_gpu * devices.max(1) };
         let jobs = if self.jobs == 0 { cores().min(most) } else { self.jobs };
         jobs.max(devices)
     }
-    /// No more than there are, nor than their memory lets in together: what fewer leave free, each has for its own loops.
+    /// No more than there are, nor than their memory lets in together: what fewer leave free, each process has for its own loops. Those that share a
+    /// process share its threads too.
     fn jobs_of(&self, cases: &[&Case]) -> usize {
+        if self.workers.as_ref().is_some_and(|w| w.share) {
+            return self.jobs().min(cases.len()).max(1);
+        }
         let devices = self.workers.as_ref().map_or(1, |w| w.devices.len().max(1));
         let largest = cases.iter().map(|c| plan::bytes(c)).max().unwrap_or(0).max(1);
         let together = ((self.in_flight() / largest) as usize).max(devices);
@@ -200,8 +205,9 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Processes on one GPU, unless asked for more or fewer.
+/// Processes on one GPU, unless asked for more or fewer: they take turns on it, and more than a few wait for one another. Cases in one process.
 const ON_A_GPU: usize = 4;
+const TOGETHER_ON_A_GPU: usize = 8;
 
 /// Cases together may always hold this much, by [`plan::bytes`].
 const LEAST_IN_FLIGHT: u64 = 4 << 30;
