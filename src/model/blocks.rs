@@ -198,7 +198,11 @@ mod tests {
     fn every_element_is_bounded_as_it_is_alone() {
         let (rows, cols, k) = (TILE.0 + 9, TILE.1 + 13, 40);
         let mut rng = StdRng::seed_from_u64(3);
-        let mut draw = |rows: usize| Array2::from_shape_fn((rows, k), |_| f32::from(rng.random_range(-15i8..16)) / 8.0);
+        let mut draw = |rows: usize| {
+            Array2::from_shape_fn((rows, k), |_| {
+                f32::from(rng.random_range(-15i8..16)) * f32::from(rng.random_range(-10i8..10)).exp2()
+            })
+        };
         let (a, b) = (draw(rows), draw(2 * cols));
         // The second expert has the last rows; each row and each block has a scale of its own.
         let first_b: Vec<usize> = (0..rows).map(|i| if i < TILE.0 + 3 { 0 } else { cols }).collect();
@@ -209,7 +213,7 @@ mod tests {
             let side = |from: usize| move |i: usize, k: usize| scale(from + i, k);
             let a = Scaled { format: Format::E4m3, codes: a, scale: Box::new(side(from.0)) };
             let b = Scaled { format: Format::E4m3, codes: b, scale: Box::new(side(from.1)) };
-            let most = Accumulation { certain: f64::INFINITY, ..Accumulation::EXACT };
+            let most = Accumulation { relative: f64::INFINITY, ..Accumulation::EXACT };
             BlockSums::new((&acc, false), &blocks, (&a, &b), (first_b, cols), &|_| 0.0, most).unwrap().tiles
         };
         let all = of(&a, &b, (0, 0), &first_b, cols);
