@@ -174,7 +174,8 @@ mod tests {
         let failed = Row { verdict: Verdict::Fail, ..row(bad) };
         // The first answer comes when the second was asked for: they run together.
         let held = format!("{}\n", says(bad, &failed));
-        let workers = workers(dir.path(), &[(good, "first=1".into()), (bad, format!("{held}{}", says(good, &row(good))))], LATE);
+        let workers =
+            workers(dir.path(), &[(good, "first=1".into()), (bad, format!("{held}{}", says(good, &row(good))))], LATE);
         let shared = Shared::new(&workers, 0, 1, 2);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| shared.ran(good));

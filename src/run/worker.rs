@@ -95,7 +95,8 @@ pub(super) fn cells(line: &str) -> Option<Vec<String>> {
 /// The answer of a case. Errors: a cell that cannot be read.
 pub(super) fn read(case: &Case, mut cells: Vec<String>) -> std::result::Result<Ran, String> {
     let stages = cells.pop().expect("counted");
-    let stages = stages.split(';').filter_map(|s| s.split_once('=')).filter_map(|(name, s)| Some((name.into(), s.parse().ok()?)));
+    let stages =
+        stages.split(';').filter_map(|s| s.split_once('=')).filter_map(|(name, s)| Some((name.into(), s.parse().ok()?)));
     let stages = stages.collect();
     let map = ErrorMap::parse(case.id(), &cells.pop().expect("counted"));
     let row = Row::read(&cells[1..].iter().map(String::as_str).collect::<Vec<_>>()).map_err(|e| e.to_string())?;
