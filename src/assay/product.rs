@@ -163,12 +163,12 @@ impl<'a> Product<'a> {
             return Ok(sums);
         }
         let all = match grouped {
-            None => runs::runs(&a.data, &b.data, self.k),
+            None => runs::runs(&a.data, &b.data, self.k).range,
             Some(offs) => {
                 let mut all = Vec::with_capacity(rows * cols);
                 let mut from = 0;
                 for (e, &to) in offs.iter().enumerate() {
-                    all.extend(runs::runs(a.rows(from..to), b.rows(e * cols..(e + 1) * cols), self.k));
+                    all.extend(runs::runs(a.rows(from..to), b.rows(e * cols..(e + 1) * cols), self.k).range);
                     from = to;
                 }
                 all.resize(rows * cols, f64::INFINITY);

@@ -15,7 +15,8 @@
 //! [`SumBound`] of its own over the dequantized factors, and the wider of the two holds. The bound relative to Σ|ab| holds as well, so the smaller of
 //! that and the rest is taken.
 
-use super::{Accumulator, Lines, SumBound, runs};
+use super::runs::{self, Runs};
+use super::{Accumulator, Lines, SumBound};
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::{Format, Result};
 use ndarray::{Array2, s};
@@ -80,16 +81,16 @@ impl<'a> BlockSums<'a> {
                 let mut sums = SumBound::new(acc, block.len(), (a.format, &left.lines), (b.format, &right.lines), assumed)?;
                 (sums.scale_a, sums.scale_b) = (left.scales.clone(), right.scales.clone());
                 let width = right.scales.len();
+                let Runs { range, sums: signed, sizes } = runs::runs(&left.flat, &right.flat, block.len());
                 if !assumed {
-                    sums = sums.in_runs(runs::runs(&left.flat, &right.flat, block.len()), width);
+                    sums = sums.in_runs(range, width);
                 }
-                let (signed, sizes) = (left.codes.dot(&right.codes.t()), left.sizes.dot(&right.sizes.t()));
                 for (n, total) in radii.iter_mut().enumerate() {
                     let (i, j) = (n / width, n % width);
                     let unit = (left.scales[i] * right.scales[j]).abs();
                     let more = extra((of.here.start + i) * cols + from + j);
-                    let size = sizes[[i, j]] * (1.0 + 1e-12) * unit;
-                    let r = sums.at(i, j, signed[[i, j]].abs() * unit + 1e-12 * size + more, size + more);
+                    let size = sizes[n] * (1.0 + 1e-12) * unit;
+                    let r = sums.at(i, j, signed[n].abs() * unit + 1e-12 * size + more, size + more);
                     total.certain += r.certain;
                     total.drift += r.drift;
                     total.variance += r.variance;
@@ -107,8 +108,6 @@ struct Part {
     /// What the sums of each row are multiplied by.
     scales: Vec<f64>,
     flat: Vec<f32>,
-    codes: Array2<f64>,
-    sizes: Array2<f64>,
 }
 
 impl Part {
@@ -118,8 +117,7 @@ impl Part {
             row.iter_mut().zip(codes.row(i)).for_each(|(to, from)| *to = *from);
         });
         let scales = rows.map(|i| (x.scale)(i, block.start)).collect();
-        let wide = codes.mapv(f64::from);
-        Self { lines, scales, flat: codes.iter().copied().collect(), sizes: wide.mapv(f64::abs), codes: wide }
+        Self { lines, scales, flat: codes.iter().copied().collect() }
     }
 }
 
