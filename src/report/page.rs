@@ -292,7 +292,7 @@ fn card(a: &Attention) -> Markup {
 
 /// A name that may break behind the signs that names are made of, and not in a word.
 fn breakable(text: &str) -> Markup {
-    html! { @for part in text.split_inclusive(['/', '_', '+', '>']) { (part) wbr; } }
+    html! { @for (nth, part) in text.split_inclusive(['/', '_', '+', '>']).enumerate() { @if nth > 0 { wbr; } (part) } }
 }
 
 /// A figure; the study of recipes is folded, unless something failed.
