@@ -79,7 +79,7 @@ package:
 python:
 	scripts/python_tests.sh
 
-# The wheel of a release: linked by zig against glibc 2.17, and tested as the other is. Not in `make test`: it compiles everything once more.
+# The wheel of a release: linked by zig against glibc 2.17, and tested as the other is. Not in `make test`: zig is a download of 90 MB.
 wheel-manylinux:
 	scripts/python_tests.sh manylinux2014
 
