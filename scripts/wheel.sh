@@ -2,7 +2,7 @@
 # Builds the wheel into target/wheels, with the tag that its symbols allow. What is up to date is kept.
 #
 #     scripts/wheel.sh                   from the program that `cargo build --release` makes: runs where glibc is as new as here
-#     scripts/wheel.sh manylinux2014     linked by zig against that system's glibc: runs on older systems too; for a release
+#     scripts/wheel.sh manylinux2014     the same, linked by zig against glibc 2.17: runs on older systems too; for a release
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=.tools/wheel
@@ -12,13 +12,14 @@ if ! cmp -s scripts/wheel-requirements.txt "$tools/requirements.txt"; then
   "$tools/bin/pip" install --quiet --disable-pip-version-check -r scripts/wheel-requirements.txt
   cp scripts/wheel-requirements.txt "$tools/requirements.txt"
 fi
+cargo build --release --bin qassay
+# maturin asks cargo for the same build and relinks.
 if [ -n "${1:-}" ]; then
-  # A target of its own, and with it a folder: `cargo build` is not disturbed.
-  "$tools/bin/python" -c 'import ziglang' 2>/dev/null || "$tools/bin/pip" install --quiet --disable-pip-version-check ziglang==0.17.1
-  PATH="$PWD/$tools/bin:$PATH" "$tools/bin/maturin" build --quiet --zig --compatibility "$1" --target x86_64-unknown-linux-gnu --out target/wheels
+  "$tools/bin/python" -c 'import ziglang' 2>/dev/null || "$tools/bin/python" -m pip install --quiet --disable-pip-version-check ziglang==0.17.1
+  printf '#!/bin/sh\nexec "%s" -m ziglang cc -target x86_64-linux-gnu.2.17 "$@"\n' "$PWD/$tools/bin/python" > "$tools/zigcc"
+  chmod +x "$tools/zigcc"
+  "$tools/bin/maturin" build --quiet --compatibility "$1" --out target/wheels -- -C linker="$PWD/$tools/zigcc"
 else
-  cargo build --release --bin qassay
-  # maturin asks cargo for the same build and relinks.
   "$tools/bin/maturin" build --quiet --out target/wheels
 fi
 ls -t target/wheels/qassay-*.whl | head -1

@@ -83,6 +83,7 @@ pub mod zeros;
 use super::predict::Scene;
 use rayon::prelude::*;
 pub use system::{System, Theory};
+use theory::shortest_first;
 
 /// Theories kept for the ranking.
 const KEPT: usize = 24;
@@ -334,7 +335,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
             t.class = solved::NAMELESS;
         }
     }
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut found);
     // What was solved and has no name is a picture.
     let (nameless, mut found): (Vec<Theory>, Vec<Theory>) = found.into_iter().partition(|t| t.class == solved::NAMELESS);
     found.truncate(KEPT);
@@ -429,7 +430,7 @@ fn two(s: &System, all: &[Theory]) -> Vec<Theory> {
 fn affordable(all: &[Theory], most: usize) -> Vec<Theory> {
     let mut all = all.to_vec();
     if all.len() > most {
-        all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+        shortest_first(&mut all);
         all.truncate(most);
     }
     all
@@ -452,7 +453,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
         first.iter().zip(&quick).filter(may).filter_map(with).collect()
     };
     let mut found: Vec<Theory> = all.par_iter().flat_map_iter(pairs).collect();
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut found);
     found.truncate(KEPT);
     found
 }
