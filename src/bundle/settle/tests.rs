@@ -78,7 +78,6 @@ fn splits_of_an_h200_pass_to_the_bit() {
     assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
 }
 
-/// A result in FP8 by a given scale is looked for to the bit as one in f32 is.
 #[test]
 fn codes_of_a_split_product_pass_to_the_bit() {
     let o = Emulated::new(3, (16, 64, 768), true);
@@ -89,7 +88,6 @@ fn codes_of_a_split_product_pass_to_the_bit() {
     w.without("out").raw("out.codes", Dtype::F8_E4M3, &[o.m, o.n], codes).f32s("out.scale", &[1], &[scale]);
     let found = assay(&w);
     assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}: {}", found.model, found.reason);
-    assert!(found.model.contains("split in 2"), "{}", found.model);
 }
 
 /// One element is looked at first, then a few, then those that refuted others: the first way that has every bit is found, as if all were
@@ -576,7 +574,6 @@ fn sums_that_are_small_beside_their_products_show_no_accumulator() {
         (o.a[i * o.k], o.a[i * o.k + 1]) = (0x7e, 0xfe);
         (o.b[i * o.k], o.b[i * o.k + 1]) = (0x7e, 0x7e);
     }
-    // A unit that nobody has a model of.
     let unit = T { w: 32, f: 14, o: Some(23) };
     let found = said(&o, &o.product(|a, b| o.chain(unit, a, b), |p, i, j| o.scaled(p, i, j)), Dtype::F32, "");
     assert_eq!(found.verdict, Verdict::Pass, "{}", found.reason);
