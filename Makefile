@@ -1,5 +1,5 @@
 # The commands people type. `make help` lists them.
-.PHONY: help report test setup evcxr fmt clippy unit kernels program docs check notebooks lab lab-picture jupyterlab bench clean package python
+.PHONY: help report test setup evcxr fmt clippy unit kernels program docs check notebooks lab lab-picture jupyterlab bench clean package python wheel-manylinux
 
 help:
 	@echo "make report   run the standard sweep and write its report"
@@ -8,6 +8,7 @@ help:
 	@echo "make lab      open JupyterLab on the notebooks"
 	@echo "make docs     build the pages of docs/ as a book: target/book/index.html"
 	@echo "make python   build the wheel and run its tests"
+	@echo "make wheel-manylinux  build the wheel for systems as old as RHEL 7 and run its tests"
 	@echo "make bench    time the codecs on this machine"
 	@echo "make clean    remove build outputs, reports and the local environment"
 
@@ -77,6 +78,10 @@ package:
 # The wheel, in clean environments of the oldest and the newest Python here, with the source tree hidden.
 python:
 	scripts/python_tests.sh
+
+# The wheel of a release: linked by zig against glibc 2.17, and tested as the other is. Not in `make test`: it compiles everything once more.
+wheel-manylinux:
+	scripts/python_tests.sh manylinux2014
 
 # Every case of the sweeps that have a baseline, to the bit and to the last digit of its judgement; never writes to it.
 check: built

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into clean environments of the oldest and the newest Python that are here, and runs python/tests in each
-# from an empty folder, with the source tree hidden where the system has mount namespaces. A pass on the same files is not repeated.
+# Builds the wheel (for an older system: `python_tests.sh manylinux2014`), installs it into clean environments of the oldest and the newest
+# Python that are here, and runs python/tests in each from an empty folder, with the source tree hidden where the system has mount
+# namespaces. A pass on the same files is not repeated.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-wheel=$(scripts/wheel.sh | tail -1)
+wheel=$(scripts/wheel.sh "$@" | tail -1)
 
 pythons=()
 for minor in 10 11 12 13 14 15; do

@@ -13,9 +13,9 @@ if ! cmp -s scripts/wheel-requirements.txt "$tools/requirements.txt"; then
   cp scripts/wheel-requirements.txt "$tools/requirements.txt"
 fi
 if [ -n "${1:-}" ]; then
-  # A target of its own, and with it a folder: `cargo build` is not disturbed.
-  "$tools/bin/python" -c 'import ziglang' 2>/dev/null || "$tools/bin/pip" install --quiet --disable-pip-version-check ziglang==0.17.1
-  PATH="$PWD/$tools/bin:$PATH" "$tools/bin/maturin" build --quiet --zig --compatibility "$1" --target x86_64-unknown-linux-gnu --out target/wheels
+  # A folder of its own: `cargo build` neither waits nor compiles again.
+  "$tools/bin/python" -c 'import ziglang' 2>/dev/null || "$tools/bin/python" -m pip install --quiet --disable-pip-version-check ziglang==0.17.1
+  PATH="$PWD/$tools/bin:$PATH" CARGO_TARGET_DIR=target/manylinux "$tools/bin/maturin" build --quiet --zig --compatibility "$1" --target x86_64-unknown-linux-gnu --out target/wheels
 else
   cargo build --release --bin qassay
   # maturin asks cargo for the same build and relinks.

@@ -246,7 +246,7 @@ fn tightness(by: &str, format: Format, k: usize) -> [f64; 4] {
     let (la, lb) = (lines(&a, m), lines(&b, n));
     let accumulator: Accumulator = by.parse().unwrap();
     let sums = SumBound::new(&accumulator, k, (format, &la), (format, &lb), false).unwrap();
-    let sums = sums.in_runs(runs::runs(&a, &b, k), n);
+    let sums = sums.in_runs(runs::runs(&a, &b, k).range, n);
     let read = |x: &[f32]| Factors::of(format, x.iter().map(|x| f64::from(*x)));
     let before = accumulation_bound(&accumulator, k, read(&a), read(&b)).unwrap().relative;
     let mut largest = [0.0f64; 4];

@@ -402,11 +402,16 @@ def page(tests: int, places: list[Found], title: str = "qassay audit") -> str:
     heads = ["place", "assertion", "all-zero output", "gains that pass", "energy of the largest fault that passes", "also passes", "calls asked"]
     zeros = sum("zeros" in f.passes for f in places)
     style = (
-        "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#1f2328;background:#fff}.wide{overflow-x:auto}table{border-collapse:collapse}"
-        "td,th{border-top:1px solid #d0d7de;padding:.4em .8em;text-align:left;vertical-align:top}code{font-size:13px}b{color:#cf222e}"
-        "@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}td,th{border-color:#30363d}}"
-        "@media(max-width:640px){body{margin:1em}h1{font-size:1.4em}h2{font-size:1.15em}table{font-size:13px}td,th{padding:.4em}td{min-width:6em}"
-        "td:first-child{max-width:9em;overflow-wrap:anywhere}td:nth-child(2){min-width:16em}}"
+        "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:1500px;padding:0 1.5em;color:#1f2328;background:#fff}"
+        ".wide{overflow-x:auto}table{border-collapse:collapse;--line:#d0d7de}td,th{border-top:1px solid var(--line);padding:.4em .7em;"
+        "text-align:left;vertical-align:top}table{font-size:14px}td:nth-child(4){min-width:8em}td:nth-child(5){white-space:nowrap}td:nth-child(6){min-width:15em}code{font-size:13px}b{color:#cf222e}"
+        "@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}table{--line:#30363d}b{color:#ff7b72}}"
+        # On a phone an assertion is a few lines, not a row.
+        "@media(max-width:640px){body{margin:0;padding:.8em}h1{font-size:1.4em}h2{font-size:1.15em}thead{display:none}"
+        "table,tbody,tr,td{display:block}tr{border-top:1px solid var(--line);padding:.5em 0}td{border:0;padding:0;font-size:14px;"
+        "overflow-wrap:anywhere}td:empty{display:none}td:first-child{font-weight:600}td:nth-child(4)::before{content:'gains that pass: '}"
+        "td:nth-child(5)::before{content:'energy of the largest fault that passes: '}td:nth-child(6)::before{content:'also passes: '}"
+        "td:nth-child(7)::before{content:'calls asked: '}}"
     )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -132,11 +133,19 @@ def _result(held: Held, op: str, out: Any, t: dict[str, Any], how: dict[str, Any
             held.scalar(f"out.{key}", value, key)
 
 
+def seconds_of(label: str, timeout: Any) -> float:
+    """A time limit that can be met."""
+    __tracebackhide__ = HIDE
+    if isinstance(timeout, Real) and timeout > 0:
+        return float(timeout)
+    raise InputError(f"{label}: timeout is {timeout!r}, expected seconds, more than 0")
+
+
 def run(label: str, op: str, tensors: dict[str, Any], how: dict[str, Any]) -> Result:
     """Judges; never raises for a verdict."""
     __tracebackhide__ = HIDE
     refuse_unknown(label, how)
-    timeout = float(how.get("timeout", 60.0))
+    timeout = seconds_of(label, how.get("timeout", 60.0))
     try:
         held, shape = build(op, tensors, how)
         note = _sample.gemm(held, shape, how.get("sample", "auto")) if op == "gemm" else None

@@ -226,3 +226,10 @@ def test_a_search_for_a_name_that_takes_too_long_leaves_the_verdict(monkeypatch)
     monkeypatch.setattr(_checks, "ask", lambda *a, **k: (_ for _ in ()).throw(qassay.CheckerTimeout("too long")))
     with pytest.raises(qassay.CheckerTimeout):
         qassay.assert_activation(x, x, "gelu", diagnose=False)
+
+
+@pytest.mark.parametrize("timeout", [0, -5, float("nan"), "10", None])
+def test_a_time_limit_that_cannot_be_met_is_refused(timeout):
+    with pytest.raises(qassay.InputError, match="expected seconds, more than 0"):
+        qassay.assert_activation(X, X, "relu", timeout=timeout)
+    assert works()

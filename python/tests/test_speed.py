@@ -1,4 +1,4 @@
-"""What a call costs. The bound is loose, for machines that do other work too; `scripts/python_speed.py` measures."""
+"""What a call costs. The bound is loose, for machines that do other work too."""
 
 import time
 

@@ -5,7 +5,7 @@ use crate::compare::{Accumulation, Bound, ProductArithmetic};
 use crate::model::blocks::{BlockSums, Scaled, within};
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound};
 use crate::op::Op;
-use crate::{Format, Overflow, QTensor, Result, Rounding};
+use crate::{Format, Overflow, QTensor, Result, Rounding, parallel};
 use ndarray::Array2;
 use std::ops::Range;
 
@@ -51,16 +51,18 @@ fn constant(product: &Product, qa: &[&QTensor], qb: &[&QTensor]) -> Option<Vec<R
 /// An operand's codes, one tensor a group, below one another.
 struct DecodedCodes<'a> {
     all: &'a [&'a QTensor],
-    codes: Array2<f64>,
+    codes: Array2<f32>,
 }
 
 impl<'a> DecodedCodes<'a> {
     fn of(all: &'a [&'a QTensor]) -> Self {
-        let (n, k) = (all[0].rows().max(1), all[0].cols());
+        let (rows, k) = (all.len() * all[0].rows(), all[0].cols());
         let format = all[0].format();
-        let decoded: Vec<f64> = (0..=0xff).map(|c| if c >> format.bits() == 0 { format.decode(c) } else { f64::NAN }).collect();
-        let code = |(i, k): (usize, usize)| decoded[usize::from(all[i / n].codes()[i % n * all[0].cols() + k])];
-        Self { all, codes: Array2::from_shape_fn((all.len() * n, k), code) }
+        let decoded: Vec<f32> =
+            (0..=0xff).map(|c| if c >> format.bits() == 0 { format.decode(c) as f32 } else { f32::NAN }).collect();
+        let each = all.iter().map(|q| parallel::map(q.codes(), |c| decoded[usize::from(*c)]));
+        let codes = Array2::from_shape_vec((rows, k), each.collect::<Vec<_>>().concat());
+        Self { all, codes: codes.expect("groups of one shape") }
     }
     /// What the codes of row i at k are multiplied by.
     fn scale(&self, i: usize, k: usize) -> f64 {
@@ -72,7 +74,7 @@ impl<'a> DecodedCodes<'a> {
         Scaled { format: self.all[0].format(), codes: &self.codes, scale: Box::new(|i, k| self.scale(i, k)) }
     }
     fn dequantized(&self) -> Array2<f32> {
-        Array2::from_shape_fn(self.codes.dim(), |(i, k)| (self.codes[[i, k]] * self.scale(i, k)) as f32)
+        Array2::from_shape_fn(self.codes.dim(), |(i, k)| (f64::from(self.codes[[i, k]]) * self.scale(i, k)) as f32)
     }
 }
 

@@ -154,18 +154,21 @@ impl<'a> Product<'a> {
         if self.assumed() {
             return Ok(sums);
         }
-        let read = |x: &Factored| Factors::of_f32(x.format, &x.data);
+        let read = |x: &Factored| match x.factors {
+            Some(factors) => Factors { format: x.format, ..factors },
+            None => Factors::of_f32(x.format, &x.data),
+        };
         let sums = sums.and_relative(accumulation_bound(&self.accumulator, self.k, read(a), read(b))?);
         if rows * cols * self.k > runs::MOST {
             return Ok(sums);
         }
         let all = match grouped {
-            None => runs::runs(&a.data, &b.data, self.k),
+            None => runs::runs(&a.data, &b.data, self.k).range,
             Some(offs) => {
                 let mut all = Vec::with_capacity(rows * cols);
                 let mut from = 0;
                 for (e, &to) in offs.iter().enumerate() {
-                    all.extend(runs::runs(a.rows(from..to), b.rows(e * cols..(e + 1) * cols), self.k));
+                    all.extend(runs::runs(a.rows(from..to), b.rows(e * cols..(e + 1) * cols), self.k).range);
                     from = to;
                 }
                 all.resize(rows * cols, f64::INFINITY);
@@ -394,20 +397,23 @@ struct Factored {
     k: usize,
     data: Vec<f32>,
     lines: Lines,
+    /// Of codes: read with their lines.
+    factors: Option<Factors>,
 }
 
 impl Factored {
     fn new(format: Format, k: usize, data: Vec<f32>) -> Self {
         let rows = data.len() / k.max(1);
         let lines = Lines::of(format, rows, k, |i, row| row.copy_from_slice(&data[i * k..(i + 1) * k]));
-        Self { format, k, data, lines }
+        Self { format, k, data, lines, factors: None }
     }
     /// Decoded codes without their scales.
     fn codes(q: &QTensor) -> Self {
         let mut data = vec![0.0; q.codes().len()];
         let side = FactorRows::codes(Cow::Borrowed(q));
         data.par_chunks_mut(q.cols().max(1)).enumerate().for_each(|(i, row)| side.fill(i, 0..q.cols(), row));
-        Self { format: q.format(), k: q.cols(), data, lines: Lines::of_codes(q) }
+        let (lines, factors) = Lines::and_factors(q);
+        Self { format: q.format(), k: q.cols(), data, lines, factors: Some(factors) }
     }
     /// Values, read as `format`.
     fn values(operand: &Operand, format: Format) -> Self {

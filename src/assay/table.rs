@@ -229,16 +229,7 @@ impl<'a, L: Line> Cells<'a, L> {
     pub fn take<T: Cell>(&mut self) -> Result<T> {
         let (text, column) = (self.cells[self.at], &L::columns()[self.at].name);
         self.at += 1;
-        T::of(text).map_err(|e| {
-            let expected = match e {
-                Error::Value { expected, .. } => expected,
-                Error::Unknown { known, .. } => {
-                    format!("one of {}", known.split_once("known: ").map_or(known.as_str(), |k| k.1))
-                }
-                other => other.to_string(),
-            };
-            Error::value(format!("column {column}"), format!("`{text}`"), expected)
-        })
+        T::of(text).map_err(|e| refused(text, column, e))
     }
     /// The next cells as the three errors. An error without a number in any of its columns is absent.
     pub fn errors(&mut self) -> Result<Errors> {
@@ -252,6 +243,17 @@ impl<'a, L: Line> Cells<'a, L> {
         };
         Ok(Errors { quantization: one()?, kernel: one()?, total: one()? })
     }
+}
+
+/// What is no value of its column. Not part of [`Cells::take`], which is compiled for each type.
+#[cold]
+fn refused(text: &str, column: &str, e: Error) -> Error {
+    let expected = match e {
+        Error::Value { expected, .. } => expected,
+        Error::Unknown { known, .. } => format!("one of {}", known.split_once("known: ").map_or(known.as_str(), |k| k.1)),
+        other => other.to_string(),
+    };
+    Error::value(format!("column {column}"), format!("`{text}`"), expected)
 }
 
 /// A struct whose fields are the columns of a table: `field: type, unit, help;` in the order of the file, and after `errors` the metrics of

@@ -7,7 +7,7 @@
 
 use super::{Bundle, chosen, copies};
 use crate::fault::amax;
-use crate::fault::solve::maps::ways;
+use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
 use crate::format::grid::ValueGrid;
@@ -233,8 +233,7 @@ impl<'b> Cast<'b> {
         (told > 0).then_some(())?;
         let same = |map: &dyn Fn(usize) -> usize| (0..n).all(|g| holds(ranges[g], self.stored[map(g)]));
         let (rows, cols) = self.grid;
-        let mut all = ways(rows, cols, 1);
-        all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+        let all = shortest_ways(rows, cols);
         let way = all.iter().find(|w| same(&|g| (w.map)(g / cols, g % cols)))?;
         // The codes are those of their own values' amax where the scale that they say is: then the scales stand elsewhere.
         let max = self.q.format().max_finite();

@@ -9,7 +9,7 @@
 use super::Bundle;
 use super::assay::Answer;
 use crate::compare::digits;
-use crate::fault::solve::maps::ways;
+use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
 use crate::format::FORMATS;
@@ -277,8 +277,7 @@ impl Decoded<'_> {
         (!wrong.is_empty()).then_some(())?;
         // Another place of the grid.
         let grid = self.q.granularity().grid(self.q.rows(), self.q.cols());
-        let mut all = ways(grid.0, grid.1, 1);
-        all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+        let all = shortest_ways(grid.0, grid.1);
         let far = |g: &&usize| (unit(**g) / unit(0) - 1.0).abs() > 1e-3;
         if (0..n).collect::<Vec<_>>().iter().filter(far).count() >= LEAST
             && let Some(way) = all.iter().find(|w| (0..n).all(|g| groups[g].holds(unit((w.map)(g / grid.1, g % grid.1)))))

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Print a metric over the accepted baselines: the largest value of each kernel, a column for each commit that changed it. With --html, write
-/// a page of all testbeds and versions instead: which digests changed, and why.
+/// Print how a metric changed over the accepted baselines: a row for each kernel, with its largest value, and a column for each commit
+/// that changed it. With --html, write a page of all testbeds and versions instead: which digests changed, and why.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  qassay history --metric kernel_max_ulp --svg history.svg\n  qassay history --html history.html"

@@ -6,7 +6,7 @@ use crate::run::{provenance, shard};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 
-/// Print the cases of sweeps, their operations, memory and time on one core, for each shard, without running them.
+/// Print what sweeps cost, and run nothing: cases, operations, memory and time on one core, of each shard.
 #[derive(clap::Args)]
 pub struct Args {
     /// Sweeps by name or path.

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Inject every fault of the catalogue into the CPU kernels on every case of a sweep, and report which checks
-/// catch each one: the device model, the bound, the gates of other projects.
+/// Inject every known fault into right kernels, and report which checks catch it: the device model, the bound, the gates of other
+/// projects.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay power --sample 200\n  qassay power smoke --diagnose\n  qassay power --clean 20000")]
 pub struct Args {

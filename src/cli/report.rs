@@ -4,7 +4,7 @@ use super::{print, status};
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// Make index.html, summary.md and figures/ of a run again from its rows.csv; or the page of a bench from its bench.csv.
+/// Write the pages of a run again from its rows.csv: index.html, summary.md, figures/; or the page of a bench from its bench.csv.
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder of the run, or of a bench.

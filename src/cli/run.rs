@@ -45,7 +45,7 @@ pub struct Args {
     /// the same.
     #[arg(long, value_enum, default_value_t = Judge::Gpu)]
     judge: Judge,
-    /// Cases at a time; 0 means one a core, and four a GPU.
+    /// Cases at a time; 0 means one a core, and eight a GPU (four where they do not share a process).
     #[arg(long, short, default_value_t = 0)]
     jobs: usize,
     /// Folder to write; refused when it holds a run, unless --resume.
@@ -126,17 +126,28 @@ impl Who {
             Who::Cpu => Ok((Backend::Cpu, crate::kernel::cpu::KERNELS, provenance::cpu())),
             #[cfg(feature = "cuda")]
             Who::Cuda => {
-                let name = crate::kernel::cuda::launch::gpu()?.info.name.clone();
+                let name = device_name()?;
                 Ok((Backend::Cuda, crate::kernel::cuda::KERNELS, name))
             }
             #[cfg(feature = "cuda")]
             Who::Vendor => {
                 let library = crate::kernel::vendor::lt::library()?.version;
-                let name = format!("{}, cuBLASLt {library}", crate::kernel::cuda::launch::gpu()?.info.name);
+                let name = format!("{}, cuBLASLt {library}", device_name()?);
                 Ok((Backend::Vendor, crate::kernel::vendor::KERNELS, name))
             }
         }
     }
+}
+
+/// The name of the chosen GPU, which is not opened for it: its workers do that. Errors, as a backend's: what is missing.
+#[cfg(feature = "cuda")]
+fn device_name() -> crate::Result<String> {
+    use crate::kernel::cuda::{device, launch};
+    let info = device::info(launch::chosen()).map_err(|e| match e {
+        crate::Error::Unsupported { what, why } if what == "this machine" => crate::Error::unsupported("backend cuda", why),
+        e => e,
+    });
+    Ok(info?.name)
 }
 
 /// Set by Ctrl-C.
@@ -172,7 +183,8 @@ impl Args {
         let device = |i: &usize| visible.get(*i).map_or(i.to_string(), |d| d.trim().to_string());
         let devices = self.devices.iter().map(device).collect();
         let timeout = self.timeout.or(gpu.then_some(GPU_TIMEOUT));
-        Ok(Some(Workers { program, arguments, devices, timeout }))
+        let share = gpu && external.is_none();
+        Ok(Some(Workers { program, arguments, devices, timeout, share }))
     }
 
     /// Errors: the CPU has no such numbers; a GPU that is not there; GPUs of different kinds, whose rows would not be one device's.

@@ -10,7 +10,8 @@ use std::process::Command;
 #[derive(clap::Args)]
 #[command(
     override_usage = "qassay submit [OPTIONS] --slurm --array <N> --out <DIR> <SWEEP>...\n       [-- <RUN>...]",
-    after_help = "Example:\n  qassay submit --slurm full --array 16 --out reports/full --partition gpu --gres gpu:1 -- --backend cuda\n  \
+    after_help = "Example:\n  qassay submit --slurm full --array 16 --out reports/full --partition gpu \\
+      --gres gpu:1 -- --backend cuda\n  \
 qassay status reports/full\n\nA task that is killed is queued again (--retries) and goes on where it was. All nodes must see the \
 folder."
 )]

@@ -3,7 +3,7 @@
 use super::run::{Judge, Who};
 use super::status;
 use crate::run::plan::Selection;
-use crate::run::worker;
+use crate::run::worker::{self, Service};
 use anyhow::Result;
 
 /// Answer requests of a run: a line `["sweep","case"]` on standard input, the row as a JSON array on standard output.
@@ -20,6 +20,9 @@ pub struct Args {
     /// Bytes of address space.
     #[arg(long)]
     memory: Option<u64>,
+    /// Cases at a time.
+    #[arg(long, default_value_t = 1)]
+    together: usize,
     #[arg(long)]
     definitions: bool,
     #[arg(long, value_enum, default_value_t = Judge::Gpu)]
@@ -40,7 +43,7 @@ pub fn run(args: Args) -> Result<u8> {
     #[cfg(not(feature = "cuda"))]
     let (backend, kernels, device) = args.backend.choose()?;
     let sweeps = Selection { sweeps: args.sweep, seed: args.seed, ..Selection::default() }.load()?;
-    let (requests, answers) = (std::io::stdin().lock(), std::io::stdout().lock());
-    worker::serve(&sweeps, kernels, backend, &device, args.seed, requests, answers)?;
+    let service = Service { kernels, backend, device: &device, seed: args.seed, together: args.together };
+    service.serve(&sweeps, std::io::BufReader::new(std::io::stdin()), std::io::stdout())?;
     Ok(status::PASSED)
 }

@@ -87,9 +87,18 @@ impl Process {
     /// Writes a line and waits for one. Errors: how it ended, or that it was late; it is of no more use then.
     pub fn ask(&mut self, request: &str, limit: Option<Duration>) -> Result<String, String> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        // One that ended before is found out by its answer that never comes.
-        let _ = self.requests.write_all(format!("{request}\n").as_bytes()).and_then(|()| self.requests.flush());
+        self.tell(request);
         self.answer(limit)
+    }
+
+    /// Writes a line. One that ended before is found out by its answer that never comes.
+    pub fn tell(&mut self, request: &str) {
+        let _ = self.requests.write_all(format!("{request}\n").as_bytes()).and_then(|()| self.requests.flush());
+    }
+
+    /// All that it writes from now on, until it ends; [`Process::answer`] has no more of it.
+    pub fn listen(&mut self) -> Receiver<String> {
+        std::mem::replace(&mut self.answers, mpsc::channel().1)
     }
 
     /// Waits for a line that it writes; without a limit until it ends. Errors: those of [`Process::ask`].

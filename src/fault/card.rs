@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! FAIL  gemm te_current 17×33×384 → bf16            scale_shared:b
-//!       each column used the scale of the column before it (explains 100 %)
+//!       each column used the scale of the column before it (explains 100 %); every row, columns 1 … 32
 //!       (0, 0) got 9, may be 6.80 … 6.83; 5950 of 6144 elements outside
 //!       look at: the column index in the address of b's scale
 //!       again: qassay run smoke --case '…'
@@ -55,6 +55,9 @@ impl Card {
                 let bits = if best.exact { ", all bits" } else { "" };
                 card.name = best.fault.clone();
                 card.finding = format!("{} (explains {}{bits})", shortened(&best.detail), share(best.explains));
+                if !d.location.place.is_empty() {
+                    card.finding += &format!("; {}", d.location.place);
+                }
                 card.look = best.look.into();
                 let also: Vec<&str> = d.findings.iter().skip(1).map(|f| f.fault.as_str()).collect();
                 if !also.is_empty() {
@@ -172,20 +175,21 @@ mod tests {
 
     #[test]
     fn the_name_comes_first_and_nothing_twice() {
-        let location = Location { words: "every row".into(), ..Location::default() };
+        let location = Location { place: "every row, columns 1 … 32".into(), ..Location::default() };
         let d =
             Diagnosis { findings: vec![finding()], runner_up: None, location, complete: true, solved: None, audit: Vec::new() };
         let reason = "(0, 0) got 9, may be 6.80 … 6.83; 5950 of 6144 elements outside";
         let mut card = Card::new(Verdict::Fail, "gemm te_current 17×33×384 → bf16", reason, Some(&d));
         card.again = "qassay run smoke --case 'a b'".into();
-        let text = card.text(100);
+        let text = card.text(120);
         let lines: Vec<&str> = text.lines().collect();
         assert!(
             lines[0].starts_with("FAIL  gemm te_current 17×33×384 → bf16") && lines[0].ends_with("scale_shared:b"),
             "{text}"
         );
-        assert_eq!(lines[1], "      each column used the scale of the column before it (explains 100 %, all bits)");
-        assert_eq!(lines[2], format!("      {reason}"));
+        let finding =
+            "      each column used the scale of the column before it (explains 100 %, all bits); every row, columns 1 … 32";
+        assert_eq!(lines[1..3], [finding.to_string(), format!("      {reason}")]);
         assert_eq!(
             lines[3..],
             ["      look at: the column index in the address of b's scale", "      again: qassay run smoke --case 'a b'"]

@@ -11,6 +11,9 @@ use crate::{Overflow, Rounding, Zero};
 pub struct Location {
     /// In a sentence.
     pub words: String,
+    /// Which rows, columns or tiles, for a card; empty where it is everything, or where no element is outside its bound.
+    #[serde(skip)]
+    pub place: String,
     /// The share of wrong elements in each of up to 64 bands of rows, and of columns.
     pub rows: Vec<f64>,
     pub cols: Vec<f64>,
@@ -77,6 +80,7 @@ pub fn locate(scene: &Scene) -> Location {
     });
     let mut location = Location {
         words: String::new(),
+        place: String::new(),
         signs,
         codes: by_code(scene, &is_wrong),
         tiles: TILES.iter().find_map(|(h, w)| whole_tiles(&is_wrong, rows, cols, *h, *w)),
@@ -87,7 +91,28 @@ pub fn locate(scene: &Scene) -> Location {
         outward,
     };
     location.words = words(&location, &wrong, rows, cols, &j.actual, outside);
+    if outside {
+        location.place = place(&wrong, (rows, cols), location.tiles);
+    }
     location
+}
+
+/// Rows and columns of the rectangle that holds all that is wrong; tiles where these are everything.
+fn place(wrong: &[usize], (rows, cols): (usize, usize), tiles: Option<(usize, usize, usize, usize)>) -> String {
+    let line = |what: &str, count: usize, of: &dyn Fn(usize) -> usize| {
+        let ends = wrong.iter().map(|i| of(*i)).fold((usize::MAX, 0), |(from, to), x| (from.min(x), to.max(x)));
+        match ends {
+            (0, to) if to + 1 == count => format!("every {what}"),
+            (from, to) if from == to => format!("{what} {from}"),
+            (from, to) => format!("{what}s {from} … {to}"),
+        }
+    };
+    let (row, column) = (line("row", rows, &|i| i / cols), line("column", cols, &|i| i % cols));
+    match (row.as_str(), column.as_str(), tiles) {
+        ("every row", "every column", Some((h, w, wrong, all))) => format!("{wrong} of {all} tiles of {h}×{w}"),
+        ("every row", "every column", None) => String::new(),
+        _ => format!("{row}, {column}"),
+    }
 }
 
 fn words(l: &Location, wrong: &[usize], rows: usize, cols: usize, actual: &[f64], outside: bool) -> String {
@@ -199,4 +224,24 @@ fn whole_tiles(is_wrong: &[bool], rows: usize, cols: usize, h: usize, w: usize) 
     let hit: Vec<&(usize, usize)> = counts.iter().filter(|(wrong, _)| *wrong > 0).collect();
     let whole = hit.iter().all(|(wrong, n)| *wrong as f64 > 0.9 * *n as f64);
     (whole && hit.len() < counts.len()).then_some((h, w, hit.len(), counts.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_rectangle_or_tiles_or_nothing() {
+        let cols = 8;
+        let of = |some: &dyn Fn(usize, usize) -> bool, tiles| {
+            let wrong: Vec<usize> = (0..4 * cols).filter(|i| some(i / cols, i % cols)).collect();
+            place(&wrong, (4, cols), tiles)
+        };
+        assert_eq!(of(&|_, j| j > 0, None), "every row, columns 1 … 7");
+        assert_eq!(of(&|i, j| i == 2 && j == 5, None), "row 2, column 5");
+        assert_eq!(of(&|i, _| i < 2, None), "rows 0 … 1, every column");
+        assert_eq!(of(&|_, _| true, None), "");
+        assert_eq!(of(&|i, j| i == j || i + 4 == j, Some((2, 2, 4, 8))), "4 of 8 tiles of 2×2");
+        assert_eq!(of(&|_, j| j < 2, Some((2, 2, 2, 8))), "every row, columns 0 … 1");
+    }
 }

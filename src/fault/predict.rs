@@ -106,14 +106,15 @@ impl<'a> Scene<'a> {
         if product && (lines.is_some() || rows * cols * k > SMALL || (rows + cols) * k > SMALL / 2) {
             let ratios = evidence.judged[0].bound.ratios(&evidence.judged[0].actual)?;
             let mut worst: Vec<usize> = Vec::new();
+            let largest_first = |a: &usize, b: &usize| ratios[*b].total_cmp(&ratios[*a]);
             for i in (0..ratios.len()).filter(|i| !(ratios[*i] <= 1.0)) {
                 worst.push(i);
                 if worst.len() == 4096 {
-                    worst.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));
+                    worst.sort_by(largest_first);
                     worst.truncate(16);
                 }
             }
-            worst.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));
+            worst.sort_by(largest_first);
             let must: Vec<(usize, usize)> = worst.iter().take(16).map(|i| (i / cols, i % cols)).collect();
             // Fewer lines of a deep product.
             let most = ((SMALL / k) as f64).sqrt() as usize;

@@ -126,14 +126,24 @@ pub trait Kernel: Sync {
     }
     /// Runs it and says by what it is to be judged: the job's accumulator and its own prediction, unless only its run can say.
     fn answer(&self, job: &Job) -> Result<KernelAnswer> {
-        let (algorithm, output) = (self.algorithm(job)?, timed("kernel", || self.run(job))?);
-        let Held { model, drawn } = timed("model", || self.hold(job, &output))?;
-        Ok(KernelAnswer { output, model, drawn, accumulator: job.accumulator, algorithm, size: None })
+        answered(job, &|| self.algorithm(job), &|| self.run(job), &|output| self.hold(job, output))
     }
     /// The words of the command line that choose it, where the backend's name does not.
     fn words(&self) -> Option<String> {
         None
     }
+}
+
+/// [`Kernel::answer`], compiled once and not for each kernel.
+fn answered(
+    job: &Job,
+    algorithm: &dyn Fn() -> Result<Option<String>>,
+    run: &dyn Fn() -> Result<Output>,
+    hold: &dyn Fn(&Output) -> Result<Held>,
+) -> Result<KernelAnswer> {
+    let (algorithm, output) = (algorithm()?, timed("kernel", run)?);
+    let Held { model, drawn } = timed("model", || hold(&output))?;
+    Ok(KernelAnswer { output, model, drawn, accumulator: job.accumulator, algorithm, size: None })
 }
 
 /// The operands of a product of codes, whose references are too large to be moved about.

@@ -15,11 +15,13 @@
 //! [`SumBound`] of its own over the dequantized factors, and the wider of the two holds. The bound relative to Σ|ab| holds as well, so the smaller of
 //! that and the rest is taken.
 
-use super::{Accumulator, Lines, SumBound, runs};
+use super::runs::{self, Runs};
+use super::{Accumulator, Lines, SumBound};
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::{Format, Result};
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array2, s};
 use rayon::prelude::*;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Multiply-adds, and elements times blocks, up to which every block is read.
@@ -28,15 +30,17 @@ const MOST: (usize, usize) = (1 << 28, 1 << 22);
 /// One side of such a product: its codes without their scales, `[rows, k]`, and what each row of each block is multiplied by.
 pub struct Scaled<'a> {
     pub format: Format,
-    pub codes: &'a Array2<f64>,
+    pub codes: &'a Array2<f32>,
     pub scale: Box<dyn Fn(usize, usize) -> f64 + Sync + 'a>,
 }
+
+/// Rows and columns of the result that a thread takes at a time.
+const TILE: (usize, usize) = (128, 64);
 
 /// The bound of every sum of a product whose scales change along K.
 #[derive(Debug)]
 pub struct BlockSums<'a> {
-    cols: usize,
-    radii: Vec<SumRadius>,
+    tiles: Tiles,
     /// Over the whole of K, of factors that were scaled first.
     pub whole: Vec<SumBound<'a>>,
     /// Relative to Σ|ab|, of the same kernels.
@@ -59,61 +63,117 @@ impl<'a> BlockSums<'a> {
         extra: &(dyn Fn(usize) -> f64 + Sync),
         most: Accumulation,
     ) -> Result<Self> {
-        let (rows, a_codes, b_codes) = (first_b.len(), a.codes, b.codes);
-        let mut radii = vec![SumRadius::default(); rows * cols];
+        let mut tiles = Tiles::of(first_b, cols);
         for block in blocks {
-            let lines = |x: &Scaled| {
-                Lines::of(x.format, x.codes.nrows(), block.len(), |i, row| {
-                    row.iter_mut().zip(x.codes.slice(s![i, block.clone()])).for_each(|(to, from)| *to = *from as f32);
-                })
-            };
-            let (la, lb) = (lines(a), lines(b));
-            let mut sums = SumBound::new(acc, block.len(), (a.format, &la), (b.format, &lb), assumed)?;
-            sums.scale_a = (0..a.codes.nrows()).map(|i| (a.scale)(i, block.start)).collect();
-            sums.scale_b = (0..b.codes.nrows()).map(|i| (b.scale)(i, block.start)).collect();
-            sums.first_b = first_b.to_vec();
-            if !assumed {
-                let flat = |x: ArrayView2<f64>| x.iter().map(|x| *x as f32).collect::<Vec<_>>();
-                let mut from = 0;
-                let of_span = |same: &[usize]| {
-                    from += same.len();
-                    let (a, b) = (s![from - same.len()..from, block.clone()], s![same[0]..same[0] + cols, block.clone()]);
-                    runs::runs(&flat(a_codes.slice(a)), &flat(b_codes.slice(b)), block.len())
-                };
-                sums = sums.in_runs(first_b.chunk_by(|x, y| x == y).flat_map(of_span).collect(), cols);
-            }
-            let mut from = 0;
-            // Rows that meet the same rows of b.
-            for rows in first_b.chunk_by(|x, y| x == y) {
-                let (here, first) = (from..from + rows.len(), rows[0]);
-                from = here.end;
-                let a = a_codes.slice(s![here.clone(), block.clone()]);
-                let b = b_codes.slice(s![first..first + cols, block.clone()]);
-                let (signed, sizes) = (product(a, b), product(a.mapv(f64::abs).view(), b.mapv(f64::abs).view()));
-                radii[here.start * cols..here.end * cols].par_iter_mut().enumerate().for_each(|(n, total)| {
-                    let (i, j) = (n / cols, n % cols);
-                    let row = here.start + i;
-                    let unit = (sums.scale_a[row] * sums.scale_b[first + j]).abs();
-                    let more = extra(row * cols + j);
-                    let size = sizes[[i, j]] * (1.0 + 1e-12) * unit;
-                    let r = sums.at(row, j, signed[[i, j]].abs() * unit + 1e-12 * size + more, size + more);
+            let left: Vec<Part> = tiles.rows.par_iter().map(|r| Part::of(a, r.here.clone(), block)).collect();
+            // Of each expert, or of b as it is.
+            let mut firsts: Vec<usize> = tiles.rows.iter().map(|r| r.first).collect();
+            firsts.dedup();
+            let parts = firsts.iter().flat_map(|first| tiles.columns().map(move |c| (*first, c)));
+            let right: Vec<((usize, usize), Part)> = (parts.collect::<Vec<_>>().into_par_iter())
+                .map(|(first, c)| ((first, c.start), Part::of(b, first + c.start..first + c.end, block)))
+                .collect();
+            let right: HashMap<(usize, usize), Part> = right.into_iter().collect();
+            let (across, rows) = (tiles.across(), &tiles.rows);
+            tiles.radii.par_iter_mut().enumerate().try_for_each(|(n, radii)| -> Result<()> {
+                let (of, from) = (&rows[n / across], n % across * TILE.1);
+                let (left, right) = (&left[n / across], &right[&(of.first, from)]);
+                let mut sums = SumBound::new(acc, block.len(), (a.format, &left.lines), (b.format, &right.lines), assumed)?;
+                (sums.scale_a, sums.scale_b) = (left.scales.clone(), right.scales.clone());
+                let width = right.scales.len();
+                let Runs { range, sums: signed, sizes } = runs::runs(&left.flat, &right.flat, block.len());
+                if !assumed {
+                    sums = sums.in_runs(range, width);
+                }
+                for (n, total) in radii.iter_mut().enumerate() {
+                    let (i, j) = (n / width, n % width);
+                    let unit = (left.scales[i] * right.scales[j]).abs();
+                    let more = extra((of.here.start + i) * cols + from + j);
+                    let size = sizes[n] * (1.0 + 1e-12) * unit;
+                    let r = sums.at(i, j, signed[n].abs() * unit + 1e-12 * size + more, size + more);
                     total.certain += r.certain;
                     total.drift += r.drift;
                     total.variance += r.variance;
-                });
-            }
+                }
+                Ok(())
+            })?;
         }
-        Ok(Self { cols, radii, whole: Vec::new(), most })
+        Ok(Self { tiles, whole: Vec::new(), most })
     }
 }
 
-fn product(a: ArrayView2<f64>, b: ArrayView2<f64>) -> Array2<f64> {
-    a.dot(&b.t())
+/// One block of some rows of an operand.
+struct Part {
+    lines: Lines,
+    /// What the sums of each row are multiplied by.
+    scales: Vec<f64>,
+    flat: Vec<f32>,
+}
+
+impl Part {
+    fn of(x: &Scaled, rows: Range<usize>, block: &Range<usize>) -> Self {
+        let codes = x.codes.slice(s![rows.clone(), block.clone()]);
+        let lines = Lines::of(x.format, rows.len(), block.len(), |i, row| {
+            row.iter_mut().zip(codes.row(i)).for_each(|(to, from)| *to = *from);
+        });
+        let scales = rows.map(|i| (x.scale)(i, block.start)).collect();
+        Self { lines, scales, flat: codes.iter().copied().collect() }
+    }
+}
+
+/// Rows of the result whose column 0 meets row `first` of b.
+#[derive(Debug)]
+struct Rows {
+    here: Range<usize>,
+    first: usize,
+}
+
+/// The elements of a result, tile by tile.
+#[derive(Debug)]
+struct Tiles {
+    cols: usize,
+    rows: Vec<Rows>,
+    /// Which of `rows` a row of the result is in.
+    of_row: Vec<usize>,
+    /// Of each tile, those of its rows one after the other.
+    radii: Vec<Vec<SumRadius>>,
+}
+
+impl Tiles {
+    fn of(first_b: &[usize], cols: usize) -> Self {
+        let (mut rows, mut of_row) = (Vec::new(), Vec::new());
+        for same in first_b.chunk_by(|x, y| x == y) {
+            for some in same.chunks(TILE.0) {
+                let from = of_row.len();
+                of_row.resize(from + some.len(), rows.len());
+                rows.push(Rows { here: from..from + some.len(), first: some[0] });
+            }
+        }
+        let mut tiles = Self { cols, rows, of_row, radii: Vec::new() };
+        let tile = |r: &Rows, c: Range<usize>| vec![SumRadius::default(); r.here.len() * c.len()];
+        tiles.radii = tiles.rows.iter().flat_map(|r| tiles.columns().map(|c| tile(r, c))).collect();
+        tiles
+    }
+
+    fn across(&self) -> usize {
+        self.cols.div_ceil(TILE.1)
+    }
+
+    fn columns(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let cols = self.cols;
+        (0..cols).step_by(TILE.1).map(move |c| c..cols.min(c + TILE.1))
+    }
+
+    fn at(&self, row: usize, column: usize) -> SumRadius {
+        let (down, from) = (self.of_row[row], column / TILE.1 * TILE.1);
+        let width = TILE.1.min(self.cols - from);
+        self.radii[down * self.across() + column / TILE.1][(row - self.rows[down].here.start) * width + column - from]
+    }
 }
 
 impl SumError for BlockSums<'_> {
     fn at(&self, row: usize, column: usize, sum: f64, magnitude: f64) -> SumRadius {
-        let start = self.radii[row * self.cols + column];
+        let start = self.tiles.at(row, column);
         let widest = self.whole.iter().map(|w| w.at(row, column, sum, magnitude)).fold(start, SumRadius::or);
         let most = self.most.at(row, column, sum, magnitude).certain;
         // An accumulator that may overflow stays without a bound.
@@ -121,5 +181,55 @@ impl SumError for BlockSums<'_> {
             return widest;
         }
         SumRadius { certain: widest.certain.min(most), drift: widest.drift.min(most), ..widest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Inner;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    /// What is said of an element does not depend on the tile it is in, nor on which expert its neighbours have.
+    #[test]
+    fn every_element_is_bounded_as_it_is_alone() {
+        let (rows, cols, k) = (TILE.0 + 9, TILE.1 + 13, 40);
+        let mut rng = StdRng::seed_from_u64(3);
+        let mut draw = |rows: usize| {
+            Array2::from_shape_fn((rows, k), |_| {
+                f32::from(rng.random_range(-15i8..16)) * f32::from(rng.random_range(-10i8..10)).exp2()
+            })
+        };
+        let (a, b) = (draw(rows), draw(2 * cols));
+        // The second expert has the last rows; each row and each block has a scale of its own.
+        let first_b: Vec<usize> = (0..rows).map(|i| if i < TILE.0 + 3 { 0 } else { cols }).collect();
+        let scale = |i: usize, k: usize| 0.25 + ((i * 5 + k) % 7) as f64;
+        let acc = Accumulator::new(Inner::F32Sequential);
+        let blocks = [0..16, 16..40];
+        let of = |a: &Array2<f32>, b: &Array2<f32>, from: (usize, usize), first_b: &[usize], cols: usize| {
+            let side = |from: usize| move |i: usize, k: usize| scale(from + i, k);
+            let a = Scaled { format: Format::E4m3, codes: a, scale: Box::new(side(from.0)) };
+            let b = Scaled { format: Format::E4m3, codes: b, scale: Box::new(side(from.1)) };
+            let most = Accumulation { relative: f64::INFINITY, ..Accumulation::EXACT };
+            BlockSums::new((&acc, false), &blocks, (&a, &b), (first_b, cols), &|_| 0.0, most).unwrap().tiles
+        };
+        let all = of(&a, &b, (0, 0), &first_b, cols);
+        for (i, j) in [
+            (0, 0),
+            (3, TILE.1),
+            (TILE.0 - 1, cols - 1),
+            (TILE.0, 5),
+            (TILE.0 + 3, 0),
+            (rows - 1, TILE.1 - 1),
+            (rows - 1, cols - 1),
+        ] {
+            let at_b = first_b[i] + j;
+            let (row, column) = (a.slice(s![i..=i, ..]).to_owned(), b.slice(s![at_b..=at_b, ..]).to_owned());
+            let alone = of(&row, &column, (i, at_b), &[0], 1).at(0, 0);
+            let here = all.at(i, j);
+            assert!(alone.certain > 0.0, "it says something");
+            assert_eq!(here, alone, "({i}, {j})");
+        }
     }
 }

@@ -14,29 +14,39 @@ const LANES: usize = 16;
 pub const MOST: usize = 1 << 28;
 
 compiled! {
-    /// max P − min P of one row of a with a panel of b: `LANES` columns, k by k.
-    fn range(a: &[f32], panel: &[f32], out: &mut [f64; LANES]) => range_body;
+    /// max P − min P, ΣP and Σ|P| of one row of a with a panel of b: `LANES` columns, k by k.
+    fn range(a: &[f32], panel: &[f32], out: &mut [[f64; LANES]; 3]) => range_body;
 }
 #[inline(always)]
-fn range_body(a: &[f32], panel: &[f32], out: &mut [f64; LANES]) {
-    let (mut sum, mut high, mut low) = ([0.0f64; LANES], [0.0f64; LANES], [0.0f64; LANES]);
+fn range_body(a: &[f32], panel: &[f32], out: &mut [[f64; LANES]; 3]) {
+    let (mut sum, mut high, mut low, mut size) = ([0.0f64; LANES], [0.0f64; LANES], [0.0f64; LANES], [0.0f64; LANES]);
     for (a, b) in a.iter().zip(panel.chunks_exact(LANES)) {
         let a = f64::from(*a);
         for l in 0..LANES {
-            sum[l] += a * f64::from(b[l]);
+            let p = a * f64::from(b[l]);
+            sum[l] += p;
+            size[l] += p.abs();
             high[l] = if sum[l] > high[l] { sum[l] } else { high[l] };
             low[l] = if sum[l] < low[l] { sum[l] } else { low[l] };
         }
     }
-    for l in 0..LANES {
-        out[l] = high[l] - low[l];
-    }
+    let range = std::array::from_fn(|l| high[l] - low[l]);
+    *out = [range, sum, size];
 }
 
-/// R of every pair of a row of a and a row of b, `[rows of a, rows of b]`; both row-major with `k` factors a row.
-pub fn runs(a: &[f32], b: &[f32], k: usize) -> Vec<f64> {
+/// What the products of every pair of a row of a and a row of b come to, `[rows of a, rows of b]`, in f64 in the order of K.
+pub struct Runs {
+    /// R.
+    pub range: Vec<f64>,
+    pub sums: Vec<f64>,
+    /// Of the magnitudes.
+    pub sizes: Vec<f64>,
+}
+
+/// Of row-major a and b with `k` factors a row.
+pub fn runs(a: &[f32], b: &[f32], k: usize) -> Runs {
     let (m, n) = (a.len() / k.max(1), b.len() / k.max(1));
-    let panels: Vec<Vec<f64>> = (0..n)
+    let panels: Vec<Vec<[[f64; LANES]; 3]>> = (0..n)
         .into_par_iter()
         .step_by(LANES)
         .map(|first| {
@@ -44,15 +54,13 @@ pub fn runs(a: &[f32], b: &[f32], k: usize) -> Vec<f64> {
             for l in 0..LANES.min(n - first) {
                 b[(first + l) * k..(first + l + 1) * k].iter().enumerate().for_each(|(x, b)| panel[x * LANES + l] = *b);
             }
-            let mut all = vec![0.0; m * LANES];
-            for (row, out) in a.chunks_exact(k).zip(all.as_chunks_mut::<LANES>().0) {
-                range(row, &panel, out);
-            }
+            let mut all = vec![[[0.0; LANES]; 3]; m];
+            a.chunks_exact(k).zip(&mut all).for_each(|(row, out)| range(row, &panel, out));
             all
         })
         .collect();
-    let at = |i: usize, j: usize| panels[j / LANES][i * LANES + j % LANES];
-    (0..m * n).map(|at_| at(at_ / n, at_ % n)).collect()
+    let all = |what: usize| (0..m * n).map(|at| panels[at % n / LANES][at / n][what][at % n % LANES]).collect();
+    Runs { range: all(0), sums: all(1), sizes: all(2) }
 }
 
 #[cfg(test)]
@@ -67,7 +75,7 @@ mod tests {
         for (m, n, k) in [(1, 1, 1), (3, 17, 40), (2, 33, 7)] {
             let mut draw = |len: usize| -> Vec<f32> { (0..len).map(|_| rng.random_range(-8i32..8) as f32 / 4.0).collect() };
             let (a, b) = (draw(m * k), draw(n * k));
-            let found = runs(&a, &b, k);
+            let Runs { range: found, sums, sizes } = runs(&a, &b, k);
             for i in 0..m {
                 for j in 0..n {
                     let p = |x: usize| f64::from(a[i * k + x]) * f64::from(b[j * k + x]);
@@ -80,6 +88,9 @@ mod tests {
                         }
                     }
                     assert_eq!(found[i * n + j], largest, "{m}×{n}×{k} at {i}, {j}");
+                    // Whole sixteenths: exact in any order.
+                    assert_eq!(sums[i * n + j], (0..k).map(p).sum::<f64>(), "{m}×{n}×{k} at {i}, {j}");
+                    assert_eq!(sizes[i * n + j], (0..k).map(|x| p(x).abs()).sum::<f64>(), "{m}×{n}×{k} at {i}, {j}");
                 }
             }
         }

@@ -102,12 +102,14 @@ impl Lines {
     /// The same, and [`Factors::of_codes`].
     pub(crate) fn and_factors(q: &QTensor) -> (Self, Factors) {
         let format = q.format();
-        let values: Vec<f32> = (0..256).map(|c| format.decode(c) as f32).collect();
+        let mut values: Vec<(usize, f32)> = (0..256).map(|c| (c as usize, format.decode(c) as f32)).collect();
+        values.sort_by_key(|(_, x)| x.abs().to_bits());
         let line = |row: &[u8]| {
             let mut counts = [0u32; 256];
             row.iter().for_each(|c| counts[usize::from(*c)] += 1);
-            let there = counts.iter().zip(&values).filter(|(n, _)| **n > 0).map(|(_, x)| f64::from(*x));
-            (Line::of_counts(format, &values, &counts), Factors::of(format, there))
+            let there = values.iter().map(|(c, x)| (*x, counts[*c])).filter(|(_, n)| *n > 0);
+            let there: Vec<(f32, u32)> = there.collect();
+            (Line::of_counts(format, &there), Factors::of(format, there.iter().map(|(x, _)| f64::from(*x))))
         };
         let (lines, factors): (Vec<Line>, Vec<Factors>) = q.codes().par_chunks(q.cols().max(1)).map(line).unzip();
         (Self(lines), factors.into_iter().fold(Factors::of(format, []), Factors::and))
@@ -123,21 +125,24 @@ impl Lines {
 }
 
 impl Line {
-    /// Of values that each occur so often.
-    fn of_counts(format: Format, values: &[f32], counts: &[u32; 256]) -> Self {
-        let there = || values.iter().zip(counts).filter(|(x, n)| **n > 0 && **x != 0.0 && x.is_finite());
-        let mut some: Vec<f32> = there().map(|(x, _)| *x).collect();
-        let mut line = Self::of(format, &mut some);
+    /// Of values that each occur so often, sorted by their magnitudes.
+    fn of_counts(format: Format, there: &[(f32, u32)]) -> Self {
+        let there = || there.iter().filter(|(x, _)| *x != 0.0 && x.is_finite());
+        let mut line = Self::extremes(format, there().map(|(x, _)| *x));
         line.count = there().map(|(_, n)| n).sum();
         let mut bins = [0u32; BINS];
         there().for_each(|(x, n)| bins[((line.largest - exponent(f64::from(*x))) as usize).min(BINS - 1)] += n);
         line.spread(&bins);
-        // Σ m² of magnitudes: a narrow float has as many codes of one as signs.
-        let mut magnitudes: Vec<(u32, u32)> = there().map(|(x, n)| (x.abs().to_bits(), *n)).collect();
-        magnitudes.sort_unstable();
-        let occurs = |same: &[(u32, u32)]| f64::from(same.iter().map(|(_, n)| n).sum::<u32>());
-        // From +0: the sum of nothing is −0.
-        let squares = magnitudes.chunk_by(|a, b| a.0 == b.0).fold(0.0, |sum, same| sum + occurs(same).powi(2));
+        // Σ m² of magnitudes: a narrow float has as many codes of one as signs. From +0: the sum of nothing is −0.
+        let (mut squares, mut before, mut occurs) = (0.0, 0.0f32, 0u32);
+        for (x, n) in there() {
+            if x.abs() != before {
+                squares += f64::from(occurs).powi(2);
+                (before, occurs) = (x.abs(), 0);
+            }
+            occurs += n;
+        }
+        squares += f64::from(occurs).powi(2);
         line.repeats = squares / f64::from(line.count).powi(2).max(1.0);
         line
     }
@@ -152,27 +157,21 @@ impl Line {
         self.reversed = std::array::from_fn(|j| self.at_most[(2 * BINS - 1 - j).min(BINS - 1)]);
     }
 
-    fn of(format: Format, row: &mut [f32]) -> Self {
-        let none = Self {
-            count: 0,
-            top: i32::MIN / 4,
-            largest: i32::MIN / 4,
-            lowest: i32::MAX / 4,
-            repeats: 0.0,
-            at_most: [0; BINS],
-            reversed: [0; 2 * BINS],
-        };
+    /// The exponents that numbers have, and nothing else.
+    fn extremes(format: Format, row: impl Iterator<Item = f32>) -> Self {
         let least = if format.is_integer() { i32::MIN / 4 } else { format.min_exponent() };
-        let mut line = row.iter().fold(none, |l, x| {
-            let e = exponent(f64::from(*x));
-            let mantissa = f64::from(*x).to_bits() & ((1 << 52) - 1) | 1 << 52;
-            Self {
-                largest: l.largest.max(e),
-                top: l.top.max(e.max(least)),
-                lowest: l.lowest.min(e - 52 + mantissa.trailing_zeros() as i32),
-                ..l
-            }
-        });
+        let (mut top, mut largest, mut lowest) = (i32::MIN / 4, i32::MIN / 4, i32::MAX / 4);
+        for x in row {
+            let e = exponent(f64::from(x));
+            let mantissa = f64::from(x).to_bits() & ((1 << 52) - 1) | 1 << 52;
+            (largest, top) = (largest.max(e), top.max(e.max(least)));
+            lowest = lowest.min(e - 52 + mantissa.trailing_zeros() as i32);
+        }
+        Self { count: 0, top, largest, lowest, repeats: 0.0, at_most: [0; BINS], reversed: [0; 2 * BINS] }
+    }
+
+    fn of(format: Format, row: &mut [f32]) -> Self {
+        let mut line = Self::extremes(format, row.iter().copied());
         line.count = row.len() as u32;
         let mut bins = [0u32; BINS];
         row.iter().for_each(|x| bins[((line.largest - exponent(f64::from(*x))) as usize).min(BINS - 1)] += 1);
@@ -191,7 +190,8 @@ fn repeats(row: &mut [f32]) -> f64 {
         // Three bits of mantissa, as codes have: as few magnitudes as there are counters.
         let mut counts = [0u32; 1 << (31 - NARROW)];
         row.iter().for_each(|x| counts[(bits(x) >> NARROW) as usize] += 1);
-        return counts.iter().map(|c| f64::from(*c).powi(2)).sum();
+        // Each of m numbers alike adds m.
+        return row.iter().map(|x| u64::from(counts[(bits(x) >> NARROW) as usize])).sum::<u64>() as f64;
     }
     row.sort_unstable_by_key(bits);
     row.chunk_by(|a, b| bits(a) >> 12 == bits(b) >> 12).map(|c| (c.len() as f64).powi(2)).sum()

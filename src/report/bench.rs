@@ -96,7 +96,7 @@ fn page(measured: &Measured, roof: &str, shares: &str) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&format!("{heading} · qassay"), "@media (min-width: 641px) { #table th { white-space: normal; vertical-align: bottom; } }"))
+            (head(&format!("{heading} · qassay"), "@media (min-width: 641px) { #table th, #table td:first-child { white-space: normal; } #table th { vertical-align: bottom; } } @media (max-width: 640px) { #table td { max-width: none; } }"))
             body {
                 header { h1 { (heading) } (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(&measured.provenance, key).unwrap_or(""))))) p { "Median over rounds; inputs rotate past the L2; every number is from one run." } }
                 main {

@@ -44,7 +44,9 @@ fn strips(all: &[(&str, Vec<f64>)], unit: &str) -> String {
             for (j, v) in percent.iter().enumerate() {
                 let x = left + cell * j as i32;
                 root.draw(&Rectangle::new([(x, y + 19), (x + cell - 1, y + 38)], diverging(-v / 2.0, 50.0).filled()))?;
-                say(root, &format!("{v:.0}"), (x + cell / 2, y + 28), font(11).pos(at(HPos::Center, VPos::Center)))?;
+                // Three digits would touch their neighbours.
+                let size = if *v < 99.5 { 11 } else { 10 };
+                say(root, &format!("{v:.0}"), (x + cell / 2, y + 28), font(size).pos(at(HPos::Center, VPos::Center)))?;
             }
         }
         let y = size.1 - 20;

@@ -84,7 +84,7 @@ pub(super) fn ran(facts: &[(&str, &str)]) -> Markup {
     html! {
         p.ran {
             @for (key, fact) in facts.iter().filter(|f| !f.1.is_empty()) {
-                @if *key == "command" { code { (fact) } } @else { (said(key, fact)) " " }
+                @if *key == "command" { code { @for word in fact.split(' ') { span { (word) } " " } } } @else { (said(key, fact)) " " }
             }
         }
     }
@@ -135,7 +135,7 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
             (head(&format!("{}: {} · qassay", ran.heading(), answer(totals)), ""))
             body {
                 header {
-                    h1 { (ran.heading()) }
+                    h1 { (breakable(&ran.heading())) }
                     (self::ran(&["date", "revision", "qassay", "command"].map(|key| (key, ran.fact(key).unwrap_or("")))))
                     p class={ "answer " (if failed { "fail" } else { "pass" }) } { (answer(totals)) "." }
                     @if totals.rows > 1 { (verdicts(totals)) }
@@ -290,6 +290,11 @@ fn card(a: &Attention) -> Markup {
     }
 }
 
+/// A name that may break behind the signs that names are made of, and not in a word.
+fn breakable(text: &str) -> Markup {
+    html! { @for (nth, part) in text.split_inclusive(['/', '_', '+', '>']).enumerate() { @if nth > 0 { wbr; } (part) } }
+}
+
 /// A figure; the study of recipes is folded, unless something failed.
 fn figure(f: &Figure, rows: &[Row]) -> Markup {
     let seen = format!("{}-see", f.id);
@@ -300,8 +305,8 @@ fn figure(f: &Figure, rows: &[Row]) -> Markup {
                 @let name = if title.is_empty() { f.title } else { title };
                 @let case = title.split(": ").next().filter(|t| rows.iter().any(|r| r.case == *t));
                 figure tabindex="0" {
-                    @if let Some(case) = case { figcaption { a href=(format!("#case={case}")) data-case=(case) { (title) } } }
-                    @else if !title.is_empty() { figcaption { (title) } }
+                    @if let Some(case) = case { figcaption { a href=(format!("#case={case}")) data-case=(case) { (breakable(title)) } } }
+                    @else if !title.is_empty() { figcaption { (breakable(title)) } }
                     (PreEscaped(plot::named(svg, name, &seen)))
                 }
             }

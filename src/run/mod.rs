@@ -1,7 +1,7 @@
 //! One execution: into a folder, in processes, in shards, with its provenance.
 //!
 //! [`sweeps`] runs cases and [`scenarios`] stories, both through [`journal`]; [`plan`] says what a command line selects and costs,
-//! [`shard`] splits and joins, [`worker`] is a case in a process of its own, [`record`] keeps what a GPU returned.
+//! [`shard`] splits and joins, [`worker`] is a case in a process of its own, [`shared`] several in one, [`record`] keeps what a GPU returned.
 
 pub mod facts;
 pub(crate) mod journal;
@@ -12,6 +12,7 @@ pub(crate) mod provenance;
 pub mod record;
 pub(crate) mod scenarios;
 pub(crate) mod shard;
+pub(crate) mod shared;
 pub(crate) mod sweeps;
 pub(crate) mod totals;
 pub(crate) mod worker;

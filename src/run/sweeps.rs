@@ -3,6 +3,7 @@
 use super::facts::Facts;
 use super::journal::Journal;
 use super::plan;
+use super::shared::Shared;
 use super::totals::Kept;
 use super::worker::{Seat, Workers};
 use crate::Result;
@@ -48,17 +49,29 @@ impl Options<'_> {
     /// Cases that run at a time.
     pub fn jobs(&self) -> usize {
         let devices = self.workers.as_ref().map_or(0, |w| w.devices.len());
-        // Processes that share a GPU take turns on it: more than a few wait for one another.
-        let most = if self.backend == Backend::Cpu { usize::MAX } else { ON_A_GPU * devices.max(1) };
+        let shared = self.workers.as_ref().is_some_and(|w| w.share);
+        let on_a_gpu = if shared { TOGETHER_ON_A_GPU } else { ON_A_GPU };
+        let most = if self.backend == Backend::Cpu { usize::MAX } else { on_a_gpu * devices.max(1) };
         let jobs = if self.jobs == 0 { cores().min(most) } else { self.jobs };
         jobs.max(devices)
     }
-    /// No more than there are, nor than their memory lets in together: what fewer leave free, each has for its own loops.
+    /// No more than there are, nor than their memory lets in together: what fewer leave free, each process has for its own loops. Those that share a
+    /// process share its threads too.
     fn jobs_of(&self, cases: &[&Case]) -> usize {
+        if self.workers.as_ref().is_some_and(|w| w.share) {
+            return self.jobs().min(cases.len()).max(1);
+        }
         let devices = self.workers.as_ref().map_or(1, |w| w.devices.len().max(1));
         let largest = cases.iter().map(|c| plan::bytes(c)).max().unwrap_or(0).max(1);
         let together = ((self.in_flight() / largest) as usize).max(devices);
         self.jobs().min(cases.len()).min(if self.jobs == 0 { together } else { usize::MAX }).max(1)
+    }
+    /// A process for each GPU, where cases may share it and more than one runs there at a time.
+    fn shared(&self, jobs: usize) -> Vec<Shared<'_>> {
+        let Some(workers) = self.workers.as_ref().filter(|w| w.share) else { return Vec::new() };
+        let devices = workers.devices.len().max(1);
+        let processes = if jobs > devices { devices } else { 0 };
+        (0..processes).map(|index| Shared::new(workers, index, cores() / devices, jobs.div_ceil(devices))).collect()
     }
     /// Bytes that cases may hold together; a larger one runs alone. Half of what this machine has free, and what a GPU holds beside the judge's
     /// own: a fixed few GiB would let one large case in at a time, however many GPUs wait.
@@ -112,13 +125,15 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
     let jobs = options.jobs_of(&cases[resumed..]);
     let (sender, receiver) = mpsc::sync_channel::<(usize, Ran, f64)>(jobs);
     let gate = Gate::new(options.in_flight());
+    let shared = options.shared(jobs);
     let (mut times, mut stages, mut maps) = (Vec::new(), Vec::new(), Vec::new());
     let result: Result<()> = std::thread::scope(|scope| {
         for index in 0..jobs {
             let sender = sender.clone();
-            let (next, halted, gate, cases, spent) = (&next, &halted, &gate, &cases, &spent);
+            let (next, halted, gate, cases, spent, shared) = (&next, &halted, &gate, &cases, &spent, &shared);
             scope.spawn(move || {
-                let mut seat = options.workers.as_ref().map(|w| Seat::new(w, index, cores() / jobs));
+                let shared = (!shared.is_empty()).then(|| &shared[index % shared.len()]);
+                let mut seat = options.workers.as_ref().map(|w| Seat::new(w, index, cores() / jobs, shared));
                 while !options.stop.load(Ordering::Relaxed) && !halted.load(Ordering::Relaxed) && !spent() {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     if i >= cases.len() {
@@ -190,8 +205,9 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Processes on one GPU, unless asked for more or fewer.
+/// Processes on one GPU, unless asked for more or fewer: they take turns on it, and more than a few wait for one another. Cases in one process.
 const ON_A_GPU: usize = 4;
+const TOGETHER_ON_A_GPU: usize = 8;
 
 /// Cases together may always hold this much, by [`plan::bytes`].
 const LEAST_IN_FLIGHT: u64 = 4 << 30;

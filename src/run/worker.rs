@@ -1,12 +1,11 @@
 //! Cases in processes of their own, so that what ends a process (an illegal address, a hang, no memory left) ends one case.
 //!
-//! The run starts `qassay worker`, which says `[]` when it is ready, and asks it for one case at a time: a line `["sweep","case"]` on
-//! its standard input, answered by the row as a JSON array of the columns' values, the map of the error, empty where none was made, and the
-//! seconds of its stages. A
-//! worker that dies, or is late and is killed with its process group, costs the row
-//! of that case, which says why; the next case gets a fresh one. On a GPU a worker that answered with an error is replaced too: a
-//! context does not recover from a fault inside a kernel.
+//! The run starts `qassay worker`, which says `[]` when it is ready, and asks it for cases: a line `["sweep","case"]` on its standard input,
+//! answered by a JSON array of texts: that line, the row's columns, the map of the error (empty where none was made), and the seconds of its
+//! stages. A worker that dies, or is late and is killed with its process group, costs the row of that case, which says why; the next case gets a
+//! fresh one. On a GPU a worker that answered with an error is replaced too: a context does not recover from a fault inside a kernel.
 
+use super::shared::Shared;
 use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
 use crate::assay::table::Line;
@@ -20,6 +19,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How workers are started, and what they may use.
@@ -31,6 +31,8 @@ pub struct Workers {
     pub devices: Vec<String>,
     /// A case that takes longer is an `error` row.
     pub timeout: Option<Duration>,
+    /// Whether cases that pass may share the process of their GPU: those of kernels that are trusted not to write beside their buffers.
+    pub share: bool,
 }
 
 /// The place of one worker: holds the process while it is sound.
@@ -40,15 +42,20 @@ pub struct Seat<'a> {
     /// Threads for each worker's own parallel loops.
     threads: usize,
     process: Option<Process>,
+    shared: Option<&'a Shared<'a>>,
 }
 
 impl<'a> Seat<'a> {
-    pub fn new(workers: &'a Workers, index: usize, threads: usize) -> Self {
-        Self { workers, index, threads, process: None }
+    /// Cases are tried in `shared` first, where there is one.
+    pub fn new(workers: &'a Workers, index: usize, threads: usize, shared: Option<&'a Shared<'a>>) -> Self {
+        Self { workers, index, threads, process: None, shared }
     }
 
     /// The row of a case; an `error` row with the reason when the worker did not answer.
     pub fn ran(&mut self, case: &Case, backend: Backend, seed: u64) -> Ran {
+        if let Some(ran) = self.shared.and_then(|shared| shared.ran(case)) {
+            return ran;
+        }
         let answer = self.ask(case);
         let lasting = backend == Backend::Cpu;
         if !answer.as_ref().is_ok_and(|ran| lasting || ran.row.verdict != Verdict::Error) {
@@ -59,47 +66,66 @@ impl<'a> Seat<'a> {
 
     fn ask(&mut self, case: &Case) -> std::result::Result<Ran, String> {
         if self.process.is_none() {
-            let mut process = self.workers.start(self.index, self.threads).map_err(|e| e.to_string())?;
-            fields(process.answer(Some(STARTUP))?, &mut process, Some(STARTUP), 0)?;
+            let mut process = self.workers.start(self.index, self.threads, 1).map_err(|e| e.to_string())?;
+            ready(&mut process, STARTUP)?;
             self.process = Some(process);
         }
         let process = self.process.as_mut().expect("started above");
-        let request = serde_json::to_string(&[&*case.sweep, &case.id()]).expect("texts are JSON");
-        let answer = process.ask(&request, self.workers.timeout)?;
-        let mut cells = fields(answer, process, self.workers.timeout, Row::columns().len() + 2)?;
-        let stages = cells.pop().expect("counted");
-        let stages =
-            stages.split(';').filter_map(|s| s.split_once('=')).filter_map(|(name, s)| Some((name.into(), s.parse().ok()?)));
-        let stages = stages.collect();
-        let map = ErrorMap::parse(case.id(), &cells.pop().expect("counted"));
-        let row = Row::read(&cells.iter().map(String::as_str).collect::<Vec<_>>()).map_err(|e| e.to_string())?;
-        Ok(Ran { row, map, stages })
+        let mut line = process.ask(&request(case), self.workers.timeout)?;
+        loop {
+            match cells(&line) {
+                Some(cells) => return read(case, cells),
+                None => tracing::warn!("worker: {line}"),
+            }
+            line = process.answer(self.workers.timeout)?;
+        }
     }
 }
 
-/// The first line from `line` on that is an array of so many texts: what a library prints between is logged.
-fn fields(
-    mut line: String,
-    process: &mut Process,
-    limit: Option<Duration>,
-    count: usize,
-) -> std::result::Result<Vec<String>, String> {
+/// What is asked.
+pub(super) fn request(case: &Case) -> String {
+    serde_json::to_string(&[&*case.sweep, &case.id()]).expect("texts are JSON")
+}
+
+/// A line that is an answer. What a library prints between is none.
+pub(super) fn cells(line: &str) -> Option<Vec<String>> {
+    serde_json::from_str(line).ok().filter(|cells: &Vec<String>| cells.len() == Row::columns().len() + 3)
+}
+
+/// The answer of a case. Errors: a cell that cannot be read.
+pub(super) fn read(case: &Case, mut cells: Vec<String>) -> std::result::Result<Ran, String> {
+    let stages = cells.pop().expect("counted");
+    let stages =
+        stages.split(';').filter_map(|s| s.split_once('=')).filter_map(|(name, s)| Some((name.into(), s.parse().ok()?)));
+    let stages = stages.collect();
+    let map = ErrorMap::parse(case.id(), &cells.pop().expect("counted"));
+    let row = Row::read(&cells[1..].iter().map(String::as_str).collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+    Ok(Ran { row, map, stages })
+}
+
+/// Waits until a worker can be asked. Errors: it ended, or is late.
+pub(super) fn ready(process: &mut Process, limit: Duration) -> std::result::Result<(), String> {
     loop {
-        match serde_json::from_str::<Vec<String>>(&line) {
-            Ok(values) if values.len() == count => return Ok(values),
-            _ => tracing::warn!("worker: {line}"),
+        let line = process.answer(Some(limit))?;
+        if line == READY {
+            return Ok(());
         }
-        line = process.answer(limit)?;
+        tracing::warn!("worker: {line}");
     }
 }
+
+/// What a worker says first.
+const READY: &str = "[]";
 
 /// A worker that is not ready by then never will be: it loads the program and opens the GPU.
-const STARTUP: Duration = Duration::from_secs(60);
+pub(super) const STARTUP: Duration = Duration::from_secs(60);
 
 impl Workers {
-    fn start(&self, index: usize, threads: usize) -> Result<Process> {
+    /// A worker that takes `together` cases at a time.
+    pub(super) fn start(&self, index: usize, threads: usize, together: usize) -> Result<Process> {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments);
+        let (verb, arguments) = self.arguments.split_at(self.arguments.len().min(1));
+        command.args(verb).arg(format!("--together={together}")).args(arguments);
         if !self.devices.is_empty() {
             command.env("CUDA_VISIBLE_DEVICES", &self.devices[index % self.devices.len()]);
         }
@@ -115,34 +141,57 @@ impl Workers {
     }
 }
 
-/// The worker's side: answers until its input ends. `device` is written into the rows of kernels that are not the CPU's. Errors: a
-/// request that is none, or for a case that `sweeps` does not hold; the answer cannot be written.
-pub fn serve(
-    sweeps: &[Sweep],
-    kernels: &[&'static dyn Kernel],
-    backend: Backend,
-    device: &str,
-    seed: u64,
-    requests: impl BufRead,
-    mut answers: impl Write,
-) -> Result<()> {
-    let cases: HashMap<(String, String), &Case> =
-        sweeps.iter().flat_map(|s| &s.cases).map(|c| ((c.sweep.to_string(), c.id()), c)).collect();
-    let io = |e| Error::io("standard input and output", e, "a worker talks with the run that started it");
-    answers.write_all(b"[]\n").and_then(|()| answers.flush()).map_err(io)?;
-    for line in requests.lines() {
-        let line = line.map_err(io)?;
-        let case = serde_json::from_str(&line).ok().and_then(|key: (String, String)| cases.get(&key));
-        let case = case.ok_or_else(|| Error::value("request", &line, "[\"sweep\",\"case\"] of the worker's sweeps"))?;
+/// How a worker answers.
+pub struct Service<'a> {
+    pub kernels: &'a [&'static dyn Kernel],
+    pub backend: Backend,
+    /// Written into the rows of kernels that are not the CPU's.
+    pub device: &'a str,
+    pub seed: u64,
+    /// Cases at a time.
+    pub together: usize,
+}
+
+impl Service<'_> {
+    /// Answers until its input ends, cases that run together in the order in which they end. Errors: a request that is none, or for a case that
+    /// `sweeps` does not hold; the answer cannot be written.
+    pub fn serve(&self, sweeps: &[Sweep], requests: impl BufRead + Send, mut answers: impl Write + Send) -> Result<()> {
+        let cases: HashMap<(String, String), &Case> =
+            sweeps.iter().flat_map(|s| &s.cases).map(|c| ((c.sweep.to_string(), c.id()), c)).collect();
+        answers.write_all(format!("{READY}\n").as_bytes()).and_then(|()| answers.flush()).map_err(talk)?;
+        let (lines, answers) = (Mutex::new(requests.lines()), Mutex::new(answers));
+        let next = || lines.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || -> Result<()> {
+            while let Some(line) = next() {
+                let line = line.map_err(talk)?;
+                let case = serde_json::from_str(&line).ok().and_then(|key: (String, String)| cases.get(&key));
+                let case = case.ok_or_else(|| Error::value("request", &line, "[\"sweep\",\"case\"] of the worker's sweeps"))?;
+                let answer = self.answer(line, case);
+                let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+                answers.write_all(answer.as_bytes()).and_then(|()| answers.flush()).map_err(talk)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (1..self.together.max(1)).map(|_| scope.spawn(work)).collect();
+            let first = work();
+            all.into_iter().fold(first, |sum, one| sum.and(one.join().expect("a case's panic is its row")))
+        })
+    }
+
+    fn answer(&self, request: String, case: &Case) -> String {
         injected_fault(&case.id());
-        let Ran { row, map, stages } = assay::assay_on(device, case, kernels, backend, seed);
-        let mut cells = row.cells();
+        let Ran { row, map, stages } = assay::assay_on(self.device, case, self.kernels, self.backend, self.seed);
+        let mut cells = vec![request];
+        cells.extend(row.cells());
         cells.push(map.map_or(String::new(), |map| map.text()));
         cells.push(stages.iter().map(|(name, seconds)| format!("{name}={seconds:.6}")).collect::<Vec<_>>().join(";"));
-        let answer = serde_json::to_string(&cells).expect("texts are JSON") + "\n";
-        answers.write_all(answer.as_bytes()).and_then(|()| answers.flush()).map_err(io)?;
+        serde_json::to_string(&cells).expect("texts are JSON") + "\n"
     }
-    Ok(())
+}
+
+fn talk(e: std::io::Error) -> Error {
+    Error::io("standard input and output", e, "a worker talks with the run that started it")
 }
 
 /// Makes this process end with the run that started it, however that ends, and lets it have `memory` bytes of address space. Errors:
@@ -181,24 +230,43 @@ mod tests {
     use crate::kernel::cpu::KERNELS;
     use crate::run::plan::Selection;
 
+    const SERVICE: Service<'static> = Service { kernels: KERNELS, backend: Backend::Cpu, device: "", seed: 0, together: 1 };
+
     #[test]
     fn a_worker_answers_with_the_row_of_the_case() {
         let sweeps = Selection { sweeps: vec!["smoke".into()], ..Selection::default() }.load().unwrap();
         let case = &sweeps[0].cases[0];
-        let request = serde_json::to_string(&[&*case.sweep, &case.id()]).unwrap();
+        let request = request(case);
         let mut answer = Vec::new();
-        serve(&sweeps, KERNELS, Backend::Cpu, "", 0, request.as_bytes(), &mut answer).unwrap();
+        SERVICE.serve(&sweeps, request.as_bytes(), &mut answer).unwrap();
         let row = String::from_utf8(answer).unwrap().strip_prefix("[]\n").map(String::from).unwrap();
-        let mut values: Vec<String> = serde_json::from_str(&row).unwrap();
+        let mut values = cells(row.trim()).unwrap();
         assert!(values.pop().unwrap().contains(";kernel=0."), "the stages");
         assert_eq!(values.pop().as_deref(), Some(""), "a small case has no map");
+        assert_eq!(values.remove(0), request);
         assert_eq!(values, assay::assay(case, KERNELS, Backend::Cpu, 0).cells());
+    }
+
+    #[test]
+    fn cases_together_are_each_answered_once() {
+        let sweeps = Selection { sweeps: vec!["smoke".into()], ..Selection::default() }.load().unwrap();
+        let asked: Vec<&Case> = sweeps[0].cases.iter().take(12).collect();
+        let text: String = asked.iter().map(|case| request(case) + "\n").collect();
+        let mut answers = Vec::new();
+        Service { together: 3, ..SERVICE }.serve(&sweeps, text.as_bytes(), &mut answers).unwrap();
+        let answers = String::from_utf8(answers).unwrap();
+        let mut found: Vec<Vec<String>> = answers.lines().filter_map(cells).collect();
+        assert_eq!(found.len(), asked.len());
+        found.sort_by_key(|cells| asked.iter().position(|case| request(case) == cells[0]));
+        for (cells, case) in found.into_iter().zip(asked) {
+            assert_eq!(read(case, cells).unwrap().row.cells(), assay::assay(case, KERNELS, Backend::Cpu, 0).cells());
+        }
     }
 
     #[test]
     fn a_request_for_what_is_not_there_is_refused() {
         for request in ["", "smoke", "[\"smoke\"]", "[\"smoke\",\"cast/none\"]"] {
-            let error = serve(&[], KERNELS, Backend::Cpu, "", 0, format!("{request}\n").as_bytes(), Vec::new()).unwrap_err();
+            let error = SERVICE.serve(&[], format!("{request}\n").as_bytes(), Vec::new()).unwrap_err();
             assert!(error.to_string().contains("request"), "{error}");
         }
     }

@@ -172,20 +172,21 @@ impl Join {
         all
     }
 
-    /// The sum; `after` is what becomes of every partial sum (itself, or a rounding that does not belong there).
-    pub fn sum(&self, parts: &[f32], after: impl Fn(f32) -> f32) -> f32 {
+    /// The sum of `count` parts; `after` is what becomes of every partial sum (itself, or a rounding that does not belong there).
+    #[inline]
+    pub fn sum(&self, count: usize, part: impl Fn(usize) -> f32, after: impl Fn(f32) -> f32) -> f32 {
         match self {
-            Join::Order(order) => order[1..].iter().fold(parts[order[0]], |sum, p| after(sum + parts[*p])),
-            Join::Pairs([a, b, c, d]) => after(after(parts[*a] + parts[*b]) + after(parts[*c] + parts[*d])),
+            Join::Order(order) => order[1..].iter().fold(part(order[0]), |sum, p| after(sum + part(*p))),
+            Join::Pairs([a, b, c, d]) => after(after(part(*a) + part(*b)) + after(part(*c) + part(*d))),
             Join::Tree => {
-                let mut level = parts.to_vec();
+                let mut level: Vec<f32> = (0..count).map(part).collect();
                 while level.len() > 1 {
                     level = level.chunks(2).map(|p| if p.len() == 2 { after(p[0] + p[1]) } else { p[0] }).collect();
                 }
                 level[0]
             }
             Join::Halves => {
-                let mut level = parts.to_vec();
+                let mut level: Vec<f32> = (0..count).map(part).collect();
                 while level.len() > 1 {
                     let half = level.len().div_ceil(2);
                     for i in half..level.len() {
@@ -245,7 +246,7 @@ mod tests {
     fn orders_differ_and_sum_as_they_say() {
         assert_eq!((Join::all(2).len(), Join::all(3).len(), Join::all(4).len(), Join::all(5).len()), (1, 3, 15, 5));
         let parts = [1.0f32, 1e8, -1e8, 3.0, 0.5];
-        let sums: Vec<f32> = Join::all(5).iter().map(|j| j.sum(&parts, |x| x)).collect();
+        let sums: Vec<f32> = Join::all(5).iter().map(|j| j.sum(5, |p| parts[p], |x| x)).collect();
         let tree = |p: &[f32]| (p[0] + p[1]) + (p[2] + p[3]) + p[4];
         let halves = |p: &[f32]| ((p[0] + p[3]) + p[2]) + (p[1] + p[4]);
         assert_eq!(sums, [3.5, 1.0, 1.0 + 3.5, tree(&parts), halves(&parts)]);

@@ -144,14 +144,17 @@ fn near(way: &Way, any: Inner) -> Accumulator {
 /// One of a set of right arithmetics, or none.
 fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Output) -> Result<Settled> {
     let k = case.k();
-    let whole = Ways { chains: arithmetic.promoted(k), cuts: vec![Cut::Whole], endings: case.endings(false) };
+    let chains = arithmetic.promoted(k);
+    let whole = || Ways { chains: chains.clone(), cuts: vec![Cut::Whole], endings: case.endings(false) };
     // Each chain as it is and with the first of its promotions.
-    let first = whole.chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
-    let usual = Ways { chains: first.clone(), cuts: Cut::usual(k), endings: case.endings(true) };
-    let units = whole.chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
-    let split = Ways { cuts: Cut::all(k), chains: units, ..usual.clone() };
-    for ways in [&whole, &usual, &split] {
-        if let Some(way) = timed("right bits", || case.find(ways, usize::MAX))? {
+    let first = || chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
+    let usual = || Ways { chains: first(), cuts: Cut::usual(k), endings: case.endings(true) };
+    let units = || chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
+    let split = || Ways { chains: units(), cuts: Cut::all(k), endings: case.endings(true) };
+    // The first set has most results: the others are not made before they are asked.
+    let sets: [&dyn Fn() -> Ways; 3] = [&whole, &usual, &split];
+    for ways in sets {
+        if let Some(way) = timed("right bits", || case.find(&ways(), usize::MAX))? {
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
         }
     }

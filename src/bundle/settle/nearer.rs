@@ -16,6 +16,7 @@ use crate::job::{Job, Operand};
 use crate::op::Op;
 use crate::{Format, Overflow, QTensor, Rounding};
 use ndarray::Array2;
+use rayon::prelude::*;
 use std::collections::HashSet;
 
 /// Elements that are looked at.
@@ -26,6 +27,10 @@ const NEARER: f64 = 4.0;
 const GAINS: usize = 12;
 /// Parts of K.
 const PARTS: [usize; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
+/// Products of which parts consist.
+const TILE: usize = 32;
+/// Elements that are summed together: one sum waits for itself.
+const TOGETHER: usize = 8;
 const TYPES: [Format; 2] = [Format::Bf16, Format::F16];
 /// Theories: rounded or cut scales of two operands, parts.
 const THEORIES: usize = TYPES.len() * (2 * 2 + PARTS.len());
@@ -61,20 +66,32 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
         .filter(|l| seen.insert([l.actual, l.sum, l.bias].map(f64::to_bits)))
         .collect();
     let out = bound.out();
-    let squares = |of: &dyn Fn(usize, &Look) -> f64| -> Vec<f64> {
+    // What is left of each error when the best common gain of these values is taken off.
+    let left = |of: &dyn Fn(usize, &Look) -> f64| {
+        let values: Vec<f64> = looks.iter().enumerate().map(|(n, l)| of(n, l)).collect();
         let (mut along, mut length) = (0.0, 0.0);
-        for (n, l) in looks.iter().enumerate() {
-            let sum = of(n, l) / l.size;
+        for (l, value) in looks.iter().zip(&values) {
+            let sum = value / l.size;
             along += sum * ((l.actual - l.bias) / l.size);
             length += sum * sum;
         }
         let gain = if length > 0.0 { along / length } else { 1.0 };
-        let one = |(n, l): (usize, &Look)| ((l.actual - out.round(l.at, gain * of(n, l) + l.bias)) / l.size).powi(2);
-        looks.iter().enumerate().map(one).collect()
+        let one = move |(l, value): (&Look, f64)| ((l.actual - out.round(l.at, gain * value + l.bias)) / l.size).powi(2);
+        looks.iter().zip(values).map(one)
     };
-    let far = |of: &dyn Fn(usize, &Look) -> f64| squares(of).iter().sum::<f64>();
-    let errors = squares(&|_, l| l.sum);
+    let errors: Vec<f64> = left(&|_, l| l.sum).collect();
     let right: f64 = errors.iter().sum();
+    // The sum of squares; what is too far already need not be added up: it is infinite.
+    let far = |of: &dyn Fn(usize, &Look) -> f64| -> f64 {
+        let mut sum = 0.0;
+        for square in left(of) {
+            sum += square;
+            if sum * NEARER >= right {
+                return f64::INFINITY;
+            }
+        }
+        sum
+    };
     if right == 0.0 {
         return None;
     }
@@ -101,30 +118,37 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
     let (a, b) = (values(job.operands.a()), values(b));
     let k = a.ncols();
     (b.dim() == (cols, k) && a.nrows() == rows).then_some(())?;
-    let prefix: Vec<Vec<f64>> = looks
-        .iter()
-        .map(|l| {
-            let mut sum = 0.0;
-            let products = a.row(l.at / cols).into_iter().zip(b.row(l.at % cols)).map(|(x, y)| x * y);
-            std::iter::once(0.0)
-                .chain(products.map(|p| {
-                    sum += p;
-                    sum
-                }))
-                .collect()
+    // Sums of the first products, at every end that a part may have.
+    let ends = k.div_ceil(TILE) + 1;
+    let prefix: Vec<f64> = looks
+        .par_chunks(TOGETHER)
+        .flat_map_iter(|looks| {
+            let lines: Vec<_> = looks.iter().map(|l| (a.row(l.at / cols), b.row(l.at % cols))).collect();
+            let (mut sums, mut all) = ([0.0; TOGETHER], vec![0.0; looks.len() * ends]);
+            for end in 1..ends {
+                for x in (end - 1) * TILE..k.min(end * TILE) {
+                    sums.iter_mut().zip(&lines).for_each(|(sum, (a, b))| *sum += a[x] * b[x]);
+                }
+                sums.iter().enumerate().take(lines.len()).for_each(|(l, sum)| all[l * ends + end] = *sum);
+            }
+            all
         })
         .collect();
+    let theories: Vec<(usize, Format)> =
+        PARTS.into_iter().filter(|p| k >= TILE * p).flat_map(|parts| TYPES.map(|f| (parts, f))).collect();
+    let of = |(parts, f): &(usize, Format)| {
+        let end = |p: usize| if p == *parts { ends - 1 } else { (k * p / parts).div_ceil(TILE).min(ends - 1) };
+        let joined = |n: usize, _: &Look| {
+            let prefix = &prefix[n * ends..(n + 1) * ends];
+            (0..*parts).map(|p| round(*f, prefix[end(p + 1)] - prefix[end(p)], Rounding::NearestEven)).sum::<f64>()
+        };
+        far(&joined)
+    };
+    let fars: Vec<f64> = theories.iter().map(of).collect();
     let mut best: Option<(f64, usize, Format)> = None;
-    for parts in PARTS.into_iter().filter(|p| k >= 32 * p) {
-        let end = |p: usize| if p == parts { k } else { (k * p / parts).next_multiple_of(32).min(k) };
-        for f in TYPES {
-            let joined = |n: usize, _: &Look| {
-                (0..parts).map(|p| round(f, prefix[n][end(p + 1)] - prefix[n][end(p)], Rounding::NearestEven)).sum::<f64>()
-            };
-            let far = far(&joined);
-            if explains(far) && best.is_none_or(|b| far < b.0) {
-                best = Some((far, parts, f));
-            }
+    for (far, (parts, f)) in fars.into_iter().zip(theories) {
+        if explains(far) && best.is_none_or(|b| far < b.0) {
+            best = Some((far, parts, f));
         }
     }
     best.map(|(_, parts, f)| {

@@ -44,15 +44,40 @@ fn load(s: &FactorRows, rows: Range<usize>) -> Matrix {
     Matrix { format: s.format, rows: rows.len(), k: s.k, values }
 }
 
-/// The k of a run, in its order.
-fn gathered(m: &Matrix, run: &Run, format: Format) -> Matrix {
+/// The k of a run, in its order; all of K as it stands is not copied.
+fn gathered<'m>(m: &'m Matrix, run: &Run, format: Format) -> Gathered<'m> {
     let k = len(run);
+    if format == m.format && run.len() == 1 && k == m.k {
+        return Gathered::Whole(m);
+    }
+    // Orders of K are of single ones: an index each.
+    let single = run.len() == k;
     let mut values = Vec::with_capacity(m.rows * k);
     for i in 0..m.rows {
         let row = m.row(i);
-        run.iter().for_each(|r| values.extend_from_slice(&row[r.clone()]));
+        if single {
+            values.extend(run.iter().map(|r| row[r.start]));
+        } else {
+            run.iter().for_each(|r| values.extend_from_slice(&row[r.clone()]));
+        }
     }
-    Matrix { format, rows: m.rows, k, values }
+    Gathered::Some(Matrix { format, rows: m.rows, k, values })
+}
+
+/// A matrix, or some of its columns.
+enum Gathered<'m> {
+    Whole(&'m Matrix),
+    Some(Matrix),
+}
+
+impl std::ops::Deref for Gathered<'_> {
+    type Target = Matrix;
+    fn deref(&self) -> &Matrix {
+        match self {
+            Gathered::Whole(m) => m,
+            Gathered::Some(m) => m,
+        }
+    }
 }
 
 impl<'a> Region<'a> {

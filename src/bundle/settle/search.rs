@@ -35,6 +35,13 @@ const FIRST: (usize, usize) = (8, 64);
 /// Rows of A and of B of a dense product.
 type Place<'a> = (Problem<'a>, Range<usize>, Range<usize>);
 
+/// A place in `count` bands of rows, or as many as it has rows.
+fn bands<'a>((problem, rows, cols): &Place<'a>, count: usize) -> Vec<Place<'a>> {
+    let high = rows.len().div_ceil(count).max(1);
+    let band = |from: usize| (problem.clone(), from..rows.end.min(from + high), cols.clone());
+    rows.clone().step_by(high).map(band).collect()
+}
+
 /// Elements of a place: where each stands in the result, and its value.
 pub type Piece = Vec<(usize, f32)>;
 
@@ -286,8 +293,17 @@ impl<'a> Case<'a> {
     /// Where ways are looked at first: a few elements, then those that tell ways apart. Those around an element that refuted a way come
     /// later: a result that is wrong in one place is right in all others, and is refuted there at once.
     fn look(&self) -> Option<Look<'_>> {
-        let few = self.telling.first().and_then(|at| self.around(*at, NEAR)).or_else(|| self.few(0))?;
-        Some(Look { few, refuters: self.telling.iter().skip(1).filter_map(|at| self.around(*at, 1)).collect() })
+        if let Some(few) = self.telling.first().and_then(|at| self.around(*at, NEAR)) {
+            return Some(Look { few, refuters: self.telling.iter().skip(1).filter_map(|at| self.around(*at, 1)).collect() });
+        }
+        let few = self.few(0)?;
+        // Most are refuted by one of them.
+        let number = |at: &usize| self.bits[*at] & 0x7fff_ffff != 0 && self.bits[*at] != u32::MAX;
+        let one = (0..few.elements()).map(|i| few.at(i)).find(number).and_then(|at| self.around(at, 1));
+        Some(match one {
+            Some(one) => Look { few: one, refuters: vec![few] },
+            None => Look { few, refuters: Vec::new() },
+        })
     }
 
     /// Those that give every bit there.
@@ -390,10 +406,15 @@ impl<'a> Case<'a> {
             look((p, rows, cols))?;
         }
         let enough = self.enough(most);
-        let (first, rest) = enough.split_at(enough.len().min(1));
-        first.iter().cloned().try_for_each(look)?;
-        rest.par_iter().cloned().try_for_each(look)?;
         let whole = enough.len() == regions.len();
+        // A result of few tiles is shared out by its rows.
+        let threads = rayon::current_num_threads();
+        let (first, rest) = match enough.len() < threads {
+            true => (Vec::new(), enough.iter().flat_map(|place| bands(place, threads)).collect()),
+            false => (enough[..1].to_vec(), enough[1..].to_vec()),
+        };
+        first.into_iter().try_for_each(look)?;
+        rest.into_par_iter().try_for_each(look)?;
         let right_amax = |w: usize| !whole || self.amax.is_none_or(|a| a.to_bits() == amax[w].load(Relaxed));
         let found = (0..ways.len()).find(|w| alive[*w].load(Relaxed) && right_amax(*w) && self.empty_is_zero);
         Ok(match (found, refuted.load(Relaxed)) {

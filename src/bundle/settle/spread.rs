@@ -227,8 +227,10 @@ impl Errors<'_> {
         made.sort_by(|a, b| Sums::of(&b.1).squares.total_cmp(&Sums::of(&a.1).squares));
         let mut sums: Vec<Sums> = made.iter().map(|m| Sums::of(&m.1)).collect();
         let mut largest: Option<(Chain, Vec<f64>)> = None;
-        let chosen = made.iter().enumerate().filter(|(nth, (chain, _))| *nth < 2 || matches!(chain, Chain::Dequantized { .. }));
-        let chosen: Vec<Chain> = chosen.map(|(_, (chain, _))| *chain).collect();
+        // Two whose scales meet the sum, however large the errors of scaled factors are: the product of scales may be subnormal, and only those round it.
+        let (scaled, plain): (Vec<Chain>, Vec<Chain>) =
+            made.iter().map(|(chain, _)| *chain).partition(|chain| matches!(chain, Chain::Dequantized { .. }));
+        let chosen: Vec<Chain> = plain.into_iter().take(2).chain(scaled).collect();
         let ordered = orders(k);
         let all: Vec<(Chain, &Ordered)> = chosen.iter().flat_map(|chain| ordered.iter().map(|o| (*chain, o))).collect();
         let some = |part: &[(Chain, &Ordered)]| -> Result<Vec<Vec<f64>>> {

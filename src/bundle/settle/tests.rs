@@ -1,10 +1,11 @@
 //! Right kernels pass however they split K, and wrong ones that hide in the bound do not.
 
 use super::super::Writer;
-use super::super::assay::{Answer, assay_by};
+use super::super::assay::{Answer, assay_by, build, output};
 use super::Arithmetic;
-use super::cuts::Join;
+use super::cuts::{Cut, Join};
 use super::emulated::{Emulated, Number, Random, T, read};
+use super::search::{Case, Way, Ways};
 use super::ways::{Bias, Blocks, Chain, Ending, Extra, Meets, ScalesMeet};
 use crate::compare::Verdict;
 use crate::model::Inner;
@@ -75,6 +76,42 @@ fn splits_of_an_h200_pass_to_the_bit() {
     };
     let found = said(&o, &o.product(sliced, |p, i, j| o.scaled(p, i, j)), Dtype::BF16, H200);
     assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+}
+
+/// One element is looked at first, then a few, then those that refuted others: the first way that has every bit is found, as if all were
+/// looked at whole.
+#[test]
+fn no_look_drops_a_way_that_has_every_bit() {
+    for (seed, dtype, count, wrong) in
+        [(21, Dtype::F32, 1, None), (22, Dtype::BF16, 1, None), (23, Dtype::BF16, 2, None), (24, Dtype::BF16, 1, Some(77))]
+    {
+        let o = Emulated::new(seed, (5, 40, 768), true);
+        let mut out = split(&o, WGMMA, &parts(o.k, count));
+        wrong.iter().for_each(|at: &usize| out[*at] *= 1.02);
+        let bundle = read(&o.bundle(&out, dtype, H200));
+        let built = build(&bundle).unwrap();
+        let (job, output) = (super::runnable(&built.job), output(&bundle).unwrap());
+        let case = Case::of(&job, &output).unwrap().telling(&built.ideal[0]);
+        let chains = Arithmetic::of(&bundle.meta, &job).unwrap().promoted(o.k);
+        let ways = Ways { chains, cuts: vec![Cut::Whole, Cut::Even { tile: 128, parts: 2 }], endings: case.endings(true) };
+        let mut first = None;
+        for cut in &ways.cuts {
+            let count = cut.parts(o.k).len();
+            for (chain, promote) in &ways.chains {
+                for ending in ways.endings.iter().filter(|e| count > 1 || !(e.each || e.bias == Bias::First)) {
+                    for join in Join::all(count) {
+                        let way = Way { chain: *chain, promote: *promote, cut: *cut, join, ending: *ending };
+                        let values = case.values(&way).unwrap();
+                        if first.is_none() && values.iter().zip(&case.bits).all(|(v, b)| case.store.bits(*v, false) == *b) {
+                            first = Some(way);
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(first.is_none(), wrong.is_some(), "{seed}: {first:?}");
+        assert_eq!(case.find(&ways, usize::MAX).unwrap(), first, "{seed}");
+    }
 }
 
 #[test]

@@ -215,30 +215,20 @@ impl Ending {
             ScalesMeet::Both | ScalesMeet::Late => (p, m.a * m.b),
         };
         let product = |(p, s): (f32, f32)| p * s;
-        let first = |p: &[f32]| -> Vec<f32> {
-            let mut p = p.to_vec();
-            p[0] += m.bias;
-            p
-        };
-        let joined = |p: &[f32]| round(x.sum, join.sum(p, |s| round(x.joined, s)));
-        let rounded: Vec<f32>;
-        let parts = match x.part {
-            None => parts,
-            Some(f) => {
-                rounded = parts.iter().map(|p| round_to(f, *p)).collect();
-                &rounded
-            }
-        };
+        let joined = |part: &dyn Fn(usize) -> f32| round(x.sum, join.sum(parts.len(), part, |s| round(x.joined, s)));
+        let part = |p: usize| round(x.part, parts[p]);
+        // With the bias in the first.
+        let first = |p: usize, v: f32| if p == 0 { v + m.bias } else { v };
+        let biased = self.bias == Bias::First;
         let (factor, times) = if self.each && parts.len() > 1 {
-            let scaled: Vec<f32> = parts.iter().map(|p| product(scale(*p))).collect();
-            let scaled = if self.bias == Bias::First { first(&scaled) } else { scaled };
-            (joined(&scaled), 1.0)
-        } else if self.bias == Bias::First {
-            scale(joined(&first(parts)))
+            let scaled = |p: usize| product(scale(part(p)));
+            (if biased { joined(&|p| first(p, scaled(p))) } else { joined(&scaled) }, 1.0)
+        } else if biased {
+            scale(joined(&|p| first(p, part(p))))
         } else if parts.len() == 1 {
-            scale(round(x.sum, parts[0]))
+            scale(round(x.sum, part(0)))
         } else {
-            scale(joined(parts))
+            scale(joined(&part))
         };
         let (factor, times) = m.global.map_or((factor, times), |g| (factor * times, g));
         let value = match self.bias {

@@ -7,6 +7,7 @@ use super::output;
 use super::slices::{self, Fate};
 use super::solved;
 use super::system::{System, Theory};
+use super::theory::{shortest_first, shortest_of};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use rayon::prelude::*;
@@ -109,7 +110,7 @@ pub fn completed(s: &System, all: &[Theory]) -> Vec<Theory> {
         return Vec::new();
     }
     let mut order: Vec<&Theory> = all.iter().filter(|t| t.finish.is_none() && t.region.is_none() && t.k.is_none()).collect();
-    order.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_of(&mut order);
     // Scales along K are solved for each theory again.
     let grouped = [&s.a, &s.b].iter().any(|g| g.grid.1 > 1 && g.grid.1 <= GROUPS);
     let each = 6 * s.k + if grouped { 128 * s.k } else { 0 };
@@ -118,7 +119,7 @@ pub fn completed(s: &System, all: &[Theory]) -> Vec<Theory> {
     let biases: Vec<Theory> = output::factors(s).into_iter().filter(|t| t.variant.starts_with("out.bias")).collect();
     let mut found: Vec<Theory> = gained_range(s);
     found.extend(order.into_par_iter().flat_map_iter(|t| one(s, t, &looks, (&finishes, &biases))).collect::<Vec<Theory>>());
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut found);
     found.truncate(KEPT);
     found
 }

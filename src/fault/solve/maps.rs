@@ -50,6 +50,13 @@ fn step(d: usize, n: usize) -> String {
     if 2 * d > n { format!("− {}", n - d) } else { format!("+ {d}") }
 }
 
+/// Every way to address one grid, the shortest first.
+pub fn shortest_ways(rows: usize, cols: usize) -> Vec<Way> {
+    let mut all = ways(rows, cols, 1);
+    all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    all
+}
+
 /// Every way to address a grid of `rows × cols` that stands for `experts` grids one below the other.
 pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
     let mut all: Vec<Way> = Vec::new();

@@ -93,6 +93,7 @@ use super::predict::Scene;
 use rayon::prelude::*;
 use std::sync::Arc;
 pub use system::{System, Theory};
+use theory::shortest_first;
 
 /// Numbers of a theory that are few.
 const FREE: usize = 64;
@@ -315,7 +316,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
             t.class = solved::NAMELESS;
         }
     }
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut found);
     // What was solved and has no name is a picture.
     let (nameless, mut found): (Vec<Theory>, Vec<Theory>) = found.into_iter().partition(|t| t.class == solved::NAMELESS);
     found.truncate(KEPT);

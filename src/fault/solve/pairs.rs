@@ -4,6 +4,7 @@
 
 use super::given::{Given, Side};
 use super::system::{System, Theory};
+use super::theory::shortest_first;
 use super::{KEPT, address, complete, crossed, holds, output, split, within};
 use rayon::prelude::*;
 
@@ -144,7 +145,7 @@ fn two(s: &System, all: &[Theory]) -> Vec<Theory> {
 pub fn affordable(all: &[Theory], most: usize) -> Vec<Theory> {
     let mut all = all.to_vec();
     if all.len() > most {
-        all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+        shortest_first(&mut all);
         all.truncate(most);
     }
     all
@@ -167,7 +168,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
         first.iter().zip(&quick).filter(may).filter_map(with).collect()
     };
     let mut found: Vec<Theory> = all.par_iter().flat_map_iter(pairs).collect();
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut found);
     found.truncate(KEPT);
     found
 }

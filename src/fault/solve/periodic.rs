@@ -11,6 +11,7 @@ use super::maps::cost;
 use super::segment::spread;
 use super::slices::{Fate, Prefix, prefix, prefixes};
 use super::system::{Over, Past, System, Theory};
+use super::theory::shortest_first;
 use crate::fault::Class;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub fn masks(s: &System) -> Vec<Theory> {
     }
     let periods: Vec<usize> = (2..=(s.k / 2).min(LONGEST)).filter(|p| *p <= SINGLE || p.is_multiple_of(8)).collect();
     let mut found: Vec<Theory> = periods.into_par_iter().flat_map_iter(|p| of_period(s.k, p, &probes)).collect();
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut found);
     found.truncate(KEPT);
     found
 }

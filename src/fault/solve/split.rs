@@ -7,6 +7,7 @@
 //! ```
 
 use super::system::{Region, System, Theory};
+use super::theory::{shortest_first, shortest_of};
 use super::{after, contents, edge, memory, one, output, pairs};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub fn beside(s: &System, all: &[Theory]) -> Vec<Theory> {
     if found.is_empty() {
         found = partly(s, all);
     }
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut found);
     found
 }
 
@@ -147,7 +148,7 @@ fn partly(s: &System, all: &[Theory]) -> Vec<Theory> {
         return Vec::new();
     }
     let mut order: Vec<&Theory> = all.iter().filter(|t| t.region.is_none()).collect();
-    order.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_of(&mut order);
     order.truncate(WORK / (FIRST * s.k).max(1));
     let count = |t: &Theory, looks: &[(usize, usize)]| looks.iter().filter(|(i, j)| s.makes(t, *i, *j)).count();
     let counted = |t: &&Theory| {
@@ -246,7 +247,7 @@ pub fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<T
     let fits = |x: &Theory| inside.iter().all(|(i, j)| s.fits(x, *i, *j));
     let mut above: Vec<Theory> = all.par_iter().filter_map(|x| right(x).filter(|x| fits(x))).collect();
     above.extend(contents::contents(&rest));
-    above.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut above);
     above.extend(edge::overrun(&rest));
     above.extend(edge::not_computed(&rest));
     above.extend(memory::old(&rest));

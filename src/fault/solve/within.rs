@@ -7,6 +7,7 @@
 use super::given::Side;
 use super::maps::cost;
 use super::system::{System, Theory};
+use super::theory::{shortest_first, shortest_of};
 use crate::fault::edit::Which;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -50,14 +51,14 @@ pub fn theories(s: &System, all: &[Theory]) -> Vec<Theory> {
             && t.bits <= most
     };
     let mut order: Vec<&Theory> = all.iter().filter(one).collect();
-    order.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_of(&mut order);
     order.truncate(WORK / (3 * s.k));
     let ended = |t: &&Theory| -> Vec<Theory> {
         let side = if t.b.is_given() { Which::A } else { Which::B };
         ends(s, t, side, &looks).into_iter().filter_map(|(end, first)| part(s, t, side, end, first)).collect()
     };
     let mut found: Vec<Theory> = order.par_iter().flat_map_iter(ended).filter(|t| s.explains(t)).collect();
-    found.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    shortest_first(&mut found);
     found.truncate(KEPT);
     found
 }

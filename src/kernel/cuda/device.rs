@@ -1,7 +1,7 @@
 //! The GPUs of this machine.
 
 use crate::{Error, Result};
-use cudarc::driver::{CudaContext, sys};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
 use std::sync::Arc;
 
 /// What is known of one GPU.
@@ -28,32 +28,44 @@ impl DeviceInfo {
     }
 }
 
-/// Opens GPU `ordinal`. Errors say what is missing; never panics where there is no driver.
-pub fn open(ordinal: usize) -> Result<Arc<CudaContext>> {
+/// How many GPUs are visible. Errors say what is missing; never panics where there is no driver.
+fn count() -> Result<usize> {
     // SAFETY: asks the dynamic loader whether libcuda can be opened.
     if !unsafe { sys::is_culib_present() } {
         let remedy = "install NVIDIA's driver, or use --backend cpu";
         return Err(Error::unsupported("this machine", format!("there is no NVIDIA driver (libcuda); {remedy}")));
     }
-    let failed = |e| Error::unsupported("the NVIDIA driver", format!("{e:?}"));
-    let count = CudaContext::device_count().map_err(failed)? as usize;
+    CudaContext::device_count().map(|count| count as usize).map_err(failed)
+}
+
+fn failed(e: DriverError) -> Error {
+    Error::unsupported("the NVIDIA driver", format!("{e:?}"))
+}
+
+/// That there is a GPU of this number.
+fn check(ordinal: usize) -> Result<()> {
+    let count = count()?;
     if ordinal >= count {
         return Err(Error::value("GPU", ordinal, format!("0 to {} ({count} GPUs here)", count.saturating_sub(1))));
     }
+    Ok(())
+}
+
+/// Opens GPU `ordinal`. Errors: there is none; the driver's.
+pub fn open(ordinal: usize) -> Result<Arc<CudaContext>> {
+    check(ordinal)?;
     CudaContext::new(ordinal).map_err(failed)
 }
 
 /// Every GPU of this machine; an error with the reason when there is none.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
-    let first = open(0)?;
-    let count = CudaContext::device_count().map_err(|e| Error::unsupported("the NVIDIA driver", format!("{e:?}")))? as usize;
-    drop(first);
-    (0..count).map(|i| info(&*open(i)?)).collect()
+    check(0)?;
+    (0..count()?).map(info).collect()
 }
 
 /// The fact `driver`, where there is one: the kernel module's version, and the CUDA that it supports.
 pub(crate) fn driver() -> Option<(&'static str, String)> {
-    let cuda = &super::launch::gpu().ok()?.info.driver;
+    let cuda = info(super::launch::chosen()).ok()?.driver;
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     Some(("driver", format!("{}CUDA {cuda}", module(&text).map_or(String::new(), |m| format!("{m}, ")))))
 }
@@ -64,20 +76,27 @@ fn module(text: &str) -> Option<&str> {
     text.lines().next()?.split_whitespace().find(version)
 }
 
-/// Reads a GPU's facts.
-pub fn info(context: &CudaContext) -> Result<DeviceInfo> {
-    use sys::CUdevice_attribute::{CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
-    let failed = |e| Error::unsupported("the NVIDIA driver", format!("{e:?}"));
+/// Reads a GPU's facts, without opening it: a context takes a tenth of a second, and memory. Errors: there is none; the driver's.
+pub fn info(ordinal: usize) -> Result<DeviceInfo> {
+    use sys::CUdevice_attribute::*;
+    check(ordinal)?;
+    let device = result::device::get(ordinal as i32).map_err(failed)?;
+    // SAFETY: the device was just given by the driver, here and below.
+    let attribute = |which| unsafe { result::device::get_attribute(device, which) }.map_err(failed);
     let mut version = 0;
     // SAFETY: the driver is loaded; it writes one int.
     unsafe { sys::cuDriverGetVersion(&mut version) };
     Ok(DeviceInfo {
-        ordinal: context.ordinal(),
-        name: context.name().map_err(failed)?,
-        capability: context.compute_capability().map_err(failed)?,
-        multiprocessors: context.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(failed)? as usize,
-        memory: context.total_mem().map_err(failed)?,
-        l2: context.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map_err(failed)? as usize,
+        ordinal,
+        name: result::device::get_name(device).map_err(failed)?,
+        capability: (
+            attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize,
+        // SAFETY: as above.
+        memory: unsafe { result::device::total_mem(device) }.map_err(failed)?,
+        l2: attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
         driver: format!("{}.{}", version / 1000, version % 1000 / 10),
     })
 }

@@ -35,6 +35,11 @@ pub fn choose(ordinal: usize) {
     ORDINAL.store(ordinal, std::sync::atomic::Ordering::Relaxed);
 }
 
+/// The GPU that [`gpu`] opens.
+pub fn chosen() -> usize {
+    ORDINAL.load(std::sync::atomic::Ordering::Relaxed)
+}
+
 static ORDINAL: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 /// The chosen GPU, the first visible one (`CUDA_VISIBLE_DEVICES`) unless chosen, opened once. Errors: what is missing.
@@ -42,8 +47,7 @@ pub fn gpu() -> Result<&'static Gpu> {
     static GPU: OnceLock<std::result::Result<Gpu, String>> = OnceLock::new();
     let opened = GPU.get_or_init(|| {
         let open = || -> Result<Gpu> {
-            let context = device::open(ORDINAL.load(std::sync::atomic::Ordering::Relaxed))?;
-            let info = device::info(&context)?;
+            let (context, info) = (device::open(chosen())?, device::info(chosen())?);
             context.bind_to_thread().map_err(|e| failed("cuCtxSetCurrent", e))?;
             let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
             let stream = stream.map_err(|e| failed("cuStreamCreate", e))? as usize;
