@@ -6,6 +6,7 @@
 //! ```
 
 use super::{Bundle, chosen, copies};
+use crate::fault::amax;
 use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
@@ -434,25 +435,9 @@ impl<'b> Cast<'b> {
         let amax = f64::from(bundle.out.amax?);
         let largest = self.amax.iter().copied().fold(0.0, f64::max);
         (amax != largest && amax.is_finite() && largest > 0.0).then_some(())?;
-        let (rows, cols) = (self.x.rows(), self.x.cols());
-        let (mut of_row, mut of_col) = (vec![0.0f64; rows], vec![0.0f64; cols]);
-        for (at, v) in self.x.data().iter().enumerate() {
-            let v = f64::from(v.abs());
-            of_row[at / cols] = of_row[at / cols].max(v);
-            of_col[at % cols] = of_col[at % cols].max(v);
-        }
-        // The fewest lines from that end whose largest magnitude it is, but not all of them.
-        // The fewest lines from an end whose largest magnitude it is, but not all of them: up to the first that reaches it.
-        let least = |lines: &[f64]| {
-            let at = lines.iter().position(|v| *v >= amax)?;
-            (lines[at] == amax && at + 1 < lines.len()).then_some(at + 1)
-        };
-        let reversed: Vec<f64> = of_row.iter().rev().copied().collect();
-        let part = least(&of_row).map(|n| format!("that of the first {n} rows"));
-        let part = part.or_else(|| least(&reversed).map(|n| format!("that of rows {} … {}", rows - n, rows - 1)));
-        let part = part.or_else(|| least(&of_col).map(|n| format!("that of the first {n} columns")));
-        let what = part.unwrap_or_else(|| "the magnitude of no part of the rows or columns".into());
-        let words = format!("amax is {:.6} of the largest magnitude, {what}; codes and scales are right", amax / largest);
+        let part = amax::parts_of(self.x, amax as f32).into_iter().next();
+        let what = part.map_or("amax is the magnitude of no part of the rows or columns".into(), |p| p.words);
+        let words = format!("{what}; it is {:.6} of the largest magnitude; codes and scales are right", amax / largest);
         Some((Class::AmaxScope, "amax", words))
     }
 }

@@ -7,6 +7,7 @@
 use super::encoders::{Cast, ENCODERS, Encoder, LEAST, Named, SHARE};
 use crate::fault::Class;
 use crate::{Overflow, Rounding};
+use rayon::prelude::*;
 
 /// Wrong codes that a way is tried on before all are.
 const FEW: usize = 64;
@@ -34,20 +35,33 @@ type Way<'w> = Box<dyn Fn(&dyn Fn(usize) -> u32, usize) -> u32 + 'w>;
 impl Cast<'_> {
     /// Right codes in wrong words.
     pub fn packed(&self) -> Option<Named> {
-        let (words, variant) = self.way(|e| e.code(e.y() + e.zero))?;
+        let (words, variant) = self.way(|e| e.code(e.y() + e.zero), &self.wrong()?)?;
         Some((Class::PackPermute, variant.into(), words))
     }
 
     /// Codes of a wrong encoder in wrong words.
     pub fn packed_after(&self) -> Option<Named> {
+        let wrong = self.wrong()?;
         ENCODERS.iter().find_map(|(class, variant, words, encoder)| {
-            let (second, packed) = self.way(*encoder)?;
+            let (second, packed) = self.way(*encoder, &wrong)?;
             Some((*class, format!("out.{variant} + {}:{packed}", Class::PackPermute.name()), format!("{words}; and {second}")))
         })
     }
 
+    /// Where codes are others than the right ones. `None`: hardly anywhere.
+    fn wrong(&self) -> Option<Vec<usize>> {
+        let (f, codes) = (self.q.format(), self.q.codes());
+        let is_right = |at: usize| {
+            let e = self.element(at);
+            let right = f.encode(e.y() + e.zero, Rounding::NearestEven, Overflow::Saturate);
+            right == u32::from(codes[at]) || f.decode(right) == f.decode(u32::from(codes[at]))
+        };
+        let wrong: Vec<usize> = (0..codes.len()).into_par_iter().filter(|at| !is_right(*at)).collect();
+        (wrong.len() >= LEAST).then_some(wrong)
+    }
+
     /// The way that makes all codes of an encoder's, in words, and its variant.
-    fn way(&self, encoder: Encoder) -> Option<(String, &'static str)> {
+    fn way(&self, encoder: Encoder, wrong: &[usize]) -> Option<(String, &'static str)> {
         let (f, n) = (self.q.format(), self.q.codes().len());
         let codes = self.q.codes();
         let code = |at: usize| {
@@ -55,12 +69,6 @@ impl Cast<'_> {
             encoder(&e).map_or(0, |y| f.encode(y, Rounding::NearestEven, Overflow::Saturate))
         };
         let same = |a: u32, b: u32| a == b || f.decode(a) == f.decode(b);
-        let right = |at: usize| {
-            let e = self.element(at);
-            f.encode(e.y() + e.zero, Rounding::NearestEven, Overflow::Saturate)
-        };
-        let wrong: Vec<usize> = (0..n).filter(|at| !same(u32::from(codes[*at]), right(*at))).collect();
-        (wrong.len() >= LEAST).then_some(())?;
         let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(FEW)).collect();
         let ways = self.ways();
         let made = |way: &Way, code: &dyn Fn(usize) -> u32, all: &mut dyn Iterator<Item = usize>| {

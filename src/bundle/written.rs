@@ -45,8 +45,7 @@ impl Cast<'_> {
                         if by_row { l * cols + x } else { x * cols + l }
                     })
                 };
-                let empty: Vec<usize> = (0..n).filter(|p| sources(*p).next().is_none()).collect();
-                let blank = empty.first().map(|p| codes[*p]);
+                let blank = codes.get(gap(lines, length, stride)).copied();
                 let is = |p: usize| {
                     let mut any = false;
                     let hit = sources(p).any(|at| {
@@ -72,11 +71,29 @@ impl Cast<'_> {
                 }
                 let (what, rest) = if by_row { ("row", cols) } else { ("column", rows) };
                 let over = if stride < length { "over each other" } else { "with gaps" };
-                let blank = if empty.is_empty() { "" } else { "; the rest is not written" };
+                let blank = if blank.is_none() { "" } else { "; the rest is not written" };
                 let words = format!("{what}s of codes are written {over}, {stride} elements apart instead of {rest}{blank}");
                 return Some((Class::Addressing, "out.stride".into(), words));
             }
         }
         None
+    }
+}
+
+/// The first place that no line reaches: behind the first one, else behind the last.
+fn gap(lines: usize, length: usize, stride: usize) -> usize {
+    if stride > length { length } else { (lines - 1) * stride + length }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gap;
+
+    #[test]
+    fn the_first_place_that_no_line_reaches_is_behind_the_first_or_the_last() {
+        for (lines, length, stride) in [(4usize, 6usize, 3usize), (4, 6, 6), (4, 6, 7), (4, 6, 9), (5, 3, 1), (2, 2, 5)] {
+            let reached = |place: usize| (0..lines).any(|l| (l * stride..l * stride + length).contains(&place));
+            assert_eq!((0..100).find(|p| !reached(*p)), Some(gap(lines, length, stride)), "{lines} {length} {stride}");
+        }
     }
 }

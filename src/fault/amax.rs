@@ -70,30 +70,88 @@ pub fn over(scene: &Scene) -> Option<String> {
     changes(width).into_iter().take(most).find(|c| scales(job, x, width, c).is_some_and(|s| same(&s, q))).map(|c| c.words)
 }
 
-/// An amax beside right codes that misses the largest elements and is that of a part of the columns, exactly: neither of another step nor of
-/// what was stored, although saturated codes are as large as any amax that their scale was taken from.
-pub fn seen(scene: &Scene) -> Option<Finding> {
-    let job = scene.evidence.job;
-    let part = scene.evidence.output.parts.first()?;
-    let (amax, Operand::High(x)) = (part.amax?, edit::operand(job, edit::Which::A)?) else { return None };
-    matches!(job.op, Op::Cast | Op::CastTranspose).then_some(())?;
-    let larger: Vec<usize> = (0..x.data().len()).filter(|at| x.data()[*at].abs() > amax).collect();
-    let first = larger.first()?;
-    let of = |step: usize, from: usize| {
-        let own = x.data().iter().enumerate().filter(|(at, _)| at % x.cols() % step == from);
-        own.fold(0.0f32, |m, (_, v)| m.max(v.abs()))
-    };
-    let steps = [2usize, 4, 8].into_iter().filter(|s| *s < x.cols());
-    let (step, from) = steps.flat_map(|s| (0..s).map(move |f| (s, f))).find(|(s, f)| of(*s, *f) == amax)?;
-    let words = format!(
-        "amax is that of columns {from}, {}, {} … alone: it does not see {} of larger magnitude, such as ({}, {})",
-        from + step,
-        from + 2 * step,
+/// A part of a tensor that an amax may have been taken over.
+pub struct Part {
+    pub variant: &'static str,
+    pub words: String,
+    /// How likely chance puts all larger elements outside of it.
+    chance: f64,
+}
+
+/// The parts of a tensor whose amax is exactly this one, which misses the largest elements: that which chance makes least first. A part that is
+/// nearly everything misses few elements by chance, one that is small misses any.
+pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
+    let (rows, cols, data) = (x.rows(), x.cols(), x.data());
+    let larger: Vec<usize> = (0..data.len()).filter(|at| data[*at].abs() > amax).collect();
+    let Some(first) = larger.first() else { return Vec::new() };
+    let unseen = format!(
+        "it does not see {} of larger magnitude, such as ({}, {})",
         if larger.len() == 1 { "one element".to_string() } else { format!("{} elements", larger.len()) },
-        first / x.cols(),
-        first % x.cols()
+        first / cols,
+        first % cols
     );
-    Some(Finding::solved(Class::AmaxScope, "some_columns", words))
+    let mut all = Vec::new();
+    // Each larger element is outside by chance as often as any is.
+    let mut add = |variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| {
+        let seen = |at: usize| of(at / cols, at % cols, data[at]);
+        let (mut count, mut most) = (0usize, 0.0f32);
+        for at in (0..data.len()).filter(|at| seen(*at)) {
+            (count, most) = (count + 1, most.max(data[at].abs()));
+        }
+        if most == amax && count < data.len() && !larger.iter().any(|at| seen(*at)) {
+            let outside = 1.0 - count as f64 / data.len() as f64;
+            let chance = outside.powi(larger.len().min(1 << 20) as i32);
+            all.push(Part { variant, words: format!("amax is that of {words} alone: {unseen}"), chance });
+        }
+    };
+    add("signed", "the values that are not negative".into(), &|_, _, v| v >= 0.0);
+    add("negative", "the negative values".into(), &|_, _, v| v < 0.0);
+    add("without_last_row", "all rows but the last".into(), &|i, _, _| i + 1 < rows);
+    add("first_half", "the first half of the rows".into(), &|i, _, _| i < rows.div_ceil(2));
+    for tile in [256usize, 128, 64, 32, 16, 8, 4] {
+        let (high, wide) = (rows / tile * tile, cols / tile * tile);
+        if wide > 0 && wide < cols {
+            add("whole_tiles", format!("columns 0 … {}, whole tiles of {tile},", wide - 1), &|_, j, _| j < wide);
+        }
+        if high > 0 && high < rows {
+            add("whole_tiles", format!("rows 0 … {}, whole tiles of {tile},", high - 1), &|i, _, _| i < high);
+        }
+        if tile < cols {
+            add("some_columns", format!("the first {tile} columns"), &|_, j, _| j < tile);
+        }
+        if tile < rows {
+            add("some_rows", format!("the first {tile} rows"), &|i, _, _| i < tile);
+        }
+    }
+    for step in [2usize, 4, 8].into_iter().filter(|s| *s < cols) {
+        for from in 0..step {
+            let words = format!("columns {from}, {}, {} …", from + step, from + 2 * step);
+            add("some_columns", words, &move |_, j, _| j % step == from);
+        }
+    }
+    all.sort_by(|a, b| a.chance.total_cmp(&b.chance));
+    all
+}
+
+/// An amax beside right codes, by [`parts_of`]; behind it what would give the same. It is neither of another step nor of what was stored, although
+/// saturated codes are as large as any amax that their scale was taken from.
+pub fn seen(scene: &Scene) -> Vec<Finding> {
+    let job = scene.evidence.job;
+    let Some((amax, Operand::High(x))) =
+        scene.evidence.output.parts.first().and_then(|p| p.amax).zip(edit::operand(job, edit::Which::A))
+    else {
+        return Vec::new();
+    };
+    if !matches!(job.op, Op::Cast | Op::CastTranspose) {
+        return Vec::new();
+    }
+    let mut found: Vec<Finding> = Vec::new();
+    for part in parts_of(x, amax) {
+        if !found.iter().any(|f| f.variant == part.variant) {
+            found.push(Finding::solved(Class::AmaxScope, part.variant, part.words));
+        }
+    }
+    found
 }
 
 /// The scales that the right kernel chooses for changed values.
@@ -136,6 +194,23 @@ pub fn is_rounded_otherwise(amax: &[f64], ratio: &[f64]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_amax_is_that_of_the_part_that_chance_makes_least() {
+        // The largest stands in the tail of the columns, in the second half of the rows.
+        let mut v: Vec<f32> = (0..20 * 150).map(|n| ((n * 7919 % 3001) as f32 - 1500.0) / 1000.0).collect();
+        (v[3 * 150 + 7], v[12 * 150 + 130], v[15 * 150 + 149]) = (5.0, 9.0, -8.0);
+        let x = Tensor::new(Format::F32, 20, 150, v).unwrap();
+        let parts = parts_of(&x, 5.0);
+        assert_eq!(parts[0].variant, "whole_tiles");
+        assert!(parts[0].words.starts_with("amax is that of columns 0 … 127, whole tiles of 128,"), "{}", parts[0].words);
+        assert!(parts.iter().any(|p| p.variant == "first_half"));
+        assert!(parts_of(&x, 9.0).is_empty(), "it is the largest");
+        // The largest value, where four negative ones are larger.
+        let v: Vec<f32> = (0..64).map(|n| if n % 16 == 3 { -9.0 - n as f32 } else { 0.1 * (n % 13) as f32 }).collect();
+        let x = Tensor::new(Format::F32, 8, 8, v).unwrap();
+        assert_eq!(parts_of(&x, 0.1 * 12.0)[0].variant, "signed");
+    }
 
     #[test]
     fn an_exponent_that_is_rounded_otherwise_has_a_threshold() {

@@ -173,6 +173,13 @@ fn bits(set: &[Set], fitted: bool) -> f64 {
 /// The share of the error that two faults have to explain between them.
 const WHOLE: f64 = 0.97;
 
+/// Lines of a product that refuse most faults.
+const LINES: usize = 16;
+
+/// Names of an amax that one number tells: others may give the same.
+const AMAX: [&str; 5] =
+    ["amax_scope:of_codes", "stale_state:amax", "amax_scope:first_half", "amax_scope:without_last_row", "amax_scope:signed"];
+
 /// Multiply-adds of a second of `limit`.
 const WORK: f64 = 1e8;
 
@@ -215,8 +222,18 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     let singles: Vec<(Set, bool)> =
         faults().flat_map(|f| settings::of(f, &scene, &gains).into_iter().map(move |(s, fitted)| ((f, s), fitted))).collect();
     let mut left_out = singles.len().saturating_sub(budget);
-    let mut tried: Vec<Tried> =
-        singles.par_iter().take(budget).filter_map(|(set, fitted)| try_set(vec![*set], *fitted)).collect();
+    // What explains nothing of a few lines, and sets none of their elements right, explains nothing.
+    let few = scene.few(LINES).map(|few| (few.clean_fit().outside as f64, few));
+    let hopeless = |set: &Set, fitted: bool| {
+        let of = |(outside, few): &(f64, Scene)| {
+            few.fit(&[*set], fitted).is_some_and(|(fit, _)| fit.share < 0.05 && fit.outside as f64 > 0.95 * outside)
+        };
+        few.as_ref().is_some_and(of)
+    };
+    let try_single = |(set, fitted): &(Set, bool)| {
+        if hopeless(set, *fitted) { None } else { try_set(vec![*set], *fitted) }
+    };
+    let mut tried: Vec<Tried> = singles.par_iter().take(budget).filter_map(try_single).collect();
     tried.sort_by(better);
     let single = tried.first().is_some_and(|t| t.fit.accepted());
     let solved = if budget > 0 { solve::solve(&scene, !single) } else { None };
@@ -267,9 +284,9 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     if findings.is_empty() {
         findings.extend(super::chosen::scales(&scene));
     }
-    if findings.first().is_some_and(|f| ["amax_scope:of_codes", "stale_state:amax"].contains(&&f.fault[..])) {
+    if findings.first().is_some_and(|f| AMAX.contains(&&f.fault[..])) {
         let seen = super::amax::seen(&scene);
-        findings = if seen.is_some() { seen.into_iter().collect() } else { findings };
+        findings = if seen.is_empty() { findings } else { seen };
     }
     let location = locate::locate(&scene);
     if findings.is_empty() {

@@ -10,7 +10,7 @@
 //! writes, and what it writes beside its result. The classes and their order are those of [`CLASSES`]; the bugs behind them are
 //! in `data/bugs.csv`.
 
-mod amax;
+pub mod amax;
 mod assayed;
 pub mod beside;
 pub mod card;

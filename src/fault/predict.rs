@@ -83,13 +83,27 @@ const SMALL: usize = 4 << 20;
 impl<'a> Scene<'a> {
     /// Errors: those of the right kernel on the job.
     pub fn new(evidence: Evidence<'a>) -> Result<Self> {
+        Self::of_lines(evidence, None)
+    }
+
+    /// The worst elements of a product with so many lines of the rest: what refuses most faults before all of it is asked. `None`: a small one, or
+    /// more than the product is written.
+    pub fn few(&self, lines: usize) -> Option<Self> {
+        let (job, parts) = (self.evidence.job, &self.evidence.output.parts);
+        let alone = parts.len() == 1 && parts[0].amax.is_none() && parts[0].transpose.is_none();
+        let work = self.shape.rows * self.shape.cols * crate::assay::product::inner(job);
+        (job.op.is_product() && alone && self.sample.whole && work > SMALL / 8).then_some(())?;
+        Self::of_lines(self.evidence, Some(lines)).ok().filter(|few| !few.sample.whole)
+    }
+
+    fn of_lines(evidence: Evidence<'a>, lines: Option<usize>) -> Result<Self> {
         let job = evidence.job;
         let (rows, cols) = evidence.output.parts.first().map_or((0, 0), |p| shape_of(&p.d));
         let product = job.op.is_product();
         let mut sample = Sample::whole(rows, cols);
         let k = crate::assay::product::inner(job);
         // A decoder's product is few multiply-adds, and many weights to decode.
-        if product && (rows * cols * k > SMALL || (rows + cols) * k > SMALL / 2) {
+        if product && (lines.is_some() || rows * cols * k > SMALL || (rows + cols) * k > SMALL / 2) {
             let ratios = evidence.judged[0].bound.ratios(&evidence.judged[0].actual)?;
             let mut worst: Vec<usize> = Vec::new();
             let largest_first = |a: &usize, b: &usize| ratios[*b].total_cmp(&ratios[*a]);
@@ -104,7 +118,7 @@ impl<'a> Scene<'a> {
             let must: Vec<(usize, usize)> = worst.iter().take(16).map(|i| (i / cols, i % cols)).collect();
             // Fewer lines of a deep product.
             let most = ((SMALL / k) as f64).sqrt() as usize;
-            let some = Sample::of(rows, cols, most.clamp(24, 48), &must);
+            let some = Sample::of(rows, cols, lines.unwrap_or(most.clamp(24, 48)), &must);
             if subset::product(job, &some).is_some() {
                 sample = some;
             }

@@ -33,6 +33,7 @@ pub fn systems<'s>(s: &System<'s>, t: &Theory) -> Vec<System<'s>> {
 
 fn read<'s>(s: &System<'s>, t: &Theory) -> Option<System<'s>> {
     let mut after = s.clone();
+    after.memo = None;
     after.a = given(s, t, Which::A)?;
     after.b = given(s, t, Which::B)?;
     summed(after)
@@ -41,6 +42,7 @@ fn read<'s>(s: &System<'s>, t: &Theory) -> Option<System<'s>> {
 fn counted<'s>(s: &System<'s>, t: &Theory, side: Which) -> Option<System<'s>> {
     let c = t.k.as_ref()?;
     let mut after = s.clone();
+    after.memo = None;
     let g = s.given(side);
     let values = g.values.iter().enumerate().map(|(at, v)| v * c[at % g.k]).collect();
     let new = Given { rounded: g.rounded, ..Given::values(g.rows, g.k, values) };
@@ -101,6 +103,7 @@ fn side(first: &Side, second: &Side, after: &Given) -> Side {
             table: second.table.clone().or_else(|| first.table.clone()),
             scale: second.scale.clone().or_else(|| first.scale.clone()),
             zero: second.zero.clone().or_else(|| first.zero.clone()),
+            every: 0,
             value: None,
             all: None,
         };
@@ -113,6 +116,8 @@ fn side(first: &Side, second: &Side, after: &Given) -> Side {
 /// Both as one theory, with the words of the second alone. `None`: the second changes what the first made of the sums.
 pub fn joined(s: &System, first: &Theory, second: &Theory, after: &System) -> Option<Theory> {
     let both = Theory {
+        // What it sums is told by operands that the first changed.
+        id: 0,
         fitted: first.fitted || second.fitted,
         slack: first.slack + second.slack,
         freedom: first.freedom + second.freedom,

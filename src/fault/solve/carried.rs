@@ -57,6 +57,9 @@ pub fn kept(s: &System) -> Vec<Theory> {
         }
     }
     ways.truncate(WORK / (n * s.k).max(1));
+    if !is_near(s, &probes) {
+        return Vec::new();
+    }
     let mut found = Vec::new();
     for (format, kept) in ways {
         let mut of = Theory::right();
@@ -74,6 +77,51 @@ pub fn kept(s: &System) -> Vec<Theory> {
         }
     }
     found
+}
+
+/// Whether some offset makes the first elements but for what 16 bits may round.
+fn is_near(s: &System, probes: &[(usize, usize)]) -> bool {
+    const LOOKS: usize = 8;
+    // Of the magnitudes of both sums.
+    const OFF: f64 = 1.0 / 32.0;
+    let size = |at: usize| s.certain(at) / s.relative.max(1e-300);
+    let (i0, j0) = probes[0];
+    let units: Vec<Units> = units(s);
+    let of = |at: usize| {
+        let (di, dj) = ((at / s.cols) as i64 - i0 as i64, (at % s.cols) as i64 - j0 as i64);
+        (di, dj) != (0, 0) && units.iter().any(|units| holds(s, &probes[..LOOKS], (di, dj), units, &size, OFF))
+    };
+    (0..s.ideal.len()).into_par_iter().any(of)
+}
+
+/// Whether elements hold as well those of an offset, or all those before, to a part of their magnitudes.
+fn holds(
+    s: &System,
+    probes: &[(usize, usize)],
+    (di, dj): (i64, i64),
+    units: &Units,
+    size: &(dyn Fn(usize) -> f64 + Sync),
+    off: f64,
+) -> bool {
+    let unit = |at: usize| units.of.as_ref().map_or(1.0, |u| u[at]);
+    [false, true].into_iter().any(|all| {
+        probes.iter().all(|(i, j)| {
+            let own = i * s.cols + j;
+            let (mut x, mut y) = (*i as i64 + di, *j as i64 + dj);
+            let (mut sum, mut most) = (s.ideal[own], size(own));
+            while (0..s.rows as i64).contains(&x) && (0..s.cols as i64).contains(&y) {
+                let at = x as usize * s.cols + y as usize;
+                let by = unit(own) / unit(at);
+                sum += (s.ideal[at] - s.bias[y as usize]) * by;
+                most += size(at) * by.abs();
+                if !all {
+                    break;
+                }
+                (x, y) = (x + di, y + dj);
+            }
+            !((s.actual[own] - sum).abs() > off * most + s.out.spacing(own, s.actual[own]))
+        })
+    })
 }
 
 /// Theories of one way to keep sums.
@@ -126,6 +174,7 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
     let (n_cols, scale) = (s.cols, units.of.clone());
     let unit = move |at: usize| scale.as_ref().map_or(1.0, |u| u[at]);
     let ideal: Arc<Vec<f64>> = Arc::new(base.sums.iter().enumerate().map(|(at, x)| x / unit(at)).collect());
+    let sizes: Arc<Vec<f64>> = Arc::new((0..s.ideal.len()).map(|at| s.certain(at) / s.relative.max(1e-300)).collect());
     let (i0, j0) = probes[0];
     let first = i0 * s.cols + j0;
     let rest = s.actual[first] - s.bias[j0] - base.sums[first];
@@ -173,24 +222,18 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
                     + units.bits,
             );
             t.kept = base.kept;
-            if let Some(u) = units.of.clone() {
-                // What is held is rounded as sums of its size are.
-                let (a, b, k) = (s.a.values.clone(), s.b.values.clone(), s.k);
-                let part: Vec<Option<(usize, usize)>> = (0..s.rows).map(|i| s.lines(i, 0).map(|x| (x.0, x.1))).collect();
-                t.size = Some(Arc::new(move |i, j| {
-                    let (mut size, mut x, mut y) = (0.0, i as i64, j as i64);
-                    while (0..rows).contains(&x) && (0..cols).contains(&y) {
-                        let (p, q) = (x as usize, y as usize);
-                        if let Some((ra, rb)) = part[p] {
-                            let (ra, rb) = (ra * k, (rb + q) * k);
-                            let sum: f64 = (0..k).map(|c| (a[ra + c] * b[rb + c]).abs()).sum();
-                            size += sum * (u[i * n_cols + j] / u[p * n_cols + q]).abs();
-                        }
-                        (x, y) = (x + di, y + dj);
-                    }
-                    size
-                }));
-            }
+            // What is held is as far off as sums of its size are.
+            let (sizes, scale) = (sizes.clone(), units.of.clone());
+            t.size = Some(Arc::new(move |i, j| {
+                let by = |at: usize| scale.as_ref().map_or(1.0, |u| (u[i * n_cols + j] / u[at]).abs());
+                let (mut size, mut x, mut y) = (0.0, i as i64, j as i64);
+                while (0..rows).contains(&x) && (0..cols).contains(&y) {
+                    let at = (x * cols + y) as usize;
+                    size += sizes[at] * by(at);
+                    (x, y) = (x + di, y + dj);
+                }
+                size
+            }));
             t.finish = Some(Arc::new(move |i, j, v| v + held(i, j) + bias[j]));
             if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {
                 found.push(t);

@@ -20,6 +20,8 @@ const FINE: usize = 256;
 const COARSE: usize = 8;
 /// What may be left open of an element that a number is solved from, relative.
 const OPEN: f64 = 0.25;
+/// How far off a gain may be, relative: one that is hardly known makes of anything what was written.
+const KNOWN: f64 = 1.0 / 32.0;
 /// Scales along K that are solved on top of every theory, at most.
 const GROUPS: usize = 32;
 /// Completed theories kept.
@@ -185,6 +187,7 @@ fn gained(s: &System, t: &Theory, looks: &[Look], first: (f64, f64)) -> Option<T
         }
     }
     let by = output::roundest(range.0, range.1);
+    (range.1 - range.0 <= 2.0 * KNOWN * by.abs()).then_some(())?;
     let words = format!("the result is multiplied by {}, which is no stored number", output::short(by, range.1 - range.0));
     let mut gain = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
     let bias = Arc::new(s.bias.clone());
@@ -232,6 +235,7 @@ fn gained_range(s: &System) -> Vec<Theory> {
         .filter_map(|(from, to, fate)| {
             let (low, high) = gain(from, to, fate)?;
             let by = output::roundest(low, high);
+            (high - low <= 2.0 * KNOWN * by.abs()).then_some(())?;
             let words = format!("the result is multiplied by {}, which is no stored number", output::short(by, high - low));
             let mut g = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
             let b = bias.clone();

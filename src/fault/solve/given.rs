@@ -161,6 +161,11 @@ fn bf16(x: f32) -> f64 {
     f64::from(f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000))
 }
 
+/// The largest number that divides both.
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// How one operand was read: `None` is as given.
 #[derive(Clone, Default)]
 pub struct Side {
@@ -169,6 +174,8 @@ pub struct Side {
     pub table: Option<Arc<Vec<f64>>>,
     pub scale: Option<At>,
     pub zero: Option<At>,
+    /// Scale and zero stay the same within every so many of K; 0: nobody says so.
+    pub every: usize,
     /// Instead of all of these.
     pub value: Option<At>,
     /// All values that this reads, where they were written down.
@@ -178,6 +185,18 @@ pub struct Side {
 impl Side {
     pub fn is_given(&self) -> bool {
         self.code.is_none() && self.table.is_none() && self.scale.is_none() && self.zero.is_none() && self.value.is_none()
+    }
+    /// With these scales, the same within every so many of K.
+    pub fn scaled(&mut self, every: usize, scale: At) {
+        (self.scale, self.every) = (Some(scale), every);
+    }
+    /// With these zero points, the same within every so many of K.
+    pub fn zeroed(&mut self, every: usize, zero: At) {
+        (self.zero, self.every) = (Some(zero), every);
+    }
+    /// Whether it has scales or zero points of its own.
+    fn asks(&self) -> bool {
+        self.scale.is_some() || self.zero.is_some()
     }
     /// Both changes, where they change different things.
     pub fn and(&self, other: &Self) -> Option<Self> {
@@ -193,6 +212,11 @@ impl Side {
             table: one(&self.table, &other.table)?,
             scale: one(&self.scale, &other.scale)?,
             zero: one(&self.zero, &other.zero)?,
+            every: match (self.asks(), other.asks()) {
+                (true, true) => gcd(self.every, other.every),
+                (true, false) => self.every,
+                _ => other.every,
+            },
             value: one(&self.value, &other.value)?,
             all: None,
         })
@@ -245,30 +269,38 @@ impl Side {
     fn dequantized(&self, g: &Given, q: &QTensor, i: usize, ks: Range<usize>) -> Vec<f64> {
         let (codes, scales) = (q.codes(), q.scale_inv());
         let table = self.table.as_ref().map_or(&g.table, |t| &**t);
-        let mut cell = i / g.tile.0 * g.grid.1 + ks.start / g.tile.1;
-        let mut left = g.tile.1 - ks.start % g.tile.1;
-        let one = |k: usize| {
-            let code = match &self.code {
-                Some(f) => f(i, k).map(|at| codes[at]),
-                None => Some(codes[i * g.k + k]),
-            };
-            let here = cell;
-            left -= 1;
-            if left == 0 {
-                (cell, left) = (cell + 1, g.tile.1);
+        let cells = i / g.tile.0 * g.grid.1;
+        let mut row = Vec::with_capacity(ks.len());
+        let mut from = ks.start;
+        // What stays the same is asked for once.
+        while from < ks.end {
+            let cell = cells + from / g.tile.1;
+            let mut to = (from / g.tile.1 + 1) * g.tile.1;
+            if self.asks() {
+                let every = self.every.max(1);
+                to = to.min((from / every + 1) * every);
             }
-            let Some(code) = code else { return 0.0 };
-            let x = table[usize::from(code)];
-            let s = self.scale.as_ref().map_or_else(|| f64::from(scales[here]) * g.global, |f| f(i, k));
-            match &g.zero {
-                None => x * s,
+            let to = to.min(ks.end);
+            let s = self.scale.as_ref().map_or_else(|| f64::from(scales[cell]) * g.global, |f| f(i, from));
+            let (off, plus) = match &g.zero {
+                None => (0.0, 0.0),
                 Some((z, mid)) => {
-                    let z = self.zero.as_ref().map_or_else(|| z[here], |f| f(i, k));
-                    mid.map_or((x - z) * s, |mid| (x - mid) * s + z)
+                    let z = self.zero.as_ref().map_or_else(|| z[cell], |f| f(i, from));
+                    mid.map_or((z, 0.0), |mid| (mid, z))
                 }
+            };
+            let value = |code: u8| match &g.zero {
+                None => table[usize::from(code)] * s,
+                Some((_, None)) => (table[usize::from(code)] - off) * s,
+                Some(_) => (table[usize::from(code)] - off) * s + plus,
+            };
+            match &self.code {
+                Some(f) => row.extend((from..to).map(|k| f(i, k).map_or(0.0, |at| value(codes[at])))),
+                None => row.extend(codes[i * g.k + from..i * g.k + to].iter().map(|c| value(*c))),
             }
-        };
-        ks.map(one).collect()
+            from = to;
+        }
+        row
     }
 
     fn exact(&self, g: &Given, i: usize, k: usize) -> f64 {
@@ -327,6 +359,8 @@ mod tests {
             Side { zero: Some(Arc::new(|i, k| (i * k) as f64)), ..Side::default() },
             Side { table: Some(Arc::new((0..256).map(f64::from).collect())), ..Side::default() },
             Side { value: Some(Arc::new(|i, k| (i as f64 - 0.3) / (k as f64 + 1.0))), ..Side::default() },
+            Side { scale: Some(Arc::new(|i, k| 0.1 * (i + k / 3) as f64)), every: 3, ..Side::default() },
+            Side { zero: Some(Arc::new(|i, k| (i * (k / 16)) as f64)), every: 16, ..Side::default() },
         ];
         for rounded in [None, Some(Format::Bf16)] {
             let g = Given::of(&Operand::Quantized(q.clone()), &[], rounded);

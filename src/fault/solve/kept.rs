@@ -11,6 +11,7 @@ const EVERY: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
 /// Elements that are looked at, and the share that has to be predicted.
 const LOOKS: usize = 96;
 const SHARE: f64 = 0.6;
+const FIRST: usize = 24;
 /// Steps of the type that a prediction may be off where it is not to the bit.
 const STEPS: f64 = 6.0;
 
@@ -70,7 +71,15 @@ pub fn theories(s: &System) -> Vec<Theory> {
             }
         }
     }
+    // What makes few of the first makes not most of all.
+    let some = |t: &Theory| {
+        let first = &places[..places.len().min(FIRST)];
+        3 * first.iter().filter(|(i, j)| s.fits(t, *i, *j)).count() >= first.len()
+    };
     let share = |t: &Theory| {
+        if !some(t) {
+            return 0.0;
+        }
         let made = places.iter().filter(|(i, j)| s.fits(t, *i, *j)).count();
         let at_wrong = places.iter().filter(wrong).filter(|(i, j)| s.fits(t, *i, *j)).count();
         (made as f64 / places.len() as f64).min(at_wrong as f64 / places.iter().filter(wrong).count() as f64)

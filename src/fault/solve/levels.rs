@@ -46,10 +46,10 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let mut add = |class: Class, variant: &str, words: String, bits: f64, (scale, zero): Read| {
         let mut t = Theory::new(class, name, format!("{name}.{variant}"), words).bits(bits);
         if scale != right.0 {
-            t.side(side).scale = Some(Arc::new(move |i, k| scale[cell(i, k)]));
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| scale[cell(i, k)]));
         }
         if let Some(zero) = zero.filter(|z| Some(z) != right.1.as_ref()) {
-            t.side(side).zero = Some(Arc::new(move |i, k| zero[cell(i, k)]));
+            t.side(side).zeroed(tile.1, Arc::new(move |i, k| zero[cell(i, k)]));
         }
         if !t.side(side).is_given() {
             all.push(t);
@@ -100,14 +100,19 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     }
     if q.scale_format() == Format::Uint6 && cols.is_multiple_of(8) {
         for (words, bits, (scale, zero)) in unpacked(&x) {
-            let read = read(&x, |c| (scale[c], x.over[c].0), |_, c| (zero.get(c).copied().unwrap_or(0.0), x.over[c].1));
-            add(
-                Class::BitsReinterpreted,
-                "six_bits",
-                format!("the 6-bit scales and minima of {name} {words}"),
-                3.0 + bits,
-                read,
-            );
+            let min = |c: usize| zero.get(c).copied().unwrap_or(0.0);
+            // Either may be unpacked right.
+            for (what, more, of_scale, of_min) in
+                [("scales and minima", 0.0, true, true), ("scales", 0.5, true, false), ("minima", 0.5, false, true)]
+            {
+                let read = read(
+                    &x,
+                    |c| (if of_scale { scale[c] } else { x.scale[c] }, x.over[c].0),
+                    |z, c| (if of_min { min(c) } else { z[c] }, x.over[c].1),
+                );
+                let words = format!("the 6-bit {what} of {name} {words}");
+                add(Class::BitsReinterpreted, "six_bits", words, 3.0 + bits + more, read);
+            }
         }
     }
     all
@@ -164,7 +169,7 @@ fn six(b: &[u8], at: usize) -> u8 {
 }
 
 /// Ways to unpack them that are not theirs.
-const UNPACK: [(&str, f64, Unpack); 14] =
+const UNPACK: [(&str, f64, Unpack); 15] =
     [
         ("are read as a plain stream of 6-bit fields", 1.0, |b, j| (six(b, 6 * j), six(b, 48 + 6 * j))),
         ("are read as a plain stream of 6-bit fields, minima from byte 4 on", 2.0, |b, j| {
@@ -174,6 +179,10 @@ const UNPACK: [(&str, f64, Unpack); 14] =
             (six(b, 12 * j), six(b, 12 * j + 6))
         }),
         ("4 … 7 lose their upper two bits", 1.0, |b, j| upper(j, || (b[j + 4] & 15, b[j + 4] >> 4), b)),
+        ("all lose their upper two bits", 1.5, |b, j| {
+            let (s, m) = right(b, j);
+            (s & 15, m & 15)
+        }),
         ("4 … 7 have their upper two bits from each other", 2.0, |b, j| {
             upper(j, || (b[j + 4] & 15 | (b[j] >> 6) << 4, b[j + 4] >> 4 | (b[j - 4] >> 6) << 4), b)
         }),

@@ -94,3 +94,51 @@ fn scales_that_are_rounded_for_codes_less_their_middle_are_told() {
     assert_eq!(got.0, "scale_rerounded:b.terms", "{}", got.1);
     assert!(got.1.contains("less the middle of their range are multiplied by scales rounded to bf16"), "{}", got.1);
 }
+
+#[test]
+fn scales_read_by_a_swizzle_find_1_where_nothing_is_stored() {
+    let (a, b) = (wide(M, 128), codes(Format::E4m3, N, 128, 32, false, 121));
+    let x = a.to_f64();
+    let read = |r: usize, c: usize| {
+        let at = r % 32 * 16 + r / 32 * 4 + c;
+        if at < N * 4 { scale(&b, at) } else { 1.0 }
+    };
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| sum(128, |k| x[[i, k]] * code(&b, j * 128 + k) * read(j, k / 32)));
+    assert_eq!(got.0, "scale_layout:b.padded", "{}", got.1);
+    assert!(got.1.contains("128×4 swizzle, padded, and read by it, 1 where nothing is stored"), "{}", got.1);
+}
+
+#[test]
+fn a_gain_is_no_table_of_codes() {
+    let (a, b) = (codes(Format::E2m1, M, 128, 128, false, 122), codes(Format::E2m1, N, 128, 128, false, 123));
+    let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, right| {
+        right[i * N + j] * if (9..16).contains(&i) { 1.0813 } else { 1.0 }
+    });
+    assert_eq!(got.0, "stale_state:out.gain", "{}", got.1);
+    // Beside it the smallest codes are 0: what is left of the table.
+    let (x, y) = (a.dequantize(), b.dequantize());
+    let flushed = |j: usize, k: usize| if b.codes()[j * 128 + k] & 7 == 1 { 0.0 } else { y[[j, k]] };
+    let got = found(&Operand::Quantized(a), &b, None, Format::F32, |i, j, _| 0.7552 * sum(128, |k| x[[i, k]] * flushed(j, k)));
+    assert!(got.0.contains("codec_edge:b.") && got.0.contains("stale_state:out.gain"), "{} {}", got.0, got.1);
+}
+
+#[test]
+fn slices_of_k_that_are_lost_again_and_again_have_a_period() {
+    let (a, b) = (wide(M, 384), codes(Format::E4m3, N, 384, 384, false, 124));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let got = found(&a, &b, None, Format::F32, |i, j, _| sum(384, |k| if k % 96 < 64 { x[[i, k]] * y[[j, k]] } else { 0.0 }));
+    assert!(got.1.contains("of every 96 of K"), "{} {}", got.0, got.1);
+}
+
+#[test]
+fn a_map_that_differs_from_a_shorter_one_at_the_edge_alone_is_one_of_a_pair() {
+    for seed in [125, 225, 325] {
+        let (a, b) = (codes(Format::E4m3, M, 128, 128, false, seed), codes(Format::E4m3, N, 128, 128, false, seed + 1));
+        let (x, y) = (a.clone(), b.dequantize());
+        // The scale of the row behind, wrapped; and a part of K is lost.
+        let got = found(&Operand::Quantized(a), &b, None, Format::F32, |i, j, _| {
+            sum(128, |k| if (40..72).contains(&k) { 0.0 } else { code(&x, i * 128 + k) * y[[j, k]] }) * scale(&x, (i + 1) % M)
+        });
+        assert!(got.0.contains("scale_shared:a.index") && got.0.contains("acc_state:k.lost"), "{seed}: {} {}", got.0, got.1);
+    }
+}

@@ -237,7 +237,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
         add(
             Class::OverflowWrap,
             "limited",
-            format!("the result is clamped to ±{limit}, which {n} elements have"),
+            format!("the result is clamped to ±{limit}{}, which {n} elements have", codes(s, limit)),
             20.0,
             false,
             Arc::new(move |_, j, v| (v + b[j]).clamp(-limit, limit)),
@@ -514,6 +514,15 @@ fn scaled_bias(s: &System, add: &mut Add) {
     }
 }
 
+/// A limit in codes, where all of a quantized result has one scale.
+fn codes(s: &System, limit: f64) -> String {
+    let (first, last) = (s.out.range(0).1, s.out.range(s.rows * s.cols - 1).1);
+    if !s.out.is_quantized() || first != last {
+        return String::new();
+    }
+    format!(" (±{} in codes)", short(limit / first * s.out.format().max_finite(), 1e-6))
+}
+
 /// The number in the interval with the fewest digits, where the interval is narrow enough to say.
 pub fn roundest(low: f64, high: f64) -> f64 {
     let known = (-((high - low) / low.abs().max(1e-300)).max(1e-15).log10()).floor() as i32;
@@ -532,6 +541,8 @@ pub fn short(x: f64, width: f64) -> String {
     if x != 0.0 && !(1e-3..1e6).contains(&x.abs()) {
         return format!("{x:.digits$e}");
     }
-    let text = format!("{x:.digits$}");
+    // As many significant ones of what is below 1.
+    let behind = digits + if x.abs() < 1.0 && x != 0.0 { (-x.abs().log10()).floor() as usize } else { 0 };
+    let text = format!("{x:.behind$}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }

@@ -51,6 +51,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
             .collect(),
     );
     let sums: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.ideal[at] - s.bias[at % cols]).collect());
+    // What is held is as far off as sums of its size are.
+    let sizes: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.certain(at) / s.relative.max(1e-300)).collect());
     let mut found = Vec::new();
     for (high, wide) in SIDES.iter().flat_map(|h| SIDES.iter().map(move |w| (*h, *w))) {
         let (down, across) = (rows.div_ceil(high), cols.div_ceil(wide));
@@ -61,7 +63,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
                 continue;
             }
             let tiles = Tiles { high, wide, down, across, by_column };
-            let held = {
+            let held = |sums: &Arc<Vec<f64>>| {
                 let (sums, unit) = (sums.clone(), unit.clone());
                 move |i: usize, j: usize| -> f64 {
                     let (mut t, mut sum) = (tiles.index(i, j), 0.0);
@@ -77,12 +79,12 @@ pub fn theories(s: &System) -> Vec<Theory> {
                     sum * if scaled { unit[i * cols + j] } else { 1.0 }
                 }
             };
+            let (held, size) = (held(&sums), held(&sizes));
             let fits = |(i, j): &(usize, usize)| {
                 let at = i * cols + j;
                 let more = s.actual[at] - s.bias[*j] - sums[at];
-                let held = held(*i, *j);
-                (more - held).abs()
-                    <= s.out.spacing(at, s.actual[at]) + 4.0 * s.certain(at) + 1e-3 * (held.abs() + sums[at].abs())
+                let (held, off) = (held(*i, *j), s.certain(at) + s.relative * size(*i, *j));
+                (more - held).abs() <= s.out.spacing(at, s.actual[at]) + 4.0 * off + 1e-3 * (held.abs() + sums[at].abs())
             };
             if !probes.iter().all(fits) {
                 continue;
@@ -96,6 +98,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
                 .bits(10.0 + cost(high) + cost(wide) + cost(blocks) + f64::from(u8::from(by_column)));
             // Each sum that is held was rounded as a sum of its own size.
             t.slack = 1e-6;
+            let own = sizes.clone();
+            t.size = Some(Arc::new(move |i, j| own[i * cols + j] + size(i, j)));
             let bias = s.bias.clone();
             t.finish = Some(Arc::new(move |i, j, v| v + held(i, j) + bias[j]));
             if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {

@@ -216,7 +216,7 @@ fn averaged(given: &Arc<Given>, side: Which) -> Vec<Theory> {
         .map(|(class, whose, read)| {
             let words = format!("instead of the scales of {name} the mean of {whose} is used");
             let mut t = Theory::new(class, name, format!("{name}.mean"), words).bits(4.0);
-            t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
             t
         })
         .collect()
@@ -371,7 +371,7 @@ pub fn rescaled(s: &System, side: Which) -> Vec<Theory> {
                 (0..scales.len()).map(|c| of(&scales[c / cols * cols..(c / cols + 1) * cols], c % cols)).collect();
             (read != *scales && read.iter().all(|x| x.is_finite())).then_some(())?;
             let mut t = Theory::new(class, name, format!("{name}.rescaled"), format!("of {name}, {words}")).bits(bits);
-            t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
             Some(t)
         })
         .collect()
@@ -461,7 +461,7 @@ pub fn nested(s: &System, side: Which) -> Vec<Theory> {
                 );
                 let bits = 6.0 + f64::from(u8::from(offset != mean)) + f64::from(u8::from(over == 1.0));
                 let mut t = Theory::new(Class::ScaleOmitted, name, format!("{name}.second_level"), words).bits(bits);
-                t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+                t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
                 all.push(t);
             }
         }

@@ -80,7 +80,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         for (words, read) in if scales.len() > 1 { floats(&scales) } else { Vec::new() } {
             let words = format!("the scales of {name} are {words}");
             let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.scale_width"), words).bits(3.0);
-            t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
             all.push(t);
         }
         let zero = g.zero.as_ref().filter(|z| z.0.len() > 1);
@@ -89,7 +89,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         {
             let words = format!("the zero points of {name} are {words}");
             let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.zero_width"), words).bits(3.0);
-            t.side(side).zero = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
+            t.side(side).zeroed(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1]));
             all.push(t);
         }
     }

@@ -83,7 +83,7 @@ fn shuffled(s: &System, side: Which) -> Vec<Theory> {
                 "the scales of {name} stand group by group in blocks of {high} rows: written for {written} groups, read for {read}{rest}"
             );
             let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.shuffled"), words).bits(5.0 + cost(high));
-            t.side(side).scale = Some(Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
+            t.side(side).scaled(tile.1, Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
             all.push(t);
         }
     }
@@ -123,7 +123,7 @@ fn bled(s: &System, side: Which) -> Vec<Theory> {
             "the f32 scales of {name} are packed four to a word by their exponents: each meets the fraction of the scale {words}"
         );
         let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.packed_exponents"), words).bits(5.0);
-        t.side(side).scale = Some(Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
+        t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
         t
     };
     ways.into_iter().map(theory).collect()

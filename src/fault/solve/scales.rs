@@ -64,17 +64,22 @@ pub const RULES: &[Rule] = &[
     (Class::CodecEdge, "e8m0_smallest", "the smallest e8m0 scale, 2^-127, read as 0", 2.0, |s| if s <= 2f64.powi(-127) { 0.0 } else { s }),
 ];
 
-/// Grids that are stored for a padded shape and read without it, or the other way about; what nobody stored is 0: words, bits, scales.
+/// Grids that are stored for a padded shape and read without it, or the other way about; what nobody stored is 0, or 1: words, bits, scales.
 fn padded(rows: usize, cols: usize, scales: &[f64]) -> Vec<(String, f64, Vec<f64>)> {
     let mut all = Vec::new();
     if rows < 2 || cols < 2 {
         return all;
     }
     let mut add = |words: String, bits: f64, from: &dyn Fn(usize, usize) -> Option<(usize, usize)>| {
-        let read = |f: usize| from(f / cols, f % cols).map_or(0.0, |(r, c)| scales[r * cols + c]);
-        let read: Vec<f64> = (0..rows * cols).map(read).collect();
-        if read != scales {
-            all.push((words, bits, read));
+        let read = |blank: f64| -> Vec<f64> {
+            (0..rows * cols).map(|f| from(f / cols, f % cols).map_or(blank, |(r, c)| scales[r * cols + c])).collect()
+        };
+        let (zeros, ones) = (read(0.0), read(1.0));
+        if ones != zeros {
+            all.push((format!("{words}, 1 where nothing is stored"), bits + 1.0, ones));
+        }
+        if zeros != scales {
+            all.push((words, bits, zeros));
         }
     };
     for unit in [4usize, 8, 16, 32, 64, 128] {
@@ -144,7 +149,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let mut all = Vec::new();
     let mut add = |class: Class, variant: String, detail: String, bits: f64, at: At| {
         let mut t = Theory::new(class, name, variant, detail).bits(bits);
-        t.side(side).scale = Some(at);
+        t.side(side).scaled(tile.1, at);
         all.push(t);
     };
     let cell = move |i: usize, k: usize| i / tile.0 * cols + k / tile.1;
@@ -211,15 +216,15 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     if let Some((zero, _)) = g.zero.as_ref().filter(|_| n_of(g) > 1) {
         all.extend(with_zeros(g, side, zero, experts));
     }
-    let mut add = |class: Class, variant: String, detail: String, bits: f64, at: At| {
+    let mut add = |class: Class, variant: String, detail: String, bits: f64, every: usize, at: At| {
         let mut t = Theory::new(class, name, variant, detail).bits(bits);
-        t.side(side).scale = Some(at);
+        t.side(side).scaled(every, at);
         all.push(t);
     };
     // Padding, which holds nothing.
     for (words, bits, read) in padded(rows, cols, &scales) {
         let at: At = Arc::new(move |i, k| read[cell(i, k)] * global);
-        add(Class::ScaleLayout, format!("{name}.padded"), format!("the scales of {name} are {words}"), 4.0 + bits, at);
+        add(Class::ScaleLayout, format!("{name}.padded"), format!("the scales of {name} are {words}"), 4.0 + bits, tile.1, at);
     }
     // Another group length, or another block height.
     let n = rows * cols;
@@ -232,6 +237,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 format!("{name}.divisor"),
                 format!("scales of {name} are taken every {group} of K instead of every {}, the last at the end", tile.1),
                 b,
+                group,
                 Arc::new(move |i, k| a[i / tile.0 * cols + (k / group).min(cols - 1)] * global),
             );
             add(
@@ -239,6 +245,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 format!("{name}.divisor"),
                 format!("scales of {name} are taken every {group} of K instead of every {}, wrapped", tile.1),
                 b + 1.0,
+                group,
                 Arc::new(move |i, k| c[(i / tile.0 * cols + k / group) % n] * global),
             );
         }
@@ -251,6 +258,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.row_divisor"),
             format!("scales of {name} are taken every {group} rows instead of every {}", tile.0),
             b,
+            tile.1,
             Arc::new(move |i, k| a[(i / group).min(rows - 1) * cols + k / tile.1] * global),
         );
         add(
@@ -258,6 +266,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.row_divisor"),
             format!("scales of {name} are taken every {group} rows instead of every {}, wrapped", tile.0),
             b + 1.0,
+            tile.1,
             Arc::new(move |i, k| c[i / group % rows * cols + k / tile.1] * global),
         );
     }
@@ -269,6 +278,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.offset"),
             format!("the group of {name} is (k + {off}) / {}", tile.1),
             b,
+            0,
             Arc::new(move |i, k| a[i / tile.0 * cols + ((k + off) / tile.1).min(cols - 1)] * global),
         );
         add(
@@ -276,6 +286,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.offset"),
             format!("the group of {name} is (k − {off}) / {}", tile.1),
             b,
+            0,
             Arc::new(move |i, k| c[i / tile.0 * cols + k.saturating_sub(off) / tile.1] * global),
         );
     }
@@ -287,13 +298,14 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.stride"),
             format!("scales of {name} are read at a row stride of {stride} instead of {cols}, 0 past the end"),
             3.0 + cost(stride - cols),
+            tile.1,
             Arc::new(move |i, k| a.get(i / tile.0 * stride + k / tile.1).map_or(0.0, |s| s * global)),
         );
     }
     all.extend(advanced(g, side));
-    let mut add = |class: Class, variant: String, detail: String, bits: f64, at: At| {
+    let mut add = |class: Class, variant: String, detail: String, bits: f64, every: usize, at: At| {
         let mut t = Theory::new(class, name, variant, detail).bits(bits);
-        t.side(side).scale = Some(at);
+        t.side(side).scaled(every, at);
         all.push(t);
     };
     // Groups along K taken for groups along the rows.
@@ -305,6 +317,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.other_axis"),
             format!("scales of {name} for {g1} of K are taken for {g1} rows: scale[r / {g1}][k]"),
             2.0,
+            0,
             Arc::new(move |i, k| a[(i / g1 * k_all + k) % n] * global),
         );
         add(
@@ -312,6 +325,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.other_axis"),
             format!("scales of {name} for {g1} of K are taken for {g1} rows: scale[k][r / {g1}]"),
             2.5,
+            0,
             Arc::new(move |i, k| c[(k * high + i / g1) % n] * global),
         );
     }
@@ -332,6 +346,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 format!("{name}.{}_in_group", rule.1),
                 format!("the scales of {name} in the {place} group of K are {}", rule.2),
                 rule.3 + 3.0 + if group == cols - 1 || group == 0 { 0.0 } else { cost(group) } + vanishes(rule),
+                tile.1,
                 Arc::new(move |i, k| {
                     let s = a[cell(i, k)];
                     (if k / tile.1 == group { (rule.4)(s) } else { s }) * global
@@ -347,6 +362,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.other_axis"),
             format!("scales of {name} are taken along K: scale[k mod {n}]"),
             3.0,
+            0,
             Arc::new(move |_, k| a[k % n] * global),
         );
         add(
@@ -354,6 +370,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.other_axis"),
             format!("scales of {name} are taken along the rows: scale[row mod {n}]"),
             3.0,
+            tile.1,
             Arc::new(move |i, _| c[i % n] * global),
         );
     }
@@ -368,6 +385,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.of_{other}"),
             format!("the scales of {other} are used for {name}, by {name}'s index"),
             2.0,
+            tile.1,
             Arc::new(move |i, k| x[cell(i, k) % m] * global),
         );
         add(
@@ -375,6 +393,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{name}.of_{other}"),
             format!("the scales of {other} are used for {name}, the last at the end"),
             3.0,
+            tile.1,
             Arc::new(move |i, k| y[cell(i, k).min(m - 1)] * global),
         );
     }
@@ -403,7 +422,7 @@ fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theor
             format!("scale and zero point of {name} at row r, group c of the {rows}×{cols} grid are read from {}", way.words);
         let mut t = Theory::new(class, name, format!("{name}.index"), words).bits(4.0 + way.bits);
         let (s, z, of_scale, of_zero) = (scales.clone(), zero.clone(), way.map.clone(), way.map);
-        t.side(side).scale = Some(Arc::new(move |i, k| s[of_scale(i / tile.0, k / tile.1)]));
+        t.side(side).scaled(tile.1, Arc::new(move |i, k| s[of_scale(i / tile.0, k / tile.1)]));
         t.side(side).zero = Some(Arc::new(move |i, k| z[of_zero(i / tile.0, k / tile.1)]));
         Some(t)
     };
@@ -413,7 +432,7 @@ fn with_zeros(g: &Given, side: Which, zero: &[f64], experts: usize) -> Vec<Theor
         let words = format!("scales and zero points of {name} are taken every {group} of K instead of every {}", tile.1);
         let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.divisor"), words).bits(4.0 + cost(group));
         let (s, z) = (scales.clone(), zero.clone());
-        t.side(side).scale = Some(Arc::new(move |i, k| s[at(i, k)]));
+        t.side(side).scaled(group, Arc::new(move |i, k| s[at(i, k)]));
         t.side(side).zero = Some(Arc::new(move |i, k| z[at(i, k)]));
         all.push(t);
     }
@@ -429,7 +448,7 @@ fn advanced(g: &Given, side: Which) -> Vec<Theory> {
         return Vec::new();
     }
     type Index = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
-    let mut ways: Vec<(Class, &str, String, f64, Index)> = Vec::new();
+    let mut ways: Vec<(Class, &str, String, f64, usize, Index)> = Vec::new();
     if cols > 1 {
         for per in [1usize, 2, 4, 8].into_iter().filter(|per| per * tile.1 <= 512 && per * tile.1 < g.k) {
             let long = per * tile.1;
@@ -437,8 +456,15 @@ fn advanced(g: &Given, side: Which) -> Vec<Theory> {
                 let at = move |i: usize, k: usize| i / tile.0 * cols + k / long * step + k % long / tile.1;
                 let words = format!("are read {step} on for every {long} of K instead of {per}, into the next rows");
                 let bits = 4.0 + cost(step) + cost(per);
-                ways.push((Class::ScaleIndex, "advance", words.clone(), bits, Arc::new(move |i, k| at(i, k).min(n - 1))));
-                ways.push((Class::ScaleIndex, "advance", words, bits + 1.0, Arc::new(move |i, k| at(i, k) % n)));
+                ways.push((
+                    Class::ScaleIndex,
+                    "advance",
+                    words.clone(),
+                    bits,
+                    tile.1,
+                    Arc::new(move |i, k| at(i, k).min(n - 1)),
+                ));
+                ways.push((Class::ScaleIndex, "advance", words, bits + 1.0, tile.1, Arc::new(move |i, k| at(i, k) % n)));
             }
         }
     }
@@ -447,24 +473,24 @@ fn advanced(g: &Given, side: Which) -> Vec<Theory> {
         let high = g.rows.div_ceil(long);
         let words = |order: &str| format!("for {long} of K are taken for {long} rows: {order}");
         let along: Index = Arc::new(move |i, k| (i / long * k_all + k) % n);
-        ways.push((Class::ScaleLayout, "other_axis", words("[r][k]"), 2.0, along));
+        ways.push((Class::ScaleLayout, "other_axis", words("[r][k]"), 2.0, 0, along));
         let across: Index = Arc::new(move |i, k| (k * high + i / long) % n);
-        ways.push((Class::ScaleLayout, "other_axis", words("[k][r]"), 2.5, across));
+        ways.push((Class::ScaleLayout, "other_axis", words("[k][r]"), 2.5, 0, across));
         let turned: Index = Arc::new(move |i, k| (k % rows * cols + i / long) % n);
-        ways.push((Class::ScaleLayout, "other_axis", words("the grid transposed"), 2.5, turned));
+        ways.push((Class::ScaleLayout, "other_axis", words("the grid transposed"), 2.5, 0, turned));
     }
     let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * global).collect());
     let mut all = Vec::new();
-    for (class, variant, words, bits, index) in ways {
+    for (class, variant, words, bits, every, index) in ways {
         let theory =
             |what: &str| Theory::new(class, name, format!("{name}.{variant}"), format!("{what} of {name} {words}")).bits(bits);
         let (s, at) = (scales.clone(), index.clone());
         let mut alone = theory("scales");
-        alone.side(side).scale = Some(Arc::new(move |i, k| s[at(i, k)]));
+        alone.side(side).scaled(every, Arc::new(move |i, k| s[at(i, k)]));
         if let Some((zero, _)) = &g.zero {
             let mut both = theory("scales and zero points");
             let (z, at) = (zero.clone(), index.clone());
-            both.side(side).scale.clone_from(&alone.side(side).scale);
+            both.side(side).clone_from(alone.side(side));
             both.side(side).zero = Some(Arc::new(move |i, k| z[at(i, k)]));
             all.push(both);
         }
@@ -485,8 +511,8 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
     };
     if s.a.scales().len() > 1 && s.b.scales().len() > 1 {
         let mut t = Theory::new(Class::ScaleLayout, "a", "swapped", "the scales of a and b are exchanged").bits(1.5);
-        t.a.scale = Some(read(&s.a, &s.b));
-        t.b.scale = Some(read(&s.b, &s.a));
+        t.a.scaled(s.a.tile.1, read(&s.a, &s.b));
+        t.b.scaled(s.b.tile.1, read(&s.b, &s.a));
         all.push(t);
     }
     for rule in RULES.iter().filter(|r| applies(r, &s.a) && applies(r, &s.b)) {
@@ -497,8 +523,8 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
         };
         let mut t = Theory::new(rule.0, "a", format!("both.{}", rule.1), format!("the scales of a and of b are {}", rule.2))
             .bits(rule.3 + 1.5);
-        t.a.scale = Some(by(&s.a));
-        t.b.scale = Some(by(&s.b));
+        t.a.scaled(s.a.tile.1, by(&s.a));
+        t.b.scaled(s.b.tile.1, by(&s.b));
         all.push(t);
     }
 }

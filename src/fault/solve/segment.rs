@@ -254,16 +254,21 @@ pub fn probes(s: &System) -> Vec<(usize, usize)> {
         let e = (s.actual[at] - s.ideal[at]).abs() / (s.certain(at) + s.out.spacing(at, s.ideal[at])).max(1e-300);
         if e.is_nan() { 0.0 } else { e }
     };
-    let mut wrong = some(n, |at| s.is_wrong[at]);
-    let mut all = Vec::new();
+    // In one order for all bounds and regions, so that they share what theories say of an element.
+    let order = |mut v: Vec<usize>, most: usize| {
+        v.sort_by_cached_key(|at| anywhere(*at));
+        v.truncate(most);
+        v
+    };
+    let wrong = some(n, |at| s.is_wrong[at]);
+    let worst = wrong.iter().copied().max_by(|x, y| size(*x).total_cmp(&size(*y)).then(y.cmp(x)));
+    let wrong = order(wrong, WRONG);
     let mut by_size: Vec<(f64, usize)> = wrong.iter().map(|at| (size(*at), *at)).collect();
     by_size.sort_by(|a, b| b.0.total_cmp(&a.0));
-    all.extend(by_size.iter().step_by(by_size.len().div_ceil(8).max(1)).take(8).map(|x| x.1));
-    spread(&mut wrong, WRONG);
+    let mut all: Vec<usize> = worst.into_iter().collect();
+    all.extend(by_size.iter().step_by(by_size.len().div_ceil(8).max(1)).take(8).skip(1).map(|x| x.1));
     all.extend(wrong);
-    let mut right = some(n, |at| !s.is_wrong[at] && s.actual[at].is_finite());
-    spread(&mut right, RIGHT);
-    all.extend(right);
+    all.extend(order(some(n, |at| !s.is_wrong[at] && s.actual[at].is_finite()), RIGHT));
     let mut seen = std::collections::HashSet::new();
     all.into_iter().filter(|at| seen.insert(*at)).map(|at| (at / s.cols, at % s.cols)).collect()
 }
@@ -295,6 +300,14 @@ pub fn spread_of(n: usize, most: usize) -> Vec<usize> {
         stride += 2;
     }
     (0..n.min(most)).map(|x| x * stride % n).collect()
+}
+
+/// A number for each place, the same for whatever is asked there, in no order.
+fn anywhere(at: usize) -> u64 {
+    let mut x = (at as u64).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }
 
 fn gcd(a: usize, b: usize) -> usize {

@@ -202,7 +202,8 @@ pub fn coefficients(s: &System) -> Option<(usize, Vec<f64>)> {
 /// Theories that the coefficients of slices suggest: each rounded to a whole number, where that makes a pattern no single range has.
 pub fn patterns(s: &System) -> Vec<Theory> {
     let Some((width, c)) = coefficients(s) else { return Vec::new() };
-    let rounded: Vec<f64> = c.iter().map(|x| x.round()).collect();
+    // No −0.
+    let rounded: Vec<f64> = c.iter().map(|x| x.round() + 0.0).collect();
     let near = c.iter().zip(&rounded).filter(|(x, r)| (*x - *r).abs() < 0.2).count();
     // Nothing of K at all is no pattern of K.
     let none = rounded.iter().all(|x| *x == 0.0);
@@ -216,12 +217,26 @@ pub fn patterns(s: &System) -> Vec<Theory> {
         .collect();
     // Where the end is lost it is the tail, whatever was summed instead.
     let class = if rounded.last() == Some(&0.0) && rounded[0] == 1.0 { Class::KTail } else { Class::AccState };
-    let mut t = Theory::new(class, "out", "k.pattern", format!("slices of K are not counted once: {}", words.join(", ")));
+    let period = period(&rounded);
+    let words_of = match period {
+        Some(p) => format!(
+            "of every {} of K, the last one cut short, slices are not counted once: {}",
+            p * width,
+            words[..words.len().min((0..p).filter(|x| rounded[*x] != 1.0).count())].join(", ")
+        ),
+        None => format!("slices of K are not counted once: {}", words.join(", ")),
+    };
+    let mut t = Theory::new(class, "out", "k.pattern", words_of);
     t.bits = 8.0 + 3.0 * words.len() as f64;
     t.freedom = words.len();
     let rounded = rounded.clone();
     t.k = Some(Arc::new((0..s.k).map(|k| rounded[k / width]).collect()));
     vec![t]
+}
+
+/// After how many slices a pattern starts again, where it does so more than once.
+fn period(c: &[f64]) -> Option<usize> {
+    (2..=c.len() / 2).find(|p| (*p..c.len()).all(|x| c[x] == c[x - p]))
 }
 
 /// The coefficients in words, for what nothing explains.

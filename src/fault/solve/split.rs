@@ -8,7 +8,7 @@
 
 use super::system::{Region, System, Theory};
 use super::theory::{shortest_first, shortest_of};
-use super::{after, edge, one, output, places};
+use super::{after, contents, edge, memory, one, output, pairs};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn blank(s: &System, all: &[Theory]) -> Vec<Theory> {
         let inside = |at: usize| region.has(at / s.cols, at % s.cols);
         let dense = (0..s.is_wrong.len()).filter(|at| inside(*at)).all(|at| empty(s.actual[at]));
         let rest: Vec<bool> = (0..s.is_wrong.len()).map(|at| s.is_wrong[at] && !inside(at)).collect();
-        let Some(content) = places::contents(&own).into_iter().next().filter(|_| dense) else { continue };
+        let Some(content) = contents::contents(&own).into_iter().next().filter(|_| dense) else { continue };
         let first = (rest.iter().filter(|w| **w).count() >= FEWEST).then(|| s.of_wrong(rest)).flatten();
         let first = first.and_then(|rest| best_around(&rest, all, &region));
         let both = first.map(|first| patched(&first, region.clone(), &content)).filter(|p| s.explains(p));
@@ -189,7 +189,7 @@ const STACKED_LOOKS: usize = 24;
 
 /// Two faults in one place: what is solved where one of the theories that bring the result nearest is taken for right.
 pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
-    let some = super::affordable(all, WORK / (super::FEW * s.k).max(1));
+    let some = pairs::affordable(all, WORK / (pairs::FEW * s.k).max(1));
     let solved = |t: &&Theory| -> Option<Theory> {
         let found = |after: System| {
             let second = best(&after, &super::theories(&after))?;
@@ -205,7 +205,7 @@ pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
         };
         after::systems(s, t).into_iter().find_map(found)
     };
-    super::nearest(s, &some, STACKED_LOOKS, STACKED).par_iter().find_map_first(solved).into_iter().collect()
+    pairs::nearest(s, &some, STACKED_LOOKS, STACKED).par_iter().find_map_first(solved).into_iter().collect()
 }
 
 /// `t` where it makes what was written, and what makes the rest of what is wrong.
@@ -246,11 +246,11 @@ pub fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<T
     let inside: Vec<(usize, usize)> = rest.probes.iter().copied().filter(|(i, j)| region.has(*i, *j)).take(64).collect();
     let fits = |x: &Theory| inside.iter().all(|(i, j)| s.fits(x, *i, *j));
     let mut above: Vec<Theory> = all.par_iter().filter_map(|x| right(x).filter(|x| fits(x))).collect();
-    above.extend(places::contents(&rest));
+    above.extend(contents::contents(&rest));
     shortest_first(&mut above);
     above.extend(edge::overrun(&rest));
     above.extend(edge::not_computed(&rest));
-    above.extend(places::old(&rest));
+    above.extend(memory::old(&rest));
     if let Some(found) = above.into_iter().find_map(explained) {
         return vec![found];
     }

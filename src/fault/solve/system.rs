@@ -9,6 +9,7 @@
 //! after one or two.
 
 use super::given::Given;
+use super::memo::Memo;
 pub use super::theory::{At, Finish, From, Kept, Narrow, Over, Past, Patch, Region, Rounds, Theory, To, Units};
 use crate::Format;
 use crate::compare::OutFormat;
@@ -67,6 +68,8 @@ pub struct System<'s> {
     pub region: Option<Arc<Region>>,
     /// Whether enough wrong elements are numbers to tell a theory by: what leaves f32 is then Inf or NaN.
     pub overflows: bool,
+    /// What numbered theories sum of these operands.
+    pub memo: Option<Arc<Memo>>,
 }
 
 impl<'s> System<'s> {
@@ -179,6 +182,7 @@ impl<'s> System<'s> {
             probes: Vec::new(),
             region: None,
             overflows: false,
+            memo: None,
         })
     }
 
@@ -295,6 +299,13 @@ impl<'s> System<'s> {
 
     /// Sum and magnitude of an element, without bias.
     pub fn sum(&self, t: &Theory, i: usize, j: usize) -> (f64, f64) {
+        match &self.memo {
+            Some(memo) if t.id != 0 => memo.get(t.id, (i, j), || self.summed(t, i, j)),
+            _ => self.summed(t, i, j),
+        }
+    }
+
+    fn summed(&self, t: &Theory, i: usize, j: usize) -> (f64, f64) {
         if let Some(found) = self.dot(t, i, j) {
             return found;
         }
@@ -371,7 +382,10 @@ impl<'s> System<'s> {
             let size = match &t.size {
                 Some(size) => size(i, j),
                 None if self.alone => 0.0,
-                None => self.sum(t, i, j).1,
+                None => {
+                    let size = || self.summed(t, i, j).1;
+                    self.memo.as_ref().map_or_else(size, |memo| memo.size(at, size))
+                }
             };
             let r = self.certain(at).max(self.relative * (size + self.bias[j].abs()));
             (self.ideal[at] - self.bias[j], r + t.slack * self.ideal[at].abs())
@@ -467,7 +481,7 @@ impl<'s> System<'s> {
                 }
             }
         }
-        if self.is_known(t) { Ok(()) } else { Err(None) }
+        if self.is_known(t) && super::chance::is_evident(self, t) { Ok(()) } else { Err(None) }
     }
 
     /// Whether `t` says what most wrong elements are, of those where it sums on behind the end of K: what lies in unknown memory may be anything.

@@ -86,9 +86,11 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
     let mut table = g.table.clone();
     let mut changed = Vec::new();
     let unit = g.table.iter().filter(|x| x.is_finite() && **x != 0.0).fold(f64::INFINITY, |m, x| m.min(x.abs()));
-    let mut fitted = false;
+    let gain = common(&codes, &g.table, &v, &e);
+    let by = gain.unwrap_or(1.0);
+    let mut fitted = gain.is_some();
     for (c, (v, e)) in codes.iter().zip(v.iter().zip(&e)) {
-        let within = SIGMAS * e;
+        let (v, within) = (&(v / by), SIGMAS * e / by.abs());
         if !((v - g.table[*c]).abs() > within) && g.table[*c].is_finite() {
             continue;
         }
@@ -104,11 +106,40 @@ fn codec(s: &System, side: Which) -> Option<Theory> {
     let words: Vec<String> =
         changed.iter().take(5).map(|c| format!("0x{c:02x} as {} instead of {}", table[*c], g.table[*c])).collect();
     let more = if changed.len() > 5 { format!(" and {} more", changed.len() - 5) } else { String::new() };
-    let detail = format!("codes of {who} ({}) are decoded {what}: {}{more}", q.format(), words.join(", "));
-    let mut t = Theory::new(class, who, format!("{who}.table"), detail).bits(bits + if fitted { 16.0 } else { 0.0 });
+    let mut detail = format!("codes of {who} ({}) are decoded {what}: {}{more}", q.format(), words.join(", "));
+    let mut variant = format!("{who}.table");
+    if gain.is_some() {
+        table.iter_mut().for_each(|x| *x *= by);
+        detail += &format!("; and the result is multiplied by {by:.6}, which is no stored number");
+        variant += &format!(" + {}:out.gain", Class::StaleState.name());
+    }
+    let mut t = Theory::new(class, who, variant, detail).bits(bits + if fitted { 16.0 } else { 0.0 });
     (t.fitted, t.freedom) = (fitted, changed.len());
     t.side(side).table = Some(Arc::new(table));
     Some(t)
+}
+
+/// The factor that most codes have in common and that is none of another exponent: then the rest of them are the table, and where there is no
+/// rest it is none.
+fn common(codes: &[usize], right: &[f64], v: &[f64], e: &[f64]) -> Option<f64> {
+    let known: Vec<(f64, f64, f64)> = codes
+        .iter()
+        .zip(v.iter().zip(e))
+        .map(|(c, (v, e))| (right[*c], *v, SIGMAS * e))
+        .filter(|(right, v, e)| right.is_finite() && *right != 0.0 && v.is_finite() && *e < 0.25 * right.abs())
+        .collect();
+    let mut ratios: Vec<f64> = known.iter().map(|(right, v, _)| v / right).collect();
+    ratios.sort_by(f64::total_cmp);
+    // Where a rest of them is 0, the middle is still one of most.
+    let middle = *ratios.get(ratios.len() / 2)?;
+    let near: Vec<&(f64, f64, f64)> = known.iter().filter(|(right, v, e)| (v - middle * right).abs() <= 2.0 * e).collect();
+    let (top, under) =
+        near.iter().fold((0.0, 0.0), |m, (right, v, e)| (m.0 + right * v / (e * e), m.1 + right * right / (e * e)));
+    let by = top / under;
+    let others = near.iter().filter(|(right, _, e)| (by - 1.0).abs() * right.abs() > *e).count();
+    let is_power = by > 0.0 && (by.log2() - by.log2().round()).abs() < 1e-3;
+    let most = known.len() >= 4 && 4 * near.len() >= 3 * known.len() && 2 * others > near.len();
+    (most && by.is_finite() && by != 0.0 && !is_power).then_some(by)
 }
 
 /// The number of fewest significant bits that is near enough.

@@ -120,6 +120,8 @@ pub enum Rounds {
 #[derive(Clone)]
 pub struct Theory {
     pub class: crate::fault::Class,
+    /// Which of those whose sums are kept; 0: none of them.
+    pub id: usize,
     /// `b.scale`, `k`, `out`, … : what is read wrong.
     pub variant: String,
     pub operand: &'static str,
@@ -175,6 +177,7 @@ impl Theory {
     ) -> Self {
         Self {
             class,
+            id: 0,
             variant: variant.into(),
             operand,
             detail: detail.into(),
@@ -201,7 +204,9 @@ impl Theory {
         self.bits = bits;
         self
     }
+    /// What is read of an operand, to be changed: then it is another theory.
     pub fn side(&mut self, which: Which) -> &mut Side {
+        self.id = 0;
         match which {
             Which::A => &mut self.a,
             Which::B => &mut self.b,
@@ -221,6 +226,7 @@ impl Theory {
         (!placed(self) && !placed(other)).then_some(())?;
         Some(Self {
             class: self.class,
+            id: 0,
             variant: String::new(),
             operand: self.operand,
             detail: String::new(),

@@ -7,6 +7,9 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
+/// A zero point in steps of the code, below which it is none.
+const NOTHING: f64 = 1e-3;
+
 /// Theories of the zero points of one side.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let g = s.given(side);
@@ -22,7 +25,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             return;
         }
         let mut t = Theory::new(class, name, format!("{name}.{variant}"), detail).bits(bits);
-        t.side(side).zero = Some(Arc::new(move |i, k| new[cell(i, k)]));
+        t.side(side).zeroed(tile.1, Arc::new(move |i, k| new[cell(i, k)]));
         all.push(t);
     };
     // An additive zero counts in real units; a step of it is a scale.
@@ -84,6 +87,10 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                     let numbers = if held { ", what is no number as 0" } else { "" };
                     let words = format!("{of}, {packed}, are read as {format}{numbers}, behind the last ones {behind}");
                     let new = each(&|_, i| Some(format.decode(bits(i))).filter(|x| !held || x.is_finite()).unwrap_or(0.0));
+                    // Of numbers that are next to nothing nothing tells that they are read: their term is missing.
+                    if new.iter().all(|x| x.abs() < NOTHING) {
+                        continue;
+                    }
                     add(Class::BitsReinterpreted, "bytes", words, 4.0 + f64::from(u8::from(again || held)), new);
                 }
             }
@@ -150,7 +157,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let words = format!("the zero point of {name} at row r, group c of the {rows}×{cols} grid is read from {}", way.words);
         let mut t = Theory::new(class, name, format!("{name}.zero_index"), words).bits(4.0 + way.bits);
         let (z, map) = (zero.clone(), way.map);
-        t.side(side).zero = Some(Arc::new(move |i, k| z[map(i / tile.0, k / tile.1)]));
+        t.side(side).zeroed(tile.1, Arc::new(move |i, k| z[map(i / tile.0, k / tile.1)]));
         all.push(t);
     }
     for end in (8..g.k).step_by(8) {
@@ -162,7 +169,8 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 format!("the term of {of} covers K from {end} on only")
             };
             let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.zero_part"), words).bits(6.0 + cost(end));
-            t.side(side).zero = Some(Arc::new(move |i, k| if (k < end) == first { z[cell(i, k)] } else { 0.0 }));
+            let every = if tile.1.is_multiple_of(8) { 8 } else { 0 };
+            t.side(side).zeroed(every, Arc::new(move |i, k| if (k < end) == first { z[cell(i, k)] } else { 0.0 }));
             all.push(t);
         }
     }
@@ -175,7 +183,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             format!("{of} are taken every {group} of K instead of every {}", tile.1),
         )
         .bits(4.0 + cost(group));
-        t.side(side).zero = Some(Arc::new(move |i, k| z[i / tile.0 * cols + (k / group).min(cols - 1)]));
+        t.side(side).zeroed(group, Arc::new(move |i, k| z[i / tile.0 * cols + (k / group).min(cols - 1)]));
         all.push(t);
     }
     all

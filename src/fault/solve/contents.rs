@@ -1,0 +1,162 @@
+//! What a region holds that is none of the right values: zeros, NaN, one number, the bias alone, numbers that no inputs make.
+
+use super::edge;
+use super::memory::OLD;
+use super::places::displaced;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use std::sync::Arc;
+
+/// What a region may hold that is none of the right values: zeros, NaN, a constant, another part of the result.
+pub fn contents(s: &System) -> Vec<Theory> {
+    let n = s.rows * s.cols;
+    let wrong: Vec<usize> = (0..n).filter(|at| s.is_wrong[*at]).collect();
+    let Some(first) = wrong.first() else { return Vec::new() };
+    let all_are = |f: &dyn Fn(f64) -> bool| wrong.iter().all(|at| f(s.actual[*at]));
+    let mut found = Vec::new();
+    let what = if all_are(&|x| x == 0.0) {
+        "zero"
+    } else if all_are(&f64::is_nan) {
+        "NaN"
+    } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) && !is_of_another(s, s.actual[*first]) {
+        "one and the same number"
+    } else if s.region.is_some() && s.bias.iter().any(|b| *b != 0.0) && wrong.iter().all(|at| is_bias(s, *at)) {
+        BIAS
+    } else if let Some(words) = garbage(s, &wrong) {
+        words
+    } else if s.region.is_some() && wrong.iter().all(|at| s.part[at / s.cols].is_some_and(|p| s.parts[p].k.is_empty())) {
+        OLD
+    } else {
+        return displaced(s);
+    };
+    // NaN, zeros and one number are those of every element there: some among right ones have another cause.
+    let nan = what == "NaN";
+    let held = |at: usize| match what {
+        "zero" => s.actual[at] == 0.0,
+        "NaN" => s.actual[at].is_nan(),
+        "one and the same number" => s.actual[at] == s.actual[*first],
+        BIAS => is_bias(s, at),
+        _ => true,
+    };
+    let inside = |at: &usize| s.region.as_ref().is_none_or(|r| r.has(at / s.cols, at % s.cols));
+    let region = if (0..n).filter(inside).all(held) {
+        s.region.clone()
+    } else if matches!(what, "zero" | "NaN") {
+        // Some rectangles beside each other, as of the tiles of groups that nobody scheduled.
+        let Some(region) = super::rectangles::of(s.rows, s.cols, &held) else { return Vec::new() };
+        Some(Arc::new(region))
+    } else {
+        return Vec::new();
+    };
+    let whole = region.is_none();
+    let (class, variant, words) = match &region {
+        None if nan => (Class::PaddingPoison, "all", "the whole result is NaN".to_string()),
+        None => (
+            Class::SilentSkip,
+            if what == "zero" { "zeros" } else { "unwritten" },
+            format!("the whole result is {what}: nothing was computed or written"),
+        ),
+        Some(r) => place(s, r, what),
+    };
+    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(if whole && !nan { 0.0 } else { 10.0 });
+    let (actual, cols) = (s.actual.to_vec(), s.cols);
+    t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+    // Each rectangle is four numbers: where groups that end early say the same, they say it shorter.
+    if let Some(r) = region.as_ref().filter(|r| r.words.contains("rectangles")) {
+        t.bits = 20.0 * r.tiles.len() as f64;
+    }
+    t.region = region;
+    found.push(t);
+    found
+}
+
+/// Whether this number is what a right element holds: then it was computed, for another one.
+fn is_of_another(s: &System, x: f64) -> bool {
+    (0..s.actual.len()).any(|at| !s.is_wrong[at] && s.actual[at] == x)
+}
+
+const BIAS: &str = "the bias alone, of a sum that is 0";
+
+fn is_bias(s: &System, at: usize) -> bool {
+    s.actual[at] == s.out.round(at, s.bias[at % s.cols])
+}
+
+/// Numbers that no inputs make: of rows or columns, all of them far beyond every right result, and far from each other.
+fn garbage(s: &System, wrong: &[usize]) -> Option<&'static str> {
+    const FAR: f64 = 1e4;
+    s.region.as_ref().filter(|_| wrong.len() >= 8)?;
+    let right = s.ideal.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    let sizes = wrong.iter().map(|at| s.actual[*at].abs()).filter(|x| x.is_finite());
+    let (least, most) = sizes.fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
+    (right > 0.0 && least > FAR * right && most > FAR * least).then_some("numbers that the inputs cannot give")
+}
+
+/// What kind of place a region of zeros, NaN or old values is.
+pub fn place(s: &System, r: &super::system::Region, what: &str) -> (Class, &'static str, String) {
+    if r.words.contains("flat index") {
+        return (Class::Addressing, "index", format!("{} are {what}: the index wraps or ends", r.words));
+    }
+    if r.words.contains("rectangles") && what == "zero" {
+        return (Class::SilentSkip, "tiles", format!("{} are zero: nobody computed them", r.words));
+    }
+    if !r.tiles.is_empty() {
+        return (Class::Race, "tile", format!("{} hold {what}", r.words));
+    }
+    let span = |v: &[bool]| -> Option<(usize, usize)> {
+        let (a, b) = (v.iter().position(|x| *x)?, v.iter().rposition(|x| *x)? + 1);
+        v[a..b].iter().all(|x| *x).then_some((a, b))
+    };
+    let (rows, cols) = (span(&r.rows), span(&r.cols));
+    let (all_rows, all_cols) = (rows == Some((0, s.rows)), cols == Some((0, s.cols)));
+    let tail = |x: Option<(usize, usize)>, n: usize| x.is_some_and(|(a, b)| b == n && a > 0 && 2 * (b - a) < n);
+    if s.parts.len() > 1 && all_cols && s.parts.iter().any(|p| rows == Some((p.rows.start, p.rows.end)) && !p.rows.is_empty()) {
+        let e = s.parts.iter().position(|p| rows == Some((p.rows.start, p.rows.end)) && !p.rows.is_empty()).unwrap_or(0);
+        return (Class::GroupBoundary, "group_skipped", format!("the rows of group {e} ({}) are {what}", r.words));
+    }
+    if (tail(rows, s.rows) && all_cols) || (tail(cols, s.cols) && all_rows) || (tail(rows, s.rows) && tail(cols, s.cols)) {
+        return (Class::MnEdge, "edge", format!("{} are {what}: the last, partial tile", r.words));
+    }
+    if let Some(tile) = edge::overhung(s, r) {
+        let words =
+            format!("{} are {what}: the last tile of {tile} columns is stored whole, over the start of the next row", r.words);
+        return (Class::MnEdge, "overrun", words);
+    }
+    if what == "NaN"
+        && let Some(words) = degenerate(s, r)
+    {
+        return (Class::DegenerateBlock, "zero_block", words);
+    }
+    if what == "NaN" || what.starts_with("numbers") {
+        return (Class::PaddingPoison, "line", format!("{} are {what}", r.words));
+    }
+    match (rows, cols) {
+        (Some(_), Some(_)) if !all_rows && !all_cols => (Class::Race, "tile", format!("a tile ({}) is {what}", r.words)),
+        _ => (Class::SilentSkip, "part", format!("{} are {what}: not written", r.words)),
+    }
+}
+
+/// Lines that are NaN, where just those have a block that is all zeros: its scale is 0/0.
+fn degenerate(s: &System, r: &super::system::Region) -> Option<String> {
+    let zero_block = |g: &super::given::Given, i: usize| {
+        g.q.is_some()
+            && (0..g.k).step_by(g.tile.1).any(|from| {
+                let to = (from + g.tile.1).min(g.k);
+                g.values[i * g.k + from..i * g.k + to].iter().all(|x| *x == 0.0)
+            })
+    };
+    if s.parts.len() != 1 {
+        return None;
+    }
+    for (g, wrong, name) in [(&s.a, &r.rows, "a"), (&s.b, &r.cols, "b")] {
+        if wrong.iter().all(|x| *x) || s.alone && name == "b" || wrong.len() != g.rows {
+            continue;
+        }
+        if (0..g.rows).all(|i| zero_block(g, i) == wrong[i]) {
+            return Some(format!(
+                "{} are NaN: exactly these read a block of {name} that is all zeros, whose scale is 0/0",
+                r.words
+            ));
+        }
+    }
+    None
+}
