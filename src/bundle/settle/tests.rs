@@ -87,7 +87,7 @@ fn codes_of_a_split_product_pass_to_the_bit() {
     let mut w = o.bundle(&values, Dtype::F32, H200);
     w.without("out").raw("out.codes", Dtype::F8_E4M3, &[o.m, o.n], codes).f32s("out.scale", &[1], &[scale]);
     let found = assay(&w);
-    assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}: {}", found.model, found.reason);
+    assert!(found.verdict == Verdict::Pass && found.model.contains("split in 2"), "{}: {}", found.model, found.reason);
 }
 
 /// One element is looked at first, then a few, then those that refuted others: the first way that has every bit is found, as if all were
