@@ -90,44 +90,59 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         first / cols,
         first % cols
     );
-    let mut all = Vec::new();
     // Each larger element is outside by chance as often as any is.
-    let mut add = |variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| {
+    let part = |variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| {
         let seen = |at: usize| of(at / cols, at % cols, data[at]);
         let (mut count, mut most) = (0usize, 0.0f32);
         for at in (0..data.len()).filter(|at| seen(*at)) {
             (count, most) = (count + 1, most.max(data[at].abs()));
         }
-        if most == amax && count < data.len() && !larger.iter().any(|at| seen(*at)) {
-            let outside = 1.0 - count as f64 / data.len() as f64;
-            let chance = outside.powi(larger.len().min(1 << 20) as i32);
-            all.push(Part { variant, words: format!("amax is that of {words} alone: {unseen}"), chance });
-        }
+        let is_it = most == amax && count < data.len() && !larger.iter().any(|at| seen(*at));
+        let outside = 1.0 - count as f64 / data.len() as f64;
+        let chance = outside.powi(larger.len().min(1 << 20) as i32);
+        is_it.then(|| Part { variant, words: format!("amax is that of {words} alone: {unseen}"), chance })
     };
-    add("signed", "the values that are not negative".into(), &|_, _, v| v >= 0.0);
-    add("negative", "the negative values".into(), &|_, _, v| v < 0.0);
-    add("without_last_row", "all rows but the last".into(), &|i, _, _| i + 1 < rows);
-    add("first_half", "the first half of the rows".into(), &|i, _, _| i < rows.div_ceil(2));
+    let mut all: Vec<Part> = Vec::new();
+    all.extend(part("signed", "the values that are not negative".into(), &|_, _, v| v >= 0.0));
+    all.extend(part("negative", "the negative values".into(), &|_, _, v| v < 0.0));
+    all.extend(part("without_last_row", "all rows but the last".into(), &|i, _, _| i + 1 < rows));
+    all.extend(part("first_half", "the first half of the rows".into(), &|i, _, _| i < rows.div_ceil(2)));
     for tile in [256usize, 128, 64, 32, 16, 8, 4] {
         let (high, wide) = (rows / tile * tile, cols / tile * tile);
         if wide > 0 && wide < cols {
-            add("whole_tiles", format!("columns 0 … {}, whole tiles of {tile},", wide - 1), &|_, j, _| j < wide);
+            all.extend(part("whole_tiles", format!("columns 0 … {}, whole tiles of {tile},", wide - 1), &|_, j, _| j < wide));
         }
         if high > 0 && high < rows {
-            add("whole_tiles", format!("rows 0 … {}, whole tiles of {tile},", high - 1), &|i, _, _| i < high);
+            all.extend(part("whole_tiles", format!("rows 0 … {}, whole tiles of {tile},", high - 1), &|i, _, _| i < high));
         }
         if tile < cols {
-            add("some_columns", format!("the first {tile} columns"), &|_, j, _| j < tile);
+            all.extend(part("some_columns", format!("the first {tile} columns"), &|_, j, _| j < tile));
         }
         if tile < rows {
-            add("some_rows", format!("the first {tile} rows"), &|i, _, _| i < tile);
+            all.extend(part("some_rows", format!("the first {tile} rows"), &|i, _, _| i < tile));
         }
     }
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < cols) {
         for from in 0..step {
             let words = format!("columns {from}, {}, {} …", from + step, from + 2 * step);
-            add("some_columns", words, &move |_, j, _| j % step == from);
+            all.extend(part("some_columns", words, &move |_, j, _| j % step == from));
         }
+    }
+    if all.is_empty() {
+        // The fewest lines from an end whose amax it is.
+        let (mut of_row, mut of_col) = (vec![0.0f32; rows], vec![0.0f32; cols]);
+        for (at, v) in data.iter().enumerate() {
+            of_row[at / cols] = of_row[at / cols].max(v.abs());
+            of_col[at % cols] = of_col[at % cols].max(v.abs());
+        }
+        let least =
+            |mut lines: &mut dyn Iterator<Item = &f32>| Iterator::position(&mut lines, |v| *v >= amax).map_or(0, |n| n + 1);
+        let (first, last, left) = (least(&mut of_row.iter()), least(&mut of_row.iter().rev()), least(&mut of_col.iter()));
+        all.extend(part("some_rows", format!("the first {first} rows"), &|i, _, _| i < first));
+        all.extend(part("some_rows", format!("rows {} … {}", rows - last, rows.saturating_sub(1)), &|i, _, _| {
+            i + last >= rows
+        }));
+        all.extend(part("some_columns", format!("the first {left} columns"), &|_, j, _| j < left));
     }
     all.sort_by(|a, b| a.chance.total_cmp(&b.chance));
     all
