@@ -3,6 +3,7 @@
 use super::{Show, figure};
 use crate::assay::row::short;
 use crate::report::Figure;
+use crate::report::heat;
 use crate::report::plot::{self, Axis, Scale, Series};
 use maud::html;
 
@@ -53,7 +54,7 @@ impl Chart {
     pub fn map(title: &str, x: &str, y: &str, unit: &str, most: f64, cells: &[Vec<Option<f64>>]) -> Chart {
         let every = |n: usize, i: usize| (n <= 32 || i.is_multiple_of(n.div_ceil(16))).then(|| i.to_string());
         let cols = cells.first().map_or(0, Vec::len);
-        let map = plot::Map {
+        let map = heat::Map {
             x: (x, &|j| every(cols, j)),
             y: (y, &|i| every(cells.len(), i)),
             unit,
@@ -64,7 +65,7 @@ impl Chart {
         };
         let number = |v: &Option<f64>| v.map_or("·".to_string(), short);
         let data: Vec<String> = cells.iter().map(|r| r.iter().map(number).collect::<Vec<_>>().join(" ")).collect();
-        let charts = vec![(String::new(), plot::map(cells, &map))];
+        let charts = vec![(String::new(), heat::map(cells, &map))];
         Chart {
             title: title.into(),
             see: format!("colour: {unit}, 0 to {}; red is above it", short(most)),

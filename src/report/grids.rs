@@ -2,7 +2,7 @@
 
 use super::figures::{Figure, csv};
 use super::grouped;
-use super::plot::{self, Map};
+use super::heat::{self, Map};
 use crate::assay::map::ErrorMap;
 use crate::assay::row::{Row, number};
 use crate::format::FORMATS;
@@ -15,7 +15,7 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
         let cells: Vec<Vec<Option<f64>>> = m.cells.iter().map(|r| r.iter().copied().map(Some).collect()).collect();
         let name = |what: &str, each: usize| if each == 1 { what.to_string() } else { format!("{what}, {each} a cell") };
         let size = (300 / cols.max(m.cells.len()).max(1)).clamp(4, 24) as i32;
-        let svg = plot::map(
+        let svg = heat::map(
             &cells,
             &Map {
                 x: (&name("column", m.tile_cols), &|j| every(cols, m.tile_cols, j)),
@@ -27,7 +27,7 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
                 mark: &|_, _| None,
             },
         );
-        let svg = plot::with_cells(&svg, &m.cells, size, (m.tile_rows, m.tile_cols));
+        let svg = heat::with_cells(&svg, &m.cells, size, (m.tile_rows, m.tile_cols));
         (format!("{}: {}", m.case, m.why), svg)
     };
     let data = maps.iter().enumerate().flat_map(|(n, m)| {
@@ -87,7 +87,7 @@ pub(super) fn coverage(rows: &[&Row]) -> Option<Figure> {
         );
         let percent = |n: f64| (n > 0.0).then(|| 100.0 * n / of.len() as f64);
         let cells: Vec<Vec<Option<f64>>> = counts.chunks(16).map(|row| row.iter().map(|n| percent(*n)).collect()).collect();
-        let svg = plot::map(
+        let svg = heat::map(
             &cells,
             &Map {
                 x: ("low four bits of the code", &|j| Some(format!("{j:X}"))),

@@ -8,6 +8,7 @@ pub(crate) mod drift;
 pub(crate) mod drift_page;
 mod figures;
 mod grids;
+pub(crate) mod heat;
 pub(crate) mod history;
 mod location;
 mod page;
