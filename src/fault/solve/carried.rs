@@ -84,36 +84,28 @@ fn is_near(s: &System, probes: &[(usize, usize)]) -> bool {
     const LOOKS: usize = 8;
     // Of the magnitudes of both sums.
     const OFF: f64 = 1.0 / 32.0;
-    let size = |at: usize| s.certain(at) / s.relative.max(1e-300);
     let (i0, j0) = probes[0];
     let units: Vec<Units> = units(s);
     let of = |at: usize| {
         let (di, dj) = ((at / s.cols) as i64 - i0 as i64, (at % s.cols) as i64 - j0 as i64);
-        (di, dj) != (0, 0) && units.iter().any(|units| holds(s, &probes[..LOOKS], (di, dj), units, &size, OFF))
+        (di, dj) != (0, 0) && units.iter().any(|units| holds(s, &probes[..LOOKS], (di, dj), units, OFF))
     };
     (0..s.ideal.len()).into_par_iter().any(of)
 }
 
 /// Whether elements hold as well those of an offset, or all those before, to a part of their magnitudes.
-fn holds(
-    s: &System,
-    probes: &[(usize, usize)],
-    (di, dj): (i64, i64),
-    units: &Units,
-    size: &(dyn Fn(usize) -> f64 + Sync),
-    off: f64,
-) -> bool {
+fn holds(s: &System, probes: &[(usize, usize)], (di, dj): (i64, i64), units: &Units, off: f64) -> bool {
     let unit = |at: usize| units.of.as_ref().map_or(1.0, |u| u[at]);
     [false, true].into_iter().any(|all| {
         probes.iter().all(|(i, j)| {
             let own = i * s.cols + j;
             let (mut x, mut y) = (*i as i64 + di, *j as i64 + dj);
-            let (mut sum, mut most) = (s.ideal[own], size(own));
+            let (mut sum, mut most) = (s.ideal[own], s.magnitude(own));
             while (0..s.rows as i64).contains(&x) && (0..s.cols as i64).contains(&y) {
                 let at = x as usize * s.cols + y as usize;
                 let by = unit(own) / unit(at);
                 sum += (s.ideal[at] - s.bias[y as usize]) * by;
-                most += size(at) * by.abs();
+                most += s.magnitude(at) * by.abs();
                 if !all {
                     break;
                 }
@@ -174,7 +166,7 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
     let (n_cols, scale) = (s.cols, units.of.clone());
     let unit = move |at: usize| scale.as_ref().map_or(1.0, |u| u[at]);
     let ideal: Arc<Vec<f64>> = Arc::new(base.sums.iter().enumerate().map(|(at, x)| x / unit(at)).collect());
-    let sizes: Arc<Vec<f64>> = Arc::new((0..s.ideal.len()).map(|at| s.certain(at) / s.relative.max(1e-300)).collect());
+    let sizes: Arc<Vec<f64>> = Arc::new((0..s.ideal.len()).map(|at| s.magnitude(at)).collect());
     let (i0, j0) = probes[0];
     let first = i0 * s.cols + j0;
     let rest = s.actual[first] - s.bias[j0] - base.sums[first];

@@ -1,5 +1,6 @@
 //! One operand as it was given, and the other ways that it may have been read.
 
+use super::address::gcd;
 use super::system::{At, Past, To};
 use crate::job::Operand;
 use crate::quant::Level;
@@ -159,11 +160,6 @@ impl Given {
 fn bf16(x: f32) -> f64 {
     let bits = x.to_bits();
     f64::from(f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000))
-}
-
-/// The largest number that divides both.
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// How one operand was read: `None` is as given.

@@ -52,7 +52,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     );
     let sums: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.ideal[at] - s.bias[at % cols]).collect());
     // What is held is as far off as sums of its size are.
-    let sizes: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.certain(at) / s.relative.max(1e-300)).collect());
+    let sizes: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.magnitude(at)).collect());
     let mut found = Vec::new();
     for (high, wide) in SIDES.iter().flat_map(|h| SIDES.iter().map(move |w| (*h, *w))) {
         let (down, across) = (rows.div_ceil(high), cols.div_ceil(wide));

@@ -1,5 +1,6 @@
 //! Where a result is wrong: the rows and columns that are, as a region in words, and the elements that theories are tried on.
 
+use super::address::gcd;
 use super::system::{Region, System};
 use std::ops::Range;
 
@@ -308,8 +309,4 @@ fn anywhere(at: usize) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

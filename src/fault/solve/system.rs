@@ -297,6 +297,11 @@ impl<'s> System<'s> {
         Some((sums.iter().sum(), sizes.iter().sum()))
     }
 
+    /// The magnitude of the right sum of element `at`, as its bound tells it.
+    pub fn magnitude(&self, at: usize) -> f64 {
+        self.certain(at) / self.relative.max(1e-300)
+    }
+
     /// Sum and magnitude of an element, without bias.
     pub fn sum(&self, t: &Theory, i: usize, j: usize) -> (f64, f64) {
         match &self.memo {
