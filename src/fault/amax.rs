@@ -7,6 +7,7 @@
 
 use super::diagnose::Finding;
 use super::predict::Scene;
+use super::solve::address::gcd;
 use super::{Class, edit, inject};
 use crate::job::{Data, Job, Operand};
 use crate::op::Op;
@@ -54,10 +55,6 @@ fn changes(width: usize) -> Vec<Change> {
     all
 }
 
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 /// What amax was taken over, in words, where the right kernel's scales of that are those that were written.
 pub fn over(scene: &Scene) -> Option<String> {
     let job = scene.evidence.job;
@@ -93,14 +90,17 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
     // Each larger element is outside by chance as often as any is.
     let part = |variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| {
         let seen = |at: usize| of(at / cols, at % cols, data[at]);
+        // Most parts see a larger element soon: only the others are looked at whole.
+        if larger.iter().any(|at| seen(*at)) {
+            return None;
+        }
         let (mut count, mut most) = (0usize, 0.0f32);
         for at in (0..data.len()).filter(|at| seen(*at)) {
             (count, most) = (count + 1, most.max(data[at].abs()));
         }
-        let is_it = most == amax && count < data.len() && !larger.iter().any(|at| seen(*at));
         let outside = 1.0 - count as f64 / data.len() as f64;
         let chance = outside.powi(larger.len().min(1 << 20) as i32);
-        is_it.then(|| Part { variant, words: format!("amax is that of {words} alone: {unseen}"), chance })
+        (most == amax).then(|| Part { variant, words: format!("amax is that of {words} alone: {unseen}"), chance })
     };
     let mut all: Vec<Part> = Vec::new();
     all.extend(part("signed", "the values that are not negative".into(), &|_, _, v| v >= 0.0));
