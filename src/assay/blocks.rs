@@ -5,7 +5,7 @@ use crate::compare::{Accumulation, Bound, ProductArithmetic};
 use crate::model::blocks::{BlockSums, Scaled, within};
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound};
 use crate::op::Op;
-use crate::{Format, Overflow, QTensor, Result, Rounding, parallel};
+use crate::{Format, Overflow, QTensor, Result, Rounding};
 use ndarray::Array2;
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub fn of(
     most: Accumulation,
 ) -> Result<Option<Bound>> {
     let Some(blocks) = constant(product, qa, qb) else { return Ok(None) };
-    let (a, b) = (DecodedCodes::of(qa), DecodedCodes::of(qb));
+    let (a, b) = (Codes::of(qa), Codes::of(qb));
     let first_b = product.first_b();
     let cols = product.ideal.d.ncols();
     let magnitude: Vec<f64> = product.ideal.magnitude.iter().flatten().copied().collect();
@@ -49,20 +49,23 @@ fn constant(product: &Product, qa: &[&QTensor], qb: &[&QTensor]) -> Option<Vec<R
 }
 
 /// An operand's codes, one tensor a group, below one another.
-struct DecodedCodes<'a> {
+struct Codes<'a> {
     all: &'a [&'a QTensor],
-    codes: Array2<f32>,
+    /// Of every code.
+    values: Vec<f32>,
 }
 
-impl<'a> DecodedCodes<'a> {
+impl<'a> Codes<'a> {
     fn of(all: &'a [&'a QTensor]) -> Self {
-        let (rows, k) = (all.len() * all[0].rows(), all[0].cols());
         let format = all[0].format();
-        let decoded: Vec<f32> =
-            (0..=0xff).map(|c| if c >> format.bits() == 0 { format.decode(c) as f32 } else { f32::NAN }).collect();
-        let each = all.iter().map(|q| parallel::map(q.codes(), |c| decoded[usize::from(*c)]));
-        let codes = Array2::from_shape_vec((rows, k), each.collect::<Vec<_>>().concat());
-        Self { all, codes: codes.expect("groups of one shape") }
+        let value = |c: u32| if c >> format.bits() == 0 { format.decode(c) as f32 } else { f32::NAN };
+        Self { all, values: (0..=0xff).map(value).collect() }
+    }
+    /// The values of row i in `ks`, without their scales.
+    fn values(&self, i: usize, ks: Range<usize>) -> impl Iterator<Item = f32> {
+        let (n, k) = (self.all[0].rows().max(1), self.all[0].cols());
+        let row = &self.all[i / n].codes()[i % n * k..(i % n + 1) * k];
+        row[ks].iter().map(|c| self.values[usize::from(*c)])
     }
     /// What the codes of row i at k are multiplied by.
     fn scale(&self, i: usize, k: usize) -> f64 {
@@ -71,10 +74,14 @@ impl<'a> DecodedCodes<'a> {
         q.affine(q.scale_index(i % n, k)).unit
     }
     fn scaled(&self) -> Scaled<'_> {
-        Scaled { format: self.all[0].format(), codes: &self.codes, scale: Box::new(|i, k| self.scale(i, k)) }
+        let fill =
+            |i: usize, ks: Range<usize>, row: &mut [f32]| row.iter_mut().zip(self.values(i, ks)).for_each(|(to, x)| *to = x);
+        Scaled { format: self.all[0].format(), fill: Box::new(fill), scale: Box::new(|i, k| self.scale(i, k)) }
     }
     fn dequantized(&self) -> Array2<f32> {
-        Array2::from_shape_fn(self.codes.dim(), |(i, k)| (f64::from(self.codes[[i, k]]) * self.scale(i, k)) as f32)
+        let (rows, k) = (self.all.len() * self.all[0].rows(), self.all[0].cols());
+        let row = |i: usize| self.values(i, 0..k).enumerate().map(move |(k, x)| (f64::from(x) * self.scale(i, k)) as f32);
+        Array2::from_shape_vec((rows, k), (0..rows).flat_map(row).collect()).expect("k values a row")
     }
 }
 
@@ -90,7 +97,7 @@ struct First {
 }
 
 /// In f32 in any order, and by the accumulator that is assumed where every factor is a number of a 16-bit type (scales that are powers of two).
-fn dequantized_first(product: &Product, a: &DecodedCodes, b: &DecodedCodes) -> Result<Vec<First>> {
+fn dequantized_first(product: &Product, a: &Codes, b: &Codes) -> Result<Vec<First>> {
     let (a, b) = (a.dequantized(), b.dequantized());
     let lines = |format: Format, x: &Array2<f32>| {
         Lines::of(format, x.nrows(), x.ncols(), |i, row| row.iter_mut().zip(x.row(i)).for_each(|(to, from)| *to = *from))

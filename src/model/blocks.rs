@@ -19,7 +19,6 @@ use super::runs::{self, Runs};
 use super::{Accumulator, Lines, SumBound};
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::{Format, Result};
-use ndarray::{Array2, s};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,12 +26,14 @@ use std::ops::Range;
 /// Multiply-adds, and elements times blocks, up to which every block is read.
 const MOST: (usize, usize) = (1 << 28, 1 << 22);
 
-/// One side of such a product: its codes without their scales, `[rows, k]`, and what each row of each block is multiplied by.
+/// One side of such a product: what writes the codes of a part of a row without their scales, and what each row of each block is multiplied by.
 pub struct Scaled<'a> {
     pub format: Format,
-    pub codes: &'a Array2<f32>,
+    pub fill: Fill<'a>,
     pub scale: Box<dyn Fn(usize, usize) -> f64 + Sync + 'a>,
 }
+
+type Fill<'a> = Box<dyn Fn(usize, Range<usize>, &mut [f32]) + Sync + 'a>;
 
 /// Rows and columns of the result that a thread takes at a time.
 const TILE: (usize, usize) = (128, 64);
@@ -112,12 +113,11 @@ struct Part {
 
 impl Part {
     fn of(x: &Scaled, rows: Range<usize>, block: &Range<usize>) -> Self {
-        let codes = x.codes.slice(s![rows.clone(), block.clone()]);
-        let lines = Lines::of(x.format, rows.len(), block.len(), |i, row| {
-            row.iter_mut().zip(codes.row(i)).for_each(|(to, from)| *to = *from);
-        });
-        let scales = rows.map(|i| (x.scale)(i, block.start)).collect();
-        Self { lines, scales, flat: codes.iter().copied().collect() }
+        let k = block.len();
+        let mut flat = vec![0.0f32; rows.len() * k];
+        rows.clone().zip(flat.chunks_exact_mut(k)).for_each(|(i, row)| (x.fill)(i, block.clone(), row));
+        let lines = Lines::of(x.format, rows.len(), k, |i, row| row.copy_from_slice(&flat[i * k..(i + 1) * k]));
+        Self { lines, scales: rows.map(|i| (x.scale)(i, block.start)).collect(), flat }
     }
 }
 
@@ -188,6 +188,7 @@ impl SumError for BlockSums<'_> {
 mod tests {
     use super::*;
     use crate::model::Inner;
+    use ndarray::{Array2, s};
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -204,13 +205,19 @@ mod tests {
         let (a, b) = (draw(rows), draw(2 * cols));
         // The second expert has the last rows; each row and each block has a scale of its own.
         let first_b: Vec<usize> = (0..rows).map(|i| if i < TILE.0 + 3 { 0 } else { cols }).collect();
-        let scale = |i: usize, k: usize| 0.25 + ((i * 5 + k) % 7) as f64;
+        fn scale(i: usize, k: usize) -> f64 {
+            0.25 + ((i * 5 + k) % 7) as f64
+        }
         let acc = Accumulator::new(Inner::F32Sequential);
         let blocks = [0..16, 16..40];
         let of = |a: &Array2<f32>, b: &Array2<f32>, from: (usize, usize), first_b: &[usize], cols: usize| {
-            let side = |from: usize| move |i: usize, k: usize| scale(from + i, k);
-            let a = Scaled { format: Format::E4m3, codes: a, scale: Box::new(side(from.0)) };
-            let b = Scaled { format: Format::E4m3, codes: b, scale: Box::new(side(from.1)) };
+            fn one(x: &Array2<f32>, from: usize) -> Scaled<'_> {
+                let fill = move |i: usize, ks: Range<usize>, row: &mut [f32]| {
+                    row.iter_mut().zip(x.slice(s![i, ks])).for_each(|(to, from)| *to = *from);
+                };
+                Scaled { format: Format::E4m3, fill: Box::new(fill), scale: Box::new(move |i, k| scale(from + i, k)) }
+            }
+            let (a, b) = (one(a, from.0), one(b, from.1));
             let most = Accumulation { relative: f64::INFINITY, ..Accumulation::EXACT };
             BlockSums::new((&acc, false), &blocks, (&a, &b), (first_b, cols), &|_| 0.0, most).unwrap().tiles
         };
