@@ -214,12 +214,16 @@ mod tests {
         let (slow, waits) = (&sweeps[0].cases[0], &sweeps[0].cases[1]);
         let workers = workers(dir.path(), &[(slow, "sleep 100".into())], Duration::from_millis(400));
         let shared = Shared::new(&workers, 0, 1, 2);
-        let begun = Instant::now();
+        let (begun, crew) = (Instant::now(), shared.crew().unwrap());
         std::thread::scope(|scope| {
             let both = [slow, waits].map(|case| scope.spawn(|| shared.ran(case)));
             assert!(both.into_iter().all(|b| b.join().unwrap().is_none()));
         });
         assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
+        assert!(
+            locked(&crew.process).is_none() && locked(&shared.state).crew.is_none(),
+            "it was killed, and is not asked again"
+        );
     }
 
     #[test]
