@@ -130,6 +130,7 @@ def main():
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--suspects", type=float, default=0.0, help="allowed suspects of a million results")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after this time, with fewer results")
+    parser.add_argument("--part", default="1/1", help="I/N: only the I-th of N parts of the tasks, so that several calls or machines share one seed")
     parser.add_argument("--alarms", help="write every alarm to this file, a JSON object a line")
     parser.add_argument("--only", help="FAMILY-BATCH[-VARIANT[-ITEM]]: write this to --keep and judge it")
     parser.add_argument("--keep", default="kept")
@@ -147,6 +148,10 @@ def main():
             left, first = left - part, first + BATCHES
     # What is judged depends on seed and count alone, not on the number of jobs.
     tasks.sort(key=lambda t: (t[2], t[1]))
+    part, parts = map(int, args.part.split("/"))
+    if not 1 <= part <= parts:
+        parser.error(f"--part is {args.part}, expected I/N with 1 <= I <= N")
+    tasks = tasks[part - 1 :: parts]
     tally, alarms, elements, spent, said = collections.defaultdict(collections.Counter), [], 0, collections.Counter(), start
     with futures.ProcessPoolExecutor(args.jobs) as pool:
         waiting, tasks = set(), iter(tasks)
