@@ -146,17 +146,22 @@ def run(label: str, op: str, tensors: dict[str, Any], how: dict[str, Any]) -> Re
     __tracebackhide__ = HIDE
     refuse_unknown(label, how)
     timeout = seconds_of(label, how.get("timeout", 60.0))
+    gpu = any(getattr(x, "is_cuda", False) for x in tensors.values())
+    fields = {"label": label, **({"gpu": True} if gpu else {})}
+    sample = how.get("sample", "auto")
     try:
         held, shape = build(op, tensors, how)
-        note = _sample.gemm(held, shape, how.get("sample", "auto")) if op == "gemm" else None
+        sampled = op == "gemm" and _sample.wanted(shape, sample)
+        whole = there(held, timeout, fields) if sampled and gpu and sample == "auto" else None
+        note = _sample.gemm(held, shape, sample) if sampled and not whole else None
     except InputError as e:
         raise InputError(f"{label}: {e}") from None
     except TypeError as e:
         raise TypeError(f"{label}: {e}") from None
+    if whole:
+        return told(whole)
     seconds = min(20.0, timeout / 2) if how.get("diagnose", True) else 0.0
-    gpu = any(getattr(x, "is_cuda", False) for x in tensors.values())
     parts = _bundle.blob(held.tensors, held.meta)
-    fields = {"label": label, **({"gpu": True} if gpu else {})}
     try:
         head, _ = ask("assay", parts, timeout, seconds=seconds, **fields)
     except CheckerTimeout:
@@ -164,7 +169,18 @@ def run(label: str, op: str, tensors: dict[str, Any], how: dict[str, Any]) -> Re
             raise
         # It is the search for a name that takes long: the verdict alone is worth more than none.
         head, _ = ask("assay", parts, timeout, seconds=0.0, **fields)
-    result = Result(head["answer"], label, parts, note)
+    return told(Result(head["answer"], label, parts, note))
+
+
+def there(held: Held, timeout: float, fields: dict[str, Any]) -> Result | None:
+    """All of a large product judged by the GPU, where it has the bits of that GPU's arithmetic; None: it has not, or it cannot be told."""
+    __tracebackhide__ = HIDE
+    parts = _bundle.blob(held.tensors, held.meta)
+    head, _ = ask("assay", parts, timeout, there=True, **fields)
+    return Result(head["answer"], fields["label"], parts) if head["answer"] else None
+
+
+def told(result: Result) -> Result:
     for listener in LISTENERS:
         listener(result)
     return result

@@ -6,6 +6,7 @@ import zlib
 
 import numpy as np
 
+from . import _checksum
 from ._errors import InputError
 
 #: Products of the whole that are judged without a sample; a sample has at most so many.
@@ -14,6 +15,8 @@ MOST = 1 << 34
 MOST_RESULT = 1 << 24
 #: Rows and columns are drawn in runs of so many: what is wrong with a tile, or taken from the line before, stays together.
 RUN = 16
+#: A line stands out where its checksum is so many times as far off as that of most.
+OUT = 8.0
 SIZES = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "I16": 2}
 
 
@@ -28,13 +31,20 @@ def take(part, index: np.ndarray, axis: int = 0):
     return (np.ascontiguousarray(np.take(flat, index, axis)).reshape(-1), dtype, [*shape[:axis], len(index), *shape[axis + 1 :]])
 
 
-def draw(count: int, most: int, block: int, seed: int) -> np.ndarray:
-    """About `most` of `count` indices: whole runs and blocks, the first and the last among them (tails are where kernels err)."""
+def draw(count: int, most: int, block: int, seed: int, far: np.ndarray | None = None) -> np.ndarray:
+    """About `most` of `count` indices: whole runs and blocks, the first and the last among them (tails are where kernels err), and those with
+    the lines that are furthest off, where that is known: the furthest, and up to a half of the runs that stand out."""
     block *= -(-RUN // block)
     blocks = -(-count // block)
     wanted = min(blocks, max(2, most // block))
-    middle = np.random.Generator(np.random.PCG64(seed)).permutation(np.arange(1, max(blocks - 1, 1)))[: max(wanted - 2, 0)]
-    chosen = np.unique(np.concatenate([[0, blocks - 1], middle])).astype(np.int64)
+    middle = np.random.Generator(np.random.PCG64(seed)).permutation(np.arange(1, max(blocks - 1, 1)))
+    if far is not None and wanted > 2:
+        of_run = np.maximum.reduceat(far, np.arange(0, count, block))
+        furthest = np.argsort(-of_run, kind="stable")[: max(1, wanted // 2)]
+        out = furthest[: max(1, int((of_run[furthest] > OUT * np.median(far)).sum()))]
+        middle = np.concatenate([out, middle])[np.sort(np.unique(np.concatenate([out, middle]), return_index=True)[1])]
+        middle = middle[(middle != 0) & (middle != blocks - 1)]
+    chosen = np.unique(np.concatenate([[0, blocks - 1], middle[: max(wanted - 2, 0)]])).astype(np.int64)
     index = (chosen[:, None] * block + np.arange(block)[None, :]).ravel()
     return index[index < count]
 
@@ -44,18 +54,27 @@ def block_of(meta: dict[str, str], x: str) -> int:
     return int(tile.split("x")[0]) if kind == "block" else 1
 
 
+def wanted(shape: tuple[int, int, int], sample) -> bool:
+    """Whether not all of a product is judged."""
+    m, n, k = shape
+    return sample is not None and (sample != "auto" or m * n * k > MOST or m * n > MOST_RESULT)
+
+
 def gemm(held, shape: tuple[int, int, int], sample) -> str | None:
     """Cuts the operands and the result of a gemm M×N×K in place; what was kept, or None."""
     m, n, k = shape
-    if sample is None or (sample == "auto" and m * n * k <= MOST and m * n <= MOST_RESULT):
+    if not wanted(shape, sample):
         return None
     if sample != "auto" and (not isinstance(sample, int) or isinstance(sample, bool) or sample < 1):
         raise InputError(f'sample is {sample!r}, expected "auto", None or a number of rows and of columns')
     each = sample if sample != "auto" else max(16, int(min(MOST / k, MOST_RESULT) ** 0.5))
     seed = zlib.crc32(repr(shape).encode())
-    chosen = {x: draw(count, each, block_of(held.meta, x), seed + i) for i, (x, count) in enumerate((("a", m), ("b", n)))}
+    blocks = block_of(held.meta, "a"), block_of(held.meta, "b")
+    far = _checksum.lines(held, shape, blocks) or (None, None)
+    chosen = {x: draw(count, each, blocks[i], seed + i, far[i]) for i, (x, count) in enumerate((("a", m), ("b", n)))}
     if len(chosen["a"]) == m and len(chosen["b"]) == n:
         return None
+    drawn = f"seed {seed}" if far[0] is None else f"seed {seed}, and those whose checksums are furthest off"
     for x, rows in chosen.items():
         block = block_of(held.meta, x)
         for name in (x, f"{x}.codes"):
@@ -74,4 +93,4 @@ def gemm(held, shape: tuple[int, int, int], sample) -> str | None:
     # Of all rows: the largest magnitude, and what a recipe makes of it.
     held.tensors.pop("out.amax", None)
     held.meta.pop("recipe", None)
-    return f"{len(chosen['a'])} of {m} rows and {len(chosen['b'])} of {n} columns (seed {seed}); sample=None judges all"
+    return f"{len(chosen['a'])} of {m} rows and {len(chosen['b'])} of {n} columns ({drawn}); sample=None judges all"

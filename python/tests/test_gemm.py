@@ -232,3 +232,18 @@ def test_diagnosis_can_be_left_out(product):
     out, (a8, sa), (b8, sb) = product()
     t = {"out": out * 2, "a.codes": a8, "a.scale_inv": sa, "b.codes": b8, "b.scale_inv": sb}
     assert qassay.assay("gemm", t).diagnosis and not qassay.assay("gemm", t, diagnose=False).diagnosis
+
+
+def test_a_sample_holds_the_rows_and_columns_that_look_wrong(product):
+    out, (a8, sa), (b8, sb) = product("float8_rowwise", 700, 900, 64)
+    drawn = qassay.assert_gemm(out, a8, sa, b8, sb, sample=64)
+    assert drawn.sample.startswith("60 of 700 rows and 52 of 900 columns") and "checksums" in drawn.sample
+    for rows, cols in ((slice(300, 303), slice(None)), (slice(None), slice(500, 501)), (slice(320, 336), slice(480, 512))):
+        wrong = out.copy()
+        wrong[rows, cols] *= 1.5
+        with pytest.raises(qassay.KernelFailure, match="sample: 60 of 700 rows and 52 of 900 columns"):
+            qassay.assert_gemm(wrong, a8, sa, b8, sb, sample=64, diagnose=False)
+    wrong = out.copy()
+    wrong[333, 444] = np.nan
+    with pytest.raises(qassay.KernelFailure):
+        qassay.assert_gemm(wrong, a8, sa, b8, sb, sample=64, diagnose=False)

@@ -2,8 +2,9 @@
 
 use super::Bundle;
 use super::assay::Answer;
+use crate::assay::Assayed;
 use crate::assay::command::shell_word;
-use crate::assay::fill::fill;
+use crate::assay::fill::{digest, fill, fill_measured, narrowest};
 use crate::assay::map::ErrorMap;
 use crate::assay::row::{Row, short};
 use crate::compare::{ErrorStats, Verdict};
@@ -195,7 +196,7 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
         recipe_a: name(a),
         recipe_b: name(b.filter(|_| job.operands.b().is_some())),
         accumulator: job.accumulator,
-        m: part.bound.ideal().len() / part.cols.max(1),
+        m: part.comparison.kernel.count / part.cols.max(1),
         n: part.cols,
         k: if job.operands.b().is_some() { job.operands.a().cols() } else { 0 },
         out: part.bound.out().format().to_string(),
@@ -205,7 +206,16 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
         case: path,
         ..Row::new(job.op, Backend::External)
     };
-    fill(&mut row, &answer.assayed);
+    match &answer.measured {
+        None => fill(&mut row, &answer.assayed),
+        Some(measured) => {
+            let Assayed { kernel, output, built, .. } = &answer.assayed;
+            fill_measured(&mut row, kernel, answer.comparison(), measured);
+            row.algorithm = answer.model.clone();
+            row.sha256 = digest(output);
+            narrowest(&mut row, output, &built.quantized, None);
+        }
+    }
     if let Some(e) = &bundle.empty {
         (row.op, row.m, row.n, row.k) = (e.op, e.m, e.n, e.k);
     }
@@ -221,6 +231,13 @@ pub fn row(bundle: &Bundle, answer: &Answer) -> Row {
 pub fn map(bundle: &Bundle, answer: &Answer) -> crate::Result<ErrorMap> {
     let part = answer.judgement();
     let why = if answer.reason.is_empty() { answer.verdict.to_string() } else { answer.reason.clone() };
-    let map = ErrorMap::of(bundle.path.display().to_string(), &part.bound, &part.actual, part.cols)?;
+    let name = bundle.path.display().to_string();
+    let map = match &answer.measured {
+        None => ErrorMap::of(name, &part.bound, &part.actual, part.cols)?,
+        Some(measured) => {
+            let rows = part.comparison.kernel.count / part.cols.max(1);
+            ErrorMap::of_largest(name, ErrorMap::tile(rows, part.cols), measured.ratios.clone())
+        }
+    };
     Ok(ErrorMap { why, ..map })
 }

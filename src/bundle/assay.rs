@@ -3,9 +3,9 @@
 use super::operand::{BundleOperand, Codes};
 use super::settle::sixteen;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
-use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, order, recipes, ties, zero_blocks};
+use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, order, recipes, there, ties, zero_blocks};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
-use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, OutFormat, Verdict, probable};
+use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
 use crate::fault::{self, Class, DIAGNOSIS, Diagnosis, Finding, History};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
@@ -27,6 +27,8 @@ pub struct Answer {
     pub assayed: Assayed,
     /// Of a failure.
     pub diagnosis: Option<Diagnosis>,
+    /// What was counted of a result that was judged where its references lie: its judgement has no elements.
+    pub measured: Option<Measured>,
 }
 
 impl Answer {
@@ -47,6 +49,9 @@ pub fn assay(bundle: &Bundle) -> Result<Answer> {
 
 /// [`assay`] with this much time for the diagnosis of a failure (none is looked for in no time), and large products by `accelerator`.
 pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) -> Result<Answer> {
+    if let Some(found) = accelerator.and_then(|_| there::judged(bundle)) {
+        return Ok(found);
+    }
     let mut found = assay_all(bundle, time, accelerator)?;
     // Zeros have no power to show a fault of sums that are there. Here there are none.
     if let Some(empty) = &bundle.empty
@@ -58,6 +63,11 @@ pub fn assay_by(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator
         found.model = "none: nothing is summed".into();
     }
     Ok(found)
+}
+
+/// What the GPU of this machine says of a large product of which it judges every element; `None` where it is not to say.
+pub fn there(bundle: &Bundle) -> Option<Answer> {
+    there::judged(bundle)
 }
 
 fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) -> Result<Answer> {
@@ -99,7 +109,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         // What is wrong with an operand comes before what its product makes of it.
         diagnosis = if time.is_zero() { None } else { recipes::diagnose(first)?.or(diagnosis) };
     }
-    let mut found = Answer { verdict, reason, model: text, assayed, diagnosis };
+    let mut found = Answer { verdict, reason, model: text, assayed, diagnosis, measured: None };
     let fitted = |d: &Diagnosis| d.findings.first().is_none_or(|f| f.freedom > 0);
     let open = verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(fitted);
     let solved = || {
@@ -234,9 +244,8 @@ pub fn build(bundle: &Bundle) -> Result<Built> {
 fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> {
     let meta = &bundle.meta;
     let quantizes = !meta.op.is_product() && meta.op != Op::Dequantize;
-    let recipe = |second: bool| meta.recipe.as_ref().and_then(|r| if second { r.1.as_ref() } else { r.0.as_ref() });
-    let a = operand(&bundle.a, recipe(false))?;
-    let b = meta.op.is_product().then(|| operand(&bundle.b, recipe(true))).transpose()?;
+    let job = job(bundle)?;
+    let (a, b) = (job.operands.a(), job.operands.b());
     let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     let define = |a: Array2<f64>, b: Option<Array2<f64>>| {
         let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
@@ -250,15 +259,18 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
     };
     let ideal = match quantizes {
         true => exact.clone(),
-        false => timed("references", || Ok::<_, Error>(vec![Arc::new(define(values(&a), b.as_ref().map(values))?)]))?,
+        false => timed("references", || Ok::<_, Error>(vec![Arc::new(define(values(a), b.map(values))?)]))?,
     };
-    let mut quantized = Vec::new();
-    for side in [&bundle.a, &bundle.b] {
-        if let (Some(q), Some(t)) = (side.whole(), &side.high) {
-            quantized.push((q.clone(), t.clone()));
-        }
-    }
     let source = if matches!(meta.op, Op::Cast | Op::CastTranspose) { bundle.a.high.clone() } else { None };
+    Ok(Built { job, exact, ideal, quantized: quantized(bundle), source })
+}
+
+/// What a kernel was given, and how its result was to be stored.
+pub(super) fn job(bundle: &Bundle) -> Result<Job> {
+    let meta = &bundle.meta;
+    let recipe = |second: bool| meta.recipe.as_ref().and_then(|r| if second { r.1.as_ref() } else { r.0.as_ref() });
+    let a = operand(&bundle.a, recipe(false))?;
+    let b = meta.op.is_product().then(|| operand(&bundle.b, recipe(true))).transpose()?;
     let operands = Operands {
         bias: bundle.bias.clone(),
         gamma: bundle.gamma.clone(),
@@ -266,8 +278,13 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
         offs: bundle.offs.clone(),
         ..Operands::of(a, b)
     };
-    let job = Job { op: meta.op, params: meta.params, operands, out: out_spec(bundle), accumulator: None };
-    Ok(Built { job, exact, ideal, quantized, source })
+    Ok(Job { op: meta.op, params: meta.params, operands, out: out_spec(bundle), accumulator: None })
+}
+
+/// Codes with the values that they were quantized from.
+pub(super) fn quantized(bundle: &Bundle) -> Vec<(QTensor, Tensor)> {
+    let pair = |side: &BundleOperand| Some((side.whole()?.clone(), side.high.clone()?));
+    [&bundle.a, &bundle.b].into_iter().filter_map(pair).collect()
 }
 
 /// relu and srelu of NaN: the larger of NaN and 0 is 0 in C (fmaxf) and NaN in IEEE 754 and PyTorch. Whichever was written is meant.

@@ -53,6 +53,7 @@ mod solved_tests;
 mod subgroups;
 #[cfg(test)]
 mod tests;
+mod there;
 mod ties;
 #[cfg(test)]
 mod told_tests;

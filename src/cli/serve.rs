@@ -5,7 +5,7 @@
 //!
 //! | `word` | request | answer |
 //! |---|---|---|
-//! | `assay` | a bundle; `label` names it in errors, `seconds` bounds its diagnosis (0: none) | `answer`: what `qassay assay --json` prints, with `text`, `map`, and where large f64 `products` were computed: cpu or gpu |
+//! | `assay` | a bundle; `label` names it in errors, `seconds` bounds its diagnosis (0: none), `there` asks for what the GPU judges whole or nothing | `answer`: what `qassay assay --json` prints, with `text`, `map`, and where large f64 `products` were computed: cpu or gpu |
 //! | `quantize` | `recipe`; a file with `x` | a file with `x.codes`, `x.scale_inv`, … and their metadata |
 //! | `cases` | `sweep`, `match` (texts) | `cases`: id, op, family, why it is skipped |
 //! | `case` | `sweep`, `id` | its bundle without a result |
@@ -21,7 +21,7 @@ use crate::job::{Job, Operand};
 use crate::op::{Accelerator, accelerated};
 use crate::recipe::{RECIPES, Recipe};
 use crate::sweep::{Sweep, build};
-use crate::{Error, report};
+use crate::{Error, kernel, report};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,6 +62,9 @@ struct Request {
     /// Use the GPU of this machine for the f64 products.
     #[serde(default)]
     gpu: bool,
+    /// Answer null unless that GPU judges all of it.
+    #[serde(default)]
+    there: bool,
 }
 
 /// An answer's line, and the bytes behind it.
@@ -147,10 +150,11 @@ fn send((mut line, bytes): Reply) -> Result<()> {
 fn answer(line: &str, bytes: &[u8], sweeps: &mut HashMap<String, Sweep>) -> Result<Reply> {
     let request: Request = serde_json::from_str(line).context("request")?;
     debug_assert!(request.bytes.is_none_or(|n| n == bytes.len()));
-    let accelerator = if request.gpu { accelerator() } else { None };
+    let accelerator = if request.gpu { kernel::of_this_machine() } else { None };
     let label = Path::new(if request.label.is_empty() { "bundle" } else { &request.label });
     match request.word.as_str() {
         "ping" => Ok((json!({ "pong": true }), None)),
+        "assay" if request.there => there(label, bytes).map(|a| (json!({ "answer": a }), None)),
         "assay" => judge(label, bytes, request.seconds, accelerator).map(|a| (json!({ "answer": a }), None)),
         "page" => page(label, bytes, accelerator).map(|p| (json!({ "page": p }), None)),
         "quantize" => quantize(&request.recipe, label, bytes),
@@ -181,12 +185,22 @@ fn judge(label: &Path, bytes: &[u8], seconds: Option<f64>, accelerator: Option<A
     let before = accelerated();
     let mut found = assay::assay_by(&bundle, time, accelerator)?;
     crate::scenario::audited::beside(&bundle, &mut found);
-    let mut value = answer::json(&bundle, &found);
-    let gpu = accelerated() > before;
+    told(&bundle, &found, accelerated() > before)
+}
+
+/// What a GPU says of all of a bundle; null where it is not to say.
+fn there(label: &Path, bytes: &[u8]) -> Result<Value> {
+    let bundle = Bundle::parse(label, bytes)?;
+    kernel::of_this_machine().and_then(|_| assay::there(&bundle)).map_or(Ok(Value::Null), |found| told(&bundle, &found, true))
+}
+
+fn told(bundle: &Bundle, found: &assay::Answer, gpu: bool) -> Result<Value> {
+    let mut value = answer::json(bundle, found);
+    let gpu = gpu || found.measured.is_some();
     let on = if gpu { "  products     f64, on the GPU\n" } else { "" };
     value["products"] = if gpu { "gpu" } else { "cpu" }.into();
-    value["text"] = (answer::text(&bundle, &found, answer::WIDTH) + on).into();
-    let map = answer::map(&bundle, &found)?;
+    value["text"] = (answer::text(bundle, found, answer::WIDTH) + on).into();
+    let map = answer::map(bundle, found)?;
     // A ratio that is not finite is null: NaN and Inf are both no number that a bound was met by.
     let cell = |r: &f64| if r.is_finite() { json!(r) } else { Value::Null };
     let cells: Vec<Vec<Value>> = map.cells.iter().map(|row| row.iter().map(cell).collect()).collect();
@@ -255,15 +269,6 @@ fn list(what: &str) -> Result<Vec<String>> {
         "sweeps" => crate::data::names("sweeps", "toml")?,
         other => return Err(Error::unknown("list", other, ["recipes", "faults", "sweeps"]).into()),
     })
-}
-
-/// What computes the references' products on the GPU, where there is one.
-fn accelerator() -> Option<Accelerator> {
-    #[cfg(feature = "cuda")]
-    if crate::kernel::cuda::launch::gpu().is_ok() {
-        return crate::kernel::Backend::Cuda.accelerator();
-    }
-    None
 }
 
 #[cfg(test)]

@@ -152,8 +152,8 @@ pub struct LargeOperands<'a> {
     pub op: Op,
     /// Quantized; the bias.
     pub operands: &'a Operands,
-    /// Unquantized a and b.
-    pub sources: [&'a Tensor; 2],
+    /// Unquantized a and b, where they are known.
+    pub sources: Option<[&'a Tensor; 2]>,
 }
 
 /// The f64 references of a product, where they lie.
@@ -228,6 +228,15 @@ pub fn judge_on_cpu() {
 /// Whether the GPU does the large work of judging its kernels, to the same bits.
 pub fn judges_on_gpu() -> bool {
     !ON_CPU.load(Ordering::Relaxed)
+}
+
+/// What computes large f64 products on the GPU of this machine, which is opened for it; `None` where there is none.
+pub fn of_this_machine() -> Option<Accelerator> {
+    #[cfg(feature = "cuda")]
+    if judges_on_gpu() && cuda::launch::gpu().is_ok() {
+        return Backend::Cuda.accelerator();
+    }
+    None
 }
 
 static ON_CPU: AtomicBool = AtomicBool::new(false);

@@ -70,7 +70,7 @@ fn product_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Aske
         return Ok(None);
     }
     let (op, operands, sources) = (case.op, job.operands.clone(), [x, y]);
-    let of = LargeOperands { op, operands: &operands, sources };
+    let of = LargeOperands { op, operands: &operands, sources: Some(sources) };
     let mut references = None;
     if matches!(&*case.out, OutKind::Scaled { .. }) {
         let Some(made) = or_here(case, (judge.references)(&of).map(Some)) else { return Ok(None) };

@@ -28,6 +28,13 @@ pub struct Number {
     exponent: i32,
 }
 
+impl Number {
+    /// Of e4m3.
+    pub fn value(self) -> f64 {
+        self.significand as f64 * 2f64.powi(self.exponent - 3)
+    }
+}
+
 /// A block step: `w` products, `f` bits below the largest exponent, the sum cut to `o` fraction bits (f16 = 10 bits to nearest, where `o` is none).
 #[derive(Clone, Copy)]
 pub struct T {

@@ -19,7 +19,7 @@
 
 pub(crate) mod cuts;
 #[cfg(test)]
-mod emulated;
+pub(in crate::bundle) mod emulated;
 mod nearer;
 pub(crate) mod region;
 pub(crate) mod search;
@@ -46,7 +46,7 @@ use cuts::Cut;
 use ndarray::Array2;
 use search::{Case, Way, Ways};
 pub use spread::Spread;
-use ways::{Chain, Promote, ScalesMeet};
+use ways::{Chain, Ending, Promote, ScalesMeet};
 
 /// Which arithmetic a product's result is held to.
 pub struct Settled {
@@ -88,6 +88,31 @@ pub fn settle(meta: &Meta, built: &mut Built, output: &Output) -> Result<Settled
         Err(e @ Error::Value { .. }) if arithmetic.declared.is_none() => without(e.to_string()),
         settled => settled,
     }
+}
+
+/// What the first elements of a large product say of its arithmetic; the rest is held to it elsewhere.
+pub(in crate::bundle) struct First {
+    pub accumulator: Accumulator,
+    /// How its sums became values.
+    pub ending: Ending,
+    pub text: String,
+}
+
+/// The first arithmetic that sums K as it stands and gives the first elements. `None`: none does. Errors: those of [`settle`].
+pub(in crate::bundle) fn of_first(meta: &Meta, job: &Job, output: &Output) -> Result<Option<First>> {
+    let job = runnable(job);
+    let arithmetic = Arithmetic::of(meta, &job)?;
+    let case = Case::of(&job, output)?;
+    let (chains, any) = match arithmetic.declared {
+        Some(a) => (Chain::of(a.inner).map(|c| vec![(c, a.promote_every.map(Promote::f32))]).unwrap_or_default(), a.inner),
+        None => (arithmetic.promoted(case.k()), arithmetic.bound),
+    };
+    let ways = Ways { chains, cuts: vec![Cut::Whole], endings: case.endings(false) };
+    Ok(timed("right bits", || case.find(&ways, 1))?.map(|way| First {
+        accumulator: near(&way, any),
+        ending: way.ending,
+        text: format!("{}: {}, to the bit", way.words(), arithmetic.why),
+    }))
 }
 
 /// With an accumulator that operands of its kind take.

@@ -13,7 +13,8 @@ use std::ops::Range;
 
 /// op(x), op(dequantize(q)), `[rows, cols]`.
 pub struct References {
-    pub exact: Buffer,
+    /// `None` where the unquantized operands are not known.
+    pub exact: Option<Buffer>,
     pub ideal: Product,
     /// Doubles.
     pub bias: Option<Buffer>,
@@ -69,7 +70,8 @@ pub fn references(of: &LargeOperands) -> Result<LargeReferences> {
 impl References {
     /// Errors: those of [`references`].
     pub fn of(gpu: &Gpu, of: &LargeOperands) -> Result<Self> {
-        let [x, y] = of.sources;
+        let missing = || Error::unsupported("the f64 reference on the GPU", "a product has two operands");
+        let (x, y) = (of.operands.get(0).ok_or_else(missing)?, of.operands.b().ok_or_else(missing)?);
         let offs = of.operands.offs.as_deref();
         let ((rows, cols), parts) = dense(of.op, offs, (x.rows(), x.cols()), y.rows())?;
         let bias: Option<Vec<f64>> = of.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
@@ -96,12 +98,14 @@ impl References {
             }
             Ok(())
         };
-        let exact = {
-            let sides = [Side::values(gpu, x)?, Side::values(gpu, y)?];
-            made(&|_, p| [sides[0].part(&p.a, &p.k), sides[1].part(&p.b, &p.k)])?
-        };
         let wide = |t: &Tensor, i: usize, k: &Range<usize>| t.row(i)[k.clone()].iter().map(|x| f64::from(*x)).collect();
-        held(&exact, &|side, _, i, k| wide(of.sources[side], i, k))?;
+        let of_values = |sources: [&Tensor; 2]| -> Result<Buffer> {
+            let sides = [Side::values(gpu, sources[0])?, Side::values(gpu, sources[1])?];
+            let exact = made(&|_, p| [sides[0].part(&p.a, &p.k), sides[1].part(&p.b, &p.k)])?;
+            held(&exact, &|side, _, i, k| wide(sources[side], i, k))?;
+            Ok(exact.d)
+        };
+        let exact = of.sources.map(of_values).transpose()?;
         let quantized = [codes(of.operands.get(0))?, codes(of.operands.b())?];
         let sides = |all: &[&QTensor]| -> Result<Vec<Option<Side>>> {
             all.iter().map(|q| if q.codes().is_empty() { Ok(None) } else { Side::codes(gpu, q).map(Some) }).collect()
@@ -122,7 +126,7 @@ impl References {
             let (which, k) = own(quantized[side].len(), e, k);
             k.map(|k| quantized[side][which].value(i, k)).collect()
         })?;
-        Ok(Self { exact: exact.d, ideal, bias: there })
+        Ok(Self { exact, ideal, bias: there })
     }
 }
 
