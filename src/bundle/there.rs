@@ -50,20 +50,26 @@ fn found(bundle: &Bundle) -> Result<Option<Answer>> {
     if rows * cols * product::inner(&job) < LARGE || exchange::turned(bundle)?.is_some() {
         return Ok(None);
     }
-    let Some(first) = of_first(&bundle.meta, &job, &output)? else { return Ok(None) };
-    job.accumulator = Some(first.accumulator);
-    let Some(model) = modelled(&job, &first)? else { return Ok(None) };
     // What is wrong with an operand is said by the CPU.
     if !timed("operands", || recipes::operands(bundle))?.is_empty() {
         return Ok(None);
     }
     let sources = bundle.a.high.as_ref().zip(bundle.b.high.as_ref()).map(|(a, b)| [a, b]);
-    let of = LargeOperands { op: job.op, operands: &job.operands, sources };
     let (map, out) = (ErrorMap::tile(rows, cols), evidence::out_format(&job, 0, part, Backend::External));
-    let measured = large::of_device_model(&job, (rows, cols), |arithmetic, sums| {
-        (judge.judge)(&LargeProduct { of, model: &model, arithmetic, sums, out: &out, actual: part, map }, None)
-    })?;
-    let Some(mut measured) = measured.flatten() else { return Ok(None) };
+    let mut found = None;
+    for first in of_first(&bundle.meta, &job, &output)? {
+        job.accumulator = Some(first.accumulator);
+        let Some(model) = modelled(&job, &first)? else { continue };
+        let of = LargeOperands { op: job.op, operands: &job.operands, sources };
+        let measured = large::of_device_model(&job, (rows, cols), |arithmetic, sums| {
+            (judge.judge)(&LargeProduct { of, model: &model, arithmetic, sums, out: &out, actual: part, map }, None)
+        })?;
+        if let Some(measured) = measured.flatten() {
+            found = Some((first, measured));
+            break;
+        }
+    }
+    let Some((first, mut measured)) = found else { return Ok(None) };
     let scales = product::scales(&job);
     let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
     let mut comparison = measured.comparison(Some(product::inner(&job)), product::groups(&job), &scales);
@@ -73,7 +79,6 @@ fn found(bundle: &Bundle) -> Result<Option<Answer>> {
     let (verdict, reason) = (comparison.verdict, comparison.reason.clone());
     let judgement =
         Judgement { cols, bound: Bound::from_radius(Vec::new(), Vec::new(), &out)?, actual: Vec::new(), comparison };
-    drop(model);
     let built = Built { job, exact: Vec::new(), ideal: Vec::new(), quantized: quantized(bundle), source: None };
     let assayed = assayed(built, first.text.clone(), output, judgement);
     Ok(Some(Answer { verdict, reason, model: first.text, assayed, diagnosis: None, measured: Some(measured) }))
@@ -156,12 +161,12 @@ mod tests {
                 let bundle = read(&o.bundle(&o.product(sum, |p, i, j| end(p, o.sa[i], o.sb[j])), Dtype::F32, "NVIDIA H200"));
                 let all = assay_by(&bundle, Duration::ZERO, None).unwrap();
                 let mut job = job(&bundle).unwrap();
-                let first = of_first(&bundle.meta, &job, &output(&bundle).unwrap()).unwrap().unwrap();
+                let [first] = &of_first(&bundle.meta, &job, &output(&bundle).unwrap()).unwrap()[..] else { panic!("not one") };
                 assert_eq!((&first.text, Some(first.accumulator)), (&all.model, all.assayed.built.job.accumulator));
                 assert_eq!(first.accumulator.promote_every, promoted.then_some(128));
                 job.accumulator = Some(first.accumulator);
                 assert!(takes(&job.operands));
-                let asked = modelled(&job, &first).unwrap().unwrap();
+                let asked = modelled(&job, first).unwrap().unwrap();
                 assert_eq!(asked.splits.map(|s| (s.of_k, s.order)), order.map(|order| (vec![0..300], order)), "{}", first.text);
             }
         }
@@ -181,9 +186,12 @@ mod tests {
         for bundle in [o.bundle(&fused, Dtype::F32, "NVIDIA H200"), plain.bundle(&exact, Dtype::F32, "NVIDIA H200")] {
             let bundle = read(&bundle);
             let mut job = job(&bundle).unwrap();
-            let first = of_first(&bundle.meta, &job, &output(&bundle).unwrap()).unwrap().unwrap();
-            job.accumulator = Some(first.accumulator);
-            assert!(modelled(&job, &first).unwrap().is_none(), "{}", first.text);
+            let all = of_first(&bundle.meta, &job, &output(&bundle).unwrap()).unwrap();
+            assert!(!all.is_empty());
+            for first in all {
+                job.accumulator = Some(first.accumulator);
+                assert!(modelled(&job, &first).unwrap().is_none(), "{}", first.text);
+            }
         }
         let values = Emulated::new(5, (4, 48, 64), false);
         let out = values.product(|a, b| values.chain(WGMMA, a, b), |p, _, _| p);

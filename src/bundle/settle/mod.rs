@@ -98,8 +98,9 @@ pub(in crate::bundle) struct First {
     pub text: String,
 }
 
-/// The first arithmetic that sums K as it stands and gives the first elements. `None`: none does. Errors: those of [`settle`].
-pub(in crate::bundle) fn of_first(meta: &Meta, job: &Job, output: &Output) -> Result<Option<First>> {
+/// The arithmetics of the first chain that sums K as it stands and gives the first elements: a narrow result does not tell all orders of scales
+/// apart so soon. Errors: those of [`settle`].
+pub(in crate::bundle) fn of_first(meta: &Meta, job: &Job, output: &Output) -> Result<Vec<First>> {
     let job = runnable(job);
     let arithmetic = Arithmetic::of(meta, &job)?;
     let case = Case::of(&job, output)?;
@@ -107,12 +108,15 @@ pub(in crate::bundle) fn of_first(meta: &Meta, job: &Job, output: &Output) -> Re
         Some(a) => (Chain::of(a.inner).map(|c| vec![(c, a.promote_every.map(Promote::f32))]).unwrap_or_default(), a.inner),
         None => (arithmetic.promoted(case.k()), arithmetic.bound),
     };
-    let ways = Ways { chains, cuts: vec![Cut::Whole], endings: case.endings(false) };
-    Ok(timed("right bits", || case.find(&ways, 1))?.map(|way| First {
-        accumulator: near(&way, any),
-        ending: way.ending,
-        text: format!("{}: {}, to the bit", way.words(), arithmetic.why),
-    }))
+    let mut ways = Ways { chains, cuts: vec![Cut::Whole], endings: case.endings(false) };
+    let mut all = Vec::new();
+    while let Some(way) = timed("right bits", || case.find(&ways, 1))? {
+        ways.chains = vec![(way.chain, way.promote)];
+        ways.endings.retain(|e| *e != way.ending);
+        let text = format!("{}: {}, to the bit", way.words(), arithmetic.why);
+        all.push(First { accumulator: near(&way, any), ending: way.ending, text });
+    }
+    Ok(all)
 }
 
 /// With an accumulator that operands of its kind take.
