@@ -153,12 +153,12 @@ def run(label: str, op: str, tensors: dict[str, Any], how: dict[str, Any]) -> Re
         held, shape = build(op, tensors, how)
         sampled = op == "gemm" and _sample.wanted(shape, sample)
         whole = there(held, timeout, fields) if sampled and gpu and sample == "auto" else None
-        note = _sample.gemm(held, shape, sample) if sampled and not whole else None
+        note = _sample.gemm(held, shape, sample) if sampled and whole is None else None
     except InputError as e:
         raise InputError(f"{label}: {e}") from None
     except TypeError as e:
         raise TypeError(f"{label}: {e}") from None
-    if whole:
+    if whole is not None:
         return told(whole)
     seconds = min(20.0, timeout / 2) if how.get("diagnose", True) else 0.0
     parts = _bundle.blob(held.tensors, held.meta)
@@ -177,7 +177,7 @@ def there(held: Held, timeout: float, fields: dict[str, Any]) -> Result | None:
     __tracebackhide__ = HIDE
     parts = _bundle.blob(held.tensors, held.meta)
     head, _ = ask("assay", parts, timeout, there=True, **fields)
-    return Result(head["answer"], fields["label"], parts) if head["answer"] else None
+    return Result(head["answer"], fields["label"], parts) if head["answer"] is not None else None
 
 
 def told(result: Result) -> Result:

@@ -247,3 +247,28 @@ def test_a_sample_holds_the_rows_and_columns_that_look_wrong(product):
     wrong[333, 444] = np.nan
     with pytest.raises(qassay.KernelFailure):
         qassay.assert_gemm(wrong, a8, sa, b8, sb, sample=64, diagnose=False)
+
+
+def test_a_gpu_is_asked_for_all_of_a_large_product_before_it_is_sampled(product, monkeypatch):
+    out, (a8, sa), (b8, sb) = product("float8_rowwise", 200, 300, 64)
+
+    class OnGpu(np.ndarray):
+        is_cuda = True
+
+    asked = []
+
+    def there(held, timeout, fields):
+        asked.append(held.tensors["out"][2])
+        return answer[0]
+
+    monkeypatch.setattr(qassay._sample, "MOST", 1 << 20)
+    monkeypatch.setattr(qassay._checks, "there", there)
+    monkeypatch.setattr(qassay._checks, "device_of", lambda *tensors: None)
+    told = lambda x: qassay.assert_gemm(x, a8, sa, b8, sb, diagnose=False)
+    answer = [told(out)]
+    assert answer[0].sample and not asked  # nothing is on a GPU
+    assert told(out.view(OnGpu)) is answer[0] and asked == [[200, 300]]
+    answer[0] = None
+    assert told(out.view(OnGpu)).sample and len(asked) == 2
+    monkeypatch.setattr(qassay._sample, "MOST", 1 << 34)
+    assert told(out.view(OnGpu)).sample is None and len(asked) == 2  # small: judged whole anywhere
