@@ -144,7 +144,7 @@ impl Candidate {
         let why = self.broken.get()?;
         Some(Error::value(
             format!("candidate `{}` does not start", self.command),
-            why,
+            why.strip_prefix("it ended, ").unwrap_or(why),
             "a process that answers cases; run the command by hand, then again",
         ))
     }

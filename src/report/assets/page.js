@@ -110,7 +110,7 @@
     const tr = document.createElement("tr");
     for (const name of state.columns) {
       const c = byName.get(name), sorted = state.sort.replace(/^-/, "") === name;
-      const th = element("th", name.replaceAll("_", " "), { title: c.help + (c.unit ? ` [${c.unit}]` : ""), tabIndex: 0, scope: "col" });
+      const th = element("th", name.replaceAll("_", " "), { title: c.help + (c.unit ? ` [${c.unit}]` : ""), tabIndex: 0, scope: "col", className: c.unit === "" ? "" : "number" });
       if (sorted) th.ariaSort = state.sort.startsWith("-") ? "descending" : "ascending";
       th.onclick = () => {
         // Numbers start with the largest, names with the first letter.
