@@ -100,7 +100,7 @@ fn answer(measured: &Measured) -> String {
     let mut said = Vec::new();
     if !against.is_empty() {
         let faster = against.iter().filter(|x| **x >= 1.0).count();
-        said.push(format!("{faster} of {} products are faster than the vendor's.", against.len()));
+        said.push(format!("{faster} of our {} products are faster than the vendor's.", against.len()));
     }
     if let Some(share) = median(bytes) {
         said.push(format!("What moves bytes is at {:.0} % of the speed of a copy (median).", 100.0 * share));
@@ -120,7 +120,7 @@ fn page(measured: &Measured, roof: &str, shares: &str, slim: &str) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&format!("{heading} · qassay"), "@media (min-width: 641px) { #table th, #table td:first-child { white-space: normal; } #table th { vertical-align: bottom; } } @media (max-width: 640px) { #table td { max-width: none; } }"))
+            (head(&format!("{heading} · qassay"), "@media (min-width: 641px) { #table th, #table td:first-child { white-space: normal; } #table th { vertical-align: bottom; } } @media (max-width: 640px) { #table td { max-width: none; } #table td:nth-child(-n+2) { white-space: normal; min-width: 7rem; } }"))
             body {
                 header { h1 { (heading) } (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(&measured.provenance, key).unwrap_or(""))))) p.answer { (answer(measured)) } p { "A time is the median over rounds of one run. Inputs rotate, so that none is still in the L2." } }
                 main {
