@@ -24,6 +24,9 @@ pub enum Error {
     /// A value is outside what is allowed.
     #[error("{what}: found {found}, expected {expected}")]
     Value { what: String, found: String, expected: String },
+    /// A process that computes for us ended, was late, or said too much.
+    #[error("{what}: {why}; expected {expected}")]
+    Process { what: String, why: String, expected: &'static str },
     /// A name is not in its registry.
     #[error("unknown {kind} `{name}`; {known}")]
     Unknown { kind: &'static str, name: String, known: String },
