@@ -1,4 +1,4 @@
-"""Joins audits into one page: audit_page.py OUT.html NAME=audit.json …, each written by `pytest --qassay-audit --qassay-audit-report`.
+"""Joins audits into one page: audit_page.py OUT.html DATE NAME=audit.json …, each written by `pytest --qassay-audit --qassay-audit-report`.
 
 At most so many assertions of each are listed, worst first; the counts are of all.
 """
@@ -7,12 +7,13 @@ import json
 import re
 import sys
 
+import qassay
 from qassay._audit import Found, page
 
 MOST = 60
 
 
-def main(out: str, *parts: str) -> None:
+def main(out: str, date: str, *parts: str) -> None:
     bodies = []
     for part in parts:
         name, _, path = part.partition("=")
@@ -29,9 +30,10 @@ def main(out: str, *parts: str) -> None:
         bodies.append(text)
     style = bodies[0].partition("<style>")[2].partition("</style>")[0]
     inner = "".join(b.partition("<body>")[2].partition("</body>")[0].replace("h1>", "h2>") for b in bodies)
+    ran = f"<p class=ran>{date}, qassay {qassay.__version__}: pytest --qassay-audit --qassay-audit-report audit.json, on each suite</p>"
     with open(out, "w", encoding="utf-8") as f:
         f.write(f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-                f"<title>qassay audit</title><style>{style}</style></head><body><h1>What published suites' assertions let pass</h1>{inner}</body></html>\n")
+                f"<title>qassay audit</title><style>{style}</style></head><body><h1>What published suites' assertions let pass</h1>{ran}{inner}</body></html>\n")
 
 
 if __name__ == "__main__":

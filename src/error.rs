@@ -24,6 +24,9 @@ pub enum Error {
     /// A value is outside what is allowed.
     #[error("{what}: found {found}, expected {expected}")]
     Value { what: String, found: String, expected: String },
+    /// A process that computes for us ended, was late, or said too much.
+    #[error("{what}: {why}; expected {expected}")]
+    Process { what: String, why: String, expected: &'static str },
     /// A name is not in its registry.
     #[error("unknown {kind} `{name}`; {known}")]
     Unknown { kind: &'static str, name: String, known: String },
@@ -52,8 +55,10 @@ impl Error {
     pub fn unknown<'a>(kind: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.into_iter().collect();
         let meant = meant(name, known.iter().copied()).map_or_else(String::new, |m| format!("did you mean `{m}`? "));
-        let shown = known.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-        let more = if known.len() > SHOWN { format!(" and {} more", known.len() - SHOWN) } else { String::new() };
+        let count = if known.len() > SHOWN { FEW } else { SHOWN };
+        let shown = known.iter().take(count).copied().collect::<Vec<_>>().join(", ");
+        let list = if LISTED.contains(&kind) { format!("; `qassay list {kind}s` prints all") } else { String::new() };
+        let more = if known.len() > SHOWN { format!(" and {} more{list}", known.len() - count) } else { String::new() };
         Error::Unknown { kind, name: name.to_string(), known: format!("{meant}known: {shown}{more}") }
     }
     /// An input or output failure on `path`.
@@ -62,8 +67,12 @@ impl Error {
     }
 }
 
-/// Names that an error lists.
+/// Names that an error lists all of; of more it lists a few.
 const SHOWN: usize = 30;
+const FEW: usize = 8;
+
+/// Kinds that `qassay list` prints, where there may be many.
+const LISTED: [&str; 6] = ["fault", "scenario", "recipe", "distribution", "gate", "column"];
 
 /// Likeness, 0 to 1, from which a name may be what was meant.
 const ALIKE: f64 = 0.8;
@@ -114,6 +123,6 @@ mod tests {
     fn a_long_list_is_cut() {
         let names: Vec<String> = (0..100).map(|i| format!("n{i}")).collect();
         let said = Error::unknown("fault", "other", names.iter().map(String::as_str)).to_string();
-        assert!(said.ends_with("n29 and 70 more"), "{said}");
+        assert!(said.ends_with("n6, n7 and 92 more; `qassay list faults` prints all"), "{said}");
     }
 }

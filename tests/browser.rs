@@ -152,7 +152,7 @@ window.addEventListener("load", async () => {
 });
 </script>"##;
 
-/// The words of figures that stand out of their frame.
+/// The words of figures that stand out of their frame, and figures for a phone whose letters are made smaller by a narrow window.
 const INSIDE: &str = r##"<script>
 "use strict";
 window.addEventListener("load", () => {
@@ -166,7 +166,9 @@ window.addEventListener("load", () => {
       if (b.left < frame.left - 1 || b.right > frame.right + 1 || b.top < frame.top - 1 || b.bottom > frame.bottom + 1) bad.push(t.textContent.trim());
     }
   }
-  document.title = "figures " + figures.length + "; " + (bad.length === 0 ? "inside" : "outside: " + bad.slice(0, 5).join(", "));
+  const small = figures.filter((svg) => svg.closest(".slim") && svg.clientWidth > 0 && svg.clientWidth < Number(svg.getAttribute("width")));
+  const slim = document.querySelector(".slim"), seen = slim === null || (slim.getClientRects().length > 0) === (innerWidth <= 640);
+  top.document.title = "figures " + figures.length + "; small " + small.length + "; slim " + seen + "; " + (bad.length === 0 ? "inside" : "outside: " + bad.slice(0, 5).join(", "));
 });
 </script>"##;
 
@@ -263,9 +265,12 @@ fn words_of_figures_are_inside_their_frames() {
     let dir = tempfile::tempdir().unwrap();
     let reports = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports");
     for page in ["example/index.html", "example-h200/index.html", "example-h200/bench/index.html", "example-torch/index.html"] {
-        let title = read(dir.path(), &std::fs::read_to_string(reports.join(page)).unwrap(), INSIDE);
-        let figures: usize = title.split("figures ").nth(1).and_then(|n| n.split(';').next()?.parse().ok()).unwrap_or(0);
-        assert!(figures >= 2 && title.ends_with("inside"), "{page}: {title}");
+        let page_text = std::fs::read_to_string(reports.join(page)).unwrap();
+        for width in [1280, 400] {
+            let title = read_at(dir.path(), &page_text, INSIDE, width, false);
+            let figures: usize = title.split("figures ").nth(1).and_then(|n| n.split(';').next()?.parse().ok()).unwrap_or(0);
+            assert!(figures >= 2 && title.ends_with("; small 0; slim true; inside"), "{page} at {width}: {title}");
+        }
     }
 }
 

@@ -115,6 +115,41 @@ fn mistakes_in_a_sweep_name_file_line_and_remedy() {
     qassay().args(["rum"]).assert().code(2);
 }
 
+/// What could not be told is no success, whatever was found; a reader that has enough is no error of ours, and no pass.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let wrong = "data/bundles/bug_k_tail.safetensors";
+    let verbs: [&[&str]; 9] = [
+        &["list", "faults"],
+        &["list", "recipes", "--json"],
+        &["assay", wrong],
+        &["plan", "smoke"],
+        &["stale", "--audit", wrong],
+        &["helper"],
+        &["completions", "bash"],
+        &["--help"],
+        &["run", "--help"],
+    ];
+    let program = env!("CARGO_BIN_EXE_qassay");
+    for verb in verbs {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let out = std::process::Command::new(program).args(verb).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(2) && said.contains("standard output: No space left"), "{verb:?}: {out:?}");
+    }
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    let out = std::process::Command::new(program).args(["assay", wrong]).stdout(closed()).output().unwrap();
+    assert!(out.status.code() == Some(141) && out.stderr.is_empty(), "{out:?}");
+    // Nor does it panic where errors cannot be told either.
+    let out = std::process::Command::new(program).args(["run", "smok"]).stderr(closed()).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+}
+
 #[test]
 fn impossible_combinations_are_listed_as_skipped() {
     let dir = tempfile::tempdir().unwrap();
@@ -135,7 +170,7 @@ fn a_second_run_into_a_folder_is_refused_and_the_first_is_kept() {
     };
     run().assert().success();
     let before = std::fs::read(dir.path().join("run/rows.csv")).unwrap();
-    run().assert().code(2).stderr(contains("the folder holds a run"));
+    run().assert().code(2).stderr(contains("found a run, expected a folder without one"));
     assert_eq!(before, std::fs::read(dir.path().join("run/rows.csv")).unwrap());
 }
 

@@ -206,7 +206,7 @@ fn a_killed_run_resumes_to_the_same_rows() {
     assert!(kills >= 3, "{kills} kills");
     qassay().args(names).arg("--out").arg(&killed).arg("--resume").assert().success();
     assert!(std::fs::read(killed.join("rows.csv")).unwrap() == expected, "rows differ after {kills} kills");
-    qassay().args(names).arg("--out").arg(&killed).assert().code(2).stderr(contains("holds a run"));
+    qassay().args(names).arg("--out").arg(&killed).assert().code(2).stderr(contains("found a run"));
     let other = [&names[..], &["--seed", "3"]].concat();
     qassay().args(other).arg("--out").arg(&killed).arg("--resume").assert().code(2).stderr(contains("seed"));
 }

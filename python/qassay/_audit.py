@@ -11,6 +11,7 @@ import html
 import importlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -378,7 +379,7 @@ class Plugin:
             write(f"… {len(places) - 20} more: --qassay-audit-report FILE has them all")
         path = self.config.getoption("--qassay-audit-report")
         if path:
-            text = page(self.tests, places) if path.endswith(".html") else json.dumps(
+            text = page(self.tests, places, ran=ran()) if path.endswith(".html") else json.dumps(
                 {"tests": self.tests, "assertions": [{**asdict(f), "gain_up": finite(f.gain_up), "energy": finite(f.energy)} for f in places]}, indent=1
             )
             with open(path, "w", encoding="utf-8") as out:
@@ -390,8 +391,24 @@ def finite(x: float) -> float | None:
     return x if x != float("inf") else None
 
 
-def page(tests: int, places: list[Found], title: str = "qassay audit") -> str:
-    """The report as one file."""
+def ran() -> str:
+    """When, by which version and command."""
+    from . import __version__
+
+    command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}, qassay {__version__}: {command}"
+
+
+def answer(tests: int, places: list[Found]) -> str:
+    """The result in two sentences."""
+    zeros = sum("zeros" in f.passes for f in places)
+    gains = sum(f.gain_up >= 1.01 or f.gain_down <= 1 / 1.01 for f in places)
+    return (f"{tests} tests, {len(places)} numeric assertions: an all-zero output passes {zeros or 'none'} of them, a result that is 1 % "
+            f"too large or too small passes {gains or 'none'}.")
+
+
+def page(tests: int, places: list[Found], title: str = "qassay audit", ran: str = "") -> str:
+    """The report as one file; `ran` says when, by which version and command."""
     rows = []
     for f in places:
         zeros = "<b>zeros pass</b>" if "zeros" in f.passes else ""
@@ -400,11 +417,11 @@ def page(tests: int, places: list[Found], title: str = "qassay audit") -> str:
                  html.escape(", ".join(p for p in f.passes if p != "zeros")), str(f.calls)]
         rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     heads = ["place", "assertion", "all-zero output", "gains that pass", "energy of the largest fault that passes", "also passes", "calls asked"]
-    zeros = sum("zeros" in f.passes for f in places)
     style = (
-        "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:1500px;padding:0 1.5em;color:#1f2328;background:#fff}"
+        "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:1400px;padding:0 1.5em;color:#1f2328;background:#fff}"
         ".wide{overflow-x:auto}table{border-collapse:collapse;--line:#d0d7de}td,th{border-top:1px solid var(--line);padding:.4em .7em;"
         "text-align:left;vertical-align:top}table{font-size:14px}td:nth-child(4){min-width:8em}td:nth-child(5){white-space:nowrap}td:nth-child(6){min-width:15em}code{font-size:13px}b{color:#cf222e}"
+        ".ran{font-size:14px;margin:.2em 0;opacity:.8;overflow-wrap:anywhere}.answer{font-size:1.15em;font-weight:600}"
         "@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}table{--line:#30363d}b{color:#ff7b72}}"
         # On a phone an assertion is a few lines, not a row.
         "@media(max-width:640px){body{margin:0;padding:.8em}h1{font-size:1.4em}h2{font-size:1.15em}thead{display:none}"
@@ -413,11 +430,12 @@ def page(tests: int, places: list[Found], title: str = "qassay audit") -> str:
         "td:nth-child(5)::before{content:'energy of the largest fault that passes: '}td:nth-child(6)::before{content:'also passes: '}"
         "td:nth-child(7)::before{content:'calls asked: '}}"
     )
+    said = f"<p class=ran>{html.escape(ran)}</p>" if ran else ""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{style}</style></head><body><h1>{html.escape(title)}</h1>"
-        f"<p>{tests} tests, {len(places)} numeric assertions; an all-zero output passes {zeros} of them. Each assertion that passed was asked again "
-        f"with the actual value changed; what it still let pass is listed, worst first.</p>"
+        f"{said}<p class=answer>{answer(tests, places)}</p>"
+        f"<p>Each assertion that passed was asked again with the actual value changed. What it still let pass is listed, worst first.</p>"
         f'<div class="wide" tabindex="0" role="region" aria-label="Assertions"><table><thead>'
         f"<tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></body></html>\n"
     )

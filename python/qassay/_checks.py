@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from numbers import Real
 from typing import Any
@@ -15,6 +16,7 @@ from ._result import Result
 from ._tensors import Held, Tagged, device_of, elements, refuse_unknown
 
 PRODUCTS = ("gemm", "grouped_gemm", "grouped_gemm_wgrad")
+OPS = (*PRODUCTS, "cast", "dequantize", "activation", "layernorm", "rmsnorm")
 #: Called with each Result; the pytest plugin collects them.
 LISTENERS: list = []
 
@@ -41,6 +43,10 @@ def _agree_on_k(op: str, t: dict[str, Any], how: dict[str, Any]) -> None:
 def build(op: str, tensors: dict[str, Any], how: dict[str, Any]) -> tuple[Held, tuple[int, ...]]:
     """The bundle of these tensors (names of the contract), and M, N, K of a gemm."""
     __tracebackhide__ = HIDE
+    if op not in OPS:
+        near = difflib.get_close_matches(str(op), OPS, 1)
+        meant = f'did you mean "{near[0]}"? ' if near else ""
+        raise InputError(f'unknown op "{op}"; {meant}known: {", ".join(OPS)}')
     t = {name: x for name, x in tensors.items() if x is not None}
     how = dict(how)
     for x in "ab":

@@ -179,4 +179,4 @@ def test_the_page(pytester):
     pytester.makepyfile(GATES)
     pytester.runpytest("--qassay-audit", "--qassay-audit-report", "a.html")
     text = (pytester.path / "a.html").read_text()
-    assert "7 tests, 7 numeric assertions" in text and "zeros pass" in text and "assert mse &lt; 1.0" in text
+    assert "<p class=ran>" in text and "7 tests, 7 numeric assertions: an all-zero output passes" in text and "zeros pass" in text and "assert mse &lt; 1.0" in text

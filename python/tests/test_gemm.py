@@ -143,6 +143,13 @@ def test_what_is_refused_says_what_to_type(product, text, change, kind):
         qassay.assert_gemm(t["out"], t["a"], t["sa"], t["b"], t["sb"])
 
 
+def test_a_misspelled_op_is_refused_before_its_tensors():
+    with pytest.raises(qassay.InputError, match='^assay: unknown op "gem"; did you mean "gemm"\\? known: gemm, '):
+        qassay.assay("gem", {})
+    with pytest.raises(qassay.InputError, match="^assay: no out: "):
+        qassay.assay("gemm", {})
+
+
 def test_a_misspelled_keyword_is_refused_with_the_nearest(product):
     out, (a8, sa), (b8, sb) = product()
     with pytest.raises(TypeError, match="unknown keyword a_granulrity; did you mean a_granularity?"):

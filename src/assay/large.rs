@@ -1,4 +1,4 @@
-//! What bounds a large product of codes whose elements lie elsewhere: what [`super::product`] says of it, without its elements.
+//! The bound of a large product of codes whose elements stay on the GPU: what [`super::product`] says of it, without them.
 
 use super::product::{arithmetic, codes, first_b, groups, inner, relative, row_scales};
 use crate::Result;

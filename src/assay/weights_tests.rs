@@ -1,4 +1,4 @@
-//! Values times codes: weights rounded to 16 bits and weights that are not both pass, each with the bound of its own; nothing between them does.
+//! Values times codes: weights pass rounded to 16 bits, and they pass unrounded, each with its own bound. Nothing in between passes.
 
 use super::product::{misses, nearest};
 use crate::compare::{Judged, OutFormat};

@@ -1,6 +1,6 @@
-//! Columns and rows of an element-wise result that hold one number, wherever it should be others: zeros, or what the buffer held before.
+//! Columns and rows of an element-wise result that hold one number throughout: zeros, or what the buffer held before.
 //!
-//! What is left beside them is judged by itself, so that a second mistake has its name too.
+//! The rest is judged by itself, so that a second mistake gets its own name.
 
 use crate::fault::solve::segment::lines;
 use std::collections::HashMap;

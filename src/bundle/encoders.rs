@@ -1,7 +1,7 @@
 //! Codes of a cast that no scales explain, compared with encoders that kernels have by mistake; and wrong scales beside right codes.
 //!
 //! ```text
-//! x, scale_inv ──► y = x / scale_inv ──► code            by every encoder: all wrong codes have to be one's, and few right ones not
+//! x, scale_inv ──► y = x / scale_inv ──► code            by every encoder: one has to give all wrong codes and nearly all right ones
 //! ```
 
 use super::{Bundle, chosen};

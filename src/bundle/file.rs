@@ -107,7 +107,7 @@ impl File {
             found,
             expected: "a whole safetensors file (8 bytes of header length, the header, the data); write it again".into(),
         };
-        let broken = |e| bad(format!("{e} in {} bytes", bytes.len()));
+        let broken = |e| bad(format!("{} bytes ({e})", bytes.len()));
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(broken)?;
         let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
         let views = SafeTensors::deserialize(bytes).map_err(broken)?;

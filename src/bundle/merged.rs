@@ -1,5 +1,5 @@
-//! Codes of a cast that were put onto others: a register or a byte that still holds the codes of the round before when the next ones are or-ed, added
-//! or xor-ed into it.
+//! Codes of a cast that were combined with older ones: a register or a byte still holds the codes of the round before when the next ones are or-ed,
+//! added or xor-ed into it.
 //!
 //! ```text
 //! written(p) = right(p) ∘ written(p − d)        ∘ of or, and, xor, +;   p in some columns of every period

@@ -1,5 +1,5 @@
-//! Pieces of the rows of a norm, as wide as a warp or a thread's vector, that are multiplied by another number than 1/√(…): what a shared value
-//! holds that is read too early or too late.
+//! Pieces of the rows of a norm that are multiplied by another number than 1/√(…). A piece is as wide as a warp or a thread's vector: a shared
+//! value was read too early or too late.
 //!
 //! ```text
 //! y_j = γ_j · (x_j − μ) · g + β_j for a piece of w columns  ──►  the interval of g  ──►  held against sums, means and roots of this row and others

@@ -1,4 +1,4 @@
-//! Where a fault is, of which operand it is and what is not it: words that another name, another place or another operand would change.
+//! What a diagnosis says of the place and the operand of a fault: words that change with the name, the place or the operand.
 
 use super::named_tests::{dot, found, gemm, is_named, quantized, scaled, values};
 use super::{Bundle, Writer, assay::assay};

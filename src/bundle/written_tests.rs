@@ -1,5 +1,5 @@
-//! Codes of a cast that are right but for how they are put into words, where they are written, or what their scales are of; and a norm whose variance
-//! is kept in 16 bits.
+//! Casts whose codes are right, but are put into words wrongly, written elsewhere, or have the scales of others. And a norm that keeps its variance
+//! in 16 bits.
 
 use super::Writer;
 use super::named_tests::{is_named, round, values};

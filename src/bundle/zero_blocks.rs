@@ -1,7 +1,7 @@
-//! Blocks of zeros that a cast makes something else of: a scale of 0 divides 0 by 0, and what is read back is NaN.
+//! Blocks of zeros that a cast turns into something else: a scale of 0 divides 0 by 0, and NaN is read back.
 //!
-//! Of every other block the stored scale says what its codes are. Of a block of zeros it need not: codes that are NaN are just what 0 / 0 is, so
-//! the values that are read back decide, which have to be numbers. A recipe says itself what its blocks of zeros become.
+//! In every other block the stored scale decides what the codes are. In a block of zeros it does not: 0 / 0 just is NaN. So the values that are
+//! read back decide: they have to be numbers. A recipe says what its blocks of zeros become.
 
 use super::Bundle;
 use crate::fault::{Class, Finding};

@@ -78,7 +78,7 @@ pub fn run(args: Args) -> Result<u8> {
             }
             // The others are still judged.
             Err(e) => {
-                eprintln!("qassay: {e}");
+                super::complain(&format!("qassay: {e}\n"));
                 unreadable.push((path.display().to_string(), e.to_string()));
             }
         }

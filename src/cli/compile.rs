@@ -2,7 +2,7 @@
 
 use super::{print, status};
 use crate::kernel::cuda::{nvrtc, source::SOURCES};
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 /// Compile all CUDA kernels and print registers, shared memory and spills; needs NVRTC, no GPU.
 #[derive(clap::Args)]
@@ -40,9 +40,15 @@ pub fn run(args: Args) -> Result<u8> {
                         print(&format!("  {:<32}{arch:<9}{:>10}{:>10}{:>10}\n", r.kernel, r.registers, r.shared, r.spills));
                     }
                 }
+                // Every other source would say the same.
+                Err(e) if e.to_string().contains("--gpu-architecture") => {
+                    bail!(
+                        "unknown architecture `{arch}`; expected one that this NVRTC compiles for, such as sm_89, sm_90a or sm_100a"
+                    )
+                }
                 Err(e) => {
                     failed = true;
-                    eprintln!("qassay: {e}");
+                    super::complain(&format!("qassay: {e}\n"));
                 }
             }
         }

@@ -69,7 +69,10 @@ pub fn run(args: Args) -> Result<u8> {
         columns.push((commit.to_string(), largest(&records, metric)));
     }
     if columns.is_empty() {
-        bail!("{}: no commit of {file} in its git log; commit what `qassay accept` wrote", folder.display());
+        let kept: Vec<String> =
+            std::fs::read_dir(&folder)?.flatten().map(|f| f.file_name().to_string_lossy().into_owned()).collect();
+        let near = crate::error::hint(&file, kept.iter().map(String::as_str).filter(|k| *k != file));
+        bail!("{}: no commit of {file} in its git log; commit what `qassay accept` wrote{near}", folder.display());
     }
     if let Some(path) = &args.svg {
         let svg = crate::report::history(&args.metric, &columns);

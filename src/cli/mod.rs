@@ -52,6 +52,8 @@ pub mod status {
     pub const INCOMPLETE: u8 = 4;
     /// Stopped by Ctrl-C.
     pub const INTERRUPTED: u8 = 130;
+    /// Whoever read the output went away.
+    pub const CLOSED: u8 = 141;
 }
 
 /// Assays quantized GPU kernels to the last bit.
@@ -113,10 +115,15 @@ pub fn main() -> u8 {
     let parsed = verbs::grouped(Cli::command()).try_get_matches().and_then(|m| Cli::from_arg_matches(&m));
     let cli = match parsed {
         Ok(cli) => cli,
+        Err(e) if e.use_stderr() => {
+            // The library's words for a number with a letter in it.
+            let text = e.render().ansi().to_string().replace("invalid digit found in string", "expected a whole number");
+            complain(&text);
+            return status::USAGE;
+        }
         Err(e) => {
-            // A closed pipe is not an error of ours.
-            let _ = e.print();
-            return if e.use_stderr() { status::USAGE } else { status::PASSED };
+            written(e.print());
+            return status::PASSED;
         }
     };
     log(cli.verbose);
@@ -156,7 +163,7 @@ pub fn main() -> u8 {
         }
     };
     result.unwrap_or_else(|e| {
-        eprintln!("qassay: {e:#}");
+        complain(&format!("qassay: {e:#}\n"));
         status::USAGE
     })
 }
@@ -198,13 +205,28 @@ fn paint(text: &str) -> String {
     text.split_inclusive('\n').map(line).collect()
 }
 
-/// Writes to standard output; a reader that went away (`| head`) ends the program quietly.
+/// Writes to standard output. Where that fails the program ends.
 fn print(text: &str) {
     use std::io::Write;
     let mut out = anstream::stdout().lock();
-    if out.write_all(paint(text).as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    written(out.write_all(paint(text).as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Ends the program where standard output could not be written: what nobody was told is not a pass. A reader that went away (`| head`) ends
+/// it without a word, with the status that a shell gives to a closed pipe.
+fn written(result: std::io::Result<()>) {
+    let Err(e) = result else { return };
+    if e.kind() == std::io::ErrorKind::BrokenPipe {
+        std::process::exit(i32::from(status::CLOSED));
     }
+    complain(&format!("qassay: standard output: {e}; make room, or send the output elsewhere\n"));
+    std::process::exit(i32::from(status::USAGE));
+}
+
+/// Writes to standard error. Nobody can be told where that fails.
+fn complain(text: &str) {
+    use std::io::Write;
+    let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::submit::{Submitted, sbatch};
 use super::{print, status};
+use crate::Error;
 use crate::run::facts::Facts;
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
@@ -37,9 +38,8 @@ impl Shard {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let out = args.out.canonicalize().with_context(|| {
-        format!("{}: there is no such submission; give the folder that `qassay submit --out` named", args.out.display())
-    })?;
+    let remedy = "give the folder that `qassay submit --out` named";
+    let out = args.out.canonicalize().map_err(|e| Error::io(&args.out, e, remedy))?;
     let mut submitted = Submitted::read(&out)?;
     let queue = queue(&submitted)?;
     let shards: Vec<Shard> = (1..=submitted.shards).map(|i| shard(&out, i, &queue)).collect();

@@ -1,4 +1,4 @@
-//! A result that was judged where it lies: what comes back are counts, extremes and sums.
+//! A result that was judged where it lies, on the GPU: only counts, extremes and sums come back.
 
 use super::power::{Facts, Faults, Line, Seen};
 use super::verdict::settled;

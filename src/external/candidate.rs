@@ -115,7 +115,7 @@ impl Candidate {
         let name = self.spec.name;
         let line = process.ask(&request, Some(self.timeout)).map_err(|why| {
             self.look_whether_it_starts(&why);
-            Error::value(format!("candidate `{}`", self.command), why, "one JSON line for the case")
+            Error::Process { what: format!("candidate `{}`", self.command), why, expected: "one JSON line for the case" }
         })?;
         self.answered.store(true, Ordering::Relaxed);
         let understood = understood(name, &line);
@@ -142,11 +142,11 @@ impl Candidate {
     /// Why it cannot start, once that is known: it ended before it answered any case, and ends so without one too.
     pub fn broken(&self) -> Option<Error> {
         let why = self.broken.get()?;
-        Some(Error::value(
-            format!("candidate `{}` does not start", self.command),
-            why,
-            "a process that answers cases; run the command by hand, then again",
-        ))
+        Some(Error::Process {
+            what: format!("candidate `{}` does not start", self.command),
+            why: why.clone(),
+            expected: "a process that answers cases; run the command by hand, then again",
+        })
     }
 
     /// What it wrote, and what it said of itself.

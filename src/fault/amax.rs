@@ -1,5 +1,5 @@
-//! What the amax of every block was taken over, where a recipe's rule makes a scale of it: the right kernel's scales of values that are changed as
-//! a wrong amax would see them.
+//! What the amax of every block was taken over, where a recipe makes a scale of it. The right kernel computes the scales again, from values changed
+//! as a wrong amax would see them.
 //!
 //! ```text
 //! scales of f(x) by the right kernel  =  the scales that were written, all of them  ──►  amax is that of f(x)

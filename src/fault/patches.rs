@@ -1,4 +1,4 @@
-//! Tiles of a result that hold what nothing of its operands makes, while all else is right: what a missing barrier or an early store leaves.
+//! Tiles that hold numbers which the operands cannot make, in a result that is right elsewhere: what a missing barrier or an early store leaves.
 
 use super::Class;
 use super::diagnose::Finding;

@@ -1,5 +1,5 @@
-//! Faults of kernels that choose scales themselves (outputs by a recipe): the range, the block's amax, blocks of zeros. The codes are
-//! those that belong to the wrong scale: only who knows the recipe can tell.
+//! Faults of kernels that choose scales themselves (outputs by a recipe): the range, the block's amax, blocks of zeros. The codes fit the wrong
+//! scale, so only the recipe shows the mistake.
 
 use super::inject::{shape_of, unrounded};
 use super::{Class, Fault, How, On, Setting, plain};

@@ -196,7 +196,7 @@ fn map(path: &Path) -> Result<memmap2::Mmap> {
 fn parse<'a>(path: &Path, map: &'a [u8]) -> Result<SafeTensors<'a>> {
     SafeTensors::deserialize(map).map_err(|e| Error::BadFile {
         path: path.to_path_buf(),
-        found: format!("{e} in {} bytes", map.len()),
+        found: format!("{} bytes ({e})", map.len()),
         expected: "a whole safetensors file (8 bytes of header length, the header, the data); fetch it again".into(),
     })
 }

@@ -1,5 +1,5 @@
-//! How far an accumulation may be from the exact sum of its products, derived from its arithmetic, relative to S = Σ|a_k b_k|: for
-//! products whose scales change along K, of whose blocks' sums only `Σ_g S_g ≤ S` is known. [`super::sums`] bounds the others.
+//! How far an accumulation may be from the exact sum of its products, relative to S = Σ|a_k b_k|. It follows from the arithmetic. It is for
+//! products whose scales change along K: of their blocks' sums only `Σ_g S_g ≤ S` is known. [`super::sums`] bounds the others.
 //!
 //! Notation: u = 2^-24, n steps or chunks.
 //!

@@ -1,7 +1,7 @@
 //! CPU model against GPU against vendor: which backends returned the same bits for the same case.
 
 use super::figures::csv;
-use super::{Figure, plot};
+use super::{Figure, plot, slim};
 use crate::assay::row::Row;
 use crate::kernel::Backend;
 use std::collections::{BTreeMap, HashMap};
@@ -59,6 +59,7 @@ pub fn figure(rows: &[&Row]) -> Option<Figure> {
     let by_pair: Vec<String> = by_pair.collect();
     (!labels.is_empty()).then(|| Figure {
         id: "backends",
+        slim: Some(slim::shares(&labels, &PARTS, &values, "share of cases")),
         title: "CPU model against GPU against vendor",
         see: format!(
             "Cases that more than one backend ran on the same operands, by whether the digests of their outputs agree: {}. cpu is the \

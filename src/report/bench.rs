@@ -3,7 +3,7 @@
 use super::head;
 use super::page::{fact, ran};
 use super::plot::{self, Series};
-use super::roofline::{Bar, Ceiling, bars, roofline};
+use super::roofline::{Bar, Ceiling, bars, roofline, slim_bars};
 use crate::bench::{self, Measured, Row};
 use crate::{Error, Result};
 use maud::{DOCTYPE, PreEscaped, html};
@@ -21,14 +21,15 @@ pub fn write(out: &Path, measured: &Measured) -> Result<PathBuf> {
 
 /// Draws the page and the figures of a folder; returns the page's path. Errors: they cannot be written.
 pub fn draw(out: &Path, measured: &Measured) -> Result<PathBuf> {
-    let (roof, shares) = (roof(measured), shares(measured));
+    let (roof, all) = (roof(measured), shares(measured));
+    let shares = bars(&all, &KINDS, LIMIT);
     let save = |name: &str, text: &str| save(out, name, text);
     save(
         "roofline.svg",
         &plot::standalone(&roof, "Roofline", "Speed of each product against operations a byte, under the copy and the peaks"),
     )?;
     save("shares.svg", &plot::standalone(&shares, "Share of the limit", "How near each kernel is to its limit"))?;
-    save("index.html", &page(measured, &roof, &shares))
+    save("index.html", &page(measured, &roof, &shares, &slim_bars(&all, &KINDS, LIMIT)))
 }
 
 fn save(out: &Path, name: &str, text: &str) -> Result<PathBuf> {
@@ -63,7 +64,10 @@ fn roof(measured: &Measured) -> String {
     roofline(measured.copy * 1e-12, &ceilings, &series)
 }
 
-fn shares(measured: &Measured) -> String {
+/// What the length of a bar is.
+const LIMIT: &str = "share of the limit: the larger of bytes / copy and operations / peak, over time";
+
+fn shares(measured: &Measured) -> Vec<Bar> {
     let mut group = "";
     let mut all = Vec::new();
     for row in timed(measured) {
@@ -81,10 +85,30 @@ fn shares(measured: &Measured) -> String {
         };
         all.push(Bar { label: row.kernel.clone(), share, kind: kind(row), note, head });
     }
-    bars(&all, &KINDS, "share of the limit: the larger of bytes / copy and operations / peak, over time")
+    all
 }
 
-fn page(measured: &Measured, roof: &str, shares: &str) -> String {
+/// What the bench says in a sentence or two: against the vendor's library where both are timed, and how near the limit of bytes what is
+/// bound by them is.
+fn answer(measured: &Measured) -> String {
+    let median = |mut all: Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    };
+    let against: Vec<f64> = timed(measured).filter(|r| kind(r) == 0).filter_map(Row::against_vendor).collect();
+    let bytes = timed(measured).filter(|r| kind(r) == 0 && r.ops == 0).filter_map(Row::share).collect();
+    let mut said = Vec::new();
+    if !against.is_empty() {
+        let faster = against.iter().filter(|x| **x >= 1.0).count();
+        said.push(format!("{faster} of our {} products are faster than the vendor's.", against.len()));
+    }
+    if let Some(share) = median(bytes) {
+        said.push(format!("What moves bytes is at {:.0} % of the speed of a copy (median).", 100.0 * share));
+    }
+    said.join(" ")
+}
+
+fn page(measured: &Measured, roof: &str, shares: &str, slim: &str) -> String {
     let text = |x: Option<f64>, unit: &str, digits: usize| x.map_or(String::new(), |x| format!("{x:.digits$}{unit}"));
     let see_roof = format!(
         "Each point is a product: operations a byte across, speed upwards. The slope is the copy's {:.2} TB/s, measured in this run; the \
@@ -96,16 +120,16 @@ fn page(measured: &Measured, roof: &str, shares: &str) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head(&format!("{heading} · qassay"), "@media (min-width: 641px) { #table th, #table td:first-child { white-space: normal; } #table th { vertical-align: bottom; } } @media (max-width: 640px) { #table td { max-width: none; } }"))
+            (head(&format!("{heading} · qassay"), "@media (min-width: 641px) { #table th, #table td:first-child { white-space: normal; } #table th { vertical-align: bottom; } } @media (max-width: 640px) { #table td { max-width: none; } #table td:nth-child(-n+2) { white-space: normal; min-width: 7rem; } }"))
             body {
-                header { h1 { (heading) } (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(&measured.provenance, key).unwrap_or(""))))) p { "Median over rounds; inputs rotate past the L2; every number is from one run." } }
+                header { h1 { (heading) } (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(&measured.provenance, key).unwrap_or(""))))) p.answer { (answer(measured)) } p { "A time is the median over rounds of one run. Inputs rotate, so that none is still in the L2." } }
                 main {
-                    section #shares { h2 { "How near each kernel is to its limit" } p.see #shares-see { "Each bar is a kernel: the larger of the time its bytes and the time its operations need, over the time it took." } div.charts { figure tabindex="0" { (PreEscaped(plot::named(shares, "Share of the limit", "shares-see"))) } } }
+                    section #shares { h2 { "How near each kernel is to its limit" } p.see #shares-see { "Each bar is a kernel: the larger of the time its bytes and the time its operations need, over the time it took." } div.charts { figure.broad tabindex="0" { (PreEscaped(plot::named(shares, "Share of the limit", "shares-see"))) } figure.slim { (PreEscaped(plot::named(slim, "Share of the limit", "shares-see"))) } } }
                     section #roofline { h2 { "Roofline" } p.see #roofline-see { (see_roof) } div.charts { figure tabindex="0" { (PreEscaped(plot::named(roof, "Roofline", "roofline-see"))) } } }
                     section #table {
                         h2 { "All numbers" }
                         div.wide tabindex="0" role="region" aria-label="All numbers" { table {
-                            thead { tr { @for h in ["group", "kernel", "shape", "µs", "TB/s", "TFLOP/s", "share of limit", "times the vendor's speed", "floor, µs"] { th { (h) } } } }
+                            thead { tr { @for (i, h) in ["group", "kernel", "shape", "µs", "TB/s", "TFLOP/s", "share of limit", "times the vendor's speed", "floor, µs"].into_iter().enumerate() { th.number[i > 2] scope="col" { (h) } } } }
                             tbody { @for r in &measured.rows { tr {
                                 td { (r.group) } td { (r.kernel) @if let Some(e) = &r.error { "not timed: " (e) } } td { (r.shape) }
                                 @let there = |x: f64| Some(x).filter(|x| x.is_finite() && *x > 0.0);

@@ -1,7 +1,7 @@
 //! The figures of a run, each with what to see in it and its data.
 
 use super::plot::{self, Axis, Scale, Series};
-use super::{backends, grids, grouped, short};
+use super::{backends, grids, grouped, short, slim};
 use crate::Format;
 use crate::assay::map::ErrorMap;
 use crate::assay::row::{Row, number};
@@ -19,6 +19,8 @@ pub struct Figure {
     pub see: String,
     /// Subtitle and SVG of each chart.
     pub charts: Vec<(String, String)>,
+    /// The one chart as a phone shows it, where that is another.
+    pub slim: Option<String>,
     /// What is drawn, as CSV.
     pub data: String,
 }
@@ -157,6 +159,7 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
     let heads: Vec<bool> = (0..names.len()).map(|i| i == 0 || names[i].1 != names[i - 1].1).collect();
     (points.len() > 1).then(|| Figure {
         id: "sqnr_by_recipe",
+        slim: None,
         title: "Quantization error of every recipe on every distribution",
         see: format!(
             "SQNR in dB of the dequantized cast against the unquantized values; higher is better, 6 dB is half the error. The colour \
@@ -214,6 +217,7 @@ fn real(rows: &[&Row]) -> Option<Figure> {
     let below = all().filter(|(x, y)| y < &(x - 1.0)).count();
     several(&drawn).then(|| Figure {
         id: "real_against_synthetic",
+        slim: None,
         title: "Real tensors against normal data",
         see: format!(
             "Each point is a recipe on a tensor: SQNR on normal data across, on the real tensor upwards. Points below the \
@@ -283,6 +287,7 @@ fn groups(rows: &[&Row]) -> Option<Figure> {
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
     several(&series).then(|| Figure {
         id: "error_by_group",
+        slim: None,
         title: "Quantization error against group size",
         see: format!(
             "What a smaller group gains: SQNR against the number of elements along K that share a scale. Going from {to} to \
@@ -321,6 +326,7 @@ fn offsets(rows: &[&Row]) -> Option<Figure> {
     };
     several(&series).then(|| Figure {
         id: "error_by_zero_point",
+        slim: None,
         title: "Quantization error against the data's offset, by kind of zero point",
         see: format!(
             "The data is shifted by a multiple of its root mean square; the error is in per cent of the root mean square before \
@@ -375,6 +381,7 @@ fn shares(rows: &[&Row]) -> Option<Figure> {
     let series: Vec<Series> = series.into_values().collect();
     several(&series).then(|| Figure {
         id: "quantization_and_kernel",
+        slim: None,
         title: "How much is the format's, how much is the kernel's",
         see: format!(
             "Each point is a case with both errors, as relative Frobenius norms: what quantizing the inputs costs across, what the \
@@ -411,6 +418,10 @@ const BINS: [(&str, f64); 7] = [
     ("over 1: a bug", f64::INFINITY),
 ];
 
+/// What the bars are.
+const BOUND_SHARES: &str = "share of cases, by largest error / bound";
+const ULP_SHARES: &str = "share of elements, by error in ulp";
+
 /// Op, and how a product was accumulated.
 fn kernel(row: &Row) -> String {
     row.op.name().to_string() + &row.accumulator.map_or_else(String::new, |a| format!(", {a}"))
@@ -432,13 +443,14 @@ fn bounds(rows: &[&Row]) -> Option<Figure> {
     // One case is no distribution.
     (counts.values().flatten().sum::<f64>() > 1.0).then(|| Figure {
         id: "error_over_bound",
+        slim: Some(slim::shares(&labels, &names, &values, BOUND_SHARES)),
         title: "Largest kernel error over its certain bound",
         see: format!(
             "Cases by how near their worst element came to the bound derived from the arithmetic. Over 1 proves a bug: {over} cases. \
              Near 1 the bound is tight, as where one rounding to the output is all there is; far below 1 it has room that a small \
              bug could hide in. The number after each name counts its cases."
         ),
-        charts: vec![(String::new(), plot::shares(&labels, &names, &values, "share of cases, by largest error / bound"))],
+        charts: vec![(String::new(), plot::shares(&labels, &names, &values, BOUND_SHARES))],
         data: csv(["kernel", "ratio", "cases"], data),
     })
 }
@@ -452,6 +464,7 @@ fn accumulators(rows: &[&Row]) -> Option<Figure> {
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
     several(&series).then(|| Figure {
         id: "error_by_k",
+        slim: None,
         title: "Kernel error against K, by accumulator",
         see: format!(
             "The same FP8 operands summed in different ways, written as f32. Growth from K = {from} to {to}: {}. `@128` promotes \
@@ -494,6 +507,7 @@ fn ulps(rows: &[&Row]) -> Option<Figure> {
     let data = sums.iter().flat_map(|(l, v)| v.iter().zip(ULP_BINS).map(|(n, b)| [l.clone(), b.to_string(), number(*n)]));
     (!labels.is_empty() && cases > 1).then(|| Figure {
         id: "ulp_histograms",
+        slim: Some(slim::shares(&labels, &ULP_BINS, &values, ULP_SHARES)),
         title: "Kernel error in units of the output's last place",
         see: format!(
             "Share of all elements by how far the kernel is from the unrounded f64 result on the same bits, for each kernel and the format \
@@ -502,7 +516,7 @@ fn ulps(rows: &[&Row]) -> Option<Figure> {
             100.0 * within / all.max(1.0),
             grouped(all)
         ),
-        charts: vec![(String::new(), plot::shares(&labels, &ULP_BINS, &values, "share of elements, by error in ulp"))],
+        charts: vec![(String::new(), plot::shares(&labels, &ULP_BINS, &values, ULP_SHARES))],
         data: csv(["kernel_and_output", "ulps", "elements"], data),
     })
 }

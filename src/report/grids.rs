@@ -37,6 +37,7 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
     });
     (!maps.is_empty()).then(|| Figure {
         id: "error_maps",
+        slim: None,
         title: "The worst cases, tile by tile",
         see: "Largest kernel error over its bound in each tile of the result, for failures and for the case of each op that came nearest \
               to its bound. The colour is logarithmic, dark to pale blue up to the bound; red, inside a line, is over it or not a number. \
@@ -109,6 +110,7 @@ pub(super) fn coverage(rows: &[&Row]) -> Option<Figure> {
     };
     (!charts.is_empty()).then(|| Figure {
         id: "code_coverage",
+        slim: None,
         title: "Which codes the run reached",
         see: format!(
             "Share of cases in which each code occurs in the case's narrowest quantized tensor (an operand, or the result of a cast). An \

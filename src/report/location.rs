@@ -72,6 +72,7 @@ pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
     });
     (!drawn.is_empty()).then(|| Figure {
         id: "location",
+        slim: None,
         title: "Where the error lives",
         see: "How many percent of the elements are wrong: in each band of rows and of columns, first to last, and by magnitude, code and sign of \
               the right value. Of a product also how much of the error each slice of K explains: its squared correlation with the slice's partial \

@@ -16,6 +16,7 @@ pub(crate) mod plot;
 pub(crate) mod power;
 #[cfg(feature = "cuda")]
 mod roofline;
+mod slim;
 pub(crate) mod stale;
 mod summary;
 #[cfg(test)]

@@ -304,12 +304,13 @@ fn figure(f: &Figure, rows: &[Row]) -> Markup {
             @for (title, svg) in &f.charts {
                 @let name = if title.is_empty() { f.title } else { title };
                 @let case = title.split(": ").next().filter(|t| rows.iter().any(|r| r.case == *t));
-                figure tabindex="0" {
+                figure.broad[f.slim.is_some()] tabindex="0" {
                     @if let Some(case) = case { figcaption { a href=(format!("#case={case}")) data-case=(case) { (breakable(title)) } } }
                     @else if !title.is_empty() { figcaption { (breakable(title)) } }
                     (PreEscaped(plot::named(svg, name, &seen)))
                 }
             }
+            @if let Some(svg) = &f.slim { figure.slim { (PreEscaped(plot::named(svg, f.title, &seen))) } }
         }
     };
     let study = figures::study(f.id);

@@ -366,35 +366,55 @@ pub fn shares(labels: &[String], parts: &[&str], values: &[Vec<f64>], x_label: &
     let left = 16 + widest(labels.iter().map(String::as_str), 13);
     let (right, top) = (860.max(left + 400).max(legend), 34);
     let bottom = top + 22 * labels.len() as i32;
-    let color = |j: usize| if j + 1 == parts.len() { BAD } else { shade(0.12 + 0.88 * j as f64 / (parts.len() - 2) as f64) };
     draw((right + 24, bottom + 46), |root| {
         let mut x = left.min(right + 16 - legend);
         for (j, part) in parts.iter().enumerate() {
-            root.draw(&Rectangle::new([(x, 8), (x + 13, 21)], color(j).filled()))?;
-            say(root, part, (x + 18, 15), font(12).pos(at(HPos::Left, VPos::Center)))?;
+            key(root, part, part_color(j, parts.len()), (x, 8))?;
             x += 32 + wide(part, 12);
         }
-        let across = |share: f64| left + (f64::from(right - left) * share).round() as i32;
         for (i, (label, row)) in labels.iter().zip(values).enumerate() {
             let y = top + 22 * i as i32;
             say(root, label, (left - 8, y + 9), font(13).pos(at(HPos::Right, VPos::Center)))?;
-            let all: f64 = row.iter().sum();
-            let mut sum = 0.0;
-            for (j, v) in row.iter().enumerate().filter(|(_, v)| **v > 0.0) {
-                let (from, to) = (across(sum / all), across((sum + v) / all));
-                // However few they are, they are seen.
-                let from = from.min(right - 2);
-                root.draw(&Rectangle::new([(from, y), (to.max(from + 2), y + 18)], color(j).filled()))?;
-                sum += v;
-            }
+            split_bar(root, row, (left, right), (y, y + 18))?;
         }
-        root.draw(&PathElement::new(vec![(left, bottom), (right, bottom)], INK.mix(0.6)))?;
-        for i in 0..=4 {
-            let share = f64::from(i) / 4.0;
-            say(root, &format!("{} %", 100.0 * share), (across(share), bottom + 6), font(12).pos(at(HPos::Center, VPos::Top)))?;
-        }
-        say(root, x_label, ((left + right) / 2, bottom + 26), font(13).pos(at(HPos::Center, VPos::Top)))
+        percents(root, (left, right), bottom, x_label)
     })
+}
+
+/// The colour of the j-th of `count` parts.
+pub(super) fn part_color(j: usize, count: usize) -> RGBColor {
+    if j + 1 == count { BAD } else { shade(0.12 + 0.88 * j as f64 / (count - 2) as f64) }
+}
+
+/// One entry of a legend above a chart: a square and its words.
+pub(super) fn key(root: &Root, words: &str, color: RGBColor, (x, y): (i32, i32)) -> Drawn {
+    root.draw(&Rectangle::new([(x, y), (x + 13, y + 13)], color.filled()))?;
+    say(root, words, (x + 18, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
+}
+
+/// A bar of 100 % between two edges, split into parts as large as `row` says.
+pub(super) fn split_bar(root: &Root, row: &[f64], (left, right): (i32, i32), (top, bottom): (i32, i32)) -> Drawn {
+    let across = |share: f64| left + (f64::from(right - left) * share).round() as i32;
+    let all: f64 = row.iter().sum();
+    let mut sum = 0.0;
+    for (j, v) in row.iter().enumerate().filter(|(_, v)| **v > 0.0) {
+        // However few they are, they are seen.
+        let from = across(sum / all).min(right - 2);
+        let to = across((sum + v) / all).max(from + 2);
+        root.draw(&Rectangle::new([(from, top), (to, bottom)], part_color(j, row.len()).filled()))?;
+        sum += v;
+    }
+    Ok(())
+}
+
+/// The axis under bars of 100 %.
+pub(super) fn percents(root: &Root, (left, right): (i32, i32), y: i32, label: &str) -> Drawn {
+    root.draw(&PathElement::new(vec![(left, y), (right, y)], INK.mix(0.6)))?;
+    for i in 0..=4 {
+        let x = left + (f64::from((right - left) * i) / 4.0).round() as i32;
+        say(root, &format!("{} %", 25 * i), (x, y + 6), font(12).pos(at(HPos::Center, VPos::Top)))?;
+    }
+    say(root, label, ((left + right) / 2, y + 26), font(13).pos(at(HPos::Center, VPos::Top)))
 }
 
 /// A colour between dark and pale blue, for a share in 0 … 1. No colour of it is an alarm.

@@ -86,6 +86,7 @@ pub fn worth(judges: &[Worth], right: usize) -> Figure {
     let scale = plot::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
     Figure {
         id: "worth",
+        slim: None,
         title: "What each check catches, and what it fails without cause",
         see: format!(
             "Percent of the injected faults that each judge failed, and percent of {right} right results that it failed as well. A check that \
@@ -112,6 +113,7 @@ pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
     let alarms = right.iter().flat_map(|r| m.columns.iter().zip(&r.percent).map(|(c, v)| format!("{},{c},{v:.2}\n", r.name)));
     Figure {
         id: "kill_matrix",
+        slim: None,
         title: "Which judge catches which fault, and which right results it fails",
         see: "Above the line: percent of the injected faults that changed at least one bit and were failed by each judge, on the same outputs. \
               Below it: percent of right results that the same judge failed; anything but 0 is a false alarm. Model and bound are qassay's own \
@@ -165,6 +167,7 @@ fn kills_table(m: &Matrix, right: &[Right]) -> Markup {
 pub fn confusion(m: &Matrix) -> Figure {
     Figure {
         id: "confusion",
+        slim: None,
         title: "What a diagnosis calls a fault",
         see: "Rows are injected classes, columns what was named, in percent of the row. What lies off the diagonal is a confusion; `unknown` \
               is no answer, `compound` an explanation by two faults."

@@ -1,6 +1,7 @@
 //! Two charts of speed: the roofline, and each kernel's share of its limit.
 
-use super::plot::{Drawn, INK, PALETTE, Root, Ruler, Scale, Series, at, axes, draw, font, say, span, ticks, wide, widest};
+use super::plot::{Drawn, INK, PALETTE, Root, Ruler, Scale, Series, at, axes, draw, font, key, say, span, ticks, wide, widest};
+use super::slim;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
@@ -93,8 +94,7 @@ pub fn bars(bars: &[Bar], kinds: &[&str], x_label: &str) -> String {
     let paint = |root: &Root| -> Drawn {
         let mut x = left;
         for (i, kind) in kinds.iter().enumerate() {
-            root.draw(&Rectangle::new([(x, 8), (x + 13, 21)], PALETTE[i].filled()))?;
-            say(root, kind, (x + 18, 15), font(12).pos(at(HPos::Left, VPos::Center)))?;
+            key(root, kind, PALETTE[i], (x, 8))?;
             x += 34 + wide(kind, 12);
         }
         let mut y = top;
@@ -122,6 +122,43 @@ pub fn bars(bars: &[Bar], kinds: &[&str], x_label: &str) -> String {
         say(root, x_label, (left + length / 2, bottom + 26), font(13).pos(at(HPos::Center, VPos::Top)))
     };
     draw(size, paint)
+}
+
+/// [`bars`] for a phone: names, and what is written behind a bar, stand above it.
+pub fn slim_bars(bars: &[Bar], kinds: &[&str], x_label: &str) -> String {
+    let (left, right) = slim::EDGES;
+    let most = bars.iter().map(|b| b.share).filter(|s| s.is_finite()).fold(1.0, f64::max);
+    let across = |share: f64| left + (f64::from(right - left) * share / most).round() as i32;
+    let words = |bar: &Bar| slim::lines(&format!("{}: {}", bar.label, bar.note));
+    let head = |bar: &Bar| bar.head.as_ref().map(|h| slim::lines(h)).unwrap_or_default();
+    let height = |bar: &Bar| {
+        let heads = head(bar).len() as i32;
+        17 * (words(bar).len() as i32 + heads) + 22 + if heads > 0 { 10 } else { 0 }
+    };
+    let (places, top) = slim::places(kinds);
+    let label = slim::lines(x_label);
+    let bottom = top + bars.iter().map(height).sum::<i32>();
+    draw((slim::WIDTH, bottom + 30 + 17 * label.len() as i32), |root| {
+        slim::legend(root, kinds, &places, |i| PALETTE[i])?;
+        let mut y = top;
+        for bar in bars {
+            let (above, words) = (head(bar), words(bar));
+            if !above.is_empty() {
+                root.draw(&PathElement::new(vec![(0, y + 4), (right, y + 4)], INK.mix(0.3)))?;
+                slim::write(root, &above, y + 10)?;
+            }
+            y += height(bar);
+            slim::write(root, &words, y - 22 - 17 * words.len() as i32)?;
+            let end = across(bar.share.max(0.0)).max(left + 2);
+            root.draw(&Rectangle::new([(left, y - 20), (end, y - 8)], PALETTE[bar.kind].filled()))?;
+            root.draw(&PathElement::new(vec![(across(1.0), y - 22), (across(1.0), y - 6)], INK.mix(0.6)))?;
+        }
+        for i in 0..=4 {
+            let style = font(12).pos(at(HPos::Center, VPos::Top));
+            say(root, &format!("{} %", 25 * i), (across(f64::from(i) / 4.0), bottom + 4), style)?;
+        }
+        slim::write(root, &label, bottom + 24)
+    })
 }
 
 #[cfg(test)]

@@ -251,8 +251,8 @@ fn most<'a>(rows: &[&'a Record], of: fn(&Record) -> &Gates) -> &'a [&'static str
 fn table(stories: &[Story]) -> Markup {
     html! {
         table.stale {
-            thead { tr { th { "row" } th { "scenario" } th { "policy" } th { "first shows" } th { "operand" } th { "r predicted" } th { "r measured" }
-                th { "clipped" } th { "to zero" } th { "error" } th { "gates" } th { "gates, unquantized" } th { "bound" } th { "law" } } }
+            thead { tr { th { "row" } th { "scenario" } th { "policy" } th { "first shows" } th { "operand" } th.number { "r predicted" } th.number { "r measured" }
+                th.number { "clipped" } th.number { "to zero" } th.number { "error" } th.number { "gates" } th.number { "gates, unquantized" } th { "bound" } th { "law" } } }
             tbody {
                 @for s in stories {
                     @for (i, (policy, rows)) in s.replays.iter().enumerate() {

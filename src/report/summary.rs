@@ -70,6 +70,9 @@ pub(super) fn plural(n: usize, what: &str) -> String {
 
 /// How the kernels and the device models agree, how near the kernels came to their bounds, what no verdict can be had of.
 pub fn agreement(t: &Totals) -> String {
+    if t.modelled == 0 && t.over == 0 && t.worst().is_none() && t.edges == 0 {
+        return "no result was held to a device model or a bound".into();
+    }
     let models = match t.modelled {
         0 => "no case has a device model".to_string(),
         n if t.wrong == 0 && t.elements < t.all => format!(

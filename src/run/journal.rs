@@ -58,9 +58,11 @@ impl Journal {
         let lock = Lock::take(out)?;
         let held = [&header, &path].into_iter().find(|p| p.exists());
         if let (Some(held), false) = (held, resume) {
-            let there = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-            let remedy = "the folder holds a run; name another with --out, go on with --resume, or remove it";
-            return Err(Error::io(held, there, remedy));
+            return Err(Error::BadFile {
+                path: held.clone(),
+                found: "a run".into(),
+                expected: "a folder without one; name another with --out, go on with --resume, or remove it".into(),
+            });
         }
         if header.exists() {
             let before = Facts::read_file(&header)?;

@@ -47,8 +47,7 @@ impl Selection {
         let named = self.sweeps.join(", ");
         let ids: Vec<(String, &str)> = sweeps.iter().flat_map(|s| &s.cases).map(|c| (c.id(), &*c.family)).collect();
         if let Some(case) = self.case.as_ref().filter(|c| ids.iter().all(|i| i.0 != **c)) {
-            let near =
-                meant(case, ids.iter().map(|i| i.0.as_str())).map_or(String::new(), |m| format!("; did you mean '{m}'?"));
+            let near = meant(case, ids.iter().map(|i| i.0.as_str())).map_or(NAMES.into(), |m| format!("; did you mean '{m}'?"));
             return Ok(format!("no case of {named} is '{case}'{near}"));
         }
         let Some(filter) = self.filter.iter().find(|f| !ids.iter().any(|i| has(&i.0, f) || has(i.1, f))) else {
@@ -58,10 +57,13 @@ impl Selection {
         let open = [format!("{filter}*"), format!("*{filter}*")];
         let part = open.into_iter().find(|f| ids.iter().any(|i| has(&i.0, f)));
         let near = meant(filter, ids.iter().flat_map(|i| words(&i.0).chain(words(i.1)))).map(String::from);
-        let near = part.or(near).map_or(String::new(), |m| format!("; did you mean --filter '{m}'?"));
+        let near = part.or(near).map_or(NAMES.into(), |m| format!("; did you mean --filter '{m}'?"));
         Ok(format!("no case of {named} has the word '{filter}' in its name{near}"))
     }
 }
+
+/// Where the names are, for one that nothing is like.
+const NAMES: &str = "; the column `case` of a run's rows.csv has the names";
 
 /// Whether `text` occurs in a name as whole words: `cast` is in `cast/64x768` and not in `cast_transpose/64x768`. A `*` at an end of the
 /// text lets its word go on there: `te_block*` is in `te_block_1x128`.

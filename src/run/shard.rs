@@ -116,10 +116,10 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
     let made = !out.exists();
     std::fs::create_dir_all(out).map_err(|e| Error::io(out, e, "choose a folder that can be written with --out"))?;
     let path = out.join("rows.csv");
-    let io = |e| Error::io(&path, e, "name a new folder with --out");
     let part = out.join("rows.csv.part");
     if path.exists() {
-        return Err(io(std::io::ErrorKind::AlreadyExists.into()));
+        let expected = "a folder without one; name a new folder with --out".into();
+        return Err(Error::BadFile { path, found: "a run".into(), expected });
     }
     let joined = join(&sweeps, &parts, &mut readers, &part);
     if joined.is_err() {
@@ -128,7 +128,7 @@ pub fn merge(runs: &[PathBuf], out: &Path) -> Result<Merged> {
         let _ = made && std::fs::remove_dir(out).is_ok();
     }
     let kept = joined?;
-    std::fs::rename(&part, &path).map_err(io)?;
+    std::fs::rename(&part, &path).map_err(|e| Error::io(&path, e, "name a new folder with --out"))?;
 
     let mut facts = facts;
     facts.0.insert("shard".into(), String::new());

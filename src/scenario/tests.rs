@@ -293,7 +293,7 @@ fn a_run_resumes_to_the_same_bytes_and_refuses_another() {
     assert_eq!(go(false).unwrap(), 3);
     let path = dir.path().join("rows.csv");
     let whole = std::fs::read(&path).unwrap();
-    assert!(go(false).unwrap_err().to_string().contains("holds a run"));
+    assert!(go(false).unwrap_err().to_string().contains("found a run"));
     for cut in [0, whole.len() / 3, whole.len() - 1] {
         std::fs::write(&path, &whole[..cut]).unwrap();
         go(true).unwrap();

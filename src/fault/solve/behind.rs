@@ -1,5 +1,5 @@
-//! Theories of a last step of K that is not masked, where one operand's memory goes on with its next row and the other's with what nobody
-//! knows: the unknown numbers are solved, row by row, and have to fit every element.
+//! Theories of a last step of K that is not masked. Behind a row, one operand has its next row and the other has numbers that nobody knows. These
+//! are solved, row by row, and have to fit every element.
 //!
 //! ```text
 //! out[i, j] − right = Σ_{t < T} g(i, t) · B_next(j, t)        g: what lies behind row i of a; the same with a and b exchanged

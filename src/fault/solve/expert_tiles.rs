@@ -1,5 +1,5 @@
-//! Grouped products whose experts differ from column tile to column tile: a tile that is stored over the rows of another expert, and which store
-//! comes last differs from tile to tile.
+//! Grouped products whose experts differ from column tile to column tile: a tile was stored over the rows of another expert, and which store came
+//! last differs.
 //!
 //! ```text
 //! out[i, j] = Σ_k A(i, k) · B(expert(i, j / w)·N + j, k)            the expert of each row and tile is found by value

@@ -1,4 +1,4 @@
-//! Fragments of an operand that are those of another step of K: a load that does not wait, here and there, always so many steps off.
+//! Fragments of an operand that are those of another step of K: a load did not wait, in some places, and was always the same number of steps off.
 //!
 //! ```text
 //! out[i, j] − right = Σ_t x(block of j, t) · Σ_{k in step t} a[i, k] · (b[j, k − n·w] − b[j, k])          x is 0 or 1

@@ -1,7 +1,8 @@
-//! Memory that a kernel did not write, or did not clear before it added to it: numbers that the inputs cannot give, in a part of the result
-//! beside right elements.
+//! Memory that a kernel did not write, or did not clear before it added to it: numbers that the inputs cannot give, in a part of the result beside
+//! right elements.
 //!
-//! Of a whole result nothing tells such numbers from noise, or from a product of other operands. Of a part the right elements around it do.
+//! If the whole result is such numbers, nothing tells them from noise or from a product of other operands. In a part, the right elements around it
+//! do.
 
 use super::contents::place;
 use super::system::{Region, System, Theory};

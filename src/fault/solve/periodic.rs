@@ -1,5 +1,5 @@
-//! Theories of K that repeat: of every so many of K a part is lost or counted twice, parts of a split K reach into the next, and tiles of the
-//! result that lose a range of K each.
+//! Theories of K that repeat: a part of every p elements of K is lost or counted twice, parts of a split K reach into the next, or each tile of the
+//! result loses a range of K.
 //!
 //! ```text
 //! masks:    c(k) = 0 or 2 where from ≤ k mod p < to, else 1          every p, from and to, by sums over the residues of k

@@ -1,5 +1,5 @@
-//! Theories of a persistent kernel that does not clear its accumulator: a block takes every so manieth tile, and each tile is added to those
-//! that the block had before.
+//! Theories of a persistent kernel that does not clear its accumulator: a block takes every n-th tile, and each tile is added to those that the
+//! block had before.
 
 use super::maps::cost;
 use super::system::{System, Theory};

@@ -1,4 +1,4 @@
-//! What holds nothing, as a few rectangles: the tiles of groups that nobody scheduled.
+//! Where a result holds nothing, as a few rectangles: the tiles of groups that nobody scheduled.
 
 use super::segment::places;
 use super::system::Region;

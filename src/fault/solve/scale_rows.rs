@@ -1,5 +1,5 @@
-//! Scales of lines that are taken from another line, by a rule that no formula has: an order within every so many lines, or a line that the other
-//! index moves. Each residue is solved by itself.
+//! Scales of lines that are taken from another line, by a rule without a formula: an order that repeats every p lines, or a shift that depends on
+//! the other index. Each residue is solved by itself.
 //!
 //! ```text
 //! order:  line n of b takes the scales of line ⌊n/p⌋·p + x(n mod p)          x(r): what all elements of residue r allow

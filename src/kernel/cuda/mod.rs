@@ -1,6 +1,7 @@
 //! Our CUDA kernels: `kernels/*.cu`, embedded, compiled by NVRTC for the GPU at hand, launched through the driver.
 //!
-//! What each must return to the bit is the CPU's to say ([`Kernel::predict`]), which shares no code with it. Everything is loaded at run time: the same binary runs where there is no GPU and no CUDA, and says what is missing.
+//! The CPU says what each must return, to the bit ([`Kernel::predict`]). It shares no code with them. Everything is loaded at run time: the same
+//! binary runs where there is no GPU and no CUDA, and says what is missing.
 
 pub(crate) mod activation;
 pub(crate) mod cast;

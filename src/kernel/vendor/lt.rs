@@ -161,7 +161,7 @@ pub fn library() -> Result<&'static Library> {
             Ok(Library { handle, version, workspace, chosen: Mutex::default() })
         };
         open().map_err(|e| match e {
-            Error::Unsupported { what, why } if what == "this machine" => why,
+            Error::Unsupported { what, why } if what == "this machine" || what == "backend cuda" => why,
             e => e.to_string(),
         })
     });

@@ -27,6 +27,8 @@
     const a = Math.abs(v);
     return v === 0 || (Number.isInteger(v) && a < 1e9) ? String(v) : a >= 1e-3 && a < 1e6 ? String(Number(v.toPrecision(4))) : v.toExponential(2);
   };
+  // Long names may end a line behind these signs.
+  const breakable = (words) => words.split(/(?<=[_:+./@>])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
   const element = (tag, content, attributes = {}) => Object.assign(document.createElement(tag), { textContent: content, ...attributes });
 
   // A word that must occur, or a condition on a column. Throws words for the reader.
@@ -76,8 +78,7 @@
       tr.append(...state.columns.map((name) => {
         const words = show(row[name]), kind = name === "verdict" ? row.verdict : typeof row[name] === "number" || /^-?(inf|nan)$/i.test(words) ? "number" : "";
         const td = element("td", "", { className: kind, title: words });
-        // Long names may end a line behind these signs.
-        td.append(...words.split(/(?<=[_:+./])/).flatMap((part, i) => (i && !kind ? [document.createElement("wbr"), part] : [part])));
+        td.append(...(kind ? [words] : breakable(words)));
         return td;
       }));
       tr.onclick = () => open(row);
@@ -110,7 +111,7 @@
     const tr = document.createElement("tr");
     for (const name of state.columns) {
       const c = byName.get(name), sorted = state.sort.replace(/^-/, "") === name;
-      const th = element("th", name.replaceAll("_", " "), { title: c.help + (c.unit ? ` [${c.unit}]` : ""), tabIndex: 0, scope: "col" });
+      const th = element("th", name.replaceAll("_", " "), { title: c.help + (c.unit ? ` [${c.unit}]` : ""), tabIndex: 0, scope: "col", className: c.unit === "" ? "" : "number" });
       if (sorted) th.ariaSort = state.sort.startsWith("-") ? "descending" : "ascending";
       th.onclick = () => {
         // Numbers start with the largest, names with the first letter.
@@ -138,7 +139,9 @@
     const verdict = element("p", row.verdict.replace("_", " ") + (row.fault ? ": " + row.fault : ""), { className: "verdict " + row.verdict });
     const again = element("div", "", { className: "again" });
     again.append(element("pre", row.command), element("button", "Copy", { className: "copy", type: "button" }));
-    details.querySelector("div").replaceChildren(element("h2", row.case), verdict, ...said, again, list);
+    const name = element("h2", "");
+    name.append(...breakable(row.case));
+    details.querySelector("div").replaceChildren(name, verdict, ...said, again, list);
     if (!details.open) details.showModal();
     details.scrollTop = 0;
     state.case = row.case;
