@@ -58,6 +58,7 @@ mod ties;
 mod told_tests;
 #[cfg(test)]
 mod unseen_tests;
+mod unwritten;
 mod weights;
 mod words;
 mod write;
