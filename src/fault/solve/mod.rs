@@ -4,6 +4,7 @@
 //! System ──► segment: which region is wrong, which elements decide
 //!        ──► theories: every formula for scales, zero points, codes, tables, K, experts, addresses; numbers solved where they are free
 //!        ──► explains: a theory predicts single elements in f64, and is refused after the first that the bound forbids
+//!        ──► related: what a result has nothing to do with is not searched for, by correlations with a stated rate of misses
 //!        ──► split: what explains part of the wrong elements, and what explains the rest
 //!        ──► Theory: the name with its parameters, to be replayed and ranked by `diagnose`
 //! ```
