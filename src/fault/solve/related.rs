@@ -131,7 +131,7 @@ impl Few {
         if xx > 0.0 && yy > 0.0 { 1.0 - xy * xy / (xx * yy) } else { 1.0 }
     }
 
-    /// Whether a theory may be a first fault. What leaves no number is left to others.
+    /// Whether a theory may be a first fault.
     pub fn may_be_first(&self, s: &System, t: &Theory) -> bool {
         self.written.len() < FEW || self.most >= 1.0 || !(self.left(s, t) > self.most)
     }
