@@ -119,6 +119,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
             .or_else(|| ties::explain(bundle))
             .or_else(|| order::explain(bundle))
             .or_else(|| in_sixteen(&found))
+            .or_else(|| by_bits(&found.model))
     };
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
         d.findings = vec![other];
@@ -141,7 +142,26 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         }
         found.reason = format!("{other}; {}", found.reason);
     }
+    if let Some(words) = other_amax(&found)
+        && let Some(first) = found.diagnosis.as_mut().and_then(|d| d.findings.first_mut())
+        && !(first.class == Class::AmaxScope || first.fault.contains("amax"))
+    {
+        first.detail += &words;
+    }
     Ok(found)
+}
+
+/// How far an amax may be from the largest magnitude that is written, relative: half a step of FP8.
+const WRITTEN: f64 = 1.0 / 14.0;
+
+/// An amax that is wrong and not that of the wrong values either: what explains these does not explain it.
+fn other_amax(found: &Answer) -> Option<String> {
+    let amax = f64::from(found.assayed.output.parts.first()?.amax?);
+    let written = found.judgement().actual.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let far = (amax - written).abs() > WRITTEN * written && written.is_finite();
+    (found.verdict == Verdict::Fail && far && found.reason.contains("amax[")).then(|| {
+        format!("; this is not all: out.amax is {amax:.5}, which is the largest magnitude neither of the right result nor of this one")
+    })
 }
 
 /// A product whose sums are all numbers of 16 bits.
@@ -149,6 +169,19 @@ fn in_sixteen(found: &Answer) -> Option<Finding> {
     let (job, part) = (&found.assayed.built.job, found.judgement());
     let f = sixteen::find(job, part.actual.len() / part.cols.max(1), part.cols, &part.actual, part.bound.ideal())?;
     Some(Finding::solved(Class::LowprecAcc, &format!("out.{f}"), sixteen::words(f)))
+}
+
+/// The arithmetic that gives every bit of a result, where it is proved to be a wrong one.
+fn by_bits(model: &str) -> Option<Finding> {
+    let words = model.strip_prefix(super::settle::EXACTLY)?.split("; ").next()?;
+    let has = |x: &str| words.contains(x);
+    let class = match () {
+        () if has("accumulator") || has("parts rounded") => Class::LowprecAcc,
+        () if has("rounded to") => Class::RoundOrder,
+        () if has("truncated") => Class::Rounding,
+        () => Class::LowprecAcc,
+    };
+    Some(Finding::solved(class, "out.bits", format!("every bit is that of {words}")))
 }
 
 /// The verdict of the result alone.
@@ -523,4 +556,20 @@ fn mismatches(model: &Output, actual: &Output) -> Result<usize> {
         _ => 0,
     };
     Ok(evidence::mismatches(&model.parts[0], &actual.parts[0])?.count + amax)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_arithmetic_whose_bits_are_found_is_a_name() {
+        let class =
+            |words: &str| by_bits(&format!("{}{words}; ada_mma: assumed", super::super::settle::EXACTLY)).map(|f| f.class);
+        assert_eq!(class("hopper_mma added every 128 of K to an accumulator of bf16, scales first"), Some(Class::LowprecAcc));
+        assert_eq!(class("f32, split in 6 (⌈tiles/6⌉ tiles of 96 of K each), parts rounded to bf16"), Some(Class::LowprecAcc));
+        assert_eq!(class("f32, the scaled sum rounded to f16"), Some(Class::RoundOrder));
+        assert_eq!(class("f32, the result truncated"), Some(Class::Rounding));
+        assert!(by_bits("ada_mma: assumed").is_none());
+    }
 }

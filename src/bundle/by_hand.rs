@@ -96,6 +96,11 @@ impl Place<'_> {
     fn gate(self) -> f64 {
         self.gate_at(self.i, self.j)
     }
+    /// So many elements behind the start of the row, all rows one behind the other; 0 behind the last.
+    fn flat(self, behind: usize) -> f64 {
+        let all = self.rows.concat();
+        all.get(self.i * self.rows[0].len() + behind).copied().unwrap_or(0.0)
+    }
     fn x_at(self, i: usize) -> f64 {
         self.rows[i % self.rows.len()][self.j]
     }
@@ -263,6 +268,17 @@ fn table<'x>(own: fn(f64) -> f64) -> Hand<'x, Place<'x>> {
         (
             "the gate is that of column j − 8, wrapped",
             Box::new(move |n, p| f(p) * p.gate_at(p.i, p.j + 100 * p.cols - n[0] as usize)),
+        ),
+        (
+            "the second half of a row is read where it is when halves are padded to multiples of 8, on into the next row",
+            Box::new(move |n, p| {
+                let padded = (p.cols as f64 / n[0]).ceil() * n[0];
+                f(p) * p.flat(padded as usize + p.j)
+            }),
+        ),
+        (
+            "the second half of a row is read 8 elements further on, on into the next row",
+            Box::new(move |n, p| f(p) * p.flat(p.cols + n[0] as usize + p.j)),
         ),
         ("the gate is not multiplied", Box::new(move |_, p| f(p))),
         ("the activation is left out: the gate alone is written", Box::new(move |_, p| p.gate())),

@@ -394,6 +394,88 @@ fn a_cast_that_is_written_by_the_strides_of_its_transpose_is_named() {
     }
 }
 
+#[test]
+fn rows_that_are_coded_with_the_scale_of_the_row_before_are_named() {
+    let (rows, cols) = (31, 96);
+    let mut x = values(Format::Bf16, rows, cols, 3.0).data().to_vec();
+    x.iter_mut().enumerate().for_each(|(at, v)| *v *= 1.0 + (at / cols * 7 % 11) as f32 / 4.0);
+    let x = Tensor::rounded(Format::Bf16, rows, cols, x).unwrap();
+    let (mut codes, scales) = by_rows(&x);
+    for i in (3..rows).step_by(4) {
+        for j in 0..cols {
+            let y = f64::from(x.row(i)[j] / scales[i - 1]);
+            codes[i * cols + j] = Format::E4m3.encode(y, crate::Rounding::NearestEven, crate::Overflow::Saturate) as u8;
+        }
+    }
+    let mut w = Writer::new("cast");
+    w.meta("out.granularity", "row").values("a", &[rows, cols], &x).raw("out.codes", Dtype::F8_E4M3, &[rows, cols], codes);
+    w.f32s("out.scale_inv", &[rows], &scales);
+    let found = assay(&read(&w).unwrap()).unwrap();
+    let first = found.diagnosis.and_then(|d| d.findings.into_iter().next()).unwrap();
+    assert_eq!(first.fault, "scale_shared:out.neighbour");
+    assert!(
+        first.detail.contains("rows 3, 7, … 27 (every 4th)") && first.detail.ends_with("the row before"),
+        "{}",
+        first.detail
+    );
+}
+
+/// The first finding of a cast of `x` with these codes and scales.
+fn named(x: &Tensor, granularity: &str, codes: Vec<u8>, (shape, scales): (&[usize], &[f32])) -> (String, String) {
+    let mut w = Writer::new("cast");
+    w.meta("out.granularity", granularity).values("a", &[x.rows(), x.cols()], x);
+    w.raw("out.codes", Dtype::F8_E4M3, &[x.rows(), x.cols()], codes).f32s("out.scale_inv", shape, scales);
+    let found = assay(&read(&w).unwrap()).unwrap();
+    found.diagnosis.and_then(|d| d.findings.into_iter().next()).map_or_else(Default::default, |f| (f.fault, f.detail))
+}
+
+fn e4m3(y: f32) -> u8 {
+    Format::E4m3.encode(f64::from(y), crate::Rounding::NearestEven, crate::Overflow::Saturate) as u8
+}
+
+#[test]
+fn groups_that_are_counted_over_the_flat_tensor_are_named() {
+    let (rows, cols, width) = (18, 160, 64);
+    let mut x = values(Format::F32, rows, cols, 3.0).data().to_vec();
+    x.iter_mut().enumerate().for_each(|(at, v)| *v *= 1.0 + (at / 32 * 7 % 11) as f32 / 4.0);
+    let x = Tensor::rounded(Format::F32, rows, cols, x).unwrap();
+    let group = |at: usize| at / cols * 3 + at % cols / width;
+    let mut scales = vec![0f32; rows * 3];
+    x.data().iter().enumerate().for_each(|(at, v)| scales[group(at)] = scales[group(at)].max(v.abs() / 448.0));
+    let codes = (0..rows * cols).map(|at| e4m3(x.data()[at] / scales[at / width])).collect();
+    let (fault, detail) = named(&x, "group:64", codes, (&[rows, 3], &scales));
+    assert_eq!(fault, "scale_index:out.flat", "{detail}");
+}
+
+#[test]
+fn columns_that_are_not_written_do_not_hide_what_is_wrong_beside_them() {
+    let (rows, cols) = (40, 66);
+    let x = values(Format::Bf16, rows, cols, 3.0);
+    let (_, scales) = by_rows(&x);
+    let cut = |y: f32| Format::E4m3.encode(f64::from(y), crate::Rounding::TowardZero, crate::Overflow::Saturate) as u8;
+    let code = |at: usize| if at % cols < 64 { cut(x.data()[at] / scales[at / cols]) } else { 0 };
+    let (fault, detail) = named(&x, "row", (0..rows * cols).map(code).collect(), (&[rows], &scales));
+    assert_eq!(fault, "rounding:out.toward_zero", "{detail}");
+    assert!(detail.ends_with("the last 2 of 66 columns are not written: their codes are 0"), "{detail}");
+}
+
+#[test]
+fn a_cast_that_saturates_early_and_rounds_ties_away_has_both() {
+    let (rows, cols) = (40, 96);
+    let x = values(Format::Bf16, rows, cols, 448.0);
+    let away = |y: f32| if f64::from(y).abs() >= 256.0 { e4m3(448f32.copysign(y)) } else { tied(y) };
+    let (fault, detail) = named(&x, "tensor", x.data().iter().map(|y| away(*y)).collect(), (&[1], &[1.0]));
+    assert_eq!(fault, "codec_edge:out.saturated_early", "{detail}");
+    assert!(detail.ends_with("and ties are rounded away from zero"), "{detail}");
+}
+
+/// Nearest, ties away from zero.
+fn tied(y: f32) -> u8 {
+    let near = e4m3(y);
+    let up = e4m3(f32::from_bits(y.to_bits() + 1));
+    if up != near && Format::E4m3.decode(u32::from(up)).abs() > Format::E4m3.decode(u32::from(near)).abs() { up } else { near }
+}
+
 /// By a scale that is NaN every code is as right as any: that zeros are not read back as zeros is what fails.
 #[test]
 fn a_nan_scale_of_a_row_of_zeros_fails() {

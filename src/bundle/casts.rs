@@ -5,7 +5,7 @@
 //! code c of x  ──►  cell(c) / x: the scales that give it  ──►  their intersection over a group: the scale of its codes
 //! ```
 
-use super::{Bundle, chosen, copies};
+use super::{Bundle, chosen, copies, unwritten};
 use crate::fault::amax;
 use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::solve::segment::lines;
@@ -38,6 +38,11 @@ pub struct Cast<'b> {
     values: Vec<f64>,
 }
 
+/// Ties that are not rounded to even, at least.
+const TIES: usize = 4;
+/// Bits that groups have to tell, for the scale of a neighbour.
+const NEIGHBOURS: f64 = 24.0;
+
 /// Low and high end of the scale_inv that codes were made with.
 pub type Range = (f64, f64);
 
@@ -52,18 +57,26 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let Data::Quantized(q) = &bundle.out.d else { return None };
     let x = bundle.a.high.as_ref().filter(|x| (x.rows(), x.cols()) == (q.rows(), q.cols()))?;
     (matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && matches!(q.zero(), Zero::None)).then_some(())?;
+    let found = of_all(bundle, x, q).or_else(|| {
+        let (x, q, words) = unwritten::without(x, q).filter(|_| bundle.out.transpose.is_none())?;
+        let (class, variant, detail) = of_all(bundle, &x, &q)?;
+        Some((class, variant, format!("{detail}; and {words}")))
+    });
+    let (class, variant, detail) = found?;
+    Some(Finding::solved(class, variant, detail))
+}
+
+fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
     let cast = Cast::of(x, q);
     let codes = cast.codes(Rounding::NearestEven);
-    let found = match &codes {
+    match &codes {
         Some(ranges) if cast.agree(ranges) => cast.beside(bundle).or_else(|| cast.chosen(ranges)),
         Some(ranges) => cast.scales(ranges),
         None => {
             let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided());
-            made.or_else(|| cast.cut()).or_else(|| cast.in_parts())
+            made.or_else(|| cast.cut()).or_else(|| cast.flat()).or_else(|| cast.in_parts())
         }
-    };
-    let (class, variant, detail) = found?;
-    Some(Finding::solved(class, variant, detail))
+    }
 }
 
 fn center((low, high): Range) -> f64 {
@@ -101,6 +114,10 @@ impl<'b> Cast<'b> {
     }
     fn value(&self, at: usize) -> f64 {
         self.values[usize::from(self.q.codes()[at])]
+    }
+    /// Whether a number lies between two codes, as far as a division says.
+    fn is_tied(&self, y: f64) -> bool {
+        self.grid_of_codes.nearest(y * (1.0 - NEAR)) != self.grid_of_codes.nearest(y * (1.0 + NEAR))
     }
     fn toward_zero(&self, y: f64) -> f64 {
         let f = self.q.format();
@@ -234,7 +251,7 @@ impl<'b> Cast<'b> {
         let same = |map: &dyn Fn(usize) -> usize| (0..n).all(|g| holds(ranges[g], self.stored[map(g)]));
         let (rows, cols) = self.grid;
         let all = shortest_ways(rows, cols);
-        let way = all.iter().find(|w| same(&|g| (w.map)(g / cols, g % cols)))?;
+        let Some(way) = all.iter().find(|w| same(&|g| (w.map)(g / cols, g % cols))) else { return self.of_neighbours(ranges) };
         // The codes are those of their own values' amax where the scale that they say is: then the scales stand elsewhere.
         let max = self.q.format().max_finite();
         let of_amax = |g: &usize| {
@@ -249,6 +266,33 @@ impl<'b> Cast<'b> {
         };
         let class = way.kind.class();
         Some((class, "out.index", words))
+    }
+
+    /// Groups whose codes were made with the scale of another one, so many rows or groups before or behind it; all others are right.
+    fn of_neighbours(&self, ranges: &[Range]) -> Option<Named> {
+        let (rows, cols) = self.grid;
+        let wrong: Vec<usize> = (0..ranges.len()).filter(|g| !holds(ranges[*g], self.stored[*g])).collect();
+        let far = |n: usize| (0..8).map(|p| 1isize << p).filter(move |d| d.unsigned_abs() < n).flat_map(|d| [-d, d]);
+        let offsets = far(rows).map(|d| (d, 0)).chain(far(cols).map(|d| (0, d)));
+        let of = |g: usize, (dr, dc): (isize, isize)| {
+            let (r, c) = ((g / cols).checked_add_signed(dr)?, (g % cols).checked_add_signed(dc)?);
+            (r < rows && c < cols).then(|| r * cols + c)
+        };
+        // What a range tells, in bits: how narrow it is.
+        let told =
+            |g: usize| if ranges[g].1.is_finite() { (center(ranges[g]) / (ranges[g].1 - ranges[g].0)).log2() } else { 0.0 };
+        let enough = wrong.iter().map(|g| told(*g).clamp(0.0, 12.0)).sum::<f64>() >= NEIGHBOURS;
+        let all =
+            |d: &(isize, isize)| wrong.iter().all(|g| of(*g, *d).is_some_and(|from| holds(ranges[*g], self.stored[from])));
+        let d = offsets.into_iter().find(all).filter(|_| enough)?;
+        let (by, what, class) = if d.0 == 0 { (d.1, "group", Class::ScaleIndex) } else { (d.0, "row", Class::ScaleShared) };
+        let (mut is_row, n) = (vec![false; rows], by.unsigned_abs());
+        wrong.iter().for_each(|g| is_row[g / cols] = true);
+        let side = if by < 0 { "before" } else { "behind" };
+        let which = if n == 1 { format!("the {what} {side}") } else { format!("{n} {what}s {side}") };
+        let words =
+            format!("the codes of {} groups, in rows {}, were made with the scale of {which}", wrong.len(), lines(&is_row));
+        Some((class, "out.neighbour", words))
     }
 
     /// Codes of the scales stored, which are not those of the values: what their amax was taken over.
@@ -398,7 +442,21 @@ impl<'b> Cast<'b> {
                 "values from {} scales on become the largest code, {top}: saturated too early",
                 crate::fault::solve::output::roundest(below, limit)
             );
-            return Some((Class::CodecEdge, "out.saturated_early", words));
+            let early =
+                |of: &dyn Fn(f64) -> f64, y: f64| if y.abs() >= limit * (1.0 - NEAR) { top * y.signum() } else { of(y) };
+            let left: Vec<usize> = (0..n).filter(finite).filter(|at| !is(*at, &|y| early(&nearest, y))).collect();
+            // A code beside a tie is right either way: of those on one it is told which.
+            let tied: Vec<usize> = (0..n).filter(finite).filter(|at| self.is_tied(y(*at)) && y(*at).abs() < limit).collect();
+            let away = |at: &usize| self.value(*at) == nearest(y(*at) * (1.0 + NEAR));
+            let odd = tied.iter().filter(|at| nearest(y(**at)) != self.value(**at)).count();
+            let rest = match () {
+                () if odd >= TIES && tied.iter().all(away) => "; and ties are rounded away from zero".to_string(),
+                () if !left.is_empty() => {
+                    format!("; this is not all: {} of {} wrong codes are others", left.len(), wrong.len())
+                }
+                () => String::new(),
+            };
+            return Some((Class::CodecEdge, "out.saturated_early", words + &rest));
         }
         None
     }

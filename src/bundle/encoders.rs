@@ -64,8 +64,7 @@ pub fn normal(f: Format) -> f64 {
 }
 
 /// The multiple of a unit that is nearest, ties away from zero or upward, kept within the format.
-fn whole(e: &Element, y: f64, to: fn(f64) -> f64) -> f64 {
-    let f = e.format;
+fn whole(f: Format, y: f64, to: fn(f64) -> f64) -> f64 {
     let magnitude = y.abs().max(normal(f));
     let exponent = if f.is_integer() { 0.0 } else { magnitude.log2().floor() - f64::from(f.spec().mantissa) };
     let unit = exponent.exp2();
@@ -120,10 +119,10 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     (Class::Rounding, "toward_zero", "codes are cut toward zero", |e| {
         Some(encode(e.format, e.y() + e.zero, Rounding::TowardZero))
     }),
-    (Class::Rounding, "half_away", "ties are rounded away from zero", |e| Some(whole(e, e.y() + e.zero, f64::round))),
-    (Class::Rounding, "half_up", "ties are rounded upward", |e| Some(whole(e, e.y() + e.zero, |y| (y + 0.5).floor()))),
-    (Class::Rounding, "down", "codes are rounded toward −∞", |e| Some(whole(e, e.y() + e.zero, f64::floor))),
-    (Class::Rounding, "up", "codes are rounded toward +∞", |e| Some(whole(e, e.y() + e.zero, f64::ceil))),
+    (Class::Rounding, "half_away", "ties are rounded away from zero", |e| Some(whole(e.format, e.y() + e.zero, f64::round))),
+    (Class::Rounding, "half_up", "ties are rounded upward", |e| Some(whole(e.format, e.y() + e.zero, |y| (y + 0.5).floor()))),
+    (Class::Rounding, "down", "codes are rounded toward −∞", |e| Some(whole(e.format, e.y() + e.zero, f64::floor))),
+    (Class::Rounding, "up", "codes are rounded toward +∞", |e| Some(whole(e.format, e.y() + e.zero, f64::ceil))),
     (Class::CodecEdge, "subnormal_half", "subnormal codes are a binade too small", |e| {
         subnormal(e, |e, y| nearest(e.format, 0.5 * y))
     }),

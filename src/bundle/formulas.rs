@@ -64,6 +64,11 @@ impl At<'_> {
     pub fn x(&self) -> &[f64] {
         &self.rows[self.i]
     }
+    /// What lies so many elements behind the start of the row in memory, over the ends of rows; 0 behind the last.
+    pub fn memory(&self, at: usize) -> f64 {
+        let width = self.x().len();
+        self.rows.get(self.i + at / width).map_or(0.0, |row| row[at % width])
+    }
     fn n(&self) -> f64 {
         self.x().len() as f64
     }

@@ -116,6 +116,24 @@ fn gates(all: &mut Vec<Formula>, own: Act) {
     for (words, f) in CHANGES {
         with(words.into(), Box::new(move |r, j| f(r.x()[r.cols + j])));
     }
+    displaced(&mut with);
+}
+
+/// Alignments that a half row may be padded to.
+const PADDED: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
+
+/// Gates that are read elsewhere in memory, over the ends of rows.
+fn displaced(with: &mut impl FnMut(String, Gate)) {
+    for unit in PADDED {
+        let words = format!(
+            "the second half of a row is read where it is when halves are padded to multiples of {unit}, on into the next row"
+        );
+        with(words, Box::new(move |r, j| r.memory(r.cols.next_multiple_of(unit) + j)));
+    }
+    for d in super::formulas::SHIFTS {
+        let words = format!("the second half of a row is read {d} elements further on, on into the next row");
+        with(words, Box::new(move |r, j| r.memory(r.cols + d + j)));
+    }
 }
 
 /// The formulas of an activation, the right one first.
@@ -241,6 +259,17 @@ mod tests {
         assert!(saturated(Act::Gelu, &mut elements(1.022)).unwrap().contains("tanh at 1.044"));
         assert_eq!(saturated(Act::Gelu, &mut elements(1.0)), None);
         assert_eq!(saturated(Act::Relu, &mut elements(1.022)), None);
+    }
+
+    #[test]
+    fn a_gate_at_a_padded_offset_runs_on_into_the_next_row() {
+        let rows: Vec<Vec<f64>> = (0..2).map(|i| (0..12).map(|j| f64::from(20 * i + j)).collect()).collect();
+        let at = |i| At { rows: &rows, i, gamma: &[], beta: &[], eps: 0.0, cols: 6 };
+        let all = activations(Op::Gated, Act::Relu);
+        let padded = all.iter().find(|f| f.words.contains("multiples of 8")).unwrap();
+        // 6 becomes 8: columns 8 … 11, then 0 and 1 of the next row; behind the last row 0.
+        assert_eq!(padded.row(&at(0)), [0.0, 9.0, 20.0, 33.0, 80.0, 105.0]);
+        assert_eq!(padded.row(&at(1))[4..], [0.0, 0.0]);
     }
 
     #[test]

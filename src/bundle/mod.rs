@@ -59,6 +59,7 @@ mod ties;
 mod told_tests;
 #[cfg(test)]
 mod unseen_tests;
+mod unwritten;
 mod weights;
 mod words;
 mod write;

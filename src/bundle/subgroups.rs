@@ -53,4 +53,24 @@ impl Cast<'_> {
             Some((Class::AmaxScope, "out.amax_parts", words))
         })
     }
+
+    /// Groups that are counted over the flat tensor, although every row starts one of its own: codes by the scales of these.
+    pub fn flat(&self) -> Option<Named> {
+        let (cols, (height, width)) = (self.q.cols(), self.tile);
+        (height == 1 && width < cols && !cols.is_multiple_of(width)).then_some(())?;
+        let n = self.q.codes().len();
+        let last = self.stored.len() - 1;
+        let of = |at: usize| (at / width).min(last);
+        let x = |at: usize| f64::from(self.x.data()[at]);
+        let ranges = self.ranges(0..n, Rounding::NearestEven, x, of, self.stored.len())?;
+        let told = (0..ranges.len()).filter(|g| ranges[*g].1.is_finite() && ranges[*g].0 > 0.0).count();
+        let right = (0..ranges.len()).all(|g| holds(ranges[g], self.stored[g]));
+        (right && told >= LEAST).then(|| {
+            let words = format!(
+                "codes are made with the scale of group (row·{cols} + column) / {width}, counted over the flat tensor, although every row starts a \
+                 group of its own"
+            );
+            (Class::ScaleIndex, "out.flat", words)
+        })
+    }
 }

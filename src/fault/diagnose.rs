@@ -260,7 +260,14 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         let limit = if solved.is_some() { PAIRS / scene.work().max(1) } else { usize::MAX };
         let most = budget.saturating_sub(singles.len()).min(limit);
         left_out += pairs.len().saturating_sub(most);
-        let more: Vec<Tried> = pairs.into_par_iter().take(most).filter_map(|set| try_set(set, false)).collect();
+        // Two that leave half the error of some lines leave more than rounding of all.
+        let vain = |set: &[Set]| {
+            let of =
+                |(outside, few): &(f64, Scene)| *outside >= 32.0 && few.fit(set, false).is_some_and(|(fit, _)| fit.share < 0.5);
+            few.as_ref().is_some_and(of)
+        };
+        let try_pair = |set: Vec<Set>| if vain(&set) { None } else { try_set(set, false) };
+        let more: Vec<Tried> = pairs.into_par_iter().take(most).filter_map(try_pair).collect();
         tried.extend(more);
         tried.sort_by(better);
     }

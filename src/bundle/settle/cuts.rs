@@ -74,6 +74,12 @@ impl Cut {
         Cut::all(k).into_iter().filter(usual).collect()
     }
 
+    /// Few equal parts, whatever their tiles.
+    pub fn equal(k: usize, most: usize) -> Vec<Cut> {
+        let equal = (2..=most).filter(|parts| k.is_multiple_of(*parts) && (k / parts).is_multiple_of(16));
+        equal.map(|parts| Cut::Even { tile: k / parts, parts }).collect()
+    }
+
     /// Every cut of `k` into two parts or more, each way of cutting once.
     pub fn all(k: usize) -> Vec<Cut> {
         let counts = (2..=16).chain(MANY);

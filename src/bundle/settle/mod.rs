@@ -170,6 +170,9 @@ fn near(way: &Way, any: Inner) -> Accumulator {
     }
 }
 
+/// What is said before a wrong arithmetic whose bits a result has.
+pub const EXACTLY: &str = "a wrong arithmetic gives exactly these bits: ";
+
 /// One of a set of right arithmetics, or none.
 fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Output) -> Result<Settled> {
     let k = case.k();
@@ -229,7 +232,7 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
     }
     let mut chance = None;
     match timed("wrong bits", || wrong::find(case, arithmetic, &judged.bound))? {
-        Some((words, true)) => return failed(Some(format!("a wrong arithmetic gives exactly these bits: {words}"))),
+        Some((words, true)) => return failed(Some(format!("{EXACTLY}{words}"))),
         Some((words, false)) => chance = Some(words),
         None => {}
     }

@@ -199,17 +199,18 @@ fn an_order_without_a_model_passes_by_the_bound() {
 fn wrong_arithmetics_that_hide_in_the_bound_fail() {
     let o = Emulated::new(7, (16, 64, 768), true);
     let of = |t: T| o.product(|a, b| o.chain(t, a, b), |p, i, j| o.scaled(p, i, j));
-    let two = parts(o.k, 2);
-    let halves = |end: &dyn Fn(f32) -> f32| {
+    let ended = |parts: &[Range<usize>], end: &dyn Fn(f32) -> f32| {
         let sum = |a: &[Number], b: &[Number]| {
-            let p = |r: &Range<usize>| o.chain(WGMMA, &a[r.clone()], &b[r.clone()]);
-            end(p(&two[0])) + end(p(&two[1]))
+            let p = |r: &Range<usize>| end(o.chain(WGMMA, &a[r.clone()], &b[r.clone()]));
+            parts[1..].iter().fold(p(&parts[0]), |sum, r| sum + p(r))
         };
         o.product(sum, |p, i, j| o.scaled(p, i, j))
     };
+    // Two parts of whole tiles of 128; eight of 96.
+    let (halves, eighths) = (parts(o.k, 2), (0..8).map(|p| 96 * p..96 * (p + 1)).collect::<Vec<_>>());
     let bf16 = |x: f32| round_to(Format::Bf16, x);
     let f16 = |x: f32| round_to(Format::F16, x);
-    let cases: [(&str, Vec<f32>, Dtype, &str); 7] = [
+    let cases: [(&str, Vec<f32>, Dtype, &str); 8] = [
         ("hopper_wgmma_f16", of(T { w: 32, f: 13, o: None }), Dtype::F32, H200),
         ("10 fraction bits", of(T { w: 32, f: 13, o: Some(10) }), Dtype::F32, H200),
         ("10 bits below", of(T { w: 32, f: 10, o: Some(13) }), Dtype::F32, H200),
@@ -229,7 +230,8 @@ fn wrong_arithmetics_that_hide_in_the_bound_fail() {
             Dtype::BF16,
             H200,
         ),
-        ("parts rounded to bf16", halves(&bf16), Dtype::F32, H200),
+        ("parts rounded to bf16", ended(&halves, &bf16), Dtype::F32, H200),
+        ("parts rounded to bf16", ended(&eighths, &bf16), Dtype::F32, H200),
     ];
     for (name, out, dtype, device) in &cases {
         let found = said(&o, out, *dtype, device);

@@ -33,7 +33,10 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
     let right = arithmetic.promoted(k);
     let plain = case.endings(false);
     let split = case.endings(true);
-    let few: Vec<Cut> = Cut::usual(k).into_iter().filter(|c| c.parts(k).len() <= PARTS).collect();
+    let mut few: Vec<Cut> = Cut::usual(k).into_iter().filter(|c| c.parts(k).len() <= PARTS).collect();
+    let new = |c: &Cut| !few.iter().any(|f| f.parts(k) == c.parts(k));
+    let equal: Vec<Cut> = Cut::equal(k, PARTS).into_iter().filter(new).collect();
+    few.extend(equal);
     let once = |chains: &[(Chain, Option<Promote>)]| chains.iter().filter(|c| c.1.is_none()).copied().collect::<Vec<_>>();
     let whole = || vec![Cut::Whole];
     let mut tries: Vec<Ways> = Vec::new();

@@ -10,6 +10,7 @@
 
 use super::given::Given;
 use super::maps::cost;
+use super::related;
 use super::screen::{Element, Line, Screen};
 use super::system::{System, Theory};
 use crate::fault::Class;
@@ -470,7 +471,7 @@ pub fn partial(s: &System) -> Vec<Theory> {
     let mut found: Vec<Theory> = Vec::new();
     for part in 0..if many { s.parts.len().min(4) } else { 4 } {
         let own = (0..s.is_wrong.len()).map(|at| s.is_wrong[at] && place(at) == Some(part)).collect();
-        for t in s.of_wrong(own).map_or_else(Vec::new, |s| theories(&s, true)) {
+        for t in s.of_wrong(own).map_or_else(Vec::new, |s| theories(&s, false)) {
             if !found.iter().any(|f| f.detail == t.detail) {
                 found.push(t);
             }
@@ -485,7 +486,8 @@ pub fn theories(s: &System, pairs: bool) -> Vec<Theory> {
     let (a, b) = (&s.a, &s.b);
     let zeros = usize::from(a.zero.is_some()) + usize::from(b.zero.is_some());
     let grouped = [a, b].iter().any(|g| quantized(g) && g.grid.1 > 1);
-    if s.alone || !grouped || zeros > 1 || s.parts.iter().any(|p| p.k.len() != s.k) {
+    // Other scales leave codes and their signs.
+    if s.alone || !grouped || zeros > 1 || s.parts.iter().any(|p| p.k.len() != s.k) || related::is_unlike(s) {
         return Vec::new();
     }
     let base = [a, b].iter().filter(|g| g.grid.1 > 1).fold(0, |n, g| gcd(n, g.tile.1));

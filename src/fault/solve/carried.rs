@@ -81,14 +81,23 @@ pub fn kept(s: &System) -> Vec<Theory> {
 
 /// Whether some offset makes the first elements but for what 16 bits may round.
 fn is_near(s: &System, probes: &[(usize, usize)]) -> bool {
-    const LOOKS: usize = 8;
+    // As many as there are: small errors are near to what far too many places hold.
+    const LOOKS: usize = 48;
+    const FEW: usize = 8;
     // Of the magnitudes of both sums.
     const OFF: f64 = 1.0 / 32.0;
     let (i0, j0) = probes[0];
     let units: Vec<Units> = units(s);
+    let probes = &probes[..LOOKS.min(probes.len())];
     let of = |at: usize| {
         let (di, dj) = ((at / s.cols) as i64 - i0 as i64, (at % s.cols) as i64 - j0 as i64);
-        (di, dj) != (0, 0) && units.iter().any(|units| holds(s, &probes[..LOOKS], (di, dj), units, OFF))
+        // What has nothing before it says nothing.
+        let has = |(i, j): &&(usize, usize)| {
+            let (x, y) = (*i as i64 + di, *j as i64 + dj);
+            (0..s.rows as i64).contains(&x) && (0..s.cols as i64).contains(&y)
+        };
+        let told = || probes.iter().filter(has).count() >= FEW.min(probes.len());
+        (di, dj) != (0, 0) && told() && units.iter().any(|units| holds(s, probes, (di, dj), units, OFF))
     };
     (0..s.ideal.len()).into_par_iter().any(of)
 }

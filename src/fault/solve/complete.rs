@@ -4,6 +4,7 @@
 //! A wrong first theory is refused after two or three elements: they contradict each other.
 
 use super::output;
+use super::related;
 use super::slices::{self, Fate};
 use super::solved;
 use super::system::{System, Theory};
@@ -110,6 +111,11 @@ pub fn completed(s: &System, all: &[Theory]) -> Vec<Theory> {
         return Vec::new();
     }
     let mut order: Vec<&Theory> = all.iter().filter(|t| t.finish.is_none() && t.region.is_none() && t.k.is_none()).collect();
+    // Gains and parts of K leave what a theory says in what was written.
+    let unlike = related::is_unlike(s);
+    let few = related::Few::of(s);
+    let may = |t: &&Theory| !(unlike && related::keeps(t)) && related::may_be_moved(s, t) && few.may_be_first(s, t);
+    order = order.into_par_iter().filter(may).collect();
     shortest_of(&mut order);
     // Scales along K are solved for each theory again.
     let grouped = [&s.a, &s.b].iter().any(|g| g.grid.1 > 1 && g.grid.1 <= GROUPS);
@@ -145,7 +151,8 @@ fn one(s: &System, t: &Theory, looks: &[Look], (finishes, biases): (&[Theory], &
             found.extend(more);
         };
         // Scales along K too: their first row refuses what is wrong.
-        let grouped = |side: Which| s.given(side).grid.1 > 1 && s.given(side).grid.1 <= GROUPS;
+        let may_scale = [Which::A, Which::B].iter().any(|side| s.given(*side).grid.1 > 1) && related::may_have_gains(s, t);
+        let grouped = |side: Which| s.given(side).grid.1 > 1 && s.given(side).grid.1 <= GROUPS && may_scale;
         if (both(0, 2).is_some() && both(1, 3).is_some() || grouped(Which::B)) && t.b.scale.is_none() && t.b.value.is_none() {
             solve(Which::B);
         }
@@ -279,9 +286,10 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
     for (fate, low, high) in
         [(Fate::Lost, whole - high, whole - low), (Fate::Twice, low - whole, high - whole), (Fate::Alone, low, high)]
     {
-        // sums[to] − sums[from] in [low, high].
-        for (from, start) in ends.iter().map(|k| (*k, sums[*k])) {
-            let first = order.partition_point(|x| x.0 < start + low);
+        // sums[to] − sums[from] in [low, high]: as the start grows, so does the first end.
+        let mut first = 0;
+        for (start, from) in order.iter().copied() {
+            first += order[first..].iter().take_while(|x| x.0 < start + low).count();
             for (_, to) in order[first..].iter().take_while(|x| x.0 <= start + high) {
                 if *to > from && (from, *to) != (0, s.k) && !(fate == Fate::Alone && (from == 0 || *to == s.k)) {
                     candidates.push((from, *to, fate));
@@ -320,6 +328,7 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
             l.low - r <= v && v <= l.high + r
         });
     }
+    candidates.sort_by(|x, y| (x.2 as usize, x.0).cmp(&(y.2 as usize, y.0)).then(sums[x.1].total_cmp(&sums[y.1])));
     candidates
         .into_iter()
         .take(8)

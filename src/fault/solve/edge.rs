@@ -8,6 +8,8 @@ use std::sync::Arc;
 const TILES: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 /// Elements that the last tile has to have, for what it holds to say something.
 const LEAST: usize = 16;
+/// Standard deviations of chance that a correlation may have: one of 2000 has more.
+const CHANCE: f64 = 3.5;
 
 /// How many columns the last tile hangs over, where the wrong columns are as many: tile, width.
 fn overhang(cols: usize, width: usize) -> Option<usize> {
@@ -53,18 +55,35 @@ pub fn not_computed(s: &System) -> Option<Theory> {
     let places: Vec<usize> = (0..s.rows * s.cols).filter(|at| r.has(at / s.cols, at % s.cols)).collect();
     let wrong = places.iter().filter(|at| s.is_wrong[**at]).count();
     (places.len() >= LEAST && 10 * wrong >= 9 * places.len()).then_some(())?;
-    // Of what is computed wrong something is left of the right result: twice the least correlation that chance has in one of forty.
-    let sum = |f: &dyn Fn(usize) -> f64| places.iter().map(|at| f(*at)).sum::<f64>();
-    let count = places.len() as f64;
-    let (x, y) = (sum(&|at| s.actual[at]) / count, sum(&|at| s.ideal[at]) / count);
-    let (dx, dy) = (|at: usize| s.actual[at] - x, |at: usize| s.ideal[at] - y);
-    let r2 = sum(&|at| dx(at) * dy(at)).powi(2) / (sum(&|at| dx(at).powi(2)) * sum(&|at| dy(at).powi(2)));
-    (r2.is_finite() && r2 * count < 4.0).then_some(())?;
+    // Of what is computed wrong something is left of the right result.
+    (chance(s, &places)? < CHANCE).then_some(())?;
     let words = format!(
         "{what} {from} … {} hold what has nothing to do with the product: the last, partial tile of {tile} is not computed",
         n - 1
     );
     Some(as_written(s, Class::MnEdge, "not_computed", words, 55.0))
+}
+
+/// How far the numbers of a rectangle are from having nothing to do with the right ones, in standard deviations of chance: each about the mean of its
+/// column, whose bias old numbers may have had as well, and over the sizes of its row and column, so that a few large ones decide nothing. `None`:
+/// they are too few, or no numbers.
+fn chance(s: &System, places: &[usize]) -> Option<f64> {
+    let cols = places.iter().take_while(|at| **at / s.cols == places[0] / s.cols).count();
+    // A mean of few numbers is these.
+    let means = if places.len() >= 4 * cols { cols } else { 0 };
+    let even = |of: &[f64]| -> Option<Vec<f64>> {
+        let mut x: Vec<f64> = places.iter().map(|at| of[*at]).collect();
+        for j in 0..means {
+            let n = x.len() / cols;
+            let mean = x[j..].iter().step_by(cols).sum::<f64>() / n as f64;
+            x[j..].iter_mut().step_by(cols).for_each(|x| *x -= mean);
+        }
+        super::memory::even(&mut x, cols).then_some(x)
+    };
+    let (x, y) = (even(s.actual)?, even(&s.ideal)?);
+    let free = (x.len() - means) as f64;
+    let dot: f64 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
+    (free >= LEAST as f64 / 2.0).then(|| dot.abs() / x.len() as f64 * free.sqrt())
 }
 
 /// A name for what lies there, whatever it is.

@@ -8,7 +8,7 @@
 //! Each row of the grid is a system by itself: as many unknowns as it has columns, an equation for each element of the result that it makes.
 
 use super::linear::Normal;
-use super::system::{Part, System, Theory};
+use super::system::{Part, Region, System, Theory};
 use crate::fault::edit::Which;
 
 /// A grid over an operand.
@@ -151,6 +151,9 @@ fn places(s: &System, grid: &Grid, r: usize, most: usize) -> Vec<(usize, usize)>
         Which::A => (*line, n),
         Which::B => (p.rows.start + n, *line),
     };
+    if let Some(region) = s.region.as_ref().filter(|r| r.tiles.is_empty()) {
+        return of_lines(region, &runs, grid.side, most);
+    }
     if let Some(region) = &s.region {
         let mut all: Vec<(usize, usize)> = runs.iter().flat_map(|x| (0..x.1).map(move |n| place(x, n))).collect();
         all.retain(|(i, j)| region.has(*i, *j));
@@ -169,6 +172,30 @@ fn places(s: &System, grid: &Grid, r: usize, most: usize) -> Vec<(usize, usize)>
         place(&runs[run], n + runs[run].1 - ends[run])
     };
     super::segment::spread_of(ends.last().copied().unwrap_or(0), most).into_iter().map(at).collect()
+}
+
+/// The same in a region of whole lines, with nothing written down that is not asked for.
+fn of_lines(region: &Region, runs: &[(usize, usize, &Part)], side: Which, most: usize) -> Vec<(usize, usize)> {
+    let (own, across) = if side == Which::A { (&region.rows, &region.cols) } else { (&region.cols, &region.rows) };
+    // Of each line of the region: what of it is in the region.
+    let first = |p: &Part| if side == Which::A { 0 } else { p.rows.start };
+    let mut held: Vec<(usize, usize, Vec<usize>)> = Vec::new();
+    let mut ends: Vec<(usize, usize, usize)> = Vec::new();
+    for (line, n, p) in runs.iter().filter(|r| own[r.0]) {
+        let from = first(p);
+        let which = held.iter().position(|h| (h.0, h.1) == (from, *n)).unwrap_or_else(|| {
+            held.push((from, *n, (from..from + n).filter(|x| across[*x]).collect()));
+            held.len() - 1
+        });
+        ends.push((ends.last().map_or(0, |e| e.0) + held[which].2.len(), which, *line));
+    }
+    let at = |n: usize| {
+        let (end, which, line) = ends[ends.partition_point(|e| e.0 <= n)];
+        let of = &held[which].2;
+        let x = of[n + of.len() - end];
+        if side == Which::A { (line, x) } else { (x, line) }
+    };
+    super::segment::spread_of(ends.last().map_or(0, |e| e.0), most).into_iter().map(at).collect()
 }
 
 fn equation(s: &System, base: &Theory, grid: &Grid, ask: Ask, i: usize, j: usize) -> Option<Equation> {
@@ -228,4 +255,41 @@ fn squares(row: &[Equation], cols: usize) -> Option<(Vec<f64>, Vec<f64>)> {
         (q.y - y).abs() <= 2.0 * q.half
     };
     row.iter().all(fits).then(|| (v, e.into_iter().map(|e| SIGMAS * e).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_a_region_of_lines_are_those_that_are_written_down() {
+        let (rows, cols) = (9, 7);
+        let region = Region {
+            rows: (0..rows).map(|i| i % 3 != 1).collect(),
+            cols: (0..cols).map(|j| j > 2).collect(),
+            tiles: Vec::new(),
+            words: String::new(),
+        };
+        let parts = [Part { rows: 0..4, a: 0, b: 0, k: 0..1 }, Part { rows: 4..9, a: 4, b: 7, k: 0..1 }];
+        for side in [Which::A, Which::B] {
+            let mut runs: Vec<(usize, usize, &Part)> = Vec::new();
+            for p in &parts {
+                match side {
+                    Which::A => runs.extend(p.rows.clone().map(|i| (i, cols, p))),
+                    Which::B => runs.extend((0..cols).map(|j| (j, p.rows.len(), p))),
+                }
+            }
+            let place = |(line, n, p): &(usize, usize, &Part)| -> Vec<(usize, usize)> {
+                match side {
+                    Which::A => (0..*n).map(|j| (*line, j)).collect(),
+                    Which::B => (0..*n).map(|i| (p.rows.start + i, *line)).collect(),
+                }
+            };
+            for most in [5, 1000] {
+                let mut slow: Vec<(usize, usize)> = runs.iter().flat_map(place).filter(|(i, j)| region.has(*i, *j)).collect();
+                super::super::segment::spread(&mut slow, most);
+                assert_eq!(of_lines(&region, &runs, side, most), slow);
+            }
+        }
+    }
 }

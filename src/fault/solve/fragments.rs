@@ -8,7 +8,6 @@
 
 use super::linear::Normal;
 use super::maps::cost;
-use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -52,12 +51,38 @@ pub fn theories(s: &System) -> Vec<Theory> {
         }
     }
     for block in BLOCKS {
-        let found: Vec<Theory> = asked.par_iter().filter_map(|ask| theory(s, *ask, block)).collect();
+        let blocks = [Which::A, Which::B].map(|side| blocks(s, side, block));
+        let of =
+            |ask: &Ask| blocks[usize::from(ask.side == Which::B)].as_ref().and_then(|places| theory(s, *ask, block, places));
+        let found: Vec<Theory> = asked.par_iter().filter_map(of).collect();
         if !found.is_empty() {
             return found;
         }
     }
     Vec::new()
+}
+
+/// Elements of a block of lines in an order that jumps over it, as many as any step needs; none of a block that is right.
+type Places = Vec<(usize, usize)>;
+
+/// The blocks of one side. `None`: there is one that is twice as tall as the operand.
+fn blocks(s: &System, side: Which, block: usize) -> Option<Vec<Places>> {
+    let (lines, across) = if side == Which::B { (s.cols, s.rows) } else { (s.rows, s.cols) };
+    (block < 2 * lines).then_some(())?;
+    let of = |x: usize| -> Places {
+        let from = x * block;
+        let count = (block.min(lines - from)) * across;
+        let place = |n: usize| {
+            let (line, o) = (from + n / across, n % across);
+            if side == Which::B { (o, line) } else { (line, o) }
+        };
+        if !(0..count).map(place).any(|(i, j)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite()) {
+            return Places::new();
+        }
+        let finite: Places = (0..count).map(place).filter(|(i, j)| s.actual[i * s.cols + j].is_finite()).collect();
+        super::segment::spread_of(finite.len(), 3 * MOST + 16).into_iter().map(|n| finite[n]).collect()
+    };
+    Some((0..lines.div_ceil(block)).map(of).collect())
 }
 
 /// The value that a step holds where it is another's.
@@ -70,23 +95,13 @@ fn moved(s: &System, ask: Ask, line: usize, k: usize) -> Option<f64> {
     })
 }
 
-fn theory(s: &System, ask: Ask, block: usize) -> Option<Theory> {
-    let lines = if ask.side == Which::B { s.cols } else { s.rows };
-    let across = if ask.side == Which::B { s.rows } else { s.cols };
-    let (n, blocks) = (s.k / ask.step, lines.div_ceil(block));
-    (block < 2 * lines && blocks * n <= 4096).then_some(())?;
-    let mut stale = vec![false; blocks * n];
-    for x in 0..blocks {
-        let mut places: Vec<(usize, usize)> = (x * block..((x + 1) * block).min(lines))
-            .flat_map(|line| (0..across).map(move |o| if ask.side == Which::B { (o, line) } else { (line, o) }))
-            .collect();
-        places.retain(|(i, j)| s.actual[i * s.cols + j].is_finite());
-        if !places.iter().any(|(i, j)| s.is_wrong[i * s.cols + j]) {
-            continue;
-        }
+fn theory(s: &System, ask: Ask, block: usize, blocks: &[Places]) -> Option<Theory> {
+    let n = s.k / ask.step;
+    (blocks.len() * n <= 4096).then_some(())?;
+    let mut stale = vec![false; blocks.len() * n];
+    for (x, places) in blocks.iter().enumerate().filter(|(_, places)| !places.is_empty()) {
         (places.len() >= 2 * n).then_some(())?;
-        spread(&mut places, 3 * n + 16);
-        let found = solved(s, ask, n, &places)?;
+        let found = solved(s, ask, n, &places[..places.len().min(3 * n + 16)])?;
         stale[x * n..(x + 1) * n].copy_from_slice(&found);
     }
     let hit = stale.iter().filter(|x| **x).count();

@@ -90,7 +90,7 @@ fn is_added(s: &System, r: &Region, places: &[(usize, usize)]) -> bool {
 }
 
 /// Divides every row and every column by its size. `false`: one has none.
-fn even(x: &mut [f64], cols: usize) -> bool {
+pub fn even(x: &mut [f64], cols: usize) -> bool {
     let rows = x.len() / cols;
     for _ in 0..3 {
         for i in 0..rows {

@@ -4,6 +4,7 @@
 //! System ──► segment: which region is wrong, which elements decide
 //!        ──► theories: every formula for scales, zero points, codes, tables, K, experts, addresses; numbers solved where they are free
 //!        ──► explains: a theory predicts single elements in f64, and is refused after the first that the bound forbids
+//!        ──► related: what a result has nothing to do with is not searched for, by correlations with a stated rate of misses
 //!        ──► split: what explains part of the wrong elements, and what explains the rest
 //!        ──► Theory: the name with its parameters, to be replayed and ranked by `diagnose`
 //! ```
@@ -34,6 +35,7 @@ pub mod gain_places;
 pub mod gain_rules;
 pub mod given;
 pub mod group_scales;
+pub mod headers;
 pub mod held;
 pub mod in_place;
 pub mod kept;
@@ -62,6 +64,7 @@ pub mod places;
 pub mod reach;
 pub mod readings;
 pub mod rectangles;
+pub mod related;
 pub mod replay;
 pub mod reread;
 pub mod scale_bytes;
@@ -132,6 +135,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(readings::rescaled(s, side));
         all.extend(readings::flat(s, side));
         all.extend(readings::nested(s, side));
+        all.extend(headers::theories(s, side));
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
@@ -220,10 +224,19 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         let Some(loosest) = systems.last() else { continue };
         // What the loosest bound refuses, the others do.
         let may: Vec<Theory> = all[..fixed].par_iter().filter(|t| loosest.may_explain(t)).cloned().collect();
+        // Bounds that tell the same of the same elements refuse the same: where the largest leaves nothing, the others do not.
+        if let [first, .., last] = &systems[..]
+            && pairs::tells_as_much(last, first)
+            && first.is_wrong == last.is_wrong
+        {
+            let (singles, picture) = single(last, &may, false);
+            if singles.is_empty() {
+                tried.extend(systems.into_iter().map(|s| (s, picture.clone())));
+                continue;
+            }
+        }
         for (at, system) in systems.into_iter().enumerate() {
-            let mut may = may.clone();
-            may.extend(output::factors(&system));
-            let (singles, picture) = one(&system, &may, true, at > 0);
+            let (singles, picture) = single(&system, &may, at > 0);
             // What explains the probes alone stands in nobody's way; what has many numbers of its own waits for what has few, to a larger bound.
             let is_short = |t: &&Theory| t.freedom <= FREE;
             if singles.par_iter().filter(is_short).any(|t| holds(&system, t)) {
@@ -272,6 +285,13 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
     Some(Solved { system, singles: Vec::new(), pairs: Vec::new(), picture })
 }
 
+/// [`one`] of a whole result, the factors of the whole among the theories.
+fn single(s: &System, may: &[Theory], again: bool) -> (Vec<Theory>, Option<String>) {
+    let mut all = may.to_vec();
+    all.extend(output::factors(s));
+    one(s, &all, true, again)
+}
+
 /// One fault, and what was solved without a name. With `pairs` both operands may be read wrong, each in its own way; `again`: the same was held to a
 /// tighter bound before.
 fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Option<String>) {
@@ -279,30 +299,36 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
     found.extend(all.par_iter().filter_map(|t| s.accept(t)).collect::<Vec<_>>());
     // What is solved, each by itself: on all cores, in this order.
     let right = Theory::right();
+    let unlike = related::is_unlike(s);
+    // What keeps a part of the right sums is not searched for where there is none.
+    let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
+    // What mixes K leaves nothing of them: asked of a whole result.
+    let mixing = |of: &dyn Fn() -> Vec<Theory>| if pairs { of() } else { like(of) };
+    let (like, mixing) = (&like, &mixing);
     let mut solvers: Vec<Solver> = vec![
         Box::new(|| slices::ranges(s)),
         Box::new(|| slices::patterns(s)),
-        Box::new(|| kept::theories(s)),
+        Box::new(|| like(&|| kept::theories(s))),
         Box::new(|| experts::scaled(s)),
-        Box::new(|| group_scales::theories(s).into_iter().collect()),
+        Box::new(|| like(&|| group_scales::theories(s).into_iter().collect())),
         Box::new(|| reach::theories(s)),
         Box::new(|| two_numbers::theories(s)),
-        Box::new(|| carried::theories(s)),
-        Box::new(|| carried::aside(s)),
-        Box::new(|| carried::alone(s)),
-        Box::new(|| stages::theories(s)),
+        Box::new(|| like(&|| carried::theories(s))),
+        Box::new(|| like(&|| carried::aside(s))),
+        Box::new(|| like(&|| carried::alone(s))),
+        Box::new(|| mixing(&|| stages::theories(s))),
     ];
     for side in s.sides().iter().copied() {
         let right = &right;
-        solvers.push(Box::new(move || solved::gains(s, right, side)));
+        solvers.push(Box::new(move || like(&|| solved::gains(s, right, side))));
         solvers.push(Box::new(move || offsets::offsets(s, right, side)));
-        solvers.push(Box::new(move || table::codecs(s, side)));
+        solvers.push(Box::new(move || mixing(&|| table::codecs(s, side))));
         solvers.push(Box::new(move || line::line(s, side).into_iter().collect()));
     }
     solvers.push(Box::new(|| elsewhere::theories(s)));
     let accepted = |of: &Solver| -> Vec<Theory> { of().iter().filter_map(|t| s.accept(t)).collect() };
     found.extend(solvers.par_iter().map(accepted).collect::<Vec<_>>().into_iter().flatten());
-    if found.is_empty() {
+    if found.is_empty() && (pairs || !unlike) {
         found.extend(mixed::theories(s).iter().filter_map(|t| s.accept(t)));
     }
     found.extend(experts::theories(s).iter().chain(&places::sources(s)).filter_map(|t| s.accept(t)));
@@ -335,19 +361,22 @@ fn holds(s: &System, t: &Theory) -> bool {
 /// What only a few kernels do, and takes longer to solve: the first kind that explains something. On its own (`pairs`) all sampled elements decide, so
 /// that none stands in the way of what a looser bound says.
 fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
+    // Of what keeps a part of the right sums nothing is searched for where there is none.
+    let unlike = related::is_unlike(s);
+    let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
     let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 17] = [
-        &|| periodic::masks(s),
-        &|| periodic::overlaps(s),
+        &|| like(&|| periodic::masks(s)),
+        &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
         // Roundings to 16 bits are seen to any bound.
-        &|| if again { Vec::new() } else { carried::kept(s) },
+        &|| if again || unlike { Vec::new() } else { carried::kept(s) },
         &|| carried::batches(s),
         &|| persistent::theories(s),
         &|| held::theories(s),
-        &|| fragments::theories(s),
+        &|| like(&|| fragments::theories(s)),
         &|| tiles::theories(s),
-        &|| behind::theories(s),
-        &|| scale_rows::theories(s),
+        &|| like(&|| behind::theories(s)),
+        &|| like(&|| scale_rows::theories(s)),
         &|| staged::theories(s),
         &|| starts::theories(s),
         &|| address::theories(s, pairs),

@@ -5,7 +5,7 @@
 use super::given::{Given, Side};
 use super::system::{System, Theory};
 use super::theory::shortest_first;
-use super::{KEPT, address, complete, crossed, holds, output, split, within};
+use super::{KEPT, address, complete, crossed, holds, output, related, split, within};
 use rayon::prelude::*;
 
 /// First faults of a pair, at most; multiply-adds that pairs may take.
@@ -64,7 +64,7 @@ fn of_system(system: &System, all: &mut Vec<Theory>, fixed: usize) -> Option<Pai
 }
 
 /// Whether a looser bound refuses nearly what the tighter one does: the steps of the output are wider than both.
-fn tells_as_much(loose: &System, tight: &System) -> bool {
+pub fn tells_as_much(loose: &System, tight: &System) -> bool {
     const LOOKS: usize = 40;
     const WIDER: f64 = 1.25;
     let wider = |(i, j): &(usize, usize)| {
@@ -160,6 +160,7 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
     let mut first = nearest(s, all, looks, firsts);
     first.extend(likest(s, all, firsts));
     first.dedup_by_key(|t| std::ptr::from_ref(*t));
+    let first: Vec<&Theory> = first.into_par_iter().filter(|t| related::is_better(s, t)).collect();
     let quick: Vec<Quick> = first.iter().map(|t| Quick::of(s, t)).collect();
     let pairs = |b: &Theory| -> Vec<Theory> {
         let second = Quick::of(s, b);
@@ -241,11 +242,13 @@ fn likest<'t>(s: &System, all: &'t [Theory], most: usize) -> Vec<&'t Theory> {
     let least = (right + BEYOND / (probes.len() as f64 - 3.0).sqrt()).tanh();
     let some: Vec<&Theory> = all.iter().filter(reads).collect();
     let few = (some.len() / 8).max(16 * most);
-    best(best(some, &probes[..FEW], 0.0, few), &probes, least, most)
+    let some = best(some, &probes[..FEW], 0.0, few);
+    let few = (some.len() / 4).max(16 * most);
+    best(best(some, &probes[..probes.len().min(2 * FEW)], 0.0, few), &probes, least, most)
 }
 
 /// Pearson's, 0 where one does not differ.
-fn correlation(x: &[f64], y: &[f64]) -> f64 {
+pub fn correlation(x: &[f64], y: &[f64]) -> f64 {
     let n = x.len() as f64;
     let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
     let sum = |f: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(a, b)| f(a - mx, b - my)).sum::<f64>();

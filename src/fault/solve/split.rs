@@ -8,7 +8,7 @@
 
 use super::system::{Region, System, Theory};
 use super::theory::{shortest_first, shortest_of};
-use super::{after, contents, edge, memory, one, output, pairs};
+use super::{after, contents, edge, memory, one, output, pairs, related};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -205,7 +205,8 @@ pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
         };
         after::systems(s, t).into_iter().find_map(found)
     };
-    pairs::nearest(s, &some, STACKED_LOOKS, STACKED).par_iter().find_map_first(solved).into_iter().collect()
+    let first = pairs::nearest(s, &some, STACKED_LOOKS, STACKED);
+    first.par_iter().filter(|t| related::is_better(s, t)).find_map_first(solved).into_iter().collect()
 }
 
 /// `t` where it makes what was written, and what makes the rest of what is wrong.

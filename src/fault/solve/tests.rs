@@ -1,6 +1,8 @@
 //! Products with one bug each, replayed here by their own formula: what is found has to be that one.
 
+use super::System;
 use crate::assay::{Built, evidence};
+use crate::fault::predict::Scene;
 use crate::fault::{Evidence, diagnose};
 use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
 use crate::kernel::Backend;
@@ -65,13 +67,41 @@ pub fn grouped_found(
 }
 
 fn found_of(
-    (op, offs): (Op, Option<Vec<usize>>),
+    op: (Op, Option<Vec<usize>>),
     a: &Operand,
     b: &QTensor,
     bias: Option<Vec<f32>>,
     out: Format,
     wrong: impl Fn(usize, usize, &[f64]) -> f64,
 ) -> (String, String) {
+    of_evidence(op, (a, b), bias, out, wrong, |of| {
+        let d = diagnose(of, Duration::from_secs(3600)).unwrap().expect("something is wrong");
+        d.findings.first().map_or((d.line(), String::new()), |f| (f.fault.clone(), f.detail.clone()))
+    })
+}
+
+/// What `of` says of the system of a product that a kernel writes wrong.
+pub fn of_system<T>(
+    a: &Operand,
+    b: &QTensor,
+    out: Format,
+    wrong: impl Fn(usize, usize, &[f64]) -> f64,
+    of: impl FnOnce(&System) -> T,
+) -> T {
+    of_evidence((Op::Gemm, None), (a, b), None, out, wrong, |evidence| {
+        let scene = Scene::new(evidence).unwrap();
+        of(&System::new(&scene).unwrap().held_to(scene.tight()).unwrap())
+    })
+}
+
+fn of_evidence<T>(
+    (op, offs): (Op, Option<Vec<usize>>),
+    (a, b): (&Operand, &QTensor),
+    bias: Option<Vec<f32>>,
+    out: Format,
+    wrong: impl Fn(usize, usize, &[f64]) -> f64,
+    of: impl FnOnce(Evidence) -> T,
+) -> T {
     let wide = bias.as_ref().map(|v| v.iter().map(|x| f64::from(*x)).collect());
     let (rows, cols) = (a.rows(), b.rows() / offs.as_ref().map_or(1, Vec::len));
     let args = Args64 { a: a.to_f64(), b: Some(b.dequantize()), bias: wide, offs: offs.clone(), ..Args64::default() };
@@ -88,9 +118,7 @@ fn found_of(
     let d = Data::High(Tensor::new(out, rows, cols, written).unwrap());
     let output = Output { parts: vec![Part { d, transpose: None, amax: None }], dbias: None, mean: None, rsigma: None };
     let judged = evidence::judge(&built, Backend::External, &output, None).unwrap();
-    let of = Evidence::new(&built.job, &output, Backend::External, &judged);
-    let d = diagnose(of, Duration::from_secs(3600)).unwrap().expect("something is wrong");
-    d.findings.first().map_or((d.line(), String::new()), |f| (f.fault.clone(), f.detail.clone()))
+    of(Evidence::new(&built.job, &output, Backend::External, &judged))
 }
 
 pub fn wide(rows: usize, k: usize) -> Operand {

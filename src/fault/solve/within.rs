@@ -6,6 +6,7 @@
 
 use super::given::Side;
 use super::maps::cost;
+use super::related;
 use super::system::{System, Theory};
 use super::theory::{shortest_first, shortest_of};
 use crate::fault::edit::Which;
@@ -40,6 +41,7 @@ pub fn theories(s: &System, all: &[Theory]) -> Vec<Theory> {
     if looks.len() < LEAST {
         return Vec::new();
     }
+    let unlike = related::is_unlike(s);
     let most = if looks.len() < ENOUGH { SHORT } else { f64::INFINITY };
     let one = |t: &&Theory| {
         let reads = Theory { a: Side::default(), b: Side::default(), ..(*t).clone() };
@@ -49,6 +51,7 @@ pub fn theories(s: &System, all: &[Theory]) -> Vec<Theory> {
             && t.a.is_given() != t.b.is_given()
             && !t.fitted
             && t.bits <= most
+            && !(unlike && related::keeps(t))
     };
     let mut order: Vec<&Theory> = all.iter().filter(one).collect();
     shortest_of(&mut order);
