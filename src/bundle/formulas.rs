@@ -329,7 +329,7 @@ fn others(made: &Mask, wrong: &[usize], cols: usize, actual: &[f64]) -> String {
     let mut is_col = vec![false; cols];
     left.iter().for_each(|at| is_col[at % cols] = true);
     let n = is_col.iter().filter(|x| **x).count();
-    if n == 0 || 64 * n > cols || left.len() < 4 {
+    if 64 * n > cols || left.len() < 4 {
         return String::new();
     }
     let first = actual[left[0]];

@@ -174,10 +174,10 @@ fn equal_products_lose_the_same() {
 /// Roundings of distinct products lean apart: what they make by chance is less than all of them together.
 #[test]
 fn what_is_probable_of_distinct_products_is_within_what_is_certain() {
-    let factors = |by: usize| (0..64).map(|i| 2f32.powi(-8) * (1.0 + (i * by % 64) as f32 / 64.0)).collect::<Vec<f32>>();
+    let factors = |by: usize| (0..64).map(|i| 2f32.powi(-8) * (1.0 + (i * by % 1021) as f32 / 1024.0)).collect::<Vec<f32>>();
     for name in ["hopper_wgmma", "hopper_wgmma_f16", "ampere_mma", "f32_sequential"] {
         let r = bound(&acc(name), F16, &factors(37), &factors(23));
-        assert!(0.0 < r.drift && r.drift <= r.certain && r.variance.sqrt() <= r.certain, "{name}: {r:?}");
+        assert!(r.drift <= r.certain && 0.0 < r.variance && r.variance.sqrt() <= r.certain, "{name}: {r:?}");
     }
 }
 
