@@ -354,6 +354,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn changes_are_counted_by_their_kind() {
+        let side = |cases: [(&str, &str); 3]| {
+            let records = cases.map(|(case, sum)| record(&[("case", case), ("sha256", sum)])).into();
+            Recording { sweep: "s".into(), records, facts: Facts::default() }
+        };
+        let found = compare(&side([("a", "aa"), ("b", "aa"), ("c", "aa")]), &side([("a", "aa"), ("b", "aa"), ("d", "aa")]));
+        let counts = [Change::Identical, Change::New, Change::Missing, Change::Worse].map(|c| found.count(c));
+        assert_eq!(counts, [2, 1, 1, 0]);
+    }
+
     /// Another digest with every number of D as it was is another side output, and nothing else is.
     #[test]
     fn a_side_output_is_named_where_d_is_as_it_was() {
@@ -391,6 +402,8 @@ mod tests {
         let drift = of(Some(modelled.clone()), Some(record(&[("mismatches", "7"), ("sha256", "bb")])));
         assert!(drift.words.contains("7 elements differ: the baseline equals the device model"), "{}", drift.words);
         assert!(drift.words.contains("the kernel or its reference changed"), "{}", drift.words);
+        let drift = of(Some(record(&[("mismatches", "7"), ("sha256", "bb")])), Some(modelled.clone()));
+        assert!(drift.words.contains("7 elements differ: the run equals the device model"), "{}", drift.words);
         let drift = of(Some(record(&[])), Some(record(&[("sha256", "bb"), ("quant_sqnr_db", "3")])));
         assert!(
             drift.words.contains("the digests do not say how many") && drift.words.contains("recipe or input"),

@@ -110,6 +110,8 @@ mod tests {
         // Two that are left out are no pattern.
         let twice: Vec<bool> = (0..cols).map(|j| (32..56).contains(&j) && hit(j)).collect();
         assert_eq!(but(&twice), lines(&twice));
+        let other: Vec<bool> = (0..cols).map(|j| (32..56).contains(&j) && j.is_multiple_of(2)).collect();
+        assert_eq!(but(&other), lines(&other), "every second one is not what others lack");
         // Numbers of their own, and numbers that follow the right ones.
         let other = |at: usize| ((at * 7919 + 13) % 1009) as f64 - 504.5;
         let tail = |at: usize| at % cols >= 40;
@@ -122,6 +124,11 @@ mod tests {
         // Sources far from 0 are followed too.
         let far = [(0..rows * cols).map(|at| right(at) + 1e4).collect::<Vec<f64>>()];
         assert_eq!(old(&half, &is_right, cols, &far), None);
+        // One column of it, and as much of it in other places that no line covers.
+        let one = |at: usize| at % cols == 40 || at.is_multiple_of(11);
+        let some: Vec<f64> = (0..rows * cols).map(|at| if one(at) { -7.0 } else { right(at) }).collect();
+        let is_right: Vec<bool> = (0..rows * cols).map(|at| !one(at)).collect();
+        assert!(find(&some, &is_right, cols).is_none(), "most of it is elsewhere");
         let wrong: Vec<f64> = (0..rows * cols).map(|at| right(at) * 2.0).collect();
         assert!(find(&wrong, &vec![false; rows * cols], cols).is_none(), "no line holds one number");
     }

@@ -190,6 +190,22 @@ mod tests {
         assert_eq!(explain(&copy, &small, &q).map(|f| f.1), Some("transpose.values"));
     }
 
+    /// A tile may lie anywhere: here most are in neither the first rows nor the first columns.
+    #[test]
+    fn tiles_that_are_moved_and_not_transposed_are_told_wherever_they_lie() {
+        let data =
+            (0..128 * 160).map(|at: u32| ((at.wrapping_mul(0x9E37_79B9) >> 8) as f32 / 8_388_608.0 - 1.0) * 3.0).collect();
+        let x = Tensor::new(crate::Format::F32, 128, 160, data).unwrap();
+        let q = "te_current".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        // Copy (c, r) of a tile that was moved is code (r0 + c − c0, c0 + r − r0).
+        let moved = |at: usize| {
+            let (c, r) = (at / 128, at % 128);
+            q.codes()[(r / 32 * 32 + c % 32) * 160 + c / 32 * 32 + r % 32]
+        };
+        let words = explain(&(0..128 * 160).map(moved).collect::<Vec<u8>>(), &x, &q).unwrap().2;
+        assert!(words.contains("a tile of 32×32 is moved to its place and not transposed within"), "{words}");
+    }
+
     #[test]
     fn a_correlation_is_pearsons() {
         let of = |pairs: &[(f64, f64)]| correlation(pairs);

@@ -402,20 +402,12 @@ impl Cast<'_> {
                 let (c0, r0) = (c / unit * unit, r / unit * unit);
                 codes[(r0 + c - c0) * cols + c0 + r - r0]
             };
-            let pieces = |at: usize| {
-                let (c, r) = (at / rows, at % rows);
-                // A unit of neighbours along the columns is moved as one.
-                let flat = c / unit * rows + r;
-                let word = flat * unit + c % unit;
-                codes.get((word / unit % rows) * cols + word / unit / rows * unit + word % unit).copied().unwrap_or(0)
-            };
             let as_words = |at: usize| {
                 let (word, lane) = (at / unit, at % unit);
                 codes[word % rows * cols + word / rows * unit + lane]
             };
-            let ways: [(&str, &dyn Fn(usize) -> u8); 3] = [
+            let ways: [(&str, &dyn Fn(usize) -> u8); 2] = [
                 ("tiles are moved, and not transposed within", &within),
-                ("neighbours of a row keep their order, one below the other", &pieces),
                 ("words of neighbours are transposed as one", &as_words),
             ];
             for (words, of) in ways {

@@ -334,7 +334,7 @@ fn others(made: &Mask, wrong: &[usize], cols: usize, actual: &[f64]) -> String {
     let mut is_col = vec![false; cols];
     left.iter().for_each(|at| is_col[at % cols] = true);
     let n = is_col.iter().filter(|x| **x).count();
-    if n == 0 || 64 * n > cols || left.len() < 4 {
+    if 64 * n > cols || left.len() < 4 {
         return String::new();
     }
     let first = actual[left[0]];
@@ -407,6 +407,12 @@ mod tests {
         let made: Mask = (0..512).map(|at| at % 128 != 3).collect();
         let wrong: Vec<usize> = (0..512).collect();
         assert!(others(&made, &wrong, 128, &NUMBERS).contains("column 3 holds 1 in all of it"));
+        // Few columns are one in 64, and four elements say that something is there.
+        let but =
+            |columns: usize, rows: usize| -> Mask { (0..512).map(|at| at % 128 >= columns || at / 128 >= rows).collect() };
+        let said = |columns, rows| others(&but(columns, rows), &wrong, 128, &NUMBERS);
+        assert!(said(2, 4).contains("holds 1 in all of it"), "{}", said(2, 4));
+        assert_eq!([said(3, 4), said(1, 3), said(0, 0)], ["", "", ""]);
         let part = mask(|i, _| (8..12).contains(&i));
         let rest = mask(|i, j| i >= 12 && j != 3 || i == 2);
         let masks = [right.clone(), part.clone(), rest];

@@ -259,6 +259,12 @@ mod tests {
         assert!(saturated(Act::Gelu, &mut elements(1.022)).unwrap().contains("tanh at 1.044"));
         assert_eq!(saturated(Act::Gelu, &mut elements(1.0)), None);
         assert_eq!(saturated(Act::Relu, &mut elements(1.022)), None);
+        // Between 3 and 3.5 silu is 0.953 to 0.971 of x: within the rounding one factor, and the right one.
+        let silu = |n: i32| {
+            let x = f64::from(n) * 0.02;
+            (x, act(Act::Silu, x) * if x > 3.0 { 1.0 } else { 2.0 }, 0.1)
+        };
+        assert_eq!(saturated(Act::Silu, &mut (1..=175).map(silu).collect()), None);
     }
 
     #[test]

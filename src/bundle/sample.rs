@@ -230,6 +230,16 @@ mod tests {
         assert_eq!(judged(&|i, _, x| if i == SHAPE.0 - 1 { 2.0 * x } else { x }), Verdict::Fail);
     }
 
+    /// A result of n×n and n rows of each operand are held, and those of n + 1 are not.
+    #[test]
+    fn as_many_rows_are_drawn_as_the_memory_holds() {
+        for (memory, k) in [(600_000u64, 64), (1 << 30, 4096), (1 << 34, 1 << 20)] {
+            let n = Sample::Memory(memory).each(k) as u64;
+            let needs = |n: u64| RESULT * n * n + 2 * OPERAND * k as u64 * n;
+            assert!(n > 0 && needs(n) <= memory && memory < needs(n + 1), "{n} of {memory} bytes, K {k}");
+        }
+    }
+
     #[test]
     fn what_is_whole_is_not_cut_and_what_is_no_gemm_is_refused() {
         assert!(gemm(&file(&product(["te_current", "te_current"], |_, _, x| x)), Sample::Each(1000)).unwrap().is_none());

@@ -131,9 +131,9 @@ fn tables_of_decoded_codes_and_scales_are_solved() {
 fn a_cast_whose_codes_or_amax_are_nobodys_is_solved() {
     let x = values(24, 256, 9);
     let code = |y: f64| Format::E4m3.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8;
-    let cast = |amax: &dyn Fn(&[f32], usize) -> f32, code: &dyn Fn(f64) -> u8| {
+    let cast = |amax: &dyn Fn(&[f32], usize) -> f32, code: &dyn Fn(usize, f64) -> u8| {
         let scale: Vec<f32> = (0..24).map(|i| amax(x.row(i), i) / 448.0).collect();
-        let codes = (0..24 * 256).map(|at| code(f64::from(x.data()[at] / scale[at / 256]))).collect();
+        let codes = (0..24 * 256).map(|at| code(at / 256, f64::from(x.data()[at] / scale[at / 256]))).collect();
         let mut w = Writer::new("cast");
         w.meta("out.granularity", "row").meta("recipe", "float8_rowwise_gw_hp").values("a", &[24, 256], &x);
         w.raw("out.codes", Dtype::F8_E4M3, &[24, 256], codes).f32s("out.scale_inv", &[24], &scale);
@@ -144,7 +144,7 @@ fn a_cast_whose_codes_or_amax_are_nobodys_is_solved() {
         let first = row.iter().position(|x| x.abs() == largest(row)).unwrap();
         if i.is_multiple_of(3) { largest(&[&row[..first], &row[first + 1..]].concat()) } else { largest(row) }
     };
-    let w = cast(&without, &code);
+    let w = cast(&without, &|_, y| code(y));
     let found = assay(&Bundle::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap()).unwrap();
     let best = &found.diagnosis.as_ref().unwrap().findings[0];
     assert!(best.variant == "out.amax_lanes" && best.detail.contains("6 of 24 groups"), "{} {}", best.fault, best.detail);
@@ -153,8 +153,13 @@ fn a_cast_whose_codes_or_amax_are_nobodys_is_solved() {
         let c = code(y);
         if c & 0x7f > 8 && (c >> 3 & 15).is_multiple_of(3) { c - 1 } else { c }
     };
-    is_named(&cast(&|row, _| largest(row), &stepped), "rounding:out.steps", &["another function of the scaled value"]);
-    let cut = |y: f64| Format::E4m3.encode(1.5 * y, Rounding::TowardZero, Overflow::Saturate) as u8;
+    let steps = |wrong: &dyn Fn(usize) -> bool, words: &[&str]| {
+        let w = cast(&|row, _| largest(row), &|i, y| if wrong(i) { stepped(y) } else { code(y) });
+        is_named(&w, "rounding:out.steps", words);
+    };
+    steps(&|_| true, &["another function of the scaled value"]);
+    steps(&|i| (8..16).contains(&i), &["another function of the scaled value", "in rows 8 … 15"]);
+    let cut = |_: usize, y: f64| Format::E4m3.encode(1.5 * y, Rounding::TowardZero, Overflow::Saturate) as u8;
     is_named(&cast(&|row, _| 1.5 * largest(row), &cut), "stale_state:out.scale_inv", &["1.5", "cut toward zero"]);
 }
 

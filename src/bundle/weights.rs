@@ -153,6 +153,7 @@ mod tests {
         let wrong: Vec<usize> = (0..64).collect();
         let named = |taken: &dyn Fn(usize) -> f64| index(&wrong, &stored, &|j, v| v == taken(j));
         assert_eq!(named(&|j| stored[(j + 3) % 64]).unwrap(), "column j takes {}[j + 3], wrapped");
+        assert_eq!(named(&|j| stored[j / 4 * 4]).unwrap(), "column j takes {}[(j / 4)·4]");
         assert_eq!(named(&|j| if j % 8 == 0 { stored[(j + 3) % 64] } else { 0.5 + j as f64 }), None);
     }
 

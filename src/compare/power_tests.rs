@@ -200,6 +200,24 @@ fn data_that_hide_faults_have_no_power() {
     assert_eq!(zeros(&[8.0, 7.0, 8.0, 8.0, 8.0, 8.0, 8.0]), "");
 }
 
+/// The same rows over and over, in one band, in several, and in more than one block of them.
+#[test]
+fn what_a_result_can_show_does_not_depend_on_how_often_its_rows_are_there() {
+    let h = Healthy::new(&mut StdRng::seed_from_u64(16), 4, 1e-4, &OutFormat::high(Format::F32));
+    let share = |rows: usize| {
+        let ideal: Vec<f64> = (0..rows * COLS).map(|i| 1.0 + (i % COLS) as f64).collect();
+        let radius = vec![1e-3; rows * COLS];
+        let bound = Bound::from_radii(ideal, radius.clone(), radius, &OutFormat::high(Format::F32)).unwrap();
+        let actual = bound.rounded_ideal();
+        Power::of(&PowerInput { bound: &bound, actual: &actual, ..h.input(&[], &[]) }).dropped_share
+    };
+    let few = share(10);
+    for rows in [10_000, 320_000] {
+        let many = share(rows);
+        assert!(0.0 < few && (many / few - 1.0).abs() < 1e-9, "{rows} rows: {many:e} instead of {few:e}");
+    }
+}
+
 #[test]
 fn verdicts_and_their_reasons() {
     let mut rng = StdRng::seed_from_u64(15);

@@ -203,6 +203,14 @@ mod tests {
     }
 
     #[test]
+    fn exponents_of_f64_reach_down_to_its_subnormals() {
+        for e in [-1074, -1073, -1024, -1023, -1022, 0, 1023] {
+            assert_eq!(exponent(exp2i(e)), e);
+        }
+        assert_eq!((exponent(-3.0 * exp2i(-1074)), exponent(0.0)), (-1073, -1075));
+    }
+
+    #[test]
     fn every_finite_code_of_up_to_16_bits_survives_a_round_trip() {
         for s in FORMATS.iter().filter(|s| s.bits <= 19) {
             for code in 0..1u32 << s.bits {

@@ -231,4 +231,11 @@ mod tests {
             assert_eq!(s.format as usize, i, "{}", s.name);
         }
     }
+
+    /// From the smallest subnormal up, each twice the one before.
+    #[test]
+    fn powers_of_two_are_all_there() {
+        assert_eq!((exp2i(-1074).to_bits(), exp2i(0)), (1, 1.0));
+        assert!((-1074..1023).all(|e| 2.0 * exp2i(e) == exp2i(e + 1)));
+    }
 }

@@ -106,15 +106,12 @@ pub fn exact(a: &[f32], b: &[f32]) -> f32 {
     round(if negative { -sum } else { sum }, unit, 23, -126, Toward::NearestEven)
 }
 
-/// Brings every digit into 0..2³²; whether the number is negative (then the top digit is −1 and the digits count up from it).
+/// Brings every digit into 0..2³², modulo the power of two above the top one; whether the number was negative.
 fn carry(digits: &mut [i128; DIGITS]) -> bool {
     let mut over = 0i128;
     for d in digits.iter_mut() {
         let sum = *d + over;
         (*d, over) = (sum & 0xffff_ffff, sum >> 32);
-    }
-    if over < 0 {
-        digits[DIGITS - 1] += over << 32;
     }
     over < 0
 }

@@ -197,3 +197,30 @@ fn stored(job: &Job, rows: usize, cols: usize, values: Vec<f32>) -> Result<Outpu
     };
     Ok(Output::of(part))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `model_scaled` of kernels/model_wgmma.cu, by the number it is given.
+    #[test]
+    fn numbers_are_those_of_the_formulas_on_the_gpu() {
+        let (y, p, a, b) = (1.1f32, 3.3f32, 0.7f32, 1.9f32);
+        let formulas = [p * (a * b), p * a * b, (p * a).mul_add(b, y), (p * b).mul_add(a, y), (a * b).mul_add(p, y)];
+        let mut seen = [0; 5];
+        for (kind, blocked, whole, order) in itertools::iproduct!(
+            [Kind::Scaled, Kind::Integer, Kind::Mixed],
+            [false, true],
+            [false, true],
+            [Order::AFirst, Order::BFirst, Order::Both]
+        ) {
+            let by = Epilogue { kind, blocked, whole, scaled: true, order, global: None };
+            assert_eq!(by.number().is_some(), kind == Kind::Scaled, "{by:?}");
+            if let Some(n) = by.number() {
+                assert_eq!(by.add(y, p, a, b), formulas[n], "{by:?}");
+                seen[n] += 1;
+            }
+        }
+        assert!(!seen.contains(&0), "{seen:?}");
+    }
+}

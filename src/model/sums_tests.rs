@@ -171,6 +171,25 @@ fn equal_products_lose_the_same() {
     assert!(outside > 0, "independent roundings would have done");
 }
 
+/// Roundings of distinct products lean apart: what they make by chance is less than all of them together.
+#[test]
+fn what_is_probable_of_distinct_products_is_within_what_is_certain() {
+    let factors = |by: usize| (0..64).map(|i| 2f32.powi(-8) * (1.0 + (i * by % 1021) as f32 / 1024.0)).collect::<Vec<f32>>();
+    for name in ["hopper_wgmma", "hopper_wgmma_f16", "ampere_mma", "f32_sequential"] {
+        let r = bound(&acc(name), F16, &factors(37), &factors(23));
+        assert!(r.drift <= r.certain && 0.0 < r.variance && r.variance.sqrt() <= r.certain, "{name}: {r:?}");
+    }
+}
+
+/// The largest factors never meet: every term is cut far above its size, and no more can be lost than there is.
+#[test]
+fn a_truncated_sum_loses_no_more_than_it_has() {
+    let (mut a, mut b) = (vec![2f32.powi(-6); 64], vec![1.125 * 2f32.powi(-6); 64]);
+    (a[0], b[1]) = (256.0, 256.0);
+    let ((d, s), r) = (exact(&a, &b), bound(&acc("hopper_wgmma"), E4m3, &a, &b));
+    assert!(0.5 * s < r.certain && r.certain <= 1.001 * (s + d), "{s} {r:?}");
+}
+
 /// A tree of one product has no addition, and still the rounding of the product.
 #[test]
 fn the_product_of_a_tree_is_rounded() {

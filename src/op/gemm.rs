@@ -182,6 +182,16 @@ mod tests {
         Args64 { a, b: Some(b), bias, ..Args64::default() }
     }
 
+    /// (1 + 2^-30)·(1 − 2^-30) − 1 = −2^-60, of which a plain sum in f64 leaves nothing.
+    #[test]
+    fn two_products_that_cancel_are_summed_exactly() {
+        let small = 2f64.powi(-30);
+        for (a, b) in [([1.0 + small, 1.0], [1.0 - small, -1.0]), ([1.0, 1.0 + small], [-1.0, 1.0 - small])] {
+            let (a, b) = (Array2::from_shape_vec((1, 2), a.into()).unwrap(), Array2::from_shape_vec((1, 2), b.into()).unwrap());
+            assert_eq!(product(a.view(), b.view(), None, None).0[(0, 0)], -small * small);
+        }
+    }
+
     #[test]
     fn an_accelerator_with_one_other_bit_is_found_out() {
         let (m, n, k) = (9, 33, 50);

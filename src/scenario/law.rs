@@ -373,15 +373,18 @@ mod tests {
     /// Numbers between 256 and 448 are 32 apart: quantized twice they are off by 32 at most, two codes further they are not.
     #[test]
     fn what_was_quantized_twice_is_off_by_half_a_spacing_of_both() {
-        let values: Vec<f32> = (0..128).map(|i| if i == 0 { 448.0 } else { 256.0 + (i * 7 % 100) as f32 }).collect();
-        let first = blocks(values);
-        let with = |further: u8| {
-            let mut parts = first.q.clone().into_parts();
-            parts.codes.iter_mut().skip(1).for_each(|c| *c += further);
-            Buffer { q: QTensor::new(parts).unwrap(), first: Some(Box::new(first.clone())), ..first.clone() }
-        };
-        assert_eq!(twice(&with(0)), (0, 0));
-        assert_eq!(twice(&with(2)), (127, 127));
-        assert_eq!(twice(&first), (128, 0), "nothing was quantized first");
+        // With scale_inv 3 a spacing is three times as wide.
+        for scale_inv in [1.0, 3.0] {
+            let value = |i: usize| if i == 0 { 448.0 } else { 256.0 + (i * 7 % 100) as f32 };
+            let first = blocks((0..128).map(|i| scale_inv * value(i)).collect());
+            let with = |further: u8| {
+                let mut parts = first.q.clone().into_parts();
+                parts.codes.iter_mut().skip(1).for_each(|c| *c += further);
+                Buffer { q: QTensor::new(parts).unwrap(), first: Some(Box::new(first.clone())), ..first.clone() }
+            };
+            assert_eq!(twice(&with(0)), (0, 0));
+            assert_eq!(twice(&with(2)), (127, 127));
+            assert_eq!(twice(&first), (128, 0), "nothing was quantized first");
+        }
     }
 }

@@ -258,6 +258,19 @@ mod tests {
     }
 
     /// A result is that of an earlier scale to the bit or it is not.
+    /// A product of 1 with a radius of 1 may be 0, and then any r gives the result.
+    #[test]
+    fn a_product_that_may_be_zero_says_nothing_of_its_scale() {
+        let out = crate::compare::OutFormat::high(crate::Format::F32);
+        let said = |radius: f64, d: f64| {
+            let around = Bound::from_radii(vec![1.0], vec![radius], vec![radius], &out).unwrap();
+            interval(&around, 0, d, 0.0)
+        };
+        assert_eq!([said(1.0, 0.5), said(1.5, 0.5)], [(0.0, f64::INFINITY); 2]);
+        let (low, high) = said(0.5, 3.0);
+        assert!(1.9 < low && low < 2.0 && 6.0 < high && high < 6.1, "{low} {high}");
+    }
+
     #[test]
     fn results_are_the_same_by_their_bits() {
         let t = |data: &[f32]| Data::High(crate::Tensor::new(crate::Format::F32, 1, data.len(), data.to_vec()).unwrap());

@@ -52,6 +52,17 @@ fn every_scenario_behaves_as_its_law_says_and_packaged_scales_are_never_stale() 
     }
 }
 
+/// The law of bytes that were quantized twice, said of some that were not.
+#[test]
+fn a_law_that_does_not_hold_is_told() {
+    let wrong =
+        text("25_quantized_twice").replacen("operand = \"b\", kind = \"twice\"", "operand = \"a\", kind = \"twice\"", 1);
+    let scenario = Scenario { steps: 1, ..parse(&wrong).unwrap() };
+    let r = replay(&scenario, Policy::Shared, CPU).unwrap();
+    let why: Vec<&str> = r.records.iter().filter(|r| !r.holds).map(|r| r.why.as_str()).collect();
+    assert!(!r.holds() && why.iter().any(|w| w.contains("half a spacing of both grids")), "{why:?}");
+}
+
 #[test]
 fn every_row_of_the_catalogue_is_there_with_its_evidence() {
     let all = all(1);
@@ -118,6 +129,12 @@ fn bad_files_are_refused_with_line_and_remedy() {
         ("source = \"normal\"", "from = \"v\"", &["unknown tensor `v`"]),
         ("name = \"w\", source", "name = \"x\", source", &["tensor `x` is there twice"]),
         ("into = \"xq\" }", "into = \"xq\", first = 2 }", &["step 0: there is no buffer `xq` yet", "first"]),
+        (
+            "b = \"wq\" }",
+            "b = \"wq\", read_a = \"columns\" }",
+            &["found `columns`", "expected state:NAME, roll:K, turn:RxC, scale or rows"],
+        ),
+        ("b = \"wq\" }", "b = \"wq\", read_a = \"state:v\" }", &["unknown state `v`"]),
     ];
     for (from, to, want) in cases {
         assert!(good.contains(from), "{from}");
@@ -147,6 +164,10 @@ fn bad_files_are_refused_with_line_and_remedy() {
         let e = parse(&good.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(e.starts_with("x.toml:") && e.contains(want), "{to}: {e}");
     }
+    // An amax that no step reduces into is no amax of a later step.
+    let good = text("08_reduction_buffer_zero");
+    let e = parse(&good.replacen("reduced = \"amax1\"", "reduced = \"amax2\"", 1)).unwrap_err().to_string();
+    assert!(e.starts_with("x.toml:") && e.contains("`amax2`") && e.contains("reduce into it"), "{e}");
     let e = Scenario::load("99_nothing").unwrap_err().to_string();
     assert!(e.contains("unknown scenario `99_nothing`") && e.contains("01_update_before_backward"), "{e}");
 }
@@ -272,8 +293,9 @@ fn the_audit_tells_orders_other_values_and_losses_apart() {
     let small = Tensor::new(Format::F32, 24, 128, data).unwrap();
     let made = "te_current".parse::<crate::recipe::Recipe>().unwrap().quantize(&small).unwrap().q;
     let zeros = made.codes().iter().zip(small.data()).filter(|(c, x)| **c & 0x7f == 0 && **x != 0.0).count();
-    let counted = audit(&made, &small, &[]).unwrap().flushed;
-    assert!(counted == zeros && zeros >= 3, "{counted} of {zeros}");
+    let seen = audit(&made, &small, &[]).unwrap();
+    assert!((seen.clipped, seen.flushed) == (0, zeros) && zeros >= 3, "{} of {zeros}", seen.flushed);
+    assert!(seen.words().ends_with(&format!("0 elements are clipped, {zeros} became zero")), "{}", seen.words());
     // A code of the other sign belongs to no scale.
     let mut parts = q.clone().into_parts();
     parts.codes[x.data().iter().position(|x| *x < -1e-3).unwrap()] ^= 0x80;
@@ -361,7 +383,14 @@ fn what_no_cuda_kernel_takes_is_named_beforehand() {
             assert!(why.starts_with(product) && why.contains("cuda/fp8_gemm"), "{name} {policy}: {why}");
         }
     }
-    assert_eq!(refused(&Scenario::load("13_columnwise_scale").unwrap(), Policy::Shared, CPU).unwrap(), None);
+    let mut scenario = Scenario::load("13_columnwise_scale").unwrap();
+    assert_eq!(refused(&scenario, Policy::Shared, CPU).unwrap(), None);
+    // Products of a step that never comes need no kernel.
+    let steps = scenario.steps;
+    for event in scenario.events.iter_mut().filter(|e| matches!(e.act, Act::Product(_))) {
+        event.when.first = steps;
+    }
+    assert_eq!(refused(&scenario, Policy::Shared, cuda).unwrap(), None);
 }
 
 /// The codes of each group of columns are audited against its own values; an empty group has none.

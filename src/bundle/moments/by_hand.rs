@@ -323,3 +323,14 @@ fn a_variance_that_cancels_is_told_whatever_gamma_is() {
     assert_eq!(told(&|i| step * (10.0 + i as f64), 0.02), None, "more than roundings of a sum");
     assert_eq!(told(&|_| 0.0, 0.0), None, "right rows");
 }
+
+/// A formula of no part, or of all of a row, would name right results.
+#[test]
+fn parts_of_a_row_are_neither_nothing_nor_all_of_it() {
+    for n in 2..=64 {
+        let x: Vec<f64> = (0..n).map(|j| f64::from(j * 37 % 101) * 0.13 + 0.7).collect();
+        let table = [row(Op::Rmsnorm, &x, None)];
+        let right = table[0].total() / table[0].n();
+        parts(&table, "sum", &mut |words, of| assert!(of(0) > 0.0 && of(0) != right, "{n} columns: {words}"));
+    }
+}

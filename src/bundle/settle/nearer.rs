@@ -176,3 +176,32 @@ fn gains(operand: &Operand) -> Option<Vec<(String, Vec<f64>)>> {
     let all = TYPES.into_iter().flat_map(|f| ways.map(|(r, words)| (format!("{words} to {f}"), of(q, f, r))));
     Some(all.filter(|(_, g)| g.iter().all(|g| g.is_finite())).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::QTensorParts;
+    use crate::{Granularity, Zero};
+
+    fn operand(granularity: Granularity, scale_format: Format, scale_inv: Vec<f32>) -> Operand {
+        let (rows, cols) = (2, 64);
+        let (codes, zero) = (vec![0x38; rows * cols], Zero::None);
+        let parts =
+            QTensorParts { format: Format::E4m3, rows, cols, codes, granularity, scale_format, scale_inv, zero, level: None };
+        Operand::Quantized(QTensor::new(parts).unwrap())
+    }
+
+    /// 1 + 0.75·2^-7 is 1 + 2^-7 to the nearest in bf16, and 1 where it is cut.
+    #[test]
+    fn scales_of_rows_have_the_gains_of_their_sixteen_bits() {
+        let s = 1.0 + 0.75 * 2f32.powi(-7);
+        let found = gains(&operand(Granularity::Row, Format::F32, vec![1.0, s])).unwrap();
+        let of = |words: &str| found.iter().find(|(w, _)| w == words).unwrap().1.clone();
+        assert_eq!(of("rounded to bf16"), [1.0, (1.0 + 2f64.powi(-7)) / f64::from(s)]);
+        assert_eq!(of("cut to bf16"), [1.0, 1.0 / f64::from(s)]);
+        assert_eq!(of("rounded to f16"), [1.0, 1.0]);
+        // Scales that change along K are no gain of a row, and those of eight bits have no more to lose.
+        assert!(gains(&operand(Granularity::Group(32), Format::F32, vec![1.0; 4])).is_none());
+        assert!(gains(&operand(Granularity::Row, Format::E8m0, vec![1.0, 2.0])).is_none());
+    }
+}

@@ -261,6 +261,20 @@ mod tests {
         assert_eq!(what(&x, &wide), ["scale_format"]);
     }
 
+    /// Rows of 512 have 16 scales, of 32 columns each, and two numbers over eight of them.
+    #[test]
+    fn a_number_of_the_second_level_is_found_at_its_first_tile() {
+        let recipe = "gguf_q4_k".parse::<Recipe>().unwrap();
+        let x = "normal".parse::<Source>().unwrap().tensor(Format::F32, 2, 512, 5, 0).unwrap();
+        let mut parts = recipe.quantize(&x).unwrap().q.into_parts();
+        let level = parts.level.as_mut().unwrap();
+        let last = level.scale_inv.len() - 1;
+        level.scale_inv[last] *= 2.0;
+        let found = verify(&recipe, &x, &QTensor::new(parts).unwrap());
+        let level = found.iter().find(|f| f.what == "level").unwrap();
+        assert_eq!((level.at, level.count), (Some((1, 8)), 8));
+    }
+
     /// 0·∞ is a NaN, which every code of the tile becomes: none is wrong.
     #[test]
     fn codes_under_a_scale_that_is_nan_are_not_judged() {
