@@ -178,7 +178,7 @@ mod tests {
         let o = Emulated::new(4, (4, 48, 64), true).with_bias(1);
         let bias = o.bias.clone().unwrap();
         let fused = o.product(|a, b| o.chain(WGMMA, a, b), |p, i, j| (p * o.sa[i]).mul_add(o.sb[j], bias[j]));
-        let plain = Emulated::new(4, (4, 48, 64), true);
+        let plain = Emulated::new(4, (4, 48, 900), true);
         let exact = plain.product(
             |a, b| a.iter().zip(b).map(|(a, b)| a.value() * b.value()).sum::<f64>() as f32,
             |p, i, j| p * plain.sa[i] * plain.sb[j],
