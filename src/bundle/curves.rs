@@ -10,7 +10,7 @@ use crate::compare::digits;
 use crate::fault::solve::output::roundest;
 
 /// The share of elements that the solved numbers have to make.
-const SHARE: f64 = 0.98;
+pub const SHARE: f64 = 0.98;
 /// Elements that numbers are solved from, at most, and elements at least.
 const SOLVED: usize = 4096;
 const LEAST: usize = 64;

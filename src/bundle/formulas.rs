@@ -217,7 +217,11 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             curves::Element { x: rows[i][j], gate, low, high }
         };
         let is = |n: &usize| not.is_none_or(|m| !m[*n]) && part.actual[sampled[n / cols] * cols + n % cols].is_finite();
-        let all: Vec<curves::Element> = (0..right.len()).filter(is).map(element).collect();
+        let all: Vec<usize> = (0..right.len()).filter(is).collect();
+        // Where the right formula makes nearly all, its own constants would be found.
+        let own = all.iter().filter(|n| right[**n]).count();
+        ((own as f64) < curves::SHARE * all.len() as f64).then_some(())?;
+        let all: Vec<curves::Element> = all.into_iter().map(element).collect();
         curves::explain(&all, op == Op::Gated)
     };
     // What is not written, and what is wrong beside it.
