@@ -175,8 +175,10 @@ mod tests {
     #[test]
     fn nothing_is_asked_of_what_the_gpu_has_not() {
         // A bias in the rounding of the last multiplication; sums in f32; values.
-        let o = Emulated::new(4, (4, 48, 64), true).with_bias(1);
-        let bias = o.bias.clone().unwrap();
+        let mut o = Emulated::new(4, (4, 48, 64), true).with_bias(1);
+        // As large as the products, so that their rounding shows.
+        let bias: Vec<f32> = o.bias.take().unwrap().iter().map(|b| b * 1e-3).collect();
+        o.bias = Some(bias.clone());
         let fused = o.product(|a, b| o.chain(WGMMA, a, b), |p, i, j| (p * o.sa[i]).mul_add(o.sb[j], bias[j]));
         let plain = Emulated::new(4, (4, 48, 900), true);
         let exact = plain.product(
