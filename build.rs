@@ -20,6 +20,13 @@ fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let (data, out) = (root.join("data"), PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it")));
     let feature = |name: &str| std::env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
+    // The program lies at one address: 0.4 MB smaller, the table of places that would have to be moved.
+    if ["OS=linux", "ENV=gnu", "ARCH=x86_64"].iter().all(|is| {
+        let (what, value) = is.split_once('=').expect("as written");
+        std::env::var(format!("CARGO_CFG_TARGET_{what}")).is_ok_and(|v| v == value)
+    }) {
+        println!("cargo:rustc-link-arg-bins=-no-pie");
+    }
     let mut text = String::new();
     let mut files = Vec::new();
     if feature("EMBED") {

@@ -53,8 +53,11 @@ impl Error {
     }
     /// An unknown name, with the one that was probably meant and the names that are known.
     pub fn unknown<'a>(kind: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
-        let known: Vec<&str> = known.into_iter().collect();
+        let mut known: Vec<&str> = known.into_iter().collect();
         let meant = meant(name, known.iter().copied()).map_or_else(String::new, |m| format!("did you mean `{m}`? "));
+        if known.len() > SHOWN {
+            known.sort_by(|a, b| like(name, b).total_cmp(&like(name, a)));
+        }
         let count = if known.len() > SHOWN { FEW } else { SHOWN };
         let shown = known.iter().take(count).copied().collect::<Vec<_>>().join(", ");
         let list = if LISTED.contains(&kind) { format!("; `qassay list {kind}s` prints all") } else { String::new() };
@@ -67,7 +70,7 @@ impl Error {
     }
 }
 
-/// Names that an error lists all of; of more it lists a few.
+/// Names that an error lists all of; of more it lists the likest few.
 const SHOWN: usize = 30;
 const FEW: usize = 8;
 
@@ -77,11 +80,14 @@ const LISTED: [&str; 6] = ["fault", "scenario", "recipe", "distribution", "gate"
 /// Likeness, 0 to 1, from which a name may be what was meant.
 const ALIKE: f64 = 0.8;
 
+/// How like two names are, whatever their case.
+fn like(a: &str, b: &str) -> f64 {
+    strsim::jaro_winkler(&a.to_lowercase(), &b.to_lowercase())
+}
+
 /// The name that was probably meant by `name`: the likest, where one is alike.
 pub(crate) fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let name = name.to_lowercase();
-    let like = |k: &'a str| (strsim::jaro_winkler(&name, &k.to_lowercase()), k);
-    known.into_iter().map(like).filter(|l| l.0 >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|l| l.1)
+    known.into_iter().map(|k| (like(name, k), k)).filter(|l| l.0 >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|l| l.1)
 }
 
 /// `; did you mean …?` after a list of what is expected; empty where no name is alike.
