@@ -88,7 +88,7 @@ fn every_verb_works_in_an_empty_folder() {
     assert!(here.expect("power smoke --filter 12x20* --sample 20", 0).contains("20"));
     assert!(here.expect("completions bash", 0).contains("complete -F"));
     assert!(here.expect("run no_such_sweep", 2).contains("known: cuda, faults, full"));
-    assert!(here.expect("stale no_such", 2).contains("07_amax_not_reduced"));
+    assert!(here.expect("stale 07_amax", 2).contains("07_amax_not_reduced"));
     assert!(here.expect("helper", 0).contains("def serve(kernel"));
     assert!(here.expect("helper --format", 0).contains("| `qassay.bundle` | `1` | required |"));
 }
