@@ -150,8 +150,8 @@ mod tests {
     #[test]
     fn the_first_elements_say_what_all_say() {
         let o = Emulated::new(3, (4, 48, 300), true);
-        let ends: [(&dyn Fn(f32, f32, f32) -> f32, Option<usize>); 3] =
-            [(&|p, a, b| p * a * b, None), (&|p, a, b| p * b * a, Some(5)), (&|p, a, b| p * (a * b), Some(0))];
+        type End = (fn(f32, f32, f32) -> f32, Option<usize>);
+        let ends: [End; 3] = [(|p, a, b| p * a * b, None), (|p, a, b| p * b * a, Some(5)), (|p, a, b| p * (a * b), Some(0))];
         for promoted in [false, true] {
             for (end, order) in &ends {
                 let sum = |a: &[_], b: &[_]| match promoted {

@@ -178,8 +178,10 @@ pub fn is_better(s: &System, t: &Theory) -> bool {
     for range in [0..fresh.len().min(FRESH), fresh.len().min(FRESH)..fresh.len().min(MORE)] {
         made.add(s, t, &fresh[range]);
         let z = made.beyond();
-        if z > BEYOND || z < HOPELESS {
-            return z > BEYOND;
+        // Of a NaN neither is said.
+        let (beyond, hopeless) = (z > BEYOND, z < HOPELESS);
+        if beyond || hopeless {
+            return beyond;
         }
     }
     false
