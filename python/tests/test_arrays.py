@@ -133,7 +133,7 @@ def test_quantized(product):
     _, q, _ = product("mx_floor:e4m3")
     values = np.asarray(q.codes).astype(np.float64) * np.repeat(2.0 ** (np.asarray(q.scale_inv).view(np.uint8).astype(float) - 127), 32, 1)
     assert np.array_equal(q.dequantize(), values.astype(np.float32))
-    for bad, text in [("no_such", "quantize: unknown recipe `no_such`; known: te_delayed"), ("mx_floor:g7", "quantize: .*group size is fixed")]:
+    for bad, text in [("te_delay", "quantize: unknown recipe `te_delay`; did you mean `te_delayed`"), ("mx_floor:g7", "quantize: .*group size is fixed")]:
         with pytest.raises(qassay.InputError, match=text):
             qassay.quantize(np.ones((2, 2), np.float32), bad)
     with pytest.raises(TypeError, match="quantize: x: found dtype float64"):
