@@ -1,10 +1,13 @@
-//! The bound of a large product of codes whose elements stay on the GPU: what [`super::product`] says of it, without them.
+//! A large product of codes whose elements stay on the GPU: its bound, which is what [`super::product`] says without them, and how it is judged
+//! there.
 
-use super::product::{arithmetic, codes, first_b, groups, inner, relative, row_scales};
+use super::evidence::out_format;
+use super::map::ErrorMap;
+use super::product::{arithmetic, codes, first_b, groups, inner, relative, row_scales, scales};
 use crate::Result;
-use crate::compare::{Accumulation, ProductArithmetic};
-use crate::job::Job;
-use crate::kernel::LargeSums;
+use crate::compare::{Accumulation, Comparison, Measured, ProductArithmetic, Scales};
+use crate::job::{Job, Part};
+use crate::kernel::{Backend, LargeOperands, LargeProduct, LargeReferences, LargeSums, Modelled, ProductJudge};
 use crate::model::{Lines, SumBound, accumulation_bound, runs};
 use crate::op::Op;
 use crate::stage::timed;
@@ -44,6 +47,30 @@ pub(crate) fn of_device_model<T>(
         sums.first_b = first_b(job, (rows, cols));
     }
     ask(&p, &LargeSums::Each(sums)).map(Some)
+}
+
+/// A product that has the bits of its model, judged where its references lie; `None`: it has not, or the CPU is to judge. Errors: those of
+/// [`of_device_model`] and of the judge.
+pub(crate) fn judged(
+    judge: ProductJudge,
+    (of, model): (LargeOperands, &Modelled),
+    part: &Part,
+    backend: Backend,
+    references: Option<LargeReferences>,
+) -> Result<Option<Measured>> {
+    let (job, shape) = (&*model.job, part.d.shape());
+    let (map, out) = (ErrorMap::tile(shape.0, shape.1), out_format(job, 0, part, backend));
+    let there = of_device_model(job, shape, |arithmetic, sums| {
+        (judge.judge)(&LargeProduct { of, model, arithmetic, sums, out: &out, actual: part, map }, references)
+    });
+    there.map(Option::flatten)
+}
+
+/// What was counted of a product, as a judgement.
+pub(crate) fn comparison(job: &Job, measured: &mut Measured) -> Comparison {
+    let scales = scales(job);
+    let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
+    measured.comparison(Some(inner(job)), groups(job), &scales)
 }
 
 #[cfg(test)]

@@ -8,11 +8,10 @@ use super::assay::{Answer, job, output, quantized};
 use super::settle::ways::{Bias, Ending, ScalesMeet};
 use super::settle::{First, of_first};
 use super::{Bundle, cast, exchange, recipes};
-use crate::assay::map::ErrorMap;
-use crate::assay::{Assayed, Built, Judgement, evidence, large, product};
-use crate::compare::{Bound, Scales};
-use crate::job::{Data, Job, Operand, Operands, OutSpec, Output};
-use crate::kernel::{Backend, LargeOperands, LargeProduct, Modelled, Splits};
+use crate::assay::{Assayed, Built, Judgement, evidence, large};
+use crate::compare::Bound;
+use crate::job::{Data, Job, Operand, Operands, Output};
+use crate::kernel::{Backend, LargeOperands, Modelled, Splits};
 use crate::model::Inner;
 use crate::model::gemm::Epilogue;
 use crate::model::product::{Kind, Plan};
@@ -33,55 +32,51 @@ pub(super) fn judged(bundle: &Bundle) -> Option<Answer> {
 }
 
 fn found(bundle: &Bundle) -> Result<Option<Answer>> {
-    let Some(judge) = Backend::Cuda.product_judge().filter(|_| bundle.meta.op.is_product() && bundle.empty.is_none()) else {
-        return Ok(None);
-    };
+    let Some(judge) = Backend::Cuda.product_judge().filter(|_| is_asked(bundle)) else { return Ok(None) };
     let mut job = job(bundle)?;
-    if !takes(&job.operands) || !cast::contradictions(bundle).is_empty() {
+    if !takes(&job.operands) || !cast::contradictions(bundle).is_empty() || exchange::turned(bundle)?.is_some() {
         return Ok(None);
     }
     let output = output(bundle)?;
     let [part] = output.parts.as_slice() else { return Ok(None) };
-    let (rows, cols) = match (&part.d, &job.out) {
-        (Data::High(t), OutSpec::High(_)) => (t.rows(), t.cols()),
-        (Data::Quantized(q), OutSpec::Scaled { .. }) => (q.rows(), q.cols()),
-        _ => return Ok(None),
-    };
-    if rows * cols * product::inner(&job) < LARGE || exchange::turned(bundle)?.is_some() {
-        return Ok(None);
-    }
     // What is wrong with an operand is said by the CPU.
     if !timed("operands", || recipes::operands(bundle))?.is_empty() {
         return Ok(None);
     }
     let sources = bundle.a.high.as_ref().zip(bundle.b.high.as_ref()).map(|(a, b)| [a, b]);
-    let (map, out) = (ErrorMap::tile(rows, cols), evidence::out_format(&job, 0, part, Backend::External));
     let mut found = None;
     for first in of_first(&bundle.meta, &job, &output)? {
         job.accumulator = Some(first.accumulator);
         let Some(model) = modelled(&job, &first)? else { continue };
         let of = LargeOperands { op: job.op, operands: &job.operands, sources };
-        let measured = large::of_device_model(&job, (rows, cols), |arithmetic, sums| {
-            (judge.judge)(&LargeProduct { of, model: &model, arithmetic, sums, out: &out, actual: part, map }, None)
-        })?;
-        if let Some(measured) = measured.flatten() {
+        if let Some(measured) = large::judged(judge, (of, &model), part, Backend::External, None)? {
             found = Some((first, measured));
             break;
         }
     }
     let Some((first, mut measured)) = found else { return Ok(None) };
-    let scales = product::scales(&job);
-    let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
-    let mut comparison = measured.comparison(Some(product::inner(&job)), product::groups(&job), &scales);
+    let mut comparison = large::comparison(&job, &mut measured);
     if sources.is_none() {
         (comparison.quantization, comparison.total) = (None, None);
     }
     let (verdict, reason) = (comparison.verdict, comparison.reason.clone());
-    let judgement =
-        Judgement { cols, bound: Bound::from_radius(Vec::new(), Vec::new(), &out)?, actual: Vec::new(), comparison };
+    let out = evidence::out_format(&job, 0, part, Backend::External);
+    let bound = Bound::from_radius(Vec::new(), Vec::new(), &out)?;
+    let judgement = Judgement { cols: part.d.shape().1, bound, actual: Vec::new(), comparison };
     let built = Built { job, exact: Vec::new(), ideal: Vec::new(), quantized: quantized(bundle), source: None };
     let assayed = assayed(built, first.text.clone(), output, judgement);
     Ok(Some(Answer { verdict, reason, model: first.text, assayed, diagnosis: None, measured: Some(measured) }))
+}
+
+/// Whether a bundle is a large product of which all that was written is looked at there: values, or codes of one scale with their amax.
+fn is_asked(bundle: &Bundle) -> bool {
+    let out = match &bundle.out.d {
+        Data::High(t) if bundle.out.amax.is_none() => t.data().len(),
+        Data::Quantized(q) if bundle.out.amax.is_some() => q.codes().len(),
+        _ => return false,
+    };
+    let k = bundle.a.shape().map_or(0, |(_, k)| k);
+    bundle.meta.op.is_product() && bundle.empty.is_none() && out.saturating_mul(k) >= LARGE
 }
 
 fn assayed(built: Built, algorithm: String, output: Output, judgement: Judgement) -> Assayed {

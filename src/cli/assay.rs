@@ -133,7 +133,7 @@ fn judge(path: &Path, sample: Option<Sample>) -> crate::Result<(Bundle, assay::A
     let _doing = doing(format!("judging {}", path.display()));
     let bundle = sample.map_or_else(|| Bundle::read(path), |s| Bundle::read_sample(path, s))?;
     // A GPU takes a second to open.
-    let large = std::fs::metadata(path).is_ok_and(|m| m.len() >= LARGE);
+    let large = bundle.meta.op.is_product() && std::fs::metadata(path).is_ok_and(|m| m.len() >= LARGE);
     let mut found = assay::assay_by(&bundle, DIAGNOSIS, if large { kernel::of_this_machine() } else { None })?;
     crate::scenario::audited::beside(&bundle, &mut found);
     Ok((bundle, found))

@@ -226,7 +226,7 @@ fn of_rows(job: &Job, o: &mut Output, keep: fn(usize, usize) -> bool) -> Option<
     let before = super::inject::unrounded(job).ok().flatten()?;
     let mut changed = None;
     for (part, v) in o.parts.iter_mut().zip(before) {
-        let (a, (rows, cols)) = (part.amax?, super::inject::shape_of(&part.d));
+        let (a, (rows, cols)) = (part.amax?, part.d.shape());
         let kept = v.iter().enumerate().filter(|(i, _)| keep(i / cols.max(1), rows)).fold(0.0f32, |m, (_, x)| m.max(x.abs()));
         if kept != a {
             part.amax = Some(kept);

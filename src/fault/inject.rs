@@ -84,7 +84,7 @@ pub fn written(changed: &Job, faults: &[Set]) -> Result<Option<Output>> {
     for (fault, setting) in faults {
         if let How::Places(places) = fault.how {
             for part in &mut output.parts {
-                let (rows, cols) = shape_of(&part.d);
+                let (rows, cols) = part.d.shape();
                 let Some(moves) = places(changed, Shape { rows, cols }, *setting) else { return Ok(None) };
                 part.d = moved(&part.d, &moves)?;
             }
@@ -98,14 +98,6 @@ pub fn written(changed: &Job, faults: &[Set]) -> Result<Option<Output>> {
         }
     }
     Ok(Some(output))
-}
-
-/// Rows and columns of a result.
-pub fn shape_of(d: &Data) -> (usize, usize) {
-    match d {
-        Data::High(t) => (t.rows(), t.cols()),
-        Data::Quantized(q) => (q.rows(), q.cols()),
-    }
 }
 
 /// v of every part in f32: the same job with an f32 result. `None` where that cannot be asked for.
@@ -183,7 +175,7 @@ impl<'a> Encoding<'a> {
 /// the format.
 fn recode(job: &Job, output: &mut Output, before: &[Vec<f32>], code: &dyn Fn(&Element) -> Option<u32>) -> Option<()> {
     for (i, (part, v)) in output.parts.iter_mut().zip(before).enumerate() {
-        let (_, cols) = shape_of(&part.d);
+        let (_, cols) = part.d.shape();
         let cols = cols.max(1);
         let encoding = Encoding::of(job, i, &part.d);
         let mut codes = Vec::with_capacity(v.len());
@@ -221,7 +213,7 @@ pub fn canary(format: Format) -> u32 {
 
 /// A result with its elements taken from where `moves` says. Scales stay where they are.
 pub fn moved(d: &Data, moves: &Moves) -> Result<Data> {
-    let (rows, cols) = shape_of(d);
+    let (rows, cols) = d.shape();
     let sources = || (0..rows * cols).map(|i| moves(i / cols, i % cols));
     Ok(match d {
         Data::High(t) => {

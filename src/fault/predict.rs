@@ -1,7 +1,7 @@
 //! What a fault would have written beside what was written: how much of the error it explains, and whether rounding is all that
 //! remains.
 
-use super::inject::{Set, canary, read, shape_of, unrounded, written};
+use super::inject::{Set, canary, read, unrounded, written};
 use super::subset::{self, Sample};
 use super::{Evidence, Fault, How, Origin, Shape};
 use crate::assay::evidence::values;
@@ -98,7 +98,7 @@ impl<'a> Scene<'a> {
 
     fn of_lines(evidence: Evidence<'a>, lines: Option<usize>) -> Result<Self> {
         let job = evidence.job;
-        let (rows, cols) = evidence.output.parts.first().map_or((0, 0), |p| shape_of(&p.d));
+        let (rows, cols) = evidence.output.parts.first().map_or((0, 0), |p| p.d.shape());
         let product = job.op.is_product();
         let mut sample = Sample::whole(rows, cols);
         let k = crate::assay::product::inner(job);

@@ -1,7 +1,7 @@
 //! Faults of kernels that choose scales themselves (outputs by a recipe): the range, the block's amax, blocks of zeros. The codes fit the wrong
 //! scale, so only the recipe shows the mistake.
 
-use super::inject::{shape_of, unrounded};
+use super::inject::unrounded;
 use super::{Class, Fault, How, On, Setting, plain};
 use crate::format::{Overflow, Rounding};
 use crate::job::{Data, Job, OutSpec, Output};
@@ -58,7 +58,7 @@ fn again(job: &Job, o: &mut Output, unit: fn(&Block) -> Option<f64>) -> Option<(
     let mut changed = None;
     for (part, v) in o.parts.iter_mut().zip(before) {
         let Data::Quantized(q) = &part.d else { return None };
-        let (_, cols) = shape_of(&part.d);
+        let (_, cols) = part.d.shape();
         let new = block_scales(q, &v, input, unit)?;
         let mut parts = q.clone().into_parts();
         for (i, code) in parts.codes.iter_mut().enumerate() {

@@ -156,6 +156,16 @@ pub enum Data {
     Quantized(QTensor),
 }
 
+impl Data {
+    /// Rows and columns.
+    pub fn shape(&self) -> (usize, usize) {
+        match self {
+            Data::High(t) => (t.rows(), t.cols()),
+            Data::Quantized(q) => (q.rows(), q.cols()),
+        }
+    }
+}
+
 /// One output tensor with what the kernel writes beside it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {

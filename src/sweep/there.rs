@@ -5,10 +5,10 @@ use super::case::{Case, OutKind};
 use crate::assay::fill::{digest, fill_measured, narrowest};
 use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
-use crate::assay::{evidence, large, product};
-use crate::compare::{Comparison, Measured, Scales};
+use crate::assay::{evidence, large};
+use crate::compare::{Comparison, Measured};
 use crate::job::{Data, Operand, OutSpec, Output, Part};
-use crate::kernel::{self, Backend, Held, Kernel, LargeCast, LargeOperands, LargeProduct};
+use crate::kernel::{self, Backend, Held, Kernel, LargeCast, LargeOperands};
 use crate::op::Op;
 use crate::stage::timed;
 use crate::{QTensor, Result, Tensor};
@@ -80,22 +80,11 @@ fn product_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Aske
     let (algorithm, Some(model)) = (kernel.algorithm(&job)?, kernel.modelled(&job)?) else { return Ok(None) };
     let output = timed("kernel", || kernel.run(&job))?;
     let [part] = output.parts.as_slice() else { return Ok(None) };
-    let (rows, cols) = match &part.d {
-        Data::High(t) => (t.rows(), t.cols()),
-        Data::Quantized(q) => (q.rows(), q.cols()),
-    };
-    let (tile, out) = (ErrorMap::tile(rows, cols), evidence::out_format(&job, 0, part, backend));
-    let measured = beside(row, &output, &prepared.quantized, None, || {
-        large::of_device_model(&job, (rows, cols), |arithmetic, sums| {
-            let product = LargeProduct { of, model: &model, arithmetic, sums, out: &out, actual: part, map: tile };
-            (judge.judge)(&product, references)
-        })
-        .map(Option::flatten)
-    });
+    let measured =
+        beside(row, &output, &prepared.quantized, None, || large::judged(judge, (of, &model), part, backend, references));
     let Some(mut measured) = or_here(case, measured) else { return Ok(None) };
-    let scales = product::scales(&job);
-    let scales: Vec<Scales> = scales.iter().map(|(name, values, spans)| Scales { name, values, spans: *spans }).collect();
-    let comparison = measured.comparison(Some(product::inner(&job)), product::groups(&job), &scales);
+    let (comparison, (rows, cols)) = (large::comparison(&job, &mut measured), part.d.shape());
+    let tile = ErrorMap::tile(rows, cols);
     Ok(Some(There { kernel: kernel.spec().name, algorithm, measured, comparison, tile }))
 }
 
