@@ -14,8 +14,6 @@ from ._bundle import Bundle
 
 #: Elements of an operand that are decoded at once.
 AT_ONCE = 1 << 22
-#: Floats that numpy holds as they are.
-HELD = {"F32": np.float32, "F16": np.float16}
 
 
 class _Part:
@@ -44,7 +42,8 @@ def _values(held, x: str, rows: slice, block: int) -> np.ndarray:
             whole = held.meta.get(f"{x}.granularity", "tensor") == "tensor"
             bundle.tensors[name] = _Part(part, slice(None) if whole else tiles)
         elif name.startswith(f"{x}.global"):
-            bundle.tensors[name] = _Part(part, slice(None))
+            whole = held.meta.get(f"{x}.global_granularity", "tensor") == "tensor"
+            bundle.tensors[name] = _Part(part, slice(None) if whole else tiles)
     return bundle.values(x).astype(np.float32)
 
 
@@ -63,9 +62,9 @@ def _result(held, rows: slice) -> np.ndarray:
 
 def lines(held, shape: tuple[int, int, int], blocks: tuple[int, int]) -> tuple[np.ndarray, np.ndarray] | None:
     """How far the checksum of each row, and of each column, of the result is from that of the operands; None where they are not followed
-    (a second level of scales that changes along the rows)."""
+    (blocks of scales with a second level, over rows of them)."""
     m, n, k = shape
-    if any(held.meta.get(f"{x}.global_granularity", "tensor") != "tensor" for x in "ab"):
+    if any(held.meta.get(f"{x}.global_granularity", "tensor").startswith("block") for x in "ab"):
         return None
     rng = np.random.Generator(np.random.PCG64(1))
     r, c = (rng.choice(np.float32([-1, 1]), count) for count in (m, n))

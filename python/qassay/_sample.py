@@ -83,6 +83,10 @@ def gemm(held, shape: tuple[int, int, int], sample) -> str | None:
         for name in (f"{x}.scale_inv", f"{x}.zero_point"):
             if name in held.tensors and held.meta.get(f"{x}.granularity", "tensor") != "tensor":
                 held.tensors[name] = take(held.tensors[name], np.unique(rows // block))
+        # A second level has as many rows as the scales that it is of, where it changes along them.
+        for name in (f"{x}.global_scale_inv", f"{x}.global_zero_point"):
+            if name in held.tensors and held.meta.get(f"{x}.global_granularity", "tensor").partition(":")[0] in ("row", "group"):
+                held.tensors[name] = take(held.tensors[name], np.unique(rows // block))
     if "bias" in held.tensors:
         held.tensors["bias"] = take(held.tensors["bias"], chosen["b"])
     name = "out" if "out" in held.tensors else "out.codes"

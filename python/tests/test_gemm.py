@@ -279,3 +279,12 @@ def test_a_gpu_is_asked_for_all_of_a_large_product_before_it_is_sampled(product,
     assert told(out.view(OnGpu)).sample and len(asked) == 2
     monkeypatch.setattr(qassay._sample, "MOST", 1 << 34)
     assert told(out.view(OnGpu)).sample is None and len(asked) == 2  # small: judged whole anywhere
+
+
+def test_a_sample_takes_the_second_level_of_its_rows(product):
+    out, qa, qb = product("float8_rowwise", 160, 192, 512, recipe_b="gguf_q4_k")
+    assert qassay.assert_gemm(out, qa, None, qb, None, sample=64).sample.startswith("64 of 160 rows and 64 of 192 columns")
+    wrong = out.copy()
+    wrong[:, 100] *= 1.5
+    with pytest.raises(qassay.KernelFailure, match="64 of 192 columns"):
+        qassay.assert_gemm(wrong, qa, None, qb, None, sample=64, diagnose=False)

@@ -133,6 +133,7 @@ fn modelled<'a>(job: &'a Job, first: &First) -> Result<Option<Modelled<'a>>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Writer;
     use super::super::assay::assay_by;
     use super::super::settle::emulated::{Emulated, T, read};
     use super::*;
@@ -165,6 +166,41 @@ mod tests {
                 assert_eq!(asked.splits.map(|s| (s.of_k, s.order)), order.map(|order| (vec![0..300], order)), "{}", first.text);
             }
         }
+    }
+
+    /// An amax beside values is in no count of the GPU's; a small product is not worth the way.
+    #[test]
+    fn what_is_not_looked_at_there_is_not_asked() {
+        let k = 1 << 12;
+        let (rows, cols) = (256, LARGE / k / 256);
+        let bundle = |rows: usize, more: &dyn Fn(&mut Writer)| {
+            let mut w = Writer::new("gemm");
+            for (x, lines) in [("a", rows), ("b", cols)] {
+                w.raw(&format!("{x}.codes"), Dtype::F8_E4M3, &[lines, k], vec![0x38; lines * k]);
+                w.f32s(&format!("{x}.scale_inv"), &[1], &[1.0]);
+            }
+            more(&mut w);
+            is_asked(&read(&w))
+        };
+        let values = |rows: usize| {
+            move |w: &mut Writer| {
+                w.f32s("out", &[rows, cols], &vec![k as f32; rows * cols]);
+            }
+        };
+        assert!(bundle(rows, &values(rows)));
+        assert!(!bundle(rows - 1, &values(rows - 1)));
+        assert!(!bundle(rows, &|w| {
+            values(rows)(w);
+            w.f32s("out.amax", &[1], &[k as f32]);
+        }));
+        let codes = |w: &mut Writer| {
+            w.raw("out.codes", Dtype::F8_E4M3, &[rows, cols], vec![0x38; rows * cols]).f32s("out.scale_inv", &[1], &[k as f32]);
+        };
+        assert!(!bundle(rows, &codes));
+        assert!(bundle(rows, &|w| {
+            codes(w);
+            w.f32s("out.amax", &[1], &[k as f32]);
+        }));
     }
 
     #[test]

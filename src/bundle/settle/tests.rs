@@ -6,7 +6,7 @@ use super::Arithmetic;
 use super::cuts::{Cut, Join};
 use super::emulated::{Emulated, Number, Random, T, read};
 use super::search::{Case, Way, Ways};
-use super::ways::{Bias, Blocks, Chain, Ending, Extra, Meets, ScalesMeet};
+use super::ways::{Bias, Chain};
 use crate::compare::Verdict;
 use crate::model::Inner;
 use crate::{Format, Tensor, tensor::round_to};
@@ -435,37 +435,6 @@ fn an_int8_product_may_be_dequantized_first() {
         round_to(Format::F16, sum) * sa[i] * sb[j]
     });
     assert_eq!(bundle(&rounded).verdict, Verdict::Fail);
-}
-
-/// ScalesMeet one after the other, nothing else.
-fn ending() -> Ending {
-    Ending {
-        scales: ScalesMeet::AFirst,
-        blocks: None,
-        each: false,
-        bias: Bias::None,
-        plus_zero: false,
-        extra: Extra::default(),
-    }
-}
-
-/// (2·3)·5 + 7; the bias in the first part is scaled with it.
-#[test]
-fn a_sum_meets_its_scales_and_then_its_bias() {
-    let meets = Meets { a: 3.0, b: 5.0, scaled: true, global: None, bias: 7.0 };
-    for (bias, value) in [(Bias::Added, 37.0), (Bias::Fused, 37.0), (Bias::First, 135.0), (Bias::None, 30.0)] {
-        for scales in [ScalesMeet::AFirst, ScalesMeet::BFirst, ScalesMeet::Both, ScalesMeet::Late] {
-            let ending = Ending { bias, scales, ..ending() };
-            assert_eq!(ending.value(&[2.0], &Join::Tree, &meets), value, "{bias:?}, {scales:?}");
-        }
-    }
-}
-
-#[test]
-fn the_words_of_an_ending_say_what_is_unusual() {
-    let blocks = |fused: bool| Some(Blocks { scales: ScalesMeet::AFirst, fused });
-    assert_eq!(Ending { blocks: blocks(true), ..ending() }.words(), "");
-    assert_eq!(Ending { blocks: blocks(false), ..ending() }.words(), ", blocks added without fma");
 }
 
 #[test]
