@@ -332,3 +332,10 @@ fn the_page_of_power_has_caught_and_alarms_in_one_figure() {
     std::fs::write(dir.path().join("clean.csv"), "judge,right,failed\nbound,1,0\n").unwrap();
     power(&["--sample", "3"]).code(2).stderr(contains("clean.csv: expected judge,right,failed of every judge"));
 }
+
+/// What `cargo install` gives, with its data and without its symbols.
+#[test]
+fn the_program_has_at_most_fifteen_megabytes() {
+    let size = std::fs::metadata(env!("CARGO_BIN_EXE_qassay")).unwrap().len();
+    assert!(cfg!(debug_assertions) || size <= 15_000_000, "{size} bytes");
+}
