@@ -1,8 +1,9 @@
 //! A bundle judged: its operands against the recipe, its result against the device model or the derived bound.
 
 use super::operand::{BundleOperand, Codes};
-use super::settle::sixteen;
+use super::settle::search::Way;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
+use super::settle::{sixteen, wrong};
 use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, order, recipes, there, ties, zero_blocks};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
@@ -80,7 +81,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         Some(bias) => exchange::by_bound(bundle, &mut built, output, bias.data())?,
         None => judge(bundle, &mut built, output)?,
     };
-    let Judged { output, model, judgements, text, sigma } = judged;
+    let Judged { output, model, judgements, text, sigma, wrong: wrong_bits } = judged;
     let algorithm = Some(text.clone());
     let mut assayed =
         Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, drawn: None, judgements };
@@ -119,7 +120,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
             .or_else(|| ties::explain(bundle))
             .or_else(|| order::explain(bundle))
             .or_else(|| in_sixteen(&found))
-            .or_else(|| by_bits(&found.model))
+            .or_else(|| wrong_bits.as_ref().map(by_bits))
     };
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
         d.findings = vec![other];
@@ -172,16 +173,8 @@ fn in_sixteen(found: &Answer) -> Option<Finding> {
 }
 
 /// The arithmetic that gives every bit of a result, where it is proved to be a wrong one.
-fn by_bits(model: &str) -> Option<Finding> {
-    let words = model.strip_prefix(super::settle::EXACTLY)?.split("; ").next()?;
-    let has = |x: &str| words.contains(x);
-    let class = match () {
-        () if has("accumulator") || has("parts rounded") => Class::LowprecAcc,
-        () if has("rounded to") => Class::RoundOrder,
-        () if has("truncated") => Class::Rounding,
-        () => Class::LowprecAcc,
-    };
-    Some(Finding::solved(class, "out.bits", format!("every bit is that of {words}")))
+fn by_bits(way: &Way) -> Finding {
+    Finding::solved(wrong::class(way), "out.bits", format!("every bit is that of {}", way.words()))
 }
 
 /// The verdict of the result alone.
@@ -382,6 +375,14 @@ pub(super) struct Judged {
     pub text: String,
     /// Deviation of a right sum's error over the certain radius, where no bits decide.
     pub sigma: Option<f64>,
+    /// The wrong arithmetic that gives every bit, where that proves it.
+    pub wrong: Option<Way>,
+}
+
+impl Judged {
+    pub fn of(output: Output, model: Option<Output>, judgements: Vec<Judgement>, text: String) -> Self {
+        Self { output, model, judgements, text, sigma: None, wrong: None }
+    }
 }
 
 /// Judges the result and what it says of itself, and says by which arithmetic.
@@ -399,17 +400,17 @@ fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
 fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
     let by = |built: &Built, output: Output, model: Option<Output>, text: String| {
         let judgements = evidence::judge(built, Backend::External, &output, model.as_ref())?;
-        Ok(Judged { output, model, judgements, text, sigma: None })
+        Ok(Judged::of(output, model, judgements, text))
     };
     match (bundle.meta.op, &bundle.out.d) {
         (op, _) if op.is_product() => {
-            let Settled { accumulator, model, text, fault, size, judged } = settle(&bundle.meta, built, &output)?;
+            let Settled { accumulator, model, text, fault, wrong, size, judged } = settle(&bundle.meta, built, &output)?;
             built.job.accumulator = Some(accumulator);
             let mut judged = match judged {
-                Some(judgement) => Judged { output, model, judgements: vec![judgement], text, sigma: None },
+                Some(judgement) => Judged::of(output, model, vec![judgement], text),
                 None => by(built, output, model, text)?,
             };
-            judged.sigma = size.as_ref().map(|s| s.sigma);
+            (judged.sigma, judged.wrong) = (size.as_ref().map(|s| s.sigma), wrong);
             for c in judged.judgements.iter_mut().map(|j| &mut j.comparison) {
                 if let Some(fault) = &fault {
                     (c.verdict, c.reason) = (Verdict::Fail, format!("{fault}; {}", c.reason));
@@ -426,7 +427,7 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
             let judged = given_scales(x, q, built.exact.first().map(Arc::as_ref), bundle.out.transpose.as_deref())?;
             let least = least(q).map_or_else(String::new, |l| format!("; the least is {l}, as in symmetric casts"));
             let text = format!("each code is that of a / out.scale_inv, rounded once{least}");
-            Ok(Judged { output, model: None, judgements: vec![judged], text, sigma: None })
+            Ok(Judged::of(output, None, vec![judged], text))
         }
         (Op::Cast | Op::CastTranspose | Op::Dequantize, _) => {
             let what = match &built.job.out {
@@ -443,7 +444,7 @@ fn judge_values(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Ju
                 (&built.job.out, mismatches(&model, &output)? > 0 && cast::agrees(&bundle.out))
                 && let Some((judged, text)) = by_another_product(bundle, built)?
             {
-                return Ok(Judged { output, model: None, judgements: vec![judged], text, sigma: None });
+                return Ok(Judged::of(output, None, vec![judged], text));
             }
             if bundle.meta.op == Op::Dequantize && mismatches(&model, &output)? > 0 && cast::rounded_once(&built.job, &output) {
                 return by(built, output, None, "RN of code·scale_inv in one rounding, to the bit".into());
@@ -556,20 +557,4 @@ fn mismatches(model: &Output, actual: &Output) -> Result<usize> {
         _ => 0,
     };
     Ok(evidence::mismatches(&model.parts[0], &actual.parts[0])?.count + amax)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wrong_arithmetic_whose_bits_are_found_is_a_name() {
-        let class =
-            |words: &str| by_bits(&format!("{}{words}; ada_mma: assumed", super::super::settle::EXACTLY)).map(|f| f.class);
-        assert_eq!(class("hopper_mma added every 128 of K to an accumulator of bf16, scales first"), Some(Class::LowprecAcc));
-        assert_eq!(class("f32, split in 6 (⌈tiles/6⌉ tiles of 96 of K each), parts rounded to bf16"), Some(Class::LowprecAcc));
-        assert_eq!(class("f32, the scaled sum rounded to f16"), Some(Class::RoundOrder));
-        assert_eq!(class("f32, the result truncated"), Some(Class::Rounding));
-        assert!(by_bits("ada_mma: assumed").is_none());
-    }
 }

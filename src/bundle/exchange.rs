@@ -108,7 +108,7 @@ pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias:
         zero_points: &[],
     })?;
     let text = format!("{accumulator}: {}; judged by the bound, the bias after it", arithmetic.why);
-    Ok(Judged { output, model: None, judgements: vec![Judgement { cols, bound, actual, comparison }], text, sigma: None })
+    Ok(Judged::of(output, None, vec![Judgement { cols, bound, actual, comparison }], text))
 }
 
 /// What was found of Dᵀ, told of D.

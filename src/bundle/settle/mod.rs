@@ -29,7 +29,7 @@ mod spread;
 mod tests;
 mod torn;
 pub(crate) mod ways;
-mod wrong;
+pub(crate) mod wrong;
 
 use super::Meta;
 use super::arithmetic::Arithmetic;
@@ -57,6 +57,8 @@ pub struct Settled {
     pub text: String,
     /// Why it fails although every element is inside its bound.
     pub fault: Option<String>,
+    /// The wrong arithmetic that gives every bit, where that proves it.
+    pub wrong: Option<Way>,
     /// How large the errors are beside those of right sums, where no bits decide.
     pub size: Option<Spread>,
     /// The result by the bound of `accumulator`, where nothing else decides.
@@ -65,7 +67,7 @@ pub struct Settled {
 
 impl Settled {
     fn plain(accumulator: Accumulator, model: Option<Output>, text: String) -> Self {
-        Self { accumulator, model, text, fault: None, size: None, judged: None }
+        Self { accumulator, model, text, fault: None, wrong: None, size: None, judged: None }
     }
 }
 
@@ -170,9 +172,6 @@ fn near(way: &Way, any: Inner) -> Accumulator {
     }
 }
 
-/// What is said before a wrong arithmetic whose bits a result has.
-pub const EXACTLY: &str = "a wrong arithmetic gives exactly these bits: ";
-
 /// One of a set of right arithmetics, or none.
 fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Output) -> Result<Settled> {
     let k = case.k();
@@ -232,8 +231,11 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
     }
     let mut chance = None;
     match timed("wrong bits", || wrong::find(case, arithmetic, &judged.bound))? {
-        Some((words, true)) => return failed(Some(format!("{EXACTLY}{words}"))),
-        Some((words, false)) => chance = Some(words),
+        Some((way, true)) => {
+            let found = failed(Some(format!("a wrong arithmetic gives exactly these bits: {}", way.words())))?;
+            return Ok(Settled { wrong: Some(way), ..found });
+        }
+        Some((way, false)) => chance = Some(way.words()),
         None => {}
     }
     let written = evidence::values(&output.parts[0].d);

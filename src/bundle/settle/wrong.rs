@@ -14,6 +14,7 @@ use super::cuts::{Cut, Join};
 use super::search::{Case, Way, Ways};
 use super::ways::{Bias, Chain, Ending, Extra, Promote};
 use crate::compare::Bound;
+use crate::fault::Class;
 use crate::model::mma::{Dest, Step};
 use crate::model::product::{FactorRows, Kind};
 use crate::model::table::{self, Unit};
@@ -27,16 +28,18 @@ const MOST: usize = 1 << 28;
 const PARTS: usize = 8;
 
 /// The wrong arithmetic that gives every bit, and whether that proves it. `bound` holds the ideal.
-pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Option<(String, bool)>> {
+pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Option<(Way, bool)>> {
     let k = case.k();
     let most = (MOST / k.max(1)).max(64);
     let right = arithmetic.promoted(k);
     let plain = case.endings(false);
     let split = case.endings(true);
     let mut few: Vec<Cut> = Cut::usual(k).into_iter().filter(|c| c.parts(k).len() <= PARTS).collect();
-    let new = |c: &Cut| !few.iter().any(|f| f.parts(k) == c.parts(k));
-    let equal: Vec<Cut> = Cut::equal(k, PARTS).into_iter().filter(new).collect();
-    few.extend(equal);
+    for cut in Cut::equal(k, PARTS) {
+        if !few.iter().any(|f| f.parts(k) == cut.parts(k)) {
+            few.push(cut);
+        }
+    }
     let once = |chains: &[(Chain, Option<Promote>)]| chains.iter().filter(|c| c.1.is_none()).copied().collect::<Vec<_>>();
     let whole = || vec![Cut::Whole];
     let mut tries: Vec<Ways> = Vec::new();
@@ -57,10 +60,20 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
             }
             let tried: usize = tries.iter().map(|w| w.chains.len() * w.cuts.len() * w.endings.len()).sum();
             let needed = (1e9 * tried as f64).log2();
-            return Ok(Some((way.words(), surprise(case, &way, bound, most)? >= needed)));
+            let proves = surprise(case, &way, bound, most)? >= needed;
+            return Ok(Some((way, proves)));
         }
     }
     Ok(None)
+}
+
+/// What is wrong with a wrong arithmetic.
+pub fn class(way: &Way) -> Class {
+    match way.ending.extra {
+        Extra { truncated: true, .. } => Class::Rounding,
+        Extra { sum: None, scaled: None, value: None, .. } => Class::LowprecAcc,
+        _ => Class::RoundOrder,
+    }
 }
 
 /// `Σ log2(2d + 1)` of the elements; see the module.
@@ -168,4 +181,25 @@ fn extra(right: &[Ending], case: &Case, split: bool) -> Vec<Ending> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ways::ScalesMeet;
+    use super::*;
+
+    #[test]
+    fn a_wrong_arithmetic_is_of_the_class_of_what_it_does_too_much() {
+        let of = |extra: Extra| {
+            let ending =
+                Ending { scales: ScalesMeet::AFirst, blocks: None, each: false, bias: Bias::None, plus_zero: false, extra };
+            class(&Way { chain: Chain::Exact, promote: None, cut: Cut::Whole, join: Join::Tree, ending })
+        };
+        let (none, f) = (Extra::default(), Some(Format::Bf16));
+        // Sums that lose too much, parts in 16 bits: the accumulator.
+        assert_eq!([none, Extra { part: f, ..none }, Extra { joined: f, ..none }].map(of), [Class::LowprecAcc; 3]);
+        let rounded = [Extra { sum: f, ..none }, Extra { scaled: f, ..none }, Extra { value: f, ..none }];
+        assert_eq!(rounded.map(of), [Class::RoundOrder; 3]);
+        assert_eq!(of(Extra { truncated: true, ..none }), Class::Rounding);
+    }
 }
