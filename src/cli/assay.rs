@@ -3,6 +3,7 @@
 use super::outputs::ForCi;
 use super::run::size;
 use super::{print, status};
+use crate::Error;
 use crate::bundle::{Bundle, Sample, answer, assay};
 use crate::compare::Verdict;
 use crate::fault::DIAGNOSIS;
@@ -11,6 +12,7 @@ use crate::report::{self, ci};
 use crate::sweep::bar::doing;
 use anyhow::{Context, Result};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -57,7 +59,7 @@ pub fn run(args: Args) -> Result<u8> {
     let sample = args.sample.map(|n| Sample::Each(n as usize)).or(args.memory.map(Sample::Memory));
     for path in &args.bundles {
         let begun = Instant::now();
-        match judge(path, sample) {
+        match guarded(path, || judge(path, sample)) {
             Ok((bundle, found)) => {
                 match args.json {
                     true => print(&format!("{}\n", answer::json(&bundle, &found))),
@@ -129,6 +131,15 @@ fn provenance() -> String {
     format!("qassay: {}\nrevision: {revision}\ndate: {date}\ncommand: {command}\n", env!("CARGO_PKG_VERSION"))
 }
 
+/// A panic is a fault of the judge and that of one bundle: the others are still judged.
+fn guarded<T>(path: &Path, judge: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
+    catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        let why = format!("the judge itself failed ({})", text.unwrap_or("no words"));
+        Err(Error::Process { what: path.display().to_string(), why, expected: "a verdict; please report it with this bundle" })
+    })
+}
+
 fn judge(path: &Path, sample: Option<Sample>) -> crate::Result<(Bundle, assay::Answer)> {
     let _doing = doing(format!("judging {}", path.display()));
     let bundle = sample.map_or_else(|| Bundle::read(path), |s| Bundle::read_sample(path, s))?;
@@ -137,4 +148,21 @@ fn judge(path: &Path, sample: Option<Sample>) -> crate::Result<(Bundle, assay::A
     let mut found = assay::assay_by(&bundle, DIAGNOSIS, if large { kernel::of_this_machine() } else { None })?;
     crate::scenario::audited::beside(&bundle, &mut found);
     Ok((bundle, found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_the_error_of_its_bundle() {
+        let path = Path::new("a.safetensors");
+        assert_eq!(guarded(path, || Ok(1)).unwrap(), 1);
+        let zero = std::hint::black_box(0);
+        let said = guarded(path, || Ok(1 / zero)).unwrap_err().to_string();
+        assert!(
+            said.starts_with("a.safetensors: the judge itself failed (attempt to divide by zero); expected a verdict"),
+            "{said}"
+        );
+    }
 }

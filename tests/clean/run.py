@@ -52,7 +52,7 @@ def judged(qassay, files):
     left = [f for f in files if f not in answers and f not in refused]
     said = "".join(line + "\n" for line in refused.values())
     if not left or len(files) == 1:
-        return answers, said + "".join(f"{f}: {run.stderr}" for f in left)
+        return answers, said + "".join(f"{f}: {' '.join(run.stderr.split())}\n" for f in left)
     for part in (left[::2], left[1::2]):
         more, words = judged(qassay, part) if part else ({}, "")
         answers, said = answers | more, said + words

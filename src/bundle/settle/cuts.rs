@@ -76,7 +76,7 @@ impl Cut {
 
     /// Few equal parts, whatever their tiles.
     pub fn equal(k: usize, most: usize) -> Vec<Cut> {
-        let equal = (2..=most).filter(|parts| k.is_multiple_of(*parts) && (k / parts).is_multiple_of(16));
+        let equal = (2..=most).filter(|parts| k > 0 && k.is_multiple_of(*parts) && (k / parts).is_multiple_of(16));
         equal.map(|parts| Cut::Even { tile: k / parts, parts }).collect()
     }
 

@@ -2,12 +2,14 @@
 //! a result that is cut off.
 //!
 //! **When the bits prove it.** The result has every bit of a wrong arithmetic W and not those of any right one that is known. A right kernel
-//! that is not known has the value of W at one element, where W is d steps from the nearest to the ideal (or to the exact sum of the factors that
-//! W sums, which may be rounded where the ideal's are not), with
+//! that is not known errs nearly as some known right arithmetic R does: it may share W's instruction, or the part of K that makes most of
+//! the error, so how far W is from the ideal proves nothing where R is as far. Where W is d steps from the nearest of R, the ideal and the
+//! exact sum of the factors that W sums (which may be rounded where the ideal's are not), the kernel has the value of W with
 //! probability at most 1/(2d+1): its error is as likely of either sign and no more likely far than near. A step is the spacing of the output, or of the sums
 //! where much cancels: β/K², which is no more than an error of f32 in one product. So all elements agree by chance with
 //! probability Π 1/(2d+1) over the elements that are of different values; those of one value, or of one but for a power of two, are one (equal rows,
-//! constant data). What was tried multiplies it. Below 10⁻⁹ it is proved, above it may be chance: that is said, and is no verdict.
+//! constant data). R is the known right arithmetic, cut as W or not cut, for which that is most likely. What was tried multiplies it.
+//! Below 10⁻⁹ it is proved, above it may be chance: that is said, and is no verdict.
 
 use super::super::arithmetic::Arithmetic;
 use super::cuts::{Cut, Join};
@@ -24,6 +26,8 @@ use std::collections::HashSet;
 const SIXTEEN: [Format; 2] = [Format::F16, Format::Bf16];
 /// Products whose bits are compared: elements times K. More of one result prove no more.
 const MOST: usize = 1 << 28;
+/// Elements on which chance is counted: every right arithmetic is computed there.
+const COUNTED: usize = 4096;
 /// Parts that are tried with wrong arithmetics.
 const PARTS: usize = 8;
 
@@ -60,7 +64,7 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
             }
             let tried: usize = tries.iter().map(|w| w.chains.len() * w.cuts.len() * w.endings.len()).sum();
             let needed = (1e9 * tried as f64).log2();
-            let proves = surprise(case, &way, bound, most)? >= needed;
+            let proves = surprise(case, &way, &right, bound, most.min(COUNTED))? >= needed;
             return Ok(Some((way, proves)));
         }
     }
@@ -76,24 +80,36 @@ pub fn class(way: &Way) -> Class {
     }
 }
 
-/// `Σ log2(2d + 1)` of the elements; see the module.
-fn surprise(case: &Case, way: &Way, bound: &Bound, most: usize) -> Result<f64> {
+/// `Σ log2(2d + 1)` of the elements beside the right arithmetic that makes it least; see the module.
+fn surprise(case: &Case, way: &Way, right: &[(Chain, Option<Promote>)], bound: &Bound, most: usize) -> Result<f64> {
     let (ideal, out, k) = (bound.rounded_ideal(), bound.out(), case.k().max(1) as f64);
-    // Nothing of the wrong arithmetic but its factors and the order of its scales.
+    // Nothing of the wrong arithmetic but its factors, its cut and the order of its scales.
     let ending = Ending { extra: Extra::default(), ..way.ending };
     let exact = Way { chain: Chain::Exact, promote: None, cut: Cut::Whole, join: Join::Order(vec![0]), ending };
     let mut seen = HashSet::new();
-    let mut sum = 0.0;
-    for (i, value) in case.first_values(&exact, most)? {
-        if !seen.insert(bound.ideal()[i].to_bits() & ((1 << 52) - 1)) {
-            continue;
-        }
+    let mut counted = case.first_values(&exact, most)?;
+    counted.retain(|(i, _)| seen.insert(bound.ideal()[*i].to_bits() & ((1 << 52) - 1)));
+    let stored = |value: f32| case.store.value(case.store.bits(value, false));
+    let far = |i: usize, right: f64| {
         let step = out.spacing(i, ideal[i]).max(bound.certain()[i] / (k * k));
-        let (written, of_factors) = (case.store.value(case.bits[i]), case.store.value(case.store.bits(value, false)));
-        let d = ((written - ideal[i]).abs() / step).min((written - of_factors).abs() / step);
-        sum += if d.is_finite() { (2.0 * d.round() + 1.0).log2() } else { 0.0 };
+        (case.store.value(case.bits[i]) - right).abs() / step
+    };
+    let from_exact: Vec<f64> = counted.iter().map(|(i, v)| far(*i, ideal[*i]).min(far(*i, stored(*v)))).collect();
+    let bits = |d: f64| if d.is_finite() { (2.0 * d.round() + 1.0).log2() } else { 0.0 };
+    let mut least: f64 = from_exact.iter().copied().map(bits).sum();
+    for whole in [true, false] {
+        for (chain, promote) in right {
+            let (cut, join) = if whole { (exact.cut, exact.join.clone()) } else { (way.cut, way.join.clone()) };
+            let values = case.first_values(&Way { chain: *chain, promote: *promote, cut, join, ending }, most)?;
+            let values: std::collections::HashMap<usize, f32> = values.into_iter().collect();
+            let beside = |((i, _), d): (&(usize, f32), &f64)| bits(d.min(far(*i, stored(values[i]))));
+            least = least.min(counted.iter().zip(&from_exact).map(beside).sum());
+        }
+        if way.cut == Cut::Whole {
+            break;
+        }
     }
-    Ok(sum)
+    Ok(least)
 }
 
 /// Accumulators of 16 bits, of fewer bits than the device's, and f32 sums kept in 16 bits between promotions.
