@@ -4,7 +4,10 @@ use super::operand::{BundleOperand, Codes};
 use super::settle::search::Way;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::settle::{sixteen, wrong};
-use super::{Bundle, Out, cast, casts, decoded, encoders, exchange, formula, order, recipes, there, ties, zero_blocks};
+use super::{
+    Bundle, Out, cast, casts, decoded, encoders, exchange, formula, operand_bytes, order, recipes, second, there, ties,
+    unwritten, zero_blocks,
+};
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
 use crate::fault::{self, Class, DIAGNOSIS, Diagnosis, Finding, History};
@@ -120,6 +123,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
             .or_else(|| ties::explain(bundle))
             .or_else(|| order::explain(bundle))
             .or_else(|| in_sixteen(&found))
+            .or_else(|| operand_bytes::explain(bundle, found.judgement()))
             .or_else(|| wrong_bits.as_ref().map(by_bits))
     };
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
@@ -143,26 +147,18 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         }
         found.reason = format!("{other}; {}", found.reason);
     }
-    if let Some(words) = other_amax(&found)
-        && let Some(first) = found.diagnosis.as_mut().and_then(|d| d.findings.first_mut())
-        && !(first.class == Class::AmaxScope || first.fault.contains("amax"))
+    if verdict == Verdict::Fail
+        && found.diagnosis.as_ref().is_none_or(|d| !d.findings.first().is_some_and(|f| f.accepted))
+        && let Some((rest, words)) = unwritten::rows(bundle, found.judgement().bound.ideal())
+        && let Some(mut first) = assay_all(&rest, time, accelerator)?.diagnosis.and_then(|d| d.findings.into_iter().next())
+        && first.accepted
     {
-        first.detail += &words;
+        first.detail = format!("{}; and {words}", first.detail);
+        let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(first.clone()));
+        d.findings = vec![first];
     }
+    second::tell(bundle, &mut found);
     Ok(found)
-}
-
-/// How far an amax may be from the largest magnitude that is written, relative: half a step of FP8.
-const WRITTEN: f64 = 1.0 / 14.0;
-
-/// An amax that is wrong and not that of the wrong values either: what explains these does not explain it.
-fn other_amax(found: &Answer) -> Option<String> {
-    let amax = f64::from(found.assayed.output.parts.first()?.amax?);
-    let written = found.judgement().actual.iter().fold(0.0f64, |m, x| m.max(x.abs()));
-    let far = (amax - written).abs() > WRITTEN * written && written.is_finite();
-    (found.verdict == Verdict::Fail && far && found.reason.contains("amax[")).then(|| {
-        format!("; this is not all: out.amax is {amax:.5}, which is the largest magnitude neither of the right result nor of this one")
-    })
 }
 
 /// A product whose sums are all numbers of 16 bits.
@@ -232,15 +228,19 @@ fn diagnose(bundle: &Bundle, assayed: &Assayed, time: Duration) -> Result<Option
     if time.is_zero() || assayed.judgements.iter().all(|j| j.comparison.verdict != Verdict::Fail) {
         return Ok(None);
     }
+    with_evidence(bundle, assayed, |e| fault::diagnose(e, time))
+}
+
+/// What `of` says of what was found of a bundle.
+pub(super) fn with_evidence<T>(bundle: &Bundle, assayed: &Assayed, of: impl FnOnce(fault::Evidence) -> T) -> T {
     let history = History { a: bundle.a.history.clone(), b: bundle.b.history.clone(), out: Vec::new() };
-    let evidence = fault::Evidence {
+    of(fault::Evidence {
         model: assayed.model.as_ref(),
         exact_a: bundle.a.high.as_ref(),
         exact_b: bundle.b.high.as_ref(),
         history: Some(&history),
         ..fault::Evidence::new(&assayed.built.job, &assayed.output, assayed.backend, &assayed.judgements)
-    };
-    fault::diagnose(evidence, time)
+    })
 }
 
 /// The operand as a kernel reads it.

@@ -74,7 +74,11 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
         Some(ranges) => cast.scales(ranges),
         None => {
             let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided());
-            made.or_else(|| cast.cut()).or_else(|| cast.flat()).or_else(|| cast.in_parts())
+            made.or_else(|| cast.pitched())
+                .or_else(|| cast.cut())
+                .or_else(|| cast.flat())
+                .or_else(|| cast.in_parts())
+                .or_else(|| unwritten::foreign(x, q))
         }
     }
 }
@@ -480,6 +484,31 @@ impl<'b> Cast<'b> {
         })
     }
 
+    /// Rows that are read one behind the other although they stand further apart: of those that start within the values the codes are right.
+    fn pitched(&self) -> Option<Named> {
+        let (rows, cols) = (self.x.rows(), self.x.cols());
+        (rows > 2).then_some(())?;
+        let mut pitches: Vec<usize> =
+            [8, 16, 32, 64, 128, 256].iter().flat_map(|p| [cols + p, cols.next_multiple_of(*p)]).collect();
+        pitches.extend([cols * 3 / 2, 2 * cols]);
+        pitches.retain(|p| *p > cols);
+        pitches.sort_unstable();
+        pitches.dedup();
+        let n = rows * cols;
+        pitches.into_iter().find_map(|pitch| {
+            // What lies between the rows nobody knows.
+            let x = |at: usize| if at % pitch < cols { f64::from(self.x.data()[at / pitch * cols + at % pitch]) } else { f64::NAN };
+            let told = (cols..n).filter(|at| at % pitch < cols && self.value(*at) != 0.0).count();
+            let ranges = self.ranges(0..n, Rounding::NearestEven, x, |at| self.group(at), self.stored.len())?;
+            (self.agree(&ranges) && 4 * told >= n).then(|| {
+                let words = format!(
+                    "element (i, j) of the result is that of i·{cols} + j in memory whose rows are {pitch} apart: a is read without its row stride"
+                );
+                (Class::Addressing, "a.pitch", words)
+            })
+        })
+    }
+
     /// What stands beside codes that are right: the transposed copy, the reported amax.
     fn beside(&self, bundle: &Bundle) -> Option<Named> {
         if let Some(copy) = &bundle.out.transpose {
@@ -493,8 +522,16 @@ impl<'b> Cast<'b> {
         let amax = f64::from(bundle.out.amax?);
         let largest = self.amax.iter().copied().fold(0.0, f64::max);
         (amax != largest && amax.is_finite() && largest > 0.0).then_some(())?;
-        let part = amax::parts_of(self.x, amax as f32).into_iter().next();
-        let what = part.map_or("amax is the magnitude of no part of the rows or columns".into(), |p| p.words);
+        // Of the values over their scale, as codes are made of them: the largest code, where it is of the group that has the largest.
+        let scaled = (0..self.x.data().len()).map(|at| (f64::from(self.x.data()[at]) / self.stored[self.group(at)]).abs());
+        let scaled = scaled.filter(|y| y.is_finite()).fold(0.0, f64::max);
+        let top = self.q.format().max_finite();
+        let of_scaled = [scaled, scaled.min(top)].iter().any(|y| (amax - y).abs() <= NEAR * y);
+        let what = match amax::parts_of(self.x, amax as f32).into_iter().next() {
+            Some(part) => part.words,
+            None if of_scaled => "amax is taken of the values that are already scaled: it is the largest code".into(),
+            None => "amax is the magnitude of no part of the rows or columns".into(),
+        };
         let words = format!("{what}; it is {:.6} of the largest magnitude; codes and scales are right", amax / largest);
         Some((Class::AmaxScope, "amax", words))
     }

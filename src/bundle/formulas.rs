@@ -338,10 +338,18 @@ fn others(made: &Mask, wrong: &[usize], cols: usize, actual: &[f64]) -> String {
     let mut is_col = vec![false; cols];
     left.iter().for_each(|at| is_col[at % cols] = true);
     let n = is_col.iter().filter(|x| **x).count();
-    if 64 * n > cols || left.len() < 4 {
+    if left.len() < 4 {
         return String::new();
     }
     let first = actual[left[0]];
+    if 64 * n > cols {
+        let limit = first.abs();
+        let all = left.iter().all(|at| actual[*at].abs() == limit);
+        return match all && actual.iter().all(|y| !y.is_finite() || y.abs() <= limit) {
+            true => format!("; and {} elements hold ±{limit}, which none exceeds: a limit of the result", left.len()),
+            false => format!("; this is not all: {} of {} wrong elements are others", left.len(), wrong.len()),
+        };
+    }
     if left.iter().all(|at| actual[*at] == first) {
         return format!("; and column {} holds {first} in all of it: it is not written", lines(&is_col));
     }
@@ -416,7 +424,12 @@ mod tests {
             |columns: usize, rows: usize| -> Mask { (0..512).map(|at| at % 128 >= columns || at / 128 >= rows).collect() };
         let said = |columns, rows| others(&but(columns, rows), &wrong, 128, &NUMBERS);
         assert!(said(2, 4).contains("holds 1 in all of it"), "{}", said(2, 4));
-        assert_eq!([said(3, 4), said(1, 3), said(0, 0)], ["", "", ""]);
+        assert_eq!([said(1, 3), said(0, 0)], ["", ""]);
+        // All over the columns: one magnitude that none exceeds, or something else.
+        assert_eq!(said(3, 4), "; and 12 elements hold ±1, which none exceeds: a limit of the result");
+        let mixed: Vec<f64> = (0..512).map(f64::from).collect();
+        let left = others(&but(3, 4), &wrong, 128, &mixed);
+        assert_eq!(left, "; this is not all: 12 of 512 wrong elements are others");
         let part = mask(|i, _| (8..12).contains(&i));
         let rest = mask(|i, j| i >= 12 && j != 3 || i == 2);
         let masks = [right.clone(), part.clone(), rest];

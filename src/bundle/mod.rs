@@ -40,12 +40,14 @@ mod moments;
 mod named_tests;
 mod norms;
 pub(crate) mod operand;
+mod operand_bytes;
 mod order;
 mod pieces;
 pub(crate) mod recipes;
 #[cfg(test)]
 mod replayed_tests;
 mod sample;
+mod second;
 pub(crate) mod settle;
 mod slices;
 #[cfg(test)]

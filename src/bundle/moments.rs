@@ -369,12 +369,17 @@ fn line(at: &At, y: &[f64], m: f64, shifted: bool) -> (f64, f64) {
     if shifted { ((xy * ww - wy * xw) / det, (wy * xx - xy * xw) / det) } else { (xy / xx, 0.0) }
 }
 
+/// How far rounded sums may be from exact ones where they leave f16, relative.
+const OVERFLOWS: f64 = 1.0 / 64.0;
+
 /// Whether all rows are normalized rightly but for their statistics, which are no sums that are known: by how much these are off.
 pub fn free(op: Op, rows: &[Written]) -> Option<String> {
     (rows.len() >= LEAST).then_some(())?;
     let layer = op == Op::Layernorm;
     let (mut made, mut n) = (0usize, 0usize);
     let (mut factors, mut shift) = ((f64::INFINITY, 0.0f64), 0.0f64);
+    // Sums of squares: the largest of a row that has a divisor, the least of one whose divisor is infinite.
+    let (mut divided, mut lost) = (0.0f64, f64::INFINITY);
     for Written { at, y, cells } in rows {
         let (m, d) = at.moments(op);
         let (p, q) = line(at, y, m, layer);
@@ -385,20 +390,35 @@ pub fn free(op: Op, rows: &[Written]) -> Option<String> {
             n += 1;
             made += usize::from(low - more <= of && of <= high + more);
         }
+        let squares: f64 = at.x().iter().map(|x| (x - if layer { m } else { 0.0 }).powi(2)).sum();
+        let is_lost = y.iter().all(|y| *y == 0.0);
+        let end = if is_lost { &mut lost } else { &mut divided };
+        *end = if is_lost { end.min(squares) } else { end.max(squares) };
         let factor = 1.0 / (p * d);
-        factors = (factors.0.min(factor), factors.1.max(factor));
+        // What nothing is left of has no divisor.
+        if !is_lost {
+            factors = (factors.0.min(factor), factors.1.max(factor));
+        }
         // The mean that was taken off is μ − q/p.
         shift = shift.max((q / (p * d)).abs());
     }
     // One factor for all rows is a gain of the result, and no statistic.
-    let apart = factors.0 > 0.0 && factors.1 > factors.0 * (1.0 + 1e-4);
+    let apart = factors.0 > 0.0 && factors.1 > 0.0 && (factors.1 > factors.0 * (1.0 + 1e-4) || lost.is_finite());
     (made as f64 >= FREE * n as f64 && (apart || shift > 1e-4)).then(|| {
-        let divisor = format!("{:.4} to {:.4} times the right one", factors.0, factors.1);
+        let rows = if lost.is_finite() { ", infinite where a row is 0" } else { "" };
+        let divisor = format!("{:.4} to {:.4} times the right one{rows}", factors.0, factors.1);
         let what = if layer && shift > 1e-4 {
             format!("a mean that is off by up to {shift:.4} standard deviations and a divisor that is {divisor}")
         } else {
             format!("a divisor that is {divisor}")
         };
+        let limit = Format::F16.max_finite();
+        if !layer && divided < limit * (1.0 + OVERFLOWS) && limit * (1.0 - OVERFLOWS) < lost && lost.is_finite() {
+            return format!(
+                "squares are summed in f16: rows whose sum is beyond {limit} (from {lost:.0} on) overflow and become 0, those of less (up to \
+                 {divided:.0}) are normalized with {what}"
+            );
+        }
         format!(
             "each wrong row is normalized with {what}, the same for all its elements: no known choice of elements gives these statistics"
         )

@@ -246,3 +246,58 @@ fn a_range_that_is_taken_without_zero_is_named() {
     w.codes("out", &QTensor::new(parts).unwrap(), None, None).unwrap();
     is_named(&w, "range_rule:out.without_zero", &["zero points of 64 groups"]);
 }
+
+/// A cast to e4m3 by blocks of 128×128 with powers of two, `seen` of a row and a column of a block.
+fn blocks(x: &Tensor, seen: &dyn Fn(usize, usize) -> bool) -> Writer {
+    let (rows, cols) = (x.rows(), x.cols());
+    let data = (0..rows * cols).map(|at| if seen(at / cols % 128, at % cols % 128) { x.data()[at] } else { 0.0 }).collect();
+    let scales = quantized_of("te_block_128x128", &Tensor::new(Format::F32, rows, cols, data).unwrap());
+    let by = |at: usize| f64::from(scales.scale_inv()[scales.scale_index(at / cols, at % cols)]);
+    let codes = (0..rows * cols).map(|at| code(f64::from(x.data()[at]) / by(at))).collect();
+    let mut w = Writer::new("cast");
+    w.meta("out.granularity", "block:128x128").meta("recipe", "te_block_128x128").values("a", &[rows, cols], x);
+    w.raw("out.codes", Dtype::F8_E4M3, &[rows, cols], codes);
+    w.f32s("out.scale_inv", &[rows.div_ceil(128), cols.div_ceil(128)], scales.scale_inv());
+    w
+}
+
+#[test]
+fn an_amax_of_some_rows_of_a_block_is_told_where_it_tells() {
+    // The largest of the first block stand in the rows that are not seen.
+    let mut v = values(Format::Bf16, 256, 128, 21).data().to_vec();
+    (0..24).for_each(|n| v[(70 + n) * 128 + 5 * n] = (40.0 + n as f32) * [1.0, -1.0][n % 2]);
+    let x = Tensor::rounded(Format::Bf16, 256, 128, v).unwrap();
+    let half = found(&blocks(&x, &|r, _| r < 64));
+    assert_eq!(half.1, "amax_scope:out.amax_over");
+    assert!(half.2.contains("the first 64 of the 128 rows of a block"), "{}", half.2);
+    assert_eq!(found(&blocks(&x, &|_, _| true)).0, Verdict::Pass);
+    // One scale that is half of what it should be is that of many parts.
+    let mut v = values(Format::Bf16, 256, 128, 21).data().to_vec();
+    v[70 * 128] = 2.0 * v.iter().fold(0f32, |m, x| m.max(x.abs()));
+    let x = Tensor::rounded(Format::Bf16, 256, 128, v).unwrap();
+    assert_ne!(found(&blocks(&x, &|r, _| r < 64)).1, "amax_scope:out.amax_over");
+}
+
+#[test]
+fn codes_that_are_cut_beside_scales_of_another_amax_have_both_names() {
+    let x = values(Format::Bf16, 32, 160, 22);
+    let q = |seen: usize| {
+        let data = (0..32 * 160).map(|at| if at % 32 < seen { x.data()[at] } else { 0.0 }).collect();
+        quantized_of("te_mxfp8", &Tensor::new(Format::F32, 32, 160, data).unwrap())
+    };
+    let made = |seen: usize| {
+        let q = q(seen);
+        let cut = |y| Format::E4m3.encode(y, Rounding::TowardZero, Overflow::Saturate) as u8;
+        let by = |at: usize| f64::from(q.scale_inv()[q.scale_index(at / 160, at % 160)]);
+        let codes = (0..32 * 160).map(|at| cut(f64::from(x.data()[at]) / by(at))).collect();
+        let bytes = q.scale_inv().iter().map(|s| (s.log2() + 127.0) as u8).collect();
+        let mut w = Writer::new("cast");
+        w.meta("out.granularity", "group:32").meta("recipe", "te_mxfp8").values("a", &[32, 160], &x);
+        w.raw("out.codes", Dtype::F8_E4M3, &[32, 160], codes).raw("out.scale_inv", Dtype::F8_E8M0, &[32, 5], bytes);
+        found(&w)
+    };
+    let both = made(24);
+    assert_eq!(both.1, "rounding:out.toward_zero");
+    assert!(both.2.ends_with("; and amax is over the first 24 of the 32 elements of a block alone"), "{}", both.2);
+    assert!(!made(32).2.contains("; and"), "{}", made(32).2);
+}

@@ -49,7 +49,8 @@ pub fn explain(norm: &Norm) -> Option<String> {
         }
         let flags: Vec<bool> = (0..n).map(|j| wrong.contains(&j)).collect();
         let place = if 10 * wrong.len() > 9 * n { String::new() } else { format!(", in columns {}", lines(&flags)) };
-        let words = index(&wrong, stored, &is).unwrap_or_else(|| {
+        let factor = || if what == "gamma" { one_factor(&wrong, stored, &found, &is) } else { None };
+        let words = index(&wrong, stored, &is).or_else(factor).unwrap_or_else(|| {
             let shown = |j: &usize| {
                 let [found, right] = digits::apart([found[*j].map_or(f64::NAN, |f| f.0), stored[*j]]);
                 format!("{found} instead of {right} in column {j}")
@@ -63,6 +64,22 @@ pub fn explain(norm: &Norm) -> Option<String> {
     let beta = if norm.layer() { part("beta", norm.beta, &|s| s.1)? } else { None };
     let words: Vec<String> = [gamma, beta, unwritten].into_iter().flatten().collect();
     (words.len() > usize::from(columns.len() < n)).then(|| words.join("; and "))
+}
+
+/// One factor of all of gamma: the divisor of every row is another.
+fn one_factor(wrong: &[usize], stored: &[f64], found: &[Option<Solved>], is: &dyn Fn(usize, f64) -> bool) -> Option<String> {
+    let n = stored.len() as f64;
+    let told = |j: &&usize| stored[**j] != 0.0 && found[**j].is_some();
+    let mut ratios: Vec<f64> = wrong.iter().filter(told).map(|j| found[*j].map_or(0.0, |f| f.0) / stored[*j]).collect();
+    ratios.sort_by(f64::total_cmp);
+    let by = *ratios.get(ratios.len() / 2)?;
+    let holds = |by: f64| wrong.iter().filter(|j| is(**j, by * stored[**j])).count() as f64 >= SHARE * wrong.len() as f64;
+    // All of the row has it, or it is no divisor.
+    (wrong.len() as f64 >= SHARE * n && by > 0.0).then_some(())?;
+    if holds(((n - 1.0) / n).sqrt()) {
+        return Some(format!("the variance is divided by {} − 1", stored.len()));
+    }
+    holds(by).then(|| format!("every row is divided by {:.5} times the right divisor", 1.0 / by))
 }
 
 /// Least squares of `y = g·z + b`, each with how far it may be off.

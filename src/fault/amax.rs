@@ -17,43 +17,100 @@ use crate::{Format, QTensor, Tensor};
 /// Elements that are cast for all changes together, at most.
 const WORK: usize = 1 << 26;
 
-/// A change: a value by its column in the block, 0 where the amax does not see it.
+/// What an amax sees at (i, j) of the tensor, 0 where it sees nothing.
+type Sees = Box<dyn Fn(&Tensor, usize, usize) -> f32>;
+
 struct Change {
     words: String,
-    of: Box<dyn Fn(usize, f32) -> f32>,
+    of: Sees,
 }
 
-fn change(words: impl Into<String>, of: impl Fn(usize, f32) -> f32 + 'static) -> Change {
+fn change(words: impl Into<String>, of: impl Fn(&Tensor, usize, usize) -> f32 + 'static) -> Change {
     Change { words: words.into(), of: Box::new(of) }
 }
 
-/// What is taken over too few elements of blocks of `width` columns, over rounded ones or over one sign, the likeliest first.
-fn changes(width: usize) -> Vec<Change> {
+/// One that sees a value by its place in the block.
+fn place(words: String, tile: (usize, usize), sees: impl Fn(usize, usize) -> bool + 'static) -> Change {
+    change(words, move |x, i, j| if sees(i % tile.0, j % tile.1) { x.row(i)[j] } else { 0.0 })
+}
+
+/// What is taken over too few elements of blocks, over rounded ones or over one sign, the likeliest first.
+fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
+    let (height, width) = tile;
     let mut all = vec![
-        change("amax is the largest value, not the largest magnitude", |_, x| x.max(0.0)),
-        change("amax is that of the negative values alone", |_, x| x.min(0.0)),
+        change("amax is the largest value, not the largest magnitude", |x, i, j| x.row(i)[j].max(0.0)),
+        change("amax is that of the negative values alone", |x, i, j| x.row(i)[j].min(0.0)),
     ];
     for f in [Format::Bf16, Format::F16] {
-        all.push(change(format!("amax is rounded to {f} before the scale is taken from it"), move |_, x| round_to(f, x)));
+        let words = format!("amax is rounded to {f} before the scale is taken from it");
+        all.push(change(words, move |x, i, j| round_to(f, x.row(i)[j])));
     }
     let cut = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
-    all.push(change("amax is cut to bf16 before the scale is taken from it", move |_, x| cut(x)));
+    all.push(change("amax is cut to bf16 before the scale is taken from it", move |x, i, j| cut(x.row(i)[j])));
+    all.extend(further((rows, cols), tile));
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < width) {
         for first in 0..step {
             let words = format!("amax is over every {step}th element of a block alone, from element {first} on");
-            all.push(change(words, move |c, x| if c % step == first { x } else { 0.0 }));
+            all.push(place(words, tile, move |_, c| c % step == first));
         }
     }
-    let mut counts: Vec<usize> = (1..width).collect();
-    counts.sort_by_key(|m| width / gcd(*m, width));
-    for m in counts {
-        let words = format!("amax is over the first {m} of the {width} elements of a block alone");
-        all.push(change(words, move |c, x| if c < m { x } else { 0.0 }));
-        let words = format!("amax is over the last {m} of the {width} elements of a block alone");
-        all.push(change(words, move |c, x| if c >= width - m { x } else { 0.0 }));
+    let roundest = |n: usize| {
+        let mut counts: Vec<usize> = (1..n).collect();
+        counts.sort_by_key(|m| n / gcd(*m, n));
+        counts
+    };
+    for m in roundest(width) {
+        let words = |end| format!("amax is over the {end} {m} of the {width} elements of a block alone");
+        all.push(place(words("first"), tile, move |_, c| c < m));
+        all.push(place(words("last"), tile, move |_, c| c >= width - m));
+    }
+    // All rows in one block are no block's rows.
+    for m in roundest(if height < rows { height } else { 1 }) {
+        let words = |end| format!("amax is over the {end} {m} of the {height} rows of a block alone");
+        all.push(place(words("first"), tile, move |r, _| r < m));
+        all.push(place(words("last"), tile, move |r, _| r >= height - m));
     }
     all
 }
+
+/// Where an amax reaches beyond its block.
+fn further((rows, cols): (usize, usize), (height, width): (usize, usize)) -> Vec<Change> {
+    let most = |x: &Tensor, i: usize, js: std::ops::Range<usize>| x.row(i)[js].iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let mut all = Vec::new();
+    if height != 1 || width >= cols {
+        return all;
+    }
+    let last = cols / width * width;
+    if last < cols {
+        let words = format!(
+            "amax of the last, short group of a row is over the last {width} columns, {} of them of the group before",
+            width - (cols - last)
+        );
+        let of = move |x: &Tensor, i: usize, j: usize| if j == last { most(x, i, cols - width..cols) } else { x.row(i)[j] };
+        all.push(change(words, of));
+    }
+    let start = move |j: usize| j.is_multiple_of(width);
+    let before =
+        move |x: &Tensor, i: usize, j: usize| if start(j) { most(x, i, j.saturating_sub(width)..j + 1) } else { x.row(i)[j] };
+    all.push(change("amax of a group also covers the group before it", before));
+    let behind = move |x: &Tensor, i: usize, j: usize| {
+        if start(j) { most(x, i, (j + width).min(cols)..(j + 2 * width).min(cols)).max(x.row(i)[j].abs()) } else { x.row(i)[j] }
+    };
+    all.push(change("amax of a group also covers the group behind it", behind));
+    if rows > 1 {
+        let of = move |x: &Tensor, i: usize, j: usize| x.row(i)[j].abs().max(x.row(i.saturating_sub(1))[j].abs());
+        all.push(change("amax of a group also covers that of the row before", of));
+        let of = move |x: &Tensor, i: usize, j: usize| x.row(i)[j].abs().max(x.row((i + 1).min(rows - 1))[j].abs());
+        all.push(change("amax of a group also covers that of the row behind", of));
+    }
+    all
+}
+
+/// Bits that a wrong scale tells: which number it is, or which power of two.
+const SCALE: f64 = 12.0;
+const EXPONENT: f64 = 1.0;
+/// Bits that are needed beyond those of the choice of one change.
+const NEED: f64 = 6.0;
 
 /// What amax was taken over, in words, where the right kernel's scales of that are those that were written.
 pub fn over(scene: &Scene) -> Option<String> {
@@ -61,10 +118,33 @@ pub fn over(scene: &Scene) -> Option<String> {
     let Data::Quantized(q) = &scene.evidence.output.parts.first()?.d else { return None };
     let Operand::High(x) = edit::operand(job, edit::Which::A)? else { return None };
     matches!(job.op, Op::Cast | Op::CastTranspose).then_some(())?;
-    let width = q.granularity().tile(x.rows(), x.cols()).1;
+    let tile = q.granularity().tile(x.rows(), x.cols());
     let most = WORK / x.data().len().max(1);
+    let (actual, right) = scene.beside("scale_inv")?;
+    let told: f64 = actual.iter().zip(right).filter(|(a, r)| a != r).map(|(a, r)| scale_tells(a / r)).sum();
+    let all = changes((x.rows(), x.cols()), tile);
+    let need = NEED + (all.len() as f64).log2();
     // Whether its scales are these; refused by the first rows where blocks of one row do not know the others.
-    changes(width).into_iter().take(most).find(|c| scales(job, x, width, c).is_some_and(|s| same(&s, q))).map(|c| c.words)
+    let is = |c: &Change| {
+        let seen = seen_by(x, c);
+        seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
+    };
+    all.into_iter().take(most).find(is).map(|c| c.words)
+}
+
+fn scale_tells(ratio: f64) -> f64 {
+    if ratio > 0.0 && ratio.log2().fract() == 0.0 { EXPONENT } else { SCALE }
+}
+
+/// Bits that elements tell which saturate: none of them is seen, as chance would have it where each is seen as often as any.
+fn clipped(x: &Tensor, q: &QTensor, seen: &[f32]) -> f64 {
+    let global = q.global_scale_inv().map_or(1.0, f64::from);
+    let top = |at: usize| {
+        f64::from(q.scale_inv()[q.scale_index(at / q.cols(), at % q.cols())]) * global * q.format().max_finite() * (1.0 + 1e-5)
+    };
+    let beyond = (0..seen.len()).filter(|at| f64::from(x.data()[*at].abs()) > top(*at)).count() as f64;
+    let unseen = seen.iter().zip(x.data()).filter(|(s, v)| **s == 0.0 && **v != 0.0).count() as f64 / seen.len() as f64;
+    if unseen > 0.0 { -beyond * unseen.log2() } else { 0.0 }
 }
 
 /// A part of a tensor that an amax may have been taken over.
@@ -169,10 +249,13 @@ pub fn seen(scene: &Scene) -> Vec<Finding> {
     found
 }
 
+/// What an amax sees of a tensor.
+fn seen_by(x: &Tensor, change: &Change) -> Vec<f32> {
+    (0..x.data().len()).map(|at| (change.of)(x, at / x.cols(), at % x.cols())).collect()
+}
+
 /// The scales that the right kernel chooses for changed values.
-fn scales(job: &Job, x: &Tensor, width: usize, change: &Change) -> Option<QTensor> {
-    let data: Vec<f32> = x.data().iter().enumerate().map(|(at, v)| (change.of)(at % x.cols() % width, *v)).collect();
-    (data != x.data()).then_some(())?;
+fn scales(job: &Job, x: &Tensor, data: Vec<f32>) -> Option<QTensor> {
     let changed = Tensor::new(Format::F32, x.rows(), x.cols(), data).ok()?;
     let changed = edit::replaced(job, edit::Which::A, Operand::High(changed));
     match inject::written(&changed, &[]).ok()??.parts.into_iter().next()?.d {

@@ -90,7 +90,7 @@ pub const FAULTS: &[Fault] = &[
         job.params.zero_centered_gamma = false;
         Some(job)
     }),
-    ignores!(OtherFormula, "activation", "another activation than the one asked for", |job, _| {
+    ignores!(OtherFormula, "activation", "another activation than the one asked for: silu, or gelu where that is silu", |job, _| {
         let act = job.params.act?;
         let mut job = job.clone();
         job.params.act = Some(if act == Act::Silu { Act::Gelu } else { Act::Silu });

@@ -92,6 +92,18 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
     Some(found(class, variant, detail, share))
 }
 
+/// What is wrong with the scales beside codes that are wrong by themselves, as the end of a sentence. `None`: they follow the rule.
+pub fn other_scales(evidence: Evidence) -> Option<String> {
+    let scene = Scene::new(evidence).ok()?;
+    matches!(evidence.job.op, Op::Cast | Op::CastTranspose).then_some(())?;
+    let (actual, right) = scene.beside("scale_inv")?;
+    let wrong = actual.iter().zip(right).filter(|(a, r)| a != r).count();
+    (wrong > 0).then(|| match super::amax::over(&scene) {
+        Some(words) => format!("; and {words}"),
+        None => format!("; this is not all: {wrong} of {} scale_inv are not the rule's", right.len()),
+    })
+}
+
 /// The largest magnitude of every block.
 fn largest(e: &Evidence, q: &QTensor) -> Option<Vec<f64>> {
     let Operand::High(x) = e.job.operands.get(0)? else { return None };

@@ -14,7 +14,7 @@ pub mod amax;
 mod assayed;
 pub mod beside;
 pub mod card;
-mod chosen;
+pub(crate) mod chosen;
 pub mod class;
 pub mod codes;
 pub mod dequantized;

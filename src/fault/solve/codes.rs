@@ -6,6 +6,9 @@ use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
 
+/// Bits of rows and of K that fragments are exchanged by.
+const BITS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
 /// In every whole `part` of K the code at x is read from `of(x)`.
 fn every(k_all: usize, part: usize, of: impl Fn(usize) -> usize + Send + Sync + 'static) -> To {
     Arc::new(move |i, k| {
@@ -165,6 +168,39 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
                 let x = (i % per) ^ m;
                 Some((if x < per { i - i % per + x } else { i }) * k_all + k)
             }),
+        );
+    }
+    // Fragments whose quarters are exchanged: one half of K's bit y, or of the rows' bit x, meets other rows or columns.
+    for (x, y) in BITS.into_iter().flat_map(|x| BITS.map(|y| (x, y))).filter(|(x, y)| *x < per && *y < k_all) {
+        for set in [true, false] {
+            let when = if set { "≥" } else { "<" };
+            add(
+                Class::PackPermute,
+                "fragment_rows",
+                format!("at row r xor {x} where k mod {} {when} {y}", 2 * y),
+                cost(x) + cost(y),
+                Arc::new(move |i, k| {
+                    let to = (i % per) ^ x;
+                    Some((if (k & y != 0) == set && to < per { i - i % per + to } else { i }) * k_all + k)
+                }),
+            );
+            add(
+                Class::PackPermute,
+                "fragment_columns",
+                format!("at k xor {y} where r mod {} {when} {x}", 2 * x),
+                cost(x) + cost(y),
+                Arc::new(move |i, k| Some(i * k_all + if (i & x != 0) == set && k ^ y < k_all { k ^ y } else { k })),
+            );
+        }
+    }
+    // Experts that lie closer together, or further apart, than they are read.
+    for apart in (1..2 * per).filter(|a| experts > 1 && *a != per) {
+        add(
+            Class::Addressing,
+            "expert_stride",
+            format!("with experts {apart} rows apart instead of {per}"),
+            if 2 * apart == per || apart == 2 * per { 1.0 } else { cost(apart.abs_diff(per)) + 2.0 },
+            Arc::new(move |i, k| Some((i / per * apart + i % per) * k_all + k).filter(|at| *at < n)),
         );
     }
     for part in (4..=per.min(512)).filter(|p| p.is_power_of_two() || per.is_multiple_of(*p)) {

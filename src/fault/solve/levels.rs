@@ -169,7 +169,7 @@ fn six(b: &[u8], at: usize) -> u8 {
 }
 
 /// Ways to unpack them that are not theirs.
-const UNPACK: [(&str, f64, Unpack); 15] =
+const UNPACK: [(&str, f64, Unpack); 17] =
     [
         ("are read as a plain stream of 6-bit fields", 1.0, |b, j| (six(b, 6 * j), six(b, 48 + 6 * j))),
         ("are read as a plain stream of 6-bit fields, minima from byte 4 on", 2.0, |b, j| {
@@ -177,6 +177,12 @@ const UNPACK: [(&str, f64, Unpack); 15] =
         }),
         ("are read as a plain stream of 6-bit fields, scale and minimum in turns", 2.0, |b, j| {
             (six(b, 12 * j), six(b, 12 * j + 6))
+        }),
+        ("1 … 7 are read as a plain stream of 6-bit fields, scale and minimum in turns", 2.0, |b, j| {
+            if j == 0 { right(b, 0) } else { (six(b, 12 * j), six(b, 12 * j + 6)) }
+        }),
+        ("4 … 7 are read as 0 … 3 are, from the lower six bits of bytes j and j + 4", 2.0, |b, j| {
+            (b[j] & 63, b[j + 4] & 63)
         }),
         ("4 … 7 lose their upper two bits", 1.0, |b, j| upper(j, || (b[j + 4] & 15, b[j + 4] >> 4), b)),
         ("all lose their upper two bits", 1.5, |b, j| {

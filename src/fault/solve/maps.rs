@@ -454,6 +454,15 @@ fn by_expert(rows: usize, cols: usize, experts: usize, add: &mut Add) {
             Arc::new(move |r, c| at((r / per).saturating_sub(d), r, c)),
         );
     }
+    // Pointers that step by another size than an expert has.
+    for apart in (1..(2 * per).min(512)).filter(|a| *a != per) {
+        add(
+            Kind::Expert,
+            format!("experts that are {apart} rows apart instead of {per}"),
+            cost(apart.abs_diff(per)) + 2.0,
+            Arc::new(move |r, c| (r / per * apart + r % per).min(rows - 1) * cols + c),
+        );
+    }
     for p in 2..=experts.min(128) {
         add(Kind::Expert, format!("expert e / {p}'s"), cost(p), Arc::new(move |r, c| at(r / per / p, r, c)));
         add(Kind::Expert, format!("expert e mod {p}'s"), cost(p), Arc::new(move |r, c| at(r / per % p, r, c)));

@@ -1,6 +1,6 @@
 //! One product for each mechanism that several bugs of the world share, replayed here by its own formula.
 
-use super::tests::{M, N, codes, found, sum, wide};
+use super::tests::{M, N, codes, found, grouped_found, sum, wide};
 use crate::job::Operand;
 use crate::{Format, QTensor, Zero};
 
@@ -141,4 +141,50 @@ fn a_map_that_differs_from_a_shorter_one_at_the_edge_alone_is_one_of_a_pair() {
         });
         assert!(got.0.contains("scale_shared:a.index") && got.0.contains("acc_state:k.lost"), "{seed}: {} {}", got.0, got.1);
     }
+}
+
+#[test]
+fn quarters_of_fragments_that_are_exchanged_are_told() {
+    let (a, b) = (wide(M, 128), codes(Format::E4m3, N, 128, 128, false, 111));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let row = |i: usize, k: usize| if k % 16 >= 8 { i ^ 8 } else { i };
+    let got = found(&a, &b, None, Format::F32, |i, j, _| sum(128, |k| x[[row(i, k), k]] * y[[j, k]]));
+    assert_eq!(got.0, "pack_permute:a.fragment_rows", "{}", got.1);
+    assert!(got.1.contains("row r xor 8 where k mod 16 ≥ 8"), "{}", got.1);
+    let column = |i: usize, k: usize| if i % 16 < 8 { k ^ 8 } else { k };
+    let got = found(&a, &b, None, Format::F32, |i, j, _| sum(128, |k| x[[i, column(i, k)]] * y[[j, k]]));
+    assert_eq!(got.0, "pack_permute:a.fragment_columns", "{}", got.1);
+    assert!(got.1.contains("k xor 8 where r mod 16 < 8"), "{}", got.1);
+}
+
+#[test]
+fn experts_that_are_read_too_close_together_are_told() {
+    // Three experts of N / 3 rows, found N / 6 apart; their scales are right.
+    let (a, b) = (wide(M, 128), codes(Format::Uint4, N / 3 * 3, 128, 32, false, 112));
+    let (x, per) = (a.to_f64(), N / 3);
+    let (first, second) = (M / 3, 2 * M / 3);
+    let expert = |i: usize| usize::from(i >= first) + usize::from(i >= second);
+    let got = grouped_found(&a, &b, &[first, second, M], Format::F32, |i, j| {
+        let own = expert(i) * per + j;
+        sum(128, |k| x[[i, k]] * code(&b, (expert(i) * (per / 2) + j) * 128 + k) * scale(&b, own * 4 + k / 32))
+    });
+    assert_eq!(got.0, "addressing:b.expert_stride", "{}", got.1);
+    assert!(got.1.contains(&format!("experts {} rows apart instead of {per}", per / 2)), "{}", got.1);
+}
+
+#[test]
+fn bytes_of_scales_that_are_taken_as_signed_are_told() {
+    let with = |q: QTensor| {
+        let mut p = q.into_parts();
+        p.scale_format = Format::E8m0;
+        p.scale_inv.iter_mut().enumerate().for_each(|(n, s)| *s = [0.5f32, 1.0, 2.0, 8.0, 0.25][n * 7 % 5]);
+        QTensor::new(p).unwrap()
+    };
+    let (a, b) = (with(codes(Format::E4m3, M, 128, 32, false, 113)), with(codes(Format::E4m3, N, 128, 32, false, 114)));
+    let (x, y) = (a.dequantize(), b.dequantize());
+    let read = |cell: usize| if scale(&a, cell) >= 2.0 { 2f64.powi(-256) } else { 1.0 };
+    let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+        sum(128, |k| x[[i, k]] * read(i * 4 + k / 32) * y[[j, k]])
+    });
+    assert_eq!(got.0, "bits_reinterpreted:a.scale_signed", "{}", got.1);
 }

@@ -53,6 +53,7 @@ pub mod memo;
 pub mod memory;
 pub mod mixed;
 pub mod offsets;
+pub mod one_part;
 pub mod output;
 pub mod pairs;
 pub mod part_sums;
@@ -364,7 +365,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 17] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 18] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -382,6 +383,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| address::theories(s, pairs),
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
+        &|| one_part::theories(s),
         &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {

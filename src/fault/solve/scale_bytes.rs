@@ -3,6 +3,7 @@
 
 use super::maps::cost;
 use super::system::{System, Theory};
+use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
@@ -52,9 +53,30 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let cell: Cell = Arc::new(move |i, k| i / tile.0 * cols + (k / whole * groups + k % groups).min(cols - 1));
         add(Class::ScaleIndex, "lane", words, 3.0 + cost(groups), cell);
     }
+    all.extend(signed(s, side));
     all.extend(bled(s, side));
     all.extend(shuffled(s, side));
+    all.extend(interleaved(s, side));
     all
+}
+
+/// E8M0 scales whose byte is taken as signed: from 128 on, the exponent is 256 less.
+fn signed(s: &System, side: Which) -> Option<Theory> {
+    let g = s.given(side);
+    let q = g.q.as_ref().filter(|q| q.scale_format() == Format::E8m0)?;
+    let (tile, cols, global, name) = (g.tile, g.grid.1, g.global, side.name());
+    // 2^(byte − 127): bytes from 128 on are scales from 2 on.
+    let read: Vec<f64> =
+        q.scale_inv().iter().map(|x| f64::from(*x)).map(|x| if x >= 2.0 { x * (-256f64).exp2() } else { x }).collect();
+    let many = q.scale_inv().iter().filter(|x| **x >= 2.0).count();
+    (many > 0).then_some(())?;
+    let words = format!(
+        "the bytes of the scales of {name} are taken as signed: {many} of {} are 128 or more (2 and more), and are read as 2^-256 of that",
+        read.len()
+    );
+    let mut t = Theory::new(Class::BitsReinterpreted, name, format!("{name}.scale_signed"), words).bits(3.0);
+    t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
+    Some(t)
 }
 
 /// Scales that stand column by column in groups of rows, written with the columns there are and read with padded ones, or the other way
@@ -85,6 +107,47 @@ fn shuffled(s: &System, side: Which) -> Vec<Theory> {
             let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.shuffled"), words).bits(5.0 + cost(high));
             t.side(side).scaled(tile.1, Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
             all.push(t);
+        }
+    }
+    all
+}
+
+/// Scales that stand as [groups / u, rows, u], written for the rows there are and read for padded ones, or the other way about.
+fn interleaved(s: &System, side: Which) -> Vec<Theory> {
+    let g = s.given(side);
+    let (tile, (rows, cols), global, name) = (g.tile, g.grid, g.global, side.name());
+    let scales: Vec<f64> = g.scales().iter().map(|x| f64::from(*x)).collect();
+    let mut all = Vec::new();
+    if cols < 2 || rows < 2 {
+        return all;
+    }
+    // What nobody wrote: the byte 0, or 1.
+    let zero = if g.q.as_ref().is_some_and(|q| q.scale_format() == Format::E8m0) { (-127f64).exp2() } else { 0.0 };
+    let mut paddings: Vec<usize> = [4usize, 8, 16, 32, 64, 128].iter().map(|p| rows.next_multiple_of(*p)).collect();
+    paddings.dedup();
+    for (unit, padded) in [1usize, 2, 4, 8, 16].into_iter().flat_map(|u| paddings.iter().map(move |p| (u, *p))) {
+        if padded == rows || unit >= cols {
+            continue;
+        }
+        for (written, read) in [(rows, padded), (padded, rows)] {
+            let place = |r: usize, c: usize, high: usize| c / unit * high * unit + r * unit + c % unit;
+            let mut buffer: Vec<Option<f64>> = vec![None; padded * cols.next_multiple_of(unit)];
+            (0..rows * cols).for_each(|f| buffer[place(f / cols, f % cols, written)] = Some(scales[f]));
+            let at = |f: usize| buffer.get(place(f / cols, f % cols, read)).copied().flatten();
+            let gap = (0..rows * cols).any(|f| at(f).is_none());
+            for (none, rest) in [(zero, "; what nobody wrote is the byte 0"), (1.0, "; what nobody wrote is 1")] {
+                let new: Vec<f64> = (0..rows * cols).map(|f| at(f).unwrap_or(none) * global).collect();
+                let words = format!(
+                    "the scales of {name} stand as [groups / {unit}, rows, {unit}]: written for {written} rows, read for {read}{}",
+                    if gap { rest } else { "" }
+                );
+                let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.interleaved"), words).bits(5.0 + cost(unit));
+                t.side(side).scaled(tile.1, Arc::new(move |i, k| new[i / tile.0 * cols + k / tile.1]));
+                all.push(t);
+                if !gap {
+                    break;
+                }
+            }
         }
     }
     all

@@ -1,0 +1,112 @@
+//! Elements of a result that hold the bytes of an operand as it lies in memory: a late copy landed where results were staged, or one buffer is used
+//! twice.
+//!
+//! ```text
+//! bytes of a run of wrong elements of one row  =  bytes of an operand's row, from some byte on
+//! ```
+
+use super::Bundle;
+use super::operand::Codes;
+use crate::assay::Judgement;
+use crate::fault::solve::segment::lines;
+use crate::fault::{Class, Finding};
+use crate::job::Data;
+use crate::{Format, Overflow, QTensor, Rounding, Tensor};
+use std::collections::HashMap;
+
+/// Bytes that are looked up, and bytes that one run has to have at least: chance finds four in a megabyte once in 4000 runs, eight never.
+const KEY: usize = 8;
+/// Elements that have to be found, at least, and their share of the wrong ones.
+const LEAST: usize = 16;
+const SHARE: f64 = 0.95;
+
+/// What the wrong elements hold. `None`: no operand's bytes, or too few.
+pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
+    let Data::High(out) = &bundle.out.d else { return None };
+    let (rows, cols) = (out.rows(), out.cols());
+    let bound = &judged.bound;
+    let is_wrong = |at: usize| {
+        let (low, high) = bound.out().cell(at, judged.actual[at]);
+        let (x, r) = (bound.ideal()[at], bound.certain()[at]);
+        !(low - r <= x && x <= high + r)
+    };
+    let wrong: Vec<bool> = (0..judged.actual.len()).map(is_wrong).collect();
+    (wrong.len() == rows * cols && cols > 0).then_some(())?;
+    let result = of_values(out);
+    let wide = result.len() / (rows * cols);
+    // Runs of wrong elements within a row; an element between them may be right by chance.
+    let mut found = 0;
+    let mut told: Vec<(&'static str, usize)> = Vec::new();
+    let memory: Vec<(&'static str, Vec<u8>)> = [("a", &bundle.a), ("b", &bundle.b)]
+        .into_iter()
+        .filter_map(|(name, side)| {
+            let bytes = match (&side.codes, &side.high) {
+                (Some(Codes::Whole(q)), _) => of_codes(q),
+                (None, Some(t)) => of_values(t),
+                _ => return None,
+            };
+            Some((name, bytes))
+        })
+        .collect();
+    let mut places: HashMap<[u8; KEY], (usize, usize)> = HashMap::new();
+    for (which, (_, bytes)) in memory.iter().enumerate() {
+        for (at, key) in bytes.windows(KEY).enumerate() {
+            // Zeros and repeated numbers lie everywhere.
+            let plain = key.iter().collect::<std::collections::HashSet<_>>().len() < 4;
+            if let (false, Ok(key)) = (plain, key.try_into()) {
+                places.entry(key).or_insert((which, at));
+            }
+        }
+    }
+    let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
+    let count = wrong.iter().filter(|w| **w).count();
+    for i in 0..rows {
+        let mut j = 0;
+        while j < cols {
+            let bytes = |j: usize| (i * cols + j) * wide;
+            let key = if wrong[i * cols + j] { result.get(bytes(j)..bytes(j) + KEY) } else { None };
+            let Some(&(which, from)) = key.and_then(|k| <[u8; KEY]>::try_from(k).ok()).and_then(|k| places.get(&k)) else {
+                j += 1;
+                continue;
+            };
+            let same =
+                result[bytes(j)..bytes(cols)].iter().zip(&memory[which].1[from..]).take_while(|(x, y)| x == y).count() / wide;
+            let to = j + same.max(1);
+            found += (j..to).filter(|j| wrong[i * cols + j]).count();
+            (j..to).for_each(|j| (is_row[i], is_col[j]) = (true, true));
+            told.push((memory[which].0, from));
+            j = to;
+        }
+    }
+    (found >= LEAST && found as f64 >= SHARE * count as f64).then_some(())?;
+    let of: Vec<&str> = ["a", "b"].into_iter().filter(|name| told.iter().any(|t| t.0 == *name)).collect();
+    let words = format!(
+        "{found} of {count} wrong elements, in rows {}, columns {}, hold the bytes of {} as it lies in memory (from byte {} on): a copy of it landed \
+         where results were staged",
+        lines(&is_row),
+        lines(&is_col),
+        of.join(" and of "),
+        told[0].1
+    );
+    Some(Finding::solved(Class::Race, "out.operand_bytes", words))
+}
+
+/// Codes as they are stored: two of four bits a byte, the first in the low half.
+fn of_codes(q: &QTensor) -> Vec<u8> {
+    match q.format().bits() {
+        4 => q.codes().chunks(2).map(|c| c[0] & 15 | c.get(1).map_or(0, |x| x << 4)).collect(),
+        _ => q.codes().to_vec(),
+    }
+}
+
+/// Values in their own type, least significant byte first.
+fn of_values(t: &Tensor) -> Vec<u8> {
+    let bytes = |x: &f32| match t.dtype() {
+        Format::F32 => x.to_bits().to_le_bytes().to_vec(),
+        f => {
+            let code = f.encode(f64::from(*x), Rounding::NearestEven, Overflow::Native);
+            code.to_le_bytes()[..(f.bits() as usize).div_ceil(8)].to_vec()
+        }
+    };
+    t.data().iter().flat_map(bytes).collect()
+}

@@ -1,0 +1,51 @@
+//! What is wrong beside what explains the result: scales and an amax that wrong codes do not make, told behind the name.
+
+use super::Bundle;
+use super::assay::{Answer, with_evidence};
+use crate::compare::Verdict;
+use crate::fault::{self, Class};
+use crate::op::Op;
+
+/// Tells it in the first finding's words.
+pub fn tell(bundle: &Bundle, found: &mut Answer) {
+    // Codes that are encoded wrong do not make wrong scales.
+    let encoded = found.diagnosis.as_ref().and_then(|d| d.findings.first()).is_some_and(|f| is_encoding(f.class));
+    let scales = || with_evidence(bundle, &found.assayed, fault::chosen::other_scales);
+    let scales = if encoded && found.reason.contains("scale_inv[") { scales() } else { None };
+    let amax = part_amax(bundle, found).or_else(|| other_amax(found));
+    let Some(first) = found.diagnosis.as_mut().and_then(|d| d.findings.first_mut()) else { return };
+    first.detail += &scales.unwrap_or_default();
+    if let Some(words) = amax.filter(|_| !(first.class == Class::AmaxScope || first.fault.contains("amax"))) {
+        first.detail += &words;
+    }
+}
+
+/// How far an amax may be from the largest magnitude that is written, relative: half a step of FP8.
+const WRITTEN: f64 = 1.0 / 14.0;
+
+/// An amax that is wrong and not that of the wrong values either: what explains these does not explain it.
+fn other_amax(found: &Answer) -> Option<String> {
+    let amax = f64::from(found.assayed.output.parts.first()?.amax?);
+    let written = found.judgement().actual.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let far = (amax - written).abs() > WRITTEN * written && written.is_finite();
+    (found.verdict == Verdict::Fail && far && found.reason.contains("amax[")).then(|| {
+        format!("; this is not all: out.amax is {amax:.5}, which is the largest magnitude neither of the right result nor of this one")
+    })
+}
+
+/// The part of the values whose amax is beside a cast that is wrong in another way: codes do not make it.
+fn part_amax(bundle: &Bundle, found: &Answer) -> Option<String> {
+    let first = found.diagnosis.as_ref()?.findings.first()?;
+    let of_codes =
+        matches!(first.class, Class::MnEdge | Class::SilentSkip | Class::Race | Class::PackPermute | Class::Addressing)
+            || is_encoding(first.class);
+    let is_cast = matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && found.verdict == Verdict::Fail;
+    let amax = bundle.out.amax.filter(|_| is_cast && of_codes)?;
+    let part = fault::amax::parts_of(bundle.a.high.as_ref()?, amax).into_iter().next()?;
+    Some(format!("; and {}", part.words))
+}
+
+/// What is wrong with codes by the scales beside them.
+fn is_encoding(class: Class) -> bool {
+    matches!(class, Class::Rounding | Class::CodecEdge | Class::SrBroken | Class::OverflowWrap | Class::PackPermute)
+}
