@@ -333,6 +333,21 @@ mod tests {
         assert_eq!((out.spacing(3, 0.0), out.spacing(9, 0.0)), (2.0, 32.0));
         assert_eq!(out.round(9, 1e9), (127.0 - 3.0) * 32.0);
         assert!(out.is_saturated(9, (127.0 - 3.0) * 32.0) && !out.is_saturated(9, (126.0 - 3.0) * 32.0));
+        // Codes about 8 by steps of 2, and 100 added: from 84 to 114.
+        let additive = QTensorParts {
+            format: Format::Uint4,
+            rows: 1,
+            cols: 2,
+            codes: vec![0; 2],
+            granularity: Granularity::Tensor,
+            scale_format: Format::F32,
+            scale_inv: vec![2.0],
+            zero: Zero::Additive { mid: 8, zero: vec![100.0] },
+            level: None,
+        };
+        let out = OutFormat::quantized(&QTensor::new(additive).unwrap(), None);
+        assert_eq!([84.0, 86.0, 100.0, 112.0, 114.0].map(|x| out.is_saturated(0, x)), [true, false, false, false, true]);
+        assert_eq!((out.range(0), out.round(0, 101.5), out.cell(0, 100.0)), ((84.0, 114.0), 102.0, (99.0, 101.0)));
     }
 
     /// Half way to the neighbours: toward zero half as far below a power of two, none beyond the end.

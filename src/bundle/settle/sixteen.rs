@@ -160,6 +160,8 @@ mod tests {
         assert_eq!(find(&job, 8, 8, &sums, &right), Some(Format::F16));
         assert_eq!([find(&job, 8, 8, &sums, &right[1..]), find(&job, 8, 8, &sums[1..], &right[1..])], [None; 2]);
         assert_eq!(find(&job, 16, 4, &sums, &right), None, "of other lines");
+        let wider = runnable(&build(&read(&ones(8, 9).bundle(&[0.0; 72], Dtype::F32, ""))).unwrap().job);
+        assert_eq!(find(&wider, 8, 8, &sums, &right), None, "of more columns");
     }
 
     /// The scale of every line and the largest of its numbers; a NaN is none.

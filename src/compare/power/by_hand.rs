@@ -143,3 +143,35 @@ fn facts_are_of_any_element() {
     assert_eq!([224.0, -224.0, 300.0].map(|x| of(&[x], &[0.0], &scaled)), [[true, true, true, false]; 3]);
     assert_eq!([223.0, -223.0].map(|x| of(&[x], &[0.0], &scaled)), [[true; 4]; 2]);
 }
+
+/// A share of the sum that could be lost unseen: of one of so many groups its root, of K as many products.
+#[test]
+fn what_is_lost_unseen_is_a_share_of_the_sum() {
+    let ideal: Vec<f64> = (0..12).map(|i| 1.0 + f64::from(i) / 16.0).collect();
+    let bound = Bound::from_radius(ideal.clone(), vec![0.25; 12], &OutFormat::high(Format::F32)).unwrap();
+    let of = |groups: usize, k: Option<usize>| {
+        let (scales, zero_points) = (&[][..], &[][..]);
+        Power::of(&PowerInput { cols: 4, bound: &bound, actual: &ideal, bit_exact: false, k, groups, scales, zero_points })
+    };
+    let p = of(4, Some(100));
+    let seen = Seen::of(
+        &PowerInput {
+            cols: 4,
+            bound: &bound,
+            actual: &ideal,
+            bit_exact: false,
+            k: None,
+            groups: 1,
+            scales: &[],
+            zero_points: &[],
+        },
+        12,
+        4,
+    );
+    assert_eq!(p.dropped_share, seen.needed / seen.energy);
+    assert!(p.dropped_share > 0.0 && p.dropped_share < 1.0, "{}", p.dropped_share);
+    assert_eq!((p.group_gain, p.dropped_k), (1.0 + (4.0 * p.dropped_share).sqrt(), Some(100.0 * p.dropped_share)));
+    assert_eq!((of(0, None).group_gain, of(0, None).dropped_k), (1.0 + p.dropped_share.sqrt(), None));
+    // Every element could hide a flip: no rate of them is sure to be seen.
+    assert_eq!(p.code_flip_rate, 1.0);
+}

@@ -219,7 +219,7 @@ fn a_place_is_summed_in_each_order_that_is_told() {
         let natural = expected(&vec![0..12], 12);
         let all: Vec<(bool, Vec<f64>)> = orders(12).iter().map(|o| (o.random, expected(&o.run, o.every))).collect();
         let squares = |e: &[f64]| e.iter().map(|e| e * e).sum::<f64>();
-        let mut w = vec![0.0; 6];
+        let mut w = [0.0; 6];
         all.iter().filter(|a| a.0).for_each(|(_, e)| w.iter_mut().zip(e).for_each(|(w, e)| *w += e * e / 16.0));
         let found = errors.look(&place, 1).unwrap().unwrap();
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
