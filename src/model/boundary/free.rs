@@ -136,6 +136,8 @@ mod by_hand {
         assert_eq!(of(-1.0, -least).1, 0.0);
         let exact = relative(Interval { lo: least, hi: least, nan: false }, 0.0);
         assert!(exact.lo == 0.0 && exact.hi == least + quanta, "{exact:?}");
+        // An end at the smallest normal number is one.
+        assert_eq!(relative(Interval { lo: least + quanta, hi: 1.0, nan: false }, 0.0).lo, least);
         assert_eq!(of(f64::NEG_INFINITY, f64::INFINITY), (f64::NEG_INFINITY, f64::INFINITY));
     }
 
