@@ -439,6 +439,77 @@ mod tests {
         assert_eq!(by_lines(&[right, part, rest], &WORDS, 32).unwrap(), "one, in rows 8 … 11; and two, in rows 12 … 15");
     }
 
+    /// 98 % of the wrong elements, eight of them at least; the first of two formulas that do.
+    #[test]
+    fn a_formula_makes_nearly_all_that_is_wrong() {
+        let right = mask(|i, _| i < 8);
+        let of = |made: Mask| by_elements(&[right.clone(), made], &WORDS, 32, Some(&NUMBERS));
+        // 256 are wrong: 251 are more than 98 %, 250 are not.
+        let but = |n: usize| mask(|i, j| i >= 8 && (i != 15 || j >= n));
+        assert_eq!([of(but(5)), of(but(6))], [Some("one, in rows 8 … 15".into()), None]);
+        let both = [right.clone(), but(0), but(0)];
+        assert_eq!(by_elements(&both, &WORDS, 32, Some(&NUMBERS)).unwrap(), "one, in rows 8 … 15");
+        let second = [right.clone(), but(9), but(0)];
+        assert_eq!(by_elements(&second, &WORDS, 32, Some(&NUMBERS)).unwrap(), "two, in rows 8 … 15");
+        let few = |n: usize| {
+            let wrong = |i: usize, j: usize| i == 3 && j < n;
+            by_elements(&[mask(|i, j| !wrong(i, j)), mask(wrong)], &WORDS, 32, Some(&NUMBERS))
+        };
+        assert_eq!([few(8), few(7)], [Some("one, in rows 3, columns 0 … 7".into()), None]);
+        // Of a sample no place is told, nor where it holds all over.
+        assert_eq!(by_elements(&[right.clone(), but(0)], &WORDS, 32, None).unwrap(), "one");
+        assert_eq!(of(mask(|_, _| true)).unwrap(), "one");
+        let columns = mask(|_, j| j % 4 != 1);
+        let made = mask(|_, j| j % 4 == 1);
+        assert_eq!(
+            by_elements(&[columns, made], &WORDS, 32, Some(&NUMBERS)).unwrap(),
+            "one, in columns 1, 5, … 29 (every 4th)"
+        );
+        assert_eq!(place(&[true; 2], &[true; 3]), "");
+    }
+
+    #[test]
+    fn columns_that_hold_something_else_are_told_by_their_rows() {
+        let wrong: Vec<usize> = (0..512).collect();
+        let made: Mask = (0..512).map(|at| at % 128 != 5).collect();
+        let mut actual = NUMBERS;
+        actual[128 + 5] = 2.0;
+        assert_eq!(others(&made, &wrong, 128, &actual), "; and in 4 rows column 5 holds something else");
+        let made: Mask = (0..512).map(|at| ![5, 7].contains(&(at % 128)) || at == 5).collect();
+        assert_eq!(others(&made, &wrong, 128, &actual), "; and in 4 rows column 5, 7 holds something else");
+    }
+
+    /// Two formulas make every wrong line, each of them eight elements that the other does not.
+    #[test]
+    fn two_formulas_make_lines_between_them() {
+        let of = |masks: [Mask; 3]| by_lines(&masks, &WORDS, 32);
+        let right = |wrong: usize| mask(move |_, j| j % 16 >= wrong);
+        // Columns 0 and 16 by one, 1 and 17 by the other.
+        let two = of([right(2), mask(|_, j| j % 16 == 0), mask(|_, j| j % 16 == 1)]).unwrap();
+        assert_eq!(two, "one, in columns 0, 16; and two, in columns 1, 17");
+        assert_eq!(of([right(3), mask(|_, j| j % 16 == 0), mask(|_, j| j % 16 == 1)]), None);
+        // What both make is the first's.
+        let shared = of([right(2), mask(|_, j| j % 16 == 0 || j == 17), mask(|_, j| j % 16 == 1)]).unwrap();
+        assert_eq!(shared, "one, in columns 0, 16, 17; and two, in columns 1");
+        // Seven elements of a row of a formula's own are too few.
+        let wrong = |n: usize| mask(move |i, j| i < 8 || i == 8 && j >= n);
+        let rest = |n: usize| of([wrong(n), mask(|i, _| i > 8), mask(|i, _| i == 8)]);
+        assert_eq!([rest(8), rest(7)], [Some("one, in rows 9 … 15; and two, in rows 8".into()), None]);
+    }
+
+    /// Divided by what multiplied it, the ends in order.
+    #[test]
+    fn a_result_is_divided_by_what_multiplied_it() {
+        let of = |by: f64| {
+            let p = quotient(3.0, (2.0, 4.0), by, 7.0);
+            (p.x, p.low, p.high, p.right)
+        };
+        assert_eq!(of(2.0), (3.0, 1.0, 2.0, 7.0));
+        assert_eq!(of(-2.0), (3.0, -2.0, -1.0, 7.0));
+        assert_eq!(of(1e-30).0, 3.0);
+        assert!([0.0, 0.9e-30, -0.9e-30, f64::INFINITY, f64::NAN].iter().all(|by| of(*by).0.is_nan()));
+    }
+
     #[test]
     fn formulas_have_words_but_the_right_one() {
         for all in [

@@ -134,4 +134,18 @@ mod tests {
         let got = cast(|right, _, at| if at % 3 == 0 { ((at * at * 31 + at / 7) % 16) as u8 } else { right });
         assert!(!got.0.contains("merged"), "{got:?}");
     }
+
+    #[test]
+    fn columns_of_every_period_are_told_as_such() {
+        let of =
+            |n: usize, period: usize, is: fn(usize) -> bool| super::columns(&(0..n).map(is).collect::<Vec<bool>>(), period);
+        assert_eq!(of(12, 4, |c| c % 4 == 1), "columns 1 of every 4");
+        assert_eq!(of(8, 4, |c| c % 4 == 1), "columns 1 of every 4");
+        // Not twice as wide as a period, or no period at all.
+        assert_eq!(
+            [of(7, 4, |c| c % 4 == 1), of(12, 1, |c| c == 1), of(12, 4, |c| c == 1)],
+            ["columns 1, 5", "columns 1", "columns 1"]
+        );
+        assert_eq!([of(12, 4, |_| true), of(3, 4, |_| true)], ["all columns", "all columns"]);
+    }
 }

@@ -92,4 +92,19 @@ mod tests {
         assert_eq!(of([f32::NAN, 1.0], 0), 1, "a NaN scale");
         assert_eq!(of([1.0, f32::NAN], 0), 0, "the other block is not of zeros");
     }
+
+    /// Of a tensor of zeros alone nothing is said: it has no scale of its own.
+    #[test]
+    fn a_block_of_zeros_is_one_of_a_tensor_that_has_numbers() {
+        let said = |second: f32, at: usize| {
+            let mut w = super::super::Writer::new("cast");
+            let data: Vec<f32> = (0..64).map(|i| if i < 32 { 0.0 } else { second }).collect();
+            let codes = (0..64).map(|i| if i == at { 0x7f } else { 0 }).collect();
+            w.f32s("a", &[2, 32], &data).raw("out.codes", safetensors::Dtype::F8_E4M3, &[2, 32], codes);
+            w.f32s("out.scale_inv", &[2], &[1.0; 2]).meta("out.granularity", "row");
+            contradiction(&super::super::settle::emulated::read(&w))
+        };
+        assert!(said(1.0, 5).unwrap().starts_with("a block of zeros is not read back as zeros: (0, 5) is NaN"));
+        assert_eq!([said(1.0, 40), said(0.0, 5)], [None, None]);
+    }
 }

@@ -366,3 +366,6 @@ impl Bound {
         &self.out
     }
 }
+
+#[cfg(test)]
+mod by_hand;

@@ -311,3 +311,6 @@ fn tally_each(cells: Cells, ideal: &[f64], actual: &[f64], up_to: &mut [u64; 9])
     }
     up_to[8] += ideal.len() as u64;
 }
+
+#[cfg(test)]
+mod tests;

@@ -333,5 +333,42 @@ mod tests {
         assert_eq!((out.spacing(3, 0.0), out.spacing(9, 0.0)), (2.0, 32.0));
         assert_eq!(out.round(9, 1e9), (127.0 - 3.0) * 32.0);
         assert!(out.is_saturated(9, (127.0 - 3.0) * 32.0) && !out.is_saturated(9, (126.0 - 3.0) * 32.0));
+        // Codes about 8 by steps of 2, and 100 added: from 84 to 114.
+        let additive = QTensorParts {
+            format: Format::Uint4,
+            rows: 1,
+            cols: 2,
+            codes: vec![0; 2],
+            granularity: Granularity::Tensor,
+            scale_format: Format::F32,
+            scale_inv: vec![2.0],
+            zero: Zero::Additive { mid: 8, zero: vec![100.0] },
+            level: None,
+        };
+        let out = OutFormat::quantized(&QTensor::new(additive).unwrap(), None);
+        assert_eq!([84.0, 86.0, 100.0, 112.0, 114.0].map(|x| out.is_saturated(0, x)), [true, false, false, false, true]);
+        assert_eq!((out.range(0), out.round(0, 101.5), out.cell(0, 100.0)), ((84.0, 114.0), 102.0, (99.0, 101.0)));
+    }
+
+    /// Half way to the neighbours: toward zero half as far below a power of two, none beyond the end.
+    #[test]
+    fn cells_end_half_way_to_their_neighbours() {
+        let out = OutFormat::high(Format::E4m3);
+        assert_eq!([1.0, 1.125, 0.875].map(|x| out.cell(0, x)), [(0.96875, 1.0625), (1.0625, 1.1875), (0.84375, 0.90625)]);
+        assert_eq!(out.cell(0, -1.0), (-1.0625, -0.96875));
+        // Subnormals are as far apart as the smallest normal ones.
+        let ulp = 2f64.powi(-9);
+        assert_eq!(
+            [0.0, ulp, 8.0 * ulp, 16.0 * ulp].map(|x| out.cell(0, x)),
+            [(-0.5 * ulp, 0.5 * ulp), (0.5 * ulp, 1.5 * ulp), (7.5 * ulp, 8.5 * ulp), (15.5 * ulp, 17.0 * ulp)]
+        );
+        let integer = OutFormat::scaled(Format::Int8, 2.0, 0.5);
+        assert_eq!([0.0, 4.0, -4.0].map(|x| integer.cell(0, x)), [(-0.25, 0.25), (3.75, 4.25), (-4.25, -3.75)]);
+        assert_eq!((integer.cell(0, 63.5).1, integer.cell(0, -64.0).0), (f64::INFINITY, f64::NEG_INFINITY));
+        assert_eq!((integer.range(0), integer.spacing(0, 3.0)), ((-64.0, 63.5), 0.5));
+        // Not a number has no cell around it; a negative scale turns the ends.
+        assert_eq!(out.cell(0, f64::INFINITY), (f64::INFINITY, f64::INFINITY));
+        let turned = OutFormat::scaled(Format::Int8, -2.0, -0.5);
+        assert_eq!((turned.cell(0, 4.0), turned.spacing(0, 4.0)), ((3.75, 4.25), 0.5));
     }
 }

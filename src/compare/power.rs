@@ -464,3 +464,6 @@ impl Power {
             .or_else(|| faults.zero_points.iter().find_map(zero_blindness))
     }
 }
+
+#[cfg(test)]
+mod by_hand;

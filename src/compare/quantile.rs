@@ -287,4 +287,71 @@ mod tests {
         let search = Search::drawn(5, vec![3.0, f64::NAN, 1.0, -f64::NAN, 2.0]);
         assert_eq!(search.drawn, [1.0, 2.0, 3.0]);
     }
+
+    /// One in sixteen, in whole loops over lanes: 4096 at least and 65,536 at most.
+    #[test]
+    fn as_many_are_drawn_as_are_needed() {
+        let drawn = [1, 16 * 4096, 16 * 4097, 16 * 5000, 1 << 20, (1 << 20) + 16, 1 << 30].map(drawn_of);
+        assert_eq!(drawn, [4096, 4096, 4352, 5120, 1 << 16, 1 << 16, 1 << 16]);
+    }
+
+    /// From the first to the last place, at even distances, in order.
+    #[test]
+    fn what_is_drawn_is_spread_over_all_places() {
+        let of = |n: usize| {
+            let v: Vec<f64> = (0..n).map(|i| (n - i) as f64).collect();
+            draw(&Pieces(&v, 100))
+        };
+        assert_eq!(of(3), [1.0, 2.0, 3.0]);
+        assert_eq!(of(FEW).len(), FEW);
+        let n = 100_000;
+        let drawn = of(n);
+        let place = |i: usize| i * (n - LANES) / 24;
+        let expected = (0..25).rev().flat_map(|i| (0..LANES).rev().map(move |j| (n - place(i) - j) as f64));
+        assert_eq!(drawn.len(), 25 * LANES);
+        assert!(drawn.iter().copied().eq(expected));
+        // A NaN is no number.
+        assert_eq!(draw(&Pieces(&[2.0, f64::NAN, 1.0], 2)), [1.0, 2.0]);
+    }
+
+    /// Below, at and between two numbers; where both are one, it is counted once.
+    #[test]
+    fn a_rank_is_below_at_or_between_two_numbers() {
+        let between = |low: f64, high: f64| {
+            let mut b = Between { low, high, ..Between::default() };
+            [&[0.5, 1.0, 2.5, 3.0][..], &[1.0, 2.0, 4.0, f64::NAN]].iter().for_each(|x| b.see(x));
+            b
+        };
+        let b = between(1.0, 3.0);
+        assert_eq!((b.below, b.at_low, b.at_high, &b.inside), (1, 2, 1, &vec![2.5, 2.0]));
+        let at = |rank: usize| between(1.0, 3.0).at(rank);
+        let all = [None, Some(1.0), Some(1.0), Some(2.0), Some(2.5), Some(3.0), None];
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(at), all);
+        let one = between(1.0, 1.0);
+        assert_eq!((one.below, one.at_low, one.at_high, one.inside.len()), (1, 2, 0, 0));
+        let both = between(1.0, 3.0).and(between(1.0, 3.0));
+        assert_eq!((both.below, both.at_low, both.at_high, both.inside), (2, 4, 2, vec![2.5, 2.0, 2.5, 2.0]));
+    }
+
+    /// Ranks are from 0: ⌈count·share⌉ − 1.
+    #[test]
+    fn what_is_not_found_is_looked_for_further_apart() {
+        let mut search = Search::drawn(1000, (0..100).map(f64::from).collect());
+        assert_eq!(search.ranks(), [499, 989, 998]);
+        assert_eq!(Search::drawn(1001, Vec::new()).ranks(), [500, 990, 999]);
+        let reach = |share: f64, deviations: f64| deviations * (100.0 * share * (1.0 - share)).sqrt() + 8.0;
+        let first = search.between();
+        assert_eq!(first[0], ((49.9 - reach(0.499, 4.0)).floor(), (49.9 + reach(0.499, 4.0)).floor()));
+        // Two of three are found: the next look is for the third alone.
+        let at = |low: f64, below: usize, at_low: usize| Between { low, high: low, below, at_low, ..Between::default() };
+        search.take((7.0, [at(5.0, 490, 20), at(6.0, 900, 10), at(7.0, 998, 1)]));
+        assert_eq!((search.answer(), search.found), (None, [Some(5.0), None, Some(7.0)]));
+        assert_eq!(search.between()[0], (0.0, f64::INFINITY), "sixteen times as far");
+        search.take((9.0, [at(1.0, 0, 1000), at(6.0, 980, 10), at(8.0, 0, 1000)]));
+        assert_eq!(search.answer(), Some([5.0, 6.0, 7.0, 9.0]));
+        // What is answered is not asked again.
+        search.take((11.0, [at(1.0, 0, 1000), at(1.0, 0, 1000), at(1.0, 0, 1000)]));
+        assert_eq!((search.answer(), search.between()), (Some([5.0, 6.0, 7.0, 9.0]), [(0.0, 0.0); 3]));
+        assert_eq!(Search::drawn(0, Vec::new()).answer(), Some([0.0; 4]));
+    }
 }

@@ -343,3 +343,88 @@ pub(super) fn settled(judged: &Judged, power: &Power) -> (Verdict, String) {
         None => (Verdict::Pass, String::new()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::NoPower;
+
+    #[test]
+    fn other_bits_are_counted_and_the_first_is_told() {
+        let n = 40_000;
+        let model = Tensor::new(crate::Format::F32, 100, 400, (0..n).map(|i| i as f32).collect()).unwrap();
+        let with = |change: &dyn Fn(&mut Vec<f32>)| {
+            let mut data = model.data().to_vec();
+            change(&mut data);
+            let m = Mismatches::of_tensors(&model, &Tensor::new(crate::Format::F32, 100, 400, data).unwrap()).unwrap();
+            (m.count, m.first)
+        };
+        assert_eq!(with(&|_| ()), (0, None));
+        // Of two bands.
+        let two = with(&|d| (d[39_000], d[20_000], d[20_001]) = (0.5, -1.0, f32::NAN));
+        assert_eq!(two, (3, Some((20_000, 20_000.0))));
+        assert_eq!(with(&|d| d[0] = -0.0), (1, Some((0, 0.0))));
+        let bf16 = Tensor::new(crate::Format::Bf16, 1, 2, vec![1.0, 1.0]).unwrap();
+        let f32s = Tensor::new(crate::Format::F32, 1, 2, vec![1.0, 1.0]).unwrap();
+        assert!(Mismatches::of_tensors(&bf16, &f32s).is_err());
+    }
+
+    fn compared(verdict: Verdict, reason: &str, wide: bool) -> Comparison {
+        let bound = Bound::from_radius(vec![1.0], vec![0.0], &crate::compare::OutFormat::high(crate::Format::F32)).unwrap();
+        let evidence = CaseEvidence {
+            cols: 1,
+            exact: None,
+            bound: &bound,
+            actual: &[1.0],
+            mismatches: None,
+            checks: &[],
+            bit_exact: true,
+            k: None,
+            groups: 1,
+            scales: &[],
+            zero_points: &[],
+        };
+        let mut c = judge(&evidence).unwrap();
+        assert_eq!((c.verdict, c.worst, c.quantization.is_none()), (Verdict::Pass, Some((0, 0)), true));
+        (c.verdict, c.reason) = (verdict, reason.into());
+        c.power.no_power = Some(NoPower { reason: "a".into(), remedy: "b".into(), wide });
+        c
+    }
+
+    /// Errors that are too large make a doubt of what is inside; errors of the right size pass what only the bound could not judge.
+    #[test]
+    fn the_size_of_errors_decides_where_the_bound_does_not() {
+        let told = |verdict: Verdict, reason: &str, wide: bool, larger: Option<&str>, gain: f64| {
+            let mut c = compared(verdict, reason, wide);
+            c.power.scale_contrast = 1.5;
+            c.told_by(&ErrorSize { words: String::new(), larger: larger.map(Into::into), gain });
+            (c.verdict, c.reason)
+        };
+        let large = |verdict, reason| told(verdict, reason, false, Some("large"), 1.0);
+        for verdict in [Verdict::Pass, Verdict::NoPower] {
+            assert_eq!(large(verdict, "x"), (Verdict::Suspect, "large".into()));
+        }
+        assert_eq!(large(Verdict::Suspect, "x"), (Verdict::Suspect, "large; x".into()));
+        assert_eq!(large(Verdict::Suspect, ""), (Verdict::Suspect, "large".into()));
+        assert_eq!(large(Verdict::Fail, "x"), (Verdict::Fail, "x".into()));
+        let right = |verdict, wide, gain| told(verdict, "x", wide, None, gain).0;
+        assert_eq!(
+            [1.25, 1.5, 3.0].map(|g| right(Verdict::NoPower, true, g)),
+            [Verdict::Pass, Verdict::NoPower, Verdict::NoPower]
+        );
+        assert_eq!([right(Verdict::NoPower, false, 1.25), right(Verdict::Fail, true, 1.25)], [Verdict::NoPower, Verdict::Fail]);
+        assert!(told(Verdict::NoPower, "x", true, None, 1.25).1.contains("a gain of ×1.2500 would be caught"));
+        // A gain of two is too much whatever the scales are.
+        let mut c = compared(Verdict::NoPower, "", true);
+        c.power.scale_contrast = f64::INFINITY;
+        c.told_by(&ErrorSize { words: String::new(), larger: None, gain: 2.0 });
+        assert_eq!(c.verdict, Verdict::NoPower);
+    }
+
+    #[test]
+    fn verdicts_are_told_in_words_and_two_are_failures() {
+        assert_eq!((Verdict::NoPower.words(), format!("{:>5}|", Verdict::Pass)), ("no power".into(), " pass|".into()));
+        let failures: Vec<Verdict> = Verdict::ALL.into_iter().filter(|v| v.is_failure()).collect();
+        assert_eq!(failures, [Verdict::Fail, Verdict::Error]);
+    }
+}

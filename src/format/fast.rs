@@ -212,3 +212,24 @@ pub fn decode_bf16(words: &[bf16], values: &mut [f32]) -> Result<()> {
     values.iter_mut().zip(words).for_each(|(x, w)| *x = f32::from_bits(u32::from(w.to_bits()) << 16));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_sixteen_bits_are_their_values() {
+        let words: Vec<u16> = (0..=u16::MAX).collect();
+        let (mut f16s, mut bf16s) = (vec![7.0f32; words.len()], vec![7.0f32; words.len()]);
+        decode_f16(&words.iter().map(|w| f16::from_bits(*w)).collect::<Vec<_>>(), &mut f16s).unwrap();
+        decode_bf16(&words.iter().map(|w| bf16::from_bits(*w)).collect::<Vec<_>>(), &mut bf16s).unwrap();
+        for (found, format) in [(&f16s, Format::F16), (&bf16s, Format::Bf16)] {
+            let same = |(w, x): (&u16, &f32)| {
+                let value = format.decode(u32::from(*w)) as f32;
+                value.to_bits() == x.to_bits() || (value.is_nan() && x.is_nan())
+            };
+            assert!(words.iter().zip(found).all(same), "{format}");
+        }
+        assert!(decode_f16(&[f16::ZERO], &mut []).is_err() && decode_bf16(&[bf16::ZERO], &mut []).is_err());
+    }
+}

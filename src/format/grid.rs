@@ -237,4 +237,17 @@ mod tests {
             }
         }
     }
+
+    /// Of the values of e2m1 in a table of nf4 the neighbours are as far as they stand apart.
+    #[test]
+    fn gaps_of_a_table_are_those_to_its_neighbours() {
+        let grid = ValueGrid::new(Format::Nf4, Overflow::Saturate);
+        let values: Vec<f64> = (0..16).map(|c| Format::Nf4.decode(c)).collect();
+        for (i, v) in values.iter().enumerate() {
+            let below = i.checked_sub(1).map_or(f64::INFINITY, |i| v - values[i]);
+            let above = values.get(i + 1).map_or(f64::INFINITY, |w| w - v);
+            assert_eq!(grid.gaps_of_table(*v), Some((below, above)), "{i}");
+        }
+        assert_eq!(ValueGrid::new(Format::E4m3, Overflow::Saturate).gaps_of_table(1.0), None);
+    }
 }

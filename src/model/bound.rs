@@ -216,3 +216,6 @@ fn chain(s: Step, k: usize, a: Factors, b: Factors) -> Accumulation {
         absolute: (steps * s.w as f64 * quantum * below_one + output_absolute) * growth,
     }
 }
+
+#[cfg(test)]
+mod by_hand;

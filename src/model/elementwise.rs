@@ -254,3 +254,29 @@ pub fn predict(job: &Job) -> Result<Output> {
     }
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transposed copy has the same codes where a scale is of a whole tensor or of a square.
+    #[test]
+    fn a_copy_shares_codes_where_scales_are_of_squares() {
+        let of = |granularity: Granularity, count: usize| {
+            let parts = crate::quant::QTensorParts {
+                format: crate::Format::E4m3,
+                rows: 4,
+                cols: 4,
+                codes: vec![0; 16],
+                granularity,
+                scale_format: crate::Format::F32,
+                scale_inv: vec![1.0; count],
+                zero: crate::Zero::None,
+                level: None,
+            };
+            shares_codes(&QTensor::new(parts).unwrap())
+        };
+        assert!(of(Granularity::Tensor, 1) && of(Granularity::Block { rows: 2, cols: 2 }, 4));
+        assert!(!of(Granularity::Block { rows: 4, cols: 1 }, 4) && !of(Granularity::Row, 4) && !of(Granularity::Group(2), 8));
+    }
+}

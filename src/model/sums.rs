@@ -508,3 +508,6 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod by_hand;

@@ -302,4 +302,32 @@ mod tests {
         assert!(gemm(&args(zeros(2, 3), zeros(2, 4), None)).unwrap_err().to_string().contains("2×4"));
         assert!(gemm(&args(zeros(2, 3), zeros(2, 3), Some(vec![0.0]))).unwrap_err().to_string().contains("bias"));
     }
+
+    /// The rounding of a plain sum of four products is 2^-50 of its magnitude: it could show from 2^-16 of it down.
+    #[test]
+    fn a_sum_that_is_small_beside_its_magnitude_is_summed_anew() {
+        let small = 2f64.powi(-16);
+        assert_eq!(
+            [small, small.next_down(), -small, -small.next_down(), 0.0].map(|d| cancels(d, 1.0, 4)),
+            [false, true, false, true, true]
+        );
+        assert!(!cancels(small, 1.0, 4) && cancels(small, 1.0, 5) && !cancels(0.0, f64::INFINITY, 4) && !cancels(0.0, 0.0, 4));
+    }
+
+    #[test]
+    fn rows_and_columns_that_are_looked_at_are_spread() {
+        assert_eq!([looked_at(1), looked_at(2), looked_at(10)], [[0; 4], [0, 0, 0, 1], [0, 3, 6, 9]]);
+        // 128 of 300 columns: every second from that of the row on.
+        let b = |j: usize| Cow::Owned(vec![j as f64]);
+        let right: Vec<f64> = (0..300).map(|j| 2.0 * j as f64 + 1.0).collect();
+        let agrees = |r: usize, d: &[f64], magnitude: &[f64]| row_agrees(r, &[2.0], &b, Some(&[1.0; 300]), (d, magnitude));
+        let seen = |r: usize, j: usize| {
+            let mut wrong = right.clone();
+            wrong[j] += 1.0;
+            (agrees(r, &wrong, &right), agrees(r, &right, &wrong))
+        };
+        assert!(agrees(0, &right, &right) && agrees(3, &right, &right));
+        assert_eq!([seen(0, 0), seen(0, 254), seen(1, 1), seen(3, 257)], [(false, false); 4]);
+        assert_eq!([seen(0, 1), seen(0, 256), seen(1, 0)], [(true, true); 3]);
+    }
 }

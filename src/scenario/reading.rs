@@ -339,4 +339,47 @@ mod tests {
             assert_eq!((of("belongs"), of("stale")), (parts - stale, stale), "{at}");
         }
     }
+
+    /// The geometric middle; of an interval without an end, or from 0, its low end.
+    #[test]
+    fn the_middle_of_an_interval_is_geometric() {
+        assert_eq!([middle((2.0, 8.0)), middle((3.0, f64::INFINITY)), middle((0.0, 8.0))], [4.0, 3.0, f64::MIN_POSITIVE]);
+    }
+
+    /// 3 with a radius of 1 and a bias of 1 was made of 2 ± 1: r is between cell/(|p| ± β).
+    #[test]
+    fn an_element_says_between_which_numbers_r_is() {
+        let of = |ideal: f64, certain: f64, d: f64, bias: f64| {
+            let bound = Bound::from_radius(vec![ideal], vec![certain], &OutFormat::high(crate::Format::F32)).unwrap();
+            interval(&bound, 0, d, bias)
+        };
+        let slack = |p: f64| p * 2f64.powi(-22);
+        let (low, high) = OutFormat::high(crate::Format::F32).cell(0, 5.0);
+        let (s, any) = (slack(2.0), (0.0, f64::INFINITY));
+        assert_eq!(of(3.0, 1.0, 5.0, 1.0), ((low - 1.0) / (3.0 + s), (high - 1.0) / (1.0 - s)));
+        // Of a negative product the ends change places.
+        let (low, high) = OutFormat::high(crate::Format::F32).cell(0, -5.0);
+        assert_eq!(of(-2.0, 1.0, -5.0, 0.0), (-high / (3.0 + s), -low / (1.0 - s)));
+        // Of the other sign r is no more than 0.
+        assert_eq!(of(2.0, 1.0, -5.0, 0.0).0, 0.0);
+        // Nothing where the product may be 0; none where the result is not a number.
+        assert_eq!([of(2.0, 2.0, 5.0, 0.0), of(2.0, f64::INFINITY, 5.0, 0.0), of(f64::NAN, 0.0, 5.0, 0.0)], [any; 3]);
+        assert_eq!(of(2.0, 1.0, f64::NAN, 0.0), (f64::INFINITY, 0.0));
+    }
+
+    #[test]
+    fn the_answer_says_which_parts_are_not_read_as_stored() {
+        let of = |region: Option<Shared>, r: &[(f64, f64)]| {
+            let earlier = Vec::new();
+            Reading { region, r: r.to_vec(), earlier, lost: vec![0.5, -2.0] }.words()
+        };
+        let right = (0.9, 1.1);
+        assert_eq!(of(Some(Shared::Rows), &[right, (1.0, 1.0)]), "read as stored (r between 1.000000 and 1.000000)");
+        assert_eq!(of(Some(Shared::Rows), &[]), "nothing was computed");
+        assert!(of(None, &[right]).starts_with("no factor of the whole"));
+        let one = of(Some(Shared::Rows), &[right, (1.9, 2.1), (0.2, 0.3)]);
+        assert!(one.starts_with("not read as stored: r of 2 of 3 (") && one.contains("between 0.200000 and 0.300000"), "{one}");
+        assert!(one.ends_with("an element of the result is off by up to 2.0000e0"), "{one}");
+        assert!(of(Some(Shared::Tensor), &[(1.5, 1.6)]).starts_with("not read as stored: r of the tensor is between 1.500000"));
+    }
 }

@@ -334,3 +334,14 @@ fn parts_of_a_row_are_neither_nothing_nor_all_of_it() {
         parts(&table, "sum", &mut |words, of| assert!(of(0) > 0.0 && of(0) != right, "{n} columns: {words}"));
     }
 }
+
+/// Sums of squares that four rows have; three are too few.
+#[test]
+fn four_rows_say_whose_sum_of_squares_they_have() {
+    let rows: Vec<Vec<f64>> = (1..=4).map(|i| (1..=8).map(|j| f64::from(i * j)).collect()).collect();
+    let half = |x: &[f64]| x[..4].iter().map(|x| x * x).sum::<f64>() / 4.0;
+    let known = |i: usize| (i, Some((half(&rows[i]) * (1.0 - 1e-6), half(&rows[i]) * (1.0 + 1e-6))));
+    let of = |n: usize| sums(Op::Rmsnorm, &rows, None, &(0..n).map(known).collect::<Vec<_>>());
+    assert!(of(4)[0].of.iter().zip(&rows).all(|(sum, x)| *sum == half(x)), "{}", of(4)[0].words);
+    assert!(of(3).is_empty());
+}

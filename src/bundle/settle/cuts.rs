@@ -257,4 +257,117 @@ mod tests {
         let halves = |p: &[f32]| ((p[0] + p[3]) + p[2]) + (p[1] + p[4]);
         assert_eq!(sums, [3.5, 1.0, 1.0 + 3.5, tree(&parts), halves(&parts)]);
     }
+
+    /// 45 tiles of 128: the first part has the one that is left, or the last part all that are left.
+    #[test]
+    fn what_does_not_divide_goes_to_the_first_parts_or_to_the_last() {
+        let balanced = Cut::Balanced { tile: 128, parts: 4 }.parts(5760);
+        assert_eq!(balanced, [vec![0..1536], vec![1536..2944], vec![2944..4352], vec![4352..5760]]);
+        let last = Cut::LongLast { tile: 128, parts: 4 }.parts(5760);
+        assert_eq!(last, [vec![0..1408], vec![1408..2816], vec![2816..4224], vec![4224..5760]]);
+        // A tile that K cuts short; more parts than tiles.
+        assert_eq!(Cut::Even { tile: 32, parts: 2 }.parts(100), [vec![0..64], vec![64..100]]);
+        assert_eq!(Cut::Even { tile: 32, parts: 3 }.parts(64), [vec![0..32], vec![32..64]]);
+        assert_eq!(Cut::Interleaved { tile: 32, parts: 3 }.parts(64), [vec![0..32], vec![32..64]]);
+        assert_eq!(Cut::At(64).parts(100), [vec![0..64], vec![64..100]]);
+        assert_eq!([Cut::At(0).parts(100), Cut::At(100).parts(100)], [[vec![0..100]], [vec![0..100]]]);
+    }
+
+    #[test]
+    fn each_way_of_cutting_is_there_once() {
+        let (tile, of) = (16, |parts| Cut::Interleaved { tile: 16, parts });
+        let three = [Cut::Balanced { tile, parts: 3 }, Cut::LongLast { tile, parts: 3 }, of(3)];
+        let all = [&[Cut::Even { tile: 32, parts: 2 }, of(2)][..], &three, &[Cut::Even { tile, parts: 4 }]].concat();
+        assert_eq!(Cut::all(64), all);
+        assert_eq!(Cut::all(31), []);
+        // Where no tiles meet: every 64, of a long K every 128.
+        let meets = |k: usize| -> Vec<usize> {
+            Cut::all(k).into_iter().filter_map(|c| if let Cut::At(at) = c { Some(at) } else { None }).collect()
+        };
+        assert_eq!((meets(320), meets(640)), (vec![64], vec![64, 128, 192, 448, 576]));
+        assert_eq!((meets(2048).first(), meets(2049).first()), (Some(&64), Some(&128)));
+        assert_eq!((meets(2048).last(), meets(2176).last()), (Some(&1984), Some(&2048)));
+    }
+
+    #[test]
+    fn usual_cuts_are_of_tiles_of_128_and_few() {
+        let long = Cut::usual(1 << 14);
+        let most = |f: fn(&Cut) -> Option<(usize, usize)>| long.iter().filter_map(f).max_by_key(|(_, parts)| *parts);
+        assert_eq!(most(|c| if let Cut::Even { tile, parts } = *c { Some((tile, parts)) } else { None }), Some((128, 16)));
+        let interleaved = |c: &Cut| if let Cut::Interleaved { tile, parts } = *c { Some((tile, parts)) } else { None };
+        assert_eq!(most(interleaved).map(|c| c.1), Some(8));
+        let mut tiles: Vec<usize> = long.iter().filter_map(interleaved).map(|c| c.0).collect();
+        tiles.dedup();
+        tiles.sort_unstable();
+        tiles.dedup();
+        assert_eq!(tiles, [64, 128]);
+        assert!(!long.iter().any(|c| matches!(c, Cut::At(_) | Cut::LongLast { .. })));
+        // 384 in three parts of 128; 96 is no multiple of 128, and 24 none of 16.
+        let equal = |tile: usize, parts: usize| Cut::Even { tile, parts };
+        assert_eq!(Cut::equal(96, 8), [equal(48, 2), equal(32, 3), equal(16, 6)]);
+        assert_eq!(Cut::equal(96, 5), [equal(48, 2), equal(32, 3)]);
+        assert_eq!(Cut::equal(0, 8), []);
+    }
+
+    #[test]
+    fn a_cut_is_told_in_words() {
+        let (tile, parts) = (64, 3);
+        assert_eq!(Cut::Whole.words(), "");
+        assert_eq!(Cut::Even { tile, parts }.words(), ", split in 3 (⌈tiles/3⌉ tiles of 64 of K each)");
+        assert_eq!(Cut::Balanced { tile, parts }.words(), ", split in 3 (tiles of 64 of K shared out evenly)");
+        assert_eq!(Cut::LongLast { tile, parts }.words(), ", split in 3 (tiles of 64 of K, the rest to the last)");
+        assert_eq!(Cut::Interleaved { tile, parts }.words(), ", split in 3 (every 3th tile of 64 of K)");
+        assert_eq!(Cut::At(192).words(), ", split in 2 at K = 192");
+        let order = |o: &[usize]| Join::Order(o.to_vec());
+        assert_eq!([order(&[1, 0]).words(2), Join::Tree.words(2)], ["", ""]);
+        assert_eq!(order(&[0, 1, 2]).words(3), ", parts added ascending");
+        assert_eq!(order(&[0, 2, 1]).words(3), ", parts added in the order [0, 2, 1]");
+        let trees = [Join::Tree, Join::Halves, Join::Pairs([0, 1, 2, 3])].map(|j| j.words(4));
+        assert_eq!(trees, [", parts added as a tree"; 3]);
+    }
+
+    #[test]
+    fn slices_end_where_they_are_told() {
+        // Ranges that touch become one; an end of one range is no part of the next.
+        assert_eq!(slice(&vec![0..4, 4..8], 2, 4), [2..6]);
+        assert_eq!(slice(&vec![0..4, 8..12], 0, 4), [0..4]);
+        assert_eq!(slice(&vec![0..4, 8..12], 4, 1), [8..9]);
+        assert_eq!(slice(&vec![0..4, 8..12], 3, 2), [3..4, 8..9]);
+        assert_eq!(slice(&vec![0..4], 1, 0), []);
+        assert_eq!(len(&vec![]), 0);
+    }
+
+    /// What becomes of a partial sum is asked of each that is made, and of no part.
+    #[test]
+    fn partial_sums_become_what_they_are_told() {
+        let made = std::cell::RefCell::new(Vec::new());
+        let see = |join: &Join, count: usize| {
+            made.borrow_mut().clear();
+            let after = |x: f32| {
+                made.borrow_mut().push(x);
+                x + 1000.0
+            };
+            let sum = join.sum(count, |p| [1.0, 2.0, 4.0, 8.0, 16.0][p], after);
+            (sum, made.borrow().clone())
+        };
+        assert_eq!(see(&Join::Order(vec![2, 0, 1]), 3), (2007.0, vec![5.0, 1007.0]));
+        assert_eq!(see(&Join::Pairs([0, 2, 1, 3]), 4), (3015.0, vec![5.0, 10.0, 2015.0]));
+        assert_eq!(see(&Join::Tree, 3), (2007.0, vec![3.0, 1007.0]));
+        assert_eq!(see(&Join::Tree, 5), (4031.0, vec![3.0, 12.0, 2015.0, 3031.0]));
+        assert_eq!(see(&Join::Halves, 3), (2007.0, vec![5.0, 1007.0]));
+        assert_eq!(see(&Join::Halves, 5), (4031.0, vec![9.0, 18.0, 1013.0, 3031.0]));
+        for join in [Join::Tree, Join::Halves, Join::Order(vec![0])] {
+            assert_eq!(see(&join, 1), (1.0, vec![]));
+        }
+    }
+
+    #[test]
+    fn orders_of_few_parts_are_all_there_and_of_many_the_usual() {
+        let order = |o: &[usize]| Join::Order(o.to_vec());
+        assert_eq!([Join::all(1), Join::all(2)], [[order(&[0])], [order(&[0, 1])]]);
+        assert_eq!(Join::all(3), [order(&[0, 1, 2]), order(&[0, 2, 1]), order(&[1, 2, 0])]);
+        assert_eq!(Join::all(4)[12..], [[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 1, 2]].map(Join::Pairs));
+        let five = [order(&[0, 1, 2, 3, 4]), order(&[4, 3, 2, 1, 0]), order(&[1, 2, 3, 4, 0]), Join::Tree, Join::Halves];
+        assert_eq!(Join::all(5), five);
+    }
 }

@@ -179,9 +179,14 @@ fn gains(operand: &Operand) -> Option<Vec<(String, Vec<f64>)>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::assay::build;
+    use super::super::emulated::{Emulated, read};
+    use super::super::runnable;
     use super::*;
+    use crate::compare::OutFormat;
     use crate::quant::QTensorParts;
     use crate::{Granularity, Zero};
+    use safetensors::Dtype;
 
     fn operand(granularity: Granularity, scale_format: Format, scale_inv: Vec<f32>) -> Operand {
         let (rows, cols) = (2, 64);
@@ -203,5 +208,80 @@ mod tests {
         // Scales that change along K are no gain of a row, and those of eight bits have no more to lose.
         assert!(gains(&operand(Granularity::Group(32), Format::F32, vec![1.0; 4])).is_none());
         assert!(gains(&operand(Granularity::Row, Format::E8m0, vec![1.0, 2.0])).is_none());
+    }
+
+    /// What is found of a product whose elements are these, where the certain radius is 1e-3.
+    fn found(o: &Emulated, actual: &dyn Fn(usize, usize, f64) -> f64) -> Option<String> {
+        let built = build(&read(&o.bundle(&vec![0.0; o.m * o.n], Dtype::F32, ""))).unwrap();
+        let ideal: Vec<f64> = built.ideal[0].d.iter().copied().collect();
+        let actual: Vec<f64> = ideal.iter().enumerate().map(|(at, d)| actual(at / o.n, at % o.n, *d)).collect();
+        let bound = Bound::from_radius(ideal, vec![1e-3; o.m * o.n], &OutFormat::high(Format::F32)).unwrap();
+        find(&runnable(&built.job), o.m, o.n, &actual, &bound)
+    }
+
+    #[test]
+    fn scales_of_lines_in_sixteen_bits_are_told_by_operand_type_and_rounding() {
+        let o = Emulated::new(61, (32, 48, 64), true);
+        for (f, rounding, words) in [
+            (Format::Bf16, Rounding::NearestEven, "rounded to bf16"),
+            (Format::Bf16, Rounding::TowardZero, "cut to bf16"),
+            (Format::F16, Rounding::NearestEven, "rounded to f16"),
+        ] {
+            let gain = |s: f32| round(f, f64::from(s), rounding) / f64::from(s);
+            let said = |name: &str| {
+                Some(format!("every element is nearer to the product with the scales of {name} {words} than to the right one"))
+            };
+            assert_eq!(found(&o, &|i, _, d| d * gain(o.sa[i])), said("a"));
+            assert_eq!(found(&o, &|_, j, d| d * gain(o.sb[j])), said("b"));
+            // A gain of all of it is taken off before.
+            assert_eq!(found(&o, &|i, _, d| 1.25 * d * gain(o.sa[i])), said("a"));
+        }
+        let cut = |s: f32| round(Format::Bf16, f64::from(s), Rounding::TowardZero) / f64::from(s);
+        assert_eq!(found(&o, &|_, _, d| d), None);
+        assert_eq!(found(&o, &|_, _, d| 1.01 * d), None, "all of it has one gain");
+        // Errors that follow no scale: of one sign in one half of the columns.
+        assert_eq!(found(&o, &|_, j, d| if j % 2 == 0 { d * 1.004 } else { d * 0.996 }), None);
+        // As much again of something else leaves it no nearer.
+        let mixed = |i: usize, j: usize, d: f64| d * cut(o.sa[i]) * if (i * 7 + j * 3) % 5 < 2 { 1.004 } else { 0.997 };
+        assert_eq!(found(&o, &mixed), None);
+        // Twelve different gains are needed.
+        let rows = |different: usize| {
+            let mut o = Emulated::new(61, (32, 48, 64), true);
+            let scales: Vec<f32> = o.sa.iter().map(|s| if cut(*s) == 1.0 { 1.001 * s } else { *s }).collect();
+            o.sa = (0..32).map(|i| scales[i.min(different - 1)]).collect();
+            o
+        };
+        for (different, some) in [(12, true), (11, false)] {
+            let o = rows(different);
+            assert_eq!(found(&o, &|i, _, d| d * cut(o.sa[i])).is_some(), some, "{different}");
+        }
+    }
+
+    /// K = 128 in tiles of 32: three parts end after two tiles, after three and with the last.
+    #[test]
+    fn parts_of_k_in_sixteen_bits_are_told_by_their_number_and_type() {
+        let o = Emulated::new(62, (16, 24, 128), false);
+        let value = |code: u16| f64::from(half::f16::from_bits(code).to_f32());
+        let part = |i: usize, j: usize, ks: std::ops::Range<usize>| -> f64 {
+            ks.map(|k| value(o.a[i * 128 + k]) * value(o.b[j * 128 + k])).sum()
+        };
+        for (f, ends) in
+            [(Format::Bf16, &[0, 64, 128][..]), (Format::Bf16, &[0, 64, 96, 128]), (Format::F16, &[0, 32, 64, 96, 128])]
+        {
+            let of = |i: usize, j: usize, _: f64| -> f64 {
+                ends.windows(2).map(|e| round(f, part(i, j, e[0]..e[1]), Rounding::NearestEven)).sum()
+            };
+            let words = format!(
+                "every element is nearer to the sum of {} parts of K rounded to {f} than to the right one",
+                ends.len() - 1
+            );
+            assert_eq!(found(&o, &of), Some(words));
+        }
+        // Five parts have less than 32 products each: they are no theory.
+        let ends = [0, 26, 52, 77, 103, 128];
+        let five = |i: usize, j: usize, _: f64| -> f64 {
+            ends.windows(2).map(|e| round(Format::Bf16, part(i, j, e[0]..e[1]), Rounding::NearestEven)).sum()
+        };
+        assert_eq!(found(&o, &five), None);
     }
 }

@@ -297,3 +297,107 @@ fn sixteen(format: Format, fused: bool, a: &[f32], b: &[f32]) -> f32 {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::assay::{build, output};
+    use super::super::emulated::{Emulated, read};
+    use super::super::runnable;
+    use super::super::search::Case;
+    use super::*;
+    use safetensors::Dtype;
+
+    fn with<R>(o: &Emulated, rows: Range<usize>, cols: Range<usize>, see: impl FnOnce(&mut Region) -> R) -> R {
+        let bundle = read(&o.bundle(&vec![0.0; o.m * o.n], Dtype::F32, ""));
+        let (built, output) = (build(&bundle).unwrap(), output(&bundle).unwrap());
+        let job = runnable(&built.job);
+        let case = Case::of(&job, &output).unwrap();
+        let problem = case.problems().remove(0);
+        see(&mut Region::new(&case.plan, problem, rows, cols))
+    }
+
+    /// Products of row 2 + i / 2 of a and row 1 + i % 2 of b, one after the other.
+    fn products(o: &Emulated) -> [Vec<f32>; 4] {
+        let (a, b) = (o.numbers(&o.a), o.numbers(&o.b));
+        let of = |i: usize, j: usize| (0..o.k).map(|k| (a[i * o.k + k].value() * b[j * o.k + k].value()) as f32).collect();
+        [of(2, 1), of(2, 2), of(3, 1), of(3, 2)]
+    }
+
+    #[test]
+    fn a_region_knows_where_it_is_and_what_its_sums_meet() {
+        let mut o = Emulated::new(95, (5, 4, 6), true).with_bias(2);
+        let row = o.a[12..18].to_vec();
+        o.a[18..24].copy_from_slice(&row);
+        with(&o, 2..4, 1..3, |r| {
+            assert_eq!((r.elements(), r.k(), r.different()), (4, 6, 1));
+            assert_eq!([0, 1, 2, 3].map(|i| r.at(i)), [9, 10, 13, 14]);
+            let squares = products(&o).map(|p| p.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>());
+            assert_eq!(r.squares(), squares);
+            let scales = [(2, 1), (2, 2), (3, 1), (3, 2)];
+            for (n, (i, j)) in scales.into_iter().enumerate() {
+                assert_eq!(r.scale(n), f64::from(o.sa[i]) * f64::from(o.sb[j]));
+                let m = r.meets(Chain::Exact, n);
+                assert_eq!((m.a, m.b, m.scaled, m.global, m.bias), (o.sa[i], o.sb[j], true, None, o.bias.as_ref().unwrap()[j]));
+                // Factors that were scaled first meet no scale again.
+                let m = r.meets(Chain::Dequantized { fused: true }, n);
+                assert_eq!((m.a, m.b, m.scaled, m.global), (1.0, 1.0, false, None));
+            }
+        });
+        with(&o, 0..4, 0..3, |r| assert_eq!(r.different(), 3));
+        let plain = Emulated::new(95, (5, 4, 6), false);
+        with(&plain, 0..2, 0..1, |r| assert_eq!((r.scale(0), r.meets(Chain::Exact, 0).scaled), (1.0, false)));
+    }
+
+    /// Sums of chunks are added in f32, or in 16 bits; of no more than one chunk in f32 there is nothing to add.
+    #[test]
+    fn chunks_of_a_run_are_added_to_a_main_accumulator() {
+        let o = Emulated::new(96, (5, 4, 7), true);
+        let all = products(&o);
+        let bf16 = |x: f32| round_to(Format::Bf16, x);
+        let sum = |p: &[f32]| p.iter().fold(0.0f32, |s, x| s + x);
+        with(&o, 2..4, 1..3, |r| {
+            let mut of = |promote: Option<Promote>, run: &Run| r.sum(Chain::Sequential, promote, run).unwrap().to_vec();
+            let each = |f: &dyn Fn(&[f32]) -> f32| all.iter().map(|p| f(p)).collect::<Vec<f32>>();
+            let whole: Run = vec![0..7];
+            assert_eq!(of(None, &whole), each(&sum));
+            assert_eq!(of(Some(Promote::f32(3)), &whole), each(&|p| sum(&p[..3]) + sum(&p[3..6]) + p[6]));
+            assert_eq!(of(Some(Promote::f32(7)), &whole), each(&sum));
+            let run: Run = vec![4..6, 1..3];
+            assert_eq!(of(Some(Promote::f32(3)), &run), each(&|p| (p[4] + p[5] + p[1]) + p[2]));
+            let single: Run = vec![6..7, 0..1, 3..4];
+            assert_eq!(of(None, &single), each(&|p| p[6] + p[0] + p[3]));
+            let kept = |every: usize, chunks: bool| Some(Promote { every, main: Format::Bf16, chunks });
+            assert_eq!(of(kept(4, false), &whole), each(&|p| bf16(bf16(sum(&p[..4])) + sum(&p[4..]))));
+            assert_eq!(of(kept(4, true), &whole), each(&|p| bf16(bf16(sum(&p[..4])) + bf16(sum(&p[4..])))));
+            assert_eq!(of(kept(7, false), &whole), each(&|p| bf16(sum(p))));
+        });
+    }
+
+    #[test]
+    fn factors_that_are_scaled_first_are_rounded_before_they_are_multiplied() {
+        let o = Emulated::new(97, (5, 4, 7), true);
+        let (a, b) = (o.numbers(&o.a), o.numbers(&o.b));
+        let factor =
+            |i: usize, j: usize, k: usize| (a[i * 7 + k].value() as f32 * o.sa[i], b[j * 7 + k].value() as f32 * o.sb[j]);
+        with(&o, 2..4, 1..3, |r| {
+            for fused in [true, false] {
+                let found = r.sum(Chain::Dequantized { fused }, None, &vec![0..7]).unwrap();
+                let of = |(i, j): (usize, usize)| {
+                    (0..7).map(|k| factor(i, j, k)).fold(0.0f32, |s, (x, y)| if fused { x.mul_add(y, s) } else { x * y + s })
+                };
+                assert_eq!(found[..], [(2, 1), (2, 2), (3, 1), (3, 2)].map(of), "{fused}");
+            }
+        });
+    }
+
+    /// x = 1 + 3·2^-10: x² has a bit that f16 drops, and that is left when 1 is taken away.
+    #[test]
+    fn sums_in_sixteen_bits_round_the_product_or_only_the_sum() {
+        let x = 1.0 + 3.0 * 2f32.powi(-10);
+        let of = |fused: bool| sixteen(Format::F16, fused, &[-1.0, x], &[1.0, x]);
+        assert_eq!([of(true), of(false)], [(6.0 + 2f32.powi(-7)) * 2f32.powi(-10), 6.0 * 2f32.powi(-10)]);
+        assert_eq!(sixteen(Format::F16, true, &[1.0, 1.0], &[2048.0, 1.0]), 2048.0);
+        assert_eq!(sixteen(Format::Bf16, true, &[1.0, 1.0], &[256.0, 1.0]), 256.0);
+        assert_eq!(sixteen(Format::Bf16, false, &[1.0, 1.0, 3.0], &[128.0, 1.0, 1.0]), 132.0);
+    }
+}

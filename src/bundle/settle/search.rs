@@ -563,3 +563,6 @@ impl<'a> Case<'a> {
         Ok(best.map(|b| b.1))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,11 @@ pub fn words(f: Format) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::assay::build;
+    use super::super::emulated::{Emulated, read};
+    use super::super::runnable;
     use super::*;
+    use safetensors::Dtype;
 
     #[test]
     fn numbers_of_few_bits_are_near_themselves() {
@@ -90,5 +94,88 @@ mod tests {
         assert!(off(2049.0, 11) > 4e-4 && off(-2049.0, 11) > 4e-4);
         assert_eq!(off(4096.0, 8), 0.0);
         assert!(off(1.0 + 1.0 / 1024.0, 11) == 0.0 && off(1.0 + 1.0 / 2048.0, 11) > 0.0);
+    }
+
+    /// All factors are 1: scales ½ and ¼.
+    fn ones(m: usize, n: usize) -> Emulated {
+        let mut o = Emulated::new(71, (m, n, 4), true);
+        o.a.iter_mut().chain(o.b.iter_mut()).for_each(|c| *c = 0x38);
+        (o.sa, o.sb) = (vec![0.5; m], vec![0.25; n]);
+        o
+    }
+
+    /// What these sums are numbers of, in a result of this type, where the right ones are `right`.
+    fn found(o: &Emulated, dtype: Dtype, sums: &[f64], right: &[f64]) -> Option<Format> {
+        let job = runnable(&build(&read(&o.bundle(&vec![0.0; o.m * o.n], dtype, ""))).unwrap().job);
+        let [sums, right] = [sums, right].map(|x| x.iter().map(|x| x * 0.125).collect::<Vec<f64>>());
+        find(&job, o.m, o.n, &sums, &right)
+    }
+
+    /// 1025, 1026, …: numbers of eleven bits, where the right sums are a little larger.
+    #[test]
+    fn sixty_four_different_sums_of_eleven_bits_prove_an_accumulator() {
+        let o = ones(8, 9);
+        let right: Vec<f64> = (0..72).map(|i| 1025.3 + f64::from(i)).collect();
+        let sums = |different: usize| (0..72).map(|i| 1025.0 + i.min(different - 1) as f64).collect::<Vec<f64>>();
+        let of = |sums: &[f64]| found(&o, Dtype::F32, sums, &right);
+        assert_eq!([72, 64, 63].map(|n| of(&sums(n))), [Some(Format::F16), Some(Format::F16), None]);
+        let with = |at: usize, x: f64| {
+            let mut sums = sums(64);
+            sums[at] = x;
+            of(&sums)
+        };
+        // Half a unit is no number of eleven bits; two roundings to f32 are.
+        assert_eq!(
+            [with(70, 1030.5), with(70, 1030.0 * (1.0 + NEAR / 2.0)), with(70, 1030.0 * (1.0 + 2.0 * NEAR))],
+            [None, Some(Format::F16), None]
+        );
+        // A sum that is no larger than its products, and none at all, say nothing; one that is larger does.
+        assert_eq!([0.999, -1.0, f64::NAN, f64::INFINITY].map(|x| with(70, x)), [Some(Format::F16); 4]);
+        assert_eq!([with(70, 1.0005), with(70, -1.0005)], [None; 2]);
+        // Where the right sum is such a number, nothing is shown.
+        let mut right = right.clone();
+        right[70] = 1095.0;
+        let mut odd = sums(64);
+        odd[70] = 1095.4;
+        assert_eq!(found(&o, Dtype::F32, &odd, &right), Some(Format::F16));
+        right[70] = 1095.0 * (1.0 + 5.0 * NEAR);
+        assert_eq!(found(&o, Dtype::F32, &odd, &right), None);
+    }
+
+    #[test]
+    fn a_result_shows_only_sums_of_fewer_bits_than_it_has() {
+        let o = ones(8, 8);
+        let of = |o: &Emulated, dtype: Dtype, step: f64| {
+            let sums: Vec<f64> = (1..=64).map(|i| 1024.0 + step * f64::from(i)).collect();
+            found(o, dtype, &sums, &sums.iter().map(|x| x + 0.3).collect::<Vec<f64>>())
+        };
+        assert_eq!([of(&o, Dtype::F32, 1.0), of(&o, Dtype::F32, 8.0)], [Some(Format::F16), Some(Format::Bf16)]);
+        assert_eq!([of(&o, Dtype::F16, 1.0), of(&o, Dtype::F16, 8.0)], [None, Some(Format::Bf16)]);
+        assert_eq!([of(&o, Dtype::BF16, 1.0), of(&o, Dtype::BF16, 8.0)], [None, None]);
+        assert_eq!(of(&ones(8, 8).with_bias(1), Dtype::F32, 1.0), None, "a bias is in the way");
+        // As many elements as there are, of both.
+        let job = runnable(&build(&read(&o.bundle(&[0.0; 64], Dtype::F32, ""))).unwrap().job);
+        let sums: Vec<f64> = (1..=64).map(|i| 128.0 + f64::from(i) / 8.0).collect();
+        let right: Vec<f64> = sums.iter().map(|x| x + 0.03).collect();
+        assert_eq!(find(&job, 8, 8, &sums, &right), Some(Format::F16));
+        assert_eq!([find(&job, 8, 8, &sums, &right[1..]), find(&job, 8, 8, &sums[1..], &right[1..])], [None; 2]);
+        assert_eq!(find(&job, 16, 4, &sums, &right), None, "of other lines");
+        let wider = runnable(&build(&read(&ones(8, 9).bundle(&[0.0; 72], Dtype::F32, ""))).unwrap().job);
+        assert_eq!(find(&wider, 8, 8, &sums, &right), None, "of more columns");
+    }
+
+    /// The scale of every line and the largest of its numbers; a NaN is none.
+    #[test]
+    fn lines_have_a_scale_and_a_largest_number() {
+        let mut o = ones(3, 2);
+        (o.a[5], o.a[6], o.a[9], o.sa[2]) = (0x40, 0x7f, 0xc4, 3.0);
+        let of = |o: &Emulated| {
+            let job = runnable(&build(&read(&o.bundle(&[0.0; 6], Dtype::F32, ""))).unwrap().job);
+            lines(job.operands.a()).unwrap()
+        };
+        assert_eq!(of(&o), [(0.5, 1.0), (0.5, 2.0), (3.0, 3.0)]);
+        let mut o = Emulated::new(72, (3, 2, 4), false);
+        o.a.copy_from_slice(&[0x3c00, 0xc000, 0, 0, 0, 0, 0, 0, 0x3800, 0x3800, 0x3800, 0xb800]);
+        assert_eq!(of(&o), [(1.0, 2.0), (1.0, 0.0), (1.0, 0.5)]);
     }
 }

@@ -388,3 +388,6 @@ fn order(k: usize, nth: usize) -> Run {
     }
     order.into_iter().map(|k| k..k + 1).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,3 +80,62 @@ pub fn find(case: &Case, way: &Way, bound: &Bound, apart: impl Fn(usize) -> f64)
         )
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::assay::{build, output};
+    use super::super::cuts::{Cut, Join};
+    use super::super::emulated::{Emulated, read};
+    use super::super::runnable;
+    use super::super::ways::Chain;
+    use super::*;
+    use crate::Format;
+    use crate::compare::OutFormat;
+    use safetensors::Dtype;
+
+    /// What is found of a result with the bits of one sum after the other but where `steps` says how many bits further an element is; `carries`
+    /// says where those bits are not the ideal's.
+    fn found(o: &Emulated, apart: f64, carries: &dyn Fn(usize) -> bool, steps: &dyn Fn(usize) -> u32) -> Option<String> {
+        let with = |out: &[f32], see: &mut dyn FnMut(&Case, &Way)| {
+            let bundle = read(&o.bundle(out, Dtype::F32, ""));
+            let (built, output) = (build(&bundle).unwrap(), output(&bundle).unwrap());
+            let job = runnable(&built.job);
+            let case = Case::of(&job, &output).unwrap();
+            let ending = case.endings(false)[0];
+            see(&case, &Way { chain: Chain::Sequential, promote: None, cut: Cut::Whole, join: Join::Order(vec![0]), ending });
+        };
+        let (mut model, mut said) = (Vec::new(), None);
+        with(&vec![0.0; o.m * o.n], &mut |case, way| model = case.values(way).unwrap());
+        let out: Vec<f32> = model.iter().enumerate().map(|(i, x)| f32::from_bits(x.to_bits() + steps(i))).collect();
+        let ideal = model.iter().enumerate().map(|(i, x)| f64::from(*x) * if carries(i) { 1.01 } else { 1.0 }).collect();
+        let bound = Bound::from_radius(ideal, vec![0.0; out.len()], &OutFormat::high(Format::F32)).unwrap();
+        let spacing = |i: usize| f64::from(model[i].abs().next_up() - model[i].abs());
+        with(&out, &mut |case, way| said = find(case, way, &bound, |i| apart * spacing(i)).unwrap());
+        said
+    }
+
+    /// Three quarters of a box, and sixteen elements, have the bits: what is further than two right sums apart is torn.
+    #[test]
+    fn an_element_is_torn_from_a_box_that_has_the_bits() {
+        let o = Emulated::new(91, (12, 20, 32), false);
+        let in_box = |i: usize, n: usize| i / 20 < 8 && i % 20 < 8 && i / 20 * 8 + i % 20 < n;
+        let count = |n: usize| found(&o, 3.0, &|_| true, &|i| if in_box(i, n) { 9 } else { 0 });
+        assert_eq!(count(0), None);
+        let one = count(1).unwrap();
+        assert!(one.starts_with("(0, 0): found ") && one.ends_with("; 1 such elements"), "{one}");
+        assert!(one.contains(", but its neighbours have the bits of f32_sequential, which gives "), "{one}");
+        assert!(count(16).unwrap().ends_with("; 16 such elements"));
+        assert_eq!(count(17), None);
+        // Three spacings and one of the output are no more than two right sums may be apart.
+        let far = |steps: u32| found(&o, 3.0, &|_| true, &|i| if i == 25 { steps } else { 0 });
+        assert_eq!(far(4), None);
+        assert!(far(5).unwrap().starts_with("(1, 5): "));
+        // The corner of four rows and four columns has sixteen elements: none of them may be torn.
+        assert_eq!(found(&o, 3.0, &|_| true, &|i| if i == 239 { 9 } else { 0 }), None);
+        assert!(found(&o, 3.0, &|_| true, &|i| if i == 235 { 9 } else { 0 }).unwrap().starts_with("(11, 15): "));
+        // Bits that are those of the ideal say nothing: sixteen others have to have them.
+        let carriers = |n: usize| found(&o, 3.0, &|i| in_box(i, n), &|i| if i == 7 * 20 + 7 { 9 } else { 0 });
+        assert_eq!(carriers(15), None);
+        assert!(carriers(16).unwrap().starts_with("(7, 7): "));
+    }
+}

@@ -201,8 +201,13 @@ fn extra(right: &[Ending], case: &Case, split: bool) -> Vec<Ending> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::assay::{build, output};
+    use super::super::emulated::{Emulated, read};
+    use super::super::runnable;
     use super::super::ways::ScalesMeet;
     use super::*;
+    use crate::compare::OutFormat;
+    use safetensors::Dtype;
 
     #[test]
     fn a_wrong_arithmetic_is_of_the_class_of_what_it_does_too_much() {
@@ -217,5 +222,141 @@ mod tests {
         let rounded = [Extra { sum: f, ..none }, Extra { scaled: f, ..none }, Extra { value: f, ..none }];
         assert_eq!(rounded.map(of), [Class::RoundOrder; 3]);
         assert_eq!(of(Extra { truncated: true, ..none }), Class::Rounding);
+    }
+
+    fn with<R>(o: &Emulated, out: &[f32], dtype: Dtype, see: impl FnOnce(&Case) -> R) -> R {
+        let bundle = read(&o.bundle(out, dtype, ""));
+        let (built, output) = (build(&bundle).unwrap(), output(&bundle).unwrap());
+        let job = runnable(&built.job);
+        see(&Case::of(&job, &output).unwrap())
+    }
+
+    /// Ada's instruction keeps 13 bits of eight-bit products: from 8 to 12 are too few, and sums of 7, 10, 11 or 12.
+    #[test]
+    fn lossy_chains_keep_fewer_bits_than_the_device() {
+        let o = Emulated::new(81, (2, 3, 100), true);
+        let (chains, bound) = (vec![Chain::Unit("ada_mma")], crate::model::Inner::AnyUnit);
+        let arithmetic = Arithmetic { declared: None, chains, promote_every: None, bound, why: String::new() };
+        let all = with(&o, &[0.0; 6], Dtype::F32, |case| super::chains(case, &arithmetic, 100));
+        let narrowed = |(chain, promote): &(Chain, Option<Promote>)| match chain {
+            Chain::Narrowed { w, f, fraction } => {
+                assert_eq!((*w, *promote), (16, None));
+                Some((*f, *fraction))
+            }
+            _ => None,
+        };
+        let mut fewer = vec![(13, 7), (13, 10), (13, 11), (13, 12)];
+        fewer.extend((8..13).flat_map(|f| [(f, 13), (f, f)]));
+        assert_eq!(all.iter().filter_map(narrowed).collect::<Vec<_>>(), fewer);
+        let sixteen = all.iter().filter(|c| matches!(c.0, Chain::Sixteen { .. })).collect::<Vec<_>>();
+        assert!(sixteen.len() == 4 && sixteen.iter().all(|c| c.1.is_none()));
+        // Sums of the device in an accumulator of 16 bits, at every interval.
+        let kept = |c: &&(Chain, Option<Promote>)| c.0 == Chain::Unit("ada_mma");
+        let mut kept: Vec<_> = all.iter().filter(kept).map(|c| c.1.unwrap()).map(|p| (p.main, p.every, p.chunks)).collect();
+        kept.sort_by_key(|k| (k.0 as usize, k.1, k.2));
+        let mut every = Vec::new();
+        for main in SIXTEEN {
+            every.extend([16, 32, 64, 128, 256, 512].map(|every| [false, true].map(|chunks| (main, every, chunks))).concat());
+        }
+        every.sort_by_key(|k| (k.0 as usize, k.1, k.2));
+        assert_eq!(kept, every);
+        // f16 accumulators: promoted where that is before the end.
+        let half = all.iter().filter(|c| c.0 == Chain::Unit("ada_mma_f16")).map(|c| c.1.map(|p| p.every)).collect::<Vec<_>>();
+        assert_eq!(half, [None, Some(64), Some(32)]);
+        let plain = all.iter().take_while(|c| c.1.is_none()).count();
+        assert!(all[plain..].iter().all(|c| c.1.is_some()), "those without promotion come first");
+    }
+
+    #[test]
+    fn one_rounding_too_many_is_of_a_sum_a_value_or_a_part() {
+        let of = |o: &Emulated, dtype: Dtype, split: bool| {
+            with(o, &[0.0; 6], dtype, |case| {
+                let right = case.endings(false);
+                let all = extra(&right[..1], case, split);
+                assert!(all.iter().all(|e| Ending { extra: Extra::default(), ..*e } == right[0]));
+                assert_eq!(extra(&right, case, split).len(), right.len() * all.len());
+                all.into_iter().map(|e| e.extra).collect::<Vec<_>>()
+            })
+        };
+        let none = Extra::default();
+        let each = |make: fn(Option<Format>) -> Vec<Extra>| SIXTEEN.map(|f| make(Some(f))).concat();
+        let sum_and_value = each(|f| vec![Extra { sum: f, ..Extra::default() }, Extra { value: f, ..Extra::default() }]);
+        let o = || Emulated::new(82, (2, 3, 8), true);
+        assert_eq!(of(&o(), Dtype::F32, false), sum_and_value);
+        let cut = Extra { truncated: true, ..none };
+        // A result in bf16 is rounded to it anyway, and may be cut.
+        let mut narrow = sum_and_value.clone();
+        narrow.retain(|e| e.value != Some(Format::Bf16));
+        assert_eq!(of(&o(), Dtype::BF16, false), [narrow, vec![cut]].concat());
+        let biased = each(|f| {
+            let none = Extra::default();
+            vec![Extra { sum: f, ..none }, Extra { scaled: f, ..none }, Extra { value: f, ..none }]
+        });
+        let biased_case = with(&o().with_bias(1), &[0.0; 6], Dtype::F32, |case| {
+            let added = case.endings(false).into_iter().find(|e| e.bias == Bias::Added).unwrap();
+            extra(&[added], case, false).into_iter().map(|e| e.extra).collect::<Vec<_>>()
+        });
+        assert_eq!(biased_case, biased);
+        let parts = each(|f| {
+            let none = Extra::default();
+            vec![Extra { part: f, ..none }, Extra { joined: f, ..none }, Extra { part: f, joined: f, ..none }]
+        });
+        assert_eq!(of(&o(), Dtype::F32, true), parts);
+    }
+
+    /// `Σ log2(2d + 1)`, d in spacings of the output or β/K² where that is more; of equal ideals one.
+    #[test]
+    fn chance_is_counted_in_steps_from_the_nearest_right_value() {
+        let o = Emulated::new(83, (2, 3, 8), false);
+        let way = |chain: Chain| {
+            let ending = Ending {
+                scales: ScalesMeet::AFirst,
+                blocks: None,
+                each: false,
+                bias: Bias::None,
+                plus_zero: false,
+                extra: Extra::default(),
+            };
+            Way { chain, promote: None, cut: Cut::Whole, join: Join::Order(vec![0]), ending }
+        };
+        let exact = with(&o, &[0.0; 6], Dtype::F32, |case| case.values(&way(Chain::Exact)).unwrap());
+        // Four steps, one, none.
+        let steps = [4u32, 1, 0, 0, 0, 0];
+        let out: Vec<f32> = exact.iter().zip(steps).map(|(x, d)| f32::from_bits(x.to_bits() + d)).collect();
+        with(&o, &out, Dtype::F32, |case| {
+            let of = |ideal: Vec<f64>, certain: f64, right: &[Chain]| {
+                let bound = Bound::from_radius(ideal, vec![certain; 6], &OutFormat::high(Format::F32)).unwrap();
+                let right: Vec<_> = right.iter().map(|c| (*c, None)).collect();
+                surprise(case, &way(Chain::Sequential), &right, &bound, usize::MAX).unwrap()
+            };
+            let ideal = || exact.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
+            let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+            near(of(ideal(), 0.0, &[]), 9f64.log2() + 3f64.log2());
+            near(of(ideal(), 0.0, &[Chain::Exact]), 9f64.log2() + 3f64.log2());
+            // A step of twice the first spacing: two of it.
+            let spacing = f64::from(exact[0].abs().next_up() - exact[0].abs());
+            let wide = of(ideal(), 2.0 * spacing * 64.0, &[]);
+            let second = f64::from(exact[1].abs().next_up() - exact[1].abs())
+                / (2.0 * spacing).max(f64::from(exact[1].abs().next_up() - exact[1].abs()));
+            near(wide, 5f64.log2() + (2.0 * second.round() + 1.0).log2());
+            // All of one ideal but for a power of two: one of them.
+            near(of((0..6).map(|i| f64::from(exact[0]) * 2f64.powi(i)).collect(), 0.0, &[]), 9f64.log2());
+            // The ideal itself may be the nearest.
+            near(of(out.iter().map(|x| f64::from(*x)).collect(), 0.0, &[]), 0.0);
+        });
+        // What has the bits of a right arithmetic is no surprise beside it.
+        let o = Emulated::new(84, (2, 3, 64), false);
+        let sequential = with(&o, &[0.0; 6], Dtype::F32, |case| case.values(&way(Chain::Sequential)).unwrap());
+        with(&o, &sequential, Dtype::F32, |case| {
+            let ideal = case.values(&way(Chain::Exact)).unwrap().iter().map(|x| f64::from(*x)).collect();
+            let bound = Bound::from_radius(ideal, vec![0.0; 6], &OutFormat::high(Format::F32)).unwrap();
+            let of = |right: &[(Chain, Option<Promote>)], way: &Way| surprise(case, way, right, &bound, usize::MAX).unwrap();
+            let right = [(Chain::Exact, None), (Chain::Sequential, None)];
+            assert!(of(&right[..1], &way(Chain::Sequential)) > 3.0);
+            assert_eq!(of(&right, &way(Chain::Sequential)), 0.0);
+            // Beside a way that cuts K also those that do not.
+            let split = Way { cut: Cut::At(16), join: Join::Order(vec![0, 1]), ..way(Chain::Sequential) };
+            assert_eq!(of(&right, &split), 0.0);
+        });
     }
 }

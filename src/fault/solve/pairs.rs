@@ -289,3 +289,17 @@ impl Quick {
         s.may(i, j, sum, size)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::correlation;
+
+    #[test]
+    fn a_correlation_is_that_of_what_differs() {
+        assert_eq!([correlation(&[1.0, 2.0, 3.0], &[2.0, 4.0, 6.0]), correlation(&[1.0, 3.0], &[5.0, 1.0])], [1.0, -1.0]);
+        assert_eq!(correlation(&[0.0, 0.0, 2.0, 2.0], &[0.0, 2.0, 0.0, 2.0]), 0.0);
+        assert_eq!([correlation(&[1.0; 3], &[1.0, 2.0, 3.0]), correlation(&[1.0, 2.0, 3.0], &[1.0; 3])], [0.0; 2]);
+        assert_eq!(correlation(&[1.0, f64::INFINITY], &[1.0, 2.0]), 0.0);
+        assert!((correlation(&[1.0, 2.0, 3.0], &[1.0, 3.0, 2.0]) - 0.5).abs() < 1e-15);
+    }
+}

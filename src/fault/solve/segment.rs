@@ -310,3 +310,69 @@ fn anywhere(at: usize) -> u64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn those(n: usize, at: &[usize]) -> Vec<bool> {
+        (0..n).map(|i| at.contains(&i)).collect()
+    }
+
+    #[test]
+    fn lines_are_a_run_a_step_a_few_or_a_share() {
+        let of = |at: &[usize]| lines(&those(40, at));
+        assert_eq!([of(&[]), of(&[7]), of(&[7, 8]), of(&[7, 8, 9])], ["none", "7", "7 … 8", "7 … 9"]);
+        assert_eq!(of(&[3, 5, 7]), "3, 5, … 7 (every 2th)");
+        assert_eq!([of(&[3, 5]), of(&[3, 5, 8, 20])], ["3, 5", "3, 5, 8, 20"]);
+        assert_eq!(of(&[3, 5, 8, 20, 21]), "5 of 40 from 3 to 21");
+        assert_eq!(of(&[0, 10, 20, 30]), "0, 10, … 30 (every 10th)");
+    }
+
+    #[test]
+    fn true_ones_are_one_run_where_they_change_twice_at_most() {
+        for (at, one) in [
+            (&[][..], true),
+            (&[0, 1], true),
+            (&[3, 4], true),
+            (&[38, 39], true),
+            (&[0, 39], true),
+            (&[0, 3], false),
+            (&[3, 5], false),
+        ] {
+            assert_eq!(runs(&those(40, at)), one, "{at:?}");
+        }
+        assert!(runs(&[true; 3]) && runs(&[]));
+    }
+
+    #[test]
+    fn four_tiles_are_told_and_more_are_hinted_at() {
+        let tile = |i: usize| (i..i + 2, 3 * i..3 * i + 3);
+        let tiles: Vec<Tile> = (0..5).map(tile).collect();
+        assert_eq!(places(&tiles[..1]), "rows 0 … 1 × columns 0 … 2");
+        let four =
+            "rows 0 … 1 × columns 0 … 2, rows 1 … 2 × columns 3 … 5, rows 2 … 3 × columns 6 … 8, rows 3 … 4 × columns 9 … 11";
+        assert_eq!([places(&tiles[..4]), places(&tiles)], [four.to_string(), format!("{four}, …")]);
+    }
+
+    /// Every number once, and no two neighbours side by side.
+    #[test]
+    fn numbers_are_spread_over_all() {
+        for n in [1, 2, 3, 8, 13, 100, 1597] {
+            let mut all = spread_of(n, n);
+            assert!(n < 8 || all.windows(2).all(|w| w[0].abs_diff(w[1]) > 1), "{n}: {all:?}");
+            assert_eq!(spread_of(n, 2), all[..n.min(2)]);
+            all.sort_unstable();
+            assert!(all.iter().copied().eq(0..n), "{n}");
+        }
+        assert_eq!((spread_of(0, 3), spread_of(100, 4)), (vec![], vec![0, 61, 22, 83]));
+        let mut v = vec!['a', 'b', 'c', 'd', 'e'];
+        spread(&mut v, 3);
+        assert_eq!(v, ['a', 'd', 'b']);
+        assert_eq!(some(10, |at| at % 3 == 1), [1, 4, 7]);
+        // Of twice as many as are looked at every third: an odd step.
+        let many = some(2 * LOOKS, |_| true);
+        assert_eq!((many.len(), &many[..3]), ((2 * LOOKS).div_ceil(3), &[0, 3, 6][..]));
+        assert_eq!(some(2 * LOOKS - 1, |_| true).len(), 2 * LOOKS - 1);
+    }
+}

@@ -114,3 +114,50 @@ pub(super) fn terms(y: Interval, weight: Interval, rsigma: Interval, x: f32, mea
         false => Interval::ANY,
     }
 }
+
+#[cfg(test)]
+mod by_hand {
+    use super::*;
+
+    /// The two ends outward by a share and four subnormal quanta; what is below the normal range may be 0.
+    #[test]
+    fn an_interval_grows_by_a_relative_error_and_may_be_flushed() {
+        let of = |lo: f64, hi: f64| {
+            let r = relative(Interval { lo, hi, nan: false }, 0.5);
+            (r.lo, r.hi)
+        };
+        let quanta = 4.0 * 2f64.powi(-149);
+        assert_eq!(of(2.0, 4.0), (f64::from((1.0 - quanta) as f32).min(1.0 - quanta), 6.0 + quanta));
+        assert_eq!(of(-4.0, -2.0), (-6.0 - quanta, -1.0 + quanta));
+        let least = f64::from(f32::MIN_POSITIVE);
+        // At the smallest normal number the low end falls below it, and may be 0; above by enough it is not.
+        assert_eq!(of(least, 1.0).0, 0.0);
+        assert!(of(3.0 * least, 1.0).0 > least);
+        assert_eq!(of(-1.0, -least).1, 0.0);
+        let exact = relative(Interval { lo: least, hi: least, nan: false }, 0.0);
+        assert!(exact.lo == 0.0 && exact.hi == least + quanta, "{exact:?}");
+        // An end at the smallest normal number is one.
+        assert_eq!(relative(Interval { lo: least + quanta, hi: 1.0, nan: false }, 0.0).lo, least);
+        assert_eq!(of(f64::NEG_INFINITY, f64::INFINITY), (f64::NEG_INFINITY, f64::INFINITY));
+    }
+
+    /// m2 = 8 of n = 4 terms up to 3: e = (1 + γ₉)·u·3·(2.5 + 8), off = 2e·√64 + 4e².
+    #[test]
+    fn welfords_sum_is_off_by_the_errors_of_its_means() {
+        let u = 2f64.powi(-24);
+        let e = (1.0 + gamma(9)) * u * 3.0 * 10.5;
+        let off = 2.0 * e * 8.0 + 4.0 * e * e;
+        let found = welford(8.0, 4, 3.0, 1e-9);
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-14;
+        assert!(near(found.lo, (8.0 - off) * (1.0 - gamma(7)) - 1e-9), "{found:?}");
+        assert!(near(found.hi, (8.0 + off) * (1.0 + gamma(7)) + 1e-9), "{found:?}");
+        assert_eq!(welford(0.0, 4, 0.0, 0.5), Interval::new(-0.5, 0.5));
+    }
+
+    /// 2u·(3 + ⌊1.173·|x|⌋).
+    #[test]
+    fn the_error_of_an_exponential_grows_with_its_argument() {
+        let u = 2f64.powi(-24);
+        assert_eq!([0.0, 0.85, -0.86, 10.0].map(exp_error), [6.0 * u, 6.0 * u, 8.0 * u, 28.0 * u]);
+    }
+}

@@ -271,3 +271,15 @@ fn edge_data_stay_inside() {
         }
     }
 }
+
+/// γ_k = k·u/(1 − k·u); a chain of d additions of terms may reach (1 + γ_d) of what they are together.
+#[test]
+fn gamma_and_what_a_chain_may_reach() {
+    let u = 2f64.powi(-24);
+    assert_eq!([gamma(0), gamma(3)], [0.0, 3.0 * u / (1.0 - 3.0 * u)]);
+    assert!(gamma((1 << 24) - 1).is_finite() && gamma(1 << 24) == f64::INFINITY);
+    let max = f64::from(f32::MAX);
+    assert!(may_overflow(max, 0) && may_overflow(f64::NAN, 0) && !may_overflow(max * (1.0 - 1e-9), 0));
+    assert!(may_overflow(max * (1.0 - u), 2) && !may_overflow(max * (1.0 - 3.0 * u), 2));
+    assert!(may_overflow(0.5 * max, 1 << 23) && !may_overflow(0.49 * max, 1 << 23));
+}

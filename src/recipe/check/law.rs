@@ -469,3 +469,6 @@ fn extent(v: &[f64]) -> (f64, f64) {
     }
     (v.iter().copied().fold(f64::INFINITY, f64::min), v.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
+
+#[cfg(test)]
+mod tests;
