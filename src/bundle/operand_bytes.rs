@@ -110,3 +110,32 @@ fn of_values(t: &Tensor) -> Vec<u8> {
     };
     t.data().iter().flat_map(bytes).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::named_tests::{ROW, dot, found, gemm, quantized};
+    use crate::compare::Verdict;
+    use crate::{Format, Overflow};
+
+    #[test]
+    fn elements_that_hold_the_bytes_of_an_operand_are_told() {
+        let (a, b) = (quantized(ROW, 32, 160, 31), quantized(ROW, 64, 160, 32));
+        let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+        // Two codes of a are one f16, in rows 8 … 11 and columns 16 … 31.
+        let staged = |i: usize, j: usize| {
+            let at = (i - 8) * 160 + 2 * (j - 16);
+            Format::F16.decode(u32::from(a.codes()[at]) | u32::from(a.codes()[at + 1]) << 8)
+        };
+        let hit = |i: usize, j: usize| (8..12).contains(&i) && (16..32).contains(&j);
+        let told = found(&gemm(&a, &b, Format::F16, |i, j| if hit(i, j) { staged(i, j) } else { dot(&x, &y, i, j) }));
+        assert_eq!((told.0, told.1.as_str()), (Verdict::Fail, "race:out.operand_bytes"), "{}", told.2);
+        assert!(told.2.contains("rows 8 … 11, columns 16 … 31, hold the bytes of a"), "{}", told.2);
+        // The same numbers one bit off are nobody's.
+        let near = |v: f64| {
+            let code = Format::F16.encode(v, crate::Rounding::NearestEven, Overflow::Native);
+            Format::F16.decode(code ^ 1)
+        };
+        let told = found(&gemm(&a, &b, Format::F16, |i, j| if hit(i, j) { near(staged(i, j)) } else { dot(&x, &y, i, j) }));
+        assert_ne!(told.1, "race:out.operand_bytes");
+    }
+}
