@@ -60,6 +60,7 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
     }
     let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
     let count = wrong.iter().filter(|w| **w).count();
+    let mut is_hit = vec![false; wrong.len()];
     for i in 0..rows {
         let mut j = 0;
         while j < cols {
@@ -69,13 +70,21 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
                 j += 1;
                 continue;
             };
-            let same =
-                result[bytes(j)..bytes(cols)].iter().zip(&memory[which].1[from..]).take_while(|(x, y)| x == y).count() / wide;
-            let to = j + same.max(1);
-            found += (j..to).filter(|j| wrong[i * cols + j]).count();
-            (j..to).for_each(|j| (is_row[i], is_col[j]) = (true, true));
+            // A NaN keeps no bytes of its own: any that makes one is the same.
+            let is = |j: usize, at: usize| {
+                let own = &result[bytes(j)..bytes(j + 1)];
+                let theirs = memory[which].1.get(at..at + wide);
+                theirs.is_some_and(|t| t == own || out.row(i)[j].is_nan() && is_nan(out.dtype(), t))
+            };
+            let to = j + (j..cols).enumerate().take_while(|(n, j)| is(*j, from + n * wide)).count();
+            let before = |n: &usize| *n * wide <= from && wrong[i * cols + j - n] && is(j - n, from - n * wide);
+            let first = j - (1..=j).take_while(before).count();
+            for x in (first..to).filter(|x| wrong[i * cols + x]) {
+                found += usize::from(!is_hit[i * cols + x]);
+                (is_hit[i * cols + x], is_row[i], is_col[x]) = (true, true, true);
+            }
             told.push((memory[which].0, from));
-            j = to;
+            j = to.max(j + 1);
         }
     }
     (found >= LEAST && found as f64 >= SHARE * count as f64).then_some(())?;
@@ -89,6 +98,12 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
         told[0].1
     );
     Some(Finding::solved(Class::Race, "out.operand_bytes", words))
+}
+
+fn is_nan(f: Format, bytes: &[u8]) -> bool {
+    let mut code = [0; 4];
+    code[..bytes.len()].copy_from_slice(bytes);
+    if f == Format::F32 { f32::from_le_bytes(code).is_nan() } else { f.decode(u32::from_le_bytes(code)).is_nan() }
 }
 
 /// Codes as they are stored: two of four bits a byte, the first in the low half.
