@@ -6,7 +6,7 @@ pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::settle::{sixteen, wrong};
 use super::{
     Bundle, Out, cast, casts, decoded, encoders, exchange, formula, operand_bytes, order, recipes, second, there, ties,
-    unwritten, zero_blocks,
+    zero_blocks,
 };
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
@@ -146,16 +146,6 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
             d.findings = vec![Finding::of_formula(&other)];
         }
         found.reason = format!("{other}; {}", found.reason);
-    }
-    if verdict == Verdict::Fail
-        && found.diagnosis.as_ref().is_none_or(|d| !d.findings.first().is_some_and(|f| f.accepted))
-        && let Some((rest, words)) = unwritten::rows(bundle, found.judgement().bound.ideal())
-        && let Some(mut first) = assay_all(&rest, time, accelerator)?.diagnosis.and_then(|d| d.findings.into_iter().next())
-        && first.accepted
-    {
-        first.detail = format!("{}; and {words}", first.detail);
-        let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(first.clone()));
-        d.findings = vec![first];
     }
     second::tell(bundle, &mut found);
     Ok(found)

@@ -6,124 +6,100 @@
 //! ```
 
 use super::Bundle;
-use super::operand::Codes;
+use super::operand::{BundleOperand, Codes};
+use crate::Format;
 use crate::assay::Judgement;
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
+use crate::format::pack::{NibbleOrder, pack4};
 use crate::job::Data;
-use crate::{Format, Overflow, QTensor, Rounding, Tensor};
 use std::collections::HashMap;
 
 /// Bytes that are looked up, and bytes that one run has to have at least: chance finds four in a megabyte once in 4000 runs, eight never.
 const KEY: usize = 8;
-/// Elements that have to be found, at least, and their share of the wrong ones.
+type Key = [u8; KEY];
+/// Wrong elements that have to be found, at least, and their share; wrong elements at most.
 const LEAST: usize = 16;
 const SHARE: f64 = 0.95;
+const MOST: usize = 1 << 16;
 
 /// What the wrong elements hold. `None`: no operand's bytes, or too few.
 pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
     let Data::High(out) = &bundle.out.d else { return None };
     let (rows, cols) = (out.rows(), out.cols());
-    let bound = &judged.bound;
-    let is_wrong = |at: usize| {
-        let (low, high) = bound.out().cell(at, judged.actual[at]);
-        let (x, r) = (bound.ideal()[at], bound.certain()[at]);
-        !(low - r <= x && x <= high + r)
+    (judged.actual.len() == rows * cols && cols > 0).then_some(())?;
+    let is_wrong = |at: &usize| {
+        let (low, high) = judged.bound.allowed(*at);
+        !(low <= judged.actual[*at] && judged.actual[*at] <= high)
     };
-    let wrong: Vec<bool> = (0..judged.actual.len()).map(is_wrong).collect();
-    (wrong.len() == rows * cols && cols > 0).then_some(())?;
-    let result = of_values(out);
+    let wrong: Vec<usize> = (0..rows * cols).filter(is_wrong).collect();
+    (LEAST..=MOST).contains(&wrong.len()).then_some(())?;
+    let result = out.bits();
     let wide = result.len() / (rows * cols);
-    // Runs of wrong elements within a row; an element between them may be right by chance.
-    let mut found = 0;
-    let mut told: Vec<(&'static str, usize)> = Vec::new();
-    let memory: Vec<(&'static str, Vec<u8>)> = [("a", &bundle.a), ("b", &bundle.b)]
-        .into_iter()
-        .filter_map(|(name, side)| {
-            let bytes = match (&side.codes, &side.high) {
-                (Some(Codes::Whole(q)), _) => of_codes(q),
-                (None, Some(t)) => of_values(t),
-                _ => return None,
-            };
-            Some((name, bytes))
-        })
-        .collect();
-    let mut places: HashMap<[u8; KEY], (usize, usize)> = HashMap::new();
+    let key = |at: usize| result.get(at * wide..at * wide + KEY).and_then(|k| Key::try_from(k).ok());
+    // Zeros and repeated numbers lie everywhere.
+    let varied = |k: &Key| (0..KEY).filter(|n| !k[..*n].contains(&k[*n])).count() >= 4;
+    let mut places: HashMap<Key, Option<(usize, usize)>> =
+        wrong.iter().filter_map(|at| key(*at)).filter(varied).map(|k| (k, None)).collect();
+    let memory: Vec<(&str, Vec<u8>)> =
+        [("a", &bundle.a), ("b", &bundle.b)].into_iter().filter_map(|(name, side)| Some((name, bytes_of(side)?))).collect();
     for (which, (_, bytes)) in memory.iter().enumerate() {
-        for (at, key) in bytes.windows(KEY).enumerate() {
-            // Zeros and repeated numbers lie everywhere.
-            let plain = key.iter().collect::<std::collections::HashSet<_>>().len() < 4;
-            if let (false, Ok(key)) = (plain, key.try_into()) {
-                places.entry(key).or_insert((which, at));
+        for (from, k) in bytes.windows(KEY).enumerate() {
+            if let Some(place) = places.get_mut(k) {
+                place.get_or_insert((which, from));
             }
+        }
+    }
+    // Every element of the run around a key: a NaN keeps no bytes of its own, any that makes one is the same.
+    let is = |at: usize, (which, from): (usize, usize)| {
+        let theirs: Option<&[u8]> = memory[which].1.get(from..from + wide);
+        theirs.is_some_and(|t| *t == result[at * wide..][..wide] || out.data()[at].is_nan() && is_nan(out.dtype(), t))
+    };
+    let mut source: HashMap<usize, (usize, usize)> = HashMap::new();
+    for at in &wrong {
+        if source.contains_key(at) {
+            continue;
+        }
+        let Some((which, from)) = key(*at).and_then(|k| places.get(&k).copied().flatten()) else { continue };
+        let (left, right) = (at % cols, cols - at % cols);
+        let behind = (0..right).map(|n| (at + n, (which, from + n * wide)));
+        let before = (1..=left.min(from / wide)).map(|n| (at - n, (which, from - n * wide)));
+        for (at, from) in behind.take_while(|(at, from)| is(*at, *from)).chain(before.take_while(|(at, from)| is(*at, *from))) {
+            source.entry(at).or_insert(from);
         }
     }
     let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
-    let count = wrong.iter().filter(|w| **w).count();
-    let mut is_hit = vec![false; wrong.len()];
-    for i in 0..rows {
-        let mut j = 0;
-        while j < cols {
-            let bytes = |j: usize| (i * cols + j) * wide;
-            let key = if wrong[i * cols + j] { result.get(bytes(j)..bytes(j) + KEY) } else { None };
-            let Some(&(which, from)) = key.and_then(|k| <[u8; KEY]>::try_from(k).ok()).and_then(|k| places.get(&k)) else {
-                j += 1;
-                continue;
-            };
-            // A NaN keeps no bytes of its own: any that makes one is the same.
-            let is = |j: usize, at: usize| {
-                let own = &result[bytes(j)..bytes(j + 1)];
-                let theirs = memory[which].1.get(at..at + wide);
-                theirs.is_some_and(|t| t == own || out.row(i)[j].is_nan() && is_nan(out.dtype(), t))
-            };
-            let to = j + (j..cols).enumerate().take_while(|(n, j)| is(*j, from + n * wide)).count();
-            let before = |n: &usize| *n * wide <= from && wrong[i * cols + j - n] && is(j - n, from - n * wide);
-            let first = j - (1..=j).take_while(before).count();
-            for x in (first..to).filter(|x| wrong[i * cols + x]) {
-                found += usize::from(!is_hit[i * cols + x]);
-                (is_hit[i * cols + x], is_row[i], is_col[x]) = (true, true, true);
-            }
-            told.push((memory[which].0, from));
-            j = to.max(j + 1);
-        }
-    }
-    (found >= LEAST && found as f64 >= SHARE * count as f64).then_some(())?;
-    let of: Vec<&str> = ["a", "b"].into_iter().filter(|name| told.iter().any(|t| t.0 == *name)).collect();
+    let found: Vec<(usize, usize)> = wrong.iter().filter_map(|at| source.get(at).copied()).collect();
+    wrong.iter().filter(|at| source.contains_key(at)).for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
+    (found.len() >= LEAST && found.len() as f64 >= SHARE * wrong.len() as f64).then_some(())?;
+    let of: Vec<&str> = (0..memory.len()).filter(|m| found.iter().any(|f| f.0 == *m)).map(|m| memory[m].0).collect();
     let words = format!(
-        "{found} of {count} wrong elements, in rows {}, columns {}, hold the bytes of {} as it lies in memory (from byte {} on): a copy of it landed \
+        "{} of {} wrong elements, in rows {}, columns {}, hold the bytes of {} as it lies in memory (from byte {} on): a copy of it landed \
          where results were staged",
+        found.len(),
+        wrong.len(),
         lines(&is_row),
         lines(&is_col),
         of.join(" and of "),
-        told[0].1
+        found[0].1
     );
     Some(Finding::solved(Class::Race, "out.operand_bytes", words))
+}
+
+/// An operand as it lies in memory: codes of four bits two a byte, the first in the low half.
+fn bytes_of(side: &BundleOperand) -> Option<Vec<u8>> {
+    match (&side.codes, &side.high) {
+        (Some(Codes::Whole(q)), _) if q.format().bits() == 4 => pack4(q.codes(), NibbleOrder::LowFirst).ok(),
+        (Some(Codes::Whole(q)), _) => Some(q.codes().to_vec()),
+        (None, Some(t)) => Some(t.bits()),
+        _ => None,
+    }
 }
 
 fn is_nan(f: Format, bytes: &[u8]) -> bool {
     let mut code = [0; 4];
     code[..bytes.len()].copy_from_slice(bytes);
     if f == Format::F32 { f32::from_le_bytes(code).is_nan() } else { f.decode(u32::from_le_bytes(code)).is_nan() }
-}
-
-/// Codes as they are stored: two of four bits a byte, the first in the low half.
-fn of_codes(q: &QTensor) -> Vec<u8> {
-    match q.format().bits() {
-        4 => q.codes().chunks(2).map(|c| c[0] & 15 | c.get(1).map_or(0, |x| x << 4)).collect(),
-        _ => q.codes().to_vec(),
-    }
-}
-
-/// Values in their own type, least significant byte first.
-fn of_values(t: &Tensor) -> Vec<u8> {
-    let bytes = |x: &f32| match t.dtype() {
-        Format::F32 => x.to_bits().to_le_bytes().to_vec(),
-        f => {
-            let code = f.encode(f64::from(*x), Rounding::NearestEven, Overflow::Native);
-            code.to_le_bytes()[..(f.bits() as usize).div_ceil(8)].to_vec()
-        }
-    };
-    t.data().iter().flat_map(bytes).collect()
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! The last columns or rows of a cast whose codes are all 0 although the values are not, or have nothing to do with them: they are not written.
 //! What is wrong beside zeros is looked for without them.
 
-use super::Bundle;
 use super::casts::Named;
 use crate::fault::Class;
 use crate::format::grid::ValueGrid;
-use crate::job::Data;
 use crate::{Granularity, Overflow, QTensor, Tensor};
 
 /// Steps of a code that values are beyond, which would not be 0.
@@ -42,22 +40,6 @@ pub fn without(x: &Tensor, q: &QTensor) -> Option<(Tensor, QTensor, String)> {
     }
     let values = inside().map(|at| x.data()[at]).collect();
     Some((Tensor::new(x.dtype(), height, width, values).ok()?, QTensor::new(p).ok()?, words))
-}
-
-/// The bundle of an element-wise result without its last rows, where these are zeros and should not be; and that in words.
-pub fn rows(bundle: &Bundle, ideal: &[f64]) -> Option<(Bundle, String)> {
-    let (Data::High(out), Some(x)) = (&bundle.out.d, &bundle.a.high) else { return None };
-    let (rows, cols) = (out.rows(), out.cols());
-    let plain = !bundle.meta.op.is_product() && bundle.out.amax.is_none() && bundle.out.transpose.is_none();
-    (plain && x.rows() == rows && ideal.len() == rows * cols).then_some(())?;
-    let blank = |i: &usize| out.row(*i).iter().all(|v| *v == 0.0);
-    let kept = rows - (0..rows).rev().take_while(blank).count();
-    let told = ideal[kept * cols..].iter().filter(|x| **x != 0.0).count();
-    (2 * kept > rows && kept < rows && told >= LEAST).then_some(())?;
-    let mut rest = bundle.clone();
-    let cut = |t: &Tensor| Tensor::new(t.dtype(), kept, t.cols(), t.data()[..kept * t.cols()].to_vec()).ok();
-    (rest.a.high, rest.out.d) = (Some(cut(x)?), Data::High(cut(out)?));
-    Some((rest, format!("the last {} of {rows} rows are not written: they are 0", rows - kept)))
 }
 
 /// Codes whose signs tell whether they are of the values beside them, at least.

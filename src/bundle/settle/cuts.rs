@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(slice(&vec![0..4, 8..12], 0, 4), [0..4]);
         assert_eq!(slice(&vec![0..4, 8..12], 4, 1), [8..9]);
         assert_eq!(slice(&vec![0..4, 8..12], 3, 2), [3..4, 8..9]);
-        assert_eq!(slice(&vec![0..4], 1, 0), []);
+        assert!(slice(&vec![0..4], 1, 0).is_empty());
         assert_eq!(len(&vec![]), 0);
     }
 

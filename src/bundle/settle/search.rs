@@ -565,4 +565,12 @@ impl<'a> Case<'a> {
 }
 
 #[cfg(test)]
+impl Way {
+    /// Sums of all of K as it stands, scales one after the other.
+    pub fn plain(chain: Chain) -> Self {
+        Self { chain, promote: None, cut: Cut::Whole, join: Join::Order(vec![0]), ending: Ending::PLAIN }
+    }
+}
+
+#[cfg(test)]
 mod tests;

@@ -323,21 +323,22 @@ impl Store {
 }
 
 #[cfg(test)]
+impl Ending {
+    /// Scales meet one after the other, nothing else.
+    pub const PLAIN: Self = Self {
+        scales: ScalesMeet::AFirst,
+        blocks: None,
+        each: false,
+        bias: Bias::None,
+        plus_zero: false,
+        extra: Extra { part: None, joined: None, sum: None, scaled: None, value: None, truncated: false },
+    };
+}
+
+#[cfg(test)]
 mod tests {
     use super::super::cuts::Join;
     use super::*;
-
-    /// ScalesMeet one after the other, nothing else.
-    fn ending() -> Ending {
-        Ending {
-            scales: ScalesMeet::AFirst,
-            blocks: None,
-            each: false,
-            bias: Bias::None,
-            plus_zero: false,
-            extra: Extra::default(),
-        }
-    }
 
     /// (2·3)·5 + 7; the bias in the first part is scaled with it.
     #[test]
@@ -345,7 +346,7 @@ mod tests {
         let meets = Meets { a: 3.0, b: 5.0, scaled: true, global: None, bias: 7.0 };
         for (bias, value) in [(Bias::Added, 37.0), (Bias::Fused, 37.0), (Bias::First, 135.0), (Bias::None, 30.0)] {
             for scales in [ScalesMeet::AFirst, ScalesMeet::BFirst, ScalesMeet::Both, ScalesMeet::Late] {
-                let ending = Ending { bias, scales, ..ending() };
+                let ending = Ending { bias, scales, ..Ending::PLAIN };
                 assert_eq!(ending.value(&[2.0], &Join::Tree, &meets), value, "{bias:?}, {scales:?}");
             }
         }
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn the_words_of_an_ending_say_what_is_unusual() {
         let blocks = |fused: bool| Some(Blocks { scales: ScalesMeet::AFirst, fused });
-        assert_eq!(Ending { blocks: blocks(true), ..ending() }.words(), "");
-        assert_eq!(Ending { blocks: blocks(false), ..ending() }.words(), ", blocks added without fma");
+        assert_eq!(Ending { blocks: blocks(true), ..Ending::PLAIN }.words(), "");
+        assert_eq!(Ending { blocks: blocks(false), ..Ending::PLAIN }.words(), ", blocks added without fma");
     }
 }

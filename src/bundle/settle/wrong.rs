@@ -204,7 +204,6 @@ mod tests {
     use super::super::super::assay::{build, output};
     use super::super::emulated::{Emulated, read};
     use super::super::runnable;
-    use super::super::ways::ScalesMeet;
     use super::*;
     use crate::compare::OutFormat;
     use safetensors::Dtype;
@@ -212,9 +211,8 @@ mod tests {
     #[test]
     fn a_wrong_arithmetic_is_of_the_class_of_what_it_does_too_much() {
         let of = |extra: Extra| {
-            let ending =
-                Ending { scales: ScalesMeet::AFirst, blocks: None, each: false, bias: Bias::None, plus_zero: false, extra };
-            class(&Way { chain: Chain::Exact, promote: None, cut: Cut::Whole, join: Join::Tree, ending })
+            let ending = Ending { extra, ..Ending::PLAIN };
+            class(&Way { ending, ..Way::plain(Chain::Exact) })
         };
         let (none, f) = (Extra::default(), Some(Format::Bf16));
         // Sums that lose too much, parts in 16 bits: the accumulator.
@@ -308,18 +306,7 @@ mod tests {
     #[test]
     fn chance_is_counted_in_steps_from_the_nearest_right_value() {
         let o = Emulated::new(83, (2, 3, 8), false);
-        let way = |chain: Chain| {
-            let ending = Ending {
-                scales: ScalesMeet::AFirst,
-                blocks: None,
-                each: false,
-                bias: Bias::None,
-                plus_zero: false,
-                extra: Extra::default(),
-            };
-            Way { chain, promote: None, cut: Cut::Whole, join: Join::Order(vec![0]), ending }
-        };
-        let exact = with(&o, &[0.0; 6], Dtype::F32, |case| case.values(&way(Chain::Exact)).unwrap());
+        let exact = with(&o, &[0.0; 6], Dtype::F32, |case| case.values(&Way::plain(Chain::Exact)).unwrap());
         // Four steps, one, none.
         let steps = [4u32, 1, 0, 0, 0, 0];
         let out: Vec<f32> = exact.iter().zip(steps).map(|(x, d)| f32::from_bits(x.to_bits() + d)).collect();
@@ -327,7 +314,7 @@ mod tests {
             let of = |ideal: Vec<f64>, certain: f64, right: &[Chain]| {
                 let bound = Bound::from_radius(ideal, vec![certain; 6], &OutFormat::high(Format::F32)).unwrap();
                 let right: Vec<_> = right.iter().map(|c| (*c, None)).collect();
-                surprise(case, &way(Chain::Sequential), &right, &bound, usize::MAX).unwrap()
+                surprise(case, &Way::plain(Chain::Sequential), &right, &bound, usize::MAX).unwrap()
             };
             let ideal = || exact.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
             let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found} {expected}");
@@ -346,16 +333,16 @@ mod tests {
         });
         // What has the bits of a right arithmetic is no surprise beside it.
         let o = Emulated::new(84, (2, 3, 64), false);
-        let sequential = with(&o, &[0.0; 6], Dtype::F32, |case| case.values(&way(Chain::Sequential)).unwrap());
+        let sequential = with(&o, &[0.0; 6], Dtype::F32, |case| case.values(&Way::plain(Chain::Sequential)).unwrap());
         with(&o, &sequential, Dtype::F32, |case| {
-            let ideal = case.values(&way(Chain::Exact)).unwrap().iter().map(|x| f64::from(*x)).collect();
+            let ideal = case.values(&Way::plain(Chain::Exact)).unwrap().iter().map(|x| f64::from(*x)).collect();
             let bound = Bound::from_radius(ideal, vec![0.0; 6], &OutFormat::high(Format::F32)).unwrap();
             let of = |right: &[(Chain, Option<Promote>)], way: &Way| surprise(case, way, right, &bound, usize::MAX).unwrap();
             let right = [(Chain::Exact, None), (Chain::Sequential, None)];
-            assert!(of(&right[..1], &way(Chain::Sequential)) > 3.0);
-            assert_eq!(of(&right, &way(Chain::Sequential)), 0.0);
+            assert!(of(&right[..1], &Way::plain(Chain::Sequential)) > 3.0);
+            assert_eq!(of(&right, &Way::plain(Chain::Sequential)), 0.0);
             // Beside a way that cuts K also those that do not.
-            let split = Way { cut: Cut::At(16), join: Join::Order(vec![0, 1]), ..way(Chain::Sequential) };
+            let split = Way { cut: Cut::At(16), join: Join::Order(vec![0, 1]), ..Way::plain(Chain::Sequential) };
             assert_eq!(of(&right, &split), 0.0);
         });
     }

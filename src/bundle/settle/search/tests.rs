@@ -19,19 +19,6 @@ fn zeros(o: &Emulated) -> Vec<f32> {
     vec![0.0; o.m * o.n]
 }
 
-/// f32 sums of all of K as it stands, scales one after the other.
-fn plain(chain: Chain) -> Way {
-    let ending = Ending {
-        scales: ScalesMeet::AFirst,
-        blocks: None,
-        each: false,
-        bias: Bias::None,
-        plus_zero: false,
-        extra: Extra::default(),
-    };
-    Way { chain, promote: None, cut: Cut::Whole, join: Join::Order(vec![0]), ending }
-}
-
 #[test]
 fn places_hold_every_element_once_and_a_large_result_is_asked_in_part() {
     let o = Emulated::new(31, (256, 300, 2), false);
@@ -59,7 +46,7 @@ fn places_hold_every_element_once_and_a_large_result_is_asked_in_part() {
         assert_eq!(around(255 * 300, 1), (255..256, 0..1));
         assert!(case.around(256 * 300, 1).is_none());
         // Four of 32 × 10 places of 8 × 30.
-        let way = plain(Chain::Exact);
+        let way = Way::plain(Chain::Exact);
         let first = |pieces: Vec<Piece>| pieces.iter().map(|p| (p[0].0 / 300, p[0].0 % 300, p.len())).collect::<Vec<_>>();
         let spread = first(case.spread(&way, 4, (8, 30)).unwrap().unwrap());
         assert_eq!(spread, [(0, 0, 240), (64, 30, 240), (128, 60, 240), (192, 90, 240)]);
@@ -126,7 +113,7 @@ fn elements_that_tell_ways_apart_are_those_that_are_not_the_nearest() {
 /// A result with the exact bits but for some: those have the bits of one sum after the other.
 fn partly_sequential(o: &Emulated, same: usize) -> Option<(Vec<f32>, usize)> {
     with(o, &zeros(o), |case, _| {
-        let [own, mut out] = [Chain::Sequential, Chain::Exact].map(|c| case.values(&plain(c)).unwrap());
+        let [own, mut out] = [Chain::Sequential, Chain::Exact].map(|c| case.values(&Way::plain(c)).unwrap());
         let others: Vec<usize> = (0..out.len()).filter(|i| own[*i].to_bits() != out[*i].to_bits()).collect();
         others.iter().take(same).for_each(|i| out[*i] = own[*i]);
         (others.len() >= same).then_some((out, others.len()))
@@ -138,7 +125,7 @@ fn partly_sequential(o: &Emulated, same: usize) -> Option<(Vec<f32>, usize)> {
 fn bits_tell_an_order_where_most_of_those_apart_from_exact_sums_have_them() {
     let tells = |o: &Emulated, same: usize, chain: Chain| {
         let (out, _) = partly_sequential(o, same).unwrap();
-        with(o, &out, |case, _| case.tells(&plain(chain)).unwrap())
+        with(o, &out, |case, _| case.tells(&Way::plain(chain)).unwrap())
     };
     let o = Emulated::new(36, (6, 24, 64), false);
     let others = partly_sequential(&o, 0).unwrap().1;
@@ -154,7 +141,7 @@ fn bits_tell_an_order_where_most_of_those_apart_from_exact_sums_have_them() {
 #[test]
 fn the_nearest_way_is_the_first_of_those_with_the_fewest_other_bits() {
     let o = Emulated::new(37, (6, 40, 256), false);
-    let sequential = with(&o, &zeros(&o), |case, _| case.values(&plain(Chain::Sequential)).unwrap());
+    let sequential = with(&o, &zeros(&o), |case, _| case.values(&Way::plain(Chain::Sequential)).unwrap());
     with(&o, &sequential, |case, _| {
         let ways = |chains: &[Chain]| Ways {
             chains: chains.iter().map(|c| (*c, None)).collect(),
@@ -162,8 +149,8 @@ fn the_nearest_way_is_the_first_of_those_with_the_fewest_other_bits() {
             endings: case.endings(true),
         };
         let of = |chains: &[Chain]| case.nearest(&ways(chains)).unwrap().unwrap();
-        assert_eq!(of(&[Chain::Exact, Chain::Pairwise, Chain::Sequential]), plain(Chain::Sequential));
-        assert_eq!(of(&[Chain::Sequential, Chain::Exact]), plain(Chain::Sequential));
+        assert_eq!(of(&[Chain::Exact, Chain::Pairwise, Chain::Sequential]), Way::plain(Chain::Sequential));
+        assert_eq!(of(&[Chain::Sequential, Chain::Exact]), Way::plain(Chain::Sequential));
         let none = Ways { chains: Vec::new(), ..ways(&[]) };
         assert_eq!(case.nearest(&none).unwrap(), None);
     });
@@ -212,7 +199,7 @@ fn a_shorter_sum_has_fewer_parts_in_the_order_that_is_left() {
         let place = case.regions().remove(0);
         let values = |join: Join, runs: &[Run]| {
             let (p, rows, cols) = place.clone();
-            let way = Way { join, ..plain(Chain::Sequential) };
+            let way = Way { join, ..Way::plain(Chain::Sequential) };
             let (mut region, mut all) = (Region::new(&case.plan, p, rows, cols), Vec::new());
             let see = |at: usize, value: f32| {
                 all.push((at, value.to_bits()));
@@ -236,17 +223,17 @@ fn a_shorter_sum_has_fewer_parts_in_the_order_that_is_left() {
             seen += 1;
             at < 2
         };
-        assert!(!case.each(&mut region, &plain(Chain::Exact), stop).unwrap());
+        assert!(!case.each(&mut region, &Way::plain(Chain::Exact), stop).unwrap());
         assert_eq!(seen, 3);
     });
 }
 
 #[test]
 fn a_way_is_told_in_words() {
-    let way = Way { promote: Some(Promote::f32(128)), cut: Cut::At(64), join: Join::Tree, ..plain(Chain::Sequential) };
+    let way = Way { promote: Some(Promote::f32(128)), cut: Cut::At(64), join: Join::Tree, ..Way::plain(Chain::Sequential) };
     assert_eq!(way.words(), "f32_sequential@128, split in 2 at K = 64, parts added as a tree");
     assert_eq!(Way { cut: Cut::Whole, ..way.clone() }.words(), "f32_sequential@128");
-    assert_eq!(plain(Chain::Exact).words(), "exact");
+    assert_eq!(Way::plain(Chain::Exact).words(), "exact");
 }
 
 /// A whole result is held to its amax, and a part of it to none.
@@ -259,7 +246,7 @@ fn the_way_has_every_bit_and_the_amax() {
         let chains = [Chain::Exact, Chain::Unit("hopper_wgmma")].map(|c| (c, None)).to_vec();
         let ways = Ways { chains, cuts: vec![Cut::Whole], endings };
         let way = case.find(&ways, usize::MAX).unwrap().unwrap();
-        assert_eq!(way, plain(Chain::Unit("hopper_wgmma")));
+        assert_eq!(way, Way::plain(Chain::Unit("hopper_wgmma")));
         let largest = unit.iter().fold(0.0f32, |m, x| m.max(x.abs()));
         for (amax, found) in [(largest, true), (largest.next_up(), false)] {
             let case = Case {
