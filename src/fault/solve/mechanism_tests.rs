@@ -173,6 +173,20 @@ fn experts_that_are_read_too_close_together_are_told() {
 }
 
 #[test]
+fn scales_of_experts_that_are_read_too_close_together_are_told() {
+    let (a, b) = (wide(M, 128), codes(Format::E4m3, N / 3 * 3, 128, 32, false, 115));
+    let (x, per) = (a.to_f64(), N / 3);
+    let expert = |i: usize| i * 3 / M;
+    let ends: Vec<usize> = (1..=3).map(|e| (0..M).filter(|i| expert(*i) < e).count()).collect();
+    let got = grouped_found(&a, &b, &ends, Format::F32, |i, j| {
+        let read = expert(i) * (per - 5) + j;
+        sum(128, |k| x[[i, k]] * code(&b, (expert(i) * per + j) * 128 + k) * scale(&b, read * 4 + k / 32))
+    });
+    assert_eq!(got.0, "scale_shared:b.index", "{}", got.1);
+    assert!(got.1.contains(&format!("experts that are {} rows apart instead of {per}", per - 5)), "{}", got.1);
+}
+
+#[test]
 fn bytes_of_scales_that_are_taken_as_signed_are_told() {
     let with = |q: QTensor| {
         let mut p = q.into_parts();
