@@ -14,8 +14,6 @@ use crate::op::Op;
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Tensor};
 
-/// Elements that a change is tried on before all are.
-const FIRST: usize = 1 << 14;
 /// Elements that are cast for all changes together, at most.
 const WORK: usize = 1 << 26;
 
@@ -121,7 +119,6 @@ pub fn over(scene: &Scene) -> Option<String> {
     let Operand::High(x) = edit::operand(job, edit::Which::A)? else { return None };
     matches!(job.op, Op::Cast | Op::CastTranspose).then_some(())?;
     let tile = q.granularity().tile(x.rows(), x.cols());
-    let first = first_rows(x, q, tile.0);
     let most = WORK / x.data().len().max(1);
     let (actual, right) = scene.beside("scale_inv")?;
     let told: f64 = actual.iter().zip(right).filter(|(a, r)| a != r).map(|(a, r)| scale_tells(a / r)).sum();
@@ -132,23 +129,7 @@ pub fn over(scene: &Scene) -> Option<String> {
         let seen = seen_by(x, c);
         seen != x.data() && told + clipped(x, q, &seen) >= need && scales(job, x, seen).is_some_and(|s| same(&s, q))
     };
-    // The first rows refuse most of them.
-    let may = |c: &Change| {
-        first.as_ref().is_none_or(|(rows, told)| {
-            scales(job, rows, seen_by(rows, c))
-                .is_some_and(|s| s.scale_inv()[..told.len()].iter().zip(*told).all(|(x, y)| equal(x, y)))
-        })
-    };
-    all.into_iter().filter(may).take(most).find(is).map(|c| c.words)
-}
-
-/// Of a large tensor whose rows of tiles do not know each other: a few of its rows, and the stored scales of all of these but the last tile's, whose
-/// amax may reach behind it.
-fn first_rows<'q>(x: &Tensor, q: &'q QTensor, height: usize) -> Option<(Tensor, &'q [f32])> {
-    let rows = (FIRST / x.cols().max(1)).next_multiple_of(height).max(2 * height);
-    (q.global_scale_inv().is_none() && 2 * rows <= x.rows()).then_some(())?;
-    let cols = q.granularity().grid(x.rows(), x.cols()).1;
-    Some((x.rows_range(0, rows), &q.scale_inv()[..(rows / height - 1) * cols]))
+    all.into_iter().take(most).find(is).map(|c| c.words)
 }
 
 fn scale_tells(ratio: f64) -> f64 {
@@ -283,12 +264,9 @@ fn scales(job: &Job, x: &Tensor, data: Vec<f32>) -> Option<QTensor> {
     }
 }
 
-fn equal(x: &f32, y: &f32) -> bool {
-    x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan()
-}
-
 fn same(a: &QTensor, b: &QTensor) -> bool {
     let bits = |q: &QTensor| q.global_scale_inv().map(f32::to_bits);
+    let equal = |x: &f32, y: &f32| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
     bits(a) == bits(b)
         && a.scale_inv().len() == b.scale_inv().len()
         && a.scale_inv().iter().zip(b.scale_inv()).all(|(x, y)| equal(x, y))
