@@ -90,6 +90,10 @@ fn what_is_right_passes_and_what_is_wrong_fails_with_its_name() {
     qassay().arg("assay").arg(named("tensor_bf16")).assert().code(0).stdout(contains("PASS"));
     qassay().arg("assay").args([named("tensor_bf16"), named("edge_zeros")]).assert().code(3).stdout(contains("NO_POWER"));
     qassay().arg("assay").args([named("edge_zeros"), named("bug_zeros")]).assert().code(1);
+    // A suspect is a pass in its line, and no pass to rely on.
+    let doubtful = lines.iter().find(|l| l["suspect"] == true).expect("one is suspect");
+    assert_eq!(doubtful["verdict"], "pass");
+    qassay().arg("assay").arg(doubtful["file"].as_str().unwrap()).assert().code(3).stdout(contains("SUSPECT"));
     let broken = folder.path().join("broken.safetensors");
     std::fs::write(&broken, b"not a bundle").unwrap();
     // The others are judged all the same.

@@ -90,7 +90,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         Assayed { built, kernel: "external", algorithm, backend: Backend::External, output, model, drawn: None, judgements };
     // A search that cannot be made costs the answer nothing: the verdict stands.
     let search = |assayed: &Assayed| {
-        timed("diagnosis", || diagnose(bundle, assayed, time)).unwrap_or_else(|e| {
+        timed("diagnosis", || diagnose(bundle, assayed, time, wrong_bits.is_some())).unwrap_or_else(|e| {
             tracing::warn!("{}: no diagnosis: {e}", bundle.path.display());
             None
         })
@@ -214,11 +214,11 @@ fn judged_within(j: &Judgement, bound: Bound) -> Result<Judgement> {
 }
 
 /// What explains a result that failed.
-fn diagnose(bundle: &Bundle, assayed: &Assayed, time: Duration) -> Result<Option<Diagnosis>> {
+fn diagnose(bundle: &Bundle, assayed: &Assayed, time: Duration, proven: bool) -> Result<Option<Diagnosis>> {
     if time.is_zero() || assayed.judgements.iter().all(|j| j.comparison.verdict != Verdict::Fail) {
         return Ok(None);
     }
-    with_evidence(bundle, assayed, |e| fault::diagnose(e, time))
+    with_evidence(bundle, assayed, |e| fault::diagnose(fault::Evidence { proven, ..e }, time))
 }
 
 /// What `of` says of what was found of a bundle.

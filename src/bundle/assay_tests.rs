@@ -284,6 +284,9 @@ fn products_stand_either_way_round() {
         let found = assay(&read(&turned(&wrong)).unwrap()).unwrap();
         assert!(found.verdict == Verdict::Fail && found.reason.contains("(5, 2)"), "{id}: {}", found.reason);
         assert_eq!((found.judgement().cols, found.assayed.built.job.operands.a().rows()), (9, 24), "{id}");
+        let location = &found.diagnosis.as_ref().unwrap().location;
+        assert!(location.words.contains("all in rows 5…5, columns 2…2"), "{id}: {}", location.words);
+        assert_eq!((location.rows.len(), location.cols.len(), location.rows[5] > 0.0), (24, 9, true), "{id}");
         // A bias, one a column of the result as it stands now: added before the only rounding, or after one.
         let bias: Vec<f32> = (0..9).map(|i| (i as f32 - 4.0) * 0.3).collect();
         let with = |d: &dyn Fn(usize) -> f32| {

@@ -36,22 +36,21 @@ pub fn find(actual: &[f64], right: &[bool], cols: usize) -> Option<Blank> {
     for by_column in [true, false] {
         let (count, length) = if by_column { (cols, rows) } else { (rows, cols) };
         let at = |line: usize, x: usize| if by_column { x * cols + line } else { line * cols + x };
+        let full = |l: usize| (0..length).filter(|x| holds(at(l, *x))).count() as f64 >= SHARE * length as f64;
+        let wrong = |l: usize| (0..length).filter(|x| !right[at(l, *x)]).count();
         // A line that holds it everywhere, and is wrong at most places.
-        let is: Vec<bool> = (0..count)
-            .map(|l| {
-                let all = (0..length).filter(|x| holds(at(l, *x))).count() as f64 >= SHARE * length as f64;
-                all && length > 1 && (0..length).filter(|x| !right[at(l, *x)]).count() * 2 > length
-            })
-            .collect();
+        let mut is: Vec<bool> = (0..count).map(|l| full(l) && length > 1 && wrong(l) * 2 > length).collect();
+        // Most of it is there, or it is so rare elsewhere that no line is full of it by chance: zeros are common behind a relu.
+        let elsewhere = (0..count).filter(|l| !full(*l)).flat_map(|l| (0..length).map(move |x| at(l, x)));
+        let (all, held) = elsewhere.fold((0, 0), |n, p| (n.0 + 1, n.1 + usize::from(holds(p))));
+        let rare = is.contains(&true) && count as f64 * (held as f64 / f64::from(all)).powi(length as i32) < CHANCE;
+        // Then a line that is full of it is not written although much of it is right so.
+        if rare {
+            is = (0..count).map(|l| is[l] || full(l) && wrong(l) > 0).collect();
+        }
         let inside = |p: usize| is[if by_column { p % cols } else { p / cols }];
         let hit = numbers().filter(|p| holds(*p) && inside(*p)).count();
-        // Most of it is there, or it is so rare elsewhere that no line is full of it by chance: zeros are common behind a relu.
-        let outside = || (0..right.len()).filter(|p| !inside(*p));
-        let rare = || {
-            let (all, held) = (outside().count() as f64, outside().filter(|p| holds(*p)).count() as f64);
-            hit >= LEAST && count as f64 * (held / all).powi(length as i32) < CHANCE
-        };
-        if is.iter().all(|x| *x) || (hit as f64) < SHARE * n as f64 && !rare() {
+        if is.iter().all(|x| *x) || (hit as f64) < SHARE * n as f64 && !(rare && hit >= LEAST) {
             continue;
         }
         let value = f64::from_bits(bits);
@@ -142,6 +141,10 @@ mod tests {
         let relu = |at: usize| if at / cols >= 4 { 0.0 } else { (((at * 37 + 11) % 101) as f64 - 50.5).max(0.0) };
         let zeros: Vec<f64> = (0..rows * cols).map(relu).collect();
         let told = find(&zeros, &vec![false; rows * cols], cols).unwrap();
+        assert!(told.words.starts_with("rows 4 … 5 hold 0 in all of it"), "{}", told.words);
+        // The last is right at most places.
+        let right_at = |at: usize| at / cols == 5 && !at.is_multiple_of(8);
+        let told = find(&zeros, &(0..rows * cols).map(right_at).collect::<Vec<_>>(), cols).unwrap();
         assert!(told.words.starts_with("rows 4 … 5 hold 0 in all of it"), "{}", told.words);
         let wrong: Vec<f64> = (0..rows * cols).map(|at| right(at) * 2.0).collect();
         assert!(find(&wrong, &vec![false; rows * cols], cols).is_none(), "no line holds one number");

@@ -7,7 +7,7 @@ use super::operand::{BundleOperand, Codes};
 use super::{Bundle, Out};
 use crate::assay::{Assayed, Built, Judgement, evidence, product};
 use crate::compare::{self, Bound, CaseEvidence, Check, OutFormat, amax_interval};
-use crate::fault::Diagnosis;
+use crate::fault::{Diagnosis, locate};
 use crate::job::{Data, OutSpec, Output};
 use crate::model::Accumulator;
 use crate::op::{Defined, Op};
@@ -135,7 +135,10 @@ pub(super) fn back(assayed: &mut Assayed, diagnosis: &mut Option<Diagnosis>) -> 
         j.comparison.worst = j.comparison.worst.map(|(r, c)| (c, r));
         j.comparison.reason = positions(&j.comparison.reason);
     }
-    for finding in diagnosis.iter_mut().flat_map(|d| &mut d.findings) {
+    if let (Some(d), Some(j)) = (diagnosis.as_mut(), assayed.judgements.first()) {
+        d.location = locate::again(j, &d.location);
+    }
+    for finding in diagnosis.iter_mut().flat_map(|d| d.findings.iter_mut().chain(&mut d.runner_up)) {
         finding.operand = match finding.operand {
             "a" => "b",
             "b" => "a",

@@ -199,6 +199,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         Job { accumulator, ..evidence.job.clone() }
     });
     let evidence = Evidence { job: runs.as_ref().unwrap_or(evidence.job), ..evidence };
+    let proven = evidence.proven;
     let scene = Scene::new(evidence)?;
     let clean = scene.clean_fit();
     let failed = evidence.judged.iter().any(|j| j.comparison.verdict == Verdict::Fail);
@@ -236,7 +237,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
     let mut tried: Vec<Tried> = singles.par_iter().take(budget).filter_map(try_single).collect();
     tried.sort_by(better);
     let single = tried.first().is_some_and(|t| t.fit.accepted());
-    let solved = if budget > 0 { solve::solve(&scene, !single) } else { None };
+    let solved = if budget > 0 && !proven { solve::solve(&scene, !single) } else { None };
     if let Some(solve::Solved { system, singles, pairs, .. }) = &solved {
         let theory = |t: &Theory| {
             let (fit, prediction) = solve::replay::replay(system, t)?;
@@ -247,7 +248,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         tried.extend(singles.par_iter().chain(pairs).filter_map(theory).collect::<Vec<Tried>>());
         tried.sort_by(better);
     }
-    if !tried.first().is_some_and(|t| t.fit.accepted()) {
+    if !proven && !tried.first().is_some_and(|t| t.fit.accepted()) {
         let mut pairs = Vec::new();
         for first in promising(&tried, clean.outside) {
             for (second, _) in singles.iter().filter(|(s, fitted)| !fitted && s.0.class != Class::VacuousOracle) {

@@ -33,11 +33,13 @@ pub struct Evidence<'a> {
     pub exact_a: Option<&'a Tensor>,
     pub exact_b: Option<&'a Tensor>,
     pub history: Option<&'a History>,
+    /// A wrong arithmetic is known that gives every bit: nothing is solved, the catalogue alone may have its name.
+    pub proven: bool,
 }
 
 impl<'a> Evidence<'a> {
     /// Nothing known but the launch and its judgement.
     pub fn new(job: &'a Job, output: &'a Output, backend: Backend, judged: &'a [Judgement]) -> Self {
-        Self { job, output, model: None, backend, judged, exact_a: None, exact_b: None, history: None }
+        Self { job, output, model: None, backend, judged, exact_a: None, exact_b: None, history: None, proven: false }
     }
 }

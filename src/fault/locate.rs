@@ -2,6 +2,7 @@
 
 use super::edit::{Which, operand};
 use super::predict::Scene;
+use crate::assay::Judgement;
 use crate::job::{Data, Operand};
 use crate::op::Op;
 use crate::{Overflow, Rounding, Zero};
@@ -40,6 +41,16 @@ const SLICES: usize = 16;
 /// Where the first part of the result is wrong: outside its bound, or (where all are inside) not as rounded.
 pub fn locate(scene: &Scene) -> Location {
     let Some(j) = scene.evidence.judged.first() else { return Location::default() };
+    let by_slice = |j: &Judgement| by_slice(scene, &j.actual, j.bound.ideal()).unwrap_or_default();
+    of(j, by_slice, |is_wrong| by_code(scene, is_wrong))
+}
+
+/// The same error of a result that was turned since it was located.
+pub fn again(j: &Judgement, before: &Location) -> Location {
+    of(j, |_| before.k.clone(), |_| before.codes.clone())
+}
+
+fn of(j: &Judgement, by_slice: impl Fn(&Judgement) -> Vec<f64>, by_code: impl Fn(&[bool]) -> Vec<f64>) -> Location {
     let (n, cols) = (j.actual.len(), j.cols.max(1));
     let ideal = j.bound.ideal();
     let Ok(ratios) = j.bound.ratios(&j.actual) else { return Location::default() };
@@ -82,11 +93,11 @@ pub fn locate(scene: &Scene) -> Location {
         words: String::new(),
         place: String::new(),
         signs,
-        codes: by_code(scene, &is_wrong),
+        codes: by_code(&is_wrong),
         tiles: TILES.iter().find_map(|(h, w)| whole_tiles(&is_wrong, rows, cols, *h, *w)),
         rows: share(rows, &|i| i / cols),
         cols: share(cols, &|i| i % cols),
-        k: by_slice(scene, &j.actual, ideal).unwrap_or_default(),
+        k: by_slice(j),
         magnitudes,
         outward,
     };

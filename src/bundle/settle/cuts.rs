@@ -178,11 +178,13 @@ impl Join {
         all
     }
 
-    /// The sum of `count` parts; `after` is what becomes of every partial sum (itself, or a rounding that does not belong there).
+    /// The sum of `count` parts; `after` is what becomes of every sum that is stored, the first of an order too (itself, or a rounding that
+    /// does not belong there).
     #[inline]
     pub fn sum(&self, count: usize, part: impl Fn(usize) -> f32, after: impl Fn(f32) -> f32) -> f32 {
         match self {
-            Join::Order(order) => order[1..].iter().fold(part(order[0]), |sum, p| after(sum + part(*p))),
+            Join::Order(order) if order.len() == 1 => part(order[0]),
+            Join::Order(order) => order[1..].iter().fold(after(part(order[0])), |sum, p| after(sum + part(*p))),
             Join::Pairs([a, b, c, d]) => after(after(part(*a) + part(*b)) + after(part(*c) + part(*d))),
             Join::Tree => {
                 let mut level: Vec<f32> = (0..count).map(part).collect();
@@ -337,7 +339,7 @@ mod tests {
         assert_eq!(len(&vec![]), 0);
     }
 
-    /// What becomes of a partial sum is asked of each that is made, and of no part.
+    /// What becomes of a partial sum is asked of each that is stored: of those that are made, and of the first part of an order.
     #[test]
     fn partial_sums_become_what_they_are_told() {
         let made = std::cell::RefCell::new(Vec::new());
@@ -350,7 +352,7 @@ mod tests {
             let sum = join.sum(count, |p| [1.0, 2.0, 4.0, 8.0, 16.0][p], after);
             (sum, made.borrow().clone())
         };
-        assert_eq!(see(&Join::Order(vec![2, 0, 1]), 3), (2007.0, vec![5.0, 1007.0]));
+        assert_eq!(see(&Join::Order(vec![2, 0, 1]), 3), (3007.0, vec![4.0, 1005.0, 2007.0]));
         assert_eq!(see(&Join::Pairs([0, 2, 1, 3]), 4), (3015.0, vec![5.0, 10.0, 2015.0]));
         assert_eq!(see(&Join::Tree, 3), (2007.0, vec![3.0, 1007.0]));
         assert_eq!(see(&Join::Tree, 5), (4031.0, vec![3.0, 12.0, 2015.0, 3031.0]));

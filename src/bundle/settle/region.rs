@@ -1,11 +1,14 @@
 //! The sums of parts of K for some rows and columns of a product, each chain computed once however many arithmetics ask for it.
 
 use super::cuts::{Run, len, slice};
-use super::ways::{Blocks, Chain, Meets, Promote};
+use super::ways::{Blocks, Chain, Chunk, Meets, Promote};
 use crate::model::accumulate::{canonical, int32};
 use crate::model::bulk::{self, Matrix};
 use crate::model::gemm::corrected;
+use crate::model::lowered;
+use crate::model::mma::step;
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
+use crate::model::table::{self, Unit};
 use crate::model::{Accumulator, Inner};
 use crate::tensor::round_to;
 use crate::{Format, Result};
@@ -203,9 +206,14 @@ impl<'a> Region<'a> {
                 let round = |x: f32| if p.main == Format::F32 { x } else { round_to(p.main, x) };
                 let mut main = vec![0.0f32; self.elements()];
                 for from in (0..len(run)).step_by(p.every) {
+                    if p.chunk == Chunk::Carried {
+                        self.carry(chain, &slice(run, from, p.every), &mut main)?;
+                        main.iter_mut().for_each(|x| *x = round(*x));
+                        continue;
+                    }
                     let chunk = self.sum(chain, None, &slice(run, from, p.every))?;
                     for (main, c) in main.iter_mut().zip(chunk.iter()) {
-                        *main = round(*main + if p.chunks { round(*c) } else { *c });
+                        *main = round(*main + if p.chunk == Chunk::Rounded { round(*c) } else { *c });
                     }
                 }
                 main.iter_mut().for_each(|x| *x = canonical(*x));
@@ -215,6 +223,28 @@ impl<'a> Region<'a> {
         let sums = Arc::new(sums);
         self.chains.insert(key, sums.clone());
         Ok(sums)
+    }
+
+    /// The sums that go on from `sums` over a run: by a device's steps, else one product after the other in f32.
+    fn carry(&self, chain: Chain, run: &Run, sums: &mut [f32]) -> Result<()> {
+        let (a, b) = (gathered(&self.a, run, self.a.format), gathered(&self.b, run, self.b.format));
+        let unit = match chain {
+            Chain::Unit(name) => Some(table::find(name)?.unit(a.format, b.format)?),
+            _ => None,
+        };
+        for (sums, x) in sums.chunks_mut(b.rows.max(1)).zip((0..a.rows).map(|i| a.row(i))) {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                let chunks = |w: usize| x.chunks(w).zip(b.row(j).chunks(w));
+                *sum = match unit {
+                    Some(Unit::Step(s)) => chunks(s.w).fold(*sum, |c, (x, y)| step(s, a.format, b.format, x, y, c)),
+                    Some(Unit::Lowered(half)) => {
+                        chunks(lowered::K).fold(*sum, |c, (x, y)| lowered::instruction(half, a.format, b.format, x, y, c))
+                    }
+                    None => x.iter().zip(b.row(j)).fold(*sum, |c, (x, y)| x.mul_add(*y, c)),
+                };
+            }
+        }
+        Ok(())
     }
 
     fn chain(&self, chain: Chain, run: &Run) -> Result<Vec<f32>> {
@@ -366,10 +396,28 @@ mod tests {
             assert_eq!(of(Some(Promote::f32(3)), &run), each(&|p| (p[4] + p[5] + p[1]) + p[2]));
             let single: Run = vec![6..7, 0..1, 3..4];
             assert_eq!(of(None, &single), each(&|p| p[6] + p[0] + p[3]));
-            let kept = |every: usize, chunks: bool| Some(Promote { every, main: Format::Bf16, chunks });
-            assert_eq!(of(kept(4, false), &whole), each(&|p| bf16(bf16(sum(&p[..4])) + sum(&p[4..]))));
-            assert_eq!(of(kept(4, true), &whole), each(&|p| bf16(bf16(sum(&p[..4])) + bf16(sum(&p[4..])))));
-            assert_eq!(of(kept(7, false), &whole), each(&|p| bf16(sum(p))));
+            let kept = |every: usize, chunk: Chunk| Some(Promote { every, main: Format::Bf16, chunk });
+            assert_eq!(of(kept(4, Chunk::Added), &whole), each(&|p| bf16(bf16(sum(&p[..4])) + sum(&p[4..]))));
+            assert_eq!(of(kept(4, Chunk::Rounded), &whole), each(&|p| bf16(bf16(sum(&p[..4])) + bf16(sum(&p[4..])))));
+            let from = |start: f32, p: &[f32]| p.iter().fold(start, |s, x| s + x);
+            assert_eq!(of(kept(4, Chunk::Carried), &whole), each(&|p| bf16(from(bf16(sum(&p[..4])), &p[4..]))));
+            assert_eq!(of(kept(7, Chunk::Added), &whole), each(&|p| bf16(sum(p))));
+        });
+    }
+
+    /// A chain that is carried on in f32 is the chain: the steps of a unit, lowered ones, fused multiply-adds.
+    #[test]
+    fn a_carried_sum_goes_on_from_its_accumulator() {
+        let o = Emulated::new(96, (5, 4, 150), true);
+        with(&o, 2..4, 1..3, |r| {
+            for chain in [Chain::Unit("ada_mma"), Chain::Unit("hopper_mma"), Chain::Unit("hopper_wgmma"), Chain::Sequential] {
+                let carried = |main: Format| Some(Promote { every: 64, main, chunk: Chunk::Carried });
+                let whole: Run = vec![0..150];
+                let plain = r.sum(chain, None, &whole).unwrap();
+                assert_eq!(r.sum(chain, carried(Format::F32), &whole).unwrap(), plain, "{chain:?}");
+                let kept = r.sum(chain, carried(Format::Bf16), &whole).unwrap();
+                assert!(kept.iter().all(|x| round_to(Format::Bf16, *x) == *x) && kept != plain, "{chain:?}");
+            }
         });
     }
 

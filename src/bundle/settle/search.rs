@@ -475,6 +475,18 @@ impl<'a> Case<'a> {
         Ok(pieces.concat())
     }
 
+    /// Bits of the exact sums of every block of K before they meet a scale, of the first tiles that hold about `most` elements.
+    pub fn first_unscaled(&self, most: usize) -> Result<Vec<(usize, Vec<u32>)>> {
+        let of = |(p, rows, cols): &Place| -> Result<Vec<(usize, Vec<u32>)>> {
+            let mut region = Region::new(&self.plan, p.clone(), rows.clone(), cols.clone());
+            let blocks: Vec<Run> = p.blocks().into_iter().map(|block| vec![block]).collect();
+            let sums = region.parts(Chain::Exact, None, &blocks, None)?;
+            let bits = |i: usize| sums.iter().map(|s| s[i].to_bits()).collect();
+            Ok((0..region.elements()).map(|i| (region.at(i), bits(i))).collect())
+        };
+        Ok(self.enough(most).par_iter().map(of).collect::<Result<Vec<_>>>()?.concat())
+    }
+
     /// The first tiles that hold about `most` elements.
     fn enough(&self, most: usize) -> Vec<Place<'_>> {
         let mut count = 0;

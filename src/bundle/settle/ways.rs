@@ -89,17 +89,28 @@ pub struct Promote {
     pub every: usize,
     /// What the main accumulator is kept in: f32, or by mistake 16 bits.
     pub main: Format,
-    /// Whether chains are rounded to it before they are added.
-    pub chunks: bool,
+    pub chunk: Chunk,
+}
+
+/// How a chunk meets the main accumulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Chunk {
+    /// Summed from zero and added.
+    Added,
+    /// Summed from zero, rounded to the accumulator's format and added.
+    Rounded,
+    /// Its sum goes on from the accumulator, which is rounded after it.
+    Carried,
 }
 
 impl Promote {
     pub fn f32(every: usize) -> Self {
-        Self { every, main: Format::F32, chunks: false }
+        Self { every, main: Format::F32, chunk: Chunk::Added }
     }
     pub fn words(self) -> String {
         match self.main {
             Format::F32 => format!("@{}", self.every),
+            main if self.chunk == Chunk::Carried => format!(", the sum kept in {main} every {} of K", self.every),
             main => format!(" added every {} of K to an accumulator of {main}", self.every),
         }
     }
@@ -163,8 +174,9 @@ pub enum Bias {
 /// Roundings to 16 bits that do not belong there, and a result that is cut off. All absent in a right kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// Of every part before it is added; of every sum of parts.
+    /// Of every part before it meets its scales; after that, where each has met them; of every sum of parts.
     pub part: Option<Format>,
+    pub scaled_part: Option<Format>,
     pub joined: Option<Format>,
     /// Of the sum before its scales; of the scaled sum before the bias; of the value before it is stored.
     pub sum: Option<Format>,
@@ -222,7 +234,8 @@ impl Ending {
         let biased = self.bias == Bias::First;
         let (factor, times) = if self.each && parts.len() > 1 {
             let scaled = |p: usize| product(scale(part(p)));
-            (if biased { joined(&|p| first(p, scaled(p))) } else { joined(&scaled) }, 1.0)
+            let rounded = |v: f32| round(x.scaled_part, v);
+            (if biased { joined(&|p| rounded(first(p, scaled(p)))) } else { joined(&|p| rounded(scaled(p))) }, 1.0)
         } else if biased {
             scale(joined(&|p| first(p, part(p))))
         } else if parts.len() == 1 {
@@ -265,6 +278,7 @@ impl Ending {
             }
         };
         extra(x.part, "parts");
+        extra(x.scaled_part, "scaled parts");
         extra(x.joined, "sums of parts");
         extra(x.sum, "the sum");
         extra(x.scaled, "the scaled sum");
@@ -331,7 +345,7 @@ impl Ending {
         each: false,
         bias: Bias::None,
         plus_zero: false,
-        extra: Extra { part: None, joined: None, sum: None, scaled: None, value: None, truncated: false },
+        extra: Extra { part: None, scaled_part: None, joined: None, sum: None, scaled: None, value: None, truncated: false },
     };
 }
 

@@ -8,20 +8,20 @@
 //! probability at most 1/(2d+1): its error is as likely of either sign and no more likely far than near. A step is the spacing of the output, or of the sums
 //! where much cancels: β/K², which is no more than an error of f32 in one product. So all elements agree by chance with
 //! probability Π 1/(2d+1) over the elements that are of different values; those of one value, or of one but for a power of two, are one (equal rows,
-//! constant data). R is the known right arithmetic, cut as W or not cut, for which that is most likely. What was tried multiplies it.
+//! constant data). Where W loses bits before the scales, elements whose sums are equal before their scales are one: the same bits are lost. R is the known right arithmetic, cut as W or not cut, for which that is most likely. What was tried multiplies it.
 //! Below 10⁻⁹ it is proved, above it may be chance: that is said, and is no verdict.
 
 use super::super::arithmetic::Arithmetic;
 use super::cuts::{Cut, Join};
 use super::search::{Case, Way, Ways};
-use super::ways::{Bias, Chain, Ending, Extra, Promote};
+use super::ways::{Bias, Chain, Chunk, Ending, Extra, Promote};
 use crate::compare::Bound;
 use crate::fault::Class;
 use crate::model::mma::{Dest, Step};
 use crate::model::product::{FactorRows, Kind};
 use crate::model::table::{self, Unit};
 use crate::{Format, Result};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 const SIXTEEN: [Format; 2] = [Format::F16, Format::Bf16];
 /// Products whose bits are compared: elements times K. More of one result prove no more.
@@ -52,9 +52,11 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
     tries.push(Ways { chains: lossy.clone(), cuts: whole(), endings: plain.clone() });
     // A rounding too many.
     tries.push(Ways { chains: right.clone(), cuts: whole(), endings: extra(&plain, case, false) });
-    // The same of parts.
+    // The same of parts, which a kernel that stores them may cut anywhere.
     tries.push(Ways { chains: once(&lossy), cuts: few.clone(), endings: plain.clone() });
-    tries.push(Ways { chains: once(&right), cuts: few, endings: extra(&split, case, true) });
+    let others = Cut::all(k).into_iter().filter(|c| c.parts(k).len() <= PARTS && !few.contains(c)).collect::<Vec<_>>();
+    let stored = extra(&split, case, true);
+    tries.push(Ways { chains: once(&right), cuts: [few, others].concat(), endings: stored });
     for ways in &tries {
         if let Some(way) = case.find(ways, most)? {
             // On every device a kernel may sum in f32 without its tensor cores.
@@ -86,9 +88,14 @@ fn surprise(case: &Case, way: &Way, right: &[(Chain, Option<Promote>)], bound: &
     // Nothing of the wrong arithmetic but its factors, its cut and the order of its scales.
     let ending = Ending { extra: Extra::default(), ..way.ending };
     let exact = Way { chain: Chain::Exact, promote: None, cut: Cut::Whole, join: Join::Order(vec![0]), ending };
-    let mut seen = HashSet::new();
     let mut counted = case.first_values(&exact, most)?;
+    let mut seen = HashSet::new();
     counted.retain(|(i, _)| seen.insert(bound.ideal()[*i].to_bits() & ((1 << 52) - 1)));
+    if before_scales(way) {
+        let unscaled: HashMap<usize, Vec<u32>> = case.first_unscaled(most)?.into_iter().collect();
+        let mut seen = HashSet::new();
+        counted.retain(|(i, _)| seen.insert(like(&unscaled[i])));
+    }
     let stored = |value: f32| case.store.value(case.store.bits(value, false));
     let far = |i: usize, right: f64| {
         let step = out.spacing(i, ideal[i]).max(bound.certain()[i] / (k * k));
@@ -101,7 +108,7 @@ fn surprise(case: &Case, way: &Way, right: &[(Chain, Option<Promote>)], bound: &
         for (chain, promote) in right {
             let (cut, join) = if whole { (exact.cut, exact.join.clone()) } else { (way.cut, way.join.clone()) };
             let values = case.first_values(&Way { chain: *chain, promote: *promote, cut, join, ending }, most)?;
-            let values: std::collections::HashMap<usize, f32> = values.into_iter().collect();
+            let values: HashMap<usize, f32> = values.into_iter().collect();
             let beside = |((i, _), d): (&(usize, f32), &f64)| bits(d.min(far(*i, stored(values[i]))));
             least = least.min(counted.iter().zip(&from_exact).map(beside).sum());
         }
@@ -110,6 +117,24 @@ fn surprise(case: &Case, way: &Way, right: &[(Chain, Option<Promote>)], bound: &
         }
     }
     Ok(least)
+}
+
+/// Whether all that is lost is lost before a sum meets its scales.
+fn before_scales(way: &Way) -> bool {
+    let (x, scaled) = (&way.ending.extra, way.ending.blocks.is_some());
+    if matches!(way.chain, Chain::Dequantized { .. }) || x.truncated || x.scaled.is_some() || x.value.is_some() {
+        return false;
+    }
+    let joined = x.joined.is_some() || x.sum.is_some() || x.scaled_part.is_some();
+    !(x.part.is_some() && scaled || joined && (scaled || way.ending.each))
+}
+
+/// Sums of blocks that are the same but for one sign and one power of two are alike.
+fn like(sums: &[u32]) -> Vec<u32> {
+    let Some(first) = sums.iter().find(|s| **s & 0x7fff_ffff != 0) else { return Vec::new() };
+    let (sign, exponent) = (first & 0x8000_0000, first & 0x7f80_0000);
+    let relative = |s: &u32| if s & 0x7fff_ffff == 0 { 0 } else { (s ^ sign).wrapping_sub(exponent) };
+    sums.iter().map(relative).collect()
 }
 
 /// Accumulators of 16 bits, of fewer bits than the device's, and f32 sums kept in 16 bits between promotions.
@@ -134,7 +159,10 @@ fn chains(case: &Case, arithmetic: &Arithmetic, k: usize) -> Vec<(Chain, Option<
         all.extend([true, false].map(|fused| (Chain::Sixteen { format, fused }, None)));
         for chain in &arithmetic.chains {
             for every in [16, 32, 64, 128, 256, 512] {
-                all.extend([false, true].map(|chunks| (*chain, Some(Promote { every, main: format, chunks }))));
+                all.extend([Chunk::Added, Chunk::Rounded].map(|chunk| (*chain, Some(Promote { every, main: format, chunk }))));
+                if matches!(chain, Chain::Unit(_) | Chain::Sequential) {
+                    all.push((*chain, Some(Promote { every, main: format, chunk: Chunk::Carried })));
+                }
             }
         }
     }
@@ -180,6 +208,10 @@ fn extra(right: &[Ending], case: &Case, split: bool) -> Vec<Ending> {
                 with(Extra { part: Some(f), ..none });
                 with(Extra { joined: Some(f), ..none });
                 with(Extra { part: Some(f), joined: Some(f), ..none });
+                if ending.each {
+                    with(Extra { scaled_part: Some(f), ..none });
+                    with(Extra { scaled_part: Some(f), joined: Some(f), ..none });
+                }
             }
             continue;
         }
@@ -250,13 +282,14 @@ mod tests {
         assert!(sixteen.len() == 4 && sixteen.iter().all(|c| c.1.is_none()));
         // Sums of the device in an accumulator of 16 bits, at every interval.
         let kept = |c: &&(Chain, Option<Promote>)| c.0 == Chain::Unit("ada_mma");
-        let mut kept: Vec<_> = all.iter().filter(kept).map(|c| c.1.unwrap()).map(|p| (p.main, p.every, p.chunks)).collect();
-        kept.sort_by_key(|k| (k.0 as usize, k.1, k.2));
+        let mut kept: Vec<_> = all.iter().filter(kept).map(|c| c.1.unwrap()).map(|p| (p.main, p.every, p.chunk)).collect();
+        kept.sort_by_key(|k| (k.0 as usize, k.1, k.2 as usize));
         let mut every = Vec::new();
         for main in SIXTEEN {
-            every.extend([16, 32, 64, 128, 256, 512].map(|every| [false, true].map(|chunks| (main, every, chunks))).concat());
+            let chunks = [Chunk::Added, Chunk::Rounded, Chunk::Carried];
+            every.extend([16, 32, 64, 128, 256, 512].map(|every| chunks.map(|chunk| (main, every, chunk))).concat());
         }
-        every.sort_by_key(|k| (k.0 as usize, k.1, k.2));
+        every.sort_by_key(|k| (k.0 as usize, k.1, k.2 as usize));
         assert_eq!(kept, every);
         // f16 accumulators: promoted where that is before the end.
         let half = all.iter().filter(|c| c.0 == Chain::Unit("ada_mma_f16")).map(|c| c.1.map(|p| p.every)).collect::<Vec<_>>();
@@ -300,6 +333,63 @@ mod tests {
             vec![Extra { part: f, ..none }, Extra { joined: f, ..none }, Extra { part: f, joined: f, ..none }]
         });
         assert_eq!(of(&o(), Dtype::F32, true), parts);
+        // Parts that have met their scales.
+        let scaled = with(&o(), &[0.0; 6], Dtype::F32, |case| {
+            let each = case.endings(true).into_iter().find(|e| e.each).unwrap();
+            extra(&[each], case, true).into_iter().map(|e| e.extra).filter(|x| x.scaled_part.is_some()).collect::<Vec<_>>()
+        });
+        let stored = |f| vec![Extra { scaled_part: f, ..none }, Extra { scaled_part: f, joined: f, ..none }];
+        assert_eq!(scaled, SIXTEEN.map(|f| stored(Some(f))).concat());
+    }
+
+    #[test]
+    fn what_is_lost_before_the_scales_is_one_loss_where_the_sums_are_equal() {
+        let none = Extra::default();
+        let f = Some(Format::Bf16);
+        let of = |extra: Extra, each: bool| {
+            before_scales(&Way { ending: Ending { extra, each, ..Ending::PLAIN }, ..Way::plain(Chain::Exact) })
+        };
+        assert!(
+            of(none, false)
+                && of(Extra { part: f, ..none }, true)
+                && of(Extra { joined: f, ..none }, false)
+                && of(Extra { sum: f, ..none }, false)
+        );
+        let after = [
+            Extra { joined: f, ..none },
+            Extra { scaled_part: f, ..none },
+            Extra { value: f, ..none },
+            Extra { scaled: f, ..none },
+        ];
+        assert!(after.iter().all(|x| !of(*x, true)) && !of(Extra { truncated: true, ..none }, false));
+        assert!(!before_scales(&Way::plain(Chain::Dequantized { fused: true })));
+        let blocks = Some(super::super::ways::Blocks::ALL[0]);
+        let blocked = |extra: Extra| {
+            before_scales(&Way { ending: Ending { extra, blocks, ..Ending::PLAIN }, ..Way::plain(Chain::Exact) })
+        };
+        assert!(blocked(none) && !blocked(Extra { part: f, ..none }) && !blocked(Extra { joined: f, ..none }));
+        // One sign and one power of two are the same loss; a sum beside it that is another is not.
+        let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+        let alike = |a: &[f32], b: &[f32]| like(&bits(a)) == like(&bits(b));
+        assert!(alike(&[3.0, -1.25], &[-12.0, 5.0]) && alike(&[0.0, 2.0], &[0.0, -8.0]) && alike(&[0.0], &[-0.0]));
+        assert!(!alike(&[3.0, -1.25], &[-12.0, -5.0]) && !alike(&[3.0, 1.0], &[6.0, 1.0]) && !alike(&[3.0], &[5.0]));
+        // Rows of the same codes, with scales of their own: six values, one sum.
+        let mut o = Emulated::new(83, (2, 3, 8), true);
+        let (a, b) = (o.a[..8].to_vec(), o.b[..8].to_vec());
+        o.a = a.repeat(2);
+        o.b = b.repeat(3);
+        let exact = with(&o, &[0.0; 6], Dtype::F32, |case| case.values(&Way::plain(Chain::Exact)).unwrap());
+        let out: Vec<f32> = exact.iter().map(|x| f32::from_bits(x.to_bits() + 4)).collect();
+        with(&o, &out, Dtype::F32, |case| {
+            let ideal = exact.iter().map(|x| f64::from(*x)).collect();
+            let bound = Bound::from_radius(ideal, vec![0.0; 6], &OutFormat::high(Format::F32)).unwrap();
+            let of = |extra: Extra| {
+                let ending = Ending { extra, ..Ending::PLAIN };
+                let way = Way { ending, ..Way::plain(Chain::Sequential) };
+                surprise(case, &way, &[], &bound, usize::MAX).unwrap()
+            };
+            assert_eq!((of(none), of(Extra { value: f, ..none })), (9f64.log2(), 6.0 * 9f64.log2()));
+        });
     }
 
     /// `Σ log2(2d + 1)`, d in spacings of the output or β/K² where that is more; of equal ideals one.

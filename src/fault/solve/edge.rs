@@ -1,5 +1,6 @@
 //! Theories of the last, partial tile: stored whole over what follows, or not computed at all.
 
+use super::segment::lines;
 use super::system::{Region, System, Theory};
 use crate::fault::Class;
 use std::sync::Arc;
@@ -38,6 +39,53 @@ pub fn overrun(s: &System) -> Option<Theory> {
         width - 1
     );
     Some(as_written(s, Class::MnEdge, "overrun", words, 50.0))
+}
+
+/// The same where experts follow each other: behind the last column lie the weight rows of the next one, so that what is stored over the start of a
+/// row is known. A row keeps it where its own tile was stored before.
+pub fn spilled(s: &System) -> Option<Theory> {
+    if s.alone || s.parts.len() < 2 || s.bias.iter().any(|b| *b != 0.0) {
+        return None;
+    }
+    let wrong: Vec<usize> = (0..s.rows * s.cols).filter(|at| s.is_wrong[*at]).collect();
+    let width = wrong.iter().map(|at| at % s.cols + 1).max()?;
+    let tile = overhang(s.cols, width).filter(|_| 2 * width <= s.cols)?;
+    [false, true].into_iter().find_map(|own| {
+        // The sum over K, its magnitude. `None`: nobody knows what lies there.
+        let behind = |at: usize| -> Option<(f64, f64)> {
+            let (i, j) = ((at / s.cols).checked_sub(1)?, at % s.cols);
+            let part = &s.parts[s.part[i]?];
+            let (ra, rb) = (part.a + i - part.rows.start, part.b + s.cols + j);
+            (rb < s.b.rows && !part.k.is_empty()).then_some(())?;
+            let plain = Theory::right();
+            let (x, y) = (plain.a.row(&s.a, ra, part.k.clone()), plain.b.row(&s.b, rb, part.k.clone()));
+            let scale = |k: usize| if own { s.b.step(part.b, k) / s.b.step(rb, k) } else { 1.0 };
+            let product = |(n, (x, y)): (usize, (&f64, &f64))| x * y * scale(part.k.start + n);
+            let products = || x.iter().zip(y.iter()).enumerate().map(product);
+            Some((products().sum(), products().map(f64::abs).sum()))
+        };
+        let mut held = s.ideal.to_vec();
+        let (mut known, mut rows) = (0, vec![false; s.rows]);
+        for at in &wrong {
+            rows[at / s.cols] = true;
+            held[*at] = s.actual[*at];
+            if let Some((sum, size)) = behind(*at) {
+                s.may(at / s.cols, at % s.cols, sum, size).then_some(())?;
+                (held[*at], known) = (sum, known + 1);
+            }
+        }
+        (known >= LEAST && 2 * known > wrong.len()).then_some(())?;
+        let scales = if own { ", by its own scales" } else { "" };
+        let words = format!(
+            "the last tile of {tile} columns is stored whole: columns 0 … {} of rows {} hold the products of the row before with the weight rows behind its own{scales}",
+            width - 1,
+            lines(&rows)
+        );
+        let mut t = Theory::new(Class::MnEdge, "out", "out.spilled", words).bits(16.0 + rows.iter().filter(|r| **r).count() as f64);
+        let (is_wrong, cols) = (s.is_wrong.clone(), s.cols);
+        t.finish = Some(Arc::new(move |i, j, v| if is_wrong[i * cols + j] { held[i * cols + j] } else { v }));
+        Some(t)
+    })
 }
 
 /// The last tile of columns or of rows, of which nothing is right: numbers that have nothing to do with the product, as a grid of tiles that is

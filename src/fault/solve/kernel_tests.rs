@@ -1,7 +1,7 @@
 //! Products of kernels whose K repeats wrongly, whose accumulators hold too much or too little, or whose last tile is wrong, replayed here by
 //! their own formula.
 
-use super::tests::{M, N, codes, found, noise, sum, wide};
+use super::tests::{M, N, codes, found, grouped_found, noise, sum, wide};
 use crate::job::Operand;
 use crate::{Format, QTensor};
 
@@ -307,4 +307,60 @@ fn a_last_step_of_k_beside_unknown_memory_is_told() {
         found(&a, &b, None, Format::F32, |i, j, _| sum(120, |k| x[[i, k]] * y[[j, k]]) + sum(8, |t| behind(i, t) * next(j, t)));
     assert_eq!(got.0, "k_tail:k.behind", "{}", got.1);
     assert!(got.1.contains("8 more columns are summed, of b the start of its next row"), "{}", got.1);
+}
+
+#[test]
+fn what_is_stored_over_the_next_row_is_the_next_experts() {
+    let (n, k_all, offs) = (48, 64, [20usize, 32, 48]);
+    let (a, b) = (wide(48, k_all), codes(Format::E4m3, 3 * n, k_all, k_all, false, 71));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let first = |i: usize| offs.iter().position(|end| i < *end).unwrap() * n;
+    let right = |i: usize, row: usize| sum(k_all, |k| x[[i, k]] * y[[row, k]]);
+    let stored = |i: usize, j: usize| match (i, j) {
+        (8 | 16 | 28, 0..16) => right(i - 1, first(i - 1) + n + j),
+        // Behind the last expert nobody knows.
+        (40, 0..16) => 3.0 + j as f64,
+        _ => right(i, first(i) + j),
+    };
+    let got = grouped_found(&a, &b, &offs, Format::Bf16, stored);
+    assert_eq!(got.0, "mn_edge:out.spilled", "{}", got.1);
+    assert!(got.1.contains("columns 0 … 15 of rows 8, 16, 28, 40 hold the products of the row before"), "{}", got.1);
+}
+
+#[test]
+fn a_bias_in_units_of_the_first_scale_is_told() {
+    let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 64, false, 72));
+    let bias: Vec<f32> = (0..N).map(|j| 4.0 * noise(31 * j + 7) as f32).collect();
+    for inverse in [false, true] {
+        let own = |j: usize| if inverse { scale(&b, 0) / scale(&b, j) } else { scale(&b, j) / scale(&b, 0) };
+        let added = bias.clone();
+        let got = found(&a, &b, Some(bias.clone()), Format::Bf16, |i, j, right| {
+            right[i * N + j] + f64::from(added[j]) * (own(j) - 1.0)
+        });
+        assert_eq!(got.0, "scale_index:out.bias_scale", "{}", got.1);
+        assert_eq!(got.1.contains("by the first one of the scales of b over its own"), inverse, "{}", got.1);
+    }
+}
+
+#[test]
+fn a_bias_in_whole_steps_is_told() {
+    let one = |format: Format, rows: usize, seed: usize| {
+        let mut parts = codes(format, rows, 64, 64, false, seed).into_parts();
+        if rows == M {
+            (parts.granularity, parts.scale_inv) = (crate::Granularity::Tensor, vec![0.03125]);
+        }
+        QTensor::new(parts).unwrap()
+    };
+    let (a, b) = (one(Format::Int8, M, 73), one(Format::Int8, N, 74));
+    let bias: Vec<f32> = (0..N).map(|j| 0.01 * noise(31 * j + 7) as f32).collect();
+    let step = |j: usize| 0.03125 * scale(&b, j);
+    for (first, name) in [(false, "round_order:out.bias_rounded"), (true, "scale_index:out.bias_scale")] {
+        let by = |j: usize| step(if first { 0 } else { j });
+        let added: Vec<f64> = (0..N).map(|j| (f64::from(bias[j]) / by(j)).round() * step(j) - f64::from(bias[j])).collect();
+        let got = found(&Operand::Quantized(a.clone()), &b, Some(bias.clone()), Format::F32, |i, j, right| {
+            right[i * N + j] + added[j]
+        });
+        assert_eq!(got.0, name, "{}", got.1);
+        assert!(got.1.contains("whole steps of"), "{}", got.1);
+    }
 }

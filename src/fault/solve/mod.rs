@@ -313,6 +313,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| experts::scaled(s)),
         Box::new(|| like(&|| group_scales::theories(s).into_iter().collect())),
         Box::new(|| reach::theories(s)),
+        Box::new(|| edge::spilled(s).into_iter().collect()),
         Box::new(|| two_numbers::theories(s)),
         Box::new(|| like(&|| carried::theories(s))),
         Box::new(|| like(&|| carried::aside(s))),

@@ -487,30 +487,59 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
 /// Takes a theory: class, variant, words, bits, whether a number in it was fitted, and what it does.
 type Add<'x> = dyn FnMut(Class, &str, String, f64, bool, Finish) + 'x;
 
-/// The bias, multiplied by scales too.
+/// The bias, multiplied by scales too: of operands whose scales do not change along K.
 fn scaled_bias(s: &System, add: &mut Add) {
-    let (ga, gb) = (&s.a, &s.b);
-    let (Some(qa), Some(qb)) = (&ga.q, &gb.q) else { return };
-    if ga.grid.1 > 1 || gb.grid.1 > 1 {
-        return;
-    }
-    let of = |q: &crate::QTensor, tile: usize, global: f64, rows: usize| -> Vec<f64> {
-        (0..rows).map(|i| f64::from(q.scale_inv()[(i / tile).min(q.scale_inv().len() - 1)]) * global).collect()
+    let of = |g: &super::given::Given, rows: usize| -> Option<Vec<f64>> {
+        let scales = g.q.as_ref().filter(|_| g.grid.1 == 1)?.scale_inv();
+        Some((0..rows).map(|i| f64::from(scales[(i / g.tile.0).min(scales.len() - 1)]) * g.global).collect())
     };
-    let (sa, sb) = (of(qa, ga.tile.0, ga.global, s.rows), of(qb, gb.tile.0, gb.global, s.cols));
-    let bias = s.bias.clone();
-    for (a, b, words) in
-        [(1, 1, "both scales"), (1, 0, "the scale of a"), (0, 1, "the scale of b"), (-1, -1, "the reciprocals of both scales")]
+    let (sa, sb) = (of(&s.a, s.rows), of(&s.b, s.cols));
+    let bias = &s.bias;
+    if let (Some(sa), Some(sb)) = (&sa, &sb) {
+        for (a, b, words) in [
+            (1, 1, "both scales"),
+            (1, 0, "the scale of a"),
+            (0, 1, "the scale of b"),
+            (-1, -1, "the reciprocals of both scales"),
+        ] {
+            let (sa, sb, bias) = (sa.clone(), sb.clone(), bias.clone());
+            let words = format!("the bias is multiplied by {words}");
+            let finish: Finish = Arc::new(move |i, j, v| v + bias[j] * sa[i].powi(a) * sb[j].powi(b));
+            add(Class::ScaleDoubledInverted, "bias_scaled", words, 3.0, false, finish);
+        }
+    }
+    // A bias in codes, as whole steps of both scales: of each column's, or all of the first one's.
+    if let (Some(sa), Some(sb)) = (&sa, &sb)
+        && sa.iter().all(|x| *x == sa[0])
     {
-        let (sa, sb, bias) = (sa.clone(), sb.clone(), bias.clone());
-        add(
-            Class::ScaleDoubledInverted,
-            "bias_scaled",
-            format!("the bias is multiplied by {words}"),
-            3.0,
-            false,
-            Arc::new(move |i, j, v| v + bias[j] * sa[i].powi(a) * sb[j].powi(b)),
-        );
+        for first in [false, true] {
+            let step = |j: usize| sa[0] * sb[j];
+            let by = |j: usize| step(if first { 0 } else { j });
+            let codes: Vec<f64> = (0..s.cols).map(|j| (bias[j] / by(j)).round_ties_even() * step(j)).collect();
+            let (class, variant, words) = match first {
+                false => (Class::RoundOrder, "bias_rounded", "the bias is rounded to whole steps of both scales"),
+                true => (
+                    Class::ScaleIndex,
+                    "bias_scale",
+                    "the bias is rounded to whole steps of the first scales and read in steps of each column's",
+                ),
+            };
+            add(class, variant, words.into(), 4.5, false, Arc::new(move |_, j, v| v + codes[j]));
+        }
+    }
+    // Made by one row's scale, as codes of a bias are, and read by each one's own; or the other way round.
+    for (name, scales, by_row) in [("a", sa, true), ("b", sb, false)] {
+        let Some(scales) = scales.filter(|x| x.iter().any(|s| *s != x[0])) else { continue };
+        for inverse in [false, true] {
+            let (scales, bias) = (scales.clone(), bias.clone());
+            let (over, under) = if inverse { ("the first one", "its own") } else { ("its own", "the first one") };
+            let words = format!("the bias is multiplied by {over} of the scales of {name} over {under}");
+            let finish: Finish = Arc::new(move |i, j, v| {
+                let own = scales[if by_row { i } else { j }] / scales[0];
+                v + bias[j] * if inverse { 1.0 / own } else { own }
+            });
+            add(Class::ScaleIndex, "bias_scale", words, 4.0, false, finish);
+        }
     }
 }
 

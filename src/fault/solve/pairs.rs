@@ -10,6 +10,8 @@ use rayon::prelude::*;
 
 /// First faults of a pair, at most; multiply-adds that pairs may take.
 const FIRST: usize = 12;
+/// Bits of a theory that is no more than a term.
+const TERM: f64 = 2.0;
 const WORK: usize = 1 << 27;
 /// Pairs that are looked at.
 const PAIRS: usize = 1 << 17;
@@ -54,9 +56,8 @@ fn of_system(system: &System, all: &mut Vec<Theory>, fixed: usize) -> Option<Pai
     if let Some(found) = of_all(within::theories(system, all)) {
         return Some(Pairs::OfPlaces(found));
     }
-    let placed = crossed::theories(system, all);
-    let placed = if placed.is_empty() { split::beside(system, all) } else { placed };
-    of_all(placed)
+    of_all(crossed::theories(system, all))
+        .or_else(|| of_all(split::beside(system, all)))
         .or_else(|| Some(two(system, all)).filter(|found| !found.is_empty()))
         .or_else(|| of_all(crossed::banded(system, all)))
         .or_else(|| of_all(split::stacked(system, all)))
@@ -160,7 +161,10 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
     let mut first = nearest(s, all, looks, firsts);
     first.extend(likest(s, all, firsts));
     first.dedup_by_key(|t| std::ptr::from_ref(*t));
-    let first: Vec<&Theory> = first.into_par_iter().filter(|t| related::is_better(s, t)).collect();
+    let mut first: Vec<&Theory> = first.into_par_iter().filter(|t| related::is_better(s, t)).collect();
+    // The terms of zero points may be larger than all else: where one is missing, nothing that is right otherwise is near.
+    let missing = |t: &&Theory| t.class == crate::fault::Class::ZpCorrection && t.bits <= TERM;
+    first.extend(all.iter().filter(missing).filter(|t| !first.iter().any(|f| std::ptr::eq(*f, *t))).collect::<Vec<_>>());
     let quick: Vec<Quick> = first.iter().map(|t| Quick::of(s, t)).collect();
     let pairs = |b: &Theory| -> Vec<Theory> {
         let second = Quick::of(s, b);

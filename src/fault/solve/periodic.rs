@@ -34,10 +34,21 @@ pub fn masks(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let periods: Vec<usize> = (2..=(s.k / 2).min(LONGEST)).filter(|p| *p <= SINGLE || p.is_multiple_of(8)).collect();
-    let mut found: Vec<Theory> = periods.into_par_iter().flat_map_iter(|p| of_period(s.k, p, &probes)).collect();
-    shortest_first(&mut found);
+    // Where a bound is as wide as the result all fit: a mask as long as K is made of those that are kept.
+    let mut found: Vec<Mask> = periods.into_par_iter().flat_map_iter(|p| of_period(s.k, p, &probes)).collect();
+    found.sort_by(|a, b| a.bits().total_cmp(&b.bits()));
     found.truncate(KEPT);
+    let mut found: Vec<Theory> = found.iter().map(|m| m.theory(s.k)).collect();
+    shortest_first(&mut found);
     found
+}
+
+/// `from ≤ k mod period < to`, and what becomes of it.
+struct Mask {
+    period: usize,
+    from: usize,
+    to: usize,
+    fate: Fate,
 }
 
 /// Sums over the first r of every period: r = 0 … p.
@@ -46,7 +57,7 @@ fn residues(k: usize, p: usize, x: &Prefix) -> Vec<f64> {
     (0..=p).map(one).collect()
 }
 
-fn of_period(k: usize, p: usize, probes: &[Prefix]) -> Vec<Theory> {
+fn of_period(k: usize, p: usize, probes: &[Prefix]) -> Vec<Mask> {
     let step = if p <= SINGLE { 1 } else { 8 };
     let mut sums: Vec<Vec<f64>> = Vec::new();
     let mut found = Vec::new();
@@ -65,7 +76,7 @@ fn of_period(k: usize, p: usize, probes: &[Prefix]) -> Vec<Theory> {
                     x.low <= v && v <= x.high
                 };
                 if probes.iter().enumerate().all(|(n, x)| holds(n, x, &mut sums)) {
-                    found.push(mask(k, p, (from, to), fate));
+                    found.push(Mask { period: p, from, to, fate });
                 }
             }
         }
@@ -73,30 +84,37 @@ fn of_period(k: usize, p: usize, probes: &[Prefix]) -> Vec<Theory> {
     found
 }
 
-fn mask(k: usize, p: usize, (from, to): (usize, usize), fate: Fate) -> Theory {
-    let n = to - from;
-    let which = if to == p {
-        format!("the last {n} of every {p} of K")
-    } else if from == 0 {
-        format!("the first {n} of every {p} of K")
-    } else {
-        format!("of every {p} of K {from} … {}", to - 1)
-    };
-    let (words, variant) = match fate {
-        Fate::Lost => (format!("{which} are left out"), "every"),
-        Fate::Twice => (format!("{which} are counted twice"), "every_twice"),
-        Fate::Alone => (format!("{which} alone are summed"), "every"),
-    };
-    let class = if to == p && 2 * n < p && fate != Fate::Alone { Class::KTail } else { Class::AccState };
-    let end = |x: usize| if x == 0 || x == p { 0.5 } else { cost(x).min(cost(p - x)) };
-    let mut t = Theory::new(class, "out", format!("k.{variant}"), words).bits(4.0 + cost(p) + end(from) + end(to));
-    let c = |x: usize| match (fate, (from..to).contains(&(x % p))) {
-        (Fate::Lost, true) | (Fate::Alone, false) => 0.0,
-        (Fate::Twice, true) => 2.0,
-        _ => 1.0,
-    };
-    t.k = Some(Arc::new((0..k).map(c).collect()));
-    t
+impl Mask {
+    fn bits(&self) -> f64 {
+        let end = |x: usize| if x == 0 || x == self.period { 0.5 } else { cost(x).min(cost(self.period - x)) };
+        4.0 + cost(self.period) + end(self.from) + end(self.to)
+    }
+
+    fn theory(&self, k: usize) -> Theory {
+        let (p, from, to, fate) = (self.period, self.from, self.to, self.fate);
+        let n = to - from;
+        let which = if to == p {
+            format!("the last {n} of every {p} of K")
+        } else if from == 0 {
+            format!("the first {n} of every {p} of K")
+        } else {
+            format!("of every {p} of K {from} … {}", to - 1)
+        };
+        let (words, variant) = match fate {
+            Fate::Lost => (format!("{which} are left out"), "every"),
+            Fate::Twice => (format!("{which} are counted twice"), "every_twice"),
+            Fate::Alone => (format!("{which} alone are summed"), "every"),
+        };
+        let class = if to == p && 2 * n < p && fate != Fate::Alone { Class::KTail } else { Class::AccState };
+        let mut t = Theory::new(class, "out", format!("k.{variant}"), words).bits(self.bits());
+        let c = |x: usize| match (fate, (from..to).contains(&(x % p))) {
+            (Fate::Lost, true) | (Fate::Alone, false) => 0.0,
+            (Fate::Twice, true) => 2.0,
+            _ => 1.0,
+        };
+        t.k = Some(Arc::new((0..k).map(c).collect()));
+        t
+    }
 }
 
 /// Parts of a split K whose tiles are deeper than the part: each adds what belongs to the next, the last one what lies behind the end.

@@ -212,6 +212,10 @@ pub fn stacked(s: &System, all: &[Theory]) -> Vec<Theory> {
 /// `t` where it makes what was written, and what makes the rest of what is wrong.
 pub fn completed(s: &System, all: &[Theory], t: &Theory, made: &[bool]) -> Vec<Theory> {
     let n = made.len();
+    // Many a theory vanishes where nothing was written: that has its own name.
+    if !(0..n).any(|at| s.is_wrong[at] && made[at] && s.actual[at] != 0.0) {
+        return Vec::new();
+    }
     let left: Vec<bool> = (0..n).map(|at| s.is_wrong[at] && !made[at]).collect();
     let Some(rest) = within(s, left) else { return Vec::new() };
     let Some(region) = rest.region.clone() else { return Vec::new() };
