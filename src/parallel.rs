@@ -22,7 +22,7 @@ pub fn copy<T: Copy + Send + Sync>(from: &[T]) -> Vec<T> {
     map(from, |x| *x)
 }
 
-/// What was borrowed, copied; what was not, as it is.
+/// Copies what is borrowed, and returns what is owned as it is.
 pub fn owned<T: Copy + Send + Sync>(all: Cow<[T]>) -> Vec<T> {
     match all {
         Cow::Borrowed(all) => copy(all),
@@ -30,7 +30,7 @@ pub fn owned<T: Copy + Send + Sync>(all: Cow<[T]>) -> Vec<T> {
     }
 }
 
-/// `n` elements, of which `f(range, place)` writes each band's: every one of them.
+/// `n` elements, made band by band: `f(range, place)` writes every element of its range.
 fn write<B: Send + Copy>(n: usize, f: impl Fn(Range<usize>, &mut [MaybeUninit<B>]) + Sync) -> Vec<B> {
     let mut all: Vec<B> = Vec::with_capacity(n);
     let room = &mut all.spare_capacity_mut()[..n];
@@ -63,7 +63,7 @@ pub fn first<T: Sync>(all: &[T], f: impl Fn(&T) -> bool + Sync) -> Option<usize>
     all.par_chunks(BAND).enumerate().find_map_first(of_band)
 }
 
-/// The largest of `f` of the elements, from `least`: a maximum, so of any order.
+/// The largest value of `f`, and at least `least`. A maximum is the same in any order.
 pub fn largest<T: Sync>(all: &[T], least: f32, f: impl Fn(&T) -> f32 + Sync) -> f32 {
     let of = |some: &[T]| some.iter().fold(least, |m, x| m.max(f(x)));
     if all.len() <= BAND { of(all) } else { all.par_chunks(BAND).map(of).reduce(|| least, f32::max) }

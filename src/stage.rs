@@ -7,7 +7,7 @@ thread_local! {
     static SPENT: RefCell<Vec<(&'static str, f64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` and counts its time under `name`. Stages of one another count twice: keep them apart.
+/// Runs `work` and counts its time under `name`. A stage inside another counts twice: do not nest them.
 pub fn timed<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let made = work();

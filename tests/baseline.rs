@@ -129,7 +129,7 @@ fn two_runs_differ_where_their_data_does_and_every_output_says_so() {
     assert_eq!(text("d.jsonl").matches("\"change\":\"missing\"").count(), all - some);
     assert!(text("d.xml").contains(&format!("<testsuites name=\"qassay\" tests=\"{all}\" failures=\"{}\"", all - some)));
     assert_eq!(text("d.xml").matches("<failure ").count(), all - some);
-    assert!(text("d.md").contains("| missing | ") && text("d.html").contains("<td>missing</td>"));
+    assert!(text("d.md").contains("| missing | ") && text("d.html").contains("<td data-of=\"change\">missing</td>"));
 }
 
 /// Five small changes of real kernels, each as one edit would make it: the gate sees every one, and says what it is where it can.

@@ -166,9 +166,12 @@ window.addEventListener("load", () => {
       if (b.left < frame.left - 1 || b.right > frame.right + 1 || b.top < frame.top - 1 || b.bottom > frame.bottom + 1) bad.push(t.textContent.trim());
     }
   }
+  // What is wider than the window would scroll sideways.
+  const wide = [...document.querySelectorAll("figure")].filter((f) => f.getClientRects().length > 0 && f.scrollWidth > f.clientWidth + 1);
+  if (document.documentElement.scrollWidth > innerWidth) wide.push(document.body);
   const small = figures.filter((svg) => svg.closest(".slim") && svg.clientWidth > 0 && svg.clientWidth < Number(svg.getAttribute("width")));
   const slim = document.querySelector(".slim"), seen = slim === null || (slim.getClientRects().length > 0) === (innerWidth <= 640);
-  top.document.title = "figures " + figures.length + "; small " + small.length + "; slim " + seen + "; " + (bad.length === 0 ? "inside" : "outside: " + bad.slice(0, 5).join(", "));
+  top.document.title = "figures " + figures.length + "; wide " + wide.length + "; small " + small.length + "; slim " + seen + "; " + (bad.length === 0 ? "inside" : "outside: " + bad.slice(0, 5).join(", "));
 });
 </script>"##;
 
@@ -269,7 +272,7 @@ fn words_of_figures_are_inside_their_frames() {
         for width in [1280, 400] {
             let title = read_at(dir.path(), &page_text, INSIDE, width, false);
             let figures: usize = title.split("figures ").nth(1).and_then(|n| n.split(';').next()?.parse().ok()).unwrap_or(0);
-            assert!(figures >= 2 && title.ends_with("; small 0; slim true; inside"), "{page} at {width}: {title}");
+            assert!(figures >= 2 && title.ends_with("; wide 0; small 0; slim true; inside"), "{page} at {width}: {title}");
         }
     }
 }
@@ -390,6 +393,9 @@ fn pages_are_accessible() {
             let scheme = if dark { "dark" } else { "light" };
             assert_eq!(title, format!("{scheme}; serious 0"), "{} at {width}", path.display());
         }
+        // What a phone shows fits it: figures have letters of full size and do not scroll sideways, nor does the page.
+        let title = read_at(dir.path(), &page, INSIDE, 400, false);
+        assert!(title.ends_with("; wide 0; small 0; slim true; inside"), "{}: {title}", path.display());
     }
 }
 

@@ -25,7 +25,7 @@ const LARGE: u64 = 1 << 24;
 /// its arithmetic. `qassay helper --format` prints the format; `qassay helper` prints a Python file that writes it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status: 0 all pass; 1 any fail; 2 usage or unreadable input; 3 no failure but some without power, or suspect.\n\n\
+    after_help = "Exit status: 0 every bundle passes; 1 one fails; 2 usage or unreadable input; 3 none fails, but one has no power or is suspect.\n\n\
 Examples:\n  qassay assay out.safetensors\n  qassay assay runs/*.safetensors --json\n  qassay assay out.safetensors --html out.html\n  \
 qassay assay large.safetensors --memory 2G"
 )]

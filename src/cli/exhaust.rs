@@ -7,7 +7,7 @@ use crate::sweep::bar::doing;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
-/// Compare every cast with its definition, bit for bit: on all f16 and bf16 values, within 2 units of f32 of each boundary between codes,
+/// Compare every cast with its definition, bit for bit: on all f16 and bf16 values, within 2 f32 ulp of each boundary between codes,
 /// and on random data. Exit status 1 when a bit differs.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  qassay exhaust\n  qassay exhaust --backend cuda --elements 200000000")]

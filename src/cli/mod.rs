@@ -68,7 +68,8 @@ power, is suspect, or none was judged; 4 the time budget ended before every case
 standard sweep, with a report\n  qassay list recipes       what can be named in a sweep")]
 struct Cli {
     /// Show what the library logs (also QASSAY_LOG=debug).
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    // After the options of a verb, before its help.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, display_order = 900)]
     verbose: u8,
     #[command(subcommand)]
     verb: Verb,

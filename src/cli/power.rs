@@ -274,10 +274,11 @@ fn write(
     let right: Vec<figures::Right> = [here].into_iter().chain(clean::read(out)?).collect();
     let kills = matrix(&tally::judges(), &counts, &totals);
     let mut all = vec![figures::kills(&kills, &right), figures::worth(&worth, t.right)];
-    if diagnosed {
+    let called = diagnosed.then(|| {
         let (counts, totals) = t.confusion();
-        all.push(figures::confusion(&matrix(&tally::answers(), &counts, &totals)));
-    }
+        matrix(&tally::answers(), &counts, &totals)
+    });
+    all.extend(called.as_ref().map(figures::confusion));
     let mut page = format!("# Power of verdicts\n\n```text\n{text}```\n");
     for figure in &all {
         std::fs::write(
@@ -304,6 +305,7 @@ fn write(
         worth: &worth,
         kills: &kills,
         right: &right,
+        named: called.as_ref(),
         text,
         figures: &all,
     });

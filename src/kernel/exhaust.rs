@@ -5,7 +5,7 @@
 //! |---|---|
 //! | patterns | all 65536 of f16 or bf16, non-finite ones included |
 //! | finite | the finite ones among them, so that a scale of the whole tensor is not lost |
-//! | boundaries | codes and midpoints between codes of the output's format, over the given scale, ±2 units of f32 (rounded to the dtype); each group of 16 begins with the format's maximum |
+//! | boundaries | codes and midpoints between codes of the output's format, over the given scale, ±2 f32 ulp (rounded to the dtype); each group of 16 begins with the format's maximum |
 //! | bits | random words of f32 (finite in the dtype) |
 //! | normal | N(0,1) with gains |
 

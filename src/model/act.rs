@@ -109,8 +109,8 @@ pub fn act_slope<R: Real>(act: Act, x: f32) -> R {
     }
 }
 
-/// v of element j of a row of an op that is no norm: `x` is the row of operand a, `b` that of operand b, `act_of`
-/// the activation [`act`], or as others write it.
+/// The value v of element j of a row, for every op but the norms. `x` is the row of operand a, `b` that of operand b. `act_of` is [`act`],
+/// or the same activation as others write it.
 pub fn value<R: Real>(op: Op, f: Act, act_of: fn(Act, f32) -> R, x: &[f32], b: &[f32], j: usize) -> R {
     let n = x.len();
     match op {

@@ -7,13 +7,13 @@
 //! |Σ_g σ_g·(P̂_g − P_g)| ≤ Σ_g |σ_g|·E_g          the roundings of scaling and of adding the blocks come on top (Bound::product)
 //! ```
 //!
-//! A model that keeps to the order of K has no partial sum beyond the largest run of the block ([`super::runs`]).
+//! In a model that keeps to the order of K, no partial sum exceeds the largest sum of a run in the block ([`super::runs`]).
 //!
 //! Losses of different blocks are of different products: their drifts add, and so do the variances around them.
 //!
-//! What is only assumed of a kernel may also scale its factors before it adds, in any order over the whole of K: such an arithmetic has a
-//! [`SumBound`] of its own over the dequantized factors, and the wider of the two holds. The bound relative to Σ|ab| holds as well, so the smaller of
-//! that and the rest is taken.
+//! A kernel whose arithmetic is only assumed may also scale its factors first and then add in any order over the whole of K. That arithmetic has a
+//! [`SumBound`] of its own over the dequantized factors; the wider of the two bounds holds. The bound relative to Σ|ab| holds as well, so the
+//! smaller of that one and the others is taken.
 
 use super::runs::{self, Runs};
 use super::{Accumulator, Lines, SumBound};

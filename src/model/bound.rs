@@ -86,7 +86,7 @@ impl Factors {
         Self::of(format, (0..256).filter(|c| present[*c as usize]).map(|c| format.decode(c)))
     }
 
-    /// What is smaller than a subnormal's exponent says, where some are: 2^emin.
+    /// 2^emin, where a factor is subnormal: the exponent of such a factor stands for a larger number than it is.
     fn subnormal(self) -> Option<f64> {
         let normal = exp2i(self.format.min_exponent());
         (self.smallest < normal).then_some(normal)

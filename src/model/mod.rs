@@ -32,15 +32,14 @@ pub use bound::{Factors, accumulation_bound};
 pub use sums::{Lines, SumBound};
 
 impl Inner {
-    /// What running an assumption says.
+    /// The error of running an assumption.
     pub(crate) fn no_bits(self) -> Error {
         Error::unsupported(format!("accumulator {self}"), "it is an assumption with a bound, no model with bits: name a model")
     }
 }
 
 impl Accumulator {
-    /// One arithmetic that this one allows: itself where it is a model, f32 in order where it is an assumption. For where something has
-    /// to be run.
+    /// An arithmetic to run in the place of this one: a model runs as itself, an assumption as f32 in the order of K.
     pub fn runnable(self) -> Self {
         if self.inner.is_model() { self } else { Self { inner: Inner::F32Sequential, ..self } }
     }
@@ -48,7 +47,7 @@ impl Accumulator {
     pub fn names() -> impl Iterator<Item = &'static str> {
         INNER.iter().map(|i| i.0).chain(table::MODELS.iter().map(|m| m.name))
     }
-    /// Whether products of these formats can be accumulated so; [`Error::Unsupported`] if not.
+    /// Checks that products of these formats can be accumulated like this. Errors: [`Error::Unsupported`].
     pub fn check(&self, a: Format, b: Format) -> Result<()> {
         match self.inner {
             Inner::Mma(m) => table::find(m.name)?.unit(a, b).map(drop),

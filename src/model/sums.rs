@@ -325,7 +325,7 @@ impl<'a> SumBound<'a> {
 }
 
 impl SumBound<'_> {
-    /// What is all that this says of its sums; `None` where there is more to it.
+    /// The one chain of block steps that says all of these sums; `None` where they need more.
     pub(crate) fn chain(&self) -> Option<Chain> {
         match (self.ways.as_slice(), self.relative) {
             ([Way::Steps { step, steps, adds, any: false, widened: false }], Some(relative))

@@ -4,7 +4,7 @@ use super::{Show, figure};
 use crate::assay::row::short;
 use crate::report::Figure;
 use crate::report::heat;
-use crate::report::plot::{self, Axis, Scale, Series};
+use crate::report::plot::{self, Axis, Room, Scale, Series};
 use maud::html;
 
 /// One or several charts with what to see in them.
@@ -47,12 +47,14 @@ impl Chart {
             format!("{}: {}", s.name, points.join(" "))
         });
         let data = format!("{} against {}\n{}", y.0, x.0, data.collect::<Vec<_>>().join("\n"));
-        let svg = plot::xy(&Axis { label: x.0, scale: x.1 }, &Axis { label: y.0, scale: y.1 }, &series, joined, diagonal);
+        let (x, y) = (Axis { label: x.0, scale: x.1 }, Axis { label: y.0, scale: y.1 });
+        let svg = plot::xy(&x, &y, &series, joined, diagonal, Room::Wide);
         Chart { title: title.into(), see: String::new(), charts: vec![(String::new(), svg)], data }
     }
     /// A map of `cells[row][column]`, `0 … most` dark to light, above and NaN red, `None` empty.
     pub fn map(title: &str, x: &str, y: &str, unit: &str, most: f64, cells: &[Vec<Option<f64>>]) -> Chart {
-        let every = |n: usize, i: usize| (n <= 32 || i.is_multiple_of(n.div_ceil(16))).then(|| i.to_string());
+        // More labels than these would touch.
+        let every = |n: usize, i: usize| (n <= 20 || i.is_multiple_of(n.div_ceil(16))).then(|| i.to_string());
         let cols = cells.first().map_or(0, Vec::len);
         let map = heat::Map {
             x: (x, &|j| every(cols, j)),
@@ -89,7 +91,8 @@ impl Chart {
         };
         let data = format!("{}\n{}", columns.join(" "), rows.iter().zip(cells).map(line).collect::<Vec<_>>().join("\n"));
         let ends = [&*format!("−{most}"), &*format!("+{most}  {unit}")];
-        let svg = plot::table(columns, rows, &heads, cells, &plot::Colours { from: -most, to: most, ends }, &[]);
+        let scale = plot::Colours { from: -most, to: most, ends };
+        let svg = plot::Table { columns, rows, heads: &heads, cells, scale, cases: &[] }.draw();
         Chart { title: title.into(), see: String::new(), charts: vec![(String::new(), svg)], data }
     }
     /// A drawing of its own, with what it draws.

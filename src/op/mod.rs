@@ -106,7 +106,7 @@ pub struct Defined {
     /// Norms: row means and reciprocal standard deviations.
     pub mean: Option<Vec<f64>>,
     pub rsigma: Option<Vec<f64>>,
-    /// What its product might use: for products that belong to it.
+    /// What its products were offered to, for further products that belong to it.
     pub accelerator: Option<Accelerator>,
 }
 

@@ -29,7 +29,7 @@ impl Level {
     pub fn whole(scale_inv: f32) -> Self {
         Self { granularity: Granularity::Tensor, format: Format::F32, scale_inv: vec![scale_inv], zero: None }
     }
-    /// Whether one number says all.
+    /// Whether it is one number for the whole tensor.
     pub fn is_whole(&self) -> bool {
         self.granularity == Granularity::Tensor && self.zero.is_none()
     }

@@ -344,7 +344,7 @@ impl Affine {
     pub fn value(&self, code: f64) -> f64 {
         (code - self.minus) * self.unit + self.plus
     }
-    /// What is rounded to the code of `x`: the inverse.
+    /// The number that is rounded to the code of `x`: the inverse.
     pub fn steps(&self, x: f64) -> f64 {
         // Adding nothing would take a zero's sign.
         let y = if self.plus == 0.0 { x } else { x - self.plus } / self.unit;

@@ -2,7 +2,7 @@
 //!
 //! Source: llama.cpp 01243c5 (July 2026), `ggml/src/ggml-quants.c` (`quantize_row_q4_K_ref`, `make_qkx2_quants`, `nearest_int`), in f32 without
 //! contraction: each operation rounds, sums run in the order of the elements. A super-block or group that K leaves short is one of fewer
-//! elements; the source refuses it. What the source asserts away (NaN) gives the code 0.
+//! elements; the source refuses it. NaN, which an assertion of the source rules out, gives the code 0.
 
 use super::tiles::{self, Nan};
 use super::{Quantized, Recipe};

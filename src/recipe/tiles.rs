@@ -16,7 +16,7 @@ pub(super) enum Nan {
     Propagates,
 }
 
-/// Refuses a tensor without elements (no source defines the amax of nothing), and what the recipe's entry does not have.
+/// Refuses a tensor without elements, for which no source defines an amax, and whatever the recipe's entry does not have.
 pub(super) fn check_input(recipe: &Recipe, x: &Tensor) -> Result<()> {
     if x.rows() == 0 || x.cols() == 0 {
         let what = format!("input of recipe {recipe}");
@@ -88,7 +88,7 @@ pub(super) fn amax(x: &Tensor, granularity: Granularity, nan: Nan) -> Vec<f32> {
     bits.into_iter().map(|b| if b > 0x7f80_0000 { f32::NAN } else { f32::from_bits(b) }).collect()
 }
 
-/// Minimum and maximum of nothing.
+/// Where a search for minimum and maximum starts.
 pub(super) const EMPTY: (f32, f32) = (f32::INFINITY, f32::NEG_INFINITY);
 
 /// Minimum and maximum of `values` too, as `torch.amin`, `torch.amax`: a NaN wins.

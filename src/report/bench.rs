@@ -2,11 +2,11 @@
 
 use super::head;
 use super::page::{fact, ran};
-use super::plot::{self, Series};
+use super::plot::{self, Room, Series};
 use super::roofline::{Bar, Ceiling, bars, roofline, slim_bars};
 use crate::bench::{self, Measured, Row};
 use crate::{Error, Result};
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{DOCTYPE, html};
 use std::path::{Path, PathBuf};
 
 /// Writes the folder; returns the page's path. Errors: it cannot be written.
@@ -21,7 +21,8 @@ pub fn write(out: &Path, measured: &Measured) -> Result<PathBuf> {
 
 /// Draws the page and the figures of a folder; returns the page's path. Errors: they cannot be written.
 pub fn draw(out: &Path, measured: &Measured) -> Result<PathBuf> {
-    let (roof, all) = (roof(measured), shares(measured));
+    let [roof, slim_roof] = [Room::Wide, Room::Phone].map(|room| roof(measured, room));
+    let all = shares(measured);
     let shares = bars(&all, &KINDS, LIMIT);
     let save = |name: &str, text: &str| save(out, name, text);
     save(
@@ -29,7 +30,7 @@ pub fn draw(out: &Path, measured: &Measured) -> Result<PathBuf> {
         &plot::standalone(&roof, "Roofline", "Speed of each product against operations a byte, under the copy and the peaks"),
     )?;
     save("shares.svg", &plot::standalone(&shares, "Share of the limit", "How near each kernel is to its limit"))?;
-    save("index.html", &page(measured, &roof, &shares, &slim_bars(&all, &KINDS, LIMIT)))
+    save("index.html", &page(measured, [&roof, &slim_roof], [&shares, &slim_bars(&all, &KINDS, LIMIT)]))
 }
 
 fn save(out: &Path, name: &str, text: &str) -> Result<PathBuf> {
@@ -49,7 +50,7 @@ fn timed(measured: &Measured) -> impl Iterator<Item = &Row> {
     measured.rows.iter().filter(|r| r.time.median.is_finite())
 }
 
-fn roof(measured: &Measured) -> String {
+fn roof(measured: &Measured, room: Room) -> String {
     let point = |r: &Row| (r.ops as f64 / r.bytes as f64, r.rate() * 1e-12);
     let of = |k: usize| timed(measured).filter(move |r| r.ops > 0 && kind(r) == k).map(point).collect();
     let series: Vec<Series> = (0..2).map(|k| Series::new(KINDS[k], of(k))).collect();
@@ -61,7 +62,7 @@ fn roof(measured: &Measured) -> String {
             None => ceilings.push(Ceiling { name, rate }),
         }
     }
-    roofline(measured.copy * 1e-12, &ceilings, &series)
+    roofline(measured.copy * 1e-12, &ceilings, &series, room)
 }
 
 /// What the length of a bar is.
@@ -103,16 +104,17 @@ fn answer(measured: &Measured) -> String {
         said.push(format!("{faster} of our {} products are faster than the vendor's.", against.len()));
     }
     if let Some(share) = median(bytes) {
-        said.push(format!("What moves bytes is at {:.0} % of the speed of a copy (median).", 100.0 * share));
+        said.push(format!("Kernels that only move bytes reach {:.0} % of the speed of a copy (median).", 100.0 * share));
     }
     said.join(" ")
 }
 
-fn page(measured: &Measured, roof: &str, shares: &str, slim: &str) -> String {
+/// Each chart is one for a page and one for a phone.
+fn page(measured: &Measured, roof: [&str; 2], shares: [&str; 2]) -> String {
     let text = |x: Option<f64>, unit: &str, digits: usize| x.map_or(String::new(), |x| format!("{x:.digits$}{unit}"));
     let see_roof = format!(
         "Each point is a product: operations a byte across, speed upwards. The slope is the copy's {:.2} TB/s, measured in this run; the \
-         flat lines are the tensor cores at the highest clock. Under the slope bytes decide, under a flat line operations.",
+         flat lines are the tensor cores at the highest clock. Under the slope, bytes are the limit; under a flat line, operations are.",
         measured.copy * 1e-12
     );
     let heading =
@@ -122,10 +124,10 @@ fn page(measured: &Measured, roof: &str, shares: &str, slim: &str) -> String {
         html lang="en" {
             (head(&format!("{heading} · qassay"), "@media (min-width: 641px) { #table th, #table td:first-child { white-space: normal; } #table th { vertical-align: bottom; } } @media (max-width: 640px) { #table td { max-width: none; } #table td:nth-child(-n+2) { white-space: normal; min-width: 7rem; } }"))
             body {
-                header { h1 { (heading) } (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(&measured.provenance, key).unwrap_or(""))))) p.answer { (answer(measured)) } p { "A time is the median over rounds of one run. Inputs rotate, so that none is still in the L2." } }
+                header { h1 { (heading) } (ran(&["date", "revision", "qassay", "command"].map(|key| (key, fact(&measured.provenance, key).unwrap_or(""))))) p.answer { (answer(measured)) } p { "Each time is the median over the rounds of one run. Inputs rotate, so that the L2 holds none of them." } }
                 main {
-                    section #shares { h2 { "How near each kernel is to its limit" } p.see #shares-see { "Each bar is a kernel: the larger of the time its bytes and the time its operations need, over the time it took." } div.charts { figure.broad tabindex="0" { (PreEscaped(plot::named(shares, "Share of the limit", "shares-see"))) } figure.slim { (PreEscaped(plot::named(slim, "Share of the limit", "shares-see"))) } } }
-                    section #roofline { h2 { "Roofline" } p.see #roofline-see { (see_roof) } div.charts { figure tabindex="0" { (PreEscaped(plot::named(roof, "Roofline", "roofline-see"))) } } }
+                    section #shares { h2 { "How near each kernel is to its limit" } p.see #shares-see { "Each bar is a kernel. Its bytes need a time at the speed of a copy, its operations need a time at the peak: the bar is the larger of the two, over the time it took." } (plot::both(shares, "Share of the limit", "shares-see")) }
+                    section #roofline { h2 { "Roofline" } p.see #roofline-see { (see_roof) } (plot::both(roof, "Roofline", "roofline-see")) }
                     section #table {
                         h2 { "All numbers" }
                         div.wide tabindex="0" role="region" aria-label="All numbers" { table {

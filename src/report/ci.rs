@@ -175,7 +175,7 @@ pub(super) fn class(op: Op, kernel: &str) -> &str {
     if kernel.is_empty() { op.name() } else { kernel }
 }
 
-/// What rows failed of, each cause once.
+/// The causes that rows failed of, each once.
 pub fn causes(rows: &[Row]) -> Vec<Cause> {
     let failing = |a: &Attention| a.row.verdict.is_failure();
     let cause = |a: Attention| {

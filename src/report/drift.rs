@@ -39,9 +39,13 @@ fn word(verdict: Option<Verdict>) -> &'static str {
     verdict.map_or("", Verdict::as_str)
 }
 
-/// The verdicts before and after.
+/// The verdicts before and after, or the only one.
 pub(super) fn verdicts(d: &Drift) -> String {
-    format!("{} → {}", word(d.before), word(d.after))
+    match (word(d.before), word(d.after)) {
+        (before, "") => before.into(),
+        ("", after) => after.into(),
+        (before, after) => format!("{before} → {after}"),
+    }
 }
 
 /// For the terminal, lines of at most `width` characters: each cause once.

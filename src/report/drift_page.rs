@@ -11,8 +11,11 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 const CAUSES: usize = 24;
 const CASES: usize = 500;
 
+/// The table's columns.
+const HEADS: [&str; 7] = ["change", "case", "verdict", "metric", "before", "after", "why"];
+
 /// The table's words stand in full.
-const CSS: &str = "td { white-space: normal; max-width: none; overflow-wrap: anywhere; vertical-align: top; } td code { display: inline-block; min-width: 14rem; } td:last-child { min-width: 18rem; } li { overflow-wrap: anywhere; }";
+const CSS: &str = "td { white-space: normal; max-width: none; overflow-wrap: anywhere; vertical-align: top; } @media (min-width: 641px) { td code { display: inline-block; min-width: 14rem; } td:nth-child(3) { white-space: nowrap; } td:last-child { min-width: 18rem; } } li { overflow-wrap: anywhere; }";
 
 /// `facts` are those of the run after, and date and command of the comparison.
 pub fn page(c: &Differences, after: &Run, facts: &Facts) -> String {
@@ -79,12 +82,14 @@ fn card(group: &Group) -> Markup {
 
 fn table(notable: &[&Drift]) -> Markup {
     html! {
-        div.wide tabindex="0" role="region" aria-label="All cases that changed" { table {
-            thead { tr { @for h in ["change", "case", "verdict", "metric", "before", "after", "why"] { th { (h) } } } }
+        div.wide tabindex="0" role="region" aria-label="All cases that changed" { table.stack {
+            thead { tr { @for h in HEADS { th { (h) } } } }
             tbody { @for d in notable.iter().take(CASES) {
                 @let (name, before, after) = moved(d);
-                tr { td { (d.change.name().replace('_', " ")) } td { code { (d.case) } }
-                     td { (verdicts(d)) } td { (name) } td { (before) } td { (after) } td { (d.words) } }
+                @let (change, verdicts) = (d.change.name().replace('_', " "), verdicts(d));
+                tr { @for (head, text) in HEADS.iter().zip([&change, &d.case, &verdicts, &name, &before, &after, &d.words]) {
+                    td data-of=(head) { @if *head == "case" { code { (text) } } @else { (text) } }
+                } }
             } }
         } }
         @if notable.len() > CASES { p { "… and " (notable.len() - CASES) " more: " code { "--jsonl FILE" } " writes all." } }

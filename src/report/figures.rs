@@ -1,6 +1,7 @@
 //! The figures of a run, each with what to see in it and its data.
 
-use super::plot::{self, Axis, Scale, Series};
+use super::plot::{self, Axis, Room, Scale, Series};
+use super::summary::plural;
 use super::{backends, grids, grouped, short, slim};
 use crate::Format;
 use crate::assay::map::ErrorMap;
@@ -157,9 +158,21 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
     }
     let losses: Vec<String> = worst.iter().map(|(format, loss)| format!("{} {loss:.1} dB", name(*format))).collect();
     let heads: Vec<bool> = (0..names.len()).map(|i| i == 0 || names[i].1 != names[i - 1].1).collect();
+    let table = plot::Table {
+        columns: &columns,
+        rows: &labels,
+        heads: &heads,
+        cells: &cells,
+        scale: plot::Colours {
+            from: -FULL_DB,
+            to: FULL_DB,
+            ends: [&format!("−{FULL_DB}"), &format!("+{FULL_DB} dB against the same recipe on normal data")],
+        },
+        cases: &cases,
+    };
     (points.len() > 1).then(|| Figure {
         id: "sqnr_by_recipe",
-        slim: None,
+        slim: Some(slim::table(&table)),
         title: "Quantization error of every recipe on every distribution",
         see: format!(
             "SQNR in dB of the dequantized cast against the unquantized values; higher is better, 6 dB is half the error. The colour \
@@ -167,21 +180,7 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
              format: {}.",
             losses.join(", ")
         ),
-        charts: vec![(
-            String::new(),
-            plot::table(
-                &columns,
-                &labels,
-                &heads,
-                &cells,
-                &plot::Colours {
-                    from: -FULL_DB,
-                    to: FULL_DB,
-                    ends: [&format!("−{FULL_DB}"), &format!("+{FULL_DB} dB against the same recipe on normal data")],
-                },
-                &cases,
-            ),
-        )],
+        charts: vec![(String::new(), table.draw())],
         data: csv(
             ["recipe", "format", "source", "real", "sqnr_db"],
             points.iter().map(|p| {
@@ -215,9 +214,19 @@ fn real(rows: &[&Row]) -> Option<Figure> {
     };
     let count = all().count();
     let below = all().filter(|(x, y)| y < &(x - 1.0)).count();
+    let draw = |room| {
+        plot::xy(
+            &Axis { label: "SQNR on normal data, dB", scale: Scale::Linear },
+            &Axis { label: "SQNR on the real tensor, dB", scale: Scale::Linear },
+            &drawn,
+            false,
+            Some("equal on both"),
+            room,
+        )
+    };
     several(&drawn).then(|| Figure {
         id: "real_against_synthetic",
-        slim: None,
+        slim: Some(draw(Room::Phone)),
         title: "Real tensors against normal data",
         see: format!(
             "Each point is a recipe on a tensor: SQNR on normal data across, on the real tensor upwards. Points below the \
@@ -227,16 +236,7 @@ fn real(rows: &[&Row]) -> Option<Figure> {
             point.source,
             short(loss)
         ),
-        charts: vec![(
-            String::new(),
-            plot::xy(
-                &Axis { label: "SQNR on normal data, dB", scale: Scale::Linear },
-                &Axis { label: "SQNR on the real tensor, dB", scale: Scale::Linear },
-                &drawn,
-                false,
-                Some("equal on both"),
-            ),
-        )],
+        charts: vec![(String::new(), draw(Room::Wide))],
         data: csv(["recipe", "tensor", "sqnr_normal_db", "sqnr_db"], points.iter().filter(|p| p.real).map(row)),
     })
 }
@@ -285,25 +285,26 @@ fn groups(rows: &[&Row]) -> Option<Figure> {
     let gains: Vec<f64> = ends(&series).map(|(_, first, last)| first.1 - last.1).collect();
     let (least, most) = gains.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), g| (l.min(*g), h.max(*g)));
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
+    let draw = |room| {
+        plot::xy(
+            &Axis { label: "group size, elements along K", scale: Scale::Log2 },
+            &Axis { label: "SQNR, dB", scale: Scale::Linear },
+            &series,
+            true,
+            None,
+            room,
+        )
+    };
     several(&series).then(|| Figure {
         id: "error_by_group",
-        slim: None,
+        slim: Some(draw(Room::Phone)),
         title: "Quantization error against group size",
         see: format!(
             "What a smaller group gains: SQNR against the number of elements along K that share a scale. Going from {to} to \
              {from} elements gains {least:.1} to {most:.1} dB. Real weights stand beside normal data: where their line falls faster, \
              outliers decide."
         ),
-        charts: vec![(
-            String::new(),
-            plot::xy(
-                &Axis { label: "group size, elements along K", scale: Scale::Log2 },
-                &Axis { label: "SQNR, dB", scale: Scale::Linear },
-                &series,
-                true,
-                None,
-            ),
-        )],
+        charts: vec![(String::new(), draw(Room::Wide))],
         data: lines("group", "sqnr_db", &series),
     })
 }
@@ -324,9 +325,19 @@ fn offsets(rows: &[&Row]) -> Option<Figure> {
         let kind = ends(&series).filter(|(n, ..)| none(n) == without);
         kind.map(|(n, first, last)| format!("{n} ×{:.1}", last.1 / first.1)).collect::<Vec<_>>().join(", ")
     };
+    let draw = |room| {
+        plot::xy(
+            &Axis { label: "offset, multiples of the data's root mean square", scale: Scale::Linear },
+            &Axis { label: "RMS error, % of the data's root mean square", scale: Scale::Log2 },
+            &series,
+            true,
+            None,
+            room,
+        )
+    };
     several(&series).then(|| Figure {
         id: "error_by_zero_point",
-        slim: None,
+        slim: Some(draw(Room::Phone)),
         title: "Quantization error against the data's offset, by kind of zero point",
         see: format!(
             "The data is shifted by a multiple of its root mean square; the error is in per cent of the root mean square before \
@@ -335,16 +346,7 @@ fn offsets(rows: &[&Row]) -> Option<Figure> {
             growth(true),
             growth(false)
         ),
-        charts: vec![(
-            String::new(),
-            plot::xy(
-                &Axis { label: "offset, multiples of the data's root mean square", scale: Scale::Linear },
-                &Axis { label: "RMS error, % of the data's root mean square", scale: Scale::Log2 },
-                &series,
-                true,
-                None,
-            ),
-        )],
+        charts: vec![(String::new(), draw(Room::Wide))],
         data: lines("offset", "rms_error_percent", &series),
     })
 }
@@ -379,27 +381,29 @@ fn shares(rows: &[&Row]) -> Option<Figure> {
     }
     let above = points.iter().filter(|p| p.2 > p.1).count();
     let series: Vec<Series> = series.into_values().collect();
+    let draw = |room| {
+        plot::xy(
+            &Axis { label: "quantization error, relative Frobenius", scale: Scale::Log10 },
+            &Axis { label: "kernel error, relative Frobenius", scale: Scale::Log10 },
+            &series,
+            false,
+            Some("equal shares"),
+            room,
+        )
+    };
     several(&series).then(|| Figure {
         id: "quantization_and_kernel",
-        slim: None,
+        slim: Some(draw(Room::Phone)),
         title: "How much is the format's, how much is the kernel's",
         see: format!(
             "Each point is a case with both errors, as relative Frobenius norms: what quantizing the inputs costs across, what the \
              kernel adds upwards. Above the dashed line the kernel costs more than the format: {above} of {} cases. What the kernel \
-             adds depends on the format it writes and on its accumulator. {exact} cases with no kernel error at all and edge cases are \
+             adds depends on the format it writes and on its accumulator. {} with no kernel error at all and edge cases are \
              not drawn; the CSV names every case.",
-            points.len()
+            points.len(),
+            plural(exact, "case")
         ),
-        charts: vec![(
-            String::new(),
-            plot::xy(
-                &Axis { label: "quantization error, relative Frobenius", scale: Scale::Log10 },
-                &Axis { label: "kernel error, relative Frobenius", scale: Scale::Log10 },
-                &series,
-                false,
-                Some("equal shares"),
-            ),
-        )],
+        charts: vec![(String::new(), draw(Room::Wide))],
         data: csv(
             ["case", "writes", "quantization", "kernel"],
             points.iter().map(|(r, q, k)| [r.case.clone(), written(r).into(), number(*q), number(*k)]),
@@ -462,9 +466,19 @@ fn accumulators(rows: &[&Row]) -> Option<Figure> {
     let format = rows.iter().filter(of_family).find_map(|r| r.errors.quantization(|e| e.rel_frobenius))?;
     let growth: Vec<String> = ends(&series).map(|(n, first, last)| format!("{n} ×{:.1}", last.1 / first.1)).collect();
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
+    let draw = |room| {
+        plot::xy(
+            &Axis { label: "K, elements", scale: Scale::Log2 },
+            &Axis { label: "kernel error, relative Frobenius", scale: Scale::Log10 },
+            &series,
+            true,
+            None,
+            room,
+        )
+    };
     several(&series).then(|| Figure {
         id: "error_by_k",
-        slim: None,
+        slim: Some(draw(Room::Phone)),
         title: "Kernel error against K, by accumulator",
         see: format!(
             "The same FP8 operands summed in different ways, written as f32. Growth from K = {from} to {to}: {}. `@128` promotes \
@@ -472,16 +486,7 @@ fn accumulators(rows: &[&Row]) -> Option<Figure> {
             growth.join(", "),
             short(format)
         ),
-        charts: vec![(
-            String::new(),
-            plot::xy(
-                &Axis { label: "K, elements", scale: Scale::Log2 },
-                &Axis { label: "kernel error, relative Frobenius", scale: Scale::Log10 },
-                &series,
-                true,
-                None,
-            ),
-        )],
+        charts: vec![(String::new(), draw(Room::Wide))],
         data: lines("k", "kernel_rel_frobenius", &series),
     })
 }

@@ -14,7 +14,8 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
         let every = |n: usize, each: usize, i: usize| i.is_multiple_of(n.div_ceil(6).max(1)).then(|| (i * each).to_string());
         let cells: Vec<Vec<Option<f64>>> = m.cells.iter().map(|r| r.iter().copied().map(Some).collect()).collect();
         let name = |what: &str, each: usize| if each == 1 { what.to_string() } else { format!("{what}, {each} a cell") };
-        let size = (300 / cols.max(m.cells.len()).max(1)).clamp(4, 24) as i32;
+        // As narrow as a phone, with the labels.
+        let size = (264 / cols.max(m.cells.len()).max(1)).clamp(4, 24) as i32;
         let svg = heat::map(
             &cells,
             &Map {
@@ -96,7 +97,7 @@ pub(super) fn coverage(rows: &[&Row]) -> Option<Figure> {
                 unit: "% of cases",
                 most: 100.0,
                 least: None,
-                cell: 20,
+                cell: 18,
                 mark: &|i, j| mark(16 * i + j),
             },
         );

@@ -7,6 +7,10 @@ use crate::baseline::history::{Cause, Changed, History, State, Step, Testbed, Ve
 use itertools::Itertools;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+/// Columns of the tables of causes, and of pairs of machines.
+const CAUSES: [&str; 4] = ["cause", "what differs", "cases", "case: digest before → after"];
+const ACROSS: [&str; 5] = ["testbeds", "cases with the same bits", "with other bits", "cause", "the first case of each cause"];
+
 /// Cases of one cause that are named.
 const NAMED: usize = 100;
 
@@ -37,9 +41,9 @@ pub fn page(history: &History, ran: &[(&str, &str)]) -> String {
                     (said(&facts))
                     p class={ "answer " (if moved == 0 { "pass" } else { "suspect" }) } { (answer) "." }
                     p.see { (plural(beds, "testbed")) " over " (plural(versions, "version")) ". A testbed is one sweep on one machine. A \
-                        version is a commit that changed an accepted baseline. Nothing here is noise: where a bit changed, something else \
-                        changed too, and the page names it as the cause. It can be the kernel, the library or its algorithm, the split of \
-                        K, the GPU, the driver, the compiler or the program." }
+                        version is a commit that changed an accepted baseline. Where a bit changed, the page names what else changed, as \
+                        the cause: the kernel, the library or its algorithm, the split of K, the GPU, the driver, the compiler or the \
+                        program. Where nothing else that is recorded changed, it says so." }
                 }
                 main {
                     section #matrix {
@@ -109,8 +113,8 @@ fn cell(state: &State, step: Option<&Step>, anchor: &str) -> Markup {
 /// The causes of a step with their cases, and what differs in the provenance.
 fn change(step: &Step, label: &str) -> Markup {
     html! {
-        div.wide tabindex="0" role="region" aria-label={ "Causes: " (label) } { table.history {
-            thead { tr { @for h in ["cause", "what differs", "cases", "case: digest before → after"] { th scope="col" { (h) } } } }
+        div.wide tabindex="0" role="region" aria-label={ "Causes: " (label) } { table.history.stack {
+            thead { tr { @for h in CAUSES { th scope="col" { (h) } } } }
             tbody { @for (causes, of) in step.by_cause() { (cause(&causes, &of)) } }
         } }
         @if !step.facts.is_empty() {
@@ -124,9 +128,9 @@ fn cause(causes: &[(Cause, String)], of: &[&Changed]) -> Markup {
     html! {
         tr {
             th scope="row" { (causes.iter().map(|c| c.0.name()).collect::<Vec<_>>().join(", ")) }
-            td.what { @for (i, (cause, what)) in causes.iter().enumerate() { @if i > 0 { br; } @if causes.len() > 1 { (cause.name()) ": " } (what) } }
-            td.number { (of.len()) }
-            td.what {
+            td.what data-of=(CAUSES[1]) { @for (i, (cause, what)) in causes.iter().enumerate() { @if i > 0 { br; } @if causes.len() > 1 { (cause.name()) ": " } (what) } }
+            td.number data-of=(CAUSES[2]) { (of.len()) }
+            td.what data-of=(CAUSES[3]) {
                 @for c in of.iter().take(1) { (line(c)) }
                 @if of.len() > 1 {
                     details { summary { (of.len() - 1) " more" } ul { @for c in of.iter().skip(1).take(NAMED) { li { (line(c)) } } }
@@ -145,15 +149,15 @@ fn across(history: &History) -> Markup {
         @if pairs.is_empty() { p { "No two testbeds have a baseline of the same sweep." } }
         @else {
             p.see { "The newest baselines of two machines, compared case by case where both ran the case." }
-            div.wide tabindex="0" role="region" aria-label="From machine to machine" { table.history {
-                thead { tr { @for h in ["testbeds", "cases with the same bits", "with other bits", "cause", "the first case of each cause"] { th scope="col" { (h) } } } }
+            div.wide tabindex="0" role="region" aria-label="From machine to machine" { table.history.stack {
+                thead { tr { @for h in ACROSS { th scope="col" { (h) } } } }
                 tbody { @for (one, other, step) in &pairs {
                     tr data-testbed={ (one.name()) " " (other.name()) } {
                         th scope="row" { (one.name()) br; (other.name()) }
-                        td.number { (step.same) }
-                        td.number { (step.changed.len()) }
-                        td.what { @if step.changed.is_empty() { "none" } @else { b.suspect { (step.causes().join(", ")) } } }
-                        td.what { @for (i, (causes, of)) in step.by_cause().iter().take(4).enumerate() {
+                        td.number data-of=(ACROSS[1]) { (step.same) }
+                        td.number data-of=(ACROSS[2]) { (step.changed.len()) }
+                        td.what data-of=(ACROSS[3]) { @if step.changed.is_empty() { "none" } @else { b.suspect { (step.causes().join(", ")) } } }
+                        td.what data-of=(ACROSS[4]) { @for (i, (causes, of)) in step.by_cause().iter().take(4).enumerate() {
                             @if i > 0 { br; }
                             (cases(of.len())) ": " (causes.iter().map(|c| c.1.as_str()).collect::<Vec<_>>().join("; ")) ", " code { (of[0].case) }
                         } }

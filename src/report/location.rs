@@ -1,10 +1,8 @@
 //! Where an error lives, as a figure: the share of wrong elements along each axis that an error can lie along.
 
 use super::figures::{Figure, csv};
-use super::plot::{at, diverging, draw, font, say, wide, widest};
+use super::plot::{at, cell as coloured, diverging, draw, font, ramp, say, under, wide, widest};
 use crate::fault::locate::Location;
-use plotters::prelude::Rectangle;
-use plotters::style::Color;
 use plotters::style::text_anchor::{HPos, VPos};
 
 /// Bands that an axis is drawn in.
@@ -32,30 +30,25 @@ fn bands(v: &[f64]) -> Vec<f64> {
 
 /// Percentages in strips, each below its name: as narrow as a phone.
 fn strips(all: &[(&str, Vec<f64>)], unit: &str) -> String {
-    let (left, cell, line) = (4, 22, 44);
+    let (left, cell, line) = (4, 20, 44);
     let longest = widest(all.iter().map(|s| s.0), 13);
     let most = all.iter().map(|s| s.1.len() as i32).max().unwrap_or(0);
-    let (from, to) = (left + 10, left + 136);
+    let (from, to) = (left + 14, left + 136);
     let size = ((left + cell * most).max(left + longest).max(to + 34 + wide(unit, 12)) + 4, line * all.len() as i32 + 30);
     draw(size, |root| {
         for (i, (name, percent)) in all.iter().enumerate() {
             let y = line * i as i32;
             say(root, name, (left, y + 10), font(13).pos(at(HPos::Left, VPos::Center)))?;
+            under(root, [left, y + 19, left + cell * percent.len() as i32 - 1, y + 38])?;
             for (j, v) in percent.iter().enumerate() {
                 let x = left + cell * j as i32;
-                root.draw(&Rectangle::new([(x, y + 19), (x + cell - 1, y + 38)], diverging(-v / 2.0, 50.0).filled()))?;
                 // Three digits would touch their neighbours.
-                let size = if *v < 99.5 { 11 } else { 10 };
-                say(root, &format!("{v:.0}"), (x + cell / 2, y + 28), font(size).pos(at(HPos::Center, VPos::Center)))?;
+                let px = if *v < 99.5 { 11 } else { 9 };
+                let color = diverging(-v / 2.0, 50.0);
+                coloured(root, [x, y + 19, x + cell - 1, y + 38], color, (&format!("{v:.0}"), px))?;
             }
         }
-        let y = size.1 - 20;
-        say(root, "0", (from - 2, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
-        for i in 0..40 {
-            let x = from + 3 * i;
-            root.draw(&Rectangle::new([(x, y), (x + 3, y + 14)], diverging(-50.0 * f64::from(i) / 39.0, 50.0).filled()))?;
-        }
-        say(root, &format!("100 {unit}"), (to - 2, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
+        ramp(root, ["0", &format!("100 {unit}")], (from, size.1 - 20), |share| diverging(-50.0 * share, 50.0))
     })
 }
 
@@ -74,9 +67,9 @@ pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
         id: "location",
         slim: None,
         title: "Where the error lives",
-        see: "How many percent of the elements are wrong: in each band of rows and of columns, first to last, and by magnitude, code and sign of \
-              the right value. Of a product also how much of the error each slice of K explains: its squared correlation with the slice's partial \
-              sum, in percent."
+        see: "The percentage of elements that are wrong: in each band of rows, in each band of columns, and by magnitude, code and sign of the \
+              right value. For a product, also the percentage of the error that each slice of K explains: the squared correlation of the error with \
+              the slice's partial sum."
             .into(),
         charts: drawn.iter().map(chart).collect(),
         data: csv(["result", "axis", "band", "percent"], lines),
@@ -87,7 +80,7 @@ pub fn figure(locations: &[(String, Location)]) -> Option<Figure> {
 mod tests {
     use super::*;
 
-    /// Beside the margins of a page of 400 pixels.
+    /// Beside the margins of a page of 360 pixels.
     #[test]
     fn the_figure_is_no_wider_than_a_phone() {
         let half = vec![0.5; 40];
@@ -104,11 +97,11 @@ mod tests {
         let figure = figure(&[("a".into(), location)]).unwrap();
         let width =
             |svg: &str| svg.split("viewBox=\"0 0 ").nth(1).and_then(|v| v.split(' ').next()?.parse::<u32>().ok()).unwrap();
-        assert!(width(&figure.charts[0].1) <= 374, "{}", width(&figure.charts[0].1));
+        assert!(width(&figure.charts[0].1) <= 334, "{}", width(&figure.charts[0].1));
         let cells = vec![vec![2.0; 64]; 64];
         let map = crate::assay::map::ErrorMap { case: "c".into(), why: "w".into(), tile_rows: 128, tile_cols: 128, cells };
         let map = super::super::grids::error_maps(&[map]).unwrap();
-        assert!(width(&map.charts[0].1) <= 374, "{}", width(&map.charts[0].1));
+        assert!(width(&map.charts[0].1) <= 334, "{}", width(&map.charts[0].1));
     }
 
     #[test]

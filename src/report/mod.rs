@@ -101,7 +101,7 @@ pub fn history(metric: &str, columns: &[(String, BTreeMap<String, f64>)]) -> Str
     let y = format!("largest {}", metric.replace('_', " "));
     let (x, y) = (plot::Axis { label: &x, scale: plot::Scale::Linear }, plot::Axis { label: &y, scale: plot::Scale::Linear });
     plot::standalone(
-        &plot::xy(&x, &y, &series, true, None),
+        &plot::xy(&x, &y, &series, true, None, plot::Room::Wide),
         &format!("History of {metric}"),
         "Its largest value of each kernel over the accepted baselines",
     )

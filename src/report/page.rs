@@ -144,7 +144,7 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
                 main {
                     (attention(rows))
                     nav aria-label="Parts of the page" {
-                        a href="#cases" { "All cases" }
+                        a href="#cases" { (all_cases(totals.rows)) }
                         @for f in kernels.iter().chain(&studies) { a href=(format!("#{}", f.id)) { (f.title) } }
                         a href="#provenance" { "Provenance" }
                     }
@@ -170,24 +170,30 @@ pub fn html(kept: &Kept, figures: &[Figure], provenance: &str) -> String {
     page.into_string()
 }
 
+/// What the table's part is called.
+fn all_cases(rows: usize) -> &'static str {
+    if rows > 1 { "All cases" } else { "The case" }
+}
+
 /// The table, its filter, its columns.
 fn cases(kept: &Kept) -> Markup {
     let (rows, all) = (kept.rows().len(), kept.totals.rows);
     html! {
         section #cases {
-            h2 { "All cases" }
-            p.see { "The worst come first. Click a heading to sort, a row for its details and the command that does it again (or Tab and \
+            h2 { (all_cases(all)) }
+            @if all <= 1 { p.see { "Click the row for all its numbers." } }
+            @else { p.see { "The worst come first. Click a heading to sort, a row for its details and the command that does it again (or Tab and \
                      Enter). The filter takes words that must occur and conditions on columns, with = != > >= < <= and ~ (contains): "
                 code { "gemm int4" } ", " code { "verdict!=pass" } ", " code { "bound_ratio>=0.9 recipe_a~te_" } ". The page's address keeps \
                      what you chose."
-                @if !kept.is_whole() { " Here and in the figures are " (rows) " of " (all) " rows, in equal steps and with what is no pass; all are in rows.csv." } }
-            div.tools {
+                @if !kept.is_whole() { " Here and in the figures are " (rows) " of " (all) " rows, in equal steps and with what is no pass; all are in rows.csv." } } }
+            div.tools hidden[all <= 1] {
                 input #filter type="search" placeholder="filter, e.g. gemm int4 bound_ratio>0.9" aria-label="filter" aria-describedby="wrong" autocomplete="off" spellcheck="false";
                 span #count aria-live="polite" {}
                 button #save type="button" { "Save as CSV" }
             }
             p #wrong.fail role="alert" {}
-            details.columns { summary { "Columns" } div #pick {} }
+            details.columns hidden[all <= 1] { summary { "Columns" } div #pick {} }
             div.wide tabindex="0" role="region" aria-label="All cases" { table #rows { thead {} tbody {} } }
             button #more type="button" { "Show more" }
             noscript { p { "The table needs JavaScript; the same rows are in rows.csv." } }
@@ -197,9 +203,12 @@ fn cases(kept: &Kept) -> Markup {
 
 /// Every column with its values: one value where all rows have the same, each distinct value once where they repeat.
 fn packed(rows: &[Row]) -> serde_json::Value {
+    // A bundle is known by its file; what its data is drawn from, nobody says.
+    let bundles = !rows.is_empty() && rows.iter().all(|r| r.sweep == "bundles");
+    let shown = SHOWN.map(|name| if bundles && name == "dist_a" { "case" } else { name });
     let rows: Vec<Vec<serde_json::Value>> = rows.iter().map(compact).collect();
     let column = |(i, c): (usize, &crate::assay::table::Column<Row>)| {
-        let mut column = serde_json::json!({"name": c.name, "unit": c.unit, "help": c.help, "shown": SHOWN.iter().position(|s| *s == c.name)});
+        let mut column = serde_json::json!({"name": c.name, "unit": c.unit, "help": c.help, "shown": shown.iter().position(|s| *s == c.name)});
         let (mut values, mut at) = (Vec::new(), Vec::new());
         let mut seen: HashMap<String, usize> = HashMap::new();
         for row in &rows {
@@ -329,6 +338,19 @@ mod tests {
     #[test]
     fn what_is_shown_are_columns() {
         assert!(SHOWN.iter().all(|name| Row::column(name).is_ok()));
+    }
+
+    #[test]
+    fn bundles_are_told_apart_by_their_files() {
+        let shown = |sweep: &str| {
+            let row = Row { sweep: sweep.into(), ..Row::new(crate::op::Op::Gemm, crate::kernel::Backend::Cuda) };
+            let data = packed(&[row]);
+            let columns = data["columns"].as_array().unwrap().iter().filter(|c| !c["shown"].is_null());
+            columns.map(|c| c["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+        };
+        let (bundles, cases) = (shown("bundles"), shown("smoke"));
+        assert!(bundles.contains(&"case".into()) && !bundles.contains(&"dist_a".into()), "{bundles:?}");
+        assert!(!cases.contains(&"case".into()) && cases.contains(&"dist_a".into()) && cases.len() == bundles.len());
     }
 
     #[test]

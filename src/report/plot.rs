@@ -3,13 +3,20 @@
 //! Lines and letters are drawn in one sentinel colour that `finish` turns into `currentColor`, so that a chart inside a
 //! page follows its light or dark mode. Sizes are CSS pixels.
 
-use maud::html;
+use super::slim;
+use maud::{Markup, PreEscaped, html};
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Text and axes; becomes `currentColor`.
 pub(super) const INK: RGBColor = RGBColor(1, 1, 1);
+
+/// A number in a coloured cell; becomes `currentColor` too, but black on a page that cannot be known.
+const CELL: RGBColor = RGBColor(2, 2, 2);
+
+/// What lies under coloured cells: nothing, but white on a page that cannot be known.
+const UNDER: RGBColor = RGBColor(3, 3, 3);
 
 /// What must not be: over a bound, not finite.
 pub(super) const BAD: RGBColor = RGBColor(0xe0, 0x31, 0x31);
@@ -27,6 +34,15 @@ pub(super) const PALETTE: [RGBColor; 10] = [
     RGBColor(0x9c, 0x75, 0x5f),
     RGBColor(0x8c, 0x8c, 0x8c),
 ];
+
+/// Where a chart is read.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Room {
+    /// On a page that is wide enough for a legend beside the chart.
+    Wide,
+    /// On a phone: as wide as its window, letters of full size, labels above and the legend below.
+    Phone,
+}
 
 /// How an axis is labelled and spaced.
 #[derive(Clone, Copy, PartialEq)]
@@ -71,7 +87,7 @@ impl Series {
 type Drawing<'a> = (&'a str, Vec<(f64, f64)>, Vec<&'a str>);
 
 /// A place of a chart that is a case: what a reader points at and clicks.
-struct Place {
+pub(super) struct Place {
     /// Left, top, width, height.
     at: [i32; 4],
     case: String,
@@ -80,7 +96,7 @@ struct Place {
 }
 
 /// A chart with its places, which a page's script makes links.
-fn with_places(svg: String, places: &[Place]) -> String {
+pub(super) fn with_places(svg: String, places: &[Place]) -> String {
     let place = |p: &Place| {
         let ([x, y, w, h], case, tip) = (p.at, html! { (p.case) }.into_string(), html! { (p.tip) }.into_string());
         // An attribute's quotes end it.
@@ -97,6 +113,16 @@ fn with_places(svg: String, places: &[Place]) -> String {
 pub(super) fn named(svg: &str, name: &str, id: &str) -> String {
     let name = html! { (name) }.into_string().replace('"', "&quot;");
     svg.replacen("role=\"img\"", &format!("role=\"img\" aria-label=\"{name}\" aria-describedby=\"{id}\""), 1)
+}
+
+/// A chart and what a phone shows in its place.
+pub(super) fn both([wide, slim]: [&str; 2], name: &str, id: &str) -> Markup {
+    html! {
+        div.charts {
+            figure.broad tabindex="0" { (PreEscaped(named(wide, name, id))) }
+            figure.slim { (PreEscaped(named(slim, name, id))) }
+        }
+    }
 }
 
 pub(super) type Root<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -127,15 +153,19 @@ pub(super) fn draw(size: (i32, i32), paint: impl FnOnce(&Root) -> Drawn) -> Stri
 /// A file of its own needs it, a chart inside a page does not.
 const NAMESPACE: &str = " xmlns=\"http://www.w3.org/2000/svg\"";
 
-/// Makes the sentinel follow the page, and the size the window: a chart shrinks to 640 px, below that it scrolls.
+const IN_CELL: &str = "class=\"cell\" fill=\"currentColor\"";
+const UNDER_CELLS: &str = "class=\"under\" fill=\"none\"";
+
+/// Makes the sentinels follow the page, and the size the window: a chart shrinks to 600 px, below that it scrolls.
 fn finish(svg: &str, (w, h): (u32, u32)) -> String {
     // What SVG takes for granted is left out: a map has a thousand cells.
     let svg = [NAMESPACE, " opacity=\"1\"", " stroke=\"none\" stroke-width=\"1\"", " stroke=\"none\""]
         .iter()
         .fold(svg.to_string(), |svg, granted| svg.replace(granted, ""));
+    let svg = svg.replace("fill=\"#020202\"", IN_CELL).replace("fill=\"#030303\"", UNDER_CELLS);
     svg.replace("#010101", "currentColor").replacen(
         &format!("width=\"{w}\" height=\"{h}\""),
-        &format!("width=\"{w}\" style=\"max-width:100%;min-width:{}px;height:auto\" role=\"img\"", w.min(640)),
+        &format!("width=\"{w}\" style=\"max-width:100%;min-width:{}px;height:auto\" role=\"img\"", w.min(600)),
         1,
     )
 }
@@ -148,10 +178,12 @@ pub fn standalone(svg: &str, name: &str, description: &str) -> String {
     format!("{}{words}{}", &svg[..end], &svg[end..])
 }
 
-/// A chart as an image that cannot know the page it stands on: ink with a contrast of 4.5 to white and 4.6 to black, on nothing.
+/// A chart as an image that cannot know the page it stands on: ink with a contrast of 4.5 to white and 4.6 to black, on nothing. No such
+/// ink can be read on a coloured cell: numbers in cells are black, and the cells lie on white.
 #[cfg(feature = "notebook")]
 pub fn on_any_page(svg: &str) -> String {
-    styled(svg, "color:#767676")
+    let svg = svg.replace(IN_CELL, "fill=\"#1d2126\"").replace(UNDER_CELLS, "fill=\"#fff\"");
+    styled(&svg, "color:#767676")
 }
 
 /// A file with this style in place of that of a chart inside a page.
@@ -278,29 +310,90 @@ impl ValueFormatter<f64> for Ruler {
     }
 }
 
-/// The axes, each a ruler and its label, with faint lines at their ticks.
+/// The axes, each a ruler, with faint lines at their ticks. `labels` stand along them where there is room.
 pub(super) fn axes<'a>(
     plot: &Root<'a>,
-    (x, x_label): (Ruler, &str),
-    (y, y_label): (Ruler, &str),
+    x: Ruler,
+    y: Ruler,
+    labels: Option<(&str, &str)>,
 ) -> Result<ChartContext<'a, SVGBackend<'a>, Cartesian2d<Ruler, Ruler>>, Box<dyn std::error::Error>> {
-    let mut chart = ChartBuilder::on(plot).margin(10).x_label_area_size(48).y_label_area_size(70).build_cartesian_2d(x, y)?;
-    chart
-        .configure_mesh()
-        .axis_style(INK.mix(0.6))
+    let (below, left) = if labels.is_some() { (48, 70) } else { (24, 46) };
+    let mut chart =
+        ChartBuilder::on(plot).margin(10).x_label_area_size(below).y_label_area_size(left).build_cartesian_2d(x, y)?;
+    let mut mesh = chart.configure_mesh();
+    mesh.axis_style(INK.mix(0.6))
         .bold_line_style(INK.mix(0.14))
         .light_line_style(TRANSPARENT)
         .label_style(font(12))
-        .axis_desc_style(font(13))
-        .x_desc(x_label)
-        .y_desc(y_label)
-        .draw()?;
+        .axis_desc_style(font(13));
+    if let Some((x, y)) = labels {
+        mesh.x_desc(x).y_desc(y);
+    }
+    mesh.draw()?;
     Ok(chart)
 }
 
-/// Points, or lines with their points when `joined`. The legend stands right of the plot, lines in the order of their ends.
+/// A chart with axes and a legend.
+pub(super) struct Frame<'a> {
+    pub room: Room,
+    /// Height of the chart where there is room.
+    pub height: i32,
+    /// Labels of the axes.
+    pub x: &'a str,
+    pub y: &'a str,
+    /// Names of the series.
+    pub names: &'a [&'a str],
+    /// Name of the dashed line.
+    pub diagonal: Option<&'a str>,
+}
+
+impl Frame<'_> {
+    /// `paint` draws the chart into its part of the whole, with these labels along its axes.
+    pub fn draw(&self, paint: impl FnOnce(&Root, &Root, Option<(&str, &str)>) -> Drawn) -> String {
+        let words: Vec<&str> = self.names.iter().copied().chain(self.diagonal).collect();
+        if self.room == Room::Wide {
+            let rows = self.names.len() as i32 + i32::from(self.diagonal.is_some());
+            let size = (680 + 40 + widest(words.iter().copied(), 13), self.height.max(60 + 20 * rows));
+            return draw(size, |root| {
+                let (plot, legend) = root.split_horizontally(680);
+                paint(root, &plot, Some((self.x, self.y)))?;
+                words.iter().enumerate().try_for_each(|(i, _)| self.entry(&legend, i, (12, 18 + 20 * i as i32), 13))
+            });
+        }
+        let (above, below) = (slim::lines(self.y), slim::lines(self.x));
+        let (places, legend) = slim::places(&words);
+        let top = 17 * above.len() as i32 + 2;
+        let bottom = top + 280;
+        let under = bottom + 17 * below.len() as i32;
+        draw((slim::WIDTH, under + legend), |root| {
+            slim::write(root, &above, 0)?;
+            paint(root, &root.clone().shrink((0, top), (slim::WIDTH, 280)), None)?;
+            slim::write(root, &below, bottom)?;
+            places.iter().enumerate().try_for_each(|(i, (x, y))| self.entry(root, i, (x + 6, under + y + 7), 12))
+        })
+    }
+
+    /// The i-th entry of the legend: its dot, or the dashes of the diagonal, and its name.
+    fn entry(&self, root: &Root, i: usize, (x, y): (i32, i32), px: i32) -> Drawn {
+        let left = if self.room == Room::Wide { x + 12 } else { x + 11 };
+        let Some(name) = self.names.get(i) else {
+            root.draw(&PathElement::new(vec![(x - 8, y), (x - 1, y)], INK.mix(0.7)))?;
+            root.draw(&PathElement::new(vec![(x + 2, y), (x + 9, y)], INK.mix(0.7)))?;
+            return say(root, self.diagonal.unwrap_or_default(), (left, y), font(px).pos(at(HPos::Left, VPos::Center)));
+        };
+        root.draw(&Circle::new((x, y), 5, dot(i, PALETTE[i % PALETTE.len()])))?;
+        say(root, name, (left, y), font(px).pos(at(HPos::Left, VPos::Center)))
+    }
+}
+
+/// A dot of the i-th series. The second ten series are hollow, so that no two look alike.
+pub(super) fn dot(i: usize, color: impl Color) -> ShapeStyle {
+    if i < PALETTE.len() { color.filled() } else { color.stroke_width(2) }
+}
+
+/// Points, or lines with their points when `joined`, the lines of the legend in the order of their ends.
 /// `diagonal` names the line of equal values, where there is to be one. Values that a log axis cannot hold (≤ 0) are left out.
-pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<&str>) -> String {
+pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<&str>, room: Room) -> String {
     let mut drawn: Vec<Drawing> = series.iter().map(|s| s.placed(x.scale, y.scale)).collect();
     if joined {
         let end = |p: &[(f64, f64)]| p.last().map_or(f64::NEG_INFINITY, |p| p.1);
@@ -309,18 +402,19 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
     let mut places = Vec::new();
     let (x0, x1) = span(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.0)), x.scale);
     let (y0, y1) = span(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.1)), y.scale);
-    let x_ticks = if joined {
-        data_ticks(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.0)), (x1 - x0) / 18.0)
+    // Decades are round numbers; data between them has none on a decimal axis.
+    let x_ticks = if joined && x.scale != Scale::Log10 {
+        let most = if room == Room::Wide { 18.0 } else { 9.0 };
+        data_ticks(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.0)), (x1 - x0) / most)
     } else {
         ticks(x0, x1, x.scale)
     };
     let names: Vec<&str> = drawn.iter().map(|s| s.0).collect();
-    let size = (680 + 40 + widest(names.iter().copied().chain(diagonal), 13), 420.max(60 + 20 * (names.len() as i32 + 1)));
-    let svg = draw(size, |root| {
-        let (plot, legend) = root.split_horizontally(680);
+    let frame = Frame { room, height: 420, x: x.label, y: y.label, names: &names, diagonal };
+    let svg = frame.draw(|_, plot, labels| {
         let xr = Ruler { lo: x0, hi: x1, ticks: x_ticks, scale: x.scale };
         let yr = Ruler { lo: y0, hi: y1, ticks: ticks(y0, y1, y.scale), scale: y.scale };
-        let mut chart = axes(&plot, (xr, x.label), (yr, y.label))?;
+        let mut chart = axes(plot, xr, yr, labels)?;
         if diagonal.is_some() {
             let (lo, hi) = (x0.max(y0), x1.min(y1));
             // By hand: plotters' dashes need `hypotf` of glibc 2.35, and nothing else here is so new.
@@ -333,26 +427,12 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
             if joined {
                 chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
             }
-            let color = color.mix(if joined { 1.0 } else { 0.7 });
-            // The second ten series are hollow, so that no two look alike.
-            let style = if i < PALETTE.len() { color.filled() } else { color.stroke_width(2) };
+            let style = dot(i, color.mix(if joined { 1.0 } else { 0.7 }));
             chart.draw_series(points.iter().map(|p| Circle::new(*p, 4, style)))?;
             for (p, case) in points.iter().zip(cases).filter(|(_, case)| !case.is_empty()) {
                 let (x, y) = chart.backend_coord(p);
                 places.push(Place { at: [x - 5, y - 5, 10, 10], case: case.to_string(), tip: names[i].to_string() });
             }
-        }
-        for (i, name) in names.iter().enumerate() {
-            let (top, color) = (18 + 20 * i as i32, PALETTE[i % PALETTE.len()]);
-            let style = if i < PALETTE.len() { color.filled() } else { color.stroke_width(2) };
-            legend.draw(&Circle::new((12, top), 5, style))?;
-            say(&legend, name, (24, top), font(13).pos(at(HPos::Left, VPos::Center)))?;
-        }
-        if let Some(name) = diagonal {
-            let top = 18 + 20 * names.len() as i32;
-            legend.draw(&PathElement::new(vec![(4, top), (11, top)], INK.mix(0.7)))?;
-            legend.draw(&PathElement::new(vec![(14, top), (21, top)], INK.mix(0.7)))?;
-            say(&legend, name, (24, top), font(13).pos(at(HPos::Left, VPos::Center)))?;
         }
         Ok(())
     });
@@ -431,58 +511,99 @@ pub(super) fn shade(share: f64) -> RGBColor {
 /// Orange below zero, blue above, nothing at zero; full at ±`most`.
 pub(super) fn diverging(x: f64, most: f64) -> RGBAColor {
     let color = if x < 0.0 { RGBColor(0xf2, 0x7a, 0x1a) } else { RGBColor(0x3b, 0x82, 0xd6) };
-    color.mix((x.abs() / most).min(1.0) * 0.8)
+    // No denser: a page's letters, dark on light or light on dark, are to have a contrast of 4.5 on it.
+    color.mix((x.abs() / most).min(1.0) * 0.6)
 }
 
-/// A table of numbers. Each cell is `(number, change)`: the number is written, the change colours the cell.
-/// `None` is a missing cell. Rows where `heads` is true have a line above. `cases` has the case of
-/// each cell that is one, or nothing.
-pub fn table(
-    columns: &[String],
-    rows: &[String],
-    heads: &[bool],
-    cells: &[Vec<Option<(f64, f64)>>],
-    scale: &Colours,
-    cases: &[Vec<Option<String>>],
-) -> String {
-    let most = scale.from.abs().max(scale.to.abs());
-    let [low, high] = scale.ends;
-    let mut places = Vec::new();
-    let left = 16 + widest(rows.iter().map(String::as_str), 13).max(wide(low, 12) - 26);
-    let (top, cw, ch) = (24 + widest(columns.iter().map(String::as_str), 12), 56, 21);
-    let (right, bottom) = (left + cw * columns.len() as i32, top + ch * rows.len() as i32);
-    let size = ((right + 16).max(left + 174 + wide(high, 12)), bottom + 44);
-    let svg = draw(size, |root| {
-        for (j, name) in columns.iter().enumerate() {
-            let style = font(12).transform(FontTransform::Rotate270).pos(at(HPos::Left, VPos::Center));
-            say(root, name, (left + cw * j as i32 + cw / 2, top - 6), style)?;
-        }
-        for (i, name) in rows.iter().enumerate() {
-            let y = top + ch * i as i32;
-            if heads[i] {
-                root.draw(&PathElement::new(vec![(8, y - 1), (right, y - 1)], INK.mix(0.5)))?;
+/// A coloured cell at its left, top, right and bottom, and the number in it.
+pub(super) fn cell(root: &Root, [x, y, right, bottom]: [i32; 4], color: RGBAColor, (text, px): (&str, i32)) -> Drawn {
+    root.draw(&Rectangle::new([(x, y), (right, bottom)], color.filled()))?;
+    let style = font(px).color(&CELL).pos(at(HPos::Center, VPos::Center));
+    say(root, text, ((x + right + 1) / 2, (y + bottom + 1) / 2), style)
+}
+
+/// What lies under the cells between these edges.
+pub(super) fn under(root: &Root, [x, y, right, bottom]: [i32; 4]) -> Drawn {
+    root.draw(&Rectangle::new([(x, y), (right, bottom)], UNDER.filled()))?;
+    Ok(())
+}
+
+/// The scale of the colours of cells: its ends in words, and colours between them.
+pub(super) fn ramp(root: &Root, ends: [&str; 2], (x, y): (i32, i32), color: impl Fn(f64) -> RGBAColor) -> Drawn {
+    say(root, ends[0], (x - 6, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
+    under(root, [x, y, x + 120, y + 14])?;
+    for i in 0..40 {
+        let left = x + 3 * i;
+        root.draw(&Rectangle::new([(left, y), (left + 3, y + 14)], color(f64::from(i) / 39.0).filled()))?;
+    }
+    say(root, ends[1], (x + 126, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
+}
+
+/// A table of numbers.
+pub struct Table<'a> {
+    pub columns: &'a [String],
+    pub rows: &'a [String],
+    /// Rows where this is true have a line above.
+    pub heads: &'a [bool],
+    /// `(number, change)`: the number is written, the change colours the cell. `None` is a missing cell.
+    pub cells: &'a [Vec<Option<(f64, f64)>>],
+    pub scale: Colours<'a>,
+    /// The case of each cell that is one, or nothing.
+    pub cases: &'a [Vec<Option<String>>],
+}
+
+impl Table<'_> {
+    /// The colour of a change.
+    pub(super) fn color(&self, change: f64) -> RGBAColor {
+        diverging(change, self.scale.from.abs().max(self.scale.to.abs()))
+    }
+
+    /// The colour of a share of the way from the first to the last.
+    pub(super) fn along(&self, share: f64) -> RGBAColor {
+        self.color(self.scale.from + (self.scale.to - self.scale.from) * share)
+    }
+
+    /// Where a cell leads.
+    pub(super) fn place(&self, (i, j): (usize, usize), at: [i32; 4], (v, change): (f64, f64)) -> Option<Place> {
+        let case = self.cases.get(i)?.get(j)?.clone()?;
+        let [x, y, right, bottom] = at;
+        Some(Place { at: [x, y, right - x, bottom - y], case, tip: format!("{v:.1} ({change:+.1})") })
+    }
+
+    /// Draws it: names of columns above, names of rows beside.
+    pub fn draw(&self) -> String {
+        let Table { columns, rows, heads, cells, scale, .. } = self;
+        let [low, high] = scale.ends;
+        let mut places = Vec::new();
+        let numbers = cells.iter().flatten().flatten().map(|c| wide(&format!("{:.1}", c.0), 12)).max().unwrap_or(0);
+        let left = 16 + widest(rows.iter().map(String::as_str), 13).max(wide(low, 12) - 26);
+        let (top, cw, ch) = (24 + widest(columns.iter().map(String::as_str), 12), (numbers + 8).max(40), 21);
+        let (right, bottom) = (left + cw * columns.len() as i32, top + ch * rows.len() as i32);
+        let size = ((right + 16).max(left + 174 + wide(high, 12)), bottom + 44);
+        let svg = draw(size, |root| {
+            under(root, [left, top, right - 1, bottom - 1])?;
+            for (j, name) in columns.iter().enumerate() {
+                let style = font(12).transform(FontTransform::Rotate270).pos(at(HPos::Left, VPos::Center));
+                say(root, name, (left + cw * j as i32 + cw / 2, top - 6), style)?;
             }
-            say(root, name, (left - 8, y + ch / 2), font(13).pos(at(HPos::Right, VPos::Center)))?;
-            for (j, cell) in cells[i].iter().enumerate() {
-                let x = left + cw * j as i32;
-                let Some((v, change)) = cell.filter(|c| c.0.is_finite()) else { continue };
-                root.draw(&Rectangle::new([(x, y), (x + cw - 1, y + ch - 1)], diverging(change, most).filled()))?;
-                say(root, &format!("{v:.1}"), (x + cw / 2, y + ch / 2), font(12).pos(at(HPos::Center, VPos::Center)))?;
-                if let Some(case) = cases.get(i).and_then(|row| row[j].clone()) {
-                    places.push(Place { at: [x, y, cw - 1, ch - 1], case, tip: format!("{v:.1} ({change:+.1})") });
+            for (i, name) in rows.iter().enumerate() {
+                let y = top + ch * i as i32;
+                if heads[i] {
+                    root.draw(&PathElement::new(vec![(8, y - 1), (right, y - 1)], INK.mix(0.5)))?;
+                }
+                say(root, name, (left - 8, y + ch / 2), font(13).pos(at(HPos::Right, VPos::Center)))?;
+                for (j, cell) in cells[i].iter().enumerate() {
+                    let x = left + cw * j as i32;
+                    let Some(c) = cell.filter(|c| c.0.is_finite()) else { continue };
+                    let at = [x, y, x + cw - 1, y + ch - 1];
+                    self::cell(root, at, self.color(c.1), (&format!("{:.1}", c.0), 12))?;
+                    places.extend(self.place((i, j), at, c));
                 }
             }
-        }
-        let y = bottom + 14;
-        say(root, low, (left + 26, y + 7), font(12).pos(at(HPos::Right, VPos::Center)))?;
-        for i in 0..40 {
-            let change = scale.from + (scale.to - scale.from) * f64::from(i) / 39.0;
-            let x = left + 32 + 3 * i;
-            root.draw(&Rectangle::new([(x, y), (x + 3, y + 14)], diverging(change, most).filled()))?;
-        }
-        say(root, high, (left + 158, y + 7), font(12).pos(at(HPos::Left, VPos::Center)))
-    });
-    with_places(svg, &places)
+            ramp(root, [low, high], (left + 32, bottom + 14), |share| self.along(share))
+        });
+        with_places(svg, &places)
+    }
 }
 
 /// The colours of a table's cells: the changes that have the first and the last colour, and the words beside them.

@@ -47,7 +47,8 @@ impl Matrix {
         let shown = |v: f64| (v >= 0.05).then_some((v, v / 2.0));
         let cells: Vec<Vec<Option<(f64, f64)>>> =
             self.percent.iter().map(|r| r.iter().map(|v| v.and_then(shown)).collect()).collect();
-        plot::table(&self.columns, &self.rows, &vec![false; self.rows.len()], &cells, &scale, &[])
+        let heads = vec![false; self.rows.len()];
+        plot::Table { columns: &self.columns, rows: &self.rows, heads: &heads, cells: &cells, scale, cases: &[] }.draw()
     }
 }
 
@@ -84,6 +85,8 @@ pub fn worth(judges: &[Worth], right: usize) -> Figure {
     let cells: Vec<Vec<Option<(f64, f64)>>> =
         judges.iter().map(|w| vec![Some((w.caught, w.caught - 50.0)), Some((w.alarms, -w.alarms))]).collect();
     let scale = plot::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
+    let heads = vec![false; rows.len()];
+    let table = plot::Table { columns: &columns, rows: &rows, heads: &heads, cells: &cells, scale, cases: &[] };
     Figure {
         id: "worth",
         slim: None,
@@ -93,7 +96,7 @@ pub fn worth(judges: &[Worth], right: usize) -> Figure {
              also fails right results is worth little. The time is for one right result, beside the f64 reference that all of them need: the \
              median of some of these cases."
         ),
-        charts: vec![(String::new(), plot::table(&columns, &rows, &vec![false; rows.len()], &cells, &scale, &[]))],
+        charts: vec![(String::new(), table.draw())],
         data: csv(
             ["judge", "percent_caught", "percent_of_right_failed"],
             judges.iter().map(|w| [w.judge.clone(), format!("{:.2}", w.caught), format!("{:.2}", w.alarms)]),
@@ -111,6 +114,7 @@ pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
     let heads: Vec<bool> = (0..rows.len()).map(|i| i == m.rows.len()).collect();
     let scale = plot::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
     let alarms = right.iter().flat_map(|r| m.columns.iter().zip(&r.percent).map(|(c, v)| format!("{},{c},{v:.2}\n", r.name)));
+    let table = plot::Table { columns: &m.columns, rows: &rows, heads: &heads, cells: &cells, scale, cases: &[] };
     Figure {
         id: "kill_matrix",
         slim: None,
@@ -120,7 +124,7 @@ pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
               (bits of the device model, and the derived bound with the checks beside the result); the rest are the gates of other projects \
               against the f64 result."
             .into(),
-        charts: vec![(String::new(), plot::table(&m.columns, &rows, &heads, &cells, &scale, &[]))],
+        charts: vec![(String::new(), table.draw())],
         data: m.data(["class", "judge", "percent_caught"]) + &alarms.collect::<String>(),
     }
 }
@@ -146,17 +150,19 @@ fn worth_table(judges: &[Worth]) -> Markup {
     }
 }
 
-/// [`kills`] as a table.
-fn kills_table(m: &Matrix, right: &[Right]) -> Markup {
+/// [`kills`] as a table, or [`confusion`] without right results.
+fn matrix_table(m: &Matrix, right: Option<&[Right]>) -> Markup {
+    // Of a confusion only what occurs is shown.
+    let shown = |v: f64| right.is_some() || v >= 0.5;
     html! {
-        div.wide tabindex="0" role="region" aria-label="Faults and judges" { table.shares.kills {
+        div.wide tabindex="0" role="region" aria-label=(if right.is_some() { "Faults and judges" } else { "Faults and their names" }) { table.shares.kills {
             thead { tr { td {} @for judge in &m.columns { th scope="col" { (judge) } } } }
             tbody {
                 @for (class, cells) in m.rows.iter().zip(&m.percent) {
-                    tr { th scope="row" { (class) } @for v in cells { td { @if let Some(v) = v { (format!("{v:.0}")) } } } }
+                    tr { th scope="row" { (class) } @for v in cells { td.low[right.is_some() && v.is_some_and(|v| v < 50.0)] { @if let Some(v) = v.filter(|v| shown(*v)) { (format!("{v:.0}")) } } } }
                 }
-                @for r in right {
-                    tr.right { th scope="row" { (r.name) } @for v in &r.percent { td { (format!("{v:.0}")) } } }
+                @for r in right.unwrap_or_default() {
+                    tr.right { th scope="row" { (r.name) } @for v in &r.percent { td.low[*v > 0.0] { (format!("{v:.0}")) } } }
                 }
             }
         } }
@@ -187,6 +193,8 @@ pub struct Page<'a> {
     pub worth: &'a [Worth],
     pub kills: &'a Matrix,
     pub right: &'a [Right],
+    /// What faults were called, where a diagnosis was asked.
+    pub named: Option<&'a Matrix>,
     /// The numbers as the terminal has them.
     pub text: &'a str,
     pub figures: &'a [Figure],
@@ -215,7 +223,8 @@ pub fn page(p: &Page) -> String {
                             // A phone has a table in place of the wide figure.
                             @if f.id == "worth" { (worth_table(p.worth)) }
                             @else { @for (_, svg) in &f.charts { div.charts { figure tabindex="0" { (PreEscaped(plot::named(svg, f.title, &seen))) } } } }
-                            @if f.id == "kill_matrix" { div.phone { (kills_table(p.kills, p.right)) } }
+                            @if f.id == "kill_matrix" { div.phone { (matrix_table(p.kills, Some(p.right))) } }
+                            @if let ("confusion", Some(named)) = (f.id, p.named) { div.phone { (matrix_table(named, None)) } }
                         }
                     }
                     section #numbers { h2 { "In numbers" } pre tabindex="0" { (p.text) } }

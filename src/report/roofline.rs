@@ -1,6 +1,9 @@
 //! Two charts of speed: the roofline, and each kernel's share of its limit.
 
-use super::plot::{Drawn, INK, PALETTE, Root, Ruler, Scale, Series, at, axes, draw, font, key, say, span, ticks, wide, widest};
+use super::plot::{
+    Drawn, Frame, INK, PALETTE, Room, Root, Ruler, Scale, Series, at, axes, dot, draw, font, key, say, span, ticks, wide,
+    widest,
+};
 use super::slim;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -16,18 +19,18 @@ pub struct Ceiling {
 }
 
 /// Points (operations a byte, TFLOP/s) under the roof: the slope of `bandwidth` (TB/s) and the flat ceilings. Both axes logarithmic.
-pub fn roofline(bandwidth: f64, ceilings: &[Ceiling], series: &[Series]) -> String {
+pub fn roofline(bandwidth: f64, ceilings: &[Ceiling], series: &[Series], room: Room) -> String {
     let points = || series.iter().flat_map(|s| &s.points);
     let knees = || ceilings.iter().map(|c| c.rate / bandwidth);
     let (x0, x1) = span(points().map(|p| p.0).chain(knees()).map(f64::log10), Scale::Log10);
     let (y0, y1) = span(points().map(|p| p.1).chain(ceilings.iter().map(|c| c.rate)).map(f64::log10), Scale::Log10);
     let names: Vec<&str> = series.iter().map(|s| s.name.as_str()).collect();
-    let size = (680 + 40 + widest(names.iter().copied(), 13), 440.max(60 + 20 * names.len() as i32));
-    draw(size, |root| {
-        let (plot, legend) = root.split_horizontally(680);
+    let (x, y) = ("operations a byte of device memory", "TFLOP/s");
+    let frame = Frame { room, height: 440, x, y, names: &names, diagonal: None };
+    frame.draw(|root, plot, labels| {
         let xr = Ruler { lo: x0, hi: x1, ticks: ticks(x0, x1, Scale::Log10), scale: Scale::Log10 };
         let yr = Ruler { lo: y0, hi: y1, ticks: ticks(y0, y1, Scale::Log10), scale: Scale::Log10 };
-        let mut chart = axes(&plot, (xr, "operations a byte of device memory"), (yr, "TFLOP/s"))?;
+        let mut chart = axes(plot, xr, yr, labels)?;
         // The slope stops at the highest ceiling, or at the edge.
         let top = ceilings.iter().map(|c| c.rate.log10()).fold(f64::NEG_INFINITY, f64::max).min(y1);
         let top = if top.is_finite() { top } else { y1 };
@@ -51,18 +54,16 @@ pub fn roofline(bandwidth: f64, ceilings: &[Ceiling], series: &[Series]) -> Stri
             let (level, knee) = (c.rate.log10(), (c.rate / bandwidth).log10());
             chart.draw_series(LineSeries::new([(knee, level), (x1, level)], INK.mix(0.7).stroke_width(2)))?;
             let place = chart.backend_coord(&(x1, level));
-            let text = format!("{} {:.0} TFLOP/s", c.name, c.rate);
+            // On a phone the label of the axis says the unit.
+            let unit = if room == Room::Wide { " TFLOP/s" } else { "" };
+            let text = format!("{} {:.0}{unit}", c.name, c.rate);
             // Points gather just above the lower ceilings.
             let (down, anchor) = if level < top { (4, VPos::Top) } else { (-4, VPos::Bottom) };
             say(root, &text, (place.0 - 4, place.1 + down), font(12).pos(at(HPos::Right, anchor)))?;
         }
         for (i, s) in series.iter().enumerate() {
-            let color = PALETTE[i % PALETTE.len()];
-            let style = if i < PALETTE.len() { color.mix(0.85).filled() } else { color.stroke_width(2) };
+            let style = dot(i, PALETTE[i % PALETTE.len()].mix(0.85));
             chart.draw_series(s.points.iter().map(|p| Circle::new((p.0.log10(), p.1.log10()), 5, style)))?;
-            let line = 18 + 20 * i as i32;
-            legend.draw(&Circle::new((12, line), 5, style))?;
-            say(&legend, &s.name, (24, line), font(13).pos(at(HPos::Left, VPos::Center)))?;
         }
         Ok(())
     })
@@ -192,7 +193,9 @@ mod tests {
     #[test]
     fn the_slope_is_named_where_no_point_is() {
         let ceilings = [Ceiling { name: "FP8".into(), rate: 2000.0 }];
-        let at = |points: Vec<(f64, f64)>| left_of(&roofline(4.0, &ceilings, &[Series::new("ours", points)]), "copy 4.00");
+        let at = |points: Vec<(f64, f64)>| {
+            left_of(&roofline(4.0, &ceilings, &[Series::new("ours", points)], Room::Wide), "copy 4.00")
+        };
         let (far, free) = (vec![(1.0, 1.0), (4000.0, 1900.0)], at(vec![(1.0, 1.0), (4000.0, 1900.0)]));
         // A point that stands where the name would be moves it.
         let moved: Vec<f64> =

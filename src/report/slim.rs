@@ -1,11 +1,12 @@
-//! Bars for a phone: a chart as wide as its window, letters of full size, names above their bars.
+//! Charts for a phone: as wide as its window, letters of full size, names above their bars and cells.
 
-use super::plot::{self, Drawn, Root, at, draw, font, key, say, wide};
+use super::plot::{self, Drawn, Root, Table, at, draw, font, ink, key, say, wide};
+use plotters::element::PathElement;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
-/// Pixels of the chart.
-pub(super) const WIDTH: i32 = 344;
+/// Pixels of the chart: what a window of 360 leaves between its margins.
+pub(super) const WIDTH: i32 = 334;
 
 /// Where bars begin and end.
 pub(super) const EDGES: (i32, i32) = (14, WIDTH - 20);
@@ -69,6 +70,58 @@ pub fn shares(labels: &[String], parts: &[&str], values: &[Vec<f64>], x_label: &
         }
         plot::percents(root, EDGES, bottom, x_label)
     })
+}
+
+/// Cells of a table in a line.
+const CELLS: usize = 11;
+
+/// A [`Table`] for a phone: the columns are numbered, their names stand once above, those of the rows above their cells.
+pub fn table(t: &Table) -> String {
+    let (n, ch) = (t.columns.len(), 21);
+    let cw = (WIDTH / n.clamp(1, CELLS) as i32).min(56);
+    let numbered = t.columns.iter().enumerate().map(|(j, name)| format!("{}\u{a0}{name}", j + 1));
+    let names = lines(&numbered.collect::<Vec<_>>().join(", "));
+    let deep = n.div_ceil(CELLS).max(1) as i32;
+    let top = 17 * names.len() as i32 + 8;
+    // The numbers of the columns stand again at each head.
+    let head = |i: usize| if i == 0 || t.heads[i] { 17 * deep + 8 } else { 0 };
+    let height = |i: usize| head(i) + 19 + ch * deep + 4;
+    let bottom = top + (0..t.rows.len()).map(height).sum::<i32>();
+    let place = |j: usize| (cw * (j % CELLS) as i32, (j / CELLS) as i32);
+    let ends = lines(t.scale.ends[1]);
+    let mut places = Vec::new();
+    let svg = draw((WIDTH, bottom + 40 + 17 * ends.len() as i32), |root| {
+        write(root, &names, 0)?;
+        let mut y = top;
+        for (i, name) in t.rows.iter().enumerate() {
+            if head(i) > 0 {
+                root.draw(&PathElement::new(vec![(0, y), (WIDTH, y)], ink(0.5)))?;
+                for j in 0..n {
+                    let (x, line) = place(j);
+                    say(
+                        root,
+                        &(j + 1).to_string(),
+                        (x + cw / 2, y + 12 + 17 * line),
+                        font(12).pos(at(HPos::Center, VPos::Center)),
+                    )?;
+                }
+                y += head(i);
+            }
+            say(root, name, (0, y + 9), font(13).pos(at(HPos::Left, VPos::Center)))?;
+            y += 19;
+            for (j, c) in t.cells[i].iter().enumerate() {
+                let Some(c) = c.filter(|c| c.0.is_finite()) else { continue };
+                let (x, line) = place(j);
+                let at = [x, y + ch * line, x + cw - 1, y + ch * line + ch - 1];
+                plot::cell(root, at, t.color(c.1), (&format!("{:.1}", c.0), 11))?;
+                places.extend(t.place((i, j), at, c));
+            }
+            y += ch * deep + 4;
+        }
+        plot::ramp(root, [t.scale.ends[0], ""], (wide(t.scale.ends[0], 12) + 14, bottom + 14), |share| t.along(share))?;
+        write(root, &ends, bottom + 34)
+    });
+    plot::with_places(svg, &places)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `stale.html`: what every scenario does under every policy, when it shows, who would have noticed, and how it goes on in time.
 
 use super::page::{fact, ran};
-use super::plot::{self, Axis, Scale, Series};
+use super::plot::{self, Axis, Room, Scale, Series};
 use super::timeline::{Timeline, timeline};
 use super::{head, short};
 use crate::compare::gates::GATES;
@@ -23,7 +23,7 @@ pub fn write(out: &Path, scenarios: &[Scenario], rows: &[Record], shown: &Shown,
     let folder = out.join("figures");
     std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e, "make room, then run the scenarios again"))?;
     let stories: Vec<Story> = scenarios.iter().map(|s| Story::of(s, rows)).filter(|s| !s.replays.is_empty()).collect();
-    let ratios = ratios(&stories);
+    let [ratios, slim_ratios] = [Room::Wide, Room::Phone].map(|room| ratios(&stories, room));
     save(
         "figures/ratios.svg",
         &plot::standalone(&ratios, "Predicted and measured r", "Every operand that a law names, at every step"),
@@ -31,30 +31,33 @@ pub fn write(out: &Path, scenarios: &[Scenario], rows: &[Record], shown: &Shown,
     for s in &stories {
         save(
             &format!("figures/{}.svg", s.scenario.name.replace('/', "_")),
-            &plot::standalone(&s.timeline, &title(s.scenario), &s.scenario.about),
+            &plot::standalone(&s.timelines[0], &title(s.scenario), &s.scenario.about),
         )?;
     }
-    save("stale.html", &page(&stories, &ratios, shown, provenance))
+    save("stale.html", &page(&stories, [&ratios, &slim_ratios], shown, provenance))
 }
 
 /// The timeline of one scenario from its rows.
 pub fn drawing(scenario: &Scenario, rows: &[Record]) -> String {
-    Story::of(scenario, rows).timeline
+    let [wide, _] = Story::of(scenario, rows).timelines;
+    wide
 }
 
 /// One scenario with its rows.
 struct Story<'a> {
     scenario: &'a Scenario,
     replays: Vec<(Policy, Vec<&'a Record>)>,
-    timeline: String,
+    /// On a page and on a phone.
+    timelines: [String; 2],
 }
 
 impl<'a> Story<'a> {
     fn of(scenario: &'a Scenario, rows: &'a [Record]) -> Self {
         let of = |p: Policy| -> Vec<&Record> { rows.iter().filter(|r| r.scenario == scenario.name && r.policy == p).collect() };
         let replays: Vec<_> = Policy::ALL.into_iter().map(|p| (p, of(p))).filter(|r| !r.1.is_empty()).collect();
-        let timeline = timeline(&lines(scenario, &replays));
-        Self { scenario, replays, timeline }
+        let lines = lines(scenario, &replays);
+        let timelines = [Room::Wide, Room::Phone].map(|room| timeline(&lines, room));
+        Self { scenario, replays, timelines }
     }
 }
 
@@ -135,7 +138,7 @@ fn lines(scenario: &Scenario, replays: &[(Policy, Vec<&Record>)]) -> Timeline {
 }
 
 /// Predicted against measured r of every stale operand.
-fn ratios(stories: &[Story]) -> String {
+fn ratios(stories: &[Story], room: Room) -> String {
     let series = |policy: Policy| {
         let points = stories
             .iter()
@@ -147,10 +150,10 @@ fn ratios(stories: &[Story]) -> String {
     };
     let drawn: Vec<Series> = Policy::ALL.map(series).into_iter().filter(|s| !s.points.is_empty()).collect();
     let axis = |label| Axis { label, scale: Scale::Log10 };
-    plot::xy(&axis("r predicted by the law"), &axis("r as read"), &drawn, false, Some("equal"))
+    plot::xy(&axis("r predicted by the law"), &axis("r as read"), &drawn, false, Some("equal"), room)
 }
 
-fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> String {
+fn page(stories: &[Story], ratios: [&str; 2], shown: &Shown, provenance: &str) -> String {
     let rows: Vec<&Record> = stories.iter().flat_map(|s| s.replays.iter().flat_map(|r| r.1.iter().copied())).collect();
     let broken = rows.iter().filter(|r| !r.holds).count();
     let silent = stories.iter().flat_map(|s| &s.replays).filter(|r| {
@@ -200,7 +203,7 @@ fn page(stories: &[Story], ratios: &str, shown: &Shown, provenance: &str) -> Str
                     section #ratios {
                         h2 { "Predicted and measured r" }
                         p.see #ratios-see { "Every operand that a law names, at every step: the tile whose r is farthest from 1." }
-                        div.charts { figure tabindex="0" { (PreEscaped(plot::named(ratios, "Predicted and measured r", "ratios-see"))) } }
+                        (plot::both(ratios, "Predicted and measured r", "ratios-see"))
                     }
                     @if !shown.seen.is_empty() || !shown.costs.is_empty() { (device(shown)) }
                     section #stories { h2 { "Scenarios" } p.see { "Each over its steps: scales, errors, events, and the law. Click one to unfold it." } }
@@ -309,7 +312,7 @@ fn story(s: &Story) -> Markup {
             summary { h2 { @if s.scenario.row > 0 { (s.scenario.row) ". " } (title(s.scenario)) } " " span.see { (s.scenario.class.name()) } }
             p id=(about) { (s.scenario.about) }
             p.see { "Seen in " (s.scenario.upstream) "." }
-            div.charts { figure tabindex="0" { (PreEscaped(plot::named(&s.timeline, &title(s.scenario), &about))) } }
+            (plot::both(s.timelines.each_ref().map(String::as_str), &title(s.scenario), &about))
             @if !s.scenario.laws.is_empty() {
                 ul.laws {
                     @for l in &s.scenario.laws {

@@ -260,3 +260,26 @@ fn maps_keep_the_worst_of_a_tile_and_are_read_as_written() {
     let again = maps::read(dir.path()).unwrap();
     assert_eq!(format!("{again:?}"), format!("{:?}", [map]));
 }
+
+/// Letters of a light page, of a dark page, and those of an image that knows no page, on the densest cells: contrast as WCAG has it.
+#[test]
+fn numbers_in_coloured_cells_are_legible() {
+    let luminance = |c: [f64; 3]| {
+        let linear = |v: f64| if v <= 0.04045 { v / 12.92 } else { ((v + 0.055) / 1.055).powf(2.4) };
+        0.2126 * linear(c[0] / 255.0) + 0.7152 * linear(c[1] / 255.0) + 0.0722 * linear(c[2] / 255.0)
+    };
+    let contrast = |a: [f64; 3], b: [f64; 3]| {
+        let (a, b) = (luminance(a), luminance(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    };
+    let (dark, light) = ([0x1d, 0x21, 0x26].map(f64::from), [0xe4, 0xe8, 0xec].map(f64::from));
+    for change in [-1.0, -0.7, -0.3, 0.3, 0.7, 1.0] {
+        let c = plot::diverging(change, 1.0);
+        let on = |page: [f64; 3]| {
+            let color = [c.0, c.1, c.2].map(f64::from);
+            [0, 1, 2].map(|i| color[i] * c.3 + page[i] * (1.0 - c.3))
+        };
+        let found = [contrast(dark, on([255.0; 3])), contrast(light, on([0x15, 0x18, 0x1c].map(f64::from)))];
+        assert!(found.iter().all(|c| *c >= 4.5), "{change}: {found:?}");
+    }
+}

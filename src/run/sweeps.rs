@@ -55,8 +55,8 @@ impl Options<'_> {
         let jobs = if self.jobs == 0 { cores().min(most) } else { self.jobs };
         jobs.max(devices)
     }
-    /// No more than there are, nor than their memory lets in together: what fewer leave free, each process has for its own loops. Those that share a
-    /// process share its threads too.
+    /// How many of these cases run at a time: at most as many as there are, and as fit into memory together. When fewer run, each process has more
+    /// threads for its own loops. Cases that share a process share its threads.
     fn jobs_of(&self, cases: &[&Case]) -> usize {
         if self.workers.as_ref().is_some_and(|w| w.share) {
             return self.jobs().min(cases.len()).max(1);

@@ -11,6 +11,7 @@
 //! belong together, and the earlier scale_inv whose reciprocal is inside are the ones that may have made the codes. An empty
 //! intersection says that no one scale made these codes from these values: other bytes, or scales in another order.
 
+use crate::assay::row::short;
 use crate::quant::Zero;
 use crate::{Error, Format, QTensor, Result, Tensor};
 
@@ -88,7 +89,10 @@ impl Audit {
         let Some(t) = self.tiles.iter().max_by(|a, b| worst(a).total_cmp(&worst(b))) else { return "no elements".into() };
         let count = |f: Finding| self.tiles.iter().filter(|t| t.finding == f).count();
         let (low, high) = t.r();
-        let steps = |places: &[usize]| places.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let ago = |places: &[usize]| match places {
+            [1] => "1 step ago".to_string(),
+            _ => places.iter().map(usize::to_string).collect::<Vec<_>>().join(", ") + " steps ago",
+        };
         let mut text = match self.finding {
             Finding::Belongs => format!("codes and scale_inv belong together (r between {low:.6} and {high:.6})"),
             Finding::Stale => format!(
@@ -103,17 +107,17 @@ impl Audit {
             ),
         };
         if !self.made_by.is_empty() && self.finding != Finding::Belongs {
-            text += &format!("; the codes were made by the scale {} steps ago", steps(&self.made_by));
+            text += &format!("; the codes were made by the scale {}", ago(&self.made_by));
         }
         if !self.read_from.is_empty() {
-            text += &format!("; the stored scale_inv is that of {} steps ago", steps(&self.read_from));
+            text += &format!("; the stored scale_inv is that of {}", ago(&self.read_from));
         }
         if let Some(order) = &self.order {
             text += &format!("; they fit in another order: {order}");
         }
         let most = self.lost.iter().fold(0.0f64, |m, x| m.max(x.abs()));
         if most > 0.0 || most.is_nan() {
-            text += &format!("; an element is off by up to {most:.4e}");
+            text += &format!("; an element is off by up to {}", short(most));
         }
         if self.clipped + self.flushed > 0 {
             text += &format!("; {} elements are clipped, {} became zero", self.clipped, self.flushed);

@@ -14,6 +14,7 @@
 
 use crate::assay::Built;
 use crate::assay::product::bound;
+use crate::assay::row::short;
 use crate::bundle::assay::{self, build, output, settle};
 use crate::bundle::{Bundle, BundleOperand};
 use crate::compare::digits::apart;
@@ -97,11 +98,12 @@ impl Reading {
         for e in &self.earlier {
             let name = ["a", "b"][e.operand];
             let exact = if e.exact { ", and makes every bit of the result" } else { "" };
+            let s = if e.steps == 1 { "" } else { "s" };
             let [scale_inv] = apart([e.scale_inv.into()]);
-            text += &format!("; the scale_inv of {name} of {} steps ago, {scale_inv}, is r = {:.6}{exact}", e.steps, e.r);
+            text += &format!("; the scale_inv of {name} of {} step{s} ago, {scale_inv}, is r = {:.6}{exact}", e.steps, e.r);
         }
         let most = self.lost.iter().fold(0.0f64, |m, x| m.max(x.abs()));
-        text + &format!("; an element of the result is off by up to {most:.4e}")
+        text + &format!("; an element of the result is off by up to {}", short(most))
     }
 }
 
@@ -379,7 +381,7 @@ mod tests {
         assert!(of(None, &[right]).starts_with("no factor of the whole"));
         let one = of(Some(Shared::Rows), &[right, (1.9, 2.1), (0.2, 0.3)]);
         assert!(one.starts_with("not read as stored: r of 2 of 3 (") && one.contains("between 0.200000 and 0.300000"), "{one}");
-        assert!(one.ends_with("an element of the result is off by up to 2.0000e0"), "{one}");
+        assert!(one.ends_with("an element of the result is off by up to 2"), "{one}");
         assert!(of(Some(Shared::Tensor), &[(1.5, 1.6)]).starts_with("not read as stored: r of the tensor is between 1.500000"));
     }
 }

@@ -44,7 +44,7 @@ fn run_prepared(
     Ok(Assayed { built, kernel: kernel.spec().name, algorithm, backend, output, model, drawn, judgements })
 }
 
-/// A row, with the map of its error where running the case again for one would be too much.
+/// A row, with the map of its error where running the case again to draw one would cost too much.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
     pub row: Row,

@@ -1,5 +1,5 @@
-//! What takes longer than two seconds says how far it is: on standard error where that is a terminal, in whole lines in a notebook, and
-//! nowhere else.
+//! Progress of whatever takes longer than two seconds: on standard error when that is a terminal, in whole lines in a notebook, and nowhere
+//! else.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

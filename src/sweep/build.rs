@@ -226,8 +226,8 @@ impl Prepared {
         Ok(Self { x, a, b, quantized })
     }
 
-    /// The job of a case, whose parts' references have `largest` as their largest finite magnitudes; `None` of one whose output needs those where
-    /// there are none. The operands are shared, not copied.
+    /// The job of a case. `largest` are the largest finite magnitudes of its parts' references; `None` when the output needs them and they are
+    /// not given. The operands are shared, not copied.
     pub fn job(&self, case: &Case, largest: &[f64]) -> Option<Job> {
         if matches!(&*case.out, OutKind::Scaled { .. }) && largest.is_empty() {
             return None;

@@ -26,7 +26,7 @@ pub struct Asked<'a> {
     pub backend: Backend,
 }
 
-/// What was judged: by whom it was made, and what of it.
+/// A result that was judged on its device: the kernel that made it, and the judgement.
 struct There {
     kernel: &'static str,
     /// See [`Kernel::algorithm`].
@@ -37,7 +37,7 @@ struct There {
     tile: (usize, usize),
 }
 
-/// The map of a case whose elements stay on the device, and its row filled, where nothing is wrong with it; `None`: all is judged on the CPU.
+/// Judges a case on its device, where its elements stay. If nothing is wrong, it fills the row and returns the map; `None` when the CPU is to judge.
 pub fn judged(row: &mut Row, asked: Asked) -> Result<Option<ErrorMap>> {
     let case = asked.case;
     let there = match case.op {
@@ -129,7 +129,7 @@ fn beside<T>(
     })
 }
 
-/// What there is; `None`, with the reason in the log where it is one, where the CPU is to judge.
+/// The finding; `None` when the CPU is to judge. An error goes to the log.
 fn or_here<T>(case: &Case, found: Result<Option<T>>) -> Option<T> {
     found.unwrap_or_else(|e| {
         tracing::warn!("{}: judged on the CPU: {e}", case.id());
