@@ -418,12 +418,24 @@ impl<'b> Cast<'b> {
             let few = |all: &mut dyn Iterator<Item = usize>| all.filter(|at| !is(*at, of)).take(most + 1).count() <= most;
             few(&mut wrong.iter().copied()) && few(&mut (0..n).filter(finite))
         };
-        if made(&|y| self.toward_zero(y)) {
-            return Some((
-                Class::Rounding,
-                "out.toward_zero",
-                "codes are cut toward zero instead of rounded to nearest".into(),
-            ));
+        // What a rounding leaves: integers that wrap, or others.
+        let rest = |of: &dyn Fn(f64) -> f64, whole: fn(f64) -> f64| -> String {
+            let left: Vec<usize> = (0..n).filter(finite).filter(|at| !is(*at, of)).collect();
+            let f = self.q.format();
+            let span = f64::from(1u32 << f.bits());
+            let wrapped = |y: f64| (whole(y) - f.min_finite()).rem_euclid(span) + f.min_finite();
+            match left.len() {
+                0 => String::new(),
+                _ if f.is_integer() && left.iter().all(|at| is(*at, &wrapped)) => {
+                    "; and what is beyond the codes is not clamped: it wraps".into()
+                }
+                more => format!("; this is not all: {more} of {} wrong codes are others", wrong.len()),
+            }
+        };
+        let cut = |y: f64| self.toward_zero(y);
+        if made(&cut) {
+            let words = "codes are cut toward zero instead of rounded to nearest";
+            return Some((Class::Rounding, "out.toward_zero", words.to_string() + &rest(&cut, f64::trunc)));
         }
         let whole: [Whole; 3] = [
             ("rounded toward −∞", "out.down", f64::floor),
@@ -432,8 +444,10 @@ impl<'b> Cast<'b> {
         ];
         if self.q.format().is_integer() {
             for (words, variant, f) in whole {
-                if made(&|y| nearest(f(y))) {
-                    return Some((Class::Rounding, variant, format!("codes are {words} instead of to nearest even")));
+                let rounded = |y: f64| nearest(f(y));
+                if made(&rounded) {
+                    let words = format!("codes are {words} instead of to nearest even{}", rest(&rounded, f));
+                    return Some((Class::Rounding, variant, words));
                 }
             }
         }

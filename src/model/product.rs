@@ -7,6 +7,7 @@ use crate::op::grouped::check_offs;
 use crate::quant::Level;
 use crate::tensor::round_to;
 use crate::{Error, Format, Granularity, QTensor, Result, Tensor, Zero};
+use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -402,6 +403,9 @@ fn mixed<'a>(
     Ok((Kind::Mixed, vec![a], vec![b]))
 }
 
+/// Codes of 4 bits.
+const FEW: usize = 16;
+
 /// Weights as the tensor core reads them, in `to` (f16 or bf16). With T the scales' own type (f16, bf16, else f32):
 ///
 /// ```text
@@ -413,9 +417,7 @@ fn mixed<'a>(
 /// `mixed_input_utils.hpp` (`a·scale + zero`, multiplied and added in the scales' type, then converted).
 pub fn dequantized_weights(w: &QTensor, to: Format) -> Vec<f32> {
     let t = w.scale_format();
-    let element = |i: usize, j: usize| {
-        let s = w.scale_index(i, j);
-        let code = w.format().decode(u32::from(w.codes()[i * w.cols() + j])) as f32;
+    let one = |code: f32, s: usize| {
         let (scale, plus) = w.steps(s);
         let value = match w.zero() {
             Zero::None => round_to(t, code * scale),
@@ -424,5 +426,24 @@ pub fn dequantized_weights(w: &QTensor, to: Format) -> Vec<f32> {
         };
         round_to(to, value)
     };
-    (0..w.rows()).flat_map(|i| (0..w.cols()).map(move |j| element(i, j))).collect()
+    let decoded: Vec<f32> = (0..1u32 << w.format().bits()).map(|c| w.format().decode(c) as f32).collect();
+    let mut values = vec![0.0; w.codes().len()];
+    let cols = w.cols().max(1);
+    values.par_chunks_mut(cols).zip(w.codes().par_chunks(cols)).enumerate().for_each(|(i, (values, codes))| {
+        // Few codes are decoded once a scale.
+        let (mut own, mut table) = (usize::MAX, [0.0; FEW]);
+        for (j, (value, code)) in values.iter_mut().zip(codes).enumerate() {
+            let (s, code) = (w.scale_index(i, j), usize::from(*code));
+            if decoded.len() > FEW {
+                *value = one(decoded[code], s);
+                continue;
+            }
+            if s != own {
+                own = s;
+                table.iter_mut().zip(&decoded).for_each(|(x, code)| *x = one(*code, s));
+            }
+            *value = table[code];
+        }
+    });
+    values
 }

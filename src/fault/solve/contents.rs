@@ -58,7 +58,13 @@ pub fn contents(s: &System) -> Vec<Theory> {
         ),
         Some(r) => place(s, r, what),
     };
-    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(if whole && !nan { 0.0 } else { 10.0 });
+    // Numbers that nothing is known of say less than those of another place.
+    let bits = match what {
+        OLD | GARBAGE => STRANGE,
+        _ if whole && !nan => 0.0,
+        _ => 10.0,
+    };
+    let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
     let (actual, cols) = (s.actual.to_vec(), s.cols);
     t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
     // Each rectangle is four numbers: where groups that end early say the same, they say it shorter.
@@ -75,6 +81,10 @@ fn is_of_another(s: &System, x: f64) -> bool {
     (0..s.actual.len()).any(|at| !s.is_wrong[at] && s.actual[at] == x)
 }
 
+const GARBAGE: &str = "numbers that the inputs cannot give";
+/// Bits of numbers that nobody knows.
+const STRANGE: f64 = 40.0;
+
 const BIAS: &str = "the bias alone, of a sum that is 0";
 
 fn is_bias(s: &System, at: usize) -> bool {
@@ -88,7 +98,7 @@ fn garbage(s: &System, wrong: &[usize]) -> Option<&'static str> {
     let right = s.ideal.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
     let sizes = wrong.iter().map(|at| s.actual[*at].abs()).filter(|x| x.is_finite());
     let (least, most) = sizes.fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(x), m.1.max(x)));
-    (right > 0.0 && least > FAR * right && most > FAR * least).then_some("numbers that the inputs cannot give")
+    (right > 0.0 && least > FAR * right && most > FAR * least).then_some(GARBAGE)
 }
 
 /// What kind of place a region of zeros, NaN or old values is.

@@ -364,3 +364,14 @@ fn a_bias_in_whole_steps_is_told() {
         assert!(got.1.contains("whole steps of"), "{}", got.1);
     }
 }
+
+#[test]
+fn sums_in_units_of_the_last_blocks_scales_are_told() {
+    let (a, b) = (wide(M, 128), codes(Format::E4m3, N, 128, 32, false, 75));
+    for (cell, twice) in [(3, false), (0, true)] {
+        let own = |j: usize| scale(&b, 4 * j + cell);
+        let got = found(&a, &b, None, Format::F32, |i, j, right| right[i * N + j] * if twice { own(j) } else { 1.0 / own(j) });
+        let name = if twice { "scale_doubled_inverted:out.block_scale" } else { "scale_omitted:out.block_scale" };
+        assert_eq!(got.0, name, "{}", got.1);
+    }
+}

@@ -76,6 +76,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
     };
     let region = s.region.clone();
     let inside = |i: usize, j: usize| region.as_ref().is_none_or(|r| r.has(i, j));
+    last_block(s, &mut add);
     if let crate::job::OutSpec::Scaled { scale, .. } = &s.scene.evidence.job.out
         && let Some(scale) = scale[0].map(f64::from).filter(|x| *x != 1.0)
     {
@@ -486,6 +487,31 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
 
 /// Takes a theory: class, variant, words, bits, whether a number in it was fitted, and what it does.
 type Add<'x> = dyn FnMut(Class, &str, String, f64, bool, Finish) + 'x;
+
+/// A sum that is kept in units of a block's scales along K, and meets those of the first or the last block once too often or too rarely.
+fn last_block(s: &System, add: &mut Add) {
+    let blocks = s.a.grid.1.max(s.b.grid.1);
+    if s.alone || s.parts.len() != 1 || blocks < 2 || s.parts[0].k.len() != s.k {
+        return;
+    }
+    for (k, which) in [(s.k - 1, "last"), (0, "first")] {
+        let of = |g: &super::given::Given, lines: usize| -> Vec<f64> { (0..lines).map(|i| g.step(i, k)).collect() };
+        let (sa, sb) = (of(&s.a, s.rows), of(&s.b, s.cols));
+        for twice in [false, true] {
+            let (sa, sb, bias) = (sa.clone(), sb.clone(), s.bias.clone());
+            let (class, how) = match twice {
+                false => (Class::ScaleOmitted, "left out"),
+                true => (Class::ScaleDoubledInverted, "applied twice"),
+            };
+            let words = format!("the scales of the {which} block of K are {how}, of the sum of all blocks");
+            let finish: Finish = Arc::new(move |i, j, v| {
+                let scale = sa[i] * sb[j];
+                bias[j] + if twice { v * scale } else { v / scale }
+            });
+            add(class, "block_scale", words, 4.0, false, finish);
+        }
+    }
+}
 
 /// The bias, multiplied by scales too: of operands whose scales do not change along K.
 fn scaled_bias(s: &System, add: &mut Add) {
