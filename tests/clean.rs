@@ -26,7 +26,7 @@ fn no_right_result_fails() {
 }
 
 /// Batches of other seeds that once raised an alarm, by the mechanism that was wrong.
-const ONCE: [(&str, &str); 24] = [
+const ONCE: [(&str, &str); 25] = [
     ("2026112101", "blocks-5-3"), // factors scaled first, sorted: block sums are exact, theirs are not
     ("2026112101", "blocks-1000004-0"), // the global scale in every factor
     ("2026112102", "scaled-1000002-1"), // scales a tensor, constant data
@@ -51,6 +51,7 @@ const ONCE: [(&str, &str); 24] = [
     ("20261122", "grouped-37000-0-6"), // similar rows: a wrong arithmetic shares the part of K that makes the error
     ("20261122", "grouped-1001-0-4"), // groups of no rows: nothing to cut
     ("2026112401", "blocks-82000-3-18"), // f32 sums on a device whose own unit rounds otherwise
+    ("2026120201", "scaled-121000-5"), // a bias that the scales multiply, by chance to the bit
 ];
 
 #[test]

@@ -6,7 +6,7 @@ use super::ways::{Bias, Blocks, Chain, Ending, Extra, Promote, ScalesMeet, Store
 use crate::job::{Data, Job, Output};
 use crate::model::accumulate::canonical;
 use crate::model::gemm::store;
-use crate::model::product::{Kind, Plan, Problem};
+use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::op::Defined;
 use crate::{Error, Result};
 use rayon::prelude::*;
@@ -187,10 +187,17 @@ impl<'a> Case<'a> {
             (Some(_), _, false) => &[(Bias::Added, false), (Bias::Fused, false)],
         };
         let each: &[bool] = if parts && scaled && !blocked { &[false, true] } else { &[false] };
+        // A bias in the first part is right where no scale comes after it.
+        let global = |s: &FactorRows| s.scales().is_some_and(|q| q.level().is_some());
+        let met = |blocks: Option<Blocks>, each: bool| match blocks {
+            _ if global(p.a) || global(p.b) => false,
+            Some(blocks) => blocks.scales != ScalesMeet::Late,
+            None => each || !scaled,
+        };
         let mut all = Vec::new();
         for (scales, blocks) in orders {
             for each in each {
-                for (bias, plus_zero) in biases {
+                for (bias, plus_zero) in biases.iter().filter(|b| b.0 != Bias::First || met(blocks, *each)) {
                     let (each, bias, plus_zero) = (*each, *bias, *plus_zero);
                     all.push(Ending { scales, blocks, each, bias, plus_zero, extra: Extra::default() });
                 }

@@ -184,9 +184,13 @@ fn endings_are_every_order_of_scales_and_bias() {
     assert_eq!(endings(&scaled(), true), both);
     let biased = scales.map(|s| [Bias::Added, Bias::Fused].map(|b| (s, false, b))).concat();
     assert_eq!(endings(&scaled().with_bias(3), false), biased);
+    // In the first part only where the parts have met their scales.
     let all = [Bias::Added, Bias::Fused, Bias::First];
-    let all = scales.map(|s| [false, true].map(|each| all.map(|b| (s, each, b))).concat()).concat();
-    assert_eq!(endings(&scaled().with_bias(3), true), all);
+    let of = |s: ScalesMeet, each: bool| all[..if each { 3 } else { 2 }].iter().map(move |b| (s, each, *b)).collect::<Vec<_>>();
+    let split = scales.map(|s| [of(s, false), of(s, true)].concat()).concat();
+    assert_eq!(endings(&scaled().with_bias(3), true), split);
+    let plain_biased = Emulated::new(38, (3, 5, 32), false).with_bias(3);
+    assert_eq!(endings(&plain_biased, true), all.map(|b| (ScalesMeet::AFirst, false, b)));
     let of = |o: &Emulated| with(o, &zeros(o), |case, _| (case.has_scales(), case.blocked(), case.k()));
     assert_eq!((of(&plain), of(&scaled())), ((false, false, 32), (true, false, 32)));
 }
