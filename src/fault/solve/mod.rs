@@ -51,6 +51,7 @@ pub mod maps;
 mod mechanism_tests;
 pub mod memo;
 pub mod memory;
+pub mod met;
 pub mod mixed;
 pub mod offsets;
 pub mod one_part;
