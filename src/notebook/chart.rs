@@ -3,6 +3,7 @@
 use super::{Show, figure};
 use crate::assay::row::short;
 use crate::report::Figure;
+use crate::report::cells;
 use crate::report::heat;
 use crate::report::plot::{self, Axis, Room, Scale, Series};
 use maud::html;
@@ -91,8 +92,8 @@ impl Chart {
         };
         let data = format!("{}\n{}", columns.join(" "), rows.iter().zip(cells).map(line).collect::<Vec<_>>().join("\n"));
         let ends = [&*format!("−{most}"), &*format!("+{most}  {unit}")];
-        let scale = plot::Colours { from: -most, to: most, ends };
-        let svg = plot::Table { columns, rows, heads: &heads, cells, scale, cases: &[] }.draw();
+        let scale = cells::Colours { from: -most, to: most, ends };
+        let svg = cells::Table { columns, rows, heads: &heads, cells, scale, cases: &[] }.draw();
         Chart { title: title.into(), see: String::new(), charts: vec![(String::new(), svg)], data }
     }
     /// A drawing of its own, with what it draws.

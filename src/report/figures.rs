@@ -1,5 +1,6 @@
 //! The figures of a run, each with what to see in it and its data.
 
+use super::cells;
 use super::plot::{self, Axis, Room, Scale, Series};
 use super::summary::plural;
 use super::{backends, grids, grouped, short, slim};
@@ -158,12 +159,12 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
     }
     let losses: Vec<String> = worst.iter().map(|(format, loss)| format!("{} {loss:.1} dB", name(*format))).collect();
     let heads: Vec<bool> = (0..names.len()).map(|i| i == 0 || names[i].1 != names[i - 1].1).collect();
-    let table = plot::Table {
+    let table = cells::Table {
         columns: &columns,
         rows: &labels,
         heads: &heads,
         cells: &cells,
-        scale: plot::Colours {
+        scale: cells::Colours {
             from: -FULL_DB,
             to: FULL_DB,
             ends: [&format!("−{FULL_DB}"), &format!("+{FULL_DB} dB against the same recipe on normal data")],

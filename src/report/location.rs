@@ -1,7 +1,8 @@
 //! Where an error lives, as a figure: the share of wrong elements along each axis that an error can lie along.
 
+use super::cells::{cell as coloured, diverging, ramp, under};
 use super::figures::{Figure, csv};
-use super::plot::{at, cell as coloured, diverging, draw, font, ramp, say, under, wide, widest};
+use super::plot::{at, draw, font, say, wide, widest};
 use crate::fault::locate::Location;
 use plotters::style::text_anchor::{HPos, VPos};
 

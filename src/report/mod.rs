@@ -3,6 +3,7 @@
 mod backends;
 #[cfg(feature = "cuda")]
 pub mod bench;
+pub mod cells;
 pub(crate) mod ci;
 pub(crate) mod drift;
 pub(crate) mod drift_page;

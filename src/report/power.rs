@@ -3,7 +3,7 @@
 
 use super::figures::{Figure, csv};
 use super::page::ran;
-use super::{head, plot};
+use super::{cells, head, plot};
 use crate::fault::tally::JUDGES;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::BTreeMap;
@@ -43,12 +43,12 @@ impl Matrix {
 
     /// Only cells above zero are shown, darker with their share.
     fn sparse(&self, high: &str) -> String {
-        let scale = plot::Colours { from: 0.0, to: 50.0, ends: ["0", high] };
+        let scale = cells::Colours { from: 0.0, to: 50.0, ends: ["0", high] };
         let shown = |v: f64| (v >= 0.05).then_some((v, v / 2.0));
         let cells: Vec<Vec<Option<(f64, f64)>>> =
             self.percent.iter().map(|r| r.iter().map(|v| v.and_then(shown)).collect()).collect();
         let heads = vec![false; self.rows.len()];
-        plot::Table { columns: &self.columns, rows: &self.rows, heads: &heads, cells: &cells, scale, cases: &[] }.draw()
+        cells::Table { columns: &self.columns, rows: &self.rows, heads: &heads, cells: &cells, scale, cases: &[] }.draw()
     }
 }
 
@@ -84,9 +84,9 @@ pub fn worth(judges: &[Worth], right: usize) -> Figure {
     let rows: Vec<String> = judges.iter().map(|j| j.judge.clone()).collect();
     let cells: Vec<Vec<Option<(f64, f64)>>> =
         judges.iter().map(|w| vec![Some((w.caught, w.caught - 50.0)), Some((w.alarms, -w.alarms))]).collect();
-    let scale = plot::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
+    let scale = cells::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
     let heads = vec![false; rows.len()];
-    let table = plot::Table { columns: &columns, rows: &rows, heads: &heads, cells: &cells, scale, cases: &[] };
+    let table = cells::Table { columns: &columns, rows: &rows, heads: &heads, cells: &cells, scale, cases: &[] };
     Figure {
         id: "worth",
         slim: None,
@@ -112,9 +112,9 @@ pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
     let cells: Vec<Vec<Option<(f64, f64)>>> = caught.chain(failed).collect();
     // A line above the first of the right results.
     let heads: Vec<bool> = (0..rows.len()).map(|i| i == m.rows.len()).collect();
-    let scale = plot::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
+    let scale = cells::Colours { from: -50.0, to: 50.0, ends: ["missed, or a false alarm", "caught"] };
     let alarms = right.iter().flat_map(|r| m.columns.iter().zip(&r.percent).map(|(c, v)| format!("{},{c},{v:.2}\n", r.name)));
-    let table = plot::Table { columns: &m.columns, rows: &rows, heads: &heads, cells: &cells, scale, cases: &[] };
+    let table = cells::Table { columns: &m.columns, rows: &rows, heads: &heads, cells: &cells, scale, cases: &[] };
     Figure {
         id: "kill_matrix",
         slim: None,

@@ -1,6 +1,7 @@
 //! Charts for a phone: as wide as its window, letters of full size, names above their bars and cells.
 
-use super::plot::{self, Drawn, Root, Table, at, draw, font, ink, key, say, wide};
+use super::cells::{self, Table};
+use super::plot::{self, Drawn, Root, at, draw, font, ink, key, say, wide};
 use plotters::element::PathElement;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -113,12 +114,12 @@ pub fn table(t: &Table) -> String {
                 let Some(c) = c.filter(|c| c.0.is_finite()) else { continue };
                 let (x, line) = place(j);
                 let at = [x, y + ch * line, x + cw - 1, y + ch * line + ch - 1];
-                plot::cell(root, at, t.color(c.1), (&format!("{:.1}", c.0), 11))?;
+                cells::cell(root, at, t.color(c.1), (&format!("{:.1}", c.0), 11))?;
                 places.extend(t.place((i, j), at, c));
             }
             y += ch * deep + 4;
         }
-        plot::ramp(root, [t.scale.ends[0], ""], (wide(t.scale.ends[0], 12) + 14, bottom + 14), |share| t.along(share))?;
+        cells::ramp(root, [t.scale.ends[0], ""], (wide(t.scale.ends[0], 12) + 14, bottom + 14), |share| t.along(share))?;
         write(root, &ends, bottom + 34)
     });
     plot::with_places(svg, &places)

@@ -1,6 +1,6 @@
 //! The report from rows made by hand.
 
-use super::{figures, grouped, plot, short, summary};
+use super::{cells, figures, grouped, plot, short, summary};
 use crate::Format;
 use crate::assay::coverage::Codes;
 use crate::assay::map::ErrorMap;
@@ -274,7 +274,7 @@ fn numbers_in_coloured_cells_are_legible() {
     };
     let (dark, light) = ([0x1d, 0x21, 0x26].map(f64::from), [0xe4, 0xe8, 0xec].map(f64::from));
     for change in [-1.0, -0.7, -0.3, 0.3, 0.7, 1.0] {
-        let c = plot::diverging(change, 1.0);
+        let c = cells::diverging(change, 1.0);
         let on = |page: [f64; 3]| {
             let color = [c.0, c.1, c.2].map(f64::from);
             [0, 1, 2].map(|i| color[i] * c.3 + page[i] * (1.0 - c.3))
