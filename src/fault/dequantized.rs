@@ -63,25 +63,39 @@ pub const FAULTS: &[Fault] = &[
 /// An operand whose values are those of `format`: each code with a scale of its own. `None`: nothing changes.
 fn round_values(p: &mut QTensorParts, format: Format) -> Option<()> {
     let q = QTensor::new(p.clone()).ok()?;
-    let places = || (0..q.rows() * q.cols()).map(|i| (i / q.cols(), i % q.cols()));
-    let zero = |i, j| match q.zero() {
-        Zero::Integer(z) => z[q.scale_index(i, j)],
-        _ => 0,
-    };
     if matches!(q.zero(), Zero::Additive { .. }) {
         return None;
     }
-    let mut changed = false;
-    let scale = |(i, j)| {
-        let (v, s) = (q.value(i, j) as f32, q.steps(q.scale_index(i, j)).0);
+    let decoded: Vec<f64> = (0..1u32 << q.format().bits()).map(|c| q.format().decode(c)).collect();
+    let (tile_rows, tile_cols) = q.granularity().tile(q.rows(), q.cols());
+    let (_, grid_cols) = q.granularity().grid(q.rows(), q.cols());
+    // The scale of a code under scale `at`, and whether its value changes.
+    let one = |code: usize, at: usize| {
+        let (v, s) = (q.affine(at).value(decoded[code]) as f32, q.steps(at).0);
         let r = round_to(format, v);
-        changed |= r != v;
         // A value of zero has no scale of its own.
-        if v == 0.0 { s } else { (f64::from(r) / (f64::from(v) / f64::from(s))) as f32 }
+        (if v == 0.0 { s } else { (f64::from(r) / (f64::from(v) / f64::from(s))) as f32 }, r != v)
     };
-    p.scale_inv = places().map(scale).collect();
+    let (mut scales, mut zeros, mut changed) = (Vec::with_capacity(q.codes().len()), Vec::new(), false);
+    for (i, row) in q.codes().chunks(q.cols().max(1)).enumerate() {
+        for (tile, codes) in row.chunks(tile_cols).enumerate() {
+            let at = i / tile_rows * grid_cols + tile;
+            // Under one scale a code has one.
+            let known: Vec<(f32, bool)> =
+                if codes.len() > decoded.len() { (0..decoded.len()).map(|c| one(c, at)).collect() } else { Vec::new() };
+            for code in codes.iter().map(|c| usize::from(*c)) {
+                let (scale, other) = known.get(code).copied().unwrap_or_else(|| one(code, at));
+                scales.push(scale);
+                changed |= other;
+            }
+            if let Zero::Integer(z) = q.zero() {
+                zeros.extend(std::iter::repeat_n(z[at], codes.len()));
+            }
+        }
+    }
+    p.scale_inv = scales;
     if let Zero::Integer(_) = q.zero() {
-        p.zero = Zero::Integer(places().map(|(i, j)| zero(i, j)).collect());
+        p.zero = Zero::Integer(zeros);
     }
     (p.granularity, p.scale_format, p.level) = (Granularity::Group(1), Format::F32, None);
     changed.then_some(())
@@ -154,6 +168,30 @@ fn scaled_bias(job: &Job, by_a: bool, by_b: bool) -> Result<Option<Vec<f32>>> {
 mod tests {
     use super::*;
     use crate::{Overflow, Rounding};
+
+    #[test]
+    fn an_operand_in_16_bits_has_the_rounded_values_of_every_group() {
+        for (granularity, scales) in [(Granularity::Group(64), 4), (Granularity::Group(5), 52), (Granularity::Row, 2)] {
+            let parts = || QTensorParts {
+                format: Format::Int4,
+                rows: 2,
+                cols: 128,
+                codes: (0..256).map(|n| (n * 5 % 16) as u8).collect(),
+                granularity,
+                scale_inv: (0..scales).map(|n| 0.31 + n as f32 * 0.173).collect(),
+                zero: Zero::Integer((0..scales as i32).map(|n| n % 3 - 1).collect()),
+                scale_format: Format::F32,
+                level: None,
+            };
+            let mut changed = parts();
+            round_values(&mut changed, Format::Bf16).unwrap();
+            let (before, after) = (QTensor::new(parts()).unwrap(), QTensor::new(changed).unwrap());
+            for (x, y) in before.dequantize().iter().zip(&after.dequantize()) {
+                let right = ::half::bf16::from_f64(*x).to_f64();
+                assert!((y - right).abs() <= 1e-6 * right.abs(), "{granularity}: {x} became {y}, not {right}");
+            }
+        }
+    }
 
     #[test]
     fn half_rounds_as_f16_encodes() {

@@ -27,7 +27,7 @@ pub fn right(job: &Job) -> Result<Output> {
 
 /// Whether [`right`] has a result.
 fn can(job: &Job) -> bool {
-    kernel::find(KERNELS, job, Backend::Cpu).is_ok() || (job.op.is_product() && Plan::of(job).is_ok())
+    kernel::find(KERNELS, job, Backend::Cpu).is_ok() || (job.op.is_product() && Plan::without_weights(job).is_ok())
 }
 
 /// The job as faulty kernels read it. `None`: one of the faults does not apply.
@@ -63,7 +63,7 @@ pub fn written(changed: &Job, faults: &[Set]) -> Result<Option<Output>> {
         }
     }
     let mut output = match &joined {
-        Some(values) => store(changed, &Plan::of(changed)?, values.clone())?,
+        Some(values) => store(changed, &Plan::without_weights(changed)?, values.clone())?,
         None => right(changed)?,
     };
     for (fault, setting) in faults {

@@ -7,6 +7,7 @@ use super::{Class, Fault, How, On, Setting, plain};
 use crate::assay::product::inner;
 use crate::format::{Overflow, Rounding};
 use crate::job::{Data, Job, Operand, OutSpec};
+use crate::model::product::dequantized_weights;
 use crate::op::Op;
 use crate::quant::{QTensorParts, Zero};
 use crate::{Format, QTensor, Result, Tensor};
@@ -55,11 +56,24 @@ fn mask(q: &QTensor, k: &Range<usize>, from: usize) -> Option<QTensor> {
     QTensor::new(QTensorParts { codes, ..q.clone().into_parts() }).ok()
 }
 
+/// Weights that a kernel dequantizes beside 16-bit activations as the numbers that it multiplies: once for all slices.
+fn decode_weights(job: &mut Job) -> Result<()> {
+    let (Some(Operand::High(x)), Some(Operand::Quantized(w))) = (operand(job, Which::A), operand(job, Which::B)) else {
+        return Ok(());
+    };
+    if job.op == Op::Gemm && matches!(x.dtype(), Format::F16 | Format::Bf16) {
+        let decoded = Tensor::new(x.dtype(), w.rows(), w.cols(), dequantized_weights(w, x.dtype()))?;
+        *job = replaced(job, Which::B, Operand::High(decoded));
+    }
+    Ok(())
+}
+
 /// v of every element in f32 when the sums of these slices are joined in order, from 0, and the bias added. `None`: a slice cannot be taken.
 pub fn joined(job: &Job, pieces: &[Range<usize>], join: &dyn Fn(f64, f64) -> f64) -> Result<Option<Vec<f32>>> {
     let mut plain = job.clone();
     plain.operands.bias = None;
     plain.out = OutSpec::High(Format::F32);
+    decode_weights(&mut plain)?;
     let mut values: Vec<f64> = Vec::new();
     for piece in pieces {
         let Some(part) = masked(&plain, piece) else { return Ok(None) };

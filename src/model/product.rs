@@ -163,6 +163,15 @@ impl<'a> Plan<'a> {
     /// points that the kind has no place for; `offs` that do not ascend; an accumulator that does not take the formats; an
     /// output that cannot be.
     pub fn of(job: &'a Job) -> Result<Self> {
+        Self::planned(job, true)
+    }
+
+    /// [`Plan::of`] for what asks for shapes, kind and errors only: weights that are dequantized are all 0.
+    pub fn without_weights(job: &'a Job) -> Result<Self> {
+        Self::planned(job, false)
+    }
+
+    fn planned(job: &'a Job, weights: bool) -> Result<Self> {
         let (op, o) = (job.op.name(), &job.operands);
         let (a, b) = match (o.tensors(), o.b()) {
             ([a], Some(b)) => (a, b),
@@ -171,7 +180,7 @@ impl<'a> Plan<'a> {
                 return Err(Error::shape(format!("operands a and b of {op}"), found, "one of each"));
             }
         };
-        let (kind, a, b) = sides(op, a, b)?;
+        let (kind, a, b) = sides(op, a, b, weights)?;
         let grouped = !matches!(job.op, Op::Gemm);
         if grouped && (kind != Kind::Scaled || o.bias.is_some()) {
             return Err(Error::unsupported(op, "grouped products are of narrow floats, without bias"));
@@ -307,8 +316,13 @@ fn accumulator(kind: Kind, job: &Job, a: &FactorRows, b: &FactorRows) -> Result<
     Ok(acc)
 }
 
-/// Kind and operands, weights dequantized where the kind does that.
-fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<FactorRows<'a>>, Vec<FactorRows<'a>>)> {
+/// Kind and operands, weights dequantized where the kind does that; without `weights` they are all 0.
+fn sides<'a>(
+    op: &str,
+    a: &'a Operand,
+    b: &'a Operand,
+    weights: bool,
+) -> Result<(Kind, Vec<FactorRows<'a>>, Vec<FactorRows<'a>>)> {
     let narrow = |q: &QTensor| q.format().is_float() && q.format() != Format::E8m0;
     let borrow = |q: &'a QTensor| FactorRows::codes(Cow::Borrowed(q));
     let refuse = |why: String| Err(Error::unsupported(op, why));
@@ -333,7 +347,7 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Fact
                 _ => unreachable!("matched above"),
             };
             if x.format().is_fp8() {
-                return mixed(op, Some(x), None, w);
+                return mixed(op, Some(x), None, w, weights);
             }
             if x.format() != Format::Int8 || !w.format().is_integer() {
                 return refuse(format!(
@@ -350,7 +364,7 @@ fn sides<'a>(op: &str, a: &'a Operand, b: &'a Operand) -> Result<(Kind, Vec<Fact
             }
             Ok((Kind::Integer, vec![FactorRows::codes(x)], vec![borrow(w)]))
         }
-        (Operand::High(x), Operand::Quantized(w)) => mixed(op, None, Some(x), w),
+        (Operand::High(x), Operand::Quantized(w)) => mixed(op, None, Some(x), w, weights),
         (Operand::High(x), Operand::High(w)) if x.dtype() == w.dtype() && matches!(x.dtype(), Format::F16 | Format::Bf16) => {
             Ok((Kind::Mixed, vec![FactorRows::values(x.dtype(), x)], vec![FactorRows::values(w.dtype(), w)]))
         }
@@ -377,6 +391,7 @@ fn mixed<'a>(
     narrow: Option<Cow<'a, QTensor>>,
     high: Option<&'a Tensor>,
     w: &QTensor,
+    weights: bool,
 ) -> Result<(Kind, Vec<FactorRows<'a>>, Vec<FactorRows<'a>>)> {
     let a = match (narrow, high) {
         (Some(q), _) => {
@@ -397,9 +412,9 @@ fn mixed<'a>(
             return Err(Error::value(format!("activations of {op} with integer weights"), found, "f16 or bf16"));
         }
     };
-    let weights = dequantized_weights(w, a.format);
+    let values = if weights { dequantized_weights(w, a.format) } else { vec![0.0; w.codes().len()] };
     let b =
-        FactorRows { format: a.format, rows: w.rows(), k: w.cols(), source: FactorSource::Values(Cow::Owned(weights), None) };
+        FactorRows { format: a.format, rows: w.rows(), k: w.cols(), source: FactorSource::Values(Cow::Owned(values), None) };
     Ok((Kind::Mixed, vec![a], vec![b]))
 }
 
@@ -429,20 +444,19 @@ pub fn dequantized_weights(w: &QTensor, to: Format) -> Vec<f32> {
     let decoded: Vec<f32> = (0..1u32 << w.format().bits()).map(|c| w.format().decode(c) as f32).collect();
     let mut values = vec![0.0; w.codes().len()];
     let cols = w.cols().max(1);
+    let (tile_rows, tile_cols) = w.granularity().tile(w.rows(), w.cols());
+    let (_, grid_cols) = w.granularity().grid(w.rows(), w.cols());
     values.par_chunks_mut(cols).zip(w.codes().par_chunks(cols)).enumerate().for_each(|(i, (values, codes))| {
-        // Few codes are decoded once a scale.
-        let (mut own, mut table) = (usize::MAX, [0.0; FEW]);
-        for (j, (value, code)) in values.iter_mut().zip(codes).enumerate() {
-            let (s, code) = (w.scale_index(i, j), usize::from(*code));
-            if decoded.len() > FEW {
-                *value = one(decoded[code], s);
+        for (tile, (values, codes)) in values.chunks_mut(tile_cols).zip(codes.chunks(tile_cols)).enumerate() {
+            let s = i / tile_rows * grid_cols + tile;
+            if decoded.len() > FEW || codes.len() < FEW {
+                values.iter_mut().zip(codes).for_each(|(x, code)| *x = one(decoded[usize::from(*code)], s));
                 continue;
             }
-            if s != own {
-                own = s;
-                table.iter_mut().zip(&decoded).for_each(|(x, code)| *x = one(*code, s));
-            }
-            *value = table[code];
+            // Few codes are decoded once a scale.
+            let mut table = [0.0; FEW];
+            table.iter_mut().zip(&decoded).for_each(|(x, code)| *x = one(*code, s));
+            values.iter_mut().zip(codes).for_each(|(x, code)| *x = table[usize::from(*code)]);
         }
     });
     values

@@ -51,8 +51,9 @@ fn of(s: &System, side: Which, own: bool) -> Option<Theory> {
         if start.is_none() {
             searched += 1;
             (searched <= SEARCHED).then_some(())?;
-            let screen = memory.as_ref().and_then(|m| Screen::of(s, side, own, m, *line, places.first()?));
-            start = (0..=g.rows * g.k - g.k).filter(|x| screen.as_ref().is_none_or(|c| c.may(*x))).find(holds);
+            let screen = |place| memory.as_ref().and_then(|m| Screen::of(s, side, own, m, *line, place));
+            let screens: Vec<Screen> = places.iter().take(2).filter_map(screen).collect();
+            start = (0..=g.rows * g.k - g.k).filter(|x| screens.iter().all(|c| c.may(*x))).find(holds);
         }
         starts.push((*line, start?));
     }

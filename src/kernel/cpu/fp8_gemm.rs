@@ -26,12 +26,12 @@ pub fn multiple(kernel: &str, what: &str, n: usize, of: usize, why: &str) -> Res
     }
 }
 
-/// The plan of a job for a kernel of this kind. Errors: an op or operands that are not the kernel's.
+/// The plan of a job for a kernel of this kind, without the values of dequantized weights. Errors: an op or operands that are not the kernel's.
 pub fn plan<'a>(spec: &KernelSpec, kind: Kind, job: &'a Job) -> Result<Plan<'a>> {
     if !spec.ops.contains(&job.op) {
         return Err(Error::unsupported(spec.name, format!("it has no {}", job.op.name())));
     }
-    let plan = Plan::of(job)?;
+    let plan = Plan::without_weights(job)?;
     if plan.kind != kind {
         return Err(Error::unsupported(spec.name, format!("its operands are {kind:?}, these are {:?}", plan.kind)));
     }

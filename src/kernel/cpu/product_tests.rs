@@ -315,6 +315,39 @@ fn weights_are_rounded_as_written() {
 }
 
 #[test]
+fn weights_are_those_of_their_own_scale_in_groups_of_any_length() {
+    use crate::model::product::dequantized_weights;
+    let (rows, cols) = (6, 70);
+    let shapes =
+        [Granularity::Group(1), Granularity::Group(7), Granularity::Group(32), Granularity::Block { rows: 4, cols: 24 }];
+    for (format, codes) in [(Int4, 16), (Int8, 256), (Format::E2m1, 16)] {
+        for granularity in shapes {
+            let (r, c) = granularity.grid(rows, cols);
+            let q = QTensor::new(QTensorParts {
+                format,
+                rows,
+                cols,
+                codes: (0..rows * cols).map(|n| ((n * 37 + 11) % codes) as u8).collect(),
+                granularity,
+                scale_inv: (0..r * c).map(|n| 0.25 + n as f32 * 0.37).collect(),
+                zero: Zero::None,
+                scale_format: F32,
+                level: None,
+            })
+            .unwrap();
+            let (high, wide) = granularity.tile(rows, cols);
+            let weights = dequantized_weights(&q, Bf16);
+            for (n, found) in weights.iter().enumerate() {
+                let (i, j) = (n / cols, n % cols);
+                let scale = q.scale_inv()[i / high * c + j / wide];
+                let right = half::bf16::from_f32(format.decode(u32::from(q.codes()[n])) as f32 * scale).to_f32();
+                assert_eq!(found.to_bits(), right.to_bits(), "{format} {granularity} ({i}, {j})");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_origin_of_mixed_gemm_gives_4096() {
     // CUTLASS issue: K = 8192, bytes 0x01 are nibbles 1 and 0, all else one.
     let w: Vec<f64> = (0..8192).map(|k| f64::from((k + 1) % 2)).collect();

@@ -118,6 +118,17 @@ pub fn unfused(a: &Matrix, b: &Matrix, out: &mut [f32]) {
     ieee::rounded(a, b, out);
 }
 
+/// Whether a sum is NaN in any order: a product is, or two are infinite with opposite signs.
+fn is_nan(a: &[f32], b: &[f32]) -> bool {
+    let (mut plus, mut minus) = (false, false);
+    for (x, y) in a.iter().zip(b).filter(|(x, y)| !(x.is_finite() && y.is_finite())) {
+        let p = x * y;
+        plus |= p.is_nan() || p > 0.0;
+        minus |= p.is_nan() || p < 0.0;
+    }
+    plus && minus
+}
+
 /// The sums of all rows of `a` with all rows of `b`: [`tile`] of factors that are loaded.
 pub fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Result<()> {
     let promote = acc.promote_every.unwrap_or(a.k).min(a.k).max(1);
@@ -149,7 +160,10 @@ pub fn sums(acc: &Accumulator, a: &Matrix, b: &Matrix, out: &mut [f32]) -> Resul
     let (special_a, special_b) = (a.special_rows(), b.special_rows());
     for (i, out) in out.chunks_mut(b.rows.max(1)).enumerate() {
         for (j, out) in out.iter_mut().enumerate() {
-            if !done || special_a[i] || special_b[j] {
+            let special = special_a[i] || special_b[j];
+            if special && matches!(acc.inner, Inner::Mma(_)) && is_nan(a.row(i), b.row(j)) {
+                *out = nan;
+            } else if !done || special {
                 *out = accumulate(acc, a.format, b.format, a.row(i), b.row(j))?;
             } else if out.is_nan() {
                 *out = nan;
