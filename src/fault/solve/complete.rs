@@ -5,6 +5,7 @@
 
 use super::output;
 use super::related;
+use super::scales;
 use super::slices::{self, Fate};
 use super::solved;
 use super::system::{System, Theory};
@@ -195,6 +196,11 @@ fn gained(s: &System, t: &Theory, looks: &[Look], first: (f64, f64)) -> Option<T
     }
     let by = output::roundest(range.0, range.1);
     (range.1 - range.0 <= 2.0 * KNOWN * by.abs()).then_some(())?;
+    if let Some(gain) = scales::of_one_scale(s, range.0, range.1)
+        && let Some(found) = t.with(&gain).filter(|p| s.explains(p))
+    {
+        return Some(found);
+    }
     let words = format!("the result is multiplied by {}, which is no stored number", output::short(by, range.1 - range.0));
     let mut gain = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
     let bias = Arc::new(s.bias.clone());

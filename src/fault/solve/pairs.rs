@@ -13,6 +13,8 @@ const FIRST: usize = 12;
 /// Bits of a theory that is no more than a term.
 const TERM: f64 = 2.0;
 const WORK: usize = 1 << 27;
+/// Bits of another table of codes that is tried beside everything.
+const MEANING: f64 = 4.5;
 /// Pairs that are looked at.
 const PAIRS: usize = 1 << 17;
 /// Elements that a first fault is scored on: every theory on a few, the best on more.
@@ -165,6 +167,12 @@ fn both(s: &System, all: &[Theory]) -> Vec<Theory> {
     // The terms of zero points may be larger than all else: where one is missing, nothing that is right otherwise is near.
     let missing = |t: &&Theory| t.class == crate::fault::Class::ZpCorrection && t.bits <= TERM;
     first.extend(all.iter().filter(missing).filter(|t| !first.iter().any(|f| std::ptr::eq(*f, *t))).collect::<Vec<_>>());
+    // Another meaning of the codes hides whatever else is wrong with them.
+    let meaning = |t: &&Theory| (t.a.table.is_some() || t.b.table.is_some()) && t.bits <= MEANING;
+    let meanings: Vec<&Theory> = all.iter().filter(meaning).filter(|t| !first.iter().any(|f| std::ptr::eq(*f, *t))).collect();
+    if meanings.len() * round <= WORK {
+        first.extend(meanings);
+    }
     let quick: Vec<Quick> = first.iter().map(|t| Quick::of(s, t)).collect();
     let pairs = |b: &Theory| -> Vec<Theory> {
         let second = Quick::of(s, b);
@@ -297,6 +305,23 @@ impl Quick {
 #[cfg(test)]
 mod tests {
     use super::correlation;
+    use crate::Format;
+    use crate::fault::solve::tests::{codes, found, sum, wide};
+
+    #[test]
+    fn codes_in_another_order_that_are_decoded_by_another_table_are_told() {
+        let (rows, cols, k_all) = (20, 36, 192);
+        let (a, b) = (wide(rows, k_all), codes(Format::Int4, cols, k_all, 32, false, 43));
+        let x = a.to_f64();
+        // Element j of a half of 16 is the low nibble of byte j, element j + 16 the high one; each is the nibble less 8.
+        let code = |k: usize| if k % 32 < 16 { k / 32 * 32 + k % 32 * 2 } else { k / 32 * 32 + (k % 32 - 16) * 2 + 1 };
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            let read = |k: usize| f64::from(b.codes()[j * k_all + code(k)] & 15) - 8.0;
+            sum(k_all, |k| x[[i, k]] * read(k) * f64::from(b.scale_inv()[j * 6 + k / 32]))
+        });
+        assert!(got.0.contains("pack_permute:b.") && got.0.contains("bits_reinterpreted:b."), "{}: {}", got.0, got.1);
+        assert!(got.1.contains("offset by 8"), "{}", got.1);
+    }
 
     #[test]
     fn a_correlation_is_that_of_what_differs() {

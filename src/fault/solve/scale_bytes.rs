@@ -180,6 +180,22 @@ fn bled(s: &System, side: Which) -> Vec<Theory> {
         ("behind it by a sum", 1, |e, f| (e + f) & 255),
         ("before it by a sum", -1, |e, f| (e + f) & 255),
     ];
+    // All of a word: v0 >> 23 | v1 >> 15 | v2 >> 7 | v3 << 1, nothing masked; the byte 255 is NaN.
+    let word = |at: usize| {
+        let (row, first) = (at / cols * cols, at % cols / 4 * 4);
+        let shifts = [|v: u32| v >> 23, |v| v >> 15, |v| v >> 7, |v| v << 1];
+        let of =
+            |(lane, shift): (usize, &fn(u32) -> u32)| if first + lane < cols { shift(bits[row + first + lane]) } else { 0 };
+        let shifts: [fn(u32) -> u32; 4] = shifts;
+        let byte = shifts.iter().enumerate().map(of).fold(0, |x, y| x | y) >> (8 * (at % cols % 4)) & 255;
+        if byte == 255 { f64::NAN } else { (f64::from(byte) - 127.0).exp2() }
+    };
+    let whole: Vec<f64> = (0..bits.len()).map(word).collect();
+    let words = format!(
+        "the f32 scales of {name} are packed four to a word by shifts, nothing masked: each exponent meets the fractions of all scales behind it"
+    );
+    let mut unmasked = Theory::new(Class::BitsReinterpreted, name, format!("{name}.packed_exponents"), words).bits(5.0);
+    unmasked.side(side).scaled(tile.1, Arc::new(move |i, k| whole[i / tile.0 * cols + k / tile.1] * global));
     let theory = |(words, other, joined): Join| {
         let read = packed(other, joined);
         let words = format!(
@@ -189,5 +205,31 @@ fn bled(s: &System, side: Which) -> Vec<Theory> {
         t.side(side).scaled(tile.1, Arc::new(move |i, k| read[i / tile.0 * cols + k / tile.1] * global));
         t
     };
-    ways.into_iter().map(theory).collect()
+    ways.into_iter().map(theory).chain([unmasked]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+
+    #[test]
+    fn words_of_four_scales_that_are_not_masked_are_told() {
+        let (k_all, a, b) = (128, wide(M, 128), codes(Format::E4m3, N, 128, 16, false, 29));
+        let x = a.to_f64();
+        let bits = |j: usize, g: usize| b.scale_inv()[j * 8 + g].to_bits();
+        let read = |j: usize, g: usize| {
+            let v = |lane: usize| bits(j, g / 4 * 4 + lane);
+            let word = v(0) >> 23 | v(1) >> 15 | v(2) >> 7 | v(3) << 1;
+            match word.to_le_bytes()[g % 4] {
+                255 => f64::NAN,
+                byte => (f64::from(byte) - 127.0).exp2(),
+            }
+        };
+        let got = found(&a, &b, None, Format::F32, |i, j, _| {
+            sum(k_all, |k| x[[i, k]] * Format::E4m3.decode(u32::from(b.codes()[j * k_all + k])) * read(j, k / 16))
+        });
+        assert_eq!(got.0, "bits_reinterpreted:b.packed_exponents", "{}", got.1);
+        assert!(got.1.contains("nothing masked"), "{}", got.1);
+    }
 }

@@ -162,11 +162,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     }
     if let Some(second) = q.global_scale_inv() {
         let second = f64::from(second);
-        for (class, word, by, bits) in [
-            (Class::ScaleOmitted, "never applied", 1.0 / second, 0.0),
-            (Class::ScaleDoubledInverted, "applied twice", second, 0.5),
-            (Class::ScaleDoubledInverted, "applied as its reciprocal", 1.0 / (second * second), 0.5),
-        ] {
+        for (class, word, by, bits) in fates(second) {
             let scales = scales.clone();
             let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
             add(class, format!("{name}.global"), format!("the second-level scale of {name} is {word}"), bits, at);
@@ -529,10 +525,49 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
     }
 }
 
+/// What may become of one scale of the whole tensor, and the factor that it leaves.
+fn fates(scale: f64) -> [(Class, &'static str, f64, f64); 3] {
+    [
+        (Class::ScaleOmitted, "never applied", 1.0 / scale, 0.0),
+        (Class::ScaleDoubledInverted, "applied twice", scale, 0.5),
+        (Class::ScaleDoubledInverted, "applied as its reciprocal", 1.0 / (scale * scale), 0.5),
+    ]
+}
+
+/// One factor of the whole beside another fault, where it is that of a tensor's one scale. `None`: no such factor, or
+/// several, are in the range.
+pub fn of_one_scale(s: &System, low: f64, high: f64) -> Option<Theory> {
+    let mut all: Vec<(Class, String, String, f64, f64)> = Vec::new();
+    for side in s.sides().iter().copied() {
+        let (g, name) = (s.given(side), side.name());
+        let Some(q) = &g.q else { continue };
+        let one = (q.scale_inv().len() == 1).then(|| f64::from(q.scale_inv()[0]));
+        let second = q.global_scale_inv().map(f64::from);
+        for (variant, what, scale) in [("scale", "scale", one), ("global", "second-level scale", second)] {
+            for (class, word, by, bits) in scale.filter(|x| *x > 0.0).into_iter().flat_map(fates) {
+                all.push((class, format!("{name}.{variant}"), format!("the {what} of {name} is {word}"), by, bits));
+            }
+        }
+    }
+    // Stored in f32, applied with a rounding or two.
+    all.retain(|x| low * (1.0 - 1e-6) <= x.3 && x.3 <= high * (1.0 + 1e-6));
+    let [(class, variant, words, by, bits)] = &all[..] else { return None };
+    let mut t = Theory::new(*class, "out", variant.clone(), words.clone()).bits(4.0 + bits);
+    let (bias, by) = (Arc::new(s.bias.clone()), *by);
+    t.finish = Some(Arc::new(move |_, j, v| v * by + bias[j]));
+    Some(t)
+}
+
 /// Factors with a name: powers of two, ratios of formats' maxima.
 fn constants() -> Vec<(f64, String)> {
     let mut all: Vec<(f64, String)> =
         (-16..=16i32).filter(|e| *e != 0).map(|e| (f64::from(e).exp2(), format!("2^{e}"))).collect();
+    // Bits moved into a wider format without another bias of the exponent: from 1 (e2m1), 3, 7, 15 to 127, and to what is left beside one that was moved.
+    for e in [112i32, 119, 120, 124, 126] {
+        for e in [e, -e] {
+            all.push((f64::from(e).exp2(), format!("2^{e}, the difference of two formats' exponent biases")));
+        }
+    }
     let tops = [448.0, 240.0, 57344.0, 127.0, 128.0, 7.0, 8.0, 6.0, 15.0, 224.0, 255.0];
     for x in tops {
         for y in tops {
