@@ -423,4 +423,18 @@ mod tests {
             assert!(!said(before, after).contains("another algorithm"), "{before} {after}");
         }
     }
+
+    /// Two outputs that both equal the model of their day, of other bits: the models differ, and nobody counted the elements.
+    #[test]
+    fn elements_that_differ_are_counted_where_one_side_is_the_model() {
+        let said = |before: &str, after: &str, digest: &str| {
+            bits(&record(&[("mismatches", before)]), &record(&[("mismatches", after), ("sha256", digest)]))
+        };
+        assert_eq!(said("0", "7", "aa"), "the output's bits are the same");
+        assert_eq!(said("0", "7", "bb"), "7 elements differ: the baseline equals the device model");
+        assert_eq!(said("7", "0", "bb"), "7 elements differ: the run equals the device model");
+        for (before, after) in [("0", "0"), ("7", "7"), ("", "0"), ("0", "")] {
+            assert_eq!(said(before, after, "bb"), "other bits; the digests do not say how many", "{before}, {after}");
+        }
+    }
 }

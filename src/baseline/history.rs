@@ -340,4 +340,20 @@ mod tests {
         assert_eq!(step.facts, [("driver".to_string(), "p".to_string(), "q".to_string())]);
         assert_eq!(step.by_cause()[0].0, [(Cause::Driver, "p → q".to_string())]);
     }
+
+    /// Every case of two recordings is the same, changed, new or gone.
+    #[test]
+    fn every_case_of_a_step_is_counted_once() {
+        let with = |cases: &[(&str, &str)]| {
+            let of = |(case, digest): &(&str, &str)| Record {
+                case: case.to_string(),
+                ..side(&[("sha256", digest)]).records.remove(0)
+            };
+            Recording { records: cases.iter().map(of).collect(), ..side(&[]) }
+        };
+        let before = with(&[("same", "aa"), ("too", "aa"), ("changed", "aa"), ("gone", "aa"), ("lost", "aa"), ("left", "aa")]);
+        let after = with(&[("new", "aa"), ("same", "aa"), ("changed", "bb"), ("too", "aa"), ("never run", "")]);
+        let step = Step::of(&before, &after);
+        assert_eq!((step.same, step.changed.len(), step.new, step.gone), (2, 1, 1, 3));
+    }
 }

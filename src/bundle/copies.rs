@@ -217,4 +217,33 @@ mod tests {
         // Σxy = 4, Σxx = 8, Σyy = 6: 4/√48.
         near(of(&[(0.0, 0.0), (2.0, 3.0), (4.0, 2.0), (2.0, 3.0)]), 4.0 / 48f64.sqrt());
     }
+
+    /// Each rule of an index by its definition: a copy that follows it where it can, and is right elsewhere, has its words.
+    #[test]
+    fn every_index_of_a_copy_is_told_apart_from_the_others() {
+        let (rows, cols, d) = (24usize, 40usize, 3usize);
+        let data = (0..rows * cols).map(|at| (((at as u32).wrapping_mul(0x9E37_79B9) >> 8) as f32 / 8_388_608.0 - 1.0) * 3.0);
+        let x = Tensor::new(crate::Format::F32, rows, cols, data.collect()).unwrap();
+        let q = "te_current".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        type Rule<'r> = (&'r str, &'r dyn Fn(usize, usize) -> (usize, usize));
+        let rules: [Rule; 8] = [
+            ("column r is row r + 3 of the codes, in", &|r, c| (r + d, c)),
+            ("column r is row r − 3 of the codes, in", &|r, c| (r.wrapping_sub(d), c)),
+            ("column r is row r xor 3 of the codes, in", &|r, c| (r ^ d, c)),
+            ("column r is row r + 3 of the codes, wrapped, in", &|r, c| ((r + d) % rows, c)),
+            ("row c is column c + 3 of the codes, in", &|r, c| (r, c + d)),
+            ("row c is column c − 3 of the codes, in", &|r, c| (r, c.wrapping_sub(d))),
+            ("row c is column c xor 3 of the codes, in", &|r, c| (r, c ^ d)),
+            ("row c is column c + 3 of the codes, wrapped, in", &|r, c| (r, (c + d) % cols)),
+        ];
+        for (words, of) in rules {
+            let code = |c: usize, r: usize| match of(r, c) {
+                (row, col) if row < rows && col < cols => q.codes()[row * cols + col],
+                _ => q.codes()[r * cols + c],
+            };
+            let copy: Vec<u8> = (0..cols).flat_map(|c| (0..rows).map(move |r| (c, r))).map(|(c, r)| code(c, r)).collect();
+            let (_, name, said) = explain(&copy, &x, &q).unwrap();
+            assert!(name == "transpose.index" && said.contains(words), "{words}: {said}");
+        }
+    }
 }

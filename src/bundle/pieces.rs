@@ -174,4 +174,42 @@ mod tests {
         assert!(words.contains("a number of their own each"), "{words}");
         assert_eq!(found(&|i, j| (i + j) as f64), None);
     }
+
+    /// Every number by its definition, of rows near and far, over all columns and over some.
+    #[test]
+    fn every_number_that_pieces_may_share_is_told() {
+        let (rows, cols, eps) = (24, 128, 0.25);
+        let x: Vec<Vec<f64>> =
+            (0..rows).map(|i| (0..cols).map(|j| ((i * 37 + j * 11 + i * j) % 29) as f64 / 7.0 - 1.83).collect()).collect();
+        let (gamma, beta) = (vec![1.5; cols], vec![0.0; cols]);
+        let at = |i: usize| At { rows: &x, i, gamma: &gamma, beta: &beta, eps, cols };
+        let hit = |i: usize, j: usize| j >= 32 && (i * 7 + j / 32).is_multiple_of(5);
+        let right: Vec<bool> = (0..rows * cols).map(|p| !hit(p / cols, p % cols)).collect();
+        let whose =
+            [(1, "of row i + 1"), (-1, "of row i − 1"), (0, "of the row itself"), (2, "of row i + 2"), (-2, "of row i − 2")];
+        for ((d, whose), (from, to)) in whose.into_iter().flat_map(|w| [(0, cols), (64, 96)].map(|part| (w, part))) {
+            let part = if to == cols { String::new() } else { format!(" over columns {from} … {}", to - 1) };
+            let row = |i: usize| x[(i as isize + d).rem_euclid(rows as isize) as usize][from..to].iter();
+            let squares = |i: usize| row(i).map(|x| x * x).sum::<f64>();
+            let mean = |i: usize| squares(i) / cols as f64;
+            let numbers: [(&str, &dyn Fn(usize) -> f64); 5] = [
+                ("the sum of squares", &squares),
+                ("the mean square", &mean),
+                ("the root of the mean square", &|i| (mean(i) + eps).sqrt()),
+                ("the reciprocal root", &|i| 1.0 / (mean(i) + eps).sqrt()),
+                ("the sum", &|i| row(i).sum()),
+            ];
+            for (what, of) in numbers {
+                let y = |p: usize| x[p / cols][p % cols] * 1.5 * if right[p] { 1.0 } else { of(p / cols) };
+                let cell = |p: usize| (y(p) - 1e-6 * y(p).abs(), y(p) + 1e-6 * y(p).abs());
+                let words = explain(&Rows { op: Op::Rmsnorm, at: &at, cell: &cell, right: &right, rows, cols }).unwrap();
+                assert!(words.contains(&format!("multiplied by {what} {whose}{part}: ")), "{what} {whose}{part}: {words}");
+            }
+        }
+        // Where nearly every piece is wrong, it is no matter of pieces.
+        let y = |p: usize| x[p / cols][p % cols] * (2.0 + (p / 32) as f64);
+        let cell = |p: usize| (y(p) - 1e-6 * y(p).abs(), y(p) + 1e-6 * y(p).abs());
+        let right: Vec<bool> = (0..rows * cols).map(|p| p < 32).collect();
+        assert_eq!(explain(&Rows { op: Op::Rmsnorm, at: &at, cell: &cell, right: &right, rows, cols }), None);
+    }
 }

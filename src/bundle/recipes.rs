@@ -185,4 +185,32 @@ mod tests {
             }
         }
     }
+
+    /// Blocks of several rows: the block rows of an expert follow those of the experts before it.
+    #[test]
+    fn an_expert_of_several_rows_of_blocks_has_its_own_blocks() {
+        let (experts, n, cols) = (3, 4, 6);
+        let granularity = Granularity::Block { rows: 2, cols: 3 };
+        let q = QTensor::new(QTensorParts {
+            format: crate::Format::Int8,
+            rows: experts * n,
+            cols,
+            codes: (1..=(experts * n * cols) as u8).collect(),
+            granularity,
+            scale_inv: (0..12).map(|s| 1.0 + s as f32 / 8.0).collect(),
+            zero: Zero::Integer((0..12).collect()),
+            scale_format: crate::Format::F32,
+            level: None,
+        })
+        .unwrap();
+        for e in 0..experts {
+            let own = rows(&q, e * n, n, granularity).unwrap();
+            for (i, j) in (0..n).flat_map(|i| (0..cols).map(move |j| (i, j))) {
+                let row = e * n + i;
+                let block = row / 2 * 2 + j / 3;
+                let value = (1.0 + block as f64 / 8.0) * ((1 + row * cols + j) as f64 - block as f64);
+                assert_eq!(own.value(i, j), value, "expert {e}, ({i}, {j})");
+            }
+        }
+    }
 }

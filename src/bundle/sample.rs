@@ -49,7 +49,7 @@ pub fn gemm(file: &File, sample: Sample) -> Result<Option<(File, String)>> {
     };
     let ([m, _], [n, _]) = (&a.shape[..], &b.shape[..]) else { return Ok(None) };
     let k = file.get("a").or_else(|| file.get("a.codes")).map_or(1, |raw| raw.shape[1]);
-    let each = sample.each(k).max(2 * RUN);
+    let each = sample.each(k);
     let (rows, cols) = (draw(*m, each, block(file, "a")?, 0), draw(*n, each, block(file, "b")?, 1));
     if rows.len() == *m && cols.len() == *n {
         return Ok(None);

@@ -50,6 +50,7 @@ fn signed_codes_that_are_not_masked_fill_the_lanes_above() {
     let of = |join: fn(i32, i32) -> i32| cast(Format::Int8, COLS, |x| amax(x) / 127.0, move |y| words(join, y));
     is_named(&of(|w, x| w | x), "pack_permute:out.not_masked", &["or-ed into words of 4"]);
     is_named(&of(|w, x| w.wrapping_add(x)), "pack_permute:out.not_masked", &["added into words of 4"]);
+    is_named(&of(|w, x| w ^ x), "pack_permute:out.not_masked", &["xor-ed into words of 4"]);
 }
 
 #[test]

@@ -236,4 +236,19 @@ mod tests {
             assert!(!(g.passes)(&r, &r.iter().map(|x| -x).collect::<Vec<_>>()), "{}: sign", g.name);
         }
     }
+
+    /// Zeros, infinities and NaN that the reference has too are right, whatever an error relative to them would be.
+    #[test]
+    fn what_equals_the_reference_passes_every_gate_of_elements() {
+        let r = [0.0, -0.0, 1.0, -3.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::MAX, 5e-324];
+        assert!(allclose(&r, &r, 0.0, 0.0) && relatively_equal(&r, &r, 0.0, 0.0));
+        assert_eq!(share(&r, &r, |_, _| false), 1.0);
+        for (wrong, by) in (0..r.len()).flat_map(|at| [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(|by| (at, by))) {
+            let mut a = r;
+            a[wrong] = by;
+            let is_right = by == r[wrong] || by.is_nan() && r[wrong].is_nan();
+            assert_eq!(allclose(&r, &a, 1e9, 1e9), is_right, "{by} for {}", r[wrong]);
+            assert_eq!(relatively_equal(&r, &a, 1e9, 1e9), is_right, "{by} for {}", r[wrong]);
+        }
+    }
 }

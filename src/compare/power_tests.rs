@@ -157,6 +157,32 @@ fn shifted_zero_points_are_caught_where_promised() {
     assert!(share > 0.2 && share < 0.9 && share <= caught, "promised {share}, caught {caught}");
 }
 
+/// One zero point whose step moves a result by far more than its bound, of lines and groups whose steps move none: it alone is caught, and
+/// only where a sum beside it is not zero.
+#[test]
+fn of_zero_points_the_one_that_moves_a_result_is_caught() {
+    let mut rng = StdRng::seed_from_u64(17);
+    let (rows, groups) = (5, 3);
+    let h = Healthy::new(&mut rng, rows, 1e-3, &OutFormat::high(Format::F32));
+    for columns in [true, false] {
+        let (lines, others) = if columns { (COLS, rows) } else { (rows, COLS) };
+        let values = vec![1.0; lines * groups];
+        for (line, group) in (0..lines).flat_map(|l| (0..groups).map(move |g| (l, g))) {
+            let mut step = vec![0.0; lines * groups];
+            step[line * groups + group] = 1e6;
+            for of in 0..groups {
+                // One row or column has a sum that is not zero, in one group.
+                let mut sums = vec![0.0; others * groups];
+                sums[(line % others) * groups + of] = 2.0;
+                let z = ZeroPoints { name: "b.zero_point", values: &values, step: &step, sums: &sums, groups, columns };
+                let expected = if of == group { 1.0 / (lines * groups) as f64 } else { 0.0 };
+                let share = Power::of(&h.input(&[], &[z])).zero_shift_share;
+                assert_eq!(share, Some(expected), "columns {columns}, line {line}, groups {group} and {of}");
+            }
+        }
+    }
+}
+
 #[test]
 fn data_that_hide_faults_have_no_power() {
     let mut rng = StdRng::seed_from_u64(14);

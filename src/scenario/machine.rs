@@ -228,7 +228,7 @@ impl<'a> Machine<'a> {
             }
             if parts.contains(&Part::History) {
                 // The newest entries that fit; the running one is at 0.
-                let newest = state.history.iter().skip(1).rev().take(length - 1);
+                let newest = state.history.iter().skip(1).rev();
                 fresh.delayed.history.iter_mut().skip(1).rev().zip(newest).for_each(|(to, from)| *to = *from);
                 fresh.delayed.history[0] = state.history[0];
             }

@@ -384,4 +384,39 @@ mod tests {
         assert!(one.ends_with("an element of the result is off by up to 2"), "{one}");
         assert!(of(Some(Shared::Tensor), &[(1.5, 1.6)]).starts_with("not read as stored: r of the tensor is between 1.500000"));
     }
+
+    /// Products that a known factor multiplied before the bias: by tensor, by row, by column, the factor is read back, and what is lost is
+    /// what it changed.
+    #[test]
+    fn the_factor_of_every_region_is_read_back() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/bundles/tensor.safetensors");
+        let bundle = Bundle::read(&path).unwrap();
+        let (rows, cols) = (5, 7);
+        let product = |at: usize| (1.0 + (at * 5 % 11) as f64) * if at.is_multiple_of(3) { -1.0 } else { 1.0 };
+        let factors = [1.5, 0.75, 2.0, 1.25, 3.0, 0.5, 1.75];
+        let bias: Vec<f64> = (0..cols).map(|j| j as f64 - 2.5).collect();
+        let ideal: Vec<f64> = (0..rows * cols).map(|at| product(at) + bias[at % cols]).collect();
+        let radius = vec![1e-5; rows * cols];
+        let around = Bound::from_radii(ideal.clone(), radius.clone(), radius, &OutFormat::high(crate::Format::F32)).unwrap();
+        type Place<'p> = &'p dyn Fn(usize) -> usize;
+        let regions: [(Shared, usize, Place); 3] =
+            [(Shared::Tensor, 1, &|_| 0), (Shared::Rows, rows, &|at| at / cols), (Shared::Columns, cols, &|at| at % cols)];
+        for (region, count, of_place) in regions {
+            let values: Vec<f64> = (0..rows * cols).map(|at| product(at) * factors[of_place(at)] + bias[at % cols]).collect();
+            let found = of(&around, (cols, &bias), &values, [&bundle.a, &bundle.b]);
+            assert_eq!((found.region, found.r.len()), (Some(region), count));
+            for ((low, high), factor) in found.r.iter().zip(factors) {
+                assert!(low <= &factor && &factor <= high && high - low < 1e-3, "{region:?}: {low} … {high} of {factor}");
+            }
+            for (at, lost) in found.lost.iter().enumerate() {
+                let changed = values[at] - ideal[at];
+                assert!((lost - changed).abs() < 1e-3, "{region:?}, {at}: {lost} of {changed}");
+            }
+        }
+        // A factor of its own in every row and column is none of a region.
+        let values: Vec<f64> =
+            (0..rows * cols).map(|at| product(at) * factors[at / cols] * factors[at % cols] + bias[at % cols]).collect();
+        let found = of(&around, (cols, &bias), &values, [&bundle.a, &bundle.b]);
+        assert!(found.region.is_none() && found.lost.iter().all(|lost| *lost == 0.0));
+    }
 }

@@ -269,6 +269,7 @@ fn the_audit_tells_orders_other_values_and_losses_apart() {
     let turned = with(&|i| super::expr::turned(i, 24, 4));
     assert_eq!((turned.finding, turned.order.as_deref()), (Finding::Stale, Some("transposed")));
     assert!(turned.lost.iter().any(|l| *l != 0.0));
+    assert!(turned.words().contains("; an element is off by up to "), "{}", turned.words());
     // Bytes of other values.
     let mut other = x.data().to_vec();
     other.reverse();
@@ -296,6 +297,14 @@ fn the_audit_tells_orders_other_values_and_losses_apart() {
     let seen = audit(&made, &small, &[]).unwrap();
     assert!((seen.clipped, seen.flushed) == (0, zeros) && zeros >= 3, "{} of {zeros}", seen.flushed);
     assert!(seen.words().ends_with(&format!("0 elements are clipped, {zeros} became zero")), "{}", seen.words());
+    // Elements beyond the largest number of the format are counted too: three of 900 and more, with a scale of 1.
+    let data: Vec<f32> = (0..61).map(|i| 4.0 * (i + 1) as f32).chain([900.0, -1000.0, 1200.0]).collect();
+    let wide = Tensor::new(Format::F32, 1, 64, data).unwrap();
+    let encode = |x: &f32| Format::E4m3.encode(f64::from(*x), crate::Rounding::NearestEven, crate::Overflow::Saturate) as u8;
+    let codes = wide.data().iter().map(encode).collect();
+    let parts = crate::quant::QTensorParts { rows: 1, cols: 64, codes, scale_inv: vec![1.0], ..made.into_parts() };
+    let seen = audit(&crate::QTensor::new(parts).unwrap(), &wide, &[]).unwrap();
+    assert_eq!((seen.finding, seen.clipped, seen.flushed), (Finding::Belongs, 3, 0));
     // A code of the other sign belongs to no scale.
     let mut parts = q.clone().into_parts();
     parts.codes[x.data().iter().position(|x| *x < -1e-3).unwrap()] ^= 0x80;
@@ -391,6 +400,14 @@ fn what_no_cuda_kernel_takes_is_named_beforehand() {
         event.when.first = steps;
     }
     assert_eq!(refused(&scenario, Policy::Shared, cuda).unwrap(), None);
+}
+
+/// r is a factor: the middle of 2 and 8 is 4. Where it has no upper end, or may be 0, it is the lower end.
+#[test]
+fn the_middle_of_a_range_of_factors_is_geometric() {
+    let middle =
+        |low: f64, high: f64| super::audit::Tile { finding: Finding::Stale, scale_inv: 2.0, low, high, slack: 0.0 }.r_middle();
+    assert_eq!([middle(1.0, 4.0), middle(1.0, f64::INFINITY), middle(0.0, 4.0)], [4.0, 2.0, 0.0]);
 }
 
 /// The codes of each group of columns are audited against its own values; an empty group has none.

@@ -235,6 +235,18 @@ fn non_finite_inputs() {
     }
 }
 
+/// One infinity in a row and no NaN: its mean is infinite, so that a layernorm of the row is NaN; its root mean square is infinite and the
+/// reciprocal 0, so that an rmsnorm is 0 where x is finite.
+#[test]
+fn an_infinite_row_has_the_statistics_of_its_norm() {
+    let x = [1.0, -2.0, f32::INFINITY, 0.5];
+    let depths = |op| Depths::cpu(&job(op, None, Distribution::NormalIid, (1, 4), 1, OutSpec::High(Format::F32)));
+    let layer = stats(Op::Layernorm, &x, 1e-5, depths(Op::Layernorm));
+    assert!(layer.rsigma.allows(f64::NAN) && ![0.0, 1.0, 1e30].iter().any(|r| layer.rsigma.allows(*r)), "{:?}", layer.rsigma);
+    let rms = stats(Op::Rmsnorm, &x, 1e-5, depths(Op::Rmsnorm));
+    assert!(rms.rsigma.allows(0.0), "{:?}", rms.rsigma);
+}
+
 /// Every distribution, edge cases included, and empty tensors: the definition and the kernel are inside, in values, codes
 /// and side outputs, whatever the scale.
 #[test]
