@@ -1,4 +1,5 @@
-// The device model in bulk: the sums that Hopper's FP8 wgmma makes, on the ordinary cores. Shares no instruction with what it judges.
+// The device model in bulk: the sums that Hopper's FP8 wgmma makes, summed on the ordinary cores; bf16 on the tensor cores finds
+// exponents alone. Shares no instruction with what it judges.
 //
 // Each output is a chain of steps T(32, 13, 13 RZ) over consecutive blocks of 32 k (docs/tensor-cores.md sections 0 and 1):
 //   emax = max of the exponents of the nonzero products (e_a + e_b, significands not renormalised) and of c; q = 2^(emax - 13)
@@ -9,8 +10,10 @@
 //   (fma.rm) adds floor(p / q)*q exactly; acc starts at 1.5*2^23 q, and |sum| < 33*2^15 q never leaves that interval.
 // the count: q divides p iff l_a + l_b >= log2 q, l the exponent of a factor's lowest set bit. Four products at a time, a byte each:
 //   x_a + x_b + (128 - log2 q + biases) has bit 7 set iff exact; ~that & (sign_a ^ sign_b) marks what dp4a counts.
-// Rows with a NaN or an infinity take the naive way. The maximum of a block's exponents is found while the block before it is summed: the
-// first keeps the integer units busy, the second the f32 units.
+// The maximum of a block's exponents: every factor stands for BASE^exponent in bf16, and products of these are added by mma.sync (f16's own
+//   instruction, not FP8's). A sum of no more than SUMMED powers of BASE, SUMMED < BASE, has the largest one's exponent, whatever
+//   lower bits are lost; e4m3 needs 2^8 and 32 of them, wider exponents 2^4 and 8. The block before is summed meanwhile.
+// Rows with a NaN or an infinity take the naive way.
 //
 // -DA_E5M2, -DB_E5M2: formats (else e4m3). -DPROMOTE=1: d = RN(d + chain) each 128 of K, from +0, the chain from +0.
 //
@@ -22,7 +25,7 @@
 //          line is not finite; lines, k, pitch int
 //
 // contract model_wgmma
-//   arch   sm_90 or later (bulk copies; the packed 16-bit maximum)
+//   arch   sm_90 or later (bulk copies)
 //   block  32*WARPS_M*WARPS_N
 //   smem   MODEL_SHARED = STAGES*(WARPS_M + WARPS_N)*8192 + 128 dynamic
 //   grid   {ceil(N/COLUMNS), ceil(M/ROWS)}
@@ -107,34 +110,31 @@ extern "C" __global__ void model_mismatches(const u32* x, const u32* y, u64 coun
     if (mine) atomicAdd(found, mine);
 }
 
-// What the fast kernel keeps of a factor: its value; its exponent, biased so that a sum of two is f32's exponent field of their
-// product's unit (0 for a zero factor: below every product's); x, the exponent of its lowest set bit over the format's smallest (63 for
-// zero: zero is divisible by everything); its sign.
-constexpr int EXPONENT_A = 64, EXPONENT_B = 63;
+// What the fast kernel keeps of a factor: its value; BASE^exponent, zero for a zero factor; x, the exponent of its lowest set bit over the
+// format's smallest (of zero so much that every test finds it divisible); its sign.
+constexpr bool WIDE = A_E5M2 || B_E5M2;
+constexpr int LOG_BASE = WIDE ? 4 : 8, POWER_A = WIDE ? -2 : -8, POWER_B = WIDE ? -1 : -7;
+/// log2 of a sum of products, as f32's field: LOG_BASE*(exponent + HIGHER) + something below log2 BASE.
+constexpr int HIGHER = (127 + POWER_A + POWER_B) / LOG_BASE;
+static_assert(HIGHER * LOG_BASE == 127 + POWER_A + POWER_B, "the exponent is read by a shift");
 constexpr int LOWEST = (A_E5M2 ? 16 : 9) + (B_E5M2 ? 16 : 9);
-/// Bytes of the packed test: 128 - (log2 q + LOWEST), log2 q = field - 127 - 13.
-constexpr int EXACT = 128 + 127 + 13 - LOWEST;
+/// Bytes of the packed test: 128 - (log2 q + LOWEST), log2 q = field - 127 - 13. Of e4m3 no byte over- or underflows, so none is clamped: field is
+/// 113 (a block of zeros) to 127 + 49, x at most 17 or ZERO_X.
+constexpr int EXACT = 128 + 127 + 13 - LOWEST, ZERO_X = WIDE ? 63 : 54;
 
-/// exponent << 16 | sign << 7 | x of every code.
-__device__ __forceinline__ u32 facts(u8 code, bool e5m2, int bias) {
+/// bf16(BASE^exponent) << 16 | sign << 7 | x of every code.
+__device__ __forceinline__ u32 facts(u8 code, bool e5m2, int power) {
     const Decoded d = decode_fp8(code, e5m2);
     const u32 sign = (u32)d.negative << 7;
-    if (!d.significand) return sign | 63;
+    if (!d.significand) return sign | ZERO_X;
     const int mantissa_bits = e5m2 ? 2 : 3, trailing = __ffs(d.significand) - 1;
-    return (u32)(d.exponent + bias) << 16 | sign | (u32)(d.exponent - mantissa_bits + trailing + (e5m2 ? 16 : 9));
+    return (u32)(127 + power + LOG_BASE * d.exponent) << 23 | sign | (u32)(d.exponent - mantissa_bits + trailing + (e5m2 ? 16 : 9));
 }
 
 /// A code's value: its bits at f32's place are the value over 2^(127 - bias), subnormals included.
 __device__ __forceinline__ float value(u32 code, bool e5m2) {
     const u32 bits = e5m2 ? (code & 0x7f) << 21 : (code & 0x7f) << 20;
     return __uint_as_float(bits | (code & 0x80) << 24) * __uint_as_float((e5m2 ? 127 + 112 : 127 + 120) << 23);
-}
-
-/// max of both 16-bit halves of a + b and c; no half of a + b overflows.
-__device__ __forceinline__ u32 add_max(u32 a, u32 b, u32 c) {
-    u32 r;
-    asm("{ .reg .b32 t; add.s16x2 t, %1, %2; max.s16x2 %0, t, %3; }" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-    return r;
 }
 
 __device__ __forceinline__ u32 dp4a(u32 a, u32 b, u32 c) {
@@ -146,7 +146,7 @@ __device__ __forceinline__ u32 dp4a(u32 a, u32 b, u32 c) {
 /// A block of 32 k of 32 lines (rows of a, or of b), k outermost: neighbours in a warp read neighbouring words.
 struct Tile {
     float values[32][32];
-    u32 exponents[16][32];  // two k, the lower in the low half
+    uint4 powers[2][2][32];  // of 16 k, of a lane: of a, lines 4 g + 2 half + {0, 1}; of b, columns 16 half + 4 (g / 2) + g % 2 + {0, 2}
     u32 lowest[8][32];      // four k, a byte each
     u32 signs[8][32];
 };
@@ -157,15 +157,18 @@ extern "C" __global__ void model_planes(const u8* codes, Tile* planes, u8* speci
     const int at = threadIdx.x % 32, octet = threadIdx.x / 32, line = blockIdx.x * 32 + at;
     Tile& tile = planes[(long long)blockIdx.y * gridDim.x + blockIdx.x];
     u32 lowest[2] = {0, 0}, signs[2] = {0, 0}, before = 0;
+    // The fragments of mma.m16n8k16 (common/intmma.cuh), their rows and columns in such an order that a thread gets the sums of its own outputs.
+    const int half = SIDE_B ? at / 16 : at % 4 / 2, g = SIDE_B ? at % 16 / 4 * 2 + at % 2 : at / 4;
+    const int word = SIDE_B ? at % 4 / 2 * 2 + octet % 2 : octet % 2 * 2 + at % 2;
     bool finite = true;
     for (int i = 0; i < 8; i++) {
         const int at_k = blockIdx.y * 32 + octet * 8 + i;
         const u8 code = line < lines && at_k < k ? codes[(long long)line * pitch + at_k] : 0;
         const Decoded x = decode_fp8(code, e5m2);
         finite &= !x.nan && !x.infinite;
-        const u32 f = facts(code, e5m2, SIDE_B ? EXPONENT_B : EXPONENT_A);
+        const u32 f = facts(code, e5m2, SIDE_B ? POWER_B : POWER_A);
         tile.values[octet * 8 + i][at] = value(code, e5m2);
-        if (i % 2) tile.exponents[octet * 4 + i / 2][at] = before | (f & 0xffff0000);
+        if (i % 2) ((u32*)&tile.powers[octet / 2][half][4 * g + i / 2])[word] = before | (f & 0xffff0000);
         before = f >> 16;
         lowest[i / 4] |= (f & 63) << 8 * (i % 4);
         signs[i / 4] |= (f & 128) << 8 * (i % 4);
@@ -195,33 +198,65 @@ __device__ __forceinline__ void read8(const T* from, T (&to)[8]) {
     for (int i = 0; i < 4; i++) to[i] = lo[i], to[i + 4] = hi[i];
 }
 
-/// Takes two k more into the maxima of a block's exponents, both halves apart.
-__device__ __forceinline__ void highest(const Tile& a, const Tile& b, int pair, int row, int col, u32 (&top)[TM][TN]) {
-    u32 x[TM], y[TN];
-    read4(&a.exponents[pair][row], x);
-    read8(&b.exponents[pair][col], y);
+/// d = A B^T + c of 16 rows, 8 columns and K k.
+template <int K>
+__device__ __forceinline__ void sum_powers(float (&d)[4], const u32* a, const u32* b, const float (&c)[4]) {
+    if constexpr (K == 16)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+    else
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"
+            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(b[0]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+/// Takes 16 k more of eight columns into the sums of powers, or where those would not fit into the largest sum: eighth `part` of the block's.
+__device__ __forceinline__ void highest(const Tile& a, const Tile& b, int part, float (&top)[TM][TN]) {
+    const int lane = threadIdx.x % 32, of_k = part / 4, nt = part % 4;
+    const uint4 y = b.powers[of_k][nt / 2][lane];
+    const u32 of_b[2] = {nt % 2 ? y.z : y.x, nt % 2 ? y.w : y.y};
+    const float zeros[4] = {};
 #pragma unroll
-    for (int i = 0; i < TM; i++)
+    for (int half = 0; half < 2; half++) {
+        const uint4 x = a.powers[of_k][half][lane];
+        const u32 of_a[4] = {x.x, x.y, x.z, x.w};
+        float* row[2] = {&top[2 * half][2 * nt], &top[2 * half + 1][2 * nt]};
+        const float before[4] = {row[0][0], row[0][1], row[1][0], row[1][1]};
+        float sum[4];
+        if constexpr (WIDE) {
+            float other[4];
+            sum_powers<8>(sum, of_a, of_b, zeros);
+            sum_powers<8>(other, of_a + 2, of_b + 1, zeros);
 #pragma unroll
-        for (int j = 0; j < TN; j++) top[i][j] = add_max(x[i], y[j], top[i][j]);
+            for (int i = 0; i < 4; i++) sum[i] = fmaxf(of_k ? fmaxf(sum[i], before[i]) : sum[i], other[i]);
+        } else {
+            sum_powers<16>(sum, of_a, of_b, of_k ? before : zeros);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) row[i / 2][i % 2] = sum[i];
+    }
 }
 
 /// One block step of the thread's outputs, rows row..row+3 of tile a by columns col..col+3 and col+16..col+19 of tile b. `top` has the
-/// maxima of this block's exponents and leaves with the next one's.
+/// sums of this block's powers and leaves with the next one's.
 __device__ __forceinline__ void step(const Tile& a, const Tile& b, const Tile& next_a, const Tile& next_b, int row, int col,
-                                     float (&c)[TM][TN], u32 (&top)[TM][TN]) {
+                                     float (&c)[TM][TN], float (&top)[TM][TN]) {
     u32 exact[TM][TN], count[TM][TN];
 #pragma unroll
     for (int i = 0; i < TM; i++)
 #pragma unroll
         for (int j = 0; j < TN; j++) {
-            const u32 field = max(max(top[i][j] & 0xffff, top[i][j] >> 16), __float_as_uint(c[i][j]) << 1 >> 24);
+            // 2^emax by its bits; of a block of zeros below every product's.
+            const u32 largest = (__float_as_uint(top[i][j]) >> (23 + (WIDE ? 2 : 3))) * (1u << 23) + ((127u - HIGHER) << 23);
+            const u32 emax = __float_as_uint(fmaxf(fabsf(c[i][j]), __uint_as_float(largest)));
             // The constant term 1.5 * 2^23 q with the sign of c takes c's lower bits away, toward zero.
-            const u32 magic = (field << 23) + (10 << 23 | 0x400000);
-            const float toward = __uint_as_float(magic | (__float_as_uint(c[i][j]) & 0x80000000));
-            c[i][j] = __fadd_rn(__fsub_rn(__fadd_rz(c[i][j], toward), toward), __uint_as_float(magic));
-            exact[i][j] = __byte_perm(min(max(EXACT - (int)field, 65), 128), 0, 0x0000);
-            count[i][j] = top[i][j] = 0;
+            const float magic = __fmul_rn(__uint_as_float((emax & 0x7f800000) | 0x400000), 1024.0f);
+            const float toward = __uint_as_float(__float_as_uint(magic) | (__float_as_uint(c[i][j]) & 0x80000000));
+            c[i][j] = __fadd_rn(__fsub_rn(__fadd_rz(c[i][j], toward), toward), magic);
+            const int byte = EXACT - (int)(emax >> 23);
+            exact[i][j] = (u32)(WIDE ? min(max(byte, 65), 128) : byte) * BYTES;
+            count[i][j] = 0;
         }
 #pragma unroll
     for (int four = 0; four < 8; four++) {
@@ -234,8 +269,8 @@ __device__ __forceinline__ void step(const Tile& a, const Tile& b, const Tile& n
             for (int i = 0; i < TM; i++)
 #pragma unroll
                 for (int j = 0; j < TN; j++) c[i][j] = __fmaf_rd(x[i], y[j], c[i][j]);
-            if (k % 2) highest(next_a, next_b, k / 2, row, col, top);
         }
+        highest(next_a, next_b, four, top);
         u32 xa[TM], sa[TM], xb[TN], sb[TN];
         read4(&a.lowest[four][row], xa);
         read4(&a.signs[four][row], sa);
@@ -319,10 +354,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     if (threadIdx.x == 0)
         for (int i = 0; i < STAGES - 2 && i < blocks; i++) load(i);
-    u32 top[TM][TN] = {};
+    float top[TM][TN] = {};
     ready(0);
 #pragma unroll
-    for (int pair = 0; pair < 16; pair++) highest(tile(0, warp_m), tile(0, WARPS_M + warp_n), pair, row, col, top);
+    for (int part = 0; part < 8; part++) highest(tile(0, warp_m), tile(0, WARPS_M + warp_n), part, top);
     for (int i = 0; i < blocks; i++) {
         // The stage of a block that every warp has left two steps ago.
         if (threadIdx.x == 0 && i + STAGES - 2 < blocks) load(i + STAGES - 2);
