@@ -178,8 +178,8 @@ mod tests {
                 cols: 128,
                 codes: (0..256).map(|n| (n * 5 % 16) as u8).collect(),
                 granularity,
-                scale_inv: (0..scales).map(|n| 0.31 + n as f32 * 0.173).collect(),
-                zero: Zero::Integer((0..scales as i32).map(|n| n % 3 - 1).collect()),
+                scale_inv: (0..scales).map(|n: i32| 0.31 + n as f32 * 0.173).collect(),
+                zero: Zero::Integer((0..scales).map(|n| n % 3 - 1).collect()),
                 scale_format: Format::F32,
                 level: None,
             };
