@@ -3,7 +3,7 @@
 
 use super::evidence::out_format;
 use super::map::ErrorMap;
-use super::product::{arithmetic, codes, first_b, groups, inner, relative, row_scales, scales};
+use super::product::{arithmetic, codes, first_b, groups, inner, relative, row_scales, scales, steps_of};
 use crate::Result;
 use crate::compare::{Accumulation, Comparison, Measured, ProductArithmetic, Scales};
 use crate::job::{Job, Part};
@@ -26,7 +26,7 @@ pub(crate) fn of_device_model<T>(
     if qa.is_empty() || qb.is_empty() || integers[0] != integers[1] {
         return Ok(None);
     }
-    let (k, groups, by_tokens) = (inner(job), groups(job), job.op == Op::GroupedGemmWgrad);
+    let (k, groups, by_tokens) = (steps_of(job), groups(job), job.op == Op::GroupedGemmWgrad);
     let p = arithmetic(&qa, &qb, k, groups, false);
     if integers[0] {
         return ask(&p, &LargeSums::Relative(Accumulation::EXACT)).map(Some);
@@ -49,16 +49,16 @@ pub(crate) fn of_device_model<T>(
     ask(&p, &LargeSums::Each(sums)).map(Some)
 }
 
-/// A product that has the bits of its model, judged where its references lie; `None`: it has not, or the CPU is to judge. Errors: those of
-/// [`of_device_model`] and of the judge.
+/// The product `job`, judged where its references lie if it has the bits of its model; `None`: it has not, or the CPU is to judge. The bound is
+/// that of the job as it was given, not as its model reads it. Errors: those of [`of_device_model`] and of the judge.
 pub(crate) fn judged(
     judge: ProductJudge,
+    job: &Job,
     (of, model): (LargeOperands, &Modelled),
-    part: &Part,
-    backend: Backend,
+    (part, backend): (&Part, Backend),
     references: Option<LargeReferences>,
 ) -> Result<Option<Measured>> {
-    let (job, shape) = (&*model.job, part.d.shape());
+    let shape = part.d.shape();
     let (map, out) = (ErrorMap::tile(shape.0, shape.1), out_format(job, 0, part, backend));
     let there = of_device_model(job, shape, |arithmetic, sums| {
         (judge.judge)(&LargeProduct { of, model, arithmetic, sums, out: &out, actual: part, map }, references)
@@ -168,5 +168,19 @@ mod tests {
         assert!(asked.unwrap().is_none());
         let mixed = job(Op::Gemm, codes("float8_rowwise", 32, 0), codes("int8_token_sym", 32, 1), None);
         assert!(of_device_model(&mixed, (1 << 15, 1 << 15), |_, _| -> Result<()> { panic!("asked") }).unwrap().is_none());
+    }
+
+    /// 18 tokens from the 15th on lie in two blocks of 32 that begin at 0, and 7 empty tokens after them in none.
+    #[test]
+    fn tokens_are_counted_from_the_multiple_of_16_before_them() {
+        let of = |offs: &[usize]| {
+            let groups = |rows| {
+                let widths = offs.iter().zip(std::iter::once(&0).chain(offs)).map(|(end, start)| end - start);
+                Operand::Groups(widths.map(|k| quantized("float8_rowwise", rows, k, 0)).collect())
+            };
+            steps_of(&job(Op::GroupedGemmWgrad, groups(4), groups(3), Some(offs.to_vec())))
+        };
+        assert_eq!(of(&[15, 33]), 33);
+        assert_eq!([of(&[300, 1024]), of(&[304, 1024]), of(&[7]), of(&[3, 3])], [736, 720, 7, 3]);
     }
 }

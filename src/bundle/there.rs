@@ -49,7 +49,7 @@ fn found(bundle: &Bundle) -> Result<Option<Answer>> {
         job.accumulator = Some(first.accumulator);
         let Some(model) = modelled(&job, &first)? else { continue };
         let of = LargeOperands { op: job.op, operands: &job.operands, sources };
-        if let Some(measured) = large::judged(judge, (of, &model), part, Backend::External, None)? {
+        if let Some(measured) = large::judged(judge, &job, (of, &model), (part, Backend::External), None)? {
             found = Some((first, measured));
             break;
         }

@@ -80,8 +80,9 @@ fn product_there(row: &mut Row, Asked { case, prepared, kernels, backend }: Aske
     let (algorithm, Some(model)) = (kernel.algorithm(&job)?, kernel.modelled(&job)?) else { return Ok(None) };
     let output = timed("kernel", || kernel.run(&job))?;
     let [part] = output.parts.as_slice() else { return Ok(None) };
-    let measured =
-        beside(row, &output, &prepared.quantized, None, || large::judged(judge, (of, &model), part, backend, references));
+    let measured = beside(row, &output, &prepared.quantized, None, || {
+        large::judged(judge, &job, (of, &model), (part, backend), references)
+    });
     let Some(mut measured) = or_here(case, measured) else { return Ok(None) };
     let (comparison, (rows, cols)) = (large::comparison(&job, &mut measured), part.d.shape());
     let tile = ErrorMap::tile(rows, cols);
