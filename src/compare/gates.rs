@@ -132,9 +132,9 @@ fn all(r: &[f64], a: &[f64], close: impl Fn(f64, f64) -> bool) -> bool {
     r.iter().zip(a).all(|(r, a)| same(*r, *a) || (a.is_finite() && close(*r, *a)))
 }
 
-/// torch.allclose: `|a − r| ≤ atol + rtol·|r|` everywhere.
+/// torch.allclose: `|a − r| ≤ atol + rtol·|r|` everywhere. What is infinite is equal or not close.
 pub fn allclose(r: &[f64], a: &[f64], rtol: f64, atol: f64) -> bool {
-    all(r, a, |r, a| (a - r).abs() <= atol + rtol * r.abs())
+    all(r, a, |r, a| r.is_finite() && (a - r).abs() <= atol + rtol * r.abs())
 }
 
 /// CUTLASS `relatively_equal_float`, everywhere: equal; or, where one is zero or `|a| + |r| < floor`, `|a − r| < ε·floor`; else
@@ -249,6 +249,9 @@ mod tests {
             let is_right = by == r[wrong] || by.is_nan() && r[wrong].is_nan();
             assert_eq!(allclose(&r, &a, 1e9, 1e9), is_right, "{by} for {}", r[wrong]);
             assert_eq!(relatively_equal(&r, &a, 1e9, 1e9), is_right, "{by} for {}", r[wrong]);
+        }
+        for infinite in [f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(!allclose(&[infinite], &[1.0], 1e9, 1e9) && !relatively_equal(&[infinite], &[1.0], 1e9, 1e9));
         }
     }
 }
