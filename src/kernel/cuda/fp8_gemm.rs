@@ -108,7 +108,7 @@ pub(super) fn scales(q: &QTensor) -> Result<ScaleTile> {
 /// What the FP8 GEMMs refuse, and the options that all of them have. `instructions`: the accumulators of the kernel's tensor-core instruction, by device.
 pub(super) fn common(spec: &KernelSpec, job: &Job, instructions: &[&str]) -> Result<Options> {
     let refuse = |why: String| Err(Error::unsupported(spec.name, why));
-    let plan = Plan::of(job)?;
+    let plan = Plan::without_weights(job)?;
     let p = plan.problems().next().ok_or_else(|| Error::unsupported(spec.name, "no group"))?;
     let narrow = |f: Format| matches!(f, Format::E4m3 | Format::E5m2);
     if plan.kind != Kind::Scaled || !narrow(p.a.format) || !narrow(p.b.format) {

@@ -153,7 +153,7 @@ fn zero_option(w: &QTensor, act: Format) -> Result<ZeroPoint> {
 }
 
 fn shape(job: &Job) -> Result<MixedSizes> {
-    let plan = Plan::of(job)?;
+    let plan = Plan::without_weights(job)?;
     let Operand::High(x) = job.operands.a() else {
         return refuse("activations are f16 or bf16, not quantized");
     };

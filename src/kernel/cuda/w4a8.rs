@@ -199,7 +199,7 @@ fn fused(job: &Job) -> Result<bool> {
 }
 
 fn shape(job: &Job) -> Result<W4a8Sizes> {
-    let plan = Plan::of(job)?;
+    let plan = Plan::without_weights(job)?;
     if plan.kind != Kind::Integer {
         return refuse(format!("its operands are int8 and int4 or uint4, these are {:?}", plan.kind));
     }

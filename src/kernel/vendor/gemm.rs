@@ -65,7 +65,7 @@ fn scales(q: &QTensor) -> Result<LtScales> {
 
 /// The product as the library is asked for it. Errors: what it does not take, with the rule.
 pub fn problem(job: &Job) -> Result<Problem> {
-    let plan = Plan::of(job)?;
+    let plan = Plan::without_weights(job)?;
     if job.op != Op::Gemm {
         return refuse(format!("it has no {}", job.op.name()));
     }
@@ -230,7 +230,7 @@ impl Kernel for CublasLt {
         download(gpu, job, p.m, p.n, &d, side.as_ref())
     }
     fn modelled<'a>(&self, job: &'a Job) -> Result<Option<Modelled<'a>>> {
-        if Plan::of(job)?.kind == Kind::Integer {
+        if Plan::without_weights(job)?.kind == Kind::Integer {
             return Ok(Some(Modelled::of(job)));
         }
         let splits = model::joined(job, &Self::chosen(job)?)?;
