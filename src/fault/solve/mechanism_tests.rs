@@ -2,7 +2,8 @@
 
 use super::tests::{M, N, codes, found, grouped_found, sum, wide};
 use crate::job::Operand;
-use crate::{Format, QTensor, Zero};
+use crate::quant::QTensorParts;
+use crate::{Format, Granularity, QTensor, Zero};
 
 fn scale(q: &QTensor, cell: usize) -> f64 {
     f64::from(q.scale_inv()[cell])
@@ -201,4 +202,43 @@ fn bytes_of_scales_that_are_taken_as_signed_are_told() {
         sum(128, |k| x[[i, k]] * read(i * 4 + k / 32) * y[[j, k]])
     });
     assert_eq!(got.0, "bits_reinterpreted:a.scale_signed", "{}", got.1);
+}
+
+/// Codes of one scale for the whole tensor.
+fn one_scale(rows: usize, k: usize, scale: f32, seed: usize) -> QTensor {
+    let q = codes(Format::E4m3, rows, k, k, false, seed);
+    QTensor::new(QTensorParts {
+        format: Format::E4m3,
+        rows,
+        cols: k,
+        codes: q.codes().to_vec(),
+        granularity: Granularity::Tensor,
+        scale_inv: vec![scale],
+        zero: Zero::None,
+        scale_format: Format::F32,
+        level: None,
+    })
+    .unwrap()
+}
+
+#[test]
+fn what_became_of_a_tensors_one_scale_is_told_beside_another_bug() {
+    let (a, b) = (one_scale(M, 128, 0.037, 211), codes(Format::E4m3, N, 128, 32, false, 212));
+    for (by, words) in
+        [(1.0 / 0.037f32, "never applied"), (0.037, "applied twice"), (1.0 / (0.037 * 0.037), "applied as its reciprocal")]
+    {
+        let x = Operand::Quantized(a.clone()).to_f64();
+        let y = b.dequantize();
+        let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+            sum(96, |k| x[[i, k]] * y[[j, k]]) * f64::from(by)
+        });
+        assert!(got.1.contains(&format!("the scale of a is {words}")) && got.1.contains("96 … 127"), "{} {}", got.0, got.1);
+    }
+}
+
+#[test]
+fn bits_moved_without_another_bias_are_told() {
+    let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 32, false, 213));
+    let got = found(&a, &b, None, Format::F32, |i, j, right| right[i * N + j] * (-120f64).exp2());
+    assert!(got.1.contains("2^-120, the difference of two formats' exponent biases"), "{} {}", got.0, got.1);
 }

@@ -86,7 +86,19 @@ fn is_added(s: &System, r: &Region, places: &[(usize, usize)]) -> bool {
         return false;
     }
     let dot: f64 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
-    dot.abs() <= CHANCE * (x.len() as f64).sqrt() && spread(&x, cols.len()) >= 0.5
+    dot.abs() <= CHANCE * (x.len() as f64).sqrt() && !follows(&x, &y) && spread(&x, cols.len()) >= 0.5
+}
+
+/// Whether numbers are large where others are, as noise in proportion to them is: the correlation of their magnitudes is beyond chance.
+fn follows(x: &[f64], y: &[f64]) -> bool {
+    let n = x.len() as f64;
+    let magnitudes = |v: &[f64]| -> Vec<f64> {
+        let mean = v.iter().map(|x| x.abs()).sum::<f64>() / n;
+        v.iter().map(|x| x.abs() - mean).collect()
+    };
+    let (x, y) = (magnitudes(x), magnitudes(y));
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+    dot(&x, &y) > CHANCE / n.sqrt() * (dot(&x, &x) * dot(&y, &y)).sqrt()
 }
 
 /// Divides every row and every column by its size. `false`: one has none.

@@ -2,6 +2,7 @@
 
 use super::maps::cost;
 use super::met;
+use super::scales;
 use super::system::{Finish, System, Theory};
 use crate::fault::Class;
 use crate::{Format, Overflow, Rounding};
@@ -81,11 +82,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
     if let crate::job::OutSpec::Scaled { scale, .. } = &s.scene.evidence.job.out
         && let Some(scale) = scale[0].map(f64::from).filter(|x| *x != 1.0)
     {
-        for (class, word, by) in [
-            (Class::ScaleOmitted, "never applied", 1.0 / scale),
-            (Class::ScaleDoubledInverted, "applied twice", scale),
-            (Class::ScaleDoubledInverted, "applied as its reciprocal", 1.0 / (scale * scale)),
-        ] {
+        for (class, word, by, _) in scales::fates(scale) {
             let b = bias.clone();
             let words = format!("the output's scale, {scale}, is {word}");
             add(class, "scale", words, 1.0, false, Arc::new(move |_, j, v| (v + b[j]) * by));

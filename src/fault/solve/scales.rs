@@ -526,7 +526,7 @@ fn swapped(s: &System, side: Which, all: &mut Vec<Theory>) {
 }
 
 /// What may become of one scale of the whole tensor, and the factor that it leaves.
-fn fates(scale: f64) -> [(Class, &'static str, f64, f64); 3] {
+pub fn fates(scale: f64) -> [(Class, &'static str, f64, f64); 3] {
     [
         (Class::ScaleOmitted, "never applied", 1.0 / scale, 0.0),
         (Class::ScaleDoubledInverted, "applied twice", scale, 0.5),
@@ -562,7 +562,8 @@ pub fn of_one_scale(s: &System, low: f64, high: f64) -> Option<Theory> {
 fn constants() -> Vec<(f64, String)> {
     let mut all: Vec<(f64, String)> =
         (-16..=16i32).filter(|e| *e != 0).map(|e| (f64::from(e).exp2(), format!("2^{e}"))).collect();
-    // Bits moved into a wider format without another bias of the exponent: from 1 (e2m1), 3, 7, 15 to 127, and to what is left beside one that was moved.
+    // Codes whose bits are shifted into f32 or bf16 keep their own exponent bias: 15 (f16, e5m2), 8 (e4m3fnuz), 7 (e4m3), 3 (e3m2) and
+    // 1 (e2m1) are 112, 119, 120, 124 and 126 less than 127.
     for e in [112i32, 119, 120, 124, 126] {
         for e in [e, -e] {
             all.push((f64::from(e).exp2(), format!("2^{e}, the difference of two formats' exponent biases")));
