@@ -83,19 +83,24 @@ def array(x, name="array"):
 def raw(x, name="array"):
     """Bytes, dtype and shape of an array or a torch tensor, as a file stores them."""
     data, dtype, shape = array(x, name)
-    stored = "U8" if dtype in NARROW else BY_NAME.get(dtype)
-    if stored is None or stored == "F64":
-        remedy = "; round it to float32 first" if stored or dtype in ("longdouble", "float128") else ""
+    return data, kept_as(dtype, name), shape
+
+
+def kept_as(dtype, name):
+    """The dtype that a file stores elements of this name as."""
+    found = "U8" if dtype in NARROW else BY_NAME.get(dtype)
+    if found is None or found == "F64":
+        remedy = "; round it to float32 first" if found or dtype in ("longdouble", "float128") else ""
         known = ", ".join(n for n in [*BY_NAME, *NARROW] if n != "float64")
         raise TypeError(f"{name}: found dtype {dtype}, expected one of {known}{remedy}")
-    return data, stored, shape
+    return found
 
 
 def blob(tensors, metadata):
     """The parts of a safetensors file: `tensors` by name as (bytes, dtype, shape), `metadata` of strings."""
     header, data, at = {"__metadata__": metadata}, [], 0
     for name, (part, dtype, shape) in sorted(tensors.items()):
-        size = memoryview(part).nbytes
+        size = part.nbytes if hasattr(part, "nbytes") else len(part)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
         at += size
         data.append(part)

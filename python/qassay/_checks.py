@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _bundle, _sample
+from . import _bundle, _cuda, _sample
 from ._errors import HIDE, CheckerTimeout, InputError
 from ._process import ask
 from ._result import Result
@@ -40,8 +40,8 @@ def _agree_on_k(op: str, t: dict[str, Any], how: dict[str, Any]) -> None:
         raise InputError(f"b is {b}, expected K = {a[-1]} as in a{remedy}")
 
 
-def build(op: str, tensors: dict[str, Any], how: dict[str, Any]) -> tuple[Held, tuple[int, ...]]:
-    """The bundle of these tensors (names of the contract), and M, N, K of a gemm."""
+def build(op: str, tensors: dict[str, Any], how: dict[str, Any], shared: bool = False) -> tuple[Held, tuple[int, ...]]:
+    """The bundle of these tensors (names of the contract), and M, N, K of a gemm. `shared`: large ones may stay on their GPU."""
     __tracebackhide__ = HIDE
     if op not in OPS:
         near = difflib.get_close_matches(str(op), OPS, 1)
@@ -58,7 +58,7 @@ def build(op: str, tensors: dict[str, Any], how: dict[str, Any]) -> tuple[Held, 
     for key in ("scale", "scale_inv", "amax"):
         if f"out.{key}" in t and op != "cast":
             how[f"out_{key}"] = t.pop(f"out.{key}")
-    held = Held(op, how)
+    held = Held(op, how, shared)
     device = how.get("device", "auto")
     if device == "auto":
         device = device_of(*t.values())
@@ -156,9 +156,11 @@ def run(label: str, op: str, tensors: dict[str, Any], how: dict[str, Any]) -> Re
     fields = {"label": label, **({"gpu": True} if gpu else {})}
     sample = how.get("sample", "auto")
     try:
-        held, shape = build(op, tensors, how)
+        held, shape = build(op, tensors, how, shared=gpu)
         sampled = op == "gemm" and _sample.wanted(shape, sample)
         whole = there(held, timeout, fields) if sampled and gpu and sample == "auto" else None
+        if sampled and whole is None:
+            held.fetch()
         note = _sample.gemm(held, shape, sample) if sampled and whole is None else None
     except InputError as e:
         raise InputError(f"{label}: {e}") from None
@@ -175,7 +177,7 @@ def run(label: str, op: str, tensors: dict[str, Any], how: dict[str, Any]) -> Re
             raise
         # It is the search for a name that takes long: the verdict alone is worth more than none.
         head, _ = ask("assay", parts, timeout, seconds=0.0, **fields)
-    return told(Result(head["answer"], label, parts, note))
+    return told(Result(head["answer"], label, [_cuda.here(p) for p in parts], note))
 
 
 def there(held: Held, timeout: float, fields: dict[str, Any]) -> Result | None:
@@ -183,7 +185,7 @@ def there(held: Held, timeout: float, fields: dict[str, Any]) -> Result | None:
     __tracebackhide__ = HIDE
     parts = _bundle.blob(held.tensors, held.meta)
     head, _ = ask("assay", parts, timeout, there=True, **fields)
-    return Result(head["answer"], fields["label"], parts) if head["answer"] is not None else None
+    return Result(head["answer"], fields["label"], [_cuda.here(p) for p in parts]) if head["answer"] is not None else None
 
 
 def told(result: Result) -> Result:

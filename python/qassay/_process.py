@@ -20,6 +20,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from . import _cuda
 from ._errors import HIDE, CheckerError, CheckerTimeout, InputError
 
 PROTOCOL = 1
@@ -225,11 +226,11 @@ class Checker:
             try:
                 if self.process is None:
                     self.start(deadline)
-                request = {"word": word, **fields}
-                if parts is not None:
-                    request["bytes"] = sum(memoryview(p).nbytes for p in parts)
-                self.send([json.dumps(request).encode() + b"\n", *(parts or [])], deadline)
-                head, body = self.answer(deadline)
+                head, body = self.once({"word": word, **fields}, parts, deadline)
+                if "unread" in head:
+                    # From now on everything goes through the pipe.
+                    _cuda.refused(head["unread"])
+                    head, body = self.once({"word": word, **fields}, [_cuda.here(p) for p in parts], deadline)
             except BaseException:
                 # Ctrl-C and a timeout too: an answer that comes late would be taken for the next one's.
                 self.drop()
@@ -239,6 +240,25 @@ class Checker:
         if "panic" in head:
             raise CheckerError(f"qassay's checker panicked; no verdict. It said: {head['panic']}")
         return head, body
+
+
+    def once(self, request: dict, parts: list | None, deadline: float) -> tuple[dict, bytes]:
+        __tracebackhide__ = HIDE
+        sent, shared, at = [], [], 0
+        for part in parts or []:
+            size = part.nbytes if hasattr(part, "nbytes") else len(part)
+            if isinstance(part, _cuda.Shared) and part.data is None:
+                shared.append(part)
+                request.setdefault("shared", []).append({"at": at, "bytes": size, **part.where})
+            else:
+                sent.append(_cuda.here(part))
+            at += size
+        if parts is not None:
+            request["bytes"] = at - sum(p.nbytes for p in shared)
+        self.send([json.dumps(request).encode() + b"\n", *sent], deadline)
+        for part in shared:
+            part.fetch()  # While the checker works: what a Result can save is what was judged.
+        return self.answer(deadline)
 
 
 CHECKER = Checker()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _bundle
+from . import _bundle, _cuda
 from ._errors import HIDE, InputError
 
 Stored = tuple  # (bytes-like, safetensors dtype, shape)
@@ -41,6 +41,8 @@ EXTRA = tuple(f"{x}_{part}" for x in "ab" for part in ("values", *BESIDE, "scale
 )
 RUN = ("sample", "diagnose", "timeout", "power", "suspect")
 KNOWN = (*(f"{x}_{k}" for x in ("a", "b", "out") for k in OPERAND), *META, *EXTRA, *RUN)
+# What may be large, and is read by nobody before it is sent.
+LARGE = ("a", "b", "a.codes", "b.codes", "out", "out.codes")
 # dtypes of one element: what a code's format follows from.
 CODES = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I8", "U8"}
 
@@ -64,8 +66,9 @@ def device_of(*tensors: Any) -> str | None:
     return None
 
 
-def stored(name: str, x: Any) -> tuple[Stored, dict[str, str]]:
-    """A tensor as it lies in a file, and the metadata that only its dtype knows (`format`, `packing`)."""
+def stored(name: str, x: Any, shared: bool = False) -> tuple[Stored, dict[str, str]]:
+    """A tensor as it lies in a file, and the metadata that only its dtype knows (`format`, `packing`). `shared`: a large one may stay on its
+    GPU."""
     __tracebackhide__ = HIDE
     if isinstance(x, _bundle.Raw):
         return (x.bytes, x.dtype, x.shape), {}
@@ -74,14 +77,15 @@ def stored(name: str, x: Any) -> tuple[Stored, dict[str, str]]:
         if float(as_f32) != float(x) and x == x:
             raise TypeError(f"{name}: found {x!r}, which is no float32, expected what the kernel read: np.float32({x!r})")
         x = as_f32.reshape(1)
-    data, dtype, shape = _bundle.array(x, name)
+    there = _cuda.share(x) if shared else None
+    data, dtype, shape = there or _bundle.array(x, name)
     implied = dict(getattr(x, "tags", {})) if isinstance(x, Tagged) else {}
     if dtype in _bundle.NARROW:
         form, packing = _bundle.NARROW[dtype]
         implied["format"] = form
         if packing:
             implied["packing"] = packing
-    return _bundle.raw(x, name), implied
+    return (data, _bundle.kept_as(dtype, name), shape), implied
 
 
 def integral(name: str, part: Stored) -> Stored:
@@ -176,8 +180,8 @@ def fitting(shape, rows: int, cols: int) -> list[str]:
 class Held:
     """The tensors and metadata of one bundle, being put together."""
 
-    def __init__(self, op: str, how: dict[str, Any]) -> None:
-        self.op, self.how = op, how
+    def __init__(self, op: str, how: dict[str, Any], shared: bool = False) -> None:
+        self.op, self.how, self.shared = op, how, shared
         self.tensors: dict[str, Stored] = {}
         self.meta: dict[str, str] = {"qassay.bundle": "1", "op": op}
         for key in META:
@@ -189,11 +193,15 @@ class Held:
 
     def put(self, name: str, x: Any, label: str | None = None) -> Stored:
         __tracebackhide__ = HIDE
-        part, implied = stored(label or name, x)
+        part, implied = stored(label or name, x, self.shared and name in LARGE)
         self.tensors[name] = part
         for key, value in implied.items():
             self.meta[f"{name.split('.')[0]}.{key}"] = value
         return part
+
+    def fetch(self) -> None:
+        """Everything here, in the memory of this process."""
+        self.tensors = {name: (_cuda.here(data), dtype, shape) for name, (data, dtype, shape) in self.tensors.items()}
 
     def vector(self, name: str, x: Any) -> None:
         """bias, gamma, beta: [N] or [1, N]."""

@@ -1,5 +1,6 @@
 """The checker's life: what ends it is an error and never a verdict, and the next call works."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import qassay
-from qassay import _process
+from qassay import _cuda, _process
 
 X = np.ones((2, 32), np.float32)
 
@@ -233,3 +234,57 @@ def test_a_time_limit_that_cannot_be_met_is_refused(timeout):
     with pytest.raises(qassay.InputError, match="expected seconds, more than 0"):
         qassay.assert_activation(X, X, "relu", timeout=timeout)
     assert works()
+
+
+class OnGpu(np.ndarray):
+    """An array that says it lies on a GPU."""
+
+    is_cuda, device = True, 0
+
+    def numel(self):
+        return self.size
+
+    def element_size(self):
+        return self.itemsize
+
+
+def test_memory_that_the_checker_cannot_read_goes_through_the_pipe(monkeypatch, product):
+    """Where it cannot be read, the same bytes are sent, once and for all."""
+    nowhere = {"handle": "00" * 64, "offset": 0, "gpu": "00" * 16}
+    shares = []
+
+    def share(x):
+        if _cuda.REFUSED or not isinstance(x, OnGpu):
+            return None
+        shares.append(_cuda.Shared(x, nowhere))
+        return shares[-1], x.dtype.name, list(x.shape)
+
+    monkeypatch.setattr(_cuda, "share", share)
+    monkeypatch.setattr(_cuda, "REFUSED", None)
+    monkeypatch.setattr("qassay._checks.device_of", lambda *_: None)
+    out, (a8, sa), (b8, sb) = product()
+    result = qassay.assert_gemm(out.view(OnGpu), a8, sa, b8, sb)
+    assert result.verdict == "pass" and len(shares) == 1 and _cuda.REFUSED
+    wrong = out.copy()
+    wrong[3, 5] *= 2.0
+    with pytest.raises(qassay.KernelFailure) as e:
+        qassay.assert_gemm(wrong.view(OnGpu), a8, sa, b8, sb)
+    # What is saved is what was judged.
+    assert len(shares) == 1 and wrong.tobytes() in b"".join(bytes(memoryview(p)) for p in e.value.result._parts)
+
+
+def test_what_is_shared_is_not_sent(monkeypatch):
+    """The checker reads it at its place in the file."""
+    data = np.arange(8, dtype=np.uint8)
+    checker = _process.Checker()
+    sent = []
+    monkeypatch.setattr(checker, "send", lambda parts, deadline: sent.append([bytes(memoryview(p)) for p in parts]))
+    monkeypatch.setattr(checker, "answer", lambda deadline: ({}, b""))
+    parts = [b"head", _cuda.Shared(data.view(OnGpu), {"offset": 7}), data[:3]]
+    checker.once({"word": "assay"}, parts, 0.0)
+    line, *rest = sent[0]
+    assert json.loads(line) == {"word": "assay", "bytes": 7, "shared": [{"at": 4, "bytes": 8, "offset": 7}]}
+    assert rest == [b"head", b"\0\1\2"]
+    # Asked again, it is sent: the owner may have written since.
+    checker.once({"word": "assay"}, parts, 0.0)
+    assert sent[1][1:] == [b"head", data.tobytes(), b"\0\1\2"] and "shared" not in json.loads(sent[1][0])

@@ -1,7 +1,8 @@
 //! `qassay serve`: judges what another program sends through a pipe. Not for people: `pip install qassay` keeps one.
 //!
 //! Each request is a line of JSON on standard input, each answer one on standard output, in the same order. A line that has
-//! `"bytes": n` is followed by n bytes: a safetensors file. The first line says who answers: `{"qassay": version, "protocol": 1}`.
+//! `"bytes": n` is followed by n bytes: a safetensors file. Parts of the file may lie in the memory of a GPU that both processes see: they are not
+//! sent, and `shared` lists them (see [`Shared`]). The first line says who answers: `{"qassay": version, "protocol": 1}`.
 //!
 //! | `word` | request | answer |
 //! |---|---|---|
@@ -13,7 +14,7 @@
 //! | `page` | a bundle | `page`: HTML |
 //! | `ping` | | `pong` |
 //!
-//! What is wrong with a request is `{"error": text}`; a panic is `{"panic": text}`: no verdict, and the next request is answered.
+//! What is wrong with a request is `{"error": text}`; shared memory that cannot be read is `{"unread": text}`: send the bytes instead. A panic is `{"panic": text}`: no verdict, and the next request is answered.
 
 use super::status;
 use crate::bundle::{Bundle, File, Writer, answer, assay, case};
@@ -65,6 +66,56 @@ struct Request {
     /// Answer null unless that GPU judges all of it.
     #[serde(default)]
     there: bool,
+    #[serde(default)]
+    shared: Vec<Shared>,
+}
+
+/// A part of the file that was not sent: `bytes` bytes from byte `at` of the whole file on, which lie `offset` bytes behind the begin of the
+/// allocation that `cuIpcGetMemHandle` gave `handle` for, on the GPU of this id (`cuDeviceGetUuid`); both in hexadecimal digits.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shared {
+    at: usize,
+    bytes: usize,
+    offset: u64,
+    handle: String,
+    gpu: String,
+}
+
+impl Shared {
+    fn memory(&self) -> Result<kernel::Elsewhere> {
+        Ok(kernel::Elsewhere { handle: digits("handle", &self.handle)?, offset: self.offset, gpu: digits("gpu", &self.gpu)? })
+    }
+}
+
+/// Bytes of hexadecimal digits. Errors: others, or not N.
+fn digits<const N: usize>(what: &str, text: &str) -> Result<[u8; N]> {
+    let byte = |i: usize| text.get(2 * i..2 * i + 2).and_then(|d| u8::from_str_radix(d, 16).ok());
+    let hexadecimal = text.len() == 2 * N && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let all = hexadecimal.then(|| (0..N).map(byte).collect::<Option<Vec<u8>>>()).flatten().and_then(|all| all.try_into().ok());
+    all.ok_or_else(|| Error::value(what, text, format!("{} hexadecimal digits", 2 * N)).into())
+}
+
+/// The whole file: what was sent, and between it what lies elsewhere. Errors: parts that overlap, do not ascend or lie behind the end; `read`'s.
+fn whole(sent: &[u8], shared: &[Shared], read: impl Fn(&Shared, &mut [u8]) -> Result<()>) -> Result<Vec<u8>> {
+    let total =
+        shared.iter().try_fold(sent.len(), |n, s| n.checked_add(s.bytes)).context("shared: more bytes than memory has")?;
+    let mut file: Vec<u8> = Vec::new();
+    file.try_reserve_exact(total).with_context(|| format!("shared: {total} bytes"))?;
+    let mut from = 0;
+    for part in shared {
+        let between = part.at.checked_sub(file.len()).filter(|n| *n <= sent.len() - from);
+        let Some(between) = between else {
+            let left = sent.len() - from;
+            anyhow::bail!("shared: a part at byte {}, expected one from {} to {}", part.at, file.len(), file.len() + left);
+        };
+        file.extend_from_slice(&sent[from..from + between]);
+        from += between;
+        file.resize(part.at + part.bytes, 0);
+        read(part, &mut file[part.at..])?;
+    }
+    file.extend_from_slice(&sent[from..]);
+    Ok(file)
 }
 
 /// An answer's line, and the bytes behind it.
@@ -150,6 +201,15 @@ fn send((mut line, bytes): Reply) -> Result<()> {
 fn answer(line: &str, bytes: &[u8], sweeps: &mut HashMap<String, Sweep>) -> Result<Reply> {
     let request: Request = serde_json::from_str(line).context("request")?;
     debug_assert!(request.bytes.is_none_or(|n| n == bytes.len()));
+    let read = |part: &Shared, into: &mut [u8]| Ok(kernel::read_elsewhere(&part.memory()?, into)?);
+    let joined = match &request.shared[..] {
+        [] => None,
+        shared => match whole(bytes, shared, read) {
+            Ok(file) => Some(file),
+            Err(e) => return Ok((json!({ "unread": format!("{e:#}") }), None)),
+        },
+    };
+    let bytes = joined.as_deref().unwrap_or(bytes);
     let accelerator = if request.gpu { kernel::of_this_machine() } else { None };
     let label = Path::new(if request.label.is_empty() { "bundle" } else { &request.label });
     match request.word.as_str() {
@@ -285,6 +345,43 @@ mod tests {
             let e = format!("{:#}", request(&mut bad.as_bytes()).unwrap_err());
             assert!(e.contains(why), "{e}");
         }
+    }
+
+    /// A file of "ab" [123] "c" [45] "" whose bytes in brackets lie elsewhere.
+    #[test]
+    fn what_lies_elsewhere_has_its_place_in_the_file() {
+        let part = |at: usize, bytes: usize, digits: usize| Shared {
+            at,
+            bytes,
+            offset: at as u64,
+            handle: "0f".repeat(digits),
+            gpu: "a0".repeat(16),
+        };
+        let read = |part: &Shared, into: &mut [u8]| {
+            into.copy_from_slice(&b"..123.45"[part.offset as usize..][..part.bytes]);
+            Ok(())
+        };
+        assert_eq!(whole(b"abc", &[part(2, 3, 64), part(6, 2, 64)], read).unwrap(), b"ab123c45");
+        assert_eq!(whole(b"abc", &[], read).unwrap(), b"abc");
+        for bad in
+            [[part(2, 3, 64), part(4, 2, 64)], [part(2, 3, 64), part(7, 1, 64)], [part(2, usize::MAX, 64), part(6, 2, 64)]]
+        {
+            assert!(format!("{:#}", whole(b"abc", &bad, read).unwrap_err()).contains("shared: "));
+        }
+        let memory = part(2, 3, 64).memory().unwrap();
+        assert_eq!((memory.handle, memory.gpu, memory.offset), ([15; 64], [160; 16], 2));
+        assert!(part(2, 3, 63).memory().err().unwrap().to_string().contains("128 hexadecimal digits"));
+        assert!(digits::<1>("handle", "+1").is_err() && digits::<1>("handle", "é").is_err());
+    }
+
+    /// Where there is no GPU nothing can be read, and the request says so in a word of its own.
+    #[test]
+    fn shared_memory_that_cannot_be_read_is_no_error_of_the_request() {
+        let part =
+            format!("{{\"at\":0,\"bytes\":8,\"offset\":0,\"handle\":\"{}\",\"gpu\":\"{}\"}}", "00".repeat(64), "00".repeat(16));
+        let line = format!("{{\"word\":\"assay\",\"bytes\":0,\"shared\":[{part}]}}");
+        let (said, bytes) = answer(&line, b"", &mut HashMap::new()).unwrap();
+        assert!(said["unread"].as_str().is_some_and(|text| !text.is_empty()) && bytes.is_none(), "{said}");
     }
 
     #[test]

@@ -239,6 +239,26 @@ pub fn of_this_machine() -> Option<Accelerator> {
     None
 }
 
+/// Device memory of another process.
+pub struct Elsewhere {
+    /// What `cuIpcGetMemHandle` says of its allocation, and where it begins in that.
+    pub handle: [u8; 64],
+    pub offset: u64,
+    /// The id of its GPU.
+    pub gpu: [u8; 16],
+}
+
+/// Fills `into` from it. Errors: there is no GPU here, or another one; the driver's.
+pub fn read_elsewhere(from: &Elsewhere, into: &mut [u8]) -> Result<()> {
+    #[cfg(feature = "cuda")]
+    return cuda::ipc::read(cuda::launch::gpu()?, from, into);
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = (from, into);
+        Err(Error::unsupported("memory of a GPU", "this program was built without feature `cuda`"))
+    }
+}
+
 static ON_CPU: AtomicBool = AtomicBool::new(false);
 
 impl Backend {

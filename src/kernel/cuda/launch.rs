@@ -355,6 +355,16 @@ impl Gpu {
         Ok(some)
     }
 
+    /// Device memory that is not a [`Buffer`], into `room`. Errors: the driver's.
+    ///
+    /// # Safety
+    /// So many bytes are there, and nothing writes them meanwhile.
+    pub unsafe fn download_from(&self, room: &mut [u8], from: u64) -> Result<()> {
+        self.enter()?;
+        // SAFETY: this function's own condition.
+        unsafe { self.staging.down(room, from) }.map_err(|e| failed("cuMemcpyDtoH", e))
+    }
+
     /// What a kernel wrote where all bits set is a result. Errors: something beside the buffer was written.
     pub fn download_any(&self, what: &str, buffer: &Buffer) -> Result<Vec<u8>> {
         self.fetch(what, buffer)

@@ -19,6 +19,7 @@ pub(crate) mod group_scales;
 pub(crate) mod grouped_gemm;
 pub(crate) mod inputs;
 pub(crate) mod int4_quant;
+pub(crate) mod ipc;
 pub(crate) mod judge;
 pub(crate) mod launch;
 pub(crate) mod mixed_gemm;
