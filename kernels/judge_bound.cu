@@ -121,6 +121,10 @@ extern "C" __global__ void __launch_bounds__(256)
         const int row = (int)(at / cols), col = (int)(at % cols);
         const double d = ideal[at], size = magnitude[at], with = bias ? bias[col] : 0.0;
         const double s = fmax(size - fabs(with), 0.0), reference = number(REFERENCE) * size;
+        if (s == 0.0 && with == 0.0) {
+            certain[at] = probable[at] = 0.0;
+            continue;
+        }
         const double unscaled = fmin(s / number(DESCALE_LOW), number(LARGEST_SUM));
         const double after_scales = number(AFTER_UNDERFLOW) > 0.0 ? unscaled * number(AFTER_UNDERFLOW) : 0.0;
         const double absolute = reference + number(ABSOLUTE) + number(ABSOLUTE_SCALED) * after_scales;

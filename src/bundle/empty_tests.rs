@@ -112,6 +112,31 @@ fn grouped_products_of_nothing() {
     assert_eq!(judged(&wgrad(0x3f80)).1.verdict, Verdict::Fail);
 }
 
+/// An expert without tokens beside others: its gradient is 0, whatever scale is stored for it, and however few bits a unit may keep.
+#[test]
+fn the_gradient_of_an_expert_without_tokens_is_zero_beside_others() {
+    let wgrad = |value: f32| {
+        let mut w = Writer::new("grouped_gemm_wgrad");
+        let small = 2f32.powi(-10);
+        for (x, f, rows) in [("a", Dtype::F8_E5M2, 4), ("b", Dtype::F8_E4M3, 6)] {
+            // 1, 2, 4 … 128 of either format, over and over.
+            let step = if x == "a" { 4 } else { 8 };
+            let codes = (0..rows * 32).map(|at| (if x == "a" { 0x3c } else { 0x38 } + at % 8 * step) as u8).collect();
+            w.raw(&format!("{x}.codes"), f, &[rows, 32], codes).meta(&format!("{x}.granularity"), "row");
+            let scales = (0..3 * rows).map(|s| if s / rows == 1 { 1.0 } else { small }).collect::<Vec<f32>>();
+            w.f32s(&format!("{x}.scale_inv"), &[3, rows], &scales);
+        }
+        let sum = 2.0 * (0..8).map(|e| 4f32.powi(e)).sum::<f32>() * small * small;
+        let out = (0..72).map(|at| if at / 24 == 1 { value } else { sum }).collect::<Vec<f32>>();
+        w.i32s("offs", &[3], &[16, 16, 32]).f32s("out", &[3, 4, 6], &out);
+        w
+    };
+    assert_ne!(judged(&wgrad(0.0)).1.verdict, Verdict::Fail);
+    for value in [1e-3, 0.5, 2.0, f32::NAN] {
+        assert_eq!(judged(&wgrad(value)).1.verdict, Verdict::Fail, "{value}");
+    }
+}
+
 #[test]
 fn casts_and_norms_of_nothing() {
     let cast = |amax: f32| {

@@ -180,6 +180,10 @@ impl<'a> ProductArithmetic<'a> {
         }
         let bias = self.bias.map_or(0.0, |b| b[column]);
         let s = (magnitude - bias.abs()).max(0.0);
+        // Nothing is added: no order and no unit makes anything of it.
+        if s == 0.0 && bias == 0.0 && self.factor_errors.is_none() {
+            return (0.0, 0.0);
+        }
         let groups = self.groups.max(1) as f64;
         let scales = f64::from(self.scale_roundings);
 
