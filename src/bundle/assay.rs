@@ -5,8 +5,8 @@ use super::settle::search::Way;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::settle::{sixteen, wrong};
 use super::{
-    Bundle, Out, cast, casts, decoded, encoders, exchange, formula, operand_bytes, order, recipes, second, there, ties,
-    zero_blocks,
+    Bundle, Out, cast, casts, clipped, decoded, encoders, exchange, formula, operand_bytes, order, recipes, second, there,
+    ties, zero_blocks,
 };
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
@@ -117,7 +117,8 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     let fitted = |d: &Diagnosis| d.findings.first().is_none_or(|f| f.freedom > 0);
     let open = verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(fitted);
     let solved = || {
-        casts::explain(bundle)
+        clipped::explain(bundle)
+            .or_else(|| casts::explain(bundle))
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))
             .or_else(|| ties::explain(bundle))
@@ -128,6 +129,13 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     };
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
         d.findings = vec![other];
+    }
+    // Patches that no product makes may still be an operand's bytes.
+    if verdict == Verdict::Fail
+        && found.diagnosis.as_ref().and_then(|d| d.findings.first()).is_some_and(|f| f.fault.ends_with("out.patches"))
+        && let (Some(bytes), Some(d)) = (operand_bytes::explain(bundle, found.judgement()), found.diagnosis.as_mut())
+    {
+        d.findings = vec![bytes];
     }
     if verdict == Verdict::Fail
         && wrong.is_empty()

@@ -52,6 +52,7 @@ pub(super) fn contradictions(bundle: &Bundle) -> Vec<String> {
     }
     found.extend(super::ties::contradiction(bundle));
     found.extend(super::zero_blocks::contradiction(bundle));
+    found.extend(super::clipped::contradiction(bundle));
     found
 }
 

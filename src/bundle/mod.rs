@@ -19,6 +19,7 @@ mod cast;
 mod cast_tests;
 mod casts;
 mod chosen;
+mod clipped;
 mod copies;
 mod curves;
 mod decoded;

@@ -26,14 +26,25 @@ const NEARER: f64 = 4.0;
 /// How many different gains lines need: the drifts of few lines follow a few numbers by chance.
 const GAINS: usize = 12;
 /// Parts of K.
-const PARTS: [usize; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
+const PARTS: [usize; 11] = [2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32];
 /// Products of which parts consist.
 const TILE: usize = 32;
 /// Elements that are summed together: one sum waits for itself.
 const TOGETHER: usize = 8;
 const TYPES: [Format; 2] = [Format::Bf16, Format::F16];
-/// Theories: rounded or cut scales of two operands, parts.
-const THEORIES: usize = TYPES.len() * (2 * 2 + PARTS.len());
+/// How parts are joined.
+#[derive(Clone, Copy, PartialEq)]
+enum Joined {
+    /// In f32, which is exact beside 16 bits.
+    Wide,
+    /// The sum is rounded after each.
+    Narrow,
+    /// In f32, the last one as it was summed: its block adds the others' to its own.
+    LastKept,
+}
+const JOINED: [Joined; 3] = [Joined::Wide, Joined::Narrow, Joined::LastKept];
+/// Theories: rounded or cut scales of two operands, parts and how they are joined.
+const THEORIES: usize = TYPES.len() * (2 * 2 + JOINED.len() * PARTS.len());
 
 /// One element that is looked at.
 struct Look {
@@ -134,25 +145,39 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
             all
         })
         .collect();
-    let theories: Vec<(usize, Format)> =
-        PARTS.into_iter().filter(|p| k >= TILE * p).flat_map(|parts| TYPES.map(|f| (parts, f))).collect();
-    let of = |(parts, f): &(usize, Format)| {
+    let parts = PARTS.into_iter().filter(|p| k >= TILE * p);
+    let theories: Vec<(usize, Format, Joined)> =
+        parts.flat_map(|parts| TYPES.map(|f| JOINED.map(|joined| (parts, f, joined)))).flatten().collect();
+    let of = |(parts, f, join): &(usize, Format, Joined)| {
         let end = |p: usize| if p == *parts { ends - 1 } else { (k * p / parts).div_ceil(TILE).min(ends - 1) };
+        let narrow = |x: f64| round(*f, x, Rounding::NearestEven);
         let joined = |n: usize, _: &Look| {
             let prefix = &prefix[n * ends..(n + 1) * ends];
-            (0..*parts).map(|p| round(*f, prefix[end(p + 1)] - prefix[end(p)], Rounding::NearestEven)).sum::<f64>()
+            (0..*parts).fold(0.0, |sum, p| {
+                let part = prefix[end(p + 1)] - prefix[end(p)];
+                match join {
+                    Joined::LastKept if p + 1 == *parts => sum + part,
+                    Joined::Narrow => narrow(sum + narrow(part)),
+                    _ => sum + narrow(part),
+                }
+            })
         };
         far(&joined)
     };
     let fars: Vec<f64> = theories.iter().map(of).collect();
-    let mut best: Option<(f64, usize, Format)> = None;
-    for (far, (parts, f)) in fars.into_iter().zip(theories) {
+    let mut best: Option<(f64, usize, Format, Joined)> = None;
+    for (far, (parts, f, join)) in fars.into_iter().zip(theories) {
         if explains(far) && best.is_none_or(|b| far < b.0) {
-            best = Some((far, parts, f));
+            best = Some((far, parts, f, join));
         }
     }
-    best.map(|(_, parts, f)| {
-        format!("every element is nearer to the sum of {parts} parts of K rounded to {f} than to the right one")
+    best.map(|(_, parts, f, join)| {
+        let join = match join {
+            Joined::Wide => String::new(),
+            Joined::Narrow => format!(" and added in {f}"),
+            Joined::LastKept => ", all but the last,".into(),
+        };
+        format!("every element is nearer to the sum of {parts} parts of K rounded to {f}{join} than to the right one")
     })
 }
 
@@ -273,6 +298,27 @@ mod tests {
             };
             let words = format!(
                 "every element is nearer to the sum of {} parts of K rounded to {f} than to the right one",
+                ends.len() - 1
+            );
+            assert_eq!(found(&o, &of), Some(words));
+        }
+        // All but the last part, which its block kept.
+        let ends = [0, 32, 64, 96, 128];
+        let kept = |i: usize, j: usize, _: f64| -> f64 {
+            let narrow = |e: &[usize]| round(Format::Bf16, part(i, j, e[0]..e[1]), Rounding::NearestEven);
+            ends[..4].windows(2).map(narrow).sum::<f64>() + part(i, j, 96..128)
+        };
+        let words =
+            "every element is nearer to the sum of 4 parts of K rounded to bf16, all but the last, than to the right one";
+        assert_eq!(found(&o, &kept).as_deref(), Some(words));
+        // Each addition rounded as well: sixteen steps of bf16 in one of f32.
+        for (f, ends) in [(Format::Bf16, &[0, 32, 64, 96, 128][..]), (Format::F16, &[0, 64, 96, 128])] {
+            let narrow = |x: f64| round(f, x, Rounding::NearestEven);
+            let of = |i: usize, j: usize, _: f64| -> f64 {
+                ends.windows(2).fold(0.0, |sum, e| narrow(sum + narrow(part(i, j, e[0]..e[1]))))
+            };
+            let words = format!(
+                "every element is nearer to the sum of {} parts of K rounded to {f} and added in {f} than to the right one",
                 ends.len() - 1
             );
             assert_eq!(found(&o, &of), Some(words));
