@@ -176,7 +176,7 @@ mod tests {
         let of = |offs: &[usize]| {
             let groups = |rows| {
                 let widths = offs.iter().zip(std::iter::once(&0).chain(offs)).map(|(end, start)| end - start);
-                Operand::Groups(widths.map(|k| quantized("float8_rowwise", rows, k, 0)).collect())
+                Operand::Groups(widths.map(|k| quantized("float8_rowwise", rows, k.max(1), 0)).collect())
             };
             steps_of(&job(Op::GroupedGemmWgrad, groups(4), groups(3), Some(offs.to_vec())))
         };

@@ -201,9 +201,36 @@ fn changes() -> Vec<Function> {
     ]
 }
 
+/// Other readings of a row.
+const READS: [&str; 9] = [
+    "the halves of a row are exchanged: [gate | x] is read",
+    "x and gate are read as interleaved, x first",
+    "x and gate are read as interleaved, the gate first",
+    "the first half of a row is read for both",
+    "the second half of a row is read for both",
+    "the second half of row r is read at the row stride of one half: at (r + 1)·H",
+    "the first half of row r is read at the row stride of one half: at r·H",
+    "both halves of row r are read at the row stride of one half: at r·H and (r + 1)·H",
+    "all first halves are read before all second ones, as two matrices",
+];
+
 /// x and gate as another reading of the row gives them.
 fn read(words: &str, p: Place) -> Option<(f64, f64)> {
     let row = &p.rows[p.i];
+    // The rows behind each other, each half of which is a line of `cols`.
+    let line = |n: usize| p.rows.concat().chunks(p.cols).nth(n).map_or(0.0, |line| line[p.j]);
+    let second = row[p.cols + p.j];
+    let reads: [Option<(f64, f64)>; 6] = [
+        Some((row[p.j], row[p.j])),
+        Some((second, second)),
+        Some((row[p.j], line(p.i + 1))),
+        Some((line(p.i), second)),
+        Some((line(p.i), line(p.i + 1))),
+        Some((line(p.i), line(p.rows.len() + p.i))),
+    ];
+    if let Some(n) = READS[3..].iter().position(|w| *w == words) {
+        return reads[n];
+    }
     match words {
         "the halves of a row are exchanged: [gate | x] is read" => Some((row[p.cols + p.j], row[p.j])),
         "x and gate are read as interleaved, x first" => Some((row[p.j + p.j], row[p.j + p.j + 1])),
@@ -327,12 +354,7 @@ fn table<'x>(own: fn(f64) -> f64) -> Hand<'x, Place<'x>> {
         all.push((between, Box::new(move |_, p| r(f(p)) * p.gate())));
         all.push((after, Box::new(move |_, p| r(f(p) * p.gate()))));
     }
-    let reads = [
-        "the halves of a row are exchanged: [gate | x] is read",
-        "x and gate are read as interleaved, x first",
-        "x and gate are read as interleaved, the gate first",
-    ];
-    for words in reads {
+    for words in READS {
         all.push((
             words,
             Box::new(move |_, p| {

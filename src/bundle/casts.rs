@@ -43,6 +43,9 @@ const TIES: usize = 4;
 /// Bits that groups have to tell, for the scale of a neighbour.
 const NEIGHBOURS: f64 = 24.0;
 
+/// Scales that stand elsewhere, for another stride.
+const STRIDES: usize = 3;
+
 /// Low and high end of the scale_inv that codes were made with.
 pub type Range = (f64, f64);
 
@@ -255,7 +258,9 @@ impl<'b> Cast<'b> {
         let same = |map: &dyn Fn(usize) -> usize| (0..n).all(|g| holds(ranges[g], self.stored[map(g)]));
         let (rows, cols) = self.grid;
         let all = shortest_ways(rows, cols);
-        let Some(way) = all.iter().find(|w| same(&|g| (w.map)(g / cols, g % cols))) else { return self.of_neighbours(ranges) };
+        let Some(way) = all.iter().find(|w| same(&|g| (w.map)(g / cols, g % cols))) else {
+            return self.strides(ranges).or_else(|| self.of_neighbours(ranges));
+        };
         // The codes are those of their own values' amax where the scale that they say is: then the scales stand elsewhere.
         let max = self.q.format().max_finite();
         let of_amax = |g: &usize| {
@@ -288,7 +293,10 @@ impl<'b> Cast<'b> {
         let enough = wrong.iter().map(|g| told(*g).clamp(0.0, 12.0)).sum::<f64>() >= NEIGHBOURS;
         let all =
             |d: &(isize, isize)| wrong.iter().all(|g| of(*g, *d).is_some_and(|from| holds(ranges[*g], self.stored[from])));
-        let d = offsets.into_iter().find(all).filter(|_| enough)?;
+        if !enough {
+            return None;
+        }
+        let Some(d) = offsets.into_iter().find(all) else { return self.reversed(ranges, &wrong) };
         let (by, what, class) = if d.0 == 0 { (d.1, "group", Class::ScaleIndex) } else { (d.0, "row", Class::ScaleShared) };
         let (mut is_row, n) = (vec![false; rows], by.unsigned_abs());
         wrong.iter().for_each(|g| is_row[g / cols] = true);
@@ -297,6 +305,37 @@ impl<'b> Cast<'b> {
         let words =
             format!("the codes of {} groups, in rows {}, were made with the scale of {which}", wrong.len(), lines(&is_row));
         Some((class, "out.neighbour", words))
+    }
+
+    /// Scales that are stored at another row stride of the grid: later rows lie over earlier ones, or places between them are not written.
+    fn strides(&self, ranges: &[Range]) -> Option<Named> {
+        let (rows, cols) = self.grid;
+        let stride = (1..2 * cols).filter(|s| *s != cols).find(|stride| {
+            // The last that is stored there.
+            let writer = |p: usize| {
+                let r = (p / stride).min(rows - 1);
+                let c = p - r * stride;
+                (c < cols).then_some(r * cols + c)
+            };
+            let told = |p: &usize| writer(*p).is_some_and(|g| g != *p && ranges[g].1.is_finite() && ranges[g].0 > 0.0);
+            (0..ranges.len()).all(|p| writer(p).is_none_or(|g| holds(ranges[g], self.stored[p])))
+                && (0..ranges.len()).filter(told).count() >= STRIDES
+        })?;
+        let words = format!(
+            "scales are stored at a row stride of {stride} instead of {cols}: group (r, c) of the grid at r·{stride} + c"
+        );
+        Some((Class::ScaleLayout, "out.stride", words))
+    }
+
+    /// Rows whose scales stand in reverse order, all others right.
+    fn reversed(&self, ranges: &[Range], wrong: &[usize]) -> Option<Named> {
+        let cols = self.grid.1;
+        let (first, last) = (wrong.first()? / cols, wrong.last()? / cols);
+        let holds = |g: &usize| holds(ranges[*g], self.stored[(first + last - g / cols) * cols + g % cols]);
+        (last >= first + 2 && wrong.iter().all(holds)).then(|| {
+            let words = format!("the scales of rows {first} … {last} of the grid are stored in reverse order");
+            (Class::ScaleIndex, "out.reversed", words)
+        })
     }
 
     /// Codes of the scales stored, which are not those of the values: what their amax was taken over.
@@ -367,12 +406,24 @@ impl<'b> Cast<'b> {
         all
     }
 
-    /// The columns at the start or the end of every group whose largest magnitudes these are.
+    /// The columns or the rows at the start or the end of every group whose largest magnitudes these are.
     fn part_of_groups(&self, used: &[f64], known: &[usize]) -> Option<String> {
-        let (cols, width) = (self.x.cols(), self.tile.1);
+        let (cols, (height, width)) = (self.x.cols(), self.tile);
+        let by_cols = self.part_of_lines(used, known, ("columns", width), |at| at % cols % width);
+        by_cols.or_else(|| self.part_of_lines(used, known, ("rows", height), |at| at / cols % height))
+    }
+
+    /// The same of lines, by the number of each element's line in its group.
+    fn part_of_lines(
+        &self,
+        used: &[f64],
+        known: &[usize],
+        (lines, width): (&str, usize),
+        line: impl Fn(usize) -> usize,
+    ) -> Option<String> {
         let mut largest = vec![0.0f64; used.len() * width];
         for (at, v) in self.x.data().iter().enumerate() {
-            let l = &mut largest[self.group(at) * width + at % cols % width];
+            let l = &mut largest[self.group(at) * width + line(at)];
             *l = l.max(f64::from(v.abs()));
         }
         for last in [false, true] {
@@ -396,7 +447,7 @@ impl<'b> Cast<'b> {
                 // Of all that fit, the roundest.
                 let n = (least..=most).max_by_key(|n| n.trailing_zeros())?;
                 let (from, to) = if last { (width - n, width) } else { (0, n) };
-                return Some(format!("amax is that of columns {from} … {} of each group alone", to - 1));
+                return Some(format!("amax is that of {lines} {from} … {} of each group alone", to - 1));
             }
         }
         None

@@ -12,11 +12,31 @@ use crate::op::activation::act;
 /// x and gate of a column.
 type Read = fn(&At, usize) -> (f64, f64);
 
+/// Element `at` of the tensor as it lies, row by row; 0 behind its end.
+fn flat(r: &At, at: usize) -> f64 {
+    let width = 2 * r.cols;
+    r.rows.get(at / width).map_or(0.0, |row| row[at % width])
+}
+
 /// How a row is read by mistake.
-pub const READS: [(&str, Read); 3] = [
+pub const READS: [(&str, Read); 9] = [
     ("the halves of a row are exchanged: [gate | x] is read", |r, j| (r.x()[r.cols + j], r.x()[j])),
     ("x and gate are read as interleaved, x first", |r, j| (r.x()[2 * j], r.x()[2 * j + 1])),
     ("x and gate are read as interleaved, the gate first", |r, j| (r.x()[2 * j + 1], r.x()[2 * j])),
+    ("the first half of a row is read for both", |r, j| (r.x()[j], r.x()[j])),
+    ("the second half of a row is read for both", |r, j| (r.x()[r.cols + j], r.x()[r.cols + j])),
+    ("the second half of row r is read at the row stride of one half: at (r + 1)·H", |r, j| {
+        (r.x()[j], flat(r, (r.i + 1) * r.cols + j))
+    }),
+    ("the first half of row r is read at the row stride of one half: at r·H", |r, j| {
+        (flat(r, r.i * r.cols + j), r.x()[r.cols + j])
+    }),
+    ("both halves of row r are read at the row stride of one half: at r·H and (r + 1)·H", |r, j| {
+        (flat(r, r.i * r.cols + j), flat(r, (r.i + 1) * r.cols + j))
+    }),
+    ("all first halves are read before all second ones, as two matrices", |r, j| {
+        (flat(r, r.i * r.cols + j), flat(r, (r.rows.len() + r.i) * r.cols + j))
+    }),
 ];
 /// Activations that are other functions, not the right one in few bits.
 const FUNCTIONS: usize = 10;
@@ -95,6 +115,22 @@ pub fn formulas(own: Act) -> Vec<Formula> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two rows of two pairs: [1 2 | 3 4], [5 6 | 7 8].
+    #[test]
+    fn a_row_is_read_at_another_stride() {
+        let rows = [vec![1.0, 2.0, 3.0, 4.0], vec![5.0, 6.0, 7.0, 8.0]];
+        let read = |n: usize, i: usize| {
+            let r = At { rows: &rows, i, gamma: &[], beta: &[], eps: 0.0, cols: 2 };
+            [0, 1].map(|j| READS[n].1(&r, j))
+        };
+        assert_eq!([3, 4].map(|n| read(n, 1)), [[(5.0, 5.0), (6.0, 6.0)], [(7.0, 7.0), (8.0, 8.0)]]);
+        assert_eq!(read(5, 1), [(5.0, 5.0), (6.0, 6.0)], "the second half of row 1 at 2·2");
+        assert_eq!(read(6, 1), [(3.0, 7.0), (4.0, 8.0)]);
+        assert_eq!(read(7, 1), [(3.0, 5.0), (4.0, 6.0)]);
+        assert_eq!([0, 1].map(|i| read(8, i)), [[(1.0, 5.0), (2.0, 6.0)], [(3.0, 7.0), (4.0, 8.0)]]);
+        assert!((5..9).all(|n| read(n, 0)[0].0 == 1.0));
+    }
 
     #[test]
     fn two_steps_meet_in_the_order_of_a_kernel() {

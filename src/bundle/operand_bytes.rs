@@ -121,6 +121,16 @@ mod tests {
         let told = found(&gemm(&a, &b, Format::F16, |i, j| if hit(i, j) { staged(i, j) } else { dot(&x, &y, i, j) }));
         assert_eq!((told.0, told.1.as_str()), (Verdict::Fail, "race:out.operand_bytes"), "{}", told.2);
         assert!(told.2.contains("rows 8 … 11, columns 16 … 31, hold the bytes of a"), "{}", told.2);
+        // A whole tile is told by its bytes too, and not as a tile that nothing explains.
+        let (tall, wide) = (quantized(ROW, 96, 160, 33), quantized(ROW, 96, 160, 34));
+        let (x2, y2) = (tall.dequantize_fast(), wide.dequantize_fast());
+        let tile = |i: usize, j: usize| {
+            let at = (i - 32) * 160 + 2 * (j - 64);
+            Format::F16.decode(u32::from(tall.codes()[at]) | u32::from(tall.codes()[at + 1]) << 8)
+        };
+        let inside = |i: usize, j: usize| (32..64).contains(&i) && (64..96).contains(&j);
+        let w = gemm(&tall, &wide, Format::F16, |i, j| if inside(i, j) { tile(i, j) } else { dot(&x2, &y2, i, j) });
+        assert_eq!(found(&w).1, "race:out.operand_bytes");
         // The same numbers one bit off are nobody's.
         let near = |v: f64| {
             let code = Format::F16.encode(v, crate::Rounding::NearestEven, Overflow::Native);

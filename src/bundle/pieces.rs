@@ -40,8 +40,9 @@ pub struct Rows<'r, 'd> {
 
 /// The rule that the factors of wrong pieces follow, in words. `None`: it is no such thing.
 pub fn explain(r: &Rows) -> Option<String> {
-    for width in WIDTHS.into_iter().filter(|w| 2 * w <= r.cols) {
-        let Some(pieces) = wrong(r, width).filter(|p| p.len() >= LEAST) else { continue };
+    let widths = WIDTHS.into_iter().filter(|w| 2 * w <= r.cols);
+    for (width, weighed) in widths.flat_map(|w| [(w, true), (w, false)]) {
+        let Some(pieces) = wrong(r, width, weighed).filter(|p| p.len() >= LEAST) else { continue };
         let all = r.rows * r.cols.div_ceil(width);
         // Every piece of every row is no piece.
         if 4 * pieces.len() > 3 * all {
@@ -54,22 +55,30 @@ pub fn explain(r: &Rows) -> Option<String> {
             continue;
         }
         let place = format!("{} of the {all} pieces of {width} columns, in rows {}", pieces.len(), lines(&is_row));
-        let what = rule(r, &pieces, width).map_or_else(
+        let named = rule(r, &pieces, width);
+        // Numbers of their own without gamma are what anything else may be.
+        if !weighed && named.is_none() {
+            continue;
+        }
+        let what = named.map_or_else(
             || {
                 let least = pieces.iter().map(|p| p.low).fold(f64::INFINITY, f64::min);
                 let most = pieces.iter().map(|p| p.high).fold(f64::NEG_INFINITY, f64::max);
                 let [least, most] = digits::apart([least, most]);
                 format!("a number of their own each, from {least} to {most}, the same for all elements of a piece")
             },
-            |words| format!("{words}: a value that the pieces of a row share is read at the wrong time"),
+            |words| match weighed {
+                true => format!("{words}: a value that the pieces of a row share is read at the wrong time"),
+                false => format!("{words} without gamma"),
+            },
         );
         return Some(format!("{place} are multiplied by {what} instead of the reciprocal of the root"));
     }
     None
 }
 
-/// Wrong pieces of this width, where each has one factor. `None`: some have not.
-fn wrong(r: &Rows, width: usize) -> Option<Vec<Piece>> {
+/// Wrong pieces of this width, where each has one factor, with gamma or without. `None`: some have not.
+fn wrong(r: &Rows, width: usize, weighed: bool) -> Option<Vec<Piece>> {
     let mut all = Vec::new();
     for row in 0..r.rows {
         let at = (r.at)(row);
@@ -84,7 +93,7 @@ fn wrong(r: &Rows, width: usize) -> Option<Vec<Piece>> {
             (2 * misses > to - from).then_some(())?;
             let (mut low, mut high, mut n, mut told) = (f64::NEG_INFINITY, f64::INFINITY, 0usize, 0usize);
             for j in from..to {
-                let by = (at.x()[j] - shift) * at.gamma[j];
+                let by = (at.x()[j] - shift) * if weighed { at.gamma[j] } else { 1.0 };
                 let (from, to) = (r.cell)(row * r.cols + j);
                 if by.abs() < 1e-30 || !(from.is_finite() && to.is_finite()) {
                     continue;
@@ -173,6 +182,26 @@ mod tests {
         let words = found(&|i, j| if hit(i, j) { 0.37 + (i * 3 + j / 32) as f64 } else { 1.0 }).unwrap();
         assert!(words.contains("a number of their own each"), "{words}");
         assert_eq!(found(&|i, j| (i + j) as f64), None);
+    }
+
+    /// Threads past the end of a row write the start of the next one, with their own row's root and gamma from behind its end: 1 here.
+    #[test]
+    fn pieces_of_the_row_before_without_gamma_are_told() {
+        let (rows, cols, eps) = (24, 128, 1e-6);
+        let x: Vec<Vec<f64>> =
+            (0..rows).map(|i| (0..cols).map(|j| ((i * 37 + j * 11 + i * j) % 29) as f64 / 7.0 - 2.03).collect()).collect();
+        let (gamma, beta) = ((0..cols).map(|j| 0.7 + (j % 13) as f64 / 16.0).collect::<Vec<f64>>(), vec![0.0; cols]);
+        let at = |i: usize| At { rows: &x, i, gamma: &gamma, beta: &beta, eps, cols };
+        let hit = |i: usize, j: usize| j < 32 && i % 3 == 1;
+        let root = |i: usize| 1.0 / (x[i].iter().map(|x| x * x).sum::<f64>() / cols as f64 + eps).sqrt();
+        let y = |p: usize| {
+            let (i, j) = (p / cols, p % cols);
+            x[i][j] * if hit(i, j) { root(i - 1) } else { root(i) * gamma[j] }
+        };
+        let cell = |p: usize| (y(p) - 1e-6 * y(p).abs(), y(p) + 1e-6 * y(p).abs());
+        let right: Vec<bool> = (0..rows * cols).map(|p| !hit(p / cols, p % cols)).collect();
+        let words = explain(&Rows { op: Op::Rmsnorm, at: &at, cell: &cell, right: &right, rows, cols }).unwrap();
+        assert!(words.contains("of 32 columns") && words.contains("the reciprocal root of row i − 1 without gamma"), "{words}");
     }
 
     /// Every number by its definition, of rows near and far, over all columns and over some.

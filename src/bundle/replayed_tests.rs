@@ -138,6 +138,92 @@ fn scales_that_were_not_written_beside_right_codes_are_named() {
     is_named(&cast(some), "silent_skip:out.scales_unwritten", &["scales of rows 5 … 20, groups 2 … 4"]);
 }
 
+/// The last warp of a block stores its scales backwards, and the last columns are not written.
+#[test]
+fn scales_in_reverse_order_beside_columns_that_are_not_written_are_named() {
+    let (rows, cols) = (24, 100);
+    let x = values(Format::Bf16, rows, cols, 57);
+    let scale: Vec<f32> = (0..rows).map(|i| x.row(i)[..96].iter().fold(0f32, |m, v| m.max(v.abs())) / 448.0).collect();
+    let code = |at: usize| match at % cols {
+        96.. => 0,
+        _ => Format::E4m3.encode(f64::from(x.data()[at] / scale[at / cols]), Rounding::NearestEven, Overflow::Saturate) as u8,
+    };
+    let mut stored = scale.clone();
+    stored[8..16].reverse();
+    let mut w = Writer::new("cast");
+    w.values("a", &[rows, cols], &x).raw("out.codes", Dtype::F8_E4M3, &[rows, cols], (0..rows * cols).map(code).collect());
+    w.f32s("out.scale_inv", &[rows], &stored).meta("out.granularity", "row");
+    let words =
+        ["the scales of rows 8 … 15 of the grid are stored in reverse order", "the last 4 of 100 columns are not written"];
+    is_named(&w, "scale_index:out.reversed", &words);
+}
+
+/// Three blocks a row, stored as if there were two, rounded down: later rows lie over earlier ones, the last places keep what they held.
+#[test]
+fn scales_stored_at_a_stride_that_is_rounded_down_are_named() {
+    let n = 48;
+    let x = values(Format::Bf16, n, n, 60);
+    let mut scale = [0f32; 9];
+    let block = |at: usize| at / n / 16 * 3 + at % n / 16;
+    (0..n * n).for_each(|at| scale[block(at)] = scale[block(at)].max(x.data()[at].abs() / 448.0));
+    let code = |at: usize| {
+        Format::E4m3.encode(f64::from(x.data()[at] / scale[block(at)]), Rounding::NearestEven, Overflow::Saturate) as u8
+    };
+    let mut stored = [1f32; 9];
+    (0..9).for_each(|g| stored[g / 3 * 2 + g % 3] = scale[g]);
+    let mut w = Writer::new("cast");
+    w.values("a", &[n, n], &x).raw("out.codes", Dtype::F8_E4M3, &[n, n], (0..n * n).map(code).collect());
+    w.f32s("out.scale_inv", &[3, 3], &stored).meta("out.granularity", "block:16x16");
+    is_named(&w, "scale_layout:out.stride", &["at a row stride of 2 instead of 3"]);
+}
+
+/// Sixteen rows a block, of which the last warp's four are not seen: in a block whose largest number they hold the codes saturate.
+#[test]
+fn an_amax_that_leaves_out_rows_of_each_block_fails_without_a_recipe() {
+    let n = 48;
+    let mut data = values(Format::Bf16, n, n, 58).data().to_vec();
+    let spike = |block: usize, row: usize, x: f32, data: &mut [f32]| data[(block / 3 * 16 + row) * n + block % 3 * 16 + 5] = x;
+    for block in 0..9 {
+        // Of every block the largest that is seen is in its row 11.
+        spike(block, 11, 6.0 + block as f32 * 0.25, &mut data);
+    }
+    for block in [1, 6, 8] {
+        spike(block, 12 + block % 4, if block == 6 { -15.0 } else { 15.0 + block as f32 }, &mut data);
+    }
+    let x = Tensor::rounded(Format::Bf16, n, n, data).unwrap();
+    let block = |at: usize| at / n / 16 * 3 + at % n / 16;
+    let mut seen = [0f32; 9];
+    (0..n * n).filter(|at| at / n % 16 < 12).for_each(|at| seen[block(at)] = seen[block(at)].max(x.data()[at].abs()));
+    let code = |at: usize| {
+        let y = f64::from(x.data()[at] / (seen[block(at)] / 448.0));
+        Format::E4m3.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8
+    };
+    let mut w = Writer::new("cast");
+    w.values("a", &[n, n], &x).raw("out.codes", Dtype::F8_E4M3, &[n, n], (0..n * n).map(code).collect());
+    w.f32s("out.scale_inv", &[3, 3], &seen.map(|s| s / 448.0)).meta("out.granularity", "block:16x16");
+    is_named(&w, "amax_scope:out.amax_part", &["amax is that of rows 0 … 11 of each group alone"]);
+}
+
+/// The programs of a norm store their amax one after the other: the last one's, of three rows, is left.
+#[test]
+fn an_amax_of_the_last_rows_of_a_norm_is_named() {
+    let (rows, cols) = (27, 160);
+    let mut data = values(Format::F32, rows, cols, 59).data().to_vec();
+    (data[7 * cols + 3], data[9 * cols + 5]) = (9.0, -9.0);
+    let x = Tensor::new(Format::F32, rows, cols, data).unwrap();
+    let y = |at: usize| {
+        let square = x.row(at / cols).iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / cols as f64;
+        f64::from(x.data()[at]) / (square + 1e-5).sqrt()
+    };
+    let code = |at: usize| Format::E4m3.encode(y(at) * 16.0, Rounding::NearestEven, Overflow::Saturate) as u8;
+    let amax = (24 * cols..rows * cols).map(y).fold(0.0f64, |m, v| m.max(v.abs()));
+    let mut w = Writer::new("rmsnorm");
+    w.meta("eps", "1e-5").values("a", &[rows, cols], &x).f32s("gamma", &[cols], &[1.0; 160]);
+    w.raw("out.codes", Dtype::F8_E4M3, &[rows, cols], (0..rows * cols).map(code).collect());
+    w.f32s("out.scale", &[1], &[16.0]).f32s("out.scale_inv", &[1], &[1.0 / 16.0]).f32s("out.amax", &[1], &[amax as f32]);
+    is_named(&w, "amax_scope:last_tile", &["amax is that of rows 24 … 26, the last tile of 8, alone"]);
+}
+
 #[test]
 fn an_amax_over_other_rows_is_named() {
     let (rows, cols) = (24, 64);

@@ -78,16 +78,17 @@ impl Cast<'_> {
         self.zero.is_empty().then_some(())?;
         let cols = self.q.cols();
         let finite = self.finite();
-        let mut is_row = vec![false; self.q.rows()];
-        finite.iter().filter(|at| !self.right(**at)).for_each(|at| is_row[at / cols] = true);
-        // Value and code of the magnitude, the element's sign taken off.
+        let (mut is_row, mut is_col) = (vec![false; self.q.rows()], vec![false; cols]);
+        finite.iter().filter(|at| !self.right(**at)).for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
+        // Value and code of the magnitude, the element's sign taken off. What is right in one of the ways to scale is right.
         let mut all: Vec<(f64, f64, f64)> = finite
             .iter()
-            .filter(|at| is_row[*at / cols] && self.element(**at).x != 0.0)
+            .filter(|at| is_row[*at / cols] && is_col[*at % cols] && self.element(**at).x != 0.0)
             .map(|at| {
-                let e = self.element(*at);
+                let (e, value) = (self.element(*at), self.value(*at));
                 let sign = e.x.signum();
-                (e.y().abs(), self.value(*at) * sign, nearest(e.format, e.y()) * sign)
+                let right = if self.right(*at) { value } else { nearest(e.format, e.y()) };
+                (e.y().abs(), value * sign, right * sign)
             })
             .collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -117,11 +118,11 @@ impl Cast<'_> {
                 format!("values of {low} … {high} scales become {} instead of {}", all[*from].1, all[*from].2)
             })
             .collect();
-        let place = if is_row.contains(&false) {
-            format!(", in rows {}", crate::fault::solve::segment::lines(&is_row))
-        } else {
-            String::new()
+        let some = |what: &str, is: &[bool]| {
+            let lines = crate::fault::solve::segment::lines;
+            if is.contains(&false) { format!(", in {what} {}", lines(is)) } else { String::new() }
         };
+        let place = some("rows", &is_row) + &some("columns", &is_col);
         let words = format!("codes are another function of the scaled value: {}{place}", shown.join(", "));
         Some((if edges { Class::CodecEdge } else { Class::Rounding }, "out.steps".into(), words))
     }

@@ -41,6 +41,11 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
         change("amax is the largest value, not the largest magnitude", |x, i, j| x.row(i)[j].max(0.0)),
         change("amax is that of the negative values alone", |x, i, j| x.row(i)[j].min(0.0)),
     ];
+    for (odd, which) in [(1, "odd"), (0, "even")] {
+        let words =
+            format!("amax does not see negative values in {which} columns: of each pair the sign of one is not taken off");
+        all.push(change(words, move |x, i, j| if j % 2 == odd { x.row(i)[j].max(0.0) } else { x.row(i)[j] }));
+    }
     for f in [Format::Bf16, Format::F16] {
         let words = format!("amax is rounded to {f} before the scale is taken from it");
         all.push(change(words, move |x, i, j| round_to(f, x.row(i)[j])));
@@ -147,11 +152,14 @@ fn clipped(x: &Tensor, q: &QTensor, seen: &[f32]) -> f64 {
     if unseen > 0.0 { -beyond * unseen.log2() } else { 0.0 }
 }
 
+/// Above this chance, a part is a guess.
+const LIKELY: f64 = 0.05;
+
 /// A part of a tensor that an amax may have been taken over.
 pub struct Part {
     pub variant: &'static str,
     pub words: String,
-    /// How likely chance puts all larger elements outside of it.
+    /// How likely chance puts this amax into one of the parts of its kind, and all larger elements outside of it.
     chance: f64,
 }
 
@@ -167,8 +175,8 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         first / cols,
         first % cols
     );
-    // Each larger element is outside by chance as often as any is.
-    let part = |variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| {
+    // Each larger element is outside by chance as often as any is, and amax itself as often inside; `kinds`: parts of one kind.
+    let one_of = |kinds: usize, variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| {
         let seen = |at: usize| of(at / cols, at % cols, data[at]);
         // Most parts see a larger element soon: only the others are looked at whole.
         if larger.iter().any(|at| seen(*at)) {
@@ -178,16 +186,29 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         for at in (0..data.len()).filter(|at| seen(*at)) {
             (count, most) = (count + 1, most.max(data[at].abs()));
         }
-        let outside = 1.0 - count as f64 / data.len() as f64;
-        let chance = outside.powi(larger.len().min(1 << 20) as i32);
-        (most == amax).then(|| Part { variant, words: format!("amax is that of {words} alone: {unseen}"), chance })
+        let inside = count as f64 / data.len() as f64;
+        let chance = kinds as f64 * inside * (1.0 - inside).powi(larger.len().min(1 << 20) as i32);
+        // One larger element is outside of most parts: that is said, and the part is a guess.
+        let words = match chance < LIKELY {
+            true => format!("amax is that of {words} alone: {unseen}"),
+            false => format!("amax is not that of all: {unseen}; perhaps that of {words} alone"),
+        };
+        (most == amax).then_some(Part { variant, words, chance })
     };
+    let part = |variant: &'static str, words: String, of: &dyn Fn(usize, usize, f32) -> bool| one_of(1, variant, words, of);
     let mut all: Vec<Part> = Vec::new();
     all.extend(part("signed", "the values that are not negative".into(), &|_, _, v| v >= 0.0));
     all.extend(part("negative", "the negative values".into(), &|_, _, v| v < 0.0));
     all.extend(part("without_last_row", "all rows but the last".into(), &|i, _, _| i + 1 < rows));
     all.extend(part("first_half", "the first half of the rows".into(), &|i, _, _| i < rows.div_ceil(2)));
-    for tile in [256usize, 128, 64, 32, 16, 8, 4] {
+    const TILES: [usize; 7] = [256, 128, 64, 32, 16, 8, 4];
+    for tile in TILES {
+        // The last tile's alone: each block stores its own.
+        let from = (rows - 1) / tile * tile;
+        if from > 0 {
+            let words = format!("rows {from} … {}, the last tile of {tile},", rows - 1);
+            all.extend(one_of(TILES.len(), "last_tile", words, &|i, _, _| i >= from));
+        }
         let (high, wide) = (rows / tile * tile, cols / tile * tile);
         if wide > 0 && wide < cols {
             all.extend(part("whole_tiles", format!("columns 0 … {}, whole tiles of {tile},", wide - 1), &|_, j, _| j < wide));
@@ -205,7 +226,7 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < cols) {
         for from in 0..step {
             let words = format!("columns {from}, {}, {} …", from + step, from + 2 * step);
-            all.extend(part("some_columns", words, &move |_, j, _| j % step == from));
+            all.extend(one_of(2 + 4 + 8, "some_columns", words, &move |_, j, _| j % step == from));
         }
     }
     if all.is_empty() {
@@ -232,21 +253,29 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
 /// saturated codes are as large as any amax that their scale was taken from.
 pub fn seen(scene: &Scene) -> Vec<Finding> {
     let job = scene.evidence.job;
-    let Some((amax, Operand::High(x))) =
-        scene.evidence.output.parts.first().and_then(|p| p.amax).zip(edit::operand(job, edit::Which::A))
-    else {
-        return Vec::new();
+    let Some(amax) = scene.evidence.output.parts.first().and_then(|p| p.amax) else { return Vec::new() };
+    let parts = match (job.op, edit::operand(job, edit::Which::A)) {
+        (Op::Cast | Op::CastTranspose, Some(Operand::High(x))) => parts_of(x, amax),
+        (Op::Cast | Op::CastTranspose, _) => Vec::new(),
+        _ => computed(scene, amax).map_or_else(Vec::new, |values| parts_of(&values, amax)),
     };
-    if !matches!(job.op, Op::Cast | Op::CastTranspose) {
-        return Vec::new();
-    }
     let mut found: Vec<Finding> = Vec::new();
-    for part in parts_of(x, amax) {
+    for part in parts {
         if !found.iter().any(|f| f.variant == part.variant) {
             found.push(Finding::solved(Class::AmaxScope, part.variant, part.words));
         }
     }
     found
+}
+
+/// The right result of an op that computes before it casts. What `amax` may be, by its bound, is that.
+fn computed(scene: &Scene, amax: f32) -> Option<Tensor> {
+    let judged = scene.evidence.judged.first()?;
+    let (ideal, certain) = (judged.bound.ideal(), judged.bound.certain());
+    let value = |(d, radius): (&f64, &f64)| {
+        if (d.abs() - f64::from(amax)).abs() <= *radius { amax.copysign(*d as f32) } else { *d as f32 }
+    };
+    Tensor::new(Format::F32, ideal.len() / judged.cols.max(1), judged.cols, ideal.iter().zip(certain).map(value).collect()).ok()
 }
 
 /// What an amax sees of a tensor.

@@ -33,7 +33,9 @@ pub fn overrun(s: &System) -> Option<Theory> {
     let hit: Vec<usize> = (0..s.rows).filter(|i| (0..width).any(|j| wrong(*i, j))).collect();
     let dense = hit.iter().map(|i| (0..width).filter(|j| wrong(*i, *j)).count()).sum::<usize>();
     let whole = dense * 10 > 9 * hit.len() * width && 2 * hit.len() > s.rows && hit[0] > 0;
-    (whole && hit.len() >= 8 && 2 * width <= s.cols).then_some(())?;
+    // Of few rows all have to be hit, but the first.
+    let enough = hit.len() >= 8 || hit.len() >= 3 && hit.len() + 1 == s.rows && dense == hit.len() * width;
+    (whole && enough && 2 * width <= s.cols).then_some(())?;
     let words = format!(
         "columns 0 … {} of every row but the first hold something else: the last tile of {tile} columns is stored whole, over the start of the next row",
         width - 1

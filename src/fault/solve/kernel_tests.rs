@@ -375,3 +375,37 @@ fn sums_in_units_of_the_last_blocks_scales_are_told() {
         assert_eq!(got.0, name, "{}", got.1);
     }
 }
+
+/// A part of a split K clears tiles that others have added to already.
+#[test]
+fn slices_of_k_that_each_tile_loses_by_itself_are_told() {
+    let (a, b) = (wide(M, 128), codes(Format::E4m3, N, 128, 128, false, 47));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let lost = |i: usize, j: usize, k: usize| match (i / 16 * 3 + j / 16) % 3 {
+        0 => k / 32 == 1,
+        1 => k / 32 == 0 || k / 32 == 3,
+        _ => i >= 16 && k / 32 == 2,
+    };
+    for out in [Format::Bf16, Format::F32] {
+        let got = found(&a, &b, None, out, |i, j, _| sum(128, |k| if lost(i, j, k) { 0.0 } else { x[[i, k]] * y[[j, k]] }));
+        assert_eq!(got.0, "acc_state:out.tile_slices", "{}", got.1);
+        let words = "slices of 32 of K are lost, by tile of 16×16 others: tile (0, 0) 32 … 63; tile (0, 1) 0 … 31, 96 … 127;";
+        assert!(got.1.contains(words), "{}", got.1);
+    }
+}
+
+/// Two weight rows a block and an odd number of them: the row that is not there is stored over the start of the next one.
+#[test]
+fn what_lies_behind_the_weights_of_few_rows_is_an_overrun() {
+    let (a, b) = (wide(5, 64), codes(Format::E4m3, 51, 64, 64, false, 48));
+    let size = |right: &[f64]| right.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let over = |first: usize| {
+        found(&a, &b, None, Format::F32, |i, j, right| {
+            if i >= first && j == 0 { size(right) * (noise(i + 77) - 0.5) } else { right[i * 51 + j] }
+        })
+    };
+    let got = over(1);
+    assert_eq!(got.0, "mn_edge:out.overrun", "{}", got.1);
+    assert!(got.1.contains("the last tile of 2 columns"), "{}", got.1);
+    assert_ne!(over(2).0, "mn_edge:out.overrun", "row 1 is spared too");
+}

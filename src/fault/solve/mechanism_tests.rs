@@ -224,15 +224,14 @@ fn one_scale(rows: usize, k: usize, scale: f32, seed: usize) -> QTensor {
 #[test]
 fn what_became_of_a_tensors_one_scale_is_told_beside_another_bug() {
     let (a, b) = (one_scale(M, 128, 0.037, 211), codes(Format::E4m3, N, 128, 32, false, 212));
-    for (by, words) in
-        [(1.0 / 0.037f32, "never applied"), (0.037, "applied twice"), (1.0 / (0.037 * 0.037), "applied as its reciprocal")]
-    {
+    for (by, words) in [(1.0 / 0.037f32, "never applied"), (0.037, "applied twice"), (1.0 / (0.037 * 0.037), "reciprocal")] {
         let x = Operand::Quantized(a.clone()).to_f64();
         let y = b.dequantize();
         let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
             sum(96, |k| x[[i, k]] * y[[j, k]]) * f64::from(by)
         });
-        assert!(got.1.contains(&format!("the scale of a is {words}")) && got.1.contains("96 … 127"), "{} {}", got.0, got.1);
+        assert!(got.1.contains("of a are") || got.1.contains("of a is"), "{}", got.1);
+        assert!(got.1.contains(words) && got.1.contains("96 … 127"), "{} {}", got.0, got.1);
     }
 }
 

@@ -87,6 +87,7 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod theory;
+pub mod tile_slices;
 pub mod tiles;
 pub mod two_numbers;
 pub mod values;
@@ -367,7 +368,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 18] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 19] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -377,6 +378,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| persistent::theories(s),
         &|| held::theories(s),
         &|| like(&|| fragments::theories(s)),
+        &|| like(&|| tile_slices::theories(s)),
         &|| tiles::theories(s),
         &|| like(&|| behind::theories(s)),
         &|| like(&|| scale_rows::theories(s)),
