@@ -33,7 +33,7 @@ def main(out: str, date: str, *parts: str) -> None:
     ran = f"<p class=ran>{date}, qassay {qassay.__version__}: pytest --qassay-audit --qassay-audit-report audit.json, on each suite</p>"
     with open(out, "w", encoding="utf-8") as f:
         f.write(f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-                f"<title>qassay audit</title><style>{style}</style></head><body><h1>What published suites' assertions let pass</h1>{ran}{inner}</body></html>\n")
+                f"<title>qassay audit</title><style>{style}</style></head><body><h1>What the assertions of published suites let pass</h1>{ran}{inner}</body></html>\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What the book has beside docs/: the format of bundles, from the file that the crate's documentation and `qassay helper --format` have
 too, and the notebooks with their committed outputs, to be read without Jupyter."""
 
+import html
 import json
 import re
 from pathlib import Path
@@ -33,8 +34,8 @@ def on_page_markdown(markdown, **_):
     return re.sub(r"\]\(\.\./notebooks/(?:python/)?(\w+)\.ipynb\)", r"](notebooks/\1.md)", markdown)
 
 
-def on_page_content(html, **_):
-    return re.sub(r"<p>qassay-output-(\d+)</p>", lambda m: OUTPUTS[int(m[1])], html)
+def on_page_content(content, **_):
+    return re.sub(r"<p>qassay-output-(\d+)</p>", lambda m: OUTPUTS[int(m[1])], content)
 
 
 def page(notebook):
@@ -57,7 +58,9 @@ def output(said):
     if "text/html" in data:
         OUTPUTS.append(f'<div class="output">{"".join(data["text/html"])}</div>')
         return f"qassay-output-{len(OUTPUTS) - 1}"
-    return fenced(COLOURS.sub("", "".join(said.get("text", data.get("text/plain", "")))), "text")
+    text = COLOURS.sub("", "".join(said.get("text", data.get("text/plain", ""))))
+    OUTPUTS.append(f'<div class="output said"><pre>{html.escape(text.rstrip())}</pre></div>')
+    return f"qassay-output-{len(OUTPUTS) - 1}"
 
 
 def fenced(text, language):

@@ -413,7 +413,7 @@ def page(tests: int, places: list[Found], title: str = "qassay audit", ran: str 
     for f in places:
         zeros = "<b>zeros pass</b>" if "zeros" in f.passes else ""
         energy = "any" if f.energy == float("inf") else f"{100 * f.energy:.3g} %"
-        cells = [f"{html.escape(f.file)}:{f.line}", f"<code>{html.escape(f.source)}</code>", zeros, html.escape(f.gains()), energy,
+        cells = [f"{html.escape(f.file)}:{f.line}".replace("/", "/<wbr>"), f"<code>{html.escape(f.source)}</code>", zeros, html.escape(f.gains()), energy,
                  html.escape(", ".join(p for p in f.passes if p != "zeros")), str(f.calls)]
         rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     heads = ["place", "assertion", "all-zero output", "gains that pass", "energy of the largest fault that passes", "also passes", "calls asked"]

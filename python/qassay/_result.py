@@ -147,38 +147,56 @@ class Result:
         return head["page"]
 
     def _repr_html_(self) -> str:
-        colour = {"pass": "#1a7f37", "fail": "#cf222e", "no_power": "#9a6700"}[self.verdict]
-        rows = [("verdict", f'<b style="color:{colour}">{self.verdict}{" (suspect)" if self.suspect else ""}</b>')]
-        say = lambda name, text: rows.append((name, html.escape(str(text))))
-        if self.reason:
-            say("reason", self.reason)
-        for d in self.diagnosis[:3]:
-            say("looks like", d)
-        say("held to", self.model)
+        """The card, as everywhere else, then the numbers and the map."""
+        kind = "suspect" if self.suspect else self.verdict
+        colour = {"pass": "#2b9348", "suspect": "#b7791f", "fail": "#e5484d", "no_power": "#8b5cf6"}[kind]
+        head, *lines = _paragraphs(self._card)
+        word, title, name = (re.split(r"\s{2,}", head) + ["", ""])[:3]
+        name = f" <code>{html.escape(name)}</code>" if name else ""
+        said = [f'<b style="color:{colour}">{word.lower().replace("_", " ")}</b> <b>{html.escape(title)}</b>{name}']
+        # What a diagnosis found comes first, where there is one.
+        said += [f"<b>{html.escape(line)}</b>" if name and i == 0 else html.escape(line) for i, line in enumerate(lines)]
+        said.append(html.escape(f"held to: {self.model}"))
+        rows = []
         if self.bound_ratio is not None:
-            say("error / bound", f"{self.bound_ratio:.4g}")
+            rows.append(f"largest error / bound {self.bound_ratio:.4g}")
         if self.mismatches is not None:
-            say("mismatches", self.mismatches)
+            rows.append(f"{self.mismatches} elements with other bits than the device model's")
         if self.power.get("gain") is not None:
             more = self.power["gain"] - 1
-            say("catches a gain of", f"×(1 + {more:.3g})" if more < 1e-3 else f"×{1 + more:.4g}")
+            rows.append("would have caught a gain of " + (f"×(1 + {more:.3g})" if more < 1e-3 else f"×{1 + more:.4g}"))
         if self.sample:
-            say("sample", self.sample)
-        table = "".join(f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{text}</td></tr>" for name, text in rows)
-        return f"<table>{table}</table>{self._map()}"
+            rows.append(f"sample: {self.sample}")
+        said.append(html.escape("; ".join(rows)))
+        body = "".join(f'<div style="margin:.15em 0;overflow-wrap:anywhere">{line}</div>' for line in said if line)
+        return f'<div style="border-left:4px solid {colour};padding-left:.8em;max-width:60em">{body}{self._map()}</div>'
 
     def _map(self) -> str:
-        """Error over bound, a square for each tile: darker is nearer to the bound, red is over it."""
+        """Error over bound, a square for each tile: pale is near the bound, red is over it. Nothing where every element is exact."""
         cells, side = self.map["cells"], 10
-        if not cells or not cells[0]:
+        if not any(ratio is None or ratio != 0 for row in cells for ratio in row):
             return ""
         squares = []
         for i, row in enumerate(cells):
             for j, ratio in enumerate(row):
                 over = ratio is None or not ratio <= 1.0
-                fill = "#cf222e" if over else f"hsl(210 60% {96 - 60 * ratio:.0f}%)"
+                fill = "#e03131" if over else f"hsl(210 62% {27 + 58 * ratio:.0f}%)"
                 what = "not finite" if ratio is None else f"{ratio:.4g}"
                 place = f"rows {i * self.map['tile_rows']}…, columns {j * self.map['tile_cols']}…: {what}"
                 squares.append(f'<rect x="{j * side}" y="{i * side}" width="{side}" height="{side}" fill="{fill}"><title>{place}</title></rect>')
-        size = f'width="{len(cells[0]) * side}" height="{len(cells) * side}"'
-        return f'<svg {size} xmlns="http://www.w3.org/2000/svg" role="img" aria-label="error over bound">{"".join(squares)}</svg>'
+        width, height = len(cells[0]) * side, len(cells) * side
+        see = (f"error / bound: dark 0, pale 1, red over it; rows downwards, columns across, "
+               f"a square is {self.map['tile_rows']} × {self.map['tile_cols']} elements")
+        return (f'<div style="margin:.5em 0 .2em;opacity:.8">{see}</div><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+                f'style="max-width:100%;height:auto" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="error over bound">{"".join(squares)}</svg>')
+
+
+def _paragraphs(card: str) -> list[str]:
+    """The lines of a card, each whole: what was indented further goes on with the line before."""
+    lines: list[str] = []
+    for line in card.rstrip("\n").split("\n"):
+        if line.startswith(" " * 8) and len(lines) > 1:
+            lines[-1] += " " + line.strip()
+        else:
+            lines.append(line.strip())
+    return lines

@@ -9,7 +9,10 @@ use anyhow::Result;
 pub struct Args {}
 
 pub fn run(_: Args) -> Result<u8> {
-    print(&format!("NVRTC: {}\n", nvrtc::version().unwrap_or_else(|e| e.to_string())));
+    print(&format!(
+        "NVRTC: {}\n",
+        nvrtc::version().unwrap_or_else(|e| e.to_string().trim_start_matches("NVRTC cannot do this: ").to_string())
+    ));
     for d in device::devices()? {
         let (major, minor) = d.capability;
         print(&format!(

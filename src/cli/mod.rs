@@ -32,6 +32,7 @@ mod table;
 mod verbs;
 mod worker;
 
+use crate::fault::card::wrapped;
 use anstyle::AnsiColor;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::filter::Targets;
@@ -164,7 +165,7 @@ pub fn main() -> u8 {
         }
     };
     result.unwrap_or_else(|e| {
-        complain(&format!("qassay: {e:#}\n"));
+        complain(&for_terminal(&format!("qassay: {e:#}")));
         status::USAGE
     })
 }
@@ -222,6 +223,12 @@ fn written(result: std::io::Result<()>) {
     }
     complain(&format!("qassay: standard output: {e}; make room, or send the output elsewhere\n"));
     std::process::exit(i32::from(status::USAGE));
+}
+
+/// What is complained of, in lines that end between words where standard error is a terminal; as it is in a pipe.
+fn for_terminal(text: &str) -> String {
+    let wide = terminal_size::terminal_size_of(std::io::stderr()).map_or(usize::MAX, |(w, _)| usize::from(w.0).max(40));
+    text.lines().flat_map(|line| wrapped(line, wide)).map(|line| line + "\n").collect()
 }
 
 /// Writes to standard error. Nobody can be told where that fails.

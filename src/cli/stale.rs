@@ -95,9 +95,10 @@ pub fn run(args: Args) -> Result<u8> {
     print(&words(&shown));
     let broken = replays.iter().filter(|r| !r.holds()).count() + shown.seen.iter().filter(|s| !s.holds()).count();
     print(&format!(
-        "\n{} replays of {} scenarios in {:.1} s: {}{}\n",
+        "\n{} replays of {} scenario{} in {:.1} s: {}{}\n",
         jobs.len(),
         scenarios.len(),
+        if scenarios.len() == 1 { "" } else { "s" },
         started.elapsed().as_secs_f64(),
         if broken == 0 { "each as its law says".to_string() } else { format!("{broken} not as their law says") },
         if not.is_empty() { String::new() } else { format!("; {} that no kernel takes were not run", not.len()) }

@@ -18,6 +18,8 @@ const INDENT: usize = 6;
 
 /// Names of other faults with the same result that a card has; JSON has all.
 const ALSO: usize = 3;
+/// What a finding says behind these names.
+pub(crate) const SAME_HERE: &str = " would give the same result here";
 
 /// The facts of a card, each a few words; empty where there is none.
 #[derive(Clone, Debug)]
@@ -66,7 +68,7 @@ impl Card {
                         n => format!(" and {n} more"),
                     };
                     let some = also[..also.len().min(ALSO)].join(", ");
-                    card.finding += &format!("; {some}{more} would give the same result here");
+                    card.finding += &format!("; {some}{more}{SAME_HERE}");
                 }
                 card.reason = after(&card.finding, reason).into();
             }

@@ -9,17 +9,29 @@ use crate::assay::row::short;
 use crate::compare::Verdict;
 use maud::html;
 
+/// The metrics of the table of errors, in words.
+const WORDS: [(&str, &str); 8] = [
+    ("max_abs", "largest error"),
+    ("rmse", "root of the mean square"),
+    ("mean_z", "mean, in its standard errors"),
+    ("rel_frobenius", "relative, Frobenius"),
+    ("sqnr_db", "SQNR, dB"),
+    ("max_ulp", "largest error, ulp"),
+    ("saturated", "elements at an end of the range"),
+    ("flushed", "elements that became zero"),
+];
+
 impl Assayed {
     /// The three errors beside each other.
     pub fn errors(&self) -> Table {
         let c = &self.judgements[0].comparison;
         let row = |m: &crate::compare::Metric| {
             let of = |s: Option<&crate::compare::ErrorStats>| s.map_or("·".to_string(), |s| short((m.get)(s)));
-            vec![m.name.to_string(), of(c.quantization.as_ref()), of(Some(&c.kernel)), of(c.total.as_ref()), m.unit.to_string()]
+            let words = WORDS.iter().find(|w| w.0 == m.name)?.1;
+            Some(vec![words.to_string(), of(c.quantization.as_ref()), of(Some(&c.kernel)), of(c.total.as_ref())])
         };
-        let wanted = ["rmse", "max_abs", "rel_frobenius", "sqnr_db", "max_ulp", "mean_z", "saturated", "flushed"];
-        let rows = crate::compare::METRICS.iter().filter(|m| wanted.contains(&m.name)).map(row);
-        Table::new("three errors", ["metric", "quantization", "kernel", "total", "unit"], rows)
+        let rows = crate::compare::METRICS.iter().filter_map(row);
+        Table::new("three errors", ["", "quantization", "kernel", "total"], rows)
     }
     /// Largest error over its bound in each tile of the result's first part.
     pub fn map(&self) -> Chart {
@@ -53,7 +65,7 @@ impl Assayed {
                 short(c.power.code_flip_rate)
             ),
         };
-        format!("{}: {}; largest error {} of its certain bound.{why} {power}", c.verdict, model, short(c.bound_ratio_certain))
+        format!("{}: {}; largest error / certain bound {}.{why} {power}", c.verdict, model, short(c.bound_ratio_certain))
     }
 }
 

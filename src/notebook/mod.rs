@@ -96,10 +96,10 @@ impl Show for Table {
     fn html(&self) -> String {
         let page = html! {
             @if !self.title.is_empty() { p.title { (self.title) } }
-            table.sortable {
+            @if !self.rows.is_empty() { table.sortable {
                 thead { tr { @for c in &self.columns { th tabindex="0" onclick=(SORT) { (c) } } } }
                 tbody { @for row in &self.rows { tr { @for v in row { td.number[is_number(v)].reason[v.chars().count() > LONG] { (v) } } } } }
-            }
+            } }
         };
         page.into_string()
     }
@@ -113,7 +113,8 @@ impl Show for Table {
             cells.iter().zip(&widths).map(cell).collect::<Vec<_>>().join("  ").trim_end().to_string()
         };
         let title = if self.title.is_empty() { Vec::new() } else { vec![self.title.clone()] };
-        let lines = title.into_iter().chain([line(&self.columns)]).chain(self.rows.iter().map(|r| line(r)));
+        let head = (!self.rows.is_empty()).then(|| line(&self.columns));
+        let lines = title.into_iter().chain(head).chain(self.rows.iter().map(|r| line(r)));
         lines.collect::<Vec<_>>().join("\n")
     }
 }

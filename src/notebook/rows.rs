@@ -48,6 +48,39 @@ fn cell(row: &Row, column: &Column<Row>) -> String {
     }
 }
 
+/// What a reader calls a column, and the unit of its numbers.
+fn words(c: &'static Column<Row>) -> (String, &'static str) {
+    const WORDS: [(&str, &str, &str); 16] = [
+        ("m", "M", "rows"),
+        ("n", "N", "columns"),
+        ("k", "K", "elements"),
+        ("group", "group size", "elements along K"),
+        ("offset", "offset", "multiples of the data's root mean square"),
+        ("recipe_a", "recipe of A", ""),
+        ("recipe_b", "recipe of B", ""),
+        ("dist_a", "data of A", ""),
+        ("dist_b", "data of B", ""),
+        ("act", "activation", ""),
+        ("out", "output", ""),
+        ("bound_ratio", "largest error / certain bound", ""),
+        ("probable_ratio", "largest error / probable bound", ""),
+        ("power_gain", "smallest gain that would fail", ""),
+        ("power_group_gain", "smallest gain of one scale that would fail", ""),
+        ("power_flip_rate", "smallest share of wrong codes that would fail", ""),
+    ];
+    if let Some((_, words, unit)) = WORDS.iter().find(|w| w.0 == c.name) {
+        return (words.to_string(), unit);
+    }
+    let errors = [("quant_", "quantization error"), ("kernel_", "kernel error"), ("total_", "total error")];
+    let unit = if c.unit == "1" { "" } else { c.unit };
+    match errors.iter().find_map(|(prefix, error)| Some((c.name.strip_prefix(prefix)?, *error))) {
+        Some(("sqnr_db", error)) => (format!("SQNR of the {error}"), unit),
+        Some(("rel_frobenius", error)) => (format!("{error}, relative Frobenius"), unit),
+        Some((metric, error)) => (format!("{error}, {}", metric.replace('_', " ")), unit),
+        None => (c.name.replace('_', " "), unit),
+    }
+}
+
 /// The columns of these names. Errors: one does not exist.
 fn named(names: &[&str]) -> Result<Vec<&'static Column<Row>>> {
     names.iter().map(|n| Row::column(n)).collect()
@@ -92,22 +125,15 @@ impl Rows {
             ));
         }
         series.iter_mut().for_each(|s| s.1.sort_by(|a, b| a.0.total_cmp(&b.0)));
-        let unit = |c: &Column<Row>| {
-            let label = c.name.trim_end_matches("_db").replace('_', " ");
-            if c.unit.is_empty() || c.unit == "1" { label } else { format!("{label}, {}", c.unit) }
-        };
         let scale = |c: &str| match c {
             "m" | "n" | "k" | "group" => Scale::Log2,
             c if c.ends_with("_db") || c == "offset" || c.ends_with("cosine") => Scale::Linear,
             _ => Scale::Log10,
         };
-        let title = format!(
-            "{} over {}, by {}",
-            y.trim_end_matches("_db").replace('_', " "),
-            x.replace('_', " "),
-            name.replace('_', " ")
-        );
-        Ok(Chart::lines(&title, (&unit(over), scale(x)), (&unit(of), scale(y)), series))
+        let [(over, over_unit), (of, of_unit), (by, _)] = [over, of, by].map(words);
+        let axis = |words: &str, unit: &str| if unit.is_empty() { words.to_string() } else { format!("{words}, {unit}") };
+        let title = format!("{of} against {over}, by {by}");
+        Ok(Chart::lines(&title, (&axis(&over, over_unit), scale(x)), (&axis(&of, of_unit), scale(y)), series))
     }
     /// What the recipes cost: SQNR of the quantization error of every recipe on every source, as a map in dB.
     pub fn plot_sqnr(&self) -> Result<Chart> {

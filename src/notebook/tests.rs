@@ -18,7 +18,9 @@ fn rows_show_a_table_that_sorts() {
     assert!(rows.explain().unwrap().contains("would have caught"), "{}", rows.explain().unwrap());
     let chart = rows.plot_sqnr().unwrap();
     assert!(!chart.is_empty() && chart.html().contains("data:image/svg+xml;base64,"));
-    assert!(rows.plot("group", "quant_sqnr_db", "recipe_a").is_ok());
+    let chart = rows.plot("group", "quant_sqnr_db", "recipe_a").unwrap().plain();
+    assert!(chart.contains("SQNR of the quantization error, dB against group size, elements along K"), "{chart}");
+    assert!(chart.starts_with("SQNR of the quantization error against group size, by recipe of A"), "{chart}");
     assert!(rows.plot("grp", "quant_sqnr_db", "recipe_a").err().unwrap().to_string().contains("group"));
     assert!(rows.filter(|_| false).plot_sqnr().is_err());
 }

@@ -130,6 +130,7 @@ fn page(measured: &Measured, roof: [&str; 2], shares: [&str; 2]) -> String {
                     section #roofline { h2 { "Roofline" } p.see #roofline-see { (see_roof) } (plot::both(roof, "Roofline", "roofline-see")) }
                     section #table {
                         h2 { "All numbers" }
+                        p.see { "The floor is the time that a kernel of ours has to reach: a share of the copy's speed, or the vendor's fastest kernel in its group." }
                         div.wide tabindex="0" role="region" aria-label="All numbers" { table {
                             thead { tr { @for (i, h) in ["group", "kernel", "shape", "µs", "TB/s", "TFLOP/s", "share of limit", "times the vendor's speed", "floor, µs"].into_iter().enumerate() { th.number[i > 2] scope="col" { (h) } } } }
                             tbody { @for r in &measured.rows { tr {

@@ -140,10 +140,10 @@ pub fn comment(mut text: String, parts: &[String]) -> String {
 /// The tests of rows; `seconds` by the name of the case, 0 where it is not known. The first case of a cause has its card, the others name
 /// that case.
 pub fn tests(rows: &[Row], seconds: &HashMap<String, f64>) -> Vec<Test> {
-    let first: HashMap<String, Attention> =
-        summary::attention(rows).into_iter().filter_map(|a| Some((summary::cause(a.row)?, a))).collect();
+    let all = summary::attention(rows);
+    let first: HashMap<&str, &Attention> = all.iter().flat_map(|a| a.causes.iter().map(move |c| (c.as_str(), a))).collect();
     let test = |row: &Row| {
-        let card = || match summary::cause(row).and_then(|cause| first.get(&cause)) {
+        let card = || match summary::cause(row).and_then(|cause| first.get(cause.as_str())) {
             Some(a) if !std::ptr::eq(a.row, row) => format!("the same cause as {}\nagain: {}\n", a.row.case, row.command),
             Some(a) if a.count > 1 => format!("{}{}\n", Card::of(row).text(WIDTH), a.like()),
             _ => Card::of(row).text(WIDTH),

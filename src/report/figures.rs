@@ -399,10 +399,12 @@ fn shares(rows: &[&Row]) -> Option<Figure> {
         see: format!(
             "Each point is a case with both errors, as relative Frobenius norms: what quantizing the inputs costs across, what the \
              kernel adds upwards. Above the dashed line the kernel costs more than the format: {above} of {} cases. What the kernel \
-             adds depends on the format it writes and on its accumulator. {} with no kernel error at all and edge cases are \
-             not drawn; the CSV names every case.",
+             adds depends on the format it writes and on its accumulator. {} not drawn.",
             points.len(),
-            plural(exact, "case")
+            match exact {
+                0 => "Edge cases are".to_string(),
+                _ => format!("{} with no kernel error at all and edge cases are", plural(exact, "case")),
+            }
         ),
         charts: vec![(String::new(), draw(Room::Wide))],
         data: csv(
@@ -467,6 +469,13 @@ fn accumulators(rows: &[&Row]) -> Option<Figure> {
     let format = rows.iter().filter(of_family).find_map(|r| r.errors.quantization(|e| e.rel_frobenius))?;
     let growth: Vec<String> = ends(&series).map(|(n, first, last)| format!("{n} ×{:.1}", last.1 / first.1)).collect();
     let (from, to) = ends(&series).map(|e| (e.1.0, e.2.0)).next()?;
+    let mut outs: Vec<&str> = rows.iter().filter(of_family).map(|r| written(r)).collect();
+    outs.sort_unstable();
+    outs.dedup();
+    let promoted = match series.iter().any(|s| s.name.contains('@')) {
+        true => " The number behind @ says how many elements are summed before the partial sum is promoted to f32.",
+        false => "",
+    };
     let draw = |room| {
         plot::xy(
             &Axis { label: "K, elements", scale: Scale::Log2 },
@@ -482,9 +491,11 @@ fn accumulators(rows: &[&Row]) -> Option<Figure> {
         slim: Some(draw(Room::Phone)),
         title: "Kernel error against K, by accumulator",
         see: format!(
-            "The same FP8 operands summed in different ways, written as f32. Growth from K = {from} to {to}: {}. `@128` promotes \
-             the partial sums to f32 every 128 elements. For scale: quantizing these operands costs {}.",
+            "The same FP8 operands summed in different ways, written as {}. Growth from K = {from} to {to}: {}.{} For scale: \
+             quantizing these operands costs {}.",
+            outs.join(" or "),
             growth.join(", "),
+            promoted,
             short(format)
         ),
         charts: vec![(String::new(), draw(Room::Wide))],

@@ -36,15 +36,17 @@ pub(super) fn error_maps(maps: &[ErrorMap]) -> Option<Figure> {
             row.iter().enumerate().map(move |(j, v)| [(n + 1).to_string(), i.to_string(), j.to_string(), number(*v)])
         })
     });
+    let one = maps.len() == 1;
     (!maps.is_empty()).then(|| Figure {
         id: "error_maps",
         slim: None,
-        title: "The worst cases, tile by tile",
-        see: "Largest kernel error over its bound in each tile of the result, for failures and for the case of each op that came nearest \
-              to its bound. The colour is logarithmic, dark to pale blue up to the bound; red, inside a line, is over it or not a number. \
-              Rounding looks like noise, and what is exact is dark (an empty group, say). Other stripes and blocks with a sharp edge point \
-              at a scale, a group or a tile."
-            .into(),
+        title: if one { "The error, tile by tile" } else { "The worst cases, tile by tile" },
+        see: format!(
+            "Largest kernel error over its bound in each tile of the result{}. The colour is logarithmic, dark to pale blue up to the \
+             bound; red, inside a line, is over it or not a number. Rounding looks like noise, and what is exact is dark (an empty group, \
+             say). Other stripes and blocks with a sharp edge point at a scale, a group or a tile.",
+            if one { "" } else { ", for failures and for the case of each op that came nearest to its bound" }
+        ),
         charts: maps.iter().map(chart).collect(),
         data: csv(["map", "tile_row", "tile_col", "error_over_bound"], data),
     })

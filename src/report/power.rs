@@ -175,8 +175,8 @@ pub fn confusion(m: &Matrix) -> Figure {
         id: "confusion",
         slim: None,
         title: "What a diagnosis calls a fault",
-        see: "Rows are injected classes, columns what was named, in percent of the row. What lies off the diagonal is a confusion; `unknown` \
-              is no answer, `compound` an explanation by two faults."
+        see: "Rows are injected classes, columns what was named, in percent of the row. What lies off the diagonal is a confusion; unknown \
+              is no answer, compound an explanation by two faults."
             .into(),
         charts: vec![(String::new(), m.sparse("100 percent of the row"))],
         data: m.data(["class", "named", "percent"]),

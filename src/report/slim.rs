@@ -89,9 +89,13 @@ pub fn table(t: &Table) -> String {
     let height = |i: usize| head(i) + 19 + ch * deep + 4;
     let bottom = top + (0..t.rows.len()).map(height).sum::<i32>();
     let place = |j: usize| (cw * (j % CELLS) as i32, (j / CELLS) as i32);
-    let ends = lines(t.scale.ends[1]);
+    // The number stands beside the ramp, what it is counted against below it.
+    let (end, rest) = match t.scale.ends[1].split_once(" against ") {
+        Some((end, rest)) => (end, lines(&format!("against {rest}"))),
+        None => (t.scale.ends[1], Vec::new()),
+    };
     let mut places = Vec::new();
-    let svg = draw((WIDTH, bottom + 40 + 17 * ends.len() as i32), |root| {
+    let svg = draw((WIDTH, bottom + 40 + 17 * rest.len() as i32), |root| {
         write(root, &names, 0)?;
         let mut y = top;
         for (i, name) in t.rows.iter().enumerate() {
@@ -119,8 +123,8 @@ pub fn table(t: &Table) -> String {
             }
             y += ch * deep + 4;
         }
-        cells::ramp(root, [t.scale.ends[0], ""], (wide(t.scale.ends[0], 12) + 14, bottom + 14), |share| t.along(share))?;
-        write(root, &ends, bottom + 34)
+        cells::ramp(root, [t.scale.ends[0], end], (wide(t.scale.ends[0], 12) + 14, bottom + 14), |share| t.along(share))?;
+        write(root, &rest, bottom + 34)
     });
     plot::with_places(svg, &places)
 }

@@ -3,7 +3,7 @@
 use super::{Figure, grouped, short};
 use crate::assay::row::Row;
 use crate::compare::Verdict;
-use crate::fault::card::{Card, wrapped};
+use crate::fault::card::{Card, SAME_HERE, wrapped};
 use crate::run::sweeps::Outcome;
 use crate::run::totals::{Kept, OpTotals, Totals};
 use std::collections::HashMap;
@@ -15,6 +15,8 @@ pub struct Attention<'a> {
     pub count: usize,
     /// The tables of the sweep that have one.
     pub tables: Vec<&'a str>,
+    /// The causes that they have by [`cause`]: several where two names may be one bug.
+    pub causes: Vec<String>,
 }
 
 impl Attention<'_> {
@@ -43,12 +45,18 @@ pub fn cause(row: &Row) -> Option<String> {
     })
 }
 
+/// Whether a row's finding says that another's fault would give the same result.
+fn could_be(row: &Row, other: &Row) -> bool {
+    let same = row.finding.strip_suffix(SAME_HERE).and_then(|f| f.rsplit("; ").next());
+    !other.fault.is_empty() && same.is_some_and(|names| names.split([',', ' ']).any(|name| name == other.fault))
+}
+
 /// What needs attention, each cause once, worst kind first.
 pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
     let mut found: Vec<Attention> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for (row, cause) in rows.iter().filter_map(|r| Some((r, cause(r)?))) {
-        let place = *places.entry(cause).or_insert(found.len());
+        let place = *places.entry(cause.clone()).or_insert(found.len());
         match found.get_mut(place) {
             Some(a) => {
                 a.count += 1;
@@ -56,9 +64,24 @@ pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
                     a.tables.push(&row.family);
                 }
             }
-            None => found.push(Attention { row, count: 1, tables: vec![&row.family] }),
+            None => found.push(Attention { row, count: 1, tables: vec![&row.family], causes: vec![cause] }),
         }
     }
+    // Two names that could as well be one bug are one.
+    let mut kept: Vec<Attention> = Vec::new();
+    for a in found {
+        let same = |b: &&mut Attention| b.row.verdict == a.row.verdict && (could_be(a.row, b.row) || could_be(b.row, a.row));
+        match kept.iter_mut().find(same) {
+            Some(b) => {
+                b.count += a.count;
+                let more: Vec<&str> = a.tables.into_iter().filter(|t| !b.tables.contains(t)).collect();
+                b.tables.extend(more);
+                b.causes.extend(a.causes);
+            }
+            None => kept.push(a),
+        }
+    }
+    let mut found = kept;
     found.sort_by_key(|a| std::cmp::Reverse(a.row.verdict));
     found
 }

@@ -228,6 +228,24 @@ fn one_bug_is_one_card_whatever_the_table() {
 }
 
 #[test]
+fn two_names_that_may_be_one_bug_are_one_card() {
+    let case = |fault: &str, finding: &str| Row {
+        verdict: Verdict::Fail,
+        fault: fault.into(),
+        finding: finding.into(),
+        ..Row::new(Op::Gemm, Backend::Cpu)
+    };
+    let rows = [
+        case("k_tail:k.dropped", "the last 16 of K are left out (explains 100 %)"),
+        case("k_tail:last_16", "the last 16 are left out; k_tail:k.dropped would give the same result here"),
+        case("scale_shared:b.index", "another (explains 100 %)"),
+        case("scale_shared:b.first", "one; scale_shared:b.other, scale_shared:b.index would give the same result here"),
+    ];
+    let found: Vec<(&str, usize)> = summary::attention(&rows).iter().map(|a| (a.row.fault.as_str(), a.count)).collect();
+    assert_eq!(found, [("k_tail:k.dropped", 2), ("scale_shared:b.index", 2)]);
+}
+
+#[test]
 fn agreement_counts_elements_and_never_lets_a_nan_pass() {
     let mut totals = Totals::default();
     let modelled = |mismatches, elements, bound_ratio| {

@@ -1,7 +1,7 @@
 //! Where the error lives: tile maps of the cases that came nearest to their bound, kept in `maps.csv`.
 
 use crate::assay::map::ErrorMap;
-use crate::assay::row::{Row, number};
+use crate::assay::row::{Row, number, short};
 use crate::compare::Verdict;
 use crate::kernel::{Backend, Kernel};
 use crate::op::Op;
@@ -47,7 +47,7 @@ pub fn worst(
         }
         kinds.push(kind);
         let case = sweeps.iter().flat_map(|s| &s.cases).find(|c| *c.sweep == *row.sweep && c.id() == row.case);
-        let why = format!("{}, at {} of the bound", row.verdict, number((ratio(row) * 1000.0).round() / 1000.0));
+        let why = format!("{}, largest error / bound {}", row.verdict, short(ratio(row)));
         let made = made.iter().find(|m| m.case == row.case).cloned();
         let map = made.or_else(|| assay::error_map(case?, kernels, backend).ok());
         maps.extend(map.map(|map| ErrorMap { why, ..map }));
