@@ -221,7 +221,7 @@ fn an_amax_of_the_last_rows_of_a_norm_is_named() {
     w.meta("eps", "1e-5").values("a", &[rows, cols], &x).f32s("gamma", &[cols], &[1.0; 160]);
     w.raw("out.codes", Dtype::F8_E4M3, &[rows, cols], (0..rows * cols).map(code).collect());
     w.f32s("out.scale", &[1], &[16.0]).f32s("out.scale_inv", &[1], &[1.0 / 16.0]).f32s("out.amax", &[1], &[amax as f32]);
-    is_named(&w, "amax_scope:last_tile", &["amax is that of rows 24 … 26, the last tile of 8, alone"]);
+    is_named(&w, "amax_scope:last_tile", &["perhaps that of rows 24 … 26, the last tile of 8, alone"]);
 }
 
 #[test]
