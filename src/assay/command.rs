@@ -1,12 +1,7 @@
 //! Words of a command line, as a shell reads them.
 
-/// `s` in single quotes for a POSIX shell.
-pub(crate) fn shell_quoted(s: &str) -> String {
-    format!("'{}'", s.replace('\'', r"'\''"))
-}
-
-/// Quoted only where a shell would read it otherwise.
+/// Quoted where a shell would read it otherwise. A NUL, which no argument has, is left out.
 pub(crate) fn shell_word(s: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+,:@%".contains(c);
-    if !s.is_empty() && s.chars().all(plain) { s.to_string() } else { shell_quoted(s) }
+    let word = s.replace('\0', "");
+    shlex::try_quote(&word).map_or_else(|_| word.clone(), std::borrow::Cow::into_owned)
 }

@@ -301,3 +301,23 @@ fn codes_that_are_cut_beside_scales_of_another_amax_have_both_names() {
     assert!(both.2.ends_with("; and amax is over the first 24 of the 32 elements of a block alone"), "{}", both.2);
     assert!(!made(32).2.contains("; and"), "{}", made(32).2);
 }
+
+/// What a test computes in f64 and stores: the exact sum of the values, to the nearest. No order of f32 gives its bits.
+#[test]
+fn the_exact_product_to_the_nearest_is_right_to_the_bit() {
+    let (a, b) = (quantized("te_current", 24, 160, 71), quantized("te_current", 40, 160, 72));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    for out in [Format::F32, Format::F16, Format::Bf16] {
+        let told = |w: &Writer| {
+            let found = assay(&Bundle::parse(std::path::Path::new("x"), &w.to_bytes().unwrap()).unwrap()).unwrap();
+            (found.verdict, found.model)
+        };
+        let (verdict, model) = told(&gemm(&a, &b, out, |i, j| dot(&x, &y, i, j)));
+        assert_eq!(verdict, Verdict::Pass);
+        assert!(model.starts_with("exact"), "{model}");
+        // One element to the next number is no exact product.
+        let (_, model) =
+            told(&gemm(&a, &b, out, |i, j| dot(&x, &y, i, j) * if (i, j) == (3, 5) { 1.0 + 2f64.powi(-7) } else { 1.0 }));
+        assert!(!model.starts_with("exact"), "{model}");
+    }
+}

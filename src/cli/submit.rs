@@ -1,6 +1,7 @@
 //! `qassay submit`: a sweep as a Slurm job array, one task a shard, and a dependent job that merges.
 
 use super::{print, status};
+use crate::assay::command::shell_word;
 use crate::run::plan::Selection;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -125,11 +126,6 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("{}: could not be written", path.display()))
 }
 
-/// For a POSIX shell.
-fn quoted(s: &str) -> String {
-    format!("'{}'", s.replace('\'', r"'\''"))
-}
-
 fn header(args: &Args, out: &Path, name: &str, log: &str) -> String {
     let optional = [("partition", &args.partition), ("time", &args.time)];
     let more: String = optional.iter().filter_map(|(k, v)| Some(format!("#SBATCH --{k}={}\n", v.as_ref()?))).collect();
@@ -146,7 +142,7 @@ fn array_script(args: &Args, out: &Path, command: &[String]) -> String {
         .iter()
         .filter_map(|(k, v)| Some(format!("#SBATCH --{k}={}\n", v.as_ref()?)))
         .collect();
-    let words: Vec<String> = command.iter().map(|w| quoted(w)).collect();
+    let words: Vec<String> = command.iter().map(|w| shell_word(w)).collect();
     format!(
         "{}#SBATCH --cpus-per-task={}\n{resources}\
 shard=$SLURM_ARRAY_TASK_ID
@@ -161,7 +157,7 @@ exit $rc
         args.cpus,
         words.join(" "),
         args.array,
-        quoted(&out.display().to_string()),
+        shell_word(&out.display().to_string()),
         args.cpus,
         args.retries,
     )
@@ -169,12 +165,12 @@ exit $rc
 
 /// Joins the shards; verdicts of the whole are no failure of the job.
 fn merge_script(args: &Args, out: &Path, program: &Path) -> String {
-    let folder = quoted(&out.display().to_string());
+    let folder = shell_word(&out.display().to_string());
     format!(
         "{}rm -rf {folder}/merged.part\n{} merge $(seq -f {folder}/shard-%.0f {}) --out {folder}/merged.part\nrc=$?\n\
 case $rc in 0|1|3) mv {folder}/merged.part {folder}/merged; exit 0;; esac\nexit $rc\n",
         header(args, out, "merge", "merge.log"),
-        quoted(&program.display().to_string()),
+        shell_word(&program.display().to_string()),
         args.array,
     )
 }

@@ -3,7 +3,7 @@
 use super::build::{Helpers, Prepared};
 use super::case::{Case, OperandRecipe, OutKind};
 use super::there::{Asked, judged};
-use crate::assay::command::{shell_quoted, shell_word};
+use crate::assay::command::shell_word;
 use crate::assay::fill::fill;
 use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
@@ -146,7 +146,7 @@ fn coordinates(case: &Case, backend: Backend, seed: u64) -> Row {
     let drawn = if seed == 0 { String::new() } else { format!(" --seed {seed}") };
     let who = if backend == Backend::Cpu { String::new() } else { format!(" --backend {}", backend.name()) };
     Row {
-        command: format!("qassay run {}{who}{drawn} --case {}", shell_word(&case.sweep), shell_quoted(&id)),
+        command: format!("qassay run {}{who}{drawn} --case {}", shell_word(&case.sweep), shell_word(&id)),
         sweep: case.sweep.to_string(),
         family: case.family.to_string(),
         case: id,

@@ -36,12 +36,14 @@ use super::arithmetic::Arithmetic;
 use crate::assay::Built;
 use crate::assay::{Judgement, evidence};
 use crate::compare::{ErrorSize, Verdict};
-use crate::job::{Data, Job, Operand, Output};
+use crate::job::{Data, Job, Operand, Output, Part};
 use crate::kernel::Backend;
+use crate::model::product::Kind;
 use crate::model::{Accumulator, Inner, MmaModel, ScaleOrder};
 use crate::op::{self, Accelerator, Args64, Op};
 use crate::stage::timed;
-use crate::{Error, QTensor, Result, Tensor};
+use crate::tensor::round_to;
+use crate::{Error, Overflow, QTensor, Result, Rounding, Tensor};
 use cuts::Cut;
 use ndarray::Array2;
 use search::{Case, Way, Ways};
@@ -184,7 +186,11 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     let split = || Ways { chains: units(), cuts: Cut::all(k), endings: case.endings(true) };
     // The first set has most results: the others are not made before they are asked.
     let sets: [&dyn Fn() -> Ways; 3] = [&whole, &usual, &split];
-    for ways in sets {
+    for (nth, ways) in sets.into_iter().enumerate() {
+        if nth == 1 && case.plan.kind != Kind::Integer && is_rounded_once(output, &built.ideal[0]) {
+            let text = format!("exact: the sum and its scales are rounded once: {}", arithmetic.why);
+            return Ok(Settled::plain(Accumulator::new(Inner::Exact), Some(output.clone()), text));
+        }
         if let Some(way) = timed("right bits", || case.find(&ways(), usize::MAX))? {
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
         }
@@ -193,6 +199,17 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     let settled = by_bound(case, arithmetic, built, output);
     built.job.accumulator = accumulator;
     settled
+}
+
+/// Whether every element is the exact one to the nearest, as f64 arithmetic rounds it: to the type of the result, or to f32 first.
+fn is_rounded_once(output: &Output, ideal: &op::Defined) -> bool {
+    let [Part { d: Data::High(t), .. }] = &output.parts[..] else { return false };
+    let once = |d: f64| t.dtype().decode(t.dtype().encode(d, Rounding::NearestEven, Overflow::Native));
+    t.data().len() == ideal.d.len()
+        && t.data()
+            .iter()
+            .zip(&ideal.d)
+            .all(|(x, d)| *x == round_to(t.dtype(), *d as f32) || f64::from(*x) == once(*d) || x.is_nan() && d.is_nan())
 }
 
 /// What no bits decide: by the bound, by bits of wrong arithmetics, by the size of the errors.
