@@ -313,8 +313,9 @@ fn the_exact_product_to_the_nearest_is_right_to_the_bit() {
             (found.verdict, found.model)
         };
         let (verdict, model) = told(&gemm(&a, &b, out, |i, j| dot(&x, &y, i, j)));
-        assert_eq!(verdict, Verdict::Pass);
-        assert!(model.starts_with("exact"), "{model}");
+        // Of 16 bits an order of f32 may have the same.
+        assert!(verdict == Verdict::Pass && model.ends_with("to the bit"), "{model}");
+        assert!(model.starts_with("exact") || out != Format::F32, "{model}");
         // One element to the next number is no exact product.
         let (_, model) =
             told(&gemm(&a, &b, out, |i, j| dot(&x, &y, i, j) * if (i, j) == (3, 5) { 1.0 + 2f64.powi(-7) } else { 1.0 }));

@@ -88,7 +88,8 @@ impl Cast<'_> {
                 let (e, value) = (self.element(*at), self.value(*at));
                 let sign = e.x.signum();
                 let right = if self.right(*at) { value } else { nearest(e.format, e.y()) };
-                (e.y().abs(), value * sign, right * sign)
+                // No −0.
+                (e.y().abs(), value * sign + 0.0, right * sign + 0.0)
             })
             .collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));

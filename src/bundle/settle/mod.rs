@@ -188,7 +188,7 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     let sets: [&dyn Fn() -> Ways; 3] = [&whole, &usual, &split];
     for (nth, ways) in sets.into_iter().enumerate() {
         if nth == 1 && case.plan.kind != Kind::Integer && is_rounded_once(output, &built.ideal[0]) {
-            let text = format!("exact: the sum and its scales are rounded once: {}", arithmetic.why);
+            let text = format!("exact, rounded once: {}, to the bit", arithmetic.why);
             return Ok(Settled::plain(Accumulator::new(Inner::Exact), Some(output.clone()), text));
         }
         if let Some(way) = timed("right bits", || case.find(&ways(), usize::MAX))? {
