@@ -115,7 +115,10 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     }
     let mut found = Answer { verdict, reason, model: text, assayed, diagnosis, measured: None };
     let fitted = |d: &Diagnosis| d.findings.first().is_none_or(|f| f.freedom > 0);
-    let open = verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(fitted);
+    // Patches that no product makes may still be an operand's bytes.
+    let in_patches = |d: &Diagnosis| d.findings.first().is_some_and(|f| f.variant.ends_with("out.patches"));
+    let open =
+        verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(|d| fitted(d) || in_patches(d));
     let solved = || {
         clipped::explain(bundle)
             .or_else(|| casts::explain(bundle))
@@ -129,13 +132,6 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     };
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
         d.findings = vec![other];
-    }
-    // Patches that no product makes may still be an operand's bytes.
-    if verdict == Verdict::Fail
-        && found.diagnosis.as_ref().and_then(|d| d.findings.first()).is_some_and(|f| f.fault.ends_with("out.patches"))
-        && let (Some(bytes), Some(d)) = (operand_bytes::explain(bundle, found.judgement()), found.diagnosis.as_mut())
-    {
-        d.findings = vec![bytes];
     }
     if verdict == Verdict::Fail
         && wrong.is_empty()

@@ -27,7 +27,7 @@ const SAME: f64 = 1.0 / 256.0;
 pub struct Cast<'b> {
     pub x: &'b Tensor,
     pub q: &'b QTensor,
-    grid: (usize, usize),
+    pub grid: (usize, usize),
     pub tile: (usize, usize),
     /// scale_inv as stored, second level included.
     pub stored: Vec<f64>,
@@ -40,11 +40,6 @@ pub struct Cast<'b> {
 
 /// Ties that are not rounded to even, at least.
 const TIES: usize = 4;
-/// Bits that groups have to tell, for the scale of a neighbour.
-const NEIGHBOURS: f64 = 24.0;
-
-/// Scales that stand elsewhere, for another stride.
-const STRIDES: usize = 3;
 
 /// Low and high end of the scale_inv that codes were made with.
 pub type Range = (f64, f64);
@@ -86,7 +81,7 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
     }
 }
 
-fn center((low, high): Range) -> f64 {
+pub fn center((low, high): Range) -> f64 {
     0.5 * (low + high)
 }
 
@@ -259,7 +254,7 @@ impl<'b> Cast<'b> {
         let (rows, cols) = self.grid;
         let all = shortest_ways(rows, cols);
         let Some(way) = all.iter().find(|w| same(&|g| (w.map)(g / cols, g % cols))) else {
-            return self.strides(ranges).or_else(|| self.of_neighbours(ranges));
+            return self.elsewhere(ranges);
         };
         // The codes are those of their own values' amax where the scale that they say is: then the scales stand elsewhere.
         let max = self.q.format().max_finite();
@@ -275,67 +270,6 @@ impl<'b> Cast<'b> {
         };
         let class = way.kind.class();
         Some((class, "out.index", words))
-    }
-
-    /// Groups whose codes were made with the scale of another one, so many rows or groups before or behind it; all others are right.
-    fn of_neighbours(&self, ranges: &[Range]) -> Option<Named> {
-        let (rows, cols) = self.grid;
-        let wrong: Vec<usize> = (0..ranges.len()).filter(|g| !holds(ranges[*g], self.stored[*g])).collect();
-        let far = |n: usize| (0..8).map(|p| 1isize << p).filter(move |d| d.unsigned_abs() < n).flat_map(|d| [-d, d]);
-        let offsets = far(rows).map(|d| (d, 0)).chain(far(cols).map(|d| (0, d)));
-        let of = |g: usize, (dr, dc): (isize, isize)| {
-            let (r, c) = ((g / cols).checked_add_signed(dr)?, (g % cols).checked_add_signed(dc)?);
-            (r < rows && c < cols).then(|| r * cols + c)
-        };
-        // What a range tells, in bits: how narrow it is.
-        let told =
-            |g: usize| if ranges[g].1.is_finite() { (center(ranges[g]) / (ranges[g].1 - ranges[g].0)).log2() } else { 0.0 };
-        let enough = wrong.iter().map(|g| told(*g).clamp(0.0, 12.0)).sum::<f64>() >= NEIGHBOURS;
-        let all =
-            |d: &(isize, isize)| wrong.iter().all(|g| of(*g, *d).is_some_and(|from| holds(ranges[*g], self.stored[from])));
-        if !enough {
-            return None;
-        }
-        let Some(d) = offsets.into_iter().find(all) else { return self.reversed(ranges, &wrong) };
-        let (by, what, class) = if d.0 == 0 { (d.1, "group", Class::ScaleIndex) } else { (d.0, "row", Class::ScaleShared) };
-        let (mut is_row, n) = (vec![false; rows], by.unsigned_abs());
-        wrong.iter().for_each(|g| is_row[g / cols] = true);
-        let side = if by < 0 { "before" } else { "behind" };
-        let which = if n == 1 { format!("the {what} {side}") } else { format!("{n} {what}s {side}") };
-        let words =
-            format!("the codes of {} groups, in rows {}, were made with the scale of {which}", wrong.len(), lines(&is_row));
-        Some((class, "out.neighbour", words))
-    }
-
-    /// Scales that are stored at another row stride of the grid: later rows lie over earlier ones, or places between them are not written.
-    fn strides(&self, ranges: &[Range]) -> Option<Named> {
-        let (rows, cols) = self.grid;
-        let stride = (1..2 * cols).filter(|s| *s != cols).find(|stride| {
-            // The last that is stored there.
-            let writer = |p: usize| {
-                let r = (p / stride).min(rows - 1);
-                let c = p - r * stride;
-                (c < cols).then_some(r * cols + c)
-            };
-            let told = |p: &usize| writer(*p).is_some_and(|g| g != *p && ranges[g].1.is_finite() && ranges[g].0 > 0.0);
-            (0..ranges.len()).all(|p| writer(p).is_none_or(|g| holds(ranges[g], self.stored[p])))
-                && (0..ranges.len()).filter(told).count() >= STRIDES
-        })?;
-        let words = format!(
-            "scales are stored at a row stride of {stride} instead of {cols}: group (r, c) of the grid at r·{stride} + c"
-        );
-        Some((Class::ScaleLayout, "out.stride", words))
-    }
-
-    /// Rows whose scales stand in reverse order, all others right.
-    fn reversed(&self, ranges: &[Range], wrong: &[usize]) -> Option<Named> {
-        let cols = self.grid.1;
-        let (first, last) = (wrong.first()? / cols, wrong.last()? / cols);
-        let holds = |g: &usize| holds(ranges[*g], self.stored[(first + last - g / cols) * cols + g % cols]);
-        (last >= first + 2 && wrong.iter().all(holds)).then(|| {
-            let words = format!("the scales of rows {first} … {last} of the grid are stored in reverse order");
-            (Class::ScaleIndex, "out.reversed", words)
-        })
     }
 
     /// Codes of the scales stored, which are not those of the values: what their amax was taken over.

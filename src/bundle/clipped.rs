@@ -43,25 +43,42 @@ fn blocks(x: &Tensor, q: &QTensor) -> Vec<Block> {
     all
 }
 
-/// What is wrong, with the first such block.
-fn of(x: &Tensor, q: &QTensor) -> Option<String> {
-    let (f, cols) = (q.format(), q.cols());
-    let floats = f.is_float() && f.spec().bits <= 8 && matches!(q.zero(), Zero::None);
-    (floats && (x.rows(), x.cols()) == (q.rows(), cols) && x.data().iter().all(|x| x.is_finite())).then_some(())?;
-    let (all, max) = (blocks(x, q), f.max_finite());
-    let place = |b: &Block| format!("({}, {})", b.at / cols, b.at % cols);
+/// The values and codes of a cast without a recipe.
+fn read(bundle: &Bundle) -> Option<(&Tensor, &QTensor)> {
+    let (Data::Quantized(q), Some(x)) = (&bundle.out.d, &bundle.a.high) else { return None };
+    (matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && bundle.meta.recipe.is_none()).then_some((x, q))
+}
+
+/// Whether the scales of these codes are held against the values.
+fn is_held(x: &Tensor, q: &QTensor) -> bool {
+    let floats = q.format().is_float() && q.format().spec().bits <= 8 && matches!(q.zero(), Zero::None);
+    floats && (x.rows(), x.cols()) == (q.rows(), q.cols()) && x.data().iter().all(|x| x.is_finite())
+}
+
+/// Row and column of a block's largest magnitude.
+fn place(b: &Block, q: &QTensor) -> String {
+    format!("({}, {})", b.at / q.cols(), b.at % q.cols())
+}
+
+/// Blocks whose scale is 0 though they hold numbers.
+fn zeros(all: &[Block], q: &QTensor) -> Option<String> {
+    let max = q.format().max_finite();
     // The least scale that is stored as more than 0, with room for its rounding.
     let least = 2.0 * q.scale_format().decode(1) * q.global_scale_inv().map_or(1.0, f64::from).abs();
     let zeros: Vec<&Block> = all.iter().filter(|b| b.unit == 0.0 && b.amax / max > least).collect();
-    if let Some(b) = zeros.first() {
-        let [amax, _] = apart([b.amax, 0.0]);
-        return Some(format!(
-            "scale_inv is 0 for {} of {} blocks that hold numbers: {amax} at {} is read back as 0",
-            zeros.len(),
-            all.len(),
-            place(b)
-        ));
-    }
+    let first = zeros.first()?;
+    let [amax, _] = apart([first.amax, 0.0]);
+    Some(format!(
+        "scale_inv is 0 for {} of {} blocks that hold numbers: {amax} at {} is read back as 0",
+        zeros.len(),
+        all.len(),
+        place(first, q)
+    ))
+}
+
+/// Blocks that are scaled for a part of themselves, beside others that are not.
+fn parts(all: &[Block], q: &QTensor) -> Option<String> {
+    let max = q.format().max_finite();
     let ratio = |b: &Block| b.amax / (b.unit * max);
     let clipped: Vec<&Block> = all.iter().filter(|b| ratio(b) > 1.0 + NEAR).collect();
     let own = all.iter().filter(|b| (ratio(b) - 1.0).abs() <= NEAR).count();
@@ -73,25 +90,29 @@ fn of(x: &Tensor, q: &QTensor) -> Option<String> {
             "{} of {} blocks are scaled for less than their amax, {own} for theirs: {amax} at {} in one that is scaled for {scaled}",
             clipped.len(),
             all.len(),
-            place(first)
+            place(first, q)
         )
     })
 }
 
+/// What is wrong, with the first such block.
+fn of(x: &Tensor, q: &QTensor) -> Option<String> {
+    let all = if is_held(x, q) { blocks(x, q) } else { return None };
+    zeros(&all, q).or_else(|| parts(&all, q))
+}
+
 /// What is wrong with the scales of a cast without a recipe.
 pub(super) fn contradiction(bundle: &Bundle) -> Option<String> {
-    let Data::Quantized(q) = &bundle.out.d else { return None };
-    (matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && bundle.meta.recipe.is_none()).then_some(())?;
-    of(bundle.a.high.as_ref()?, q)
+    read(bundle).and_then(|(x, q)| of(x, q))
 }
 
 /// The blocks whose scale is 0 though they hold numbers.
 pub(super) fn explain(bundle: &Bundle) -> Option<Finding> {
-    contradiction(bundle).filter(|words| words.starts_with("scale_inv is 0"))?;
-    let (Data::Quantized(q), Some(x)) = (&bundle.out.d, &bundle.a.high) else { return None };
+    let (x, q) = read(bundle).filter(|(x, q)| is_held(x, q))?;
+    let all = blocks(x, q);
+    zeros(&all, q)?;
     let grid = q.granularity().grid(q.rows(), q.cols());
     let (mut rows, mut groups) = (vec![false; grid.0], vec![false; grid.1]);
-    let all = blocks(x, q);
     let is_zero = |(_, b): &(usize, &Block)| b.unit == 0.0 && b.amax > 0.0;
     all.iter().enumerate().filter(is_zero).for_each(|(s, _)| (rows[s / grid.1], groups[s % grid.1]) = (true, true));
     let words = format!("scale_inv of rows {}, groups {} of the grid is 0: it is not written", lines(&rows), lines(&groups));

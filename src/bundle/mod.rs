@@ -48,6 +48,7 @@ pub(crate) mod recipes;
 #[cfg(test)]
 mod replayed_tests;
 mod sample;
+mod scale_places;
 mod second;
 pub(crate) mod settle;
 mod slices;
