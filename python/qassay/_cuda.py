@@ -8,19 +8,22 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from . import _bundle
 
 #: Smaller tensors cost less through the pipe.
 LEAST = 1 << 20
-#: Why nothing is shared any more; None while it works. ``QASSAY_IPC=0`` says so from the start.
-REFUSED: str | None = "QASSAY_IPC is 0" if os.environ.get("QASSAY_IPC") == "0" else None
+#: Nothing is shared at all: ``QASSAY_IPC=0``, or no driver.
+OFF = os.environ.get("QASSAY_IPC") == "0"
+#: Ids of the GPUs whose memory the checker could not read: it sees the first only, or they are hidden from it.
+REFUSED: set[str] = set()
 
 
-def refused(why: str) -> None:
-    global REFUSED
-    REFUSED = why
+def refused(parts: Iterable[Any]) -> None:
+    """Shares nothing more of the GPUs of these parts."""
+    REFUSED.update(part.where["gpu"] for part in parts if isinstance(part, Shared))
 
 
 class Shared:
@@ -44,7 +47,7 @@ def here(part: Any) -> Any:
 
 def share(x: Any) -> tuple[Shared, str, list[int]] | None:
     """A large CUDA tensor, its dtype and its shape; None where the checker cannot read it."""
-    if REFUSED or not getattr(x, "is_cuda", False) or not hasattr(x, "data_ptr") or "strided" not in str(x.layout):
+    if OFF or not getattr(x, "is_cuda", False) or not hasattr(x, "data_ptr") or "strided" not in str(x.layout):
         return None
     if x.numel() * x.element_size() < LEAST:
         return None
@@ -55,15 +58,16 @@ def share(x: Any) -> tuple[Shared, str, list[int]] | None:
     with torch.cuda.device(x.device):
         torch.cuda.current_stream().synchronize()
         where = handle(x.data_ptr(), x.device.index)
-    return None if where is None else (Shared(x, where), str(x.dtype).removeprefix("torch."), [int(n) for n in x.shape])
+    return None if where is None or where["gpu"] in REFUSED else (Shared(x, where), str(x.dtype).removeprefix("torch."), [int(n) for n in x.shape])
 
 
 def handle(pointer: int, device: int) -> dict[str, Any] | None:
     """Where other processes find this memory; None where the driver gives no handle for it."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError as e:
-        refused(str(e))
+    except OSError:
+        global OFF
+        OFF = True
         return None
     base, size, ordinal = ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_int()
     memory, gpu = (ctypes.c_ubyte * 64)(), (ctypes.c_ubyte * 16)()

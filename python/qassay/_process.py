@@ -228,8 +228,8 @@ class Checker:
                     self.start(deadline)
                 head, body = self.once({"word": word, **fields}, parts, deadline)
                 if "unread" in head:
-                    # From now on everything goes through the pipe.
-                    _cuda.refused(head["unread"])
+                    # From now on what lies on these GPUs goes through the pipe.
+                    _cuda.refused(parts or [])
                     head, body = self.once({"word": word, **fields}, [_cuda.here(p) for p in parts], deadline)
             except BaseException:
                 # Ctrl-C and a timeout too: an answer that comes late would be taken for the next one's.

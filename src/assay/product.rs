@@ -159,7 +159,7 @@ impl<'a> Product<'a> {
             None => Factors::of_f32(x.format, &x.data),
         };
         let sums = sums.and_relative(accumulation_bound(&self.accumulator, self.k, read(a), read(b))?);
-        if rows * cols * self.k > runs::MOST {
+        if rows * cols * self.k > runs::MOST || !sums.keeps_order() {
             return Ok(sums);
         }
         let all = match grouped {

@@ -12,6 +12,8 @@ const SHARE: f64 = 0.98;
 /// Of codes near those of these values: how many, and their correlation, at least. Other tensors of a network have none.
 const MANY: usize = 64;
 const ALIKE: f64 = 0.6;
+/// Of codes that have nothing to do with these values: how many, at least.
+const FOREIGN: usize = 256;
 
 type Named = (Class, &'static str, String);
 /// The code that stands at column r of row c of the copy.
@@ -96,6 +98,23 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
     let pairs: Vec<(f64, f64)> = wrong.iter().map(of).filter(|(v, y)| v.is_finite() && y.is_finite()).collect();
     let r = correlation(&pairs);
     let far = pairs.iter().filter(|(v, y)| (v - y).abs() > 0.5 * y.abs()).count();
+    // One block of the copy is others', and none of them moved within it.
+    let run = |v: &[bool]| v.windows(2).filter(|w| w[0] != w[1]).count() <= 2;
+    let inside: Vec<usize> = (0..copy.len()).filter(|at| is_row[at / rows] && is_col[at % rows]).collect();
+    let sorted = |of: &dyn Fn(usize) -> u8| {
+        let mut all: Vec<u8> = inside.iter().map(|at| of(*at)).collect();
+        all.sort_unstable();
+        all
+    };
+    let block = run(&is_row) && run(&is_col) && 2 * inside.len() <= copy.len() && 10 * wrong.len() >= 9 * inside.len();
+    if pairs.len() >= FOREIGN && block && r.abs() < 3.0 / (pairs.len() as f64).sqrt() {
+        let moved = sorted(&|at| copy[at]) == sorted(&|at| codes[at % rows * cols + at / rows]);
+        return (!moved).then(|| {
+            let words =
+                format!("codes have nothing to do with these values {place}: memory that was never written, or another's");
+            (Class::SilentSkip, "transpose.foreign", words)
+        });
+    }
     (pairs.len() >= MANY && r > ALIKE && far >= LEAST).then(|| {
         let words = format!(
             "codes are near those of these values and not theirs (correlation {r:.3}): of the tensor before an update, {place}"
@@ -165,6 +184,11 @@ mod tests {
             q.format().encode(y(c, r) + 60.0 * noise(c, r), Rounding::NearestEven, Overflow::Saturate) as u8
         };
         assert_eq!(found(&before).0, "transpose.values");
+        // Rows of the copy are columns of the codes: 16 · 32 of 48 · 64.
+        let block = |c: usize, r: usize| (32..48).contains(&c) && r < 32;
+        let bytes = |c: usize, r: usize| (((c * 48 + r) as u32).wrapping_mul(0x85EB_CA6B) >> 24) as u8 & 0xfe;
+        let (name, words) = found(&|c, r| if block(c, r) { bytes(c, r) } else { right(c, r) });
+        assert!(name == "transpose.foreign" && words.contains("in rows 32 … 47, columns 0 … 31"), "{name} {words}");
         let other =
             |c: usize, r: usize| q.format().encode(600.0 * noise(c, r), Rounding::NearestEven, Overflow::Saturate) as u8;
         assert_eq!(found(&other).0, "", "another tensor is none of an earlier step");

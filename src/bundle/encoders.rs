@@ -169,6 +169,15 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         let (low, span) = (f.min_finite(), f64::from(1u32 << f.bits()));
         f.is_integer().then(|| ((e.y() + e.zero).round_ties_even() - low).rem_euclid(span) + low)
     }),
+    (Class::OverflowWrap, "clamped_wide", "values are clamped to unsigned codes' range, up to twice as far, and wrap", |e| {
+        wrapped_behind(e, e.format.min_finite())
+    }),
+    (
+        Class::OverflowWrap,
+        "clamped_wide",
+        "values are clamped to unsigned codes' range, from 0 up to twice as far, and wrap",
+        |e| wrapped_behind(e, 0.0),
+    ),
     (Class::OverflowWrap, "saturated_first", "values are saturated to the codes' range before the zero point is added", |e| {
         e.code(nearest(e.format, e.y()) + e.zero)
     }),
@@ -197,6 +206,13 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
 fn multiplied(e: &Element, by: f64) -> Option<f64> {
     let y = e.x * by;
     if y.is_nan() { Some(f64::NAN) } else { e.code(y.clamp(-1e30, 1e30) + e.zero) }
+}
+
+/// Of signed integers: clamped from `low` to the largest unsigned one, then cut to their bits.
+fn wrapped_behind(e: &Element, low: f64) -> Option<f64> {
+    let (least, span) = (e.format.min_finite(), f64::from(1u32 << e.format.bits()));
+    let code = (e.y() + e.zero).round_ties_even().clamp(low, span - 1.0);
+    (e.format.is_integer() && least < 0.0).then(|| (code - least).rem_euclid(span) + least)
 }
 
 /// Elements whose code is subnormal.

@@ -3,6 +3,7 @@
 use super::encoders::{Cast, LEAST, Named, SHARE, nearest};
 use crate::fault::Class;
 use crate::{Overflow, Rounding};
+use std::collections::HashMap;
 
 /// How far a share may be from what it is of, in standard deviations.
 const SIGMAS: f64 = 5.0;
@@ -97,6 +98,10 @@ impl Cast<'_> {
         let runs = 1 + all.windows(2).filter(|w| !same(w[0].1, w[1].1)).count();
         let codes = 1 + all.windows(2).filter(|w| !same(w[0].2, w[1].2)).count();
         (all.len() >= 8 * codes && runs <= 2 * codes + all.len() / 50).then_some(())?;
+        // One code nearly everywhere is a place that was not written.
+        let mut made: HashMap<u64, usize> = HashMap::new();
+        all.iter().for_each(|e| *made.entry(e.1.to_bits()).or_default() += 1);
+        (made.into_values().max()? * 10 <= all.len() * 9).then_some(())?;
         // Ranges of wrong codes, each with the elements in it.
         let mut ranges: Vec<(usize, usize)> = Vec::new();
         for (n, e) in all.iter().enumerate().filter(|(_, e)| !same(e.1, e.2)) {

@@ -340,6 +340,10 @@ impl SumBound<'_> {
     pub(crate) fn lines(&self) -> (&Lines, &Lines) {
         (self.a, self.b)
     }
+    /// Whether a bound follows from the order of K: [`SumBound::in_runs`] says more.
+    pub fn keeps_order(&self) -> bool {
+        self.ways.iter().any(Way::keeps_order)
+    }
     /// With the largest sums of runs of products, `cols` a row of the result. An accumulator that does not keep to the order of K leaves them aside.
     pub fn in_runs(self, runs: Vec<f64>, cols: usize) -> Self {
         Self { runs: Some((runs, cols)), ..self }

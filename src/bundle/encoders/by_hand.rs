@@ -133,6 +133,12 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
             }
             v
         }),
+        "values are clamped to unsigned codes' range, up to twice as far, and wrap"
+        | "values are clamped to unsigned codes' range, from 0 up to twice as far, and wrap" => {
+            let low = if words.contains("from 0") { 0.0 } else { g.values[0] };
+            let v = (y + z).round_ties_even().min(2.0 * g.most() + 1.0).max(low);
+            (g.whole && g.values[0] < 0.0).then_some(if v > g.most() { v - g.values.len() as f64 } else { v })
+        }
         "values are saturated to the codes' range before the zero point is added" => at(g.nearest(y) + z),
         "the zero point is added after rounding, and the sum is rounded again" => at(y.round_ties_even() + z),
         "the zero point is not added" => at(y),

@@ -20,12 +20,17 @@ pub enum Cut {
     Interleaved { tile: usize, parts: usize },
     /// Two parts, cut here: what stream-K leaves of a tile of outputs.
     At(usize),
+    /// OpenBLAS's blocks: `most` elements while there are twice as many, then halves that are rounded up to `step`.
+    Blas { most: usize, step: usize },
 }
 
 /// Elements of a tile of K.
 const TILES: [usize; 6] = [128, 64, 32, 256, 16, 512];
 /// Parts that are tried: each up to 16, then the sizes that kernels take.
 const MANY: [usize; 8] = [18, 20, 24, 32, 48, 64, 96, 128];
+/// OpenBLAS's longest blocks of K (`SGEMM_Q` of Skylake-X, of Haswell and Zen, of older ones), and what it rounds half of what is left up to:
+/// nothing where several threads work, else its kernel's rows.
+const BLAS: [(usize, usize); 6] = [(448, 1), (448, 16), (384, 1), (384, 8), (320, 1), (320, 16)];
 /// Where two parts may meet: multiples of this, of a long K of twice as much.
 const MEET: usize = 64;
 const LONG: usize = 2048;
@@ -61,7 +66,26 @@ impl Cut {
                 (0..parts).map(part).filter(|run| !run.is_empty()).collect()
             }
             Cut::At(at) => [0..at.min(k), at.min(k)..k].into_iter().filter(|r| !r.is_empty()).map(|r| vec![r]).collect(),
+            Cut::Blas { most, step } => {
+                let (mut all, mut from) = (Vec::new(), 0);
+                while from < k {
+                    let block = match k - from {
+                        left if left >= 2 * most => most,
+                        left if left > most => left.div_ceil(2).next_multiple_of(step),
+                        left => left,
+                    };
+                    all.push(vec![from..from + block]);
+                    from += block;
+                }
+                all
+            }
         }
+    }
+
+    /// OpenBLAS's cuts, each way of cutting once.
+    pub fn blas(k: usize) -> Vec<Cut> {
+        let mut seen = std::collections::HashSet::new();
+        BLAS.map(|(most, step)| Cut::Blas { most, step }).into_iter().filter(|cut| seen.insert(cut.parts(k))).collect()
     }
 
     /// The cuts of split-K in tiles of 128, and of Triton's in tiles of 64 and 128: most of what there is.
@@ -107,6 +131,7 @@ impl Cut {
             Cut::LongLast { tile, parts } => format!(", split in {parts} (tiles of {tile} of K, the rest to the last)"),
             Cut::Interleaved { tile, parts } => format!(", split in {parts} (every {parts}th tile of {tile} of K)"),
             Cut::At(at) => format!(", split in 2 at K = {at}"),
+            Cut::Blas { most, .. } => format!(", split as OpenBLAS does (blocks of at most {most} of K)"),
         }
     }
 }
@@ -240,6 +265,21 @@ mod tests {
         );
         assert_eq!(Cut::Balanced { tile: 128, parts: 4 }.parts(5760)[1], [1536..2944]);
         assert_eq!(Cut::Interleaved { tile: 32, parts: 2 }.parts(100), [vec![0..32, 64..96], vec![32..64, 96..100]]);
+    }
+
+    /// As OpenBLAS 0.3.30 was seen to sum on a Skylake-X of two cores: 449 as 225 + 224, 1000 as 448 + 276 + 276.
+    #[test]
+    fn openblas_takes_whole_blocks_and_then_halves() {
+        let of = |most: usize, step: usize, k: usize| -> Vec<usize> {
+            Cut::Blas { most, step }.parts(k).iter().map(|run| run[0].len()).collect()
+        };
+        assert_eq!([of(448, 1, 449), of(448, 1, 448), of(448, 16, 449)], [vec![225, 224], vec![448], vec![240, 209]]);
+        assert_eq!([of(448, 1, 1000), of(448, 1, 896)], [vec![448, 276, 276], vec![448, 448]]);
+        assert_eq!(of(448, 1, 2048), [448, 448, 448, 352, 352]);
+        assert!(of(384, 8, 0).is_empty());
+        assert_eq!(Cut::blas(300), [Cut::Blas { most: 448, step: 1 }]);
+        assert_eq!(Cut::blas(768).len(), 2);
+        assert_eq!(Cut::blas(768)[0].parts(768), [vec![0..384], vec![384..768]]);
     }
 
     #[test]

@@ -50,6 +50,9 @@ use search::{Case, Way, Ways};
 pub use spread::Spread;
 use ways::{Chain, Ending, Promote, ScalesMeet};
 
+/// Multiply-adds of a product that is computed once more in f64 for a question: 10 ms.
+const FEW_PRODUCTS: usize = 1 << 28;
+
 /// Which arithmetic a product's result is held to.
 pub struct Settled {
     /// What the bound is derived from.
@@ -182,14 +185,24 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     // Each chain as it is and with the first of its promotions.
     let first = || chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
     let usual = || Ways { chains: first(), cuts: Cut::usual(k), endings: case.endings(true) };
+    // A product by a BLAS, of codes or of dequantized factors.
+    let mut by_blas = vec![Chain::Sequential];
+    if case.has_scales() {
+        by_blas.extend([true, false].map(|fused| Chain::Dequantized { fused }));
+    }
+    let by_blas =
+        || Ways { chains: by_blas.iter().map(|c| (*c, None)).collect(), cuts: Cut::blas(k), endings: case.endings(false) };
     let units = || chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
     let split = || Ways { chains: units(), cuts: Cut::all(k), endings: case.endings(true) };
     // The first set has most results: the others are not made before they are asked.
-    let sets: [&dyn Fn() -> Ways; 3] = [&whole, &usual, &split];
+    let sets: [&dyn Fn() -> Ways; 4] = [&whole, &by_blas, &usual, &split];
     for (nth, ways) in sets.into_iter().enumerate() {
-        if nth == 1 && case.plan.kind != Kind::Integer && is_rounded_once(output, &built.ideal[0]) {
-            let text = format!("exact, rounded once: {}, to the bit", arithmetic.why);
-            return Ok(Settled::plain(Accumulator::new(Inner::Exact), Some(output.clone()), text));
+        if nth == 1
+            && case.plan.kind != Kind::Integer
+            && let Some((of, inner)) = rounded_once(case.job, output, &built.ideal[0])?
+        {
+            let text = format!("exact{of}, rounded once: {}, to the bit", arithmetic.why);
+            return Ok(Settled::plain(Accumulator::new(inner), Some(output.clone()), text));
         }
         if let Some(way) = timed("right bits", || case.find(&ways(), usize::MAX))? {
             return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
@@ -199,6 +212,19 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     let settled = by_bound(case, arithmetic, built, output);
     built.job.accumulator = accumulator;
     settled
+}
+
+/// Of what the result is the exact product to the nearest, and the accumulator whose bound holds it: of the factors as they are, or as f32
+/// arithmetic dequantizes them.
+fn rounded_once(job: &Job, output: &Output, ideal: &op::Defined) -> Result<Option<(&'static str, Inner)>> {
+    if is_rounded_once(output, ideal) {
+        return Ok(Some(("", Inner::Exact)));
+    }
+    let work = job.operands.a().rows() * job.operands.a().cols() * job.operands.b().map_or(0, Operand::rows);
+    if work > FEW_PRODUCTS || !is_rounded_once(output, &product(job, |v| f64::from(v as f32), None)?) {
+        return Ok(None);
+    }
+    Ok(Some((" of factors dequantized to f32", Inner::AnyOrder)))
 }
 
 /// Whether every element is the exact one to the nearest, as f64 arithmetic rounds it: to the type of the result, or to f32 first.
@@ -298,9 +324,14 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
 
 /// The product in f64, a large one by `accelerator`.
 pub fn ideal(job: &Job, accelerator: Option<Accelerator>) -> Result<op::Defined> {
+    product(job, |v| v, accelerator)
+}
+
+/// The product in f64 of what becomes of the dequantized factors.
+fn product(job: &Job, factor: impl Fn(f64) -> f64, accelerator: Option<Accelerator>) -> Result<op::Defined> {
     let values = |operand: &Operand| -> Array2<f64> {
         match operand {
-            Operand::Quantized(q) => q.dequantize_fast(),
+            Operand::Quantized(q) => q.dequantize_fast().mapv_into(&factor),
             other => other.to_f64(),
         }
     };

@@ -514,6 +514,30 @@ fn sums_that_are_nearly_all_exact_may_be_in_any_order() {
     }
 }
 
+/// As numpy multiplies factors that it dequantized in f32: exactly but for one rounding, or by OpenBLAS.
+#[test]
+fn products_of_dequantized_factors_pass_to_the_bit() {
+    let o = Emulated::new(29, (6, 20, 1000), true);
+    let factors = |codes: &[u16], scales: &[f32]| -> Vec<f32> {
+        o.numbers(codes).iter().enumerate().map(|(i, c)| c.value() as f32 * scales[i / o.k]).collect()
+    };
+    let (a, b) = (factors(&o.a, &o.sa), factors(&o.b, &o.sb));
+    let rows = |at: usize| (&a[at / o.n * o.k..][..o.k], &b[at % o.n * o.k..][..o.k]);
+    let every =
+        |sum: &dyn Fn(&[f32], &[f32]) -> f32| -> Vec<f32> { (0..o.m * o.n).map(rows).map(|(a, b)| sum(a, b)).collect() };
+    let in_f64 = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>() as f32;
+    let chain = |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0f32, |s, (x, y)| x.mul_add(*y, s));
+    let blocks = |a: &[f32], b: &[f32]| {
+        let of = |k: Range<usize>| chain(&a[k.clone()], &b[k]);
+        of(0..448) + of(448..724) + of(724..1000)
+    };
+    for (out, words) in [(every(&in_f64), "exact of factors dequantized to f32"), (every(&blocks), "blocks of at most 448")] {
+        let found = said(&o, &out, Dtype::F32, "");
+        assert_eq!((found.verdict, found.comparison().mismatches), (Verdict::Pass, Some(0)), "{}", found.model);
+        assert!(found.model.contains(words), "{}", found.model);
+    }
+}
+
 /// An accumulator of f16 leaves sums of 11 bits in any order, far inside the bound of units that keep 13.
 #[test]
 fn sums_of_eleven_bits_are_those_of_an_accumulator_in_f16() {

@@ -11,6 +11,13 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.bias.iter().all(|x| *x == s.bias[0]) || s.cols < 4 {
         return Vec::new();
     }
+    let found = added(s, false);
+    // What is stored in 16 bits and read again for the bias has one rounding more.
+    if found.is_empty() && !s.out.is_quantized() { added(s, true) } else { found }
+}
+
+/// The same, of sums as they are or as they are `stored`.
+fn added(s: &System, stored: bool) -> Vec<Theory> {
     let mut from: Vec<usize> = (0..s.cols).collect();
     let mut order: Vec<usize> = (0..s.cols).collect();
     order.sort_by(|a, b| s.bias[*a].total_cmp(&s.bias[*b]));
@@ -27,9 +34,11 @@ pub fn theories(s: &System) -> Vec<Theory> {
         for i in rows {
             let at = i * s.cols + j;
             let Some((y, half)) = s.written(i, j, 0.0) else { continue };
-            let r = half + s.certain(at);
+            let sum = s.ideal[at] - s.bias[j];
+            let once = if stored { 0.5 * s.out.spacing(at, sum) } else { 0.0 };
+            let r = half + s.certain(at) + once;
             // What was added besides the right sum.
-            let b = y + s.bias[j] - (s.ideal[at] - s.bias[j]);
+            let b = y + s.bias[j] - sum;
             (low, high) = (low.max(b - r), high.min(b + r));
         }
         if !(low <= high && low.is_finite() && high.is_finite()) {
@@ -48,7 +57,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         moved.push((j, near));
     }
     if strange {
-        return glued(s, &added).into_iter().collect();
+        return glued(s, &added).filter(|_| !stored).into_iter().collect();
     }
     if moved.len() < 3 || choices > 2 * moved.len() || moved.iter().all(|(j, _)| from[*j] == *j) {
         return Vec::new();
@@ -64,11 +73,13 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let moved: Vec<usize> = moved.into_iter().map(|x| x.0).collect();
     let some: Vec<String> = moved.iter().filter(|j| from[**j] != **j).take(6).map(|j| format!("{j} ← {}", from[*j])).collect();
     let within = unit.map_or(String::new(), |u| format!(" within every {u}"));
-    let words = format!("the bias is added in another order of columns{within}: {}", some.join(", "));
+    let twice = if stored { "; the sums were rounded to the type of the result before it" } else { "" };
+    let words = format!("the bias is added in another order of columns{within}: {}{twice}", some.join(", "));
     let mut t = Theory::new(Class::Addressing, "out", "out.bias_moved", words).bits(8.0 + 2.0 * moved.len() as f64);
     t.freedom = moved.len();
     let bias: Vec<f64> = from.iter().map(|x| s.bias[*x]).collect();
-    t.finish = Some(Arc::new(move |_, j, v| v + bias[j]));
+    let out = s.out.clone();
+    t.finish = Some(Arc::new(move |_, j, v| if stored { out.round(0, v) } else { v } + bias[j]));
     vec![t]
 }
 

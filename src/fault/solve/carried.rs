@@ -209,8 +209,10 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
                 continue;
             }
             let how = if all { "and all those before" } else { "as well" };
+            // Rows lie behind each other: the next ones of both operands are K further on.
+            let further = if (di, dj) == (1, 1) && !all { "K is summed twice as far as it goes, or " } else { "" };
             let words = format!(
-                "the accumulator is not cleared between tiles: element (i, j) holds that of (i {}, j {}) {how}{}",
+                "{further}the accumulator is not cleared between tiles: element (i, j) holds that of (i {}, j {}) {how}{}",
                 offset(di),
                 offset(dj),
                 units.words

@@ -118,10 +118,13 @@ impl Given {
     /// What a kernel reads of row i behind the end of K.
     pub fn past(&self, past: Past, i: usize, k: usize) -> f64 {
         let flat = i * self.k + k;
-        let (Some(q), Past::Next | Past::Zero) = (&self.q, past) else {
+        let (Some(q), Past::Next | Past::NextBare | Past::Zero) = (&self.q, past) else {
             return if past == Past::Zero { 0.0 } else { self.values.get(flat).copied().unwrap_or(0.0) };
         };
-        let code = if past == Past::Next { q.codes().get(flat).copied().unwrap_or(0) } else { 0 };
+        let code = if past == Past::Zero { 0 } else { q.codes().get(flat).copied().unwrap_or(0) };
+        if past == Past::NextBare {
+            return self.table[usize::from(code)];
+        }
         // The last group of the row.
         let cell = i / self.tile.0 * self.grid.1 + (k / self.tile.1).min(self.grid.1 - 1);
         let value = self.decoded(code, cell);

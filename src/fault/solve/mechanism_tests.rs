@@ -1,6 +1,6 @@
 //! One product for each mechanism that several bugs of the world share, replayed here by its own formula.
 
-use super::tests::{M, N, codes, found, grouped_found, sum, wide};
+use super::tests::{M, N, codes, found, grouped_found, noise, sum, wide};
 use crate::job::Operand;
 use crate::quant::QTensorParts;
 use crate::{Format, Granularity, QTensor, Zero};
@@ -240,4 +240,55 @@ fn bits_moved_without_another_bias_are_told() {
     let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 32, false, 213));
     let got = found(&a, &b, None, Format::F32, |i, j, right| right[i * N + j] * (-120f64).exp2());
     assert!(got.1.contains("2^-120, the difference of two formats' exponent biases"), "{} {}", got.0, got.1);
+}
+
+/// Rows of 96 are summed in tiles of 64: what lies behind has scales of 1, as a padded buffer of scales does.
+#[test]
+fn what_is_summed_behind_the_end_of_k_by_a_scale_of_1_is_told() {
+    let (a, b) = (codes(Format::E4m3, M, 96, 32, false, 141), codes(Format::E4m3, N, 96, 32, false, 142));
+    let (x, y) = (a.dequantize(), b.dequantize());
+    let behind = |q: &QTensor, i: usize, k: usize| if i + 1 < q.rows() { code(q, (i + 1) * 96 + k) } else { 0.0 };
+    let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, _| {
+        sum(96, |k| x[[i, k]] * y[[j, k]]) + sum(32, |k| behind(&a, i, k) * behind(&b, j, k))
+    });
+    assert_eq!(got.0, "k_tail:k.unmasked", "{}", got.1);
+    assert!(got.1.contains("of a the codes at the start of its next row by a scale of 1"), "{}", got.1);
+}
+
+/// One row of lanes, of which every other 128 of K are lost: their scales are no numbers that lie in memory.
+#[test]
+fn lanes_of_one_row_that_are_lost_are_no_scales() {
+    let b = codes(Format::Int4, 100, 512, 64, false, 143);
+    let (a, y) = (wide(1, 512), b.dequantize());
+    let x = a.to_f64();
+    let got =
+        found(&a, &b, None, Format::F32, |_, j, _| sum(512, |k| if k / 128 % 2 == 0 { x[[0, k]] * y[[j, k]] } else { 0.0 }));
+    assert!(got.1.contains("of every 256 of K 128 … 255 are left out"), "{} {}", got.0, got.1);
+}
+
+/// Scales and zero points of every k, read 128 further on for every 64: 0 behind the end of their row.
+#[test]
+fn a_pointer_that_leaves_the_row_of_scales_is_told() {
+    let (k_all, n) = (256, 64);
+    let q = codes(Format::Uint4, n, k_all, 1, false, 144);
+    let grid = |seed: usize| -> Vec<f32> { (0..2 * k_all).map(|c| 0.5 + noise(seed + 5 * c) as f32).collect() };
+    let (scales, zero) = (grid(145), grid(146));
+    let b = QTensor::new(QTensorParts {
+        granularity: Granularity::Block { rows: 32, cols: 1 },
+        scale_inv: scales.clone(),
+        zero: Zero::Additive { zero: zero.clone(), mid: 0 },
+        ..q.into_parts()
+    })
+    .unwrap();
+    let (a, c) = (wide(M, k_all), b.clone());
+    let x = a.to_f64();
+    let at = |v: &[f32], j: usize, k: usize| {
+        let k = k / 64 * 128 + k % 64;
+        if k < k_all { f64::from(v[j / 32 * k_all + k]) } else { 0.0 }
+    };
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        sum(k_all, |k| x[[i, k]] * (code(&c, j * k_all + k) * at(&scales, j, k) + at(&zero, j, k)))
+    });
+    assert_eq!(got.0, "scale_index:b.advance", "{}", got.1);
+    assert!(got.1.contains("128 on for every 64 of K instead of 64, 0 past the end of the row"), "{}", got.1);
 }

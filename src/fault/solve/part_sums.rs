@@ -3,6 +3,8 @@
 //! ```text
 //! out[i, j] = Σ_{k < K₀} A(i, k)·B(j, k) + Σ_{k ≥ K₀} A(source(i), k)·B(j, k)          or the other way round; columns alike
 //! ```
+//!
+//! What is stored is a sum of values, or one of codes that then meets the scale of its new line.
 
 use super::maps::cost;
 use super::segment::{lines, spread};
@@ -25,12 +27,18 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k {
         return Vec::new();
     }
-    [Which::A, Which::B].into_iter().find_map(|side| of(s, side)).into_iter().collect()
+    let ways = [Which::A, Which::B].into_iter().flat_map(|side| [(side, false), (side, true)]);
+    ways.into_iter().find_map(|(side, codes)| of(s, side, codes)).into_iter().collect()
 }
 
-fn of(s: &System, side: Which) -> Option<Theory> {
+fn of(s: &System, side: Which, codes: bool) -> Option<Theory> {
     let (g, other) = (s.given(side), s.given(side.other()));
     let (n, m) = (g.rows, other.rows);
+    // Codes alone can be summed where a line has one scale.
+    let has_codes = g.q.is_some() && g.zero.is_none() && g.rounded.is_none() && g.grid.1 == 1 && g.grid.0 > 1;
+    (!codes || has_codes).then_some(())?;
+    let steps: Vec<f64> = (0..n).map(|x| if codes { g.step(x, 0) } else { 1.0 }).collect();
+    (steps.iter().all(|x| *x != 0.0)).then_some(())?;
     ((4..=LINES).contains(&n) && m >= LOOKS).then_some(())?;
     let mut looks: Vec<usize> = (0..m).collect();
     spread(&mut looks, LOOKS);
@@ -61,9 +69,11 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     let fits = |x: usize, from: usize, cut: usize, last: bool| {
         looks.iter().enumerate().all(|(l, y)| {
             let ((own, size), (theirs, other)) = (&sums[x][l], &sums[from][l]);
-            let sum = if last { own[cut] + theirs[whole] - theirs[cut] } else { theirs[cut] + own[whole] - own[cut] };
+            let by = steps[x] / steps[from];
+            let of_theirs = by * if last { theirs[whole] - theirs[cut] } else { theirs[cut] };
+            let sum = of_theirs + if last { own[cut] } else { own[whole] - own[cut] };
             let (i, j) = at(x, *y);
-            s.may(i, j, sum, size[whole].max(other[whole]))
+            s.may(i, j, sum, size[whole].max(by.abs() * other[whole]))
         })
     };
     let found = (0..cuts.len()).flat_map(|c| [(c, true), (c, false)]).find_map(|(c, last)| {
@@ -87,8 +97,9 @@ fn of(s: &System, side: Which) -> Option<Theory> {
         let some: Vec<String> = wrong.iter().take(4).map(|x| format!("{x} ← {}", from[*x])).collect();
         (format!("others ({})", some.join(", ")), 3.0 * wrong.len() as f64)
     });
+    let unscaled = if codes { ", without their scales," } else { "" };
     let words = format!(
-        "{place} the sums of {what} {} of the result are those of {rule}: a partial sum is stored, or fetched, at another place",
+        "{place} the sums{unscaled} of {what} {} of the result are those of {rule}: a partial sum is stored, or fetched, at another place",
         lines(&is)
     );
     let mut t = Theory::new(Class::AccState, name, format!("{name}.part_sums"), words).bits(10.0 + cost(cut) + bits);
@@ -98,7 +109,8 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     if g.q.is_some() {
         // Values with their own scales.
         let (values, to) = (g.values.clone(), t.side(side).code.take()?);
-        t.side(side).value = Some(Arc::new(move |i, k| to(i, k).map_or(0.0, |at| values[at])));
+        let value = move |i: usize, k| to(i, k).map_or(0.0, |at| values[at] * steps[i] / steps[at / k_all]);
+        t.side(side).value = Some(Arc::new(value));
     }
     Some(t)
 }
@@ -145,5 +157,21 @@ mod tests {
             found(&a, &b, None, Format::Bf16, |i, j, _| sum(k_all, |k| x[[if k >= 64 { from(i) } else { i }, k]] * y[[j, k]]));
         assert_eq!(got.0, "acc_state:a.part_sums", "{}", got.1);
         assert!(got.1.starts_with("from k = 64 on") && got.1.contains("mod 48 mod 16"), "{}", got.1);
+    }
+
+    /// The sums of codes of the first rows, by the scales of the rows that fetch them.
+    #[test]
+    fn partial_sums_of_codes_meet_the_scales_of_the_rows_that_fetch_them() {
+        let (m, k_all) = (96, 128);
+        let (a, b) = (codes(Format::Int8, m, k_all, k_all, false, 62), codes(Format::Int8, N, k_all, k_all, false, 63));
+        let (x, y) = (a.dequantize(), b.dequantize());
+        let scale = |i: usize| f64::from(a.scale_inv()[i]);
+        let from = |i: usize| i / 64 * 64 + i % 64 % 16;
+        let value = |i: usize, k: usize| if k < 64 { x[[i, k]] } else { x[[from(i), k]] * scale(i) / scale(from(i)) };
+        let a = crate::job::Operand::Quantized(a.clone());
+        let got = found(&a, &b, None, Format::F16, |i, j, _| sum(k_all, |k| value(i, k) * y[[j, k]]));
+        assert_eq!(got.0, "acc_state:a.part_sums", "{}", got.1);
+        assert!(got.1.starts_with("from k = 64 on the sums, without their scales, of rows"), "{}", got.1);
+        assert!(got.1.contains("mod 64 mod 16"), "{}", got.1);
     }
 }

@@ -446,21 +446,25 @@ fn advanced(g: &Given, side: Which) -> Vec<Theory> {
     type Index = Arc<dyn Fn(usize, usize) -> usize + Send + Sync>;
     let mut ways: Vec<(Class, &str, String, f64, usize, Index)> = Vec::new();
     if cols > 1 {
-        for per in [1usize, 2, 4, 8].into_iter().filter(|per| per * tile.1 <= 512 && per * tile.1 < g.k) {
+        for per in [1usize, 2, 4, 8, 16, 32, 64, 128].into_iter().filter(|per| per * tile.1 <= 512 && per * tile.1 < g.k) {
             let long = per * tile.1;
-            for step in (0..=4 * per).filter(|step| *step != per) {
-                let at = move |i: usize, k: usize| i / tile.0 * cols + k / long * step + k % long / tile.1;
-                let words = format!("are read {step} on for every {long} of K instead of {per}, into the next rows");
+            // Of long tiles the pointer advances by a half, twice or four times as much.
+            let steps: Vec<usize> = if per <= 8 { (0..=4 * per).collect() } else { vec![0, per / 2, 2 * per, 4 * per] };
+            for step in steps.into_iter().filter(|step| *step != per) {
+                let along = move |k: usize| k / long * step + k % long / tile.1;
+                let at = move |i: usize, k: usize| i / tile.0 * cols + along(k);
+                let words = |rest: &str| format!("are read {step} on for every {long} of K instead of {per}, {rest}");
                 let bits = 4.0 + cost(step) + cost(per);
-                ways.push((
-                    Class::ScaleIndex,
-                    "advance",
-                    words.clone(),
-                    bits,
-                    tile.1,
-                    Arc::new(move |i, k| at(i, k).min(n - 1)),
-                ));
-                ways.push((Class::ScaleIndex, "advance", words, bits + 1.0, tile.1, Arc::new(move |i, k| at(i, k) % n)));
+                let mut add = |rest: &str, more: f64, index: Index| {
+                    ways.push((Class::ScaleIndex, "advance", words(rest), bits + more, tile.1, index));
+                };
+                add("into the next rows", 0.0, Arc::new(move |i, k| at(i, k).min(n - 1)));
+                add("into the next rows", 1.0, Arc::new(move |i, k| at(i, k) % n));
+                if step > per {
+                    add("into the next rows, 0 past the end", 1.0, Arc::new(move |i, k| at(i, k).min(n)));
+                    let inside = move |i: usize, k: usize| if along(k) < cols { at(i, k) } else { n };
+                    add("0 past the end of the row", 1.0, Arc::new(inside));
+                }
             }
         }
     }
@@ -475,7 +479,8 @@ fn advanced(g: &Given, side: Which) -> Vec<Theory> {
         let turned: Index = Arc::new(move |i, k| (k % rows * cols + i / long) % n);
         ways.push((Class::ScaleLayout, "other_axis", words("the grid transposed"), 2.5, 0, turned));
     }
-    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * global).collect());
+    // Behind the end: 0.
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * global).chain([0.0]).collect());
     let mut all = Vec::new();
     for (class, variant, words, bits, every, index) in ways {
         let theory =
@@ -485,7 +490,8 @@ fn advanced(g: &Given, side: Which) -> Vec<Theory> {
         alone.side(side).scaled(every, Arc::new(move |i, k| s[at(i, k)]));
         if let Some((zero, _)) = &g.zero {
             let mut both = theory("scales and zero points");
-            let (z, at) = (zero.clone(), index.clone());
+            let (mut z, at) = (zero.clone(), index.clone());
+            z.push(0.0);
             both.side(side).clone_from(alone.side(side));
             both.side(side).zero = Some(Arc::new(move |i, k| z[at(i, k)]));
             all.push(both);

@@ -210,25 +210,29 @@ pub fn patterns(s: &System) -> Vec<Theory> {
     if near * 10 < c.len() * 9 || none || rounded.iter().all(|x| *x == 1.0) || rounded.iter().any(|x| x.abs() > 16.0) {
         return Vec::new();
     }
-    let words: Vec<String> = (0..c.len())
-        .filter(|x| rounded[*x] != 1.0)
-        .take(12)
-        .map(|x| format!("{} … {} ×{}", x * width, s.k.min((x + 1) * width) - 1, rounded[x]))
-        .collect();
     // Where the end is lost it is the tail, whatever was summed instead.
     let class = if rounded.last() == Some(&0.0) && rounded[0] == 1.0 { Class::KTail } else { Class::AccState };
     let period = period(&rounded);
-    let words_of = match period {
-        Some(p) => format!(
-            "of every {} of K, the last one cut short, slices are not counted once: {}",
-            p * width,
-            words[..words.len().min((0..p).filter(|x| rounded[*x] != 1.0).count())].join(", ")
-        ),
-        None => format!("slices of K are not counted once: {}", words.join(", ")),
+    // Neighbours that count alike are one: from, to, how often.
+    let mut runs: Vec<(usize, usize, f64)> = Vec::new();
+    for (x, r) in rounded[..period.unwrap_or(rounded.len())].iter().enumerate().filter(|(_, r)| **r != 1.0) {
+        match runs.last_mut() {
+            Some((_, to, same)) if *to == x && *same == *r => *to = x + 1,
+            _ => runs.push((x, x + 1, *r)),
+        }
+    }
+    let place = |(from, to, _): &(usize, usize, f64)| format!("{} … {}", from * width, s.k.min(to * width) - 1);
+    let all: Vec<String> = runs.iter().take(12).map(|r| format!("{} ×{}", place(r), r.2)).collect();
+    let words = match (period, &runs[..]) {
+        (Some(p), [run]) if run.2 == 0.0 => format!("of every {} of K {} are left out", p * width, place(run)),
+        (Some(p), [run]) if run.2 == 2.0 => format!("of every {} of K {} are counted twice", p * width, place(run)),
+        (Some(p), _) => format!("of every {} of K slices are not counted once: {}", p * width, all.join(", ")),
+        (None, _) => format!("slices of K are not counted once: {}", all.join(", ")),
     };
-    let mut t = Theory::new(class, "out", "k.pattern", words_of);
-    t.bits = 8.0 + 3.0 * words.len() as f64;
-    t.freedom = words.len();
+    let short = if period.is_some_and(|p| !rounded.len().is_multiple_of(p)) { "; the last of these is cut short" } else { "" };
+    let mut t = Theory::new(class, "out", "k.pattern", words + short);
+    t.bits = 8.0 + 3.0 * runs.len() as f64;
+    t.freedom = runs.len();
     let rounded = rounded.clone();
     t.k = Some(Arc::new((0..s.k).map(|k| rounded[k / width]).collect()));
     vec![t]

@@ -167,11 +167,12 @@ impl Gains<'_> {
     fn garbage(&self) -> Option<String> {
         let who = self.grid.side.name();
         let gains: Vec<f64> = self.changed.iter().map(|c| self.cells.value[*c].abs()).collect();
-        let numbers = || gains.iter().filter(|g| g.is_finite() && **g > 0.0);
-        let (least, most) = numbers().fold((f64::INFINITY, 0.0f64), |m, g| (m.0.min(*g), m.1.max(*g)));
+        // What is solved as 0 has a size of its own, by chance.
         let zeros = self.changed.iter().filter(|c| zero(self.cells, **c)).count();
-        let wild =
-            most > WILD * least || (numbers().count() - zeros.min(numbers().count())) * 20 < gains.len() * 19 && most > 0.0;
+        let is_number = |(g, c): &(&f64, &usize)| g.is_finite() && **g > 0.0 && !zero(self.cells, **c);
+        let numbers: Vec<f64> = gains.iter().zip(&self.changed).filter(is_number).map(|x| *x.0).collect();
+        let (least, most) = numbers.iter().fold((f64::INFINITY, 0.0f64), |m, g| (m.0.min(*g), m.1.max(*g)));
+        let wild = most > WILD * least || numbers.len() * 20 < gains.len() * 19 && most > 0.0;
         (wild && gains.len() >= 4 && self.changed.len() < self.stored.len()).then_some(())?;
         // One number is stored where lines have one each: all but the first lie behind it.
         let behind = self.g.grid == (1, 1) && self.cells.value[0] == 1.0;

@@ -9,7 +9,7 @@ use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// Tiles of K that kernels load.
-const TILES: [usize; 6] = [16, 32, 64, 128, 256, 8];
+const TILES: [usize; 7] = [16, 32, 64, 128, 256, 8, 512];
 
 /// All of them.
 pub fn theories(s: &System) -> Vec<Theory> {
@@ -46,11 +46,20 @@ fn unmasked(s: &System) -> Vec<Theory> {
     let mut all: Vec<Theory> = Vec::new();
     for tile in TILES.into_iter().filter(|t| !s.k.is_multiple_of(*t)) {
         let by = tile - s.k % tile;
-        for (a, b) in
-            [(Past::Next, Past::Next), (Past::NextScaled, Past::NextScaled), (Past::Next, Past::Zero), (Past::Zero, Past::Next)]
-        {
+        for (a, b) in [
+            (Past::Next, Past::Next),
+            (Past::NextScaled, Past::NextScaled),
+            (Past::Next, Past::Zero),
+            (Past::Zero, Past::Next),
+            (Past::NextBare, Past::NextBare),
+        ] {
             // Code 0 is the value 0 where there is no zero point: then nothing is added.
-            let nothing = |past, g: &Given| past == Past::Zero && g.zero.is_none();
+            let nothing = |past, g: &Given| match past {
+                Past::Zero => g.zero.is_none(),
+                // Values have no scale, and zero points have one.
+                Past::NextBare => g.q.is_none() || g.zero.is_some(),
+                _ => false,
+            };
             let over = Over { by, a, b };
             // What lies behind the last row is not known: there have to be others.
             let few = |past, g: &Given| past != Past::Zero && g.rows < 4;
@@ -61,6 +70,7 @@ fn unmasked(s: &System) -> Vec<Theory> {
             let whose = |past| match past {
                 Past::Next => "the start of its next row",
                 Past::NextScaled => "the start of its next row with that row's scale",
+                Past::NextBare => "the codes at the start of its next row by a scale of 1, as padding has",
                 Past::Zero => "code 0",
             };
             let words = format!(

@@ -235,6 +235,21 @@ fn a_bias_in_another_order_is_told() {
     assert_eq!(got.0, "addressing:out.bias_moved", "{}", got.1);
 }
 
+/// The result was stored without its bias, which another kernel adds.
+#[test]
+fn a_bias_in_another_order_behind_a_rounding_is_told() {
+    let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 64, false, 9));
+    let bias: Vec<f32> = (0..N).map(|j| round_to(Format::Bf16, 8.0 * (noise(j + 900) - 0.5) as f32)).collect();
+    let other = |j: usize| j / 16 * 16 + (j % 16 * 5 + 3) % 16;
+    let moved = bias.clone();
+    let got = found(&a, &b, Some(bias), Format::Bf16, |i, j, right| {
+        let stored = round_to(Format::Bf16, (right[i * N + j] - f64::from(moved[j])) as f32);
+        f64::from(stored + moved[other(j)])
+    });
+    assert_eq!(got.0, "addressing:out.bias_moved", "{}", got.1);
+    assert!(got.1.contains("within every 16") && got.1.ends_with("rounded to the type of the result before it"), "{}", got.1);
+}
+
 #[test]
 fn lanes_in_an_order_of_nobody_are_told() {
     let (k_all, order) = (64, [3usize, 6, 0, 7, 5, 1, 4, 2]);

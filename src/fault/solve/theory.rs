@@ -55,6 +55,8 @@ pub enum Past {
     Next,
     /// The same, by the scale of the next row.
     NextScaled,
+    /// The codes, by a scale of 1: what scales were padded with.
+    NextBare,
     /// Code 0, dequantized.
     Zero,
 }

@@ -54,15 +54,25 @@ pub fn pairwise(promote: usize, a: &Matrix, b: &Matrix, out: &mut [f32]) {
 /// Exact sums where f64 holds them: every product a multiple of 2^`unit` and Σ|a||b| below 2^53 of those. Returns whether
 /// they do for all elements; if not, `out` is not written.
 pub fn exact(promote: usize, a: &Matrix, b: &Matrix, out: &mut [f32]) -> bool {
-    let (Some((low_a, high_a)), Some((low_b, high_b))) = (range(a), range(b)) else {
-        return false;
+    let bits = |(low_a, high_a): (i32, i32), (low_b, high_b): (i32, i32)| {
+        (high_a + high_b) as f64 + (a.k.max(1) as f64).log2().ceil() - (low_a + low_b) as f64
     };
-    let bits = (high_a + high_b) as f64 + (a.k.max(1) as f64).log2().ceil() - (low_a + low_b) as f64;
-    if bits > 53.0 {
+    let fits = |a: Option<(i32, i32)>, b: Option<(i32, i32)>| a.zip(b).is_some_and(|(a, b)| bits(a, b) <= 53.0);
+    // Most formats of 8 bits fit whatever the codes.
+    if !fits(widest(a), widest(b)) && !fits(range(a), range(b)) {
         return false;
     }
     over(promote, a, b, out, doubles);
     true
+}
+
+/// The [`range`] of all values that a format has up to the largest that there is; `None` where there are others, or none but zeros.
+fn widest(m: &Matrix) -> Option<(i32, i32)> {
+    let largest = m.values.iter().fold(0u32, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
+    let largest = f32::from_bits(largest);
+    let lowest = m.format.min_exponent() - m.format.spec().mantissa as i32;
+    (m.format.bits() <= 8 && m.format.is_float() && largest.is_normal())
+        .then_some((lowest, (largest.to_bits() >> 23) as i32 - 126))
 }
 
 /// Exponents: of the lowest set bit of any finite value, and one above the highest.
