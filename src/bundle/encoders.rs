@@ -169,6 +169,11 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         let (low, span) = (f.min_finite(), f64::from(1u32 << f.bits()));
         f.is_integer().then(|| ((e.y() + e.zero).round_ties_even() - low).rem_euclid(span) + low)
     }),
+    (Class::BitsReinterpreted, "of_fp4", "codes are those of the other table of 4 bits, FP4 with 0.0052 for its least", |e| {
+        let near = |at: &usize| (FP4[*at] - e.y()).abs();
+        let code = (0..FP4.len()).filter(|_| e.format == Format::Nf4).min_by(|a, b| near(a).total_cmp(&near(b)))?;
+        Some(e.format.decode(code as u32))
+    }),
     (Class::OverflowWrap, "clamped_wide", "values are clamped to unsigned codes' range, up to twice as far, and wrap", |e| {
         wrapped_behind(e, e.format.min_finite())
     }),
@@ -207,6 +212,18 @@ fn multiplied(e: &Element, by: f64) -> Option<f64> {
     let y = e.x * by;
     if y.is_nan() { Some(f64::NAN) } else { e.code(y.clamp(-1e30, 1e30) + e.zero) }
 }
+
+/// The FP4 of bitsandbytes, beside its NF4: the values of its codes over the largest (`create_fp4_map`).
+const FP4: [f64; 16] = {
+    const UP: [f64; 8] = [0.0, 0.0625, 8.0, 12.0, 4.0, 6.0, 2.0, 3.0];
+    let mut all = [0.0; 16];
+    let mut at = 0;
+    while at < 8 {
+        (all[at], all[at + 8]) = (UP[at] / 12.0, -UP[at] / 12.0);
+        at += 1;
+    }
+    all
+};
 
 /// Of signed integers: clamped from `low` to the largest unsigned one, then cut to their bits.
 fn wrapped_behind(e: &Element, low: f64) -> Option<f64> {

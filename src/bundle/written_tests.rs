@@ -152,3 +152,27 @@ fn rows_that_are_read_without_their_stride_are_told() {
         is_named(&w, "addressing:a.stride", &[&format!("row {p}·i of the result is that of row i of a")]);
     }
 }
+
+#[test]
+fn codes_of_the_other_table_of_four_bits_are_told() {
+    // create_fp4_map of bitsandbytes: 0, 0.0625, 8, 12, 4, 6, 2, 3 over 12, then the same with a sign.
+    let table = [0.0, 0.0625, 8.0, 12.0, 4.0, 6.0, 2.0, 3.0];
+    let nearest = |y: f64| {
+        let far = |c: &u8| (y.abs() - table[usize::from(*c)] / 12.0).abs();
+        (0..8u8).min_by(|a, b| far(a).total_cmp(&far(b))).unwrap() | if y < 0.0 { 8 } else { 0 }
+    };
+    let w = cast(Format::Nf4, COLS, amax, |y| y.iter().map(|y| nearest(*y)).collect());
+    is_named(&w, "bits_reinterpreted:out.of_fp4", &["the other table of 4 bits"]);
+}
+
+#[test]
+fn exponents_of_amax_itself_are_told() {
+    let x = values(Format::Bf16, ROWS, COLS, 11);
+    let right = "mx_rceil".parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap().q;
+    let scales: Vec<f32> = x.data().chunks(32).map(|g| amax(g).log2().floor().exp2()).collect();
+    let codes = x.data().iter().enumerate().map(|(at, v)| code(Format::E4m3, f64::from(*v / scales[at / 32]))).collect();
+    let q = QTensor::new(QTensorParts { codes, scale_inv: scales, ..right.into_parts() }).unwrap();
+    let mut w = Writer::new("cast");
+    w.meta("recipe", "mx_rceil").values("a", &[ROWS, COLS], &x).codes("out", &q, None, None).unwrap();
+    is_named(&w, "range_rule:out.exponent", &["the power of two not above amax"]);
+}

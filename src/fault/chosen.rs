@@ -70,6 +70,8 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         )
     } else if let Some(words) = super::amax::over(scene) {
         (Class::AmaxScope, "out.amax_over", words)
+    } else if let Some(words) = of_amax_alone(&largest(&e, q)?, actual) {
+        (Class::RangeRule, "out.exponent", words)
     } else if ratios.iter().all(power) {
         let every: Vec<f64> = actual.iter().zip(right).map(|(a, r)| a / r).collect();
         super::amax::is_rounded_otherwise(&largest(&e, q)?, &every).then_some(())?;
@@ -102,6 +104,15 @@ pub fn other_scales(evidence: Evidence) -> Option<String> {
         Some(words) => format!("; and {words}"),
         None => format!("; this is not all: {wrong} of {} scale_inv are not the rule's", right.len()),
     })
+}
+
+/// Powers of two next to amax itself: nothing of the format is in them.
+fn of_amax_alone(amax: &[f64], actual: &[f64]) -> Option<String> {
+    let blocks: Vec<(f64, f64)> = amax.iter().copied().zip(actual.iter().copied()).filter(|(a, _)| *a > 0.0).collect();
+    let all = |of: fn(f64) -> f64| blocks.len() >= 4 && blocks.iter().all(|(a, s)| *s == of(a.log2()).exp2());
+    let ways = [(f64::floor as fn(f64) -> f64, "not above"), (f64::ceil, "not below")];
+    let (_, side) = ways.into_iter().find(|(of, _)| all(*of))?;
+    Some(format!("every scale_inv is the power of two {side} amax: the format's largest exponent is not taken off"))
 }
 
 /// The largest magnitude of every block.

@@ -133,6 +133,8 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
             }
             v
         }),
+        // Of formats that have no list here.
+        "codes are those of the other table of 4 bits, FP4 with 0.0052 for its least" => None,
         "values are clamped to unsigned codes' range, up to twice as far, and wrap"
         | "values are clamped to unsigned codes' range, from 0 up to twice as far, and wrap" => {
             let low = if words.contains("from 0") { 0.0 } else { g.values[0] };

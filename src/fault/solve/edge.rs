@@ -51,7 +51,7 @@ pub fn spilled(s: &System) -> Option<Theory> {
     }
     let wrong: Vec<usize> = (0..s.rows * s.cols).filter(|at| s.is_wrong[*at]).collect();
     let width = wrong.iter().map(|at| at % s.cols + 1).max()?;
-    let tile = overhang(s.cols, width).filter(|_| 2 * width <= s.cols)?;
+    let tile = overhang(s.cols, width).filter(|_| width < s.cols)?;
     [false, true].into_iter().find_map(|own| {
         // The sum over K, its magnitude. `None`: nobody knows what lies there.
         let behind = |at: usize| -> Option<(f64, f64)> {

@@ -292,3 +292,44 @@ fn a_pointer_that_leaves_the_row_of_scales_is_told() {
     assert_eq!(got.0, "scale_index:b.advance", "{}", got.1);
     assert!(got.1.contains("128 on for every 64 of K instead of 64, 0 past the end of the row"), "{}", got.1);
 }
+
+/// Groups of 25 and two codes a byte: the second one of a byte that two groups share has the first one's group.
+#[test]
+fn a_group_that_is_computed_once_a_byte_is_told() {
+    let (a, b) = (wide(M, 150), codes(Format::Uint4, N, 150, 25, true, 150));
+    let (x, c) = (a.to_f64(), b.clone());
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        let cell = |k: usize| j * 6 + k / 2 * 2 / 25;
+        sum(150, |k| x[[i, k]] * (code(&c, j * 150 + k) - f64::from(zeros(&c)[cell(k)])) * scale(&c, cell(k)))
+    });
+    assert_eq!(got.0, "scale_index:b.word", "{}", got.1);
+    assert!(got.1.contains("are taken for 2 codes at once"), "{}", got.1);
+}
+
+/// Three experts of 24 rows of scales one below the other, each read from the next whole 32 on.
+#[test]
+fn scales_of_experts_that_are_read_as_if_they_were_padded_are_told() {
+    let (a, b) = (wide(48, 64), codes(Format::E4m3, 3 * 24, 64, 32, false, 151));
+    let (x, c) = (a.to_f64(), b.clone());
+    let offs = [16, 32, 48];
+    let got = grouped_found(&a, &b, &offs, Format::F32, |i, j| {
+        let (e, row) = (i / 16, i / 16 * 24 + j);
+        let at = |k: usize| if 32 * e + j < 72 { scale(&c, (32 * e + j) * 2 + k / 32) } else { 0.0 };
+        sum(64, |k| x[[i, k]] * code(&c, row * 64 + k) * at(k))
+    });
+    assert_eq!(got.0, "group_boundary:b.scale_rows", "{}", got.1);
+    assert!(got.1.contains("from row 32·e on, not 24·e: 0 past the end"), "{}", got.1);
+}
+
+/// The overhang of rows of 40 in tiles of 32 is wider than half a row.
+#[test]
+fn an_overhang_of_more_than_half_a_row_is_told() {
+    let (a, b) = (wide(24, 64), codes(Format::E4m3, 3 * 40, 64, 64, false, 152));
+    let (x, y) = (a.to_f64(), b.dequantize());
+    let got = grouped_found(&a, &b, &[8, 16, 24], Format::F32, |i, j| {
+        let late = [2, 3, 7, 12].contains(&(i.max(1) - 1)) && j < 24;
+        let (row, weights) = if late { (i - 1, (i - 1) / 8 * 40 + 40 + j) } else { (i, i / 8 * 40 + j) };
+        sum(64, |k| x[[row, k]] * y[[weights, k]])
+    });
+    assert_eq!(got.0, "mn_edge:out.spilled", "{}", got.1);
+}

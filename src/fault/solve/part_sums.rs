@@ -4,7 +4,7 @@
 //! out[i, j] = Σ_{k < K₀} A(i, k)·B(j, k) + Σ_{k ≥ K₀} A(source(i), k)·B(j, k)          or the other way round; columns alike
 //! ```
 //!
-//! What is stored is a sum of values, or one of codes that then meets the scale of its new line.
+//! What is stored is a sum of values, one of codes that then meets the scale of its new line, or one that is rounded to the type of the result.
 
 use super::maps::cost;
 use super::segment::{lines, spread};
@@ -27,16 +27,31 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.alone || s.parts.len() != 1 || s.parts[0].k.len() != s.k {
         return Vec::new();
     }
-    let ways = [Which::A, Which::B].into_iter().flat_map(|side| [(side, false), (side, true)]);
-    ways.into_iter().find_map(|(side, codes)| of(s, side, codes)).into_iter().collect()
+    let stored = [Stored::Values, Stored::Codes, Stored::Rounded];
+    let mut ways = stored.into_iter().flat_map(|how| [Which::A, Which::B].map(|side| (side, how)));
+    ways.find_map(|(side, how)| of(s, side, how)).into_iter().collect()
 }
 
-fn of(s: &System, side: Which, codes: bool) -> Option<Theory> {
+/// What a partial sum is when it is stored.
+#[derive(Clone, Copy, PartialEq)]
+enum Stored {
+    Values,
+    Codes,
+    Rounded,
+}
+
+fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
+    let (codes, rounded) = (how == Stored::Codes, how == Stored::Rounded);
     let (g, other) = (s.given(side), s.given(side.other()));
     let (n, m) = (g.rows, other.rows);
     // Codes alone can be summed where a line has one scale.
     let has_codes = g.q.is_some() && g.zero.is_none() && g.rounded.is_none() && g.grid.1 == 1 && g.grid.0 > 1;
     (!codes || has_codes).then_some(())?;
+    (!rounded || !s.out.is_quantized() && s.out.spacing(0, 1.0) > 2f64.powi(-20)).then_some(())?;
+    let out = s.out.clone();
+    let round = move |x: f64| if rounded { out.round(0, x) } else { x };
+    // One step of a rounding more or less.
+    let steps_of = |x: f64| if rounded { s.out.spacing(0, x) / s.relative.max(1e-300) } else { 0.0 };
     let steps: Vec<f64> = (0..n).map(|x| if codes { g.step(x, 0) } else { 1.0 }).collect();
     (steps.iter().all(|x| *x != 0.0)).then_some(())?;
     ((4..=LINES).contains(&n) && m >= LOOKS).then_some(())?;
@@ -71,9 +86,10 @@ fn of(s: &System, side: Which, codes: bool) -> Option<Theory> {
             let ((own, size), (theirs, other)) = (&sums[x][l], &sums[from][l]);
             let by = steps[x] / steps[from];
             let of_theirs = by * if last { theirs[whole] - theirs[cut] } else { theirs[cut] };
-            let sum = of_theirs + if last { own[cut] } else { own[whole] - own[cut] };
+            let of_own = if last { own[cut] } else { own[whole] - own[cut] };
             let (i, j) = at(x, *y);
-            s.may(i, j, sum, size[whole].max(by.abs() * other[whole]))
+            let size = size[whole].max(by.abs() * other[whole]) + steps_of(of_theirs) + steps_of(of_own);
+            s.may(i, j, round(of_theirs) + round(of_own), size)
         })
     };
     let found = (0..cuts.len()).flat_map(|c| [(c, true), (c, false)]).find_map(|(c, last)| {
@@ -97,7 +113,11 @@ fn of(s: &System, side: Which, codes: bool) -> Option<Theory> {
         let some: Vec<String> = wrong.iter().take(4).map(|x| format!("{x} ← {}", from[*x])).collect();
         (format!("others ({})", some.join(", ")), 3.0 * wrong.len() as f64)
     });
-    let unscaled = if codes { ", without their scales," } else { "" };
+    let unscaled = match how {
+        Stored::Values => "",
+        Stored::Codes => ", without their scales,",
+        Stored::Rounded => ", rounded to the type of the result,",
+    };
     let words = format!(
         "{place} the sums{unscaled} of {what} {} of the result are those of {rule}: a partial sum is stored, or fetched, at another place",
         lines(&is)
@@ -105,6 +125,26 @@ fn of(s: &System, side: Which, codes: bool) -> Option<Theory> {
     let mut t = Theory::new(Class::AccState, name, format!("{name}.part_sums"), words).bits(10.0 + cost(cut) + bits);
     t.freedom = if bits > 24.0 { wrong.len() } else { 1 };
     let k_all = s.k;
+    if rounded {
+        let (a, b, bias) = (g.values.clone(), other.values.clone(), s.bias.clone());
+        let part = move |x: usize, y: usize, ks: std::ops::Range<usize>| -> f64 {
+            ks.map(|k| a[x * k_all + k] * b[y * k_all + k]).sum()
+        };
+        let both = move |i: usize, j: usize| {
+            let (x, y) = if side == Which::A { (i, j) } else { (j, i) };
+            let (first, second) = if last { (x, from[x]) } else { (from[x], x) };
+            [part(first, y, 0..cut), part(second, y, cut..k_all)]
+        };
+        let sized = both.clone();
+        let (out, relative, magnitude) =
+            (s.out.clone(), s.relative.max(1e-300), (0..s.rows * s.cols).map(|at| s.magnitude(at)).collect::<Vec<f64>>());
+        let cols = s.cols;
+        t.size = Some(Arc::new(move |i, j| {
+            magnitude[i * cols + j] + sized(i, j).into_iter().map(|x| out.spacing(0, x) / relative).sum::<f64>()
+        }));
+        t.finish = Some(Arc::new(move |i, j, _| both(i, j).into_iter().map(&round).sum::<f64>() + bias[j]));
+        return Some(t);
+    }
     t.side(side).code = Some(Arc::new(move |i, k| Some(if (k >= cut) == last { from[i] } else { i } * k_all + k)));
     if g.q.is_some() {
         // Values with their own scales.
@@ -121,7 +161,8 @@ fn formula(from: &[usize], x: &str) -> Option<(String, f64)> {
     for tile in (2..=n).rev() {
         for batch in 1..tile {
             if (0..n).all(|i| from[i] == i / tile * tile + i % tile % batch) {
-                return Some((format!("({x} / {tile})·{tile} + {x} mod {tile} mod {batch}"), cost(tile) + cost(batch)));
+                let place = if batch == 1 { String::new() } else { format!(" + {x} mod {tile} mod {batch}") };
+                return Some((format!("({x} / {tile})·{tile}{place}"), cost(tile) + cost(batch)));
             }
         }
     }
@@ -157,6 +198,22 @@ mod tests {
             found(&a, &b, None, Format::Bf16, |i, j, _| sum(k_all, |k| x[[if k >= 64 { from(i) } else { i }, k]] * y[[j, k]]));
         assert_eq!(got.0, "acc_state:a.part_sums", "{}", got.1);
         assert!(got.1.starts_with("from k = 64 on") && got.1.contains("mod 48 mod 16"), "{}", got.1);
+    }
+
+    /// Two halves of K that are added in f16: odd columns get the second half of the column before.
+    #[test]
+    fn parts_in_16_bits_that_land_in_another_column_are_told() {
+        let (m, k_all) = (48, 128);
+        let (a, b) = (wide(m, k_all), codes(Format::E4m3, N, k_all, 32, false, 64));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let half = |x: f64| f64::from(crate::tensor::round_to(Format::F16, x as f32));
+        let got = found(&a, &b, None, Format::F16, |i, j, _| {
+            let part = |j: usize, from: usize| half(sum(64, |k| x[[i, from + k]] * y[[j, from + k]]));
+            part(j, 0) + part(j / 2 * 2, 64)
+        });
+        assert_eq!(got.0, "acc_state:b.part_sums", "{}", got.1);
+        assert!(got.1.starts_with("from k = 64 on the sums, rounded to the type of the result, of columns 1, 3"), "{}", got.1);
+        assert!(got.1.contains("are those of (j / 2)·2:"), "{}", got.1);
     }
 
     /// The sums of codes of the first rows, by the scales of the rows that fetch them.

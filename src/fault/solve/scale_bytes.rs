@@ -20,8 +20,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     if g.q.is_none() || n < 2 {
         return Vec::new();
     }
-    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());
-    let zeros = g.zero.as_ref().map(|z| Arc::new(z.0.clone()));
+    // Behind the last: 0.
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).chain([0.0]).collect());
+    let zeros = g.zero.as_ref().map(|z| Arc::new(z.0.iter().copied().chain([0.0]).collect::<Vec<f64>>()));
     let mut all = Vec::new();
     let mut add = |class: Class, variant: &str, words: String, bits: f64, cell: Cell| {
         let what = if zeros.is_some() { "scales and zero points" } else { "scales" };
@@ -52,6 +53,28 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let words = format!("are taken by lane: element k of every {whole} has those of group k mod {groups}");
         let cell: Cell = Arc::new(move |i, k| i / tile.0 * cols + (k / whole * groups + k % groups).min(cols - 1));
         add(Class::ScaleIndex, "lane", words, 3.0 + cost(groups), cell);
+    }
+    // The group of the first code of a byte or word for all of them.
+    for unit in [2usize, 4, 8].into_iter().filter(|u| tile.1 % u != 0 && cols > 1) {
+        let words = format!("are taken for {unit} codes at once, by the group of the first of them");
+        let cell: Cell = Arc::new(move |i, k| i / tile.0 * cols + k / unit * unit / tile.1);
+        add(Class::ScaleIndex, "word", words, 2.0 + cost(unit), cell);
+    }
+    // Experts one below the other, each read from the next whole tile of rows on: what lies behind the last is 0.
+    let experts = if side == Which::B { s.parts.len() } else { 1 };
+    for high in [8usize, 16, 32, 64, 128, 256].into_iter().filter(|_| experts > 1 && rows.is_multiple_of(experts)) {
+        let (per, behind) = (rows / experts, n);
+        if per.is_multiple_of(high) {
+            continue;
+        }
+        let stride = per.next_multiple_of(high);
+        let words = format!("of expert e are read from row {stride}·e on, not {per}·e: 0 past the end");
+        let cell: Cell = Arc::new(move |i, k| {
+            let row = i / tile.0;
+            let at = row / per * stride + row % per;
+            if at < rows { at * cols + k / tile.1 } else { behind }
+        });
+        add(Class::GroupBoundary, "scale_rows", words, 3.0 + cost(high), cell);
     }
     all.extend(signed(s, side));
     all.extend(bled(s, side));

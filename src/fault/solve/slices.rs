@@ -231,8 +231,9 @@ pub fn patterns(s: &System) -> Vec<Theory> {
     };
     let short = if period.is_some_and(|p| !rounded.len().is_multiple_of(p)) { "; the last of these is cut short" } else { "" };
     let mut t = Theory::new(class, "out", "k.pattern", words + short);
-    t.bits = 8.0 + 3.0 * runs.len() as f64;
-    t.freedom = runs.len();
+    let slices = runs.iter().map(|r| r.1 - r.0).sum::<usize>().min(12);
+    t.bits = 8.0 + 3.0 * slices as f64;
+    t.freedom = slices;
     let rounded = rounded.clone();
     t.k = Some(Arc::new((0..s.k).map(|k| rounded[k / width]).collect()));
     vec![t]
