@@ -71,13 +71,16 @@ impl Way {
         let twice = if self.twice { "product and sum with the zero point each " } else { "" };
         format!("weights {through}{twice}rounded to {}", self.to)
     }
-    /// The weight of a product (code − mid)·s and a zero point: monotone in the product.
-    fn weight(self, product: f64, zero: f64) -> f64 {
+    /// The weight of a product (code − mid)·s and a zero point, `off` the sum of both before it is rounded: monotone in the product and in `off`.
+    fn weight(self, product: f64, zero: f64, off: f64) -> f64 {
         let round = |f: Format, x: f64| f.decode(f.encode(x, NearestEven, Native));
-        let first = self.through.unwrap_or(self.to);
-        let inner = if self.twice { round(first, product) } else { product };
-        let made = round(first, inner + zero);
+        let made = round(self.through.unwrap_or(self.to), self.first(product) + zero + off);
         if self.through.is_some() { round(self.to, made) } else { made }
+    }
+    /// The product as the zero point meets it.
+    fn first(self, product: f64) -> f64 {
+        let f = self.through.unwrap_or(self.to);
+        if self.twice { f.decode(f.encode(product, NearestEven, Native)) } else { product }
     }
 }
 
@@ -111,7 +114,7 @@ fn make(w: &QTensor, way: Way) -> Rounded {
         };
         let weight = w.value(j, k);
         let product = weight - zero;
-        let value = way.weight(product, zero);
+        let value = way.weight(product, zero, 0.0);
         // What f32 intermediates may move: nothing where they are exact.
         let inexact = |x: f64| f64::from(x as f32) != x;
         let of_product = match w.level() {
@@ -121,7 +124,13 @@ fn make(w: &QTensor, way: Way) -> Rounded {
         };
         let of_sum = if zero != 0.0 && !way.twice && (of_product > 0.0 || inexact(weight)) { U32 * weight.abs() } else { 0.0 };
         let margin = (of_product + of_sum) * (1.0 + 4.0 * U32);
-        let (low, high) = (way.weight(product - margin, zero), way.weight(product + margin, zero));
+        // What is added to a rounded product is rounded to f32 before it is to 16 bits.
+        let apart = |product: f64| {
+            let sum = way.first(product) + zero;
+            if way.twice && zero != 0.0 && inexact(sum) { U32 * sum.abs() } else { 0.0 }
+        };
+        let end = |side: f64| way.weight(product + side * margin, zero, side * apart(product + side * margin));
+        let (low, high) = (end(-1.0), end(1.0));
         if !high.is_finite() || !low.is_finite() {
             unknown[j] |= weight.is_finite();
             return if weight.is_finite() { 0.0 } else { weight };

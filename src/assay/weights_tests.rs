@@ -194,3 +194,31 @@ fn weights_beyond_f16_are_not_judged() {
     let wrong: Vec<f64> = c.run(&|j, k| c.w.value(j, k), &add, Format::F32).iter().map(|y| y * 1.01).collect();
     assert!(c.judged(&wrong, Format::F32).0.violations > 0, "the other columns are judged");
 }
+
+/// A product rounded to bf16 and a zero point are added in f32, where the sum is a tie: RN_bf16(RN32(2^-30 + 1 + 2^-8)) = 1, and 1 + 2^-7 without that
+/// rounding. The other group tells that product and sum were each rounded.
+#[test]
+fn a_sum_with_a_zero_point_is_rounded_to_f32_before_it_is_to_16_bits() {
+    let (s, z) = (vec![2f32.powi(-30), 1.0035], vec![1.0 + 2f32.powi(-8), 0.0005]);
+    let q = QTensor::new(QTensorParts {
+        format: Format::Uint4,
+        rows: 1,
+        cols: 64,
+        codes: vec![1; 64],
+        granularity: Granularity::Group(32),
+        scale_format: Format::F32,
+        scale_inv: s.clone(),
+        zero: Zero::Additive { zero: z.clone(), mid: 0 },
+        level: None,
+    });
+    let mut c = with(Tensor::rounded(Format::Bf16, 1, 64, vec![1.0; 64]).unwrap(), q.unwrap());
+    c.job.accumulator = Some(crate::model::Accumulator::new(crate::model::Inner::AnyOrder));
+    let bf16 = |x: f32| round(Format::Bf16, f64::from(x)) as f32;
+    let sum = |f: &dyn Fn(usize) -> f32| f64::from(32.0 * f(0) + 32.0 * f(1));
+    let twice = |g: usize| bf16(bf16(s[g]) + z[g]);
+    assert_eq!([twice(0), twice(1)], [1.0, 1.0]);
+    let violations = |actual: f64| c.judged(&[actual], Format::F32).0.violations;
+    assert_eq!(violations(sum(&twice)), 0);
+    // Neither of both.
+    assert_eq!([violations(sum(&|_| 1.0 + 2f32.powi(-6))), violations(63.0)], [1, 1]);
+}

@@ -239,6 +239,8 @@ pub struct Bound {
     delta: f64,
     out: OutFormat,
     reference: String,
+    /// Elements with a factor that may be either of two numbers; empty: none.
+    undecided: Vec<bool>,
 }
 
 impl Bound {
@@ -302,7 +304,13 @@ impl Bound {
             delta: DELTA,
             out: out.clone(),
             reference: String::new(),
+            undecided: p.factor_errors.map_or_else(Vec::new, |e| e.iter().map(|e| *e > 0.0).collect()),
         })
+    }
+
+    /// Whether a right kernel may have another factor here than the reference: its errors are then larger than those of sums.
+    pub fn is_undecided(&self, i: usize) -> bool {
+        self.undecided.get(i) == Some(&true)
     }
 
     /// The same bound, saying which of several references it is about.
@@ -314,7 +322,15 @@ impl Bound {
     /// `Q(RN32(RN32(ideal)·scale))`.
     pub fn exact_output(ideal: &[f64], out: &OutFormat) -> Self {
         let ideal = parallel::map(ideal, |d| f64::from(*d as f32));
-        Self { certain: vec![0.0; ideal.len()], ideal, probable: None, delta: 0.0, out: out.clone(), reference: String::new() }
+        Self {
+            certain: vec![0.0; ideal.len()],
+            ideal,
+            probable: None,
+            delta: 0.0,
+            out: out.clone(),
+            reference: String::new(),
+            undecided: Vec::new(),
+        }
     }
 
     /// Radii from elsewhere (activations and norms: the boundary rule). Errors when lengths
@@ -339,7 +355,15 @@ impl Bound {
         if let Some(i) = parallel::first(&certain, |c| !(0.0 <= *c)) {
             return Err(Error::value("radii of a bound", certain[i], "0 and more"));
         }
-        Ok(Self { ideal, certain, probable: None, delta: DELTA, out: out.clone(), reference: String::new() })
+        Ok(Self {
+            ideal,
+            certain,
+            probable: None,
+            delta: DELTA,
+            out: out.clone(),
+            reference: String::new(),
+            undecided: Vec::new(),
+        })
     }
 
     /// The ideal before output rounding.

@@ -345,8 +345,11 @@ impl Errors<'_> {
         (spacing / (self.bound.certain()[at] + 0.5 * spacing)).powi(2) / 12.0
     }
 
-    /// NaN where nothing is known.
+    /// NaN where nothing is known, which factors were multiplied among it.
     fn scaled(&self, at: usize, bits: u32) -> f64 {
+        if self.bound.is_undecided(at) {
+            return f64::NAN;
+        }
         let d = self.bound.ideal()[at];
         self.over(at, self.case.store.value(bits) - d)
     }

@@ -59,8 +59,9 @@ fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
     spread(&mut looks, LOOKS);
     let at = |x: usize, y: usize| if side == Which::A { (x, y) } else { (y, x) };
     let wrong: Vec<usize> = (0..n).filter(|x| looks.iter().any(|y| s.is_wrong[at(*x, *y).0 * s.cols + at(*x, *y).1])).collect();
-    // Some lines have their own sums: of those that are all wrong other theories know.
-    (wrong.len() >= 2 && wrong.len() < n).then_some(())?;
+    // Some lines have their own sums: of those that are all wrong other theories know. Roundings may make all lines wrong.
+    (wrong.len() >= 2 && (rounded || wrong.len() < n)).then_some(())?;
+    let wrong: Vec<usize> = if rounded { (0..n).collect() } else { wrong };
     let mut cuts: Vec<usize> = STEPS.iter().flat_map(|w| (1..s.k.div_ceil(*w)).map(move |c| c * w)).collect();
     cuts.extend(PARTS.iter().flat_map(|p| (1..*p).map(move |c| (s.k * c).div_ceil(*p))));
     cuts.sort_unstable();
@@ -95,7 +96,7 @@ fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
     let found = (0..cuts.len()).flat_map(|c| [(c, true), (c, false)]).find_map(|(c, last)| {
         // Every wrong line has a source, the nearest first; the first few refuse most cuts.
         let source = |x: usize| {
-            let mut order: Vec<usize> = (0..n).filter(|from| *from != x).collect();
+            let mut order: Vec<usize> = (0..n).filter(|from| rounded || *from != x).collect();
             order.sort_by_key(|from| from.abs_diff(x));
             order.into_iter().find(|from| fits(x, *from, c, last))
         };
@@ -103,6 +104,8 @@ fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
         sources.map(|v| (cuts[c], last, v))
     });
     let (cut, last, sources) = found?;
+    let own = wrong.iter().zip(&sources).filter(|(x, from)| x == from).count();
+    (!rounded || own > 0 && own < n).then_some(())?;
     let name = side.name();
     let mut from: Vec<usize> = (0..n).collect();
     wrong.iter().zip(&sources).for_each(|(x, y)| from[*x] = *y);
