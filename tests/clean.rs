@@ -26,7 +26,7 @@ fn no_right_result_fails() {
 }
 
 /// Batches of other seeds that once raised an alarm, by the mechanism that was wrong.
-const ONCE: [(&str, &str); 25] = [
+const ONCE: [(&str, &str); 27] = [
     ("2026112101", "blocks-5-3"), // factors scaled first, sorted: block sums are exact, theirs are not
     ("2026112101", "blocks-1000004-0"), // the global scale in every factor
     ("2026112102", "scaled-1000002-1"), // scales a tensor, constant data
@@ -47,6 +47,8 @@ const ONCE: [(&str, &str); 25] = [
     ("2026112405", "mixed-58000-1-11"), // weights rounded twice, within the bound of those that are not rounded
     ("2026112403", "blocks-33000-2-18"), // constant data in blocks of K that err by the same
     ("2026112403", "mixed-57000-1-25"), // weights rounded, sums that cancel: the ideal is of weights that are not
+    ("2026112640", "mixed-89000-1-4"), // a weight that f32 rounds to a tie of f16
+    ("2026112640", "mixed-423002-0-47"), // a rounded product and a zero point whose f32 sum is a tie
     ("2026112601", "scaled-268000-5-28"), // the product of the scales is subnormal, those that meet a sum are not
     ("20261122", "grouped-37000-0-6"), // similar rows: a wrong arithmetic shares the part of K that makes the error
     ("20261122", "grouped-1001-0-4"), // groups of no rows: nothing to cut

@@ -318,7 +318,7 @@ fn scales_of_experts_that_are_read_as_if_they_were_padded_are_told() {
         sum(64, |k| x[[i, k]] * code(&c, row * 64 + k) * at(k))
     });
     assert_eq!(got.0, "group_boundary:b.scale_rows", "{}", got.1);
-    assert!(got.1.contains("from row 32·e on, not 24·e: 0 past the end"), "{}", got.1);
+    assert!(got.1.contains("from row 32·e on, not 24·e: bytes of 0 past the end"), "{}", got.1);
 }
 
 /// The overhang of rows of 40 in tiles of 32 is wider than half a row.

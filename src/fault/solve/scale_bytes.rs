@@ -20,8 +20,11 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     if g.q.is_none() || n < 2 {
         return Vec::new();
     }
-    // Behind the last: 0.
-    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).chain([0.0]).collect());
+    // Behind the last: the byte 0.
+    let e8m0 = g.q.as_ref().is_some_and(|q| q.scale_format() == Format::E8m0);
+    let zero = if e8m0 { Format::E8m0.decode(0) } else { 0.0 };
+    let scales: Arc<Vec<f64>> =
+        Arc::new(g.scales().iter().map(|x| f64::from(*x)).chain([zero]).map(|x| x * g.global).collect());
     let zeros = g.zero.as_ref().map(|z| Arc::new(z.0.iter().copied().chain([0.0]).collect::<Vec<f64>>()));
     let mut all = Vec::new();
     let mut add = |class: Class, variant: &str, words: String, bits: f64, cell: Cell| {
@@ -60,7 +63,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let cell: Cell = Arc::new(move |i, k| i / tile.0 * cols + k / unit * unit / tile.1);
         add(Class::ScaleIndex, "word", words, 2.0 + cost(unit), cell);
     }
-    // Experts one below the other, each read from the next whole tile of rows on: what lies behind the last is 0.
+    // Experts one below the other, each read from the next whole tile of rows on.
     let experts = if side == Which::B { s.parts.len() } else { 1 };
     for high in [8usize, 16, 32, 64, 128, 256].into_iter().filter(|_| experts > 1 && rows.is_multiple_of(experts)) {
         let (per, behind) = (rows / experts, n);
@@ -68,7 +71,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             continue;
         }
         let stride = per.next_multiple_of(high);
-        let words = format!("of expert e are read from row {stride}·e on, not {per}·e: 0 past the end");
+        let words = format!("of expert e are read from row {stride}·e on, not {per}·e: bytes of 0 past the end");
         let cell: Cell = Arc::new(move |i, k| {
             let row = i / tile.0;
             let at = row / per * stride + row % per;
