@@ -194,6 +194,8 @@ fn encoders_by_hand() {
             }
         }
     }
-    let never: Vec<&str> = ENCODERS.iter().map(|e| e.2).filter(|words| !tried.contains(words)).collect();
+    // Of 4 bits by a table: `codes_of_the_other_table_of_four_bits_are_told` has it by hand.
+    let here = ENCODERS.iter().filter(|e| e.1 != "of_fp4").map(|e| e.2);
+    let never: Vec<&str> = here.filter(|words| !tried.contains(words)).collect();
     assert!(never.is_empty(), "no element tells these from a right encoder: {never:?}");
 }
