@@ -2,7 +2,8 @@
 
 use crate::{Error, Format, Overflow, Result, Rounding, parallel};
 use ndarray::{Array2, ArrayView2};
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
 
 /// A row-major matrix `rows × cols` whose elements are exactly representable in `dtype` (f16, bf16 or f32) and are held as
 /// f32. A vector is `1 × n`. A grouped operand `[E,N,K]` is `E·N × K`.
@@ -13,6 +14,45 @@ pub struct Tensor {
     cols: usize,
     /// Shared by the copies of a tensor.
     data: Arc<Vec<f32>>,
+    there: There,
+}
+
+/// What a device holds of a tensor for those who judge: shared by the tensor's copies and gone with the last of them. Empty until somebody fills it.
+#[derive(Clone, Default)]
+pub struct There(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
+
+impl There {
+    /// Filled.
+    #[cfg(feature = "cuda")]
+    pub fn with<T: Any + Send + Sync>(held: Arc<T>) -> Self {
+        let there = There::default();
+        drop(there.0.set(held));
+        there
+    }
+    /// What it holds; filled with what `make` returns where it is empty. Errors: `make`'s.
+    #[cfg(feature = "cuda")]
+    pub fn or_make<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        if let Some(held) = self.0.get().and_then(|held| held.clone().downcast().ok()) {
+            return Ok(held);
+        }
+        let made = Arc::new(make()?);
+        // Of two that make it at once, one is kept.
+        drop(self.0.set(made.clone()));
+        Ok(made)
+    }
+}
+
+/// Where else it lies is no part of a tensor's value.
+impl PartialEq for There {
+    fn eq(&self, _: &There) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for There {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.get().is_some() { "there" } else { "nowhere" })
+    }
 }
 
 impl Tensor {
@@ -26,7 +66,7 @@ impl Tensor {
         {
             return Err(Error::value("tensor element", data[i], format!("a value that {dtype} holds exactly")));
         }
-        Ok(Self { dtype, rows, cols, data: Arc::new(data) })
+        Ok(Self { dtype, rows, cols, data: Arc::new(data), there: There::default() })
     }
 
     /// Rounds each value to `dtype` (nearest even, IEEE overflow to Inf).
@@ -35,7 +75,7 @@ impl Tensor {
         if dtype != Format::F32 {
             parallel::change(&mut data, |_, some| some.iter_mut().for_each(|x| *x = round_to(dtype, *x)));
         }
-        Ok(Self { dtype, rows, cols, data: Arc::new(data) })
+        Ok(Self { dtype, rows, cols, data: Arc::new(data), there: There::default() })
     }
 
     fn check(dtype: Format, rows: usize, cols: usize, len: usize) -> Result<()> {
@@ -56,6 +96,15 @@ impl Tensor {
     }
     pub fn cols(&self) -> usize {
         self.cols
+    }
+    /// The same tensor, which a device holds too.
+    pub(crate) fn held(self, there: There) -> Self {
+        Tensor { there, ..self }
+    }
+    /// What a device holds of it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn there(&self) -> &There {
+        &self.there
     }
     /// All elements, row by row.
     pub fn data(&self) -> &[f32] {
@@ -79,7 +128,7 @@ impl Tensor {
         for j in 0..self.cols {
             data.extend((0..self.rows).map(|i| self.data[i * self.cols + j]));
         }
-        Tensor { dtype: self.dtype, rows: self.cols, cols: self.rows, data: Arc::new(data) }
+        Tensor { dtype: self.dtype, rows: self.cols, cols: self.rows, data: Arc::new(data), there: There::default() }
     }
     /// The same values in another dtype (nearest even).
     pub fn cast(&self, dtype: Format) -> Result<Tensor> {
@@ -88,7 +137,7 @@ impl Tensor {
     /// Rows `from..to` as a tensor of their own.
     pub fn rows_range(&self, from: usize, to: usize) -> Tensor {
         let data = self.data[from * self.cols..to * self.cols].to_vec();
-        Tensor { dtype: self.dtype, rows: to - from, cols: self.cols, data: Arc::new(data) }
+        Tensor { dtype: self.dtype, rows: to - from, cols: self.cols, data: Arc::new(data), there: There::default() }
     }
     /// The stored bits, little endian, row by row: what a digest is taken of.
     pub fn bits(&self) -> Vec<u8> {
