@@ -128,7 +128,8 @@ impl Side {
     pub fn codes(gpu: &Gpu, q: &QTensor) -> Result<Self> {
         let table: Vec<f64> = (0..256).map(|c| if c >> q.format().bits() == 0 { q.format().decode(c) } else { 0.0 }).collect();
         let unit: Vec<f64> = (0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect();
-        let special = parallel::first(q.codes(), |c| !table[usize::from(*c)].is_finite()).is_some();
+        let not_finite: [u32; 256] = std::array::from_fn(|c| u32::from(!table[c].is_finite()));
+        let special = parallel::or(q.codes(), |c| not_finite[usize::from(*c)]) != 0;
         let zeros: Vec<f64> =
             if let Zero::Integer(z) = q.zero() { z.iter().map(|z| f64::from(*z)).collect() } else { Vec::new() };
         let zeros_fit = zeros.is_empty() || q.format().is_integer();
