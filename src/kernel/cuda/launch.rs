@@ -22,8 +22,8 @@ const POISON: u8 = 0xff;
 pub struct Gpu {
     context: Arc<CudaContext>,
     pub info: device::DeviceInfo,
-    /// `CUfunction` by source, options and entry. Functions live as long as the process.
-    functions: Mutex<HashMap<String, usize>>,
+    /// `CUfunction` by source, options and entry, and the dynamic shared memory that its launches may have. Functions live as long as the process.
+    functions: Mutex<HashMap<String, (usize, u32)>>,
     /// One at a time of what runs on the default stream.
     turn: Mutex<()>,
     /// `CUstream` of what is enqueued: not the default one, which cannot be captured.
@@ -153,8 +153,22 @@ impl Gpu {
     fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
         let (key, shared) = (format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry), launch.shape.shared);
         let functions = || self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(f) = functions().get(&key) {
-            return allow(*f as sys::CUfunction, shared).map_err(|e| failed(&key, e));
+        // Raised, never lowered: another thread may be about to launch it with more.
+        let ready = |made: Option<usize>| -> Result<Option<sys::CUfunction>> {
+            let mut functions = functions();
+            if let Some(f) = made {
+                functions.entry(key.clone()).or_insert((f, 0));
+            }
+            let Some((f, allowed)) = functions.get_mut(&key) else { return Ok(None) };
+            let f = *f as sys::CUfunction;
+            if shared > *allowed {
+                allow(f, shared).map_err(|e| failed(&key, e))?;
+                *allowed = shared;
+            }
+            Ok(Some(f))
+        };
+        if let Some(f) = ready(None)? {
+            return Ok(f);
         }
         let known = || SOURCES.iter().map(|s| s.name);
         let source: &CudaSource = SOURCES
@@ -162,10 +176,9 @@ impl Gpu {
             .find(|s| s.name == launch.source)
             .ok_or_else(|| Error::unknown("CUDA source", launch.source, known()))?;
         source.knows(launch.defines)?;
-        let cubin = traced("compile", || nvrtc::compile(source, &self.info.arch(), launch.defines))?.cubin;
-        let f = traced("load", || self.load(&key, &cubin, launch.entry))?.0 as sys::CUfunction;
-        functions().insert(key.clone(), f as usize);
-        allow(f, shared).map_err(|e| failed(&key, e))
+        let cubin = traced("compile", || nvrtc::compile(source, Some(launch.entry), &self.info.arch(), launch.defines))?.cubin;
+        let f = traced("load", || self.load(&key, &cubin, launch.entry))?.0;
+        Ok(ready(Some(f))?.expect("made just now"))
     }
 
     /// An entry of a whole cubin. Errors, as `what`'s: it was made for another device, it has no such entry.
