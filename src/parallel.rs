@@ -63,6 +63,12 @@ pub fn first<T: Sync>(all: &[T], f: impl Fn(&T) -> bool + Sync) -> Option<usize>
     all.par_chunks(BAND).enumerate().find_map_first(of_band)
 }
 
+/// The bits that `f` of any element has.
+pub fn or<T: Sync>(all: &[T], f: impl Fn(&T) -> u32 + Sync) -> u32 {
+    let of = |some: &[T]| some.iter().fold(0, |bits, x| bits | f(x));
+    if all.len() <= BAND { of(all) } else { all.par_chunks(BAND).map(of).reduce(|| 0, |a, b| a | b) }
+}
+
 /// The largest value of `f`, and at least `least`. A maximum is the same in any order.
 pub fn largest<T: Sync>(all: &[T], least: f32, f: impl Fn(&T) -> f32 + Sync) -> f32 {
     let of = |some: &[T]| some.iter().fold(least, |m, x| m.max(f(x)));
@@ -83,6 +89,7 @@ mod tests {
             change(&mut changed, |first, some| some.iter_mut().enumerate().for_each(|(i, x)| *x ^= (first + i) as u32));
             assert!(changed.iter().zip(&all).enumerate().all(|(i, (c, x))| *c == x ^ i as u32));
             assert_eq!(first(&all, |x| *x % 1009 == 1008), all.iter().position(|x| *x % 1009 == 1008));
+            assert_eq!(or(&all, |x| *x), all.iter().fold(0, |bits, x| bits | x));
             assert_eq!(largest(&all, 0.0, |x| *x as f32), all.iter().fold(0.0, |m: f32, x| m.max(*x as f32)));
         }
     }

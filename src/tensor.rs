@@ -2,7 +2,8 @@
 
 use crate::{Error, Format, Overflow, Result, Rounding, parallel};
 use ndarray::{Array2, ArrayView2};
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
 
 /// A row-major matrix `rows × cols` whose elements are exactly representable in `dtype` (f16, bf16 or f32) and are held as
 /// f32. A vector is `1 × n`. A grouped operand `[E,N,K]` is `E·N × K`.
@@ -13,6 +14,45 @@ pub struct Tensor {
     cols: usize,
     /// Shared by the copies of a tensor.
     data: Arc<Vec<f32>>,
+    there: There,
+}
+
+/// What a device holds of a tensor for those who judge: shared by the tensor's copies and gone with the last of them. Empty until somebody fills it.
+#[derive(Clone, Default)]
+pub struct There(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
+
+impl There {
+    /// Filled.
+    #[cfg(feature = "cuda")]
+    pub fn with<T: Any + Send + Sync>(held: Arc<T>) -> Self {
+        let there = There::default();
+        drop(there.0.set(held));
+        there
+    }
+    /// What it holds; filled with what `make` returns where it is empty. Errors: `make`'s.
+    #[cfg(feature = "cuda")]
+    pub fn or_make<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        if let Some(held) = self.0.get().and_then(|held| held.clone().downcast().ok()) {
+            return Ok(held);
+        }
+        let made = Arc::new(make()?);
+        // Of two that make it at once, one is kept.
+        drop(self.0.set(made.clone()));
+        Ok(made)
+    }
+}
+
+/// Where else it lies is no part of a tensor's value.
+impl PartialEq for There {
+    fn eq(&self, _: &There) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for There {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.get().is_some() { "there" } else { "nowhere" })
+    }
 }
 
 impl Tensor {
@@ -21,12 +61,15 @@ impl Tensor {
     pub fn new(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Result<Self> {
         Self::check(dtype, rows, cols, data.len())?;
         let rounds = |x: &f32| !x.is_nan() && round_to(dtype, *x) != *x;
+        // What bf16 holds has no low half, but for some NaN: no element needs a closer look then.
+        let holds = dtype == Format::Bf16 && parallel::or(&data, |x| x.to_bits()) & 0xffff == 0;
         if dtype != Format::F32
+            && !holds
             && let Some(i) = parallel::first(&data, rounds)
         {
             return Err(Error::value("tensor element", data[i], format!("a value that {dtype} holds exactly")));
         }
-        Ok(Self { dtype, rows, cols, data: Arc::new(data) })
+        Ok(Self { dtype, rows, cols, data: Arc::new(data), there: There::default() })
     }
 
     /// Rounds each value to `dtype` (nearest even, IEEE overflow to Inf).
@@ -35,7 +78,7 @@ impl Tensor {
         if dtype != Format::F32 {
             parallel::change(&mut data, |_, some| some.iter_mut().for_each(|x| *x = round_to(dtype, *x)));
         }
-        Ok(Self { dtype, rows, cols, data: Arc::new(data) })
+        Ok(Self { dtype, rows, cols, data: Arc::new(data), there: There::default() })
     }
 
     fn check(dtype: Format, rows: usize, cols: usize, len: usize) -> Result<()> {
@@ -56,6 +99,15 @@ impl Tensor {
     }
     pub fn cols(&self) -> usize {
         self.cols
+    }
+    /// The same tensor, which a device holds too.
+    pub(crate) fn held(self, there: There) -> Self {
+        Tensor { there, ..self }
+    }
+    /// What a device holds of it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn there(&self) -> &There {
+        &self.there
     }
     /// All elements, row by row.
     pub fn data(&self) -> &[f32] {
@@ -79,7 +131,7 @@ impl Tensor {
         for j in 0..self.cols {
             data.extend((0..self.rows).map(|i| self.data[i * self.cols + j]));
         }
-        Tensor { dtype: self.dtype, rows: self.cols, cols: self.rows, data: Arc::new(data) }
+        Tensor { dtype: self.dtype, rows: self.cols, cols: self.rows, data: Arc::new(data), there: There::default() }
     }
     /// The same values in another dtype (nearest even).
     pub fn cast(&self, dtype: Format) -> Result<Tensor> {
@@ -88,7 +140,7 @@ impl Tensor {
     /// Rows `from..to` as a tensor of their own.
     pub fn rows_range(&self, from: usize, to: usize) -> Tensor {
         let data = self.data[from * self.cols..to * self.cols].to_vec();
-        Tensor { dtype: self.dtype, rows: to - from, cols: self.cols, data: Arc::new(data) }
+        Tensor { dtype: self.dtype, rows: to - from, cols: self.cols, data: Arc::new(data), there: There::default() }
     }
     /// The stored bits, little endian, row by row: what a digest is taken of.
     pub fn bits(&self) -> Vec<u8> {
@@ -111,5 +163,35 @@ pub fn round_to(dtype: Format, x: f32) -> f32 {
         Format::F16 => half::f16::from_f32(x).to_f32(),
         Format::Bf16 => half::bf16::from_f32(x).to_f32(),
         _ => x,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_takes_the_values_that_it_holds() {
+        let odd = f32::from_bits(0x3f80_0001);
+        for (dtype, holds) in [(Format::F32, true), (Format::Bf16, false), (Format::F16, false)] {
+            let mut data = vec![1.5f32; 3 * parallel::BAND];
+            // A NaN of any bits is one.
+            data[5] = f32::from_bits(0x7fc0_0001);
+            assert!(Tensor::new(dtype, 3, parallel::BAND, data.clone()).is_ok(), "{dtype}");
+            data[2 * parallel::BAND + 7] = odd;
+            assert_eq!(Tensor::new(dtype, 3, parallel::BAND, data).is_ok(), holds, "{dtype}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "cuda")]
+    fn what_a_device_holds_is_made_once_and_shared_by_copies_alone() {
+        let t = Tensor::new(Format::F32, 1, 2, vec![1.0, 2.0]).unwrap();
+        let copy = t.clone();
+        assert_eq!(*t.there().or_make(|| Ok(7u32)).unwrap(), 7);
+        assert_eq!(*copy.there().or_make(|| -> Result<u32> { panic!("made twice") }).unwrap(), 7);
+        assert_eq!(*t.rows_range(0, 1).there().or_make(|| Ok(8u32)).unwrap(), 8, "other elements, another place");
+        assert!(t.there().or_make(|| -> Result<u64> { Err(Error::unsupported("a device", "none")) }).is_err());
+        assert_eq!(t, Tensor::new(Format::F32, 1, 2, vec![1.0, 2.0]).unwrap(), "no part of the value");
     }
 }

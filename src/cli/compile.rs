@@ -28,7 +28,7 @@ pub fn run(args: Args) -> Result<u8> {
     ));
     for source in SOURCES.iter().filter(|s| s.name.contains(&args.filter)) {
         for arch in &args.arch {
-            match nvrtc::compile(source, arch, &[]) {
+            match nvrtc::compile(source, None, arch, &[]) {
                 Ok(compiled) => {
                     print(&format!(
                         "{} for {arch}: {} bytes{}\n",

@@ -49,6 +49,11 @@ impl Chosen {
 }
 
 impl External {
+    /// Whether a kernel from outside is asked for.
+    pub fn wanted(&self) -> bool {
+        self.on_gpu() || self.candidate.is_some()
+    }
+
     /// Whether a user's own CUDA kernel is asked for.
     pub fn on_gpu(&self) -> bool {
         #[cfg(feature = "cuda")]

@@ -3,6 +3,7 @@
 use super::external::Chosen;
 use super::outputs::{self, ForCi};
 use super::{paint, print, status};
+use crate::assay::row::Row;
 use crate::compare::Verdict;
 use crate::external::process;
 use crate::kernel::{Backend, Kernel};
@@ -12,6 +13,7 @@ use crate::run::shard::Shard;
 use crate::run::sweeps::{Options, Outcome};
 use crate::run::worker::Workers;
 use crate::run::{maps, provenance, sweeps as runner};
+use crate::stage::{self, traced};
 use crate::sweep::bar::counting;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
@@ -86,6 +88,9 @@ pub struct Args {
     /// Say where the time went: the seconds of each stage of judging, over all cases, on standard error.
     #[arg(long)]
     timings: bool,
+    /// Write what each thread of each process did, and when, to this file: a trace for Perfetto or a browser's viewer.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// No progress bar.
     #[arg(long, short)]
     quiet: bool,
@@ -120,6 +125,17 @@ pub enum Who {
 }
 
 impl Who {
+    /// Which backend that is, whether or not it is here.
+    fn kind(self) -> Backend {
+        match self {
+            Who::Cpu => Backend::Cpu,
+            #[cfg(feature = "cuda")]
+            Who::Cuda => Backend::Cuda,
+            #[cfg(feature = "cuda")]
+            Who::Vendor => Backend::Vendor,
+        }
+    }
+
     /// Backend, its kernels, and the device's name. Errors: there is no GPU.
     pub fn choose(self) -> crate::Result<(Backend, &'static [&'static dyn Kernel], String)> {
         match self {
@@ -184,7 +200,8 @@ impl Args {
         let devices = self.devices.iter().map(device).collect();
         let timeout = self.timeout.or(gpu.then_some(GPU_TIMEOUT));
         let share = gpu && external.is_none();
-        Ok(Some(Workers { program, arguments, devices, timeout, share }))
+        let (trace, ahead) = (self.trace.clone(), Default::default());
+        Ok(Some(Workers { program, arguments, devices, timeout, share, trace, ahead }))
     }
 
     /// Errors: the CPU has no such numbers; a GPU that is not there; GPUs of different kinds, whose rows would not be one device's.
@@ -215,16 +232,18 @@ impl Args {
 const GPU_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub fn run(args: Args) -> Result<u8> {
-    args.check_devices()?;
+    if let Some(path) = &args.trace {
+        stage::trace_to(path).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    let foreign = args.external.wanted();
+    if foreign {
+        args.check_devices()?;
+    }
     args.judge.begin();
     if args.definitions {
         crate::kernel::cpu::drawn::by_definition_alone();
     }
     let external = args.external.choose(args.timeout)?;
-    let (backend, kernels, device) = match &external {
-        Some(e) => (Chosen::BACKEND, e.kernels, e.device.clone()),
-        None => args.backend.choose()?,
-    };
     let selection = Selection {
         sweeps: args.sweep.clone(),
         filter: args.filter.clone(),
@@ -232,7 +251,7 @@ pub fn run(args: Args) -> Result<u8> {
         seed: args.seed,
         shard: args.shard,
     };
-    let sweeps = selection.load()?;
+    let sweeps = traced("sweeps", || selection.load())?;
     let planned: usize = sweeps.iter().map(|s| s.cases.len()).sum();
     if planned == 0 && args.shard.is_none() {
         bail!("{}", selection.why_empty()?);
@@ -250,25 +269,37 @@ pub fn run(args: Args) -> Result<u8> {
     })
     .context("could not install the Ctrl-C handler")?;
 
-    let bar = counting(planned, "cases", args.quiet || args.json);
-    let (started, shown) = (std::time::Instant::now(), AtomicUsize::new(0));
-    let options = Options {
+    let kind = external.as_ref().map_or(args.backend.kind(), |_| Chosen::BACKEND);
+    let mut options = Options {
         out: out.clone(),
         resume: args.resume,
-        facts: Facts::of(&selection, &sweeps, backend, &device)?,
+        facts: Facts::default(),
         // A candidate is one process unless asked for more.
         jobs: if external.as_ref().is_some_and(|e| e.worker.is_none()) { args.jobs.max(1) } else { args.jobs },
-        backend,
-        kernels,
+        backend: kind,
+        kernels: &[],
         seed: args.seed,
         stop: &STOP,
         fail_fast: args.fail_fast,
         retry: args.retry,
         budget: args.budget,
-        workers: args.workers(backend, external.as_ref())?,
+        workers: args.workers(kind, external.as_ref())?,
     };
+    // A GPU takes a while to open: the processes that will use it do so while this one asks what it is.
+    traced("ahead", || options.start_ahead(&sweeps));
+    if !foreign {
+        traced("devices", || args.check_devices())?;
+    }
+    let (backend, kernels, device) = match &external {
+        Some(e) => (Chosen::BACKEND, e.kernels, e.device.clone()),
+        None => traced("backend", || args.backend.choose())?,
+    };
+    options.facts = traced("facts", || Facts::of(&selection, &sweeps, backend, &device))?;
+    options.kernels = kernels;
+    let bar = counting(planned, "cases", args.quiet || args.json);
+    let (started, shown) = (std::time::Instant::now(), AtomicUsize::new(0));
     let broken = || external.as_ref().and_then(Chosen::broken);
-    let outcome = runner::run(&sweeps, &options, &|row| {
+    let step = |row: &Row| {
         bar.step();
         // The first few at once, by name; the summary has a card of each kind.
         if row.verdict.is_failure() && broken().is_none() && shown.fetch_add(1, Ordering::Relaxed) < 5 {
@@ -280,7 +311,8 @@ pub fn run(args: Args) -> Result<u8> {
         if row.verdict == Verdict::Error && broken().is_some() {
             STOP.store(true, Ordering::Relaxed);
         }
-    })?;
+    };
+    let outcome = traced("cases", || runner::run(&sweeps, &options, &step))?;
     drop(bar);
     if let Some(e) = broken() {
         external.iter().for_each(Chosen::close);
@@ -293,14 +325,16 @@ pub fn run(args: Args) -> Result<u8> {
     }
     let seconds = started.elapsed().as_secs_f64();
 
-    provenance::write_times(&out, &sweeps, &outcome)?;
-    provenance::write(&out, &sweeps, &options, &outcome, seconds)?;
-    let drawn = maps::worst(&sweeps, outcome.kept.rows(), &outcome.maps, options.kernels, options.backend);
-    maps::write(&out, &drawn)?;
+    traced("provenance", || -> Result<()> {
+        provenance::write_times(&out, &sweeps, &outcome)?;
+        Ok(provenance::write(&out, &sweeps, &options, &outcome, seconds)?)
+    })?;
+    let worst = || maps::worst(&sweeps, outcome.kept.rows(), &outcome.maps, options.kernels, options.backend);
+    traced("maps", || maps::write(&out, &worst()))?;
     if let Some(external) = &external {
         external.close();
     }
-    let page = crate::report::write(&out, &outcome.kept)?;
+    let page = traced("report", || crate::report::write(&out, &outcome.kept))?;
     if !args.json {
         print(&crate::report::terminal_summary(&outcome, seconds, super::width()));
     }

@@ -4,6 +4,7 @@ use super::run::{Judge, Who};
 use super::status;
 use crate::run::plan::Selection;
 use crate::run::worker::{self, Service};
+use crate::stage::traced;
 use anyhow::Result;
 
 /// Answer requests of a run: a line `["sweep","case"]` on standard input, the row as a JSON array on standard output.
@@ -38,11 +39,17 @@ pub fn run(args: Args) -> Result<u8> {
     #[cfg(feature = "cuda")]
     let (backend, kernels, device) = match args.kernel.choose()? {
         Some(chosen) => (crate::kernel::Backend::External, chosen.0, chosen.1),
-        None => args.backend.choose()?,
+        None => traced("backend", || args.backend.choose())?,
     };
+    #[cfg(feature = "cuda")]
+    if backend != crate::kernel::Backend::Cpu {
+        // It opens while the run is still asking what it is.
+        std::thread::spawn(|| drop(crate::kernel::cuda::launch::gpu()));
+    }
     #[cfg(not(feature = "cuda"))]
     let (backend, kernels, device) = args.backend.choose()?;
-    let sweeps = Selection { sweeps: args.sweep, seed: args.seed, ..Selection::default() }.load()?;
+    let sweeps = Selection { sweeps: args.sweep, seed: args.seed, ..Selection::default() };
+    let sweeps = traced("sweeps", || sweeps.load())?;
     let service = Service { kernels, backend, device: &device, seed: args.seed, together: args.together };
     service.serve(&sweeps, std::io::BufReader::new(std::io::stdin()), std::io::stdout())?;
     Ok(status::PASSED)

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Bytes of a line; more is no answer.
@@ -50,11 +50,28 @@ fn kill_group(group: u32) {
     unsafe { libc::kill(-(group as libc::pid_t), libc::SIGKILL) };
 }
 
+/// Starts a child from a thread that never ends. One that asks to end with its parent (`PR_SET_PDEATHSIG`, as workers do) ends with the thread that
+/// started it, and the thread that needs it first may have done its part long before others.
+fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    type Task = Box<dyn FnOnce() + Send>;
+    static KEEPER: OnceLock<Sender<Task>> = OnceLock::new();
+    let keeper = KEEPER.get_or_init(|| {
+        let (sender, tasks) = mpsc::channel::<Task>();
+        std::thread::spawn(move || tasks.into_iter().for_each(|task| task()));
+        sender
+    });
+    let (done, child) = mpsc::channel();
+    let mut command = std::mem::replace(command, Command::new("true"));
+    // Both ends live: the keeper as long as the process, and this one waits.
+    drop(keeper.send(Box::new(move || drop(done.send(command.spawn())))));
+    child.recv().unwrap_or_else(|_| Err(std::io::Error::other("the thread that starts processes is gone")))
+}
+
 impl Process {
     /// Starts it with its three streams piped. Errors: the system's.
     pub fn start(command: &mut Command, why: Why) -> std::io::Result<Self> {
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = spawn(command)?;
         GROUPS.lock().unwrap_or_else(PoisonError::into_inner).push(child.id());
         let (requests, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // Few lines wait: a child that prints without end has to wait for its reader.
@@ -198,6 +215,28 @@ mod tests {
             stat.is_empty() || stat.contains(") Z")
         });
         assert!(gone, "{child}");
+    }
+
+    #[test]
+    fn a_child_outlives_the_thread_that_started_it() {
+        let start = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo here; read a; echo got $a"]);
+            // SAFETY: a plain system call that takes a signal number.
+            let ends_with_its_parent = || {
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                Ok(())
+            };
+            // SAFETY: the closure allocates nothing.
+            unsafe { command.pre_exec(ends_with_its_parent) };
+            let mut p = Process::start(&mut command, Why::Last).unwrap();
+            assert_eq!(p.answer(Some(LATE)).unwrap(), "here");
+            p
+        };
+        let mut p = std::thread::spawn(start).join().unwrap();
+        // The signal comes when the thread has ended, which may be after it was joined.
+        std::thread::sleep(SOON);
+        assert_eq!(p.ask("one", Some(LATE)), Ok("got one".into()));
     }
 
     #[test]

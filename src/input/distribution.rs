@@ -3,7 +3,7 @@
 use super::math::{exp, normal, unit};
 use super::philox::Stream;
 use crate::format::exp2i;
-use crate::tensor::round_to;
+use crate::tensor::{There, round_to};
 use crate::{Error, Format, Result, Tensor};
 use rayon::prelude::*;
 
@@ -170,8 +170,9 @@ pub struct Drawing {
     pub column_gains: Vec<f64>,
 }
 
-/// Makes the values of a tensor, of its dtype, in place of the CPU: the same bits. Errors: it does not have this distribution, or cannot.
-pub type Drawer = fn(&Drawing) -> Result<Vec<f32>>;
+/// Makes the values of a tensor, of its dtype, in place of the CPU: the same bits, which it may hold on its device too. Errors: it does not have this
+/// distribution, or cannot.
+pub type Drawer = fn(&Drawing) -> Result<(Vec<f32>, There)>;
 
 /// Elements from which a drawer is worth its copies.
 const LARGE: usize = 1 << 18;
@@ -204,7 +205,7 @@ pub fn generate_by(
                 && places().all(|(at, i, j)| data[at].to_bits() == round_to(dtype, element(i, j, place(i))).to_bits())
         };
         match drawn {
-            Ok(data) if same(&data) => return Tensor::new(dtype, rows, cols, data),
+            Ok((data, there)) if same(&data) => return Tensor::new(dtype, rows, cols, data).map(|t| t.held(there)),
             Ok(_) => tracing::error!("the GPU's draw of {dist} has other bits than the CPU's, which is used"),
             Err(Error::Unsupported { .. }) => {}
             Err(e) => tracing::warn!("{dist} is drawn on the CPU: {e}"),

@@ -82,6 +82,17 @@ fn exponent_of(x: f64) -> i32 {
     exponent(x * (1.0 + 1e-12)).max(-1022)
 }
 
+/// How often each code occurs. Neighbours are counted apart, since one that follows itself would wait for its own count.
+fn counts(row: &[u8]) -> [u32; 256] {
+    let mut apart = [[0u32; 256]; 4];
+    let (fours, rest) = row.as_chunks::<4>();
+    for four in fours {
+        four.iter().zip(&mut apart).for_each(|(c, counts)| counts[usize::from(*c)] += 1);
+    }
+    rest.iter().for_each(|c| apart[0][usize::from(*c)] += 1);
+    std::array::from_fn(|c| apart.iter().map(|counts| counts[c]).sum())
+}
+
 impl Lines {
     /// `rows` rows of `k` factors of `format`; `fill` writes one. Numbers that are not finite are left out: their sums have no error.
     pub fn of(format: Format, rows: usize, k: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Self {
@@ -105,8 +116,7 @@ impl Lines {
         let mut values: Vec<(usize, f32)> = (0..256).map(|c| (c as usize, format.decode(c) as f32)).collect();
         values.sort_by_key(|(_, x)| x.abs().to_bits());
         let line = |row: &[u8]| {
-            let mut counts = [0u32; 256];
-            row.iter().for_each(|c| counts[usize::from(*c)] += 1);
+            let counts = counts(row);
             let there = values.iter().map(|(c, x)| (*x, counts[*c])).filter(|(_, n)| *n > 0);
             let there: Vec<(f32, u32)> = there.collect();
             (Line::of_counts(format, &there), Factors::of(format, there.iter().map(|(x, _)| f64::from(*x))))
@@ -491,6 +501,18 @@ mod tests {
     use super::*;
 
     /// Small products are counted without looking at each: never fewer than there are, for factors of any exponents.
+    #[test]
+    fn each_code_is_counted_once() {
+        for length in [0, 1, 3, 4, 1027] {
+            let row: Vec<u8> = (0..length).map(|i: u32| (i * i / 5) as u8).collect();
+            let one_by_one = row.iter().fold([0u32; 256], |mut counts, c| {
+                counts[usize::from(*c)] += 1;
+                counts
+            });
+            assert_eq!(counts(&row), one_by_one);
+        }
+    }
+
     #[test]
     fn no_small_product_is_left_out_of_the_count() {
         for (wide, seed) in [(3, 1u32), (20, 2), (60, 3), (110, 4)] {

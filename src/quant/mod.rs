@@ -1,6 +1,7 @@
 //! What a scale means: granularity, the quantized tensor, dequantize; scales that are quantized themselves ([`Level`]).
 
 use crate::format::fast::Decoder;
+use crate::tensor::There;
 use crate::{Error, Format, Result, parallel};
 use level::check_scales;
 pub use level::{Level, SCALE_FORMATS};
@@ -130,6 +131,8 @@ pub struct QTensor {
     cols: usize,
     /// Shared by the copies of a tensor.
     codes: Arc<Vec<u8>>,
+    /// The codes on a device.
+    there: There,
     granularity: Granularity,
     scale_format: Format,
     scale_inv: Vec<f32>,
@@ -192,11 +195,22 @@ impl QTensor {
         if let Some(level) = &level {
             level.check(gr, gc, &zero)?;
         }
-        Ok(Self { format, rows, cols, codes: Arc::new(codes), granularity, scale_format, scale_inv, zero, level })
+        Ok(Self {
+            format,
+            rows,
+            cols,
+            codes: Arc::new(codes),
+            there: There::default(),
+            granularity,
+            scale_format,
+            scale_inv,
+            zero,
+            level,
+        })
     }
     /// The parts, to be changed and checked again.
     pub fn into_parts(self) -> QTensorParts {
-        let Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level } = self;
+        let Self { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level, .. } = self;
         let codes = Arc::unwrap_or_clone(codes);
         QTensorParts { format, rows, cols, codes, granularity, scale_format, scale_inv, zero, level }
     }
@@ -211,6 +225,11 @@ impl QTensor {
     }
     pub fn codes(&self) -> &[u8] {
         &self.codes
+    }
+    /// What a device holds of the codes.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn there(&self) -> &There {
+        &self.there
     }
     pub fn granularity(&self) -> Granularity {
         self.granularity

@@ -8,6 +8,7 @@
 use super::worker::{self, STARTUP, Workers};
 use crate::compare::Verdict;
 use crate::external::process::Process;
+use crate::stage::traced;
 use crate::sweep::Case;
 use crate::sweep::assay::Ran;
 use std::collections::HashMap;
@@ -51,6 +52,13 @@ impl<'a> Shared<'a> {
         Self { workers, index, threads, together, state: Mutex::new(State { crew: None, chances: CHANCES }) }
     }
 
+    /// Starts its process, which gets ready while this one does other things. One that cannot be started is found out when it is needed.
+    pub fn start_ahead(&self) {
+        if let Ok(process) = self.workers.start(self.index, self.threads, self.together) {
+            locked(&self.workers.ahead).insert(self.index, process);
+        }
+    }
+
     /// The row of a case that passes or is skipped; `None` where it has to be run by itself.
     pub fn ran(&self, case: &Case) -> Option<Ran> {
         let crew = self.crew()?;
@@ -66,7 +74,7 @@ impl<'a> Shared<'a> {
     fn crew(&self) -> Option<Arc<Crew>> {
         let mut state = locked(&self.state);
         if state.crew.is_none() && state.chances > 0 {
-            match Crew::start(self.workers, self.index, self.threads, self.together) {
+            match traced("worker", || Crew::start(self.workers, self.index, self.threads, self.together)) {
                 Ok(crew) => state.crew = Some(Arc::new(crew)),
                 Err(why) => {
                     tracing::warn!("cases do not share a process: {why}");
@@ -89,7 +97,8 @@ impl<'a> Shared<'a> {
 
 impl Crew {
     fn start(workers: &Workers, index: usize, threads: usize, together: usize) -> Result<Self, String> {
-        let mut process = workers.start(index, threads, together).map_err(|e| e.to_string())?;
+        let ahead = locked(&workers.ahead).remove(&index);
+        let mut process = ahead.map_or_else(|| workers.start(index, threads, together), Ok).map_err(|e| e.to_string())?;
         worker::ready(&mut process, STARTUP)?;
         let (lines, waiting) = (process.listen(), Arc::new(Mutex::new(Some(HashMap::new()))));
         let held = Arc::clone(&waiting);
@@ -157,7 +166,15 @@ mod tests {
         let path = dir.join("worker.sh");
         std::fs::write(&path, script).unwrap();
         let arguments = vec![path.display().to_string()];
-        Workers { program: "sh".into(), arguments, devices: Vec::new(), timeout: Some(timeout), share: true }
+        Workers {
+            program: "sh".into(),
+            arguments,
+            devices: Vec::new(),
+            timeout: Some(timeout),
+            share: true,
+            trace: None,
+            ahead: Mutex::default(),
+        }
     }
 
     fn says(case: &Case, row: &Row) -> String {

@@ -11,6 +11,7 @@ use crate::assay::map::ErrorMap;
 use crate::assay::row::Row;
 use crate::compare::Verdict;
 use crate::kernel::{Backend, Kernel};
+use crate::stage::traced;
 use crate::sweep::assay::{self, Ran};
 use crate::sweep::{Case, Sweep};
 use std::collections::BTreeMap;
@@ -72,6 +73,11 @@ impl Options<'_> {
         let devices = workers.devices.len().max(1);
         let processes = if jobs > devices { devices } else { 0 };
         (0..processes).map(|index| Shared::new(workers, index, cores() / devices, jobs.div_ceil(devices))).collect()
+    }
+    /// Starts what these cases will share, before it is known what else decides the run.
+    pub fn start_ahead(&self, sweeps: &[Sweep]) {
+        let cases: Vec<&Case> = sweeps.iter().flat_map(|s| &s.cases).collect();
+        self.shared(self.jobs_of(&cases)).iter().for_each(Shared::start_ahead);
     }
     /// Bytes that cases may hold together; a larger one runs alone. Half of what this machine has free, and what a GPU holds beside the judge's
     /// own: a fixed few GiB would let one large case in at a time, however many GPUs wait.
@@ -139,7 +145,7 @@ pub fn run(sweeps: &[Sweep], options: &Options, progress: &(dyn Fn(&Row) + Sync)
                     if i >= cases.len() {
                         return;
                     }
-                    let weight = gate.enter(plan::bytes(cases[i]));
+                    let weight = traced("gate", || gate.enter(plan::bytes(cases[i])));
                     let begun = Instant::now();
                     let ran = one(cases[i], options, seat.as_mut());
                     gate.leave(weight);

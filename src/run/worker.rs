@@ -12,6 +12,7 @@ use crate::assay::table::Line;
 use crate::compare::Verdict;
 use crate::external::process::{Process, Why};
 use crate::kernel::{Backend, Kernel};
+use crate::stage;
 use crate::sweep::assay::{self, Ran};
 use crate::sweep::{Case, Sweep};
 use crate::{Error, Result};
@@ -33,6 +34,10 @@ pub struct Workers {
     pub timeout: Option<Duration>,
     /// Whether cases that pass may share the process of their GPU: those of kernels that are trusted not to write beside their buffers.
     pub share: bool,
+    /// What they add their spans to ([`stage::TRACE`]).
+    pub trace: Option<PathBuf>,
+    /// Those that were started before they were needed, by number.
+    pub ahead: Mutex<HashMap<usize, Process>>,
 }
 
 /// The place of one worker: holds the process while it is sound.
@@ -128,6 +133,9 @@ impl Workers {
         command.args(verb).arg(format!("--together={together}")).args(arguments);
         if !self.devices.is_empty() {
             command.env("CUDA_VISIBLE_DEVICES", &self.devices[index % self.devices.len()]);
+        }
+        if let Some(trace) = &self.trace {
+            command.env(stage::TRACE, trace);
         }
         if std::env::var_os("GLIBC_TUNABLES").is_none() {
             // Large arrays in large pages: their first use is a fault a 2 MiB, not a 4 KiB.

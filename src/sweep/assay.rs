@@ -12,7 +12,7 @@ use crate::compare::Verdict;
 use crate::fault::card::Card;
 use crate::input::Source;
 use crate::kernel::{self, Backend, Kernel, KernelAnswer};
-use crate::stage::{self, timed};
+use crate::stage::{self, timed, traced};
 use crate::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -65,7 +65,8 @@ const AN_ELEMENT: usize = 64;
 
 /// [`assay`] on a device that has a name: the row of what ran there says it.
 pub fn assay_on(device: &str, case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64) -> Ran {
-    let mut ran = ran(case, kernels, backend, seed);
+    let of_case = || ran(case, kernels, backend, seed);
+    let mut ran = if stage::tracing() { traced(&case.id(), of_case) } else { of_case() };
     if backend != Backend::Cpu && !ran.row.kernel.is_empty() {
         ran.row.device = device.into();
     }

@@ -3,7 +3,9 @@
 use super::contract::{Contract, Pointer, arguments};
 use super::launch::{LaunchShape, gpu};
 use crate::input::{Distribution, Drawing};
+use crate::tensor::There;
 use crate::{Error, Format, Result};
+use std::sync::Arc;
 
 arguments! {
     /// Contract draw.
@@ -13,8 +15,8 @@ arguments! {
     }
 }
 
-/// The values of a tensor, row-major. Errors: a distribution that the kernel does not have; no GPU; out of device memory.
-pub fn draw(of: &Drawing) -> Result<Vec<f32>> {
+/// The values of a tensor, row-major; the device keeps them for its references. Errors: a distribution that the kernel does not have; no GPU; out of device memory.
+pub fn draw(of: &Drawing) -> Result<(Vec<f32>, There)> {
     let refuse = |what: String| Error::unsupported("inputs made on the GPU", what);
     let kind = match of.dist {
         // An outlier's gain is its column's.
@@ -52,7 +54,8 @@ pub fn draw(of: &Drawing) -> Result<Vec<f32>> {
     };
     // SAFETY: values are rows × cols, gains one a row and one a column.
     unsafe { gpu.launch(arguments.launch(&[], LaunchShape::new(gpu.info.multiprocessors * 8, 256)))? };
-    gpu.download_whole("inputs", &values)
+    let drawn = gpu.download_whole("inputs", &values)?;
+    Ok((drawn, There::with(Arc::new(values))))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::contract::Map;
 use super::source::{CudaSource, SOURCES};
-use super::staging::Staging;
+use super::staging::{Staging, at_once, own_stream};
 use super::{device, nvrtc, pool};
+use crate::stage::traced;
 use crate::{Error, Result, parallel};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use rayon::prelude::*;
@@ -21,9 +22,9 @@ const POISON: u8 = 0xff;
 pub struct Gpu {
     context: Arc<CudaContext>,
     pub info: device::DeviceInfo,
-    /// `CUfunction` by source, options and entry. Functions live as long as the process.
-    functions: Mutex<HashMap<String, usize>>,
-    /// One launch at a time: an error belongs to the kernel that was running.
+    /// `CUfunction` by source, options and entry, and the dynamic shared memory that its launches may have. Functions live as long as the process.
+    functions: Mutex<HashMap<String, (usize, u32)>>,
+    /// One at a time of what runs on the default stream.
     turn: Mutex<()>,
     /// `CUstream` of what is enqueued: not the default one, which cannot be captured.
     stream: usize,
@@ -53,7 +54,7 @@ pub fn gpu() -> Result<&'static Gpu> {
             let stream = stream.map_err(|e| failed("cuStreamCreate", e))? as usize;
             Ok(Gpu { context, info, functions: Mutex::default(), turn: Mutex::default(), stream, staging: Staging::default() })
         };
-        open().map_err(|e| match e {
+        traced("open", open).map_err(|e| match e {
             Error::Unsupported { what, why } if what == "this machine" => why,
             e => e.to_string(),
         })
@@ -152,8 +153,22 @@ impl Gpu {
     fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
         let (key, shared) = (format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry), launch.shape.shared);
         let functions = || self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(f) = functions().get(&key) {
-            return allow(*f as sys::CUfunction, shared).map_err(|e| failed(&key, e));
+        // Raised, never lowered: another thread may be about to launch it with more.
+        let ready = |made: Option<usize>| -> Result<Option<sys::CUfunction>> {
+            let mut functions = functions();
+            if let Some(f) = made {
+                functions.entry(key.clone()).or_insert((f, 0));
+            }
+            let Some((f, allowed)) = functions.get_mut(&key) else { return Ok(None) };
+            let f = *f as sys::CUfunction;
+            if shared > *allowed {
+                allow(f, shared).map_err(|e| failed(&key, e))?;
+                *allowed = shared;
+            }
+            Ok(Some(f))
+        };
+        if let Some(f) = ready(None)? {
+            return Ok(f);
         }
         let known = || SOURCES.iter().map(|s| s.name);
         let source: &CudaSource = SOURCES
@@ -161,10 +176,9 @@ impl Gpu {
             .find(|s| s.name == launch.source)
             .ok_or_else(|| Error::unknown("CUDA source", launch.source, known()))?;
         source.knows(launch.defines)?;
-        let cubin = nvrtc::compile(source, &self.info.arch(), launch.defines)?.cubin;
-        let f = self.load(&key, &cubin, launch.entry)?.0 as sys::CUfunction;
-        functions().insert(key.clone(), f as usize);
-        allow(f, shared).map_err(|e| failed(&key, e))
+        let cubin = traced("compile", || nvrtc::compile(source, Some(launch.entry), &self.info.arch(), launch.defines))?.cubin;
+        let f = traced("load", || self.load(&key, &cubin, launch.entry))?.0;
+        Ok(ready(Some(f))?.expect("made just now"))
     }
 
     /// An entry of a whole cubin. Errors, as `what`'s: it was made for another device, it has no such entry.
@@ -190,26 +204,34 @@ impl Gpu {
         self.exclusive(what, || unsafe { begin(what, f, shape, args, std::ptr::null_mut()) })
     }
 
-    /// Runs a kernel and waits for it. Errors: it does not compile, cannot start (resources), or faults (illegal address, …).
+    /// Runs a kernel on a stream of this thread and waits for it, while other threads' kernels run beside it. A fault ends the context for all of
+    /// them, and each is told of it: a case that fails beside others is run again by itself. Errors: it does not compile, cannot start
+    /// (resources), or faults (illegal address, …).
     ///
     /// # Safety
     /// Buffers must be as large as the entry's contract says.
     pub unsafe fn launch(&self, launch: Launch) -> Result<()> {
         self.enter()?;
-        // Compiled before its turn, so that others run meanwhile.
         self.function(&launch)?;
         let what = format!("kernel {} of kernels/{}", launch.entry, launch.source);
-        // SAFETY: this function's own condition.
-        self.exclusive(&what, || unsafe { self.start(launch, std::ptr::null_mut()) })
+        let stream = own_stream().map_err(|e| failed("cuStreamCreate", e))?;
+        // SAFETY: this function's own condition; the stream is this thread's.
+        traced(&what, || unsafe {
+            self.start(launch, stream)?;
+            result::stream::synchronize(stream).map_err(|e| failed(&what, e))
+        })
     }
 
-    /// Runs what `start` starts on the default stream and waits for it, nothing else of this process meanwhile. Errors: `start`'s; a
-    /// fault of what ran, reported as `what`'s.
+    /// Runs what `start` starts on the default stream and waits for it, no other call of this function meanwhile. Errors: `start`'s; a fault of
+    /// what ran, reported as `what`'s.
     pub fn exclusive(&self, what: &str, start: impl FnOnce() -> Result<()>) -> Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _turn = traced("turn", || self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         self.enter()?;
-        start()?;
-        self.synchronize(what)
+        // Copies of others run meanwhile: they are on streams of their own.
+        // SAFETY: the default stream.
+        traced(what, || {
+            start().and_then(|()| unsafe { result::stream::synchronize(std::ptr::null_mut()) }.map_err(|e| failed(what, e)))
+        })
     }
 
     /// Starts a kernel on [`Self::stream`] and does not wait: what [`super::timed`] times. Errors: it does not compile or cannot
@@ -264,10 +286,10 @@ impl Gpu {
 
     /// A buffer that holds `bytes`. Errors: out of memory.
     pub fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
-        let buffer = self.allocate(bytes.len(), 0)?;
+        let buffer = self.allocate(bytes.len(), None)?;
         if !bytes.is_empty() {
             // SAFETY: the allocation holds at least this many bytes.
-            unsafe { self.staging.up(buffer.pointer(), bytes) }.map_err(|e| failed("cuMemcpyHtoD", e))?;
+            traced("upload", || unsafe { self.staging.up(buffer.pointer(), bytes) }).map_err(|e| failed("cuMemcpyHtoD", e))?;
         }
         Ok(buffer)
     }
@@ -296,21 +318,26 @@ impl Gpu {
     /// An output of `bytes` that holds `fill` before: of two runs that differ in it, what differs was never written. For outputs of
     /// which every bit pattern is a result ([`Gpu::download_any`]).
     pub fn filled(&self, bytes: usize, fill: u8) -> Result<Buffer> {
-        self.allocate(bytes, fill)
+        self.allocate(bytes, Some(fill))
     }
 
-    fn allocate(&self, bytes: usize, fill: u8) -> Result<Buffer> {
+    /// `fill` all through, or whatever was there.
+    fn allocate(&self, bytes: usize, fill: Option<u8>) -> Result<Buffer> {
         self.enter()?;
-        // SAFETY: plain allocation; both fills stay inside it.
+        // SAFETY: plain allocation; the fills stay inside it.
         unsafe {
             let what = format!("allocation of {bytes} bytes on {}", self.info.name);
-            let base = pool::take(bytes + 2 * GUARD).map_err(|e| failed(&what, e))?;
+            let base = traced("allocate", || pool::take(bytes + 2 * GUARD)).map_err(|e| failed(&what, e))?;
             let buffer = Buffer { base, bytes };
-            result::memset_d8_sync(base, GUARD_BYTE, bytes + 2 * GUARD).map_err(|e| failed("cuMemset", e))?;
-            if bytes > 0 {
-                result::memset_d8_sync(buffer.pointer(), fill, bytes).map_err(|e| failed("cuMemset", e))?;
-            }
-            Ok(buffer)
+            let filled = at_once(|stream| {
+                result::memset_d8_async(base, GUARD_BYTE, GUARD, stream)?;
+                result::memset_d8_async(buffer.pointer() + bytes as u64, GUARD_BYTE, GUARD, stream)?;
+                match fill.filter(|_| bytes > 0) {
+                    Some(fill) => result::memset_d8_async(buffer.pointer(), fill, bytes, stream),
+                    None => Ok(()),
+                }
+            });
+            filled.map_err(|e| failed("cuMemset", e)).map(|()| buffer)
         }
     }
 
@@ -381,12 +408,15 @@ impl Gpu {
         let mut inside: Vec<T> = Vec::with_capacity(buffer.bytes / size);
         // SAFETY: the allocation has a band, the interior and a band; the vector has room for the interior, of which any bits are numbers.
         unsafe {
-            let copy = |to: &mut [u8], from: u64| result::memcpy_dtoh_sync(to, from).map_err(|e| failed("cuMemcpyDtoH", e));
-            copy(&mut bands[..GUARD], buffer.base)?;
-            copy(&mut bands[GUARD..], buffer.pointer() + buffer.bytes as u64)?;
+            let (before, after) = bands.split_at_mut(GUARD);
+            let copied = at_once(|stream| {
+                result::memcpy_dtoh_async(before, buffer.base, stream)?;
+                result::memcpy_dtoh_async(after, buffer.pointer() + buffer.bytes as u64, stream)
+            });
+            copied.map_err(|e| failed("cuMemcpyDtoH", e))?;
             if buffer.bytes > 0 {
                 let room = std::slice::from_raw_parts_mut(inside.as_mut_ptr().cast(), buffer.bytes);
-                self.staging.down(room, buffer.pointer()).map_err(|e| failed("cuMemcpyDtoH", e))?;
+                traced("download", || self.staging.down(room, buffer.pointer())).map_err(|e| failed("cuMemcpyDtoH", e))?;
             }
             inside.set_len(buffer.bytes / size);
         }
@@ -453,8 +483,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        // One that a tensor keeps may end on any thread.
+        drop(gpu().map(Gpu::enter));
         // SAFETY: the address is of so many bytes and comes back once.
-        unsafe { pool::give_back(self.base, self.bytes + 2 * GUARD) };
+        traced("free", || unsafe { pool::give_back(self.base, self.bytes + 2 * GUARD) });
     }
 }
 

@@ -9,9 +9,10 @@ use crate::kernel::{Modelled, Splits, judges_on_gpu};
 use crate::model::gemm::{Epilogue, store};
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::model::{Accumulator, Inner};
-use crate::{Error, Format, Result};
+use crate::{Error, Format, QTensor, Result};
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Warps of a block along M and N: 128 × 64 outputs; stages of shared memory.
 const WARPS: (usize, usize) = (4, 2);
@@ -78,32 +79,48 @@ pub fn predicted(job: &Job) -> Result<Output> {
 
 /// FP8 codes on the device: `rows` rows, `pitch` apart.
 pub struct Codes {
-    pub buffer: Buffer,
+    buffer: Arc<Buffer>,
     pub format: Format,
     pub rows: usize,
     pub pitch: usize,
-    /// The first code of a row that is read.
+    /// Where the first row begins, and the first code of a row that is read.
+    start: usize,
     from: usize,
 }
 
 impl Codes {
     /// Errors: a format that is not e4m3 or e5m2; rows that do not fit the pitch; out of memory.
     pub fn upload(gpu: &Gpu, format: Format, codes: &[u8], rows: usize, pitch: usize) -> Result<Codes> {
+        Self::check(format)?;
+        if rows == 0 || codes.len() != rows * pitch {
+            let found = format!("{} codes in {rows} rows of {pitch}", codes.len());
+            return Err(Error::shape("codes of the model", found, "rows × pitch codes, at least one row"));
+        }
+        Ok(Codes { buffer: Arc::new(gpu.upload(codes)?), format, rows, pitch, start: 0, from: 0 })
+    }
+
+    /// Some rows of a tensor, whose codes lie on the device once for all who judge. Errors: those of [`Codes::upload`].
+    fn of(gpu: &Gpu, q: &QTensor, rows: &Range<usize>) -> Result<Codes> {
+        Self::check(q.format())?;
+        if rows.is_empty() || rows.end > q.rows() {
+            return Err(Error::shape("codes of the model", format!("rows {rows:?}"), format!("some of {}", q.rows())));
+        }
+        let buffer = q.there().or_make(|| gpu.upload(q.codes()))?;
+        Ok(Codes { buffer, format: q.format(), rows: rows.len(), pitch: q.cols(), start: rows.start * q.cols(), from: 0 })
+    }
+
+    fn check(format: Format) -> Result<()> {
         if !matches!(format, Format::E4m3 | Format::E5m2) {
             return Err(Error::unsupported(
                 "the model of wgmma on the GPU",
                 format!("it multiplies e4m3 and e5m2, not {format}"),
             ));
         }
-        if rows == 0 || codes.len() != rows * pitch {
-            let found = format!("{} codes in {rows} rows of {pitch}", codes.len());
-            return Err(Error::shape("codes of the model", found, "rows × pitch codes, at least one row"));
-        }
-        Ok(Codes { buffer: gpu.upload(codes)?, format, rows, pitch, from: 0 })
+        Ok(())
     }
 
     fn pointer(&self) -> Pointer {
-        Pointer(self.buffer.pointer() + self.from as u64)
+        Pointer(self.buffer.pointer() + (self.start + self.from) as u64)
     }
 }
 
@@ -342,10 +359,8 @@ impl Way {
 /// The values of one problem after the last block of K, at `y`, where zeros were.
 fn left_there(gpu: &Gpu, p: &Problem, way: &Way, promoted: bool, y: Pointer) -> Result<()> {
     let (m, n) = (p.a_rows.len(), p.b_rows.len());
-    let side = |side: &FactorRows, rows: &Range<usize>| -> Result<Codes> {
-        let q = side.scales().ok_or_else(refused)?;
-        Codes::upload(gpu, q.format(), &q.codes()[rows.start * q.cols()..rows.end * q.cols()], rows.len(), q.cols())
-    };
+    let side =
+        |side: &FactorRows, rows: &Range<usize>| -> Result<Codes> { Codes::of(gpu, side.scales().ok_or_else(refused)?, rows) };
     let summed = if way.blocks.is_empty() { &way.splits } else { &way.blocks };
     let widest = summed.iter().map(Range::len).max().unwrap_or(0);
     let mut sums = Sums::new(gpu, side(p.a, &p.a_rows)?, side(p.b, &p.b_rows)?, widest, promoted)?;

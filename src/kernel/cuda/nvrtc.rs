@@ -3,6 +3,7 @@
 use super::source::{CudaSource, HEADERS};
 use crate::{Error, Result};
 use cudarc::nvrtc::sys;
+use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -103,11 +104,12 @@ pub fn version() -> Result<String> {
     Ok(format!("{major}.{minor}"))
 }
 
-/// Compiles `source` for `arch` (`sm_90a`) with the shared headers and `defines` (`-DNAME=VALUE`), or takes it from the
-/// cache, whose key is the SHA-256 of sources, options and NVRTC's version.
+/// Compiles `source`, all of it or the kernel `entry` alone, for `arch` (`sm_90a`) with the shared headers and `defines` (`-DNAME=VALUE`), or takes it
+/// from the cache, whose key is the SHA-256 of sources, options and NVRTC's version.
 ///
 /// Errors: NVRTC is missing; the source does not compile (the log, with file and line).
-pub fn compile(source: &CudaSource, arch: &str, defines: &[String]) -> Result<Compiled> {
+pub fn compile(source: &CudaSource, entry: Option<&str>, arch: &str, defines: &[String]) -> Result<Compiled> {
+    let text = entry.map_or(Cow::Borrowed(source.text), |entry| Cow::Owned(source.only(entry)));
     let mut options: Vec<String> = OPTIONS.iter().map(ToString::to_string).collect();
     if !source.fuses() {
         options.iter_mut().filter(|o| *o == FUSED).for_each(|o| *o = "--fmad=false".into());
@@ -115,8 +117,9 @@ pub fn compile(source: &CudaSource, arch: &str, defines: &[String]) -> Result<Co
     options.push(format!("--gpu-architecture={arch}"));
     options.extend_from_slice(defines);
     let mut identity = format!("{}\n{}\n", version()?, options.join("\n"));
-    for part in std::iter::once(source).chain(HEADERS.iter()) {
-        identity += &format!("{} {}\n{}\n", part.name, part.text.len(), part.text);
+    let headers = HEADERS.iter().map(|h| (h.name, h.text));
+    for (name, text) in std::iter::once((source.name, &*text)).chain(headers) {
+        identity += &format!("{name} {}\n{text}\n", text.len());
     }
     let entry = cache().map(|folder| folder.join(crate::compare::sha256(identity.as_bytes())));
     if let Some((cubin, log)) = entry.as_deref().and_then(read_entry) {
@@ -128,7 +131,7 @@ pub fn compile(source: &CudaSource, arch: &str, defines: &[String]) -> Result<Co
     if let Some((cubin, log)) = entry.as_deref().filter(|_| held).and_then(read_entry) {
         return Ok(Compiled { cubin, log, cached: true });
     }
-    let (cubin, log) = invoke(source.text, &format!("kernels/{}", source.name), &options)?;
+    let (cubin, log) = invoke(&text, &format!("kernels/{}", source.name), &options)?;
     if let Some(entry) = entry {
         write_entry(&entry, &cubin, &log);
         if held {

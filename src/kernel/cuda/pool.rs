@@ -61,13 +61,13 @@ pub unsafe fn take(size: usize) -> Result<u64, DriverError> {
     }
 }
 
-/// Gives back what [`take`] gave, once all that was started is done with it. A context that a fault ended refuses; the process ends then.
+/// Gives back what [`take`] gave. What was started is done with it: launches, copies and fills are waited for, and who enqueues keeps its buffers
+/// ([`super::launch::Gpu::enqueue`]).
 ///
 /// # Safety
-/// `base` is of `size` bytes and given back once.
+/// `base` is of `size` bytes and given back once; nothing uses it any more.
 pub unsafe fn give_back(base: u64, size: usize) {
-    // The driver would wait too, before it frees.
-    if result::ctx::synchronize().is_err() || !pool().keep(size, base) {
+    if !pool().keep(size, base) {
         // SAFETY: this function's own condition.
         let _ = unsafe { result::free_sync(base) };
     }

@@ -4,7 +4,7 @@ use super::contract::{Contract, Pointer, arguments, by_value};
 use super::launch::{Buffer, Gpu, LaunchShape};
 use crate::{Error, QTensor, Result, Tensor, Zero, parallel};
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 arguments! {
     /// Contract reference_width.
@@ -68,12 +68,12 @@ const PASSES: usize = 12;
 /// One side's factors on the device, or a part of them.
 #[derive(Clone)]
 pub struct Side {
-    values: Option<Rc<Buffer>>,
-    codes: Option<Rc<Buffer>>,
-    table: Option<Rc<Buffer>>,
-    unit: Option<Rc<Buffer>>,
+    values: Option<Arc<Buffer>>,
+    codes: Option<Arc<Buffer>>,
+    table: Option<Arc<Buffer>>,
+    unit: Option<Arc<Buffer>>,
     /// Zero points.
-    minus: Option<Rc<Buffer>>,
+    minus: Option<Arc<Buffer>>,
     /// What is multiplied, of rows of `pitch` factors.
     rows: Range<usize>,
     k: Range<usize>,
@@ -97,9 +97,9 @@ fn every(gpu: &Gpu) -> LaunchShape {
 impl Side {
     /// Values as they are. Errors: one is not finite; the driver's.
     pub fn values(gpu: &Gpu, x: &Tensor) -> Result<Self> {
-        let values = gpu.upload_f32(x.data())?;
+        let values = x.there().or_make(|| gpu.upload_f32(x.data()))?;
         let found = gpu.upload_i32(&[-100_000, -100_000, 0])?;
-        let arguments = Width { values: (&values).into(), count: x.data().len() as u64, found: (&found).into() };
+        let arguments = Width { values: (&*values).into(), count: x.data().len() as u64, found: (&found).into() };
         // SAFETY: so many values; three ints.
         unsafe { gpu.launch(arguments.launch(&[], every(gpu)))? };
         let found: Vec<i32> = gpu.download_whole("width of values", &found)?;
@@ -109,7 +109,7 @@ impl Side {
         let (low, bits) = if found[0] < -1000 { (0, 1) } else { (-found[1], (found[0] + found[1] + 1) as usize) };
         let none = || None;
         Ok(Self {
-            values: Some(Rc::new(values)),
+            values: Some(values),
             codes: none(),
             table: none(),
             unit: none(),
@@ -128,7 +128,8 @@ impl Side {
     pub fn codes(gpu: &Gpu, q: &QTensor) -> Result<Self> {
         let table: Vec<f64> = (0..256).map(|c| if c >> q.format().bits() == 0 { q.format().decode(c) } else { 0.0 }).collect();
         let unit: Vec<f64> = (0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect();
-        let special = parallel::first(q.codes(), |c| !table[usize::from(*c)].is_finite()).is_some();
+        let not_finite: [u32; 256] = std::array::from_fn(|c| u32::from(!table[c].is_finite()));
+        let special = parallel::or(q.codes(), |c| not_finite[usize::from(*c)]) != 0;
         let zeros: Vec<f64> =
             if let Zero::Integer(z) = q.zero() { z.iter().map(|z| f64::from(*z)).collect() } else { Vec::new() };
         let zeros_fit = zeros.is_empty() || q.format().is_integer();
@@ -150,10 +151,10 @@ impl Side {
         let exponent = |bits: u64| (bits >> 52) as i32 - 1023;
         let lowest = |bits: u64| exponent(bits) - 52 + (bits & ((1 << 52) - 1) | 1 << 52).trailing_zeros() as i32;
         let (low, top) = (numbers().map(lowest).min().unwrap_or(0), numbers().map(exponent).max().unwrap_or(0));
-        let some = |buffer: Buffer| Some(Rc::new(buffer));
+        let some = |buffer: Buffer| Some(Arc::new(buffer));
         Ok(Self {
             values: None,
-            codes: some(gpu.upload(q.codes())?),
+            codes: Some(q.there().or_make(|| gpu.upload(q.codes()))?),
             table: some(gpu.upload_all(&table)?),
             unit: some(gpu.upload_all(&unit)?),
             minus: if zeros.is_empty() { None } else { some(gpu.upload_all(&zeros)?) },
@@ -191,7 +192,7 @@ impl Side {
 
     /// Sizes that [`product`] looked at.
     fn factors(&self) -> Factors {
-        let pointer = |buffer: &Option<Rc<Buffer>>| Pointer::from(buffer.as_deref());
+        let pointer = |buffer: &Option<Arc<Buffer>>| Pointer::from(buffer.as_deref());
         Factors {
             values: pointer(&self.values),
             codes: pointer(&self.codes),

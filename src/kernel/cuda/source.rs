@@ -24,6 +24,17 @@ impl CudaSource {
     pub fn fuses(&self) -> bool {
         !self.text.contains("\n// compiled with --fmad=false\n")
     }
+    /// The text with the kernel `entry` alone: the others are templates of which there is no instance. A source is compiled for each kernel and its
+    /// options, and most of its others would be compiled in vain.
+    pub fn only(&self, entry: &str) -> String {
+        let mut parts = self.text.split(KERNEL);
+        let mut text = parts.next().unwrap_or_default().to_string();
+        for part in parts {
+            text += if declared(part) == Some(entry) { KERNEL } else { "template <int> static __global__" };
+            text += part;
+        }
+        text
+    }
     /// Errors: an option (`-DNAME=VALUE`) that the source does not read, which would leave its own at the default.
     pub fn knows(&self, defines: &[String]) -> Result<()> {
         let options = self.options();
@@ -32,6 +43,30 @@ impl CudaSource {
             Some(name) => Err(Error::unknown("option of a CUDA source", &format!("{name} of {}", self.name), options)),
             None => Ok(()),
         }
+    }
+}
+
+/// What a kernel's declaration begins with.
+const KERNEL: &str = "extern \"C\" __global__";
+
+/// The name that is declared after it: the first before a parenthesis that is no attribute (`__launch_bounds__(…)`).
+fn declared(mut text: &str) -> Option<&str> {
+    loop {
+        text = &text[text.find(|c: char| c.is_alphanumeric() || c == '_')?..];
+        let (name, rest) = text.split_at(text.find(|c: char| !c.is_alphanumeric() && c != '_')?);
+        text = rest.trim_start();
+        if !text.starts_with('(') {
+            continue;
+        }
+        if !name.starts_with("__") {
+            return Some(name);
+        }
+        let mut open = 0;
+        let closes = |c: char| {
+            open += i32::from(c == '(') - i32::from(c == ')');
+            open == 0
+        };
+        text = &text[text.find(closes)?..];
     }
 }
 
@@ -64,6 +99,25 @@ mod tests {
         source("fp8_gemm.cu").knows(&defines(&["OUT", "SCALES", "A_E5M2", "TILE_N", "CLUSTER"])).unwrap();
         let e = source("cast.cu").knows(&defines(&["IN", "FORMATS"])).unwrap_err().to_string();
         assert!(e.contains("FORMATS") && e.contains("cast.cu"), "{e}");
+    }
+
+    #[test]
+    fn one_kernel_is_left_of_a_source() {
+        let text = "extern \"C\" __global__ void a(int x) {}\n#if 1\nextern \"C\" __global__ void __cluster_dims__(2, f(1), 1) __launch_bounds__(32 * (X + 1))\n    b(const u8* w) {}\n#endif\n";
+        let source = CudaSource { name: "x.cu", text };
+        let template = "template <int> static __global__";
+        assert_eq!(source.only("b"), text.replacen(KERNEL, template, 1));
+        assert_eq!(source.only("a"), text.replace(KERNEL, template).replacen(template, KERNEL, 1));
+        assert_eq!(source.only("c").matches(KERNEL).count(), 0);
+        // Of every source, each of the names that its kernels have.
+        for source in SOURCES.iter() {
+            let names: Vec<&str> = source.text.split(KERNEL).skip(1).filter_map(declared).collect();
+            assert_eq!(names.len(), source.text.matches(KERNEL).count(), "{}", source.name);
+            for name in &names {
+                let own = names.iter().filter(|n| *n == name).count();
+                assert_eq!(source.only(name).matches(KERNEL).count(), own, "{name} of {}", source.name);
+            }
+        }
     }
 
     #[test]

@@ -1,30 +1,54 @@
-//! Copies between host and device through page-locked memory: the driver copies one piece while all cores fill or empty another, several
+//! Copies between host and device through page-locked memory: the driver copies one piece while threads of their own fill or empty another, several
 //! times as fast as it copies memory that may be paged.
+//!
+//! Nothing here waits for a kernel, nor for the loops of other cases: each copy has a lane, lanes have streams that the default stream does not
+//! wait for, and what fills pieces is not the pool that computes. A copy has ended when its call returns, and begins when what it reads is there:
+//! fills and launches are waited for, too.
 
-use crate::parallel;
+use cudarc::driver::sys::CUstream;
 use cudarc::driver::{DriverError, result};
 use rayon::prelude::*;
+use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
-/// Bytes of each of the two pieces; copies of fewer go the plain way.
-const PIECE: usize = 16 << 20;
+/// Bytes of each of a lane's two pieces; copies of fewer than `SMALL` go the plain way.
+const PIECE: usize = 8 << 20;
 const SMALL: usize = 1 << 20;
+/// Copies at a time, and threads that fill or empty pieces.
+const LANES: usize = 4;
+const THREADS: usize = 8;
+/// Bytes that one of them takes at a time.
+const BAND: usize = 256 << 10;
 
-/// Both pieces and their streams, made at the first large copy. A copy waits for what the default stream began before, and that for it.
+/// The lanes that were made, each at the first copy that found none free.
 #[derive(Default)]
-pub struct Staging(Mutex<Option<[Piece; 2]>>);
+pub struct Staging {
+    lanes: Mutex<Lanes>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Lanes {
+    free: Vec<[Piece; 2]>,
+    made: usize,
+}
 
 struct Piece {
     memory: usize,
     stream: usize,
 }
 
+/// A stream that waits for no other, nor others for it.
+fn stream() -> Result<usize, DriverError> {
+    Ok(result::stream::create(result::stream::StreamKind::NonBlocking)? as usize)
+}
+
 impl Piece {
     fn new() -> Result<Self, DriverError> {
         // SAFETY: plain allocation; it lives as long as the process.
         let memory = unsafe { result::malloc_host(PIECE, 0) }? as usize;
-        Ok(Self { memory, stream: result::stream::create(result::stream::StreamKind::Default)? as usize })
+        Ok(Self { memory, stream: stream()? })
     }
     /// Its first bytes.
     ///
@@ -41,10 +65,52 @@ impl Piece {
     }
 }
 
-/// On all cores.
+/// By threads that do nothing else; by this one where there are none.
 fn copy(to: &mut [u8], from: &[u8]) {
-    let bands = to.par_chunks_mut(parallel::BAND * 8).zip(from.par_chunks(parallel::BAND * 8));
-    bands.for_each(|(to, from)| to.copy_from_slice(from));
+    static POOL: OnceLock<Option<rayon::ThreadPool>> = OnceLock::new();
+    let threads = || THREADS.min(rayon::current_num_threads());
+    let pool = POOL.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(threads()).build().ok());
+    match pool {
+        Some(pool) if threads() > 1 => pool.install(|| {
+            let bands = to.par_chunks_mut(BAND).zip(from.par_chunks(BAND));
+            bands.for_each(|(to, from)| to.copy_from_slice(from));
+        }),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// A stream of this thread, for what is short; the next thread gets it when this one ends.
+struct Own(Cell<Option<usize>>);
+
+static LEFT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        LEFT.lock().unwrap_or_else(PoisonError::into_inner).extend(self.0.take());
+    }
+}
+
+/// The stream of this thread, made at its first use. Errors: the driver's.
+pub fn own_stream() -> Result<CUstream, DriverError> {
+    thread_local! {
+        static OWN: Own = const { Own(Cell::new(None)) };
+    }
+    OWN.with(|own| {
+        let left = || LEFT.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let stream = own.0.get().or_else(left).map_or_else(stream, Ok)?;
+        own.0.set(Some(stream));
+        Ok(stream as CUstream)
+    })
+}
+
+/// Starts something on the stream of this thread and waits for it. Errors: those of `start`; the driver's.
+///
+/// # Safety
+/// The context is current, always the same one.
+pub unsafe fn at_once(start: impl FnOnce(CUstream) -> Result<(), DriverError>) -> Result<(), DriverError> {
+    let own = own_stream()?;
+    // SAFETY: streams live as long as the process.
+    start(own).and_then(|()| unsafe { result::stream::synchronize(own) })
 }
 
 impl Staging {
@@ -55,7 +121,7 @@ impl Staging {
     pub unsafe fn up(&self, to: u64, from: &[u8]) -> Result<(), DriverError> {
         if from.len() < SMALL {
             // SAFETY: this function's own condition.
-            return unsafe { result::memcpy_htod_sync(to, from) };
+            return unsafe { at_once(|stream| result::memcpy_htod_async(to, from, stream)) };
         }
         self.both(|pieces| {
             for (i, part) in from.chunks(PIECE).enumerate() {
@@ -68,7 +134,7 @@ impl Staging {
                     result::memcpy_htod_async(to + (i * PIECE) as u64, bytes, piece.stream as _)?;
                 }
             }
-            pieces.iter().try_for_each(Piece::wait)
+            Ok(())
         })
     }
 
@@ -79,7 +145,7 @@ impl Staging {
     pub unsafe fn down(&self, to: &mut [u8], from: u64) -> Result<(), DriverError> {
         if to.len() < SMALL {
             // SAFETY: this function's own condition.
-            return unsafe { result::memcpy_dtoh_sync(to, from) };
+            return unsafe { at_once(|stream| result::memcpy_dtoh_async(to, from, stream)) };
         }
         self.both(|pieces| {
             let parts: Vec<&mut [u8]> = to.chunks_mut(PIECE).collect();
@@ -101,11 +167,35 @@ impl Staging {
         })
     }
 
+    /// `work` with a lane, whose copies have ended when it is given back.
     fn both(&self, work: impl FnOnce(&[Piece; 2]) -> Result<(), DriverError>) -> Result<(), DriverError> {
-        let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if pieces.is_none() {
-            *pieces = Some([Piece::new()?, Piece::new()?]);
+        let lane = self.lane()?;
+        let done = work(&lane);
+        let ended = lane.iter().map(Piece::wait).fold(done, |all, one| all.and(one));
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).free.push(lane);
+        self.freed.notify_one();
+        ended
+    }
+
+    /// A free lane, or a new one while there are few.
+    fn lane(&self) -> Result<[Piece; 2], DriverError> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(lane) = lanes.free.pop() {
+                return Ok(lane);
+            }
+            if lanes.made < LANES {
+                lanes.made += 1;
+                break;
+            }
+            lanes = self.freed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
         }
-        pieces.as_ref().map_or(Ok(()), work)
+        drop(lanes);
+        let made = Piece::new().and_then(|first| Ok([first, Piece::new()?]));
+        if made.is_err() {
+            self.lanes.lock().unwrap_or_else(PoisonError::into_inner).made -= 1;
+            self.freed.notify_one();
+        }
+        made
     }
 }

@@ -63,7 +63,8 @@ pub fn cast(of: &LargeCast) -> Result<Option<Measured>> {
     let (gpu, q) = (gpu()?, of.codes);
     let Some(codes) = Codes::upload(gpu, q)? else { return Ok(None) };
     let values = codes.values(gpu, q)?;
-    let exact = widened(gpu, &gpu.upload_f32(of.source.data())?)?;
+    let source = of.source.there().or_make(|| gpu.upload_f32(of.source.data()))?;
+    let exact = widened(gpu, &source)?;
     // The right codes are those that were written.
     let given = Given {
         exact: &exact,
