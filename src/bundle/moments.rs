@@ -495,6 +495,16 @@ mod tests {
         assert!(all[0].contains("sums of 4 neighbouring squares and their sum are rounded to bf16 at every step"), "{all:?}");
     }
 
+    /// Of 8.5 and an eps of 0.5 the divisor is 3. The mean of 3 and 6 is subtracted in a layernorm alone.
+    #[test]
+    fn a_sum_meets_eps_under_the_root() {
+        let (rows, gamma, beta) = ([vec![3.0, 6.0]], [1.0, 2.0], [0.0, 1.0]);
+        let at = At { rows: &rows, i: 0, gamma: &gamma, beta: &beta, eps: 0.5, cols: 2 };
+        let of = |op: Op| of_sum(op, Sum { words: "a sum".into(), of: vec![8.5] }).row(&at);
+        assert_eq!(of(Op::Rmsnorm), [1.0, 5.0]);
+        assert_eq!(of(Op::Layernorm), [-0.5, 2.0]);
+    }
+
     #[test]
     fn a_variance_that_cancels_is_told_from_one_that_is_wrong() {
         let rows: Vec<Vec<f64>> = rows().iter().map(|x| x.iter().map(|x| 300.0 + 0.3 * x).collect()).collect();

@@ -201,7 +201,12 @@ mod tests {
         let cell = |p: usize| (y(p) - 1e-6 * y(p).abs(), y(p) + 1e-6 * y(p).abs());
         let right: Vec<bool> = (0..rows * cols).map(|p| !hit(p / cols, p % cols)).collect();
         let words = explain(&Rows { op: Op::Rmsnorm, at: &at, cell: &cell, right: &right, rows, cols }).unwrap();
-        assert!(words.contains("of 32 columns") && words.contains("the reciprocal root of row i − 1 without gamma"), "{words}");
+        // One piece of four in each of eight rows of 24.
+        assert!(
+            words.contains("8 of the 96 pieces of 32 columns")
+                && words.contains("the reciprocal root of row i − 1 without gamma"),
+            "{words}"
+        );
     }
 
     /// Every number by its definition, of rows near and far, over all columns and over some.

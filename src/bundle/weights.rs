@@ -202,4 +202,18 @@ mod tests {
         assert!(slope(&terms[..LEAST - 1], 0.5).is_none(), "too few");
         assert!(slope(&[(0.0, 1.0, 1e-3); 40], 0.5).is_none(), "nothing that a factor moves");
     }
+
+    /// A gamma of 0 says nothing of a factor, however many there are; 1.5 times gamma is a divisor of 2/3.
+    #[test]
+    fn one_factor_is_told_beside_weights_that_are_zero() {
+        let stored: Vec<f64> = (0..40).map(|j| if j % 5 < 3 { 0.0 } else { f64::from(j) / 8.0 }).collect();
+        let wrong: Vec<usize> = (0..40).collect();
+        let of = |by: f64| {
+            let found: Vec<Option<Solved>> = stored.iter().map(|g| Some((by * g, 1e-9))).collect();
+            one_factor(&wrong, &stored, &found, &|j, x| (x - by * stored[j]).abs() < 1e-12)
+        };
+        assert_eq!(of(1.5).unwrap(), "every row is divided by 0.66667 times the right divisor");
+        assert_eq!(of((39.0f64 / 40.0).sqrt()).unwrap(), "the variance is divided by 40 − 1");
+        assert_eq!(of(-1.5), None);
+    }
 }

@@ -211,7 +211,7 @@ fn data_that_hide_faults_have_no_power() {
     starts(scales(&[1.0]), "a.scale_inv is 1");
     starts(scales(&[1.0, 1.0, 1.0]), "a.scale_inv is 1");
     starts(scales(&[0.3, 0.3, 0.3]), "a.scale_inv: all 3 scales are 0.3: a wrong index would not show");
-    starts(scales(&[0.3, 0.3f32.next_up()]), "a.scale_inv: 2 scales within");
+    starts(scales(&[0.3, 0.3f32.next_up()]), "a.scale_inv: 2 scales within ×1.000000 of each other");
     starts(scales(&[0.0, f32::NAN]), "a.scale_inv: no scale is a positive number");
     assert_eq!(scales(&[0.3]), "");
     assert_eq!(scales(&[0.3, 0.5]), "");
@@ -315,6 +315,10 @@ fn verdicts_and_their_reasons() {
     let amax = Check::within("amax", &[(2.0, 2.5)], &[3.0]).unwrap();
     let c = judge_with(&h.actual, None, &[amax], &[], &h.bound);
     assert_eq!((c.verdict, c.reason.as_str()), (Verdict::Fail, "amax[0] got 3, may be 2 … 2.5"));
+    // Of several the first is told, and how many there are.
+    let three = Check::within("amax", &[(2.0, 2.5); 3], &[2.25, 3.0, 1.0]).unwrap();
+    let c = judge_with(&h.actual, None, &[three], &[], &h.bound);
+    assert_eq!(c.reason, "amax[1] got 3, may be 2 … 2.5; 2 of 3 wrong");
     // The interval and the model's bits of one output are one sentence; two outputs are two.
     let within = || Check::within("amax", &[(2.0, 2.5)], &[3.0]).unwrap();
     let both = [within(), Check::exact("amax", &[2.25], &[3.0]).unwrap()];

@@ -250,4 +250,22 @@ mod tests {
         }
         assert_eq!(ValueGrid::new(Format::E4m3, Overflow::Saturate).gaps_of_table(1.0), None);
     }
+
+    /// Of each format by its definition: what a GPU is given has no other test without one.
+    #[test]
+    fn numbers_for_a_gpu_are_those_of_the_formats() {
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        for (format, overflow, right) in [
+            (Format::E4m3, Overflow::Saturate, [3.0, -6.0, -448.0, 448.0, 448.0, nan, 1.0, 1.0]),
+            (Format::E4m3, Overflow::Native, [3.0, -6.0, -448.0, 448.0, nan, nan, 1.0, 0.0]),
+            (Format::E5m2, Overflow::Native, [2.0, -14.0, -57344.0, 57344.0, inf, nan, 1.0, 0.0]),
+            (Format::E4m3Fnuz, Overflow::Saturate, [3.0, -7.0, -240.0, 240.0, 240.0, nan, 0.0, 1.0]),
+        ] {
+            let found = ValueGrid::new(format, overflow).numbers().unwrap();
+            let same = found.iter().zip(right).all(|(x, y)| *x == y || (x.is_nan() && y.is_nan()));
+            assert!(same, "{format} {overflow:?}: {found:?}");
+        }
+        assert_eq!(ValueGrid::new(Format::Int8, Overflow::Saturate).numbers(), None);
+        assert_eq!(ValueGrid::new(Format::E8m0, Overflow::Saturate).numbers(), None);
+    }
 }

@@ -122,3 +122,30 @@ pub fn value<R: Real>(op: Op, f: Act, act_of: fn(Act, f32) -> R, x: &[f32], b: &
         _ => R::exact(x[j]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// σ(2) = 0.880797078 and σ′(2) = 0.104993585, by hand; σ(1.702) = 0.845795… likewise.
+    #[test]
+    fn slopes_are_those_of_the_formulas() {
+        for (act, x, slope) in [
+            (Act::Silu, 2.0, 1.090_784_2f32),
+            (Act::Silu, -2.0, -0.090_784_25),
+            (Act::Silu, 0.0, 0.5),
+            (Act::Qgelu, 1.0, 1.067_779_6),
+            (Act::Gelu, 0.0, 0.5),
+            (Act::Relu, -1.0, 0.0),
+            (Act::Srelu, 1.5, 3.0),
+        ] {
+            let found: f32 = act_slope(act, x);
+            assert!((found - slope).abs() < 1e-6, "{act:?} at {x}: {found} instead of {slope}");
+            let all: Interval = act_slope(act, x);
+            assert!(
+                all.lo <= f64::from(found) && f64::from(found) <= all.hi && all.hi - all.lo < 1e-4,
+                "{act:?} at {x}: {all:?}"
+            );
+        }
+    }
+}

@@ -204,4 +204,11 @@ mod tests {
             }
         }
     }
+
+    /// Rows without an element have no groups along K.
+    #[test]
+    fn what_has_no_element_has_no_amax() {
+        let x = Tensor::new(Format::F32, 3, 0, vec![]).unwrap();
+        assert_eq!(amax(&x, Granularity::Group(32), Nan::Ignored), [0.0; 0]);
+    }
 }

@@ -410,6 +410,20 @@ fn the_middle_of_a_range_of_factors_is_geometric() {
     assert_eq!([middle(1.0, 4.0), middle(1.0, f64::INFINITY), middle(0.0, 4.0)], [4.0, 2.0, 0.0]);
 }
 
+/// The scale that is told is the one that is furthest off, by its factor: 4 is further from 1 than 1.25 and than 1/2.
+#[test]
+fn the_words_of_an_audit_tell_the_worst_scale() {
+    use super::audit::{Audit, Tile};
+    let stale = |r: f64| Tile { finding: Finding::Stale, scale_inv: 1.0, low: r, high: r, slack: 0.0 };
+    let tiles = [1.25, 4.0, 0.5].map(stale).into_iter().chain([Tile { finding: Finding::Belongs, ..stale(1.0) }]).collect();
+    let (read_from, made_by, lost) = (Vec::new(), Vec::new(), Vec::new());
+    let audit = Audit { finding: Finding::Stale, tiles, read_from, made_by, order: None, clipped: 0, flushed: 0, lost };
+    assert_eq!(
+        audit.words(),
+        "stale: 3 of 4 scales are not those of their codes; r between 4.000000 and 4.000000 at the worst"
+    );
+}
+
 /// The codes of each group of columns are audited against its own values; an empty group has none.
 #[test]
 fn groups_of_a_bundle_are_audited_one_by_one() {

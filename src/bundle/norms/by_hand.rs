@@ -123,6 +123,18 @@ fn divisors_are_named() {
     }
 }
 
+/// What is wrong with the columns that are written, and that the others are not.
+#[test]
+fn columns_that_are_not_written_are_told() {
+    for (left, words) in [(0.0, "are 0: they are not written"), (3.0, "are the same in every row: they are not written")] {
+        let found = said(Op::Layernorm, &|r, i, j| {
+            let m = average(&r[i]);
+            if j < 90 { (r[i][j] - m) / (square(&r[i], m) + 0.5).sqrt() * gamma(j) + beta(j) } else { left }
+        });
+        assert!(found.contains("eps is 0.5") && found.contains("columns 90 … 95") && found.contains(words), "{found}");
+    }
+}
+
 #[test]
 fn weights_and_roundings_are_named() {
     type Weight = (&'static str, fn(f64) -> f64);

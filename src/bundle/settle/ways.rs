@@ -372,4 +372,11 @@ mod tests {
         assert_eq!(Ending { blocks: blocks(true), ..Ending::PLAIN }.words(), "");
         assert_eq!(Ending { blocks: blocks(false), ..Ending::PLAIN }.words(), ", blocks added without fma");
     }
+
+    /// How a sum in sixteen bits is made says whether its products are rounded first.
+    #[test]
+    fn sums_in_sixteen_bits_have_words_of_their_own() {
+        let words = |fused: bool| Chain::Sixteen { format: Format::F16, fused }.words();
+        assert_eq!([words(true), words(false)], ["f16 accumulator, fused", "f16 accumulator, products rounded to f16"]);
+    }
 }

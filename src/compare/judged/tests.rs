@@ -108,3 +108,12 @@ fn what_is_not_a_number_is_judged_too() {
     assert_eq!((bound.allowed(3), bound.allowed(6)), ((inf, inf), (-inf, inf)));
     assert_eq!(bound.allowed(2), (1.5, 1.5));
 }
+
+/// What lies beyond the range of a quantized output is clipped before it is compared: ±500 in E4M3 is ±448, and right. ±440 is 8 away from
+/// ±448, in steps of 32.
+#[test]
+fn ratios_beyond_the_range_of_the_output_are_to_its_ends() {
+    let ideal = vec![-500.0, 500.0, -440.0, 440.0];
+    let bound = Bound::from_radius(ideal, vec![1.0; 4], &OutFormat::scaled(Format::E4m3, 1.0, 1.0)).unwrap();
+    assert_eq!(bound.ratios(&[-448.0, 448.0, -448.0, 448.0]).unwrap(), [0.0, 0.0, 8.0 / 17.0, 8.0 / 17.0]);
+}

@@ -434,6 +434,10 @@ fn refusals_name_the_rule_and_the_reason() {
         j.operands.offs = Some(offs);
         refused(&j, says);
     }
+    // Narrow floats alone are not enough: a bias is refused, not left out.
+    let mut j = grouped(Op::GroupedGemm, "float8_rowwise:e4m3", 16, 32, &[9, 20], 50, "exact");
+    j.operands.bias = bias(16);
+    refused(&j, "without bias");
     let mut j = grouped(Op::GroupedGemmWgrad, "float8_rowwise:e4m3", 16, 32, &[9, 20], 20, "exact");
     j.operands.offs = Some(vec![8, 20]);
     refused(&j, "[9, 20]");

@@ -125,3 +125,12 @@ fn doubles_are_taken_where_they_hold_every_sum() {
     assert!(taken([3.0, 0.0, -7.0]));
     assert!(!taken([1.0, 0.0, 2f32.powi(-60)]));
 }
+
+/// 16 products of 2^28 are 2^32, of one bit each: f64 holds them however large they are.
+#[test]
+fn the_room_that_exact_sums_need_grows_by_the_logarithm_of_k() {
+    let of = |x: f32, k: usize| Matrix { format: Format::Bf16, rows: 1, k, values: vec![x; k] };
+    let mut out = [0.0];
+    assert!(super::ieee::exact(16, &of(16384.0, 16), &of(16384.0, 16), &mut out));
+    assert_eq!(out, [4294967296.0]);
+}
