@@ -304,11 +304,11 @@ impl<'a> Case<'a> {
             return Some(Look { few, refuters: self.telling.iter().skip(1).filter_map(|at| self.around(*at, 1)).collect() });
         }
         let few = self.few(0)?;
-        // Most are refuted by one of them.
+        // Most are refuted by one of them, most of the others by its neighbours.
         let number = |at: &usize| self.bits[*at] & 0x7fff_ffff != 0 && self.bits[*at] != u32::MAX;
-        let one = (0..few.elements()).map(|i| few.at(i)).find(number).and_then(|at| self.around(at, 1));
-        Some(match one {
-            Some(one) => Look { few: one, refuters: vec![few] },
+        let one = (0..few.elements()).map(|i| few.at(i)).find(number);
+        Some(match one.and_then(|at| Some((self.around(at, 1)?, self.around(at, NEAR)?))) {
+            Some((one, near)) => Look { few: one, refuters: vec![near, few] },
             None => Look { few, refuters: Vec::new() },
         })
     }

@@ -2,12 +2,18 @@
 
 use super::{LANES, Matrix, compiled};
 
+/// K whose 32 columns stay in the first cache: 8 KiB.
+const DEPTH: usize = 64;
+
 /// B with a lane a row: `k × 32`, rows beyond `b` zero.
 fn turned(b: &Matrix, first: usize) -> Vec<[f32; LANES]> {
     let mut out = vec![[0.0; LANES]; b.k];
-    for j in 0..LANES.min(b.rows - first) {
-        for (out, x) in out.iter_mut().zip(b.row(first + j)) {
-            out[j] = *x;
+    // Some of K at a time: what is written stays in the cache.
+    for (part, out) in out.chunks_mut(DEPTH).enumerate() {
+        for j in 0..LANES.min(b.rows - first) {
+            for (out, x) in out.iter_mut().zip(&b.row(first + j)[part * DEPTH..]) {
+                out[j] = *x;
+            }
         }
     }
     out
