@@ -50,8 +50,8 @@ use search::{Case, Way, Ways};
 pub use spread::Spread;
 use ways::{Chain, Ending, Promote, ScalesMeet};
 
-/// Multiply-adds of a product that is computed once more in f64 for a question: 10 ms.
-const FEW_PRODUCTS: usize = 1 << 28;
+/// Multiply-adds of a product that is computed once more in f64 for a question: 50 ms.
+const FEW_PRODUCTS: usize = 1 << 30;
 
 /// Which arithmetic a product's result is held to.
 pub struct Settled {
