@@ -185,27 +185,33 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     // Each chain as it is and with the first of its promotions.
     let first = || chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
     let usual = || Ways { chains: first(), cuts: Cut::usual(k), endings: case.endings(true) };
-    // A product by a BLAS, of codes or of dequantized factors.
-    let mut by_blas = vec![Chain::Sequential];
-    if case.has_scales() {
-        by_blas.extend([true, false].map(|fused| Chain::Dequantized { fused }));
-    }
-    let by_blas =
-        || Ways { chains: by_blas.iter().map(|c| (*c, None)).collect(), cuts: Cut::blas(k), endings: case.endings(false) };
+    // By a BLAS, of codes or of dequantized factors. Integers are summed exactly, whoever does it.
+    let by_blas = || {
+        let dequantized = [true, false].map(|fused| Chain::Dequantized { fused }).into_iter().filter(|_| case.has_scales());
+        let floats = case.plan.kind != Kind::Integer;
+        let chains = std::iter::once(Chain::Sequential).chain(dequantized).filter(|_| floats).map(|c| (c, None)).collect();
+        Ways { chains, cuts: Cut::blas(k), endings: case.endings(false) }
+    };
     let units = || chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
     let split = || Ways { chains: units(), cuts: Cut::all(k), endings: case.endings(true) };
-    // The first set has most results: the others are not made before they are asked.
-    let sets: [&dyn Fn() -> Ways; 4] = [&whole, &by_blas, &usual, &split];
-    for (nth, ways) in sets.into_iter().enumerate() {
-        if nth == 1
-            && case.plan.kind != Kind::Integer
-            && let Some((of, inner)) = rounded_once(case.job, output, &built.ideal[0])?
-        {
-            let text = format!("exact{of}, rounded once: {}, to the bit", arithmetic.why);
-            return Ok(Settled::plain(Accumulator::new(inner), Some(output.clone()), text));
-        }
-        if let Some(way) = timed("right bits", || case.find(&ways(), usize::MAX))? {
-            return Ok(exactly(output, &way, arithmetic.bound, &arithmetic.why));
+    let find = |ways: Ways| -> Result<Option<Settled>> {
+        let way = timed("right bits", || case.find(&ways, usize::MAX))?;
+        Ok(way.map(|way| exactly(output, &way, arithmetic.bound, &arithmetic.why)))
+    };
+    // Most results are of the first set: the others are not made before they are asked.
+    if let Some(found) = find(whole())? {
+        return Ok(found);
+    }
+    if case.plan.kind != Kind::Integer
+        && let Some((of, inner)) = rounded_once(case.job, output, &built.ideal[0])?
+    {
+        let text = format!("exact{of}, rounded once: {}, to the bit", arithmetic.why);
+        return Ok(Settled::plain(Accumulator::new(inner), Some(output.clone()), text));
+    }
+    let others: [&dyn Fn() -> Ways; 3] = [&by_blas, &usual, &split];
+    for ways in others {
+        if let Some(found) = find(ways())? {
+            return Ok(found);
         }
     }
     let accumulator = built.job.accumulator;
@@ -221,7 +227,7 @@ fn rounded_once(job: &Job, output: &Output, ideal: &op::Defined) -> Result<Optio
         return Ok(Some(("", Inner::Exact)));
     }
     let work = job.operands.a().rows() * job.operands.a().cols() * job.operands.b().map_or(0, Operand::rows);
-    if work > FEW_PRODUCTS || !is_rounded_once(output, &product(job, |v| f64::from(v as f32), None)?) {
+    if work > FEW_PRODUCTS || !is_rounded_once(output, &product(job, true, None)?) {
         return Ok(None);
     }
     Ok(Some((" of factors dequantized to f32", Inner::AnyOrder)))
@@ -324,14 +330,15 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
 
 /// The product in f64, a large one by `accelerator`.
 pub fn ideal(job: &Job, accelerator: Option<Accelerator>) -> Result<op::Defined> {
-    product(job, |v| v, accelerator)
+    product(job, false, accelerator)
 }
 
-/// The product in f64 of what becomes of the dequantized factors.
-fn product(job: &Job, factor: impl Fn(f64) -> f64, accelerator: Option<Accelerator>) -> Result<op::Defined> {
+/// The product in f64 of the dequantized factors, or of what they are when f32 arithmetic dequantizes them.
+fn product(job: &Job, in_f32: bool, accelerator: Option<Accelerator>) -> Result<op::Defined> {
     let values = |operand: &Operand| -> Array2<f64> {
         match operand {
-            Operand::Quantized(q) => q.dequantize_fast().mapv_into(&factor),
+            Operand::Quantized(q) if in_f32 => q.dequantize_fast().mapv_into(|v| f64::from(v as f32)),
+            Operand::Quantized(q) => q.dequantize_fast(),
             other => other.to_f64(),
         }
     };

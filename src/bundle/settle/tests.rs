@@ -421,6 +421,10 @@ fn an_int8_product_may_be_dequantized_first() {
     });
     let found = bundle(&dequantized);
     assert_eq!(found.verdict, Verdict::Pass, "{}: {}", found.model, found.reason);
+    // Sums that no scale meets are of no right arithmetic.
+    let unscaled = element(&|i, j| row(&a, i).iter().zip(row(&b, j)).map(|(x, w)| (x - zeros[i] as f32) * w).sum());
+    let found = bundle(&unscaled);
+    assert!(found.verdict == Verdict::Fail && found.comparison().mismatches != Some(0), "{}", found.model);
     // The zero point's correction apart, in f32.
     let apart = element(&|i, j| {
         let (x, w) = (row(&a, i), row(&b, j));
