@@ -217,10 +217,10 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
             all.extend(part("whole_tiles", format!("rows 0 … {}, whole tiles of {tile},", high - 1), &|i, _, _| i < high));
         }
         if tile < cols {
-            all.extend(part("some_columns", format!("the first {tile} columns"), &|_, j, _| j < tile));
+            all.extend(one_of(TILES.len(), "some_columns", format!("the first {tile} columns"), &|_, j, _| j < tile));
         }
         if tile < rows {
-            all.extend(part("some_rows", format!("the first {tile} rows"), &|i, _, _| i < tile));
+            all.extend(one_of(TILES.len(), "some_rows", format!("the first {tile} rows"), &|i, _, _| i < tile));
         }
     }
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < cols) {
@@ -337,6 +337,13 @@ mod tests {
         let v: Vec<f32> = (0..64).map(|n| if n % 16 == 3 { -9.0 - n as f32 } else { 0.1 * (n % 13) as f32 }).collect();
         let x = Tensor::new(Format::F32, 8, 8, v).unwrap();
         assert_eq!(parts_of(&x, 0.1 * 12.0)[0].variant, "signed");
+        // Three negative ones are larger than the largest value, which is among the first 8 of 133 columns: seven tiles may be there by chance.
+        let mut v: Vec<f32> = (0..48 * 133).map(|n| (n * 7919 % 3001) as f32 / 1000.0 - 1.5).collect();
+        (v[18 * 133 + 6], v[10 * 133 + 97], v[20 * 133 + 40], v[30 * 133 + 70]) = (3.4, -9.5, -8.0, -7.0);
+        let x = Tensor::new(Format::F32, 48, 133, v).unwrap();
+        let parts = parts_of(&x, 3.4);
+        assert_eq!(parts[0].variant, "signed", "{}", parts[0].words);
+        assert!(parts.iter().any(|p| p.words.contains("the first 8 columns")));
     }
 
     #[test]
