@@ -2,9 +2,7 @@
 
 use super::Built;
 use super::product;
-use crate::compare::{
-    self, Bound, CaseEvidence, Check, Comparison, Mismatches, OutFormat, Scales, amax_interval, inverse, inverses,
-};
+use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Mismatches, OutFormat, Scales, inverse, inverses};
 use crate::job::{Data, Job, Operand, OutSpec, Output, Part};
 use crate::kernel::Backend;
 use crate::kernel::cpu::drawn::Drawn;
@@ -236,11 +234,15 @@ fn side_checks(
             }
             _ => Check::exact("scale_inv", &[1.0 / scale], q.scale_inv())?,
         });
-        let allowed = amax.map_or_else(|| amax_interval(bound), |a| (a.lo, a.hi));
-        // Where a value is not known it may be NaN, and so may be their amax.
-        let unknown = |amax: f32| amax.is_nan() && allowed.1 == f64::INFINITY;
-        if let Some(amax) = part.amax.filter(|amax| !unknown(*amax)) {
-            checks.push(Check::within("amax", &[allowed], &[f64::from(amax)])?);
+        let check = |found: f32| match amax {
+            Some(of_rule) => Check::within("amax", &[(of_rule.lo, of_rule.hi)], &[f64::from(found)]),
+            None => Check::amax(bound, found),
+        };
+        if let Some(found) = part.amax {
+            let check = check(found)?;
+            // Where a value is not known it may be NaN, and so may be their amax.
+            let unknown = found.is_nan() && check.first.is_some_and(|(_, _, allowed)| allowed.1 == f64::INFINITY);
+            checks.extend((!unknown).then_some(check));
         }
     }
     if let (Some(m), Some(amax)) = (model.and_then(|m| m.amax), part.amax) {

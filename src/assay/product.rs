@@ -10,7 +10,7 @@
 //! What is only assumed of a kernel (an accumulator without bits) may also scale its factors before it adds: three roundings a product.
 
 use super::{blocks, weights};
-use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError, amax_interval};
+use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError, amax_intervals};
 use crate::job::{Job, Operand, OutSpec};
 use crate::model::product::FactorRows;
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
@@ -35,10 +35,10 @@ pub type Misses = (usize, usize, f64);
 /// What a result misses of a bound, its amax counted as a value.
 pub fn misses(bound: &Bound, actual: &[f64], amax: Option<f32>) -> Result<Misses> {
     let judged = bound.judge(actual)?;
-    let (low, high) = amax_interval(bound);
-    let outside = amax.is_some_and(|a| !(low <= f64::from(a) && f64::from(a) <= high));
+    let outside = amax_intervals(bound)
+        .map(|(low, high)| usize::from(amax.is_some_and(|a| !(low <= f64::from(a) && f64::from(a) <= high))));
     let squares = bound.ideal().iter().zip(actual).map(|(d, a)| (a - d).powi(2)).filter(|e| e.is_finite()).sum();
-    Ok((judged.violations + usize::from(outside), judged.improbable + usize::from(outside), squares))
+    Ok((judged.violations + outside[0], judged.improbable + outside[1], squares))
 }
 
 /// The bound about the reference that a result follows: the one of which it misses least and, of those of which it misses nothing, is nearest to.

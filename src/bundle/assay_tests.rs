@@ -395,30 +395,39 @@ fn relu_of_nan_is_either_and_of_a_number_is_none() {
     assert_eq!(judged([0.0, f32::NAN]), Verdict::Fail);
 }
 
-/// A weight that f32 rounds to a tie of f16, 1 + 2^-11 + 2^-30, is 1 in a right kernel and 1 + 2^-10 in another: what its rows err by says nothing of sums.
+/// An amax that leaves out the bias is in doubt where no right sum of the device errs by as much, whatever order it takes.
 #[test]
-fn a_weight_that_may_be_either_of_two_numbers_makes_no_error_of_sums() {
-    let (m, n, k) = (24usize, 16usize, 128usize);
-    let a: Vec<f32> = (0..m * k).map(|at| ((at * 7919 + 13) % 251) as f32 / 256.0 - 0.5).collect();
-    let a = crate::Tensor::rounded(Format::F16, m, k, a).unwrap();
-    let codes: Vec<u8> = (0..n * k).map(|at| ((at * 31 + at / k) % 16) as u8).collect();
-    let scale: Vec<f32> =
-        (0..n).map(|j| if j == 3 { 2f32.powi(-11) + 2f32.powi(-30) } else { 0.01 + 0.001 * j as f32 }).collect();
-    let zero: Vec<f32> = (0..n).map(|j| if j == 3 { 1.0 } else { -0.08 }).collect();
-    let f16 = |x: f32| crate::tensor::round_to(Format::F16, x);
-    let weight = |j: usize, x: usize| f16((f64::from(codes[j * k + x]) * f64::from(scale[j]) + f64::from(zero[j])) as f32);
-    let out = |i: usize, j: usize| {
+fn an_amax_of_a_product_without_its_bias_is_suspect() {
+    let (m, n, k) = (16usize, 32usize, 512usize);
+    let values = |seed: usize, count: usize| -> Vec<f32> {
+        (0..count).map(|at| (((at + seed) * 2_654_435_761 % 65_521) as f32 / 65_521.0 - 0.5) * 2.0).collect()
+    };
+    let [a, b] = [(m, 1), (n, 77_777)]
+        .map(|(rows, seed)| crate::Tensor::rounded(Format::Bf16, rows, k, values(seed, rows * k)).unwrap());
+    let bias = values(999, n).iter().map(|b| b * 0.006).collect::<Vec<f32>>();
+    let scale = 8.0;
+    let sum = |i: usize, j: usize| {
         // In 7 lanes: an order that no set has.
-        let lane = |l: usize| (l..k).step_by(7).fold(0.0f32, |s, x| a.row(i)[x].mul_add(weight(j, x), s));
+        let lane = |l: usize| (l..k).step_by(7).fold(0.0f32, |s, x| a.row(i)[x].mul_add(b.row(j)[x], s));
         (0..7).map(lane).fold(0.0f32, |s, x| s + x)
     };
-    let out: Vec<f32> = (0..m * n).map(|at| out(at / n, at % n)).collect();
-    let mut w = Writer::new("gemm");
-    w.values("a", &[m, k], &a).f32s("b.scale_inv", &[n], &scale).f32s("b.zero_point", &[n], &zero).f32s("out", &[m, n], &out);
-    w.raw("b.codes", safetensors::Dtype::U8, &[n, k], codes.clone());
-    for (name, value) in [("b.format", "uint4"), ("b.granularity", "row"), ("b.zero", "additive"), ("b.packing", "none")] {
-        w.meta(name, value);
-    }
-    let (found, reason) = verdict(&w);
-    assert_eq!(found, Verdict::Pass, "{reason}");
+    let largest = |of: &dyn Fn(usize, usize) -> f32| (0..m * n).fold(0f32, |x, at| x.max(of(at / n, at % n).abs()));
+    let of = |amax: f32| {
+        let code = |at: usize| {
+            Format::E4m3.encode(
+                f64::from((sum(at / n, at % n) + bias[at % n]) * scale),
+                crate::format::Rounding::NearestEven,
+                crate::format::Overflow::Saturate,
+            ) as u8
+        };
+        let mut w = Writer::new("gemm");
+        w.values("a", &[m, k], &a).values("b", &[n, k], &b).f32s("bias", &[n], &bias);
+        w.raw("out.codes", safetensors::Dtype::F8_E4M3, &[m, n], (0..m * n).map(code).collect());
+        w.f32s("out.scale", &[1], &[scale]).f32s("out.amax", &[1], &[amax]);
+        verdict(&w)
+    };
+    let right = of(largest(&|i, j| sum(i, j) + bias[j]));
+    assert_eq!(right.0, Verdict::Pass, "{}", right.1);
+    let wrong = of(largest(&sum));
+    assert_eq!(wrong.0, Verdict::Suspect, "{}", wrong.1);
 }

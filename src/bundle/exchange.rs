@@ -6,7 +6,7 @@ use super::assay::Judged;
 use super::operand::{BundleOperand, Codes};
 use super::{Bundle, Out};
 use crate::assay::{Assayed, Built, Judgement, evidence, product};
-use crate::compare::{self, Bound, CaseEvidence, Check, OutFormat, amax_interval};
+use crate::compare::{self, Bound, CaseEvidence, Check, OutFormat};
 use crate::fault::{Diagnosis, locate};
 use crate::job::{Data, OutSpec, Output};
 use crate::model::Accumulator;
@@ -91,7 +91,7 @@ pub(super) fn by_bound(bundle: &Bundle, built: &mut Built, output: Output, bias:
     add_bias(built, bias);
     let mut checks = Vec::new();
     if let Some(amax) = output.parts[0].amax {
-        checks.push(Check::within("amax", &[amax_interval(&bound)], &[f64::from(amax)])?);
+        checks.push(Check::amax(&bound, amax)?);
     }
     let exact: Option<Vec<f64>> = built.exact.first().map(|e| e.d.iter().copied().collect());
     let comparison = compare::judge(&CaseEvidence {

@@ -38,5 +38,5 @@ pub use measured::Measured;
 pub use metrics::{ErrorStats, METRICS, Metric, Worse};
 pub use out::OutFormat;
 pub use power::{NoPower, Power, PowerInput, Scales, Spans, ZeroPoints};
-pub use side::{Check, amax_interval};
+pub use side::{Check, amax_intervals};
 pub use verdict::{CaseEvidence, Comparison, ErrorSize, Mismatches, Verdict, judge};

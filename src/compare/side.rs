@@ -1,5 +1,5 @@
 //! What a kernel writes beside its result: amax, scale_inv, column sums, norm statistics, the transposed copy. Each is exact,
-//! or has an interval derived from its own arithmetic (the boundary rule of [`crate::model`], or [`amax_interval`]).
+//! or has an interval derived from its own arithmetic (the boundary rule of [`crate::model`], or [`amax_intervals`]).
 
 use super::Bound;
 use super::judged::bands;
@@ -64,6 +64,14 @@ impl Check {
         Self { name, count, violations, improbable: 0, first, ratio: if violations > 0 { f64::INFINITY } else { 0.0 } }
     }
 
+    /// The amax of a bounded result: an error where it is outside the certain interval, a doubt where it is outside the probable one.
+    pub fn amax(bound: &Bound, found: f32) -> Result<Self> {
+        let ([certain, probable], found) = (amax_intervals(bound), [f64::from(found)]);
+        let check = Self::within("amax", &[certain], &found)?;
+        let likely = Self::within("amax", &[probable], &found)?;
+        Ok(if check.passes() { Self { improbable: likely.violations, first: likely.first, ..check } } else { check })
+    }
+
     /// By a bound.
     pub fn bounded(name: &'static str, bound: &Bound, found: &[f64]) -> Result<Self> {
         let j = bound.judge(found)?;
@@ -77,12 +85,16 @@ impl Check {
     }
 }
 
-/// The interval of amax = max |v| over the values before scaling, as f32: from `max(|d| − β)` to `max(|d| + β)`. NaNs are
-/// skipped, as `fmaxf` and the atomic maximum of TransformerEngine do; nothing gives 0.
-pub fn amax_interval(bound: &Bound) -> (f64, f64) {
-    let (ideal, certain) = (bound.ideal(), bound.certain());
+/// The certain and the probable interval of amax = max |v| over the values before scaling, as f32: from `max(|d| − β)` to `max(|d| + β)`,
+/// where every |v − d| ≤ β: always, or in all but one of 10⁹ tensors. NaNs are skipped, as `fmaxf` and the atomic maximum of TransformerEngine do; nothing
+/// gives 0.
+pub fn amax_intervals(bound: &Bound) -> [(f64, f64); 2] {
+    [bound.certain(), bound.probable()].map(|radii| amax_interval(bound.ideal(), radii))
+}
+
+fn amax_interval(ideal: &[f64], radii: &[f64]) -> (f64, f64) {
     let band = |band: Range<usize>| {
-        let both = ideal[band.clone()].iter().zip(&certain[band]).filter(|(d, _)| !d.is_nan());
+        let both = ideal[band.clone()].iter().zip(&radii[band]).filter(|(d, _)| !d.is_nan());
         both.fold((0.0f64, 0.0f64), |(low, high), (d, r)| (low.max(d.abs() - r), high.max(d.abs() + r)))
     };
     let larger = |a: (f64, f64), b: (f64, f64)| (a.0.max(b.0), a.1.max(b.1));
@@ -100,11 +112,13 @@ mod tests {
     fn amax_is_bracketed_and_exact_where_the_values_are() {
         let out = OutFormat::scaled(Format::E4m3, 2.0, 0.5);
         let exact = Bound::exact_output(&[1.0, -3.25, f64::NAN, 0.0], &out);
-        assert_eq!(amax_interval(&exact), (3.25, 3.25));
-        let loose = Bound::from_radii(vec![1.0, -3.25], vec![0.5, 0.25], vec![0.0, 0.0], &out).unwrap();
-        assert_eq!(amax_interval(&loose), (3.0, 3.5));
-        assert!(Check::within("amax", &[(3.0, 3.5)], &[3.1]).unwrap().passes());
-        assert!(!Check::within("amax", &[(3.0, 3.5)], &[f64::NAN]).unwrap().passes());
+        assert_eq!(amax_intervals(&exact), [(3.25, 3.25); 2]);
+        let loose = Bound::from_radii(vec![1.0, -3.25], vec![0.5, 0.25], vec![0.25, 0.125], &out).unwrap();
+        assert_eq!(amax_intervals(&loose), [(3.0, 3.5), (3.125, 3.375)]);
+        let of = |found: f32| Check::amax(&loose, found).map(|c| (c.violations, c.improbable, c.first.map(|f| f.2))).unwrap();
+        assert_eq!(of(3.125), (0, 0, None));
+        assert_eq!(of(3.1), (0, 1, Some((3.125, 3.375))));
+        assert_eq!([of(2.9), of(f32::NAN)], [(1, 0, Some((3.0, 3.5))); 2]);
     }
 
     #[test]

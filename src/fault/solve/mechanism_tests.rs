@@ -255,17 +255,6 @@ fn what_is_summed_behind_the_end_of_k_by_a_scale_of_1_is_told() {
     assert!(got.1.contains("of a the codes at the start of its next row by a scale of 1"), "{}", got.1);
 }
 
-/// One row of lanes, of which every other 128 of K are lost: their scales are no numbers that lie in memory.
-#[test]
-fn lanes_of_one_row_that_are_lost_are_no_scales() {
-    let b = codes(Format::Int4, 100, 512, 64, false, 143);
-    let (a, y) = (wide(1, 512), b.dequantize());
-    let x = a.to_f64();
-    let got =
-        found(&a, &b, None, Format::F32, |_, j, _| sum(512, |k| if k / 128 % 2 == 0 { x[[0, k]] * y[[j, k]] } else { 0.0 }));
-    assert!(got.1.contains("of every 256 of K 128 … 255 are left out"), "{} {}", got.0, got.1);
-}
-
 /// Scales and zero points of every k, read 128 further on for every 64: 0 behind the end of their row.
 #[test]
 fn a_pointer_that_leaves_the_row_of_scales_is_told() {

@@ -129,9 +129,9 @@ pub fn largest(gpu: &Gpu, ideal: &Buffer) -> Result<f64> {
     Ok(extremes(gpu, ideal, None)?[0])
 }
 
-/// What the amax of a result may be: [`crate::compare::amax_interval`].
-pub fn amax_interval(gpu: &Gpu, ideal: &Buffer, certain: &Buffer) -> Result<(f64, f64)> {
-    let [_, low, high] = extremes(gpu, ideal, Some(certain))?;
+/// What the amax of a result may be where its values are within these radii: as [`crate::compare::amax_intervals`].
+pub fn amax_interval(gpu: &Gpu, ideal: &Buffer, radii: &Buffer) -> Result<(f64, f64)> {
+    let [_, low, high] = extremes(gpu, ideal, Some(radii))?;
     Ok((f64::from(low as f32), f64::from(high as f32)))
 }
 

@@ -124,7 +124,7 @@ fn judge(of: &LargeProduct, made: Option<LargeReferences>) -> Result<Option<Meas
     let radii = timed("bound", || bound(gpu, &ideal, (rows, cols), bias.as_ref(), of.arithmetic, of.sums))?;
     let Some([certain, probable]) = radii else { return Ok(None) };
     if let Written::Codes(.., amax) = &written {
-        let (low, high) = timed("bound", || amax_interval(gpu, &ideal.d, &certain))?;
+        let (low, high) = timed("bound", || amax_interval(gpu, &ideal.d, &probable))?;
         if !(low <= f64::from(*amax) && f64::from(*amax) <= high) {
             return Ok(None);
         }
