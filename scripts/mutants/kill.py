@@ -79,7 +79,7 @@ def hits(args):
 
 def kill(args):
     path = os.path.join(args.work, "killed.jsonl")
-    had = {d["id"] for d in lines(path)}
+    had = {d["id"] for d in lines(path) if d["caught"] or d.get("most", float("inf")) >= args.most}
     tests = list({(d["binary"], d["test"]): d for d in lines(os.path.join(args.work, "hits.jsonl")) if d["status"] == 0}.values())
     mutants = [m for m in json.load(open(os.path.join(args.work, "mutants.json"))) if m.get("written")]
 
@@ -91,15 +91,20 @@ def kill(args):
         room = module(mutant)
         near = lambda d: 0.2 if d["test"].startswith(room + "::") else 0.5 if d["test"].startswith(room.split("::")[0] + "::") else 1.0
         mine = sorted((d for d in tests if mutant["id"] in d["hits"]), key=lambda d: d["seconds"] * near(d))
+        spent = 0.0
         for d in mine:
+            spent += d["seconds"]
+            if spent > args.most:
+                return {"id": mutant["id"], "caught": None, "tests": len(mine), "most": args.most}
             status, _ = run(args.work, d["binary"], d["test"], mutant["id"], 20 * d["seconds"] + 60, processor=5 * d["seconds"] + 5)
             if status != 0:
                 return {"id": mutant["id"], "caught": d["test"], "tests": len(mine)}
         return {"id": mutant["id"], "caught": None, "tests": len(mine)}
 
     with futures.ThreadPoolExecutor(args.jobs) as pool, open(path, "a") as out:
-        for found in pool.map(one, [m for m in mutants if m["id"] not in had]):
-            out.write(json.dumps(found) + "\n")
+        # As each ends: one that survives runs every test, and holds up none.
+        for done in futures.as_completed([pool.submit(one, m) for m in mutants if m["id"] not in had]):
+            out.write(json.dumps(done.result()) + "\n")
             out.flush()
     killed = {d["id"]: d["caught"] for d in lines(path)}
     caught = sum(c is not None for c in killed.values())
@@ -115,6 +120,7 @@ def main():
     parser.add_argument("work")
     parser.add_argument("binaries", nargs="*")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--most", type=float, default=float("inf"), help="seconds of tests that a mutant gets; call again with more")
     parser.add_argument("--limit", type=float, default=60.0)
     args = parser.parse_args()
     hits(args) if args.what == "hits" else kill(args)

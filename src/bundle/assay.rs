@@ -5,8 +5,8 @@ use super::settle::search::Way;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::settle::{sixteen, wrong};
 use super::{
-    Bundle, Out, cast, casts, clipped, decoded, encoders, exchange, formula, operand_bytes, order, recipes, second, there,
-    ties, zero_blocks,
+    Bundle, Out, cast, casts, clipped, decoded, encoders, exchange, formula, operand_bytes, order, recipes, second, stages,
+    there, ties, zero_blocks,
 };
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
@@ -120,7 +120,8 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     let open =
         verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(|d| fitted(d) || in_patches(d));
     let solved = || {
-        clipped::explain(bundle)
+        stages::explain(bundle, &found)
+            .or_else(|| clipped::explain(bundle))
             .or_else(|| casts::explain(bundle))
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))

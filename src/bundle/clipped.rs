@@ -3,8 +3,9 @@
 //!
 //! Without a recipe each code is judged by the stored scale, and a scale may be any: of an earlier step, of a calibration, a power of two. What
 //! is held against one here no rule makes. With `r = amax / (scale_inv · max)`, which is 1 where a block is scaled for its own amax: as many blocks
-//! at least have r = 1 to rounding as have r > 1, and each of these is scaled for a smaller magnitude that it holds, to rounding as well. A
-//! rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits) makes other numbers.
+//! at least have r = 1 to rounding as have r > 1, and each of these is scaled for a smaller magnitude that it holds, to rounding as well, or there are
+//! [`LEAST`] of them without a limit in common. A rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits, a largest
+//! scale) makes other numbers.
 
 use super::Bundle;
 use crate::compare::digits::apart;
@@ -17,6 +18,8 @@ use crate::{Format, QTensor, Tensor};
 
 /// What division, multiplication and a reciprocal in f32 may be off, relative.
 const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
+/// More than an amax of values that were rounded to 16 bits is off, relative.
+const ABOUT: f64 = 1.0 / 64.0;
 /// Blocks that are scaled for their own amax, at least.
 const LEAST: usize = 3;
 
@@ -33,8 +36,8 @@ struct Block {
 fn blocks(x: &Tensor, q: &QTensor) -> Vec<Block> {
     let (cols, max) = (q.cols(), q.format().max_finite());
     let mut all: Vec<Block> = (0..q.scale_inv().len()).map(|s| Block { unit: q.affine(s).unit, ..Block::default() }).collect();
-    for (at, v) in x.data().iter().enumerate() {
-        let (b, v) = (&mut all[q.scale_index(at / cols, at % cols)], f64::from(v.abs()));
+    for (at, v) in x.data().iter().map(|v| f64::from(v.abs())).enumerate() {
+        let b = &mut all[q.scale_index(at / cols, at % cols)];
         if v > b.amax {
             (b.amax, b.at) = (v, at);
         }
@@ -83,7 +86,14 @@ fn parts(all: &[Block], q: &QTensor) -> Option<String> {
     let clipped: Vec<&Block> = all.iter().filter(|b| ratio(b) > 1.0 + NEAR).collect();
     let own = all.iter().filter(|b| (ratio(b) - 1.0).abs() <= NEAR).count();
     let first = clipped.first()?;
-    let proved = q.scale_format() == Format::F32 && own >= LEAST.max(clipped.len()) && clipped.iter().all(|b| b.is_for);
+    let mut limits: Vec<u64> = clipped.iter().map(|b| b.unit.to_bits()).collect();
+    limits.sort_unstable();
+    limits.dedup();
+    // Scales that are kept at a largest one have it in common.
+    let far = clipped.iter().all(|b| ratio(b) > 1.0 + ABOUT);
+    let no_limit = clipped.len() >= LEAST && 2 * limits.len() > clipped.len() && far;
+    let of_part = clipped.iter().all(|b| b.is_for);
+    let proved = q.scale_format() == Format::F32 && own >= LEAST.max(clipped.len()) && (of_part || no_limit);
     let [amax, scaled] = apart([first.amax, first.unit * max]);
     proved.then(|| {
         format!(
@@ -156,6 +166,39 @@ mod tests {
         }
         assert_eq!(said(Format::Int8, amax, [3.0, 1.5, 7.0, 2.5]), None);
         assert_eq!(said(Format::E4m3, amax, amax), None);
+    }
+
+    /// Eight rows of e4m3 that hold 1 … 8 and are scaled for these.
+    #[test]
+    fn scales_for_less_than_an_amax_without_a_limit_in_common_are_told() {
+        let said = |scaled: [f32; 8]| {
+            let data: Vec<f32> = (0..256).map(|at| (at / 32 + 1) as f32 / (1 + at % 32) as f32).collect();
+            let q = QTensor::new(QTensorParts {
+                format: Format::E4m3,
+                rows: 8,
+                cols: 32,
+                codes: vec![0; 256],
+                granularity: Granularity::Row,
+                scale_format: Format::F32,
+                scale_inv: scaled.map(|s| s / 448.0).to_vec(),
+                zero: Zero::None,
+                level: None,
+            })
+            .unwrap();
+            of(&Tensor::new(Format::F32, 8, 32, data).unwrap(), &q)
+        };
+        let wrong = said([1.0, 2.0, 3.0, 4.0, 5.0, 4.7, 3.1, 6.6]);
+        let words =
+            "3 of 8 blocks are scaled for less than their amax, 5 for theirs: 6 at (5, 0) in one that is scaled for 4.7";
+        assert_eq!(wrong.unwrap(), words);
+        // One limit for all of them; too few; as a rounding of amax to bf16 makes them.
+        for scaled in [
+            [1.0, 2.0, 3.0, 4.0, 5.0, 4.7, 4.7, 4.7],
+            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 3.1, 6.6],
+            [1.0, 2.0, 3.0, 4.0, 5.0, 5.99, 6.98, 7.97],
+        ] {
+            assert_eq!(said(scaled), None, "{scaled:?}");
+        }
     }
 
     #[test]

@@ -136,13 +136,27 @@ fn displaced(with: &mut impl FnMut(String, Gate)) {
     }
 }
 
+/// What its changes begin with in [`ACTS`].
+fn name(act: Act) -> &'static str {
+    match act {
+        Act::Gelu => "gelu",
+        Act::Silu => "silu",
+        Act::Qgelu => "quick gelu",
+        Act::Relu => "relu",
+        Act::Srelu => "squared relu",
+    }
+}
+
 /// The formulas of an activation, the right one first.
 pub fn activations(op: Op, own: Act) -> Vec<Formula> {
     let gated = op == Op::Gated;
     let gate = move |r: &At, j: usize| if gated { r.x()[r.cols + j] } else { 1.0 };
     let made = move |f: fn(f64) -> f64| move |r: &At| (0..r.cols).map(|j| f(r.x()[j]) * gate(r, j)).collect::<Vec<f64>>();
     let mut all = vec![formula("", move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect())];
-    for (words, f) in ACTS {
+    // Where several give the same numbers, the right function done in another way is likelier than another function.
+    let (own_name, mut acts) = (name(own), ACTS);
+    acts.sort_by_key(|(words, _)| !words.starts_with(own_name));
+    for (words, f) in acts {
         all.push(formula(format!("the activation is {words}"), made(f)));
     }
     for (d, which) in [(1isize, "i + 1"), (-1, "i − 1")] {

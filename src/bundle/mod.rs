@@ -54,6 +54,7 @@ pub(crate) mod settle;
 mod slices;
 #[cfg(test)]
 mod solved_tests;
+mod stages;
 mod subgroups;
 #[cfg(test)]
 mod tests;

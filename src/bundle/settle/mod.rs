@@ -272,7 +272,10 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
     let failed = |fault: Option<String>| -> Result<Settled> {
         let text = format!("{}: {why}; the nearest of those that are right", way.words());
         let text = fault.as_ref().map_or(text.clone(), |f| format!("{f}; {text}"));
-        let model = Some(case.output(&way)?);
+        let mut model = case.output(&way)?;
+        // Others of those that are right give the same codes, and another amax: the bound decides.
+        model.parts.iter_mut().for_each(|p| p.amax = None);
+        let model = Some(model);
         Ok(Settled { fault, ..Settled::plain(near(&way, arithmetic.bound), model, text) })
     };
     if judged.comparison.verdict == Verdict::Fail {

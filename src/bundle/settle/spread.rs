@@ -31,8 +31,9 @@
 //! to 16 bits, may all be. Each of K additions rounds a partial sum, of about k products, by up to 2⁻²⁴ of it: w_i is at least
 //! `Σ_k (2⁻²⁴)²·k·p²/3 = (2⁻²⁴)²·K·Σp²/6`, p² the mean square of the products.
 //!
-//! **One rounding.** Where values are of few bits, nearly every sum is exact, and all that were made may be: w_i is at least `(2⁻²⁴)²·Σp²/3`, a single
-//! rounding of a sum as large as its products are together. Factors with scales of their own along K are left out: their products have no one size.
+//! **One rounding.** Where values are of few bits, nearly every sum is exact, and all that were made may be: w_i is at least `(2⁻²⁴)²·K·Σp²/12`, a single
+//! rounding of the largest partial sum that an order has, where it takes all products of one sign first: half of Σ|p| ≤ √(K·Σp²). K roundings of sums of random
+//! sign are larger. Factors with scales of their own along K are left out: their products have no one size.
 //!
 //! **What it would see.** A gain g of the whole result adds (g − 1)·d to its errors, and so is seen where (g − 1)·rms(d/β) exceeds the limit by the errors that
 //! are there. That is the power of a result whose certain bound is wider than itself.
@@ -252,7 +253,7 @@ impl Errors<'_> {
         let Some((chain, mut w)) = largest else { return Ok(None) };
         // One rounding of a sum in f32, which all that were made may have escaped.
         for (i, squares) in region.squares().into_iter().enumerate() {
-            let one = self.over(region.at(i), 2f64.powi(-24) * region.scale(i)).powi(2) * squares / 3.0;
+            let one = self.over(region.at(i), 2f64.powi(-24) * region.scale(i)).powi(2) * k as f64 * squares / 12.0;
             w[i] = if w[i] < one { one } else { w[i] };
         }
         if self.whole_weights() {

@@ -4,6 +4,8 @@
 //! ```text
 //! out[i, j] − right = Σ_{k in range} d(i, k) · B(j, k)            d: what is there, less what belongs there; the same with a and b exchanged
 //! ```
+//!
+//! Numbers that are the operand's own of another k, the same one in every line, are no others: codes were unpacked in another order there.
 
 use super::linear::Normal;
 use super::maps::cost;
@@ -12,6 +14,7 @@ use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use rayon::prelude::*;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Widths of tiles of K, the narrowest first.
@@ -62,6 +65,9 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     let (from, to) = WIDTHS.into_iter().flat_map(tiles).find(|(from, to)| fits(*from, *to))?;
     let solved: Vec<Vec<f64>> = wrong.par_iter().map(|x| line(s, side, *x, from..to)).collect::<Option<_>>()?;
     let name = side.name();
+    if let Some(moved) = moved(s, side, from..to, &wrong, &solved) {
+        return Some(moved);
+    }
     let words = format!(
         "k = {from} … {} of {name} hold other numbers than those given, in each of {} rows: those of an earlier step, or of a load \
          that is not waited for",
@@ -88,8 +94,57 @@ fn of(s: &System, side: Which) -> Option<Theory> {
     Some(t)
 }
 
+/// The k whose own numbers stand at each k of the range, where every line agrees on it. What it makes is replayed: a wrong one is refuted.
+fn moved(s: &System, side: Which, ks: Range<usize>, wrong: &[usize], solved: &[Vec<f64>]) -> Option<Theory> {
+    let values = s.given(side).values.clone();
+    let (from, width, k_all) = (ks.start, ks.len(), s.k);
+    let is = |x: usize, k: usize| values[wrong[x] * k_all + k] + solved[x][k - from];
+    let apart =
+        |k: usize, other: usize| (0..wrong.len()).map(|x| (is(x, k) - values[wrong[x] * k_all + other]).powi(2)).sum::<f64>();
+    // Within the range first: a tile is loaded whole.
+    let nearest = |k: usize| {
+        let of = |range: Range<usize>| range.map(|o| (apart(k, o), o)).min_by(|x, y| x.0.total_cmp(&y.0));
+        let size = (0..wrong.len()).map(|x| is(x, k).powi(2)).sum::<f64>();
+        [ks.clone(), 0..k_all].into_iter().filter_map(of).find(|(d, _)| *d <= size / 64.0).map(|(_, o)| o)
+    };
+    let to: Vec<usize> = ks.clone().map(nearest).collect::<Option<_>>()?;
+    let mut seen = to.clone();
+    seen.sort_unstable();
+    seen.dedup();
+    // A constant stands anywhere.
+    (seen.len() == width).then_some(())?;
+    let differ: Vec<usize> = (0..width).filter(|x| to[*x] != from + x).collect();
+    let first = *differ.first()?;
+    let (mask, shift) = (to[first] ^ (from + first), to[first] as i64 - (from + first) as i64);
+    let whole = |of: &dyn Fn(usize) -> bool| (0..width).all(of);
+    let rule = if whole(&|x| to[x] == (from + x) ^ mask) {
+        format!("k xor {mask}")
+    } else if whole(&|x| to[x] as i64 == (from + x) as i64 + shift) {
+        format!("k {} {}", if shift < 0 { '−' } else { '+' }, shift.abs())
+    } else if whole(&|x| to[x] == from + width - 1 - x) {
+        "the range from its end".into()
+    } else {
+        let some = differ.iter().take(6).map(|x| format!("{} ← {}", from + x, to[*x])).collect::<Vec<_>>();
+        format!("another place ({}{})", some.join(", "), if differ.len() > 6 { ", …" } else { "" })
+    };
+    let name = side.name();
+    let words = format!(
+        "for k = {from} … {} of {name} stand the numbers of {rule} (or those of {} the other way about): codes are unpacked in another order there",
+        from + width - 1,
+        side.other().name()
+    );
+    let mut t = Theory::new(Class::PackPermute, name, format!("{name}.k_order"), words);
+    t = t.bits(20.0 + cost(from) + cost(width));
+    t.freedom = if rule.starts_with("another") { differ.len() } else { 0 };
+    t.side(side).value = Some(Arc::new(move |i, k| {
+        let k = if (from..from + width).contains(&k) { to[k - from] } else { k };
+        values[i * k_all + k]
+    }));
+    Some(t)
+}
+
 /// What one line's range differs by. `None`: too few equations, or they contradict each other.
-fn line(s: &System, side: Which, line: usize, ks: std::ops::Range<usize>) -> Option<Vec<f64>> {
+fn line(s: &System, side: Which, line: usize, ks: Range<usize>) -> Option<Vec<f64>> {
     let other = s.given(side.other());
     let mut places: Vec<usize> = (0..other.rows).collect();
     spread(&mut places, 3 * ks.len() + 32);
@@ -133,6 +188,15 @@ mod tests {
         });
         assert_eq!(got.0, "race:a.k_foreign", "{}", got.1);
         assert!(got.1.contains("k = 32 … 63 of a"), "{}", got.1);
+        // Its own numbers in another order: nibbles of a tail that are exchanged.
+        let got =
+            found(&a, &b, None, Format::Bf16, |i, j, _| sum(k_all, |k| x[[i, if k >= 96 { k ^ 1 } else { k }]] * y[[j, k]]));
+        assert!(
+            got.0.ends_with(".k_order") && got.1.contains("k = 96 … 127") && got.1.contains("k xor 1"),
+            "{} {}",
+            got.0,
+            got.1
+        );
         // Of 48 columns only 32 meet it: as many numbers as equations fit anything.
         let (n, k_all) = (48, 128);
         let mut parts = codes(Format::Int8, n, k_all, k_all, false, 23).into_parts();

@@ -27,6 +27,7 @@ pub mod effective;
 pub mod elsewhere;
 pub mod expert_tiles;
 pub mod experts;
+pub mod few_k;
 pub mod foreign;
 #[cfg(test)]
 mod foreign_tests;
@@ -90,6 +91,7 @@ pub mod theory;
 pub mod tile_slices;
 pub mod tiles;
 pub mod two_numbers;
+pub mod uncleared;
 pub mod values;
 pub mod within;
 pub mod zeros;
@@ -368,7 +370,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 19] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 21] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -388,6 +390,8 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
+        &|| like(&|| uncleared::theories(s)),
+        &|| like(&|| few_k::theories(s)),
         &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {

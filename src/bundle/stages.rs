@@ -1,0 +1,105 @@
+//! An amax of what a kernel has on its way to the result: an activation before its gate, a norm before gamma, a product before its bias.
+
+use super::Bundle;
+use super::assay::Answer;
+use crate::compare::Verdict;
+use crate::fault::{Class, Finding};
+use crate::op::activation::act;
+use crate::op::{Op, Params};
+
+/// What a largest magnitude may be off that was taken of values rounded to bf16, relative.
+const NEAR: f64 = 1.0 / 256.0;
+
+/// Words for what it is, and its values, row-major in the shape of the result.
+type Stage = (&'static str, Vec<f64>);
+
+/// Everything that is computed before the result `ideal`.
+fn stages(bundle: &Bundle, ideal: &[f64], cols: usize) -> Option<Vec<Stage>> {
+    let ratio = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..ideal.len()).map(|at| of(at)).collect() };
+    if bundle.meta.op.is_product() {
+        let bias = bundle.bias.as_ref()?.data();
+        return Some(vec![("the product before its bias", ratio(&|at| ideal[at] - f64::from(bias[at % cols])))]);
+    }
+    let a = bundle.a.high.as_ref()?;
+    let x = |at: usize, half: usize| f64::from(a.row(at / cols)[at % cols + half * cols]);
+    Some(match (bundle.meta.op, &bundle.meta.params) {
+        (Op::Gated, Params { act: Some(own), .. }) => vec![
+            ("the activation before its gate", ratio(&|at| act(*own, x(at, 0)))),
+            ("the gate alone", ratio(&|at| x(at, 1))),
+            ("x before its activation", ratio(&|at| x(at, 0))),
+            ("x times the gate without the activation", ratio(&|at| x(at, 0) * x(at, 1))),
+        ],
+        (Op::Activation, _) => vec![("the input, before the activation", ratio(&|at| x(at, 0)))],
+        (Op::Layernorm | Op::Rmsnorm, params) => {
+            let gamma = bundle.gamma.as_ref()?.data();
+            let one = if params.zero_centered_gamma { 1.0 } else { 0.0 };
+            let beta = |at: usize| bundle.beta.as_ref().map_or(0.0, |b| f64::from(b.data()[at % cols]));
+            let gain = |at: usize| f64::from(gamma[at % cols]) + one;
+            let before = |at: usize| if gain(at) == 0.0 { 0.0 } else { (ideal[at] - beta(at)) / gain(at) };
+            let mut all =
+                vec![("the input, before the norm", ratio(&|at| x(at, 0))), ("the norm before gamma", ratio(&before))];
+            if bundle.beta.is_some() {
+                all.push(("the norm before beta", ratio(&|at| ideal[at] - beta(at))));
+            }
+            all
+        }
+        _ => return None,
+    })
+}
+
+fn largest(values: &[f64]) -> f64 {
+    values.iter().fold(0.0, |m, v| m.max(v.abs()))
+}
+
+/// The stage that an amax is of, where it is all that is wrong.
+pub(super) fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
+    let judged = found.judgement();
+    let (ideal, cols, amax) = (judged.bound.ideal(), judged.cols, f64::from(bundle.out.amax?));
+    let alone = judged.comparison.judged.violations == 0 && found.reason.contains("amax[");
+    (found.verdict == Verdict::Fail && alone && !ideal.is_empty()).then_some(())?;
+    let all = stages(bundle, ideal, cols)?;
+    let (words, _) = all.iter().find(|(_, v)| (amax - largest(v)).abs() <= NEAR * largest(v))?;
+    let words = format!("out.amax is that of {words}: {amax:.5} instead of {:.5}; the codes are right", largest(ideal));
+    Some(Finding::solved(Class::AmaxScope, "out.amax_stage", words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::named_tests::found;
+    use super::super::{Writer, assay::assay};
+    use crate::{Format, Overflow, Rounding, Tensor};
+
+    fn code(y: f64) -> u8 {
+        Format::E4m3.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8
+    }
+
+    /// swiglu of 16 rows: the amax of silu(x), of the gate, of x; and an amax that none of these has.
+    #[test]
+    fn an_amax_of_what_comes_before_the_result_is_told() {
+        let a = Tensor::rounded(Format::Bf16, 16, 64, (0..1024).map(|at| ((at * 37 % 101) as f32 - 50.0) / 16.0).collect())
+            .unwrap();
+        let silu = |x: f64| x / (1.0 + (-x).exp());
+        let pair = |at: usize| (f64::from(a.row(at / 32)[at % 32]), f64::from(a.row(at / 32)[32 + at % 32]));
+        let largest = |of: &dyn Fn(f64, f64) -> f64| (0..512).map(|at| of(pair(at).0, pair(at).1).abs()).fold(0.0, f64::max);
+        let with = |amax: f64| {
+            let mut w = Writer::new("activation");
+            let codes = (0..512).map(|at| code(silu(pair(at).0) * pair(at).1 * 8.0)).collect();
+            w.meta("fn", "swiglu").values("a", &[16, 64], &a).raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 32], codes);
+            w.f32s("out.scale", &[1], &[8.0]).f32s("out.amax", &[1], &[amax as f32]);
+            w
+        };
+        let stages: [(&dyn Fn(f64, f64) -> f64, &str); 3] = [
+            (&|x, _| silu(x), "the activation before its gate"),
+            (&|_, u| u, "the gate alone"),
+            (&|x, u| x * u, "x times the gate without the activation"),
+        ];
+        for (of, words) in stages {
+            let got = found(&with(largest(of)));
+            assert!(got.1 == "amax_scope:out.amax_stage" && got.2.contains(words), "{words}: {} {}", got.1, got.2);
+        }
+        assert_ne!(found(&with(0.37 * largest(&|x, _| silu(x)))).1, "amax_scope:out.amax_stage");
+        let right = with(largest(&|x, u| silu(x) * u));
+        let bundle = super::Bundle::parse(std::path::Path::new("x"), &right.to_bytes().unwrap()).unwrap();
+        assert_eq!(super::super::answer::verdict(&assay(&bundle).unwrap()), crate::compare::Verdict::Pass);
+    }
+}

@@ -1,0 +1,120 @@
+//! A few single k that are counted twice, or left out, wherever they are: ends of slices that two of them take, or none.
+//!
+//! ```text
+//! out[i, j] − right = Σ_{k in few} c(k) · A(i, k)·B(j, k)          the k that takes most of the rest, one after the other; all c solved anew; c = 1 or −1
+//! ```
+
+use super::linear::Normal;
+use super::maps::cost;
+use super::segment::spread;
+use super::system::{System, Theory};
+use crate::fault::Class;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Single k, at most.
+const FEW: usize = 12;
+/// Elements that tell them, at least and at most.
+const LEAST: usize = 32;
+const LOOKS: usize = 4096;
+/// Multiply-adds of one look at every k.
+const WORK: usize = 1 << 24;
+/// How far a coefficient may be from a whole number.
+const NEAR: f64 = 0.1;
+
+/// The few k that make what is wrong.
+pub fn theories(s: &System) -> Vec<Theory> {
+    of(s).into_iter().collect()
+}
+
+fn of(s: &System) -> Option<Theory> {
+    (!s.alone && s.parts.iter().all(|p| p.k.len() == s.k) && s.k > 2 * FEW).then_some(())?;
+    // Of the wrong region, or all.
+    let inside = |(i, j): &(usize, usize)| s.region.as_ref().is_none_or(|r| r.has(*i, *j));
+    let mut places: Vec<(usize, usize)> = (0..s.rows * s.cols).map(|at| (at / s.cols, at % s.cols)).filter(inside).collect();
+    spread(&mut places, LOOKS.min(WORK / s.k));
+    let told = |(i, j): &(usize, usize)| {
+        let (a, b, _) = s.lines(*i, *j)?;
+        let (written, half) = s.written(*i, *j, 0.0)?;
+        let at = i * s.cols + j;
+        Some((a, b, written - (s.ideal[at] - s.bias[*j]), half + s.certain(at)))
+    };
+    let told: Vec<(usize, usize, f64, f64)> = places.iter().filter_map(told).filter(|t| t.2.is_finite() && t.3 > 0.0).collect();
+    (told.len() >= LEAST.max(4 * FEW)).then_some(())?;
+    let product = |t: &(usize, usize, f64, f64), k: usize| s.a.values[t.0 * s.k + k] * s.b.values[t.1 * s.k + k];
+    let mut few: Vec<usize> = Vec::new();
+    let mut rest: Vec<f64> = told.iter().map(|t| t.2).collect();
+    while few.len() < FEW {
+        // In units of what an element may be off: large ones err by more.
+        let share = |k: usize| {
+            let (mut with, mut own) = (0.0, 0.0);
+            for (t, rest) in told.iter().zip(&rest) {
+                let p = product(t, k) / t.3;
+                (with, own) = (with + p * rest / t.3, own + p * p);
+            }
+            if own > 0.0 { with * with / own } else { 0.0 }
+        };
+        let shares: Vec<f64> = (0..s.k).into_par_iter().map(share).collect();
+        let next = (0..s.k).filter(|k| !few.contains(k)).max_by(|x, y| shares[*x].total_cmp(&shares[*y]))?;
+        few.push(next);
+        let mut system = Normal::new(few.len());
+        for t in &told {
+            let x: Vec<f64> = few.iter().map(|k| product(t, *k)).collect();
+            system.add(&x, t.2, 1.0 / (t.3 * t.3));
+        }
+        let c = system.solve()?;
+        for (t, rest) in told.iter().zip(&mut rest) {
+            *rest = t.2 - few.iter().zip(&c).map(|(k, c)| c * product(t, *k)).sum::<f64>();
+        }
+        if told.iter().zip(&rest).all(|(t, rest)| rest.abs() <= 1.5 * t.3) {
+            return named(s, few, &c);
+        }
+    }
+    None
+}
+
+/// Whole coefficients of one sign are a count; others are not.
+fn named(s: &System, few: Vec<usize>, c: &[f64]) -> Option<Theory> {
+    let is = |whole: f64| c.iter().all(|c| (c - whole).abs() <= NEAR);
+    let (class, variant, words, count) = match () {
+        () if is(1.0) => (Class::AccState, "k.single_twice", "counted twice", 2.0),
+        () if is(-1.0) => (Class::KTail, "k.single_lost", "left out", 0.0),
+        () => return None,
+    };
+    let mut sorted = few;
+    sorted.sort_unstable();
+    let list = sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let step = sorted.windows(2).map(|w| w[1] - w[0]).collect::<Vec<_>>();
+    let every = match step.first() {
+        Some(first) if sorted.len() > 2 && step.iter().all(|s| s == first) => format!(", {first} apart"),
+        _ => String::new(),
+    };
+    let words = format!("single k are {words}: k = {list}{every}: ends of slices that two of them take, or none");
+    let bits = 8.0 + sorted.iter().map(|k| cost(*k)).sum::<f64>();
+    let mut t = Theory::new(class, "out", variant, words).bits(bits);
+    t.freedom = sorted.len();
+    t.k = Some(Arc::new((0..s.k).map(|k| if sorted.contains(&k) { count } else { 1.0 }).collect()));
+    Some(t)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, codes, found, sum, wide};
+
+    #[test]
+    fn single_k_that_are_counted_twice_or_lost_are_told() {
+        let (n, k_all) = (40, 501);
+        let (a, b) = (wide(M, k_all), codes(Format::Int8, n, k_all, k_all, false, 23));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let of = |few: &[usize], count: f64| {
+            found(&a, &b, None, Format::F32, |i, j, _| {
+                sum(k_all, |k| if few.contains(&k) { count } else { 1.0 } * x[[i, k]] * y[[j, k]])
+            })
+        };
+        let got = of(&[167, 334], 2.0);
+        assert!(got.0 == "acc_state:k.single_twice" && got.1.contains("k = 167, 334"), "{} {}", got.0, got.1);
+        let got = of(&[83, 250, 417], 0.0);
+        assert!(got.0 == "k_tail:k.single_lost" && got.1.contains("k = 83, 250, 417, 167 apart"), "{} {}", got.0, got.1);
+    }
+}
