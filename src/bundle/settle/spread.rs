@@ -31,9 +31,10 @@
 //! to 16 bits, may all be. Each of K additions rounds a partial sum, of about k products, by up to 2⁻²⁴ of it: w_i is at least
 //! `Σ_k (2⁻²⁴)²·k·p²/3 = (2⁻²⁴)²·K·Σp²/6`, p² the mean square of the products.
 //!
-//! **One rounding.** Where values are of few bits, nearly every sum is exact, and all that were made may be: w_i is at least `(2⁻²⁴)²·K·Σp²/12`, a single
-//! rounding of the largest partial sum that an order has, where it takes all products of one sign first: half of Σ|p| ≤ √(K·Σp²). K roundings of sums of random
-//! sign are larger. Factors with scales of their own along K are left out: their products have no one size.
+//! **One rounding.** Where values are of few bits, nearly every sum is exact, and all that were made may be: w_i is at least that of one rounding
+//! of a partial sum s, `(2⁻²⁴·s)²/3`. An order that takes all products of one sign first has sums up to half of Σ|p| ≤ √(K·Σp²); where its one rounding is nobody
+//! knows, so that s² is a third of the largest: `(2⁻²⁴)²·K·Σp²/36`, and at least Σp²/3. K roundings of sums of random sign are as large. Factors with
+//! scales of their own along K are left out: their products have no one size.
 //!
 //! **What it would see.** A gain g of the whole result adds (g − 1)·d to its errors, and so is seen where (g − 1)·rms(d/β) exceeds the limit by the errors that
 //! are there. That is the power of a result whose certain bound is wider than itself.
@@ -253,7 +254,8 @@ impl Errors<'_> {
         let Some((chain, mut w)) = largest else { return Ok(None) };
         // One rounding of a sum in f32, which all that were made may have escaped.
         for (i, squares) in region.squares().into_iter().enumerate() {
-            let one = self.over(region.at(i), 2f64.powi(-24) * region.scale(i)).powi(2) * k as f64 * squares / 12.0;
+            let one =
+                self.over(region.at(i), 2f64.powi(-24) * region.scale(i)).powi(2) * (k as f64 / 12.0).max(1.0) * squares / 3.0;
             w[i] = if w[i] < one { one } else { w[i] };
         }
         if self.whole_weights() {
