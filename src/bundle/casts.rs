@@ -32,7 +32,7 @@ pub struct Cast<'b> {
     /// scale_inv as stored, second level included.
     pub stored: Vec<f64>,
     /// Largest magnitude of every group.
-    amax: Vec<f64>,
+    pub amax: Vec<f64>,
     grid_of_codes: ValueGrid,
     /// The value of every code.
     values: Vec<f64>,
@@ -315,6 +315,9 @@ impl<'b> Cast<'b> {
             return Some((Class::AmaxScope, "out.amax_rows", words));
         }
         if let Some(words) = self.part_of_groups(&used, &known) {
+            return Some((Class::AmaxScope, "out.amax_part", words));
+        }
+        if let Some(words) = self.part_of_some(&used, &wrong) {
             return Some((Class::AmaxScope, "out.amax_part", words));
         }
         let (grid_rows, grid_cols) = self.grid;

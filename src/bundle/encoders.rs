@@ -280,7 +280,12 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let cast = Cast { x, q, amax, zero, values };
     let named = cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle));
     let other = || {
-        let named = cast.offset().or_else(|| cast.drawn()).or_else(|| cast.specials()).or_else(|| cast.without_zero());
+        let named = cast
+            .offset()
+            .or_else(|| cast.zero_places())
+            .or_else(|| cast.drawn())
+            .or_else(|| cast.specials())
+            .or_else(|| cast.without_zero());
         named.or_else(|| cast.stepped()).or_else(|| cast.packed_after()).or_else(|| cast.written()).or_else(|| cast.merged())
     };
     let (class, variant, words) = named.or_else(other)?;

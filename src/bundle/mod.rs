@@ -37,6 +37,7 @@ mod gates;
 pub(crate) mod merged;
 mod metadata;
 mod moments;
+mod moved;
 #[cfg(test)]
 mod named_tests;
 mod norms;

@@ -14,7 +14,7 @@ const STRIDES: usize = 3;
 impl Cast<'_> {
     /// Where the scales stand that no short formula of the grid places.
     pub fn elsewhere(&self, ranges: &[Range]) -> Option<Named> {
-        self.strides(ranges).or_else(|| self.of_neighbours(ranges))
+        self.strides(ranges).or_else(|| self.of_neighbours(ranges)).or_else(|| self.moved(ranges))
     }
 
     /// Groups whose codes were made with the scale of another one, so many rows or groups before or behind it; all others are right.

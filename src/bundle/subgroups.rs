@@ -7,6 +7,7 @@
 use super::casts::{Cast, Named, holds};
 use crate::Rounding;
 use crate::fault::Class;
+use crate::fault::solve::segment;
 
 /// Parts of a group.
 const PARTS: [usize; 7] = [2, 3, 4, 6, 8, 16, 32];
@@ -15,6 +16,10 @@ const NARROW: usize = 4;
 const LEAST: usize = 4;
 /// The share of parts that have to follow.
 const SHARE: f64 = 0.98;
+/// How far an amax may be from the largest magnitude that it is said to be, relative.
+const NEAR: f64 = 1.0 / 1024.0;
+/// Bits that lines left out have to tell beyond those of where they are.
+const BITS: f64 = 8.0;
 
 impl Cast<'_> {
     /// Parts of groups by their own scales.
@@ -72,5 +77,61 @@ impl Cast<'_> {
             );
             (Class::ScaleIndex, "out.flat", words)
         })
+    }
+
+    /// The first or the last columns or rows that the amax of some blocks covers alone, where that of others covers all: `used` for every block, the
+    /// `wrong` ones. All blocks of their rows and groups follow.
+    pub fn part_of_some(&self, used: &[f64], wrong: &[usize]) -> Option<String> {
+        let (rows, cols, (height, width), (grid_rows, grid_cols)) = (self.x.rows(), self.x.cols(), self.tile, self.grid);
+        let (mut is_row, mut is_col) = (vec![false; grid_rows], vec![false; grid_cols]);
+        wrong.iter().for_each(|g| (is_row[g / grid_cols], is_col[g % grid_cols]) = (true, true));
+        let inside: Vec<usize> =
+            (0..used.len()).filter(|g| is_row[g / grid_cols] && is_col[g % grid_cols] && self.amax[*g] > 0.0).collect();
+        for by_cols in [true, false] {
+            let length = |g: usize| match by_cols {
+                true => width.min(cols - g % grid_cols * width),
+                false => height.min(rows - g / grid_cols * height),
+            };
+            let mut largest: Vec<Vec<f64>> = (0..used.len()).map(|g| vec![0.0; length(g)]).collect();
+            for (at, v) in self.x.data().iter().enumerate() {
+                let line = if by_cols { at % cols % width } else { at / cols % height };
+                let l = &mut largest[self.group(at)][line];
+                *l = l.max(f64::from(v.abs()));
+            }
+            for last in [false, true] {
+                // So many lines of each block, at least and at most.
+                let (mut least, mut most) = (1, usize::MAX);
+                for g in &inside {
+                    let l = &largest[*g];
+                    let line = |n: usize| if last { l[l.len() - 1 - n] } else { l[n] };
+                    let (low, high) = (used[*g] * (1.0 - NEAR), used[*g] * (1.0 + NEAR));
+                    least = least.max((0..l.len()).find(|n| line(*n) >= low).map_or(usize::MAX, |n| n + 1));
+                    most = most.min((0..l.len()).find(|n| line(*n) > high).unwrap_or(usize::MAX));
+                }
+                if least > most || most == usize::MAX {
+                    continue;
+                }
+                // Lines with larger ones would be anywhere.
+                let tells = |g: &usize| {
+                    let (l, n) = (&largest[*g], largest[*g].len() as f64);
+                    let missed = l.iter().filter(|x| **x > used[*g] * (1.0 + NEAR)).count() as f64;
+                    missed * (n / (n - least as f64)).log2()
+                };
+                let longest = inside.iter().map(|g| largest[*g].len()).max()?;
+                if wrong.iter().map(tells).sum::<f64>() - (4.0 * longest as f64).log2() < BITS {
+                    continue;
+                }
+                // Of all that fit, the roundest.
+                let n = (least..=most).max_by_key(|n| n.trailing_zeros())?;
+                let (side, lines) = (if last { "last" } else { "first" }, if by_cols { "columns" } else { "rows" });
+                return Some(format!(
+                    "amax of the blocks in rows {}, groups {} of the {grid_rows}×{grid_cols} grid is that of their {side} {n} of {longest} {lines} alone; \
+                     the other blocks have theirs",
+                    segment::lines(&is_row),
+                    segment::lines(&is_col)
+                ));
+            }
+        }
+        None
     }
 }

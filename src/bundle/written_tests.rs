@@ -2,8 +2,11 @@
 //! in 16 bits.
 
 use super::Writer;
-use super::named_tests::{is_named, round, values};
+use super::named_tests::{found, is_named, round, values};
+use crate::compare::Verdict;
+use crate::format::pack::NibbleOrder;
 use crate::quant::QTensorParts;
+use crate::recipe::Recipe;
 use crate::{Format, Granularity, Overflow, QTensor, Rounding, Tensor, Zero};
 
 const ROWS: usize = 24;
@@ -156,11 +159,96 @@ fn codes_of_the_other_table_of_four_bits_are_told() {
 #[test]
 fn exponents_of_amax_itself_are_told() {
     let x = values(Format::Bf16, ROWS, COLS, 11);
-    let right = "mx_rceil".parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap().q;
+    let right = "mx_rceil".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
     let scales: Vec<f32> = x.data().chunks(32).map(|g| amax(g).log2().floor().exp2()).collect();
     let codes = x.data().iter().enumerate().map(|(at, v)| code(Format::E4m3, f64::from(*v / scales[at / 32]))).collect();
     let q = QTensor::new(QTensorParts { codes, scale_inv: scales, ..right.into_parts() }).unwrap();
     let mut w = Writer::new("cast");
     w.meta("recipe", "mx_rceil").values("a", &[ROWS, COLS], &x).codes("out", &q, None, None).unwrap();
     is_named(&w, "range_rule:out.exponent", &["the power of two not above amax"]);
+}
+
+/// The codes of a recipe over `x`, and what its scales and zero points become.
+fn placed(recipe: &str, x: &Tensor, by: impl Fn(&QTensor, &mut QTensorParts)) -> Writer {
+    let q = recipe.parse::<Recipe>().unwrap().quantize(x).unwrap().q;
+    let mut parts = q.clone().into_parts();
+    by(&q, &mut parts);
+    let packing = (q.format().bits() == 4).then_some(NibbleOrder::LowFirst);
+    let mut w = Writer::new("cast");
+    w.values("a", &[x.rows(), x.cols()], x).codes("out", &QTensor::new(parts).unwrap(), None, packing).unwrap();
+    w.meta("recipe", recipe);
+    w
+}
+
+#[test]
+fn scales_at_other_places_are_told_by_the_codes_they_made() {
+    let x = values(Format::Bf16, 26, 320, 71);
+    let of = |recipe: &str, place: fn(usize, usize) -> Option<usize>| {
+        placed(recipe, &x, |q, p| {
+            let cols = q.granularity().grid(26, 320).1;
+            let of = |at: usize| place(at / cols, at % cols).map_or(1.0, |g| q.scale_inv()[g]);
+            p.scale_inv = (0..26 * cols).map(of).collect();
+        })
+    };
+    // Stored one row late in the last tile of rows: the first of them has that of the row before, which keeps its own.
+    let late = of("te_block_1x128_fp32", |r, c| Some((if r > 16 { r - 1 } else { r }) * 3 + c));
+    let words =
+        "scale_inv at (r, c) of the 26×3 grid is that of row r − 1, or the first row where there is none, in rows 17 … 25";
+    is_named(&late, "scale_index:out.place", &[words]);
+    let shared = of("te_nvfp4", |r, c| Some(if c > 15 { r / 2 * 2 } else { r } * 20 + c));
+    is_named(&shared, "scale_shared:out.place", &["in rows 1, 3, … 25 (every 2th), in groups 16 … 19"]);
+    // Rows of ten that are read as if they were twelve apart, and what lies behind the last.
+    let padded = of("mx_floor:e2m1", |r, c| Some(12 * r + c).filter(|f| *f < 260));
+    let words = ["is that of number r·12 + c, counted row by row", "the 42 places behind the last hold none of them"];
+    is_named(&padded, "scale_layout:out.place", &words);
+    assert_eq!(found(&of("mx_floor:e2m1", |r, c| Some(10 * r + c))).0, Verdict::Pass);
+    // Of anywhere: no place.
+    let any = found(&of("te_nvfp4", |r, c| Some(if c > 15 { (r * 7919 + c * 613 + r * r * c) % 520 } else { r * 20 + c })));
+    assert!(any.0 == Verdict::Fail && !any.1.contains("out.place"), "{any:?}");
+}
+
+#[test]
+fn zero_points_at_other_places_are_told_by_the_codes_they_made() {
+    let data = values(Format::F32, 30, 200, 72).data().iter().enumerate();
+    let data = data.map(|(at, v)| v + 0.3 * ((at / 200 * 5 + at % 200 / 48) * 7 % 11) as f32 - 1.5).collect();
+    let x = Tensor::new(Format::F32, 30, 200, data).unwrap();
+    let of = |place: fn(usize, usize) -> usize| {
+        placed("affine_asym:uint4:g48", &x, |q, p| {
+            let Zero::Integer(z) = q.zero() else { panic!("integers") };
+            p.zero = Zero::Integer((0..150).map(|at| z[place(at / 5, at % 5)]).collect());
+        })
+    };
+    assert_eq!(found(&of(|r, c| r * 5 + c)).0, Verdict::Pass);
+    let words = "zero point at (r, c) of the 30×5 grid is that of group c − 1, wrapped, in rows 23 … 29";
+    is_named(&of(|r, c| r * 5 + if r > 22 { (c + 4) % 5 } else { c }), "scale_index:out.place_of_zero", &[words]);
+    let transposed = found(&of(|r, c| c * 30 + r));
+    assert!(transposed.1 == "scale_layout:out.place_of_zero" && transposed.2.contains("c·R + r"), "{transposed:?}");
+}
+
+/// The last block of a row is twelve columns wide, of which its amax covers eight; of one column that is left out nothing is told.
+#[test]
+fn an_amax_of_a_part_of_short_blocks_is_told_beside_whole_ones() {
+    let (rows, cols) = (40, 76);
+    let large = |at: usize, v: &f32| if at % cols >= 72 { 8.0 * v } else { *v };
+    let data = values(Format::Bf16, rows, cols, 73).data().iter().enumerate().map(|(at, v)| large(at, v)).collect();
+    let x = Tensor::rounded(Format::Bf16, rows, cols, data).unwrap();
+    let block = |at: usize| at / cols / 16 * 3 + at % cols / 32;
+    let of = |seen: fn(usize) -> bool| {
+        let mut scale = [0f32; 9];
+        (0..rows * cols)
+            .filter(|at| seen(at % cols))
+            .for_each(|at| scale[block(at)] = scale[block(at)].max(x.data()[at].abs()));
+        let scale = scale.map(|s| s / 448.0);
+        let codes = (0..rows * cols).map(|at| code(Format::E4m3, f64::from(x.data()[at] / scale[block(at)]))).collect();
+        let mut w = Writer::new("cast");
+        w.values("a", &[rows, cols], &x).raw("out.codes", safetensors::Dtype::F8_E4M3, &[rows, cols], codes);
+        w.f32s("out.scale_inv", &[3, 3], &scale).meta("out.granularity", "block:16x32");
+        found(&w)
+    };
+    let part = of(|c| c < 72);
+    assert!((part.0, part.1.as_str()) == (Verdict::Fail, "amax_scope:out.amax_part"), "{part:?}");
+    let words = "in rows 0 … 2, groups 2 of the 3×3 grid is that of their first 8 of 12 columns alone";
+    assert!(part.2.contains(words), "{part:?}");
+    assert_ne!(of(|c| c != 74).1, "amax_scope:out.amax_part");
+    assert_eq!(of(|_| true).0, Verdict::Pass);
 }
