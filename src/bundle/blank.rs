@@ -149,4 +149,30 @@ mod tests {
         let wrong: Vec<f64> = (0..rows * cols).map(|at| right(at) * 2.0).collect();
         assert!(find(&wrong, &vec![false; rows * cols], cols).is_none(), "no line holds one number");
     }
+
+    /// A column that is full of a number and right in half of its places may be as it should be.
+    #[test]
+    fn a_column_that_is_wrong_in_half_of_its_places_is_written() {
+        let (rows, cols) = (20, 48);
+        let right = |at: usize| (at * 37 % 101) as f64 - 50.5;
+        let actual: Vec<f64> = (0..rows * cols).map(|at| if at % cols == 5 { -7.0 } else { right(at) }).collect();
+        let told = |wrong: usize| {
+            let is_right: Vec<bool> = (0..rows * cols).map(|at| at % cols != 5 || at / cols >= wrong).collect();
+            find(&actual, &is_right, cols).map(|b| b.words)
+        };
+        assert_eq!(told(10), None);
+        assert!(told(11).unwrap().starts_with("columns 5 hold -7"));
+    }
+
+    /// Beside a column that is not written, another one full of the same number is right throughout.
+    #[test]
+    fn a_column_that_is_right_everywhere_is_written() {
+        let (rows, cols) = (20, 48);
+        let full = |at: usize| matches!(at % cols, 5 | 9);
+        let actual: Vec<f64> = (0..rows * cols).map(|at| if full(at) { -7.0 } else { (at * 37 % 101) as f64 - 50.5 }).collect();
+        let is_right: Vec<bool> = (0..rows * cols).map(|at| at % cols != 5).collect();
+        let found = find(&actual, &is_right, cols).unwrap();
+        assert!(found.words.starts_with("columns 5 hold -7"), "{}", found.words);
+        assert!((0..rows * cols).all(|at| found.is[at] == (at % cols == 5)));
+    }
 }

@@ -514,3 +514,31 @@ fn zeros_that_become_nan_fail() {
     codes[2 * 64..3 * 64].fill(0);
     assert_eq!(of(&codes).0, Verdict::Pass);
 }
+
+/// Without a format in the metadata the dtype says it.
+#[test]
+fn every_dtype_of_eight_bits_is_written_and_read() {
+    for (format, dtype) in [
+        (Format::E4m3, Dtype::F8_E4M3),
+        (Format::E5m2, Dtype::F8_E5M2),
+        (Format::E4m3Fnuz, Dtype::F8_E4M3FNUZ),
+        (Format::E5m2Fnuz, Dtype::F8_E5M2FNUZ),
+    ] {
+        let parts = crate::quant::QTensorParts {
+            format,
+            rows: 4,
+            cols: 16,
+            codes: (0..64).collect(),
+            granularity: crate::Granularity::Tensor,
+            scale_format: Format::F32,
+            scale_inv: vec![0.5],
+            zero: Zero::None,
+            level: None,
+        };
+        let q = QTensor::new(parts).unwrap();
+        let mut w = Writer::new("dequantize");
+        w.codes("a", &q, None, None).unwrap().f32s("out", &[4, 16], &[0.0; 64]).without("a.format");
+        assert_eq!(w.tensors()["a.codes"].0, dtype, "{format}");
+        assert_eq!(read(&w).unwrap().a.whole(), Some(&q), "{format}");
+    }
+}

@@ -270,4 +270,23 @@ mod tests {
             assert!(name == "transpose.index" && said.contains(words), "{words}: {said}");
         }
     }
+
+    /// Of memory that was never written hardly a code is right by chance: a block of which two in five are is something else.
+    #[test]
+    fn a_block_whose_codes_are_often_right_is_not_anothers() {
+        let data = (0..48 * 64).map(|at: u32| ((at.wrapping_mul(0x9E37_79B9) >> 8) as f32 / 8_388_608.0 - 1.0) * 3.0).collect();
+        let x = Tensor::new(crate::Format::F32, 48, 64, data).unwrap();
+        let q = "te_current".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        let bytes = |at: usize| ((at as u32).wrapping_mul(0x85EB_CA6B) >> 24) as u8 & 0xfe;
+        let told = |of_five: usize| {
+            let code = |at: usize| {
+                let (c, r) = (at / 48, at % 48);
+                let block = (32..48).contains(&c) && r < 32 && (c * 7 + r * 13) % 5 < of_five;
+                if block { bytes(at) } else { q.codes()[r * 64 + c] }
+            };
+            explain(&(0..48 * 64).map(code).collect::<Vec<u8>>(), &x, &q).map(|f| f.1)
+        };
+        assert_eq!(told(5), Some("transpose.foreign"));
+        assert_ne!(told(3), Some("transpose.foreign"));
+    }
 }

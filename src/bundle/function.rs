@@ -184,4 +184,32 @@ mod tests {
         let words = explain(&points(|_, j, x| if j >= 64 { x.abs() } else { x.max(0.0) }), 96, "it").unwrap();
         assert!(words.ends_with("in columns 64 … 95"), "{words}");
     }
+
+    /// One in fifty may contradict the others, no more.
+    #[test]
+    fn what_contradicts_itself_more_than_here_and_there_is_no_function() {
+        let of = |contradictions: usize| {
+            let mut f = Function::default();
+            let point = |y: f64| Point { x: 1.0, low: y - 0.1, high: y + 0.1, right: 0.0 };
+            f.take(&[point(2.0)]);
+            f.take(&vec![point(2.0); 100 - contradictions]);
+            f.take(&vec![point(3.0); contradictions]);
+            assert_eq!((f.pairs, f.contradictions), (100, contradictions));
+            f.is_one()
+        };
+        assert_eq!([of(0), of(2), of(3), of(20), of(50)], [true, true, false, false, false]);
+    }
+
+    /// 10 more than 100 is less than 1 more than 1/2.
+    #[test]
+    fn the_values_that_are_shown_are_furthest_off_for_their_size() {
+        let mut f = Function::default();
+        for x in SHOWN {
+            let (right, off) = if x.abs() <= 1.0 && x != 1.0 { (0.5, 1.0) } else { (100.0, 10.0) };
+            f.take(&[Point { x, low: right + off, high: right + off, right }]);
+        }
+        let words = f.words().unwrap();
+        let told: Vec<&str> = words.split(", ").map(|w| w.split_once("x = ").unwrap().1).collect();
+        assert_eq!(told, ["-1", "-0.25", "0.25"], "{words}");
+    }
 }

@@ -139,4 +139,21 @@ mod tests {
         let told = found(&gemm(&a, &b, Format::F16, |i, j| if hit(i, j) { near(staged(i, j)) } else { dot(&x, &y, i, j) }));
         assert_ne!(told.1, "race:out.operand_bytes");
     }
+
+    /// A row whose number is beyond the number of columns is read as any other.
+    #[test]
+    fn bytes_of_an_operand_are_told_in_rows_beyond_the_number_of_columns() {
+        let (a, b) = (quantized(ROW, 96, 160, 35), quantized(ROW, 32, 160, 36));
+        let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+        let staged = |i: usize, j: usize| {
+            let at = (i - 80) * 160 + 2 * (j - 8);
+            Format::F16.decode(u32::from(a.codes()[at]) | u32::from(a.codes()[at + 1]) << 8)
+        };
+        let hit = |i: usize, j: usize| (80..84).contains(&i) && (8..24).contains(&j);
+        let w = gemm(&a, &b, Format::F16, |i, j| if hit(i, j) { staged(i, j) } else { dot(&x, &y, i, j) });
+        let bundle = super::Bundle::parse(std::path::Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+        let answer = super::super::assay::assay(&bundle).unwrap();
+        let told = super::explain(&bundle, answer.judgement()).unwrap();
+        assert!(told.detail.contains("rows 80 … 83, columns 8 … 23, hold the bytes of a"), "{}", told.detail);
+    }
 }

@@ -135,3 +135,190 @@ fn an_index_of_groups_that_is_not_read_is_named() {
     w.values("out", &[m, n], &Tensor::rounded(Format::Bf16, m, n, out).unwrap());
     is_named(&w, "scale_index:b.g_idx", &["the index of groups is not read"]);
 }
+
+fn read(w: &Writer) -> super::Bundle {
+    super::Bundle::parse(std::path::Path::new("x"), &w.to_bytes().unwrap()).unwrap()
+}
+
+/// What the solver of casts says by itself.
+fn of_cast(w: &Writer) -> (String, String) {
+    super::casts::explain(&read(w)).map_or_else(Default::default, |f| (f.fault, f.detail))
+}
+
+/// A cast by rows.
+fn by_rows(x: &Tensor, dtype: safetensors::Dtype, scales: &[f32], code: impl Fn(usize) -> u8) -> Writer {
+    let shape = [x.rows(), x.cols()];
+    let mut w = Writer::new("cast");
+    w.meta("out.granularity", "row").values("a", &shape, x).f32s("out.scale_inv", &[x.rows()], scales);
+    w.raw("out.codes", dtype, &shape, (0..x.data().len()).map(code).collect());
+    w
+}
+
+fn largest(row: &[f32]) -> f32 {
+    row.iter().fold(0f32, |m, v| m.max(v.abs()))
+}
+
+#[test]
+fn integers_that_are_cut_and_wrap_have_both_names() {
+    let x = values(Format::F32, 24, 128, 41);
+    let scales: Vec<f32> = (0..24).map(|i| largest(x.row(i)) / 127.0).collect();
+    let mut data = x.data().to_vec();
+    for (steps, at) in [(140.5, 5 * 128 + 7), (140.5, 9 * 128 + 3), (-140.5, 13 * 128 + 50)] {
+        data[at] = steps * scales[at / 128];
+    }
+    let x = Tensor::new(Format::F32, 24, 128, data).unwrap();
+    let cut = |at: usize| (x.data()[at] / scales[at / 128]).trunc() as i32 as u8;
+    let (fault, detail) = of_cast(&by_rows(&x, safetensors::Dtype::I8, &scales, cut));
+    assert_eq!(fault, "rounding:out.toward_zero", "{detail}");
+    assert!(detail.ends_with("and what is beyond the codes is not clamped: it wraps"), "{detail}");
+}
+
+#[test]
+fn an_amax_of_nothing_is_told_beside_right_codes() {
+    let x = values(Format::Bf16, 24, 128, 42);
+    let mut w = Writer::new("cast");
+    let q = "te_current".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+    w.values("a", &[24, 128], &x).codes("out", &q, None, None).unwrap();
+    let mut told = |by: f32| of_cast(w.f32s("out.amax", &[1], &[by * largest(x.data())]));
+    assert_eq!(told(1.0).0, "");
+    let (fault, detail) = told(0.7713);
+    assert_eq!(fault, "amax_scope:amax", "{detail}");
+    assert!(detail.contains("0.7713") && detail.ends_with("codes and scales are right"), "{detail}");
+}
+
+/// Three rows of 32 are so small that their scale is the least that is kept: their sign says nothing.
+#[test]
+fn an_amax_without_signs_is_told_beside_rows_at_the_least_scale() {
+    let small = |at: usize| if at / 64 % 11 == 4 { 1e-6 } else { 1.0 };
+    let data = values(Format::Bf16, 32, 64, 43).data().iter().enumerate().map(|(at, v)| v * small(at)).collect();
+    let x = Tensor::rounded(Format::Bf16, 32, 64, data).unwrap();
+    let signed = |row: &[f32]| row.iter().fold(1e-4f32, |m, v| m.max(*v));
+    let scales: Vec<f32> = (0..32).map(|i| signed(x.row(i)) / 448.0).collect();
+    let code = |at: usize| {
+        let y = f64::from(x.data()[at]) / f64::from(scales[at / 64]);
+        Format::E4m3.encode(y, crate::Rounding::NearestEven, crate::Overflow::Saturate) as u8
+    };
+    let (fault, detail) = of_cast(&by_rows(&x, safetensors::Dtype::F8_E4M3, &scales, code));
+    assert_eq!(
+        (fault.as_str(), detail.as_str()),
+        ("amax_scope:out.signed", "amax is the largest value, not the largest magnitude")
+    );
+}
+
+#[test]
+fn halves_of_blocks_with_exponents_of_their_own_are_told() {
+    let first = |at: usize| at % 32 < 16;
+    let wide = |(at, v): (usize, &f32)| if first(at) { 8.0 * v } else { *v };
+    let data = values(Format::Bf16, 24, 256, 31).data().iter().enumerate().map(wide).collect();
+    let x = Tensor::rounded(Format::Bf16, 24, 256, data).unwrap();
+    let quantize = |x: &Tensor| "te_mxfp8".parse::<Recipe>().unwrap().quantize(x).unwrap().q;
+    let second = x.data().iter().enumerate().map(|(at, v)| if first(at) { 0.0 } else { *v }).collect();
+    let own = quantize(&Tensor::rounded(Format::Bf16, 24, 256, second).unwrap());
+    let mut parts = quantize(&x).into_parts();
+    (0..24 * 256).filter(|at| !first(*at)).for_each(|at| parts.codes[at] = own.codes()[at]);
+    let mut w = Writer::new("cast");
+    w.values("a", &[24, 256], &x).codes("out", &crate::QTensor::new(parts).unwrap(), None, None).unwrap();
+    let (fault, detail) = of_cast(&w);
+    assert_eq!(fault, "amax_scope:out.amax_parts", "{detail}");
+    assert!(detail.starts_with("each 16 columns of a group of 32") && detail.contains("that of the first part"), "{detail}");
+}
+
+/// Codes that saturate say nothing of a zero point, however many they are.
+#[test]
+fn zero_points_that_are_off_are_told_where_most_codes_saturate() {
+    let x = values(Format::F32, 24, 128, 43);
+    let scales: Vec<f32> = (0..24).map(|i| largest(x.row(i)) / 500.0).collect();
+    let zero = |i: usize| i as i8 % 7 - 3;
+    let code = |at: usize| {
+        let y = (x.data()[at] / scales[at / 128]).round_ties_even() + f32::from(zero(at / 128)) - 1.0;
+        y.clamp(-128.0, 127.0) as i8 as u8
+    };
+    let mut w = by_rows(&x, safetensors::Dtype::I8, &scales, code);
+    w.meta("out.zero", "integer").raw(
+        "out.zero_point",
+        safetensors::Dtype::I8,
+        &[24],
+        (0..24).map(|i| zero(i) as u8).collect(),
+    );
+    let told = super::encoders::explain(&read(&w)).unwrap();
+    assert_eq!(told.fault, "zp_offset:out.zero_point", "{}", told.detail);
+    assert!(told.detail.contains("-1 off"), "{}", told.detail);
+}
+
+#[test]
+fn codes_in_exchanged_lanes_are_told() {
+    let x = values(Format::Bf16, 24, 128, 44);
+    let scales: Vec<f32> = (0..24).map(|i| largest(x.row(i)) / 448.0).collect();
+    let code = |at: usize| {
+        let y = f64::from(x.data()[at] / scales[at / 128]);
+        Format::E4m3.encode(y, crate::Rounding::NearestEven, crate::Overflow::Saturate) as u8
+    };
+    let w = by_rows(&x, safetensors::Dtype::F8_E4M3, &scales, |at| code(at ^ 2));
+    let told = super::encoders::explain(&read(&w)).unwrap();
+    assert_eq!((told.fault.as_str(), told.detail.as_str()), ("pack_permute:out.lanes", "codes stand at k xor 2"));
+}
+
+/// What the solver of dequantizations says of `q` where code `c` is read as `code(c)` and scale `s` as `scale(s)`.
+fn decoded(q: &crate::QTensor, code: impl Fn(u32, f64) -> f64, scale: impl Fn(f32) -> f64) -> Option<(String, String)> {
+    let (rows, cols) = (q.rows(), q.cols());
+    let y = |at: usize| {
+        let c = u32::from(q.codes()[at]);
+        (code(c, q.format().decode(c)) * scale(q.scale_inv()[q.scale_index(at / cols, at % cols)])) as f32
+    };
+    let mut w = Writer::new("dequantize");
+    w.codes("a", q, None, None).unwrap().f32s("out", &[rows, cols], &(0..rows * cols).map(y).collect::<Vec<_>>());
+    let bundle = read(&w);
+    let answer = super::assay::assay(&bundle).unwrap();
+    super::decoded::explain(&bundle, &answer).map(|f| (f.fault, f.detail))
+}
+
+#[test]
+fn one_of_the_scales_that_is_decoded_to_nan_is_told() {
+    let q = quantized("te_mxfp8", 32, 256, 7);
+    let mut all = q.scale_inv().to_vec();
+    all.sort_by(f32::total_cmp);
+    let middle = all[all.len() / 2];
+    all.dedup();
+    let (fault, detail) = decoded(&q, |_, v| v, |s| if s == middle { f64::NAN } else { s.into() }).unwrap();
+    assert_eq!(fault, "codec_edge:a.scale_table", "{detail}");
+    assert!(detail.starts_with(&format!("1 of {} different scales", all.len())) && detail.ends_with("is NaN"), "{detail}");
+}
+
+/// Twelve scales of 8 bits, no two alike: a wrong one is an entry of a table all the same.
+#[test]
+fn one_of_the_scales_that_are_all_different_is_told() {
+    let data = (0..12 * 32).map(|at| ((at % 32 * 37 % 101) as f32 - 50.5) * ((at / 32) as f32).exp2()).collect();
+    let x = Tensor::new(Format::F32, 12, 32, data).unwrap();
+    let q = "te_mxfp8".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+    let fifth = q.scale_inv()[5];
+    let (fault, detail) = decoded(&q, |_, v| v, |s| f64::from(s) * if s == fifth { 3.0 } else { 1.0 }).unwrap();
+    assert_eq!(fault, "codec_edge:a.scale_table", "{detail}");
+    assert!(detail.starts_with("1 of 12 different scales are decoded to other values"), "{detail}");
+}
+
+/// Four codes of one factor are four entries; more of them are a factor that something else makes.
+#[test]
+fn a_factor_of_more_than_four_codes_is_no_table() {
+    let q = quantized("te_mxfp8", 32, 256, 7);
+    let of = |n: u32| decoded(&q, |c, v| if (0x68..0x68 + n).contains(&c) { 2.0 * v } else { v }, f64::from);
+    let (fault, detail) = of(4).unwrap();
+    assert!(fault == "codec_edge:a.table" && detail.starts_with("4 of "), "{fault} {detail}");
+    assert_eq!(of(5), None);
+}
+
+/// More rows than are looked at first.
+#[test]
+fn columns_of_another_activation_are_told_in_many_rows() {
+    let (rows, cols) = (96, 48);
+    let x = values(Format::Bf16, rows, cols, 21);
+    let quick = |x: f64| x / (1.0 + (-1.702 * x).exp());
+    let gelu = |x: f64| x * 0.5 * (1.0 + (0.7978845608 * (x + 0.044715 * x.powi(3))).tanh());
+    let made = |at: usize| {
+        let x = f64::from(x.data()[at]);
+        (if (8..16).contains(&(at % cols)) { quick(x) } else { gelu(x) }) as f32
+    };
+    let out = Tensor::rounded(Format::Bf16, rows, cols, (0..rows * cols).map(made).collect()).unwrap();
+    let mut w = Writer::new("activation");
+    w.meta("fn", "gelu").values("a", &[rows, cols], &x).values("out", &[rows, cols], &out);
+    is_named(&w, "other_formula:solved", &["quick gelu", "columns 8 … 15"]);
+}

@@ -216,4 +216,12 @@ mod tests {
         assert_eq!(of((39.0f64 / 40.0).sqrt()).unwrap(), "the variance is divided by 40 − 1");
         assert_eq!(of(-1.5), None);
     }
+
+    #[test]
+    fn a_vector_that_is_read_in_steps_goes_round() {
+        let stored: Vec<f64> = (0..64).map(|j| f64::from(j * 37 % 64) + 1.0).collect();
+        let wrong: Vec<usize> = (1..64).collect();
+        let named = index(&wrong, &stored, &|j, v| v == stored[3 * j % 64]);
+        assert_eq!(named.as_deref(), Some("column j takes {}[3·j], wrapped"));
+    }
 }

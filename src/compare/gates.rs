@@ -254,4 +254,17 @@ mod tests {
             assert!(!allclose(&[infinite], &[1.0], 1e9, 1e9) && !relatively_equal(&[infinite], &[1.0], 1e9, 1e9));
         }
     }
+
+    #[test]
+    fn a_mean_error_is_relative_to_the_mean_magnitude() {
+        assert_eq!(mean_relative(&[2.0, -2.0, 4.0], &[2.0, -1.0, 4.0]), 0.125);
+        assert_eq!(mean_relative(&[0.0, 2.0], &[0.0, 2.0]), 0.0);
+    }
+
+    /// Where one of both is zero an error is held against the floor, whatever the other is.
+    #[test]
+    fn an_error_beside_zero_is_not_relative() {
+        assert!(!relatively_equal(&[0.0], &[1.0], 2.0, FLOOR) && !relatively_equal(&[1.0], &[0.0], 2.0, FLOOR));
+        assert!(relatively_equal(&[0.0], &[FLOOR], 2.0, FLOOR) && relatively_equal(&[0.5], &[1.0], 2.0, FLOOR));
+    }
 }

@@ -427,4 +427,38 @@ mod tests {
         let failures: Vec<Verdict> = Verdict::ALL.into_iter().filter(|v| v.is_failure()).collect();
         assert_eq!(failures, [Verdict::Fail, Verdict::Error]);
     }
+
+    /// An output outside its interval and its model's bits are one failure; those of two outputs are two, though they hold the same number.
+    #[test]
+    fn two_outputs_that_hold_the_same_wrong_number_are_both_told() {
+        let bound = Bound::from_radius(vec![1.0], vec![0.0], &crate::compare::OutFormat::high(crate::Format::F32)).unwrap();
+        let check = |name: &'static str, allowed: (f64, f64)| Check {
+            name,
+            count: 1,
+            violations: 1,
+            improbable: 0,
+            first: Some((0, 5.0, allowed)),
+            ratio: f64::INFINITY,
+        };
+        let told = |second: &'static str| {
+            let checks = [check("amax", (1.0, 2.0)), check(second, (3.0, 3.0))];
+            let evidence = CaseEvidence {
+                cols: 1,
+                exact: None,
+                bound: &bound,
+                actual: &[1.0],
+                mismatches: None,
+                checks: &checks,
+                bit_exact: true,
+                k: None,
+                groups: 1,
+                scales: &[],
+                zero_points: &[],
+            };
+            judge(&evidence).unwrap().reason
+        };
+        let (one, two) = (told("amax"), told("dbias"));
+        assert!(one.contains("the device model says 3") && !one.contains("; "), "{one}");
+        assert!(!two.contains("the device model") && two.contains("; dbias[0] got 5"), "{two}");
+    }
 }

@@ -239,4 +239,13 @@ mod tests {
             assert_eq!(here, alone, "({i}, {j})");
         }
     }
+
+    /// Both limits count what is multiplied, and every element once a block.
+    #[test]
+    fn products_of_too_many_elements_or_blocks_are_not_read() {
+        assert!(within(2048, 2048, 64, 1));
+        assert!(!within(2048, 2048, 65, 1), "more multiply-adds");
+        assert!(!within(2048, 2048, 32, 2), "more elements of blocks");
+        assert!(within(1024, 2048, 64, 2));
+    }
 }

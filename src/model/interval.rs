@@ -272,4 +272,23 @@ mod tests {
             }
         }
     }
+
+    /// What either may be the hull may be, NaN as well.
+    #[test]
+    fn a_hull_may_be_nan_where_either_may() {
+        let (one, none) = (Interval::point(1.0), Interval::NAN);
+        for both in [one.hull(none), none.hull(one)] {
+            assert!(both.allows(1.0) && both.allows(f64::NAN) && !both.allows(2.0), "{both:?}");
+        }
+        assert!(!one.hull(Interval::point(2.0)).nan);
+    }
+
+    /// Infinity times a number is infinite or, times 0, NaN: no number.
+    #[test]
+    fn a_product_of_nothing_but_infinity_is_no_number() {
+        let (infinity, numbers) = (Interval::point(f64::INFINITY), Interval::new(0.0, 2.0));
+        for product in [infinity * numbers, numbers * infinity] {
+            assert!(product.allows(f64::INFINITY) && product.allows(f64::NAN) && !product.allows(1.0), "{product:?}");
+        }
+    }
 }

@@ -211,4 +211,14 @@ mod tests {
         let x = Tensor::new(Format::F32, 3, 0, vec![]).unwrap();
         assert_eq!(amax(&x, Granularity::Group(32), Nan::Ignored), [0.0; 0]);
     }
+
+    /// torchao's releases divide by Inf where amax is NaN: an infinity times 0 is NaN as a NaN is, a number is 0.
+    #[test]
+    fn an_infinity_beside_a_nan_has_the_code_of_a_nan() {
+        let mut data = vec![1.0f32; 32];
+        (data[3], data[7], data[9]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+        let x = Tensor::new(Format::F32, 1, 32, data).unwrap();
+        let q = "mx_floor_v018:e2m1".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        assert_eq!([3, 7, 9, 0].map(|at| q.codes()[at]), [3, 3, 3, 0]);
+    }
 }

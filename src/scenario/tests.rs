@@ -533,3 +533,24 @@ fn an_optimizer_moves_a_weight_by_its_rates() {
         assert!((f64::from(moved.data()[i]) - want).abs() < 1e-6, "{i}: {} {want}", moved.data()[i]);
     }
 }
+
+/// e4m3 has 224, 240 and 256: 1 becomes 240 by a scale from 232 to 248, and by one that f32 arithmetic leaves a little outside.
+#[test]
+fn a_code_confines_its_scale_to_half_a_step_and_roundings_of_f32() {
+    let parts = crate::quant::QTensorParts {
+        format: Format::E4m3,
+        rows: 1,
+        cols: 1,
+        codes: vec![0x77],
+        granularity: Granularity::Tensor,
+        scale_format: Format::F32,
+        scale_inv: vec![1.0 / 240.0],
+        zero: crate::Zero::None,
+        level: None,
+    };
+    let q = crate::QTensor::new(parts).unwrap();
+    let tile = audit(&q, &Tensor::new(Format::F32, 1, 1, vec![1.0]).unwrap(), &[]).unwrap().tiles[0];
+    let near = |x: f64, y: f64| (x / y - 1.0).abs() < 1e-9;
+    let slack = 2f64.powi(-20);
+    assert!(near(tile.low, 232.0 * (1.0 - slack)) && near(tile.high, 248.0 * (1.0 + slack)), "{tile:?}");
+}

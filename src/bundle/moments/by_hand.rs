@@ -345,3 +345,62 @@ fn four_rows_say_whose_sum_of_squares_they_have() {
     assert!(of(4)[0].of.iter().zip(&rows).all(|(sum, x)| *sum == half(x)), "{}", of(4)[0].words);
     assert!(of(3).is_empty());
 }
+
+/// Rows of these sums of squares; those of `lost` are 0, the others off by a factor of their own and by so much noise.
+fn freely(squares: &[f64], lost: impl Fn(f64) -> bool, noise: f64) -> Option<String> {
+    let (gamma, beta) = (affine(40).0, vec![0.0; 40]);
+    let sized = |(x, square): (Vec<f64>, &f64)| -> Vec<f64> {
+        let by = (square / x.iter().map(|x| x * x).sum::<f64>()).sqrt();
+        x.iter().map(|x| x * by).collect()
+    };
+    let rows: Vec<Vec<f64>> = rows(squares.len(), 40).into_iter().zip(squares).map(sized).collect();
+    let made = |i: usize| -> Vec<f64> {
+        let d = statistics(Op::Rmsnorm, &rows[i], 0.01).1 * (1.1 + 0.05 * i as f64);
+        let y = |j: usize| gamma[j] * rows[i][j] / d + noise * ((j * 7 + i) % 5) as f64;
+        (0..40).map(|j| if lost(squares[i]) { 0.0 } else { y(j) }).collect()
+    };
+    let made: Vec<Vec<f64>> = (0..rows.len()).map(made).collect();
+    let written = |i: usize| Written {
+        at: At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: 0.01, cols: 40 },
+        y: &made[i],
+        cells: made[i].iter().map(|y| (y - 1e-6, y + 1e-6)).collect(),
+    };
+    free(Op::Rmsnorm, &(0..rows.len()).map(written).collect::<Vec<_>>())
+}
+
+/// Sums in f16 are off by roundings: the first that is lost may lie a little below what f16 holds, or a little above.
+#[test]
+fn rows_whose_squares_leave_f16_are_told() {
+    for first in [64_900.0, 65_800.0, 80_000.0] {
+        let words = freely(&[900.0, 5e3, 2e4, 6e4, first, 9e4], |s| s >= first, 0.0).unwrap();
+        assert!(words.starts_with("squares are summed in f16") && words.contains(&format!("(from {first} on)")), "{words}");
+    }
+    let words = freely(&[900.0, 5e3, 2e4, 3e4, 5e4, 9e4], |s| s >= 5e4, 0.0).unwrap();
+    assert!(words.contains("infinite where a row is 0") && !words.contains("f16"), "{words}");
+}
+
+/// An element has to be what its row's factor makes, to its rounding.
+#[test]
+fn elements_beside_what_a_factor_makes_are_not_its_own() {
+    let squares = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0];
+    assert!(freely(&squares, |_| false, 0.0).is_some());
+    assert_eq!(freely(&squares, |_| false, 0.01), None);
+}
+
+/// Each lane adds at least one load of the row.
+#[test]
+fn sums_by_lanes_leave_no_lane_empty() {
+    let rows = rows(5, 40);
+    let squares: Vec<Row> = rows.iter().map(|x| row(Op::Rmsnorm, x, None)).collect();
+    let mut most = 0;
+    others(Op::Rmsnorm, &rows, &squares, "mean square", &mut |words, _| {
+        if !words.contains("are rounded to") {
+            return;
+        }
+        let numbers = crate::bundle::by_hand::pattern(&words).1;
+        let load = if words.starts_with("sums of") { numbers[0] } else { 1.0 };
+        let lanes = if words.ends_with("lanes") { numbers[numbers.len() - 1] } else { 1.0 };
+        most = most.max((load * lanes) as usize);
+    });
+    assert_eq!(most, 32, "of 40 columns");
+}

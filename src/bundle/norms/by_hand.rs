@@ -208,3 +208,10 @@ fn weights_and_roundings_are_named() {
         }
     }
 }
+
+/// A number of columns that fits is said, and no second mistake beside it.
+#[test]
+fn a_sum_that_is_divided_by_another_number_is_all_that_is_said() {
+    let found = layernorm(&|r, i| average(&r[i]), &|r, i, m| (square(&r[i], m) * 96.0 / 95.0 + EPS).sqrt());
+    assert_eq!(found, "the sum of squares is divided by 95 instead of 96");
+}

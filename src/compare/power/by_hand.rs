@@ -175,3 +175,39 @@ fn what_is_lost_unseen_is_a_share_of_the_sum() {
     // Every element could hide a flip: no rate of them is sure to be seen.
     assert_eq!(p.code_flip_rate, 1.0);
 }
+
+/// Known to lie in the upper half spacing of its interval, the element shows a step of four spacings upward and none downward.
+#[test]
+fn a_shift_of_a_zero_point_is_caught_where_it_is_both_ways() {
+    let bound = Bound::from_radius(vec![1.5], vec![2.0 * ULP], &OutFormat::high(Format::F32)).unwrap();
+    let actual = [1.5 + 2.0 * ULP];
+    let share = |step: f64| {
+        let (values, step, sums) = ([3.0], [step], [1.0]);
+        let z = ZeroPoints { name: "b.zero_point", values: &values, step: &step, sums: &sums, groups: 1, columns: true };
+        let (scales, zero_points) = (&[][..], &[z][..]);
+        zero_shift_share(&PowerInput {
+            cols: 1,
+            bound: &bound,
+            actual: &actual,
+            bit_exact: false,
+            k: None,
+            groups: 1,
+            scales,
+            zero_points,
+        })
+    };
+    assert_eq!([1.0, 4.0, 8.0].map(|n| share(n * ULP)), [Some(0.0), Some(0.0), Some(1.0)]);
+    assert_eq!([-4.0, -8.0].map(|n| share(n * ULP)), [Some(0.0), Some(1.0)]);
+}
+
+/// Zeros hide that they are not subtracted, equal ones that they are others'; a single one has no other.
+#[test]
+fn zero_points_hide_faults_where_they_are_zero_or_all_alike() {
+    let hides = |values: &[f64]| {
+        let ones = vec![1.0; values.len()];
+        let z = ZeroPoints { name: "b.zero_point", values, step: &ones, sums: &ones, groups: 1, columns: true };
+        zero_blindness(&z).is_some()
+    };
+    assert_eq!([hides(&[]), hides(&[0.0]), hides(&[3.0])], [false, true, false]);
+    assert_eq!([hides(&[0.0, 0.0]), hides(&[3.0, 3.0]), hides(&[3.0, 4.0])], [true, true, false]);
+}

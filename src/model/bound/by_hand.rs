@@ -106,3 +106,13 @@ fn factors_are_the_extremes_of_what_is_a_number_and_not_zero() {
     assert_eq!(Factors::of_codes(&[&a, &b]), factors(Format::E4m3, 0.5, 4.0));
     assert_eq!(Factors::of_codes(&[&a, &a]), factors(Format::E4m3, 1.0, 4.0));
 }
+
+/// The lowest bit of a product is the sum of its factors' lowest: 2^-133 of bf16 with 2^-24 of f16 is below 2^-149, with 2^-9 of e4m3 it is not.
+#[test]
+fn products_of_two_formats_underflow_by_the_lowest_bits_of_both() {
+    let (bf16, f16) = (factors(Format::Bf16, 1.0, 2.0), factors(Format::F16, 1.0, 2.0));
+    let e4m3 = factors(Format::E4m3, 1.0, 2.0);
+    assert_near(of("exact", 9, bf16, f16), U, U, 2f64.powi(-150));
+    assert_near(of("exact", 9, f16, bf16), U, U, 2f64.powi(-150));
+    assert_near(of("exact", 9, bf16, e4m3), U, U, 0.0);
+}
