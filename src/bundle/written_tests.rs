@@ -209,8 +209,13 @@ fn scales_at_other_places_are_told_by_the_codes_they_made() {
 
 #[test]
 fn zero_points_at_other_places_are_told_by_the_codes_they_made() {
-    let data = values(Format::F32, 30, 200, 72).data().iter().enumerate();
-    let data = data.map(|(at, v)| v + 0.3 * ((at / 200 * 5 + at % 200 / 48) * 7 % 11) as f32 - 1.5).collect();
+    let data = values(Format::F32, 30, 200, 72);
+    let data = data
+        .data()
+        .iter()
+        .enumerate()
+        .map(|(at, v)| v + 0.3 * ((at / 200 * 5 + at % 200 / 48) * 7 % 11) as f32 - 1.5)
+        .collect();
     let x = Tensor::new(Format::F32, 30, 200, data).unwrap();
     let of = |place: fn(usize, usize) -> usize| {
         placed("affine_asym:uint4:g48", &x, |q, p| {
