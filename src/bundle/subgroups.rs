@@ -111,11 +111,11 @@ impl Cast<'_> {
                 if least > most || most == usize::MAX {
                     continue;
                 }
-                // Lines with larger ones would be anywhere.
+                // Lines with larger ones would be anywhere: all of them are behind the first `most`.
                 let tells = |g: &usize| {
                     let (l, n) = (&largest[*g], largest[*g].len() as f64);
                     let missed = l.iter().filter(|x| **x > used[*g] * (1.0 + NEAR)).count() as f64;
-                    missed * (n / (n - least as f64)).log2()
+                    missed * (n / (n - most as f64)).log2()
                 };
                 let longest = inside.iter().map(|g| largest[*g].len()).max()?;
                 if wrong.iter().map(tells).sum::<f64>() - (4.0 * longest as f64).log2() < BITS {

@@ -196,7 +196,7 @@ fn scales_at_other_places_are_told_by_the_codes_they_made() {
         "scale_inv at (r, c) of the 26×3 grid is that of row r − 1, or the first row where there is none, in rows 17 … 25";
     is_named(&late, "scale_index:out.place", &[words]);
     let shared = of("te_nvfp4", |r, c| Some(if c > 15 { r / 2 * 2 } else { r } * 20 + c));
-    is_named(&shared, "scale_shared:out.place", &["in rows 1, 3, … 25 (every 2th), in groups 16 … 19"]);
+    is_named(&shared, "scale_shared:out.place", &["is that of row r − 1", "in groups 16 … 19"]);
     // Rows of ten that are read as if they were twelve apart, and what lies behind the last.
     let padded = of("mx_floor:e2m1", |r, c| Some(12 * r + c).filter(|f| *f < 260));
     let words = ["is that of number r·12 + c, counted row by row", "the 42 places behind the last hold none of them"];
