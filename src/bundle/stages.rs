@@ -15,7 +15,7 @@ type Stage = (&'static str, Vec<f64>);
 
 /// Everything that is computed before the result `ideal`.
 fn stages(bundle: &Bundle, ideal: &[f64], cols: usize) -> Option<Vec<Stage>> {
-    let ratio = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..ideal.len()).map(|at| of(at)).collect() };
+    let ratio = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..ideal.len()).map(of).collect() };
     if bundle.meta.op.is_product() {
         let bias = bundle.bias.as_ref()?.data();
         return Some(vec![("the product before its bias", ratio(&|at| ideal[at] - f64::from(bias[at % cols])))]);
@@ -69,6 +69,8 @@ mod tests {
     use super::super::{Writer, assay::assay};
     use crate::{Format, Overflow, Rounding, Tensor};
 
+    type Of<'f> = &'f dyn Fn(f64, f64) -> f64;
+
     fn code(y: f64) -> u8 {
         Format::E4m3.encode(y, Rounding::NearestEven, Overflow::Saturate) as u8
     }
@@ -80,7 +82,7 @@ mod tests {
             .unwrap();
         let silu = |x: f64| x / (1.0 + (-x).exp());
         let pair = |at: usize| (f64::from(a.row(at / 32)[at % 32]), f64::from(a.row(at / 32)[32 + at % 32]));
-        let largest = |of: &dyn Fn(f64, f64) -> f64| (0..512).map(|at| of(pair(at).0, pair(at).1).abs()).fold(0.0, f64::max);
+        let largest = |of: Of| (0..512).map(|at| of(pair(at).0, pair(at).1).abs()).fold(0.0, f64::max);
         let with = |amax: f64| {
             let mut w = Writer::new("activation");
             let codes = (0..512).map(|at| code(silu(pair(at).0) * pair(at).1 * 8.0)).collect();
@@ -88,7 +90,7 @@ mod tests {
             w.f32s("out.scale", &[1], &[8.0]).f32s("out.amax", &[1], &[amax as f32]);
             w
         };
-        let stages: [(&dyn Fn(f64, f64) -> f64, &str); 3] = [
+        let stages: [(Of, &str); 3] = [
             (&|x, _| silu(x), "the activation before its gate"),
             (&|_, u| u, "the gate alone"),
             (&|x, u| x * u, "x times the gate without the activation"),
