@@ -35,8 +35,9 @@ pub type Misses = (usize, usize, f64);
 /// What a result misses of a bound, its amax counted as a value.
 pub fn misses(bound: &Bound, actual: &[f64], amax: Option<f32>) -> Result<Misses> {
     let judged = bound.judge(actual)?;
-    let outside = amax_intervals(bound)
-        .map(|(low, high)| usize::from(amax.is_some_and(|a| !(low <= f64::from(a) && f64::from(a) <= high))));
+    let is_outside =
+        |a: f32| amax_intervals(bound).map(|(low, high)| usize::from(!(low <= f64::from(a) && f64::from(a) <= high)));
+    let outside = amax.map_or([0; 2], is_outside);
     let squares = bound.ideal().iter().zip(actual).map(|(d, a)| (a - d).powi(2)).filter(|e| e.is_finite()).sum();
     Ok((judged.violations + outside[0], judged.improbable + outside[1], squares))
 }

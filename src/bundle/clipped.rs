@@ -36,8 +36,8 @@ struct Block {
 fn blocks(x: &Tensor, q: &QTensor) -> Vec<Block> {
     let (cols, max) = (q.cols(), q.format().max_finite());
     let mut all: Vec<Block> = (0..q.scale_inv().len()).map(|s| Block { unit: q.affine(s).unit, ..Block::default() }).collect();
-    for (at, v) in x.data().iter().map(|v| f64::from(v.abs())).enumerate() {
-        let b = &mut all[q.scale_index(at / cols, at % cols)];
+    for (at, v) in x.data().iter().enumerate() {
+        let (b, v) = (&mut all[q.scale_index(at / cols, at % cols)], f64::from(v.abs()));
         if v > b.amax {
             (b.amax, b.at) = (v, at);
         }

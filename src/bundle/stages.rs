@@ -15,31 +15,30 @@ type Stage = (&'static str, Vec<f64>);
 
 /// Everything that is computed before the result `ideal`.
 fn stages(bundle: &Bundle, ideal: &[f64], cols: usize) -> Option<Vec<Stage>> {
-    let ratio = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..ideal.len()).map(of).collect() };
+    let each = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..ideal.len()).map(of).collect() };
     if bundle.meta.op.is_product() {
         let bias = bundle.bias.as_ref()?.data();
-        return Some(vec![("the product before its bias", ratio(&|at| ideal[at] - f64::from(bias[at % cols])))]);
+        return Some(vec![("the product before its bias", each(&|at| ideal[at] - f64::from(bias[at % cols])))]);
     }
     let a = bundle.a.high.as_ref()?;
     let x = |at: usize, half: usize| f64::from(a.row(at / cols)[at % cols + half * cols]);
     Some(match (bundle.meta.op, &bundle.meta.params) {
         (Op::Gated, Params { act: Some(own), .. }) => vec![
-            ("the activation before its gate", ratio(&|at| act(*own, x(at, 0)))),
-            ("the gate alone", ratio(&|at| x(at, 1))),
-            ("x before its activation", ratio(&|at| x(at, 0))),
-            ("x times the gate without the activation", ratio(&|at| x(at, 0) * x(at, 1))),
+            ("the activation before its gate", each(&|at| act(*own, x(at, 0)))),
+            ("the gate alone", each(&|at| x(at, 1))),
+            ("x before its activation", each(&|at| x(at, 0))),
+            ("x times the gate without the activation", each(&|at| x(at, 0) * x(at, 1))),
         ],
-        (Op::Activation, _) => vec![("the input, before the activation", ratio(&|at| x(at, 0)))],
+        (Op::Activation, _) => vec![("the input, before the activation", each(&|at| x(at, 0)))],
         (Op::Layernorm | Op::Rmsnorm, params) => {
             let gamma = bundle.gamma.as_ref()?.data();
             let one = if params.zero_centered_gamma { 1.0 } else { 0.0 };
             let beta = |at: usize| bundle.beta.as_ref().map_or(0.0, |b| f64::from(b.data()[at % cols]));
             let gain = |at: usize| f64::from(gamma[at % cols]) + one;
             let before = |at: usize| if gain(at) == 0.0 { 0.0 } else { (ideal[at] - beta(at)) / gain(at) };
-            let mut all =
-                vec![("the input, before the norm", ratio(&|at| x(at, 0))), ("the norm before gamma", ratio(&before))];
+            let mut all = vec![("the input, before the norm", each(&|at| x(at, 0))), ("the norm before gamma", each(&before))];
             if bundle.beta.is_some() {
-                all.push(("the norm before beta", ratio(&|at| ideal[at] - beta(at))));
+                all.push(("the norm before beta", each(&|at| ideal[at] - beta(at))));
             }
             all
         }

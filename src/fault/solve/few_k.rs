@@ -19,6 +19,8 @@ const LEAST: usize = 32;
 const LOOKS: usize = 4096;
 /// Multiply-adds of one look at every k.
 const WORK: usize = 1 << 24;
+/// Neighbours in K that are looked at together.
+const TOGETHER: usize = 256;
 /// How far a coefficient may be from a whole number.
 const NEAR: f64 = 0.1;
 
@@ -42,19 +44,25 @@ fn of(s: &System) -> Option<Theory> {
     let told: Vec<(usize, usize, f64, f64)> = places.iter().filter_map(told).filter(|t| t.2.is_finite() && t.3 > 0.0).collect();
     (told.len() >= LEAST.max(4 * FEW)).then_some(())?;
     let product = |t: &(usize, usize, f64, f64), k: usize| s.a.values[t.0 * s.k + k] * s.b.values[t.1 * s.k + k];
+    let starts: Vec<usize> = (0..s.k).step_by(TOGETHER).collect();
     let mut few: Vec<usize> = Vec::new();
     let mut rest: Vec<f64> = told.iter().map(|t| t.2).collect();
     while few.len() < FEW {
-        // In units of what an element may be off: large ones err by more.
-        let share = |k: usize| {
-            let (mut with, mut own) = (0.0, 0.0);
+        // In units of what an element may be off: large ones err by more. Neighbours in K together, as they lie.
+        let shares = |from: usize| {
+            let to = s.k.min(from + TOGETHER);
+            let mut sums = vec![(0.0, 0.0); to - from];
             for (t, rest) in told.iter().zip(&rest) {
-                let p = product(t, k) / t.3;
-                (with, own) = (with + p * rest / t.3, own + p * p);
+                let (a, b) = (&s.a.values[t.0 * s.k..][from..to], &s.b.values[t.1 * s.k..][from..to]);
+                for ((with, own), (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+                    let p = a * b / t.3;
+                    *with += p * rest / t.3;
+                    *own += p * p;
+                }
             }
-            if own > 0.0 { with * with / own } else { 0.0 }
+            sums.into_iter().map(|(with, own): (f64, f64)| if own > 0.0 { with * with / own } else { 0.0 }).collect::<Vec<_>>()
         };
-        let shares: Vec<f64> = (0..s.k).into_par_iter().map(share).collect();
+        let shares: Vec<f64> = starts.par_iter().map(|from| shares(*from)).collect::<Vec<_>>().concat();
         let next = (0..s.k).filter(|k| !few.contains(k)).max_by(|x, y| shares[*x].total_cmp(&shares[*y]))?;
         few.push(next);
         let mut system = Normal::new(few.len());
@@ -76,10 +84,12 @@ fn of(s: &System) -> Option<Theory> {
 /// Whole coefficients of one sign are a count; others are not.
 fn named(s: &System, few: Vec<usize>, c: &[f64]) -> Option<Theory> {
     let is = |whole: f64| c.iter().all(|c| (c - whole).abs() <= NEAR);
-    let (class, variant, words, count) = match () {
-        () if is(1.0) => (Class::AccState, "k.single_twice", "counted twice", 2.0),
-        () if is(-1.0) => (Class::KTail, "k.single_lost", "left out", 0.0),
-        () => return None,
+    let (class, variant, words, count) = if is(1.0) {
+        (Class::AccState, "k.single_twice", "counted twice", 2.0)
+    } else if is(-1.0) {
+        (Class::KTail, "k.single_lost", "left out", 0.0)
+    } else {
+        return None;
     };
     let mut sorted = few;
     sorted.sort_unstable();

@@ -27,6 +27,8 @@ const TELLS: f64 = 8.0;
 /// Lines that refuse a range before all are solved; multiply-adds at most.
 const FIRST: usize = 3;
 const WORK: usize = 1 << 30;
+/// Lines that say which k stands at another.
+const TOLD: usize = 32;
 
 /// The narrowest range of either operand that fits every element.
 pub fn theories(s: &System) -> Vec<Theory> {
@@ -99,12 +101,14 @@ fn moved(s: &System, side: Which, ks: Range<usize>, wrong: &[usize], solved: &[V
     let values = s.given(side).values.clone();
     let (from, width, k_all) = (ks.start, ks.len(), s.k);
     let is = |x: usize, k: usize| values[wrong[x] * k_all + k] + solved[x][k - from];
+    let mut some: Vec<usize> = (0..wrong.len()).collect();
+    spread(&mut some, TOLD);
     let apart =
-        |k: usize, other: usize| (0..wrong.len()).map(|x| (is(x, k) - values[wrong[x] * k_all + other]).powi(2)).sum::<f64>();
+        |k: usize, other: usize| some.iter().map(|x| (is(*x, k) - values[wrong[*x] * k_all + other]).powi(2)).sum::<f64>();
     // Within the range first: a tile is loaded whole.
     let nearest = |k: usize| {
         let of = |range: Range<usize>| range.map(|o| (apart(k, o), o)).min_by(|x, y| x.0.total_cmp(&y.0));
-        let size = (0..wrong.len()).map(|x| is(x, k).powi(2)).sum::<f64>();
+        let size = some.iter().map(|x| is(*x, k).powi(2)).sum::<f64>();
         [ks.clone(), 0..k_all].into_iter().filter_map(of).find(|(d, _)| *d <= size / 64.0).map(|(_, o)| o)
     };
     let to: Vec<usize> = ks.clone().map(nearest).collect::<Option<_>>()?;

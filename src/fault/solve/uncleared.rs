@@ -59,6 +59,12 @@ impl Raw {
         (sum / scale, size / scale.abs())
     }
 
+    /// The magnitude of a right sum.
+    fn size(&self, i: usize, j: usize) -> f64 {
+        let row = |x: usize| x * self.k..(x + 1) * self.k;
+        self.a[row(i)].iter().zip(&self.b[row(j)]).map(|(a, b)| (a * b).abs()).sum()
+    }
+
     /// What is added too much, before `one` block or before every one, and its magnitude.
     fn more(&self, at: (usize, usize), one: Option<usize>) -> (f64, f64) {
         let by = |(sum, size): (f64, f64), g: usize| (sum * self.scale(at, g), size * self.scale(at, g).abs());
@@ -82,7 +88,6 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let Some(raw) = Raw::of(s).map(Arc::new) else { return Vec::new() };
-    let sizes: Arc<Vec<f64>> = Arc::new((0..s.rows * s.cols).map(|at| s.magnitude(at)).collect());
     let every = raw.every;
     let of = |one: Option<usize>| {
         let (words, bits) = match one {
@@ -102,9 +107,9 @@ pub fn theories(s: &System) -> Vec<Theory> {
             ),
         };
         let mut t = Theory::new(Class::AccState, "out", "k.uncleared", words).bits(bits);
-        let (of_sum, of_size, bias, cols, sizes) = (raw.clone(), raw.clone(), s.bias.clone(), s.cols, sizes.clone());
+        let (of_sum, of_size, bias) = (raw.clone(), raw.clone(), s.bias.clone());
         t.finish = Some(Arc::new(move |i, j, v| v + of_sum.more((i, j), one).0 + bias[j]));
-        t.size = Some(Arc::new(move |i, j| sizes[i * cols + j] + of_size.more((i, j), one).1));
+        t.size = Some(Arc::new(move |i, j| of_size.size(i, j) + of_size.more((i, j), one).1));
         t
     };
     std::iter::once(None).chain((1..raw.blocks()).map(Some)).map(of).collect()
