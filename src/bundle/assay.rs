@@ -120,8 +120,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     let open =
         verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(|d| fitted(d) || in_patches(d));
     let solved = || {
-        stages::explain(bundle, &found)
-            .or_else(|| clipped::explain(bundle))
+        clipped::explain(bundle)
             .or_else(|| casts::explain(bundle))
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))
@@ -134,13 +133,16 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     if let (Some(other), Some(d)) = (if open { solved() } else { None }, found.diagnosis.as_mut()) {
         d.findings = vec![other];
     }
+    // What stands beside a right result is explained where no kernel of ours writes it, too.
+    let fitted_or_none = found.diagnosis.as_ref().is_none_or(|d| fitted(d));
+    let beside = || stages::explain(bundle, &found).filter(|_| fitted_or_none);
     if verdict == Verdict::Fail
         && wrong.is_empty()
         && !time.is_zero()
-        && let Some(zeros) = zero_blocks::explain(bundle, found.judgement().bound.ideal())
+        && let Some(other) = zero_blocks::explain(bundle, found.judgement().bound.ideal()).or_else(beside)
     {
-        let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(zeros.clone()));
-        d.findings = vec![zeros];
+        let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(other.clone()));
+        d.findings = vec![other];
     }
     if verdict == Verdict::Fail
         && wrong.is_empty()

@@ -135,21 +135,26 @@ mod tests {
     use crate::Granularity;
     use crate::quant::QTensorParts;
 
+    /// Rows of 32 codes that are scaled for these.
+    fn rows_of_32(f: Format, scaled: &[f32]) -> QTensor {
+        QTensor::new(QTensorParts {
+            format: f,
+            rows: scaled.len(),
+            cols: 32,
+            codes: vec![0; 32 * scaled.len()],
+            granularity: Granularity::Row,
+            scale_format: Format::F32,
+            scale_inv: scaled.iter().map(|s| s / f.max_finite() as f32).collect(),
+            zero: Zero::None,
+            level: None,
+        })
+        .unwrap()
+    }
+
     /// Four rows of 32 with these largest magnitudes, beside 1.5, scaled for these.
     fn said(f: Format, amax: [f32; 4], scaled: [f32; 4]) -> Option<String> {
         let data = (0..128).map(|at| if at % 32 == 5 { -amax[at / 32] } else { 1.5 / (1 + at % 3) as f32 }).collect();
-        let q = QTensor::new(QTensorParts {
-            format: f,
-            rows: 4,
-            cols: 32,
-            codes: vec![0; 128],
-            granularity: Granularity::Row,
-            scale_format: Format::F32,
-            scale_inv: scaled.map(|s| s / f.max_finite() as f32).to_vec(),
-            zero: Zero::None,
-            level: None,
-        });
-        of(&Tensor::new(Format::F32, 4, 32, data).unwrap(), &q.unwrap())
+        of(&Tensor::new(Format::F32, 4, 32, data).unwrap(), &rows_of_32(f, &scaled))
     }
 
     #[test]
@@ -172,20 +177,8 @@ mod tests {
     #[test]
     fn scales_for_less_than_an_amax_without_a_limit_in_common_are_told() {
         let said = |scaled: [f32; 8]| {
-            let data: Vec<f32> = (0..256).map(|at| (at / 32 + 1) as f32 / (1 + at % 32) as f32).collect();
-            let q = QTensor::new(QTensorParts {
-                format: Format::E4m3,
-                rows: 8,
-                cols: 32,
-                codes: vec![0; 256],
-                granularity: Granularity::Row,
-                scale_format: Format::F32,
-                scale_inv: scaled.map(|s| s / 448.0).to_vec(),
-                zero: Zero::None,
-                level: None,
-            })
-            .unwrap();
-            of(&Tensor::new(Format::F32, 8, 32, data).unwrap(), &q)
+            let data = (0..256).map(|at| (at / 32 + 1) as f32 / (1 + at % 32) as f32).collect();
+            of(&Tensor::new(Format::F32, 8, 32, data).unwrap(), &rows_of_32(Format::E4m3, &scaled))
         };
         let wrong = said([1.0, 2.0, 3.0, 4.0, 5.0, 4.7, 3.1, 6.6]);
         let words =
@@ -208,18 +201,7 @@ mod tests {
         let zeros = Tensor::new(Format::F32, 1, 32, vec![0.0; 32]).unwrap();
         let tiny = Tensor::new(Format::F32, 1, 32, vec![1e-44; 32]).unwrap();
         for x in [zeros, tiny] {
-            let q = QTensor::new(QTensorParts {
-                format: Format::E4m3,
-                rows: 1,
-                cols: 32,
-                codes: vec![0; 32],
-                granularity: Granularity::Row,
-                scale_format: Format::F32,
-                scale_inv: vec![0.0],
-                zero: Zero::None,
-                level: None,
-            });
-            assert_eq!(of(&x, &q.unwrap()), None);
+            assert_eq!(of(&x, &rows_of_32(Format::E4m3, &[0.0])), None);
         }
     }
 }

@@ -99,6 +99,33 @@ mod tests {
             assert!(got.1 == "amax_scope:out.amax_stage" && got.2.contains(words), "{words}: {} {}", got.1, got.2);
         }
         assert_ne!(found(&with(0.37 * largest(&|x, _| silu(x)))).1, "amax_scope:out.amax_stage");
+        // relu², a norm and a product.
+        let mut squared = Writer::new("activation");
+        let relu = |x: f32| f64::from(x.max(0.0));
+        let most = a.data().iter().fold(0.0f64, |m, x| m.max(relu(*x)));
+        let codes = a.data().iter().map(|x| code(relu(*x).powi(2) * 8.0)).collect();
+        squared.meta("fn", "srelu").values("a", &[16, 64], &a).raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 64], codes);
+        squared.f32s("out.scale", &[1], &[8.0]).f32s("out.amax", &[1], &[most as f32]);
+        assert!(found(&squared).2.contains("the input, before the activation"), "{:?}", found(&squared));
+        let gamma: Vec<f32> = (0..64).map(|j| 0.5 + 0.03 * j as f32).collect();
+        let root = |i: usize| (a.row(i).iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / 64.0 + 1e-5).sqrt();
+        let normed = |at: usize| f64::from(a.data()[at]) / root(at / 64);
+        let most = (0..1024).map(|at| normed(at).abs()).fold(0.0, f64::max);
+        let codes = (0..1024).map(|at| code(normed(at) * f64::from(gamma[at % 64]) * 8.0)).collect();
+        let mut norm = Writer::new("rmsnorm");
+        norm.values("a", &[16, 64], &a).f32s("gamma", &[64], &gamma);
+        norm.raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 64], codes);
+        norm.f32s("out.scale", &[1], &[8.0]).f32s("out.amax", &[1], &[most as f32]);
+        assert!(found(&norm).2.contains("the norm before gamma"), "{:?}", found(&norm));
+        let bias: Vec<f32> = (0..16).map(|j| if j == 3 { 40.0 } else { -0.25 }).collect();
+        let dot = |i: usize, j: usize| a.row(i).iter().zip(a.row(j)).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
+        let most = (0..256).map(|at| dot(at / 16, at % 16).abs()).fold(0.0, f64::max);
+        let codes = (0..256).map(|at| code((dot(at / 16, at % 16) + f64::from(bias[at % 16])) / 4.0)).collect();
+        let mut product = Writer::new("gemm");
+        product.values("a", &[16, 64], &a).values("b", &[16, 64], &a).f32s("bias", &[16], &bias);
+        product.raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 16], codes);
+        product.f32s("out.scale", &[1], &[0.25]).f32s("out.amax", &[1], &[most as f32]);
+        assert!(found(&product).2.contains("the product before its bias"), "{:?}", found(&product));
         let right = with(largest(&|x, u| silu(x) * u));
         let bundle = super::Bundle::parse(std::path::Path::new("x"), &right.to_bytes().unwrap()).unwrap();
         assert_eq!(super::super::answer::verdict(&assay(&bundle).unwrap()), crate::compare::Verdict::Pass);

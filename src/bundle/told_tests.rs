@@ -322,3 +322,36 @@ fn the_exact_product_to_the_nearest_is_right_to_the_bit() {
         assert!(!model.starts_with("exact"), "{model}");
     }
 }
+
+/// x·e^x/(1 + e^x) is no number where e^x overflows: of silu that is silu done in another way, though a gelu by exponentials has it at the same places.
+#[test]
+fn the_right_function_done_in_another_way_comes_before_another_function() {
+    let x = Tensor::rounded(Format::F32, 8, 32, (0..256).map(|at| (at * 37 % 256) as f32 - 150.0).collect()).unwrap();
+    let silu = |x: f32| if x > 88.8 { f32::NAN } else { x / (1.0 + (-x).exp()) };
+    let mut w = Writer::new("activation");
+    w.meta("fn", "silu").values("a", &[8, 32], &x);
+    w.f32s("out", &[8, 32], &x.data().iter().map(|x| silu(*x)).collect::<Vec<f32>>());
+    let got = found(&w);
+    assert!(got.0 == Verdict::Fail && got.2.contains("the activation is silu whose σ"), "{got:?}");
+}
+
+/// Codes that are not clamped beside an amax that is right: nothing is said of the amax.
+#[test]
+fn a_right_amax_beside_wrong_codes_is_not_objected_to() {
+    let (a, b) = (quantized("te_current", 24, 128, 61), quantized("te_current", 33, 128, 62));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let sums: Vec<f64> = (0..24 * 33).map(|at| dot(&x, &y, at / 33, at % 33)).collect();
+    let most = sums.iter().fold(0.0f64, |m, s| m.max(s.abs()));
+    let scale = (600.0 / most) as f32;
+    let codes =
+        sums.iter().map(|s| if (s * f64::from(scale)).abs() > 464.0 { 0x7f } else { code(s * f64::from(scale)) }).collect();
+    let mut w = Writer::new("gemm");
+    w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap();
+    w.raw("out.codes", Dtype::F8_E4M3, &[24, 33], codes).f32s("out.scale", &[1], &[scale]).f32s(
+        "out.amax",
+        &[1],
+        &[most as f32],
+    );
+    let found = assay(&Bundle::parse(Path::new("x.safetensors"), &w.to_bytes().unwrap()).unwrap()).unwrap();
+    assert!(found.verdict == Verdict::Fail && !found.reason.contains("amax["), "{}", found.reason);
+}

@@ -369,7 +369,8 @@ mod tests {
         assert!(Mismatches::of_tensors(&bf16, &f32s).is_err());
     }
 
-    fn compared(verdict: Verdict, reason: &str, wide: bool) -> Comparison {
+    /// One element that is right, with what is beside it.
+    fn one_with(checks: &[Check]) -> Comparison {
         let bound = Bound::from_radius(vec![1.0], vec![0.0], &crate::compare::OutFormat::high(crate::Format::F32)).unwrap();
         let evidence = CaseEvidence {
             cols: 1,
@@ -377,14 +378,18 @@ mod tests {
             bound: &bound,
             actual: &[1.0],
             mismatches: None,
-            checks: &[],
+            checks,
             bit_exact: true,
             k: None,
             groups: 1,
             scales: &[],
             zero_points: &[],
         };
-        let mut c = judge(&evidence).unwrap();
+        judge(&evidence).unwrap()
+    }
+
+    fn compared(verdict: Verdict, reason: &str, wide: bool) -> Comparison {
+        let mut c = one_with(&[]);
         assert_eq!((c.verdict, c.worst, c.quantization.is_none()), (Verdict::Pass, Some((0, 0)), true));
         (c.verdict, c.reason) = (verdict, reason.into());
         c.power.no_power = Some(NoPower { reason: "a".into(), remedy: "b".into(), wide });
@@ -431,7 +436,6 @@ mod tests {
     /// An output outside its interval and its model's bits are one failure; those of two outputs are two, though they hold the same number.
     #[test]
     fn two_outputs_that_hold_the_same_wrong_number_are_both_told() {
-        let bound = Bound::from_radius(vec![1.0], vec![0.0], &crate::compare::OutFormat::high(crate::Format::F32)).unwrap();
         let check = |name: &'static str, allowed: (f64, f64)| Check {
             name,
             count: 1,
@@ -440,23 +444,7 @@ mod tests {
             first: Some((0, 5.0, allowed)),
             ratio: f64::INFINITY,
         };
-        let told = |second: &'static str| {
-            let checks = [check("amax", (1.0, 2.0)), check(second, (3.0, 3.0))];
-            let evidence = CaseEvidence {
-                cols: 1,
-                exact: None,
-                bound: &bound,
-                actual: &[1.0],
-                mismatches: None,
-                checks: &checks,
-                bit_exact: true,
-                k: None,
-                groups: 1,
-                scales: &[],
-                zero_points: &[],
-            };
-            judge(&evidence).unwrap().reason
-        };
+        let told = |second: &'static str| one_with(&[check("amax", (1.0, 2.0)), check(second, (3.0, 3.0))]).reason;
         let (one, two) = (told("amax"), told("dbias"));
         assert!(one.contains("the device model says 3") && !one.contains("; "), "{one}");
         assert!(!two.contains("the device model") && two.contains("; dbias[0] got 5"), "{two}");
