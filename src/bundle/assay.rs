@@ -134,7 +134,7 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         d.findings = vec![other];
     }
     // What stands beside a right result is explained where no kernel of ours writes it, too.
-    let fitted_or_none = found.diagnosis.as_ref().is_none_or(|d| fitted(d));
+    let fitted_or_none = found.diagnosis.as_ref().is_none_or(fitted);
     let beside = || stages::explain(bundle, &found).filter(|_| fitted_or_none);
     if verdict == Verdict::Fail
         && wrong.is_empty()

@@ -80,58 +80,67 @@ impl Cast<'_> {
     }
 
     /// The first or the last columns or rows that the amax of some blocks covers alone, where that of others covers all: `used` for every block, the
-    /// `wrong` ones. All blocks of their rows and groups follow.
+    /// `wrong` ones. All blocks of their rows and groups follow, or all of their rows, or of their groups.
     pub fn part_of_some(&self, used: &[f64], wrong: &[usize]) -> Option<String> {
-        let (rows, cols, (height, width), (grid_rows, grid_cols)) = (self.x.rows(), self.x.cols(), self.tile, self.grid);
-        let (mut is_row, mut is_col) = (vec![false; grid_rows], vec![false; grid_cols]);
-        wrong.iter().for_each(|g| (is_row[g / grid_cols], is_col[g % grid_cols]) = (true, true));
-        let inside: Vec<usize> =
-            (0..used.len()).filter(|g| is_row[g / grid_cols] && is_col[g % grid_cols] && self.amax[*g] > 0.0).collect();
-        for by_cols in [true, false] {
-            let length = |g: usize| match by_cols {
-                true => width.min(cols - g % grid_cols * width),
-                false => height.min(rows - g / grid_cols * height),
+        let (rows, cols) = self.grid;
+        let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
+        wrong.iter().for_each(|g| (is_row[g / cols], is_col[g % cols]) = (true, true));
+        let (any_row, any_col) = (vec![true; rows], vec![true; cols]);
+        let regions = [(&is_row, &is_col), (&any_row, &is_col), (&is_row, &any_col)];
+        let ways = [(true, false), (true, true), (false, false), (false, true)];
+        ways.into_iter().find_map(|(by_cols, last)| {
+            let lines = self.lines_of_blocks(by_cols, last);
+            let of = |(is_row, is_col): &(&Vec<bool>, &Vec<bool>)| {
+                let inside = |g: &usize| is_row[g / cols] && is_col[g % cols] && self.amax[*g] > 0.0;
+                let inside: Vec<usize> = (0..used.len()).filter(inside).collect();
+                let n = covered(&lines, used, &inside)?;
+                Some((n, inside.iter().map(|g| lines[*g].len()).max()?, segment::lines(is_row), segment::lines(is_col)))
             };
-            let mut largest: Vec<Vec<f64>> = (0..used.len()).map(|g| vec![0.0; length(g)]).collect();
-            for (at, v) in self.x.data().iter().enumerate() {
-                let line = if by_cols { at % cols % width } else { at / cols % height };
-                let l = &mut largest[self.group(at)][line];
-                *l = l.max(f64::from(v.abs()));
-            }
-            for last in [false, true] {
-                // So many lines of each block, at least and at most.
-                let (mut least, mut most) = (1, usize::MAX);
-                for g in &inside {
-                    let l = &largest[*g];
-                    let line = |n: usize| if last { l[l.len() - 1 - n] } else { l[n] };
-                    let (low, high) = (used[*g] * (1.0 - NEAR), used[*g] * (1.0 + NEAR));
-                    least = least.max((0..l.len()).find(|n| line(*n) >= low).map_or(usize::MAX, |n| n + 1));
-                    most = most.min((0..l.len()).find(|n| line(*n) > high).unwrap_or(usize::MAX));
-                }
-                if least > most || most == usize::MAX {
-                    continue;
-                }
-                // Lines with larger ones would be anywhere: all of them are behind the first `most`.
-                let tells = |g: &usize| {
-                    let (l, n) = (&largest[*g], largest[*g].len() as f64);
-                    let missed = l.iter().filter(|x| **x > used[*g] * (1.0 + NEAR)).count() as f64;
-                    missed * (n / (n - most as f64)).log2()
-                };
-                let longest = inside.iter().map(|g| largest[*g].len()).max()?;
-                if wrong.iter().map(tells).sum::<f64>() - (4.0 * longest as f64).log2() < BITS {
-                    continue;
-                }
-                // Of all that fit, the roundest.
-                let n = (least..=most).max_by_key(|n| n.trailing_zeros())?;
-                let (side, lines) = (if last { "last" } else { "first" }, if by_cols { "columns" } else { "rows" });
-                return Some(format!(
-                    "amax of the blocks in rows {}, groups {} of the {grid_rows}×{grid_cols} grid is that of their {side} {n} of {longest} {lines} alone; \
-                     the other blocks have theirs",
-                    segment::lines(&is_row),
-                    segment::lines(&is_col)
-                ));
-            }
-        }
-        None
+            let (n, longest, of_rows, of_groups) = regions.iter().find_map(of)?;
+            let (side, what) = (if last { "last" } else { "first" }, if by_cols { "columns" } else { "rows" });
+            Some(format!(
+                "amax of the blocks in rows {of_rows}, groups {of_groups} of the {rows}×{cols} grid is that of their {side} {n} of {longest} \
+                 {what} alone; the other blocks have theirs"
+            ))
+        })
     }
+
+    /// The largest magnitude of every column or row of each block, from the first or from the last on.
+    fn lines_of_blocks(&self, by_cols: bool, from_last: bool) -> Vec<Vec<f64>> {
+        let (rows, cols, (height, width), grid_cols) = (self.x.rows(), self.x.cols(), self.tile, self.grid.1);
+        let length = |g: usize| match by_cols {
+            true => width.min(cols - g % grid_cols * width),
+            false => height.min(rows - g / grid_cols * height),
+        };
+        let mut all: Vec<Vec<f64>> = (0..self.stored.len()).map(|g| vec![0.0; length(g)]).collect();
+        for (at, v) in self.x.data().iter().enumerate() {
+            let line = if by_cols { at % cols % width } else { at / cols % height };
+            let of = &mut all[self.group(at)];
+            let line = if from_last { of.len() - 1 - line } else { line };
+            of[line] = of[line].max(f64::from(v.abs()));
+        }
+        all
+    }
+}
+
+/// How many lines of every block of `inside` its amax covers; `None`: no number of them, or what shows it may be chance. That of a wrong block misses
+/// lines, all of which are behind those; that of a right one has its largest among those.
+fn covered(lines: &[Vec<f64>], used: &[f64], inside: &[usize]) -> Option<usize> {
+    let (mut least, mut most) = (1, usize::MAX);
+    for g in inside {
+        let first = |is: &dyn Fn(f64) -> bool| lines[*g].iter().position(|x| is(*x));
+        least = least.max(first(&|x| x >= used[*g] * (1.0 - NEAR))? + 1);
+        most = most.min(first(&|x| x > used[*g] * (1.0 + NEAR)).unwrap_or(usize::MAX));
+    }
+    (least <= most && most < usize::MAX).then_some(())?;
+    let longest = inside.iter().map(|g| lines[*g].len()).max()?;
+    let tells = |g: &usize| {
+        let n = lines[*g].len() as f64;
+        let behind = lines[*g].iter().filter(|x| **x > used[*g] * (1.0 + NEAR)).count() as f64;
+        let before = most as f64 / n;
+        if behind > 0.0 { -behind * (1.0 - before).log2() } else { -before.min(1.0).log2() }
+    };
+    let bits = inside.iter().map(tells).sum::<f64>() - (4.0 * longest as f64).log2();
+    // Of all that fit, the roundest.
+    if bits >= BITS { (least..=most).max_by_key(|n| n.trailing_zeros()) } else { None }
 }

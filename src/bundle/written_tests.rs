@@ -261,3 +261,17 @@ fn an_amax_of_a_part_of_short_blocks_is_told_beside_whole_ones() {
     assert_ne!(of(|c| c != 74).1, "amax_scope:out.amax_part");
     assert_eq!(of(|_| true).0, Verdict::Pass);
 }
+
+/// Groups whose largest magnitude is among the lanes that are read are right, and tell it too: few of these are wrong.
+#[test]
+fn an_amax_of_half_of_the_groups_of_some_rows_is_no_race() {
+    let x = values(Format::F32, 24, 192, 77);
+    let largest = |r: usize, c: usize, n: usize| amax(&x.row(r)[64 * c..64 * c + n]);
+    let scale: Vec<f32> =
+        (0..72).map(|g| largest(g / 3, g % 3, if (5..11).contains(&(g / 3)) { 32 } else { 64 }) / 448.0).collect();
+    let codes = (0..24 * 192).map(|at| code(Format::E4m3, f64::from(x.data()[at] / scale[at / 192 * 3 + at % 192 / 64])));
+    let mut w = Writer::new("cast");
+    w.values("a", &[24, 192], &x).raw("out.codes", safetensors::Dtype::F8_E4M3, &[24, 192], codes.collect());
+    w.f32s("out.scale_inv", &[24, 3], &scale).meta("out.granularity", "group:64");
+    is_named(&w, "amax_scope:out.amax_part", &["their first 32 of 64 columns alone"]);
+}
