@@ -5,8 +5,8 @@ use super::settle::search::Way;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::settle::{sixteen, wrong};
 use super::{
-    Bundle, Out, cast, casts, clipped, decoded, encoders, exchange, formula, operand_bytes, order, recipes, second, stages,
-    there, ties, zero_blocks,
+    Bundle, Out, cast, casts, clipped, decoded, encoders, exchange, formula, group_index, operand_bytes, order, recipes,
+    second, stages, there, ties, zero_blocks,
 };
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
@@ -120,12 +120,15 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     let open =
         verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(|d| fitted(d) || in_patches(d));
     let solved = || {
+        let unnamed = || found.diagnosis.as_ref().is_some_and(|d| d.findings.is_empty());
         clipped::explain(bundle)
+            .filter(|_| bundle.meta.recipe.is_none() || unnamed())
             .or_else(|| casts::explain(bundle))
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))
             .or_else(|| ties::explain(bundle))
             .or_else(|| order::explain(bundle))
+            .or_else(|| group_index::explain(bundle))
             .or_else(|| in_sixteen(&found))
             .or_else(|| operand_bytes::explain(bundle, found.judgement()))
             .or_else(|| wrong_bits.as_ref().map(by_bits))

@@ -6,15 +6,15 @@
 //! ```
 
 use super::{Bundle, chosen, copies, unwritten};
-use crate::fault::amax;
 use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
+use crate::fault::{amax, amax_of};
 use crate::format::grid::ValueGrid;
 use crate::job::Data;
 use crate::op::Op;
 use crate::quant::Zero;
-use crate::{Overflow, QTensor, Rounding, Tensor};
+use crate::{Format, Overflow, QTensor, Rounding, Tensor};
 
 /// What division, multiplication and a reciprocal in f32 may be off, relative.
 const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
@@ -37,6 +37,8 @@ pub struct Cast<'b> {
     /// The value of every code.
     values: Vec<f64>,
 }
+
+const FP8: [Format; 4] = [Format::E4m3, Format::E4m3Fnuz, Format::E5m2, Format::E5m2Fnuz];
 
 /// Ties that are not rounded to even, at least.
 const TIES: usize = 4;
@@ -314,6 +316,9 @@ impl<'b> Cast<'b> {
         if let Some(words) = (self.grid == (rows, 1)).then(|| chosen::of_other_rows(&used, &self.amax)).flatten() {
             return Some((Class::AmaxScope, "out.amax_rows", words));
         }
+        if let Some(words) = amax_of::elsewhere(self.grid, &used, &self.amax) {
+            return Some((Class::AmaxScope, "out.amax_of", words));
+        }
         if let Some(words) = self.part_of_groups(&used, &known) {
             return Some((Class::AmaxScope, "out.amax_part", words));
         }
@@ -425,19 +430,24 @@ impl<'b> Cast<'b> {
             let words = "codes are cut toward zero instead of rounded to nearest";
             return Some((Class::Rounding, "out.toward_zero", words.to_string() + &rest(&cut, f64::trunc)));
         }
-        let whole: [Whole; 3] = [
+        let whole: [Whole; 5] = [
             ("rounded toward −∞", "out.down", f64::floor),
             ("rounded toward +∞", "out.up", f64::ceil),
             ("rounded with ties away from zero", "out.half_away", f64::round),
+            ("rounded with ties toward +∞", "out.half_up", |y| (y + 0.5).floor()),
+            ("cut toward zero after ½ is added, of negative values too,", "out.half_then_cut", |y| (y + 0.5).trunc()),
         ];
         if self.q.format().is_integer() {
             for (words, variant, f) in whole {
                 let rounded = |y: f64| nearest(f(y));
                 if made(&rounded) {
-                    let words = format!("codes are {words} instead of to nearest even{}", rest(&rounded, f));
+                    let words = format!("codes are {words} instead of rounded to nearest even{}", rest(&rounded, f));
                     return Some((Class::Rounding, variant, words));
                 }
             }
+        }
+        if let Some(found) = self.of_format(&wrong, &y) {
+            return Some(found);
         }
         let top = self.q.format().max_finite();
         let limit = wrong.iter().map(|at| y(*at).abs()).fold(f64::INFINITY, f64::min);
@@ -465,6 +475,24 @@ impl<'b> Cast<'b> {
             return Some((Class::CodecEdge, "out.saturated_early", words + &rest));
         }
         None
+    }
+
+    /// Codes of another FP8 format, in the rows and columns of `wrong` ones. Negative numbers that it rounds to 0 are NaN in fnuz formats.
+    fn of_format(&self, wrong: &[usize], y: &impl Fn(usize) -> f64) -> Option<Named> {
+        let (own, cols) = (self.q.format(), self.q.cols());
+        let made = |f: Format, at: usize| {
+            let code = |y: f64| own.decode(f.encode(y, Rounding::NearestEven, Overflow::Saturate));
+            let is = |v: f64| v == self.value(at) || v.is_nan() && self.value(at).is_nan();
+            [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|by| is(code(y(at) * by)))
+        };
+        let f = FP8.into_iter().filter(|f| *f != own && FP8.contains(&own)).find(|f| wrong.iter().all(|at| made(*f, *at)))?;
+        let (mut is_row, mut is_col) = (vec![false; self.q.rows()], vec![false; cols]);
+        wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
+        let some =
+            |name: &str, is: &[bool]| if is.contains(&false) { format!(", in {name} {}", lines(is)) } else { String::new() };
+        let place = some("rows", &is_row) + &some("columns", &is_col);
+        let words = format!("the codes are those of {f}, and are read as {own}{place}");
+        Some((Class::BitsReinterpreted, "out.written_as", words))
     }
 
     /// Every so many rows of the result are the first rows of the values: a stride of another tensor's.

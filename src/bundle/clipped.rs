@@ -4,7 +4,8 @@
 //! Without a recipe each code is judged by the stored scale, and a scale may be any: of an earlier step, of a calibration, a power of two. What
 //! is held against one here no rule makes. With `r = amax / (scale_inv · max)`, which is 1 where a block is scaled for its own amax: as many blocks
 //! at least have r = 1 to rounding as have r > 1, and each of these is scaled for a smaller magnitude that it holds, to rounding as well, or there are
-//! [`LEAST`] of them without a limit in common. A rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits, a largest
+//! [`LEAST`] of them without a limit in common. Nor may every block be scaled for its largest value, or for its largest negative one, where [`LEAST`]
+//! of them have a larger magnitude of the other sign. A rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits, a largest
 //! scale) makes other numbers.
 
 use super::Bundle;
@@ -31,31 +32,34 @@ struct Block {
     amax: f64,
     at: usize,
     is_for: bool,
+    /// The largest value, and the largest of the values with their signs changed.
+    ends: [f64; 2],
 }
 
 fn blocks(x: &Tensor, q: &QTensor) -> Vec<Block> {
     let (cols, max) = (q.cols(), q.format().max_finite());
     let mut all: Vec<Block> = (0..q.scale_inv().len()).map(|s| Block { unit: q.affine(s).unit, ..Block::default() }).collect();
-    for (at, v) in x.data().iter().enumerate() {
-        let (b, v) = (&mut all[q.scale_index(at / cols, at % cols)], f64::from(v.abs()));
+    for (at, x) in x.data().iter().enumerate() {
+        let (b, v) = (&mut all[q.scale_index(at / cols, at % cols)], f64::from(x.abs()));
         if v > b.amax {
             (b.amax, b.at) = (v, at);
         }
+        b.ends = [b.ends[0].max(f64::from(*x)), b.ends[1].max(-f64::from(*x))];
         b.is_for |= v > 0.0 && (b.unit * max / v - 1.0).abs() <= NEAR;
     }
     all
 }
 
-/// The values and codes of a cast without a recipe.
-fn read(bundle: &Bundle) -> Option<(&Tensor, &QTensor)> {
+/// The values and codes of a cast.
+fn values(bundle: &Bundle) -> Option<(&Tensor, &QTensor)> {
     let (Data::Quantized(q), Some(x)) = (&bundle.out.d, &bundle.a.high) else { return None };
-    (matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && bundle.meta.recipe.is_none()).then_some((x, q))
+    matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some((x, q))
 }
 
 /// Whether the scales of these codes are held against the values.
 fn is_held(x: &Tensor, q: &QTensor) -> bool {
-    let floats = q.format().is_float() && q.format().spec().bits <= 8 && matches!(q.zero(), Zero::None);
-    floats && (x.rows(), x.cols()) == (q.rows(), q.cols()) && x.data().iter().all(|x| x.is_finite())
+    let signed = q.format().spec().bits <= 8 && q.format().min_finite() < 0.0 && matches!(q.zero(), Zero::None);
+    signed && (x.rows(), x.cols()) == (q.rows(), q.cols()) && x.data().iter().all(|x| x.is_finite())
 }
 
 /// Row and column of a block's largest magnitude.
@@ -93,7 +97,9 @@ fn parts(all: &[Block], q: &QTensor) -> Option<String> {
     let far = clipped.iter().all(|b| ratio(b) > 1.0 + ABOUT);
     let no_limit = clipped.len() >= LEAST && 2 * limits.len() > clipped.len() && far;
     let of_part = clipped.iter().all(|b| b.is_for);
-    let proved = q.scale_format() == Format::F32 && own >= LEAST.max(clipped.len()) && (of_part || no_limit);
+    // Integers are clipped on purpose.
+    let proved =
+        q.format().is_float() && q.scale_format() == Format::F32 && own >= LEAST.max(clipped.len()) && (of_part || no_limit);
     let [amax, scaled] = apart([first.amax, first.unit * max]);
     proved.then(|| {
         format!(
@@ -105,20 +111,39 @@ fn parts(all: &[Block], q: &QTensor) -> Option<String> {
     })
 }
 
+/// Blocks that are all scaled for their largest value of one sign.
+fn signed(all: &[Block], q: &QTensor) -> Option<String> {
+    let max = q.format().max_finite();
+    let known = || all.iter().filter(|b| b.amax > 0.0);
+    let of = |sign: usize| {
+        let other: Vec<&Block> = known().filter(|b| b.amax > b.ends[sign] * (1.0 + ABOUT)).collect();
+        (other.len() >= LEAST && known().all(|b| (b.unit * max / b.ends[sign] - 1.0).abs() <= NEAR)).then_some(other)
+    };
+    let (sign, other) = [0, 1].into_iter().find_map(|s| Some((["value", "negative value"][s], of(s)?)))?;
+    let [amax, scaled] = apart([other[0].amax, other[0].unit * max]);
+    let place = place(other[0], q);
+    Some(format!(
+        "all {} blocks are scaled for their largest {sign}, {} of which have a larger magnitude of the other sign: {amax} at {place} in one that is \
+         scaled for {scaled}",
+        all.len(),
+        other.len()
+    ))
+}
+
 /// What is wrong, with the first such block.
 fn of(x: &Tensor, q: &QTensor) -> Option<String> {
     let all = if is_held(x, q) { blocks(x, q) } else { return None };
-    zeros(&all, q).or_else(|| parts(&all, q))
+    zeros(&all, q).or_else(|| parts(&all, q)).or_else(|| signed(&all, q))
 }
 
 /// What is wrong with the scales of a cast without a recipe.
 pub(super) fn contradiction(bundle: &Bundle) -> Option<String> {
-    read(bundle).and_then(|(x, q)| of(x, q))
+    values(bundle).filter(|_| bundle.meta.recipe.is_none()).and_then(|(x, q)| of(x, q))
 }
 
 /// The blocks whose scale is 0 though they hold numbers.
 pub(super) fn explain(bundle: &Bundle) -> Option<Finding> {
-    let (x, q) = read(bundle).filter(|(x, q)| is_held(x, q))?;
+    let (x, q) = values(bundle).filter(|(x, q)| is_held(x, q))?;
     let all = blocks(x, q);
     zeros(&all, q)?;
     let grid = q.granularity().grid(q.rows(), q.cols());
@@ -191,6 +216,27 @@ mod tests {
             [1.0, 2.0, 3.0, 4.0, 5.0, 5.99, 6.98, 7.97],
         ] {
             assert_eq!(said(scaled), None, "{scaled:?}");
+        }
+    }
+
+    #[test]
+    fn scales_for_one_sign_are_told_of_integers_too() {
+        // Rows of −3, −5, 7 and −2.5 at most, beside 1.5.
+        let data = (0..128).map(|at| match at % 32 {
+            5 => [-3.0, -5.0, 7.0, -2.5][at / 32],
+            _ => 1.5 / (1 + at % 3) as f32,
+        });
+        let x = Tensor::new(Format::F32, 4, 32, data.collect()).unwrap();
+        for f in [Format::Int8, Format::E4m3] {
+            let words = of(&x, &rows_of_32(f, &[1.5, 1.5, 7.0, 1.5])).unwrap();
+            assert!(
+                words.ends_with("larger magnitude of the other sign: 3 at (0, 5) in one that is scaled for 1.5"),
+                "{words}"
+            );
+            // One for its own; by −128; for half of it.
+            for scaled in [[1.5, 1.5, 7.0, 2.5], [3.0, 5.0, 7.0, 2.5], [1.5, 2.5, 3.5, 1.25], [1.5, 1.5, 7.1, 1.5]] {
+                assert_eq!(of(&x, &rows_of_32(f, &scaled)), None, "{scaled:?}");
+            }
         }
     }
 

@@ -5,11 +5,11 @@ pub use self::of_norms::SHIFTS;
 use self::of_norms::{heads, merged, norms as of_norm};
 use super::assay::Answer;
 use super::function::{self, Point};
-use super::{Bundle, blank, curves, gates, moments, norms, pieces, weights};
+use super::{Bundle, blank, curves, gates, moments, norms, pieces, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
-use crate::op::Op;
 use crate::op::activation::act;
+use crate::op::{Act, Op};
 use rayon::prelude::*;
 
 /// Elements that formulas are held against, at most: of more, every so many rows.
@@ -131,6 +131,13 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let found_nothing = found.diagnosis.as_ref().is_some_and(|d| d.findings.is_empty());
     let right = mask(&all[0]);
     let mut special = None;
+    let element = |n: usize| {
+        let (i, j) = (sampled[n / cols], n % cols);
+        let (low, high) = out.cell(i * cols + j, part.actual[i * cols + j]);
+        let gate = if op == Op::Gated { rows[i][cols + j] } else { 1.0 };
+        curves::Element { x: rows[i][j], gate, low, high }
+    };
+    let wrong_elements = || (0..right.len()).filter(|n| !right[*n]).map(element).collect::<Vec<_>>();
     if matches!(op, Op::Rmsnorm | Op::Layernorm) {
         let wrong =
             |i: &usize, n: usize| right[n * cols..(n + 1) * cols].iter().any(|m| !m) && part.actual[i * cols].is_finite();
@@ -154,12 +161,15 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             };
             special = moments::cancels(&solved.iter().map(row).collect::<Vec<_>>());
         }
-    } else if op == Op::Activation {
+    } else if let Some(own) = params.act {
+        all.splice(1..1, rescaled(bundle, own, &wrong_elements()));
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))
         };
-        special = params.act.and_then(|own| gates::saturated(own, &mut (0..part.actual.len()).map(one).collect()));
+        if op == Op::Activation {
+            special = gates::saturated(own, &mut (0..part.actual.len()).map(one).collect());
+        }
     }
     // Some of the wrong rows refuse most formulas: one that makes a line is looked at in all.
     let is_wrong: Vec<usize> = (0..sampled.len()).filter(|n| right[n * cols..(n + 1) * cols].contains(&false)).collect();
@@ -210,12 +220,6 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     // An activation by other constants, of all elements but some.
     let curve = |not: Option<&[bool]>| {
         matches!(op, Op::Activation | Op::Gated).then_some(())?;
-        let element = |n: usize| {
-            let (i, j) = (sampled[n / cols], n % cols);
-            let (low, high) = out.cell(i * cols + j, part.actual[i * cols + j]);
-            let gate = if op == Op::Gated { rows[i][cols + j] } else { 1.0 };
-            curves::Element { x: rows[i][j], gate, low, high }
-        };
         let is = |n: &usize| not.is_none_or(|m| !m[*n]) && part.actual[sampled[n / cols] * cols + n % cols].is_finite();
         let all: Vec<usize> = (0..right.len()).filter(is).collect();
         // Where the right formula makes nearly all, its own constants would be found.
@@ -293,6 +297,9 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     };
     // What is only not written is right otherwise.
     let formula = |w: String| if w.starts_with(blank::ONLY) { w } else { format!("another formula: {w}") };
+    // To the formulas gamma is what multiplies.
+    let formula =
+        |w: String| if one > 0.0 { formula(w).replace("gamma is rounded", "1 + gamma is rounded") } else { formula(w) };
     // Columns of old numbers: neither the right ones, nor x, nor the gate.
     let old = || {
         (found_nothing && step == 1 && matches!(op, Op::Activation | Op::Gated)).then_some(())?;
@@ -305,6 +312,22 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         blank::old(&part.actual, &right, cols, &sources).map(|w| format!("{}{w}", blank::ONLY))
     };
     found.or_else(nameless).or_else(old).map(formula)
+}
+
+/// The activation of values that another scale made, an earlier one where it is that.
+fn rescaled(bundle: &Bundle, own: Act, wrong: &[curves::Element]) -> Option<Formula> {
+    let stored = bundle.a.dequantized_by;
+    let of = |h: &f32| f64::from(*h) / f64::from(stored.unwrap_or(1.0));
+    let known: Vec<f64> = if stored.is_some() { bundle.a.history.iter().map(of).collect() } else { Vec::new() };
+    let g = rescaled::solve(own, wrong, &known)?;
+    let words = match (known.iter().position(|k| *k == g), stored) {
+        (Some(n), Some(s)) => format!("the scale of a is scale_history[{n}], {:e}, and not {s:e}", bundle.a.history[n]),
+        _ => format!("x is {g} times what it is: the scale of a is another"),
+    };
+    let gated = bundle.meta.op == Op::Gated;
+    Some(formula(words, move |r: &At| {
+        (0..r.cols).map(|j| act(own, g * r.x()[j]) * if gated { r.x()[r.cols + j] } else { 1.0 }).collect()
+    }))
 }
 
 /// What a result in `cell` was before `by` multiplied it; no point where that says nothing.

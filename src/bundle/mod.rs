@@ -34,6 +34,7 @@ mod formulas;
 mod function;
 mod gate_pairs;
 mod gates;
+mod group_index;
 pub(crate) mod merged;
 mod metadata;
 mod moments;
@@ -44,10 +45,13 @@ mod norms;
 pub(crate) mod operand;
 mod operand_bytes;
 mod order;
+#[cfg(test)]
+mod outside_tests;
 mod pieces;
 pub(crate) mod recipes;
 #[cfg(test)]
 mod replayed_tests;
+mod rescaled;
 mod sample;
 mod scale_places;
 mod second;

@@ -38,6 +38,8 @@ pub struct BundleOperand {
     pub codes: Option<Codes>,
     /// Earlier values of scale_inv, newest first.
     pub history: Vec<f32>,
+    /// What values were dequantized by that stand for codes, where it is one number.
+    pub dequantized_by: Option<f32>,
 }
 
 impl BundleOperand {
@@ -129,7 +131,7 @@ pub fn side(file: &File, x: &str, spec: &Spec, layout: Layout) -> Result<Option<
         }
         None => None,
     };
-    Ok(Some(BundleOperand { high, codes, history }))
+    Ok(Some(BundleOperand { high, codes, history, dequantized_by: None }))
 }
 
 /// What belongs to codes must not be there without them.

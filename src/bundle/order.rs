@@ -49,9 +49,7 @@ pub fn in_groups(
 /// What a kernel makes of an index of groups that it reads wrong, where the result is right by that.
 pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let order = bundle.order.as_ref()?;
-    let mut stored = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(at, j)| stored[*j] = at);
-    let as_stored = |side: &BundleOperand| ordered(side.clone(), &stored).ok();
+    let as_stored = |side: &BundleOperand| as_stored(side, order);
     let ways = [
         (
             true,
@@ -83,12 +81,19 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     })
 }
 
+/// An operand with its columns in the order in which they were stored.
+pub(super) fn as_stored(side: &BundleOperand, order: &[usize]) -> Option<BundleOperand> {
+    let mut stored = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(at, j)| stored[*j] = at);
+    ordered(side.clone(), &stored).ok()
+}
+
 fn ordered(side: BundleOperand, order: &[usize]) -> Result<BundleOperand> {
     fn turn<T: Copy>(v: &[T], order: &[usize]) -> Vec<T> {
         v.chunks(order.len().max(1)).flat_map(|row| order.iter().map(|j| row[*j])).collect()
     }
-    let high = side.high.map(|t| Tensor::new(t.dtype(), t.rows(), t.cols(), turn(t.data(), order))).transpose()?;
-    let codes = match side.codes {
+    let high = side.high.as_ref().map(|t| Tensor::new(t.dtype(), t.rows(), t.cols(), turn(t.data(), order))).transpose()?;
+    let codes = match side.codes.clone() {
         Some(Codes::Whole(q)) => {
             let mut parts = q.into_parts();
             parts.codes = turn(&parts.codes, order);
@@ -96,7 +101,7 @@ fn ordered(side: BundleOperand, order: &[usize]) -> Result<BundleOperand> {
         }
         other => other,
     };
-    Ok(BundleOperand { high, codes, history: side.history })
+    Ok(BundleOperand { high, codes, ..side })
 }
 
 /// Codes that an activation or a norm reads, as the f32 values that it computes with. Errors: values beside them.
@@ -107,7 +112,8 @@ pub fn dequantized(file: &File, a: BundleOperand) -> Result<BundleOperand> {
     }
     let values = q.dequantize_f32().into_raw_vec_and_offset().0;
     let high = Some(Tensor::new(Format::F32, q.rows(), q.cols(), values)?);
-    Ok(BundleOperand { high, codes: None, history: a.history })
+    let dequantized_by = if let [scale] = q.scale_inv() { Some(*scale) } else { None };
+    Ok(BundleOperand { high, codes: None, dequantized_by, ..a })
 }
 
 /// Codes of `a` whose rows have a second-level scale each, the weight that a router gave them: their sums are multiplied by it last.

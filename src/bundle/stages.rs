@@ -3,7 +3,7 @@
 use super::Bundle;
 use super::assay::Answer;
 use crate::compare::Verdict;
-use crate::fault::{Class, Finding};
+use crate::fault::{Class, Finding, amax};
 use crate::op::activation::act;
 use crate::op::{Op, Params};
 
@@ -56,8 +56,15 @@ pub(super) fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let (ideal, cols, amax) = (judged.bound.ideal(), judged.cols, f64::from(bundle.out.amax?));
     let alone = judged.comparison.judged.violations == 0 && found.reason.contains("amax[");
     (found.verdict == Verdict::Fail && alone && !ideal.is_empty()).then_some(())?;
-    let all = stages(bundle, ideal, cols)?;
-    let (words, _) = all.iter().find(|(_, v)| (amax - largest(v)).abs() <= NEAR * largest(v))?;
+    let Some((words, _)) =
+        stages(bundle, ideal, cols).into_iter().flatten().find(|(_, v)| (amax - largest(v)).abs() <= NEAR * largest(v))
+    else {
+        // Of a part of the result.
+        found.diagnosis.as_ref().is_none_or(|d| d.findings.is_empty()).then_some(())?;
+        let values = amax::as_computed(ideal, judged.bound.certain(), cols, amax as f32)?;
+        let part = amax::parts_of(&values, amax as f32).into_iter().next()?;
+        return Some(Finding::solved(Class::AmaxScope, part.variant, part.words));
+    };
     let words = format!("out.amax is that of {words}: {amax:.5} instead of {:.5}; the codes are right", largest(ideal));
     Some(Finding::solved(Class::AmaxScope, "out.amax_stage", words))
 }

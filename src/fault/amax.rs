@@ -209,13 +209,6 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
             let words = format!("rows {from} … {}, the last tile of {tile},", rows - 1);
             all.extend(one_of(TILES.len(), "last_tile", words, &|i, _, _| i >= from));
         }
-        let (high, wide) = (rows / tile * tile, cols / tile * tile);
-        if wide > 0 && wide < cols {
-            all.extend(part("whole_tiles", format!("columns 0 … {}, whole tiles of {tile},", wide - 1), &|_, j, _| j < wide));
-        }
-        if high > 0 && high < rows {
-            all.extend(part("whole_tiles", format!("rows 0 … {}, whole tiles of {tile},", high - 1), &|i, _, _| i < high));
-        }
         if tile < cols {
             all.extend(one_of(TILES.len(), "some_columns", format!("the first {tile} columns"), &|_, j, _| j < tile));
         }
@@ -223,6 +216,21 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
             all.extend(one_of(TILES.len(), "some_rows", format!("the first {tile} rows"), &|i, _, _| i < tile));
         }
     }
+    // Of all tiles that leave out what is larger the one that leaves out least, and the sizes of the others.
+    let whole = |lines: &str, n: usize, of: &dyn Fn(usize, usize) -> usize| {
+        let ends = |tile: usize| Some(n / tile * tile).filter(|end| *end > 0 && *end < n);
+        let fits =
+            |tile: &usize| ends(*tile).and_then(|end| part("whole_tiles", String::new(), &|i, j, _| of(i, j) < end)).is_some();
+        let tiles: Vec<usize> = TILES.into_iter().filter(fits).collect();
+        let (least, others) = tiles.split_last()?;
+        let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+        let others = if others.is_empty() { String::new() } else { format!(" (or of {})", others.join(", ")) };
+        let end = ends(*least)?;
+        let words = format!("{lines} 0 … {}, whole tiles of {least}{others},", end - 1);
+        part("whole_tiles", words, &|i, j, _| of(i, j) < end)
+    };
+    all.extend(whole("columns", cols, &|_, j| j));
+    all.extend(whole("rows", rows, &|i, _| i));
     for step in [2usize, 4, 8].into_iter().filter(|s| *s < cols) {
         for from in 0..step {
             let words = format!("columns {from}, {}, {} …", from + step, from + 2 * step);
@@ -271,11 +279,15 @@ pub fn seen(scene: &Scene) -> Vec<Finding> {
 /// The right result of an op that computes before it casts. What `amax` may be, by its bound, is that.
 fn computed(scene: &Scene, amax: f32) -> Option<Tensor> {
     let judged = scene.evidence.judged.first()?;
-    let (ideal, certain) = (judged.bound.ideal(), judged.bound.certain());
+    as_computed(judged.bound.ideal(), judged.bound.certain(), judged.cols, amax)
+}
+
+/// The right values of a result; what `amax` may be, by its bound, is that.
+pub fn as_computed(ideal: &[f64], certain: &[f64], cols: usize, amax: f32) -> Option<Tensor> {
     let value = |(d, radius): (&f64, &f64)| {
         if (d.abs() - f64::from(amax)).abs() <= *radius { amax.copysign(*d as f32) } else { *d as f32 }
     };
-    Tensor::new(Format::F32, ideal.len() / judged.cols.max(1), judged.cols, ideal.iter().zip(certain).map(value).collect()).ok()
+    Tensor::new(Format::F32, ideal.len() / cols.max(1), cols, ideal.iter().zip(certain).map(value).collect()).ok()
 }
 
 /// What an amax sees of a tensor.

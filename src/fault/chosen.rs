@@ -9,6 +9,8 @@ use crate::{Format, Overflow, QTensor, Rounding, Zero};
 
 /// The share of codes that have to be those of the scales beside them: a kernel may divide or multiply by a reciprocal.
 const CONSISTENT: f64 = 0.98;
+/// A number computed in another order in f32, relative.
+const NEAR: f64 = 1.0 / (1u64 << 21) as f64;
 
 /// Whether the codes are the values over the stored scales, rounded to nearest and saturated.
 fn consistent(e: &Evidence, q: &QTensor) -> Option<f64> {
@@ -35,6 +37,9 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
     if inverse && !right.is_empty() && right.iter().any(|r| (r - 1.0).abs() > 1e-3) {
         let class = Class::ScaleDoubledInverted;
         return Some(found(class, "out.inverted", "scale is stored where scale_inv belongs".into(), 1.0));
+    }
+    if let Some(words) = of_global(scene, q) {
+        return Some(found(Class::AmaxScope, "out.amax_global", words, 1.0));
     }
     let share = consistent(&e, q)?;
     (share >= CONSISTENT).then_some(())?;
@@ -70,6 +75,8 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         )
     } else if let Some(words) = super::amax::over(scene) {
         (Class::AmaxScope, "out.amax_over", words)
+    } else if let Some(words) = super::amax_of::elsewhere(q.granularity().grid(q.rows(), q.cols()), actual, right) {
+        (Class::AmaxScope, "out.amax_of", words)
     } else if let Some(words) = of_amax_alone(&largest(&e, q)?, actual) {
         (Class::RangeRule, "out.exponent", words)
     } else if ratios.iter().all(power) {
@@ -104,6 +111,20 @@ pub fn other_scales(evidence: Evidence) -> Option<String> {
         Some(words) => format!("; and {words}"),
         None => format!("; this is not all: {wrong} of {} scale_inv are not the rule's", right.len()),
     })
+}
+
+/// The part of the values whose largest magnitude the second level's own scale is of.
+fn of_global(scene: &Scene, q: &QTensor) -> Option<String> {
+    let Operand::High(x) = scene.evidence.job.operands.get(0)? else { return None };
+    let Data::Quantized(model) = &scene.evidence.model?.parts.first()?.d else { return None };
+    let (actual, right) = (f64::from(q.global_scale_inv()?), f64::from(model.global_scale_inv()?));
+    let largest = largest(&scene.evidence, q)?.into_iter().fold(0.0, f64::max);
+    let amax = largest * actual / right;
+    (amax > 0.0 && amax < largest * (1.0 - NEAR)).then_some(())?;
+    // The magnitude that it is to rounding.
+    let near = |v: &&f32| (f64::from(v.abs()) - amax).abs() <= NEAR * amax;
+    let part = super::amax::parts_of(x, x.data().iter().find(near)?.abs()).into_iter().next()?;
+    Some(format!("the global scale is of another amax: {}; it is {:.6} of the largest magnitude", part.words, amax / largest))
 }
 
 /// Powers of two next to amax itself: nothing of the format is in them.

@@ -11,6 +11,7 @@
 //! in `data/bugs.csv`.
 
 pub mod amax;
+pub mod amax_of;
 mod assayed;
 pub mod beside;
 pub mod card;
@@ -27,6 +28,7 @@ pub mod group;
 pub mod inject;
 pub mod injected;
 pub mod locate;
+pub mod moved;
 pub mod pairs;
 pub mod patches;
 pub mod place;

@@ -438,8 +438,13 @@ fn groups_of_a_bundle_are_audited_one_by_one() {
         let Operand::Groups(groups) = Operand::by_groups(&x, &offs, &"float8_rowwise".parse().unwrap()).unwrap() else {
             unreachable!()
         };
-        w.side(name, &BundleOperand { high: Some(x), codes: Some(Codes::Groups(groups)), history: Vec::new() }, None, None)
-            .unwrap();
+        w.side(
+            name,
+            &BundleOperand { high: Some(x), codes: Some(Codes::Groups(groups)), ..BundleOperand::default() },
+            None,
+            None,
+        )
+        .unwrap();
     }
     w.i32s("offs", &[3], &[4, 4, 9]).values("out", &[3, 3, 5], &values(9, 5));
     let found = audited::of(&Bundle::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap()).unwrap();

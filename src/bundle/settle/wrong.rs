@@ -28,8 +28,9 @@ const SIXTEEN: [Format; 2] = [Format::F16, Format::Bf16];
 const MOST: usize = 1 << 28;
 /// Elements on which chance is counted: every right arithmetic is computed there.
 const COUNTED: usize = 4096;
-/// Parts that are tried with wrong arithmetics.
+/// Parts that are tried with wrong arithmetics, and equal ones.
 const PARTS: usize = 8;
+const MANY: usize = 64;
 
 /// The wrong arithmetic that gives every bit, and whether that proves it. `bound` holds the ideal.
 pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Option<(Way, bool)>> {
@@ -56,7 +57,9 @@ pub fn find(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Optio
     tries.push(Ways { chains: once(&lossy), cuts: few.clone(), endings: plain.clone() });
     let others = Cut::all(k).into_iter().filter(|c| c.parts(k).len() <= PARTS && !few.contains(c)).collect::<Vec<_>>();
     let stored = extra(&split, case, true);
-    tries.push(Ways { chains: once(&right), cuts: [few, others].concat(), endings: stored });
+    tries.push(Ways { chains: once(&right), cuts: [few, others].concat(), endings: stored.clone() });
+    let many = Cut::equal(k, MANY).into_iter().filter(|c| c.parts(k).len() > PARTS).collect();
+    tries.push(Ways { chains: once(&right), cuts: many, endings: stored });
     for ways in &tries {
         if let Some(way) = case.find(ways, most)? {
             // On every device a kernel may sum in f32 without its tensor cores.

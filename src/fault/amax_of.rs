@@ -1,0 +1,106 @@
+//! Blocks whose scale is that of another block's largest magnitude, or of theirs and another's, where the codes follow it: all over or in some rows
+//! and groups.
+//!
+//! ```text
+//! written[g] = right[way(g)]                       amax of g is that of way(g)
+//! written[g] = max(right[g], right[way(g)])        amax of g also covers way(g)
+//! written[g] = max of right over a tile            amax of g is that of the tile
+//! ```
+//! A rule that makes a scale of an amax alone is monotonic: the largest amax has the largest scale.
+
+use super::moved::Places;
+
+/// The same number, computed another way.
+const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
+/// Bits that wrong blocks have to tell, beyond those of a tile.
+const BITS: f64 = 24.0;
+/// Blocks of a tile along a side.
+const TILES: [usize; 5] = [1, 2, 4, 8, 16];
+/// Wrong blocks that say how often chance gives such a number.
+const FEW: usize = 256;
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= NEAR * b.abs()
+}
+
+/// What the wrong ones of these scales were taken over. `None`: there are fewer than two, or no way of the grid makes all of them.
+pub fn elsewhere(grid: (usize, usize), written: &[f64], right: &[f64]) -> Option<String> {
+    (written.len() == grid.0 * grid.1 && right.len() == written.len()).then_some(())?;
+    let what = "amax";
+    let is = |other: usize, g: usize| near(written[g], right[other]);
+    let also = |other: usize, g: usize| near(written[g], right[g].max(right[other]));
+    let places = Places { what, grid, fits: &is, right: false };
+    let wrong = places.wrong();
+    (wrong.len() > 1).then_some(())?;
+    let said = |verb: &str, words: &str| {
+        format!("amax of group (r, c) of the {}×{} grid {verb} that of {words}{}", grid.0, grid.1, places.place(&wrong))
+    };
+    if let Some(found) = places.way(false, &wrong) {
+        return Some(said("is", &found.words));
+    }
+    wrong.iter().all(|g| written[*g] > right[*g]).then_some(())?;
+    if let Some(found) = (Places { what, grid, fits: &also, right: false }).way(false, &wrong) {
+        return Some(said("also covers", &found.words));
+    }
+    let (height, width) = of_tiles(grid, written, right, &wrong)?;
+    Some(said("is", &format!("all {height}×{width} groups of its tile")))
+}
+
+/// The tile of blocks whose largest amax they all have, in the rows of wrong ones.
+fn of_tiles((rows, cols): (usize, usize), written: &[f64], right: &[f64], wrong: &[usize]) -> Option<(usize, usize)> {
+    let mut is_row = vec![false; rows];
+    wrong.iter().for_each(|g| is_row[g / cols] = true);
+    // How likely a number is by chance: as often as it is anywhere.
+    let tells = |g: &usize| {
+        let same = right.iter().filter(|r| near(written[*g], **r)).count();
+        (right.len() as f64 / same.max(1) as f64).log2()
+    };
+    let few = wrong.len().div_ceil(FEW);
+    let told = wrong.iter().step_by(few).map(tells).sum::<f64>();
+    (told >= BITS).then_some(())?;
+    let sides = TILES.into_iter().flat_map(|h| TILES.map(|w| (h, w)));
+    let mut sides: Vec<(usize, usize)> = sides.filter(|(h, w)| h * w > 1 && *h < 2 * rows && *w < 2 * cols).collect();
+    sides.sort_by_key(|(h, w)| h * w);
+    let of = |(h, w): (usize, usize), g: usize| {
+        let (top, left) = (g / cols / h * h, g % cols / w * w);
+        let row = |r: usize| right[r * cols + left..r * cols + (left + w).min(cols)].iter().copied();
+        (top..(top + h).min(rows)).flat_map(row).fold(0.0, f64::max)
+    };
+    sides.into_iter().find(|side| {
+        let mut inside = (0..written.len()).filter(|g| is_row[g / cols]);
+        inside.all(|g| near(written[g], of(*side, g)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRID: (usize, usize) = (24, 6);
+
+    fn scales() -> Vec<f64> {
+        (0..GRID.0 * GRID.1).map(|g| f64::from((g * 7919 % 1009) as u32) + 1.0).collect()
+    }
+
+    fn said(of: impl Fn(&[f64], usize, usize) -> f64) -> Option<String> {
+        let right = scales();
+        let written: Vec<f64> = (0..right.len()).map(|g| of(&right, g / GRID.1, g % GRID.1)).collect();
+        elsewhere(GRID, &written, &right)
+    }
+
+    #[test]
+    fn an_amax_of_another_block_is_told_by_its_place() {
+        let at = |v: &[f64], r: usize, c: usize| v[r * GRID.1 + c];
+        let above = said(|v, r, c| if (9..14).contains(&r) { at(v, r - 1, c) } else { at(v, r, c) }).unwrap();
+        assert!(above.contains("is that of row r − 1") && above.ends_with("in rows 9 … 13"), "{above}");
+        let both = said(|v, r, c| if r < 8 && c > 0 { at(v, r, c).max(at(v, r, c - 1)) } else { at(v, r, c) }).unwrap();
+        assert!(both.contains("also covers that of group c − 1"), "{both}");
+        let pairs =
+            said(|v, r, c| if (8..20).contains(&r) { at(v, r, c / 2 * 2).max(at(v, r, c / 2 * 2 + 1)) } else { at(v, r, c) });
+        assert!(pairs.as_ref().unwrap().contains("all 1×2 groups of its tile, in rows 8"), "{pairs:?}");
+        // Right; of no block; one block.
+        assert_eq!(said(at), None);
+        assert_eq!(said(|v, r, c| at(v, r, c) * if r == 3 { 1.37 } else { 1.0 }), None);
+        assert_eq!(said(|v, r, c| if (r, c) == (3, 3) { at(v, 2, 3) } else { at(v, r, c) }), None);
+    }
+}
