@@ -9,6 +9,7 @@
 //! A rule that makes a scale of an amax alone is monotonic: the largest amax has the largest scale.
 
 use super::moved::Places;
+use super::solve::maps::Map;
 
 /// The same number, computed another way.
 const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
@@ -35,15 +36,23 @@ pub fn elsewhere(grid: (usize, usize), written: &[f64], right: &[f64]) -> Option
     let said = |verb: &str, words: &str| {
         format!("amax of group (r, c) of the {}×{} grid {verb} that of {words}{}", grid.0, grid.1, places.place(&wrong))
     };
-    if let Some(found) = places.way(false, &wrong) {
+    // Right ones between the wrong ones tell what is taken from what is covered too.
+    let inside = places.inside(&wrong);
+    let follow = |map: &Map, fits: &dyn Fn(usize, usize) -> bool| inside.iter().all(|g| fits(map(g / grid.1, g % grid.1), *g));
+    let taken = places.way(false, &wrong);
+    if let Some(found) = taken.as_ref().filter(|f| follow(&f.map, &is)) {
         return Some(said("is", &found.words));
     }
-    wrong.iter().all(|g| written[*g] > right[*g]).then_some(())?;
-    if let Some(found) = (Places { what, grid, fits: &also, right: false }).way(false, &wrong) {
-        return Some(said("also covers", &found.words));
+    if wrong.iter().all(|g| written[*g] > right[*g]) {
+        if let Some((height, width)) = of_tiles(grid, written, right, &wrong) {
+            return Some(said("is", &format!("all {height}×{width} groups of its tile")));
+        }
+        let covered = Places { what, grid, fits: &also, right: false }.way(false, &wrong);
+        if let Some(found) = covered.filter(|f| taken.is_none() || follow(&f.map, &also)) {
+            return Some(said("also covers", &found.words));
+        }
     }
-    let (height, width) = of_tiles(grid, written, right, &wrong)?;
-    Some(said("is", &format!("all {height}×{width} groups of its tile")))
+    taken.map(|found| said("is", &found.words))
 }
 
 /// The tile of blocks whose largest amax they all have, in the rows of wrong ones.

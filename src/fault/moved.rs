@@ -34,7 +34,7 @@ pub struct Places<'p> {
 pub struct Found {
     kind: Kind,
     pub words: String,
-    map: Map,
+    pub map: Map,
     /// Whether the number stands where it should not, and not: is taken from where it should not.
     stored: bool,
 }
@@ -77,7 +77,7 @@ impl Places<'_> {
         let (rows, cols) = self.grid;
         let few = || wrong.iter().copied().step_by(wrong.len().div_ceil(FEW));
         let (is_row, is_col) = self.region(wrong);
-        let inside: Vec<usize> = (0..rows * cols).filter(|p| is_row[p / cols] && is_col[p % cols]).collect();
+        let inside = self.inside(wrong);
         let all = shortest_ways(rows, cols).into_iter().chain(within((rows, cols), &is_row, &is_col)).filter(|w| {
             let of = |p: usize| (w.map)(p / cols, p % cols);
             wrong.iter().all(|p| self.is(stored, *p, of(*p))) && self.bits(stored, few().map(|p| (p, of(p)))) - w.bits >= BITS
@@ -151,6 +151,12 @@ impl Places<'_> {
         let (mut is_row, mut is_col) = (vec![false; self.grid.0], vec![false; self.grid.1]);
         of.iter().for_each(|p| (is_row[p / self.grid.1], is_col[p % self.grid.1]) = (true, true));
         (is_row, is_col)
+    }
+
+    /// All places of those rows and columns.
+    pub fn inside(&self, of: &[usize]) -> Vec<usize> {
+        let (is_row, is_col) = self.region(of);
+        (0..self.grid.0 * self.grid.1).filter(|p| is_row[p / self.grid.1] && is_col[p % self.grid.1]).collect()
     }
 
     /// The same in words: nothing where it is all of them.
