@@ -133,8 +133,8 @@ fn a_global_scale_of_some_rows_is_named() {
 #[test]
 fn an_amax_of_a_product_that_leaves_out_the_last_rows_is_named() {
     // Row 36 has the largest.
-    let data =
-        values(Format::Bf16, 37, 128, 107).data().iter().enumerate().map(|(at, v)| if at / 128 == 36 { 8.0 * v } else { *v });
+    let data = values(Format::Bf16, 37, 128, 107);
+    let data = data.data().iter().enumerate().map(|(at, v)| if at / 128 == 36 { 8.0 * v } else { *v });
     let a = by_recipe("te_current", &Tensor::rounded(Format::Bf16, 37, 128, data.collect()).unwrap());
     let b = quantized("te_current", 24, 128, 108);
     let (x, y) = (a.dequantize_fast(), b.dequantize_fast());

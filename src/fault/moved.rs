@@ -196,6 +196,9 @@ impl Places<'_> {
     }
 }
 
+/// Row and column of a tile, and its height and width, to another row and column of it.
+type Within = fn((usize, usize), (usize, usize)) -> (usize, usize);
+
 /// Ways of the smallest rectangle that has all of some rows and columns: entries change places within it.
 fn within((rows, cols): (usize, usize), is_row: &[bool], is_col: &[bool]) -> Vec<Way> {
     let span = |is: &[bool]| Some((is.iter().position(|x| *x)?, is.iter().rposition(|x| *x)? + 1));
@@ -205,7 +208,7 @@ fn within((rows, cols): (usize, usize), is_row: &[bool], is_col: &[bool]) -> Vec
         return Vec::new();
     }
     let tile = format!("the {height}×{width} tile at ({top}, {left})");
-    let way = |kind, what: &str, of: fn((usize, usize), (usize, usize)) -> (usize, usize)| {
+    let way = |kind, what: &str, of: Within| {
         let map: Map = Arc::new(move |r, c| {
             if !(top..bottom).contains(&r) || !(left..right).contains(&c) {
                 return r * cols + c;
