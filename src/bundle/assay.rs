@@ -121,8 +121,9 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         verdict == Verdict::Fail && wrong.is_empty() && found.diagnosis.as_ref().is_some_and(|d| fitted(d) || in_patches(d));
     let solved = || {
         let unnamed = || found.diagnosis.as_ref().is_some_and(|d| d.findings.is_empty());
-        clipped::explain(bundle)
-            .filter(|_| bundle.meta.recipe.is_none() || unnamed())
+        // A recipe's own words for a scale of 0 come first.
+        let zero = || if bundle.meta.recipe.is_none() || unnamed() { clipped::explain(bundle) } else { None };
+        zero()
             .or_else(|| casts::explain(bundle))
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))

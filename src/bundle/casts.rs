@@ -7,7 +7,7 @@
 
 use super::{Bundle, chosen, copies, unwritten};
 use crate::fault::solve::maps::{shortest_ways, ways};
-use crate::fault::solve::segment::lines;
+use crate::fault::solve::segment::{lines, where_not_all};
 use crate::fault::{Class, Finding};
 use crate::fault::{amax, amax_of};
 use crate::format::grid::ValueGrid;
@@ -38,6 +38,7 @@ pub struct Cast<'b> {
     values: Vec<f64>,
 }
 
+/// Formats whose codes may be taken for each other's.
 const FP8: [Format; 4] = [Format::E4m3, Format::E4m3Fnuz, Format::E5m2, Format::E5m2Fnuz];
 
 /// Ties that are not rounded to even, at least.
@@ -485,12 +486,11 @@ impl<'b> Cast<'b> {
             let is = |v: f64| v == self.value(at) || v.is_nan() && self.value(at).is_nan();
             [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|by| is(code(y(at) * by)))
         };
-        let f = FP8.into_iter().filter(|f| *f != own && FP8.contains(&own)).find(|f| wrong.iter().all(|at| made(*f, *at)))?;
+        FP8.contains(&own).then_some(())?;
+        let f = FP8.into_iter().filter(|f| *f != own).find(|f| wrong.iter().all(|at| made(*f, *at)))?;
         let (mut is_row, mut is_col) = (vec![false; self.q.rows()], vec![false; cols]);
         wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
-        let some =
-            |name: &str, is: &[bool]| if is.contains(&false) { format!(", in {name} {}", lines(is)) } else { String::new() };
-        let place = some("rows", &is_row) + &some("columns", &is_col);
+        let place = where_not_all("rows", &is_row) + &where_not_all("columns", &is_col);
         let words = format!("the codes are those of {f}, and are read as {own}{place}");
         Some((Class::BitsReinterpreted, "out.written_as", words))
     }

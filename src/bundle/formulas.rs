@@ -37,7 +37,7 @@ pub struct At<'r> {
 type Made = Box<dyn Fn(&At) -> Vec<f64> + Send + Sync>;
 
 /// Words, and what becomes of a number.
-type Change = (&'static str, fn(f64) -> f64);
+type Change<'w> = (&'w str, fn(f64) -> f64);
 
 /// A formula: words, and the row it makes. The right one has no words.
 pub struct Formula {
@@ -96,9 +96,10 @@ type Mask = Vec<bool>;
 /// What makes the wrong elements, in words. `None`: no op with formulas, or none that makes them.
 pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let (op, params) = (bundle.meta.op, bundle.meta.params);
+    let gain = if params.zero_centered_gamma { "1 + gamma" } else { "gamma" };
     let (t, part) = (bundle.a.high.as_ref()?, found.judgement());
     let mut all = match op {
-        Op::Rmsnorm | Op::Layernorm => of_norm(op),
+        Op::Rmsnorm | Op::Layernorm => of_norm(op, gain),
         Op::Activation | Op::Gated => gates::activations(op, params.act?),
         _ => return None,
     };
@@ -208,6 +209,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             op,
             rows: &rows,
             sampled: &sampled,
+            gain,
             gamma: &gamma,
             beta: &beta,
             eps,
@@ -297,9 +299,6 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     };
     // What is only not written is right otherwise.
     let formula = |w: String| if w.starts_with(blank::ONLY) { w } else { format!("another formula: {w}") };
-    // To the formulas gamma is what multiplies.
-    let formula =
-        |w: String| if one > 0.0 { formula(w).replace("gamma is rounded", "1 + gamma is rounded") } else { formula(w) };
     // Columns of old numbers: neither the right ones, nor x, nor the gate.
     let old = || {
         (found_nothing && step == 1 && matches!(op, Op::Activation | Op::Gated)).then_some(())?;
@@ -536,8 +535,8 @@ mod tests {
     #[test]
     fn formulas_have_words_but_the_right_one() {
         for all in [
-            of_norm(Op::Rmsnorm),
-            of_norm(Op::Layernorm),
+            of_norm(Op::Rmsnorm, "gamma"),
+            of_norm(Op::Layernorm, "gamma"),
             gates::activations(Op::Gated, Act::Silu),
             gates::activations(Op::Activation, Act::Relu),
         ] {
@@ -550,7 +549,7 @@ mod tests {
         let rows = [vec![3.0, 4.0], vec![6.0, 8.0]];
         let of = |op, words: &str| {
             let at = At { rows: &rows, i: 0, gamma: &[2.0, 1.0], beta: &[0.5, 0.0], eps: 0.0, cols: 2 };
-            let all = of_norm(op);
+            let all = of_norm(op, "gamma");
             (all.iter().find(|f| f.words == words).unwrap().made)(&at)
         };
         let r = 12.5f64.sqrt();

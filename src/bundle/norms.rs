@@ -34,6 +34,8 @@ pub struct Norm<'r> {
     /// The rows of `x`, and which of them were looked at.
     pub rows: &'r [Vec<f64>],
     pub sampled: &'r [usize],
+    /// What values are multiplied by, and its name.
+    pub gain: &'r str,
     pub gamma: &'r [f64],
     pub beta: &'r [f64],
     pub eps: f64,
@@ -216,15 +218,16 @@ impl Norm<'_> {
 
     /// Every gamma and beta that kernels apply, the right ones first.
     fn weights(&self) -> Vec<Weights> {
-        type Change = (&'static str, fn(f64) -> f64);
+        let rounded = ["bf16", "f16"].map(|f| format!("{} is rounded to {f}", self.gain));
+        type Change<'w> = (&'w str, fn(f64) -> f64);
         let gammas: [Change; 7] = [
             ("", |g| g),
             ("gamma is not applied", |_| 1.0),
             ("1 is not added to gamma", |g| g - 1.0),
             ("1 is added to gamma", |g| g + 1.0),
             ("gamma is applied twice", |g| g * g),
-            ("gamma is rounded to bf16", |g| f64::from(round_to(Format::Bf16, g as f32))),
-            ("gamma is rounded to f16", |g| f64::from(round_to(Format::F16, g as f32))),
+            (&rounded[0], |g| f64::from(round_to(Format::Bf16, g as f32))),
+            (&rounded[1], |g| f64::from(round_to(Format::F16, g as f32))),
         ];
         type Both = (&'static str, fn(f64, f64) -> f64);
         let betas: [Both; 6] = [

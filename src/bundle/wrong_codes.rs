@@ -2,6 +2,7 @@
 
 use super::encoders::{Cast, LEAST, Named, SHARE, nearest};
 use crate::fault::Class;
+use crate::fault::solve::segment::where_not_all;
 use crate::{Overflow, Rounding};
 use std::collections::HashMap;
 
@@ -124,11 +125,7 @@ impl Cast<'_> {
                 format!("values of {low} … {high} scales become {} instead of {}", all[*from].1, all[*from].2)
             })
             .collect();
-        let some = |what: &str, is: &[bool]| {
-            let lines = crate::fault::solve::segment::lines;
-            if is.contains(&false) { format!(", in {what} {}", lines(is)) } else { String::new() }
-        };
-        let place = some("rows", &is_row) + &some("columns", &is_col);
+        let place = where_not_all("rows", &is_row) + &where_not_all("columns", &is_col);
         let words = format!("codes are another function of the scaled value: {}{place}", shown.join(", "));
         Some((if edges { Class::CodecEdge } else { Class::Rounding }, "out.steps".into(), words))
     }

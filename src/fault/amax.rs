@@ -247,11 +247,11 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         let least =
             |mut lines: &mut dyn Iterator<Item = &f32>| Iterator::position(&mut lines, |v| *v >= amax).map_or(0, |n| n + 1);
         let (first, last, left) = (least(&mut of_row.iter()), least(&mut of_row.iter().rev()), least(&mut of_col.iter()));
-        all.extend(part("some_rows", format!("the first {first} rows"), &|i, _, _| i < first));
-        all.extend(part("some_rows", format!("rows {} … {}", rows - last, rows.saturating_sub(1)), &|i, _, _| {
-            i + last >= rows
-        }));
-        all.extend(part("some_columns", format!("the first {left} columns"), &|_, j, _| j < left));
+        // As many as it takes: one of all numbers of lines.
+        all.extend(one_of(rows, "some_rows", format!("the first {first} rows"), &|i, _, _| i < first));
+        let words = format!("rows {} … {}", rows - last, rows.saturating_sub(1));
+        all.extend(one_of(rows, "some_rows", words, &|i, _, _| i + last >= rows));
+        all.extend(one_of(cols, "some_columns", format!("the first {left} columns"), &|_, j, _| j < left));
     }
     all.sort_by(|a, b| a.chance.total_cmp(&b.chance));
     all
@@ -349,6 +349,12 @@ mod tests {
         );
         assert!(parts.iter().any(|p| p.variant == "first_half"));
         assert!(parts_of(&x, 9.0).is_empty(), "it is the largest");
+        // So many rows from an end give any amax that is somebody's.
+        let v: Vec<f32> = (0..64 * 64).map(|n| (n * 7919 % 4093) as f32 - 2046.0).collect();
+        let x = Tensor::new(Format::F32, 64, 64, v.clone()).unwrap();
+        let last = v[63 * 64..].iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        let parts = parts_of(&x, last);
+        assert!(!parts.is_empty() && parts.iter().all(|p| p.words.contains("perhaps")), "{last}: {}", parts[0].words);
         // The largest value, where four negative ones are larger.
         let v: Vec<f32> = (0..64).map(|n| if n % 16 == 3 { -9.0 - n as f32 } else { 0.1 * (n % 13) as f32 }).collect();
         let x = Tensor::new(Format::F32, 8, 8, v).unwrap();

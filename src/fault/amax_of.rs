@@ -37,11 +37,7 @@ pub fn elsewhere(grid: (usize, usize), written: &[f64], right: &[f64]) -> Option
         format!("amax of group (r, c) of the {}×{} grid {verb} that of {words}{}", grid.0, grid.1, places.place(&wrong))
     };
     // Right ones between the wrong ones tell what is taken from what is covered too.
-    let span = |of: fn(usize, usize) -> usize| {
-        let at = || wrong.iter().map(|g| of(*g, grid.1));
-        at().min().unwrap_or(0)..=at().max().unwrap_or(0)
-    };
-    let (rows, cols) = (span(|g, cols| g / cols), span(|g, cols| g % cols));
+    let (rows, cols) = places.rectangle(&wrong);
     let inside: Vec<usize> = rows.flat_map(|r| cols.clone().map(move |c| r * grid.1 + c)).collect();
     let follow = |map: &Map, fits: &dyn Fn(usize, usize) -> bool| inside.iter().all(|g| fits(map(g / grid.1, g % grid.1), *g));
     let taken = places.way(false, &wrong);

@@ -7,8 +7,9 @@
 
 use super::Class;
 use super::solve::maps::{Kind, Map, Way, cost, shortest_ways};
-use super::solve::segment::lines;
+use super::solve::segment::where_not_all;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bits that the wrong places have to tell, beyond those of the way.
@@ -19,6 +20,7 @@ const FEW: usize = 256;
 const ROW_GROUPS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 /// Entries of a line of the grid that say how alike its entries are.
 const LINE: usize = 4;
+
 /// The numbers of a grid, by what codes say of them.
 pub struct Places<'p> {
     /// What they are.
@@ -77,8 +79,8 @@ impl Places<'_> {
         let (rows, cols) = self.grid;
         let few = || wrong.iter().copied().step_by(wrong.len().div_ceil(FEW));
         let (is_row, is_col) = self.region(wrong);
-        let inside = self.inside(wrong);
-        let all = shortest_ways(rows, cols).into_iter().chain(within((rows, cols), &is_row, &is_col)).filter(|w| {
+        let inside: Vec<usize> = (0..rows * cols).filter(|p| is_row[p / cols] && is_col[p % cols]).collect();
+        let all = shortest_ways(rows, cols).into_iter().chain(within((rows, cols), self.rectangle(wrong))).filter(|w| {
             let of = |p: usize| (w.map)(p / cols, p % cols);
             wrong.iter().all(|p| self.is(stored, *p, of(*p))) && self.bits(stored, few().map(|p| (p, of(p)))) - w.bits >= BITS
         });
@@ -153,18 +155,18 @@ impl Places<'_> {
         (is_row, is_col)
     }
 
-    /// All places of those rows and columns.
-    pub fn inside(&self, of: &[usize]) -> Vec<usize> {
+    /// The rows and the columns of the smallest rectangle that has some places.
+    pub fn rectangle(&self, of: &[usize]) -> (Range<usize>, Range<usize>) {
         let (is_row, is_col) = self.region(of);
-        (0..self.grid.0 * self.grid.1).filter(|p| is_row[p / self.grid.1] && is_col[p % self.grid.1]).collect()
+        let span =
+            |is: &[bool]| is.iter().position(|x| *x).unwrap_or(0)..is.iter().rposition(|x| *x).map_or(0, |last| last + 1);
+        (span(&is_row), span(&is_col))
     }
 
     /// The same in words: nothing where it is all of them.
     pub fn place(&self, of: &[usize]) -> String {
         let (is_row, is_col) = self.region(of);
-        let some =
-            |name: &str, is: &[bool]| if is.contains(&false) { format!(", in {name} {}", lines(is)) } else { String::new() };
-        some("rows", &is_row) + &some("groups", &is_col)
+        where_not_all("rows", &is_row) + &where_not_all("groups", &is_col)
     }
 
     /// What is where: class, variant, words.
@@ -173,7 +175,7 @@ impl Places<'_> {
         (wrong.len() > 1).then_some(())?;
         let found = [self.right, !self.right].into_iter().find_map(|stored| self.way(stored, &wrong));
         let found = found.or_else(|| [self.right, !self.right].into_iter().find_map(|s| self.padded(s, &wrong)));
-        let found = found.or_else(|| self.in_row_groups(&wrong).filter(|_| self.right))?;
+        let found = found.or_else(|| if self.right { self.in_row_groups(&wrong) } else { None })?;
         let place = self.place(&wrong);
         let words = if found.stored {
             format!(
@@ -199,18 +201,17 @@ impl Places<'_> {
 /// Row and column of a tile, and its height and width, to another row and column of it.
 type Within = fn((usize, usize), (usize, usize)) -> (usize, usize);
 
-/// Ways of the smallest rectangle that has all of some rows and columns: entries change places within it.
-fn within((rows, cols): (usize, usize), is_row: &[bool], is_col: &[bool]) -> Vec<Way> {
-    let span = |is: &[bool]| Some((is.iter().position(|x| *x)?, is.iter().rposition(|x| *x)? + 1));
-    let (Some((top, bottom)), Some((left, right))) = (span(is_row), span(is_col)) else { return Vec::new() };
-    let (height, width) = (bottom - top, right - left);
+/// Ways of a rectangle of a grid, not all of it: entries change places within it.
+fn within((rows, cols): (usize, usize), (is_row, is_col): (Range<usize>, Range<usize>)) -> Vec<Way> {
+    let (top, left, height, width) = (is_row.start, is_col.start, is_row.len(), is_col.len());
     if (height, width) == (rows, cols) {
         return Vec::new();
     }
     let tile = format!("the {height}×{width} tile at ({top}, {left})");
     let way = |kind, what: &str, of: Within| {
+        let (is_row, is_col) = (is_row.clone(), is_col.clone());
         let map: Map = Arc::new(move |r, c| {
-            if !(top..bottom).contains(&r) || !(left..right).contains(&c) {
+            if !is_row.contains(&r) || !is_col.contains(&c) {
                 return r * cols + c;
             }
             let (i, j) = of((r - top, c - left), (height, width));

@@ -239,7 +239,7 @@ fn norms_by_hand() {
     let table = table();
     let mut seen = BTreeSet::new();
     for op in [Op::Rmsnorm, Op::Layernorm] {
-        let all = of_norm(op).into_iter().chain(heads(op, cols)).chain(merged(op, cols)).collect::<Vec<_>>();
+        let all = of_norm(op, "gamma").into_iter().chain(heads(op, cols)).chain(merged(op, cols)).collect::<Vec<_>>();
         for (f, i) in all.iter().flat_map(|f| (0..count).map(move |i| (f, i))) {
             let made = f.row(&At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: 0.02, cols });
             let (n, numbers) = which(&table, &f.words);

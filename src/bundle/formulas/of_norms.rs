@@ -76,7 +76,7 @@ pub fn merged(op: Op, n: usize) -> Vec<Formula> {
 pub const SHIFTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
 /// Formulas of a whole row, the right one first.
-pub fn norms(op: Op) -> Vec<Formula> {
+pub fn norms(op: Op, gain: &str) -> Vec<Formula> {
     let layer = op == Op::Layernorm;
     let center = move |x: &[f64]| if layer { mean(x, |x| x) } else { 0.0 };
     let variance = move |x: &[f64]| {
@@ -146,11 +146,12 @@ pub fn norms(op: Op) -> Vec<Formula> {
             r.with(m, d, |j| r.gamma[j], |j| r.beta[j] * r.gamma[j])
         }));
     }
+    let rounded = format!("{gain} is rounded to bf16");
     let own: [Change; 4] = [
         ("gamma is not applied", |_| 1.0),
         ("1 is added to gamma, which already contains it", |g| g + 1.0),
         ("1 is not added to gamma, which is stored minus one", |g| g - 1.0),
-        ("gamma is rounded to bf16", |g| f64::from(round_to(Format::Bf16, g as f32))),
+        (&rounded, |g| f64::from(round_to(Format::Bf16, g as f32))),
     ];
     for (words, change) in own {
         all.push(formula(words, move |r| {

@@ -49,8 +49,18 @@ fn said(op: Op, made: &dyn Fn(Rows, usize, usize) -> f64) -> String {
     let right: Vec<bool> = (0..ROWS * COLS).map(|at| (actual[at] - ideal(at)).abs() <= half(actual[at])).collect();
     let cell = |at: usize| (actual[at] - half(actual[at]), actual[at] + half(actual[at]));
     let sampled: Vec<usize> = (0..ROWS).collect();
-    let norm =
-        Norm { op, rows: &rows, sampled: &sampled, gamma: &g, beta: &b, eps: EPS, actual: &actual, cell: &cell, right: &right };
+    let norm = Norm {
+        op,
+        rows: &rows,
+        sampled: &sampled,
+        gain: "gamma",
+        gamma: &g,
+        beta: &b,
+        eps: EPS,
+        actual: &actual,
+        cell: &cell,
+        right: &right,
+    };
     norm.explain().unwrap_or_default()
 }
 

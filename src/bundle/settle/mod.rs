@@ -194,8 +194,9 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
     };
     let units = || chains.iter().filter(|c| matches!(c.0, Chain::Unit(_))).copied().collect();
     let split = || Ways { chains: units(), cuts: Cut::all(k), endings: case.endings(true) };
-    let find = |ways: Ways| -> Result<Option<Settled>> {
-        let way = timed("right bits", || case.find(&ways, usize::MAX))?;
+    let mut but_for_amax = None;
+    let mut find = |ways: Ways| -> Result<Option<Settled>> {
+        let way = timed("right bits", || case.search(&ways, usize::MAX, &mut but_for_amax))?;
         Ok(way.map(|way| exactly(output, &way, arithmetic.bound, &arithmetic.why)))
     };
     // Most results are of the first set: the others are not made before they are asked.
@@ -215,7 +216,7 @@ fn assumed(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Out
         }
     }
     let accumulator = built.job.accumulator;
-    let settled = by_bound(case, arithmetic, built, output);
+    let settled = by_bound(case, arithmetic, built, output, but_for_amax);
     built.job.accumulator = accumulator;
     settled
 }
@@ -244,8 +245,15 @@ fn is_rounded_once(output: &Output, ideal: &op::Defined) -> bool {
             .all(|(x, d)| *x == round_to(t.dtype(), *d as f32) || f64::from(*x) == once(*d) || x.is_nan() && d.is_nan())
 }
 
-/// What no bits decide: by the bound, by bits of wrong arithmetics, by the size of the errors.
-fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Output) -> Result<Settled> {
+/// What no bits decide: by the bound, by bits of wrong arithmetics, by the size of the errors. `but_for_amax`: what gives all bits of the result and
+/// another amax.
+fn by_bound(
+    case: &Case,
+    arithmetic: &Arithmetic,
+    built: &mut Built,
+    output: &Output,
+    but_for_amax: Option<Way>,
+) -> Result<Settled> {
     let k = case.k();
     let whole = Ways { chains: arithmetic.promoted(k), cuts: vec![Cut::Whole], endings: case.endings(false) };
     let first = whole.chains.iter().take(2 * arithmetic.chains.len()).copied().collect::<Vec<_>>();
@@ -266,6 +274,15 @@ fn by_bound(case: &Case, arithmetic: &Arithmetic, built: &mut Built, output: &Ou
         (any, Some(by(any)?), format!("{any}: {why}; judged by the bound: the bits are of no known arithmetic"))
     };
     let judged = wide.as_ref().unwrap_or(&tight);
+    if let Some(way) = but_for_amax {
+        // The codes are right. Of many ways that give them, each with an amax of its own, nobody knows the one: the bound decides.
+        let is_wrong = judged.comparison.verdict == Verdict::Fail;
+        let accumulator = if is_wrong { near(&way, arithmetic.bound) } else { accumulator };
+        let text = format!("{}: {why}, to the bit but for amax", way.words());
+        let mut model = output.clone();
+        model.parts.iter_mut().for_each(|p| p.amax = None);
+        return Ok(Settled::plain(accumulator, Some(model), text));
+    }
     let Some(way) = timed("right bits", || case.nearest(&Ways { chains: first, ..whole.clone() }))? else {
         return Ok(Settled::plain(accumulator, None, by_bound));
     };

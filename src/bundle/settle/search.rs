@@ -1,5 +1,6 @@
 //! Finds the arithmetic that gives every bit of a result: cheap on a few elements, then on more, then on all.
 
+use self::confirm::Confirmed;
 use super::cuts::{Cut, Join, Run};
 use super::region::Region;
 use super::ways::{Bias, Blocks, Chain, Ending, Extra, Promote, ScalesMeet, Store};
@@ -11,7 +12,6 @@ use crate::op::Defined;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// Elements that the first look is at.
 const FEW: usize = 32;
@@ -52,14 +52,6 @@ type Chained = (Cut, Chain, Option<Promote>);
 struct Look<'a> {
     few: Region<'a>,
     refuters: Vec<Region<'a>>,
-}
-
-/// What a look at all elements said of some ways.
-enum Confirmed {
-    By(Way),
-    /// None; one of them has another bit here.
-    RefutedAt(usize),
-    No,
 }
 
 /// The operands and bits of one product.
@@ -247,6 +239,11 @@ impl<'a> Case<'a> {
     /// The first of `ways` that gives every bit, or the first `most` elements of a large result. Errors: a model that does not take the
     /// operands.
     pub fn find(&self, ways: &Ways, most: usize) -> Result<Option<Way>> {
+        self.search(ways, most, &mut None)
+    }
+
+    /// The same; where none gives the amax, `but_for_amax` is the first that gives all else.
+    pub fn search(&self, ways: &Ways, most: usize, but_for_amax: &mut Option<Way>) -> Result<Option<Way>> {
         let all: Vec<Chained> =
             ways.cuts.iter().flat_map(|cut| ways.chains.iter().map(|(chain, promote)| (*cut, *chain, *promote))).collect();
         // Each thread has chains of its own: what it summed serves other cuts of K and promotions.
@@ -255,6 +252,9 @@ impl<'a> Case<'a> {
         let owner = |chain: &Chain| ways.chains.iter().position(|c| c.0 == *chain).map_or(0, |nth| nth % threads);
         // The first is often the right one: more and more are looked at together.
         let (mut from, mut count, mut learned) = (0, 1, 0);
+        // Where ways have their largest value that give all codes and another amax. Ways differ by a rounding: of others that one value is asked
+        // before all are. Codes of FP8 are those of thousands of ways.
+        let mut peaks: Vec<Region> = Vec::new();
         while from < all.len() {
             let batch: Vec<(usize, &Chained)> = all.iter().enumerate().skip(from).take(count).collect();
             (from, count) = (from + batch.len(), (2 * count).min(BATCH));
@@ -277,6 +277,7 @@ impl<'a> Case<'a> {
                 for region in &mut refuters {
                     alive = self.left(region, alive)?;
                 }
+                alive = self.with_amax(&mut peaks, alive)?;
                 if alive.is_empty() {
                     continue;
                 }
@@ -286,6 +287,10 @@ impl<'a> Case<'a> {
                         learned += 1;
                         new.push(at);
                         refuters.extend(self.around(at, FEW));
+                    }
+                    Confirmed::ButForAmax(way, at) => {
+                        peaks.extend(self.around(at, 1));
+                        but_for_amax.get_or_insert(way);
                     }
                     Confirmed::RefutedAt(_) | Confirmed::No => {}
                 }
@@ -339,6 +344,22 @@ impl<'a> Case<'a> {
         Ok(left)
     }
 
+    /// Those of `alive` that give the amax at one of these elements; all where there are none.
+    fn with_amax(&self, peaks: &mut [Region], alive: Vec<Way>) -> Result<Vec<Way>> {
+        let (Some(amax), false) = (self.amax, peaks.is_empty()) else { return Ok(alive) };
+        let mut left = Vec::new();
+        for way in alive {
+            let mut is = false;
+            for peak in peaks.iter_mut() {
+                is |= self.each(peak, &way, |_, value| value.abs().to_bits() == amax.to_bits())?;
+            }
+            if is {
+                left.push(way);
+            }
+        }
+        Ok(left)
+    }
+
     /// `count` elements beside one, in its row.
     fn around(&self, at: usize, count: usize) -> Option<Region<'_>> {
         let (row, col) = (at / self.plan.cols, at % self.plan.cols);
@@ -377,58 +398,6 @@ impl<'a> Case<'a> {
             }
         }
         Ok(alive)
-    }
-
-    /// The first of `ways`, which have one chain and one cut, that gives every bit (of at most about `most` elements).
-    fn confirm(&self, ways: Vec<Way>, most: usize) -> Result<Confirmed> {
-        let refuted = AtomicUsize::new(usize::MAX);
-        let regions = self.regions();
-        let alive: Vec<AtomicBool> = ways.iter().map(|_| AtomicBool::new(true)).collect();
-        let amax: Vec<AtomicU32> = ways.iter().map(|_| AtomicU32::new(0)).collect();
-        let look = |(p, rows, cols): Place| -> Result<()> {
-            if !alive.iter().any(|a| a.load(Relaxed)) {
-                return Ok(());
-            }
-            let mut region = Region::new(&self.plan, p, rows, cols);
-            for (w, way) in ways.iter().enumerate().filter(|(w, _)| alive[*w].load(Relaxed)) {
-                let mut largest = 0.0f32;
-                let same = self.each(&mut region, way, |at, value| {
-                    largest = largest.max(value.abs());
-                    let same = self.store.bits(value, way.ending.extra.truncated) == self.bits[at];
-                    if !same {
-                        refuted.fetch_min(at, Relaxed);
-                    }
-                    same
-                })?;
-                amax[w].fetch_max(largest.to_bits(), Relaxed);
-                if !same {
-                    alive[w].store(false, Relaxed);
-                }
-            }
-            Ok(())
-        };
-        if let Some((p, rows, cols)) = regions.first().cloned() {
-            let small = |r: &Range<usize>, n: usize| r.start..r.end.min(r.start + n);
-            let (rows, cols) = (small(&rows, FIRST.0), small(&cols, FIRST.1));
-            look((p, rows, cols))?;
-        }
-        let enough = self.enough(most);
-        let whole = enough.len() == regions.len();
-        // A result of few tiles is shared out by its rows.
-        let threads = rayon::current_num_threads();
-        let (first, rest) = match enough.len() < threads {
-            true => (Vec::new(), enough.iter().flat_map(|place| bands(place, threads)).collect()),
-            false => (enough[..1].to_vec(), enough[1..].to_vec()),
-        };
-        first.into_iter().try_for_each(look)?;
-        rest.into_par_iter().try_for_each(look)?;
-        let right_amax = |w: usize| !whole || self.amax.is_none_or(|a| a.to_bits() == amax[w].load(Relaxed));
-        let found = (0..ways.len()).find(|w| alive[*w].load(Relaxed) && right_amax(*w) && self.empty_is_zero);
-        Ok(match (found, refuted.load(Relaxed)) {
-            (Some(w), _) => Confirmed::By(ways[w].clone()),
-            (None, usize::MAX) => Confirmed::No,
-            (None, at) => Confirmed::RefutedAt(at),
-        })
     }
 
     /// Hands every value of a region to `see` until that returns false; whether it never did.
@@ -591,5 +560,6 @@ impl Way {
     }
 }
 
+mod confirm;
 #[cfg(test)]
 mod tests;

@@ -206,11 +206,12 @@ fn wrong_arithmetics_that_hide_in_the_bound_fail() {
         };
         o.product(sum, |p, i, j| o.scaled(p, i, j))
     };
-    // Two parts of whole tiles of 128; eight of 96.
-    let (halves, eighths) = (parts(o.k, 2), (0..8).map(|p| 96 * p..96 * (p + 1)).collect::<Vec<_>>());
+    // Two parts of whole tiles of 128; eight of 96; twelve of 64.
+    let (halves, [eighths, twelfths]) =
+        (parts(o.k, 2), [96, 64].map(|n| (0..768 / n).map(|p| n * p..n * (p + 1)).collect::<Vec<_>>()));
     let bf16 = |x: f32| round_to(Format::Bf16, x);
     let f16 = |x: f32| round_to(Format::F16, x);
-    let cases: [(&str, Vec<f32>, Dtype, &str); 8] = [
+    let cases: [(&str, Vec<f32>, Dtype, &str); 9] = [
         ("hopper_wgmma_f16", of(T { w: 32, f: 13, o: None }), Dtype::F32, H200),
         ("10 fraction bits", of(T { w: 32, f: 13, o: Some(10) }), Dtype::F32, H200),
         ("10 bits below", of(T { w: 32, f: 10, o: Some(13) }), Dtype::F32, H200),
@@ -232,6 +233,7 @@ fn wrong_arithmetics_that_hide_in_the_bound_fail() {
         ),
         ("parts rounded to bf16", ended(&halves, &bf16), Dtype::F32, H200),
         ("parts rounded to bf16", ended(&eighths, &bf16), Dtype::F32, H200),
+        ("parts rounded to bf16", ended(&twelfths, &bf16), Dtype::F32, H200),
     ];
     for (name, out, dtype, device) in &cases {
         let found = said(&o, out, *dtype, device);

@@ -66,6 +66,25 @@ fn zero_points_that_wrap_are_told() {
     assert_eq!(got.0, "zp_offset:b.zero_wraps", "{}", got.1);
 }
 
+/// 16 in four bits is 0: no sign is lost.
+#[test]
+fn zero_points_beyond_their_bits_are_told() {
+    let a = wide(M, 128);
+    let mut parts = codes(Format::Uint4, N, 128, 32, true, 105).into_parts();
+    if let Zero::Integer(z) = &mut parts.zero {
+        z.iter_mut().filter(|z| **z > 12).for_each(|z| *z = 16);
+    }
+    let b = QTensor::new(parts).unwrap();
+    let (x, z) = (a.to_f64(), zeros(&b));
+    let got = found(&a, &b, None, Format::F32, |i, j, _| {
+        sum(128, |k| {
+            let cell = j * 4 + k / 32;
+            x[[i, k]] * (f64::from(b.codes()[j * 128 + k]) - f64::from(z[cell] % 16)) * scale(&b, cell)
+        })
+    });
+    assert_eq!(got.0, "zp_offset:b.beyond_bits", "{}", got.1);
+}
+
 #[test]
 fn a_product_of_scales_in_16_bits_is_told() {
     let (a, b) = (codes(Format::E4m3, M, 128, 32, false, 107), codes(Format::E4m3, N, 128, 32, false, 108));

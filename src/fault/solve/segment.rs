@@ -227,6 +227,11 @@ fn runs(v: &[bool]) -> bool {
     v.windows(2).filter(|w| w[0] != w[1]).count() <= 2
 }
 
+/// `, in rows 3 … 7`; nothing where it is all of them.
+pub fn where_not_all(name: &str, v: &[bool]) -> String {
+    if v.contains(&false) { format!(", in {name} {}", lines(v)) } else { String::new() }
+}
+
 /// `16 … 31`, `3, 7 and 9`, `5 of 128 from 3 to 90`; a run that ends at the edge says so.
 pub fn lines(v: &[bool]) -> String {
     let at: Vec<usize> = (0..v.len()).filter(|i| v[*i]).collect();

@@ -130,6 +130,14 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             each(&|z, _| if z == 0.0 { f64::from(1u32 << q.format().bits()) } else { z }),
         );
         add(Class::ZpOffset, "zero_as_one", format!("{of}: 0 is read as 1"), 2.0, each(&|z, _| if z == 0.0 { 1.0 } else { z }));
+        let bits = q.format().bits();
+        add(
+            Class::ZpOffset,
+            "beyond_bits",
+            format!("{of} lose what is beyond {bits} bits: {} is read as 0", 1u32 << bits),
+            1.5,
+            each(&|z, _| if z >= 0.0 { z.rem_euclid(f64::from(1u32 << bits)) } else { z }),
+        );
         add(
             Class::BitsReinterpreted,
             "zero_unsigned",

@@ -273,3 +273,32 @@ fn the_way_has_every_bit_and_the_amax() {
         assert_eq!(case.find(&ways, usize::MAX).unwrap(), None);
     });
 }
+
+/// Codes of FP8 are those of many ways, and an amax that none has refutes each by one element.
+#[test]
+fn an_amax_of_no_way_is_asked_at_the_largest_element() {
+    let o = Emulated::new(41, (5, 40, 64), true);
+    let unit = o.product(|a, b| o.chain(T { w: 32, f: 13, o: Some(13) }, a, b), |p, i, j| o.scaled(p, i, j));
+    with(&o, &unit, |case, _| {
+        let way = Way::plain(Chain::Unit("hopper_wgmma"));
+        let at = (0..unit.len()).max_by(|i, j| unit[*i].abs().total_cmp(&unit[*j].abs())).unwrap();
+        let asked = |amax: f32, peaks: &[usize]| {
+            let case = Case {
+                amax: Some(amax),
+                bits: case.bits.clone(),
+                telling: Vec::new(),
+                plan: Plan::of(case.job).unwrap(),
+                ..*case
+            };
+            let mut peaks: Vec<Region> = peaks.iter().filter_map(|at| case.around(*at, 1)).collect();
+            let left = case.with_amax(&mut peaks, vec![way.clone()]).unwrap().len();
+            (left, matches!(case.confirm(vec![way.clone()], usize::MAX).unwrap(), Confirmed::ButForAmax(_, x) if x == at))
+        };
+        let largest = unit[at].abs();
+        assert_eq!([asked(largest, &[]), asked(largest, &[at]), asked(largest, &[at + 1, at])], [(1, false); 3]);
+        assert_eq!(
+            [asked(largest.next_up(), &[]), asked(largest.next_up(), &[at]), asked(1e9, &[at])],
+            [(1, true), (0, true), (0, true)]
+        );
+    });
+}
