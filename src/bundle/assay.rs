@@ -389,7 +389,10 @@ impl Judged {
 /// Judges the result and what it says of itself, and says by which arithmetic.
 fn judge(bundle: &Bundle, built: &mut Built, output: Output) -> Result<Judged> {
     let mut judged = judge_values(bundle, built, output)?;
-    let contradictions = cast::contradictions(bundle);
+    let mut contradictions = cast::contradictions(bundle);
+    if judged.judgements.first().is_some_and(|j| j.comparison.verdict != Verdict::Fail) {
+        contradictions.extend(cast::beside_codes(bundle, &judged.output));
+    }
     if let (false, Some(first)) = (contradictions.is_empty(), judged.judgements.first_mut()) {
         let c = &mut first.comparison;
         let said = if c.verdict == Verdict::Fail { format!("; {}", c.reason) } else { String::new() };

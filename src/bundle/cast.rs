@@ -6,7 +6,7 @@
 use super::{Bundle, Out};
 use crate::compare::digits::apart;
 use crate::compare::{inverse, inverses};
-use crate::job::{Data, Job, Operand, Output};
+use crate::job::{Data, Job, Operand, Output, Part};
 use crate::op::Op;
 use crate::{Overflow, QTensor, Rounding};
 
@@ -24,6 +24,30 @@ fn whole(q: &QTensor) -> Option<f32> {
         [one] => Some(*one),
         _ => None,
     }
+}
+
+/// How far an amax may be from the value whose code is the largest: a rounding to 16 bits, which is judged elsewhere.
+const ABOUT: f64 = 1.0 / 256.0;
+
+/// An amax of computed values that their scale takes to another code than the largest there is, where the codes are right: they rise with values, and
+/// the largest value has the largest code. `output` has nobody's rows as zeros.
+pub(super) fn beside_codes(bundle: &Bundle, output: &Output) -> Option<String> {
+    let [Part { d: Data::Quantized(q), .. }] = &output.parts[..] else { return None };
+    (!matches!(bundle.meta.op, Op::Cast | Op::CastTranspose)).then_some(())?;
+    let scale = bundle.out.scale.or_else(|| whole(q).map(f32::recip))?;
+    let (amax, scale) = (f64::from(bundle.out.amax?), f64::from(scale));
+    let f = q.format();
+    let values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c).abs()).collect();
+    let seen = || q.codes().iter().map(|c| values[usize::from(*c)]);
+    // What is Inf or NaN may be of a value that is beyond all codes.
+    seen().all(f64::is_finite).then_some(())?;
+    let largest = seen().fold(0.0, f64::max);
+    (f.is_float() && (amax * scale).is_finite()).then_some(())?;
+    let code = |by: f64| f.decode(f.encode(amax * scale * by, Rounding::NearestEven, Overflow::Saturate));
+    (!(code(1.0 - ABOUT) <= largest && largest <= code(1.0 + ABOUT))).then(|| {
+        let [amax, scaled] = apart([amax, amax * scale]);
+        format!("out.amax {amax} is not that of the codes: times out.scale it is {scaled}, and the largest code is {largest}")
+    })
 }
 
 /// Scalars that contradict each other or what was read: one sentence each, with what was found and what was expected.

@@ -193,3 +193,34 @@ fn an_index_of_groups_that_serves_many_columns_is_named() {
     is_named(&written(&|j| index[(j + 1).min(k - 1)]), "scale_index:b.g_idx", &["the group of column k + 1"]);
     assert_eq!(super::named_tests::found(&written(&|k| index[k])).0, Verdict::Pass);
 }
+
+/// Inside what a unit that nobody names may err by, and another code than there is.
+#[test]
+fn an_amax_that_is_not_that_of_the_largest_code_fails() {
+    let (a, b) = (quantized("te_current", 24, 1024, 112), quantized("te_current", 24, 1024, 113));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let right: Vec<f64> = (0..24 * 24).map(|n| dot(&x, &y, n / 24, n % 24)).collect();
+    let most = right.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    let by = |factor: f64, scaled: bool| {
+        let scale = (300.0 / most) as f32;
+        let mut w = Writer::new("gemm");
+        w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap();
+        let codes = right.iter().map(|s| code(Format::E4m3, s * f64::from(scale))).collect();
+        w.raw("out.codes", Dtype::F8_E4M3, &[24, 24], codes).f32s("out.amax", &[1], &[(most * factor) as f32]);
+        if scaled {
+            w.f32s("out.scale", &[1], &[scale])
+        } else {
+            w.f32s("out.scale_inv", &[1], &[1.0 / scale])
+        };
+        let bundle = super::Bundle::parse(std::path::Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+        let found = super::assay::assay(&bundle).unwrap();
+        (found.verdict, found.reason)
+    };
+    for scaled in [true, false] {
+        assert_eq!(by(1.0, scaled).0, Verdict::Pass);
+        for factor in [0.87, 1.2] {
+            let (verdict, reason) = by(factor, scaled);
+            assert!(verdict == Verdict::Fail && reason.contains("amax"), "{factor}: {reason}");
+        }
+    }
+}

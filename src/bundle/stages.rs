@@ -54,7 +54,8 @@ fn largest(values: &[f64]) -> f64 {
 pub(super) fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let judged = found.judgement();
     let (ideal, cols, amax) = (judged.bound.ideal(), judged.cols, f64::from(bundle.out.amax?));
-    let alone = judged.comparison.judged.violations == 0 && found.reason.contains("amax[");
+    let alone =
+        judged.comparison.judged.violations == 0 && (found.reason.contains("amax[") || found.reason.contains("out.amax"));
     (found.verdict == Verdict::Fail && alone && !ideal.is_empty()).then_some(())?;
     let Some((words, _)) =
         stages(bundle, ideal, cols).into_iter().flatten().find(|(_, v)| (amax - largest(v)).abs() <= NEAR * largest(v))

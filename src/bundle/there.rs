@@ -34,10 +34,11 @@ pub(super) fn judged(bundle: &Bundle) -> Option<Answer> {
 fn found(bundle: &Bundle) -> Result<Option<Answer>> {
     let Some(judge) = Backend::Cuda.product_judge().filter(|_| is_asked(bundle)) else { return Ok(None) };
     let mut job = job(bundle)?;
-    if !takes(&job.operands) || !cast::contradictions(bundle).is_empty() || exchange::turned(bundle)?.is_some() {
+    let output = output(bundle)?;
+    let contradicts = !cast::contradictions(bundle).is_empty() || cast::beside_codes(bundle, &output).is_some();
+    if !takes(&job.operands) || contradicts || exchange::turned(bundle)?.is_some() {
         return Ok(None);
     }
-    let output = output(bundle)?;
     let [part] = output.parts.as_slice() else { return Ok(None) };
     // What is wrong with an operand is said by the CPU.
     if !timed("operands", || recipes::operands(bundle))?.is_empty() {
