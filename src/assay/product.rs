@@ -108,6 +108,25 @@ impl<'a> Product<'a> {
     fn a(&self) -> &'a Operand {
         self.job.operands.a()
     }
+    /// What the sums of each row are multiplied by last.
+    fn weights(&self) -> Option<Vec<f64>> {
+        match self.a() {
+            Operand::Weighted(w) => Some(w.weights().iter().map(|w| f64::from(*w)).collect()),
+            _ => None,
+        }
+    }
+    /// The values of a that are multiplied, before any weight of their rows.
+    fn values_of_a(&self) -> Array2<f64> {
+        match self.a() {
+            Operand::Weighted(w) => w.x().to_f64(),
+            other => other.to_f64(),
+        }
+    }
+    /// The largest weight of a row, or 1.
+    fn largest_weight(&self) -> f64 {
+        self.weights().map_or(1.0, |w| w.iter().fold(1.0, |m, w| m.max(w.abs())))
+    }
+
     /// Whether sums have one scale, and rows that are read one by one.
     fn simple(&self) -> bool {
         self.groups == 1 && self.job.op != Op::GroupedGemmWgrad
@@ -121,8 +140,19 @@ impl<'a> Product<'a> {
     /// The bound about a sum of these values, with this arithmetic.
     pub(super) fn judged(&self, p: &ProductArithmetic, d: &Defined) -> Result<Bound> {
         let magnitude = d.magnitude.as_ref().map(flat).unwrap_or_default();
-        let p = ProductArithmetic { bias: self.bias.as_deref(), ..p.clone() };
-        Bound::product(&p, d.d.ncols(), &d.flat(), &magnitude, self.out)
+        let mut p = ProductArithmetic { bias: self.bias.as_deref(), ..p.clone() };
+        let weights = self.weights();
+        if let Some(weights) = &weights {
+            let least = weights.iter().map(|w| w.abs()).filter(|w| *w > 0.0).fold(1.0, f64::min);
+            p.scale_roundings += 1;
+            p.descale = (p.descale.0 * least, p.descale.1 * self.largest_weight());
+        }
+        let bound = Bound::product(&p, d.d.ncols(), &d.flat(), &magnitude, self.out)?;
+        // Marlin multiplies what is already of the result's type.
+        Ok(match (weights, &self.job.out) {
+            (Some(weights), OutSpec::High(f)) => bound.rounded_before(*f, &weights),
+            _ => bound,
+        })
     }
 
     /// About the values as they are dequantized.
@@ -133,12 +163,14 @@ impl<'a> Product<'a> {
             _ => {
                 let (fa, fb) = (dtype(self.a()), dtype(self.b));
                 if !self.simple() {
-                    let read = |o: &Operand| Factors::of(dtype(o), o.to_f64());
-                    let sums = accumulation_bound(&self.accumulator, self.k, read(self.a()), read(self.b))?;
+                    let (a, b) = (Factors::of(fa, self.values_of_a()), Factors::of(fb, self.b.to_f64()));
+                    let mut sums = accumulation_bound(&self.accumulator, self.k, a, b)?;
+                    sums.absolute *= self.largest_weight();
                     return self.judged(&ProductArithmetic::plain(&sums, self.k), self.ideal);
                 }
                 let (a, b) = (Factored::values(self.a(), fa), Factored::values(self.b, fb));
-                let sums = self.sums(&a, &b, false)?;
+                let mut sums = self.sums(&a, &b, self.weights().is_some())?;
+                sums.scale_a = self.weights().unwrap_or_default();
                 self.judged(&ProductArithmetic::plain(&sums, self.k), self.ideal)
             }
         }
@@ -230,7 +262,7 @@ impl<'a> Product<'a> {
     /// scaled, zero points apart from them or not.
     fn of_weights(&self, w: &QTensor) -> Result<Bound> {
         let format = weights::types(self).first().copied().unwrap_or(Format::F32);
-        let values = self.a().to_f64();
+        let values = self.values_of_a();
         let read = match &self.codes_a {
             Some(q) => Factors { format, ..Factors::of_codes(q) },
             None => Factors::of(format, values.iter().copied()),
@@ -248,7 +280,7 @@ impl<'a> Product<'a> {
             units.filter(|s| s.is_finite()).fold(0.0, f64::max)
         };
         let scales_a = self.codes_a.iter().flatten().map(|q| scale(q)).fold(1.0, f64::max);
-        sums.absolute *= self.groups as f64 * scale(w).max(1.0) * scales_a;
+        sums.absolute *= self.groups as f64 * scale(w).max(1.0) * scales_a * self.largest_weight();
         let unknown = weights::overflows(self, w);
         let p = ProductArithmetic {
             // The scale, its product with the code, the zero point; the product with a, and a's own scales.
@@ -285,16 +317,17 @@ impl<'a> Product<'a> {
                 None => Factored::values(self.a(), f),
             };
             let b = Factored::of(&w.values, f);
-            let mut sums = self.sums(&a, &b, self.codes_a.is_some())?;
-            sums.scale_a = self.codes_a.as_ref().map_or_else(Vec::new, |q| row_scales(q[0]));
+            let weights = self.weights();
+            let mut sums = self.sums(&a, &b, self.codes_a.is_some() || weights.is_some())?;
+            sums.scale_a = self.codes_a.as_ref().map(|q| row_scales(q[0])).or(weights).unwrap_or_default();
             self.judged(&ProductArithmetic { accumulation: &sums, ..p }, &d)?
         } else {
             let read = match &self.codes_a {
                 Some(q) => Factors { format: f, ..Factors::of_codes(q) },
-                None => Factors::of(f, self.a().to_f64()),
+                None => Factors::of(f, self.values_of_a()),
             };
             let mut sums = accumulation_bound(&self.accumulator, self.k, read, Factors::of(f, w.values.iter().copied()))?;
-            sums.absolute *= self.groups as f64 * p.descale.1.max(1.0);
+            sums.absolute *= self.groups as f64 * p.descale.1.max(1.0) * self.largest_weight();
             self.judged(&ProductArithmetic { accumulation: &sums, ..p }, &d)?
         };
         Ok(bound.about(w.name.clone()))
@@ -420,6 +453,7 @@ impl Factored {
     fn values(operand: &Operand, format: Format) -> Self {
         match operand {
             Operand::High(t) => Self::new(format, t.cols(), t.data().to_vec()),
+            Operand::Weighted(w) => Self::new(format, w.x().cols(), w.x().data().to_vec()),
             other => Self::of(&other.to_f64(), format),
         }
     }
@@ -444,16 +478,17 @@ fn scales_of(tensors: &[&QTensor]) -> Vec<f32> {
 /// The codes an operand is read as; `None` for values.
 pub(super) fn codes(operand: &Operand) -> Option<Vec<&QTensor>> {
     match operand {
-        Operand::High(_) => None,
+        Operand::High(_) | Operand::Weighted(_) => None,
         Operand::Quantized(q) => Some(vec![q]),
         Operand::Groups(groups) => Some(groups.iter().collect()),
         Operand::Dynamic(d) => codes(d.quantized()),
     }
 }
 
-fn dtype(operand: &Operand) -> Format {
+pub(super) fn dtype(operand: &Operand) -> Format {
     match operand {
         Operand::High(t) => t.dtype(),
+        Operand::Weighted(w) => w.x().dtype(),
         _ => Format::F32,
     }
 }

@@ -48,9 +48,11 @@ fn weights<'a>(p: &Product<'a>) -> Option<&'a QTensor> {
 /// The 16-bit types a product may round its weights to: that of the values, either for FP8 activations, none for f32.
 pub fn types(p: &Product) -> &'static [Format] {
     match p.job.operands.a() {
-        Operand::High(t) if t.dtype() == Format::F16 => &[Format::F16],
-        Operand::High(t) if t.dtype() == Format::Bf16 => &[Format::Bf16],
-        Operand::High(_) => &[],
+        a @ (Operand::High(_) | Operand::Weighted(_)) => match super::product::dtype(a) {
+            Format::F16 => &[Format::F16],
+            Format::Bf16 => &[Format::Bf16],
+            _ => &[],
+        },
         _ => &[Format::F16, Format::Bf16],
     }
 }

@@ -139,6 +139,7 @@ fn chains(names: &[&'static str], fa: Format, fb: Format) -> (Vec<Chain>, Option
 fn format(operand: &Operand) -> Format {
     match operand {
         Operand::High(t) => t.dtype(),
+        Operand::Weighted(w) => w.x().dtype(),
         Operand::Quantized(q) => q.format(),
         Operand::Groups(g) => g.first().map_or(Format::F32, |q| q.format()),
         Operand::Dynamic(d) => d.recipe().format,

@@ -11,7 +11,7 @@ use super::{
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
 use crate::fault::{self, Class, DIAGNOSIS, Diagnosis, Finding, History};
-use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part};
+use crate::job::{Data, Job, Operand, Operands, OutSpec, Output, Part, Weighted};
 use crate::kernel::{Backend, cpu, find};
 use crate::op::{self, Accelerator, Act, Args64, Defined, Op};
 use crate::recipe::Recipe;
@@ -249,7 +249,10 @@ fn operand(side: &BundleOperand, recipe: Option<&Recipe>) -> Result<Operand> {
     match (&side.codes, &side.high) {
         (Some(Codes::Whole(q)), _) => Ok(Operand::Quantized(recipes::about(q, recipe.map_or(0, recipes::middle))?)),
         (Some(Codes::Groups(g)), _) => Ok(Operand::Groups(g.clone())),
-        (None, Some(t)) => Ok(Operand::High(t.clone())),
+        (None, Some(t)) => match &side.weights {
+            None => Ok(Operand::High(t.clone())),
+            Some(weights) => Weighted::new(t.clone(), weights.clone()).map(Operand::Weighted),
+        },
         (None, None) => Err(Error::shape("operand", "none", "values or codes")),
     }
 }
@@ -281,7 +284,7 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
     let high = |s: &BundleOperand| s.high.as_ref().map(Tensor::to_f64);
     let exact: Vec<Arc<Defined>> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
         (Some(a), None, false) => vec![Arc::new(nan_as_written(bundle, define(a, None)?))],
-        (Some(a), Some(b), true) => timed("references", || Ok::<_, Error>(vec![Arc::new(define(a, Some(b))?)]))?,
+        (Some(_), Some(b), true) => timed("references", || Ok::<_, Error>(vec![Arc::new(define(values(a), Some(b))?)]))?,
         _ => Vec::new(),
     };
     let ideal = match quantizes {

@@ -3,6 +3,7 @@
 use super::Writer;
 use super::metadata::FUNCTIONS;
 use super::operand::{BundleOperand, Codes};
+use super::order::ROW_WEIGHTS;
 use crate::format::pack::NibbleOrder;
 use crate::job::{Data, Job, Operand, OutSpec, Output};
 use crate::op::{Act, Op, Sizes};
@@ -42,6 +43,10 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
         let side = match operand {
             None => continue,
             Some(Operand::High(t)) => BundleOperand { high: Some(t.clone()), ..BundleOperand::default() },
+            Some(Operand::Weighted(o)) => {
+                w.f32s(ROW_WEIGHTS, &[o.weights().len()], o.weights());
+                BundleOperand { high: Some(o.x().clone()), ..BundleOperand::default() }
+            }
             Some(Operand::Quantized(q)) => BundleOperand { codes: Some(Codes::Whole(q.clone())), ..BundleOperand::default() },
             Some(Operand::Groups(g)) => BundleOperand { codes: Some(Codes::Groups(g.clone())), ..BundleOperand::default() },
             Some(Operand::Dynamic(d)) => {

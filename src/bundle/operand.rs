@@ -40,6 +40,8 @@ pub struct BundleOperand {
     pub history: Vec<f32>,
     /// What values were dequantized by that stand for codes, where it is one number.
     pub dequantized_by: Option<f32>,
+    /// What the sums of each row of `high` are multiplied by last.
+    pub weights: Option<Vec<f32>>,
 }
 
 impl BundleOperand {
@@ -131,7 +133,7 @@ pub fn side(file: &File, x: &str, spec: &Spec, layout: Layout) -> Result<Option<
         }
         None => None,
     };
-    Ok(Some(BundleOperand { high, codes, history, dequantized_by: None }))
+    Ok(Some(BundleOperand { high, codes, history, dequantized_by: None, weights: None }))
 }
 
 /// What belongs to codes must not be there without them.

@@ -116,19 +116,34 @@ pub fn dequantized(file: &File, a: BundleOperand) -> Result<BundleOperand> {
     Ok(BundleOperand { high, codes: None, dequantized_by, ..a })
 }
 
-/// Codes of `a` whose rows have a second-level scale each, the weight that a router gave them: their sums are multiplied by it last.
-/// Errors: values in `a`, a second level that is there already.
+/// Rows of `a` whose sums are multiplied by a number each last, the weight that a router gave them. For codes it is a second level of scales, or
+/// multiplies the one that there is. Errors: zero points; weights that are not finite.
 pub fn weighted(file: &File, a: BundleOperand) -> Result<BundleOperand> {
     let rows = a.shape().map_or(0, |s| s.0);
     let Some(raw) = file.shaped(ROW_WEIGHTS, &[rows], "one a row of a")? else { return Ok(a) };
     let (_, weights) = file.values(ROW_WEIGHTS, raw)?;
-    let bad =
-        |found: &'static str| file.bad_tensor(ROW_WEIGHTS, found, "codes in `a`, of one level of scales without zero points");
-    let mut parts = match a.codes {
-        Some(Codes::Whole(q)) if q.level().is_none() && *q.zero() == Zero::None => q.into_parts(),
-        Some(_) => return Err(bad("weights of rows beside zero points or a second level")),
-        None => return Err(bad("weights of rows beside values")),
+    if let Some(i) = weights.iter().position(|w| !w.is_finite()) {
+        return Err(file.bad_tensor(ROW_WEIGHTS, format!("{} at {i}", weights[i]), "finite numbers"));
+    }
+    let bad = |found: &'static str| {
+        file.bad_tensor(
+            ROW_WEIGHTS,
+            found,
+            "values in `a`, or codes without zero points whose second level is one number a row",
+        )
     };
+    let (mut parts, over) = match a.codes {
+        None => return Ok(BundleOperand { weights: Some(weights), ..a }),
+        Some(Codes::Whole(q)) if *q.zero() == Zero::None => {
+            let over: Vec<Option<f32>> = (0..rows).map(|i| q.over_row(i)).collect();
+            if q.level().is_some() && over.contains(&None) {
+                return Err(bad("weights of rows beside a second level that changes within them"));
+            }
+            (q.into_parts(), over)
+        }
+        Some(_) => return Err(bad("weights of rows beside zero points")),
+    };
+    let weights = weights.iter().zip(over).map(|(w, over)| w * over.unwrap_or(1.0)).collect();
     if parts.granularity == Granularity::Tensor {
         (parts.granularity, parts.scale_inv) = (Granularity::Row, vec![parts.scale_inv[0]; rows]);
     }

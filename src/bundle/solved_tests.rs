@@ -298,11 +298,47 @@ fn rows_of_a_grouped_product_have_weights() {
     let mut w = made(&|i| weights[i]);
     w.f32s("row_weights", &[30], &weights[..30]);
     assert!(said(&w).contains("[32]"));
-    let mut w = Writer::new("grouped_gemm");
-    w.values("a", &[32, 64], &values(32, 64, 33)).codes("b", &b, Some(2), None).unwrap().i32s("offs", &[2], &[15, 32]);
-    w.f32s("row_weights", &[32], &weights);
-    w.values("out", &[32, 24], &Tensor::rounded(Format::Bf16, 32, 24, vec![0.0; 32 * 24]).unwrap());
-    assert!(said(&w).contains("beside values"));
+    w.f32s("row_weights", &[32], &[f32::NAN; 32]);
+    assert!(said(&w).contains("finite"));
+}
+
+/// Marlin's experts: values times int4, whose result is multiplied in f32 or after it was rounded. Two levels of scales in `a` take a weight too.
+#[test]
+fn rows_of_values_and_of_two_levels_have_weights() {
+    let quantize = |recipe: &str, rows, seed| recipe.parse::<Recipe>().unwrap().quantize(&values(rows, 64, seed)).unwrap().q;
+    let weights: Vec<f32> = (0..32).map(|i| 0.13 + (i * 11 % 17) as f32 / 16.0).collect();
+    let bf16 = |x: f64| crate::tensor::round_to(Format::Bf16, x as f32);
+    let judged = |a: &dyn Fn(&mut Writer) -> ndarray::Array2<f64>, b: &crate::QTensor, of: &dyn Fn(f64, usize) -> f32| {
+        let mut w = Writer::new("grouped_gemm");
+        let (x, y) = (a(&mut w), b.dequantize_fast().mapv(|y| f64::from(bf16(y))));
+        w.codes("b", b, Some(2), None).unwrap().i32s("offs", &[2], &[15, 32]).f32s("row_weights", &[32], &weights);
+        let one = |i: usize, j: usize| of(x.row(i).dot(&y.row(j + if i >= 15 { 24 } else { 0 })), i);
+        let out = (0..32 * 24).map(|at| one(at / 24, at % 24)).collect();
+        w.values("out", &[32, 24], &Tensor::rounded(Format::Bf16, 32, 24, out).unwrap());
+        assay(&Bundle::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap()).unwrap().verdict
+    };
+    let right = |x: f64, i: usize| (x * f64::from(weights[i])) as f32;
+    let twice = |x: f64, i: usize| bf16(x) * weights[i];
+    let of_values = |w: &mut Writer| {
+        let a = Tensor::rounded(Format::Bf16, 32, 64, values(32, 64, 33).data().to_vec()).unwrap();
+        w.values("a", &[32, 64], &a);
+        a.to_f64()
+    };
+    let int4 = quantize("affine_sym:int4:g32", 48, 34);
+    for of in [&right as &dyn Fn(f64, usize) -> f32, &twice] {
+        assert_eq!(judged(&of_values, &int4, of), Verdict::Pass);
+    }
+    assert_eq!(judged(&of_values, &int4, &|x, _| x as f32), Verdict::Fail, "no weight");
+    assert_eq!(judged(&of_values, &int4, &|x, i| right(x, i ^ 1)), Verdict::Fail, "the neighbour's weight");
+    assert_eq!(judged(&of_values, &int4, &|x, i| right(x, i) * weights[i]), Verdict::Fail, "twice");
+    let of_levels = |w: &mut Writer| {
+        let a = quantize("te_nvfp4", 32, 35);
+        w.codes("a", &a, None, None).unwrap();
+        a.dequantize_fast()
+    };
+    let nvfp4 = quantize("te_nvfp4", 48, 36);
+    assert_eq!(judged(&of_levels, &nvfp4, &right), Verdict::Pass);
+    assert_eq!(judged(&of_levels, &nvfp4, &|x, _| x as f32), Verdict::Fail, "no weight");
 }
 
 /// A gradient of weights, 20×48 by 17×48 in four groups of which one is empty: each takes the scales of b of group `from(e)` and sums `tokens(e)`.

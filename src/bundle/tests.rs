@@ -126,8 +126,13 @@ fn wgrad() -> Writer {
         let crate::job::Operand::Groups(groups) = crate::job::Operand::by_groups(&t, &offs, &recipe).unwrap() else {
             unreachable!()
         };
-        let side =
-            BundleOperand { high: Some(t), codes: Some(Codes::Groups(groups)), history: vec![0.5, 0.25], dequantized_by: None };
+        let side = BundleOperand {
+            high: Some(t),
+            codes: Some(Codes::Groups(groups)),
+            history: vec![0.5, 0.25],
+            dequantized_by: None,
+            weights: None,
+        };
         w.side(x, &side, None, None).unwrap();
     }
     w.i32s("offs", &[3], &[4, 4, 9]).values("out", &[3, 3, 5], &values(Format::F32, 9, 5));

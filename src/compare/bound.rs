@@ -308,6 +308,18 @@ impl Bound {
         })
     }
 
+    /// The same where the sum of each row may also be rounded to `format` before that row's factor multiplies it: `u·(|ideal| + β)` more, u half of
+    /// the distance of 1 to the next number, and half the smallest subnormal times the factor.
+    pub fn rounded_before(mut self, format: Format, factors: &[f64]) -> Self {
+        let (u, least) = (format.ulp(1.0) / 2.0, format.ulp(0.0) / 2.0);
+        let cols = self.ideal.len() / factors.len().max(1);
+        let ideal = &self.ideal;
+        let widen = |at: usize, r: &mut f64| *r += u * (ideal[at].abs() + *r) + least * factors[at / cols.max(1)].abs();
+        self.certain.iter_mut().enumerate().for_each(|(at, r)| widen(at, r));
+        self.probable.iter_mut().flatten().enumerate().for_each(|(at, r)| widen(at, r));
+        self
+    }
+
     /// Whether a right kernel may have another factor here than the reference: its errors are then larger than those of sums.
     pub fn is_undecided(&self, i: usize) -> bool {
         self.undecided.get(i) == Some(&true)

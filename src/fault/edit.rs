@@ -39,7 +39,7 @@ pub fn operand(job: &Job, side: Which) -> Option<&Operand> {
 /// The quantized tensor of a side; the first group of a grouped one.
 pub fn quantized(job: &Job, side: Which) -> Option<&QTensor> {
     match operand(job, side)?.given() {
-        Operand::High(_) | Operand::Dynamic(_) => None,
+        Operand::High(_) | Operand::Weighted(_) | Operand::Dynamic(_) => None,
         Operand::Quantized(q) => Some(q),
         Operand::Groups(groups) => groups.first(),
     }
@@ -65,7 +65,7 @@ pub fn edit(job: &Job, side: Which, mut change: impl FnMut(&mut QTensorParts) ->
         QTensor::new(parts).ok()
     };
     let changed = match operand(job, side)?.given() {
-        Operand::High(_) | Operand::Dynamic(_) => return None,
+        Operand::High(_) | Operand::Weighted(_) | Operand::Dynamic(_) => return None,
         Operand::Quantized(q) => Operand::Quantized(one(q)?),
         Operand::Groups(groups) => Operand::Groups(groups.iter().map(one).collect::<Option<_>>()?),
     };

@@ -77,6 +77,7 @@ fn rows_of(operand: &Operand, rows: &[usize]) -> Option<Operand> {
             let data = rows.iter().flat_map(|i| t.row(*i)).copied().collect();
             Operand::High(Tensor::new(t.dtype(), rows.len(), t.cols(), data).ok()?)
         }
+        Operand::Weighted(w) => Operand::Weighted(w.of_rows(rows, |i, k| w.x().row(i)[k]).ok()?),
         Operand::Quantized(q) => Operand::Quantized(rows_of_codes(q, rows)?),
         Operand::Dynamic(_) => return None,
         Operand::Groups(groups) => Operand::Groups(groups.iter().map(|q| rows_of_codes(q, rows)).collect::<Option<_>>()?),

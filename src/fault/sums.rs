@@ -21,6 +21,10 @@ pub fn masked(job: &Job, k: &Range<usize>) -> Option<Job> {
             let data = t.data().iter().enumerate().map(|(i, x)| if k.contains(&(i % cols)) { *x } else { 0.0 }).collect();
             Operand::High(Tensor::new(t.dtype(), t.rows(), cols, data).ok()?)
         }
+        Operand::Weighted(w) => {
+            let rows: Vec<usize> = (0..w.x().rows()).collect();
+            Operand::Weighted(w.of_rows(&rows, |i, at| if k.contains(&at) { w.x().row(i)[at] } else { 0.0 }).ok()?)
+        }
         Operand::Quantized(q) => Operand::Quantized(mask(q, k, 0)?),
         Operand::Dynamic(_) => return None,
         Operand::Groups(groups) => {

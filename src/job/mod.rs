@@ -8,17 +8,59 @@ use crate::op::grouped::check_offs;
 use crate::op::{Op, Params};
 use crate::quant::QTensorParts;
 use crate::recipe::Recipe;
-use crate::{Format, QTensor, Result, Tensor};
+use crate::{Error, Format, QTensor, Result, Tensor};
 
 /// One operand as the kernel reads it.
 #[derive(Clone, Debug)]
 pub enum Operand {
     High(Tensor),
+    /// High-precision, and what the sums of each row are multiplied by last.
+    Weighted(Weighted),
     Quantized(QTensor),
     /// grouped_gemm_wgrad: the columns (tokens) of each group quantized by themselves, `[rows, tokens of the group]` each.
     Groups(Vec<QTensor>),
     /// High-precision, quantized by the kernel itself.
     Dynamic(Dynamic),
+}
+
+/// Values whose sums have a factor for each row: the weight that a router gave a token.
+#[derive(Clone, Debug)]
+pub struct Weighted {
+    x: Tensor,
+    weights: Vec<f32>,
+}
+
+impl Weighted {
+    /// Errors: not one weight a row; weights that are not finite.
+    pub fn new(x: Tensor, weights: Vec<f32>) -> Result<Self> {
+        if weights.len() != x.rows() {
+            return Err(Error::shape("weights of rows", format!("[{}]", weights.len()), format!("[{}]", x.rows())));
+        }
+        match weights.iter().find(|w| !w.is_finite()) {
+            Some(w) => Err(Error::value("weights of rows", w, "finite numbers")),
+            None => Ok(Self { x, weights }),
+        }
+    }
+    /// What is multiplied.
+    pub fn x(&self) -> &Tensor {
+        &self.x
+    }
+    /// What the sums of each row are multiplied by.
+    pub fn weights(&self) -> &[f32] {
+        &self.weights
+    }
+    /// The values by their weights: products of two f32, exact in f64.
+    fn to_f64(&self) -> ndarray::Array2<f64> {
+        let mut all = self.x.to_f64();
+        all.rows_mut().into_iter().zip(&self.weights).for_each(|(mut row, w)| row.map_inplace(|x| *x *= f64::from(*w)));
+        all
+    }
+    /// Other values under the same weights of these rows.
+    pub(crate) fn of_rows(&self, rows: &[usize], value: impl Fn(usize, usize) -> f32) -> Result<Self> {
+        let k = self.x.cols();
+        let data = rows.iter().flat_map(|i| (0..k).map(|k| value(*i, k)).collect::<Vec<f32>>()).collect();
+        Self::new(Tensor::new(self.x.dtype(), rows.len(), k, data)?, rows.iter().map(|i| self.weights[*i]).collect())
+    }
 }
 
 /// An operand that the kernel quantizes by a recipe before it multiplies.
@@ -83,6 +125,7 @@ impl Operand {
     pub fn rows(&self) -> usize {
         match self {
             Operand::High(t) => t.rows(),
+            Operand::Weighted(w) => w.x.rows(),
             Operand::Quantized(q) => q.rows(),
             Operand::Groups(groups) => groups.first().map_or(0, QTensor::rows),
             Operand::Dynamic(d) => d.x.rows(),
@@ -91,6 +134,7 @@ impl Operand {
     pub fn cols(&self) -> usize {
         match self {
             Operand::High(t) => t.cols(),
+            Operand::Weighted(w) => w.x.cols(),
             Operand::Quantized(q) => q.cols(),
             Operand::Groups(groups) => groups.iter().map(QTensor::cols).sum(),
             Operand::Dynamic(d) => d.x.cols(),
@@ -100,6 +144,7 @@ impl Operand {
     pub fn to_f64(&self) -> ndarray::Array2<f64> {
         match self {
             Operand::High(t) => t.to_f64(),
+            Operand::Weighted(w) => w.to_f64(),
             Operand::Quantized(q) => q.dequantize_fast(),
             Operand::Groups(groups) => {
                 let mut all = ndarray::Array2::zeros((self.rows(), self.cols()));

@@ -22,7 +22,9 @@ pub fn high<'a>(operand: &'a Operand, what: &str) -> Result<&'a Tensor> {
     match operand {
         Operand::High(t) => Ok(t),
         Operand::Quantized(q) => Err(Error::unsupported(what, format!("it reads f16, bf16 or f32, not {}", q.format()))),
-        Operand::Groups(_) | Operand::Dynamic(_) => Err(Error::unsupported(what, "such an operand belongs to a product")),
+        Operand::Weighted(_) | Operand::Groups(_) | Operand::Dynamic(_) => {
+            Err(Error::unsupported(what, "such an operand belongs to a product"))
+        }
     }
 }
 
