@@ -5,8 +5,8 @@ use super::settle::search::Way;
 pub use super::settle::{Settled, ideal, settle, without_nobodys_rows};
 use super::settle::{sixteen, wrong};
 use super::{
-    Bundle, Out, cast, casts, clipped, decoded, encoders, exchange, formula, group_index, operand_bytes, order, recipes,
-    second, stages, there, ties, zero_blocks,
+    Bundle, Out, cast, casts, clamped, clipped, decoded, encoders, exchange, formula, group_index, operand_bytes, order,
+    recipes, router, second, stages, there, ties, zero_blocks,
 };
 use crate::assay::{Assayed, Built, Judgement, evidence, worst};
 use crate::compare::{self, Bound, CaseEvidence, Check, Comparison, Measured, OutFormat, Verdict, probable};
@@ -143,7 +143,10 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
     if verdict == Verdict::Fail
         && wrong.is_empty()
         && !time.is_zero()
-        && let Some(other) = zero_blocks::explain(bundle, found.judgement().bound.ideal()).or_else(beside)
+        && let Some(other) = zero_blocks::explain(bundle, found.judgement().bound.ideal())
+            .or_else(|| router::explain(bundle, found.judgement()))
+            .or_else(|| clamped::explain(bundle, &found))
+            .or_else(beside)
     {
         let d = found.diagnosis.get_or_insert_with(|| Diagnosis::only(other.clone()));
         d.findings = vec![other];

@@ -7,17 +7,17 @@
 
 use super::{Bundle, chosen, copies, unwritten};
 use crate::fault::solve::maps::{shortest_ways, ways};
-use crate::fault::solve::segment::{lines, where_not_all};
+use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
 use crate::fault::{amax, amax_of};
 use crate::format::grid::ValueGrid;
 use crate::job::Data;
 use crate::op::Op;
 use crate::quant::Zero;
-use crate::{Format, Overflow, QTensor, Rounding, Tensor};
+use crate::{Overflow, QTensor, Rounding, Tensor};
 
 /// What division, multiplication and a reciprocal in f32 may be off, relative.
-const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
+pub const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
 /// The share of what is wrong that has to be explained.
 const SHARE: f64 = 0.98;
 /// How far a scale that is named may be from the one it is said to be, relative: a rounding of bf16.
@@ -37,9 +37,6 @@ pub struct Cast<'b> {
     /// The value of every code.
     values: Vec<f64>,
 }
-
-/// Formats whose codes may be taken for each other's.
-const FP8: [Format; 4] = [Format::E4m3, Format::E4m3Fnuz, Format::E5m2, Format::E5m2Fnuz];
 
 /// Ties that are not rounded to even, at least.
 const TIES: usize = 4;
@@ -117,7 +114,7 @@ impl<'b> Cast<'b> {
     pub fn group(&self, at: usize) -> usize {
         self.q.scale_index(at / self.q.cols(), at % self.q.cols())
     }
-    fn value(&self, at: usize) -> f64 {
+    pub fn value(&self, at: usize) -> f64 {
         self.values[usize::from(self.q.codes()[at])]
     }
     /// Whether a number lies between two codes, as far as a division says.
@@ -447,7 +444,7 @@ impl<'b> Cast<'b> {
                 }
             }
         }
-        if let Some(found) = self.of_format(&wrong, &y) {
+        if let Some(found) = self.unsaturated(&y).or_else(|| self.of_format(&wrong, &y)) {
             return Some(found);
         }
         let top = self.q.format().max_finite();
@@ -478,23 +475,6 @@ impl<'b> Cast<'b> {
         None
     }
 
-    /// Codes of another FP8 format, in the rows and columns of `wrong` ones. Negative numbers that it rounds to 0 are NaN in fnuz formats.
-    fn of_format(&self, wrong: &[usize], y: &impl Fn(usize) -> f64) -> Option<Named> {
-        let (own, cols) = (self.q.format(), self.q.cols());
-        let made = |f: Format, at: usize| {
-            let code = |y: f64| own.decode(f.encode(y, Rounding::NearestEven, Overflow::Saturate));
-            let is = |v: f64| v == self.value(at) || v.is_nan() && self.value(at).is_nan();
-            [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|by| is(code(y(at) * by)))
-        };
-        FP8.contains(&own).then_some(())?;
-        let f = FP8.into_iter().filter(|f| *f != own).find(|f| wrong.iter().all(|at| made(*f, *at)))?;
-        let (mut is_row, mut is_col) = (vec![false; self.q.rows()], vec![false; cols]);
-        wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
-        let place = where_not_all("rows", &is_row) + &where_not_all("columns", &is_col);
-        let words = format!("the codes are those of {f}, and are read as {own}{place}");
-        Some((Class::BitsReinterpreted, "out.written_as", words))
-    }
-
     /// Every so many rows of the result are the first rows of the values: a stride of another tensor's.
     fn strided(&self) -> Option<Named> {
         let (rows, cols) = (self.x.rows(), self.x.cols());
@@ -521,6 +501,7 @@ impl<'b> Cast<'b> {
         let mut pitches: Vec<usize> =
             [8, 16, 32, 64, 128, 256].iter().flat_map(|p| [cols + p, cols.next_multiple_of(*p)]).collect();
         pitches.extend([cols * 3 / 2, 2 * cols]);
+        pitches.extend((1..=64).map(|p| cols + 4 * p));
         pitches.retain(|p| *p > cols);
         pitches.sort_unstable();
         pitches.dedup();

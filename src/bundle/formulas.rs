@@ -5,6 +5,7 @@ pub use self::of_norms::SHIFTS;
 use self::of_norms::{heads, merged, norms as of_norm};
 use super::assay::Answer;
 use super::function::{self, Point};
+use super::gains::Columns;
 use super::{Bundle, blank, curves, gates, moments, norms, pieces, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
@@ -38,6 +39,9 @@ type Made = Box<dyn Fn(&At) -> Vec<f64> + Send + Sync>;
 
 /// Words, and what becomes of a number.
 type Change<'w> = (&'w str, fn(f64) -> f64);
+
+/// What columns do of which nothing is known.
+const ELSE: &str = "holds something else";
 
 /// A formula: words, and the row it makes. The right one has no words.
 pub struct Formula {
@@ -163,7 +167,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             special = moments::cancels(&solved.iter().map(row).collect::<Vec<_>>());
         }
     } else if let Some(own) = params.act {
-        all.splice(1..1, rescaled(bundle, own, &wrong_elements()));
+        all.splice(1..1, rescaled(bundle, own, &wrong_elements()).into_iter().chain(scaled_first(bundle, own)));
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))
@@ -200,6 +204,23 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let masks: Vec<Mask> = std::iter::once(right.clone()).chain(rest.iter().map(|f| mask(f))).collect();
     let words: Vec<&str> = std::iter::once("").chain(rest.iter().map(|f| f.words.as_str())).collect();
     let found = by_elements(&masks, &words, cols, (step == 1).then_some(&part.actual[..]));
+    let found = found.map(|found| {
+        let columns = || {
+            let n = (1..words.len()).find(|n| found.starts_with(words[*n]) && found.ends_with(ELSE) && op.is_norm())?;
+            let (ones, zeros) = (vec![1.0; cols], vec![0.0; cols]);
+            let row = |i: &usize| {
+                rest[n - 1].row(&At { rows: &rows, i: *i, gamma: &ones, beta: &zeros, eps: f64::from(params.eps), cols })
+            };
+            let normal: Vec<Vec<f64>> = sampled.iter().map(row).collect();
+            let is = |n: usize, c: usize, y: f64| is_made(sampled[n] * cols + c, y);
+            let stored: Vec<f64> = gamma.iter().map(|g| g - one).collect();
+            let left = |c: &usize| (0..sampled.len()).any(|r| !right[r * cols + c] && !masks[n][r * cols + c]);
+            let left: Vec<usize> = (0..cols).filter(left).collect();
+            let of = Columns { gamma: &gamma, stored: &stored, beta: &beta, normal: &normal, is: &is };
+            Some(format!("{}{}", words[n], of.explain(&left)?))
+        };
+        columns().unwrap_or(found)
+    });
     let found = found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).or(special);
     let apart = || {
         matches!(op, Op::Rmsnorm | Op::Layernorm).then_some(())?;
@@ -324,9 +345,19 @@ fn rescaled(bundle: &Bundle, own: Act, wrong: &[curves::Element]) -> Option<Form
         _ => format!("x is {g} times what it is: the scale of a is another"),
     };
     let gated = bundle.meta.op == Op::Gated;
-    Some(formula(words, move |r: &At| {
-        (0..r.cols).map(|j| act(own, g * r.x()[j]) * if gated { r.x()[r.cols + j] } else { 1.0 }).collect()
-    }))
+    Some(formula(words, move |r: &At| activated(own, r, g, gated).collect()))
+}
+
+/// The scale of the result, taken before its activation.
+fn scaled_first(bundle: &Bundle, own: Act) -> Option<Formula> {
+    let (s, gated) = (f64::from(bundle.out.scale?), bundle.meta.op == Op::Gated);
+    let words = format!("out.scale multiplies x before the activation, not its result: x·{s} is activated");
+    Some(formula(words, move |r: &At| activated(own, r, s, gated).map(|y| y / s).collect()))
+}
+
+/// `act(g·x)`, times the gate where there is one.
+fn activated<'r>(own: Act, r: &'r At, g: f64, gated: bool) -> impl Iterator<Item = f64> + 'r {
+    (0..r.cols).map(move |j| act(own, g * r.x()[j]) * if gated { r.x()[r.cols + j] } else { 1.0 })
 }
 
 /// What a result in `cell` was before `by` multiplied it; no point where that says nothing.
@@ -375,7 +406,7 @@ fn others(made: &Mask, wrong: &[usize], cols: usize, actual: &[f64]) -> String {
     if left.iter().all(|at| actual[*at] == first) {
         return format!("; and column {} holds {first} in all of it: it is not written", lines(&is_col));
     }
-    format!("; and in {} rows column {} holds something else", left.len().div_ceil(n), lines(&is_col))
+    format!("; and in {} rows column {} {ELSE}", left.len().div_ceil(n), lines(&is_col))
 }
 
 fn place(rows: &[bool], cols: &[bool]) -> String {

@@ -10,6 +10,8 @@ use crate::{Granularity, QTensor, Zero};
 
 /// Columns that one read of the index may serve.
 const SERVED: [usize; 6] = [2, 8, 16, 32, 64, 128];
+/// Columns whose index may serve as many behind them.
+const HALVES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Multiply-adds that all ways may take together.
 const WORK: usize = 1 << 31;
 
@@ -22,6 +24,13 @@ fn ways(groups: usize) -> Vec<Way> {
         let words =
             format!("the index of groups is read once for {n} columns: column k of b takes the group of column (k / {n})·{n}");
         all.push((words, Box::new(move |k, of| of[k / n * n])));
+    }
+    for half in HALVES {
+        let words = format!(
+            "the index of groups is read for the first {half} of {n} columns alone: column k of b takes the group of column k − {half} where k mod {n} ≥ {half}",
+            n = 2 * half
+        );
+        all.push((words, Box::new(move |k, of| of[if k / half % 2 == 1 { k - half } else { k }])));
     }
     for (d, sign) in [(1isize, "+ 1"), (-1, "− 1")] {
         let words =

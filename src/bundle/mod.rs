@@ -15,10 +15,12 @@ mod blank;
 mod by_hand;
 pub mod case;
 mod cast;
+mod cast_formats;
 #[cfg(test)]
 mod cast_tests;
 mod casts;
 mod chosen;
+mod clamped;
 mod clipped;
 mod copies;
 mod curves;
@@ -27,11 +29,14 @@ mod empty;
 #[cfg(test)]
 mod empty_tests;
 mod encoders;
+#[cfg(test)]
+mod exam_tests;
 mod exchange;
 pub(crate) mod file;
 mod formula;
 mod formulas;
 mod function;
+mod gains;
 mod gate_pairs;
 mod gates;
 mod group_index;
@@ -52,6 +57,7 @@ pub(crate) mod recipes;
 #[cfg(test)]
 mod replayed_tests;
 mod rescaled;
+mod router;
 mod sample;
 mod scale_places;
 mod second;

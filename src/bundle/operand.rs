@@ -40,7 +40,7 @@ pub struct BundleOperand {
     pub history: Vec<f32>,
     /// What values were dequantized by that stand for codes, where it is one number.
     pub dequantized_by: Option<f32>,
-    /// What the sums of each row of `high` are multiplied by last.
+    /// What the sums of each row are multiplied by last; of codes it is in their second level too.
     pub weights: Option<Vec<f32>>,
 }
 

@@ -143,7 +143,7 @@ pub fn weighted(file: &File, a: BundleOperand) -> Result<BundleOperand> {
         }
         Some(_) => return Err(bad("weights of rows beside zero points")),
     };
-    let weights = weights.iter().zip(over).map(|(w, over)| w * over.unwrap_or(1.0)).collect();
+    let scale_inv = weights.iter().zip(over).map(|(w, over)| w * over.unwrap_or(1.0)).collect();
     if parts.granularity == Granularity::Tensor {
         (parts.granularity, parts.scale_inv) = (Granularity::Row, vec![parts.scale_inv[0]; rows]);
     }
@@ -152,10 +152,10 @@ pub fn weighted(file: &File, a: BundleOperand) -> Result<BundleOperand> {
         return Err(bad("weights of rows beside scales that span rows"));
     }
     let granularity = Granularity::Block { rows: 1, cols };
-    parts.level = Some(Level { granularity, format: Format::F32, scale_inv: weights, zero: None });
+    parts.level = Some(Level { granularity, format: Format::F32, scale_inv, zero: None });
     let q = QTensor::new(parts).map_err(|e| match e {
         Error::Value { found, expected, .. } => file.bad_tensor(ROW_WEIGHTS, found, expected),
         e => e,
     })?;
-    Ok(BundleOperand { codes: Some(Codes::Whole(q)), ..a })
+    Ok(BundleOperand { codes: Some(Codes::Whole(q)), weights: Some(weights), ..a })
 }

@@ -191,6 +191,8 @@ fn an_index_of_groups_that_serves_many_columns_is_named() {
     };
     is_named(&written(&|k| index[k / 16 * 16]), "scale_index:b.g_idx", &["once for 16 columns"]);
     is_named(&written(&|j| index[(j + 1).min(k - 1)]), "scale_index:b.g_idx", &["the group of column k + 1"]);
+    let halves = written(&|j| index[if j % 8 >= 4 { j - 4 } else { j }]);
+    is_named(&halves, "scale_index:b.g_idx", &["for the first 4 of 8 columns alone", "column k − 4 where k mod 8 ≥ 4"]);
     assert_eq!(super::named_tests::found(&written(&|k| index[k])).0, Verdict::Pass);
 }
 

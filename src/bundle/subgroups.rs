@@ -1,16 +1,22 @@
-//! Codes of a cast whose groups fall into parts with scales of their own: a reduction that stays within a warp, half a group, a vector.
+//! Codes of a cast whose groups fall into parts with scales of their own: a reduction that stays within a warp, half a group, a vector, or leaves a step
+//! of its exchange out.
 //!
 //! ```text
-//! group of G columns  ──►  parts of G/n columns: the scale that each part's codes were made with  ──►  its own largest magnitude, or which other's
+//! column k of a group of G: part (k / w) mod n      n·w = G: runs of G/n columns      else every nth run of w columns
+//! part  ──►  the scale that its codes were made with  ──►  its own largest magnitude
 //! ```
 
 use super::casts::{Cast, Named, holds};
 use crate::Rounding;
 use crate::fault::Class;
 use crate::fault::solve::segment;
+use std::collections::HashSet;
 
 /// Parts of a group.
 const PARTS: [usize; 7] = [2, 3, 4, 6, 8, 16, 32];
+/// Columns of a lane, or of a run of lanes, and how many take turns.
+const RUNS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+const TURNS: [usize; 4] = [2, 4, 8, 16];
 /// The fewest columns of a part, and the fewest groups whose parts differ.
 const NARROW: usize = 4;
 const LEAST: usize = 4;
@@ -25,9 +31,12 @@ impl Cast<'_> {
     /// Parts of groups by their own scales.
     pub fn in_parts(&self) -> Option<Named> {
         let (cols, (height, width)) = (self.q.cols(), self.tile);
-        PARTS.into_iter().filter(|n| width.is_multiple_of(*n) && width / n >= NARROW).find_map(|n| {
+        let ways = PARTS.into_iter().map(|n| (n, width / n)).chain(RUNS.into_iter().flat_map(|w| TURNS.map(|n| (n, w))));
+        let fits = |(n, w): &(usize, usize)| width.is_multiple_of(n * w) && width / n >= NARROW && *w > 0;
+        let mut seen = HashSet::new();
+        ways.filter(fits).filter(|way| seen.insert(*way)).find_map(|(n, run)| {
             let part = width / n;
-            let of = |at: usize| self.group(at) * n + at % cols % width / part;
+            let of = |at: usize| self.group(at) * n + at % cols % width / run % n;
             let count = self.stored.len() * n;
             let x = |at: usize| f64::from(self.x.data()[at]);
             let ranges = self.ranges(0..self.q.codes().len(), Rounding::NearestEven, x, of, count)?;
@@ -54,7 +63,14 @@ impl Cast<'_> {
                 _ => "",
             };
             let of = if height > 1 { format!("{height}×{width}") } else { width.to_string() };
-            let words = format!("each {part} columns of a group of {of} are coded by the largest magnitude of their own{stored}: the reduction does not reach the whole group");
+            let words = if n * run == width {
+                format!("each {part} columns of a group of {of} are coded by the largest magnitude of their own{stored}: the reduction does not reach the whole group")
+            } else {
+                format!(
+                    "of a group of {of}, columns k of equal (k / {run}) mod {n} are coded by the largest magnitude of their own{stored}: the exchange \
+                     between lanes of {run} leaves a step out"
+                )
+            };
             Some((Class::AmaxScope, "out.amax_parts", words))
         })
     }
@@ -62,6 +78,9 @@ impl Cast<'_> {
     /// Groups that are counted over the flat tensor, although every row starts one of its own: codes by the scales of these.
     pub fn flat(&self) -> Option<Named> {
         let (cols, (height, width)) = (self.q.cols(), self.tile);
+        if height > 1 && height != width {
+            return self.exchanged_sides();
+        }
         (height == 1 && width < cols && !cols.is_multiple_of(width)).then_some(())?;
         let n = self.q.codes().len();
         let last = self.stored.len() - 1;
@@ -76,6 +95,24 @@ impl Cast<'_> {
                  group of its own"
             );
             (Class::ScaleIndex, "out.flat", words)
+        })
+    }
+
+    /// Codes by the scale of the block that an index with height and width exchanged gives.
+    fn exchanged_sides(&self) -> Option<Named> {
+        let (cols, (height, width), grid_cols) = (self.q.cols(), self.tile, self.grid.1);
+        let (n, last) = (self.q.codes().len(), self.stored.len() - 1);
+        let index = |at: usize| (at / cols / width * grid_cols + at % cols / height).min(last);
+        let x = |at: usize| f64::from(self.x.data()[at]);
+        let ranges = self.ranges(0..n, Rounding::NearestEven, x, index, self.stored.len())?;
+        let told = (0..ranges.len()).filter(|g| ranges[*g].1.is_finite() && ranges[*g].0 > 0.0).count();
+        let right = (0..ranges.len()).all(|g| holds(ranges[g], self.stored[g]));
+        (right && told >= LEAST).then(|| {
+            let words = format!(
+                "codes of element (i, j) are made with scale (i / {width})·{grid_cols} + j / {height}: the sides of the {height}×{width} blocks are \
+                 exchanged"
+            );
+            (Class::ScaleIndex, "out.sides", words)
         })
     }
 

@@ -3,9 +3,10 @@
 use super::diagnose::Finding;
 use super::predict::Scene;
 use super::{Class, Evidence};
+use crate::compare::digits;
 use crate::job::{Data, Operand};
 use crate::op::Op;
-use crate::{Format, Overflow, QTensor, Rounding, Zero};
+use crate::{Format, Overflow, QTensor, Rounding, Tensor, Zero};
 
 /// The share of codes that have to be those of the scales beside them: a kernel may divide or multiply by a reciprocal.
 const CONSISTENT: f64 = 0.98;
@@ -67,12 +68,16 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
             right.len()
         );
         (Class::DegenerateBlock, "out.scale_zero", words)
+    } else if let (true, Some(words)) = (right.len() == 1, of_part(&e, q, first)) {
+        (Class::AmaxScope, "out.amax_over", format!("the scale is of another amax: {words}"))
     } else if same && ratios.len() * 10 > right.len() * 9 {
-        (
-            Class::RangeRule,
-            "out.range",
-            format!("every scale_inv is {first} times the rule's: the kernel uses another maximum for the format"),
-        )
+        let other = q.format().max_finite() / first;
+        let why = if right.len() > 1 || is_maximum(other) {
+            format!(": the kernel uses another maximum for the format, {}", digits::apart([other])[0])
+        } else {
+            String::new()
+        };
+        (Class::RangeRule, "out.range", format!("every scale_inv is {first} times the rule's{why}"))
     } else if let Some(words) = super::amax::over(scene) {
         (Class::AmaxScope, "out.amax_over", words)
     } else if let Some(words) = super::amax_of::elsewhere(q.granularity().grid(q.rows(), q.cols()), actual, right) {
@@ -119,12 +124,29 @@ fn of_global(scene: &Scene, q: &QTensor) -> Option<String> {
     let Data::Quantized(model) = &scene.evidence.model?.parts.first()?.d else { return None };
     let (actual, right) = (f64::from(q.global_scale_inv()?), f64::from(model.global_scale_inv()?));
     let largest = largest(&scene.evidence, q)?.into_iter().fold(0.0, f64::max);
-    let amax = largest * actual / right;
+    Some(format!("the global scale is of another amax: {}", of_amax(x, largest, actual / right)?))
+}
+
+/// The part of the values whose largest magnitude the scale of the whole tensor is of, `by` what it is of the right one.
+fn of_part(e: &Evidence, q: &QTensor, by: f64) -> Option<String> {
+    let Operand::High(x) = e.job.operands.get(0)? else { return None };
+    of_amax(x, largest(e, q)?.into_iter().fold(0.0, f64::max), by)
+}
+
+/// The part of the values whose largest magnitude is `by` of that of all, to rounding.
+fn of_amax(x: &Tensor, largest: f64, by: f64) -> Option<String> {
+    let amax = largest * by;
     (amax > 0.0 && amax < largest * (1.0 - NEAR)).then_some(())?;
-    // The magnitude that it is to rounding.
     let near = |v: &&f32| (f64::from(v.abs()) - amax).abs() <= NEAR * amax;
     let part = super::amax::parts_of(x, x.data().iter().find(near)?.abs()).into_iter().next()?;
-    Some(format!("the global scale is of another amax: {}; it is {:.6} of the largest magnitude", part.words, amax / largest))
+    Some(format!("{}; it is {by:.6} of the largest magnitude", part.words))
+}
+
+/// What a format may be said to reach: a maximum of one, or next to a power of two.
+fn is_maximum(x: f64) -> bool {
+    let near = |y: f64| (x / y - 1.0).abs() < 1e-6;
+    let power = x.log2().round().exp2();
+    [448.0, 240.0, 57344.0, 7.5].into_iter().any(near) || [power, power - 1.0, 1.5 * power, 1.75 * power].into_iter().any(near)
 }
 
 /// Powers of two next to amax itself: nothing of the format is in them.
