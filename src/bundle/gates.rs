@@ -6,7 +6,8 @@ use crate::op::activation::act;
 use crate::op::{Act, Op};
 use crate::tensor::round_to;
 use crate::{Format, Overflow, Rounding};
-use statrs::function::erf::erf;
+use libm::erf;
+use std::f64::consts::FRAC_1_SQRT_2;
 
 /// Limits of gated activations that models have.
 pub const LIMITS: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 16.0];
@@ -40,10 +41,18 @@ fn inner(x: f64) -> f64 {
     0.7978845608 * (x + 0.044715 * x.powi(3))
 }
 
+/// erf x to 1.5e-7 by an exponential: M. Abramowitz, I. Stegun, *Handbook of Mathematical Functions*, 7.1.26.
+fn approximate_erf(x: f64) -> f64 {
+    const A: [f64; 5] = [0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429];
+    let t = 1.0 / (1.0 + 0.3275911 * x.abs());
+    let sum = A.iter().rev().fold(0.0, |sum, a| (sum + a) * t);
+    (1.0 - sum * (-x * x).exp()).copysign(x)
+}
+
 /// Activations by another name, with other constants, and with steps in few bits.
-pub const ACTS: [Change; 24] = [
+pub const ACTS: [Change; 28] = [
     ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
-    ("gelu by the error function, x·Φ(x)", |x| x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2))),
+    ("gelu by the error function, x·Φ(x)", |x| act(Act::GeluErf, x)),
     ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
     ("silu, x·σ(x)", |x| act(Act::Silu, x)),
     ("relu", |x| act(Act::Relu, x)),
@@ -70,6 +79,12 @@ pub const ACTS: [Change; 24] = [
     ("gelu whose tanh is rounded to f16", |x| 0.5 * x * (1.0 + f16(inner(x).tanh()))),
     ("squared relu whose square is taken in f16: Inf above 255.9", |x| f16(x.max(0.0) * x.max(0.0))),
     ("squared relu whose square is rounded to bf16", |x| bf16(x.max(0.0) * x.max(0.0))),
+    ("gelu by the error function of x, not of x/√2", |x| 0.5 * x * (1.0 + erf(x))),
+    ("gelu whose erf is rounded to bf16", |x| 0.5 * x * (1.0 + bf16(erf(x * FRAC_1_SQRT_2)))),
+    ("gelu whose erf is rounded to f16", |x| 0.5 * x * (1.0 + f16(erf(x * FRAC_1_SQRT_2)))),
+    ("gelu whose erf is by Abramowitz and Stegun 7.1.26, off by up to 1.5e-7", |x| {
+        0.5 * x * (1.0 + approximate_erf(x * FRAC_1_SQRT_2))
+    }),
 ];
 
 /// What becomes of the gate.
@@ -139,7 +154,7 @@ fn displaced(with: &mut impl FnMut(String, Gate)) {
 /// What its changes begin with in [`ACTS`].
 fn name(act: Act) -> &'static str {
     match act {
-        Act::Gelu => "gelu",
+        Act::Gelu | Act::GeluErf => "gelu",
         Act::Silu => "silu",
         Act::Qgelu => "quick gelu",
         Act::Relu => "relu",
@@ -231,7 +246,7 @@ const TAIL: usize = 16;
 /// One number over x in the tail of an activation that ends in x itself: what its σ or tanh goes to, where that is not 1. The elements are
 /// values of x and of what was written with half its rounding.
 pub fn saturated(own: Act, elements: &mut Vec<(f64, f64, f64)>) -> Option<String> {
-    matches!(own, Act::Gelu | Act::Silu | Act::Qgelu).then_some(())?;
+    matches!(own, Act::Gelu | Act::Silu | Act::Qgelu | Act::GeluErf).then_some(())?;
     elements.retain(|(x, y, _)| *x > 0.0 && y.is_finite());
     elements.sort_by(|a, b| b.0.total_cmp(&a.0));
     // From the largest x down, as long as one factor is in all.

@@ -22,17 +22,19 @@ fn formats() -> Vec<Format> {
 }
 
 /// `fn`: name, activation, gated.
-pub const FUNCTIONS: [(&str, Act, bool); 10] = [
+pub const FUNCTIONS: [(&str, Act, bool); 12] = [
     ("gelu", Act::Gelu, false),
     ("silu", Act::Silu, false),
     ("relu", Act::Relu, false),
     ("qgelu", Act::Qgelu, false),
     ("srelu", Act::Srelu, false),
+    ("gelu_erf", Act::GeluErf, false),
     ("geglu", Act::Gelu, true),
     ("swiglu", Act::Silu, true),
     ("reglu", Act::Relu, true),
     ("qgeglu", Act::Qgelu, true),
     ("sreglu", Act::Srelu, true),
+    ("geglu_erf", Act::GeluErf, true),
 ];
 
 /// Keys of the whole bundle, and of each of `a`, `b`, `out`.

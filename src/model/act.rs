@@ -1,11 +1,13 @@
 //! Activations as the origin computes them: TransformerEngine's `common/util/math.h`, each operation of the C expression one
-//! rounded f32 operation in the order of the language, no contraction; [`libm`] for e^x and tanh.
+//! rounded f32 operation in the order of the language, no contraction; [`libm`] for e^x and tanh. gelu_erf, which it does not have, as
+//! PyTorch's `ActivationGeluKernel.cu`.
 //!
 //! Each formula is written once, over [`Real`]: in f32 it is the model's value, in [`Interval`] all that an f32 evaluation may give.
 
 use super::interval::Interval;
 use super::libm;
 use crate::op::{Act, Op};
+use std::f64::consts::FRAC_1_SQRT_2;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// What a formula is evaluated in.
@@ -18,6 +20,7 @@ pub trait Real:
     fn literal(x: f64) -> Self;
     fn exp(self) -> Self;
     fn tanh(self) -> Self;
+    fn erf(self) -> Self;
     /// max(x, 0) as `fmaxf`: NaN becomes 0.
     fn relu(self) -> Self;
     /// A value that is known to lie in [0, 1].
@@ -36,6 +39,9 @@ impl Real for f32 {
     }
     fn tanh(self) -> Self {
         libm::tanh(self)
+    }
+    fn erf(self) -> Self {
+        libm::erf(self)
     }
     fn relu(self) -> Self {
         self.max(0.0)
@@ -60,6 +66,9 @@ impl Real for Interval {
     fn tanh(self) -> Self {
         Interval::tanh(self)
     }
+    fn erf(self) -> Self {
+        Interval::erf(self)
+    }
     fn relu(self) -> Self {
         Interval::relu(self)
     }
@@ -78,6 +87,11 @@ fn sigmoid_slope<R: Real>(x: R) -> R {
     s * (R::exact(1.0) - s)
 }
 
+/// ½·(1 + erf(x/√2))
+fn normal<R: Real>(x: R) -> R {
+    R::exact(0.5) * (R::exact(1.0) + (x * R::literal(FRAC_1_SQRT_2)).erf())
+}
+
 /// act(x); `fmaxf` semantics (NaN → 0) for relu and srelu.
 pub fn act<R: Real>(act: Act, x: f32) -> R {
     let (half, v) = (R::exact(0.5), R::exact(x));
@@ -88,6 +102,7 @@ pub fn act<R: Real>(act: Act, x: f32) -> R {
         Act::Relu => v.relu(),
         Act::Srelu if x > 0.0 => v * v,
         Act::Srelu => R::exact(0.0),
+        Act::GeluErf => v * half * (R::exact(1.0) + (v * R::literal(FRAC_1_SQRT_2)).erf()),
     }
 }
 
@@ -106,6 +121,8 @@ pub fn act_slope<R: Real>(act: Act, x: f32) -> R {
         }
         Act::Relu => R::exact(if x > 0.0 { 1.0 } else { 0.0 }),
         Act::Srelu => (R::exact(2.0) * v).relu(),
+        // 1/√(2π)
+        Act::GeluErf => normal(v) + v * ((-(half * v * v)).exp() * R::literal(0.3989422804014327)),
     }
 }
 
@@ -138,6 +155,9 @@ mod tests {
             (Act::Gelu, 0.0, 0.5),
             (Act::Relu, -1.0, 0.0),
             (Act::Srelu, 1.5, 3.0),
+            // Φ(1) + φ(1) = 0.841344746 + 0.241970725
+            (Act::GeluErf, 1.0, 1.083_315_5),
+            (Act::GeluErf, -1.0, -0.083_315_47),
         ] {
             let found: f32 = act_slope(act, x);
             assert!((found - slope).abs() < 1e-6, "{act:?} at {x}: {found} instead of {slope}");

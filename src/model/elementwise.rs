@@ -30,9 +30,9 @@ pub fn high<'a>(operand: &'a Operand, what: &str) -> Result<&'a Tensor> {
 
 /// The activation of an op that needs one.
 pub fn activation(job: &Job) -> Result<Act> {
-    job.params
-        .act
-        .ok_or_else(|| Error::value(format!("activation of {}", job.op.name()), "none", "gelu, silu, relu, qgelu or srelu"))
+    job.params.act.ok_or_else(|| {
+        Error::value(format!("activation of {}", job.op.name()), "none", "gelu, silu, relu, qgelu, srelu or gelu_erf")
+    })
 }
 
 /// Whether the job is whole: the operands its op needs, shapes that fit, an output its op can have.

@@ -3,10 +3,14 @@
 //! The formulas are those of TransformerEngine's `common/util/math.h` with its decimal literals: gelu is the tanh
 //! approximation whose forward and derivative use differently rounded constants, so the derivative is that of the source,
 //! not the exact derivative of the forward.
+//!
+//! gelu_erf is the one of D. Hendrycks, K. Gimpel, *Gaussian Error Linear Units*, 2016, and PyTorch's default `gelu`
+//! (`aten/src/ATen/native/cuda/ActivationGeluKernel.cu`).
 
 use super::{Act, Args64, Defined, Params, elementwise::column_sums};
 use crate::{Error, Result};
 use ndarray::{Array2, Zip, s};
+use std::f64::consts::FRAC_1_SQRT_2;
 
 /// σ(x) = 1/(1+e^−x)
 fn sigmoid(x: f64) -> f64 {
@@ -18,6 +22,18 @@ fn sigmoid_slope(x: f64) -> f64 {
     sigmoid(x) * sigmoid(-x)
 }
 
+/// Φ(x) = ½·(1 + erf(x/√2)) = ½·erfc(−x/√2), the share of a normal distribution below x: no cancellation below 0. `erfc` is FreeBSD's, within
+/// an ulp.
+fn normal(x: f64) -> f64 {
+    0.5 * libm::erfc(-x * FRAC_1_SQRT_2)
+}
+
+/// φ(x) = Φ'(x) = e^(−x²/2)/√(2π)
+fn density(x: f64) -> f64 {
+    const INVERSE: f64 = 0.398_942_280_401_432_7;
+    (-0.5 * x * x).exp() * INVERSE
+}
+
 /// act(x).
 ///
 /// | act | formula |
@@ -27,6 +43,7 @@ fn sigmoid_slope(x: f64) -> f64 {
 /// | qgelu | x·σ(1.702·x) |
 /// | relu | max(x, 0), NaN → 0 |
 /// | srelu | x² for x > 0, else 0; NaN → 0 |
+/// | gelu_erf | x·Φ(x) = x/2·(1 + erf(x/√2)) |
 pub fn act(act: Act, x: f64) -> f64 {
     match act {
         Act::Gelu => x * sigmoid(2.0 * x * (0.79788456 + 0.03567741 * x * x)),
@@ -40,6 +57,7 @@ pub fn act(act: Act, x: f64) -> f64 {
                 0.0
             }
         }
+        Act::GeluErf => x * normal(x),
     }
 }
 
@@ -52,6 +70,7 @@ pub fn act(act: Act, x: f64) -> f64 {
 /// | qgelu | 1.702·x·σ'(1.702·x) + σ(1.702·x) |
 /// | relu | 1 for x > 0, else 0 |
 /// | srelu | max(2x, 0), NaN → 0 |
+/// | gelu_erf | Φ(x) + x·φ(x) |
 pub fn act_slope(act: Act, x: f64) -> f64 {
     match act {
         Act::Gelu => {
@@ -63,11 +82,12 @@ pub fn act_slope(act: Act, x: f64) -> f64 {
         Act::Qgelu => 1.702 * x * sigmoid_slope(1.702 * x) + sigmoid(1.702 * x),
         Act::Relu => f64::from(x > 0.0),
         Act::Srelu => (2.0 * x).max(0.0),
+        Act::GeluErf => normal(x) + x * density(x),
     }
 }
 
 fn which(params: &Params) -> Result<Act> {
-    params.act.ok_or_else(|| Error::value("activation", "none", "one of gelu, silu, relu, qgelu, srelu"))
+    params.act.ok_or_else(|| Error::value("activation", "none", "one of gelu, silu, relu, qgelu, srelu, gelu_erf"))
 }
 
 fn second<'a>(args: &'a Args64, what: &str, rows: usize, cols: usize) -> Result<&'a Array2<f64>> {
@@ -279,6 +299,53 @@ mod tests {
         assert!(worst > 0.0);
     }
 
+    /// x, then gelu_erf and its derivative: the series of erf in decimal arithmetic of 700 digits (Python's `decimal`), rounded to f64.
+    const ERF_TABLE: &[(f64, f64, f64)] = &[
+        (-20.0, -5.507248237212468e-88, -1.1014360483133464e-86),
+        (-8.0, -4.976768459417427e-15, -3.979607261086796e-14),
+        (-5.5, -1.0444259356238245e-07, -5.733472398739924e-07),
+        (-3.0, -0.0040496940948902835, -0.011945647204183927),
+        (-1.0, -0.15865525393145705, -0.0833154705876863),
+        (-0.5, -0.15426876936299344, 0.13250487534383715),
+        (-0.0009765625, -0.00048790078905392527, 0.4992208161062869),
+        (0.0, 0.0, 0.5),
+        (0.0009765625, 0.0004886617109460747, 0.5007791838937131),
+        (0.5, 0.34573123063700656, 0.8674951246561629),
+        (1.0, 0.8413447460685429, 1.0833154705876864),
+        (2.75, 2.7418056511035998, 1.0220275336443208),
+        (6.0, 5.999999994080474, 1.0000000354687095),
+        (30.0, 30.0, 1.0),
+    ];
+
+    #[test]
+    fn gelu_by_the_error_function_equals_decimal_arithmetic() {
+        for (x, value, slope) in ERF_TABLE {
+            for (got, want) in [(act(Act::GeluErf, *x), value), (act_slope(Act::GeluErf, *x), slope)] {
+                let err = if got == *want { 0.0 } else { ((got - want) / want).abs() };
+                // An ulp of x/√2 is one of x² ulp in the tail.
+                assert!(err <= 1e-15 * (x * x).max(1.0), "at {x}: {got}, not {want}: {err:e}");
+            }
+        }
+        let ends = [f64::INFINITY, f64::NAN, f64::NEG_INFINITY].map(|x| act(Act::GeluErf, x));
+        assert!(ends[0] == f64::INFINITY && ends[1].is_nan() && ends[2].is_nan(), "{ends:?}: as PyTorch has it, −∞·0");
+    }
+
+    /// erf and erfc beside the same series: within an ulp or two.
+    #[test]
+    fn the_error_function_is_within_two_ulp() {
+        for (x, erf, erfc) in [
+            (0.1, 0.1124629160182849, 0.887537083981715),
+            (0.5, 0.5204998778130465, 0.4795001221869535),
+            (0.83, 0.759523756937773, 0.24047624306222704),
+            (1.1, 0.8802050695740817, 0.11979493042591827),
+            (2.0, 0.9953222650189527, 0.004677734981047266),
+            (3.5, 0.9999992569016276, 7.430983723414128e-07),
+        ] {
+            let near = |got: f64, want: f64| (got.to_bits() as i64 - f64::to_bits(want) as i64).abs() <= 2;
+            assert!(near(libm::erf(x), erf) && near(libm::erfc(x), erfc), "{x}: {} {}", libm::erf(x), libm::erfc(x));
+        }
+    }
+
     #[test]
     fn relu_and_srelu_by_hand() {
         let (nan, inf) = (f64::NAN, f64::INFINITY);
@@ -299,7 +366,7 @@ mod tests {
     /// literals for gelu (0.1070322243 ≈ 3·0.79788456·0.044715, and 0.03567741 ≈ 0.79788456·0.044715).
     #[test]
     fn derivatives_agree_with_difference_quotients() {
-        for a in [Act::Gelu, Act::Silu, Act::Qgelu, Act::Srelu] {
+        for a in [Act::Gelu, Act::Silu, Act::Qgelu, Act::Srelu, Act::GeluErf] {
             for i in -60..60 {
                 let (x, h) = (f64::from(i) / 8.0 + 0.03, 1e-5);
                 let quotient = (act(a, x + h) - act(a, x - h)) / (2.0 * h);

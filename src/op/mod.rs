@@ -52,6 +52,7 @@ pub enum Act {
     Relu,
     Qgelu,
     Srelu,
+    GeluErf,
 }
 
 /// The scalars of an op.

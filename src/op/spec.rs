@@ -146,8 +146,14 @@ pub const OPS: &[OpSpec] = &[
 ];
 
 /// Names of the activations, in the order of [`Act`].
-pub const ACTS: &[(Act, &str)] =
-    &[(Act::Gelu, "gelu"), (Act::Silu, "silu"), (Act::Relu, "relu"), (Act::Qgelu, "qgelu"), (Act::Srelu, "srelu")];
+pub const ACTS: &[(Act, &str)] = &[
+    (Act::Gelu, "gelu"),
+    (Act::Silu, "silu"),
+    (Act::Relu, "relu"),
+    (Act::Qgelu, "qgelu"),
+    (Act::Srelu, "srelu"),
+    (Act::GeluErf, "gelu_erf"),
+];
 
 impl Op {
     /// Its entry in [`OPS`].

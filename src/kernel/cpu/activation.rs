@@ -15,8 +15,8 @@ static SPEC: KernelSpec = KernelSpec {
     name: "cpu/activation",
     backend: Backend::Cpu,
     ops: &[Op::Activation, Op::ActivationGrad, Op::Gated],
-    help: "act(x), g·act'(x), act(a)·b for gelu, silu, relu, qgelu, srelu",
-    source: "TransformerEngine common/util/math.h, common/activation",
+    help: "act(x), g·act'(x), act(a)·b for gelu, silu, relu, qgelu, srelu, gelu_erf",
+    source: "TransformerEngine common/util/math.h, common/activation; gelu_erf: PyTorch ActivationGeluKernel.cu",
 };
 
 /// Whether the bits of an op with this activation follow from IEEE operations alone (no e^x, no tanh).

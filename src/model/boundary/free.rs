@@ -4,6 +4,7 @@
 //! | choice | allowed | source |
 //! |---|---|---|
 //! | e^x | 3 + ⌊1.173·\|x\|⌋ ulp | CUDA C++ Programming Guide, intrinsic functions: `__expf` 2 + ⌊\|1.173·x\|⌋, which is 2^(x·log₂e) as Triton's `exp`; NumPy's f32 loops 3 (`test_umath.py`, `test_exp_float32`) |
+//! | erf x, erfc x, Φ(x) | 2, 4, 5 ulp of the nearest f32 | CUDA C++ Programming Guide, "Mathematical Functions", single precision: `erff`, `erfcf`, `normcdff`; exp-based approximations (Abramowitz & Stegun 7.1.26, 1.5e-7) are not within |
 //! | a / b | 2 ulp | PTX ISA, `div.full.f32`: 2 ulp (Triton's `/`); IEEE division ½ |
 //! | n roundings of a product, or of a sum of terms of one sign | relative γ_n | Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1 |
 //!
@@ -11,6 +12,8 @@
 //! σ(x)   = 1/(1+e^−x), e^x/(1+e^x):    1/(1+e^−x·(1±ε))·(1±γ_6), ε of e^x, γ_6: the sum, the quotient of 2 ulp and one rounding
 //! gelu   z = β·(x + κ·x³) in any order: one sign in both terms, x³ as a power (2 ulp) or two products, β, κ or β·κ a rounded literal:
 //!        7 roundings and 4 of the power, so z·(1±γ_12); then x·(½+½·tanh z), (½·x)·(1+tanh z) or x·σ(2z)
+//! gelu_erf  z = x/√2·(1±γ_5): a rounded literal and a product, or a quotient of 2 ulp; E ∈ erf z within erff's 2 ulp;
+//!        then (½·x)·(1+E), x·(½+½·E), ½x + ½x·E, and without cancellation x·½·erfc(−z) (erfcf 4 ulp) or x·Φ(x) (normcdff 5 ulp)
 //! silu   x·σ(x), x/(1+e^−x)            qgelu   x·σ(1.702·x·(1±γ_2))
 //! gated  the product with the gate in either order: ·(1±γ_2)
 //! RMSNorm  (x·rs)·g, x·(rs·g), (x/√…)·g: ·(1±γ_6)
@@ -34,6 +37,7 @@ use super::{gamma, literal};
 use crate::Format;
 use crate::model::interval::{Interval, U};
 use crate::op::Act;
+use std::f64::consts::FRAC_1_SQRT_2;
 
 /// Around an interval: each end outward by a relative error and a few subnormal quanta; results below the normal range may be flushed.
 fn relative(x: Interval, error: f64) -> Interval {
@@ -74,6 +78,18 @@ fn sigmoid(x: Interval) -> Interval {
     Interval { lo: s.lo.max(0.0), ..s }
 }
 
+/// Φ(x) as ½·erfc(−z), z near x/√2, or by itself: within 5 ulp of the nearest f32.
+fn normal(z: Interval, x: f64) -> Interval {
+    if z.is_empty() {
+        return z;
+    }
+    let of = |z: f64| 0.5 * libm::erfc(-z);
+    let exact = 0.5 * libm::erfc(-x * FRAC_1_SQRT_2);
+    let all = Interval { lo: of(z.lo).min(exact), hi: of(z.hi).max(exact), nan: z.nan };
+    let all = relative(all, 2.0 * U * (5.0 + 0.5));
+    Interval { lo: all.lo.max(0.0), hi: all.hi.min(1.0), nan: all.nan }
+}
+
 /// act(x) by whoever writes it.
 pub(super) fn act(act: Act, x: f32) -> Interval {
     let (half, one, v) = (Interval::point(0.5), Interval::point(1.0), Interval::point(f64::from(x)));
@@ -88,6 +104,12 @@ pub(super) fn act(act: Act, x: f32) -> Interval {
         }
         Act::Silu => rounded(v * sigmoid(v), 1),
         Act::Qgelu => rounded(v * sigmoid(rounded(literal(1.702) * v, 2)), 1),
+        Act::GeluErf => {
+            let z = rounded(literal(FRAC_1_SQRT_2) * v, 5);
+            let (half_v, e) = (half * v, z.erf());
+            let sums = (half_v * (one + e)).hull(half_v + half_v * e);
+            rounded(sums, 1).hull(rounded(v * normal(z, f64::from(x)), 1))
+        }
         // Comparisons and one product: nothing to choose.
         Act::Relu | Act::Srelu => super::act(act, x),
     }
