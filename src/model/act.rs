@@ -92,6 +92,29 @@ fn normal<R: Real>(x: R) -> R {
     R::exact(0.5) * (R::exact(1.0) + (x * R::literal(FRAC_1_SQRT_2)).erf())
 }
 
+/// x as a clamped activation sees it: at most its limit. A comparison: exact.
+pub fn limited(act: Act, x: f32) -> f32 {
+    match act.clamp() {
+        Some(c) if x > c.limit() => c.limit(),
+        _ => x,
+    }
+}
+
+/// The gate within the limit of a clamped activation. A comparison: exact.
+pub fn clamped(act: Act, u: f32) -> f32 {
+    match act.clamp() {
+        Some(c) if u > c.limit() => c.limit(),
+        Some(c) if u < -c.limit() => -c.limit(),
+        _ => u,
+    }
+}
+
+/// What the activation is multiplied by for a gate u.
+pub fn gate<R: Real>(act: Act, u: f32) -> R {
+    let u = R::exact(clamped(act, u));
+    if matches!(act, Act::SwigluOai(_)) { u + R::exact(1.0) } else { u }
+}
+
 /// act(x); `fmaxf` semantics (NaN → 0) for relu and srelu.
 pub fn act<R: Real>(act: Act, x: f32) -> R {
     let (half, v) = (R::exact(0.5), R::exact(x));
@@ -102,6 +125,14 @@ pub fn act<R: Real>(act: Act, x: f32) -> R {
         Act::Relu => v.relu(),
         Act::Srelu if x > 0.0 => v * v,
         Act::Srelu => R::exact(0.0),
+        Act::SwigluOai(c) => {
+            let g = R::exact(limited(act, x));
+            g * sigmoid(R::exact(c.alpha()) * g)
+        }
+        Act::SwigluLimit(_) => {
+            let g = R::exact(limited(act, x));
+            g * sigmoid(g)
+        }
         Act::GeluErf => v * half * (R::exact(1.0) + (v * R::literal(FRAC_1_SQRT_2)).erf()),
     }
 }
@@ -121,6 +152,12 @@ pub fn act_slope<R: Real>(act: Act, x: f32) -> R {
         }
         Act::Relu => R::exact(if x > 0.0 { 1.0 } else { 0.0 }),
         Act::Srelu => (R::exact(2.0) * v).relu(),
+        Act::SwigluOai(c) | Act::SwigluLimit(c) if x > c.limit() => R::exact(0.0),
+        Act::SwigluOai(c) => {
+            let (gain, z) = (R::exact(c.alpha()), R::exact(c.alpha()) * v);
+            gain * v * sigmoid_slope(z) + sigmoid(z)
+        }
+        Act::SwigluLimit(_) => v * sigmoid_slope(v) + sigmoid(v),
         // 1/√(2π)
         Act::GeluErf => normal(v) + v * ((-(half * v * v)).exp() * R::literal(0.3989422804014327)),
     }
@@ -133,8 +170,8 @@ pub fn value<R: Real>(op: Op, f: Act, act_of: fn(Act, f32) -> R, x: &[f32], b: &
     match op {
         Op::Activation => act_of(f, x[j]),
         Op::ActivationGrad | Op::CastTransposeDbiasDact => act_slope::<R>(f, b[j]) * R::exact(x[j]),
-        Op::Gated => act_of(f, x[j]) * R::exact(x[n / 2 + j]),
-        Op::DgatedCastTranspose if j < n => act_slope::<R>(f, b[j]) * R::exact(x[j]) * R::exact(b[n + j]),
+        Op::Gated => act_of(f, x[j]) * gate::<R>(f, x[n / 2 + j]),
+        Op::DgatedCastTranspose if j < n => act_slope::<R>(f, b[j]) * R::exact(x[j]) * gate::<R>(f, b[n + j]),
         Op::DgatedCastTranspose => R::exact(x[j - n]) * act::<R>(f, b[j - n]),
         _ => R::exact(x[j]),
     }

@@ -5,7 +5,8 @@
 //! not the exact derivative of the forward.
 //!
 //! gelu_erf is the one of D. Hendrycks, K. Gimpel, *Gaussian Error Linear Units*, 2016, and PyTorch's default `gelu`
-//! (`aten/src/ATen/native/cuda/ActivationGeluKernel.cu`).
+//! (`aten/src/ATen/native/cuda/ActivationGeluKernel.cu`). swiglu_oai is that of gpt-oss (`gpt_oss/torch/model.py`, `swiglu`), swiglu_limit
+//! the one of the same name in vLLM and SGLang.
 
 use super::{Act, Args64, Defined, Params, elementwise::column_sums};
 use crate::{Error, Result};
@@ -34,6 +35,29 @@ fn density(x: f64) -> f64 {
     (-0.5 * x * x).exp() * INVERSE
 }
 
+/// x as a clamped activation sees it: at most its limit; x itself of any other. NaN stays NaN.
+pub fn limited(act: Act, x: f64) -> f64 {
+    match act.clamp().map(|c| f64::from(c.limit())) {
+        Some(limit) if x > limit => limit,
+        _ => x,
+    }
+}
+
+/// What the activation is multiplied by for a gate u: u itself; clamp(u, ±limit) of a clamped one, plus 1 in gpt-oss's. NaN stays NaN.
+pub fn gate(act: Act, u: f64) -> f64 {
+    let clamped = match act.clamp().map(|c| f64::from(c.limit())) {
+        Some(limit) if u > limit => limit,
+        Some(limit) if u < -limit => -limit,
+        _ => u,
+    };
+    if matches!(act, Act::SwigluOai(_)) { clamped + 1.0 } else { clamped }
+}
+
+/// The derivative of [`gate`]: 0 where it is clamped, else 1.
+fn gate_slope(act: Act, u: f64) -> f64 {
+    f64::from(!act.clamp().is_some_and(|c| u.abs() > f64::from(c.limit())))
+}
+
 /// act(x).
 ///
 /// | act | formula |
@@ -44,6 +68,8 @@ fn density(x: f64) -> f64 {
 /// | relu | max(x, 0), NaN → 0 |
 /// | srelu | x² for x > 0, else 0; NaN → 0 |
 /// | gelu_erf | x·Φ(x) = x/2·(1 + erf(x/√2)) |
+/// | swiglu_oai | g·σ(α·g), g = min(x, limit) |
+/// | swiglu_limit | g·σ(g), g = min(x, limit) |
 pub fn act(act: Act, x: f64) -> f64 {
     match act {
         Act::Gelu => x * sigmoid(2.0 * x * (0.79788456 + 0.03567741 * x * x)),
@@ -58,6 +84,14 @@ pub fn act(act: Act, x: f64) -> f64 {
             }
         }
         Act::GeluErf => x * normal(x),
+        Act::SwigluOai(c) => {
+            let g = limited(act, x);
+            g * sigmoid(f64::from(c.alpha()) * g)
+        }
+        Act::SwigluLimit(_) => {
+            let g = limited(act, x);
+            g * sigmoid(g)
+        }
     }
 }
 
@@ -71,6 +105,7 @@ pub fn act(act: Act, x: f64) -> f64 {
 /// | relu | 1 for x > 0, else 0 |
 /// | srelu | max(2x, 0), NaN → 0 |
 /// | gelu_erf | Φ(x) + x·φ(x) |
+/// | swiglu_oai, swiglu_limit | α·x·σ'(α·x) + σ(α·x) up to the limit (α = 1 of swiglu_limit), 0 beyond |
 pub fn act_slope(act: Act, x: f64) -> f64 {
     match act {
         Act::Gelu => {
@@ -83,6 +118,12 @@ pub fn act_slope(act: Act, x: f64) -> f64 {
         Act::Relu => f64::from(x > 0.0),
         Act::Srelu => (2.0 * x).max(0.0),
         Act::GeluErf => normal(x) + x * density(x),
+        Act::SwigluOai(c) | Act::SwigluLimit(c) if x > f64::from(c.limit()) => 0.0,
+        Act::SwigluOai(c) => {
+            let alpha = f64::from(c.alpha());
+            alpha * x * sigmoid_slope(alpha * x) + sigmoid(alpha * x)
+        }
+        Act::SwigluLimit(_) => x * sigmoid_slope(x) + sigmoid(x),
     }
 }
 
@@ -117,7 +158,7 @@ pub fn grad_dbias(params: &Params, args: &Args64) -> Result<Defined> {
     Ok(Defined { dbias: Some(column_sums(&v.d)), ..v })
 }
 
-/// d\[i,j\] = act(a\[i,j\])·a\[i,H+j\]: `[M,2H] → [M,H]`.
+/// d\[i,j\] = act(a\[i,j\])·gate(a\[i,H+j\]): `[M,2H] → [M,H]`.
 pub fn gated(params: &Params, args: &Args64) -> Result<Defined> {
     let f = which(params)?;
     let h = args.a.ncols() / 2;
@@ -125,17 +166,17 @@ pub fn gated(params: &Params, args: &Args64) -> Result<Defined> {
         return Err(Error::shape("gated input", format!("{} columns", args.a.ncols()), "an even number of columns [a | b]"));
     }
     let (a, b) = (args.a.slice(s![.., ..h]), args.a.slice(s![.., h..]));
-    Ok(Defined::plain(Zip::from(a).and(b).map_collect(|a, b| act(f, *a) * b)))
+    Ok(Defined::plain(Zip::from(a).and(b).map_collect(|a, b| act(f, *a) * gate(f, *b))))
 }
 
-/// d\[i,j\] = act'(x\[i,j\])·g\[i,j\]·x\[i,H+j\] and d\[i,H+j\] = g\[i,j\]·act(x\[i,j\]) with g = a `[M,H]`, x = b `[M,2H]`.
+/// d\[i,j\] = act'(x\[i,j\])·g\[i,j\]·gate(x\[i,H+j\]) and d\[i,H+j\] = g\[i,j\]·act(x\[i,j\])·gate'(x\[i,H+j\]) with g = a `[M,H]`, x = b `[M,2H]`.
 pub fn gated_grad(params: &Params, args: &Args64) -> Result<Defined> {
     let f = which(params)?;
     let (m, h) = args.a.dim();
     let x = second(args, "forward input of the gated gradient", m, 2 * h)?;
     let d = Array2::from_shape_fn((m, 2 * h), |(i, j)| match j < h {
-        true => act_slope(f, x[(i, j)]) * args.a[(i, j)] * x[(i, h + j)],
-        false => args.a[(i, j - h)] * act(f, x[(i, j - h)]),
+        true => act_slope(f, x[(i, j)]) * args.a[(i, j)] * gate(f, x[(i, h + j)]),
+        false => args.a[(i, j - h)] * act(f, x[(i, j - h)]) * gate_slope(f, x[(i, j)]),
     });
     Ok(Defined::plain(d))
 }
@@ -143,6 +184,7 @@ pub fn gated_grad(params: &Params, args: &Args64) -> Result<Defined> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Clamp;
 
     /// x, then gelu, gelu', silu, silu', qgelu, qgelu' of the formulas above in decimal arithmetic of 600 digits (Python's
     /// `decimal`), rounded to f64.
@@ -389,5 +431,44 @@ mod tests {
         assert!(gated_grad(&params, &narrow).is_err() && gated_grad(&Params::default(), &args).is_err());
         let odd = Args64 { a: ndarray::array![[1.0, 2.0, 3.0]], ..Args64::default() };
         assert!(gated(&params, &odd).is_err());
+    }
+
+    /// limit 7: x = 9 and 40 are 7, the gates 8 and −8 are 7 and −7; σ(7) = 0.999088948805599, σ(1.702·7) = σ(11.914) = 0.999993304…
+    #[test]
+    fn clamped_forms_by_hand() {
+        let x = ndarray::array![[9.0, 40.0, -1.0, 2.0, 8.0, -8.0, 3.0, -1.0]];
+        let of = |act| {
+            let params = Params { act: Some(act), ..Params::default() };
+            gated(&params, &Args64 { a: x.clone(), ..Args64::default() }).unwrap().d.into_raw_vec_and_offset().0
+        };
+        let sigma = |z: f64| 1.0 / (1.0 + (-z).exp());
+        let alpha = f64::from(1.702f32);
+        let silu7 = 7.0 * 0.999_088_948_805_599;
+        let want = [silu7 * 7.0, silu7 * -7.0, -sigma(-1.0) * 3.0, -2.0 * sigma(2.0)];
+        for (got, want) in of(Act::SwigluLimit(Clamp::new(1.0, 7.0))).iter().zip(want) {
+            assert!((got - want).abs() < 1e-13, "{got}, not {want}");
+        }
+        let oai7 = 7.0 * sigma(alpha * 7.0);
+        let want = [oai7 * 8.0, oai7 * -6.0, -sigma(-alpha) * 4.0, 0.0];
+        for (got, want) in of(Act::SwigluOai(Clamp::OAI)).iter().zip(want) {
+            assert!((got - want).abs() < 1e-13, "{got}, not {want}");
+        }
+        assert!(act(Act::SwigluOai(Clamp::OAI), f64::NAN).is_nan() && gate(Act::SwigluOai(Clamp::OAI), f64::NAN).is_nan());
+    }
+
+    /// The gradient of a clamped form is that of difference quotients away from the limits, and 0 beyond them.
+    #[test]
+    fn gradients_of_clamped_forms_agree_with_difference_quotients() {
+        for f in [Act::SwigluOai(Clamp::new(1.5, 3.0)), Act::SwigluLimit(Clamp::new(1.0, 3.0))] {
+            let params = Params { act: Some(f), ..Params::default() };
+            for (x, u) in [(1.0, 2.0), (-2.0, -2.5), (4.0, 1.0), (0.5, 5.0), (6.0, -7.0)] {
+                let args = Args64 { a: ndarray::array![[1.0]], b: Some(ndarray::array![[x, u]]), ..Args64::default() };
+                let got = gated_grad(&params, &args).unwrap().d;
+                let of = |x: f64, u: f64| act(f, x) * gate(f, u);
+                let h = 1e-6;
+                let want = [(of(x + h, u) - of(x - h, u)) / (2.0 * h), (of(x, u + h) - of(x, u - h)) / (2.0 * h)];
+                assert!((got[(0, 0)] - want[0]).abs() < 1e-7 && (got[(0, 1)] - want[1]).abs() < 1e-7, "{f:?}: {got}, {want:?}");
+            }
+        }
     }
 }

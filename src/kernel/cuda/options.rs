@@ -46,7 +46,7 @@ impl Value for usize {
 /// ACT.
 impl Value for Act {
     fn number(&self) -> i64 {
-        *self as i64
+        crate::op::ACTS.iter().position(|a| a.0 == *self).map_or(-1, |n| n as i64)
     }
 }
 
@@ -54,7 +54,7 @@ impl Value for Act {
 pub fn has(act: Act) -> bool {
     match act {
         Act::Gelu | Act::Silu | Act::Relu | Act::Qgelu | Act::Srelu => true,
-        Act::GeluErf => false,
+        Act::GeluErf | Act::SwigluOai(_) | Act::SwigluLimit(_) => false,
     }
 }
 

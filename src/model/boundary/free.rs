@@ -4,7 +4,7 @@
 //! | choice | allowed | source |
 //! |---|---|---|
 //! | e^x | 3 + ⌊1.173·\|x\|⌋ ulp | CUDA C++ Programming Guide, intrinsic functions: `__expf` 2 + ⌊\|1.173·x\|⌋, which is 2^(x·log₂e) as Triton's `exp`; NumPy's f32 loops 3 (`test_umath.py`, `test_exp_float32`) |
-//! | erf x, erfc x, Φ(x) | 2, 4, 5 ulp of the nearest f32 | CUDA C++ Programming Guide, "Mathematical Functions", single precision: `erff`, `erfcf`, `normcdff`; exp-based approximations (Abramowitz & Stegun 7.1.26, 1.5e-7) are not within |
+//! | erf x, erfc x, Φ(x) | 2, 4, 5 ulp of the nearest f32 | CUDA C++ Programming Guide, "Mathematical Functions", single precision: `erff`, `erfcf`, `normcdff` |
 //! | a / b | 2 ulp | PTX ISA, `div.full.f32`: 2 ulp (Triton's `/`); IEEE division ½ |
 //! | n roundings of a product, or of a sum of terms of one sign | relative γ_n | Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1 |
 //!
@@ -15,6 +15,7 @@
 //! gelu_erf  z = x/√2·(1±γ_5): a rounded literal and a product, or a quotient of 2 ulp; E ∈ erf z within erff's 2 ulp;
 //!        then (½·x)·(1+E), x·(½+½·E), ½x + ½x·E, and without cancellation x·½·erfc(−z) (erfcf 4 ulp) or x·Φ(x) (normcdff 5 ulp)
 //! silu   x·σ(x), x/(1+e^−x)            qgelu   x·σ(1.702·x·(1±γ_2))
+//! swiglu_oai  g = min(x, limit): g·σ(α·g·(1±γ_2)), then s·(u+1) or s·u + s with u = clamp(gate, ±limit); swiglu_limit  silu(g)·u
 //! gated  the product with the gate in either order: ·(1±γ_2)
 //! RMSNorm  (x·rs)·g, x·(rs·g), (x/√…)·g: ·(1±γ_6)
 //! LayerNorm  y = Σ of the terms g·rs·x, −g·rs·μ, β in any order and grouping: a term passes at most three products (one of them a
@@ -33,8 +34,9 @@
 //!
 //! Parts that are merged (Chan) are shorter chains of the same steps. The one-pass E\[x²\] − μ² is another formula: it is not allowed here.
 
-use super::{gamma, literal};
+use super::{exactly, gamma, literal};
 use crate::Format;
+use crate::model::act::{clamped, gate, limited};
 use crate::model::interval::{Interval, U};
 use crate::op::Act;
 use std::f64::consts::FRAC_1_SQRT_2;
@@ -78,16 +80,17 @@ fn sigmoid(x: Interval) -> Interval {
     Interval { lo: s.lo.max(0.0), ..s }
 }
 
-/// Φ(x) as ½·erfc(−z), z near x/√2, or by itself: within 5 ulp of the nearest f32.
+/// Φ(x) as ½·erfc(−z), z near x/√2, within 4 ulp of the nearest f32, or by itself within 5; never above 1.
 fn normal(z: Interval, x: f64) -> Interval {
     if z.is_empty() {
         return z;
     }
-    let of = |z: f64| 0.5 * libm::erfc(-z);
-    let exact = 0.5 * libm::erfc(-x * FRAC_1_SQRT_2);
-    let all = Interval { lo: of(z.lo).min(exact), hi: of(z.hi).max(exact), nan: z.nan };
-    let all = relative(all, 2.0 * U * (5.0 + 0.5));
-    Interval { lo: all.lo.max(0.0), hi: all.hi.min(1.0), nan: all.nan }
+    let (off, phi) = (|y: f64, ulps: f64| (ulps + 0.5) * Format::F32.ulp(y), 0.5 * libm::erfc(-x * FRAC_1_SQRT_2));
+    let (lo, hi) = (libm::erfc(-z.lo), libm::erfc(-z.hi));
+    let by_erfc = Interval::new(0.5 * (lo - off(lo, 4.0)), 0.5 * (hi + off(hi, 4.0)));
+    let all = by_erfc.hull(Interval::new(phi - off(phi, 5.0), phi + off(phi, 5.0)));
+    let all = relative(all, 0.0);
+    Interval { lo: all.lo.max(0.0), hi: all.hi.min(1.0), nan: z.nan }
 }
 
 /// act(x) by whoever writes it.
@@ -110,8 +113,26 @@ pub(super) fn act(act: Act, x: f32) -> Interval {
             let sums = (half_v * (one + e)).hull(half_v + half_v * e);
             rounded(sums, 1).hull(rounded(v * normal(z, f64::from(x)), 1))
         }
+        Act::SwigluOai(c) => {
+            let g = exactly(limited(act, x));
+            rounded(g * sigmoid(rounded(exactly(c.alpha()) * g, 2)), 1)
+        }
+        Act::SwigluLimit(_) => {
+            let g = exactly(limited(act, x));
+            rounded(g * sigmoid(g), 1)
+        }
         // Comparisons and one product: nothing to choose.
         Act::Relu | Act::Srelu => super::act(act, x),
+    }
+}
+
+/// The activation times its gate by whoever writes it.
+pub(super) fn gated(f: Act, x: f32, u: f32) -> Interval {
+    let (s, by) = (act(f, x), gate::<Interval>(f, u));
+    let product = rounded(s * by, 2);
+    match f {
+        Act::SwigluOai(_) => product.hull(rounded(rounded(s * exactly(clamped(f, u)), 1) + s, 1)),
+        _ => product,
     }
 }
 
