@@ -19,7 +19,9 @@ fn written(f: &str, more: &[(&str, &str)], a: &Tensor, out: Format, y: &dyn Fn(f
     let gated = a.cols() == 2 * COLS;
     let mut w = Writer::new("activation");
     w.meta("fn", f).values("a", &[ROWS, a.cols()], a);
-    more.iter().for_each(|(key, value)| drop(w.meta(key, value)));
+    for (key, value) in more {
+        w.meta(key, value);
+    }
     let made = |at: usize| {
         let row = a.row(at / COLS);
         y(row[at % COLS], if gated { row[COLS + at % COLS] } else { 1.0 })
