@@ -184,13 +184,6 @@ fn functions() -> Vec<Function> {
         ("gelu by the error function of x, not of x/√2", |x| (x + x * erf(x)) / 2.0),
         ("gelu whose erf is rounded to bf16", |x| (1.0 + bf16(erf(x * 0.5f64.sqrt()))) * x / 2.0),
         ("gelu whose erf is rounded to f16", |x| (1.0 + f16(erf(x * 0.5f64.sqrt()))) * x / 2.0),
-        ("gelu whose erf is by Abramowitz and Stegun 7.1.26, off by up to 1.5e-7", |x| {
-            let z = x * 0.5f64.sqrt();
-            let t = 1.0 / (1.0 + 0.3275911 * z.abs());
-            let sum = 0.254829592 * t - 0.284496736 * t.powi(2) + 1.421413741 * t.powi(3) - 1.453152027 * t.powi(4)
-                + 1.061405429 * t.powi(5);
-            0.5 * x * (1.0 + z.signum() * (1.0 - sum / (z * z).exp()))
-        }),
     ]
 }
 

@@ -41,16 +41,8 @@ fn inner(x: f64) -> f64 {
     0.7978845608 * (x + 0.044715 * x.powi(3))
 }
 
-/// erf x to 1.5e-7 by an exponential: M. Abramowitz, I. Stegun, *Handbook of Mathematical Functions*, 7.1.26.
-fn approximate_erf(x: f64) -> f64 {
-    const A: [f64; 5] = [0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429];
-    let t = 1.0 / (1.0 + 0.3275911 * x.abs());
-    let sum = A.iter().rev().fold(0.0, |sum, a| (sum + a) * t);
-    (1.0 - sum * (-x * x).exp()).copysign(x)
-}
-
 /// Activations by another name, with other constants, and with steps in few bits.
-pub const ACTS: [Change; 28] = [
+pub const ACTS: [Change; 27] = [
     ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
     ("gelu by the error function, x·Φ(x)", |x| act(Act::GeluErf, x)),
     ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
@@ -82,9 +74,6 @@ pub const ACTS: [Change; 28] = [
     ("gelu by the error function of x, not of x/√2", |x| 0.5 * x * (1.0 + erf(x))),
     ("gelu whose erf is rounded to bf16", |x| 0.5 * x * (1.0 + bf16(erf(x * FRAC_1_SQRT_2)))),
     ("gelu whose erf is rounded to f16", |x| 0.5 * x * (1.0 + f16(erf(x * FRAC_1_SQRT_2)))),
-    ("gelu whose erf is by Abramowitz and Stegun 7.1.26, off by up to 1.5e-7", |x| {
-        0.5 * x * (1.0 + approximate_erf(x * FRAC_1_SQRT_2))
-    }),
 ];
 
 /// What becomes of the gate.
