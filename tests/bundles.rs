@@ -77,6 +77,9 @@ fn what_is_right_passes_and_what_is_wrong_fails_with_its_name() {
     };
     for (name, words) in [
         ("bug_gelu_erf", "gelu by the error function"),
+        ("bug_gelu_tanh", "gelu by its tanh approximation"),
+        ("bug_swiglu_unclamped", "neither x nor the gate is clamped at 7"),
+        ("bug_swiglu_limit", "the limit is 7, not 5"),
         ("bug_gate_swapped", "[gate | x]"),
         ("bug_swiglu_rounded_between", "is rounded to bf16 before it meets the gate"),
         ("bug_layernorm_eps", "`eps` = 1e-2, not 1e-5"),

@@ -16,6 +16,8 @@ from ._result import Result
 from ._tensors import Held, Tagged, device_of, elements, refuse_unknown
 
 PRODUCTS = ("gemm", "grouped_gemm", "grouped_gemm_wgrad")
+#: Values of fn that act on the first half of a row and multiply it by the second.
+GATED = ("geglu", "swiglu", "reglu", "qgeglu", "sreglu", "geglu_erf", "swiglu_oai", "swiglu_limit")
 OPS = (*PRODUCTS, "cast", "dequantize", "activation", "layernorm", "rmsnorm")
 #: Called with each Result; the pytest plugin collects them.
 LISTENERS: list = []
@@ -113,7 +115,7 @@ def _result(held: Held, op: str, out: Any, t: dict[str, Any], how: dict[str, Any
     """The result of an op of one matrix."""
     __tracebackhide__ = HIDE
     rows, cols = held.tensors["a.codes" if "a.codes" in held.tensors else "a"][2]
-    if op == "activation" and held.meta.get("fn", "") in ("geglu", "swiglu", "reglu", "qgeglu", "sreglu"):
+    if op == "activation" and held.meta.get("fn", "") in GATED:
         cols //= 2
     if op != "cast":
         if op == "dequantize" and held.key("a", "packing") not in (None, "none"):
@@ -279,7 +281,8 @@ def assert_norm(
 def assert_activation(actual: Any, x: Any, fn: str, **how: Any) -> Result:
     """Holds an activation of `x` [M, K] to what its arithmetic allows.
 
-    fn: gelu (tanh), silu, relu, qgelu, srelu, or gated on halves of a row: geglu, swiglu, reglu, qgeglu, sreglu
+    fn: gelu (tanh), gelu_erf (exact), silu, relu, qgelu, srelu, or gated on halves of a row [x | gate]: geglu, geglu_erf, swiglu, reglu, qgeglu, sreglu,
+    swiglu_oai (gpt-oss: alpha=1.702, limit=7), swiglu_limit (limit=…)
     """
     __tracebackhide__ = HIDE
     return _assert("assert_activation", "activation", {"a": x, "out": actual}, {**how, "fn": fn})

@@ -33,7 +33,7 @@ class Tagged(np.ndarray):
         return x[()] if return_scalar else x
 
 OPERAND = ("format", "granularity", "scale_format", "packing", "zero", "global_granularity")
-META = ("recipe", "device_model", "promote_every", "kernel", "note", "device", "fn", "eps", "zero_centered_gamma")
+META = ("recipe", "device_model", "promote_every", "kernel", "note", "device", "fn", "alpha", "limit", "eps", "zero_centered_gamma")
 # What lies beside scales: of an operand, or of a Quantized.
 BESIDE = ("zero_point", "global_scale_inv", "global_zero_point")
 EXTRA = tuple(f"{x}_{part}" for x in "ab" for part in ("values", *BESIDE, "scale_history")) + (

@@ -1,5 +1,7 @@
 """The other ops, against numpy."""
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -41,6 +43,28 @@ def test_activations():
         qassay.assert_activation(silu, x, "swiglu")
     with pytest.raises(qassay.InputError, match="gelu, silu"):
         qassay.assert_activation(silu, x, "tanh")
+
+
+def test_exact_gelu_and_clamped_swiglus():
+    x = np.random.default_rng(6).standard_normal((8, 64)).astype(np.float32) * 6
+    wide, h = x.astype(np.float64), 32
+    exact = (wide / 2 * (1 + np.vectorize(math.erf)(wide / math.sqrt(2)))).astype(np.float32)
+    assert qassay.assert_activation(exact, x, "gelu_erf").verdict == "pass"
+    with pytest.raises(qassay.KernelFailure, match="error function"):
+        qassay.assert_activation(exact, x, "gelu")
+    assert qassay.assert_activation(exact[:, :h] * x[:, h:], x, "geglu_erf").verdict == "pass"
+
+    def clamped(alpha, limit, plus):
+        g, u = np.minimum(wide[:, :h], limit), np.clip(wide[:, h:], -limit, limit)
+        return (g / (1 + np.exp(-alpha * g)) * (u + plus)).astype(np.float32)
+
+    assert qassay.assert_activation(clamped(1.702, 7, 1), x, "swiglu_oai").verdict == "pass"
+    assert qassay.assert_activation(clamped(1.5, 6, 1), x, "swiglu_oai", alpha=1.5, limit=6).verdict == "pass"
+    assert qassay.assert_activation(clamped(1, 10, 0), x, "swiglu_limit", limit=10).verdict == "pass"
+    with pytest.raises(qassay.InputError, match="limit"):
+        qassay.assert_activation(clamped(1, 10, 0), x, "swiglu_limit")
+    with pytest.raises(qassay.KernelFailure, match="the limit is 7, not 6"):
+        qassay.assert_activation(clamped(1.702, 7, 1), x, "swiglu_oai", limit=6)
 
 
 def test_casts():

@@ -181,6 +181,9 @@ fn functions() -> Vec<Function> {
         ("gelu whose tanh is rounded to f16", |x| (1.0 + f16(tanh_of(x))) * x / 2.0),
         ("squared relu whose square is taken in f16: Inf above 255.9", |x| f16(if x > 0.0 { x * x } else { 0.0 })),
         ("squared relu whose square is rounded to bf16", |x| bf16(if x > 0.0 { x * x } else { 0.0 })),
+        ("gelu by the error function of x, not of x/√2", |x| (x + x * erf(x)) / 2.0),
+        ("gelu whose erf is rounded to bf16", |x| (1.0 + bf16(erf(x * 0.5f64.sqrt()))) * x / 2.0),
+        ("gelu whose erf is rounded to f16", |x| (1.0 + f16(erf(x * 0.5f64.sqrt()))) * x / 2.0),
     ]
 }
 

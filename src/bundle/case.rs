@@ -16,7 +16,7 @@ fn op_name(op: Op) -> Result<&'static str> {
 
 /// `fn` of an activation.
 fn function(act: Act, gated: bool) -> &'static str {
-    FUNCTIONS.iter().find(|f| (f.1, f.2) == (act, gated)).map_or("gelu", |f| f.0)
+    FUNCTIONS.iter().find(|f| (f.1.name(), f.2) == (act.name(), gated)).map_or("gelu", |f| f.0)
 }
 
 /// What a kernel is given: operands, metadata, `out.format`, and `out.scale` where the result is FP8 by a given scale. Errors: a job that
@@ -30,6 +30,12 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
     let mut w = Writer::new(op_name(job.op)?);
     if let Some(act) = job.params.act {
         w.meta("fn", function(act, job.op == Op::Gated));
+        if let Act::SwigluOai(c) = act {
+            w.meta("alpha", c.alpha());
+        }
+        if let Some(c) = act.clamp() {
+            w.meta("limit", c.limit());
+        }
     }
     if job.op.is_norm() {
         w.meta("eps", job.params.eps).meta("zero_centered_gamma", job.params.zero_centered_gamma);

@@ -9,7 +9,7 @@ use super::gains::Columns;
 use super::{Bundle, blank, curves, gates, moments, norms, pieces, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
-use crate::op::activation::act;
+use crate::op::activation::{act, gate};
 use crate::op::{Act, Op};
 use rayon::prelude::*;
 
@@ -296,11 +296,11 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
                 let both = |at: usize| (rows[at / cols][at % cols], rows[at / cols][cols + at % cols]);
                 let of_x = |at: usize| {
                     let (x, u) = both(at);
-                    quotient(x, cell(at), u, act(own, x))
+                    quotient(x, cell(at), gate(own, u), act(own, x))
                 };
                 let of_gate = |at: usize| {
                     let (x, u) = both(at);
-                    quotient(u, cell(at), act(own, x), u)
+                    quotient(u, cell(at), act(own, x), gate(own, u))
                 };
                 let first = function::explain(&points(&of_x), cols, "the activation");
                 first.or_else(|| function::explain(&points(&of_gate), cols, "what multiplies the activation"))

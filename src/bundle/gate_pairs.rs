@@ -7,7 +7,7 @@
 use super::formulas::{At, Formula, formula};
 use super::gates::{ACTS, CHANGES, LIMITS};
 use crate::op::Act;
-use crate::op::activation::act;
+use crate::op::activation::{act, gate, limited};
 
 /// x and gate of a column.
 type Read = fn(&At, usize) -> (f64, f64);
@@ -82,15 +82,15 @@ fn made(steps: [Step; 2], own: Act, r: &At, j: usize) -> f64 {
             (x, u) = (x.min(limit), u.clamp(-limit, limit));
         }
     }
-    let (mut y, mut gate) = (None, u);
+    let (mut y, mut by) = (None, gate(own, u));
     for step in steps {
         match step {
-            Step::Act(n) => y = Some(ACTS[n].1(x)),
-            Step::Gate(n) => gate = CHANGES[n].1(u),
+            Step::Act(n) => y = Some(ACTS[n].1(limited(own, x))),
+            Step::Gate(n) => by = CHANGES[n].1(gate(own, u)),
             _ => {}
         }
     }
-    y.unwrap_or_else(|| act(own, x)) * gate
+    y.unwrap_or_else(|| act(own, x)) * by
 }
 
 /// Every pair of wrong steps.

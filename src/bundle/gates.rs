@@ -2,11 +2,12 @@
 
 use super::formulas::{At, Formula, formula};
 use super::gate_pairs;
-use crate::op::activation::act;
-use crate::op::{Act, Op};
+use crate::op::activation::{act, gate, limited};
+use crate::op::{Act, Clamp, Op};
 use crate::tensor::round_to;
 use crate::{Format, Overflow, Rounding};
-use statrs::function::erf::erf;
+use libm::erf;
+use std::f64::consts::FRAC_1_SQRT_2;
 
 /// Limits of gated activations that models have.
 pub const LIMITS: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 16.0];
@@ -41,9 +42,9 @@ fn inner(x: f64) -> f64 {
 }
 
 /// Activations by another name, with other constants, and with steps in few bits.
-pub const ACTS: [Change; 24] = [
+pub const ACTS: [Change; 27] = [
     ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
-    ("gelu by the error function, x·Φ(x)", |x| x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2))),
+    ("gelu by the error function, x·Φ(x)", |x| act(Act::GeluErf, x)),
     ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
     ("silu, x·σ(x)", |x| act(Act::Silu, x)),
     ("relu", |x| act(Act::Relu, x)),
@@ -70,6 +71,9 @@ pub const ACTS: [Change; 24] = [
     ("gelu whose tanh is rounded to f16", |x| 0.5 * x * (1.0 + f16(inner(x).tanh()))),
     ("squared relu whose square is taken in f16: Inf above 255.9", |x| f16(x.max(0.0) * x.max(0.0))),
     ("squared relu whose square is rounded to bf16", |x| bf16(x.max(0.0) * x.max(0.0))),
+    ("gelu by the error function of x, not of x/√2", |x| 0.5 * x * (1.0 + erf(x))),
+    ("gelu whose erf is rounded to bf16", |x| 0.5 * x * (1.0 + bf16(erf(x * FRAC_1_SQRT_2)))),
+    ("gelu whose erf is rounded to f16", |x| 0.5 * x * (1.0 + f16(erf(x * FRAC_1_SQRT_2)))),
 ];
 
 /// What becomes of the gate.
@@ -92,9 +96,10 @@ type Gate = Box<dyn Fn(&At, usize) -> f64 + Send + Sync>;
 
 /// Gates of other places, and what becomes of the right one.
 fn gates(all: &mut Vec<Formula>, own: Act) {
-    let mut with = |words: String, gate: Gate| {
-        all.push(formula(words, move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect()));
+    let mut changed = |words: String, read: Gate, f: fn(f64) -> f64| {
+        all.push(formula(words, move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * f(gate(own, read(r, j)))).collect()));
     };
+    let mut with = |words: String, read: Gate| changed(words, read, |u| u);
     for (d, which) in [(1, "i + 1"), (-1, "i − 1")] {
         with(format!("the gate is that of row {which}"), Box::new(move |r, j| r.row(d)[r.cols + j]));
     }
@@ -114,9 +119,9 @@ fn gates(all: &mut Vec<Formula>, own: Act) {
         with(format!("the gate is that of column j − {d}, wrapped"), Box::new(before));
     }
     for (words, f) in CHANGES {
-        with(words.into(), Box::new(move |r, j| f(r.x()[r.cols + j])));
+        changed(words.into(), Box::new(|r, j| r.x()[r.cols + j]), f);
     }
-    displaced(&mut with);
+    displaced(&mut |words, read| changed(words, read, |u| u));
 }
 
 /// Alignments that a half row may be padded to.
@@ -139,20 +144,54 @@ fn displaced(with: &mut impl FnMut(String, Gate)) {
 /// What its changes begin with in [`ACTS`].
 fn name(act: Act) -> &'static str {
     match act {
-        Act::Gelu => "gelu",
-        Act::Silu => "silu",
-        Act::Qgelu => "quick gelu",
+        Act::Gelu | Act::GeluErf => "gelu",
+        Act::Silu | Act::SwigluLimit(_) => "silu",
+        Act::Qgelu | Act::SwigluOai(_) => "quick gelu",
         Act::Relu => "relu",
         Act::Srelu => "squared relu",
+    }
+}
+
+/// A clamped activation with a limit or a constant that is not its own. None of others.
+fn clamps(all: &mut Vec<Formula>, own: Act) {
+    let Some(c) = own.clamp() else { return };
+    let (limit, plus) = (f64::from(c.limit()), if matches!(own, Act::SwigluOai(_)) { 1.0 } else { 0.0 });
+    let free = own.with(Clamp::new(c.alpha(), f32::INFINITY));
+    let mut with = |words: String, x: fn(f64, f64) -> f64, u: fn(f64, f64) -> f64| {
+        all.push(formula(words, move |r| {
+            (0..r.cols).map(|j| act(free, x(r.x()[j], limit)) * (u(r.x()[r.cols + j], limit) + plus)).collect()
+        }));
+    };
+    let (above, both) = (|x: f64, limit: f64| x.min(limit), |u: f64, limit: f64| u.clamp(-limit, limit));
+    with(format!("neither x nor the gate is clamped at {limit}"), |x, _| x, |u, _| u);
+    with(format!("x is not clamped at {limit}"), |x, _| x, both);
+    with(format!("the gate is not clamped at ±{limit}"), above, |u, _| u);
+    with(format!("x is clamped at ±{limit}, not at {limit} alone"), both, both);
+    with(format!("the gate is clamped at {limit} alone, not at ±{limit}"), above, above);
+    if plus != 0.0 {
+        all.push(formula("1 is not added to the gate", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[j]) * r.x()[r.cols + j].clamp(-limit, limit)).collect()
+        }));
+        all.push(formula("the gate is clamped after 1 is added to it, not before", move |r| {
+            (0..r.cols).map(|j| act(own, r.x()[j]) * (r.x()[r.cols + j] + 1.0).clamp(-limit, limit)).collect()
+        }));
+    }
+    for other in LIMITS.into_iter().filter(|l| *l != limit) {
+        let f = own.with(Clamp::new(c.alpha(), other as f32));
+        all.push(formula(format!("the limit is {other}, not {limit}"), move |r| {
+            (0..r.cols).map(|j| act(f, r.x()[j]) * gate(f, r.x()[r.cols + j])).collect()
+        }));
     }
 }
 
 /// The formulas of an activation, the right one first.
 pub fn activations(op: Op, own: Act) -> Vec<Formula> {
     let gated = op == Op::Gated;
-    let gate = move |r: &At, j: usize| if gated { r.x()[r.cols + j] } else { 1.0 };
-    let made = move |f: fn(f64) -> f64| move |r: &At| (0..r.cols).map(|j| f(r.x()[j]) * gate(r, j)).collect::<Vec<f64>>();
-    let mut all = vec![formula("", move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * gate(r, j)).collect())];
+    let by = move |r: &At, j: usize| if gated { gate(own, r.x()[r.cols + j]) } else { 1.0 };
+    let made =
+        move |f: fn(f64) -> f64| move |r: &At| (0..r.cols).map(|j| f(limited(own, r.x()[j])) * by(r, j)).collect::<Vec<f64>>();
+    let mut all = vec![formula("", move |r| (0..r.cols).map(|j| act(own, r.x()[j]) * by(r, j)).collect())];
+    clamps(&mut all, own);
     // Where several give the same numbers, the right function done in another way is likelier than another function.
     let (own_name, mut acts) = (name(own), ACTS);
     acts.sort_by_key(|(words, _)| !words.starts_with(own_name));
@@ -161,29 +200,31 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
     }
     for (d, which) in [(1isize, "i + 1"), (-1, "i − 1")] {
         all.push(formula(format!("x is that of row {which}"), move |r| {
-            (0..r.cols).map(|j| act(own, r.row(d)[j]) * gate(r, j)).collect()
+            (0..r.cols).map(|j| act(own, r.row(d)[j]) * by(r, j)).collect()
         }));
     }
     all.push(formula("x is that of row 0 for every row: its pointer lacks the row's offset", move |r| {
-        (0..r.cols).map(|j| act(own, r.rows[0][j]) * gate(r, j)).collect()
+        (0..r.cols).map(|j| act(own, r.rows[0][j]) * by(r, j)).collect()
     }));
     for (words, f) in [("bf16", bf16 as fn(f64) -> f64), ("f16", f16), ("e4m3", e4m3)] {
         all.push(formula(format!("x is rounded to {words} before it is activated"), move |r| {
-            (0..r.cols).map(|j| act(own, f(r.x()[j])) * gate(r, j)).collect()
+            (0..r.cols).map(|j| act(own, f(r.x()[j])) * by(r, j)).collect()
         }));
         if gated {
             let words = format!(
                 "the activation is rounded to {words} before it meets the gate: one rounding more than the formula has"
             );
-            all.push(formula(words, move |r| (0..r.cols).map(|j| f(act(own, r.x()[j])) * gate(r, j)).collect()));
+            all.push(formula(words, move |r| (0..r.cols).map(|j| f(act(own, r.x()[j])) * by(r, j)).collect()));
         }
         let words = format!("the result is rounded to {words} before it is stored");
-        all.push(formula(words, move |r| (0..r.cols).map(|j| f(act(own, r.x()[j]) * gate(r, j))).collect()));
+        all.push(formula(words, move |r| (0..r.cols).map(|j| f(act(own, r.x()[j]) * by(r, j))).collect()));
     }
     if gated {
         gates(&mut all, own);
         for (words, read) in gate_pairs::READS {
-            all.push(formula(words, move |r| (0..r.cols).map(|j| read(r, j)).map(|(x, u)| act(own, x) * u).collect()));
+            all.push(formula(words, move |r| {
+                (0..r.cols).map(|j| read(r, j)).map(|(x, u)| act(own, x) * gate(own, u)).collect()
+            }));
         }
         all.push(formula("the gate is not multiplied", move |r| (0..r.cols).map(|j| act(own, r.x()[j])).collect()));
         all.push(formula("the activation is left out: the gate alone is written", move |r| r.x()[r.cols..].to_vec()));
@@ -191,7 +232,7 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
             (0..r.cols).map(|j| act(own, r.x()[j]) * act(own, r.x()[r.cols + j])).collect()
         }));
         all.push(formula("gate and x are added, not multiplied", move |r| {
-            (0..r.cols).map(|j| act(own, r.x()[j]) + r.x()[r.cols + j]).collect()
+            (0..r.cols).map(|j| act(own, r.x()[j]) + gate(own, r.x()[r.cols + j])).collect()
         }));
         for limit in LIMITS {
             all.push(formula(format!("x is clamped at {limit} and the gate at ±{limit}"), move |r| {
@@ -231,7 +272,7 @@ const TAIL: usize = 16;
 /// One number over x in the tail of an activation that ends in x itself: what its σ or tanh goes to, where that is not 1. The elements are
 /// values of x and of what was written with half its rounding.
 pub fn saturated(own: Act, elements: &mut Vec<(f64, f64, f64)>) -> Option<String> {
-    matches!(own, Act::Gelu | Act::Silu | Act::Qgelu).then_some(())?;
+    matches!(own, Act::Gelu | Act::Silu | Act::Qgelu | Act::GeluErf).then_some(())?;
     elements.retain(|(x, y, _)| *x > 0.0 && y.is_finite());
     elements.sort_by(|a, b| b.0.total_cmp(&a.0));
     // From the largest x down, as long as one factor is in all.
@@ -290,6 +331,46 @@ mod tests {
         // 6 becomes 8: columns 8 … 11, then 0 and 1 of the next row; behind the last row 0.
         assert_eq!(padded.row(&at(0)), [0.0, 9.0, 20.0, 33.0, 80.0, 105.0]);
         assert_eq!(padded.row(&at(1))[4..], [0.0, 0.0]);
+    }
+
+    /// x = 9 and −9, gates −8 and 2, limit 7.
+    #[test]
+    fn clamps_of_a_clamped_activation_are_told_by_hand() {
+        let rows = [vec![9.0, -9.0, -8.0, 2.0]];
+        let at = At { rows: &rows, i: 0, gamma: &[], beta: &[], eps: 0.0, cols: 2 };
+        let silu = |x: f64| x / (1.0 + (-x).exp());
+        let of = |own: Act, words: &str| {
+            let all = activations(Op::Gated, own);
+            all.iter().find(|f| f.words == words).unwrap_or_else(|| panic!("{words}")).row(&at)
+        };
+        let own = Act::SwigluLimit(Clamp::new(1.0, 7.0));
+        for (words, want) in [
+            ("", [silu(7.0) * -7.0, silu(-9.0) * 2.0]),
+            ("neither x nor the gate is clamped at 7", [silu(9.0) * -8.0, silu(-9.0) * 2.0]),
+            ("x is not clamped at 7", [silu(9.0) * -7.0, silu(-9.0) * 2.0]),
+            ("the gate is not clamped at ±7", [silu(7.0) * -8.0, silu(-9.0) * 2.0]),
+            ("x is clamped at ±7, not at 7 alone", [silu(7.0) * -7.0, silu(-7.0) * 2.0]),
+            ("the gate is clamped at 7 alone, not at ±7", [silu(7.0) * -8.0, silu(-9.0) * 2.0]),
+            ("the limit is 5, not 7", [silu(5.0) * -5.0, silu(-9.0) * 2.0]),
+            ("the activation is relu", [-49.0, 0.0]),
+            ("1 is added to the gate, as gpt-oss has it", [silu(7.0) * -6.0, silu(-9.0) * 3.0]),
+        ] {
+            let got = of(own, words);
+            assert!(got.iter().zip(want).all(|(x, y)| (x - y).abs() < 1e-12), "{words}: {got:?}, {want:?}");
+        }
+        let quick = |x: f64| x / (1.0 + (-f64::from(1.702f32) * x).exp());
+        let own = Act::SwigluOai(Clamp::OAI);
+        for (words, want) in [
+            ("", [quick(7.0) * -6.0, quick(-9.0) * 3.0]),
+            ("neither x nor the gate is clamped at 7", [quick(9.0) * -7.0, quick(-9.0) * 3.0]),
+            ("1 is not added to the gate", [quick(7.0) * -7.0, quick(-9.0) * 2.0]),
+            ("the gate is clamped after 1 is added to it, not before", [quick(7.0) * -7.0, quick(-9.0) * 3.0]),
+            ("the activation is silu, x·σ(x)", [silu(7.0) * -6.0, silu(-9.0) * 3.0]),
+            ("the halves of a row are exchanged: [gate | x] is read", [quick(-8.0) * 8.0, quick(2.0) * -6.0]),
+        ] {
+            let got = of(own, words);
+            assert!(got.iter().zip(want).all(|(x, y)| (x - y).abs() < 1e-12), "{words}: {got:?}, {want:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::error::hint;
 use crate::format::FORMATS;
 use crate::format::pack::NibbleOrder;
 use crate::model::Accumulator;
-use crate::op::{Act, Op, Params};
+use crate::op::{Act, Clamp, Op, Params};
 use crate::quant::{SCALE_FORMATS, ZeroKind};
 use crate::recipe::Recipe;
 use crate::{Format, Granularity, Result};
@@ -21,26 +21,32 @@ fn formats() -> Vec<Format> {
     all.filter(|f| !matches!(f, Format::E8m0 | Format::Uint6 | Format::Tf32)).collect()
 }
 
-/// `fn`: name, activation, gated.
-pub const FUNCTIONS: [(&str, Act, bool); 10] = [
+/// `fn`: name, activation, gated. The clamped ones with the constants of gpt-oss.
+pub const FUNCTIONS: [(&str, Act, bool); 14] = [
     ("gelu", Act::Gelu, false),
     ("silu", Act::Silu, false),
     ("relu", Act::Relu, false),
     ("qgelu", Act::Qgelu, false),
     ("srelu", Act::Srelu, false),
+    ("gelu_erf", Act::GeluErf, false),
     ("geglu", Act::Gelu, true),
     ("swiglu", Act::Silu, true),
     ("reglu", Act::Relu, true),
     ("qgeglu", Act::Qgelu, true),
     ("sreglu", Act::Srelu, true),
+    ("geglu_erf", Act::GeluErf, true),
+    ("swiglu_oai", Act::SwigluOai(Clamp::OAI), true),
+    ("swiglu_limit", Act::SwigluLimit(Clamp::new(1.0, 7.0)), true),
 ];
 
 /// Keys of the whole bundle, and of each of `a`, `b`, `out`.
-pub const KEYS: [&str; 11] = [
+pub const KEYS: [&str; 13] = [
     "qassay.bundle",
     "op",
     "recipe",
     "fn",
+    "alpha",
+    "limit",
     "eps",
     "zero_centered_gamma",
     "device_model",
@@ -131,7 +137,7 @@ impl Meta {
         };
         let function = file.choice("fn", &FUNCTIONS.map(|f| (f.0, (f.1, f.2))))?;
         let params = Params {
-            act: function.filter(|_| op == Op::Activation).map(|f| f.0),
+            act: constants(file, function.map(|f| f.0))?.filter(|_| op == Op::Activation),
             eps: file.parsed("eps", "a number of at least 0", |e: &f32| e.is_finite() && *e >= 0.0)?.unwrap_or(1e-5),
             zero_centered_gamma: file.choice("zero_centered_gamma", &[("true", true), ("false", false)])?.unwrap_or(false),
         };
@@ -171,6 +177,29 @@ impl Meta {
             device: text("device"),
             note: text("note"),
         })
+    }
+}
+
+/// The activation with its `alpha` and `limit`. Errors: one of them beside an `fn` that has none.
+fn constants(file: &File, act: Option<Act>) -> Result<Option<Act>> {
+    let alpha = file.parsed("alpha", "a number that is not 0", |x: &f32| x.is_finite() && *x != 0.0)?;
+    let limit = file.parsed("limit", "a number above 0", |x: &f32| x.is_finite() && *x > 0.0)?;
+    let only = |key: &str, names: &str| Err(file.bad(format!("metadata key `{key}`"), format!("this key for fn {names} only")));
+    match act {
+        Some(Act::SwigluOai(c)) => {
+            let c = Clamp::new(alpha.unwrap_or(c.alpha()), limit.unwrap_or(c.limit()));
+            Ok(Some(Act::SwigluOai(c)))
+        }
+        _ if alpha.is_some() => only("alpha", "swiglu_oai"),
+        Some(Act::SwigluLimit(_)) => {
+            match limit {
+                Some(limit) => Ok(Some(Act::SwigluLimit(Clamp::new(1.0, limit)))),
+                None => Err(file
+                    .bad("no metadata key `limit`, which fn swiglu_limit needs".into(), "a number above 0, such as 7".into())),
+            }
+        }
+        _ if limit.is_some() => only("limit", "swiglu_oai, swiglu_limit"),
+        other => Ok(other),
     }
 }
 

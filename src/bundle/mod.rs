@@ -5,6 +5,8 @@
 //!
 #![doc = include_str!("../../data/bundles/README.md")]
 
+#[cfg(test)]
+mod activation_tests;
 pub mod answer;
 pub(crate) mod arithmetic;
 pub mod assay;

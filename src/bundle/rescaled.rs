@@ -22,7 +22,7 @@ const OFF: f64 = 1.0 / 4096.0;
 /// The factor that makes these elements, which the right function does not, of the scales `known` where it is one of them. `None`: there is none, or
 /// the function of a factor is a factor of the function.
 pub fn solve(own: Act, wrong: &[Element], known: &[f64]) -> Option<f64> {
-    matches!(own, Act::Gelu | Act::Silu | Act::Qgelu).then_some(())?;
+    matches!(own, Act::Gelu | Act::Silu | Act::Qgelu | Act::GeluErf).then_some(())?;
     let ranges: Vec<(f64, f64)> =
         wrong.iter().step_by(wrong.len().div_ceil(MOST).max(1)).filter_map(|e| range(own, e)).collect();
     (ranges.len() >= LEAST).then_some(())?;
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_factor_of_an_argument_is_solved() {
-        for own in [Act::Gelu, Act::Silu, Act::Qgelu] {
+        for own in [Act::Gelu, Act::Silu, Act::Qgelu, Act::GeluErf] {
             assert_eq!(solve(own, &elements(own, 0.75), &[]), Some(0.75), "{own:?}");
             let known = solve(own, &elements(own, 1.2345), &[3.0, 1.2345]);
             assert_eq!(known, Some(1.2345), "{own:?}");

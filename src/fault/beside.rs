@@ -93,7 +93,7 @@ pub const FAULTS: &[Fault] = &[
     ignores!(OtherFormula, "activation", "another activation than the one asked for: silu, or gelu where that is silu", |job, _| {
         let act = job.params.act?;
         let mut job = job.clone();
-        job.params.act = Some(if act == Act::Silu { Act::Gelu } else { Act::Silu });
+        job.params.act = Some(if matches!(act, Act::Silu | Act::SwigluLimit(_)) { Act::Gelu } else { Act::Silu });
         Some(job)
     }),
     ignores!(SilentSkip, "gate", "the gate is read from the first half of the row again", |job, _| {

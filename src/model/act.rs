@@ -1,11 +1,13 @@
 //! Activations as the origin computes them: TransformerEngine's `common/util/math.h`, each operation of the C expression one
-//! rounded f32 operation in the order of the language, no contraction; [`libm`] for e^x and tanh.
+//! rounded f32 operation in the order of the language, no contraction; [`libm`] for e^x and tanh. gelu_erf, which it does not have, as
+//! PyTorch's `ActivationGeluKernel.cu`.
 //!
 //! Each formula is written once, over [`Real`]: in f32 it is the model's value, in [`Interval`] all that an f32 evaluation may give.
 
 use super::interval::Interval;
 use super::libm;
 use crate::op::{Act, Op};
+use std::f64::consts::FRAC_1_SQRT_2;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// What a formula is evaluated in.
@@ -18,6 +20,7 @@ pub trait Real:
     fn literal(x: f64) -> Self;
     fn exp(self) -> Self;
     fn tanh(self) -> Self;
+    fn erf(self) -> Self;
     /// max(x, 0) as `fmaxf`: NaN becomes 0.
     fn relu(self) -> Self;
     /// A value that is known to lie in [0, 1].
@@ -36,6 +39,9 @@ impl Real for f32 {
     }
     fn tanh(self) -> Self {
         libm::tanh(self)
+    }
+    fn erf(self) -> Self {
+        libm::erf(self)
     }
     fn relu(self) -> Self {
         self.max(0.0)
@@ -60,6 +66,9 @@ impl Real for Interval {
     fn tanh(self) -> Self {
         Interval::tanh(self)
     }
+    fn erf(self) -> Self {
+        Interval::erf(self)
+    }
     fn relu(self) -> Self {
         Interval::relu(self)
     }
@@ -78,6 +87,34 @@ fn sigmoid_slope<R: Real>(x: R) -> R {
     s * (R::exact(1.0) - s)
 }
 
+/// ½·(1 + erf(x/√2))
+fn normal<R: Real>(x: R) -> R {
+    R::exact(0.5) * (R::exact(1.0) + (x * R::literal(FRAC_1_SQRT_2)).erf())
+}
+
+/// x as a clamped activation sees it: at most its limit. A comparison: exact.
+pub fn limited(act: Act, x: f32) -> f32 {
+    match act.clamp() {
+        Some(c) if x > c.limit() => c.limit(),
+        _ => x,
+    }
+}
+
+/// The gate within the limit of a clamped activation. A comparison: exact.
+pub fn clamped(act: Act, u: f32) -> f32 {
+    match act.clamp() {
+        Some(c) if u > c.limit() => c.limit(),
+        Some(c) if u < -c.limit() => -c.limit(),
+        _ => u,
+    }
+}
+
+/// What the activation is multiplied by for a gate u.
+pub fn gate<R: Real>(act: Act, u: f32) -> R {
+    let u = R::exact(clamped(act, u));
+    if matches!(act, Act::SwigluOai(_)) { u + R::exact(1.0) } else { u }
+}
+
 /// act(x); `fmaxf` semantics (NaN → 0) for relu and srelu.
 pub fn act<R: Real>(act: Act, x: f32) -> R {
     let (half, v) = (R::exact(0.5), R::exact(x));
@@ -88,6 +125,15 @@ pub fn act<R: Real>(act: Act, x: f32) -> R {
         Act::Relu => v.relu(),
         Act::Srelu if x > 0.0 => v * v,
         Act::Srelu => R::exact(0.0),
+        Act::SwigluOai(c) => {
+            let g = R::exact(limited(act, x));
+            g * sigmoid(R::exact(c.alpha()) * g)
+        }
+        Act::SwigluLimit(_) => {
+            let g = R::exact(limited(act, x));
+            g * sigmoid(g)
+        }
+        Act::GeluErf => v * half * (R::exact(1.0) + (v * R::literal(FRAC_1_SQRT_2)).erf()),
     }
 }
 
@@ -106,6 +152,14 @@ pub fn act_slope<R: Real>(act: Act, x: f32) -> R {
         }
         Act::Relu => R::exact(if x > 0.0 { 1.0 } else { 0.0 }),
         Act::Srelu => (R::exact(2.0) * v).relu(),
+        Act::SwigluOai(c) | Act::SwigluLimit(c) if x > c.limit() => R::exact(0.0),
+        Act::SwigluOai(c) => {
+            let (gain, z) = (R::exact(c.alpha()), R::exact(c.alpha()) * v);
+            gain * v * sigmoid_slope(z) + sigmoid(z)
+        }
+        Act::SwigluLimit(_) => v * sigmoid_slope(v) + sigmoid(v),
+        // 1/√(2π)
+        Act::GeluErf => normal(v) + v * ((-(half * v * v)).exp() * R::literal(0.3989422804014327)),
     }
 }
 
@@ -116,8 +170,8 @@ pub fn value<R: Real>(op: Op, f: Act, act_of: fn(Act, f32) -> R, x: &[f32], b: &
     match op {
         Op::Activation => act_of(f, x[j]),
         Op::ActivationGrad | Op::CastTransposeDbiasDact => act_slope::<R>(f, b[j]) * R::exact(x[j]),
-        Op::Gated => act_of(f, x[j]) * R::exact(x[n / 2 + j]),
-        Op::DgatedCastTranspose if j < n => act_slope::<R>(f, b[j]) * R::exact(x[j]) * R::exact(b[n + j]),
+        Op::Gated => act_of(f, x[j]) * gate::<R>(f, x[n / 2 + j]),
+        Op::DgatedCastTranspose if j < n => act_slope::<R>(f, b[j]) * R::exact(x[j]) * gate::<R>(f, b[n + j]),
         Op::DgatedCastTranspose => R::exact(x[j - n]) * act::<R>(f, b[j - n]),
         _ => R::exact(x[j]),
     }
@@ -138,6 +192,9 @@ mod tests {
             (Act::Gelu, 0.0, 0.5),
             (Act::Relu, -1.0, 0.0),
             (Act::Srelu, 1.5, 3.0),
+            // Φ(1) + φ(1) = 0.841344746 + 0.241970725
+            (Act::GeluErf, 1.0, 1.083_315_5),
+            (Act::GeluErf, -1.0, -0.083_315_47),
         ] {
             let found: f32 = act_slope(act, x);
             assert!((found - slope).abs() < 1e-6, "{act:?} at {x}: {found} instead of {slope}");

@@ -187,7 +187,6 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
         _ => Vec::new(),
     };
     let act_of: fn(Act, f32) -> Interval = if depths.free { free::act } else { act };
-    let gated = |y: Interval| if depths.free { free::rounded(y, 2) } else { y };
     let data = |t: &Option<Tensor>, j: usize| t.as_ref().map(|t| exactly(t.data()[j]));
     let weight = |j: usize| {
         let g = data(&job.operands.gamma, j).unwrap_or(Interval::point(1.0));
@@ -214,7 +213,7 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
                     let y = norm::rmsnorm_value(x[j], stats[i].rsigma, weight(j));
                     if depths.free { free::rounded(y, 6) } else { y }
                 }
-                Op::Gated => gated(act::value(Op::Gated, f, act_of, x, b, j)),
+                Op::Gated if depths.free => free::gated(f, x[j], x[out_cols + j]),
                 op => act::value(op, f, act_of, x, b, j),
             };
         }

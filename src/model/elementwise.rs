@@ -28,11 +28,14 @@ pub fn high<'a>(operand: &'a Operand, what: &str) -> Result<&'a Tensor> {
     }
 }
 
-/// The activation of an op that needs one.
+/// The activation of an op that needs one. A clamped one multiplies a gate: other ops do not have it.
 pub fn activation(job: &Job) -> Result<Act> {
-    job.params
-        .act
-        .ok_or_else(|| Error::value(format!("activation of {}", job.op.name()), "none", "gelu, silu, relu, qgelu or srelu"))
+    if let Some(act) = job.params.act.filter(|a| a.clamp().is_some() && job.op != Op::Gated) {
+        return Err(Error::unsupported(job.op.name(), format!("it has no {}", act.name())));
+    }
+    job.params.act.ok_or_else(|| {
+        Error::value(format!("activation of {}", job.op.name()), "none", "gelu, silu, relu, qgelu, srelu or gelu_erf")
+    })
 }
 
 /// Whether the job is whole: the operands its op needs, shapes that fit, an output its op can have.

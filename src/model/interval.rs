@@ -124,6 +124,20 @@ impl Interval {
         let hi = if self.hi <= -10.0 { self.hi.tanh().next_up() } else { t.hi.min(1.0) };
         Self { lo, hi, nan: t.nan }
     }
+    /// erf x within 2 ulp of the nearest f32 (CUDA C++ Programming Guide, `erff`) and never beyond ±1; from |x| = 4.2 on, where
+    /// 1 − |erf x| < u/16, ±1 or the exact value.
+    pub fn erf(self) -> Self {
+        const ULPS: f64 = LIBM_ULPS + 0.5;
+        if self.is_empty() {
+            return self;
+        }
+        let off = |y: f64| ULPS * Format::F32.ulp(rn32(y).abs().max(y.abs()));
+        let (from, to) = (libm::erf(self.lo), libm::erf(self.hi));
+        let all = Self::around([from - off(from), to + off(to)], self.nan);
+        let lo = if self.lo >= 4.2 { from.next_down() } else { all.lo.max(-1.0) };
+        let hi = if self.hi <= -4.2 { to.next_up() } else { all.hi.min(1.0) };
+        Self { lo, hi, nan: self.nan }
+    }
     fn function(self, f: impl Fn(f64) -> f64) -> Self {
         if self.is_empty() {
             return self;

@@ -1,8 +1,8 @@
-//! e^x and tanh x for f32 in basic IEEE operations on f64 only, so that they have the same bits on every machine.
+//! e^x, tanh x and erf x for f32 in basic IEEE operations on f64 only, so that they have the same bits on every machine.
 //!
-//! Both are evaluated in f64 with a relative error below 2^-36 and rounded once to f32: the result is within 0.51 ulp, and so
-//! is one of the answers of a libm that promises 1 or 2 ulp (CUDA's `expf` and `tanhf` promise 2, CUDA C++ Programming Guide,
-//! "Mathematical Functions", single precision).
+//! All are evaluated in f64 with a relative error below 2^-36 and rounded once to f32: the result is within 0.51 ulp, and so
+//! is one of the answers of a libm that promises 1 or 2 ulp (CUDA's `expf`, `tanhf` and `erff` promise 2, CUDA C++ Programming
+//! Guide, "Mathematical Functions", single precision).
 
 /// 1/i! for i = 0 … 11.
 const INVERSE_FACTORIAL: [f64; 12] = [
@@ -55,6 +55,11 @@ pub fn tanh(x: f32) -> f32 {
     ((e - 1.0) / (e + 1.0)).copysign(x) as f32
 }
 
+/// erf x: FreeBSD's `erf` as the `libm` crate has it, within an ulp of f64, rounded to f32.
+pub fn erf(x: f32) -> f32 {
+    ::libm::erf(f64::from(x)) as f32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,12 +97,19 @@ mod tests {
     }
 
     #[test]
+    fn erf_is_within_half_an_ulp_of_f64() {
+        println!("erf: {} ulp", check(erf, statrs::function::erf::erf));
+    }
+
+    #[test]
     fn ends_of_the_range() {
         assert_eq!((exp(0.0), exp(-0.0), exp(f32::INFINITY), exp(f32::NEG_INFINITY)), (1.0, 1.0, f32::INFINITY, 0.0));
         assert_eq!((exp(88.73), exp(-104.0)), (f32::INFINITY, 0.0));
         assert_eq!((tanh(f32::INFINITY), tanh(-9.5), tanh(-0.0).to_bits()), (1.0, -1.0, (-0.0f32).to_bits()));
         // Independent values, by hand from the series: e = 2.718281828459045…, tanh 1 = 0.761594155955764888…
         assert_eq!((exp(1.0), tanh(1.0), tanh(0.5)), (2.718_281_7, 0.761_594_2, 0.462_117_16));
+        // erf ½ = 0.520499877813046…, erf 1 = 0.842700792949714…; from 3.92 on 1 is nearest.
+        assert_eq!((erf(0.5), erf(-1.0), erf(4.0), erf(-0.0).to_bits()), (0.520_499_9, -0.842_700_8, 1.0, (-0.0f32).to_bits()));
     }
 
     /// Its polynomial is the nearest f32 nearly everywhere: the next term is below 2^-40.

@@ -3,10 +3,15 @@
 //! The formulas are those of TransformerEngine's `common/util/math.h` with its decimal literals: gelu is the tanh
 //! approximation whose forward and derivative use differently rounded constants, so the derivative is that of the source,
 //! not the exact derivative of the forward.
+//!
+//! gelu_erf is the one of D. Hendrycks, K. Gimpel, *Gaussian Error Linear Units*, 2016, and PyTorch's default `gelu`
+//! (`aten/src/ATen/native/cuda/ActivationGeluKernel.cu`). swiglu_oai is that of gpt-oss (`gpt_oss/torch/model.py`, `swiglu`), swiglu_limit
+//! the one of the same name in vLLM and SGLang.
 
 use super::{Act, Args64, Defined, Params, elementwise::column_sums};
 use crate::{Error, Result};
 use ndarray::{Array2, Zip, s};
+use std::f64::consts::FRAC_1_SQRT_2;
 
 /// σ(x) = 1/(1+e^−x)
 fn sigmoid(x: f64) -> f64 {
@@ -18,6 +23,41 @@ fn sigmoid_slope(x: f64) -> f64 {
     sigmoid(x) * sigmoid(-x)
 }
 
+/// Φ(x) = ½·(1 + erf(x/√2)) = ½·erfc(−x/√2), the share of a normal distribution below x: no cancellation below 0. `erfc` is FreeBSD's, within
+/// an ulp.
+fn normal(x: f64) -> f64 {
+    0.5 * libm::erfc(-x * FRAC_1_SQRT_2)
+}
+
+/// φ(x) = Φ'(x) = e^(−x²/2)/√(2π)
+fn density(x: f64) -> f64 {
+    const INVERSE: f64 = 0.398_942_280_401_432_7;
+    (-0.5 * x * x).exp() * INVERSE
+}
+
+/// x as a clamped activation sees it: at most its limit; x itself of any other. NaN stays NaN.
+pub fn limited(act: Act, x: f64) -> f64 {
+    match act.clamp().map(|c| f64::from(c.limit())) {
+        Some(limit) if x > limit => limit,
+        _ => x,
+    }
+}
+
+/// What the activation is multiplied by for a gate u: u itself; clamp(u, ±limit) of a clamped one, plus 1 in gpt-oss's. NaN stays NaN.
+pub fn gate(act: Act, u: f64) -> f64 {
+    let clamped = match act.clamp().map(|c| f64::from(c.limit())) {
+        Some(limit) if u > limit => limit,
+        Some(limit) if u < -limit => -limit,
+        _ => u,
+    };
+    if matches!(act, Act::SwigluOai(_)) { clamped + 1.0 } else { clamped }
+}
+
+/// The derivative of [`gate`]: 0 where it is clamped, else 1.
+fn gate_slope(act: Act, u: f64) -> f64 {
+    f64::from(!act.clamp().is_some_and(|c| u.abs() > f64::from(c.limit())))
+}
+
 /// act(x).
 ///
 /// | act | formula |
@@ -27,6 +67,9 @@ fn sigmoid_slope(x: f64) -> f64 {
 /// | qgelu | x·σ(1.702·x) |
 /// | relu | max(x, 0), NaN → 0 |
 /// | srelu | x² for x > 0, else 0; NaN → 0 |
+/// | gelu_erf | x·Φ(x) = x/2·(1 + erf(x/√2)) |
+/// | swiglu_oai | g·σ(α·g), g = min(x, limit) |
+/// | swiglu_limit | g·σ(g), g = min(x, limit) |
 pub fn act(act: Act, x: f64) -> f64 {
     match act {
         Act::Gelu => x * sigmoid(2.0 * x * (0.79788456 + 0.03567741 * x * x)),
@@ -40,6 +83,15 @@ pub fn act(act: Act, x: f64) -> f64 {
                 0.0
             }
         }
+        Act::GeluErf => x * normal(x),
+        Act::SwigluOai(c) => {
+            let g = limited(act, x);
+            g * sigmoid(f64::from(c.alpha()) * g)
+        }
+        Act::SwigluLimit(_) => {
+            let g = limited(act, x);
+            g * sigmoid(g)
+        }
     }
 }
 
@@ -52,6 +104,8 @@ pub fn act(act: Act, x: f64) -> f64 {
 /// | qgelu | 1.702·x·σ'(1.702·x) + σ(1.702·x) |
 /// | relu | 1 for x > 0, else 0 |
 /// | srelu | max(2x, 0), NaN → 0 |
+/// | gelu_erf | Φ(x) + x·φ(x) |
+/// | swiglu_oai, swiglu_limit | α·x·σ'(α·x) + σ(α·x) up to the limit (α = 1 of swiglu_limit), 0 beyond |
 pub fn act_slope(act: Act, x: f64) -> f64 {
     match act {
         Act::Gelu => {
@@ -63,11 +117,18 @@ pub fn act_slope(act: Act, x: f64) -> f64 {
         Act::Qgelu => 1.702 * x * sigmoid_slope(1.702 * x) + sigmoid(1.702 * x),
         Act::Relu => f64::from(x > 0.0),
         Act::Srelu => (2.0 * x).max(0.0),
+        Act::GeluErf => normal(x) + x * density(x),
+        Act::SwigluOai(c) | Act::SwigluLimit(c) if x > f64::from(c.limit()) => 0.0,
+        Act::SwigluOai(c) => {
+            let alpha = f64::from(c.alpha());
+            alpha * x * sigmoid_slope(alpha * x) + sigmoid(alpha * x)
+        }
+        Act::SwigluLimit(_) => x * sigmoid_slope(x) + sigmoid(x),
     }
 }
 
 fn which(params: &Params) -> Result<Act> {
-    params.act.ok_or_else(|| Error::value("activation", "none", "one of gelu, silu, relu, qgelu, srelu"))
+    params.act.ok_or_else(|| Error::value("activation", "none", "one of gelu, silu, relu, qgelu, srelu, gelu_erf"))
 }
 
 fn second<'a>(args: &'a Args64, what: &str, rows: usize, cols: usize) -> Result<&'a Array2<f64>> {
@@ -97,7 +158,7 @@ pub fn grad_dbias(params: &Params, args: &Args64) -> Result<Defined> {
     Ok(Defined { dbias: Some(column_sums(&v.d)), ..v })
 }
 
-/// d\[i,j\] = act(a\[i,j\])·a\[i,H+j\]: `[M,2H] → [M,H]`.
+/// d\[i,j\] = act(a\[i,j\])·gate(a\[i,H+j\]): `[M,2H] → [M,H]`.
 pub fn gated(params: &Params, args: &Args64) -> Result<Defined> {
     let f = which(params)?;
     let h = args.a.ncols() / 2;
@@ -105,17 +166,17 @@ pub fn gated(params: &Params, args: &Args64) -> Result<Defined> {
         return Err(Error::shape("gated input", format!("{} columns", args.a.ncols()), "an even number of columns [a | b]"));
     }
     let (a, b) = (args.a.slice(s![.., ..h]), args.a.slice(s![.., h..]));
-    Ok(Defined::plain(Zip::from(a).and(b).map_collect(|a, b| act(f, *a) * b)))
+    Ok(Defined::plain(Zip::from(a).and(b).map_collect(|a, b| act(f, *a) * gate(f, *b))))
 }
 
-/// d\[i,j\] = act'(x\[i,j\])·g\[i,j\]·x\[i,H+j\] and d\[i,H+j\] = g\[i,j\]·act(x\[i,j\]) with g = a `[M,H]`, x = b `[M,2H]`.
+/// d\[i,j\] = act'(x\[i,j\])·g\[i,j\]·gate(x\[i,H+j\]) and d\[i,H+j\] = g\[i,j\]·act(x\[i,j\])·gate'(x\[i,H+j\]) with g = a `[M,H]`, x = b `[M,2H]`.
 pub fn gated_grad(params: &Params, args: &Args64) -> Result<Defined> {
     let f = which(params)?;
     let (m, h) = args.a.dim();
     let x = second(args, "forward input of the gated gradient", m, 2 * h)?;
     let d = Array2::from_shape_fn((m, 2 * h), |(i, j)| match j < h {
-        true => act_slope(f, x[(i, j)]) * args.a[(i, j)] * x[(i, h + j)],
-        false => args.a[(i, j - h)] * act(f, x[(i, j - h)]),
+        true => act_slope(f, x[(i, j)]) * args.a[(i, j)] * gate(f, x[(i, h + j)]),
+        false => args.a[(i, j - h)] * act(f, x[(i, j - h)]) * gate_slope(f, x[(i, j)]),
     });
     Ok(Defined::plain(d))
 }
@@ -123,6 +184,7 @@ pub fn gated_grad(params: &Params, args: &Args64) -> Result<Defined> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Clamp;
 
     /// x, then gelu, gelu', silu, silu', qgelu, qgelu' of the formulas above in decimal arithmetic of 600 digits (Python's
     /// `decimal`), rounded to f64.
@@ -279,6 +341,53 @@ mod tests {
         assert!(worst > 0.0);
     }
 
+    /// x, then gelu_erf and its derivative: the series of erf in decimal arithmetic of 700 digits (Python's `decimal`), rounded to f64.
+    const ERF_TABLE: &[(f64, f64, f64)] = &[
+        (-20.0, -5.507248237212468e-88, -1.1014360483133464e-86),
+        (-8.0, -4.976768459417427e-15, -3.979607261086796e-14),
+        (-5.5, -1.0444259356238245e-07, -5.733472398739924e-07),
+        (-3.0, -0.0040496940948902835, -0.011945647204183927),
+        (-1.0, -0.15865525393145705, -0.0833154705876863),
+        (-0.5, -0.15426876936299344, 0.13250487534383715),
+        (-0.0009765625, -0.00048790078905392527, 0.4992208161062869),
+        (0.0, 0.0, 0.5),
+        (0.0009765625, 0.0004886617109460747, 0.5007791838937131),
+        (0.5, 0.34573123063700656, 0.8674951246561629),
+        (1.0, 0.8413447460685429, 1.0833154705876864),
+        (2.75, 2.7418056511035998, 1.0220275336443208),
+        (6.0, 5.999999994080474, 1.0000000354687095),
+        (30.0, 30.0, 1.0),
+    ];
+
+    #[test]
+    fn gelu_by_the_error_function_equals_decimal_arithmetic() {
+        for (x, value, slope) in ERF_TABLE {
+            for (got, want) in [(act(Act::GeluErf, *x), value), (act_slope(Act::GeluErf, *x), slope)] {
+                let err = if got == *want { 0.0 } else { ((got - want) / want).abs() };
+                // An ulp of x/√2 is one of x² ulp in the tail.
+                assert!(err <= 1e-15 * (x * x).max(1.0), "at {x}: {got}, not {want}: {err:e}");
+            }
+        }
+        let ends = [f64::INFINITY, f64::NAN, f64::NEG_INFINITY].map(|x| act(Act::GeluErf, x));
+        assert!(ends[0] == f64::INFINITY && ends[1].is_nan() && ends[2].is_nan(), "{ends:?}: as PyTorch has it, −∞·0");
+    }
+
+    /// erf and erfc beside the same series: within an ulp or two.
+    #[test]
+    fn the_error_function_is_within_two_ulp() {
+        for (x, erf, erfc) in [
+            (0.1, 0.1124629160182849, 0.887537083981715),
+            (0.5, 0.5204998778130465, 0.4795001221869535),
+            (0.83, 0.759523756937773, 0.24047624306222704),
+            (1.1, 0.8802050695740817, 0.11979493042591827),
+            (2.0, 0.9953222650189527, 0.004677734981047266),
+            (3.5, 0.9999992569016276, 7.430983723414128e-07),
+        ] {
+            let near = |got: f64, want: f64| (got.to_bits() as i64 - f64::to_bits(want) as i64).abs() <= 2;
+            assert!(near(libm::erf(x), erf) && near(libm::erfc(x), erfc), "{x}: {} {}", libm::erf(x), libm::erfc(x));
+        }
+    }
+
     #[test]
     fn relu_and_srelu_by_hand() {
         let (nan, inf) = (f64::NAN, f64::INFINITY);
@@ -299,7 +408,7 @@ mod tests {
     /// literals for gelu (0.1070322243 ≈ 3·0.79788456·0.044715, and 0.03567741 ≈ 0.79788456·0.044715).
     #[test]
     fn derivatives_agree_with_difference_quotients() {
-        for a in [Act::Gelu, Act::Silu, Act::Qgelu, Act::Srelu] {
+        for a in [Act::Gelu, Act::Silu, Act::Qgelu, Act::Srelu, Act::GeluErf] {
             for i in -60..60 {
                 let (x, h) = (f64::from(i) / 8.0 + 0.03, 1e-5);
                 let quotient = (act(a, x + h) - act(a, x - h)) / (2.0 * h);
@@ -322,5 +431,44 @@ mod tests {
         assert!(gated_grad(&params, &narrow).is_err() && gated_grad(&Params::default(), &args).is_err());
         let odd = Args64 { a: ndarray::array![[1.0, 2.0, 3.0]], ..Args64::default() };
         assert!(gated(&params, &odd).is_err());
+    }
+
+    /// limit 7: x = 9 and 40 are 7, the gates 8 and −8 are 7 and −7; σ(7) = 0.999088948805599, σ(1.702·7) = σ(11.914) = 0.999993304…
+    #[test]
+    fn clamped_forms_by_hand() {
+        let x = ndarray::array![[9.0, 40.0, -1.0, 2.0, 8.0, -8.0, 3.0, -1.0]];
+        let of = |act| {
+            let params = Params { act: Some(act), ..Params::default() };
+            gated(&params, &Args64 { a: x.clone(), ..Args64::default() }).unwrap().d.into_raw_vec_and_offset().0
+        };
+        let sigma = |z: f64| 1.0 / (1.0 + (-z).exp());
+        let alpha = f64::from(1.702f32);
+        let silu7 = 7.0 * 0.999_088_948_805_599;
+        let want = [silu7 * 7.0, silu7 * -7.0, -sigma(-1.0) * 3.0, -2.0 * sigma(2.0)];
+        for (got, want) in of(Act::SwigluLimit(Clamp::new(1.0, 7.0))).iter().zip(want) {
+            assert!((got - want).abs() < 1e-13, "{got}, not {want}");
+        }
+        let oai7 = 7.0 * sigma(alpha * 7.0);
+        let want = [oai7 * 8.0, oai7 * -6.0, -sigma(-alpha) * 4.0, 0.0];
+        for (got, want) in of(Act::SwigluOai(Clamp::OAI)).iter().zip(want) {
+            assert!((got - want).abs() < 1e-13, "{got}, not {want}");
+        }
+        assert!(act(Act::SwigluOai(Clamp::OAI), f64::NAN).is_nan() && gate(Act::SwigluOai(Clamp::OAI), f64::NAN).is_nan());
+    }
+
+    /// The gradient of a clamped form is that of difference quotients away from the limits, and 0 beyond them.
+    #[test]
+    fn gradients_of_clamped_forms_agree_with_difference_quotients() {
+        for f in [Act::SwigluOai(Clamp::new(1.5, 3.0)), Act::SwigluLimit(Clamp::new(1.0, 3.0))] {
+            let params = Params { act: Some(f), ..Params::default() };
+            for (x, u) in [(1.0, 2.0), (-2.0, -2.5), (4.0, 1.0), (0.5, 5.0), (6.0, -7.0)] {
+                let args = Args64 { a: ndarray::array![[1.0]], b: Some(ndarray::array![[x, u]]), ..Args64::default() };
+                let got = gated_grad(&params, &args).unwrap().d;
+                let of = |x: f64, u: f64| act(f, x) * gate(f, u);
+                let h = 1e-6;
+                let want = [(of(x + h, u) - of(x - h, u)) / (2.0 * h), (of(x, u + h) - of(x, u - h)) / (2.0 * h)];
+                assert!((got[(0, 0)] - want[0]).abs() < 1e-7 && (got[(0, 1)] - want[1]).abs() < 1e-7, "{f:?}: {got}, {want:?}");
+            }
+        }
     }
 }

@@ -52,6 +52,51 @@ pub enum Act {
     Relu,
     Qgelu,
     Srelu,
+    GeluErf,
+    /// g·σ(α·g) with g = min(x, limit), times clamp(gate, ±limit) + 1. Gated only.
+    SwigluOai(Clamp),
+    /// silu(min(x, limit)) times clamp(gate, ±limit). Gated only.
+    SwigluLimit(Clamp),
+}
+
+/// The constants of a clamped activation: two f32, kept as their bits so that they can be told apart and hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Clamp {
+    alpha: u32,
+    limit: u32,
+}
+
+impl Clamp {
+    /// Those of gpt-oss.
+    pub const OAI: Clamp = Clamp::new(1.702, 7.0);
+
+    pub const fn new(alpha: f32, limit: f32) -> Self {
+        Self { alpha: alpha.to_bits(), limit: limit.to_bits() }
+    }
+    pub const fn alpha(self) -> f32 {
+        f32::from_bits(self.alpha)
+    }
+    pub const fn limit(self) -> f32 {
+        f32::from_bits(self.limit)
+    }
+}
+
+impl Act {
+    /// The constants of a clamped one.
+    pub fn clamp(self) -> Option<Clamp> {
+        match self {
+            Act::SwigluOai(c) | Act::SwigluLimit(c) => Some(c),
+            _ => None,
+        }
+    }
+    /// The same function with other constants; one that has none stays as it is.
+    pub fn with(self, c: Clamp) -> Act {
+        match self {
+            Act::SwigluOai(_) => Act::SwigluOai(c),
+            Act::SwigluLimit(_) => Act::SwigluLimit(c),
+            other => other,
+        }
+    }
 }
 
 /// The scalars of an op.

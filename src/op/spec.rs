@@ -145,9 +145,15 @@ pub const OPS: &[OpSpec] = &[
     },
 ];
 
-/// Names of the activations, in the order of [`Act`].
-pub const ACTS: &[(Act, &str)] =
-    &[(Act::Gelu, "gelu"), (Act::Silu, "silu"), (Act::Relu, "relu"), (Act::Qgelu, "qgelu"), (Act::Srelu, "srelu")];
+/// Names of the activations that have no constants, in the order of [`Act`].
+pub const ACTS: &[(Act, &str)] = &[
+    (Act::Gelu, "gelu"),
+    (Act::Silu, "silu"),
+    (Act::Relu, "relu"),
+    (Act::Qgelu, "qgelu"),
+    (Act::Srelu, "srelu"),
+    (Act::GeluErf, "gelu_erf"),
+];
 
 impl Op {
     /// Its entry in [`OPS`].
@@ -184,7 +190,11 @@ impl std::str::FromStr for Op {
 
 impl Act {
     pub fn name(self) -> &'static str {
-        ACTS[self as usize].1
+        match self {
+            Act::SwigluOai(_) => "swiglu_oai",
+            Act::SwigluLimit(_) => "swiglu_limit",
+            plain => ACTS.iter().find(|a| a.0 == plain).map_or("", |a| a.1),
+        }
     }
 }
 
@@ -257,8 +267,8 @@ mod tests {
             assert_eq!(spec.op as usize, i, "{}", spec.name);
             assert_eq!(spec.name.parse::<Op>().unwrap(), spec.op);
         }
-        for (i, (act, name)) in ACTS.iter().enumerate() {
-            assert_eq!(*act as usize, i, "{name}");
+        for (act, name) in ACTS {
+            assert_eq!((act.name(), name.parse::<Act>().unwrap()), (*name, *act));
         }
     }
 

@@ -82,7 +82,7 @@ impl Builder {
         rows, "rows"
     );
     axis!(
-        /// Activations: gelu, silu, relu, qgelu, srelu.
+        /// Activations: gelu, silu, relu, qgelu, srelu; gelu_erf, where it is named.
         acts, "act"
     );
     axis!(

@@ -5,7 +5,7 @@ use super::emit::{RowSource, output};
 use crate::Result;
 use crate::job::{Job, Output};
 use crate::kernel::{Backend, Kernel, KernelSpec};
-use crate::model::act::{act, act_slope};
+use crate::model::act::{act, act_slope, gate};
 use crate::model::elementwise::{activation, high, predict};
 use crate::op::{Act, Op};
 
@@ -15,8 +15,8 @@ static SPEC: KernelSpec = KernelSpec {
     name: "cpu/activation",
     backend: Backend::Cpu,
     ops: &[Op::Activation, Op::ActivationGrad, Op::Gated],
-    help: "act(x), g·act'(x), act(a)·b for gelu, silu, relu, qgelu, srelu",
-    source: "TransformerEngine common/util/math.h, common/activation",
+    help: "act(x), g·act'(x), act(a)·b for gelu, silu, relu, qgelu, srelu, gelu_erf",
+    source: "TransformerEngine common/util/math.h, common/activation; gelu_erf: PyTorch ActivationGeluKernel.cu",
 };
 
 /// Whether the bits of an op with this activation follow from IEEE operations alone (no e^x, no tanh).
@@ -47,7 +47,7 @@ fn gated_rows(job: &Job) -> Result<RowSource<'_>> {
     let fill = move |i: usize, out: &mut [f32]| {
         let (a, b) = x.row(i).split_at(out.len());
         for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {
-            *out = act::<f32>(f, *a) * b;
+            *out = act::<f32>(f, *a) * gate::<f32>(f, *b);
         }
     };
     Ok(RowSource { rows: x.rows(), cols: x.cols() / 2, fill: Box::new(fill) })

@@ -3,7 +3,7 @@
 use super::contract::{Contract, Pointer, arguments};
 use super::launch::{Buffer, Gpu, LaunchShape, gpu};
 use super::operand::{Fp8Side, one_dtype, out_code, type_code, upload};
-use super::options::{Formula, Type, define};
+use super::options::{Formula, Type, define, has};
 use super::output::{download, element_bytes};
 use super::timed::{Timed, normals, rotation, uploads};
 use crate::job::{Job, OutSpec, Output};
@@ -40,6 +40,9 @@ pub fn check_for(spec: &KernelSpec, job: &Job) -> Result<()> {
         return Err(Error::unsupported(spec.name, format!("it has no {}", job.op.name())));
     }
     check(job)?;
+    if let Some(act) = job.params.act.filter(|act| !has(*act)) {
+        return Err(Error::unsupported(spec.name, format!("it has no {}", act.name())));
+    }
     type_code(spec.name, one_dtype(spec.name, job, &[job.operands.gamma.as_ref(), job.operands.beta.as_ref()])?)?;
     out_code(spec.name, &job.out)?;
     let o = &job.operands;

@@ -4,6 +4,7 @@
 //! | choice | allowed | source |
 //! |---|---|---|
 //! | e^x | 3 + ⌊1.173·\|x\|⌋ ulp | CUDA C++ Programming Guide, intrinsic functions: `__expf` 2 + ⌊\|1.173·x\|⌋, which is 2^(x·log₂e) as Triton's `exp`; NumPy's f32 loops 3 (`test_umath.py`, `test_exp_float32`) |
+//! | erf x, erfc x, Φ(x) | 2, 4, 5 ulp of the nearest f32 | CUDA C++ Programming Guide, "Mathematical Functions", single precision: `erff`, `erfcf`, `normcdff` |
 //! | a / b | 2 ulp | PTX ISA, `div.full.f32`: 2 ulp (Triton's `/`); IEEE division ½ |
 //! | n roundings of a product, or of a sum of terms of one sign | relative γ_n | Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1 |
 //!
@@ -11,7 +12,10 @@
 //! σ(x)   = 1/(1+e^−x), e^x/(1+e^x):    1/(1+e^−x·(1±ε))·(1±γ_6), ε of e^x, γ_6: the sum, the quotient of 2 ulp and one rounding
 //! gelu   z = β·(x + κ·x³) in any order: one sign in both terms, x³ as a power (2 ulp) or two products, β, κ or β·κ a rounded literal:
 //!        7 roundings and 4 of the power, so z·(1±γ_12); then x·(½+½·tanh z), (½·x)·(1+tanh z) or x·σ(2z)
+//! gelu_erf  z = x/√2·(1±γ_5): a rounded literal and a product, or a quotient of 2 ulp; E ∈ erf z within erff's 2 ulp;
+//!        then (½·x)·(1+E), x·(½+½·E), ½x + ½x·E, and without cancellation x·½·erfc(−z) (erfcf 4 ulp) or x·Φ(x) (normcdff 5 ulp)
 //! silu   x·σ(x), x/(1+e^−x)            qgelu   x·σ(1.702·x·(1±γ_2))
+//! swiglu_oai  g = min(x, limit): g·σ(α·g·(1±γ_2)), then s·(u+1) or s·u + s with u = clamp(gate, ±limit); swiglu_limit  silu(g)·u
 //! gated  the product with the gate in either order: ·(1±γ_2)
 //! RMSNorm  (x·rs)·g, x·(rs·g), (x/√…)·g: ·(1±γ_6)
 //! LayerNorm  y = Σ of the terms g·rs·x, −g·rs·μ, β in any order and grouping: a term passes at most three products (one of them a
@@ -30,10 +34,12 @@
 //!
 //! Parts that are merged (Chan) are shorter chains of the same steps. The one-pass E\[x²\] − μ² is another formula: it is not allowed here.
 
-use super::{gamma, literal};
+use super::{exactly, gamma, literal};
 use crate::Format;
+use crate::model::act::{clamped, gate, limited};
 use crate::model::interval::{Interval, U};
 use crate::op::Act;
+use std::f64::consts::FRAC_1_SQRT_2;
 
 /// Around an interval: each end outward by a relative error and a few subnormal quanta; results below the normal range may be flushed.
 fn relative(x: Interval, error: f64) -> Interval {
@@ -74,6 +80,19 @@ fn sigmoid(x: Interval) -> Interval {
     Interval { lo: s.lo.max(0.0), ..s }
 }
 
+/// Φ(x) as ½·erfc(−z), z near x/√2, within 4 ulp of the nearest f32, or by itself within 5; never above 1.
+fn normal(z: Interval, x: f64) -> Interval {
+    if z.is_empty() {
+        return z;
+    }
+    let (off, phi) = (|y: f64, ulps: f64| (ulps + 0.5) * Format::F32.ulp(y), 0.5 * libm::erfc(-x * FRAC_1_SQRT_2));
+    let (lo, hi) = (libm::erfc(-z.lo), libm::erfc(-z.hi));
+    let by_erfc = Interval::new(0.5 * (lo - off(lo, 4.0)), 0.5 * (hi + off(hi, 4.0)));
+    let all = by_erfc.hull(Interval::new(phi - off(phi, 5.0), phi + off(phi, 5.0)));
+    let all = relative(all, 0.0);
+    Interval { lo: all.lo.max(0.0), hi: all.hi.min(1.0), nan: z.nan }
+}
+
 /// act(x) by whoever writes it.
 pub(super) fn act(act: Act, x: f32) -> Interval {
     let (half, one, v) = (Interval::point(0.5), Interval::point(1.0), Interval::point(f64::from(x)));
@@ -88,8 +107,32 @@ pub(super) fn act(act: Act, x: f32) -> Interval {
         }
         Act::Silu => rounded(v * sigmoid(v), 1),
         Act::Qgelu => rounded(v * sigmoid(rounded(literal(1.702) * v, 2)), 1),
+        Act::GeluErf => {
+            let z = rounded(literal(FRAC_1_SQRT_2) * v, 5);
+            let (half_v, e) = (half * v, z.erf());
+            let sums = (half_v * (one + e)).hull(half_v + half_v * e);
+            rounded(sums, 1).hull(rounded(v * normal(z, f64::from(x)), 1))
+        }
+        Act::SwigluOai(c) => {
+            let g = exactly(limited(act, x));
+            rounded(g * sigmoid(rounded(exactly(c.alpha()) * g, 2)), 1)
+        }
+        Act::SwigluLimit(_) => {
+            let g = exactly(limited(act, x));
+            rounded(g * sigmoid(g), 1)
+        }
         // Comparisons and one product: nothing to choose.
         Act::Relu | Act::Srelu => super::act(act, x),
+    }
+}
+
+/// The activation times its gate by whoever writes it.
+pub(super) fn gated(f: Act, x: f32, u: f32) -> Interval {
+    let (s, by) = (act(f, x), gate::<Interval>(f, u));
+    let product = rounded(s * by, 2);
+    match f {
+        Act::SwigluOai(_) => product.hull(rounded(rounded(s * exactly(clamped(f, u)), 1) + s, 1)),
+        _ => product,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::job::{Operand, Operands};
-use crate::op::Params;
+use crate::op::{Clamp, Params};
 use crate::{Format, Tensor};
 
 /// e^x to 2 ulp, either way, by the parity of a word.
@@ -16,6 +16,13 @@ fn tanh(x: f32, word: u32) -> f32 {
         return x.signum();
     }
     nudge(f64::from(x).tanh() as f32, 1 + word % 3).clamp(-1.0, 1.0)
+}
+/// erf x to 2 ulp either way, ±1 where it has run out: CUDA's, Sleef's, XLA's from 3.83 on.
+fn erf(x: f32, word: u32) -> f32 {
+    if x.abs() >= 4.0 {
+        return x.signum();
+    }
+    nudge(libm::erf(f64::from(x)) as f32, word % 5).clamp(-1.0, 1.0)
 }
 /// y moved by up to two ulp.
 fn nudge(y: f32, by: u32) -> f32 {
@@ -58,12 +65,26 @@ fn ways(f: Act, x: f32, word: u32) -> Vec<f32> {
                 x * nudge(quick, word % 5),
             ]
         }
+        Act::GeluErf => {
+            let mut all = Vec::new();
+            for z in [x * std::f32::consts::FRAC_1_SQRT_2, x / std::f32::consts::SQRT_2, f64::from(x) as f32 * 0.70710677f32] {
+                let e = erf(z, word);
+                let c = nudge(libm::erfc(f64::from(-z)) as f32, word % 5).min(2.0);
+                all.extend([0.5 * x * (1.0 + e), x * 0.5 * (1.0 + e), x * (0.5 * (1.0 + e)), x * (0.5 + 0.5 * e)]);
+                all.extend([(0.5 * x).mul_add(e, 0.5 * x), 0.5 * x + 0.5 * x * e, 0.5 * x * c, x * (0.5 * c)]);
+            }
+            let exact = 0.5 * libm::erfc(-f64::from(x) / std::f64::consts::SQRT_2);
+            all.extend([(f64::from(x) * exact) as f32, x * nudge(exact as f32, word % 5).min(1.0)]);
+            all
+        }
         Act::Relu => vec![x.max(0.0)],
+        // With their gates, below.
+        Act::SwigluOai(_) | Act::SwigluLimit(_) => Vec::new(),
         Act::Srelu => vec![x.max(0.0) * x.max(0.0)],
     }
 }
 
-const ACTS: [Act; 5] = [Act::Gelu, Act::Silu, Act::Qgelu, Act::Relu, Act::Srelu];
+const ACTS: [Act; 6] = [Act::Gelu, Act::Silu, Act::Qgelu, Act::Relu, Act::Srelu, Act::GeluErf];
 
 #[test]
 fn activations_as_others_write_them_are_inside() {
@@ -88,7 +109,7 @@ fn activations_as_others_write_them_are_inside() {
     }
 }
 
-/// Of |x| below 20, so that nothing has run out: a hundred-thousandth off, the error function for tanh, 1.7 for 1.702.
+/// Of |x| below 20, so that nothing has run out: a hundred-thousandth off, the error function for tanh and tanh for it, 1.7 for 1.702.
 #[test]
 fn wrong_activations_are_outside() {
     let of = |f: Act, wrong: &dyn Fn(f64) -> f64| {
@@ -100,6 +121,8 @@ fn wrong_activations_are_outside() {
     assert!(of(Act::Qgelu, &|x| x * sigmoid(1.7 * x)) > 1800);
     assert!(of(Act::Gelu, &|x| x * 0.5 * (1.0 + statrs::function::erf::erf(x / std::f64::consts::SQRT_2))) > 1200);
     assert!(of(Act::Srelu, &|x| x * x * (1.0 + 3e-7)) > 1900);
+    assert!(of(Act::GeluErf, &|x| x * 0.5 * (1.0 + (0.7978845608 * (x + 0.044715 * x.powi(3))).tanh())) > 1200);
+    assert!(of(Act::GeluErf, &|x| x * 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2) * 1.00001) > 1900);
 }
 
 fn norm(op: Op, x: &[f32], gamma: &[f32], beta: &[f32], eps: f32) -> Job {
@@ -230,4 +253,36 @@ fn rows_whose_squares_leave_the_range_are_open() {
         let ideal = 0.7;
         assert!(bounds.values[0].iter().all(|b| radius(*b, ideal) == f64::INFINITY), "{op:?} {factor}");
     }
+}
+
+/// gpt-oss's and vLLM's: σ by any e^x, (u + 1) as a sum, in an FMA, or multiplied out.
+#[test]
+fn clamped_swiglus_as_others_write_them_are_inside() {
+    let mut word = 11u32;
+    let mut next = |size: f32| {
+        word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((f64::from(word) / 2f64.powi(31) - 1.0) as f32 * size, word >> 8)
+    };
+    for c in [Clamp::OAI, Clamp::new(1.5, 5.5)] {
+        for i in 0..50_000 {
+            let ((x, word), (gate, _)) = (next([12.0, 100.0][i % 2]), next(12.0));
+            let (g, u) = (x.min(c.limit()), gate.clamp(-c.limit(), c.limit()));
+            let allowed = free::gated(Act::SwigluOai(c), x, gate);
+            for e in [exp(-(c.alpha() * g), word), exp_by_two(-(c.alpha() * g))] {
+                for s in [g / (1.0 + e), g * (1.0 / (1.0 + e))] {
+                    for y in [s * (u + 1.0), s.mul_add(u, s), s * u + s] {
+                        assert!(allowed.allows(f64::from(y)), "oai({x:e}, {gate:e}): {y:e} is outside {allowed:?}");
+                    }
+                }
+            }
+            let (allowed, e) = (free::gated(Act::SwigluLimit(c), x, gate), exp(-g, word));
+            for y in [g / (1.0 + e) * u, g * (1.0 / (1.0 + e)) * u] {
+                assert!(allowed.allows(f64::from(y)), "limit({x:e}, {gate:e}): {y:e} is outside {allowed:?}");
+            }
+        }
+    }
+    // One in a hundred thousand more, or no 1, is not.
+    let outside = free::gated(Act::SwigluOai(Clamp::OAI), 2.0, 3.0);
+    let right = 2.0 / (1.0 + (-1.702f64 * 2.0).exp()) * 4.0;
+    assert!(outside.allows(right) && !outside.allows(1.00001 * right) && !outside.allows(0.75 * right));
 }
