@@ -7,7 +7,6 @@
 
 use super::given::Given;
 use super::maps::cost;
-use super::related;
 use super::system::{At, System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -115,9 +114,9 @@ fn ways(s: &System, side: Which) -> Vec<Way> {
     all.filter(|(step, end, _)| reaches(*step, *end)).map(|(step, end, bits)| Way { side, step, end, bits }).collect()
 }
 
-/// Steps of one operand's scales, and of both.
+/// Steps of one operand's scales, and of both. What lies behind the end may be of another size, and leave nothing of the right result.
 pub fn theories(s: &System) -> Vec<Theory> {
-    if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) || related::is_unlike(s) {
+    if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
         return Vec::new();
     }
     let (of_a, of_b) = (ways(s, Which::A), ways(s, Which::B));
