@@ -150,26 +150,42 @@ fn grid<'s>(s: &'s System, side: Which) -> Option<(&'s Given, usize, usize)> {
     (fits && g.grid.0.is_multiple_of(experts) && rows > 1 && cols > 1).then_some((g, rows, cols))
 }
 
-/// A theory that reads scales by a map; `blank` where nothing is stored. `None`: it changes nothing.
-fn theory(g: &Given, side: Which, per: usize, map: Map, blank: f64, (variant, words): (&str, &str)) -> Option<Theory> {
-    let (scales, cols, global, long) = (Arc::new(g.scales().to_vec()), g.grid.1, g.global, g.tile.1);
-    let read = move |row: usize, c: usize| {
-        let cell = map(row % per, c).filter(|(r, c)| *r < per && *c < cols);
-        cell.map_or(blank, |(r, c)| f64::from(scales[(row / per * per + r) * cols + c]))
-    };
-    let own = |f: usize| f64::from(g.scales()[f]);
-    (0..g.scales().len()).any(|f| read(f / cols, f % cols) != own(f)).then_some(())?;
-    let name = side.name();
-    let words = format!("the scale of {name} at row r, group c of the {}×{cols} grid is read from {words}", g.grid.0);
-    let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.{variant}"), words);
-    let at: At = Arc::new(move |i, k| read(i, k / long) * global);
+/// The scales of one operand and how many rows of its grid an expert has.
+#[derive(Clone)]
+struct Scales {
+    all: Arc<Vec<f32>>,
+    per: usize,
+    cols: usize,
+}
+
+impl Scales {
+    /// The scale that a map leads to; `blank` where nothing is stored.
+    fn read(&self, map: &Map, blank: f64, row: usize, c: usize) -> f64 {
+        let cell = map(row % self.per, c).filter(|(r, c)| *r < self.per && *c < self.cols);
+        cell.map_or(blank, |(r, c)| f64::from(self.all[(row / self.per * self.per + r) * self.cols + c]))
+    }
+
+    /// Whether a map changes any.
+    fn is_other(&self, map: &Map, blank: f64) -> bool {
+        let own = |f: usize| f64::from(self.all[f]);
+        (0..self.all.len()).any(|f| self.read(map, blank, f / self.cols, f % self.cols) != own(f))
+    }
+}
+
+/// A theory that reads scales by a map.
+fn theory(g: &Given, side: Which, scales: &Scales, map: Map, blank: f64, words: &str) -> Theory {
+    let (name, global, long, scales) = (side.name(), g.global, g.tile.1, scales.clone());
+    let words = format!("the scale of {name} at row r, group c of the {}×{} grid is read from {words}", g.grid.0, g.grid.1);
+    let mut t = Theory::new(Class::ScaleLayout, name, format!("{name}.index"), words);
+    let at: At = Arc::new(move |i, k| scales.read(&map, blank, i, k / long) * global);
     t.side(side).scaled(long, at);
-    Some(t)
+    t
 }
 
 /// Every layout that is stored, read as every other, where one of the two is of atoms.
 pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let Some((g, rows, cols)) = grid(s, side).filter(|_| !s.alone) else { return Vec::new() };
+    let scales = Scales { all: Arc::new(g.scales().to_vec()), per: rows, cols };
     let all = layouts(rows, cols);
     let pairs = all.iter().flat_map(|stored| all.iter().map(move |read| (*stored, *read)));
     let mut found = Vec::new();
@@ -186,8 +202,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 format!("another layout, stored {} and read {}{}{rest}", stored.words(), read.words(), exchange(stored, read));
             // What is written otherwise than it should is rarer.
             let bits = 6.5 + stored.bits(rows, cols) * 1.25 + read.bits(rows, cols) + bits;
-            let t = theory(g, side, rows, map.clone(), blank, ("index", &words));
-            found.extend(t.map(|t| t.bits(bits)));
+            if scales.is_other(&map, blank) {
+                found.push(theory(g, side, &scales, map.clone(), blank, &words).bits(bits));
+            }
         }
     }
     found
@@ -200,6 +217,7 @@ pub fn parts(s: &System) -> Vec<Theory> {
 
 fn parts_of(s: &System, side: Which) -> Vec<Theory> {
     let Some((g, rows, cols)) = grid(s, side) else { return Vec::new() };
+    let scales = Scales { all: Arc::new(g.scales().to_vec()), per: rows, cols };
     let (down, across) = (rows.div_ceil(TALL), cols.div_ceil(WIDE));
     let mut places: Vec<(Option<usize>, Option<usize>)> = vec![(None, None)];
     if down * across <= EACH {
@@ -245,7 +263,7 @@ fn parts_of(s: &System, side: Which) -> Vec<Theory> {
                     format!("its place where {what} {} of {place} are read for {what} {}", of(q), of(p))
                 };
                 let bits = 9.0 + base + if both { 0.0 } else { 1.0 };
-                found.extend(theory(g, side, rows, map, 0.0, ("index", &words)).map(|t| t.bits(bits)));
+                found.push(theory(g, side, &scales, map, 0.0, &words).bits(bits));
             }
         }
     }

@@ -327,6 +327,8 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| like(&|| carried::aside(s))),
         Box::new(|| like(&|| carried::alone(s))),
         Box::new(|| mixing(&|| stages::theories(s))),
+        // Before cells are told one by one: powers of two fit many.
+        Box::new(|| like(&|| atoms::parts(s))),
     ];
     for side in s.sides().iter().copied() {
         let right = &right;
@@ -374,7 +376,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 24] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 23] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -391,7 +393,6 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| staged::theories(s),
         &|| starts::theories(s),
         &|| divisors::theories(s),
-        &|| like(&|| atoms::parts(s)),
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),
         &|| expert_tiles::theories(s),
