@@ -68,6 +68,8 @@ mod slices;
 #[cfg(test)]
 mod solved_tests;
 mod stages;
+#[cfg(test)]
+mod step_tests;
 mod subgroups;
 #[cfg(test)]
 mod tests;

@@ -201,7 +201,7 @@ impl Tokens {
 }
 
 /// One number for each line of an operand in every group.
-fn group_scales(s: &System, side: Which) -> Option<Vec<Vec<f64>>> {
+pub fn group_scales(s: &System, side: Which) -> Option<Vec<Vec<f64>>> {
     let Operand::Groups(groups) = operand(s.scene.evidence.job, side)?.given() else { return None };
     let lines = s.given(side).rows;
     let of = |q: &crate::QTensor| -> Option<Vec<f64>> {

@@ -13,6 +13,7 @@
 
 pub mod address;
 pub mod after;
+pub mod atoms;
 pub mod behind;
 pub mod biases;
 pub mod carried;
@@ -22,6 +23,7 @@ pub mod complete;
 pub mod contents;
 pub mod crossed;
 pub mod decoded;
+pub mod divisors;
 pub mod edge;
 pub mod effective;
 pub mod elsewhere;
@@ -36,6 +38,7 @@ pub mod gain_places;
 pub mod gain_rules;
 pub mod given;
 pub mod group_scales;
+pub mod group_stages;
 pub mod headers;
 pub mod held;
 pub mod in_place;
@@ -122,6 +125,7 @@ fn theories(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
     for side in s.sides().iter().copied() {
         all.extend(scales::theories(s, side));
+        all.extend(atoms::theories(s, side));
         all.extend(in_place::theories(s, side));
         all.extend(zeros::theories(s, side));
         all.extend(decoded::decoded(s, side));
@@ -323,6 +327,8 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| like(&|| carried::aside(s))),
         Box::new(|| like(&|| carried::alone(s))),
         Box::new(|| mixing(&|| stages::theories(s))),
+        // Before cells are told one by one: powers of two fit many.
+        Box::new(|| like(&|| atoms::parts(s))),
     ];
     for side in s.sides().iter().copied() {
         let right = &right;
@@ -370,7 +376,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 21] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 23] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -386,7 +392,9 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| like(&|| scale_rows::theories(s)),
         &|| staged::theories(s),
         &|| starts::theories(s),
+        &|| divisors::theories(s),
         &|| address::theories(s, pairs),
+        &|| like(&|| group_stages::theories(s)),
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),

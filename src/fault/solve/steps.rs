@@ -2,7 +2,7 @@
 
 use super::given::Given;
 use super::maps::cost;
-use super::system::{Over, Past, System, Theory, Units};
+use super::system::{Added, Over, Past, System, Theory, Units};
 use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
@@ -32,8 +32,75 @@ pub fn theories(s: &System) -> Vec<Theory> {
             all.push(t);
         }
     }
+    all.extend(products_of_scales(s));
     for side in [Which::A, Which::B] {
         all.extend(corrections(s, side));
+    }
+    all
+}
+
+/// The product of two block scales in a narrow type: the sum of two e8m0 codes in 8 bits, a product that is an FP8 number again.
+fn products_of_scales(s: &System) -> Vec<Theory> {
+    let stored = |g: &Given| g.q.as_ref().map(|q| q.scale_format());
+    let (Some(a), Some(b)) = (stored(&s.a), stored(&s.b)) else { return Vec::new() };
+    let blocks = s.a.grid.1 > 1 || s.b.grid.1 > 1;
+    if a != b || !blocks || s.a.deep.is_some() || s.b.deep.is_some() {
+        return Vec::new();
+    }
+    let theory = |class: Class, variant: &str, words: String, bits: f64, (format, units): (Format, Units)| {
+        let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
+        t.product = Some((format, units));
+        t
+    };
+    let mut all = Vec::new();
+    if a == Format::E8m0 {
+        let sum = "the e8m0 codes of the scales of a and of b are added";
+        let product = "the product of the scales of a and of b";
+        for (how, bits, class, added) in [
+            (format!("{sum} in 8 bits that wrap, before their biases are taken off"), 4.0, Class::OverflowWrap, Added::Wraps),
+            (
+                format!("{sum} in 8 bits and stop at 255, before their biases are taken off: no product of scales is above 2"),
+                4.0,
+                Class::RangeRule,
+                Added::Stops,
+            ),
+            (
+                "the exponents of the scales of a and of b are added in 8 bits with a sign that wrap".into(),
+                5.0,
+                Class::OverflowWrap,
+                Added::SignedWraps,
+            ),
+            (
+                "the exponents of the scales of a and of b are added in 8 bits with a sign and stop at -128 and 127".into(),
+                5.0,
+                Class::RangeRule,
+                Added::SignedStops,
+            ),
+            (format!("{product} is an e8m0 code again, of 8 bits that wrap"), 5.0, Class::OverflowWrap, Added::CodeWraps),
+            (
+                format!("{product} is an e8m0 code again, and stops at 2^-127 and 2^127"),
+                5.0,
+                Class::RangeRule,
+                Added::CodeStops,
+            ),
+            (
+                format!("{product} is made as the exponent field of an f32: 0 from 2^-127 down, Inf from 2^128 up"),
+                5.0,
+                Class::CodecEdge,
+                Added::Field,
+            ),
+        ] {
+            all.push(theory(class, "scales_added", how, bits, (Format::E8m0, Units::Exponents(added))));
+        }
+    }
+    // What is rounded with its second level is another number.
+    let second = s.a.global * s.b.global != 1.0;
+    let fp8 = [Format::E4m3, Format::E5m2].map(|f| (f, Units::Blocks));
+    let wide = [Format::Bf16, Format::F16].into_iter().filter(|_| second).map(|f| (f, Units::Blocks));
+    for (format, units) in fp8.into_iter().filter(|_| a == Format::E4m3).chain(wide) {
+        let words =
+            format!("the product of the block scales of a and of b is rounded to {format} before it multiplies anything");
+        all.push(theory(Class::LowprecAcc, "scales_rounded", words, 5.5, (format, units)));
     }
     all
 }

@@ -10,14 +10,14 @@
 
 use super::given::Given;
 use super::memo::Memo;
-pub use super::theory::{At, Finish, From, Kept, Narrow, Over, Past, Patch, Region, Rounds, Theory, To, Units};
-use crate::Format;
+pub use super::theory::{Added, At, Finish, From, Kept, Narrow, Over, Past, Patch, Region, Rounds, Theory, To, Units};
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Which};
 use crate::fault::predict::Scene;
 use crate::job::Operand;
 use crate::op::Op;
 use crate::tensor::round_to;
+use crate::{Format, Overflow, Rounding};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -257,10 +257,18 @@ impl<'s> System<'s> {
 
     fn rounded_product(&self, (format, units): (Format, Units), (i, j, k): (usize, usize, usize), x: f64) -> f64 {
         let unit = if units == Units::Values { 1.0 } else { self.a.step(i, k) * self.b.step(j, k) };
-        let round = |x: f64| f64::from(round_to(format, x as f32));
+        let round = |x: f64| match format {
+            Format::F16 | Format::Bf16 | Format::F32 => f64::from(round_to(format, x as f32)),
+            f => f.decode(f.encode(x, Rounding::NearestEven, Overflow::Saturate)),
+        };
         match units {
             _ if unit == 0.0 => x,
             Units::Scales => x / unit * round(unit),
+            Units::Blocks => {
+                let over = self.a.global * self.b.global;
+                x / unit * round(unit / over) * over
+            }
+            Units::Exponents(added) => x / unit * added.of(unit),
             _ => round(x / unit) * unit,
         }
     }

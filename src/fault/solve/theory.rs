@@ -76,6 +76,49 @@ pub enum Units {
     Codes,
     /// The product of its two scales, and not what they multiply.
     Scales,
+    /// The same without their second level.
+    Blocks,
+    /// The sum of the codes of its two e8m0 scales.
+    Exponents(Added),
+}
+
+/// How two e8m0 codes, each 127 more than its exponent, become the exponent of the product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Added {
+    /// Their sum in 8 bits, then both biases off.
+    Wraps,
+    /// The same, 255 at most.
+    Stops,
+    /// Exponents, in 8 bits with a sign.
+    SignedWraps,
+    SignedStops,
+    /// One bias off their sum: an e8m0 code again, of 8 bits.
+    CodeWraps,
+    /// 0 … 254.
+    CodeStops,
+    /// The exponent field of an f32: 0 below, Inf above.
+    Field,
+}
+
+impl Added {
+    /// The product of two scales, from the exact one.
+    pub fn of(self, product: f64) -> f64 {
+        let exponent = product.log2().round();
+        let sum = exponent + 254.0;
+        let code = exponent + 127.0;
+        let exponent = match self {
+            Added::Wraps => sum.rem_euclid(256.0) - 254.0,
+            Added::Stops => sum.min(255.0) - 254.0,
+            Added::SignedWraps => (exponent + 128.0).rem_euclid(256.0) - 128.0,
+            Added::SignedStops => exponent.clamp(-128.0, 127.0),
+            Added::CodeWraps => code.rem_euclid(256.0) - 127.0,
+            Added::CodeStops => code.clamp(0.0, 254.0) - 127.0,
+            Added::Field if code <= 0.0 => return 0.0,
+            Added::Field if code >= 255.0 => return f64::INFINITY,
+            Added::Field => exponent,
+        };
+        exponent.exp2()
+    }
 }
 
 /// What becomes of a partial sum.

@@ -1,0 +1,147 @@
+//! Scales of groups along K that the steps of a loop index directly, where a step is not a group: step k / d reads scale k / d of its row, and runs on
+//! into what follows in memory. Of a, of b, or of both at once.
+//!
+//! ```text
+//! scale of (i, k):  memory[i / t · C + k / d]          a right kernel: d is the group; behind the end 0, 1, the last, the first again, the other's
+//! ```
+
+use super::given::Given;
+use super::maps::cost;
+use super::system::{At, System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use std::sync::Arc;
+
+/// Steps of loops, and how they may be to a group.
+const STEPS: [usize; 8] = [8, 16, 32, 64, 128, 256, 512, 1024];
+const PARTS: [(usize, usize); 6] = [(1, 2), (1, 4), (1, 8), (2, 1), (4, 1), (8, 1)];
+
+/// What a step reads behind the last scale of its row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    /// The last of the row.
+    Row,
+    /// Nothing: 0.
+    RowZero,
+    /// The next rows, and behind them 0.
+    Zero,
+    One,
+    Last,
+    Wrapped,
+    /// The other operand's scales.
+    Other,
+}
+
+const ENDS: [(End, f64); 7] = [
+    (End::Row, 0.0),
+    (End::RowZero, 1.0),
+    (End::Zero, 0.5),
+    (End::One, 1.0),
+    (End::Last, 0.5),
+    (End::Wrapped, 1.0),
+    (End::Other, 1.0),
+];
+
+/// One way to read the scales of one operand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Way {
+    side: Which,
+    step: usize,
+    end: End,
+    bits: f64,
+}
+
+impl Way {
+    fn at(self, s: &System) -> At {
+        let (g, other) = (s.given(self.side), s.given(self.side.other()));
+        let numbers = |g: &Given| -> Vec<f64> { g.scales().iter().map(|x| f64::from(*x)).collect() };
+        let (own, theirs) = (numbers(g), numbers(other));
+        let (tall, cols, global, n) = (g.tile.0, g.grid.1, g.global, own.len());
+        let Way { step, end, .. } = self;
+        Arc::new(move |i, k| {
+            let (row, c) = (i / tall * cols, k / step);
+            let behind = |at: usize| match end {
+                End::One => 1.0,
+                End::Last => own[n - 1],
+                End::Wrapped => own[at % n],
+                End::Other if !theirs.is_empty() => theirs[(at - n) % theirs.len()],
+                _ => 0.0,
+            };
+            let x = match end {
+                End::Row => own[row + c.min(cols - 1)],
+                End::RowZero if c >= cols => 0.0,
+                _ => own.get(row + c).copied().unwrap_or_else(|| behind(row + c)),
+            };
+            x * global
+        })
+    }
+
+    /// What it does behind the end, in words; nothing where it does not get there.
+    fn end(self, s: &System) -> String {
+        let (g, other) = (s.given(self.side), self.side.other().name());
+        if (g.k - 1) / self.step < g.grid.1 {
+            return String::new();
+        }
+        let what = match self.end {
+            End::Row => return ", the last of its row behind the end of it".into(),
+            End::RowZero => return ", 0 behind the end of its row".into(),
+            End::Zero => "0",
+            End::One => "1",
+            End::Last => "the last",
+            End::Wrapped => "the first again",
+            End::Other => &format!("the scales of {other}"),
+        };
+        // One row has no next ones.
+        let rows = if g.grid.0 > 1 { ", running on into the next rows" } else { "" };
+        format!("{rows}, {what} behind the last")
+    }
+}
+
+fn ways(s: &System, side: Which) -> Vec<Way> {
+    let g = s.given(side);
+    let long = g.tile.1;
+    if g.q.is_none() || g.deep.is_some() || g.zero.is_some() || g.grid.1 < 2 {
+        return Vec::new();
+    }
+    let mut steps: Vec<usize> = STEPS.to_vec();
+    steps.extend(PARTS.iter().filter(|(_, down)| long.is_multiple_of(*down)).map(|(up, down)| long * up / down));
+    steps.sort_unstable();
+    steps.dedup();
+    steps.retain(|d| *d != long && *d < g.k && (d.is_multiple_of(long) || long.is_multiple_of(*d)) && *d * 16 >= long);
+    // What no step of a long one reaches is one end.
+    let reaches = |step: usize, end: End| (g.k - 1) / step >= g.grid.1 || end == End::Row;
+    let all = steps.into_iter().flat_map(|step| ENDS.into_iter().map(move |(end, bits)| (step, end, bits)));
+    all.filter(|(step, end, _)| reaches(*step, *end)).map(|(step, end, bits)| Way { side, step, end, bits }).collect()
+}
+
+/// Steps of one operand's scales, and of both. What lies behind the end may be of another size, and leave nothing of the right result.
+pub fn theories(s: &System) -> Vec<Theory> {
+    if s.alone || s.parts.iter().any(|p| p.k.len() != s.k) {
+        return Vec::new();
+    }
+    let (of_a, of_b) = (ways(s, Which::A), ways(s, Which::B));
+    let theory = |ways: &[Way]| {
+        let first = ways[0];
+        let group = |w: &Way| s.given(w.side).tile.1;
+        let index = |w: &Way| {
+            let name = w.side.name();
+            format!("the scale of {name} at k is that of step k / {}, and not of group k / {}{}", w.step, group(w), w.end(s))
+        };
+        let words = match ways {
+            [a, b] if (a.step, group(a), a.end(s)) == (b.step, group(b), b.end(s)) => format!("{}; of b as well", index(a)),
+            all => all.iter().map(index).collect::<Vec<_>>().join("; "),
+        };
+        let name = first.side.name();
+        let bits = 7.0 + cost(first.step) + ways.iter().map(|w| w.bits).sum::<f64>() + 2.0 * (ways.len() - 1) as f64;
+        let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.divisor"), words).bits(bits);
+        ways.iter().for_each(|w| t.side(w.side).scaled(w.step, w.at(s)));
+        t
+    };
+    let mut all: Vec<Theory> = of_a.iter().chain(&of_b).map(|w| theory(&[*w])).collect();
+    let (long_a, long_b) = (s.a.tile.1, s.b.tile.1);
+    for a in &of_a {
+        let alike = |b: &&Way| a.step == b.step || a.step * long_b == b.step * long_a;
+        all.extend(of_b.iter().filter(alike).map(|b| theory(&[*a, *b])));
+    }
+    all
+}
