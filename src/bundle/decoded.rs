@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(of(&|c| magnitude(c) == 0), "; they are zeros");
         assert_eq!(of(&|c| c >= 0x80), "; they are the negative ones");
         assert_eq!(of(&|c| magnitude(c) >= 0x70), "");
-        assert_eq!(of(&|c| c >= 0x78 && c < 0x80), "");
+        assert_eq!(of(&|c| (0x78..0x80).contains(&c)), "");
         // Without NaN, the top exponent has numbers alone.
         let some: Vec<usize> = (0..256).filter(|c| magnitude(*c) != 0x7f).collect();
         assert_eq!(said(Format::E4m3, &some, &|c| magnitude(c) >= 0x78), "; they are those of the top exponent");

@@ -116,7 +116,7 @@ mod tests {
         let x: Vec<f32> = (0..12).map(|at| at as f32 - 4.5).collect();
         w.f32s("a", &[3, 4], &x);
         match op {
-            "gated" => w.meta("fn", "silu").f32s("out", &[3, 2], &[0.0; 6]),
+            "gated" => w.meta("fn", "swiglu").f32s("out", &[3, 2], &[0.0; 6]),
             "layernorm" => {
                 w.meta("eps", eps).f32s("gamma", &[4], &[1.0; 4]).f32s("beta", &[4], &[0.5; 4]).f32s("out", &[3, 4], &x)
             }

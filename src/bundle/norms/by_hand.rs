@@ -353,3 +353,15 @@ fn values_near_a_large_mean_may_be_off_by_its_rounding() {
     assert_eq!([made(0.0), made(600.0), made(-600.0)], [COLS; 3]);
     assert_eq!([made(1100.0), made(-1100.0)], [0; 2]);
 }
+
+/// Every row is divided by the root of eps: its sum of squares is not divided by infinity.
+#[test]
+fn a_variance_of_zero_is_no_sum_over_a_number_of_columns() {
+    let rows = rows();
+    let right = |rows: Rows, i: usize, j: usize| (rows[i][j] - average(&rows[i])) / EPS.sqrt() * gamma(j) + beta(j);
+    let centers: Vec<f64> = rows.iter().map(|x| average(x)).collect();
+    let found =
+        with(Op::Layernorm, &rows, &right, |norm| norm.divisors(&centers, &solved(&rows, &|i| centers[i], &|_| EPS.sqrt())));
+    let words: Vec<String> = found.into_iter().map(|d| d.words).collect();
+    assert!(!words.iter().any(|w| w.contains("inf")), "{words:?}");
+}
