@@ -162,17 +162,18 @@ fn roundings_of_integers_are_told_with_what_becomes_of_large_ones() {
     let x = Tensor::new(Format::F32, 15, COLS, data).unwrap();
     let y = |at: usize| f64::from(x.data()[at]);
     let found = |code: &dyn Fn(usize) -> u8| encoded(Format::Int8, &x, code);
-    let ways: [(&str, &str, fn(f64) -> f64); 4] = [
-        ("out.toward_zero", "codes are cut toward zero instead of rounded to nearest", f64::trunc),
-        ("out.down", "codes are rounded toward −∞ instead of rounded to nearest even", f64::floor),
-        ("out.up", "codes are rounded toward +∞ instead of rounded to nearest even", f64::ceil),
+    // As the code has them: words, variant, how a number becomes whole.
+    let ways: [Whole; 4] = [
+        ("codes are cut toward zero instead of rounded to nearest", "out.toward_zero", f64::trunc),
+        ("codes are rounded toward −∞ instead of rounded to nearest even", "out.down", f64::floor),
+        ("codes are rounded toward +∞ instead of rounded to nearest even", "out.up", f64::ceil),
         (
-            "out.half_then_cut",
             "codes are cut toward zero after ½ is added, of negative values too, instead of rounded to nearest even",
+            "out.half_then_cut",
             |y| (y + 0.5).trunc(),
         ),
     ];
-    for (variant, words, whole) in ways {
+    for (words, variant, whole) in ways {
         let clamped = |at: usize| whole(y(at)).clamp(-128.0, 127.0) as i8 as u8;
         assert_eq!(found(&clamped), Some((Class::Rounding, variant, words.to_string())));
         let and = format!("{words}; and what is beyond the codes is not clamped: it wraps");
@@ -284,7 +285,8 @@ fn rows_that_are_read_at_another_stride_are_told() {
         let words = format!(
             "row {p}·i of the result is that of row i of a, and what is between is no row of a: a is read without its row stride"
         );
-        let strided = |x: &[f32], at: usize| if at / 40 % p == 0 { x[at / 40 / p * 40 + at % 40] } else { other(at) };
+        let strided =
+            |x: &[f32], at: usize| if (at / 40).is_multiple_of(p) { x[at / 40 / p * 40 + at % 40] } else { other(at) };
         assert_eq!(read_from(13, 40, strided, |c| c.strided()), Some((Class::Addressing, "a.stride", words)));
         assert_eq!(read_from(7, 40, strided, |c| c.strided()), None, "few rows");
     }
