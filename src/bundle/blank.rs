@@ -127,6 +127,9 @@ mod tests {
         let sources = [(0..rows * cols).map(right).collect::<Vec<f64>>()];
         let written: Vec<f64> = (0..rows * cols).map(|at| if tail(at) { other(at) } else { right(at) }).collect();
         assert!(old(&written, &is_right, cols, &sources).unwrap().starts_with("columns 40 … 63 hold numbers"));
+        // The first of them is right in the first row.
+        let but: Vec<bool> = (0..rows * cols).map(|at| !tail(at) || at == 40).collect();
+        assert!(old(&written, &but, cols, &sources).unwrap().starts_with("columns 40 … 63 hold numbers"));
         let half: Vec<f64> = (0..rows * cols).map(|at| if tail(at) { 0.5 * right(at) } else { right(at) }).collect();
         assert_eq!(old(&half, &is_right, cols, &sources), None);
         // Sources far from 0 are followed too.

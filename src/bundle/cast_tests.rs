@@ -433,6 +433,27 @@ fn e4m3(y: f32) -> u8 {
     Format::E4m3.encode(f64::from(y), crate::Rounding::NearestEven, crate::Overflow::Saturate) as u8
 }
 
+/// Codes up to 200, and codes that are cut off: the largest of them beside right ones, or what they were before.
+#[test]
+fn an_amax_of_scaled_values_is_told() {
+    let x = values(Format::Bf16, 9, 64, 3.0);
+    for largest in [200.0, 900.0] {
+        let told = |reported: f32| {
+            let scale = largest / amax(&x);
+            let mut w = scaled(&x, scale);
+            w.f32s("out.scale_inv", &[1], &[1.0 / scale]).f32s("out.amax", &[1], &[reported]);
+            super::casts::explain(&read(&w).unwrap()).map_or_else(Default::default, |f| (f.fault, f.detail))
+        };
+        for reported in [largest, f32::min(largest, 448.0)] {
+            let (fault, detail) = told(reported);
+            let words = "amax is taken of the values that are already scaled: it is the largest code";
+            assert!(fault == "amax_scope:amax" && detail.starts_with(words), "{largest} {reported}: {fault} {detail}");
+        }
+        let (fault, detail) = told(0.9 * largest);
+        assert!(fault == "amax_scope:amax" && detail.starts_with("amax is the magnitude of no part"), "{largest}: {detail}");
+    }
+}
+
 #[test]
 fn groups_that_are_counted_over_the_flat_tensor_are_named() {
     let (rows, cols, width) = (18, 160, 64);

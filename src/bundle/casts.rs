@@ -90,7 +90,7 @@ pub fn holds((low, high): Range, x: f64) -> bool {
 }
 
 impl<'b> Cast<'b> {
-    fn of(x: &'b Tensor, q: &'b QTensor) -> Self {
+    pub fn of(x: &'b Tensor, q: &'b QTensor) -> Self {
         let (rows, cols) = (q.rows(), q.cols());
         let (grid, tile) = (q.granularity().grid(rows, cols), q.granularity().tile(rows, cols));
         let global = q.global_scale_inv().map_or(1.0, f64::from);
@@ -575,3 +575,6 @@ fn transposed(copy: &[u8], right: &QTensor, wrong: &[usize], (rows, cols): (usiz
     }
     None
 }
+
+#[cfg(test)]
+mod by_hand;

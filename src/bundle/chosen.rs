@@ -151,4 +151,64 @@ mod tests {
         assert_eq!(with(&|i| amax[i]), None);
         assert_eq!(with(&|i| amax[i] * 1.25), None);
     }
+
+    /// 40 rows, none of which has the amax of another.
+    #[test]
+    fn other_rows_that_an_amax_covers_are_told_by_their_number_and_side() {
+        let n = 40;
+        let amax: Vec<f64> = (0..n).map(|i| ((i * 13 + 5) % 43) as f64 + 1.0).collect();
+        let over = |rows: &mut dyn Iterator<Item = usize>| rows.map(|i| amax[i]).fold(0.0, f64::max);
+        let with = |of: &dyn Fn(usize) -> f64| of_other_rows(&(0..n).map(of).collect::<Vec<_>>(), &amax);
+        for d in 1..=FAR {
+            let rows = if d == 1 { "the row".to_string() } else { format!("the {d} rows") };
+            let before = with(&|i| over(&mut (i.saturating_sub(d)..=i)));
+            assert_eq!(before, Some(format!("amax of a row also covers {rows} before it")));
+            let after = with(&|i| over(&mut (i..n.min(i + d + 1))));
+            assert_eq!(after, Some(format!("amax of a row also covers {rows} after it")));
+        }
+        for d in [2, 4, 8, 16, 32] {
+            let together = with(&|i| over(&mut (0..n).filter(|j| j / d == i / d)));
+            assert_eq!(together, Some(format!("amax of a row is that of {d} rows together")));
+            let stride = n.div_ceil(d);
+            let apart = with(&|i| over(&mut (0..n).filter(|j| j % stride == i % stride)));
+            assert_eq!(apart, Some(format!("amax of a row is that of all rows that are a multiple of {stride} away")));
+        }
+        let reset = with(&|i| over(&mut (0..=i)));
+        assert_eq!(reset.unwrap(), "amax of a row also covers all rows before it: the maximum is not reset");
+        // Of something larger that was there before.
+        let carried = with(&|i| over(&mut (0..=i)).max(30.0));
+        assert_eq!(carried.unwrap(), "the amax of each row is carried into the next row");
+    }
+
+    /// One row may be another thing; of fewer than four, or of other groups than rows, nothing is told.
+    #[test]
+    fn rows_that_cover_others_are_all_but_one() {
+        let amax: Vec<f64> = (0..24).map(|i| f64::from((i * 7 + 3) % 11) + 1.0).collect();
+        let but = |others: usize| {
+            let used: Vec<f64> =
+                (0..24).map(|i| if i < others { 77.0 } else { amax[i].max(amax[i.saturating_sub(1)]) }).collect();
+            of_other_rows(&used, &amax).is_some()
+        };
+        assert_eq!([but(0), but(1), but(2)], [true, true, false]);
+        let rising = |n: usize| of_other_rows(&vec![n as f64; n], &(1..=n).map(|i| i as f64).collect::<Vec<_>>()).is_some();
+        assert_eq!([rising(3), rising(4)], [false, true]);
+        assert_eq!(of_other_rows(&[3.0; 3], &[1.0, 3.0, 2.0, 1.0, 2.0]), None, "three groups of five rows");
+        let mut one = amax.clone();
+        one[5] = 50.0;
+        assert_eq!(of_other_rows(&one, &amax), None, "one row is wrong");
+    }
+
+    /// Two groups at a limit, and one beside them on its other side.
+    #[test]
+    fn a_limit_has_groups_on_both_sides() {
+        let of = |stored: &[f64], rule: &[f64]| clamped(stored, rule, &(0..rule.len()).collect::<Vec<_>>());
+        let words = |n: usize, end: &str| Some(format!("scale_inv is limited to 1e0 at {end}: 2 of {n} groups have it"));
+        assert_eq!(of(&[1.0, 1.0, 2.0], &[0.5, 0.25, 2.0]), words(3, "least"));
+        assert_eq!(of(&[1.0, 1.0, 0.5], &[3.0, 2.0, 0.5]), words(3, "most"));
+        assert_eq!(of(&[1.0, 2.0, 3.0], &[0.5, 2.0, 3.0]), None, "one is no limit");
+        assert_eq!(of(&[1.0, 1.0], &[0.5, 0.25]), None, "none beside it");
+        assert_eq!(of(&[1.0, 1.0, 0.75], &[0.5, 0.25, 0.75]), None, "one below it is as it should be");
+        assert_eq!(of(&[1.0, 1.0, 2.0], &[0.5, 3.0, 2.0]), None, "neither the least nor the most");
+        assert_eq!(of(&[1.0, 1.5, 2.0], &[0.5, 0.25, 2.0]), None, "two numbers");
+    }
 }

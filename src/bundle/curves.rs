@@ -211,4 +211,29 @@ mod tests {
         assert!(explain(&all, false).unwrap().contains("constants of gelu are exchanged"));
         assert_eq!(explain(&elements(|x, u| x.sin() * u), true), None, "no function of these kinds");
     }
+
+    /// Two numbers of an argument, each as far off as its standard error says; the second only where there is one.
+    #[test]
+    fn the_argument_of_a_sigmoid_is_solved_with_its_errors() {
+        for p in [0.8, 1.0, 1.702] {
+            let ((found, off), q) = argument(&elements(|x, u| x * u / (1.0 + (-p * x).exp()))).unwrap();
+            assert!((found - p).abs() <= SIGMAS * off && off < 1e-3 && q.is_none(), "{found} ± {off}: {q:?}");
+        }
+        for (a, b) in [(0.6, 0.07), (0.797_884_56, 0.044715), (1.0, -0.01)] {
+            let y = |x: f64, u: f64| 0.5 * x * u * (1.0 + (a * (x + b * x.powi(3))).tanh());
+            let ((p, off_p), q) = argument(&elements(y)).unwrap();
+            let (q, off_q) = q.unwrap();
+            assert!((p - 2.0 * a).abs() <= SIGMAS * off_p && off_p < 1e-2, "{p} ± {off_p}");
+            assert!((q - 2.0 * a * b).abs() <= SIGMAS * off_q && off_q < 1e-2, "{q} ± {off_q}");
+            // A few elements say less, by the root of their number.
+            let some: Vec<Element> = elements(y).into_iter().step_by(4).collect();
+            let (few, _) = argument(&some).unwrap();
+            assert!((1.4..3.0).contains(&(few.1 / off_p)), "{} {off_p}", few.1);
+        }
+        assert!(argument(&elements(|x, u| x * u)).is_none(), "nothing between 0 and 1");
+        assert!(argument(&elements(|x, u| 1.5 * x * u)).is_none(), "more than all of x");
+        let all = elements(|x, u| x * u / (1.0 + (-x).exp()));
+        let told: Vec<Element> = all.into_iter().filter(|e| e.x.abs() > 0.1 && e.x.abs() < 3.0).collect();
+        assert!(argument(&told[..LEAST]).is_some() && argument(&told[..LEAST - 1]).is_none());
+    }
 }

@@ -345,3 +345,135 @@ fn which(f: Format, wrong: &[usize], used: &[usize]) -> String {
     ];
     sets.iter().find(|(_, of)| is(of)).map_or(String::new(), |(words, _)| format!("; they are {words}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_where_its_elements_meet() {
+        let of = |ranges: &[(f64, f64)], nan: usize, inf: usize| {
+            let mut entry = Entry { nan, inf, ..Entry::NONE };
+            ranges.iter().for_each(|r| entry.take(*r));
+            entry
+        };
+        let two = of(&[(1.0, 3.0), (2.0, 4.0)], 0, 0);
+        assert_eq!((two.low, two.high, two.count(), two.against()), (2.0, 3.0, 2, 0));
+        assert_eq!([1.9, 2.0, 2.5, 3.0, 3.1].map(|x| two.holds(x)), [false, true, true, true, false]);
+        // Another place: it is left where it was.
+        let three = of(&[(1.0, 3.0), (5.0, 6.0), (2.0, 4.0)], 0, 0);
+        assert_eq!((three.low, three.high, three.count(), three.against()), (2.0, 3.0, 3, 1));
+        assert!(!three.is_nan() && !three.is_inf());
+        // What most of them are.
+        let nan = of(&[(1.0, 3.0)], 2, 1);
+        assert!(nan.is_nan() && !nan.is_inf() && nan.holds(f64::NAN) && !nan.holds(2.0));
+        assert_eq!((nan.count(), nan.against()), (4, 2));
+        let inf = of(&[(1.0, 3.0)], 1, 2);
+        assert!(inf.is_inf() && !inf.is_nan() && inf.holds(f64::NEG_INFINITY) && !inf.holds(2.0) && !inf.holds(f64::NAN));
+        let even = of(&[(1.0, 3.0), (1.0, 3.0)], 2, 2);
+        assert!(!even.is_nan() && !even.is_inf() && even.holds(2.0) && even.against() == 4);
+        let words = [
+            nan,
+            inf,
+            two,
+            of(&[(-1.0, 2.0)], 0, 0),
+            of(&[(0.0, 2.0)], 0, 0),
+            of(&[(-2.0, 0.0)], 0, 0),
+            of(&[(1.99, 2.02)], 0, 0),
+        ];
+        assert_eq!(words.map(|e| e.words()), ["NaN", "Inf", "2.5", "0", "0", "0", "2"]);
+    }
+
+    #[test]
+    fn entries_contradict_themselves_in_two_of_a_hundred_at_most() {
+        let of = |right: usize, wrong: usize| {
+            let mut entry = Entry::NONE;
+            (0..right).for_each(|_| entry.take((1.0, 2.0)));
+            (0..wrong).for_each(|_| entry.take((3.0, 4.0)));
+            entry
+        };
+        assert_eq!([of(7, 0), of(8, 0), of(98, 2), of(97, 3)].map(|e| consistent(&[e])), [false, true, true, false]);
+        assert_eq!([of(4, 0), of(94, 2)].map(|e| consistent(&[e, of(4, 0)])), [true, true]);
+        assert!(!consistent(&[of(94, 2), of(4, 1)]));
+    }
+
+    /// Of all codes of e4m3, of which 0x7f and 0xff are NaN.
+    #[test]
+    fn what_codes_have_in_common_is_told() {
+        let said = |f: Format, used: &[usize], is: &dyn Fn(usize) -> bool| {
+            which(f, &used.iter().copied().filter(|c| is(*c)).collect::<Vec<_>>(), used)
+        };
+        let all: Vec<usize> = (0..256).collect();
+        let magnitude = |c: usize| c & 0x7f;
+        let of = |is: &dyn Fn(usize) -> bool| said(Format::E4m3, &all, is);
+        assert_eq!(of(&|c| magnitude(c) >= 0x78), "; they are those of the top exponent");
+        assert_eq!(of(&|c| (0x78..0x7f).contains(&magnitude(c))), "; they are those of the top exponent that are numbers");
+        assert_eq!(of(&|c| magnitude(c) < 8), "; they are the subnormal ones and zero");
+        assert_eq!(of(&|c| (1..8).contains(&magnitude(c))), "; they are the subnormal ones");
+        assert_eq!(of(&|c| magnitude(c) == 0), "; they are zeros");
+        assert_eq!(of(&|c| c >= 0x80), "; they are the negative ones");
+        assert_eq!(of(&|c| magnitude(c) >= 0x70), "");
+        assert_eq!(of(&|c| (0x78..0x80).contains(&c)), "");
+        // Without NaN, the top exponent has numbers alone.
+        let some: Vec<usize> = (0..256).filter(|c| magnitude(*c) != 0x7f).collect();
+        assert_eq!(said(Format::E4m3, &some, &|c| magnitude(c) >= 0x78), "; they are those of the top exponent");
+        let nibbles: Vec<usize> = (0..16).collect();
+        assert_eq!(said(Format::E2m1, &nibbles, &|c| c & 7 >= 6), "; they are those of the top exponent");
+        assert_eq!(said(Format::Int4, &nibbles, &|c| c >= 8), "; they are the negative ones");
+        assert_eq!([7, 9].map(|n| said(Format::Int4, &nibbles, &|c| c >= n)), ["", ""]);
+    }
+
+    /// Weights with scales and zero points of two levels, read back with each mistake in them.
+    #[test]
+    fn levels_that_are_taken_for_each_other_are_told() {
+        let data = (0..6 * 256).map(|at| ((at * 7919 + at / 256 * 53) % 1009) as f32 / 300.0 - 1.2).collect();
+        let x = crate::Tensor::rounded(Format::F32, 6, 256, data).unwrap();
+        let q = "gguf_q4_k".parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap().q;
+        let Zero::Additive { zero, .. } = q.zero() else { panic!("zero points of values") };
+        let said = |made: &dyn Fn(f64, f64, f64, f64, f64) -> f64, rows: std::ops::Range<usize>| {
+            let value = |at: usize| {
+                let g = q.scale_index(at / 256, at % 256);
+                let (o, p) = q.over(g);
+                let (c, s, z) = (f64::from(q.codes()[at]) - q.affine(g).minus, f64::from(q.scale_inv()[g]), f64::from(zero[g]));
+                if rows.contains(&(at / 256)) {
+                    made(c, s, o.into(), z, p.into())
+                } else {
+                    q.affine(g).value(f64::from(q.codes()[at]))
+                }
+            };
+            let actual: Vec<f64> = (0..6 * 256).map(value).collect();
+            let cells = actual.iter().map(|y| (y - 1e-9 * y.abs(), y + 1e-9 * y.abs())).collect();
+            let mut this = Decoded {
+                q: &q,
+                actual: &actual,
+                cells,
+                wrong: Vec::new(),
+                zero: zero.iter().map(|z| f64::from(*z)).collect(),
+            };
+            this.wrong = (0..6 * 256).filter(|at| !this.is(*at, this.right(*at))).collect();
+            this.levels().map(|(_, variant, words)| {
+                assert_eq!(variant, "a.levels");
+                words
+            })
+        };
+        type Way = (&'static str, fn(f64, f64, f64, f64, f64) -> f64);
+        let ways: [Way; 9] = [
+            ("are exchanged: scales are multiplied by global_zero_point", |c, s, o, z, p| c * s * p + z * o),
+            ("scales and zero points are exchanged", |c, s, o, z, p| c * z * p + s * o),
+            ("the codes of scales and zero points are exchanged", |c, s, o, z, p| c * z * o + s * p),
+            ("zero points are multiplied by global_scale_inv too", |c, s, o, z, _| (c * s + z) * o),
+            ("scales are multiplied by global_zero_point too", |c, s, _, z, p| (c * s + z) * p),
+            ("zero points have the other sign", |c, s, o, z, p| c * s * o - z * p),
+            ("zero points are not added", |c, s, o, _, _| c * s * o),
+            ("zero points lack their second level", |c, s, o, z, _| c * s * o + z),
+            ("zero points are multiplied by the scale too", |c, s, o, z, p| c * s * o + z * p * s * o),
+        ];
+        for (words, made) in ways {
+            let found = said(&made, 0..6).unwrap_or_default();
+            assert!(found.contains(words) && !found.contains(", in "), "{words}: {found}");
+            let found = said(&made, 2..5).unwrap_or_default();
+            assert!(found.contains(words) && found.ends_with(", in rows 2 … 4"), "{words}: {found}");
+        }
+        assert_eq!(said(&|c, s, o, z, p| 1.1 * (c * s * o + z * p), 0..6), None);
+    }
+}

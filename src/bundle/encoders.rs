@@ -263,21 +263,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let Data::Quantized(q) = &bundle.out.d else { return None };
     let x = bundle.a.high.as_ref().filter(|x| (x.rows(), x.cols()) == (q.rows(), q.cols()))?;
     matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some(())?;
-    let zero = match q.zero() {
-        Zero::None => Vec::new(),
-        Zero::Integer(z) => z.iter().map(|z| f64::from(*z)).collect(),
-        Zero::Additive { .. } => return None,
-    };
-    let mut amax = vec![0.0f64; q.scale_inv().len()];
-    for (at, v) in x.data().iter().enumerate() {
-        let g = &mut amax[q.scale_index(at / q.cols(), at % q.cols())];
-        *g = g.max(f64::from(v.abs()));
-    }
-    let f = q.format();
-    let mut values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c).abs()).filter(|v| v.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    values.dedup();
-    let cast = Cast { x, q, amax, zero, values };
+    let cast = Cast::of(x, q)?;
     let named = cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle));
     let other = || {
         let named = cast
@@ -294,6 +280,27 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
 
 /// A name: class, variant, words.
 pub type Named = (Class, String, String);
+
+impl<'b> Cast<'b> {
+    /// `None`: zero points that are no integers.
+    pub fn of(x: &'b Tensor, q: &'b QTensor) -> Option<Self> {
+        let zero = match q.zero() {
+            Zero::None => Vec::new(),
+            Zero::Integer(z) => z.iter().map(|z| f64::from(*z)).collect(),
+            Zero::Additive { .. } => return None,
+        };
+        let mut amax = vec![0.0f64; q.scale_inv().len()];
+        for (at, v) in x.data().iter().enumerate() {
+            let g = &mut amax[q.scale_index(at / q.cols(), at % q.cols())];
+            *g = g.max(f64::from(v.abs()));
+        }
+        let f = q.format();
+        let mut values: Vec<f64> = (0..1u32 << f.bits()).map(|c| f.decode(c).abs()).filter(|v| v.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        Some(Self { x, q, amax, zero, values })
+    }
+}
 
 impl Cast<'_> {
     pub fn element(&self, at: usize) -> Element {

@@ -217,7 +217,54 @@ fn positions(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{names, operands, positions, regions};
+    use super::{Data, names, needed, operands, positions, regions, turned};
+    use crate::bundle::settle::emulated::read;
+    use crate::bundle::{Bundle, Writer};
+    use crate::{Format, Tensor};
+
+    /// A product of 3 rows by 4, of values or of codes by a recipe.
+    fn product(a: &str, b: &str) -> Bundle {
+        let mut w = Writer::new("gemm");
+        for (name, recipe, rows) in [("a", a, 3), ("b", b, 4)] {
+            let data = (0..rows * 32).map(|at| ((at * 37 + rows) % 101) as f32 / 10.0 - 5.0).collect();
+            let x = Tensor::rounded(Format::Bf16, rows, 32, data).unwrap();
+            match recipe {
+                "" => w.values(name, &[rows, 32], &x),
+                _ => w
+                    .codes(name, &recipe.parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap().q, None, None)
+                    .unwrap(),
+            };
+        }
+        read(w.f32s("out", &[3, 4], &(0..12).map(|n| n as f32).collect::<Vec<_>>()))
+    }
+
+    #[test]
+    fn operands_are_turned_where_the_weights_come_first() {
+        let (four, token, grouped, float) = ("affine_sym:int4:g16", "int8_token_sym", "affine_sym:int8:g16", "float8_rowwise");
+        for (a, b, is) in [
+            (four, "", true),
+            (token, "", true),
+            ("", four, false),
+            ("", "", false),
+            (four, float, true),
+            (float, four, false),
+            (float, float, false),
+            (four, token, true),
+            (grouped, token, true),
+            (token, four, false),
+            (token, token, false),
+        ] {
+            let bundle = product(a, b);
+            assert_eq!(needed(&bundle), is, "{a} {b}");
+            let other = turned(&bundle).unwrap();
+            assert_eq!(other.is_some(), is, "{a} {b}");
+            if let Some(other) = other {
+                assert_eq!((other.a.shape(), other.b.shape()), (Some((4, 32)), Some((3, 32))));
+                let Data::High(out) = &other.out.d else { panic!("values") };
+                assert_eq!(out.data(), [0.0, 4.0, 8.0, 1.0, 5.0, 9.0, 2.0, 6.0, 10.0, 3.0, 7.0, 11.0]);
+            }
+        }
+    }
 
     #[test]
     fn what_was_found_is_told_of_the_operands_that_were_given() {

@@ -102,3 +102,86 @@ fn others(bundle: &Bundle) -> Result<Vec<(String, Bundle)>> {
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::Writer;
+    use crate::bundle::settle::emulated::read;
+    use crate::{Format, op::Params};
+
+    /// A norm of 3 rows of 4 by this epsilon, or a gated activation.
+    fn bundle(op: &str, eps: &str) -> Bundle {
+        let mut w = Writer::new(if op == "gated" { "activation" } else { op });
+        let x: Vec<f32> = (0..12).map(|at| at as f32 - 4.5).collect();
+        w.f32s("a", &[3, 4], &x);
+        match op {
+            "gated" => w.meta("fn", "swiglu").f32s("out", &[3, 2], &[0.0; 6]),
+            "layernorm" => {
+                w.meta("eps", eps).f32s("gamma", &[4], &[1.0; 4]).f32s("beta", &[4], &[0.5; 4]).f32s("out", &[3, 4], &x)
+            }
+            _ => w.meta("eps", eps).f32s("gamma", &[4], &[1.0; 4]).f32s("out", &[3, 4], &x),
+        };
+        read(&w)
+    }
+
+    #[test]
+    fn neighbours_of_a_formula_differ_from_it_in_one_thing() {
+        for op in ["layernorm", "rmsnorm"] {
+            let given = bundle(op, "1e-6");
+            let all = others(&given).unwrap();
+            let eps: Vec<f32> = all.iter().map(|(_, b)| b.meta.params.eps).collect();
+            assert_eq!(eps, [1e-5, 1e-4, 1e-7, 1e-8, 1e-12, 1e-3, 1e-2, 0.0, 1e-6]);
+            for (words, other) in &all[..8] {
+                assert_eq!(*words, format!("it is the result of `eps` = {:e}, not 1e-6", other.meta.params.eps));
+                let same = Params { eps: 1e-6, ..other.meta.params };
+                assert!(same == given.meta.params && other.a.high == given.a.high);
+            }
+            assert_eq!(all[8].0, "it is the result of `zero_centered_gamma` = true");
+            assert!(all[8].1.meta.params.zero_centered_gamma);
+        }
+        assert_eq!(others(&bundle("layernorm", "0.25")).unwrap().len(), EPS.len() + 1);
+        let (words, other) = others(&bundle("gated", "")).unwrap().remove(0);
+        assert!(words.contains("[gate | x]"), "{words}");
+        let turned = other.a.high.unwrap();
+        assert_eq!(turned.data(), [-2.5, -1.5, -4.5, -3.5, 1.5, 2.5, -0.5, 0.5, 5.5, 6.5, 3.5, 4.5]);
+    }
+
+    #[test]
+    fn some_rows_of_a_bundle_are_those_of_its_values_and_its_result() {
+        let few = rows_of(&bundle("rmsnorm", "1e-6"), &[0, 2]).unwrap();
+        let Data::High(out) = &few.out.d else { panic!("values") };
+        let x = few.a.high.as_ref().unwrap();
+        assert_eq!((x.rows(), out.rows()), (2, 2));
+        assert_eq!(x.data(), [-4.5, -3.5, -2.5, -1.5, 3.5, 4.5, 5.5, 6.5]);
+        assert_eq!(out.data(), x.data());
+        assert_eq!(x.dtype(), Format::F32);
+    }
+
+    /// 1,100 rows of 240 are more than are judged at once: of the wrong ones sixteen, and every 69th.
+    #[test]
+    fn a_formula_is_tried_on_wrong_rows_and_some_all_over() {
+        let (rows, cols) = (1100, 240);
+        let x: Vec<f32> = (0..rows * cols).map(|at| ((at * 7919 + at / 77) % 1009) as f32 / 100.0 - 5.0).collect();
+        let wrong = |i: usize| i >= 500 && i % 2 == 1;
+        let made = |i: usize| {
+            let x = &x[i * cols..(i + 1) * cols];
+            let square = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / cols as f64;
+            let root = (square + 1e-6).sqrt() * if wrong(i) { 1.01 } else { 1.0 };
+            x.iter().map(move |x| (f64::from(*x) / root) as f32).collect::<Vec<f32>>()
+        };
+        let mut w = Writer::new("rmsnorm");
+        w.meta("eps", "1e-6").f32s("a", &[rows, cols], &x).f32s("gamma", &[cols], &vec![1.0; cols]);
+        w.f32s("out", &[rows, cols], &(0..rows).flat_map(made).collect::<Vec<_>>());
+        let bundle = read(&w);
+        let found = assay::assay_by(&bundle, std::time::Duration::ZERO, None).unwrap();
+        let some = some_rows(&bundle, &found).unwrap();
+        let mut hand: Vec<usize> = (0..16).map(|n| 501 + 2 * n).chain((0..rows).step_by(69)).collect();
+        hand.sort_unstable();
+        hand.dedup();
+        assert_eq!(some, hand);
+        let small = rows_of(&bundle, &(0..1000).collect::<Vec<_>>()).unwrap();
+        let found = assay::assay_by(&small, std::time::Duration::ZERO, None).unwrap();
+        assert_eq!(some_rows(&small, &found), None, "it is judged whole");
+    }
+}

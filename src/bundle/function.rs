@@ -212,4 +212,17 @@ mod tests {
         let told: Vec<&str> = words.split(", ").map(|w| w.split_once("x = ").unwrap().1).collect();
         assert_eq!(told, ["-1", "-0.25", "0.25"], "{words}");
     }
+
+    /// Where the right value is 0 a hundredth of x is its size.
+    #[test]
+    fn values_that_should_be_zero_are_off_by_a_share_of_x() {
+        let mut f = Function::default();
+        for x in SHOWN {
+            let (right, off) = if x < -0.5 { (0.0, 0.005 * x.abs()) } else { (1.0, 1.0) };
+            f.take(&[Point { x, low: right + off, high: right + off, right }]);
+        }
+        let words = f.words().unwrap();
+        let told: Vec<&str> = words.split(", ").map(|w| w.split_once("x = ").unwrap().1).collect();
+        assert_eq!(told, ["-0.25", "0.25", "1"], "{words}");
+    }
 }

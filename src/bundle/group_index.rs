@@ -86,3 +86,63 @@ fn by_column(q: &QTensor, group: impl Fn(usize) -> usize) -> Option<QTensor> {
     };
     QTensor::new(parts).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+    use crate::quant::QTensorParts;
+
+    /// Of 20 columns in five groups; columns 18 and 19 are in group 4, the last.
+    #[test]
+    fn the_group_of_a_column_by_every_wrong_index() {
+        let index: Vec<usize> = (0..20).map(|k| if k < 18 { k * 7 % 5 } else { 4 }).collect();
+        let all = ways(5);
+        let of = |words: &str| {
+            let (_, of) = all.iter().find(|(w, _)| w.contains(words)).unwrap_or_else(|| panic!("{words}"));
+            (0..20).map(|k| of(k, &index)).collect::<Vec<usize>>()
+        };
+        let from = |column: &dyn Fn(usize) -> usize| (0..20).map(|k| index[column(k)]).collect::<Vec<usize>>();
+        for n in [2, 8, 16, 32, 64, 128] {
+            assert_eq!(
+                of(&format!("read once for {n} columns: column k of b takes the group of column (k / {n})·{n}")),
+                from(&|k| k - k % n)
+            );
+        }
+        assert_eq!(of("column k of b takes the group of column k + 1"), from(&|k| (k + 1).min(19)));
+        assert_eq!(of("column k of b takes the group of column k − 1"), from(&|k| k.max(1) - 1));
+        assert_eq!(of("takes group g + 1,"), index.iter().map(|g| (g + 1).min(4)).collect::<Vec<_>>());
+        assert_eq!(of("takes group g − 1,"), index.iter().map(|g| g.max(&1) - 1).collect::<Vec<_>>());
+        assert_eq!(of("column k of b takes the group of column 2·k"), from(&|k| (2 * k) % 20));
+        assert_eq!(all.len(), 11);
+    }
+
+    #[test]
+    fn every_column_gets_the_scale_and_the_zero_point_of_its_group() {
+        let of = |zero: Zero| {
+            let parts = QTensorParts {
+                format: Format::Uint4,
+                rows: 2,
+                cols: 6,
+                codes: (0..12).collect(),
+                granularity: Granularity::Group(2),
+                scale_format: Format::F32,
+                scale_inv: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+                zero,
+                level: None,
+            };
+            by_column(&QTensor::new(parts).unwrap(), |k| [2, 0, 1, 1, 0, 2][k]).unwrap()
+        };
+        let plain = of(Zero::None);
+        assert_eq!(
+            (plain.granularity(), plain.zero(), plain.codes()),
+            (Granularity::Group(1), &Zero::None, &(0..12).collect::<Vec<u8>>()[..])
+        );
+        assert_eq!(plain.scale_inv(), [3.0, 1.0, 2.0, 2.0, 1.0, 3.0, 6.0, 4.0, 5.0, 5.0, 4.0, 6.0]);
+        let whole = of(Zero::Integer(vec![1, 2, 3, 4, 5, 6]));
+        assert_eq!(*whole.zero(), Zero::Integer(vec![3, 1, 2, 2, 1, 3, 6, 4, 5, 5, 4, 6]));
+        let real = of(Zero::Additive { zero: vec![0.5, 1.5, 2.5, 3.5, 4.5, 5.5], mid: 8 });
+        let zero = vec![2.5, 0.5, 1.5, 1.5, 0.5, 2.5, 5.5, 3.5, 4.5, 4.5, 3.5, 5.5];
+        assert_eq!(*real.zero(), Zero::Additive { zero, mid: 8 });
+    }
+}

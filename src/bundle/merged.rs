@@ -118,7 +118,12 @@ mod tests {
     #[test]
     fn codes_that_are_put_onto_those_before_are_told() {
         let later = |at: usize| at % 24 >= 12;
-        for (merge, words) in [(u8::wrapping_add as fn(u8, u8) -> u8, "added to"), (|x, y| x | y, "or-ed into")] {
+        for (merge, words) in [
+            (u8::wrapping_add as fn(u8, u8) -> u8, "added to"),
+            (|x, y| x | y, "or-ed into"),
+            (|x, y| x ^ y, "xor-ed into"),
+            (|x, y| x & y, "and-ed with"),
+        ] {
             let got = cast(|right, codes, at| if later(at) { merge(right, codes[at - 12]) & 15 } else { right });
             assert_eq!(got.0, "acc_state:out.merged", "{}", got.1);
             assert!(

@@ -78,3 +78,131 @@ impl Cast<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::QTensorParts;
+    use crate::{Format, Granularity, QTensor, Tensor, Zero};
+
+    const ROWS: usize = 6;
+    const COLS: usize = 5;
+
+    /// The scale of a group, a number of its own.
+    fn right(g: usize) -> f64 {
+        1.0 + g as f64 / 64.0
+    }
+
+    /// What codes of a scale say of it.
+    fn near(s: f64) -> Range {
+        (s * (1.0 - 1e-4), s * (1.0 + 1e-4))
+    }
+
+    /// A cast with these scales on a grid of [`ROWS`] × [`COLS`].
+    fn with<R>(stored: impl Fn(usize) -> f64, see: impl FnOnce(&Cast) -> R) -> R {
+        let n = ROWS * COLS;
+        let x = Tensor::new(Format::F32, ROWS, 4 * COLS, vec![1.0; 4 * n]).unwrap();
+        let q = QTensor::new(QTensorParts {
+            format: Format::E4m3,
+            rows: ROWS,
+            cols: 4 * COLS,
+            codes: vec![0x38; 4 * n],
+            granularity: Granularity::Group(4),
+            scale_format: Format::F32,
+            scale_inv: vec![1.0; n],
+            zero: Zero::None,
+            level: None,
+        });
+        let q = q.unwrap();
+        let mut cast = Cast::of(&x, &q);
+        cast.stored = (0..n).map(stored).collect();
+        see(&cast)
+    }
+
+    #[test]
+    fn every_other_stride_of_the_scales_is_told() {
+        let ranges: Vec<Range> = (0..ROWS * COLS).map(|g| near(right(g))).collect();
+        for stride in (1..2 * COLS).filter(|s| *s != COLS) {
+            let mut stored = [9.0; ROWS * COLS];
+            for g in 0..ROWS * COLS {
+                if let Some(place) = stored.get_mut(g / COLS * stride + g % COLS) {
+                    *place = right(g);
+                }
+            }
+            let (class, variant, words) = with(|p| stored[p], |cast| cast.elsewhere(&ranges)).unwrap();
+            assert_eq!((class, variant), (Class::ScaleLayout, "out.stride"), "{stride}");
+            let words_of = format!("a row stride of {stride} instead of 5: group (r, c) of the grid at r·{stride} + c");
+            assert!(words.ends_with(&words_of), "{words}");
+        }
+        assert_eq!(with(right, |cast| cast.strides(&ranges)), None, "each at its own place");
+    }
+
+    /// Scales at their own places are those of any stride in the first row, and groups of zeros say nothing.
+    #[test]
+    fn three_scales_at_other_places_tell_a_stride() {
+        let told = |rows: usize, cols: usize| {
+            let known = |g: usize| g / COLS == 0 || g / COLS <= rows && g % COLS < cols;
+            let ranges: Vec<Range> =
+                (0..ROWS * COLS).map(|g| if known(g) { near(right(g)) } else { (0.0, f64::INFINITY) }).collect();
+            // Stride 7: group (r, c) stands at 7·r + c.
+            let of = |p: usize| if p % 7 < COLS { right(p / 7 * COLS + p % 7) } else { 9.0 };
+            with(of, |cast| cast.strides(&ranges)).is_some()
+        };
+        assert_eq!([told(0, 0), told(1, 2), told(1, 3), told(2, 1), told(3, 1)], [false, false, true, false, true]);
+    }
+
+    #[test]
+    fn scales_of_a_neighbour_are_told_with_its_distance() {
+        // Rows 2 and 3, or groups 2 and 3 of them, by the scale of another group.
+        let of = |inside: &dyn Fn(usize) -> bool, from: &dyn Fn(usize) -> usize| {
+            let ranges: Vec<Range> = (0..ROWS * COLS).map(|g| near(right(if inside(g) { from(g) } else { g }))).collect();
+            with(right, |cast| cast.elsewhere(&ranges))
+        };
+        let rows = |g: usize| matches!(g / COLS, 2 | 3);
+        let words =
+            |n: usize, what: &str| Some(format!("the codes of {n} groups, in rows 2 … 3, were made with the scale of {what}"));
+        let named = |found: Option<Named>, class: Class| {
+            found.map(|(is, variant, words)| {
+                assert_eq!((is, variant), (class, "out.neighbour"), "{words}");
+                words
+            })
+        };
+        for (from, what) in [(-5isize, "the row before"), (5, "the row behind"), (-10, "2 rows before"), (10, "2 rows behind")]
+        {
+            let found = of(&rows, &|g| g.checked_add_signed(from).unwrap());
+            assert_eq!(named(found, Class::ScaleShared), words(10, what));
+        }
+        let both = |g: usize| rows(g) && matches!(g % COLS, 2 | 3);
+        for (from, what) in [(-1isize, "the group before"), (-2, "2 groups before")] {
+            let found = of(&both, &|g| g.checked_add_signed(from).unwrap());
+            assert_eq!(named(found, Class::ScaleIndex), words(4, what));
+        }
+        let found = of(&|g| rows(g) && g % COLS < 3, &|g| g + 2);
+        assert_eq!(named(found, Class::ScaleIndex), words(6, "2 groups behind"));
+        // Two groups of twelve bits each say enough, one does not.
+        let few = |n: usize| {
+            with(right, |cast| {
+                let ranges: Vec<Range> = (0..ROWS * COLS)
+                    .map(|g| near(right(if g % COLS == 1 && (1..=n).contains(&(g / COLS)) { g - COLS } else { g })))
+                    .collect();
+                cast.of_neighbours(&ranges).is_some()
+            })
+        };
+        assert_eq!([few(1), few(2)], [false, true]);
+    }
+
+    #[test]
+    fn rows_of_scales_in_reverse_order_are_told() {
+        let of = |first: usize, last: usize| {
+            let from =
+                |g: usize| if (first..=last).contains(&(g / COLS)) { (first + last - g / COLS) * COLS + g % COLS } else { g };
+            let ranges: Vec<Range> = (0..ROWS * COLS).map(|g| near(right(from(g)))).collect();
+            with(right, |cast| cast.of_neighbours(&ranges))
+        };
+        for (first, last) in [(0, 5), (1, 4), (1, 3), (2, 5)] {
+            let words = format!("the scales of rows {first} … {last} of the grid are stored in reverse order");
+            assert_eq!(of(first, last), Some((Class::ScaleIndex, "out.reversed", words)));
+        }
+        assert_eq!(of(2, 3), None, "two rows are exchanged");
+    }
+}

@@ -181,3 +181,89 @@ fn covered(lines: &[Vec<f64>], used: &[f64], inside: &[usize]) -> Option<usize> 
     // Of all that fit, the roundest.
     if bits >= BITS { (least..=most).max_by_key(|n| n.trailing_zeros()) } else { None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::QTensorParts;
+    use crate::{Format, Granularity, QTensor, Tensor, Zero};
+
+    /// A cast of 5 × 6 numbers in blocks of 2 × 4: three by two, the last ones short.
+    #[test]
+    fn lines_of_a_block_are_counted_from_either_end() {
+        let (rows, cols) = (5, 6);
+        let data: Vec<f32> =
+            (0..rows * cols).map(|at| ((at * 7 % 31) as f32 + 1.0) * if at % 3 == 0 { -1.0 } else { 1.0 }).collect();
+        let x = Tensor::new(Format::F32, rows, cols, data).unwrap();
+        let parts = QTensorParts {
+            format: Format::E4m3,
+            rows,
+            cols,
+            codes: vec![0; rows * cols],
+            granularity: Granularity::Block { rows: 2, cols: 4 },
+            scale_format: Format::F32,
+            scale_inv: vec![1.0; 6],
+            zero: Zero::None,
+            level: None,
+        };
+        let q = QTensor::new(parts).unwrap();
+        let cast = Cast::of(&x, &q);
+        let at = |i: usize, j: usize| f64::from(x.row(i)[j].abs());
+        let most = |of: &mut dyn Iterator<Item = f64>| of.fold(0.0, f64::max);
+        for g in 0..6 {
+            let (i, j) = (g / 2 * 2..(g / 2 * 2 + 2).min(rows), g % 2 * 4..(g % 2 * 4 + 4).min(cols));
+            let mut of_cols: Vec<f64> = j.clone().map(|j| most(&mut i.clone().map(|i| at(i, j)))).collect();
+            let mut of_rows: Vec<f64> = i.map(|i| most(&mut j.clone().map(|j| at(i, j)))).collect();
+            assert_eq!(
+                [cast.lines_of_blocks(true, false)[g].clone(), cast.lines_of_blocks(false, false)[g].clone()],
+                [of_cols.clone(), of_rows.clone()],
+                "{g}"
+            );
+            of_cols.reverse();
+            of_rows.reverse();
+            assert_eq!(
+                [cast.lines_of_blocks(true, true)[g].clone(), cast.lines_of_blocks(false, true)[g].clone()],
+                [of_cols, of_rows],
+                "{g}"
+            );
+        }
+    }
+
+    /// Sixteen blocks of eight lines, whose largest magnitudes stand anywhere.
+    #[test]
+    fn an_amax_covers_as_many_lines_as_all_blocks_allow() {
+        let lines: Vec<Vec<f64>> = (0..16).map(|g| (0..8).map(|l| ((g * 13 + l * 29) % 53) as f64 + 1.0).collect()).collect();
+        let first = |g: usize, n: usize| lines[g][..n].iter().copied().fold(0.0, f64::max);
+        let all: Vec<usize> = (0..16).collect();
+        for n in 1..7 {
+            let used: Vec<f64> = (0..16).map(|g| first(g, n)).collect();
+            // Any number of lines that makes no block another amax.
+            let same: Vec<usize> = (1..=8).filter(|m| (0..16).all(|g| first(g, *m) == used[g])).collect();
+            assert_eq!(same, [n]);
+            assert_eq!(covered(&lines, &used, &all), Some(n));
+            // A little less or more is the same amax.
+            let near: Vec<f64> = used.iter().map(|u| u * (1.0 + 0.9 * NEAR)).collect();
+            assert_eq!(covered(&lines, &near, &all), Some(n));
+        }
+        let used: Vec<f64> = (0..16).map(|g| first(g, 8)).collect();
+        assert_eq!(covered(&lines, &used, &all), None, "all lines are covered");
+        let used: Vec<f64> = (0..16).map(|g| 0.5 * first(g, 3)).collect();
+        assert_eq!(covered(&lines, &used, &all), None, "an amax that no number of lines has");
+        let used: Vec<f64> = (0..16).map(|g| 1.5 * first(g, 8)).collect();
+        assert_eq!(covered(&lines, &used, &all), None, "an amax above all lines");
+    }
+
+    /// Each right block whose largest is among the first half tells a bit; a choice among 4·8 numbers costs five, chance eight more.
+    #[test]
+    fn blocks_have_to_tell_more_than_chance() {
+        let told = |right: usize| {
+            // Line 4 of the first block is missed: one of four behind it is larger.
+            let mut lines = vec![vec![3.0, 1.0, 1.0, 1.0, 9.0, 1.0, 1.0, 1.0]];
+            lines.extend((0..right).map(|_| vec![1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0]));
+            let used: Vec<f64> = std::iter::once(3.0).chain(std::iter::repeat_n(5.0, right)).collect();
+            covered(&lines, &used, &(0..=right).collect::<Vec<_>>())
+        };
+        // −log2(1 − ½) of the wrong one and −log2(½) of every right one: thirteen in all.
+        assert_eq!([told(11), told(12)], [None, Some(4)]);
+    }
+}

@@ -172,4 +172,27 @@ mod tests {
         }
         assert_eq!(rule(&x, &tensor(codes)), None, "one tie to even: no rule");
     }
+
+    /// Eight of the ties have the even code on the other side; seven are too few.
+    #[test]
+    fn as_many_ties_as_chance_does_not_make_are_told_with_their_number() {
+        let of = |ties: usize| {
+            // 1.0625, 1.1875, …: between codes of odd and even mantissas in turn; then codes.
+            let data: Vec<f32> = (0..256)
+                .map(|n| if n < ties { -(1.0625 + 0.25 * (n % 4) as f32) } else { 1.0 + 0.125 * (n % 8) as f32 })
+                .collect();
+            let code = |x: &f32| {
+                let low = Format::E4m3.encode(f64::from(*x), crate::Rounding::TowardZero, crate::Overflow::Saturate) as u8;
+                low + u8::from(f64::from(*x) != Format::E4m3.decode(u32::from(low)))
+            };
+            let codes = data.iter().map(code).collect();
+            rule(&Tensor::new(Format::F32, 4, 64, data).unwrap(), &tensor(codes))
+        };
+        // All of these are nearest to even below.
+        assert_eq!(of(7), None);
+        let words = "all 8 values halfway between two codes are rounded away from zero, where 8 of them have the even code on the other side: ties go to even";
+        assert_eq!(of(8), Some(("half_away", words.to_string())));
+        let (x, q) = cast(|y, low, high| if y < 0.0 { -high } else { low });
+        assert_eq!(rule(&x, &q).unwrap().0, "half_down");
+    }
 }

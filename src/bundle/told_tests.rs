@@ -355,3 +355,27 @@ fn a_right_amax_beside_wrong_codes_is_not_objected_to() {
     let found = assay(&Bundle::parse(Path::new("x.safetensors"), &w.to_bytes().unwrap()).unwrap()).unwrap();
     assert!(found.verdict == Verdict::Fail && !found.reason.contains("amax["), "{}", found.reason);
 }
+
+/// Codes that are cut do not explain an amax of nothing: it is told beside them, but where it is near what they stand for.
+#[test]
+fn an_amax_of_nothing_is_told_beside_another_name() {
+    let x = values(Format::Bf16, 24, 64, 63);
+    let largest = x.data().iter().fold(0f32, |m, v| m.max(v.abs()));
+    let said = |amax: f32| {
+        let cut =
+            |v: &f32| Format::E4m3.encode(f64::from(v * (448.0 / largest)), Rounding::TowardZero, Overflow::Saturate) as u8;
+        let mut w = Writer::new("cast");
+        w.values("a", &[24, 64], &x).raw("out.codes", Dtype::F8_E4M3, &[24, 64], x.data().iter().map(cut).collect());
+        found(w.f32s("out.scale", &[1], &[448.0 / largest]).f32s("out.amax", &[1], &[amax]))
+    };
+    for amax in [0.6123 * largest, 1.7 * largest] {
+        let (_, fault, detail) = said(amax);
+        let words = format!(
+            "; this is not all: out.amax is {amax:.5}, which is the largest magnitude neither of the right result nor of this one"
+        );
+        assert!(fault == "rounding:out.toward_zero" && detail.ends_with(&words), "{fault}: {detail}");
+    }
+    for amax in [largest, 1.05 * largest] {
+        assert!(!said(amax).2.contains("this is not all"), "{}", said(amax).2);
+    }
+}

@@ -306,6 +306,22 @@ fn a_factor_of_more_than_four_codes_is_no_table() {
     assert_eq!(of(5), None);
 }
 
+/// One code in four is an edge of the table; three in four are another table.
+#[test]
+fn a_table_of_which_more_than_half_is_wrong_is_another_one() {
+    let q = quantized("te_mxfp8", 32, 256, 7);
+    let of = |is: &dyn Fn(u32) -> bool| {
+        let by = |c: u32| if is(c) { 1.5 + f64::from(c % 5) } else { 1.0 };
+        decoded(&q, |c, v| by(c) * v, f64::from).unwrap()
+    };
+    for (fault, is) in
+        [("codec_edge:a.table", (|c| c % 4 == 1) as fn(u32) -> bool), ("bits_reinterpreted:a.table", |c| c % 4 > 0)]
+    {
+        let (found, detail) = of(&is);
+        assert!(found == fault && detail.contains(" codes are decoded to other values: "), "{fault}: {found} {detail}");
+    }
+}
+
 /// More rows than are looked at first.
 #[test]
 fn columns_of_another_activation_are_told_in_many_rows() {

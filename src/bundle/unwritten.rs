@@ -121,4 +121,90 @@ mod tests {
         let own = cast(&x);
         assert_eq!(with(&|i, j| Some(own.codes()[i * 96 + j] ^ 1).filter(|_| i >= 32)), None, "its own, a little off");
     }
+
+    /// A tensor of threes and a cast of it by these scales: the codes are these of 1 and 0.
+    fn cast(
+        rows: usize,
+        cols: usize,
+        granularity: Granularity,
+        scales: Vec<f32>,
+        code: impl Fn(usize, usize) -> u8,
+    ) -> (Tensor, QTensor) {
+        let x = Tensor::new(Format::F32, rows, cols, vec![3.0; rows * cols]).unwrap();
+        let parts = crate::quant::QTensorParts {
+            format: Format::E4m3,
+            rows,
+            cols,
+            codes: (0..rows * cols).map(|at| code(at / cols, at % cols)).collect(),
+            granularity,
+            scale_format: Format::F32,
+            scale_inv: scales,
+            zero: crate::Zero::None,
+            level: None,
+        };
+        (x, QTensor::new(parts).unwrap())
+    }
+
+    #[test]
+    fn last_lines_of_zeros_are_taken_off() {
+        let row_scales: Vec<f32> = (0..10).map(|i| 1.0 + i as f32 / 8.0).collect();
+        let of = |blank: &dyn Fn(usize, usize) -> bool| {
+            let code = |i: usize, j: usize| if blank(i, j) { 0x80 * (j % 2) as u8 } else { 0x38 + (i + j) as u8 };
+            let (x, q) = cast(10, 20, Granularity::Row, row_scales.clone(), code);
+            without(&x, &q).map(|(x, q, words)| {
+                let (rows, cols) = (q.rows(), q.cols());
+                assert_eq!((x.rows(), x.cols(), q.scale_inv()), (rows, cols, &row_scales[..rows]));
+                assert!((0..rows * cols).all(|at| q.codes()[at] == 0x38 + (at / cols + at % cols) as u8));
+                words
+            })
+        };
+        let words =
+            |n: usize, of: usize, what: &str| Some(format!("the last {n} of {of} {what} are not written: their codes are 0"));
+        assert_eq!(of(&|_, j| j >= 17), words(3, 20, "columns"));
+        assert_eq!(of(&|i, _| i >= 8), words(2, 10, "rows"));
+        assert_eq!(of(&|_, j| j >= 11), words(9, 20, "columns"));
+        assert_eq!(of(&|i, _| i >= 6), words(4, 10, "rows"));
+        assert_eq!(of(&|_, j| j >= 10), None, "half of the columns");
+        assert_eq!(of(&|i, _| i >= 5), None, "half of the rows");
+        assert_eq!(of(&|i, j| i >= 8 || j >= 17), None, "rows and columns");
+        assert_eq!(of(&|i, j| i < 2 || j < 3), None, "the first");
+        assert_eq!(of(&|i, j| j >= 17 && i != 4), None, "one of them is written");
+        assert_eq!(of(&|_, _| false), None);
+    }
+
+    /// Eight values beyond one step of their scale tell that codes of 0 are wrong.
+    #[test]
+    fn zeros_of_small_values_may_be_right() {
+        let of = |large: usize, small: f32, granularity: Granularity| {
+            let (x, q) = cast(10, 20, granularity, vec![2.0], |_, j| if j < 19 { 0x38 } else { 0 });
+            let value = |at: usize| if at % 20 < 19 || at / 20 < large { 2.1 } else { small };
+            let x = Tensor::new(x.dtype(), 10, 20, (0..200).map(value).collect()).unwrap();
+            without(&x, &q).is_some()
+        };
+        assert_eq!([7, 8, 10].map(|n| of(n, 2.0, Granularity::Tensor)), [false, true, true]);
+        assert!(of(7, -2.1, Granularity::Tensor) && !of(7, -2.0, Granularity::Tensor));
+        let (x, q) = cast(10, 20, Granularity::Group(20), vec![2.0; 10], |_, j| if j < 19 { 0x38 } else { 0 });
+        assert!(without(&x, &q).is_none(), "scales along K");
+    }
+
+    /// 64 signs, of which half agree but for four deviations of four each.
+    #[test]
+    fn signs_tell_whether_codes_are_of_their_values() {
+        let of = |told: usize, same: usize, from: usize| {
+            // Of the lines from `from` on, in an order that skips none: 1 with the right sign, −1, then zeros.
+            let code = |i: usize, j: usize| match (i * 96 + j).checked_sub(from * 96) {
+                None => 0x44,
+                Some(n) if n < same => 0x38,
+                Some(n) if n < told => 0xb8,
+                Some(_) => 0,
+            };
+            let (x, q) = cast(40, 96, Granularity::Row, vec![1.0; 40], code);
+            foreign(&x, &q).map(|f| f.2)
+        };
+        let words = of(64, 32, 32).unwrap();
+        assert!(words.starts_with("the last 8 of 40 rows") && words.contains("(32 of 64 signs agree)"), "{words}");
+        assert_eq!([63, 64].map(|n| of(n, 31, 32).is_some()), [false, true]);
+        assert_eq!([15, 16, 48, 49].map(|same| of(64, same, 32).is_some()), [false, true, true, false]);
+        assert_eq!([24, 31, 33].map(|from| of(96, 48, from).is_some()), [false; 3], "no tile ends there");
+    }
 }

@@ -145,3 +145,105 @@ impl Cast<'_> {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::by_hand::pattern;
+    use crate::quant::QTensorParts;
+    use crate::{Format, Granularity, QTensor, Tensor, Zero};
+
+    const COLS: usize = 40;
+
+    fn code(at: usize) -> u32 {
+        (at * 7 + at / COLS * 3 + at * at / 11) as u32 % 16
+    }
+
+    fn number(code: u32) -> i128 {
+        if code < 8 { code.into() } else { i128::from(code) - 16 }
+    }
+
+    /// The code of column k of a row that starts at `row`, from the lanes of its word below it.
+    fn unmasked(kind: &str, row: usize, k: usize, word: usize, first_lowest: bool) -> u32 {
+        let from = k - k % word;
+        let lanes: Vec<usize> = (from..COLS.min(from + word)).collect();
+        let below: Vec<usize> = lanes.iter().copied().filter(|l| if first_lowest { *l < k } else { *l > k }).collect();
+        let negative = below.iter().filter(|l| number(code(row + **l)) < 0).count();
+        let own = code(row + k);
+        match kind {
+            "or-ed" => {
+                if negative > 0 {
+                    15
+                } else {
+                    own
+                }
+            }
+            "xor-ed" => {
+                if negative % 2 == 1 {
+                    15 - own
+                } else {
+                    own
+                }
+            }
+            _ => {
+                // From the highest of them down: the last that is not 0 has the sign of all.
+                let mut high = below;
+                high.sort_unstable();
+                if first_lowest {
+                    high.reverse();
+                }
+                let sign = high.into_iter().map(|l| number(code(row + l))).find(|x| *x != 0).unwrap_or(0);
+                if sign < 0 { (own + 15) % 16 } else { own }
+            }
+        }
+    }
+
+    #[test]
+    fn every_way_to_put_codes_into_words_by_hand() {
+        let x = Tensor::new(Format::F32, 2, COLS, vec![1.0; 2 * COLS]).unwrap();
+        let of = |format: Format, see: &mut dyn FnMut(&str, &str, &Way)| {
+            let parts = QTensorParts {
+                format,
+                rows: 2,
+                cols: COLS,
+                codes: vec![0; 2 * COLS],
+                granularity: Granularity::Tensor,
+                scale_format: Format::F32,
+                scale_inv: vec![1.0],
+                zero: Zero::None,
+                level: None,
+            };
+            let q = QTensor::new(parts).unwrap();
+            let cast = Cast::of(&x, &q).unwrap();
+            let ways = cast.ways();
+            ways.iter().for_each(|(words, variant, way)| see(words, variant, way));
+            ways.len()
+        };
+        let made = |way: &Way| (0..2 * COLS).map(|at| way(&code, at)).collect::<Vec<u32>>();
+        let all = of(Format::Int4, &mut |words, variant, way| {
+            let n: Vec<usize> = pattern(words).1.into_iter().map(|x| x as usize).collect();
+            let hand = |at: usize| {
+                let (row, k) = (at - at % COLS, at % COLS);
+                if variant == "out.not_cleared" {
+                    let (step, word) = (n[0], n[1]);
+                    (k - k % word..=k).filter(|l| (k - l) % step == 0).fold(0, |bits, l| bits | code(row + l))
+                } else if variant == "out.lanes" {
+                    code(row + (k ^ n[0]).min(COLS - 1))
+                } else if variant == "out.order" {
+                    let (part, p, q) = (n[0], n[1], n[2]);
+                    assert_eq!(p * q, part);
+                    let (i, j) = (k % part / q, k % part % q);
+                    code(row + k - k % part + j * p + i)
+                } else {
+                    let kind = words.split(' ').nth(2).unwrap();
+                    unmasked(kind, row, k, n[0], !words.ends_with("the last of them lowest"))
+                }
+            };
+            assert_eq!(made(way), (0..2 * COLS).map(hand).collect::<Vec<u32>>(), "{words}");
+        });
+        // Bits that stay, exchanged lanes, words of up to 64 bits by three joins and two orders, three transpositions.
+        assert_eq!(all, 12 + 19 + 4 * 6 + 3);
+        assert_eq!(of(Format::Int8, &mut |_, _, _| ()), 12 + 19 + 3 * 6 + 3);
+        assert_eq!(of(Format::E4m3, &mut |_, variant, _| assert_ne!(variant, "out.not_masked")), 12 + 19 + 3);
+    }
+}

@@ -87,7 +87,9 @@ fn gap(lines: usize, length: usize, stride: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::gap;
+    use super::{Cast, gap};
+    use crate::quant::QTensorParts;
+    use crate::{Format, Granularity, Overflow, QTensor, Rounding, Tensor, Zero};
 
     #[test]
     fn the_first_place_that_no_line_reaches_is_behind_the_first_or_the_last() {
@@ -95,5 +97,64 @@ mod tests {
             let reached = |place: usize| (0..lines).any(|l| (l * stride..l * stride + length).contains(&place));
             assert_eq!((0..100).find(|p| !reached(*p)), Some(gap(lines, length, stride)), "{lines} {length} {stride}");
         }
+    }
+
+    /// 24 rows of 40 codes, the rows `stride` places apart, and what stands at these places instead.
+    fn told(by_row: bool, stride: usize, other: &[usize]) -> Option<String> {
+        let (rows, cols, f) = (24, 40, Format::E4m3);
+        let x: Vec<f32> = (0..rows * cols).map(|at| ((at * 7919 + 31) % 877) as f32 / 2.0 - 219.0).collect();
+        let mut codes = vec![0u8; rows * cols];
+        let mut put = |place: usize, at: usize| {
+            if let Some(code) = codes.get_mut(place) {
+                *code = f.encode(f64::from(x[at]), Rounding::NearestEven, Overflow::Saturate) as u8;
+            }
+        };
+        match by_row {
+            true => (0..rows * cols).for_each(|at| put(at / cols * stride + at % cols, at)),
+            false => (0..rows * cols).for_each(|at| put(at / rows * stride + at % rows, at % rows * cols + at / rows)),
+        }
+        other.iter().for_each(|at| codes[*at] ^= 0x7f);
+        let x = Tensor::new(Format::F32, rows, cols, x).unwrap();
+        let q = QTensor::new(QTensorParts {
+            format: f,
+            rows,
+            cols,
+            codes,
+            granularity: Granularity::Tensor,
+            scale_format: Format::F32,
+            scale_inv: vec![1.0],
+            zero: Zero::None,
+            level: None,
+        });
+        Cast::of(&x, &q.unwrap()).unwrap().written().map(|found| found.2)
+    }
+
+    #[test]
+    fn strides_of_rows_and_of_columns_are_told() {
+        for (by_row, stride, words) in [
+            (true, 48, "rows of codes are written with gaps, 48 elements apart instead of 40; the rest is not written"),
+            (true, 32, "rows of codes are written over each other, 32 elements apart instead of 40; the rest is not written"),
+            (true, 1, "rows of codes are written over each other, 1 elements apart instead of 40; the rest is not written"),
+            (true, 80, "rows of codes are written with gaps, 80 elements apart instead of 40; the rest is not written"),
+            (false, 30, "columns of codes are written with gaps, 30 elements apart instead of 24; the rest is not written"),
+            (
+                false,
+                20,
+                "columns of codes are written over each other, 20 elements apart instead of 24; the rest is not written",
+            ),
+        ] {
+            assert_eq!(told(by_row, stride, &[]).as_deref(), Some(words));
+        }
+        assert_eq!(told(true, 40, &[]), None, "each at its own place");
+        assert_eq!(told(true, 40, &(0..30).map(|at| 31 * at).collect::<Vec<_>>()), None, "30 other codes");
+    }
+
+    /// Every fifteenth place is looked at first; in all one in fifty may hold something else.
+    #[test]
+    fn a_few_other_codes_do_not_hide_a_stride() {
+        assert!(told(true, 48, &[0, 15]).is_some());
+        assert!(told(true, 48, &[0, 15, 30]).is_none());
+        let some = |n: usize| (0..n).map(|i| 15 * i + 1).collect::<Vec<_>>();
+        assert_eq!([told(true, 48, &some(19)).is_some(), told(true, 48, &some(20)).is_some()], [true, false]);
     }
 }

@@ -146,3 +146,153 @@ impl Cast<'_> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::QTensorParts;
+    use crate::{Format, Granularity, QTensor, Tensor, Zero};
+
+    const ROWS: usize = 40;
+    const COLS: usize = 50;
+
+    /// A cast to `format` by a scale of 1 and these zero points of its rows, of these values.
+    fn with<R>(format: Format, x: Vec<f32>, zero: &[i32], code: impl Fn(usize) -> u8, see: impl FnOnce(&Cast) -> R) -> R {
+        let x = Tensor::new(Format::F32, ROWS, COLS, x).unwrap();
+        let parts = QTensorParts {
+            format,
+            rows: ROWS,
+            cols: COLS,
+            codes: (0..ROWS * COLS).map(code).collect(),
+            granularity: Granularity::Row,
+            scale_format: Format::F32,
+            scale_inv: vec![1.0; ROWS],
+            zero: if zero.is_empty() { Zero::None } else { Zero::Integer(zero.to_vec()) },
+            level: None,
+        };
+        let q = QTensor::new(parts).unwrap();
+        see(&Cast::of(&x, &q).unwrap())
+    }
+
+    fn e4m3(y: f64, rounding: Rounding) -> u8 {
+        Format::E4m3.encode(y, rounding, Overflow::Saturate) as u8
+    }
+
+    /// Of both signs, from 0.02 to 428, neighbours in size anywhere in the tensor.
+    fn spread() -> Vec<f32> {
+        let one = |at: usize| (0.02 * 1.005f64.powi((at * 173 % (ROWS * COLS)) as i32)) as f32;
+        (0..ROWS * COLS).map(|at| if at % 3 == 0 { -one(at) } else { one(at) }).collect()
+    }
+
+    #[test]
+    fn codes_up_or_down_by_chance_are_told_with_their_numbers() {
+        let x = spread();
+        // Magnitudes of codes: the one below and the one above.
+        let all: Vec<f64> = (0..127u8).map(|c| f64::from(float8::F8E4M3::from_bits(c).to_f32())).collect();
+        let between = |at: usize| {
+            let y = f64::from(x[at].abs());
+            let n = all.partition_point(|v| *v <= y);
+            (all[n - 1], all[n], (y - all[n - 1]) / (all[n] - all[n - 1]))
+        };
+        let chance = |at: usize| (at as f64 * 0.618_033_988_749).fract();
+        // By chances of so many steps out of place, and how many are elsewhere.
+        let of = |bias: f64, outside: usize| {
+            let code = |at: usize| {
+                let (low, high, part) = between(at);
+                let v = if chance(at) < part + bias { high } else { low };
+                let v = if at < outside { 4.0 * low } else { v };
+                e4m3(v.copysign(f64::from(x[at])), Rounding::NearestEven)
+            };
+            with(Format::E4m3, x.clone(), &[], code, |cast| cast.drawn())
+        };
+        let parts: Vec<f64> = (0..x.len()).map(|at| between(at).2).filter(|p| *p > 0.0).collect();
+        let above = (0..x.len()).filter(|at| chance(*at) < between(*at).2).count();
+        let words =
+            format!("({above} of {} where {:.0} are expected): stochastic rounding", parts.len(), parts.iter().sum::<f64>());
+        let found = of(0.0, 0).unwrap();
+        assert!((found.0, found.1.as_str()) == (Class::SrBroken, "out.stochastic") && found.2.ends_with(&words), "{found:?}");
+        // One in 200 may be elsewhere: ten of 2000.
+        assert_eq!([of(0.0, 9).is_some(), of(0.0, 12).is_some()], [true, false]);
+        // The deviation of 2000 draws is at most 22, of which five are 5.6 %.
+        assert_eq!([0.03, -0.03, 0.1, -0.1].map(|b| of(b, 0).is_some()), [true, true, false, false]);
+        let rounded = |by| with(Format::E4m3, x.clone(), &[], |at| e4m3(f64::from(x[at]), by), |cast| cast.drawn());
+        assert_eq!([Rounding::NearestEven, Rounding::TowardZero].map(rounded), [None, None]);
+    }
+
+    #[test]
+    fn codes_of_another_function_are_told_by_its_longest_steps() {
+        let x = spread();
+        let of = |change: &dyn Fn(usize, f64) -> Option<f64>| {
+            let code = |at: usize| {
+                let y = f64::from(x[at]);
+                e4m3(change(at, y.abs()).map_or(y, |v| v.copysign(y)), Rounding::NearestEven)
+            };
+            with(Format::E4m3, x.clone(), &[], code, |cast| cast.stepped())
+        };
+        let (class, variant, words) = of(&|_, y| (8.0..15.5).contains(&y).then_some(8.0)).unwrap();
+        assert_eq!((class, variant.as_str()), (Class::Rounding, "out.steps"));
+        let steps: Vec<&str> = words.split(" become ").skip(1).map(|w| w.split(',').next().unwrap()).collect();
+        assert_eq!(steps, ["8 instead of 9", "8 instead of 10", "8 instead of 11"], "{words}");
+        assert!(
+            words.starts_with("codes are another function of the scaled value: values of 8.5") && !words.contains(" in "),
+            "{words}"
+        );
+        // All of it below twice the smallest normal number, or in the upper half of the range.
+        for (low, high, class) in [
+            (0.0, 0.03, Class::CodecEdge),
+            (0.0, 0.04, Class::Rounding),
+            (250.0, 500.0, Class::CodecEdge),
+            (200.0, 500.0, Class::Rounding),
+        ] {
+            let to = if low > 0.0 { 300.0 } else { 0.0 };
+            let other = |y: f64| if y < 0.5 { to + y / 2.0 } else { to - y / 10.0 };
+            let found = of(&|_, y| (low..high).contains(&y).then(|| other(y))).unwrap();
+            assert_eq!(found.0, class, "{low} … {high}: {found:?}");
+        }
+        // Wrong here and there: their neighbours are right.
+        assert_eq!(of(&|at, y| (at % 33 == 0 && at < 33 * 60).then_some(2.0 * y)), None);
+        assert_eq!(of(&|_, _| None), None);
+        // Nearly all is one code: it was not written.
+        assert_eq!(of(&|at, y| (at % 40 > 0 || y > 1.0).then_some(0.5)), None);
+    }
+
+    #[test]
+    fn what_nan_and_infinity_become_is_told_beside_right_codes() {
+        let of = |special: f32, codes: [u8; 2], wrong: bool| {
+            let mut x = spread();
+            (x[77], x[1234]) = (special, special);
+            let code = |at: usize| match at {
+                77 => codes[0],
+                1234 => codes[1],
+                5 if wrong => 0x38,
+                _ => e4m3(f64::from(x[at]), Rounding::NearestEven),
+            };
+            with(Format::E4m3, x.clone(), &[], code, |cast| cast.specials())
+        };
+        let words = |what: &str| Some((Class::CodecEdge, "out.special".to_string(), what.to_string()));
+        assert_eq!(of(f32::NAN, [0x38; 2], false), words("NaN becomes 1"));
+        assert_eq!(of(f32::NAN, [0x7f; 2], false), None);
+        assert_eq!(of(f32::INFINITY, [0x38; 2], false), words("Inf becomes 1"));
+        // Saturated.
+        assert_eq!(of(f32::INFINITY, [0x7e; 2], false), None);
+        assert_eq!(of(f32::NAN, [0x38, 0x39], false), None, "two codes of it");
+        assert_eq!(of(f32::NAN, [0x38; 2], true), None, "something else is wrong too");
+    }
+
+    #[test]
+    fn zero_points_that_are_all_off_by_one_number_are_told() {
+        let x: Vec<f32> = (0..ROWS * COLS).map(|at| (at * 37 % 151) as f32 - 75.25).collect();
+        let zero: Vec<i32> = (0..ROWS as i32).map(|i| i % 9 - 4).collect();
+        let of = |by: &dyn Fn(usize) -> i32| {
+            let code = |at: usize| (x[at].round_ties_even() as i32 + zero[at / COLS] + by(at)) as i8 as u8;
+            with(Format::Int8, x.clone(), &zero, code, |cast| cast.offset())
+        };
+        for n in [-7, -1, 3] {
+            let words = format!("codes were made with zero points {n:+} off those stored beside them");
+            assert_eq!(of(&|_| n), Some((Class::ZpOffset, "out.zero_point".into(), words)));
+        }
+        assert_eq!(of(&|_| 0), None);
+        // 39 of 2000 may be others, 41 may not.
+        assert_eq!([39, 41].map(|n| of(&|at| if at < n { 9 } else { 3 }).is_some()), [true, false]);
+    }
+}

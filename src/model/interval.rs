@@ -305,4 +305,16 @@ mod tests {
             assert!(product.allows(f64::INFINITY) && product.allows(f64::NAN) && !product.allows(1.0), "{product:?}");
         }
     }
+
+    #[test]
+    fn what_is_nothing_but_nan_makes_nothing_but_nan() {
+        for i in all().chain([Interval::NAN]) {
+            for made in [i + Interval::NAN, i - Interval::NAN, i * Interval::NAN, i / Interval::NAN] {
+                assert!(made.is_empty(), "{i:?}: {made:?}");
+            }
+            for made in [Interval::NAN + i, Interval::NAN - i, Interval::NAN * i, Interval::NAN / i] {
+                assert!(made.is_empty(), "{i:?}: {made:?}");
+            }
+        }
+    }
 }

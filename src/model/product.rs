@@ -461,3 +461,45 @@ pub fn dequantized_weights(w: &QTensor, to: Format) -> Vec<f32> {
     });
     values
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Operands;
+    use crate::op::Params;
+    use crate::recipe::Recipe;
+
+    /// A product of 4 rows by 6 of these recipes, and what is said of it.
+    fn planned(recipe: &str, accumulator: &str, out: OutSpec) -> std::result::Result<(usize, usize), String> {
+        let operand = |rows: usize| {
+            let x = Tensor::rounded(Format::Bf16, rows, 32, (0..rows * 32).map(|n| n as f32 - 50.0).collect()).unwrap();
+            Operand::Quantized(recipe.parse::<Recipe>().unwrap().quantize(&x).unwrap().q)
+        };
+        let operands = Operands::of(operand(4), Some(operand(6)));
+        let accumulator = Some(accumulator.parse().unwrap());
+        let job = Job { op: Op::Gemm, params: Params::default(), operands, out, accumulator };
+        Plan::of(&job).map(|plan| (plan.rows, plan.cols)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_product_writes_values_of_high_formats_or_fp8_by_one_scale() {
+        let of = |out: OutSpec| planned("float8_rowwise", "f32_any_order", out);
+        for f in [Format::F32, Format::Bf16, Format::F16] {
+            assert_eq!(of(OutSpec::High(f)), Ok((4, 6)));
+        }
+        for f in [Format::E4m3, Format::Int8, Format::E8m0] {
+            let told = of(OutSpec::High(f)).unwrap_err();
+            assert!(told.contains("high-precision output") && told.contains("f16, bf16 or f32"), "{f}: {told}");
+        }
+        let scaled = |format: Format, scales: usize| OutSpec::Scaled { format, scale: vec![Some(2.0); scales] };
+        assert_eq!([Format::E4m3, Format::E5m2].map(|f| of(scaled(f, 1))), [Ok((4, 6)), Ok((4, 6))]);
+        for (f, scales) in [(Format::Int8, 1), (Format::Bf16, 1), (Format::E4m3, 0), (Format::E4m3, 2)] {
+            let told = of(scaled(f, scales)).unwrap_err();
+            assert!(told.contains(&format!("{f} with {scales} scales")), "{told}");
+        }
+        let integer = |out: OutSpec| planned("int8_token_sym", "int32", out);
+        assert_eq!(integer(OutSpec::High(Format::Bf16)), Ok((4, 6)));
+        assert!(integer(scaled(Format::E4m3, 1)).unwrap_err().contains("it writes f16, bf16 or f32"));
+        assert!(of(OutSpec::Recipe("te_current".parse().unwrap())).is_err());
+    }
+}

@@ -255,6 +255,8 @@ fn statistics_of_nobody_are_told_by_how_far_they_are_off() {
     assert!(words.contains("0.3000 standard deviations and a divisor that is 1.0000 to 1.0000"), "{words}");
     let words = told(Op::Rmsnorm, 4, 0, &factor, &|_| 0.0).unwrap();
     assert!(words.contains("with a divisor that is 1.1000 to 1.2500 times the right one"), "{words}");
+    let words = told(Op::Layernorm, 6, 0, &factor, &|_| 0.0).unwrap();
+    assert!(words.contains("is normalized with a divisor that is 1.1000 to 1.3500 times the right one,"), "{words}");
     assert_eq!(told(Op::Rmsnorm, 6, 0, &|_| 1.3, &|_| 0.0), None, "one factor is a gain");
     assert_eq!(told(Op::Layernorm, 3, 0, &factor, &off), None, "three rows are too few");
     assert_eq!(told(Op::Layernorm, 6, 1, &factor, &off), None, "an element of each row is not made");

@@ -1,6 +1,6 @@
 //! Norms with mistakes in their gamma, mean, divisor and roundings, each written by hand, and what they are called.
 
-use super::Norm;
+use super::{Line, NEAR, Norm, Rounded, Weights};
 use crate::bundle::by_hand::{bf16, f16};
 use crate::op::Op;
 
@@ -34,24 +34,23 @@ fn square(x: &[f64], m: f64) -> f64 {
 /// All rows of a norm.
 type Rows<'x> = &'x [Vec<f64>];
 
-/// What is said of a norm whose element (i, j) is this.
-fn said(op: Op, made: &dyn Fn(Rows, usize, usize) -> f64) -> String {
-    let rows = rows();
+/// What is seen of a norm whose element (i, j) is this.
+fn with<R>(op: Op, rows: Rows, made: &dyn Fn(Rows, usize, usize) -> f64, see: impl FnOnce(&Norm) -> R) -> R {
     let layer = op == Op::Layernorm;
     let (g, b): (Vec<f64>, Vec<f64>) = (0..COLS).map(|j| (gamma(j), if layer { beta(j) } else { 0.0 })).unzip();
     let half = |y: f64| y.abs() * 2f64.powi(-22) + 1e-12;
-    let actual: Vec<f64> = (0..ROWS * COLS).map(|at| made(&rows, at / COLS, at % COLS)).collect();
+    let actual: Vec<f64> = (0..rows.len() * COLS).map(|at| made(rows, at / COLS, at % COLS)).collect();
     let ideal = |at: usize| {
         let (x, j) = (&rows[at / COLS], at % COLS);
         let m = if layer { average(x) } else { 0.0 };
         (x[j] - m) / (square(x, m) + EPS).sqrt() * g[j] + b[j]
     };
-    let right: Vec<bool> = (0..ROWS * COLS).map(|at| (actual[at] - ideal(at)).abs() <= half(actual[at])).collect();
+    let right: Vec<bool> = (0..rows.len() * COLS).map(|at| (actual[at] - ideal(at)).abs() <= half(actual[at])).collect();
     let cell = |at: usize| (actual[at] - half(actual[at]), actual[at] + half(actual[at]));
-    let sampled: Vec<usize> = (0..ROWS).collect();
+    let sampled: Vec<usize> = (0..rows.len()).collect();
     let norm = Norm {
         op,
-        rows: &rows,
+        rows,
         sampled: &sampled,
         gain: "gamma",
         gamma: &g,
@@ -61,7 +60,12 @@ fn said(op: Op, made: &dyn Fn(Rows, usize, usize) -> f64) -> String {
         cell: &cell,
         right: &right,
     };
-    norm.explain().unwrap_or_default()
+    see(&norm)
+}
+
+/// What is said of it.
+fn said(op: Op, made: &dyn Fn(Rows, usize, usize) -> f64) -> String {
+    with(op, &rows(), made, |norm| norm.explain().unwrap_or_default())
 }
 
 /// A layernorm by this mean of row `i` and this divisor, from the row and its mean.
@@ -224,4 +228,140 @@ fn weights_and_roundings_are_named() {
 fn a_sum_that_is_divided_by_another_number_is_all_that_is_said() {
     let found = layernorm(&|r, i| average(&r[i]), &|r, i, m| (square(&r[i], m) * 96.0 / 95.0 + EPS).sqrt());
     assert_eq!(found, "the sum of squares is divided by 95 instead of 96");
+}
+
+/// Lines of all rows by these statistics, solved to seven digits.
+fn solved(rows: Rows, mean: &dyn Fn(usize) -> f64, divisor: &dyn Fn(usize) -> f64) -> Vec<(usize, Line)> {
+    let line = |i: usize| {
+        let p = 1.0 / divisor(i);
+        Line { p, mean: mean(i), off_p: 1e-7 * p, off_mean: 1e-7 / p, made: (1.0, 1.0) }
+    };
+    (0..rows.len()).map(|i| (i, line(i))).collect()
+}
+
+/// What is a row's own in three rows only is no mean of all.
+#[test]
+fn means_have_to_be_those_of_nearly_all_rows() {
+    let mut rows = rows();
+    for x in &mut rows[..3] {
+        let m = average(x);
+        x.iter_mut().for_each(|x| *x -= m);
+    }
+    let right = |rows: Rows, i: usize, j: usize| {
+        let m = average(&rows[i]);
+        (rows[i][j] - m) / (square(&rows[i], m) + EPS).sqrt() * gamma(j) + beta(j)
+    };
+    let divisor = |i: usize| (square(&rows[i], average(&rows[i])) + EPS).sqrt();
+    let words = |mean: &dyn Fn(usize) -> f64| {
+        with(Op::Layernorm, &rows, &right, |norm| {
+            norm.means(&solved(&rows, mean, &divisor)).into_iter().map(|m| m.words).collect::<Vec<_>>()
+        })
+    };
+    let not = "the mean is not subtracted".to_string();
+    let own = words(&|i| average(&rows[i]));
+    assert!(own[0].is_empty() && !own.contains(&not), "{own:?}");
+    assert!(words(&|_| 0.0).contains(&not));
+}
+
+/// Reciprocals that are small numbers are no nearer to each other.
+#[test]
+fn divisors_are_compared_by_their_own_size() {
+    let rows: Vec<Vec<f64>> = rows().into_iter().map(|x| x.into_iter().map(|x| 30_000.0 * x).collect()).collect();
+    let right = |rows: Rows, i: usize, j: usize| {
+        let m = average(&rows[i]);
+        (rows[i][j] - m) / (square(&rows[i], m) + EPS).sqrt() * gamma(j) + beta(j)
+    };
+    let centers: Vec<f64> = rows.iter().map(|x| average(x)).collect();
+    let words = |divisor: &dyn Fn(f64) -> f64| {
+        let by = |i: usize| divisor(square(&rows[i], centers[i]));
+        with(Op::Layernorm, &rows, &right, |norm| {
+            let found = norm.divisors(&centers, &solved(&rows, &|i| centers[i], &by));
+            found.into_iter().map(|d| d.words).collect::<Vec<_>>()
+        })
+    };
+    let squared = "the root is not taken: values are divided by the variance".to_string();
+    assert!(words(&|v| (v + EPS).sqrt())[0].is_empty());
+    assert!(words(&|v| v + EPS).contains(&squared));
+    assert!(words(&|v| v.powf(0.75)).is_empty());
+}
+
+/// One in fifty columns may have another gamma by chance, where all have another beta.
+#[test]
+fn a_beta_is_told_beside_one_other_gamma_and_not_beside_two() {
+    let of = |wrong: usize| {
+        let made = |rows: Rows, i: usize, j: usize| {
+            let m = average(&rows[i]);
+            let g = if j < wrong { 2.0 * gamma(j) } else { gamma(j) };
+            (rows[i][j] - m) / (square(&rows[i], m) + EPS).sqrt() * g + 1.7 * beta(j) + 0.4
+        };
+        with(Op::Layernorm, &rows(), &made, crate::bundle::weights::explain)
+    };
+    for wrong in [0, 1] {
+        assert!(of(wrong).is_some_and(|words| words.starts_with("beta is another vector")), "{wrong}: {:?}", of(wrong));
+    }
+    assert_eq!(of(2), None);
+}
+
+/// Another gamma of some columns, and another beta: eight columns of 96 at least, and where they are unless they are nine in ten.
+#[test]
+fn weights_of_columns_are_solved_from_their_rows() {
+    let of = |op: Op, count: usize, g: &dyn Fn(usize) -> f64, b: &dyn Fn(usize) -> f64| {
+        let made = |rows: Rows, i: usize, j: usize| {
+            let m = if op == Op::Layernorm { average(&rows[i]) } else { 0.0 };
+            (rows[i][j] - m) / (square(&rows[i], m) + EPS).sqrt() * g(j) + if op == Op::Layernorm { b(j) } else { 0.0 }
+        };
+        with(op, &rows()[..count], &made, crate::bundle::weights::explain)
+    };
+    let twice = |n: usize| move |j: usize| if j < n { 2.0 * gamma(j) } else { gamma(j) };
+    for op in [Op::Layernorm, Op::Rmsnorm] {
+        let told = |n: usize| of(op, ROWS, &twice(n), &beta);
+        assert_eq!([0, 7].map(told), [None, None]);
+        assert_eq!(told(8).unwrap(), "gamma is applied twice as large, in columns 0 … 7");
+        assert_eq!(told(86).unwrap(), "gamma is applied twice as large, in columns 0 … 85");
+        assert_eq!([87, 96].map(told), [0; 2].map(|_| Some("gamma is applied twice as large".to_string())));
+        assert_eq!(of(op, 5, &twice(8), &beta), None, "five rows");
+        assert_eq!(of(op, 6, &twice(8), &beta).unwrap(), "gamma is applied twice as large, in columns 0 … 7");
+        let moved = |j: usize| if (20..60).contains(&j) { gamma(j + 4) } else { gamma(j) };
+        assert_eq!(of(op, ROWS, &moved, &beta).unwrap(), "column j takes gamma[j + 4], wrapped, in columns 20 … 59");
+        let factor = of(op, ROWS, &|j| gamma(j) / 0.73, &beta).unwrap();
+        assert_eq!(factor, "every row is divided by 0.73000 times the right divisor");
+        let any = |j: usize| if j < 40 { gamma(j) * (1.2 + (j % 7) as f64 / 10.0) } else { gamma(j) };
+        let words = of(op, ROWS, &any, &beta).unwrap();
+        assert!(
+            words.starts_with("gamma is another vector, the same in every row: ") && words.ends_with(", in columns 0 … 39"),
+            "{words}"
+        );
+        assert_eq!(words.matches(" in column ").count(), 3, "{words}");
+    }
+    let both = of(Op::Layernorm, ROWS, &twice(10), &|j| if j > 90 { beta(j) } else { -beta(j) });
+    assert_eq!(both.unwrap(), "gamma is applied twice as large, in columns 0 … 9; and beta has the other sign");
+}
+
+/// Values three around 1000 by a gamma of 64: a mean in f32 is off by more than what is left of them is.
+#[test]
+fn values_near_a_large_mean_may_be_off_by_its_rounding() {
+    let rows: Vec<Vec<f64>> = vec![(0..COLS).map(|j| 1000.0 + (j as f64 - 47.5) / 16.0).collect(); ROWS];
+    let weights = Weights { words: Vec::new(), gamma: vec![64.0; COLS], beta: vec![0.0; COLS] };
+    let columns: Vec<usize> = (0..COLS).collect();
+    let made = |off: f64| {
+        let y = |rows: Rows, i: usize, j: usize| 64.0 * (rows[i][j] - 1000.0) + 4.0 * NEAR * off;
+        with(Op::Layernorm, &rows, &y, |norm| {
+            norm.made(3, &columns, &weights, &[1000.0; ROWS], &[1.0; ROWS], &Rounded::default())
+        })
+    };
+    // A hundredth of γμ/σ is 640; of the values themselves twice 192 at most.
+    assert_eq!([made(0.0), made(600.0), made(-600.0)], [COLS; 3]);
+    assert_eq!([made(1100.0), made(-1100.0)], [0; 2]);
+}
+
+/// Every row is divided by the root of eps: its sum of squares is not divided by infinity.
+#[test]
+fn a_variance_of_zero_is_no_sum_over_a_number_of_columns() {
+    let rows = rows();
+    let right = |rows: Rows, i: usize, j: usize| (rows[i][j] - average(&rows[i])) / EPS.sqrt() * gamma(j) + beta(j);
+    let centers: Vec<f64> = rows.iter().map(|x| average(x)).collect();
+    let found =
+        with(Op::Layernorm, &rows, &right, |norm| norm.divisors(&centers, &solved(&rows, &|i| centers[i], &|_| EPS.sqrt())));
+    let words: Vec<String> = found.into_iter().map(|d| d.words).collect();
+    assert!(!words.iter().any(|w| w.contains("inf")), "{words:?}");
 }

@@ -107,8 +107,7 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
         return None;
     }
     let carry = right * right / errors.iter().map(|e| e * e).sum::<f64>();
-    let sure = (THEORIES as f64 / DELTA).ln();
-    let explains = |far: f64| far * NEARER < right && 2.0 * carry * (0.5 - far / right).powi(2) >= sure;
+    let explains = |far: f64| is_sure(far, right, carry);
     let is_nearer = |of: &dyn Fn(usize, &Look) -> f64| explains(far(of));
     // Scales of lines.
     for (operand, name, by_row) in [(job.operands.a(), "a", true), (b, "b", false)] {
@@ -179,6 +178,12 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
         };
         format!("every element is nearer to the sum of {parts} parts of K rounded to {f}{join} than to the right one")
     })
+}
+
+/// Whether squares of `far` where the right result leaves `right`, carried by so many elements, are no chance.
+fn is_sure(far: f64, right: f64, carry: f64) -> bool {
+    let sure = (THEORIES as f64 / DELTA).ln();
+    far * NEARER < right && 2.0 * carry * (0.5 - far / right).powi(2) >= sure
 }
 
 fn values(operand: &Operand) -> Array2<f64> {
@@ -329,5 +334,18 @@ mod tests {
             ends.windows(2).map(|e| round(Format::Bf16, part(i, j, e[0]..e[1]), Rounding::NearestEven)).sum()
         };
         assert_eq!(found(&o, &five), None);
+    }
+
+    /// P ≤ exp(−2n(q − ½)²) for each of all theories, no more than once in 10⁹ tensors.
+    #[test]
+    fn what_is_nearer_is_sure_by_the_elements_that_carry_it() {
+        let sure = (74.0 * 1e9f64).ln();
+        assert_eq!(THEORIES, 74);
+        for (far, right) in [(0.0, 1.0), (0.1, 1.0), (0.24, 1.0), (0.48, 2.0), (24.0, 100.0)] {
+            let least = sure / (2.0 * (0.5 - far / right) * (0.5 - far / right));
+            assert_eq!([0.999, 1.001].map(|by| is_sure(far, right, by * least)), [false, true], "{far} of {right}");
+        }
+        // A quarter is not four times nearer.
+        assert_eq!([0.25, 0.3, 2.0].map(|far| is_sure(far, 1.0, 1e9)), [false; 3]);
     }
 }

@@ -330,6 +330,7 @@ fn sixteen(format: Format, fused: bool, a: &[f32], b: &[f32]) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Writer;
     use super::super::super::assay::{build, output};
     use super::super::emulated::{Emulated, read};
     use super::super::runnable;
@@ -338,7 +339,11 @@ mod tests {
     use safetensors::Dtype;
 
     fn with<R>(o: &Emulated, rows: Range<usize>, cols: Range<usize>, see: impl FnOnce(&mut Region) -> R) -> R {
-        let bundle = read(&o.bundle(&vec![0.0; o.m * o.n], Dtype::F32, ""));
+        of_bundle(&o.bundle(&vec![0.0; o.m * o.n], Dtype::F32, ""), rows, cols, see)
+    }
+
+    fn of_bundle<R>(w: &Writer, rows: Range<usize>, cols: Range<usize>, see: impl FnOnce(&mut Region) -> R) -> R {
+        let bundle = read(w);
         let (built, output) = (build(&bundle).unwrap(), output(&bundle).unwrap());
         let job = runnable(&built.job);
         let case = Case::of(&job, &output).unwrap();
@@ -447,5 +452,29 @@ mod tests {
         assert_eq!(sixteen(Format::F16, true, &[1.0, 1.0], &[2048.0, 1.0]), 2048.0);
         assert_eq!(sixteen(Format::Bf16, true, &[1.0, 1.0], &[256.0, 1.0]), 256.0);
         assert_eq!(sixteen(Format::Bf16, false, &[1.0, 1.0, 3.0], &[128.0, 1.0, 1.0]), 132.0);
+    }
+
+    /// Scales of sixteen of K and one of all: no one number is the scale of a sum, and a factor is multiplied by both.
+    #[test]
+    fn scales_along_k_are_of_no_sum_and_are_met_by_each_factor_with_the_global_one() {
+        let quantized = |rows: usize, seed: usize| {
+            let data = (0..rows * 32).map(|at| ((at * 7919 + seed) % 1009) as f32 / 100.0 - 5.0).collect();
+            let x = crate::Tensor::rounded(Format::Bf16, rows, 32, data).unwrap();
+            "te_nvfp4".parse::<crate::recipe::Recipe>().unwrap().quantize(&x).unwrap().q
+        };
+        let (a, b) = (quantized(3, 11), quantized(4, 57));
+        let mut w = Writer::new("gemm");
+        w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap().f32s("out", &[3, 4], &[0.0; 12]);
+        of_bundle(&w, 0..2, 1..3, |r| {
+            assert_eq!([0, 1, 2, 3].map(|i| r.scale(i)), [0.0; 4]);
+            let factor = |q: &crate::QTensor, i: usize, k: usize| {
+                let scale = q.scale_inv()[q.scale_index(i, k)] * q.global_scale_inv().unwrap();
+                q.format().decode(u32::from(q.codes()[i * 32 + k])) as f32 * scale
+            };
+            assert!(a.global_scale_inv().is_some_and(|g| (g - 1.0).abs() > 0.1));
+            let found = r.sum(Chain::Dequantized { fused: true }, None, &vec![0..32]).unwrap();
+            let of = |(i, j): (usize, usize)| (0..32).fold(0.0f32, |s, k| factor(&a, i, k).mul_add(factor(&b, j, k), s));
+            assert_eq!(found[..], [(0, 1), (0, 2), (1, 1), (1, 2)].map(of));
+        });
     }
 }

@@ -95,8 +95,7 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
         chains.extend([true, false].map(|fused| Chain::Dequantized { fused }));
     }
     let errors = Errors { case, bound, endings: case.endings(false), chains };
-    // The chains with the largest errors in the order of K are those that are looked at further: two of them, and dequantized factors.
-    let elements = (BUDGET / (p.a.k * (2 * (ORDERS + STRIDES.len() + BLOCKS.len()) + errors.chains.len()))).clamp(64, 1 << 13);
+    let elements = looked_at(p.a.k, errors.chains.len());
     let side = (elements as f64).sqrt() as usize;
     let cols = p.b_rows.len().min(side.max(elements / p.a_rows.len().min(side)));
     let rows = p.a_rows.len().min((elements / cols).max(1));
@@ -115,6 +114,12 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
         }
     }
     Ok(Some(Spread { size, sigma: (looked.mean * looked.right).sqrt() }))
+}
+
+/// How many elements of sums of `k` products are looked at. The chains with the largest errors in the order of K are those that are looked at
+/// further: two of them, and dequantized factors.
+fn looked_at(k: usize, chains: usize) -> usize {
+    (BUDGET / (k * (2 * (ORDERS + STRIDES.len() + BLOCKS.len()) + chains))).clamp(64, 1 << 13)
 }
 
 /// Rows of A and of B of one dense product.

@@ -379,4 +379,54 @@ mod tests {
         let words = |fused: bool| Chain::Sixteen { format: Format::F16, fused }.words();
         assert_eq!([words(true), words(false)], ["f16 accumulator, fused", "f16 accumulator, products rounded to f16"]);
     }
+
+    #[test]
+    fn a_chain_is_the_accumulator_that_it_is_of() {
+        for name in ["exact", "f32_sequential", "f32_pairwise", "int32"]
+            .into_iter()
+            .chain(crate::model::table::MODELS.iter().map(|m| m.name))
+        {
+            let inner = name.parse::<crate::model::Accumulator>().unwrap().inner;
+            assert_eq!(Chain::of(inner).and_then(Chain::inner), Some(inner), "{name}");
+        }
+        for name in ["f32_any_order", "any_hopper_wgmma", "any_unit"] {
+            assert_eq!(Chain::of(name.parse::<crate::model::Accumulator>().unwrap().inner), None, "{name}");
+        }
+        let none = [
+            Chain::Dequantized { fused: true },
+            Chain::Narrowed { w: 8, f: 13, fraction: 13 },
+            Chain::Sixteen { format: Format::F16, fused: true },
+        ];
+        assert!(none.into_iter().all(|chain| chain.inner().is_none()));
+    }
+
+    /// NaN is one number, whatever its bits are.
+    #[test]
+    fn what_is_stored_is_read_back() {
+        let plain = |format| Store { format, scale: None };
+        for x in [1.0f32, -0.3, 448.0, 70_000.0, f32::INFINITY, 0.0] {
+            for format in [Format::F32, Format::Bf16, Format::F16] {
+                let store = plain(format);
+                assert_eq!(store.value(store.bits(x, false)), f64::from(round_to(format, x)), "{format} {x}");
+                let cut = format.decode(format.encode(f64::from(x), Rounding::TowardZero, Overflow::Native));
+                assert_eq!(store.value(store.bits(x, true)), cut, "{format} {x}");
+            }
+            let store = Store { format: Format::E4m3, scale: Some(4.0) };
+            let by =
+                |rounding| Format::E4m3.decode(Format::E4m3.encode(f64::from(4.0 * x), rounding, Overflow::Saturate)) / 4.0;
+            assert_eq!(store.value(store.bits(x, false)), by(Rounding::NearestEven), "{x}");
+            assert_eq!(store.value(store.bits(x, true)), by(Rounding::TowardZero), "{x}");
+        }
+        for store in [
+            plain(Format::F32),
+            plain(Format::F16),
+            Store { format: Format::E4m3, scale: Some(1.0) },
+            Store { format: Format::E5m2, scale: Some(1.0) },
+        ] {
+            for nan in [f32::NAN, -f32::NAN, f32::from_bits(0x7fff_ffff)] {
+                assert_eq!(store.bits(nan, false), u32::MAX);
+            }
+            assert!(store.value(u32::MAX).is_nan());
+        }
+    }
 }

@@ -439,5 +439,16 @@ mod tests {
             let split = Way { cut: Cut::At(16), join: Join::Order(vec![0, 1]), ..Way::plain(Chain::Sequential) };
             assert_eq!(of(&right, &split), 0.0);
         });
+        // And those that cut it alike.
+        let split = Way { cut: Cut::At(16), join: Join::Order(vec![0, 1]), ..Way::plain(Chain::Sequential) };
+        let cut = with(&o, &[0.0; 6], Dtype::F32, |case| case.values(&split).unwrap());
+        assert_ne!(cut, sequential);
+        with(&o, &cut, Dtype::F32, |case| {
+            let ideal = case.values(&Way::plain(Chain::Exact)).unwrap().iter().map(|x| f64::from(*x)).collect();
+            let bound = Bound::from_radius(ideal, vec![0.0; 6], &OutFormat::high(Format::F32)).unwrap();
+            let of = |chain: Chain, way: &Way| surprise(case, way, &[(chain, None)], &bound, usize::MAX).unwrap();
+            assert_eq!(of(Chain::Sequential, &split), 0.0);
+            assert!(of(Chain::Sequential, &Way::plain(Chain::Sequential)) > 3.0);
+        });
     }
 }

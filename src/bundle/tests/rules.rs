@@ -108,6 +108,7 @@ const RULES: &[Broken] = &[
     ("out dtype against format", gemm, |w| w.meta("out.format", "f16"), &["tensor `out` of dtype BF16", "`out.format` = f16"]),
     // Results.
     ("codes without scale", cast, |w| w.without("out.scale").without("out.scale_inv").without("out.scale_format"), &["no tensor `out.scale_inv` or `out.scale`"]),
+    ("codes with zero points and a scale alone", cast, |w| w.without("out.scale_inv").without("out.scale_format").without("out.transpose").meta("out.zero", "integer"), &["no tensor `out.scale_inv` or `out.scale`"]),
     ("values of a cast", cast, |w| w.without("out.codes").values("out", &[3, 32], &values(Format::F32, 3, 32)), &["tensor `out` of dtype F32", "a cast quantizes"]),
     ("codes of dequantize", dequantize, |w| w.without("out").raw("out.codes", Dtype::F8_E4M3, &[3, 32], vec![0; 96]).f32s("out.scale", &[1], &[1.0]), &["tensor `out.codes`", "dequantize writes values"]),
     ("amax of values", gemm, |w| w.f32s("out.amax", &[1], &[1.0]), &["tensor `out.amax` beside an unquantized `out`"]),

@@ -111,6 +111,9 @@ fn nothing_is_known_beyond_f32_and_of_columns_that_overflow() {
     assert_eq!(by((0.5, 1.0), 0.5 * max), unknown);
     assert!(by((0.5, 1.0), 0.4 * max).0.is_finite() && by((2.0, 2.0), 0.9 * max).0.is_finite());
     assert!(radius(&ProductArithmetic { largest_intermediate: 1e30, ..plain() }, 3.0, max).0.is_finite());
+    // What it may be off is on its way too: a hundredth of it.
+    let wide = |magnitude: f64| radius(&ProductArithmetic::plain(&Sum, 4), 3.0, magnitude).0.is_finite();
+    assert_eq!([0.98, 0.989, 0.992, 0.999].map(|share| wide(share * max)), [true, true, false, false]);
     let columns = |unknown: &[bool]| radius(&ProductArithmetic { unknown_columns: Some(unknown), ..plain() }, 3.0, 8.0);
     assert_eq!(columns(&[false, true]), unknown);
     assert!(columns(&[true, false]).0.is_finite());

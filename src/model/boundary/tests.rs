@@ -295,3 +295,54 @@ fn gamma_and_what_a_chain_may_reach() {
     assert!(may_overflow(max * (1.0 - u), 2) && !may_overflow(max * (1.0 - 3.0 * u), 2));
     assert!(may_overflow(0.5 * max, 1 << 23) && !may_overflow(0.49 * max, 1 << 23));
 }
+
+/// The second of three columns, of rows that each add 1 to what their sum may be.
+#[test]
+fn a_column_is_summed_by_itself_and_no_wider_than_its_roundings() {
+    let of = |column: &[Interval]| {
+        let all: Vec<Interval> = column.iter().flat_map(|v| [Interval::ANY, *v, Interval::point(1e30)]).collect();
+        column_sum(&all, 1, 3, 4)
+    };
+    let (point, inf) = (Interval::point, f64::INFINITY);
+    for column in [&[Interval::new(1.0, 2.0), Interval::new(-5.0, -4.0), point(0.5)][..], &[point(3.0)], &[]] {
+        let (mut low, mut high, mut total) = (0.0, 0.0, 0.0);
+        for v in column {
+            (low, high, total) = (low + v.lo, high + v.hi, total + v.lo.abs().max(v.hi.abs()));
+        }
+        let found = of(column);
+        assert_eq!((found.lo, found.hi, found.nan), (low - gamma(4) * total, high + gamma(4) * total, false));
+    }
+    let is_any = |v: Interval| (v.lo, v.hi, v.nan) == (Interval::ANY.lo, Interval::ANY.hi, Interval::ANY.nan);
+    assert!(is_any(of(&[point(1.0), Interval::new(2.0, inf)])) && is_any(of(&[Interval::new(-inf, 0.0)])));
+    assert!(is_any(of(&[point(1.0), Interval { nan: true, ..point(2.0) }])));
+    assert!(of(&[point(1.0), Interval::NAN]).is_empty());
+    assert_eq!((of(&[point(1.0), point(inf)]).lo, of(&[point(-inf), point(1.0)]).hi), (inf, -inf));
+    assert!(of(&[point(inf), point(-inf)]).allows(f64::NAN));
+    // Beyond f32 on the way, whichever sign.
+    assert!(is_any(of(&[point(2e38), point(-2e38)])) && !is_any(of(&[point(2e38), point(-1e38)])));
+}
+
+#[test]
+fn the_largest_magnitude_may_leave_out_what_may_be_nan() {
+    let (new, point) = (Interval::new, Interval::point);
+    let of = |v: &[Interval]| {
+        let found = amax(v);
+        (found.lo, found.hi)
+    };
+    assert_eq!(of(&[new(-3.0, 1.0), new(2.0, 2.5)]), (2.0, 3.0));
+    assert_eq!(of(&[new(-3.0, -1.5), point(0.5)]), (1.5, 3.0));
+    assert_eq!(of(&[Interval { nan: true, ..point(7.0) }, point(-2.0)]), (2.0, 7.0));
+    assert_eq!(of(&[Interval::NAN, point(2.0)]), (2.0, 2.0));
+    assert_eq!(of(&[]), (0.0, 0.0));
+    let many: Vec<Interval> = (0..3 * crate::parallel::BAND).map(|n| point((n % 1000) as f64 - 700.0)).collect();
+    assert_eq!(of(&many), (700.0, 700.0));
+}
+
+#[test]
+fn a_radius_reaches_the_farther_end() {
+    let wide = Interval::new(1.0, 4.0);
+    assert_eq!([1.0, 1.5, 3.0, 4.0, 6.0].map(|x| radius(wide, x)), [3.0, 2.5, 2.0, 3.0, 5.0]);
+    assert_eq!(radius(Interval::point(2.0), 2.0), 0.0);
+    assert_eq!([f64::NAN, f64::INFINITY].map(|x| radius(wide, x)), [0.0; 2]);
+    assert_eq!([Interval::NAN, Interval { nan: true, ..wide }].map(|i| radius(i, 2.0)), [f64::INFINITY; 2]);
+}

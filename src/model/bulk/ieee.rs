@@ -88,8 +88,9 @@ fn range(m: &Matrix) -> Option<(i32, i32)> {
         let bits = f64::from(x.abs()).to_bits();
         let exponent = (bits >> 52) as i32 - 1023;
         let low = exponent - 52 + (bits | 1 << 52).trailing_zeros() as i32;
-        let (l, h) = range.unwrap_or((low, exponent + 1));
-        Some((l.min(low), h.max(exponent + 1)))
+        let high = exponent + 1;
+        let (l, h) = range.unwrap_or((low, high));
+        Some((l.min(low), h.max(high)))
     })
 }
 

@@ -134,3 +134,12 @@ fn the_room_that_exact_sums_need_grows_by_the_logarithm_of_k() {
     assert!(super::ieee::exact(16, &of(16384.0, 16), &of(16384.0, 16), &mut out));
     assert_eq!(out, [4294967296.0]);
 }
+
+/// Factors of 1 and 2^e on both sides: their products have 2·e bits between them, their sums one more, and each end a bit of its own.
+#[test]
+fn large_exponents_of_both_sides_are_added() {
+    let of = |x: &[f32]| Matrix { format: Format::F32, rows: 1, k: x.len(), values: x.to_vec() };
+    let taken = |e: i32| super::ieee::exact(2, &of(&[2f32.powi(e), 1.0]), &of(&[2f32.powi(e), 1.0]), &mut [0.0]);
+    assert_eq!([24, 25, 26, 27, 40].map(taken), [true, true, false, false, false]);
+    assert_eq!([-24, -25, -26, -27, -40].map(taken), [true, true, false, false, false]);
+}

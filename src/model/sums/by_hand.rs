@@ -286,3 +286,17 @@ fn radii_are_multiplied_by_the_scales_of_their_row_and_column() {
     let wide = Accumulation { relative: 1.0, ..relative };
     assert_eq!(bound("f32_sequential").and_relative(wide).at(0, 1, 10.0, 11.0), one);
 }
+
+/// 32 products of 1, 16 of 2^-4, 16 of 2^-9: with a sum of 33, only the last are below 2^(5 − 13), the step's last bit.
+#[test]
+fn products_below_the_last_bit_of_a_step_lean_one_way() {
+    let x = 1.0 + 2f32.powi(-10);
+    let a: Vec<f32> = (0..64).map(|k| x * [1.0, 1.0, 0.0625, 2f32.powi(-9)][k % 4]).collect();
+    let (a, b) = (line(&a), line(&[1.0; 64]));
+    let way = Way::Steps { step: HOPPER, steps: 2, adds: 3, any: false, widened: false };
+    let (p, c, out, add) = (2f64.powi(-8) - 2f64.powi(-19), 2f64.powi(-13), 2f64.powi(-8), 2f64.powi(5 - 24));
+    let drift = 0.5 * ((64.0 + 16.0) * p + 2.0 * (c + out));
+    let alike = 64.0 * (32.0 * 32.0 + 2.0 * 16.0 * 16.0) / (64.0 * 64.0);
+    let variance = alike * (64.0 * (0.5 * p).powi(2) + 2.0 * (0.5 * c + 0.5 * out).powi(2) + 3.0 * add * add);
+    assert_radius(way.radius(&a, &b, 33.0, 33.0, 33.0), 64.0 * p + 2.0 * (c + out) + 3.0 * add, drift, variance);
+}

@@ -290,4 +290,29 @@ mod tests {
         parts.level = Some(Level::whole(f32::INFINITY));
         assert_eq!(wrong(&parts), 0);
     }
+
+    /// The nearest code, to even, of every number and of those between; the numbers from which on a cast is NaN or infinite.
+    #[test]
+    fn a_table_has_one_right_code_for_a_number() {
+        use crate::{Overflow, Rounding};
+        for format in [Format::E4m3, Format::E5m2, Format::E4m3Fnuz, Format::E5m2Fnuz, Format::E2m1] {
+            let table = Table::of(format);
+            let mut numbers: Vec<f64> = table.values.iter().copied().filter(|v| v.is_finite()).collect();
+            numbers.sort_by(f64::total_cmp);
+            numbers.dedup_by(|a, b| a == b && a.is_sign_negative() == b.is_sign_negative());
+            let between = numbers.windows(2).flat_map(|w| [0.25, 0.5, 0.75].map(|t| w[0] + t * (w[1] - w[0])));
+            let targets: Vec<f64> = between.chain(numbers.iter().copied()).chain([1e6, -1e6]).filter(|t| *t != 0.0).collect();
+            for t in targets {
+                let right = format.encode(t, Rounding::NearestEven, Overflow::Saturate) as u8;
+                let found: Vec<u8> = (0..table.values.len()).map(|c| c as u8).filter(|c| table.is_nearest(t, *c)).collect();
+                assert_eq!(found, [right], "{format} {t:e}");
+            }
+        }
+        for (format, max, past) in [(Format::E4m3, 448.0, 464.0), (Format::E5m2, 57344.0, 61440.0)] {
+            let table = Table::of(format);
+            assert_eq!((table.max, table.past_max), (max, past));
+            let native = |x: f64| format.decode(format.encode(x, Rounding::NearestEven, Overflow::Native)).is_finite();
+            assert_eq!([past * 0.999, past * 1.001].map(native), [true, false], "{format}");
+        }
+    }
 }

@@ -248,3 +248,10 @@ fn a_place_is_summed_in_each_order_that_is_told() {
         assert!(errors.look(&place, 2).unwrap().is_none() && errors.look(&place, 1).unwrap().is_some());
     });
 }
+
+/// Sixteen random orders, six strides and five blocks of two chains, and each chain in the order of K: 2²⁷ products in all.
+#[test]
+fn as_many_elements_are_looked_at_as_there_is_time_for() {
+    assert_eq!([(1024, 4), (1024, 10), (4096, 2)].map(|(k, chains)| looked_at(k, chains)), [2259, 2048, 585]);
+    assert_eq!([looked_at(8, 2), looked_at(1 << 20, 2)], [8192, 64]);
+}
