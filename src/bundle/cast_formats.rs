@@ -6,7 +6,7 @@ use crate::fault::solve::segment::where_not_all;
 use crate::{Format, Overflow, Rounding};
 
 /// Formats that may be taken for each other.
-const FP8: [Format; 4] = [Format::E4m3, Format::E4m3Fnuz, Format::E5m2, Format::E5m2Fnuz];
+pub const FP8: [Format; 4] = [Format::E4m3, Format::E4m3Fnuz, Format::E5m2, Format::E5m2Fnuz];
 
 impl Cast<'_> {
     /// Codes that are NaN or Inf beyond the largest, and right elsewhere.

@@ -1,7 +1,9 @@
 //! What an amax was taken over where codes are right by the scales stored: rows whose scales are chosen by hand.
 
 use super::*;
+use crate::Format;
 use crate::Granularity;
+use crate::bundle::cast_formats::FP8;
 use crate::quant::QTensorParts;
 
 const COLS: usize = 64;
