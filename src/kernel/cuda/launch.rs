@@ -300,6 +300,15 @@ impl Gpu {
         self.upload(unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), std::mem::size_of_val(values)) })
     }
 
+    /// A buffer that holds what another does. Errors: out of memory; the driver's.
+    pub fn copied(&self, from: &Buffer) -> Result<Buffer> {
+        let buffer = self.allocate(from.bytes, None)?;
+        // SAFETY: both hold so many bytes, and what wrote them has ended.
+        let copy =
+            || unsafe { at_once(|stream| result::memcpy_dtod_async(buffer.pointer(), from.pointer(), from.bytes, stream)) };
+        traced("copy", copy).map_err(|e| failed("cuMemcpyDtoD", e)).map(|()| buffer)
+    }
+
     /// f32 values on the device.
     pub fn upload_f32(&self, values: &[f32]) -> Result<Buffer> {
         self.upload_all(values)
