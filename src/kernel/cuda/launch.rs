@@ -406,6 +406,36 @@ impl Gpu {
         self.fetch(what, buffer)
     }
 
+    /// bf16 numbers as f32. Errors: something beside the buffer was written.
+    pub fn download_halves(&self, what: &str, buffer: &Buffer) -> Result<Vec<f32>> {
+        self.enter()?;
+        let count = buffer.bytes / 2;
+        let mut inside: Vec<f32> = Vec::with_capacity(count);
+        let bands = self.bands(buffer)?;
+        // SAFETY: the vector has room for as many as the buffer holds, and any bits are numbers.
+        unsafe {
+            let room = std::slice::from_raw_parts_mut(inside.as_mut_ptr().cast(), count);
+            traced("download", || self.staging.down_halves(room, buffer.pointer())).map_err(|e| failed("cuMemcpyDtoH", e))?;
+            inside.set_len(count);
+        }
+        unharmed(what, &bands)?;
+        Ok(inside)
+    }
+
+    /// The guard bands of a buffer, one after the other.
+    fn bands(&self, buffer: &Buffer) -> Result<[u8; 2 * GUARD]> {
+        let mut bands = [0u8; 2 * GUARD];
+        let (before, after) = bands.split_at_mut(GUARD);
+        // SAFETY: the allocation has a band, the interior and a band.
+        let copied = unsafe {
+            at_once(|stream| {
+                result::memcpy_dtoh_async(before, buffer.base, stream)?;
+                result::memcpy_dtoh_async(after, buffer.pointer() + buffer.bytes as u64, stream)
+            })
+        };
+        copied.map_err(|e| failed("cuMemcpyDtoH", e)).map(|()| bands)
+    }
+
     /// What a buffer holds. Errors: a byte of its guard bands changed; a length that is no multiple of an element's.
     fn fetch<T: Plain>(&self, what: &str, buffer: &Buffer) -> Result<Vec<T>> {
         self.enter()?;
