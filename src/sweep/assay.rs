@@ -23,7 +23,7 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
 }
 
 fn helpers(backend: Backend) -> Helpers {
-    Helpers { product: backend.accelerator(), draw: backend.drawer(), keeps: true }
+    Helpers { product: backend.accelerator(), refer: backend.referrer(), draw: backend.drawer(), keeps: true }
 }
 
 fn run_prepared(
