@@ -156,6 +156,20 @@ pub struct LargeOperands<'a> {
     pub sources: Option<[&'a Tensor; 2]>,
 }
 
+/// Kinds of work on a case that kernels of the judge do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ahead {
+    /// Synthetic values.
+    Inputs,
+    /// The f64 references of a product.
+    References,
+    /// The device model of a product.
+    Model(Accumulator),
+    /// The judgement of a cast by a recipe, of a product.
+    Cast,
+    Product,
+}
+
 /// The factors of a dense product: as they are, or the codes that stand for them.
 #[derive(Clone, Copy)]
 pub enum Factors<'a> {
@@ -283,6 +297,15 @@ impl Backend {
             Backend::Cuda | Backend::Vendor | Backend::External => Some(cuda::gemm_f64::product),
             _ => None,
         }
+    }
+    /// Has what judging cases of these kinds launches made ready, beside what is done meanwhile.
+    pub fn begin(self, what: &[Ahead]) {
+        #[cfg(feature = "cuda")]
+        if judges_on_gpu() && matches!(self, Backend::Cuda | Backend::Vendor) {
+            cuda::ahead::begin(what);
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = what;
     }
     /// What computes the references of large dense products for kernels of this backend.
     pub fn referrer(self) -> Option<Referrer> {

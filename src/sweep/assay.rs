@@ -2,7 +2,7 @@
 
 use super::build::{Helpers, Prepared};
 use super::case::{Case, OperandRecipe, OutKind};
-use super::there::{Asked, judged};
+use super::there::{Asked, ahead, judged};
 use crate::assay::command::shell_word;
 use crate::assay::fill::fill;
 use crate::assay::map::ErrorMap;
@@ -94,6 +94,7 @@ fn ran(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64
     }
     let there = |row: &mut Row| -> Result<std::result::Result<ErrorMap, Box<Assayed>>> {
         let helpers = helpers(backend);
+        backend.begin(&ahead(case));
         let prepared = Prepared::of(case, helpers)?;
         match judged(row, Asked { case, prepared: &prepared, kernels, backend })? {
             Some(map) => {

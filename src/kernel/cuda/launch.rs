@@ -149,9 +149,19 @@ impl Gpu {
         self.context.bind_to_thread().map_err(|e| failed("cuCtxSetCurrent", e))
     }
 
-    /// Compiled and loaded at its first use, several at a time; two threads that need the same one at once both make it.
     fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
-        let (key, shared) = (format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry), launch.shape.shared);
+        self.made(launch.source, launch.entry, launch.defines, launch.shape.shared)
+    }
+
+    /// Compiles and loads what will be launched. Errors: it does not compile; the driver's.
+    pub fn prepare(&self, source: &'static str, entry: &'static str, defines: &[String]) -> Result<()> {
+        self.enter()?;
+        self.made(source, entry, defines, 0).map(drop)
+    }
+
+    /// Compiled and loaded at its first use, several at a time; two threads that need the same one at once both make it.
+    fn made(&self, source: &str, entry: &str, defines: &[String], shared: u32) -> Result<sys::CUfunction> {
+        let key = format!("{source} {} {entry}", defines.join(" "));
         let functions = || self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Raised, never lowered: another thread may be about to launch it with more.
         let ready = |made: Option<usize>| -> Result<Option<sys::CUfunction>> {
@@ -171,13 +181,12 @@ impl Gpu {
             return Ok(f);
         }
         let known = || SOURCES.iter().map(|s| s.name);
-        let source: &CudaSource = SOURCES
-            .iter()
-            .find(|s| s.name == launch.source)
-            .ok_or_else(|| Error::unknown("CUDA source", launch.source, known()))?;
-        source.knows(launch.defines)?;
-        let cubin = traced("compile", || nvrtc::compile(source, Some(launch.entry), &self.info.arch(), launch.defines))?.cubin;
-        let f = traced("load", || self.load(&key, &cubin, launch.entry))?.0;
+        let found: &CudaSource =
+            SOURCES.iter().find(|s| s.name == source).ok_or_else(|| Error::unknown("CUDA source", source, known()))?;
+        found.knows(defines)?;
+        let compile = || nvrtc::compile(found, Some(entry), &self.info.arch(), defines);
+        let cubin = traced(&format!("compile {entry} of kernels/{source}"), compile)?.cubin;
+        let f = traced("load", || self.load(&key, &cubin, entry))?.0;
         Ok(ready(Some(f))?.expect("made just now"))
     }
 
