@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// Bytes before and after every output that a kernel must leave alone.
 const GUARD: usize = 1024;
 const GUARD_BYTE: u8 = 0xa5;
+/// Bytes of a buffer that come back with the bands around them.
+const TOGETHER: usize = 1 << 16;
 /// What outputs hold before: NaN in every float format. No kernel writes a NaN with all bits set (hardware gives 7f…).
 const POISON: u8 = 0xff;
 
@@ -35,6 +37,14 @@ pub struct Gpu {
 pub fn choose(ordinal: usize) {
     ORDINAL.store(ordinal, std::sync::atomic::Ordering::Relaxed);
 }
+
+/// Guard bands of buffers that are used again are not written again from now on: threads of one context wait for each other in every call of the
+/// driver. A kernel's stray write may then be told of a later buffer: for a process whose cases are run again by themselves unless they pass.
+pub fn leave_bands() {
+    BANDS_STAY.store(true, std::sync::atomic::Ordering::Relaxed);
+}
+
+static BANDS_STAY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// The GPU that [`gpu`] opens.
 pub fn chosen() -> usize {
@@ -345,12 +355,19 @@ impl Gpu {
         // SAFETY: plain allocation; the fills stay inside it.
         unsafe {
             let what = format!("allocation of {bytes} bytes on {}", self.info.name);
-            let base = traced("allocate", || pool::take(bytes + 2 * GUARD)).map_err(|e| failed(&what, e))?;
+            let (base, kept) = traced("allocate", || pool::take(bytes + 2 * GUARD)).map_err(|e| failed(&what, e))?;
             let buffer = Buffer { base, bytes };
+            let fill = fill.filter(|_| bytes > 0);
+            let kept = kept && BANDS_STAY.load(std::sync::atomic::Ordering::Relaxed);
+            if kept && fill.is_none() {
+                return Ok(buffer);
+            }
             let filled = at_once(|stream| {
-                result::memset_d8_async(base, GUARD_BYTE, GUARD, stream)?;
-                result::memset_d8_async(buffer.pointer() + bytes as u64, GUARD_BYTE, GUARD, stream)?;
-                match fill.filter(|_| bytes > 0) {
+                if !kept {
+                    result::memset_d8_async(base, GUARD_BYTE, GUARD, stream)?;
+                    result::memset_d8_async(buffer.pointer() + bytes as u64, GUARD_BYTE, GUARD, stream)?;
+                }
+                match fill {
                     Some(fill) => result::memset_d8_async(buffer.pointer(), fill, bytes, stream),
                     None => Ok(()),
                 }
@@ -452,16 +469,28 @@ impl Gpu {
         if !buffer.bytes.is_multiple_of(size) {
             return Err(Error::shape(what, format!("{} bytes", buffer.bytes), format!("elements of {size} bytes")));
         }
-        let mut bands = [0u8; 2 * GUARD];
         let mut inside: Vec<T> = Vec::with_capacity(buffer.bytes / size);
-        // SAFETY: the allocation has a band, the interior and a band; the vector has room for the interior, of which any bits are numbers.
+        if buffer.bytes <= TOGETHER {
+            // With its bands, which lie beside it: one call for three.
+            let mut all: Vec<u8> = Vec::with_capacity(buffer.bytes + 2 * GUARD);
+            // SAFETY: the vectors have room for the allocation and for its interior, of which any bits are numbers.
+            unsafe {
+                let room = std::slice::from_raw_parts_mut(all.as_mut_ptr(), buffer.bytes + 2 * GUARD);
+                let copy = || at_once(|stream| result::memcpy_dtoh_async(room, buffer.base, stream));
+                traced("download", copy).map_err(|e| failed("cuMemcpyDtoH", e))?;
+                all.set_len(buffer.bytes + 2 * GUARD);
+                std::ptr::copy_nonoverlapping(all[GUARD..].as_ptr(), inside.as_mut_ptr().cast(), buffer.bytes);
+                inside.set_len(buffer.bytes / size);
+            }
+            let mut bands = [0u8; 2 * GUARD];
+            bands[..GUARD].copy_from_slice(&all[..GUARD]);
+            bands[GUARD..].copy_from_slice(&all[GUARD + buffer.bytes..]);
+            unharmed(what, &bands)?;
+            return Ok(inside);
+        }
+        let bands = self.bands(buffer)?;
+        // SAFETY: the vector has room for the interior, of which any bits are numbers.
         unsafe {
-            let (before, after) = bands.split_at_mut(GUARD);
-            let copied = at_once(|stream| {
-                result::memcpy_dtoh_async(before, buffer.base, stream)?;
-                result::memcpy_dtoh_async(after, buffer.pointer() + buffer.bytes as u64, stream)
-            });
-            copied.map_err(|e| failed("cuMemcpyDtoH", e))?;
             if buffer.bytes > 0 {
                 let room = std::slice::from_raw_parts_mut(inside.as_mut_ptr().cast(), buffer.bytes);
                 traced("download", || self.staging.down(room, buffer.pointer())).map_err(|e| failed("cuMemcpyDtoH", e))?;
