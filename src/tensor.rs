@@ -81,6 +81,12 @@ impl Tensor {
         Ok(Self { dtype, rows, cols, data: Arc::new(data), there: There::default() })
     }
 
+    /// Values that were widened from as many of `dtype`, which holds each of them.
+    pub(crate) fn widened(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Self {
+        debug_assert!(Tensor::new(dtype, rows, cols, data.clone()).is_ok());
+        Self { dtype, rows, cols, data: Arc::new(data), there: There::default() }
+    }
+
     fn check(dtype: Format, rows: usize, cols: usize, len: usize) -> Result<()> {
         if !matches!(dtype, Format::F16 | Format::Bf16 | Format::F32) {
             return Err(Error::value("tensor dtype", dtype, "f16, bf16 or f32"));

@@ -43,6 +43,9 @@ pub fn run(args: Args) -> Result<u8> {
     };
     #[cfg(feature = "cuda")]
     if backend != crate::kernel::Backend::Cpu {
+        if args.together > 1 {
+            crate::kernel::cuda::launch::leave_bands();
+        }
         // It opens while the run is still asking what it is.
         std::thread::spawn(|| drop(crate::kernel::cuda::launch::gpu()));
     }

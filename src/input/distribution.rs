@@ -172,7 +172,15 @@ pub struct Drawing {
 
 /// Makes the values of a tensor, of its dtype, in place of the CPU: the same bits, which it may hold on its device too. Errors: it does not have this
 /// distribution, or cannot.
-pub type Drawer = fn(&Drawing) -> Result<(Vec<f32>, There)>;
+pub type Drawer = fn(&Drawing) -> Result<Drawn>;
+
+/// What it made.
+pub struct Drawn {
+    pub data: Vec<f32>,
+    pub there: There,
+    /// Widened from bits of the dtype, which therefore holds it.
+    pub exact: bool,
+}
 
 /// Elements from which a drawer is worth its copies.
 const LARGE: usize = 1 << 18;
@@ -205,7 +213,10 @@ pub fn generate_by(
                 && places().all(|(at, i, j)| data[at].to_bits() == round_to(dtype, element(i, j, place(i))).to_bits())
         };
         match drawn {
-            Ok((data, there)) if same(&data) => return Tensor::new(dtype, rows, cols, data).map(|t| t.held(there)),
+            Ok(Drawn { data, there, exact: true }) if same(&data) => {
+                return Ok(Tensor::widened(dtype, rows, cols, data).held(there));
+            }
+            Ok(Drawn { data, there, .. }) if same(&data) => return Tensor::new(dtype, rows, cols, data).map(|t| t.held(there)),
             Ok(_) => tracing::error!("the GPU's draw of {dist} has other bits than the CPU's, which is used"),
             Err(Error::Unsupported { .. }) => {}
             Err(e) => tracing::warn!("{dist} is drawn on the CPU: {e}"),

@@ -156,6 +156,31 @@ pub struct LargeOperands<'a> {
     pub sources: Option<[&'a Tensor; 2]>,
 }
 
+/// Kinds of work on a case that kernels of the judge do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ahead {
+    /// Synthetic values.
+    Inputs,
+    /// The f64 references of a product.
+    References,
+    /// The device model of a product.
+    Model(Accumulator),
+    /// The judgement of a cast by a recipe, of a product.
+    Cast,
+    Product,
+}
+
+/// The factors of a dense product: as they are, or the codes that stand for them.
+#[derive(Clone, Copy)]
+pub enum Factors<'a> {
+    Values([&'a Tensor; 2]),
+    Codes([&'a QTensor; 2]),
+}
+
+/// The sums of a dense product with its bias, and their magnitudes, to the bits of [`crate::op::define`]'s: of factors that nobody has to widen to
+/// f64 first. Errors: factors that it does not take; no GPU; out of device memory; bits that are not the CPU's.
+pub type Referrer = fn(Factors, Option<&Tensor>) -> Result<(Vec<f64>, Vec<f64>)>;
+
 /// The f64 references of a product, where they lie.
 pub struct LargeReferences {
     /// The largest finite magnitude of op(dequantize(q)).
@@ -270,6 +295,24 @@ impl Backend {
             _ if !judges_on_gpu() => None,
             #[cfg(feature = "cuda")]
             Backend::Cuda | Backend::Vendor | Backend::External => Some(cuda::gemm_f64::product),
+            _ => None,
+        }
+    }
+    /// Has what judging cases of these kinds launches made ready, beside what is done meanwhile.
+    pub fn begin(self, what: &[Ahead]) {
+        #[cfg(feature = "cuda")]
+        if judges_on_gpu() && matches!(self, Backend::Cuda | Backend::Vendor) {
+            cuda::ahead::begin(what);
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = what;
+    }
+    /// What computes the references of large dense products for kernels of this backend.
+    pub fn referrer(self) -> Option<Referrer> {
+        match self {
+            _ if !judges_on_gpu() => None,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda | Backend::Vendor | Backend::External => Some(cuda::judge::references::dense_product),
             _ => None,
         }
     }

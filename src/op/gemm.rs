@@ -72,14 +72,26 @@ pub fn product(
         (a.as_slice(), b.as_slice(), d.as_slice_mut(), magnitude.as_slice_mut())
         && n > 0
     {
-        let bands = d.par_chunks_mut(BAND * n).zip(magnitude.par_chunks_mut(BAND * n)).enumerate();
-        bands.for_each(|(band, (d, magnitude))| rows(x, y, bias, (n, k), band * BAND, d, magnitude));
+        if m == 1 {
+            // A lone row is cut into runs of columns: elements know nothing of each other.
+            let runs = d.par_chunks_mut(RUN).zip(magnitude.par_chunks_mut(RUN)).enumerate();
+            runs.for_each(|(run, (d, magnitude))| {
+                let (from, count) = (run * RUN, d.len());
+                let bias = bias.map(|bias| &bias[from..from + count]);
+                rows(x, &y[from * k..(from + count) * k], bias, (count, k), 0, d, magnitude);
+            });
+        } else {
+            let bands = d.par_chunks_mut(BAND * n).zip(magnitude.par_chunks_mut(BAND * n)).enumerate();
+            bands.for_each(|(band, (d, magnitude))| rows(x, y, bias, (n, k), band * BAND, d, magnitude));
+        }
     }
     (d, magnitude)
 }
 
 /// Rows of the result that one thread computes before it takes others.
 const BAND: usize = 32;
+/// Columns of a lone row.
+const RUN: usize = 64;
 /// Bytes of B's rows that stay in the cache while the rows of a band pass by.
 const CACHED: usize = 1 << 19;
 
@@ -273,7 +285,7 @@ mod tests {
     /// Tiles, bands and blocks of columns leave no trace: every element is its own definition.
     #[test]
     fn every_element_is_its_own_sum_whatever_the_shape() {
-        for (m, n, k) in [(1, 1, 5), (4, 3, 16), (5, 4, 100), (70, 50, 33), (33, 130, 2000), (3, 7, 0)] {
+        for (m, n, k) in [(1, 1, 5), (1, 200, 33), (4, 3, 16), (5, 4, 100), (70, 50, 33), (33, 130, 2000), (3, 7, 0)] {
             let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 2003) as f64 * 0.37 - 370.0;
             let (a, b) =
                 (Array2::from_shape_fn((m, k), |(i, j)| value(i, j)), Array2::from_shape_fn((n, k), |(i, j)| value(j, i)));

@@ -7,6 +7,7 @@ use level::check_scales;
 pub use level::{Level, SCALE_FORMATS};
 use ndarray::Array2;
 use rayon::prelude::*;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Which elements of a `rows × cols` matrix share a scale. Columns run along K. The last tile may be short.
@@ -290,6 +291,20 @@ impl QTensor {
     /// The value of element (i, j) in f64 by [`QTensor::affine`].
     pub fn value(&self, i: usize, j: usize) -> f64 {
         self.affine(self.scale_index(i, j)).value(self.format.decode(u32::from(self.codes[i * self.cols + j])))
+    }
+    /// Some values of row `i`, bit for bit [`QTensor::value`]'s, a tile at a time.
+    pub fn values_of_row(&self, i: usize, columns: Range<usize>) -> Vec<f64> {
+        let decoder = Decoder::new(self.format).expect("at most 8 bits: checked on construction");
+        let (tile, codes) = (self.granularity.tile(self.rows, self.cols).1, &self.codes[i * self.cols..(i + 1) * self.cols]);
+        let mut values = Vec::with_capacity(columns.len());
+        let mut from = columns.start;
+        while from < columns.end {
+            let to = columns.end.min((from / tile + 1) * tile);
+            let affine = self.affine(self.scale_index(i, from));
+            values.extend(codes[from..to].iter().map(|c| affine.value(decoder.decode_f64(*c))));
+            from = to;
+        }
+        values
     }
     /// All values in f64, element by element as [`QTensor::value`]: the definition of dequantize.
     pub fn dequantize(&self) -> Array2<f64> {

@@ -56,6 +56,11 @@ fn fast_dequantize_equals_the_definition() {
                     let what = || format!("{format} {granularity} {rows}×{cols} zero {zero}");
                     assert!(slow.iter().zip(&fast).all(|(a, b)| same(*a, *b)), "{}", what());
                     assert!(slow.iter().zip(&single).all(|(a, b)| same(f64::from(*a as f32), f64::from(*b))), "{}", what());
+                    for (i, columns) in (0..rows).flat_map(|i| [(i, 0..cols), (i, cols / 3..cols - cols / 4)]) {
+                        let some = q.values_of_row(i, columns.clone());
+                        assert_eq!(some.len(), columns.len());
+                        assert!(some.iter().zip(columns).all(|(a, j)| same(*a, slow[(i, j)])), "row {i} of {}", what());
+                    }
                 }
             }
         }

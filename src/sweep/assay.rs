@@ -2,7 +2,7 @@
 
 use super::build::{Helpers, Prepared};
 use super::case::{Case, OperandRecipe, OutKind};
-use super::there::{Asked, judged};
+use super::there::{Asked, ahead, judged};
 use crate::assay::command::shell_word;
 use crate::assay::fill::fill;
 use crate::assay::map::ErrorMap;
@@ -23,7 +23,7 @@ pub fn run(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend) -> Re
 }
 
 fn helpers(backend: Backend) -> Helpers {
-    Helpers { product: backend.accelerator(), draw: backend.drawer(), keeps: true }
+    Helpers { product: backend.accelerator(), refer: backend.referrer(), draw: backend.drawer(), keeps: true }
 }
 
 fn run_prepared(
@@ -94,6 +94,7 @@ fn ran(case: &Case, kernels: &[&'static dyn Kernel], backend: Backend, seed: u64
     }
     let there = |row: &mut Row| -> Result<std::result::Result<ErrorMap, Box<Assayed>>> {
         let helpers = helpers(backend);
+        backend.begin(&ahead(case));
         let prepared = Prepared::of(case, helpers)?;
         match judged(row, Asked { case, prepared: &prepared, kernels, backend })? {
             Some(map) => {

@@ -6,11 +6,13 @@ use crate::assay::Built;
 use crate::fault::power::Ground;
 use crate::input::{Drawer, Source};
 use crate::job::{Dynamic, Job, Operand, Operands, OutSpec};
+use crate::kernel::{Factors, Referrer};
 use crate::op::{self, Accelerator, Args64, Defined, Op, Params};
 use crate::quant::{QTensor, QTensorParts, Zero};
 use crate::stage::timed;
 use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
+use ndarray::Array2;
 use std::sync::Arc;
 
 /// The unquantized operands, each role as [`Args64`] says.
@@ -39,10 +41,15 @@ mod stream {
 #[derive(Clone, Copy, Default)]
 pub struct Helpers {
     pub product: Option<Accelerator>,
+    /// Dense products of operands as they are: tried before `product`.
+    pub refer: Option<Referrer>,
     pub draw: Option<Drawer>,
     /// What was drawn and defined is kept for the next cases, as a run asks for it.
     pub keeps: bool,
 }
+
+/// Multiply-adds of a product from which its references are asked for elsewhere.
+pub const LARGE: usize = 1 << 24;
 
 /// Tensors and references of the last cases, by what they are made from. Four distributions of an operand of 2^20 elements, and products of them.
 static DRAWN: Memo<Tensor> = Memo::new(96 << 20);
@@ -251,7 +258,28 @@ impl Prepared {
             op::define(case.op, &params, &args)
         };
         let second = |v: &[Operand]| v.first().map(Operand::to_f64);
-        let of_values = |t: &Tensor| defined(t.to_f64(), x.b.first().map(Tensor::to_f64));
+        // Without the operands in f64, which have eight bytes a value.
+        let (m, n) = (case.total_rows(), case.n);
+        let refer = helpers.refer.filter(|_| case.op == Op::Gemm && m * n * case.k >= LARGE);
+        let referred = |of: Factors| match refer?(of, x.bias.as_ref()) {
+            Ok((d, magnitude)) => {
+                let shaped = |v| Array2::from_shape_vec((m, n), v).expect("a reference is m × n");
+                Some(Defined { magnitude: Some(shaped(magnitude)), accelerator, ..Defined::plain(shaped(d)) })
+            }
+            Err(Error::Unsupported { .. }) => None,
+            Err(e) => {
+                tracing::warn!("{}: references by the CPU's operands: {e}", case.id());
+                None
+            }
+        };
+        let of_values = |a: &Tensor| match x.b.first().and_then(|b| referred(Factors::Values([a, b]))) {
+            Some(made) => Ok(made),
+            None => defined(a.to_f64(), x.b.first().map(Tensor::to_f64)),
+        };
+        let of_operands = |o: &Operand| match (o, b.first()) {
+            (Operand::Quantized(a), Some(Operand::Quantized(b))) => referred(Factors::Codes([a, b])),
+            _ => None,
+        };
         let exact = || {
             let make = || x.a.iter().map(|a| of_values(a).map(Arc::new)).collect::<Result<Vec<_>>>();
             if case.op != Op::Gemm || !helpers.keeps {
@@ -263,7 +291,8 @@ impl Prepared {
             let bytes = |all: &Vec<Arc<Defined>>| all.iter().map(|d| 16 * d.d.len()).sum();
             EXACT.get(key, make, bytes)
         };
-        let of_codes = || a.iter().map(|o| defined(o.to_f64(), second(&b)).map(Arc::new)).collect::<Result<Vec<_>>>();
+        let of_code = |o: &Operand| of_operands(o).map_or_else(|| defined(o.to_f64(), second(&b)), Ok).map(Arc::new);
+        let of_codes = || a.iter().map(of_code).collect::<Result<Vec<_>>>();
         let (exact, ideal) = timed("references", || match case.op.reads_codes() {
             true => Ok::<_, Error>((exact()?, of_codes()?)),
             false => exact().map(|exact| (exact.clone(), exact)),

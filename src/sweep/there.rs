@@ -1,6 +1,6 @@
 //! A large case judged where its kernel ran: only the numbers of its row come back.
 
-use super::build::Prepared;
+use super::build::{LARGE as LARGE_REFERENCES, Prepared};
 use super::case::{Case, OutKind};
 use crate::assay::fill::{digest, fill_measured, narrowest};
 use crate::assay::map::ErrorMap;
@@ -8,7 +8,7 @@ use crate::assay::row::Row;
 use crate::assay::{evidence, large};
 use crate::compare::{Comparison, Measured};
 use crate::job::{Data, Operand, OutSpec, Output, Part};
-use crate::kernel::{self, Backend, Held, Kernel, LargeCast, LargeOperands};
+use crate::kernel::{self, Ahead, Backend, Held, Kernel, LargeCast, LargeOperands};
 use crate::op::Op;
 use crate::stage::timed;
 use crate::{QTensor, Result, Tensor};
@@ -16,6 +16,26 @@ use crate::{QTensor, Result, Tensor};
 /// Multiply-adds of a product, and elements of a cast, from which the device that ran it judges it.
 const LARGE_PRODUCT: usize = 1 << 28;
 const LARGE_CAST: usize = 1 << 17;
+
+/// What judging the case on its device will launch.
+pub fn ahead(case: &Case) -> Vec<Ahead> {
+    let (elements, products) = (case.total_rows() * case.n, case.total_rows() * case.n * case.k);
+    let mut all = Vec::new();
+    if case.op == Op::Cast && elements >= LARGE_CAST {
+        all.push(Ahead::Cast);
+    }
+    if case.op.is_product() && products >= LARGE_REFERENCES {
+        all.extend(case.accumulator.map(Ahead::Model));
+        all.push(Ahead::References);
+        if products >= LARGE_PRODUCT {
+            all.push(Ahead::Product);
+        }
+    }
+    if !all.is_empty() {
+        all.insert(0, Ahead::Inputs);
+    }
+    all
+}
 
 /// A case with its operands, and whose kernels may take it.
 #[derive(Clone, Copy)]

@@ -28,11 +28,14 @@ pub fn run(job: &Job) -> Result<Output> {
         rows.par_chunks_mut(band * plan.cols).enumerate().try_for_each(|(i, out)| {
             let first = p.a_rows.start + i * band;
             let rows = first..p.a_rows.end.min(first + band);
-            for cols in (p.b_rows.start..p.b_rows.end).step_by(TILE).map(|j| j..p.b_rows.end.min(j + TILE)) {
-                let tile = tile(&plan, &p, rows.clone(), cols.clone())?;
-                let at = cols.start - p.b_rows.start;
-                for (out, tile) in out.chunks_mut(plan.cols).zip(tile.chunks(cols.len())) {
-                    out[at..at + cols.len()].copy_from_slice(tile);
+            let columns = |t: usize| p.b_rows.start + t * TILE..p.b_rows.end.min(p.b_rows.start + (t + 1) * TILE);
+            // Of one row, or a few, there are fewer bands than cores.
+            let of = |t: usize| tile(&plan, &p, rows.clone(), columns(t));
+            let tiles: Vec<Vec<f32>> = (0..p.b_rows.len().div_ceil(TILE)).into_par_iter().map(of).collect::<Result<_>>()?;
+            for (t, tile) in tiles.iter().enumerate() {
+                let (at, width) = (t * TILE, columns(t).len());
+                for (out, tile) in out.chunks_mut(plan.cols).zip(tile.chunks(width)) {
+                    out[at..at + width].copy_from_slice(tile);
                 }
             }
             Ok::<(), crate::Error>(())

@@ -241,6 +241,7 @@ mod tests {
             .chain(entries::<group_scales::ColumnsScale>())
             .chain(entries::<group_scales::Columns>())
             .chain(entries::<inputs::Arguments>())
+            .chain(entries::<inputs::Halves>())
             .chain(entries::<judge::bound::BoundOf>())
             .chain(entries::<judge::bound::AmaxOf>())
             .chain(entries::<judge::cast::CodesOf>())

@@ -187,6 +187,17 @@ pub(crate) fn lay_out(q: &QTensor, repeat: bool) -> (Vec<f32>, usize, usize) {
     }
 }
 
+/// Codes from which those who judge have them on the device, too: one way over the bus is enough then.
+const SHARED_CODES: usize = 1 << 20;
+
+/// The codes of a tensor in a buffer of the kernel's own, which it may harm.
+pub(super) fn own_codes(gpu: &Gpu, q: &QTensor) -> Result<Buffer> {
+    if q.codes().len() < SHARED_CODES {
+        return gpu.upload(q.codes());
+    }
+    gpu.copied(&*q.there().or_make(|| gpu.upload(q.codes()))?)
+}
+
 /// A dense job on the device, with room for its result.
 pub(super) struct Uploaded {
     pub a: Buffer,
@@ -222,8 +233,8 @@ impl Uploaded {
         let repeat = layout(a, b)? == ScaleLayout::ByRow;
         let ((sa, _, sa_k), (sb, sb_row, sb_k)) = (lay_out(a, repeat), lay_out(b, repeat));
         Ok(Self {
-            a: gpu.upload(a.codes())?,
-            b: gpu.upload(b.codes())?,
+            a: own_codes(gpu, a)?,
+            b: own_codes(gpu, b)?,
             d: gpu.output(a.rows() * b.rows() * element_bytes(&job.out))?,
             scales: [gpu.upload_f32(&sa)?, gpu.upload_f32(&sb)?],
             bias: job.operands.bias.as_ref().map(|bias| gpu.upload_f32(bias.data())).transpose()?,

@@ -1,7 +1,9 @@
 //! Grouped FP8 GEMM by wgmma: `kernels/grouped_gemm.cu` (contract there).
 
 use super::contract::{Contract, Map, Pointer, arguments};
-use super::fp8_gemm::{Options, ScaleTile, WGMMA, blocks, common, lay_out, needs_hopper, packed, scales, tile_options};
+use super::fp8_gemm::{
+    Options, ScaleTile, WGMMA, blocks, common, lay_out, needs_hopper, own_codes, packed, scales, tile_options,
+};
 use super::group_scales;
 use super::launch::{Buffer, Gpu, LaunchShape, gpu, tensor_map};
 use super::model;
@@ -104,7 +106,8 @@ fn load(gpu: &Gpu, job: &Job, o: Option<&Operand>, offs: &Buffer) -> Result<grou
         Some(Operand::Dynamic(d)) => group_scales::quantize_rows(gpu, d.x(), d.recipe(), offs, groups),
         _ => {
             let p = pack(o)?;
-            let (codes, scale_inv) = (gpu.upload(&p.codes)?, gpu.upload_f32(&p.scale_inv)?);
+            let codes = if let Some(Operand::Quantized(q)) = o { own_codes(gpu, q)? } else { gpu.upload(&p.codes)? };
+            let scale_inv = gpu.upload_f32(&p.scale_inv)?;
             Ok(group_scales::Quantized { codes, scale_inv, rows: p.rows, cols: p.cols, pitch: p.pitch })
         }
     }

@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// Bytes before and after every output that a kernel must leave alone.
 const GUARD: usize = 1024;
 const GUARD_BYTE: u8 = 0xa5;
+/// Bytes of a buffer that come back with the bands around them.
+const TOGETHER: usize = 1 << 16;
 /// What outputs hold before: NaN in every float format. No kernel writes a NaN with all bits set (hardware gives 7f…).
 const POISON: u8 = 0xff;
 
@@ -35,6 +37,14 @@ pub struct Gpu {
 pub fn choose(ordinal: usize) {
     ORDINAL.store(ordinal, std::sync::atomic::Ordering::Relaxed);
 }
+
+/// Guard bands of buffers that are used again are not written again from now on: threads of one context wait for each other in every call of the
+/// driver. A kernel's stray write may then be told of a later buffer: for a process whose cases are run again by themselves unless they pass.
+pub fn leave_bands() {
+    BANDS_STAY.store(true, std::sync::atomic::Ordering::Relaxed);
+}
+
+static BANDS_STAY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// The GPU that [`gpu`] opens.
 pub fn chosen() -> usize {
@@ -149,9 +159,19 @@ impl Gpu {
         self.context.bind_to_thread().map_err(|e| failed("cuCtxSetCurrent", e))
     }
 
-    /// Compiled and loaded at its first use, several at a time; two threads that need the same one at once both make it.
     fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
-        let (key, shared) = (format!("{} {} {}", launch.source, launch.defines.join(" "), launch.entry), launch.shape.shared);
+        self.made(launch.source, launch.entry, launch.defines, launch.shape.shared)
+    }
+
+    /// Compiles and loads what will be launched. Errors: it does not compile; the driver's.
+    pub fn prepare(&self, source: &'static str, entry: &'static str, defines: &[String]) -> Result<()> {
+        self.enter()?;
+        self.made(source, entry, defines, 0).map(drop)
+    }
+
+    /// Compiled and loaded at its first use, several at a time; two threads that need the same one at once both make it.
+    fn made(&self, source: &str, entry: &str, defines: &[String], shared: u32) -> Result<sys::CUfunction> {
+        let key = format!("{source} {} {entry}", defines.join(" "));
         let functions = || self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Raised, never lowered: another thread may be about to launch it with more.
         let ready = |made: Option<usize>| -> Result<Option<sys::CUfunction>> {
@@ -171,13 +191,12 @@ impl Gpu {
             return Ok(f);
         }
         let known = || SOURCES.iter().map(|s| s.name);
-        let source: &CudaSource = SOURCES
-            .iter()
-            .find(|s| s.name == launch.source)
-            .ok_or_else(|| Error::unknown("CUDA source", launch.source, known()))?;
-        source.knows(launch.defines)?;
-        let cubin = traced("compile", || nvrtc::compile(source, Some(launch.entry), &self.info.arch(), launch.defines))?.cubin;
-        let f = traced("load", || self.load(&key, &cubin, launch.entry))?.0;
+        let found: &CudaSource =
+            SOURCES.iter().find(|s| s.name == source).ok_or_else(|| Error::unknown("CUDA source", source, known()))?;
+        found.knows(defines)?;
+        let compile = || nvrtc::compile(found, Some(entry), &self.info.arch(), defines);
+        let cubin = traced(&format!("compile {entry} of kernels/{source}"), compile)?.cubin;
+        let f = traced("load", || self.load(&key, &cubin, entry))?.0;
         Ok(ready(Some(f))?.expect("made just now"))
     }
 
@@ -300,6 +319,15 @@ impl Gpu {
         self.upload(unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), std::mem::size_of_val(values)) })
     }
 
+    /// A buffer that holds what another does. Errors: out of memory; the driver's.
+    pub fn copied(&self, from: &Buffer) -> Result<Buffer> {
+        let buffer = self.allocate(from.bytes, None)?;
+        // SAFETY: both hold so many bytes, and what wrote them has ended.
+        let copy =
+            || unsafe { at_once(|stream| result::memcpy_dtod_async(buffer.pointer(), from.pointer(), from.bytes, stream)) };
+        traced("copy", copy).map_err(|e| failed("cuMemcpyDtoD", e)).map(|()| buffer)
+    }
+
     /// f32 values on the device.
     pub fn upload_f32(&self, values: &[f32]) -> Result<Buffer> {
         self.upload_all(values)
@@ -327,12 +355,19 @@ impl Gpu {
         // SAFETY: plain allocation; the fills stay inside it.
         unsafe {
             let what = format!("allocation of {bytes} bytes on {}", self.info.name);
-            let base = traced("allocate", || pool::take(bytes + 2 * GUARD)).map_err(|e| failed(&what, e))?;
+            let (base, kept) = traced("allocate", || pool::take(bytes + 2 * GUARD)).map_err(|e| failed(&what, e))?;
             let buffer = Buffer { base, bytes };
+            let fill = fill.filter(|_| bytes > 0);
+            let kept = kept && BANDS_STAY.load(std::sync::atomic::Ordering::Relaxed);
+            if kept && fill.is_none() {
+                return Ok(buffer);
+            }
             let filled = at_once(|stream| {
-                result::memset_d8_async(base, GUARD_BYTE, GUARD, stream)?;
-                result::memset_d8_async(buffer.pointer() + bytes as u64, GUARD_BYTE, GUARD, stream)?;
-                match fill.filter(|_| bytes > 0) {
+                if !kept {
+                    result::memset_d8_async(base, GUARD_BYTE, GUARD, stream)?;
+                    result::memset_d8_async(buffer.pointer() + bytes as u64, GUARD_BYTE, GUARD, stream)?;
+                }
+                match fill {
                     Some(fill) => result::memset_d8_async(buffer.pointer(), fill, bytes, stream),
                     None => Ok(()),
                 }
@@ -397,6 +432,36 @@ impl Gpu {
         self.fetch(what, buffer)
     }
 
+    /// bf16 numbers as f32. Errors: something beside the buffer was written.
+    pub fn download_halves(&self, what: &str, buffer: &Buffer) -> Result<Vec<f32>> {
+        self.enter()?;
+        let count = buffer.bytes / 2;
+        let mut inside: Vec<f32> = Vec::with_capacity(count);
+        let bands = self.bands(buffer)?;
+        // SAFETY: the vector has room for as many as the buffer holds, and any bits are numbers.
+        unsafe {
+            let room = std::slice::from_raw_parts_mut(inside.as_mut_ptr().cast(), count);
+            traced("download", || self.staging.down_halves(room, buffer.pointer())).map_err(|e| failed("cuMemcpyDtoH", e))?;
+            inside.set_len(count);
+        }
+        unharmed(what, &bands)?;
+        Ok(inside)
+    }
+
+    /// The guard bands of a buffer, one after the other.
+    fn bands(&self, buffer: &Buffer) -> Result<[u8; 2 * GUARD]> {
+        let mut bands = [0u8; 2 * GUARD];
+        let (before, after) = bands.split_at_mut(GUARD);
+        // SAFETY: the allocation has a band, the interior and a band.
+        let copied = unsafe {
+            at_once(|stream| {
+                result::memcpy_dtoh_async(before, buffer.base, stream)?;
+                result::memcpy_dtoh_async(after, buffer.pointer() + buffer.bytes as u64, stream)
+            })
+        };
+        copied.map_err(|e| failed("cuMemcpyDtoH", e)).map(|()| bands)
+    }
+
     /// What a buffer holds. Errors: a byte of its guard bands changed; a length that is no multiple of an element's.
     fn fetch<T: Plain>(&self, what: &str, buffer: &Buffer) -> Result<Vec<T>> {
         self.enter()?;
@@ -404,16 +469,28 @@ impl Gpu {
         if !buffer.bytes.is_multiple_of(size) {
             return Err(Error::shape(what, format!("{} bytes", buffer.bytes), format!("elements of {size} bytes")));
         }
-        let mut bands = [0u8; 2 * GUARD];
         let mut inside: Vec<T> = Vec::with_capacity(buffer.bytes / size);
-        // SAFETY: the allocation has a band, the interior and a band; the vector has room for the interior, of which any bits are numbers.
+        if buffer.bytes <= TOGETHER {
+            // With its bands, which lie beside it: one call for three.
+            let mut all: Vec<u8> = Vec::with_capacity(buffer.bytes + 2 * GUARD);
+            // SAFETY: the vectors have room for the allocation and for its interior, of which any bits are numbers.
+            unsafe {
+                let room = std::slice::from_raw_parts_mut(all.as_mut_ptr(), buffer.bytes + 2 * GUARD);
+                let copy = || at_once(|stream| result::memcpy_dtoh_async(room, buffer.base, stream));
+                traced("download", copy).map_err(|e| failed("cuMemcpyDtoH", e))?;
+                all.set_len(buffer.bytes + 2 * GUARD);
+                std::ptr::copy_nonoverlapping(all[GUARD..].as_ptr(), inside.as_mut_ptr().cast(), buffer.bytes);
+                inside.set_len(buffer.bytes / size);
+            }
+            let mut bands = [0u8; 2 * GUARD];
+            bands[..GUARD].copy_from_slice(&all[..GUARD]);
+            bands[GUARD..].copy_from_slice(&all[GUARD + buffer.bytes..]);
+            unharmed(what, &bands)?;
+            return Ok(inside);
+        }
+        let bands = self.bands(buffer)?;
+        // SAFETY: the vector has room for the interior, of which any bits are numbers.
         unsafe {
-            let (before, after) = bands.split_at_mut(GUARD);
-            let copied = at_once(|stream| {
-                result::memcpy_dtoh_async(before, buffer.base, stream)?;
-                result::memcpy_dtoh_async(after, buffer.pointer() + buffer.bytes as u64, stream)
-            });
-            copied.map_err(|e| failed("cuMemcpyDtoH", e))?;
             if buffer.bytes > 0 {
                 let room = std::slice::from_raw_parts_mut(inside.as_mut_ptr().cast(), buffer.bytes);
                 traced("download", || self.staging.down(room, buffer.pointer())).map_err(|e| failed("cuMemcpyDtoH", e))?;

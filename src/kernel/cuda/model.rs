@@ -124,6 +124,30 @@ impl Codes {
     }
 }
 
+/// The options of model_wgmma.
+fn sums_of(a: Format, b: Format, promoted: bool) -> Vec<String> {
+    vec![
+        define("A_E5M2", a == Format::E5m2),
+        define("B_E5M2", b == Format::E5m2),
+        define("WARPS_M", WARPS.0),
+        define("WARPS_N", WARPS.1),
+        define("STAGES", STAGES),
+        define("PROMOTE", promoted),
+    ]
+}
+
+/// Those of model_planes.
+fn side_of(sums: &[String], of_b: bool) -> Vec<String> {
+    sums.iter().cloned().chain([define("SIDE_B", of_b)]).collect()
+}
+
+/// The options of model_wgmma for e4m3, and of model_planes for each side of it.
+pub(super) fn defines(promoted: bool) -> [Vec<String>; 3] {
+    let sums = sums_of(Format::E4m3, Format::E4m3, promoted);
+    let (a, b) = (side_of(&sums, false), side_of(&sums, true));
+    [sums, a, b]
+}
+
 /// One side taken apart as the kernel reads it.
 struct Planes {
     planes: Buffer,
@@ -147,15 +171,8 @@ impl Sums {
         if k == 0 || k > a.pitch.min(b.pitch) {
             return Err(Error::value("K of the model", k, format!("1 to {}, the length of a row", a.pitch.min(b.pitch))));
         }
-        let mut defines = vec![
-            define("A_E5M2", a.format == Format::E5m2),
-            define("B_E5M2", b.format == Format::E5m2),
-            define("WARPS_M", WARPS.0),
-            define("WARPS_N", WARPS.1),
-            define("STAGES", STAGES),
-        ];
+        let defines = sums_of(a.format, b.format, promoted);
         let planes = [Planes::new(gpu, &a, k, WARPS.0)?, Planes::new(gpu, &b, k, WARPS.1)?];
-        defines.push(define("PROMOTE", promoted));
         let d = gpu.output(a.rows * b.rows * 4)?;
         let sums = Sums { a, b, k, planes, d, defines };
         sums.take_apart(gpu)?;
@@ -238,7 +255,7 @@ impl Planes {
     /// Of the first `k` codes. Rows that were not finite before stay marked: they go the long way, to the same sums.
     fn fill(&self, gpu: &Gpu, side: &Codes, k: usize, warps: usize, defines: &[String], of_b: bool) -> Result<()> {
         let tiles = side.rows.div_ceil(32 * warps) * warps;
-        let defines: Vec<String> = defines.iter().cloned().chain([define("SIDE_B", of_b)]).collect();
+        let defines = side_of(defines, of_b);
         let arguments = PlanesOf {
             codes: side.pointer(),
             planes: (&self.planes).into(),

@@ -41,16 +41,17 @@ impl Pool {
     }
 }
 
-/// `size` bytes of any content. Errors: out of memory, also when all that was kept is freed.
+/// `size` bytes of any content, and whether they are what another buffer of this size left. Errors: out of memory, also when all that was kept is
+/// freed.
 ///
 /// # Safety
 /// The context is current.
-pub unsafe fn take(size: usize) -> Result<u64, DriverError> {
+pub unsafe fn take(size: usize) -> Result<(u64, bool), DriverError> {
     if let Some(base) = pool().kept(size) {
-        return Ok(base);
+        return Ok((base, true));
     }
     // SAFETY: plain allocations; what is freed is used by nothing.
-    unsafe {
+    let fresh = unsafe {
         result::malloc_sync(size).or_else(|_| {
             let all = std::mem::take(&mut *pool()).by_size;
             all.into_values().flatten().for_each(|base| {
@@ -58,7 +59,8 @@ pub unsafe fn take(size: usize) -> Result<u64, DriverError> {
             });
             result::malloc_sync(size)
         })
-    }
+    };
+    fresh.map(|base| (base, false))
 }
 
 /// Gives back what [`take`] gave. What was started is done with it: launches, copies and fills are waited for, and who enqueues keeps its buffers

@@ -65,18 +65,29 @@ impl Piece {
     }
 }
 
-/// By threads that do nothing else; by this one where there are none.
-fn copy(to: &mut [u8], from: &[u8]) {
+/// `each` of so many of `to` and what they are made of, by threads that do nothing else; by this one where there are none.
+fn each<T: Send>(to: &mut [T], from: &[u8], band: usize, each: impl Fn(&mut [T], &[u8]) + Sync) {
     static POOL: OnceLock<Option<rayon::ThreadPool>> = OnceLock::new();
     let threads = || THREADS.min(rayon::current_num_threads());
     let pool = POOL.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(threads()).build().ok());
     match pool {
         Some(pool) if threads() > 1 => pool.install(|| {
-            let bands = to.par_chunks_mut(BAND).zip(from.par_chunks(BAND));
-            bands.for_each(|(to, from)| to.copy_from_slice(from));
+            let bands = to.par_chunks_mut(band).zip(from.par_chunks(BAND));
+            bands.for_each(|(to, from)| each(to, from));
         }),
-        _ => to.copy_from_slice(from),
+        _ => each(to, from),
     }
+}
+
+fn copy(to: &mut [u8], from: &[u8]) {
+    each(to, from, BAND, |to, from| to.copy_from_slice(from));
+}
+
+/// The bits of f32 from those of bf16.
+fn widen(to: &mut [u32], from: &[u8]) {
+    each(to, from, BAND / 2, |to, from| {
+        to.iter_mut().zip(from.as_chunks::<2>().0).for_each(|(to, half)| *to = u32::from(u16::from_le_bytes(*half)) << 16);
+    });
 }
 
 /// A stream of this thread, for what is short; the next thread gets it when this one ends.
@@ -147,21 +158,42 @@ impl Staging {
             // SAFETY: this function's own condition.
             return unsafe { at_once(|stream| result::memcpy_dtoh_async(to, from, stream)) };
         }
+        // SAFETY: this function's own condition.
+        unsafe { self.parts(to, PIECE, from, copy) }
+    }
+
+    /// The device's bf16 numbers as the bits of f32 into `to`.
+    ///
+    /// # Safety
+    /// As [`Staging::up`].
+    pub unsafe fn down_halves(&self, to: &mut [u32], from: u64) -> Result<(), DriverError> {
+        // SAFETY: this function's own condition.
+        unsafe { self.parts(to, PIECE / 2, from, widen) }
+    }
+
+    /// What lies on the device in pieces, `room` elements of `to` each, of which `take` makes them.
+    ///
+    /// # Safety
+    /// As [`Staging::up`].
+    unsafe fn parts<T>(&self, to: &mut [T], room: usize, from: u64, take: impl Fn(&mut [T], &[u8])) -> Result<(), DriverError> {
+        let each = PIECE / room;
         self.both(|pieces| {
-            let parts: Vec<&mut [u8]> = to.chunks_mut(PIECE).collect();
+            let parts: Vec<&mut [T]> = to.chunks_mut(room).collect();
             // SAFETY: a piece is filled when its stream is idle and its last part was taken out.
             let begin = |i: usize, count: usize| unsafe {
                 result::memcpy_dtoh_async(pieces[i % 2].bytes(count), from + (i * PIECE) as u64, pieces[i % 2].stream as _)
             };
-            let counts: Vec<usize> = parts.iter().map(|p| p.len()).collect();
-            begin(0, counts[0])?;
+            let counts: Vec<usize> = parts.iter().map(|p| p.len() * each).collect();
+            if let Some(count) = counts.first() {
+                begin(0, *count)?;
+            }
             for (i, part) in parts.into_iter().enumerate() {
                 if let Some(count) = counts.get(i + 1) {
                     begin(i + 1, *count)?;
                 }
                 pieces[i % 2].wait()?;
                 // SAFETY: the copy into this piece has ended.
-                copy(part, unsafe { pieces[i % 2].bytes(counts[i]) });
+                take(part, unsafe { pieces[i % 2].bytes(counts[i]) });
             }
             Ok(())
         })
@@ -197,5 +229,19 @@ impl Staging {
             self.freed.notify_one();
         }
         made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::widen;
+
+    #[test]
+    fn halves_are_widened_in_their_order() {
+        let halves: Vec<u16> = (0..3 * super::BAND / 2 + 7).map(|i| (i * 40_503) as u16).collect();
+        let bytes: Vec<u8> = halves.iter().flat_map(|h| h.to_le_bytes()).collect();
+        let mut wide = vec![0u32; halves.len()];
+        widen(&mut wide, &bytes);
+        assert!(wide.iter().zip(&halves).all(|(w, h)| *w == u32::from(*h) << 16));
     }
 }

@@ -4,7 +4,7 @@ use super::super::launch::{Buffer, Gpu, gpu};
 use super::super::reference::{Product, Side, product};
 use super::bound::largest;
 use crate::job::Operand;
-use crate::kernel::{LargeOperands, LargeReferences};
+use crate::kernel::{Factors, LargeOperands, LargeReferences};
 use crate::op::Op;
 use crate::op::gemm::{looked_at, row_agrees};
 use crate::stage::timed;
@@ -67,6 +67,38 @@ pub fn references(of: &LargeOperands) -> Result<LargeReferences> {
     Ok(LargeReferences { largest: timed("references", || largest(gpu, &there.ideal.d))?, there: Box::new(there) })
 }
 
+/// [`crate::kernel::Referrer`]'s. Errors: those of it.
+pub fn dense_product(of: Factors, bias: Option<&Tensor>) -> Result<(Vec<f64>, Vec<f64>)> {
+    let gpu = gpu()?;
+    let (sides, (m, n)) = match of {
+        Factors::Values([a, b]) => ([Side::values(gpu, a)?, Side::values(gpu, b)?], (a.rows(), b.rows())),
+        Factors::Codes([a, b]) => ([Side::codes(gpu, a)?, Side::codes(gpu, b)?], (a.rows(), b.rows())),
+    };
+    let bias: Option<Vec<f64>> = bias.map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+    let there = bias.as_ref().map(|bias| gpu.upload_all(bias)).transpose()?;
+    let into = Product::zeros(gpu, m * n)?;
+    product(gpu, &sides[0], &sides[1], there.as_ref(), &into, 0)?;
+    let d: Vec<f64> = gpu.download_whole("f64 product", &into.d)?;
+    let magnitude: Vec<f64> = gpu.download_whole("f64 magnitude", &into.magnitude)?;
+    let row = |side: usize, i: usize| -> Vec<f64> {
+        match of {
+            Factors::Values(x) => x[side].row(i).iter().map(|x| f64::from(*x)).collect(),
+            Factors::Codes(q) => q[side].values_of_row(i, 0..q[side].cols()),
+        }
+    };
+    for (r, i) in looked_at(m).into_iter().enumerate() {
+        let found = (&d[i * n..(i + 1) * n], &magnitude[i * n..(i + 1) * n]);
+        if !row_agrees(r, &row(0, i), &|j| row(1, j).into(), bias.as_deref(), found) {
+            return Err(other_bits(i));
+        }
+    }
+    Ok((d, magnitude))
+}
+
+fn other_bits(row: usize) -> Error {
+    Error::value("f64 product of the GPU", format!("row {row} with other bits"), "the CPU's")
+}
+
 impl References {
     /// Errors: those of [`references`].
     pub fn of(gpu: &Gpu, of: &LargeOperands) -> Result<Self> {
@@ -93,7 +125,7 @@ impl References {
                 let a = factors(0, e, p.a.start + i - p.row, &p.k);
                 let b = |j: usize| factors(1, e, p.b.start + j, &p.k).into();
                 if !row_agrees(r, &a, &b, bias.as_deref(), (&found.0, &found.1)) {
-                    return Err(Error::value("f64 product of the GPU", format!("row {i} with other bits"), "the CPU's"));
+                    return Err(other_bits(i));
                 }
             }
             Ok(())
@@ -124,7 +156,7 @@ impl References {
         })?;
         held(&ideal, &|side, e, i, k| {
             let (which, k) = own(quantized[side].len(), e, k);
-            k.map(|k| quantized[side][which].value(i, k)).collect()
+            quantized[side][which].values_of_row(i, k)
         })?;
         Ok(Self { exact, ideal, bias: there })
     }
