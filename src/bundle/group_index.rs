@@ -110,11 +110,15 @@ mod tests {
             );
         }
         assert_eq!(of("column k of b takes the group of column k + 1"), from(&|k| (k + 1).min(19)));
-        assert_eq!(of("column k of b takes the group of column k − 1"), from(&|k| k.max(1) - 1));
+        assert_eq!(of("at the wrong column: column k of b takes the group of column k − 1"), from(&|k| k.max(1) - 1));
         assert_eq!(of("takes group g + 1,"), index.iter().map(|g| (g + 1).min(4)).collect::<Vec<_>>());
         assert_eq!(of("takes group g − 1,"), index.iter().map(|g| g.max(&1) - 1).collect::<Vec<_>>());
         assert_eq!(of("column k of b takes the group of column 2·k"), from(&|k| (2 * k) % 20));
-        assert_eq!(all.len(), 11);
+        for half in [1, 2, 4, 8, 16] {
+            let words = format!("for the first {half} of {} columns alone", 2 * half);
+            assert_eq!(of(&words), from(&|k| if k % (2 * half) >= half { k - half } else { k }));
+        }
+        assert_eq!(all.len(), 16);
     }
 
     #[test]

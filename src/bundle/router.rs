@@ -4,19 +4,23 @@
 //! right row i = w[i]·(sums of row i)      written row i = w'·(sums of row i)      w' of every wrong row: 1, w[i]², 1/w[i], w[index(i)]
 //! ```
 
-use super::Bundle;
+use super::operand::{BundleOperand, Codes};
+use super::{Bundle, assay};
+use crate::QTensor;
 use crate::assay::Judgement;
+use crate::compare::Verdict;
 use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::where_not_all;
 use crate::fault::{Class, Finding};
-use crate::tensor::round_to;
-use crate::{Format, op::Op};
+use crate::op::Op;
 
 /// Wrong rows, at least; weights that are seen in them where they stand at other places.
 const LEAST: usize = 2;
 const DIFFERENT: usize = 3;
 /// Bits that rows tell which have each another row's weight.
 const BITS: f64 = 64.0;
+/// The share of a row's energy that is not its sums by one number, at most.
+const NOISE: f64 = 1.0 / 16384.0;
 /// How near a solved weight has to be to a stored one, relative.
 const NEAR: f64 = 1.0 / 512.0;
 /// Rows that groups may be padded to.
@@ -39,10 +43,6 @@ fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
     add(Class::SilentSkip, false, "row_weights are left out", Box::new(|_, _| Some(1.0)));
     add(Class::ScaleDoubledInverted, false, "row_weights are multiplied twice", Box::new(|i, _| Some(w[i] * w[i])));
     add(Class::ScaleDoubledInverted, false, "rows are divided by row_weights", Box::new(|i, _| Some(1.0 / w[i])));
-    for f in [Format::Bf16, Format::F16] {
-        let words = format!("row_weights are rounded to {f}");
-        add(Class::RoundOrder, false, &words, Box::new(move |i, _| Some(f64::from(round_to(f, w[i] as f32)))));
-    }
     let at = |i: usize| w.get(i).copied();
     let index = Class::ScaleIndex;
     let words = "row_weights are read at the row's number within its group, not within the tensor";
@@ -60,31 +60,22 @@ fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
     all
 }
 
-/// The weights that all wrong rows have instead of their own.
+/// The weights that all wrong rows have instead of their own, where the result is right by them.
 pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
     let weights = bundle.a.weights.as_ref().filter(|_| bundle.meta.op == Op::GroupedGemm)?;
-    let (ends, cols) = (bundle.offs.as_ref()?, judged.cols);
+    let ends = bundle.offs.as_ref()?;
     let w: Vec<f64> = weights.iter().map(|w| f64::from(*w)).collect();
-    let (bound, rows) = (&judged.bound, *ends.last()?);
-    (cols > 0 && rows <= w.len() && rows * cols <= judged.actual.len()).then_some(())?;
-    // Each row by a weight: the right sums, within what they may err by, give the cells of what is written.
-    let is = |i: usize, weight: f64| {
-        let by = weight / w[i];
-        by.is_finite()
-            && (i * cols..(i + 1) * cols).all(|at| {
-                let (d, radius) = (bound.ideal()[at] * by, bound.certain()[at] * by.abs());
-                let (low, high) = bound.out().cell(at, judged.actual[at]);
-                d - radius <= high && low <= d + radius
-            })
-    };
-    let wrong: Vec<usize> = (0..rows).filter(|i| w[*i] != 0.0 && !is(*i, w[*i])).collect();
+    let rows = *ends.last()?;
+    let solved = solved(judged, &w, rows)?;
+    let is = |i: usize, weight: f64| solved[i].is_none_or(|by| near(by, weight));
+    let wrong: Vec<usize> = (0..rows).filter(|i| !is(*i, w[*i])).collect();
     (wrong.len() >= LEAST).then_some(())?;
     let starts: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
     let group = |i: usize| {
         let e = ends.partition_point(|end| *end <= i);
         (e, starts[e])
     };
-    let found = ways(&w, &starts).into_iter().find(|way| {
+    let way = ways(&w, &starts).into_iter().find(|way| {
         let mut seen: Vec<u64> = Vec::new();
         let all = wrong.iter().all(|i| {
             (way.weight)(*i, group(*i)).is_some_and(|weight| {
@@ -96,48 +87,91 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
         seen.dedup();
         all && (!way.moved || seen.len() >= DIFFERENT)
     });
-    let Some(way) = found else {
-        let words = other_rows(judged, &w, &wrong)?;
-        return Some(Finding::solved(Class::ScaleIndex, "row_weights", words));
+    let mut taken = w.clone();
+    let (class, words) = match way {
+        None => {
+            let from = other_rows(&solved, &w, &wrong)?;
+            wrong.iter().zip(&from).for_each(|(i, j)| taken[*i] = w[*j]);
+            let shown: Vec<String> = wrong.iter().zip(&from).take(4).map(|(i, j)| format!("{i} ← {j}")).collect();
+            let words = format!("the weights of {} rows are those of other rows ({} …)", wrong.len(), shown.join(", "));
+            (Class::ScaleIndex, words)
+        }
+        Some(way) => {
+            wrong.iter().for_each(|i| taken[*i] = (way.weight)(*i, group(*i)).unwrap_or(w[*i]));
+            // Rows that the way leaves as they are belong to it.
+            let follows = |i: usize| i >= rows || (way.weight)(i, group(i)).is_some_and(|weight| is(i, weight));
+            let is_row = widened(&wrong, (0..w.len()).map(follows).collect());
+            (way.class, format!("{}{}", way.words, where_not_all("rows", &is_row)))
+        }
     };
-    // Rows that the way leaves as they are belong to it.
-    let follows = |i: usize| w[i] == 0.0 || (way.weight)(i, group(i)).is_some_and(|weight| is(i, weight));
-    let follow: Vec<bool> = (0..w.len()).map(|i| i >= rows || follows(i)).collect();
-    let (mut first, mut last) = (wrong[0], wrong[wrong.len() - 1]);
-    let mut is: Vec<bool> = (0..w.len()).map(|i| wrong.contains(&i)).collect();
-    if follow[first..=last].iter().all(|x| *x) {
-        while first > 0 && follow[first - 1] {
-            first -= 1;
-        }
-        while last + 1 < w.len() && follow[last + 1] {
-            last += 1;
-        }
-        (first..=last).for_each(|i| is[i] = true);
-    }
-    let place = where_not_all("rows", &is);
-    Some(Finding::solved(way.class, "row_weights", format!("{}{place}", way.words)))
+    (assay::verdict_alone(&weighted(bundle, &w, &taken)?).ok()? != Verdict::Fail)
+        .then(|| Finding::solved(class, "row_weights", words))
 }
 
-/// Rows that have each the weight of some other row, of which no index is known: by least squares over the right sums.
-fn other_rows(judged: &Judgement, w: &[f64], wrong: &[usize]) -> Option<String> {
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= NEAR * b.abs()
+}
+
+/// What each row's right sums are multiplied by, by least squares; `None` of a row of zeros. Nothing where a row is not its sums by one number.
+fn solved(judged: &Judgement, w: &[f64], rows: usize) -> Option<Vec<Option<f64>>> {
     let (ideal, cols) = (judged.bound.ideal(), judged.cols);
-    let spread = w.iter().fold(0.0f64, |m, w| m.max(*w)) - w.iter().fold(f64::INFINITY, |m, w| m.min(*w));
-    let near = |by: f64, j: usize| (by - w[j]).abs() <= NEAR * w[j].abs();
-    // As often as a number between the least and the largest lies so near one of them.
-    let share = (w.iter().map(|w| 2.0 * NEAR * w.abs()).sum::<f64>() / spread).min(1.0);
-    let mut shown = Vec::new();
-    for i in wrong {
+    (cols > 0 && rows <= w.len() && rows * cols <= judged.actual.len() && judged.actual.len() == ideal.len()).then_some(())?;
+    let row = |i: usize| {
         let (mut xx, mut xy, mut yy) = (0.0, 0.0, 0.0);
         for at in i * cols..(i + 1) * cols {
-            let (x, y) = (ideal[at] / w[*i], judged.actual[at]);
+            let (x, y) = (ideal[at] / w[i], judged.actual[at]);
             (xx, xy, yy) = (xx + x * x, xy + x * y, yy + y * y);
         }
-        // All of the row but rounding is the sums by one number.
-        (xy * xy >= (1.0 - NEAR) * xx * yy && xx > 0.0).then_some(())?;
-        let from = (0..w.len()).filter(|j| j != i).find(|j| near(xy / xx, *j))?;
-        shown.push(format!("{i} ← {from}"));
+        match xx == 0.0 || w[i] == 0.0 {
+            true => Some(None),
+            false => (xy * xy >= (1.0 - NOISE) * xx * yy).then_some(Some(xy / xx)),
+        }
+    };
+    (0..rows).map(row).collect()
+}
+
+/// The row whose weight each wrong one has, where no index is known. `None`: some have none, or as many would by chance.
+fn other_rows(solved: &[Option<f64>], w: &[f64], wrong: &[usize]) -> Option<Vec<usize>> {
+    let spread = w.iter().fold(0.0f64, |m, w| m.max(*w)) - w.iter().fold(f64::INFINITY, |m, w| m.min(*w));
+    // As often as a number between the least and the largest lies so near one of them.
+    let share = (w.iter().map(|w| 2.0 * NEAR * w.abs()).sum::<f64>() / spread).min(1.0);
+    (-share.log2() * wrong.len() as f64 >= BITS).then_some(())?;
+    let distance = |i: usize, j: usize| solved[i].map_or(f64::INFINITY, |by| (by - w[j]).abs());
+    let from = |i: &usize| {
+        let nearest = (0..w.len()).min_by(|j, k| distance(*i, *j).total_cmp(&distance(*i, *k)))?;
+        solved[*i].filter(|by| near(*by, w[nearest])).map(|_| nearest)
+    };
+    wrong.iter().map(from).collect()
+}
+
+/// The rows from the first wrong one to the last, and those beside them that follow, where all between do; else the wrong ones.
+fn widened(wrong: &[usize], follows: Vec<bool>) -> Vec<bool> {
+    let (mut first, mut last) = (wrong[0], wrong[wrong.len() - 1]);
+    if !follows[first..=last].iter().all(|x| *x) {
+        return (0..follows.len()).map(|i| wrong.contains(&i)).collect();
     }
-    shown.truncate(4);
-    (-share.log2() * wrong.len() as f64 >= BITS)
-        .then(|| format!("the weights of {} rows are those of other rows ({} …)", wrong.len(), shown.join(", ")))
+    while first > 0 && follows[first - 1] {
+        first -= 1;
+    }
+    while last + 1 < follows.len() && follows[last + 1] {
+        last += 1;
+    }
+    (0..follows.len()).map(|i| (first..=last).contains(&i)).collect()
+}
+
+/// The bundle with other weights.
+fn weighted(bundle: &Bundle, own: &[f64], taken: &[f64]) -> Option<Bundle> {
+    let weights: Vec<f32> = taken.iter().map(|w| *w as f32).collect();
+    let codes = match &bundle.a.codes {
+        Some(Codes::Whole(q)) => {
+            let mut parts = q.clone().into_parts();
+            let level = parts.level.as_mut().filter(|l| l.scale_inv.len() == own.len())?;
+            let by = own.iter().zip(taken).map(|(own, taken)| if own == taken { 1.0 } else { taken / own });
+            level.scale_inv.iter_mut().zip(by).for_each(|(s, by)| *s = (f64::from(*s) * by) as f32);
+            Some(Codes::Whole(QTensor::new(parts).ok()?))
+        }
+        Some(Codes::Groups(_)) => return None,
+        None => None,
+    };
+    Some(Bundle { a: BundleOperand { codes, weights: Some(weights), ..bundle.a.clone() }, ..bundle.clone() })
 }

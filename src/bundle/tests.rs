@@ -71,11 +71,11 @@ fn norm() -> Writer {
 fn activation(f: &str) -> Writer {
     let mut w = Writer::new("activation");
     w.meta("fn", f).values("a", &[3, 8], &values(Format::F16, 3, 8));
-    w.values(
-        "out",
-        &[3, if f.ends_with("lu") && f.starts_with("g") && f != "gelu" { 4 } else { 8 }],
-        &values(Format::F16, 3, 4 + 4 * usize::from(f == "gelu")),
-    );
+    if f == "swiglu_limit" {
+        w.meta("limit", "7");
+    }
+    let cols = if f.contains("glu") { 4 } else { 8 };
+    w.values("out", &[3, cols], &values(Format::F16, 3, cols));
     w
 }
 

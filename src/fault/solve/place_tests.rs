@@ -17,9 +17,9 @@ fn a_loop_counter_of_half_groups_is_told_for_both_operands() {
     let got = found(&Operand::Quantized(a), &b, None, Format::Bf16, |i, j, _| {
         sum(k_all, |k| f(&x, i * k_all + k) * f(&y, j * k_all + k) * read(&x, i, k) * read(&y, j, k))
     });
-    assert_eq!(got.0, "scale_index:a.address", "{}", got.1);
-    assert!(got.1.contains("scales of a are read at r·4 + c·1, a group every 32 of K, the last one past the end"), "{}", got.1);
-    assert!(got.1.contains("scales of b are read at r·4 + c·1, a group every 32 of K, the last one past the end"), "{}", got.1);
+    assert_eq!(got.0, "scale_index:a.divisor", "{}", got.1);
+    assert!(got.1.contains("the scale of a at k is that of step k / 32, and not of group k / 64"), "{}", got.1);
+    assert!(got.1.contains("the last behind the last; of b as well"), "{}", got.1);
 }
 
 #[test]
