@@ -477,7 +477,8 @@ emit("bug_gelu_tanh", "activation", {"a": xf, "out": gelu(xf)}, "fail", "", fn="
 w = wide.astype(F)
 emit("bug_swiglu_unclamped", "activation", {"a": wide, "out": ((w[:, 48:] + 1) * (w[:, :48] * sigmoid(F(1.702) * w[:, :48]))).astype(ml.bfloat16)},
      "fail", "", fn="swiglu_oai")
-emit("bug_swiglu_limit", "activation", {"a": wide, "out": (g * sigmoid(g) * u).astype(np.float16)}, "fail", "", fn="swiglu_limit", limit=5)
+at, up = np.minimum(w[:, :48], F(7)), np.clip(w[:, 48:], F(-7), F(7))
+emit("bug_swiglu_limit", "activation", {"a": wide, "out": (at * sigmoid(at) * up).astype(np.float16)}, "fail", "", fn="swiglu_limit", limit=5)
 emit("bug_gelu_erf", "activation", {"a": xf, "out": (xf * 0.5 * (1 + erf(xf.astype(D) / np.sqrt(2)))).astype(F)}, "fail", "", fn="gelu")
 emit("bug_gate_swapped", "activation", {"a": x, "out": (acts["silu"](xf[:, 48:]) * xf[:, :48]).astype(ml.bfloat16)}, "fail", "", fn="swiglu")
 emit("bug_swiglu_rounded_between", "activation", {"a": x, "out": (acts["silu"](xf[:, :48]).astype(ml.bfloat16).astype(F) * xf[:, 48:]).astype(ml.bfloat16)}, "fail", "", fn="swiglu")

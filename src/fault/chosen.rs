@@ -72,10 +72,10 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::AmaxScope, "out.amax_over", format!("the scale is of another amax: {words}"))
     } else if same && ratios.len() * 10 > right.len() * 9 {
         let other = q.format().max_finite() / first;
-        let why = if right.len() > 1 || is_maximum(other) {
-            format!(": the kernel uses another maximum for the format, {}", digits::apart([other])[0])
-        } else {
-            String::new()
+        let why = match (right.len() > 1, is_maximum(other)) {
+            (_, true) => format!(": the kernel uses another maximum for the format, {}", digits::apart([other])[0]),
+            (true, false) => ": the kernel uses another maximum for the format".into(),
+            (false, false) => String::new(),
         };
         (Class::RangeRule, "out.range", format!("every scale_inv is {first} times the rule's{why}"))
     } else if let Some(words) = super::amax::over(scene) {
@@ -142,11 +142,10 @@ fn of_amax(x: &Tensor, largest: f64, by: f64) -> Option<String> {
     Some(format!("{}; it is {by:.6} of the largest magnitude", part.words))
 }
 
-/// What a format may be said to reach: a maximum of one, or next to a power of two.
+/// What some format reaches.
 fn is_maximum(x: f64) -> bool {
-    let near = |y: f64| (x / y - 1.0).abs() < 1e-6;
-    let power = x.log2().round().exp2();
-    [448.0, 240.0, 57344.0, 7.5].into_iter().any(near) || [power, power - 1.0, 1.5 * power, 1.75 * power].into_iter().any(near)
+    let all = [448.0, 480.0, 240.0, 224.0, 57344.0, 6.0, 7.0, 7.5, 8.0, 15.0, 28.0, 127.0, 127.5, 128.0, 255.0, 256.0, 512.0];
+    all.into_iter().any(|y| (x / y - 1.0).abs() < 1e-6)
 }
 
 /// Powers of two next to amax itself: nothing of the format is in them.
