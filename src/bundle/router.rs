@@ -111,8 +111,9 @@ fn solved(judged: &Judgement, w: &[f64], rows: usize) -> Option<Vec<Option<f64>>
     (cols > 0 && rows <= w.len() && rows * cols <= judged.actual.len() && judged.actual.len() == ideal.len()).then_some(())?;
     let row = |i: usize| {
         let (mut xx, mut xy, mut yy) = (0.0, 0.0, 0.0);
-        for at in i * cols..(i + 1) * cols {
-            let (x, y) = (ideal[at] / w[i], judged.actual[at]);
+        let row = i * cols..(i + 1) * cols;
+        for (x, y) in ideal[row.clone()].iter().zip(&judged.actual[row]) {
+            let x = x / w[i];
             (xx, xy, yy) = (xx + x * x, xy + x * y, yy + y * y);
         }
         match xx == 0.0 || w[i] == 0.0 {

@@ -24,8 +24,9 @@ fn tensor(
     seed: usize,
 ) -> QTensor {
     let (high, wide) = g.grid(rows, cols);
-    let code =
-        |at: usize| if f == Format::E4m3 { hash(seed, at) % 0x78 | hash(seed + 9, at) % 2 << 7 } else { hash(seed, at) % 16 };
+    let code = |at: usize| {
+        if f == Format::E4m3 { (hash(seed, at) % 0x78) | ((hash(seed + 9, at) % 2) << 7) } else { hash(seed, at) % 16 }
+    };
     let codes = (0..rows * cols).map(|at| code(at) as u8).collect();
     let scale_inv = (0..high * wide).map(scale).collect();
     let parts = QTensorParts {
