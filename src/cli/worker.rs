@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<u8> {
     #[cfg(feature = "cuda")]
     if backend != crate::kernel::Backend::Cpu {
         if args.together > 1 {
-            crate::kernel::cuda::launch::leave_bands();
+            crate::kernel::cuda::buffers::leave_bands();
         }
         // It opens while the run is still asking what it is.
         std::thread::spawn(|| drop(crate::kernel::cuda::launch::gpu()));

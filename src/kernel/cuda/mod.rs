@@ -5,6 +5,7 @@
 
 pub(crate) mod activation;
 pub(crate) mod ahead;
+pub(crate) mod buffers;
 pub(crate) mod cast;
 pub(crate) mod cast_block;
 pub(crate) mod cast_mx;
