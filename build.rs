@@ -26,6 +26,8 @@ fn main() {
         std::env::var(format!("CARGO_CFG_TARGET_{what}")).is_ok_and(|v| v == value)
     }) {
         println!("cargo:rustc-link-arg-bins=-no-pie");
+        // Functions of the same machine code are one: Rust's own linker, which is what this target has, does that.
+        println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
     }
     let mut text = String::new();
     let mut files = Vec::new();

@@ -2,7 +2,7 @@
 //! amax that is not written, a scale before the activation.
 
 use super::Writer;
-use super::named_tests::{dot, found, is_named, quantized, round, values};
+use super::named_tests::{coded_product, dot, found, is_named, quantized, round, values};
 use crate::compare::Verdict;
 use crate::{Format, Overflow, Rounding, Tensor};
 use safetensors::Dtype;
@@ -141,16 +141,9 @@ fn a_scale_before_the_activation_is_named() {
 
 #[test]
 fn computed_codes_that_stop_early_or_run_on_are_named() {
-    let (a, b) = (quantized("te_current", 32, 64, 129), quantized("te_current", 24, 64, 130));
-    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
-    let right: Vec<f64> = (0..32 * 24).map(|n| dot(&x, &y, n / 24, n % 24)).collect();
-    let most = right.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-    let scale = (1000.0 / most) as f32;
     let made = |of: &dyn Fn(usize, f64) -> u8| {
-        let mut w = Writer::new("gemm");
-        w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap();
-        let codes = right.iter().enumerate().map(|(at, s)| of(at, s * f64::from(scale))).collect();
-        w.raw("out.codes", Dtype::F8_E4M3, &[32, 24], codes).f32s("out.scale", &[1], &[scale]);
+        let (mut w, scale, _) = coded_product((32, 24, 64), 129, 1000.0, of);
+        w.f32s("out.scale", &[1], &[scale]);
         w
     };
     let saturated = |y: f64| code(Format::E4m3, y, Overflow::Saturate);

@@ -63,6 +63,26 @@ pub fn dot(a: &Array2<f64>, b: &Array2<f64>, i: usize, j: usize) -> f64 {
     a.row(i).dot(&b.row(j))
 }
 
+/// A product of two operands of te_current whose result is FP8, the largest being `largest` scales: `of` makes the code of an element of so many.
+/// Without its scale, which is given beside the largest sum.
+pub fn coded_product(
+    (m, n, k): (usize, usize, usize),
+    seed: u32,
+    largest: f64,
+    of: &dyn Fn(usize, f64) -> u8,
+) -> (Writer, f32, f32) {
+    let (a, b) = (quantized("te_current", m, k, seed), quantized("te_current", n, k, seed + 1));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let sums: Vec<f64> = (0..m * n).map(|at| dot(&x, &y, at / n, at % n)).collect();
+    let most = sums.iter().fold(0.0f64, |m, s| m.max(s.abs()));
+    let scale = (largest / most) as f32;
+    let codes = sums.iter().enumerate().map(|(at, s)| of(at, s * f64::from(scale))).collect();
+    let mut w = Writer::new("gemm");
+    w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap();
+    w.raw("out.codes", Dtype::F8_E4M3, &[m, n], codes);
+    (w, scale, most as f32)
+}
+
 /// With other scales.
 pub fn scaled(q: &QTensor, scale: impl Fn(usize) -> f32) -> Array2<f64> {
     let scale_inv = (0..q.scale_inv().len()).map(scale).collect();

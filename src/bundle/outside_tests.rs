@@ -2,7 +2,7 @@
 //! groups, an input by an older scale.
 
 use super::Writer;
-use super::named_tests::{dot, is_named, quantized, round, values};
+use super::named_tests::{coded_product, dot, is_named, quantized, round, values};
 use crate::compare::Verdict;
 use crate::recipe::Recipe;
 use crate::{Format, Overflow, QTensor, Rounding, Tensor};
@@ -199,16 +199,9 @@ fn an_index_of_groups_that_serves_many_columns_is_named() {
 /// Inside what a unit that nobody names may err by, and another code than there is.
 #[test]
 fn an_amax_that_is_not_that_of_the_largest_code_fails() {
-    let (a, b) = (quantized("te_current", 24, 1024, 112), quantized("te_current", 24, 1024, 113));
-    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
-    let right: Vec<f64> = (0..24 * 24).map(|n| dot(&x, &y, n / 24, n % 24)).collect();
-    let most = right.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-    let by = |factor: f64, scaled: bool| {
-        let scale = (300.0 / most) as f32;
-        let mut w = Writer::new("gemm");
-        w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap();
-        let codes = right.iter().map(|s| code(Format::E4m3, s * f64::from(scale))).collect();
-        w.raw("out.codes", Dtype::F8_E4M3, &[24, 24], codes).f32s("out.amax", &[1], &[(most * factor) as f32]);
+    let by = |factor: f32, scaled: bool| {
+        let (mut w, scale, most) = coded_product((24, 24, 1024), 112, 300.0, &|_, y| code(Format::E4m3, y));
+        w.f32s("out.amax", &[1], &[most * factor]);
         if scaled {
             w.f32s("out.scale", &[1], &[scale])
         } else {

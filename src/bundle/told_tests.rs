@@ -1,6 +1,6 @@
 //! What a diagnosis says of the place and the operand of a fault: words that change with the name, the place or the operand.
 
-use super::named_tests::{dot, found, gemm, is_named, quantized, scaled, values};
+use super::named_tests::{coded_product, dot, found, gemm, is_named, quantized, scaled, values};
 use super::{Bundle, Writer, assay::assay};
 use crate::compare::Verdict;
 use crate::quant::QTensorParts;
@@ -338,20 +338,9 @@ fn the_right_function_done_in_another_way_comes_before_another_function() {
 /// Codes that are not clamped beside an amax that is right: nothing is said of the amax.
 #[test]
 fn a_right_amax_beside_wrong_codes_is_not_objected_to() {
-    let (a, b) = (quantized("te_current", 24, 128, 61), quantized("te_current", 33, 128, 62));
-    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
-    let sums: Vec<f64> = (0..24 * 33).map(|at| dot(&x, &y, at / 33, at % 33)).collect();
-    let most = sums.iter().fold(0.0f64, |m, s| m.max(s.abs()));
-    let scale = (600.0 / most) as f32;
-    let codes =
-        sums.iter().map(|s| if (s * f64::from(scale)).abs() > 464.0 { 0x7f } else { code(s * f64::from(scale)) }).collect();
-    let mut w = Writer::new("gemm");
-    w.codes("a", &a, None, None).unwrap().codes("b", &b, None, None).unwrap();
-    w.raw("out.codes", Dtype::F8_E4M3, &[24, 33], codes).f32s("out.scale", &[1], &[scale]).f32s(
-        "out.amax",
-        &[1],
-        &[most as f32],
-    );
+    let unclamped = |_, y: f64| if y.abs() > 464.0 { 0x7f } else { code(y) };
+    let (mut w, scale, most) = coded_product((24, 33, 128), 61, 600.0, &unclamped);
+    w.f32s("out.scale", &[1], &[scale]).f32s("out.amax", &[1], &[most]);
     let found = assay(&Bundle::parse(Path::new("x.safetensors"), &w.to_bytes().unwrap()).unwrap()).unwrap();
     assert!(found.verdict == Verdict::Fail && !found.reason.contains("amax["), "{}", found.reason);
 }
