@@ -16,7 +16,15 @@ cargo build --release --bin qassay
 # maturin asks cargo for the same build and relinks.
 if [ -n "${1:-}" ]; then
   "$tools/bin/python" -c 'import ziglang' 2>/dev/null || "$tools/bin/python" -m pip install --quiet --disable-pip-version-check ziglang==0.17.1
-  printf '#!/bin/sh\nexec "%s" -m ziglang cc -target x86_64-linux-gnu.2.17 "$@"\n' "$PWD/$tools/bin/python" > "$tools/zigcc"
+  # Zig's linker folds no functions and refuses to be asked.
+  cat > "$tools/zigcc" <<END
+#!/bin/sh
+for arg; do
+  shift
+  [ "\$arg" = -Wl,--icf=all ] || set -- "\$@" "\$arg"
+done
+exec "$PWD/$tools/bin/python" -m ziglang cc -target x86_64-linux-gnu.2.17 "\$@"
+END
   chmod +x "$tools/zigcc"
   "$tools/bin/maturin" build --quiet --compatibility "$1" --out target/wheels -- -C linker="$PWD/$tools/zigcc"
 else
