@@ -133,14 +133,17 @@ fn atoms_of_scales_with_their_axes_in_another_order_are_named() {
 
 #[test]
 fn quarters_of_an_atom_of_scales_that_are_exchanged_are_named() {
-    let (a, b) = (mx(Format::E4m3, 40, 384, 13), mx(Format::E4m3, 192, 384, 14));
-    let w = by_scales(&a, &b, |i, j, k| {
-        let turned = j < 128 && (8..12).contains(&(k / 32)) && (1..3).contains(&(j / 32));
-        let row = if turned { j % 32 + (3 - j / 32) * 32 } else { j };
-        own(&a, i, k) * own(&b, row, k)
-    });
-    let words = ["rows 32 … 63 and 64 … 95 of the 128×4 atom of rows 0 … 127, groups 8 … 11 are exchanged"];
-    is_named(&w, "scale_layout:b.index", &words);
+    // One atom of three; one of a grid of 4×20.
+    for (m, n, k) in [(40, 192, 384), (8, 512, 2560)] {
+        let (a, b) = (mx(Format::E4m3, m, k, 13), mx(Format::E4m3, n, k, 14));
+        let w = by_scales(&a, &b, |i, j, k| {
+            let turned = j < 128 && (8..12).contains(&(k / 32)) && (1..3).contains(&(j / 32));
+            let row = if turned { j % 32 + (3 - j / 32) * 32 } else { j };
+            own(&a, i, k) * own(&b, row, k)
+        });
+        let words = ["rows 32 … 63 and 64 … 95 of the 128×4 atom of rows 0 … 127, groups 8 … 11 are exchanged"];
+        is_named(&w, "scale_layout:b.index", &words);
+    }
 }
 
 #[test]

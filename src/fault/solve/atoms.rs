@@ -220,8 +220,18 @@ fn parts_of(s: &System, side: Which) -> Vec<Theory> {
     let scales = Scales { all: Arc::new(g.scales().to_vec()), per: rows, cols };
     let (down, across) = (rows.div_ceil(TALL), cols.div_ceil(WIDE));
     let mut places: Vec<(Option<usize>, Option<usize>)> = vec![(None, None)];
+    // Atoms whose rows meet a wrong element: of a large grid one of them is still told.
+    let lines = if side == Which::A { s.rows } else { s.cols };
+    let wrong = |line: usize| {
+        let at = |other: usize| if side == Which::A { line * s.cols + other } else { other * s.cols + line };
+        (0..s.rows * s.cols / lines.max(1)).any(|other| s.is_wrong[at(other)])
+    };
+    let mut met: Vec<usize> = (0..lines).filter(|line| wrong(*line)).map(|line| line % rows / TALL).collect();
+    met.dedup();
+    if met.len() * across <= EACH {
+        places.extend(met.iter().flat_map(|r| (0..across).map(move |c| (Some(*r), Some(c)))));
+    }
     if down * across <= EACH {
-        places.extend((0..down * across).map(|at| (Some(at / across), Some(at % across))));
         places.extend((0..across).map(|c| (None, Some(c))).filter(|_| down > 1));
         places.extend((0..down).map(|r| (Some(r), None)).filter(|_| across > 1));
     }
