@@ -268,6 +268,14 @@ fn values(operand: &Operand) -> Array2<f64> {
     }
 }
 
+/// The values of an operand before they were quantized, by the weights of their rows.
+fn unquantized(side: &BundleOperand) -> Result<Option<Array2<f64>>> {
+    Ok(match (&side.high, &side.weights) {
+        (Some(t), Some(weights)) => Some(Operand::Weighted(Weighted::new(t.clone(), weights.clone())?).to_f64()),
+        (high, _) => high.as_ref().map(Tensor::to_f64),
+    })
+}
+
 /// Job and references of a bundle.
 pub fn build(bundle: &Bundle) -> Result<Built> {
     build_by(bundle, None)
@@ -284,10 +292,9 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
         let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
         op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone(), accelerator })
     };
-    let high = |s: &BundleOperand| s.high.as_ref().map(Tensor::to_f64);
-    let exact: Vec<Arc<Defined>> = match (high(&bundle.a), high(&bundle.b), meta.op.is_product()) {
+    let exact: Vec<Arc<Defined>> = match (unquantized(&bundle.a)?, unquantized(&bundle.b)?, meta.op.is_product()) {
         (Some(a), None, false) => vec![Arc::new(nan_as_written(bundle, define(a, None)?))],
-        (Some(_), Some(b), true) => timed("references", || Ok::<_, Error>(vec![Arc::new(define(values(a), Some(b))?)]))?,
+        (Some(a), Some(b), true) => timed("references", || Ok::<_, Error>(vec![Arc::new(define(a, Some(b))?)]))?,
         _ => Vec::new(),
     };
     let ideal = match quantizes {

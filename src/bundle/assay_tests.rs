@@ -5,8 +5,9 @@ use super::{Bundle, Writer, answer, assay::assay};
 use crate::compare::Verdict;
 use crate::job::OutSpec;
 use crate::kernel::{Backend, cpu, find};
+use crate::recipe::Recipe;
 use crate::sweep::{Sweep, build};
-use crate::{Format, Result};
+use crate::{Format, Result, Tensor};
 use std::path::Path;
 
 fn read(w: &Writer) -> Result<Bundle> {
@@ -242,6 +243,40 @@ fn the_json_line_is_the_contracts() {
     assert!(line["errors"]["kernel"]["max_abs"].is_number() && line["errors"]["quantization"].is_null());
     assert!(line["power"]["gain"].as_f64().unwrap() > 1.0 && line["bound_ratio"].as_f64().unwrap() <= 1.0);
     assert!(!line.to_string().contains('\n'));
+}
+
+/// The error of the format is that of both operands, from the values that were quantized; weights of rows multiply those too.
+#[test]
+fn errors_of_quantization_are_of_both_operands() {
+    let values = |rows: usize, seed: usize| {
+        let data =
+            (0..rows * 64).map(|at| (((at * 613 + seed * 71) % 1009) as f32 / 509.0 - 1.0) * (1 + at / 64) as f32).collect();
+        Tensor::new(Format::F32, rows, 64, data).unwrap()
+    };
+    let (x, y) = (values(32, 1), values(24, 2));
+    let codes = |t: &Tensor| "float8_rowwise".parse::<Recipe>().unwrap().quantize(t).unwrap().q;
+    let (a, b) = (codes(&x), codes(&y));
+    let (exact, ideal) = (x.to_f64().dot(&y.to_f64().t()), a.dequantize_fast().dot(&b.dequantize_fast().t()));
+    for weighted in [false, true] {
+        let weight = |i: usize| if weighted { (1 << (i % 5)) as f32 } else { 1.0 };
+        let mut w = Writer::new("grouped_gemm");
+        w.codes("a", &a, None, None).unwrap().values("a", &[32, 64], &x);
+        w.codes("b", &b, Some(1), None).unwrap().values("b", &[1, 24, 64], &y).i32s("offs", &[1], &[32]);
+        if weighted {
+            w.f32s("row_weights", &[32], &(0..32).map(weight).collect::<Vec<f32>>());
+        }
+        let out: Vec<f32> = ideal.indexed_iter().map(|((i, _), s)| *s as f32 * weight(i)).collect();
+        w.f32s("out", &[32, 24], &out);
+        let bundle = read(&w).unwrap();
+        let line = answer::json(&bundle, &assay(&bundle).unwrap());
+        let square = |of: &dyn Fn(usize, usize) -> f64| {
+            (0..32 * 24).map(|at| (of(at / 24, at % 24) * f64::from(weight(at / 24))).powi(2)).sum::<f64>()
+        };
+        let relative = (square(&|i, j| ideal[[i, j]] - exact[[i, j]]) / square(&|i, j| exact[[i, j]])).sqrt();
+        let told = line["errors"]["quantization"]["rel_frobenius"].as_f64().unwrap();
+        assert!((told / relative - 1.0).abs() < 1e-6, "{weighted}: {told}, by hand {relative}");
+        assert!(line["verdict"] == "pass", "{line}");
+    }
 }
 
 #[test]
