@@ -12,6 +12,7 @@
 //! | is nearer all over to the product of scales or parts of K in 16 bits ([`nearer`]) | fail |
 //! | has sums that are all numbers of 16 bits ([`sixteen`]) | fail |
 //! | has the bits of a right one all around an element that is not near it ([`torn`]) | fail |
+//! | has the bits of int32 sums nearly everywhere, and elements that no exact sums give ([`exact_sums`]) | fail |
 //! | has a larger error, in distribution, than any right arithmetic of the device makes on these data ([`spread`]) | suspect |
 //! | else | pass, by the bound |
 //!
@@ -20,6 +21,7 @@
 pub(crate) mod cuts;
 #[cfg(test)]
 pub(in crate::bundle) mod emulated;
+mod exact_sums;
 mod nearer;
 pub(crate) mod region;
 pub(crate) mod search;
@@ -334,6 +336,12 @@ fn by_bound(
     };
     if let Some(words) = timed("torn elements", || torn::find(case, &way, &tight.bound, radius))? {
         return failed(Some(words));
+    }
+    if way.chain == Chain::Int32 && !case.blocked() {
+        let own = by(near(&way, arithmetic.bound))?;
+        if let Some(words) = timed("exact sums", || exact_sums::find(case, &way, &tight.bound, &own.bound))? {
+            return failed(Some(words));
+        }
     }
     let mut text = by_bound;
     if let Some(ErrorSize { larger: None, words, .. }) = spread.as_ref().map(|s| &s.size) {
