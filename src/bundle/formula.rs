@@ -27,7 +27,10 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Result<Option<String>> {
             continue;
         }
         if assay::verdict_alone(&other)? != Verdict::Fail {
-            return Ok(Some(words));
+            // A small eps beside the root is a larger one under it where the mean squares are alike.
+            let beside = other.meta.params.eps != bundle.meta.params.eps
+                && formulas::explain(bundle, found).is_some_and(|f| f.ends_with(formulas::EPS_BESIDE));
+            return Ok(Some(if beside { format!("{words}; or {}", formulas::EPS_BESIDE) } else { words }));
         }
     }
     Ok(formulas::explain(bundle, found))

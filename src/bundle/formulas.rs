@@ -94,6 +94,9 @@ impl At<'_> {
     }
 }
 
+/// A formula that an eps under the root may be taken for.
+pub const EPS_BESIDE: &str = "eps is added to the root, not under it";
+
 /// Which elements a formula makes.
 type Mask = Vec<bool>;
 
@@ -367,12 +370,13 @@ fn quotient(x: f64, (low, high): (f64, f64), by: f64, right: f64) -> Point {
     Point { x, low: ends[0].min(ends[1]), high: ends[0].max(ends[1]), right }
 }
 
-/// The first formula that makes what the right one, which is the first of all, does not.
+/// The first formula that makes what the right one, which is the first of all, does not; one that makes the right elements too before others.
 fn by_elements(masks: &[Mask], words: &[&str], cols: usize, whole: Option<&[f64]>) -> Option<String> {
     let wrong: Vec<usize> = (0..masks[0].len()).filter(|at| !masks[0][*at]).collect();
     (wrong.len() >= LEAST).then_some(())?;
     let share = |m: &Mask| wrong.iter().filter(|at| m[**at]).count() as f64 / wrong.len() as f64;
-    let n = (1..masks.len()).find(|n| share(&masks[*n]) > SHARE)?;
+    let makes: Vec<usize> = (1..masks.len()).filter(|n| share(&masks[*n]) > SHARE).collect();
+    let n = *makes.iter().find(|n| masks[**n].iter().all(|m| *m)).or(makes.first())?;
     // All over, but where the two agree.
     let all_over = masks[n].iter().filter(|m| **m).count() as f64 > SHARE * masks[n].len() as f64;
     if all_over || whole.is_none() {

@@ -56,9 +56,18 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let all = ways(order.len().div_ceil(size));
     let Data::High(out) = &bundle.out.d else { return None };
     let rows = out.rows();
-    (q.level().is_none() && rows * q.codes().len() * all.len() <= WORK).then_some(())?;
-    all.into_iter().find_map(|(words, of)| {
-        let codes = by_column(stored, |k| of(k, &index))?;
+    // What else may be wrong, and what is wrong with nothing else has its own words already.
+    let not_read: Way = (
+        "the index of groups is not read: column k of b takes the scale of group k / G".into(),
+        Box::new(move |k, _| k / size),
+    );
+    let has_zeros = matches!(stored.zero(), Zero::Integer(_));
+    let pairs =
+        [1, -1].into_iter().filter(|_| has_zeros).flat_map(|by| std::iter::once(&not_read).chain(&all).map(move |w| (w, by)));
+    let tries: Vec<(&Way, i32)> = all.iter().map(|w| (w, 0)).chain(pairs).collect();
+    (q.level().is_none() && rows * q.codes().len() * tries.len() <= WORK).then_some(())?;
+    tries.into_iter().find_map(|((words, of), by)| {
+        let codes = by_column(stored, |k| of(k, &index), by)?;
         let other = Bundle {
             a: a.clone(),
             b: BundleOperand { codes: Some(Codes::Whole(codes)), ..b.clone() },
@@ -66,12 +75,20 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
             ..bundle.clone()
         };
         let passes = assay::verdict_alone(&other).is_ok_and(|v| v == Verdict::Pass);
-        passes.then(|| Finding::solved(Class::ScaleIndex, "b.g_idx", words))
+        let size = if by > 0 { "large" } else { "small" };
+        passes.then(|| match by {
+            0 => Finding::solved(Class::ScaleIndex, "b.g_idx", words.clone()),
+            _ => Finding::solved(
+                Class::ScaleIndex,
+                &format!("b.g_idx + {}:b.offset", Class::ZpOffset.name()),
+                format!("{words}; and zero points of b are read one too {size}"),
+            ),
+        })
     })
 }
 
-/// The same codes with a scale and a zero point for each column: those of the group that it is of.
-fn by_column(q: &QTensor, group: impl Fn(usize) -> usize) -> Option<QTensor> {
+/// The same codes with a scale and a zero point for each column: those of the group that it is of, integer zero points `by` more.
+fn by_column(q: &QTensor, group: impl Fn(usize) -> usize, by: i32) -> Option<QTensor> {
     let (rows, cols) = (q.rows(), q.cols());
     let groups = q.scale_inv().len() / rows.max(1);
     let places: Vec<usize> =
@@ -81,7 +98,7 @@ fn by_column(q: &QTensor, group: impl Fn(usize) -> usize) -> Option<QTensor> {
     parts.scale_inv = places.iter().map(|p| q.scale_inv()[*p]).collect();
     parts.zero = match q.zero() {
         Zero::None => Zero::None,
-        Zero::Integer(z) => Zero::Integer(places.iter().map(|p| z[*p]).collect()),
+        Zero::Integer(z) => Zero::Integer(places.iter().map(|p| z[*p] + by).collect()),
         Zero::Additive { zero, mid } => Zero::Additive { zero: places.iter().map(|p| zero[*p]).collect(), mid: *mid },
     };
     QTensor::new(parts).ok()
@@ -135,7 +152,7 @@ mod tests {
                 zero,
                 level: None,
             };
-            by_column(&QTensor::new(parts).unwrap(), |k| [2, 0, 1, 1, 0, 2][k]).unwrap()
+            by_column(&QTensor::new(parts).unwrap(), |k| [2, 0, 1, 1, 0, 2][k], 1).unwrap()
         };
         let plain = of(Zero::None);
         assert_eq!(
@@ -144,7 +161,7 @@ mod tests {
         );
         assert_eq!(plain.scale_inv(), [3.0, 1.0, 2.0, 2.0, 1.0, 3.0, 6.0, 4.0, 5.0, 5.0, 4.0, 6.0]);
         let whole = of(Zero::Integer(vec![1, 2, 3, 4, 5, 6]));
-        assert_eq!(*whole.zero(), Zero::Integer(vec![3, 1, 2, 2, 1, 3, 6, 4, 5, 5, 4, 6]));
+        assert_eq!(*whole.zero(), Zero::Integer(vec![4, 2, 3, 3, 2, 4, 7, 5, 6, 6, 5, 7]));
         let real = of(Zero::Additive { zero: vec![0.5, 1.5, 2.5, 3.5, 4.5, 5.5], mid: 8 });
         let zero = vec![2.5, 0.5, 1.5, 1.5, 0.5, 2.5, 5.5, 3.5, 4.5, 4.5, 3.5, 5.5];
         assert_eq!(*real.zero(), Zero::Additive { zero, mid: 8 });

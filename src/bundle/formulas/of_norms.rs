@@ -1,6 +1,6 @@
 //! Formulas of norms that kernels use by mistake.
 
-use super::{At, Change, Formula, formula, mean};
+use super::{At, Change, EPS_BESIDE, Formula, formula, mean};
 use crate::Format;
 use crate::op::Op;
 use crate::tensor::round_to;
@@ -87,7 +87,7 @@ pub fn norms(op: Op, gain: &str) -> Vec<Formula> {
         let (m, d) = r.moments(op);
         r.norm(m, d)
     })];
-    all.push(formula("eps is added to the root, not under it", move |r| r.norm(center(r.x()), variance(r.x()).sqrt() + r.eps)));
+    all.push(formula(EPS_BESIDE, move |r| r.norm(center(r.x()), variance(r.x()).sqrt() + r.eps)));
     for eps in super::super::formula::EPS {
         let made = move |r: &At| r.norm(center(r.x()), (variance(r.x()) + f64::from(eps)).sqrt());
         all.push(formula(format!("eps is {eps:e}"), made));

@@ -115,6 +115,26 @@ impl Gains<'_> {
         None
     }
 
+    /// Powers of two in one or two cells, all scales being powers of two: such a number is stored at some place or other, which says nothing.
+    pub fn exponents(&self, values: &mut [f64]) -> Option<Theory> {
+        let power = |x: f64| x > 0.0 && x.log2().fract() == 0.0;
+        let own = self.g.grid == (self.grid.rows, self.grid.cols) && self.grid.rows > 1;
+        (own && self.changed.len() <= 2 && self.stored.iter().all(|s| power(*s))).then_some(())?;
+        let off = |c: &usize| {
+            let n = self.cells.value[*c].log2().round();
+            ((self.cells.value[*c] / n.exp2() - 1.0).abs() <= self.within(*c) && n != 0.0).then_some(n)
+        };
+        let all: Vec<f64> = self.changed.iter().map(off).collect::<Option<_>>()?;
+        self.changed.iter().zip(&all).for_each(|(c, n)| values[*c] = self.stored[*c] * n.exp2());
+        let of = |(c, n): (&usize, &f64)| {
+            let (row, group) = (c / self.grid.cols, c % self.grid.cols);
+            format!("at row {row}, group {group} by {} too {}", n.abs(), if *n > 0.0 { "large" } else { "small" })
+        };
+        let places: Vec<String> = self.changed.iter().zip(&all).map(of).collect();
+        let words = format!("the exponent of a scale of {} is wrong: {}", self.grid.side.name(), places.join("; "));
+        Some(self.theory(Class::ScaleRerounded, "exponent", words, 2.0 + 2.0 * all.len() as f64))
+    }
+
     /// Stored scales of other places, of this operand or of the other.
     pub fn elsewhere(&self, values: &mut [f64]) -> Option<Theory> {
         let (who, they) = (self.grid.side.name(), self.grid.side.other().name());

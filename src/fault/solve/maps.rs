@@ -303,6 +303,18 @@ fn transposed(rows: usize, cols: usize, experts: usize, add: &mut Add) {
             }),
         );
     }
+    for t in [2usize, 4, 8, 16, 32, 64, 128].into_iter().filter(|t| *t <= rows && *t <= cols && *t < rows.max(cols)) {
+        add(
+            Kind::Layout,
+            format!("its place after every {t}×{t} tile of the grid is transposed"),
+            1.0 + cost(t),
+            Arc::new(move |r, c| {
+                let (top, left) = (r / t * t, c / t * t);
+                let whole = top + t <= rows && left + t <= cols;
+                if whole { (top + c % t) * cols + left + r % t } else { r * cols + c }
+            }),
+        );
+    }
     // The whole, or each run of `part`, as p × q, transposed.
     for part in (2..=n).filter(|p| n.is_multiple_of(*p)).take(64) {
         for p in (2..part).filter(|p| part.is_multiple_of(*p)).take(48) {

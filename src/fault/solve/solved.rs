@@ -142,6 +142,7 @@ impl Gains<'_> {
             .clamped(values)
             .or_else(|| self.shared_by_sibling(values))
             .or_else(|| self.rule(values))
+            .or_else(|| self.exponents(values))
             .or_else(|| self.lines_elsewhere(values));
         t.or_else(|| self.elsewhere(values)).or_else(|| self.product(values))
     }
