@@ -132,7 +132,7 @@ impl Gains<'_> {
         };
         let places: Vec<String> = self.changed.iter().zip(&all).map(of).collect();
         let words = format!("the exponent of a scale of {} is wrong: {}", self.grid.side.name(), places.join("; "));
-        Some(self.theory(Class::ScaleRerounded, "exponent", words, 2.0 + 2.0 * all.len() as f64))
+        Some(self.theory(Class::ScaleRerounded, "exponent", words, all.len() as f64))
     }
 
     /// Stored scales of other places, of this operand or of the other.

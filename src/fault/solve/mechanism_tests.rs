@@ -129,6 +129,37 @@ fn scales_read_by_a_swizzle_find_1_where_nothing_is_stored() {
 }
 
 #[test]
+fn tiles_of_scales_that_are_transposed_are_told() {
+    let (a, b) = (wide(M, 128), codes(Format::E4m3, N, 128, 16, false, 126));
+    let x = a.to_f64();
+    let read = |r: usize, c: usize| {
+        let (top, left) = (r / 4 * 4, c / 4 * 4);
+        let inside = top + 4 <= N;
+        scale(&b, if inside { (top + c % 4) * 8 + left + r % 4 } else { r * 8 + c })
+    };
+    let got = found(&a, &b, None, Format::Bf16, |i, j, _| sum(128, |k| x[[i, k]] * code(&b, j * 128 + k) * read(j, k / 16)));
+    assert_eq!(got.0, "scale_layout:b.index", "{}", got.1);
+    assert!(got.1.contains("after every 4×4 tile of the grid is transposed"), "{}", got.1);
+}
+
+/// One scale of powers of two by an exponent more: many places hold that number, and its slice of K is counted twice.
+#[test]
+fn an_exponent_of_one_scale_is_told() {
+    let (a, b) = (wide(M, 128), codes(Format::E4m3, N, 128, 32, false, 127));
+    let mut parts = b.into_parts();
+    parts.scale_inv = (0..parts.scale_inv.len()).map(|c| ((c * 7 % 5) as f32 - 2.0).exp2()).collect();
+    let b = crate::QTensor::new(parts).unwrap();
+    let x = a.to_f64();
+    for by in [2.0, 0.125] {
+        let read = |r: usize, c: usize| scale(&b, r * 4 + c) * if (r, c) == (5, 2) { by } else { 1.0 };
+        let got = found(&a, &b, None, Format::F32, |i, j, _| sum(128, |k| x[[i, k]] * code(&b, j * 128 + k) * read(j, k / 32)));
+        assert_eq!(got.0, "scale_rerounded:b.exponent", "{}", got.1);
+        let size = if by > 1.0 { "by 1 too large" } else { "by 3 too small" };
+        assert!(got.1.contains(&format!("at row 5, group 2 {size}")), "{}", got.1);
+    }
+}
+
+#[test]
 fn a_gain_is_no_table_of_codes() {
     let (a, b) = (codes(Format::E2m1, M, 128, 128, false, 122), codes(Format::E2m1, N, 128, 128, false, 123));
     let got = found(&Operand::Quantized(a.clone()), &b, None, Format::F32, |i, j, right| {

@@ -55,9 +55,12 @@ fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
     let steps: Vec<f64> = (0..n).map(|x| if codes { g.step(x, 0) } else { 1.0 }).collect();
     (steps.iter().all(|x| *x != 0.0)).then_some(())?;
     ((4..=LINES).contains(&n) && m >= LOOKS).then_some(())?;
-    let mut looks: Vec<usize> = (0..m).collect();
-    spread(&mut looks, LOOKS);
     let at = |x: usize, y: usize| if side == Which::A { (x, y) } else { (y, x) };
+    // A tile may be all that is wrong: lines that do not cross it say nothing.
+    let crosses = |y: &usize| (0..n).any(|x| s.is_wrong[at(x, *y).0 * s.cols + at(x, *y).1]);
+    let mut looks: Vec<usize> = (0..m).filter(crosses).collect();
+    (looks.len() >= LOOKS).then_some(())?;
+    spread(&mut looks, LOOKS);
     let wrong: Vec<usize> = (0..n).filter(|x| looks.iter().any(|y| s.is_wrong[at(*x, *y).0 * s.cols + at(*x, *y).1])).collect();
     // Some lines have their own sums: of those that are all wrong other theories know. Roundings may make all lines wrong.
     (wrong.len() >= 2 && (rounded || wrong.len() < n)).then_some(())?;
@@ -183,6 +186,14 @@ fn formula(from: &[usize], x: &str) -> Option<(String, f64)> {
             return Some((format!("{x} mod {d}"), cost(d)));
         }
     }
+    for tile in (2..=n).filter(|t| n.is_multiple_of(*t) || *t % 8 == 0) {
+        for d in 1..tile {
+            if (0..n).all(|i| from[i] == i || from[i] == i / tile * tile + (i + d) % tile) {
+                let step = if 2 * d > tile { format!("− {}", tile - d) } else { format!("+ {d}") };
+                return Some((format!("{x} {step}, wrapped within {tile}"), cost(tile) + cost(d.min(tile - d))));
+            }
+        }
+    }
     None
 }
 
@@ -217,6 +228,20 @@ mod tests {
         assert_eq!(got.0, "acc_state:b.part_sums", "{}", got.1);
         assert!(got.1.starts_with("from k = 64 on the sums, rounded to the type of the result, of columns 1, 3"), "{}", got.1);
         assert!(got.1.contains("are those of (j / 2)·2:"), "{}", got.1);
+    }
+
+    /// One tile's second part is added to other rows of it.
+    #[test]
+    fn parts_of_a_tile_that_land_in_its_other_rows_are_told() {
+        let (m, k_all) = (96, 128);
+        let (a, b) = (wide(m, k_all), codes(Format::E4m3, N, k_all, k_all, false, 65));
+        let (x, y) = (a.to_f64(), b.dequantize());
+        let from = |i: usize, j: usize| if i / 32 == 1 && j >= 16 { 32 + (i + 5) % 32 } else { i };
+        let got = found(&a, &b, None, Format::Bf16, |i, j, _| {
+            sum(k_all, |k| x[[if k >= 64 { from(i, j) } else { i }, k]] * y[[j, k]])
+        });
+        assert_eq!(got.0, "acc_state:a.part_sums", "{}", got.1);
+        assert!(got.1.contains("are those of i + 5, wrapped within 32:") && got.1.contains("in rows 32"), "{}", got.1);
     }
 
     /// The sums of codes of the first rows, by the scales of the rows that fetch them.
