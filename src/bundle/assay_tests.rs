@@ -230,6 +230,38 @@ fn a_cast_by_scales_that_are_given_is_judged_by_them() {
     }
 }
 
+/// What a recipe says of codes need not be said again: granularity, and the formats of bytes.
+#[test]
+fn a_recipe_says_what_codes_are() {
+    let keys = |x: &str| ["granularity", "format", "scale_format"].map(|k| format!("{x}.{k}"));
+    let casts = bundles(
+        "[[cases]]\nname = \"x\"\nop = [\"cast\"]\nshape = [\"9x160\"]\nout = [\"te_mxfp8\", \"deepseek_1x128\", \"float8_rowwise\", \
+         \"te_nvfp4\", \"mx_floor:e2m1\", \"affine_asym:int4:g32\", \"te_block_128x128\"]\n",
+    );
+    assert_eq!(casts.len(), 7);
+    for (id, mut w) in casts {
+        for key in keys("out") {
+            w.without(&key);
+        }
+        assert_eq!(verdict(&w).0, Verdict::Pass, "{id}");
+    }
+    let products = bundles(
+        "[[cases]]\nname = \"x\"\nop = [\"gemm\"]\nshape = [\"9x24x128\"]\nrecipe = [\"te_mxfp8\", \"te_nvfp4\", \"float8_rowwise\", \
+         \"int8_token_sym+affine_sym:int4:g32\"]\n",
+    );
+    assert_eq!(products.len(), 4);
+    for ((id, mut w), recipe) in
+        products.into_iter().zip(["te_mxfp8", "te_nvfp4", "float8_rowwise", "int8_token_sym+affine_sym:int4:g32"])
+    {
+        w.meta("recipe", recipe);
+        for key in keys("a").into_iter().chain(keys("b")) {
+            w.without(&key);
+        }
+        let (v, reason) = verdict(&w);
+        assert!(v == Verdict::Pass, "{id}: {reason}");
+    }
+}
+
 #[test]
 fn the_json_line_is_the_contracts() {
     let w = gemm("f32_sequential", "f32");

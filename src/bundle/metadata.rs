@@ -7,8 +7,9 @@ use crate::format::pack::NibbleOrder;
 use crate::model::Accumulator;
 use crate::op::{Act, Clamp, Op, Params};
 use crate::quant::{SCALE_FORMATS, ZeroKind};
-use crate::recipe::Recipe;
+use crate::recipe::{Dtype as Stored, Recipe};
 use crate::{Format, Granularity, Result};
+use safetensors::Dtype;
 use std::str::FromStr;
 
 /// Ops a bundle can hold. `activation` with a gated `fn` is [`Op::Gated`]; `cast` with `out.transpose` is [`Op::CastTranspose`].
@@ -164,13 +165,22 @@ impl Meta {
                 file.bad_key("device_model", &v, format!("one of {known} (promotion is `promote_every`){meant}"))
             })
         });
+        let recipe = text("recipe").map(|v| recipes(file, &v)).transpose()?;
+        let (first, second) = recipe.as_ref().map_or((None, None), |(a, b)| (a.as_ref(), b.as_ref()));
+        let (of_operands, of_result) = (op.is_product(), matches!(op, Op::Cast | Op::CastTranspose));
+        let by = |x: &str, recipe: Option<&Recipe>, is: bool| {
+            spec(file, x).map(|s| match recipe.filter(|_| is) {
+                Some(recipe) => by_recipe(file, x, s, recipe),
+                None => s,
+            })
+        };
         Ok(Meta {
             op,
             params,
-            a: spec(file, "a")?,
-            b: spec(file, "b")?,
-            out: spec(file, "out")?,
-            recipe: text("recipe").map(|v| recipes(file, &v)).transpose()?,
+            a: by("a", first, of_operands)?,
+            b: by("b", second, of_operands)?,
+            out: by("out", first, of_result)?,
+            recipe,
             model: model.transpose()?,
             promote_every: file.parsed("promote_every", "a number of K elements, at least 1", |n: &usize| *n > 0)?,
             kernel: text("kernel"),
@@ -222,6 +232,31 @@ pub fn spec(file: &File, x: &str) -> Result<Spec> {
         zero: file.choice(&key("zero"), &zeros)?.unwrap_or(ZeroKind::None),
         global: granularity("global_granularity")?,
     })
+}
+
+/// What a recipe says of codes, where the metadata and the dtypes say nothing: how many elements share a scale, where there are several, and the
+/// formats of bytes.
+fn by_recipe(file: &File, x: &str, spec: Spec, recipe: &Recipe) -> Spec {
+    let codes = file.get(&format!("{x}.codes")).or_else(|| file.get(x).filter(|_| x == "out"));
+    let (Some(codes), Some(scales), Ok(rule), Ok(granularity)) =
+        (codes, file.get(&format!("{x}.scale_inv")), recipe.spec(), recipe.granularity())
+    else {
+        return spec;
+    };
+    let several = scales.shape.iter().product::<usize>() > 1;
+    let scale_format = match rule.scale_format {
+        Stored::Fixed(f) if scales.dtype == Dtype::U8 && SCALE_FORMATS.contains(&f) => Some(f),
+        _ => None,
+    };
+    Spec {
+        granularity: match file.metadata.contains_key(&format!("{x}.granularity")) || !several {
+            true => spec.granularity,
+            false => granularity,
+        },
+        format: spec.format.or_else(|| matches!(codes.dtype, Dtype::U8 | Dtype::I8).then_some(recipe.format)),
+        scale_format: spec.scale_format.or(scale_format),
+        ..spec
+    }
 }
 
 fn recipes(file: &File, text: &str) -> Result<(Option<Recipe>, Option<Recipe>)> {
