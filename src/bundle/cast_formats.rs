@@ -19,6 +19,26 @@ impl Cast<'_> {
         all.then(|| (Class::OverflowWrap, "out.native", "the conversion does not saturate: NaN or Inf".into()))
     }
 
+    /// Negative values that round to 0 and have the sign of it, which is NaN in formats without −0; all else is right.
+    pub fn negative_zeros(&self, wrong: &[usize], y: &impl Fn(usize) -> f64) -> Option<Named> {
+        let f = self.q.format();
+        let least = f.decode(1);
+        let is = |at: &usize| {
+            u32::from(self.q.codes()[*at]) == f.sign_bit()
+                && self.value(*at).is_nan()
+                && y(*at) <= 0.0
+                && -y(*at) <= 0.5 * least * (1.0 + NEAR)
+        };
+        (f.is_float() && wrong.iter().all(is)).then(|| {
+            let words = format!(
+                "{} negative values that round to 0 are written as {:#x}, −0 of other formats, which is NaN in {f}; all other codes are right",
+                wrong.len(),
+                f.sign_bit()
+            );
+            (Class::CodecEdge, "out.negative_zero", words)
+        })
+    }
+
     /// Codes of another FP8 format, in the rows and columns of `wrong` ones. Negative numbers that it rounds to 0 are NaN in fnuz formats.
     pub fn of_format(&self, wrong: &[usize], y: &impl Fn(usize) -> f64) -> Option<Named> {
         let (own, cols) = (self.q.format(), self.q.cols());

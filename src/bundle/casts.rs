@@ -444,7 +444,9 @@ impl<'b> Cast<'b> {
                 }
             }
         }
-        if let Some(found) = self.unsaturated(&y).or_else(|| self.of_format(&wrong, &y)) {
+        if let Some(found) =
+            self.unsaturated(&y).or_else(|| self.negative_zeros(&wrong, &y)).or_else(|| self.of_format(&wrong, &y))
+        {
             return Some(found);
         }
         let top = self.q.format().max_finite();

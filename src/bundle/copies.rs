@@ -1,8 +1,10 @@
 //! The transposed copy of a cast whose codes are right: where its wrong codes come from, or how they were made.
 
+use super::encoders;
 use crate::fault::Class;
 use crate::fault::solve::segment::lines;
 use crate::{Overflow, QTensor, Rounding, Tensor};
+use std::ops::Range;
 
 /// Wrong codes, at least.
 const LEAST: usize = 8;
@@ -93,6 +95,15 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
             format!("codes are made with {:.4} times scale_inv {place}", 1.0 / best),
         ));
     }
+    // As the codes of a cast of their own.
+    let mut turned = q.clone().into_parts();
+    (0..copy.len()).for_each(|at| turned.codes[at % rows * cols + at / rows] = copy[at]);
+    let turned = QTensor::new(turned).ok()?;
+    let cast = encoders::Cast::of(x, &turned)?;
+    if let Some((class, _, words)) = cast.encoded().or_else(|| cast.tied(codes)) {
+        let variant = if class == Class::Rounding { "transpose.rounding" } else { "transpose.encoder" };
+        return Some((class, variant, format!("in the transposed copy, by rows and columns of the codes: {words}")));
+    }
     // Codes of other values, near these.
     let of = |at: &usize| (f.decode(u32::from(copy[*at])), y(at % rows, at / rows));
     let pairs: Vec<(f64, f64)> = wrong.iter().map(of).filter(|(v, y)| v.is_finite() && y.is_finite()).collect();
@@ -115,7 +126,13 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
             (Class::SilentSkip, "transpose.foreign", words)
         });
     }
-    (pairs.len() >= MANY && r > ALIKE && far >= LEAST).then(|| {
+    if !(pairs.len() >= MANY && r > ALIKE && far >= LEAST) {
+        let (words, down, across) = cast.of_near_values()?;
+        let run = |r: Range<usize>| format!("{} … {}", r.start, r.end - 1);
+        let words = format!("{words}, in rows {}, columns {} of the transposed copy", run(across), run(down));
+        return Some((Class::StaleState, "transpose.values", words));
+    }
+    Some({
         let words = format!(
             "codes are near those of these values and not theirs (correlation {r:.3}): of the tensor before an update, {place}"
         );

@@ -272,7 +272,12 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
             .or_else(|| cast.drawn())
             .or_else(|| cast.specials())
             .or_else(|| cast.without_zero());
-        named.or_else(|| cast.stepped()).or_else(|| cast.packed_after()).or_else(|| cast.written()).or_else(|| cast.merged())
+        named
+            .or_else(|| cast.stepped())
+            .or_else(|| cast.packed_after())
+            .or_else(|| cast.written())
+            .or_else(|| cast.merged())
+            .or_else(|| cast.earlier())
     };
     let (class, variant, words) = named.or_else(other)?;
     Some(Finding::solved(class, &variant, words))
@@ -339,7 +344,7 @@ impl Cast<'_> {
         Some((Class::RangeRule, "out.without_zero".into(), words))
     }
 
-    fn encoded(&self) -> Option<Named> {
+    pub fn encoded(&self) -> Option<Named> {
         let finite = self.finite();
         let wrong: Vec<usize> = finite.iter().copied().filter(|at| !self.right(*at)).collect();
         (wrong.len() >= LEAST).then_some(())?;

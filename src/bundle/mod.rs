@@ -19,6 +19,8 @@ pub mod case;
 mod cast;
 mod cast_formats;
 #[cfg(test)]
+mod cast_places_tests;
+#[cfg(test)]
 mod cast_tests;
 mod casts;
 mod chosen;
@@ -27,6 +29,7 @@ mod clipped;
 mod copies;
 mod curves;
 mod decoded;
+mod earlier;
 mod empty;
 #[cfg(test)]
 mod empty_tests;
@@ -74,6 +77,7 @@ mod subgroups;
 #[cfg(test)]
 mod tests;
 mod there;
+mod tied;
 mod ties;
 #[cfg(test)]
 mod told_tests;

@@ -4,7 +4,7 @@
 //! Only scales that are powers of two are looked at: what they divide is exact, so a tie is one in every order of the arithmetic. Formats of 4
 //! bits and integers are not: kernels in use round their ties in other ways (`roundf`, comparisons).
 
-use super::Bundle;
+use super::{Bundle, encoders};
 use crate::fault::{Class, Finding};
 use crate::format::grid::ValueGrid;
 use crate::job::Data;
@@ -17,8 +17,8 @@ use rayon::prelude::*;
 const LEAST: usize = 8;
 
 /// Words, variant, and whether a tie goes to the end further from zero, by whether it is negative.
-type Rule = (&'static str, &'static str, fn(bool) -> bool);
-const RULES: [Rule; 4] = [
+pub(super) type Rule = (&'static str, &'static str, fn(bool) -> bool);
+pub(super) const RULES: [Rule; 4] = [
     ("away from zero", "half_away", |_| true),
     ("toward zero", "half_to_zero", |_| false),
     ("upward", "half_up", |negative| !negative),
@@ -105,9 +105,16 @@ pub(super) fn contradiction(bundle: &Bundle) -> Option<String> {
     of(bundle).map(|(_, words)| words)
 }
 
-/// The same as a finding.
+/// The same as a finding; of a cast with a recipe, the ties that are not rounded as it says.
 pub(super) fn explain(bundle: &Bundle) -> Option<Finding> {
-    of(bundle).map(|(variant, words)| Finding::solved(Class::Rounding, &format!("out.{variant}"), words))
+    let by_recipe = || {
+        let (Data::Quantized(q), Some(x)) = (&bundle.out.d, &bundle.a.high) else { return None };
+        let right = bundle.meta.recipe.as_ref()?.0.as_ref()?.quantize(x).ok()?.q;
+        let same = matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && right.scale_inv() == q.scale_inv();
+        encoders::Cast::of(x, q).filter(|_| same)?.tied(right.codes())
+    };
+    let named = of(bundle).map(|(variant, words)| (Class::Rounding, format!("out.{variant}"), words)).or_else(by_recipe);
+    named.map(|(class, variant, words)| Finding::solved(class, &variant, words))
 }
 
 #[cfg(test)]

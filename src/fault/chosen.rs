@@ -86,7 +86,11 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         (Class::RangeRule, "out.exponent", words)
     } else if ratios.iter().all(power) {
         let every: Vec<f64> = actual.iter().zip(right).map(|(a, r)| a / r).collect();
-        super::amax::is_rounded_otherwise(&largest(&e, q)?, &every).then_some(())?;
+        let amax = largest(&e, q)?;
+        if !super::amax::is_rounded_otherwise(&amax, &every) {
+            let words = super::exponents::of_some(q, &amax, actual, right)?;
+            return Some(found(Class::RangeRule, "out.exponent", words, share));
+        }
         let (low, high) = ratios.iter().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(*x), m.1.max(*x)));
         let words = if low == high { format!("{low}") } else { format!("{low} … {high}") };
         (

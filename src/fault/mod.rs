@@ -23,6 +23,7 @@ pub mod diagnose;
 pub mod edit;
 pub mod encode;
 pub mod evidence;
+mod exponents;
 pub mod grammar;
 pub mod group;
 pub mod inject;
@@ -42,6 +43,7 @@ pub mod solve;
 pub mod subset;
 pub mod sums;
 pub mod tally;
+pub(crate) mod whereabouts;
 
 pub use assayed::DIAGNOSIS;
 pub use class::{CLASSES, Class, ClassSpec};
