@@ -245,14 +245,19 @@ fn a_recipe_says_what_codes_are() {
         }
         assert_eq!(verdict(&w).0, Verdict::Pass, "{id}");
     }
-    let products = bundles(
-        "[[cases]]\nname = \"x\"\nop = [\"gemm\"]\nshape = [\"9x24x128\"]\nrecipe = [\"te_mxfp8\", \"te_nvfp4\", \"float8_rowwise\", \
-         \"int8_token_sym+affine_sym:int4:g32\"]\n",
-    );
-    assert_eq!(products.len(), 4);
-    for ((id, mut w), recipe) in
-        products.into_iter().zip(["te_mxfp8", "te_nvfp4", "float8_rowwise", "int8_token_sym+affine_sym:int4:g32"])
-    {
+    let one = |recipe: &str, accumulator: &str| {
+        let sweep = format!(
+            "[[cases]]\nname = \"x\"\nop = [\"gemm\"]\nshape = [\"9x24x128\"]\nrecipe = [\"{recipe}\"]\naccumulator = [\"{accumulator}\"]\n"
+        );
+        bundles(&sweep).remove(0)
+    };
+    for (recipe, accumulator) in [
+        ("te_mxfp8", "f32_sequential"),
+        ("te_nvfp4", "f32_sequential"),
+        ("float8_rowwise", "f32_sequential"),
+        ("int8_token_sym+affine_sym:int4:g32", "int32"),
+    ] {
+        let (id, mut w) = one(recipe, accumulator);
         w.meta("recipe", recipe);
         for key in keys("a").into_iter().chain(keys("b")) {
             w.without(&key);

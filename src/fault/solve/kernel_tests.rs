@@ -343,6 +343,23 @@ fn a_bias_in_units_of_the_first_scale_is_told() {
 }
 
 #[test]
+fn a_bias_of_whole_numbers_is_told() {
+    let (a, b) = (wide(M, 64), codes(Format::E4m3, N, 64, 64, false, 76));
+    let bias: Vec<f32> = (0..N).map(|j| 8.0 * (noise(31 * j + 7) as f32 - 0.5)).collect();
+    for how in ["cut", "rounded", "rounded down"] {
+        let round = |x: f64| match how {
+            "cut" => x.trunc(),
+            "rounded" => x.round_ties_even(),
+            _ => x.floor(),
+        };
+        let added: Vec<f64> = bias.iter().map(|x| round(f64::from(*x)) - f64::from(*x)).collect();
+        let got = found(&a, &b, Some(bias.clone()), Format::Bf16, |i, j, right| right[i * N + j] + added[j]);
+        assert_eq!(got.0, "round_order:out.bias_rounded", "{}", got.1);
+        assert!(got.1.contains(&format!("the bias is {how} to whole numbers")), "{how}: {}", got.1);
+    }
+}
+
+#[test]
 fn a_bias_in_whole_steps_is_told() {
     let one = |format: Format, rows: usize, seed: usize| {
         let mut parts = codes(format, rows, 64, 64, false, seed).into_parts();

@@ -216,17 +216,20 @@ pub fn factors(s: &System) -> Vec<Theory> {
             false,
             Arc::new(move |i, _, v| v + b[i % b.len()]),
         );
-        for (f, words) in [(Format::Bf16, "bf16"), (Format::F16, "f16")] {
-            let b: Vec<f64> = bias.iter().map(|x| f.decode(f.encode(*x, Rounding::NearestEven, Overflow::Native))).collect();
+        let to = |f: Format, how: Rounding| move |x: f64| f.decode(f.encode(x, how, Overflow::Native));
+        let roundings: [(&str, &dyn Fn(f64) -> f64); 6] = [
+            ("rounded to bf16", &to(Format::Bf16, Rounding::NearestEven)),
+            ("rounded to f16", &to(Format::F16, Rounding::NearestEven)),
+            ("cut to bf16", &to(Format::Bf16, Rounding::TowardZero)),
+            ("cut to whole numbers", &f64::trunc),
+            ("rounded to whole numbers", &f64::round_ties_even),
+            ("rounded down to whole numbers", &f64::floor),
+        ];
+        for (words, round) in roundings {
+            let b: Vec<f64> = bias.iter().map(|x| round(*x)).collect();
             if b != *bias {
-                add(
-                    Class::RoundOrder,
-                    "bias_rounded",
-                    format!("the bias is rounded to {words}"),
-                    4.0,
-                    false,
-                    Arc::new(move |_, j, v| v + b[j]),
-                );
+                let words = format!("the bias is {words}");
+                add(Class::RoundOrder, "bias_rounded", words, 4.0, false, Arc::new(move |_, j, v| v + b[j]));
             }
         }
         met::scaled_bias(s, &mut add);
