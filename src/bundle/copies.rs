@@ -75,6 +75,15 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
     if made(&|c, r| encode(y(r, c), Rounding::TowardZero)) {
         return Some((Class::Rounding, "transpose.toward_zero", format!("codes are cut toward zero {place}")));
     }
+    // As the codes of a cast of their own: what makes all of them, right ones too, comes before a factor that is fitted to the wrong ones.
+    let mut turned = q.clone().into_parts();
+    (0..copy.len()).for_each(|at| turned.codes[at % rows * cols + at / rows] = copy[at]);
+    let turned = QTensor::new(turned).ok()?;
+    let cast = encoders::Cast::of(x, &turned)?;
+    if let Some((class, _, words)) = cast.encoded().or_else(|| cast.tied(codes)) {
+        let variant = if class == Class::Rounding { "transpose.rounding" } else { "transpose.encoder" };
+        return Some((class, variant, format!("in the transposed copy, by rows and columns of the codes: {words}")));
+    }
     // One factor between the scale of the copy's codes and the one stored.
     let mut by: Vec<f64> = few
         .iter()
@@ -94,15 +103,6 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
             "transpose.scale",
             format!("codes are made with {:.4} times scale_inv {place}", 1.0 / best),
         ));
-    }
-    // As the codes of a cast of their own.
-    let mut turned = q.clone().into_parts();
-    (0..copy.len()).for_each(|at| turned.codes[at % rows * cols + at / rows] = copy[at]);
-    let turned = QTensor::new(turned).ok()?;
-    let cast = encoders::Cast::of(x, &turned)?;
-    if let Some((class, _, words)) = cast.encoded().or_else(|| cast.tied(codes)) {
-        let variant = if class == Class::Rounding { "transpose.rounding" } else { "transpose.encoder" };
-        return Some((class, variant, format!("in the transposed copy, by rows and columns of the codes: {words}")));
     }
     // Codes of other values, near these.
     let of = |at: &usize| (f.decode(u32::from(copy[*at])), y(at % rows, at / rows));

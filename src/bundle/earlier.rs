@@ -128,7 +128,7 @@ impl Cast<'_> {
         rising.sort_unstable();
         let falls = rising.windows(2).filter(|w| (w[1] as u32) < w[0] as u32).count();
         (8 * falls >= seen && seen > 0).then_some(())?;
-        let worth = |of: &dyn Fn(&Look) -> f64| looks.iter().map(|l| of(l).max(ANY).ln()).sum::<f64>();
+        let worth = |of: &dyn Fn(&Look) -> f64| worth(&looks, of);
         let size = looks.iter().map(|l| l.y.abs()).sum::<f64>() / looks.len() as f64;
         let mut best = (f64::NEG_INFINITY, 0.0, false);
         for n in SIZES {
@@ -162,6 +162,12 @@ impl Cast<'_> {
             (words, down.clone(), across.clone())
         })
     }
+}
+
+/// What looks are worth where each is so likely, in nats. Not inlined: it is asked in many ways, and small is enough.
+#[inline(never)]
+fn worth(looks: &[Look], of: &dyn Fn(&Look) -> f64) -> f64 {
+    looks.iter().map(|l| of(l).max(ANY).ln()).sum()
 }
 
 /// The standard deviation of the distribution whose size is 1.

@@ -7,8 +7,8 @@
 
 /// Bits that the choice of the places that show among all that could have has to tell: by chance no rows and columns part them.
 const BITS: f64 = 32.0;
-/// The longest period of lines: that of a tile.
-const LONGEST: usize = 128;
+/// Periods of lines: lanes of a packed word up to a tile.
+const PERIODS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 
 /// Lines of an axis: those whose number modulo `every` is from `from` to before `to`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,43 +28,53 @@ impl Lines {
     }
 
     /// The narrowest that hold all of `shows`, of `n` lines.
-    fn around(n: usize, shows: &[usize]) -> Vec<Lines> {
-        let of = |every: usize| {
-            let rest = || shows.iter().map(|l| l % every);
-            let (from, to) = (rest().min().unwrap_or(0), rest().max().unwrap_or(0) + 1);
-            Lines { every, from, to, cost: if to == from + 1 && every < n { 1 } else { 2 } }
-        };
-        let periods = (1..).map(|p| 1usize << p).take_while(|m| *m <= LONGEST && 2 * m <= n);
-        let some = periods.chain([n]).map(of).filter(|l| l.to - l.from < l.every);
-        std::iter::once(ALL).chain(some).collect()
+    fn around(n: usize, shows: &[usize], line: fn(usize, usize) -> usize, cols: usize) -> Vec<Lines> {
+        let mut all = vec![ALL];
+        for every in PERIODS.into_iter().filter(|m| 2 * m <= n).chain([n]) {
+            let (mut from, mut to) = (every, 0);
+            for at in shows {
+                let rest = line(*at, cols) % every;
+                (from, to) = (from.min(rest), to.max(rest + 1));
+            }
+            if to - from < every {
+                all.push(Lines { every, from, to, cost: if to == from + 1 && every < n { 1 } else { 2 } });
+            }
+        }
+        all
     }
 
-    fn words(&self, name: &str, n: usize) -> Option<String> {
-        let run =
-            if self.to == self.from + 1 { format!("{}", self.from) } else { format!("{} … {}", self.from, self.to - 1) };
+    fn words(&self, name: &str, n: usize, before: &str) -> String {
         let every = if self.every < n { format!(" of every {}", self.every) } else { String::new() };
-        (self.every > 1).then(|| format!("{name} {run}{every}"))
+        match self.every {
+            1 => String::new(),
+            _ if self.to == self.from + 1 => format!("{before}{name} {}{every}", self.from),
+            _ => format!("{before}{name} {} … {}{every}", self.from, self.to - 1),
+        }
     }
 }
 
 /// The place as the end of a sentence, empty where it is everywhere. `shape`: rows and columns, `names`: what they are called.
 pub fn place(shape: (usize, usize), names: [&str; 2], shows: &[usize], hidden: &[usize]) -> Option<String> {
     let cols = shape.1;
-    let lines = |of: fn(usize, usize) -> usize| shows.iter().map(|at| of(*at, cols)).collect::<Vec<_>>();
-    let by_row = Lines::around(shape.0, &lines(|at, cols| at / cols));
-    let by_col = Lines::around(cols, &lines(|at, cols| at % cols));
+    (!shows.is_empty()).then_some(())?;
+    let by_row = Lines::around(shape.0, shows, |at, cols| at / cols, cols);
+    let by_col = Lines::around(cols, shows, |at, cols| at % cols, cols);
     let clear = |l: &[Lines; 2]| !hidden.iter().any(|at| l[0].has(at / cols) && l[1].has(at % cols));
-    let both = |cost: usize| {
-        let rest = |r: Lines| by_col.iter().map(move |c| [r, *c]).filter(move |l| l[0].cost + l[1].cost == cost);
-        by_row.iter().flat_map(|r| rest(*r)).find(|l| clear(l))
-    };
-    let mut found = (0..=4).find_map(both)?;
+    let mut best: Option<[Lines; 2]> = None;
+    for r in &by_row {
+        for c in &by_col {
+            if best.is_none_or(|[r0, c0]| r.cost + c.cost < r0.cost + c0.cost) && clear(&[*r, *c]) {
+                best = Some([*r, *c]);
+            }
+        }
+    }
+    let mut found = best?;
     // How many ways there are to choose as many places of all.
     let told: f64 = (1..=shows.len()).map(|i| ((hidden.len() + i) as f64 / i as f64).log2()).sum();
     (found == [ALL, ALL] || told >= BITS).then_some(())?;
     // Places at the edge that do not show are in too: the roundest limits.
-    for (unit, limit) in [128, 64, 32, 16, 8, 4, 2].into_iter().flat_map(|unit| (0..4).map(move |limit| (unit, limit))) {
-        let mut wide = found;
+    for n in 0..4 * PERIODS.len() {
+        let (unit, limit, mut wide) = (PERIODS[PERIODS.len() - 1 - n / 4], n % 4, found);
         let l = &mut wide[limit / 2];
         if limit % 2 == 0 {
             l.from = l.from / unit * unit;
@@ -75,9 +85,11 @@ pub fn place(shape: (usize, usize), names: [&str; 2], shows: &[usize], hidden: &
             found = wide;
         }
     }
-    let [r, c] = found;
-    let words: Vec<String> = [r.words(names[0], shape.0), c.words(names[1], cols)].into_iter().flatten().collect();
-    Some(if words.is_empty() { String::new() } else { format!(", in {}", words.join(", ")) })
+    let mut words = String::new();
+    for (l, (name, n)) in found.iter().zip([(names[0], shape.0), (names[1], cols)]) {
+        words += &l.words(name, n, if words.is_empty() { ", in " } else { ", " });
+    }
+    Some(words)
 }
 
 #[cfg(test)]
