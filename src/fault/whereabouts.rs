@@ -98,7 +98,7 @@ mod tests {
 
     /// Of 64 × 96 places every third may show; those in `inside` do.
     fn of(inside: impl Fn(usize, usize) -> bool) -> Option<String> {
-        let told = |at: &usize| (at * 7919 + 5) % 3 == 0;
+        let told = |at: &usize| (at * 7919 + 5).is_multiple_of(3);
         let (shows, hidden): (Vec<usize>, Vec<usize>) = (0..64 * 96).filter(told).partition(|at| inside(at / 96, at % 96));
         place((64, 96), ["rows", "columns"], &shows, &hidden)
     }
