@@ -49,6 +49,7 @@ const ONCE: [(&str, &str); 28] = [
     ("2026112403", "mixed-57000-1-25"), // weights rounded, sums that cancel: the ideal is of weights that are not
     ("2026112640", "mixed-89000-1-4"), // a weight that f32 rounds to a tie of f16
     ("2026112640", "mixed-423002-0-47"), // a rounded product and a zero point whose f32 sum is a tie
+    ("2026113001", "mixed-73000-4-38"), // equal products of whole weights, which all err alike
     ("2026112601", "scaled-268000-5-28"), // the product of the scales is subnormal, those that meet a sum are not
     ("20261122", "grouped-37000-0-6"), // similar rows: a wrong arithmetic shares the part of K that makes the error
     ("20261122", "grouped-1001-0-4"), // groups of no rows: nothing to cut

@@ -287,8 +287,9 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
 pub type Named = (Class, String, String);
 
 impl<'b> Cast<'b> {
-    /// `None`: zero points that are no integers.
+    /// `None`: zero points that are no integers, codes of another shape than the values.
     pub fn of(x: &'b Tensor, q: &'b QTensor) -> Option<Self> {
+        ((x.rows(), x.cols()) == (q.rows(), q.cols())).then_some(())?;
         let zero = match q.zero() {
             Zero::None => Vec::new(),
             Zero::Integer(z) => z.iter().map(|z| f64::from(*z)).collect(),

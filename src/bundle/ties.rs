@@ -109,9 +109,10 @@ pub(super) fn contradiction(bundle: &Bundle) -> Option<String> {
 pub(super) fn explain(bundle: &Bundle) -> Option<Finding> {
     let by_recipe = || {
         let (Data::Quantized(q), Some(x)) = (&bundle.out.d, &bundle.a.high) else { return None };
+        matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some(())?;
         let right = bundle.meta.recipe.as_ref()?.0.as_ref()?.quantize(x).ok()?.q;
-        let same = matches!(bundle.meta.op, Op::Cast | Op::CastTranspose) && right.scale_inv() == q.scale_inv();
-        encoders::Cast::of(x, q).filter(|_| same)?.tied(right.codes())
+        (right.scale_inv() == q.scale_inv()).then_some(())?;
+        encoders::Cast::of(x, q)?.tied(right.codes())
     };
     let named = of(bundle).map(|(variant, words)| (Class::Rounding, format!("out.{variant}"), words)).or_else(by_recipe);
     named.map(|(class, variant, words)| Finding::solved(class, &variant, words))

@@ -122,6 +122,22 @@ impl<'a> Region<'a> {
         (0..self.elements()).map(of).collect()
     }
 
+    /// Σ s², s the partial sums of every element in the order of K, times how often a product of its sum is there, on average: equal ones err
+    /// by the same remainder at every step. Of random products it is K·Σ(a·b)²/2, at least that always.
+    pub fn drifts(&self) -> Vec<f64> {
+        let of = |(a, b): (&[f32], &[f32])| {
+            let mut products: Vec<f64> = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).collect();
+            let (mut sum, mut squares, mut own) = (0.0, 0.0, 0.0);
+            products.iter().for_each(|p| (sum, squares, own) = (sum + p, squares + (sum + p).powi(2), own + p * p));
+            products.sort_unstable_by(f64::total_cmp);
+            let pairs: usize = products.chunk_by(|x, y| x == y).map(|same| same.len().pow(2)).sum();
+            let k = products.len().max(1) as f64;
+            squares.max(0.5 * k * own) * pairs as f64 / k
+        };
+        let n = self.cols.len();
+        (0..self.elements()).map(|i| of((self.a.row(i / n), self.b.row(i % n)))).collect()
+    }
+
     /// What the sum of element `i` is multiplied by; 0 where scales change along K.
     pub fn scale(&self, i: usize) -> f64 {
         if self.blocks.len() > 1 {

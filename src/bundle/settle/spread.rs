@@ -28,8 +28,9 @@
 //! the chance T times: t = ln(T·10⁹).
 //!
 //! **Whole weights.** Weights that are dequantized may keep 24 bits: then no product of theirs is exact, though the sums that are made here, of weights rounded
-//! to 16 bits, may all be. Each of K additions rounds a partial sum, of about k products, by up to 2⁻²⁴ of it: w_i is at least
-//! `Σ_k (2⁻²⁴)²·k·p²/3 = (2⁻²⁴)²·K·Σp²/6`, p² the mean square of the products.
+//! to 16 bits, may all be. Each of K additions rounds a partial sum s_k by up to 2⁻²⁴ of it. A product that is there n times errs by the same remainder
+//! in all n, so that their errors add up: w_i is at least `(2⁻²⁴)²·Σ_k s_k²/3 · Σ n²/K`, n of every different product. Of random products, all
+//! different, that is `(2⁻²⁴)²·K·Σp²/6`.
 //!
 //! **One rounding.** Where values are of few bits, nearly every sum is exact, and all that were made may be: w_i is at least that of one rounding
 //! of a partial sum s, `(2⁻²⁴·s)²/3`. An order that takes all products of one sign first has sums up to half of Σ|p| ≤ √(K·Σp²); where its one rounding is nobody
@@ -264,8 +265,8 @@ impl Errors<'_> {
             w[i] = if w[i] < one { one } else { w[i] };
         }
         if self.whole_weights() {
-            for (i, squares) in region.squares().into_iter().enumerate() {
-                let f32s = (self.over(region.at(i), 2f64.powi(-24))).powi(2) * k as f64 * squares / 6.0;
+            for (i, drift) in region.drifts().into_iter().enumerate() {
+                let f32s = (self.over(region.at(i), 2f64.powi(-24))).powi(2) * drift / 3.0;
                 w[i] = if w[i] < f32s { f32s } else { w[i] };
             }
         }

@@ -18,7 +18,12 @@ pub fn contents(s: &System) -> Vec<Theory> {
         "zero"
     } else if all_are(&f64::is_nan) {
         "NaN"
-    } else if wrong.len() > 2 && all_are(&|x| x == s.actual[*first]) && !is_of_another(s, s.actual[*first]) {
+    } else if wrong.len() > 2
+        && all_are(&|x| x == s.actual[*first])
+        // Constant data make it, too.
+        && wrong.iter().any(|at| s.ideal[*at] != s.ideal[*first])
+        && !is_of_another(s, s.actual[*first])
+    {
         "one and the same number"
     } else if s.region.is_some() && s.bias.iter().any(|b| *b != 0.0) && wrong.iter().all(|at| is_bias(s, *at)) {
         BIAS
