@@ -159,6 +159,21 @@ fn errors_are_shares_of_the_radius_and_half_a_spacing() {
 }
 
 /// Nine tiles of 8 × 8 in 20 × 20: a short rest is the end of a whole tile.
+/// Equal products err by the same remainder: their errors add up; partial sums are no smaller than those of random products.
+#[test]
+fn errors_of_equal_products_drift() {
+    let mut o = Emulated::new(54, (2, 1, 4), false);
+    // 1, 1, 1, 1 and 2, −2, 2, 1.
+    o.a = [0x3c00u16; 4].into_iter().chain([0x4000, 0xc000, 0x4000, 0x3c00]).collect();
+    o.b = vec![0x3c00; 4];
+    with(&o, vec![4.0, 3.0], 2f64.powi(-24), |errors| {
+        let problem = errors.case.problems().remove(0);
+        let region = Region::new(&errors.case.plan, problem, 0..2, 0..1);
+        // (1 + 4 + 9 + 16)·16/4; of the other 4 + 0 + 4 + 9 is less than half of 4·13, and the products are there 2, 1 and 1 times.
+        assert_eq!(region.drifts(), [120.0, 26.0 * 6.0 / 4.0]);
+    });
+}
+
 #[test]
 fn the_worst_tile_and_the_tile_of_the_worst_element_are_found() {
     let o = Emulated::new(54, (20, 20, 4), false);
