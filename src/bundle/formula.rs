@@ -128,6 +128,28 @@ mod tests {
         read(&w)
     }
 
+    /// Rows of one mean square, 0.05²: an eps of 1e-5 beside the root is one of 1e-6 under it.
+    #[test]
+    fn an_eps_beside_the_root_is_told_beside_the_one_that_gives_the_same() {
+        let x: Vec<f32> = (0..24 * 32)
+            .map(|at| if at % 2 == 0 { 0.03f32 } else { 0.004_1f32.sqrt() } * if at * 7 % 5 < 2 { -1.0 } else { 1.0 })
+            .collect();
+        let found = |out: &dyn Fn(f64) -> f64| {
+            let mut w = Writer::new("rmsnorm");
+            w.f32s("a", &[24, 32], &x).meta("eps", "1e-5").f32s("gamma", &[32], &[1.0; 32]);
+            let y = x.iter().map(|x| out(f64::from(*x)) as f32).collect();
+            w.values("out", &[24, 32], &Tensor::rounded(Format::Bf16, 24, 32, y).unwrap());
+            assay::assay(&read(&w)).unwrap().reason
+        };
+        let beside = found(&|x| x / (0.05 + 1e-5));
+        assert!(
+            beside.starts_with("it is the result of `eps` = 1e-6, not 1e-5; or eps is added to the root, not under it"),
+            "{beside}"
+        );
+        let far = found(&|x| x / (0.0025f64 + 1e-3).sqrt());
+        assert!(far.starts_with("it is the result of `eps` = 1e-3, not 1e-5;") && !far.contains("root"), "{far}");
+    }
+
     #[test]
     fn neighbours_of_a_formula_differ_from_it_in_one_thing() {
         for op in ["layernorm", "rmsnorm"] {

@@ -508,6 +508,8 @@ mod tests {
         assert_eq!(by_elements(&both, &WORDS, 32, Some(&NUMBERS)).unwrap(), "one, in rows 8 … 15");
         let second = [right.clone(), but(9), but(0)];
         assert_eq!(by_elements(&second, &WORDS, 32, Some(&NUMBERS)).unwrap(), "two, in rows 8 … 15");
+        let whole = [right.clone(), but(0), mask(|_, _| true)];
+        assert_eq!(by_elements(&whole, &WORDS, 32, Some(&NUMBERS)).unwrap(), "two", "it makes what is right as well");
         let few = |n: usize| {
             let wrong = |i: usize, j: usize| i == 3 && j < n;
             by_elements(&[mask(|i, j| !wrong(i, j)), mask(wrong)], &WORDS, 32, Some(&NUMBERS))

@@ -61,11 +61,12 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
         "the index of groups is not read: column k of b takes the scale of group k / G".into(),
         Box::new(move |k, _| k / size),
     );
-    let has_zeros = matches!(stored.zero(), Zero::Integer(_));
+    let work = |ways: usize| rows * q.codes().len() * ways;
+    let has_pairs = matches!(stored.zero(), Zero::Integer(_)) && work(3 * all.len() + 2) <= WORK;
     let pairs =
-        [1, -1].into_iter().filter(|_| has_zeros).flat_map(|by| std::iter::once(&not_read).chain(&all).map(move |w| (w, by)));
+        [1, -1].into_iter().filter(|_| has_pairs).flat_map(|by| std::iter::once(&not_read).chain(&all).map(move |w| (w, by)));
     let tries: Vec<(&Way, i32)> = all.iter().map(|w| (w, 0)).chain(pairs).collect();
-    (q.level().is_none() && rows * q.codes().len() * tries.len() <= WORK).then_some(())?;
+    (q.level().is_none() && work(all.len()) <= WORK).then_some(())?;
     tries.into_iter().find_map(|((words, of), by)| {
         let codes = by_column(stored, |k| of(k, &index), by)?;
         let other = Bundle {

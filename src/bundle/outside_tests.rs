@@ -196,6 +196,34 @@ fn an_index_of_groups_that_serves_many_columns_is_named() {
     assert_eq!(super::named_tests::found(&written(&|k| index[k])).0, Verdict::Pass);
 }
 
+/// Act-order that is not read, or read for one column in 16, and zero points that are one more.
+#[test]
+fn an_index_of_groups_beside_shifted_zero_points_is_named() {
+    let (m, n, k) = (24, 32, 96);
+    let x = values(Format::Bf16, m, k, 112);
+    let q = quantized("affine_asym:int4:g32", n, k, 113);
+    let crate::quant::Zero::Integer(zeros) = q.zero() else { panic!("whole zero points") };
+    let index: Vec<usize> = (0..k).map(|j| j * 5 % k / 32).collect();
+    for (group, by, words) in [
+        (&(|k: usize| k / 32) as &dyn Fn(usize) -> usize, 1, "the index of groups is not read"),
+        (&|k| index[k / 16 * 16], -1, "once for 16 columns"),
+    ] {
+        let y = |j: usize, k: usize| {
+            let g = j * 3 + group(k);
+            let code = q.format().decode(u32::from(q.codes()[j * 96 + k]));
+            (code - f64::from(zeros[g] + by)) * f64::from(q.scale_inv()[g])
+        };
+        let mut w = Writer::new("gemm");
+        w.values("a", &[m, k], &x).codes("b", &q, None, None).unwrap();
+        w.i32s("b.g_idx", &[k], &index.iter().map(|g| *g as i32).collect::<Vec<_>>());
+        let sum = |at: usize| (0..k).map(|k| f64::from(x.row(at / n)[k]) * y(at % n, k)).sum::<f64>();
+        let out = (0..m * n).map(|at| round(Format::Bf16, sum(at)) as f32).collect();
+        w.values("out", &[m, n], &Tensor::rounded(Format::Bf16, m, n, out).unwrap());
+        let size = if by > 0 { "read one too large" } else { "read one too small" };
+        is_named(&w, "scale_index:b.g_idx + zp_offset:b.offset", &[words, size]);
+    }
+}
+
 /// Inside what a unit that nobody names may err by, and another code than there is.
 #[test]
 fn an_amax_that_is_not_that_of_the_largest_code_fails() {

@@ -6,7 +6,7 @@
 //! ```
 
 use super::encoders::{Cast, LEAST, Named};
-use super::ties::RULES;
+use super::ties::{RULES, by_rule};
 use crate::Overflow;
 use crate::fault::Class;
 use crate::fault::whereabouts::place;
@@ -22,11 +22,7 @@ impl Cast<'_> {
         let made = |at: usize, further: fn(bool) -> bool| {
             let unit = self.q.affine(self.q.scale_index(at / cols, at % cols)).unit;
             let y = f64::from(self.x.data()[at]) / unit;
-            (unit.log2().fract() == 0.0 && grid.is_tie(y)).then(|| {
-                let even = grid.nearest(y).abs();
-                let other = 2.0 * y.abs() - even;
-                (if further(y < 0.0) { even.max(other) } else { even.min(other) }).copysign(y)
-            })
+            (unit.log2().fract() == 0.0 && grid.is_tie(y)).then(|| by_rule(y, grid.nearest(y), further).copysign(y))
         };
         let wanted = |at: usize| f.decode(u32::from(right[at]));
         let is_wrong = |at: &usize| self.q.codes()[*at] != right[*at] && self.value(*at) != wanted(*at);

@@ -17,13 +17,19 @@ use rayon::prelude::*;
 const LEAST: usize = 8;
 
 /// Words, variant, and whether a tie goes to the end further from zero, by whether it is negative.
-pub(super) type Rule = (&'static str, &'static str, fn(bool) -> bool);
+type Rule = (&'static str, &'static str, fn(bool) -> bool);
 pub(super) const RULES: [Rule; 4] = [
     ("away from zero", "half_away", |_| true),
     ("toward zero", "half_to_zero", |_| false),
     ("upward", "half_up", |negative| !negative),
     ("downward", "half_down", |negative| negative),
 ];
+
+/// The magnitude that a tie `y` becomes by a rule, where the even code is `even`: the other end of the gap is as far on the other side.
+pub(super) fn by_rule(y: f64, even: f64, further: fn(bool) -> bool) -> f64 {
+    let (even, other) = (even.abs(), 2.0 * y.abs() - even.abs());
+    if further(y < 0.0) { even.max(other) } else { even.min(other) }
+}
 
 /// The ties of some rows.
 #[derive(Clone, Copy)]
@@ -61,13 +67,11 @@ fn row(grid: &ValueGrid, values: &[f64], units: &[Option<f64>], x: &[f32], q: &Q
                 }
                 continue;
             }
-            // The other end of the gap is as far on the other side.
-            let (even, other) = (nearest.abs(), 2.0 * y.abs() - nearest.abs());
             ties.all += 1;
             for (n, (_, _, further)) in RULES.iter().enumerate() {
-                let made = if further(y < 0.0) { even.max(other) } else { even.min(other) };
+                let made = by_rule(y, nearest, *further);
                 ties.fits[n] &= found.abs() == made;
-                ties.others[n] += usize::from(made != even);
+                ties.others[n] += usize::from(made != nearest.abs());
             }
         }
     }

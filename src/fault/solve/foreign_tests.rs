@@ -23,6 +23,21 @@ fn is_unknown(what: &str, out: Format, wrong: impl Fn(usize, usize, &[f64]) -> f
     }
 }
 
+/// One number everywhere is what constant data make: it is not unwritten.
+#[test]
+fn a_constant_result_of_constant_data_is_not_unwritten() {
+    let ones = Operand::High(crate::Tensor::new(Format::Bf16, M, K, vec![1.0; M * K]).unwrap());
+    let mut parts = weights(62).into_parts();
+    parts.codes.fill(0x38);
+    parts.scale_inv.fill(0.5);
+    let b = QTensor::new(parts).unwrap();
+    let got = found(&ones, &b, None, Format::F32, |i, j, right| right[i * N + j] * 1.003);
+    assert!(!got.0.contains("unwritten"), "{} {}", got.0, got.1);
+    // Of other data it is.
+    let got = found(&wide(M, K), &weights(62), None, Format::F32, |_, _, _| 5.125);
+    assert_eq!(got.0, "silent_skip:out.unwritten", "{}", got.1);
+}
+
 fn size(right: &[f64]) -> f64 {
     (right.iter().map(|x| x * x).sum::<f64>() / right.len() as f64).sqrt()
 }
