@@ -91,7 +91,7 @@ mod tests {
         if k > 300 {
             // Sums of one row grow beyond 2²⁴, and each addition there errs to the same side.
             a[17 * k..18 * k].fill(127);
-            b.iter_mut().enumerate().for_each(|(at, b)| *b = if at / k % 2 == 0 { 127 } else { -127 });
+            (0..n).for_each(|j| b[j * k..(j + 1) * k].fill(if j % 2 == 0 { 127 } else { -127 }));
         }
         let mut scale = |count: usize| (0..count).map(|_| (0.01 * (1.2 + r.normal().abs())) as f32).collect::<Vec<f32>>();
         let (sa, sb) = (scale(m), scale(n));
