@@ -1,5 +1,6 @@
 //! One error type. Every variant names the facts: what was found, what was expected, what to do.
 
+use crate::order::Order as _;
 use std::path::PathBuf;
 
 /// The library's result.
@@ -56,7 +57,7 @@ impl Error {
         let mut known: Vec<&str> = known.into_iter().collect();
         let meant = meant(name, known.iter().copied()).map_or_else(String::new, |m| format!("did you mean `{m}`? "));
         if known.len() > SHOWN {
-            known.sort_by(|a, b| like(name, b).total_cmp(&like(name, a)));
+            known.order_by(|a, b| like(name, b).total_cmp(&like(name, a)));
         }
         let count = if known.len() > SHOWN { FEW } else { SHOWN };
         let shown = known.iter().take(count).copied().collect::<Vec<_>>().join(", ");

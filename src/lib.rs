@@ -82,6 +82,7 @@ pub mod model;
 #[cfg(feature = "notebook")]
 pub mod notebook;
 pub mod op;
+pub(crate) mod order;
 pub(crate) mod parallel;
 pub mod prelude;
 pub mod quant;

@@ -3,6 +3,7 @@
 
 use super::{Record, Recording};
 use crate::assay::table::Cell;
+use crate::order::Order as _;
 use crate::run::facts::Facts;
 use std::collections::{BTreeMap, HashMap};
 
@@ -101,7 +102,7 @@ impl Step {
         let mut groups: BTreeMap<&[(Cause, String)], Vec<&Changed>> = BTreeMap::new();
         self.changed.iter().for_each(|c| groups.entry(&c.causes).or_default().push(c));
         let mut groups: Vec<_> = groups.into_iter().map(|(causes, of)| (causes.to_vec(), of)).collect();
-        groups.sort_by_key(|g| std::cmp::Reverse(g.1.len()));
+        groups.order_by_key(|g| std::cmp::Reverse(g.1.len()));
         groups
     }
 

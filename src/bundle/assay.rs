@@ -123,7 +123,8 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         let unnamed = || found.diagnosis.as_ref().is_some_and(|d| d.findings.is_empty());
         // A recipe's own words for a scale of 0 come first.
         let zero = || if bundle.meta.recipe.is_none() || unnamed() { clipped::explain(bundle) } else { None };
-        zero()
+        encoders::second_level(bundle)
+            .or_else(zero)
             .or_else(|| casts::explain(bundle))
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))

@@ -4,9 +4,9 @@
 use super::Writer;
 use super::named_tests::{found, is_named, values};
 use crate::compare::Verdict;
-use crate::quant::QTensorParts;
+use crate::quant::{QTensorParts, Zero};
 use crate::recipe::Recipe;
-use crate::{Format, Overflow, QTensor, Rounding, Tensor};
+use crate::{Format, Granularity, Overflow, QTensor, Rounding, Tensor};
 use safetensors::Dtype;
 
 fn code(f: Format, y: f64) -> u8 {
@@ -118,7 +118,11 @@ fn ties_of_some_lanes_rows_or_a_tile_are_told_with_their_place() {
     };
     let toward = |at: usize| code(Format::E4m3, f64::from(x.data()[at]) * (1.0 - 2f64.powi(-30)));
     type Is<'i> = &'i dyn Fn(usize, usize) -> bool;
-    let places: [(Is, &str); 5] = [
+    let places: [(Is, &str); 6] = [
+        (
+            &|i, j| (32..64).contains(&i) && (32..112).contains(&j) && j % 2 == 0,
+            "away from zero, in rows 32 … 63, columns 0 of every 2 from 32 to 111:",
+        ),
         (&|_, j| j % 2 == 1, "away from zero, in columns 1 of every 2:"),
         (&|_, j| j % 8 == 5, "away from zero, in columns 5 of every 8:"),
         (&|i, _| i % 4 == 3, "away from zero, in rows 3 of every 4:"),
@@ -146,16 +150,16 @@ fn ties_of_some_lanes_rows_or_a_tile_are_told_with_their_place() {
     is_named(&w, "rounding:transpose.rounding", &["in the transposed copy", "in columns 1 of every 2"]);
 }
 
-/// Groups of 32, some of whose scales are the power of two below what the rule takes one above of, with codes that follow them.
-fn below(recipe: &str, x: &Tensor, is: &dyn Fn(usize, usize) -> bool) -> Writer {
+/// Groups of 32, some of whose exponents are these of log2(amax / 448), with codes that follow them.
+fn with_exponents(recipe: &str, x: &Tensor, exponent: fn(f32) -> f32, is: &dyn Fn(usize, usize) -> bool) -> Writer {
     let right = by_recipe(recipe, x);
     let groups = x.cols() / 32;
-    let down = |g: usize| {
+    let other = |g: usize| {
         let group = &x.row(g / groups)[g % groups * 32..][..32];
-        (group.iter().fold(0f32, |m, v| m.max(v.abs())) / 448.0).log2().floor().exp2()
+        exponent((group.iter().fold(0f32, |m, v| m.max(v.abs())) / 448.0).log2()).exp2()
     };
     let scale_inv: Vec<f32> =
-        (0..x.rows() * groups).map(|g| if is(g / groups, g % groups) { down(g) } else { right.scale_inv()[g] }).collect();
+        (0..x.rows() * groups).map(|g| if is(g / groups, g % groups) { other(g) } else { right.scale_inv()[g] }).collect();
     let codes = (0..x.rows() * x.cols()).map(|at| {
         let g = at / x.cols() * groups + at % x.cols() / 32;
         code(right.format(), f64::from(x.data()[at]) / f64::from(scale_inv[g]))
@@ -177,9 +181,13 @@ fn exponents_of_some_groups_that_are_rounded_down_are_told_with_their_place() {
     ];
     for (is, place) in places {
         let words = [down, place, "the codes are those of these scales", "448: saturated"];
-        is_named(&below("te_mxfp8", &x, is), "range_rule:out.exponent", &words);
+        is_named(&with_exponents("te_mxfp8", &x, f32::floor, is), "range_rule:out.exponent", &words);
     }
-    let some = found(&below("te_mxfp8", &x, &|i, g| noise(i * 9 + g) > 0.6));
+    // Up from halfway between two powers of two on.
+    let near = with_exponents("te_mxfp8", &x, |e| (e.exp2() * 1.333_333_4).log2().floor(), &|i, g| i >= 16 && g < 4);
+    let words = ["of the power of two nearest to amax over the format's maximum, in rows 16 … 47, groups 0 … 3 of the grid"];
+    is_named(&near, "range_rule:out.exponent", &words);
+    let some = found(&with_exponents("te_mxfp8", &x, f32::floor, &|i, g| noise(i * 9 + g) > 0.6));
     assert!(some.0 == Verdict::Fail && some.1 != "range_rule:out.exponent", "{some:?}");
 }
 
@@ -204,4 +212,126 @@ fn negative_zeros_that_are_nan_are_told_where_all_else_is_right() {
     let words = ["20 negative values that round to 0 are written as 0x80", "NaN in e4m3fnuz; all other codes are right"];
     is_named(&of(Format::E4m3Fnuz), "codec_edge:out.negative_zero", &words);
     assert!(!found(&of(Format::E4m3)).1.contains("negative_zero"));
+}
+
+/// Values in units of a row's scale, of these codes.
+fn by_rows(f: Format, x: &Tensor, code: &dyn Fn(usize) -> u8) -> Writer {
+    let parts = QTensorParts {
+        format: f,
+        rows: ROWS,
+        cols: COLS,
+        codes: (0..ROWS * COLS).map(code).collect(),
+        granularity: Granularity::Row,
+        scale_format: Format::F32,
+        scale_inv: vec![1.0; ROWS],
+        zero: Zero::None,
+        level: None,
+    };
+    let mut w = Writer::new("cast");
+    w.values("a", &[ROWS, COLS], x).codes("out", &QTensor::new(parts).unwrap(), None, None).unwrap();
+    w
+}
+
+#[test]
+fn a_clamp_and_a_lost_nan_of_a_tile_are_told_with_their_place() {
+    let tile = |at: usize| (20..36).contains(&(at / COLS)) && (32..96).contains(&(at % COLS));
+    // Halves from −10 to 10: from −7.5 on the least code.
+    let halves: Vec<f32> = (0..ROWS * COLS).map(|at| (noise(at) * 20.0).round() as f32 / 2.0).collect();
+    let x = Tensor::new(Format::F32, ROWS, COLS, halves).unwrap();
+    let y = |at: usize| f64::from(x.data()[at]);
+    let clamped = by_rows(Format::Int4, &x, &|at| code(Format::Int4, if tile(at) { y(at).max(-7.0) } else { y(at) }));
+    is_named(&clamped, "overflow_wrap:out.clamped", &["clamped to 7 (±7), in rows 20 … 35"]);
+    let holes: Vec<f32> = (0..ROWS * COLS).map(|at| if noise(at) > 0.9 { f32::NAN } else { normal(at) as f32 }).collect();
+    let x = Tensor::new(Format::F32, ROWS, COLS, holes).unwrap();
+    let right = |at: usize| if x.data()[at].is_nan() { 0x7f } else { code(Format::E4m3, f64::from(x.data()[at])) };
+    let lost = by_rows(Format::E4m3, &x, &|at| if tile(at) && right(at) == 0x7f { 0x7e } else { right(at) });
+    is_named(&lost, "codec_edge:out.special", &["NaN becomes 448, in rows 20 … 35, columns 32 … 95"]);
+}
+
+/// So many codes are wrong that a rounding's bias is seen in their count.
+#[test]
+fn a_large_tile_of_an_earlier_step_is_told() {
+    let (rows, cols) = (512, 1024);
+    let x = Tensor::new(Format::F32, rows, cols, (0..rows * cols).map(|at| normal(at) as f32).collect()).unwrap();
+    let right = by_recipe("te_current", &x);
+    let (tile, unit) = (|i: usize, j: usize| i >= 64 && j < 896, right.affine(0).unit);
+    let y = |at: usize| f64::from(x.data()[at]) / unit;
+    let q = with_codes(&right, &|i, j| {
+        tile(i, j).then(|| code(Format::E4m3, y(i * cols + j) * (1.0 + 0.015 * normal(i + j * rows))))
+    });
+    let wrong = q.codes().iter().zip(right.codes()).filter(|(a, b)| a != b).count();
+    assert!(wrong > 40_000, "{wrong}");
+    let words = ["of the tensor before an update", "in rows 64 … 511, in columns 0 … 895"];
+    is_named(&cast("te_current", &x, &q), "stale_state:out.values", &words);
+}
+
+/// By one scale, of these values.
+fn by_one(f: Format, x: &Tensor, zero: Option<i32>, code: &dyn Fn(usize) -> u8) -> Writer {
+    let (rows, cols) = (x.rows(), x.cols());
+    let parts = QTensorParts {
+        format: f,
+        rows,
+        cols,
+        codes: (0..rows * cols).map(code).collect(),
+        granularity: Granularity::Tensor,
+        scale_format: Format::F32,
+        scale_inv: vec![1.0],
+        zero: zero.map_or(Zero::None, |z| Zero::Integer(vec![z])),
+        level: None,
+    };
+    let mut w = Writer::new("cast");
+    w.values("a", &[rows, cols], x).codes("out", &QTensor::new(parts).unwrap(), None, None).unwrap();
+    w
+}
+
+#[test]
+fn what_becomes_of_values_beyond_the_largest_is_told_by_where_it_begins() {
+    let x = Tensor::new(Format::F32, ROWS, COLS, (0..ROWS * COLS).map(|at| (700.0 * noise(at)) as f32).collect()).unwrap();
+    let y = |at: usize| f64::from(x.data()[at]);
+    let lost = by_one(Format::E4m3, &x, None, &|at| if y(at).abs() >= 512.0 { 0x7f } else { code(Format::E4m3, y(at)) });
+    is_named(&lost, "overflow_wrap:out.native_beyond", &["become NaN or Inf; smaller ones are saturated"]);
+    // Codes of another format do not leave right ones between them.
+    let some = by_one(Format::E4m3, &x, None, &|at| if at % 7 == 0 { 0x7f } else { code(Format::E4m3, y(at)) });
+    assert!(!found(&some).1.contains("written_as"), "{:?}", found(&some));
+    let huge = |at: usize| if at % 9 == 0 { 5e9f64.copysign(noise(at)) } else { 60.0 * noise(at) };
+    let x = Tensor::new(Format::F32, ROWS, COLS, (0..ROWS * COLS).map(|at| huge(at) as f32).collect()).unwrap();
+    let wrapped = |at: usize| (f64::from(x.data()[at]).round_ties_even() as i32).wrapping_add(7).clamp(-128, 127) as i8 as u8;
+    is_named(
+        &by_one(Format::Int8, &x, Some(7), &wrapped),
+        "overflow_wrap:out.zero_wraps",
+        &["wrap when the zero point is added"],
+    );
+}
+
+#[test]
+fn one_code_everywhere_and_a_copy_of_corners_are_told() {
+    let x = values(Format::F32, ROWS, COLS, 305);
+    let nf4 = by_one(Format::Nf4, &x, None, &|_| 0);
+    is_named(&nf4, "silent_skip:out.codes_unwritten", &["every code is 0x0, which is -1"]);
+    let q = by_recipe("te_current", &x);
+    let mut copy = q.transposed().unwrap().codes().to_vec();
+    copy.iter_mut().enumerate().filter(|(at, _)| at / ROWS % 32 >= 8 || at % ROWS % 32 >= 8).for_each(|(_, c)| *c = 0);
+    let mut w = cast("te_current", &x, &q);
+    w.raw("out.transpose", Dtype::F8_E4M3, &[COLS, ROWS], copy);
+    is_named(&w, "silent_skip:transpose.part", &["but for what is in rows 0 … 7 of every 32, columns 0 … 7 of every 32"]);
+}
+
+#[test]
+fn a_second_level_that_values_meet_otherwise_is_named() {
+    let x = values(Format::F32, ROWS, COLS, 306);
+    let q = by_recipe("te_nvfp4", &x);
+    let over = f64::from(q.global_scale_inv().unwrap());
+    for (by, name) in [(over * over, "global_inverted"), (over, "global_omitted")] {
+        // Of a size that leaves codes.
+        let scaled = Tensor::new(Format::F32, ROWS, COLS, x.data().iter().map(|v| v / by as f32).collect()).unwrap();
+        let coded = |at: usize| {
+            let (i, j) = (at / COLS, at % COLS);
+            code(Format::E2m1, f64::from(scaled.data()[at]) * by / q.affine(q.scale_index(i, j)).unit)
+        };
+        let q = with_codes(&q, &|i, j| Some(coded(i * COLS + j)));
+        let mut w = Writer::new("cast");
+        let low_first = Some(crate::format::pack::NibbleOrder::LowFirst);
+        w.values("a", &[ROWS, COLS], &scaled).codes("out", &q, None, low_first).unwrap();
+        is_named(&w, &format!("scale_doubled_inverted:out.{name}"), &["second-level scale_inv"]);
+    }
 }

@@ -8,6 +8,7 @@
 use super::{Bundle, chosen, copies, unwritten};
 use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::solve::segment::lines;
+use crate::fault::whereabouts;
 use crate::fault::{Class, Finding};
 use crate::fault::{amax, amax_of};
 use crate::format::grid::ValueGrid;
@@ -557,6 +558,13 @@ fn transposed(copy: &[u8], right: &QTensor, wrong: &[usize], (rows, cols): (usiz
     let span = |v: &[bool]| (v.iter().position(|x| *x).unwrap_or(0), v.iter().rposition(|x| *x).unwrap_or(0) + 1);
     let place = format!("rows {}, columns {} of the transposed copy", lines(&is_row), lines(&is_col));
     if wrong.iter().all(|at| copy[*at] == 0) {
+        // What is written may have the shorter place.
+        let written: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != 0).collect();
+        let all = !is_row.contains(&false) && !is_col.contains(&false);
+        if let Some(inside) = all.then(|| whereabouts::place((rows, cols), ["rows", "columns"], &written, wrong)).flatten() {
+            let words = format!("the transposed copy is 0, not written, but for what is{inside}");
+            return Some((Class::SilentSkip, "transpose.part", words.replace("is, in", "is in")));
+        }
         return Some((Class::SilentSkip, "transpose.part", format!("{place} are 0: not written")));
     }
     // The corner of the tile is the largest power of two that both starts are multiples of.

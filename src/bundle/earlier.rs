@@ -64,6 +64,9 @@ impl Cast<'_> {
             Some(all().min()?..all().max()? + 1)
         };
         let (down, across) = (span(&|at| at / cols)?, span(&|at| at % cols)?);
+        // Of very many, a bias of a rounding would tell them from chance.
+        let total = wrong.len();
+        let wrong: Vec<usize> = wrong.into_iter().step_by(total.div_ceil(LOOKS) | 1).collect();
         let balanced =
             |n: usize, of: f64| (n as f64 - of * wrong.len() as f64).abs() <= SIGMAS * (0.25 * wrong.len() as f64).sqrt();
         let count = |is: &dyn Fn(usize) -> bool| wrong.iter().filter(|at| is(**at)).count();
@@ -156,7 +159,7 @@ impl Cast<'_> {
             let words = format!(
                 "codes are near those of these values and not theirs: {} of {n} are those of values about {:.1} % {of} away, up and down alike: of the \
                  tensor before an update",
-                wrong.len(),
+                total,
                 100.0 * SPREAD * best.1,
             );
             (words, down.clone(), across.clone())

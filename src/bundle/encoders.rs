@@ -6,6 +6,7 @@
 
 use super::{Bundle, chosen};
 use crate::fault::solve::segment::lines;
+use crate::fault::whereabouts::place;
 use crate::fault::{Class, Finding};
 use crate::job::Data;
 use crate::op::Op;
@@ -183,6 +184,12 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         "values are clamped to unsigned codes' range, from 0 up to twice as far, and wrap",
         |e| wrapped_behind(e, 0.0),
     ),
+    (Class::OverflowWrap, "zero_wraps", "integers of 32 bits that are at their end wrap when the zero point is added", |e| {
+        let f = e.format;
+        let (y, high) = (e.y().round_ties_even().clamp(i32::MIN.into(), i32::MAX.into()) + e.zero, f64::from(i32::MAX));
+        let wrapped = (y + high + 1.0).rem_euclid(2.0 * high + 2.0) - high - 1.0;
+        f.is_integer().then(|| wrapped.clamp(f.min_finite(), f.max_finite()))
+    }),
     (Class::OverflowWrap, "saturated_first", "values are saturated to the codes' range before the zero point is added", |e| {
         e.code(nearest(e.format, e.y()) + e.zero)
     }),
@@ -196,6 +203,10 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     }),
     (Class::OverflowWrap, "clipped_early", "values are clamped to half the codes' range", |e| {
         e.code((e.y() + e.zero).clamp(-0.5 * e.format.max_finite(), 0.5 * e.format.max_finite()))
+    }),
+    (Class::OverflowWrap, "symmetric", "values are clamped to as much below zero as above: the least code is not used", |e| {
+        let least = -e.format.max_finite();
+        (e.format.is_integer() && e.format.min_finite() < 0.0).then(|| nearest(e.format, (e.y() + e.zero).max(least)))
     }),
     (Class::BitsReinterpreted, "magnitude", "the sign is lost", |e| e.code((e.y() + e.zero).abs())),
     (Class::BitsReinterpreted, "negated", "the sign is turned", |e| e.code(-(e.y() + e.zero))),
@@ -264,7 +275,12 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     let x = bundle.a.high.as_ref().filter(|x| (x.rows(), x.cols()) == (q.rows(), q.cols()))?;
     matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some(())?;
     let cast = Cast::of(x, q)?;
-    let named = cast.encoded().or_else(|| cast.packed()).or_else(|| cast.scales(bundle)).or_else(|| cast.copied(bundle));
+    let named = cast
+        .constant()
+        .or_else(|| cast.encoded())
+        .or_else(|| cast.packed())
+        .or_else(|| cast.scales(bundle))
+        .or_else(|| cast.copied(bundle));
     let other = || {
         let named = cast
             .offset()
@@ -281,6 +297,28 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     };
     let (class, variant, words) = named.or_else(other)?;
     Some(Finding::solved(class, &variant, words))
+}
+
+/// Codes whose values met the scale of the second level otherwise than by a division, all of them.
+pub fn second_level(bundle: &Bundle) -> Option<Finding> {
+    let Data::Quantized(q) = &bundle.out.d else { return None };
+    let over = f64::from(q.global_scale_inv().filter(|g| *g > 0.0 && *g != 1.0)?);
+    let x = bundle.a.high.as_ref()?;
+    matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some(())?;
+    let cast = Cast::of(x, q)?;
+    let finite = cast.finite();
+    let made = |by: f64, at: &usize| {
+        let e = cast.element(*at);
+        [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| e.code(e.y() * by * n + e.zero) == Some(cast.value(*at)))
+    };
+    let all = |by: f64| finite.iter().filter(|at| made(by, at)).count() as f64 >= SHARE * finite.len() as f64;
+    let told = finite.iter().filter(|at| !cast.right(**at)).count() >= LEAST && finite.iter().any(|at| cast.value(*at) != 0.0);
+    let ways = [
+        (over * over, "global_inverted", "values are multiplied by the second-level scale_inv, not divided"),
+        (over, "global_omitted", "values are not divided by the second-level scale_inv"),
+    ];
+    let (_, variant, words) = ways.into_iter().filter(|_| told).find(|(by, ..)| all(*by))?;
+    Some(Finding::solved(Class::ScaleDoubledInverted, &format!("out.{variant}"), words.into()))
 }
 
 /// A name: class, variant, words.
@@ -366,7 +404,16 @@ impl Cast<'_> {
         let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
         wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
         let inside: Vec<usize> = finite.iter().copied().filter(|at| is_row[at / cols] && is_col[at % cols]).collect();
-        (missed(&inside, *encoder) <= most).then_some(())?;
+        if missed(&inside, *encoder) > most {
+            // All of a place that is not whole rows and columns.
+            return made.into_iter().find_map(|(class, variant, words, encoder)| {
+                let is_wrong = |at: &usize| wrong.binary_search(at).is_ok();
+                let hidden: Vec<usize> = finite.iter().copied().filter(|at| !is_wrong(at) && !self.is(*at, *encoder)).collect();
+                let all = missed(&wrong, *encoder) == 0;
+                let place = all.then(|| place((rows, cols), ["rows", "columns"], &wrong, &hidden)).flatten()?;
+                Some((*class, format!("out.{variant}"), format!("{words}{place}")))
+            });
+        }
         let place = match (is_row.contains(&false), is_col.contains(&false)) {
             (true, false) => format!("rows {}", lines(&is_row)),
             (false, true) => format!("columns {}", lines(&is_col)),

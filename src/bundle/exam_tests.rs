@@ -55,7 +55,11 @@ fn weights_of_rows_from_other_places_are_named() {
         named(&|i, w| at(w, i / 2), "scale_index", &["that of row r / 2"]);
         let within = |i: usize, w: &[f32]| at(w, if i < 17 { i } else { i - 17 });
         named(&within, "scale_index", &["the row's number within its group"]);
+        let tiled = |i: usize, w: &[f32]| at(w, if i < 17 { i } else { i - 17 } % 8);
+        named(&tiled, "scale_index", &["the row's number within its tile of 8 rows of its group"]);
         named(&|i, w| at(w, i * i * 5 % 47), "scale_index", &["those of other rows", "1 ← 5"]);
+        let in_fp8 = |i: usize, w: &[f32]| round(Format::E4m3, at(w, i));
+        named(&in_fp8, "round_order", &["row_weights are rounded to e4m3"]);
         // What no weight makes has no such name.
         let noise = |i: usize, w: &[f32]| at(w, i) * (1.0 + 0.1 * (i as f64 * 7.3).sin());
         assert!(!found(&routed(narrow, &noise)).1.contains("row_weights"));

@@ -9,6 +9,7 @@
 
 use crate::compare::digits;
 use crate::fault::solve::segment::lines;
+use crate::order::Order as _;
 use std::collections::HashMap;
 
 /// Elements of the same value as others of their set, at least: that many times the function could have contradicted itself.
@@ -72,7 +73,7 @@ impl Function {
     fn words(&self) -> Option<String> {
         let mut wrong: Vec<&Point> = self.at.values().filter(|p| !p.is_right() && p.x.is_finite()).collect();
         (wrong.len() >= WRONG).then_some(())?;
-        wrong.sort_by(|a, b| a.x.total_cmp(&b.x));
+        wrong.order_by(|a, b| a.x.total_cmp(&b.x));
         let mut shown: Vec<&Point> = Vec::new();
         for x in SHOWN {
             let nearest = wrong.iter().min_by(|a, b| (a.x - x).abs().total_cmp(&(b.x - x).abs()))?;
@@ -82,9 +83,9 @@ impl Function {
         }
         // The three that are furthest off for their size.
         let off = |p: &&Point| (0.5 * (p.low + p.high) - p.right).abs() / (p.right.abs() + 0.01 * p.x.abs()).max(1e-30);
-        shown.sort_by(|a, b| off(b).total_cmp(&off(a)));
+        shown.order_by(|a, b| off(b).total_cmp(&off(a)));
         shown.truncate(3);
-        shown.sort_by(|a, b| a.x.total_cmp(&b.x));
+        shown.order_by(|a, b| a.x.total_cmp(&b.x));
         let one = |p: &&Point| {
             let [x, is, right] = [p.x, 0.5 * (p.low + p.high), p.right].map(|x| digits::apart([x])[0].clone());
             format!("{is} instead of {right} at x = {x}")

@@ -4,6 +4,7 @@ use super::formulas::{At, Formula, formula};
 use super::gate_pairs;
 use crate::op::activation::{act, gate, limited};
 use crate::op::{Act, Clamp, Op};
+use crate::order::Order as _;
 use crate::tensor::round_to;
 use crate::{Format, Overflow, Rounding};
 use libm::erf;
@@ -194,7 +195,7 @@ pub fn activations(op: Op, own: Act) -> Vec<Formula> {
     clamps(&mut all, own);
     // Where several give the same numbers, the right function done in another way is likelier than another function.
     let (own_name, mut acts) = (name(own), ACTS);
-    acts.sort_by_key(|(words, _)| !words.starts_with(own_name));
+    acts.order_by_key(|(words, _)| !words.starts_with(own_name));
     for (words, f) in acts {
         all.push(formula(format!("the activation is {words}"), made(f)));
     }
@@ -274,7 +275,7 @@ const TAIL: usize = 16;
 pub fn saturated(own: Act, elements: &mut Vec<(f64, f64, f64)>) -> Option<String> {
     matches!(own, Act::Gelu | Act::Silu | Act::Qgelu | Act::GeluErf).then_some(())?;
     elements.retain(|(x, y, _)| *x > 0.0 && y.is_finite());
-    elements.sort_by(|a, b| b.0.total_cmp(&a.0));
+    elements.order_by(|a, b| b.0.total_cmp(&a.0));
     // From the largest x down, as long as one factor is in all.
     let (mut low, mut high, mut n) = (0.0f64, f64::INFINITY, 0);
     for (x, y, half) in elements.iter() {

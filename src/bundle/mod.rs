@@ -77,6 +77,8 @@ mod subgroups;
 #[cfg(test)]
 mod tests;
 mod there;
+#[cfg(test)]
+mod thread_tests;
 mod tied;
 mod ties;
 #[cfg(test)]

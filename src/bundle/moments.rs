@@ -9,6 +9,7 @@
 use super::formulas::{At, Formula, formula, mean};
 use crate::Format;
 use crate::op::Op;
+use crate::order::Order as _;
 use crate::tensor::round_to;
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ pub fn solve(at: &At, op: Op, cell: impl Fn(usize) -> (f64, f64)) -> Solved {
 /// What all intervals but a few have in common.
 fn most(ends: &[(f64, f64)]) -> Option<(f64, f64)> {
     let mut marks: Vec<(f64, bool)> = ends.iter().flat_map(|e| [(e.0, true), (e.1, false)]).collect();
-    marks.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    marks.order_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
     let (mut open, mut best, mut found) = (0usize, 0usize, None);
     for (n, (x, starts)) in marks.iter().enumerate() {
         if !starts {
@@ -155,7 +156,7 @@ pub fn sums(op: Op, rows: &[Vec<f64>], centers: Option<&[f64]>, solved: &[(usize
     parts(&table, what, &mut add);
     flat(&table, what, &mut add);
     others(op, rows, &table, what, &mut add);
-    found.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+    found.order_by_key(|(n, _)| std::cmp::Reverse(*n));
     found.truncate(KEPT);
     found.into_iter().map(|(_, sum)| sum).collect()
 }

@@ -12,6 +12,7 @@ use crate::compare::digits;
 use crate::fault::solve::output::roundest;
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
+use crate::order::Order as _;
 use crate::tensor::round_to;
 use rayon::prelude::*;
 
@@ -255,7 +256,7 @@ impl Norm<'_> {
                 beta: self.gamma.to_vec(),
             });
         }
-        all.sort_by_key(|w| w.words.len());
+        all.order_by_key(|w| w.words.len());
         all
     }
 
@@ -288,7 +289,7 @@ impl Norm<'_> {
         let exact = fitting.iter().any(|f| f.1);
         fitting.retain(|f| f.1 || !exact);
         if !exact {
-            fitting.sort_by(|a, b| b.0.total_cmp(&a.0));
+            fitting.order_by(|a, b| b.0.total_cmp(&a.0));
         }
         fitting.truncate(4);
         let found = fitting.iter().find_map(|(_, _, w)| self.statistics(w, (&wrong, &numbers), &few, &columns));
@@ -494,8 +495,8 @@ impl Norm<'_> {
             (ww, wx, wxx, wy, wxy) = (ww + w, wx + w * x, wxx + w * x * x, wy + w * y, wxy + w * x * y);
         }
         let det = ww * wxx - wx * wx;
-        if det > 1e-9 * ww * wxx && known.len() >= 2 * LEAST {
-            let (f, e) = ((ww * wxy - wx * wy) / det, (wy * wxx - wx * wxy) / det);
+        let (f, e) = ((ww * wxy - wx * wy) / det, (wy * wxx - wx * wxy) / det);
+        if det > 1e-9 * ww * wxx && known.len() >= 2 * LEAST && f > 0.0 {
             let m = (n as f64 / f).round();
             let words = if (n as f64 / m / f - 1.0).abs() < 1e-4 && m != n as f64 {
                 format!("the sum of squares is divided by {m} instead of {n}")
@@ -503,6 +504,12 @@ impl Norm<'_> {
                 format!("the variance is {f:.6} times the right one")
             };
             add(format!("{words}; and {}", eps_words(e, self.eps, n)), &|i| (f * v[i] + e).max(1e-30).sqrt());
+        }
+        add("the variance is not there: values are divided by the root of eps".into(), &|_| self.eps.sqrt());
+        add("values are multiplied by the root, not divided".into(), &|i| 1.0 / (v[i] + self.eps).sqrt());
+        for f in [Format::F16, Format::Bf16] {
+            let narrow = |i: usize| (f64::from(round_to(f, v[i] as f32)) + self.eps).sqrt();
+            add(format!("the variance is kept in {f}, Inf where that is beyond it"), &narrow);
         }
         add("the root is not taken: values are divided by the variance".into(), &|i| v[i] + self.eps);
         let solved: Vec<(usize, Solved)> = known
@@ -516,7 +523,7 @@ impl Norm<'_> {
             add(sum.words, &|i| (sum.of[i] + self.eps).sqrt());
         }
         // The right one is always looked at: what is rounded may hide it.
-        all.sort_by_key(|(loose, each)| (!each.words.is_empty(), *loose));
+        all.order_by_key(|(loose, each)| (!each.words.is_empty(), *loose));
         all.into_iter().map(|a| a.1).take(6).collect()
     }
 }

@@ -10,6 +10,7 @@ use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::where_not_all;
 use crate::fault::{Class, Finding};
 use crate::op::Op;
+use crate::{Format, Overflow, Rounding};
 
 /// Wrong rows, at least; weights that are seen in them where they stand at other places.
 const LEAST: usize = 2;
@@ -44,11 +45,20 @@ fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
     let index = Class::ScaleIndex;
     let words = "row_weights are read at the row's number within its group, not within the tensor";
     add(index, true, words, Box::new(move |i, (_, start)| at(i - start)));
+    for n in PADDED {
+        let words =
+            format!("row_weights are read at the row's number within its tile of {n} rows of its group, not within the tensor");
+        add(index, true, &words, Box::new(move |i, (_, start)| at((i - start) % n)));
+    }
     add(index, true, "row_weights are read at the number of the group", Box::new(move |_, (e, _)| at(e)));
     for n in PADDED {
         let words = format!("row_weights are read as if each group began at a multiple of {n}");
         let padded = move |e: usize| (0..e).map(|e| (starts[e + 1] - starts[e]).next_multiple_of(n)).sum::<usize>();
         add(index, true, &words, Box::new(move |i, (e, start)| at(padded(e) + i - start)));
+    }
+    for f in [Format::E4m3, Format::E4m3Fnuz, Format::E5m2] {
+        let rounded = move |x: f64| f.decode(f.encode(x, Rounding::NearestEven, Overflow::Saturate));
+        add(Class::RoundOrder, false, &format!("row_weights are rounded to {f}"), Box::new(move |i, _| at(i).map(rounded)));
     }
     for way in shortest_ways(w.len(), 1) {
         let words = format!("the weight of row r is that of {}", way.words);

@@ -3,6 +3,7 @@
 
 use super::file::{File, Raw};
 use crate::input::philox::Stream;
+use crate::order::Order as _;
 use crate::{Granularity, Result};
 
 /// How much of a product is judged.
@@ -108,7 +109,7 @@ fn draw(count: usize, most: usize, block: usize, purpose: u32) -> Vec<usize> {
     let wanted = (most / run).clamp(2, runs.max(2));
     let mut middle: Vec<usize> = (1..runs.saturating_sub(1)).collect();
     let stream = Stream::new(0x5a3d, purpose);
-    middle.sort_by_key(|i| stream.words(0, *i as u64)[0]);
+    middle.order_by_key(|i| stream.words(0, *i as u64)[0]);
     let mut chosen: Vec<usize> = [0, runs.saturating_sub(1)].into_iter().chain(middle.into_iter().take(wanted - 2)).collect();
     chosen.sort_unstable();
     chosen.dedup();

@@ -3,6 +3,8 @@
 use super::encoders::{Cast, LEAST, Named, SHARE, nearest};
 use crate::fault::Class;
 use crate::fault::solve::segment::where_not_all;
+use crate::fault::whereabouts::place;
+use crate::order::Order as _;
 use crate::{Overflow, Rounding};
 use std::collections::HashMap;
 
@@ -94,7 +96,7 @@ impl Cast<'_> {
                 (e.y().abs(), value * sign + 0.0, right * sign + 0.0)
             })
             .collect();
-        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all.order_by(|a, b| a.0.total_cmp(&b.0));
         let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan());
         let runs = 1 + all.windows(2).filter(|w| !same(w[0].1, w[1].1)).count();
         let codes = 1 + all.windows(2).filter(|w| !same(w[0].2, w[1].2)).count();
@@ -113,7 +115,7 @@ impl Cast<'_> {
         }
         let wrong: usize = ranges.iter().map(|(from, to)| to - from).sum();
         (wrong >= LEAST && wrong >= 2 * ranges.len()).then_some(())?;
-        ranges.sort_by_key(|(from, to)| std::cmp::Reverse(to - from));
+        ranges.order_by_key(|(from, to)| std::cmp::Reverse(to - from));
         let f = self.q.format();
         let edge = |e: &(f64, f64, f64)| e.0 < 2.0 * super::encoders::normal(f) || e.0 > 0.5 * f.max_finite();
         let edges = all.iter().filter(|e| !same(e.1, e.2)).all(edge);
@@ -130,17 +132,33 @@ impl Cast<'_> {
         Some((if edges { Class::CodecEdge } else { Class::Rounding }, "out.steps".into(), words))
     }
 
+    /// One code everywhere.
+    pub fn constant(&self) -> Option<Named> {
+        let codes = self.q.codes();
+        let first = *codes.first()?;
+        let wrong = || self.finite().into_iter().filter(|at| !self.right(*at)).count();
+        (codes.iter().all(|c| *c == first) && wrong() >= LEAST).then(|| {
+            let words = format!("every code is {first:#x}, which is {}: no codes were written", self.value(0));
+            (Class::SilentSkip, "out.codes_unwritten".into(), words)
+        })
+    }
+
     /// What NaN and Inf became, where all else is right.
     pub fn specials(&self) -> Option<Named> {
         let finite = self.finite();
         finite.iter().all(|at| self.right(*at)).then_some(())?;
         for (what, is) in [("NaN", (|x: f64| x.is_nan()) as fn(f64) -> bool), ("Inf", |x: f64| x.is_infinite())] {
             let places: Vec<usize> = (0..self.q.codes().len()).filter(|at| is(self.element(*at).x)).collect();
-            let Some(first) = places.first() else { continue };
+            let max = self.q.format().max_finite();
+            let is_right = |v: f64| if what == "NaN" { v.is_nan() } else { v.is_infinite() || v == max };
+            let (hidden, shows): (Vec<usize>, Vec<usize>) = places.into_iter().partition(|at| is_right(self.value(*at).abs()));
+            let Some(first) = shows.first() else { continue };
             let v = self.value(*first).abs();
-            let right = if what == "NaN" { v.is_nan() } else { v.is_infinite() || v == self.q.format().max_finite() };
-            if !right && places.iter().all(|at| self.value(*at).abs() == v) {
-                return Some((Class::CodecEdge, "out.special".into(), format!("{what} becomes {v}")));
+            if !shows.iter().all(|at| self.value(*at).abs() == v) {
+                continue;
+            }
+            if let Some(place) = place((self.q.rows(), self.q.cols()), ["rows", "columns"], &shows, &hidden) {
+                return Some((Class::CodecEdge, "out.special".into(), format!("{what} becomes {v}{place}")));
             }
         }
         None

@@ -11,6 +11,7 @@ use super::solve::address::gcd;
 use super::{Class, edit, inject};
 use crate::job::{Data, Job, Operand};
 use crate::op::Op;
+use crate::order::Order as _;
 use crate::tensor::round_to;
 use crate::{Format, QTensor, Tensor};
 
@@ -61,7 +62,7 @@ fn changes((rows, cols): (usize, usize), tile: (usize, usize)) -> Vec<Change> {
     }
     let roundest = |n: usize| {
         let mut counts: Vec<usize> = (1..n).collect();
-        counts.sort_by_key(|m| n / gcd(*m, n));
+        counts.order_by_key(|m| n / gcd(*m, n));
         counts
     };
     for m in roundest(width) {
@@ -253,7 +254,7 @@ pub fn parts_of(x: &Tensor, amax: f32) -> Vec<Part> {
         all.extend(one_of(rows, "some_rows", words, &|i, _, _| i + last >= rows));
         all.extend(one_of(cols, "some_columns", format!("the first {left} columns"), &|_, j, _| j < left));
     }
-    all.sort_by(|a, b| a.chance.total_cmp(&b.chance));
+    all.order_by(|a, b| a.chance.total_cmp(&b.chance));
     all
 }
 
@@ -324,7 +325,7 @@ pub fn is_rounded_otherwise(amax: &[f64], ratio: &[f64]) -> bool {
         .collect();
     let wrong: Vec<f64> = ratio.iter().copied().filter(|r| *r != 1.0).collect();
     let one_step = wrong.iter().all(|r| *r == wrong[0]) && wrong.first().is_some_and(|r| *r == 2.0 || *r == 0.5);
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.order_by(|a, b| a.0.total_cmp(&b.0));
     let changes = (0..all.len()).filter(|n| all[*n].1 != all[(n + 1) % all.len()].1).count();
     // Those of equal amax are alike.
     one_step && changes <= 2

@@ -10,6 +10,7 @@
 
 use super::moved::Places;
 use super::solve::maps::Map;
+use crate::order::Order as _;
 
 /// The same number, computed another way.
 const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
@@ -70,7 +71,7 @@ fn of_tiles((rows, cols): (usize, usize), written: &[f64], right: &[f64], wrong:
     (told >= BITS).then_some(())?;
     let sides = TILES.into_iter().flat_map(|h| TILES.map(|w| (h, w)));
     let mut sides: Vec<(usize, usize)> = sides.filter(|(h, w)| h * w > 1 && *h < 2 * rows && *w < 2 * cols).collect();
-    sides.sort_by_key(|(h, w)| h * w);
+    sides.order_by_key(|(h, w)| h * w);
     let of = |(h, w): (usize, usize), g: usize| {
         let (top, left) = (g / cols / h * h, g % cols / w * w);
         let row = |r: usize| right[r * cols + left..r * cols + (left + w).min(cols)].iter().copied();

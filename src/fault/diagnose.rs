@@ -10,6 +10,7 @@ use super::{Class, Evidence, How, faults};
 use crate::Result;
 use crate::compare::Verdict;
 use crate::job::Job;
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::time::Duration;
 
@@ -236,7 +237,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         if hopeless(set, *fitted) { None } else { try_set(vec![*set], *fitted) }
     };
     let mut tried: Vec<Tried> = singles.par_iter().take(budget).filter_map(try_single).collect();
-    tried.sort_by(better);
+    tried.order_by(better);
     let single = tried.first().is_some_and(|t| t.fit.accepted());
     let solved = if budget > 0 && !proven { solve::solve(&scene, !single) } else { None };
     if let Some(solve::Solved { system, singles, pairs, .. }) = &solved {
@@ -247,7 +248,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
             Some(Tried { what, fit, prediction: fit.accepted().then_some(prediction), fitted: t.fitted, freedom, bits })
         };
         tried.extend(singles.par_iter().chain(pairs).filter_map(theory).collect::<Vec<Tried>>());
-        tried.sort_by(better);
+        tried.order_by(better);
     }
     if !proven && !tried.first().is_some_and(|t| t.fit.accepted()) {
         let mut pairs = Vec::new();
@@ -271,7 +272,7 @@ pub fn diagnose(evidence: Evidence, limit: Duration) -> Result<Option<Diagnosis>
         let try_pair = |set: Vec<Set>| if vain(&set) { None } else { try_set(set, false) };
         let more: Vec<Tried> = pairs.into_par_iter().take(most).filter_map(try_pair).collect();
         tried.extend(more);
-        tried.sort_by(better);
+        tried.order_by(better);
     }
     let describe = |t: &Tried| finding(t, &scene);
     // The bits tell apart what rounds differently; where no bits fit, only what is apart by more than rounding is.
@@ -316,7 +317,7 @@ fn promising(tried: &[Tried], outside: usize) -> Vec<Set> {
     };
     let mut first: Vec<Set> = tried.iter().filter(|t| t.fit.share > 0.1).filter_map(one).take(5).collect();
     let mut by_count: Vec<&Tried> = tried.iter().filter(|t| t.fit.outside < outside).collect();
-    by_count.sort_by_key(|t| t.fit.outside);
+    by_count.order_by_key(|t| t.fit.outside);
     for set in by_count.into_iter().filter_map(one).take(5) {
         if !first.contains(&set) {
             first.push(set);

@@ -6,10 +6,11 @@ use crate::QTensor;
 
 /// Words, how an exponent becomes whole, and whether it is that of amax over the format's maximum, not of amax alone.
 type Rule = (&'static str, fn(f64) -> f64, bool);
-const RULES: [Rule; 5] = [
+const RULES: [Rule; 6] = [
     ("that of amax over the format's maximum, rounded down", f64::floor, true),
     ("that of amax over the format's maximum, rounded up", f64::ceil, true),
     ("that of amax over the format's maximum, rounded to the nearest", f64::round, true),
+    ("that of the power of two nearest to amax over the format's maximum", |e| (e - 1.5f64.log2()).floor() + 1.0, true),
     ("that of amax, rounded down, less that of the format's maximum", f64::floor, false),
     ("that of amax, rounded up, less that of the format's maximum", f64::ceil, false),
 ];
@@ -25,10 +26,14 @@ pub fn of_some(q: &QTensor, amax: &[f64], actual: &[f64], right: &[f64]) -> Opti
         let exponent = if *over { whole((amax[*g] / max).log2()) } else { whole(amax[*g].log2()) - max.log2().floor() };
         exponent.exp2() == actual[*g]
     };
-    let rule = RULES.iter().find(|rule| shows.iter().all(|g| is(g, rule)))?;
-    let hidden: Vec<usize> = (0..n).filter(|g| amax[*g] > 0.0 && amax[*g].is_finite() && !is(g, rule)).collect();
     let grid = q.granularity().grid(q.rows(), q.cols());
-    let mut place = place(grid, ["rows", "groups"], &shows, &hidden)?;
+    // Several may make what shows: the one that makes it there and not elsewhere.
+    let placed = |rule: &'static Rule| {
+        let would = |g: &usize| amax[*g] > 0.0 && amax[*g].is_finite() && !is(g, rule);
+        let hidden: Vec<usize> = (0..n).filter(would).collect();
+        Some((rule, place(grid, ["rows", "groups"], &shows, &hidden)?))
+    };
+    let (rule, mut place) = RULES.iter().filter(|rule| shows.iter().all(|g| is(g, rule))).find_map(placed)?;
     if !place.is_empty() {
         place += " of the grid";
     }

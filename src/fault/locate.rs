@@ -5,6 +5,7 @@ use super::predict::Scene;
 use crate::assay::Judgement;
 use crate::job::{Data, Operand};
 use crate::op::Op;
+use crate::order::Order as _;
 use crate::{Overflow, Rounding, Zero};
 
 /// Where an error lives.
@@ -73,7 +74,7 @@ fn of(j: &Judgement, by_slice: impl Fn(&Judgement) -> Vec<f64>, by_code: impl Fn
     // Of a large result every so many: shares, no counts.
     let mut order: Vec<usize> = (0..n).step_by((n >> 20).max(1) | 1).collect();
     let m = order.len();
-    order.sort_by(|a, b| ideal[*a].abs().total_cmp(&ideal[*b].abs()));
+    order.order_by(|a, b| ideal[*a].abs().total_cmp(&ideal[*b].abs()));
     let mut is_wrong = vec![false; n];
     wrong.iter().for_each(|i| is_wrong[*i] = true);
     let magnitudes: Vec<f64> = (0..8)

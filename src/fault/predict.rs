@@ -9,6 +9,7 @@ use crate::job::{Data, Job, Output};
 use crate::kernel::Backend;
 use crate::model::Inner;
 use crate::op::{self, Args64};
+use crate::order::Order as _;
 use crate::{Result, Tensor};
 use rayon::prelude::*;
 use std::sync::OnceLock;
@@ -75,7 +76,13 @@ pub struct Scene<'a> {
     partial: OnceLock<Vec<f64>>,
     /// Which elements of the whole first part are wrong.
     wrong: OnceLock<Vec<bool>>,
+    bits_tell: OnceLock<bool>,
 }
+
+/// What a device's unit errs by, of its bound.
+pub const NOISE: f64 = 1.0 / 128.0;
+/// Right elements with the bits of a model, at least, that make it the kernel's.
+const LEAST_BITS: usize = 16;
 
 /// Multiply-adds of a product that is computed whole for each fault.
 const SMALL: usize = 4 << 20;
@@ -110,11 +117,11 @@ impl<'a> Scene<'a> {
             for i in (0..ratios.len()).filter(|i| !(ratios[*i] <= 1.0)) {
                 worst.push(i);
                 if worst.len() == 4096 {
-                    worst.sort_by(largest_first);
+                    worst.order_by(largest_first);
                     worst.truncate(16);
                 }
             }
-            worst.sort_by(largest_first);
+            worst.order_by(largest_first);
             let must: Vec<(usize, usize)> = worst.iter().take(16).map(|i| (i / cols, i % cols)).collect();
             // Fewer lines of a deep product.
             let most = ((SMALL / k) as f64).sqrt() as usize;
@@ -135,6 +142,7 @@ impl<'a> Scene<'a> {
             places: Vec::new(),
             partial: OnceLock::new(),
             wrong: OnceLock::new(),
+            bits_tell: OnceLock::new(),
             sample,
         };
         let (mut relative, magnitude) = (0.0f64, if product { scene.magnitude(job)? } else { Vec::new() });
@@ -379,6 +387,8 @@ impl<'a> Scene<'a> {
             // A result that is smaller by far errs by as much less: what is right to within a bound that is wider than all of it is not explained.
             let small = if main { size(&p.values) / size(&clean.values) } else { 1.0 };
             let small = if small < TINY { small } else { 1.0 };
+            // An arithmetic that is not known errs by itself: what is left of it tells nothing.
+            let noise = if self.bits_tell() { 0.0 } else { NOISE / self.tight };
             let (mut before, mut after) = (0.0, 0.0);
             for i in 0..a.values.len() {
                 let (x, y) = (a.values[i], p.values[i]);
@@ -393,7 +403,8 @@ impl<'a> Scene<'a> {
                 fit.outside += usize::from(!near);
                 fit.exact &= equal;
                 if !equal {
-                    let steps = (x - y).abs() / if step > 0.0 { step } else { unit };
+                    let noise = if main { noise * r } else { 0.0 };
+                    let steps = (x - y).abs() / if step > 0.0 { step.max(noise) } else { unit };
                     fit.bits += if steps.is_nan() { 40.0 } else { (1.0 + steps).log2().min(40.0) };
                 }
                 if main {
@@ -439,6 +450,17 @@ impl<'a> Scene<'a> {
     /// [`Scene::certain`] times this is the whole certain bound.
     pub fn whole(&self) -> f64 {
         1.0 / self.loose
+    }
+
+    /// Whether right elements have the bits of the model: it is not one that was assumed of the device, of which the kernel is another.
+    pub fn bits_tell(&self) -> bool {
+        *self.bits_tell.get_or_init(|| {
+            let Some(model) = self.evidence.model.and_then(|m| m.parts.first()).map(|p| values(&p.d)) else { return true };
+            let actual = &self.evidence.judged[0].actual;
+            let right = || self.wrong().iter().enumerate().filter(|(_, wrong)| !**wrong).map(|(at, _)| at);
+            let same = right().filter(|at| model.get(*at) == actual.get(*at)).count();
+            same >= LEAST_BITS && 64 * (right().count() - same) <= right().count()
+        })
     }
 
     /// Which elements of the whole first part are wrong: outside the bound; where a model says the bits, also apart from them by more than

@@ -9,6 +9,7 @@ use crate::assay::map::ErrorMap;
 use crate::assay::row::{Row, number};
 use crate::format::FORMATS;
 use crate::op::Op;
+use crate::order::Order as _;
 use crate::quant::ZeroKind;
 use std::collections::BTreeMap;
 
@@ -123,7 +124,7 @@ const FULL_DB: f64 = 6.0;
 fn recipes(rows: &[&Row]) -> Option<Figure> {
     let mut points = casts(rows);
     // Wide formats first; within a width formats and recipes in the order of the sweep.
-    points.sort_by_key(|p| {
+    points.order_by_key(|p| {
         (std::cmp::Reverse(p.format.map_or(0, Format::bits)), FORMATS.iter().position(|f| Some(f.format) == p.format))
     });
     let mut names: Vec<(String, Option<Format>)> = Vec::new();
@@ -136,7 +137,7 @@ fn recipes(rows: &[&Row]) -> Option<Figure> {
             sources.push((p.real, p.source));
         }
     }
-    sources.sort_by_key(|s| s.0);
+    sources.order_by_key(|s| s.0);
     let at: BTreeMap<(&str, &str), f64> = points.iter().map(|p| ((p.recipe.as_str(), p.source), p.sqnr)).collect();
     let case: BTreeMap<(&str, &str), &str> = points.iter().map(|p| ((p.recipe.as_str(), p.source), p.case)).collect();
     let row = |name: &str| -> Vec<Option<(f64, f64)>> {
@@ -263,7 +264,7 @@ fn family(
     }
     for s in &mut series {
         let mut all: Vec<_> = std::mem::take(&mut s.points).into_iter().zip(std::mem::take(&mut s.cases)).collect();
-        all.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
+        all.order_by(|a, b| a.0.0.total_cmp(&b.0.0));
         (s.points, s.cases) = all.into_iter().unzip();
     }
     series

@@ -4,6 +4,7 @@
 //! page follows its light or dark mode. Sizes are CSS pixels.
 
 use super::slim;
+use crate::order::Order as _;
 use maud::{Markup, PreEscaped, html};
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -395,7 +396,7 @@ pub fn xy(x: &Axis, y: &Axis, series: &[Series], joined: bool, diagonal: Option<
     let mut drawn: Vec<Drawing> = series.iter().map(|s| s.placed(x.scale, y.scale)).collect();
     if joined {
         let end = |p: &[(f64, f64)]| p.last().map_or(f64::NEG_INFINITY, |p| p.1);
-        drawn.sort_by(|a, b| end(&b.1).total_cmp(&end(&a.1)));
+        drawn.order_by(|a, b| end(&b.1).total_cmp(&end(&a.1)));
     }
     let mut places = Vec::new();
     let (x0, x1) = span(drawn.iter().flat_map(|s| s.1.iter().map(|p| p.0)), x.scale);

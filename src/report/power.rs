@@ -5,6 +5,7 @@ use super::figures::{Figure, csv};
 use super::page::ran;
 use super::{cells, head, plot};
 use crate::fault::tally::JUDGES;
+use crate::order::Order as _;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::BTreeMap;
 
@@ -133,7 +134,7 @@ pub fn kills(m: &Matrix, right: &[Right]) -> Figure {
 fn worth_table(judges: &[Worth]) -> Markup {
     let (own, others) = judges.split_at(JUDGES.len().min(judges.len()));
     let mut others: Vec<&Worth> = others.iter().collect();
-    others.sort_by(|a, b| b.caught.total_cmp(&a.caught));
+    others.order_by(|a, b| b.caught.total_cmp(&a.caught));
     let cell = |class: &str, x: f64| html! { td class=(class) style=(format!("--share:{x:.1}%")) { (format!("{x:.1} %")) } };
     html! {
         div.wide tabindex="0" role="region" aria-label="What each check is worth" { table.shares.worth {

@@ -4,6 +4,7 @@ use super::{Figure, grouped, short};
 use crate::assay::row::Row;
 use crate::compare::Verdict;
 use crate::fault::card::{Card, SAME_HERE, wrapped};
+use crate::order::Order as _;
 use crate::run::sweeps::Outcome;
 use crate::run::totals::{Kept, OpTotals, Totals};
 use std::collections::HashMap;
@@ -82,7 +83,7 @@ pub fn attention(rows: &[Row]) -> Vec<Attention<'_>> {
         }
     }
     let mut found = kept;
-    found.sort_by_key(|a| std::cmp::Reverse(a.row.verdict));
+    found.order_by_key(|a| std::cmp::Reverse(a.row.verdict));
     found
 }
 

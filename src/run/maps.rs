@@ -5,6 +5,7 @@ use crate::assay::row::{Row, number, short};
 use crate::compare::Verdict;
 use crate::kernel::{Backend, Kernel};
 use crate::op::Op;
+use crate::order::Order as _;
 use crate::sweep::{Sweep, assay};
 use crate::{Error, Result};
 use std::path::Path;
@@ -38,7 +39,7 @@ pub fn worst(
         _ => 3,
     };
     let ratio = |r: &Row| r.bound_ratio.unwrap_or(0.0);
-    order.sort_by(|a, b| kind(a).cmp(&kind(b)).then(ratio(b).total_cmp(&ratio(a))));
+    order.order_by(|a, b| kind(a).cmp(&kind(b)).then(ratio(b).total_cmp(&ratio(a))));
     let (mut kinds, mut maps) = (Vec::new(), Vec::new());
     for row in order {
         let kind = (failed(row), if failed(row) { row.family.as_str() } else { row.op.name() });

@@ -6,6 +6,7 @@ use super::plan::Selection;
 use super::totals::Kept;
 use crate::assay::row::{Reader, Row};
 use crate::assay::table::Line;
+use crate::order::Order as _;
 use crate::sweep::Sweep;
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ impl std::str::FromStr for Shard {
 /// nothing but the costs and their order.
 pub fn split(costs: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..costs.len()).collect();
-    order.sort_by(|a, b| costs[*b].total_cmp(&costs[*a]).then(a.cmp(b)));
+    order.order_by(|a, b| costs[*b].total_cmp(&costs[*a]).then(a.cmp(b)));
     let mut shards = vec![0; costs.len()];
     // Least load first; `to_bits` orders loads, which are not negative.
     let mut loads: std::collections::BTreeSet<(u64, usize)> = (1..=count).map(|i| (0, i)).collect();

@@ -18,6 +18,7 @@ use crate::fault::injected::altered;
 use crate::input::real;
 use crate::kernel::{Backend, Kernel, cpu};
 use crate::op::Op;
+use crate::order::Order as _;
 use crate::recipe::Recipe;
 use crate::{Error, Result};
 use std::fmt::Write as _;
@@ -276,7 +277,7 @@ impl Rows {
     /// The `n` rows that are worst: by verdict, then by error over bound.
     pub fn worst(&self, n: usize) -> Rows {
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
-        order.sort_by(|a, b| {
+        order.order_by(|a, b| {
             let (a, b) = (&self.rows[*a], &self.rows[*b]);
             b.verdict.cmp(&a.verdict).then(b.bound_ratio.unwrap_or(0.0).total_cmp(&a.bound_ratio.unwrap_or(0.0)))
         });

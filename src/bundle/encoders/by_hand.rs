@@ -141,12 +141,19 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
             let v = (y + z).round_ties_even().min(2.0 * g.most() + 1.0).max(low);
             (g.whole && g.values[0] < 0.0).then_some(if v > g.most() { v - g.values.len() as f64 } else { v })
         }
+        "integers of 32 bits that are at their end wrap when the zero point is added" => g.whole.then(|| {
+            let y = (y.round_ties_even() as i32).wrapping_add(z as i32);
+            f64::from(y).max(g.values[0]).min(g.most())
+        }),
         "values are saturated to the codes' range before the zero point is added" => at(g.nearest(y) + z),
         "the zero point is added after rounding, and the sum is rounded again" => at(y.round_ties_even() + z),
         "the zero point is not added" => at(y),
         "the zero point is subtracted" => at(y - z),
         "the zero point is added before values are divided by the scale" => at((x + z) / s),
         "values are clamped to half the codes' range" => at((y + z).max(-g.most() / 2.0).min(g.most() / 2.0)),
+        "values are clamped to as much below zero as above: the least code is not used" => {
+            (g.whole && g.values[0] < 0.0).then(|| if y + z < -g.most() { -g.most() } else { g.nearest(y + z) })
+        }
         "the sign is lost" => at((y + z).abs()),
         "the sign is turned" => at(-(y + z)),
         "values are not divided by the scale" => at(x + z),

@@ -9,6 +9,7 @@ use crate::model::accumulate::canonical;
 use crate::model::gemm::store;
 use crate::model::product::{FactorRows, Kind, Plan, Problem};
 use crate::op::Defined;
+use crate::order::Order as _;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -164,7 +165,7 @@ impl<'a> Case<'a> {
             let late = |b: &Blocks| b.scales != ScalesMeet::Late || !p.a.has_blocks();
             let mut all: Vec<Blocks> = Blocks::ALL.into_iter().filter(late).collect();
             if integer {
-                all.sort_by_key(|b| (b.scales != ScalesMeet::Late, !b.fused));
+                all.order_by_key(|b| (b.scales != ScalesMeet::Late, !b.fused));
             }
             all.into_iter().map(|b| (b.scales, Some(b))).collect()
         } else if scaled {
@@ -269,7 +270,7 @@ impl<'a> Case<'a> {
             .into_iter()
             .flatten()
             .collect();
-            alive.sort_by_key(|a| a.0);
+            alive.order_by_key(|a| a.0);
             // What refutes one of a batch is asked of those after it.
             let mut new: Vec<usize> = Vec::new();
             let mut refuters: Vec<Region> = Vec::new();

@@ -51,6 +51,7 @@ use crate::compare::{Bound, ErrorSize};
 use crate::input::philox::Stream;
 use crate::job::Operand;
 use crate::model::product::{Kind, Problem};
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -232,7 +233,7 @@ impl Errors<'_> {
         for chain in &self.chains {
             made.push((*chain, self.in_blocks(&mut region, *chain, &natural, k, 0)?));
         }
-        made.sort_by(|a, b| Sums::of(&b.1).squares.total_cmp(&Sums::of(&a.1).squares));
+        made.order_by(|a, b| Sums::of(&b.1).squares.total_cmp(&Sums::of(&a.1).squares));
         let mut sums: Vec<Sums> = made.iter().map(|m| Sums::of(&m.1)).collect();
         let mut largest: Option<(Chain, Vec<f64>)> = None;
         // Two whose scales meet the sum, however large the errors of scaled factors are: the product of scales may be subnormal, and only those round it.

@@ -20,6 +20,7 @@ use crate::fault::Class;
 use crate::model::mma::{Dest, Step};
 use crate::model::product::{FactorRows, Kind};
 use crate::model::table::{self, Unit};
+use crate::order::Order as _;
 use crate::{Format, Result};
 use std::collections::{HashMap, HashSet};
 
@@ -196,7 +197,7 @@ fn chains(case: &Case, arithmetic: &Arithmetic, k: usize) -> Vec<(Chain, Option<
 }
 
 fn sorted(mut all: Vec<(Chain, Option<Promote>)>) -> Vec<(Chain, Option<Promote>)> {
-    all.sort_by_key(|(_, promote)| promote.is_some());
+    all.order_by_key(|(_, promote)| promote.is_some());
     all.dedup();
     all
 }

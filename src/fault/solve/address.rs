@@ -15,6 +15,7 @@ use super::screen::{Element, Line, Screen};
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -325,7 +326,7 @@ fn readings(s: &System, side: Which) -> Vec<Reading> {
         }
     }
     all.iter_mut().for_each(|r| r.words = format!("of {name}{}", r.words));
-    all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    all.order_by(|a, b| a.bits.total_cmp(&b.bits));
     all
 }
 
@@ -560,7 +561,7 @@ pub fn theories(s: &System, pairs: bool) -> Vec<Theory> {
         let of = |w: &Way| w.reading.as_ref().map_or(0.0, |r| r.bits);
         of(&ways_a[*x]) + of(&ways_b[*y])
     };
-    found.sort_by(|a, b| bits(a).total_cmp(&bits(b)));
+    found.order_by(|a, b| bits(a).total_cmp(&bits(b)));
     found.truncate(KEPT);
     found
         .iter()

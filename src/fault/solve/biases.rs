@@ -3,6 +3,7 @@
 use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::order::Order as _;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
 fn added(s: &System, stored: bool) -> Vec<Theory> {
     let mut from: Vec<usize> = (0..s.cols).collect();
     let mut order: Vec<usize> = (0..s.cols).collect();
-    order.sort_by(|a, b| s.bias[*a].total_cmp(&s.bias[*b]));
+    order.order_by(|a, b| s.bias[*a].total_cmp(&s.bias[*b]));
     let mut choices = 0;
     let (mut moved, mut added, mut strange) = (Vec::new(), Vec::new(), false);
     for (j, from) in from.iter_mut().enumerate() {

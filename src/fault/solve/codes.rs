@@ -385,6 +385,18 @@ pub fn addresses(s: &System, side: Which) -> Vec<Theory> {
             );
         }
     }
+    // Rows of another length: codes and the groups of scales beside them.
+    let (group, values) = (g.tile.1, g.values.clone());
+    let strides = (1..=4 * k_all / group.max(1)).map(|n| n * group).filter(|x| *x != k_all);
+    for stride in strides.filter(|_| g.tile.0 == 1 && g.grid.1 > 1 && rows > 1) {
+        let words =
+            format!("codes and scales of {name} are read at a row stride of {stride} instead of {k_all}, 0 behind the end");
+        let bits = 5.0 + cost(stride.abs_diff(k_all) / group);
+        let mut t = Theory::new(Class::Addressing, name, format!("{name}.stride"), words).bits(bits);
+        let values = values.clone();
+        t.side(side).value = Some(Arc::new(move |i, k| values.get(i * stride + k).copied().unwrap_or(0.0)));
+        all.push(t);
+    }
     all
 }
 

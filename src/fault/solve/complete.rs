@@ -12,6 +12,7 @@ use super::system::{System, Theory};
 use super::theory::{shortest_first, shortest_of};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -288,7 +289,7 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
     let (low, high) = (looks[0].low - r, looks[0].high + r);
     let whole = sums[s.k];
     let mut order: Vec<(f64, usize)> = ends.iter().map(|k| (sums[*k], *k)).collect();
-    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    order.order_by(|a, b| a.0.total_cmp(&b.0));
     for (fate, low, high) in
         [(Fate::Lost, whole - high, whole - low), (Fate::Twice, low - whole, high - whole), (Fate::Alone, low, high)]
     {
@@ -334,7 +335,7 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
             l.low - r <= v && v <= l.high + r
         });
     }
-    candidates.sort_by(|x, y| (x.2 as usize, x.0).cmp(&(y.2 as usize, y.0)).then(sums[x.1].total_cmp(&sums[y.1])));
+    candidates.order_by(|x, y| (x.2 as usize, x.0).cmp(&(y.2 as usize, y.0)).then(sums[x.1].total_cmp(&sums[y.1])));
     candidates
         .into_iter()
         .take(8)

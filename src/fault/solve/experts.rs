@@ -6,6 +6,7 @@ use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::{Which, operand};
 use crate::job::Operand;
+use crate::order::Order as _;
 use std::sync::Arc;
 
 /// The expert whose weights make each row; `None` where no one's do. A row of zeros met nobody.
@@ -88,7 +89,7 @@ fn boundaries(s: &System) -> Option<Theory> {
                 .flat_map(|from| (from..=s.k).map(move |to| (from, to)))
                 .filter(|(from, to)| fits(*from, *to))
                 .collect();
-            near.sort_by_key(|(from, to)| from.abs_diff(p.k.start) + to.abs_diff(p.k.end));
+            near.order_by_key(|(from, to)| from.abs_diff(p.k.start) + to.abs_diff(p.k.end));
             near.first().copied()
         };
         let (from, to) = found?;
@@ -232,7 +233,7 @@ fn boundaries_of_codes(s: &System) -> Option<Theory> {
         }
         let mut near: Vec<(usize, usize)> =
             (0..=s.k).flat_map(|from| (from..=s.k).map(move |to| (from, to))).filter(|(from, to)| fits(*from, *to)).collect();
-        near.sort_by_key(|(from, to)| from.abs_diff(start) + to.abs_diff(end));
+        near.order_by_key(|(from, to)| from.abs_diff(start) + to.abs_diff(end));
         let (from, to) = *near.first()?;
         cut.push(from..to);
     }

@@ -4,13 +4,14 @@ use super::solved::{Gains, INDEX};
 use super::system::Theory;
 use crate::Format;
 use crate::fault::Class;
+use crate::order::Order as _;
 
 impl Gains<'_> {
     /// For every changed cell the place of a stored number that `wanted` is, the cell's own before another. `None`: some have none, or as
     /// many are near as not.
     fn places(&self, numbers: &[f64], wanted: &dyn Fn(usize) -> f64) -> Option<Vec<usize>> {
         let mut order: Vec<usize> = (0..numbers.len()).collect();
-        order.sort_by(|a, b| numbers[*a].total_cmp(&numbers[*b]));
+        order.order_by(|a, b| numbers[*a].total_cmp(&numbers[*b]));
         let mut choices = 0;
         let mut all = Vec::new();
         for c in &self.changed {

@@ -117,7 +117,10 @@ impl Given {
 
     /// What a kernel reads of row i behind the end of K.
     pub fn past(&self, past: Past, i: usize, k: usize) -> f64 {
-        let flat = i * self.k + k;
+        let flat = match past {
+            Past::NextGroup(rows) => (i + rows) * self.k + k - self.k,
+            _ => i * self.k + k,
+        };
         let (Some(q), Past::Next | Past::NextBare | Past::Zero) = (&self.q, past) else {
             return if past == Past::Zero { 0.0 } else { self.values.get(flat).copied().unwrap_or(0.0) };
         };

@@ -9,6 +9,7 @@ use super::experts::Tokens;
 use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::order::Order as _;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -92,13 +93,13 @@ fn group(s: &System, tokens: &Tokens, e: usize) -> Option<Did> {
         return Some(did([e, e], &own));
     }
     let mut maps: Vec<[usize; 2]> = (0..n * n).map(|x| [x / n, x % n]).filter(|m| *m != [e, e]).collect();
-    maps.sort_by_key(|m| usize::from(m[0] != e) + usize::from(m[1] != e));
+    maps.order_by_key(|m| usize::from(m[0] != e) + usize::from(m[1] != e));
     if let Some(found) = maps.iter().find(|m| fits(**m, &own)) {
         return Some(did(*found, &own));
     }
     let ends = (0..=s.k).map(|to| own.start..to.max(own.start)).chain((0..=own.end).map(|from| from..own.end));
     let mut ends: Vec<Range<usize>> = ends.filter(|k| !k.is_empty() && *k != own).collect();
-    ends.sort_by_key(|k| k.start.abs_diff(own.start) + k.end.abs_diff(own.end));
+    ends.order_by_key(|k| k.start.abs_diff(own.start) + k.end.abs_diff(own.end));
     ends.truncate(WORK / (n * n * s.k).max(1));
     let own_first = std::iter::once([e, e]).chain(maps);
     own_first.flat_map(|m| ends.iter().map(move |k| (m, k))).find(|(m, k)| fits(*m, k)).map(|(m, k)| did(m, k))

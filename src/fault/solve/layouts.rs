@@ -115,6 +115,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     let mut rows = Vec::new();
     // Rows that are padded in memory, and a kernel that steps by their own length.
     let mut lengths: Vec<usize> = [g.tile.1, 8, 16, 32, 64, 128, 256].into_iter().map(|u| cols.next_multiple_of(u)).collect();
+    // Views of wider tensors.
+    lengths.extend([cols / 2, cols].map(|more| cols + more));
+    lengths.extend([16usize, 32, 64, 128, 256, 512, 1024].map(|more| cols + more));
     lengths.sort_unstable();
     lengths.dedup();
     for long in lengths.into_iter().filter(|l| *l != cols) {

@@ -1,6 +1,7 @@
 //! Ways to address a grid: every offset, divisor, stride, modulus, transposition and swizzle that its shape has, as formulas.
 
 use crate::fault::Class;
+use crate::order::Order as _;
 use std::sync::Arc;
 
 /// Place (r, c) to the flat index that is read instead of `r·C + c`; always inside the grid.
@@ -53,7 +54,7 @@ fn step(d: usize, n: usize) -> String {
 /// Every way to address one grid, the shortest first.
 pub fn shortest_ways(rows: usize, cols: usize) -> Vec<Way> {
     let mut all = ways(rows, cols, 1);
-    all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    all.order_by(|a, b| a.bits.total_cmp(&b.bits));
     all
 }
 

@@ -7,6 +7,7 @@
 use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -87,7 +88,7 @@ fn of(s: &System, ends: &[usize]) -> Option<Theory> {
         (m * n > 1 && tiles.iter().all(|t| *t != 0)).then(|| tiles.iter().map(|t| t.trailing_zeros() as usize).collect())
     };
     let mut sizes: Vec<(usize, usize)> = SIDES.into_iter().flat_map(|h| SIDES.map(|w| (h, w))).collect();
-    sizes.sort_by_key(|(h, w)| std::cmp::Reverse(h * w));
+    sizes.order_by_key(|(h, w)| std::cmp::Reverse(h * w));
     let (high, wide, part) = sizes.into_iter().find_map(|(h, w)| Some((h, w, of_tiles(h, w)?)))?;
     // One part for all is a range of K that is summed alone.
     (part.iter().any(|p| *p != part[0])).then_some(())?;

@@ -13,13 +13,19 @@ const TINY: f64 = 1.0 / 16.0;
 
 /// The one factor that every probe allows, of the sum or of the result as it was `stored`: `(low, high)`.
 pub fn gain(s: &System, stored: bool, keep: impl Fn(usize, usize) -> bool) -> Option<(f64, f64)> {
-    let (mut low, mut high, mut n) = (f64::NEG_INFINITY, f64::INFINITY, 0);
-    // Where a device's unit made the sums, its own are what was multiplied.
+    // Where a device's unit made the sums, its own are what was multiplied; it may have been another arithmetic.
     let unit = s.scene.tight() < 1.0;
     let sums = if unit && s.scene.sample.whole { s.scene.unrounded() } else { None };
+    let of_unit = sums.and_then(|sums| gain_of(s, stored, &keep, Some(&sums)));
+    of_unit.or_else(|| gain_of(s, stored, &keep, None))
+}
+
+/// The same, of these sums of the unit or of the ideal ones.
+fn gain_of(s: &System, stored: bool, keep: &dyn Fn(usize, usize) -> bool, sums: Option<&[f64]>) -> Option<(f64, f64)> {
+    let (mut low, mut high, mut n) = (f64::NEG_INFINITY, f64::INFINITY, 0);
     for (i, j) in s.probes.iter().copied().filter(|(i, j)| keep(*i, *j)) {
         let at = i * s.cols + j;
-        let (d, r, x) = match sums.as_ref().and_then(|v| v.get(at)) {
+        let (d, r, x) = match sums.and_then(|v| v.get(at)) {
             Some(v) => (*v, s.certain(at) * (s.scene.tight() / s.part_of_bound).min(1.0), s.actual[at]),
             None => (s.ideal[at], s.certain(at), s.actual[at]),
         };
@@ -155,6 +161,12 @@ pub fn factors(s: &System) -> Vec<Theory> {
             false,
             Arc::new(move |_, j, v| if out.is_quantized() { v + 2.0 * b[j] } else { out.round(0, v + b[j]) + b[j] }),
         );
+        if !s.out.is_quantized() {
+            let (b, out) = (bias.clone(), s.out.clone());
+            let words = "the bias is added twice, each time to a result that is stored".to_string();
+            let twice: Finish = Arc::new(move |_, j, v| out.round(0, out.round(0, v) + b[j]) + b[j]);
+            add(Class::SilentSkip, "bias_again", words, 4.0, false, twice);
+        }
         let b = bias.clone();
         add(Class::SilentSkip, "bias_negated", "the bias is subtracted".into(), 4.0, false, Arc::new(move |_, j, v| v - b[j]));
         let cols = s.cols;
@@ -290,13 +302,13 @@ pub fn factors(s: &System) -> Vec<Theory> {
     );
     let b = bias.clone();
     add(Class::SilentSkip, "negated", "the result has the other sign".into(), 3.0, false, Arc::new(move |_, j, v| -(v + b[j])));
-    for (f, words) in [(Format::Bf16, "bf16"), (Format::F16, "f16"), (Format::E4m3, "e4m3"), (Format::E5m2, "e5m2")] {
+    for f in [Format::Bf16, Format::F16, Format::E4m3, Format::E5m2, Format::E4m3Fnuz, Format::E5m2Fnuz] {
         let b = bias.clone();
         let round = move |x: f64| f.decode(f.encode(x, Rounding::NearestEven, Overflow::Native));
         add(
             Class::RoundOrder,
             "rounded_before_bias",
-            format!("the sum is rounded to {words} before the bias is added or the result stored"),
+            format!("the sum is rounded to {f} before the bias is added or the result stored"),
             3.0,
             false,
             Arc::new(move |_, j, v| round(v) + b[j]),
@@ -306,7 +318,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
         add(
             Class::Rounding,
             "truncated",
-            format!("the result is cut to {words}"),
+            format!("the result is cut to {f}"),
             3.0,
             false,
             Arc::new(move |_, j, v| cut(v + b[j])),
@@ -418,18 +430,23 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
     }
     let f16 = |x: f64| Format::F16.decode(Format::F16.encode(x, Rounding::NearestEven, Overflow::Native));
     let bf16 = |x: f64| Format::Bf16.decode(Format::Bf16.encode(x, Rounding::NearestEven, Overflow::Native));
+    // Sums of codes are whole.
     type Narrow = fn(f64) -> f64;
     let f16_clamped = |x: f64| Format::F16.decode(Format::F16.encode(x, Rounding::NearestEven, Overflow::Saturate));
-    let ways: [(Class, &str, &str, Narrow); 8] = [
+    let ways: [(Class, &str, &str, Narrow); 10] = [
         (Class::OverflowWrap, "f16", "is rounded to f16, Inf where it is larger", f16),
         (Class::OverflowWrap, "f16_rounded_clamped", "is rounded to f16 and clamped to its range", f16_clamped),
         (Class::OverflowWrap, "f16_clamped", "is clamped to f16's range", |x| x.clamp(-65504.0, 65504.0)),
         (Class::OverflowWrap, "f16_inf", "is Inf where f16 ends", |x| {
             if x.abs() >= 65520.0 { x.signum() * f64::INFINITY } else { x }
         }),
-        (Class::OverflowWrap, "i16_wrapped", "wraps at 16 bits", |x| (x + 32768.0).rem_euclid(65536.0) - 32768.0),
+        (Class::OverflowWrap, "i16_wrapped", "wraps at 16 bits", |x| (x.round() + 32768.0).rem_euclid(65536.0) - 32768.0),
         (Class::OverflowWrap, "i16_clamped", "is clamped to 16 bits", |x| x.clamp(-32768.0, 32767.0)),
-        (Class::OverflowWrap, "i24_wrapped", "wraps at 24 bits", |x| (x + 8_388_608.0).rem_euclid(16_777_216.0) - 8_388_608.0),
+        (Class::OverflowWrap, "i24_wrapped", "wraps at 24 bits", |x| {
+            (x.round() + 8_388_608.0).rem_euclid(16_777_216.0) - 8_388_608.0
+        }),
+        (Class::OverflowWrap, "i8_wrapped", "wraps at 8 bits", |x| (x.round() + 128.0).rem_euclid(256.0) - 128.0),
+        (Class::OverflowWrap, "i8_clamped", "is clamped to 8 bits", |x| x.clamp(-128.0, 127.0)),
         (Class::RoundOrder, "bf16", "is rounded to bf16", bf16),
     ];
     let mut all = Vec::new();

@@ -6,6 +6,7 @@ use super::given::{Given, Side};
 use super::system::{System, Theory};
 use super::theory::shortest_first;
 use super::{KEPT, address, complete, crossed, holds, output, related, split, within};
+use crate::order::Order as _;
 use rayon::prelude::*;
 
 /// First faults of a pair, at most; multiply-adds that pairs may take.
@@ -210,7 +211,7 @@ pub fn nearest<'t>(s: &System, all: &'t [Theory], looks: usize, most: usize) -> 
         let before = score(&right, looks.clone());
         let mut scored: Vec<(f64, &Theory)> =
             left.par_iter().map(|t| (score(t, looks.clone()), *t)).filter(|(x, _)| *x < before).collect();
-        scored.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.bits.total_cmp(&b.1.bits)));
+        scored.order_by(|a, b| a.0.total_cmp(&b.0).then(a.1.bits.total_cmp(&b.1.bits)));
         // What says the same is one.
         scored.dedup_by_key(|(x, _)| *x);
         left = scored.into_iter().take(most).map(|(_, t)| t).collect();
@@ -245,7 +246,7 @@ fn likest<'t>(s: &System, all: &'t [Theory], most: usize) -> Vec<&'t Theory> {
     let best = |some: Vec<&'t Theory>, probes: &[(usize, usize)], least: f64, most: usize| -> Vec<&'t Theory> {
         let scored = some.into_par_iter().map(|t| (likeness(t, probes), t)).filter(|(x, _)| *x >= least);
         let mut scored: Vec<(f64, &Theory)> = scored.collect();
-        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.bits.total_cmp(&b.1.bits)));
+        scored.order_by(|a, b| b.0.total_cmp(&a.0).then(a.1.bits.total_cmp(&b.1.bits)));
         scored.dedup_by_key(|(x, _)| *x);
         scored.into_iter().take(most).map(|(_, t)| t).collect()
     };

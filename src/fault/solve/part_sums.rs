@@ -11,6 +11,7 @@ use super::segment::{lines, spread};
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::order::Order as _;
 use std::sync::Arc;
 
 /// Lines of the other operand that tell a source.
@@ -100,7 +101,7 @@ fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
         // Every wrong line has a source, the nearest first; the first few refuse most cuts.
         let source = |x: usize| {
             let mut order: Vec<usize> = (0..n).filter(|from| rounded || *from != x).collect();
-            order.sort_by_key(|from| from.abs_diff(x));
+            order.order_by_key(|from| from.abs_diff(x));
             order.into_iter().find(|from| fits(x, *from, c, last))
         };
         let sources: Option<Vec<usize>> = wrong.iter().map(|x| source(*x)).collect();

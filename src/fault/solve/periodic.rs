@@ -13,6 +13,7 @@ use super::slices::{Fate, Prefix, prefix, prefixes};
 use super::system::{Over, Past, System, Theory};
 use super::theory::shortest_first;
 use crate::fault::Class;
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub fn masks(s: &System) -> Vec<Theory> {
     let periods: Vec<usize> = (2..=(s.k / 2).min(LONGEST)).filter(|p| *p <= SINGLE || p.is_multiple_of(8)).collect();
     // Where a bound is as wide as the result all fit: a mask as long as K is made of those that are kept.
     let mut found: Vec<Mask> = periods.into_par_iter().flat_map_iter(|p| of_period(s.k, p, &probes)).collect();
-    found.sort_by(|a, b| a.bits().total_cmp(&b.bits()));
+    found.order_by(|a, b| a.bits().total_cmp(&b.bits()));
     found.truncate(KEPT);
     let mut found: Vec<Theory> = found.iter().map(|m| m.theory(s.k)).collect();
     shortest_first(&mut found);

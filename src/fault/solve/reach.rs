@@ -12,6 +12,7 @@ use super::system::{System, Theory};
 use crate::Format;
 use crate::fault::Class;
 use crate::format::grid::native;
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -234,7 +235,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     };
     let mut found: Vec<(usize, usize, Way)> =
         all.into_par_iter().enumerate().filter_map(|(n, w)| score(&w).map(|x| (x, n, w))).collect();
-    found.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    found.order_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     let best = found.first().map_or(0, |f| f.0);
     found.retain(|f| f.0 == best);
     found.truncate(KEPT);

@@ -28,7 +28,8 @@ pub fn replay(s: &System, t: &Theory) -> Option<(Fit, Prediction)> {
         }
     }
     // In f64: every element to the bound of the right arithmetic; to that of sums in f32 where a device's bits are known and refused it.
-    let tight = if known { (scene.tight() / s.part_of_bound).min(1.0) } else { 1.0 };
+    // Bits that right elements have none of are of another arithmetic, whose device it is: a split of K, say.
+    let tight = if known && scene.bits_tell() { (scene.tight() / s.part_of_bound).min(1.0) } else { 1.0 };
     let mut outside = 0;
     let values: Vec<f64> = places
         .iter()

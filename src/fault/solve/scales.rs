@@ -181,7 +181,7 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         }
     }
     // Exact constants: a bias of the exponent, a format's maximum.
-    for (by, words) in constants() {
+    for (by, words) in constants(q.format()) {
         let scales = scales.clone();
         let at: At = Arc::new(move |i, k| scales[cell(i, k)] * global * by);
         let class = if by.log2().fract() == 0.0 { Class::BitsReinterpreted } else { Class::RangeRule };
@@ -564,8 +564,8 @@ pub fn of_one_scale(s: &System, low: f64, high: f64) -> Option<Theory> {
     Some(t)
 }
 
-/// Factors with a name: powers of two, ratios of formats' maxima.
-fn constants() -> Vec<(f64, String)> {
+/// Factors with a name: powers of two, ratios of maxima that are taken for this format's.
+fn constants(of: Format) -> Vec<(f64, String)> {
     let mut all: Vec<(f64, String)> =
         (-16..=16i32).filter(|e| *e != 0).map(|e| (f64::from(e).exp2(), format!("2^{e}"))).collect();
     // Codes whose bits are shifted into f32 or bf16 keep their own exponent bias: 15 (f16, e5m2), 8 (e4m3fnuz), 7 (e4m3), 3 (e3m2) and
@@ -575,11 +575,18 @@ fn constants() -> Vec<(f64, String)> {
             all.push((f64::from(e).exp2(), format!("2^{e}, the difference of two formats' exponent biases")));
         }
     }
+    let max = of.max_finite();
     let tops = [448.0, 240.0, 57344.0, 127.0, 128.0, 7.0, 8.0, 6.0, 15.0, 224.0, 255.0];
+    // Of integers what as many bits may end at; of FP8 its own maximum, one of the others and half of it.
+    let own = |x: &f64| match of.is_integer() {
+        true => [max, max + 1.0, f64::from(of.bits()).exp2() - 1.0].contains(x),
+        false if of.bits() == 8 => [448.0, 240.0, 57344.0, 224.0].contains(x),
+        false => *x == max,
+    };
     for x in tops {
         for y in tops {
             let r: f64 = x / y;
-            if r.log2().fract() != 0.0 && (0.1..10.0).contains(&r) {
+            if own(&x) && own(&y) && r.log2().fract() != 0.0 && (0.1..10.0).contains(&r) {
                 all.push((r, format!("{x}/{y}")));
             }
         }

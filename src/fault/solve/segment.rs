@@ -2,6 +2,7 @@
 
 use super::address::gcd;
 use super::system::{Region, System};
+use crate::order::Order as _;
 use std::ops::Range;
 
 /// How far a stray element may be beyond its bound, in bounds; their share of all elements and of the wrong ones.
@@ -218,7 +219,7 @@ fn rectangles(s: &System) -> Vec<(Range<usize>, Range<usize>)> {
     if boxes.len() > TILES || area < 4 * boxes.len() || (wrong as f64) < DENSE * area as f64 {
         return Vec::new();
     }
-    boxes.sort_by_key(|(r, c)| (r.start, c.start));
+    boxes.order_by_key(|(r, c)| (r.start, c.start));
     boxes
 }
 
@@ -270,7 +271,7 @@ pub fn probes(s: &System) -> Vec<(usize, usize)> {
     let worst = wrong.iter().copied().max_by(|x, y| size(*x).total_cmp(&size(*y)).then(y.cmp(x)));
     let wrong = order(wrong, WRONG);
     let mut by_size: Vec<(f64, usize)> = wrong.iter().map(|at| (size(*at), *at)).collect();
-    by_size.sort_by(|a, b| b.0.total_cmp(&a.0));
+    by_size.order_by(|a, b| b.0.total_cmp(&a.0));
     let mut all: Vec<usize> = worst.into_iter().collect();
     all.extend(by_size.iter().step_by(by_size.len().div_ceil(8).max(1)).take(8).skip(1).map(|x| x.1));
     all.extend(wrong);

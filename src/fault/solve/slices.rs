@@ -4,6 +4,7 @@ use super::linear;
 use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::order::Order as _;
 use std::sync::Arc;
 
 /// What may have become of a range of K.
@@ -102,7 +103,7 @@ pub fn ranges(s: &System) -> Vec<Theory> {
     let first = &probes[0];
     let whole = first.sums[s.k];
     let mut order: Vec<(f64, usize)> = first.sums.iter().copied().zip(0..).collect();
-    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    order.order_by(|a, b| a.0.total_cmp(&b.0));
     let slack = 1e-12 * first.sums.iter().fold(0.0f64, |m, x| m.max(x.abs()));
     for from in 0..s.k {
         for (fate, low, high) in [
@@ -128,7 +129,7 @@ pub fn ranges(s: &System) -> Vec<Theory> {
             break;
         }
     }
-    found.sort_by(|a, b| a.0.total_cmp(&b.0));
+    found.order_by(|a, b| a.0.total_cmp(&b.0));
     found.truncate(KEPT);
     found.into_iter().map(|(_, from, to, fate)| theory(s.k, from, to, fate)).collect()
 }

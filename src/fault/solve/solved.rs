@@ -16,6 +16,9 @@ const WILD: f64 = 64.0;
 const ROUNDED: f64 = 0.05;
 /// A gain that is 0, at most.
 const ZERO: f64 = 1e-2;
+/// Scales of another tensor that are all larger, or all smaller: so many of them, and so far apart in what they are of the right ones.
+const MANY: usize = 4;
+const APART: f64 = 1.2;
 /// Bits of an index that was found cell by cell, and of a number that was.
 pub const INDEX: f64 = 3.0;
 const NUMBER: f64 = 16.0;
@@ -198,8 +201,8 @@ impl Gains<'_> {
         })
     }
 
-    /// Powers of two where others are stored; else numbers that nothing has: a picture, and a name only where every scale is another, some
-    /// larger and some smaller, as those of another step are.
+    /// Powers of two where others are stored; else numbers that nothing has: a picture, and a name only where every scale is another, by factors
+    /// that are far apart, as those of another step or of other experts are.
     fn nameless(&self, values: &mut [f64]) -> Theory {
         let who = self.grid.side.name();
         let power = |x: f64| x > 0.0 && (x.log2() - x.log2().round()).abs() < 1e-3;
@@ -221,7 +224,9 @@ impl Gains<'_> {
         let gains = || self.changed.iter().map(|c| self.cells.value[*c]);
         let own = self.g.grid == (self.grid.rows, self.grid.cols);
         let every = 20 * self.changed.len() >= 19 * self.cells.within.iter().filter(|w| w.is_finite()).count();
-        let stale = own && every && self.s.region.is_none() && gains().any(|g| g > 1.02) && gains().any(|g| g < 0.98);
+        let both = gains().any(|g| g > 1.02) && gains().any(|g| g < 0.98);
+        let (low, high) = gains().fold((f64::INFINITY, 0.0f64), |m, g| (m.0.min(g), m.1.max(g)));
+        let stale = own && every && self.s.region.is_none() && (both || self.changed.len() >= MANY && high > APART * low);
         let differences = || self.changed.iter().map(|c| self.effective[*c] - self.stored[*c]);
         let first = self.changed.iter().zip(differences()).find(|(c, _)| !is_right(**c)).map_or(0.0, |x| x.1);
         let constant = self

@@ -9,6 +9,7 @@
 use super::system::{Region, System, Theory};
 use super::theory::{shortest_first, shortest_of};
 use super::{after, contents, edge, memory, one, output, pairs, related};
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -157,7 +158,7 @@ fn partly(s: &System, all: &[Theory]) -> Vec<Theory> {
         (n >= 2).then(|| count(t, &looks)).filter(|n| *n as f64 >= SHARE * looks.len() as f64)
     };
     let mut first: Vec<(usize, &Theory)> = order.into_par_iter().filter_map(|t| counted(&t).map(|n| (n, t))).collect();
-    first.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.bits.total_cmp(&b.1.bits)));
+    first.order_by(|a, b| b.0.cmp(&a.0).then(a.1.bits.total_cmp(&b.1.bits)));
     let n = s.rows * s.cols;
     first.truncate((ROOM / (n * s.k)).clamp(1, WHOLE));
     let whole = |t: &Theory| -> Vec<bool> {

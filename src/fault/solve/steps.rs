@@ -32,6 +32,13 @@ pub fn theories(s: &System) -> Vec<Theory> {
             all.push(t);
         }
     }
+    let fp8 = |g: &Given| g.format().is_some_and(|f| f.is_float() && f.bits() == 8);
+    for format in [Format::E4m3, Format::E5m2].into_iter().filter(|_| fp8(&s.a) && fp8(&s.b)) {
+        let words = format!("every product of codes is rounded to {format} before it is summed");
+        let mut t = Theory::new(Class::LowprecAcc, "out", "out.product_rounded", words).bits(6.0);
+        t.product = Some((format, Units::Codes));
+        all.push(t);
+    }
     all.extend(products_of_scales(s));
     for side in [Which::A, Which::B] {
         all.extend(corrections(s, side));
@@ -111,15 +118,22 @@ fn unmasked(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let mut all: Vec<Theory> = Vec::new();
+    // Weights of experts that are stored by K: behind it the next expert's begin.
+    let group = (s.parts.len() > 1).then(|| Past::NextGroup(s.b.rows / s.parts.len()));
+    let by_experts = group.into_iter().flat_map(|g| [(Past::Next, g), (Past::NextScaled, g)]);
+    let ways: Vec<(Past, Past)> = [
+        (Past::Next, Past::Next),
+        (Past::NextScaled, Past::NextScaled),
+        (Past::Next, Past::Zero),
+        (Past::Zero, Past::Next),
+        (Past::NextBare, Past::NextBare),
+    ]
+    .into_iter()
+    .chain(by_experts)
+    .collect();
     for tile in TILES.into_iter().filter(|t| !s.k.is_multiple_of(*t)) {
         let by = tile - s.k % tile;
-        for (a, b) in [
-            (Past::Next, Past::Next),
-            (Past::NextScaled, Past::NextScaled),
-            (Past::Next, Past::Zero),
-            (Past::Zero, Past::Next),
-            (Past::NextBare, Past::NextBare),
-        ] {
+        for (a, b) in ways.iter().copied() {
             // Code 0 is the value 0 where there is no zero point: then nothing is added.
             let nothing = |past, g: &Given| match past {
                 Past::Zero => g.zero.is_none(),
@@ -137,6 +151,7 @@ fn unmasked(s: &System) -> Vec<Theory> {
             let whose = |past| match past {
                 Past::Next => "the start of its next row",
                 Past::NextScaled => "the start of its next row with that row's scale",
+                Past::NextGroup(_) => "the start of the same row of the next group",
                 Past::NextBare => "the codes at the start of its next row by a scale of 1, as padding has",
                 Past::Zero => "code 0",
             };

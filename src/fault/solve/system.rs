@@ -13,7 +13,7 @@ use super::memo::Memo;
 pub use super::theory::{Added, At, Finish, From, Kept, Narrow, Over, Past, Patch, Region, Rounds, Theory, To, Units};
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Which};
-use crate::fault::predict::Scene;
+use crate::fault::predict::{NOISE, Scene};
 use crate::job::Operand;
 use crate::op::Op;
 use crate::tensor::round_to;
@@ -81,7 +81,8 @@ impl<'s> System<'s> {
     /// Held to this part of the bound. `None`: nothing is wrong.
     pub fn held_to(mut self, part: f64) -> Option<Self> {
         (self.part_of_bound, self.relative) = (part, self.scene.relative() * part);
-        if part > 1.0 {
+        // Where the bits are of another arithmetic, those that are only off by it are right.
+        if part > 1.0 || part == 1.0 && !self.scene.bits_tell() {
             self.is_wrong = self.wrong();
         }
         self.look()
@@ -414,7 +415,11 @@ impl<'s> System<'s> {
 
     /// Whether `t` reads what nobody knows for element (i, j): what lies in memory behind the last row.
     pub fn is_unknown(&self, t: &Theory, i: usize, j: usize) -> bool {
-        let behind = |past: Past, row: usize, g: &Given| past != Past::Zero && row + 1 == g.rows;
+        let behind = |past: Past, row: usize, g: &Given| match past {
+            Past::Zero => false,
+            Past::NextGroup(rows) => row + rows >= g.rows,
+            _ => row + 1 == g.rows,
+        };
         t.over.zip(self.lines(i, j)).is_some_and(|(o, (a, b, _))| behind(o.a, a, &self.a) || behind(o.b, b, &self.b))
     }
 
@@ -480,12 +485,14 @@ impl<'s> System<'s> {
         const LOOKS: usize = 24;
         const LEFT: f64 = 0.8;
         let (mut left, mut all, mut looked) = (0.0, 0.0, 0);
+        let noise = if self.scene.bits_tell() { 0.0 } else { NOISE };
         for (i, j) in self.probes.iter().copied() {
             let Some(v) = self.fit(t, i, j) else { return Err(Some((i, j))) };
             let at = i * self.cols + j;
             let (x, right) = (self.actual[at], self.out.round(at, self.ideal[at]));
             if let Some(v) = v.filter(|v| self.is_wrong[at] && looked < LOOKS && (x + right + v).is_finite()) {
                 let unit = self.out.spacing(at, right).max(self.out.spacing(at, x)).max(f64::MIN_POSITIVE);
+                let unit = unit.max(noise * self.certain(at));
                 left += ((x - self.out.round(at, v)) / unit).powi(2).min(1e8);
                 all += ((x - right) / unit).powi(2).min(1e8);
                 looked += 1;

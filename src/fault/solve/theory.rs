@@ -4,6 +4,7 @@ use super::given::Side;
 use crate::Format;
 use crate::fault::edit::Which;
 use crate::format::grid::native;
+use crate::order::Order as _;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -57,6 +58,8 @@ pub enum Past {
     NextScaled,
     /// The codes, by a scale of 1: what scales were padded with.
     NextBare,
+    /// The same row of the next of these many rows: of the next expert, whose K follows in memory.
+    NextGroup(usize),
     /// Code 0, dequantized.
     Zero,
 }
@@ -205,12 +208,12 @@ pub struct Theory {
 
 /// The shortest theories first, equal ones as they stand. Each sort with a closure of its own would be 7 kB of program.
 pub fn shortest_first(all: &mut [Theory]) {
-    all.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    all.order_by(|a, b| a.bits.total_cmp(&b.bits));
 }
 
 /// [`shortest_first`] of some of them.
 pub fn shortest_of(some: &mut [&Theory]) {
-    some.sort_by(|a, b| a.bits.total_cmp(&b.bits));
+    some.order_by(|a, b| a.bits.total_cmp(&b.bits));
 }
 
 impl Theory {

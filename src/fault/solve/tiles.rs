@@ -10,6 +10,7 @@ use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use crate::order::Order as _;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let own = |g: &Given, n: usize| [g.tile.0, 2 * g.tile.0].map(|x| x.min(n));
     let blocks = own(&s.a, s.rows).into_iter().flat_map(|h| own(&s.b, s.cols).map(|w| (h, w)));
     let mut sizes: Vec<(usize, usize)> = SIZES.into_iter().chain(blocks.filter(|(h, w)| *h >= LEAST && *w >= LEAST)).collect();
-    sizes.sort_by_key(|(h, w)| std::cmp::Reverse(h * w));
+    sizes.order_by_key(|(h, w)| std::cmp::Reverse(h * w));
     sizes.dedup();
     sizes.into_iter().find_map(|(high, wide)| of_size(s, high, wide)).into_iter().collect()
 }

@@ -2,6 +2,7 @@
 
 use super::contract::{Contract, Pointer, arguments, by_value};
 use super::launch::{Buffer, Gpu, LaunchShape};
+use crate::order::Order as _;
 use crate::{Error, QTensor, Result, Tensor, Zero, parallel};
 use std::ops::Range;
 use std::sync::Arc;
@@ -302,7 +303,7 @@ pub fn product(gpu: &Gpu, a: &Side, b: &Side, bias: Option<&Buffer>, into: &Prod
     {
         let (digits_a, digits_b) = (cut(a, parts_a)?, cut(b, parts_b)?);
         let mut passes: Vec<(usize, usize)> = (0..parts_a).flat_map(|p| (0..parts_b).map(move |q| (p, q))).collect();
-        passes.sort_by_key(|(p, q)| p + q);
+        passes.order_by_key(|(p, q)| p + q);
         let all = passes.iter().flat_map(|pass| runs.iter().map(move |run| (pass, run)));
         for (i, ((p, q), run)) in all.enumerate() {
             let arguments = ExactOf {
