@@ -2,6 +2,7 @@
 //! built from: revision, compiler, digest of the CPU kernels' source.
 
 use std::fmt::Write;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,18 +63,15 @@ fn main() {
 /// A table of files with their names below `root`. Texts are deflated together, because they are alike; each tensor by itself.
 fn table(table: &str, root: &Path, names: &[String], out: &Path) -> String {
     let (mut streams, mut rows, mut texts) = (String::new(), String::new(), Vec::new());
-    let save = |stream: &str, packed: Vec<u8>| {
-        let to = out.join(stream);
-        std::fs::write(&to, packed).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
-        to.display().to_string()
-    };
     for (i, name) in names.iter().enumerate() {
         let from = root.join(name);
         println!("cargo:rerun-if-changed={}", from.display());
         let bytes = std::fs::read(&from).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
         let (stream, start) = if name.ends_with(TENSORS.1) {
             let (stream, size) = (format!("{table}_{i}"), bytes.len());
-            let at = save(&stream, by_planes(&bytes));
+            // The even bytes, then the odd ones: in 16-bit floats these hold sign and exponent and pack to 68 %; the others do not pack.
+            let plane = |odd: usize| bytes.iter().skip(odd).step_by(2).copied().collect::<Vec<u8>>();
+            let at = saved(out, &stream, &plane(0), &plane(1));
             writeln!(streams, "static {stream}: Stream = Stream::new(include_bytes!({at:?}), {size}, true);")
                 .expect("a string grows");
             (stream, 0)
@@ -86,28 +84,27 @@ fn table(table: &str, root: &Path, names: &[String], out: &Path) -> String {
     }
     if !texts.is_empty() {
         let (stream, size) = (format!("{table}_TEXTS"), texts.len());
-        let at = save(&stream, miniz_oxide::deflate::compress_to_vec(&texts, 9));
+        let at = saved(out, &stream, &[], &texts);
         writeln!(streams, "static {stream}: Stream = Stream::new(include_bytes!({at:?}), {size}, false);")
             .expect("a string grows");
     }
     format!("{streams}pub static {table}: [Packed; {}] = [\n{rows}];\n", names.len())
 }
 
-/// The even bytes, then the odd ones, deflated by Huffman codes alone: nothing in a mantissa repeats, and it is quick. In 16-bit floats the odd
-/// bytes hold sign and exponent: they pack to 70 %; the others do not pack.
-fn by_planes(bytes: &[u8]) -> Vec<u8> {
-    use miniz_oxide::deflate::CompressionLevel::DefaultLevel;
-    use miniz_oxide::deflate::core::{
-        CompressionStrategy::HuffmanOnly, CompressorOxide, TDEFLFlush, TDEFLStatus, compress, create_comp_flags_from_zip_params,
-    };
-    let planes: Vec<u8> = (0..2).flat_map(|odd| bytes.iter().skip(odd).step_by(2)).copied().collect();
-    let mut compressor = CompressorOxide::new(create_comp_flags_from_zip_params(DefaultLevel as i32, 0, HuffmanOnly as i32));
-    // A block that does not pack is stored with a few bytes of header.
-    let mut packed = vec![0; planes.len() + planes.len() / 100 + 100];
-    let (status, _, len) = compress(&mut compressor, &planes, &mut packed, TDEFLFlush::Finish);
-    assert!(status == TDEFLStatus::Done, "deflate: {status:?}");
-    packed.truncate(len);
-    packed
+/// Writes `plain` and, deflated as small as that goes, `bytes` to a file, and gives its path. Seconds of work: not where they are there from an
+/// earlier build.
+fn saved(out: &Path, stream: &str, plain: &[u8], bytes: &[u8]) -> String {
+    let to = out.join(stream);
+    let there = std::fs::read(&to).unwrap_or_default();
+    let before = there.strip_prefix(plain).and_then(|packed| miniz_oxide::inflate::decompress_to_vec(packed).ok());
+    if before.is_none_or(|before| before != bytes) {
+        let options = zopfli::Options { iteration_count: NonZeroU64::new(3).expect("not zero"), ..Default::default() };
+        let mut encoder = zopfli::DeflateEncoder::new(options, zopfli::BlockType::Dynamic, plain.to_vec());
+        zopfli::Write::write_all(&mut encoder, bytes).expect("memory takes all");
+        let packed = encoder.finish().expect("memory takes all");
+        std::fs::write(&to, packed).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+    }
+    to.display().to_string()
 }
 
 /// Files of a folder with this extension, by their names below `root`, sorted. A missing folder ends the build: the program would lack what

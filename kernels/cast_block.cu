@@ -44,7 +44,7 @@ __device__ __forceinline__ void row_codes(uint2 (&codes)[8], const Eight<IN> (&v
     Rows::reduce(largest);
     const Scale mine = scale_of<IN, FORMAT>(__uint_as_float(largest[0].bits()));
     const int row = p.row() + Rows::first();
-    if (Rows::writes() && row < p.rows) scale_inv[(long long)row * ceil_div(p.cols, TILE) + p.col0 / TILE] = mine.inverse;
+    if (Rows::writes() && row < p.rows) store_scale(scale_inv + (long long)row * ceil_div(p.cols, TILE) + p.col0 / TILE, mine.inverse);
     const float scale[1] = {mine.scale};
 #pragma unroll
     for (int i = 0; i < 8; i++) codes[i] = Scale{Rows::of(scale, i), 0.0f}.codes<FORMAT>(v[i]);
@@ -69,7 +69,7 @@ __device__ __forceinline__ void column_codes(uint2 (&codes)[8], const Eight<IN> 
         if (IN != F32) largest.pair = c & 1 ? largest.pair >> 16 : largest.pair & 0xffff;
         const Scale s = scale_of<IN, FORMAT>(__uint_as_float(largest.bits()));
         shared.scale[c] = s.scale;
-        if (p.col0 + c < p.cols) turned_inv[(long long)(p.col0 + c) * ceil_div(p.rows, TILE) + p.row0 / TILE] = s.inverse;
+        if (p.col0 + c < p.cols) store_scale(turned_inv + (long long)(p.col0 + c) * ceil_div(p.rows, TILE) + p.row0 / TILE, s.inverse);
     }
     __syncthreads();
     float scale[8];

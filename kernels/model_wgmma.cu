@@ -1,18 +1,18 @@
-// The device model in bulk: the sums that Hopper's FP8 wgmma makes, summed on the ordinary cores; bf16 on the tensor cores finds
-// exponents alone. Shares no instruction with what it judges.
+// The device model in bulk: the sums that Hopper's FP8 wgmma makes, by another instruction, bf16's mma.sync.
 //
 // Each output is a chain of steps T(32, 13, 13 RZ) over consecutive blocks of 32 k (docs/tensor-cores.md sections 0 and 1):
 //   emax = max of the exponents of the nonzero products (e_a + e_b, significands not renormalised) and of c; q = 2^(emax - 13)
 //   s = sum of trunc(a*b / q) + trunc(c / q), each toward zero; c' = s*q with 13 fraction bits, toward zero; zero is +0
-// `model_wgmma_naive` does that in integers, one thread an output. `model_wgmma` gets the same bits from two exact identities:
-//   trunc(p / q) = floor(p / q) + [p < 0 and q does not divide p]
-// floor: f32 holds integers below 2^24, so with acc in [2^23 q, 2^24 q), where f32's spacing is q, fma rounding down
-//   (fma.rm) adds floor(p / q)*q exactly; acc starts at 1.5*2^23 q, and |sum| < 33*2^15 q never leaves that interval.
-// the count: q divides p iff l_a + l_b >= log2 q, l the exponent of a factor's lowest set bit. Four products at a time, a byte each:
-//   x_a + x_b + (128 - log2 q + biases) has bit 7 set iff exact; ~that & (sign_a ^ sign_b) marks what dp4a counts.
-// The maximum of a block's exponents: every factor stands for BASE^exponent in bf16, and products of these are added by mma.sync (f16's own
-//   instruction, not FP8's). A sum of no more than SUMMED powers of BASE, SUMMED < BASE, has the largest one's exponent, whatever
-//   lower bits are lost; e4m3 needs 2^8 and 32 of them, wider exponents 2^4 and 8. The block before is summed meanwhile.
+// `model_wgmma_naive` does that in integers, one thread an output. `model_wgmma` gets the same bits from what bf16's mma.sync is: T(16, 25, 23 RZ)
+// truncates each product 25 bits below the largest exponent. So an exponent 12 above emax makes it truncate at q:
+//   Eight of the 16 products of a row and a column are codes' (exact in bf16), the other eight are -M in the output's own column and 0 in the
+//   others, M = 2^12 times a number of exponent emax, and c is +M: what comes back is sum of trunc(a*b / q)*q, exactly, below 2^18 q.
+//   Eight times +M, eight times -M, and the chain's c: that is trunc(c / q)*q.
+//   Four of the one and one of the other are a block. |s| < 33*2^15: f32 adds them exactly, and its lower bits are cut off.
+// Each warp asks the tensor core whether it truncates so; where one does not, every output takes the naive way.
+// The maximum of a block's exponents: every factor stands for BASE^exponent in bf16, and mma.sync adds products of these.
+//   A sum of no more than SUMMED powers of BASE, SUMMED < BASE, has the largest one's exponent, whatever
+//   lower bits are lost; e4m3 needs 2^8 and 32 of them, wider exponents 2^4 and 8.
 // Rows with a NaN or an infinity take the naive way.
 //
 // -DA_E5M2, -DB_E5M2: formats (else e4m3). -DPROMOTE=1: d = RN(d + chain) each 128 of K, from +0, the chain from +0.
@@ -21,13 +21,13 @@
 //   arch   any
 //   block  128
 //   grid   {tiles, ceil(K/32)}, tiles = ceil(M/ROWS)*WARPS_M (of b: ceil(N/COLUMNS)*WARPS_N), ROWS = 32*WARPS_M, COLUMNS = 32*WARPS_N
-//   args   codes const u8* [lines, pitch]; planes u8* [ceil(K/32), tiles, 8192] aligned to 16; special u8* [lines], zeroed before: 1 where a
+//   args   codes const u8* [lines, pitch]; planes u8* [ceil(K/32), tiles, 4096] aligned to 16; special u8* [lines], zeroed before: 1 where a
 //          line is not finite; lines, k, pitch int
 //
 // contract model_wgmma
 //   arch   sm_90 or later (bulk copies)
 //   block  32*WARPS_M*WARPS_N
-//   smem   MODEL_SHARED = STAGES*(WARPS_M + WARPS_N)*8192 + 128 dynamic
+//   smem   MODEL_SHARED = STAGES*(WARPS_M + WARPS_N)*4096 + 128 dynamic
 //   grid   {ceil(N/COLUMNS), ceil(M/ROWS)}
 //   args   planes of a, planes of b: const u8*; special of a, of b: const u8*; a, b: const u8*, the codes; d float* [M, N] aligned to 16;
 //          m, n, k, pitch_a, pitch_b int
@@ -50,18 +50,17 @@
 #define WARPS_M 4
 #endif
 #ifndef WARPS_N
-#define WARPS_N 2
+#define WARPS_N 4
 #endif
 #ifndef SIDE_B
 #define SIDE_B 0
 #endif
 #ifndef STAGES
-#define STAGES 4
+#define STAGES 6
 #endif
 
 constexpr int ROWS = 32 * WARPS_M, COLUMNS = 32 * WARPS_N, THREADS = 32 * WARPS_M * WARPS_N;
-constexpr int TM = 4, TN = 8;  // outputs of a thread
-constexpr u32 BYTES = 0x01010101;
+constexpr int TM = 2, TN = 4;  // mma tiles of 16 x 8 outputs of a warp
 
 /// The definition: one output, step by step.
 __device__ __noinline__ float obvious(const u8* a, const u8* b, int k) {
@@ -110,206 +109,125 @@ extern "C" __global__ void model_mismatches(const u32* x, const u32* y, u64 coun
     if (mine) atomicAdd(found, mine);
 }
 
-// What the fast kernel keeps of a factor: its value; BASE^exponent, zero for a zero factor; x, the exponent of its lowest set bit over the
-// format's smallest (of zero so much that every test finds it divisible); its sign.
+// What the fast kernel keeps of a factor, both in bf16: its value; BASE^exponent, zero for a zero factor.
 constexpr bool WIDE = A_E5M2 || B_E5M2;
 constexpr int LOG_BASE = WIDE ? 4 : 8, POWER_A = WIDE ? -2 : -8, POWER_B = WIDE ? -1 : -7;
 /// log2 of a sum of products, as f32's field: LOG_BASE*(exponent + HIGHER) + something below log2 BASE.
 constexpr int HIGHER = (127 + POWER_A + POWER_B) / LOG_BASE;
 static_assert(HIGHER * LOG_BASE == 127 + POWER_A + POWER_B, "the exponent is read by a shift");
-constexpr int LOWEST = (A_E5M2 ? 16 : 9) + (B_E5M2 ? 16 : 9);
-/// Bytes of the packed test: 128 - (log2 q + LOWEST), log2 q = field - 127 - 13. Of e4m3 no byte over- or underflows, so none is clamped: field is
-/// 113 (a block of zeros) to 127 + 49, x at most 17 or ZERO_X.
-constexpr int EXACT = 128 + 127 + 13 - LOWEST, ZERO_X = WIDE ? 63 : 54;
 
-/// bf16(BASE^exponent) << 16 | sign << 7 | x of every code.
-__device__ __forceinline__ u32 facts(u8 code, bool e5m2, int power) {
+__device__ __forceinline__ u32 power(u8 code, bool e5m2, int lowest) {
     const Decoded d = decode_fp8(code, e5m2);
-    const u32 sign = (u32)d.negative << 7;
-    if (!d.significand) return sign | ZERO_X;
-    const int mantissa_bits = e5m2 ? 2 : 3, trailing = __ffs(d.significand) - 1;
-    return (u32)(127 + power + LOG_BASE * d.exponent) << 23 | sign | (u32)(d.exponent - mantissa_bits + trailing + (e5m2 ? 16 : 9));
+    return d.significand ? (u32)(127 + lowest + LOG_BASE * d.exponent) << 7 : 0;
 }
 
 /// A code's value: its bits at f32's place are the value over 2^(127 - bias), subnormals included.
-__device__ __forceinline__ float value(u32 code, bool e5m2) {
+__device__ __forceinline__ u32 value(u32 code, bool e5m2) {
     const u32 bits = e5m2 ? (code & 0x7f) << 21 : (code & 0x7f) << 20;
-    return __uint_as_float(bits | (code & 0x80) << 24) * __uint_as_float((e5m2 ? 127 + 112 : 127 + 120) << 23);
+    return __float_as_uint(__uint_as_float(bits | (code & 0x80) << 24) * __uint_as_float((e5m2 ? 127 + 112 : 127 + 120) << 23)) >> 16;
 }
 
-__device__ __forceinline__ u32 dp4a(u32 a, u32 b, u32 c) {
-    u32 r;
-    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-    return r;
-}
-
-/// A block of 32 k of 32 lines (rows of a, or of b), k outermost: neighbours in a warp read neighbouring words.
+/// A block of 32 k of 32 lines (rows of a, or columns of b) as lanes take them. Sums do not know the order of k: lane 4 g + t has k = 8 t to 8 t + 7,
+/// in words of two, of the lines g, g + 8, g + 16 and g + 24, and word i of a row meets word i of a column in one product of mma.m16n8k16.
 struct Tile {
-    float values[32][32];
-    uint4 powers[2][2][32];  // of 16 k, of a lane: of a, lines 4 g + 2 half + {0, 1}; of b, columns 16 half + 4 (g / 2) + g % 2 + {0, 2}
-    u32 lowest[8][32];      // four k, a byte each
-    u32 signs[8][32];
+    u32 values[4][2][64];  // word; of a, of lines g + 16 h and 8 further, two neighbours; of b, of lines g + 16 h, then of those 8 further
+    uint4 powers[4][32];   // of a, of lines g + 16 h and 8 further: at 2 h words 0 and 1, at 2 h + 1 words 2 and 3; of b, of lines g + 8 l
 };
-static_assert(sizeof(Tile) == 8192, "what the host allocates");
+static_assert(sizeof(Tile) == 4096, "what the host allocates");
 
 extern "C" __global__ void model_planes(const u8* codes, Tile* planes, u8* special, int lines, int k, int pitch) {
     constexpr bool e5m2 = SIDE_B ? B_E5M2 : A_E5M2;
-    const int at = threadIdx.x % 32, octet = threadIdx.x / 32, line = blockIdx.x * 32 + at;
-    Tile& tile = planes[(long long)blockIdx.y * gridDim.x + blockIdx.x];
-    u32 lowest[2] = {0, 0}, signs[2] = {0, 0}, before = 0;
-    // The fragments of mma.m16n8k16 (common/intmma.cuh), their rows and columns in such an order that a thread gets the sums of its own outputs.
-    const int half = SIDE_B ? at / 16 : at % 4 / 2, g = SIDE_B ? at % 16 / 4 * 2 + at % 2 : at / 4;
-    const int word = SIDE_B ? at % 4 / 2 * 2 + octet % 2 : octet % 2 * 2 + at % 2;
+    const int at = threadIdx.x / 4, lane = at % 8 * 4 + threadIdx.x % 4, line = blockIdx.x * 32 + at, eight = at / 8;
+    u32 values[4] = {}, powers[4] = {};
     bool finite = true;
     for (int i = 0; i < 8; i++) {
-        const int at_k = blockIdx.y * 32 + octet * 8 + i;
+        const int at_k = blockIdx.y * 32 + threadIdx.x % 4 * 8 + i;
         const u8 code = line < lines && at_k < k ? codes[(long long)line * pitch + at_k] : 0;
         const Decoded x = decode_fp8(code, e5m2);
         finite &= !x.nan && !x.infinite;
-        const u32 f = facts(code, e5m2, SIDE_B ? POWER_B : POWER_A);
-        tile.values[octet * 8 + i][at] = value(code, e5m2);
-        if (i % 2) ((u32*)&tile.powers[octet / 2][half][4 * g + i / 2])[word] = before | (f & 0xffff0000);
-        before = f >> 16;
-        lowest[i / 4] |= (f & 63) << 8 * (i % 4);
-        signs[i / 4] |= (f & 128) << 8 * (i % 4);
+        values[i / 2] |= value(code, e5m2) << 16 * (i % 2);
+        powers[i / 2] |= power(code, e5m2, SIDE_B ? POWER_B : POWER_A) << 16 * (i % 2);
     }
-    for (int half = 0; half < 2; half++) {
-        tile.lowest[octet * 2 + half][at] = lowest[half];
-        tile.signs[octet * 2 + half][at] = signs[half];
+    Tile& tile = planes[(long long)blockIdx.y * gridDim.x + blockIdx.x];
+    for (int i = 0; i < 4; i++) {
+        tile.values[i][eight / 2][SIDE_B ? 32 * (eight % 2) + lane : 2 * lane + eight % 2] = values[i];
+        ((u32*)&tile.powers[SIDE_B ? eight : eight / 2 * 2 + i / 2][lane])[SIDE_B ? i : i % 2 * 2 + eight % 2] = powers[i];
     }
     if (!finite) special[line] = 1;
 }
 
 #if __CUDA_ARCH__ >= 900
-template <typename T>
-__device__ __forceinline__ void read4(const T* from, T (&to)[4]) {
-    const uint4 v = *(const uint4*)from;
-    const u32 w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) to[i] = *(const T*)&w[i];
+/// d = T(16, 25, 23 RZ)(c + A B^T) of 16 rows, 8 columns and 16 k.
+__device__ __forceinline__ void mma(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, const float (&c)[4]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+/// The same of 8 k, from zeros.
+__device__ __forceinline__ void mma_8(float (&d)[4], u32 a0, u32 a1, u32 b0) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b0), "f"(0.0f));
 }
 
-template <typename T>
-__device__ __forceinline__ void read8(const T* from, T (&to)[8]) {
-    T lo[4], hi[4];
-    read4(from, lo);
-    read4(from + 16, hi);
+/// The exponents' maximum of a block as the sum of powers that tells it: x, z of words 0 and 1, 2 and 3 of two rows, y of a column.
+__device__ __forceinline__ void highest(float (&top)[4], const uint4& x, const uint4& z, const uint4& y) {
+    if constexpr (WIDE) {
+        float d[3][4];
+        mma_8(top, x.x, x.y, y.x);
+        mma_8(d[0], x.z, x.w, y.y);
+        mma_8(d[1], z.x, z.y, y.z);
+        mma_8(d[2], z.z, z.w, y.w);
 #pragma unroll
-    for (int i = 0; i < 4; i++) to[i] = lo[i], to[i + 4] = hi[i];
-}
-
-/// d = A B^T + c of 16 rows, 8 columns and K k.
-template <int K>
-__device__ __forceinline__ void sum_powers(float (&d)[4], const u32* a, const u32* b, const float (&c)[4]) {
-    if constexpr (K == 16)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
-            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-    else
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"
-            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(b[0]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-}
-
-/// Takes 16 k more of eight columns into the sums of powers, or where those would not fit into the largest sum: eighth `part` of the block's.
-__device__ __forceinline__ void highest(const Tile& a, const Tile& b, int part, float (&top)[TM][TN]) {
-    const int lane = threadIdx.x % 32, of_k = part / 4, nt = part % 4;
-    const uint4 y = b.powers[of_k][nt / 2][lane];
-    const u32 of_b[2] = {nt % 2 ? y.z : y.x, nt % 2 ? y.w : y.y};
-    const float zeros[4] = {};
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const uint4 x = a.powers[of_k][half][lane];
-        const u32 of_a[4] = {x.x, x.y, x.z, x.w};
-        float* row[2] = {&top[2 * half][2 * nt], &top[2 * half + 1][2 * nt]};
-        const float before[4] = {row[0][0], row[0][1], row[1][0], row[1][1]};
-        float sum[4];
-        if constexpr (WIDE) {
-            float other[4];
-            sum_powers<8>(sum, of_a, of_b, zeros);
-            sum_powers<8>(other, of_a + 2, of_b + 1, zeros);
-#pragma unroll
-            for (int i = 0; i < 4; i++) sum[i] = fmaxf(of_k ? fmaxf(sum[i], before[i]) : sum[i], other[i]);
-        } else {
-            sum_powers<16>(sum, of_a, of_b, of_k ? before : zeros);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) row[i / 2][i % 2] = sum[i];
-    }
-}
-
-/// One block step of the thread's outputs, rows row..row+3 of tile a by columns col..col+3 and col+16..col+19 of tile b. `top` has the
-/// sums of this block's powers and leaves with the next one's.
-__device__ __forceinline__ void step(const Tile& a, const Tile& b, const Tile& next_a, const Tile& next_b, int row, int col,
-                                     float (&c)[TM][TN], float (&top)[TM][TN]) {
-    u32 exact[TM][TN], count[TM][TN];
-#pragma unroll
-    for (int i = 0; i < TM; i++)
-#pragma unroll
-        for (int j = 0; j < TN; j++) {
-            // 2^emax by its bits; of a block of zeros below every product's.
-            const u32 largest = (__float_as_uint(top[i][j]) >> (23 + (WIDE ? 2 : 3))) * (1u << 23) + ((127u - HIGHER) << 23);
-            const u32 emax = __float_as_uint(fmaxf(fabsf(c[i][j]), __uint_as_float(largest)));
-            // The constant term 1.5 * 2^23 q with the sign of c takes c's lower bits away, toward zero.
-            const float magic = __fmul_rn(__uint_as_float((emax & 0x7f800000) | 0x400000), 1024.0f);
-            const float toward = __uint_as_float(__float_as_uint(magic) | (__float_as_uint(c[i][j]) & 0x80000000));
-            c[i][j] = __fadd_rn(__fsub_rn(__fadd_rz(c[i][j], toward), toward), magic);
-            const int byte = EXACT - (int)(emax >> 23);
-            exact[i][j] = (u32)(WIDE ? min(max(byte, 65), 128) : byte) * BYTES;
-            count[i][j] = 0;
-        }
-#pragma unroll
-    for (int four = 0; four < 8; four++) {
-#pragma unroll
-        for (int k = four * 4; k < four * 4 + 4; k++) {
-            float x[TM], y[TN];
-            read4(&a.values[k][row], x);
-            read8(&b.values[k][col], y);
-#pragma unroll
-            for (int i = 0; i < TM; i++)
-#pragma unroll
-                for (int j = 0; j < TN; j++) c[i][j] = __fmaf_rd(x[i], y[j], c[i][j]);
-        }
-        highest(next_a, next_b, four, top);
-        u32 xa[TM], sa[TM], xb[TN], sb[TN];
-        read4(&a.lowest[four][row], xa);
-        read4(&a.signs[four][row], sa);
-        read8(&b.lowest[four][col], xb);
-        read8(&b.signs[four][col], sb);
-#pragma unroll
-        for (int i = 0; i < TM; i++)
-#pragma unroll
-            for (int j = 0; j < TN; j++) {
-                const u32 inexact = ~(xa[i] + xb[j] + exact[i][j]) & (sa[i] ^ sb[j]);
-                count[i][j] = dp4a(inexact, BYTES, count[i][j]);
-            }
-    }
-#pragma unroll
-    for (int i = 0; i < TM; i++)
-#pragma unroll
-        for (int j = 0; j < TN; j++) {
-            const u32 bits = __float_as_uint(c[i][j]) + (count[i][j] >> 7);
-            const float magic = __uint_as_float((bits & 0xff800000) | 0x400000);
-            c[i][j] = __uint_as_float(__float_as_uint(__fsub_rn(__uint_as_float(bits), magic)) & ~0x3ffu);
-        }
-}
-
-/// Writes four finished chains, or adds them to what is there (the f32 additions of promotion, from +0), and zeroes them.
-__device__ __forceinline__ void store4(float* at, int inside, bool wide, bool first, float* c) {
-    if (wide && inside >= 4) {
-        float4 sum = make_float4(c[0], c[1], c[2], c[3]);
-        if (PROMOTE) {
-            const float4 before = first ? make_float4(0, 0, 0, 0) : *(const float4*)at;
-            sum = make_float4(__fadd_rn(before.x, c[0]), __fadd_rn(before.y, c[1]), __fadd_rn(before.z, c[2]), __fadd_rn(before.w, c[3]));
-        }
-        *(float4*)at = sum;
+        for (int e = 0; e < 4; e++) top[e] = fmaxf(fmaxf(top[e], d[0][e]), fmaxf(d[1][e], d[2][e]));
     } else {
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            if (j < inside) at[j] = PROMOTE ? __fadd_rn(first ? 0.0f : at[j], c[j]) : c[j];
+        const float zeros[4] = {};
+        float half[4];
+        mma(half, x.x, x.y, x.z, x.w, y.x, y.y, zeros);
+        mma(top, z.x, z.y, z.z, z.w, y.z, y.w, half);
     }
+}
+
+/// What stands in b where eight products are M's: of slot j, this number of bf16 in column j and zero elsewhere.
+__device__ __forceinline__ u32 diagonal(u32 number) {
+    const int column = threadIdx.x % 32 / 4, slot = threadIdx.x % 4 * 2;
+    return column == slot ? number : column == slot + 1 ? number << 16 : 0;
+}
+/// 1 and 2^FORCED in bf16: M is 2^FORCED above emax.
+constexpr u32 FORCED = 12, ONE = 127 << 7, TO_M = (127 + FORCED) << 7, MINUS = 0x8000;
+constexpr float M_TIMES = 1 << FORCED;
+struct Diagonals {
+    u32 up, down, minus;  // 2^FORCED, -2^FORCED, -1
+};
+
+/// A block step of 16 x 8 outputs: words of two rows, and of a column of b. c is the chains times 2^FORCED, so that no exponent is added to its own.
+__device__ __forceinline__ void step(float (&c)[4], const uint2 (&x)[4], const u32 (&y)[4], const float (&top)[4], const Diagonals& diagonals) {
+    float m[4], s[4][4];
 #pragma unroll
-    for (int j = 0; j < 4; j++) c[j] = 0.0f;
+    for (int e = 0; e < 4; e++) {
+        // A number of the products' largest exponent, of a block of zeros below every product's.
+        const u32 largest = (__float_as_uint(top[e]) >> (WIDE ? 2 : 3)) + ((127u - HIGHER + FORCED) << 23);
+        m[e] = __uint_as_float(__float_as_uint(fmaxf(fabsf(c[e]), __uint_as_float(largest))) & 0x7f800000);
+    }
+    const u32 m0 = __byte_perm(__float_as_uint(m[0]), __float_as_uint(m[1]), 0x7632);
+    const u32 m8 = __byte_perm(__float_as_uint(m[2]), __float_as_uint(m[3]), 0x7632);
+    mma(c, m0, m8, m0, m8, diagonals.up, diagonals.down, c);
+#pragma unroll
+    for (int i = 0; i < 4; i++) mma(s[i], x[i].x, x[i].y, m0, m8, y[i], diagonals.minus, m);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const float sum = __fmaf_rn(__fadd_rn(__fadd_rn(s[0][e], s[1][e]), __fadd_rn(s[2][e], s[3][e])), M_TIMES, c[e]);
+        c[e] = __uint_as_float(__float_as_uint(sum) & ~0x3ffu);
+    }
+}
+
+/// Whether 3 and -3 are truncated toward zero to 2 and -2, 25 bits below 2^26.
+__device__ __forceinline__ bool truncates() {
+    const u32 m = 0x4c804c80, three = 0x40404040, ones = ONE * 0x10001;
+    const float c[4] = {0x1p26f, 0x1p26f, 0x1p26f, 0x1p26f};
+    float d[4];
+    mma(d, three, three | 0x80008000, m, m, ones, diagonal(MINUS | ONE), c);
+    return d[0] == 16.0f && d[1] == 16.0f && d[2] == -16.0f && d[3] == -16.0f;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -320,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Tile* stages = (Tile*)shared;
     const u32 full = smem_address(shared + STAGES * TILES * sizeof(Tile)), empty = full + STAGES * 8;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
-    const int row = lane / 4 * 4, col = lane % 4 * 4, blocks = ceil_div(k, 32);
+    const int line = lane / 4, piece = lane % 4, blocks = ceil_div(k, 32);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             mbarrier_init(full + i * 8, 1);
@@ -337,46 +255,62 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         bulk_load(smem_address(to), planes_a + ((long long)i * gridDim.y + blockIdx.y) * WARPS_M, WARPS_M * sizeof(Tile), bar);
         bulk_load(smem_address(to + WARPS_M), planes_b + ((long long)i * gridDim.x + blockIdx.x) * WARPS_N, WARPS_N * sizeof(Tile), bar);
     };
-    const auto ready = [&](int i) { mbarrier_wait(full + i % STAGES * 8, i / STAGES & 1); };
-    const auto tile = [&](int i, int at) -> const Tile& { return stages[i % STAGES * TILES + at]; };
 
-    float c[TM][TN] = {};
-    const int row0 = blockIdx.y * ROWS + warp_m * 32 + row, col0 = blockIdx.x * COLUMNS + warp_n * 32 + col;
-    const auto store = [&](bool first) {
-#pragma unroll
-        for (int i = 0; i < TM; i++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int r = row0 + i, q = col0 + half * 16;
-                store4(d + (long long)r * n + q, r < m ? n - q : 0, n % 4 == 0, first, &c[i][half * 4]);
-            }
-    };
-
+    const Diagonals diagonals = {diagonal(TO_M), diagonal(MINUS | TO_M), diagonal(MINUS | ONE)};
+    float c[TM][TN][4] = {}, sum[PROMOTE ? TM : 1][TN][4] = {};
     if (threadIdx.x == 0)
         for (int i = 0; i < STAGES - 2 && i < blocks; i++) load(i);
-    float top[TM][TN] = {};
-    ready(0);
-#pragma unroll
-    for (int part = 0; part < 8; part++) highest(tile(0, warp_m), tile(0, WARPS_M + warp_n), part, top);
     for (int i = 0; i < blocks; i++) {
         // The stage of a block that every warp has left two steps ago.
         if (threadIdx.x == 0 && i + STAGES - 2 < blocks) load(i + STAGES - 2);
         __syncwarp();
-        const int next = min(i + 1, blocks - 1);
-        ready(next);
-        step(tile(i, warp_m), tile(i, WARPS_M + warp_n), tile(next, warp_m), tile(next, WARPS_M + warp_n), row, col, c, top);
-        __syncwarp();
+        mbarrier_wait(full + i % STAGES * 8, i / STAGES & 1);
+        const Tile &of_a = stages[i % STAGES * TILES + warp_m], &of_b = stages[i % STAGES * TILES + WARPS_M + warp_n];
+        uint2 x[TM][4];
+#pragma unroll
+        for (int t = 0; t < 4 * TM; t++) x[t / 4][t % 4] = *(const uint2*)&of_a.values[t % 4][t / 4][2 * lane];
+#pragma unroll
+        for (int j = 0; j < TN; j++) {
+            u32 y[4];
+#pragma unroll
+            for (int word = 0; word < 4; word++) y[word] = of_b.values[word][j / 2][32 * (j % 2) + lane];
+            const uint4 q = of_b.powers[j][lane];
+#pragma unroll
+            for (int t = 0; t < TM; t++) {
+                float top[4];
+                highest(top, of_a.powers[2 * t][lane], of_a.powers[2 * t + 1][lane], q);
+                step(c[t][j], x[t], y, top, diagonals);
+            }
+        }
         // Each thread for itself: compute-sanitizer does not follow a warp's reads through one lane's arrival.
         mbarrier_arrive(empty + i % STAGES * 8);
-        if (PROMOTE && (i % 4 == 3 || i + 1 == blocks)) store(i < 4);
-    }
-    if (!PROMOTE) store(true);
-
-    for (int i = 0; i < TM; i++)
-        for (int j = 0; j < TN; j++) {
-            const int r = row0 + i, q = col0 + j % 4 + j / 4 * 16;
-            if (r < m && q < n && (special_a[r] || special_b[q]))
-                d[(long long)r * n + q] = obvious(a + (long long)r * pitch_a, b + (long long)q * pitch_b, k);
+        if (PROMOTE && (i % 4 == 3 || i + 1 == blocks)) {
+#pragma unroll
+            for (int t = 0; t < TM; t++)
+#pragma unroll
+                for (int j = 0; j < 4 * TN; j++) {
+                    sum[t][j / 4][j % 4] = __fmaf_rn(c[t][j / 4][j % 4], 1 / M_TIMES, sum[t][j / 4][j % 4]);
+                    c[t][j / 4][j % 4] = 0.0f;
+                }
         }
+    }
+
+    const bool known = truncates();
+#pragma unroll
+    for (int t = 0; t < TM; t++)
+#pragma unroll
+        for (int j = 0; j < TN; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int r = blockIdx.y * ROWS + warp_m * 32 + 16 * t + e / 2 * 8 + line;
+                const int q = blockIdx.x * COLUMNS + warp_n * 32 + 8 * j + 2 * piece + e % 2;
+                if (r < m && q < n) d[(long long)r * n + q] = PROMOTE ? sum[t][j][e] : c[t][j][e] * (1 / M_TIMES);
+            }
+    for (int e = 0; e < 4 * TM * TN; e++) {
+        const int r = blockIdx.y * ROWS + warp_m * 32 + e / (4 * TN) * 16 + e % 4 / 2 * 8 + line;
+        const int q = blockIdx.x * COLUMNS + warp_n * 32 + e / 4 % TN * 8 + 2 * piece + e % 2;
+        if (r < m && q < n && (!known || special_a[r] || special_b[q]))
+            d[(long long)r * n + q] = obvious(a + (long long)r * pitch_a, b + (long long)q * pitch_b, k);
+    }
 }
 #endif

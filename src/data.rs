@@ -30,7 +30,7 @@ impl Packed {
 struct Stream {
     bytes: &'static [u8],
     size: usize,
-    /// Even bytes before odd ones.
+    /// Even bytes as they are, before odd ones.
     planes: bool,
     whole: OnceLock<Vec<u8>>,
 }
@@ -41,14 +41,17 @@ impl Stream {
     }
     fn whole(&'static self) -> &'static [u8] {
         self.whole.get_or_init(|| {
-            let bytes = miniz_oxide::inflate::decompress_to_vec_with_limit(self.bytes, self.size).expect("packed by build.rs");
+            let inflated = |bytes: &[u8], size| {
+                miniz_oxide::inflate::decompress_to_vec_with_limit(bytes, size).expect("packed by build.rs")
+            };
             if !self.planes {
-                return bytes;
+                return inflated(self.bytes, self.size);
             }
-            let (even, odd) = bytes.split_at(self.size.div_ceil(2));
+            let (even, odd) = self.bytes.split_at(self.size.div_ceil(2));
+            let odd = inflated(odd, self.size / 2);
             let mut whole = vec![0; self.size];
             whole.iter_mut().step_by(2).zip(even).for_each(|(to, from)| *to = *from);
-            whole.iter_mut().skip(1).step_by(2).zip(odd).for_each(|(to, from)| *to = *from);
+            whole.iter_mut().skip(1).step_by(2).zip(odd).for_each(|(to, from)| *to = from);
             whole
         })
     }

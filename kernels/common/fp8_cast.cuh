@@ -35,6 +35,17 @@ __device__ __forceinline__ void store16(void* p, uint4 v) {
 }
 __device__ __forceinline__ void store8(void* p, uint2 v) { asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory"); }
 
+/// Scales of a few lines: 1, 4 or 8 bytes, whose neighbours in 32 other blocks write. They are the last to leave the L2: what leaves before its
+/// neighbours are there is read back and written again (docs/tuning/casts.md).
+template <typename T>
+__device__ __forceinline__ void store_scale(void* p, T v) {
+    u64 stays;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(stays));
+    if constexpr (sizeof(T) == 1) asm volatile("st.global.L2::cache_hint.u8 [%0], %1, %2;" ::"l"(p), "r"((u32)v), "l"(stays) : "memory");
+    else if constexpr (sizeof(T) == 4) asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;" ::"l"(p), "r"(*(const u32*)&v), "l"(stays) : "memory");
+    else asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(p), "r"(v.x), "r"(v.y), "l"(stays) : "memory");
+}
+
 /// Element `at` of an array of T.
 template <int T>
 __device__ __forceinline__ float element(const void* x, long long at) {

@@ -14,11 +14,11 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Warps of a block along M and N: 128 × 64 outputs; stages of shared memory.
-const WARPS: (usize, usize) = (4, 2);
-const STAGES: usize = 4;
+/// Warps of a block along M and N: 128 × 128 outputs; stages of shared memory.
+const WARPS: (usize, usize) = (4, 4);
+const STAGES: usize = 6;
 /// Bytes of the planes of 32 lines by 32 k.
-const TILE: usize = 8192;
+const TILE: usize = 4096;
 const SHARED: usize = STAGES * (WARPS.0 + WARPS.1) * TILE + 128;
 
 arguments! {
