@@ -316,22 +316,25 @@ fn one_code_everywhere_and_a_copy_of_corners_are_told() {
     is_named(&w, "silent_skip:transpose.part", &["but for what is in rows 0 … 7 of every 32, columns 0 … 7 of every 32"]);
 }
 
+/// Without a recipe, and with scales that are too small for their format beside them.
 #[test]
-fn a_second_level_that_values_meet_otherwise_is_named() {
-    let x = values(Format::F32, ROWS, COLS, 306);
+fn a_second_level_the_wrong_way_around_is_told_before_scales_of_0() {
+    let sized = |at: usize| values(Format::F32, 1, 1, at as u32).data()[0] * if at % COLS < 16 { 1e-6 } else { 1.0 };
+    let x = Tensor::new(Format::F32, ROWS, COLS, (0..ROWS * COLS).map(sized).collect()).unwrap();
     let q = by_recipe("te_nvfp4", &x);
     let over = f64::from(q.global_scale_inv().unwrap());
-    for (by, name) in [(over * over, "global_inverted"), (over, "global_omitted")] {
-        // Of a size that leaves codes.
-        let scaled = Tensor::new(Format::F32, ROWS, COLS, x.data().iter().map(|v| v / by as f32).collect()).unwrap();
-        let coded = |at: usize| {
-            let (i, j) = (at / COLS, at % COLS);
-            code(Format::E2m1, f64::from(scaled.data()[at]) * by / q.affine(q.scale_index(i, j)).unit)
-        };
-        let q = with_codes(&q, &|i, j| Some(coded(i * COLS + j)));
-        let mut w = Writer::new("cast");
-        let low_first = Some(crate::format::pack::NibbleOrder::LowFirst);
-        w.values("a", &[ROWS, COLS], &scaled).codes("out", &q, None, low_first).unwrap();
-        is_named(&w, &format!("scale_doubled_inverted:out.{name}"), &["second-level scale_inv"]);
-    }
+    let largest = |g: usize| x.data()[g * 16..][..16].iter().fold(0f32, |m, v| m.max(v.abs()));
+    let stored = |g: usize| Format::E4m3.decode(u32::from(code(Format::E4m3, f64::from(largest(g)) / 6.0 * over)));
+    let scale_inv: Vec<f32> = (0..ROWS * COLS / 16).map(|g| stored(g) as f32).collect();
+    assert!(scale_inv.contains(&0.0) && scale_inv.iter().any(|s| *s > 0.1 * over as f32));
+    let coded = |at: usize| match stored(at / 16) {
+        0.0 => 0,
+        s => code(Format::E2m1, f64::from(x.data()[at]) * over / s),
+    };
+    let codes = (0..ROWS * COLS).map(coded).collect();
+    let q = QTensor::new(QTensorParts { codes, scale_inv, ..q.into_parts() }).unwrap();
+    let mut w = Writer::new("cast");
+    let low_first = Some(crate::format::pack::NibbleOrder::LowFirst);
+    w.values("a", &[ROWS, COLS], &x).codes("out", &q, None, low_first).unwrap();
+    is_named(&w, "scale_doubled_inverted:out.global", &["with the inverse of"]);
 }

@@ -225,7 +225,8 @@ impl<'b> Cast<'b> {
     /// Codes of other scales than those stored.
     fn scales(&self, ranges: &[Range]) -> Option<Named> {
         let n = ranges.len();
-        let known: Vec<usize> = (0..n).filter(|g| ranges[*g].1.is_finite() && ranges[*g].0 > 0.0).collect();
+        let told = |g: &usize| ranges[*g].1.is_finite() && ranges[*g].0 > 0.0 && self.stored[*g] != 0.0;
+        let known: Vec<usize> = (0..n).filter(told).collect();
         (!known.is_empty()).then_some(())?;
         if known.iter().all(|g| holds(ranges[*g], 1.0 / self.stored[*g])) {
             return Some((Class::ScaleDoubledInverted, "out.inverted", "scale is stored where scale_inv belongs".into()));

@@ -299,28 +299,6 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
     Some(Finding::solved(class, &variant, words))
 }
 
-/// Codes whose values met the scale of the second level otherwise than by a division, all of them.
-pub fn second_level(bundle: &Bundle) -> Option<Finding> {
-    let Data::Quantized(q) = &bundle.out.d else { return None };
-    let over = f64::from(q.global_scale_inv().filter(|g| *g > 0.0 && *g != 1.0)?);
-    let x = bundle.a.high.as_ref()?;
-    matches!(bundle.meta.op, Op::Cast | Op::CastTranspose).then_some(())?;
-    let cast = Cast::of(x, q)?;
-    let finite = cast.finite();
-    let made = |by: f64, at: &usize| {
-        let e = cast.element(*at);
-        [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|n| e.code(e.y() * by * n + e.zero) == Some(cast.value(*at)))
-    };
-    let all = |by: f64| finite.iter().filter(|at| made(by, at)).count() as f64 >= SHARE * finite.len() as f64;
-    let told = finite.iter().filter(|at| !cast.right(**at)).count() >= LEAST && finite.iter().any(|at| cast.value(*at) != 0.0);
-    let ways = [
-        (over * over, "global_inverted", "values are multiplied by the second-level scale_inv, not divided"),
-        (over, "global_omitted", "values are not divided by the second-level scale_inv"),
-    ];
-    let (_, variant, words) = ways.into_iter().filter(|_| told).find(|(by, ..)| all(*by))?;
-    Some(Finding::solved(Class::ScaleDoubledInverted, &format!("out.{variant}"), words.into()))
-}
-
 /// A name: class, variant, words.
 pub type Named = (Class, String, String);
 

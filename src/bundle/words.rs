@@ -71,7 +71,7 @@ impl Cast<'_> {
         let same = |a: u32, b: u32| a == b || f.decode(a) == f.decode(b);
         let few: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(FEW)).collect();
         // Of an encoder that says nothing here, and of one code everywhere, no words tell.
-        let tells = encoder(&self.element(*few.first()?)).is_some() && few.iter().any(|at| codes[*at] != codes[few[0]]);
+        let tells = encoder(&self.element(*few.first()?)).is_some() && codes.iter().any(|c| *c != codes[0]);
         tells.then_some(())?;
         let ways = self.ways();
         let made = |way: &Way, code: &dyn Fn(usize) -> u32, all: &mut dyn Iterator<Item = usize>| {

@@ -452,9 +452,12 @@ impl<'a> Scene<'a> {
         1.0 / self.loose
     }
 
-    /// Whether right elements have the bits of the model: it is not one that was assumed of the device, of which the kernel is another.
+    /// Whether right elements have the bits of a device's unit: it is not one that was assumed of the device, of which the kernel is another.
     pub fn bits_tell(&self) -> bool {
         *self.bits_tell.get_or_init(|| {
+            if self.tight == 1.0 {
+                return true;
+            }
             let Some(model) = self.evidence.model.and_then(|m| m.parts.first()).map(|p| values(&p.d)) else { return true };
             let actual = &self.evidence.judged[0].actual;
             let right = || self.wrong().iter().enumerate().filter(|(_, wrong)| !**wrong).map(|(at, _)| at);
