@@ -159,3 +159,12 @@ fn a_clamp_left_out_is_named() {
         assert!(verdict == Verdict::Fail && detail.contains(words), "{words}: {detail}");
     }
 }
+
+/// swiglu by another constant and with 1 added to its gate.
+#[test]
+fn constants_of_a_gated_activation_are_named_beside_its_gate() {
+    let a = values(Format::Bf16, 2 * COLS, 1.0);
+    let y = |x: f32, u: f32| x * sigmoid(1.55 * x) * (u + 1.0);
+    let (verdict, _, detail) = found(&written("swiglu", &[], &a, Format::Bf16, &y));
+    assert!(verdict == Verdict::Fail && detail.contains("x·σ(1.55·x); and 1 is added to the gate"), "{detail}");
+}

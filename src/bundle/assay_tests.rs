@@ -1,13 +1,16 @@
 //! Bundles of the CPU kernels' results pass, and the same results with a bug fail, with the words that say what.
 
+use super::assay::{assay, without_nobodys_rows};
 use super::case::{input, output};
-use super::{Bundle, Writer, answer, assay::assay};
+use super::{Bundle, Writer, answer};
 use crate::compare::Verdict;
-use crate::job::OutSpec;
+use crate::job::{Data, OutSpec, Output, Part};
 use crate::kernel::{Backend, cpu, find};
+use crate::op::Op;
+use crate::quant::QTensorParts;
 use crate::recipe::Recipe;
 use crate::sweep::{Sweep, build};
-use crate::{Format, Result, Tensor};
+use crate::{Format, Granularity, QTensor, Result, Tensor, Zero};
 use std::path::Path;
 
 fn read(w: &Writer) -> Result<Bundle> {
@@ -465,4 +468,43 @@ fn relu_of_nan_is_either_and_of_a_number_is_none() {
     assert_ne!(judged([0.0, 20.0]), Verdict::Fail);
     assert_eq!(judged([f32::NAN, f32::NAN]), Verdict::Fail);
     assert_eq!(judged([0.0, f32::NAN]), Verdict::Fail);
+}
+
+/// One code of 1, whose neighbour is 1.125: a gain of 1.0625 is the least that shows, and is told as it is.
+#[test]
+fn a_gain_that_is_no_few_parts_of_a_thousand_is_told_whole() {
+    let mut w = Writer::new("activation");
+    w.meta("fn", "relu").values("a", &[1, 1], &Tensor::new(Format::F32, 1, 1, vec![1.0]).unwrap());
+    w.raw("out.codes", safetensors::Dtype::F8_E4M3, &[1, 1], vec![0x38]).f32s("out.scale", &[1], &[1.0]);
+    let bundle = read(&w).unwrap();
+    let text = answer::text(&bundle, &assay(&bundle).unwrap(), answer::WIDTH);
+    let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("catches a gain of ×1.1") || said.contains("catches a gain of ×1.06"), "{said}");
+}
+
+/// Rows behind the last group are nobody's: their codes are read as zeros, of a grouped product alone.
+#[test]
+fn codes_behind_the_last_group_are_read_as_zeros() {
+    let q = QTensor::new(QTensorParts {
+        format: Format::E4m3,
+        rows: 3,
+        cols: 2,
+        codes: vec![0x38; 6],
+        granularity: Granularity::Tensor,
+        scale_format: Format::F32,
+        scale_inv: vec![1.0],
+        zero: Zero::None,
+        level: None,
+    });
+    let written = Output::of(Part::plain(Data::Quantized(q.unwrap())));
+    let codes = |op: Op, offs: Option<&[usize]>| {
+        let read = without_nobodys_rows(op, offs, written.clone()).unwrap();
+        let Data::Quantized(q) = &read.parts[0].d else { panic!("codes") };
+        q.codes().to_vec()
+    };
+    assert_eq!(codes(Op::GroupedGemm, Some(&[1, 2])), [0x38, 0x38, 0x38, 0x38, 0, 0]);
+    assert_eq!(codes(Op::GroupedGemmDgrad, Some(&[1, 1])), [0x38, 0x38, 0, 0, 0, 0]);
+    for (op, offs) in [(Op::GroupedGemm, Some(&[1, 3][..])), (Op::GroupedGemm, None), (Op::Gemm, Some(&[1, 2]))] {
+        assert_eq!(codes(op, offs), [0x38; 6], "{op:?} {offs:?}");
+    }
 }

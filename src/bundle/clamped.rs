@@ -119,3 +119,29 @@ fn runs_on(f: Format, wrong: &[usize], code: &dyn Fn(usize) -> u8, range: &dyn F
         (Class::OverflowWrap, "out.wrapped", words)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 448 is the largest of e4m3, 0x7e. Its bits go on with 480 at 0x7f, 512 at 0x80, 640 at 0x82 and 768 at 0x84: of these 8 are kept with the sign
+    /// behind them, or 7 below the sign.
+    #[test]
+    fn codes_run_on_over_the_sign_or_below_it() {
+        let values = [640.0, -640.0, 768.0];
+        let of = |codes: [u8; 3]| runs_on(Format::E4m3, &[0, 1, 2], &|at| codes[at], &|at| (values[at], values[at]));
+        let words = |codes: [u8; 3]| {
+            of(codes).map(|(class, variant, words)| {
+                assert_eq!((class, variant), (Class::OverflowWrap, "out.wrapped"));
+                words
+            })
+        };
+        let start = "the conversion does not saturate: codes run on past the largest finite one";
+        assert_eq!(words([0x82, 0x02, 0x84]), Some(format!("{start}, over the sign bit, and wrap")));
+        assert_eq!(words([0x02, 0x82, 0x04]), Some(format!("{start}, and wrap")));
+        assert!(words([0x02, 0x82, 0x05]).is_none() && words([0x82, 0x82, 0x84]).is_none());
+        assert_eq!(of([0x7f, 0xff, 0x7f]).map(|n| n.1), Some("out.native"));
+        // Within the range nothing runs on.
+        assert!(runs_on(Format::E4m3, &[0], &|_| 0x7f, &|_| (440.0, 441.0)).is_none());
+    }
+}

@@ -195,6 +195,9 @@ mod tests {
             assert_eq!(said(Format::E4m3, amax, scaled), None, "{scaled:?}");
         }
         assert_eq!(said(Format::Int8, amax, [3.0, 1.5, 7.0, 2.5]), None);
+        // Of equal ones the first is shown: the third row is 0.75, 0.5, 1.5 again and again, and scaled for 0.75.
+        let words = said(Format::E4m3, [3.0, 5.0, 1.5, 2.5], [3.0, 5.0, 0.75, 2.5]).unwrap();
+        assert!(words.contains("1.5 at (2, 2) in one that is scaled for 0.75"), "{words}");
         assert_eq!(said(Format::E4m3, amax, amax), None);
     }
 

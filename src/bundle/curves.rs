@@ -232,6 +232,8 @@ mod tests {
         }
         assert!(argument(&elements(|x, u| x * u)).is_none(), "nothing between 0 and 1");
         assert!(argument(&elements(|x, u| 1.5 * x * u)).is_none(), "more than all of x");
+        let half = |x: f64, u: f64| if u > 0.0 { 1.5 * x * u } else { x * u / (1.0 + (-x).exp()) };
+        assert!(argument(&elements(half)).is_none(), "half of them more than all of x");
         let all = elements(|x, u| x * u / (1.0 + (-x).exp()));
         let told: Vec<Element> = all.into_iter().filter(|e| e.x.abs() > 0.1 && e.x.abs() < 3.0).collect();
         assert!(argument(&told[..LEAST]).is_some() && argument(&told[..LEAST - 1]).is_none());

@@ -323,6 +323,17 @@ mod tests {
         assert_eq!(saturated(Act::Silu, &mut (1..=175).map(silu).collect()), None);
     }
 
+    /// A tail of results half a rounding above x, whose lower end is x itself: 1 is among its factors to the last bit.
+    #[test]
+    fn a_tail_that_may_be_x_is_no_other_factor() {
+        let element = |n: i32| {
+            let x = f64::from(n) / 16.0;
+            let half = x * if x > 7.0 { 2f64.powi(-6) } else { 2f64.powi(-9) };
+            if x > 2.0 { (x, x + half, half) } else { (x, act(Act::Gelu, x), 1e-6) }
+        };
+        assert_eq!(saturated(Act::Gelu, &mut (1..=200).map(element).collect()), None);
+    }
+
     #[test]
     fn a_gate_at_a_padded_offset_runs_on_into_the_next_row() {
         let rows: Vec<Vec<f64>> = (0..2).map(|i| (0..12).map(|j| f64::from(20 * i + j)).collect()).collect();

@@ -539,4 +539,19 @@ mod tests {
         let (low, high) = solve(&at, Op::Layernorm, |j| (over(j) - 1e-6, over(j) + 1e-6)).unwrap();
         assert!(low <= 0.7 && 0.7 <= high && high - low < 1e-4, "{low} {high}");
     }
+
+    /// Of 68 numbers one may be wrong and two may not, whatever others of the row are only known to be large.
+    #[test]
+    fn what_has_no_end_says_nothing_of_a_sum() {
+        let rows = vec![(0..128).map(|j| 1.0 + f64::from(j % 7)).collect::<Vec<f64>>()];
+        let at = At { rows: &rows, i: 0, gamma: &[1.0; 128], beta: &[0.0; 128], eps: 0.0, cols: 128 };
+        let solved = |wrong: usize| {
+            solve(&at, Op::Rmsnorm, |j| {
+                let y = rows[0][j] / 2.0 * if j < wrong { 3.0 } else { 1.0 };
+                (y * (1.0 - 1e-4), if j < 68 { y * (1.0 + 1e-4) } else { f64::INFINITY })
+            })
+        };
+        assert!(solved(1).is_some_and(|(low, high)| low <= 4.0 && 4.0 <= high), "{:?}", solved(1));
+        assert_eq!(solved(2), None);
+    }
 }

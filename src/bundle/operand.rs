@@ -394,3 +394,18 @@ fn by_columns(p: QTensorParts, offs: &[usize]) -> Result<Vec<QTensor>> {
     };
     offs.iter().enumerate().map(group).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two experts of 192 rows in blocks of 128 hold 128 + 64 rows each; tiles of 64 rows divide both.
+    #[test]
+    fn blocks_of_each_expert_are_spread_over_the_tiles_of_all() {
+        let block = |rows: usize| Granularity::Block { rows, cols: 128 };
+        let stacked = Stacked::of(Layout::Experts(2), block(128), block(64), 384, 256);
+        let spread = stacked.spread(vec![10, 11, 20, 21, 30, 31, 40, 41]);
+        assert_eq!(spread, [10, 11, 10, 11, 20, 21, 30, 31, 30, 31, 40, 41]);
+        assert_eq!(Stacked::of(Layout::Experts(2), block(64), block(64), 384, 256).spread(vec![1, 2]), [1, 2]);
+    }
+}

@@ -124,6 +124,8 @@ mod tests {
         let wrong = out.mapv(|x| x * 2.0);
         let e = gemm(&a, &b, &wrong).recipe("te_current").check().unwrap_err().to_string();
         assert!(e.starts_with("FAIL  assay::gemm") && e.contains("may be") && e.contains("look at"), "{e}");
+        let shown = format!("{doubtful:?}");
+        assert!(shown.starts_with("Answer(suspect: ") && shown.contains(&doubtful.reason), "{shown}");
         // Another recipe made other codes.
         assert!(gemm(&a, &b, &out).recipe("float8_rowwise").check().is_err());
     }

@@ -138,4 +138,45 @@ mod tests {
         let bundle = super::Bundle::parse(std::path::Path::new("x"), &right.to_bytes().unwrap()).unwrap();
         assert_eq!(super::super::answer::verdict(&assay(&bundle).unwrap()), crate::compare::Verdict::Pass);
     }
+
+    /// layernorm with gamma and beta: the amax of what gamma multiplies, without what beta adds.
+    #[test]
+    fn an_amax_before_gamma_is_without_beta() {
+        let a = Tensor::rounded(Format::Bf16, 16, 64, (0..1024).map(|at| ((at * 37 % 101) as f32 - 50.0) / 16.0).collect())
+            .unwrap();
+        let (gamma, beta) = (vec![0.5f32; 64], (0..64).map(|j| 0.25 + 0.03 * j as f32).collect::<Vec<f32>>());
+        let mean = |i: usize, of: &dyn Fn(f64) -> f64| a.row(i).iter().map(|x| of(f64::from(*x))).sum::<f64>() / 64.0;
+        let normed = |at: usize| {
+            let m = mean(at / 64, &|x| x);
+            (f64::from(a.data()[at]) - m) / (mean(at / 64, &|x| (x - m).powi(2)) + 1e-5).sqrt()
+        };
+        let most = (0..1024).map(|at| normed(at).abs()).fold(0.0, f64::max);
+        let codes = (0..1024).map(|at| code((normed(at) * 0.5 + f64::from(beta[at % 64])) * 8.0)).collect();
+        let mut w = Writer::new("layernorm");
+        w.values("a", &[16, 64], &a).f32s("gamma", &[64], &gamma).f32s("beta", &[64], &beta);
+        w.raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 64], codes);
+        w.f32s("out.scale", &[1], &[8.0]).f32s("out.amax", &[1], &[most as f32]);
+        let found = found(&w);
+        assert!(found.1 == "amax_scope:out.amax_stage" && found.2.contains("the norm before gamma"), "{found:?}");
+    }
+
+    /// relu has the amax of its input. Beside codes that are wrong, or an amax that is right, nothing is said of it.
+    #[test]
+    fn an_amax_is_told_where_it_is_all_that_is_wrong() {
+        let a = Tensor::rounded(Format::Bf16, 16, 64, (0..1024).map(|at| ((at * 37 % 101) as f32 - 50.0) / 16.0).collect())
+            .unwrap();
+        let told = |fault: &dyn Fn(usize, f64) -> f64, amax: f32| {
+            let mut w = Writer::new("activation");
+            let codes = a.data().iter().enumerate().map(|(at, x)| code(fault(at, f64::from(x.max(0.0))) * 8.0)).collect();
+            w.meta("fn", "relu").values("a", &[16, 64], &a).raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 64], codes);
+            w.f32s("out.scale", &[1], &[8.0]).f32s("out.amax", &[1], &[amax]);
+            let bundle = super::Bundle::parse(std::path::Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+            super::explain(&bundle, &assay(&bundle).unwrap())
+        };
+        let negative = a.data().iter().fold(0.0f32, |m, x| m.max(-x));
+        let positive = a.data().iter().fold(0.0f32, |m, x| m.max(*x));
+        assert_eq!((negative, positive), (3.125, 3.125));
+        assert!(told(&|_, y| y, 3.125).is_none(), "right");
+        assert!(told(&|at, y| if at < 64 { 0.5 * y } else { y }, 3.125).is_none(), "half a row");
+    }
 }

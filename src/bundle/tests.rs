@@ -271,3 +271,22 @@ fn groups_and_experts_are_held_to_the_recipe_one_by_one() {
         assert!(found.len() == 1 && found[0].starts_with(&format!("{place} is not float8_rowwise")), "{found:?}");
     }
 }
+
+/// A recipe names its format of scales for bytes alone: scales that are stored in f32 are read as f32.
+#[test]
+fn a_recipes_format_of_scales_is_that_of_bytes() {
+    let b = values(Format::Bf16, 5, 32);
+    let q = quantize("mx_floor", &b);
+    let with = |dtype: Dtype, bytes: Vec<u8>| {
+        let mut w = gemm();
+        w.meta("recipe", "mx_floor").without("b.scale_format").without("b.granularity");
+        w.raw("b.codes", Dtype::F8_E4M3, &[5, 32], q.codes().to_vec()).raw("b.scale_inv", dtype, &[5, 1], bytes);
+        let bundle = Bundle::parse(Path::new("x"), &w.to_bytes().unwrap()).unwrap();
+        let Some(Codes::Whole(q)) = bundle.b.codes else { panic!("codes") };
+        (q.scale_format(), q.scale_inv().to_vec())
+    };
+    let words = q.scale_inv().iter().flat_map(|s| s.to_le_bytes()).collect();
+    let bytes = q.scale_inv().iter().map(|s| (s.log2() + 127.0) as u8).collect();
+    assert_eq!(with(Dtype::F32, words), (Format::F32, q.scale_inv().to_vec()));
+    assert_eq!(with(Dtype::U8, bytes), (Format::E8m0, q.scale_inv().to_vec()));
+}

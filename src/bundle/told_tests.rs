@@ -368,3 +368,43 @@ fn an_amax_of_nothing_is_told_beside_another_name() {
         assert!(!said(amax).2.contains("this is not all"), "{}", said(amax).2);
     }
 }
+
+/// The variance is the mean square, and one column of 128 has no beta: both are said.
+#[test]
+fn a_column_without_beta_is_told_beside_the_formula_of_its_row() {
+    let a = values(Format::Bf16, 16, 128, 31);
+    let a = Tensor::rounded(Format::Bf16, 16, 128, a.data().iter().map(|x| x + 0.75).collect()).unwrap();
+    let gamma: Vec<f32> = (0..128).map(|j| 0.5 + 0.01 * j as f32).collect();
+    let beta: Vec<f32> = (0..128).map(|j| 0.25 + 0.125 * (j % 7) as f32).collect();
+    let mean = |i: usize, of: &dyn Fn(f64) -> f64| a.row(i).iter().map(|x| of(f64::from(*x))).sum::<f64>() / 128.0;
+    let y = |i: usize, j: usize| {
+        let normal = (f64::from(a.row(i)[j]) - mean(i, &|x| x)) / (mean(i, &|x| x * x) + 1e-5).sqrt();
+        (normal * f64::from(gamma[j])) as f32 + if j == 3 { 0.0 } else { beta[j] }
+    };
+    let mut w = Writer::new("layernorm");
+    w.values("a", &[16, 128], &a).f32s("gamma", &[128], &gamma).f32s("beta", &[128], &beta);
+    w.f32s("out", &[16, 128], &(0..2048).map(|at| y(at / 128, at % 128)).collect::<Vec<_>>());
+    let (verdict, _, detail) = found(&w);
+    assert_eq!(verdict, Verdict::Fail);
+    assert!(detail.contains("the mean is not subtracted") && detail.contains("; and column 3 has no beta"), "{detail}");
+}
+
+/// Elements of pieces of a row that are each off by a factor of their own have none in common.
+#[test]
+fn noise_in_pieces_of_rows_is_no_factor_of_the_pieces() {
+    let a = values(Format::Bf16, 16, 128, 37);
+    let mean = |i: usize, of: &dyn Fn(f64) -> f64| a.row(i).iter().map(|x| of(f64::from(*x))).sum::<f64>() / 128.0;
+    let y = |i: usize, j: usize| {
+        let m = mean(i, &|x| x);
+        let normal = (f64::from(a.row(i)[j]) - m) / (mean(i, &|x| (x - m).powi(2)) + 1e-5).sqrt();
+        let by =
+            if i.is_multiple_of(2) && (32..64).contains(&j) { 0.7 + ((i * 32 + j) * 7919 % 101) as f64 / 200.0 } else { 1.0 };
+        (normal * by * (0.5 + 0.01 * j as f64)) as f32
+    };
+    let (gamma, beta) = ((0..128).map(|j| 0.5 + 0.01 * j as f32).collect::<Vec<_>>(), [0.0; 128]);
+    let mut w = Writer::new("layernorm");
+    w.values("a", &[16, 128], &a).f32s("gamma", &[128], &gamma).f32s("beta", &[128], &beta);
+    w.f32s("out", &[16, 128], &(0..2048).map(|at| y(at / 128, at % 128)).collect::<Vec<_>>());
+    let (verdict, _, detail) = found(&w);
+    assert!(verdict == Verdict::Fail && !detail.contains("pieces of 32 columns"), "{detail}");
+}

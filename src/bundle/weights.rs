@@ -201,6 +201,9 @@ mod tests {
         assert!((off - SIGMAS / 12f64.sqrt() / 48f64.sqrt()).abs() < 1e-12, "± {off}");
         assert!(slope(&terms[..LEAST - 1], 0.5).is_none(), "too few");
         assert!(slope(&[(0.0, 1.0, 1e-3); 40], 0.5).is_none(), "nothing that a factor moves");
+        // What a line is told of has to lie apart by more than a millionth.
+        let apart = |by: f64| line(&(0..40).map(|n| (1.0 + by * f64::from(n), 1.0, 1e-3)).collect::<Vec<_>>());
+        assert!(apart(2e-8).is_none() && apart(2e-6).is_some());
     }
 
     /// A gamma of 0 says nothing of a factor, however many there are; 1.5 times gamma is a divisor of 2/3.
@@ -215,6 +218,7 @@ mod tests {
         assert_eq!(of(1.5).unwrap(), "every row is divided by 0.66667 times the right divisor");
         assert_eq!(of((39.0f64 / 40.0).sqrt()).unwrap(), "the variance is divided by 40 − 1");
         assert_eq!(of(-1.5), None);
+        assert_eq!(of(0.0), None, "no divisor makes zeros");
     }
 
     #[test]

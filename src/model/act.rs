@@ -180,6 +180,7 @@ pub fn value<R: Real>(op: Op, f: Act, act_of: fn(Act, f32) -> R, x: &[f32], b: &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Clamp;
 
     /// σ(2) = 0.880797078 and σ′(2) = 0.104993585, by hand; σ(1.702) = 0.845795… likewise.
     #[test]
@@ -195,6 +196,9 @@ mod tests {
             // Φ(1) + φ(1) = 0.841344746 + 0.241970725
             (Act::GeluErf, 1.0, 1.083_315_5),
             (Act::GeluErf, -1.0, -0.083_315_47),
+            // As silu's, and flat beyond the limit.
+            (Act::SwigluLimit(Clamp::new(1.0, 7.0)), 2.0, 1.090_784_2),
+            (Act::SwigluLimit(Clamp::new(1.0, 1.5)), 2.0, 0.0),
         ] {
             let found: f32 = act_slope(act, x);
             assert!((found - slope).abs() < 1e-6, "{act:?} at {x}: {found} instead of {slope}");
@@ -203,6 +207,15 @@ mod tests {
                 all.lo <= f64::from(found) && f64::from(found) <= all.hi && all.hi - all.lo < 1e-4,
                 "{act:?} at {x}: {all:?}"
             );
+        }
+    }
+
+    /// 2·σ(2) = 1.761594156, by hand; beyond a limit of 1.5 it is 1.5·σ(1.5) = 1.226361715.
+    #[test]
+    fn a_clamped_activation_is_that_of_the_clamped_x() {
+        for (limit, y) in [(7.0, 1.761_594_2f32), (1.5, 1.226_361_7)] {
+            let found: f32 = act(Act::SwigluLimit(Clamp::new(1.0, limit)), 2.0);
+            assert!((found - y).abs() < 1e-6, "{limit}: {found}");
         }
     }
 }

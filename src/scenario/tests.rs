@@ -1,6 +1,7 @@
 use super::audit::{Finding, audit};
 use super::audited;
 use super::data::Moving;
+use super::law::judge;
 use super::machine::Machine;
 use super::run::{With, every, replay};
 use super::*;
@@ -558,4 +559,35 @@ fn a_code_confines_its_scale_to_half_a_step_and_roundings_of_f32() {
     let near = |x: f64, y: f64| (x / y - 1.0).abs() < 1e-9;
     let slack = 2f64.powi(-20);
     assert!(near(tile.low, 232.0 * (1.0 - slack)) && near(tile.high, 248.0 * (1.0 + slack)), "{tile:?}");
+}
+
+/// No law has a scale that is read as NaN, nor an element a tenth of its products' magnitudes further.
+#[test]
+fn no_law_holds_for_a_nan_or_for_another_element() {
+    let s = Scenario::load("01_update_before_backward").unwrap();
+    let mut machine = Machine::new(&s, Policy::Shared, CPU).unwrap();
+    let mut by_law = 0;
+    let mut each = |machine: &Machine, mut outcome: super::product::Outcome| {
+        let mut parts = outcome.sides[0].used.clone().into_parts();
+        parts.scale_inv[0] = f32::NAN;
+        let used = std::mem::replace(&mut outcome.sides[0].used, crate::QTensor::new(parts)?);
+        let [side, _] = judge(machine, &outcome)?.sides;
+        assert!(!side.holds && side.why.contains("is read with r = NaN, the law says"), "{}", side.why);
+        outcome.sides[0].used = used;
+        outcome.actual[0] += 0.1 * outcome.ideal.magnitude.as_ref().unwrap()[(0, 0)];
+        let found = judge(machine, &outcome)?;
+        assert!(!found.holds, "{}", outcome.product);
+        by_law += usize::from(found.why.starts_with("element 0 is") && found.why.contains("the law allows"));
+        Ok(())
+    };
+    (0..3).for_each(|_| machine.step(&mut each).unwrap());
+    assert!(by_law > 0);
+}
+
+#[test]
+fn the_command_of_a_row_has_its_seed() {
+    let s = Scenario { steps: 1, ..Scenario::load("01_update_before_backward").unwrap() };
+    let command = |seed| replay(&s, Policy::Packaged, With { seed, ..CPU }).unwrap().records[0].command.clone();
+    let plain = "qassay stale 01_update_before_backward --policy packaged";
+    assert_eq!([command(0), command(3)], [plain.to_string(), format!("{plain} --seed 3")]);
 }

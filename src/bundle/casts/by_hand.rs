@@ -336,3 +336,32 @@ fn scales_that_are_all_off_by_one_factor_are_told() {
     }
     assert_eq!(named(&any, &|s| s), None, "right");
 }
+
+/// Rows of ten that are twenty apart: no other pitch that is tried is 20.
+#[test]
+fn rows_twice_as_far_apart_are_told_of_any_width() {
+    let words =
+        "element (i, j) of the result is that of i·10 + j in memory whose rows are 20 apart: a is read without its row stride";
+    let apart = |x: &[f32], at: usize| if at % 20 < 10 { x[at / 20 * 10 + at % 20] } else { 0.5 };
+    assert_eq!(read_from(13, 10, apart, |c| c.pitched()), Some((Class::Addressing, "a.pitch", words.into())));
+}
+
+/// Two rows of 1, 2, 3, 4 in one group each. An amax of 3 is that of three columns; one of 8 is that of none, whatever others are.
+#[test]
+fn an_amax_that_a_group_does_not_reach_is_that_of_no_columns() {
+    let x = Tensor::new(Format::F32, 2, 4, [1.0, 2.0, 3.0, 4.0].repeat(2)).unwrap();
+    let q = codes(Format::E4m3, &x, Granularity::Row, vec![1.0; 2], |_| 0);
+    let of = |used: [f64; 2]| Cast::of(&x, &q).part_of_groups(&used, &[0, 1]);
+    assert_eq!(of([3.0, 3.0]).unwrap(), "amax is that of columns 0 … 2 of each group alone");
+    assert_eq!(of([8.0, 3.0]), None);
+    assert_eq!(of([3.0, 8.0]), None);
+}
+
+/// e4m3 has 1, 1.125 and 1.25.
+#[test]
+fn a_tie_lies_half_way_between_two_codes() {
+    let x = Tensor::new(Format::F32, 1, 1, vec![1.0]).unwrap();
+    let q = codes(Format::E4m3, &x, Granularity::Row, vec![1.0], |_| 0);
+    let tied = |y: f64| Cast::of(&x, &q).is_tied(y);
+    assert_eq!([1.0625, -1.1875, 1.0, 1.05, -1.125, 1.2].map(tied), [true, true, false, false, false, false]);
+}

@@ -274,6 +274,11 @@ mod tests {
         // As much again of something else leaves it no nearer.
         let mixed = |i: usize, j: usize, d: f64| d * cut(o.sa[i]) * if (i * 7 + j * 3) % 5 < 2 { 1.004 } else { 0.997 };
         assert_eq!(found(&o, &mixed), None);
+        // A bias is added behind the scales: here it is hundreds of times the sums.
+        let bias: Vec<f32> = (0..48).map(|j| 0.5 * (1 + j % 5) as f32).collect();
+        let biased = Emulated { bias: Some(bias.clone()), ..Emulated::new(61, (32, 48, 64), true) };
+        let behind = |i: usize, j: usize, d: f64| (d - f64::from(bias[j])) * cut(biased.sa[i]) + f64::from(bias[j]);
+        assert!(found(&biased, &behind).is_some_and(|words| words.contains("scales of a cut to bf16")));
         // Twelve different gains are needed.
         let rows = |different: usize| {
             let mut o = Emulated::new(61, (32, 48, 64), true);

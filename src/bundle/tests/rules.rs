@@ -100,6 +100,7 @@ const RULES: &[Broken] = &[
     ("int4 out of range", || int4(None), |w| w.raw("b.codes", Dtype::I8, &[5, 32], vec![8; 160]), &["int4 code 8", "-8 to 7"]),
     ("scale dtype", gemm, |w| w.raw("a.scale_inv", Dtype::F64, &[3], vec![0; 24]), &["tensor `a.scale_inv` of dtype F64", "F32"]),
     ("scale dtype against format", gemm, |w| w.meta("a.scale_format", "e8m0"), &["tensor `a.scale_inv` of dtype F32", "F8_E8M0 or U8"]),
+    ("scale dtype against e4m3", gemm, |w| w.meta("a.scale_format", "e4m3"), &["tensor `a.scale_inv` of dtype F32", "F8_E4M3 or U8"]),
     ("bytes as scales", gemm, |w| w.without("a.scale_format").raw("a.scale_inv", Dtype::U8, &[3], vec![1; 3]), &["tensor `a.scale_inv` of dtype U8", "scale_format"]),
     ("offs dtype", grouped, |w| w.raw("offs", Dtype::I64, &[3], vec![0; 24]), &["tensor `offs` of dtype I64", "I32"]),
     ("zero dtype", || int4(None), |w| w.f32s("b.zero_point", &[5, 2], &[1.5; 10]), &["tensor `b.zero_point` of value 1.5", "integers"]),

@@ -200,6 +200,18 @@ fn a_shift_of_a_zero_point_is_caught_where_it_is_both_ways() {
     assert_eq!([-4.0, -8.0].map(|n| share(n * ULP)), [Some(0.0), Some(1.0)]);
 }
 
+/// Two rows of two elements with a zero point each: the step of the first shows in its row, that of the second in none.
+#[test]
+fn a_shift_of_a_rows_zero_point_is_looked_for_in_its_row() {
+    let bound = Bound::from_radius(vec![1.5; 4], vec![2.0 * ULP; 4], &OutFormat::high(Format::F32)).unwrap();
+    let (values, step, sums) = ([3.0; 2], [8.0 * ULP, ULP], [1.0; 2]);
+    let z = ZeroPoints { name: "a.zero_point", values: &values, step: &step, sums: &sums, groups: 1, columns: false };
+    let (scales, zero_points) = (&[][..], &[z][..]);
+    let (actual, bit_exact) = (&[1.5 + 2.0 * ULP; 4][..], false);
+    let input = PowerInput { cols: 2, bound: &bound, actual, bit_exact, k: None, groups: 1, scales, zero_points };
+    assert_eq!(zero_shift_share(&input), Some(0.5));
+}
+
 /// Zeros hide that they are not subtracted, equal ones that they are others'; a single one has no other.
 #[test]
 fn zero_points_hide_faults_where_they_are_zero_or_all_alike() {
