@@ -326,7 +326,7 @@ fn a_second_level_the_wrong_way_around_is_told_before_scales_of_0() {
     let largest = |g: usize| x.data()[g * 16..][..16].iter().fold(0f32, |m, v| m.max(v.abs()));
     let stored = |g: usize| Format::E4m3.decode(u32::from(code(Format::E4m3, f64::from(largest(g)) / 6.0 * over)));
     let scale_inv: Vec<f32> = (0..ROWS * COLS / 16).map(|g| stored(g) as f32).collect();
-    assert!(scale_inv.contains(&0.0) && scale_inv.iter().any(|s| *s > 0.1 * over as f32));
+    assert!(scale_inv.contains(&0.0) && scale_inv.iter().any(|s| *s > 0.01));
     let coded = |at: usize| match stored(at / 16) {
         0.0 => 0,
         s => code(Format::E2m1, f64::from(x.data()[at]) * over / s),

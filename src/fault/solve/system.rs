@@ -81,8 +81,7 @@ impl<'s> System<'s> {
     /// Held to this part of the bound. `None`: nothing is wrong.
     pub fn held_to(mut self, part: f64) -> Option<Self> {
         (self.part_of_bound, self.relative) = (part, self.scene.relative() * part);
-        // Where the bits are of another arithmetic, those that are only off by it are right.
-        if part > 1.0 || part == 1.0 && !self.scene.bits_tell() {
+        if part > 1.0 {
             self.is_wrong = self.wrong();
         }
         self.look()
