@@ -319,7 +319,7 @@ fn one_code_everywhere_and_a_copy_of_corners_are_told() {
 /// Without a recipe, and with scales that are too small for their format beside them.
 #[test]
 fn a_second_level_the_wrong_way_around_is_told_before_scales_of_0() {
-    let sized = |at: usize| values(Format::F32, 1, 1, at as u32).data()[0] * if at % COLS < 16 { 1e-6 } else { 1.0 };
+    let sized = |at: usize| (100.0 * normal(at)) as f32 * if at % COLS < 16 { 1e-6 } else { 1.0 };
     let x = Tensor::new(Format::F32, ROWS, COLS, (0..ROWS * COLS).map(sized).collect()).unwrap();
     let q = by_recipe("te_nvfp4", &x);
     let over = f64::from(q.global_scale_inv().unwrap());
