@@ -56,7 +56,7 @@ mod tests {
             // Few keys, so that the order of equal ones shows.
             let all: Vec<(usize, usize)> = (0..n).map(|i| ((i * 7919 + i * i * 31) % 11, i)).collect();
             let (mut by, mut by_key, mut right) = (all.clone(), all.clone(), all);
-            right.sort_by(|a, b| b.0.cmp(&a.0));
+            right.sort_by_key(|x| std::cmp::Reverse(x.0));
             by.order_by(|a, b| b.0.cmp(&a.0));
             by_key.order_by_key(|x| std::cmp::Reverse(x.0));
             assert_eq!((&by, &by_key), (&right, &right));
