@@ -49,7 +49,7 @@
 //! braces, and nowhere in a circle; `tests/house.rs` reads this line and holds every `use` to it:
 //!
 //! ```text
-//! order: {error, stage, parallel} ← data ← format ← tensor ← quant ← {recipe, input, op, compare} ← job ← model ← kernel ← assay ← fault
+//! order: {error, stage, parallel, order} ← data ← format ← tensor ← quant ← {recipe, input, op, compare} ← job ← model ← kernel ← assay ← fault
 //!        ← {sweep, bundle, scenario} ← {run, external, baseline} ← {bench, report} ← {cli, notebook, prelude}
 //! ```
 //!
