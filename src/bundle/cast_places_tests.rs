@@ -214,21 +214,22 @@ fn negative_zeros_that_are_nan_are_told_where_all_else_is_right() {
     assert!(!found(&of(Format::E4m3)).1.contains("negative_zero"));
 }
 
-/// Values in units of a row's scale, of these codes.
-fn by_rows(f: Format, x: &Tensor, code: &dyn Fn(usize) -> u8) -> Writer {
+/// Codes of these values, by a scale of 1.
+fn by_one(f: Format, x: &Tensor, zero: Option<i32>, code: &dyn Fn(usize) -> u8) -> Writer {
+    let (rows, cols) = (x.rows(), x.cols());
     let parts = QTensorParts {
         format: f,
-        rows: ROWS,
-        cols: COLS,
-        codes: (0..ROWS * COLS).map(code).collect(),
-        granularity: Granularity::Row,
+        rows,
+        cols,
+        codes: (0..rows * cols).map(code).collect(),
+        granularity: Granularity::Tensor,
         scale_format: Format::F32,
-        scale_inv: vec![1.0; ROWS],
-        zero: Zero::None,
+        scale_inv: vec![1.0],
+        zero: zero.map_or(Zero::None, |z| Zero::Integer(vec![z])),
         level: None,
     };
     let mut w = Writer::new("cast");
-    w.values("a", &[ROWS, COLS], x).codes("out", &QTensor::new(parts).unwrap(), None, None).unwrap();
+    w.values("a", &[rows, cols], x).codes("out", &QTensor::new(parts).unwrap(), None, None).unwrap();
     w
 }
 
@@ -239,12 +240,12 @@ fn a_clamp_and_a_lost_nan_of_a_tile_are_told_with_their_place() {
     let halves: Vec<f32> = (0..ROWS * COLS).map(|at| (noise(at) * 20.0).round() as f32 / 2.0).collect();
     let x = Tensor::new(Format::F32, ROWS, COLS, halves).unwrap();
     let y = |at: usize| f64::from(x.data()[at]);
-    let clamped = by_rows(Format::Int4, &x, &|at| code(Format::Int4, if tile(at) { y(at).max(-7.0) } else { y(at) }));
+    let clamped = by_one(Format::Int4, &x, None, &|at| code(Format::Int4, if tile(at) { y(at).max(-7.0) } else { y(at) }));
     is_named(&clamped, "overflow_wrap:out.clamped", &["clamped to 7 (±7), in rows 20 … 35"]);
     let holes: Vec<f32> = (0..ROWS * COLS).map(|at| if noise(at) > 0.9 { f32::NAN } else { normal(at) as f32 }).collect();
     let x = Tensor::new(Format::F32, ROWS, COLS, holes).unwrap();
     let right = |at: usize| if x.data()[at].is_nan() { 0x7f } else { code(Format::E4m3, f64::from(x.data()[at])) };
-    let lost = by_rows(Format::E4m3, &x, &|at| if tile(at) && right(at) == 0x7f { 0x7e } else { right(at) });
+    let lost = by_one(Format::E4m3, &x, None, &|at| if tile(at) && right(at) == 0x7f { 0x7e } else { right(at) });
     is_named(&lost, "codec_edge:out.special", &["NaN becomes 448, in rows 20 … 35, columns 32 … 95"]);
 }
 
@@ -263,25 +264,6 @@ fn a_large_tile_of_an_earlier_step_is_told() {
     assert!(wrong > 40_000, "{wrong}");
     let words = ["of the tensor before an update", "in rows 64 … 511, in columns 0 … 895"];
     is_named(&cast("te_current", &x, &q), "stale_state:out.values", &words);
-}
-
-/// By one scale, of these values.
-fn by_one(f: Format, x: &Tensor, zero: Option<i32>, code: &dyn Fn(usize) -> u8) -> Writer {
-    let (rows, cols) = (x.rows(), x.cols());
-    let parts = QTensorParts {
-        format: f,
-        rows,
-        cols,
-        codes: (0..rows * cols).map(code).collect(),
-        granularity: Granularity::Tensor,
-        scale_format: Format::F32,
-        scale_inv: vec![1.0],
-        zero: zero.map_or(Zero::None, |z| Zero::Integer(vec![z])),
-        level: None,
-    };
-    let mut w = Writer::new("cast");
-    w.values("a", &[rows, cols], x).codes("out", &QTensor::new(parts).unwrap(), None, None).unwrap();
-    w
 }
 
 #[test]

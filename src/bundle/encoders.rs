@@ -204,10 +204,6 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     (Class::OverflowWrap, "clipped_early", "values are clamped to half the codes' range", |e| {
         e.code((e.y() + e.zero).clamp(-0.5 * e.format.max_finite(), 0.5 * e.format.max_finite()))
     }),
-    (Class::OverflowWrap, "symmetric", "values are clamped to as much below zero as above: the least code is not used", |e| {
-        let least = -e.format.max_finite();
-        (e.format.is_integer() && e.format.min_finite() < 0.0).then(|| nearest(e.format, (e.y() + e.zero).max(least)))
-    }),
     (Class::BitsReinterpreted, "magnitude", "the sign is lost", |e| e.code((e.y() + e.zero).abs())),
     (Class::BitsReinterpreted, "negated", "the sign is turned", |e| e.code(-(e.y() + e.zero))),
     (Class::ScaleOmitted, "unscaled", "values are not divided by the scale", |e| e.code(e.x + e.zero)),

@@ -507,10 +507,6 @@ impl Norm<'_> {
         }
         add("the variance is not there: values are divided by the root of eps".into(), &|_| self.eps.sqrt());
         add("values are multiplied by the root, not divided".into(), &|i| 1.0 / (v[i] + self.eps).sqrt());
-        for f in [Format::F16, Format::Bf16] {
-            let narrow = |i: usize| (f64::from(round_to(f, v[i] as f32)) + self.eps).sqrt();
-            add(format!("the variance is kept in {f}, Inf where that is beyond it"), &narrow);
-        }
         add("the root is not taken: values are divided by the variance".into(), &|i| v[i] + self.eps);
         let solved: Vec<(usize, Solved)> = known
             .iter()

@@ -147,3 +147,21 @@ fn a_bias_that_is_added_to_what_is_stored_twice_is_named() {
     w.values("bias", &[32], &crate::Tensor::new(Format::F16, 1, 32, bias.clone()).unwrap());
     is_named(&w, "silent_skip:out.bias_again", &["added twice, each time to a result that is stored"]);
 }
+
+/// Rows of a small spread, whose variance is taken for 0, beside right ones.
+#[test]
+fn a_variance_that_is_taken_for_zero_is_named() {
+    let spread = |i: usize| if i.is_multiple_of(3) { 1e-3 } else { 1.0 };
+    let x: Vec<f32> = (0..24 * 64).map(|at| (spread(at / 64) * noise(at)) as f32).collect();
+    let row = |i: usize| -> Vec<f64> { x[i * 64..(i + 1) * 64].iter().map(|v| f64::from(*v)).collect() };
+    let one = |i: usize, j: usize| {
+        let row = row(i);
+        let mean = row.iter().sum::<f64>() / 64.0;
+        let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 64.0;
+        (row[j] - mean) / (if spread(i) < 1.0 { 0.0 } else { variance } + 1e-5).sqrt()
+    };
+    let mut w = Writer::new("layernorm");
+    w.meta("eps", "1e-5").f32s("a", &[24, 64], &x).f32s("gamma", &[64], &[1.0; 64]).f32s("beta", &[64], &[0.0; 64]);
+    w.f32s("out", &[24, 64], &(0..24 * 64).map(|at| one(at / 64, at % 64) as f32).collect::<Vec<_>>());
+    is_named(&w, "other_formula:solved", &["the variance is not there: values are divided by the root of eps, in rows 0, 3"]);
+}

@@ -151,9 +151,6 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
         "the zero point is subtracted" => at(y - z),
         "the zero point is added before values are divided by the scale" => at((x + z) / s),
         "values are clamped to half the codes' range" => at((y + z).max(-g.most() / 2.0).min(g.most() / 2.0)),
-        "values are clamped to as much below zero as above: the least code is not used" => {
-            (g.whole && g.values[0] < 0.0).then(|| if y + z < -g.most() { -g.most() } else { g.nearest(y + z) })
-        }
         "the sign is lost" => at((y + z).abs()),
         "the sign is turned" => at(-(y + z)),
         "values are not divided by the scale" => at(x + z),
