@@ -132,16 +132,36 @@ fn two_runs_differ_where_their_data_does_and_every_output_says_so() {
     assert!(text("d.md").contains("| missing | ") && text("d.html").contains("<td data-of=\"change\">missing</td>"));
 }
 
+/// A product by rows and a cast with a transposed copy: small, as each change is diagnosed in both.
+const CHANGED: &str = r#"
+about = "What changes of real kernels are tried on."
+
+[[cases]]
+name = "linear"
+op = ["gemm"]
+shape = ["9x20x128"]
+recipe = ["float8_rowwise_gw_hp"]
+accumulator = ["f32_pairwise"]
+out = ["f32"]
+
+[[cases]]
+name = "copies"
+op = ["cast_transpose"]
+shape = ["17x129"]
+out = ["scaled:e4m3"]
+"#;
+
 /// Five small changes of real kernels, each as one edit would make it: the gate sees every one, and says what it is where it can.
 #[test]
 fn changes_of_real_kernels_are_caught() {
     let dir = tempfile::tempdir().unwrap();
-    let (folder, baselines) = (dir.path().join("run"), dir.path().join("baselines"));
-    run(&folder, &[]);
+    let (folder, baselines, sweep) = (dir.path().join("run"), dir.path().join("baselines"), dir.path().join("changes.toml"));
+    std::fs::write(&sweep, CHANGED).unwrap();
+    qassay().arg("run").arg(&sweep).args(["--quiet", "--out"]).arg(&folder).assert().success();
     qassay().arg("accept").arg("--new").arg(&folder).arg("--baselines").arg(&baselines).assert().success();
     let check = |change: &str| {
         let mut command = qassay();
-        command.args(["check", "smoke", "--quiet", "--baselines"]).arg(&baselines).args(["--inject", change]);
+        command.arg("check").arg(&sweep).args(["--quiet", "--baselines"]).arg(&baselines).args(["--inject", change]);
         command
     };
     let changes = [

@@ -95,6 +95,15 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
     (Class::RoundOrder, "x_f16", "a is rounded to f16 before it is scaled", |e| {
         e.code(through(Format::F16)(e.x) / e.inverse + e.zero)
     }),
+    (
+        Class::OverflowWrap,
+        "multiplier_f32",
+        "the format's maximum over amax is Inf in f32: values of blocks whose amax is so small become the largest code",
+        |e| {
+            let multiplier = (e.format.max_finite() / e.amax) as f32;
+            if multiplier.is_finite() { e.code(e.y() + e.zero) } else { multiplied(e, f64::INFINITY) }
+        },
+    ),
     (Class::OverflowWrap, "multiplier_f16", "the multiplier 1/scale_inv is kept in f16: Inf where it is beyond 65504", |e| {
         multiplied(e, through(Format::F16)(1.0 / e.inverse))
     }),
@@ -190,6 +199,16 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         let wrapped = (y + high + 1.0).rem_euclid(2.0 * high + 2.0) - high - 1.0;
         f.is_integer().then(|| wrapped.clamp(f.min_finite(), f.max_finite()))
     }),
+    (
+        Class::OverflowWrap,
+        "below_turned",
+        "values below the least code are not clamped to it: their magnitude is stored",
+        |e| {
+            let (f, y) = (e.format, (e.y() + e.zero).round_ties_even());
+            let low = f.min_finite();
+            f.is_integer().then(|| (if y < low { 2.0 * low - y } else { y }).min(f.max_finite()))
+        },
+    ),
     (Class::OverflowWrap, "saturated_first", "values are saturated to the codes' range before the zero point is added", |e| {
         e.code(nearest(e.format, e.y()) + e.zero)
     }),

@@ -69,6 +69,8 @@ mod second;
 pub(crate) mod settle;
 mod slices;
 #[cfg(test)]
+mod slip_tests;
+#[cfg(test)]
 mod solved_tests;
 mod stages;
 #[cfg(test)]

@@ -236,7 +236,7 @@ fn a_limit_and_memory_that_was_not_written_are_named() {
 }
 
 /// A cast to int8 or e4m3 by these scales, and the scale_inv stored beside it.
-fn cast(x: &Tensor, dtype: Dtype, codes: Vec<u8>, granularity: &str, grid: &[usize], scale_inv: &[f32]) -> Writer {
+pub fn cast(x: &Tensor, dtype: Dtype, codes: Vec<u8>, granularity: &str, grid: &[usize], scale_inv: &[f32]) -> Writer {
     let shape = [x.rows(), x.cols()];
     let mut w = Writer::new("cast");
     w.values("a", &shape, x).raw("out.codes", dtype, &shape, codes).f32s("out.scale_inv", grid, scale_inv);

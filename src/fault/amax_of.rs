@@ -18,6 +18,8 @@ const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
 const BITS: f64 = 24.0;
 /// Blocks of a tile along a side.
 const TILES: [usize; 5] = [1, 2, 4, 8, 16];
+/// What is covered too leaves so many times fewer right blocks unexplained than what is taken.
+const FEWER: usize = 4;
 /// Wrong blocks that say how often chance gives such a number.
 const FEW: usize = 256;
 
@@ -37,28 +39,30 @@ pub fn elsewhere(grid: (usize, usize), written: &[f64], right: &[f64]) -> Option
     let said = |verb: &str, words: &str| {
         format!("amax of group (r, c) of the {}×{} grid {verb} that of {words}{}", grid.0, grid.1, places.place(&wrong))
     };
-    // Right ones between the wrong ones tell what is taken from what is covered too.
+    // Right ones between the wrong ones tell what is taken from what is covered too. A few of them may be no part of it.
     let (rows, cols) = places.rectangle(&wrong);
     let inside: Vec<usize> = rows.flat_map(|r| cols.clone().map(move |c| r * grid.1 + c)).collect();
-    let follow = |map: &Map, fits: &dyn Fn(usize, usize) -> bool| inside.iter().all(|g| fits(map(g / grid.1, g % grid.1), *g));
-    let taken = places.way(false, &wrong);
-    if let Some(found) = taken.as_ref().filter(|f| follow(&f.map, &is)) {
-        return Some(said("is", &found.words));
+    let missed = |map: &Map, fits: &dyn Fn(usize, usize) -> bool| -> usize {
+        inside.iter().filter(|g| !fits(map(*g / grid.1, *g % grid.1), **g)).count()
+    };
+    let taken = places.way(false, &wrong).map(|found| (missed(&found.map, &is), said("is", &found.words)));
+    if let Some((0, words)) = taken {
+        return Some(words);
     }
+    let mut all: Vec<(usize, String)> = Vec::new();
     if wrong.iter().all(|g| written[*g] > right[*g]) {
-        if let Some((height, width)) = of_tiles(grid, written, right, &wrong) {
-            return Some(said("is", &format!("all {height}×{width} groups of its tile")));
+        if let Some(((height, width), missed)) = of_tiles(grid, written, right, &wrong) {
+            all.push((missed, said("is", &format!("all {height}×{width} groups of its tile"))));
         }
         let covered = Places { what, grid, fits: &also, right: false }.way(false, &wrong);
-        if let Some(found) = covered.filter(|f| taken.is_none() || follow(&f.map, &also)) {
-            return Some(said("also covers", &found.words));
-        }
+        all.extend(covered.map(|found| (missed(&found.map, &also), said("also covers", &found.words))));
+        all.retain(|(missed, _)| *missed == 0 || taken.as_ref().is_none_or(|t| *missed * FEWER <= t.0));
     }
-    taken.map(|found| said("is", &found.words))
+    all.into_iter().chain(taken).min_by_key(|(missed, _)| *missed).map(|(_, words)| words)
 }
 
-/// The tile of blocks whose largest amax they all have, in the rows of wrong ones.
-fn of_tiles((rows, cols): (usize, usize), written: &[f64], right: &[f64], wrong: &[usize]) -> Option<(usize, usize)> {
+/// The tile of blocks whose largest amax they all have, and how many right ones in the rows of wrong ones have another: none, or a sixteenth.
+fn of_tiles((rows, cols): (usize, usize), written: &[f64], right: &[f64], wrong: &[usize]) -> Option<((usize, usize), usize)> {
     let mut is_row = vec![false; rows];
     wrong.iter().for_each(|g| is_row[g / cols] = true);
     // How likely a number is by chance: as often as it is anywhere.
@@ -77,10 +81,11 @@ fn of_tiles((rows, cols): (usize, usize), written: &[f64], right: &[f64], wrong:
         let row = |r: usize| right[r * cols + left..r * cols + (left + w).min(cols)].iter().copied();
         (top..(top + h).min(rows)).flat_map(row).fold(0.0, f64::max)
     };
-    sides.into_iter().find(|side| {
-        let mut inside = (0..written.len()).filter(|g| is_row[g / cols]);
-        inside.all(|g| near(written[g], of(*side, g)))
-    })
+    let inside: Vec<usize> = (0..written.len()).filter(|g| is_row[g / cols]).collect();
+    let missed = |side: (usize, usize)| inside.iter().filter(|g| !near(written[**g], of(side, **g))).count();
+    let all_wrong = |side: &(usize, usize)| wrong.iter().all(|g| near(written[*g], of(*side, *g)));
+    let fitting = sides.into_iter().filter(all_wrong).map(|side| (side, missed(side)));
+    fitting.filter(|(_, missed)| missed * 16 <= inside.len() - wrong.len()).min_by_key(|(_, missed)| *missed)
 }
 
 #[cfg(test)]
@@ -109,6 +114,10 @@ mod tests {
         let pairs =
             said(|v, r, c| if (8..20).contains(&r) { at(v, r, c / 2 * 2).max(at(v, r, c / 2 * 2 + 1)) } else { at(v, r, c) });
         assert!(pairs.as_ref().unwrap().contains("all 1×2 groups of its tile, in rows 8"), "{pairs:?}");
+        // The first pair is right.
+        let pairs =
+            said(|v, r, c| if (r, c / 2) != (0, 0) { at(v, r, c / 2 * 2).max(at(v, r, c / 2 * 2 + 1)) } else { at(v, r, c) });
+        assert!(pairs.as_ref().unwrap().contains("all 1×2 groups of its tile"), "{pairs:?}");
         // Right; of no block; one block.
         assert_eq!(said(at), None);
         assert_eq!(said(|v, r, c| at(v, r, c) * if r == 3 { 1.37 } else { 1.0 }), None);

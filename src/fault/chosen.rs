@@ -60,6 +60,8 @@ pub fn scales(scene: &Scene) -> Option<Finding> {
         )
     } else if ratios.iter().all(|x| (x - 1.0).abs() < 2f64.powi(-7)) && actual.iter().all(|s| bf16(*s) || bf16(1.0 / s)) {
         (Class::RoundOrder, "out.scale_in_bf16", "the scales are computed in bf16".to_string())
+    } else if let Some(words) = not_pow2(&largest(&e, q)?, actual, right, q) {
+        (Class::ScaleRerounded, "out.not_pow2", words)
     } else if same && first == 0.0 {
         let largest = actual.iter().zip(right).filter(|(a, _)| **a == 0.0).fold(0.0f64, |m, (_, r)| m.max(*r));
         let words = format!(
@@ -120,6 +122,18 @@ pub fn other_scales(evidence: Evidence) -> Option<String> {
         Some(words) => format!("; and {words}"),
         None => format!("; this is not all: {wrong} of {} scale_inv are not the rule's", right.len()),
     })
+}
+
+/// Scales that are amax over the format's maximum where the rule's are powers of two.
+fn not_pow2(amax: &[f64], actual: &[f64], right: &[f64], q: &QTensor) -> Option<String> {
+    let power = |x: f64| x > 0.0 && x.log2().fract() == 0.0;
+    let max = q.format().max_finite();
+    (amax.len() == actual.len() && right.len() == actual.len() && q.global_scale_inv().is_none()).then_some(())?;
+    let wrong: Vec<usize> = (0..actual.len()).filter(|g| actual[*g] != right[*g]).collect();
+    let near = |x: f64, y: f64| (x - y).abs() <= 1e-6 * y.abs();
+    let raw = |g: &usize| near(actual[*g], amax[*g] / max);
+    let is = right.iter().all(|r| power(*r)) && wrong.iter().all(raw) && !wrong.iter().all(|g| power(actual[*g]));
+    is.then(|| format!("scale_inv is amax over {max}, not rounded to a power of two"))
 }
 
 /// The part of the values whose largest magnitude the second level's own scale is of.

@@ -5,7 +5,7 @@
 //! (their products rounded before they are added, or not), sum the products in the order of K, in the reverse, in strides ([`STRIDES`]: lanes
 //! and vector loads take every second, fourth, … product) in [`BLOCKS`]
 //! that are added one after the other, and in [`ORDERS`] random orders, with scales and bias in every order, and store the
-//! result as the kernel did. With e the error against the
+//! result as the kernel did. Where `promote_every` is given, a device's unit starts anew that often in every order. With e the error against the
 //! f64 ideal and β the certain radius with half a spacing of the output, w_i is the mean of (e_i/β_i)² over the random orders of the chain with the largest errors, and
 //!
 //! ```text
@@ -96,7 +96,8 @@ pub fn measure(case: &Case, arithmetic: &Arithmetic, bound: &Bound) -> Result<Op
     if case.has_scales() {
         chains.extend([true, false].map(|fused| Chain::Dequantized { fused }));
     }
-    let errors = Errors { case, bound, endings: case.endings(false), chains };
+    let promote_every = arithmetic.promote_every.unwrap_or(usize::MAX);
+    let errors = Errors { case, bound, endings: case.endings(false), chains, promote_every };
     let elements = looked_at(p.a.k, errors.chains.len());
     let side = (elements as f64).sqrt() as usize;
     let cols = p.b_rows.len().min(side.max(elements / p.a_rows.len().min(side)));
@@ -213,6 +214,8 @@ struct Errors<'a> {
     bound: &'a Bound,
     endings: Vec<Ending>,
     chains: Vec<Chain>,
+    /// How many products a device's unit sums, at most, before f32 takes its sum.
+    promote_every: usize,
 }
 
 impl Errors<'_> {
@@ -335,6 +338,8 @@ impl Errors<'_> {
     fn in_blocks(&self, region: &mut Region, chain: Chain, order: &Run, every: usize, nth: usize) -> Result<Vec<f64>> {
         let ending = self.endings[nth % self.endings.len()];
         let (join, cut) = (Join::Order(vec![0]), Cut::Whole);
+        let of_unit = matches!(chain, Chain::Unit(_) | Chain::Widened(..));
+        let every = if of_unit { every.min(self.promote_every) } else { every };
         let way = Way { chain, promote: Some(Promote::f32(every)), cut, join, ending };
         let mut errors = Vec::with_capacity(region.elements());
         self.case.each_of(region, &way, std::slice::from_ref(order), |at, value| {

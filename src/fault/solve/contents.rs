@@ -5,6 +5,7 @@ use super::memory::OLD;
 use super::places::displaced;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// What a region may hold that is none of the right values: zeros, NaN, a constant, another part of the result.
@@ -13,7 +14,7 @@ pub fn contents(s: &System) -> Vec<Theory> {
     let wrong: Vec<usize> = (0..n).filter(|at| s.is_wrong[*at]).collect();
     let Some(first) = wrong.first() else { return Vec::new() };
     let all_are = |f: &dyn Fn(f64) -> bool| wrong.iter().all(|at| f(s.actual[*at]));
-    let mut found = Vec::new();
+    let mut found: Vec<Theory> = reciprocal(s, &wrong).into_iter().collect();
     let what = if all_are(&|x| x == 0.0) {
         "zero"
     } else if all_are(&f64::is_nan) {
@@ -32,7 +33,7 @@ pub fn contents(s: &System) -> Vec<Theory> {
     } else if s.region.is_some() && wrong.iter().all(|at| s.part[at / s.cols].is_some_and(|p| s.parts[p].k.is_empty())) {
         OLD
     } else {
-        return displaced(s);
+        return found.into_iter().chain(displaced(s)).collect();
     };
     // NaN, zeros and one number are those of every element there: some among right ones have another cause.
     let nan = what == "NaN";
@@ -48,10 +49,10 @@ pub fn contents(s: &System) -> Vec<Theory> {
         s.region.clone()
     } else if matches!(what, "zero" | "NaN") {
         // Some rectangles beside each other, as of the tiles of groups that nobody scheduled.
-        let Some(region) = super::rectangles::of(s.rows, s.cols, &held) else { return Vec::new() };
+        let Some(region) = super::rectangles::of(s.rows, s.cols, &held) else { return found };
         Some(Arc::new(region))
     } else {
-        return Vec::new();
+        return found;
     };
     let whole = region.is_none();
     let (class, variant, words) = match &region {
@@ -79,6 +80,44 @@ pub fn contents(s: &System) -> Vec<Theory> {
     t.region = region;
     found.push(t);
     found
+}
+
+/// Inf and NaN in just those elements that a scale takes part in whose reciprocal is Inf in f32, as that of the block before is divided out.
+fn reciprocal(s: &System, wrong: &[usize]) -> Option<Theory> {
+    // 2⁻¹²⁸ is the largest number whose reciprocal overflows.
+    let least = 2f64.powi(-128);
+    (!s.alone && wrong.iter().all(|at| !s.actual[*at].is_finite())).then_some(())?;
+    for side in [Which::A, Which::B] {
+        let g = s.given(side);
+        let small = |c: &usize| (f64::from(g.scales()[*c]) * g.global).abs() <= least;
+        let cells: Vec<usize> = (0..g.scales().len()).filter(small).collect();
+        let Some(first) = cells.first() else { continue };
+        let mut is_line = vec![false; g.rows];
+        cells.iter().for_each(|c| {
+            let line = c / g.grid.1 * g.tile.0;
+            is_line[line..(line + g.tile.0).min(g.rows)].fill(true);
+        });
+        let takes = |at: usize| {
+            let of = s.lines(at / s.cols, at % s.cols);
+            of.is_some_and(|(a, b, _)| is_line[if side == Which::A { a } else { b }])
+        };
+        if (0..s.rows * s.cols).all(|at| takes(at) != s.actual[at].is_finite()) {
+            let (name, scale) = (side.name(), f64::from(g.scales()[*first]));
+            let words = format!(
+                "elements are NaN or Inf where one of {} scales of {name} takes part that {}, such as {scale:e} in row {}, group {} of the grid: its \
+                 reciprocal overflows in f32",
+                cells.len(),
+                if scale == 0.0 { "are 0" } else { "are so small" },
+                first / g.grid.1,
+                first % g.grid.1
+            );
+            let mut t = Theory::new(Class::DegenerateBlock, name, format!("{name}.reciprocal"), words).bits(4.0);
+            let (actual, cols) = (s.actual.to_vec(), s.cols);
+            t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+            return Some(t);
+        }
+    }
+    None
 }
 
 /// Whether this number is what a right element holds: then it was computed, for another one.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 const TILES: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 /// Elements that the last tile has to have, for what it holds to say something.
 const LEAST: usize = 16;
+/// Lines at the end that a mask may leave out.
+const FEW: usize = 8;
 /// Standard deviations of chance that a correlation may have: one of 2000 has more.
 const CHANCE: f64 = 3.5;
 
@@ -90,8 +92,8 @@ pub fn spilled(s: &System) -> Option<Theory> {
     })
 }
 
-/// The last tile of columns or of rows, of which nothing is right: numbers that have nothing to do with the product, as a grid of tiles that is
-/// rounded down leaves them.
+/// The last tile of columns or of rows, or a few of them, of which nothing is right: numbers that have nothing to do with the product, as a grid of
+/// tiles that is rounded down leaves them, or a mask.
 pub fn not_computed(s: &System) -> Option<Theory> {
     let r = s.region.as_ref().filter(|r| r.tiles.is_empty() && !s.alone)?;
     let run = |v: &[bool]| v.iter().position(|x| *x).filter(|from| v[*from..].iter().all(|x| *x));
@@ -101,16 +103,18 @@ pub fn not_computed(s: &System) -> Option<Theory> {
         (from, 0) if from > 0 => (from, s.rows, "rows"),
         _ => return None,
     };
-    let tile = TILES.into_iter().find(|t| *t >= LEAST && !n.is_multiple_of(*t) && n / t * t == from)?;
+    let tile = TILES.into_iter().find(|t| *t >= LEAST && !n.is_multiple_of(*t) && n / t * t == from);
+    (tile.is_some() || n - from <= FEW).then_some(())?;
     let places: Vec<usize> = (0..s.rows * s.cols).filter(|at| r.has(at / s.cols, at % s.cols)).collect();
     let wrong = places.iter().filter(|at| s.is_wrong[**at]).count();
     (places.len() >= LEAST && 10 * wrong >= 9 * places.len()).then_some(())?;
     // Of what is computed wrong something is left of the right result.
     (chance(s, &places)? < CHANCE).then_some(())?;
-    let words = format!(
-        "{what} {from} … {} hold what has nothing to do with the product: the last, partial tile of {tile} is not computed",
-        n - 1
-    );
+    let why = match tile {
+        Some(tile) => format!("the last, partial tile of {tile} is not computed"),
+        None => "a mask that ends early, or a bound that is one too small".into(),
+    };
+    let words = format!("{what} {from} … {} hold what has nothing to do with the product: {why}", n - 1);
     Some(as_written(s, Class::MnEdge, "not_computed", words, 55.0))
 }
 

@@ -169,7 +169,7 @@ fn gathered_by(s: &System, side: Which) -> Option<Theory> {
     // By value; else a code with the scale of its own place.
     let right = Theory::right();
     let find = |scaled: bool| -> Option<Vec<(usize, usize)>> {
-        wanted
+        let found: Vec<(usize, Option<usize>)> = wanted
             .par_iter()
             .map(|(line, places)| {
                 let by = |from: usize| {
@@ -189,12 +189,11 @@ fn gathered_by(s: &System, side: Which) -> Option<Theory> {
                         s.may(*i, *j, sum, size)
                     })
                 };
-                if places.iter().all(|(i, j)| s.fits(&right, *i, *j)) {
-                    return Some((*line, *line));
-                }
-                (0..g.rows).find(|from| by(*from)).map(|from| (*line, from))
+                let own = places.iter().all(|(i, j)| s.fits(&right, *i, *j));
+                (*line, if own { Some(*line) } else { (0..g.rows).find(|from| by(*from)) })
             })
-            .collect()
+            .collect();
+        behind(&found, g.rows)
     };
     let one = g.grid.1 == 1 && g.q.is_some() && g.grid.0 > 1;
     let (found, scaled) = match find(false) {
@@ -221,20 +220,41 @@ fn gathered_by(s: &System, side: Which) -> Option<Theory> {
             d.len() <= 1
         });
     let some: Vec<String> = moved.iter().take(6).map(|x| format!("{x} ← {}", from[*x])).collect();
+    let lost = moved.iter().filter(|x| from[**x] >= g.rows).count();
+    let past = if lost > 0 { format!(", {lost} of them behind the last") } else { String::new() };
     let what = if scaled { ", by their own scales" } else { "" };
     let (how, bits) = if steady {
         (by_group.join(", "), 8.0 + 4.0 * by_group.len() as f64)
     } else {
         (some.join(", "), 8.0 + moved.len() as f64 * (g.rows as f64).log2())
     };
-    let words = format!("rows of {name} are read from other places{what}: {how}");
+    let words = format!("rows of {name} are read from other places{what}{past}: {how}");
     let class = if s.parts.len() > 1 { Class::GroupBoundary } else { Class::Addressing };
     let mut t = Theory::new(class, name, format!("{name}.gathered"), words).bits(bits);
     t.freedom = if steady { by_group.len() } else { moved.len() };
-    let (values, k_all) = (g.values.clone(), s.k);
-    let by: Vec<f64> = (0..g.rows).map(|x| if scaled { g.step(x, 0) / g.step(from[x], 0) } else { 1.0 }).collect();
-    t.side(side).value = Some(Arc::new(move |i, k| values[from[i] * k_all + k] * by[i]));
+    let (values, k_all, rows) = (g.values.clone(), s.k, g.rows);
+    let by: Vec<f64> =
+        (0..g.rows).map(|x| if scaled && from[x] < rows { g.step(x, 0) / g.step(from[x], 0) } else { 1.0 }).collect();
+    if side == Which::A && from.iter().any(|x| *x >= rows) {
+        // Nobody knows what lies there.
+        let lost: Vec<bool> = (0..s.rows).map(|i| s.lines(i, 0).is_some_and(|(a, _, _)| from[a] >= rows)).collect();
+        let (actual, cols, bias) = (s.actual.to_vec(), s.cols, s.bias.clone());
+        t.finish = Some(Arc::new(move |i, j, v| if lost[i] { actual[i * cols + j] } else { v + bias[j] }));
+    }
+    t.side(side).value = Some(Arc::new(move |i, k| if from[i] < rows { values[from[i] * k_all + k] * by[i] } else { 0.0 }));
     Some(t)
+}
+
+/// The row that each line is read from. A few that are none's are read behind the last row, where the line before them has the row before.
+fn behind(found: &[(usize, Option<usize>)], rows: usize) -> Option<Vec<(usize, usize)>> {
+    let mut all: Vec<(usize, usize)> = Vec::with_capacity(found.len());
+    let mut missed = 0;
+    for (line, from) in found {
+        let next = all.last().filter(|(before, from)| before + 1 == *line && *from + 1 >= rows).map(|(_, from)| from + 1);
+        missed += usize::from(from.is_none());
+        all.push((*line, from.or(next)?));
+    }
+    (missed * 8 <= found.len()).then_some(all)
 }
 
 /// One stage of K that holds another: of one operand, by the sums of its products with what stays.

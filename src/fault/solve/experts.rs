@@ -44,13 +44,39 @@ pub fn theories(s: &System) -> Vec<Theory> {
     }
     let Some(map) = met(s).filter(|m| *m != s.part) else { return Vec::new() };
     let wrong: Vec<bool> = (0..s.rows).map(|i| map[i] != s.part[i]).collect();
-    let (words, bits) = describe(s, &map).unwrap_or_else(|| {
-        let n = wrong.iter().filter(|x| **x).count();
-        (format!("rows {} are multiplied by another expert's weights", lines(&wrong)), 6.0 + 2.0 * n as f64)
-    });
+    // Rows that nobody multiplies, all others by their own: there may be a rule, and else they are not written.
+    let nobodys = (0..s.rows).all(|i| !wrong[i] || map[i].is_none());
+    let described = if nobodys { straddled(s, &wrong).or_else(|| describe(s, &map)) } else { describe(s, &map) };
+    let (words, bits) = match described {
+        Some(found) => found,
+        None if nobodys => return Vec::new(),
+        None => {
+            let n = wrong.iter().filter(|x| **x).count();
+            (format!("rows {} are multiplied by another expert's weights", lines(&wrong)), 6.0 + 2.0 * n as f64)
+        }
+    };
     let mut t = Theory::new(Class::GroupBoundary, "b", "rows_of_experts", words).bits(bits);
     t.expert = Some(Arc::new(map));
     vec![t]
+}
+
+/// Rows that are not computed because their tile, counted over all rows, belongs to the group of its first row, or of its last.
+fn straddled(s: &System, missed: &[bool]) -> Option<(String, f64)> {
+    let rows = s.part.iter().take_while(|p| p.is_some()).count();
+    let follows = |tile: usize, of: &dyn Fn(usize) -> usize| {
+        (0..rows)
+            .all(|i| missed[i] == (s.part[i] != s.part[of(i / tile * tile)]) || s.parts[s.part[i].unwrap_or(0)].rows.is_empty())
+    };
+    let tiles = [16usize, 32, 64, 128, 256, 8];
+    let (tile, which) = tiles.iter().find_map(|tile| {
+        let last = |from: usize| (from + tile - 1).min(rows - 1);
+        follows(*tile, &|from| from).then_some((tile, "first")).or_else(|| follows(*tile, &last).then_some((tile, "last")))
+    })?;
+    let words = format!(
+        "tiles of {tile} rows are counted over all groups, and each belongs to the group of its {which} row: rows of another group in it are not \
+         computed"
+    );
+    Some((words, 4.0))
 }
 
 /// Gradients of weights whose groups end elsewhere: for every group the one range of K near its own that makes its elements.
@@ -324,6 +350,9 @@ fn describe(s: &System, map: &[Option<usize>]) -> Option<(String, f64)> {
                 )
             })
             .collect();
+        if moved.is_empty() {
+            return None;
+        }
         let to: Vec<usize> = moved.iter().map(|(e, d)| (s.parts[*e].rows.end as i64 + d) as usize).collect();
         let aligned =
             [256, 128, 64, 32, 16, 8, 4].into_iter().find(|a| !to.is_empty() && to.iter().all(|x| x % a == 0 || *x == s.rows));

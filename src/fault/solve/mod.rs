@@ -62,11 +62,13 @@ pub mod one_part;
 pub mod output;
 pub mod pairs;
 pub mod part_sums;
+pub mod partials;
 pub mod periodic;
 pub mod persistent;
 #[cfg(test)]
 mod place_tests;
 pub mod places;
+pub mod rank;
 pub mod reach;
 pub mod readings;
 pub mod rectangles;
@@ -75,6 +77,7 @@ pub mod replay;
 pub mod reread;
 pub mod scale_bytes;
 pub mod scale_rows;
+pub mod scale_runs;
 pub mod scales;
 pub mod screen;
 pub mod segment;
@@ -295,7 +298,7 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         return Some(Solved { system, singles, pairs: Vec::new(), picture: None });
     }
     let (system, picture) = tried.into_iter().next()?;
-    let old = || edge::overrun(&system).or_else(|| memory::old(&system));
+    let old = || edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(|| memory::old(&system));
     if let Some(old) = old().filter(|_| pairs) {
         return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
     }
@@ -384,7 +387,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 23] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 24] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -408,6 +411,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| one_part::theories(s),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
+        &|| like(&|| partials::theories(s)),
         &|| foreign::theories(s),
     ];
     let found = |of: &&(dyn Fn() -> Vec<Theory> + Sync)| -> Option<Vec<Theory>> {

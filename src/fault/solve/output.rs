@@ -136,6 +136,21 @@ pub fn factors(s: &System) -> Vec<Theory> {
             Arc::new(move |_, j, v| out.round(0, v + b[j]) * by),
         );
     }
+    // Of all elements a power of two is rather that of an exponent's bias.
+    if !s.alone && s.is_wrong.iter().filter(|w| !**w).count() * 16 > s.is_wrong.len() {
+        for (n, words) in [(2, "twice"), (3, "three times"), (4, "four times")] {
+            let b = bias.clone();
+            let words = format!("every sum is there {words}: K is accumulated again into what is there");
+            add(
+                Class::AccState,
+                "sums_again",
+                words,
+                2.5 + 0.25 * f64::from(n),
+                false,
+                Arc::new(move |_, j, v| f64::from(n) * v + b[j]),
+            );
+        }
+    }
     if s.bias.iter().any(|x| *x != 0.0) {
         let b = bias.clone();
         add(Class::SilentSkip, "bias", "the bias is not added".into(), 2.0, false, Arc::new(|_, _, v| v));

@@ -39,7 +39,8 @@ pub fn moves(s: &System) -> Vec<Theory> {
         }
     }
     let span = 520;
-    for stride in (cols.saturating_sub(span).max(1)..=cols + span).filter(|x| *x != cols && rows > 1) {
+    // The second row begins inside, or nothing of it is told.
+    for stride in (cols.saturating_sub(span).max(1)..(cols + span + 1).min(n)).filter(|x| *x != cols && rows > 1) {
         let b = 2.0 + cost(stride.abs_diff(cols));
         add(
             Class::Addressing,

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! order:  line n of b takes the scales of line ⌊n/p⌋·p + x(n mod p)          x(r): what all elements of residue r allow
+//! apart:  line n takes the scales of line ⌊n/t⌋·f·t + n mod t, f = 2 or 4          tiles of t lines in tiles of f·t; behind the end code 0
 //! moved:  element (i, j) takes the scale of row i + d(j mod p) of a          d(r): the same; a and b exchanged too
 //! ```
 
 use super::maps::cost;
 use super::segment::spread;
 use super::system::{System, Theory};
+use crate::Format;
 use crate::fault::Class;
 use crate::fault::edit::Which;
 use std::sync::Arc;
@@ -32,7 +34,35 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let sides =
         s.sides().iter().copied().filter(|w| s.given(*w).q.is_some() && s.given(*w).tile.0 == 1 && s.given(*w).rows > 1);
     let moves = |side| [End::Last, End::First].into_iter().filter_map(move |end| moved(s, side, end));
-    sides.flat_map(|side| orders(s, side).into_iter().chain(moves(side))).collect()
+    sides.flat_map(|side| orders(s, side).into_iter().chain(moves(side)).chain(apart(s, side))).collect()
+}
+
+/// Tiles of lines whose scales are looked up as if they were larger ones.
+fn apart(s: &System, side: Which) -> Vec<Theory> {
+    let (g, name) = (s.given(side), side.name());
+    let (rows, cols, every) = (g.grid.0, g.grid.1, g.tile.1);
+    let scales: Arc<Vec<f64>> = Arc::new(g.scales().iter().map(|x| f64::from(*x) * g.global).collect());
+    // The byte 0.
+    let nothing = if g.q.as_ref().is_some_and(|q| q.scale_format() == Format::E8m0) { 2f64.powi(-127) } else { 0.0 };
+    let tiles = [8usize, 16, 32, 64, 128].into_iter().filter(|t| *t < rows);
+    let ways = tiles.flat_map(|t| [(t, 2), (t, 4)]).filter(|(t, f)| f * t < rows);
+    ways.map(|(tile, by)| {
+        let scales = scales.clone();
+        let words = format!(
+            "line n of {name} takes the scales of line ⌊n / {tile}⌋·{} + n mod {tile}: tiles of {tile} lines are looked up in those of {}; behind \
+             the end code 0",
+            by * tile,
+            by * tile
+        );
+        let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.apart"), words).bits(4.0 + cost(tile) + cost(by));
+        let at = move |i: usize, k: usize| {
+            let from = i / tile * by * tile + i % tile;
+            if from < rows { scales[from * cols + k / every] } else { nothing }
+        };
+        t.side(side).scaled(every, Arc::new(at));
+        t
+    })
+    .collect()
 }
 
 /// What a side's line of an element sums by group of K, without its scales, and what was written.

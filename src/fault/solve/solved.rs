@@ -2,6 +2,7 @@
 
 use super::effective::{Ask, Cells, Grid, solve, thin};
 use super::given::Given;
+use super::scale_runs;
 use super::segment::lines;
 use super::system::{System, Theory};
 use crate::fault::Class;
@@ -147,7 +148,7 @@ impl Gains<'_> {
             .or_else(|| self.rule(values))
             .or_else(|| self.exponents(values))
             .or_else(|| self.lines_elsewhere(values));
-        t.or_else(|| self.elsewhere(values)).or_else(|| self.product(values))
+        t.or_else(|| self.elsewhere(values)).or_else(|| self.product(values)).or_else(|| scale_runs::of(self, values))
     }
 
     pub fn theory(&self, class: Class, variant: &str, detail: String, bits: f64) -> Theory {

@@ -9,7 +9,7 @@ use crate::fault::edit::Which;
 use std::sync::Arc;
 
 /// Tiles of K that kernels load.
-const TILES: [usize; 7] = [16, 32, 64, 128, 256, 8, 512];
+const TILES: [usize; 8] = [16, 32, 64, 128, 256, 8, 512, 1024];
 
 /// All of them.
 pub fn theories(s: &System) -> Vec<Theory> {
@@ -143,7 +143,7 @@ fn unmasked(s: &System) -> Vec<Theory> {
             };
             let over = Over { by, a, b };
             // What lies behind the last row is not known: there have to be others.
-            let few = |past, g: &Given| past != Past::Zero && g.rows < 4;
+            let few = |past, g: &Given| past != Past::Zero && g.rows < 2;
             let impossible = nothing(a, &s.a) || nothing(b, &s.b) || few(a, &s.a) || few(b, &s.b);
             if impossible || all.iter().any(|t| t.over == Some(over)) {
                 continue;

@@ -16,7 +16,7 @@ fn with<R>(o: &Emulated, ideal: Vec<f64>, certain: f64, see: impl FnOnce(&Errors
     let case = Case::of(&job, &output).unwrap();
     let bound = Bound::from_radius(ideal, vec![certain; o.m * o.n], &OutFormat::high(Format::F32)).unwrap();
     let endings = case.endings(false);
-    see(&Errors { case: &case, bound: &bound, endings, chains: vec![Chain::Sequential] })
+    see(&Errors { case: &case, bound: &bound, endings, chains: vec![Chain::Sequential], promote_every: usize::MAX })
 }
 
 fn singles(order: &[usize]) -> Run {

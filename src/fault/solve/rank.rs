@@ -1,0 +1,86 @@
+//! A last tile of K that is not masked, where neither operand's padding is known: what is added to the right sums is a sum of as many products as
+//! the tile has behind the end of K.
+//!
+//! ```text
+//! E(i, j) = Σ_{n < by} x(i, n)·y(j, n)          E = what was written − what is right; by = tile − K mod tile: E has rank by
+//! ```
+//! The rank is counted by elimination: of the rows that are left the largest is taken and projected out of all others, until what is left is what
+//! right elements may be off.
+
+use super::system::{System, Theory};
+use crate::fault::Class;
+use std::sync::Arc;
+
+const TILES: [usize; 7] = [16, 32, 64, 128, 256, 8, 512];
+/// Rows that share one padding of A: those of a tile of the result.
+const HEIGHTS: [usize; 4] = [256, 128, 64, 32];
+/// Columns of a tile that are looked at, at most.
+const COLS: usize = 256;
+/// How much larger than what right elements may be off the last projected row is, at least, and what is left, at most.
+const SHOWS: f64 = 16.0;
+const LEFT: f64 = 4.0;
+
+/// Of a whole dense product. `None`: K fills its tiles, or what is added is of another rank.
+pub fn padding(s: &System) -> Option<Theory> {
+    let plain = !s.alone && s.parts.len() == 1 && s.parts[0].k.len() == s.k;
+    (plain && s.actual.iter().all(|x| x.is_finite())).then_some(())?;
+    let tiles: Vec<usize> = TILES.into_iter().filter(|t| !s.k.is_multiple_of(*t)).collect();
+    let by = |tile: &usize| tile - s.k % tile;
+    for height in [s.rows].into_iter().chain(HEIGHTS.into_iter().filter(|h| *h < s.rows)) {
+        let mut ranks = Vec::new();
+        for from in (0..s.rows).step_by(height) {
+            let rows = from..s.rows.min(from + height);
+            let most = rows.len().min(s.cols) / 2;
+            // A short rest tells nothing.
+            if most > tiles.iter().map(by).min()? {
+                ranks.push(rank(s, rows, most));
+            }
+        }
+        // A tile that is right has none of it.
+        let found: Vec<usize> = ranks.iter().flatten().copied().filter(|r| *r > 0).collect();
+        let Some(first) = found.first().copied().filter(|r| *r > 1) else { continue };
+        if ranks.contains(&None) || found.iter().any(|r| *r != first) {
+            continue;
+        }
+        let Some(tile) = tiles.iter().find(|t| by(t) == first) else { continue };
+        let each = if height == s.rows { String::new() } else { format!("of every {height} rows ") };
+        let words = format!(
+            "the last tile of {tile} of K is not masked: what is added to the right sums {each}is a sum of {first} products, as many as the tile \
+             has behind the end of K, of numbers that nobody knows"
+        );
+        let mut t = Theory::new(Class::KTail, "out", "k.padding", words).bits(60.0);
+        let (actual, cols) = (s.actual.to_vec(), s.cols);
+        t.finish = Some(Arc::new(move |i, j, _| actual[i * cols + j]));
+        t.fitted = true;
+        return Some(t);
+    }
+    None
+}
+
+/// The rank of what is added in these rows. `None`: more than `most`, or it ends nowhere.
+fn rank(s: &System, rows: std::ops::Range<usize>, most: usize) -> Option<usize> {
+    let cols = s.cols.min(COLS);
+    let off = |i: usize, j: usize| {
+        let at = i * s.cols + j;
+        s.certain(at) / s.part_of_bound.max(1e-300) * 1e-3 + 0.5 * s.out.spacing(at, s.ideal[at])
+    };
+    let noise = rows.clone().flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| off(i, j).powi(2)).sum::<f64>();
+    let noise = (noise / rows.len() as f64).sqrt();
+    let mut left: Vec<Vec<f64>> =
+        rows.map(|i| (0..cols).map(|j| s.actual[i * s.cols + j] - s.ideal[i * s.cols + j]).collect()).collect();
+    let size = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let mut last = f64::INFINITY;
+    for rank in 0..=most {
+        let (at, largest) = left.iter().map(|x| size(x)).enumerate().fold((0, 0.0), |m, x| if x.1 > m.1 { x } else { m });
+        if largest <= LEFT * noise {
+            return (rank == 0 || last >= SHOWS * noise).then_some(rank);
+        }
+        last = largest;
+        let axis: Vec<f64> = left[at].iter().map(|x| x / largest).collect();
+        for x in &mut left {
+            let by: f64 = x.iter().zip(&axis).map(|(x, a)| x * a).sum();
+            x.iter_mut().zip(&axis).for_each(|(x, a)| *x -= by * a);
+        }
+    }
+    None
+}
