@@ -419,6 +419,9 @@ impl Norm<'_> {
         }
         let every = own.iter().sum::<f64>() / count as f64;
         add("the mean is that of all rows".into(), &|_| every);
+        if let Some(padded) = padding::means(self, known).filter(|_| self.layer()) {
+            add(padded.words, &|i| padded.of[i]);
+        }
         all.insert(0, Each { words: String::new(), of: right });
         all.truncate(4);
         all
@@ -518,11 +521,16 @@ impl Norm<'_> {
         for sum in moments::sums(self.op, self.rows, Some(centers), &solved) {
             add(sum.words, &|i| (sum.of[i] + self.eps).sqrt());
         }
+        for padded in padding::divisors(self, centers, known) {
+            add(padded.words, &|i| padded.of[i]);
+        }
         // The right one is always looked at: what is rounded may hide it.
         all.order_by_key(|(loose, each)| (!each.words.is_empty(), *loose));
         all.into_iter().map(|a| a.1).take(6).collect()
     }
 }
+
+mod padding;
 
 #[cfg(test)]
 mod by_hand;

@@ -365,3 +365,32 @@ fn a_variance_of_zero_is_no_sum_over_a_number_of_columns() {
     let words: Vec<String> = found.into_iter().map(|d| d.words).collect();
     assert!(!words.iter().any(|w| w.contains("inf")), "{words:?}");
 }
+
+/// 26 columns of −0.7 behind every row, whichever way squares are summed and whatever they are divided by.
+#[test]
+fn padding_that_is_summed_is_solved() {
+    let (p, c, n) = (26.0, -0.7, COLS as f64);
+    let sums = |x: &[f64]| (x.iter().sum::<f64>() + p * c, x.iter().map(|x| x * x).sum::<f64>() + p * c * c);
+    for divisor in [n, n + p] {
+        let both = |rows: Rows, i: usize, j: usize| {
+            let (sum, squares) = sums(&rows[i]);
+            let m = sum / divisor;
+            (rows[i][j] - m) / (squares / divisor - m * m + EPS).sqrt() * gamma(j) + beta(j)
+        };
+        let words = said(Op::Layernorm, &both);
+        let told = ["26 columns of padding, each -0.7", &format!("Σx² is divided by {divisor}")];
+        assert!(told.iter().all(|t| words.contains(t)), "{divisor}: {words}");
+        let twice = |rows: Rows, i: usize, j: usize| {
+            let m = sums(&rows[i]).0 / divisor;
+            let v = (square(&rows[i], m) * n + p * (c - m) * (c - m)) / divisor;
+            (rows[i][j] - m) / (v + EPS).sqrt() * gamma(j) + beta(j)
+        };
+        let words = said(Op::Layernorm, &twice);
+        let told = ["26 columns of padding, each -0.7", &format!("Σ(x − μ)² is divided by {divisor}")];
+        assert!(told.iter().all(|t| words.contains(t)), "{divisor}: {words}");
+        let rms = |rows: Rows, i: usize, j: usize| rows[i][j] / (sums(&rows[i]).1 / divisor + EPS).sqrt() * gamma(j);
+        let words = said(Op::Rmsnorm, &rms);
+        let told = if divisor > n { "26 columns of padding, each 0.7" } else { "Σx² has 12.74 more" };
+        assert!(words.contains(told), "{divisor}: {words}");
+    }
+}
