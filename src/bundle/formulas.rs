@@ -10,7 +10,7 @@ use super::{Bundle, blank, curves, gates, moments, norms, pieces, rescaled, weig
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
 use crate::op::activation::{act, gate};
-use crate::op::{Act, Op};
+use crate::op::Op;
 use rayon::prelude::*;
 
 /// Elements that formulas are held against, at most: of more, every so many rows.
@@ -170,7 +170,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             special = moments::cancels(&solved.iter().map(row).collect::<Vec<_>>());
         }
     } else if let Some(own) = params.act {
-        all.splice(1..1, rescaled(bundle, own, &wrong_elements()).into_iter().chain(scaled_first(bundle, own)));
+        all.splice(1..1, rescaled::formulas(bundle, own, &wrong_elements()));
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))
@@ -335,32 +335,6 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         blank::old(&part.actual, &right, cols, &sources).map(|w| format!("{}{w}", blank::ONLY))
     };
     found.or_else(nameless).or_else(old).map(formula)
-}
-
-/// The activation of values that another scale made, an earlier one where it is that.
-fn rescaled(bundle: &Bundle, own: Act, wrong: &[curves::Element]) -> Option<Formula> {
-    let stored = bundle.a.dequantized_by;
-    let of = |h: &f32| f64::from(*h) / f64::from(stored.unwrap_or(1.0));
-    let known: Vec<f64> = if stored.is_some() { bundle.a.history.iter().map(of).collect() } else { Vec::new() };
-    let g = rescaled::solve(own, wrong, &known)?;
-    let words = match (known.iter().position(|k| *k == g), stored) {
-        (Some(n), Some(s)) => format!("the scale of a is scale_history[{n}], {:e}, and not {s:e}", bundle.a.history[n]),
-        _ => format!("x is {g} times what it is: the scale of a is another"),
-    };
-    let gated = bundle.meta.op == Op::Gated;
-    Some(formula(words, move |r: &At| activated(own, r, g, gated).collect()))
-}
-
-/// The scale of the result, taken before its activation.
-fn scaled_first(bundle: &Bundle, own: Act) -> Option<Formula> {
-    let (s, gated) = (f64::from(bundle.out.scale?), bundle.meta.op == Op::Gated);
-    let words = format!("out.scale multiplies x before the activation, not its result: x·{s} is activated");
-    Some(formula(words, move |r: &At| activated(own, r, s, gated).map(|y| y / s).collect()))
-}
-
-/// `act(g·x)`, times the gate where there is one.
-fn activated<'r>(own: Act, r: &'r At, g: f64, gated: bool) -> impl Iterator<Item = f64> + 'r {
-    (0..r.cols).map(move |j| act(own, g * r.x()[j]) * if gated { r.x()[r.cols + j] } else { 1.0 })
 }
 
 /// What a result in `cell` was before `by` multiplied it; no point where that says nothing.
