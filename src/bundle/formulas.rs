@@ -106,7 +106,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let gain = if params.zero_centered_gamma { "1 + gamma" } else { "gamma" };
     let (t, part) = (bundle.a.high.as_ref()?, found.judgement());
     let mut all = match op {
-        Op::Rmsnorm | Op::Layernorm => of_norm(op, gain),
+        Op::Rmsnorm | Op::Layernorm => of_norm(op, gain, part.cols),
         Op::Activation | Op::Gated => gates::activations(op, params.act?),
         _ => return None,
     };
@@ -546,8 +546,8 @@ mod tests {
     #[test]
     fn formulas_have_words_but_the_right_one() {
         for all in [
-            of_norm(Op::Rmsnorm, "gamma"),
-            of_norm(Op::Layernorm, "gamma"),
+            of_norm(Op::Rmsnorm, "gamma", 96),
+            of_norm(Op::Layernorm, "gamma", 96),
             gates::activations(Op::Gated, Act::Silu),
             gates::activations(Op::Activation, Act::Relu),
         ] {
@@ -560,7 +560,7 @@ mod tests {
         let rows = [vec![3.0, 4.0], vec![6.0, 8.0]];
         let of = |op, words: &str| {
             let at = At { rows: &rows, i: 0, gamma: &[2.0, 1.0], beta: &[0.5, 0.0], eps: 0.0, cols: 2 };
-            let all = of_norm(op, "gamma");
+            let all = of_norm(op, "gamma", 2);
             (all.iter().find(|f| f.words == words).unwrap().made)(&at)
         };
         let r = 12.5f64.sqrt();
