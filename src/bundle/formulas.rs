@@ -9,8 +9,8 @@ use super::gains::Columns;
 use super::{Bundle, blank, curves, gates, moments, norms, pieces, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
-use crate::op::activation::{act, gate};
 use crate::op::Op;
+use crate::op::activation::{act, gate};
 use rayon::prelude::*;
 
 /// Elements that formulas are held against, at most: of more, every so many rows.
@@ -225,24 +225,23 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         columns().unwrap_or(found)
     });
     let found = found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).or(special);
-    let apart = || {
-        matches!(op, Op::Rmsnorm | Op::Layernorm).then_some(())?;
-        let cell = |at: usize| out.cell(at, part.actual[at]);
-        let (eps, actual) = (f64::from(params.eps), &part.actual[..]);
-        let norm = norms::Norm {
-            op,
-            rows: &rows,
-            sampled: &sampled,
-            gain,
-            gamma: &gamma,
-            beta: &beta,
-            eps,
-            actual,
-            cell: &cell,
-            right: &right,
-        };
-        norm.explain().or_else(|| weights::explain(&norm))
-    };
+    let cell = |at: usize| out.cell(at, part.actual[at]);
+    let norm = op.is_norm().then(|| norms::Norm {
+        op,
+        rows: &rows,
+        sampled: &sampled,
+        gain,
+        gamma: &gamma,
+        beta: &beta,
+        eps: f64::from(params.eps),
+        actual: &part.actual,
+        cell: &cell,
+        right: &right,
+    });
+    let apart = || norm.as_ref().and_then(|norm| norm.explain().or_else(|| weights::explain(norm)));
+    // Parts of rows: of other rows' numbers they are no formula of some elements.
+    let in_parts = norm.as_ref().and_then(norms::segments::explain);
+    let found = in_parts.clone().filter(|parts| parts.1).map(|parts| parts.0).or(found);
     // An activation by other constants, of all elements but some.
     let curve = |not: Option<&[bool]>| {
         matches!(op, Op::Activation | Op::Gated).then_some(())?;
@@ -274,7 +273,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         (step == 1).then_some(())?;
         pieces::explain(&pieces::Rows { op, at: &at, cell: &cell, right: &right, rows: rows.len(), cols })
     };
-    let found = found.or_else(apart).or_else(|| curve(None)).or_else(of_pieces).or_else(beside);
+    let in_parts = || in_parts.map(|parts| parts.0);
+    let found = found.or_else(apart).or_else(|| curve(None)).or_else(of_pieces).or_else(in_parts).or_else(beside);
     // What nothing else explains.
     let nameless = || {
         found_nothing.then_some(())?;
@@ -322,7 +322,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         }
     };
     // What is only not written is right otherwise.
-    let formula = |w: String| if w.starts_with(blank::ONLY) { w } else { format!("another formula: {w}") };
+    let no_formula = [blank::ONLY, norms::segments::PARTS];
+    let formula = |w: String| if no_formula.iter().any(|n| w.starts_with(n)) { w } else { format!("another formula: {w}") };
     // Columns of old numbers: neither the right ones, nor x, nor the gate.
     let old = || {
         (found_nothing && step == 1 && matches!(op, Op::Activation | Op::Gated)).then_some(())?;

@@ -533,6 +533,7 @@ impl Norm<'_> {
 }
 
 mod padding;
+pub mod segments;
 
 #[cfg(test)]
 mod by_hand;
