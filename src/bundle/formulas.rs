@@ -162,6 +162,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         all.extend(moments::rounded(op, &rows, f64::from(params.eps), &solved));
         all.extend(heads(op, cols));
         all.extend(merged(op, cols));
+        all.extend(strides::strided(op, rows.len(), cols));
         if op == Op::Layernorm {
             let row = |(i, _): &(usize, moments::Solved)| {
                 let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
@@ -429,6 +430,7 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
 #[cfg(test)]
 mod by_hand;
 mod of_norms;
+mod strides;
 
 #[cfg(test)]
 mod tests {
