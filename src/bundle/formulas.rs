@@ -6,7 +6,7 @@ use self::of_norms::{heads, merged, norms as of_norm};
 use super::assay::Answer;
 use super::function::{self, Point};
 use super::gains::Columns;
-use super::{Bundle, blank, curves, gates, moments, norms, pieces, rescaled, weights};
+use super::{Bundle, blank, curves, gates, limits, moments, norms, pieces, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
@@ -171,7 +171,9 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             special = moments::cancels(&solved.iter().map(row).collect::<Vec<_>>());
         }
     } else if let Some(own) = params.act {
-        all.splice(1..1, rescaled::formulas(bundle, own, &wrong_elements()));
+        let wrong = wrong_elements();
+        all.splice(1..1, rescaled::formulas(bundle, own, &wrong));
+        all.extend(limits::formula_of(own, &wrong));
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))

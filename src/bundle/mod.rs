@@ -45,6 +45,7 @@ mod gains;
 mod gate_pairs;
 mod gates;
 mod group_index;
+mod limits;
 pub(crate) mod merged;
 mod metadata;
 mod moments;
