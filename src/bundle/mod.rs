@@ -39,6 +39,8 @@ mod exam_tests;
 mod exchange;
 pub(crate) mod file;
 mod formula;
+#[cfg(test)]
+mod formula_tests;
 mod formulas;
 mod function;
 mod gains;
