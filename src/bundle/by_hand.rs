@@ -156,7 +156,7 @@ fn functions() -> Vec<Function> {
         ("squared relu", |x| if x > 0.0 { x * x } else { 0.0 }),
         ("no activation at all", |x| x),
         ("leaky relu, 0.01·x below 0", |x| if x < 0.0 { x / 100.0 } else { x }),
-        ("σ(x) alone", |x| 1.0 / (1.0 + (-x).exp())),
+        ("silu without its factor x: σ(x) alone", |x| 1.0 / (1.0 + (-x).exp())),
         ("gelu with the constant 0.44715", |x| 0.5 * x * (1.0 + (0.7978845608 * (x + 0.44715 * x * x * x)).tanh())),
         ("silu with β = 1.25", |x| x / (1.0 + (-1.25 * x).exp())),
         ("gelu whose tanh is (e^2z − 1)/(e^2z + 1) in f32: NaN where the exponential overflows", |x| {
@@ -184,6 +184,17 @@ fn functions() -> Vec<Function> {
         ("gelu by the error function of x, not of x/√2", |x| (x + x * erf(x)) / 2.0),
         ("gelu whose erf is rounded to bf16", |x| (1.0 + bf16(erf(x * 0.5f64.sqrt()))) * x / 2.0),
         ("gelu whose erf is rounded to f16", |x| (1.0 + f16(erf(x * 0.5f64.sqrt()))) * x / 2.0),
+        (
+            "gelu whose tanh is (e^z − e^−z)/(e^z + e^−z) in f32: NaN where an exponential overflows, 0 where 1 + tanh cancels",
+            |x| {
+                let z = (0.7978845608 * (x + 0.044715 * x * x * x)) as f32;
+                let [a, b] = [z, -z].map(f32::exp);
+                f64::from((a - b) / (a + b) + 1.0) * x / 2.0
+            },
+        ),
+        ("gelu without its factor x: Φ(x) alone, by its tanh approximation", |x| 0.5 + 0.5 * tanh_of(x)),
+        ("gelu without its factor x: Φ(x) alone, by the error function", |x| 0.5 + 0.5 * erf(x * 0.5f64.sqrt())),
+        ("quick gelu without its factor x: σ(1.702·x) alone", |x| sigma(1.702 * x)),
     ]
 }
 
@@ -265,6 +276,12 @@ fn pair(first: &str, second: &str, own: fn(f64) -> f64, p: Place) -> f64 {
         if text == "x is clamped at # and the gate at ±#" {
             (x, u) = clamped(x, u, numbers[0]);
         }
+    }
+    if second.starts_with("the formula of gpt-oss") {
+        // 1.702 is the last number of its words.
+        let numbers = pattern(second).1;
+        let (x, u) = if second.contains("limit") { clamped(x, u, numbers[0]) } else { (x, u) };
+        return x / (1.0 + (-1.702 * x).exp()) * (1.0 + u);
     }
     let f = functions().into_iter().find(|f| steps.iter().any(|s| s.strip_prefix("the activation is ") == Some(f.0)));
     let g = changes().into_iter().find(|g| steps.contains(&g.0));

@@ -78,6 +78,16 @@ pub fn misses(used: &[f64], groups: &[Vec<(usize, f64)>]) -> Option<(String, boo
     let has = |g: &&usize| !wrong.contains(g) && groups[**g].iter().filter(|e| near(e.1, largest(**g))).all(|e| missed[e.0]);
     let others = known.iter().filter(has).count();
     let count = missed.iter().filter(|m| **m).count();
+    let over = |kept: &dyn Fn(usize) -> bool| {
+        let largest = |g: usize| groups[g].iter().filter(|e| kept(e.0)).fold(0.0f64, |m, e| m.max(e.1));
+        known.iter().all(|g| near(used[*g], largest(*g)))
+    };
+    if let Some(words) = strided(&missed, &over) {
+        return Some((
+            format!("{words}: the scale of {} of {} groups is that of a smaller element", wrong.len(), known.len()),
+            false,
+        ));
+    }
     let words = format!(
         "amax misses {count} of {lanes} lanes of a group ({}) in {} of {} groups: their scale is that of another, smaller element",
         crate::fault::solve::segment::lines(&missed),
@@ -88,6 +98,28 @@ pub fn misses(used: &[f64], groups: &[Vec<(usize, f64)>]) -> Option<(String, boo
         "{words}; {others} other groups have the largest element of these lanes, as if lanes were read before they were written"
     );
     Some(if others > 0 { (race, true) } else { (words, false) })
+}
+
+/// Whether something is so of the lanes that these are.
+type Over<'x> = dyn Fn(&dyn Fn(usize) -> bool) -> bool + 'x;
+
+/// Lanes of one remainder that alone are missed, or are not; `over` says whether the maxima are those over the lanes that it is asked for.
+fn strided(missed: &[bool], over: &Over) -> Option<String> {
+    (1..=5).map(|k| 1usize << k).filter(|step| 4 * step <= missed.len()).find_map(|step| {
+        let misses = |rest: usize| missed.iter().skip(rest).step_by(step).filter(|m| **m).count();
+        let hit: Vec<usize> = (0..step).filter(|rest| misses(*rest) > 0).collect();
+        // Half of the lanes that a remainder has, or it is chance.
+        let most = hit.iter().all(|rest| 2 * step * misses(*rest) >= missed.len() / 2);
+        let lone = |rest: usize| format!("{rest}, {}, {}, …", rest + step, rest + 2 * step);
+        let kept = || (0..step).find(|rest| !hit.contains(rest));
+        let words = match (step, hit.len()) {
+            (2, 1) => format!("amax is over the {} columns of a group alone", if hit[0] == 1 { "even" } else { "odd" }),
+            (_, 1) => format!("amax misses columns {} of a group", lone(hit[0])),
+            (_, n) if n + 1 == step => format!("amax is over columns {} of a group alone", lone(kept()?)),
+            _ => return None,
+        };
+        (most && over(&|lane| !hit.contains(&(lane % step)))).then_some(words)
+    })
 }
 
 /// Scale and range of affine codes: whether the range of every group was taken without zero, although a zero point has to be inside.
@@ -139,6 +171,23 @@ mod tests {
         assert!(misses(&some, &groups).unwrap().1);
         assert_eq!(misses(&(0..24).map(|g| over(g, 0)).collect::<Vec<_>>(), &groups), None);
         assert_eq!(misses(&(0..24).map(|g| over(g, 0) * 0.77).collect::<Vec<_>>(), &groups), None, "no element's");
+    }
+
+    /// Loops that step by more than one element, by the lanes that they read.
+    #[test]
+    fn an_amax_of_every_second_column_is_told() {
+        let groups: Vec<Vec<(usize, f64)>> =
+            (0..60).map(|g| (0..32).map(|l| (l, f64::from((g * 577 + l as i32 * 389) % 1009) + 1.0)).collect()).collect();
+        let told = |kept: &dyn Fn(usize) -> bool| {
+            let over = |g: &Vec<(usize, f64)>| g.iter().filter(|e| kept(e.0)).fold(0.0, |m: f64, e| m.max(e.1));
+            misses(&groups.iter().map(over).collect::<Vec<f64>>(), &groups).unwrap().0
+        };
+        assert!(told(&|l| l % 2 == 0).starts_with("amax is over the even columns of a group alone: the scale of "));
+        assert!(told(&|l| l % 2 == 1).starts_with("amax is over the odd columns of a group alone"));
+        assert!(told(&|l| l % 4 == 1).starts_with("amax is over columns 1, 5, 9, … of a group alone"));
+        assert!(told(&|l| l % 4 != 3).starts_with("amax misses columns 3, 7, 11, … of a group"));
+        let half = told(&|l| l < 16);
+        assert!(half.starts_with("amax misses ") && half.contains("of 32 lanes"), "{half}");
     }
 
     #[test]

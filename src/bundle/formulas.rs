@@ -6,11 +6,11 @@ use self::of_norms::{heads, merged, norms as of_norm};
 use super::assay::Answer;
 use super::function::{self, Point};
 use super::gains::Columns;
-use super::{Bundle, blank, curves, gates, moments, norms, pieces, rescaled, weights};
+use super::{Bundle, blank, curves, gates, limits, moments, norms, pieces, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
+use crate::op::Op;
 use crate::op::activation::{act, gate};
-use crate::op::{Act, Op};
 use rayon::prelude::*;
 
 /// Elements that formulas are held against, at most: of more, every so many rows.
@@ -106,7 +106,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     let gain = if params.zero_centered_gamma { "1 + gamma" } else { "gamma" };
     let (t, part) = (bundle.a.high.as_ref()?, found.judgement());
     let mut all = match op {
-        Op::Rmsnorm | Op::Layernorm => of_norm(op, gain),
+        Op::Rmsnorm | Op::Layernorm => of_norm(op, gain, part.cols),
         Op::Activation | Op::Gated => gates::activations(op, params.act?),
         _ => return None,
     };
@@ -162,6 +162,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         all.extend(moments::rounded(op, &rows, f64::from(params.eps), &solved));
         all.extend(heads(op, cols));
         all.extend(merged(op, cols));
+        all.extend(strides::strided(op, rows.len(), cols));
         if op == Op::Layernorm {
             let row = |(i, _): &(usize, moments::Solved)| {
                 let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
@@ -170,7 +171,9 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             special = moments::cancels(&solved.iter().map(row).collect::<Vec<_>>());
         }
     } else if let Some(own) = params.act {
-        all.splice(1..1, rescaled(bundle, own, &wrong_elements()).into_iter().chain(scaled_first(bundle, own)));
+        let wrong = wrong_elements();
+        all.splice(1..1, rescaled::formulas(bundle, own, &wrong));
+        all.extend(limits::formula_of(own, &wrong));
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))
@@ -225,24 +228,23 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         columns().unwrap_or(found)
     });
     let found = found.or_else(|| by_lines(&masks, &words, cols).filter(|_| step == 1)).or(special);
-    let apart = || {
-        matches!(op, Op::Rmsnorm | Op::Layernorm).then_some(())?;
-        let cell = |at: usize| out.cell(at, part.actual[at]);
-        let (eps, actual) = (f64::from(params.eps), &part.actual[..]);
-        let norm = norms::Norm {
-            op,
-            rows: &rows,
-            sampled: &sampled,
-            gain,
-            gamma: &gamma,
-            beta: &beta,
-            eps,
-            actual,
-            cell: &cell,
-            right: &right,
-        };
-        norm.explain().or_else(|| weights::explain(&norm))
-    };
+    let cell = |at: usize| out.cell(at, part.actual[at]);
+    let norm = op.is_norm().then(|| norms::Norm {
+        op,
+        rows: &rows,
+        sampled: &sampled,
+        gain,
+        gamma: &gamma,
+        beta: &beta,
+        eps: f64::from(params.eps),
+        actual: &part.actual,
+        cell: &cell,
+        right: &right,
+    });
+    let apart = || norm.as_ref().and_then(|norm| norm.explain().or_else(|| weights::explain(norm)));
+    // Parts of rows: of other rows' numbers they are no formula of some elements.
+    let in_parts = norm.as_ref().and_then(norms::segments::explain);
+    let found = in_parts.clone().filter(|parts| parts.1).map(|parts| parts.0).or(found);
     // An activation by other constants, of all elements but some.
     let curve = |not: Option<&[bool]>| {
         matches!(op, Op::Activation | Op::Gated).then_some(())?;
@@ -274,7 +276,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         (step == 1).then_some(())?;
         pieces::explain(&pieces::Rows { op, at: &at, cell: &cell, right: &right, rows: rows.len(), cols })
     };
-    let found = found.or_else(apart).or_else(|| curve(None)).or_else(of_pieces).or_else(beside);
+    let in_parts = || in_parts.map(|parts| parts.0);
+    let found = found.or_else(apart).or_else(|| curve(None)).or_else(of_pieces).or_else(in_parts).or_else(beside);
     // What nothing else explains.
     let nameless = || {
         found_nothing.then_some(())?;
@@ -322,7 +325,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         }
     };
     // What is only not written is right otherwise.
-    let formula = |w: String| if w.starts_with(blank::ONLY) { w } else { format!("another formula: {w}") };
+    let no_formula = [blank::ONLY, norms::segments::PARTS];
+    let formula = |w: String| if no_formula.iter().any(|n| w.starts_with(n)) { w } else { format!("another formula: {w}") };
     // Columns of old numbers: neither the right ones, nor x, nor the gate.
     let old = || {
         (found_nothing && step == 1 && matches!(op, Op::Activation | Op::Gated)).then_some(())?;
@@ -335,32 +339,6 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         blank::old(&part.actual, &right, cols, &sources).map(|w| format!("{}{w}", blank::ONLY))
     };
     found.or_else(nameless).or_else(old).map(formula)
-}
-
-/// The activation of values that another scale made, an earlier one where it is that.
-fn rescaled(bundle: &Bundle, own: Act, wrong: &[curves::Element]) -> Option<Formula> {
-    let stored = bundle.a.dequantized_by;
-    let of = |h: &f32| f64::from(*h) / f64::from(stored.unwrap_or(1.0));
-    let known: Vec<f64> = if stored.is_some() { bundle.a.history.iter().map(of).collect() } else { Vec::new() };
-    let g = rescaled::solve(own, wrong, &known)?;
-    let words = match (known.iter().position(|k| *k == g), stored) {
-        (Some(n), Some(s)) => format!("the scale of a is scale_history[{n}], {:e}, and not {s:e}", bundle.a.history[n]),
-        _ => format!("x is {g} times what it is: the scale of a is another"),
-    };
-    let gated = bundle.meta.op == Op::Gated;
-    Some(formula(words, move |r: &At| activated(own, r, g, gated).collect()))
-}
-
-/// The scale of the result, taken before its activation.
-fn scaled_first(bundle: &Bundle, own: Act) -> Option<Formula> {
-    let (s, gated) = (f64::from(bundle.out.scale?), bundle.meta.op == Op::Gated);
-    let words = format!("out.scale multiplies x before the activation, not its result: x·{s} is activated");
-    Some(formula(words, move |r: &At| activated(own, r, s, gated).map(|y| y / s).collect()))
-}
-
-/// `act(g·x)`, times the gate where there is one.
-fn activated<'r>(own: Act, r: &'r At, g: f64, gated: bool) -> impl Iterator<Item = f64> + 'r {
-    (0..r.cols).map(move |j| act(own, g * r.x()[j]) * if gated { r.x()[r.cols + j] } else { 1.0 })
 }
 
 /// What a result in `cell` was before `by` multiplied it; no point where that says nothing.
@@ -454,6 +432,7 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
 #[cfg(test)]
 mod by_hand;
 mod of_norms;
+mod strides;
 
 #[cfg(test)]
 mod tests {
@@ -572,8 +551,8 @@ mod tests {
     #[test]
     fn formulas_have_words_but_the_right_one() {
         for all in [
-            of_norm(Op::Rmsnorm, "gamma"),
-            of_norm(Op::Layernorm, "gamma"),
+            of_norm(Op::Rmsnorm, "gamma", 96),
+            of_norm(Op::Layernorm, "gamma", 96),
             gates::activations(Op::Gated, Act::Silu),
             gates::activations(Op::Activation, Act::Relu),
         ] {
@@ -586,7 +565,7 @@ mod tests {
         let rows = [vec![3.0, 4.0], vec![6.0, 8.0]];
         let of = |op, words: &str| {
             let at = At { rows: &rows, i: 0, gamma: &[2.0, 1.0], beta: &[0.5, 0.0], eps: 0.0, cols: 2 };
-            let all = of_norm(op, "gamma");
+            let all = of_norm(op, "gamma", 2);
             (all.iter().find(|f| f.words == words).unwrap().made)(&at)
         };
         let r = 12.5f64.sqrt();

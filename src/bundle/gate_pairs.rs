@@ -93,6 +93,21 @@ fn made(steps: [Step; 2], own: Act, r: &At, j: usize) -> f64 {
     y.unwrap_or_else(|| act(own, x)) * by
 }
 
+/// The formula of gpt-oss, of a row that is read in another way.
+fn gpt_oss((words, read): (&'static str, Read)) -> impl Iterator<Item = Formula> {
+    LIMITS.into_iter().chain([f64::INFINITY]).map(move |limit| {
+        let limited = if limit.is_finite() { format!(" with a limit of {limit}") } else { String::new() };
+        formula(format!("{words}; and the formula of gpt-oss{limited}: x·σ(1.702·x)·(gate + 1)"), move |r: &At| {
+            let one = |j: usize| {
+                let (x, u) = read(r, j);
+                let (x, u) = (x.min(limit), u.clamp(-limit, limit));
+                x / (1.0 + (-1.702 * x).exp()) * (u + 1.0)
+            };
+            (0..r.cols).map(one).collect()
+        })
+    })
+}
+
 /// Every pair of wrong steps.
 pub fn formulas(own: Act) -> Vec<Formula> {
     let steps: Vec<Step> = (0..READS.len())
@@ -109,6 +124,7 @@ pub fn formulas(own: Act) -> Vec<Formula> {
             all.push(formula(words, move |r| (0..r.cols).map(|j| made(both, own, r, j)).collect()));
         }
     }
+    all.extend(READS.into_iter().flat_map(gpt_oss));
     all
 }
 

@@ -38,12 +38,18 @@ fn open_tanh(z: f64) -> f64 {
     if e.is_infinite() { f64::NAN } else { (e - 1.0) / (e + 1.0) }
 }
 
+/// `(e^z − e^−z)/(e^z + e^−z)` in f32: Inf/Inf where one of them overflows.
+fn ratio_tanh(z: f64) -> f32 {
+    let (up, down) = ((z as f32).exp(), (-z as f32).exp());
+    (up - down) / (up + down)
+}
+
 fn inner(x: f64) -> f64 {
     0.7978845608 * (x + 0.044715 * x.powi(3))
 }
 
 /// Activations by another name, with other constants, and with steps in few bits.
-pub const ACTS: [Change; 27] = [
+pub const ACTS: [Change; 31] = [
     ("gelu by its tanh approximation", |x| act(Act::Gelu, x)),
     ("gelu by the error function, x·Φ(x)", |x| act(Act::GeluErf, x)),
     ("quick gelu, x·σ(1.702·x)", |x| act(Act::Qgelu, x)),
@@ -52,7 +58,7 @@ pub const ACTS: [Change; 27] = [
     ("squared relu", |x| act(Act::Srelu, x)),
     ("no activation at all", |x| x),
     ("leaky relu, 0.01·x below 0", |x| if x > 0.0 { x } else { 0.01 * x }),
-    ("σ(x) alone", sigmoid),
+    ("silu without its factor x: σ(x) alone", sigmoid),
     ("gelu with the constant 0.44715", |x| x * sigmoid(2.0 * 0.7978845608 * (x + 0.44715 * x.powi(3)))),
     ("silu with β = 1.25", |x| x * sigmoid(1.25 * x)),
     ("gelu whose tanh is (e^2z − 1)/(e^2z + 1) in f32: NaN where the exponential overflows", |x| {
@@ -75,6 +81,13 @@ pub const ACTS: [Change; 27] = [
     ("gelu by the error function of x, not of x/√2", |x| 0.5 * x * (1.0 + erf(x))),
     ("gelu whose erf is rounded to bf16", |x| 0.5 * x * (1.0 + bf16(erf(x * FRAC_1_SQRT_2)))),
     ("gelu whose erf is rounded to f16", |x| 0.5 * x * (1.0 + f16(erf(x * FRAC_1_SQRT_2)))),
+    (
+        "gelu whose tanh is (e^z − e^−z)/(e^z + e^−z) in f32: NaN where an exponential overflows, 0 where 1 + tanh cancels",
+        |x| 0.5 * x * f64::from(1.0 + ratio_tanh(inner(x))),
+    ),
+    ("gelu without its factor x: Φ(x) alone, by its tanh approximation", |x| 0.5 * (1.0 + inner(x).tanh())),
+    ("gelu without its factor x: Φ(x) alone, by the error function", |x| 0.5 * (1.0 + erf(x * FRAC_1_SQRT_2))),
+    ("quick gelu without its factor x: σ(1.702·x) alone", |x| sigmoid(1.702 * x)),
 ];
 
 /// What becomes of the gate.

@@ -39,12 +39,15 @@ mod exam_tests;
 mod exchange;
 pub(crate) mod file;
 mod formula;
+#[cfg(test)]
+mod formula_tests;
 mod formulas;
 mod function;
 mod gains;
 mod gate_pairs;
 mod gates;
 mod group_index;
+mod limits;
 pub(crate) mod merged;
 mod metadata;
 mod moments;

@@ -79,6 +79,14 @@ fn most(ends: &[(f64, f64)]) -> Option<(f64, f64)> {
     found.filter(|(low, _)| few && ends.len() >= OTHERS && *low > 0.0)
 }
 
+/// A sum of squares of `n` columns over another number, in words.
+pub fn divided(what: &str, by: usize, n: usize) -> String {
+    match by {
+        1 => format!("the sum of squares is not divided by the number of columns, {n}"),
+        _ => format!("the {what} is divided by {by} instead of {n}"),
+    }
+}
+
 /// A sum of every row, in words.
 pub struct Sum {
     pub words: String,
@@ -238,7 +246,7 @@ fn parts(table: &[Row], what: &str, add: &mut Add) {
         }
     }
     for m in (1..2 * n + 1025).filter(|m| *m != n) {
-        add(format!("the {what} is divided by {m} instead of {n}"), &|i| table[i].total() / m as f64);
+        add(divided(what, m, n), &|i| table[i].total() / m as f64);
     }
 }
 
@@ -292,6 +300,9 @@ fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
             add(format!("the {what} is the mean over {d} rows"), &|i| {
                 let all = i / d * d..(i / d * d + d).min(count);
                 all.clone().map(of).sum::<f64>() / all.len() as f64
+            });
+            add(format!("the {what} is the sum over {d} rows together, divided by the {n} columns of one"), &|i| {
+                (i / d * d..(i / d * d + d).min(count)).map(of).sum()
             });
         }
     }

@@ -419,6 +419,9 @@ impl Norm<'_> {
         }
         let every = own.iter().sum::<f64>() / count as f64;
         add("the mean is that of all rows".into(), &|_| every);
+        if let Some(padded) = padding::means(self, known).filter(|_| self.layer()) {
+            add(padded.words, &|i| padded.of[i]);
+        }
         all.insert(0, Each { words: String::new(), of: right });
         all.truncate(4);
         all
@@ -449,6 +452,10 @@ impl Norm<'_> {
             }
         };
         add(String::new(), &|i| (v[i] + self.eps).sqrt());
+        add("the variance is not there: values are divided by the root of eps".into(), &|_| self.eps.sqrt());
+        // A number of columns that a kernel may divide by: of a variance of nearly 0 any large one would do.
+        let columns = |f: f64| (n as f64 / f).round();
+        let is_columns = |m: f64| m >= 1.0 && m <= (4 * n + 1024) as f64 && m != n as f64;
         // One eps in all rows, under the root, beside it, as the least of the variance.
         let squares = |l: &Line| {
             let off = 2.0 * (l.off_p / l.p);
@@ -473,12 +480,11 @@ impl Norm<'_> {
         let (low, high) = meet(&|i, square| (square - self.eps) / v[i]);
         if low <= high && low > 0.0 {
             let f = roundest(low, high);
-            // n / m for a whole m.
-            let m = (n as f64 / f).round();
-            let is = (low..=high).contains(&(n as f64 / m)) && m != n as f64;
+            let m = columns(f);
+            let is = (low..=high).contains(&(n as f64 / m)) && is_columns(m);
             let f = if is { n as f64 / m } else { f };
             let words = if is {
-                format!("the sum of squares is divided by {m} instead of {n}")
+                moments::divided("sum of squares", m as usize, n)
             } else {
                 format!("the variance is {f:.6} times the right one")
             };
@@ -497,15 +503,14 @@ impl Norm<'_> {
         let det = ww * wxx - wx * wx;
         let (f, e) = ((ww * wxy - wx * wy) / det, (wy * wxx - wx * wxy) / det);
         if det > 1e-9 * ww * wxx && known.len() >= 2 * LEAST && f > 0.0 {
-            let m = (n as f64 / f).round();
-            let words = if (n as f64 / m / f - 1.0).abs() < 1e-4 && m != n as f64 {
-                format!("the sum of squares is divided by {m} instead of {n}")
+            let m = columns(f);
+            let words = if (n as f64 / m / f - 1.0).abs() < 1e-4 && is_columns(m) {
+                moments::divided("sum of squares", m as usize, n)
             } else {
                 format!("the variance is {f:.6} times the right one")
             };
             add(format!("{words}; and {}", eps_words(e, self.eps, n)), &|i| (f * v[i] + e).max(1e-30).sqrt());
         }
-        add("the variance is not there: values are divided by the root of eps".into(), &|_| self.eps.sqrt());
         add("values are multiplied by the root, not divided".into(), &|i| 1.0 / (v[i] + self.eps).sqrt());
         add("the root is not taken: values are divided by the variance".into(), &|i| v[i] + self.eps);
         let solved: Vec<(usize, Solved)> = known
@@ -518,11 +523,17 @@ impl Norm<'_> {
         for sum in moments::sums(self.op, self.rows, Some(centers), &solved) {
             add(sum.words, &|i| (sum.of[i] + self.eps).sqrt());
         }
+        for padded in padding::divisors(self, centers, known) {
+            add(padded.words, &|i| padded.of[i]);
+        }
         // The right one is always looked at: what is rounded may hide it.
         all.order_by_key(|(loose, each)| (!each.words.is_empty(), *loose));
         all.into_iter().map(|a| a.1).take(6).collect()
     }
 }
+
+mod padding;
+pub mod segments;
 
 #[cfg(test)]
 mod by_hand;

@@ -4,10 +4,12 @@
 //! y = act(g·x)·u, x > 0     ──►  the interval of g that gives the interval of y, by bisection: act rises there     ──►  the g that lies in all
 //! ```
 
+use super::Bundle;
 use super::curves::Element;
+use super::formulas::{At, Formula, formula};
 use crate::fault::solve::output::roundest;
-use crate::op::Act;
 use crate::op::activation::act;
+use crate::op::{Act, Op};
 
 /// How far a scale may be from its own.
 const FAR: f64 = 1024.0;
@@ -18,6 +20,37 @@ const MOST: usize = 2048;
 const SHARE: f64 = 0.98;
 /// How far g has to be from 1, relative.
 const OFF: f64 = 1.0 / 4096.0;
+
+/// An activation of values by another scale: that of the operand, or that of the result.
+pub fn formulas(bundle: &Bundle, own: Act, wrong: &[Element]) -> impl Iterator<Item = Formula> {
+    operand(bundle, own, wrong).into_iter().chain(scaled_first(bundle, own))
+}
+
+/// The activation of values that another scale made, an earlier one where it is that.
+fn operand(bundle: &Bundle, own: Act, wrong: &[Element]) -> Option<Formula> {
+    let stored = bundle.a.dequantized_by;
+    let of = |h: &f32| f64::from(*h) / f64::from(stored.unwrap_or(1.0));
+    let known: Vec<f64> = if stored.is_some() { bundle.a.history.iter().map(of).collect() } else { Vec::new() };
+    let g = solve(own, wrong, &known)?;
+    let words = match (known.iter().position(|k| *k == g), stored) {
+        (Some(n), Some(s)) => format!("the scale of a is scale_history[{n}], {:e}, and not {s:e}", bundle.a.history[n]),
+        _ => format!("x is {g} times what it is: the scale of a is another"),
+    };
+    let gated = bundle.meta.op == Op::Gated;
+    Some(formula(words, move |r: &At| activated(own, r, g, gated).collect()))
+}
+
+/// The scale of the result, taken before its activation.
+fn scaled_first(bundle: &Bundle, own: Act) -> Option<Formula> {
+    let (s, gated) = (f64::from(bundle.out.scale?), bundle.meta.op == Op::Gated);
+    let words = format!("out.scale multiplies x before the activation, not its result: x·{s} is activated");
+    Some(formula(words, move |r: &At| activated(own, r, s, gated).map(|y| y / s).collect()))
+}
+
+/// `act(g·x)`, times the gate where there is one.
+fn activated<'r>(own: Act, r: &'r At, g: f64, gated: bool) -> impl Iterator<Item = f64> + 'r {
+    (0..r.cols).map(move |j| act(own, g * r.x()[j]) * if gated { r.x()[r.cols + j] } else { 1.0 })
+}
 
 /// The factor that makes these elements, which the right function does not, of the scales `known` where it is one of them. `None`: there is none, or
 /// the function of a factor is a factor of the function.

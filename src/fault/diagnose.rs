@@ -58,7 +58,7 @@ impl Finding {
     /// A result that is right by another formula, or that rounds on its way.
     pub fn of_formula(words: &str) -> Self {
         let class = match () {
-            () if words.contains("pieces of") => Class::Race,
+            () if words.contains("pieces of") || words.starts_with("parts of rows") => Class::Race,
             () if words.contains("the scale of a is") => Class::StaleState,
             () if !words.contains("formula") && words.contains("not written") => Class::SilentSkip,
             () if words.contains("rounded") => Class::RoundOrder,

@@ -87,10 +87,7 @@ impl Place<'_> {
 }
 
 fn table<'x>() -> Hand<'x, Place<'x>> {
-    let less = |n: &[f64], p: Place| {
-        let size = p.x().len() as f64;
-        p.norm(p.mean(p.x()), p.root(p.square(p.x()) * size / (size - n[0])))
-    };
+    let by_columns = |n: &[f64], p: Place| p.norm(p.mean(p.x()), p.root(p.square(p.x()) * n[1] / n[0]));
     let mut all: Hand<Place> = vec![
         ("", Box::new(|_, p| p.by(p.x()))),
         ("eps is added to the root, not under it", Box::new(|_, p| p.norm(p.mean(p.x()), p.square(p.x()).sqrt() + p.eps))),
@@ -110,10 +107,8 @@ fn table<'x>() -> Hand<'x, Place<'x>> {
                 p.norm(m, p.root(p.x().iter().map(|x| (x - m) * (x - m)).sum::<f64>() / lanes))
             }),
         ),
-        ("the variance is the sum over 9 columns less", Box::new(less)),
-        ("the variance is the sum over 1 column less", Box::new(less)),
-        ("the mean square is the sum over 9 columns less", Box::new(less)),
-        ("the mean square is the sum over 1 column less", Box::new(less)),
+        ("the variance is divided by 9 instead of 9", Box::new(by_columns)),
+        ("the mean square is divided by 9 instead of 9", Box::new(by_columns)),
         (
             "mean and variance are those of the first 1/4 of the row",
             Box::new(|n, p| p.by(&p.x()[..p.x().len() / n[1] as usize])),
@@ -239,7 +234,7 @@ fn norms_by_hand() {
     let table = table();
     let mut seen = BTreeSet::new();
     for op in [Op::Rmsnorm, Op::Layernorm] {
-        let all = of_norm(op, "gamma").into_iter().chain(heads(op, cols)).chain(merged(op, cols)).collect::<Vec<_>>();
+        let all = of_norm(op, "gamma", cols).into_iter().chain(heads(op, cols)).chain(merged(op, cols)).collect::<Vec<_>>();
         for (f, i) in all.iter().flat_map(|f| (0..count).map(move |i| (f, i))) {
             let made = f.row(&At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: 0.02, cols });
             let (n, numbers) = which(&table, &f.words);

@@ -2,6 +2,7 @@
 
 use super::{At, Change, EPS_BESIDE, Formula, formula, mean};
 use crate::Format;
+use crate::bundle::moments;
 use crate::op::Op;
 use crate::tensor::round_to;
 
@@ -75,8 +76,8 @@ pub fn merged(op: Op, n: usize) -> Vec<Formula> {
 /// Numbers of columns or elements that an address may be off by.
 pub const SHIFTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// Formulas of a whole row, the right one first.
-pub fn norms(op: Op, gain: &str) -> Vec<Formula> {
+/// Formulas of a whole row of so many columns, the right one first.
+pub fn norms(op: Op, gain: &str, cols: usize) -> Vec<Formula> {
     let layer = op == Op::Layernorm;
     let center = move |x: &[f64]| if layer { mean(x, |x| x) } else { 0.0 };
     let variance = move |x: &[f64]| {
@@ -102,12 +103,11 @@ pub fn norms(op: Op, gain: &str) -> Vec<Formula> {
         let m = center(r.x()) * part;
         r.norm(m, (mean(r.x(), |x| (x - m).powi(2)) * part + r.eps).sqrt())
     }));
-    for less in [1usize, 8, 16, 32, 64] {
-        let what = if layer { "variance" } else { "mean square" };
-        all.push(formula(
-            format!("the {what} is the sum over {less} column{} less", if less == 1 { "" } else { "s" }),
-            move |r| r.norm(center(r.x()), (variance(r.x()) * r.n() / (r.n() - less as f64).max(1.0) + r.eps).sqrt()),
-        ));
+    let what = if layer { "variance" } else { "mean square" };
+    for by in [1usize, 8, 16, 32, 64].into_iter().filter_map(|less| cols.checked_sub(less)).filter(|by| *by > 0) {
+        all.push(formula(moments::divided(what, by, cols), move |r| {
+            r.norm(center(r.x()), (variance(r.x()) * r.n() / by as f64 + r.eps).sqrt())
+        }));
     }
     for parts in [2usize, 4, 8] {
         for (last, which) in [(false, "first"), (true, "last")] {

@@ -109,6 +109,14 @@ fn table<'x>() -> Hand<'x, Place<'x>> {
             Box::new(|n, p| p.times(|j| 1.0 + within(n, j) - within(&n[2..], j))),
         ),
         ("the W is divided by 9 instead of 9", Box::new(|n, p| p.right(p.i) * n[1] / n[0])),
+        ("the sum of squares is not divided by the number of columns, 9", Box::new(|n, p| p.right(p.i) * n[0])),
+        (
+            "the W is the sum over 9 rows together, divided by the 9 columns of one",
+            Box::new(move |n, p| {
+                let together = (0..p.rows.len()).filter(|i| i / by(n) == p.i / by(n));
+                together.map(|i| p.of(i, 0..p.n())).sum::<f64>() / n[1]
+            }),
+        ),
         ("the W also sums the first element of the next row", Box::new(|_, p| p.memory(0, 1))),
         ("the W also sums the first 9 elements of the next row", Box::new(|n, p| p.memory(0, n[0] as isize))),
         ("the W also sums the last element of the row before", Box::new(|_, p| p.memory(-1, 0))),

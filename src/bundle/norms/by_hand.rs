@@ -5,29 +5,29 @@ use crate::bundle::by_hand::{bf16, f16};
 use crate::op::Op;
 
 const ROWS: usize = 24;
-const COLS: usize = 96;
-const EPS: f64 = 0.02;
+pub(super) const COLS: usize = 96;
+pub(super) const EPS: f64 = 0.02;
 
 /// Values of both signs, not centred, rows of different sizes.
-fn rows() -> Vec<Vec<f64>> {
+pub(super) fn rows() -> Vec<Vec<f64>> {
     let one = |at: usize| ((at * 7919 + 101) % 1009) as f64 / 1009.0 - 0.4;
     let size = |i: usize| 0.1 + 0.15 * ((i * 5 % ROWS) as f64);
     (0..ROWS).map(|i| (0..COLS).map(|j| f64::from((one(i * COLS + j) * size(i)) as f32)).collect()).collect()
 }
 
-fn gamma(j: usize) -> f64 {
+pub(super) fn gamma(j: usize) -> f64 {
     f64::from((0.6 + ((j * 37 + 5) % 89) as f64 / 89.0) as f32)
 }
 
-fn beta(j: usize) -> f64 {
+pub(super) fn beta(j: usize) -> f64 {
     f64::from((((j * 53 + 11) % 83) as f64 / 83.0 - 0.3) as f32)
 }
 
-fn average(x: &[f64]) -> f64 {
+pub(super) fn average(x: &[f64]) -> f64 {
     x.iter().sum::<f64>() / x.len() as f64
 }
 
-fn square(x: &[f64], m: f64) -> f64 {
+pub(super) fn square(x: &[f64], m: f64) -> f64 {
     x.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / x.len() as f64
 }
 
@@ -35,7 +35,7 @@ fn square(x: &[f64], m: f64) -> f64 {
 type Rows<'x> = &'x [Vec<f64>];
 
 /// What is seen of a norm whose element (i, j) is this.
-fn with<R>(op: Op, rows: Rows, made: &dyn Fn(Rows, usize, usize) -> f64, see: impl FnOnce(&Norm) -> R) -> R {
+pub(super) fn with<R>(op: Op, rows: Rows, made: &dyn Fn(Rows, usize, usize) -> f64, see: impl FnOnce(&Norm) -> R) -> R {
     let layer = op == Op::Layernorm;
     let (g, b): (Vec<f64>, Vec<f64>) = (0..COLS).map(|j| (gamma(j), if layer { beta(j) } else { 0.0 })).unzip();
     let half = |y: f64| y.abs() * 2f64.powi(-22) + 1e-12;
@@ -364,4 +364,34 @@ fn a_variance_of_zero_is_no_sum_over_a_number_of_columns() {
         with(Op::Layernorm, &rows, &right, |norm| norm.divisors(&centers, &solved(&rows, &|i| centers[i], &|_| EPS.sqrt())));
     let words: Vec<String> = found.into_iter().map(|d| d.words).collect();
     assert!(!words.iter().any(|w| w.contains("inf")), "{words:?}");
+}
+
+/// 26 columns of −0.7 behind every row, whichever way squares are summed and whatever they are divided by.
+#[test]
+fn padding_that_is_summed_is_solved() {
+    let (p, c, n) = (26.0, -0.7, COLS as f64);
+    let sums = |x: &[f64]| (x.iter().sum::<f64>() + p * c, x.iter().map(|x| x * x).sum::<f64>() + p * c * c);
+    for divisor in [n, n + p] {
+        let both = |rows: Rows, i: usize, j: usize| {
+            let (sum, squares) = sums(&rows[i]);
+            let m = sum / divisor;
+            (rows[i][j] - m) / (squares / divisor - m * m + EPS).sqrt() * gamma(j) + beta(j)
+        };
+        let words = said(Op::Layernorm, &both);
+        let told = ["26 columns of padding, each -0.7", &format!("Σx² is divided by {divisor}")];
+        assert!(told.iter().all(|t| words.contains(t)), "{divisor}: {words}");
+        let twice = |rows: Rows, i: usize, j: usize| {
+            let m = sums(&rows[i]).0 / divisor;
+            let v = (square(&rows[i], m) * n + p * (c - m) * (c - m)) / divisor;
+            (rows[i][j] - m) / (v + EPS).sqrt() * gamma(j) + beta(j)
+        };
+        let words = said(Op::Layernorm, &twice);
+        let told = ["26 columns of padding, each -0.7", &format!("Σ(x − μ)² is divided by {divisor}")];
+        assert!(told.iter().all(|t| words.contains(t)), "{divisor}: {words}");
+        let rms = |rows: Rows, i: usize, j: usize| rows[i][j] / (sums(&rows[i]).1 / divisor + EPS).sqrt() * gamma(j);
+        let words = said(Op::Rmsnorm, &rms);
+        // 12.74 more, over as many columns as before, are an eps.
+        let told = if divisor > n { "26 columns of padding, each 0.7" } else { "eps is 0.1527" };
+        assert!(words.contains(told), "{divisor}: {words}");
+    }
 }
