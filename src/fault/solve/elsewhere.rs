@@ -370,7 +370,7 @@ fn workspaces(s: &System) -> Vec<Theory> {
                     let ks = p * long..(p + 1) * long;
                     ks.map(|k| a[r * k_all + k] * b[j * k_all + k]).sum::<f64>()
                 };
-                (0..splits).map(part).sum::<f64>() + v - (right[at] - bias[j]) + bias[j]
+                (0..splits).map(part).sum::<f64>() + v - (right[at] - bias.at(i, j)) + bias.at(i, j)
             }));
             all.push(t);
         }
@@ -420,7 +420,7 @@ fn waves(s: &System) -> Vec<Theory> {
                     t.finish = Some(Arc::new(move |i, j, v| {
                         let (ti, tj) = (i / tile, j / tile);
                         let here = if by_rows { ti * n + tj } else { tj * m + ti };
-                        let Some(old) = here.checked_sub(before) else { return v + bias[j] };
+                        let Some(old) = here.checked_sub(before) else { return v + bias.at(i, j) };
                         let (pi, pj) = if by_rows { (old / n, old % n) } else { (old % m, old / m) };
                         let (oi, oj) = (pi * tile + i % tile, pj * tile + j % tile);
                         let last = k_all - deep;
@@ -433,7 +433,7 @@ fn waves(s: &System) -> Vec<Theory> {
                             );
                             off += p * q - x * y;
                         }
-                        v + off + bias[j]
+                        v + off + bias.at(i, j)
                     }));
                     all.push(t);
                 }
