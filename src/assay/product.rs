@@ -11,7 +11,7 @@
 
 use super::{blocks, weights};
 use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError, amax_intervals};
-use crate::job::{Job, Operand, OutSpec};
+use crate::job::{Biases, Job, Operand, OutSpec};
 use crate::model::product::FactorRows;
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
 use crate::op::{Defined, Op, flat};
@@ -84,7 +84,7 @@ pub(super) struct Product<'a> {
     out: &'a OutFormat,
     pub b: &'a Operand,
     pub accumulator: Accumulator,
-    bias: Option<Vec<f64>>,
+    bias: Option<Biases>,
     pub codes_a: Option<Vec<&'a QTensor>>,
     pub codes_b: Option<Vec<&'a QTensor>>,
     pub k: usize,
@@ -96,7 +96,7 @@ impl<'a> Product<'a> {
         let missing = || Error::unsupported(job.op.name(), "a product needs operand b, an accumulator and a magnitude");
         let (b, accumulator) = (job.operands.b().ok_or_else(missing)?, job.accumulator.ok_or_else(missing)?);
         ideal.magnitude.as_ref().ok_or_else(missing)?;
-        let bias = job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
+        let bias = job.operands.bias.as_ref().map(|_| Biases::of(job, ideal.d.dim()));
         let (codes_a, codes_b) = (codes(job.operands.a()), codes(b));
         Ok(Self { job, ideal, out, b, accumulator, bias, codes_a, codes_b, k: steps_of(job), groups: groups(job) })
     }
@@ -140,11 +140,12 @@ impl<'a> Product<'a> {
     /// The bound about a sum of these values, with this arithmetic.
     pub(super) fn judged(&self, p: &ProductArithmetic, d: &Defined) -> Result<Bound> {
         let magnitude = d.magnitude.as_ref().map(flat).unwrap_or_default();
-        let mut p = ProductArithmetic { bias: self.bias.as_deref(), ..p.clone() };
+        let mut p = ProductArithmetic { bias: self.bias.as_ref(), ..p.clone() };
         let weights = self.weights();
         if let Some(weights) = &weights {
             let least = weights.iter().map(|w| w.abs()).filter(|w| *w > 0.0).fold(1.0, f64::min);
-            p.scale_roundings += 1;
+            // Behind a bias it is no rounding of the sum alone.
+            p.scale_roundings += u32::from(self.bias.is_none());
             p.descale = (p.descale.0 * least, p.descale.1 * self.largest_weight());
         }
         let bound = Bound::product(&p, d.d.ncols(), &d.flat(), &magnitude, self.out)?;
@@ -253,7 +254,7 @@ impl<'a> Product<'a> {
         };
         let read = |x: &Array2<f64>| Factors::of(Format::F32, x.iter().copied());
         let sums = accumulation_bound(&Accumulator::new(Inner::AnyOrder), self.k, read(&a), read(&b))?;
-        let magnitude = Some(weights::define(self, a, b, self.bias.as_ref().map(|b| b.iter().map(|b| b.abs()).collect()))?.d);
+        let magnitude = Some(weights::define(self, a, b, Some(f64::abs))?.d);
         let p = ProductArithmetic { factor_roundings: 7, scale_roundings: 3, ..ProductArithmetic::plain(&sums, self.k) };
         self.judged(&p, &Defined { magnitude, ..Defined::plain(self.ideal.d.clone()) })
     }

@@ -150,20 +150,22 @@ impl Rounded {
     /// The product of these weights, and what the undecided ones add to the error of each element.
     pub(super) fn product(&self, p: &Product) -> Result<(Defined, Option<Vec<f64>>)> {
         let a = p.job.operands.a().to_f64();
-        let bias = p.job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
         let errors = match &self.undecided {
             Some(u) => Some(define(p, a.mapv(f64::abs), u.clone(), None)?.d.into_iter().collect()),
             None => None,
         };
-        Ok((define(p, a, self.values.clone(), bias)?, errors))
+        Ok((define(p, a, self.values.clone(), Some(|x| x))?, errors))
     }
 }
 
-/// The op on these factors.
-pub(super) fn define(p: &Product, a: Array2<f64>, b: Array2<f64>, bias: Option<Vec<f64>>) -> Result<Defined> {
+/// The op on these factors, with the bias (and the weights that it meets) as `bias` reads it, or without.
+pub(super) fn define(p: &Product, a: Array2<f64>, b: Array2<f64>, bias: Option<fn(f64) -> f64>) -> Result<Defined> {
     let (job, accelerator) = (p.job, p.ideal.accelerator);
-    let offs = job.operands.offs.clone();
-    op::define(job.op, &job.params, &Args64 { a, b: Some(b), bias, offs, accelerator, ..Args64::default() })
+    let (o, offs) = (&job.operands, job.operands.offs.clone());
+    let read = |of: &[f32]| bias.map(|f| of.iter().map(|x| f(f64::from(*x))).collect::<Vec<f64>>());
+    let row_weights = o.row_weights.as_deref().and_then(read);
+    let bias = o.bias.as_ref().and_then(|t| read(t.data()));
+    op::define(job.op, &job.params, &Args64 { a, b: Some(b), bias, row_weights, offs, accelerator, ..Args64::default() })
 }
 
 /// The largest zero point, in codes.
@@ -199,6 +201,6 @@ pub(super) fn magnitude_apart(p: &Product, w: &QTensor) -> Result<Option<Array2<
         return Ok(None);
     }
     let a = p.job.operands.a().to_f64().mapv(f64::abs);
-    let bias = p.job.operands.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(x.abs())).collect());
-    Ok(Some(define(p, a, Array2::from_shape_fn((w.rows(), w.cols()), |(j, k)| size_apart(w, j, k)), bias)?.d))
+    let sizes = Array2::from_shape_fn((w.rows(), w.cols()), |(j, k)| size_apart(w, j, k));
+    Ok(Some(define(p, a, sizes, Some(f64::abs))?.d))
 }

@@ -297,7 +297,9 @@ fn build_by(bundle: &Bundle, accelerator: Option<Accelerator>) -> Result<Built> 
     let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
     let define = |a: Array2<f64>, b: Option<Array2<f64>>| {
         let (bias, gamma, beta) = (vector(&bundle.bias), vector(&bundle.gamma), vector(&bundle.beta));
-        op::define(meta.op, &meta.params, &Args64 { a, b, bias, gamma, beta, offs: bundle.offs.clone(), accelerator })
+        let row_weights = job.operands.row_weights.as_ref().map(|w| w.iter().map(|w| f64::from(*w)).collect());
+        let offs = bundle.offs.clone();
+        op::define(meta.op, &meta.params, &Args64 { a, b, bias, row_weights, gamma, beta, offs, accelerator })
     };
     let exact: Vec<Arc<Defined>> = match (unquantized(&bundle.a)?, unquantized(&bundle.b)?, meta.op.is_product()) {
         (Some(a), None, false) => vec![Arc::new(nan_as_written(bundle, define(a, None)?))],
@@ -320,6 +322,7 @@ pub(super) fn job(bundle: &Bundle) -> Result<Job> {
     let b = meta.op.is_product().then(|| operand(&bundle.b, recipe(true))).transpose()?;
     let operands = Operands {
         bias: bundle.bias.clone(),
+        row_weights: bundle.a.weights.clone().filter(|_| bundle.bias.is_some()),
         gamma: bundle.gamma.clone(),
         beta: bundle.beta.clone(),
         offs: bundle.offs.clone(),

@@ -45,6 +45,9 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
         _ => None,
     };
     let o = &job.operands;
+    if o.row_weights.is_some() && !matches!(o.get(0), Some(Operand::Weighted(_))) {
+        return Err(Error::unsupported("a bundle", "its weights of rows are in the scales of a already"));
+    }
     for (x, operand, experts, packing) in [("a", o.get(0), None, packing[0]), ("b", o.b(), experts, packing[1])] {
         let side = match operand {
             None => continue,
@@ -64,7 +67,8 @@ pub fn packed_input(job: &Job, packing: [Option<NibbleOrder>; 2]) -> Result<Writ
     }
     for (name, t) in [("bias", &o.bias), ("gamma", &o.gamma), ("beta", &o.beta)] {
         if let Some(t) = t {
-            w.values(name, &[t.data().len()], t);
+            let shape = [t.rows(), t.cols()];
+            w.values(name, if t.rows() == 1 { &shape[1..] } else { &shape }, t);
         }
     }
     if let Some(offs) = &o.offs {

@@ -140,12 +140,18 @@ fn nothing(file: &File, found: &Shapes) -> Result<(File, Empty)> {
 
 /// Sums over K = 0: those over one zero.
 fn sums(file: &File, found: &Shapes) -> (File, Empty) {
-    let is = if file.has("bias") { "the bias" } else { "0" };
+    let (biased, weighted) = (file.has("bias"), file.has(order::ROW_WEIGHTS));
+    let is = match (biased, weighted) {
+        (false, _) => "0",
+        (true, false) => "the bias",
+        (true, true) => "the bias by the weight of its row",
+    };
     let empty = found.empty(format!("K is 0: each element is {is}"), None);
     let mut stand_in = file.clone();
     let gone = |name: &str| {
         let operand = |x: &str| name == x || name.strip_prefix(x).is_some_and(|rest| rest.starts_with('.'));
-        operand("a") || operand("b") || name == order::ROW_WEIGHTS
+        // A weight of a row changes no 0.
+        operand("a") || operand("b") || name == order::ROW_WEIGHTS && !biased
     };
     let names: Vec<String> = file.names().filter(|n| gone(n)).map(str::to_string).collect();
     names.iter().for_each(|name| stand_in.remove(name));

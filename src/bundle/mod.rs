@@ -12,6 +12,8 @@ pub(crate) mod arithmetic;
 pub mod assay;
 #[cfg(test)]
 mod assay_tests;
+#[cfg(test)]
+mod bias_tests;
 mod blank;
 #[cfg(test)]
 mod by_hand;
@@ -136,6 +138,7 @@ pub struct Bundle {
     pub a: BundleOperand,
     /// Empty for ops of one operand.
     pub b: BundleOperand,
+    /// `[1,N]`; of a grouped product a row for each expert, `[E,N]`.
     pub bias: Option<Tensor>,
     pub gamma: Option<Tensor>,
     pub beta: Option<Tensor>,
@@ -266,13 +269,12 @@ fn known_tensors(file: &File, meta: &Meta) -> Result<()> {
             known.push("b".into());
             known.extend(codes("a"));
             known.extend(codes("b"));
-            known.push(if meta.op == Op::Gemm { "bias" } else { "offs" }.into());
-            if meta.op == Op::Gemm {
-                known.push(order::G_IDX.into());
-            }
-            if meta.op == Op::GroupedGemm {
-                known.push(order::ROW_WEIGHTS.into());
-            }
+            let beside: &[&str] = match meta.op {
+                Op::Gemm => &["bias", order::G_IDX],
+                Op::GroupedGemm => &["offs", "bias", order::ROW_WEIGHTS],
+                _ => &["offs"],
+            };
+            known.extend(beside.iter().map(|name| name.to_string()));
         }
         _ => known.push("a.scale_history".into()),
     }
@@ -348,8 +350,27 @@ fn operands(file: &File, meta: &Meta) -> Result<ReadOperands> {
         Op::Gated => vec![rows, k / 2],
         _ => vec![rows, k],
     };
-    let (bias, beta) = (vector("bias", b_rows, "one a column of the result")?, vector("beta", k, "one a column")?);
+    let bias = match op {
+        Op::GroupedGemm => of_experts(file, (experts, b_rows / experts))?,
+        _ => vector("bias", b_rows, "one a column of the result")?,
+    };
+    let beta = vector("beta", k, "one a column")?;
     Ok(ReadOperands { a, b, bias, gamma, beta, offs, out, order })
+}
+
+/// The bias of a grouped product, a row for each of E experts: `[E,N]` as it is, `[N]` for all of them. Errors: other shapes and dtypes.
+fn of_experts(file: &File, (experts, n): (usize, usize)) -> Result<Option<Tensor>> {
+    let Some(raw) = file.get("bias") else { return Ok(None) };
+    let copies = match raw.shape[..] {
+        [cols] if cols == n => experts,
+        [rows, cols] if (rows, cols) == (experts, n) => 1,
+        _ => {
+            let expected = format!("[{experts}, {n}], a row for each expert, or [{n}], the same for all");
+            return Err(file.bad_tensor("bias", format!("shape {:?}", raw.shape), expected));
+        }
+    };
+    let (dtype, data) = file.values("bias", raw)?;
+    Tensor::new(dtype, experts, n, data.repeat(copies)).map(Some)
 }
 
 /// `offs`: cumulative ends, ascending.

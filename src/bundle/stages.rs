@@ -4,6 +4,7 @@ use super::Bundle;
 use super::assay::Answer;
 use crate::compare::Verdict;
 use crate::fault::{Class, Finding, amax};
+use crate::job::Biases;
 use crate::op::activation::act;
 use crate::op::{Op, Params};
 
@@ -17,8 +18,9 @@ type Stage = (&'static str, Vec<f64>);
 fn stages(bundle: &Bundle, ideal: &[f64], cols: usize) -> Option<Vec<Stage>> {
     let each = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { (0..ideal.len()).map(of).collect() };
     if bundle.meta.op.is_product() {
-        let bias = bundle.bias.as_ref()?.data();
-        return Some(vec![("the product before its bias", each(&|at| ideal[at] - f64::from(bias[at % cols])))]);
+        let (ends, weights) = (bundle.offs.as_deref(), bundle.a.weights.as_deref());
+        let bias = Biases::new(bundle.bias.as_ref()?, ends, weights, ideal.len() / cols);
+        return Some(vec![("the product before its bias", each(&|at| ideal[at] - bias.at(at / cols, at % cols)))]);
     }
     let a = bundle.a.high.as_ref()?;
     let x = |at: usize, half: usize| f64::from(a.row(at / cols)[at % cols + half * cols]);

@@ -36,7 +36,9 @@ fn found(bundle: &Bundle) -> Result<Option<Answer>> {
     let mut job = job(bundle)?;
     let output = output(bundle)?;
     let contradicts = !cast::contradictions(bundle).is_empty() || cast::beside_codes(bundle, &output).is_some();
-    if !takes(&job.operands) || contradicts || exchange::turned(bundle)?.is_some() {
+    // Kernels there add one bias to all rows.
+    let of_experts = job.op != Op::Gemm && job.operands.bias.is_some();
+    if !takes(&job.operands) || of_experts || contradicts || exchange::turned(bundle)?.is_some() {
         return Ok(None);
     }
     let [part] = output.parts.as_slice() else { return Ok(None) };

@@ -14,6 +14,7 @@
 use super::OutFormat;
 use super::probable::{DELTA, HALF_MIN_SUBNORMAL, U32, gamma, lambda};
 use crate::format::Format;
+use crate::job::Biases;
 use crate::{Error, Result, parallel};
 use rayon::prelude::*;
 
@@ -85,7 +86,8 @@ impl SumError for Accumulation {
 /// P_g = Σ_{k∈g} a·b                                  accumulation; where scales change along K, of each of `groups` blocks
 /// t   = RN32(P_g·σ) …                                scale_roundings f32 multiplications of every partial sum
 /// y   = RN32(y + t) or fma                           groups > 1: one f32 addition a group
-/// y   = RN32(y + bias_j) or fma                      bias
+/// y   = RN32(y + bias_ij) or fma                     bias
+/// y   = RN32(y·w_i)                                  a bias with weights of rows: both have w_i in what follows
 /// D   = RN_out(y)                                    the output format
 /// ```
 #[derive(Clone, Debug)]
@@ -103,8 +105,8 @@ pub struct ProductArithmetic<'a> {
     pub scale_roundings: u32,
     /// Partial sums added in f32; 1 when a scale belongs to the whole of K.
     pub groups: usize,
-    /// The bias of each column, added in f32.
-    pub bias: Option<&'a [f64]>,
+    /// The bias of each row and column, added in f32; where rows have weights they are multiplied last, the bias in.
+    pub bias: Option<&'a Biases>,
     /// Columns of which nothing is known: a weight overflows its 16-bit type.
     pub unknown_columns: Option<&'a [bool]>,
     /// Smallest and largest product of the factors (scales) applied to an accumulated sum; `(1, 1)` without. The largest scales what
@@ -178,7 +180,7 @@ impl<'a> ProductArithmetic<'a> {
         if self.unknown_columns.is_some_and(|u| u[column]) {
             return UNKNOWN;
         }
-        let bias = self.bias.map_or(0.0, |b| b[column]);
+        let bias = self.bias.map_or(0.0, |b| b.at(row, column));
         let s = (magnitude - bias.abs()).max(0.0);
         // Nothing is added: no order and no unit makes anything of it.
         if s == 0.0 && bias == 0.0 && self.factor_errors.is_none() {
@@ -212,7 +214,8 @@ impl<'a> ProductArithmetic<'a> {
                 true => radius + gamma(scales, U32) * (s + radius) + gamma(groups, U32) * (0.5 * (s + whole) + radius),
                 false => radius + gamma(scales, U32) * whole,
             };
-            radius + if self.bias.is_some() { U32 * (d.abs() + radius) } else { 0.0 }
+            let rounded = self.bias.map_or(0.0, |b| if b.is_weighted() { gamma(2.0, U32) } else { U32 });
+            radius + rounded * (d.abs() + radius)
         };
         let certain = after(factors + sum.certain);
         let probable = after(factors + sum.drift + lambda * sum.variance.sqrt());
@@ -253,7 +256,7 @@ impl Bound {
     /// E_f = γ_m·S + Σ|a||δb| + underflow      m = factor_roundings
     /// E_a = E_f + accumulation(|ideal − bias| + E_f, S + E_f)
     /// E_s = E_a + γ_n·(T + E_a)               with G > 1 groups: E_a + γ_n·(S + E_a) + γ_G·((S + T)/2 + E_a)
-    /// β   = E_s + u·(|ideal| + E_s) [bias] + absolute
+    /// β   = E_s + u·(|ideal| + E_s) [bias] + absolute     γ_2 for u where weights of rows come after the bias
     /// ```
     ///
     /// A bias added by fused multiply-add makes one rounding fewer. `absolute`: (K+4)·2^-53·S for the reference, and underflow, 2^-150 a rounding,
@@ -270,7 +273,7 @@ impl Bound {
         };
         expect("ideal of a product", n, rows * cols)?;
         expect("magnitude of a product", magnitude.len(), n)?;
-        expect("bias", p.bias.map_or(cols, <[f64]>::len), cols)?;
+        expect("bias", p.bias.map_or(cols, Biases::cols), cols)?;
         expect("errors of factors", p.factor_errors.map_or(n, <[f64]>::len), n)?;
         expect("columns that overflow", p.unknown_columns.map_or(cols, <[bool]>::len), cols)?;
         let lambda = lambda(n, DELTA);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Format;
+use crate::job::Biases;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -104,7 +105,7 @@ impl Product {
     }
     fn bound(&self, inner: Inner, out: &OutFormat) -> Bound {
         let (ideal, magnitude) = self.ideal();
-        let bias: Vec<f64> = self.bias.iter().map(|b| f64::from(*b)).collect();
+        let bias = Biases::columns(self.bias.iter().map(|b| f64::from(*b)).collect());
         let accumulation = accumulation(inner, self.k);
         let p = ProductArithmetic {
             scale_roundings: 2,
@@ -348,10 +349,10 @@ fn a_fused_bias_is_inside() {
             (rng.random_range(-4096..4096) as f32, rng.random_range(0.5f32..2.0), rng.random_range(-4e3f32..4e3));
         let fused = f64::from(p.mul_add(s, bias));
         let apart = f64::from(p * s + bias);
-        let b = [f64::from(bias)];
+        let b = Biases::columns(vec![f64::from(bias)]);
         let exact = f64::from(p) * f64::from(s);
         let a = ProductArithmetic { scale_roundings: 1, bias: Some(&b), ..ProductArithmetic::plain(&Accumulation::EXACT, 1) };
-        let bound = Bound::product(&a, 1, &[exact + b[0]], &[exact.abs() + b[0].abs()], &out).unwrap();
+        let bound = Bound::product(&a, 1, &[exact + b.at(0, 0)], &[exact.abs() + b.at(0, 0).abs()], &out).unwrap();
         for y in [fused, apart] {
             assert_eq!(bound.judge(&[y]).unwrap().violations, 0, "{p} {s} {bias}");
         }
@@ -389,7 +390,7 @@ fn each_rounding_of_the_chain_is_accounted_for() {
     assert!(worst > 0.05);
     // t = 1 + 2^-8 is a tie of bf16; t + 2^-40 is above it, but RN32 of it is the tie again.
     let (t, bias) = (1.0 + 2f64.powi(-8), 2f64.powi(-40));
-    let p = ProductArithmetic { bias: Some(&[bias]), ..ProductArithmetic::plain(exact, 1) };
+    let p = ProductArithmetic { bias: Some(&Biases::columns(vec![bias])), ..ProductArithmetic::plain(exact, 1) };
     let bound = Bound::product(&p, 1, &[t + bias], &[t + bias], &OutFormat::high(Format::Bf16)).unwrap();
     assert_eq!(bound.allowed(0), (1.0, 1.0 + 2f64.powi(-7)));
 }
@@ -472,7 +473,7 @@ fn what_does_not_fit_is_refused() {
     assert!(refused(&p, &[1.0; 3]).contains("magnitude of a product"), "{}", refused(&p, &[1.0; 3]));
     let with =
         |p: ProductArithmetic, words: &str| assert!(refused(&p, &[1.0; 4]).contains(words), "{}", refused(&p, &[1.0; 4]));
-    with(ProductArithmetic { bias: Some(&[1.0; 3]), ..p.clone() }, "bias");
+    with(ProductArithmetic { bias: Some(&Biases::columns(vec![1.0; 3])), ..p.clone() }, "bias");
     with(ProductArithmetic { factor_errors: Some(&[0.0; 3]), ..p.clone() }, "errors of factors");
     with(ProductArithmetic { unknown_columns: Some(&[false; 3]), ..p.clone() }, "columns that overflow");
 }

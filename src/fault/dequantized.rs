@@ -11,7 +11,7 @@ use crate::model::product::{FactorRows, Kind, Plan};
 use crate::op::Op;
 use crate::quant::{QTensorParts, Zero};
 use crate::tensor::round_to;
-use crate::{Format, Granularity, QTensor, Result, Tensor};
+use crate::{Format, Granularity, QTensor, Result};
 
 macro_rules! rounded {
     ($variant:literal, $format:ident, $help:literal) => {
@@ -147,7 +147,7 @@ fn scaled_bias(job: &Job, by_a: bool, by_b: bool) -> Result<Option<Vec<f32>>> {
     let behind = |side| quantized(job, side).filter(|q| matches!(q.granularity(), Granularity::Tensor | Granularity::Row));
     let (a, b) = (behind(Which::A), behind(Which::B));
     let global: f32 = [Which::A, Which::B].iter().filter_map(|s| quantized(job, *s)?.global_scale_inv()).product();
-    let Some(bias) = job.operands.bias.as_ref().map(Tensor::data).filter(|_| job.op == Op::Gemm) else { return Ok(None) };
+    let (Some(_), Op::Gemm | Op::GroupedGemm) = (&job.operands.bias, job.op) else { return Ok(None) };
     // One of two: else it is all there is.
     if (by_a != by_b && (a.is_none() || b.is_none())) || (a.is_none() && b.is_none() && global == 1.0) {
         return Ok(None);
@@ -158,8 +158,12 @@ fn scaled_bias(job: &Job, by_a: bool, by_b: bool) -> Result<Option<Vec<f32>>> {
     let scale = |q: Option<&QTensor>, row: usize| q.map_or(1.0, |q| q.scale_inv()[q.scale_index(row, 0)]);
     let value = |(n, y): (usize, &f32)| {
         let (i, j) = (n / t.cols(), n % t.cols());
-        let s = scale(a.filter(|_| by_a), i) * scale(b.filter(|_| by_b), j);
-        y + bias[j] * (if by_a && by_b { s * global } else { s })
+        // The row of b: of a grouped product that of the row's expert.
+        let e = job.operands.offs.as_ref().map_or(0, |ends| ends.partition_point(|end| *end <= i));
+        let row = e * t.cols() + j;
+        let b = b.filter(|b| by_b && row < b.rows());
+        let s = scale(a.filter(|_| by_a), i) * scale(b, row);
+        y + job.bias_at(i, j) as f32 * (if by_a && by_b { s * global } else { s })
     };
     Ok(Some(t.data().iter().enumerate().map(value).collect()))
 }

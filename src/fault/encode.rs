@@ -144,8 +144,8 @@ fn clamped(e: &Element, max: f64) -> Option<u32> {
 }
 
 fn bias_last(job: &Job, e: &Element, _: Setting) -> Option<u32> {
-    let bias = job.operands.bias.as_ref().filter(|_| !e.scaled && e.format != Format::F32)?;
-    let b = f64::from(bias.data()[e.col]);
+    (job.operands.bias.is_some() && !e.scaled && e.format != Format::F32).then_some(())?;
+    let b = job.bias_at(e.row, e.col);
     let sum = through(e.format, f64::from((e.v - b) as f32));
     Some(nearest(e, f64::from((sum + b) as f32)))
 }

@@ -204,6 +204,7 @@ impl<'a> Scene<'a> {
             a: o.a().to_f64().mapv(f),
             b: o.b().map(|b| b.to_f64().mapv(f)),
             bias: vector(&o.bias),
+            row_weights: o.row_weights.as_ref().map(|w| w.iter().map(|w| f(f64::from(*w))).collect()),
             offs: o.offs.clone(),
             ..Args64::default()
         };

@@ -3,8 +3,7 @@
 use super::inject::Set;
 use super::predict::Scene;
 use super::{Class, Fault, On, Setting, edit, place};
-use crate::Tensor;
-use crate::job::OutSpec;
+use crate::job::{Biases, OutSpec};
 
 /// A setting to try, and whether a number in it was taken from the result.
 pub type Trial = (Setting, bool);
@@ -23,9 +22,15 @@ impl Gains {
     /// The one gain of v, if there is one, that turns every right value into what was written: the middle of the intersection of
     /// what each element allows; else the median.
     pub fn of(scene: &Scene) -> Self {
-        let bias = scene.evidence.job.operands.bias.as_ref();
+        let job = scene.evidence.job;
+        let j = scene.evidence.judged.first();
+        let bias = j.map(|j| Biases::of(job, (j.actual.len() / j.cols.max(1), j.cols.max(1))));
         let whole = fitted(scene, None);
-        Self { result: fitted(scene, bias).map(|x| x.0), whole: whole.map(|x| x.0), of_all: whole.is_some_and(|x| x.1) }
+        Self {
+            result: fitted(scene, bias.as_ref()).map(|x| x.0),
+            whole: whole.map(|x| x.0),
+            of_all: whole.is_some_and(|x| x.1),
+        }
     }
 
     /// Whether this is a constant that some elements do not allow: one of rows or of columns, say.
@@ -35,11 +40,11 @@ impl Gains {
 }
 
 /// The gain of what stands beside `bias`, and whether every element allows it.
-fn fitted(scene: &Scene, bias: Option<&Tensor>) -> Option<(f64, bool)> {
+fn fitted(scene: &Scene, bias: Option<&Biases>) -> Option<(f64, bool)> {
     let j = scene.evidence.judged.first()?;
     let (mut low, mut high, mut all) = (f64::NEG_INFINITY, f64::INFINITY, Vec::new());
     for (i, (a, d)) in j.actual.iter().zip(j.bound.ideal()).enumerate() {
-        let b = bias.map_or(0.0, |b| f64::from(b.data()[i % j.cols.max(1)]));
+        let b = bias.map_or(0.0, |b| b.at(i / j.cols.max(1), i % j.cols.max(1)));
         let (v, r) = (d - b, j.bound.certain()[i]);
         if !(v.is_finite() && a.is_finite() && r.is_finite())
             || v.abs() <= 8.0 * r

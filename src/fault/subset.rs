@@ -107,8 +107,11 @@ pub fn product(job: &Job, sample: &Sample) -> Option<Job> {
         _ => return None,
     }
     if let Some(t) = &job.operands.bias {
-        let data = sample.cols.iter().map(|j| t.data()[*j]).collect();
-        part.operands.bias = Some(Tensor::new(t.dtype(), 1, sample.cols.len(), data).ok()?);
+        let data = (0..t.rows()).flat_map(|e| sample.cols.iter().map(move |j| t.row(e)[*j])).collect();
+        part.operands.bias = Some(Tensor::new(t.dtype(), t.rows(), sample.cols.len(), data).ok()?);
+    }
+    if let Some(weights) = &job.operands.row_weights {
+        part.operands.row_weights = Some(sample.rows.iter().map(|i| weights[*i]).collect());
     }
     Some(part)
 }

@@ -90,8 +90,8 @@ pub fn joined(job: &Job, pieces: &[Range<usize>], join: &dyn Fn(f64, f64) -> f64
 
 /// Sums in f32, the bias added.
 pub fn biased(job: &Job, sums: Vec<f64>) -> Vec<f32> {
-    let bias = job.operands.bias.as_ref().map(Tensor::data);
-    sums.iter().enumerate().map(|(i, v)| *v as f32 + bias.map_or(0.0, |b| b[i % b.len()])).collect()
+    let cols = job.operands.bias.as_ref().map_or(1, Tensor::cols);
+    sums.iter().enumerate().map(|(i, v)| *v as f32 + job.bias_at(i / cols, i % cols) as f32).collect()
 }
 
 fn add(acc: f64, x: f64, _: Setting) -> f64 {

@@ -1,8 +1,10 @@
 //! One launch: what goes into a kernel and what comes out.
 
 pub(crate) mod accumulator;
+mod bias;
 
 pub use accumulator::{Accumulator, Inner, MmaModel, ScaleOrder};
+pub use bias::Biases;
 
 use crate::op::grouped::check_offs;
 use crate::op::{Op, Params};
@@ -165,7 +167,10 @@ impl Operand {
 pub struct Operands {
     /// One tensor a role; multi_cast_transpose has several of its one.
     pub by_role: Vec<Vec<Operand>>,
+    /// `[1,N]`; of a grouped product `[E,N]`, a row for each expert. See [`Biases`].
     pub bias: Option<Tensor>,
+    /// What each row of a product with a bias is multiplied by last. The sums have it in operand a already.
+    pub row_weights: Option<Vec<f32>>,
     pub gamma: Option<Tensor>,
     pub beta: Option<Tensor>,
     pub offs: Option<Vec<usize>>,
@@ -253,7 +258,7 @@ impl Operands {
     /// Several tensors of the first role, as multi_cast_transpose takes them, and b of an op that has one.
     pub fn several(a: Vec<Operand>, b: Option<Operand>) -> Self {
         let by_role = std::iter::once(a).chain(b.map(|b| vec![b])).collect();
-        Self { by_role, bias: None, gamma: None, beta: None, offs: None }
+        Self { by_role, bias: None, row_weights: None, gamma: None, beta: None, offs: None }
     }
     /// The operand of a role; the first of several tensors.
     pub fn get(&self, role: usize) -> Option<&Operand> {

@@ -231,6 +231,14 @@ pub struct LargeCast<'a> {
 /// Judges how large the errors of a cast are, where they lie. `None`: it is to be judged on the CPU.
 pub type CastJudge = fn(&LargeCast) -> Result<Option<Measured>>;
 
+/// Refuses a bias of a grouped product, which no kernel of ours adds.
+pub(crate) fn without_bias(spec: &KernelSpec, job: &Job) -> Result<()> {
+    match job.operands.bias {
+        None => Ok(()),
+        Some(_) => Err(Error::unsupported(spec.name, "it multiplies groups without bias")),
+    }
+}
+
 /// The kernel that runs `job` on `backend`: the first that accepts it. Errors with every refusal when none does.
 pub fn find(kernels: &[&'static dyn Kernel], job: &Job, backend: Backend) -> Result<&'static dyn Kernel> {
     let mut reasons = Vec::new();

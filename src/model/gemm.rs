@@ -145,8 +145,8 @@ pub fn predict(job: &Job) -> Result<Output> {
     for p in plan.problems().filter(|p| p.a.k > 0) {
         let rows = values.par_chunks_mut(plan.cols.max(1)).skip(p.out_row).zip(p.a_rows.clone());
         rows.try_for_each(|(values, row)| {
-            for ((j, col), value) in p.b_rows.clone().enumerate().zip(values) {
-                *value = element(&plan, &p, row, col, plan.bias.map(|bias| bias[j]))?;
+            for (col, value) in p.b_rows.clone().zip(values) {
+                *value = element(&plan, &p, row, col, plan.bias.map(|bias| bias[col]))?;
             }
             Ok::<(), crate::Error>(())
         })?;
@@ -161,7 +161,8 @@ pub fn predict_at(job: &Job, plan: &Plan, elements: &[(usize, usize)]) -> Result
         let owner = plan.problems().find(|p| p.a.k > 0 && (p.out_row..p.out_row + p.a_rows.len()).contains(i));
         // A row of no product is zero.
         let Some(p) = owner else { return Ok(0.0) };
-        element(plan, &p, p.a_rows.start + i - p.out_row, p.b_rows.start + j, plan.bias.map(|bias| bias[*j]))
+        let col = p.b_rows.start + j;
+        element(plan, &p, p.a_rows.start + i - p.out_row, col, plan.bias.map(|bias| bias[col]))
     };
     let values = elements.par_iter().map(value).collect::<Result<Vec<f32>>>()?;
     Ok(stored(job, 1, values.len(), values)?.parts.remove(0))

@@ -151,6 +151,7 @@ pub struct Plan<'a> {
     /// Rows and columns of the output.
     pub rows: usize,
     pub cols: usize,
+    /// What is added to sums with each row of b: `[N]`, of a grouped product `[E·N]`.
     pub bias: Option<&'a [f32]>,
 }
 
@@ -182,8 +183,11 @@ impl<'a> Plan<'a> {
         };
         let (kind, a, b) = sides(op, a, b, weights)?;
         let grouped = !matches!(job.op, Op::Gemm);
-        if grouped && (kind != Kind::Scaled || o.bias.is_some()) {
-            return Err(Error::unsupported(op, "grouped products are of narrow floats, without bias"));
+        if grouped && kind != Kind::Scaled {
+            return Err(Error::unsupported(op, "grouped products are of narrow floats"));
+        }
+        if o.bias.is_some() && (job.op == Op::GroupedGemmWgrad || o.row_weights.is_some()) {
+            return Err(Error::unsupported(op, "no kernel adds a bias before weights of rows, or to groups of columns"));
         }
         let mut plan = Self {
             kind,
@@ -204,9 +208,9 @@ impl<'a> Plan<'a> {
         if plan.a[0].k == 0 && job.op != Op::GroupedGemmWgrad {
             return Err(Error::shape(format!("operand a of {op}"), dims(&plan.a[0]), "K of at least 1"));
         }
-        if let Some(bias) = plan.bias.filter(|bias| bias.len() != plan.cols) {
+        if let Some(bias) = plan.bias.filter(|bias| bias.len() != plan.b[0].rows) {
             let found = format!("{} values", bias.len());
-            return Err(Error::shape(format!("bias of {op}"), found, format!("{}, one a column", plan.cols)));
+            return Err(Error::shape(format!("bias of {op}"), found, format!("{}, one a row of b", plan.b[0].rows)));
         }
         match &job.out {
             OutSpec::High(f) if f.is_high() => {}

@@ -177,7 +177,7 @@ fn element(a: &[f64], b: &[f64], bias: f64) -> (f64, f64) {
 }
 
 /// An element and its magnitude from the sums of its products.
-fn finished((sum, magnitude): dot::Sums, a: &[f64], b: &[f64], bias: f64) -> (f64, f64) {
+pub(super) fn finished((sum, magnitude): dot::Sums, a: &[f64], b: &[f64], bias: f64) -> (f64, f64) {
     let (d, magnitude) = (sum + bias, magnitude + bias.abs());
     if cancels(d, magnitude, a.len()) {
         return (dot::exact(a, b, bias), magnitude);

@@ -1,9 +1,10 @@
 //! Grouped products in f64: one product a group, by the cumulative end rows `offs`.
 
-use super::gemm::{operand_b, product};
+use super::gemm::{finished, operand_b, product};
 use super::{Args64, Defined};
 use crate::{Error, Result};
 use ndarray::{Array2, s};
+use std::borrow::Cow;
 
 /// The end rows of the groups, checked: present, ascending (equal ends are empty groups), not beyond `rows`.
 pub fn check_offs(offs: Option<&[usize]>, rows: usize) -> Result<&[usize]> {
@@ -20,8 +21,8 @@ pub fn check_offs(offs: Option<&[usize]>, rows: usize) -> Result<&[usize]> {
 }
 
 /// Forward and grad_A: rows `offs[e−1]..offs[e]` of a times rows `e·N..(e+1)·N` of b, transposed. `[M,K] × [E·N,K] → [M,N]`;
-/// rows from the last of `offs` on are zero. (grad_A: dY `[M,N]` with b `[E·K,N]`.) Errors: no b or offs, offs not ascending or
-/// beyond M, shapes that do not fit.
+/// rows from the last of `offs` on are zero. (grad_A: dY `[M,N]` with b `[E·K,N]`.) A bias `[E·N]` is added: to row i of group e
+/// `w[i]·bias[e·N + j]`, w its `row_weights` or 1. Errors: no b or offs, offs not ascending or beyond M, shapes that do not fit.
 pub fn by_rows(args: &Args64) -> Result<Defined> {
     let (m, k) = args.a.dim();
     let (b, offs) = (operand_b(args)?, check_offs(args.offs.as_deref(), m)?);
@@ -31,11 +32,29 @@ pub fn by_rows(args: &Args64) -> Result<Defined> {
         return Err(Error::shape("operand b of a grouped product", found, format!("{groups}·N × {k}")));
     }
     let n = b.nrows() / groups;
+    let length =
+        |what: &str, of: &Option<Vec<f64>>, count: usize| match of.as_ref().map(Vec::len).filter(|found| *found != count) {
+            Some(found) => Err(Error::shape(format!("{what} of a grouped product"), format!("{found} values"), count)),
+            None => Ok(()),
+        };
+    length("bias", &args.bias, b.nrows())?;
+    length("weights of rows", &args.row_weights, m)?;
     let (mut d, mut magnitude) = (Array2::zeros((m, n)), Array2::zeros((m, n)));
     let mut from = 0;
     for (e, &to) in offs.iter().enumerate() {
-        let (sums, sizes) =
-            product(args.a.slice(s![from..to, ..]), b.slice(s![e * n..(e + 1) * n, ..]), None, args.accelerator);
+        let (x, y) = (args.a.slice(s![from..to, ..]), b.slice(s![e * n..(e + 1) * n, ..]));
+        let (mut sums, mut sizes) = product(x, y, None, args.accelerator);
+        if let Some(bias) = &args.bias {
+            let weight = |i: usize| args.row_weights.as_ref().map_or(1.0, |w| w[from + i]);
+            for ((i, j), sum) in sums.indexed_iter_mut() {
+                let (x, y) = (x.row(i), y.row(j));
+                let all = (
+                    x.to_slice().map_or_else(|| x.to_vec().into(), Cow::Borrowed),
+                    y.to_slice().map_or_else(|| y.to_vec().into(), Cow::Borrowed),
+                );
+                (*sum, sizes[(i, j)]) = finished((*sum, sizes[(i, j)]), &all.0, &all.1, weight(i) * bias[e * n + j]);
+            }
+        }
         d.slice_mut(s![from..to, ..]).assign(&sums);
         magnitude.slice_mut(s![from..to, ..]).assign(&sizes);
         from = to;
@@ -81,6 +100,28 @@ mod tests {
         let d = by_rows(&args(a, b, vec![2, 2, 3])).unwrap();
         assert_eq!(d.d, array![[1.0], [3.0], [-6.0], [0.0]]);
         assert_eq!(d.magnitude.unwrap(), array![[1.0], [3.0], [6.0], [0.0]]);
+    }
+
+    /// w·(sum + bias), the bias that of the row's expert; row 3 belongs to nobody.
+    #[test]
+    fn a_bias_is_that_of_the_expert_and_has_the_weight_of_the_row() {
+        let a = || array![[1.0, 2.0], [6.0, 8.0], [2.5, 3.0], [7.0, 8.0]];
+        let b = || array![[1.0, 0.0], [0.0, 1.0], [100.0, 100.0], [7.0, 7.0], [0.0, -1.0], [1.0, 0.0]];
+        let bias = Some(vec![10.0, -20.0, 5.0, 5.0, 3.0, -4.0]);
+        let of = |row_weights: Option<Vec<f64>>| {
+            let found = by_rows(&Args64 { bias: bias.clone(), row_weights, ..args(a(), b(), vec![2, 2, 3]) }).unwrap();
+            (found.d, found.magnitude.unwrap())
+        };
+        let (d, magnitude) = of(None);
+        assert_eq!(d, array![[11.0, -18.0], [16.0, -12.0], [0.0, -1.5], [0.0, 0.0]]);
+        assert_eq!(magnitude, array![[11.0, 22.0], [16.0, 28.0], [6.0, 6.5], [0.0, 0.0]]);
+        // Rows of a come with their weights.
+        let (d, magnitude) = of(Some(vec![1.0, 2.0, 0.5, 9.0]));
+        assert_eq!(d, array![[11.0, -18.0], [26.0, -32.0], [-1.5, 0.5], [0.0, 0.0]]);
+        assert_eq!(magnitude.row(1).to_vec(), [26.0, 48.0]);
+        let short = |bias, row_weights| by_rows(&Args64 { bias, row_weights, ..args(a(), b(), vec![2, 2, 3]) }).unwrap_err();
+        assert!(short(Some(vec![0.0; 2]), None).to_string().contains("2 values"));
+        assert!(short(bias.clone(), Some(vec![0.0; 3])).to_string().contains("3 values"));
     }
 
     #[test]

@@ -132,7 +132,10 @@ impl Default for Params {
 pub struct Args64 {
     pub a: Array2<f64>,
     pub b: Option<Array2<f64>>,
+    /// `[N]`; of grouped_gemm `[E,N]`.
     pub bias: Option<Vec<f64>>,
+    /// grouped_gemm with a bias: what each row of it is multiplied by. Rows of `a` have been already.
+    pub row_weights: Option<Vec<f64>>,
     pub gamma: Option<Vec<f64>>,
     pub beta: Option<Vec<f64>>,
     /// Cumulative end rows of the groups (grouped ops).

@@ -126,8 +126,9 @@ pub fn reading(b: &Bundle) -> Result<Option<Reading>> {
     };
     let ideal = &built.ideal[0];
     let around = bound(&built.job, ideal, &out)?;
-    let bias = b.bias.as_ref().map_or_else(Vec::new, |t| t.data().iter().map(|x| f64::from(*x)).collect());
-    let mut found = of(&around, (ideal.d.ncols(), &bias), &values, [&b.a, &b.b]);
+    let cols = ideal.d.ncols();
+    let bias: Vec<f64> = (0..values.len()).map(|at| built.job.bias_at(at / cols.max(1), at % cols.max(1))).collect();
+    let mut found = of(&around, (cols, &bias), &values, [&b.a, &b.b]);
     for e in &mut found.earlier {
         let mut job = built.job.clone();
         if let Some(Operand::Quantized(q)) = job.operands.get_mut(e.operand) {
@@ -153,9 +154,9 @@ fn same(a: &Data, b: &Data) -> bool {
     }
 }
 
-/// The factors of `values` over the ideal of a bound, `cols` a row; a bias is added after the scales.
+/// The factors of `values` over the ideal of a bound, `cols` a row; a bias, of all elements or of one row for all, is added after the scales.
 fn of(around: &Bound, (cols, bias): (usize, &[f64]), values: &[f64], sides: [&BundleOperand; 2]) -> Reading {
-    let added = |i: usize| bias.get(i % cols.max(1)).copied().unwrap_or(0.0);
+    let added = |i: usize| bias.get(i % bias.len().max(1)).copied().unwrap_or(0.0);
     let element = |i: usize| interval(around, i, values[i], added(i));
     let meet = |all: &mut dyn Iterator<Item = usize>| {
         all.map(element).fold((0.0f64, f64::INFINITY), |m, e| (m.0.max(e.0), m.1.min(e.1)))

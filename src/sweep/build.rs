@@ -254,7 +254,7 @@ impl Prepared {
         let defined = |a: ndarray::Array2<f64>, b: Option<ndarray::Array2<f64>>| {
             let vector = |t: &Option<Tensor>| t.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
             let (bias, gamma, beta) = (vector(&x.bias), vector(&x.gamma), vector(&x.beta));
-            let args = Args64 { a, b, bias, gamma, beta, offs: x.offs.clone(), accelerator };
+            let args = Args64 { a, b, bias, row_weights: None, gamma, beta, offs: x.offs.clone(), accelerator };
             op::define(case.op, &params, &args)
         };
         let second = |v: &[Operand]| v.first().map(Operand::to_f64);

@@ -372,8 +372,10 @@ fn product(job: &Job, in_f32: bool, accelerator: Option<Accelerator>) -> Result<
     };
     let o = &job.operands;
     let (a, b) = (o.get(0).map(values).unwrap_or_default(), o.b().map(values));
-    let bias = o.bias.as_ref().map(|t| t.data().iter().map(|x| f64::from(*x)).collect());
-    op::define(job.op, &job.params, &Args64 { a, b, bias, offs: o.offs.clone(), accelerator, ..Args64::default() })
+    let wide = |of: &[f32]| of.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
+    let (bias, row_weights) = (o.bias.as_ref().map(|t| wide(t.data())), o.row_weights.as_deref().map(wide));
+    let offs = o.offs.clone();
+    op::define(job.op, &job.params, &Args64 { a, b, bias, row_weights, offs, accelerator, ..Args64::default() })
 }
 
 /// Rows behind the last group are nobody's: whatever a kernel left there is read as zeros, as the references have them.

@@ -170,7 +170,7 @@ impl<'a> Region<'a> {
             b: if before { 1.0 } else { p.b.scale_inv(col, 0) },
             scaled: !before && (p.a.scales().is_some() || p.b.scales().is_some()),
             global: (!before && (ga.is_some() || gb.is_some())).then(|| ga.unwrap_or(1.0) * gb.unwrap_or(1.0)),
-            bias: self.plan.bias.map_or(0.0, |b| b[col - p.b_rows.start]),
+            bias: self.plan.bias.map_or(0.0, |b| b[col]),
         }
     }
 

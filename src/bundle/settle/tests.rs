@@ -90,28 +90,6 @@ fn codes_of_a_split_product_pass_to_the_bit() {
     assert!(found.verdict == Verdict::Pass && found.model.contains("split in 2"), "{}: {}", found.model, found.reason);
 }
 
-/// In an order that no search has, so that sizes of errors decide.
-#[test]
-fn sums_that_are_never_promoted_are_suspect_where_promotion_is_declared() {
-    let o = Emulated::new(35, (32, 48, 2048), true);
-    let taken = |x: &[Number]| (0..2048).map(|k| x[(771 * k + 5) % 2048]).collect::<Vec<_>>();
-    let every = |n: usize| {
-        let sum = |a: &[Number], b: &[Number]| {
-            let (a, b) = (taken(a), taken(b));
-            a.chunks(n).zip(b.chunks(n)).fold(0.0f32, |main, (a, b)| main + o.chain(WGMMA, a, b))
-        };
-        o.product(sum, |p, i, j| o.scaled(p, i, j))
-    };
-    for (n, declared, verdict) in
-        [(2048, true, Verdict::Suspect), (256, true, Verdict::Pass), (128, true, Verdict::Pass), (2048, false, Verdict::Pass)]
-    {
-        let mut w = o.bundle(&every(n), Dtype::F32, H200);
-        declared.then(|| w.meta("promote_every", "256").clone());
-        let found = assay(&w);
-        assert_eq!(found.verdict, verdict, "{n} {declared}: {}", found.model);
-    }
-}
-
 /// One element is looked at first, then a few, then those that refuted others: the first way that has every bit is found, as if all were
 /// looked at whole.
 #[test]

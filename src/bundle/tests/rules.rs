@@ -58,7 +58,10 @@ const RULES: &[Broken] = &[
     ("codes of dequantize missing", dequantize, |w| w.without("a.codes").without("a.scale_inv").without("a.global_scale_inv").without("a.granularity").without("a.scale_format").without("a.packing").values("a", &[3, 32], &values(Format::F32, 3, 32)).without("a.format"), &["no tensor `a.codes`", "op dequantize needs it"]),
     ("unknown tensor", gemm, |w| w.f32s("a.scale", &[1], &[1.0]), &["tensor `a.scale`", "the tensors of op gemm", "a.scale_inv"]),
     ("tensor of another op", norm, |w| w.f32s("bias", &[8], &[1.0; 8]), &["tensor `bias`", "the tensors of op layernorm"]),
-    ("bias of a grouped product", grouped, |w| w.f32s("bias", &[4], &[1.0; 4]), &["tensor `bias`", "op grouped_gemm"]),
+    ("bias of a gradient", wgrad, |w| w.f32s("bias", &[5], &[1.0; 5]), &["tensor `bias`", "op grouped_gemm_wgrad"]),
+    ("bias of experts turned", grouped, |w| w.f32s("bias", &[4, 3], &[1.0; 12]), &["tensor `bias` of shape [4, 3]", "[3, 4], a row for each expert, or [4], the same for all"]),
+    ("bias of experts in one row", grouped, |w| w.f32s("bias", &[12], &[1.0; 12]), &["tensor `bias` of shape [12]", "[3, 4], a row for each expert"]),
+    ("dtype of a bias of experts", grouped, |w| w.raw("bias", Dtype::F64, &[3, 4], vec![0; 96]), &["tensor `bias` of dtype F64", "F16, BF16 or F32"]),
     ("zero points unannounced", gemm, |w| w.i32s("a.zero_point", &[3], &[1, 2, 3]), &["tensor `a.zero_point` with `a.zero` = none", "`integer` or `additive`"]),
     ("zero points missing", || int4(None), |w| w.without("b.zero_point"), &["no tensor `b.zero_point`", "[5, 2]"]),
     // Shapes.

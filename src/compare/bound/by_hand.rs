@@ -84,7 +84,7 @@ fn groups_are_scaled_and_added_by_themselves() {
 
 #[test]
 fn a_bias_is_rounded_once_and_is_no_part_of_the_sum() {
-    let p = ProductArithmetic { bias: Some(&[9.0, -2.0]), ..ProductArithmetic::plain(&Sum, 4) };
+    let p = ProductArithmetic { bias: Some(&Biases::columns(vec![9.0, -2.0])), ..ProductArithmetic::plain(&Sum, 4) };
     // Of |3 − (−2)| and 8 − 2.
     let r = reference(8.0);
     let sum = 1e-3 * (5.0 + r) + 1e-2 * (6.0 + r);

@@ -56,7 +56,7 @@ fn counted<'s>(s: &System<'s>, t: &Theory, side: Which) -> Option<System<'s>> {
 fn finished<'s>(s: &System<'s>, t: &Theory) -> Option<System<'s>> {
     let f = t.finish.as_ref()?;
     let mut after = s.clone();
-    let one = |at: usize| f(at / s.cols, at % s.cols, s.ideal[at] - s.bias[at % s.cols]);
+    let one = |at: usize| f(at / s.cols, at % s.cols, s.ideal[at] - s.bias.at(at / s.cols, at % s.cols));
     after.ideal = Cow::Owned((0..s.rows * s.cols).into_par_iter().map(one).collect());
     let is_wrong = after.wrong();
     after.of_wrong(is_wrong)
@@ -67,7 +67,7 @@ fn summed(mut after: System) -> Option<System> {
     let right = Theory::right();
     let one = |at: usize| {
         let (i, j) = (at / after.cols, at % after.cols);
-        if after.part[i].is_none() { after.ideal[at] } else { after.sum(&right, i, j).0 + after.bias[j] }
+        if after.part[i].is_none() { after.ideal[at] } else { after.sum(&right, i, j).0 + after.bias.at(i, j) }
     };
     let ideal: Vec<f64> = (0..after.rows * after.cols).into_par_iter().map(one).collect();
     after.ideal = Cow::Owned(ideal);

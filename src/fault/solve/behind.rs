@@ -58,7 +58,7 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
             let (i, j) = place(x, y);
             let at = i * cols + j;
             let Some((sum, half)) = s.written(i, j, 0.0) else { continue };
-            let (more, r) = (sum - (s.ideal[at] - s.bias[j]), half + s.certain(at));
+            let (more, r) = (sum - (s.ideal[at] - s.bias.at(i, j)), half + s.certain(at));
             // What is 0 there says nothing.
             if next.iter().all(|x| *x == 0.0) {
                 continue;
@@ -103,7 +103,7 @@ fn of(s: &System, by: usize, unknown: Which, past: Past) -> Option<Theory> {
             Some(next) => next.iter().zip(&g[x]).map(|(x, g)| x * g).sum(),
             None => rest[i * cols + j],
         };
-        v + more + bias[j]
+        v + more + bias.at(i, j)
     }));
     Some(t)
 }

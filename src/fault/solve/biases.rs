@@ -1,15 +1,20 @@
-//! Theories of a bias that is added in another place, or read as another type: what each column has besides its right sum is solved.
+//! Theories of a bias that is added in another place, or read as another type: what each column has besides its right sum is solved, of each
+//! expert's rows for themselves. And of one that another expert's is, or that weights of rows do not meet as they should.
 
+use super::maps::{self, Kind};
+use super::output::Add;
 use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
+use crate::job::Biases;
 use crate::order::Order as _;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;
 
 /// The bias of every column, solved; where each is one that is stored, its place.
 pub fn theories(s: &System) -> Vec<Theory> {
-    if s.bias.iter().all(|x| *x == s.bias[0]) || s.cols < 4 {
+    let stored = s.bias.stored();
+    if stored.iter().all(|x| *x == stored[0]) || s.cols < 4 {
         return Vec::new();
     }
     let found = added(s, false);
@@ -19,13 +24,17 @@ pub fn theories(s: &System) -> Vec<Theory> {
 
 /// The same, of sums as they are or as they are `stored`.
 fn added(s: &System, stored: bool) -> Vec<Theory> {
-    let mut from: Vec<usize> = (0..s.cols).collect();
-    let mut order: Vec<usize> = (0..s.cols).collect();
-    order.order_by(|a, b| s.bias[*a].total_cmp(&s.bias[*b]));
+    // Places are those of all experts, one after the other.
+    let bias = s.bias.stored();
+    let mut from: Vec<usize> = (0..bias.len()).collect();
+    let mut order: Vec<usize> = (0..bias.len()).collect();
+    order.order_by(|a, b| bias[*a].total_cmp(&bias[*b]));
     let mut choices = 0;
     let (mut moved, mut added, mut strange) = (Vec::new(), Vec::new(), false);
-    for (j, from) in from.iter_mut().enumerate() {
-        let inside = |i: &usize| s.region.as_ref().is_none_or(|r| r.has(*i, j));
+    for (place, from) in from.iter_mut().enumerate() {
+        let (e, j) = (place / s.cols, place % s.cols);
+        let own = |i: &usize| s.bias.expert(*i) == e && s.bias.weight(*i) > 0.0;
+        let inside = |i: &usize| own(i) && s.region.as_ref().is_none_or(|r| r.has(*i, j));
         let mut rows: Vec<usize> = (0..s.rows).filter(inside).collect();
         if !rows.iter().any(|i| s.is_wrong[i * s.cols + j]) {
             continue;
@@ -35,27 +44,27 @@ fn added(s: &System, stored: bool) -> Vec<Theory> {
         for i in rows {
             let at = i * s.cols + j;
             let Some((y, half)) = s.written(i, j, 0.0) else { continue };
-            let sum = s.ideal[at] - s.bias[j];
+            let sum = s.ideal[at] - s.bias.at(i, j);
             let once = if stored { 0.5 * s.out.spacing(at, sum) } else { 0.0 };
             let r = half + s.certain(at) + once;
             // What was added besides the right sum.
-            let b = y + s.bias[j] - sum;
-            (low, high) = (low.max(b - r), high.min(b + r));
+            let (b, by) = (y + s.bias.at(i, j) - sum, s.bias.weight(i));
+            (low, high) = (low.max((b - r) / by), high.min((b + r) / by));
         }
         if !(low <= high && low.is_finite() && high.is_finite()) {
             return Vec::new();
         }
-        added.push((j, low, high));
-        let first = order.partition_point(|x| s.bias[*x] < low);
-        let near: Vec<usize> = order[first..].iter().copied().take_while(|x| s.bias[*x] <= high).collect();
+        added.push((place, low, high));
+        let first = order.partition_point(|x| bias[*x] < low);
+        let near: Vec<usize> = order[first..].iter().copied().take_while(|x| bias[*x] <= high).collect();
         // The own one, else the nearest place.
-        let Some(best) = near.iter().copied().min_by_key(|x| x.abs_diff(j)) else {
+        let Some(best) = near.iter().copied().min_by_key(|x| x.abs_diff(place)) else {
             strange = true;
             continue;
         };
         choices += near.len();
         *from = best;
-        moved.push((j, near));
+        moved.push((place, near));
     }
     if strange {
         return glued(s, &added).filter(|_| !stored).into_iter().collect();
@@ -72,24 +81,60 @@ fn added(s: &System, stored: bool) -> Vec<Theory> {
         }
     }
     let moved: Vec<usize> = moved.into_iter().map(|x| x.0).collect();
-    let some: Vec<String> = moved.iter().filter(|j| from[**j] != **j).take(6).map(|j| format!("{j} ← {}", from[*j])).collect();
+    let named = |place: usize| match s.bias.experts() {
+        1 => place.to_string(),
+        _ => format!("{} of expert {}", place % s.cols, place / s.cols),
+    };
+    let shown = moved.iter().filter(|j| from[**j] != **j).take(6);
+    let some: Vec<String> = shown.map(|j| format!("{} ← {}", named(*j), named(from[*j]))).collect();
     let within = unit.map_or(String::new(), |u| format!(" within every {u}"));
     let twice = if stored { "; the sums were rounded to the type of the result before it" } else { "" };
     let words = format!("the bias is added in another order of columns{within}: {}{twice}", some.join(", "));
     let mut t = Theory::new(Class::Addressing, "out", "out.bias_moved", words).bits(8.0 + 2.0 * moved.len() as f64);
     t.freedom = moved.len();
-    let bias: Vec<f64> = from.iter().map(|x| s.bias[*x]).collect();
+    let bias = s.bias.with(from.iter().map(|x| bias[*x]).collect());
     let out = s.out.clone();
-    t.finish = Some(Arc::new(move |_, j, v| if stored { out.round(0, v) } else { v } + bias[j]));
+    t.finish = Some(Arc::new(move |i, j, v| if stored { out.round(0, v) } else { v } + bias.at(i, j)));
     vec![t]
+}
+
+/// A bias of each expert that is another's, or that weights of rows meet twice or not at all.
+pub fn of_experts(s: &System, add: &mut Add) {
+    let (stored, bias) = (s.bias.stored(), &s.bias);
+    let mut other = |class, variant: &str, words: String, bits: f64, other: Biases| {
+        add(class, variant, words, bits, false, Arc::new(move |i, j, v| v + other.at(i, j)));
+    };
+    for way in maps::of_experts(s.cols, bias.experts()) {
+        let values: Vec<f64> = (0..stored.len()).map(|place| stored[(way.map)(place, 0)]).collect();
+        let how = if way.kind == Kind::Expert { "from another expert" } else { "in another order" };
+        let words = format!("the bias is taken {how}: {}", way.words.replace(" rows apart", " numbers apart"));
+        if values != stored {
+            other(Class::Addressing, "bias_expert", words, 3.0 + way.bits, bias.with(values));
+        }
+    }
+    if bias.is_weighted() {
+        let words = "the bias is added behind row_weights, which multiply the sum alone";
+        other(Class::RoundOrder, "bias_unweighted", words.into(), 2.0, bias.unweighted());
+        let words = "row_weights multiply the bias twice";
+        let twice = bias.clone();
+        add(
+            Class::ScaleDoubledInverted,
+            "bias_weighted",
+            words.into(),
+            4.0,
+            false,
+            Arc::new(move |i, j, v| v + twice.at(i, j) * twice.weight(i)),
+        );
+    }
 }
 
 /// The bias in 16 bits read as f32, two neighbours as one, and past its end what nobody knows: `added` has a column, and the least and the most
 /// that was added there.
 fn glued(s: &System, added: &[(usize, f64, f64)]) -> Option<Theory> {
-    let n = s.bias.len();
-    let bits = |f: Format, j: usize| f.encode(s.bias[j], Rounding::NearestEven, Overflow::Native);
-    let held = |f: &Format| (0..n).all(|j| f.decode(bits(*f, j)) == s.bias[j]);
+    let stored = s.bias.stored();
+    let n = stored.len();
+    let bits = |f: Format, j: usize| f.encode(stored[j], Rounding::NearestEven, Overflow::Native);
+    let held = |f: &Format| (0..n).all(|j| f.decode(bits(*f, j)) == stored[j]);
     let fits = |f: &Format| {
         let two = |j: usize| f64::from(f32::from_bits(bits(*f, 2 * j) | bits(*f, 2 * j + 1) << 16));
         let mut known = added.iter().filter(|x| 2 * x.0 + 1 < n).peekable();
@@ -100,15 +145,17 @@ fn glued(s: &System, added: &[(usize, f64, f64)]) -> Option<Theory> {
     let (format, mut bias) = [Format::Bf16, Format::F16].iter().filter(|f| held(f)).find_map(fits)?;
     (n >= 8).then_some(())?;
     let behind = bias.len();
-    bias.extend(&s.bias[behind..]);
+    bias.extend(&stored[behind..]);
     for (j, low, high) in added.iter().filter(|x| x.0 >= behind) {
         bias[*j] = 0.5 * (low + high);
     }
     let words = format!(
-        "the bias is {format} read as f32: two neighbours make one, and columns from {behind} on read what lies behind it"
+        "the bias is {format} read as f32: two neighbours make one, and {} from {behind} on read what lies behind it",
+        if s.bias.experts() == 1 { "columns" } else { "numbers" }
     );
     let mut t = Theory::new(Class::BitsReinterpreted, "out", "out.bias_width", words).bits(6.0);
     t.freedom = n - behind;
-    t.finish = Some(Arc::new(move |_, j, v| v + bias[j]));
+    let bias = s.bias.with(bias);
+    t.finish = Some(Arc::new(move |i, j, v| v + bias.at(i, j)));
     Some(t)
 }

@@ -21,7 +21,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
         return Vec::new();
     }
     let mut found: Vec<Theory> = Vec::new();
-    let base = Base { sums: Arc::new((0..s.ideal.len()).map(|at| s.ideal[at] - s.bias[at % s.cols]).collect()), kept: None };
+    let base = Base {
+        sums: Arc::new((0..s.ideal.len()).map(|at| s.ideal[at] - s.bias.at(at / s.cols, at % s.cols)).collect()),
+        kept: None,
+    };
     for units in units(s) {
         let most = MOST - found.len();
         found.extend(with_units(s, &probes, &units, &base, most));
@@ -113,7 +116,7 @@ fn holds(s: &System, probes: &[(usize, usize)], (di, dj): (i64, i64), units: &Un
             while (0..s.rows as i64).contains(&x) && (0..s.cols as i64).contains(&y) {
                 let at = x as usize * s.cols + y as usize;
                 let by = unit(own) / unit(at);
-                sum += (s.ideal[at] - s.bias[y as usize]) * by;
+                sum += (s.ideal[at] - s.bias.at(x as usize, y as usize)) * by;
                 most += s.magnitude(at) * by.abs();
                 if !all {
                     break;
@@ -178,7 +181,7 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
     let sizes: Arc<Vec<f64>> = Arc::new((0..s.ideal.len()).map(|at| s.magnitude(at)).collect());
     let (i0, j0) = probes[0];
     let first = i0 * s.cols + j0;
-    let rest = s.actual[first] - s.bias[j0] - base.sums[first];
+    let rest = s.actual[first] - s.bias.at(i0, j0) - base.sums[first];
     let (rows, cols) = (s.rows as i64, s.cols as i64);
     let mut found: Vec<Theory> = Vec::new();
     // All that fits the first probe: where the right value is the rest, or the rest less what stands as far behind it again.
@@ -237,7 +240,7 @@ fn with_units(s: &System, probes: &[(usize, usize)], units: &Units, base: &Base,
                 }
                 size
             }));
-            t.finish = Some(Arc::new(move |i, j, v| v + held(i, j) + bias[j]));
+            t.finish = Some(Arc::new(move |i, j, v| v + held(i, j) + bias.at(i, j)));
             if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {
                 found.push(t);
             }
@@ -276,7 +279,7 @@ pub fn aside(s: &System) -> Vec<Theory> {
                 let line = if by_row { "row i" } else { "column j" };
                 let words = format!("{words} of an element is that of {line} {far}, wrapped");
                 let mut t = Theory::new(Class::AccState, "out", "out.part_aside", words).bits(8.0 + cost(d.min(n - d)) + bits);
-                t.finish = Some(Arc::new(move |i, j, v| v + moved(i, j) + bias[j]));
+                t.finish = Some(Arc::new(move |i, j, v| v + moved(i, j) + bias.at(i, j)));
                 if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {
                     found.push(t);
                 }
@@ -371,10 +374,10 @@ pub fn batches(s: &System) -> Vec<Theory> {
                         let (x, z) = other(i, j);
                         // Behind the last row or column there is nothing to store.
                         if x >= n_rows || z >= n_cols {
-                            return v + bias[j];
+                            return v + bias.at(i, j);
                         }
                         let one = |k: usize| a[x * k_all + k] * b[z * k_all + k] - a[i * k_all + k] * b[j * k_all + k];
-                        v + ks.clone().map(one).sum::<f64>() + bias[j]
+                        v + ks.clone().map(one).sum::<f64>() + bias.at(i, j)
                     }));
                     found.push(t);
                 }

@@ -52,8 +52,8 @@ fn looks(s: &System) -> Vec<Look> {
         (low.is_finite() && high.is_finite() && open <= OPEN * low.abs().max(high.abs())).then(|| Look {
             i,
             j,
-            low: low - s.bias[j],
-            high: high - s.bias[j],
+            low: low - s.bias.at(i, j),
+            high: high - s.bias.at(i, j),
         })
     };
     let wrong: Vec<(usize, usize)> = s.probes.iter().copied().filter(|(i, j)| usable(*i, *j).is_some()).collect();
@@ -81,15 +81,15 @@ fn at(s: &System, t: &Theory, l: &Look) -> Option<(f64, f64)> {
         Some(from) => from(l.i, l.j).filter(|(i, j)| *i < s.rows && *j < s.cols)?,
         None => (l.i, l.j),
     };
-    if j != l.j && s.bias[j] != s.bias[l.j] {
+    if s.bias.at(i, j) != s.bias.at(l.i, l.j) {
         return None;
     }
     if t.sums_right() {
         let at = i * s.cols + j;
-        return Some((s.ideal[at] - s.bias[j], s.certain(at)));
+        return Some((s.ideal[at] - s.bias.at(i, j), s.certain(at)));
     }
     let (sum, size) = s.sum(t, i, j);
-    Some((sum, s.relative * (size + s.bias[j].abs())))
+    Some((sum, s.relative * (size + s.bias.at(i, j).abs())))
 }
 
 /// The gains that a look allows on a sum.
@@ -163,8 +163,10 @@ fn one(s: &System, t: &Theory, looks: &[Look], (finishes, biases): (&[Theory], &
         }
     }
     // What was added is one number a column, or one a row: a bias of another place.
-    let added =
-        |n: usize| (looks[n].low + s.bias[looks[n].j] - v[n].0 - v[n].1, looks[n].high + s.bias[looks[n].j] - v[n].0 + v[n].1);
+    let added = |n: usize| {
+        let bias = s.bias.at(looks[n].i, looks[n].j);
+        (looks[n].low + bias - v[n].0 - v[n].1, looks[n].high + bias - v[n].0 + v[n].1)
+    };
     let same = |x: usize, y: usize| meet(added(x), added(y)).is_some();
     let steady = looks.len() >= 4
         && looks[0].j == looks[2].j
@@ -190,7 +192,7 @@ fn gained(s: &System, t: &Theory, looks: &[Look], first: (f64, f64)) -> Option<T
             continue;
         }
         let (low, high) = s.out.cell(i * s.cols + j, x);
-        let l = Look { i: *i, j: *j, low: low - s.bias[*j], high: high - s.bias[*j] };
+        let l = Look { i: *i, j: *j, low: low - s.bias.at(*i, *j), high: high - s.bias.at(*i, *j) };
         if let Some(x) = at(s, t, &l).and_then(|v| ratio(&l, v)) {
             range = meet(range, x)?;
         }
@@ -204,8 +206,8 @@ fn gained(s: &System, t: &Theory, looks: &[Look], first: (f64, f64)) -> Option<T
     }
     let words = format!("the result is multiplied by {}, which is no stored number", output::short(by, range.1 - range.0));
     let mut gain = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
-    let bias = Arc::new(s.bias.clone());
-    gain.finish = Some(Arc::new(move |_, j, v| v * by + bias[j]));
+    let bias = s.bias.clone();
+    gain.finish = Some(Arc::new(move |i, j, v| v * by + bias.at(i, j)));
     (gain.fitted, gain.slack) = (true, 0.5 * (range.1 - range.0) / by.abs());
     t.with(&gain).filter(|p| s.explains(p))
 }
@@ -243,7 +245,7 @@ fn gained_range(s: &System) -> Vec<Theory> {
     if ranges.len() > 64 {
         return Vec::new();
     }
-    let bias = Arc::new(s.bias.clone());
+    let bias = s.bias.clone();
     ranges
         .into_iter()
         .filter_map(|(from, to, fate)| {
@@ -253,7 +255,7 @@ fn gained_range(s: &System) -> Vec<Theory> {
             let words = format!("the result is multiplied by {}, which is no stored number", output::short(by, high - low));
             let mut g = Theory::new(Class::StaleState, "out", "out.gain", words).bits(22.0);
             let b = bias.clone();
-            g.finish = Some(Arc::new(move |_, j, v| v * by + b[j]));
+            g.finish = Some(Arc::new(move |i, j, v| v * by + b.at(i, j)));
             (g.fitted, g.slack) = (true, 0.5 * (high - low) / by.abs());
             slices::theory(s.k, from, to, fate).with(&g).filter(|p| s.explains(p))
         })
@@ -278,7 +280,7 @@ fn ranged(s: &System, t: &Theory, looks: &[Look]) -> Vec<Theory> {
             size += p.abs();
             sums.push(sum);
         })?;
-        (sums.len() == s.k + 1 && sum.is_finite()).then(|| (sums, s.relative * (size + s.bias[j].abs())))
+        (sums.len() == s.k + 1 && sum.is_finite()).then(|| (sums, s.relative * (size + s.bias.at(i, j).abs())))
     };
     let Some((sums, r)) = prefix(&looks[0]) else { return Vec::new() };
     // Where K is long, ranges start and end where steps of a loop do.

@@ -26,7 +26,7 @@ pub fn contents(s: &System) -> Vec<Theory> {
         && !is_of_another(s, s.actual[*first])
     {
         "one and the same number"
-    } else if s.region.is_some() && s.bias.iter().any(|b| *b != 0.0) && wrong.iter().all(|at| is_bias(s, *at)) {
+    } else if s.region.is_some() && s.bias.any() && wrong.iter().all(|at| is_bias(s, *at)) {
         BIAS
     } else if let Some(words) = garbage(s, &wrong) {
         words
@@ -132,7 +132,7 @@ const STRANGE: f64 = 40.0;
 const BIAS: &str = "the bias alone, of a sum that is 0";
 
 fn is_bias(s: &System, at: usize) -> bool {
-    s.actual[at] == s.out.round(at, s.bias[at % s.cols])
+    s.actual[at] == s.out.round(at, s.bias.at(at / s.cols, at % s.cols))
 }
 
 /// Numbers that no inputs make: of rows or columns, all of them far beyond every right result, and far from each other.

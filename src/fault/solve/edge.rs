@@ -48,7 +48,7 @@ pub fn overrun(s: &System) -> Option<Theory> {
 /// The same where experts follow each other: behind the last column lie the weight rows of the next one, so that what is stored over the start of a
 /// row is known. A row keeps it where its own tile was stored before.
 pub fn spilled(s: &System) -> Option<Theory> {
-    if s.alone || s.parts.len() < 2 || s.bias.iter().any(|b| *b != 0.0) {
+    if s.alone || s.parts.len() < 2 || s.bias.any() {
         return None;
     }
     let wrong: Vec<usize> = (0..s.rows * s.cols).filter(|at| s.is_wrong[*at]).collect();

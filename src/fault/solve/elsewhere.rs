@@ -239,7 +239,7 @@ fn gathered_by(s: &System, side: Which) -> Option<Theory> {
         // Nobody knows what lies there.
         let lost: Vec<bool> = (0..s.rows).map(|i| s.lines(i, 0).is_some_and(|(a, _, _)| from[a] >= rows)).collect();
         let (actual, cols, bias) = (s.actual.to_vec(), s.cols, s.bias.clone());
-        t.finish = Some(Arc::new(move |i, j, v| if lost[i] { actual[i * cols + j] } else { v + bias[j] }));
+        t.finish = Some(Arc::new(move |i, j, v| if lost[i] { actual[i * cols + j] } else { v + bias.at(i, j) }));
     }
     t.side(side).value = Some(Arc::new(move |i, k| if from[i] < rows { values[from[i] * k_all + k] * by[i] } else { 0.0 }));
     Some(t)
@@ -390,7 +390,7 @@ fn workspaces(s: &System) -> Vec<Theory> {
                     let ks = p * long..(p + 1) * long;
                     ks.map(|k| a[r * k_all + k] * b[j * k_all + k]).sum::<f64>()
                 };
-                (0..splits).map(part).sum::<f64>() + v - (right[at] - bias[j]) + bias[j]
+                (0..splits).map(part).sum::<f64>() + v - (right[at] - bias.at(i, j)) + bias.at(i, j)
             }));
             all.push(t);
         }
@@ -440,7 +440,7 @@ fn waves(s: &System) -> Vec<Theory> {
                     t.finish = Some(Arc::new(move |i, j, v| {
                         let (ti, tj) = (i / tile, j / tile);
                         let here = if by_rows { ti * n + tj } else { tj * m + ti };
-                        let Some(old) = here.checked_sub(before) else { return v + bias[j] };
+                        let Some(old) = here.checked_sub(before) else { return v + bias.at(i, j) };
                         let (pi, pj) = if by_rows { (old / n, old % n) } else { (old % m, old / m) };
                         let (oi, oj) = (pi * tile + i % tile, pj * tile + j % tile);
                         let last = k_all - deep;
@@ -453,7 +453,7 @@ fn waves(s: &System) -> Vec<Theory> {
                             );
                             off += p * q - x * y;
                         }
-                        v + off + bias[j]
+                        v + off + bias.at(i, j)
                     }));
                     all.push(t);
                 }

@@ -80,7 +80,7 @@ fn of(s: &System, width: usize) -> Option<Theory> {
     let mut t = Theory::new(Class::GroupBoundary, "b", "tiles_of_experts", words).bits(30.0 + moved as f64);
     t.freedom = moved;
     let parts: Arc<Vec<(usize, usize, usize)>> = Arc::new(s.parts.iter().map(|p| (p.rows.start, p.a, p.b)).collect());
-    let (map, part, bias) = (Arc::new(map), Arc::new(s.part.clone()), Arc::new(s.bias.clone()));
+    let (map, part, bias) = (Arc::new(map), Arc::new(s.part.clone()), s.bias.clone());
     let (a, b) = (Arc::new(s.a.clone()), Arc::new(s.b.clone()));
     let made = Arc::new(move |i: usize, j: usize| -> (f64, f64) {
         let (Some(e), Some(home)) = (map[i * tiles + j / width], part[i]) else { return (0.0, 0.0) };
@@ -91,8 +91,8 @@ fn of(s: &System, width: usize) -> Option<Theory> {
     t.size = Some(Arc::new(move |i, j| size(i, j).1));
     // The right sum comes in with what it may be off.
     let ideal: Arc<Vec<f64>> = Arc::new(s.ideal.to_vec());
-    let (cols, own) = (s.cols, Arc::new(s.bias.clone()));
-    t.finish = Some(Arc::new(move |i, j, v| made(i, j).0 + v - (ideal[i * cols + j] - own[j]) + bias[j]));
+    let (cols, own) = (s.cols, s.bias.clone());
+    t.finish = Some(Arc::new(move |i, j, v| made(i, j).0 + v - (ideal[i * cols + j] - own.at(i, j)) + bias.at(i, j)));
     Some(t)
 }
 

@@ -9,8 +9,20 @@ use crate::job::Operand;
 use crate::order::Order as _;
 use std::sync::Arc;
 
+/// Rows by the weights of these experts; their biases come with them or not.
+fn multiplied(s: &System, map: Vec<Option<usize>>, biased: bool) -> Theory {
+    let mut t = Theory::new(Class::GroupBoundary, "b", "rows_of_experts", "");
+    let map = Arc::new(map);
+    if biased {
+        let (bias, map) = (s.bias.clone(), map.clone());
+        t.finish = Some(Arc::new(move |i, j, v| map[i].map_or(v, |e| v + bias.of_expert(e, j) * bias.weight(i))));
+    }
+    t.expert = Some(map);
+    t
+}
+
 /// The expert whose weights make each row; `None` where no one's do. A row of zeros met nobody.
-fn met(s: &System) -> Option<Vec<Option<usize>>> {
+fn met(s: &System, biased: bool) -> Option<Vec<Option<usize>>> {
     let mut all = Vec::with_capacity(s.rows);
     let open: Vec<usize> = (0..s.cols).filter(|j| s.region.as_ref().is_none_or(|r| r.cols[*j])).collect();
     let look: Vec<usize> = (0..open.len().min(8)).map(|x| open[x * open.len() / open.len().min(8)]).collect();
@@ -20,8 +32,7 @@ fn met(s: &System) -> Option<Vec<Option<usize>>> {
         let by = |e: Option<usize>| {
             let mut map = vec![None; s.rows];
             map[i] = e;
-            let mut t = Theory::new(Class::GroupBoundary, "b", "x", "");
-            t.expert = Some(Arc::new(map));
+            let t = multiplied(s, map, biased);
             look.iter().all(|j| s.fits(&t, i, *j))
         };
         let found = if home.is_some() && by(home) { home } else { (0..s.parts.len()).find(|e| by(Some(*e))) };
@@ -42,7 +53,10 @@ pub fn theories(s: &System) -> Vec<Theory> {
     if s.parts.len() < 2 || s.rows > 8192 {
         return Vec::new();
     }
-    let Some(map) = met(s).filter(|m| *m != s.part) else { return Vec::new() };
+    // The bias of the expert too, or of the row's own.
+    let biased: &[bool] = if s.bias.any() && s.bias.experts() > 1 { &[true, false] } else { &[false] };
+    let found = biased.iter().find_map(|biased| Some((met(s, *biased).filter(|m| *m != s.part)?, *biased)));
+    let Some((map, biased)) = found else { return Vec::new() };
     let wrong: Vec<bool> = (0..s.rows).map(|i| map[i] != s.part[i]).collect();
     // Rows that nobody multiplies, all others by their own: there may be a rule, and else they are not written.
     let nobodys = (0..s.rows).all(|i| !wrong[i] || map[i].is_none());
@@ -55,8 +69,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
             (format!("rows {} are multiplied by another expert's weights", lines(&wrong)), 6.0 + 2.0 * n as f64)
         }
     };
-    let mut t = Theory::new(Class::GroupBoundary, "b", "rows_of_experts", words).bits(bits);
-    t.expert = Some(Arc::new(map));
+    let mut t = multiplied(s, map, biased).bits(bits);
+    t.detail = if biased { format!("{words}, whose bias comes with them") } else { words };
     vec![t]
 }
 
@@ -160,9 +174,9 @@ pub fn scaled(s: &System) -> Vec<Theory> {
             let mut t = Theory::new(Class::ScaleShared, name, format!("{name}.group_scale"), words).bits(6.0);
             let (part, scales, bias) = (part.clone(), scales.clone(), s.bias.clone());
             t.finish = Some(Arc::new(move |i, j, v| {
-                let Some(e) = part[i] else { return v + bias[j] };
+                let Some(e) = part[i] else { return v + bias.at(i, j) };
                 let line = if side == Which::A { i - e * per } else { j };
-                v * scales[map[e]][line] / scales[e][line] + bias[j]
+                v * scales[map[e]][line] / scales[e][line] + bias.at(i, j)
             }));
             all.push(t);
         }
@@ -175,9 +189,9 @@ pub fn scaled(s: &System) -> Vec<Theory> {
             let mut t = Theory::new(Class::ScaleLayout, "a", "both.other_axis", words).bits(3.0);
             let (part, bias) = (s.part.clone(), s.bias.clone());
             t.finish = Some(Arc::new(move |i, j, v| {
-                let Some(e) = part[i] else { return v + bias[j] };
+                let Some(e) = part[i] else { return v + bias.at(i, j) };
                 let line = i - e * per;
-                v / (of_a[e][line] * of_b[e][j]) * (of_b[e][line] * of_a[e][j]) + bias[j]
+                v / (of_a[e][line] * of_b[e][j]) * (of_b[e][line] * of_a[e][j]) + bias.at(i, j)
             }));
             all.push(t);
         }
@@ -278,10 +292,10 @@ fn boundaries_of_codes(s: &System) -> Option<Theory> {
     let (part, per, bias, cols) = (s.part.clone(), s.rows / s.parts.len().max(1), s.bias.clone(), s.cols);
     let right: Vec<f64> = s.ideal.to_vec();
     t.finish = Some(Arc::new(move |i, j, v| {
-        let Some(e) = part[i] else { return v + bias[j] };
+        let Some(e) = part[i] else { return v + bias.at(i, j) };
         let prefix = tokens.prefix(e, i - e * per, j);
         // What `v` is off the right sum, this one may be.
-        prefix[cut[e].end] - prefix[cut[e].start] + v - (right[i * cols + j] - bias[j]) + bias[j]
+        prefix[cut[e].end] - prefix[cut[e].start] + v - (right[i * cols + j] - bias.at(i, j)) + bias.at(i, j)
     }));
     Some(t)
 }

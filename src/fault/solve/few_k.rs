@@ -39,7 +39,7 @@ fn of(s: &System) -> Option<Theory> {
         let (a, b, _) = s.lines(*i, *j)?;
         let (written, half) = s.written(*i, *j, 0.0)?;
         let at = i * s.cols + j;
-        Some((a, b, written - (s.ideal[at] - s.bias[*j]), half + s.certain(at)))
+        Some((a, b, written - (s.ideal[at] - s.bias.at(*i, *j)), half + s.certain(at)))
     };
     let told: Vec<(usize, usize, f64, f64)> = places.iter().filter_map(told).filter(|t| t.2.is_finite() && t.3 > 0.0).collect();
     (told.len() >= LEAST.max(4 * FEW)).then_some(())?;

@@ -164,7 +164,7 @@ fn line(s: &System, side: Which, line: usize, ks: Range<usize>) -> Option<Vec<f6
         if x.iter().all(|x| *x == 0.0) {
             continue;
         }
-        let more = written - (s.ideal[at] - s.bias[j]);
+        let more = written - (s.ideal[at] - s.bias.at(i, j));
         system.add(x, more, 1.0 / (half * half));
         rows.push((x, more, half));
     }

@@ -151,7 +151,7 @@ fn solved(s: &System, ask: Ask, n: usize, places: &[(usize, usize)]) -> Option<V
         }
         let at = i * s.cols + j;
         let (y, half) = s.written(*i, *j, 0.0)?;
-        rows.push((x, y - (s.ideal[at] - s.bias[*j]), half + 2.0 * s.certain(at)));
+        rows.push((x, y - (s.ideal[at] - s.bias.at(*i, *j)), half + 2.0 * s.certain(at)));
         // What a few more elements than unknowns refuse, more do.
         if rows.len() == n + 6 && places.len() > n + 6 {
             answer(&rows, n)?;

@@ -59,13 +59,13 @@ pub fn theories(s: &System) -> Option<Theory> {
     let (part, per, bias, cols) = (s.part.clone(), s.rows / n, s.bias.clone(), s.cols);
     let right: Vec<f64> = s.ideal.to_vec();
     t.finish = Some(Arc::new(move |i, j, v| {
-        let Some(e) = part[i] else { return v + bias[j] };
+        let Some(e) = part[i] else { return v + bias.at(i, j) };
         let (d, line) = (&did[e], i - e * per);
         let scale = |from: [usize; 2]| tokens.scales[0][from[0]][line] * tokens.scales[1][from[1]][j];
         let sums = tokens.sums(scale(d.from), line, j);
         // What `v` is off the right sum, this one may be in its own scale.
-        let off = (v - (right[i * cols + j] - bias[j])) * scale(d.from) / scale([e, e]);
-        sums[d.tokens.end] - sums[d.tokens.start] + if off.is_finite() { off } else { 0.0 } + bias[j]
+        let off = (v - (right[i * cols + j] - bias.at(i, j))) * scale(d.from) / scale([e, e]);
+        sums[d.tokens.end] - sums[d.tokens.start] + if off.is_finite() { off } else { 0.0 } + bias.at(i, j)
     }));
     Some(t)
 }

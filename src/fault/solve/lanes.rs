@@ -335,12 +335,12 @@ pub fn smallest(s: &System) -> Vec<Theory> {
                 4.5
             });
             t.finish = Some(Arc::new(move |i, j, v| {
-                let Some((ra, rb)) = lines[i * cols + j] else { return v + bias[j] };
+                let Some((ra, rb)) = lines[i * cols + j] else { return v + bias.at(i, j) };
                 let (own, their) = if side == Which::A { (ra, rb) } else { (rb, ra) };
                 let wrong = |k: &&usize| !negative || theirs[their * k_all + **k] < 0.0;
                 let twice: f64 =
                     of_row[own].iter().filter(wrong).map(|k| right[own * k_all + k] * theirs[their * k_all + k]).sum();
-                v - 2.0 * twice + bias[j]
+                v - 2.0 * twice + bias.at(i, j)
             }));
             all.push(t);
         }

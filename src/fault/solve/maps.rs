@@ -58,6 +58,18 @@ pub fn shortest_ways(rows: usize, cols: usize) -> Vec<Way> {
     all
 }
 
+/// Every way to take one of `n` numbers of another of `experts`, and the axes exchanged; rows of the maps are those of all experts.
+pub fn of_experts(n: usize, experts: usize) -> Vec<Way> {
+    let mut all = Vec::new();
+    let mut add = |kind, words, bits, map| all.push(Way { kind, words, bits, map });
+    if experts > 1 {
+        by_expert(n * experts, 1, experts, &mut add);
+        transposed(n * experts, 1, experts, &mut add);
+    }
+    all.retain(|way| matches!(way.kind, Kind::Expert | Kind::Layout));
+    all
+}
+
 /// Every way to address a grid of `rows × cols` that stands for `experts` grids one below the other.
 pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
     let mut all: Vec<Way> = Vec::new();

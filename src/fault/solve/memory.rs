@@ -78,7 +78,8 @@ fn is_added(s: &System, r: &Region, places: &[(usize, usize)]) -> bool {
         return false;
     }
     let take = |of: &dyn Fn(usize) -> f64| -> Vec<f64> { places.iter().map(|(i, j)| of(i * s.cols + j)).collect() };
-    let (mut x, mut y) = (take(&|at| s.actual[at] - s.ideal[at]), take(&|at| s.ideal[at] - s.bias[at % s.cols]));
+    let (mut x, mut y) =
+        (take(&|at| s.actual[at] - s.ideal[at]), take(&|at| s.ideal[at] - s.bias.at(at / s.cols, at % s.cols)));
     let size = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
     let ratio = size(&x) / size(&y);
     // NaN fails.

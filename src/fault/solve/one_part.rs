@@ -110,7 +110,7 @@ fn of(s: &System, ends: &[usize]) -> Option<Theory> {
     let (own, cols, bias) = (Arc::new(own), s.cols, s.bias.clone());
     let sizes = own.clone();
     t.size = Some(Arc::new(move |i, j| sizes[i * cols + j].1));
-    t.finish = Some(Arc::new(move |i, j, _| own[i * cols + j].0 + bias[j]));
+    t.finish = Some(Arc::new(move |i, j, _| own[i * cols + j].0 + bias.at(i, j)));
     Some(t)
 }
 

@@ -1,5 +1,6 @@
 //! Theories of what became of a right sum: a factor, the bias, a clamp, another rounding.
 
+use super::biases;
 use super::maps::cost;
 use super::met;
 use super::scales;
@@ -29,7 +30,7 @@ fn gain_of(s: &System, stored: bool, keep: &dyn Fn(usize, usize) -> bool, sums: 
             Some(v) => (*v, s.certain(at) * (s.scene.tight() / s.part_of_bound).min(1.0), s.actual[at]),
             None => (s.ideal[at], s.certain(at), s.actual[at]),
         };
-        let (bias, v) = if stored { (0.0, s.out.round(at, d)) } else { (s.bias[j], d - s.bias[j]) };
+        let (bias, v) = if stored { (0.0, s.out.round(at, d)) } else { (s.bias.at(i, j), d - s.bias.at(i, j)) };
         // What rounds to either side of a half-way point says nothing once it is stored.
         if stored && s.out.round(at, d - r) != s.out.round(at, d + r) {
             continue;
@@ -53,8 +54,8 @@ fn gain_of(s: &System, stored: bool, keep: &dyn Fn(usize, usize) -> bool, sums: 
 fn common(s: &System) -> Option<f64> {
     let ratio = |(i, j): &(usize, usize)| {
         let at = i * s.cols + j;
-        let right = s.ideal[at] - s.bias[*j];
-        let x = s.actual[at] - s.bias[*j];
+        let right = s.ideal[at] - s.bias.at(*i, *j);
+        let x = s.actual[at] - s.bias.at(*i, *j);
         (s.is_wrong[at] && right.abs() > 16.0 * s.certain(at) && x.is_finite()).then(|| x / right)
     };
     let mut all: Vec<f64> = s.probes.iter().filter_map(ratio).collect();
@@ -68,14 +69,14 @@ fn common(s: &System) -> Option<f64> {
 /// Whether an element is about this many times the right one.
 fn near_gain(s: &System, g: f64, i: usize, j: usize) -> bool {
     let at = i * s.cols + j;
-    let (right, x) = (s.ideal[at] - s.bias[j], s.actual[at] - s.bias[j]);
+    let (right, x) = (s.ideal[at] - s.bias.at(i, j), s.actual[at] - s.bias.at(i, j));
     right.abs() > 16.0 * s.certain(at) && (x - g * right).abs() <= 0.01 * (g * right).abs()
 }
 
 /// Factors of the whole (or of the wrong region) that no stored number has, and what a bias may suffer.
 pub fn factors(s: &System) -> Vec<Theory> {
     let mut all = Vec::new();
-    let bias = Arc::new(s.bias.clone());
+    let bias = s.bias.clone();
     let mut add = |class: Class, variant: &str, words: String, bits: f64, fitted: bool, f: Finish| {
         let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
         t.finish = Some(f);
@@ -91,19 +92,19 @@ pub fn factors(s: &System) -> Vec<Theory> {
         for (class, word, by, _) in scales::fates(scale) {
             let b = bias.clone();
             let words = format!("the output's scale, {scale}, is {word}");
-            add(class, "scale", words, 1.0, false, Arc::new(move |_, j, v| (v + b[j]) * by));
+            add(class, "scale", words, 1.0, false, Arc::new(move |i, j, v| (v + b.at(i, j)) * by));
         }
     }
     if let crate::job::OutSpec::Scaled { scale, .. } = &s.scene.evidence.job.out
         && let Some(scale) = scale[0].map(f64::from).filter(|x| *x != 1.0)
-        && s.bias.iter().any(|x| *x != 0.0)
+        && s.bias.any()
     {
         let b = bias.clone();
         let words = "the bias is added after the output's scale, unscaled".to_string();
-        add(Class::RoundOrder, "bias_behind_scale", words, 2.0, false, Arc::new(move |_, j, v| v + b[j] / scale));
+        add(Class::RoundOrder, "bias_behind_scale", words, 2.0, false, Arc::new(move |i, j, v| v + b.at(i, j) / scale));
         let b = bias.clone();
         let words = "the bias is multiplied by the output's scale twice".to_string();
-        add(Class::ScaleDoubledInverted, "bias_scaled", words, 3.0, false, Arc::new(move |_, j, v| v + b[j] * scale));
+        add(Class::ScaleDoubledInverted, "bias_scaled", words, 3.0, false, Arc::new(move |i, j, v| v + b.at(i, j) * scale));
     }
     let other = |r: Option<(f64, f64)>| r.filter(|(low, high)| *low > 0.0 && !(*low <= 1.0 && 1.0 <= *high));
     let most = common(s).and_then(|g| gain(s, false, |i, j| near_gain(s, g, i, j)));
@@ -117,7 +118,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             format!("the result is multiplied by {}, which is no stored number", short(by, high - low)),
             22.0,
             true,
-            Arc::new(move |_, j, v| v * by + b[j]),
+            Arc::new(move |i, j, v| v * by + b.at(i, j)),
         );
     }
     for range in [gain(s, true, |_, _| true), gain(s, true, inside)] {
@@ -133,7 +134,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             format!("the stored result is multiplied by {}, which is no stored number", short(by, high - low)),
             24.0,
             true,
-            Arc::new(move |_, j, v| out.round(0, v + b[j]) * by),
+            Arc::new(move |i, j, v| out.round(0, v + b.at(i, j)) * by),
         );
     }
     // Of all elements a power of two is rather that of an exponent's bias.
@@ -147,11 +148,11 @@ pub fn factors(s: &System) -> Vec<Theory> {
                 words,
                 2.5 + 0.25 * f64::from(n),
                 false,
-                Arc::new(move |_, j, v| f64::from(n) * v + b[j]),
+                Arc::new(move |i, j, v| f64::from(n) * v + b.at(i, j)),
             );
         }
     }
-    if s.bias.iter().any(|x| *x != 0.0) {
+    if s.bias.any() {
         let b = bias.clone();
         add(Class::SilentSkip, "bias", "the bias is not added".into(), 2.0, false, Arc::new(|_, _, v| v));
         add(
@@ -160,12 +161,19 @@ pub fn factors(s: &System) -> Vec<Theory> {
             "the bias is added twice".into(),
             3.0,
             false,
-            Arc::new(move |_, j, v| v + 2.0 * b[j]),
+            Arc::new(move |i, j, v| v + 2.0 * b.at(i, j)),
         );
         for n in 3..=64usize {
             let b = bias.clone();
             let words = format!("the bias is added {n} times, as by every part of a split K");
-            add(Class::SilentSkip, "bias_times", words, 3.0 + cost(n), false, Arc::new(move |_, j, v| v + n as f64 * b[j]));
+            add(
+                Class::SilentSkip,
+                "bias_times",
+                words,
+                3.0 + cost(n),
+                false,
+                Arc::new(move |i, j, v| v + n as f64 * b.at(i, j)),
+            );
         }
         let (b, out) = (bias.clone(), s.out.clone());
         add(
@@ -174,16 +182,27 @@ pub fn factors(s: &System) -> Vec<Theory> {
             "the bias is added again to the stored result".into(),
             3.5,
             false,
-            Arc::new(move |_, j, v| if out.is_quantized() { v + 2.0 * b[j] } else { out.round(0, v + b[j]) + b[j] }),
+            Arc::new(
+                move |i, j, v| {
+                    if out.is_quantized() { v + 2.0 * b.at(i, j) } else { out.round(0, v + b.at(i, j)) + b.at(i, j) }
+                },
+            ),
         );
         if !s.out.is_quantized() {
             let (b, out) = (bias.clone(), s.out.clone());
             let words = "the bias is added twice, each time to a result that is stored".to_string();
-            let twice: Finish = Arc::new(move |_, j, v| out.round(0, out.round(0, v) + b[j]) + b[j]);
+            let twice: Finish = Arc::new(move |i, j, v| out.round(0, out.round(0, v) + b.at(i, j)) + b.at(i, j));
             add(Class::SilentSkip, "bias_again", words, 4.0, false, twice);
         }
         let b = bias.clone();
-        add(Class::SilentSkip, "bias_negated", "the bias is subtracted".into(), 4.0, false, Arc::new(move |_, j, v| v - b[j]));
+        add(
+            Class::SilentSkip,
+            "bias_negated",
+            "the bias is subtracted".into(),
+            4.0,
+            false,
+            Arc::new(move |i, j, v| v - b.at(i, j)),
+        );
         let cols = s.cols;
         for d in 1..cols.min(513) {
             let b = bias.clone();
@@ -193,7 +212,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
                 format!("the bias of column j + {d} (wrapped) is added to column j"),
                 3.0 + cost(d),
                 false,
-                Arc::new(move |_, j, v| v + b[(j + d) % cols]),
+                Arc::new(move |i, j, v| v + b.at(i, (j + d) % cols)),
             );
             let b = bias.clone();
             add(
@@ -202,7 +221,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
                 format!("the bias of column j − {d} is added to column j"),
                 4.0 + cost(d),
                 false,
-                Arc::new(move |_, j, v| v + b[j.saturating_sub(d)]),
+                Arc::new(move |i, j, v| v + b.at(i, j.saturating_sub(d))),
             );
             if d > 1 {
                 let b = bias.clone();
@@ -212,7 +231,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
                     format!("the bias of column j mod {d} is added to column j"),
                     4.0 + cost(d),
                     false,
-                    Arc::new(move |_, j, v| v + b[j % d]),
+                    Arc::new(move |i, j, v| v + b.at(i, j % d)),
                 );
                 let b = bias.clone();
                 add(
@@ -221,7 +240,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
                     format!("the bias of column j / {d} is added to column j"),
                     4.0 + cost(d),
                     false,
-                    Arc::new(move |_, j, v| v + b[j / d]),
+                    Arc::new(move |i, j, v| v + b.at(i, j / d)),
                 );
             }
         }
@@ -232,7 +251,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             "the first bias is added to all columns".into(),
             4.0,
             false,
-            Arc::new(move |_, _, v| v + b[0]),
+            Arc::new(move |i, _, v| v + b.at(i, 0)),
         );
         let b = bias.clone();
         add(
@@ -241,7 +260,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             "the bias is taken by the row, not the column".into(),
             4.0,
             false,
-            Arc::new(move |i, _, v| v + b[i % b.len()]),
+            Arc::new(move |i, _, v| v + b.at(i, i % cols)),
         );
         let to = |f: Format, how: Rounding| move |x: f64| f.decode(f.encode(x, how, Overflow::Native));
         let roundings: [(&str, &dyn Fn(f64) -> f64); 6] = [
@@ -253,13 +272,14 @@ pub fn factors(s: &System) -> Vec<Theory> {
             ("rounded down to whole numbers", &f64::floor),
         ];
         for (words, round) in roundings {
-            let b: Vec<f64> = bias.iter().map(|x| round(*x)).collect();
-            if b != *bias {
+            let b = bias.map(round);
+            if b.stored() != bias.stored() {
                 let words = format!("the bias is {words}");
-                add(Class::RoundOrder, "bias_rounded", words, 4.0, false, Arc::new(move |_, j, v| v + b[j]));
+                add(Class::RoundOrder, "bias_rounded", words, 4.0, false, Arc::new(move |i, j, v| v + b.at(i, j)));
             }
         }
         met::scaled_bias(s, &mut add);
+        biases::of_experts(s, &mut add);
     }
     if let Some((limit, n)) = limit(s) {
         let b = bias.clone();
@@ -269,7 +289,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             format!("the result is clamped to ±{limit}{}, which {n} elements have", codes(s, limit)),
             20.0,
             false,
-            Arc::new(move |_, j, v| (v + b[j]).clamp(-limit, limit)),
+            Arc::new(move |i, j, v| (v + b.at(i, j)).clamp(-limit, limit)),
         );
     }
     // Clamps and overflow of what is accumulated.
@@ -291,7 +311,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             format!("the result is clamped to {words} (±{limit})"),
             4.0,
             false,
-            Arc::new(move |_, j, v| (v + b[j]).clamp(-limit, limit)),
+            Arc::new(move |i, j, v| (v + b.at(i, j)).clamp(-limit, limit)),
         );
     }
     let b = bias.clone();
@@ -301,7 +321,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
         "negative results are 0, as if a relu were applied".into(),
         4.0,
         false,
-        Arc::new(move |_, j, v| (v + b[j]).max(0.0)),
+        Arc::new(move |i, j, v| (v + b.at(i, j)).max(0.0)),
     );
     let b = bias.clone();
     add(
@@ -310,13 +330,20 @@ pub fn factors(s: &System) -> Vec<Theory> {
         "sums beyond f16's range are Inf".into(),
         3.0,
         false,
-        Arc::new(move |_, j, v| {
-            let y = v + b[j];
+        Arc::new(move |i, j, v| {
+            let y = v + b.at(i, j);
             if y.abs() >= 65520.0 { y.signum() * f64::INFINITY } else { y }
         }),
     );
     let b = bias.clone();
-    add(Class::SilentSkip, "negated", "the result has the other sign".into(), 3.0, false, Arc::new(move |_, j, v| -(v + b[j])));
+    add(
+        Class::SilentSkip,
+        "negated",
+        "the result has the other sign".into(),
+        3.0,
+        false,
+        Arc::new(move |i, j, v| -(v + b.at(i, j))),
+    );
     // Where nothing is summed their rounding is that of subnormal codes, twice.
     let fnuz = |f: &Format| matches!(f, Format::E4m3Fnuz | Format::E5m2Fnuz);
     let all_formats = [Format::Bf16, Format::F16, Format::E4m3, Format::E5m2, Format::E4m3Fnuz, Format::E5m2Fnuz];
@@ -329,7 +356,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             format!("the sum is rounded to {f} before the bias is added or the result stored"),
             3.0,
             false,
-            Arc::new(move |_, j, v| round(v) + b[j]),
+            Arc::new(move |i, j, v| round(v) + b.at(i, j)),
         );
         let cut = move |x: f64| f.decode(f.encode(x, Rounding::TowardZero, Overflow::Native));
         let b = bias.clone();
@@ -339,7 +366,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
             format!("the result is cut to {f}"),
             3.0,
             false,
-            Arc::new(move |_, j, v| cut(v + b[j])),
+            Arc::new(move |i, j, v| cut(v + b.at(i, j))),
         );
     }
     all
@@ -356,17 +383,17 @@ fn limit(s: &System) -> Option<(f64, usize)> {
 
 /// Those without a number to find, for what has another fault too.
 pub fn simple(s: &System) -> Vec<Theory> {
-    let bias = Arc::new(s.bias.clone());
+    let bias = s.bias.clone();
     let mut all = Vec::new();
     let mut add = |class: Class, variant: &str, words: &str, bits: f64, f: Finish| {
         let mut t = Theory::new(class, "out", format!("out.{variant}"), words).bits(bits);
         t.finish = Some(f);
         all.push(t);
     };
-    if s.bias.iter().any(|x| *x != 0.0) {
+    if s.bias.any() {
         let b = bias.clone();
         add(Class::SilentSkip, "bias", "the bias is not added", 2.0, Arc::new(|_, _, v| v));
-        add(Class::SilentSkip, "bias_twice", "the bias is added twice", 3.0, Arc::new(move |_, j, v| v + 2.0 * b[j]));
+        add(Class::SilentSkip, "bias_twice", "the bias is added twice", 3.0, Arc::new(move |i, j, v| v + 2.0 * b.at(i, j)));
     }
     let b = bias.clone();
     add(
@@ -374,9 +401,9 @@ pub fn simple(s: &System) -> Vec<Theory> {
         "relu",
         "negative results are 0, as if a relu were applied",
         4.0,
-        Arc::new(move |_, j, v| (v + b[j]).max(0.0)),
+        Arc::new(move |i, j, v| (v + b.at(i, j)).max(0.0)),
     );
-    add(Class::SilentSkip, "negated", "the result has the other sign", 3.0, Arc::new(move |_, j, v| -(v + bias[j])));
+    add(Class::SilentSkip, "negated", "the result has the other sign", 3.0, Arc::new(move |i, j, v| -(v + bias.at(i, j))));
     all
 }
 
@@ -399,7 +426,7 @@ pub fn roundings(s: &System) -> Vec<Theory> {
         let (out, bias) = (s.out.clone(), s.bias.clone());
         let mut t = Theory::new(class, "out", format!("out.{variant}"), format!("the result {words}")).bits(4.0);
         t.finish = Some(Arc::new(move |i, j, v| {
-            let y = v + bias[j];
+            let y = v + bias.at(i, j);
             let at = i * cols + j;
             if out.is_saturated(at, out.round(at, y)) {
                 return y;
@@ -415,7 +442,7 @@ pub fn roundings(s: &System) -> Vec<Theory> {
         let (low, span) = (f.min_finite(), f64::from(1u32 << f.bits()));
         let mut t = Theory::new(Class::OverflowWrap, "out", "out.wrapped", "integers are not clamped: they wrap").bits(3.0);
         t.finish = Some(Arc::new(move |i, j, v| {
-            let y = v + bias[j];
+            let y = v + bias.at(i, j);
             let step = out.spacing(i * cols + j, 0.0);
             if step > 0.0 { (((y / step).round_ties_even() - low).rem_euclid(span) + low) * step } else { y }
         }));
@@ -480,7 +507,7 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
             let mut t = Theory::new(Class::ScaleLayout, if by_column { "a" } else { "b" }, variant, words).bits(4.0);
             t.finish = Some(Arc::new(move |i, j, v| {
                 let (own, other) = if by_column { (rows[i], rows.get(j)) } else { (cols[j], cols.get(i)) };
-                other.map_or(f64::NAN, |other| v / own * other) + bias[j]
+                other.map_or(f64::NAN, |other| v / own * other) + bias.at(i, j)
             }));
             all.push(t);
         }
@@ -492,14 +519,14 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
         let words = "the scales of a are applied along the columns and those of b along the rows";
         let mut t = Theory::new(Class::ScaleLayout, "a", "both.other_axis", words).bits(3.0);
         let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
-        t.finish = Some(Arc::new(move |i, j, v| v / (rows[i] * cols[j]) * (rows[j] * cols[i]) + bias[j]));
+        t.finish = Some(Arc::new(move |i, j, v| v / (rows[i] * cols[j]) * (rows[j] * cols[i]) + bias.at(i, j)));
         all.push(t);
     }
     for (words, rows, cols) in &units {
         // Whether anything is beyond it decides between the range and the rounding.
         let beyond = (0..s.ideal.len()).any(|at| {
             let unit = rows[at / s.cols] * cols[at % s.cols];
-            ((s.ideal[at] - s.bias[at % s.cols]) / unit).abs() >= 65520.0
+            ((s.ideal[at] - s.bias.at(at / s.cols, at % s.cols)) / unit).abs() >= 65520.0
         });
         for (class, variant, what, narrow) in ways {
             let (rows, cols, bias) = (rows.clone(), cols.clone(), s.bias.clone());
@@ -513,7 +540,7 @@ pub fn accumulated(s: &System) -> Vec<Theory> {
             .bits(5.0);
             t.finish = Some(Arc::new(move |i, j, v| {
                 let unit = rows[i] * cols[j];
-                if unit == 0.0 { v + bias[j] } else { narrow(v / unit) * unit + bias[j] }
+                if unit == 0.0 { v + bias.at(i, j) } else { narrow(v / unit) * unit + bias.at(i, j) }
             }));
             all.push(t);
         }

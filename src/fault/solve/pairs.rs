@@ -238,7 +238,7 @@ fn likest<'t>(s: &System, all: &'t [Theory], most: usize) -> Vec<&'t Theory> {
     // In units of what an element may sum: large ones do not decide alone.
     let unit = |i: usize, j: usize| s.certain(i * s.cols + j).max(1e-300);
     let likeness = |t: &Theory, probes: &[(usize, usize)]| -> f64 {
-        let number = |i: usize, j: usize, x: f64| (x - s.bias[j]) / unit(i, j);
+        let number = |i: usize, j: usize, x: f64| (x - s.bias.at(i, j)) / unit(i, j);
         let made = probes.iter().map(|(i, j)| s.value(t, *i, *j).map_or(0.0, |v| number(*i, *j, v.0)));
         let written = probes.iter().map(|(i, j)| number(*i, *j, s.actual[i * s.cols + j]));
         correlation(&made.collect::<Vec<f64>>(), &written.collect::<Vec<f64>>()).abs()

@@ -149,7 +149,7 @@ fn of(s: &System, side: Which, how: Stored) -> Option<Theory> {
         t.size = Some(Arc::new(move |i, j| {
             magnitude[i * cols + j] + sized(i, j).into_iter().map(|x| out.spacing(0, x) / relative).sum::<f64>()
         }));
-        t.finish = Some(Arc::new(move |i, j, _| both(i, j).into_iter().map(&round).sum::<f64>() + bias[j]));
+        t.finish = Some(Arc::new(move |i, j, _| both(i, j).into_iter().map(&round).sum::<f64>() + bias.at(i, j)));
         return Some(t);
     }
     t.side(side).code = Some(Arc::new(move |i, k| Some(if (k >= cut) == last { from[i] } else { i } * k_all + k)));

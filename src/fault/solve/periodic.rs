@@ -238,9 +238,9 @@ fn of_tiles(s: &System, high: usize, wide: usize) -> Option<Theory> {
     }
     let (a, b, bias, k_all) = (s.a.values.clone(), s.b.values.clone(), s.bias.clone(), s.k);
     t.finish = Some(Arc::new(move |i, j, v| {
-        let Some((from, to, by)) = of[i / high * n + j / wide] else { return v + bias[j] };
+        let Some((from, to, by)) = of[i / high * n + j / wide] else { return v + bias.at(i, j) };
         let part: f64 = (from..to).map(|k| a[i * k_all + k] * b[j * k_all + k]).sum();
-        v + by * part + bias[j]
+        v + by * part + bias.at(i, j)
     }));
     Some(t)
 }

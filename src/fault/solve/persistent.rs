@@ -50,7 +50,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             .map(|at| s.lines(at / cols, at % cols).map_or(1.0, |(a, b, _)| step(&s.a, a) * step(&s.b, b)))
             .collect(),
     );
-    let sums: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.ideal[at] - s.bias[at % cols]).collect());
+    let sums: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.ideal[at] - s.bias.at(at / cols, at % cols)).collect());
     // What is held is as far off as sums of its size are.
     let sizes: Arc<Vec<f64>> = Arc::new((0..rows * cols).map(|at| s.magnitude(at)).collect());
     let mut found = Vec::new();
@@ -82,7 +82,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             let (held, size) = (held(&sums), held(&sizes));
             let fits = |(i, j): &(usize, usize)| {
                 let at = i * cols + j;
-                let more = s.actual[at] - s.bias[*j] - sums[at];
+                let more = s.actual[at] - s.bias.at(*i, *j) - sums[at];
                 let (held, off) = (held(*i, *j), s.certain(at) + s.relative * size(*i, *j));
                 (more - held).abs() <= s.out.spacing(at, s.actual[at]) + 4.0 * off + 1e-3 * (held.abs() + sums[at].abs())
             };
@@ -101,7 +101,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             let own = sizes.clone();
             t.size = Some(Arc::new(move |i, j| own[i * cols + j] + size(i, j)));
             let bias = s.bias.clone();
-            t.finish = Some(Arc::new(move |i, j, v| v + held(i, j) + bias[j]));
+            t.finish = Some(Arc::new(move |i, j, v| v + held(i, j) + bias.at(i, j)));
             if probes.iter().all(|(i, j)| s.fits(&t, *i, *j)) {
                 found.push(t);
                 if found.len() >= 4 {

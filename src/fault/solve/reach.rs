@@ -224,7 +224,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         for at in &looks {
             let (i, j) = (at / s.cols, at % s.cols);
             let (v, _) = numbers.result(w, i, j);
-            let y = v + s.bias[j];
+            let y = v + s.bias.at(i, j);
             let y = if y.is_finite() { s.out.round(*at, y) } else { y };
             if y.is_finite() != s.actual[*at].is_finite() {
                 return None;
@@ -248,7 +248,7 @@ fn theory(s: &System, numbers: &Arc<Numbers>, w: Way, nth: usize) -> Theory {
     let mut t = Theory::new(Class::OverflowWrap, "out", "out.f16_range", words(s, &w)).bits(bits);
     let (bias, cols, right) = (s.bias.clone(), s.cols, s.ideal.to_vec());
     let of = numbers.clone();
-    t.finish = Some(Arc::new(move |i, j, v| of.result(&w, i, j).0 + v - (right[i * cols + j] - bias[j]) + bias[j]));
+    t.finish = Some(Arc::new(move |i, j, v| of.result(&w, i, j).0 + v - (right[i * cols + j] - bias.at(i, j)) + bias.at(i, j)));
     // A sum that lies near a tie may fall the other way.
     let (of, relative) = (numbers.clone(), s.relative);
     t.size = Some(Arc::new(move |i, j| {

@@ -50,7 +50,7 @@ pub fn is_unlike(s: &System) -> bool {
     let step = (count / LOOKS).max(1);
     let some: Vec<usize> = (0..s.is_wrong.len()).filter(|at| wrong(*at)).step_by(step | usize::from(step > 1)).collect();
     let unit = units(s, &some);
-    let of = |of: &[f64]| some.iter().zip(&unit).map(|(at, u)| (of[*at] - s.bias[at % s.cols]) / u).collect();
+    let of = |of: &[f64]| some.iter().zip(&unit).map(|(at, u)| (of[*at] - s.bias.at(at / s.cols, at % s.cols)) / u).collect();
     at_most(of(s.actual), of(&s.ideal)) < LEAST
 }
 
@@ -84,7 +84,8 @@ pub fn may_be_moved(s: &System, t: &Theory) -> bool {
     for at in (0..n).step_by(step).filter(|at| s.is_wrong[*at]) {
         let Some((i, j)) = from(at / s.cols, at % s.cols).filter(|(i, j)| *i < s.rows && *j < s.cols) else { continue };
         let to = i * s.cols + j;
-        let (written, right, unit) = (s.actual[at] - s.bias[at % s.cols], s.ideal[to] - s.bias[j], s.certain(to));
+        let (written, right, unit) =
+            (s.actual[at] - s.bias.at(at / s.cols, at % s.cols), s.ideal[to] - s.bias.at(i, j), s.certain(to));
         let unit = if unit > 0.0 { unit } else { 1.0 };
         if written.is_finite() && right.is_finite() {
             x.push(written / unit);
@@ -112,7 +113,7 @@ impl Few {
         let place = |(i, j): &(usize, usize)| {
             let at = i * s.cols + j;
             let unit = units(s, &[at])[0];
-            (*i, *j, (s.actual[at] - s.bias[*j]) / unit, unit)
+            (*i, *j, (s.actual[at] - s.bias.at(*i, *j)) / unit, unit)
         };
         let finite = |(i, j): &&(usize, usize)| s.is_wrong[i * s.cols + j] && s.actual[i * s.cols + j].is_finite();
         let written: Vec<_> = s.probes.iter().filter(finite).take(FEW).map(place).collect();
@@ -125,7 +126,7 @@ impl Few {
     fn left(&self, s: &System, t: &Theory) -> f64 {
         let (mut xx, mut xy, mut yy) = (0.0, 0.0, 0.0);
         for (i, j, y, unit) in &self.written {
-            let x = s.value(t, *i, *j).map_or(0.0, |v| (v.0 - s.bias[*j]) / unit);
+            let x = s.value(t, *i, *j).map_or(0.0, |v| (v.0 - s.bias.at(*i, *j)) / unit);
             (xx, xy, yy) = (xx + x * x, xy + x * y, yy + y * y);
         }
         if xx > 0.0 && yy > 0.0 { 1.0 - xy * xy / (xx * yy) } else { 1.0 }
@@ -145,7 +146,7 @@ pub fn may_have_gains(s: &System, t: &Theory) -> bool {
     let places: Vec<usize> = s.probes.iter().filter(finite).take(LOOKS).map(|(i, j)| i * s.cols + j).collect();
     let unit = units(s, &places);
     let numbers = |of: &dyn Fn(usize) -> f64| -> Vec<f64> {
-        places.iter().zip(&unit).map(|(at, unit)| (of(*at) - s.bias[at % s.cols]) / unit).collect()
+        places.iter().zip(&unit).map(|(at, unit)| (of(*at) - s.bias.at(at / s.cols, at % s.cols)) / unit).collect()
     };
     let mut x = numbers(&|at| s.actual[at]);
     let mut y = numbers(&|at| s.value(t, at / s.cols, at % s.cols).map_or(0.0, |v| v.0));
@@ -199,7 +200,7 @@ impl Made {
     fn add(&mut self, s: &System, t: &Theory, places: &[usize]) {
         for (at, unit) in places.iter().zip(units(s, places)) {
             let (i, j) = (at / s.cols, at % s.cols);
-            let number = |x: f64| if x.is_finite() { (x - s.bias[j]) / unit } else { 0.0 };
+            let number = |x: f64| if x.is_finite() { (x - s.bias.at(i, j)) / unit } else { 0.0 };
             self.written.push(number(s.actual[*at]));
             self.right.push(number(s.ideal[*at]));
             self.made.push(s.value(t, i, j).map_or(0.0, |v| number(v.0)));

@@ -93,11 +93,12 @@ pub fn theories(s: &System) -> Vec<Theory> {
             all.push(t);
         }
     }
-    if s.bias.iter().any(|x| *x != 0.0) {
-        for (words, read) in floats(&s.bias) {
+    if s.bias.any() {
+        for (words, read) in floats(s.bias.stored()) {
+            let read = s.bias.with(read);
             let mut t =
                 Theory::new(Class::BitsReinterpreted, "out", "out.bias_width", format!("the bias is {words}")).bits(3.0);
-            t.finish = Some(Arc::new(move |_, j, v| v + read[j]));
+            t.finish = Some(Arc::new(move |i, j, v| v + read.at(i, j)));
             all.push(t);
         }
     }

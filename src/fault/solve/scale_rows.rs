@@ -175,7 +175,7 @@ fn moved(s: &System, side: Which, end: End) -> Option<Theory> {
         let (i, j) = (at / s.cols, at % s.cols);
         let (y, half) = s.written(i, j, 0.0)?;
         let (line, across) = if side == Which::A { (i, j) } else { (j, i) };
-        Some((line, across, s.ideal[at] - s.bias[j], y, half + s.certain(at)))
+        Some((line, across, s.ideal[at] - s.bias.at(i, j), y, half + s.certain(at)))
     };
     let looks: Vec<_> = places.into_iter().filter_map(look).collect();
     let fits = |(line, _, v, y, half): &(usize, usize, f64, f64, f64), d: i64| {
@@ -214,7 +214,7 @@ fn moved(s: &System, side: Which, end: End) -> Option<Theory> {
         let (scales, bias) = (scales.clone(), s.bias.clone());
         t.finish = Some(Arc::new(move |i, j, v| {
             let (line, across) = if side == Which::A { (i, j) } else { (j, i) };
-            v * scales[line_at(line, by[across % period])] / scales[line] + bias[j]
+            v * scales[line_at(line, by[across % period])] / scales[line] + bias.at(i, j)
         }));
         return Some(t);
     }

@@ -559,8 +559,8 @@ pub fn of_one_scale(s: &System, low: f64, high: f64) -> Option<Theory> {
     all.retain(|x| low * (1.0 - 1e-6) <= x.3 && x.3 <= high * (1.0 + 1e-6));
     let [(class, variant, words, by, bits)] = &all[..] else { return None };
     let mut t = Theory::new(*class, "out", variant.clone(), words.clone()).bits(4.0 + bits);
-    let (bias, by) = (Arc::new(s.bias.clone()), *by);
-    t.finish = Some(Arc::new(move |_, j, v| v * by + bias[j]));
+    let (bias, by) = (s.bias.clone(), *by);
+    t.finish = Some(Arc::new(move |i, j, v| v * by + bias.at(i, j)));
     Some(t)
 }
 

@@ -67,12 +67,12 @@ pub fn prefix(s: &System, i: usize, j: usize) -> Option<Prefix> {
         }
     }
     sums.push(sum);
-    let r = s.relative * (size + s.bias[j].abs()) + x.abs() * 2f64.powi(-23);
+    let r = s.relative * (size + s.bias.at(i, j).abs()) + x.abs() * 2f64.powi(-23);
     let (low, high) = s.out.cell(at, x);
     (sum.is_finite() && low.is_finite() && high.is_finite()).then(|| Prefix {
         sums,
-        low: low - s.bias[j] - r,
-        high: high - s.bias[j] + r,
+        low: low - s.bias.at(i, j) - r,
+        high: high - s.bias.at(i, j) + r,
     })
 }
 

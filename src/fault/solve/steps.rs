@@ -215,7 +215,7 @@ fn corrections(s: &System, side: Which) -> Vec<Theory> {
     let (name, other) = if side == Which::A { ("a", "b") } else { ("b", "a") };
     let lines: Vec<Option<(usize, usize)>> = (0..s.rows).map(|i| s.lines(i, 0).map(|(a, b, _)| (a, b))).collect();
     let ranges: Vec<std::ops::Range<usize>> = (0..s.rows).map(|i| s.lines(i, 0).map_or(0..0, |l| l.2)).collect();
-    let bias = Arc::new(s.bias.clone());
+    let bias = s.bias.clone();
     // zero·scale of one side, values and scales of the other.
     let term: Arc<Vec<f64>> = Arc::new(
         (0..g.rows * g.k)
@@ -236,7 +236,7 @@ fn corrections(s: &System, side: Which) -> Vec<Theory> {
             let (term, values, steps) = (term.clone(), values.clone(), steps.clone());
             let (lines, ranges, bias) = (lines.clone(), ranges.clone(), bias.clone());
             t.finish = Some(Arc::new(move |i, j, v| {
-                let Some((a, b)) = lines[i] else { return v + bias[j] };
+                let Some((a, b)) = lines[i] else { return v + bias.at(i, j) };
                 let (own, theirs) = if side == Which::A { (a, b + j) } else { (b + j, a) };
                 let added: f64 = ranges[i]
                     .clone()
@@ -245,7 +245,7 @@ fn corrections(s: &System, side: Which) -> Vec<Theory> {
                         term[own * k_all + k] * values[theirs * k_all + k] * (step.powi(power) - 1.0)
                     })
                     .sum();
-                v - added + bias[j]
+                v - added + bias.at(i, j)
             }));
             t
         })

@@ -65,7 +65,7 @@ fn bits_of_result(s: &System) -> Vec<Theory> {
                 "bits",
                 words,
                 bits,
-                Arc::new(move |_, j, v| read.decode(wrote.encode(v + bias[j], Rounding::NearestEven, overflow))),
+                Arc::new(move |i, j, v| read.decode(wrote.encode(v + bias.at(i, j), Rounding::NearestEven, overflow))),
             ));
         }
     }
@@ -107,9 +107,9 @@ fn alpha(s: &System) -> Vec<Theory> {
                     words,
                     4.0 + bits,
                     Arc::new(move |i, j, v| {
-                        let Some((ra, rb)) = lines[i] else { return v + bias[j] };
+                        let Some((ra, rb)) = lines[i] else { return v + bias.at(i, j) };
                         let (x, y) = (a[ra], b[rb + j]);
-                        v / (x * y) * of(f, x, y) + bias[j]
+                        v / (x * y) * of(f, x, y) + bias.at(i, j)
                     }),
                 ));
             }
@@ -227,7 +227,7 @@ fn pairs(s: &System) -> Vec<Theory> {
                     words,
                     bits,
                     Arc::new(move |i, j, v| {
-                        let Some((ra, rb)) = lines[i] else { return v + bias[j] };
+                        let Some((ra, rb)) = lines[i] else { return v + bias.at(i, j) };
                         let rb = rb + j;
                         let (x, y) = (&a[ra * k_all..(ra + 1) * k_all], &b[rb * k_all..(rb + 1) * k_all]);
                         let mut sums = vec![0.0; lane.numbers];
@@ -242,7 +242,7 @@ fn pairs(s: &System) -> Vec<Theory> {
                         };
                         let scaled =
                             |(n, sum): (usize, f64)| off(sum) * sa[ra * units + lane.unit[n]] * sb[rb * units + lane.unit[n]];
-                        v + sums.into_iter().enumerate().map(scaled).sum::<f64>() + bias[j]
+                        v + sums.into_iter().enumerate().map(scaled).sum::<f64>() + bias.at(i, j)
                     }),
                 ));
             }
@@ -290,11 +290,11 @@ fn magic(s: &System) -> Vec<Theory> {
                 words,
                 bits,
                 Arc::new(move |i, j, v| {
-                    let Some((ra, rb)) = lines[i] else { return v + bias[j] };
+                    let Some((ra, rb)) = lines[i] else { return v + bias.at(i, j) };
                     let rb = rb + j;
                     let sum: f64 =
                         a[ra * k_all..(ra + 1) * k_all].iter().zip(&b[rb * k_all..(rb + 1) * k_all]).map(|(x, y)| x * y).sum();
-                    v + (of(sum as i64) - sum) * sa[ra] * sb[rb] + bias[j]
+                    v + (of(sum as i64) - sum) * sa[ra] * sb[rb] + bias.at(i, j)
                 }),
             )
         })
@@ -333,11 +333,11 @@ fn zero_terms(s: &System) -> Vec<Theory> {
                 words,
                 bits,
                 Arc::new(move |i, j, v| {
-                    let Some((ra, rb)) = lines[i] else { return v + bias[j] };
+                    let Some((ra, rb)) = lines[i] else { return v + bias.at(i, j) };
                     let rb = rb + j;
                     let term: f64 =
                         x[ra * k_all..(ra + 1) * k_all].iter().zip(&y[rb * k_all..(rb + 1) * k_all]).map(|(x, y)| x * y).sum();
-                    v + by * sign * term + bias[j]
+                    v + by * sign * term + bias.at(i, j)
                 }),
             ));
         }

@@ -14,7 +14,7 @@ pub use super::theory::{Added, At, Finish, From, Kept, Narrow, Over, Past, Patch
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Which};
 use crate::fault::predict::{NOISE, Scene};
-use crate::job::Operand;
+use crate::job::{Biases, Operand};
 use crate::op::Op;
 use crate::tensor::round_to;
 use crate::{Format, Overflow, Rounding};
@@ -53,7 +53,7 @@ pub struct System<'s> {
     pub parts: Vec<Part>,
     /// Which part a row of the result belongs to.
     pub part: Vec<Option<usize>>,
-    pub bias: Vec<f64>,
+    pub bias: Biases,
     pub actual: &'s [f64],
     pub ideal: Cow<'s, [f64]>,
     pub out: &'s OutFormat,
@@ -123,7 +123,7 @@ impl<'s> System<'s> {
         (s.is_rounded() == round).then_some(())?;
         (s.rows * s.cols * s.k <= ROUNDED).then_some(())?;
         let right = Theory::right();
-        let one = |at: usize| s.sum(&right, at / s.cols, at % s.cols).0 + s.bias[at % s.cols];
+        let one = |at: usize| s.sum(&right, at / s.cols, at % s.cols).0 + s.bias.at(at / s.cols, at % s.cols);
         let ideal: Vec<f64> = (0..s.rows * s.cols).into_par_iter().map(one).collect();
         let other = |at: usize| !((ideal[at] - s.ideal[at]).abs() <= 1e-3 * s.certain(at));
         (round || (0..ideal.len()).any(other)).then_some(())?;
@@ -155,12 +155,7 @@ impl<'s> System<'s> {
         for (p, x) in parts.iter().enumerate() {
             part.get_mut(x.rows.clone())?.fill(Some(p));
         }
-        let bias = job
-            .operands
-            .bias
-            .as_ref()
-            .filter(|_| !alone)
-            .map_or(vec![0.0; cols], |t| t.data().iter().map(|x| f64::from(*x)).collect());
+        let bias = Biases::of(job, (rows, cols));
         let is_wrong = scene.wrong().to_vec();
         Some(Self {
             scene,
@@ -282,8 +277,8 @@ impl<'s> System<'s> {
     /// Whether a sum of this magnitude, nothing else wrong, may have been written for an element.
     pub fn may(&self, i: usize, j: usize, sum: f64, size: f64) -> bool {
         let at = i * self.cols + j;
-        let r = self.relative * (size + self.bias[j].abs()) + sum.abs() * 2f64.powi(-23);
-        let v = sum + self.bias[j];
+        let r = self.relative * (size + self.bias.at(i, j).abs()) + sum.abs() * 2f64.powi(-23);
+        let v = sum + self.bias.at(i, j);
         self.holds(at, self.actual[at], (v, v - r, v + r))
     }
 
@@ -367,10 +362,10 @@ impl<'s> System<'s> {
         if !x.is_finite() || self.out.is_quantized() && self.out.is_saturated(at, x) {
             return None;
         }
-        let r = self.relative * (size + self.bias[j].abs()) + x.abs() * 2f64.powi(-23);
+        let r = self.relative * (size + self.bias.at(i, j).abs()) + x.abs() * 2f64.powi(-23);
         let (low, high) = self.out.cell(at, x);
         let half = 0.5 * (high - low) + r;
-        (low.is_finite() && high.is_finite() && half > 0.0).then(|| (0.5 * (low + high) - self.bias[j], half))
+        (low.is_finite() && high.is_finite() && half > 0.0).then(|| (0.5 * (low + high) - self.bias.at(i, j), half))
     }
 
     /// What theory `t` says of an element before it is stored: its value and the interval that it may be in.
@@ -400,14 +395,14 @@ impl<'s> System<'s> {
                     self.memo.as_ref().map_or_else(size, |memo| memo.size(at, size))
                 }
             };
-            let r = self.certain(at).max(self.relative * (size + self.bias[j].abs()));
-            (self.ideal[at] - self.bias[j], r + t.slack * self.ideal[at].abs())
+            let r = self.certain(at).max(self.relative * (size + self.bias.at(i, j).abs()));
+            (self.ideal[at] - self.bias.at(i, j), r + t.slack * self.ideal[at].abs())
         } else {
             let (sum, size) = self.sum(t, i, j);
-            (sum, self.relative * (size + self.bias[j].abs()) + t.slack * size)
+            (sum, self.relative * (size + self.bias.at(i, j).abs()) + t.slack * size)
         };
         let r = r * part + sum.abs() * 2f64.powi(-23);
-        let end = |v: f64| t.finish.as_ref().map_or_else(|| v + self.bias[j], |f| f(i, j, v));
+        let end = |v: f64| t.finish.as_ref().map_or_else(|| v + self.bias.at(i, j), |f| f(i, j, v));
         let (v, x, y) = (end(sum), end(sum - r), end(sum + r));
         Some((v, x.min(y), x.max(y)))
     }

@@ -163,7 +163,7 @@ impl Cutting<'_> {
         };
         let changes: Vec<f64> = (0..self.s.rows * self.s.cols).into_par_iter().map(change).collect();
         let (bias, cols) = (Arc::new(self.s.bias.clone()), self.s.cols);
-        t.finish = Some(Arc::new(move |i, j, v| v + changes[i * cols + j] + bias[j]));
+        t.finish = Some(Arc::new(move |i, j, v| v + changes[i * cols + j] + bias.at(i, j)));
         t
     }
 }

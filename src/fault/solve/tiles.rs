@@ -167,7 +167,7 @@ fn of_size(s: &System, high: usize, wide: usize) -> Option<Theory> {
     });
     let of = summed.clone();
     t.size = Some(Arc::new(move |i, j| of(i, j).1));
-    t.finish = Some(Arc::new(move |i, j, v| summed(i, j).0 + v - (right[i * cols + j] - bias[j]) + bias[j]));
+    t.finish = Some(Arc::new(move |i, j, v| summed(i, j).0 + v - (right[i * cols + j] - bias.at(i, j)) + bias.at(i, j)));
     Some(t)
 }
 

@@ -48,7 +48,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             let inner = if x.4 { 1.0 } else { x.3 } * if y.4 { 1.0 } else { y.3 };
             let outer = if x.4 { x.3 } else { 1.0 } * if y.4 { y.3 } else { 1.0 };
             let bias = s.bias.clone();
-            t.finish = Some(Arc::new(move |_, j, v| (v * inner + bias[j]) * outer));
+            t.finish = Some(Arc::new(move |i, j, v| (v * inner + bias.at(i, j)) * outer));
             all.push(t);
         }
     }

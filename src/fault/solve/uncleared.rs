@@ -108,7 +108,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         };
         let mut t = Theory::new(Class::AccState, "out", "k.uncleared", words).bits(bits);
         let (of_sum, of_size, bias) = (raw.clone(), raw.clone(), s.bias.clone());
-        t.finish = Some(Arc::new(move |i, j, v| v + of_sum.more((i, j), one).0 + bias[j]));
+        t.finish = Some(Arc::new(move |i, j, v| v + of_sum.more((i, j), one).0 + bias.at(i, j)));
         t.size = Some(Arc::new(move |i, j| of_size.size(i, j) + of_size.more((i, j), one).1));
         t
     };

@@ -227,12 +227,12 @@ pub fn shifted(s: &System, side: Which) -> Vec<Theory> {
         let mut t = Theory::new(Class::ZpCorrection, name, format!("{name}.compensation"), words).bits(6.0 + bits);
         let (sums, scales, lines, bias) = (sums.clone(), scales.clone(), lines.clone(), s.bias.clone());
         t.finish = Some(Arc::new(move |i, j, v| {
-            let Some((a, b)) = lines[i] else { return v + bias[j] };
+            let Some((a, b)) = lines[i] else { return v + bias.at(i, j) };
             let (own, theirs) = if side == Which::A { (a, b + j) } else { (b + j, a) };
             let own = &scales[own / tall * groups..(own / tall + 1) * groups];
             let by = of(own);
             let off: f64 = own.iter().zip(&sums[theirs * groups..]).map(|(s, w)| (s - by) * w).sum();
-            v + half * off + bias[j]
+            v + half * off + bias.at(i, j)
         }));
         t
     };
@@ -260,13 +260,13 @@ pub fn narrow(s: &System, side: Which) -> Vec<Theory> {
         let (by, sums, lines, bias) = (by.clone(), sums.clone(), lines.clone(), s.bias.clone());
         let round = move |x: f64| f.decode(f.encode(x, crate::Rounding::NearestEven, crate::Overflow::Native));
         t.finish = Some(Arc::new(move |i, j, v| {
-            let Some((a, b)) = lines[i] else { return v + bias[j] };
+            let Some((a, b)) = lines[i] else { return v + bias.at(i, j) };
             let (own, theirs) = if side == Which::A { (a, b + j) } else { (b + j, a) };
             let off = |c: usize| {
                 let x = sums[theirs * groups + c];
                 (round(x) - x) * by[own / tall * groups + c]
             };
-            v + (0..groups).map(off).sum::<f64>() + bias[j]
+            v + (0..groups).map(off).sum::<f64>() + bias.at(i, j)
         }));
         t
     };

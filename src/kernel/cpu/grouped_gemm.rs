@@ -4,7 +4,7 @@ use super::fp8_gemm::{multiple, plan};
 use super::product;
 use crate::Result;
 use crate::job::{Job, Output};
-use crate::kernel::{Backend, Held, Kernel, KernelSpec};
+use crate::kernel::{Backend, Held, Kernel, KernelSpec, without_bias};
 use crate::model::gemm::predict;
 use crate::model::product::Kind;
 use crate::op::Op;
@@ -26,6 +26,7 @@ impl Kernel for GroupedGemm {
     /// K and N of the forward product are multiples of 16; the sizes of the groups are free.
     fn check(&self, job: &Job) -> Result<()> {
         let plan = plan(&SPEC, Kind::Scaled, job)?;
+        without_bias(&SPEC, job)?;
         let why = "rows of FP8 codes start at 16-byte boundaries";
         if job.op == Op::GroupedGemmWgrad {
             let rows = plan.problems().next().map_or(0, |p| p.a.rows);
@@ -42,6 +43,7 @@ impl Kernel for GroupedGemm {
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
         plan(&SPEC, Kind::Scaled, job)?;
+        without_bias(&SPEC, job)?;
         predict(job).map(Some)
     }
     fn hold(&self, job: &Job, output: &Output) -> Result<Held> {

@@ -71,7 +71,7 @@ fn tile(plan: &Plan, p: &Problem, rows: Range<usize>, cols: Range<usize>) -> Res
     for (i, y) in rows.zip(y.chunks_mut(n)) {
         let s_a = p.a.scale_inv(i, 0);
         for (j, y) in cols.clone().zip(y) {
-            *y = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[j - p.b_rows.start]));
+            *y = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[j]));
         }
     }
     Ok(y)

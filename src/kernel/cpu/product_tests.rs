@@ -434,7 +434,7 @@ fn refusals_name_the_rule_and_the_reason() {
         j.operands.offs = Some(offs);
         refused(&j, says);
     }
-    // Narrow floats alone are not enough: a bias is refused, not left out.
+    // A bias is refused, not left out.
     let mut j = grouped(Op::GroupedGemm, "float8_rowwise:e4m3", 16, 32, &[9, 20], 50, "exact");
     j.operands.bias = bias(16);
     refused(&j, "without bias");

@@ -9,7 +9,7 @@ use super::launch::{Buffer, Gpu, LaunchShape, gpu, tensor_map};
 use super::model;
 use super::output::{download, element_bytes};
 use crate::job::{Job, Operand, Output};
-use crate::kernel::{Backend, Kernel, KernelSpec, Modelled};
+use crate::kernel::{Backend, Kernel, KernelSpec, Modelled, without_bias};
 use crate::op::Op;
 use crate::quant::QTensorParts;
 use crate::{Error, Granularity, QTensor, Result};
@@ -119,6 +119,7 @@ impl Kernel for GroupedGemm {
     }
     fn check(&self, job: &Job) -> Result<()> {
         common(&SPEC, job, WGMMA)?;
+        without_bias(&SPEC, job)?;
         let (a, _) = (pack(job.operands.get(0))?, pack(job.operands.b())?);
         packed(&SPEC, a.pitch)?;
         match job.operands.offs.as_ref().map(Vec::len) {

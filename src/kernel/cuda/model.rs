@@ -323,7 +323,7 @@ fn problem(gpu: &Gpu, plan: &Plan, p: &Problem, promoted: bool, out: &mut [f32])
     rows.for_each(|((out, values), i)| {
         let s_a = p.a.scale_inv(i, 0);
         for (j, (out, y)) in out.iter_mut().zip(values).enumerate() {
-            *out = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[j]));
+            *out = epilogue.finish(*y, s_a, plan.bias.map(|bias| bias[p.b_rows.start + j]));
         }
     });
     Ok(())

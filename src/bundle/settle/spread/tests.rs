@@ -1,7 +1,7 @@
 //! The orders that are tried, what is made of their errors, and where a limit lies: one step inside, one beyond.
 
-use super::super::super::assay::{build, output};
-use super::super::emulated::{Emulated, read};
+use super::super::super::assay::{assay_by, build, output};
+use super::super::emulated::{Emulated, Number, T, read};
 use super::super::runnable;
 use super::*;
 use crate::Format;
@@ -269,4 +269,29 @@ fn a_place_is_summed_in_each_order_that_is_told() {
 fn as_many_elements_are_looked_at_as_there_is_time_for() {
     assert_eq!([(1024, 4), (1024, 10), (4096, 2)].map(|(k, chains)| looked_at(k, chains)), [2259, 2048, 585]);
     assert_eq!([looked_at(8, 2), looked_at(1 << 20, 2)], [8192, 64]);
+}
+
+/// In an order that no search has, so that sizes of errors decide.
+#[test]
+fn sums_that_are_never_promoted_are_suspect_where_promotion_is_declared() {
+    let o = Emulated::new(35, (32, 48, 2048), true);
+    let taken = |x: &[Number]| (0..2048).map(|k| x[(771 * k + 5) % 2048]).collect::<Vec<_>>();
+    let every = |n: usize| {
+        let sum = |a: &[Number], b: &[Number]| {
+            let (a, b) = (taken(a), taken(b));
+            a.chunks(n).zip(b.chunks(n)).fold(0.0f32, |main, (a, b)| main + o.chain(T { w: 32, f: 13, o: Some(13) }, a, b))
+        };
+        o.product(sum, |p, i, j| o.scaled(p, i, j))
+    };
+    for (n, declared, verdict) in [
+        (2048, true, crate::compare::Verdict::Suspect),
+        (256, true, crate::compare::Verdict::Pass),
+        (128, true, crate::compare::Verdict::Pass),
+        (2048, false, crate::compare::Verdict::Pass),
+    ] {
+        let mut w = o.bundle(&every(n), Dtype::F32, "NVIDIA H200");
+        declared.then(|| w.meta("promote_every", "256").clone());
+        let found = assay_by(&read(&w), std::time::Duration::ZERO, None).unwrap();
+        assert_eq!(found.verdict, verdict, "{n} {declared}: {}", found.model);
+    }
 }
