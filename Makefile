@@ -62,7 +62,7 @@ kernels: built
 # or for a disk: two lanes by the first letter, each printed whole when it ends.
 program: built
 	cargo test --release --doc
-	$(MAKE) --jobs=2 --output-sync=target whole-a-d whole-e-z
+	$(MAKE) --jobs=2 --output-sync=target whole-a-e whole-f-z
 
 whole-%:
 	cargo test --release --test '[$*]*'
