@@ -38,9 +38,11 @@ fn solve(own: Act, wrong: &[Element]) -> Option<f64> {
         let (n, hit) = some.fold((0usize, 0usize), |(n, hit), e| (n + 1, hit + usize::from(made(e))));
         hit as f64 >= SHARE * n as f64
     };
-    // What is beyond all values limits nothing.
-    let most = wrong.iter().fold(0.0f64, |m, e| m.max(e.x).max(e.gate.abs()));
-    let few = |limit: &f64| *limit < most && share(*limit, &mut wrong.iter().step_by(wrong.len().div_ceil(FEW)));
+    // Where no limit makes them, one at the end of the values would, too.
+    if share(f64::INFINITY, &mut wrong.iter()) {
+        return None;
+    }
+    let few = |limit: &f64| share(*limit, &mut wrong.iter().step_by(wrong.len().div_ceil(FEW)));
     let numbers = BINADES.flat_map(|e| (0..STEPS).map(move |n| f64::from(e).exp2() * (1.0 + f64::from(n) / f64::from(STEPS))));
     let left: Vec<f64> = std::iter::once(0.0).chain(numbers).filter(few).collect();
     let (low, high) = (*left.first()?, *left.last()?);

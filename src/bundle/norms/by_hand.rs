@@ -386,12 +386,17 @@ fn padding_that_is_summed_is_solved() {
             (rows[i][j] - m) / (v + EPS).sqrt() * gamma(j) + beta(j)
         };
         let words = said(Op::Layernorm, &twice);
-        let told = ["26 columns of padding, each -0.7", &format!("Σ(x − μ)² is divided by {divisor}")];
+        // Over all columns the two are one: Σ(x − μ)² = Σx² − N·μ².
+        let squares = if divisor > n { "Σx²" } else { "Σ(x − μ)²" };
+        let told = ["26 columns of padding, each -0.7", &format!("{squares} is divided by {divisor}")];
         assert!(told.iter().all(|t| words.contains(t)), "{divisor}: {words}");
         let rms = |rows: Rows, i: usize, j: usize| rows[i][j] / (sums(&rows[i]).1 / divisor + EPS).sqrt() * gamma(j);
         let words = said(Op::Rmsnorm, &rms);
-        // 12.74 more, over as many columns as before, are an eps.
-        let told = if divisor > n { "26 columns of padding, each 0.7" } else { "eps is 0.1527" };
+        // What is added to all sums of squares is an eps: of padding no second number tells.
+        let told = match divisor > n {
+            true => "the sum of squares is divided by 122 instead of 96; and eps is 0.1244",
+            false => "eps is 0.1527",
+        };
         assert!(words.contains(told), "{divisor}: {words}");
     }
 }

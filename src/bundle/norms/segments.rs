@@ -242,7 +242,7 @@ mod tests {
         let (words, _) = of(&|r, i| (own(r, i - 2).0, own(r, i).1));
         assert!(words.contains("that of row i − 2") && words.ends_with("before it was written"), "{words}");
         let (words, _) = of(&|r, i| (square(&r[i], own(r, i).0), own(r, i).1));
-        assert!(words.contains("another mean than") && words.contains("the variance of the row:"), "{words}");
+        assert!(words.contains("another mean than") && words.contains("(the variance of the row): row 3"), "{words}");
         let (words, _) = of(&|r, i| {
             let (m, some) = (own(r, i).0, &r[i][24..48]);
             (m + (24.0 * square(some, m) - 24.0 * average(some)) / COLS as f64, own(r, i).1)
