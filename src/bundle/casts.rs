@@ -545,6 +545,7 @@ impl<'b> Cast<'b> {
         let what = match amax::parts_of(self.x, amax as f32).into_iter().next() {
             Some(part) => part.words,
             None if of_scaled => "amax is taken of the values that are already scaled: it is the largest code".into(),
+            None if amax == 0.0 => "amax is 0: it is not computed".into(),
             None => "amax is the magnitude of no part of the rows or columns".into(),
         };
         let words = format!("{what}; it is {:.6} of the largest magnitude; codes and scales are right", amax / largest);

@@ -111,7 +111,7 @@ fn two_faults_side_by_side_are_two_names() {
         32..48 => dot(&x, &y, i ^ 8, j),
         _ => dot(&x, &y, i, j),
     });
-    is_named(&w, "bits_reinterpreted:a.constant + addressing:out.rows", &["rows 0 … 15", "row i xor 8", "rows 32 … 47"]);
+    is_named(&w, "acc_state:out.sums_again + addressing:out.rows", &["rows 0 … 15", "row i xor 8", "rows 32 … 47"]);
 }
 
 #[test]

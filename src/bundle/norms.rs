@@ -399,7 +399,11 @@ impl Norm<'_> {
             (ww, wx, wxx, wy, wxy) = (ww + w, wx + w * x, wxx + w * x * x, wy + w * y, wxy + w * x * y);
         }
         let (f, by) = (wxy / wxx, (wy - wx) / ww);
-        add(format!("the mean is {f:.4} times the right one"), &|i| f * own[i]);
+        // Of another number of columns below.
+        let m = n as f64 / f;
+        if !(m >= 1.0 && m < (2 * n + 1025) as f64 && (m - m.round()).abs() <= 1e-4 * m) {
+            add(format!("the mean is {f:.4} times the right one"), &|i| f * own[i]);
+        }
         add(format!("{} is added to the mean", digits::apart([by])[0]), &|i| own[i] + by);
         for m in 1..n {
             let rest = |i: usize| prefix[i][n] - prefix[i][n - m];
@@ -513,6 +517,15 @@ impl Norm<'_> {
         }
         add("values are multiplied by the root, not divided".into(), &|i| 1.0 / (v[i] + self.eps).sqrt());
         add("the root is not taken: values are divided by the variance".into(), &|i| v[i] + self.eps);
+        add("a square is taken, not a root: values are divided by (variance + eps)²".into(), &|i| (v[i] + self.eps).powi(2));
+        let unbiased = |i: usize| (v[i] * n as f64 / (n - 1).max(1) as f64).sqrt();
+        let (low, high) = meet(&|i, square| square.sqrt() - unbiased(i));
+        if low <= high && high > 0.0 {
+            let e = roundest(low.max(0.0), high);
+            let words =
+                format!("the sum of squares is divided by {}, and {} is added to the root", n - 1, digits::apart([e])[0]);
+            add(words, &|i| unbiased(i) + e);
+        }
         let solved: Vec<(usize, Solved)> = known
             .iter()
             .map(|(i, l)| {

@@ -13,6 +13,7 @@ use crate::fault::solve::segment::lines;
 use crate::fault::{Class, Finding};
 use crate::format::pack::{NibbleOrder, pack4};
 use crate::job::Data;
+use crate::op::Op;
 use std::collections::HashMap;
 
 /// Bytes that are looked up, and bytes that one run has to have at least: chance finds four in a megabyte once in 4000 runs, eight never.
@@ -72,6 +73,19 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
     let found: Vec<(usize, usize)> = wrong.iter().filter_map(|at| source.get(at).copied()).collect();
     wrong.iter().filter(|at| source.contains_key(at)).for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
     (found.len() >= LEAST && found.len() as f64 >= SHARE * wrong.len() as f64).then_some(())?;
+    // What stands where its own input stands was let through as it is.
+    let width = bundle.a.high.as_ref().map_or(0, |x| x.cols());
+    let through = |at: &usize| source.get(at).is_none_or(|from| *from == (0, (at / cols * width + at % cols) * wide));
+    if matches!(bundle.meta.op, Op::Activation | Op::Layernorm | Op::Rmsnorm) && wrong.iter().all(through) {
+        let words = format!(
+            "{} of {} wrong elements, in rows {}, columns {}, are those of a itself: nothing is applied to them",
+            found.len(),
+            wrong.len(),
+            lines(&is_row),
+            lines(&is_col)
+        );
+        return Some(Finding::solved(Class::SilentSkip, "out.let_through", words));
+    }
     let of: Vec<&str> = (0..memory.len()).filter(|m| found.iter().any(|f| f.0 == *m)).map(|m| memory[m].0).collect();
     let words = format!(
         "{} of {} wrong elements, in rows {}, columns {}, hold the bytes of {} as it lies in memory (from byte {} on): a copy of it landed \

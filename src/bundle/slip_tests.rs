@@ -250,3 +250,36 @@ fn a_last_column_that_is_left_out_is_named() {
     // Of more columns nobody knows whether they are another product.
     assert!(!found(&by(35)).1.contains("not_computed"));
 }
+
+/// The tail of a loop reads the buffer of the step before: eight of K are counted twice and the last eight never.
+#[test]
+fn steps_of_eight_of_k_that_are_exchanged_are_named() {
+    let (a, b) = (quantized(ROW, 24, 72, 625), quantized(ROW, 40, 72, 626));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let times = |k: usize| match k {
+        56..64 => 2.0,
+        64.. => 0.0,
+        _ => 1.0,
+    };
+    let one = |i: usize, j: usize| (0..72).map(|k| times(k) * x[(i, k)] * y[(j, k)]).sum();
+    is_named(&gemm(&a, &b, Format::F32, one), "k_tail:k.pattern", &["56 … 63 ×2", "64 … 71 ×0"]);
+}
+
+/// From column 64 on the values of `a` are let through, without activation and gate.
+#[test]
+fn columns_that_no_activation_is_applied_to_are_named() {
+    let x = values(Format::F32, 24, 192, 627);
+    let silu = |v: f32| v / (1.0 + (-v).exp());
+    let by = |from: usize| {
+        let one = |i: usize, j: usize| match j < from {
+            true => silu(x.row(i)[j]) * x.row(i)[96 + j],
+            false => x.row(i)[j],
+        };
+        let mut w = Writer::new("activation");
+        w.meta("fn", "swiglu").values("a", &[24, 192], &x);
+        w.f32s("out", &[24, 96], &(0..24 * 96).map(|at| one(at / 96, at % 96)).collect::<Vec<_>>());
+        w
+    };
+    assert_eq!(found(&by(96)).0, Verdict::Pass);
+    is_named(&by(64), "silent_skip:out.let_through", &["columns 64 … 95", "nothing is applied to them"]);
+}

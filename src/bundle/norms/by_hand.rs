@@ -400,3 +400,25 @@ fn padding_that_is_summed_is_solved() {
         assert!(words.contains(told), "{divisor}: {words}");
     }
 }
+
+#[test]
+fn a_square_for_a_root_and_eps_beside_an_unbiased_root_are_solved() {
+    let layer = |divisor: &dyn Fn(f64) -> f64| {
+        let made = |rows: Rows, i: usize, j: usize| {
+            let m = average(&rows[i]);
+            (rows[i][j] - m) / divisor(square(&rows[i], m)) * gamma(j) + beta(j)
+        };
+        said(Op::Layernorm, &made)
+    };
+    let words = layer(&|v| (v + EPS).powi(2));
+    assert!(words.contains("(variance + eps)²"), "{words}");
+    let words = layer(&|v| (v * 96.0 / 95.0).sqrt() + EPS);
+    assert!(words.contains("the sum of squares is divided by 95, and 0.02 is added to the root"), "{words}");
+    // Another number of columns is no factor.
+    let made = |rows: Rows, i: usize, j: usize| {
+        let m = average(&rows[i]) * 96.0 / 128.0;
+        (rows[i][j] - m) / (square(&rows[i], m) + EPS).sqrt() * gamma(j) + beta(j)
+    };
+    let words = said(Op::Layernorm, &made);
+    assert!(words.contains("the mean is divided by 128 instead of 96"), "{words}");
+}

@@ -74,7 +74,10 @@ pub fn divisors(norm: &Norm, centers: &[f64], known: &[(usize, Line)]) -> Vec<Ea
                 let of_row: f64 = norm.rows[i].iter().map(|x| (x - m).powi(2)).sum();
                 ((of_row + p * (c - m).powi(2)) / divisor + norm.eps).sqrt()
             };
-            if c != 0.0 && known.iter().all(|(i, l)| (of(*i) * l.p - 1.0).abs() <= (2.0 * l.off_p / l.p).max(1e-5)) {
+            if known.iter().all(|(i, l)| (of(*i) * l.p - 1.0).abs() <= (2.0 * l.off_p / l.p).max(1e-5)) {
+                // Zeros are off by what their sum may be.
+                let largest = known.iter().map(|(i, _)| centers[*i].abs()).fold(0.0, f64::max);
+                let c = if c.abs() < 1e-3 * largest { 0.0 } else { c };
                 let said = format!("{}; Σ(x − μ)² is divided by {divisor}", words(p, c));
                 all.push(Each { words: said, of: (0..count).map(of).collect() });
             }

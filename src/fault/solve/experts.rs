@@ -60,7 +60,19 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let wrong: Vec<bool> = (0..s.rows).map(|i| map[i] != s.part[i]).collect();
     // Rows that nobody multiplies, all others by their own: there may be a rule, and else they are not written.
     let nobodys = (0..s.rows).all(|i| !wrong[i] || map[i].is_none());
-    let described = if nobodys { straddled(s, &wrong).or_else(|| describe(s, &map)) } else { describe(s, &map) };
+    // Some groups that end early have rows; where all but a few rows of all groups are nobody's, they are not written.
+    let missed = |p: &super::system::Part| p.rows.clone().all(|i| map[i].is_none());
+    let (none, some): (Vec<bool>, Vec<bool>) = s
+        .parts
+        .iter()
+        .filter(|p| !p.rows.is_empty())
+        .map(|p| (missed(p), !missed(p) && p.rows.clone().any(|i| map[i].is_none())))
+        .unzip();
+    let mixed = none.contains(&true) && some.contains(&true);
+    let described = match nobodys {
+        true => straddled(s, &wrong).or_else(|| if mixed { None } else { describe(s, &map) }),
+        false => describe(s, &map),
+    };
     let (words, bits) = match described {
         Some(found) => found,
         None if nobodys => return Vec::new(),

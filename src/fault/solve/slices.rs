@@ -184,11 +184,19 @@ fn steps(from: usize, to: usize) -> String {
     step.map_or(String::new(), |w| format!(": {} step{} of {w}", (to - from) / w, if to - from == w { "" } else { "s" }))
 }
 
+/// Widths of slices.
+const WIDTHS: [usize; 6] = [16, 32, 64, 128, 256, 512];
+
 /// Least-squares coefficients of slices of K, `width` wide, over the probes: 1 where nothing is wrong. `None`: fewer equations than twice
 /// the unknowns.
 pub fn coefficients(s: &System) -> Option<(usize, Vec<f64>)> {
+    coefficients_of(s, &WIDTHS)
+}
+
+/// Of slices of the first of these widths that there are equations enough for.
+fn coefficients_of(s: &System, widths: &[usize]) -> Option<(usize, Vec<f64>)> {
     let probes = prefixes(s, 128);
-    let width = [16, 32, 64, 128, 256, 512].into_iter().find(|w| s.k.div_ceil(*w) * 2 <= probes.len())?;
+    let width = widths.iter().copied().find(|w| s.k.div_ceil(*w) * 2 <= probes.len())?;
     let n = s.k.div_ceil(width);
     (n > 1).then_some(())?;
     let mut system = linear::Normal::new(n);
@@ -202,14 +210,19 @@ pub fn coefficients(s: &System) -> Option<(usize, Vec<f64>)> {
 
 /// Theories that the coefficients of slices suggest: each rounded to a whole number, where that makes a pattern no single range has.
 pub fn patterns(s: &System) -> Vec<Theory> {
-    let Some((width, c)) = coefficients(s) else { return Vec::new() };
+    let of = |widths: &[usize]| pattern(s, widths);
+    of(&WIDTHS).or_else(|| of(&[8])).into_iter().collect()
+}
+
+fn pattern(s: &System, widths: &[usize]) -> Option<Theory> {
+    let (width, c) = coefficients_of(s, widths)?;
     // No −0.
     let rounded: Vec<f64> = c.iter().map(|x| x.round() + 0.0).collect();
     let near = c.iter().zip(&rounded).filter(|(x, r)| (*x - *r).abs() < 0.2).count();
     // Nothing of K at all is no pattern of K.
     let none = rounded.iter().all(|x| *x == 0.0);
     if near * 10 < c.len() * 9 || none || rounded.iter().all(|x| *x == 1.0) || rounded.iter().any(|x| x.abs() > 16.0) {
-        return Vec::new();
+        return None;
     }
     // Where the end is lost it is the tail, whatever was summed instead.
     let class = if rounded.last() == Some(&0.0) && rounded[0] == 1.0 { Class::KTail } else { Class::AccState };
@@ -237,7 +250,7 @@ pub fn patterns(s: &System) -> Vec<Theory> {
     t.freedom = slices;
     let rounded = rounded.clone();
     t.k = Some(Arc::new((0..s.k).map(|k| rounded[k / width]).collect()));
-    vec![t]
+    Some(t)
 }
 
 /// After how many slices a pattern starts again, where it does so more than once.
