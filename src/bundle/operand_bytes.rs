@@ -76,7 +76,7 @@ pub fn explain(bundle: &Bundle, judged: &Judgement) -> Option<Finding> {
     // What stands where its own input stands was let through as it is.
     let width = bundle.a.high.as_ref().map_or(0, |x| x.cols());
     let through = |at: &usize| source.get(at).is_none_or(|from| *from == (0, (at / cols * width + at % cols) * wide));
-    if matches!(bundle.meta.op, Op::Activation | Op::Layernorm | Op::Rmsnorm) && wrong.iter().all(through) {
+    if matches!(bundle.meta.op, Op::Activation | Op::Gated | Op::Layernorm | Op::Rmsnorm) && wrong.iter().all(through) {
         let words = format!(
             "{} of {} wrong elements, in rows {}, columns {}, are those of a itself: nothing is applied to them",
             found.len(),

@@ -25,8 +25,8 @@ impl Kernel for GroupedGemm {
     }
     /// K and N of the forward product are multiples of 16; the sizes of the groups are free.
     fn check(&self, job: &Job) -> Result<()> {
-        let plan = plan(&SPEC, Kind::Scaled, job)?;
         without_bias(&SPEC, job)?;
+        let plan = plan(&SPEC, Kind::Scaled, job)?;
         let why = "rows of FP8 codes start at 16-byte boundaries";
         if job.op == Op::GroupedGemmWgrad {
             let rows = plan.problems().next().map_or(0, |p| p.a.rows);
@@ -42,8 +42,8 @@ impl Kernel for GroupedGemm {
         product::run(job)
     }
     fn predict(&self, job: &Job) -> Result<Option<Output>> {
-        plan(&SPEC, Kind::Scaled, job)?;
         without_bias(&SPEC, job)?;
+        plan(&SPEC, Kind::Scaled, job)?;
         predict(job).map(Some)
     }
     fn hold(&self, job: &Job, output: &Output) -> Result<Held> {
