@@ -11,9 +11,10 @@
 
 use super::{blocks, weights};
 use crate::compare::{Accumulation, Bound, OutFormat, ProductArithmetic, Spans, SumError, amax_intervals};
-use crate::job::{Biases, Job, Operand, OutSpec};
+use crate::job::{Job, Operand, OutSpec};
 use crate::model::product::FactorRows;
 use crate::model::{Accumulator, Factors, Inner, Lines, SumBound, accumulation_bound, runs};
+use crate::op::Biases;
 use crate::op::{Defined, Op, flat};
 use crate::{Error, Format, QTensor, Result, parallel};
 use ndarray::Array2;

@@ -4,7 +4,7 @@ use super::Bundle;
 use super::assay::Answer;
 use crate::compare::Verdict;
 use crate::fault::{Class, Finding, amax};
-use crate::job::Biases;
+use crate::op::Biases;
 use crate::op::activation::act;
 use crate::op::{Op, Params};
 

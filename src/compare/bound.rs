@@ -14,7 +14,7 @@
 use super::OutFormat;
 use super::probable::{DELTA, HALF_MIN_SUBNORMAL, U32, gamma, lambda};
 use crate::format::Format;
-use crate::job::Biases;
+use crate::op::Biases;
 use crate::{Error, Result, parallel};
 use rayon::prelude::*;
 

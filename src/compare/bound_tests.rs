@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Format;
-use crate::job::Biases;
+use crate::op::Biases;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

@@ -3,7 +3,8 @@
 use super::inject::Set;
 use super::predict::Scene;
 use super::{Class, Fault, On, Setting, edit, place};
-use crate::job::{Biases, OutSpec};
+use crate::job::OutSpec;
+use crate::op::Biases;
 
 /// A setting to try, and whether a number in it was taken from the result.
 pub type Trial = (Setting, bool);

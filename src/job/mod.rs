@@ -4,7 +4,6 @@ pub(crate) mod accumulator;
 mod bias;
 
 pub use accumulator::{Accumulator, Inner, MmaModel, ScaleOrder};
-pub use bias::Biases;
 
 use crate::op::grouped::check_offs;
 use crate::op::{Op, Params};

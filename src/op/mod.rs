@@ -2,6 +2,7 @@
 //! could round visibly.
 
 pub(crate) mod activation;
+pub(crate) mod bias;
 pub(crate) mod dot;
 pub(crate) mod elementwise;
 pub(crate) mod gemm;
@@ -9,6 +10,7 @@ pub(crate) mod grouped;
 pub(crate) mod norm;
 mod spec;
 
+pub use bias::Biases;
 pub use gemm::{Accelerator, accelerated};
 pub use spec::{ACTS, Dim, Kind, OPS, OpSpec, Role, Sizes};
 

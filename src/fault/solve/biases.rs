@@ -6,7 +6,7 @@ use super::output::Add;
 use super::segment::spread;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::job::Biases;
+use crate::op::Biases;
 use crate::order::Order as _;
 use crate::{Format, Overflow, Rounding};
 use std::sync::Arc;

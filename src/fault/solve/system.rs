@@ -14,7 +14,8 @@ pub use super::theory::{Added, At, Finish, From, Kept, Narrow, Over, Past, Patch
 use crate::compare::OutFormat;
 use crate::fault::edit::{self, Which};
 use crate::fault::predict::{NOISE, Scene};
-use crate::job::{Biases, Operand};
+use crate::job::Operand;
+use crate::op::Biases;
 use crate::op::Op;
 use crate::tensor::round_to;
 use crate::{Format, Overflow, Rounding};
