@@ -206,7 +206,8 @@ pub const ENCODERS: &[(Class, &str, &str, Encoder)] = &[
         |e| {
             let (f, y) = (e.format, (e.y() + e.zero).round_ties_even());
             let low = f.min_finite();
-            f.is_integer().then(|| (if y < low { 2.0 * low - y } else { y }).min(f.max_finite()))
+            // Where the least code is 0 this is a sign that is lost.
+            (f.is_integer() && low < 0.0).then(|| (if y < low { 2.0 * low - y } else { y }).min(f.max_finite()))
         },
     ),
     (Class::OverflowWrap, "saturated_first", "values are saturated to the codes' range before the zero point is added", |e| {

@@ -84,10 +84,11 @@ fn made(words: &str, e: &Element, g: &Grid) -> Option<f64> {
         "the format's maximum over amax is Inf in f32: values of blocks whose amax is so small become the largest code" => {
             at(y + z)
         }
-        "values below the least code are not clamped to it: their magnitude is stored" => g.whole.then(|| {
+        "values below the least code are not clamped to it: their magnitude is stored" => {
             let (v, low) = ((y + z).round_ties_even(), g.values[0]);
-            if v < low { (low + (low - v)).min(g.most()) } else { v.min(g.most()) }
-        }),
+            let turned = if v < low { low + (low - v) } else { v };
+            (g.whole && low < 0.0).then_some(turned.min(g.most()))
+        }
         "the multiplier 1/scale_inv is kept in bf16" => times(bf16(1.0 / s)),
         "values are divided by scale_inv rounded to bf16" => at(x / bf16(s) + z),
         "values are divided by scale_inv rounded to f16" => at(x / f16(s) + z),
