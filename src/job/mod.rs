@@ -166,7 +166,7 @@ impl Operand {
 pub struct Operands {
     /// One tensor a role; multi_cast_transpose has several of its one.
     pub by_role: Vec<Vec<Operand>>,
-    /// `[1,N]`; of a grouped product `[E,N]`, a row for each expert. See [`Biases`].
+    /// `[1,N]`; of a grouped product `[E,N]`, a row for each expert. See [`crate::op::Biases`].
     pub bias: Option<Tensor>,
     /// What each row of a product with a bias is multiplied by last. The sums have it in operand a already.
     pub row_weights: Option<Vec<f32>>,
