@@ -7,6 +7,7 @@
 use super::Bundle;
 use crate::assay::Judgement;
 use crate::fault::solve::maps::shortest_ways;
+use crate::fault::solve::reread::{floats, halves};
 use crate::fault::solve::segment::where_not_all;
 use crate::fault::{Class, Finding};
 use crate::op::Op;
@@ -60,35 +61,13 @@ fn ways<'w>(w: &'w [f64], starts: &'w [usize]) -> Vec<Way<'w>> {
         let rounded = move |x: f64| f.decode(f.encode(x, Rounding::NearestEven, Overflow::Saturate));
         add(Class::RoundOrder, false, &format!("row_weights are rounded to {f}"), Box::new(move |i, _| at(i).map(rounded)));
     }
-    for (words, read) in reread(w) {
-        add(Class::BitsReinterpreted, true, words, read);
+    for (words, read) in floats(w).into_iter().chain(halves(w)) {
+        add(Class::BitsReinterpreted, true, &format!("row_weights are {words}"), Box::new(move |i, _| read.get(i).copied()));
     }
     for way in shortest_ways(w.len(), 1) {
         let words = format!("the weight of row r is that of {}", way.words);
         add(index, true, &words, Box::new(move |i, _| at((way.map)(i, 0))));
     }
-    all
-}
-
-/// The bytes of weights that have 16 bits read as f32, and of those of 32 bits as 16; 0 behind the end.
-fn reread<'w>(w: &'w [f64]) -> Vec<(&'static str, Other<'w>)> {
-    let bf16 = |i: usize| w.get(i).map_or(0, |x| (*x as f32).to_bits() >> 16);
-    let f16 = |i: usize| w.get(i).map_or(0, |x| Format::F16.encode(*x, Rounding::NearestEven, Overflow::Native));
-    let wide = |low: u32, high: u32| f64::from(f32::from_bits(high << 16 | low));
-    let half = |i: usize| w.get(i / 2).map_or(0, |x| (*x as f32).to_bits() >> (16 * (i % 2)) & 0xffff);
-    let mut all: Vec<(&'static str, Other<'w>)> = Vec::new();
-    if w.iter().all(|x| (*x as f32).to_bits() & 0xffff == 0) {
-        let words = "row_weights are bf16, read as f32: two neighbours make one, and 0 is read behind their end";
-        all.push((words, Box::new(move |i, _| Some(wide(bf16(2 * i), bf16(2 * i + 1))))));
-    }
-    if w.iter().all(|x| Format::F16.decode(Format::F16.encode(*x, Rounding::NearestEven, Overflow::Native)) == *x) {
-        let words = "row_weights are f16, read as f32: two neighbours make one, and 0 is read behind their end";
-        all.push((words, Box::new(move |i, _| Some(wide(f16(2 * i), f16(2 * i + 1))))));
-    }
-    let words = "row_weights are f32, read as bf16: each makes two rows' weights";
-    all.push((words, Box::new(move |i, _| Some(f64::from(f32::from_bits(half(i) << 16))))));
-    let words = "row_weights are f32, read as f16: each makes two rows' weights";
-    all.push((words, Box::new(move |i, _| Some(Format::F16.decode(half(i))))));
     all
 }
 

@@ -10,7 +10,7 @@ fn encode(format: Format, x: f64) -> u32 {
 }
 
 /// Every way to read these numbers by another width: words, values (0 behind the end, or the first again).
-fn floats(values: &[f64]) -> Vec<(String, Vec<f64>)> {
+pub fn floats(values: &[f64]) -> Vec<(String, Vec<f64>)> {
     let n = values.len();
     let mut all = Vec::new();
     for format in [Format::Bf16, Format::F16] {
@@ -31,6 +31,17 @@ fn floats(values: &[f64]) -> Vec<(String, Vec<f64>)> {
         all.push((format!("f32 read as {format}: every one makes two"), (0..n).map(half).collect()));
     }
     all
+}
+
+/// Numbers of 16 bits read as those of the other such type: words, values.
+pub fn halves(values: &[f64]) -> Vec<(String, Vec<f64>)> {
+    let both = [(Format::Bf16, Format::F16), (Format::F16, Format::Bf16)];
+    let held = |f: Format| values.iter().all(|x| x.is_finite() && f.decode(encode(f, *x)) == *x);
+    let read = |(wrote, read): (Format, Format)| {
+        let words = format!("{wrote} read as {read}");
+        (words, values.iter().map(|x| read.decode(encode(wrote, *x))).collect())
+    };
+    both.into_iter().filter(|(wrote, _)| held(*wrote)).map(read).collect()
 }
 
 /// The same of 32-bit integers.
@@ -94,7 +105,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         }
     }
     if s.bias.any() {
-        for (words, read) in floats(s.bias.stored()) {
+        for (words, read) in floats(s.bias.stored()).into_iter().chain(halves(s.bias.stored())) {
             let read = s.bias.with(read);
             let mut t =
                 Theory::new(Class::BitsReinterpreted, "out", "out.bias_width", format!("the bias is {words}")).bits(3.0);
@@ -117,6 +128,11 @@ mod tests {
         assert_eq!(read[0].1, [wide, f64::from(f32::from_bits(0x3e80)), 0.0]);
         assert_eq!(read[1].1, [wide, f64::from(f32::from_bits(0x3fc0_3e80)), f64::from(f32::from_bits(0x3e80_c000))]);
         assert_eq!(read[2].1, [0.0, 1.5, 0.0]);
+        let same = halves(&x);
+        assert_eq!(same.iter().map(|h| &h.0[..]).collect::<Vec<_>>(), ["bf16 read as f16", "f16 read as bf16"]);
+        // 1.5 is 0x3fc0 in bf16 and 0x3e00 in f16.
+        assert_eq!((same[0].1[0], same[1].1[0]), (Format::F16.decode(0x3fc0), 0.125));
+        assert_eq!(halves(&[65536.0 * 1.5]).len(), 1, "beyond f16");
         assert_eq!(integers(&[1.0, 2.0, -3.0])[0].1, [8_589_934_593.0, 4_294_967_293.0, 0.0]);
         assert_eq!(integers(&[1.0, -2.0])[1].1, [1.0, 0.0]);
         assert!(integers(&[0.5]).is_empty());
