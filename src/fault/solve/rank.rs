@@ -16,6 +16,8 @@ const TILES: [usize; 7] = [16, 32, 64, 128, 256, 8, 512];
 const HEIGHTS: [usize; 4] = [256, 128, 64, 32];
 /// Columns of a tile that are looked at, at most.
 const COLS: usize = 256;
+/// The part of their bound that right elements are off, about.
+const TIGHT: f64 = 1e-3;
 /// How much larger than what right elements may be off the last projected row is, at least, and what is left, at most.
 const SHOWS: f64 = 16.0;
 const LEFT: f64 = 4.0;
@@ -30,10 +32,12 @@ pub fn padding(s: &System) -> Option<Theory> {
         let mut ranks = Vec::new();
         for from in (0..s.rows).step_by(height) {
             let rows = from..s.rows.min(from + height);
-            let most = rows.len().min(s.cols) / 2;
+            // What fills half of what is looked at may fill all of it.
+            let most = rows.len().min(s.cols).min(COLS) / 2;
             // A short rest tells nothing.
             if most > tiles.iter().map(by).min()? {
-                ranks.push(rank(s, rows, most));
+                let (left, noise) = more(s, rows);
+                ranks.push(rank(left, noise, most));
             }
         }
         // A tile that is right has none of it.
@@ -57,17 +61,18 @@ pub fn padding(s: &System) -> Option<Theory> {
     None
 }
 
-/// The rank of what is added in these rows. `None`: more than `most`, or it ends nowhere.
-fn rank(s: &System, rows: std::ops::Range<usize>, most: usize) -> Option<usize> {
+/// What is added in these rows, and how long a row of what right elements may be off is.
+fn more(s: &System, rows: std::ops::Range<usize>) -> (Vec<Vec<f64>>, f64) {
     let cols = s.cols.min(COLS);
-    let off = |i: usize, j: usize| {
-        let at = i * s.cols + j;
-        s.certain(at) / s.part_of_bound.max(1e-300) * 1e-3 + 0.5 * s.out.spacing(at, s.ideal[at])
-    };
-    let noise = rows.clone().flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| off(i, j).powi(2)).sum::<f64>();
-    let noise = (noise / rows.len() as f64).sqrt();
-    let mut left: Vec<Vec<f64>> =
-        rows.map(|i| (0..cols).map(|j| s.actual[i * s.cols + j] - s.ideal[i * s.cols + j]).collect()).collect();
+    let off = |at: usize| s.certain(at) / s.part_of_bound.max(1e-300) * TIGHT + 0.5 * s.out.spacing(at, s.ideal[at]);
+    let places = |i: usize| i * s.cols..i * s.cols + cols;
+    let noise = rows.clone().flat_map(places).map(|at| off(at).powi(2)).sum::<f64>() / rows.len() as f64;
+    let left = rows.map(|i| places(i).map(|at| s.actual[at] - s.ideal[at]).collect()).collect();
+    (left, noise.sqrt())
+}
+
+/// The rank of these rows. `None`: more than `most`, or what is left becomes smaller row by row and ends nowhere.
+fn rank(mut left: Vec<Vec<f64>>, noise: f64, most: usize) -> Option<usize> {
     let size = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
     let mut last = f64::INFINITY;
     for rank in 0..=most {
@@ -83,4 +88,35 @@ fn rank(s: &System, rows: std::ops::Range<usize>, most: usize) -> Option<usize> 
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 40 rows of 24: sums of so many products of numbers without a rule, and noise.
+    fn rows(of: usize, noise: f64) -> Vec<Vec<f64>> {
+        let number = |n: usize| {
+            let mixed = (n as u32).wrapping_mul(0x9E37_79B9) ^ (n as u32).wrapping_mul(0x85EB_CA6B) >> 13;
+            f64::from((mixed ^ mixed >> 15).wrapping_mul(0xC2B2_AE35) >> 8) / 8_388_608.0 - 1.0
+        };
+        let one = |i: usize, j: usize| {
+            let sum: f64 = (0..of).map(|n| number(i * 64 + n + 1) * number(j * 4096 + n * 64 + 7)).sum();
+            sum + noise * number(i * 24 + j + 99_991)
+        };
+        (0..40).map(|i| (0..24).map(|j| one(i, j)).collect()).collect()
+    }
+
+    #[test]
+    fn as_many_products_as_are_summed_are_counted() {
+        for of in [0, 1, 2, 7, 12] {
+            assert_eq!(rank(rows(of, 1e-6), 1e-5, 12), Some(of), "{of}");
+        }
+        // More than may be asked; nothing but noise that is larger than it may be; what fades away.
+        assert_eq!(rank(rows(13, 1e-6), 1e-5, 12), None);
+        assert_eq!(rank(rows(0, 1.0), 1e-5, 12), None);
+        let fading: Vec<Vec<f64>> =
+            (0..40).map(|i| (0..24).map(|j| if i == j { 0.3f64.powi(i) } else { 0.0 }).collect()).collect();
+        assert_eq!(rank(fading, 1e-4, 12), None);
+    }
 }
