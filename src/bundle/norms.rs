@@ -26,6 +26,8 @@ const LEAST: usize = 4;
 pub const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
 /// What a rounding to bf16 on the way may be off.
 const LOOSE: f64 = 1.0 / 128.0;
+/// Columns of a row, at most.
+const WIDEST: f64 = (1 << 20) as f64;
 /// Standard deviations of a solved number that it may be off.
 const SIGMAS: f64 = 5.0;
 
@@ -457,9 +459,13 @@ impl Norm<'_> {
         };
         add(String::new(), &|i| (v[i] + self.eps).sqrt());
         add("the variance is not there: values are divided by the root of eps".into(), &|_| self.eps.sqrt());
-        // A number of columns that a kernel may divide by: of a variance of nearly 0 any large one would do.
-        let columns = |f: f64| (n as f64 / f).round();
-        let is_columns = |m: f64| m >= 1.0 && m <= (4 * n + 1024) as f64 && m != n as f64;
+        // A number of columns that a kernel may divide by: of a variance of nearly 0 any large one would do. A fixed one is a power of two.
+        let columns = |f: f64, fits: &dyn Fn(f64) -> bool| {
+            let m = n as f64 / f;
+            let (power, whole) = (m.log2().round().exp2(), m.round());
+            let is = |m: f64, most: f64| (1.0..=most).contains(&m) && m != n as f64 && fits(n as f64 / m);
+            if is(power, WIDEST) { Some(power) } else { Some(whole).filter(|m| is(*m, (4 * n + 1024) as f64)) }
+        };
         // One eps in all rows, under the root, beside it, as the least of the variance.
         let squares = |l: &Line| {
             let off = 2.0 * (l.off_p / l.p);
@@ -481,16 +487,22 @@ impl Norm<'_> {
             let e = roundest(low, high);
             add(format!("{} is added to the root, not under it", digits::apart([e])[0]), &|i| v[i].sqrt() + e);
         }
+        let unbiased = |i: usize| (v[i] * n as f64 / (n - 1).max(1) as f64).sqrt();
+        let (low, high) = meet(&|i, square| square.sqrt() - unbiased(i));
+        if low <= high && high > 0.0 {
+            let e = roundest(low.max(0.0), high);
+            let words =
+                format!("the sum of squares is divided by {}, and {} is added to the root", n - 1, digits::apart([e])[0]);
+            add(words, &|i| unbiased(i) + e);
+        }
         let (low, high) = meet(&|i, square| (square - self.eps) / v[i]);
         if low <= high && low > 0.0 {
             let f = roundest(low, high);
-            let m = columns(f);
-            let is = (low..=high).contains(&(n as f64 / m)) && is_columns(m);
-            let f = if is { n as f64 / m } else { f };
-            let words = if is {
-                moments::divided("sum of squares", m as usize, n)
-            } else {
-                format!("the variance is {f:.6} times the right one")
+            let m = columns(f, &|f| (low..=high).contains(&f));
+            let f = m.map_or(f, |m| n as f64 / m);
+            let words = match m {
+                Some(m) => moments::divided("sum of squares", m as usize, n),
+                None => format!("the variance is {f:.6} times the right one"),
             };
             add(words, &|i| (f * v[i] + self.eps).sqrt());
         }
@@ -507,25 +519,15 @@ impl Norm<'_> {
         let det = ww * wxx - wx * wx;
         let (f, e) = ((ww * wxy - wx * wy) / det, (wy * wxx - wx * wxy) / det);
         if det > 1e-9 * ww * wxx && known.len() >= 2 * LEAST && f > 0.0 {
-            let m = columns(f);
-            let words = if (n as f64 / m / f - 1.0).abs() < 1e-4 && is_columns(m) {
-                moments::divided("sum of squares", m as usize, n)
-            } else {
-                format!("the variance is {f:.6} times the right one")
+            let words = match columns(f, &|of| (of / f - 1.0).abs() < 1e-4) {
+                Some(m) => moments::divided("sum of squares", m as usize, n),
+                None => format!("the variance is {f:.6} times the right one"),
             };
             add(format!("{words}; and {}", eps_words(e, self.eps, n)), &|i| (f * v[i] + e).max(1e-30).sqrt());
         }
         add("values are multiplied by the root, not divided".into(), &|i| 1.0 / (v[i] + self.eps).sqrt());
         add("the root is not taken: values are divided by the variance".into(), &|i| v[i] + self.eps);
         add("a square is taken, not a root: values are divided by (variance + eps)²".into(), &|i| (v[i] + self.eps).powi(2));
-        let unbiased = |i: usize| (v[i] * n as f64 / (n - 1).max(1) as f64).sqrt();
-        let (low, high) = meet(&|i, square| square.sqrt() - unbiased(i));
-        if low <= high && high > 0.0 {
-            let e = roundest(low.max(0.0), high);
-            let words =
-                format!("the sum of squares is divided by {}, and {} is added to the root", n - 1, digits::apart([e])[0]);
-            add(words, &|i| unbiased(i) + e);
-        }
         let solved: Vec<(usize, Solved)> = known
             .iter()
             .map(|(i, l)| {
@@ -536,7 +538,7 @@ impl Norm<'_> {
         for sum in moments::sums(self.op, self.rows, Some(centers), &solved) {
             add(sum.words, &|i| (sum.of[i] + self.eps).sqrt());
         }
-        for padded in padding::divisors(self, centers, known) {
+        for padded in if self.layer() { padding::divisors(self, centers, known) } else { Vec::new() } {
             add(padded.words, &|i| padded.of[i]);
         }
         // The right one is always looked at: what is rounded may hide it.

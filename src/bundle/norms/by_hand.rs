@@ -414,6 +414,8 @@ fn a_square_for_a_root_and_eps_beside_an_unbiased_root_are_solved() {
     assert!(words.contains("(variance + eps)²"), "{words}");
     let words = layer(&|v| (v * 96.0 / 95.0).sqrt() + EPS);
     assert!(words.contains("the sum of squares is divided by 95, and 0.02 is added to the root"), "{words}");
+    let words = layer(&|v| (v * 96.0 / 8192.0 + EPS).sqrt());
+    assert!(words.contains("the sum of squares is divided by 8192 instead of 96"), "{words}");
     // Another number of columns is no factor.
     let made = |rows: Rows, i: usize, j: usize| {
         let m = average(&rows[i]) * 96.0 / 128.0;

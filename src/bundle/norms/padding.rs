@@ -40,7 +40,7 @@ pub fn means(norm: &Norm, known: &[(usize, Line)]) -> Option<Each> {
     Some(Each { words: format!("{} in the mean", words(divisor - n, more / (divisor - n))), of })
 }
 
-/// Divisors of such rows about these means.
+/// Divisors of such rows of a layernorm about these means: without a mean, padding is told from an eps by nothing.
 pub fn divisors(norm: &Norm, centers: &[f64], known: &[(usize, Line)]) -> Vec<Each> {
     let (n, count) = (norm.cols() as f64, norm.rows.len());
     let squares = |i: usize| norm.rows[i].iter().map(|x| x * x).sum::<f64>();
@@ -55,18 +55,15 @@ pub fn divisors(norm: &Norm, centers: &[f64], known: &[(usize, Line)]) -> Vec<Ea
     if let Some((divisor, more)) = fit(&points).filter(|f| f.1 > 0.0) {
         let one = of_means(divisor);
         let p = if divisor > n { divisor - n } else { (one * one / more).round() };
-        let is = p >= 1.0 && (!norm.layer() || (one * one / (p * more) - 1.0).abs() < WHOLE);
-        let c = if norm.layer() { more / one } else { (more / p).sqrt() };
-        let sign = if norm.layer() { "" } else { " or its negative" };
-        let said = match is {
-            true => format!("{}{sign}; Σx² is divided by {divisor}", words(p, c)),
-            false => format!("Σx² has {} more and is divided by {divisor}", digits::apart([more])[0]),
-        };
-        let of = (0..count).map(|i| ((squares(i) + more) / divisor - centers[i].powi(2) + norm.eps).max(0.0).sqrt()).collect();
-        all.push(Each { words: said, of });
+        if p >= 1.0 && (one * one / (p * more) - 1.0).abs() < WHOLE {
+            let said = format!("{}; Σx² is divided by {divisor}", words(p, more / one));
+            let of =
+                (0..count).map(|i| ((squares(i) + more) / divisor - centers[i].powi(2) + norm.eps).max(0.0).sqrt()).collect();
+            all.push(Each { words: said, of });
+        }
     }
     // Squares of what is left of padding and mean: they are no one number.
-    for p in (1..=MOST).map(|p| p as f64).filter(|_| norm.layer()) {
+    for p in (1..=MOST).map(|p| p as f64) {
         for divisor in [n, n + p] {
             let c = of_means(divisor) / p;
             let of = |i: usize| {
