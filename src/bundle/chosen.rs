@@ -100,6 +100,9 @@ pub fn misses(used: &[f64], groups: &[Vec<(usize, f64)>]) -> Option<(String, boo
     Some(if others > 0 { (race, true) } else { (words, false) })
 }
 
+/// How rare it is by chance that all lanes that are missed have one remainder.
+const RARE: f64 = 1e4;
+
 /// Whether something is so of the lanes that these are.
 type Over<'x> = dyn Fn(&dyn Fn(usize) -> bool) -> bool + 'x;
 
@@ -108,8 +111,9 @@ fn strided(missed: &[bool], over: &Over) -> Option<String> {
     (1..=5).map(|k| 1usize << k).filter(|step| 4 * step <= missed.len()).find_map(|step| {
         let misses = |rest: usize| missed.iter().skip(rest).step_by(step).filter(|m| **m).count();
         let hit: Vec<usize> = (0..step).filter(|rest| misses(*rest) > 0).collect();
-        // Half of the lanes that a remainder has, or it is chance.
-        let most = hit.iter().all(|rest| 2 * step * misses(*rest) >= missed.len() / 2);
+        // Half of the lanes that a remainder has, or so many of one that chance does not make them.
+        let alone = hit.len() == 1 && (step as f64).powi(misses(hit[0]) as i32 - 1) >= RARE;
+        let most = alone || hit.iter().all(|rest| 2 * step * misses(*rest) >= missed.len() / 2);
         let lone = |rest: usize| format!("{rest}, {}, {}, …", rest + step, rest + 2 * step);
         let kept = || (0..step).find(|rest| !hit.contains(rest));
         let words = match (step, hit.len()) {
@@ -186,6 +190,17 @@ mod tests {
         assert!(told(&|l| l % 2 == 1).starts_with("amax is over the odd columns of a group alone"));
         assert!(told(&|l| l % 4 == 1).starts_with("amax is over columns 1, 5, 9, … of a group alone"));
         assert!(told(&|l| l % 4 != 3).starts_with("amax misses columns 3, 7, 11, … of a group"));
+        // Few groups have their largest there: seven lanes of one remainder are no chance, two are.
+        let few = |n: usize| {
+            let rare: Vec<Vec<(usize, f64)>> = (groups.iter().enumerate())
+                .map(|(g, all)| {
+                    all.iter().map(|(l, v)| (*l, if l % 4 == 3 && (g >= n || l / 4 != g % 8) { v / 4.0 } else { *v })).collect()
+                })
+                .collect();
+            let over = |g: &Vec<(usize, f64)>| g.iter().filter(|e| e.0 % 4 != 3).fold(0.0, |m: f64, e| m.max(e.1));
+            misses(&rare.iter().map(over).collect::<Vec<f64>>(), &rare).map(|m| m.0)
+        };
+        assert!(few(60).unwrap().starts_with("amax misses columns 3, 7, 11, … of a group"), "{:?}", few(60));
         let half = told(&|l| l < 16);
         assert!(half.starts_with("amax misses ") && half.contains("of 32 lanes"), "{half}");
     }
