@@ -97,7 +97,11 @@ fn a_scale_whose_reciprocal_overflows_is_named() {
         128.. => f64::INFINITY,
         _ => dot(&x, &y, i, j),
     };
-    is_named(&gemm(&a, &b, Format::Bf16, inf), "degenerate_block:b.reciprocal", &["so small", "in row 1, group 1"]);
+    is_named(
+        &gemm(&a, &b, Format::Bf16, inf),
+        "degenerate_block:b.reciprocal",
+        &["whose reciprocal overflows in f32: 2", "in row 1, group 1 of the grid"],
+    );
     let some = |i: usize, j: usize| if j >= 140 { f64::INFINITY } else { dot(&x, &y, i, j) };
     assert!(!found(&gemm(&a, &b, Format::Bf16, some)).1.contains("reciprocal"));
 }
@@ -141,10 +145,10 @@ fn weights_of_rows_whose_bytes_are_of_another_type_are_named() {
     assert_eq!(found(&by(Format::Bf16, &|w, i| w.data()[i])).0, Verdict::Pass);
     let bytes = |w: &Tensor, from: usize| -> [u8; 4] { std::array::from_fn(|n| w.bits().get(from + n).copied().unwrap_or(0)) };
     let wide = by(Format::Bf16, &|w, i| f32::from_le_bytes(bytes(w, 4 * i)));
-    is_named(&wide, "bits_reinterpreted:row_weights", &["bf16, read as f32"]);
+    is_named(&wide, "bits_reinterpreted:row_weights", &["bf16 read as f32"]);
     let narrow =
         by(Format::F32, &|w, i| f32::from_bits(u32::from(u16::from_le_bytes([bytes(w, 2 * i)[0], bytes(w, 2 * i)[1]])) << 16));
-    is_named(&narrow, "bits_reinterpreted:row_weights", &["f32, read as bf16"]);
+    is_named(&narrow, "bits_reinterpreted:row_weights", &["f32 read as bf16"]);
 }
 
 #[test]
@@ -282,4 +286,32 @@ fn columns_that_no_activation_is_applied_to_are_named() {
     };
     assert_eq!(found(&by(96)).0, Verdict::Pass);
     is_named(&by(64), "silent_skip:out.let_through", &["columns 64 … 95", "nothing is applied to them"]);
+}
+
+/// Three parts of a weight, each with one scale, that a kernel takes for thirds: two pairs of numbers are in a line, and no offset.
+#[test]
+fn scales_of_parts_whose_ends_are_elsewhere_are_no_line() {
+    let (a, b) = (quantized(ROW, 50, 192, 628), quantized("te_current", 96, 192, 629));
+    let scale = |n: usize| [4.15e-4f32, 1.094e-3, 1.778e-3][n];
+    let mut parts = b.clone().into_parts();
+    parts.granularity = crate::Granularity::Row;
+    parts.scale_inv = (0..96).map(|j| scale(if j < 64 { 0 } else { 1 + (j - 64) / 16 })).collect();
+    let b = QTensor::new(parts).unwrap();
+    let (x, y) = (a.dequantize_fast(), scaled(&b, |j| scale(j / 32)));
+    let w = gemm(&a, &b, Format::Bf16, |i, j| dot(&x, &y, i, j));
+    is_named(&w, "scale_shared:b.index", &["taken from other places (32 ← 6"]);
+}
+
+#[test]
+fn a_bias_of_the_other_sixteen_bits_is_named() {
+    let (a, b) = (quantized(ROW, 24, 96, 630), quantized(ROW, 48, 96, 631));
+    let (x, y) = (a.dequantize_fast(), b.dequantize_fast());
+    let bias = values(Format::Bf16, 1, 48, 632);
+    let read = |j: usize| {
+        let code = Format::Bf16.encode(f64::from(bias.data()[j]), Rounding::NearestEven, Overflow::Native);
+        Format::F16.decode(code)
+    };
+    let mut w = gemm(&a, &b, Format::Bf16, |i, j| dot(&x, &y, i, j) + read(j));
+    w.values("bias", &[48], &bias);
+    is_named(&w, "bits_reinterpreted:out.bias_width", &["the bias is bf16 read as f16"]);
 }

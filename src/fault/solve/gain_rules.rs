@@ -47,7 +47,11 @@ impl Gains<'_> {
     /// One line through all cells: effective = α·stored + β.
     pub fn affine(&self, values: &mut [f64]) -> Option<Theory> {
         let who = self.grid.side.name();
-        (self.changed.len() >= 8 && self.correlates(0.999)).then_some(())?;
+        // Two numbers are always in a line.
+        let mut stored: Vec<u64> = self.changed.iter().map(|c| self.stored[*c].to_bits()).collect();
+        stored.sort_unstable();
+        stored.dedup();
+        (stored.len() > 2 && self.changed.len() >= 8 && self.correlates(0.999)).then_some(())?;
         let mut line = Normal::new(2);
         for c in &self.changed {
             let r = self.within(*c) * self.effective[*c].abs();

@@ -5,6 +5,7 @@ use super::solved::LINE;
 use super::system::{System, Theory};
 use crate::fault::Class;
 use crate::fault::edit::Which;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// One line for all scales, α·stored + β: two unknowns for the whole result, where single cells say too little.
@@ -18,14 +19,18 @@ pub fn line(s: &System, side: Which) -> Option<Theory> {
     let right = Theory::right();
     let mut system = Normal::new(2);
     let mut n = 0;
+    let mut met = HashSet::new();
     for (i, j) in s.probes.iter().filter(|(i, j)| s.region.as_ref().is_none_or(|r| r.has(*i, *j))) {
         let ((own, size), (one, _)) = (s.sum(&right, *i, *j), s.sum(&ones, *i, *j));
         if let Some((y, half)) = s.written(*i, *j, size) {
             system.add(&[own, one], y, 1.0 / (half * half));
             n += 1;
+            let row = s.lines(*i, *j).map(|(a, b, _)| if side == Which::A { a } else { b })? / g.tile.0;
+            met.extend(g.scales()[row * g.grid.1..(row + 1) * g.grid.1].iter().map(|x| x.to_bits()));
         }
     }
-    (n >= 12).then_some(())?;
+    // Two numbers are always in a line.
+    (n >= 12 && met.len() > 2).then_some(())?;
     let (v, within) = system.solve_within()?;
     let spread = g.scales().iter().fold((f64::INFINITY, 0.0f64), |m, x| (m.0.min(f64::from(*x)), m.1.max(f64::from(*x))));
     let (mut by, plus) = (v[0], v[1]);
