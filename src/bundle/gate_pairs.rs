@@ -6,8 +6,8 @@
 
 use super::formulas::{At, Formula, formula};
 use super::gates::{ACTS, CHANGES, LIMITS};
-use crate::op::Act;
 use crate::op::activation::{act, gate, limited};
+use crate::op::{Act, Clamp};
 
 /// x and gate of a column.
 type Read = fn(&At, usize) -> (f64, f64);
@@ -98,12 +98,8 @@ fn gpt_oss((words, read): (&'static str, Read)) -> impl Iterator<Item = Formula>
     LIMITS.into_iter().chain([f64::INFINITY]).map(move |limit| {
         let limited = if limit.is_finite() { format!(" with a limit of {limit}") } else { String::new() };
         formula(format!("{words}; and the formula of gpt-oss{limited}: x·σ(1.702·x)·(gate + 1)"), move |r: &At| {
-            let one = |j: usize| {
-                let (x, u) = read(r, j);
-                let (x, u) = (x.min(limit), u.clamp(-limit, limit));
-                x / (1.0 + (-1.702 * x).exp()) * (u + 1.0)
-            };
-            (0..r.cols).map(one).collect()
+            let f = Act::SwigluOai(Clamp::new(Clamp::OAI.alpha(), limit as f32));
+            (0..r.cols).map(|j| read(r, j)).map(|(x, u)| act(f, x) * gate(f, u)).collect()
         })
     })
 }

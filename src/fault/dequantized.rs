@@ -9,6 +9,7 @@ use super::{Class, Fault, How, plain};
 use crate::job::{Data, Job, OutSpec};
 use crate::model::product::{FactorRows, Kind, Plan};
 use crate::op::Op;
+use crate::op::bias::expert;
 use crate::quant::{QTensorParts, Zero};
 use crate::tensor::round_to;
 use crate::{Format, Granularity, QTensor, Result};
@@ -159,7 +160,7 @@ fn scaled_bias(job: &Job, by_a: bool, by_b: bool) -> Result<Option<Vec<f32>>> {
     let value = |(n, y): (usize, &f32)| {
         let (i, j) = (n / t.cols(), n % t.cols());
         // The row of b: of a grouped product that of the row's expert.
-        let e = job.operands.offs.as_ref().map_or(0, |ends| ends.partition_point(|end| *end <= i));
+        let e = job.operands.offs.as_ref().map_or(0, |ends| expert(ends, i));
         let row = e * t.cols() + j;
         let b = b.filter(|b| by_b && row < b.rows());
         let s = scale(a.filter(|_| by_a), i) * scale(b, row);

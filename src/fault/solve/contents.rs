@@ -103,13 +103,11 @@ fn reciprocal(s: &System, wrong: &[usize]) -> Option<Theory> {
         };
         if (0..s.rows * s.cols).all(|at| takes(at) != s.actual[at].is_finite()) {
             let (name, scale) = (side.name(), f64::from(g.scales()[*first]));
+            let (row, group) = (first / g.grid.1, first % g.grid.1);
             let words = format!(
-                "elements are NaN or Inf where one of {} scales of {name} takes part that {}, such as {scale:e} in row {}, group {} of the grid: its \
-                 reciprocal overflows in f32",
-                cells.len(),
-                if scale == 0.0 { "are 0" } else { "are so small" },
-                first / g.grid.1,
-                first % g.grid.1
+                "elements are NaN or Inf where a scale of {name} takes part whose reciprocal overflows in f32: {scale:e} in row {row}, group {group} \
+                 of the grid{}",
+                if cells.len() > 1 { format!(", and {} more", cells.len() - 1) } else { String::new() }
             );
             let mut t = Theory::new(Class::DegenerateBlock, name, format!("{name}.reciprocal"), words).bits(4.0);
             let (actual, cols) = (s.actual.to_vec(), s.cols);

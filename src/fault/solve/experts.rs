@@ -60,17 +60,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
     let wrong: Vec<bool> = (0..s.rows).map(|i| map[i] != s.part[i]).collect();
     // Rows that nobody multiplies, all others by their own: there may be a rule, and else they are not written.
     let nobodys = (0..s.rows).all(|i| !wrong[i] || map[i].is_none());
-    // Some groups that end early have rows; where all but a few rows of all groups are nobody's, they are not written.
-    let missed = |p: &super::system::Part| p.rows.clone().all(|i| map[i].is_none());
-    let (none, some): (Vec<bool>, Vec<bool>) = s
-        .parts
-        .iter()
-        .filter(|p| !p.rows.is_empty())
-        .map(|p| (missed(p), !missed(p) && p.rows.clone().any(|i| map[i].is_none())))
-        .unzip();
-    let mixed = none.contains(&true) && some.contains(&true);
     let described = match nobodys {
-        true => straddled(s, &wrong).or_else(|| if mixed { None } else { describe(s, &map) }),
+        true => straddled(s, &wrong).or_else(|| if is_torn(s, &map) { None } else { describe(s, &map) }),
         false => describe(s, &map),
     };
     let (words, bits) = match described {
@@ -86,13 +77,19 @@ pub fn theories(s: &System) -> Vec<Theory> {
     vec![t]
 }
 
+/// Whether some groups have lost all of their rows, and another a part: it does not end early, rows are not written.
+fn is_torn(s: &System, map: &[Option<usize>]) -> bool {
+    // How many rows each group has lost, and has.
+    let groups = s.parts.iter().map(|p| (p.rows.clone().filter(|i| map[*i].is_none()).count(), p.rows.len()));
+    let lost: Vec<(usize, usize)> = groups.filter(|(lost, _)| *lost > 0).collect();
+    lost.iter().any(|(lost, all)| lost == all) && lost.iter().any(|(lost, all)| lost < all)
+}
+
 /// Rows that are not computed because their tile, counted over all rows, belongs to the group of its first row, or of its last.
 fn straddled(s: &System, missed: &[bool]) -> Option<(String, f64)> {
     let rows = s.part.iter().take_while(|p| p.is_some()).count();
-    let follows = |tile: usize, of: &dyn Fn(usize) -> usize| {
-        (0..rows)
-            .all(|i| missed[i] == (s.part[i] != s.part[of(i / tile * tile)]) || s.parts[s.part[i].unwrap_or(0)].rows.is_empty())
-    };
+    let follows =
+        |tile: usize, of: &dyn Fn(usize) -> usize| (0..rows).all(|i| missed[i] == (s.part[i] != s.part[of(i / tile * tile)]));
     let tiles = [16usize, 32, 64, 128, 256, 8];
     let (tile, which) = tiles.iter().find_map(|tile| {
         let last = |from: usize| (from + tile - 1).min(rows - 1);

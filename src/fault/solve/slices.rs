@@ -184,23 +184,24 @@ fn steps(from: usize, to: usize) -> String {
     step.map_or(String::new(), |w| format!(": {} step{} of {w}", (to - from) / w, if to - from == w { "" } else { "s" }))
 }
 
+/// Elements that tell coefficients.
+const PROBES: usize = 128;
 /// Widths of slices.
 const WIDTHS: [usize; 6] = [16, 32, 64, 128, 256, 512];
 
 /// Least-squares coefficients of slices of K, `width` wide, over the probes: 1 where nothing is wrong. `None`: fewer equations than twice
 /// the unknowns.
 pub fn coefficients(s: &System) -> Option<(usize, Vec<f64>)> {
-    coefficients_of(s, &WIDTHS)
+    coefficients_of(s, &prefixes(s, PROBES), &WIDTHS)
 }
 
 /// Of slices of the first of these widths that there are equations enough for.
-fn coefficients_of(s: &System, widths: &[usize]) -> Option<(usize, Vec<f64>)> {
-    let probes = prefixes(s, 128);
+fn coefficients_of(s: &System, probes: &[Prefix], widths: &[usize]) -> Option<(usize, Vec<f64>)> {
     let width = widths.iter().copied().find(|w| s.k.div_ceil(*w) * 2 <= probes.len())?;
     let n = s.k.div_ceil(width);
     (n > 1).then_some(())?;
     let mut system = linear::Normal::new(n);
-    for p in &probes {
+    for p in probes {
         let row: Vec<f64> = (0..n).map(|x| p.sums[s.k.min((x + 1) * width)] - p.sums[x * width]).collect();
         let weight = 1.0 / (p.high - p.low).max(1e-300);
         system.add(&row, 0.5 * (p.low + p.high), weight * weight);
@@ -210,12 +211,12 @@ fn coefficients_of(s: &System, widths: &[usize]) -> Option<(usize, Vec<f64>)> {
 
 /// Theories that the coefficients of slices suggest: each rounded to a whole number, where that makes a pattern no single range has.
 pub fn patterns(s: &System) -> Vec<Theory> {
-    let of = |widths: &[usize]| pattern(s, widths);
+    let probes = prefixes(s, PROBES);
+    let of = |widths: &[usize]| pattern(s, coefficients_of(s, &probes, widths)?);
     of(&WIDTHS).or_else(|| of(&[8])).into_iter().collect()
 }
 
-fn pattern(s: &System, widths: &[usize]) -> Option<Theory> {
-    let (width, c) = coefficients_of(s, widths)?;
+fn pattern(s: &System, (width, c): (usize, Vec<f64>)) -> Option<Theory> {
     // No −0.
     let rounded: Vec<f64> = c.iter().map(|x| x.round() + 0.0).collect();
     let near = c.iter().zip(&rounded).filter(|(x, r)| (*x - *r).abs() < 0.2).count();
