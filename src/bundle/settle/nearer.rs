@@ -43,8 +43,8 @@ enum Joined {
     LastKept,
 }
 const JOINED: [Joined; 3] = [Joined::Wide, Joined::Narrow, Joined::LastKept];
-/// Theories: rounded or cut scales of two operands, parts and how they are joined.
-const THEORIES: usize = TYPES.len() * (2 * 2 + JOINED.len() * PARTS.len());
+/// Theories: rounded or cut scales of two operands, sums before or behind their scales, parts and how they are joined.
+const THEORIES: usize = TYPES.len() * (2 * 2 + 2 + JOINED.len() * PARTS.len());
 
 /// One element that is looked at.
 struct Look {
@@ -124,6 +124,22 @@ pub fn find(job: &Job, rows: usize, cols: usize, actual: &[f64], bound: &Bound) 
             }
         }
     }
+    // The sum as it leaves the unit, and behind its scales.
+    let (unit_a, unit_b) = (units(job.operands.a()), units(b));
+    let unit = |l: &Look| Some(unit_a.as_ref()?[l.at / cols] * unit_b.as_ref()?[l.at % cols]);
+    for f in TYPES {
+        let narrow = |x: f64| round(f, x, Rounding::NearestEven);
+        if unit_a.is_some() && unit_b.is_some() && is_nearer(&|_, l| unit(l).map_or(0.0, |u| narrow(l.sum / u) * u)) {
+            return Some(format!(
+                "every element is nearer to a sum that is rounded to {f} before its scales than to the right one"
+            ));
+        }
+        if job.operands.bias.is_some() && is_nearer(&|_, l| narrow(l.sum)) {
+            return Some(format!(
+                "every element is nearer to a product that is rounded to {f} before its bias than to the right one"
+            ));
+        }
+    }
     // Parts of K.
     let (a, b) = (values(job.operands.a()), values(b));
     let k = a.ncols();
@@ -191,6 +207,14 @@ fn values(operand: &Operand) -> Array2<f64> {
         Operand::Quantized(q) => q.dequantize_fast(),
         other => other.to_f64(),
     }
+}
+
+/// What one unit of a sum of codes is worth in each line, where it does not change along K.
+fn units(operand: &Operand) -> Option<Vec<f64>> {
+    let Operand::Quantized(q) = operand else { return None };
+    let (grid, tile) = (q.granularity().grid(q.rows(), q.cols()), q.granularity().tile(q.rows(), q.cols()));
+    let units: Vec<f64> = (0..q.rows()).map(|i| f64::from(q.scale_inv()[i / tile.0 * grid.1])).collect();
+    (grid.1 == 1 && units.iter().all(|u| u.is_normal())).then_some(units)
 }
 
 /// What scales of lines are times when they are kept in 16 bits, in words.
@@ -341,11 +365,26 @@ mod tests {
         assert_eq!(found(&o, &five), None);
     }
 
+    #[test]
+    fn sums_that_are_rounded_before_scales_or_bias_are_told_by_their_type() {
+        let o = Emulated { bias: Some((0..48).map(|j| 0.01 * j as f32).collect()), ..Emulated::new(63, (32, 48, 64), true) };
+        let bias = |j: usize| f64::from(o.bias.as_ref().unwrap()[j]);
+        let narrow = |f: Format, x: f64| round(f, x, Rounding::NearestEven);
+        for f in TYPES {
+            let unit = |i: usize, j: usize| f64::from(o.sa[i]) * f64::from(o.sb[j]);
+            let before = |i: usize, j: usize, d: f64| narrow(f, (d - bias(j)) / unit(i, j)) * unit(i, j) + bias(j);
+            let said = |what: &str| Some(format!("every element is nearer to a {what} than to the right one"));
+            assert_eq!(found(&o, &before), said(&format!("sum that is rounded to {f} before its scales")));
+            let behind = |_: usize, j: usize, d: f64| narrow(f, d - bias(j)) + bias(j);
+            assert_eq!(found(&o, &behind), said(&format!("product that is rounded to {f} before its bias")));
+        }
+    }
+
     /// P ≤ exp(−2n(q − ½)²) for each of all theories, no more than once in 10⁹ tensors.
     #[test]
     fn what_is_nearer_is_sure_by_the_elements_that_carry_it() {
-        let sure = (74.0 * 1e9f64).ln();
-        assert_eq!(THEORIES, 74);
+        let sure = (78.0 * 1e9f64).ln();
+        assert_eq!(THEORIES, 78);
         for (far, right) in [(0.0, 1.0), (0.1, 1.0), (0.24, 1.0), (0.48, 2.0), (24.0, 100.0)] {
             let least = sure / (2.0 * (0.5 - far / right) * (0.5 - far / right));
             assert_eq!([0.999, 1.001].map(|by| is_sure(far, right, by * least)), [false, true], "{far} of {right}");
