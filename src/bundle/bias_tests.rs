@@ -132,6 +132,20 @@ fn what_becomes_of_a_bias_of_experts_is_named() {
         other(&|at| p.bias(at.e.saturating_sub(1), at.j), "from another expert: expert e − 1's, or the first");
         // [E, N] read as [N, E].
         other(&|at| p.bias[at.j * EXPERTS + at.e], "in another order: [E, N] read as [N, E]");
+        // The second group is empty: those behind it read the row before theirs.
+        let filled = |at: At| p.bias(at.e - usize::from(at.e > 1), at.j);
+        other(&filled, "the number of the expert among those that have rows");
+        // Sixteen elements at once, of a row of 24: counted from the first row of all, or of the group.
+        for of_group in [false, true] {
+            let vector = |at: At| {
+                let first = if of_group && at.e > 0 { ENDS[at.e - 1] as usize } else { 0 };
+                let flat = (at.i - first) * N + at.j;
+                let start = flat / 16 * 16;
+                let e = ENDS.iter().filter(|end| **end as usize <= first + start / N).count();
+                p.bias.get(e * N + start % N + flat % 16).copied().unwrap_or(0.0)
+            };
+            named(&p.adding(&vector), "addressing:out.bias_vector", "the bias of 16 elements at once");
+        }
         let wrapped = |at: At| p.bias(at.e, (at.j + 1) % N);
         named(&p.adding(&wrapped), "addressing:out.bias_index", "the bias of column j + 1 (wrapped)");
         // Another expert's weights, with their bias or without.
@@ -152,6 +166,10 @@ fn a_bias_that_meets_weights_of_rows_otherwise_is_named() {
     for p in all().filter(|p| p.weighted) {
         let unweighted = p.written(&|at| p.weight(at.i) * at.sum + p.bias(at.e, at.j));
         is_named(&unweighted, "round_order:out.bias_unweighted", &["behind row_weights"]);
+        let filled = |at: At| p.bias(at.e - usize::from(at.e > 1), at.j);
+        let both = p.written(&|at| p.weight(at.i) * at.sum + filled(at));
+        let words = ["among those that have rows", "behind row_weights"];
+        is_named(&both, "addressing:out.bias_expert + round_order:out.bias_unweighted", &words);
         let twice = p.written(&|at| p.weight(at.i) * (at.sum + p.weight(at.i) * p.bias(at.e, at.j)));
         is_named(&twice, "scale_doubled_inverted:out.bias_weighted", &["row_weights multiply the bias twice"]);
         // Weights that are left out, of sum and bias alike.

@@ -104,13 +104,25 @@ pub fn of_experts(s: &System, add: &mut Add) {
     let mut other = |class, variant: &str, words: String, bits: f64, other: Biases| {
         add(class, variant, words, bits, false, Arc::new(move |i, j, v| v + other.at(i, j)));
     };
+    let mut ways: Vec<(String, f64, Vec<f64>)> = Vec::new();
     for way in maps::of_experts(s.cols, bias.experts()) {
-        let values: Vec<f64> = (0..stored.len()).map(|place| stored[(way.map)(place, 0)]).collect();
+        let values = (0..stored.len()).map(|place| stored[(way.map)(place, 0)]).collect();
         let how = if way.kind == Kind::Expert { "from another expert" } else { "in another order" };
         let words = format!("the bias is taken {how}: {}", way.words.replace(" rows apart", " numbers apart"));
-        if values != stored {
-            other(Class::Addressing, "bias_expert", words, 3.0 + way.bits, bias.with(values));
+        ways.push((words, way.bits, values));
+    }
+    // Experts that have rows, one after the other.
+    let full: Vec<usize> = (0..bias.experts()).filter(|e| s.parts.get(*e).is_some_and(|p| !p.rows.is_empty())).collect();
+    let before = |e: usize| full.iter().filter(|x| **x < e).count();
+    let values = (0..stored.len()).map(|place| stored[before(place / s.cols) * s.cols + place % s.cols]).collect();
+    ways.push(("the bias is taken by the number of the expert among those that have rows".into(), 1.0, values));
+    for (words, bits, values) in ways.into_iter().filter(|way| way.2 != stored) {
+        let values = bias.with(values);
+        if bias.is_weighted() {
+            let words = format!("{words}; and added behind row_weights, which multiply the sum alone");
+            other(Class::Addressing, "bias_expert + round_order:out.bias_unweighted", words, 8.0 + bits, values.unweighted());
         }
+        other(Class::Addressing, "bias_expert", words, 3.0 + bits, values);
     }
     if bias.is_weighted() {
         let words = "the bias is added behind row_weights, which multiply the sum alone";
@@ -125,6 +137,30 @@ pub fn of_experts(s: &System, add: &mut Add) {
             false,
             Arc::new(move |i, j, v| v + twice.at(i, j) * twice.weight(i)),
         );
+    }
+}
+
+/// Vectors of the result that run on into the next row, and read the bias from where their first element does.
+pub fn vectors(s: &System, add: &mut Add) {
+    let bias = &s.bias;
+    let starts: Arc<Vec<usize>> = Arc::new((0..s.rows).map(|i| s.part[i].map_or(i, |p| s.parts[p].rows.start)).collect());
+    // Counted from the first row of all, or from that of the group.
+    let origins: &[bool] = if bias.experts() > 1 { &[true, false] } else { &[false] };
+    for wide in [2usize, 4, 8, 16].into_iter().filter(|w| !s.cols.is_multiple_of(*w)) {
+        let words = format!(
+            "the bias of {wide} elements at once is read from the column of the first on, past the end of the row where they run into the next"
+        );
+        for of_group in origins.iter().copied() {
+            let (bias, cols, starts) = (bias.clone(), s.cols, starts.clone());
+            let read = move |i: usize, j: usize, v: f64| {
+                let origin = if of_group { starts[i] } else { 0 };
+                let at = (i - origin) * cols + j;
+                let first = at / wide * wide;
+                let place = bias.expert(origin + first / cols) * cols + first % cols + at % wide;
+                v + bias.stored().get(place).copied().unwrap_or(0.0) * bias.weight(i)
+            };
+            add(Class::Addressing, "bias_vector", words.clone(), 6.0, false, Arc::new(read));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::fault::Class;
 use rayon::prelude::*;
 
 /// Of K, between two roundings.
-const EVERY: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
+const EVERY: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 /// Elements that are looked at, and the share that has to be predicted.
 const LOOKS: usize = 96;
 const SHARE: f64 = 0.6;

@@ -14,8 +14,10 @@
 pub mod address;
 pub mod after;
 pub mod atoms;
+pub mod batches;
 pub mod behind;
 pub mod biases;
+pub mod by_element;
 pub mod carried;
 pub mod chance;
 pub mod codes;
@@ -100,6 +102,7 @@ pub mod two_numbers;
 pub mod uncleared;
 pub mod values;
 pub mod within;
+pub mod zero_sums;
 pub mod zeros;
 
 use self::pairs::{Pairs, pairs_of};
@@ -148,6 +151,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(readings::flat(s, side));
         all.extend(readings::nested(s, side));
         all.extend(headers::theories(s, side));
+        all.extend(by_element::theories(s, side));
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
@@ -347,6 +351,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         solvers.push(Box::new(move || offsets::offsets(s, right, side)));
         solvers.push(Box::new(move || mixing(&|| table::codecs(s, side))));
         solvers.push(Box::new(move || line::line(s, side).into_iter().collect()));
+        solvers.push(Box::new(move || zero_sums::theories(s, side)));
     }
     solvers.push(Box::new(|| elsewhere::theories(s)));
     let accepted = |of: &Solver| -> Vec<Theory> { of().iter().filter_map(|t| s.accept(t)).collect() };
@@ -387,7 +392,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 24] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 25] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -401,6 +406,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| tiles::theories(s),
         &|| like(&|| behind::theories(s)),
         &|| like(&|| scale_rows::theories(s)),
+        &|| batches::theories(s),
         &|| staged::theories(s),
         &|| starts::theories(s),
         &|| divisors::theories(s),

@@ -280,6 +280,7 @@ pub fn factors(s: &System) -> Vec<Theory> {
         }
         met::scaled_bias(s, &mut add);
         biases::of_experts(s, &mut add);
+        biases::vectors(s, &mut add);
     }
     if let Some((limit, n)) = limit(s) {
         let b = bias.clone();

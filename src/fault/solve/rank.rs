@@ -37,7 +37,8 @@ pub fn padding(s: &System) -> Option<Theory> {
             // A short rest tells nothing.
             if most > tiles.iter().map(by).min()? {
                 let (left, noise) = more(s, rows);
-                ranks.push(rank(left, noise, most));
+                let all = fills(&left, noise);
+                ranks.push(rank(left, noise, most).filter(|r| *r == 0 || all));
             }
         }
         // A tile that is right has none of it.
@@ -59,6 +60,12 @@ pub fn padding(s: &System) -> Option<Theory> {
         return Some(t);
     }
     None
+}
+
+/// Whether nearly all rows have something more: what nobody knows is no row of zeros.
+fn fills(left: &[Vec<f64>], noise: f64) -> bool {
+    let has = |row: &&Vec<f64>| row.iter().map(|x| x * x).sum::<f64>().sqrt() > SHOWS * noise;
+    16 * left.iter().filter(has).count() >= 15 * left.len()
 }
 
 /// What is added in these rows, and how long a row of what right elements may be off is.
@@ -112,6 +119,11 @@ mod tests {
         for of in [0, 1, 2, 7, 12] {
             assert_eq!(rank(rows(of, 1e-6), 1e-5, 12), Some(of), "{of}");
         }
+        // Rows that have nothing more are no garbage.
+        let mut some = rows(7, 1e-6);
+        assert!(fills(&some, 1e-5));
+        some.iter_mut().take(12).for_each(|row| row.fill(0.0));
+        assert!(!fills(&some, 1e-5));
         // More than may be asked; nothing but noise that is larger than it may be; what fades away.
         assert_eq!(rank(rows(13, 1e-6), 1e-5, 12), None);
         assert_eq!(rank(rows(0, 1.0), 1e-5, 12), None);
