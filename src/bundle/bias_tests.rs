@@ -129,10 +129,9 @@ fn what_becomes_of_a_bias_of_experts_is_named() {
         let other = |of: &dyn Fn(At) -> f64, words: &str| named(&p.adding(of), "addressing:out.bias_expert", words);
         other(&|at| p.bias(0, at.j), "from another expert: expert 0's for all");
         other(&|at| p.bias((at.e + 1) % EXPERTS, at.j), "from another expert: expert e + 1's, wrapped");
-        other(&|at| p.bias(at.e.saturating_sub(1), at.j), "from another expert: expert e − 1's, or the first");
         // [E, N] read as [N, E].
         other(&|at| p.bias[at.j * EXPERTS + at.e], "in another order: [E, N] read as [N, E]");
-        // The second group is empty: those behind it read the row before theirs.
+        // The second group is empty: those behind it read the row before theirs, as all but the first would that read one too early.
         let filled = |at: At| p.bias(at.e - usize::from(at.e > 1), at.j);
         other(&filled, "the number of the expert among those that have rows");
         // Sixteen elements at once, of a row of 24: counted from the first row of all, or of the group.
