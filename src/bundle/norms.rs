@@ -445,6 +445,10 @@ impl Norm<'_> {
             }
         };
         add(String::new(), &|i| (v[i] + self.eps).sqrt());
+        let sizes = scaled_first::sizes(self, centers);
+        for size in &sizes {
+            add(size.words(None), &|i| (v[i] + self.eps * size.of[i].powi(2)).sqrt());
+        }
         add("the variance is not there: values are divided by the root of eps".into(), &|_| self.eps.sqrt());
         // A number of columns that a kernel may divide by: of a variance of nearly 0 any large one would do. A fixed one is a power of two.
         let columns = |f: f64, fits: &dyn Fn(f64) -> bool| {
@@ -493,6 +497,13 @@ impl Norm<'_> {
             };
             add(words, &|i| (f * v[i] + self.eps).sqrt());
         }
+        for size in &sizes {
+            let (low, high) = meet(&|i, square| (square - v[i]) / size.of[i].powi(2));
+            if low <= high && low > 0.0 {
+                let e = roundest(low, high);
+                add(size.words(Some(e)), &|i| (v[i] + e * size.of[i].powi(2)).sqrt());
+            }
+        }
         let least = known.iter().map(|(_, l)| 1.0 / (l.p * l.p)).fold(f64::INFINITY, f64::min);
         for (eps, words) in [(self.eps, "the variance and eps are together at least"), (0.0, "the variance is at least")] {
             add(format!("{words} {}", digits::apart([least])[0]), &|i| (v[i] + eps).max(least).sqrt());
@@ -536,6 +547,7 @@ impl Norm<'_> {
 
 mod padding;
 mod rounded;
+mod scaled_first;
 pub mod segments;
 
 #[cfg(test)]
