@@ -306,6 +306,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
             .or_else(|| cast.without_zero());
         named
             .or_else(|| cast.stepped())
+            .or_else(|| cast.tabled())
             .or_else(|| cast.packed_after())
             .or_else(|| cast.written())
             .or_else(|| cast.merged())

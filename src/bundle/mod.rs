@@ -28,6 +28,7 @@ mod casts;
 mod chosen;
 mod clamped;
 mod clipped;
+mod code_table;
 mod copies;
 mod curves;
 mod decoded;
