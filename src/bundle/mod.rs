@@ -71,6 +71,7 @@ mod rescaled;
 mod router;
 mod sample;
 mod scale_places;
+mod scale_rounding;
 mod second;
 pub(crate) mod settle;
 mod slices;
