@@ -66,7 +66,8 @@ impl Cast<'_> {
         (wrong.len() >= LEAST && kinds.len() >= KINDS).then_some(())?;
         let of = |of: &dyn Fn(usize) -> f64| WAYS.iter().find(|way| known.iter().all(|g| by(way, *g, of(*g))));
         let (variant, words, _) = of(&|g| numbers[g].0)?;
-        let rule = of(&|g| right[g]).map_or("as the recipe has it", |way| way.1);
+        // Right scales that no rounding of these numbers makes are of another global scale.
+        let rule = of(&|g| right[g])?.1;
         let smaller = wrong.iter().filter(|g| numbers[**g].0 < right[**g]).count();
         let side = match smaller {
             0 => "larger".into(),
