@@ -69,8 +69,10 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
     let cast = Cast::of(x, q);
     let codes = cast.codes(Rounding::NearestEven);
     match &codes {
-        Some(ranges) if cast.agree(ranges) => cast.beside(bundle).or_else(|| cast.chosen(ranges)),
-        Some(ranges) => cast.scales(ranges),
+        Some(ranges) if cast.agree(ranges) => {
+            cast.beside(bundle).or_else(|| cast.chosen(ranges)).or_else(|| cast.rounded_otherwise(bundle))
+        }
+        Some(ranges) => cast.scales(ranges).or_else(|| cast.not_rounded(bundle, ranges)),
         None => {
             let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided());
             made.or_else(|| cast.pitched())

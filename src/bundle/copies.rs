@@ -49,6 +49,9 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
     if let Some(words) = untransposed(copy, q, &wrong) {
         return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
     }
+    if let Some(words) = pitched(copy, q, &wrong) {
+        return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
+    }
     for d in 1..rows.max(cols) {
         let ways: [(&str, Source); 8] = [
             ("column r is row r + {} of the codes", &|c, r| code(r + d, c)),
@@ -160,6 +163,51 @@ fn untransposed(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
     })
 }
 
+/// The last tiles, which are short, whose elements are read from their buffer by another pitch than it was filled with; whole tiles are right.
+fn pitched(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
+    let (rows, cols, codes) = (q.rows(), q.cols(), q.codes());
+    let sides = || (2..8).map(|p| 1usize << p);
+    sides().flat_map(|h| sides().map(move |w| (h, w))).find_map(|(h, w)| {
+        // Row and column of the tile's corner, and how much of the tile is there.
+        let corner = |at: usize| (at % rows / h * h, at / rows / w * w);
+        let valid = |(r0, c0): (usize, usize)| (h.min(rows - r0), w.min(cols - c0));
+        let is_short = |at: &usize| valid(corner(*at)) != (h, w);
+        (rows >= h && cols >= w && wrong.iter().all(is_short)).then_some(())?;
+        let short: Vec<usize> = (0..copy.len()).filter(is_short).collect();
+        // A buffer as wide as the tile or as what is there of it; read as if it were as wide as the other, or the other way up.
+        [false, true].into_iter().flat_map(|turned| (0..8).map(move |n| (turned, n))).find_map(|(turned, n)| {
+            let pitches = |(vr, vc): (usize, usize)| (if n & 1 == 0 { vc } else { w }, [vr, vc, h, w][n / 2]);
+            let source = |at: &usize| {
+                let (r0, c0) = corner(*at);
+                let (vr, vc) = valid((r0, c0));
+                let (i, j) = (at % rows - r0, at / rows - c0);
+                let (filled, read) = pitches((vr, vc));
+                let place = if turned { j * read + i } else { i * read + j };
+                let (i, j) = (place / filled, place % filled);
+                (i < vr && j < vc).then(|| codes[(r0 + i) * cols + c0 + j])
+            };
+            // What is not there nobody knows. Most is known, and what is right in such a tile is made too.
+            let (mut known, mut hit) = (0usize, 0usize);
+            for at in &short {
+                if let Some(code) = source(at) {
+                    (known, hit) = (known + 1, hit + usize::from(code == copy[*at]));
+                }
+            }
+            let made = wrong.iter().filter(|at| source(at) == Some(copy[**at])).count();
+            let most = |n: usize, of: usize| n as f64 >= SHARE * of as f64;
+            (2 * known >= short.len() && most(hit, known) && 2 * made >= wrong.len() && made >= 2 * LEAST).then(|| {
+                let (vr, vc) = valid(corner(short[short.len() - 1]));
+                let (filled, read) = pitches((vr, vc));
+                let order = if turned { "column by column" } else { "row by row" };
+                format!(
+                    "the last tile of {h}×{w} codes has {vr} × {vc} of them, in a buffer of rows that are {filled} apart, which is read {order} \
+                     with a pitch of {read}"
+                )
+            })
+        })
+    })
+}
+
 /// Pearson's. NaN where one side is constant.
 fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let n = pairs.len() as f64;
@@ -245,6 +293,35 @@ mod tests {
         };
         let words = explain(&(0..128 * 160).map(moved).collect::<Vec<u8>>(), &x, &q).unwrap().2;
         assert!(words.contains("a tile of 32×32 is moved to its place and not transposed within"), "{words}");
+    }
+
+    /// 24 rows in tiles of 16: of the last ones 8 are there. Each buffer is read with the other side's pitch.
+    #[test]
+    fn a_short_tile_that_is_read_with_another_pitch_is_told() {
+        let data = (0..24 * 48).map(|at: u32| ((at.wrapping_mul(0x9E37_79B9) >> 8) as f32 / 8_388_608.0 - 1.0) * 3.0).collect();
+        let x = Tensor::new(crate::Format::F32, 24, 48, data).unwrap();
+        let q = "te_current".parse::<Recipe>().unwrap().quantize(&x).unwrap().q;
+        let told = |place: &dyn Fn(usize, usize) -> usize, from: usize| {
+            let copy: Vec<u8> = (0..48 * 24)
+                .map(|at| {
+                    let (c, r) = (at / 24, at % 24);
+                    if r < 16 || c < from {
+                        return q.codes()[r * 48 + c];
+                    }
+                    let place = place(r - 16, c % 16);
+                    q.codes()[(16 + place / 16) * 48 + c / 16 * 16 + place % 16]
+                })
+                .collect();
+            explain(&copy, &x, &q).map(|f| (f.1, f.2)).unwrap_or_default()
+        };
+        let (name, words) = told(&|i, j| j * 8 + i, 0);
+        assert!(name == "transpose.tile" && words.contains("has 8 × "), "{name}: {words}");
+        assert!(words.contains("16 apart, which is read column by column with a pitch of 8, in rows 0 … 47"), "{words}");
+        let (name, words) = told(&|i, j| i * 8 + j, 0);
+        assert!(name == "transpose.tile" && words.contains("read row by row with a pitch of 8"), "{name}: {words}");
+        // Some short tiles are right, and numbers of no pitch.
+        assert_ne!(told(&|i, j| j * 8 + i, 32).0, "transpose.tile");
+        assert_ne!(told(&|i, j| (i * 37 + j * 11) % 128, 0).0, "transpose.tile");
     }
 
     #[test]

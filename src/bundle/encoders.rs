@@ -306,6 +306,7 @@ pub fn explain(bundle: &Bundle) -> Option<Finding> {
             .or_else(|| cast.without_zero());
         named
             .or_else(|| cast.stepped())
+            .or_else(|| cast.tabled())
             .or_else(|| cast.packed_after())
             .or_else(|| cast.written())
             .or_else(|| cast.merged())
@@ -358,9 +359,10 @@ impl Cast<'_> {
     fn is(&self, at: usize, encoder: Encoder) -> bool {
         let e = self.element(at);
         let v = self.value(at);
-        [1.0, 1.0 - NEAR, 1.0 + NEAR]
-            .iter()
-            .any(|f| encoder(&Element { inverse: e.inverse * f, ..e }).is_some_and(|x| x == v || (x.is_nan() && v.is_nan())))
+        [1.0, 1.0 - NEAR, 1.0 + NEAR].iter().any(|f| {
+            encoder(&Element { inverse: e.inverse * f, amax: e.amax * f, ..e })
+                .is_some_and(|x| x == v || (x.is_nan() && v.is_nan()))
+        })
     }
     pub fn right(&self, at: usize) -> bool {
         self.is(at, |e| e.code(e.y() + e.zero))
@@ -518,7 +520,7 @@ fn power_of_two(x: f64) -> bool {
 }
 
 /// scale_inv by the recipe of the bundle, second level included. `None`: it names none.
-fn right_scales(bundle: &Bundle) -> Option<Vec<f64>> {
+pub fn right_scales(bundle: &Bundle) -> Option<Vec<f64>> {
     let recipe = bundle.meta.recipe.as_ref()?.0.as_ref()?;
     let q = recipe.quantize(bundle.a.high.as_ref()?).ok()?.q;
     Some((0..q.scale_inv().len()).map(|s| q.affine(s).unit).collect())

@@ -242,6 +242,26 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         right: &right,
     });
     let apart = || norm.as_ref().and_then(|norm| norm.explain().or_else(|| weights::explain(norm)));
+    // Many formulas lie within a wide bound: of one that is not the result itself, what is solved of it comes first.
+    let is_close = |words: &str| {
+        let Some(f) = rest.iter().filter(|f| words.starts_with(&f.words)).max_by_key(|f| f.words.len()) else { return true };
+        let (mut all, mut close) = (0usize, 0usize);
+        for n in &few {
+            let made = f.row(&At { rows: &rows, i: sampled[*n], gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols });
+            for j in (0..cols).filter(|j| !right[n * cols + j]) {
+                let ((low, high), slack) = (cell(sampled[*n] * cols + j), (made[j].abs() + beta[j].abs()) * SLACK);
+                (all, close) = (all + 1, close + usize::from(low - slack <= made[j] && made[j] <= high + slack));
+            }
+        }
+        close as f64 >= SHARE * all as f64
+    };
+    let found = match found {
+        Some(words) if op.is_norm() && !is_close(&words) => {
+            let solved = norm.as_ref().and_then(norms::Norm::explain).filter(|w| !w.contains(norms::OPEN));
+            solved.or(Some(words))
+        }
+        found => found,
+    };
     // Parts of rows: of other rows' numbers they are no formula of some elements.
     let in_parts = norm.as_ref().and_then(norms::segments::explain);
     let found = in_parts.clone().filter(|parts| parts.1).map(|parts| parts.0).or(found);

@@ -15,6 +15,7 @@ use crate::op::Op;
 use crate::order::Order as _;
 use crate::tensor::round_to;
 use rayon::prelude::*;
+use rounded::{Rounded, through};
 
 /// The share of elements that a combination has to make.
 pub const SHARE: f64 = 0.98;
@@ -30,6 +31,9 @@ const LOOSE: f64 = 1.0 / 128.0;
 const WIDEST: f64 = (1 << 20) as f64;
 /// Standard deviations of a solved number that it may be off.
 const SIGMAS: f64 = 5.0;
+
+/// Said where a mean or a divisor is not found.
+pub const OPEN: &str = "and its mean or divisor is another";
 
 /// A norm that failed, as it was written.
 pub struct Norm<'r> {
@@ -71,54 +75,6 @@ struct Line {
 struct Each {
     words: String,
     of: Vec<f64>,
-}
-
-/// What is rounded on the way.
-#[derive(Clone, Copy, Default)]
-struct Rounded {
-    x: Option<Format>,
-    mean: Option<Format>,
-    square: Option<Format>,
-    root: Option<Format>,
-    normal: Option<Format>,
-    product: Option<Format>,
-}
-
-fn through(f: Option<Format>, x: f64) -> f64 {
-    f.map_or(x, |f| f64::from(round_to(f, x as f32)))
-}
-
-impl Rounded {
-    /// All combinations that kernels have, none first.
-    fn all(layer: bool) -> Vec<Rounded> {
-        let mut all = vec![Rounded::default()];
-        for f in [Format::Bf16, Format::F16].map(Some) {
-            let none = Rounded::default();
-            let root = Rounded { root: f, ..none };
-            let normal = Rounded { normal: f, ..none };
-            let both = Rounded { root: f, normal: f, ..none };
-            all.extend([root, normal, both, Rounded { x: f, ..none }, Rounded { product: f, ..none }]);
-            all.extend([Rounded { product: f, ..normal }, Rounded { product: f, ..both }, Rounded { x: f, ..both }]);
-            let square = Rounded { square: f, ..none };
-            all.extend([square, Rounded { square: f, ..root }, Rounded { square: f, ..normal }, Rounded { square: f, ..both }]);
-            if layer {
-                all.extend([Rounded { mean: f, ..none }, Rounded { mean: f, ..root }, Rounded { mean: f, ..normal }]);
-                all.extend([Rounded { mean: f, ..both }, Rounded { mean: f, product: f, ..both }]);
-            }
-        }
-        all
-    }
-    fn words(&self) -> Vec<String> {
-        let parts = [
-            (self.x, "the values are"),
-            (self.mean, "the mean is"),
-            (self.square, "what stands under the root is"),
-            (self.root, "the reciprocal of the root is"),
-            (self.normal, "the normalized value is"),
-            (self.product, "its product with gamma is"),
-        ];
-        parts.iter().filter_map(|(f, what)| f.map(|f| format!("{what} rounded to {f}"))).collect()
-    }
 }
 
 /// Words for a number of eps that was solved.
@@ -267,21 +223,52 @@ impl Norm<'_> {
         let (columns, unwritten) = self.written();
         (columns.len() >= 16).then_some(())?;
         let wrong = self.wrong(&columns);
-        if wrong.len() < LEAST {
-            return None;
-        }
+        // Rows of which nothing is left may have an infinite divisor: one theory has to make them and all others.
+        let gone = self.gone(&columns);
+        let of_gone = || {
+            let mut every: Vec<usize> = wrong.iter().chain(&gone).copied().collect();
+            every.sort_unstable();
+            every.dedup();
+            let others: Vec<usize> = self.sampled.iter().copied().filter(|i| !gone.contains(i)).collect();
+            let words = self.of_rows(&columns, (&every, &others), &unwritten, false)?;
+            let left = if self.layer() { "beta" } else { "0" };
+            Some(format!("{words}; Inf in {} of {} rows, which come out as {left}", gone.len(), self.sampled.len()))
+        };
+        let found = if gone.is_empty() { None } else { of_gone() };
+        found.or_else(|| self.of_rows(&columns, (&wrong, &wrong), &unwritten, true))
+    }
+
+    /// Wrong rows of which all columns are beta alone.
+    fn gone(&self, columns: &[usize]) -> Vec<usize> {
+        let n = self.cols();
+        let is = |i: usize, j: usize| {
+            let (low, high) = (self.cell)(self.at(i, j));
+            low <= self.beta[j] && self.beta[j] <= high
+        };
+        let rows = self.sampled.iter().enumerate().filter(|(s, _)| columns.iter().any(|j| !self.right[s * n + j]));
+        rows.map(|(_, i)| *i).filter(|i| columns.iter().all(|j| is(*i, *j))).collect()
+    }
+
+    /// What these wrong rows were made by, solved from `known` ones. `partly`: a gamma or beta that leaves mean and divisor open is told, too.
+    fn of_rows(
+        &self,
+        columns: &[usize],
+        (wrong, known): (&[usize], &[usize]),
+        unwritten: &Option<String>,
+        partly: bool,
+    ) -> Option<String> {
         // What is NaN or Inf solves nothing; what is found has to make it.
         let is_number =
             |i: &usize| 2 * columns.iter().filter(|j| self.actual[self.at(*i, **j)].is_finite()).count() > columns.len();
-        let numbers: Vec<usize> = wrong.iter().copied().filter(is_number).collect();
-        if numbers.len() < LEAST {
+        let numbers: Vec<usize> = known.iter().copied().filter(is_number).collect();
+        if wrong.len() < LEAST || numbers.len() < LEAST {
             return None;
         }
         let few: Vec<usize> = numbers.iter().copied().step_by(numbers.len().div_ceil(FEW)).collect();
         let mut fitting: Vec<(f64, bool, Weights)> = Vec::new();
         for w in self.weights() {
             let made: Vec<(f64, f64)> =
-                few.par_iter().map(|i| self.line(*i, &columns, &w).map_or((0.0, 0.0), |l| l.made)).collect();
+                few.par_iter().map(|i| self.line(*i, columns, &w).map_or((0.0, 0.0), |l| l.made)).collect();
             let of = |f: fn(&(f64, f64)) -> f64| made.iter().map(f).sum::<f64>() / made.len() as f64;
             let (tight, loose) = (of(|m| m.0), of(|m| m.1));
             if tight >= SHARE || loose >= SHARE {
@@ -294,13 +281,14 @@ impl Norm<'_> {
             fitting.order_by(|a, b| b.0.total_cmp(&a.0));
         }
         fitting.truncate(4);
-        let found = fitting.iter().find_map(|(_, _, w)| self.statistics(w, (&wrong, &numbers), &few, &columns));
+        let found = fitting.iter().find_map(|(_, _, w)| self.statistics(w, (wrong, &numbers), &few, columns));
         let alone = || {
-            let w = &fitting.first().filter(|f| f.1 && !f.2.words.is_empty())?.2;
-            Some(format!("{}; and its mean or divisor is another", w.words.join("; and ")))
+            let w = &fitting.first().filter(|f| partly && f.1 && !f.2.words.is_empty())?.2;
+            Some(format!("{}; {OPEN}", w.words.join("; and ")))
         };
         let words = found.or_else(alone)?;
-        let words = [Some(words), unwritten].into_iter().flatten().filter(|w| !w.is_empty()).collect::<Vec<_>>().join("; and ");
+        let words =
+            [Some(words), unwritten.clone()].into_iter().flatten().filter(|w| !w.is_empty()).collect::<Vec<_>>().join("; and ");
         let is: Vec<bool> = (0..self.rows.len()).map(|i| wrong.contains(&i)).collect();
         let place = if wrong.len() == self.sampled.len() || self.sampled.len() < self.rows.len() {
             String::new()
@@ -331,7 +319,7 @@ impl Norm<'_> {
                     };
                     if share(few) > SHARE && share(wrong) > SHARE {
                         let own = [center.words.clone(), divisor.words.clone()].into_iter().filter(|w| !w.is_empty());
-                        let all: Vec<String> = w.words.iter().cloned().chain(own).chain(rounded.words()).collect();
+                        let all: Vec<String> = w.words.iter().cloned().chain(own).chain(rounded.words(self.layer())).collect();
                         return Some(all.join("; and "));
                     }
                 }
@@ -343,8 +331,7 @@ impl Norm<'_> {
     /// How many elements of a row this makes.
     fn made(&self, i: usize, columns: &[usize], w: &Weights, centers: &[f64], divisors: &[f64], by: &Rounded) -> usize {
         let m = through(by.mean, centers[i]);
-        let divisor = by.square.map_or(divisors[i], |f| f64::from(round_to(f, divisors[i].powi(2) as f32)).sqrt());
-        let r = through(by.root, 1.0 / divisor);
+        let r = through(by.root, 1.0 / by.divisor(divisors[i], self.eps));
         let is = |j: &&usize| {
             let x = through(by.x, self.rows[i][**j]);
             let normal = through(by.normal, (x - m) * r);
@@ -458,6 +445,10 @@ impl Norm<'_> {
             }
         };
         add(String::new(), &|i| (v[i] + self.eps).sqrt());
+        let sizes = scaled_first::sizes(self, centers);
+        for size in &sizes {
+            add(size.words(None), &|i| (v[i] + self.eps * size.of[i].powi(2)).sqrt());
+        }
         add("the variance is not there: values are divided by the root of eps".into(), &|_| self.eps.sqrt());
         // A number of columns that a kernel may divide by: of a variance of nearly 0 any large one would do. A fixed one is a power of two.
         let columns = |f: f64, fits: &dyn Fn(f64) -> bool| {
@@ -506,6 +497,13 @@ impl Norm<'_> {
             };
             add(words, &|i| (f * v[i] + self.eps).sqrt());
         }
+        for size in &sizes {
+            let (low, high) = meet(&|i, square| (square - v[i]) / size.of[i].powi(2));
+            if low <= high && low > 0.0 {
+                let e = roundest(low, high);
+                add(size.words(Some(e)), &|i| (v[i] + e * size.of[i].powi(2)).sqrt());
+            }
+        }
         let least = known.iter().map(|(_, l)| 1.0 / (l.p * l.p)).fold(f64::INFINITY, f64::min);
         for (eps, words) in [(self.eps, "the variance and eps are together at least"), (0.0, "the variance is at least")] {
             add(format!("{words} {}", digits::apart([least])[0]), &|i| (v[i] + eps).max(least).sqrt());
@@ -548,6 +546,8 @@ impl Norm<'_> {
 }
 
 mod padding;
+mod rounded;
+mod scaled_first;
 pub mod segments;
 
 #[cfg(test)]

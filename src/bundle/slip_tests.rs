@@ -315,3 +315,29 @@ fn a_bias_of_the_other_sixteen_bits_is_named() {
     w.values("bias", &[48], &bias);
     is_named(&w, "bits_reinterpreted:out.bias_width", &["the bias is bf16 read as f16"]);
 }
+
+/// Zero points of five groups a row, four bits each: rows of whole bytes have room for six, where padding holds 0.
+#[test]
+fn zero_points_that_are_read_without_the_padding_of_their_rows_are_named() {
+    const ROWS: usize = 48;
+    let zero = |r: usize, g: usize| ((r * 7 + g * 5 + r * g % 3) % 13) as i32 + 1;
+    let by = |read: &dyn Fn(usize, usize) -> i32| {
+        let mut w = Writer::new("dequantize");
+        let scale: Vec<f32> = (0..ROWS * 5).map(|at| 0.25 + (at * 29 % 31) as f32 / 64.0).collect();
+        let code = |at: usize| ((at * 7 + at / 160 * 3) % 16) as u8;
+        w.meta("a.format", "uint4").meta("a.granularity", "group:32").meta("a.zero", "integer").meta("a.packing", "low_first");
+        w.raw("a.codes", Dtype::U8, &[ROWS, 80], (0..ROWS * 80).map(|n| code(2 * n) | code(2 * n + 1) << 4).collect());
+        w.f32s("a.scale_inv", &[ROWS, 5], &scale);
+        w.i32s("a.zero_point", &[ROWS, 5], &(0..ROWS * 5).map(|at| zero(at / 5, at % 5)).collect::<Vec<_>>());
+        let value = |at: usize| {
+            let (r, g) = (at / 160, at % 160 / 32);
+            (f32::from(code(at)) - read(r, g) as f32) * scale[r * 5 + g]
+        };
+        w.f32s("out", &[ROWS, 160], &(0..ROWS * 160).map(value).collect::<Vec<_>>());
+        w
+    };
+    assert_eq!(found(&by(&zero)).0, Verdict::Pass);
+    let flat = |place: usize| if place % 6 < 5 { zero(place / 6, place % 6) } else { 0 };
+    let words = ["zero points of a are stored at a row stride of 6 groups, read at 5", "padding is 0"];
+    is_named(&by(&|r, g| flat(r * 5 + g)), "pack_permute:a.zero_padded", &words);
+}

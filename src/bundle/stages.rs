@@ -4,6 +4,7 @@ use super::Bundle;
 use super::assay::Answer;
 use crate::compare::Verdict;
 use crate::fault::{Class, Finding, amax};
+use crate::job::Data;
 use crate::op::Biases;
 use crate::op::activation::act;
 use crate::op::{Op, Params};
@@ -52,8 +53,32 @@ fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |m, v| m.max(v.abs()))
 }
 
+/// An amax of 0 beside a result that has values, and the scale of 1 that a kernel takes where amax is 0.
+fn missing(bundle: &Bundle, found: &Answer) -> Option<Finding> {
+    let judged = found.judgement();
+    let Data::Quantized(q) = &bundle.out.d else { return None };
+    let [one] = q.scale_inv() else { return None };
+    let largest = largest(judged.bound.ideal());
+    let alone = judged.comparison.judged.violations == 0 && found.verdict == Verdict::Fail;
+    let right = largest / q.format().max_finite();
+    // A scale of 1 is nobody's fault where it is nearly the right one.
+    let fallen = *one == 1.0 && bundle.out.scale.is_none_or(|s| s == 1.0) && !(0.75..=1.5).contains(&right);
+    let none = bundle.out.amax.is_some_and(|a| a == 0.0);
+    (alone && fallen && none && largest.is_finite() && largest > 0.0 && q.level().is_none()).then(|| {
+        let [right] = crate::compare::digits::apart([right]);
+        let words = format!(
+            "amax is never computed: it is 0, and the scale falls back to 1 where scale_inv is to be {right}; the codes are those of the result \
+             without a scale"
+        );
+        Finding::solved(Class::AmaxScope, "out.amax_missing", words)
+    })
+}
+
 /// The stage that an amax is of, where it is all that is wrong.
 pub(super) fn explain(bundle: &Bundle, found: &Answer) -> Option<Finding> {
+    if let Some(missing) = missing(bundle, found) {
+        return Some(missing);
+    }
     let judged = found.judgement();
     let (ideal, cols, amax) = (judged.bound.ideal(), judged.cols, f64::from(bundle.out.amax?));
     let alone =
@@ -139,6 +164,29 @@ mod tests {
         let right = with(largest(&|x, u| silu(x) * u));
         let bundle = super::Bundle::parse(std::path::Path::new("x"), &right.to_bytes().unwrap()).unwrap();
         assert_eq!(super::super::answer::verdict(&assay(&bundle).unwrap()), crate::compare::Verdict::Pass);
+    }
+
+    /// A norm of FP8 by current scaling: without an amax its scale is 1. By a scale of its own, or with an amax, it is not that.
+    #[test]
+    fn an_amax_that_is_never_computed_is_told_by_its_scale_of_one() {
+        let a = Tensor::rounded(Format::Bf16, 16, 64, (0..1024).map(|at| ((at * 37 % 101) as f32 - 50.0) / 16.0).collect())
+            .unwrap();
+        let root = |i: usize| (a.row(i).iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / 64.0 + 1e-5).sqrt();
+        let normed = |at: usize| f64::from(a.data()[at]) / root(at / 64);
+        let with = |scale: f32, amax: f32| {
+            let mut norm = Writer::new("rmsnorm");
+            norm.values("a", &[16, 64], &a).f32s("gamma", &[64], &[1.0; 64]).meta("recipe", "te_current");
+            let codes = (0..1024).map(|at| code(normed(at) * f64::from(scale))).collect();
+            norm.raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 64], codes);
+            norm.f32s("out.scale", &[1], &[scale]).f32s("out.scale_inv", &[1], &[1.0 / scale]).f32s("out.amax", &[1], &[amax]);
+            found(&norm)
+        };
+        let got = with(1.0, 0.0);
+        assert!(got.1 == "amax_scope:out.amax_missing" && got.2.contains("the scale falls back to 1"), "{got:?}");
+        let largest = (0..1024).map(|at| normed(at).abs()).fold(0.0, f64::max) as f32;
+        for (scale, amax) in [(8.0, 0.0), (1.0, largest), (448.0 / largest, 0.0)] {
+            assert_ne!(with(scale, amax).1, "amax_scope:out.amax_missing", "{scale} {amax}");
+        }
     }
 
     /// layernorm with gamma and beta: the amax of what gamma multiplies, without what beta adds.

@@ -64,8 +64,11 @@ pub const RULES: &[Rule] = &[
     (Class::CodecEdge, "e8m0_smallest", "the smallest e8m0 scale, 2^-127, read as 0", 2.0, |s| if s <= 2f64.powi(-127) { 0.0 } else { s }),
 ];
 
+/// Said where padding is read as 1.
+pub const ONES: &str = ", 1 where nothing is stored";
+
 /// Grids that are stored for a padded shape and read without it, or the other way about; what nobody stored is 0, or 1: words, bits, scales.
-fn padded(rows: usize, cols: usize, scales: &[f64]) -> Vec<(String, f64, Vec<f64>)> {
+pub fn padded(rows: usize, cols: usize, scales: &[f64]) -> Vec<(String, f64, Vec<f64>)> {
     let mut all = Vec::new();
     if rows < 2 || cols < 2 {
         return all;
@@ -76,13 +79,13 @@ fn padded(rows: usize, cols: usize, scales: &[f64]) -> Vec<(String, f64, Vec<f64
         };
         let (zeros, ones) = (read(0.0), read(1.0));
         if ones != zeros {
-            all.push((format!("{words}, 1 where nothing is stored"), bits + 1.0, ones));
+            all.push((format!("{words}{ONES}"), bits + 1.0, ones));
         }
         if zeros != scales {
             all.push((words, bits, zeros));
         }
     };
-    for unit in [4usize, 8, 16, 32, 64, 128] {
+    for unit in [2usize, 4, 8, 16, 32, 64, 128] {
         let tall = rows.next_multiple_of(unit);
         if tall != rows {
             add(format!("stored column by column, read at a stride of {tall} rows instead of {rows}"), cost(unit), &|r, c| {

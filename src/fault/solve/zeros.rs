@@ -1,6 +1,7 @@
 //! Theories of zero points: off by whole steps, of another convention or place, their term missing or in other units.
 
 use super::maps::{self, Kind, cost};
+use super::scales::{ONES, padded};
 use super::system::{System, Theory};
 use crate::Format;
 use crate::fault::Class;
@@ -155,6 +156,12 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
                 if z >= half { z - 2.0 * half } else { z }
             }),
         );
+    }
+    // Rows of four-bit zero points end at whole bytes: padding holds 0.
+    for (words, bits, read) in padded(rows, cols, &zero) {
+        if !words.ends_with(ONES) {
+            add(Class::PackPermute, "zero_padded", format!("{of} are {words}, padding is 0"), 4.0 + bits, read);
+        }
     }
     let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
     for way in maps::ways(rows, cols, experts) {
