@@ -37,6 +37,7 @@ pub mod fragments;
 pub mod gain_places;
 pub mod gain_rules;
 pub mod given;
+pub mod group_lists;
 pub mod group_scales;
 pub mod group_stages;
 pub mod headers;
@@ -330,6 +331,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| slices::patterns(s)),
         Box::new(|| like(&|| kept::theories(s))),
         Box::new(|| experts::scaled(s)),
+        Box::new(|| group_lists::theories(s)),
         Box::new(|| like(&|| group_scales::theories(s).into_iter().collect())),
         Box::new(|| reach::theories(s)),
         Box::new(|| edge::spilled(s).into_iter().collect()),
