@@ -38,6 +38,7 @@ pub mod gain_places;
 pub mod gain_rules;
 pub mod given;
 pub mod group_lists;
+pub mod group_rows;
 pub mod group_scales;
 pub mod group_stages;
 pub mod headers;
@@ -389,7 +390,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 25] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 26] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -407,6 +408,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| starts::theories(s),
         &|| divisors::theories(s),
         &|| layouts::turned(s),
+        &|| group_rows::theories(s),
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),
         &|| expert_tiles::theories(s),
