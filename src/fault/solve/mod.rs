@@ -16,6 +16,7 @@ pub mod after;
 pub mod atoms;
 pub mod behind;
 pub mod biases;
+pub mod bit_planes;
 pub mod carried;
 pub mod chance;
 pub mod codes;
@@ -390,7 +391,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 26] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 27] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -409,6 +410,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| divisors::theories(s),
         &|| layouts::turned(s),
         &|| group_rows::theories(s),
+        &|| bit_planes::theories(s),
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),
         &|| expert_tiles::theories(s),
