@@ -24,6 +24,7 @@ pub mod complete;
 pub mod contents;
 pub mod crossed;
 pub mod decoded;
+pub mod decoded_ranges;
 pub mod divisors;
 pub mod edge;
 pub mod effective;
@@ -391,7 +392,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 27] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 28] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -411,6 +412,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| layouts::turned(s),
         &|| group_rows::theories(s),
         &|| bit_planes::theories(s),
+        &|| decoded_ranges::theories(s),
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),
         &|| expert_tiles::theories(s),
