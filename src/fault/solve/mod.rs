@@ -32,6 +32,7 @@ pub mod elsewhere;
 pub mod expert_tiles;
 pub mod experts;
 pub mod few_k;
+pub mod fixed_codes;
 pub mod foreign;
 #[cfg(test)]
 mod foreign_tests;
@@ -392,7 +393,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 28] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 29] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -413,6 +414,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| group_rows::theories(s),
         &|| bit_planes::theories(s),
         &|| decoded_ranges::theories(s),
+        &|| fixed_codes::theories(s),
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),
         &|| expert_tiles::theories(s),
