@@ -50,6 +50,8 @@ mod gains;
 mod gate_pairs;
 mod gates;
 mod group_index;
+#[cfg(test)]
+mod index_tests;
 mod limits;
 pub(crate) mod merged;
 mod metadata;

@@ -2,7 +2,8 @@
 //! into what follows in memory. Of a, of b, or of both at once.
 //!
 //! ```text
-//! scale of (i, k):  memory[i / t · C + k / d]          a right kernel: d is the group; behind the end 0, 1, the last, the first again, the other's
+//! scale of (i, k):  memory[i / t · C + k / d],  memory[i / t · C + ⌊k / g⌋·g/d + g/d − 1] where it is loaded at the last step of a group of g
+//!                   a right kernel: d is the group; behind the end 0, 1, the last, the first again, the other's
 //! ```
 
 use super::given::Given;
@@ -47,19 +48,30 @@ const ENDS: [(End, f64); 7] = [
 struct Way {
     side: Which,
     step: usize,
+    /// Of the steps of a group the last one's, for all of it.
+    last: bool,
     end: End,
     bits: f64,
 }
 
 impl Way {
+    /// The index along K.
+    fn index(self, long: usize, k: usize) -> usize {
+        if self.last { k / long * (long / self.step) + long / self.step - 1 } else { k / self.step }
+    }
+    /// How many of K have one scale.
+    fn every(self, long: usize) -> usize {
+        if self.last { long } else { self.step }
+    }
+
     fn at(self, s: &System) -> At {
         let (g, other) = (s.given(self.side), s.given(self.side.other()));
         let numbers = |g: &Given| -> Vec<f64> { g.scales().iter().map(|x| f64::from(*x)).collect() };
         let (own, theirs) = (numbers(g), numbers(other));
         let (tall, cols, global, n) = (g.tile.0, g.grid.1, g.global, own.len());
-        let Way { step, end, .. } = self;
+        let (end, long) = (self.end, g.tile.1);
         Arc::new(move |i, k| {
-            let (row, c) = (i / tall * cols, k / step);
+            let (row, c) = (i / tall * cols, self.index(long, k));
             let behind = |at: usize| match end {
                 End::One => 1.0,
                 End::Last => own[n - 1],
@@ -79,7 +91,7 @@ impl Way {
     /// What it does behind the end, in words; nothing where it does not get there.
     fn end(self, s: &System) -> String {
         let (g, other) = (s.given(self.side), self.side.other().name());
-        if (g.k - 1) / self.step < g.grid.1 {
+        if self.index(g.tile.1, g.k - 1) < g.grid.1 {
             return String::new();
         }
         let what = match self.end {
@@ -109,9 +121,12 @@ fn ways(s: &System, side: Which) -> Vec<Way> {
     steps.dedup();
     steps.retain(|d| *d != long && *d < g.k && (d.is_multiple_of(long) || long.is_multiple_of(*d)) && *d * 16 >= long);
     // What no step of a long one reaches is one end.
-    let reaches = |step: usize, end: End| (g.k - 1) / step >= g.grid.1 || end == End::Row;
-    let all = steps.into_iter().flat_map(|step| ENDS.into_iter().map(move |(end, bits)| (step, end, bits)));
-    all.filter(|(step, end, _)| reaches(*step, *end)).map(|(step, end, bits)| Way { side, step, end, bits }).collect()
+    let reaches = |w: &Way| w.index(long, g.k - 1) >= g.grid.1 || w.end == End::Row;
+    let all = steps.into_iter().flat_map(|step| [(step, false), (step, true)]).filter(|(step, last)| !last || *step < long);
+    let ways = all.flat_map(|(step, last)| {
+        ENDS.into_iter().map(move |(end, bits)| Way { side, step, last, end, bits: bits + f64::from(u8::from(last)) })
+    });
+    ways.filter(reaches).collect()
 }
 
 /// Steps of one operand's scales, and of both. What lies behind the end may be of another size, and leave nothing of the right result.
@@ -125,23 +140,60 @@ pub fn theories(s: &System) -> Vec<Theory> {
         let group = |w: &Way| s.given(w.side).tile.1;
         let index = |w: &Way| {
             let name = w.side.name();
-            format!("the scale of {name} at k is that of step k / {}, and not of group k / {}{}", w.step, group(w), w.end(s))
+            let of = if w.last {
+                let many = group(w) / w.step;
+                format!("⌊k / {}⌋·{many} + {}, the last step of {} in each group", group(w), many - 1, w.step)
+            } else {
+                format!("k / {}", w.step)
+            };
+            format!("the scale of {name} at k is that of step {of}, and not of group k / {}{}", group(w), w.end(s))
         };
         let words = match ways {
-            [a, b] if (a.step, group(a), a.end(s)) == (b.step, group(b), b.end(s)) => format!("{}; of b as well", index(a)),
+            [a, b] if (a.step, a.last, group(a), a.end(s)) == (b.step, b.last, group(b), b.end(s)) => {
+                format!("{}; of b as well", index(a))
+            }
             all => all.iter().map(index).collect::<Vec<_>>().join("; "),
         };
         let name = first.side.name();
         let bits = 7.0 + cost(first.step) + ways.iter().map(|w| w.bits).sum::<f64>() + 2.0 * (ways.len() - 1) as f64;
         let mut t = Theory::new(Class::ScaleIndex, name, format!("{name}.divisor"), words).bits(bits);
-        ways.iter().for_each(|w| t.side(w.side).scaled(w.step, w.at(s)));
+        ways.iter().for_each(|w| t.side(w.side).scaled(w.every(group(w)), w.at(s)));
         t
     };
     let mut all: Vec<Theory> = of_a.iter().chain(&of_b).map(|w| theory(&[*w])).collect();
     let (long_a, long_b) = (s.a.tile.1, s.b.tile.1);
     for a in &of_a {
-        let alike = |b: &&Way| a.step == b.step || a.step * long_b == b.step * long_a;
+        let alike = |b: &&Way| a.last == b.last && (a.step == b.step || a.step * long_b == b.step * long_a);
         all.extend(of_b.iter().filter(alike).map(|b| theory(&[*a, *b])));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, sum};
+    use crate::job::Operand;
+
+    #[test]
+    fn the_last_step_of_a_group_that_counts_tiles_is_told() {
+        let (k_all, a, b) = (512, codes(Format::E4m3, M, 512, 128, false, 81), codes(Format::E4m3, N, 512, 512, false, 82));
+        let (x, y) = (a.clone(), b.dequantize());
+        let with = |many: usize| {
+            let read = |i: usize, k: usize| (i * 4 + k / 128 * many + many - 1).min(M * 4 - 1);
+            found(&Operand::Quantized(a.clone()), &b, None, Format::Bf16, |i, j, _| {
+                sum(k_all, |k| {
+                    let code = Format::E4m3.decode(u32::from(x.codes()[i * k_all + k]));
+                    code * f64::from(x.scale_inv()[read(i, k)]) * y[[j, k]]
+                })
+            })
+        };
+        for (many, words) in
+            [(2, "step ⌊k / 128⌋·2 + 1, the last step of 64 in"), (4, "step ⌊k / 128⌋·4 + 3, the last step of 32 in")]
+        {
+            let got = with(many);
+            assert_eq!(got.0, "scale_index:a.divisor", "{}", got.1);
+            assert!(got.1.contains(words) && got.1.contains("into the next rows, the last behind the last"), "{}", got.1);
+        }
+    }
 }

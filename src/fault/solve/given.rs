@@ -136,7 +136,12 @@ impl Given {
 
     /// A code by the scale and zero point of a cell of the grid.
     pub fn decoded(&self, code: u8, cell: usize) -> f64 {
-        let (x, s) = (self.table[usize::from(code)], self.scales().get(cell).map_or(1.0, |s| f64::from(*s)) * self.global);
+        self.worth(self.table[usize::from(code)], cell)
+    }
+
+    /// What a decoded code is worth by the scale and zero point of a cell of the grid.
+    pub fn worth(&self, x: f64, cell: usize) -> f64 {
+        let s = self.scales().get(cell).map_or(1.0, |s| f64::from(*s)) * self.global;
         match &self.zero {
             None => x * s,
             Some((z, None)) => (x - z[cell]) * s,

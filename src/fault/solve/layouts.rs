@@ -154,3 +154,72 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     all.extend(rows);
     all
 }
+
+/// Tiles of rows × K, one after the other, that are stored column by column and read row by row, or the other way about. What no whole tile has lies as
+/// it should.
+pub fn turned(s: &System) -> Vec<Theory> {
+    const HIGH: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
+    const WIDE: [usize; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+    let mut all = Vec::new();
+    for side in s.sides().iter().copied() {
+        let g = s.given(side);
+        let experts = if side == Which::B && s.parts.len() > 1 { s.parts.len() } else { 1 };
+        let (per, cols, name) = (g.rows / experts, g.k, side.name());
+        if g.q.is_none() || s.alone {
+            continue;
+        }
+        // A square one is the same both ways.
+        let tiles = HIGH.into_iter().flat_map(|h| WIDE.map(|w| (h, w))).filter(|(h, w)| *h <= per && *w <= cols && h != w);
+        for ((high, wide), stored_by_column) in tiles.flat_map(|t| [(t, true), (t, false)]) {
+            let (was, is) = if stored_by_column { ("column", "row") } else { ("row", "column") };
+            let words = format!(
+                "codes of {name} lie in tiles of {high} rows × {wide} of K, stored {was} by {was} in each tile and read {is} by {is}"
+            );
+            let to: To = Arc::new(move |i, k| {
+                let (r, c) = (i % per % high, k % wide);
+                let (top, left) = (i - r, k - c);
+                if i % per - r + high > per || left + wide > cols {
+                    return Some(i * cols + k);
+                }
+                let (r, c) = match stored_by_column {
+                    true => ((r * wide + c) % high, (r * wide + c) / high),
+                    false => ((c * high + r) / wide, (c * high + r) % wide),
+                };
+                Some((top + r) * cols + left + c)
+            });
+            let bits = 4.0 + cost(high) + cost(wide);
+            let mut t = Theory::new(Class::PackPermute, name, format!("{name}.tiles"), words).bits(bits);
+            t.side(side).code = Some(to);
+            all.push(t);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Format;
+    use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+
+    #[test]
+    fn tiles_that_are_stored_by_columns_and_read_by_rows_are_told() {
+        const K: usize = 160;
+        let (a, b) = (wide(M, K), codes(Format::Int8, N, K, 32, false, 71));
+        let x = a.to_f64();
+        // Tiles of 16 × 64; the last 32 of K have none.
+        let with = |from: &dyn Fn(usize, usize) -> (usize, usize)| {
+            found(&a, &b, None, Format::F32, |i, j, _| {
+                sum(K, |k| {
+                    let (r, c) = if k < 128 { from(j % 16, k % 64) } else { (j % 16, k % 64) };
+                    let code = b.codes()[(j / 16 * 16 + r) * K + k / 64 * 64 + c] as i8;
+                    x[[i, k]] * f64::from(code) * f64::from(b.scale_inv()[j * 5 + k / 32])
+                })
+            })
+        };
+        let got = with(&|r, c| ((r * 64 + c) % 16, (r * 64 + c) / 16));
+        assert_eq!(got.0, "pack_permute:b.tiles", "{}", got.1);
+        assert!(got.1.contains("16 rows × 64 of K, stored column by column in each tile and read row by row"), "{}", got.1);
+        let got = with(&|r, c| ((c * 16 + r) / 64, (c * 16 + r) % 64));
+        assert!(got.1.contains("16 rows × 64 of K, stored row by row in each tile and read column by column"), "{}", got.1);
+    }
+}

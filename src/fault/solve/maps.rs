@@ -248,6 +248,23 @@ pub fn ways(rows: usize, cols: usize, experts: usize) -> Vec<Way> {
         );
         add(Kind::Index, format!("group {p}·c, wrapped"), b + 1.0, Arc::new(move |r, c| flat(r, c * p % cols)));
     }
+    // The flat index divided or multiplied: of bytes that hold several codes, or of codes for bytes.
+    for p in [2usize, 4, 8, 16].into_iter().filter(|p| rows > 1 && cols > 1 && *p < n) {
+        let place = format!("r·{cols} + c");
+        add(Kind::Layout, format!("place ⌊({place}) / {p}⌋ of all"), cost(p) + 0.5, Arc::new(move |r, c| flat(r, c) / p));
+        add(
+            Kind::Layout,
+            format!("place {p}·({place}) of all, or the last where there is none"),
+            cost(p) + 0.5,
+            Arc::new(move |r, c| (flat(r, c) * p).min(n - 1)),
+        );
+        add(
+            Kind::Layout,
+            format!("place {p}·({place}) of all, wrapped"),
+            cost(p) + 1.5,
+            Arc::new(move |r, c| flat(r, c) * p % n),
+        );
+    }
     // Reversed and xored.
     if rows > 1 {
         add(Kind::Shared, "rows from the last to the first".into(), 2.0, Arc::new(move |r, c| flat(rows - 1 - r, c)));

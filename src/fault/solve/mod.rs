@@ -17,6 +17,7 @@ pub mod atoms;
 pub mod batches;
 pub mod behind;
 pub mod biases;
+pub mod bit_planes;
 pub mod by_element;
 pub mod carried;
 pub mod chance;
@@ -25,6 +26,7 @@ pub mod complete;
 pub mod contents;
 pub mod crossed;
 pub mod decoded;
+pub mod decoded_ranges;
 pub mod divisors;
 pub mod edge;
 pub mod effective;
@@ -32,6 +34,7 @@ pub mod elsewhere;
 pub mod expert_tiles;
 pub mod experts;
 pub mod few_k;
+pub mod fixed_codes;
 pub mod foreign;
 #[cfg(test)]
 mod foreign_tests;
@@ -39,6 +42,8 @@ pub mod fragments;
 pub mod gain_places;
 pub mod gain_rules;
 pub mod given;
+pub mod group_lists;
+pub mod group_rows;
 pub mod group_scales;
 pub mod group_stages;
 pub mod headers;
@@ -334,6 +339,7 @@ fn one(s: &System, all: &[Theory], pairs: bool, again: bool) -> (Vec<Theory>, Op
         Box::new(|| slices::patterns(s)),
         Box::new(|| like(&|| kept::theories(s))),
         Box::new(|| experts::scaled(s)),
+        Box::new(|| group_lists::theories(s)),
         Box::new(|| like(&|| group_scales::theories(s).into_iter().collect())),
         Box::new(|| reach::theories(s)),
         Box::new(|| edge::spilled(s).into_iter().collect()),
@@ -392,7 +398,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 25] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 30] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -410,6 +416,11 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| staged::theories(s),
         &|| starts::theories(s),
         &|| divisors::theories(s),
+        &|| layouts::turned(s),
+        &|| group_rows::theories(s),
+        &|| bit_planes::theories(s),
+        &|| decoded_ranges::theories(s),
+        &|| fixed_codes::theories(s),
         &|| address::theories(s, pairs),
         &|| like(&|| group_stages::theories(s)),
         &|| expert_tiles::theories(s),

@@ -49,6 +49,22 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
             add(Class::ScaleLayout, "derived_block", words, 3.0, cell);
         }
     }
+    // Height and width of a block, one for the other.
+    if tile.0 != tile.1 && tile.0 > 1 && tile.1 > 1 {
+        let (high, wide) = (tile.1, tile.0);
+        let words = |rest: &str| {
+            format!(
+                "are taken by blocks of {high}×{wide} instead of {}×{}: row r / {high}, column k / {wide} of the grid, {rest}",
+                tile.0, tile.1
+            )
+        };
+        let inside: Cell = Arc::new(move |i, k| (i / high).min(rows - 1) * cols + (k / wide).min(cols - 1));
+        add(Class::ScaleLayout, "exchanged_block", words("the last at its ends"), 3.0, inside);
+        let on: Cell = Arc::new(move |i, k| (i / high * cols + k / wide).min(n - 1));
+        add(Class::ScaleLayout, "exchanged_block", words("running on into what lies behind its end"), 3.5, on);
+        let wrapped: Cell = Arc::new(move |i, k| (i / high % rows) * cols + k / wide % cols);
+        add(Class::ScaleLayout, "exchanged_block", words("the first again behind its ends"), 4.0, wrapped);
+    }
     // The lane of an element taken for its group.
     let wholes = [2usize, 4, 8, 16].map(|n| n * tile.1).into_iter().chain([cols * tile.1]);
     for whole in wholes.filter(|w| *w <= g.k.next_multiple_of(tile.1) && *w > tile.1) {

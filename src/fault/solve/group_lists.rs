@@ -1,0 +1,99 @@
+//! Scales of groups along K (gradients of weights) that stand in one list, group after group, and are looked up by another index: of a, of b, of both.
+//!
+//! ```text
+//! scale of group e, line x:  list[x·E + e],  list[e·S + x]          a right kernel: list[e·L + x]; E groups of L lines, behind the end 0
+//! ```
+
+use super::experts::group_scales;
+use super::maps::{self, Kind, cost};
+use super::system::{System, Theory};
+use crate::fault::Class;
+use crate::fault::edit::Which;
+use std::sync::Arc;
+
+/// Lines that a list may be padded to.
+const PADDED: [usize; 6] = [4, 8, 16, 32, 64, 128];
+
+/// One way to look up all scales: words, bits, what is read for each place of the list.
+type Look = (String, f64, Vec<f64>);
+
+/// Every way of both operands. Nothing of a product whose groups have one scale each.
+pub fn theories(s: &System) -> Vec<Theory> {
+    if s.parts.len() < 2 || s.alone {
+        return Vec::new();
+    }
+    let lists = [Which::A, Which::B].map(|side| list(s, side));
+    let mut all = Vec::new();
+    for (side, list) in [Which::A, Which::B].into_iter().zip(&lists) {
+        for (words, bits, read) in looks(s.parts.len(), list) {
+            let name = side.name();
+            let (groups, lines) = (s.parts.len(), list.len() / s.parts.len());
+            let words = format!("the scale of {name} of group e, line x is {words} (E = {groups} groups of L = {lines} lines)");
+            let t = Theory::new(Class::ScaleLayout, name, format!("{name}.index"), words).bits(bits);
+            all.push(finished(s, t, &[(side, ratios(&read, list))]));
+        }
+    }
+    let [a, b] = &lists;
+    let of_b = looks(s.parts.len(), b);
+    for (words, bits, read) in looks(s.parts.len(), a) {
+        let Some(other) = of_b.iter().find(|b| b.0 == words) else { continue };
+        let words = format!("the scale of a of group e, line x is {words}; of b as well");
+        let t = Theory::new(Class::ScaleLayout, "a", "a.index", words).bits(bits + 2.0);
+        all.push(finished(s, t, &[(Which::A, ratios(&read, a)), (Which::B, ratios(&other.2, b))]));
+    }
+    all
+}
+
+/// The scales of all groups, one after the other. Empty, where no group has several.
+fn list(s: &System, side: Which) -> Vec<f64> {
+    let groups = group_scales(s, side).unwrap_or_default();
+    let differ = |g: &Vec<f64>| g.iter().any(|x| *x != g[0]);
+    if groups.iter().any(differ) { groups.concat() } else { Vec::new() }
+}
+
+fn looks(groups: usize, list: &[f64]) -> Vec<Look> {
+    let n = list.len();
+    let lines = n / groups;
+    let mut all: Vec<Look> = Vec::new();
+    if n == 0 {
+        return all;
+    }
+    for way in maps::of_experts(lines, groups).into_iter().filter(|w| w.kind == Kind::Layout) {
+        let words = match way.words.as_str() {
+            "[E, N] read as [N, E]" => "looked up at x·E + e, as if they stood line by line, though they stand group by group",
+            "[N, E] read as [E, N]" => "looked up at e·L + x, though they stand line by line, at x·E + e",
+            other => other,
+        };
+        all.push((words.to_string(), 4.0 + way.bits, (0..n).map(|f| list[(way.map)(f, 0)]).collect()));
+    }
+    for to in PADDED.map(|p| lines.next_multiple_of(p)).into_iter().filter(|to| *to != lines) {
+        let at = |f: usize| list.get(f).copied().unwrap_or(0.0);
+        let words = format!("read {to} lines on for each group instead of {lines}, 0 behind the last");
+        all.push((words, 5.0 + cost(to - lines), (0..n).map(|f| at(f / lines * to + f % lines)).collect()));
+        let stored = |f: usize| if f % to < lines { list[f / to * lines + f % to] } else { 0.0 };
+        let words = format!("read {lines} lines on for each group, though they stand {to} lines apart, 0 between them");
+        all.push((words, 5.0 + cost(to - lines), (0..n).map(stored).collect()));
+    }
+    all.dedup_by(|x, y| x.2 == y.2);
+    all.retain(|x| x.2 != list);
+    all
+}
+
+fn ratios(read: &[f64], right: &[f64]) -> Vec<f64> {
+    read.iter().zip(right).map(|(x, y)| x / y).collect()
+}
+
+/// Each element times what its line has instead of its own scale.
+fn finished(s: &System, mut t: Theory, by: &[(Which, Vec<f64>)]) -> Theory {
+    let (part, bias, per, groups) = (s.part.clone(), s.bias.clone(), s.rows / s.parts.len(), s.parts.len());
+    let by = by.to_vec();
+    t.finish = Some(Arc::new(move |i, j, v| {
+        let Some(e) = part[i] else { return v + bias.at(i, j) };
+        let ratio = |(side, all): &(Which, Vec<f64>)| {
+            let line = if *side == Which::A { i - e * per } else { j };
+            all[e * (all.len() / groups) + line]
+        };
+        v * by.iter().map(ratio).product::<f64>() + bias.at(i, j)
+    }));
+    t
+}
