@@ -499,7 +499,8 @@ impl Norm<'_> {
         }
         for size in &sizes {
             let (low, high) = meet(&|i, square| (square - v[i]) / size.of[i].powi(2));
-            if low <= high && low > 0.0 {
+            // A larger one is a factor of all, and no eps.
+            if low <= high && low > 0.0 && low < 1.0 {
                 let e = roundest(low, high);
                 add(size.words(Some(e)), &|i| (v[i] + e * size.of[i].powi(2)).sqrt());
             }

@@ -99,7 +99,7 @@ fn chains((rows, cols): (usize, usize)) -> Vec<Chain> {
         let columns = move |r: usize, c: usize| if r > 0 { Some((r - 1, c)) } else { Some((rows - 1, c.checked_sub(1)?)) };
         all.push(("all groups before it, column by column".into(), Box::new(columns)));
         let within = |h: usize| -> Chain {
-            let before = move |r: usize, c: usize| if c == 0 && r % h == 0 { None } else { behind(r, c) };
+            let before = move |r: usize, c: usize| if c == 0 && r.is_multiple_of(h) { None } else { behind(r, c) };
             (format!("the groups before it, row by row, in a tile of {h} rows"), Box::new(before))
         };
         all.extend(sizes(rows).map(within));
