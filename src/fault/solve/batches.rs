@@ -37,8 +37,7 @@ fn theory(s: &System, batches: usize, step: usize, zeros: bool) -> Theory {
     let words = format!(
         "scales{and} of b are read {step} {rows} further on in every next {tall} rows of the result, 0 behind the last"
     );
-    let named = |t: Theory| t.bits(8.0 + super::maps::cost(step));
-    let new = || named(Theory::new(Class::ScaleIndex, "b", "b.batch", words.clone()));
+    let new = || Theory::new(Class::ScaleIndex, "b", "b.batch", words.clone()).bits(8.0 + super::maps::cost(step));
     // Each holds from its batch on, but where the next one does.
     let mut next: Option<Arc<(Arc<Region>, Theory)>> = None;
     for z in (1..batches).rev() {

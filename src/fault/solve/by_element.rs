@@ -53,8 +53,8 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
     }
     let mut all = Vec::new();
     for (words, bits, of, by) in ways {
-        let most = (0..scales.len()).map(|own| (0..breadth.min(2 * by.max(breadth))).map(|x| of(own, x, by)).max());
-        let reaches = most.flatten().max().is_some_and(|most| most >= scales.len());
+        // None reaches further than the last line's.
+        let reaches = (0..breadth).any(|x| of(scales.len() - 1, x, by) >= scales.len());
         let behind: &[Behind] = if reaches { &[Behind::Zero, Behind::Last, Behind::Wraps] } else { &[Behind::Never] };
         for past in behind {
             let more = match past {

@@ -100,9 +100,9 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         all.push(theory(words, 10.0, vec![c; other.rows]));
     }
     let their = |line: usize| theirs[line / other.tile.0];
-    // It is one term of both: told once.
+    // It is one term of both: told once. Where it is missing or there twice `sums::zero_terms` says so.
     let of_both = if by_row { one(&|line| -their(line)) } else { None };
-    if let Some(c) = of_both.map(|c| c + s.k as f64).filter(|c| *c > 0.0) {
+    if let Some(c) = of_both.map(|c| c + s.k as f64).filter(|c| *c > 0.0 && *c != 2.0 * s.k as f64) {
         let words = format!("the term K·z_a·z_b of both zero points is made with K = {c} instead of {}", s.k);
         let off = (0..other.rows).map(|line| (s.k as f64 - c) * their(line)).collect();
         all.push(theory(words, 8.0, off));
