@@ -15,9 +15,12 @@ pub struct Tensor {
     /// Shared by the copies of a tensor.
     data: Arc<Vec<f32>>,
     there: There,
+    /// What was made of it.
+    made: There,
 }
 
-/// What a device holds of a tensor for those who judge: shared by the tensor's copies and gone with the last of them. Empty until somebody fills it.
+/// What lies beside a tensor, such as what a device holds of it: shared by the tensor's copies and gone with the last of them. Empty until
+/// somebody fills it.
 #[derive(Clone, Default)]
 pub struct There(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
 
@@ -30,7 +33,6 @@ impl There {
         there
     }
     /// What it holds; filled with what `make` returns where it is empty. Errors: `make`'s.
-    #[cfg(feature = "cuda")]
     pub fn or_make<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         if let Some(held) = self.0.get().and_then(|held| held.clone().downcast().ok()) {
             return Ok(held);
@@ -69,7 +71,7 @@ impl Tensor {
         {
             return Err(Error::value("tensor element", data[i], format!("a value that {dtype} holds exactly")));
         }
-        Ok(Self { dtype, rows, cols, data: Arc::new(data), there: There::default() })
+        Ok(Self::holding(dtype, rows, cols, data))
     }
 
     /// Rounds each value to `dtype` (nearest even, IEEE overflow to Inf).
@@ -78,13 +80,17 @@ impl Tensor {
         if dtype != Format::F32 {
             parallel::change(&mut data, |_, some| some.iter_mut().for_each(|x| *x = round_to(dtype, *x)));
         }
-        Ok(Self { dtype, rows, cols, data: Arc::new(data), there: There::default() })
+        Ok(Self::holding(dtype, rows, cols, data))
     }
 
     /// Values that were widened from as many of `dtype`, which holds each of them.
     pub(crate) fn widened(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Self {
         debug_assert!(Tensor::new(dtype, rows, cols, data.clone()).is_ok());
-        Self { dtype, rows, cols, data: Arc::new(data), there: There::default() }
+        Self::holding(dtype, rows, cols, data)
+    }
+
+    fn holding(dtype: Format, rows: usize, cols: usize, data: Vec<f32>) -> Self {
+        Self { dtype, rows, cols, data: Arc::new(data), there: There::default(), made: There::default() }
     }
 
     fn check(dtype: Format, rows: usize, cols: usize, len: usize) -> Result<()> {
@@ -115,6 +121,10 @@ impl Tensor {
     pub(crate) fn there(&self) -> &There {
         &self.there
     }
+    /// What was made of its values, by whoever asks for it again.
+    pub(crate) fn made(&self) -> &There {
+        &self.made
+    }
     /// All elements, row by row.
     pub fn data(&self) -> &[f32] {
         &self.data
@@ -137,7 +147,7 @@ impl Tensor {
         for j in 0..self.cols {
             data.extend((0..self.rows).map(|i| self.data[i * self.cols + j]));
         }
-        Tensor { dtype: self.dtype, rows: self.cols, cols: self.rows, data: Arc::new(data), there: There::default() }
+        Self::holding(self.dtype, self.cols, self.rows, data)
     }
     /// The same values in another dtype (nearest even).
     pub fn cast(&self, dtype: Format) -> Result<Tensor> {
@@ -146,7 +156,7 @@ impl Tensor {
     /// Rows `from..to` as a tensor of their own.
     pub fn rows_range(&self, from: usize, to: usize) -> Tensor {
         let data = self.data[from * self.cols..to * self.cols].to_vec();
-        Tensor { dtype: self.dtype, rows: to - from, cols: self.cols, data: Arc::new(data), there: There::default() }
+        Self::holding(self.dtype, to - from, self.cols, data)
     }
     /// The stored bits, little endian, row by row: what a digest is taken of.
     pub fn bits(&self) -> Vec<u8> {

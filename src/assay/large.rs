@@ -38,9 +38,9 @@ pub(crate) fn of_device_model<T>(
         let sums = timed("bound", || relative(&accumulator, &qa, &qb, k, groups))?;
         return ask(&p, &LargeSums::Relative(sums)).map(Some);
     };
-    let [(lines_a, factors_a), (lines_b, factors_b)] = timed("bound", || [a, b].map(|q| Lines::and_factors(q)));
-    let most = accumulation_bound(&accumulator, k, factors_a, factors_b)?;
-    let lines = ((a.format(), &lines_a), (b.format(), &lines_b));
+    let [of_a, of_b] = timed("bound", || [a, b].map(|q| Lines::once(q)));
+    let most = accumulation_bound(&accumulator, k, of_a.1, of_b.1)?;
+    let lines = ((a.format(), &of_a.0), (b.format(), &of_b.0));
     let mut sums = SumBound::new(&accumulator, k, lines.0, lines.1, true)?.and_relative(most);
     (sums.scale_a, sums.scale_b) = (row_scales(a), row_scales(b));
     if job.op != Op::Gemm {

@@ -45,6 +45,10 @@ pub fn run(args: Args) -> Result<u8> {
     if backend != crate::kernel::Backend::Cpu {
         if args.together > 1 {
             crate::kernel::cuda::buffers::leave_bands();
+            // What is kept lies on the GPU too.
+            let memory = crate::kernel::cuda::device::info(crate::kernel::cuda::launch::chosen()).map_or(0, |gpu| gpu.memory);
+            let free = crate::run::sweeps::free_memory().unwrap_or(0);
+            crate::sweep::build::keep((free / 16).min(memory as u64 / 8) as usize);
         }
         // It opens while the run is still asking what it is.
         std::thread::spawn(|| drop(crate::kernel::cuda::launch::gpu()));

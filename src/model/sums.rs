@@ -48,6 +48,7 @@ use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::format::exp2i;
 use crate::{Format, QTensor, Result};
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// Exponents below the largest that are counted one by one.
 const BINS: usize = 48;
@@ -108,6 +109,11 @@ impl Lines {
     /// [`Lines::of`] of codes without their scales, each row from how often each code occurs in it.
     pub fn of_codes(q: &QTensor) -> Self {
         Self::and_factors(q).0
+    }
+
+    /// [`Lines::and_factors`], found once for all copies of a tensor.
+    pub(crate) fn once(q: &QTensor) -> Arc<(Self, Factors)> {
+        q.found().or_make(|| Ok(Self::and_factors(q))).expect("it cannot fail")
     }
 
     /// The same, and [`Factors::of_codes`].

@@ -132,8 +132,9 @@ pub struct QTensor {
     cols: usize,
     /// Shared by the copies of a tensor.
     codes: Arc<Vec<u8>>,
-    /// The codes on a device.
+    /// The codes on a device, and what was found of them.
     there: There,
+    found: There,
     granularity: Granularity,
     scale_format: Format,
     scale_inv: Vec<f32>,
@@ -202,6 +203,7 @@ impl QTensor {
             cols,
             codes: Arc::new(codes),
             there: There::default(),
+            found: There::default(),
             granularity,
             scale_format,
             scale_inv,
@@ -231,6 +233,10 @@ impl QTensor {
     #[cfg(feature = "cuda")]
     pub(crate) fn there(&self) -> &There {
         &self.there
+    }
+    /// What was found of the codes, by whoever asks for it again.
+    pub(crate) fn found(&self) -> &There {
+        &self.found
     }
     pub fn granularity(&self) -> Granularity {
         self.granularity

@@ -90,7 +90,7 @@ impl Options<'_> {
 }
 
 /// Bytes that programs can have without swapping, as Linux counts them.
-fn free_memory() -> Option<u64> {
+pub(crate) fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)

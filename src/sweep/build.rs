@@ -9,11 +9,12 @@ use crate::job::{Dynamic, Job, Operand, Operands, OutSpec};
 use crate::kernel::{Factors, Referrer};
 use crate::op::{self, Accelerator, Args64, Defined, Op, Params};
 use crate::quant::{QTensor, QTensorParts, Zero};
+use crate::recipe::Recipe;
 use crate::stage::timed;
 use crate::tensor::round_to;
 use crate::{Error, Format, Result, Tensor};
 use ndarray::Array2;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The unquantized operands, each role as [`Args64`] says.
 pub struct Inputs {
@@ -51,9 +52,35 @@ pub struct Helpers {
 /// Multiply-adds of a product from which its references are asked for elsewhere.
 pub const LARGE: usize = 1 << 24;
 
+/// Elements from which a tensor keeps its codes.
+const LARGE_TENSOR: usize = 1 << 21;
+
 /// Tensors and references of the last cases, by what they are made from. Four distributions of an operand of 2^20 elements, and products of them.
 static DRAWN: Memo<Tensor> = Memo::new(96 << 20);
 static EXACT: Memo<Vec<Arc<Defined>>> = Memo::new(32 << 20);
+
+/// Lets the cases of this process keep `bytes` of tensors: a table's rows of tokens share the weights of their layer.
+pub fn keep(bytes: usize) {
+    DRAWN.grow(bytes);
+}
+
+/// What a recipe makes of a tensor: a large one keeps what the last recipe made of it, its codes on a device and what was found of them too.
+fn quantized_once(recipe: &Recipe, x: &Tensor) -> Result<QTensor> {
+    if x.data().len() < LARGE_TENSOR {
+        return Ok(recipe.quantize(x)?.q);
+    }
+    let last: Arc<Mutex<Option<(Recipe, QTensor)>>> = x.made().or_make(|| Ok(Mutex::default()))?;
+    // One thread makes them for all, but none waits that computes for others.
+    let waits = rayon::current_thread_index().is_none();
+    let last = if waits { Some(last.lock().unwrap_or_else(PoisonError::into_inner)) } else { last.try_lock().ok() };
+    let Some(mut last) = last else { return Ok(recipe.quantize(x)?.q) };
+    if let Some((_, q)) = last.as_ref().filter(|(r, _)| r == recipe) {
+        return Ok(q.clone());
+    }
+    let q = recipe.quantize(x)?.q;
+    *last = Some((recipe.clone(), q.clone()));
+    Ok(q)
+}
 
 /// Draws the case's values.
 pub fn inputs(case: &Case) -> Result<Inputs> {
@@ -64,7 +91,7 @@ fn inputs_by(case: &Case, helpers: Helpers) -> Result<Inputs> {
     let draw = |source: &Source, rows, cols, stream| {
         let make = || source.tensor_by(helpers.draw, case.dtype, rows, cols, case.seed, stream);
         let key = || format!("{source} {} {rows} {cols} {} {stream}", case.dtype, case.seed);
-        if helpers.keeps { DRAWN.get(key(), make, |t| 4 * t.data().len()) } else { make() }
+        if helpers.keeps { DRAWN.get(key(), make, |t| 5 * t.data().len()) } else { make() }
     };
     let (m, n, k, e) = (case.total_rows(), case.n, case.k, case.rows.len());
     let mut inputs = Inputs { a: Vec::new(), b: Vec::new(), bias: None, gamma: None, beta: None, offs: None };
@@ -210,7 +237,7 @@ impl Prepared {
                     Ok(Operand::Dynamic(d))
                 }
                 OperandRecipe::Quantized(r) => {
-                    let q = r.quantize(x)?.q;
+                    let q = quantized_once(r, x)?;
                     let q = if zero == ZeroMode::Additive { additive(q)? } else { q };
                     quantized.push((q.clone(), x.clone()));
                     Ok(Operand::Quantized(q))

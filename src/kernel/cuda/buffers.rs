@@ -284,9 +284,11 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         // One that a tensor keeps may end on any thread.
-        drop(gpu().map(Gpu::enter));
+        let gpu = gpu().inspect(|gpu| drop(gpu.enter()));
+        // A process that shares the GPU with others leaves them its memory.
+        let memory = gpu.ok().filter(|_| BANDS_STAY.load(Ordering::Relaxed)).map_or(0, |gpu| gpu.info.memory);
         // SAFETY: the address is of so many bytes and comes back once.
-        traced("free", || unsafe { pool::give_back(self.base, self.bytes + 2 * GUARD) });
+        traced("free", || unsafe { pool::give_back(self.base, self.bytes + 2 * GUARD, memory / 4) });
     }
 }
 
