@@ -5,7 +5,7 @@
 //! code c of x  ──►  cell(c) / x: the scales that give it  ──►  their intersection over a group: the scale of its codes
 //! ```
 
-use super::{Bundle, chosen, copies, unwritten};
+use super::{Bundle, chosen, copies, stages, unwritten};
 use crate::fault::solve::maps::{shortest_ways, ways};
 use crate::fault::solve::segment::lines;
 use crate::fault::whereabouts;
@@ -539,6 +539,12 @@ impl<'b> Cast<'b> {
         let amax = f64::from(bundle.out.amax?);
         let largest = self.amax.iter().copied().fold(0.0, f64::max);
         (amax != largest && amax.is_finite() && largest > 0.0).then_some(())?;
+        if let Some(words) = stages::unscaled(largest, self.q.format().max_finite(), true)
+            && (amax, &self.stored[..]) == (0.0, &[1.0])
+            && bundle.meta.recipe.is_some()
+        {
+            return Some((Class::AmaxScope, "out.amax_missing", words));
+        }
         // Of the values over their scale, as codes are made of them: the largest code, where it is of the group that has the largest.
         let scaled = (0..self.x.data().len()).map(|at| (f64::from(self.x.data()[at]) / self.stored[self.group(at)]).abs());
         let scaled = scaled.filter(|y| y.is_finite()).fold(0.0, f64::max);
