@@ -4,7 +4,7 @@
 pub use self::of_norms::SHIFTS;
 use self::of_norms::{heads, merged, norms as of_norm};
 use super::assay::Answer;
-use super::function::{self, Point};
+use super::function::{self, Point, quotient};
 use super::gains::Columns;
 use super::{Bundle, blank, curves, gates, limits, moments, norms, pieces, rescaled, weights};
 use crate::Tensor;
@@ -160,9 +160,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             .collect();
         all.extend(moments::formulas(op, &rows, &solved));
         all.extend(moments::rounded(op, &rows, f64::from(params.eps), &solved));
-        all.extend(heads(op, cols));
-        all.extend(merged(op, cols));
-        all.extend(strides::strided(op, rows.len(), cols));
+        all.extend(heads(op, cols).into_iter().chain(merged(op, cols)).chain(strides::strided(op, rows.len(), cols)));
+        all.extend(lanes::own_sums(op, cols).into_iter().chain(lanes::other_axes(op, rows.len())));
         if op == Op::Layernorm {
             let row = |(i, _): &(usize, moments::Solved)| {
                 let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
@@ -361,13 +360,6 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     found.or_else(nameless).or_else(old).map(formula)
 }
 
-/// What a result in `cell` was before `by` multiplied it; no point where that says nothing.
-fn quotient(x: f64, (low, high): (f64, f64), by: f64, right: f64) -> Point {
-    let x = if by.abs() < 1e-30 || !by.is_finite() { f64::NAN } else { x };
-    let ends = [low / by, high / by];
-    Point { x, low: ends[0].min(ends[1]), high: ends[0].max(ends[1]), right }
-}
-
 /// The first formula that makes what the right one, which is the first of all, does not; one that makes the right elements too before others.
 fn by_elements(masks: &[Mask], words: &[&str], cols: usize, whole: Option<&[f64]>) -> Option<String> {
     let wrong: Vec<usize> = (0..masks[0].len()).filter(|at| !masks[0][*at]).collect();
@@ -451,6 +443,7 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
 
 #[cfg(test)]
 mod by_hand;
+mod lanes;
 mod of_norms;
 mod strides;
 
@@ -553,19 +546,6 @@ mod tests {
         let wrong = |n: usize| mask(move |i, j| i < 8 || i == 8 && j >= n);
         let rest = |n: usize| of([wrong(n), mask(|i, _| i > 8), mask(|i, _| i == 8)]);
         assert_eq!([rest(8), rest(7)], [Some("one, in rows 9 … 15; and two, in rows 8".into()), None]);
-    }
-
-    /// Divided by what multiplied it, the ends in order.
-    #[test]
-    fn a_result_is_divided_by_what_multiplied_it() {
-        let of = |by: f64| {
-            let p = quotient(3.0, (2.0, 4.0), by, 7.0);
-            (p.x, p.low, p.high, p.right)
-        };
-        assert_eq!(of(2.0), (3.0, 1.0, 2.0, 7.0));
-        assert_eq!(of(-2.0), (3.0, -2.0, -1.0, 7.0));
-        assert_eq!(of(1e-30).0, 3.0);
-        assert!([0.0, 0.9e-30, -0.9e-30, f64::INFINITY, f64::NAN].iter().all(|by| of(*by).0.is_nan()));
     }
 
     #[test]
