@@ -6,7 +6,7 @@ use self::of_norms::{heads, merged, norms as of_norm};
 use super::assay::Answer;
 use super::function::{self, Point, quotient};
 use super::gains::Columns;
-use super::{Bundle, blank, curves, gates, limits, moments, norms, pieces, rescaled, weights};
+use super::{Bundle, activation_steps, blank, curves, gates, limits, moments, norms, pieces, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
@@ -173,6 +173,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         let wrong = wrong_elements();
         all.splice(1..1, rescaled::formulas(bundle, own, &wrong));
         all.extend(limits::formula_of(own, &wrong));
+        all.extend(activation_steps::formulas(own, op == Op::Gated));
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))

@@ -5,6 +5,7 @@
 //!
 #![doc = include_str!("../../data/bundles/README.md")]
 
+mod activation_steps;
 #[cfg(test)]
 mod activation_tests;
 pub mod answer;
