@@ -6,7 +6,7 @@ use self::of_norms::{heads, merged, norms as of_norm};
 use super::assay::Answer;
 use super::function::{self, Point, quotient};
 use super::gains::Columns;
-use super::{Bundle, activation_steps, blank, curves, gates, limits, moments, norms, pieces, rescaled, weights};
+use super::{Bundle, activation_steps, blank, curves, gates, limits, moments, norms, pieces, pitched, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
@@ -173,7 +173,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         let wrong = wrong_elements();
         all.splice(1..1, rescaled::formulas(bundle, own, &wrong));
         all.extend(limits::formula_of(own, &wrong));
-        all.extend(activation_steps::formulas(own, op == Op::Gated));
+        all.extend(activation_steps::formulas(own, op == Op::Gated).into_iter().chain(pitched::gates(op, own, cols)));
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))
@@ -297,7 +297,16 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         pieces::explain(&pieces::Rows { op, at: &at, cell: &cell, right: &right, rows: rows.len(), cols })
     };
     let in_parts = || in_parts.map(|parts| parts.0);
-    let found = found.or_else(apart).or_else(|| curve(None)).or_else(of_pieces).or_else(in_parts).or_else(beside);
+    let at = |i: usize| At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
+    let read =
+        || pitched::explain(&pitched::Seen { at: &at, own: &all[0], is_made: &is_made, right: &right, norm: op.is_norm() });
+    let found = found
+        .or_else(|| read().filter(|_| step == 1))
+        .or_else(apart)
+        .or_else(|| curve(None))
+        .or_else(of_pieces)
+        .or_else(in_parts)
+        .or_else(beside);
     // What nothing else explains.
     let nameless = || {
         found_nothing.then_some(())?;

@@ -67,6 +67,7 @@ mod order;
 #[cfg(test)]
 mod outside_tests;
 mod pieces;
+mod pitched;
 pub(crate) mod recipes;
 #[cfg(test)]
 mod replayed_tests;
