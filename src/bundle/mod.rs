@@ -42,6 +42,7 @@ mod encoders;
 mod exam_tests;
 mod exchange;
 pub(crate) mod file;
+mod flat_blocks;
 mod formula;
 #[cfg(test)]
 mod formula_tests;
@@ -60,12 +61,14 @@ mod moments;
 mod moved;
 #[cfg(test)]
 mod named_tests;
+mod neighbour_codes;
 mod norms;
 pub(crate) mod operand;
 mod operand_bytes;
 mod order;
 #[cfg(test)]
 mod outside_tests;
+mod part_global;
 mod pieces;
 mod pitched;
 pub(crate) mod recipes;
@@ -74,6 +77,7 @@ mod replayed_tests;
 mod rescaled;
 mod router;
 mod sample;
+mod scale_eps;
 mod scale_places;
 mod scale_rounding;
 mod second;
@@ -99,6 +103,7 @@ mod told_tests;
 #[cfg(test)]
 mod unseen_tests;
 mod unwritten;
+mod unwritten_groups;
 mod weights;
 mod words;
 mod write;
