@@ -68,6 +68,7 @@ mod operand_bytes;
 mod order;
 #[cfg(test)]
 mod outside_tests;
+mod packed_scales;
 mod part_global;
 mod pieces;
 mod pitched;
