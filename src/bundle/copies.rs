@@ -53,9 +53,6 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
     if let Some(words) = pitched(copy, q, &wrong) {
         return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
     }
-    if let Some(words) = copy_tiles::explain(copy, q, &wrong) {
-        return Some((Class::Race, "transpose.stale_tile", format!("in the transposed copy, {words}")));
-    }
     for d in 1..rows.max(cols) {
         let ways: [(&str, Source); 8] = [
             ("column r is row r + {} of the codes", &|c, r| code(r + d, c)),
@@ -70,6 +67,9 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
         if let Some((words, _)) = ways.iter().find(|(_, of)| made(*of)) {
             return Some((Class::Addressing, "transpose.index", format!("{}, {place}", words.replace("{}", &d.to_string()))));
         }
+    }
+    if let Some(words) = copy_tiles::explain(copy, q, &wrong) {
+        return Some((Class::Race, "transpose.stale_tile", format!("in the transposed copy, {words}")));
     }
     let first = copy[wrong[0]];
     if wrong.iter().all(|at| copy[*at] == first) {

@@ -38,9 +38,10 @@ pub fn explain(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
             (r < rows && c < cols).then(|| codes[r * cols + c])
         };
         let (mut known, mut hit) = (0usize, 0usize);
-        for at in wrong {
-            if let Some(code) = source(*at) {
-                (known, hit) = (known + 1, hit + usize::from(code == copy[*at]));
+        // Of every tile, not of the wrong ones alone.
+        for at in (0..copy.len()).filter(|at| is_row[at % rows % h] && is_col[at / rows % w]) {
+            if let Some(code) = source(at) {
+                (known, hit) = (known + 1, hit + usize::from(code == copy[at]));
             }
             if known >= LEAST && 2 * hit < known {
                 return None;
