@@ -127,10 +127,10 @@ fn assay_all(bundle: &Bundle, time: Duration, accelerator: Option<Accelerator>) 
         let unnamed = || found.diagnosis.as_ref().is_some_and(|d| d.findings.is_empty());
         // A recipe's own words for a scale of 0 come first.
         let zero = || if bundle.meta.recipe.is_none() || unnamed() { clipped::explain(bundle) } else { None };
-        // Scales of a second level the wrong way around may be 0 as well.
+        // Scales of a second level the wrong way around may be 0 as well, and those of places that another row stride leaves out.
         let of_values = casts::explain(bundle);
-        let of_global = of_values.as_ref().is_some_and(|f| f.variant.ends_with("out.global"));
-        let zero = if of_global { None } else { zero() };
+        let of_all = |f: &Finding| ["out.global", "out.stride"].iter().any(|v| f.variant.ends_with(v));
+        let zero = if of_values.as_ref().is_some_and(of_all) { None } else { zero() };
         zero.or(of_values)
             .or_else(|| encoders::explain(bundle))
             .or_else(|| decoded::explain(bundle, &found))

@@ -320,3 +320,18 @@ fn a_second_level_the_wrong_way_around_is_told_before_scales_of_0() {
     w.values("a", &[ROWS, COLS], &x).codes("out", &q, None, low_first).unwrap();
     is_named(&w, "scale_doubled_inverted:out.global", &["with the inverse of"]);
 }
+
+/// Scales of 6 × 5 groups that are stored 4 apart: later rows lie over the last of each, and the end stays 0.
+#[test]
+fn a_row_stride_of_scales_is_told_before_the_zeros_that_it_leaves() {
+    let sized = |at: usize| (normal(at) * (1.0 + (at / 128 % 7) as f64)) as f32;
+    let x = Tensor::new(Format::F32, 6, 640, (0..6 * 640).map(sized).collect()).unwrap();
+    let q = by_recipe("te_block_1x128_fp32", &x);
+    let mut scale_inv = vec![0.0; 30];
+    (0..30).for_each(|g| scale_inv[g / 5 * 4 + g % 5] = q.scale_inv()[g]);
+    assert!(scale_inv[25..].iter().all(|s| *s == 0.0));
+    let q = QTensor::new(QTensorParts { scale_inv, ..q.into_parts() }).unwrap();
+    let mut w = Writer::new("cast");
+    w.values("a", &[6, 640], &x).codes("out", &q, None, None).unwrap();
+    is_named(&w, "scale_layout:out.stride", &["at a row stride of 4 instead of 5"]);
+}

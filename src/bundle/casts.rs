@@ -5,10 +5,8 @@
 //! code c of x  ──►  cell(c) / x: the scales that give it  ──►  their intersection over a group: the scale of its codes
 //! ```
 
-use super::{Bundle, chosen, copies, unwritten};
+use super::{Bundle, chosen, copies, stages, unwritten};
 use crate::fault::solve::maps::{shortest_ways, ways};
-use crate::fault::solve::segment::lines;
-use crate::fault::whereabouts;
 use crate::fault::{Class, Finding};
 use crate::fault::{amax, amax_of};
 use crate::format::grid::ValueGrid;
@@ -72,13 +70,19 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
         Some(ranges) if cast.agree(ranges) => {
             cast.beside(bundle).or_else(|| cast.chosen(ranges)).or_else(|| cast.rounded_otherwise(bundle))
         }
-        Some(ranges) => cast.scales(ranges).or_else(|| cast.not_rounded(bundle, ranges)),
+        Some(ranges) => {
+            let scales = cast.scales(ranges).or_else(|| cast.part_global(ranges));
+            scales.or_else(|| cast.not_rounded(bundle, ranges)).or_else(|| cast.with_eps(ranges))
+        }
         None => {
             let made = cast.transposed().or_else(|| cast.encoded()).or_else(|| cast.strided());
             made.or_else(|| cast.pitched())
                 .or_else(|| cast.cut())
                 .or_else(|| cast.flat())
+                .or_else(|| cast.flat_blocks())
                 .or_else(|| cast.in_parts())
+                .or_else(|| cast.of_neighbours_values())
+                .or_else(|| cast.unwritten_groups())
                 .or_else(|| unwritten::foreign(x, q))
         }
     }
@@ -123,6 +127,10 @@ impl<'b> Cast<'b> {
     /// Whether a number lies between two codes, as far as a division says.
     fn is_tied(&self, y: f64) -> bool {
         self.grid_of_codes.nearest(y * (1.0 - NEAR)) != self.grid_of_codes.nearest(y * (1.0 + NEAR))
+    }
+    /// The value of the code nearest to a number.
+    pub fn nearest(&self, y: f64) -> f64 {
+        self.grid_of_codes.nearest(y)
     }
     fn toward_zero(&self, y: f64) -> f64 {
         let f = self.q.format();
@@ -314,6 +322,9 @@ impl<'b> Cast<'b> {
         let rule: Vec<f64> = self.amax.iter().map(|a| a / max).collect();
         if let Some(words) = chosen::clamped(&self.stored, &rule, &known) {
             return Some((Class::RangeRule, "out.limit", words));
+        }
+        if let Some(found) = self.of_amax_and_eps() {
+            return Some(found);
         }
         if let Some(words) = (self.grid == (rows, 1)).then(|| chosen::of_other_rows(&used, &self.amax)).flatten() {
             return Some((Class::AmaxScope, "out.amax_rows", words));
@@ -533,12 +544,18 @@ impl<'b> Cast<'b> {
             let (rows, cols) = (right.rows(), right.cols());
             let wrong: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != right.codes()[*at]).collect();
             if !wrong.is_empty() {
-                return transposed(copy, &right, &wrong, (rows, cols)).or_else(|| copies::explain(copy, self.x, self.q));
+                return copies::tile(copy, &right, &wrong, (rows, cols)).or_else(|| copies::explain(copy, self.x, self.q));
             }
         }
         let amax = f64::from(bundle.out.amax?);
         let largest = self.amax.iter().copied().fold(0.0, f64::max);
         (amax != largest && amax.is_finite() && largest > 0.0).then_some(())?;
+        if let Some(words) = stages::unscaled(largest, self.q.format().max_finite(), true)
+            && (amax, &self.stored[..]) == (0.0, &[1.0])
+            && bundle.meta.recipe.is_some()
+        {
+            return Some((Class::AmaxScope, "out.amax_missing", words));
+        }
         // Of the values over their scale, as codes are made of them: the largest code, where it is of the group that has the largest.
         let scaled = (0..self.x.data().len()).map(|at| (f64::from(self.x.data()[at]) / self.stored[self.group(at)]).abs());
         let scaled = scaled.filter(|y| y.is_finite()).fold(0.0, f64::max);
@@ -553,41 +570,6 @@ impl<'b> Cast<'b> {
         let words = format!("{what}; it is {:.6} of the largest magnitude; codes and scales are right", amax / largest);
         Some((Class::AmaxScope, "amax", words))
     }
-}
-
-/// A tile of the transposed copy that is not transposed, or not written.
-fn transposed(copy: &[u8], right: &QTensor, wrong: &[usize], (rows, cols): (usize, usize)) -> Option<Named> {
-    let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
-    wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
-    let span = |v: &[bool]| (v.iter().position(|x| *x).unwrap_or(0), v.iter().rposition(|x| *x).unwrap_or(0) + 1);
-    let place = format!("rows {}, columns {} of the transposed copy", lines(&is_row), lines(&is_col));
-    if wrong.iter().all(|at| copy[*at] == 0) {
-        // What is written may have the shorter place.
-        let written: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != 0).collect();
-        let all = !is_row.contains(&false) && !is_col.contains(&false);
-        if let Some(inside) = all.then(|| whereabouts::place((rows, cols), ["rows", "columns"], &written, wrong)).flatten() {
-            let words = format!("the transposed copy is 0, not written, but for what is{inside}");
-            return Some((Class::SilentSkip, "transpose.part", words.replace("is, in", "is in")));
-        }
-        return Some((Class::SilentSkip, "transpose.part", format!("{place} are 0: not written")));
-    }
-    // The corner of the tile is the largest power of two that both starts are multiples of.
-    let ((r0, r1), (c0, c1)) = (span(&is_row), span(&is_col));
-    for size in [4usize, 8, 16, 32, 64, 128] {
-        let (r, c) = (r0 / size * size, c0 / size * size);
-        if r1 > r + size || c1 > c + size || r + size > rows || c + size > cols {
-            continue;
-        }
-        let plain = |at: &usize| {
-            let (i, j) = (at / cols - r, at % cols - c);
-            copy[*at] == right.codes()[(r + j) * cols + c + i]
-        };
-        if wrong.iter().all(plain) {
-            let words = format!("a {size}×{size} tile at row {r}, column {c} of the transposed copy is not transposed within");
-            return Some((Class::Addressing, "transpose.tile", words));
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The transposed copy of a cast whose codes are right: where its wrong codes come from, or how they were made.
 
-use super::encoders;
+use super::{copy_tiles, encoders};
 use crate::fault::Class;
 use crate::fault::solve::segment::lines;
+use crate::fault::whereabouts;
 use crate::{Overflow, QTensor, Rounding, Tensor};
 use std::ops::Range;
 
@@ -66,6 +67,9 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
         if let Some((words, _)) = ways.iter().find(|(_, of)| made(*of)) {
             return Some((Class::Addressing, "transpose.index", format!("{}, {place}", words.replace("{}", &d.to_string()))));
         }
+    }
+    if let Some(words) = copy_tiles::explain(copy, q, &wrong) {
+        return Some((Class::Race, "transpose.stale_tile", format!("in the transposed copy, {words}")));
     }
     let first = copy[wrong[0]];
     if wrong.iter().all(|at| copy[*at] == first) {
@@ -215,6 +219,41 @@ fn correlation(pairs: &[(f64, f64)]) -> f64 {
     let (x, y) = (mean(|p| p.0), mean(|p| p.1));
     let sum = |f: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|p| f(p.0 - x, p.1 - y)).sum::<f64>();
     sum(&|a, b| a * b) / (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt()
+}
+
+/// A tile of the transposed copy that is not transposed, or not written.
+pub fn tile(copy: &[u8], right: &QTensor, wrong: &[usize], (rows, cols): (usize, usize)) -> Option<Named> {
+    let (mut is_row, mut is_col) = (vec![false; rows], vec![false; cols]);
+    wrong.iter().for_each(|at| (is_row[at / cols], is_col[at % cols]) = (true, true));
+    let span = |v: &[bool]| (v.iter().position(|x| *x).unwrap_or(0), v.iter().rposition(|x| *x).unwrap_or(0) + 1);
+    let place = format!("rows {}, columns {} of the transposed copy", lines(&is_row), lines(&is_col));
+    if wrong.iter().all(|at| copy[*at] == 0) {
+        // What is written may have the shorter place.
+        let written: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != 0).collect();
+        let all = !is_row.contains(&false) && !is_col.contains(&false);
+        if let Some(inside) = all.then(|| whereabouts::place((rows, cols), ["rows", "columns"], &written, wrong)).flatten() {
+            let words = format!("the transposed copy is 0, not written, but for what is{inside}");
+            return Some((Class::SilentSkip, "transpose.part", words.replace("is, in", "is in")));
+        }
+        return Some((Class::SilentSkip, "transpose.part", format!("{place} are 0: not written")));
+    }
+    // The corner of the tile is the largest power of two that both starts are multiples of.
+    let ((r0, r1), (c0, c1)) = (span(&is_row), span(&is_col));
+    for size in [4usize, 8, 16, 32, 64, 128] {
+        let (r, c) = (r0 / size * size, c0 / size * size);
+        if r1 > r + size || c1 > c + size || r + size > rows || c + size > cols {
+            continue;
+        }
+        let plain = |at: &usize| {
+            let (i, j) = (at / cols - r, at % cols - c);
+            copy[*at] == right.codes()[(r + j) * cols + c + i]
+        };
+        if wrong.iter().all(plain) {
+            let words = format!("a {size}×{size} tile at row {r}, column {c} of the transposed copy is not transposed within");
+            return Some((Class::Addressing, "transpose.tile", words));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! y = x·σ(p·x + q·x³)·g     ──►  logit(y / (x·g)) = p·x + q·x³: two unknowns          gelu, silu and quick gelu, with any constants
+//! y = x·Φ(k·x)·g            ──►  the interval of k in all elements                     gelu by the error function of another multiple
 //! y = x·(x > 0 ? c : d)·g   ──►  the intervals of y / (x·g) on both sides of 0        relu, leaky relu, none at all
 //! ```
 
 use super::gates::{CHANGES, LIMITS};
 use crate::compare::digits;
 use crate::fault::solve::output::roundest;
+use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 
 /// The share of elements that the solved numbers have to make.
 pub const SHARE: f64 = 0.98;
@@ -16,6 +18,8 @@ const SOLVED: usize = 4096;
 const LEAST: usize = 64;
 /// What f32 arithmetic and its library may be off, relative.
 const SLACK: f64 = 1.0 / (1u64 << 18) as f64;
+/// What is lost of 1 + tanh or 1 − σ in f32, where most of it cancels.
+const CANCELS: f64 = 1.0 / (1u64 << 23) as f64;
 /// Standard deviations that a solved number may be off.
 const SIGMAS: f64 = 4.0;
 /// Ways to change the gate that are asked.
@@ -78,10 +82,10 @@ pub fn explain(all: &[Element], gated: bool) -> Option<String> {
 /// The function of these elements.
 fn solved(all: &[Element], seen: &dyn Fn(&Element) -> Element) -> Option<Curve> {
     let some: Vec<Element> = all.iter().step_by(all.len().div_ceil(SOLVED)).map(seen).collect();
-    sigmoid(&some).into_iter().chain(slopes(&some)).find(|c| {
+    sigmoid(&some).into_iter().chain(normal(&some)).chain(slopes(&some)).find(|c| {
         let made = |e: &Element| {
             let y = (c.of)(e.x) * e.gate;
-            let slack = SLACK * y.abs();
+            let slack = SLACK * y.abs() + CANCELS * (e.x * e.gate).abs();
             e.low - slack <= y && y <= e.high + slack
         };
         let share = |all: &mut dyn Iterator<Item = Element>| {
@@ -121,6 +125,42 @@ fn sigmoid(some: &[Element]) -> Vec<Curve> {
     [SIGMAS, 1.0, 0.0].map(one).into()
 }
 
+/// `x·Φ(k·x)`, with the one k that lies in the intervals of all elements.
+fn normal(some: &[Element]) -> Option<Curve> {
+    let phi = |z: f64| 0.5 * (1.0 + libm::erf(z * FRAC_1_SQRT_2));
+    // Φ rises: what gives its number, by bisection.
+    let inverse = |p: f64| {
+        let (mut from, mut to) = (-8.0, 8.0);
+        for _ in 0..50 {
+            let mid = 0.5 * (from + to);
+            if phi(mid) < p { from = mid } else { to = mid }
+        }
+        0.5 * (from + to)
+    };
+    let (mut low, mut high, mut n) = (0.0f64, f64::INFINITY, 0usize);
+    for e in some.iter().filter(|e| (0.05..4.0).contains(&e.x.abs())) {
+        let Some((from, to)) = quotient(e) else { continue };
+        let (from, to) = (from - CANCELS - SLACK * from.abs(), to + CANCELS + SLACK * to.abs());
+        if from <= 1e-5 || to >= 1.0 - 1e-5 {
+            continue;
+        }
+        let ends = [inverse(from) / e.x, inverse(to) / e.x];
+        (low, high, n) = (low.max(ends[0].min(ends[1])), high.min(ends[0].max(ends[1])), n + 1);
+        if low > high {
+            return None;
+        }
+    }
+    (n >= LEAST && low > 0.0).then_some(())?;
+    let is = |k: f64| low <= k && k <= high;
+    let known = [
+        (SQRT_2, ": the error function is taken of x, not of x/√2"),
+        (FRAC_1_SQRT_2, ": the error function is taken of x/2, not of x/√2"),
+    ];
+    let (k, how) = known.into_iter().find(|k| is(k.0)).unwrap_or((roundest(low, high), ""));
+    let words = format!("the activation is x·Φ({}·x){how}", digits::apart([k])[0]);
+    Some(Curve { words, of: Box::new(move |x| x * phi(k * x)) })
+}
+
 /// A number and its standard error.
 type Number = (f64, f64);
 
@@ -133,6 +173,7 @@ fn argument(some: &[Element]) -> Option<(Number, Option<Number>)> {
         told += 1;
         outside += usize::from(high < 0.0 || low > 1.0);
         // What is rounded to 0 or to x says too little.
+        let (low, high) = (low - CANCELS, high + CANCELS);
         if low > 1e-5 && high < 1.0 - 1e-5 {
             let (from, to) = (logit(low), logit(high));
             let half = 0.5 * (to - from) + 1e-7;
@@ -210,6 +251,20 @@ mod tests {
         let all: Vec<Element> = elements(exchanged).into_iter().map(|e| Element { gate: 1.0, ..e }).collect();
         assert!(explain(&all, false).unwrap().contains("constants of gelu are exchanged"));
         assert_eq!(explain(&elements(|x, u| x.sin() * u), true), None, "no function of these kinds");
+        let phi = |z: f64| 0.5 * (1.0 + libm::erf(z * FRAC_1_SQRT_2));
+        let words = explain(&elements(|x, u| x * phi(1.3 * x) * u), true).unwrap();
+        assert!(words.contains("x·Φ(1.3·x)"), "{words}");
+        let words = explain(&elements(|x, u| x * phi(x * SQRT_2) * u), true).unwrap();
+        assert!(words.contains("the error function is taken of x, not of x/√2"), "{words}");
+        // In f32, where 1 + tanh cancels, the tail is off by what is lost.
+        let cancels = |x: f64| {
+            let z = (0.044715f32 * (x as f32 + 0.797_884_56 * (x as f32).powi(3))).tanh();
+            let y = f64::from(0.5 * x as f32 * (1.0 + z));
+            Element { x, gate: 1.0, low: y - y.abs() * 3e-8, high: y + y.abs() * 3e-8 }
+        };
+        let all: Vec<Element> =
+            (0..3000).map(|n| cancels(f64::from((f64::from(n * 7919 % 3001) / 400.0 - 3.75) as f32))).collect();
+        assert!(explain(&all, false).unwrap().contains("constants of gelu are exchanged"), "{:?}", explain(&all, false));
     }
 
     /// Two numbers of an argument, each as far off as its standard error says; the second only where there is one.

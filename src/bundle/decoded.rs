@@ -6,8 +6,8 @@
 //! result / value ──► the scales that a group may have had ──► the same over all groups of one stored scale: its table
 //! ```
 
-use super::Bundle;
 use super::assay::Answer;
+use super::{Bundle, packed_scales};
 use crate::compare::digits;
 use crate::fault::solve::maps::shortest_ways;
 use crate::fault::solve::segment::lines;
@@ -284,6 +284,10 @@ impl Decoded<'_> {
         {
             let words = format!("the scale of group (r, c) of the {}×{} grid is that of {}", grid.0, grid.1, way.words);
             return Some((way.kind.class(), "a.index", words));
+        }
+        let solved: Vec<Option<(f64, f64)>> = groups.iter().map(|e| (e.finite > 0).then_some((e.low, e.high))).collect();
+        if let Some(found) = packed_scales::explain(&solved, &(0..n).map(unit).collect::<Vec<_>>(), grid.1) {
+            return Some(found);
         }
         // One stored scale is one factor.
         let mut by_scale: std::collections::BTreeMap<u32, (f32, Entry, usize)> = std::collections::BTreeMap::new();

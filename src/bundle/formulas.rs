@@ -4,9 +4,9 @@
 pub use self::of_norms::SHIFTS;
 use self::of_norms::{heads, merged, norms as of_norm};
 use super::assay::Answer;
-use super::function::{self, Point};
+use super::function::{self, Point, quotient};
 use super::gains::Columns;
-use super::{Bundle, blank, curves, gates, limits, moments, norms, pieces, rescaled, weights};
+use super::{Bundle, activation_steps, blank, curves, gates, limits, moments, norms, pieces, pitched, rescaled, weights};
 use crate::Tensor;
 use crate::fault::solve::segment::lines;
 use crate::op::Op;
@@ -160,9 +160,8 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
             .collect();
         all.extend(moments::formulas(op, &rows, &solved));
         all.extend(moments::rounded(op, &rows, f64::from(params.eps), &solved));
-        all.extend(heads(op, cols));
-        all.extend(merged(op, cols));
-        all.extend(strides::strided(op, rows.len(), cols));
+        all.extend(heads(op, cols).into_iter().chain(merged(op, cols)).chain(strides::strided(op, rows.len(), cols)));
+        all.extend(lanes::own_sums(op, cols).into_iter().chain(lanes::other_axes(op, rows.len())));
         if op == Op::Layernorm {
             let row = |(i, _): &(usize, moments::Solved)| {
                 let at = At { rows: &rows, i: *i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
@@ -174,6 +173,7 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         let wrong = wrong_elements();
         all.splice(1..1, rescaled::formulas(bundle, own, &wrong));
         all.extend(limits::formula_of(own, &wrong));
+        all.extend(activation_steps::formulas(own, op == Op::Gated).into_iter().chain(pitched::gates(op, own, cols)));
         let one = |at: usize| {
             let (low, high) = out.cell(at, part.actual[at]);
             (rows[at / cols][at % cols], part.actual[at], 0.5 * (high - low) * (1.0 + SLACK))
@@ -297,7 +297,16 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         pieces::explain(&pieces::Rows { op, at: &at, cell: &cell, right: &right, rows: rows.len(), cols })
     };
     let in_parts = || in_parts.map(|parts| parts.0);
-    let found = found.or_else(apart).or_else(|| curve(None)).or_else(of_pieces).or_else(in_parts).or_else(beside);
+    let at = |i: usize| At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
+    let read =
+        || pitched::explain(&pitched::Seen { at: &at, own: &all[0], is_made: &is_made, right: &right, norm: op.is_norm() });
+    let found = found
+        .or_else(|| read().filter(|_| step == 1))
+        .or_else(apart)
+        .or_else(|| curve(None))
+        .or_else(of_pieces)
+        .or_else(in_parts)
+        .or_else(beside);
     // What nothing else explains.
     let nameless = || {
         found_nothing.then_some(())?;
@@ -359,13 +368,6 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
         blank::old(&part.actual, &right, cols, &sources).map(|w| format!("{}{w}", blank::ONLY))
     };
     found.or_else(nameless).or_else(old).map(formula)
-}
-
-/// What a result in `cell` was before `by` multiplied it; no point where that says nothing.
-fn quotient(x: f64, (low, high): (f64, f64), by: f64, right: f64) -> Point {
-    let x = if by.abs() < 1e-30 || !by.is_finite() { f64::NAN } else { x };
-    let ends = [low / by, high / by];
-    Point { x, low: ends[0].min(ends[1]), high: ends[0].max(ends[1]), right }
 }
 
 /// The first formula that makes what the right one, which is the first of all, does not; one that makes the right elements too before others.
@@ -451,6 +453,7 @@ fn by_lines(masks: &[Mask], words: &[&str], cols: usize) -> Option<String> {
 
 #[cfg(test)]
 mod by_hand;
+mod lanes;
 mod of_norms;
 mod strides;
 
@@ -553,19 +556,6 @@ mod tests {
         let wrong = |n: usize| mask(move |i, j| i < 8 || i == 8 && j >= n);
         let rest = |n: usize| of([wrong(n), mask(|i, _| i > 8), mask(|i, _| i == 8)]);
         assert_eq!([rest(8), rest(7)], [Some("one, in rows 9 … 15; and two, in rows 8".into()), None]);
-    }
-
-    /// Divided by what multiplied it, the ends in order.
-    #[test]
-    fn a_result_is_divided_by_what_multiplied_it() {
-        let of = |by: f64| {
-            let p = quotient(3.0, (2.0, 4.0), by, 7.0);
-            (p.x, p.low, p.high, p.right)
-        };
-        assert_eq!(of(2.0), (3.0, 1.0, 2.0, 7.0));
-        assert_eq!(of(-2.0), (3.0, -2.0, -1.0, 7.0));
-        assert_eq!(of(1e-30).0, 3.0);
-        assert!([0.0, 0.9e-30, -0.9e-30, f64::INFINITY, f64::NAN].iter().all(|by| of(*by).0.is_nan()));
     }
 
     #[test]

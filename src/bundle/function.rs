@@ -40,6 +40,13 @@ impl Point {
     }
 }
 
+/// What a result in `cell` was before `by` multiplied it; no point where that says nothing.
+pub fn quotient(x: f64, (low, high): (f64, f64), by: f64, right: f64) -> Point {
+    let x = if by.abs() < 1e-30 || !by.is_finite() { f64::NAN } else { x };
+    let ends = [low / by, high / by];
+    Point { x, low: ends[0].min(ends[1]), high: ends[0].max(ends[1]), right }
+}
+
 /// A function as far as it is known: the interval of f(x), and the right value.
 #[derive(Default)]
 struct Function {
@@ -225,5 +232,18 @@ mod tests {
         let words = f.words().unwrap();
         let told: Vec<&str> = words.split(", ").map(|w| w.split_once("x = ").unwrap().1).collect();
         assert_eq!(told, ["-0.25", "0.25", "1"], "{words}");
+    }
+
+    /// Divided by what multiplied it, the ends in order.
+    #[test]
+    fn a_result_is_divided_by_what_multiplied_it() {
+        let of = |by: f64| {
+            let p = quotient(3.0, (2.0, 4.0), by, 7.0);
+            (p.x, p.low, p.high, p.right)
+        };
+        assert_eq!(of(2.0), (3.0, 1.0, 2.0, 7.0));
+        assert_eq!(of(-2.0), (3.0, -2.0, -1.0, 7.0));
+        assert_eq!(of(1e-30).0, 3.0);
+        assert!([0.0, 0.9e-30, -0.9e-30, f64::INFINITY, f64::NAN].iter().all(|by| of(*by).0.is_nan()));
     }
 }

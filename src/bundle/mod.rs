@@ -5,6 +5,7 @@
 //!
 #![doc = include_str!("../../data/bundles/README.md")]
 
+mod activation_steps;
 #[cfg(test)]
 mod activation_tests;
 pub mod answer;
@@ -30,6 +31,7 @@ mod clamped;
 mod clipped;
 mod code_table;
 mod copies;
+mod copy_tiles;
 mod curves;
 mod decoded;
 mod earlier;
@@ -41,6 +43,7 @@ mod encoders;
 mod exam_tests;
 mod exchange;
 pub(crate) mod file;
+mod flat_blocks;
 mod formula;
 #[cfg(test)]
 mod formula_tests;
@@ -59,19 +62,24 @@ mod moments;
 mod moved;
 #[cfg(test)]
 mod named_tests;
+mod neighbour_codes;
 mod norms;
 pub(crate) mod operand;
 mod operand_bytes;
 mod order;
 #[cfg(test)]
 mod outside_tests;
+mod packed_scales;
+mod part_global;
 mod pieces;
+mod pitched;
 pub(crate) mod recipes;
 #[cfg(test)]
 mod replayed_tests;
 mod rescaled;
 mod router;
 mod sample;
+mod scale_eps;
 mod scale_places;
 mod scale_rounding;
 mod second;
@@ -97,6 +105,7 @@ mod told_tests;
 #[cfg(test)]
 mod unseen_tests;
 mod unwritten;
+mod unwritten_groups;
 mod weights;
 mod words;
 mod write;

@@ -163,7 +163,7 @@ pub fn sums(op: Op, rows: &[Vec<f64>], centers: Option<&[f64]>, solved: &[(usize
     let what = if op == Op::Layernorm { "variance" } else { "mean square" };
     parts(&table, what, &mut add);
     flat(&table, what, &mut add);
-    others(op, rows, &table, what, &mut add);
+    others(op, rows, (&table, &known), what, &mut add);
     found.order_by_key(|(n, _)| std::cmp::Reverse(*n));
     found.truncate(KEPT);
     found.into_iter().map(|(_, sum)| sum).collect()
@@ -200,6 +200,9 @@ impl Row {
         (which * width..self.squares.len()).step_by(of * width).map(|from| self.range(from, from + width)).sum()
     }
 }
+
+/// A row whose mean square is known to lie between two numbers.
+type Known = (usize, (f64, f64));
 
 /// Takes a sum: words, and the mean square of every row.
 type Add<'x> = dyn FnMut(String, &dyn Fn(usize) -> f64) + 'x;
@@ -284,7 +287,7 @@ fn flat(table: &[Row], what: &str, add: &mut Add) {
 }
 
 /// Other rows, lanes behind the end, sums in few bits, cancellation.
-fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
+fn others(op: Op, rows: &[Vec<f64>], (table, known): (&[Row], &[Known]), what: &str, add: &mut Add) {
     let (count, n) = (rows.len(), table[0].squares.len());
     let of = |i: usize| table[i].total() / n as f64;
     add(format!("the {what} is that of row 0 for all rows"), &|_| of(0));
@@ -327,30 +330,7 @@ fn others(op: Op, rows: &[Vec<f64>], table: &[Row], what: &str, add: &mut Add) {
         add("the variance is E[x²] − μ² in f32, which cancels".into(), &|i| one_pass[i]);
     }
     let shift = |i: usize| if op == Op::Layernorm { table[i].mean } else { 0.0 };
-    for (f, load) in [Format::Bf16, Format::F16].into_iter().flat_map(|f| [1usize, 2, 4, 8, 16].map(|load| (f, load))) {
-        for lanes in [1usize, 2, 4, 8, 16, 32, 64, 128, 256].into_iter().filter(|l| l * load <= n.max(1)) {
-            let how = if lanes == 1 { String::new() } else { format!(", by {lanes} lanes") };
-            let what = if load == 1 { "squares".to_string() } else { format!("sums of {load} neighbouring squares") };
-            add(format!("{what} and their sum are rounded to {f} at every step{how}"), &|i| {
-                narrow(&rows[i], shift(i), f, load, lanes) / n as f64
-            });
-        }
-    }
-}
-
-/// The sum of squares of a row where the sum of every so many squares and every partial sum is rounded.
-fn narrow(x: &[f64], shift: f64, f: Format, load: usize, lanes: usize) -> f64 {
-    let round = |x: f64| f64::from(round_to(f, x as f32));
-    let mut sums = vec![0.0; lanes];
-    for (n, some) in x.chunks(load).enumerate() {
-        let square: f64 = some.iter().map(|x| (x - shift).powi(2)).sum();
-        sums[n % lanes] = round(sums[n % lanes] + round(square));
-    }
-    while sums.len() > 1 {
-        let half = sums.len() / 2;
-        sums = (0..half).map(|l| round(sums[l] + sums[l + half])).collect();
-    }
-    sums[0]
+    narrow::sums(rows, &shift, known, add);
 }
 
 /// E[x²] − μ² in f32, one column after the other.
@@ -477,6 +457,7 @@ pub fn cancels(rows: &[(At, &[f64])]) -> Option<String> {
 
 #[cfg(test)]
 mod by_hand;
+mod narrow;
 
 #[cfg(test)]
 mod tests {
@@ -503,7 +484,9 @@ mod tests {
         assert!(all[0].contains("counts columns 64 … 79 twice and columns 80 … 95 not at all"), "{all:?}");
         assert!(found(Op::Rmsnorm, |x| total(x) / 97.0)[0].contains("divided by 97 instead of 96"));
         assert!(found(Op::Rmsnorm, |x| total(x) / n).is_empty(), "what is right has no name");
-        let all = found(Op::Rmsnorm, |x| narrow(x, 0.0, Format::Bf16, 4, 1) / n);
+        let bf16 =
+            narrow::Way { format: Format::Bf16, cut: false, load: 4, lanes: 1, runs: false, in_order: false, square: true };
+        let all = found(Op::Rmsnorm, |x| bf16.sum(x, 0.0) / n);
         assert!(all[0].contains("sums of 4 neighbouring squares and their sum are rounded to bf16 at every step"), "{all:?}");
     }
 

@@ -178,8 +178,13 @@ impl Norm<'_> {
     /// Every gamma and beta that kernels apply, the right ones first.
     fn weights(&self) -> Vec<Weights> {
         let rounded = ["bf16", "f16"].map(|f| format!("{} is rounded to {f}", self.gain));
+        // Stored without its 1, or about to be.
+        let less = ["bf16", "f16"].map(|f| match self.gain {
+            "gamma" => format!("gamma is stored as gamma − 1 in {f}, and 1 is added again"),
+            _ => format!("gamma is rounded to {f} before 1 is added"),
+        });
         type Change<'w> = (&'w str, fn(f64) -> f64);
-        let gammas: [Change; 7] = [
+        let gammas: [Change; 9] = [
             ("", |g| g),
             ("gamma is not applied", |_| 1.0),
             ("1 is not added to gamma", |g| g - 1.0),
@@ -187,6 +192,8 @@ impl Norm<'_> {
             ("gamma is applied twice", |g| g * g),
             (&rounded[0], |g| f64::from(round_to(Format::Bf16, g as f32))),
             (&rounded[1], |g| f64::from(round_to(Format::F16, g as f32))),
+            (&less[0], |g| 1.0 + f64::from(round_to(Format::Bf16, (g - 1.0) as f32))),
+            (&less[1], |g| 1.0 + f64::from(round_to(Format::F16, (g - 1.0) as f32))),
         ];
         type Both = (&'static str, fn(f64, f64) -> f64);
         let betas: [Both; 6] = [
@@ -412,6 +419,9 @@ impl Norm<'_> {
         }
         let every = own.iter().sum::<f64>() / count as f64;
         add("the mean is that of all rows".into(), &|_| every);
+        if self.layer() {
+            slices::means(self, &mut add);
+        }
         if let Some(padded) = padding::means(self, known).filter(|_| self.layer()) {
             add(padded.words, &|i| padded.of[i]);
         }
@@ -537,6 +547,13 @@ impl Norm<'_> {
         for sum in moments::sums(self.op, self.rows, Some(centers), &solved) {
             add(sum.words, &|i| (sum.of[i] + self.eps).sqrt());
         }
+        if self.layer() {
+            slices::merged(self, known, &mut add);
+            // Sums about the right mean have their names already.
+            if known.iter().any(|(i, _)| (centers[*i] - self.center(&self.rows[*i])).abs() > NEAR * centers[*i].abs()) {
+                slices::one_pass(self, centers, &mut add);
+            }
+        }
         for padded in if self.layer() { padding::divisors(self, centers, known) } else { Vec::new() } {
             add(padded.words, &|i| padded.of[i]);
         }
@@ -550,6 +567,7 @@ mod padding;
 mod rounded;
 mod scaled_first;
 pub mod segments;
+mod slices;
 
 #[cfg(test)]
 mod by_hand;

@@ -53,24 +53,30 @@ fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |m, v| m.max(v.abs()))
 }
 
-/// An amax of 0 beside a result that has values, and the scale of 1 that a kernel takes where amax is 0.
+/// An amax that is 0 or not there beside a result that has values, and the scale of 1 that a kernel takes then; all else is right.
 fn missing(bundle: &Bundle, found: &Answer) -> Option<Finding> {
     let judged = found.judgement();
     let Data::Quantized(q) = &bundle.out.d else { return None };
-    let [one] = q.scale_inv() else { return None };
-    let largest = largest(judged.bound.ideal());
     let alone = judged.comparison.judged.violations == 0 && found.verdict == Verdict::Fail;
-    let right = largest / q.format().max_finite();
-    // A scale of 1 is nobody's fault where it is nearly the right one.
-    let fallen = *one == 1.0 && bundle.out.scale.is_none_or(|s| s == 1.0) && !(0.75..=1.5).contains(&right);
-    let none = bundle.out.amax.is_some_and(|a| a == 0.0);
-    (alone && fallen && none && largest.is_finite() && largest > 0.0 && q.level().is_none()).then(|| {
+    // A recipe by which 1 is wrong, and no amax that says otherwise.
+    let is = alone && found.reason.contains("scale_inv[") && bundle.out.amax.is_none_or(|a| a == 0.0);
+    let scale = bundle.out.scale.is_none_or(|s| s == 1.0) && q.level().is_none() && *q.scale_inv() == [1.0];
+    let words = unscaled(largest(judged.bound.ideal()), q.format().max_finite(), bundle.out.amax.is_some())?;
+    (is && scale).then(|| Finding::solved(Class::AmaxScope, "out.amax_missing", words))
+}
+
+/// What is said of a scale of 1 that is not the one of values up to `largest`, and whether an amax of 0 stands beside it.
+pub(super) fn unscaled(largest: f64, max: f64, zero: bool) -> Option<String> {
+    let right = largest / max;
+    // Nobody's fault where 1 is nearly the right one.
+    (right.is_finite() && right > 0.0 && !(0.75..=1.5).contains(&right)).then(|| {
         let [right] = crate::compare::digits::apart([right]);
-        let words = format!(
-            "amax is never computed: it is 0, and the scale falls back to 1 where scale_inv is to be {right}; the codes are those of the result \
-             without a scale"
-        );
-        Finding::solved(Class::AmaxScope, "out.amax_missing", words)
+        let amax = if zero {
+            "amax is never computed: it is 0, and the scale falls back to 1"
+        } else {
+            "the scale is 1, as of no amax,"
+        };
+        format!("{amax} where scale_inv is to be {right}; the codes are those of the result without a scale")
     })
 }
 
@@ -178,10 +184,22 @@ mod tests {
             norm.values("a", &[16, 64], &a).f32s("gamma", &[64], &[1.0; 64]).meta("recipe", "te_current");
             let codes = (0..1024).map(|at| code(normed(at) * f64::from(scale))).collect();
             norm.raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 64], codes);
-            norm.f32s("out.scale", &[1], &[scale]).f32s("out.scale_inv", &[1], &[1.0 / scale]).f32s("out.amax", &[1], &[amax]);
+            norm.f32s("out.scale", &[1], &[scale]).f32s("out.scale_inv", &[1], &[1.0 / scale]);
+            if amax >= 0.0 {
+                norm.f32s("out.amax", &[1], &[amax]);
+            }
             found(&norm)
         };
         let got = with(1.0, 0.0);
+        assert!(got.1 == "amax_scope:out.amax_missing" && got.2.contains("the scale falls back to 1"), "{got:?}");
+        let got = with(1.0, -1.0);
+        assert!(got.1 == "amax_scope:out.amax_missing" && got.2.starts_with("the scale is 1, as of no amax"), "{got:?}");
+        let mut cast = Writer::new("cast");
+        let codes = a.data().iter().map(|x| code(f64::from(*x))).collect();
+        cast.values("a", &[16, 64], &a).meta("recipe", "te_current");
+        cast.raw("out.codes", safetensors::Dtype::F8_E4M3, &[16, 64], codes);
+        cast.f32s("out.scale", &[1], &[1.0]).f32s("out.scale_inv", &[1], &[1.0]).f32s("out.amax", &[1], &[0.0]);
+        let got = found(&cast);
         assert!(got.1 == "amax_scope:out.amax_missing" && got.2.contains("the scale falls back to 1"), "{got:?}");
         let largest = (0..1024).map(|at| normed(at).abs()).fold(0.0, f64::max) as f32;
         for (scale, amax) in [(8.0, 0.0), (1.0, largest), (448.0 / largest, 0.0)] {

@@ -152,13 +152,14 @@ fn columns_that_are_not_written_are_told() {
 #[test]
 fn weights_and_roundings_are_named() {
     type Weight = (&'static str, fn(f64) -> f64);
-    let gammas: [Weight; 6] = [
+    let gammas: [Weight; 7] = [
         ("", |g| g),
         ("gamma is not applied", |_| 1.0),
         ("1 is not added to gamma", |g| g - 1.0),
         ("1 is added to gamma", |g| 1.0 + g),
         ("gamma is applied twice", |g| g.powi(2)),
         ("gamma is rounded to bf16", bf16),
+        ("gamma is stored as gamma − 1 in bf16, and 1 is added again", |g| 1.0 + bf16(g - 1.0)),
     ];
     type Shift = (&'static str, fn(f64, f64) -> f64);
     // Of beta and of the gamma that is applied.
