@@ -79,6 +79,7 @@ pub mod rank;
 pub mod reach;
 pub mod readings;
 pub mod rectangles;
+pub mod registers;
 pub mod related;
 pub mod replay;
 pub mod reread;
@@ -149,6 +150,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(codes::mixed(s, side));
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
+        all.extend(registers::theories(s, side));
         all.extend(layouts::theories(s, side));
         all.extend(values::theories(s, side));
         all.extend(readings::theories(s, side));
@@ -163,6 +165,7 @@ fn theories(s: &System) -> Vec<Theory> {
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
+    all.extend(registers::of_result(s));
     all.extend(values::both_turned(s));
     all.extend(steps::theories(s));
     all.extend(sums::theories(s));
