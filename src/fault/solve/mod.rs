@@ -31,6 +31,7 @@ pub mod divisors;
 pub mod edge;
 pub mod effective;
 pub mod elsewhere;
+pub mod expert_strides;
 pub mod expert_tiles;
 pub mod experts;
 pub mod few_k;
@@ -162,6 +163,7 @@ fn theories(s: &System) -> Vec<Theory> {
     }
     all.extend(alike(&all));
     all.extend(lanes::smallest(s));
+    all.extend(expert_strides::theories(s));
     all.extend(output::accumulated(s));
     all.extend(output::roundings(s));
     all.extend(places::moves(s));
