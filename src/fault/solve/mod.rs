@@ -76,6 +76,7 @@ pub mod persistent;
 #[cfg(test)]
 mod place_tests;
 pub mod places;
+pub mod pooled;
 pub mod rank;
 pub mod reach;
 pub mod readings;
@@ -152,6 +153,7 @@ fn theories(s: &System) -> Vec<Theory> {
         all.extend(codes::borrowed(s, side));
         all.extend(codes::addresses(s, side));
         all.extend(registers::theories(s, side));
+        all.extend(pooled::theories(s, side));
         all.extend(layouts::theories(s, side));
         all.extend(values::theories(s, side));
         all.extend(readings::theories(s, side));
