@@ -15,6 +15,7 @@ pub mod address;
 pub mod after;
 pub mod atoms;
 pub mod batches;
+pub mod before_weights;
 pub mod behind;
 pub mod biases;
 pub mod bit_planes;
