@@ -99,6 +99,7 @@ pub mod staged;
 pub mod stages;
 pub mod starts;
 pub mod steps;
+pub mod strayed_parts;
 pub mod sums;
 pub mod system;
 pub mod table;
@@ -406,7 +407,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 30] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 31] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -434,6 +435,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| expert_tiles::theories(s),
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
+        &|| like(&|| strayed_parts::theories(s)),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),
