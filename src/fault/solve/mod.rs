@@ -69,6 +69,7 @@ pub mod mixed;
 pub mod offsets;
 pub mod one_part;
 pub mod output;
+pub mod padded_codes;
 pub mod pairs;
 pub mod part_sums;
 pub mod partials;
@@ -407,7 +408,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 31] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 32] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -436,6 +437,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| part_sums::theories(s),
         &|| one_part::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
+        &|| padded_codes::theories(s),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),
