@@ -68,6 +68,7 @@ pub mod met;
 pub mod mixed;
 pub mod offsets;
 pub mod one_part;
+pub mod out_tiles;
 pub mod output;
 pub mod padded_codes;
 pub mod pairs;
@@ -408,7 +409,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
     // Of what keeps a part of the right sums nothing is searched for where there is none.
     let unlike = related::is_unlike(s);
     let like = |of: &dyn Fn() -> Vec<Theory>| if unlike { Vec::new() } else { of() };
-    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 32] = [
+    let kinds: [&(dyn Fn() -> Vec<Theory> + Sync); 33] = [
         &|| like(&|| periodic::masks(s)),
         &|| like(&|| periodic::overlaps(s)),
         &|| periodic::tiles(s),
@@ -438,6 +439,7 @@ fn rarer(s: &System, pairs: bool, again: bool) -> Vec<Theory> {
         &|| one_part::theories(s),
         &|| like(&|| strayed_parts::theories(s)),
         &|| padded_codes::theories(s),
+        &|| out_tiles::theories(s),
         &|| like(&|| uncleared::theories(s)),
         &|| like(&|| few_k::theories(s)),
         &|| like(&|| partials::theories(s)),
