@@ -22,6 +22,7 @@ pub mod bit_planes;
 pub mod by_element;
 pub mod carried;
 pub mod chance;
+pub mod clear_count;
 pub mod codes;
 pub mod complete;
 pub mod contents;
@@ -318,7 +319,10 @@ pub fn solve<'s>(scene: &'s Scene<'s>, pairs: bool) -> Option<Solved<'s>> {
         return Some(Solved { system, singles, pairs: Vec::new(), picture: None });
     }
     let (system, picture) = tried.into_iter().next()?;
-    let old = || edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(|| memory::old(&system));
+    let old = || {
+        let cleared = || clear_count::quarter(&system).or_else(|| memory::old(&system));
+        edge::overrun(&system).or_else(|| rank::padding(&system)).or_else(cleared)
+    };
     if let Some(old) = old().filter(|_| pairs) {
         return Some(Solved { system, singles: vec![old], pairs: Vec::new(), picture });
     }
