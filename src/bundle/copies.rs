@@ -1,6 +1,6 @@
 //! The transposed copy of a cast whose codes are right: where its wrong codes come from, or how they were made.
 
-use super::encoders;
+use super::{encoders, late_tiles};
 use crate::fault::Class;
 use crate::fault::solve::segment::lines;
 use crate::{Overflow, QTensor, Rounding, Tensor};
@@ -48,6 +48,9 @@ pub fn explain(copy: &[u8], x: &Tensor, q: &QTensor) -> Option<Named> {
     }
     if let Some(words) = untransposed(copy, q, &wrong) {
         return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));
+    }
+    if let Some(words) = late_tiles::explain(copy, q, &wrong) {
+        return Some((Class::Race, "transpose.late", format!("{words}, {place}")));
     }
     if let Some(words) = pitched(copy, q, &wrong) {
         return Some((Class::Addressing, "transpose.tile", format!("{words}, {place}")));

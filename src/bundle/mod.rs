@@ -52,6 +52,7 @@ mod gates;
 mod group_index;
 #[cfg(test)]
 mod index_tests;
+mod late_tiles;
 mod limits;
 pub(crate) mod merged;
 mod metadata;

@@ -69,7 +69,7 @@ fn both_levels_of_scales_and_zero_points_are_told_apart() {
 }
 
 /// A cast to e4m3 by one scale, with what stands in its transposed copy at (column, row).
-fn copied(of: &dyn Fn(&[u8], usize, usize) -> u8) -> Writer {
+pub fn copied(of: &dyn Fn(&[u8], usize, usize) -> u8) -> Writer {
     let (rows, cols) = (32, 64);
     let x = values(Format::Bf16, rows, cols, 52);
     let scale = x.data().iter().fold(0f32, |m, v| m.max(v.abs())) / 448.0;
