@@ -58,6 +58,11 @@ fn scales_of_groups_whose_index_has_lines_and_groups_exchanged_are_named() {
     is_named(&gradient(stored, own), "scale_layout:a.index", &["looked up at e·L + x, though they stand line by line"]);
     // Padded for another kernel: 40 lines to 64.
     is_named(&gradient(own, &|e, x, _| e * 64 + x), "scale_layout:b.index", &["64 lines on for each group instead of 40"]);
+    // M and N exchanged.
+    let words = ["read 32 lines on for each group, the lines of a, instead of 40"];
+    is_named(&gradient(own, &|e, x, _| e * 32 + x), "scale_layout:b.index", &words);
+    let words = ["read 40 lines on for each group, the lines of b, instead of 32", "0 behind the last"];
+    is_named(&gradient(&|e, x, _| e * 40 + x, own), "scale_layout:a.index", &words);
 }
 
 /// A dequantization of FP8 whose scales are read at these places of the list.

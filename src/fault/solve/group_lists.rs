@@ -1,7 +1,8 @@
 //! Scales of groups along K (gradients of weights) that stand in one list, group after group, and are looked up by another index: of a, of b, of both.
 //!
 //! ```text
-//! scale of group e, line x:  list[x·E + e],  list[e·S + x]          a right kernel: list[e·L + x]; E groups of L lines, behind the end 0
+//! scale of group e, line x:  list[x·E + e],  list[e·S + x]          a right kernel: list[e·L + x]; E groups of L lines
+//! behind the end:            0; the last; the list of the other operand                S: L padded, or the lines of the other operand
 //! ```
 
 use super::experts::group_scales;
@@ -24,8 +25,8 @@ pub fn theories(s: &System) -> Vec<Theory> {
     }
     let lists = [Which::A, Which::B].map(|side| list(s, side));
     let mut all = Vec::new();
-    for (side, list) in [Which::A, Which::B].into_iter().zip(&lists) {
-        for (words, bits, read) in looks(s.parts.len(), list) {
+    for (side, list, other) in [(Which::A, &lists[0], &lists[1]), (Which::B, &lists[1], &lists[0])] {
+        for (words, bits, read) in looks(s.parts.len(), list).into_iter().chain(by_other(s, list, side, other)) {
             let name = side.name();
             let (groups, lines) = (s.parts.len(), list.len() / s.parts.len());
             let words = format!("the scale of {name} of group e, line x is {words} (E = {groups} groups of L = {lines} lines)");
@@ -74,6 +75,35 @@ fn looks(groups: usize, list: &[f64]) -> Vec<Look> {
         let words = format!("read {lines} lines on for each group, though they stand {to} lines apart, 0 between them");
         all.push((words, 5.0 + cost(to - lines), (0..n).map(stored).collect()));
     }
+    all.dedup_by(|x, y| x.2 == y.2);
+    all.retain(|x| x.2 != list);
+    all
+}
+
+/// Groups that begin as many lines apart as the other operand has.
+fn by_other(s: &System, list: &[f64], side: Which, other: &[f64]) -> Vec<Look> {
+    let (n, groups) = (list.len(), s.parts.len());
+    let (name, far) = match side {
+        Which::A => ("b", s.cols),
+        Which::B => ("a", s.rows / groups),
+    };
+    let lines = n / groups;
+    if n == 0 || far == lines {
+        return Vec::new();
+    }
+    let at = |f: usize| f / lines * far + f % lines;
+    let words = format!("read {far} lines on for each group, the lines of {name}, instead of {lines}");
+    let ends: [(&str, &dyn Fn(usize) -> f64); 3] = [
+        ("0", &|_| 0.0),
+        ("the last", &|_| list[n - 1]),
+        ("the scales of the other operand", &|behind| other.get(behind).copied().unwrap_or(0.0)),
+    ];
+    let runs_over = at(n - 1) >= n;
+    let all = ends.into_iter().take(if runs_over { 3 } else { 1 }).map(|(end, value)| {
+        let read = (0..n).map(|f| list.get(at(f)).copied().unwrap_or_else(|| value(at(f) - n))).collect();
+        (if runs_over { format!("{words}, {end} behind the last") } else { words.clone() }, 5.0, read)
+    });
+    let mut all: Vec<Look> = all.collect();
     all.dedup_by(|x, y| x.2 == y.2);
     all.retain(|x| x.2 != list);
     all

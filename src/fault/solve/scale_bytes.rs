@@ -79,6 +79,38 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let cell: Cell = Arc::new(move |i, k| i / tile.0 * cols + k / unit * unit / tile.1);
         add(Class::ScaleIndex, "word", words, 2.0 + cost(unit), cell);
     }
+    // Loaded by a step of the loop for the one before or behind it.
+    for step in [8usize, 16, 32, 64, 128].into_iter().filter(|step| *step < tile.1 && cols > 1) {
+        let words = format!("are loaded {step} of K late: the first {step} of each group have those of the group before");
+        let cell: Cell = Arc::new(move |i, k| i / tile.0 * cols + k.saturating_sub(step) / tile.1);
+        add(Class::ScaleIndex, "late", words, 3.0 + cost(step), cell);
+        let words = format!("are loaded {step} of K early: the last {step} of each group have those of the next");
+        let cell: Cell = Arc::new(move |i, k| i / tile.0 * cols + ((k + step) / tile.1).min(cols - 1));
+        add(Class::ScaleIndex, "early", words, 3.5 + cost(step), cell);
+    }
+    // Another size of groups, in rows of as many groups as K would have then.
+    for long in [16usize, 32, 64, 128, 256].into_iter().filter(|l| *l != tile.1 && tile.0 == 1 && rows > 1 && g.k > *l) {
+        let per = g.k / long;
+        let place = move |i: usize, k: usize| i * per + k / long;
+        let words =
+            |end: &str| format!("are taken for groups of {long}, not of {}: number r·{per} + k / {long} of all{end}", tile.1);
+        if place(rows - 1, g.k - 1) < n {
+            // As a flat index of bytes, where only scales are read by it.
+            add(Class::ScaleIndex, "group_size", words(""), 7.0 + cost(long), Arc::new(place));
+            continue;
+        }
+        add(
+            Class::ScaleIndex,
+            "group_size",
+            words(", 0 behind the last"),
+            3.0 + cost(long),
+            Arc::new(move |i, k| place(i, k).min(n)),
+        );
+        let last: Cell = Arc::new(move |i, k| place(i, k).min(n - 1));
+        add(Class::ScaleIndex, "group_size", words(", the last behind it"), 3.5 + cost(long), last);
+        let again: Cell = Arc::new(move |i, k| place(i, k) % n);
+        add(Class::ScaleIndex, "group_size", words(", the first again behind the last"), 3.5 + cost(long), again);
+    }
     // Experts one below the other, each read from the next whole tile of rows on.
     let experts = if side == Which::B { s.parts.len() } else { 1 };
     for high in [8usize, 16, 32, 64, 128, 256].into_iter().filter(|_| experts > 1 && rows.is_multiple_of(experts)) {
@@ -252,8 +284,8 @@ fn bled(s: &System, side: Which) -> Vec<Theory> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Format;
     use crate::fault::solve::tests::{M, N, codes, found, sum, wide};
+    use crate::{Format, Zero};
 
     #[test]
     fn words_of_four_scales_that_are_not_masked_are_told() {
@@ -273,5 +305,38 @@ mod tests {
         });
         assert_eq!(got.0, "bits_reinterpreted:b.packed_exponents", "{}", got.1);
         assert!(got.1.contains("nothing masked"), "{}", got.1);
+    }
+
+    /// What is found where weights of uint4 take scale and zero point from this place of the lists, 0 behind their ends.
+    fn by_place(place: impl Fn(usize, usize) -> usize) -> (String, String) {
+        let (k_all, a, b) = (256, wide(M, 256), codes(Format::Uint4, N, 256, 64, true, 31));
+        let Zero::Integer(zero) = b.zero() else { panic!("whole zero points") };
+        let x = a.to_f64();
+        let (scale, zero) =
+            (|at: usize| b.scale_inv().get(at).map_or(0.0, |s| f64::from(*s)), |at: usize| zero.get(at).map_or(0, |z| *z));
+        found(&a, &b, None, Format::F32, |i, j, _| {
+            let weight = |k: usize| (f64::from(b.codes()[j * k_all + k]) - f64::from(zero(place(j, k)))) * scale(place(j, k));
+            sum(k_all, |k| x[[i, k]] * weight(k))
+        })
+    }
+
+    #[test]
+    fn scales_and_zero_points_that_are_loaded_a_step_late_or_early_are_told() {
+        let (name, words) = by_place(|j, k| j * 4 + k.saturating_sub(16) / 64);
+        assert_eq!(name, "scale_index:b.late", "{words}");
+        assert!(words.contains("scales and zero points of b are loaded 16 of K late"), "{words}");
+        let (name, words) = by_place(|j, k| j * 4 + ((k + 32) / 64).min(3));
+        assert_eq!(name, "scale_index:b.early", "{words}");
+        assert!(words.contains("loaded 32 of K early"), "{words}");
+    }
+
+    #[test]
+    fn groups_of_another_size_are_told_with_what_lies_behind_the_last() {
+        let (name, words) = by_place(|j, k| j * 8 + k / 32);
+        assert_eq!(name, "scale_index:b.group_size", "{words}");
+        assert!(words.contains("for groups of 32, not of 64: number r·8 + k / 32 of all, 0 behind the last"), "{words}");
+        let (name, words) = by_place(|j, k| j * 2 + k / 128);
+        assert_eq!(name, "scale_index:b.group_size", "{words}");
+        assert!(words.contains("number r·2 + k / 128 of all") && !words.contains("behind"), "{words}");
     }
 }
