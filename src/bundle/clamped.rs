@@ -144,4 +144,9 @@ mod tests {
         // Within the range nothing runs on.
         assert!(runs_on(Format::E4m3, &[0], &|_| 0x7f, &|_| (440.0, 441.0)).is_none());
     }
+
+    #[test]
+    fn a_sum_in_f64_is_known_to_twelve_digits() {
+        assert_eq!([3.0, -3.0, 0.0].map(d_slack), [3e-12, 3e-12, 0.0]);
+    }
 }

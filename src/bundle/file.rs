@@ -337,3 +337,23 @@ fn floats(raw: &Raw) -> Option<(Format, Vec<f32>)> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_of_values_has_two_sides_of_at_least_one() {
+        let mut file = File { path: "x".into(), metadata: Default::default(), tensors: BTreeMap::new() };
+        let mut of = |shape: &[usize]| {
+            let data: Vec<u8> = (0..shape.iter().product::<usize>()).flat_map(|i| (i as f32).to_le_bytes()).collect();
+            file.put("x", Raw::of(Dtype::F32, shape.to_vec(), data));
+            file.tensor("x").map(|t| (t.rows(), t.cols(), t.data().to_vec())).map_err(|e| e.to_string())
+        };
+        assert_eq!(of(&[2, 3]), Ok((2, 3, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0])));
+        assert_eq!(of(&[1, 1]), Ok((1, 1, vec![0.0])));
+        for shape in [&[0, 3][..], &[2, 0], &[6], &[1, 2, 3]] {
+            assert!(of(shape).unwrap_err().contains("both at least 1"), "{shape:?}");
+        }
+    }
+}

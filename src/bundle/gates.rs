@@ -402,4 +402,20 @@ mod tests {
     fn exponentials_overflow() {
         assert!(open_tanh(100.0).is_nan() && open_tanh(20.0) > 0.999_999 && open_tanh(-100.0) == -1.0);
     }
+
+    /// A tail has 16 elements, begins beyond x = 2 and ends in more than half of x.
+    #[test]
+    fn a_tail_is_long_and_far_out_and_not_too_small() {
+        let of = |largest: f64, tail: usize, by: f64| {
+            let element = |i: usize| {
+                let x = largest * i as f64 / 100.0;
+                (x, if i > 100 - tail { by * x } else { act(Act::Gelu, x) }, 1e-9)
+            };
+            saturated(Act::Gelu, &mut (1..=100).map(element).collect()).is_some()
+        };
+        assert_eq!([15, 16, 40].map(|tail| of(8.0, tail, 1.25)), [false, true, true]);
+        assert_eq!([1.75, 2.0, 2.25].map(|largest| of(largest, 20, 1.25)), [false, false, true]);
+        assert_eq!([0.25, 0.5, 0.625, 0.75].map(|by| of(8.0, 20, by)), [false, false, true, true]);
+        assert!(!of(8.0, 100, 1.25), "no activation but a factor");
+    }
 }

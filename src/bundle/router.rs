@@ -166,3 +166,44 @@ fn widened(wrong: &[usize], follows: Vec<bool>) -> Vec<bool> {
     }
     (0..follows.len()).map(|i| (first..=last).contains(&i)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Groups of 3, 11 and 6 rows. Row 12 is the tenth of group 1, the second of its second tile of 8; padded to 8, group 1 begins at row 8 and
+    /// group 2 at row 24.
+    #[test]
+    fn weights_are_read_at_places_within_groups() {
+        let w: Vec<f64> = (0..40).map(f64::from).collect();
+        let all = ways(&w, &[0, 3, 14, 20]);
+        let of = |words: &str| {
+            let way = all.iter().find(|way| way.words.contains(words)).unwrap_or_else(|| panic!("{words}"));
+            [(2, (0, 0)), (12, (1, 3)), (15, (2, 14))].map(|(i, group)| (way.weight)(i, group))
+        };
+        let places = |p: [f64; 3]| p.map(Some);
+        assert_eq!(of("within its group, not"), places([2.0, 9.0, 1.0]));
+        assert_eq!(of("within its tile of 8 rows"), places([2.0, 1.0, 1.0]));
+        assert_eq!(of("at the number of the group"), places([0.0, 1.0, 2.0]));
+        assert_eq!(of("began at a multiple of 8"), places([2.0, 17.0, 25.0]));
+        assert_eq!(of("began at a multiple of 16"), places([2.0, 25.0, 33.0]));
+        assert_eq!(of("began at a multiple of 32"), [Some(2.0), None, None], "beyond the last weight");
+        assert_eq!(of("left out"), places([1.0; 3]));
+        assert_eq!(of("multiplied twice"), places([4.0, 144.0, 225.0]));
+        assert_eq!(of("divided by"), places([0.5, 1.0 / 12.0, 1.0 / 15.0]));
+        // e5m2 has 14 and 16 beside 15; of these 16 is even.
+        assert_eq!(of("rounded to e5m2"), places([2.0, 12.0, 16.0]));
+    }
+
+    #[test]
+    fn wrong_rows_grow_over_those_that_follow() {
+        let of = |wrong: &[usize], follows: [u8; 6]| {
+            widened(wrong, follows.map(|f| f == 1).to_vec()).iter().map(|x| u8::from(*x)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[2, 3], [0, 1, 1, 1, 1, 0]), [0, 1, 1, 1, 1, 0]);
+        assert_eq!(of(&[2, 3], [1; 6]), [1; 6], "to both ends");
+        assert_eq!(of(&[2, 3], [1, 0, 1, 1, 0, 1]), [0, 0, 1, 1, 0, 0]);
+        assert_eq!(of(&[1, 4], [0, 1, 1, 1, 1, 0]), [0, 1, 1, 1, 1, 0]);
+        assert_eq!(of(&[1, 4], [1, 1, 0, 1, 1, 1]), [0, 1, 0, 0, 1, 0], "one between does not follow");
+    }
+}

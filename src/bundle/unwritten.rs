@@ -207,4 +207,22 @@ mod tests {
         assert_eq!([15, 16, 48, 49].map(|same| of(64, same, 32).is_some()), [false, true, true, false]);
         assert_eq!([24, 31, 33].map(|from| of(96, 48, from).is_some()), [false; 3], "no tile ends there");
     }
+
+    /// e4m3 has 3 and 3.25. A value 2⁻²¹ of itself beside 3.125 may become either, one 2⁻¹⁹ beside it only the nearer.
+    #[test]
+    fn codes_of_values_beside_a_tie_are_right_either_way() {
+        let of = |off: f64, first: u8| {
+            let code = |i: usize, j: usize| match (i * 96 + j).checked_sub(32 * 96) {
+                None if (i, j) == (0, 0) => first,
+                None => 0x44,
+                Some(n) => 0x38 | (n as u8 & 1) << 7,
+            };
+            let (_, q) = cast(40, 96, Granularity::Row, vec![1.0; 40], code);
+            let value = |at: usize| if at == 0 { (3.125 * (1.0 + off)) as f32 } else { 3.0 };
+            foreign(&Tensor::new(Format::F32, 40, 96, (0..40 * 96).map(value).collect()).unwrap(), &q).is_some()
+        };
+        let (near, far) = (2f64.powi(-21), 2f64.powi(-19));
+        assert!(of(-near, 0x44) && of(-near, 0x45) && of(near, 0x44) && of(near, 0x45));
+        assert!(of(-far, 0x44) && !of(-far, 0x45) && !of(far, 0x44) && of(far, 0x45));
+    }
 }

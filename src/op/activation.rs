@@ -471,4 +471,15 @@ mod tests {
             }
         }
     }
+
+    /// clamp(u, ±7) is u up to 7 itself.
+    #[test]
+    fn a_gate_at_its_limit_still_has_a_slope() {
+        let beyond = 7f64.next_up();
+        for own in [Act::SwigluOai(Clamp::OAI), Act::SwigluLimit(Clamp::new(1.0, 7.0))] {
+            let slopes = [0.0, 7.0, -7.0, beyond, -beyond].map(|u| gate_slope(own, u));
+            assert_eq!(slopes, [1.0, 1.0, 1.0, 0.0, 0.0]);
+        }
+        assert_eq!(gate_slope(Act::Silu, 1e9), 1.0);
+    }
 }

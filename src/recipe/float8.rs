@@ -79,3 +79,23 @@ pub fn inference(recipe: &Recipe, x: &Tensor) -> Result<Quantized> {
     });
     finish(recipe, x, codes, scale_inv, None, amax)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers n ulps below 2^k: log2 is k − 1.4427·n·2⁻²⁴, and f32 are 2⁻²⁴ apart below 1, 2⁻²³ below 2, 2⁻²² below 4. It rounds to k where it lies
+    /// nearer to k than to the number before it.
+    #[test]
+    fn a_few_numbers_below_a_power_of_two_are_rounded_up_to_it() {
+        let below = |k: i32, n: u32| round_down_to_power_of_two(f32::from_bits(2f32.powi(k).to_bits() - n));
+        for (k, most) in [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (9, 5)] {
+            for n in 0..10 {
+                let want = if n <= most { 2f32.powi(k) } else { 2f32.powi(k - 1) };
+                assert_eq!(below(k, n), want, "{n} ulps below 2^{k}");
+            }
+        }
+        assert_eq!([0.0, 1.0, 1.5, 3.0, f32::INFINITY].map(round_down_to_power_of_two), [0.0, 1.0, 1.0, 2.0, f32::INFINITY]);
+        assert!(round_down_to_power_of_two(f32::NAN).is_nan());
+    }
+}

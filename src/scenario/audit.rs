@@ -272,3 +272,38 @@ fn order(q: &QTensor, tiles: &[Tile]) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Granularity;
+    use crate::quant::QTensorParts;
+
+    /// Code 12 about 8 is v = 4; the zero point 6 is 3 scales of 2. Arithmetic in bf16 may be off by two of its spacings of each: 1 + 3 + 12.
+    #[test]
+    fn codes_with_a_zero_point_confine_the_scale_as_loosely_as_their_arithmetic() {
+        let of = |zero: Zero, x: f32| {
+            let parts = QTensorParts {
+                format: Format::Uint4,
+                rows: 1,
+                cols: 1,
+                codes: vec![12],
+                granularity: Granularity::Tensor,
+                scale_format: Format::F32,
+                scale_inv: vec![2.0],
+                zero,
+                level: None,
+            };
+            let q = QTensor::new(parts).unwrap();
+            Grid::of(&q, Format::Bf16).interval(12, x, 0)
+        };
+        let ends = |v: f64, loose: f64, x: f64| ((v - 0.5 - loose) * (1.0 - SLACK) / x, (v + 0.5 + loose) * (1.0 + SLACK) / x);
+        let close = |found: (f64, f64), want: (f64, f64)| {
+            assert!((found.0 / want.0 - 1.0).abs() < 1e-12 && (found.1 / want.1 - 1.0).abs() < 1e-12, "{found:?}, {want:?}");
+        };
+        let spacings = 2.0 * 2f64.powi(-7);
+        close(of(Zero::Additive { zero: vec![6.0], mid: 8 }, 10.0), ends(4.0, 16.0 * spacings, 4.0));
+        close(of(Zero::Integer(vec![5]), 10.0), ends(7.0, 13.0 * spacings, 10.0));
+        assert_eq!(of(Zero::Integer(vec![5]), f32::NAN), (0.0, f64::INFINITY), "nothing is known");
+    }
+}

@@ -151,3 +151,32 @@ pub fn write(out: &Path, audited: &[(std::path::PathBuf, OfBundle)]) -> Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two rows of three.
+    #[test]
+    fn each_element_that_is_lost_is_told_by_its_place() {
+        let audit = Audit {
+            finding: Finding::Stale,
+            tiles: Vec::new(),
+            read_from: Vec::new(),
+            made_by: Vec::new(),
+            order: None,
+            clipped: 0,
+            flushed: 0,
+            lost: vec![0.0, 0.5, 0.0, 0.0, -2.0, 0.25],
+        };
+        let tensors = vec![OfTensor { name: "a".into(), granularity: Granularity::Tensor, cols: 3, audit }];
+        let rows = OfBundle { tensors, read: None, cols: 0 }.lost();
+        let places = [("0", "0"), ("0", "1"), ("0", "2"), ("1", "0"), ("1", "1"), ("1", "2")];
+        let want: Vec<Vec<String>> = places
+            .iter()
+            .zip([0.0, 0.5, 0.0, 0.0, -2.0, 0.25])
+            .map(|((i, j), x)| vec!["a".to_string(), i.to_string(), j.to_string(), number(x)])
+            .collect();
+        assert_eq!(rows, want);
+    }
+}

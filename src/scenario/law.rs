@@ -231,31 +231,10 @@ fn side(machine: &Machine, outcome: &Outcome, i: usize, law: Option<&Law>) -> Re
         }
     }
     let lost = Lost::of(buffer);
-    let mut shows = side.used != side.intended;
-    match law.map_or(LawKind::Ratio, |l| l.kind) {
-        LawKind::Ratio => {}
-        LawKind::Clipped => {
-            shows |= lost.clipped > 0;
-            if lost.saturated != lost.saturated_predicted || lost.misclipped > 0 {
-                fail(format!(
-                    "{}: {} codes are at the end of the range, the law says {}; {} of the clipped are not ±M/s",
-                    side.name, lost.saturated, lost.saturated_predicted, lost.misclipped
-                ));
-            }
-        }
-        LawKind::Flushed => {
-            shows |= lost.flushed > 0;
-            if lost.flushed != lost.flushed_predicted {
-                fail(format!("{}: {} values became zero, the law says {}", side.name, lost.flushed, lost.flushed_predicted));
-            }
-        }
-        LawKind::Twice => {
-            let (beyond, more) = twice(buffer);
-            shows |= more > 0;
-            if beyond > 0 {
-                fail(format!("{}: {beyond} elements are off by more than half a spacing of both grids", side.name));
-            }
-        }
+    let (is_lost, broken) = lost.under(law.map_or(LawKind::Ratio, |l| l.kind), buffer);
+    let shows = side.used != side.intended || is_lost;
+    if let Some(text) = broken {
+        fail(format!("{}: {text}", side.name));
     }
     let n = buffer.q.codes().len().max(1) as f64;
     let name = law.map_or_else(|| "exact".to_string(), |l| format!("{}: {}", l.kind.name(), l.text));
@@ -317,6 +296,32 @@ impl Lost {
             lost.flushed_predicted += usize::from(scaled <= smallest / 2.0 && x != 0.0);
         }
         lost
+    }
+
+    /// Whether something is lost that a law of this kind is about, and in words that it is not what the law says.
+    fn under(&self, kind: LawKind, buffer: &Buffer) -> (bool, Option<String>) {
+        match kind {
+            LawKind::Ratio => (false, None),
+            LawKind::Clipped => {
+                let broken = self.saturated != self.saturated_predicted || self.misclipped > 0;
+                let words = || {
+                    format!(
+                        "{} codes are at the end of the range, the law says {}; {} of the clipped are not ±M/s",
+                        self.saturated, self.saturated_predicted, self.misclipped
+                    )
+                };
+                (self.clipped > 0, broken.then(words))
+            }
+            LawKind::Flushed => {
+                let words = || format!("{} values became zero, the law says {}", self.flushed, self.flushed_predicted);
+                (self.flushed > 0, (self.flushed != self.flushed_predicted).then(words))
+            }
+            LawKind::Twice => {
+                let (beyond, more) = twice(buffer);
+                let words = || format!("{beyond} elements are off by more than half a spacing of both grids");
+                (more > 0, (beyond > 0).then(words))
+            }
+        }
     }
 }
 
@@ -385,6 +390,37 @@ mod tests {
             assert_eq!(twice(&with(0)), (0, 0));
             assert_eq!(twice(&with(2)), (127, 127));
             assert_eq!(twice(&first), (128, 0), "nothing was quantized first");
+        }
+    }
+
+    /// Of each kind: whether something is lost, and whether the law of it is broken.
+    #[test]
+    fn each_kind_of_law_is_about_its_own_loss() {
+        let buffer = blocks(vec![1.0; 128]);
+        let of = |lost: Lost| {
+            [LawKind::Ratio, LawKind::Clipped, LawKind::Flushed].map(|kind| {
+                let (shows, broken) = lost.under(kind, &buffer);
+                (shows, broken.is_some())
+            })
+        };
+        let none = (false, false);
+        assert_eq!(of(Lost::default()), [none; 3]);
+        assert_eq!(
+            of(Lost { clipped: 2, saturated: 3, saturated_predicted: 3, ..Lost::default() }),
+            [none, (true, false), none]
+        );
+        assert_eq!(of(Lost { saturated: 3, saturated_predicted: 2, ..Lost::default() }), [none, (false, true), none]);
+        assert_eq!(of(Lost { clipped: 2, misclipped: 1, ..Lost::default() }), [none, (true, true), none]);
+        assert_eq!(of(Lost { flushed: 4, flushed_predicted: 4, ..Lost::default() }), [none, none, (true, false)]);
+        assert_eq!(of(Lost { flushed_predicted: 4, ..Lost::default() }), [none, none, (false, true)]);
+    }
+
+    #[test]
+    fn healthy_scenarios_are_exact_and_so_are_stale_ones_whose_scales_are_packaged() {
+        for policy in Policy::ALL {
+            assert!(must_be_exact(Class::Healthy, policy));
+            assert_eq!(must_be_exact(Class::Staleness, policy), policy == Policy::Packaged, "{}", policy.name());
+            assert!([Class::Bytes, Class::Saturation, Class::Contract].into_iter().all(|c| !must_be_exact(c, policy)));
         }
     }
 }

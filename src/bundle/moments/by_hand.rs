@@ -423,3 +423,31 @@ fn sums_by_lanes_leave_no_lane_empty() {
     });
     assert_eq!(most, 32, "of 40 columns");
 }
+
+/// Rows about 100 whose variance is off by some roundings of E[x²], beside an eps as large as half of it: what is off is told without eps.
+#[test]
+fn a_variance_that_cancels_is_looked_at_without_eps() {
+    let (n, eps) = (96, 0.5);
+    let rows: Vec<Vec<f64>> =
+        (0..40).map(|i| (0..n).map(|j| 100.0 + f64::from((7 * i + 13 * j) % 31) / 10.0).collect()).collect();
+    let (gamma, beta) = (vec![1.0; n as usize], vec![0.0; n as usize]);
+    let of = |roundings: f64| {
+        let written: Vec<Vec<f64>> = rows
+            .iter()
+            .map(|x| {
+                let m = mean(x, |x| x);
+                let step = mean(x, |x| x * x) * f64::from(f32::EPSILON);
+                let v = mean(x, |x| (x - m).powi(2)) + roundings * step;
+                x.iter().map(|x| (x - m) / (v + eps).sqrt()).collect()
+            })
+            .collect();
+        let all: Vec<(At, &[f64])> = written
+            .iter()
+            .enumerate()
+            .map(|(i, y)| (At { rows: &rows, i, gamma: &gamma, beta: &beta, eps, cols: n as usize }, &y[..]))
+            .collect();
+        cancels(&all).is_some()
+    };
+    // √96 is 9.8.
+    assert_eq!([0.125, 0.5, -0.5, 9.0, 11.0, -11.0].map(of), [false, true, true, true, false, false]);
+}

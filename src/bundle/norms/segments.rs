@@ -290,4 +290,20 @@ mod tests {
         };
         assert_eq!(with(Op::Layernorm, &rows, &made, explain), None, "numbers of their own");
     }
+
+    /// A mean may be off by a share of itself and of the values' spread, 1/p; a divisor by twice that share.
+    #[test]
+    fn a_parts_numbers_are_held_against_others_by_their_size() {
+        let part = |p: f64, mean: f64, off_p: f64, off_mean: f64| {
+            let line = Line { p, mean, off_p, off_mean, made: (1.0, 1.0) };
+            Part { row: 0, from: 0, to: LEAST, line }
+        };
+        let mean = |by: f64, off: f64| mean_is(&part(0.25, 2.0 + by, 0.0, off), 2.0);
+        assert!(mean(5.0 * NEAR, 0.0) && mean(-5.0 * NEAR, 0.0), "2 + 1/p = 6");
+        assert!(!mean(7.0 * NEAR, 0.0) && !mean(-7.0 * NEAR, 0.0));
+        assert!(mean(0.5, 0.5) && !mean(0.5 + 7.0 * NEAR, 0.5));
+        let divisor = |by: f64, off: f64| divisor_is(&part(2.0 + by, 0.0, off, 0.0), 0.5);
+        assert!(divisor(3.0 * NEAR, 0.0) && !divisor(5.0 * NEAR, 0.0));
+        assert!(divisor(-0.5, 0.5) && !divisor(-0.5 - 5.0 * NEAR, 0.5));
+    }
 }

@@ -141,4 +141,15 @@ mod tests {
         let other = judged(300, |i, _, a, b, sa, sb| if i == 17 { sum(a, b) * (sa * sb) } else { sum(a, b) * sa * sb });
         assert_eq!(other.verdict, Verdict::Pass, "{}: {}", other.model, other.reason);
     }
+
+    /// Where more than one in 32 elements has other bits, as three of 40 rows have, no arithmetic is proven.
+    #[test]
+    fn other_bits_in_many_rows_prove_no_exact_sums() {
+        let found = judged(300, |i, _, a, b, sa, sb| {
+            let k = if i == 17 { 299 } else { 300 };
+            let dequantized = || a.iter().zip(b).fold(0.0, |s, (x, y)| (x * sa).mul_add(y * sb, s));
+            if i > 36 { dequantized() } else { sum(&a[..k], &b[..k]) * sa * sb }
+        });
+        assert!(!found.model.contains("elements have the bits of int32"), "{}", found.model);
+    }
 }

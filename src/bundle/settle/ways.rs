@@ -429,4 +429,17 @@ mod tests {
             assert!(store.value(u32::MAX).is_nan());
         }
     }
+
+    #[test]
+    fn the_words_of_a_main_accumulator_say_what_it_is_kept_in() {
+        let of = |main: Format, chunk: Chunk| Promote { every: 128, main, chunk }.words();
+        assert_eq!(Promote::f32(128).words(), "@128");
+        for chunk in [Chunk::Added, Chunk::Rounded, Chunk::Carried] {
+            assert_eq!(of(Format::F32, chunk), "@128");
+        }
+        assert_eq!(of(Format::Bf16, Chunk::Carried), ", the sum kept in bf16 every 128 of K");
+        for chunk in [Chunk::Added, Chunk::Rounded] {
+            assert_eq!(of(Format::Bf16, chunk), " added every 128 of K to an accumulator of bf16");
+        }
+    }
 }

@@ -185,3 +185,29 @@ fn each_element_of_many_rows_has_its_own_radius() {
         [false, true, true, false, true]
     );
 }
+
+/// int8 reaches to −128, e4m3 to 448.
+#[test]
+fn scales_say_how_large_a_sum_may_be_before_and_after_them() {
+    let p = |fa: Format, fb: Format, scales: &[&[f32]]| ProductArithmetic::plain(&Sum, 4).scaled_by(fa, fb, scales);
+    let integers = p(Format::Int8, Format::Int8, &[&[2.0, 0.5, 0.0], &[-4.0, f32::NAN]]);
+    assert_eq!(integers.largest_sum, 4.0 * 128.0 * 128.0);
+    assert_eq!((integers.descale, integers.largest_intermediate), ((2.0, 8.0), 65536.0 * 2.0 * 4.0));
+    assert_eq!(integers.after_underflow, 0.0);
+    assert_eq!(p(Format::E4m3, Format::Int8, &[]).largest_sum, 4.0 * 448.0 * 128.0);
+    // The first two are below the range of f32 together: what is lost is multiplied by 8.
+    let tiny = 2f32.powi(-100);
+    assert_eq!(p(Format::E4m3, Format::E4m3, &[&[tiny], &[tiny], &[8.0]]).after_underflow, 8.0);
+}
+
+/// f16: u = 2⁻¹¹, half its smallest subnormal 2⁻²⁵. Two rows of two.
+#[test]
+fn a_sum_that_is_rounded_before_its_factor_is_off_by_that_rounding() {
+    let (ideal, probable) = ([3.0, -3.0, 5.0, 0.0], [0.25, 0.0, 0.5, 0.0]);
+    let out = OutFormat::high(Format::F32);
+    let bound = Bound::from_radii(ideal.to_vec(), vec![0.5, 0.5, 0.5, 0.0], probable.to_vec(), &out).unwrap();
+    let bound = bound.rounded_before(Format::F16, &[2.0, -4.0]);
+    let (u, h) = (2f64.powi(-11), 2f64.powi(-25));
+    assert_eq!(bound.certain(), [0.5 + 3.5 * u + 2.0 * h, 0.5 + 3.5 * u + 2.0 * h, 0.5 + 5.5 * u + 4.0 * h, 4.0 * h]);
+    assert_eq!(bound.probable(), [0.25 + 3.25 * u + 2.0 * h, 3.0 * u + 2.0 * h, 0.5 + 5.5 * u + 4.0 * h, 4.0 * h]);
+}

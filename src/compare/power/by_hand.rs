@@ -223,3 +223,18 @@ fn zero_points_hide_faults_where_they_are_zero_or_all_alike() {
     assert_eq!([hides(&[]), hides(&[0.0]), hides(&[3.0])], [false, true, false]);
     assert_eq!([hides(&[0.0, 0.0]), hides(&[3.0, 3.0]), hides(&[3.0, 4.0])], [true, true, false]);
 }
+
+/// The first row notices a gain of 2, the second of 3, the last none. Where the scales 1 and 2 of two rows are exchanged, the row of 1 gains 2.
+#[test]
+fn a_swap_of_scales_is_seen_by_the_line_that_gains() {
+    let of = |values: &[f32], spans: Spans| {
+        let (rows, columns) = ([Some(2.0), Some(3.0), None], [Some(1.0); 3]);
+        swap_share(&[Scales { name: "a.scale_inv", values, spans }], &rows, &columns)
+    };
+    assert_eq!(of(&[1.0, 2.0, 1.0], Spans::Rows), Some(0.5));
+    assert_eq!(of(&[1.0, -2.0, 6.0], Spans::Rows), Some(1.0));
+    assert_eq!(of(&[1.0, 1.9, 1.9], Spans::Rows), Some(0.0));
+    assert_eq!(of(&[1.0, 1.9, 1.9], Spans::Columns), Some(1.0));
+    assert_eq!(of(&[1.0, 2.0, 1.0], Spans::Other), None, "no two of them can be exchanged");
+    assert_eq!(swap_share(&[], &[], &[]), None);
+}

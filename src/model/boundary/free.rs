@@ -203,4 +203,15 @@ mod by_hand {
         let u = 2f64.powi(-24);
         assert_eq!([0.0, 0.85, -0.86, 10.0].map(exp_error), [6.0 * u, 6.0 * u, 8.0 * u, 28.0 * u]);
     }
+
+    /// |γ| up to 3, 1/σ up to ½, |x| + |μ| up to 4 + 6, |β| = 5: terms up to 3·½·10 + 5 = 20.
+    #[test]
+    fn a_layernorms_terms_lose_ten_roundings_of_their_size() {
+        let y = Interval::new(1.0, 2.0);
+        let of = |x: f32| terms(y, Interval::new(-3.0, 2.0), Interval::new(0.25, 0.5), x, Interval::new(-6.0, 1.0), -5.0);
+        let off = gamma(10) * 20.0 + 8.0 * 2f64.powi(-149);
+        assert_eq!(of(-4.0), Interval::new(1.0 - off, 2.0 + off));
+        assert_eq!(of(4.0), of(-4.0));
+        assert_eq!(of(f32::INFINITY), Interval::ANY);
+    }
 }

@@ -316,7 +316,8 @@ impl<'a> RecipeLaw<'a> {
         } else {
             let p = match self.recipe.name {
                 _ if amax == f64::INFINITY => 128,
-                _ if amax < pow2(-126) => -127 + i32::from(self.subnormal_rises(amax)),
+                // Below emax of every format whichever exponent a subnormal rounds to: clamped.
+                _ if amax < pow2(-126) => -127,
                 "mx_ceil_v018" => log2_ceil(amax),
                 "mx_even_v018"
                     if amax >= pow2(log2_floor(amax)) * (2.0 - pow2(-(self.recipe.format.spec().mantissa as i32) - 1)) =>
@@ -333,11 +334,6 @@ impl<'a> RecipeLaw<'a> {
             _ => pow2(-e),
         };
         Tile { step: Step::Multiply(factor), ..power(Some(e)) }
-    }
-
-    /// Whether the exponent field of a subnormal amax counts as 1 after its rounding. Below emax of every format it is clamped anyway.
-    fn subnormal_rises(&self, amax: f64) -> bool {
-        self.recipe.name == "mx_ceil_v018" && amax > 0.0
     }
 
     fn te_nvfp4(&self, amax: f64) -> Tile {
