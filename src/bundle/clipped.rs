@@ -5,7 +5,8 @@
 //! is held against one here no rule makes. With `r = amax / (scale_inv · max)`, which is 1 where a block is scaled for its own amax: as many blocks
 //! at least have r = 1 to rounding as have r > 1, and each of these is scaled for a smaller magnitude that it holds, to rounding as well, or there are
 //! [`LEAST`] of them without a limit in common. Nor may every block be scaled for its largest value, or for its largest negative one, where [`LEAST`]
-//! of them have a larger magnitude of the other sign. A rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits, a largest
+//! of them have a larger magnitude of the other sign, nor [`LEAST`] blocks, and all there are, for the largest number of another format of 8 bits, which
+//! these codes do not reach: r = 448/240 in e4m3fnuz. A rule that clips on purpose (a calibration, OCP's powers of two, scales of few bits, a largest
 //! scale) makes other numbers.
 
 use super::Bundle;
@@ -130,10 +131,27 @@ fn signed(all: &[Block], q: &QTensor) -> Option<String> {
     ))
 }
 
+/// Blocks that are all scaled for the largest number of another format, beyond that of their codes.
+fn other_maximum(all: &[Block], q: &QTensor) -> Option<String> {
+    let max = q.format().max_finite();
+    let known = || all.iter().filter(|b| b.amax > 0.0);
+    let is_for = |f: &Format| known().all(|b| (b.unit * f.max_finite() / b.amax - 1.0).abs() <= NEAR);
+    let wider = [Format::E4m3, Format::E5m2].into_iter().filter(|f| f.max_finite() > max);
+    let other = wider.into_iter().find(|f| q.format().is_fp8() && known().nth(LEAST - 1).is_some() && is_for(f))?;
+    Some(format!(
+        "all {} blocks are scaled for the largest number of {other}, {}: the largest of {} is {max}, so that magnitudes beyond {:.3} of a block's amax \
+         saturate",
+        all.len(),
+        other.max_finite(),
+        q.format(),
+        max / other.max_finite()
+    ))
+}
+
 /// What is wrong, with the first such block.
 fn of(x: &Tensor, q: &QTensor) -> Option<String> {
     let all = if is_held(x, q) { blocks(x, q) } else { return None };
-    zeros(&all, q).or_else(|| parts(&all, q)).or_else(|| signed(&all, q))
+    zeros(&all, q).or_else(|| parts(&all, q)).or_else(|| signed(&all, q)).or_else(|| other_maximum(&all, q))
 }
 
 /// What is wrong with the scales of a cast without a recipe.
@@ -241,6 +259,27 @@ mod tests {
                 assert_eq!(of(&x, &rows_of_32(f, &scaled)), None, "{scaled:?}");
             }
         }
+    }
+
+    #[test]
+    fn scales_for_the_largest_number_of_another_format_are_told() {
+        let amax = [3.0, 5.0, 7.0, 2.5];
+        let by = |f: Format, factor: f32| said(f, amax, amax.map(|a| a * factor));
+        let words = by(Format::E4m3Fnuz, 240.0 / 448.0).unwrap();
+        assert!(
+            words.starts_with("all 4 blocks are scaled for the largest number of e4m3, 448: the largest of e4m3fnuz is 240"),
+            "{words}"
+        );
+        // Half the range is left on purpose; other codes; one block that is scaled for its own.
+        for (f, factor) in
+            [(Format::E4m3Fnuz, 448.0 / 240.0), (Format::E4m3Fnuz, 0.5), (Format::E4m3, 240.0 / 448.0), (Format::Int8, 0.5)]
+        {
+            assert_eq!(by(f, factor), None, "{f} {factor}");
+        }
+        assert_eq!(
+            said(Format::E4m3Fnuz, amax, [3.0, 5.0, 7.0, 2.5].map(|a| if a == 7.0 { 7.5 } else { a * 240.0 / 448.0 })),
+            None
+        );
     }
 
     #[test]

@@ -258,7 +258,7 @@ mod tests {
         assert!(words.contains("the error function is taken of x, not of x/√2"), "{words}");
         // In f32, where 1 + tanh cancels, the tail is off by what is lost.
         let cancels = |x: f64| {
-            let z = (0.044715f32 * (x as f32 + 0.797_884_56 * (x as f32).powi(3))).tanh();
+            let z = (0.044715f32 * (x as f32 + 0.797_884_6 * (x as f32).powi(3))).tanh();
             let y = f64::from(0.5 * x as f32 * (1.0 + z));
             Element { x, gate: 1.0, low: y - y.abs() * 3e-8, high: y + y.abs() * 3e-8 }
         };

@@ -59,13 +59,13 @@ pub fn explain(seen: &Seen) -> Option<String> {
     };
     let says = |read: &dyn Fn(usize, usize) -> Option<f64>| {
         let (mut known, mut made, mut told) = (0usize, 0usize, 0usize);
-        for i in 0..rows.len() {
+        for (i, right) in rows.iter().enumerate() {
             let row: Vec<Option<f64>> = (0..width).map(|c| read(i, c)).collect();
             if row.iter().all(Option::is_none) || seen.norm && row.iter().any(Option::is_none) {
                 continue;
             }
             // A row that is read where it stands says nothing.
-            if row.iter().zip(&rows[i]).all(|(x, y)| *x == Some(*y)) {
+            if row.iter().zip(right).all(|(x, y)| *x == Some(*y)) {
                 continue;
             }
             let moved: Vec<f64> = row.iter().map(|x| x.unwrap_or(0.0)).collect();

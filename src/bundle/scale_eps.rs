@@ -62,7 +62,7 @@ impl Cast<'_> {
         }
         // A least scale, of which the others are not changed.
         let holds = |(r, s): &(Range, f64)| super::casts::holds(*r, *s);
-        let (right, wrong): (Vec<(Range, f64)>, Vec<(Range, f64)>) = known.iter().copied().partition(holds);
+        let (right, wrong) = known.iter().copied().partition::<Vec<(Range, f64)>, _>(holds);
         let least = meet(wrong.iter().map(|k| k.0))?;
         let is = wrong.iter().all(|k| k.1 < least) && right.iter().all(|k| k.1 >= least * (1.0 - TIGHT));
         (is && wrong.len() >= LEAST / 2 && right.len() >= LEAST / 2 && apart(wrong.iter().map(|k| k.1))).then(|| {

@@ -105,7 +105,7 @@ pub fn sums(rows: &[Vec<f64>], shift: &dyn Fn(usize) -> f64, known: &[Known], ad
             let of = of(*i);
             low - NEAR * of <= of && of <= high + NEAR * of
         };
-        if few.iter().any(|known| is(known)) {
+        if few.iter().any(is) {
             add(way.words(), &of);
         }
     }

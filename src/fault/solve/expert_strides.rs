@@ -10,6 +10,9 @@ use super::system::{System, Theory};
 use crate::fault::Class;
 use std::sync::Arc;
 
+/// The place that is read of a row and a k; none behind the end.
+type Place = Arc<dyn Fn(usize, usize) -> Option<usize> + Send + Sync>;
+
 /// What K or N may be padded to, and by.
 const UNITS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
 const MORE: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
@@ -49,8 +52,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
             let at = i * k_all + k;
             (at % stride < own).then_some(at / stride * own + at % stride).filter(|at| *at < n)
         };
-        let ways: [(bool, Arc<dyn Fn(usize, usize) -> Option<usize> + Send + Sync>); 2] =
-            [(true, Arc::new(read)), (false, Arc::new(stored))];
+        let ways: [(bool, Place); 2] = [(true, Arc::new(read)), (false, Arc::new(stored))];
         for (is_read, from) in ways {
             // Rows that are padded themselves are stored so: another stride of rows.
             if !is_read && (stride < own || stride.is_multiple_of(per) && !stride.is_multiple_of(k_all)) {

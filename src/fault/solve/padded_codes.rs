@@ -111,7 +111,7 @@ mod tests {
         const K: usize = 96;
         let q = codes(Format::Int8, N, K, K, false, 61);
         // Twelve channels of eight taps; some rows have taps outside the image.
-        let is_pad = |j: usize, k: usize| j % 3 == 0 && k / 12 < 1 + j % 2;
+        let is_pad = |j: usize, k: usize| j.is_multiple_of(3) && k / 12 < 1 + j % 2;
         let code = |at: usize| if is_pad(at / K, at % K) { 0 } else { q.codes()[at] };
         let b = QTensor::new(QTensorParts {
             format: Format::Int8,

@@ -146,7 +146,7 @@ mod tests {
         });
         assert_eq!(got.0, "pack_permute:b.fragment_quarters", "{}", got.1);
         assert!(got.1.contains("off the diagonal of fragments of 16 rows × 32 of K"), "{}", got.1);
-        let got = with(&|r, k| Some((r, k ^ ((r >> 1 & 3) ^ (r & 3)) * 8)));
+        let got = with(&|r, k| Some((r, k ^ (((r >> 1 & 3) ^ (r & 3)) * 8))));
         assert_eq!(got.0, "pack_permute:b.swizzles", "{}", got.1);
         assert!(
             got.1.contains("chunks of 8 of K at chunk xor (row and 3) and read at chunk xor ((row >> 1) and 3)"),

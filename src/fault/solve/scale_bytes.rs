@@ -94,9 +94,8 @@ pub fn theories(s: &System, side: Which) -> Vec<Theory> {
         let place = move |i: usize, k: usize| i * per + k / long;
         let words =
             |end: &str| format!("are taken for groups of {long}, not of {}: number r·{per} + k / {long} of all{end}", tile.1);
+        // Where it stays inside it is a flat index that is divided.
         if place(rows - 1, g.k - 1) < n {
-            // As a flat index of bytes, where only scales are read by it.
-            add(Class::ScaleIndex, "group_size", words(""), 7.0 + cost(long), Arc::new(place));
             continue;
         }
         add(
@@ -335,8 +334,5 @@ mod tests {
         let (name, words) = by_place(|j, k| j * 8 + k / 32);
         assert_eq!(name, "scale_index:b.group_size", "{words}");
         assert!(words.contains("for groups of 32, not of 64: number r·8 + k / 32 of all, 0 behind the last"), "{words}");
-        let (name, words) = by_place(|j, k| j * 2 + k / 128);
-        assert_eq!(name, "scale_index:b.group_size", "{words}");
-        assert!(words.contains("number r·2 + k / 128 of all") && !words.contains("behind"), "{words}");
     }
 }

@@ -215,7 +215,7 @@ mod tests {
             let e = ends.iter().filter(|end| **end <= i).count();
             let part = |i: usize, e: usize, ks: std::ops::Range<usize>| ks.map(|k| x[[i, k]] * y[[e * n + j, k]]).sum::<f64>();
             let own = if strays(e, j) { part(i, e, 0..80) } else { sum(K, |k| x[[i, k]] * y[[e * n + j, k]]) };
-            let of = |e: usize| (strays(e, j) && starts[e] + i < ends[e]).then(|| part(starts[e] + i, e, 80..K)).unwrap_or(0.0);
+            let of = |e: usize| if strays(e, j) && starts[e] + i < ends[e] { part(starts[e] + i, e, 80..K) } else { 0.0 };
             own + of(1) + of(2)
         });
         assert_eq!(got.0, "addressing:out.part_rows", "{}", got.1);
