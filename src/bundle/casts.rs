@@ -82,8 +82,8 @@ fn of_all(bundle: &Bundle, x: &Tensor, q: &QTensor) -> Option<Named> {
                 .or_else(|| cast.flat_blocks())
                 .or_else(|| cast.in_parts())
                 .or_else(|| cast.of_neighbours_values())
-                .or_else(|| cast.unwritten_groups())
                 .or_else(|| unwritten::foreign(x, q))
+                .or_else(|| cast.unwritten_groups())
         }
     }
 }
