@@ -56,7 +56,7 @@ impl Search {
     /// Of `count` numbers, of which these were drawn; NaN is no number.
     pub(crate) fn drawn(count: usize, mut drawn: Vec<f64>) -> Self {
         drawn.retain(|x| !x.is_nan());
-        drawn.sort_by(f64::total_cmp);
+        drawn.sort_unstable_by(f64::total_cmp);
         Self { count, drawn, deviations: 4.0, found: [None; 3], largest: 0.0 }
     }
     fn ranks(&self) -> [usize; 3] {
@@ -101,7 +101,7 @@ fn draw(sample: &impl Sample) -> Vec<f64> {
         let pieces = drawn_of(n) / LANES;
         (0..pieces).map(|i| i * (n - LANES) / (pieces - 1)).for_each(|from| sample.visit(from..from + LANES, &mut see));
     }
-    drawn.sort_by(f64::total_cmp);
+    drawn.sort_unstable_by(f64::total_cmp);
     drawn
 }
 

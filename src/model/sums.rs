@@ -46,7 +46,6 @@ use super::{Accumulator, Factors, Inner, lowered};
 use crate::compare::probable::U32;
 use crate::compare::{Accumulation, SumError, SumRadius};
 use crate::format::exp2i;
-use crate::order::Order as _;
 use crate::{Format, QTensor, Result};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -121,7 +120,7 @@ impl Lines {
     pub(crate) fn and_factors(q: &QTensor) -> (Self, Factors) {
         let format = q.format();
         let mut values: Vec<(usize, f32)> = (0..256).map(|c| (c as usize, format.decode(c) as f32)).collect();
-        values.order_by_key(|(_, x)| x.abs().to_bits());
+        values.sort_by_key(|(_, x)| x.abs().to_bits());
         let line = |row: &[u8]| {
             let counts = counts(row);
             let there = values.iter().map(|(c, x)| (*x, counts[*c])).filter(|(_, n)| *n > 0);

@@ -1,6 +1,6 @@
 //! What the last cases drew and defined, kept for the next: cases of a table differ in their recipes more often than in their data.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -14,8 +14,7 @@ struct Kept<V> {
     bytes: usize,
     /// The last used at the end.
     entries: VecDeque<(String, usize, V)>,
-    /// Few are made at a time.
-    making: Vec<(String, Arc<Making<V>>)>,
+    making: HashMap<String, Arc<Making<V>>>,
 }
 
 /// What one thread makes and others wait for.
@@ -51,7 +50,7 @@ struct Maker<'a, V: Clone> {
 
 impl<V: Clone> Drop for Maker<'_, V> {
     fn drop(&mut self) {
-        locked(&self.memo.kept).making.retain(|(key, _)| *key != self.key);
+        locked(&self.memo.kept).making.remove(&self.key);
         *locked(&self.making.value) = Some(self.made.take());
         self.making.ended.notify_all();
     }
@@ -59,7 +58,7 @@ impl<V: Clone> Drop for Maker<'_, V> {
 
 impl<V: Clone> Memo<V> {
     pub const fn new(most: usize) -> Self {
-        let none = || Mutex::new(Kept { bytes: 0, entries: VecDeque::new(), making: Vec::new() });
+        let none = || Mutex::new(Kept { bytes: 0, entries: VecDeque::new(), making: HashMap::new() });
         Self { most: AtomicUsize::new(most), kept: LazyLock::new(none) }
     }
 
@@ -80,7 +79,7 @@ impl<V: Clone> Memo<V> {
                 entries.push_back(entry);
                 return Ok(value);
             }
-            match kept.making.iter().find(|(k, _)| *k == key).map(|(_, m)| Arc::clone(m)) {
+            match kept.making.get(&key).cloned() {
                 // A thread that computes for others may hold what it would wait for.
                 Some(_) if rayon::current_thread_index().is_some() => break None,
                 Some(making) => {
@@ -91,7 +90,7 @@ impl<V: Clone> Memo<V> {
                 }
                 None => {
                     let making = Arc::new(Making { ended: Condvar::new(), value: Mutex::new(None) });
-                    kept.making.push((key.clone(), Arc::clone(&making)));
+                    kept.making.insert(key.clone(), Arc::clone(&making));
                     break Some(Maker { memo: self, key: key.clone(), making, made: None });
                 }
             }

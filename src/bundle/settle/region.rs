@@ -129,7 +129,7 @@ impl<'a> Region<'a> {
             let mut products: Vec<f64> = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).collect();
             let (mut sum, mut squares, mut own) = (0.0, 0.0, 0.0);
             products.iter().for_each(|p| (sum, squares, own) = (sum + p, squares + (sum + p).powi(2), own + p * p));
-            products.sort_by(f64::total_cmp);
+            products.sort_unstable_by(f64::total_cmp);
             let pairs: usize = products.chunk_by(|x, y| x == y).map(|same| same.len().pow(2)).sum();
             let k = products.len().max(1) as f64;
             squares.max(0.5 * k * own) * pairs as f64 / k

@@ -288,13 +288,13 @@ mod tests {
         // Sums of the device in an accumulator of 16 bits, at every interval within K.
         let kept = |c: &&(Chain, Option<Promote>)| c.0 == Chain::Unit("ada_mma");
         let mut kept: Vec<_> = all.iter().filter(kept).map(|c| c.1.unwrap()).map(|p| (p.main, p.every, p.chunk)).collect();
-        kept.order_by_key(|k| (k.0 as usize, k.1, k.2 as usize));
+        kept.sort_by_key(|k| (k.0 as usize, k.1, k.2 as usize));
         let mut every = Vec::new();
         for main in SIXTEEN {
             let chunks = [Chunk::Added, Chunk::Rounded, Chunk::Carried];
             every.extend([16, 32, 64].map(|every| chunks.map(|chunk| (main, every, chunk))).concat());
         }
-        every.order_by_key(|k| (k.0 as usize, k.1, k.2 as usize));
+        every.sort_by_key(|k| (k.0 as usize, k.1, k.2 as usize));
         assert_eq!(kept, every);
         // f16 accumulators: promoted where that is before the end.
         let half = all.iter().filter(|c| c.0 == Chain::Unit("ada_mma_f16")).map(|c| c.1.map(|p| p.every)).collect::<Vec<_>>();

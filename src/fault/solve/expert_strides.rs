@@ -8,7 +8,6 @@
 use super::maps::cost;
 use super::system::{System, Theory};
 use crate::fault::Class;
-use crate::order::Order as _;
 use std::sync::Arc;
 
 /// The place that is read of a row and a k; none behind the end.
@@ -42,7 +41,7 @@ pub fn theories(s: &System) -> Vec<Theory> {
         }
     }
     strides.retain(|x| x.0 != own);
-    strides.order_by_key(|x| x.0);
+    strides.sort_by_key(|x| x.0);
     strides.dedup_by_key(|x| x.0);
     let n = g.rows * k_all;
     let mut all = Vec::new();
