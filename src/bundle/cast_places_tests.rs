@@ -92,8 +92,9 @@ fn codes_beside_the_right_ones_are_of_no_earlier_step() {
         down(at) + u8::from(0.5 * noise(at) + 0.5 < part)
     };
     let by_row = |at: usize| code(f, y(at) * (1.0 + 0.02 * normal(at / COLS)));
-    let others: [(&str, &dyn Fn(usize) -> u8); 5] =
-        [("", &step), ("", &bit), ("sr_broken:out.stochastic", &drawn), ("", &by_row), ("rounding:", &down)];
+    let elsewhere = |at: usize| if noise(at) < -0.4 { right[(at * 7919 + 613) % right.len()] } else { right[at] };
+    let others: [(&str, &dyn Fn(usize) -> u8); 6] =
+        [("", &step), ("", &bit), ("sr_broken:out.stochastic", &drawn), ("", &by_row), ("", &elsewhere), ("rounding:", &down)];
     for (n, (name, other)) in others.into_iter().enumerate() {
         for w in tiles(&x, other) {
             let got = found(&w);

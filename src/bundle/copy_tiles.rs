@@ -18,17 +18,21 @@ const SHARE: f64 = 0.98;
 /// Which tile `wrong` places of a copy, `[cols, rows]` of `q`, hold, in words.
 pub fn explain(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
     let (rows, cols, codes) = (q.rows(), q.cols(), q.codes());
+    // The part of each tile of a size that is wrong, where that is not all of it.
+    let part = |(h, w): (usize, usize)| {
+        let (mut is_row, mut is_col) = (vec![false; h], vec![false; w]);
+        wrong.iter().for_each(|at| (is_row[at % rows % h], is_col[at / rows % w]) = (true, true));
+        (is_row.contains(&false) || is_col.contains(&false)).then_some((h, w, is_row, is_col))
+    };
     // The nearest tile first, then square ones.
     let mut sides: Vec<(usize, usize)> = SIDES.into_iter().flat_map(|h| SIDES.map(move |w| (h, w))).collect();
     sides.order_by_key(|(h, w)| h != w);
+    let sides: Vec<(usize, usize, Vec<bool>, Vec<bool>)> = sides.into_iter().filter_map(part).collect();
     let ways = (1..=FAR).flat_map(|d| [d, -d]).flat_map(|d| [(d, true), (d, false)]);
-    let all = ways.flat_map(|way| sides.iter().map(move |side| (way, *side)));
-    all.into_iter().find_map(|((d, by_rows), (h, w))| {
+    let all = ways.flat_map(|way| sides.iter().map(move |side| (way, side)));
+    all.into_iter().find_map(|((d, by_rows), (h, w, is_row, is_col))| {
+        let (h, w) = (*h, *w);
         let (down, across) = (rows.div_ceil(h), cols.div_ceil(w));
-        // Part of each tile, not all of it.
-        let (mut is_row, mut is_col) = (vec![false; h], vec![false; w]);
-        wrong.iter().for_each(|at| (is_row[at % rows % h], is_col[at / rows % w]) = (true, true));
-        (is_row.contains(&false) || is_col.contains(&false)).then_some(())?;
         let source = |at: usize| {
             let (c, r) = (at / rows, at % rows);
             let tile = if by_rows { r / h * across + c / w } else { c / w * down + r / h };
@@ -49,9 +53,9 @@ pub fn explain(copy: &[u8], q: &QTensor, wrong: &[usize]) -> Option<String> {
         }
         (known >= LEAST && 2 * known >= wrong.len() && hit as f64 >= SHARE * known as f64).then_some(())?;
         let part = match (is_row.contains(&false), is_col.contains(&false)) {
-            (true, false) => format!("rows {}", lines(&is_row)),
-            (false, true) => format!("columns {}", lines(&is_col)),
-            _ => format!("rows {}, columns {}", lines(&is_row), lines(&is_col)),
+            (true, false) => format!("rows {}", lines(is_row)),
+            (false, true) => format!("columns {}", lines(is_col)),
+            _ => format!("rows {}, columns {}", lines(is_row), lines(is_col)),
         };
         let which = match d {
             1 => "the tile before".to_string(),

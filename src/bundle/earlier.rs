@@ -152,6 +152,8 @@ impl Cast<'_> {
             let part = f64::from(n) / 8.0;
             let by_chance = |l: &Look| l.drawn.map_or(0.0, |(p, is)| if is { part * p } else { 1.0 - part * p });
             others = others.max(worth(&by_chance));
+            // Some are those of other places, the others right.
+            others = others.max(worth(&|l| part * often[l.own] + if l.steps == 0 { 1.0 - part } else { 0.0 }));
         }
         let theories = 2.0 * SIZES.len() as f64;
         (best.0 - others >= (SURE * theories).ln()).then(|| {

@@ -178,3 +178,18 @@ fn codes_that_are_saturated_before_their_zero_point_is_added_are_named() {
     assert_eq!(found(&of(false)).0, Verdict::Pass);
     is_named(&of(true), "overflow_wrap:out.saturated_first", &["before the zero point is added"]);
 }
+
+/// Of more elements than formulas are asked of, only some rows are.
+#[test]
+fn noise_in_a_norm_of_many_elements_has_no_name() {
+    let (m, n) = (2100, 512);
+    let x = rows(m, n);
+    let roots: Vec<f64> = x.iter().map(|x| (square(x, 0.0) + 1e-5).sqrt()).collect();
+    let mut w = Writer::new("rmsnorm");
+    w.meta("eps", "1e-5").values("a", &[m, n], &tensor(Format::Bf16, m, n, |at| x[at / n][at % n]));
+    w.values("gamma", &[n], &tensor(Format::Bf16, 1, n, gamma));
+    let one = |at: usize| x[at / n][at % n] / roots[at / n] * gamma(at % n) * (1.0 + 0.05 * noise(at + 77));
+    w.values("out", &[m, n], &tensor(Format::Bf16, m, n, one));
+    let (verdict, names, words) = found(&w);
+    assert!(verdict == Verdict::Fail && names.is_empty(), "{names:?} {words}");
+}

@@ -298,15 +298,11 @@ pub fn explain(bundle: &Bundle, found: &Answer) -> Option<String> {
     };
     let in_parts = || in_parts.map(|parts| parts.0);
     let at = |i: usize| At { rows: &rows, i, gamma: &gamma, beta: &beta, eps: f64::from(params.eps), cols };
-    let read =
-        || pitched::explain(&pitched::Seen { at: &at, own: &all[0], is_made: &is_made, right: &right, norm: op.is_norm() });
-    let found = found
-        .or_else(|| read().filter(|_| step == 1))
-        .or_else(apart)
-        .or_else(|| curve(None))
-        .or_else(of_pieces)
-        .or_else(in_parts)
-        .or_else(beside);
+    let read = || {
+        (step == 1).then_some(())?;
+        pitched::explain(&pitched::Seen { at: &at, own: &all[0], is_made: &is_made, right: &right, norm: op.is_norm() })
+    };
+    let found = found.or_else(read).or_else(apart).or_else(|| curve(None)).or_else(of_pieces).or_else(in_parts).or_else(beside);
     // What nothing else explains.
     let nameless = || {
         found_nothing.then_some(())?;

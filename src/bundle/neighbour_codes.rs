@@ -19,6 +19,8 @@ const SHARE: f64 = 0.98;
 /// How far the neighbour may be, and lanes of a vector.
 const FAR: isize = 8;
 const LANES: usize = 16;
+/// Wrong elements that refuse a way before all are asked.
+const FEW: usize = 512;
 
 /// How a code is made of a value y' and of the sign of its own.
 type Made = (&'static str, fn(Format, f64, f64) -> u32);
@@ -60,7 +62,11 @@ impl Cast<'_> {
         let (d, (how, _)) = ways.into_iter().find(|(d, (_, made))| {
             let is =
                 |at: &&usize| from(**at, *d).is_some_and(|other| made(f, y(other), y(**at)) == u32::from(self.q.codes()[**at]));
-            wrong.iter().filter(is).count() as f64 >= SHARE * wrong.len() as f64
+            let of_all = |step: usize| {
+                let some = || wrong.iter().step_by(step);
+                some().filter(is).count() as f64 >= SHARE * some().count() as f64
+            };
+            of_all(wrong.len().div_ceil(FEW)) && of_all(1)
         })?;
         // Small values alone, and which lanes of a vector.
         let normal = f.decode(1 << f.spec().mantissa);

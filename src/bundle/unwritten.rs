@@ -51,6 +51,12 @@ const NEAR: f64 = 1.0 / (1u64 << 20) as f64;
 /// Rows and columns of a tile that a kernel writes.
 const TILES: [usize; 6] = [256, 128, 64, 32, 16, 8];
 
+/// Whether so many of all signs agree as do of values and codes that have nothing to do with each other.
+pub fn by_chance(same: usize, all: usize) -> bool {
+    let half = 0.5 * all as f64;
+    all >= SIGNS && (same as f64 - half).abs() <= SIGMAS * (0.5 * half).sqrt()
+}
+
 /// The last rows or columns, of a tile that is not whole, whose codes have nothing to do with their values; all others are right by their scales.
 pub fn foreign(x: &Tensor, q: &QTensor) -> Option<Named> {
     let (rows, cols) = (q.rows(), q.cols());
@@ -72,9 +78,8 @@ pub fn foreign(x: &Tensor, q: &QTensor) -> Option<Named> {
     };
     let inside = (0..rows * cols).filter(|at| if what == "rows" { at / cols >= from } else { at % cols >= from });
     let told: Vec<bool> = inside.filter(|at| value(*at) * y(*at) != 0.0).map(|at| value(at) * y(at) > 0.0).collect();
-    let same = told.iter().filter(|s| **s).count() as f64;
-    let half = 0.5 * told.len() as f64;
-    (told.len() >= SIGNS && (same - half).abs() <= SIGMAS * half.sqrt() / 2f64.sqrt()).then(|| {
+    let same = told.iter().filter(|s| **s).count();
+    by_chance(same, told.len()).then(|| {
         let words = format!(
             "the last {} of {n} {what} hold codes that have nothing to do with their values ({same} of {} signs agree): they are not written, \
              and keep an earlier tensor's or what lay in memory",
@@ -86,23 +91,24 @@ pub fn foreign(x: &Tensor, q: &QTensor) -> Option<Named> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::Format;
     use crate::recipe::Recipe;
 
-    fn of(seed: u32) -> Tensor {
+    /// Values of any sign, −1 to 1.
+    pub fn values(seed: u32, rows: usize, cols: usize) -> Tensor {
         let mut word = seed;
         let mut next = || {
             word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             f64::from(word >> 8) / 8_388_608.0 - 1.0
         };
-        Tensor::rounded(Format::Bf16, 40, 96, (0..40 * 96).map(|_| next() as f32).collect()).unwrap()
+        Tensor::rounded(Format::Bf16, rows, cols, (0..rows * cols).map(|_| next() as f32).collect()).unwrap()
     }
 
     #[test]
     fn last_lines_of_another_tensor_are_told() {
-        let (x, old) = (of(1), of(2));
+        let (x, old) = (values(1, 40, 96), values(2, 40, 96));
         let cast = |x: &Tensor| "te_mxfp8".parse::<Recipe>().unwrap().quantize(x).unwrap().q;
         let with = |of: &dyn Fn(usize, usize) -> Option<u8>| {
             let mut p = cast(&x).into_parts();

@@ -5,14 +5,12 @@
 //! ```
 
 use super::casts::{Cast, NEAR, Named};
+use super::unwritten::by_chance;
 use crate::fault::Class;
 use crate::fault::solve::segment::lines;
 
-/// Codes whose signs tell whether they are of the values beside them, at least, in all and of a group that is looked for elsewhere.
-const SIGNS: usize = 64;
+/// Codes of a group whose signs tell whether they are of the values of another, at least.
 const SOME: usize = 12;
-/// How far from one half of equal signs chance goes, in standard deviations.
-const SIGMAS: f64 = 4.0;
 /// Groups that are not written, at least; one in so many may be, at most.
 const LEAST: usize = 4;
 const RIGHT: usize = 8;
@@ -34,22 +32,20 @@ impl Cast<'_> {
         (0..is.len()).filter(|g| is[*g]).for_each(|g| (in_rows[g / grid_cols], in_cols[g % grid_cols]) = (true, true));
         let whole = in_rows.iter().filter(|r| **r).count() * in_cols.iter().filter(|c| **c).count();
         (10 * count >= 9 * whole).then_some(())?;
-        // Signs of a group as they lie in it, 0 where the code or the value is.
-        let mut codes = vec![Vec::new(); is.len()];
-        let mut values = vec![Vec::new(); is.len()];
-        (0..n).for_each(|at| {
-            let g = self.group(at);
-            codes[g].push(self.value(at));
-            values[g].push(x(at));
-        });
+        // Elements of a group in its order.
+        let (high, wide) = self.tile;
+        let places = |g: usize| {
+            let (r, c) = (g / grid_cols * high, g % grid_cols * wide);
+            (r..(r + high).min(self.q.rows())).flat_map(move |i| (c..(c + wide).min(cols)).map(move |j| i * cols + j))
+        };
         let agree = |g: usize, with: usize| {
-            let told = codes[g].iter().zip(&values[with]).filter(|(c, x)| **c * **x != 0.0);
+            let signs = places(g).zip(places(with)).map(|(c, v)| (self.value(c), x(v)));
+            let told = signs.filter(|(c, x)| c * x != 0.0);
             told.fold((0usize, 0usize), |(n, same), (c, x)| (n + 1, same + usize::from(c * x > 0.0)))
         };
         let wrong: Vec<usize> = (0..is.len()).filter(|g| is[*g]).collect();
         let (told, same) = wrong.iter().map(|g| agree(*g, *g)).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        let half = 0.5 * told as f64;
-        (told >= SIGNS && (same as f64 - half).abs() <= SIGMAS * (0.5 * half).sqrt()).then_some(())?;
+        by_chance(same, told).then_some(())?;
         // Codes of another group of these values are at a wrong place, and no other call's.
         let some: Vec<usize> = wrong.iter().copied().filter(|g| agree(*g, *g).0 >= SOME).collect();
         let moved = |g: &usize| {
@@ -80,23 +76,15 @@ impl Cast<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::unwritten::tests::values;
     use super::*;
     use crate::recipe::Recipe;
-    use crate::{Format, QTensor, Tensor};
-
-    fn of(seed: u32) -> Tensor {
-        let mut word = seed;
-        let mut next = || {
-            word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            f64::from(word >> 8) / 8_388_608.0 - 1.0
-        };
-        Tensor::rounded(Format::Bf16, 20, 896, (0..20 * 896).map(|_| next() as f32).collect()).unwrap()
-    }
+    use crate::{QTensor, Tensor};
 
     #[test]
     fn groups_of_another_call_are_named() {
         let cast = |x: &Tensor| "te_block_1x128_fp32".parse::<Recipe>().unwrap().quantize(x).unwrap().q;
-        let (x, old) = (of(1), cast(&of(2)));
+        let (x, old) = (values(1, 20, 896), cast(&values(2, 20, 896)));
         let right = cast(&x);
         let with = |from: &dyn Fn(usize, usize) -> Option<(usize, usize)>, source: &QTensor| {
             let mut p = right.clone().into_parts();

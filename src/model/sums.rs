@@ -111,11 +111,6 @@ impl Lines {
         Self::and_factors(q).0
     }
 
-    /// [`Lines::and_factors`], found once for all copies of a tensor.
-    pub(crate) fn once(q: &QTensor) -> Arc<(Self, Factors)> {
-        q.found().or_make(|| Ok(Self::and_factors(q))).expect("it cannot fail")
-    }
-
     /// The same, and [`Factors::of_codes`].
     pub(crate) fn and_factors(q: &QTensor) -> (Self, Factors) {
         let format = q.format();
@@ -129,6 +124,11 @@ impl Lines {
         };
         let (lines, factors): (Vec<Line>, Vec<Factors>) = q.codes().par_chunks(q.cols().max(1)).map(line).unzip();
         (Self(lines), factors.into_iter().fold(Factors::of(format, []), Factors::and))
+    }
+
+    /// [`Lines::and_factors`], found once for all copies of a tensor.
+    pub(crate) fn once(q: &QTensor) -> Arc<(Self, Factors)> {
+        q.found().or_make(|| Ok(Self::and_factors(q))).expect("it cannot fail")
     }
 
     /// As a GPU reads them, line after line of one fact: count, top, largest, lowest, `at_most`; and the repeats.

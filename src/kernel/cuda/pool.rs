@@ -72,8 +72,8 @@ pub unsafe fn take(size: usize) -> Result<(u64, bool), DriverError> {
     fresh.map(|base| (base, false))
 }
 
-/// Gives back what [`take`] gave; of large ones, `room` bytes are kept. What was started is done with it: launches, copies and fills are waited for, and who enqueues keeps its buffers
-/// ([`super::launch::Gpu::enqueue`]).
+/// Gives back what [`take`] gave; of large ones, `room` bytes are kept. What was started is done with it: launches, copies and fills are waited
+/// for, and who enqueues keeps its buffers ([`super::launch::Gpu::enqueue`]).
 ///
 /// # Safety
 /// `base` is of `size` bytes and given back once; nothing uses it any more.
