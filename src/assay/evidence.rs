@@ -12,7 +12,6 @@ use crate::model::interval::Interval;
 use crate::op::{Defined, Op};
 use crate::stage::timed;
 use crate::{Error, Overflow::Saturate, QTensor, Result, Rounding::NearestEven, Zero, parallel};
-use rayon::prelude::*;
 
 /// One part, judged.
 pub struct Judgement {
@@ -68,11 +67,10 @@ pub fn judge_drawn(
         let mut checks = timed("side outputs", || {
             side_checks(job, i, part, predicted, &bound, bounds.as_ref().map(|b| b.amax[i]), backend)
         })?;
-        if let (OutSpec::Recipe(recipe), Some(b), None, Data::Quantized(q)) = (&job.out, &bounds, predicted, &part.d) {
-            let dtype = input_dtype(job);
-            if let Some(allowed) = boundary::recipe_scales(recipe, dtype, q.rows(), &b.values[i])? {
-                checks.push(within("scale_inv", &allowed, q.scale_inv())?);
-            }
+        if let (OutSpec::Recipe(_), Some(b), None, Data::Quantized(q)) = (&job.out, &bounds, predicted, &part.d)
+            && let Some(allowed) = &b.scale_inv[i]
+        {
+            checks.push(within("scale_inv", allowed, q.scale_inv())?);
         }
         if i == 0 {
             checks.extend(whole_checks(output, bounds.as_ref())?);
@@ -164,7 +162,7 @@ fn of_intervals(ideal: &Defined, intervals: &[Interval], out: &OutFormat, scalin
     // In steps of the code, so of the largest value that the step may come from.
     let largest =
         |v: &Interval, d: f64| if d.is_finite() && scaling > 0.0 { v.magnitude().hi.max(d.abs()) * scaling } else { 0.0 };
-    let radii = intervals.par_iter().zip(&ideal[..]).map(|(v, d)| boundary::radius(*v, *d) + largest(v, *d)).collect();
+    let radii = parallel::numbers(ideal.len(), |i| boundary::radius(intervals[i], ideal[i]) + largest(&intervals[i], ideal[i]));
     Bound::from_radius(parallel::owned(ideal), radii, out)
 }
 
@@ -191,7 +189,7 @@ fn of_dequantize(job: &Job, ideal: &Defined, out: &OutFormat, backend: Backend) 
     if backend != Backend::External && q.level().is_none() && !matches!(q.zero(), Zero::Additive { .. }) {
         return Ok(Bound::exact_output(&ideal, out));
     }
-    let radii = ideal.par_iter().enumerate().map(|(i, d)| if d.is_finite() { radius(i, *d) } else { 0.0 }).collect();
+    let radii = parallel::numbers(ideal.len(), |i| if ideal[i].is_finite() { radius(i, ideal[i]) } else { 0.0 });
     Bound::from_radius(parallel::owned(ideal), radii, out)
 }
 
@@ -208,8 +206,8 @@ pub fn mismatches(model: &Part, actual: &Part) -> Result<Mismatches> {
 fn canonical(q: &QTensor) -> Vec<u8> {
     let nan = q.format().encode(f64::NAN, NearestEven, Saturate) as u8;
     let values = q.dequantize_fast();
-    let one = |(c, v): (&u8, &f64)| if v.is_nan() { nan } else { *c };
-    q.codes().par_iter().zip(values.as_slice().expect("row-major")).map(one).collect()
+    let values = values.as_slice().expect("row-major");
+    parallel::numbers(values.len(), |i| if values[i].is_nan() { nan } else { q.codes()[i] })
 }
 
 /// scale_inv, amax and the transposed copy.

@@ -33,7 +33,6 @@ use crate::op::elementwise::exact_sum;
 use crate::op::{Act, Op};
 use crate::recipe::Recipe;
 use crate::{Format, Result, Tensor, Zero, parallel};
-use rayon::prelude::*;
 
 /// The longest chain of additions in a kernel's sums, and whose formulas they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -181,9 +180,7 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
     let f = f.unwrap_or(Act::Relu);
     let (rows, cols) = (a.rows(), a.cols());
     let stats: Vec<Stats> = match job.op {
-        Op::Layernorm | Op::Rmsnorm => {
-            (0..rows).into_par_iter().map(|i| stats(job.op, a.row(i), job.params.eps, depths)).collect()
-        }
+        Op::Layernorm | Op::Rmsnorm => parallel::collect(rows, |i| stats(job.op, a.row(i), job.params.eps, depths)),
         _ => Vec::new(),
     };
     let act_of: fn(Act, f32) -> Interval = if depths.free { free::act } else { act };
@@ -198,7 +195,7 @@ fn part(job: &Job, index: usize, depths: Depths) -> Result<(Vec<Interval>, Vec<S
         _ => cols,
     };
     let mut v = vec![Interval::NAN; rows * out_cols];
-    v.par_chunks_mut(out_cols.max(1)).enumerate().for_each(|(i, v)| {
+    parallel::chunks(&mut v, out_cols, |i, v| {
         let (x, b) = (a.row(i), b.map_or(&[][..], |b| b.row(i)));
         for (j, v) in v.iter_mut().enumerate() {
             *v = match job.op {
@@ -230,7 +227,7 @@ fn amax(v: &[Interval]) -> Interval {
     };
     let of = |some: &[Interval]| some.iter().filter(|v| !v.is_empty()).fold(Interval::point(0.0), larger);
     let both = |a: Interval, b: Interval| Interval::new(a.lo.max(b.lo), a.hi.max(b.hi));
-    v.par_chunks(parallel::BAND).map(of).reduce(|| Interval::point(0.0), both)
+    parallel::bands(v, of, Interval::point(0.0), both)
 }
 
 /// Σ over rows of column j: the sum of the intervals and γ_d·Σ|v| around it.
@@ -257,7 +254,7 @@ fn column_sum(v: &[Interval], j: usize, cols: usize, d: usize) -> Interval {
 /// largest magnitudes bound it, for every rule that is monotone in a tile's amax. `None` where NaN is possible, for recipes
 /// with zero points (they follow minimum and maximum), and for two-level recipes whose global scale is not settled.
 /// Errors: those of the recipe.
-pub fn recipe_scales(recipe: &Recipe, dtype: Format, rows: usize, v: &[Interval]) -> Result<Option<Vec<Interval>>> {
+fn recipe_scales(recipe: &Recipe, dtype: Format, rows: usize, v: &[Interval]) -> Result<Scales> {
     if v.is_empty() || parallel::first(v, |v| v.nan != v.is_empty()).is_some() {
         return Ok(None);
     }
@@ -273,6 +270,21 @@ pub fn recipe_scales(recipe: &Recipe, dtype: Format, rows: usize, v: &[Interval]
     Ok(Some(both.map(|(a, b)| exactly(*a).hull(exactly(*b))).collect()))
 }
 
+/// A kernel that does all in one pass quantizes f32 values; one in two passes rounds them to the input's dtype first, as the recipe's origin
+/// does. Both are right: `v`, rounded, and its scales grow by the values that are not. What that costs is half a spacing of a 16-bit format.
+/// Recipes that know no f32 keep what they have.
+fn either(recipe: &Recipe, rows: usize, (v, scales): (&mut [Interval], Scales), own: &[Interval]) -> Result<Scales> {
+    let others = match recipe_scales(recipe, Format::F32, rows, own) {
+        Err(crate::Error::Unsupported { .. }) => return Ok(scales),
+        others => others?,
+    };
+    parallel::change(v, |first, some| some.iter_mut().zip(&own[first..]).for_each(|(v, own)| *v = v.hull(*own)));
+    Ok(scales.zip(others).map(|(a, b)| a.into_iter().zip(b).map(|(a, b)| a.hull(b)).collect()))
+}
+
+/// What a recipe may choose as scale_inv, where that can be said.
+type Scales = Option<Vec<Interval>>;
+
 /// The intervals of every output of an elementwise job with high-precision operands. Errors as [`check`].
 pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
     check(job)?;
@@ -282,7 +294,7 @@ pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
         if matches!(job.op, Op::CastTransposeDbias | Op::CastTransposeDbiasDact) {
             let cols = job.operands.tensors()[index].cols();
             let sum = |j| column_sum(&v, j, cols, depths.column).rounded(input_dtype(job));
-            all.dbias = Some((0..cols).into_par_iter().map(sum).collect());
+            all.dbias = Some(parallel::collect(cols, sum));
         }
         if job.op == Op::Layernorm {
             all.mean = Some(stats.iter().map(|s| s.mean).collect());
@@ -294,9 +306,14 @@ pub fn bounds(job: &Job, depths: Depths) -> Result<Bounds> {
             OutSpec::High(_) => None,
             OutSpec::Scaled { scale, .. } => Some(vec![exactly(1.0 / scale[index].unwrap_or(1.0))]),
             OutSpec::Recipe(recipe) => {
-                v.par_iter_mut().for_each(|v| *v = v.rounded(input_dtype(job)));
-                let rows = job.operands.tensors()[index].rows();
-                recipe_scales(recipe, input_dtype(job), rows, &v)?
+                let (dtype, rows) = (input_dtype(job), job.operands.tensors()[index].rows());
+                let unrounded = (depths.free && dtype != Format::F32).then(|| v.clone());
+                parallel::change(&mut v, |_, some| some.iter_mut().for_each(|v| *v = v.rounded(dtype)));
+                let scales = recipe_scales(recipe, dtype, rows, &v)?;
+                match unrounded {
+                    Some(own) => either(recipe, rows, (&mut v, scales), &own)?,
+                    None => scales,
+                }
             }
         });
         all.amax.push(amax(&v));

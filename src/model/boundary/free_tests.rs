@@ -286,3 +286,29 @@ fn clamped_swiglus_as_others_write_them_are_inside() {
     let right = 2.0 / (1.0 + (-1.702f64 * 2.0).exp()) * 4.0;
     assert!(outside.allows(right) && !outside.allows(1.00001 * right) && !outside.allows(0.75 * right));
 }
+
+/// A fused kernel quantizes the f32 values of its norm; another rounds them to bf16 first. A scale of neither is outside.
+#[test]
+fn values_may_be_rounded_to_the_input_before_a_recipe_or_not() {
+    let to_bf16 = |x: f32| crate::tensor::round_to(Format::Bf16, x);
+    let x: Vec<f32> = (0..256).map(|i| to_bf16(((i * 37 % 251) as f32 - 125.5) / 40.0)).collect();
+    let mut job = norm(Op::Rmsnorm, &x, &vec![1.0; 256], &[], 1e-5);
+    job.operands.by_role[0][0] = Operand::High(Tensor::new(Format::Bf16, 1, 256, x.clone()).unwrap());
+    job.out = OutSpec::Recipe("te_current".parse().unwrap());
+    let squares: f32 = x.iter().map(|x| x * x).sum();
+    let y = x.iter().map(|x| x / (squares / 256.0 + 1e-5).sqrt());
+    let amax = y.fold(0.0f32, |m, y| m.max(y.abs()));
+    let allows = |depths: Depths, amax: f32| {
+        let bounds = bounds(&job, depths).unwrap();
+        let scale_inv = f64::from(1.0 / (448.0 / amax));
+        (bounds.amax[0].allows(f64::from(amax)), bounds.scale_inv[0].as_ref().unwrap()[0].allows(scale_inv))
+    };
+    let rounded = to_bf16(amax);
+    assert!((amax - rounded).abs() > 1e-4 * amax, "{amax} is nearly a bf16");
+    assert_eq!(allows(Depths::any_order(&job), rounded), (true, true));
+    assert_eq!(allows(Depths::any_order(&job), amax), (true, true));
+    assert_eq!(allows(Depths::cpu(&job), amax), (false, false));
+    for other in [rounded * 1.005, rounded * 0.995] {
+        assert_eq!(allows(Depths::any_order(&job), other), (false, false), "{other}");
+    }
+}
